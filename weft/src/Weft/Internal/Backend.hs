@@ -1,0 +1,222 @@
+-- |
+-- Description : The completion-shaped record behind which every event source hides
+-- Stability   : not home
+--
+-- An event source ("backend") is what one worker polls. This module owns the
+-- words that the kernel of "Weft.Internal.Kernel" and the backends share: the
+-- 'Operation's as plain data, and the record 'Backend' of functions that carry
+-- them out. It is called on the worker that owns the backend and from no other
+-- place, except for 'wake'.
+--
+-- The shape is that of io_uring, because a readiness source can imitate
+-- completions (try, wait until ready, try again) and not the other way round.
+module Weft.Internal.Backend
+  ( -- * Descriptors
+    Descriptor (..),
+    newDescriptor,
+
+    -- * Operations
+    Operation (..),
+    describeOperation,
+
+    -- * Backends
+    Backend (..),
+    Completion,
+    Post,
+
+    -- * Answers of 'submit'
+    Answer,
+    pending,
+    isPending,
+    answerToken,
+    Token (..),
+
+    -- * Time limits of 'poll'
+    Timeout,
+    noWait,
+    forever,
+  )
+where
+
+import Data.Bits (complement)
+import Data.IORef (IORef, atomicModifyIORef', newIORef)
+import Data.Int (Int64)
+import Data.Primitive.PrimVar (PrimVar, newPrimVar)
+import Data.Word (Word32, Word8)
+import Control.Monad.Primitive (RealWorld)
+import Foreign.C.Types (CInt)
+import Foreign.Ptr (Ptr)
+import System.IO.Unsafe (unsafePerformIO)
+
+-- | An open file descriptor and its identity. The kernel reuses numbers at
+-- once, so a number alone cannot tell an operation on this descriptor from one
+-- on its predecessor: every table entry and every event carries the serial too.
+data Descriptor = Descriptor
+  { -- | The number the operating system gave.
+    descriptorNumber :: {-# UNPACK #-} !CInt,
+    -- | Unique in the process (modulo 2^32).
+    descriptorSerial :: {-# UNPACK #-} !Word32,
+    -- | One bit for each worker whose backend may hold state about this
+    -- descriptor, and bit 63 once it is closed. Changed atomically.
+    descriptorWorkers :: {-# UNPACK #-} !(PrimVar RealWorld Int)
+  }
+
+instance Eq Descriptor where
+  a == b = descriptorSerial a == descriptorSerial b && descriptorNumber a == descriptorNumber b
+
+instance Show Descriptor where
+  showsPrec _ d = showString "fd " . shows (descriptorNumber d)
+
+-- | Give a freshly opened descriptor its identity. The number must be in
+-- non-blocking mode if it is a socket, a pipe or a terminal.
+newDescriptor :: CInt -> IO Descriptor
+newDescriptor n = do
+  s <- atomicModifyIORef' serials (\s -> (s + 1, s))
+  Descriptor n s <$> newPrimVar 0
+
+serials :: IORef Word32
+serials = unsafePerformIO (newIORef 1)
+{-# NOINLINE serials #-}
+
+-- | What a backend can be asked to do. Memory behind a pointer must stay valid
+-- until the completion has run: the completion's closure keeps it alive.
+--
+-- Every operation answers with a number as @io_uring@ does: zero or more for
+-- success, the negated @errno@ for failure.
+data Operation
+  = -- | @recv@: at most so many bytes into memory; 0 means end of stream.
+    Receive !Descriptor !(Ptr Word8) !Int
+  | -- | @send@ (with @MSG_NOSIGNAL@): how many bytes the socket took.
+    Send !Descriptor !(Ptr Word8) !Int
+  | -- | @recvmsg@ with a prepared @struct msghdr@.
+    ReceiveMessage !Descriptor !(Ptr ())
+  | -- | @sendmsg@ with a prepared @struct msghdr@: datagrams, and vectored sends.
+    SendMessage !Descriptor !(Ptr ())
+  | -- | @accept4@ with @SOCK_NONBLOCK|SOCK_CLOEXEC@: address, address length
+    -- (a @socklen_t@, both may be null); answers the new number.
+    Accept !Descriptor !(Ptr ()) !(Ptr ())
+  | -- | @connect@ to an address of so many bytes; answers 0 when established.
+    Connect !Descriptor !(Ptr ()) !Int
+  | -- | Wait until a read would not block (data, end of stream, or an error).
+    AwaitReadable !Descriptor
+  | -- | Wait until a write would not block.
+    AwaitWritable !Descriptor
+  | -- | Read a pipe, FIFO, terminal or eventfd (no offset).
+    ReadStream !Descriptor !(Ptr Word8) !Int
+  | -- | Write to a pipe, FIFO, terminal or eventfd (no offset).
+    WriteStream !Descriptor !(Ptr Word8) !Int
+  | -- | @sendfile@ from an offset of a file to a socket, so many bytes at most.
+    -- Never waits for a disk on the worker.
+    SendFile !Descriptor !Descriptor !Int64 !Int
+  | -- | @pread@ of a file at an offset.
+    ReadAt !Descriptor !(Ptr Word8) !Int !Int64
+  | -- | @pwrite@ of a file at an offset (-1: at the file's own position, which
+    -- with @O_APPEND@ is its end).
+    WriteAt !Descriptor !(Ptr Word8) !Int !Int64
+  | -- | @fsync@, or @fdatasync@ when true.
+    Sync !Descriptor !Bool
+  | -- | @openat2@: directory descriptor number (or @AT_FDCWD@), path as a C
+    -- string, open flags, mode, resolve flags (@RESOLVE_BENEATH@ and others).
+    OpenAt !CInt !(Ptr ()) !Int !Int !Int
+  | -- | @statx@: directory descriptor number, path, flags, mask, buffer of
+    -- @sizeof (struct statx)@ bytes.
+    StatAt !CInt !(Ptr ()) !Int !Int !(Ptr ())
+  deriving stock (Show)
+
+-- | One line for a dump: what a thread that waits for this waits for.
+describeOperation :: Operation -> String
+describeOperation = \case
+  Receive d _ n -> on d ("receive up to " <> show n <> " bytes")
+  Send d _ n -> on d ("send " <> show n <> " bytes")
+  ReceiveMessage d _ -> on d "receive a message"
+  SendMessage d _ -> on d "send a message"
+  Accept d _ _ -> on d "accept"
+  Connect d _ _ -> on d "connect"
+  AwaitReadable d -> on d "await readable"
+  AwaitWritable d -> on d "await writable"
+  ReadStream d _ n -> on d ("read up to " <> show n <> " bytes")
+  WriteStream d _ n -> on d ("write " <> show n <> " bytes")
+  SendFile d f o n -> on d ("send " <> show n <> " bytes of " <> show f <> " from " <> show o)
+  ReadAt d _ n o -> on d ("read " <> show n <> " bytes at " <> show o)
+  WriteAt d _ n o -> on d ("write " <> show n <> " bytes at " <> show o)
+  Sync d dataOnly -> on d (if dataOnly then "sync data" else "sync")
+  OpenAt {} -> "open a file"
+  StatAt {} -> "stat a file"
+  where
+    on d what = what <> " on " <> show d
+
+-- | Runs once with the operation's result, on the worker that owns the backend,
+-- from inside 'poll' and never from inside 'submit'. It must not throw, block,
+-- or submit: it puts a thread on the ready queue.
+type Completion = Int -> IO ()
+
+-- | How a pool thread hands an action to the worker that owns the backend;
+-- callable from any OS thread. The worker runs the action between slices.
+type Post = IO () -> IO ()
+
+-- | Names a pending operation for 'cancel'. Never reused within 2^24 operations.
+newtype Token = Token Int
+  deriving newtype (Eq, Show)
+
+-- | What 'submit' says at once: a result (at least -4095), or that the
+-- operation is pending, and under which token. One machine word, because it is
+-- made for every system call.
+type Answer = Int
+
+-- | The answer that says "pending, under this token" (tokens are not negative).
+pending :: Token -> Answer
+pending (Token t) = complement t - 4096
+{-# INLINE pending #-}
+
+-- | Is the operation under way (its completion will run), or answered already
+-- (its completion will not)?
+isPending :: Answer -> Bool
+isPending a = a < -4095
+{-# INLINE isPending #-}
+
+-- | The token of an answer for which 'isPending' holds.
+answerToken :: Answer -> Token
+answerToken a = Token (complement (a + 4096))
+{-# INLINE answerToken #-}
+
+-- | How long 'poll' may block, in nanoseconds: 'noWait', 'forever' or a bound.
+type Timeout = Int64
+
+-- | Collect what has completed and return at once.
+noWait :: Timeout
+noWait = 0
+
+-- | Block until something completes or 'wake' is called.
+forever :: Timeout
+forever = -1
+
+-- | An event source. All fields but 'wake' are for the OS thread that currently
+-- runs the owning worker, one call at a time.
+data Backend = Backend
+  { -- | @"epoll"@, @"io_uring"@, @"poll"@.
+    backendName :: !String,
+    -- | Start an operation. Either it is answered at once (optimistically: the
+    -- operation is tried first where that is likely to succeed) and the
+    -- completion is dropped, or it is pending and the completion runs once,
+    -- later.
+    submit :: !(Operation -> Completion -> IO Answer),
+    -- | Ask for a pending operation to end early. The operation still completes
+    -- exactly once, through its own completion: with @-ECANCELED@, or with its
+    -- result if that came first. A token that is not pending is ignored.
+    cancel :: !(Token -> IO ()),
+    -- | Run the completions of what has completed; block for at most the
+    -- timeout when nothing has. Answers how many completions ran. A blocking
+    -- poll is one @safe@ foreign call; 'noWait' is an @unsafe@ one.
+    poll :: !(Timeout -> IO Int),
+    -- | Make the present or the next blocking 'poll' return. Callable from any
+    -- OS thread, coalesced: many calls between two polls cost one system call.
+    wake :: !(IO ()),
+    -- | Before a descriptor is closed: drop what is known about it. Pending
+    -- operations on it complete with @-ECANCELED@ (or with their result). The
+    -- action is run, from inside this call or a later 'poll', when none is left,
+    -- and only then may the descriptor be closed.
+    forget :: !(Descriptor -> IO () -> IO ()),
+    -- | Cancel everything, wait until the operating system holds no memory of
+    -- ours, and free the resources. No completion runs afterwards.
+    shutdown :: !(IO ())
+  }
