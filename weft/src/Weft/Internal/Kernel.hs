@@ -1,0 +1,117 @@
+-- |
+-- Description : Who answers system calls, as a value
+-- Stability   : not home
+--
+-- A 'Kernel' is started once on every worker and answers the system calls of the
+-- threads that run there. Three kinds exist: the system kernel
+-- ("Weft.Internal.Kernel.System"), a simulated one (package @weft-sim@), and any
+-- of them extended with an application's own calls ('extend').
+module Weft.Internal.Kernel
+  ( -- * Kernels
+    Kernel (..),
+    Instance (..),
+    Host (..),
+    AnswerCall (..),
+
+    -- * The open constructor
+    extend,
+
+    -- * For writers of kernels
+    answerSuspend,
+    newWaiter,
+    resumeAs,
+  )
+where
+
+import Control.Exception (SomeException, toException, try)
+import Data.IORef
+import Data.Type.Equality ((:~~:) (HRefl))
+import GHC.Exts (oneShot)
+import Type.Reflection (Typeable, eqTypeRep, typeRep)
+import Weft.Internal.Policy (Why (..))
+import Weft.Internal.Scheduler (AnswerCall (..))
+import Weft.Internal.SystemCall
+import Weft.Internal.Trace
+
+-- | An operating system for threads, real or imagined.
+data Kernel = Kernel
+  { kernelName :: !String,
+    -- | Start it on one worker. Runs on the worker's OS thread, before any thread.
+    startKernel :: Host -> IO Instance
+  }
+
+-- | What a worker offers to its kernel.
+data Host = Host
+  { -- | Index of the worker, from 0.
+    hostWorker :: !Int,
+    -- | How many workers there are.
+    hostWorkers :: !Int,
+    -- | Make a thread ready. On this worker only.
+    hostReady :: !(Why -> Tcb -> Resume -> IO ()),
+    -- | Have an action run on this worker, soon. From any OS thread.
+    hostPost :: !(IO () -> IO ()),
+    -- | Have an action run on the worker with this index. From any OS thread.
+    hostPostTo :: !(Int -> IO () -> IO ()),
+    -- | Tell the operator something, on one line. From any OS thread.
+    hostReport :: !(String -> IO ())
+  }
+
+-- | A kernel that was started on one worker. All fields but 'instanceWake' are
+-- used by the OS thread that runs the worker.
+data Instance = Instance
+  { -- | Answer a call at once with the next node, or keep the continuation and
+    -- answer with 'Parked'. Errors are answered with 'Throw'. Must not block.
+    instanceAnswer :: !AnswerCall,
+    -- | Collect events and make threads ready. When true it may block until there
+    -- is one, or until 'instanceWake'. Answers whether it found anything.
+    instancePoll :: !(Bool -> IO Bool),
+    -- | Make a blocking poll return. From any OS thread; coalesced.
+    instanceWake :: !(IO ()),
+    -- | Release everything. Nothing is called afterwards.
+    instanceStop :: !(IO ())
+  }
+
+-- | Teach a kernel an application's own system calls: requests of the type @e@,
+-- made with 'Weft.Kernel.request', are handed to this function with the waiter of
+-- the thread that made them. The function runs on the worker and must not block;
+-- it hands the waiter to the application's own event loop, which answers it from
+-- any OS thread (Li & Zdancewic 2007, section 4.2).
+extend :: forall e. (Typeable e) => (forall a. e a -> Waiter a -> IO ()) -> Kernel -> Kernel
+extend interpret kernel = kernel {startKernel = fmap <$> extended <*> startKernel kernel}
+  where
+    extended :: Host -> Instance -> Instance
+    extended host started = case instanceAnswer started of
+      AnswerCall inner ->
+        started
+          { instanceAnswer = AnswerCall $ \tcb request k -> case request of
+              Extend (e :: f a)
+                | Just HRefl <- eqTypeRep (typeRep @f) (typeRep @e) ->
+                    answerSuspend host (interpret e) tcb k
+              _ -> inner tcb request k
+          }
+
+-- | Answer a 'Suspend': park the thread and hand its waiter to the action.
+answerSuspend :: Host -> (Waiter a -> IO ()) -> Tcb -> (a -> Trace) -> IO Trace
+answerSuspend host action tcb k = do
+  waiter <- newWaiter host tcb k
+  try (action waiter) >>= \case
+    Right () -> pure ()
+    Left e -> () <$ deliver waiter (Failed (e :: SomeException))
+  pure Parked
+
+-- | The right to answer a thread of this worker, once, from anywhere.
+newWaiter :: Host -> Tcb -> (a -> Trace) -> IO (Waiter a)
+newWaiter host tcb k = do
+  answered <- newIORef False
+  pure . Waiter $ \outcome -> do
+    late <- atomicModifyIORef' answered (True,)
+    if late
+      then pure False
+      else True <$ hostPost host (hostReady host Woken tcb (resumeAs k outcome))
+
+-- | How a thread goes on with an outcome.
+resumeAs :: (a -> Trace) -> Outcome a -> Resume
+resumeAs k = \case
+  Answered a -> oneShot (\_ -> k a)
+  Failed e -> oneShot (\_ -> Throw (toException e))
+{-# INLINE resumeAs #-}

@@ -1,0 +1,129 @@
+-- |
+-- Description : Starting and stopping the workers of a program
+-- Stability   : not home
+--
+-- Owns a run: makes the doors, starts one worker for each capability on a bound
+-- OS thread, runs the main thread on the first of them, and when that has ended
+-- stops the workers and releases what their kernels hold. Called from ordinary
+-- 'IO'.
+module Weft.Internal.Runtime
+  ( Settings (..),
+    defaultSettings,
+    runWith,
+    reportToStderr,
+  )
+where
+
+import Control.Concurrent (forkOSWithUnmask, getNumCapabilities, newEmptyMVar, putMVar, readMVar, rtsSupportsBoundThreads, setNumCapabilities, tryPutMVar)
+import Control.Exception
+import Control.Monad
+import Data.ByteString.Short qualified as ShortByteString
+import Data.Foldable (for_, traverse_)
+import Data.IORef
+import Data.Maybe (fromMaybe)
+import Data.Primitive.Array
+import Data.Text qualified as Text
+import Data.Text.Encoding qualified as Text
+import Data.Text.Encoding.Error qualified as Text
+import System.IO (hFlush, hPutStrLn, stderr)
+import Weft.Internal.Kernel
+import Weft.Internal.Policy
+import Weft.Internal.Trace
+import Weft.Internal.Worker
+
+-- | How a program is run.
+data Settings = Settings
+  { -- | How many workers run threads, each on an OS thread of its own. 'Nothing'
+    -- (the default): as many as GHC has capabilities (@+RTS -N@). More than there
+    -- are capabilities raises their number.
+    settingWorkers :: !(Maybe Int),
+    -- | Who answers the system calls.
+    settingKernel :: !Kernel,
+    -- | The order in which ready threads run. Default 'fifo'.
+    settingPolicy :: !Policy,
+    -- | How many ready threads run between two polls of the event source. Default
+    -- 256. Fewer: events are noticed sooner, and polling costs more.
+    settingSlice :: !Int,
+    -- | How many system calls and effects one thread may make before it goes to
+    -- the end of the ready queue as if it had yielded. Default 1,000. Fewer:
+    -- fairer between threads that are never refused; more: fewer switches.
+    settingFuel :: !Int,
+    -- | What to do with an exception that left a thread; the thread itself has
+    -- ended. Default: one report on standard error. The action must not block for
+    -- long: it holds up a worker. What it throws is ignored.
+    settingUncaught :: !(ThreadId -> Label -> SomeException -> IO ()),
+    -- | What to do with a message for the operator, one line. Default: standard
+    -- error.
+    settingReport :: !(String -> IO ())
+  }
+
+-- | The defaults, with the given kernel.
+defaultSettings :: Kernel -> Settings
+defaultSettings kernel =
+  Settings
+    { settingWorkers = Nothing,
+      settingKernel = kernel,
+      settingPolicy = fifo,
+      settingSlice = 256,
+      settingFuel = 1000,
+      settingUncaught = \thread label e ->
+        reportToStderr (show thread <> named label <> " ended by an exception: " <> displayException e),
+      settingReport = reportToStderr
+    }
+  where
+    named label
+      | ShortByteString.null label = ""
+      | otherwise = " (" <> Text.unpack (Text.decodeUtf8With Text.lenientDecode (ShortByteString.fromShort label)) <> ")"
+
+-- | One report on standard error, written whole.
+reportToStderr :: String -> IO ()
+reportToStderr text = hPutStrLn stderr ("weft: " <> text) >> hFlush stderr
+
+-- | Run a thread, and all that it forks, until it ends; answer with its result or
+-- raise its exception. Threads that still run then are dropped where they are.
+--
+-- An asynchronous exception in the caller stops the run and is raised again when
+-- the workers have stopped. Needs GHC's threaded run-time system (@-threaded@).
+runWith :: Settings -> Thread a -> IO a
+runWith settings main' = do
+  unless rtsSupportsBoundThreads . throwIO $
+    userError "Weft needs GHC's threaded run-time system: add -threaded to the ghc-options of the executable"
+  capabilities <- getNumCapabilities
+  let count = max 1 (fromMaybe capabilities (settingWorkers settings))
+  when (count > capabilities) (setNumCapabilities count)
+  doors <- arrayFromList <$> replicateM count (newDoor (settingPolicy settings))
+  result <- newEmptyMVar
+  stopped <- newIORef False
+  let finish = void . tryPutMVar result
+      first = toTrace (main' >>= effect . finish . Right)
+      firstTrace = Catch (\_ -> first) (\e -> Effect (Done <$ finish (Left e)))
+      start index = do
+        done <- newEmptyMVar
+        let body =
+              runWorker
+                WorkerSettings
+                  { workerIndex = index,
+                    workerDoors = doors,
+                    workerSlice = max 1 (settingSlice settings),
+                    workerFuel = settingFuel settings,
+                    workerStop = readIORef stopped,
+                    workerReport = quietly . settingReport settings,
+                    workerUncaught = \tcb e ->
+                      quietly (settingUncaught settings (ThreadId (tcbNumber tcb)) (tcbLabel tcb) e),
+                    workerKernel = settingKernel settings,
+                    workerFirst = if index == 0 then Just (\_ -> firstTrace) else Nothing,
+                    workerStarted = \_ -> pure ()
+                  }
+        _ <- forkOSWithUnmask (\unmask -> unmask (body `catch` (finish . Left)) `finally` putMVar done ())
+        pure done
+      stop done = do
+        writeIORef stopped True
+        traverse_ openUp doors
+        for_ done readMVar
+  mask $ \restore -> do
+    done <- mapM start [0 .. count - 1]
+    outcome <- restore (readMVar result) `onException` stop done
+    stop done
+    either throwIO pure outcome
+  where
+    quietly action = action `catch` \(_ :: SomeException) -> pure ()

@@ -1,0 +1,270 @@
+-- |
+-- Description : The scheduler: a traversal of traces
+-- Stability   : not home
+--
+-- Runs ready threads, one at a time, on the worker that owns the 'Scheduler'. It
+-- takes a thread from the ready queue, forces its trace node by node and does
+-- what each node says, until the thread parks, yields, ends or has used up its
+-- fuel. What a node asks of the outside world goes to the kernel, which answers
+-- with the next node. Nothing here knows about sockets, clocks or OS threads.
+--
+-- The one loop is 'runSlice'; its parts are 'next' (choose a thread), 'step' (run
+-- one) and 'raise' (find the handler of an exception).
+module Weft.Internal.Scheduler
+  ( Scheduler (..),
+    AnswerCall (..),
+    newScheduler,
+    runSlice,
+    startThread,
+    makeReady,
+    readyCount,
+
+    -- * Counters
+    Counter (..),
+    readCounter,
+
+    -- * Ending a thread
+    ThreadExit (..),
+  )
+where
+
+import Control.Exception (Exception, SomeException, fromException, try)
+import Control.Monad (when)
+import Control.Monad.Primitive (RealWorld)
+import Data.ByteString.Short qualified as ShortByteString
+import Data.Maybe (fromMaybe)
+import Data.Primitive.MutVar
+import Data.Primitive.PrimArray
+import Weft.Internal.Policy
+import Weft.Internal.Ring (popRing)
+import Weft.Internal.SystemCall (SystemCall)
+import Weft.Internal.Trace
+
+-- | What one worker needs to run threads.
+data Scheduler = Scheduler
+  { schedulerQueue :: !ReadyQueue,
+    -- | The thread that runs, or ran last. Written at every dispatch and whenever
+    -- a thread's control block is replaced, so that it names the thread to blame
+    -- when an exception arrives out of an effect or out of pure code.
+    schedulerCurrent :: {-# UNPACK #-} !(MutVar RealWorld Tcb),
+    -- | What the last thread that forked gave its children (see
+    -- Note [The weight of a thread] in "Weft.Internal.Trace").
+    schedulerInherited :: {-# UNPACK #-} !(MutVar RealWorld Inherited),
+    schedulerCounters :: {-# UNPACK #-} !(MutablePrimArray RealWorld Int),
+    -- | The kernel.
+    schedulerAnswer :: !AnswerCall,
+    -- | Start a thread on the worker with this index.
+    schedulerElsewhere :: !(Int -> Tcb -> Resume -> IO ()),
+    -- | Report an exception that left a thread. Must not throw.
+    schedulerUncaught :: !(Tcb -> SomeException -> IO ()),
+    -- | Thread numbers of one worker are this far apart (the number of workers).
+    schedulerStride :: !Int,
+    -- | How many nodes of one trace run before the thread goes back to the end of
+    -- the queue: the bound on what one thread can take at a time.
+    schedulerFuel :: !Int
+  }
+
+-- | How a kernel answers: given the thread, its system call and its continuation,
+-- the next node of the trace ('Parked' if the answer comes later).
+newtype AnswerCall = AnswerCall (forall a. Tcb -> SystemCall a -> (a -> Trace) -> IO Trace)
+
+-- | The number of a parent, and the control block that its anonymous
+-- children share.
+data Inherited = Inherited !Int !Tcb
+
+-- | What a scheduler counts.
+data Counter
+  = -- | Threads that were taken from the ready queue.
+    Dispatches
+  | -- | Threads started.
+    ThreadsStarted
+  | -- | Threads ended.
+    ThreadsEnded
+  | -- | Exceptions that left a thread.
+    Uncaught
+  | -- | The next thread number (not a count).
+    NextNumber
+  deriving stock (Eq, Show, Enum, Bounded)
+
+-- | Read a counter. From another OS thread it may be a little old.
+readCounter :: Scheduler -> Counter -> IO Int
+readCounter s c = readPrimArray (schedulerCounters s) (fromEnum c)
+{-# INLINE readCounter #-}
+
+bump :: Scheduler -> Counter -> Int -> IO Int
+bump s c by = do
+  n <- readPrimArray (schedulerCounters s) (fromEnum c)
+  n <$ writePrimArray (schedulerCounters s) (fromEnum c) (n + by)
+{-# INLINE bump #-}
+
+-- | A scheduler over a ready queue, for the worker of this index among so many,
+-- with so much fuel for each dispatch.
+newScheduler :: ReadyQueue -> Int -> Int -> Int -> AnswerCall -> (Int -> Tcb -> Resume -> IO ()) -> (Tcb -> SomeException -> IO ()) -> IO Scheduler
+newScheduler queue index workers fuel answer elsewhere uncaught = do
+  let nobody = newTcb 0 rootContext
+  current <- newMutVar nobody
+  inherited <- newMutVar (Inherited (-1) nobody)
+  counters <- newPrimArray (fromEnum (maxBound :: Counter) + 1)
+  setPrimArray counters 0 (fromEnum (maxBound :: Counter) + 1) 0
+  writePrimArray counters (fromEnum NextNumber) (index + 1)
+  pure (Scheduler queue current inherited counters answer elsewhere uncaught workers (max 1 fuel))
+
+-- | Raised by 'Weft.exit': ends the thread after its finalizers, silently.
+data ThreadExit = ThreadExit
+  deriving stock (Show)
+
+instance Exception ThreadExit
+
+-- | Run ready threads until the queue is empty or so many were dispatched.
+runSlice :: Scheduler -> Int -> IO ()
+runSlice s dispatches = do
+  start <- readCounter s Dispatches
+  let limit = start + dispatches
+      -- An exception that comes out of a step belongs to the current thread: its
+      -- effect or its pure code raised it. (Nobody throws to a worker.)
+      go action =
+        try action >>= \case
+          Right () -> pure ()
+          Left e -> go (readMutVar (schedulerCurrent s) >>= \tcb -> raise s limit tcb e)
+  go (next s limit)
+
+-- | Dispatch the next ready thread, if the slice has room for it.
+next :: Scheduler -> Int -> IO ()
+next s !limit = do
+  n <- readCounter s Dispatches
+  when (n < limit) $ case schedulerQueue s of
+    FifoQueue ring -> popRing ring (pure ()) (dispatch n)
+    PolicyQueue queue -> dequeue queue >>= mapM_ (\(Ready tcb resume) -> dispatch n tcb resume)
+  where
+    dispatch n tcb resume = do
+      writePrimArray (schedulerCounters s) (fromEnum Dispatches) (n + 1)
+      writeMutVar (schedulerCurrent s) tcb
+      step s limit tcb (resume ()) (schedulerFuel s)
+    {-# INLINE dispatch #-}
+
+-- | Run the current thread from this node on.
+step :: Scheduler -> Int -> Tcb -> Trace -> Int -> IO ()
+step s !limit = go
+  where
+    go !tcb !trace !fuel
+      | fuel <= 0 = push (schedulerQueue s) Yielded tcb (\_ -> trace) >> next s limit
+      | otherwise = case trace of
+          Effect io -> io >>= \t -> go tcb t (fuel - 1)
+          Call request k -> case schedulerAnswer s of
+            AnswerCall answer -> answer tcb request k >>= \t -> go tcb t (fuel - 1)
+          Parked -> next s limit
+          Yield k -> push (schedulerQueue s) Yielded tcb k >> next s limit
+          ForkAnonymous child k -> do
+            parent <- numbered s tcb
+            shared <- inherit s parent
+            startThread s shared child
+            go parent (k ()) (fuel - 1)
+          Fork options child k -> do
+            parent <- numbered s tcb
+            shared <- inherit s parent
+            number <- bump s NextNumber (schedulerStride s)
+            let block = Tcb number (withOptions options (tcbState shared))
+            case forkWorker options of
+              Nothing -> startThread s block child
+              Just worker -> bump s ThreadsStarted 1 >> schedulerElsewhere s worker block child
+            go parent (k (ThreadId number)) (fuel - 1)
+          Done -> bump s ThreadsEnded 1 >> next s limit
+          Throw e -> raise s limit tcb e
+          Catch body handler -> replace tcb (\st -> st {stateFrames = HandlerFrame handler (stateMasking st) (stateFrames st)}) (body ()) fuel
+          Mask masking body -> replace tcb (\st -> st {stateFrames = MaskFrame (stateMasking st) (stateFrames st), stateMasking = masking}) (body ()) fuel
+          Leave k a -> replace tcb leave (k a) fuel
+          Describe change k -> do
+            own <- numbered s tcb
+            replace own (\st -> st {stateContext = change (stateContext st)}) (k ()) fuel
+          Self k -> numbered s tcb >>= \own -> go own (k own) (fuel - 1)
+
+    -- Go on with a changed control block.
+    replace (Tcb number state) change trace fuel = do
+      let tcb = Tcb number (change state)
+      writeMutVar (schedulerCurrent s) tcb
+      go tcb trace (fuel - 1)
+    {-# INLINE replace #-}
+
+-- | The innermost frame is done with.
+leave :: ThreadState -> ThreadState
+leave st = case stateFrames st of
+  HandlerFrame _ _ rest -> st {stateFrames = rest}
+  MaskFrame masking rest -> st {stateFrames = rest, stateMasking = masking}
+  NoFrames -> st
+
+-- | Unwind the current thread to its innermost handler and run that, masked (as
+-- GHC does, so that a handler is not interrupted before it has begun); 'Leave'
+-- at its end restores the masking state of the 'Catch'.
+raise :: Scheduler -> Int -> Tcb -> SomeException -> IO ()
+raise s limit (Tcb number state) e = go (stateFrames state) (stateMasking state)
+  where
+    go frames masking = case frames of
+      MaskFrame outer rest -> go rest outer
+      HandlerFrame handler outer rest -> do
+        let tcb = Tcb number state {stateFrames = MaskFrame outer rest, stateMasking = max MaskedInterruptible masking}
+        writeMutVar (schedulerCurrent s) tcb
+        step s limit tcb (handler e) (schedulerFuel s)
+      NoFrames -> do
+        _ <- bump s ThreadsEnded 1
+        case fromException e of
+          Just ThreadExit -> pure ()
+          Nothing -> do
+            _ <- bump s Uncaught 1
+            own <- numbered s (Tcb number state)
+            schedulerUncaught s own e
+        next s limit
+
+-- | Put a new thread on the ready queue.
+startThread :: Scheduler -> Tcb -> Resume -> IO ()
+startThread s tcb resume = bump s ThreadsStarted 1 >> push (schedulerQueue s) Started tcb resume
+{-# INLINE startThread #-}
+
+-- | Put a thread that waited back on the ready queue.
+makeReady :: Scheduler -> Why -> Tcb -> Resume -> IO ()
+makeReady s = push (schedulerQueue s)
+{-# INLINE makeReady #-}
+
+-- | How many threads are ready.
+readyCount :: Scheduler -> IO Int
+readyCount = size . schedulerQueue
+{-# INLINE readyCount #-}
+
+-- | The current thread with a number of its own.
+numbered :: Scheduler -> Tcb -> IO Tcb
+numbered s tcb
+  | tcbNumber tcb /= 0 = pure tcb
+  | otherwise = do
+      number <- bump s NextNumber (schedulerStride s)
+      let own = tcb {tcbNumber = number}
+      own <$ writeMutVar (schedulerCurrent s) own
+
+-- | What a child of this thread starts with, as an anonymous control block:
+-- no handlers, the parent's masking state and context.
+inherit :: Scheduler -> Tcb -> IO Tcb
+inherit s (Tcb number state) = do
+  Inherited owner shared <- readMutVar (schedulerInherited s)
+  if owner == number && sameAs shared
+    then pure shared
+    else do
+      let context = stateContext state
+          child = Tcb 0 (ThreadState NoFrames (stateMasking state) context {contextParent = number})
+      child <$ writeMutVar (schedulerInherited s) (Inherited number child)
+  where
+    sameAs shared =
+      stateMasking (tcbState shared) == stateMasking state
+        && contextLabel (stateContext (tcbState shared)) == contextLabel (stateContext state)
+        && contextPriority (stateContext (tcbState shared)) == contextPriority (stateContext state)
+
+withOptions :: ForkOptions -> ThreadState -> ThreadState
+withOptions (ForkOptions label priority _) state
+  | ShortByteString.null label, Nothing <- priority = state
+  | otherwise =
+      let context = stateContext state
+       in state
+            { stateContext =
+                context
+                  { contextLabel = if ShortByteString.null label then contextLabel context else label,
+                    contextPriority = fromMaybe (contextPriority context) priority
+                  }
+            }
+

@@ -1,0 +1,243 @@
+{-# LANGUAGE GADTs #-}
+
+-- |
+-- Description : Threads, traces and thread control blocks
+-- Stability   : not home
+--
+-- The heart of the library: 'Thread', the view of the programmer, and 'Trace',
+-- the view of the scheduler, with what a scheduler keeps for a thread between
+-- two system calls ('Tcb'). Everything here is pure; running a trace is the
+-- business of "Weft.Internal.Scheduler".
+--
+-- A thread is a function in continuation-passing style whose result is the lazy
+-- tree of its system calls (Claessen 1999; Li & Zdancewic 2007, section 3).
+module Weft.Internal.Trace
+  ( -- * Threads
+    Thread (..),
+    toTrace,
+
+    -- * Traces
+    Trace (..),
+    Resume,
+    ForkOptions (..),
+    defaultForkOptions,
+
+    -- * Thread control blocks
+    Tcb (..),
+    ThreadState (..),
+    Frames (..),
+    Masking (..),
+    Context (..),
+    ThreadId (..),
+    Label,
+    Priority,
+    rootContext,
+    newTcb,
+    tcbLabel,
+    tcbPriority,
+
+    -- * Building threads
+    effect,
+    call,
+    throwTrace,
+  )
+where
+
+import Control.Exception (Exception (..), SomeException)
+import Control.Monad.IO.Class (MonadIO (..))
+import Data.ByteString.Short (ShortByteString)
+import GHC.Exts (oneShot)
+import Weft.Internal.SystemCall (SystemCall)
+
+-- | A sequential program that runs on a Weft scheduler and results in an @a@.
+--
+-- What it does between two system calls is pure code, and blocking in a system
+-- call blocks this thread only.
+newtype Thread a = Thread {unThread :: (a -> Trace) -> Trace}
+
+-- Note [One-shot continuations]
+-- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
+-- A scheduler enters each continuation once, and GHC cannot know. Without the
+-- promise, full laziness floats the body of `\_ -> rest k` out of the lambda:
+-- then every suspended thread is a closure *and* a thunk (40 bytes instead of
+-- 16 in the `yield` benchmark). `oneShot` is that promise. Entering one twice
+-- stays correct: only sharing is lost.
+
+instance Functor Thread where
+  fmap f (Thread m) = Thread (\k -> m (oneShot (\a -> k (f a))))
+  {-# INLINE fmap #-}
+
+instance Applicative Thread where
+  pure a = Thread (\k -> k a)
+  {-# INLINE pure #-}
+  Thread mf <*> Thread ma = Thread (\k -> mf (oneShot (\f -> ma (oneShot (\a -> k (f a))))))
+  {-# INLINE (<*>) #-}
+  Thread ma *> Thread mb = Thread (\k -> ma (oneShot (\_ -> mb k)))
+  {-# INLINE (*>) #-}
+  Thread ma <* Thread mb = Thread (\k -> ma (oneShot (\a -> mb (oneShot (\_ -> k a)))))
+  {-# INLINE (<*) #-}
+
+instance Monad Thread where
+  Thread m >>= f = Thread (\k -> m (oneShot (\a -> unThread (f a) k)))
+  {-# INLINE (>>=) #-}
+  (>>) = (*>)
+  {-# INLINE (>>) #-}
+
+instance MonadFail Thread where
+  fail message = Thread (\_ -> Throw (toException (userError message)))
+
+-- | Run an 'IO' action on the worker, between two system calls. The action must
+-- not block (see 'Weft.blocking' for those that may).
+instance MonadIO Thread where
+  liftIO = effect
+  {-# INLINE liftIO #-}
+
+instance (Semigroup a) => Semigroup (Thread a) where
+  ma <> mb = (<>) <$> ma <*> mb
+
+instance (Monoid a) => Monoid (Thread a) where
+  mempty = pure mempty
+
+-- | The trace of a whole thread whose result nobody wants.
+toTrace :: Thread a -> Trace
+toTrace (Thread m) = m (\_ -> Done)
+{-# INLINE toTrace #-}
+
+-- | How a suspended thread goes on: a function, not a lazy 'Trace', because a
+-- function closure is one word smaller than a thunk, needs no update, and is
+-- entered once (see Note [One-shot continuations]).
+type Resume = () -> Trace
+
+-- | The system calls of a thread, each with what follows it. Forcing a node
+-- runs the thread's pure code up to its next system call and no further.
+data Trace
+  = -- | The thread has ended.
+    Done
+  | -- | The thread waits; whoever answers its system call makes it ready again.
+    -- Only kernels produce this node.
+    Parked
+  | -- | Run an action that does not block (@SYS_NBIO@ of Li & Zdancewic 2007).
+    Effect (IO Trace)
+  | -- | Let other threads run.
+    Yield Resume
+  | -- | Start a thread; go on with its identity.
+    Fork !ForkOptions Resume (ThreadId -> Trace)
+  | -- | Start a thread that is numbered only when somebody asks.
+    ForkAnonymous Resume Resume
+  | -- | Raise an exception in this thread.
+    Throw SomeException
+  | -- | Run the first with the second as handler; both end in 'Leave'.
+    Catch Resume (SomeException -> Trace)
+  | -- | Run the rest under a masking state, until the matching 'Leave'.
+    Mask !Masking Resume
+  | -- | The end of the body of a 'Catch' or 'Mask': its result goes to what follows.
+    forall a. Leave (a -> Trace) a
+  | -- | Read this thread's control block (with a number of its own).
+    Self (Tcb -> Trace)
+  | -- | Replace what this thread says of itself.
+    Describe (Context -> Context) Resume
+  | -- | Ask the outside world.
+    forall a. Call !(SystemCall a) (a -> Trace)
+
+-- | What 'Fork' starts a thread with.
+data ForkOptions = ForkOptions
+  { -- | The label; empty means: inherit the parent's.
+    forkLabel :: !Label,
+    -- | The priority; 'Nothing' means: inherit the parent's.
+    forkPriority :: !(Maybe Priority),
+    -- | The worker that runs it first; 'Nothing' means: the parent's.
+    forkWorker :: !(Maybe Int)
+  }
+
+-- | Inherit everything.
+defaultForkOptions :: ForkOptions
+defaultForkOptions = ForkOptions mempty Nothing Nothing
+
+-- | A name for people: shown in reports and dumps. UTF-8.
+type Label = ShortByteString
+
+-- | Smaller runs sooner, under the policies that look at it. Default 0.
+type Priority = Int
+
+-- | The identity of a thread: unique in a run, never reused.
+newtype ThreadId = ThreadId Int
+  deriving newtype (Eq, Ord)
+
+instance Show ThreadId where
+  showsPrec _ (ThreadId n) = showString "thread " . shows n
+
+-- Note [The weight of a thread]
+-- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
+-- A thread that waits in a queue costs the queue's two words (control block,
+-- continuation), its continuation, and its control block if that is its own.
+-- Hence what threads of one parent have in common is shared: a `Tcb` is a number
+-- and a pointer to a `ThreadState`, which siblings share until one catches or
+-- masks, and which points to a `Context`, shared until one changes its label.
+-- An anonymous thread has no number, so it shares the whole `Tcb`; the first
+-- question for its number gives it one of its own. All of these are immutable:
+-- the scheduler holds the current one and puts the changed copy in its place.
+
+-- | What the scheduler keeps for a thread.
+data Tcb = Tcb
+  { -- | 0 for an anonymous thread that has not been asked for its number.
+    tcbNumber :: {-# UNPACK #-} !Int,
+    tcbState :: !ThreadState
+  }
+
+-- | The part of a thread's state that its control flow changes.
+data ThreadState = ThreadState
+  { stateFrames :: !Frames,
+    stateMasking :: !Masking,
+    stateContext :: !Context
+  }
+
+-- | The handler stack, innermost first.
+data Frames
+  = NoFrames
+  | -- | A handler, and the masking state to return to.
+    HandlerFrame (SomeException -> Trace) !Masking !Frames
+  | -- | The masking state to return to.
+    MaskFrame !Masking !Frames
+
+-- | May a cancellation interrupt this thread? The three states of
+-- 'Control.Exception.MaskingState', with the same meaning.
+data Masking = Unmasked | MaskedInterruptible | MaskedUninterruptible
+  deriving stock (Eq, Ord, Show)
+
+-- | What a thread says of itself.
+data Context = Context
+  { contextLabel :: !Label,
+    contextPriority :: !Priority,
+    -- | The number of the thread that forked it, 0 for none.
+    contextParent :: !Int
+  }
+
+-- | Of the main thread.
+rootContext :: Context
+rootContext = Context mempty 0 0
+
+-- | A control block for a thread that starts.
+newTcb :: Int -> Context -> Tcb
+newTcb number context = Tcb number (ThreadState NoFrames Unmasked context)
+
+-- | The label of a thread.
+tcbLabel :: Tcb -> Label
+tcbLabel = contextLabel . stateContext . tcbState
+
+-- | The priority of a thread.
+tcbPriority :: Tcb -> Priority
+tcbPriority = contextPriority . stateContext . tcbState
+
+-- | An action that does not block, as a thread.
+effect :: IO a -> Thread a
+effect io = Thread (\k -> Effect (io >>= \a -> pure $! k a))
+{-# INLINE effect #-}
+
+-- | A system call, as a thread.
+call :: SystemCall a -> Thread a
+call request = Thread (Call request)
+{-# INLINE call #-}
+
+-- | The trace that raises this exception.
+throwTrace :: (Exception e) => e -> Trace
+throwTrace = Throw . toException
