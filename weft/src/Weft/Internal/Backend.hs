@@ -57,7 +57,7 @@ data Descriptor = Descriptor
     -- | Unique in the process (modulo 2^32).
     descriptorSerial :: {-# UNPACK #-} !Word32,
     -- | One bit for each worker whose backend may hold state about this
-    -- descriptor, and bit 63 once it is closed. Changed atomically.
+    -- descriptor, and bit 62 once it is closed. Changed atomically.
     descriptorWorkers :: {-# UNPACK #-} !(PrimVar RealWorld Int)
   }
 

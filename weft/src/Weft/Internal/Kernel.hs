@@ -2,13 +2,14 @@
 -- Description : Who answers system calls, as a value
 -- Stability   : not home
 --
--- A 'Kernel' is started once on every worker and answers the system calls of the
+-- A 'Kernel' is opened once for a run, started on every worker, and answers the system calls of the
 -- threads that run there. Three kinds exist: the system kernel
 -- ("Weft.Internal.Kernel.System"), a simulated one (package @weft-sim@), and any
 -- of them extended with an application's own calls ('extend').
 module Weft.Internal.Kernel
   ( -- * Kernels
     Kernel (..),
+    Opened (..),
     Instance (..),
     Host (..),
     AnswerCall (..),
@@ -36,8 +37,16 @@ import Weft.Internal.Trace
 -- | An operating system for threads, real or imagined.
 data Kernel = Kernel
   { kernelName :: !String,
-    -- | Start it on one worker. Runs on the worker's OS thread, before any thread.
-    startKernel :: Host -> IO Instance
+    -- | Make what the workers share, for so many of them. Once for each run.
+    openKernel :: Int -> IO Opened
+  }
+
+-- | A kernel in use by the workers of one run.
+data Opened = Opened
+  { -- | Start it on one worker. Runs on the worker's OS thread, before any thread.
+    startKernel :: Host -> IO Instance,
+    -- | Release what the workers shared, after the last one has stopped.
+    closeKernel :: IO ()
   }
 
 -- | What a worker offers to its kernel.
@@ -77,8 +86,9 @@ data Instance = Instance
 -- it hands the waiter to the application's own event loop, which answers it from
 -- any OS thread (Li & Zdancewic 2007, section 4.2).
 extend :: forall e. (Typeable e) => (forall a. e a -> Waiter a -> IO ()) -> Kernel -> Kernel
-extend interpret kernel = kernel {startKernel = fmap <$> extended <*> startKernel kernel}
+extend interpret kernel = kernel {openKernel = fmap reopened . openKernel kernel}
   where
+    reopened opened = opened {startKernel = \host -> extended host <$> startKernel opened host}
     extended :: Host -> Instance -> Instance
     extended host started = case instanceAnswer started of
       AnswerCall inner ->

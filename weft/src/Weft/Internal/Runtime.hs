@@ -97,7 +97,7 @@ runWith settings main' = do
   let finish = void . tryPutMVar result
       first = toTrace (main' >>= effect . finish . Right)
       firstTrace = Catch (\_ -> first) (\e -> Effect (Done <$ finish (Left e)))
-      start index = do
+      start kernel index = do
         done <- newEmptyMVar
         let body =
               runWorker
@@ -110,7 +110,7 @@ runWith settings main' = do
                     workerReport = quietly . settingReport settings,
                     workerUncaught = \tcb e ->
                       quietly (settingUncaught settings (ThreadId (tcbNumber tcb)) (tcbLabel tcb) e),
-                    workerKernel = settingKernel settings,
+                    workerKernel = kernel,
                     workerFirst = if index == 0 then Just (\_ -> firstTrace) else Nothing,
                     workerStarted = \_ -> pure ()
                   }
@@ -120,8 +120,8 @@ runWith settings main' = do
         writeIORef stopped True
         traverse_ openUp doors
         for_ done readMVar
-  mask $ \restore -> do
-    done <- mapM start [0 .. count - 1]
+  bracket (openKernel (settingKernel settings) count) closeKernel $ \kernel -> mask $ \restore -> do
+    done <- mapM (start kernel) [0 .. count - 1]
     outcome <- restore (readMVar result) `onException` stop done
     stop done
     either throwIO pure outcome

@@ -56,7 +56,7 @@ data SystemCall a where
   Bind :: !Socket -> !SockAddr -> SystemCall ()
   Listen :: !Socket -> !Int -> SystemCall ()
   Accept :: !Socket -> SystemCall (Socket, SockAddr)
-  Connect :: !Socket -> !SockAddr -> SystemCall ()
+  Connect :: !Socket -> !SockAddr -> !(Maybe Instant) -> SystemCall ()
   Receive :: !Socket -> !Buffer -> !Int -> !Int -> SystemCall Int
   Send :: !Socket -> !ByteString -> SystemCall Int
   SendVector :: !Socket -> [ByteString] -> SystemCall Int
@@ -237,7 +237,7 @@ describe = \case
   Bind s a -> onto s ("bind to " <> show a)
   Listen s n -> onto s ("listen with a backlog of " <> show n)
   Accept s -> onto s "accept"
-  Connect s a -> onto s ("connect to " <> show a)
+  Connect s a _ -> onto s ("connect to " <> show a)
   Receive s _ _ n -> onto s ("receive up to " <> bytes n)
   Send s b -> onto s ("send " <> bytes (ByteString.length b))
   SendVector s bs -> onto s ("send " <> bytes (sum (map ByteString.length bs)))

@@ -65,7 +65,7 @@ data WorkerSettings = WorkerSettings
     workerStop :: !(IO Bool),
     workerReport :: !(String -> IO ()),
     workerUncaught :: !(Tcb -> SomeException -> IO ()),
-    workerKernel :: !Kernel,
+    workerKernel :: !Opened,
     -- | The thread to begin with, if any.
     workerFirst :: !(Maybe Resume),
     -- | Called when the kernel has started, before any thread runs.

@@ -1,0 +1,84 @@
+/* Calls that set up sockets, pipes and randomness: each answers a number that is
+   not negative, or a negated errno, and none of them can block. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#define ANSWER(call) \
+  do { \
+    long answer; \
+    do answer = (call); while (answer < 0 && errno == EINTR); \
+    return answer < 0 ? -errno : (int)answer; \
+  } while (0)
+
+int weft_socket(int family, int type, int protocol) {
+  ANSWER(socket(family, type | SOCK_NONBLOCK | SOCK_CLOEXEC, protocol));
+}
+
+int weft_bind(int fd, const void *address, int length) {
+  ANSWER(bind(fd, address, (socklen_t)length));
+}
+
+int weft_listen(int fd, int backlog) { ANSWER(listen(fd, backlog)); }
+
+int weft_shutdown(int fd, int how) { ANSWER(shutdown(fd, how)); }
+
+int weft_getsockopt(int fd, int level, int name, int *value) {
+  socklen_t length = sizeof *value;
+  *value = 0;
+  ANSWER(getsockopt(fd, level, name, value, &length));
+}
+
+int weft_setsockopt(int fd, int level, int name, int value) {
+  ANSWER(setsockopt(fd, level, name, &value, sizeof value));
+}
+
+/* An unbound Unix-domain address has only its family; the bytes behind it are
+   cleared so that it reads as an empty path. */
+static int name_of(int (*get)(int, struct sockaddr *, socklen_t *), int fd, void *address, int room) {
+  socklen_t length = (socklen_t)room;
+  memset(address, 0, (size_t)room);
+  ANSWER(get(fd, address, &length));
+}
+
+int weft_getsockname(int fd, void *address, int room) { return name_of(getsockname, fd, address, room); }
+
+int weft_getpeername(int fd, void *address, int room) { return name_of(getpeername, fd, address, room); }
+
+int weft_pipe(int *ends) { ANSWER(pipe2(ends, O_NONBLOCK | O_CLOEXEC)); }
+
+int weft_open_fifo(const char *path, int flags) { ANSWER(open(path, flags | O_NONBLOCK | O_CLOEXEC)); }
+
+int weft_set_size(int fd, long long size) { ANSWER(ftruncate(fd, (off_t)size)); }
+
+int weft_getrandom(void *memory, int size) { ANSWER(getrandom(memory, (size_t)size, 0)); }
+
+long long weft_wall_clock(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_REALTIME, &t);
+  return (long long)t.tv_sec * 1000000000LL + t.tv_nsec;
+}
+
+/* The open flags of a mode (0 read, 1 write, 2 both, 3 append, 4 directory, and
+   for what must exist 5 write, 6 both).
+   O_NONBLOCK does nothing to regular files, and keeps an open of a FIFO or a
+   device from waiting. */
+int weft_open_flags(int mode, int truncate, int exclusive, int direct) {
+  static const int of_mode[] = {O_RDONLY, O_WRONLY | O_CREAT, O_RDWR | O_CREAT,
+                                O_WRONLY | O_CREAT | O_APPEND, O_RDONLY | O_DIRECTORY,
+                                O_WRONLY, O_RDWR};
+  int flags = of_mode[mode] | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
+  if (truncate) flags |= O_TRUNC;
+  if (exclusive) flags |= O_EXCL;
+#ifdef O_DIRECT
+  if (direct) flags |= O_DIRECT;
+#endif
+  return flags;
+}

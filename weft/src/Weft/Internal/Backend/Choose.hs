@@ -1,0 +1,85 @@
+-- |
+-- Description : Which event source the workers use
+-- Stability   : not home
+--
+-- Turns a user's choice ("epoll", "io_uring", "poll", "auto") into a backend for
+-- each worker, and says so once when it had to take another one.
+module Weft.Internal.Backend.Choose
+  ( BackendChoice (..),
+    backendNames,
+    parseBackend,
+    backendFromEnvironment,
+    Chosen,
+    chooseBackend,
+    startBackend,
+  )
+where
+
+import Control.Exception (throwIO)
+import Control.Monad (unless)
+import Data.IORef
+import Data.List (intercalate)
+import System.Environment (lookupEnv)
+import Weft.Internal.Backend (Backend, Post)
+import Weft.Internal.Backend.Epoll (newEpoll)
+import Weft.Internal.Backend.Poll (newPoll)
+import Weft.Internal.Backend.Uring (defaultUringSettings, newUring)
+import Weft.Internal.Pool (Pool)
+
+-- | An event source, by name.
+data BackendChoice
+  = -- | What the environment variable @WEFT_BACKEND@ names, and without it the
+    -- one that measures best (see @docs/decisions.md@).
+    Auto
+  | Epoll
+  | Uring
+  | Poll
+  deriving stock (Eq, Show, Enum, Bounded)
+
+-- | The names that 'parseBackend' knows.
+backendNames :: [(String, BackendChoice)]
+backendNames = [("auto", Auto), ("epoll", Epoll), ("io_uring", Uring), ("poll", Poll)]
+
+-- | Read a name, or say which there are.
+--
+-- >>> parseBackend "epoll"
+-- Right Epoll
+-- >>> parseBackend "kqueue"
+-- Left "unknown backend \"kqueue\" (known: auto, epoll, io_uring, poll)"
+parseBackend :: String -> Either String BackendChoice
+parseBackend name = case lookup name backendNames of
+  Just choice -> Right choice
+  Nothing -> Left ("unknown backend " <> show name <> " (known: " <> intercalate ", " (map fst backendNames) <> ")")
+
+-- | What @WEFT_BACKEND@ asks for; 'Auto' where it is unset or empty. An unknown
+-- name is an 'IOError'.
+backendFromEnvironment :: IO BackendChoice
+backendFromEnvironment =
+  lookupEnv "WEFT_BACKEND" >>= \case
+    Nothing -> pure Auto
+    Just "" -> pure Auto
+    Just name -> either (throwIO . userError . ("WEFT_BACKEND: " <>)) pure (parseBackend name)
+
+-- | A choice, and whether the operator was told that it could not be had.
+data Chosen = Chosen !BackendChoice !(IORef Bool)
+
+-- | Settle the choice for one run.
+chooseBackend :: BackendChoice -> IO Chosen
+chooseBackend choice = do
+  wanted <- if choice == Auto then backendFromEnvironment else pure choice
+  Chosen wanted <$> newIORef False
+
+-- | Start the backend of one worker. Where io_uring cannot be set up, for whatever
+-- reason, epoll takes its place and the operator is told once.
+startBackend :: Chosen -> Pool -> Post -> (String -> IO ()) -> IO Backend
+startBackend (Chosen choice told) pool post report = case choice of
+  Auto -> newEpoll pool post
+  Epoll -> newEpoll pool post
+  Poll -> newPoll pool post
+  Uring ->
+    newUring defaultUringSettings post >>= \case
+      Right backend -> pure backend
+      Left reason -> do
+        already <- atomicModifyIORef' told (True,)
+        unless already $ report ("io_uring cannot be used here (" <> show reason <> "); using epoll")
+        newEpoll pool post

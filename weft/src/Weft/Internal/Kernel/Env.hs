@@ -1,0 +1,187 @@
+-- |
+-- Description : What the parts of the system kernel share on one worker
+-- Stability   : not home
+--
+-- Carries an operation from a system call to the backend and its result back to
+-- the thread. Everything here runs on the worker that owns the 'Env'.
+module Weft.Internal.Kernel.Env
+  ( Env (..),
+    Alarm (..),
+
+    -- * Carrying out operations
+    operate,
+    operateIO,
+    operateBefore,
+    inPool,
+
+    -- * Closing descriptors
+    closeDescriptor,
+
+    -- * Failing
+    failing,
+    failedWith,
+    badDescriptor,
+  )
+where
+
+import Control.Exception (SomeException, toException, try)
+import Control.Monad (when)
+import Data.Bits (bit, testBit)
+import Data.Foldable (for_)
+import Data.IORef
+import Data.Int (Int64)
+import Data.Primitive.Array (MutableArray, readArray)
+import Data.Primitive.PrimVar
+import Control.Monad.Primitive (RealWorld)
+import Foreign.C.Error (Errno (..), eBADF, eTIMEDOUT, errnoToIOError)
+import Foreign.C.Types (CInt)
+import GHC.Exts (oneShot)
+import Weft.Internal.Backend
+import Weft.Internal.Kernel (Host (..))
+import Weft.Internal.Policy (Why (..))
+import Weft.Internal.Pool (Pool, submitPool)
+import Weft.Internal.Sys qualified as Sys
+import Weft.Internal.Timers qualified as Timers
+import Weft.Internal.Trace
+
+-- | One worker's part of the system kernel.
+data Env = Env
+  { envHost :: !Host,
+    envBackend :: !Backend,
+    envTimers :: !(Timers.Timers Alarm),
+    envPool :: !Pool,
+    -- | The other workers' parts, by index; set when they have started. Each is
+    -- touched on its own worker only.
+    envPeers :: !(MutableArray RealWorld (Maybe Env)),
+    -- | Operations that the backend has not completed: while it is 0, a poll that
+    -- does not block has nothing to find.
+    envPending :: !(PrimVar RealWorld Int),
+    -- | Accepts that wait for a free descriptor, each with how to try again.
+    envStarved :: !(IORef [IO ()])
+  }
+
+-- | What a timer does: the common case as data, because a million of them exist.
+data Alarm
+  = -- | Make a sleeping thread ready.
+    WakeThread !Tcb !Resume
+  | -- | Anything else that does not block.
+    Alarm !(IO ())
+
+-- | Carry out an operation on a descriptor; the result decides the next node.
+operate :: Env -> Why -> Descriptor -> Operation -> IO () -> Tcb -> (Int -> Trace) -> IO Trace
+operate env why d operation keep tcb next =
+  start env d operation (\r -> keep >> hostReady (envHost env) why tcb (oneShot (\_ -> next r))) >>= \case
+    Left _ -> pure Parked
+    Right r -> keep >> (pure $! next r)
+{-# INLINE operate #-}
+
+-- | As 'operate', where the next node takes reading some memory. The action does
+-- not block; its exceptions are the thread's.
+operateIO :: Env -> Why -> Descriptor -> Operation -> Tcb -> (Int -> IO Trace) -> IO Trace
+operateIO env why d operation tcb next =
+  start env d operation (\r -> hostReady (envHost env) why tcb (oneShot (\_ -> Effect (next r)))) >>= \case
+    Left _ -> pure Parked
+    Right r -> next r
+{-# INLINE operateIO #-}
+
+-- | As 'operate', but when the instant has come first the operation is cancelled
+-- and fails with @ETIMEDOUT@. If it succeeded after all, it succeeded.
+operateBefore :: Env -> Maybe Int64 -> Why -> Descriptor -> Operation -> IO () -> Tcb -> (Int -> Trace) -> IO Trace
+operateBefore env Nothing why d operation keep tcb next = operate env why d operation keep tcb next
+operateBefore env (Just limit) why d operation keep tcb next = do
+  alarm <- newIORef Nothing
+  expired <- newIORef False
+  outcome <- start env d operation $ \r -> do
+    keep
+    readIORef alarm >>= mapM_ (Timers.cancel (envTimers env))
+    late <- readIORef expired
+    hostReady (envHost env) why tcb (oneShot (\_ -> next (if late && r < 0 then failedWith eTIMEDOUT else r)))
+  case outcome of
+    Right r -> keep >> (pure $! next r)
+    Left token -> do
+      key <- Timers.insert (envTimers env) limit . Alarm $ do
+        writeIORef expired True
+        cancel (envBackend env) token
+      writeIORef alarm (Just key)
+      pure Parked
+
+-- | Submit an operation: its result now, or the token under which it is pending.
+start :: Env -> Descriptor -> Operation -> Completion -> IO (Either Token Int)
+start env d operation completion = do
+  workers <- readPrimVar (descriptorWorkers d)
+  if testBit workers closedBit
+    then pure (Right badDescriptor)
+    else do
+      -- Before the backend can know the descriptor: whoever closes it must see us.
+      when (not (testBit workers me)) $ () <$ fetchOrInt (descriptorWorkers d) (bit me)
+      answer <- submit (envBackend env) operation $ \r -> do
+        pendingNow (-1)
+        completion r
+      if isPending answer
+        then Left (answerToken answer) <$ pendingNow 1
+        else pure (Right answer)
+  where
+    me = hostWorker (envHost env)
+    pendingNow by = readPrimVar (envPending env) >>= writePrimVar (envPending env) . (+ by)
+{-# INLINE start #-}
+
+-- | Set in 'descriptorWorkers' when a descriptor is closed.
+closedBit :: Int
+closedBit = 62
+
+-- | Run an action that may block in the pool, and go on with its result.
+inPool :: Env -> IO a -> Tcb -> (a -> Trace) -> IO Trace
+inPool env action tcb k = do
+  _ <- submitPool (envPool env) $ do
+    result <- try action
+    hostPost (envHost env) . hostReady (envHost env) Completed tcb $
+      oneShot (\_ -> either (Throw :: SomeException -> Trace) k result)
+  pure Parked
+
+-- | Close a descriptor once nobody's event source knows it any more; closing it
+-- again does nothing. Threads that wait on it get @ECANCELED@.
+closeDescriptor :: Env -> Descriptor -> Tcb -> (() -> Trace) -> IO Trace
+closeDescriptor env d tcb k = do
+  before <- fetchOrInt (descriptorWorkers d) (bit closedBit)
+  if testBit before closedBit
+    then pure $! k ()
+    else do
+      let host = envHost env
+          knowing = [w | w <- [0 .. hostWorkers host - 1], testBit before w]
+      left <- newIORef (length knowing)
+      parked <- newIORef False
+      let finish = do
+            Sys.close (descriptorNumber d)
+            starved <- atomicModifyIORef' (envStarved env) ([],)
+            sequence_ starved
+            waiting <- readIORef parked
+            when waiting $ hostReady host Completed tcb k
+          -- Runs on this worker, so the count needs no atomic step.
+          retired = do
+            n <- readIORef left
+            writeIORef left (n - 1)
+            when (n == 1) finish
+      when (null knowing) finish
+      for_ knowing $ \w ->
+        if w == hostWorker host
+          then forget (envBackend env) d retired
+          else hostPostTo host w $ do
+            there <- readArray (envPeers env) w
+            for_ there $ \peer -> forget (envBackend peer) d (hostPost host retired)
+      n <- readIORef left
+      if n == 0 then pure $! k () else Parked <$ writeIORef parked True
+
+-- | The next node for a result: what follows, or the error it stands for.
+failing :: String -> Maybe FilePath -> (Int -> Trace) -> Int -> Trace
+failing what path next r
+  | r >= 0 = next r
+  | otherwise = Throw (toException (errnoToIOError what (Errno (fromIntegral (negate r))) Nothing path))
+{-# INLINE failing #-}
+
+-- | The result that stands for an error.
+failedWith :: Errno -> Int
+failedWith (Errno e) = negate (fromIntegral (e :: CInt))
+
+-- | The result of using a descriptor that was closed.
+badDescriptor :: Int
+badDescriptor = failedWith eBADF

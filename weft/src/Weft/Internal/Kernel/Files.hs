@@ -1,0 +1,219 @@
+-- |
+-- Description : The system kernel's files and directories
+-- Stability   : not home
+--
+-- Nothing here touches a disk on the worker: each operation goes to the backend
+-- (io_uring, or the pool behind a readiness backend) or to the pool directly.
+module Weft.Internal.Kernel.Files
+  ( openFile,
+    readFileAt,
+    writeFileAt,
+    writeBufferAt,
+    syncFile,
+    fileStatus,
+    pathStatus,
+    setFileSize,
+    listDirectory,
+    makeDirectory,
+    removePath,
+    renamePath,
+  )
+where
+
+import Control.Exception (bracket, bracketOnError)
+import Data.Bits (shiftL, (.&.), (.|.))
+import Data.ByteString (ByteString)
+import Data.ByteString qualified as ByteString
+import Data.ByteString.Char8 qualified as Char8
+import Data.ByteString.Unsafe qualified as ByteString
+import Data.Int (Int64)
+import Data.Word (Word16, Word32, Word64, Word8)
+import Foreign.C.Error (eINVAL, throwErrnoIfMinus1)
+import Foreign.C.Types (CInt (..))
+import Foreign.ForeignPtr
+import Foreign.Marshal.Utils (copyBytes)
+import Foreign.Ptr
+import Foreign.Storable
+import System.Posix.ByteString qualified as Posix
+import System.Posix.Directory.Fd qualified as Posix
+import System.Posix.Types (Fd (..))
+import Weft.Internal.Backend (Descriptor (..), newDescriptor)
+import Weft.Internal.Backend qualified as Operation
+import Weft.Internal.Kernel.Env
+import Weft.Internal.Net
+import Weft.Internal.Policy (Why (..))
+import Weft.Internal.SystemCall (Beneath (..), Buffer (..), File (..), FileKind (..), FileStatus (..), OpenFlags (..), OpenMode (..), Where (..))
+import Weft.Internal.Trace
+
+type Answering a = Tcb -> (a -> Trace) -> IO Trace
+
+-- | The directory a path starts from: its number, and its descriptor if it is an
+-- open one (a closed one is refused by its own number: -1 is @EBADF@).
+startOf :: Where -> CInt
+startOf = \case
+  CurrentDirectory -> atFdCwd
+  At (File d) -> descriptorNumber d
+
+atFdCwd :: CInt
+atFdCwd = -100
+
+-- | The path as a C string, or the error of a path that cannot be one.
+withPath :: String -> ByteString -> (ForeignPtr Word8 -> IO Trace) -> IO Trace
+withPath what path use
+  | ByteString.elem 0 path = pure (failing what (Just (Char8.unpack path)) (const Done) (failedWith eINVAL))
+  | otherwise = do
+      memory <- mallocForeignPtrBytes (ByteString.length path + 1)
+      withForeignPtr memory $ \p -> ByteString.unsafeUseAsCStringLen path $ \(from, n) -> do
+        copyBytes p (castPtr from) n
+        pokeByteOff p n (0 :: Word8)
+      use memory
+
+-- | An operation that is about a path and not about an open descriptor is carried
+-- out under the name of no descriptor.
+noDescriptor :: IO Descriptor
+noDescriptor = newDescriptor (-1)
+
+openFile :: Env -> Where -> ByteString -> OpenMode -> OpenFlags -> Answering File
+openFile env place path mode flags tcb k = withPath what path $ \memory -> do
+  none <- noDescriptor
+  let creates = mode `elem` [WriteOnly, ReadWrite, Append]
+      operation =
+        Operation.OpenAt
+          (startOf place)
+          (castPtr (unsafeForeignPtrToPtr memory))
+          (fromIntegral (c_open_flags (modeNumber mode) (flag openTruncate) (flag openExclusive) (flag openDirect)))
+          (if creates then fromIntegral (openPermissions flags) else 0)
+          (case openBeneath flags of StayBeneath -> resolveBeneath .|. resolveNoMagicLinks; Anywhere -> 0)
+  operateIO env Completed none operation tcb $ \r -> do
+    touchForeignPtr memory
+    if r < 0
+      then pure (failing what (Just (Char8.unpack path)) (const Done) r)
+      else do
+        d <- newDescriptor (fromIntegral r)
+        pure $! k (File d)
+  where
+    what = "open"
+    flag f = if f flags then 1 else 0
+    resolveBeneath = 0x08
+    resolveNoMagicLinks = 0x02
+
+modeNumber :: OpenMode -> CInt
+modeNumber = \case
+  ReadOnly -> 0
+  WriteOnly -> 1
+  ReadWrite -> 2
+  Append -> 3
+  Directory -> 4
+
+readFileAt :: Env -> File -> Buffer -> Int -> Int -> Int64 -> Answering Int
+readFileAt env (File d) (Buffer memory room) offset count at tcb k =
+  operate env Completed d (Operation.ReadAt d (unsafeForeignPtrToPtr memory `plusPtr` from) (max 0 (min (room - from) count)) at) (touchForeignPtr memory) tcb (failing "read" Nothing k)
+  where
+    from = max 0 (min room offset)
+
+writeFileAt :: Env -> File -> ByteString -> Int64 -> Answering Int
+writeFileAt env (File d) bytes at tcb k =
+  ByteString.unsafeUseAsCStringLen bytes $ \(p, n) ->
+    operate env Completed d (Operation.WriteAt d (castPtr p) n at) (ByteString.unsafeUseAsCString bytes (\_ -> pure ())) tcb (failing "write" Nothing k)
+
+writeBufferAt :: Env -> File -> Buffer -> Int -> Int -> Int64 -> Answering Int
+writeBufferAt env (File d) (Buffer memory room) offset count at tcb k =
+  operate env Completed d (Operation.WriteAt d (unsafeForeignPtrToPtr memory `plusPtr` from) (max 0 (min (room - from) count)) at) (touchForeignPtr memory) tcb (failing "write" Nothing k)
+  where
+    from = max 0 (min room offset)
+
+syncFile :: Env -> File -> Bool -> Answering ()
+syncFile env (File d) dataOnly tcb k =
+  operate env Completed d (Operation.Sync d dataOnly) (pure ()) tcb (failing "sync" Nothing (\_ -> k ()))
+
+fileStatus :: Env -> File -> Answering FileStatus
+fileStatus env (File d) = status env d (descriptorNumber d) ByteString.empty atEmptyPath
+  where
+    atEmptyPath = 0x1000
+
+pathStatus :: Env -> Where -> ByteString -> Answering FileStatus
+pathStatus env place path tcb k = do
+  none <- noDescriptor
+  status env none (startOf place) path 0 tcb k
+
+status :: Env -> Descriptor -> CInt -> ByteString -> Int -> Answering FileStatus
+status env d start path flags tcb k = withPath "stat" path $ \memory -> do
+  result <- mallocForeignPtrBytes statxSize
+  let operation =
+        Operation.StatAt start (castPtr (unsafeForeignPtrToPtr memory)) flags basicStats (castPtr (unsafeForeignPtrToPtr result))
+  operateIO env Completed d operation tcb $ \r -> do
+    touchForeignPtr memory
+    if r < 0
+      then pure (failing "stat" (if ByteString.null path then Nothing else Just (Char8.unpack path)) (const Done) r)
+      else do
+        s <- withForeignPtr result peekStatus
+        pure $! k s
+  where
+    statxSize = 256
+    basicStats = 0x7ff
+
+-- | Read a @struct statx@; its layout is the same on every architecture.
+peekStatus :: Ptr Word8 -> IO FileStatus
+peekStatus p = do
+  mode <- peekByteOff p 28 :: IO Word16
+  inode <- peekByteOff p 32 :: IO Word64
+  size <- peekByteOff p 40 :: IO Word64
+  modifiedSeconds <- peekByteOff p 112 :: IO Int64
+  modifiedNanoseconds <- peekByteOff p 120 :: IO Word32
+  major <- peekByteOff p 136 :: IO Word32
+  minor <- peekByteOff p 140 :: IO Word32
+  pure
+    FileStatus
+      { statusKind = case mode .&. 0o170000 of
+          0o100000 -> RegularFile
+          0o040000 -> DirectoryFile
+          0o120000 -> SymbolicLink
+          _ -> OtherFile,
+        statusSize = fromIntegral size,
+        statusModified = modifiedSeconds * 1_000_000_000 + fromIntegral modifiedNanoseconds,
+        statusInode = inode,
+        statusDevice = fromIntegral major `shiftL` 32 .|. fromIntegral minor,
+        statusPermissions = fromIntegral (mode .&. 0o7777)
+      }
+
+setFileSize :: Env -> File -> Int64 -> Answering ()
+setFileSize env (File d) size tcb k =
+  inPool env (c_set_size (descriptorNumber d) size) tcb (failing "truncate" Nothing (\_ -> k ()) . fromIntegral)
+
+-- | The names in an open directory, without dot and dot-dot, in the order of the
+-- file system.
+listDirectory :: Env -> File -> Answering [ByteString]
+listDirectory env (File d) = inPool env $ do
+  -- The stream takes the number it is given for its own, so it gets a duplicate.
+  own <- throwErrnoIfMinus1 "dup" (c_dup (descriptorNumber d))
+  bracket
+    (bracketOnError (pure (Fd own)) Posix.closeFd Posix.unsafeOpenDirStreamFd)
+    Posix.closeDirStream
+    (\stream -> Posix.rewindDirStream stream >> readAll stream)
+  where
+    readAll stream = do
+      name <- Posix.readDirStream stream
+      if ByteString.null name
+        then pure []
+        else do
+          rest <- readAll stream
+          pure (if name `elem` [".", ".."] then rest else name : rest)
+
+foreign import ccall unsafe "dup" c_dup :: CInt -> IO CInt
+
+makeDirectory :: Env -> ByteString -> Answering ()
+makeDirectory env path = onPath env path (Posix.createDirectory path 0o777)
+
+-- | A file, or an empty directory.
+removePath :: Env -> ByteString -> Answering ()
+removePath env path = onPath env path $ do
+  s <- Posix.getSymbolicLinkStatus path
+  if Posix.isDirectory s then Posix.removeDirectory path else Posix.removeLink path
+
+renamePath :: Env -> ByteString -> ByteString -> Answering ()
+renamePath env from to = onPath env (from <> to) (Posix.rename from to)
+
+onPath :: Env -> ByteString -> IO () -> Answering ()
+onPath env path action tcb k
+  | ByteString.elem 0 path = pure (failing "path" (Just (Char8.unpack path)) (const Done) (failedWith eINVAL))
+  | otherwise = inPool env action tcb k

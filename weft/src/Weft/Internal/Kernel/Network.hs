@@ -1,0 +1,347 @@
+-- |
+-- Description : The system kernel's sockets and pipes
+-- Stability   : not home
+--
+-- How each network system call becomes an operation of the backend, on the worker
+-- that asks. What cannot block is done here and now.
+module Weft.Internal.Kernel.Network
+  ( -- * Sockets
+    openSocket,
+    bindSocket,
+    listenSocket,
+    acceptSocket,
+    connectSocket,
+    receive,
+    send,
+    sendVector,
+    receiveFrom,
+    sendTo,
+    sendFile,
+    getOption,
+    setOption,
+    localAddress,
+    peerAddress,
+    resolve,
+
+    -- * Pipes
+    openPipe,
+    openFifo,
+    readPipe,
+    writePipe,
+  )
+where
+
+import Control.Exception (toException, try)
+import Control.Monad (when)
+import Data.ByteString (ByteString)
+import Data.ByteString qualified as ByteString
+import Data.ByteString.Unsafe qualified as ByteString
+import Data.IORef
+import Data.Int (Int64)
+import Data.Word (Word32, Word64, Word8)
+import Foreign.C.Error
+import Foreign.C.String (withCString)
+import Foreign.C.Types (CInt)
+import Foreign.ForeignPtr
+import Foreign.Marshal.Alloc (alloca, allocaBytes)
+import Foreign.Marshal.Array (allocaArray, peekArray)
+import Foreign.Marshal.Utils (fillBytes)
+import Foreign.Ptr
+import Foreign.Storable
+import Network.Socket (AddrInfo, Family, HostName, ServiceName, SockAddr, SocketOption (..), SocketType, getAddrInfo, packFamily, packSocketType)
+import Network.Socket.Address (peekSocketAddress, pokeSocketAddress, sizeOfSocketAddress)
+import Weft.Internal.Backend (Descriptor (..), newDescriptor)
+import Weft.Internal.Backend qualified as Operation
+import Weft.Internal.Kernel (Host (..))
+import Weft.Internal.Kernel.Env
+import Weft.Internal.Net
+import Weft.Internal.Policy (Why (..))
+import Weft.Internal.Sys (monotonicNow)
+import Weft.Internal.SystemCall (Buffer (..), OpenMode (..), Pipe (..), Socket (..))
+import Weft.Internal.Time (Instant (..))
+import Weft.Internal.Timers qualified as Timers
+import Weft.Internal.Trace
+
+type Answering a = Tcb -> (a -> Trace) -> IO Trace
+
+-- | A number from a call that cannot block: what follows, or its error.
+atOnce :: String -> IO CInt -> (CInt -> IO a) -> Answering a
+atOnce what action finish _ k = do
+  r <- action
+  if r < 0 then pure (failing what Nothing (const Done) (fromIntegral r)) else finish r >>= \a -> pure $! k a
+{-# INLINE atOnce #-}
+
+done :: CInt -> IO ()
+done _ = pure ()
+
+number :: Socket -> CInt
+number = descriptorNumber . socketDescriptor
+
+openSocket :: Family -> SocketType -> Answering Socket
+openSocket family kind =
+  atOnce "socket" (c_socket (packFamily family) (packSocketType kind) 0) $ \fd -> do
+    d <- newDescriptor fd
+    pure (Socket d family kind)
+
+bindSocket :: Socket -> SockAddr -> Answering ()
+bindSocket s address tcb k =
+  withAddress address $ \p n -> atOnce "bind" (c_bind (number s) p (fromIntegral n)) done tcb k
+
+listenSocket :: Socket -> Int -> Answering ()
+listenSocket s backlog = atOnce "listen" (c_listen (number s) (fromIntegral backlog)) done
+
+-- | Accept one connection. What can go wrong without being the caller's fault
+-- does not reach it: a connection that was aborted while it waited is skipped, and
+-- when descriptors or memory are short ('starved') the accept waits until one is
+-- closed or a moment has passed, and the operator is told once.
+--
+-- The accepted connection always passes through the ready queue, even when it was
+-- there at once, so that the policy decides between it and everything else, and a
+-- flood of connections cannot keep the worker here.
+acceptSocket :: Env -> Socket -> Answering (Socket, SockAddr)
+acceptSocket env s tcb k = attempt False
+  where
+    attempt told = do
+      memory <- mallocForeignPtrBytes (addressRoom + 8) :: IO (ForeignPtr Word8)
+      let base = unsafeForeignPtrToPtr memory
+          lengthAt = castPtr (base `plusPtr` addressRoom)
+      poke lengthAt (fromIntegral addressRoom :: Word32)
+      operateIO env Accepted (socketDescriptor s) (Operation.Accept (socketDescriptor s) (castPtr base) (castPtr lengthAt)) tcb (accepted memory told)
+    accepted memory told r
+      | r >= 0 = do
+          address <- withForeignPtr memory (peekSocketAddress . castPtr)
+          d <- newDescriptor (fromIntegral r)
+          hostReady (envHost env) Accepted tcb (\_ -> k (Socket d (socketFamily s) (socketType s), address))
+          pure Parked
+      | r `elem` passing = attempt told
+      | r `elem` starving = do
+          when (not told) . hostReport (envHost env) $
+            "no descriptor (or memory) left for a new connection; accepting goes on when one is free"
+          starve env tcb (\_ -> Effect (attempt True))
+          pure Parked
+      | otherwise = pure (failing "accept" Nothing (const Done) r)
+    -- The peer's fault, or its network's (accept(2)).
+    passing = map failedWith [eCONNABORTED, eINTR, ePROTO, eNETDOWN, eNOPROTOOPT, eHOSTDOWN, eHOSTUNREACH, eNETUNREACH]
+    starving = map failedWith [eMFILE, eNFILE, eNOBUFS, eNOMEM]
+
+-- | Try again when a descriptor of this process is closed, or after a while: it
+-- may be another process that holds what is short.
+starve :: Env -> Tcb -> Resume -> IO ()
+starve env tcb again = do
+  tried <- newIORef False
+  let once = do
+        late <- readIORef tried
+        when (not late) $ writeIORef tried True >> hostReady (envHost env) Accepted tcb again
+  now <- monotonicNow
+  key <- Timers.insert (envTimers env) (now + retryAfter) (Alarm once)
+  modifyIORef' (envStarved env) ((once >> () <$ Timers.cancel (envTimers env) key) :)
+  where
+    retryAfter = 250_000_000
+
+connectSocket :: Env -> Socket -> SockAddr -> Maybe Instant -> Answering ()
+connectSocket env s address limit tcb k = do
+  (memory, size) <- addressMemory address
+  operateBefore
+    env
+    (instantNanoseconds <$> limit)
+    Completed
+    (socketDescriptor s)
+    (Operation.Connect (socketDescriptor s) (castPtr (unsafeForeignPtrToPtr memory)) size)
+    (touchForeignPtr memory)
+    tcb
+    (failing ("connect to " <> show address) Nothing (\_ -> k ()))
+
+receive :: Env -> Socket -> Buffer -> Int -> Int -> Answering Int
+receive env s (Buffer memory room) offset count tcb k =
+  operate
+    env
+    Completed
+    (socketDescriptor s)
+    (Operation.Receive (socketDescriptor s) (unsafeForeignPtrToPtr memory `plusPtr` from) (within room from count))
+    (touchForeignPtr memory)
+    tcb
+    (failing "receive" Nothing k)
+  where
+    from = max 0 (min room offset)
+{-# INLINE receive #-}
+
+-- | As many bytes as asked for, but never outside the buffer.
+within :: Int -> Int -> Int -> Int
+within room from count = max 0 (min (room - from) count)
+{-# INLINE within #-}
+
+send :: Env -> Socket -> ByteString -> Answering Int
+send env s bytes tcb k =
+  ByteString.unsafeUseAsCStringLen bytes $ \(p, n) ->
+    operate
+      env
+      Completed
+      (socketDescriptor s)
+      (Operation.Send (socketDescriptor s) (castPtr p) n)
+      (keepAlive bytes)
+      tcb
+      (failing "send" Nothing k)
+{-# INLINE send #-}
+
+-- | A 'ByteString' is needed until here.
+keepAlive :: ByteString -> IO ()
+keepAlive bytes = ByteString.unsafeUseAsCString bytes (\_ -> pure ())
+{-# INLINE keepAlive #-}
+
+sendVector :: Env -> Socket -> [ByteString] -> Answering Int
+sendVector env s pieces tcb k = do
+  let some = take maxPieces (filter (not . ByteString.null) pieces)
+  message <- newMessage Nothing some
+  operate
+    env
+    Completed
+    (socketDescriptor s)
+    (Operation.SendMessage (socketDescriptor s) (castPtr (unsafeForeignPtrToPtr message)))
+    (touchForeignPtr message >> mapM_ keepAlive some)
+    tcb
+    (failing "send" Nothing k)
+  where
+    maxPieces = 64
+
+receiveFrom :: Env -> Socket -> Buffer -> Answering (Int, SockAddr)
+receiveFrom env s (Buffer memory room) tcb k = do
+  let from = unsafeForeignPtrToPtr memory
+  message <- newMessage' [(castPtr from, room)]
+  let header = unsafeForeignPtrToPtr message
+  pokeByteOff header 0 (header `plusPtr` nameOffset :: Ptr ())
+  pokeByteOff header 8 (fromIntegral addressRoom :: Word32)
+  operateIO env Completed (socketDescriptor s) (Operation.ReceiveMessage (socketDescriptor s) (castPtr header)) tcb $ \r -> do
+    touchForeignPtr memory
+    if r < 0
+      then pure (failing "receive from" Nothing (const Done) r)
+      else do
+        address <- withForeignPtr message (\p -> peekSocketAddress (castPtr (p `plusPtr` nameOffset)))
+        pure $! k (r, address)
+
+sendTo :: Env -> Socket -> ByteString -> SockAddr -> Answering Int
+sendTo env s bytes address tcb k = do
+  message <- newMessage (Just address) [bytes]
+  operate
+    env
+    Completed
+    (socketDescriptor s)
+    (Operation.SendMessage (socketDescriptor s) (castPtr (unsafeForeignPtrToPtr message)))
+    (touchForeignPtr message >> keepAlive bytes)
+    tcb
+    (failing ("send to " <> show address) Nothing k)
+
+sendFile :: Env -> Socket -> Descriptor -> Int64 -> Int -> Answering Int
+sendFile env s file offset count tcb k =
+  operate
+    env
+    Completed
+    (socketDescriptor s)
+    (Operation.SendFile (socketDescriptor s) file offset count)
+    (pure ())
+    tcb
+    (failing "send file" Nothing k)
+
+getOption :: Socket -> SocketOption -> Answering Int
+getOption s (SockOpt level name) tcb k = alloca $ \value ->
+  atOnce "getsockopt" (c_getsockopt (number s) level name value) (\_ -> fromIntegral <$> peek value) tcb k
+
+setOption :: Socket -> SocketOption -> Int -> Answering ()
+setOption s (SockOpt level name) value =
+  atOnce "setsockopt" (c_setsockopt (number s) level name (fromIntegral value)) done
+
+localAddress, peerAddress :: Socket -> Answering SockAddr
+localAddress s = addressOf "getsockname" (c_getsockname (number s))
+peerAddress s = addressOf "getpeername" (c_getpeername (number s))
+
+addressOf :: String -> (Ptr () -> CInt -> IO CInt) -> Answering SockAddr
+addressOf what get tcb k = allocaBytes addressRoom $ \p ->
+  atOnce what (get p (fromIntegral addressRoom)) (\_ -> peekSocketAddress (castPtr p)) tcb k
+
+-- | In the pool: the C library's resolver blocks.
+resolve :: Env -> Maybe AddrInfo -> Maybe HostName -> Maybe ServiceName -> Answering [AddrInfo]
+resolve env hints host service = inPool env (getAddrInfo hints host service)
+
+openPipe :: Answering (Pipe, Pipe)
+openPipe tcb k = allocaArray 2 $ \ends ->
+  atOnce "pipe" (c_pipe ends) (\_ -> peekArray 2 ends >>= mapM (fmap Pipe . newDescriptor)) tcb $ \case
+    [r, w] -> k (r, w)
+    _ -> Done
+
+-- | Never waits for the other end: reading an end that nobody has opened for
+-- writing is at its end of file; opening for writing without a reader fails with
+-- @ENXIO@.
+openFifo :: FilePath -> OpenMode -> Answering Pipe
+openFifo path mode tcb k = do
+  opened <- try (withCString path (\p -> c_open_fifo p (c_open_flags (fromIntegral (fromEnumMode mode)) 0 0 0)))
+  case opened of
+    Left e -> pure (Throw (toException (e :: IOError)))
+    Right r -> atOnce ("open FIFO " <> path) (pure r) (fmap Pipe . newDescriptor) tcb k
+  where
+    -- Never creates: the flags of an existing file.
+    fromEnumMode :: OpenMode -> Int
+    fromEnumMode = \case
+      ReadOnly -> 0
+      WriteOnly -> 5
+      ReadWrite -> 6
+      Append -> 5
+      Directory -> 4
+
+readPipe :: Env -> Pipe -> Buffer -> Int -> Int -> Answering Int
+readPipe env (Pipe d) (Buffer memory room) offset count tcb k =
+  operate env Completed d (Operation.ReadStream d (unsafeForeignPtrToPtr memory `plusPtr` from) (within room from count)) (touchForeignPtr memory) tcb (failing "read" Nothing k)
+  where
+    from = max 0 (min room offset)
+
+writePipe :: Env -> Pipe -> ByteString -> Answering Int
+writePipe env (Pipe d) bytes tcb k =
+  ByteString.unsafeUseAsCStringLen bytes $ \(p, n) ->
+    operate env Completed d (Operation.WriteStream d (castPtr p) n) (keepAlive bytes) tcb (failing "write" Nothing k)
+
+-- | Room for any socket address.
+addressRoom :: Int
+addressRoom = 128
+
+withAddress :: SockAddr -> (Ptr () -> Int -> IO a) -> IO a
+withAddress address use = do
+  let n = sizeOfSocketAddress address
+  allocaBytes (max n addressRoom) $ \p -> pokeSocketAddress p address >> use (castPtr p) n
+
+addressMemory :: SockAddr -> IO (ForeignPtr Word8, Int)
+addressMemory address = do
+  memory <- mallocForeignPtrBytes addressRoom
+  withForeignPtr memory $ \p -> pokeSocketAddress p address
+  pure (memory, sizeOfSocketAddress address)
+
+-- A prepared message is one block of memory: the @struct msghdr@ (64-bit layout),
+-- an address, and the vector of pieces.
+nameOffset, vectorOffset :: Int
+nameOffset = 64
+vectorOffset = nameOffset + addressRoom
+
+newMessage :: Maybe SockAddr -> [ByteString] -> IO (ForeignPtr Word8)
+newMessage address pieces = do
+  message <- newMessage' =<< mapM piece pieces
+  let header = unsafeForeignPtrToPtr message
+  case address of
+    Nothing -> pure ()
+    Just a -> do
+      pokeSocketAddress (header `plusPtr` nameOffset) a
+      pokeByteOff header 0 (header `plusPtr` nameOffset :: Ptr ())
+      pokeByteOff header 8 (fromIntegral (sizeOfSocketAddress a) :: Word32)
+  message <$ touchForeignPtr message
+  where
+    -- The pieces stay where they are; whoever sends them keeps them alive.
+    piece bytes = ByteString.unsafeUseAsCStringLen bytes (\(p, n) -> pure (castPtr p, n))
+
+newMessage' :: [(Ptr (), Int)] -> IO (ForeignPtr Word8)
+newMessage' pieces = do
+  message <- mallocForeignPtrBytes (vectorOffset + 16 * length pieces)
+  let header = unsafeForeignPtrToPtr message
+  fillBytes header 0 vectorOffset
+  pokeByteOff header 16 (header `plusPtr` vectorOffset :: Ptr ())
+  pokeByteOff header 24 (fromIntegral (length pieces) :: Word64)
+  sequence_
+    [ pokeByteOff header at p >> pokeByteOff header (at + 8) (fromIntegral n :: Word64)
+      | (at, (p, n)) <- zip [vectorOffset, vectorOffset + 16 ..] pieces
+    ]
+  message <$ touchForeignPtr message
