@@ -136,7 +136,7 @@ chunkShift = 5
 chunkSlots = 32
 
 -- The registers, one word each.
-rFree, rUsed, rLive, rGeneration, rTidyBelow, rChunks :: Int
+rFree, rUsed, rLive, rGeneration, rTidyBelow, rChunks, rCredit :: Int
 
 -- | The head of the free list (last in, first out), or -1.
 rFree = 0
@@ -156,11 +156,14 @@ rTidyBelow = 4
 -- | How many chunks are allocated; the outer array may have room for more.
 rChunks = 5
 
+-- | How many values can be taken before 'tidy' is worth another try.
+rCredit = 6
+
 -- | An empty table.
 new :: IO (Slots a)
 new = do
-  r <- newByteArray (6 * 8)
-  mapM_ (\i -> writeByteArray r i (0 :: Int)) [rUsed .. rChunks]
+  r <- newByteArray (7 * 8)
+  mapM_ (\i -> writeByteArray r i (0 :: Int)) [rUsed .. rCredit]
   writeByteArray r rFree (-1 :: Int)
   Slots r <$> (newMutVar =<< newStore 0)
 
@@ -276,7 +279,9 @@ take s key = whenLive s key Nothing $ \st slot -> do
   live <- subtract 1 <$> register s rLive
   setRegister s rLive live
   threshold <- register s rTidyBelow
-  when (live < threshold) (tidy s)
+  credit <- subtract 1 <$> register s rCredit
+  setRegister s rCredit credit
+  when (live < threshold || credit < 0) (tidy s)
   pure (Just a)
 {-# INLINE take #-}
 
@@ -322,6 +327,7 @@ grow s st = do
     errorWithoutStackTrace "Weft.Internal.Slots: more than 2^27 values at once"
   st' <- resized s st slots (room st)
   setRegister s rTidyBelow (if slots <= smallest then 0 else slots `shiftR` 2)
+  setRegister s rCredit slots
   pure st'
 
 -- | Replace the store by one with so much room that keeps so many slots.
@@ -339,9 +345,10 @@ smallest = 1024
 
 -- | Give memory back after a burst: forget the free slots above the highest live
 -- one, and let the lowest free slots be used first, so that the top drains. It
--- scans the table, when its live part has halved since the last time or since
--- the table grew; between two growths that is at most once for every bit of the
--- size.
+-- scans the table: when the live part has halved since the last time (or is a
+-- quarter of a table that grew), and when as many values were taken as there are
+-- slots. The first is at most once for every bit of the size between two growths,
+-- the second costs a constant for each value.
 tidy :: Slots a -> IO ()
 tidy s = do
   live <- register s rLive
@@ -368,4 +375,5 @@ tidy s = do
     _ <- resized s st slots (needed `shiftL` chunkShift)
     setRegister s rChunks needed
   setRegister s rTidyBelow (if slots <= smallest then 0 else max 1 (live `shiftR` 1))
+  setRegister s rCredit (max smallest (top + 1))
 {-# NOINLINE tidy #-}
