@@ -1,3 +1,5 @@
+{-# LANGUAGE GADTs #-}
+
 -- |
 -- Description : Who answers system calls, as a value
 -- Stability   : not home

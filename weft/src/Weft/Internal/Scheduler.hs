@@ -176,7 +176,10 @@ step s !limit = go
           Describe change k -> do
             own <- numbered s tcb
             replace own (\st -> st {stateContext = change (stateContext st)}) (k ()) fuel
-          Self k -> numbered s tcb >>= \own -> go own (k own) (fuel - 1)
+          Self k -> go tcb (k tcb) (fuel - 1)
+          Identify k -> do
+            own <- numbered s tcb
+            go own (k (ThreadId (tcbNumber own))) (fuel - 1)
 
     -- Go on with a changed control block.
     replace (Tcb number state) change trace fuel = do

@@ -39,11 +39,13 @@ module Weft.Internal.Trace
     -- * Building threads
     effect,
     call,
+    under,
     throwTrace,
   )
 where
 
 import Control.Exception (Exception (..), SomeException)
+import Control.Monad.Catch (ExitCase (..), MonadCatch (..), MonadMask (..), MonadThrow (..))
 import Control.Monad.IO.Class (MonadIO (..))
 import Data.ByteString.Short (ShortByteString)
 import GHC.Exts (oneShot)
@@ -98,6 +100,36 @@ instance (Semigroup a) => Semigroup (Thread a) where
 instance (Monoid a) => Monoid (Thread a) where
   mempty = pure mempty
 
+instance MonadThrow Thread where
+  throwM e = Thread (\_ -> throwTrace e)
+
+-- | As in 'IO': the handler runs masked, so that nothing interrupts it before it
+-- has begun, and the masking state of the 'catch' is restored after it.
+instance MonadCatch Thread where
+  catch (Thread body) handler = Thread $ \k ->
+    Catch (oneShot (\_ -> body (Leave k))) $ \e -> case fromException e of
+      Just x -> unThread (handler x) (Leave k)
+      Nothing -> Throw e
+
+instance MonadMask Thread where
+  mask action = Thread $ \k -> Self $ \tcb -> case stateMasking (tcbState tcb) of
+    Unmasked -> unThread (under MaskedInterruptible (action (under Unmasked))) k
+    outer -> unThread (action (under outer)) k
+  uninterruptibleMask action = Thread $ \k -> Self $ \tcb ->
+    let outer = stateMasking (tcbState tcb)
+     in unThread (under MaskedUninterruptible (action (under outer))) k
+  generalBracket acquire release use = mask $ \restore -> do
+    resource <- acquire
+    result <- catchAll' (restore (use resource)) $ \e -> release resource (ExitCaseException e) *> throwM e
+    cleanup <- release resource (ExitCaseSuccess result)
+    pure (result, cleanup)
+    where
+      catchAll' body handler = catch body (\e -> handler (e :: SomeException))
+
+-- | Run a thread in a masking state.
+under :: Masking -> Thread a -> Thread a
+under masking (Thread body) = Thread (\k -> Mask masking (oneShot (\_ -> body (Leave k))))
+
 -- | The trace of a whole thread whose result nobody wants.
 toTrace :: Thread a -> Trace
 toTrace (Thread m) = m (\_ -> Done)
@@ -132,8 +164,10 @@ data Trace
     Mask !Masking Resume
   | -- | The end of the body of a 'Catch' or 'Mask': its result goes to what follows.
     forall a. Leave (a -> Trace) a
-  | -- | Read this thread's control block (with a number of its own).
+  | -- | Read this thread's control block as it is.
     Self (Tcb -> Trace)
+  | -- | Read this thread's number; an anonymous thread is given one.
+    Identify (ThreadId -> Trace)
   | -- | Replace what this thread says of itself.
     Describe (Context -> Context) Resume
   | -- | Ask the outside world.

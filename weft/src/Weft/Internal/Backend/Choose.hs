@@ -23,7 +23,7 @@ import System.Environment (lookupEnv)
 import Weft.Internal.Backend (Backend, Post)
 import Weft.Internal.Backend.Epoll (newEpoll)
 import Weft.Internal.Backend.Poll (newPoll)
-import Weft.Internal.Backend.Uring (defaultUringSettings, newUring)
+import Weft.Internal.Backend.Uring (defaultUringSettings, describeSetupFailure, newUring)
 import Weft.Internal.Pool (Pool)
 
 -- | An event source, by name.
@@ -81,5 +81,5 @@ startBackend (Chosen choice told) pool post report = case choice of
       Right backend -> pure backend
       Left reason -> do
         already <- atomicModifyIORef' told (True,)
-        unless already $ report ("io_uring cannot be used here (" <> show reason <> "); using epoll")
+        unless already $ report ("io_uring cannot be used here (" <> describeSetupFailure reason <> "); using epoll")
         newEpoll pool post

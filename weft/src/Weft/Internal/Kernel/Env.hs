@@ -151,7 +151,7 @@ closeDescriptor env d tcb k = do
       left <- newIORef (length knowing)
       parked <- newIORef False
       let finish = do
-            Sys.close (descriptorNumber d)
+            _ <- Sys.close (descriptorNumber d)
             starved <- atomicModifyIORef' (envStarved env) ([],)
             sequence_ starved
             waiting <- readIORef parked

@@ -31,6 +31,7 @@ import Data.Word (Word16, Word32, Word64, Word8)
 import Foreign.C.Error (eINVAL, throwErrnoIfMinus1)
 import Foreign.C.Types (CInt (..))
 import Foreign.ForeignPtr
+import Foreign.ForeignPtr.Unsafe (unsafeForeignPtrToPtr)
 import Foreign.Marshal.Utils (copyBytes)
 import Foreign.Ptr
 import Foreign.Storable
@@ -191,13 +192,14 @@ listDirectory env (File d) = inPool env $ do
     Posix.closeDirStream
     (\stream -> Posix.rewindDirStream stream >> readAll stream)
   where
+    dots = map Char8.pack [".", ".."]
     readAll stream = do
       name <- Posix.readDirStream stream
       if ByteString.null name
         then pure []
         else do
           rest <- readAll stream
-          pure (if name `elem` [".", ".."] then rest else name : rest)
+          pure (if name `elem` dots then rest else name : rest)
 
 foreign import ccall unsafe "dup" c_dup :: CInt -> IO CInt
 

@@ -43,12 +43,13 @@ import Foreign.C.Error
 import Foreign.C.String (withCString)
 import Foreign.C.Types (CInt)
 import Foreign.ForeignPtr
+import Foreign.ForeignPtr.Unsafe (unsafeForeignPtrToPtr)
 import Foreign.Marshal.Alloc (alloca, allocaBytes)
 import Foreign.Marshal.Array (allocaArray, peekArray)
 import Foreign.Marshal.Utils (fillBytes)
 import Foreign.Ptr
 import Foreign.Storable
-import Network.Socket (AddrInfo, Family, HostName, ServiceName, SockAddr, SocketOption (..), SocketType, getAddrInfo, packFamily, packSocketType)
+import Network.Socket (AddrInfo, Family, HostName, ServiceName, SockAddr, SocketOption (..), SocketType (..), getAddrInfo, packFamily)
 import Network.Socket.Address (peekSocketAddress, pokeSocketAddress, sizeOfSocketAddress)
 import Weft.Internal.Backend (Descriptor (..), newDescriptor)
 import Weft.Internal.Backend qualified as Operation
@@ -79,9 +80,19 @@ number = descriptorNumber . socketDescriptor
 
 openSocket :: Family -> SocketType -> Answering Socket
 openSocket family kind =
-  atOnce "socket" (c_socket (packFamily family) (packSocketType kind) 0) $ \fd -> do
+  atOnce "socket" (c_socket (packFamily family) (socketTypeNumber kind) 0) $ \fd -> do
     d <- newDescriptor fd
     pure (Socket d family kind)
+
+-- | As in @socket(2)@ on Linux and the BSDs.
+socketTypeNumber :: SocketType -> CInt
+socketTypeNumber = \case
+  Stream -> 1
+  Datagram -> 2
+  Raw -> 3
+  RDM -> 4
+  SeqPacket -> 5
+  other -> error ("no such socket type: " <> show other)
 
 bindSocket :: Socket -> SockAddr -> Answering ()
 bindSocket s address tcb k =

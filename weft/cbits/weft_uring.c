@@ -1,0 +1,662 @@
+#define _GNU_SOURCE
+#include "weft_uring.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#if defined(__linux__) && defined(__has_include)
+#if __has_include(<linux/io_uring.h>) && __has_include(<linux/openat2.h>)
+#include <linux/io_uring.h>
+#include <linux/openat2.h>
+#include <sys/syscall.h>
+#endif
+#endif
+
+/* The last names that Linux 5.19 added. */
+#if defined(IORING_RECVSEND_POLL_FIRST) && defined(IORING_ASYNC_CANCEL_ANY) && \
+    defined(IORING_SETUP_TASKRUN_FLAG) && defined(__NR_io_uring_setup)
+
+#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/sendfile.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+/* States of the wake-up. A wake-up costs a system call only when it finds the
+ * owner asleep; one that comes earlier is remembered. */
+enum {
+  AWAKE,    /* the owner runs, or polls without blocking */
+  NOTIFIED, /* somebody called wake since the owner last looked */
+  SLEEPING  /* the owner is in, or about to enter, a blocking wait */
+};
+
+struct weft_uring {
+  /* Written by the owner, beside what the kernel shares. */
+  int fd;
+  uint32_t tail;           /* of the submission queue, as we count it */
+  uint32_t sq_entries;
+  uint32_t sq_mask, cq_mask;
+  uint32_t *sq_head, *sq_tail, *sq_flags;
+  uint32_t *cq_head, *cq_tail;
+  struct io_uring_sqe *sqes;
+  struct io_uring_cqe *cqes;
+  struct open_how *hows;   /* one for each submission queue entry */
+  void *rings;
+  size_t rings_size, sqes_size;
+  void *scratch;           /* where weft_uring_warm reads to */
+  int held, quiet;
+  /* The thread that last used the ring and armed the wake-up. The kernel runs
+   * the work of a request on the thread that submitted it, so a new owner must
+   * not depend on the wake-up of the one before. */
+  int owned;
+  pthread_t owner;
+  uint64_t wake_generation;
+  int wake_armed;
+  uint64_t enters;
+  struct weft_uring_event events[WEFT_URING_EVENTS];
+
+  /* Shared with the threads that call wake, on a line of its own. */
+  _Alignas(64) int state;
+  int wakers;              /* threads inside weft_uring_wake */
+  int closed;
+  int event;               /* the eventfd */
+  uint64_t wake_writes;
+};
+
+#define LOAD(p) __atomic_load_n((p), __ATOMIC_ACQUIRE)
+#define STORE(p, v) __atomic_store_n((p), (v), __ATOMIC_RELEASE)
+
+static const uint8_t needed_opcodes[] = {
+    IORING_OP_RECV,    IORING_OP_SEND,    IORING_OP_RECVMSG,
+    IORING_OP_SENDMSG, IORING_OP_ACCEPT,  IORING_OP_CONNECT,
+    IORING_OP_POLL_ADD, IORING_OP_READ,   IORING_OP_WRITE,
+    IORING_OP_FSYNC,   IORING_OP_OPENAT2, IORING_OP_STATX,
+    IORING_OP_ASYNC_CANCEL,
+};
+
+/* Are all the opcodes there? 0 or an error. */
+static int probe(int fd) {
+  size_t size = sizeof(struct io_uring_probe) + 256 * sizeof(struct io_uring_probe_op);
+  struct io_uring_probe *p = calloc(1, size);
+  int result = 0;
+  if (p == NULL) return -ENOMEM;
+  if (syscall(__NR_io_uring_register, fd, IORING_REGISTER_PROBE, p, 256) < 0) {
+    result = -errno;
+  } else {
+    for (size_t i = 0; i < sizeof needed_opcodes; i++) {
+      uint8_t op = needed_opcodes[i];
+      if (op > p->last_op || !(p->ops[op].flags & IO_URING_OP_SUPPORTED))
+        result = -EOPNOTSUPP;
+    }
+  }
+  free(p);
+  return result;
+}
+
+static void *map(int fd, size_t size, off_t what) {
+  return mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, what);
+}
+
+/* Give back everything but the structure itself. */
+static void release(struct weft_uring *r) {
+  if (r->event >= 0) close(r->event);
+  if (r->rings != NULL) munmap(r->rings, r->rings_size);
+  if (r->sqes != NULL) munmap(r->sqes, r->sqes_size);
+  if (r->scratch != NULL) munmap(r->scratch, WEFT_SENDFILE_CHUNK);
+  if (r->fd >= 0) close(r->fd);
+  free(r->hows);
+  r->event = r->fd = -1;
+  r->rings = r->scratch = NULL;
+  r->sqes = NULL;
+  r->hows = NULL;
+}
+
+struct weft_uring *weft_uring_new(uint32_t sq_entries, uint32_t cq_entries,
+                                  uint32_t flags, int *step, int *error) {
+  const uint32_t features =
+      IORING_FEAT_SINGLE_MMAP | IORING_FEAT_NODROP | IORING_FEAT_SUBMIT_STABLE |
+      IORING_FEAT_EXT_ARG | IORING_FEAT_FAST_POLL | IORING_FEAT_RW_CUR_POS;
+  struct io_uring_params p;
+  struct weft_uring *r;
+  uint32_t i, *array;
+  int e;
+
+  *step = WEFT_URING_STEP_SETUP;
+  r = aligned_alloc(64, (sizeof *r + 63) & ~(size_t)63);
+  if (r == NULL) {
+    *error = -ENOMEM;
+    return NULL;
+  }
+  memset(r, 0, sizeof *r);
+  r->event = r->fd = -1;
+
+  memset(&p, 0, sizeof p);
+  p.flags = IORING_SETUP_CLAMP | IORING_SETUP_CQSIZE | IORING_SETUP_SUBMIT_ALL;
+  /* Completion work waits for the next system call or tick of the thread
+   * instead of interrupting it; a flag in the ring says that there is some.
+   * Linux 5.19 and later, as is cancelling by descriptor. */
+  if (!(flags & WEFT_URING_PLAIN))
+    p.flags |= IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG;
+  p.cq_entries = cq_entries;
+  r->fd = syscall(__NR_io_uring_setup, sq_entries, &p);
+  if (r->fd < 0) {
+    e = -errno;
+    goto failed;
+  }
+  *step = WEFT_URING_STEP_FEATURES;
+  if ((p.features & features) != features) {
+    e = -EOPNOTSUPP;
+    goto failed;
+  }
+  *step = WEFT_URING_STEP_PROBE;
+  e = probe(r->fd);
+  if (e < 0) goto failed;
+
+  *step = WEFT_URING_STEP_MAP;
+  r->rings_size = p.sq_off.array + p.sq_entries * sizeof(uint32_t);
+  if (p.cq_off.cqes + p.cq_entries * sizeof(struct io_uring_cqe) > r->rings_size)
+    r->rings_size = p.cq_off.cqes + p.cq_entries * sizeof(struct io_uring_cqe);
+  r->rings = map(r->fd, r->rings_size, IORING_OFF_SQ_RING);
+  if (r->rings == MAP_FAILED) {
+    e = -errno;
+    r->rings = NULL;
+    goto failed;
+  }
+  r->sqes_size = p.sq_entries * sizeof(struct io_uring_sqe);
+  r->sqes = map(r->fd, r->sqes_size, IORING_OFF_SQES);
+  if (r->sqes == MAP_FAILED) {
+    e = -errno;
+    r->sqes = NULL;
+    goto failed;
+  }
+  r->scratch = mmap(NULL, WEFT_SENDFILE_CHUNK, PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (r->scratch == MAP_FAILED) {
+    e = -errno;
+    r->scratch = NULL;
+    goto failed;
+  }
+  r->hows = calloc(p.sq_entries, sizeof(struct open_how));
+  if (r->hows == NULL) {
+    e = -ENOMEM;
+    goto failed;
+  }
+
+#define AT(offset) ((uint32_t *)((char *)r->rings + (offset)))
+  r->sq_entries = p.sq_entries;
+  r->sq_head = AT(p.sq_off.head);
+  r->sq_tail = AT(p.sq_off.tail);
+  r->sq_flags = AT(p.sq_off.flags);
+  r->sq_mask = *AT(p.sq_off.ring_mask);
+  r->cq_head = AT(p.cq_off.head);
+  r->cq_tail = AT(p.cq_off.tail);
+  r->cq_mask = *AT(p.cq_off.ring_mask);
+  r->cqes = (struct io_uring_cqe *)AT(p.cq_off.cqes);
+  array = AT(p.sq_off.array);
+#undef AT
+  for (i = 0; i < p.sq_entries; i++) array[i] = i;
+  r->tail = *r->sq_tail;
+
+  *step = WEFT_URING_STEP_EVENTFD;
+  r->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (r->event < 0) {
+    e = -errno;
+    goto failed;
+  }
+  *error = 0;
+  return r;
+
+failed:
+  release(r);
+  free(r);
+  *error = e;
+  return NULL;
+}
+
+void weft_uring_close(struct weft_uring *r) {
+  __atomic_store_n(&r->closed, 1, __ATOMIC_SEQ_CST);
+  /* A thread that saw the ring open may be about to write to the eventfd, whose
+   * number must not be somebody else's by then. It does not block there. */
+  while (__atomic_load_n(&r->wakers, __ATOMIC_SEQ_CST) != 0) sched_yield();
+  release(r);
+}
+
+void weft_uring_free(struct weft_uring *r) { free(r); }
+
+void weft_uring_quiesce(struct weft_uring *r) { r->quiet = 1; }
+void weft_uring_hold(struct weft_uring *r, int held) { r->held = held; }
+int weft_uring_quiet(const struct weft_uring *r) { return !r->wake_armed; }
+uint64_t weft_uring_count_enter(const struct weft_uring *r) { return r->enters; }
+uint64_t weft_uring_count_wake_writes(const struct weft_uring *r) {
+  return __atomic_load_n(&r->wake_writes, __ATOMIC_SEQ_CST);
+}
+struct weft_uring_event *weft_uring_events(struct weft_uring *r) { return r->events; }
+
+/* Entering the kernel -------------------------------------------------------- */
+
+static uint32_t queued(struct weft_uring *r) { return r->tail - LOAD(r->sq_head); }
+
+static int cq_empty(struct weft_uring *r) { return *r->cq_head == LOAD(r->cq_tail); }
+
+static int enter(struct weft_uring *r, uint32_t wanted, unsigned flags, void *arg, size_t size) {
+  int n;
+  r->enters++;
+  n = syscall(__NR_io_uring_enter, r->fd, queued(r), wanted, flags, arg, size);
+  if (n >= 0) return 0;
+  switch (errno) {
+    case ETIME:  /* the time is up */
+    case EINTR:  /* a signal: the caller polls again */
+    case EAGAIN: /* no memory for a request at the moment: what is queued stays */
+    case EBUSY:  /* completions must be collected first: what is queued stays */
+      return 0;
+    default:
+      return -errno;
+  }
+}
+
+/* The next free submission queue entry, cleared, or NULL. */
+static struct io_uring_sqe *next(struct weft_uring *r, int opcode, int fd, uint64_t user_data) {
+  struct io_uring_sqe *s;
+  if (r->closed) return NULL;
+  if (queued(r) == r->sq_entries) {
+    if (r->held) return NULL;
+    enter(r, 0, 0, NULL, 0);
+    if (queued(r) == r->sq_entries) return NULL;
+  }
+  s = &r->sqes[r->tail & r->sq_mask];
+  memset(s, 0, sizeof *s);
+  s->opcode = opcode;
+  s->fd = fd;
+  s->user_data = user_data;
+  return s;
+}
+
+/* What next gave is complete. The kernel reads it when it is entered. */
+static int done(struct weft_uring *r) {
+  r->tail++;
+  STORE(r->sq_tail, r->tail);
+  return 1;
+}
+
+/* Have a poll of the eventfd in flight that belongs to this thread. It is never
+ * read: the poll is edge-triggered, and its counter cannot overflow. */
+static void keep_wakeable(struct weft_uring *r) {
+  struct io_uring_sqe *s;
+  pthread_t self = pthread_self();
+  if (r->owned && r->wake_armed && pthread_equal(r->owner, self)) return;
+  if (r->quiet) return;
+  if (r->wake_armed) {
+    uint64_t old = r->wake_generation * WEFT_URING_KINDS + WEFT_URING_WAKE;
+    if (!weft_uring_cancel(r, old)) return;
+    r->wake_armed = 0;
+  }
+  s = next(r, IORING_OP_POLL_ADD, r->event,
+           (r->wake_generation + 1) * WEFT_URING_KINDS + WEFT_URING_WAKE);
+  if (s == NULL) return;
+  s->poll32_events = POLLIN;
+  s->len = IORING_POLL_ADD_MULTI;
+  done(r);
+  r->wake_generation++;
+  r->wake_armed = 1;
+  r->owned = 1;
+  r->owner = self;
+}
+
+/* Move completions to events, which is at most filled. */
+static int collect(struct weft_uring *r) {
+  uint32_t head = *r->cq_head, tail = LOAD(r->cq_tail);
+  int n = 0;
+  while (head != tail && n < WEFT_URING_EVENTS) {
+    const struct io_uring_cqe *c = &r->cqes[head++ & r->cq_mask];
+    switch (c->user_data % WEFT_URING_KINDS) {
+      case WEFT_URING_OPERATION:
+        r->events[n].user_data = c->user_data;
+        r->events[n].result = c->res;
+        n++;
+        break;
+      case WEFT_URING_WAKE:
+        /* The poll ended: an error, a full completion queue, its thread's end. */
+        if (!(c->flags & IORING_CQE_F_MORE) &&
+            c->user_data / WEFT_URING_KINDS == r->wake_generation)
+          r->wake_armed = 0;
+        break;
+      default: /* how a cancellation went; the cancelled request itself tells */
+        break;
+    }
+  }
+  STORE(r->cq_head, head);
+  return n;
+}
+
+/* Completions beyond the queue, and work of ours in the kernel, need an entry. */
+static int must_enter(struct weft_uring *r) {
+  return (LOAD(r->sq_flags) & (IORING_SQ_CQ_OVERFLOW | IORING_SQ_TASKRUN)) != 0;
+}
+
+static int turn(struct weft_uring *r) {
+  if (queued(r) != 0 || must_enter(r)) {
+    int e = enter(r, 0, IORING_ENTER_GETEVENTS, NULL, 0);
+    if (e < 0) return e;
+  }
+  return collect(r);
+}
+
+int weft_uring_turn(struct weft_uring *r) {
+  if (r->closed) return 0;
+  keep_wakeable(r);
+  return turn(r);
+}
+
+int weft_uring_wait(struct weft_uring *r, int64_t nanoseconds) {
+  int e = 0, awake = AWAKE;
+  if (r->closed) return 0;
+  keep_wakeable(r);
+  if (!__atomic_compare_exchange_n(&r->state, &awake, SLEEPING, 0, __ATOMIC_SEQ_CST,
+                                   __ATOMIC_SEQ_CST)) {
+    __atomic_store_n(&r->state, AWAKE, __ATOMIC_SEQ_CST);
+    return turn(r);
+  }
+  /* Overflown completions and our own pending work are dealt with by the kernel
+   * before it lets us sleep. Work pending on a thread that owned the ring before
+   * must not keep us from sleeping. */
+  if (cq_empty(r) && (r->wake_armed || r->quiet)) {
+    struct __kernel_timespec ts;
+    struct io_uring_getevents_arg arg;
+    memset(&arg, 0, sizeof arg);
+    if (nanoseconds >= 0) {
+      ts.tv_sec = nanoseconds / 1000000000;
+      ts.tv_nsec = nanoseconds % 1000000000;
+      arg.ts = (uintptr_t)&ts;
+    }
+    e = enter(r, 1, IORING_ENTER_GETEVENTS | IORING_ENTER_EXT_ARG, &arg, sizeof arg);
+    __atomic_store_n(&r->state, AWAKE, __ATOMIC_SEQ_CST);
+    return e < 0 ? e : collect(r);
+  }
+  __atomic_store_n(&r->state, AWAKE, __ATOMIC_SEQ_CST);
+  return turn(r);
+}
+
+void weft_uring_wake(struct weft_uring *r) {
+  static const uint64_t one = 1;
+  /* Most calls find the owner running, or somebody who was faster. */
+  if (__atomic_exchange_n(&r->state, NOTIFIED, __ATOMIC_SEQ_CST) != SLEEPING) return;
+  __atomic_add_fetch(&r->wakers, 1, __ATOMIC_SEQ_CST);
+  if (!__atomic_load_n(&r->closed, __ATOMIC_SEQ_CST)) {
+    ssize_t n;
+    do n = write(r->event, &one, sizeof one);
+    while (n < 0 && errno == EINTR);
+    __atomic_add_fetch(&r->wake_writes, 1, __ATOMIC_RELAXED);
+  }
+  __atomic_sub_fetch(&r->wakers, 1, __ATOMIC_SEQ_CST);
+}
+
+/* Submissions ---------------------------------------------------------------- */
+
+int weft_uring_receive(struct weft_uring *r, int fd, void *to, uint32_t n, uint64_t id) {
+  struct io_uring_sqe *s = next(r, IORING_OP_RECV, fd, id);
+  if (s == NULL) return 0;
+  /* We tried, or have reason to think that there is nothing: do not try again. */
+  s->ioprio = IORING_RECVSEND_POLL_FIRST;
+  s->addr = (uintptr_t)to;
+  s->len = n;
+  return done(r);
+}
+
+int weft_uring_send(struct weft_uring *r, int fd, const void *from, uint32_t n, uint64_t id) {
+  struct io_uring_sqe *s = next(r, IORING_OP_SEND, fd, id);
+  if (s == NULL) return 0;
+  s->ioprio = IORING_RECVSEND_POLL_FIRST;
+  s->addr = (uintptr_t)from;
+  s->len = n;
+  s->msg_flags = MSG_NOSIGNAL;
+  return done(r);
+}
+
+int weft_uring_receive_message(struct weft_uring *r, int fd, void *message, uint64_t id) {
+  struct io_uring_sqe *s = next(r, IORING_OP_RECVMSG, fd, id);
+  if (s == NULL) return 0;
+  s->ioprio = IORING_RECVSEND_POLL_FIRST;
+  s->addr = (uintptr_t)message;
+  s->len = 1;
+  s->msg_flags = MSG_CMSG_CLOEXEC;
+  return done(r);
+}
+
+int weft_uring_send_message(struct weft_uring *r, int fd, const void *message, uint64_t id) {
+  struct io_uring_sqe *s = next(r, IORING_OP_SENDMSG, fd, id);
+  if (s == NULL) return 0;
+  s->ioprio = IORING_RECVSEND_POLL_FIRST;
+  s->addr = (uintptr_t)message;
+  s->len = 1;
+  s->msg_flags = MSG_NOSIGNAL;
+  return done(r);
+}
+
+int weft_uring_accept(struct weft_uring *r, int fd, void *address, void *size, uint64_t id) {
+  struct io_uring_sqe *s = next(r, IORING_OP_ACCEPT, fd, id);
+  if (s == NULL) return 0;
+  s->addr = (uintptr_t)address;
+  s->addr2 = (uintptr_t)size;
+  s->accept_flags = SOCK_NONBLOCK | SOCK_CLOEXEC;
+  return done(r);
+}
+
+int weft_uring_connect(struct weft_uring *r, int fd, const void *address, uint32_t size,
+                       uint64_t id) {
+  struct io_uring_sqe *s = next(r, IORING_OP_CONNECT, fd, id);
+  if (s == NULL) return 0;
+  s->addr = (uintptr_t)address;
+  s->off = size;
+  return done(r);
+}
+
+static int await(struct weft_uring *r, int fd, uint32_t events, uint64_t id) {
+  struct io_uring_sqe *s = next(r, IORING_OP_POLL_ADD, fd, id);
+  if (s == NULL) return 0;
+#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+  events = events << 16 | events >> 16; /* the kernel wants the halves swapped */
+#endif
+  s->poll32_events = events;
+  return done(r);
+}
+
+int weft_uring_await_readable(struct weft_uring *r, int fd, uint64_t id) {
+  return await(r, fd, POLLIN | POLLRDHUP, id);
+}
+
+int weft_uring_await_writable(struct weft_uring *r, int fd, uint64_t id) {
+  return await(r, fd, POLLOUT, id);
+}
+
+int weft_uring_read_at(struct weft_uring *r, int fd, void *to, uint32_t n, int64_t offset,
+                       uint64_t id) {
+  struct io_uring_sqe *s = next(r, IORING_OP_READ, fd, id);
+  if (s == NULL) return 0;
+  s->addr = (uintptr_t)to;
+  s->len = n;
+  s->off = offset;
+  return done(r);
+}
+
+int weft_uring_write_at(struct weft_uring *r, int fd, const void *from, uint32_t n,
+                        int64_t offset, uint64_t id) {
+  struct io_uring_sqe *s = next(r, IORING_OP_WRITE, fd, id);
+  if (s == NULL) return 0;
+  s->addr = (uintptr_t)from;
+  s->len = n;
+  s->off = offset;
+  return done(r);
+}
+
+int weft_uring_warm(struct weft_uring *r, int fd, uint32_t n, int64_t offset, uint64_t id) {
+  if (n > WEFT_SENDFILE_CHUNK) n = WEFT_SENDFILE_CHUNK;
+  return weft_uring_read_at(r, fd, r->scratch, n, offset, id);
+}
+
+int weft_uring_sync(struct weft_uring *r, int fd, int data_only, uint64_t id) {
+  struct io_uring_sqe *s = next(r, IORING_OP_FSYNC, fd, id);
+  if (s == NULL) return 0;
+  s->fsync_flags = data_only ? IORING_FSYNC_DATASYNC : 0;
+  return done(r);
+}
+
+int weft_uring_open_at(struct weft_uring *r, int fd, const void *path, uint64_t flags,
+                       uint64_t mode, uint64_t resolve, uint64_t id) {
+  struct io_uring_sqe *s = next(r, IORING_OP_OPENAT2, fd, id);
+  struct open_how *how;
+  if (s == NULL) return 0;
+  /* The kernel copies it when it takes the entry, and not before. */
+  how = &r->hows[r->tail & r->sq_mask];
+  how->flags = flags;
+  how->mode = mode;
+  how->resolve = resolve;
+  s->addr = (uintptr_t)path;
+  s->len = sizeof *how;
+  s->off = (uintptr_t)how;
+  return done(r);
+}
+
+int weft_uring_stat_at(struct weft_uring *r, int fd, const void *path, int flags,
+                       uint32_t mask, void *to, uint64_t id) {
+  struct io_uring_sqe *s = next(r, IORING_OP_STATX, fd, id);
+  if (s == NULL) return 0;
+  s->addr = (uintptr_t)path;
+  s->len = mask;
+  s->off = (uintptr_t)to;
+  s->statx_flags = flags;
+  return done(r);
+}
+
+int weft_uring_cancel(struct weft_uring *r, uint64_t target) {
+  struct io_uring_sqe *s = next(r, IORING_OP_ASYNC_CANCEL, -1, WEFT_URING_CANCEL);
+  if (s == NULL) return 0;
+  s->addr = target;
+  return done(r);
+}
+
+int weft_uring_cancel_descriptor(struct weft_uring *r, int fd) {
+  struct io_uring_sqe *s = next(r, IORING_OP_ASYNC_CANCEL, fd, WEFT_URING_CANCEL);
+  if (s == NULL) return 0;
+  s->cancel_flags = IORING_ASYNC_CANCEL_FD | IORING_ASYNC_CANCEL_ALL;
+  return done(r);
+}
+
+int weft_uring_cancel_all(struct weft_uring *r) {
+  struct io_uring_sqe *s = next(r, IORING_OP_ASYNC_CANCEL, -1, WEFT_URING_CANCEL);
+  if (s == NULL) return 0;
+  s->cancel_flags = IORING_ASYNC_CANCEL_ANY | IORING_ASYNC_CANCEL_ALL;
+  return done(r);
+}
+
+/* Trying at once ------------------------------------------------------------- */
+
+#define TRY(call)                                    \
+  do {                                               \
+    int64_t result;                                  \
+    do result = (call);                              \
+    while (result < 0 && errno == EINTR);            \
+    return result >= 0 ? result : -(int64_t)errno;   \
+  } while (0)
+
+int64_t weft_try_receive(int fd, void *to, size_t n) {
+  TRY(recv(fd, to, n, MSG_DONTWAIT));
+}
+int64_t weft_try_send(int fd, const void *from, size_t n) {
+  TRY(send(fd, from, n, MSG_DONTWAIT | MSG_NOSIGNAL));
+}
+int64_t weft_try_receive_message(int fd, void *message) {
+  TRY(recvmsg(fd, message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC));
+}
+int64_t weft_try_send_message(int fd, const void *message) {
+  TRY(sendmsg(fd, message, MSG_DONTWAIT | MSG_NOSIGNAL));
+}
+int64_t weft_try_accept(int fd, void *address, void *size) {
+  TRY(accept4(fd, address, size, SOCK_NONBLOCK | SOCK_CLOEXEC));
+}
+int64_t weft_try_read(int fd, void *to, size_t n) { TRY(read(fd, to, n)); }
+int64_t weft_try_write(int fd, const void *from, size_t n) { TRY(write(fd, from, n)); }
+
+/* Is the byte at this offset in the page cache? Also yes when it is beyond the
+ * end of the file; no when the file system cannot tell. */
+static int cached(int fd, int64_t offset) {
+  char byte;
+  struct iovec v = {&byte, 1};
+  return preadv2(fd, &v, 1, offset, RWF_NOWAIT) >= 0;
+}
+
+int64_t weft_try_sendfile(int out, int in, int64_t offset, uint64_t n, int probe) {
+  if (n > WEFT_SENDFILE_CHUNK) n = WEFT_SENDFILE_CHUNK;
+  if (probe && n > 0) {
+    /* Pages come and go in runs (read-ahead, large folios): one look in 64 KiB,
+     * and one at the end, costs some 2 % of sending them. */
+    for (uint64_t at = 0; at < n; at += 65536)
+      if (!cached(in, offset + at)) return WEFT_COLD;
+    if (!cached(in, offset + n - 1)) return WEFT_COLD;
+  }
+  for (;;) {
+    off_t from = offset;
+    ssize_t sent = sendfile(out, in, &from, n);
+    if (sent >= 0) return sent;
+    if (errno != EINTR) return -errno;
+  }
+}
+
+#else /* no io_uring, or one that is too old */
+
+struct weft_uring *weft_uring_new(uint32_t sq_entries, uint32_t cq_entries,
+                                  uint32_t flags, int *step, int *error) {
+  (void)sq_entries, (void)cq_entries, (void)flags;
+  *step = WEFT_URING_STEP_SETUP;
+  *error = -ENOSYS;
+  return NULL;
+}
+
+/* There is no ring, so none of these is ever called. */
+#define ABSENT(type, name, ...) \
+  type name(__VA_ARGS__) { abort(); }
+#define R struct weft_uring *r
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+ABSENT(void, weft_uring_close, R)
+ABSENT(void, weft_uring_free, R)
+ABSENT(int, weft_uring_turn, R)
+ABSENT(int, weft_uring_wait, R, int64_t t)
+ABSENT(struct weft_uring_event *, weft_uring_events, R)
+ABSENT(void, weft_uring_wake, R)
+ABSENT(void, weft_uring_quiesce, R)
+ABSENT(int, weft_uring_quiet, const R)
+ABSENT(uint64_t, weft_uring_count_enter, const R)
+ABSENT(uint64_t, weft_uring_count_wake_writes, const R)
+ABSENT(void, weft_uring_hold, R, int h)
+ABSENT(int, weft_uring_receive, R, int fd, void *a, uint32_t n, uint64_t id)
+ABSENT(int, weft_uring_send, R, int fd, const void *a, uint32_t n, uint64_t id)
+ABSENT(int, weft_uring_receive_message, R, int fd, void *a, uint64_t id)
+ABSENT(int, weft_uring_send_message, R, int fd, const void *a, uint64_t id)
+ABSENT(int, weft_uring_accept, R, int fd, void *a, void *b, uint64_t id)
+ABSENT(int, weft_uring_connect, R, int fd, const void *a, uint32_t n, uint64_t id)
+ABSENT(int, weft_uring_await_readable, R, int fd, uint64_t id)
+ABSENT(int, weft_uring_await_writable, R, int fd, uint64_t id)
+ABSENT(int, weft_uring_read_at, R, int fd, void *a, uint32_t n, int64_t o, uint64_t id)
+ABSENT(int, weft_uring_write_at, R, int fd, const void *a, uint32_t n, int64_t o, uint64_t id)
+ABSENT(int, weft_uring_warm, R, int fd, uint32_t n, int64_t o, uint64_t id)
+ABSENT(int, weft_uring_sync, R, int fd, int d, uint64_t id)
+ABSENT(int, weft_uring_open_at, R, int fd, const void *a, uint64_t f, uint64_t m, uint64_t v,
+       uint64_t id)
+ABSENT(int, weft_uring_stat_at, R, int fd, const void *a, int f, uint32_t m, void *b, uint64_t id)
+ABSENT(int, weft_uring_cancel, R, uint64_t target)
+ABSENT(int, weft_uring_cancel_descriptor, R, int fd)
+ABSENT(int, weft_uring_cancel_all, R)
+ABSENT(int64_t, weft_try_receive, int fd, void *a, size_t n)
+ABSENT(int64_t, weft_try_send, int fd, const void *a, size_t n)
+ABSENT(int64_t, weft_try_receive_message, int fd, void *a)
+ABSENT(int64_t, weft_try_send_message, int fd, const void *a)
+ABSENT(int64_t, weft_try_accept, int fd, void *a, void *b)
+ABSENT(int64_t, weft_try_read, int fd, void *a, size_t n)
+ABSENT(int64_t, weft_try_write, int fd, const void *a, size_t n)
+ABSENT(int64_t, weft_try_sendfile, int out, int in, int64_t o, uint64_t n, int p)
+
+#endif

@@ -1,0 +1,110 @@
+/* The part of io_uring that the backend needs, over the raw system calls.
+ *
+ * A ring is used by one thread at a time, but for weft_uring_wake, which any
+ * thread may call at any time, even after weft_uring_close and until
+ * weft_uring_free. Errors are negated errno values throughout. Where the kernel
+ * headers are missing or older than Linux 5.19, weft_uring_new answers -ENOSYS
+ * and nothing else may be called.
+ */
+#ifndef WEFT_URING_H
+#define WEFT_URING_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct weft_uring;
+
+/* What a completion says: the number given with the submission, and the result. */
+struct weft_uring_event {
+  uint64_t user_data;
+  int64_t result;
+};
+
+/* How many events one call of weft_uring_turn or weft_uring_wait collects. */
+#define WEFT_URING_EVENTS 256
+
+/* The low three bits of user_data say what a submission was. Only completions
+ * of the first kind are shown to the caller. */
+#define WEFT_URING_OPERATION 0
+#define WEFT_URING_CANCEL 1
+#define WEFT_URING_WAKE 2
+#define WEFT_URING_KINDS 8
+
+/* Bits of the set-up. */
+#define WEFT_URING_PLAIN 1 /* without COOP_TASKRUN: to measure what it gives */
+
+/* Steps of the set-up that can fail, for the message. */
+#define WEFT_URING_STEP_SETUP 0
+#define WEFT_URING_STEP_FEATURES 1
+#define WEFT_URING_STEP_MAP 2
+#define WEFT_URING_STEP_PROBE 3
+#define WEFT_URING_STEP_EVENTFD 4
+
+struct weft_uring *weft_uring_new(uint32_t sq_entries, uint32_t cq_entries,
+                                  uint32_t flags, int *step, int *error);
+void weft_uring_close(struct weft_uring *r);
+void weft_uring_free(struct weft_uring *r);
+
+/* Collect what has completed, after handing over what was queued; no system
+ * call when there is neither. Answers the number of events, or an error. When it
+ * is WEFT_URING_EVENTS there may be more. Never blocks. */
+int weft_uring_turn(struct weft_uring *r);
+/* The same, and block for at most so many nanoseconds (negative: for ever) when
+ * nothing has completed. */
+int weft_uring_wait(struct weft_uring *r, int64_t nanoseconds);
+struct weft_uring_event *weft_uring_events(struct weft_uring *r);
+
+/* Make the present or the next weft_uring_wait return. */
+void weft_uring_wake(struct weft_uring *r);
+
+/* No wake-ups any more: the ring is about to be closed. */
+void weft_uring_quiesce(struct weft_uring *r);
+
+/* Counters since the ring was made. */
+uint64_t weft_uring_count_enter(const struct weft_uring *r);
+uint64_t weft_uring_count_wake_writes(const struct weft_uring *r);
+/* For tests: a held ring does not submit when its queue is full. */
+void weft_uring_hold(struct weft_uring *r, int held);
+
+/* Queue a submission: 1, or 0 when there is no room even after submitting what
+ * was queued. */
+int weft_uring_receive(struct weft_uring *, int fd, void *, uint32_t, uint64_t);
+int weft_uring_send(struct weft_uring *, int fd, const void *, uint32_t, uint64_t);
+int weft_uring_receive_message(struct weft_uring *, int fd, void *, uint64_t);
+int weft_uring_send_message(struct weft_uring *, int fd, const void *, uint64_t);
+int weft_uring_accept(struct weft_uring *, int fd, void *, void *, uint64_t);
+int weft_uring_connect(struct weft_uring *, int fd, const void *, uint32_t, uint64_t);
+int weft_uring_await_readable(struct weft_uring *, int fd, uint64_t);
+int weft_uring_await_writable(struct weft_uring *, int fd, uint64_t);
+int weft_uring_read_at(struct weft_uring *, int fd, void *, uint32_t, int64_t, uint64_t);
+int weft_uring_write_at(struct weft_uring *, int fd, const void *, uint32_t, int64_t, uint64_t);
+/* Read part of a file into memory that nobody looks at, to have it cached. */
+int weft_uring_warm(struct weft_uring *, int fd, uint32_t, int64_t, uint64_t);
+int weft_uring_sync(struct weft_uring *, int fd, int data_only, uint64_t);
+int weft_uring_open_at(struct weft_uring *, int fd, const void *, uint64_t flags,
+                       uint64_t mode, uint64_t resolve, uint64_t);
+int weft_uring_stat_at(struct weft_uring *, int fd, const void *, int flags,
+                       uint32_t mask, void *, uint64_t);
+/* Cancel the submission with this user_data; all on a descriptor; all there are. */
+int weft_uring_cancel(struct weft_uring *, uint64_t target);
+int weft_uring_cancel_descriptor(struct weft_uring *, int fd);
+int weft_uring_cancel_all(struct weft_uring *);
+
+/* Is no request for wake-ups in flight? */
+int weft_uring_quiet(const struct weft_uring *r);
+
+/* The same operations tried at once, without waiting: a result, or -EAGAIN. */
+int64_t weft_try_receive(int fd, void *, size_t);
+int64_t weft_try_send(int fd, const void *, size_t);
+int64_t weft_try_receive_message(int fd, void *);
+int64_t weft_try_send_message(int fd, const void *);
+int64_t weft_try_accept(int fd, void *, void *);
+int64_t weft_try_read(int fd, void *, size_t);
+int64_t weft_try_write(int fd, const void *, size_t);
+/* At most WEFT_SENDFILE_CHUNK bytes. With probe set answers WEFT_COLD when part
+ * of them would have to come from the disk. */
+int64_t weft_try_sendfile(int out, int in, int64_t offset, uint64_t, int probe);
+#define WEFT_COLD (-5000)
+#define WEFT_SENDFILE_CHUNK (256 * 1024)
+
+#endif

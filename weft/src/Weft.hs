@@ -1,0 +1,182 @@
+-- |
+-- Threads for massively concurrent network services.
+--
+-- A client session is written as a plain sequential 'Thread'. What runs is an
+-- event-driven program: a thread is a value, the lazy trace of its system calls
+-- ("Weft.Trace"), and a scheduler on each worker runs traces and answers their
+-- calls from an event source (Li & Zdancewic 2007).
+--
+-- An echo server:
+--
+-- @
+-- import Weft
+-- import Weft.Socket
+-- import qualified Data.ByteString as ByteString
+--
+-- main :: IO ()
+-- main = 'run' $ do
+--   listener <- 'Weft.Socket.listenTcp' Nothing \"7000\" 1024
+--   forever $ do
+--     (client, _) <- 'Weft.Socket.accept' listener
+--     'fork_' (session client \`finally\` 'Weft.Socket.closeSocket' client)
+--
+-- session client = do
+--   bytes <- 'Weft.Socket.receive' client 4096
+--   unless (ByteString.null bytes) $ do
+--     'Weft.Socket.sendAll' client bytes
+--     session client
+-- @
+--
+-- Sockets are in "Weft.Socket", files in "Weft.File", time in "Weft.Time", pipes in
+-- "Weft.Pipe", signals in "Weft.Signal", memory for input in "Weft.Buffer". The
+-- order in which threads run is a value of "Weft.Policy"; who answers their calls
+-- is a value of "Weft.Kernel".
+module Weft
+  ( -- * Threads
+    Thread,
+    run,
+    runWith,
+
+    -- ** Starting and ending
+    fork,
+    fork_,
+    forkWith,
+    ForkOptions (..),
+    defaultForkOptions,
+    yield,
+    exit,
+
+    -- ** Identity
+    ThreadId,
+    myThreadId,
+    Label,
+    label,
+    myLabel,
+    Priority,
+    setPriority,
+    myPriority,
+
+    -- ** Doing things
+    liftIO,
+    blocking,
+    randomBytes,
+
+    -- * Exceptions
+
+    -- | From the package @exceptions@. An exception that leaves a thread is
+    -- reported once, with the thread's label, and ends that thread only; one that
+    -- leaves the main thread ends the run.
+    MonadThrow (..),
+    MonadCatch (..),
+    MonadMask (..),
+    bracket,
+    bracket_,
+    finally,
+    onException,
+    handle,
+    try,
+
+    -- * Settings
+    Settings (..),
+    defaultSettings,
+    systemKernel,
+    SystemSettings (..),
+    defaultSystemSettings,
+    BackendChoice (..),
+
+    -- * Time
+    sleep,
+    Duration,
+    milliseconds,
+    seconds,
+  )
+where
+
+import Control.Monad.Catch
+import Control.Monad.IO.Class (liftIO)
+import Data.ByteString (ByteString)
+import Data.ByteString.Short (toShort)
+import Data.Text (Text)
+import Data.Text.Encoding (encodeUtf8)
+import Weft.Internal.Backend.Choose (BackendChoice (..))
+import Weft.Internal.Kernel.System
+import Weft.Internal.Runtime hiding (defaultSettings)
+import Weft.Internal.Runtime qualified as Runtime
+import Weft.Internal.Scheduler (ThreadExit (..))
+import Weft.Internal.SystemCall (SystemCall (Blocking, RandomBytes))
+import Weft.Internal.Trace
+import Weft.Time
+
+-- | Run a thread, and all that it forks, with the default settings.
+--
+-- >>> run (pure 42)
+-- 42
+run :: Thread a -> IO a
+run = runWith defaultSettings
+
+-- | The operating system as kernel, its event source chosen by @WEFT_BACKEND@ or
+-- by measurement; one worker for each capability; first in, first out.
+defaultSettings :: Settings
+defaultSettings = Runtime.defaultSettings (systemKernel defaultSystemSettings)
+
+-- | Start a thread and go on; the new thread runs soon, and not before this one
+-- yields or waits. It inherits the label, the priority and the masking state.
+--
+-- >>> run $ do { _ <- fork (liftIO (putStrLn "child")); liftIO (putStrLn "parent"); yield }
+-- parent
+-- child
+fork :: Thread () -> Thread ThreadId
+fork = forkWith defaultForkOptions
+{-# INLINE fork #-}
+
+-- | Start a thread nobody needs to name. It is lighter than 'fork' by 24 bytes: it
+-- gets a number only when somebody asks for it ('myThreadId', a report).
+fork_ :: Thread () -> Thread ()
+fork_ child = Thread (ForkAnonymous (\_ -> toTrace child))
+{-# INLINE fork_ #-}
+
+-- | Start a thread with a label, a priority, or on a certain worker.
+forkWith :: ForkOptions -> Thread () -> Thread ThreadId
+forkWith options child = Thread (Fork options (\_ -> toTrace child))
+{-# INLINE forkWith #-}
+
+-- | Let every other ready thread run (under the policy 'Weft.Policy.fifo').
+yield :: Thread ()
+yield = Thread Yield
+{-# INLINE yield #-}
+
+-- | End this thread now, after its finalizers. In the main thread: end the run,
+-- which raises in 'run'.
+exit :: Thread a
+exit = Thread (\_ -> Throw (toException ThreadExit))
+
+-- | The identity of this thread.
+myThreadId :: Thread ThreadId
+myThreadId = Thread Identify
+
+-- | Name this thread, for reports; children that it forks later inherit the name.
+label :: Text -> Thread ()
+label text = Thread (Describe (\c -> c {contextLabel = toShort (encodeUtf8 text)}))
+
+-- | The name of this thread; empty if it has none.
+myLabel :: Thread Label
+myLabel = Thread (\k -> Self (k . tcbLabel))
+
+-- | Change the priority of this thread; smaller runs sooner, under policies that
+-- look at it.
+setPriority :: Priority -> Thread ()
+setPriority p = Thread (Describe (\c -> c {contextPriority = p}))
+
+-- | The priority of this thread.
+myPriority :: Thread Priority
+myPriority = Thread (\k -> Self (k . tcbPriority))
+
+-- | Run an 'IO' action that may block, on an OS thread of the kernel's pool, and
+-- wait for its result. Its exceptions are raised here.
+blocking :: IO a -> Thread a
+blocking = call . Blocking
+
+-- | So many bytes of the system's randomness, fit for keys.
+randomBytes :: Int -> Thread ByteString
+randomBytes = call . RandomBytes
+

@@ -1,0 +1,61 @@
+{-# LANGUAGE MagicHash #-}
+
+-- |
+-- Memory to receive into, without a copy for each system call.
+--
+-- Who owns a buffer: between a system call that names it and the answer the
+-- kernel owns the named part, and nobody else may read or write that part. At all
+-- other times it belongs to the thread that made it, or to which it was handed.
+-- 'sliceBuffer' shares the memory with the 'ByteString' that it makes: do not
+-- receive into that part again while the 'ByteString' is in use; 'copyBuffer' has
+-- no such condition.
+module Weft.Buffer
+  ( Buffer,
+    newBuffer,
+    newAlignedBuffer,
+    bufferSize,
+    withBuffer,
+    sliceBuffer,
+    copyBuffer,
+  )
+where
+
+import Data.ByteString (ByteString)
+import Data.ByteString qualified as ByteString
+import Data.ByteString.Internal qualified as ByteString (fromForeignPtr, mallocByteString)
+import Data.Word (Word8)
+import Foreign.ForeignPtr (withForeignPtr)
+import Foreign.Ptr
+import Data.Primitive.ByteArray (MutableByteArray (..), newAlignedPinnedByteArray)
+import GHC.Exts (mutableByteArrayContents#)
+import GHC.ForeignPtr (ForeignPtr (..), ForeignPtrContents (PlainPtr))
+import Weft.Internal.SystemCall (Buffer (..))
+
+-- | So many bytes of memory that is garbage-collected and does not move; its
+-- content is whatever it was. A size below 0 counts as 0.
+newBuffer :: Int -> IO Buffer
+newBuffer size = Buffer <$> ByteString.mallocByteString (max 0 size) <*> pure (max 0 size)
+
+-- | The same at an address that is a multiple of so many bytes (a power of two),
+-- as files opened with direct I/O need (4,096 serves everywhere).
+newAlignedBuffer :: Int -> Int -> IO Buffer
+newAlignedBuffer alignment size = do
+  MutableByteArray memory <- newAlignedPinnedByteArray (max 0 size) (max 1 alignment)
+  pure (Buffer (ForeignPtr (mutableByteArrayContents# memory) (PlainPtr memory)) (max 0 size))
+
+-- | Look at the memory, or change it, while no system call owns it.
+withBuffer :: Buffer -> (Ptr Word8 -> IO a) -> IO a
+withBuffer = withForeignPtr . bufferMemory
+
+-- | So many bytes from an offset, sharing the buffer's memory (no copy; the whole
+-- buffer stays in memory as long as the result does). What lies outside the buffer
+-- is left out.
+sliceBuffer :: Buffer -> Int -> Int -> ByteString
+sliceBuffer (Buffer memory size) offset count =
+  ByteString.fromForeignPtr memory from (max 0 (min (size - from) count))
+  where
+    from = max 0 (min size offset)
+
+-- | A copy of so many bytes from an offset.
+copyBuffer :: Buffer -> Int -> Int -> IO ByteString
+copyBuffer buffer offset count = pure $! ByteString.copy (sliceBuffer buffer offset count)

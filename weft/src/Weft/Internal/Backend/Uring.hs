@@ -1,0 +1,464 @@
+-- |
+-- Description : The event source on io_uring
+-- Stability   : not home
+--
+-- Operations that would block become submissions on a ring shared with the
+-- kernel; 'poll' hands over all that gathered and collects what has completed, in
+-- one system call. A ring belongs to one worker. All but 'wake' is called on the
+-- OS thread that runs the worker at the time, which must be a bound one: the
+-- kernel cancels what a thread has submitted when the thread ends.
+--
+-- See Note [Life of an operation] and Note [Closing a descriptor].
+module Weft.Internal.Backend.Uring
+  ( -- * The event source
+    newUring,
+    UringSettings (..),
+    defaultUringSettings,
+
+    -- * Failure to set up
+    SetupFailure (..),
+    SetupStep (..),
+    describeSetupFailure,
+
+    -- * Inside
+    Uring,
+    openUring,
+    uringBackend,
+    uringRing,
+    uringPending,
+  )
+where
+
+import Control.Monad (unless, void, when)
+import Data.Foldable (for_)
+import Data.IORef (IORef, modifyIORef', newIORef, readIORef, writeIORef)
+import Data.IntMap.Strict (IntMap)
+import Data.IntMap.Strict qualified as IntMap
+import Data.Sequence (Seq (..), (|>))
+import Data.Word (Word32)
+import Foreign.C.Error (Errno (..), errnoToIOError)
+import Foreign.C.Types (CInt)
+import Foreign.StablePtr (newStablePtr)
+import GHC.Clock (getMonotonicTimeNSec)
+import Weft.Internal.Backend
+import Weft.Internal.Backend.Uring.Descriptors (Descriptors)
+import Weft.Internal.Backend.Uring.Descriptors qualified as Descriptors
+import Weft.Internal.Backend.Uring.Ring (Ring, SetupFailure (..), SetupStep (..))
+import Weft.Internal.Backend.Uring.Ring qualified as Ring
+import Weft.Internal.Backend.Uring.Steps
+import Weft.Internal.Backend.Uring.Try (attempt, notReady)
+import Weft.Internal.Backend.Uring.UserData (operationData, operationKey)
+import Weft.Internal.Slots (Key (..), Slots)
+import Weft.Internal.Slots qualified as Slots
+
+-- Note [Life of an operation]
+-- ~~~~~~~~~~~~~~~~~~~~~~~~~~~
+-- 'submit' tries the operation first, unless it has reason to think that it would
+-- block. If it has to wait it goes into the table under a key, which is its token,
+-- and a submission with the key as @user_data@ is queued.
+--
+-- While a key is live, exactly one of these holds:
+--   (queued)   it is in the backlog, because the submission queue was full
+--   (flying)   one submission with this key is in the ring or in the kernel, or
+--              its completion is in the ring
+-- The completion of a stage either delivers a result, and the key dies, or queues
+-- the next stage under the same key. So a token stays good over all stages, and a
+-- completion never finds a key dead.
+--
+-- Cancelling only marks the entry and queues a cancellation. The operation still
+-- retires through the terminal completion of its own submission; how the
+-- cancellation itself went (ENOENT and EALREADY are normal) does not matter, and
+-- a result that came first is delivered.
+--
+-- There must not be two sends in flight on one stream socket (their bytes could
+-- mix), nor two receives (their order could change): callers take turns.
+
+-- Note [Closing a descriptor]
+-- ~~~~~~~~~~~~~~~~~~~~~~~~~~~
+-- @close@ cancels nothing, and the kernel gives the number to the next descriptor
+-- at once. 'forget' therefore marks the descriptor, cancels everything on it, and
+-- runs its action when the last operation on it has retired. From the mark on
+-- nothing new is submitted: 'submit' answers @-EBADF@, and an operation between
+-- two stages ends with @-ECANCELED@.
+
+-- | Sizes of the ring.
+data UringSettings = UringSettings
+  { -- | How many submissions can gather between two polls; the kernel rounds up
+    -- to a power of two. Default 256. At the limit they are handed over early, by
+    -- one more system call.
+    submissionEntries :: !Word32,
+    -- | How many completions can gather. Default 8192 (128 KiB). At the limit the
+    -- kernel keeps the others in memory of its own, and one more system call
+    -- fetches them.
+    completionEntries :: !Word32,
+    -- | Let completion work wait for the worker's next system call or clock tick
+    -- instead of interrupting it. Default True.
+    cooperative :: !Bool
+  }
+  deriving stock (Eq, Show)
+
+-- | 256 submissions, 8192 completions, cooperative.
+defaultUringSettings :: UringSettings
+defaultUringSettings =
+  UringSettings
+    { submissionEntries = 256,
+      completionEntries = 8192,
+      cooperative = True
+    }
+
+-- | One line: what could not be done, and why.
+describeSetupFailure :: SetupFailure -> String
+describeSetupFailure (SetupFailure step e) = show (errnoToIOError ("io_uring: " <> during) e Nothing Nothing)
+  where
+    during = case step of
+      CreatingRing -> "creating a ring"
+      CheckingFeatures -> "checking the kernel's features"
+      MappingRing -> "mapping the ring"
+      ProbingOperations -> "probing the kernel's operations"
+      CreatingEventfd -> "creating an eventfd"
+
+-- | An operation in the table.
+data Pending = Pending
+  { wish :: !Wish,
+    stage :: !Stage,
+    operation :: !Operation,
+    completion :: !Completion
+  }
+
+-- | What waits for room in the submission queue.
+data Queued
+  = QueuedOperation !Key
+  | QueuedCancel !Key
+  | QueuedCancelDescriptor !CInt
+
+-- | A ring and what its worker knows about it.
+data Uring = Uring
+  { ring :: !Ring,
+    table :: !(Slots Pending),
+    descriptors :: !Descriptors,
+    -- | Not empty only while the kernel does not take submissions. In order: what
+    -- comes later must queue behind.
+    backlog :: !(IORef (Seq Queued)),
+    -- | By descriptor number: what 'forget' is to run.
+    forgetting :: !(IORef (IntMap (IO ()))),
+    phase :: !(IORef Phase)
+  }
+
+data Phase
+  = Open
+  | -- | 'shutdown' has begun: everything counts as cancelled.
+    Closing
+  | -- | The ring is gone.
+    Closed
+  deriving stock (Eq)
+
+-- | An event source on a new ring, or the reason why there is none; then another
+-- event source has to do. The post is not used: the ring does by itself what other
+-- event sources need a pool of threads for.
+newUring :: UringSettings -> Post -> IO (Either SetupFailure Backend)
+newUring settings _ = fmap uringBackend <$> openUring settings
+
+-- | A ring and its tables.
+openUring :: UringSettings -> IO (Either SetupFailure Uring)
+openUring settings =
+  Ring.open setup >>= \case
+    Left failure -> pure (Left failure)
+    Right r ->
+      fmap Right $
+        Uring r
+          <$> Slots.new
+          <*> Descriptors.new
+          <*> newIORef Empty
+          <*> newIORef IntMap.empty
+          <*> newIORef Open
+  where
+    setup =
+      Ring.Setup
+        { Ring.setupSubmissions = submissionEntries settings,
+          Ring.setupCompletions = completionEntries settings,
+          Ring.setupCooperative = cooperative settings
+        }
+
+-- | The ring as an event source.
+uringBackend :: Uring -> Backend
+uringBackend u =
+  Backend
+    { backendName = "io_uring",
+      submit = submitOperation u,
+      cancel = \(Token k) -> cancelOperation u (Key k),
+      poll = pollRing u,
+      wake = Ring.wake (ring u),
+      forget = forgetDescriptor u,
+      shutdown = shutdownRing u
+    }
+
+-- | For counters and tests.
+uringRing :: Uring -> Ring
+uringRing = ring
+
+-- | How many operations are pending.
+uringPending :: Uring -> IO Int
+uringPending = Slots.size . table
+
+-- Submitting -------------------------------------------------------------------
+
+submitOperation :: Uring -> Operation -> Completion -> IO Answer
+submitOperation u op done =
+  readIORef (phase u) >>= \case
+    Open -> withDescriptors op (start notReady) $ \d file -> do
+      shut <- isShut u d
+      fileShut <- maybe (pure False) (isShut u) file
+      if shut || fileShut
+        then pure eBadFile
+        else tryFirst u d op >>= answer
+    _ -> pure eCanceled
+  where
+    answer tried
+      | tried >= -4095, tried /= notReady = pure tried
+      | otherwise = start tried
+    start tried = do
+      let s = firstStage op tried
+      key <- Slots.insert (table u) (Pending Wanted s op done)
+      retainAll u op
+      queueOperation u key s op
+      pure (pending (Token (keyNumber key)))
+
+-- | Is nothing to be submitted on this descriptor any more?
+isShut :: Uring -> Descriptor -> IO Bool
+isShut u d
+  | descriptorNumber d < 0 = pure True
+  | otherwise = Descriptors.isClosing (descriptors u) d
+
+-- | Try the operation unless a read is likely to find nothing. A short read says
+-- that it took all there was; what came since, an end of stream included, the ring
+-- sees as soon as it is asked.
+tryFirst :: Uring -> Descriptor -> Operation -> IO Int
+tryFirst u d op = case op of
+  Receive _ _ n -> unlessDrained n
+  ReadStream _ _ n -> unlessDrained n
+  _ -> attempt op
+  where
+    unlessDrained n = do
+      drained <- Descriptors.isDrained (descriptors u) d
+      if drained
+        then pure notReady
+        else do
+          r <- attempt op
+          when (r > 0 && r < n) $ Descriptors.setDrained (descriptors u) d True
+          pure r
+{-# INLINE tryFirst #-}
+
+-- | Remember what the result of a read that waited says about the next one.
+learn :: Uring -> Operation -> Int -> IO ()
+learn u op r = case op of
+  Receive d _ n -> Descriptors.setDrained (descriptors u) d (r > 0 && r < n)
+  ReadStream d _ n -> Descriptors.setDrained (descriptors u) d (r > 0 && r < n)
+  _ -> pure ()
+{-# INLINE learn #-}
+
+retainAll :: Uring -> Operation -> IO ()
+retainAll u op = withDescriptors op (pure ()) $ \d file -> do
+  Descriptors.retain (descriptors u) d
+  for_ file $ \f -> do
+    Descriptors.retain (descriptors u) f
+    Descriptors.markSource (descriptors u) f
+{-# INLINE retainAll #-}
+
+queueOperation :: Uring -> Key -> Stage -> Operation -> IO ()
+queueOperation u key s op =
+  queue u (QueuedOperation key) (submission s op (ring u) (operationData key))
+
+-- | Queue a submission, in the backlog if there is one or must be one.
+queue :: Uring -> Queued -> IO Bool -> IO ()
+queue u q push =
+  readIORef (backlog u) >>= \case
+    Empty -> do
+      queued <- push
+      unless queued $ writeIORef (backlog u) (Empty |> q)
+    waiting -> writeIORef (backlog u) (waiting |> q)
+{-# INLINE queue #-}
+
+-- | Submit what is in the backlog, as far as there is room. Answers how many
+-- completions ran, of operations that were cancelled there.
+drainBacklog :: Uring -> IO Int
+drainBacklog u = go 0
+  where
+    go !ran =
+      readIORef (backlog u) >>= \case
+        Empty -> pure ran
+        q :<| rest -> do
+          -- Taken off first: a completion may change the backlog.
+          writeIORef (backlog u) rest
+          submitQueued q >>= \case
+            Just n -> go (ran + n)
+            Nothing -> ran <$ modifyIORef' (backlog u) (q :<|)
+    submitQueued = \case
+      QueuedCancel key -> pushed (Ring.cancelOne (operationData key) (ring u))
+      QueuedCancelDescriptor fd -> pushed (Ring.cancelDescriptor fd (ring u))
+      QueuedOperation key ->
+        Slots.lookup (table u) key >>= \case
+          Nothing -> pure (Just 0)
+          Just p -> do
+            wanted <- presentWish u p
+            case wanted of
+              Cancelled -> Just 1 <$ retire u key p eCanceled
+              Wanted -> pushed (submission (stage p) (operation p) (ring u) (operationData key))
+    pushed act = (\ok -> if ok then Just 0 else Nothing) <$> act
+
+-- Completing -------------------------------------------------------------------
+
+pollRing :: Uring -> Timeout -> IO Int
+pollRing u t = do
+  ran <-
+    readIORef (backlog u) >>= \case
+      Empty -> pure 0
+      _ -> drainBacklog u
+  stuck <- not . null <$> readIORef (backlog u)
+  n <-
+    if t == noWait || ran > 0 || stuck
+      then Ring.turn (ring u)
+      else Ring.wait (ring u) t
+  collect u ran n
+
+-- | Complete so many events, and those that came in the meantime if there may be
+-- more than were shown.
+collect :: Uring -> Int -> Int -> IO Int
+collect u = go
+  where
+    go !ran n
+      | n < 0 = ioError (errnoToIOError "io_uring_enter" (Errno (fromIntegral (negate n))) Nothing Nothing)
+      | otherwise = do
+          ran' <- each 0 n ran
+          if n == Ring.eventsAtOnce
+            then Ring.turn (ring u) >>= go ran'
+            else pure ran'
+    each !i n !ran
+      | i == n = pure ran
+      | otherwise = do
+          w <- Ring.eventData (ring u) i
+          r <- Ring.eventResult (ring u) i
+          k <- complete u (operationKey w) r
+          each (i + 1) n (ran + k)
+
+-- | A stage of an operation has completed. Answers how many completions ran.
+complete :: Uring -> Key -> Int -> IO Int
+complete u key result =
+  Slots.lookup (table u) key >>= \case
+    Nothing -> pure 0
+    Just p -> do
+      wanted <- presentWish u p
+      after wanted (stage p) (operation p) result >>= \case
+        Deliver r -> 1 <$ retire u key p r
+        Continue s -> do
+          _ <- Slots.replace (table u) key p {stage = s}
+          queueOperation u key s (operation p)
+          pure 0
+
+-- | Is the operation wanted, and are its descriptors to stay open?
+presentWish :: Uring -> Pending -> IO Wish
+presentWish u p = case wish p of
+  Cancelled -> pure Cancelled
+  Wanted -> do
+    ph <- readIORef (phase u)
+    if ph /= Open
+      then pure Cancelled
+      else withDescriptors (operation p) (pure Wanted) $ \d file -> do
+        shut <- Descriptors.isClosing (descriptors u) d
+        fileShut <- maybe (pure False) (Descriptors.isClosing (descriptors u)) file
+        pure (if shut || fileShut then Cancelled else Wanted)
+{-# INLINE presentWish #-}
+
+-- | The operation has ended: its key dies, its completion runs, and what waited
+-- for it to end is done.
+retire :: Uring -> Key -> Pending -> Int -> IO ()
+retire u key p r = do
+  _ <- Slots.take (table u) key
+  learn u (operation p) r
+  completion p r
+  withDescriptors (operation p) (pure ()) $ \d file -> do
+    releaseOne u d
+    for_ file (releaseOne u)
+{-# INLINE retire #-}
+
+releaseOne :: Uring -> Descriptor -> IO ()
+releaseOne u d = do
+  lastOne <- Descriptors.release (descriptors u) d
+  when lastOne (runForget u d)
+{-# INLINE releaseOne #-}
+
+-- Cancelling -------------------------------------------------------------------
+
+cancelOperation :: Uring -> Key -> IO ()
+cancelOperation u key =
+  Slots.lookup (table u) key >>= \case
+    Just p | Wanted <- wish p -> do
+      _ <- Slots.replace (table u) key p {wish = Cancelled}
+      queue u (QueuedCancel key) (Ring.cancelOne (operationData key) (ring u))
+    _ -> pure ()
+
+-- | See Note [Closing a descriptor].
+forgetDescriptor :: Uring -> Descriptor -> IO () -> IO ()
+forgetDescriptor u d act
+  | descriptorNumber d < 0 = act
+  | otherwise = do
+      n <- Descriptors.pendingOn (descriptors u) d
+      if n == 0
+        then Descriptors.clear (descriptors u) d >> act
+        else do
+          source <- Descriptors.isSource (descriptors u) d
+          Descriptors.beginClosing (descriptors u) d
+          modifyIORef' (forgetting u) (IntMap.insertWith (flip (>>)) number act)
+          queue u (QueuedCancelDescriptor fd) (Ring.cancelDescriptor fd (ring u))
+          -- What sends this file waits on another descriptor.
+          when source (Slots.foldM (\() key p -> when (sends p) (cancelOperation u key)) () (table u))
+  where
+    fd = descriptorNumber d
+    number = fromIntegral fd
+    sends p = withDescriptors (operation p) False (\_ file -> file == Just d)
+
+-- | Nothing is pending on the descriptor any more.
+runForget :: Uring -> Descriptor -> IO ()
+runForget u d = do
+  acts <- readIORef (forgetting u)
+  let number = fromIntegral (descriptorNumber d)
+  writeIORef (forgetting u) (IntMap.delete number acts)
+  Descriptors.clear (descriptors u) d
+  sequence_ (IntMap.lookup number acts)
+
+-- Shutting down ----------------------------------------------------------------
+
+-- | How long 'shutdown' waits for the kernel to give everything back. Cancelling
+-- takes microseconds; only a disk or a network file system takes longer.
+patience :: Integer
+patience = 5_000_000_000
+
+shutdownRing :: Uring -> IO ()
+shutdownRing u = do
+  was <- readIORef (phase u)
+  when (was == Open) $ do
+    writeIORef (phase u) Closing
+    Ring.quiesce (ring u)
+    start <- getMonotonicTimeNSec
+    reaped <- reap (toInteger start + patience)
+    -- The kernel may still write to memory that these operations own: it must
+    -- never be reused.
+    unless reaped $ void (newStablePtr (table u))
+    Ring.close (ring u)
+    writeIORef (phase u) Closed
+  where
+    reap deadline = do
+      _ <- drainBacklog u
+      left <- Slots.size (table u)
+      quiet <- Ring.isQuiet (ring u)
+      now <- toInteger <$> getMonotonicTimeNSec
+      if left == 0 && quiet
+        then pure True
+        else
+          if now >= deadline
+            then pure False
+            else do
+              _ <- Ring.cancelAll (ring u)
+              -- Asked again every so often: a request that was being retried when
+              -- all were cancelled may have been missed.
+              n <- Ring.wait (ring u) 50_000_000
+              if n < 0 then pure False else collect u 0 n >> reap deadline

@@ -1,0 +1,56 @@
+-- |
+-- Who answers system calls, as a value, and how to add calls of your own.
+--
+-- An application's own blocking operation is a system call like any other: define
+-- the request as data, interpret it by leaving the waiter with an event loop, and
+-- have the loop answer (Li & Zdancewic 2007, section 4.2). The package's
+-- @examples/OwnCall.hs@ does so in under 40 lines.
+module Weft.Kernel
+  ( -- * Kernels
+    Kernel (..),
+    systemKernel,
+    SystemSettings (..),
+    defaultSystemSettings,
+    BackendChoice (..),
+    parseBackend,
+    PoolSettings (..),
+    defaultPoolSettings,
+
+    -- * Calls of your own
+    extend,
+    request,
+    suspend,
+    Waiter,
+    deliver,
+    Outcome (..),
+
+    -- * Writing a kernel
+    Opened (..),
+    Instance (..),
+    Host (..),
+    AnswerCall (..),
+    SystemCall (..),
+    describe,
+    newWaiter,
+    answerSuspend,
+  )
+where
+
+import Data.Typeable (Typeable)
+import Weft.Internal.Backend.Choose
+import Weft.Internal.Kernel
+import Weft.Internal.Kernel.System
+import Weft.Internal.Pool
+import Weft.Internal.SystemCall
+import Weft.Internal.Trace
+
+-- | Make an application's own system call. The kernel must have been extended for
+-- requests of this type, or it fails with an 'IOError' that says so.
+request :: (Typeable e, Show (e a)) => e a -> Thread a
+request = call . Extend
+
+-- | Park this thread and hand its waiter to the action, which runs on the worker
+-- and must not block. The thread goes on when somebody, on any OS thread,
+-- 'deliver's the outcome. The text says what it waits for.
+suspend :: String -> (Waiter a -> IO ()) -> Thread a
+suspend what = call . Suspend what

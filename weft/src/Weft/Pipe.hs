@@ -1,0 +1,51 @@
+-- |
+-- Pipes and FIFOs. Both ends are non-blocking and closed on exec.
+module Weft.Pipe
+  ( Pipe,
+    openPipe,
+    openFifo,
+    readPipe,
+    writePipe,
+    closePipe,
+  )
+where
+
+import Control.Monad.IO.Class (liftIO)
+import Data.ByteString (ByteString)
+import Data.ByteString qualified as ByteString
+import Weft.Buffer
+import Weft.Internal.SystemCall
+import Weft.Internal.Trace
+
+-- | A new pipe: the end to read from, the end to write to.
+openPipe :: Thread (Pipe, Pipe)
+openPipe = call OpenPipe
+
+-- | Open an existing FIFO. Never waits for the other end: with 'WriteOnly' and no
+-- reader it fails with @ENXIO@; with 'ReadOnly' and no writer it is at its end.
+-- 'ReadWrite' always opens.
+openFifo :: FilePath -> OpenMode -> Thread Pipe
+openFifo path mode = call (OpenFifo path mode)
+
+-- | Wait for bytes and read at most so many; empty at the end of the stream.
+readPipe :: Pipe -> Int -> Thread ByteString
+readPipe pipe count = do
+  buffer <- liftIO (newBuffer count)
+  n <- call (ReadPipe pipe buffer 0 (bufferSize buffer))
+  if 2 * n >= bufferSize buffer
+    then pure (sliceBuffer buffer 0 n)
+    else liftIO (copyBuffer buffer 0 n)
+
+-- | Write all bytes, waiting as often as the pipe is full. Without a reader it
+-- fails with @EPIPE@.
+writePipe :: Pipe -> ByteString -> Thread ()
+writePipe pipe bytes
+  | ByteString.null bytes = pure ()
+  | otherwise = do
+      n <- call (WritePipe pipe bytes)
+      writePipe pipe (ByteString.drop n bytes)
+
+-- | Close one end. Threads that wait on it fail with @ECANCELED@. Closing it again
+-- does nothing.
+closePipe :: Pipe -> Thread ()
+closePipe = call . ClosePipe

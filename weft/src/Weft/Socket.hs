@@ -1,0 +1,283 @@
+-- |
+-- TCP, UDP and Unix-domain sockets for threads. Addresses, families and options
+-- are those of the package @network@.
+--
+-- An operation that would block parks the thread and lets others run. A closed
+-- socket fails with @EBADF@, and one that is closed while a thread waits on it
+-- with @ECANCELED@. Two threads may use one socket at a time, one to receive and
+-- one to send; two that send must take turns, or their bytes mix.
+module Weft.Socket
+  ( -- * Sockets
+    Socket,
+    openSocket,
+    withSocket,
+    closeSocket,
+    shutdown,
+    ShutdownHow (..),
+
+    -- * Listening
+    listenTcp,
+    bind,
+    listen,
+    accept,
+
+    -- * Connecting
+    connect,
+    connectBefore,
+    connectTcp,
+    resolve,
+
+    -- * Streams
+    receive,
+    receiveInto,
+    sendAll,
+    sendMany,
+    send,
+    sendVector,
+    sendFile,
+    sendFileAll,
+    awaitReadable,
+    awaitWritable,
+
+    -- * Datagrams
+    receiveFrom,
+    sendTo,
+
+    -- * Options and names
+    getOption,
+    setOption,
+    localAddress,
+    peerAddress,
+
+    -- * From the package network
+    SockAddr (..),
+    Family (..),
+    SocketType (..),
+    SocketOption (..),
+    AddrInfo (..),
+    HostName,
+    ServiceName,
+    PortNumber,
+  )
+where
+
+import Control.Monad (void)
+import Control.Monad.Catch (bracket, onException, throwM, try)
+import Control.Monad.IO.Class (liftIO)
+import Data.ByteString (ByteString)
+import Data.ByteString qualified as ByteString
+import Data.Int (Int64)
+import Network.Socket
+  ( AddrInfo (..),
+    AddrInfoFlag (AI_ADDRCONFIG, AI_PASSIVE),
+    Family (..),
+    HostName,
+    PortNumber,
+    ServiceName,
+    SockAddr (..),
+    SocketOption (..),
+    SocketType (..),
+    defaultHints,
+  )
+import Weft.Buffer
+import Weft.Internal.SystemCall
+import Weft.Internal.Time (Duration, after)
+import Weft.Internal.Trace
+import Weft.Time (now)
+
+-- | A new socket, non-blocking and closed on exec.
+openSocket :: Family -> SocketType -> Thread Socket
+openSocket family kind = call (OpenSocket family kind)
+
+-- | Close a socket when the body has ended, however it ends.
+withSocket :: Thread Socket -> (Socket -> Thread a) -> Thread a
+withSocket open = bracket open closeSocket
+
+-- | Close a socket. Threads that wait on it fail with @ECANCELED@, unless their
+-- operation had succeeded. Closing it again does nothing.
+closeSocket :: Socket -> Thread ()
+closeSocket = call . CloseSocket
+
+-- | End one direction of a connection, or both, and keep the socket (half-close).
+shutdown :: Socket -> ShutdownHow -> Thread ()
+shutdown s how = call (Shutdown s how)
+
+-- | A socket that listens for TCP connections: on a host (name or address;
+-- 'Nothing': every address, IPv6 and IPv4), a port (0: any free one, see
+-- 'localAddress'), with a backlog. @SO_REUSEADDR@ is set. Fails with an 'IOError'
+-- that names the address.
+listenTcp :: Maybe HostName -> ServiceName -> Int -> Thread Socket
+listenTcp host port backlog = do
+  addresses <- resolve (Just defaultHints {addrFlags = [AI_PASSIVE], addrSocketType = Stream}) host (Just port)
+  -- The IPv6 wildcard takes IPv4 as well, so it goes first.
+  firstThatWorks (filter isIPv6 addresses <> filter (not . isIPv6) addresses)
+  where
+    isIPv6 a = addrFamily a == AF_INET6
+    firstThatWorks = \case
+      [] -> throwM (userError ("no address to listen on for " <> show host <> " " <> port))
+      [a] -> open a
+      a : rest -> try (open a) >>= either (\e -> firstThatWorks rest `onException` throwM (e :: IOError)) pure
+    open a = do
+      s <- openSocket (addrFamily a) Stream
+      flip onException (closeSocket s) $ do
+        setOption s ReuseAddr 1
+        case addrAddress a of
+          SockAddrInet6 _ _ (0, 0, 0, 0) _ -> setOption s IPv6Only 0
+          _ -> pure ()
+        bind s (addrAddress a)
+        listen s backlog
+        pure s
+
+-- | Give a socket its local address.
+bind :: Socket -> SockAddr -> Thread ()
+bind s address = call (Bind s address)
+
+-- | Accept connections from now on; so many may wait to be accepted.
+listen :: Socket -> Int -> Thread ()
+listen s backlog = call (Listen s backlog)
+
+-- | Wait for a connection. Connections that were aborted while they waited are
+-- passed over. When the process or the system has no descriptor left the call
+-- keeps waiting until there is one; the operator is told once.
+accept :: Socket -> Thread (Socket, SockAddr)
+accept = call . Accept
+
+-- | Connect, or set the peer of a datagram socket. Waits for as long as the
+-- system tries (about two minutes for TCP).
+connect :: Socket -> SockAddr -> Thread ()
+connect s address = call (Connect s address Nothing)
+
+-- | The same with a limit, after which it fails with @ETIMEDOUT@. The socket is of
+-- no use then: close it.
+connectBefore :: Duration -> Socket -> SockAddr -> Thread ()
+connectBefore limit s address = do
+  t <- now
+  call (Connect s address (Just (after limit t)))
+
+-- | Resolve a name and connect to the first of its addresses that answers, each
+-- within the limit.
+connectTcp :: Duration -> HostName -> ServiceName -> Thread Socket
+connectTcp limit host port = do
+  addresses <- resolve (Just defaultHints {addrFlags = [AI_ADDRCONFIG], addrSocketType = Stream}) (Just host) (Just port)
+  go addresses
+  where
+    go = \case
+      [] -> throwM (userError ("no address for " <> host))
+      [a] -> attempt a
+      a : rest -> try (attempt a) >>= either (\e -> const (go rest) (e :: IOError)) pure
+    attempt a = do
+      s <- openSocket (addrFamily a) Stream
+      (s <$ connectBefore limit s (addrAddress a)) `onException` closeSocket s
+
+-- | Look a name up, as 'Network.Socket.getAddrInfo' does, without holding up the
+-- worker.
+resolve :: Maybe AddrInfo -> Maybe HostName -> Maybe ServiceName -> Thread [AddrInfo]
+resolve hints host service = call (Resolve hints host service)
+
+-- | Wait for bytes and receive at most so many; empty at the end of the stream.
+-- For a hot path use 'receiveInto'.
+receive :: Socket -> Int -> Thread ByteString
+receive s count = do
+  buffer <- liftIO (newBuffer count)
+  n <- receiveInto s buffer 0 (bufferSize buffer)
+  -- A small result must not keep a large buffer alive.
+  if 2 * n >= bufferSize buffer
+    then pure (sliceBuffer buffer 0 n)
+    else liftIO (copyBuffer buffer 0 n)
+
+-- | Wait for bytes and receive at most so many into a buffer from an offset: how
+-- many came, 0 at the end of the stream. The kernel owns that part of the buffer
+-- until then.
+receiveInto :: Socket -> Buffer -> Int -> Int -> Thread Int
+receiveInto s buffer offset count = call (Receive s buffer offset count)
+{-# INLINE receiveInto #-}
+
+-- | Send all bytes, waiting as often as the socket takes no more.
+sendAll :: Socket -> ByteString -> Thread ()
+sendAll s bytes
+  | ByteString.null bytes = pure ()
+  | otherwise = do
+      n <- send s bytes
+      if n >= ByteString.length bytes then pure () else sendAll s (ByteString.drop n bytes)
+
+-- | Send all of several pieces in order, without joining them.
+sendMany :: Socket -> [ByteString] -> Thread ()
+sendMany s pieces = case filter (not . ByteString.null) pieces of
+  [] -> pure ()
+  [bytes] -> sendAll s bytes
+  some -> do
+    n <- sendVector s some
+    sendMany s (dropBytes n some)
+
+-- | Leave out the first so many bytes of several pieces.
+dropBytes :: Int -> [ByteString] -> [ByteString]
+dropBytes _ [] = []
+dropBytes n (bytes : rest)
+  | n >= ByteString.length bytes = dropBytes (n - ByteString.length bytes) rest
+  | otherwise = ByteString.drop n bytes : rest
+
+-- | Send some bytes: as many as the socket takes at once, at least one.
+send :: Socket -> ByteString -> Thread Int
+send s bytes = call (Send s bytes)
+{-# INLINE send #-}
+
+-- | Send some bytes of several pieces in one system call (of the first 64 pieces
+-- that are not empty).
+sendVector :: Socket -> [ByteString] -> Thread Int
+sendVector s pieces = call (SendVector s pieces)
+
+-- | Send at most so many bytes of a file from an offset, without a copy through
+-- the program: how many were sent, 0 at the end of the file. What is not in the
+-- page cache is read in first, off the worker.
+sendFile :: Socket -> File -> Int64 -> Int -> Thread Int
+sendFile s file offset count = call (SendFile s file offset count)
+
+-- | Send so many bytes of a file from an offset. Answers how many there were: fewer
+-- when the file has become shorter.
+sendFileAll :: Socket -> File -> Int64 -> Int64 -> Thread Int64
+sendFileAll s file offset count = go 0
+  where
+    go sent
+      | sent >= count = pure sent
+      | otherwise = do
+          n <- sendFile s file (offset + sent) (fromIntegral (min chunk (count - sent)))
+          if n == 0 then pure sent else go (sent + fromIntegral n)
+    -- One turn of the thread: large enough to be cheap, small enough to be fair.
+    chunk = 1024 * 1024
+
+-- | Wait until receiving would not block, while holding no buffer.
+awaitReadable :: Socket -> Thread ()
+awaitReadable s = call (AwaitReadable s)
+{-# INLINE awaitReadable #-}
+
+-- | Wait until sending would not block.
+awaitWritable :: Socket -> Thread ()
+awaitWritable s = call (AwaitWritable s)
+
+-- | Wait for a datagram and receive it, cut off at so many bytes; with its sender.
+receiveFrom :: Socket -> Int -> Thread (ByteString, SockAddr)
+receiveFrom s count = do
+  buffer <- liftIO (newBuffer count)
+  (n, address) <- call (ReceiveFrom s buffer)
+  bytes <- liftIO (copyBuffer buffer 0 n)
+  pure (bytes, address)
+
+-- | Send one datagram.
+sendTo :: Socket -> ByteString -> SockAddr -> Thread ()
+sendTo s bytes address = void (call (SendTo s bytes address))
+
+-- | An option's value, as in @getsockopt(2)@, for options that are numbers.
+getOption :: Socket -> SocketOption -> Thread Int
+getOption s option = call (GetOption s option)
+
+-- | Set an option that is a number.
+setOption :: Socket -> SocketOption -> Int -> Thread ()
+setOption s option value = call (SetOption s option value)
+
+-- | The address a socket is bound to.
+localAddress :: Socket -> Thread SockAddr
+localAddress = call . LocalAddress
+
+-- | The address at the other end.
+peerAddress :: Socket -> Thread SockAddr
+peerAddress = call . PeerAddress

@@ -1,0 +1,123 @@
+-- |
+-- The event view: a thread as the lazy trace of its system calls.
+--
+-- A trace is a value. It can be looked at without running it: forcing a node runs
+-- the thread's pure code up to its next system call and no further. Where the
+-- trace goes on depends on an answer from outside; 'outline' shows how far one can
+-- see without any, and 'outlineWith' supplies answers.
+--
+-- >>> import Weft
+-- >>> putStr (outline 10 (trace (do { yield; _ <- fork (sleep (seconds 1)); yield })))
+-- yield
+-- fork
+-- | read the clock
+-- | ...
+-- yield
+-- done
+module Weft.Trace
+  ( -- * Traces
+    Trace,
+    trace,
+
+    -- * Looking at them
+    outline,
+    outlineWith,
+    Answers (..),
+    noAnswers,
+
+    -- * Nodes
+    Node (..),
+    node,
+  )
+where
+
+import Control.Exception (SomeException)
+import Weft.Internal.SystemCall (SystemCall, describe)
+import Weft.Internal.Trace
+
+-- | The trace of a thread that is run for its effects.
+trace :: Thread a -> Trace
+trace = toTrace
+
+-- | The first node of a trace, without what follows.
+data Node
+  = NodeDone
+  | NodeParked
+  | NodeEffect
+  | NodeYield
+  | NodeFork
+  | NodeThrow SomeException
+  | NodeCatch
+  | NodeMask Masking
+  | NodeLeave
+  | NodeSelf
+  | -- | With its description.
+    NodeCall String
+  deriving stock (Show)
+
+-- | Force a trace to its first node.
+node :: Trace -> Node
+node = \case
+  Done -> NodeDone
+  Parked -> NodeParked
+  Effect _ -> NodeEffect
+  Yield _ -> NodeYield
+  Fork {} -> NodeFork
+  ForkAnonymous _ _ -> NodeFork
+  Throw e -> NodeThrow e
+  Catch _ _ -> NodeCatch
+  Mask m _ -> NodeMask m
+  Leave _ _ -> NodeLeave
+  Self _ -> NodeSelf
+  Identify _ -> NodeSelf
+  Describe _ _ -> NodeSelf
+  Call request _ -> NodeCall (describe request)
+
+-- | Answers to assume while looking at a trace.
+newtype Answers = Answers {assume :: forall a. SystemCall a -> Maybe a}
+
+-- | Assume nothing.
+noAnswers :: Answers
+noAnswers = Answers (const Nothing)
+
+-- | So many nodes of a trace, one on a line, a forked thread indented with a bar.
+-- Nothing is run: an effect, or a call whose answer is not known, ends the view of
+-- its thread with an ellipsis.
+outline :: Int -> Trace -> String
+outline = outlineWith noAnswers
+
+-- | The same, going on after the calls whose answers are given.
+outlineWith :: Answers -> Int -> Trace -> String
+outlineWith answers limit = unlines . snd . go limit []
+  where
+    -- The nodes that are left, and the lines. The frames are the handlers and
+    -- masks that are open: an exception goes on in its handler.
+    go :: Int -> [SomeException -> Trace] -> Trace -> (Int, [String])
+    go n handlers t
+      | n <= 0 = (0, ["..."])
+      | otherwise = case t of
+          Done -> (n - 1, ["done"])
+          Parked -> (n - 1, ["parked"])
+          Effect _ -> (n - 1, ["effect", "..."])
+          Yield k -> line "yield" (k ())
+          Fork _ child k -> forked child (k (ThreadId 0))
+          ForkAnonymous child k -> forked child (k ())
+          Throw e -> case handlers of
+            h : rest -> lineWith rest ("throw " <> show e) (h e)
+            [] -> (n - 1, ["throw " <> show e])
+          Catch body h -> lineWith (h : handlers) "catch" (body ())
+          Mask m body -> lineWith (Throw : handlers) ("mask " <> show m) (body ())
+          Leave k a -> lineWith (drop 1 handlers) "leave" (k a)
+          Self k -> line "self" (k (newTcb 0 rootContext))
+          Identify k -> line "self" (k (ThreadId 0))
+          Describe _ k -> line "describe" (k ())
+          Call request k -> case assume answers request of
+            Just a -> line (describe request) (k a)
+            Nothing -> (n - 1, [describe request, "..."])
+      where
+        line = lineWith handlers
+        lineWith frames text rest = (text :) <$> go (n - 1) frames rest
+        forked child rest =
+          let (left, below) = go (n - 1) [] (child ())
+              (left', after) = go left handlers rest
+           in (left', "fork" : map ("| " <>) below <> after)

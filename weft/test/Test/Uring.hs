@@ -1,0 +1,6 @@
+module Test.Uring (tests) where
+
+import Test.Tasty
+
+tests :: TestTree
+tests = testGroup "Uring" []
