@@ -22,6 +22,7 @@ module Weft.Http.Response
   )
 where
 
+import Control.Monad (void)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.ByteString.Internal qualified as I
@@ -52,7 +53,7 @@ data BadField
 renderHead :: Status -> [Field] -> Either BadField ByteString
 renderHead status fields = render <$> headLength status fields
   where
-    render size = I.unsafeCreate size $ \p -> () <$ pokeHead p status fields
+    render size = I.unsafeCreate size $ \p -> void (pokeHead p status fields)
 
 -- | The length of a head in bytes, if every field may be sent.
 headLength :: Status -> [Field] -> Either BadField Int

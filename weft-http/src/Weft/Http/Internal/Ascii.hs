@@ -146,9 +146,12 @@ lowerByte w = if w - 0x41 < 26 then w .|. (1 `unsafeShiftL` 5) else w
 {-# INLINE lowerByte #-}
 
 -- | The members of a comma-separated list, trimmed. Empty members are kept, so
--- that each caller decides whether it tolerates them.
+-- that each caller decides whether it tolerates them; there is always at least
+-- one, which an empty @Transfer-Encoding@ must not escape by.
 splitCommas :: ByteString -> [ByteString]
-splitCommas = map trim . C.split ','
+splitCommas b
+  | B.null b = [b]
+  | otherwise = map trim (C.split ',' b)
 
 -- | A non-empty run of token bytes.
 isToken :: ByteString -> Bool
