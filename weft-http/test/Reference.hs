@@ -12,6 +12,7 @@ module Reference
   )
 where
 
+import Control.Applicative ((<|>))
 import Data.Char (chr, digitToInt, isDigit, isHexDigit, toLower)
 import Data.List (inits, isPrefixOf, isSuffixOf)
 import Weft.Http.Request (Limits (..))
@@ -111,7 +112,7 @@ readHead limits whole = do
         headTarget = target,
         headPath = path,
         headQuery = query,
-        headHost = maybe host Just authority,
+        headHost = authority <|> host,
         headFields = fields,
         headLength = len,
         headOptions = ("close" `elem` options, "keep-alive" `elem` options),

@@ -4,7 +4,7 @@ module RequestTest (tests) where
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.ByteString.Char8 qualified as C
-import Data.Maybe (isJust)
+import Data.Maybe (isJust, isNothing)
 import Data.Word (Word8)
 import Reference (Answer (..), reference)
 import Reference qualified as R
@@ -78,8 +78,8 @@ prop_reference = forAllBlind genText $ \text ->
         . cover 1 (expected == Refuse 431) "431"
         . cover 1 (expected == Refuse 501) "501"
         . cover 1 (expected == Refuse 505) "505"
-        . cover 1 (with (\h -> R.headLength h == Nothing) expected) "accepted with chunks"
-        . cover 1 (with (\h -> maybe False (> 0) (R.headLength h)) expected) "accepted with a length"
+        . cover 1 (with (isNothing . R.headLength) expected) "accepted with chunks"
+        . cover 1 (with (maybe False (> 0) . R.headLength) expected) "accepted with a length"
         . cover 1 (with (\h -> R.headMinor h == 0) expected) "accepted in 1.0"
         . cover 1 (with (\h -> take 4 (R.headTarget h) == "http") expected) "accepted in absolute form"
         . cover 2 (with (any isJust . R.headConditions) expected) "accepted with conditions"

@@ -7,7 +7,7 @@
 module Weft.Http.Conditional
   ( Validators (..),
     Outcome (..),
-    evaluate,
+    evaluatePreconditions,
   )
 where
 
@@ -44,12 +44,12 @@ data Outcome
 -- success. Dates that cannot be read count as absent.
 --
 -- >>> let v = Validators (Just (Strong "a")) Nothing (HttpTime 0)
--- >>> evaluate Get noConditions {conditionIfNoneMatch = Just "\"a\""} v
+-- >>> evaluatePreconditions Get noConditions {conditionIfNoneMatch = Just "\"a\""} v
 -- NotModified
--- >>> evaluate Put noConditions {conditionIfNoneMatch = Just "*"} v
+-- >>> evaluatePreconditions Put noConditions {conditionIfNoneMatch = Just "*"} v
 -- PreconditionFailed
-evaluate :: Method -> Conditions -> Validators -> Outcome
-evaluate method conditions validators
+evaluatePreconditions :: Method -> Conditions -> Validators -> Outcome
+evaluatePreconditions method conditions validators
   | conditions == noConditions = Perform
   | otherwise = changedInTheMeantime
   where

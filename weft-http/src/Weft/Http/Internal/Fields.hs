@@ -8,10 +8,11 @@
 -- why nothing here compares an offset with the length.
 --
 -- Faults of syntax are found here, in the order of the text. What the picked
--- fields mean together is decided afterwards, by 'Weft.Http.Internal.Head.settle'.
+-- fields mean together is decided afterwards, in "Weft.Http.Internal.Head".
 module Weft.Http.Internal.Fields
   ( -- * Scanning
     scanFields,
+    Scanned (..),
 
     -- * What was picked out
     Picked (..),
@@ -43,21 +44,28 @@ data Picked = Picked
 nothingPicked :: Picked
 nothingPicked = Picked Absent Absent NoCodings False False NoExpectation False noConditions
 
--- | Scan the field lines of a head from an offset, which is the start of a line,
--- up to its empty line.
-scanFields :: Int -> ByteString -> Int -> (Fault -> r) -> ([Field] -> Picked -> r) -> r
-scanFields most h start bad good = line start most [] nothingPicked
+-- | The outcome of 'scanFields'.
+data Scanned
+  = -- | All fields in the order of the text, and what was picked out.
+    Scanned ![Field] !Picked
+  | -- | The first fault of syntax.
+    Faulty !Fault
+
+-- | Scan at most so many field lines of a head from an offset, which is the start
+-- of a line, up to its empty line.
+scanFields :: Int -> ByteString -> Int -> Scanned
+scanFields most h start = line start most [] nothingPicked
   where
     at = U.unsafeIndex h
 
     line !p !room fields !picked
       | at p == CR =
-          if at (p + 1) == LF then good (reverse fields) picked else bad BareCarriageReturn
-      | room == 0 = bad TooManyFields
-      | colon == p = bad (noName (at p))
-      | at colon /= 0x3a = bad (noColon (at colon))
-      | at end /= CR = bad (if at end == LF then BareLineFeed else ControlCharacter)
-      | at (end + 1) /= LF = bad BareCarriageReturn
+          if at (p + 1) == LF then Scanned (reverse fields) picked else Faulty BareCarriageReturn
+      | room == 0 = Faulty TooManyFields
+      | colon == p = Faulty (noName (at p))
+      | at colon /= 0x3a = Faulty (noColon (at colon))
+      | at end /= CR = Faulty (if at end == LF then BareLineFeed else ControlCharacter)
+      | at (end + 1) /= LF = Faulty BareCarriageReturn
       | otherwise =
           let name = slice p colon h
               value = slice from (trimmed from end) h
@@ -80,7 +88,6 @@ scanFields most h start bad good = line start most [] nothingPicked
     noColon w
       | isBlank w = BlankBeforeColon
       | otherwise = BadFieldName
-{-# INLINE scanFields #-}
 
 -- | Take notice of a field. Its length decides which one or two names it is
 -- compared with, so that an uninteresting field costs next to nothing.

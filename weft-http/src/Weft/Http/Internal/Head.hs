@@ -29,7 +29,6 @@
 module Weft.Http.Internal.Head
   ( Parsed (..),
     parseRequest,
-    settle,
   )
 where
 
@@ -126,24 +125,32 @@ parseHead limits h consumed
   | at (t + 9) /= CR = Bad BadRequestLine
   | at (t + 10) /= LF = Bad BareCarriageReturn
   | at (t + 6) /= 0x31 = Bad UnsupportedVersion
-  | otherwise =
-      target method (slice (m + 1) t h) (q - (m + 1)) Bad $ \path query authority ->
-        scanFields (limitFields limits) h (t + 11) Bad $ \fields picked ->
-          settle limits consumed picked $
-            Request
-              { requestMethod = method,
-                requestVersion = if at (t + 8) == 0x30 then Http10 else Http11,
-                requestTarget = slice (m + 1) t h,
-                requestPath = path,
-                requestQuery = query,
-                requestHost = authority,
-                requestFields = fields,
-                requestFraming = NoBody,
-                requestClose = pickedClose picked,
-                requestKeepAlive = pickedKeepAlive picked,
-                requestExpectation = pickedExpectation picked,
-                requestConditions = pickedConditions picked
-              }
+  | otherwise = case targetOf method whole (q - (m + 1)) of
+      NoTarget -> Bad BadTarget
+      Target path query authority -> case scanFields (limitFields limits) h (t + 11) of
+        Faulty fault -> Bad fault
+        Scanned fields picked -> case settle version authority picked of
+          Unsettled fault -> Bad fault
+          Settled host body
+            | pickedRepeated picked -> Bad RepeatedField
+            | not (isImplemented limits method) -> Bad UnknownMethod
+            | otherwise ->
+                Parsed
+                  Request
+                    { requestMethod = method,
+                      requestVersion = version,
+                      requestTarget = whole,
+                      requestPath = path,
+                      requestQuery = query,
+                      requestHost = host,
+                      requestFields = fields,
+                      requestFraming = body,
+                      requestClose = pickedClose picked,
+                      requestKeepAlive = pickedKeepAlive picked,
+                      requestExpectation = expected version (pickedExpectation picked),
+                      requestConditions = pickedConditions picked
+                    }
+                  consumed
   where
     at = U.unsafeIndex h
     -- The ends of the method, of the part of the target before a "?", and of
@@ -152,6 +159,8 @@ parseHead limits h consumed
     q = beforeQuery (m + 1)
     t = inTarget q
     method = methodOf (slice 0 m h)
+    whole = slice (m + 1) t h
+    version = if at (t + 8) == 0x30 then Http10 else Http11
 
     token !i = if isTokenByte (at i) then token (i + 1) else i
     beforeQuery !i = if isTargetByte (at i) && at i /= 0x3f then beforeQuery (i + 1) else i
@@ -186,24 +195,24 @@ methodOf name = case B.length name of
     | name == "CONNECT" -> Connect
   _ -> Extension name
 
--- | Take a target apart into path, query and authority (RFC 9112, section 3.2).
--- The number is the offset of the first @?@, or the length.
-target ::
-  Method ->
-  ByteString ->
-  Int ->
-  (Fault -> r) ->
-  (ByteString -> ByteString -> Maybe ByteString -> r) ->
-  r
-target method whole q bad good
+-- | A target taken apart.
+data Target
+  = -- | Path, query with its @?@, and authority if the target has one.
+    Target !ByteString !ByteString !(Maybe ByteString)
+  | -- | None of the forms that its method allows.
+    NoTarget
+
+-- | Take a target apart (RFC 9112, section 3.2). The number is the offset of the
+-- first @?@, or the length.
+targetOf :: Method -> ByteString -> Int -> Target
+targetOf method whole q
   | method == Connect =
-      if isHostAndPort whole && B.elem 0x3a whole then good "" "" (Just whole) else bad BadTarget
-  | U.unsafeHead whole == 0x2f = good (U.unsafeTake q whole) (U.unsafeDrop q whole) Nothing
-  | whole == "*" = if method == Options then good whole "" Nothing else bad BadTarget
+      if isHostAndPort whole && B.elem 0x3a whole then Target "" "" (Just whole) else NoTarget
+  | U.unsafeHead whole == 0x2f = Target (U.unsafeTake q whole) (U.unsafeDrop q whole) Nothing
+  | whole == "*" = if method == Options then Target whole "" Nothing else NoTarget
   | otherwise = case absolute (U.unsafeTake q whole) of
-      Nothing -> bad BadTarget
-      Just (authority, path) -> good path (U.unsafeDrop q whole) (Just authority)
-{-# INLINE target #-}
+      Nothing -> NoTarget
+      Just (authority, path) -> Target path (U.unsafeDrop q whole) (Just authority)
 
 -- | The authority and path of an absolute @http@ or @https@ URI without query.
 absolute :: ByteString -> Maybe (ByteString, ByteString)
@@ -216,39 +225,38 @@ absolute uri
     http = eqCaseless "http" scheme || eqCaseless "https" scheme
     (authority, path) = B.break (== 0x2f) (B.drop 3 afterColon)
 
--- | Decide what the picked fields mean together, and complete the request.
-settle :: Limits -> Int -> Picked -> Request -> Parsed
-settle limits consumed picked request = case pickedHost picked of
-  Repeated -> Bad RepeatedHost
+-- | What the picked fields mean together.
+data Settled
+  = -- | The host that is meant, and where the body ends.
+    Settled !(Maybe ByteString) !Framing
+  | -- | They contradict each other or the version.
+    Unsettled !Fault
+
+-- | Decide, given the authority of the target if it has one, which wins over
+-- @Host@ (RFC 9112, section 3.2.2).
+settle :: Version -> Maybe ByteString -> Picked -> Settled
+settle version authority picked = case pickedHost picked of
+  Repeated -> Unsettled RepeatedHost
   Absent
-    | requestVersion request == Http11 -> Bad MissingHost
-    | otherwise -> framed (requestHost request)
+    | version == Http11 -> Unsettled MissingHost
+    | otherwise -> framed authority
   Once host
-    | not (isHostAndPort host) -> Bad BadHost
-    | otherwise -> case requestHost request of
+    | not (isHostAndPort host) -> Unsettled BadHost
+    | otherwise -> case authority of
         Nothing -> framed (Just host)
         given -> framed given
   where
-    framed host =
-      case framing (requestVersion request) (pickedLength picked) (pickedCodings picked) of
-        Left fault -> Bad fault
-        Right body
-          | pickedRepeated picked -> Bad RepeatedField
-          | not implemented -> Bad UnknownMethod
-          | otherwise ->
-              Parsed
-                request
-                  { requestHost = host,
-                    requestFraming = body,
-                    requestExpectation = expected
-                  }
-                consumed
-    implemented = case requestMethod request of
-      Connect -> False
-      Extension _ -> limitExtensionMethods limits
-      _ -> True
-    -- HTTP/1.0 clients do not know 100 (RFC 9110, section 10.1.1).
-    expected = case (requestVersion request, requestExpectation request) of
-      (Http10, ExpectContinue) -> NoExpectation
-      (_, asked) -> asked
-{-# INLINE settle #-}
+    framed host = case framing version (pickedLength picked) (pickedCodings picked) of
+      Left fault -> Unsettled fault
+      Right body -> Settled host body
+
+isImplemented :: Limits -> Method -> Bool
+isImplemented limits = \case
+  Connect -> False
+  Extension _ -> limitExtensionMethods limits
+  _ -> True
+
+-- | HTTP/1.0 clients do not know 100 (RFC 9110, section 10.1.1).
+expected :: Version -> Expectation -> Expectation
+expected Http10 ExpectContinue = NoExpectation
+expected _ asked = asked
