@@ -20,8 +20,8 @@ tests :: TestTree
 tests =
   testGroup
     "bytes allocated"
-    [ testCase "a GET with a Host: at most 800" $ atMost 800 (parse wrk),
-      testCase "a GET as a browser sends it, 13 fields: at most 2800" $ atMost 2800 (parse browser),
+    [ testCase "a GET with a Host: at most 600" $ atMost 600 (parse wrk),
+      testCase "a GET as a browser sends it, 13 fields: at most 2600" $ atMost 2600 (parse browser),
       testCase "looking again at an incomplete head of 8000 bytes: at most 100" $
         atMost 100 (void (evaluate (parseAt (B.length large) large))),
       testCase "a head into a buffer: at most 300" $

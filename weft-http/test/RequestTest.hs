@@ -28,6 +28,7 @@ tests =
       testProperty "cut at every byte, requests of every kind" (checkCoverage prop_cuts),
       testProperty "a valid head is incomplete up to its last byte" prop_prefix,
       testProperty "never looks behind the end of the buffer" prop_slice,
+      testProperty "the end of a value, eight bytes at a time" (withMaxSuccess 3000 prop_fieldEnd),
       testCase "classes of bytes" byteClasses,
       testCase "limits are exact" limitsExact,
       testCase "persistence" persistence,
@@ -136,6 +137,18 @@ prop_slice :: Property
 prop_slice = forAllBlind ((,) <$> genText <*> elements ["\n", "\r\n", "\r\n\r\n", "GET", ":"]) $ \(text, stale) ->
   let shared = B.take (B.length text) (text <> stale)
    in counterexample (show (text, stale)) (parseRequest tight 0 shared === parseRequest tight 0 (B.copy text))
+
+prop_fieldEnd :: Property
+prop_fieldEnd = forAll (B.pack <$> resize 60 (listOf byte)) $ \value ->
+  forAll (choose (0, B.length value)) $ \from ->
+    let text = value <> "\n"
+        expected = head' [i | i <- [from ..], not (isFieldByte (B.index text i))]
+     in fieldEnd text from === expected
+  where
+    byte = frequency [(60, choose (32, 126)), (4, choose (128, 255)), (1, elements [0, 9, 10, 13, 31, 127, 159, 255])]
+    head' xs = case xs of
+      x : _ -> x
+      [] -> -1
 
 byteClasses :: Assertion
 byteClasses = do

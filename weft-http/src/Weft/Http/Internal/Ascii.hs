@@ -31,6 +31,7 @@ module Weft.Http.Internal.Ascii
     eqCaseless,
     splitCommas,
     isToken,
+    fieldEnd,
 
     -- * Numbers
     decimal,
@@ -42,7 +43,7 @@ module Weft.Http.Internal.Ascii
   )
 where
 
-import Data.Bits (unsafeShiftL, unsafeShiftR, (.&.), (.|.))
+import Data.Bits (complement, unsafeShiftL, unsafeShiftR, xor, (.&.), (.|.))
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.ByteString.Builder qualified as Builder
@@ -54,7 +55,8 @@ import Data.ByteString.Unsafe qualified as U
 import Data.Int (Int64)
 import Data.Word (Word64, Word8)
 import Foreign.Ptr (Ptr)
-import Foreign.Storable (pokeByteOff)
+import Foreign.Storable (peekByteOff, pokeByteOff)
+import GHC.ForeignPtr (unsafeWithForeignPtr)
 
 pattern HT, LF, CR, SP :: Word8
 pattern HT = 9
@@ -156,6 +158,29 @@ splitCommas b
 -- | A non-empty run of token bytes.
 isToken :: ByteString -> Bool
 isToken b = not (B.null b) && B.all isTokenByte b
+
+-- | The offset of the first byte, from the given one on, that is no 'isFieldByte'.
+-- There must be one. Values make up most of a head, so this looks at eight bytes
+-- at a time as long as all of them are at least 32 and none is DEL; both tests
+-- are the usual ones on the bytes of a word, which are exact about "any".
+fieldEnd :: ByteString -> Int -> Int
+fieldEnd b = eight
+  where
+    size = B.length b
+    eight !i
+      | i + 8 <= size, plain (word64At b i) = eight (i + 8)
+      | otherwise = one i
+    one !i = if isFieldByte (U.unsafeIndex b i) then one (i + 1) else i
+    plain w = (below32 w .|. zero (w `xor` 0x7f7f7f7f7f7f7f7f)) .&. 0x8080808080808080 == 0
+    below32 w = (w - 0x2020202020202020) .&. complement w
+    zero w = (w - 0x0101010101010101) .&. complement w
+{-# INLINE fieldEnd #-}
+
+-- | Eight bytes from an offset on, in the order of the machine. Unchecked.
+word64At :: ByteString -> Int -> Word64
+word64At (I.BS content _) i =
+  I.accursedUnutterablePerformIO (unsafeWithForeignPtr content (`peekByteOff` i))
+{-# INLINE word64At #-}
 
 -- | How a string read as an unsigned decimal.
 data Decimal

@@ -74,11 +74,10 @@ scanFields most h start = line start most [] nothingPicked
       where
         colon = token p
         from = blanks (colon + 1)
-        end = content from
+        end = fieldEnd h from
 
     token !i = if isTokenByte (at i) then token (i + 1) else i
     blanks !i = if isBlank (at i) then blanks (i + 1) else i
-    content !i = if isFieldByte (at i) then content (i + 1) else i
     trimmed from !i = if i > from && isBlank (at (i - 1)) then trimmed from (i - 1) else i
 
     noName w
