@@ -1,0 +1,203 @@
+-- |
+-- Description : The body of a request, piece by piece
+--
+-- Takes the framing off a request body as it arrives: fixed lengths and chunks
+-- (RFC 9112, section 7.1). The decoder is a value that is given whatever bytes
+-- there are and says what they were; it holds a few numbers and no bytes. A
+-- server uses it to hand a body to its application, and to skip what the
+-- application left unread so that the next request can be found.
+module Weft.Http.Body
+  ( -- * Decoding
+    Decoder,
+    bodyDecoder,
+    decode,
+    Step (..),
+
+    -- * Skipping
+    skip,
+    Skipped (..),
+
+    -- * What is left
+    remaining,
+  )
+where
+
+import Data.Bits (unsafeShiftL, unsafeShiftR, (.|.))
+import Data.ByteString (ByteString)
+import Data.ByteString qualified as B
+import Data.ByteString.Unsafe qualified as U
+import Data.Int (Int64)
+import Data.Word (Word8)
+import Weft.Http.Internal.Ascii
+import Weft.Http.Internal.Fault
+import Weft.Http.Internal.Types
+
+-- | Where in a body we are.
+data Decoder
+  = -- | So many octets of a fixed length are to come.
+    Fixed !Int64
+  | -- | In a chunked body, and how many more octets of extensions, trailer
+    -- fields and idle zeros it may contain.
+    Chunks !Phase !Int
+  deriving stock (Eq, Show)
+
+-- | Where in a chunked body we are: what the next byte belongs to.
+data Phase
+  = -- | The first digit of a size.
+    SizeStart
+  | -- | Another digit of a size, or what follows it.
+    SizeDigits !Int64
+  | -- | The blanks between a size and the @;@ of its extensions.
+    SizeBlanks !Int64
+  | -- | The extensions of a chunk of this size.
+    Extensions !Int64
+  | -- | The LF after a size; its CR was seen.
+    SizeEnd !Int64
+  | -- | So many octets of data.
+    Octets !Int64
+  | -- | The CR after the data of a chunk.
+    DataReturn
+  | -- | The LF after the data of a chunk.
+    DataFeed
+  | -- | A trailer field, or the empty line that ends the body.
+    TrailerStart
+  | -- | The name of a trailer field, after its first byte.
+    TrailerName
+  | -- | The value of a trailer field.
+    TrailerValue
+  | -- | The LF after a trailer field.
+    TrailerFeed
+  | -- | The LF of the empty line that ends the body.
+    LastFeed
+  deriving stock (Eq, Show)
+
+-- | What the front of the input was.
+data Step
+  = -- | Used up, without ending the body: go on with more input.
+    More !Decoder
+  | -- | Data of the body (a slice of the input, never empty), the rest of the
+    -- input, and the decoder for it.
+    Piece !ByteString !ByteString !Decoder
+  | -- | The body has ended; the next request starts with these bytes.
+    End !ByteString
+  | -- | Not a body. Close the connection.
+    Broken !Fault
+  deriving stock (Eq, Show)
+
+-- | A decoder at the start of a body.
+bodyDecoder :: Limits -> Framing -> Decoder
+bodyDecoder limits = \case
+  NoBody -> Fixed 0
+  FixedBody n -> Fixed n
+  ChunkedBody -> Chunks SizeStart (limitChunkOverhead limits)
+
+-- | How many octets of data are known to be still to come, or 'Nothing' for
+-- chunks, which do not tell.
+remaining :: Decoder -> Maybe Int64
+remaining = \case
+  Fixed n -> Just n
+  Chunks _ _ -> Nothing
+
+-- | Look at the front of the input.
+--
+-- >>> decode (bodyDecoder defaultLimits (FixedBody 2)) "abc"
+-- Piece "ab" "c" (Fixed 0)
+-- >>> decode (bodyDecoder defaultLimits NoBody) "c"
+-- End "c"
+decode :: Decoder -> ByteString -> Step
+decode (Fixed n) input
+  | n == 0 = End input
+  | B.null input = More (Fixed n)
+  | otherwise = Piece here rest (Fixed (n - fromIntegral (B.length here)))
+  where
+    (here, rest) = splitAt64 n input
+decode (Chunks start allowance) input = go start allowance 0
+  where
+    size = B.length input
+
+    -- Byte by byte, except in data. What is left of the allowance is a plain
+    -- countdown: a byte that is overhead costs one.
+    go :: Phase -> Int -> Int -> Step
+    go phase !room !i
+      | room < 0 = Broken ChunkOverhead
+      | i >= size = More (Chunks phase room)
+      | otherwise = case phase of
+          SizeStart
+            | isHexDigit w -> go (SizeDigits (digit w)) room next
+            | otherwise -> Broken BadChunk
+          SizeDigits n
+            | isHexDigit w ->
+                if n `unsafeShiftR` 59 /= 0
+                  then Broken BadChunk
+                  else go (SizeDigits ((n `unsafeShiftL` 4) .|. digit w)) (if n == 0 then room - 1 else room) next
+            | w == CR -> go (SizeEnd n) room next
+            | w == semicolon -> go (Extensions n) (room - 1) next
+            | isBlank w -> go (SizeBlanks n) (room - 1) next
+            | otherwise -> Broken BadChunk
+          SizeBlanks n
+            | isBlank w -> go phase (room - 1) next
+            | w == semicolon -> go (Extensions n) (room - 1) next
+            | otherwise -> Broken BadChunk
+          Extensions n
+            | isFieldByte w -> go phase (room - 1) next
+            | w == CR -> go (SizeEnd n) room next
+            | otherwise -> Broken BadChunk
+          SizeEnd n
+            | w /= LF -> Broken BadChunk
+            | n == 0 -> go TrailerStart room next
+            | otherwise -> go (Octets n) room next
+          Octets n ->
+            let (here, rest) = splitAt64 n (U.unsafeDrop i input)
+                left = n - fromIntegral (B.length here)
+             in Piece here rest (Chunks (if left == 0 then DataReturn else Octets left) room)
+          DataReturn -> expect CR DataFeed
+          DataFeed -> expect LF SizeStart
+          TrailerStart
+            | w == CR -> go LastFeed room next
+            | isTokenByte w -> go TrailerName (room - 1) next
+            | otherwise -> Broken BadChunk
+          TrailerName
+            | isTokenByte w -> go phase (room - 1) next
+            | w == colon -> go TrailerValue (room - 1) next
+            | otherwise -> Broken BadChunk
+          TrailerValue
+            | isFieldByte w -> go phase (room - 1) next
+            | w == CR -> go TrailerFeed room next
+            | otherwise -> Broken BadChunk
+          TrailerFeed -> expect LF TrailerStart
+          LastFeed
+            | w == LF -> End (U.unsafeDrop next input)
+            | otherwise -> Broken BadChunk
+      where
+        w = U.unsafeIndex input i
+        next = i + 1
+        expect byte after = if w == byte then go after room next else Broken BadChunk
+    digit = fromIntegral . hexValue
+
+-- | The outcome of 'skip'.
+data Skipped
+  = -- | The input is used up and the body goes on.
+    SkipMore !Decoder
+  | -- | The body has ended; the next request starts with these bytes.
+    SkipEnd !ByteString
+  | -- | Not a body. Close the connection.
+    SkipBroken !Fault
+  deriving stock (Eq, Show)
+
+-- | Run over body bytes without looking at the data. How much to skip before
+-- closing instead is for the caller to decide, by counting what it gives.
+skip :: Decoder -> ByteString -> Skipped
+skip decoder input = case decode decoder input of
+  More next -> SkipMore next
+  Piece _ rest next -> skip next rest
+  End rest -> SkipEnd rest
+  Broken fault -> SkipBroken fault
+
+splitAt64 :: Int64 -> ByteString -> (ByteString, ByteString)
+splitAt64 n b
+  | n >= fromIntegral (B.length b) = (b, B.empty)
+  | otherwise = B.splitAt (fromIntegral n) b
+
+semicolon, colon :: Word8
+semicolon = 0x3b
+colon = 0x3a

@@ -1,0 +1,105 @@
+-- |
+-- Description : Preconditions
+--
+-- One pure function from the preconditions of a request and the validators of
+-- the selected representation to what is to be done, in the precedence of RFC
+-- 9110, section 13.2.2.
+module Weft.Http.Conditional
+  ( Validators (..),
+    Outcome (..),
+    evaluatePreconditions,
+  )
+where
+
+import Data.ByteString (ByteString)
+import Weft.Http.Date
+import Weft.Http.ETag
+import Weft.Http.Internal.Types
+
+-- | What is known of the representation that the request selects.
+data Validators = Validators
+  { validatorETag :: !(Maybe ETag),
+    validatorModified :: !(Maybe HttpTime),
+    -- | Now, the @Date@ of the response. A modification in the current or the
+    -- last second may not have been the last one in it, so that its date does not
+    -- yet name the bytes (RFC 9110, section 8.8.2.2).
+    validatorNow :: !HttpTime
+  }
+  deriving stock (Eq, Show)
+
+-- | What is to be done.
+data Outcome
+  = -- | Perform the method; @Range@ applies if there is one.
+    Perform
+  | -- | Perform the method, but ignore @Range@: what the client has part of is
+    -- not what there is now.
+    PerformWhole
+  | -- | Answer 304 without a body.
+    NotModified
+  | -- | Answer 412.
+    PreconditionFailed
+  deriving stock (Eq, Ord, Show, Enum, Bounded)
+
+-- | Evaluate the preconditions of a request whose answer would otherwise be a
+-- success. Dates that cannot be read count as absent.
+--
+-- >>> let v = Validators (Just (Strong "a")) Nothing (HttpTime 0)
+-- >>> evaluatePreconditions Get noConditions {conditionIfNoneMatch = Just "\"a\""} v
+-- NotModified
+-- >>> evaluatePreconditions Put noConditions {conditionIfNoneMatch = Just "*"} v
+-- PreconditionFailed
+evaluatePreconditions :: Method -> Conditions -> Validators -> Outcome
+evaluatePreconditions method conditions validators
+  | conditions == noConditions = Perform
+  | otherwise = changedInTheMeantime
+  where
+    reads304 = method == Get || method == Head
+
+    -- Steps 1 and 2: If-Match, and only in its absence If-Unmodified-Since.
+    changedInTheMeantime = case conditionIfMatch conditions of
+      Just list
+        | matches strongMatch list -> knownAlready
+        | otherwise -> PreconditionFailed
+      Nothing
+        | Just since <- date conditionIfUnmodifiedSince,
+          Just modified <- validatorModified validators,
+          modified > since ->
+            PreconditionFailed
+        | otherwise -> knownAlready
+
+    -- Steps 3 and 4: If-None-Match, and only in its absence If-Modified-Since.
+    knownAlready = case conditionIfNoneMatch conditions of
+      Just list
+        | not (matches weakMatch list) -> partly
+        | reads304 -> NotModified
+        | otherwise -> PreconditionFailed
+      Nothing
+        | reads304,
+          Just since <- date conditionIfModifiedSince,
+          Just modified <- validatorModified validators,
+          modified <= since ->
+            NotModified
+        | otherwise -> partly
+
+    -- Step 5: If-Range, which means something beside a Range and to GET alone.
+    partly = case conditionIfRange conditions of
+      Just given
+        | method == Get,
+          Just _ <- conditionRange conditions,
+          not (sameBytes given) ->
+            PerformWhole
+      _ -> Perform
+
+    matches by list = case parseTagList list of
+      AnyTag -> True
+      Tags tags -> any (\tag -> any (by tag) (validatorETag validators)) tags
+
+    sameBytes :: ByteString -> Bool
+    sameBytes given
+      | Just tag <- parseETag given = any (strongMatch tag) (validatorETag validators)
+      | Just time <- parseDate given = validatorModified validators == Just time && settled time
+      | otherwise = False
+    settled (HttpTime modified) =
+      let HttpTime now = validatorNow validators in modified < now - 1
+
+    date field = field conditions >>= parseDate

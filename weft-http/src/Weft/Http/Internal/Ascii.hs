@@ -1,0 +1,235 @@
+{-# LANGUAGE PatternSynonyms #-}
+
+-- |
+-- Description : Classes of bytes, and small helpers on slices
+-- Stability   : not home
+--
+-- The character classes of RFC 9110 and RFC 3986 as tests on bytes, and the few
+-- operations on slices that every header needs: trimming, caseless comparison,
+-- strict decimals. All pure, called from the parsers of this package.
+module Weft.Http.Internal.Ascii
+  ( -- * Classes of bytes
+    isTokenByte,
+    isFieldByte,
+    isTargetByte,
+    isHostByte,
+    isUnreserved,
+    isBlank,
+    isDigit,
+    isHexDigit,
+    hexValue,
+
+    -- * Named bytes
+    pattern HT,
+    pattern LF,
+    pattern CR,
+    pattern SP,
+
+    -- * Slices
+    slice,
+    trim,
+    eqCaseless,
+    splitCommas,
+    isToken,
+    fieldEnd,
+
+    -- * Numbers
+    decimal,
+    Decimal (..),
+    renderDecimal,
+
+    -- * Building
+    build,
+  )
+where
+
+import Data.Bits (complement, unsafeShiftL, unsafeShiftR, xor, (.&.), (.|.))
+import Data.ByteString (ByteString)
+import Data.ByteString qualified as B
+import Data.ByteString.Builder qualified as Builder
+import Data.ByteString.Builder.Extra qualified as Builder
+import Data.ByteString.Char8 qualified as C
+import Data.ByteString.Internal qualified as I
+import Data.ByteString.Lazy qualified as L
+import Data.ByteString.Unsafe qualified as U
+import Data.Int (Int64)
+import Data.Word (Word64, Word8)
+import Foreign.Ptr (Ptr)
+import Foreign.Storable (peekByteOff, pokeByteOff)
+import GHC.ForeignPtr (unsafeWithForeignPtr)
+
+pattern HT, LF, CR, SP :: Word8
+pattern HT = 9
+pattern LF = 10
+pattern CR = 13
+pattern SP = 32
+
+-- | Membership of an ASCII byte in a set given as two 64-bit masks. The masks
+-- are checked against the grammars' own lists of characters in the tests.
+member :: Word64 -> Word64 -> Word8 -> Bool
+member low high w
+  | w < 64 = low `unsafeShiftR` fromIntegral w .&. 1 == 1
+  | w < 128 = high `unsafeShiftR` fromIntegral (w - 64) .&. 1 == 1
+  | otherwise = False
+{-# INLINE member #-}
+
+-- | @tchar@ of RFC 9110, section 5.6.2: what methods and field names are made of.
+isTokenByte :: Word8 -> Bool
+isTokenByte = member 0x3ff6cfa00000000 0x57ffffffc7fffffe
+{-# INLINE isTokenByte #-}
+
+-- | What a field value may contain: visible characters, blanks and the bytes
+-- from 128 up (@obs-text@), but no control character.
+isFieldByte :: Word8 -> Bool
+isFieldByte w = (w >= SP && w /= 0x7f) || w == HT
+{-# INLINE isFieldByte #-}
+
+-- | What a request target may contain here: visible ASCII without @#@. That is
+-- wider than RFC 3986, because browsers send @|@ and @{@ as they are, and
+-- narrower than what some servers take, because bytes from 128 up are refused.
+isTargetByte :: Word8 -> Bool
+isTargetByte w = w > SP && w < 0x7f && w /= 0x23
+{-# INLINE isTargetByte #-}
+
+-- | @unreserved@ and @sub-delims@ of RFC 3986: what a registered name is made
+-- of, besides percent-encoded bytes.
+isHostByte :: Word8 -> Bool
+isHostByte = member 0x2bff7fd200000000 0x47fffffe87fffffe
+{-# INLINE isHostByte #-}
+
+-- | @unreserved@ of RFC 3986: what needs no percent-encoding anywhere.
+isUnreserved :: Word8 -> Bool
+isUnreserved = member 0x3ff600000000000 0x47fffffe87fffffe
+{-# INLINE isUnreserved #-}
+
+-- | A space or a tabulator.
+isBlank :: Word8 -> Bool
+isBlank w = w == SP || w == HT
+{-# INLINE isBlank #-}
+
+-- | A decimal digit.
+isDigit :: Word8 -> Bool
+isDigit w = w - 0x30 < 10
+{-# INLINE isDigit #-}
+
+-- | A hexadecimal digit in either case.
+isHexDigit :: Word8 -> Bool
+isHexDigit w = isDigit w || ((w .|. 0x20) - 0x61 < 6)
+{-# INLINE isHexDigit #-}
+
+-- | The value of a byte for which 'isHexDigit' holds.
+hexValue :: Word8 -> Word8
+hexValue w
+  | isDigit w = w - 0x30
+  | otherwise = (w .|. 0x20) - 0x57
+{-# INLINE hexValue #-}
+
+-- | The bytes from one offset up to, not including, another. Unchecked.
+slice :: Int -> Int -> ByteString -> ByteString
+slice from to = U.unsafeTake (to - from) . U.unsafeDrop from
+{-# INLINE slice #-}
+
+-- | Without blanks at either end.
+trim :: ByteString -> ByteString
+trim = B.dropWhileEnd isBlank . B.dropWhile isBlank
+
+-- | Equality that ignores the case of ASCII letters. The first argument is in
+-- lower case already.
+eqCaseless :: ByteString -> ByteString -> Bool
+eqCaseless lower given = B.length lower == B.length given && go 0
+  where
+    go i
+      | i == B.length lower = True
+      | U.unsafeIndex lower i == lowerByte (U.unsafeIndex given i) = go (i + 1)
+      | otherwise = False
+
+lowerByte :: Word8 -> Word8
+lowerByte w = if w - 0x41 < 26 then w .|. (1 `unsafeShiftL` 5) else w
+{-# INLINE lowerByte #-}
+
+-- | The members of a comma-separated list, trimmed. Empty members are kept, so
+-- that each caller decides whether it tolerates them; there is always at least
+-- one, which an empty @Transfer-Encoding@ must not escape by.
+splitCommas :: ByteString -> [ByteString]
+splitCommas b
+  | B.null b = [b]
+  | otherwise = map trim (C.split ',' b)
+
+-- | A non-empty run of token bytes.
+isToken :: ByteString -> Bool
+isToken b = not (B.null b) && B.all isTokenByte b
+
+-- | The offset of the first byte, from the given one on, that is no 'isFieldByte'.
+-- There must be one. Values make up most of a head, so this looks at eight bytes
+-- at a time as long as all of them are at least 32 and none is DEL; both tests
+-- are the usual ones on the bytes of a word, which are exact about "any".
+fieldEnd :: ByteString -> Int -> Int
+fieldEnd b = eight
+  where
+    size = B.length b
+    eight !i
+      | i + 8 <= size, plain (word64At b i) = eight (i + 8)
+      | otherwise = one i
+    one !i = if isFieldByte (U.unsafeIndex b i) then one (i + 1) else i
+    plain w = (below32 w .|. zero (w `xor` 0x7f7f7f7f7f7f7f7f)) .&. 0x8080808080808080 == 0
+    below32 w = (w - 0x2020202020202020) .&. complement w
+    zero w = (w - 0x0101010101010101) .&. complement w
+{-# INLINE fieldEnd #-}
+
+-- | Eight bytes from an offset on, in the order of the machine. Unchecked.
+word64At :: ByteString -> Int -> Word64
+word64At (I.BS content _) i =
+  I.accursedUnutterablePerformIO (unsafeWithForeignPtr content (`peekByteOff` i))
+{-# INLINE word64At #-}
+
+-- | How a string read as an unsigned decimal.
+data Decimal
+  = -- | Empty, or with a byte that is no digit: signs, blanks and @0x@ too.
+    NotDecimal
+  | -- | Digits only, but above the largest 'Int64'.
+    TooLarge
+  | -- | The value.
+    Decimal !Int64
+  deriving stock (Eq, Show)
+
+-- | Read a whole string as an unsigned decimal; leading zeros are allowed.
+--
+-- >>> decimal "0042"
+-- Decimal 42
+-- >>> decimal "+1"
+-- NotDecimal
+-- >>> decimal "9223372036854775808"
+-- TooLarge
+decimal :: ByteString -> Decimal
+decimal b
+  | B.null b || not (B.all isDigit b) = NotDecimal
+  | otherwise = go 0 0
+  where
+    go :: Int -> Int64 -> Decimal
+    go i n
+      | i == B.length b = Decimal n
+      | n > limit || (n == limit && d > 7) = TooLarge
+      | otherwise = go (i + 1) (n * 10 + d)
+      where
+        d = fromIntegral (U.unsafeIndex b i) - 0x30
+    limit = 922337203685477580
+
+-- | A number in decimal; negative ones, which HTTP does not have, as 0.
+renderDecimal :: Int64 -> ByteString
+renderDecimal given = I.unsafeCreate width (\p -> go p (width - 1) n)
+  where
+    n = max 0 given
+    width = digits 1 n
+    digits :: Int -> Int64 -> Int
+    digits !d m = if m < 10 then d else digits (d + 1) (m `quot` 10)
+    go :: Ptr Word8 -> Int -> Int64 -> IO ()
+    go p !i m = do
+      pokeByteOff p i (fromIntegral (0x30 + m `rem` 10) :: Word8)
+      if i == 0 then pure () else go p (i - 1) (m `quot` 10)
+
+-- | Run a builder whose result is short. The usual way would begin with a buffer
+-- of 4 KiB.
+build :: Builder.Builder -> ByteString
+build =
+  L.toStrict
+    . Builder.toLazyByteStringWith (Builder.safeStrategy 128 Builder.smallChunkSize) L.empty

@@ -1,0 +1,110 @@
+-- |
+-- Description : What can be wrong with a request
+-- Stability   : not home
+--
+-- Every reason for which a request is refused before anybody looks at what it
+-- asks for, by name, with the status that answers it and a sentence for the log.
+-- After any of them the connection is closed: where the next request would start
+-- is no longer certain, and guessing is how requests are smuggled.
+module Weft.Http.Internal.Fault
+  ( Fault (..),
+    faultStatus,
+    faultText,
+  )
+where
+
+import Data.ByteString (ByteString)
+import Weft.Http.Status
+
+-- | Why a request was refused.
+data Fault
+  = -- | The request line is not method, target and version, one space between.
+    BadRequestLine
+  | -- | The target fits none of the forms, or not the one its method wants.
+    BadTarget
+  | -- | A line ended in LF without CR.
+    BareLineFeed
+  | -- | A CR was not followed by LF.
+    BareCarriageReturn
+  | -- | A control character in a field.
+    ControlCharacter
+  | -- | A field name that is no token.
+    BadFieldName
+  | -- | Blanks between a field name and its colon.
+    BlankBeforeColon
+  | -- | A field continued on a line that starts with a blank (@obs-fold@).
+    FoldedField
+  | -- | A field that may be there once was there twice.
+    RepeatedField
+  | -- | HTTP/1.1 without a @Host@.
+    MissingHost
+  | -- | More than one @Host@.
+    RepeatedHost
+  | -- | A @Host@, or an authority in the target, that is no host and port.
+    BadHost
+  | -- | A @Content-Length@ that is not one decimal number of octets.
+    BadContentLength
+  | -- | Both @Content-Length@ and @Transfer-Encoding@.
+    AmbiguousLength
+  | -- | A malformed @Transfer-Encoding@, or one in which @chunked@ is not the
+    -- last coding and there once.
+    BadTransferEncoding
+  | -- | A @Transfer-Encoding@ in HTTP/1.0.
+    TransferEncodingTooOld
+  | -- | A malformed size, data or end of a chunk.
+    BadChunk
+  | -- | Chunk extensions or trailer fields beyond the limit.
+    ChunkOverhead
+  | -- | A request line beyond the limit.
+    RequestLineTooLong
+  | -- | A head beyond the limit.
+    HeadTooLarge
+  | -- | More fields than the limit.
+    TooManyFields
+  | -- | A transfer coding other than @chunked@.
+    UnknownTransferCoding
+  | -- | A method nobody here has heard of, or @CONNECT@.
+    UnknownMethod
+  | -- | A major version other than 1.
+    UnsupportedVersion
+  deriving stock (Eq, Ord, Show, Enum, Bounded)
+
+-- | The status that answers a fault (RFC 9110, section 15; RFC 6585 for 431).
+faultStatus :: Fault -> Status
+faultStatus = \case
+  RequestLineTooLong -> uriTooLong414
+  HeadTooLarge -> headerFieldsTooLarge431
+  TooManyFields -> headerFieldsTooLarge431
+  UnknownTransferCoding -> notImplemented501
+  UnknownMethod -> notImplemented501
+  UnsupportedVersion -> versionNotSupported505
+  _ -> badRequest400
+
+-- | One short sentence without a full stop, for logs and error pages. It never
+-- contains a byte of the request.
+faultText :: Fault -> ByteString
+faultText = \case
+  BadRequestLine -> "the request line is malformed"
+  BadTarget -> "the request target is malformed or does not fit the method"
+  BareLineFeed -> "a line ends in LF without CR"
+  BareCarriageReturn -> "a CR without LF"
+  ControlCharacter -> "a control character in a header field"
+  BadFieldName -> "a malformed header field name"
+  BlankBeforeColon -> "blanks before the colon of a header field"
+  FoldedField -> "a header field continued on the next line"
+  RepeatedField -> "a header field that may occur once is repeated"
+  MissingHost -> "the Host header field is missing"
+  RepeatedHost -> "the Host header field is repeated"
+  BadHost -> "the host is malformed"
+  BadContentLength -> "the Content-Length is not one number"
+  AmbiguousLength -> "both Content-Length and Transfer-Encoding"
+  BadTransferEncoding -> "the Transfer-Encoding is malformed"
+  TransferEncodingTooOld -> "a Transfer-Encoding in HTTP/1.0"
+  BadChunk -> "a malformed chunk"
+  ChunkOverhead -> "too many chunk extensions or trailer fields"
+  RequestLineTooLong -> "the request line is too long"
+  HeadTooLarge -> "the header fields are too large"
+  TooManyFields -> "there are too many header fields"
+  UnknownTransferCoding -> "a transfer coding other than chunked"
+  UnknownMethod -> "the method is not implemented"
+  UnsupportedVersion -> "the version of HTTP is not supported"

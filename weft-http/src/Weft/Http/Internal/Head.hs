@@ -1,0 +1,262 @@
+-- |
+-- Description : The parser of request heads
+-- Stability   : not home
+--
+-- 'parseRequest' turns the bytes at the front of a connection's buffer into a
+-- 'Request'. It runs once for every request served, so it looks for the end of
+-- the head first (with @memchr@) and then makes a single pass over it that
+-- allocates slices and nothing else. Pure; callable from any thread.
+--
+-- == Note [The head is its own sentinel]
+--
+-- The pass runs over a complete head @h@, which ends in @LF LF@ or @LF CR LF@
+-- and contains neither anywhere else. Three facts make bounds checks superfluous:
+--
+-- 1. No class of bytes that a loop runs over contains CR or LF, so every loop
+--    stops at the latest at the LF that ends @h@.
+-- 2. An offset is advanced past an LF only when it ends a line; the empty line is
+--    still ahead then, for it would otherwise have been the end of @h@. So the
+--    start of a line is always inside @h@.
+-- 3. CR is never the last byte of @h@, so the byte after a CR can be read.
+--
+-- == Note [Order of the verdicts]
+--
+-- A faulty head often has several faults. Which one is reported depends on the
+-- bytes alone, not on how they arrived: sizes first, then the request line, then
+-- the version, then the fields in the order of the text, then @Host@, the
+-- framing, repetitions and last the method. The first byte of a request line is
+-- judged at once, so that a client that speaks TLS hears about it.
+module Weft.Http.Internal.Head
+  ( Parsed (..),
+    parseRequest,
+  )
+where
+
+import Data.ByteString (ByteString)
+import Data.ByteString qualified as B
+import Data.ByteString.Unsafe qualified as U
+import Weft.Http.Internal.Ascii
+import Weft.Http.Internal.Fault
+import Weft.Http.Internal.Fields
+import Weft.Http.Internal.Framing
+import Weft.Http.Internal.Host
+import Weft.Http.Internal.Types
+
+-- | The outcome of looking at the front of a buffer.
+data Parsed
+  = -- | The head is not there yet. The number is to be given to the next call,
+    -- which then does not look at the same bytes again.
+    Incomplete !Int
+  | -- | This will never be a request; answer with 'faultStatus' and close.
+    Bad !Fault
+  | -- | A request, and the number of bytes that its head took: the body, or the
+    -- next request, starts there.
+    Parsed !Request !Int
+  deriving stock (Eq, Show)
+
+-- | Parse the request head at the front of a buffer. The number is 0 for a new
+-- head, and what 'Incomplete' said when more bytes were added after it.
+--
+-- >>> parseRequest defaultLimits 0 "GET / HTTP/1.1\r\nHost: a\r\n"
+-- Incomplete 24
+-- >>> parseRequest defaultLimits 0 "GET / HTTP/1.1\r\n\r\n"
+-- Bad MissingHost
+parseRequest :: Limits -> Int -> ByteString -> Parsed
+parseRequest limits scanned buffer = emptyLines 0 (limitEmptyLines limits)
+  where
+    size = B.length buffer
+
+    emptyLines !s !room
+      | s >= size = Incomplete s
+      | isTokenByte (U.unsafeIndex buffer s) = located limits buffer s (max s scanned)
+      | U.unsafeIndex buffer s /= CR || room <= 0 = Bad BadRequestLine
+      | s + 1 >= size = Incomplete s
+      | U.unsafeIndex buffer (s + 1) == LF = emptyLines (s + 2) (room - 1)
+      | otherwise = Bad BadRequestLine
+
+-- | Find the end of the head that starts at an offset, looking from another.
+located :: Limits -> ByteString -> Int -> Int -> Parsed
+located limits buffer s from = case endOfHead buffer from of
+  Ends end
+    | lineTooLong (end - s) -> Bad RequestLineTooLong
+    | end - s > limitHead limits -> Bad HeadTooLarge
+    | otherwise -> parseHead limits (slice s end buffer) end
+  Resume next
+    | lineTooLong (size - s) -> Bad RequestLineTooLong
+    | size - s >= limitHead limits -> Bad HeadTooLarge
+    | otherwise -> Incomplete next
+  where
+    size = B.length buffer
+    -- A request line as long as the head may be leaves no room for the rest.
+    longest = min (limitRequestLine limits) (limitHead limits - 1)
+    lineTooLong available =
+      available > longest && B.notElem LF (slice s (s + max 0 longest) buffer)
+
+data EndOfHead
+  = -- | The offset after the empty line.
+    Ends !Int
+  | -- | Not there; the offset from which to look when there is more.
+    Resume !Int
+
+-- | Find the first @LF LF@ or @LF CR LF@ from an offset on. The former ends a
+-- head too: it is going to be refused, and there is no reason to wait for more.
+endOfHead :: ByteString -> Int -> EndOfHead
+endOfHead buffer = go
+  where
+    size = B.length buffer
+    at = U.unsafeIndex buffer
+    go !i = case B.elemIndex LF (U.unsafeDrop i buffer) of
+      Nothing -> Resume size
+      Just found
+        | j + 1 >= size -> Resume j
+        | at (j + 1) == LF -> Ends (j + 2)
+        | at (j + 1) /= CR -> go (j + 1)
+        | j + 2 >= size -> Resume j
+        | at (j + 2) == LF -> Ends (j + 3)
+        | otherwise -> go (j + 1)
+        where
+          j = i + found
+
+-- | Parse a complete head. See Note [The head is its own sentinel].
+parseHead :: Limits -> ByteString -> Int -> Parsed
+parseHead limits h consumed
+  | at m /= SP || t == m + 1 || at t /= SP || not protocol = Bad BadRequestLine
+  | at (t + 9) == LF = Bad BareLineFeed
+  | at (t + 9) /= CR = Bad BadRequestLine
+  | at (t + 10) /= LF = Bad BareCarriageReturn
+  | at (t + 6) /= 0x31 = Bad UnsupportedVersion
+  | otherwise = case targetOf method whole (q - (m + 1)) of
+      NoTarget -> Bad BadTarget
+      Target path query authority -> case scanFields (limitFields limits) h (t + 11) of
+        Faulty fault -> Bad fault
+        Scanned fields picked -> case settle version authority picked of
+          Unsettled fault -> Bad fault
+          Settled host body
+            | pickedRepeated picked -> Bad RepeatedField
+            | not (isImplemented limits method) -> Bad UnknownMethod
+            | otherwise ->
+                Parsed
+                  Request
+                    { requestMethod = method,
+                      requestVersion = version,
+                      requestTarget = whole,
+                      requestPath = path,
+                      requestQuery = query,
+                      requestHost = host,
+                      requestFields = fields,
+                      requestFraming = body,
+                      requestClose = pickedClose picked,
+                      requestKeepAlive = pickedKeepAlive picked,
+                      requestExpectation = expected version (pickedExpectation picked),
+                      requestConditions = pickedConditions picked
+                    }
+                  consumed
+  where
+    at = U.unsafeIndex h
+    -- The ends of the method, of the part of the target before a "?", and of
+    -- the target.
+    m = token 0
+    q = beforeQuery (m + 1)
+    t = inTarget q
+    method = methodOf (slice 0 m h)
+    whole = slice (m + 1) t h
+    version = if at (t + 8) == 0x30 then Http10 else Http11
+
+    token !i = if isTokenByte (at i) then token (i + 1) else i
+    beforeQuery !i = if isTargetByte (at i) && at i /= 0x3f then beforeQuery (i + 1) else i
+    inTarget !i = if isTargetByte (at i) then inTarget (i + 1) else i
+
+    -- "HTTP/" DIGIT "." DIGIT. None of these bytes is CR or LF, so the first
+    -- that differs is met before the end.
+    protocol =
+      at (t + 1) == 0x48
+        && at (t + 2) == 0x54
+        && at (t + 3) == 0x54
+        && at (t + 4) == 0x50
+        && at (t + 5) == 0x2f
+        && isDigit (at (t + 6))
+        && at (t + 7) == 0x2e
+        && isDigit (at (t + 8))
+
+methodOf :: ByteString -> Method
+methodOf name = case B.length name of
+  3
+    | name == "GET" -> Get
+    | name == "PUT" -> Put
+  4
+    | name == "HEAD" -> Head
+    | name == "POST" -> Post
+  5
+    | name == "PATCH" -> Patch
+    | name == "TRACE" -> Trace
+  6 | name == "DELETE" -> Delete
+  7
+    | name == "OPTIONS" -> Options
+    | name == "CONNECT" -> Connect
+  _ -> Extension name
+
+-- | A target taken apart.
+data Target
+  = -- | Path, query with its @?@, and authority if the target has one.
+    Target !ByteString !ByteString !(Maybe ByteString)
+  | -- | None of the forms that its method allows.
+    NoTarget
+
+-- | Take a target apart (RFC 9112, section 3.2). The number is the offset of the
+-- first @?@, or the length.
+targetOf :: Method -> ByteString -> Int -> Target
+targetOf method whole q
+  | method == Connect =
+      if isHostAndPort whole && B.elem 0x3a whole then Target "" "" (Just whole) else NoTarget
+  | U.unsafeHead whole == 0x2f = Target (U.unsafeTake q whole) (U.unsafeDrop q whole) Nothing
+  | whole == "*" = if method == Options then Target whole "" Nothing else NoTarget
+  | otherwise = case absolute (U.unsafeTake q whole) of
+      Nothing -> NoTarget
+      Just (authority, path) -> Target path (U.unsafeDrop q whole) (Just authority)
+
+-- | The authority and path of an absolute @http@ or @https@ URI without query.
+absolute :: ByteString -> Maybe (ByteString, ByteString)
+absolute uri
+  | B.null afterColon || B.take 3 afterColon /= "://" || not http = Nothing
+  | B.null authority || U.unsafeHead authority == 0x3a || not (isHostAndPort authority) = Nothing
+  | otherwise = Just (authority, if B.null path then "/" else path)
+  where
+    (scheme, afterColon) = B.break (== 0x3a) uri
+    http = eqCaseless "http" scheme || eqCaseless "https" scheme
+    (authority, path) = B.break (== 0x2f) (B.drop 3 afterColon)
+
+-- | What the picked fields mean together.
+data Settled
+  = -- | The host that is meant, and where the body ends.
+    Settled !(Maybe ByteString) !Framing
+  | -- | They contradict each other or the version.
+    Unsettled !Fault
+
+-- | Decide, given the authority of the target if it has one, which wins over
+-- @Host@ (RFC 9112, section 3.2.2).
+settle :: Version -> Maybe ByteString -> Picked -> Settled
+settle version authority picked = case pickedHost picked of
+  Repeated -> Unsettled RepeatedHost
+  Absent
+    | version == Http11 -> Unsettled MissingHost
+    | otherwise -> framed authority
+  Once host
+    | not (isHostAndPort host) -> Unsettled BadHost
+    | otherwise -> case authority of
+        Nothing -> framed (Just host)
+        given -> framed given
+  where
+    framed host = case framing version (pickedLength picked) (pickedCodings picked) of
+      Left fault -> Unsettled fault
+      Right body -> Settled host body
+
+isImplemented :: Limits -> Method -> Bool
+isImplemented limits = \case
+  Connect -> False
+  Extension _ -> limitExtensionMethods limits
+  _ -> True
+
+-- | HTTP/1.0 clients do not know 100 (RFC 9110, section 10.1.1).
+expected :: Version -> Expectation -> Expectation
+expected Http10 ExpectContinue = NoExpectation
+expected _ asked = asked

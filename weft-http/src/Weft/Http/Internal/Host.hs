@@ -1,0 +1,62 @@
+-- |
+-- Description : Is this a host and port?
+-- Stability   : not home
+--
+-- The grammar of @Host@ and of a target's authority: @uri-host [ ":" port ]@ of
+-- RFC 9110, section 7.2, over RFC 3986, section 3.2. Called by the parser of
+-- heads, once for each request.
+module Weft.Http.Internal.Host (isHostAndPort) where
+
+import Data.ByteString (ByteString)
+import Data.ByteString qualified as B
+import Data.ByteString.Unsafe qualified as U
+import Data.Word (Word8)
+import Weft.Http.Internal.Ascii
+
+-- | A registered name, an IPv4 address or an IPv6 address in brackets, then
+-- perhaps a port of at most 65535. An empty string is a host too: it is what a
+-- client must send when its URI has no authority. User information (@user\@@) is
+-- refused, as RFC 9110, section 4.2.4, asks.
+isHostAndPort :: ByteString -> Bool
+isHostAndPort b
+  | B.null b = True
+  | U.unsafeHead b == bracket =
+      case B.elemIndex 0x5d b of
+        Just close -> isIpv6 (slice 1 close b) && isPort (close + 1)
+        Nothing -> False
+  | otherwise = name 0
+  where
+    size = B.length b
+
+    name i
+      | i == size = True
+      | w == colon = i > 0 && isPort i
+      | isHostByte w = name (i + 1)
+      | w == percent = i + 2 < size && hexAt (i + 1) && hexAt (i + 2) && name (i + 3)
+      | otherwise = False
+      where
+        w = U.unsafeIndex b i
+    hexAt i = isHexDigit (U.unsafeIndex b i)
+
+    -- Nothing, or a colon and digits from here to the end. RFC 3986 allows a
+    -- colon without digits.
+    isPort i
+      | i == size = True
+      | U.unsafeIndex b i /= colon = False
+      | i + 1 == size = True
+      | otherwise = case decimal (U.unsafeDrop (i + 1) b) of
+          Decimal port -> port <= 65535
+          _ -> False
+
+-- | The bytes of an IPv6 address, perhaps with an IPv4 address at its end. That
+-- the groups are as many as they should be is not checked: the server compares
+-- hosts and never connects to them.
+isIpv6 :: ByteString -> Bool
+isIpv6 b = B.length b >= 2 && B.elem colon b && B.all ok b
+  where
+    ok w = isHexDigit w || w == colon || w == 0x2e
+
+colon, percent, bracket :: Word8
+colon = 0x3a
+percent = 0x25
+bracket = 0x5b

@@ -1,0 +1,205 @@
+-- |
+-- Description : What a parsed request is
+-- Stability   : not home
+--
+-- The vocabulary that the parser fills and the server reads: 'Request', its
+-- parts, and the 'Limits' of what is accepted. Plain data.
+--
+-- == Note [Slices of the buffer]
+--
+-- Every 'ByteString' in a 'Request' (but a joined list field, see
+-- 'conditionIfMatch') is a slice of the buffer that was parsed. That is why
+-- parsing allocates so little, and it binds the caller: the bytes of the head
+-- may be overwritten only when the request is no longer in use. What must
+-- outlive it is copied with 'Data.ByteString.copy'.
+module Weft.Http.Internal.Types
+  ( -- * Requests
+    Request (..),
+    Method (..),
+    methodName,
+    Version (..),
+    Field (..),
+    lookupField,
+    lookupFields,
+    isPersistent,
+
+    -- ** What the server needs of the fields
+    Framing (..),
+    Expectation (..),
+    Conditions (..),
+    noConditions,
+
+    -- * Limits
+    Limits (..),
+    defaultLimits,
+  )
+where
+
+import Data.ByteString (ByteString)
+import Data.Int (Int64)
+import Weft.Http.Internal.Ascii (eqCaseless)
+
+-- | The request methods of RFC 9110, section 9, and RFC 5789. Names are
+-- case-sensitive.
+data Method
+  = Get
+  | Head
+  | Post
+  | Put
+  | Delete
+  | Options
+  | Trace
+  | Patch
+  | Connect
+  | -- | Any other token; only with 'limitExtensionMethods'.
+    Extension !ByteString
+  deriving stock (Eq, Show)
+
+-- | As it stands in a request line.
+methodName :: Method -> ByteString
+methodName = \case
+  Get -> "GET"
+  Head -> "HEAD"
+  Post -> "POST"
+  Put -> "PUT"
+  Delete -> "DELETE"
+  Options -> "OPTIONS"
+  Trace -> "TRACE"
+  Patch -> "PATCH"
+  Connect -> "CONNECT"
+  Extension name -> name
+
+-- | The version of a request. A minor version above 1 counts as 1.1 (RFC 9110,
+-- section 2.5).
+data Version
+  = Http10
+  | Http11
+  deriving stock (Eq, Ord, Show)
+
+-- | A header field. The name is as it was sent; compare it caselessly.
+data Field = Field
+  { -- | A token.
+    fieldName :: {-# UNPACK #-} !ByteString,
+    -- | Without blanks around it.
+    fieldValue :: {-# UNPACK #-} !ByteString
+  }
+  deriving stock (Eq, Show)
+
+-- | How the end of the request's body is found (RFC 9112, section 6.3).
+data Framing
+  = -- | No body follows the head.
+    NoBody
+  | -- | So many octets follow; at least one.
+    FixedBody !Int64
+  | -- | Chunks follow.
+    ChunkedBody
+  deriving stock (Eq, Show)
+
+-- | The @Expect@ field.
+data Expectation
+  = NoExpectation
+  | -- | @100-continue@, in HTTP/1.1: the client waits for a 100 before it sends
+    -- its body, or for the final response.
+    ExpectContinue
+  | -- | Anything else, which is to be answered with 417.
+    ExpectUnknown
+  deriving stock (Eq, Show)
+
+-- | The fields of preconditions and ranges, as they were sent. They are parsed
+-- only when a response depends on them ("Weft.Http.Conditional").
+data Conditions = Conditions
+  { -- | Several lines of it are joined with commas.
+    conditionIfMatch :: !(Maybe ByteString),
+    -- | Several lines of it are joined with commas.
+    conditionIfNoneMatch :: !(Maybe ByteString),
+    conditionIfModifiedSince :: !(Maybe ByteString),
+    conditionIfUnmodifiedSince :: !(Maybe ByteString),
+    conditionIfRange :: !(Maybe ByteString),
+    conditionRange :: !(Maybe ByteString)
+  }
+  deriving stock (Eq, Show)
+
+-- | Neither preconditions nor a range. Requests without any share this value.
+noConditions :: Conditions
+noConditions = Conditions Nothing Nothing Nothing Nothing Nothing Nothing
+
+-- | A request head. See Note [Slices of the buffer].
+data Request = Request
+  { requestMethod :: !Method,
+    requestVersion :: !Version,
+    -- | The whole target as it was sent.
+    requestTarget :: {-# UNPACK #-} !ByteString,
+    -- | The path of the target, still percent-encoded: starts with @/@, or is
+    -- @*@ (for @OPTIONS@ only).
+    requestPath :: {-# UNPACK #-} !ByteString,
+    -- | The query with its @?@, or empty.
+    requestQuery :: {-# UNPACK #-} !ByteString,
+    -- | Host and port the client means: the authority of an absolute target,
+    -- else @Host@; 'Nothing' in HTTP/1.0 only.
+    requestHost :: !(Maybe ByteString),
+    -- | All fields in the order in which they were sent.
+    requestFields :: ![Field],
+    requestFraming :: !Framing,
+    -- | @Connection@ contains @close@.
+    requestClose :: !Bool,
+    -- | @Connection@ contains @keep-alive@.
+    requestKeepAlive :: !Bool,
+    requestExpectation :: !Expectation,
+    requestConditions :: !Conditions
+  }
+  deriving stock (Eq, Show)
+
+-- | The value of the first field of this name, which is given in lower case.
+--
+-- >>> lookupField "accept" [Field "Accept" "text/html"]
+-- Just "text/html"
+lookupField :: ByteString -> [Field] -> Maybe ByteString
+lookupField name fields = case lookupFields name fields of
+  [] -> Nothing
+  value : _ -> Just value
+
+-- | The values of all fields of this name, which is given in lower case.
+lookupFields :: ByteString -> [Field] -> [ByteString]
+lookupFields name fields = [fieldValue f | f <- fields, eqCaseless name (fieldName f)]
+
+-- | Whether the client is content to send another request on this connection
+-- (RFC 9112, section 9.3). The server may still close it.
+isPersistent :: Request -> Bool
+isPersistent request
+  | requestClose request = False
+  | otherwise = case requestVersion request of
+      Http11 -> True
+      Http10 -> requestKeepAlive request
+
+-- | What is accepted. All sizes are in octets.
+data Limits = Limits
+  { -- | The request line with its line end; default 8192. Beyond it: 414.
+    limitRequestLine :: !Int,
+    -- | The whole head, from the first octet of the request line to the end of
+    -- the empty line; default 16384. It bounds the buffer that a connection
+    -- needs. Beyond it: 431.
+    limitHead :: !Int,
+    -- | The number of header fields; default 100. Beyond it: 431.
+    limitFields :: !Int,
+    -- | Empty lines tolerated before a request line; default 4. One more: 400.
+    limitEmptyLines :: !Int,
+    -- | Octets of chunk extensions and trailer fields in one body; default 8192.
+    -- Beyond it: 400.
+    limitChunkOverhead :: !Int,
+    -- | Whether methods outside RFC 9110 reach the application; default
+    -- 'False', which answers them with 501.
+    limitExtensionMethods :: !Bool
+  }
+  deriving stock (Eq, Show)
+
+-- | The defaults named at each field.
+defaultLimits :: Limits
+defaultLimits =
+  Limits
+    { limitRequestLine = 8192,
+      limitHead = 16384,
+      limitFields = 100,
+      limitEmptyLines = 4,
+      limitChunkOverhead = 8192,
+      limitExtensionMethods = False
+    }

@@ -1,0 +1,65 @@
+-- |
+-- Description : Media types by file name
+--
+-- The @Content-Type@ of a file from its name: the table of the @mime-types@
+-- package, a few types it lacks, and the character encoding for text.
+module Weft.Http.Mime
+  ( contentTypeFor,
+    defaultContentType,
+  )
+where
+
+import Data.ByteString (ByteString)
+import Data.ByteString qualified as B
+import Data.Map.Strict (Map)
+import Data.Map.Strict qualified as M
+import Data.Text (Text)
+import Data.Text qualified as T
+import Data.Text.Encoding qualified as T
+import Data.Text.Encoding.Error qualified as T
+import Network.Mime qualified as Mime
+
+-- | The @Content-Type@ of a file of this name. Case is ignored; the longest
+-- known extension counts (@tar.gz@ before @gz@). Text is said to be UTF-8.
+--
+-- >>> contentTypeFor "Index.HTML"
+-- "text/html; charset=utf-8"
+-- >>> contentTypeFor "README"
+-- "application/octet-stream"
+contentTypeFor :: ByteString -> ByteString
+contentTypeFor name = withCharset (Mime.mimeByExt types defaultContentType text)
+  where
+    text = T.toLower (T.decodeUtf8With T.lenientDecode name)
+
+-- | For files of an unknown kind: browsers save them rather than guess.
+defaultContentType :: ByteString
+defaultContentType = "application/octet-stream"
+
+withCharset :: ByteString -> ByteString
+withCharset mime
+  | "text/" `B.isPrefixOf` mime || mime `elem` alsoText = mime <> "; charset=utf-8"
+  | otherwise = mime
+  where
+    -- JSON is UTF-8 by definition, XML says itself what it is.
+    alsoText = ["application/javascript", "application/ecmascript", "application/manifest+json"]
+
+types :: Map Text ByteString
+types = M.union ours Mime.defaultMimeMap
+  where
+    ours =
+      M.fromList
+        [ ("avif", "image/avif"),
+          ("js", "text/javascript"),
+          ("jsonld", "application/ld+json"),
+          ("map", "application/json"),
+          ("md", "text/markdown"),
+          ("mjs", "text/javascript"),
+          ("toml", "application/toml"),
+          ("wasm", "application/wasm"),
+          ("webmanifest", "application/manifest+json"),
+          ("webp", "image/webp"),
+          ("woff2", "font/woff2"),
+          ("yaml", "application/yaml"),
+          ("yml", "application/yaml")
+        ]
+{-# NOINLINE types #-}

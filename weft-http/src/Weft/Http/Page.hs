@@ -1,0 +1,140 @@
+-- |
+-- Description : Directory listings and error pages
+--
+-- The two kinds of HTML page that a file server makes itself. Both are complete
+-- documents in UTF-8 that load nothing else, follow the reader's choice of light
+-- or dark, and contain no byte of a request or file name unescaped.
+module Weft.Http.Page
+  ( -- * Directory listings
+    listingPage,
+    Entry (..),
+    EntryKind (..),
+    humanSize,
+
+    -- * Error pages
+    errorPage,
+
+    -- * Their type
+    pageType,
+    pagePolicy,
+  )
+where
+
+import Data.ByteString (ByteString)
+import Data.ByteString.Builder (Builder)
+import Data.ByteString.Builder qualified as Builder
+import Data.ByteString.Lazy qualified as L
+import Data.Int (Int64)
+import Data.List (sortOn)
+import Weft.Http.Date
+import Weft.Http.Internal.Html
+import Weft.Http.Status
+
+-- | What a directory contains.
+data Entry = Entry
+  { -- | As the directory has it: bytes, not encoded.
+    entryName :: !ByteString,
+    entryKind :: !EntryKind,
+    -- | In octets; not shown for directories.
+    entrySize :: !Int64,
+    entryModified :: !HttpTime
+  }
+  deriving stock (Eq, Show)
+
+-- | Directories are listed first.
+data EntryKind
+  = Directory
+  | File
+  deriving stock (Eq, Ord, Show)
+
+-- | The @Content-Type@ of the pages.
+pageType :: ByteString
+pageType = "text/html; charset=utf-8"
+
+-- | A @Content-Security-Policy@ that allows what the pages do and nothing else.
+pagePolicy :: ByteString
+pagePolicy = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+
+-- | The listing of a directory. The name is the decoded path for the heading,
+-- with a slash at either end; the links are relative to that path.
+listingPage :: ByteString -> [Entry] -> ByteString
+listingPage path entries =
+  page ("Index of " <> escapeText path) $
+    "<h1>Index of "
+      <> escapeText path
+      <> "</h1>\n<table>\n<thead><tr><th>Name</th><th>Size</th><th>Modified (UTC)</th></tr></thead>\n<tbody>\n"
+      <> (if path == "/" then mempty else "<tr><td><a href=\"../\">../</a></td><td></td><td></td></tr>\n")
+      <> foldMap row (sortOn (\e -> (entryKind e, entryName e)) entries)
+      <> "</tbody>\n</table>\n"
+  where
+    row entry =
+      "<tr><td><a href=\""
+        <> percentEncode (entryName entry)
+        <> slash entry
+        <> "\">"
+        <> escapeText (entryName entry)
+        <> slash entry
+        <> "</a></td>"
+        <> size entry
+        <> "<td>"
+        <> Builder.byteString (formatMinute (entryModified entry))
+        <> "</td></tr>\n"
+    slash entry = if entryKind entry == Directory then "/" else mempty
+    size entry
+      | entryKind entry == Directory = "<td></td>"
+      | otherwise =
+          "<td title=\""
+            <> Builder.int64Dec (entrySize entry)
+            <> " bytes\">"
+            <> Builder.byteString (humanSize (entrySize entry))
+            <> "</td>"
+
+-- | A size in binary units, with one decimal below ten.
+--
+-- >>> map humanSize [305, 1536, 104857600]
+-- ["305 B","1.5 KiB","100 MiB"]
+humanSize :: Int64 -> ByteString
+humanSize = L.toStrict . Builder.toLazyByteString . go ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"] 0
+  where
+    -- The second number is the part below the unit, in 1024ths of it.
+    go :: [Builder] -> Int64 -> Int64 -> Builder
+    go (unit : larger) part n
+      | n >= 1024, _ : _ <- larger = go larger (n `rem` 1024) (n `quot` 1024)
+      | n < 10, part > 0 = Builder.int64Dec n <> "." <> Builder.int64Dec (part * 10 `quot` 1024) <> " " <> unit
+      | otherwise = Builder.int64Dec n <> " " <> unit
+    go [] _ n = Builder.int64Dec n
+
+-- | The page of an error. The sentence may contain anything.
+errorPage :: Status -> ByteString -> ByteString
+errorPage status sentence =
+  page title ("<h1>" <> title <> "</h1>\n<p>" <> escapeText sentence <> "</p>\n")
+  where
+    title = Builder.intDec (statusCode status) <> " " <> escapeText (statusReason status)
+
+page :: Builder -> Builder -> ByteString
+page title body =
+  L.toStrict . Builder.toLazyByteString $
+    "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+    \<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+    \<meta name=\"color-scheme\" content=\"light dark\">\n<title>"
+      <> title
+      <> "</title>\n<style>\n"
+      <> style
+      <> "</style>\n</head>\n<body>\n<main>\n"
+      <> body
+      <> "</main>\n</body>\n</html>\n"
+
+style :: Builder
+style =
+  ":root { color-scheme: light dark; --line: #8883; --link: #06c }\n\
+  \@media (prefers-color-scheme: dark) { :root { --link: #6bf } }\n\
+  \body { font: 1rem/1.5 system-ui, sans-serif; margin: 0 }\n\
+  \main { max-width: 54rem; margin: 2rem auto; padding: 0 1rem }\n\
+  \h1 { font-size: 1.4rem; font-weight: 600; overflow-wrap: anywhere }\n\
+  \table { border-collapse: collapse; width: 100% }\n\
+  \th, td { text-align: left; padding: .3rem .6rem .3rem 0; border-bottom: 1px solid var(--line) }\n\
+  \td:first-child { overflow-wrap: anywhere }\n\
+  \th:not(:first-child), td:not(:first-child) { text-align: right; white-space: nowrap;\n\
+  \  font-variant-numeric: tabular-nums }\n\
+  \a { color: var(--link); text-decoration: none }\n\
+  \a:hover { text-decoration: underline }\n"

@@ -1,0 +1,66 @@
+-- | How much the hot path allocates. Unlike time it is the same in every run, so
+-- it can guard: a change that starts to copy or to be lazy fails here.
+module AllocationTest (tests) where
+
+import Control.Exception (evaluate)
+import Control.Monad (replicateM_, void)
+import Data.ByteString (ByteString)
+import Data.ByteString qualified as B
+import Data.Int (Int64)
+import Foreign.Marshal.Alloc (allocaBytes)
+import System.Mem (getAllocationCounter)
+import Test.Tasty (TestTree, testGroup)
+import Test.Tasty.HUnit
+import Weft.Http.Date
+import Weft.Http.Request
+import Weft.Http.Response
+import Weft.Http.Status
+
+tests :: TestTree
+tests =
+  testGroup
+    "bytes allocated"
+    [ testCase "a GET with a Host: at most 600" $ atMost 600 (parse wrk),
+      testCase "a GET as a browser sends it, 13 fields: at most 2600" $ atMost 2600 (parse browser),
+      testCase "looking again at an incomplete head of 8000 bytes: at most 100" $
+        atMost 100 (void (evaluate (parseAt (B.length large) large))),
+      testCase "a head into a buffer: at most 300" $
+        allocaBytes 512 $
+          \p -> atMost 300 (void (pokeHead p ok200 fields)),
+      testCase "a date into a buffer: at most 400" $
+        allocaBytes 32 $
+          \p -> atMost 400 (pokeDate p (HttpTime 784111777))
+    ]
+  where
+    parse text = void (evaluate (parseAt 0 text))
+    fields = [Field "Content-Type" "text/html", Field "Content-Length" "305"]
+
+-- | Not inlined, so that nothing is shared between calls.
+parseAt :: Int -> ByteString -> Parsed
+parseAt = parseRequest defaultLimits
+{-# NOINLINE parseAt #-}
+
+-- | The average over many runs, after one that evaluates what is shared.
+atMost :: Int64 -> IO () -> Assertion
+atMost bound act = do
+  act
+  before <- getAllocationCounter
+  replicateM_ runs act
+  after <- getAllocationCounter
+  let each = (before - after) `div` fromIntegral runs
+  assertBool (show each ++ " bytes, more than " ++ show bound) (each <= bound)
+  where
+    runs = 1000 :: Int
+{-# NOINLINE atMost #-}
+
+wrk, browser, large :: ByteString
+wrk = "GET /index.html HTTP/1.1\r\nHost: 127.0.0.1:8080\r\n\r\n"
+browser =
+  "GET /a/b.css?x=1 HTTP/1.1\r\nHost: localhost:8080\r\n\
+  \User-Agent: Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0\r\n\
+  \Accept: text/css,*/*;q=0.1\r\nAccept-Language: en-US,en;q=0.5\r\n\
+  \Accept-Encoding: gzip, deflate, br, zstd\r\nConnection: keep-alive\r\n\
+  \Referer: http://localhost:8080/\r\nSec-Fetch-Dest: style\r\nSec-Fetch-Mode: no-cors\r\n\
+  \Sec-Fetch-Site: same-origin\r\nIf-None-Match: \"131-3e8\"\r\n\
+  \If-Modified-Since: Sun, 06 Nov 1994 08:49:37 GMT\r\n\r\n"
+large = "GET / HTTP/1.1\r\nX: " <> B.replicate 8000 0x61
