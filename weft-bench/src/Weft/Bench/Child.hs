@@ -33,13 +33,14 @@ where
 import Control.Concurrent (myThreadId, threadDelay)
 import Control.Exception
 import Control.Monad (unless, void, when)
+import Data.ByteString qualified as Bytes
 import Data.IORef
 import Data.List (delete)
+import Data.Maybe (isJust)
 import Data.Text (Text)
 import Data.Text qualified as Text
 import Data.Text.Encoding qualified as Text
 import Data.Text.Encoding.Error qualified as Text
-import Data.ByteString qualified as Bytes
 import System.Exit (ExitCode (..))
 import System.IO (Handle, IOMode (..), hClose, openBinaryFile, openTempFile)
 import System.IO.Temp (withSystemTempDirectory)
@@ -47,6 +48,7 @@ import System.Posix.Signals
 import System.Posix.Types (ProcessGroupID)
 import System.Process
 import System.Timeout (timeout)
+import Weft.Bench.Proc (groupIsAlive)
 
 -- | The children that are alive, and where they leave their messages.
 data Nursery = Nursery
@@ -136,19 +138,20 @@ stopChild nursery child = do
   alive <- elem child <$> readIORef (nurseryChildren nursery)
   when alive . mask_ $ do
     signalGroup sigTERM
-    gone <- waitUpTo (200 :: Int)
+    gone <- waitUpTo 200 (isJust <$> childExit child)
     -- Also when the leader has gone: a worker may be left in its group.
     signalGroup sigKILL
     unless gone (void (waitForProcess (childProcess child)))
+    -- The workers have been told, and have gone when this returns: their port
+    -- is free, and nothing of theirs disturbs what comes next.
+    void (waitUpTo 200 (not <$> groupIsAlive (childGroup child)))
     hClose (childOutput child)
     modifyIORef' (nurseryChildren nursery) (delete child)
   where
     signalGroup s = void (try @IOException (signalProcessGroup s (childGroup child)))
-    waitUpTo 0 = pure False
-    waitUpTo n =
-      childExit child >>= \case
-        Just _ -> pure True
-        Nothing -> threadDelay 10_000 >> waitUpTo (n - 1)
+    waitUpTo :: Int -> IO Bool -> IO Bool
+    waitUpTo 0 _ = pure False
+    waitUpTo n done = done >>= \d -> if d then pure True else threadDelay 10_000 >> waitUpTo (n - 1) done
 
 -- | How it ended, if it has.
 childExit :: Child -> IO (Maybe ExitCode)

@@ -10,6 +10,7 @@ module Weft.Bench.Proc
     CpuTime (..),
     groupCpuTime,
     cpuTimeSince,
+    groupIsAlive,
 
     -- * Parsers
     Stat (..),
@@ -49,9 +50,7 @@ cpuTimeSince (CpuTime a b) (CpuTime a' b') = CpuTime (a' - a) (b' - b)
 groupCpuTime :: ProcessGroupID -> IO CpuTime
 groupCpuTime group = do
   tick <- fromIntegral . (1_000_000_000 `div`) <$> getSysVar ClockTick
-  pids <- filter (all isDigit) <$> entries "/proc"
-  stats <- traverse (\pid -> (,) pid . (>>= parseStat) <$> contents ("/proc" </> pid </> "stat")) pids
-  let members = [(pid, stat) | (pid, Just stat) <- stats, statGroup stat == fromIntegral group]
+  members <- groupMembers group
   scheduled <- traverse (threadsOf . fst) members
   pure (CpuTime (sum scheduled) (tick * sum (map (statTicks . snd) members)))
   where
@@ -60,6 +59,18 @@ groupCpuTime group = do
       threads <- entries tasks
       times <- traverse (\t -> contents (tasks </> t </> "schedstat")) threads
       pure (sum (mapMaybe (>>= parseSchedstat) times))
+
+-- | Is there a process in the group that has not ended? One that has, and that
+-- nobody has waited for, does not count: how soon orphans are waited for is the
+-- business of the machine's first process.
+groupIsAlive :: ProcessGroupID -> IO Bool
+groupIsAlive group = any ((`notElem` ['Z', 'X']) . statState . snd) <$> groupMembers group
+
+groupMembers :: ProcessGroupID -> IO [(FilePath, Stat)]
+groupMembers group = do
+  pids <- filter (all isDigit) <$> entries "/proc"
+  stats <- traverse (\pid -> (,) pid . (>>= parseStat) <$> contents ("/proc" </> pid </> "stat")) pids
+  pure [(pid, stat) | (pid, Just stat) <- stats, statGroup stat == fromIntegral group]
 
 -- What has vanished in the meantime has no entries and no contents.
 entries :: FilePath -> IO [FilePath]
@@ -76,7 +87,9 @@ contents path = either vanished Just <$> try (Bytes.readFile path)
 
 -- | What is used of @\/proc\/PID\/stat@.
 data Stat = Stat
-  { statGroup :: !Int64,
+  { -- | @Z@: it has ended and nobody has asked how
+    statState :: !Char,
+    statGroup :: !Int64,
     -- | user and system time, in clock ticks
     statTicks :: !Int64
   }
@@ -88,9 +101,9 @@ parseStat :: ByteString -> Maybe Stat
 parseStat line
   | Bytes.null name = Nothing
   | otherwise = case Bytes.words rest of
-      _state : _parent : group : fields
+      state : _parent : group : fields
         | utime : stime : _ <- drop 8 fields ->
-            Stat <$> integer group <*> ((+) <$> integer utime <*> integer stime)
+            Stat . fst <$> Bytes.uncons state <*> integer group <*> ((+) <$> integer utime <*> integer stime)
       _ -> Nothing
   where
     (name, rest) = Bytes.spanEnd (/= ')') line

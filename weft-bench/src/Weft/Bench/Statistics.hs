@@ -16,6 +16,7 @@ where
 import Data.List (sort)
 import Data.Map.Strict (Map)
 import Data.Map.Strict qualified as Map
+import Data.Maybe (catMaybes)
 
 -- | The middle value; the mean of the two middle ones when their number is
 -- even; 'Nothing' of nothing.
@@ -37,7 +38,7 @@ median values
 -- whose divisor is zero.
 medianOfRatios :: (Ord round) => Map round Double -> Map round Double -> Maybe Double
 medianOfRatios numerators denominators =
-  median [r | Just r <- Map.elems (Map.intersectionWith per numerators denominators)]
+  median (catMaybes (Map.elems (Map.intersectionWith per numerators denominators)))
 
 -- | Division that knows when there is nothing to divide by.
 per :: Double -> Double -> Maybe Double

@@ -10,6 +10,7 @@ module Weft.Bench.Command.Style
   )
 where
 
+import Data.Maybe (fromMaybe)
 import Data.Text qualified as Text
 import Options.Applicative
 import Weft.Bench.Command.Options
@@ -38,7 +39,7 @@ timersCommand =
     parser = run <$> formatOption <*> styleOption <*> threadsOption <*> optional sleepOption <*> repeatOption
     run format chosen threads sleep repeats = do
       requireStats
-      let s = TimerSettings threads (maybe (defaultSleepMilliseconds threads) id sleep) repeats
+      let s = TimerSettings threads (fromMaybe (defaultSleepMilliseconds threads) sleep) repeats
       runs <- measureTimers s (styleTimers chosen s)
       printRows format [timerRow (styleName chosen) s runs]
     sleepOption =
@@ -48,7 +49,7 @@ styleOption :: Parser Style
 styleOption =
   option
     (eitherReader (\t -> maybe (Left ("no such style: " ++ t)) Right (findStyle (Text.pack t))))
-    (long "style" <> metavar "STYLE" <> foldMap (\s -> value s) (take 1 styles) <> help ("one of: " ++ names))
+    (long "style" <> metavar "STYLE" <> foldMap value (take 1 styles) <> help ("one of: " ++ names))
   where
     names = Text.unpack (Text.intercalate ", " (map styleName styles))
 

@@ -23,6 +23,7 @@ where
 
 import Control.Concurrent (threadDelay)
 import Control.Exception (IOException, bracket, finally, try)
+import Control.Monad (void)
 import Data.Text (Text)
 import Data.Text qualified as Text
 import Data.Text.IO qualified as Text
@@ -86,7 +87,7 @@ measureLoad nursery settings server connections = do
 -- | One second that is not counted: caches fill, connections were accepted once.
 warmUp :: Nursery -> LoadSettings -> Server -> Int -> IO ()
 warmUp nursery settings server connections =
-  () <$ runWrk nursery settings 1 server connections
+  void (runWrk nursery settings 1 server connections)
 
 runWrk :: Nursery -> LoadSettings -> Int -> Server -> Int -> IO Outcome
 runWrk nursery settings seconds server connections =
@@ -138,8 +139,8 @@ withIdle nursery settings server connections action =
           (loadPeers settings </> "idle")
           ["--port", show (serverPort server), "--connections", show connections, "--request", pagePath]
     line child seconds =
-      timeout (seconds * 1_000_000) (try @IOException (Text.hGetLine (childOutput child)))
-        >>= pure . (>>= either (const Nothing) Just)
+      either (const Nothing) id
+        <$> try @IOException (timeout (seconds * 1_000_000) (Text.hGetLine (childOutput child)))
 
 -- | What @idle@ prints at its end: @held H lost L@.
 parseHeld :: Text -> Maybe Held

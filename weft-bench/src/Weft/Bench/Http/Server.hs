@@ -7,6 +7,7 @@
 module Weft.Bench.Http.Server
   ( -- * Which
     ServerName (..),
+    Backend (..),
     serverName,
     parseServer,
     standardServers,
@@ -21,6 +22,7 @@ where
 import Control.Concurrent (threadDelay)
 import Control.Exception (IOException, try)
 import Data.List (find)
+import Data.Maybe (fromMaybe)
 import Data.Text (Text)
 import Data.Text qualified as Text
 import System.Directory (createDirectoryIfMissing, findExecutable)
@@ -36,7 +38,8 @@ import Weft.Bench.Http.Probe
 data ServerName
   = -- | @weft serve@ on a backend
     Weft !Backend
-  | Nginx
+  | -- | with or without sendfile
+    Nginx !Sendfile
   | Lighttpd
   | -- | "Weft.Bench.Warp"
     Warp
@@ -58,13 +61,14 @@ backendName = \case
 serverName :: ServerName -> Text
 serverName = \case
   Weft b -> "weft-" <> backendName b
-  Nginx -> "nginx"
+  Nginx Sendfile -> "nginx"
+  Nginx Copy -> "nginx-copy"
   Lighttpd -> "lighttpd"
   Warp -> "warp"
   Rawloop -> "rawloop"
 
 allServers :: [ServerName]
-allServers = [Rawloop] ++ map Weft [minBound ..] ++ [Nginx, Lighttpd, Warp]
+allServers = [Rawloop] ++ map Weft [minBound ..] ++ [Nginx Sendfile, Nginx Copy, Lighttpd, Warp]
 
 -- | The inverse of 'serverName'.
 parseServer :: Text -> Either String ServerName
@@ -141,9 +145,9 @@ commandFor :: Paths -> Place -> ServerName -> IO Command
 commandFor paths place = \case
   Weft backend ->
     pure (Command (pathWeft paths) ["serve", placeRoot place, "--port", port, "--workers", "1", "--backend", Text.unpack (backendName backend), "--quiet"])
-  Nginx -> do
+  Nginx how -> do
     let config = placeOwn place </> "nginx.conf"
-    writeFile config (nginxConfig place)
+    writeFile config (nginxConfig how place)
     program <- systemProgram "nginx"
     -- -e: before it has read its configuration nginx would write to its log of
     -- the system, which may not be ours to write.
@@ -162,4 +166,4 @@ commandFor paths place = \case
 
 -- Servers are often installed where only root's search path leads.
 systemProgram :: String -> IO FilePath
-systemProgram name = maybe ("/usr/sbin" </> name) id <$> findExecutable name
+systemProgram name = fromMaybe ("/usr/sbin" </> name) <$> findExecutable name
