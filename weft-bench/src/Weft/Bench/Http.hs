@@ -19,8 +19,9 @@ import Data.Maybe (catMaybes)
 import Data.Text (Text)
 import Data.Text qualified as Text
 import Data.Text.IO qualified as Text
-import System.Directory (findExecutable)
+import System.Directory (doesFileExist, findExecutable)
 import System.Exit (die)
+import System.FilePath ((</>))
 import System.IO (stderr)
 import System.IO.Temp (withSystemTempDirectory)
 import System.Posix.Resource
@@ -72,7 +73,9 @@ compareServers :: HttpSettings -> IO ()
 compareServers settings = do
   forM_ ["wrk", "taskset"] $ \tool ->
     findExecutable tool >>= maybe (die ("weft-bench: " ++ tool ++ " is not installed")) (const (pure ()))
-  scenarios <- possible (httpScenarios settings)
+  idle <- doesFileExist (httpPeers settings </> "idle")
+  unless idle (say "the peers in C are not built (make -C weft-bench/peers): no rawloop, no idle connections")
+  scenarios <- possible (filter (\s -> idle || scenarioIdle s == 0) (httpScenarios settings))
   endingOnSignals . withNursery $ \nursery ->
     withSystemTempDirectory "weft-bench-http" $ \work -> do
       let paths = Paths (httpWeft settings) (httpPeers settings) work

@@ -80,7 +80,9 @@ nginxConfig how place =
   where
     own name = quoted (placeOwn place ++ "/" ++ name)
 
--- | A configuration for lighttpd. Its counter of requests on a connection has 16
+-- | A configuration for lighttpd. It reckons with two descriptors for a
+-- connection: under a limit of 20,000 it accepts 10,000 and lets others wait, so
+-- it has no figure beside 15,000 idle ones. Its counter of requests on a connection has 16
 -- bits, so after 65,535 of them it closes one; wrk opens it again.
 lighttpdConfig :: Place -> String
 lighttpdConfig place =

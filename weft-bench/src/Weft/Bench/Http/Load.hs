@@ -24,6 +24,7 @@ where
 import Control.Concurrent (threadDelay)
 import Control.Exception (IOException, bracket, finally, try)
 import Control.Monad (void)
+import Data.Either (fromRight)
 import Data.Text (Text)
 import Data.Text qualified as Text
 import Data.Text.IO qualified as Text
@@ -139,7 +140,7 @@ withIdle nursery settings server connections action =
           (loadPeers settings </> "idle")
           ["--port", show (serverPort server), "--connections", show connections, "--request", pagePath]
     line child seconds =
-      either (const Nothing) id
+      fromRight Nothing
         <$> try @IOException (timeout (seconds * 1_000_000) (Text.hGetLine (childOutput child)))
 
 -- | What @idle@ prints at its end: @held H lost L@.
