@@ -39,10 +39,8 @@ import Data.Int (Int64)
 import Weft
 import Weft.File (File)
 import Weft.Http.Request
-import Weft.Http.Response (Field (..))
 import Weft.Http.Status
 import Weft.Socket (SockAddr)
-import Weft.Time
 
 -- | Answers one request. The byte strings of the request share the connection's
 -- buffer: they are valid until the handler has answered; copy what you keep. An
