@@ -94,6 +94,12 @@ intptr_t weft_ready_now(int fd, intptr_t bits) {
   return p.revents & POLLNVAL ? -EBADF : 0;
 }
 
+/* Wait until a read (write) would not block; 0 then. */
+intptr_t weft_await_ready(int fd, intptr_t bits) {
+  struct pollfd p = {.fd = fd, .events = (short)weft_poll_events(bits)};
+  ANSWER(poll(&p, 1, -1) == -1 ? -1 : 0);
+}
+
 /* 1 for a TCP socket without an upper-layer protocol (kernel TLS, MPTCP): one
    where a short transfer proves that there is nothing left to transfer. */
 intptr_t weft_plain_tcp(int fd) {
@@ -239,13 +245,12 @@ static struct timespec timespec_of(int64_t nanoseconds) {
 
 intptr_t weft_epoll_create(void) { ANSWER(epoll_create1(EPOLL_CLOEXEC)); }
 
-/* Edge-triggered, both directions, once for the life of the descriptor.
-   EPOLLPRI is asked for because urgent data makes short reads: see
-   Note [No wake-up is lost]. */
-intptr_t weft_epoll_add(int epfd, int fd, uint64_t key) {
-  struct epoll_event e = {
-      .events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLPRI | EPOLLET,
-      .data = {.u64 = key}};
+/* Edge-triggered. EPOLLPRI is asked for because urgent data makes short reads:
+   see Note [No wake-up is lost]. */
+intptr_t weft_epoll_add(int epfd, int fd, uint64_t key, intptr_t bits) {
+  struct epoll_event e = {.events = EPOLLET, .data = {.u64 = key}};
+  if (bits & WEFT_READABLE) e.events |= EPOLLIN | EPOLLRDHUP | EPOLLPRI;
+  if (bits & WEFT_WRITABLE) e.events |= EPOLLOUT;
   intptr_t r = epoll_ctl(epfd, EPOLL_CTL_ADD, fd, &e);
   /* A predecessor of this number can still be there when its open file is also
      held under another number. */

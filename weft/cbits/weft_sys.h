@@ -39,6 +39,7 @@ intptr_t weft_read(int fd, void *buffer, intptr_t size);
 intptr_t weft_write(int fd, const void *buffer, intptr_t size);
 intptr_t weft_sendfile(int out, int in, int64_t offset, intptr_t size);
 intptr_t weft_ready_now(int fd, intptr_t bits);
+intptr_t weft_await_ready(int fd, intptr_t bits);
 intptr_t weft_plain_tcp(int fd);
 
 /* Files: these wait for disks. */
@@ -59,7 +60,7 @@ intptr_t weft_eventfd(void);
 
 /* Waiting. Time limits are in nanoseconds; negative means for ever. */
 intptr_t weft_epoll_create(void);
-intptr_t weft_epoll_add(int epfd, int fd, uint64_t key);
+intptr_t weft_epoll_add(int epfd, int fd, uint64_t key, intptr_t bits);
 intptr_t weft_epoll_remove(int epfd, int fd);
 intptr_t weft_epoll_wait(int epfd, struct weft_event *events, intptr_t capacity,
                          int64_t timeout);

@@ -42,6 +42,7 @@ module Weft.Internal.Sys
     writeStream,
     sendFile,
     readyNow,
+    awaitReady,
     isPlainTcp,
 
     -- * Files
@@ -193,6 +194,10 @@ foreign import ccall unsafe "weft_sendfile"
 foreign import ccall unsafe "weft_ready_now"
   readyNow :: CInt -> Int -> IO Result
 
+-- | Wait until what the readiness bits name would not block. A @safe@ call.
+foreign import ccall safe "weft_await_ready"
+  awaitReady :: CInt -> Int -> IO Result
+
 -- | 1 for a TCP socket with nothing (such as kernel TLS) on top; 0 otherwise.
 foreign import ccall unsafe "weft_plain_tcp"
   isPlainTcp :: CInt -> IO Result
@@ -270,10 +275,10 @@ invalidBit = 16
 foreign import ccall unsafe "weft_epoll_create"
   epollCreate :: IO Result
 
--- | Register a descriptor under a key, edge-triggered, for both directions.
+-- | Register a descriptor under a key for some readiness bits, edge-triggered.
 -- Reports what it is ready for already as the first event.
 foreign import ccall unsafe "weft_epoll_add"
-  epollAdd :: CInt -> CInt -> Word64 -> IO Result
+  epollAdd :: CInt -> CInt -> Word64 -> Int -> IO Result
 
 -- | Drop a descriptor.
 foreign import ccall unsafe "weft_epoll_remove"
