@@ -1,0 +1,29 @@
+-- |
+-- Description : The tests of the package weft
+--
+-- One tree of all tests. They run one at a time: several count descriptors,
+-- measure CPU time or change limits of the whole process.
+module Main (main) where
+
+import System.Environment (setEnv)
+import System.IO (hSetEncoding, stdout, utf8)
+import Test.Laws qualified
+import Test.Laziness qualified
+import Test.Slots qualified
+import Test.Tasty
+import Test.Timers qualified
+import Test.Uring qualified
+
+main :: IO ()
+main = do
+  hSetEncoding stdout utf8
+  setEnv "TASTY_NUM_THREADS" "1"
+  defaultMain . localOption (mkTimeout 30_000_000) $
+    testGroup
+      "weft"
+      [ Test.Laws.tests,
+        Test.Laziness.tests,
+        Test.Slots.tests,
+        Test.Timers.tests,
+        Test.Uring.tests
+      ]
