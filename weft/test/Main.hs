@@ -7,8 +7,10 @@ module Main (main) where
 
 import System.Environment (setEnv)
 import System.IO (hSetEncoding, stdout, utf8)
+import Test.Failures qualified
 import Test.Laws qualified
 import Test.Laziness qualified
+import Test.Scheduling qualified
 import Test.Slots qualified
 import Test.Tasty
 import Test.Timers qualified
@@ -23,6 +25,8 @@ main = do
       "weft"
       [ Test.Laws.tests,
         Test.Laziness.tests,
+        Test.Scheduling.tests,
+        Test.Failures.tests,
         Test.Slots.tests,
         Test.Timers.tests,
         Test.Uring.tests
