@@ -10,6 +10,8 @@ import System.IO (hSetEncoding, stdout, utf8)
 import Test.Failures qualified
 import Test.Laws qualified
 import Test.Laziness qualified
+import Test.Pool qualified
+import Test.Readiness qualified
 import Test.Scheduling qualified
 import Test.Slots qualified
 import Test.Tasty
@@ -20,7 +22,7 @@ main :: IO ()
 main = do
   hSetEncoding stdout utf8
   setEnv "TASTY_NUM_THREADS" "1"
-  defaultMain . localOption (mkTimeout 30_000_000) $
+  defaultMain . localOption (mkTimeout 15_000_000) $
     testGroup
       "weft"
       [ Test.Laws.tests,
@@ -29,5 +31,7 @@ main = do
         Test.Failures.tests,
         Test.Slots.tests,
         Test.Timers.tests,
-        Test.Uring.tests
+        Test.Uring.tests,
+        Test.Pool.tests,
+        Test.Readiness.tests
       ]
