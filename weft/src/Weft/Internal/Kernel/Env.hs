@@ -113,15 +113,18 @@ start env d operation completion = do
     then pure (Right badDescriptor)
     else do
       -- Before the backend can know the descriptor: whoever closes it must see us.
-      when (not (testBit workers me)) $ () <$ fetchOrInt (descriptorWorkers d) (bit me)
+      -- Who closed it since we looked has not, and may have freed the number.
+      before <- if testBit workers me then pure workers else fetchOrInt (descriptorWorkers d) (bit me)
+      if testBit before closedBit then pure (Right badDescriptor) else begin
+  where
+    me = hostWorker (envHost env)
+    begin = do
       answer <- submit (envBackend env) operation $ \r -> do
         pendingNow (-1)
         completion r
       if isPending answer
         then Left (answerToken answer) <$ pendingNow 1
         else pure (Right answer)
-  where
-    me = hostWorker (envHost env)
     pendingNow by = readPrimVar (envPending env) >>= writePrimVar (envPending env) . (+ by)
 {-# INLINE start #-}
 
