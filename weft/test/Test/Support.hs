@@ -27,18 +27,20 @@ module Test.Support
 
     -- * The process
     openDescriptors,
+    descriptorTargets,
     cpuTime,
   )
 where
 
-import Control.Exception (SomeException, toException)
+import Control.Exception (IOException, SomeException, toException)
+import Control.Exception qualified as Exception
 import Control.Monad (forM_, void)
 import Data.IORef
 import Data.Int (Int64)
 import Foreign.C.Error (Errno (..))
 import GHC.IO.Exception (ioe_errno)
 import System.CPUTime (getCPUTime)
-import System.Directory (listDirectory)
+import System.Directory (getSymbolicLinkTarget, listDirectory)
 import Test.Tasty.HUnit
 import Weft
 import Weft.Internal.Trace (Masking, Tcb (..), Thread (..), ThreadState (..), Trace (Self))
@@ -140,7 +142,13 @@ failsWith wanted action =
 
 -- | How many descriptors this process has open.
 openDescriptors :: IO Int
-openDescriptors = length <$> listDirectory "/proc/self/fd"
+openDescriptors = length <$> descriptorTargets
+
+-- | What they are, for a message.
+descriptorTargets :: IO [String]
+descriptorTargets = do
+  names <- listDirectory "/proc/self/fd"
+  mapM (\n -> either (\(_ :: IOException) -> n) ((n <> " ") <>) <$> Exception.try (getSymbolicLinkTarget ("/proc/self/fd/" <> n))) names
 
 -- | CPU time of the process so far, in nanoseconds.
 cpuTime :: IO Int64
