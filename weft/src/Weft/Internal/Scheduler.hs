@@ -277,4 +277,3 @@ withOptions (ForkOptions label priority _) state
                     contextPriority = fromMaybe (contextPriority context) priority
                   }
             }
-

@@ -16,6 +16,7 @@ module Weft.Internal.Kernel.Env
 
     -- * Closing descriptors
     closeDescriptor,
+    unlessClosed,
 
     -- * Failing
     failing,
@@ -26,13 +27,13 @@ where
 
 import Control.Exception (SomeException, toException, try)
 import Control.Monad (when)
+import Control.Monad.Primitive (RealWorld)
 import Data.Bits (bit, testBit)
 import Data.Foldable (for_)
 import Data.IORef
 import Data.Int (Int64)
 import Data.Primitive.Array (MutableArray, readArray)
 import Data.Primitive.PrimVar
-import Control.Monad.Primitive (RealWorld)
 import Foreign.C.Error (Errno (..), eBADF, eTIMEDOUT, errnoToIOError)
 import Foreign.C.Types (CInt)
 import GHC.Exts (oneShot)
@@ -131,6 +132,15 @@ start env d operation completion = do
 -- | Set in 'descriptorWorkers' when a descriptor is closed.
 closedBit :: Int
 closedBit = 62
+
+-- | For what the backend has no part in: answer, unless the descriptor was closed
+-- and its number may be somebody else's. A thread on another worker that closes it
+-- in this very moment is not noticed.
+unlessClosed :: String -> Descriptor -> IO Trace -> IO Trace
+unlessClosed what d answer = do
+  workers <- readPrimVar (descriptorWorkers d)
+  if testBit workers closedBit then pure (failing what Nothing (const Done) badDescriptor) else answer
+{-# INLINE unlessClosed #-}
 
 -- | Run an action that may block in the pool, and go on with its result.
 inPool :: Env -> IO a -> Tcb -> (a -> Trace) -> IO Trace
