@@ -7,13 +7,17 @@ module Main (main) where
 
 import System.Environment (setEnv)
 import System.IO (hSetEncoding, stdout, utf8)
+import Test.Costs qualified
+import Test.Examples qualified
 import Test.Failures qualified
+import Test.Files qualified
 import Test.Laws qualified
 import Test.Laziness qualified
 import Test.Pool qualified
 import Test.Readiness qualified
 import Test.Scheduling qualified
 import Test.Slots qualified
+import Test.Sockets qualified
 import Test.Tasty
 import Test.Timers qualified
 import Test.Uring qualified
@@ -29,6 +33,10 @@ main = do
         Test.Laziness.tests,
         Test.Scheduling.tests,
         Test.Failures.tests,
+        Test.Examples.tests,
+        Test.Costs.tests,
+        Test.Sockets.tests,
+        Test.Files.tests,
         Test.Slots.tests,
         Test.Timers.tests,
         Test.Uring.tests,

@@ -148,12 +148,17 @@ interruptedTwice = do
   release <- newEmptyMVar
   left <- newIORef False
   ended <- newEmptyMVar
-  t <- Exception.mask_ (forkIOWithUnmask (\unmask -> do
-    _ <- Exception.try @AsyncException . unmask . runningQuietly . liftIO $ do
-      putMVar entered ()
-      takeMVar release
-      writeIORef left True
-    readIORef left >>= putMVar ended))
+  t <-
+    Exception.mask_
+      ( forkIOWithUnmask
+          ( \unmask -> do
+              _ <- Exception.try @AsyncException . unmask . runningQuietly . liftIO $ do
+                putMVar entered ()
+                takeMVar release
+                writeIORef left True
+              readIORef left >>= putMVar ended
+          )
+      )
   takeMVar entered
   throwTo t UserInterrupt
   second <- newEmptyMVar

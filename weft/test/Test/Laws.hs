@@ -133,7 +133,7 @@ exceptionLaws =
       caught (yield >> throw (Fault 2)) >>= (@?= 2)
       caught (liftIO (throwIO (Fault 3))) >>= (@?= 3)
       caught (blocking (throwIO (Fault 4))) >>= (@?= 4)
-      runningQuietly (try (do { Just x <- pure Nothing; pure (x :: Int) }))
+      runningQuietly (try (do Just x <- pure Nothing; pure (x :: Int)))
         >>= either (\(_ :: IOError) -> pure ()) (\_ -> assertFailure "no failure"),
     testCase "mask masks, restore restores, and the end of both restores" $
       runningQuietly
@@ -161,7 +161,7 @@ exceptionLaws =
     testCase "an exception out of a masked part restores the mask of the catch" $
       runningQuietly ((mask (\_ -> throwM (Fault 1)) `catch` \(Fault _) -> pure ()) >> maskingNow) >>= (@?= Unmasked),
     testCase "a child inherits the mask" $
-      runningQuietly (do { wait <- mask (\_ -> spawn maskingNow); wait }) >>= (@?= MaskedInterruptible)
+      runningQuietly (do wait <- mask (\_ -> spawn maskingNow); wait) >>= (@?= MaskedInterruptible)
   ]
 
 -- * Bracket
@@ -190,14 +190,14 @@ bracketLaws =
         readIORef released >>= (@?= ["outer", "inner"])
     )
     : [ testCase (style <> ": " <> way) $ do
-      released <- newIORef []
-      let release is = liftIO (modifyIORef' released (is :))
-      outcome <- runningQuietly (try (construct release body))
-      readIORef released >>= (@?= expected what)
-      isJust (either (\(e :: SomeException) -> Just e) (const Nothing) outcome) @?= (what /= "success")
-    | (way, body, what) <- waysOut,
-      (style, construct, expected) <- styles
-  ]
+          released <- newIORef []
+          let release is = liftIO (modifyIORef' released (is :))
+          outcome <- runningQuietly (try (construct release body))
+          readIORef released >>= (@?= expected what)
+          isJust (either (\(e :: SomeException) -> Just e) (const Nothing) outcome) @?= (what /= "success")
+        | (way, body, what) <- waysOut,
+          (style, construct, expected) <- styles
+      ]
   where
     styles :: [(String, (String -> Thread ()) -> Thread () -> Thread (), String -> [String])]
     styles =

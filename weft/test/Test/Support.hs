@@ -24,6 +24,7 @@ module Test.Support
     -- * What a thread observes
     maskingNow,
     failsWith,
+    eCANCELED,
 
     -- * The process
     openDescriptors,
@@ -139,6 +140,10 @@ failsWith wanted action =
     Left e ->
       liftIO . assertBool ("unexpected error: " <> show e <> " " <> show (ioe_errno e)) $
         ioe_errno e `elem` [Just n | Errno n <- wanted]
+
+-- | What an operation that was cancelled fails with (on Linux).
+eCANCELED :: Errno
+eCANCELED = Errno 125
 
 -- | How many descriptors this process has open.
 openDescriptors :: IO Int
