@@ -7,7 +7,7 @@
 module Test.Costs (tests) where
 
 import Control.Concurrent (threadDelay)
-import Control.Monad (forM_, replicateM, replicateM_)
+import Control.Monad (forM_, replicateM, replicateM_, void)
 import Data.ByteString.Char8 qualified as Char8
 import Data.Int (Int64)
 import Network.Socket qualified as Network
@@ -41,24 +41,29 @@ socketPair = liftIO $ do
   let adopt s = Socket <$> (Network.socketToFd s >>= newDescriptor) <*> pure AF_UNIX <*> pure Stream
   (,) <$> adopt a <*> adopt b
 
--- | Sleepers and receivers. This test waits for a second: it is what it measures.
+-- | Sleepers and receivers, looked at three times for a ninth of a second under
+-- each event source; the quietest window counts, for other programs share the
+-- machine. Waiting for a second in all is what this test measures.
 idle :: Assertion
 idle = do
   limits <- Posix.getResourceLimit Posix.ResourceOpenFiles
   forM_ [Config Uring 1, Config Poll 1, Config Epoll 2] $ \c -> do
     used <- running c $ do
       pairs <- replicateM (receivers limits) socketPair
-      forM_ pairs $ \(a, _) -> fork_ (() <$ (try (receive a 1) :: Thread (Either IOError Char8.ByteString)))
+      forM_ pairs $ \(a, _) -> fork_ (void (try (receive a 1) :: Thread (Either IOError Char8.ByteString)))
       replicateM_ (10_000 - receivers limits) (fork_ (sleep (seconds 1000)))
       sleep (milliseconds 50)
       liftIO performMajorGC
-      cpu <- liftIO cpuTime
-      blocking (threadDelay 500_000)
-      cpu' <- liftIO cpuTime
+      windows <- replicateM 3 $ do
+        cpu <- liftIO cpuTime
+        blocking (threadDelay 110_000)
+        subtract cpu <$> liftIO cpuTime
       mapM_ (\(a, b) -> closeSocket b >> closeSocket a) pairs
-      pure (cpu' - cpu)
-    assertBool (describeConfig c <> ": " <> show used <> " ns") (used < 5_000_000)
+      pure (minimum windows)
+    assertBool (describeConfig c <> ": " <> show used <> " ns") (used < bound c)
   where
+    -- In nanoseconds. Each turn of poll(2) looks at every descriptor again.
+    bound c = if configBackend c == Poll then 6_000_000 else 1_500_000
     receivers limits = case Posix.softLimit limits of
       Posix.ResourceLimit n -> min 2000 (fromInteger n `div` 3)
       _ -> 2000

@@ -68,7 +68,7 @@ unextended = do
 echoing :: Config -> Assertion
 echoing c = running c . withSocket (listenTcp (Just "127.0.0.1") "0" 64) $ \listener -> do
   address <- localAddress listener
-  fork_ (echo listener `catch` \e -> const (pure ()) (e :: IOError))
+  fork_ (echo listener `catch` \(_ :: IOError) -> pure ())
   clients <- forM [1 .. 20 :: Int] $ \i -> spawn . withSocket (openSocket AF_INET Stream) $ \s -> do
     connect s address
     replicateM_ 3 $ do

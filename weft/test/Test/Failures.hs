@@ -88,8 +88,8 @@ exits :: Assertion
 exits = do
   (result, reports) <- reporting $ do
     finalized <- liftIO (newIORef False)
-    wait <- spawn (() <$ fork (exit `finally` liftIO (writeIORef finalized True)) >> yield)
-    wait
+    wait <- spawn (fork (exit `finally` liftIO (writeIORef finalized True)) >> yield)
+    () <- wait
     liftIO (readIORef finalized)
   either (assertFailure . show) (@?= True) result
   length reports @?= 0
@@ -194,8 +194,8 @@ anonymous = do
     case results of
       [x, y] -> pure (x, y, me)
       _ -> liftIO (assertFailure "two")
-  fst a @?= snd a
-  fst b @?= snd b
+  uncurry (@?=) a
+  uncurry (@?=) b
   length (nub [fst a, fst b, c]) @?= 3
   assertBool "numbers start at one" (minimum [fst a, fst b, c] >= ThreadId 1)
 

@@ -9,7 +9,7 @@ module Test.Files (tests) where
 
 import Control.Concurrent (isCurrentThreadBound)
 import Control.Exception qualified as Exception
-import Control.Monad (forM, forM_, replicateM_, when)
+import Control.Monad (forM, forM_, replicateM_, void, when)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as ByteString
 import Data.ByteString.Char8 qualified as Char8
@@ -168,12 +168,12 @@ errors dir = do
         try action >>= \case
           Left e -> liftIO (assertBool (show (e :: IOError)) (Char8.unpack missing `isInfixOf` show e))
           Right () -> liftIO (assertFailure "it should have failed")
-  names (() <$ openFile missing ReadOnly)
-  names (() <$ pathStatus missing)
+  names (void (openFile missing ReadOnly))
+  names (void (pathStatus missing))
   names (removePath missing)
   names (makeDirectory missing)
   names (renamePath missing (dir <> "/x"))
-  forM_ [() <$ openFile "a\0b" ReadOnly, () <$ pathStatus "a\0b", removePath "a\0b", makeDirectory "a\0b", renamePath "a" "a\0b"] (failsWith [eINVAL])
+  forM_ [void (openFile "a\0b" ReadOnly), void (pathStatus "a\0b"), removePath "a\0b", makeDirectory "a\0b", renamePath "a" "a\0b"] (failsWith [eINVAL])
 
 closedFile :: Config -> Thread ()
 closedFile _ = do

@@ -8,8 +8,16 @@
 -- concurrent programs against a reference interpreter ("Test.Program").
 module Test.Laws (tests) where
 
+-- The laws are stated as they are; what hlint would simplify is what is tested.
+{- HLINT ignore "Functor law" -}
+{- HLINT ignore "Monad law, left identity" -}
+{- HLINT ignore "Monad law, right identity" -}
+{- HLINT ignore "Use fmap" -}
+{- HLINT ignore "Use >>" -}
+{- HLINT ignore "Use >=>" -}
+
 import Control.Exception (ErrorCall (..), SomeException, throw, throwIO)
-import Control.Monad (ap, liftM, replicateM_, void)
+import Control.Monad (ap, join, liftM, replicateM_, void)
 import Control.Monad.Catch (ExitCase (..))
 import Data.IORef
 import Data.Maybe (isJust)
@@ -73,7 +81,7 @@ build tick = fmap sum . mapM piece
 seen :: ((Int -> Thread Int) -> Thread Int) -> IO (String, [Int], Maybe Int)
 seen make = do
   let shown = outlineWith (Answers (const Nothing)) 60 (trace (make (request . Step)))
-      further = outline 60 (trace (make (\n -> n <$ yield) >>= throwM . Fault))
+      further = outline 60 (trace (make (<$ yield) >>= throwM . Fault))
   events <- newIORef []
   result <- runningQuietly (try (make (\n -> n <$ liftIO (modifyIORef' events (n :)))))
   logged <- readIORef events
@@ -161,7 +169,7 @@ exceptionLaws =
     testCase "an exception out of a masked part restores the mask of the catch" $
       runningQuietly ((mask (\_ -> throwM (Fault 1)) `catch` \(Fault _) -> pure ()) >> maskingNow) >>= (@?= Unmasked),
     testCase "a child inherits the mask" $
-      runningQuietly (do wait <- mask (\_ -> spawn maskingNow); wait) >>= (@?= MaskedInterruptible)
+      runningQuietly (join (mask (\_ -> spawn maskingNow))) >>= (@?= MaskedInterruptible)
   ]
 
 -- * Bracket

@@ -10,7 +10,7 @@
 module Test.Laziness (tests) where
 
 import Control.Exception (ErrorCall (..), evaluate, try)
-import Control.Monad (forM_, forever, when)
+import Control.Monad (forM_, forever, void, when)
 import Data.IORef
 import Data.List (isPrefixOf)
 import System.IO.Unsafe (unsafePerformIO)
@@ -43,26 +43,26 @@ nodes :: [(String, Thread (), String)]
 nodes =
   [ ("effect", liftIO (pure ()), "NodeEffect"),
     ("yield", yield, "NodeYield"),
-    ("fork", () <$ fork undefined, "NodeFork"),
+    ("fork", void (fork undefined), "NodeFork"),
     ("fork_", fork_ undefined, "NodeFork"),
     ("catch", handle (\(ErrorCall _) -> undefined) undefined, "NodeCatch"),
-    ("mask", mask (\_ -> undefined), "NodeSelf"),
+    ("mask", mask (\restore -> restore undefined), "NodeSelf"),
     ("label", label mempty, "NodeSelf"),
-    ("myThreadId", () <$ myThreadId, "NodeSelf"),
-    ("a call", () <$ now, "NodeCall"),
+    ("myThreadId", void myThreadId, "NodeSelf"),
+    ("a call", void now, "NodeCall"),
     ("blocking", blocking (error "ran"), "NodeCall"),
     ("throw", throwM (ErrorCall "thrown"), "NodeThrow")
   ]
 
 bottomAfter :: (String, Thread (), String) -> TestTree
 bottomAfter (name, thread, shown) = testCase name $ do
-  n <- evaluate (node (trace (thread >>= \_ -> error "forced too far")))
+  n <- evaluate (node (trace (thread >> error "forced too far")))
   assertBool (show n) (shown `isPrefixOf` show n)
 
 bottomBefore :: (String, Thread (), String) -> TestTree
 bottomBefore (name, thread, _) = testCase name $ do
-  r <- try (evaluate (node (trace (pure () >>= \_ -> (error "here" :: Int) `seq` thread))))
-  either (\(ErrorCall message) -> message @?= "here") (\n -> assertFailure (show n)) r
+  r <- try (evaluate (node (trace ((error "here" :: Int) `seq` thread))))
+  either (\(ErrorCall message) -> message @?= "here") (assertFailure . show) r
 
 -- | A thread that yields for ever, and counts in its pure code how far it came.
 counting :: IORef Int -> Thread ()

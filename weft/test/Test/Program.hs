@@ -144,7 +144,7 @@ perform emit names = body 0
         Monadic -> throwM (Fault n)
         InEffect -> liftIO (throwIO (Fault n))
         InPureCode -> throw (Fault n)
-        InForcedValue -> pure (throw (Fault n)) >>= \x -> when x yield
+        InForcedValue -> liftIO (pure (throw (Fault n))) >>= \x -> when x yield
       Catches a handler -> body me a `catch` \(Fault _) -> body me handler
       Masks a b -> mask (\restore -> body me a >> restore (body me b))
       MasksFirmly a -> uninterruptibleMask_ (body me a)

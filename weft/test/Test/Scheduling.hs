@@ -28,7 +28,7 @@ import Weft.Internal.Inbox
 import Weft.Internal.Policy (newReadyQueue, popAny, push, size)
 import Weft.Internal.Ring
 import Weft.Internal.SystemCall (Socket (..))
-import Weft.Internal.Trace (Context (..), Tcb (..), Trace (Done, Parked, Throw), newTcb, rootContext)
+import Weft.Internal.Trace (Context (..), Tcb (..), Trace (Done, Parked), newTcb, rootContext)
 import Weft.Kernel
 import Weft.Policy
 import Weft.Socket (Family (..), SocketType (..), awaitReadable, awaitWritable)
@@ -124,7 +124,7 @@ fairness =
   where
     hogs' =
       [ ("yielding for ever does not starve timers and wake-ups", \n -> forever (count n >> yield)),
-        ("effects without end do not either (fuel)", \n -> forever (count n)),
+        ("effects without end do not either (fuel)", forever . count),
         ("nor calls that are answered at once", \n -> forever (count n >> workerCount)),
         ("nor exceptions that are thrown and caught without end", \n -> forever (count n >> (throwM (userError "again") `catch` \(_ :: IOError) -> pure ()))),
         ("nor exceptions out of effects", \n -> forever (count n >> (liftIO (ioError (userError "again")) `catch` \(_ :: IOError) -> pure ()))),
@@ -198,7 +198,7 @@ scriptedKernel =
               AwaitWritable _ -> Parked <$ hostReady host Accepted tcb k
               AwaitReadable _ -> Parked <$ hostReady host Completed tcb k
               Suspend _ action -> answerSuspend host action tcb k
-              other -> pure (Throw undefined) <* fail ("not in the script: " <> describe other),
+              other -> fail ("not in the script: " <> describe other),
             instancePoll = \mayBlock -> False <$ when mayBlock (takeMVar bell),
             instanceWake = void (tryPutMVar bell ()),
             instanceStop = pure ()
@@ -220,7 +220,7 @@ queueModel policy key operations = monadicIO $ do
       -- At the end everything that is left is taken.
       go n bag [] = go n bag [Dequeue]
       go n bag (Enqueue why p : rest) = do
-        Q.run (push queue why (newTcb n rootContext {contextPriority = p}) (\_ -> Done))
+        Q.run (push queue why (newTcb n rootContext {contextPriority = p}) (const Done))
         go (n + 1) ((key why p n, n) : bag) rest
       go n bag (Dequeue : rest) = do
         got <- Q.run (fmap (\(Ready tcb _) -> tcbNumber tcb) <$> popAny queue)
@@ -244,7 +244,7 @@ ringModel = forAll (listOf (choose (-300, 300))) $ \bursts -> checkCoverage . co
         Q.assert (reverse shown == model)
       go n model (b : rest)
         | b >= 0 = do
-            Q.run (forM_ [n .. n + b - 1] $ \i -> pushRing ring (newTcb i rootContext) (\_ -> Done))
+            Q.run (forM_ [n .. n + b - 1] $ \i -> pushRing ring (newTcb i rootContext) (const Done))
             check n b (model <> [n .. n + b - 1]) rest
         | otherwise = do
             got <- Q.run (replicateM (negate b) (popRing ring (pure Nothing) (\tcb _ -> pure (Just (tcbNumber tcb)))))

@@ -9,13 +9,14 @@ module Test.Sockets (tests) where
 
 import Control.Concurrent (threadDelay)
 import Control.Exception qualified as Exception
-import Control.Monad (forM, forM_, replicateM, unless, when)
+import Control.Monad (forM, forM_, join, replicateM, unless, when)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as ByteString
 import Data.ByteString.Char8 qualified as Char8
 import Data.IORef
 import Data.Int (Int64)
 import Data.List (isInfixOf)
+import Data.Maybe (isNothing)
 import Foreign.C.Error
 import Network.Socket qualified as Network
 import System.IO.Temp (withSystemTempDirectory)
@@ -56,7 +57,7 @@ conformance =
     with "receiving and sending at once on one socket" fullDuplex,
     with "many connections at once" many,
     with "a socket closed and another with its number get their own data" reuse,
-    \c -> testCase "no descriptor left: accept waits, uses no time, tells once, goes on" (starved c)
+    testCase "no descriptor left: accept waits, uses no time, tells once, goes on" . starved
   ]
   where
     with name body c = testCase name (running c (body c))
@@ -289,7 +290,7 @@ closedTwice _ = do
 
 acceptLimited :: Config -> Thread ()
 acceptLimited _ = withSocket (listenTcp (Just "127.0.0.1") "0" 16) $ \listener -> do
-  acceptBefore (milliseconds 5) listener >>= liftIO . assertBool "nobody came" . maybe True (const False)
+  acceptBefore (milliseconds 5) listener >>= liftIO . assertBool "nobody came" . isNothing
   address <- localAddress listener
   wait <- spawn (acceptBefore (seconds 10) listener)
   client <- openSocket AF_INET Stream
@@ -367,8 +368,8 @@ starved c = do
       address <- localAddress listener
       clients <- replicateM 2 (openSocket AF_INET Stream)
       forM_ clients (`connect` address)
-      -- Start whatever OS threads and descriptors the machinery needs first.
-      blocking (pure ())
+      -- Let every worker and the pool have started, with what they need.
+      join (beside c (blocking (pure ())))
       liftIO (Posix.setResourceLimit Posix.ResourceOpenFiles lowered)
       hoard <- liftIO takeAll
       server <- beside c (replicateM 2 (fst <$> accept listener))
