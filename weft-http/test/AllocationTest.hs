@@ -3,7 +3,7 @@
 module AllocationTest (tests) where
 
 import Control.Exception (evaluate)
-import Control.Monad (replicateM_, void)
+import Control.Monad (void)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.Int (Int64)
@@ -20,37 +20,39 @@ tests :: TestTree
 tests =
   testGroup
     "bytes allocated"
-    [ testCase "a GET with a Host: at most 600" $ atMost 600 (parse wrk),
+    [ testCase "a GET with a Host: at most 640" $ atMost 640 (parse wrk),
       testCase "a GET as a browser sends it, 13 fields: at most 2600" $ atMost 2600 (parse browser),
-      testCase "looking again at an incomplete head of 8000 bytes: at most 100" $
-        atMost 100 (void (evaluate (parseAt (B.length large) large))),
-      testCase "a head into a buffer: at most 300" $
+      testCase "looking again at an incomplete head of 8000 bytes: at most 200" $
+        atMost 200 (\i -> void (evaluate (parseAt (B.length large - i `rem` 2) large))),
+      testCase "a head into a buffer: at most 320" $
         allocaBytes 512 $
-          \p -> atMost 300 (void (pokeHead p ok200 fields)),
-      testCase "a date into a buffer: at most 400" $
+          \p -> atMost 320 (\_ -> void (pokeHead p ok200 fields)),
+      testCase "a date into a buffer: at most 200" $
         allocaBytes 32 $
-          \p -> atMost 400 (pokeDate p (HttpTime 784111777))
+          \p -> atMost 200 (\i -> pokeDate p (HttpTime (784111777 + fromIntegral i)))
     ]
   where
-    parse text = void (evaluate (parseAt 0 text))
+    -- An offset of 1 is as good as 0, and differs from run to run.
+    parse text i = void (evaluate (parseAt (i `rem` 2) text))
     fields = [Field "Content-Type" "text/html", Field "Content-Length" "305"]
 
--- | Not inlined, so that nothing is shared between calls.
+-- | Not inlined, and called with an argument that changes, so that no call can
+-- be shared with another.
 parseAt :: Int -> ByteString -> Parsed
 parseAt = parseRequest defaultLimits
 {-# NOINLINE parseAt #-}
 
 -- | The average over many runs, after one that evaluates what is shared.
-atMost :: Int64 -> IO () -> Assertion
+atMost :: Int64 -> (Int -> IO ()) -> Assertion
 atMost bound act = do
-  act
-  before <- getAllocationCounter
-  replicateM_ runs act
-  after <- getAllocationCounter
-  let each = (before - after) `div` fromIntegral runs
+  act 0
+  start <- getAllocationCounter
+  mapM_ act [1 .. runs]
+  end <- getAllocationCounter
+  let each = (start - end) `div` fromIntegral runs
   assertBool (show each ++ " bytes, more than " ++ show bound) (each <= bound)
   where
-    runs = 1000 :: Int
+    runs = 1000
 {-# NOINLINE atMost #-}
 
 wrk, browser, large :: ByteString

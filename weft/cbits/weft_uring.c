@@ -388,9 +388,10 @@ void weft_uring_wake(struct weft_uring *r) {
   __atomic_add_fetch(&r->wakers, 1, __ATOMIC_SEQ_CST);
   if (!__atomic_load_n(&r->closed, __ATOMIC_SEQ_CST)) {
     ssize_t n;
+    /* Counted first: who was woken by the write sees it counted. */
+    __atomic_add_fetch(&r->wake_writes, 1, __ATOMIC_SEQ_CST);
     do n = write(r->event, &one, sizeof one);
     while (n < 0 && errno == EINTR);
-    __atomic_add_fetch(&r->wake_writes, 1, __ATOMIC_RELAXED);
   }
   __atomic_sub_fetch(&r->wakers, 1, __ATOMIC_SEQ_CST);
 }

@@ -60,6 +60,7 @@ module Weft
     liftIO,
     blocking,
     randomBytes,
+    workerCount,
 
     -- * Exceptions
 
@@ -103,7 +104,7 @@ import Weft.Internal.Kernel.System
 import Weft.Internal.Runtime hiding (defaultSettings)
 import Weft.Internal.Runtime qualified as Runtime
 import Weft.Internal.Scheduler (ThreadExit (..))
-import Weft.Internal.SystemCall (SystemCall (Blocking, RandomBytes))
+import Weft.Internal.SystemCall (SystemCall (Blocking, RandomBytes, WorkerCount))
 import Weft.Internal.Trace
 import Weft.Time
 
@@ -175,6 +176,10 @@ myPriority = Thread (\k -> Self (k . tcbPriority))
 -- wait for its result. Its exceptions are raised here.
 blocking :: IO a -> Thread a
 blocking = call . Blocking
+
+-- | How many workers run threads.
+workerCount :: Thread Int
+workerCount = call WorkerCount
 
 -- | So many bytes of the system's randomness, fit for keys.
 randomBytes :: Int -> Thread ByteString

@@ -20,6 +20,7 @@ module Weft.Socket
     bind,
     listen,
     accept,
+    acceptBefore,
 
     -- * Connecting
     connect,
@@ -67,6 +68,8 @@ import Control.Monad.IO.Class (liftIO)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as ByteString
 import Data.Int (Int64)
+import Foreign.C.Error (Errno (..), eTIMEDOUT)
+import GHC.IO.Exception (ioe_errno)
 import Network.Socket
   ( AddrInfo (..),
     AddrInfoFlag (AI_ADDRCONFIG, AI_PASSIVE),
@@ -140,7 +143,19 @@ listen s backlog = call (Listen s backlog)
 -- passed over. When the process or the system has no descriptor left the call
 -- keeps waiting until there is one; the operator is told once.
 accept :: Socket -> Thread (Socket, SockAddr)
-accept = call . Accept
+accept s = call (Accept s Nothing)
+
+-- | The same for at most so long: 'Nothing' when no connection has come by then.
+acceptBefore :: Duration -> Socket -> Thread (Maybe (Socket, SockAddr))
+acceptBefore limit s = do
+  t <- now
+  try (call (Accept s (Just (after limit t)))) >>= \case
+    Right connection -> pure (Just connection)
+    Left e
+      | ioe_errno e == Just timedOut -> pure Nothing
+      | otherwise -> throwM e
+  where
+    Errno timedOut = eTIMEDOUT
 
 -- | Connect, or set the peer of a datagram socket. Waits for as long as the
 -- system tries (about two minutes for TCP).

@@ -23,6 +23,7 @@ module Weft.Time
 
     -- * Instants
     Instant,
+    instantNanoseconds,
     after,
     since,
   )

@@ -127,7 +127,7 @@ unitLifo = do
   s <- Slots.new
   keys <- forM [1 .. 5 :: Int] (Slots.insert s)
   let slotOf (Key k) = k `mod` (2 ^ Slots.slotBits)
-      freed = [keys !! 1, keys !! 3, keys !! 0]
+      freed = [keys !! i | i <- [1, 3, 0]]
   forM_ freed (Slots.take s)
   reused <- forM freed (const (Slots.insert s 0))
   map slotOf reused @?= reverse (map slotOf freed)

@@ -353,6 +353,13 @@ tidy :: Slots a -> IO ()
 tidy s = do
   live <- register s rLive
   used <- register s rUsed
+  if 2 * live > used
+    then setRegister s rCredit used
+    else tidyUp s live used
+{-# NOINLINE tidy #-}
+
+tidyUp :: Slots a -> Int -> Int -> IO ()
+tidyUp s live used = do
   st <- readMutVar (store s)
   let highest slot
         | slot < 0 = pure (-1)
@@ -376,4 +383,3 @@ tidy s = do
     setRegister s rChunks needed
   setRegister s rTidyBelow (if slots <= smallest then 0 else max 1 (live `shiftR` 1))
   setRegister s rCredit (max smallest (top + 1))
-{-# NOINLINE tidy #-}

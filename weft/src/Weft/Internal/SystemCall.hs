@@ -55,7 +55,7 @@ data SystemCall a where
   OpenSocket :: !Family -> !SocketType -> SystemCall Socket
   Bind :: !Socket -> !SockAddr -> SystemCall ()
   Listen :: !Socket -> !Int -> SystemCall ()
-  Accept :: !Socket -> SystemCall (Socket, SockAddr)
+  Accept :: !Socket -> !(Maybe Instant) -> SystemCall (Socket, SockAddr)
   Connect :: !Socket -> !SockAddr -> !(Maybe Instant) -> SystemCall ()
   Receive :: !Socket -> !Buffer -> !Int -> !Int -> SystemCall Int
   Send :: !Socket -> !ByteString -> SystemCall Int
@@ -101,6 +101,7 @@ data SystemCall a where
   NextSignal :: !Signals -> SystemCall SignalNumber
   CloseSignals :: !Signals -> SystemCall ()
   -- Everything else
+  WorkerCount :: SystemCall Int
   Blocking :: IO a -> SystemCall a
   -- | Park this thread and hand its 'Waiter' to the action, which runs on the
   -- worker and must not block. The text says what the thread waits for.
@@ -236,7 +237,7 @@ describe = \case
   OpenSocket f t -> unwords ["open a socket", show f, show t]
   Bind s a -> onto s ("bind to " <> show a)
   Listen s n -> onto s ("listen with a backlog of " <> show n)
-  Accept s -> onto s "accept"
+  Accept s _ -> onto s "accept"
   Connect s a _ -> onto s ("connect to " <> show a)
   Receive s _ _ n -> onto s ("receive up to " <> bytes n)
   Send s b -> onto s ("send " <> bytes (ByteString.length b))
@@ -278,6 +279,7 @@ describe = \case
   OpenSignals ns -> "subscribe to signals " <> show ns
   NextSignal s -> "next of signals " <> show (signalsWanted s)
   CloseSignals s -> "unsubscribe from signals " <> show (signalsWanted s)
+  WorkerCount -> "number of workers"
   Blocking _ -> "a blocking action"
   Suspend what _ -> what
   Extend e -> show e

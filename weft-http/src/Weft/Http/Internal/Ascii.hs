@@ -58,6 +58,7 @@ import Foreign.Ptr (Ptr)
 import Foreign.Storable (peekByteOff, pokeByteOff)
 import GHC.ForeignPtr (unsafeWithForeignPtr)
 
+-- | Horizontal tabulator, line feed, carriage return, space.
 pattern HT, LF, CR, SP :: Word8
 pattern HT = 9
 pattern LF = 10

@@ -1,3 +1,5 @@
+{-# OPTIONS_GHC -O2 #-}
+
 -- |
 -- Description : The header fields of a request, in one pass
 -- Stability   : not home

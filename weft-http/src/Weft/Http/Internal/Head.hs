@@ -1,3 +1,5 @@
+{-# OPTIONS_GHC -O2 #-}
+
 -- |
 -- Description : The parser of request heads
 -- Stability   : not home

@@ -109,15 +109,15 @@ listenSocket s backlog = atOnce "listen" (c_listen (number s) (fromIntegral back
 -- The accepted connection always passes through the ready queue, even when it was
 -- there at once, so that the policy decides between it and everything else, and a
 -- flood of connections cannot keep the worker here.
-acceptSocket :: Env -> Socket -> Answering (Socket, SockAddr)
-acceptSocket env s tcb k = attempt False
+acceptSocket :: Env -> Socket -> Maybe Instant -> Answering (Socket, SockAddr)
+acceptSocket env s limit tcb k = attempt False
   where
     attempt told = do
       memory <- mallocForeignPtrBytes (addressRoom + 8) :: IO (ForeignPtr Word8)
       let base = unsafeForeignPtrToPtr memory
           lengthAt = castPtr (base `plusPtr` addressRoom)
       poke lengthAt (fromIntegral addressRoom :: Word32)
-      operateIO env Accepted (socketDescriptor s) (Operation.Accept (socketDescriptor s) (castPtr base) (castPtr lengthAt)) tcb (accepted memory told)
+      operateBefore env (instantNanoseconds <$> limit) Accepted (socketDescriptor s) (Operation.Accept (socketDescriptor s) (castPtr base) (castPtr lengthAt)) (pure ()) tcb (\r -> Effect (accepted memory told r))
     accepted memory told r
       | r >= 0 = do
           address <- withForeignPtr memory (peekSocketAddress . castPtr)

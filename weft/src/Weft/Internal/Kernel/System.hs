@@ -106,7 +106,7 @@ answerSystem env tcb request k = case request of
   SleepUntil t -> do
     _ <- Timers.insert (envTimers env) (instantNanoseconds t) (WakeThread tcb k)
     pure Parked
-  Accept s -> acceptSocket env s tcb k
+  Accept s limit -> acceptSocket env s limit tcb k
   Connect s a limit -> connectSocket env s a limit tcb k
   OpenSocket f t -> openSocket f t tcb k
   Bind s a -> bindSocket s a tcb k
@@ -146,6 +146,7 @@ answerSystem env tcb request k = case request of
   OpenSignals wanted -> openSignals wanted >>= \s -> pure $! k s
   NextSignal s -> answerSuspend (envHost env) (nextSignal s) tcb k
   CloseSignals s -> closeSignals s >> (pure $! k ())
+  WorkerCount -> pure $! k (hostWorkers (envHost env))
   Blocking action -> inPool env action tcb k
   Suspend _ action -> answerSuspend (envHost env) action tcb k
   Extend e -> pure (Throw (toException (userError ("no kernel extension answers the request " <> show e))))

@@ -1,0 +1,3 @@
+module weft-peer-gosched
+
+go 1.21

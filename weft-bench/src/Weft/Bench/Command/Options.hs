@@ -1,0 +1,51 @@
+-- |
+-- Module      : Weft.Bench.Command.Options
+-- Description : Options that several commands have
+--
+-- Shared pieces of the command line, so that an option is called the same
+-- everywhere and refuses the same nonsense.
+module Weft.Bench.Command.Options
+  ( formatOption,
+    positive,
+    threadsOption,
+    switchesOption,
+    peersOption,
+    commaSeparated,
+  )
+where
+
+import Data.Text (Text)
+import Data.Text qualified as Text
+import Options.Applicative
+import Weft.Bench.Http.Scenario (listOf)
+import Weft.Bench.Report (Format (..))
+
+-- | @--json@, or a table.
+formatOption :: Parser Format
+formatOption = flag Table Json (long "json" <> help "print one JSON object a line instead of a table")
+
+-- | A number that is at least one. Underscores may group its digits.
+positive :: ReadM Int
+positive = eitherReader $ \text ->
+  case reads (filter (/= '_') text) of
+    [(n, "")] | n >= 1, n <= toInteger (maxBound :: Int) -> Right (fromInteger n)
+    _ -> Left ("not a number of at least 1: " ++ text)
+
+-- | @--threads@.
+threadsOption :: Parser Int
+threadsOption =
+  option positive (long "threads" <> metavar "N" <> value 1000 <> showDefault <> help "threads alive at once")
+
+-- | @--switches@.
+switchesOption :: Parser Int
+switchesOption =
+  option positive (long "switches" <> metavar "M" <> value 10_000_000 <> showDefault <> help "switches in all, shared out among the threads")
+
+-- | @--peers-dir@.
+peersOption :: FilePath -> Parser FilePath
+peersOption path =
+  strOption (long "peers-dir" <> metavar "DIR" <> value path <> showDefault <> help "where `make -C weft-bench/peers` left the peers")
+
+-- | A list of things separated by commas.
+commaSeparated :: (Text -> Either String a) -> ReadM [a]
+commaSeparated item = eitherReader (listOf item . Text.pack)

@@ -1,0 +1,163 @@
+-- |
+-- Module      : Weft.Bench.Http.Load
+-- Description : One measurement of one server
+--
+-- Runs wrk against a server and reads the server's processor time before
+-- and after; holds idle connections beside it. Called by the driver
+-- ("Weft.Bench.Http"), one measurement at a time.
+module Weft.Bench.Http.Load
+  ( -- * Asking
+    LoadSettings (..),
+    Sample (..),
+    cpuPerRequest,
+    ticksPerRequest,
+    measureLoad,
+    warmUp,
+
+    -- * Idle connections
+    Held (..),
+    withIdle,
+    parseHeld,
+  )
+where
+
+import Control.Concurrent (threadDelay)
+import Control.Exception (IOException, bracket, finally, try)
+import Control.Monad (void)
+import Data.Either (fromRight)
+import Data.Text (Text)
+import Data.Text qualified as Text
+import Data.Text.IO qualified as Text
+import Data.Text.Read qualified as Text
+import System.FilePath ((</>))
+import System.Posix.Signals (sigTERM, signalProcessGroup)
+import System.Timeout (timeout)
+import Weft.Bench.Child
+import Weft.Bench.Http.Page (pagePath)
+import Weft.Bench.Http.Server (Server (..))
+import Weft.Bench.Http.Wrk
+import Weft.Bench.Proc
+import Weft.Bench.Statistics (per)
+
+-- | How it is asked.
+data LoadSettings = LoadSettings
+  { -- | of one measurement; wrk takes whole seconds, at least 1
+    loadSeconds :: !Int,
+    -- | the processor that wrk and the idle connections stay on
+    loadCpu :: !Int,
+    -- | the directory with the peers, where @idle@ is
+    loadPeers :: !FilePath
+  }
+
+-- | One measurement.
+data Sample = Sample
+  { sampleWrk :: !WrkReport,
+    -- | what the server spent meanwhile
+    sampleCpu :: !CpuTime
+  }
+  deriving stock (Eq, Show)
+
+-- | Nanoseconds of processor time for one request, by the scheduler's account.
+cpuPerRequest :: Sample -> Maybe Double
+cpuPerRequest s = fromIntegral (cpuScheduled (sampleCpu s)) `per` fromIntegral (wrkRequests (sampleWrk s))
+
+-- | The same by the clock ticks: the cross-check.
+ticksPerRequest :: Sample -> Maybe Double
+ticksPerRequest s = fromIntegral (cpuTicked (sampleCpu s)) `per` fromIntegral (wrkRequests (sampleWrk s))
+
+-- | Ask with that many connections. 'Left' says why there is no figure.
+measureLoad :: Nursery -> LoadSettings -> Server -> Int -> IO (Either Text Sample)
+measureLoad nursery settings server connections = do
+  before <- groupCpuTime group
+  outcome <- runWrk nursery settings (loadSeconds settings) server connections
+  after <- groupCpuTime group
+  ended <- childExit (serverChild server)
+  case (ended, outcome) of
+    (Just code, _) -> do
+      message <- childComplaint (serverChild server)
+      pure (Left ("the server ended: " <> Text.pack (show code) <> "\n" <> message))
+    (_, Failed why) -> pure (Left why)
+    (_, Finished output) -> pure $ case parseWrk output of
+      Left why -> Left (Text.pack why)
+      Right report
+        | wrkRequests report == 0 -> Left "not one request was answered"
+        | otherwise -> Right (Sample report (cpuTimeSince before after))
+  where
+    group = childGroup (serverChild server)
+
+-- | One second that is not counted: caches fill, connections were accepted once.
+warmUp :: Nursery -> LoadSettings -> Server -> Int -> IO ()
+warmUp nursery settings server connections =
+  void (runWrk nursery settings 1 server connections)
+
+runWrk :: Nursery -> LoadSettings -> Int -> Server -> Int -> IO Outcome
+runWrk nursery settings seconds server connections =
+  runChild nursery (seconds + 20) . pinned (loadCpu settings) $
+    Command
+      "wrk"
+      [ "-t1",
+        "-c" ++ show connections,
+        "-d" ++ show seconds ++ "s",
+        "--latency",
+        "http://127.0.0.1:" ++ show (serverPort server) ++ pagePath
+      ]
+
+-- | What became of the idle connections.
+data Held = Held
+  { -- | still open at the end
+    heldOpen :: !Int,
+    -- | closed by the server meanwhile
+    heldLost :: !Int
+  }
+  deriving stock (Eq, Show)
+
+-- | Hold idle connections, each of which has asked once, while the action runs.
+-- The action begins, and this returns, when the server has come to rest.
+withIdle :: Nursery -> LoadSettings -> Server -> Int -> IO a -> IO (Either Text (a, Held))
+withIdle nursery settings server connections action =
+  (`finally` settle server) $
+    bracket start (mapM_ (stopChild nursery)) $ \case
+      Left e -> pure (Left (Text.pack (show e)))
+      Right child -> do
+        opened <- line child 60
+        if opened /= Just ("ready " <> Text.pack (show connections))
+          then do
+            message <- childComplaint child
+            pure (Left ("the idle connections could not be opened: " <> message))
+          else do
+            settle server
+            result <- action
+            signalProcessGroup sigTERM (childGroup child)
+            said <- line child 10
+            pure $ case said >>= parseHeld of
+              Nothing -> Left "the idle connections went away"
+              Just held -> Right (result, held)
+  where
+    start :: IO (Either IOException Child)
+    start =
+      try . startChild nursery . pinned (loadCpu settings) $
+        Command
+          (loadPeers settings </> "idle")
+          ["--port", show (serverPort server), "--connections", show connections, "--request", pagePath]
+    line child seconds =
+      fromRight Nothing
+        <$> try @IOException (timeout (seconds * 1_000_000) (Text.hGetLine (childOutput child)))
+
+-- | What @idle@ prints at its end: @held H lost L@.
+parseHeld :: Text -> Maybe Held
+parseHeld t = case Text.words t of
+  ["held", h, "lost", l] | Right (held, "") <- Text.decimal h, Right (lost, "") <- Text.decimal l -> Just (Held held lost)
+  _ -> Nothing
+
+-- Opening or closing thousands of connections is work that must not fall into a
+-- measurement: wait until the server has spent less than 1 % of a processor for a
+-- tenth of a second, for at most five seconds.
+settle :: Server -> IO ()
+settle server = groupCpuTime group >>= go (50 :: Int)
+  where
+    group = childGroup (serverChild server)
+    go 0 _ = pure ()
+    go n before = do
+      threadDelay 100_000
+      after <- groupCpuTime group
+      if cpuScheduled (cpuTimeSince before after) < 1_000_000 then pure () else go (n - 1) after

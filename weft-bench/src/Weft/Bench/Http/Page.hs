@@ -1,0 +1,41 @@
+-- |
+-- Module      : Weft.Bench.Http.Page
+-- Description : The page that is served
+--
+-- 305 bytes of HTML: small enough that what is measured is the server and not the
+-- copying, and the size for which the project's earlier figures were taken.
+module Weft.Bench.Http.Page
+  ( pageBytes,
+    pageName,
+    pagePath,
+    page,
+    writeSite,
+  )
+where
+
+import Data.ByteString (ByteString)
+import Data.ByteString.Char8 qualified as Bytes
+import System.FilePath ((</>))
+
+-- | Its size.
+pageBytes :: Int
+pageBytes = 305
+
+-- | Its file name.
+pageName :: FilePath
+pageName = "page.html"
+
+-- | Its path in a URL.
+pagePath :: String
+pagePath = '/' : pageName
+
+-- | Its contents.
+page :: ByteString
+page = beginning <> Bytes.replicate (pageBytes - Bytes.length beginning - Bytes.length end) 'w' <> end
+  where
+    beginning = "<!DOCTYPE html><html><head><title>A page</title></head><body><p>"
+    end = "</p></body></html>\n"
+
+-- | Put the page into a directory.
+writeSite :: FilePath -> IO ()
+writeSite directory = Bytes.writeFile (directory </> pageName) page

@@ -1,0 +1,101 @@
+-- |
+-- Module      : Weft.Bench.Measure
+-- Description : Clocks and the counters of the run-time system
+--
+-- What a measurement in this process reads: two clocks and the heap. The heap's
+-- counters are those that the last collection left, so reading one collects
+-- first; never read them inside what is being timed. They need the run-time
+-- option @-T@, which the program is linked with.
+module Weft.Bench.Measure
+  ( -- * Time
+    Nanoseconds (..),
+    now,
+    elapsedSince,
+    toDouble,
+
+    -- ** Spending
+    Spent (..),
+    spending,
+
+    -- * Heap
+    Bytes (..),
+    liveBytes,
+    allocatedBytes,
+    requireStats,
+  )
+where
+
+import Control.Monad (unless)
+import Data.Int (Int64)
+import Data.Word (Word64)
+import GHC.Clock (getMonotonicTimeNSec)
+import GHC.Stats (GCDetails (..), RTSStats (..), getRTSStats, getRTSStatsEnabled)
+import System.CPUTime (getCPUTime)
+import System.Exit (die)
+import System.Mem (performMajorGC)
+
+-- | A point on the monotonic clock, or a distance between two.
+newtype Nanoseconds = Nanoseconds Int64
+  deriving newtype (Eq, Ord, Num, Show)
+
+-- | A number of bytes; differences may be negative.
+newtype Bytes = Bytes Int64
+  deriving newtype (Eq, Ord, Num, Show)
+
+-- | The monotonic clock.
+now :: IO Nanoseconds
+now = Nanoseconds . fromIntegral <$> getMonotonicTimeNSec
+
+-- | How long ago that was; negative when it is still to come.
+elapsedSince :: Nanoseconds -> IO Nanoseconds
+elapsedSince start = subtract start <$> now
+
+-- | For dividing.
+toDouble :: Nanoseconds -> Double
+toDouble (Nanoseconds n) = fromIntegral n
+
+-- | What something took.
+data Spent = Spent
+  { -- | on the wall
+    spentTime :: !Nanoseconds,
+    -- | on processors, all OS threads of this process together
+    spentCpu :: !Nanoseconds
+  }
+  deriving stock (Eq, Show)
+
+-- | What an action took, with its result.
+spending :: IO a -> IO (Spent, a)
+spending action = do
+  cpu <- processCpu
+  start <- now
+  result <- action
+  time <- elapsedSince start
+  used <- subtract cpu <$> processCpu
+  pure (Spent time used, result)
+
+-- getCPUTime counts picoseconds, of user and system time together.
+processCpu :: IO Nanoseconds
+processCpu = Nanoseconds . fromInteger . (`div` 1000) <$> getCPUTime
+
+-- | What the heap holds that is still needed, after a full collection.
+liveBytes :: IO Bytes
+liveBytes = do
+  performMajorGC
+  bytes . gcdetails_live_bytes . gc <$> getRTSStats
+
+-- | What has been allocated since the program began. The counter moves only at
+-- a collection, so this performs one.
+allocatedBytes :: IO Bytes
+allocatedBytes = do
+  performMajorGC
+  bytes . allocated_bytes <$> getRTSStats
+
+bytes :: Word64 -> Bytes
+bytes = Bytes . fromIntegral
+
+-- | End the program with an explanation when it runs without @-T@; without this
+-- check the first figure would.
+requireStats :: IO ()
+requireStats = do
+  enabled <- getRTSStatsEnabled
+  unless enabled (die "weft-bench: the run-time system keeps no statistics; run with +RTS -T")

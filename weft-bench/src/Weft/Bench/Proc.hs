@@ -1,0 +1,120 @@
+-- |
+-- Module      : Weft.Bench.Proc
+-- Description : Processor time of a process and its children, from /proc
+--
+-- What a server has spent: user and system time of every OS thread of every
+-- process in its process group (a server is started as the leader of its own, see
+-- "Weft.Bench.Child", so that worker processes are counted). The parsers are pure.
+module Weft.Bench.Proc
+  ( -- * Processor time
+    CpuTime (..),
+    groupCpuTime,
+    cpuTimeSince,
+    groupIsAlive,
+
+    -- * Parsers
+    Stat (..),
+    parseStat,
+    parseSchedstat,
+  )
+where
+
+import Control.Exception (IOException, try)
+import Data.ByteString.Char8 (ByteString)
+import Data.ByteString.Char8 qualified as Bytes
+import Data.Char (isDigit)
+import Data.Int (Int64)
+import Data.Maybe (mapMaybe)
+import System.Directory (listDirectory)
+import System.FilePath ((</>))
+import System.Posix.Types (ProcessGroupID)
+import System.Posix.Unistd (SysVar (ClockTick), getSysVar)
+
+-- | Processor time by two accounts.
+data CpuTime = CpuTime
+  { -- | by the scheduler, exact: the sum of the first field of
+    -- @\/proc\/PID\/task\/*\/schedstat@. OS threads that have ended are missing.
+    cpuScheduled :: !Int64,
+    -- | by @utime@ and @stime@ of @\/proc\/PID\/stat@, in the kernel's clock ticks
+    -- (mostly 10 ms), with threads that have ended. The cross-check.
+    cpuTicked :: !Int64
+  }
+  deriving stock (Eq, Show)
+
+-- | What was spent from the first to the second.
+cpuTimeSince :: CpuTime -> CpuTime -> CpuTime
+cpuTimeSince (CpuTime a b) (CpuTime a' b') = CpuTime (a' - a) (b' - b)
+
+-- | What the processes of a group have spent so far, in nanoseconds. A process
+-- or thread that ends while this looks counts as nothing.
+groupCpuTime :: ProcessGroupID -> IO CpuTime
+groupCpuTime group = do
+  tick <- fromIntegral . (1_000_000_000 `div`) <$> getSysVar ClockTick
+  members <- groupMembers group
+  scheduled <- traverse (threadsOf . fst) members
+  pure (CpuTime (sum scheduled) (tick * sum (map (statTicks . snd) members)))
+  where
+    threadsOf pid = do
+      let tasks = "/proc" </> pid </> "task"
+      threads <- entries tasks
+      times <- traverse (\t -> contents (tasks </> t </> "schedstat")) threads
+      pure (sum (mapMaybe (>>= parseSchedstat) times))
+
+-- | Is there a process in the group that has not ended? One that has, and that
+-- nobody has waited for, does not count: how soon orphans are waited for is the
+-- business of the machine's first process.
+groupIsAlive :: ProcessGroupID -> IO Bool
+groupIsAlive group = any ((`notElem` ['Z', 'X']) . statState . snd) <$> groupMembers group
+
+groupMembers :: ProcessGroupID -> IO [(FilePath, Stat)]
+groupMembers group = do
+  pids <- filter (all isDigit) <$> entries "/proc"
+  stats <- traverse (\pid -> (,) pid . (>>= parseStat) <$> contents ("/proc" </> pid </> "stat")) pids
+  pure [(pid, stat) | (pid, Just stat) <- stats, statGroup stat == fromIntegral group]
+
+-- What has vanished in the meantime has no entries and no contents.
+entries :: FilePath -> IO [FilePath]
+entries path = either vanished id <$> try (listDirectory path)
+  where
+    vanished :: IOException -> [FilePath]
+    vanished _ = []
+
+contents :: FilePath -> IO (Maybe ByteString)
+contents path = either vanished Just <$> try (Bytes.readFile path)
+  where
+    vanished :: IOException -> Maybe ByteString
+    vanished _ = Nothing
+
+-- | What is used of @\/proc\/PID\/stat@.
+data Stat = Stat
+  { -- | @Z@: it has ended and nobody has asked how
+    statState :: !Char,
+    statGroup :: !Int64,
+    -- | user and system time, in clock ticks
+    statTicks :: !Int64
+  }
+  deriving stock (Eq, Show)
+
+-- | The name of the program stands in parentheses and may itself contain spaces
+-- and parentheses: the fields are counted from the last one.
+parseStat :: ByteString -> Maybe Stat
+parseStat line
+  | Bytes.null name = Nothing
+  | otherwise = case Bytes.words rest of
+      state : _parent : group : fields
+        | utime : stime : _ <- drop 8 fields ->
+            Stat . fst <$> Bytes.uncons state <*> integer group <*> ((+) <$> integer utime <*> integer stime)
+      _ -> Nothing
+  where
+    (name, rest) = Bytes.spanEnd (/= ')') line
+
+-- | The first field of a @schedstat@: nanoseconds on a processor.
+parseSchedstat :: ByteString -> Maybe Int64
+parseSchedstat text = case Bytes.words text of
+  [spent, _waited, _slices] -> integer spent
+  _ -> Nothing
+
+integer :: ByteString -> Maybe Int64
+integer text = case Bytes.readInt text of
+  Just (n, "") -> Just (fromIntegral n)
+  _ -> Nothing

@@ -1,0 +1,26 @@
+-- |
+-- Module      : Weft.Bench.Style
+-- Description : The styles of thread that this program can measure
+--
+-- A style is a way to write threads in Haskell. To add one, write a module that
+-- exports its 'Style' and name it in 'styles': the commands @yield@ and @timers@,
+-- and the comparisons with the peers, then know it.
+module Weft.Bench.Style
+  ( styles,
+    findStyle,
+    module Weft.Bench.Style.Type,
+  )
+where
+
+import Data.List (find)
+import Data.Text (Text)
+import Weft.Bench.Style.Ghc (ghcStyle)
+import Weft.Bench.Style.Type
+
+-- | All styles, the default first.
+styles :: [Style]
+styles = [ghcStyle]
+
+-- | By name.
+findStyle :: Text -> Maybe Style
+findStyle name = find ((== name) . styleName) styles

@@ -1,0 +1,28 @@
+-- | The tests of the benchmarks: the parsers, the arithmetic, the phases of a
+-- measurement, and that no child is left behind. Nothing here measures anything.
+module Main (main) where
+
+import Test.Tasty (defaultMain, localOption, mkTimeout, testGroup)
+import Weft.Bench.ChildSpec qualified
+import Weft.Bench.HarnessSpec qualified
+import Weft.Bench.HttpSpec qualified
+import Weft.Bench.PeersSpec qualified
+import Weft.Bench.ProcSpec qualified
+import Weft.Bench.ReportSpec qualified
+import Weft.Bench.StatisticsSpec qualified
+import Weft.Bench.WrkSpec qualified
+
+main :: IO ()
+main =
+  defaultMain . localOption (mkTimeout 60_000_000) $
+    testGroup
+      "weft-bench"
+      [ Weft.Bench.StatisticsSpec.tests,
+        Weft.Bench.ReportSpec.tests,
+        Weft.Bench.WrkSpec.tests,
+        Weft.Bench.ProcSpec.tests,
+        Weft.Bench.HttpSpec.tests,
+        Weft.Bench.PeersSpec.tests,
+        Weft.Bench.HarnessSpec.tests,
+        Weft.Bench.ChildSpec.tests
+      ]

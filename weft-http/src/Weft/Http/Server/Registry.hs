@@ -1,0 +1,292 @@
+{-# LANGUAGE OverloadedStrings #-}
+
+-- |
+-- Description : The open connections, their deadlines, and the server's clock
+-- Stability   : not home
+--
+-- Knows which connections are open, bounds their number, and cuts off those whose
+-- deadline has passed. A thread of the server, the ticker, does the last once a
+-- second, and renders the @Date@ of that second while it is there.
+--
+-- Setting a deadline is one store to memory that belongs to the connection: no
+-- timer is set or cancelled for a request (Note [Deadlines]).
+module Weft.Http.Server.Registry
+  ( -- * Servers
+    Server (..),
+    newServer,
+    ticker,
+
+    -- * Connections
+    Connection (..),
+    Phase (..),
+    register,
+    unregister,
+    awaitRoom,
+    connectionCount,
+
+    -- * Deadlines
+    enter,
+    expiredIn,
+
+    -- * Draining
+    isDraining,
+    startDraining,
+    awaitNone,
+    cutOffAll,
+  )
+where
+
+import Control.Monad (forever, unless, void, when)
+import Control.Monad.Primitive (RealWorld)
+import Data.Foldable (for_)
+import Data.IORef
+import Data.IntMap.Strict (IntMap)
+import Data.IntMap.Strict qualified as IntMap
+import Data.Int (Int64)
+import Data.Primitive.PrimVar
+import Weft
+import Weft.Http.Date
+import Weft.Http.Server.Types
+import Weft.Kernel (Outcome (..), Waiter, deliver, suspend)
+import Weft.Socket
+import Weft.Time
+
+-- Note [Deadlines]
+-- ~~~~~~~~~~~~~~~~
+-- A connection is in a phase, and its deadline belongs to the phase. The thread of
+-- the connection writes both when it enters a phase; the ticker reads them once a
+-- second. When the deadline has passed the ticker swaps the phase for `Expired` and
+-- shuts the socket down, so that whatever system call the thread waits in ends:
+-- receiving only while a request is awaited (the thread can still send a 408), both
+-- directions while a response is sent. The thread then finds `Expired` and closes.
+--
+-- The swap is a compare-and-swap against the phase that was read, and a phase word
+-- carries the count of phases entered: a deadline can only end the phase that it
+-- was set for. A thread that enters a new phase between the ticker's look and its
+-- swap wins.
+
+-- | A running server.
+data Server = Server
+  { serverSettings :: !ServerSettings,
+    serverHandler :: Handler,
+    serverClock :: !Clock,
+    serverConnections :: !(IORef Open),
+    serverDraining :: !(IORef Bool)
+  }
+
+-- | The open connections by number, the next number, and who waits for what.
+data Open = Open
+  { openConnections :: !(IntMap Connection),
+    openNext :: !Int,
+    -- | Kept beside the map, whose size is not constant to compute.
+    openCount :: !Int,
+    -- | Acceptors that wait for room.
+    openRoom :: [Waiter ()],
+    -- | Those that wait until no connection is left.
+    openNone :: [Waiter ()]
+  }
+
+-- | One connection.
+data Connection = Connection
+  { connectionSocket :: !Socket,
+    connectionPeer :: !SockAddr,
+    connectionNumber :: !Int,
+    -- | The phase (3 bits) and how many phases were entered (the rest).
+    connectionPhase :: {-# UNPACK #-} !(PrimVar RealWorld Int),
+    -- | Monotonic nanoseconds; maxBound for none.
+    connectionDeadline :: {-# UNPACK #-} !(PrimVar RealWorld Int64)
+  }
+
+-- | What a connection is doing.
+data Phase
+  = -- | Between two requests.
+    Idle
+  | -- | Some of a head has come, or the connection is new.
+    ReceivingHead
+  | ReceivingBody
+  | -- | The handler works; it may take as long as it likes.
+    Handling
+  | Sending
+  | -- | The response was sent; what the client still sends is thrown away.
+    Lingering
+  | -- | A deadline has passed.
+    Expired
+  deriving stock (Eq, Show, Enum, Bounded)
+
+-- | A server that has no connections yet.
+newServer :: ServerSettings -> Handler -> Thread Server
+newServer settings handler = do
+  tick <- nextTick
+  liftIO $ Server settings handler <$> newIORef tick <*> newIORef (Open IntMap.empty 0 0 [] []) <*> newIORef False
+
+nextTick :: Thread Tick
+nextTick = do
+  wall <- wallClock
+  start <- now
+  let second = wall `div` 1_000_000_000
+  pure (Tick second (formatDate (HttpTime second)) (instantNanoseconds start))
+
+-- | Once a second: the date, and the deadlines. Forever.
+ticker :: Server -> Thread ()
+ticker server = forever $ do
+  tick <- nextTick
+  liftIO (writeIORef (serverClock server) tick)
+  open <- liftIO (openConnections <$> readIORef (serverConnections server))
+  for_ open $ \c -> do
+    cut <- liftIO (expire (tickMonotonic tick) c)
+    for_ cut (shutdownQuietly c)
+  -- At the turn of the wall clock's second, so that the date is right.
+  wall <- wallClock
+  sleep (nanoseconds (fromIntegral (1_000_000_000 - wall `mod` 1_000_000_000)))
+
+shutdownQuietly :: Connection -> ShutdownHow -> Thread ()
+shutdownQuietly c how = void (try @_ @IOError (shutdown (connectionSocket c) how))
+
+-- | Which way to shut a connection down, if its deadline has passed.
+expire :: Int64 -> Connection -> IO (Maybe ShutdownHow)
+expire time c = do
+  deadline <- readPrimVar (connectionDeadline c)
+  if time < deadline
+    then pure Nothing
+    else do
+      word <- readPrimVar (connectionPhase c)
+      -- Read again: the deadline must be of the phase that was read.
+      deadline' <- readPrimVar (connectionDeadline c)
+      before <- if deadline' /= deadline then pure (word + 1) else casInt (connectionPhase c) word (withPhase word Expired)
+      pure $
+        if before /= word
+          then Nothing
+          else case phaseOf word of
+            Idle -> Just ShutdownBoth
+            ReceivingHead -> Just ShutdownReceive
+            ReceivingBody -> Just ShutdownReceive
+            Handling -> Nothing
+            Sending -> Just ShutdownBoth
+            Lingering -> Just ShutdownBoth
+            Expired -> Nothing
+
+phaseOf :: Int -> Phase
+phaseOf word = toEnum (word `mod` 8)
+
+withPhase :: Int -> Phase -> Int
+withPhase word phase = word - word `mod` 8 + fromEnum phase
+
+-- | Enter a phase. A connection that has expired stays so: 'expiredIn' tells.
+enter :: Server -> Connection -> Phase -> IO ()
+enter server c phase = do
+  word <- readPrimVar (connectionPhase c)
+  unless (phaseOf word == Expired) $ do
+    tick <- readClock (serverClock server)
+    -- Later than the old deadline or earlier: in either case first the deadline,
+    -- then the phase it belongs to.
+    writePrimVar (connectionDeadline c) (limitOf tick)
+    -- Fails if the ticker has expired the old phase meanwhile; then it stays so.
+    void (casInt (connectionPhase c) word (word + 8 - word `mod` 8 + fromEnum phase))
+  where
+    limits = serverTimeouts (serverSettings server)
+    limitOf tick = case phase of
+      Handling -> maxBound
+      Expired -> maxBound
+      Idle -> from tick (timeoutIdle limits)
+      ReceivingHead -> from tick (timeoutHead limits)
+      ReceivingBody -> from tick (timeoutBody limits)
+      Sending -> from tick (timeoutWrite limits)
+      Lingering -> from tick (seconds 2)
+    -- The tick may be almost a second old, and a limit must not be cut short.
+    from tick limit = durationNanoseconds (nanoseconds (fromIntegral (tickMonotonic tick)) <> limit <> seconds 1)
+{-# INLINE enter #-}
+
+-- | Has a deadline cut this connection off?
+expiredIn :: Connection -> IO Bool
+expiredIn c = (== Expired) . phaseOf <$> readPrimVar (connectionPhase c)
+
+-- | Add a connection.
+register :: Server -> Socket -> SockAddr -> IO Connection
+register server socket peer = do
+  phase <- newPrimVar (fromEnum ReceivingHead)
+  deadline <- newPrimVar maxBound
+  c <- atomicModifyIORef' (serverConnections server) $ \open ->
+    let n = openNext open
+        c = Connection socket peer n phase deadline
+     in (open {openConnections = IntMap.insert n c (openConnections open), openNext = n + 1, openCount = openCount open + 1}, c)
+  c <$ enter server c ReceivingHead
+
+-- | Remove a connection, whose socket is closed.
+unregister :: Server -> Connection -> IO ()
+unregister server c = do
+  wake <- atomicModifyIORef' (serverConnections server) $ \open ->
+    let count = openCount open - 1
+        left = open {openConnections = IntMap.delete (connectionNumber c) (openConnections open), openCount = count, openRoom = []}
+     in if count == 0
+          then (left {openNone = []}, openRoom open <> openNone open)
+          else (left, openRoom open)
+  for_ wake (\w -> deliver w (Answered ()))
+
+-- | How many are open.
+connectionCount :: Server -> IO Int
+connectionCount server = openCount <$> readIORef (serverConnections server)
+
+-- | Wait until there is room for one more connection, or the server drains.
+awaitRoom :: Server -> Thread ()
+awaitRoom server = do
+  count <- liftIO (connectionCount server)
+  when (count >= limit) $ do
+    suspend "room for another connection" $ \waiter -> do
+      full <- atomicModifyIORef' (serverConnections server) $ \open ->
+        if openCount open >= limit then (open {openRoom = waiter : openRoom open}, True) else (open, False)
+      unless full (void (deliver waiter (Answered ())))
+    draining <- liftIO (isDraining server)
+    unless draining (awaitRoom server)
+  where
+    limit = max 1 (serverMaxConnections (serverSettings server))
+
+-- | Is the server on its way out?
+isDraining :: Server -> IO Bool
+isDraining = readIORef . serverDraining
+
+-- | From now on no connection is kept for another request; those that are idle are
+-- cut off at once, and acceptors that wait for room go on (to see that they are not
+-- wanted).
+startDraining :: Server -> Thread ()
+startDraining server = do
+  liftIO (writeIORef (serverDraining server) True)
+  open <- liftIO $ atomicModifyIORef' (serverConnections server) (\o -> (o {openRoom = []}, o))
+  liftIO (for_ (openRoom open) (\w -> deliver w (Answered ())))
+  for_ (openConnections open) $ \c -> do
+    word <- liftIO (readPrimVar (connectionPhase c))
+    when (phaseOf word == Idle) $ do
+      before <- liftIO (casInt (connectionPhase c) word (withPhase word Expired))
+      when (before == word) (shutdownQuietly c ShutdownBoth)
+
+-- | Wait until no connection is left, or for so long; says whether none is.
+awaitNone :: Server -> Duration -> Thread Bool
+awaitNone server limit = do
+  deadline <- after limit <$> now
+  let go = do
+        count <- liftIO (connectionCount server)
+        time <- now
+        if count == 0
+          then pure True
+          else
+            if time >= deadline
+              then pure False
+              else suspendUntil deadline >> go
+  go
+  where
+    suspendUntil deadline = do
+      alarm <- liftIO (newIORef Nothing)
+      fork_ $ do
+        sleepUntil deadline
+        w <- liftIO (readIORef alarm)
+        liftIO (for_ w (\waiter -> deliver waiter (Answered ())))
+      suspend "the last connection to end" $ \waiter -> do
+        writeIORef alarm (Just waiter)
+        some <- atomicModifyIORef' (serverConnections server) $ \open ->
+          if openCount open > 0 then (open {openNone = waiter : openNone open}, True) else (open, False)
+        unless some (void (deliver waiter (Answered ())))
+
+-- | Cut every connection off where it is.
+cutOffAll :: Server -> Thread ()
+cutOffAll server = do
+  open <- liftIO (readIORef (serverConnections server))
+  for_ (openConnections open) (`shutdownQuietly` ShutdownBoth)

@@ -1,0 +1,140 @@
+{-# LANGUAGE BlockArguments #-}
+
+-- |
+-- Description : Operations of a readiness backend that the pool carries out
+-- Stability   : not home
+--
+-- A file is always "ready", and still its disk makes the caller wait; so what
+-- touches a disk goes to the pool. This module owns the way there and back:
+-- what is under way, which descriptors must stay open for it, and what becomes
+-- of it when it is cancelled. For the worker that owns the backend only.
+module Weft.Internal.Backend.Readiness.Jobs
+  ( startJob,
+    withdrawJob,
+    stopJobs,
+
+    -- * Descriptors that jobs use
+    withdrawJobsOf,
+    closeAfterJobs,
+  )
+where
+
+import Control.Concurrent.MVar (newEmptyMVar, putMVar, readMVar)
+import Control.Exception (try)
+import Control.Monad (filterM, when)
+import Data.Foldable (for_)
+import Data.IORef (modifyIORef', readIORef, writeIORef)
+import Data.IntMap.Strict qualified as IntMap
+import Weft.Internal.Backend
+import Weft.Internal.Backend.Readiness.Source
+import Weft.Internal.Backend.Readiness.Table
+import Weft.Internal.Pool (PoolClosed (..), cancelPool, submitPool)
+import Weft.Internal.Sys (Result)
+import Weft.Internal.Sys qualified as Sys
+
+-- Note [The life of a job]
+-- ~~~~~~~~~~~~~~~~~~~~~~~~
+-- The pool thread makes one foreign call, stores its result, and posts 'endJob'
+-- to the worker. Everything else happens on the worker, so the table of jobs
+-- needs no lock, and who takes a job out of it completes the operation:
+--
+--   endJob        the usual way
+--   withdrawJob   no pool thread had begun: nothing was done, -ECANCELED
+--   stopJobs      shutdown: waits for the result of those that were begun
+--
+-- A posted endJob that finds its job gone does nothing.
+--
+-- A descriptor must not be closed while a job uses its number: the number could
+-- be another file's before the call is made. The slot counts the jobs; 'forget'
+-- moves the count to 'sourceClosing', because the slot is for the successor.
+
+-- | Hand a foreign call to the pool, as a part of the operation with this
+-- sequence number. When it has ended, the last argument goes on with the
+-- result, on the worker, outside @poll@. The descriptors are in their slots.
+startJob :: Source -> Int -> JobPart -> [Descriptor] -> Completion -> IO Result -> (Job -> Result -> IO ()) -> IO Bool
+startJob src key part descriptors done call next = do
+  result <- newEmptyMVar
+  submitted <- try $ submitPool (sourcePool src) do
+    r <- call
+    putMVar result r
+    sourcePost src (endJob src key next r)
+  case submitted of
+    Left PoolClosed -> pure False
+    Right job -> do
+      for_ descriptors \d -> slotOf src d >>= mapM_ addJob
+      modifyIORef' (sourceJobs src) (IntMap.insert key (Job job result descriptors done part))
+      pure True
+  where
+    addJob slot = readJobs slot >>= writeJobs slot . (+ 1)
+
+endJob :: Source -> Int -> (Job -> Result -> IO ()) -> Result -> IO ()
+endJob src key next r = do
+  jobs <- readIORef (sourceJobs src)
+  for_ (IntMap.lookup key jobs) \job -> do
+    removeJob src key
+    if jobPart job == PreparationInVain
+      then enqueue src (Complete (jobCompletion job) Sys.canceled)
+      else next job r
+    releaseDescriptors src job
+
+removeJob :: Source -> Int -> IO ()
+removeJob src key = modifyIORef' (sourceJobs src) (IntMap.delete key)
+
+-- | The operation's completion is queued before this, so that the action of a
+-- 'closeAfterJobs' comes behind it.
+releaseDescriptors :: Source -> Job -> IO ()
+releaseDescriptors src job = for_ (jobDescriptors job) \d ->
+  slotOf src d >>= \case
+    Just slot -> readJobs slot >>= \n -> when (n > 0) $ writeJobs slot (n - 1)
+    Nothing -> do
+      closing <- readIORef (sourceClosing src)
+      let serial = fromIntegral (descriptorSerial d)
+      for_ (IntMap.lookup serial closing) \(Closing n action) ->
+        if n > 1
+          then writeIORef (sourceClosing src) $! IntMap.insert serial (Closing (n - 1) action) closing
+          else do
+            writeIORef (sourceClosing src) $! IntMap.delete serial closing
+            enqueue src (Finish action)
+
+-- | Cancel a job: it is withdrawn when no pool thread has begun it; otherwise
+-- its operation ends with its result, or does not go on.
+withdrawJob :: Source -> Int -> IO ()
+withdrawJob src key = do
+  jobs <- readIORef (sourceJobs src)
+  for_ (IntMap.lookup key jobs) \job -> do
+    withdrawn <- cancelPool (jobInPool job)
+    if withdrawn
+      then do
+        removeJob src key
+        enqueue src (Complete (jobCompletion job) Sys.canceled)
+        releaseDescriptors src job
+      else when (jobPart job == Preparation) do
+        modifyIORef' (sourceJobs src) (IntMap.insert key job {jobPart = PreparationInVain})
+
+-- | Cancel the jobs that use a descriptor; answers how many there were.
+withdrawJobsOf :: Source -> Descriptor -> IO Int
+withdrawJobsOf src d = do
+  jobs <- readIORef (sourceJobs src)
+  let keys = IntMap.keys (IntMap.filter (elem d . jobDescriptors) jobs)
+  mapM_ (withdrawJob src) keys
+  pure (length keys)
+
+-- | Queue an action behind the end of so many jobs, which is not 0.
+closeAfterJobs :: Source -> Descriptor -> Closing -> IO ()
+closeAfterJobs src d closing =
+  modifyIORef' (sourceClosing src) (IntMap.insert (fromIntegral (descriptorSerial d)) closing)
+
+-- | End all jobs: withdraw what was not begun, wait for the rest, and queue
+-- every completion.
+stopJobs :: Source -> IO ()
+stopJobs src = do
+  begun <- readIORef (sourceJobs src) >>= filterM stillThere . IntMap.toList
+  for_ begun \(key, job) -> do
+    r <- readMVar (jobResult job)
+    removeJob src key
+    enqueue src (Complete (jobCompletion job) if jobPart job == Whole then r else Sys.canceled)
+    releaseDescriptors src job
+  where
+    stillThere (key, _) = do
+      withdrawJob src key
+      IntMap.member key <$> readIORef (sourceJobs src)

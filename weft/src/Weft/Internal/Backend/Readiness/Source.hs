@@ -1,0 +1,174 @@
+{-# LANGUAGE BlockArguments #-}
+
+-- |
+-- Description : The state of a readiness backend
+-- Stability   : not home
+--
+-- What the parts of "Weft.Internal.Backend.Readiness" share: the record of the
+-- backend's state, the queue of what the next @poll@ has to deliver, and the
+-- jobs in the pool. For the worker that owns the backend only.
+module Weft.Internal.Backend.Readiness.Source
+  ( -- * State
+    Source (..),
+    Events (..),
+    nextSequence,
+
+    -- * Deliveries
+    Delivery (..),
+    enqueue,
+    deliverAll,
+
+    -- * Slots
+    withSlot,
+    slotOf,
+
+    -- * Jobs in the pool
+    Job (..),
+    JobPart (..),
+    Closing (..),
+  )
+where
+
+import Control.Concurrent.MVar (MVar)
+import Control.Monad (unless)
+import Control.Monad.Primitive (RealWorld)
+import Data.Bits ((.&.))
+import Data.Foldable (for_)
+import Data.IORef (IORef, modifyIORef', readIORef, writeIORef)
+import Data.IntMap.Strict (IntMap)
+import Data.Primitive.PrimVar (PrimVar, readPrimVar, writePrimVar)
+import Data.Word (Word32, Word64)
+import Foreign.Ptr (Ptr)
+import Weft.Internal.Backend
+import Weft.Internal.Backend.Readiness.Poller (Direction (..), Poller (..))
+import Weft.Internal.Backend.Readiness.Table
+import Weft.Internal.Backend.Wakeup (Wakeup)
+import Weft.Internal.Pool (Pool, PoolJob)
+import Weft.Internal.Sys (Result)
+import Weft.Internal.Sys qualified as Sys
+
+-- | The state of a backend.
+data Source = Source
+  { sourcePoller :: !Poller,
+    sourceTable :: !Table,
+    sourceWakeup :: !Wakeup,
+    sourcePool :: !Pool,
+    sourcePost :: !Post,
+    -- | The counter behind 'nextSequence'.
+    sourceSequence :: {-# UNPACK #-} !(PrimVar RealWorld Int),
+    -- | What the next @poll@ runs before it looks for events, latest first.
+    sourceDeliveries :: !(IORef [Delivery]),
+    -- | Jobs in the pool by sequence number. Whoever takes one out completes it.
+    sourceJobs :: !(IORef (IntMap Job)),
+    -- | By serial: descriptors that are forgotten while jobs still use them.
+    sourceClosing :: !(IORef (IntMap Closing)),
+    -- | Where the poller puts events.
+    sourceEvents :: !(IORef Events),
+    sourceIsShut :: !(IORef Bool)
+  }
+
+-- | Memory for events, and for how many.
+data Events = Events !(Ptr Word64) !Int
+
+-- | A number for a pending operation: the part of its token that is its own.
+nextSequence :: Source -> IO Int
+nextSequence src = do
+  n <- readPrimVar (sourceSequence src)
+  writePrimVar (sourceSequence src) ((n + 1) .&. 0x1fffffff)
+  pure n
+
+-- | Something that is over, but not yet said: completions run inside @poll@
+-- only.
+data Delivery
+  = Complete !Completion !Result
+  | -- | The action of a @forget@, behind the completions it waited for.
+    Finish !(IO ())
+
+-- | Have the next @poll@ run something.
+enqueue :: Source -> Delivery -> IO ()
+enqueue src x = modifyIORef' (sourceDeliveries src) (x :)
+
+-- | Run what is queued, in order; answers how many completions there were.
+deliverAll :: Source -> IO Int
+deliverAll src =
+  readIORef (sourceDeliveries src) >>= \case
+    [] -> pure 0
+    latestFirst -> do
+      writeIORef (sourceDeliveries src) []
+      go 0 (reverse latestFirst)
+  where
+    go !count = \case
+      [] -> pure count
+      Complete done r : rest -> done r >> go (count + 1) rest
+      Finish action : rest -> action >> go count rest
+{-# INLINE deliverAll #-}
+
+-- | Find a descriptor's slot, and move in if it is new here.
+withSlot :: Source -> Descriptor -> (Slot -> IO Answer) -> IO Answer
+withSlot src d use
+  | descriptorNumber d < 0 = pure Sys.badDescriptor
+  | otherwise = do
+      slot <- slotAt (sourceTable src) (descriptorNumber d)
+      phase <- slotPhase slot
+      serial <- slotSerial slot
+      mine <- if phase == Occupied && serial == descriptorSerial d then pure True else moveIn src slot d
+      if mine then use slot else pure Sys.badDescriptor
+{-# INLINE withSlot #-}
+
+-- | The slot in which a descriptor lives, if it does.
+slotOf :: Source -> Descriptor -> IO (Maybe Slot)
+slotOf src d =
+  existingSlot (sourceTable src) (descriptorNumber d) >>= \case
+    Nothing -> pure Nothing
+    Just slot -> do
+      phase <- slotPhase slot
+      serial <- slotSerial slot
+      pure if phase == Occupied && serial == descriptorSerial d then Just slot else Nothing
+
+-- | Give a slot to a descriptor that is not in it; false when the descriptor is
+-- the one that was dropped from it, or one from before: its number is closed,
+-- or somebody else's. Serials wrap, so "before" means among the last million.
+moveIn :: Source -> Slot -> Descriptor -> IO Bool
+moveIn src slot d = do
+  phase <- slotPhase slot
+  serial <- slotSerial slot
+  let age = serial - descriptorSerial d :: Word32
+  if phase /= Vacant && age < 0x100000
+    then pure False
+    else do
+      -- Closed without a forget: nobody will answer those who wait.
+      unless (phase /= Occupied) do
+        for_ [Reading, Writing] \direction -> do
+          ws <- listWaiters <$> readWaiters slot direction
+          for_ ws \w -> enqueue src (Complete (waiterCompletion w) Sys.canceled)
+        pollerRemove (sourcePoller src) (descriptorNumber d)
+        vacateSlot slot
+      occupySlot slot (descriptorSerial d)
+      pure True
+{-# NOINLINE moveIn #-}
+
+-- | An operation that a pool thread carries out, wholly or in part.
+data Job = Job
+  { jobInPool :: !PoolJob,
+    -- | Filled with the result when the pool thread has touched our memory for
+    -- the last time.
+    jobResult :: !(MVar Result),
+    -- | What must stay open until then.
+    jobDescriptors :: ![Descriptor],
+    jobCompletion :: !Completion,
+    jobPart :: !JobPart
+  }
+
+-- | How much of an operation a job is.
+data JobPart
+  = -- | All: the job's result is the operation's, also when it is cancelled
+    -- meanwhile.
+    Whole
+  | -- | It prepares the operation, which goes on when the job has ended.
+    Preparation
+  | -- | The same, but the operation was cancelled meanwhile.
+    PreparationInVain
+  deriving stock (Eq)
+
+-- | A descriptor that is to be closed when so many jobs have ended.
+data Closing = Closing !Word32 !(IO ())

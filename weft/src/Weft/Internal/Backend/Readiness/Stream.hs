@@ -1,0 +1,339 @@
+{-# LANGUAGE BlockArguments #-}
+{-# LANGUAGE MultiWayIf #-}
+
+-- |
+-- Description : Operations on streams: attempts, events and waiters
+-- Stability   : not home
+--
+-- Where attempts, events and waiters of a readiness backend meet. An operation
+-- is tried first; when it would block it waits in its descriptor's slot, and an
+-- event has it tried again. For the worker that owns the backend only.
+module Weft.Internal.Backend.Readiness.Stream
+  ( submitStream,
+
+    -- * Events
+    wakeSlot,
+
+    -- * Leaving early
+    cancelWaiter,
+    cancelWaiters,
+
+    -- * Tokens
+    streamToken,
+    jobToken,
+    TokenParts (..),
+    tokenParts,
+  )
+where
+
+import Control.Monad (unless, when)
+import Data.Bits (shiftL, shiftR, testBit, (.&.), (.|.))
+import Data.Foldable (for_)
+import Foreign.C.Types (CInt)
+import Weft.Internal.Backend
+import Weft.Internal.Backend.Readiness.Attempt
+import Weft.Internal.Backend.Readiness.Jobs
+import Weft.Internal.Backend.Readiness.Poller
+import Weft.Internal.Backend.Readiness.Source
+import Weft.Internal.Backend.Readiness.Table
+import Weft.Internal.Sys (Result)
+import Weft.Internal.Sys qualified as Sys
+
+-- Note [No wake-up is lost]
+-- ~~~~~~~~~~~~~~~~~~~~~~~~~
+-- Each direction of a descriptor has a flag:
+--
+--   Blocked   an operation would block; an event will say when not any more
+--   Ready     it may succeed
+--   Hangup    it may succeed, and a short transfer proves nothing
+--
+-- The invariants, at every moment outside these functions:
+--
+--   (1) if an operation waits, the flag is Blocked and the poller watches;
+--   (2) if the flag is Blocked, then the stream would block, or an event is
+--       still to be collected that says it does not.
+--
+-- With (1) and (2), whoever waits is woken. (1) is by construction: only
+-- 'park' adds a waiter, and an event ('wakeDirection') that raises the flag
+-- tries the waiters until none is left or the flag is Blocked again.
+--
+-- (2) must hold whenever Blocked is written, which happens
+--
+--   (a) after EAGAIN. The kernel said so at that moment. What arrives later is
+--       an edge, and the poller reports it. An edge that came before and was
+--       not collected yet wakes us in vain, no more.
+--   (b) after a short transfer, where the kernel did not say so; it saves the
+--       call that would. A TCP socket that gave less than asked had no more at
+--       that moment, so all but an end of stream is as in (a). The end is not
+--       an arrival of bytes. Its event may have been collected before the read,
+--       together with that of the last bytes: then no other comes. But that
+--       event has set the flag to Hangup, and (b) is not done in that state.
+--       If it was not collected yet, it is still to come, as (2) wants. Errors
+--       and urgent data, at which a read stops short, are the same: they too
+--       set Hangup (urgent data because the poller is asked for EPOLLPRI).
+--
+-- Before a descriptor is registered there are no events to collect, and (2)
+-- holds all the same: registering reports what is there already.
+--
+-- (b) needs a stream socket that gives all it has. A datagram is short by
+-- nature, a Unix socket stops where descriptors are passed, kernel TLS at a
+-- record: these are told from plain TCP when they are registered with an
+-- edge-triggered poller. A level-triggered one repeats itself, so that (2)
+-- always holds.
+--
+-- Hangup ends with EAGAIN only (an error on a datagram socket passes).
+
+-- Note [Tokens]
+-- ~~~~~~~~~~~~~
+-- To cancel is rare and to wait is common, so nothing but the waiter itself is
+-- written when an operation begins to wait, and the token says where to look:
+--
+--     61    ..    33 | 32  ..  2 | 1      | 0
+--     sequence       | number    | in the | writing
+--     (29 bits)      | (31 bits) | pool   |
+--
+-- A SendFile keeps its token on its way through the pool: where a waiter is not
+-- found in its slot, the table of jobs is asked.
+
+-- | Try, if that may succeed; wait, if it does not.
+submitStream :: Source -> Slot -> Direction -> Descriptor -> Operation -> Completion -> IO Answer
+submitStream src slot direction d op done = do
+  flag <- readFlag slot direction
+  if flag == Blocked && not (mustBegin op)
+    then parkNew
+    else do
+      r <- firstAttempt op
+      if
+        | r == Sys.wouldBlock -> writeFlag slot direction Blocked >> parkNew
+        | r == pagesMissing -> do
+            key <- nextSequence src
+            started <- bringIn src key op done
+            pure if started then pending (streamToken key d direction) else Sys.canceled
+        | otherwise -> noteTransfer src slot direction flag op r >> pure r
+  where
+    parkNew = do
+      key <- nextSequence src
+      r <- park src slot direction (descriptorNumber d) (Waiter key op done)
+      pure if Sys.isFailure r then r else pending (streamToken key d direction)
+{-# INLINE submitStream #-}
+
+-- | To connect is to begin something, whatever is known about the stream.
+mustBegin :: Operation -> Bool
+mustBegin = \case
+  Connect {} -> True
+  _ -> False
+{-# INLINE mustBegin #-}
+
+-- | Note what the result of an attempt says about the stream: (b) in
+-- Note [No wake-up is lost].
+noteTransfer :: Source -> Slot -> Direction -> Flag -> Operation -> Result -> IO ()
+noteTransfer src slot direction flag op r =
+  when (flag == Ready && provesExhausted op r) do
+    registration <- readRegistration slot
+    when (registration /= Registered || pollerTrigger (sourcePoller src) == Level) $
+      writeFlag slot direction Blocked
+{-# INLINE noteTransfer #-}
+
+-- | Have an operation wait. Answers 0, or why the poller refuses to watch.
+park :: Source -> Slot -> Direction -> CInt -> Waiter -> IO Result
+park src slot direction number w = do
+  r <- watch src slot direction number
+  if Sys.isFailure r
+    then -- Unwatched, the flag would stay Blocked for ever.
+      writeFlag slot direction Ready
+    else readWaiters slot direction >>= writeWaiters slot direction . appendWaiter w
+  pure r
+
+-- | See to it that the poller reports the direction.
+watch :: Source -> Slot -> Direction -> CInt -> IO Result
+watch src slot direction number = case pollerTrigger poller of
+  Edge -> do
+    registration <- readRegistration slot
+    if registration /= Unregistered
+      then pure 0
+      else do
+        r <- tell bothDirections
+        unless (Sys.isFailure r) do
+          plain <- Sys.isPlainTcp number
+          writeRegistration slot if plain == 1 then RegisteredPlainTcp else Registered
+        pure r
+  Level -> do
+    before <- readInterest slot
+    let wanted = before <> interestIn direction
+    if wanted == before
+      then pure 0
+      else do
+        r <- tell wanted
+        unless (Sys.isFailure r) do
+          writeInterest slot wanted
+          writeRegistration slot Registered
+        pure r
+  where
+    poller = sourcePoller src
+    tell interest = do
+      serial <- slotSerial slot
+      pollerWatch poller number (makeKey number serial) interest
+
+-- | Have a level-triggered poller watch no more than what somebody waits for.
+settle :: Source -> Slot -> CInt -> IO ()
+settle src slot number = when (pollerTrigger poller == Level) do
+  before <- readInterest slot
+  wanted <- (<>) <$> interestOf Reading <*> interestOf Writing
+  when (wanted /= before) do
+    if wanted == noInterest
+      then do
+        pollerRemove poller number
+        writeRegistration slot Unregistered
+      else do
+        serial <- slotSerial slot
+        -- To ask a poller for less cannot fail.
+        _ <- pollerWatch poller number (makeKey number serial) wanted
+        pure ()
+    writeInterest slot wanted
+  where
+    poller = sourcePoller src
+    interestOf direction =
+      readWaiters slot direction >>= \ws -> pure case ws of
+        NoWaiter -> noInterest
+        _ -> interestIn direction
+
+-- | An event: the readiness bits of a descriptor. Answers how many completions
+-- ran.
+wakeSlot :: Source -> Slot -> CInt -> Int -> IO Int
+wakeSlot src slot number bits
+  | bits .&. Sys.invalidBit /= 0 = do
+      -- Closed without a forget: say so to those who wait.
+      ws <- (<>) <$> (listWaiters <$> readWaiters slot Reading) <*> (listWaiters <$> readWaiters slot Writing)
+      pollerRemove (sourcePoller src) number
+      vacateSlot slot
+      mapM_ (`waiterCompletion` Sys.badDescriptor) ws
+      pure (length ws)
+  | otherwise = do
+      readers <- direct Reading Sys.readableBit Sys.readHangupBit
+      writers <- direct Writing Sys.writableBit Sys.writeHangupBit
+      settle src slot number
+      pure (readers + writers)
+  where
+    direct direction readyBit hangupBit
+      | bits .&. hangupBit /= 0 = wakeDirection src slot direction Hangup
+      | bits .&. readyBit /= 0 = wakeDirection src slot direction Ready
+      | otherwise = pure 0
+
+-- | Try those who wait, in order, until one would block or none is left.
+wakeDirection :: Source -> Slot -> Direction -> Flag -> IO Int
+wakeDirection src slot direction news = raiseFlag slot direction news >> go 0
+  where
+    go :: Int -> IO Int
+    go !count =
+      readWaiters slot direction >>= \case
+        NoWaiter -> pure count
+        OneWaiter w -> retry count w
+        ManyWaiters w _ _ -> retry count w
+    retry count w = do
+      flag <- readFlag slot direction
+      if flag == Blocked
+        then pure count
+        else do
+          let op = waiterOperation w
+          r <- laterAttempt op
+          if
+            | r == Sys.wouldBlock -> writeFlag slot direction Blocked >> pure count
+            | r == pagesMissing -> do
+                leave
+                started <- bringIn src (waiterSequence w) op (waiterCompletion w)
+                if started then go count else finish Sys.canceled
+            | otherwise -> do
+                leave
+                noteTransfer src slot direction flag op r
+                finish r
+      where
+        leave = readWaiters slot direction >>= writeWaiters slot direction . dropFirst
+        finish r = waiterCompletion w r >> go (count + 1)
+
+-- | The most that one 'SendFile' brings into memory: what 'Sys.residentBytes'
+-- looks at. The rest is asked for when it is sent.
+pieceSize :: Int
+pieceSize = 0x40000
+
+-- | Let the pool bring the pages of a 'SendFile' into memory, then go on. False
+-- when the pool takes no more jobs.
+bringIn :: Source -> Int -> Operation -> Completion -> IO Bool
+bringIn src key op done = case op of
+  SendFile d file offset n -> do
+    -- The job keeps the file open: it needs its slot.
+    known <- withSlot src file \_ -> pure 0
+    if Sys.isFailure known
+      then pure False
+      else startJob src key Preparation [d, file] done (Sys.readIn (descriptorNumber file) offset (min n pieceSize)) \_ r ->
+        if r > 0 then sendOn d (sendResident d file offset (min n r)) else complete r
+  _ -> pure False
+  where
+    complete = enqueue src . Complete done
+    -- The pages were read a moment ago and are not asked for again: where
+    -- memory is so short that they are gone already, this waits for the disk,
+    -- but does not go round for ever.
+    sendOn d send =
+      slotOf src d >>= \case
+        Nothing -> complete Sys.canceled
+        Just slot -> do
+          flag <- readFlag slot Writing
+          r <- if flag == Blocked then pure Sys.wouldBlock else send
+          if r /= Sys.wouldBlock
+            then complete r
+            else do
+              writeFlag slot Writing Blocked
+              parked <- park src slot Writing (descriptorNumber d) (Waiter key op done)
+              when (Sys.isFailure parked) $ complete parked
+
+-- | Cancel one operation that waits, or is on its way through the pool.
+cancelWaiter :: Source -> TokenParts -> IO ()
+cancelWaiter src parts =
+  existingSlot (sourceTable src) (partNumber parts) >>= \case
+    Nothing -> pure ()
+    Just slot -> do
+      ws <- readWaiters slot direction
+      case takeWaiter (partSequence parts) ws of
+        Nothing -> withdrawJob src (partSequence parts)
+        Just (w, rest) -> do
+          writeWaiters slot direction rest
+          settle src slot (partNumber parts)
+          enqueue src (Complete (waiterCompletion w) Sys.canceled)
+  where
+    direction = partDirection parts
+
+-- | Cancel all that wait on a slot; answers how many there were.
+cancelWaiters :: Source -> Slot -> IO Int
+cancelWaiters src slot = do
+  ws <- (<>) <$> (listWaiters <$> readWaiters slot Reading) <*> (listWaiters <$> readWaiters slot Writing)
+  for_ [Reading, Writing] \direction -> writeWaiters slot direction NoWaiter
+  for_ ws \w -> enqueue src (Complete (waiterCompletion w) Sys.canceled)
+  pure (length ws)
+
+-- | The token of an operation on a stream. See Note [Tokens].
+streamToken :: Int -> Descriptor -> Direction -> Token
+streamToken key d direction =
+  Token ((key `shiftL` 33) .|. (fromIntegral (descriptorNumber d) `shiftL` 2) .|. fromEnum (direction == Writing))
+{-# INLINE streamToken #-}
+
+-- | The token of an operation that is the pool's from the start.
+jobToken :: Int -> Token
+jobToken key = Token ((key `shiftL` 33) .|. 2)
+
+-- | What a token says.
+data TokenParts = TokenParts
+  { partSequence :: !Int,
+    partNumber :: !CInt,
+    partInPool :: !Bool,
+    partDirection :: !Direction
+  }
+  deriving stock (Eq, Show)
+
+-- | Take a token apart.
+tokenParts :: Token -> TokenParts
+tokenParts (Token t) =
+  TokenParts
+    { partSequence = t `shiftR` 33,
+      partNumber = fromIntegral ((t `shiftR` 2) .&. 0x7fffffff),
+      partInPool = testBit t 1,
+      partDirection = if testBit t 0 then Writing else Reading
+    }

@@ -1,0 +1,132 @@
+{-# LANGUAGE BlockArguments #-}
+
+-- |
+-- Description : Waking a worker that blocks in its event source
+-- Stability   : not home
+--
+-- A worker blocks in the kernel; what another OS thread has for it must get it
+-- out. This module owns the event counter (@eventfd@) that does so, and the
+-- word of memory that makes it cheap: the counter is written only when the
+-- worker is blocked in fact, and once however many wake it. 'wakeUp' is for any
+-- OS thread, everything else for the owner of the event source.
+module Weft.Internal.Backend.Wakeup
+  ( Wakeup,
+    newWakeup,
+    freeWakeup,
+
+    -- * For other threads
+    wakeUp,
+
+    -- * For the owner
+    wakeupDescriptor,
+    blockUnlessWoken,
+    drainWakeup,
+  )
+where
+
+import Control.Exception (mask_)
+import Control.Monad (unless, void, when)
+import Control.Monad.Primitive (RealWorld)
+import Data.Bits ((.&.))
+import Data.Primitive.PrimVar (PrimVar, fetchAndInt, fetchOrInt, modifyPrimVar, newPrimVar, readPrimVar)
+import Data.Word (Word64)
+import Foreign.C.Types (CInt)
+import Foreign.Marshal.Alloc (alloca)
+import Foreign.Marshal.Utils (with)
+import Foreign.Ptr (castPtr)
+import Foreign.Storable (peek)
+import Weft.Internal.Sys qualified as Sys
+
+-- Note [The states of a wake-up]
+-- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
+-- The word has two bits, and every change is one atomic instruction with a full
+-- barrier:
+--
+--     0                  running: the owner looks at its inbox before it blocks
+--     notified           running, and somebody has called wakeUp
+--     blocked            in, or about to enter, a blocking wait
+--     blocked+notified   the same, and somebody has called wakeUp
+--
+-- wakeUp sets 'notified'. The one that turns blocked into blocked+notified, and
+-- only that one, writes the counter. The owner sets 'blocked' before it blocks
+-- and does not block if it finds 'notified'; after the wait it clears both.
+--
+-- Nothing is lost: who has filled the inbox and then finds 'notified' set may
+-- rely on the owner, which will clear it later and look at the inbox after that.
+--
+-- The write may come late, when the owner has already woken for another reason.
+-- Then it causes one wait that returns at once, which is harmless; but it must
+-- not come after the counter's number is closed, because the number may be
+-- somebody else's by then. So the owner counts what it is owed: one for each
+-- blocked+notified it cleared, minus what it has read; 'freeWakeup' waits for
+-- the rest, which are between two instructions of their threads.
+
+-- | See Note [The states of a wake-up].
+data Wakeup = Wakeup
+  { -- | The counter, to be registered for reading with the event source.
+    wakeupDescriptor :: {-# UNPACK #-} !CInt,
+    wakeupState :: {-# UNPACK #-} !(PrimVar RealWorld Int),
+    -- | Writes that were or will be made and are not yet read. The owner's.
+    wakeupOwed :: {-# UNPACK #-} !(PrimVar RealWorld Int)
+  }
+
+blocked, notified :: Int
+blocked = 1
+notified = 2
+
+-- | A new counter, in the state "running".
+newWakeup :: IO Wakeup
+newWakeup = do
+  number <- Sys.throwFailure "eventfd" Sys.newEventCounter
+  Wakeup (fromIntegral number) <$> newPrimVar 0 <*> newPrimVar 0
+
+-- | Close the counter, once no write to it is on the way. 'wakeUp' does nothing
+-- afterwards.
+freeWakeup :: Wakeup -> IO ()
+freeWakeup w = do
+  -- From here on nobody finds "blocked", so nobody begins a write.
+  void $ fetchOrInt (wakeupState w) notified
+  awaitWrites
+  void $ Sys.close (wakeupDescriptor w)
+  where
+    awaitWrites = do
+      drainWakeup w
+      owed <- readPrimVar (wakeupOwed w)
+      when (owed > 0) do
+        -- The writer may need our capability to get on: wait in a safe call.
+        void $ Sys.awaitReady (wakeupDescriptor w) Sys.readableBit
+        awaitWrites
+
+-- | Make the present or the next blocking wait of the owner return. Masked,
+-- because the owner waits for a write that was begun.
+wakeUp :: Wakeup -> IO ()
+wakeUp w = mask_ do
+  before <- fetchOrInt (wakeupState w) notified
+  when (before == blocked) $
+    with (1 :: Word64) \one ->
+      void $ Sys.writeStream (wakeupDescriptor w) (castPtr one) 8
+
+-- | Run one of two waits: the first when nothing has called 'wakeUp' since the
+-- last blocking wait (it may block), the other when something has (it must not).
+blockUnlessWoken :: Wakeup -> IO a -> IO a -> IO a
+blockUnlessWoken w wait look = do
+  before <- fetchOrInt (wakeupState w) blocked
+  if before .&. notified /= 0
+    then do
+      void $ fetchAndInt (wakeupState w) 0
+      look
+    else do
+      r <- wait
+      after <- fetchAndInt (wakeupState w) 0
+      unless (after .&. notified == 0) $ modifyPrimVar (wakeupOwed w) (+ 1)
+      pure r
+{-# INLINE blockUnlessWoken #-}
+
+-- | Take what has been written, when the event source says that there is
+-- something.
+drainWakeup :: Wakeup -> IO ()
+drainWakeup w = alloca \count -> do
+  r <- Sys.readStream (wakeupDescriptor w) (castPtr count) 8
+  when (r == 8) do
+    n <- peek count
+    modifyPrimVar (wakeupOwed w) (subtract (fromIntegral (n :: Word64)))
