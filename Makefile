@@ -46,7 +46,7 @@ docs: setup ## Haddock for all packages, and run the examples in it
 check-setup: ## does tools/setup install what the packages depend on?
 	@tools/check-setup
 
-bench: bench-yield bench-timers bench-http ## all that follow
+bench: bench-yield bench-timers bench-http ## the three that follow, one after the other
 
 bench-yield: build peers ## switching between threads, beside forkIO, Go and tokio
 	@bin/weft-bench peer-yield $(ARGS)
@@ -73,4 +73,4 @@ program: setup-build
 	@tools/build weft-cli:exe:weft
 
 peers: setup-build
-	@$(MAKE) -C weft-bench/peers
+	@$(MAKE) -C weft-bench/peers >&2
