@@ -26,6 +26,7 @@ module Weft.Http.Server.Registry
 
     -- * Deadlines
     enter,
+    isNew,
     expiredIn,
 
     -- * Draining
@@ -113,11 +114,13 @@ data Phase
     Expired
   deriving stock (Eq, Show, Enum, Bounded)
 
--- | A server that has no connections yet.
-newServer :: ServerSettings -> Handler -> Thread Server
+-- | A server that has no connections yet. Its handler may read the server's clock.
+newServer :: ServerSettings -> (Clock -> Handler) -> Thread Server
 newServer settings handler = do
   tick <- nextTick
-  liftIO $ Server settings handler <$> newIORef tick <*> newIORef (Open IntMap.empty 0 0 [] []) <*> newIORef False
+  liftIO $ do
+    clock <- newIORef tick
+    Server settings (handler clock) clock <$> newIORef (Open IntMap.empty 0 0 [] []) <*> newIORef False
 
 nextTick :: Thread Tick
 nextTick = do
@@ -195,6 +198,10 @@ enter server c phase = do
     -- The tick may be almost a second old, and a limit must not be cut short.
     from tick limit = durationNanoseconds (nanoseconds (fromIntegral (tickMonotonic tick)) <> limit <> seconds 1)
 {-# INLINE enter #-}
+
+-- | Has no request come on it yet?
+isNew :: Connection -> IO Bool
+isNew c = (< 16) <$> readPrimVar (connectionPhase c)
 
 -- | Has a deadline cut this connection off?
 expiredIn :: Connection -> IO Bool

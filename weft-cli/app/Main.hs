@@ -1,0 +1,7 @@
+-- | The program @weft@.
+module Main (main) where
+
+import Weft.Cli qualified
+
+main :: IO ()
+main = Weft.Cli.main

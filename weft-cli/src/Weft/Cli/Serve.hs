@@ -1,0 +1,139 @@
+-- |
+-- Description : @weft serve DIR@
+--
+-- Serves the files of a directory until a signal says stop, then drains.
+module Weft.Cli.Serve
+  ( serveCommand,
+    ServeOptions (..),
+    serveFiles,
+  )
+where
+
+import Control.Monad (unless, void)
+import Data.Foldable (for_)
+import Data.Maybe (fromMaybe)
+import Data.String (fromString)
+import Data.Text qualified as Text
+import Data.Text.Encoding qualified as Text
+import GHC.Conc (getNumProcessors)
+import GHC.IO.Exception (IOException (..))
+import Options.Applicative
+import System.Exit (exitFailure, exitWith, ExitCode (..))
+import System.IO (hFlush, hPutStrLn, stderr, stdout)
+import System.Posix.Signals (sigINT, sigTERM)
+import Weft
+import Weft.Cli.Options
+import Weft.Http.AccessLog
+import Weft.Http.Server
+import Weft.Http.Static
+import Weft.Signal
+import Weft.Socket
+
+-- | What @weft serve@ was asked to do.
+data ServeOptions = ServeOptions
+  { serveDirectory :: !FilePath,
+    serveHost :: !(Maybe String),
+    servePort :: !Int,
+    serveWorkers :: !(Maybe Int),
+    serveBackend :: !BackendChoice,
+    serveCacheBytes :: !Int,
+    serveMaxConnections :: !Int,
+    serveLog :: !(Maybe String),
+    serveGraceTime :: !Duration,
+    serveListings :: !Bool,
+    serveHeadTimeout :: !Duration,
+    serveBodyTimeout :: !Duration,
+    serveIdleTimeout :: !Duration,
+    serveWriteTimeout :: !Duration,
+    serveQuiet :: !Bool
+  }
+
+-- | The command, for the program's parser.
+serveCommand :: Mod CommandFields (IO ())
+serveCommand = command "serve" (info (serveFiles <$> options) (progDesc "Serve the files of a directory over HTTP/1.1" <> failureCode 2))
+
+options :: Parser ServeOptions
+options =
+  ServeOptions
+    <$> strArgument (metavar "DIR" <> help "The directory to serve" <> action "directory")
+    <*> optional (strOption (long "host" <> metavar "HOST" <> help "Address or name to listen on (default: every address)"))
+    <*> option (number 0 65535) (long "port" <> short 'p' <> metavar "PORT" <> value 8080 <> showDefault <> help "Port to listen on; 0 for any free one")
+    <*> optional (option (number 1 256) (long "workers" <> metavar "N" <> help "Workers, each on an OS thread (default: one for each processor)"))
+    <*> option backend (long "backend" <> metavar "NAME" <> value Auto <> help "Event source: auto, epoll, io_uring or poll (default: auto, or what WEFT_BACKEND says)")
+    <*> option bytes (long "cache-bytes" <> metavar "BYTES" <> value 100_000_000 <> help "Memory for small files; 0 for none (default: 100M)")
+    <*> option (number 1 1_000_000) (long "max-connections" <> metavar "N" <> value 15_000 <> showDefault <> help "Connections open at a time; more wait in the listen queue")
+    <*> optional (strOption (long "access-log" <> metavar "FILE" <> help "Write an access log in the combined format; - for standard output"))
+    <*> option secondsOf (long "grace" <> metavar "SECONDS" <> value (seconds 10) <> help "How long SIGTERM or SIGINT waits for responses under way (default: 10)")
+    <*> switch (long "listings" <> help "List directories that have no index.html")
+    <*> option secondsOf (long "head-timeout" <> metavar "SECONDS" <> value (seconds 10) <> help "Time for a request head to arrive (default: 10)")
+    <*> option secondsOf (long "body-timeout" <> metavar "SECONDS" <> value (seconds 30) <> help "Time between two pieces of a request body (default: 30)")
+    <*> option secondsOf (long "idle-timeout" <> metavar "SECONDS" <> value (seconds 60) <> help "Time between two requests of a connection (default: 60)")
+    <*> option secondsOf (long "write-timeout" <> metavar "SECONDS" <> value (seconds 30) <> help "Time in which a client must take some of a response (default: 30)")
+    <*> switch (long "quiet" <> short 'q' <> help "Print no messages but errors")
+
+-- | Serve until SIGTERM or SIGINT; then drain and end with status 0. What cannot be
+-- done at the start is one line on standard error and status 1.
+serveFiles :: ServeOptions -> IO ()
+serveFiles o = do
+  processors <- getNumProcessors
+  outcome <-
+    try . runWith defaultSettings {settingWorkers = Just (fromMaybe processors (serveWorkers o)), settingKernel = systemKernel defaultSystemSettings {systemBackend = serveBackend o}} $
+      serving o
+  case outcome of
+    Right ended -> unless ended (exitWith (ExitFailure 1))
+    Left e -> hPutStrLn stderr ("weft: " <> explain e) >> exitFailure
+
+-- | An 'IOError' on one line, without the parts that say nothing to an operator.
+explain :: IOException -> String
+explain e = case (ioe_location e, ioe_description e) of
+  ("", description) -> description
+  (location, description) -> maybe "" (<> ": ") (ioe_filename e) <> location <> ": " <> description
+
+serving :: ServeOptions -> Thread Bool
+serving o = do
+  static <- openStatic (defaultStaticSettings (encoded (serveDirectory o))) {staticCacheBytes = serveCacheBytes o, staticListings = serveListings o}
+  accessLog <- traverse openLog (serveLog o)
+  listener <- listenTcp (serveHost o) (show (servePort o)) 4096 `catch` cannotListen
+  withSignals [sigTERM, sigINT] $ \signals -> do
+    server <-
+      newServer
+        defaultServerSettings
+          { serverTimeouts =
+              Timeouts
+                { timeoutHead = serveHeadTimeout o,
+                  timeoutBody = serveBodyTimeout o,
+                  timeoutIdle = serveIdleTimeout o,
+                  timeoutWrite = serveWriteTimeout o
+                },
+            serverMaxConnections = serveMaxConnections o,
+            serverGrace = serveGraceTime o,
+            serverAccessLog = logEntry <$> accessLog
+          }
+        (staticHandler static)
+    address <- localAddress listener
+    say ("serving " <> serveDirectory o <> " on " <> url address)
+    _ <- forkWith defaultForkOptions {forkLabel = fromString "acceptor"} (serve server listener)
+    _ <- nextSignal signals
+    open <- liftIO (connectionCount server)
+    say ("stopping; " <> show open <> (if open == 1 then " connection is" else " connections are") <> " open")
+    -- A second signal does not wait for the grace period.
+    fork_ (void (nextSignal signals) >> say "stopping at once" >> cutOff server)
+    ended <- drain server [listener]
+    for_ accessLog closeAccessLog
+    closeStatic static
+    unless ended (say "the grace period is over; the remaining connections were cut off")
+    pure True
+  where
+    say text = liftIO . unless (serveQuiet o) $ putStrLn ("weft: " <> text) >> hFlush stdout
+    openLog "-" = openAccessLog LogStdout report
+    openLog path = openAccessLog (LogFile (encoded path)) report
+    report text = hPutStrLn stderr ("weft: " <> text)
+    encoded = Text.encodeUtf8 . Text.pack
+    cannotListen e = throwM (userError ("cannot listen on " <> fromMaybe "*" (serveHost o) <> " port " <> show (servePort o) <> ": " <> ioe_description (e :: IOException)))
+
+-- | A listening address as something to open in a browser.
+url :: SockAddr -> String
+url = \case
+  SockAddrInet6 port _ (0, 0, 0, 0) _ -> "http://localhost:" <> show port <> "/"
+  SockAddrInet port 0 -> "http://localhost:" <> show port <> "/"
+  address -> "http://" <> show address <> "/"

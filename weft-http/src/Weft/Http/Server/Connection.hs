@@ -1,0 +1,259 @@
+{-# LANGUAGE OverloadedStrings #-}
+
+-- |
+-- Description : The life of one connection
+-- Stability   : not home
+--
+-- The session of one client, as a plain sequential thread: receive a head, have it
+-- answered, send the response, begin again. Pipelined requests are answered in
+-- order, their responses gathered into few sends. Runs as the connection's own
+-- thread; everything it holds is released by who forked it.
+module Weft.Http.Server.Connection
+  ( Context (..),
+    session,
+  )
+where
+
+import Control.Exception (SomeException, displayException)
+import Control.Monad (unless, when)
+import Data.ByteString (ByteString)
+import Data.ByteString qualified as B
+import Data.Foldable (for_)
+import Data.Int (Int64)
+import Weft
+import Weft.Http.Body qualified as Body
+import Weft.Http.Request
+import Weft.Http.Server.Input
+import Weft.Http.Server.Registry
+import Weft.Http.Server.Render
+import Weft.Http.Server.Types
+import Weft.Http.Status
+import Weft.Socket
+
+-- | What all sessions of a server share.
+data Context = Context
+  { contextServer :: !Server,
+    contextBuffers :: !BufferPool,
+    -- | For the operator.
+    contextReport :: !(String -> IO ())
+  }
+
+-- | Rendered responses that wait to be sent, newest first, and their size.
+data Output = Output [ByteString] !Int
+
+noOutput :: Output
+noOutput = Output [] 0
+
+-- | Serve one connection until it ends.
+session :: Context -> Connection -> Thread ()
+session context c = requests context c emptyInput 0 noOutput
+
+-- | Answer the requests that have come; then wait for more. The number says how
+-- much of the unread input the parser has seen already.
+requests :: Context -> Connection -> Input -> Int -> Output -> Thread ()
+requests context c input scanned output =
+  case parseRequest (serverLimits settings) scanned (unread input) of
+    Parsed request used -> respond context c request (discard used input) output
+    Incomplete seen -> do
+      flush context c output
+      more <- if B.null (unread input) then awaitRequest context c input else receiveMore context c input
+      case more of
+        Just input' -> requests context c input' seen noOutput
+        Nothing -> endOfInput context c input
+    Bad fault -> do
+      flush context c output
+      refuse context c input (faultStatus fault) (faultText fault)
+  where
+    settings = serverSettings (contextServer context)
+
+-- | Between two requests: wait without a buffer.
+awaitRequest :: Context -> Connection -> Input -> Thread (Maybe Input)
+awaitRequest context c input = do
+  released <- liftIO $ do
+    -- A new connection keeps the phase it was registered in: its first head is due.
+    fresh <- isNew c
+    unless fresh (enter (contextServer context) c Idle)
+    release (contextBuffers context) input
+  awaitReadable (connectionSocket c)
+  liftIO (enter (contextServer context) c ReceivingHead)
+  receiveMore context c released
+
+-- | Receive into what room there is; 'Nothing' at the end of the stream.
+receiveMore :: Context -> Connection -> Input -> Thread (Maybe Input)
+receiveMore context c input = do
+  roomy <- liftIO (withRoom (contextBuffers context) input)
+  case roomy of
+    NoInput -> pure Nothing
+    Input buffer from to -> do
+      n <- receiveInto (connectionSocket c) buffer to maxBound
+      pure (if n == 0 then Nothing else Just (Input buffer from (to + n)))
+
+-- | The client sends no more, or its time is up.
+endOfInput :: Context -> Connection -> Input -> Thread ()
+endOfInput context c input = do
+  expired <- liftIO (expiredIn c)
+  when (expired && not (B.null (unread input))) $ do
+    sendError context c requestTimeout408 "The request took too long to arrive."
+    shutdown (connectionSocket c) ShutdownSend
+
+-- | Have one request answered, and go on with what follows it.
+respond :: Context -> Connection -> Request -> Input -> Output -> Thread ()
+respond context c request input output = do
+  liftIO (enter server c Handling)
+  response <- answered context request
+  draining <- liftIO (isDraining server)
+  let keep = isPersistent request && not draining && skippable
+      persistence
+        | not keep = Closing
+        | requestVersion request == Http10 = PersistentSaid
+        | otherwise = Persistent
+  output' <- emit context c request persistence response output
+  if not keep
+    then flush context c output' >> linger context c input
+    else case requestFraming request of
+      NoBody -> requests context c input 0 output'
+      framing -> do
+        flush context c output'
+        liftIO (enter server c ReceivingBody)
+        skipBody context c (serverSkipBody settings) (Body.bodyDecoder (serverLimits settings) framing) input
+  where
+    server = contextServer context
+    settings = serverSettings server
+    -- A client that waits for 100 may send its body after the response, or not:
+    -- nobody can tell where the next request begins.
+    skippable = case requestFraming request of
+      NoBody -> True
+      FixedBody n -> n <= serverSkipBody settings && requestExpectation request == NoExpectation
+      ChunkedBody -> requestExpectation request == NoExpectation
+
+-- | The handler's response, or one that says it has failed.
+answered :: Context -> Request -> Thread Response
+answered context request
+  | requestExpectation request == ExpectUnknown = pure (errorResponse expectationFailed417 "")
+  | otherwise =
+      serverHandler (contextServer context) request `catch` \e -> do
+        liftIO (contextReport context ("a handler failed: " <> displayException (e :: SomeException)))
+        pure (errorResponse internalServerError500 "")
+
+-- | Read a request's body and throw it away, at most so much.
+skipBody :: Context -> Connection -> Int64 -> Body.Decoder -> Input -> Thread ()
+skipBody context c budget decoder input = case Body.skip decoder given of
+  Body.SkipEnd rest -> requests context c (discard (B.length given - B.length rest) input) 0 noOutput
+  Body.SkipMore decoder'
+    | left < 0 -> linger context c used
+    | otherwise -> do
+        more <- receiveMore context c used
+        liftIO (enter (contextServer context) c ReceivingBody)
+        for_ more (skipBody context c left decoder')
+  Body.SkipBroken fault -> refuse context c used (faultStatus fault) (faultText fault)
+  where
+    given = unread input
+    used = discard (B.length given) input
+    left = budget - fromIntegral (B.length given)
+
+-- | Add a response to the output, or send it where it is not in memory.
+emit :: Context -> Connection -> Request -> Persistence -> Response -> Output -> Thread Output
+emit context c request persistence response output
+  | Persistent <- persistence,
+    Just bytes <- responseRendered response =
+      output' [bytes] <$ logged
+  | otherwise = do
+      tick <- liftIO (readClock (serverClock server))
+      case renderResponseHead (serverName settings) (tickDate tick) persistence response of
+        Left bad -> do
+          liftIO (contextReport context ("a handler made a field that cannot be sent: " <> show bad))
+          emit context c request persistence (errorResponse internalServerError500 "") output
+        Right h -> case responseBody response of
+          FileBody file parts end releaseFile -> (noOutput <$ sendFileBody h file parts end) `finally` releaseFile
+          Bytes pieces
+            | requestMethod request /= Head && not (hasNoBody (responseStatus response)) ->
+                output' (h : pieces) <$ logged
+          _ -> output' [h] <$ logged
+  where
+    server = contextServer context
+    settings = serverSettings server
+    Output waiting size = output
+    output' pieces = Output (reverse pieces <> waiting) (size + sum (map B.length pieces))
+    logged = for_ (serverAccessLog settings) $ \logEntry -> liftIO $ do
+      tick <- readClock (serverClock server)
+      logEntry (Entry (connectionPeer c) (tickSecond tick) (Just request) (responseStatus response) (bodyLength (responseBody response)))
+    sendFileBody h file parts end = do
+      flushAlso context c output [h | bodyLength (responseBody response) == 0 || requestMethod request == Head]
+      unless (bodyLength (responseBody response) == 0 || requestMethod request == Head) $ do
+        let go _ [] = sendPieces context c [end]
+            go before (FilePart preamble offset count : rest) = do
+              sendPieces context c [before, preamble]
+              sendPart file offset count
+              go B.empty rest
+        go h parts
+      logged
+    -- In turns, so that progress moves the deadline. A file that has become shorter
+    -- cannot be made good: what was promised is missing, and only the end of the
+    -- connection can say so.
+    sendPart file offset count = unless (count <= 0) $ do
+      liftIO (enter server c Sending)
+      n <- sendFile (connectionSocket c) file offset (fromIntegral (min count (512 * 1024)))
+      when (n == 0) $ do
+        liftIO (contextReport context "a file became shorter while it was sent; the connection was cut off")
+        throwM (userError "file became shorter")
+      sendPart file (offset + fromIntegral n) (count - fromIntegral n)
+
+-- | Send what waits.
+flush :: Context -> Connection -> Output -> Thread ()
+flush context c output = flushAlso context c output []
+
+flushAlso :: Context -> Connection -> Output -> [ByteString] -> Thread ()
+flushAlso context c (Output waiting _) more = case (waiting, more) of
+  ([], []) -> pure ()
+  ([bytes], []) -> do
+    -- The usual case: one response, one system call, no deadline to set.
+    n <- send (connectionSocket c) bytes
+    unless (n == B.length bytes) (sendPieces context c [B.drop n bytes])
+  _ -> sendPieces context c (reverse waiting <> more)
+
+-- | Send all pieces; whenever the client takes some of it, its time begins anew.
+sendPieces :: Context -> Connection -> [ByteString] -> Thread ()
+sendPieces context c = go . filter (not . B.null)
+  where
+    go [] = pure ()
+    go pieces = do
+      liftIO (enter (contextServer context) c Sending)
+      n <- sendVector (connectionSocket c) pieces
+      go (dropped n pieces)
+    dropped _ [] = []
+    dropped n (p : ps)
+      | n >= B.length p = dropped (n - B.length p) ps
+      | otherwise = B.drop n p : ps
+
+-- | Answer with an error and end the connection.
+refuse :: Context -> Connection -> Input -> Status -> ByteString -> Thread ()
+refuse context c input status detail = do
+  sendError context c status detail
+  linger context c input
+
+sendError :: Context -> Connection -> Status -> ByteString -> Thread ()
+sendError context c status detail = do
+  tick <- liftIO (readClock (serverClock server))
+  let response = errorResponse status detail
+      body = case responseBody response of Bytes pieces -> pieces; _ -> []
+  for_ (renderResponseHead (serverName settings) (tickDate tick) Closing response) $ \h ->
+    sendPieces context c (h : body)
+  for_ (serverAccessLog settings) $ \logEntry ->
+    liftIO (logEntry (Entry (connectionPeer c) (tickSecond tick) Nothing status (bodyLength (responseBody response))))
+  where
+    server = contextServer context
+    settings = serverSettings server
+
+-- | Close without losing the response: end our direction, and throw away what the
+-- client still sends, for a moment. Closing with unread input makes the system send
+-- a reset, which can overtake the response.
+linger :: Context -> Connection -> Input -> Thread ()
+linger context c input = do
+  shutdown (connectionSocket c) ShutdownSend
+  liftIO (enter (contextServer context) c Lingering)
+  drainInput (discard maxBound input) (64 :: Int)
+  where
+    drainInput _ 0 = pure ()
+    drainInput now' n = do
+      more <- receiveMore context c now'
+      for_ more $ \input' -> drainInput (discard (B.length (unread input')) input') (n - 1)

@@ -1,0 +1,101 @@
+-- |
+-- Description : What a connection has received and not used
+-- Stability   : not home
+--
+-- The input buffer of one connection. Buffers of the usual size come from a pool
+-- that all connections share, and go back to it when a connection has nothing to
+-- keep: an idle connection holds none. Owned by the connection's thread.
+module Weft.Http.Server.Input
+  ( -- * Pools
+    BufferPool,
+    newBufferPool,
+    usualSize,
+
+    -- * Input
+    Input (..),
+    emptyInput,
+    unread,
+    discard,
+    withRoom,
+    release,
+  )
+where
+
+import Data.ByteString (ByteString)
+import Data.IORef
+import Foreign.Marshal.Utils (copyBytes, moveBytes)
+import Foreign.Ptr (plusPtr)
+import Weft.Buffer
+
+-- | Buffers that nobody uses, at most so many.
+data BufferPool = BufferPool !(IORef Free)
+
+data Free = Free !Int [Buffer]
+
+-- | An empty pool.
+newBufferPool :: IO BufferPool
+newBufferPool = BufferPool <$> newIORef (Free 0 [])
+
+-- | In bytes. Most request heads fit.
+usualSize :: Int
+usualSize = 4096
+
+-- | More than this many unused buffers are left to the garbage collector.
+mostFree :: Int
+mostFree = 256
+
+take' :: BufferPool -> IO Buffer
+take' (BufferPool ref) =
+  atomicModifyIORef' ref (\case Free n (b : bs) -> (Free (n - 1) bs, Just b); none -> (none, Nothing))
+    >>= maybe (newBuffer usualSize) pure
+
+give :: BufferPool -> Buffer -> IO ()
+give (BufferPool ref) buffer
+  | bufferSize buffer /= usualSize = pure ()
+  | otherwise = atomicModifyIORef' ref $ \free@(Free n bs) -> (if n < mostFree then Free (n + 1) (buffer : bs) else free, ())
+
+-- | A buffer and the part of it that is in use: from the first offset to the second.
+data Input
+  = NoInput
+  | Input !Buffer !Int !Int
+
+-- | Nothing, and no buffer.
+emptyInput :: Input
+emptyInput = NoInput
+
+-- | What has come and was not used, sharing the buffer's memory.
+unread :: Input -> ByteString
+unread = \case
+  NoInput -> mempty
+  Input buffer from to -> sliceBuffer buffer from (to - from)
+{-# INLINE unread #-}
+
+-- | The first so many unread bytes are used.
+discard :: Int -> Input -> Input
+discard n = \case
+  NoInput -> NoInput
+  Input buffer from to -> Input buffer (min to (from + n)) to
+{-# INLINE discard #-}
+
+-- | The same input with room behind it: at the front of its buffer if that is large
+-- enough, else in one twice as large. What was read from it before must not be
+-- in use any more.
+withRoom :: BufferPool -> Input -> IO Input
+withRoom pool = \case
+  NoInput -> (\b -> Input b 0 0) <$> take' pool
+  input@(Input buffer from to)
+    | to < bufferSize buffer -> pure input
+    | from > 0 -> do
+        withBuffer buffer $ \p -> moveBytes p (p `plusPtr` from) (to - from)
+        pure (Input buffer 0 (to - from))
+    | otherwise -> do
+        larger <- newBuffer (2 * bufferSize buffer)
+        withBuffer buffer $ \p -> withBuffer larger $ \q -> copyBytes q p to
+        give pool buffer
+        pure (Input larger 0 to)
+
+-- | Give the buffer back, where nothing in it is unread.
+release :: BufferPool -> Input -> IO Input
+release pool = \case
+  Input buffer from to | from == to -> NoInput <$ give pool buffer
+  input -> pure input
