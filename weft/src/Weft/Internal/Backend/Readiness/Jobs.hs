@@ -61,11 +61,11 @@ startJob src key part descriptors done call next = do
   case submitted of
     Left PoolClosed -> pure False
     Right job -> do
-      for_ descriptors \d -> slotOf src d >>= mapM_ addJob
+      for_ descriptors addJob
       modifyIORef' (sourceJobs src) (IntMap.insert key (Job job result descriptors done part))
       pure True
   where
-    addJob slot = readJobs slot >>= writeJobs slot . (+ 1)
+    addJob d = slotOf src d >>= mapM_ \slot -> readJobs slot >>= writeJobs slot . (+ 1)
 
 endJob :: Source -> Int -> (Job -> Result -> IO ()) -> Result -> IO ()
 endJob src key next r = do

@@ -185,33 +185,43 @@ clamp :: Int -> Word32
 clamp n = fromIntegral (max 0 (min 0x7ffff000 n))
 {-# INLINE clamp #-}
 
+-- | @recv@, without trying at once: the ring waits first.
 receive :: CInt -> Ptr Word8 -> Int -> Submission
 receive fd p n r i = queue (\q -> c_receive q fd p (clamp n) i) r
 
+-- | @send@ with @MSG_NOSIGNAL@, without trying at once.
 send :: CInt -> Ptr Word8 -> Int -> Submission
 send fd p n r i = queue (\q -> c_send q fd p (clamp n) i) r
 
+-- | @recvmsg@, without trying at once.
 receiveMessage :: CInt -> Ptr () -> Submission
 receiveMessage fd p r i = queue (\q -> c_receive_message q fd p i) r
 
+-- | @sendmsg@ with @MSG_NOSIGNAL@, without trying at once.
 sendMessage :: CInt -> Ptr () -> Submission
 sendMessage fd p r i = queue (\q -> c_send_message q fd p i) r
 
+-- | @accept4@ with @SOCK_NONBLOCK|SOCK_CLOEXEC@.
 accept :: CInt -> Ptr () -> Ptr () -> Submission
 accept fd a n r i = queue (\q -> c_accept q fd a n i) r
 
+-- | @connect@; the address is copied when the kernel takes the submission.
 connect :: CInt -> Ptr () -> Int -> Submission
 connect fd a n r i = queue (\q -> c_connect q fd a (clamp n) i) r
 
+-- | Complete when a read would not block.
 awaitReadable :: CInt -> Submission
 awaitReadable fd r i = queue (\q -> c_await_readable q fd i) r
 
+-- | Complete when a write would not block.
 awaitWritable :: CInt -> Submission
 awaitWritable fd r i = queue (\q -> c_await_writable q fd i) r
 
+-- | @pread@.
 readAt :: CInt -> Ptr Word8 -> Int -> Int64 -> Submission
 readAt fd p n o r i = queue (\q -> c_read_at q fd p (clamp n) o i) r
 
+-- | @pwrite@.
 writeAt :: CInt -> Ptr Word8 -> Int -> Int64 -> Submission
 writeAt fd p n o r i = queue (\q -> c_write_at q fd p (clamp n) o i) r
 
@@ -219,13 +229,16 @@ writeAt fd p n o r i = queue (\q -> c_write_at q fd p (clamp n) o i) r
 warm :: CInt -> Int -> Int64 -> Submission
 warm fd n o r i = queue (\q -> c_warm q fd (clamp n) o i) r
 
+-- | @fsync@, or @fdatasync@ when true.
 sync :: CInt -> Bool -> Submission
 sync fd dataOnly r i = queue (\q -> c_sync q fd (if dataOnly then 1 else 0) i) r
 
+-- | @openat2@: path, flags, mode, resolve flags.
 openAt :: CInt -> Ptr () -> Int -> Int -> Int -> Submission
 openAt fd p flags mode resolve r i =
   queue (\q -> c_open_at q fd p (fromIntegral flags) (fromIntegral mode) (fromIntegral resolve) i) r
 
+-- | @statx@: path, flags, mask, buffer.
 statAt :: CInt -> Ptr () -> Int -> Int -> Ptr () -> Submission
 statAt fd p flags mask to r i =
   queue (\q -> c_stat_at q fd p (fromIntegral flags) (fromIntegral mask) to i) r

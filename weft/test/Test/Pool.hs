@@ -1,0 +1,148 @@
+{-# LANGUAGE BlockArguments #-}
+
+-- |
+-- The pool of OS threads for what blocks.
+module Test.Pool
+  ( tests,
+  )
+where
+
+import Control.Concurrent (yield)
+import Control.Concurrent.MVar
+import Control.Exception
+import Control.Monad
+import Data.Foldable (for_)
+import Data.IORef
+import Data.Traversable (for)
+import GHC.Conc (getUncaughtExceptionHandler, setUncaughtExceptionHandler)
+import System.Timeout (timeout)
+import Test.Tasty
+import Test.Tasty.HUnit
+import Weft.Internal.Pool
+
+-- | The pool alone.
+tests :: TestTree
+tests =
+  testGroup
+    "pool"
+    [ testCase "every job runs once" $ withPool settings \pool -> do
+        count <- newIORef (0 :: Int)
+        dones <- for [1 .. 500 :: Int] \_ -> do
+          done <- newEmptyMVar
+          _ <- submitPool pool (atomicModifyIORef' count (\n -> (n + 1, ())) >> putMVar done ())
+          pure done
+        mapM_ soon dones
+        readIORef count >>= (@?= 500),
+      testCase "no more threads than allowed, and all of those" $ withPool settings \pool -> do
+        gate <- newEmptyMVar
+        inside <- newMVar (0 :: Int)
+        dones <- for [1 .. 10 :: Int] \_ -> do
+          done <- newEmptyMVar
+          _ <- submitPool pool do
+            modifyMVar_ inside (pure . (+ 1))
+            readMVar gate
+            putMVar done ()
+          pure done
+        eventually "three jobs at a time" ((== 3) <$> readMVar inside)
+        g <- poolGauge pool
+        g @?= PoolGauge {gaugeThreads = 3, gaugeIdle = 0, gaugeWaiting = 7}
+        putMVar gate ()
+        mapM_ soon dones,
+      testCase "jobs that wait run in order" $ withPool settings {poolMaxThreads = 1} \pool -> do
+        gate <- newEmptyMVar
+        order <- newIORef []
+        done <- newEmptyMVar
+        _ <- submitPool pool (readMVar gate)
+        for_ [1 .. 20 :: Int] \i -> submitPool pool (modifyIORef' order (i :))
+        _ <- submitPool pool (putMVar done ())
+        putMVar gate ()
+        soon done
+        readIORef order >>= (@?= reverse [1 .. 20]),
+      testCase "a job that waits is withdrawn, one that runs is not" $ withPool settings {poolMaxThreads = 1} \pool -> do
+        gate <- newEmptyMVar
+        ran <- newIORef False
+        running <- submitPool pool (readMVar gate)
+        waits <- submitPool pool (writeIORef ran True)
+        cancelPool waits >>= (@?= True)
+        cancelPool waits >>= (@?= False)
+        cancelPool running >>= (@?= False)
+        gauge <- poolGauge pool
+        gaugeWaiting gauge @?= 0
+        done <- newEmptyMVar
+        _ <- submitPool pool (putMVar done ())
+        putMVar gate ()
+        soon done
+        readIORef ran >>= (@?= False),
+      testCase "withdrawn or run, never both and never neither" $ withPool settings \pool -> do
+        outcomes <- for [1 .. 2_000 :: Int] \_ -> do
+          ran <- newIORef (0 :: Int)
+          job <- submitPool pool (atomicModifyIORef' ran \n -> (n + 1, ()))
+          withdrawn <- cancelPool job
+          pure (withdrawn, ran)
+        shutdownPool pool
+        for_ outcomes \(withdrawn, ran) -> readIORef ran >>= (@?= if withdrawn then 0 else 1),
+      testCase "a job that throws kills nothing and is reported" $ withPool settings {poolMaxThreads = 1} \pool -> do
+        reports <- newIORef (0 :: Int)
+        let quiet _ = atomicModifyIORef' reports \n -> (n + 1, ())
+        bracket (getUncaughtExceptionHandler <* setUncaughtExceptionHandler quiet) setUncaughtExceptionHandler \_ -> do
+          for_ [1 .. 5 :: Int] \_ -> submitPool pool (throwIO (userError "a bug"))
+          done <- newEmptyMVar
+          _ <- submitPool pool (putMVar done ())
+          soon done
+        readIORef reports >>= (@?= 5)
+        gauge <- poolGauge pool
+        gaugeThreads gauge @?= 1,
+      testCase "a thread is used again" $ withPool settings \pool -> for_ [1 .. 200 :: Int] \_ -> do
+        done <- newEmptyMVar
+        _ <- submitPool pool (putMVar done ())
+        soon done
+        eventually "the thread is idle" ((>= 1) . gaugeIdle <$> poolGauge pool)
+        gauge <- poolGauge pool
+        gaugeThreads gauge @?= 1,
+      testCase "without a job no thread stays" $ withPool settings {poolIdleMicroseconds = 1_000} \pool -> do
+        gauge <- poolGauge pool
+        gaugeThreads gauge @?= 0
+        dones <- replicateM 10 do
+          done <- newEmptyMVar
+          done <$ submitPool pool (putMVar done ())
+        mapM_ soon dones
+        eventually "no thread" ((== PoolGauge 0 0 0) <$> poolGauge pool),
+      testCase "a thread that retires loses no job" $ withPool settings {poolIdleMicroseconds = 1} \pool ->
+        for_ [1 .. 2_000 :: Int] \_ -> do
+          done <- newEmptyMVar
+          _ <- submitPool pool (putMVar done ())
+          soon done,
+      testCase "shutdown waits for what was taken, and takes no more" do
+        pool <- newPool settings {poolMaxThreads = 2}
+        gate <- newEmptyMVar
+        count <- newIORef (0 :: Int)
+        for_ [1 .. 20 :: Int] \_ -> submitPool pool (readMVar gate >> atomicModifyIORef' count \n -> (n + 1, ()))
+        putMVar gate ()
+        shutdownPool pool
+        readIORef count >>= (@?= 20)
+        shutdownPool pool
+        try (submitPool pool (pure ())) >>= \case
+          Left PoolClosed -> pure ()
+          Right _ -> assertFailure "a closed pool took a job"
+        gauge <- poolGauge pool
+        gaugeThreads gauge @?= 0,
+      testCase "an unused pool shuts down" $ newPool settings >>= shutdownPool
+    ]
+
+settings :: PoolSettings
+settings = defaultPoolSettings {poolMaxThreads = 3}
+
+soon :: (HasCallStack) => MVar () -> IO ()
+soon done =
+  timeout 5_000_000 (takeMVar done) >>= \case
+    Just () -> pure ()
+    Nothing -> assertFailure "a job never ran"
+
+-- | Look again until it holds, up to five seconds.
+eventually :: (HasCallStack) => String -> IO Bool -> IO ()
+eventually what holds =
+  timeout 5_000_000 go >>= \case
+    Just () -> pure ()
+    Nothing -> assertFailure ("never: " <> what)
+  where
+    go = holds >>= \yes -> unless yes (yield >> go)

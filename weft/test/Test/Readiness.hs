@@ -1,0 +1,185 @@
+{-# LANGUAGE BlockArguments #-}
+{-# LANGUAGE OverloadedStrings #-}
+
+-- |
+-- What is particular to the backends made of readiness: their order, their
+-- tokens, their refusals, and what their hot path allocates.
+module Test.Readiness
+  ( tests,
+  )
+where
+
+import Control.Concurrent.MVar
+import Control.Exception (bracket)
+import Control.Monad
+import Data.Foldable (for_)
+import Data.IORef
+import Data.Word (Word32)
+import GHC.Conc (getAllocationCounter, setAllocationCounter)
+import Test.BackendConformance qualified as BackendConformance
+import Test.QuickCheck
+import Test.Rig
+import Test.Tasty
+import Test.Tasty.HUnit
+import Test.Tasty.QuickCheck (testProperty)
+import Weft.Internal.Backend
+import Weft.Internal.Backend.Epoll (newEpoll)
+import Weft.Internal.Backend.Poll (newPoll)
+import Weft.Internal.Backend.Readiness.Poller
+import Weft.Internal.Backend.Readiness.Stream
+import Weft.Internal.Backend.Readiness.Table
+import Weft.Internal.Pool
+import Weft.Internal.Sys qualified as Sys
+
+-- | Everything about the readiness backends.
+tests :: TestTree
+tests =
+  testGroup
+    "readiness"
+    [ testGroup "both" [particular name make | (name, make) <- backends],
+      testGroup "conformance" [BackendConformance.tests name make | (name, make) <- backends],
+      tokens,
+      keys,
+      waiters
+    ]
+
+backends :: [(String, MakeBackend)]
+backends = [("epoll", newEpoll), ("poll", newPoll)]
+
+particular :: String -> MakeBackend -> TestTree
+particular name make =
+  testGroup
+    name
+    [ testCase "those who wait are served in order" $ withRig make \rig -> withLink rig unixPair \l -> withRoom 5 \p -> do
+        order <- newIORef []
+        for_ [0 .. 4 :: Int] \i -> submit (rigBackend rig) (Receive (near l) p 1) \_ -> modifyIORef' order (i :)
+        _ <- turn rig noWait
+        _ <- withBytes "abcde" (Sys.send (descriptorNumber (far l)))
+        turnUntil rig "all five" ((== 5) . length <$> readIORef order)
+        readIORef order >>= (@?= [4, 3, 2, 1, 0]),
+      testCase "what is forgotten is refused" $ withRig make \rig -> withLink rig unixPair \l -> withRoom 1 \p -> do
+        r <- start rig (Receive (near l) p 1)
+        abandon rig r
+        _ <- finish rig "receive" r
+        done <- newIORef False
+        forget (rigBackend rig) (near l) (writeIORef done True)
+        readIORef done >>= assertBool "nothing waits: the action runs at once"
+        perform rig (Receive (near l) p 1) >>= (@?= Sys.badDescriptor),
+      testCase "a negative number is refused" $ withRig make \rig -> withRoom 1 \p -> do
+        d <- newDescriptor (-1)
+        perform rig (Receive d p 1) >>= (@?= Sys.badDescriptor),
+      testCase "a predecessor is refused, whoever asks" $ withRig make \rig -> withLink rig unixPair \l -> withRoom 1 \p -> do
+        successor <- newDescriptor (descriptorNumber (near l))
+        r <- start rig (Receive (near l) p 1)
+        s <- start rig (Receive successor p 1)
+        finish rig "the predecessor's receive" r >>= (@?= Sys.canceled)
+        perform rig (Receive (near l) p 1) >>= (@?= Sys.badDescriptor)
+        _ <- withBytes "x" (Sys.send (descriptorNumber (far l)))
+        finish rig "the successor's receive" s >>= (@?= 1)
+        forget (rigBackend rig) successor (pure ()),
+      testCase "an operation that is answered at once allocates nothing to speak of" $ withRig make \rig -> withLink rig unixPair \l -> withRoom 8 \p -> do
+        -- One byte is there for each receive; the completion is never called.
+        let send' = Send (far l) p 1
+            receive = Receive (near l) p 1
+            done _ = pure ()
+            backend = rigBackend rig
+        -- The first makes the slots.
+        repeated 10 1 (submit backend send' done)
+        repeated 10 1 (submit backend receive done)
+        for_ [send', receive] \op -> do
+          bytes <- allocated (repeated 100 1 (submit backend op done))
+          -- The boxed answer is 16 bytes; a closure or a tuple would show.
+          assertBool (show bytes <> " bytes for 100 operations") (bytes < 100 * 24),
+      testCase "an operation that waits allocates little" $ withRig make \rig -> withLink rig unixPair \l -> withRoom 8 \p -> do
+        let receive = Receive (near l) p 8
+            done _ = pure ()
+            backend = rigBackend rig
+            exchange = do
+              _ <- submit backend receive done
+              _ <- Sys.send (descriptorNumber (far l)) p 1
+              poll backend noWait
+        repeated 10 1 exchange
+        bytes <- allocated (repeated 500 1 exchange)
+        assertBool (show bytes <> " bytes for 500 operations") (bytes < 500 * 800),
+      testCase "a closed pool cancels file operations" do
+        pool <- newPool defaultPoolSettings
+        bracket (make pool (const (pure ()))) shutdown \backend -> do
+          shutdownPool pool
+          d <- newDescriptor 0
+          a <- submit backend (Sync d False) (const (pure ()))
+          a @?= Sys.canceled
+          forget backend d (pure ()),
+      testCase "a stopped pool thread does not stop the worker" $ withRig make \rig -> withLink rig unixPair \l -> do
+        gate <- newEmptyMVar
+        replicateM_ 4 (submitPool (rigPool rig) (readMVar gate))
+        -- The file operation must wait, the socket must not.
+        d <- newDescriptor 0
+        s <- start rig (Sync d False)
+        n <- withBytes "x" \p n -> perform rig (Send (near l) p n)
+        n @?= 1
+        readIORef (pendingResults s) >>= (@?= [])
+        abandon rig s
+        finish rig "sync" s >>= (@?= Sys.canceled)
+        putMVar gate ()
+        forget (rigBackend rig) d (pure ())
+    ]
+
+-- | So many times, with the same answer each time; allocates nothing itself.
+repeated :: Int -> Int -> IO Int -> IO ()
+repeated 0 _ _ = pure ()
+repeated n expected action = do
+  r <- action
+  if r == expected then repeated (n - 1) expected action else r @?= expected
+{-# NOINLINE repeated #-}
+
+allocated :: IO () -> IO Int
+allocated action = do
+  setAllocationCounter maxBound
+  before <- getAllocationCounter
+  action
+  later <- getAllocationCounter
+  pure (fromIntegral (before - later))
+
+tokens :: TestTree
+tokens =
+  testGroup
+    "tokens"
+    [ testProperty "say what was put in" $
+        forAll (choose (0, 0x1fffffff)) \key ->
+          forAll (choose (0, maxBound)) \number ->
+            forAll (elements [Reading, Writing]) \direction -> ioProperty do
+              d <- newDescriptor number
+              let token = streamToken key d direction
+              pure $
+                tokenParts token === TokenParts key number False direction
+                  .&&. answerToken (pending token) === token
+                  .&&. isPending (pending token) === True,
+      testProperty "of jobs too" $ forAll (choose (0, 0x1fffffff)) \key ->
+        let parts = tokenParts (jobToken key)
+         in (partSequence parts, partInPool parts) === (key, True)
+              .&&. answerToken (pending (jobToken key)) === jobToken key
+    ]
+
+keys :: TestTree
+keys = testProperty "a key holds number and serial" \number (serial :: Word32) ->
+  let key = makeKey (fromIntegral (number :: Int)) serial
+   in (keyNumber key, keySerial key) === (fromIntegral number, serial)
+
+-- | The queue of waiters against a list.
+waiters :: TestTree
+waiters = testProperty "waiters are a queue" \(steps :: [Maybe (Either Int ())]) -> ioProperty do
+  d <- newDescriptor 0
+  let make i = Waiter i (AwaitReadable d) (const (pure ()))
+      numbers = map waiterSequence . listWaiters
+      go _ ws model [] = numbers ws === model
+      go n ws model (step : rest) = case step of
+        Nothing -> go (n + 1) (appendWaiter (make n) ws) (model <> [n]) rest
+        Just (Right ()) -> go n (dropFirst ws) (drop 1 model) rest
+        Just (Left i) ->
+          let which = i `mod` (n + 1)
+           in case takeWaiter which ws of
+                Just (w, ws') ->
+                  counterexample "took another" (waiterSequence w === which)
+                    .&&. go n ws' (filter (/= which) model) rest
+                Nothing -> counterexample "did not find" (which `notElem` model) .&&. go n ws model rest
+  pure (cover 10 (length steps > 10) "long" (go (0 :: Int) NoWaiter [] steps))
