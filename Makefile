@@ -11,10 +11,10 @@ MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 
 # make serve
-PORT ?= 8080
-DIR  ?= site
+PORT = 8080
+DIR  = site
 # Further options for the program that a target runs: make bench-http ARGS=--json
-ARGS ?=
+ARGS =
 
 .PHONY: help setup build serve test lint format docs check-setup \
   bench bench-yield bench-timers bench-http setup-build setup-bench program peers clean
