@@ -1,3 +1,5 @@
+{-# OPTIONS_GHC -O2 #-}
+
 -- |
 -- Description : The scheduler: a traversal of traces
 -- Stability   : not home
@@ -270,4 +272,3 @@ withOptions (ForkOptions label priority _) state
                     contextPriority = fromMaybe (contextPriority context) priority
                   }
             }
-

@@ -1,4 +1,5 @@
 {-# LANGUAGE OverloadedStrings #-}
+{-# OPTIONS_GHC -O2 #-}
 
 -- |
 -- Description : The life of one connection

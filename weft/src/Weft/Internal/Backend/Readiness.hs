@@ -1,6 +1,6 @@
-{-# OPTIONS_GHC -O2 #-}
 {-# LANGUAGE BlockArguments #-}
 {-# LANGUAGE MultiWayIf #-}
+{-# OPTIONS_GHC -O2 #-}
 
 -- |
 -- Description : A completion-shaped event source on top of a readiness source

@@ -28,13 +28,13 @@ where
 
 import Control.Exception (SomeException, toException, try)
 import Control.Monad (unless, when)
+import Control.Monad.Primitive (RealWorld)
 import Data.Bits (bit, testBit)
 import Data.Foldable (for_)
 import Data.IORef
 import Data.Int (Int64)
 import Data.Primitive.Array (MutableArray, readArray)
 import Data.Primitive.PrimVar
-import Control.Monad.Primitive (RealWorld)
 import Foreign.C.Error (Errno (..), eBADF, eTIMEDOUT, errnoToIOError)
 import Foreign.C.Types (CInt)
 import GHC.Exts (oneShot)

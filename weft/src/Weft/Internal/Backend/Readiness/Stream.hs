@@ -1,6 +1,6 @@
-{-# OPTIONS_GHC -O2 #-}
 {-# LANGUAGE BlockArguments #-}
 {-# LANGUAGE MultiWayIf #-}
+{-# OPTIONS_GHC -O2 #-}
 
 -- |
 -- Description : Operations on streams: attempts, events and waiters
