@@ -184,4 +184,3 @@ workerCount = call WorkerCount
 -- | So many bytes of the system's randomness, fit for keys.
 randomBytes :: Int -> Thread ByteString
 randomBytes = call . RandomBytes
-

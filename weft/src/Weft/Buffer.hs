@@ -23,10 +23,10 @@ where
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as ByteString
 import Data.ByteString.Internal qualified as ByteString (fromForeignPtr, mallocByteString)
+import Data.Primitive.ByteArray (MutableByteArray (..), newAlignedPinnedByteArray)
 import Data.Word (Word8)
 import Foreign.ForeignPtr (withForeignPtr)
 import Foreign.Ptr
-import Data.Primitive.ByteArray (MutableByteArray (..), newAlignedPinnedByteArray)
 import GHC.Exts (mutableByteArrayContents#)
 import GHC.ForeignPtr (ForeignPtr (..), ForeignPtrContents (PlainPtr))
 import Weft.Internal.SystemCall (Buffer (..))

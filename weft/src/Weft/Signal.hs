@@ -1,6 +1,9 @@
 -- |
 -- Signals as events: subscribe, and take them one by one in a thread.
 --
+-- >>> import Control.Monad.IO.Class (liftIO)
+-- >>> import System.Posix.Signals (raiseSignal, sigUSR1)
+-- >>> import Weft
 -- >>> :{
 -- run . withSignals [sigUSR1] $ \signals -> do
 --   liftIO (raiseSignal sigUSR1)

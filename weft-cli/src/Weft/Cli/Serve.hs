@@ -18,7 +18,7 @@ import Data.Text.Encoding qualified as Text
 import GHC.Conc (getNumProcessors)
 import GHC.IO.Exception (IOException (..))
 import Options.Applicative
-import System.Exit (exitFailure, exitWith, ExitCode (..))
+import System.Exit (ExitCode (..), exitFailure, exitWith)
 import System.IO (hFlush, hPutStrLn, stderr, stdout)
 import System.Posix.Signals (sigINT, sigTERM)
 import Weft

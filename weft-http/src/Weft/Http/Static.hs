@@ -130,11 +130,11 @@ staticHandler static clock request = case requestMethod request of
   _ -> pure (withFields [allow] (errorResponse methodNotAllowed405 "Only GET and HEAD are answered here."))
   where
     allow = Field "Allow" "GET, HEAD, OPTIONS"
-    found = do
-      hit <- liftIO (lookupCache (openCache static) (requestPath request))
-      case hit of
-        Nothing -> fromDisk static clock request
-        Just cached -> do
+    found =
+      liftIO (atHand static clock request) >>= \case
+        Whole' response -> pure response
+        Missing -> fromDisk static clock request
+        Kept cached -> do
           tick <- liftIO (readClock clock)
           fresh <- stillFresh static tick cached
           if fresh
@@ -142,6 +142,31 @@ staticHandler static clock request = case requestMethod request of
             else do
               liftIO (deleteCache (openCache static) (requestPath request))
               fromDisk static clock request
+
+-- | What the cache has for a request.
+data AtHand
+  = Missing
+  | -- | The response itself.
+    Whole' !Response
+  | -- | A file, to be compared with the disk, or not to be sent whole.
+    Kept !Cached
+
+-- | One look into the cache, in one effect: nearly all requests end here.
+atHand :: Static -> Clock -> Request -> IO AtHand
+atHand static clock request =
+  lookupCache (openCache static) (requestPath request) >>= \case
+    Nothing -> pure Missing
+    Just cached
+      | Get <- requestMethod request,
+        noConditions == requestConditions request -> do
+          tick <- readClock clock
+          Rendered second response <- readIORef (cachedRendered cached)
+          checked <- readPrimVar (cachedChecked cached)
+          pure $
+            if second == tickSecond tick && checked == fromIntegral second
+              then Whole' response
+              else Kept cached
+      | otherwise -> pure (Kept cached)
 
 -- | The same head, and no content.
 withoutContent :: Response -> Response

@@ -38,12 +38,12 @@ module Weft.Internal.Backend
   )
 where
 
+import Control.Monad.Primitive (RealWorld)
 import Data.Bits (complement)
 import Data.IORef (IORef, atomicModifyIORef', newIORef)
 import Data.Int (Int64)
 import Data.Primitive.PrimVar (PrimVar, newPrimVar)
 import Data.Word (Word32, Word8)
-import Control.Monad.Primitive (RealWorld)
 import Foreign.C.Types (CInt)
 import Foreign.Ptr (Ptr)
 import System.IO.Unsafe (unsafePerformIO)

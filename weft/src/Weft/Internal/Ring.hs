@@ -1,3 +1,4 @@
+{-# OPTIONS_GHC -O2 #-}
 
 -- |
 -- Description : The first-in-first-out queue of ready threads
@@ -165,4 +166,3 @@ foldRing (Ring ints chunks) f start = do
       | otherwise = do
           next <- readSmallArray chunk linkSlot
           go n 0 (unsafeCoerce next) acc
-

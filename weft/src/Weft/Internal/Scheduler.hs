@@ -1,3 +1,5 @@
+{-# OPTIONS_GHC -O2 #-}
+
 -- |
 -- Description : The scheduler: a traversal of traces
 -- Stability   : not home

@@ -1,5 +1,6 @@
 {-# LANGUAGE MagicHash #-}
 {-# LANGUAGE UnboxedTuples #-}
+{-# OPTIONS_GHC -O2 #-}
 
 -- |
 -- Description : A growable table of values addressed by small integers

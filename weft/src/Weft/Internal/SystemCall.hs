@@ -288,6 +288,5 @@ describe = \case
     bytes n = show n <> (if n == 1 then " byte" else " bytes")
     place o = if o < 0 then " at its end" else " at offset " <> show o
 
-
 instance Show (SystemCall a) where
   show = describe

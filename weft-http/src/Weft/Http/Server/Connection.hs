@@ -1,4 +1,5 @@
 {-# LANGUAGE OverloadedStrings #-}
+{-# OPTIONS_GHC -O2 #-}
 
 -- |
 -- Description : The life of one connection
@@ -51,32 +52,42 @@ session context c = requests context c emptyInput 0 noOutput
 -- | Answer the requests that have come; then wait for more. The number says how
 -- much of the unread input the parser has seen already.
 requests :: Context -> Connection -> Input -> Int -> Output -> Thread ()
-requests context c input scanned output =
-  case parseRequest (serverLimits settings) scanned (unread input) of
-    Parsed request used -> respond context c request (discard used input) output
-    Incomplete seen -> do
-      flush context c output
-      more <- if B.null (unread input) then awaitRequest context c input else receiveMore context c input
-      case more of
-        Just input' -> requests context c input' seen noOutput
-        Nothing -> endOfInput context c input
-    Bad fault -> do
-      flush context c output
-      refuse context c input (faultStatus fault) (faultText fault)
+requests context c input scanned output
+  | B.null given = flush context c output >> awaitRequest context c input
+  | otherwise = case parseRequest (serverLimits settings) scanned given of
+      Parsed request used -> respond context c request (discard used input) output
+      Incomplete seen -> do
+        flush context c output
+        -- The first byte of a head starts its time; more bytes do not extend it.
+        unless (scanned > 0) . liftIO $ enter (contextServer context) c ReceivingHead
+        receiveMore context c input >>= \case
+          Just input' -> requests context c input' seen noOutput
+          Nothing -> endOfInput context c input
+      Bad fault -> do
+        flush context c output
+        refuse context c input (faultStatus fault) (faultText fault)
   where
+    given = unread input
     settings = serverSettings (contextServer context)
 
--- | Between two requests: wait without a buffer.
-awaitRequest :: Context -> Connection -> Input -> Thread (Maybe Input)
+-- | Between two requests. The connection keeps its buffer: to wait without one costs
+-- another turn through the event source for each request.
+awaitRequest :: Context -> Connection -> Input -> Thread ()
 awaitRequest context c input = do
-  released <- liftIO $ do
+  (draining, roomy) <- liftIO $ do
+    draining <- isDraining server
     -- A new connection keeps the phase it was registered in: its first head is due.
     fresh <- isNew c
-    unless fresh (enter (contextServer context) c Idle)
-    release (contextBuffers context) input
-  awaitReadable (connectionSocket c)
-  liftIO (enter (contextServer context) c ReceivingHead)
-  receiveMore context c released
+    unless fresh (enter server c Idle)
+    (,) draining <$> withRoom (contextBuffers context) input
+  -- Where the server began to drain before we were idle, nobody else ends us.
+  unless draining $ case roomy of
+    Input buffer from to -> do
+      n <- receiveInto (connectionSocket c) buffer to maxBound
+      unless (n == 0) $ requests context c (Input buffer from (to + n)) 0 noOutput
+    NoInput -> pure ()
+  where
+    server = contextServer context
 
 -- | Receive into what room there is; 'Nothing' at the end of the stream.
 receiveMore :: Context -> Connection -> Input -> Thread (Maybe Input)
@@ -99,23 +110,36 @@ endOfInput context c input = do
 -- | Have one request answered, and go on with what follows it.
 respond :: Context -> Connection -> Request -> Input -> Output -> Thread ()
 respond context c request input output = do
-  liftIO (enter server c Handling)
+  draining <- liftIO (enter server c Handling >> isDraining server)
   response <- answered context request
-  draining <- liftIO (isDraining server)
   let keep = isPersistent request && not draining && skippable
-      persistence
-        | not keep = Closing
-        | requestVersion request == Http10 = PersistentSaid
-        | otherwise = Persistent
-  output' <- emit context c request persistence response output
-  if not keep
-    then flush context c output' >> linger context c input
-    else case requestFraming request of
-      NoBody -> requests context c input 0 output'
-      framing -> do
-        flush context c output'
-        liftIO (enter server c ReceivingBody)
-        skipBody context c (serverSkipBody settings) (Body.bodyDecoder (serverLimits settings) framing) input
+  case response of
+    -- What happens almost always: one request has come, its response is at hand.
+    Response {responseRendered = Just bytes}
+      | keep,
+        Output [] _ <- output,
+        Http11 <- requestVersion request,
+        NoBody <- requestFraming request,
+        Nothing <- serverAccessLog settings,
+        Input buffer from to <- input,
+        from == to -> do
+          n <- send (connectionSocket c) bytes
+          unless (n == B.length bytes) (sendPieces context c [B.drop n bytes])
+          awaitRequest context c (Input buffer 0 0)
+    _ -> do
+      let persistence
+            | not keep = Closing
+            | requestVersion request == Http10 = PersistentSaid
+            | otherwise = Persistent
+      output' <- emit context c request persistence response output
+      if not keep
+        then flush context c output' >> linger context c input
+        else case requestFraming request of
+          NoBody -> requests context c input 0 output'
+          framing -> do
+            flush context c output'
+            liftIO (enter server c ReceivingBody)
+            skipBody context c (serverSkipBody settings) (Body.bodyDecoder (serverLimits settings) framing) input
   where
     server = contextServer context
     settings = serverSettings server

@@ -36,9 +36,9 @@ data Free = Free !Int [Buffer]
 newBufferPool :: IO BufferPool
 newBufferPool = BufferPool <$> newIORef (Free 0 [])
 
--- | In bytes. Most request heads fit.
+-- | In bytes. Most request heads fit; it is what an idle connection holds.
 usualSize :: Int
-usualSize = 4096
+usualSize = 2048
 
 -- | More than this many unused buffers are left to the garbage collector.
 mostFree :: Int

@@ -41,9 +41,9 @@ import Control.Monad (forever, unless, void, when)
 import Control.Monad.Primitive (RealWorld)
 import Data.Foldable (for_)
 import Data.IORef
+import Data.Int (Int64)
 import Data.IntMap.Strict (IntMap)
 import Data.IntMap.Strict qualified as IntMap
-import Data.Int (Int64)
 import Data.Primitive.PrimVar
 import Weft
 import Weft.Http.Date

@@ -1,5 +1,6 @@
 {-# LANGUAGE BlockArguments #-}
 {-# LANGUAGE MultiWayIf #-}
+{-# OPTIONS_GHC -O2 #-}
 
 -- |
 -- Description : A completion-shaped event source on top of a readiness source
@@ -70,30 +71,38 @@ newEvents capacity = (`Events` capacity) <$> mallocBytes (16 * capacity)
 -- | As of 'submit'.
 submitTo :: Source -> Operation -> Completion -> IO Answer
 submitTo src op done = case op of
-  Receive d _ _ -> stream Reading d
-  Send d _ _ -> stream Writing d
-  ReceiveMessage d _ -> stream Reading d
-  SendMessage d _ -> stream Writing d
-  Accept d _ _ -> stream Reading d
-  Connect d _ _ -> stream Writing d
-  AwaitReadable d -> stream Reading d
-  AwaitWritable d -> stream Writing d
-  ReadStream d _ _ -> stream Reading d
-  WriteStream d _ _ -> stream Writing d
-  SendFile d _ _ _ -> stream Writing d
-  ReadAt d p n offset -> file d (Sys.readAt (descriptorNumber d) p n offset)
-  WriteAt d p n offset -> file d (Sys.writeAt (descriptorNumber d) p n offset)
-  Sync d dataOnly -> file d (Sys.sync (descriptorNumber d) (fromEnum dataOnly))
-  OpenAt dir path flags mode resolve -> inPool [] (Sys.openAt dir path flags mode resolve)
-  StatAt dir path flags mask buffer -> inPool [] (Sys.statAt dir path flags mask buffer)
-  where
-    stream direction d = withSlot src d \slot -> submitStream src slot direction d op done
-    file d call = withSlot src d \_ -> inPool [d] call
-    inPool descriptors call = do
-      key <- nextSequence src
-      started <- startJob src key Whole descriptors done call \job r ->
-        enqueue src (Complete (jobCompletion job) r)
-      pure if started then pending (jobToken key) else Sys.canceled
+  Receive d _ _ -> onStream src Reading d op done
+  Send d _ _ -> onStream src Writing d op done
+  ReceiveMessage d _ -> onStream src Reading d op done
+  SendMessage d _ -> onStream src Writing d op done
+  Accept d _ _ -> onStream src Reading d op done
+  Connect d _ _ -> onStream src Writing d op done
+  AwaitReadable d -> onStream src Reading d op done
+  AwaitWritable d -> onStream src Writing d op done
+  ReadStream d _ _ -> onStream src Reading d op done
+  WriteStream d _ _ -> onStream src Writing d op done
+  SendFile d _ _ _ -> onStream src Writing d op done
+  ReadAt d p n offset -> onFile src d done (Sys.readAt (descriptorNumber d) p n offset)
+  WriteAt d p n offset -> onFile src d done (Sys.writeAt (descriptorNumber d) p n offset)
+  Sync d dataOnly -> onFile src d done (Sys.sync (descriptorNumber d) (fromEnum dataOnly))
+  OpenAt dir path flags mode resolve -> inPool src [] done (Sys.openAt dir path flags mode resolve)
+  StatAt dir path flags mask buffer -> inPool src [] done (Sys.statAt dir path flags mask buffer)
+
+-- Functions of their own and not local ones: as local functions they are closures
+-- that every call allocates, whichever of them it uses.
+
+onStream :: Source -> Direction -> Descriptor -> Operation -> Completion -> IO Answer
+onStream src direction d op done = withSlot src d \slot -> submitStream src slot direction d op done
+
+onFile :: Source -> Descriptor -> Completion -> IO Int -> IO Answer
+onFile src d done system = withSlot src d \_ -> inPool src [d] done system
+
+inPool :: Source -> [Descriptor] -> Completion -> IO Int -> IO Answer
+inPool src descriptors done system = do
+  key <- nextSequence src
+  started <- startJob src key Whole descriptors done system \job r ->
+    enqueue src (Complete (jobCompletion job) r)
+  pure if started then pending (jobToken key) else Sys.canceled
 
 -- | As of 'cancel'.
 cancelIn :: Source -> Token -> IO ()

@@ -1,3 +1,5 @@
+{-# OPTIONS_GHC -O2 #-}
+
 -- |
 -- Description : What the parts of the system kernel share on one worker
 -- Stability   : not home
@@ -68,21 +70,20 @@ data Alarm
   | -- | Anything else that does not block.
     Alarm !(IO ())
 
--- | Carry out an operation on a descriptor; the result decides the next node.
+-- | Carry out an operation on a descriptor; the result decides the next node. The
+-- action keeps the memory that the operation uses alive.
 operate :: Env -> Why -> Descriptor -> Operation -> IO () -> Tcb -> (Int -> Trace) -> IO Trace
-operate env why d operation keep tcb next =
-  start env d operation (\r -> keep >> hostReady (envHost env) why tcb (oneShot (\_ -> next r))) >>= \case
-    Left _ -> pure Parked
-    Right r -> keep >> (pure $! next r)
+operate env why d operation keep tcb next = do
+  answer <- start env d operation $ \r -> do
+    keep
+    hostReady (envHost env) why tcb (oneShot (\_ -> next r))
+  if isPending answer then pure Parked else keep >> (pure $! next answer)
 {-# INLINE operate #-}
 
 -- | As 'operate', where the next node takes reading some memory. The action does
 -- not block; its exceptions are the thread's.
 operateIO :: Env -> Why -> Descriptor -> Operation -> Tcb -> (Int -> IO Trace) -> IO Trace
-operateIO env why d operation tcb next =
-  start env d operation (\r -> hostReady (envHost env) why tcb (oneShot (\_ -> Effect (next r)))) >>= \case
-    Left _ -> pure Parked
-    Right r -> next r
+operateIO env why d operation tcb next = operate env why d operation (pure ()) tcb (Effect . next)
 {-# INLINE operateIO #-}
 
 -- | As 'operate', but when the instant has come first the operation is cancelled
@@ -92,40 +93,37 @@ operateBefore env Nothing why d operation keep tcb next = operate env why d oper
 operateBefore env (Just limit) why d operation keep tcb next = do
   alarm <- newIORef Nothing
   expired <- newIORef False
-  outcome <- start env d operation $ \r -> do
+  answer <- start env d operation $ \r -> do
     keep
     readIORef alarm >>= mapM_ (Timers.cancel (envTimers env))
     late <- readIORef expired
     hostReady (envHost env) why tcb (oneShot (\_ -> next (if late && r < 0 then failedWith eTIMEDOUT else r)))
-  case outcome of
-    Right r -> keep >> (pure $! next r)
-    Left token -> do
+  if not (isPending answer)
+    then keep >> (pure $! next answer)
+    else do
       key <- Timers.insert (envTimers env) limit . Alarm $ do
         writeIORef expired True
-        cancel (envBackend env) token
+        cancel (envBackend env) (answerToken answer)
       writeIORef alarm (Just key)
       pure Parked
 
--- | Submit an operation: its result now, or the token under which it is pending.
-start :: Env -> Descriptor -> Operation -> Completion -> IO (Either Token Int)
+-- | Submit an operation, and count it while it is pending.
+start :: Env -> Descriptor -> Operation -> Completion -> IO Answer
 start env d operation completion = do
   workers <- readPrimVar (descriptorWorkers d)
   if testBit workers closedBit
-    then pure (Right badDescriptor)
+    then pure badDescriptor
     else do
       -- Before the backend can know the descriptor: whoever closes it must see us.
       -- Who closed it since we looked has not, and may have freed the number.
       before <- if testBit workers me then pure workers else fetchOrInt (descriptorWorkers d) (bit me)
-      if testBit before closedBit then pure (Right badDescriptor) else begin
+      if testBit before closedBit then pure badDescriptor else begin
   where
     me = hostWorker (envHost env)
     begin = do
-      answer <- submit (envBackend env) operation $ \r -> do
-        pendingNow (-1)
-        completion r
-      if isPending answer
-        then Left (answerToken answer) <$ pendingNow 1
-        else pure (Right answer)
+      answer <- submit (envBackend env) operation $ \r -> pendingNow (-1) >> completion r
+      when (isPending answer) (pendingNow 1)
+      pure answer
     pendingNow by = readPrimVar (envPending env) >>= writePrimVar (envPending env) . (+ by)
 {-# INLINE start #-}
 

@@ -1,3 +1,5 @@
+{-# OPTIONS_GHC -O2 #-}
+
 -- |
 -- Description : The system kernel's sockets and pipes
 -- Stability   : not home

@@ -1,4 +1,5 @@
 {-# LANGUAGE GADTs #-}
+{-# OPTIONS_GHC -O2 #-}
 
 -- |
 -- Description : The kernel that answers with the operating system

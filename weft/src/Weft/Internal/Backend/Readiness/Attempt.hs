@@ -36,10 +36,13 @@ firstAttempt = \case
   other -> attempt other
 {-# INLINE firstAttempt #-}
 
--- | Try an operation again after an event.
-laterAttempt :: Operation -> IO Result
-laterAttempt = \case
+-- | Try an operation again after an event. The flag: nobody has used what the event
+-- announced yet, so that one who only waits for it need not ask.
+laterAttempt :: Bool -> Operation -> IO Result
+laterAttempt untouched = \case
   Connect d _ _ -> Sys.connectResult (number d)
+  AwaitReadable _ | untouched -> pure 0
+  AwaitWritable _ | untouched -> pure 0
   other -> attempt other
 
 attempt :: Operation -> IO Result

@@ -1,5 +1,6 @@
 {-# LANGUAGE BlockArguments #-}
 {-# LANGUAGE MultiWayIf #-}
+{-# OPTIONS_GHC -O2 #-}
 
 -- |
 -- Description : Operations on streams: attempts, events and waiters
@@ -100,22 +101,23 @@ submitStream :: Source -> Slot -> Direction -> Descriptor -> Operation -> Comple
 submitStream src slot direction d op done = do
   flag <- readFlag slot direction
   if flag == Blocked && not (mustBegin op)
-    then parkNew
+    then parkNew src slot direction d op done
     else do
       r <- firstAttempt op
       if
-        | r == Sys.wouldBlock -> writeFlag slot direction Blocked >> parkNew
+        | r == Sys.wouldBlock -> writeFlag slot direction Blocked >> parkNew src slot direction d op done
         | r == pagesMissing -> do
             key <- nextSequence src
             started <- bringIn src key op done
             pure if started then pending (streamToken key d direction) else Sys.canceled
-        | otherwise -> noteTransfer src slot direction flag op r >> pure r
-  where
-    parkNew = do
-      key <- nextSequence src
-      r <- park src slot direction (descriptorNumber d) (Waiter key op done)
-      pure if Sys.isFailure r then r else pending (streamToken key d direction)
+        | otherwise -> r <$ noteTransfer src slot direction flag op r
 {-# INLINE submitStream #-}
+
+parkNew :: Source -> Slot -> Direction -> Descriptor -> Operation -> Completion -> IO Answer
+parkNew src slot direction d op done = do
+  key <- nextSequence src
+  r <- park src slot direction (descriptorNumber d) (Waiter key op done)
+  pure if Sys.isFailure r then r else pending (streamToken key d direction)
 
 -- | To connect is to begin something, whatever is known about the stream.
 mustBegin :: Operation -> Bool
@@ -227,28 +229,27 @@ wakeDirection src slot direction news = raiseFlag slot direction news >> go 0
     go !count =
       readWaiters slot direction >>= \case
         NoWaiter -> pure count
-        OneWaiter w -> retry count w
-        ManyWaiters w _ _ -> retry count w
-    retry count w = do
+        OneWaiter w -> retry count w NoWaiter
+        ws@(ManyWaiters w _ _) -> retry count w (dropFirst ws)
+    retry count w rest = do
       flag <- readFlag slot direction
       if flag == Blocked
         then pure count
         else do
           let op = waiterOperation w
-          r <- laterAttempt op
+          r <- laterAttempt (count == 0) op
           if
-            | r == Sys.wouldBlock -> writeFlag slot direction Blocked >> pure count
+            | r == Sys.wouldBlock -> count <$ writeFlag slot direction Blocked
             | r == pagesMissing -> do
-                leave
+                writeWaiters slot direction rest
                 started <- bringIn src (waiterSequence w) op (waiterCompletion w)
-                if started then go count else finish Sys.canceled
+                unless started $ waiterCompletion w Sys.canceled
+                go (if started then count else count + 1)
             | otherwise -> do
-                leave
+                writeWaiters slot direction rest
                 noteTransfer src slot direction flag op r
-                finish r
-      where
-        leave = readWaiters slot direction >>= writeWaiters slot direction . dropFirst
-        finish r = waiterCompletion w r >> go (count + 1)
+                waiterCompletion w r
+                go (count + 1)
 
 -- | The most that one 'SendFile' brings into memory: what 'Sys.residentBytes'
 -- looks at. The rest is asked for when it is sent.

@@ -1,0 +1,76 @@
+# What can be done with a clone of Weft: `make help`.
+#
+# Every target does the set-up it needs first, which costs nothing when all is there.
+# The work is done by cabal and by the scripts in tools/; nothing is decided here.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.ONESHELL:
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-print-directory
+.DEFAULT_GOAL := help
+
+# make serve
+PORT = 8080
+DIR  = site
+# Further options for the program that a target runs: make bench-http ARGS=--json
+ARGS =
+
+.PHONY: help setup build serve test lint format docs check-setup \
+  bench bench-yield bench-timers bench-http setup-build setup-bench program peers clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: ## install what is missing (with apt), or say what to install
+	@tools/setup
+
+build: setup-build ## compile bin/weft and bin/weft-bench
+	@tools/build weft-cli:exe:weft weft-bench:exe:weft-bench
+
+serve: program ## serve a directory over HTTP [PORT=8080] [DIR=site]
+	@exec bin/weft serve --port '$(PORT)' $(ARGS) '$(DIR)'
+
+test: setup ## compile without warnings, run all tests, check the layout
+	@tools/run-tests
+
+lint: setup ## hlint, and is everything laid out as ormolu would?
+	@tools/lint
+
+format: setup ## lay everything out as ormolu would
+	@tools/lint --fix
+
+docs: setup ## Haddock for all packages, and run the examples in it
+	@tools/docs
+
+check-setup: ## does tools/setup install what the packages depend on?
+	@tools/check-setup
+
+bench: bench-yield bench-timers bench-http ## the three that follow, one after the other
+
+bench-yield: build peers ## switching between threads, beside forkIO, Go and tokio
+	@bin/weft-bench peer-yield $(ARGS)
+
+bench-timers: build peers ## sleeping threads, beside forkIO, Go and tokio
+	@bin/weft-bench peer-timers $(ARGS)
+
+bench-http: setup-bench build peers ## serving a page, beside nginx, lighttpd, warp and C
+	@bin/weft-bench http --weft bin/weft $(ARGS)
+
+clean: ## remove all that was compiled
+	@rm -rf dist-newstyle bin
+	@if [ -e weft-bench/peers/Makefile ]; then $(MAKE) -C weft-bench/peers clean; fi
+
+# Parts of the above.
+
+setup-build:
+	@tools/setup build
+
+setup-bench:
+	@tools/setup bench
+
+program: setup-build
+	@tools/build weft-cli:exe:weft
+
+peers: setup-build
+	@$(MAKE) -C weft-bench/peers >&2
