@@ -13,7 +13,7 @@ where
 
 import Control.Concurrent hiding (yield)
 import Control.Exception (SomeException, throwIO)
-import Control.Monad (replicateM_, unless, void, when)
+import Control.Monad (join, replicateM_, unless, void)
 import Data.IORef
 import Data.Text (Text)
 import Weft
@@ -58,10 +58,10 @@ yielding start settings = do
   held <- newEmptyMVar
   release <- newEmptyMVar
   ended <- newEmptyMVar
-  let thread = do
-        spin (switchesPerThread settings)
+  let end = do
         remaining <- liftIO (countDown left)
-        unless (remaining > 0) $ liftIO (join' whenFinished)
+        unless (remaining > 0) $ liftIO (join (readIORef whenFinished))
+      thread = spin end (switchesPerThread settings)
       conductor = do
         replicateM_ (yieldThreads settings) (start thread)
         yield
@@ -73,17 +73,15 @@ yielding start settings = do
       { holdAll = inBackground ended oneWorker {settingFuel = maxBound} conductor >> takeMVar held,
         runAll = putMVar release () >> await ended
       }
-  where
-    join' ref = do
-      action <- readIORef ref
-      action
 
 -- Each thread has a counter of its own, in its loop, as the other styles have.
 -- The first of its yields is the one of the hold loop, so it does one more.
-spin :: Int -> Thread ()
-spin n = do
+-- What to do at the end is an argument, because all threads share it: as a
+-- continuation each would have its own, 32 bytes instead of 8.
+spin :: Thread () -> Int -> Thread ()
+spin end n = do
   yield
-  when (n > 0) $ spin (n - 1)
+  if n > 0 then spin end (n - 1) else end
 
 sleeping :: (Thread () -> Thread ()) -> TimerSettings -> IO TimerThreads
 sleeping start settings = do
