@@ -84,7 +84,7 @@ writeChunk (SmallMutableArray array) (Exts.I# i) (SmallMutableArray chunk) = IO 
 {-# INLINE writeChunk #-}
 
 ofChunks :: SmallMutableArray# RealWorld Any -> SmallMutableArray# RealWorld (SmallMutableArray# RealWorld Any)
-ofChunks array = unsafeCoerce# array
+ofChunks = unsafeCoerce#
 {-# INLINE ofChunks #-}
 
 perChunk, linkSlot :: Int

@@ -190,7 +190,7 @@ step s !limit = run
 
     -- Go on with the next node, which is not evaluated before its turn.
     go tcb trace fuel
-      | fuel <= 1 = push (schedulerQueue s) Yielded tcb (\_ -> trace) >> next s limit
+      | fuel <= 1 = push (schedulerQueue s) Yielded tcb (const trace) >> next s limit
       | otherwise = run tcb trace (fuel - 1)
     {-# INLINE go #-}
 
