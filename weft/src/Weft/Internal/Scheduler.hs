@@ -170,7 +170,7 @@ step s !limit = run
         parent <- numbered s tcb
         shared <- inherit s parent
         number <- bump s NextNumber (schedulerStride s)
-        let block = Tcb number (withOptions options (tcbState shared))
+        let !block = Tcb number (withOptions options (tcbState shared))
         case forkWorker options of
           Nothing -> startThread s block child
           Just worker -> bump s ThreadsStarted 1 >> schedulerElsewhere s worker block child
@@ -196,7 +196,7 @@ step s !limit = run
 
     -- Go on with a changed control block.
     replace (Tcb number state) change trace fuel = do
-      let tcb = Tcb number (change state)
+      let !tcb = Tcb number (change state)
       writeMutVar (schedulerCurrent s) tcb
       go tcb trace fuel
     {-# INLINE replace #-}
@@ -217,7 +217,7 @@ raise s limit (Tcb number state) e = go (stateFrames state) (stateMasking state)
     go frames masking = case frames of
       MaskFrame outer rest -> go rest outer
       HandlerFrame handler outer rest -> do
-        let tcb = Tcb number state {stateFrames = MaskFrame outer rest, stateMasking = max MaskedInterruptible masking}
+        let !tcb = Tcb number state {stateFrames = MaskFrame outer rest, stateMasking = max MaskedInterruptible masking}
         writeMutVar (schedulerCurrent s) tcb
         step s limit tcb (handler e) (schedulerFuel s)
       NoFrames -> do
@@ -251,7 +251,7 @@ numbered s tcb
   | tcbNumber tcb /= 0 = pure tcb
   | otherwise = do
       number <- bump s NextNumber (schedulerStride s)
-      let own = tcb {tcbNumber = number}
+      let !own = tcb {tcbNumber = number}
       own <$ writeMutVar (schedulerCurrent s) own
 
 -- | What a child of this thread starts with, as an anonymous control block:
@@ -271,6 +271,9 @@ inherit s (Tcb number state) = do
         && contextLabel (stateContext (tcbState shared)) == contextLabel (stateContext state)
         && contextPriority (stateContext (tcbState shared)) == contextPriority (stateContext state)
 
+-- | The state of a child with options of its own; the state given where there are
+-- none, and then that very state: inlined, or returned in parts, it would be built
+-- anew for every child.
 withOptions :: ForkOptions -> ThreadState -> ThreadState
 withOptions (ForkOptions label priority _) state
   | ShortByteString.null label, Nothing <- priority = state
@@ -283,3 +286,4 @@ withOptions (ForkOptions label priority _) state
                     contextPriority = fromMaybe (contextPriority context) priority
                   }
             }
+{-# OPAQUE withOptions #-}
