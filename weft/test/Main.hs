@@ -1,17 +1,45 @@
 -- |
--- The tests of the package.
-module Main
-  ( main,
-  )
-where
+-- Description : The tests of the package weft
+--
+-- One tree of all tests. They run one at a time: several count descriptors,
+-- measure CPU time or change limits of the whole process.
+module Main (main) where
 
 import System.Environment (setEnv)
+import System.IO (hSetEncoding, stdout, utf8)
+import Test.Costs qualified
+import Test.Examples qualified
+import Test.Failures qualified
+import Test.Files qualified
+import Test.Laws qualified
+import Test.Laziness qualified
 import Test.Pool qualified
 import Test.Readiness qualified
+import Test.Scheduling qualified
+import Test.Slots qualified
+import Test.Sockets qualified
 import Test.Tasty
+import Test.Timers qualified
+import Test.Uring qualified
 
--- One test at a time: some lower the limit on descriptors of the whole process.
 main :: IO ()
 main = do
+  hSetEncoding stdout utf8
   setEnv "TASTY_NUM_THREADS" "1"
-  defaultMain (testGroup "weft" [Test.Pool.tests, Test.Readiness.tests])
+  defaultMain . localOption (mkTimeout 15_000_000) $
+    testGroup
+      "weft"
+      [ Test.Laws.tests,
+        Test.Laziness.tests,
+        Test.Scheduling.tests,
+        Test.Failures.tests,
+        Test.Examples.tests,
+        Test.Costs.tests,
+        Test.Sockets.tests,
+        Test.Files.tests,
+        Test.Slots.tests,
+        Test.Timers.tests,
+        Test.Uring.tests,
+        Test.Pool.tests,
+        Test.Readiness.tests
+      ]

@@ -18,7 +18,7 @@ import Control.Concurrent (forkOSWithUnmask, getNumCapabilities, newEmptyMVar, p
 import Control.Exception
 import Control.Monad
 import Data.ByteString.Short qualified as ShortByteString
-import Data.Foldable (for_, traverse_)
+import Data.Foldable (traverse_)
 import Data.IORef
 import Data.Maybe (fromMaybe)
 import Data.Primitive.Array
@@ -94,6 +94,8 @@ runWith settings main' = do
   doors <- arrayFromList <$> replicateM count (newDoor (settingPolicy settings))
   result <- newEmptyMVar
   stopped <- newIORef False
+  -- One for each worker that has started, filled when it has stopped.
+  running <- newIORef []
   let finish = void . tryPutMVar result
       first = toTrace (main' >>= effect . finish . Right)
       firstTrace = Catch (\_ -> first) (\e -> Effect (Done <$ finish (Left e)))
@@ -115,15 +117,18 @@ runWith settings main' = do
                     workerStarted = \_ -> pure ()
                   }
         _ <- forkOSWithUnmask (\unmask -> unmask (body `catch` (finish . Left)) `finally` putMVar done ())
-        pure done
-      stop done = do
+        modifyIORef' running (done :)
+      -- A further asynchronous exception must wait: what the workers share is
+      -- released next, and they may still use it.
+      stop = uninterruptibleMask_ $ do
         writeIORef stopped True
         traverse_ openUp doors
-        for_ done readMVar
+        readIORef running >>= traverse_ readMVar
   bracket (openKernel (settingKernel settings) count) closeKernel $ \kernel -> mask $ \restore -> do
-    done <- mapM (start kernel) [0 .. count - 1]
-    outcome <- restore (readMVar result) `onException` stop done
-    stop done
+    -- Starting an OS thread waits for it, which an asynchronous exception could
+    -- interrupt when the first workers run already: hence the firmer mask.
+    outcome <- (uninterruptibleMask_ (mapM_ (start kernel) [0 .. count - 1]) >> restore (readMVar result)) `onException` stop
+    stop
     either throwIO pure outcome
   where
     quietly action = action `catch` \(_ :: SomeException) -> pure ()

@@ -127,11 +127,17 @@ runSlice s dispatches = do
   let limit = start + dispatches
       -- An exception that comes out of a step belongs to the current thread: its
       -- effect or its pure code raised it. (Nobody throws to a worker.)
-      go action =
+      -- How much fuel it had left is lost with its stack, so that each exception
+      -- of a slice leaves less: a thread that fails and recovers without end goes
+      -- to the end of the queue like any other.
+      go !raised action =
         try action >>= \case
           Right () -> pure ()
-          Left e -> go (readMutVar (schedulerCurrent s) >>= \tcb -> raise s limit tcb e)
-  go (next s limit)
+          Left e -> go (raised + 1) (readMutVar (schedulerCurrent s) >>= \tcb -> raise s limit tcb e (schedulerFuel s - cost * raised))
+  go (0 :: Int) (next s limit)
+  where
+    -- In nodes: about what catching an exception costs.
+    cost = 16
 
 -- | Dispatch the next ready thread, if the slice has room for it.
 next :: Scheduler -> Int -> IO ()
@@ -177,7 +183,7 @@ step s !limit = run
           Just worker -> bump s ThreadsStarted 1 >> schedulerElsewhere s worker block child
         go parent (k (ThreadId number)) fuel
       Done -> bump s ThreadsEnded 1 >> next s limit
-      Throw e -> raise s limit tcb e
+      Throw e -> raise s limit tcb e (fuel - 1)
       Catch body handler -> replace tcb (\st -> st {stateFrames = HandlerFrame handler (stateMasking st) (stateFrames st)}) (body ()) fuel
       Mask masking body -> replace tcb (\st -> st {stateFrames = MaskFrame (stateMasking st) (stateFrames st), stateMasking = masking}) (body ()) fuel
       Leave k a -> replace tcb leave (k a) fuel
@@ -211,16 +217,17 @@ leave st = case stateFrames st of
 
 -- | Unwind the current thread to its innermost handler and run that, masked (as
 -- GHC does, so that a handler is not interrupted before it has begun); 'Leave'
--- at its end restores the masking state of the 'Catch'.
-raise :: Scheduler -> Int -> Tcb -> SomeException -> IO ()
-raise s limit (Tcb number state) e = go (stateFrames state) (stateMasking state)
+-- at its end restores the masking state of the 'Catch'. The handler goes on with
+-- the fuel that is left.
+raise :: Scheduler -> Int -> Tcb -> SomeException -> Int -> IO ()
+raise s limit (Tcb number state) e fuel = go (stateFrames state) (stateMasking state)
   where
     go frames masking = case frames of
       MaskFrame outer rest -> go rest outer
       HandlerFrame handler outer rest -> do
         let !tcb = Tcb number state {stateFrames = MaskFrame outer rest, stateMasking = max MaskedInterruptible masking}
         writeMutVar (schedulerCurrent s) tcb
-        step s limit tcb (handler e) (schedulerFuel s)
+        step s limit tcb (handler e) fuel
       NoFrames -> do
         _ <- bump s ThreadsEnded 1
         case fromException e of

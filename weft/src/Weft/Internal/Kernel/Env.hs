@@ -18,6 +18,7 @@ module Weft.Internal.Kernel.Env
 
     -- * Closing descriptors
     closeDescriptor,
+    unlessClosed,
 
     -- * Failing
     failing,
@@ -27,7 +28,7 @@ module Weft.Internal.Kernel.Env
 where
 
 import Control.Exception (SomeException, toException, try)
-import Control.Monad (unless, when)
+import Control.Monad (when)
 import Control.Monad.Primitive (RealWorld)
 import Data.Bits (bit, testBit)
 import Data.Foldable (for_)
@@ -114,10 +115,14 @@ start env d operation completion = do
     then pure badDescriptor
     else do
       -- Before the backend can know the descriptor: whoever closes it must see us.
-      unless (testBit workers me) $ () <$ fetchOrInt (descriptorWorkers d) (bit me)
-      answer <- submit (envBackend env) operation $ \r -> pendingNow (-1) >> completion r
-      when (isPending answer) (pendingNow 1)
-      pure answer
+      -- Who closed it since we looked has not, and may have freed the number.
+      before <- if testBit workers me then pure workers else fetchOrInt (descriptorWorkers d) (bit me)
+      if testBit before closedBit
+        then pure badDescriptor
+        else do
+          answer <- submit (envBackend env) operation $ \r -> pendingNow (-1) >> completion r
+          when (isPending answer) (pendingNow 1)
+          pure answer
   where
     me = hostWorker (envHost env)
     pendingNow by = readPrimVar (envPending env) >>= writePrimVar (envPending env) . (+ by)
@@ -126,6 +131,15 @@ start env d operation completion = do
 -- | Set in 'descriptorWorkers' when a descriptor is closed.
 closedBit :: Int
 closedBit = 62
+
+-- | For what the backend has no part in: answer, unless the descriptor was closed
+-- and its number may be somebody else's. A thread on another worker that closes it
+-- in this very moment is not noticed.
+unlessClosed :: String -> Descriptor -> IO Trace -> IO Trace
+unlessClosed what d answer = do
+  workers <- readPrimVar (descriptorWorkers d)
+  if testBit workers closedBit then pure (failing what Nothing (const Done) badDescriptor) else answer
+{-# INLINE unlessClosed #-}
 
 -- | Run an action that may block in the pool, and go on with its result.
 inPool :: Env -> IO a -> Tcb -> (a -> Trace) -> IO Trace

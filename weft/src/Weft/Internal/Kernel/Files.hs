@@ -48,12 +48,17 @@ import Weft.Internal.Trace
 
 type Answering a = Tcb -> (a -> Trace) -> IO Trace
 
--- | The directory a path starts from: its number, and its descriptor if it is an
--- open one (a closed one is refused by its own number: -1 is @EBADF@).
+-- | The number of the directory a path starts from.
 startOf :: Where -> CInt
 startOf = \case
   CurrentDirectory -> atFdCwd
   At (File d) -> descriptorNumber d
+
+-- | Unless the directory to start from was closed.
+startingAt :: String -> Where -> IO Trace -> IO Trace
+startingAt what = \case
+  CurrentDirectory -> id
+  At (File d) -> unlessClosed what d
 
 atFdCwd :: CInt
 atFdCwd = -100
@@ -75,7 +80,7 @@ noDescriptor :: IO Descriptor
 noDescriptor = newDescriptor (-1)
 
 openFile :: Env -> Where -> ByteString -> OpenMode -> OpenFlags -> Answering File
-openFile env place path mode flags tcb k = withPath what path $ \memory -> do
+openFile env place path mode flags tcb k = startingAt what place . withPath what path $ \memory -> do
   none <- noDescriptor
   let creates = mode `elem` [WriteOnly, ReadWrite, Append]
       operation =
@@ -132,7 +137,7 @@ fileStatus env (File d) = status env d (descriptorNumber d) ByteString.empty atE
     atEmptyPath = 0x1000
 
 pathStatus :: Env -> Where -> ByteString -> Answering FileStatus
-pathStatus env place path tcb k = do
+pathStatus env place path tcb k = startingAt "stat" place $ do
   none <- noDescriptor
   status env none (startOf place) path 0 tcb k
 
@@ -178,19 +183,20 @@ peekStatus p = do
 
 setFileSize :: Env -> File -> Int64 -> Answering ()
 setFileSize env (File d) size tcb k =
-  inPool env (c_set_size (descriptorNumber d) size) tcb (failing "truncate" Nothing (\_ -> k ()) . fromIntegral)
+  unlessClosed "truncate" d $ inPool env (c_set_size (descriptorNumber d) size) tcb (failing "truncate" Nothing (\_ -> k ()) . fromIntegral)
 
 -- | The names in an open directory, without dot and dot-dot, in the order of the
 -- file system.
 listDirectory :: Env -> File -> Answering [ByteString]
-listDirectory env (File d) = inPool env $ do
-  -- The stream takes the number it is given for its own, so it gets a duplicate.
-  own <- throwErrnoIfMinus1 "dup" (c_dup (descriptorNumber d))
-  bracket
-    (bracketOnError (pure (Fd own)) Posix.closeFd Posix.unsafeOpenDirStreamFd)
-    Posix.closeDirStream
-    (\stream -> Posix.rewindDirStream stream >> readAll stream)
+listDirectory env (File d) tcb k = unlessClosed "list" d (inPool env names tcb k)
   where
+    names = do
+      -- The stream takes the number it is given for its own, so it gets a duplicate.
+      own <- throwErrnoIfMinus1 "dup" (c_dup (descriptorNumber d))
+      bracket
+        (bracketOnError (pure (Fd own)) Posix.closeFd Posix.unsafeOpenDirStreamFd)
+        Posix.closeDirStream
+        (\stream -> Posix.rewindDirStream stream >> readAll stream)
     dots = map Char8.pack [".", ".."]
     readAll stream = do
       name <- Posix.readDirStream stream

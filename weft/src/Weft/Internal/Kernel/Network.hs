@@ -98,10 +98,12 @@ socketTypeNumber = \case
 
 bindSocket :: Socket -> SockAddr -> Answering ()
 bindSocket s address tcb k =
-  withAddress address $ \p n -> atOnce "bind" (c_bind (number s) p (fromIntegral n)) done tcb k
+  unlessClosed "bind" (socketDescriptor s) . withAddress address $ \p n -> atOnce "bind" (c_bind (number s) p (fromIntegral n)) done tcb k
 
 listenSocket :: Socket -> Int -> Answering ()
-listenSocket s backlog = atOnce "listen" (c_listen (number s) (fromIntegral backlog)) done
+listenSocket s backlog tcb k =
+  unlessClosed "listen" (socketDescriptor s) $
+    atOnce "listen" (c_listen (number s) (fromIntegral backlog)) done tcb k
 
 -- | Accept one connection. What can go wrong without being the caller's fault
 -- does not reach it: a connection that was aborted while it waited is skipped, and
@@ -245,30 +247,32 @@ sendTo env s bytes address tcb k = do
 
 sendFile :: Env -> Socket -> Descriptor -> Int64 -> Int -> Answering Int
 sendFile env s file offset count tcb k =
-  operate
-    env
-    Completed
-    (socketDescriptor s)
-    (Operation.SendFile (socketDescriptor s) file offset count)
-    (pure ())
-    tcb
-    (failing "send file" Nothing k)
+  unlessClosed "send file" file $
+    operate
+      env
+      Completed
+      (socketDescriptor s)
+      (Operation.SendFile (socketDescriptor s) file offset count)
+      (pure ())
+      tcb
+      (failing "send file" Nothing k)
 
 getOption :: Socket -> SocketOption -> Answering Int
-getOption s (SockOpt level name) tcb k = alloca $ \value ->
+getOption s (SockOpt level name) tcb k = unlessClosed "getsockopt" (socketDescriptor s) . alloca $ \value ->
   atOnce "getsockopt" (c_getsockopt (number s) level name value) (\_ -> fromIntegral <$> peek value) tcb k
 
 setOption :: Socket -> SocketOption -> Int -> Answering ()
-setOption s (SockOpt level name) value =
-  atOnce "setsockopt" (c_setsockopt (number s) level name (fromIntegral value)) done
+setOption s (SockOpt level name) value tcb k =
+  unlessClosed "setsockopt" (socketDescriptor s) $
+    atOnce "setsockopt" (c_setsockopt (number s) level name (fromIntegral value)) done tcb k
 
 localAddress, peerAddress :: Socket -> Answering SockAddr
-localAddress s = addressOf "getsockname" (c_getsockname (number s))
-peerAddress s = addressOf "getpeername" (c_getpeername (number s))
+localAddress = addressOf "getsockname" c_getsockname
+peerAddress = addressOf "getpeername" c_getpeername
 
-addressOf :: String -> (Ptr () -> CInt -> IO CInt) -> Answering SockAddr
-addressOf what get tcb k = allocaBytes addressRoom $ \p ->
-  atOnce what (get p (fromIntegral addressRoom)) (\_ -> peekSocketAddress (castPtr p)) tcb k
+addressOf :: String -> (CInt -> Ptr () -> CInt -> IO CInt) -> Socket -> Answering SockAddr
+addressOf what get s tcb k = unlessClosed what (socketDescriptor s) . allocaBytes addressRoom $ \p ->
+  atOnce what (get (number s) p (fromIntegral addressRoom)) (\_ -> peekSocketAddress (castPtr p)) tcb k
 
 -- | In the pool: the C library's resolver blocks.
 resolve :: Env -> Maybe AddrInfo -> Maybe HostName -> Maybe ServiceName -> Answering [AddrInfo]

@@ -17,6 +17,7 @@ import Control.Exception (toException)
 import Control.Monad (void)
 import Data.Foldable (for_, traverse_)
 import Data.IORef
+import Data.List (nub)
 import Data.Map.Strict (Map)
 import Data.Map.Strict qualified as Map
 import System.IO.Unsafe (unsafePerformIO)
@@ -33,7 +34,8 @@ registry = unsafePerformIO (newMVar Map.empty)
 -- | Subscribe. From now until 'closeSignals' these signals do not have their
 -- default effect.
 openSignals :: [SignalNumber] -> IO Signals
-openSignals wanted = do
+openSignals several = do
+  let wanted = nub several
   subscription <- Signals wanted <$> newIORef (Right [])
   modifyMVar_ registry $ \known -> foldr (\n act -> act >>= add subscription n) (pure known) wanted
   pure subscription

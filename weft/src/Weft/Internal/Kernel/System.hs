@@ -115,7 +115,7 @@ answerSystem env tcb request k = case request of
   ReceiveFrom s b -> receiveFrom env s b tcb k
   SendTo s b a -> sendTo env s b a tcb k
   SendFile s f o n -> sendFile env s (fileDescriptor f) o n tcb k
-  Shutdown s how -> do
+  Shutdown s how -> unlessClosed "shutdown" (socketDescriptor s) $ do
     r <- c_shutdown (descriptorNumber (socketDescriptor s)) (case how of ShutdownReceive -> 0; ShutdownSend -> 1; ShutdownBoth -> 2)
     pure $! failing "shutdown" Nothing (\_ -> k ()) (fromIntegral r)
   CloseSocket s -> closeDescriptor env (socketDescriptor s) tcb k

@@ -53,7 +53,7 @@ module Weft.Internal.Backend.Readiness.Table
   )
 where
 
-import Control.Monad (replicateM, when)
+import Control.Monad (replicateM)
 import Control.Monad.Primitive (RealWorld)
 import Data.Bits (shiftL, shiftR, (.&.))
 import Data.Foldable (toList)

@@ -1,0 +1,160 @@
+-- |
+-- Description : What the tests share
+--
+-- Running threads under a chosen kernel, waiting without sleeping, and measuring
+-- what the process holds and uses. Nothing here is a test.
+module Test.Support
+  ( -- * Running
+    Config (..),
+    configurations,
+    describeConfig,
+    settingsFor,
+    running,
+    runningQuietly,
+
+    -- * Waiting for each other
+    Gate,
+    newGate,
+    openGate,
+    waitGate,
+    spawn,
+    spawnOn,
+    eventually,
+
+    -- * What a thread observes
+    maskingNow,
+    failsWith,
+    eCANCELED,
+
+    -- * The process
+    openDescriptors,
+    descriptorTargets,
+    cpuTime,
+  )
+where
+
+import Control.Exception (IOException, SomeException, toException)
+import Control.Exception qualified as Exception
+import Control.Monad (forM_, void)
+import Data.IORef
+import Data.Int (Int64)
+import Foreign.C.Error (Errno (..))
+import GHC.IO.Exception (ioe_errno)
+import System.CPUTime (getCPUTime)
+import System.Directory (getSymbolicLinkTarget, listDirectory)
+import Test.Tasty.HUnit
+import Weft
+import Weft.Internal.Trace (Masking, Tcb (..), Thread (..), ThreadState (..), Trace (Self))
+import Weft.Kernel (Outcome (..), Waiter, deliver, suspend)
+
+-- | Which event source, and how many workers.
+data Config = Config
+  { configBackend :: !BackendChoice,
+    configWorkers :: !Int
+  }
+  deriving stock (Eq, Show)
+
+-- | Every event source, with one worker and with two.
+configurations :: [Config]
+configurations = Config <$> [Epoll, Uring, Poll] <*> [1, 2]
+
+-- | For the name of a test.
+describeConfig :: Config -> String
+describeConfig (Config backend workers) = show backend <> ", " <> show workers <> (if workers == 1 then " worker" else " workers")
+
+-- | Settings that report to nobody.
+settingsFor :: Config -> Settings
+settingsFor (Config backend workers) =
+  defaultSettings
+    { settingWorkers = Just workers,
+      settingKernel = systemKernel defaultSystemSettings {systemBackend = backend},
+      settingReport = \_ -> pure (),
+      settingUncaught = \_ _ _ -> pure ()
+    }
+
+-- | Run a thread; fail if an exception left a thread.
+running :: (HasCallStack) => Config -> Thread a -> IO a
+running config body = do
+  uncaught <- newIORef []
+  a <- runWith (settingsFor config) {settingUncaught = \_ _ e -> atomicModifyIORef' uncaught (\es -> (show e : es, ()))} body
+  readIORef uncaught >>= (@?= [])
+  pure a
+
+-- | One worker and epoll, uncaught exceptions dropped.
+runningQuietly :: Thread a -> IO a
+runningQuietly = runWith (settingsFor (Config Epoll 1))
+
+-- | A value that comes once, and the threads that wait for it.
+newtype Gate a = Gate (IORef (Either [Waiter a] (Outcome a)))
+
+-- | A closed gate.
+newGate :: Thread (Gate a)
+newGate = liftIO (Gate <$> newIORef (Left []))
+
+-- | Let everybody through. Opening it again does nothing.
+openGate :: Gate a -> a -> Thread ()
+openGate gate = settle gate . Answered
+
+settle :: Gate a -> Outcome a -> Thread ()
+settle (Gate ref) outcome = liftIO $ do
+  waiting <- atomicModifyIORef' ref $ \case
+    Left waiters -> (Right outcome, waiters)
+    Right earlier -> (Right earlier, [])
+  forM_ waiting (`deliver` outcome)
+
+-- | Wait until the gate is open.
+waitGate :: Gate a -> Thread a
+waitGate (Gate ref) = suspend "wait for a gate" $ \waiter -> do
+  opened <- atomicModifyIORef' ref $ \case
+    Left waiters -> (Left (waiter : waiters), Nothing)
+    Right outcome -> (Right outcome, Just outcome)
+  mapM_ (deliver waiter) opened
+
+-- | Fork a thread; the result waits for its end, and ends as it did.
+spawn :: Thread a -> Thread (Thread a)
+spawn = spawnOn Nothing
+
+-- | The same on a certain worker.
+spawnOn :: Maybe Int -> Thread a -> Thread (Thread a)
+spawnOn worker body = do
+  gate <- newGate
+  void . forkWith defaultForkOptions {forkWorker = worker} $
+    try body >>= settle gate . either (\e -> Failed (toException (e :: SomeException))) Answered
+  pure (waitGate gate)
+
+-- | Let others run until a condition holds (there is a time limit on every test).
+eventually :: IO Bool -> Thread ()
+eventually condition = do
+  holds <- liftIO condition
+  if holds then pure () else sleep (milliseconds 1) >> eventually condition
+
+-- | The masking state of this thread.
+maskingNow :: Thread Masking
+maskingNow = Thread (\k -> Self (k . stateMasking . tcbState))
+
+-- | The action must fail with one of these @errno@s.
+failsWith :: (HasCallStack) => [Errno] -> Thread a -> Thread ()
+failsWith wanted action =
+  try action >>= \case
+    Right _ -> liftIO (assertFailure "it should have failed")
+    Left e ->
+      liftIO . assertBool ("unexpected error: " <> show e <> " " <> show (ioe_errno e)) $
+        ioe_errno e `elem` [Just n | Errno n <- wanted]
+
+-- | What an operation that was cancelled fails with (on Linux).
+eCANCELED :: Errno
+eCANCELED = Errno 125
+
+-- | How many descriptors this process has open.
+openDescriptors :: IO Int
+openDescriptors = length <$> descriptorTargets
+
+-- | What they are, for a message.
+descriptorTargets :: IO [String]
+descriptorTargets = do
+  names <- listDirectory "/proc/self/fd"
+  mapM (\n -> either (\(_ :: IOException) -> n) ((n <> " ") <>) <$> Exception.try (getSymbolicLinkTarget ("/proc/self/fd/" <> n))) names
+
+-- | CPU time of the process so far, in nanoseconds.
+cpuTime :: IO Int64
+cpuTime = fromInteger . (`div` 1000) <$> getCPUTime
