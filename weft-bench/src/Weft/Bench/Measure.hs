@@ -22,13 +22,18 @@ module Weft.Bench.Measure
     liveBytes,
     allocatedBytes,
     requireStats,
+    runtimeFlags,
   )
 where
 
 import Control.Monad (unless)
 import Data.Int (Int64)
+import Data.Text (Text)
+import Data.Text qualified as Text
 import Data.Word (Word64)
 import GHC.Clock (getMonotonicTimeNSec)
+import GHC.Conc (getNumCapabilities)
+import GHC.RTS.Flags (GCFlags (..), getGCFlags)
 import GHC.Stats (GCDetails (..), RTSStats (..), getRTSStats, getRTSStatsEnabled)
 import System.CPUTime (getCPUTime)
 import System.Exit (die)
@@ -99,3 +104,17 @@ requireStats :: IO ()
 requireStats = do
   enabled <- getRTSStatsEnabled
   unless enabled (die "weft-bench: the run-time system keeps no statistics; run with +RTS -T")
+
+-- | What of the run-time system's flags changes these figures, as one would give
+-- them: the capabilities, the size of the nursery in kilobytes, whether the
+-- collector compacts. (GHC does not tell whether it is the non-moving one.)
+runtimeFlags :: IO Text
+runtimeFlags = do
+  capabilities <- getNumCapabilities
+  flags <- getGCFlags
+  pure . Text.pack . unwords $
+    ["-N" ++ show capabilities, "-A" ++ show (minAllocAreaSize flags * blockKilobytes) ++ "k"]
+      ++ ["-c" | compact flags]
+  where
+    -- The run-time system counts in blocks of 4 kilobytes.
+    blockKilobytes = 4

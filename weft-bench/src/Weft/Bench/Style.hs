@@ -15,11 +15,12 @@ where
 import Data.List (find)
 import Data.Text (Text)
 import Weft.Bench.Style.Ghc (ghcStyle)
+import Weft.Bench.Style.Monadic (monadicStyle, numberedStyle)
 import Weft.Bench.Style.Type
 
 -- | All styles, the default first.
 styles :: [Style]
-styles = [ghcStyle]
+styles = [monadicStyle, numberedStyle, ghcStyle]
 
 -- | By name.
 findStyle :: Text -> Maybe Style

@@ -1,4 +1,7 @@
 {-# OPTIONS_GHC -O2 #-}
+-- Specialising the loop for control blocks whose fields are known makes copies of
+-- it that put the block together again, 80 bytes, whenever the thread is queued.
+{-# OPTIONS_GHC -fno-spec-constr #-}
 
 -- |
 -- Description : The scheduler: a traversal of traces
@@ -151,49 +154,58 @@ next s !limit = do
     {-# INLINE dispatch #-}
 
 -- | Run the current thread from this node on.
+--
+-- The fuel, at least 1, counts this node. It is looked at between two nodes and not
+-- here, where the node would have to be passed unevaluated: a thunk at every
+-- dispatch, for a case that is rare. The control block has no bang: a strict one
+-- would be taken apart here and built anew at every push, for every thread its own.
 step :: Scheduler -> Int -> Tcb -> Trace -> Int -> IO ()
-step s !limit = go
+step s !limit = run
   where
-    go !tcb !trace !fuel
-      | fuel <= 0 = push (schedulerQueue s) Yielded tcb (\_ -> trace) >> next s limit
-      | otherwise = case trace of
-          Effect io -> io >>= \t -> go tcb t (fuel - 1)
-          Call request k -> case schedulerAnswer s of
-            AnswerCall answer -> answer tcb request k >>= \t -> go tcb t (fuel - 1)
-          Parked -> next s limit
-          Yield k -> push (schedulerQueue s) Yielded tcb k >> next s limit
-          ForkAnonymous child k -> do
-            parent <- numbered s tcb
-            shared <- inherit s parent
-            startThread s shared child
-            go parent (k ()) (fuel - 1)
-          Fork options child k -> do
-            parent <- numbered s tcb
-            shared <- inherit s parent
-            number <- bump s NextNumber (schedulerStride s)
-            let block = Tcb number (withOptions options (tcbState shared))
-            case forkWorker options of
-              Nothing -> startThread s block child
-              Just worker -> bump s ThreadsStarted 1 >> schedulerElsewhere s worker block child
-            go parent (k (ThreadId number)) (fuel - 1)
-          Done -> bump s ThreadsEnded 1 >> next s limit
-          Throw e -> raise s limit tcb e (fuel - 1)
-          Catch body handler -> replace tcb (\st -> st {stateFrames = HandlerFrame handler (stateMasking st) (stateFrames st)}) (body ()) fuel
-          Mask masking body -> replace tcb (\st -> st {stateFrames = MaskFrame (stateMasking st) (stateFrames st), stateMasking = masking}) (body ()) fuel
-          Leave k a -> replace tcb leave (k a) fuel
-          Describe change k -> do
-            own <- numbered s tcb
-            replace own (\st -> st {stateContext = change (stateContext st)}) (k ()) fuel
-          Self k -> go tcb (k tcb) (fuel - 1)
-          Identify k -> do
-            own <- numbered s tcb
-            go own (k (ThreadId (tcbNumber own))) (fuel - 1)
+    run tcb !trace !fuel = case trace of
+      Effect io -> io >>= \t -> go tcb t fuel
+      Call request k -> case schedulerAnswer s of
+        AnswerCall answer -> answer tcb request k >>= \t -> go tcb t fuel
+      Parked -> next s limit
+      Yield k -> push (schedulerQueue s) Yielded tcb k >> next s limit
+      ForkAnonymous child k -> do
+        parent <- numbered s tcb
+        shared <- inherit s parent
+        startThread s shared child
+        go parent (k ()) fuel
+      Fork options child k -> do
+        parent <- numbered s tcb
+        shared <- inherit s parent
+        number <- bump s NextNumber (schedulerStride s)
+        let !block = Tcb number (withOptions options (tcbState shared))
+        case forkWorker options of
+          Nothing -> startThread s block child
+          Just worker -> bump s ThreadsStarted 1 >> schedulerElsewhere s worker block child
+        go parent (k (ThreadId number)) fuel
+      Done -> bump s ThreadsEnded 1 >> next s limit
+      Throw e -> raise s limit tcb e (fuel - 1)
+      Catch body handler -> replace tcb (\st -> st {stateFrames = HandlerFrame handler (stateMasking st) (stateFrames st)}) (body ()) fuel
+      Mask masking body -> replace tcb (\st -> st {stateFrames = MaskFrame (stateMasking st) (stateFrames st), stateMasking = masking}) (body ()) fuel
+      Leave k a -> replace tcb leave (k a) fuel
+      Describe change k -> do
+        own <- numbered s tcb
+        replace own (\st -> st {stateContext = change (stateContext st)}) (k ()) fuel
+      Self k -> go tcb (k tcb) fuel
+      Identify k -> do
+        own <- numbered s tcb
+        go own (k (ThreadId (tcbNumber own))) fuel
+
+    -- Go on with the next node, which is not evaluated before its turn.
+    go tcb trace fuel
+      | fuel <= 1 = push (schedulerQueue s) Yielded tcb (const trace) >> next s limit
+      | otherwise = run tcb trace (fuel - 1)
+    {-# INLINE go #-}
 
     -- Go on with a changed control block.
     replace (Tcb number state) change trace fuel = do
-      let tcb = Tcb number (change state)
+      let !tcb = Tcb number (change state)
       writeMutVar (schedulerCurrent s) tcb
-      go tcb trace (fuel - 1)
+      go tcb trace fuel
     {-# INLINE replace #-}
 
 -- | The innermost frame is done with.
@@ -213,7 +225,7 @@ raise s limit (Tcb number state) e fuel = go (stateFrames state) (stateMasking s
     go frames masking = case frames of
       MaskFrame outer rest -> go rest outer
       HandlerFrame handler outer rest -> do
-        let tcb = Tcb number state {stateFrames = MaskFrame outer rest, stateMasking = max MaskedInterruptible masking}
+        let !tcb = Tcb number state {stateFrames = MaskFrame outer rest, stateMasking = max MaskedInterruptible masking}
         writeMutVar (schedulerCurrent s) tcb
         step s limit tcb (handler e) fuel
       NoFrames -> do
@@ -247,7 +259,7 @@ numbered s tcb
   | tcbNumber tcb /= 0 = pure tcb
   | otherwise = do
       number <- bump s NextNumber (schedulerStride s)
-      let own = tcb {tcbNumber = number}
+      let !own = tcb {tcbNumber = number}
       own <$ writeMutVar (schedulerCurrent s) own
 
 -- | What a child of this thread starts with, as an anonymous control block:
@@ -267,6 +279,9 @@ inherit s (Tcb number state) = do
         && contextLabel (stateContext (tcbState shared)) == contextLabel (stateContext state)
         && contextPriority (stateContext (tcbState shared)) == contextPriority (stateContext state)
 
+-- | The state of a child with options of its own; the state given where there are
+-- none, and then that very state: inlined, or returned in parts, it would be built
+-- anew for every child.
 withOptions :: ForkOptions -> ThreadState -> ThreadState
 withOptions (ForkOptions label priority _) state
   | ShortByteString.null label, Nothing <- priority = state
@@ -279,3 +294,4 @@ withOptions (ForkOptions label priority _) state
                     contextPriority = fromMaybe (contextPriority context) priority
                   }
             }
+{-# OPAQUE withOptions #-}

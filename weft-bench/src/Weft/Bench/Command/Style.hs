@@ -15,8 +15,8 @@ import Data.Text qualified as Text
 import Options.Applicative
 import Weft.Bench.Command.Options
 import Weft.Bench.Harness
-import Weft.Bench.Measure (requireStats)
-import Weft.Bench.Report (printRows)
+import Weft.Bench.Measure (requireStats, runtimeFlags)
+import Weft.Bench.Report (Cell (Name), printRows)
 import Weft.Bench.Style
 
 -- | @yield@.
@@ -29,7 +29,8 @@ yieldCommand =
     run format chosen s = do
       requireStats
       runs <- measureYield s (styleYield chosen s)
-      printRows format [yieldRow (styleName chosen) s runs]
+      flags <- runtimeFlags
+      printRows format [yieldRow (styleName chosen) s runs ++ [("rts_flags", Name flags)]]
 
 -- | @timers@.
 timersCommand :: Mod CommandFields (IO ())
@@ -41,7 +42,8 @@ timersCommand =
       requireStats
       let s = TimerSettings threads (fromMaybe (defaultSleepMilliseconds threads) sleep) repeats
       runs <- measureTimers s (styleTimers chosen s)
-      printRows format [timerRow (styleName chosen) s runs]
+      flags <- runtimeFlags
+      printRows format [timerRow (styleName chosen) s runs ++ [("rts_flags", Name flags)]]
     sleepOption =
       option positive (long "sleep-ms" <> metavar "S" <> help "milliseconds from the start to the common deadline (default: long enough to create all threads)")
 

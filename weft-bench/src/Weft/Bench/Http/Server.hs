@@ -159,7 +159,8 @@ commandFor paths place = \case
     pure (Command program ["-D", "-f", config])
   Warp -> do
     this <- getExecutablePath
-    pure (Command this ["warp", "--port", port, "--root", placeRoot place])
+    -- GHC's own nursery, not the one that this program has for its measurements.
+    pure (Command this ["warp", "--port", port, "--root", placeRoot place, "+RTS", "-A4m", "-RTS"])
   Rawloop -> pure (Command (pathPeers paths </> "rawloop") ["--port", port])
   where
     port = show (placePort place)

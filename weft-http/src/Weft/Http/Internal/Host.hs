@@ -43,10 +43,15 @@ isHostAndPort b
     isPort i
       | i == size = True
       | U.unsafeIndex b i /= colon = False
-      | i + 1 == size = True
-      | otherwise = case decimal (U.unsafeDrop (i + 1) b) of
-          Decimal port -> port <= 65535
-          _ -> False
+      | otherwise = port (i + 1) 0
+    port :: Int -> Int -> Bool
+    port i n
+      | n > 65535 = False
+      | i == size = True
+      | isDigit w = port (i + 1) (10 * n + fromIntegral w - 0x30)
+      | otherwise = False
+      where
+        w = U.unsafeIndex b i
 
 -- | The bytes of an IPv6 address, perhaps with an IPv4 address at its end. That
 -- the groups are as many as they should be is not checked: the server compares

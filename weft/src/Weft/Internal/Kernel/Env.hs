@@ -117,13 +117,14 @@ start env d operation completion = do
       -- Before the backend can know the descriptor: whoever closes it must see us.
       -- Who closed it since we looked has not, and may have freed the number.
       before <- if testBit workers me then pure workers else fetchOrInt (descriptorWorkers d) (bit me)
-      if testBit before closedBit then pure badDescriptor else begin
+      if testBit before closedBit
+        then pure badDescriptor
+        else do
+          answer <- submit (envBackend env) operation $ \r -> pendingNow (-1) >> completion r
+          when (isPending answer) (pendingNow 1)
+          pure answer
   where
     me = hostWorker (envHost env)
-    begin = do
-      answer <- submit (envBackend env) operation $ \r -> pendingNow (-1) >> completion r
-      when (isPending answer) (pendingNow 1)
-      pure answer
     pendingNow by = readPrimVar (envPending env) >>= writePrimVar (envPending env) . (+ by)
 {-# INLINE start #-}
 

@@ -22,9 +22,9 @@ where
 
 import Control.Exception (bracket, bracketOnError)
 import Data.Bits (shiftL, (.&.), (.|.))
-import Data.ByteString (ByteString)
 import Data.ByteString qualified as ByteString
 import Data.ByteString.Char8 qualified as Char8
+import Data.ByteString.Internal (ByteString (BS))
 import Data.ByteString.Unsafe qualified as ByteString
 import Data.Int (Int64)
 import Data.Word (Word16, Word32, Word64, Word8)
@@ -118,9 +118,8 @@ readFileAt env (File d) (Buffer memory room) offset count at tcb k =
     from = max 0 (min room offset)
 
 writeFileAt :: Env -> File -> ByteString -> Int64 -> Answering Int
-writeFileAt env (File d) bytes at tcb k =
-  ByteString.unsafeUseAsCStringLen bytes $ \(p, n) ->
-    operate env Completed d (Operation.WriteAt d (castPtr p) n at) (ByteString.unsafeUseAsCString bytes (\_ -> pure ())) tcb (failing "write" Nothing k)
+writeFileAt env (File d) (BS memory n) at tcb k =
+  operate env Completed d (Operation.WriteAt d (unsafeForeignPtrToPtr memory) n at) (touchForeignPtr memory) tcb (failing "write" Nothing k)
 
 writeBufferAt :: Env -> File -> Buffer -> Int -> Int -> Int64 -> Answering Int
 writeBufferAt env (File d) (Buffer memory room) offset count at tcb k =

@@ -35,8 +35,8 @@ where
 
 import Control.Exception (toException, try)
 import Control.Monad (when)
-import Data.ByteString (ByteString)
 import Data.ByteString qualified as ByteString
+import Data.ByteString.Internal (ByteString (BS))
 import Data.ByteString.Unsafe qualified as ByteString
 import Data.IORef
 import Data.Int (Int64)
@@ -186,21 +186,21 @@ within room from count = max 0 (min (room - from) count)
 {-# INLINE within #-}
 
 send :: Env -> Socket -> ByteString -> Answering Int
-send env s bytes tcb k =
-  ByteString.unsafeUseAsCStringLen bytes $ \(p, n) ->
-    operate
-      env
-      Completed
-      (socketDescriptor s)
-      (Operation.Send (socketDescriptor s) (castPtr p) n)
-      (keepAlive bytes)
-      tcb
-      (failing "send" Nothing k)
+send env s (BS memory n) tcb k =
+  operate
+    env
+    Completed
+    (socketDescriptor s)
+    (Operation.Send (socketDescriptor s) (unsafeForeignPtrToPtr memory) n)
+    (touchForeignPtr memory)
+    tcb
+    (failing "send" Nothing k)
 {-# INLINE send #-}
 
--- | A 'ByteString' is needed until here.
+-- | A 'ByteString' is needed until here. (Not with a scope around the operation:
+-- that is a closure for each, and it ends before a pending operation does.)
 keepAlive :: ByteString -> IO ()
-keepAlive bytes = ByteString.unsafeUseAsCString bytes (\_ -> pure ())
+keepAlive (BS memory _) = touchForeignPtr memory
 {-# INLINE keepAlive #-}
 
 sendVector :: Env -> Socket -> [ByteString] -> Answering Int
@@ -310,9 +310,8 @@ readPipe env (Pipe d) (Buffer memory room) offset count tcb k =
     from = max 0 (min room offset)
 
 writePipe :: Env -> Pipe -> ByteString -> Answering Int
-writePipe env (Pipe d) bytes tcb k =
-  ByteString.unsafeUseAsCStringLen bytes $ \(p, n) ->
-    operate env Completed d (Operation.WriteStream d (castPtr p) n) (keepAlive bytes) tcb (failing "write" Nothing k)
+writePipe env (Pipe d) (BS memory n) tcb k =
+  operate env Completed d (Operation.WriteStream d (unsafeForeignPtrToPtr memory) n) (touchForeignPtr memory) tcb (failing "write" Nothing k)
 
 -- | Room for any socket address.
 addressRoom :: Int

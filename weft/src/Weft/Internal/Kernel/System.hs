@@ -89,7 +89,7 @@ startSystem choose pool peers host = do
   writeArray peers (hostWorker host) (Just env)
   pure
     Instance
-      { instanceAnswer = AnswerCall (answerSystem env),
+      { instanceAnswer = AnswerCall (\tcb request k -> answerSystem env tcb request k),
         instancePoll = pollSystem env,
         instanceWake = wake backend,
         instanceStop = shutdown backend

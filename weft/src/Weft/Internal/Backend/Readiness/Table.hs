@@ -53,7 +53,7 @@ module Weft.Internal.Backend.Readiness.Table
   )
 where
 
-import Control.Monad (replicateM, when)
+import Control.Monad (replicateM)
 import Control.Monad.Primitive (RealWorld)
 import Data.Bits (shiftL, shiftR, (.&.))
 import Data.Foldable (toList)
@@ -189,7 +189,11 @@ writeFlag s d f = setByteAt s (flagByte d) case f of
 raiseFlag :: Slot -> Direction -> Flag -> IO ()
 raiseFlag s d f = do
   old <- readFlag s d
-  when (f > old) $ writeFlag s d f
+  case (old, f) of
+    (Hangup, _) -> pure ()
+    (Ready, Ready) -> pure ()
+    _ -> writeFlag s d f
+{-# INLINE raiseFlag #-}
 
 waitersOf :: Slot -> Direction -> IORef Waiters
 waitersOf s = \case

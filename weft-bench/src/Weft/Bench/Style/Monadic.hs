@@ -1,0 +1,131 @@
+-- |
+-- Module      : Weft.Bench.Style.Monadic
+-- Description : Weft's threads, written in the monad
+--
+-- The threads of the package @weft@, by its public interface, on one worker of the
+-- kernel that programs run on. The measuring thread is outside and meets them only
+-- at the ends of the phases; see Note [Standing still].
+module Weft.Bench.Style.Monadic
+  ( monadicStyle,
+    numberedStyle,
+  )
+where
+
+import Control.Concurrent hiding (yield)
+import Control.Exception (SomeException, throwIO)
+import Control.Monad (join, replicateM_, unless, void)
+import Data.IORef
+import Data.Text (Text)
+import Weft
+import Weft.Bench.Harness
+import Weft.Bench.Measure (Nanoseconds (..), elapsedSince)
+import Weft.Bench.Style.Type (Style (..))
+import Weft.Kernel (Outcome (..), deliver, suspend)
+import Weft.Time (after, nanoseconds, now, sleepUntil)
+
+-- | 'fork_', the lightest: a number only for those that are asked for it.
+monadicStyle :: Style
+monadicStyle = style "monadic" fork_
+
+-- | 'fork': every thread has an identity from the beginning.
+numberedStyle :: Style
+numberedStyle = style "monadic-fork" (void . fork)
+
+style :: Text -> (Thread () -> Thread ()) -> Style
+style name start =
+  Style
+    { styleName = name,
+      styleYield = yielding start,
+      styleTimers = sleeping start
+    }
+
+-- Note [Standing still]
+-- ~~~~~~~~~~~~~~~~~~~~~
+-- The first in, first out order of the ready queue makes the hold loop short. The
+-- main thread forks all the others without a pause (the fuel is unlimited) and
+-- yields: when it runs again each of the others has yielded once and stands in the
+-- queue, in the very loop that is measured next. There it stops the worker, by
+-- waiting in an effect, while the heap is measured. So no thread needs to look at a
+-- flag at each turn; what it keeps is what its loop needs, a counter and what to
+-- do afterwards.
+--
+-- While the others are measured the main thread is parked and takes no turns.
+
+yielding :: (Thread () -> Thread ()) -> YieldSettings -> IO YieldThreads
+yielding start settings = do
+  left <- newIORef (yieldThreads settings)
+  whenFinished <- newIORef (pure ())
+  held <- newEmptyMVar
+  release <- newEmptyMVar
+  ended <- newEmptyMVar
+  let end = do
+        remaining <- liftIO (countDown left)
+        unless (remaining > 0) $ liftIO (join (readIORef whenFinished))
+      thread = spin end (switchesPerThread settings)
+      conductor = do
+        replicateM_ (yieldThreads settings) (start thread)
+        yield
+        liftIO (putMVar held () >> takeMVar release)
+        suspend "the last thread" $ \waiter ->
+          writeIORef whenFinished (void (deliver waiter (Answered ())))
+  pure
+    YieldThreads
+      { holdAll = inBackground ended oneWorker {settingFuel = maxBound} conductor >> takeMVar held,
+        runAll = putMVar release () >> await ended
+      }
+
+-- Each thread has a counter of its own, in its loop, as the other styles have.
+-- The first of its yields is the one of the hold loop, so it does one more.
+-- What to do at the end is an argument, because all threads share it: as a
+-- continuation each would have its own, 32 bytes instead of 8.
+spin :: Thread () -> Int -> Thread ()
+spin end n = do
+  yield
+  if n > 0 then spin end (n - 1) else end
+
+sleeping :: (Thread () -> Thread ()) -> TimerSettings -> IO TimerThreads
+sleeping start settings = do
+  asleep <- newIORef (timerThreads settings)
+  woken <- newIORef 0
+  allAsleep <- newEmptyMVar
+  ended <- newEmptyMVar
+  let conductor (Deadline deadline) = do
+        -- The distance first, and then the clock: the other way round the instant
+        -- would lie a little before the deadline.
+        Nanoseconds since <- liftIO (elapsedSince deadline)
+        instant <- after (nanoseconds (negate (fromIntegral since))) <$> now
+        let thread = do
+              stillAwake <- liftIO (countDown asleep)
+              unless (stillAwake > 0) $ liftIO (putMVar allAsleep ())
+              sleepUntil instant
+              liftIO (modifyIORef' woken (+ 1))
+            awaitWoken = do
+              n <- liftIO (readIORef woken)
+              unless (n == timerThreads settings) (yield >> awaitWoken)
+        replicateM_ (timerThreads settings) (start thread)
+        sleepUntil instant
+        awaitWoken
+  pure
+    TimerThreads
+      { sleepAll = \deadline -> inBackground ended oneWorker (conductor deadline) >> takeMVar allAsleep,
+        countWoken = readIORef woken,
+        awaitAll = await ended
+      }
+
+-- One worker, as the other styles run on one capability; the counters here rely
+-- on it.
+oneWorker :: Settings
+oneWorker = defaultSettings {settingWorkers = Just 1}
+
+-- Run a main thread beside the thread that measures.
+inBackground :: MVar (Either SomeException ()) -> Settings -> Thread () -> IO ()
+inBackground ended settings main' =
+  void (forkFinally (runWith settings main') (putMVar ended))
+
+await :: MVar (Either SomeException ()) -> IO ()
+await ended = takeMVar ended >>= either throwIO pure
+
+countDown :: IORef Int -> IO Int
+countDown r = do
+  n <- subtract 1 <$> readIORef r
+  n <$ (writeIORef r $! n)
