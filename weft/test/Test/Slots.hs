@@ -120,7 +120,7 @@ propFresh choices = ioProperty $ do
   pure $
     conjoin (zipWith (\a b -> property (a `Slots.before` b && not (b `Slots.before` a))) keys (drop 1 keys))
       .&&. Set.size (Set.fromList (map keyNumber keys))
-      === length keys
+        === length keys
 
 unitLifo :: IO ()
 unitLifo = do

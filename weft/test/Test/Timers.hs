@@ -76,11 +76,11 @@ propModel commands = ioProperty $ do
         n
           === length expected
           .&&. sort dump
-          === expected
+            === expected
           .&&. order
-          === map snd expected
+            === map snd expected
           .&&. fired
-          === length expected
+            === length expected
 
 step :: Timers Int -> State -> Command -> IO State
 step t st = \case

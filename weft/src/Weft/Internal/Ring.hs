@@ -1,6 +1,6 @@
-{-# OPTIONS_GHC -O2 #-}
 {-# LANGUAGE MagicHash #-}
 {-# LANGUAGE UnboxedTuples #-}
+{-# OPTIONS_GHC -O2 #-}
 
 -- |
 -- Description : The first-in-first-out queue of ready threads

@@ -197,7 +197,9 @@ enter server c phase = do
       Lingering -> from tick (seconds 2)
     -- The tick may be almost a second old, and a limit must not be cut short.
     from tick limit = durationNanoseconds (nanoseconds (fromIntegral (tickMonotonic tick)) <> limit <> seconds 1)
-{-# INLINE enter #-}
+-- A function of its own: it is called from many places of the session, each of
+-- which would be several times as large with it.
+{-# NOINLINE enter #-}
 
 -- | Has no request come on it yet?
 isNew :: Connection -> IO Bool

@@ -9,6 +9,7 @@
 module Weft.Internal.Kernel.Env
   ( Env (..),
     Alarm (..),
+    Starved (..),
 
     -- * Carrying out operations
     operate,
@@ -59,8 +60,15 @@ data Env = Env
     -- | Operations that the backend has not completed: while it is 0, a poll that
     -- does not block has nothing to find.
     envPending :: !(PrimVar RealWorld Int),
-    -- | Accepts that wait for a free descriptor, each with how to try again.
-    envStarved :: !(IORef [IO ()])
+    -- | Accepts that wait for a free descriptor.
+    envStarved :: !(IORef [Starved])
+  }
+
+-- | An accept that waits for a free descriptor: whether it was tried again, and how
+-- to.
+data Starved = Starved
+  { starvedTried :: !(IORef Bool),
+    starvedAgain :: !(IO ())
   }
 
 -- | What a timer does: the common case as data, because a million of them exist.
@@ -165,7 +173,7 @@ closeDescriptor env d tcb k = do
       let finish = do
             _ <- Sys.close (descriptorNumber d)
             starved <- atomicModifyIORef' (envStarved env) ([],)
-            sequence_ starved
+            mapM_ starvedAgain starved
             waiting <- readIORef parked
             when waiting $ hostReady host Completed tcb k
           -- Runs on this worker, so the count needs no atomic step.

@@ -34,7 +34,7 @@ module Weft.Internal.Kernel.Network
 where
 
 import Control.Exception (toException, try)
-import Control.Monad (when)
+import Control.Monad (filterM, when)
 import Data.ByteString qualified as ByteString
 import Data.ByteString.Internal (ByteString (BS))
 import Data.ByteString.Unsafe qualified as ByteString
@@ -149,7 +149,9 @@ starve env tcb again = do
         when (not late) $ writeIORef tried True >> hostReady (envHost env) Accepted tcb again
   now <- monotonicNow
   key <- Timers.insert (envTimers env) (now + retryAfter) (Alarm once)
-  modifyIORef' (envStarved env) ((once >> () <$ Timers.cancel (envTimers env) key) :)
+  -- Those that the clock has tried again need no descriptor to be closed any more.
+  waiting <- readIORef (envStarved env) >>= filterM (fmap not . readIORef . starvedTried)
+  writeIORef (envStarved env) (Starved tried (once >> () <$ Timers.cancel (envTimers env) key) : waiting)
   where
     retryAfter = 250_000_000
 

@@ -13,7 +13,7 @@ module Weft.Internal.Kernel.Signals
 where
 
 import Control.Concurrent.MVar
-import Control.Exception (toException)
+import Control.Exception (onException, toException)
 import Control.Monad (void)
 import Data.Foldable (for_, traverse_)
 import Data.IORef
@@ -37,8 +37,8 @@ openSignals :: [SignalNumber] -> IO Signals
 openSignals several = do
   let wanted = nub several
   subscription <- Signals wanted <$> newIORef (Right [])
-  modifyMVar_ registry $ \known -> foldr (\n act -> act >>= add subscription n) (pure known) wanted
-  pure subscription
+  -- One that cannot be handled, such as SIGKILL, undoes the others.
+  subscription <$ mapM_ (modifyMVar_ registry . add subscription) wanted `onException` closeSignals subscription
   where
     add subscription n known = case Map.lookup n known of
       Just (before, others) -> pure (Map.insert n (before, subscription : others) known)
