@@ -93,6 +93,7 @@ withSite use = withSystemTempDirectory "weft-cli" $ \scratch -> do
   writeFile (site </> ".hidden") "hidden\n"
   writeFile (scratch </> "outside" </> "secret") "secret\n"
   B.writeFile (site </> "large.bin") large
+  B.writeFile (site </> "medium.txt") (B.take 10_000 large)
   use site
 
 -- | Five million bytes in which every place is recognisable.
@@ -114,7 +115,8 @@ withServerIn prefix variables site args use = do
     let start =
           createProcess
             (proc (fromMaybe "weft" (listToMaybe command)) (drop 1 command))
-              { std_out = CreatePipe,
+              { close_fds = True,
+                std_out = CreatePipe,
                 std_err = UseHandle errors,
                 env = Just (variables <> filter ((`notElem` ("WEFT_BACKEND" : map fst variables)) . fst) old)
               }
@@ -129,7 +131,7 @@ withServerIn prefix variables site args use = do
         port <- case reverse (takeWhile isDigit (drop 1 (reverse line))) of
           [] -> assertFailure ("no port in: " <> line)
           digits -> pure (read digits)
-        use (Server port site scratch out handle)
+        use (Server port site scratch out child)
       _ -> assertFailure "no pipe to the program"
 
 -- | Run the program to its end: exit code, standard output, standard error.
@@ -275,9 +277,12 @@ more (Client s ref) = do
 
 -- | All that comes until the server ends the connection.
 hearToEnd :: Client -> IO ByteString
-hearToEnd client@(Client _ ref) = do
-  ok <- more client `catch` \e -> const (pure False) (e :: IOException)
-  if ok then hearToEnd client else readIORef ref
+hearToEnd client@(Client _ ref) = B.concat . reverse <$> go []
+  where
+    go pieces = do
+      ok <- more client `catch` \e -> const (pure False) (e :: IOException)
+      piece <- readIORef ref <* writeIORef ref B.empty
+      if ok then go (piece : pieces) else pure (piece : pieces)
 
 -- | Some bytes, as they come.
 hearSome :: Client -> IO ByteString

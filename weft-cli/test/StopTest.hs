@@ -27,7 +27,7 @@ onBackend backend =
       testCase "connections of the listen queue are served" (serving [] queueServed),
       testCase "the grace period" (serving ["--grace", "1"] graceOver),
       testCase "a second signal" (serving ["--grace", "30"] secondSignal),
-      testCase "out of descriptors, the grace period still holds" (withSite $ \site -> withServerIn ["prlimit", "--nofile=40"] [] site ["--backend", backend, "--grace", "1"] starved),
+      testCase "out of descriptors, the grace period still holds" (withSite $ \site -> withServerIn ["prlimit", "--nofile=64"] [] site ["--backend", backend, "--grace", "1"] starved),
       testCase "started again on the same port at once" startedAgain
     ]
   where
@@ -113,7 +113,7 @@ secondSignal server = bracket (connectSmall server) closeClient $ \client -> do
 
 starved :: Server -> IO ()
 starved server = do
-  clients <- replicateM 60 (connectSmall server)
+  clients <- replicateM 100 (connectSmall server)
   forM_ clients $ \client -> sayQuietly client (request "GET" "/large.bin" [])
   eventually "the operator to be told" 5 (("no descriptor" `isInfixOf`) <$> serverErrors server)
   stopWith sigTERM server
