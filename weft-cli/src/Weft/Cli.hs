@@ -6,13 +6,40 @@ module Weft.Cli (main) where
 
 import Control.Monad (join)
 import Data.Version (showVersion)
+import GHC.IO.Encoding (getFileSystemEncoding)
 import Options.Applicative
 import Paths_weft_cli (version)
+import System.Environment (getArgs)
+import System.Exit (ExitCode (..), exitWith)
+import System.IO (hPutStrLn, hSetEncoding, stderr, stdout)
 import Weft.Cli.Serve (serveCommand)
 
--- | Parse the command line and run the command.
+-- | Parse the command line and run the command. What is wrong with the command line
+-- is one line on standard error, and status 2.
 main :: IO ()
-main = join (customExecParser (prefs showHelpOnEmpty) program)
+main = do
+  -- Arguments are bytes that need not be text in this locale, and messages repeat
+  -- them: the encoding of file names gives back every byte as it came.
+  names <- getFileSystemEncoding
+  hSetEncoding stdout names
+  hSetEncoding stderr names
+  args <- getArgs
+  -- Without any arguments: the help page.
+  case execParserPure (if null args then prefs showHelpOnEmpty else defaultPrefs) program args of
+    Failure failure
+      | (text, ExitFailure code) <- renderFailure failure "weft",
+        not (null args) -> do
+          hPutStrLn stderr ("weft: " <> complaint text)
+          exitWith (ExitFailure code)
+    result -> join (handleParseResult result)
+
+-- | What is wrong, without the pages about what would be right.
+complaint :: String -> String
+complaint text = case takeWhile (not . null) (lines text) of
+  wrong@(first : _) | take 6 first /= "Usage:" -> unwords wrong <> hint
+  _ -> "something is missing" <> hint
+  where
+    hint = " (see --help)"
 
 program :: ParserInfo (IO ())
 program =

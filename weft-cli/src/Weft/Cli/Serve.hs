@@ -9,13 +9,14 @@ module Weft.Cli.Serve
   )
 where
 
-import Control.Monad (unless, void)
+import Control.Monad (unless)
+import Data.ByteString qualified as ByteString
 import Data.Foldable (for_)
 import Data.Maybe (fromMaybe)
 import Data.String (fromString)
-import Data.Text qualified as Text
-import Data.Text.Encoding qualified as Text
 import GHC.Conc (getNumProcessors)
+import GHC.Foreign qualified as Foreign
+import GHC.IO.Encoding (getFileSystemEncoding)
 import GHC.IO.Exception (IOException (..))
 import Options.Applicative
 import System.Exit (ExitCode (..), exitFailure, exitWith)
@@ -91,7 +92,8 @@ explain e = case (ioe_location e, ioe_description e) of
 
 serving :: ServeOptions -> Thread Bool
 serving o = do
-  static <- openStatic (defaultStaticSettings (encoded (serveDirectory o))) {staticCacheBytes = serveCacheBytes o, staticListings = serveListings o}
+  directory <- encoded (serveDirectory o)
+  static <- openStatic (defaultStaticSettings directory) {staticCacheBytes = serveCacheBytes o, staticListings = serveListings o}
   accessLog <- traverse openLog (serveLog o)
   listener <- listenTcp (serveHost o) (show (servePort o)) 4096 `catch` cannotListen
   withSignals [sigTERM, sigINT] $ \signals -> do
@@ -117,18 +119,25 @@ serving o = do
     open <- liftIO (connectionCount server)
     say ("stopping; " <> show open <> (if open == 1 then " connection is" else " connections are") <> " open")
     -- A second signal does not wait for the grace period.
-    fork_ (void (nextSignal signals) >> say "stopping at once" >> cutOff server)
+    fork_ $
+      try (nextSignal signals) >>= \case
+        Right _ -> say "stopping at once" >> cutOff server
+        -- Drained before there was one: the subscription is closed.
+        Left e -> const (pure ()) (e :: IOException)
     ended <- drain server [listener]
     for_ accessLog closeAccessLog
     closeStatic static
     unless ended (say "the grace period is over; the remaining connections were cut off")
     pure True
   where
-    say text = liftIO . unless (serveQuiet o) $ putStrLn ("weft: " <> text) >> hFlush stdout
+    -- That nobody listens any more is no reason to stop.
+    say text = liftIO . unless (serveQuiet o) . ignoringErrors $ putStrLn ("weft: " <> text) >> hFlush stdout
+    ignoringErrors act = act `catch` \e -> const (pure ()) (e :: IOException)
     openLog "-" = openAccessLog LogStdout report
-    openLog path = openAccessLog (LogFile (encoded path)) report
+    openLog path = encoded path >>= \bytesOfPath -> openAccessLog (LogFile bytesOfPath) report
     report text = hPutStrLn stderr ("weft: " <> text)
-    encoded = Text.encodeUtf8 . Text.pack
+    -- The bytes of the argument, whatever the locale.
+    encoded path = liftIO $ getFileSystemEncoding >>= \names -> Foreign.withCString names path ByteString.packCString
     cannotListen e = throwM (userError ("cannot listen on " <> fromMaybe "*" (serveHost o) <> " port " <> show (servePort o) <> ": " <> ioe_description (e :: IOException)))
 
 -- | A listening address as something to open in a browser.

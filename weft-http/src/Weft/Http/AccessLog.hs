@@ -17,7 +17,7 @@ module Weft.Http.AccessLog
   )
 where
 
-import Control.Exception (IOException)
+import Control.Exception (IOException, evaluate)
 import Control.Monad (unless, void, when)
 import Data.Bits (shiftR, (.&.))
 import Data.ByteString (ByteString)
@@ -54,11 +54,11 @@ data AccessLog = AccessLog
     logReport :: !(String -> IO ())
   }
 
--- | Lines that wait, newest first, how many they are and how many were dropped; the
+-- | Lines that wait, newest first, the memory they take and how many were dropped; the
 -- writer, if it waits for lines; whether the log was closed, and who waits for that.
 data Pending = Pending
   { pendingLines :: [ByteString],
-    pendingCount :: !Int,
+    pendingBytes :: !Int,
     pendingDropped :: !Int,
     pendingWriter :: !(Maybe (Waiter ())),
     pendingState :: !State
@@ -66,9 +66,9 @@ data Pending = Pending
 
 data State = Open | Closing !(Waiter ()) | Closed
 
--- | Lines that may wait; beyond it entries are dropped.
+-- | Bytes of lines that may wait; beyond it entries are dropped.
 mostPending :: Int
-mostPending = 100_000
+mostPending = 16_000_000
 
 -- | Open a log and fork its writer. Fails with an 'IOError' if the file cannot be
 -- opened. The action is for messages to the operator.
@@ -87,13 +87,14 @@ openAccessLog target report = do
 -- | Leave an entry for the writer. Does not block.
 logEntry :: AccessLog -> Entry -> IO ()
 logEntry accessLog entry = do
+  -- Now, and not when the writer gets to it: the request's bytes are those of a
+  -- buffer that the next request is received into.
+  line <- evaluate (combined entry)
   wake <- atomicModifyIORef' (logQueue accessLog) $ \p ->
-    if pendingCount p >= mostPending
+    if pendingBytes p >= mostPending
       then (p {pendingDropped = pendingDropped p + 1}, Nothing)
-      else (p {pendingLines = line : pendingLines p, pendingCount = pendingCount p + 1, pendingWriter = Nothing}, pendingWriter p)
+      else (p {pendingLines = line : pendingLines p, pendingBytes = pendingBytes p + B.length line + 64, pendingWriter = Nothing}, pendingWriter p)
   for_ wake (\w -> deliver w (Answered ()))
-  where
-    line = combined entry
 
 -- | Write what is left and end the writer.
 closeAccessLog :: AccessLog -> Thread ()
@@ -109,7 +110,7 @@ closeAccessLog accessLog = suspend "the access log to be written" $ \waiter -> d
 writer :: AccessLog -> (ByteString -> Thread ()) -> Bool -> Thread ()
 writer accessLog put failing = do
   (batch, dropped, state) <- liftIO . atomicModifyIORef' (logQueue accessLog) $ \p ->
-    (p {pendingLines = [], pendingCount = 0, pendingDropped = 0}, (pendingLines p, pendingDropped p, pendingState p))
+    (p {pendingLines = [], pendingBytes = 0, pendingDropped = 0}, (pendingLines p, pendingDropped p, pendingState p))
   failing' <-
     if null batch
       then pure failing

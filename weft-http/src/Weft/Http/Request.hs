@@ -42,6 +42,7 @@ module Weft.Http.Request
     Expectation (..),
     Conditions (..),
     noConditions,
+    isUnconditional,
   )
 where
 

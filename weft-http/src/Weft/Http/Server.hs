@@ -94,12 +94,17 @@ drain :: Server -> [Socket] -> Thread Bool
 drain server listeners = do
   startDraining server
   context <- liftIO (Context server <$> newBufferPool <*> pure reportToStderr)
-  mapM_ (acceptWaiting context) listeners
-  mapM_ closeSocket listeners
+  -- In a thread of its own: where descriptors are short, accepting waits until there
+  -- is one, and that may be after the grace period.
+  liftIO (hold server)
+  fork_ $
+    mapM_ (acceptWaiting context) listeners
+      `finally` (mapM_ closeSocket listeners >> liftIO (letGo server))
   ended <- awaitNone server (serverGrace (serverSettings server))
   if ended
     then pure True
     else do
+      mapM_ closeSocket listeners
       cutOffAll server
       False <$ awaitNone server (seconds 1)
   where

@@ -158,7 +158,7 @@ atHand static clock request =
     Nothing -> pure Missing
     Just cached
       | Get <- requestMethod request,
-        noConditions == requestConditions request -> do
+        isUnconditional (requestConditions request) -> do
           tick <- readClock clock
           Rendered second response <- readIORef (cachedRendered cached)
           checked <- readPrimVar (cachedChecked cached)
@@ -197,7 +197,7 @@ stillFresh static tick cached = do
 -- | Answer from the cache.
 fromMemory :: Static -> Tick -> Request -> Cached -> Thread Response
 fromMemory static tick request cached
-  | requestConditions request == noConditions && requestMethod request == Get = liftIO $ do
+  | isUnconditional (requestConditions request) && requestMethod request == Get = liftIO $ do
       Rendered second response <- readIORef (cachedRendered cached)
       if second == tickSecond tick
         then pure response
@@ -364,8 +364,9 @@ metaOf path status =
     tag = fileETag (FileIdentity (Just (statusInode status)) (statusSize status) (statusModified status))
     modified = HttpTime (statusModified status `div` 1_000_000_000)
 
--- | The names in a directory, as a page. Hidden names, and names of what is neither a
--- file nor a directory, are left out.
+-- | The names in a directory, as a page. Hidden names, names of what is neither a
+-- file nor a directory, and of what could not be opened (a symbolic link that leads
+-- out) are left out.
 listing :: Static -> Request -> ByteString -> Thread Response
 listing static request relative = do
   names <- bracket (openFileAt (At (openRoot static)) place File.Directory defaultOpenFlags {openBeneath = StayBeneath}) closeFile $ \dir -> do
@@ -379,9 +380,15 @@ listing static request relative = do
     entry dir name =
       try (pathStatusAt (At dir) name) >>= \case
         Left e -> const (pure Nothing) (e :: IOException)
-        Right status -> pure $ case statusKind status of
-          RegularFile -> Just (of' Page.File status)
-          DirectoryFile -> Just (of' Page.Directory status)
-          _ -> Nothing
+        Right status -> case statusKind status of
+          RegularFile -> served Page.File status
+          DirectoryFile -> served Page.Directory status
+          _ -> pure Nothing
       where
+        -- The status is that of what a link leads to, wherever that is.
+        served kind status =
+          try (bracket (open (place <> "/" <> name)) closeFile (\_ -> pure ())) >>= \case
+            Left e -> const (pure Nothing) (e :: IOException)
+            Right () -> pure (Just (of' kind status))
+        open path = openFileAt (At (openRoot static)) path ReadOnly defaultOpenFlags {openBeneath = StayBeneath}
         of' kind status = Page.Entry name kind (statusSize status) (HttpTime (statusModified status `div` 1_000_000_000))

@@ -28,6 +28,7 @@ module Weft.Http.Internal.Types
     Expectation (..),
     Conditions (..),
     noConditions,
+    isUnconditional,
 
     -- * Limits
     Limits (..),
@@ -118,6 +119,12 @@ data Conditions = Conditions
     conditionRange :: !(Maybe ByteString)
   }
   deriving stock (Eq, Show)
+
+-- | Is there neither a precondition nor a range? Looks at no more than it must.
+isUnconditional :: Conditions -> Bool
+isUnconditional = \case
+  Conditions Nothing Nothing Nothing Nothing Nothing Nothing -> True
+  _ -> False
 
 -- | Neither preconditions nor a range. Requests without any share this value.
 noConditions :: Conditions

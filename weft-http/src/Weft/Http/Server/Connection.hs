@@ -45,6 +45,10 @@ data Output = Output [ByteString] !Int
 noOutput :: Output
 noOutput = Output [] 0
 
+-- | In bytes: with more waiting, it is sent before the next request is looked at.
+mostGathered :: Int
+mostGathered = 256 * 1024
+
 -- | Serve one connection until it ends.
 session :: Context -> Connection -> Thread ()
 session context c = requests context c emptyInput 0 noOutput
@@ -59,7 +63,7 @@ requests context c input scanned output
       Incomplete seen -> do
         flush context c output
         -- The first byte of a head starts its time; more bytes do not extend it.
-        unless (scanned > 0) . liftIO $ enter (contextServer context) c ReceivingHead
+        liftIO (enterHead (contextServer context) c)
         receiveMore context c input >>= \case
           Just input' -> requests context c input' seen noOutput
           Nothing -> endOfInput context c input
@@ -74,14 +78,15 @@ requests context c input scanned output
 -- another turn through the event source for each request.
 awaitRequest :: Context -> Connection -> Input -> Thread ()
 awaitRequest context c input = do
-  (draining, roomy) <- liftIO $ do
-    draining <- isDraining server
+  (ending, roomy) <- liftIO $ do
     -- A new connection keeps the phase it was registered in: its first head is due.
     fresh <- isNew c
     unless fresh (enter server c Idle)
-    (,) draining <$> withRoom (contextBuffers context) input
-  -- Where the server began to drain before we were idle, nobody else ends us.
-  unless draining $ case roomy of
+    -- Whoever drains sets the flag and then looks at the phases; we have entered ours
+    -- and look at the flag: one of the two sees the other.
+    draining <- isDraining server
+    (,) (draining && not fresh) <$> withRoom (contextBuffers context) input
+  unless ending $ case roomy of
     Input buffer from to -> do
       n <- receiveInto (connectionSocket c) buffer to maxBound
       unless (n == 0) $ requests context c (Input buffer from (to + n)) 0 noOutput
@@ -104,8 +109,8 @@ endOfInput :: Context -> Connection -> Input -> Thread ()
 endOfInput context c input = do
   expired <- liftIO (expiredIn c)
   when (expired && not (B.null (unread input))) $ do
-    sendError context c requestTimeout408 "The request took too long to arrive."
-    shutdown (connectionSocket c) ShutdownSend
+    liftIO (revive (contextServer context) c Sending)
+    refuse context c input requestTimeout408 "The request took too long to arrive."
 
 -- | Have one request answered, and go on with what follows it.
 respond :: Context -> Connection -> Request -> Input -> Output -> Thread ()
@@ -131,7 +136,7 @@ respond context c request input output = do
             | not keep = Closing
             | requestVersion request == Http10 = PersistentSaid
             | otherwise = Persistent
-      output' <- emit context c request persistence response output
+      output' <- emit context c request persistence response output >>= bounded
       if not keep
         then flush context c output' >> linger context c input
         else case requestFraming request of
@@ -143,6 +148,10 @@ respond context c request input output = do
   where
     server = contextServer context
     settings = serverSettings server
+    -- What many pipelined requests are answered with must not gather in memory.
+    bounded waiting@(Output _ size)
+      | size > mostGathered = noOutput <$ flush context c waiting
+      | otherwise = pure waiting
     -- A client that waits for 100 may send its body after the response, or not:
     -- nobody can tell where the next request begins.
     skippable = case requestFraming request of
@@ -179,31 +188,37 @@ skipBody context c budget decoder input = case Body.skip decoder given of
 emit :: Context -> Connection -> Request -> Persistence -> Response -> Output -> Thread Output
 emit context c request persistence response output
   | Persistent <- persistence,
-    Just bytes <- responseRendered response =
+    Just bytes <- responseRendered response,
+    requestMethod request /= Head =
       output' [bytes] <$ logged
   | otherwise = do
       tick <- liftIO (readClock (serverClock server))
       case renderResponseHead (serverName settings) (tickDate tick) persistence response of
         Left bad -> do
           liftIO (contextReport context ("a handler made a field that cannot be sent: " <> show bad))
+          case responseBody response of
+            FileBody _ _ _ releaseFile -> releaseFile
+            _ -> pure ()
           emit context c request persistence (errorResponse internalServerError500 "") output
         Right h -> case responseBody response of
           FileBody file parts end releaseFile -> (noOutput <$ sendFileBody h file parts end) `finally` releaseFile
           Bytes pieces
-            | requestMethod request /= Head && not (hasNoBody (responseStatus response)) ->
+            | not bare ->
                 output' (h : pieces) <$ logged
           _ -> output' [h] <$ logged
   where
     server = contextServer context
     settings = serverSettings server
     Output waiting size = output
+    bare = requestMethod request == Head || hasNoBody (responseStatus response)
     output' pieces = Output (reverse pieces <> waiting) (size + sum (map B.length pieces))
     logged = for_ (serverAccessLog settings) $ \logEntry -> liftIO $ do
       tick <- readClock (serverClock server)
       logEntry (Entry (connectionPeer c) (tickSecond tick) (Just request) (responseStatus response) (bodyLength (responseBody response)))
     sendFileBody h file parts end = do
-      flushAlso context c output [h | bodyLength (responseBody response) == 0 || requestMethod request == Head]
-      unless (bodyLength (responseBody response) == 0 || requestMethod request == Head) $ do
+      let headOnly = bare || bodyLength (responseBody response) == 0
+      flushAlso context c output [h | headOnly]
+      unless headOnly $ do
         let go _ [] = sendPieces context c [end]
             go before (FilePart preamble offset count : rest) = do
               sendPieces context c [before, preamble]
@@ -230,7 +245,9 @@ flushAlso :: Context -> Connection -> Output -> [ByteString] -> Thread ()
 flushAlso context c (Output waiting _) more = case (waiting, more) of
   ([], []) -> pure ()
   ([bytes], []) -> do
-    -- The usual case: one response, one system call, no deadline to set.
+    -- The usual case: one response, one system call. It needs its deadline all the
+    -- same: the buffers of a client that reads nothing may be full already.
+    liftIO (enter (contextServer context) c Sending)
     n <- send (connectionSocket c) bytes
     unless (n == B.length bytes) (sendPieces context c [B.drop n bytes])
   _ -> sendPieces context c (reverse waiting <> more)
@@ -275,9 +292,10 @@ linger :: Context -> Connection -> Input -> Thread ()
 linger context c input = do
   shutdown (connectionSocket c) ShutdownSend
   liftIO (enter (contextServer context) c Lingering)
-  drainInput (discard maxBound input) (64 :: Int)
+  drainInput (discard (B.length (unread input)) input)
   where
-    drainInput _ 0 = pure ()
-    drainInput now' n = do
+    -- Bounded by the deadline of the phase, which nothing moves.
+    drainInput now' = do
       more <- receiveMore context c now'
-      for_ more $ \input' -> drainInput (discard (B.length (unread input')) input') (n - 1)
+      expired <- liftIO (expiredIn c)
+      unless expired . for_ more $ \input' -> drainInput (discard (B.length (unread input')) input')

@@ -84,6 +84,7 @@ withRoom :: BufferPool -> Input -> IO Input
 withRoom pool = \case
   NoInput -> (\b -> Input b 0 0) <$> take' pool
   input@(Input buffer from to)
+    | from == to -> pure (Input buffer 0 0)
     | to < bufferSize buffer -> pure input
     | from > 0 -> do
         withBuffer buffer $ \p -> moveBytes p (p `plusPtr` from) (to - from)

@@ -1,4 +1,5 @@
 {-# LANGUAGE OverloadedStrings #-}
+{-# LANGUAGE TupleSections #-}
 
 -- |
 -- Description : The open connections, their deadlines, and the server's clock
@@ -26,12 +27,16 @@ module Weft.Http.Server.Registry
 
     -- * Deadlines
     enter,
+    enterHead,
+    revive,
     isNew,
     expiredIn,
 
     -- * Draining
     isDraining,
     startDraining,
+    hold,
+    letGo,
     awaitNone,
     cutOffAll,
   )
@@ -201,6 +206,22 @@ enter server c phase = do
 -- which would be several times as large with it.
 {-# NOINLINE enter #-}
 
+-- | Some of a head is there and the rest is awaited. What trickles in does not begin
+-- the phase, and its deadline, anew.
+enterHead :: Server -> Connection -> IO ()
+enterHead server c = do
+  word <- readPrimVar (connectionPhase c)
+  unless (phaseOf word == ReceivingHead) (enter server c ReceivingHead)
+
+-- | Enter a phase even where the connection has expired, to say so to the client:
+-- that, too, must have a deadline.
+revive :: Server -> Connection -> Phase -> IO ()
+revive server c phase = do
+  word <- readPrimVar (connectionPhase c)
+  -- The ticker leaves an expired connection alone, so nobody else writes here.
+  when (phaseOf word == Expired) (writePrimVar (connectionPhase c) (withPhase (word + 8) Handling))
+  enter server c phase
+
 -- | Has no request come on it yet?
 isNew :: Connection -> IO Bool
 isNew c = (< 16) <$> readPrimVar (connectionPhase c)
@@ -222,10 +243,22 @@ register server socket peer = do
 
 -- | Remove a connection, whose socket is closed.
 unregister :: Server -> Connection -> IO ()
-unregister server c = do
+unregister server c = oneLess server (IntMap.delete (connectionNumber c))
+
+-- | Count one more than there are connections: one may be about to come, and
+-- 'awaitNone' waits for it, too.
+hold :: Server -> IO ()
+hold server = atomicModifyIORef' (serverConnections server) (\open -> (open {openCount = openCount open + 1}, ()))
+
+-- | Undo 'hold'.
+letGo :: Server -> IO ()
+letGo server = oneLess server id
+
+oneLess :: Server -> (IntMap Connection -> IntMap Connection) -> IO ()
+oneLess server change = do
   wake <- atomicModifyIORef' (serverConnections server) $ \open ->
     let count = openCount open - 1
-        left = open {openConnections = IntMap.delete (connectionNumber c) (openConnections open), openCount = count, openRoom = []}
+        left = open {openConnections = change (openConnections open), openCount = count, openRoom = []}
      in if count == 0
           then (left {openNone = []}, openRoom open <> openNone open)
           else (left, openRoom open)
@@ -283,16 +316,24 @@ awaitNone server limit = do
   go
   where
     suspendUntil deadline = do
-      alarm <- liftIO (newIORef Nothing)
+      -- Two may meet here in either order: the alarm may be over before we wait.
+      alarm <- liftIO (newIORef Quiet)
       fork_ $ do
         sleepUntil deadline
-        w <- liftIO (readIORef alarm)
-        liftIO (for_ w (\waiter -> deliver waiter (Answered ())))
+        before <- liftIO (atomicModifyIORef' alarm (Rung,))
+        case before of
+          Awaited waiter -> liftIO (void (deliver waiter (Answered ())))
+          _ -> pure ()
       suspend "the last connection to end" $ \waiter -> do
-        writeIORef alarm (Just waiter)
         some <- atomicModifyIORef' (serverConnections server) $ \open ->
           if openCount open > 0 then (open {openNone = waiter : openNone open}, True) else (open, False)
-        unless some (void (deliver waiter (Answered ())))
+        before <- atomicModifyIORef' alarm (Awaited waiter,)
+        case before of
+          Rung -> void (deliver waiter (Answered ()))
+          _ -> unless some (void (deliver waiter (Answered ())))
+
+-- | The alarm of 'awaitNone': not rung and nobody waits, somebody waits, rung.
+data Alarm = Quiet | Awaited !(Waiter ()) | Rung
 
 -- | Cut every connection off where it is.
 cutOffAll :: Server -> Thread ()

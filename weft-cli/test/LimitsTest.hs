@@ -1,0 +1,125 @@
+-- | Clients that send slowly, read slowly or not at all; bounds on connections and
+-- descriptors; what the program costs when nobody wants anything.
+--
+-- Deadlines are looked at once a second and never cut short, so one of 1 s ends a
+-- connection within 1 to 3 s.
+module LimitsTest (tests) where
+
+import Control.Concurrent
+import Control.Exception
+import Control.Monad
+import Data.ByteString qualified as B
+import Data.List (isInfixOf)
+import Harness
+import Test.Tasty
+import Test.Tasty.HUnit
+
+tests :: TestTree
+tests = testGroup "limits" (map onBackend backends)
+
+onBackend :: String -> TestTree
+onBackend backend =
+  testGroup
+    backend
+    [ testCase "a head that does not come to its end: 408" (serving ["--head-timeout", "1"] slowHead),
+      testCase "a head that trickles is not given more time" (serving ["--head-timeout", "1"] trickledHead),
+      testCase "a head behind a whole request has a deadline" (serving ["--head-timeout", "1"] headBehindRequest),
+      testCase "a connection that sends nothing is closed" (serving ["--head-timeout", "1"] silent),
+      testCase "an idle connection is closed" (serving ["--idle-timeout", "1"] idle),
+      testCase "a body that does not come" (serving ["--body-timeout", "1"] slowBody),
+      testCase "a client that does not read a large file" (serving ["--write-timeout", "1", "--max-connections", "1"] (slowReader large1)),
+      testCase "a client that does not read small responses" (serving ["--write-timeout", "1", "--max-connections", "1"] (slowReader small)),
+      testCase "no more than --max-connections" (serving ["--max-connections", "3"] bounded),
+      testCase "out of descriptors" (withSite $ \site -> withServerIn ["prlimit", "--nofile=64"] [] site ["--backend", backend] outOfDescriptors),
+      testCase "1,000 idle connections cost nothing" (serving ["--workers", "2"] costsNothing)
+    ]
+  where
+    serving args = withServer (["--backend", backend] <> args)
+    large1 client = say client (B.concat (replicate 20 (request "GET" "/large.bin" [])))
+    -- One at a time, so that each response is sent by itself.
+    small client = void (forkIO (void (try @SomeException (forever (say client (request "GET" "/hello.txt" []) >> threadDelay 20)))))
+
+slowHead, trickledHead, headBehindRequest, silent, idle, slowBody :: Server -> IO ()
+slowHead server = withClient server $ \client -> do
+  say client "GET / HTTP/1.1\r\nHost:"
+  reply <- hear client
+  replyStatus reply @?= 408
+  header "connection" reply @?= Just "close"
+  expectEnd client
+trickledHead server = withClient server $ \client -> do
+  trickle <- forkIO (void (try @SomeException (forever (say client "x" >> threadDelay 100_000))))
+  (do reply <- hear client; replyStatus reply @?= 408) `finally` killThread trickle
+headBehindRequest server = withClient server $ \client -> do
+  say client (request "GET" "/hello.txt" [] <> "GET / HT")
+  whole <- hear client
+  replyStatus whole @?= 200
+  cut <- hear client
+  replyStatus cut @?= 408
+  expectEnd client
+silent server = withClient server expectEnd
+idle server = withClient server $ \client -> do
+  say client (request "GET" "/hello.txt" [])
+  _ <- hear client
+  expectEnd client
+slowBody server = withClient server $ \client -> do
+  say client (request "POST" "/" ["Content-Length: 100"] <> "x")
+  reply <- hear client
+  replyStatus reply @?= 405
+  expectEnd client
+
+-- | There is room for one connection: when another is served, the slow one is gone.
+slowReader :: (Client -> IO ()) -> Server -> IO ()
+slowReader ask server = bracket (connectSmall server) closeClient $ \slow -> do
+  ask slow
+  reply <- within "the slow client to be cut off" 10 (get server "/hello.txt")
+  replyStatus reply @?= 200
+
+bounded :: Server -> IO ()
+bounded server = do
+  three <- replicateM 3 (connectTo server)
+  forM_ three $ \client -> say client (request "GET" "/hello.txt" []) >> hear client
+  withClient server $ \fourth -> do
+    say fourth (request "GET" "/hello.txt" [])
+    answer <- newEmptyMVar
+    _ <- forkIO (hear fourth >>= putMVar answer)
+    -- The other three are served meanwhile, the fourth is not.
+    forM_ three $ \client -> replicateM_ 20 (say client (request "GET" "/hello.txt" []) >> hear client)
+    tryReadMVar answer >>= assertBool "the fourth has to wait" . null
+    mapM_ closeClient (take 1 three)
+    reply <- within "room for the fourth" 5 (takeMVar answer)
+    replyStatus reply @?= 200
+  mapM_ closeClient (drop 1 three)
+
+outOfDescriptors :: Server -> IO ()
+outOfDescriptors server = do
+  clients <- replicateM 100 (connectTo server)
+  eventually "the operator to be told" 5 (("no descriptor" `isInfixOf`) <$> serverErrors server)
+  -- It does not spin.
+  before <- cpuMilliseconds server
+  threadDelay 1_000_000
+  after' <- cpuMilliseconds server
+  assertBool ("processor time without descriptors: " <> show (after' - before) <> " ms") (after' - before < 100)
+  -- Those who are in are answered, if not with a file.
+  case clients of
+    first : _ -> do
+      say first (request "GET" "/hello.txt" [])
+      reply <- hear first
+      assertBool (show reply) (replyStatus reply `elem` [200, 503])
+    [] -> pure ()
+  mapM_ closeClient clients
+  eventually "it to recover" 10 ((== 200) . replyStatus <$> get server "/hello.txt")
+  said <- serverErrors server
+  assertBool said (length (lines said) < 10)
+
+costsNothing :: Server -> IO ()
+costsNothing server = bracket (replicateM 1000 (connectTo server)) (mapM_ closeClient) $ \clients -> do
+  forM_ clients $ \client -> say client (request "GET" "/hello.txt" []) >> hear client
+  -- The rest of the work is done when nothing more is used.
+  let settle n previous = do
+        threadDelay 200_000
+        used <- cpuMilliseconds server
+        if used - previous <= 4 || n == (0 :: Int) then pure used else settle (n - 1) used
+  before <- cpuMilliseconds server >>= settle 20
+  threadDelay 1_000_000
+  after' <- cpuMilliseconds server
+  assertBool ("processor time of an idle second: " <> show (after' - before) <> " ms") (after' - before < 20)

@@ -1,0 +1,29 @@
+-- |
+-- The tests of the program @weft@, from the outside.
+--
+-- They wait for time-outs of a second and more, so many run at a time.
+module Main (main) where
+
+import CommandLineTest qualified
+import ConnectionTest qualified
+import Control.Monad (when)
+import Data.Maybe (isNothing)
+import FilesTest qualified
+import LimitsTest qualified
+import StopTest qualified
+import System.Environment (lookupEnv, setEnv)
+import Test.Tasty
+
+main :: IO ()
+main = do
+  threads <- lookupEnv "TASTY_NUM_THREADS"
+  when (isNothing threads) (setEnv "TASTY_NUM_THREADS" "6")
+  defaultMain . localOption (mkTimeout 40_000_000) $
+    testGroup
+      "weft-cli"
+      [ CommandLineTest.tests,
+        FilesTest.tests,
+        ConnectionTest.tests,
+        LimitsTest.tests,
+        StopTest.tests
+      ]
