@@ -93,6 +93,7 @@ withSite use = withSystemTempDirectory "weft-cli" $ \scratch -> do
   writeFile (site </> ".hidden") "hidden\n"
   writeFile (scratch </> "outside" </> "secret") "secret\n"
   B.writeFile (site </> "large.bin") large
+  B.writeFile (site </> "page.txt") (B.take 1_200 large)
   B.writeFile (site </> "medium.txt") (B.take 10_000 large)
   use site
 
