@@ -126,9 +126,10 @@ withServerIn prefix variables site args use = do
           when (isNothing gone) (getPid child >>= mapM_ (signalProcess sigKILL) >> void (waitForProcess child))
     bracket start kill $ \case
       (_, Just out, _, child) -> do
-        line <- within "the program to say where it listens" 10 (hGetLine out) `catch` \e -> do
-          said <- readFile (scratch </> "stderr")
-          assertFailure ("the program did not start: " <> show (e :: IOException) <> " " <> said)
+        line <-
+          within "the program to say where it listens" 10 (hGetLine out) `catch` \e -> do
+            said <- readFile (scratch </> "stderr")
+            assertFailure ("the program did not start: " <> show (e :: IOException) <> " " <> said)
         port <- case reverse (takeWhile isDigit (drop 1 (reverse line))) of
           [] -> assertFailure ("no port in: " <> line)
           digits -> pure (read digits)
@@ -165,7 +166,7 @@ cpuMilliseconds server =
       -- Seconds in nanoseconds, exact where /proc/PID/stat has hundredths.
       names <- lines <$> readProcess "ls" ["/proc/" <> show pid <> "/task"] ""
       times <- forM names $ \task ->
-        (C.words <$> B.readFile ("/proc/" <> show pid <> "/task/" <> task <> "/schedstat")) `catch` \e -> const (pure []) (e :: IOException)
+        (C.words <$> B.readFile ("/proc/" <> show pid <> "/task/" <> task <> "/schedstat")) `catch` \(_ :: IOException) -> pure []
       pure (sum [maybe 0 fst (C.readInt ns) | ns : _ <- times] `div` 1_000_000)
 
 -- | A connection, and what has come on it and was not taken.
@@ -206,7 +207,7 @@ say (Client s _) bytes = within "the server to take what is sent" 10 (sendAll s 
 
 -- | Send bytes; that the server has closed the connection meanwhile is no failure.
 sayQuietly :: Client -> ByteString -> IO ()
-sayQuietly client bytes = say client bytes `catch` \e -> const (pure ()) (e :: IOException)
+sayQuietly client bytes = say client bytes `catch` \(_ :: IOException) -> pure ()
 
 -- | Half-close: no more requests.
 endOfRequests :: Client -> IO ()
@@ -238,9 +239,10 @@ hearHead client@(Client _ ref) = do
   have <- readIORef ref
   let (before, after) = B.breakSubstring "\r\n\r\n" have
   if B.null after
-    then more client >>= \case
-      True -> hearHead client
-      False -> assertFailure ("the connection ended in a head: " <> show have)
+    then
+      more client >>= \case
+        True -> hearHead client
+        False -> assertFailure ("the connection ended in a head: " <> show have)
     else do
       writeIORef ref (B.drop 4 after)
       case C.lines (C.filter (/= '\r') before) of
@@ -281,7 +283,7 @@ hearToEnd :: Client -> IO ByteString
 hearToEnd client@(Client _ ref) = B.concat . reverse <$> go []
   where
     go pieces = do
-      ok <- more client `catch` \e -> const (pure False) (e :: IOException)
+      ok <- more client `catch` \(_ :: IOException) -> pure False
       piece <- readIORef ref <* writeIORef ref B.empty
       if ok then go (piece : pieces) else pure (piece : pieces)
 
@@ -316,9 +318,10 @@ get server target = fetch server "GET" target []
 eventually :: String -> Int -> IO Bool -> IO ()
 eventually what limit check = within what limit go
   where
-    go = check >>= \case
-      True -> pure ()
-      False -> threadDelay 20_000 >> go
+    go =
+      check >>= \case
+        True -> pure ()
+        False -> threadDelay 20_000 >> go
 
 -- | For at most so many seconds.
 within :: String -> Int -> IO a -> IO a

@@ -10,7 +10,7 @@ import Data.List (isInfixOf)
 import Harness
 import System.Exit (ExitCode (..))
 import System.IO (hGetLine)
-import System.Posix.Signals (Signal, sigINT, sigSTOP, sigCONT, sigTERM)
+import System.Posix.Signals (Signal, sigCONT, sigINT, sigSTOP, sigTERM)
 import Test.Tasty
 import Test.Tasty.HUnit
 
