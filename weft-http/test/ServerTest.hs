@@ -2,6 +2,7 @@
 -- threads of one run, with a loopback connection between them.
 module ServerTest (tests) where
 
+import Control.Monad (join, void)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.ByteString.Char8 qualified as C
@@ -99,12 +100,11 @@ drainingWhileHandled :: IO ByteString
 drainingWhileHandled = run $ do
   begin <- liftIO (newIORef (pure ()))
   server <- newServer defaultServerSettings $ \_ _ -> do
-    start <- liftIO (readIORef begin)
-    start
+    join (liftIO (readIORef begin))
     pure (plain ok200 [] "last")
   listener <- listenTcp (Just "127.0.0.1") "0" 16
   -- 'drain' marks the server in its first step, before it waits for anything.
-  liftIO (writeIORef begin (fork_ (() <$ drain server [listener]) >> yield))
+  liftIO (writeIORef begin (fork_ (void (drain server [listener])) >> yield))
   fork_ (serve server listener)
   address <- localAddress listener
   withSocket (openSocket AF_INET Stream) $ \client -> do
