@@ -93,6 +93,7 @@ withSite use = withSystemTempDirectory "weft-cli" $ \scratch -> do
   writeFile (site </> ".hidden") "hidden\n"
   writeFile (scratch </> "outside" </> "secret") "secret\n"
   B.writeFile (site </> "large.bin") large
+  B.writeFile (site </> "page.txt") (B.take 1_200 large)
   B.writeFile (site </> "medium.txt") (B.take 10_000 large)
   use site
 
@@ -165,7 +166,7 @@ cpuMilliseconds server =
       -- Seconds in nanoseconds, exact where /proc/PID/stat has hundredths.
       names <- lines <$> readProcess "ls" ["/proc/" <> show pid <> "/task"] ""
       times <- forM names $ \task ->
-        (C.words <$> B.readFile ("/proc/" <> show pid <> "/task/" <> task <> "/schedstat")) `catch` \e -> const (pure []) (e :: IOException)
+        (C.words <$> B.readFile ("/proc/" <> show pid <> "/task/" <> task <> "/schedstat")) `catch` \(_ :: IOException) -> pure []
       pure (sum [maybe 0 fst (C.readInt ns) | ns : _ <- times] `div` 1_000_000)
 
 -- | A connection, and what has come on it and was not taken.
@@ -206,7 +207,7 @@ say (Client s _) bytes = within "the server to take what is sent" 10 (sendAll s 
 
 -- | Send bytes; that the server has closed the connection meanwhile is no failure.
 sayQuietly :: Client -> ByteString -> IO ()
-sayQuietly client bytes = say client bytes `catch` \e -> const (pure ()) (e :: IOException)
+sayQuietly client bytes = say client bytes `catch` \(_ :: IOException) -> pure ()
 
 -- | Half-close: no more requests.
 endOfRequests :: Client -> IO ()
@@ -282,7 +283,7 @@ hearToEnd :: Client -> IO ByteString
 hearToEnd client@(Client _ ref) = B.concat . reverse <$> go []
   where
     go pieces = do
-      ok <- more client `catch` \e -> const (pure False) (e :: IOException)
+      ok <- more client `catch` \(_ :: IOException) -> pure False
       piece <- readIORef ref <* writeIORef ref B.empty
       if ok then go (piece : pieces) else pure (piece : pieces)
 

@@ -36,8 +36,9 @@ onBackend backend =
   where
     serving args = withServer (["--backend", backend] <> args)
     large1 client = say client (B.concat (replicate 20 (request "GET" "/large.bin" [])))
-    -- One at a time, so that each response is sent by itself.
-    small client = void (forkIO (void (try @SomeException (forever (say client (request "GET" "/hello.txt" []) >> threadDelay 20)))))
+    -- One at a time, so that each response is sent by itself, and of a size that is
+    -- taken whole or not at all.
+    small client = void (forkIO (void (try @SomeException (forever (say client (request "GET" "/page.txt" []) >> threadDelay 20)))))
 
 slowHead, trickledHead, headBehindRequest, silent, idle, slowBody :: Server -> IO ()
 slowHead server = withClient server $ \client -> do

@@ -15,7 +15,9 @@ import PathTest qualified
 import RangeTest qualified
 import RequestTest qualified
 import ResponseTest qualified
+import ServerTest qualified
 import SmugglingTest qualified
+import StaticTest qualified
 import System.Environment (lookupEnv, setEnv)
 import Test.Tasty (defaultMain, testGroup)
 
@@ -35,5 +37,7 @@ main = do
         ConditionalTest.tests,
         RangeTest.tests,
         PathTest.tests,
-        PageTest.tests
+        PageTest.tests,
+        StaticTest.tests,
+        ServerTest.tests
       ]

@@ -123,7 +123,7 @@ serving o = do
       try (nextSignal signals) >>= \case
         Right _ -> say "stopping at once" >> cutOff server
         -- Drained before there was one: the subscription is closed.
-        Left e -> const (pure ()) (e :: IOException)
+        Left (_ :: IOException) -> pure ()
     ended <- drain server [listener]
     for_ accessLog closeAccessLog
     closeStatic static
@@ -132,7 +132,7 @@ serving o = do
   where
     -- That nobody listens any more is no reason to stop.
     say text = liftIO . unless (serveQuiet o) . ignoringErrors $ putStrLn ("weft: " <> text) >> hFlush stdout
-    ignoringErrors act = act `catch` \e -> const (pure ()) (e :: IOException)
+    ignoringErrors act = act `catch` \(_ :: IOException) -> pure ()
     openLog "-" = openAccessLog LogStdout report
     openLog path = encoded path >>= \bytesOfPath -> openAccessLog (LogFile bytesOfPath) report
     report text = hPutStrLn stderr ("weft: " <> text)

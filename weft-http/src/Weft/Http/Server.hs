@@ -116,7 +116,7 @@ drain server listeners = do
           try (acceptBefore mempty listener) >>= \case
             Right (Just (socket, peer)) -> start context 1 0 socket peer >> go (n - 1)
             Right Nothing -> pure ()
-            Left e -> const (pure ()) (e :: IOException)
+            Left (_ :: IOException) -> pure ()
 
 -- | Cut every connection off where it is, so that 'drain' ends now.
 cutOff :: Server -> Thread ()

@@ -190,7 +190,7 @@ stillFresh static tick cached = do
         else
           try (pathStatusAt (At (openRoot static)) (cachedPath cached)) >>= \case
             Right status -> pure (status == metaStatus (cachedMeta cached))
-            Left e -> const (pure False) (e :: IOException)
+            Left (_ :: IOException) -> pure False
   where
     second = fromIntegral (tickSecond tick)
 
@@ -379,7 +379,7 @@ listing static request relative = do
     mostListed = 10_000
     entry dir name =
       try (pathStatusAt (At dir) name) >>= \case
-        Left e -> const (pure Nothing) (e :: IOException)
+        Left (_ :: IOException) -> pure Nothing
         Right status -> case statusKind status of
           RegularFile -> served Page.File status
           DirectoryFile -> served Page.Directory status
@@ -388,7 +388,7 @@ listing static request relative = do
         -- The status is that of what a link leads to, wherever that is.
         served kind status =
           try (bracket (open (place <> "/" <> name)) closeFile (\_ -> pure ())) >>= \case
-            Left e -> const (pure Nothing) (e :: IOException)
+            Left (_ :: IOException) -> pure Nothing
             Right () -> pure (Just (of' kind status))
         open path = openFileAt (At (openRoot static)) path ReadOnly defaultOpenFlags {openBeneath = StayBeneath}
         of' kind status = Page.Entry name kind (statusSize status) (HttpTime (statusModified status `div` 1_000_000_000))

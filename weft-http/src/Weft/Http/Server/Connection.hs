@@ -219,7 +219,7 @@ emit context c request persistence response output
       let headOnly = bare || bodyLength (responseBody response) == 0
       flushAlso context c output [h | headOnly]
       unless headOnly $ do
-        let go _ [] = sendPieces context c [end]
+        let go before [] = sendPieces context c [before, end]
             go before (FilePart preamble offset count : rest) = do
               sendPieces context c [before, preamble]
               sendPart file offset count

@@ -28,7 +28,7 @@ import Foreign.Ptr (plusPtr)
 import Weft.Buffer
 
 -- | Buffers that nobody uses, at most so many.
-data BufferPool = BufferPool !(IORef Free)
+newtype BufferPool = BufferPool (IORef Free)
 
 data Free = Free !Int [Buffer]
 

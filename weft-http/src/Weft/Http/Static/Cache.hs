@@ -18,6 +18,7 @@ module Weft.Http.Static.Cache
 where
 
 import Control.Concurrent.MVar (MVar, newMVar, withMVar)
+import Control.Monad (when)
 import Control.Monad.Primitive (RealWorld)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
@@ -65,7 +66,7 @@ lookupCache cache key = do
     Just kept -> do
       used <- readPrimVar (keptUsed kept)
       -- Written only when it changes: the line is shared by the workers.
-      if used == 0 then writePrimVar (keptUsed kept) 1 else pure ()
+      when (used == 0) (writePrimVar (keptUsed kept) 1)
       pure (Just (keptValue kept))
 {-# INLINE lookupCache #-}
 

@@ -1,0 +1,113 @@
+-- | The server engine with handlers made for the purpose: server and client are
+-- threads of one run, with a loopback connection between them.
+module ServerTest (tests) where
+
+import Control.Monad (join, void)
+import Data.ByteString (ByteString)
+import Data.ByteString qualified as B
+import Data.ByteString.Char8 qualified as C
+import Data.IORef
+import Test.Tasty
+import Test.Tasty.HUnit
+import Weft
+import Weft.File (OpenMode (ReadOnly), closeFile, openFile)
+import Weft.Http.Request
+import Weft.Http.Server
+import Weft.Http.Status
+import Weft.Socket
+
+tests :: TestTree
+tests =
+  localOption (mkTimeout 20_000_000) $
+    testGroup
+      "server"
+      [ testCase "an exception of a handler is a 500, and the connection goes on" $ do
+          (answer, _) <- talk (\r -> if requestPath r == "/bad" then throwM (userError "boom") else pure (plain ok200 [] "fine")) [ask "/bad", askLast "/"]
+          statuses answer @?= ["500", "200"],
+        testCase "a field that cannot be sent is a 500" $ do
+          (answer, _) <- talk (\_ -> pure (plain ok200 [Field "X" "a\r\nSet-Cookie: b"] "")) [askLast "/"]
+          statuses answer @?= ["500"]
+          assertBool (show answer) (not ("Set-Cookie" `B.isInfixOf` answer)),
+        testCase "a file body is released once, also when its head cannot be sent" $ do
+          released <- newIORef (0 :: Int)
+          let handler fields _ = do
+                file <- openFile "/dev/null" ReadOnly
+                pure (Response ok200 fields (FileBody file [] "end" (closeFile file >> liftIO (modifyIORef' released (+ 1)))) Nothing)
+          _ <- talk (handler [Field "X" "a\nb"]) [askLast "/"]
+          readIORef released >>= (@?= 1)
+          (answer, _) <- talk (handler []) [askLast "/"]
+          readIORef released >>= (@?= 2)
+          assertBool (show answer) ("\r\n\r\nend" `B.isSuffixOf` answer),
+        testCase "HEAD, 204 and 304 have no body, whatever the handler says" $ do
+          let rendered = (plain ok200 [] "body") {responseRendered = Just "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nbody"}
+          (answer, _) <- talk (\_ -> pure rendered) ["HEAD / HTTP/1.1\r\nHost: t\r\n\r\n", "HEAD / HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n"]
+          assertBool (show answer) (not ("body" `B.isInfixOf` answer))
+          (empty, _) <- talk (\_ -> pure (plain notModified304 [] "body")) [askLast "/"]
+          assertBool (show empty) ("\r\n\r\n" `B.isSuffixOf` empty),
+        testCase "pieces of a body come in order" $ do
+          (answer, _) <- talk (\_ -> pure (Response ok200 [] (Bytes ["a", "", "bc", "d"]) Nothing)) [ask "/", askLast "/"]
+          statuses answer @?= ["200", "200"]
+          assertBool (show answer) ("\r\n\r\nabcd" `B.isSuffixOf` answer && "Content-Length: 4\r\n" `B.isInfixOf` answer),
+        testCase "many pipelined large responses come whole" $ do
+          let body = B.replicate 100_000 0x61
+          (answer, _) <- talk (\_ -> pure (plain ok200 [] body)) [B.concat (replicate 20 (ask "/") <> [askLast "/"])]
+          C.count 'a' answer `div` 100_000 @?= 21,
+        testCase "each response is an entry of the log" $ do
+          (_, entries) <- talk (\_ -> pure (plain ok200 [] "12345")) [ask "/x", askLast "/y"]
+          [(statusCode (entryStatus e), entryBytes e) | e <- entries] @?= [(200, 5), (200, 5)],
+        testCase "a server that drains says close" $ do
+          -- The handler sees to it that draining begins while it works.
+          answer <- drainingWhileHandled
+          statuses answer @?= ["200"]
+          assertBool (show answer) ("Connection: close\r\n" `B.isInfixOf` answer)
+      ]
+
+ask, askLast :: ByteString -> ByteString
+ask target = "GET " <> target <> " HTTP/1.1\r\nHost: t\r\n\r\n"
+askLast target = "GET " <> target <> " HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n"
+
+-- | The codes of the status lines in what came.
+statuses :: ByteString -> [ByteString]
+statuses bytes = case B.breakSubstring "HTTP/1.1 " bytes of
+  (_, rest)
+    | B.null rest -> []
+    | otherwise -> B.take 3 (B.drop 9 rest) : statuses (B.drop 9 rest)
+
+-- | Send these bytes to a server with such a handler: all it sends, and its log.
+talk :: Handler -> [ByteString] -> IO (ByteString, [Entry])
+talk handler requests = do
+  logged <- newIORef []
+  answer <- run $ do
+    server <- newServer defaultServerSettings {serverAccessLog = Just (\e -> atomicModifyIORef' logged (\es -> (e : es, ())))} (const handler)
+    listener <- listenTcp (Just "127.0.0.1") "0" 16
+    fork_ (serve server listener)
+    address <- localAddress listener
+    answer <- withSocket (openSocket AF_INET Stream) $ \client -> do
+      connect client address
+      mapM_ (sendAll client) requests
+      toEnd client
+    ended <- drain server [listener]
+    if ended then pure answer else throwM (userError "a connection was left over")
+  entries <- readIORef logged
+  pure (answer, reverse entries)
+
+toEnd :: Socket -> Thread ByteString
+toEnd client = B.concat <$> go
+  where
+    go = receive client 65536 >>= \piece -> if B.null piece then pure [] else (piece :) <$> go
+
+drainingWhileHandled :: IO ByteString
+drainingWhileHandled = run $ do
+  begin <- liftIO (newIORef (pure ()))
+  server <- newServer defaultServerSettings $ \_ _ -> do
+    join (liftIO (readIORef begin))
+    pure (plain ok200 [] "last")
+  listener <- listenTcp (Just "127.0.0.1") "0" 16
+  -- 'drain' marks the server in its first step, before it waits for anything.
+  liftIO (writeIORef begin (fork_ (void (drain server [listener])) >> yield))
+  fork_ (serve server listener)
+  address <- localAddress listener
+  withSocket (openSocket AF_INET Stream) $ \client -> do
+    connect client address
+    sendAll client (ask "/")
+    toEnd client
