@@ -143,6 +143,7 @@ instance Show Pipe where
 -- from a buffer without copying shares its memory.
 data Buffer = Buffer
   { bufferMemory :: {-# UNPACK #-} !(ForeignPtr Word8),
+    -- | In bytes.
     bufferSize :: {-# UNPACK #-} !Int
   }
 

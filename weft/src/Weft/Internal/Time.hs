@@ -25,7 +25,10 @@ import Data.Int (Int64)
 
 -- | A length of time in nanoseconds; may be negative. Addition and subtraction
 -- stop at the bounds (292 years) and do not wrap.
-newtype Duration = Duration {durationNanoseconds :: Int64}
+newtype Duration = Duration
+  { -- | Its length; negative for a negative one.
+    durationNanoseconds :: Int64
+  }
   deriving newtype (Eq, Ord)
 
 instance Show Duration where
@@ -75,7 +78,10 @@ toSeconds (Duration n) = fromIntegral n / 1e9
 
 -- | A point on the monotonic clock: nanoseconds since an origin that is fixed
 -- while the program runs. It does not jump when the wall clock is set.
-newtype Instant = Instant {instantNanoseconds :: Int64}
+newtype Instant = Instant
+  { -- | Since the origin of the clock.
+    instantNanoseconds :: Int64
+  }
   deriving newtype (Eq, Ord, Show)
 
 -- | The instant so long after another one.

@@ -122,12 +122,15 @@ respond context c request input output = do
     -- What happens almost always: one request has come, its response is at hand.
     Response {responseRendered = Just bytes}
       | keep,
+        Get <- requestMethod request,
         Output [] _ <- output,
         Http11 <- requestVersion request,
         NoBody <- requestFraming request,
         Nothing <- serverAccessLog settings,
         Input buffer from to <- input,
         from == to -> do
+          -- The client may take none of it.
+          liftIO (enter server c Sending)
           n <- send (connectionSocket c) bytes
           unless (n == B.length bytes) (sendPieces context c [B.drop n bytes])
           awaitRequest context c (Input buffer 0 0)
