@@ -179,7 +179,7 @@ connectTcp limit host port = do
     go = \case
       [] -> throwM (userError ("no address for " <> host))
       [a] -> attempt a
-      a : rest -> try (attempt a) >>= either (\e -> const (go rest) (e :: IOError)) pure
+      a : rest -> try @_ @IOError (attempt a) >>= either (\_ -> go rest) pure
     attempt a = do
       s <- openSocket (addrFamily a) Stream
       (s <$ connectBefore limit s (addrAddress a)) `onException` closeSocket s

@@ -13,7 +13,6 @@ import Control.Exception
 import Control.Monad
 import Data.Foldable (for_)
 import Data.IORef
-import Data.Traversable (for)
 import GHC.Conc (getUncaughtExceptionHandler, setUncaughtExceptionHandler)
 import System.Timeout (timeout)
 import Test.Tasty
@@ -27,7 +26,7 @@ tests =
     "pool"
     [ testCase "every job runs once" $ withPool settings \pool -> do
         count <- newIORef (0 :: Int)
-        dones <- for [1 .. 500 :: Int] \_ -> do
+        dones <- replicateM 500 do
           done <- newEmptyMVar
           _ <- submitPool pool (atomicModifyIORef' count (\n -> (n + 1, ())) >> putMVar done ())
           pure done
@@ -36,7 +35,7 @@ tests =
       testCase "no more threads than allowed, and all of those" $ withPool settings \pool -> do
         gate <- newEmptyMVar
         inside <- newMVar (0 :: Int)
-        dones <- for [1 .. 10 :: Int] \_ -> do
+        dones <- replicateM 10 do
           done <- newEmptyMVar
           _ <- submitPool pool do
             modifyMVar_ inside (pure . (+ 1))
@@ -74,7 +73,7 @@ tests =
         soon done
         readIORef ran >>= (@?= False),
       testCase "withdrawn or run, never both and never neither" $ withPool settings \pool -> do
-        outcomes <- for [1 .. 2_000 :: Int] \_ -> do
+        outcomes <- replicateM 2_000 do
           ran <- newIORef (0 :: Int)
           job <- submitPool pool (atomicModifyIORef' ran \n -> (n + 1, ()))
           withdrawn <- cancelPool job

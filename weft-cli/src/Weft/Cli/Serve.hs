@@ -12,6 +12,7 @@ where
 import Control.Monad (unless)
 import Data.ByteString qualified as ByteString
 import Data.Foldable (for_)
+import Data.IORef
 import Data.Maybe (fromMaybe)
 import Data.String (fromString)
 import GHC.Conc (getNumProcessors)
@@ -21,7 +22,7 @@ import GHC.IO.Exception (IOException (..))
 import Options.Applicative
 import System.Exit (ExitCode (..), exitFailure, exitWith)
 import System.IO (hFlush, hPutStrLn, stderr, stdout)
-import System.Posix.Signals (sigINT, sigTERM)
+import System.Posix.Signals (raiseSignal, sigINT, sigTERM)
 import Weft
 import Weft.Cli.Options
 import Weft.Http.AccessLog
@@ -114,8 +115,16 @@ serving o = do
         (staticHandler static)
     address <- localAddress listener
     say ("serving " <> serveDirectory o <> " on " <> url address)
-    _ <- forkWith defaultForkOptions {forkLabel = fromString "acceptor"} (serve server listener)
+    failure <- liftIO (newIORef Nothing)
+    _ <- forkWith defaultForkOptions {forkLabel = fromString "acceptor"} $
+      -- A service that cannot accept any more must not look alive: it stops as if it
+      -- had been told to, and says why by its status.
+      serve server listener `catch` \e -> liftIO $ do
+        writeIORef failure (Just (e :: IOException))
+        raiseSignal sigTERM
     _ <- nextSignal signals
+    failed <- liftIO (readIORef failure)
+    for_ failed $ \e -> liftIO (report ("cannot accept connections any more: " <> explain e))
     open <- liftIO (connectionCount server)
     say ("stopping; " <> show open <> (if open == 1 then " connection is" else " connections are") <> " open")
     -- A second signal does not wait for the grace period.
@@ -128,7 +137,7 @@ serving o = do
     for_ accessLog closeAccessLog
     closeStatic static
     unless ended (say "the grace period is over; the remaining connections were cut off")
-    pure True
+    pure (null failed)
   where
     -- That nobody listens any more is no reason to stop.
     say text = liftIO . unless (serveQuiet o) . ignoringErrors $ putStrLn ("weft: " <> text) >> hFlush stdout

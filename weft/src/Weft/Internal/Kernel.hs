@@ -27,6 +27,7 @@ module Weft.Internal.Kernel
 where
 
 import Control.Exception (SomeException, toException, try)
+import Control.Monad (void)
 import Data.IORef
 import Data.Type.Equality ((:~~:) (HRefl))
 import GHC.Exts (oneShot)
@@ -108,7 +109,7 @@ answerSuspend host action tcb k = do
   waiter <- newWaiter host tcb k
   try (action waiter) >>= \case
     Right () -> pure ()
-    Left e -> () <$ deliver waiter (Failed (e :: SomeException))
+    Left e -> void (deliver waiter (Failed (e :: SomeException)))
   pure Parked
 
 -- | The right to answer a thread of this worker, once, from anywhere.

@@ -34,7 +34,7 @@ module Weft.Internal.Kernel.Network
 where
 
 import Control.Exception (toException, try)
-import Control.Monad (filterM, when)
+import Control.Monad (filterM, unless, void)
 import Data.ByteString qualified as ByteString
 import Data.ByteString.Internal (ByteString (BS))
 import Data.ByteString.Unsafe qualified as ByteString
@@ -121,7 +121,7 @@ acceptSocket env s limit tcb k = attempt False
       let base = unsafeForeignPtrToPtr memory
           lengthAt = castPtr (base `plusPtr` addressRoom)
       poke lengthAt (fromIntegral addressRoom :: Word32)
-      operateBefore env (instantNanoseconds <$> limit) Accepted (socketDescriptor s) (Operation.Accept (socketDescriptor s) (castPtr base) (castPtr lengthAt)) (pure ()) tcb (\r -> Effect (accepted memory told r))
+      operateBefore env (instantNanoseconds <$> limit) Accepted (socketDescriptor s) (Operation.Accept (socketDescriptor s) (castPtr base) (castPtr lengthAt)) (pure ()) tcb (Effect . accepted memory told)
     accepted memory told r
       | r >= 0 = do
           address <- withForeignPtr memory (peekSocketAddress . castPtr)
@@ -130,7 +130,7 @@ acceptSocket env s limit tcb k = attempt False
           pure Parked
       | r `elem` passing = attempt told
       | r `elem` starving = do
-          when (not told) . hostReport (envHost env) $
+          unless told . hostReport (envHost env) $
             "no descriptor (or memory) left for a new connection; accepting goes on when one is free"
           starve env tcb (\_ -> Effect (attempt True))
           pure Parked
@@ -146,12 +146,12 @@ starve env tcb again = do
   tried <- newIORef False
   let once = do
         late <- readIORef tried
-        when (not late) $ writeIORef tried True >> hostReady (envHost env) Accepted tcb again
+        unless late $ writeIORef tried True >> hostReady (envHost env) Accepted tcb again
   now <- monotonicNow
   key <- Timers.insert (envTimers env) (now + retryAfter) (Alarm once)
   -- Those that the clock has tried again need no descriptor to be closed any more.
   waiting <- readIORef (envStarved env) >>= filterM (fmap not . readIORef . starvedTried)
-  writeIORef (envStarved env) (Starved tried (once >> () <$ Timers.cancel (envTimers env) key) : waiting)
+  writeIORef (envStarved env) (Starved tried (once >> void (Timers.cancel (envTimers env) key)) : waiting)
   where
     retryAfter = 250_000_000
 
