@@ -116,12 +116,13 @@ serving o = do
     address <- localAddress listener
     say ("serving " <> serveDirectory o <> " on " <> url address)
     failure <- liftIO (newIORef Nothing)
-    _ <- forkWith defaultForkOptions {forkLabel = fromString "acceptor"} $
-      -- A service that cannot accept any more must not look alive: it stops as if it
-      -- had been told to, and says why by its status.
-      serve server listener `catch` \e -> liftIO $ do
-        writeIORef failure (Just (e :: IOException))
-        raiseSignal sigTERM
+    _ <-
+      forkWith defaultForkOptions {forkLabel = fromString "acceptor"} $
+        -- A service that cannot accept any more must not look alive: it stops as if it
+        -- had been told to, and says why by its status.
+        serve server listener `catch` \e -> liftIO $ do
+          writeIORef failure (Just (e :: IOException))
+          raiseSignal sigTERM
     _ <- nextSignal signals
     failed <- liftIO (readIORef failure)
     for_ failed $ \e -> liftIO (report ("cannot accept connections any more: " <> explain e))

@@ -115,8 +115,10 @@ endOfInput context c input = do
 -- | Have one request answered, and go on with what follows it.
 respond :: Context -> Connection -> Request -> Input -> Output -> Thread ()
 respond context c request input output = do
-  draining <- liftIO (enter server c Handling >> isDraining server)
+  liftIO (enter server c Handling)
   response <- answered context request
+  -- From here on the client has its time to take the response.
+  draining <- liftIO (enter server c Sending >> isDraining server)
   let keep = isPersistent request && not draining && skippable
   case response of
     -- What happens almost always: one request has come, its response is at hand.
@@ -129,8 +131,6 @@ respond context c request input output = do
         Nothing <- serverAccessLog settings,
         Input buffer from to <- input,
         from == to -> do
-          -- The client may take none of it.
-          liftIO (enter server c Sending)
           n <- send (connectionSocket c) bytes
           unless (n == B.length bytes) (sendPieces context c [B.drop n bytes])
           awaitRequest context c (Input buffer 0 0)
