@@ -22,6 +22,7 @@ import GHC.IO.Exception (IOException (..))
 import Options.Applicative
 import System.Exit (ExitCode (..), exitFailure, exitWith)
 import System.IO (hFlush, hPutStrLn, stderr, stdout)
+import System.Posix.Resource (Resource (ResourceOpenFiles), ResourceLimit (ResourceLimit), ResourceLimits (..), getResourceLimit, setResourceLimit)
 import System.Posix.Signals (raiseSignal, sigINT, sigTERM)
 import Weft
 import Weft.Cli.Options
@@ -39,7 +40,7 @@ data ServeOptions = ServeOptions
     serveWorkers :: !(Maybe Int),
     serveBackend :: !BackendChoice,
     serveCacheBytes :: !Int,
-    serveMaxConnections :: !Int,
+    serveMaxConnections :: !(Maybe Int),
     serveLog :: !(Maybe String),
     serveGraceTime :: !Duration,
     serveListings :: !Bool,
@@ -63,7 +64,7 @@ options =
     <*> optional (option (number 1 256) (long "workers" <> metavar "N" <> help "Workers, each on an OS thread (default: one for each processor)"))
     <*> option backend (long "backend" <> metavar "NAME" <> value Auto <> help "Event source: auto, epoll, io_uring or poll (default: auto, or what WEFT_BACKEND says)")
     <*> option bytes (long "cache-bytes" <> metavar "BYTES" <> value 100_000_000 <> help "Memory for small files; 0 for none (default: 100M)")
-    <*> option (number 1 1_000_000) (long "max-connections" <> metavar "N" <> value 15_000 <> showDefault <> help "Connections open at a time; more wait in the listen queue")
+    <*> optional (option (number 1 1_000_000) (long "max-connections" <> metavar "N" <> help "Connections open at a time; more wait in the listen queue (default: what the limit of open files allows, less 256)"))
     <*> optional (strOption (long "access-log" <> metavar "FILE" <> help "Write an access log in the combined format; - for standard output"))
     <*> option secondsOf (long "grace" <> metavar "SECONDS" <> value (seconds 10) <> help "How long SIGTERM or SIGINT waits for responses under way (default: 10)")
     <*> switch (long "listings" <> help "List directories that have no index.html")
@@ -97,6 +98,7 @@ serving o = do
   static <- openStatic (defaultStaticSettings directory) {staticCacheBytes = serveCacheBytes o, staticListings = serveListings o}
   accessLog <- traverse openLog (serveLog o)
   listener <- listenTcp (serveHost o) (show (servePort o)) 4096 `catch` cannotListen
+  descriptors <- liftIO descriptorsForClients
   withSignals [sigTERM, sigINT] $ \signals -> do
     server <-
       newServer
@@ -108,7 +110,7 @@ serving o = do
                   timeoutIdle = serveIdleTimeout o,
                   timeoutWrite = serveWriteTimeout o
                 },
-            serverMaxConnections = serveMaxConnections o,
+            serverMaxConnections = fromMaybe descriptors (serveMaxConnections o),
             serverGrace = serveGraceTime o,
             serverAccessLog = logEntry <$> accessLog
           }
@@ -149,6 +151,16 @@ serving o = do
     -- The bytes of the argument, whatever the locale.
     encoded path = liftIO $ getFileSystemEncoding >>= \names -> Foreign.withCString names path ByteString.packCString
     cannotListen e = throwM (userError ("cannot listen on " <> fromMaybe "*" (serveHost o) <> " port " <> show (servePort o) <> ": " <> ioe_description (e :: IOException)))
+
+-- | Raise the limit of open files as far as the system lets us, and say how many of
+-- them clients may have: all but some for files, logs and the runtime.
+descriptorsForClients :: IO Int
+descriptorsForClients = do
+  limits <- getResourceLimit ResourceOpenFiles
+  raised <- try (setResourceLimit ResourceOpenFiles limits {softLimit = hardLimit limits})
+  pure $ case either (\(_ :: IOException) -> softLimit limits) (\() -> hardLimit limits) raised of
+    ResourceLimit n -> max 16 (fromInteger (min 1_000_000 n) - 256)
+    _ -> 1_000_000
 
 -- | A listening address as something to open in a browser.
 url :: SockAddr -> String
