@@ -30,7 +30,7 @@ onBackend backend =
       testCase "a client that does not read a large file" (serving ["--write-timeout", "1", "--max-connections", "1"] (slowReader large1)),
       testCase "a client that does not read small responses" (serving ["--write-timeout", "1", "--max-connections", "1"] (slowReader small)),
       testCase "no more than --max-connections" (serving ["--max-connections", "3"] bounded),
-      testCase "out of descriptors" (withSite $ \site -> withServerIn ["prlimit", "--nofile=64"] [] site ["--backend", backend] outOfDescriptors),
+      testCase "out of descriptors" (withSite $ \site -> withServerIn ["prlimit", "--nofile=64"] [] site ["--backend", backend, "--max-connections", "10000"] outOfDescriptors),
       testCase "1,000 idle connections cost nothing" (serving ["--workers", "2"] costsNothing)
     ]
   where

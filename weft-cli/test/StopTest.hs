@@ -27,7 +27,7 @@ onBackend backend =
       testCase "connections of the listen queue are served" (serving [] queueServed),
       testCase "the grace period" (serving ["--grace", "1"] graceOver),
       testCase "a second signal" (serving ["--grace", "30"] secondSignal),
-      testCase "out of descriptors, the grace period still holds" (withSite $ \site -> withServerIn ["prlimit", "--nofile=64"] [] site ["--backend", backend, "--grace", "1"] starved),
+      testCase "out of descriptors, the grace period still holds" (withSite $ \site -> withServerIn ["prlimit", "--nofile=64"] [] site ["--backend", backend, "--grace", "1", "--max-connections", "10000"] starved),
       testCase "started again on the same port at once" startedAgain
     ]
   where
