@@ -2,9 +2,9 @@
 -- Description : What a connection has received and not used
 -- Stability   : not home
 --
--- The input buffer of one connection. Buffers of the usual size come from a pool
--- that all connections share, and go back to it when a connection has nothing to
--- keep: an idle connection holds none. Owned by the connection's thread.
+-- The input buffer of one connection, which it keeps while it is idle. A buffer of the
+-- usual size that a large head has outgrown goes to a pool from which new connections
+-- take theirs. Owned by the connection's thread.
 module Weft.Http.Server.Input
   ( -- * Pools
     BufferPool,
@@ -17,7 +17,6 @@ module Weft.Http.Server.Input
     unread,
     discard,
     withRoom,
-    release,
   )
 where
 
@@ -94,9 +93,3 @@ withRoom pool = \case
         withBuffer buffer $ \p -> withBuffer larger $ \q -> copyBytes q p to
         give pool buffer
         pure (Input larger 0 to)
-
--- | Give the buffer back, where nothing in it is unread.
-release :: BufferPool -> Input -> IO Input
-release pool = \case
-  Input buffer from to | from == to -> NoInput <$ give pool buffer
-  input -> pure input
