@@ -61,6 +61,7 @@ node = \case
   Done -> NodeDone
   Parked -> NodeParked
   Effect _ -> NodeEffect
+  Internal _ -> NodeEffect
   Yield _ -> NodeYield
   Fork {} -> NodeFork
   ForkAnonymous _ _ -> NodeFork
@@ -99,8 +100,9 @@ outlineWith answers limit = unlines . snd . go limit []
           Done -> (n - 1, ["done"])
           Parked -> (n - 1, ["parked"])
           Effect _ -> (n - 1, ["effect", "..."])
+          Internal _ -> (n - 1, ["effect", "..."])
           Yield k -> line "yield" (k ())
-          Fork _ child k -> forked child (k (ThreadId 0))
+          Fork _ child k -> forked child (k (ThreadId Nobody))
           ForkAnonymous child k -> forked child (k ())
           Throw e -> case handlers of
             h : rest -> lineWith rest ("throw " <> show e) (h e)
@@ -108,8 +110,8 @@ outlineWith answers limit = unlines . snd . go limit []
           Catch body h -> lineWith (h : handlers) "catch" (body ())
           Mask m body -> lineWith (Throw : handlers) ("mask " <> show m) (body ())
           Leave k a -> lineWith (drop 1 handlers) "leave" (k a)
-          Self k -> line "self" (k (newTcb 0 rootContext))
-          Identify k -> line "self" (k (ThreadId 0))
+          Self k -> line "self" (k (newTcb Nobody rootContext))
+          Identify k -> line "self" (k (ThreadId Nobody))
           Describe _ k -> line "describe" (k ())
           Call request k -> case assume answers request of
             Just a -> line (describe request) (k a)
