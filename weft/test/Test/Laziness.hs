@@ -13,6 +13,7 @@ import Control.Exception (ErrorCall (..), evaluate, try)
 import Control.Monad (forM_, forever, void, when)
 import Data.IORef
 import Data.List (isPrefixOf)
+import Data.Primitive.Array (indexArray)
 import System.IO.Unsafe (unsafePerformIO)
 import Test.Tasty
 import Test.Tasty.HUnit
@@ -23,7 +24,7 @@ import Weft.Internal.Policy (fifo)
 import Weft.Internal.Scheduler hiding (Uncaught)
 import Weft.Internal.SystemCall (SystemCall (Now, WorkerCount))
 import Weft.Internal.Trace (Identity (Nobody), newTcb, rootContext, toTrace)
-import Weft.Internal.Worker (Door (..), newDoor)
+import Weft.Internal.Worker (Door (..), newDoors)
 import Weft.Time (now)
 import Weft.Trace
 
@@ -115,7 +116,7 @@ answers = do
 driven :: [Positive Int] -> Property
 driven slices = ioProperty $ do
   reached <- newIORef 0
-  door <- newDoor fifo 0
+  door <- (`indexArray` 0) <$> newDoors fifo 1
   control <- newWords 1 0
   let nobody = AnswerCall (\_ _ _ -> fail "no call was expected")
   scheduler <- newScheduler (doorQueue door) (firstCarrier control 1 0 0) (doorHome door) (const (doorHome door)) 1 1000 nobody (\_ _ -> pure ())

@@ -43,15 +43,15 @@ foreign import ccall unsafe "weft_monitor_carriers" c_carriers :: Ptr Monitor ->
 
 foreign import ccall unsafe "weft_monitor_takeovers" c_takeovers :: Ptr Monitor -> IO Int64
 
--- | A worker is looked at this often.
+-- | A worker is looked at this often while one is awake.
 tick :: Int64
-tick = 4_000_000
+tick = 1_500_000
 
--- | Its carrier may be in one dispatch for this long. With the tick and the time to
--- start a carrier this makes some 15 milliseconds, beside which GHC may keep the
--- new carrier from running until the end of its own time slice, 20 by default.
+-- | Its carrier may be in one dispatch for this long. With the tick that makes some
+-- five milliseconds, beside which GHC may keep the new carrier from running until the
+-- end of its own time slice, 20 by default. A takeover costs some 30 microseconds.
 patience :: Int64
-patience = 7_000_000
+patience = 3_500_000
 
 -- | A carrier that is not needed any more stays for this long.
 linger :: Int64

@@ -102,12 +102,10 @@ runWith settings main' = do
   let count = max 1 (fromMaybe capabilities (settingWorkers settings))
       others = max 0 (settingCarriers settings)
   when (count > capabilities) (setNumCapabilities count)
-  doors <- arrayFromList <$> mapM (newDoor (settingPolicy settings)) [0 .. count - 1]
+  doors <- newDoors (settingPolicy settings) count
   result <- newEmptyMVar
   stopped <- newIORef False
   shared <- newWords count others
-  -- The workers, when they have started; for who takes one over.
-  workers <- arrayFromList <$> replicateM count (newIORef Nothing)
   -- Filled when the worker has stopped.
   done <- arrayFromList <$> replicateM count newEmptyMVar
   let finish = void . tryPutMVar result
@@ -123,13 +121,12 @@ runWith settings main' = do
         where
           end = (stopWorker worker `catch` (finish . Left)) `finally` putMVar (indexArray done index) ()
       inherit index owner = do
-        found <- readIORef (indexArray workers (fromIntegral index))
-        for_ found $ \worker -> do
-          scheduler <- successor (carrierFor shared count others (fromIntegral index) (fromIntegral owner)) (workerScheduler worker)
-          let heir = worker {workerScheduler = scheduler}
-          adopted <- try (instanceAdopt (workerInstance worker))
-          either (\e -> finish (Left (e :: SomeException))) pure adopted
-          carrying (fromIntegral index) heir
+        let i = fromIntegral index
+        found <- readIORef (doorWorker (indexArray doors i))
+        for_ found $ \worker ->
+          try (adoptWorker (carrierFor shared count others i (fromIntegral owner)) worker) >>= \case
+            Right heir -> carrying i heir
+            Left e -> finish (Left (e :: SomeException)) >> putMVar (indexArray done i) ()
       start monitor kernel index =
         forkOSWithUnmask $ \unmask -> do
           let carrier = firstCarrier shared count others index
@@ -138,7 +135,6 @@ runWith settings main' = do
             Left e -> finish (Left e) >> putMVar (indexArray done index) ()
             Right worker -> do
               when (index == 0) $ startThread (workerScheduler worker) (newTcb Nobody rootContext) (\_ -> firstTrace)
-              writeIORef (indexArray workers index) (Just worker)
               unmask (carrying index worker)
       workerSettingsFor monitor kernel index =
         WorkerSettings

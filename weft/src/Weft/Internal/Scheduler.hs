@@ -42,9 +42,13 @@ import Control.Exception (Exception, SomeException, fromException, try)
 import Control.Monad (when)
 import Control.Monad.Primitive (RealWorld)
 import Data.ByteString.Short qualified as ShortByteString
+import Data.IORef (IORef, modifyIORef', newIORef)
+import Data.IntMap.Strict (IntMap)
+import Data.IntMap.Strict qualified as IntMap
 import Data.Maybe (fromMaybe)
 import Data.Primitive.MutVar
 import Data.Primitive.PrimArray
+import Data.Primitive.PrimVar (readPrimVar)
 import GHC.Exts (isTrue#, reallyUnsafePtrEquality#)
 import Weft.Internal.Cancel
 import Weft.Internal.Control
@@ -81,6 +85,9 @@ data Scheduler = Scheduler
     schedulerCounters :: {-# UNPACK #-} !(MutablePrimArray RealWorld Int),
     schedulerCarrier :: {-# UNPACK #-} !Carrier,
     schedulerHome :: !Home,
+    -- | By carrier, the threads that are away with carriers that have lost the
+    -- worker, and when they lost it.
+    schedulerAway :: !(IORef (IntMap (Tcb, Int))),
     -- | The home on the worker with this index (modulo their number).
     schedulerHomes :: !(Int -> Home),
     -- | The kernel.
@@ -138,7 +145,8 @@ newScheduler queue carrier home homes workers fuel answer uncaught = do
   counters <- newPrimArray (fromEnum (maxBound :: Counter) + 1)
   setPrimArray counters 0 (fromEnum (maxBound :: Counter) + 1) 0
   writePrimArray counters (fromEnum NextNumber) (homeWorker home + 1)
-  pure (Scheduler queue current inherited counters carrier home homes answer uncaught workers (max 1 fuel))
+  away <- newIORef IntMap.empty
+  pure (Scheduler queue current inherited counters carrier home away homes answer uncaught workers (max 1 fuel))
 
 nobody :: Tcb
 nobody = newTcb Nobody rootContext
@@ -148,6 +156,9 @@ nobody = newTcb Nobody rootContext
 successor :: Carrier -> Scheduler -> IO Scheduler
 successor carrier s = do
   current <- newMutVar nobody
+  stuck <- currentThread s
+  now <- readPrimVar (homeClock (schedulerHome s))
+  modifyIORef' (schedulerAway s) (IntMap.insert (carrierMe (schedulerCarrier s)) (stuck, now))
   pure s {schedulerCurrent = current, schedulerCarrier = carrier}
 
 -- | The thread that this carrier runs or ran last. From anywhere.
@@ -194,7 +205,9 @@ back :: Scheduler -> Tcb -> Resume -> IO () -> IO ()
 back s tcb resume goOn = leaveUser (schedulerCarrier s) goOn $ \case
   Owner -> goOn
   OwnerWanted -> writePrimArray (schedulerCounters s) (fromEnum SliceEnd) 0 >> goOn
-  Displaced -> homePost (schedulerHome s) (homeReady (schedulerHome s) Yielded tcb resume)
+  Displaced -> homePost (schedulerHome s) $ do
+    modifyIORef' (schedulerAway s) (IntMap.delete (carrierMe (schedulerCarrier s)))
+    homeReady (schedulerHome s) Yielded tcb resume
 {-# INLINE back #-}
 
 -- | Dispatch the next ready thread, if the slice has room for it.

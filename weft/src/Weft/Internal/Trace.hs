@@ -48,6 +48,7 @@ module Weft.Internal.Trace
     -- * Where a thread lives
     Home (..),
     Wait (..),
+    Seen (..),
     Why (..),
 
     -- * Building threads
@@ -67,9 +68,11 @@ import Data.ByteString.Short (ShortByteString)
 import Data.IORef (IORef)
 import Data.IntMap.Strict (IntMap)
 import Data.IntMap.Strict qualified as IntMap
+import Data.Primitive.Array (Array)
 import Data.Primitive.MutVar (MutVar)
 import Data.Primitive.PrimVar (PrimVar)
 import GHC.Exts (Any, oneShot)
+import Weft.Internal.Births (Births)
 import Weft.Internal.Slots (Slots)
 import Weft.Internal.SystemCall (SystemCall)
 
@@ -280,8 +283,21 @@ data Home = Home
     -- the worker only.
     homeWaits :: !(Slots Wait),
     -- | The kernel's clock when it last looked, in nanoseconds.
-    homeClock :: !(PrimVar RealWorld Int)
+    homeClock :: !(PrimVar RealWorld Int),
+    -- | When its threads were numbered.
+    homeBirths :: !Births,
+    -- | Visit all its threads. On the worker only.
+    homeVisit :: !(forall r. (Seen -> r -> IO r) -> r -> IO r),
+    -- | All homes of the run, by index of the worker.
+    homePeers :: Array Home
   }
+
+-- | A living thread, as a visit finds it.
+data Seen
+  = SeenReady !Tcb
+  | SeenWaiting !Wait
+  | -- | It runs or blocks by itself, and has lost its worker at this time.
+    SeenAway !Tcb !Int
 
 -- | The same worker.
 instance Eq Home where

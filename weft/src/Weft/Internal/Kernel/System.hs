@@ -87,6 +87,7 @@ startSystem choose pool peers host = do
             envStarved = starved
           }
   writeArray peers (hostWorker host) (Just env)
+  Sys.monotonicNow >>= writePrimVar (homeClock (hostHome host)) . fromIntegral
   pure
     Instance
       { instanceAnswer = AnswerCall (\tcb request k -> answerSystem env tcb request k),
