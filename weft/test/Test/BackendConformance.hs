@@ -607,7 +607,7 @@ cancellation make =
     rigged "forget ends what waits, then runs its action" make \rig -> withLink rig unixPair \l -> withRoom 10 \p -> do
       order <- newIORef []
       let note x = modifyIORef' order (x :)
-      _ <- submit (rigBackend rig) (Receive (near l) p 10) (note . Just)
+      _ <- submit (rigBackend rig) (Receive (near l) p 10) (quietly (note . Just))
       _ <- turn rig noWait
       forget (rigBackend rig) (near l) (note Nothing)
       turnUntil rig "both" ((== 2) . length <$> readIORef order)
@@ -618,7 +618,7 @@ cancellation make =
       isClosed <- newIORef False
       withBytes (B.replicate 100_000 1) \p n -> do
         for_ [0 .. 49 :: Int] \i ->
-          submit (rigBackend rig) (WriteAt d p n (fromIntegral (i * n))) \r -> do
+          submit (rigBackend rig) (WriteAt d p n (fromIntegral (i * n))) . quietly $ \r -> do
             early <- readIORef isClosed
             assertBool "completed after the close" (not early)
             modifyIORef' results (r :)
@@ -659,9 +659,9 @@ cancellation make =
           withRig make \rig -> do
             d <- openAt rig (dir <> "/a") (flagReadWrite + flagCreate) 0o600
             let note r = modifyIORef' results (r :)
-            _ <- submit (rigBackend rig) (Receive (near l) p 10) note
-            _ <- submit (rigBackend rig) (AwaitReadable (near l)) note
-            for_ [1 .. 20 :: Int] \_ -> submit (rigBackend rig) (WriteAt d p 10 0) note
+            _ <- submit (rigBackend rig) (Receive (near l) p 10) (quietly note)
+            _ <- submit (rigBackend rig) (AwaitReadable (near l)) (quietly note)
+            for_ [1 .. 20 :: Int] \_ -> submit (rigBackend rig) (WriteAt d p 10 0) (quietly note)
           rs <- readIORef results
           length rs @?= 22
           assertBool (show rs) (all (`elem` [10, Sys.canceled]) rs)

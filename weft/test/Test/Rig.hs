@@ -7,6 +7,7 @@
 module Test.Rig
   ( -- * Rigs
     MakeBackend,
+    everyBackend,
     Rig (..),
     withRig,
     turn,
@@ -15,6 +16,8 @@ module Test.Rig
     -- * Operations
     Pending (..),
     start,
+    startAs,
+    quietly,
     finish,
     perform,
     abandon,
@@ -57,18 +60,37 @@ import Foreign.Ptr (Ptr, castPtr)
 import Network.Socket hiding (close, shutdown)
 import Network.Socket qualified as N
 import System.IO.Temp (withSystemTempDirectory)
+import System.IO.Unsafe (unsafePerformIO)
 import System.Posix.IO (createPipe)
 import Test.Tasty.HUnit
 import Weft.Internal.Backend
+import Weft.Internal.Backend.Epoll (newEpoll)
+import Weft.Internal.Backend.Poll (newPoll)
+import Weft.Internal.Backend.Uring (defaultUringSettings, describeSetupFailure, newUring)
 import Weft.Internal.Pool
 import Weft.Internal.Sys qualified as Sys
 
 -- | How to make the backend that is tested.
-type MakeBackend = Pool -> Post -> IO Backend
+type MakeBackend = Pool -> Post -> IO (Backend Int)
+
+-- | All there are on this machine, with their names.
+everyBackend :: [(String, MakeBackend)]
+everyBackend = [("epoll", newEpoll), ("poll", newPoll)] <> [("io_uring", uring) | ringsHere]
+  where
+    uring _ post = newUring defaultUringSettings post >>= either (fail . describeSetupFailure) pure
+
+-- | Does the kernel give us rings?
+ringsHere :: Bool
+ringsHere =
+  unsafePerformIO $
+    newUring @() defaultUringSettings (const (pure ())) >>= \case
+      Left _ -> pure False
+      Right b -> True <$ shutdown b
+{-# NOINLINE ringsHere #-}
 
 -- | A backend, its pool, and what was posted to its worker.
 data Rig = Rig
-  { rigBackend :: Backend,
+  { rigBackend :: Backend Int,
     rigPool :: Pool,
     rigInbox :: IORef [IO ()]
   }
@@ -118,9 +140,13 @@ data Pending = Pending
 
 -- | Submit an operation.
 start :: (HasCallStack) => Rig -> Operation -> IO Pending
-start rig op = do
+start = startAs 0
+
+-- | Submit an operation for somebody: the number is what 'visit' tells.
+startAs :: (HasCallStack) => Int -> Rig -> Operation -> IO Pending
+startAs who rig op = do
   results <- newIORef []
-  answer <- submit (rigBackend rig) op \r -> modifyIORef' results (r :)
+  answer <- submit (rigBackend rig) op (Completion who \r -> modifyIORef' results (r :))
   early <- readIORef results
   early @?= []
   if isPending answer
@@ -128,6 +154,10 @@ start rig op = do
     else do
       writeIORef results [answer]
       pure (Pending Nothing results)
+
+-- | A completion for nobody in particular.
+quietly :: (Int -> IO ()) -> Completion Int
+quietly = Completion 0
 
 -- | Wait for its result.
 finish :: (HasCallStack) => Rig -> String -> Pending -> IO Int
@@ -172,9 +202,9 @@ data Link = Link {near :: Descriptor, far :: Descriptor}
 
 -- | Use a link, and close what is still open of it.
 withLink :: Rig -> IO Link -> (Link -> IO a) -> IO a
-withLink rig make = bracket make \l -> mapM_ quietly [near l, far l]
+withLink rig make = bracket make \l -> mapM_ closing [near l, far l]
   where
-    quietly d = forget (rigBackend rig) d (closeNow d)
+    closing d = forget (rigBackend rig) d (closeNow d)
 
 -- | Close a descriptor, once: bit 63 of its word says that it was.
 closeNow :: Descriptor -> IO ()

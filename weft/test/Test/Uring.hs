@@ -99,7 +99,7 @@ tests =
 
 -- A ring of its own for each test ----------------------------------------------
 
-withRing :: UringSettings -> (Uring -> Backend -> IO ()) -> Assertion
+withRing :: UringSettings -> (Uring () -> Backend () -> IO ()) -> Assertion
 withRing settings act =
   runInBoundThread $
     openUring settings >>= \case
@@ -109,7 +109,7 @@ withRing settings act =
         act u b
         shutdown b
 
-withBackend :: (Backend -> IO ()) -> Assertion
+withBackend :: (Backend () -> IO ()) -> Assertion
 withBackend act = withRing defaultUringSettings (const act)
 
 small :: UringSettings
@@ -118,10 +118,10 @@ small = defaultUringSettings {submissionEntries = 4, completionEntries = 8}
 -- | An operation that was submitted: its answer, and its result once it is there.
 data Running = Running Answer (IORef (Maybe Int))
 
-begin :: Backend -> Operation -> IO Running
+begin :: Backend () -> Operation -> IO Running
 begin b op = do
   result <- newIORef Nothing
-  a <- submit b op $ \r ->
+  a <- submit b op . Completion () $ \r ->
     readIORef result >>= \case
       Nothing -> writeIORef result (Just r)
       Just _ -> assertFailure "a completion ran twice"
@@ -135,7 +135,7 @@ tokenOf :: Running -> Token
 tokenOf (Running a _) = answerToken a
 
 -- | Poll until there is a result; five seconds without one are a failure.
-finish :: Backend -> Running -> IO Int
+finish :: Backend () -> Running -> IO Int
 finish b running = do
   start <- getMonotonicTimeNSec
   let go =
@@ -147,11 +147,11 @@ finish b running = do
             poll b 1000000000 >> go
   go
 
-run :: Backend -> Operation -> IO Int
+run :: Backend () -> Operation -> IO Int
 run b op = begin b op >>= finish b
 
 -- | Begin an operation that must not be answered at once.
-beginPending :: Backend -> Operation -> IO Running
+beginPending :: Backend () -> Operation -> IO Running
 beginPending b op = do
   r@(Running a _) <- begin b op
   assertBool ("answered at once: " <> show a) (isPending a)
@@ -174,7 +174,7 @@ withPair act = bracket (N.socketPair N.AF_UNIX N.Stream N.defaultProtocol) close
 withBytes :: Int -> (Bytes -> IO a) -> IO a
 withBytes = allocaBytes
 
-sendBytes :: Backend -> Descriptor -> [Word8] -> IO ()
+sendBytes :: Backend () -> Descriptor -> [Word8] -> IO ()
 sendBytes b d ws = withArray ws $ \p -> run b (Send d p (length ws)) >>= (@?= length ws)
 
 -- Operations -------------------------------------------------------------------
@@ -397,7 +397,7 @@ oRDWR = 2
 oRDONLY = 0
 atFDCWD = -100
 
-open :: Backend -> CInt -> FilePath -> Int -> Int -> IO Int
+open :: Backend () -> CInt -> FilePath -> Int -> Int -> IO Int
 open b dir path flags resolve =
   withCString path $ \p -> run b (OpenAt dir (castPtr p) flags (if flags >= oCREAT then 0o600 else 0) resolve)
 
@@ -684,7 +684,7 @@ wakeBefore = withRing defaultUringSettings $ \u b -> do
 -- Limits -----------------------------------------------------------------------
 
 -- | So many pipes with a reader waiting on each, and what to do with them.
-withReaders :: Backend -> Int -> ([(Descriptor, Running)] -> IO ()) -> IO ()
+withReaders :: Backend () -> Int -> ([(Descriptor, Running)] -> IO ()) -> IO ()
 withReaders b n act = do
   buffer <- callocBytes 8
   ends <- replicateM n (withPipe (\r w closeR closeW -> pure (r, w, closeR >> closeW)))
@@ -693,7 +693,7 @@ withReaders b n act = do
   forM_ ends $ \(_, _, closeBoth) -> closeBoth
   free buffer
 
-writeAll :: Backend -> [(Descriptor, Running)] -> IO ()
+writeAll :: Backend () -> [(Descriptor, Running)] -> IO ()
 writeAll b running = withArray [1] $ \p -> forM_ running $ \(w, _) -> run b (WriteStream w p 1)
 
 manySubmissions :: Assertion
@@ -752,7 +752,7 @@ threadEnds = withBackend $ \b -> withPair $ \x y _ -> withBytes 8 $ \p -> do
 noRing :: Assertion
 noRing =
   runInBoundThread $
-    newUring defaultUringSettings {submissionEntries = 0} (const (pure ())) >>= \case
+    newUring @() defaultUringSettings {submissionEntries = 0} (const (pure ())) >>= \case
       Right b -> shutdown b >> assertFailure "a ring without entries"
       Left failure -> do
         failedStep failure @?= CreatingRing

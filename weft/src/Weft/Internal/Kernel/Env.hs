@@ -51,7 +51,7 @@ import Weft.Internal.Trace
 -- | One worker's part of the system kernel.
 data Env = Env
   { envHost :: !Host,
-    envBackend :: !Backend,
+    envBackend :: !(Backend ()),
     envTimers :: !(Timers.Timers Alarm),
     envPool :: !Pool,
     -- | The other workers' parts, by index; set when they have started. Each is
@@ -116,7 +116,7 @@ operateBefore env (Just limit) why d operation keep tcb next = do
       pure Parked
 
 -- | Submit an operation, and count it while it is pending.
-start :: Env -> Descriptor -> Operation -> Completion -> IO Answer
+start :: Env -> Descriptor -> Operation -> (Int -> IO ()) -> IO Answer
 start env d operation completion = do
   workers <- readPrimVar (descriptorWorkers d)
   if testBit workers closedBit
@@ -128,7 +128,7 @@ start env d operation completion = do
       if testBit before closedBit
         then pure badDescriptor
         else do
-          answer <- submit (envBackend env) operation $ \r -> pendingNow (-1) >> completion r
+          answer <- submit (envBackend env) operation . Completion () $ \r -> pendingNow (-1) >> completion r
           when (isPending answer) (pendingNow 1)
           pure answer
   where
