@@ -36,6 +36,9 @@ module Test.Rig
     pipePair,
     datagramPair,
     withListener,
+    withFullListener,
+    withFullListener',
+    withSocketAddress,
     toDescriptor,
     closeNow,
     withScratch,
@@ -59,6 +62,7 @@ import Foreign.Marshal.Alloc (allocaBytes)
 import Foreign.Ptr (Ptr, castPtr)
 import Network.Socket hiding (close, shutdown)
 import Network.Socket qualified as N
+import Network.Socket.Address qualified as NA
 import System.IO.Temp (withSystemTempDirectory)
 import System.IO.Unsafe (unsafePerformIO)
 import System.Posix.IO (createPipe)
@@ -257,3 +261,27 @@ withScratch = withSystemTempDirectory "weft"
 -- | What an operation answers when it fails like this.
 code :: Errno -> Int
 code = Sys.failureCode
+
+-- | The memory of a socket address.
+withSocketAddress :: SockAddr -> (Ptr () -> Int -> IO a) -> IO a
+withSocketAddress address use = allocaBytes size \p -> do
+  NA.pokeSocketAddress p address
+  use (castPtr p) size
+  where
+    size = NA.sizeOfSocketAddress address
+
+-- | The address of a listener that takes no connection, because one fills its
+-- queue: an attempt to connect is under way until 'withFullListener' ends, or until
+-- somebody accepts.
+withFullListener :: (SockAddr -> IO a) -> IO a
+withFullListener use = withFullListener' \_ address -> use address
+
+-- | The same, with the listener.
+withFullListener' :: (Socket -> SockAddr -> IO a) -> IO a
+withFullListener' use = bracket (socket AF_INET Stream 0) N.close \s -> do
+  bind s (SockAddrInet 0 (tupleToHostAddress (127, 0, 0, 1)))
+  listen s 0
+  address <- getSocketName s
+  bracket (socket AF_INET Stream 0) N.close \first -> do
+    connect first address
+    use s address
