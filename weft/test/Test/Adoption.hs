@@ -101,7 +101,7 @@ ended make = withRig make \rig -> withRoom 70_000 \p -> withScratch \dir -> with
   withBytes block \from size -> do
     (receives, readables, reads', accepts, sending, writes) <- onThreadThatEnds rig do
       rs <- for (zip [0 ..] links) \(i, l) -> start rig (Receive (near l) (p `plusPtr` (8 * i)) 8)
-      ws <- for waits \l -> start rig (AwaitReadable (near l))
+      ws <- for waits (start rig . AwaitReadable . near)
       ps <- for (zip [40 ..] pipes) \(i, l) -> start rig (ReadStream (near l) (p `plusPtr` (8 * i)) 8)
       as <- replicateM 3 (start rig (Accept door nullPtr nullPtr))
       s <- start rig (Send (near full) from size)
@@ -111,7 +111,7 @@ ended make = withRig make \rig -> withRoom 70_000 \p -> withScratch \dir -> with
       _ <- turn rig noWait
       pure (rs, ws, ps, as, s, y : fs)
     adopt (rigBackend rig)
-    for_ [0, 1] \limit -> turn rig limit
+    for_ [0, 1] (turn rig)
     for_ (receives <> readables <> reads' <> accepts <> [sending]) \r -> readIORef (pendingResults r) >>= (@?= [])
     for_ (zip [0 :: Int ..] links) \(i, l) -> put (far l) (BC.pack (show i))
     for_ (zip [0 :: Int ..] receives) \(i, r) -> do
@@ -251,7 +251,7 @@ relay make = withRig make \rig -> withListener \listener address -> withRoom 800
   stop <- newEmptyMVar
   let feeder = do
         for_ links \l -> put (far l) (BC.pack "abc") >> modifyIORef' written (+ 3)
-        bracket (N.socket N.AF_INET N.Stream 0) N.close \s -> N.connect s address
+        bracket (N.socket N.AF_INET N.Stream 0) N.close (`N.connect` address)
         modifyIORef' made (+ 1)
         tryReadMVar stop >>= maybe (threadDelay 200 >> feeder) pure
       begin n op = start rig op >>= \r -> modifyIORef' running ((n, op, r) :)

@@ -33,9 +33,9 @@ import Network.Socket.Address qualified as NA
 import System.Posix.Resource
 import Test.Rig
 import Test.StreamModel qualified as StreamModel
-import Test.Visit qualified as Visit
 import Test.Tasty
 import Test.Tasty.HUnit
+import Test.Visit qualified as Visit
 import Weft.Internal.Backend
 import Weft.Internal.Pool (submitPool)
 import Weft.Internal.Sys qualified as Sys

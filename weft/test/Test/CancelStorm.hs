@@ -117,7 +117,7 @@ storm rig = withScratch \dir -> withDoor (dir <> "/door") \door address -> withR
         for_ running \(r, _) -> abandon rig r
         -- Those that were answered at once cannot be cancelled.
         modifyIORef' cancelled (+ length (filter (not . null . pendingToken . fst) running))
-        for_ running \x -> settle True x
+        for_ running (settle True)
       rounds = do
         n <- readIORef cancelled
         when (n < cancellations) $ oneRound >> rounds

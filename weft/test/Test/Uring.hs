@@ -27,14 +27,18 @@ import System.Posix.Fcntl (Advice (..), fileAdvise)
 import System.Posix.IO qualified as P
 import System.Posix.Types (Fd (..))
 import System.Random (mkStdGen, randomR)
+import Test.Rig (withFullListener', withSocketAddress)
 import Test.Tasty (TestTree, testGroup)
 import Test.Tasty.HUnit (Assertion, assertBool, assertFailure, testCase, (@?=))
 import Test.Tasty.QuickCheck (choose, forAll, testProperty, (.&&.), (===))
 import Weft.Internal.Backend
 import Weft.Internal.Backend.Uring
 import Weft.Internal.Backend.Uring.Ring qualified as Ring
+import Weft.Internal.Backend.Uring.Steps (Next (..), Stage (..), Wish (..))
+import Weft.Internal.Backend.Uring.Steps qualified as Steps
 import Weft.Internal.Backend.Uring.UserData
 import Weft.Internal.Slots (Key (..), keyBits)
+import Weft.Internal.Sys qualified as Sys
 
 tests :: TestTree
 tests =
@@ -50,6 +54,7 @@ tests =
             forAll (choose (0, 2 ^ keyBits - 1)) $ \k ->
               forAll (choose (1, 7)) $ \kind -> isOperation (operationData (Key k) + kind) === False
         ],
+      testCase "a connection attempt that lost its request goes on" resumes,
       testGroup
         "operations"
         [ testCase "receive: at once, later, end of stream, error" receives,
@@ -96,6 +101,52 @@ tests =
           testCase "is final" shutdownFinal
         ]
     ]
+
+-- | What follows a completion of a connection attempt whose thread has ended.
+resumes :: Assertion
+resumes = do
+  closedPort <- withListener (\_ port _ -> pure port)
+  withFullListener' $ \listener address -> do
+    s <- N.socket N.AF_INET N.Stream N.defaultProtocol
+    d <- N.withFdSocket s newDescriptor
+    withSocketAddress address $ \p n -> do
+      let op = Connect d p n
+          step wish stage = Steps.after wish stage op
+      Sys.connect (descriptorNumber d) p n >>= (@?= Sys.inProgress)
+      -- The request is lost: ask again, which says that it is under way.
+      step Wanted Whole eCANCELED >>= (@?= Continue Resumed)
+      step Wanted Whole eINTR >>= (@?= Continue Resumed)
+      step Wanted Whole eFAULT >>= (@?= Continue Resumed)
+      again <- Sys.connect (descriptorNumber d) p n
+      step Wanted Resumed again >>= (@?= Continue UntilWritable)
+      step Wanted UntilWritable 4 >>= (@?= Continue UntilWritable)
+      -- The first is the one that filled the queue.
+      replicateM_ 2 (N.accept listener >>= N.close . fst)
+      step Wanted UntilWritable 4 >>= (@?= Deliver 0)
+      step Wanted Resumed eISCONN >>= (@?= Deliver 0)
+      -- What the first submission answers is the user's.
+      step Wanted Whole eISCONN >>= (@?= Deliver eISCONN)
+      step Wanted Whole eALREADY >>= (@?= Deliver eALREADY)
+      step Wanted Resumed eFAULT >>= (@?= Deliver eFAULT)
+      -- Nothing more is done for one that is cancelled.
+      step Cancelled Whole eCANCELED >>= (@?= Deliver eCANCELED)
+      step Cancelled Resumed again >>= (@?= Deliver eCANCELED)
+      step Cancelled Resumed 0 >>= (@?= Deliver 0)
+    N.close s
+  t <- N.socket N.AF_INET N.Stream N.defaultProtocol
+  d <- N.withFdSocket t newDescriptor
+  withAddress closedPort $ \p n -> do
+    _ <- Sys.setNonBlocking (descriptorNumber d) 1
+    r <- Sys.connect (descriptorNumber d) p n
+    if r == Sys.inProgress
+      then Steps.after Wanted UntilWritable (Connect d p n) 4 >>= (@?= Deliver eCONNREFUSED)
+      else r @?= eCONNREFUSED
+  N.close t
+  where
+    eINTR = -4
+    eFAULT = -14
+    eISCONN = -106
+    eALREADY = -114
 
 -- A ring of its own for each test ----------------------------------------------
 

@@ -66,7 +66,7 @@ tests :: MakeBackend -> TestTree
 tests make =
   testGroup
     "visit"
-    [ testCase "nothing is pending at first" $ withRig make \rig -> visited rig >>= (@?= []),
+    [ testCase "nothing is pending at first" $ withRig make (visited >=> (@?= [])),
       testProperty "tells what is pending, and for whom" $ mapSize (* 3) $ withMaxSuccess 100 \steps ->
         cover 20 (length steps > 30) "long programs" . monadicIO . run . withRig make $ runSteps steps
     ]
@@ -79,10 +79,11 @@ runSteps steps rig = withPlaces rig \places -> do
       check step = do
         now <- visited rig
         known <- readIORef begun
-        expected <- concat <$> for known \(who, op, p) -> do
-          rs <- readIORef (pendingResults p)
-          length rs <= 1 @? "completed twice"
-          pure [(who, op) | null rs]
+        expected <-
+          concat <$> for known \(who, op, p) -> do
+            rs <- readIORef (pendingResults p)
+            length rs <= 1 @? "completed twice"
+            pure [(who, op) | null rs]
         assertEqual ("after " <> show step) (sort expected) (sort now)
   for_ steps \step -> do
     case step of

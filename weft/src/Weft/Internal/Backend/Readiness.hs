@@ -16,7 +16,7 @@ module Weft.Internal.Backend.Readiness
   )
 where
 
-import Control.Monad (unless, when)
+import Control.Monad (unless, void, when)
 import Data.IORef
 import Data.IntMap.Strict qualified as IntMap
 import Data.Primitive.PrimVar (newPrimVar)
@@ -213,7 +213,7 @@ shutdownSource src = do
   isShut <- readIORef (sourceIsShut src)
   unless isShut do
     writeIORef (sourceIsShut src) True
-    foldSlots (\slot () -> () <$ cancelWaiters src slot) () (sourceTable src)
+    foldSlots (\slot () -> void (cancelWaiters src slot)) () (sourceTable src)
     stopJobs src
     _ <- deliverAll src
     freeWakeup (sourceWakeup src)

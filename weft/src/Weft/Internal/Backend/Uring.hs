@@ -89,10 +89,11 @@ import Weft.Internal.Slots qualified as Slots
 -- thread's next way out of the kernel. After 'adopt' the former thread, A, can be
 -- in one of these states:
 --
---   (ended)      the kernel has cancelled what A had submitted, and each request
---                completes with ECANCELED that nobody asked for (or with EFAULT, if
---                its work was queued already). 'after' submits it again. What had
---                an effect completes with its result, so nothing is done twice; a
+--   (ended)      the kernel cancels what A had submitted, at A's end or (seen on
+--                Linux 6.18) only when the descriptor is ready: the request
+--                completes with ECANCELED that nobody asked for, or with EFAULT if
+--                it was about to be tried. 'after' submits it again. What had an
+--                effect completes with its result, so nothing is done twice; a
 --                connection attempt goes on without its request, see 'Resumed'.
 --   (computes)   without COOP_TASKRUN the kernel interrupts A. With it, A does the
 --                work at the next clock tick: measured 1.9 ms late on average and

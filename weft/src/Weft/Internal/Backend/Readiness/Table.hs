@@ -366,7 +366,7 @@ newSlot = do
 
 -- | Fold over every slot that exists.
 foldSlots :: (Slot w -> r -> IO r) -> r -> Table w -> IO r
-foldSlots f z (Table ref) = readIORef ref >>= each (\chunk acc -> each f acc chunk) z
+foldSlots f z (Table ref) = readIORef ref >>= each (flip (each f)) z
   where
     each :: (a -> r -> IO r) -> r -> SmallArray a -> IO r
     each g start xs = go 0 start
