@@ -17,6 +17,7 @@ import Data.IORef
 import Data.List (sort)
 import Data.Traversable (for)
 import Foreign.Ptr (nullPtr)
+import GHC.Conc (getAllocationCounter, setAllocationCounter)
 import Network.Socket qualified as N
 import System.Posix.Files (ownerModes)
 import System.Posix.IO (OpenFileFlags (..), OpenMode (ReadWrite), defaultFileFlags, openFd)
@@ -67,6 +68,21 @@ tests make =
   testGroup
     "visit"
     [ testCase "nothing is pending at first" $ withRig make (visited >=> (@?= [])),
+      testCase "allocates little" $ withRig make \rig -> withRoom 8 \p -> do
+        links <- replicateM 200 unixPair
+        for_ links \l -> start rig (Receive (near l) p 8)
+        _ <- turn rig noWait
+        let count = visit (rigBackend rig) (\_ _ n -> pure $! n + 1) (0 :: Int)
+        count >>= (@?= 200)
+        setAllocationCounter maxBound
+        before <- getAllocationCounter
+        n <- count
+        later <- getAllocationCounter
+        -- The count itself is 16 bytes for each.
+        let bytes = fromIntegral (before - later) :: Int
+        assertBool (show bytes <> " bytes for 200 operations") (bytes < 200 * 24)
+        n @?= 200
+        for_ links \l -> mapM_ (release rig) [near l, far l],
       testProperty "tells what is pending, and for whom" $ mapSize (* 3) $ withMaxSuccess 100 \steps ->
         cover 20 (length steps > 30) "long programs" . monadicIO . run . withRig make $ runSteps steps
     ]
