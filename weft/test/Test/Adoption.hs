@@ -22,7 +22,7 @@ import Foreign.C.Error
 import Foreign.C.Types (CInt (..))
 import Foreign.Marshal.Alloc (alloca)
 import Foreign.Ptr (Ptr, nullPtr, plusPtr)
-import Foreign.Storable (poke)
+import Foreign.Storable (peek, poke)
 import Network.Socket qualified as N
 import System.Directory (doesPathExist)
 import System.Posix.Files (ownerModes)
@@ -77,8 +77,13 @@ onThreadThatComputes rig act next = alloca \going -> do
     putMVar box r
     c_spin going
     putMVar over ()
-  flip finally (poke going 0 >> takeMVar over) $
-    takeMVar box >>= either (throwIO @SomeException) next
+  let begun = do
+        state <- peek going
+        when (state /= 2) (yield >> begun)
+  r <- takeMVar box
+  -- Only when it spins it is out of the kernel, and can be stopped.
+  begun
+  either (throwIO @SomeException) next r `finally` (poke going 0 >> takeMVar over)
 
 put :: (HasCallStack) => Descriptor -> B.ByteString -> IO ()
 put d bytes = withBytes bytes (Sys.writeStream (descriptorNumber d)) >>= (@?= B.length bytes)
@@ -150,7 +155,7 @@ ended make = withRig make \rig -> withRoom 70_000 \p -> withScratch \dir -> with
 
 -- On io_uring the rest of a request is done on the thread that submitted it, at
 -- its next clock tick at the latest (there are at least 100 a second). The clock
--- of a busy machine is not ours, so the best of three rounds counts.
+-- of a busy machine is not ours, so one round of three may be late.
 computing :: MakeBackend -> Assertion
 computing make = withRig make \rig -> do
   worsts <- replicateM 3 do
@@ -172,7 +177,7 @@ computing make = withRig make \rig -> do
     -- The thread that computed is not the one that goes on.
     adopt (rigBackend rig)
     pure (worst :: Int64)
-  assertBool ("completions came after " <> show worsts <> " ns") (minimum worsts < 30_000_000)
+  assertBool ("completions came after " <> show worsts <> " ns") (length (filter (< 30_000_000) worsts) >= 2)
 
 -- One attempt succeeds while nobody drives the backend, one afterwards, and one is
 -- refused afterwards.
