@@ -93,7 +93,7 @@ startSystem choose pool peers host = do
       { instanceAnswer = AnswerCall (\tcb request k -> answerSystem env tcb request k),
         instancePoll = pollSystem env,
         instanceWake = wake backend,
-        instanceAdopt = pure (),
+        instanceAdopt = adopt backend,
         instanceWaits = visitWaits env,
         instanceStop = shutdown backend
       }
@@ -173,7 +173,7 @@ awaitReady env operation s wait k =
 -- | Visit the threads that wait for an operation or a timer.
 visitWaits :: Env -> (Wait -> r -> IO r) -> r -> IO r
 visitWaits env f start =
-  Timers.foldM visitTimer start (envTimers env)
+  Timers.foldM visitTimer start (envTimers env) >>= visit (envBackend env) (\_ wait r -> f wait r)
   where
     visitTimer r deadline = \case
       WakeThread tcb _ -> f (Wait tcb (SleepUntil (Instant deadline)) 0) r
