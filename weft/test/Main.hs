@@ -20,6 +20,7 @@ import Test.Readiness qualified
 import Test.Scheduling qualified
 import Test.Slots qualified
 import Test.Sockets qualified
+import Test.Takeover qualified
 import Test.Tasty
 import Test.Timers qualified
 import Test.Uring qualified
@@ -45,5 +46,6 @@ main = do
         Test.Pool.tests,
         Test.Readiness.tests,
         Test.Adoption.tests,
-        Test.CancelStorm.tests
+        Test.CancelStorm.tests,
+        Test.Takeover.tests
       ]

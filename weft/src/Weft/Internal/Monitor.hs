@@ -11,6 +11,7 @@ module Weft.Internal.Monitor
   ( Monitor,
     withMonitor,
     wakeMonitor,
+    monitorEnding,
 
     -- * Observation
     monitorCarriers,
@@ -36,6 +37,8 @@ foreign import ccall "weft_monitor_start"
   c_start :: CInt -> Ptr Int -> Int64 -> Int64 -> Int64 -> CInt -> FunPtr Carry -> IO (Ptr Monitor)
 
 foreign import ccall unsafe "weft_monitor_wake" c_wake :: Ptr Monitor -> IO ()
+
+foreign import ccall unsafe "weft_monitor_ending" c_ending :: Ptr Monitor -> IO ()
 
 foreign import ccall safe "weft_monitor_stop" c_stop :: Ptr Monitor -> IO CInt
 
@@ -77,6 +80,11 @@ withMonitor workers others shared carry use = bracket begin end (use . fst)
 -- | A worker has woken while the monitor slept.
 wakeMonitor :: Monitor -> IO ()
 wakeMonitor (Monitor m) = c_wake m
+
+-- | The run is to end: workers may be taken over beyond the limit, so that they can
+-- be stopped.
+monitorEnding :: Monitor -> IO ()
+monitorEnding (Monitor m) = c_ending m
 
 -- | How many carriers there are beside those that the workers began with.
 monitorCarriers :: Monitor -> IO Int

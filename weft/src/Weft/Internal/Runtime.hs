@@ -151,16 +151,17 @@ runWith settings main' = do
           }
       -- A further asynchronous exception must wait: what the workers share is
       -- released next, and they may still use it.
-      stop = uninterruptibleMask_ $ do
+      stop monitor = uninterruptibleMask_ $ do
         writeIORef stopped True
+        monitorEnding monitor
         traverse_ openUp doors
         traverse_ readMVar done
   bracket (openKernel (settingKernel settings) count) closeKernel $ \kernel ->
     withMonitor count others shared inherit $ \monitor -> mask $ \restore -> do
       -- Starting an OS thread waits for it, which an asynchronous exception could
       -- interrupt when the first workers run already: hence the firmer mask.
-      outcome <- (uninterruptibleMask_ (mapM_ (start monitor kernel) [0 .. count - 1]) >> restore (readMVar result)) `onException` stop
-      stop
+      outcome <- (uninterruptibleMask_ (mapM_ (start monitor kernel) [0 .. count - 1]) >> restore (readMVar result)) `onException` stop monitor
+      stop monitor
       either throwIO pure outcome
   where
     quietly action = action `catch` \(_ :: SomeException) -> pure ()
