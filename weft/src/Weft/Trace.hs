@@ -72,6 +72,10 @@ node = \case
   Identify _ -> NodeSelf
   Describe _ _ -> NodeSelf
   Call request _ -> NodeCall (describe request)
+  Direct _ -> NodeEffect
+  Await m _ _ -> NodeMask m
+  Reenter _ -> NodeEffect
+  Continue _ -> NodeEffect
 
 -- | Answers to assume while looking at a trace.
 newtype Answers = Answers {assume :: forall a. SystemCall a -> Maybe a}
@@ -99,6 +103,10 @@ outlineWith answers limit = unlines . snd . go limit []
           Done -> (n - 1, ["done"])
           Parked -> (n - 1, ["parked"])
           Effect _ -> (n - 1, ["effect", "..."])
+          Direct _ -> (n - 1, ["direct", "..."])
+          Await m body h -> lineWith (h : handlers) ("await " <> show m) (body ())
+          Reenter _ -> (n - 1, ["reenter", "..."])
+          Continue _ -> (n - 1, ["continue", "..."])
           Yield k -> line "yield" (k ())
           Fork _ child k -> forked child (k (ThreadId 0))
           ForkAnonymous child k -> forked child (k ())

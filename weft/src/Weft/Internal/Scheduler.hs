@@ -194,6 +194,13 @@ step s !limit = run
       Identify k -> do
         own <- numbered s tcb
         go own (k (ThreadId (tcbNumber own))) fuel
+      Direct io -> io (stateMasking (tcbState tcb)) >>= \t -> go tcb t fuel
+      Await masking body handler -> replace tcb (\st -> st {stateFrames = HandlerFrame handler (stateMasking st) (stateFrames st), stateMasking = masking}) (body ()) fuel
+      Reenter io -> do
+        let !outer = Tcb (tcbNumber tcb) (leave (tcbState tcb))
+        writeMutVar (schedulerCurrent s) outer
+        io >>= \t -> go outer t fuel
+      Continue k -> k (pure ()) >>= \t -> go tcb t fuel
 
     -- Go on with the next node, which is not evaluated before its turn.
     go tcb trace fuel
@@ -211,7 +218,8 @@ step s !limit = run
 -- | The innermost frame is done with.
 leave :: ThreadState -> ThreadState
 leave st = case stateFrames st of
-  HandlerFrame _ _ rest -> st {stateFrames = rest}
+  -- Of a 'Catch' it is the state already; the body of an 'Await' has its own.
+  HandlerFrame _ masking rest -> st {stateFrames = rest, stateMasking = masking}
   MaskFrame masking rest -> st {stateFrames = rest, stateMasking = masking}
   NoFrames -> st
 

@@ -172,6 +172,19 @@ data Trace
     Describe (Context -> Context) Resume
   | -- | Ask the outside world.
     forall a. Call !(SystemCall a) (a -> Trace)
+  | -- | Run the first part of a direct thread, given the thread's masking state, on
+    -- a stack that can be captured. This and the next three come out of
+    -- "Weft.Internal.Direct" only; see Note [Masking of direct threads] there.
+    Direct (Masking -> IO Trace)
+  | -- | Run the second under a masking state with the third as handler; both end in
+    -- 'Reenter'.
+    Await !Masking Resume (SomeException -> Trace)
+  | -- | The end of an 'Await': leave its frame and, with nothing in between, go on in
+    -- the direct thread.
+    Reenter (IO Trace)
+  | -- | Go on in a direct thread that yielded unmasked, with this action as its next:
+    -- nothing, or to raise an exception there.
+    Continue (IO () -> IO Trace)
 
 -- | What 'Fork' starts a thread with.
 data ForkOptions = ForkOptions
