@@ -2,6 +2,11 @@
 {-# LANGUAGE UnboxedTuples #-}
 {-# LANGUAGE UnliftedFFITypes #-}
 {-# OPTIONS_GHC -O2 #-}
+-- A suspended thread is to hold its continuation and nothing that was built before
+-- its time: floating out of the lambdas that wait would put it there. And a partial
+-- application, as which eta reduction leaves "enter this with that", is slower to call
+-- than a function.
+{-# OPTIONS_GHC -fno-full-laziness -fno-do-eta-reduction #-}
 
 -- |
 -- Description : Direct threads: plain IO that suspends
@@ -92,11 +97,6 @@ tag :: Tag
 tag = unsafePerformIO (IO (\s -> case newPromptTag# s of (# s', t #) -> (# s', Tag t #)))
 {-# NOINLINE tag #-}
 
--- | Run a segment.
-underPrompt :: IO Trace -> IO Trace
-underPrompt (IO io) = IO (\s -> case tag of Tag t -> prompt# t io s)
-{-# INLINE underPrompt #-}
-
 -- | Run plain 'IO' as a part of a thread. Inside it 'await' performs any operation
 -- of a 'Thread', and suspends the thread for it. Between two of those the action runs
 -- on the worker, as 'Weft.liftIO' does, and must not block.
@@ -104,16 +104,21 @@ underPrompt (IO io) = IO (\s -> case tag of Tag t -> prompt# t io s)
 -- GHC's masking state inside is that of the thread. Exceptions pass through in
 -- both directions.
 direct :: IO a -> Thread a
-direct io = Thread (\k -> Direct (\masking -> underPrompt (masked masking io >>= \a -> pure (k a))))
+direct io = Thread (\k -> Direct (oneShot (\masking -> begin masking (io >>= \a -> pure (k a)))))
 {-# INLINE direct #-}
 
--- | Put GHC, which is unmasked, into a masking state.
-masked :: Masking -> IO a -> IO a
-masked masking (IO io) = case masking of
-  Unmasked -> IO io
-  MaskedInterruptible -> IO (maskAsyncExceptions# io)
-  MaskedUninterruptible -> IO (maskUninterruptible# io)
-{-# INLINE masked #-}
+-- | Run the first segment. GHC, which is unmasked, is put into the masking state.
+begin :: Masking -> IO Trace -> IO Trace
+begin masking (IO io) = case masking of
+  Unmasked -> underPrompt io
+  MaskedInterruptible -> underPrompt (\s -> maskAsyncExceptions# io s)
+  MaskedUninterruptible -> underPrompt (\s -> maskUninterruptible# io s)
+{-# OPAQUE begin #-}
+
+-- | Run a segment.
+underPrompt :: (State# RealWorld -> (# State# RealWorld, Trace #)) -> IO Trace
+underPrompt io = IO (\s -> case tag of Tag t -> prompt# t io s)
+{-# INLINE underPrompt #-}
 
 -- | Perform an operation of a 'Thread' inside 'direct': suspend this thread until it
 -- is done, and go on with its result, or raise its exception. It runs in GHC's
@@ -125,7 +130,7 @@ masked masking (IO io) = case masking of
 await :: Thread a -> IO a
 await (Thread m) = IO $ \s -> case getMaskingState# s of
   (# s1, state #) ->
-    let captured k s2 = case newMutVar# (\(IO answer) -> IO (k answer)) s2 of
+    let captured k s2 = case newMutVar# k s2 of
           (# s3, var #) ->
             let next answer = Reenter (resume (Once var) answer)
              in (# s3, Await (maskingOf state) (\_ -> m (\a -> next (pure a))) (\e -> next (throwIO e)) #)
@@ -182,18 +187,18 @@ interrupted masking again = case masking of
   _ -> allowInterrupt >> again
 
 -- | A continuation that can be taken once.
-data Once a = Once (MutVar# RealWorld (IO (IO a) -> IO Trace))
+data Once a = Once (MutVar# RealWorld (Rest (IO a)))
 
 -- | Enter a continuation with what the 'await' is to do.
 resume :: Once a -> IO a -> IO Trace
 resume (Once var) answer = IO $ \s -> case readMutVar# var s of
   (# s1, k #) -> case casMutVar# var k taken s1 of
-    (# s2, 0#, _ #) -> unIO (underPrompt (k (pure answer))) s2
+    (# s2, 0#, _ #) -> unIO (underPrompt (\s3 -> k (\s4 -> (# s4, answer #)) s3)) s2
     (# s2, _, _ #) -> unIO (throwIO ResumedTwice) s2
 
 -- | What is left where a continuation was.
-taken :: IO (IO a) -> IO Trace
-taken _ = throwIO ResumedTwice
+taken :: Rest b
+taken _ = unIO (throwIO ResumedTwice)
 {-# OPAQUE taken #-}
 
 -- | 'await' of 'Weft.yield', without a frame and with nothing to give back.
@@ -204,7 +209,7 @@ yieldDirect = IO $ \s -> case getMaskingState# s of
 {-# OPAQUE yieldDirect #-}
 
 suspendYield :: State# RealWorld -> (# State# RealWorld, () #)
-suspendYield = captureUnmasked (\k s -> (# s, Yield (\_ -> Continue (\(IO answer) -> underPrompt (IO (k answer)))) #))
+suspendYield = captureUnmasked (\k s -> (# s, Yield (oneShot (\_ -> Continue (oneShot (\(IO answer) -> underPrompt (oneShot (\s1 -> k answer s1)))))) #))
 
 -- | The handler around @control0#@.
 cannotSuspend :: SomeException -> State# RealWorld -> (# State# RealWorld, a #)
