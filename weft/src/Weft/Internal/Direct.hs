@@ -130,15 +130,20 @@ underPrompt io = IO (\s -> case tag of Tag t -> prompt# t io s)
 await :: Thread a -> IO a
 await (Thread m) = IO $ \s -> case getMaskingState# s of
   (# s1, state #) ->
-    let captured k s2 = case newMutVar# k s2 of
-          (# s3, var #) ->
-            let next answer = Reenter (resume (Once var) answer)
-             in (# s3, Await (maskingOf state) (\_ -> m (\a -> next (pure a))) (\e -> next (throwIO e)) #)
-        capture = case state of
-          0# -> captureUnmasked captured
-          _ -> captureMasked captured (interrupted (maskingOf state) (await (Thread m)))
+    let !masking = maskingOf state
+        !captured = awaiting masking m
+        capture = case masking of
+          Unmasked -> captureUnmasked captured
+          _ -> captureMasked captured (interrupted masking (await (Thread m)))
      in case catch# capture cannotSuspend s1 of
           (# s2, IO answer #) -> answer s2
+
+-- | The node that awaits, made of what is left of the segment.
+awaiting :: Masking -> ((a -> Trace) -> Trace) -> Rest (IO a) -> State# RealWorld -> (# State# RealWorld, Trace #)
+awaiting masking m = \k s -> case newMutVar# k s of
+  (# s1, var #) ->
+    let next answer = Reenter (resume (Once var) answer)
+     in (# s1, Await masking (oneShot (\_ -> m (oneShot (\a -> next (pure a))))) (\e -> next (throwIO e)) #)
 
 -- | As "GHC.IO" encodes it.
 maskingOf :: Int# -> Masking
@@ -191,6 +196,7 @@ data Once a = Once (MutVar# RealWorld (Rest (IO a)))
 
 -- | Enter a continuation with what the 'await' is to do.
 resume :: Once a -> IO a -> IO Trace
+{-# OPAQUE resume #-}
 resume (Once var) answer = IO $ \s -> case readMutVar# var s of
   (# s1, k #) -> case casMutVar# var k taken s1 of
     (# s2, 0#, _ #) -> unIO (underPrompt (\s3 -> k (\s4 -> (# s4, answer #)) s3)) s2
@@ -204,12 +210,19 @@ taken _ = unIO (throwIO ResumedTwice)
 -- | 'await' of 'Weft.yield', without a frame and with nothing to give back.
 yieldDirect :: IO ()
 yieldDirect = IO $ \s -> case getMaskingState# s of
-  (# s1, 0# #) -> catch# suspendYield cannotSuspend s1
+  (# s1, 0# #) -> catch# captureYield cannotSuspend s1
   (# s1, _ #) -> unIO (await (Thread Yield)) s1
 {-# OPAQUE yieldDirect #-}
 
-suspendYield :: State# RealWorld -> (# State# RealWorld, () #)
-suspendYield = captureUnmasked (\k s -> (# s, Yield (oneShot (\_ -> Continue (oneShot (\(IO answer) -> underPrompt (oneShot (\s1 -> k answer s1)))))) #))
+-- These two are functions of their own so that nothing is allocated to name them.
+
+captureYield :: State# RealWorld -> (# State# RealWorld, () #)
+captureYield s = captureUnmasked yielding s
+{-# OPAQUE captureYield #-}
+
+yielding :: Rest () -> State# RealWorld -> (# State# RealWorld, Trace #)
+yielding k s = (# s, Yield (oneShot (\_ -> Continue (oneShot (\(IO answer) -> underPrompt (oneShot (\s1 -> k answer s1)))))) #)
+{-# OPAQUE yielding #-}
 
 -- | The handler around @control0#@.
 cannotSuspend :: SomeException -> State# RealWorld -> (# State# RealWorld, a #)
