@@ -8,6 +8,8 @@ module Main (main) where
 import System.Environment (setEnv)
 import System.IO (hSetEncoding, stdout, utf8)
 import Test.Costs qualified
+import Test.Direct qualified
+import Test.Direct.Programs qualified
 import Test.Examples qualified
 import Test.Failures qualified
 import Test.Files qualified
@@ -33,6 +35,8 @@ main = do
         Test.Laziness.tests,
         Test.Scheduling.tests,
         Test.Failures.tests,
+        Test.Direct.tests,
+        Test.Direct.Programs.tests,
         Test.Examples.tests,
         Test.Costs.tests,
         Test.Sockets.tests,
