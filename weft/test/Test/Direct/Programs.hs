@@ -29,7 +29,8 @@ tests :: TestTree
 tests =
   testGroup
     "Direct programs"
-    [ testProperty "100,000 programs do as a thread what they do in IO" randomPrograms,
+    [ testProperty "the programs have what matters" coverage,
+      testProperty "100,000 programs do as a thread what they do in IO" randomPrograms,
       testGroup "the masking state across a suspension" masks
     ]
 
@@ -135,7 +136,7 @@ asThread emit = direct . interpret emit (await . perform)
       Raises n -> Weft.throwM (Fault n)
       TellsMasking -> maskingNow >>= tell . Told
       Nested around p ->
-        let inner = asThread emit p
+        let inner = asThread emit p >> perform TellsMasking
          in case around of
               Plain -> inner
               UnderMask -> Catch.mask (\restore -> inner >> restore inner)
@@ -146,20 +147,22 @@ asThread emit = direct . interpret emit (await . perform)
 
 -- | In plain 'IO', by GHC's own means.
 asIO :: (Event -> IO ()) -> [Step] -> IO ()
-asIO emit = interpret emit $ \case
-  Yields -> pure ()
-  Sleeps -> pure ()
-  Answers n -> emit (Said n)
-  Raises n -> throwIO (Fault n)
-  TellsMasking -> getMaskingState >>= emit . Told . toMasking
-  Nested around p ->
-    let inner = asIO emit p
-     in case around of
-          Plain -> inner
-          UnderMask -> mask (\restore -> inner >> restore inner)
-          UnderFirmMask -> uninterruptibleMask_ inner
-          UnderCatch n -> inner `catch` \(Fault _) -> emit (Said n)
-          UnderFinally n -> inner `finally` emit (Said n)
+asIO emit = interpret emit perform
+  where
+    perform = \case
+      Yields -> pure ()
+      Sleeps -> pure ()
+      Answers n -> emit (Said n)
+      Raises n -> throwIO (Fault n)
+      TellsMasking -> getMaskingState >>= emit . Told . toMasking
+      Nested around p ->
+        let inner = asIO emit p >> perform TellsMasking
+         in case around of
+              Plain -> inner
+              UnderMask -> mask (\restore -> inner >> restore inner)
+              UnderFirmMask -> uninterruptibleMask_ inner
+              UnderCatch n -> inner `catch` \(Fault _) -> emit (Said n)
+              UnderFinally n -> inner `finally` emit (Said n)
 
 toMasking :: MaskingState -> Masking
 toMasking = \case
@@ -174,26 +177,37 @@ observe act = do
   r <- act (\e -> modifyIORef' events (e :))
   (,r) . reverse <$> readIORef events
 
+-- | Steps of a size that suspends a few times.
+programs :: Gen [Step]
+programs = resize 12 (listOf (sized step))
+
+-- | What the random programs are worth.
+coverage :: Property
+coverage = checkCoverage . forAll programs $ \p ->
+  let text = show p
+      has word = word `isInfixOf` text
+   in cover 15 (has "Raises") "an awaited operation fails"
+        . cover 15 (has "Nested") "a direct part in a monadic one"
+        . cover 10 (has "Brackets" && has "Awaits") "an await beside a bracket"
+        . cover 10 ((has "Masks" || has "MasksFirmly") && has "Awaits") "an await beside a mask"
+        $ True
+
 -- | In batches, each in one run of the scheduler, all threads at the same time.
 randomPrograms :: Property
-randomPrograms = withMaxSuccess (100_000 `div` batch) . forAllShrink (vectorOf batch program) shrink $ \programs ->
-  let flat = show programs
-   in counterexample "no operation fails, or none is nested" ("Raises" `isInfixOf` flat && "Nested" `isInfixOf` flat)
-        .&&. monadicIO (agrees programs)
+randomPrograms = withMaxSuccess (100_000 `div` batch) (forAllShrink (vectorOf batch programs) shrink (monadicIO . agrees))
   where
     batch = 200
-    program = resize 12 (listOf (sized step))
 
 agrees :: [[Step]] -> Q.PropertyM IO ()
-agrees programs = do
-  wanted <- Q.run (mapM (\p -> observe (\emit -> try (asIO emit p))) programs)
+agrees batch = do
+  wanted <- Q.run (mapM (\p -> observe (\emit -> try (asIO emit p))) batch)
   got <- Q.run . runningQuietly $ do
-    waits <- forM programs $ \p -> do
+    waits <- forM batch $ \p -> do
       events <- Weft.liftIO (newIORef [])
       wait <- spawn (Weft.try (asThread (\e -> modifyIORef' events (e :)) p))
       pure (wait >>= \r -> (,r) . reverse <$> Weft.liftIO (readIORef events))
     sequence waits
-  Q.monitor (counterexample (unlines ["program " <> show p <> "\n  wanted " <> show w <> "\n  got    " <> show g | (p, w, g) <- zip3 programs wanted got, w /= g]))
+  Q.monitor (counterexample (unlines ["program " <> show p <> "\n  wanted " <> show w <> "\n  got    " <> show g | (p, w, g) <- zip3 batch wanted got, w /= g]))
   Q.assert (got == wanted)
 
 -- * Masks, one by one
