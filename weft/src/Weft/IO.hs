@@ -33,8 +33,8 @@
 --
 -- The styles mix: 'await' may perform a 'Thread' that uses 'direct', and so on. The
 -- monadic one is lighter: its continuation is a closure, where that of the direct style
--- is a copy of a piece of stack, which takes longer the deeper the call of 'await'
--- lies (at 10,000 frames some tens of microseconds).
+-- is a copy of a piece of stack: some 50 nanoseconds when the call of 'await' lies
+-- near 'direct', 10 microseconds under a thousand calls, and in proportion beyond.
 --
 -- == What to observe
 --
@@ -42,8 +42,8 @@
 --   belongs into 'blocking'.
 -- * GHC's masking state is the thread's, and exceptions pass in both directions: that
 --   of an operation is raised at its 'await', that of the action ends the thread.
--- * What GHC must finish in one go cannot be suspended: 'System.IO.Unsafe.unsafePerformIO'
---   and everything evaluated lazily, 'Control.Concurrent.STM.atomically', a callback
+-- * What GHC must finish in one go cannot be suspended: @unsafePerformIO@
+--   and everything evaluated lazily, @atomically@, a callback
 --   from foreign code. There, and outside of 'direct', 'await' raises
 --   'CannotSuspend'. Other GHC threads ('Control.Concurrent.forkIO') are outside.
 -- * GHC's 'Control.Concurrent.myThreadId' is that of the worker, not of this thread, and

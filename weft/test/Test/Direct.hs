@@ -58,7 +58,8 @@ tests =
         "an asynchronous exception of GHC is pending for the worker (GHC's test T27651)"
         [ testCase "masked: raised at the await" (pendingAt mask_ "boom at the await"),
           testCase "masked uninterruptibly: the await fails, the exception comes after the mask" (pendingAt uninterruptibleMask_ "ExceptionPending, boom after the mask"),
-          testCase "a continuation captured unmasked inside a mask goes on while another is masked" pendingElsewhere
+          testCase "a continuation captured unmasked inside a mask goes on while another is masked" pendingElsewhere,
+          testCase "thrown at any moment: it ends a thread, or the run, or comes too late" thrownAnytime
         ],
       testCase "bytes allocated by a yield" yieldAllocation
     ]
@@ -397,10 +398,28 @@ pendingElsewhere = replicateM_ 50 $ do
     replicateM_ 5 yield
   readIORef said >>= (@?= ["second: masked", "second: boom", "first: went on"]) . reverse
 
+-- | Nobody waits for anybody here: the exception arrives in direct code, or in the
+-- worker's own loop, or when all is over. What must not be is that the process dies,
+-- or that another exception comes out.
+thrownAnytime :: Assertion
+thrownAnytime = forM_ [1 .. 300 :: Int] $ \i -> do
+  outcome <- try . runningQuietly . direct $ do
+    worker <- Concurrent.myThreadId
+    _ <- forkIO (Concurrent.throwTo worker Boom)
+    let masking = if even i then mask_ else uninterruptibleMask_
+    try . replicateM_ (i `mod` 50) $
+      try (masking (await Weft.yield)) >>= \case
+        Right () -> pure ()
+        Left ExceptionPending -> pure ()
+        Left e -> throwIO e
+  case outcome of
+    Left Boom -> pure () -- it ended the run,
+    Right (Left Boom) -> pure () -- or the thread,
+    Right (Right ()) -> pure () -- or came too late
+
 -- * Costs
 
--- | Measured with GHC 9.6.6: 176 in the benchmark, of which the continuation is 72 and
--- the code of this loop the rest.
+-- | Measured with GHC 9.6.6: 176 in the benchmark, of which 80 are the continuation.
 yieldAllocation :: Assertion
 yieldAllocation = do
   bytes <- runningQuietly . direct $ do

@@ -75,7 +75,7 @@ import Weft.Internal.Trace
 -- control0# fails with NoMatchingContinuationPrompt where no prompt is below, or a
 -- thunk, a transaction or a foreign call is on the way to it. That tells a user
 -- nothing, so a handler around control0# says it better. It is captured with the rest:
--- 3 words in every continuation. The answer to `await` is therefore not run inside
+-- 2 words in every continuation, and a nanosecond. The answer to `await` is therefore not run inside
 -- it but returned through it, an action: an exception of the answer is not looked at
 -- by that handler.
 
