@@ -17,10 +17,11 @@ import Control.Monad.Trans.Reader (ReaderT, ask, runReaderT)
 import Control.Monad.Trans.State.Strict (StateT, execStateT, get, modify', put)
 import Data.ByteString.Char8 qualified as Char8
 import Data.IORef
-import Data.List (isInfixOf)
+import Data.List (intercalate, isInfixOf)
 import Foreign.Ptr (FunPtr, freeHaskellFunPtr)
 import GHC.Conc (BlockReason (..), ThreadStatus (..), threadStatus, unsafeIOToSTM)
 import System.IO.Unsafe (unsafePerformIO)
+import System.IO.Temp (withSystemTempDirectory)
 import System.Mem (getAllocationCounter)
 import Test.Program (Fault (..))
 import Test.Support
@@ -28,9 +29,11 @@ import Test.Tasty
 import Test.Tasty.HUnit
 import Weft (BackendChoice (Epoll), Settings (..), Thread)
 import Weft qualified
+import Weft.File (OpenMode (..))
 import Weft.IO
 import Weft.Internal.Trace (Trace (ForkAnonymous))
 import Weft.Internal.Trace qualified as Trace
+import Weft.Socket (Family (..), ShutdownHow (..), SocketType (..))
 
 tests :: TestTree
 tests =
@@ -40,6 +43,8 @@ tests =
       testCase "exceptions pass in both directions" exceptions,
       testCase "threads take turns, direct and monadic alike" turns,
       testCase "operations: identity, label, sleep, pipe, blocking, exit" operations,
+      testGroup "sockets and files" [testCase (describeConfig c) (socketsAndFiles c) | c <- configurations],
+      testCase "two workers share direct threads" shared,
       testCase "the result of a segment is as lazy as in IO" lazyResult,
       testGroup
         "what may be on the stack"
@@ -123,6 +128,41 @@ operations = forM_ configurations $ \c -> running c . direct $ do
   failed <- try (readPipe r 1)
   assertBool "closed" (either (\(_ :: IOException) -> True) (const False) failed)
 
+socketsAndFiles :: Config -> Assertion
+socketsAndFiles c = withSystemTempDirectory "direct" $ \directory -> do
+  let path = Char8.pack (directory <> "/file")
+  echoed <- runWith (settingsFor c) $ do
+    listener <- listenTcp (Just "127.0.0.1") "0" 16
+    address <- localAddress listener
+    fork_ $ bracket (fst <$> accept listener) closeSocket $ \peer ->
+      let echo = receive peer 100 >>= \b -> unless (Char8.null b) (sendAll peer b >> echo) in echo
+    withSocket (openSocket AF_INET Stream) $ \s -> do
+      connect s address
+      withFile path WriteOnly $ \file -> writeAt file 0 (Char8.pack "to be echoed")
+      bytes <- readWhole 100 path
+      sendAll s bytes
+      shutdown s ShutdownSend
+      let rest got = receive s 100 >>= \b -> if Char8.null b then pure got else rest (got <> b)
+      rest Char8.empty `finally` closeSocket listener
+  echoed @?= Char8.pack "to be echoed"
+
+-- | A continuation goes on on another OS thread than it was captured on.
+shared :: Assertion
+shared = do
+  total <- newIORef (0 :: Int)
+  runWith (settingsFor (Config Epoll 2)) $ do
+    left <- newIORef (200 :: Int)
+    forM_ [1 .. 200] $ \i -> forkWith Weft.defaultForkOptions {Weft.forkWorker = Just i} $ do
+      forM_ [1 .. 50 :: Int] $ \n -> do
+        state <- if even n then mask_ (yield >> await Weft.yield >> getMaskingState) else yield >> getMaskingState
+        state @?= (if even n then MaskedInterruptible else Unmasked)
+        when (n == 25) (blocking (pure ()))
+        atomicModifyIORef' total (\t -> (t + 1, ()))
+      atomicModifyIORef' left (\l -> (l - 1, ()))
+    let wait = readIORef left >>= \l -> unless (l == 0) (sleep (Weft.milliseconds 1) >> wait)
+    wait
+  readIORef total >>= (@?= 10_000)
+
 lazyResult :: Assertion
 lazyResult = do
   n <- runningQuietly $ do
@@ -202,7 +242,8 @@ data Pipe i o m r
   | Emit o (Pipe i o m r)
   | Demand (Maybe i -> Pipe i o m r)
 
-instance (Monad m) => Functor (Pipe i o m) where fmap = liftM
+instance (Monad m) => Functor (Pipe i o m) where
+  fmap = liftM
 
 instance (Monad m) => Applicative (Pipe i o m) where
   pure = Finished
@@ -378,9 +419,7 @@ pendingAt masking allowed = replicateM_ 50 $ do
     replicateM_ 3 yield
     pure (3 :: Int)
   n @?= 3
-  readIORef said >>= (@?= allowed) . concatMap' . reverse
-  where
-    concatMap' = foldr1 (\a b -> a <> ", " <> b)
+  readIORef said >>= (@?= allowed) . intercalate ", " . reverse
 
 pendingElsewhere :: Assertion
 pendingElsewhere = replicateM_ 50 $ do

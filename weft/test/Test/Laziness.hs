@@ -18,6 +18,7 @@ import Test.Tasty
 import Test.Tasty.HUnit
 import Test.Tasty.QuickCheck hiding (label)
 import Weft hiding (try)
+import Weft.IO (direct)
 import Weft.Internal.Policy (fifo, newReadyQueue)
 import Weft.Internal.Scheduler hiding (Uncaught)
 import Weft.Internal.SystemCall (SystemCall (Now, WorkerCount))
@@ -51,6 +52,7 @@ nodes =
     ("myThreadId", void myThreadId, "NodeSelf"),
     ("a call", void now, "NodeCall"),
     ("blocking", blocking (error "ran"), "NodeCall"),
+    ("direct", direct (error "ran"), "NodeEffect"),
     ("throw", throwM (ErrorCall "thrown"), "NodeThrow")
   ]
 

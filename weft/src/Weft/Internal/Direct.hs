@@ -78,6 +78,10 @@ import Weft.Internal.Trace
 -- 2 words in every continuation, and a nanosecond. The answer to `await` is therefore not run inside
 -- it but returned through it, an action: an exception of the answer is not looked at
 -- by that handler.
+--
+-- GHC sees a thunk by its update frame. Where it has compiled an `unsafePerformIO` in
+-- a strict place to a plain call there is none, and `await` suspends as if it were
+-- not there; that is harmless, and not to be relied on.
 
 -- Note [Resumed once]
 -- ~~~~~~~~~~~~~~~~~~~
@@ -196,11 +200,11 @@ data Once a = Once (MutVar# RealWorld (Rest (IO a)))
 
 -- | Enter a continuation with what the 'await' is to do.
 resume :: Once a -> IO a -> IO Trace
-{-# OPAQUE resume #-}
 resume (Once var) answer = IO $ \s -> case readMutVar# var s of
   (# s1, k #) -> case casMutVar# var k taken s1 of
     (# s2, 0#, _ #) -> unIO (underPrompt (\s3 -> k (\s4 -> (# s4, answer #)) s3)) s2
     (# s2, _, _ #) -> unIO (throwIO ResumedTwice) s2
+{-# OPAQUE resume #-}
 
 -- | What is left where a continuation was.
 taken :: Rest b

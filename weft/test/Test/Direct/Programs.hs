@@ -8,7 +8,7 @@
 module Test.Direct.Programs (tests) where
 
 import Control.Exception
-import Control.Monad (forM, replicateM_)
+import Control.Monad (forM, replicateM, replicateM_)
 import Control.Monad.Catch qualified as Catch
 import Data.IORef
 import Data.List (isInfixOf)
@@ -229,7 +229,7 @@ masks =
   ]
   where
     paths :: Int -> [[(String, Layer)]]
-    paths n = sequence (replicate n layers)
+    paths n = replicateM n layers
     layers =
       [ ("mask", Layer mask_),
         ("firm mask", Layer uninterruptibleMask_),
