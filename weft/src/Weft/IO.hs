@@ -3,10 +3,10 @@
 --
 -- = Two styles
 --
--- A thread can be written in two ways. The monad 'Thread' ("Weft") is one. The other
+-- A thread can be written in two ways. The monad 'Weft.Thread' is one. The other
 -- is plain 'IO', with everything that belongs to it: 'Control.Exception.bracket' and
 -- 'Control.Exception.mask', a transformer over 'IO', a library that calls back. 'direct'
--- makes a thread of such an action, and 'await' performs any operation of a 'Thread'
+-- makes a thread of such an action, and 'await' performs any operation of a thread
 -- in its midst. It does not hold up the worker: what is left of the action is set
 -- aside and goes on when the operation is done.
 --
@@ -31,7 +31,7 @@
 -- it is described; import it qualified, or instead of those. What is not here is
 -- one word longer: @await (Weft.Signal.nextSignal signals)@.
 --
--- The styles mix: 'await' may perform a 'Thread' that uses 'direct', and so on. The
+-- The styles mix: 'await' may perform a thread that uses 'direct', and so on. The
 -- monadic one is lighter: its continuation is a closure, where that of the direct style
 -- is a copy of a piece of stack: some 50 nanoseconds when the call of 'await' lies
 -- near 'direct', 10 microseconds under a thousand calls, and in proportion beyond.
@@ -177,15 +177,15 @@ runWith settings = Weft.runWith settings . direct
 
 -- | See 'Weft.fork'.
 fork :: IO () -> IO ThreadId
-fork io = await (Weft.fork (direct io))
+fork = await . Weft.fork . direct
 
 -- | See 'Weft.fork_'.
 fork_ :: IO () -> IO ()
-fork_ io = await (Weft.fork_ (direct io))
+fork_ = await . Weft.fork_ . direct
 
 -- | See 'Weft.forkWith'.
 forkWith :: ForkOptions -> IO () -> IO ThreadId
-forkWith options io = await (Weft.forkWith options (direct io))
+forkWith options = await . Weft.forkWith options . direct
 
 -- | See 'Weft.yield'.
 yield :: IO ()
@@ -245,7 +245,7 @@ wallClock = await Time.wallClock
 
 -- | See 'Weft.Socket.openSocket'.
 openSocket :: Family -> SocketType -> IO Socket
-openSocket a b = await (Socket.openSocket a b)
+openSocket family kind = await (Socket.openSocket family kind)
 
 -- | See 'Weft.Socket.withSocket'.
 withSocket :: IO Socket -> (Socket -> IO a) -> IO a
@@ -257,19 +257,19 @@ closeSocket = await . Socket.closeSocket
 
 -- | See 'Weft.Socket.shutdown'.
 shutdown :: Socket -> ShutdownHow -> IO ()
-shutdown a b = await (Socket.shutdown a b)
+shutdown s how = await (Socket.shutdown s how)
 
 -- | See 'Weft.Socket.listenTcp'.
 listenTcp :: Maybe HostName -> ServiceName -> Int -> IO Socket
-listenTcp a b c = await (Socket.listenTcp a b c)
+listenTcp host port backlog = await (Socket.listenTcp host port backlog)
 
 -- | See 'Weft.Socket.bind'.
 bind :: Socket -> SockAddr -> IO ()
-bind a b = await (Socket.bind a b)
+bind s address = await (Socket.bind s address)
 
 -- | See 'Weft.Socket.listen'.
 listen :: Socket -> Int -> IO ()
-listen a b = await (Socket.listen a b)
+listen s backlog = await (Socket.listen s backlog)
 
 -- | See 'Weft.Socket.accept'.
 accept :: Socket -> IO (Socket, SockAddr)
@@ -277,55 +277,55 @@ accept = await . Socket.accept
 
 -- | See 'Weft.Socket.acceptBefore'.
 acceptBefore :: Duration -> Socket -> IO (Maybe (Socket, SockAddr))
-acceptBefore a b = await (Socket.acceptBefore a b)
+acceptBefore limit s = await (Socket.acceptBefore limit s)
 
 -- | See 'Weft.Socket.connect'.
 connect :: Socket -> SockAddr -> IO ()
-connect a b = await (Socket.connect a b)
+connect s address = await (Socket.connect s address)
 
 -- | See 'Weft.Socket.connectBefore'.
 connectBefore :: Duration -> Socket -> SockAddr -> IO ()
-connectBefore a b c = await (Socket.connectBefore a b c)
+connectBefore limit s address = await (Socket.connectBefore limit s address)
 
 -- | See 'Weft.Socket.connectTcp'.
 connectTcp :: Duration -> HostName -> ServiceName -> IO Socket
-connectTcp a b c = await (Socket.connectTcp a b c)
+connectTcp limit host port = await (Socket.connectTcp limit host port)
 
 -- | See 'Weft.Socket.resolve'.
 resolve :: Maybe AddrInfo -> Maybe HostName -> Maybe ServiceName -> IO [AddrInfo]
-resolve a b c = await (Socket.resolve a b c)
+resolve hints host service = await (Socket.resolve hints host service)
 
 -- | See 'Weft.Socket.receive'.
 receive :: Socket -> Int -> IO ByteString
-receive a b = await (Socket.receive a b)
+receive s count = await (Socket.receive s count)
 
 -- | See 'Weft.Socket.receiveInto'.
 receiveInto :: Socket -> Buffer -> Int -> Int -> IO Int
-receiveInto a b c d = await (Socket.receiveInto a b c d)
+receiveInto s buffer offset count = await (Socket.receiveInto s buffer offset count)
 
 -- | See 'Weft.Socket.sendAll'.
 sendAll :: Socket -> ByteString -> IO ()
-sendAll a b = await (Socket.sendAll a b)
+sendAll s bytes = await (Socket.sendAll s bytes)
 
 -- | See 'Weft.Socket.sendMany'.
 sendMany :: Socket -> [ByteString] -> IO ()
-sendMany a b = await (Socket.sendMany a b)
+sendMany s pieces = await (Socket.sendMany s pieces)
 
 -- | See 'Weft.Socket.send'.
 send :: Socket -> ByteString -> IO Int
-send a b = await (Socket.send a b)
+send s bytes = await (Socket.send s bytes)
 
 -- | See 'Weft.Socket.sendVector'.
 sendVector :: Socket -> [ByteString] -> IO Int
-sendVector a b = await (Socket.sendVector a b)
+sendVector s pieces = await (Socket.sendVector s pieces)
 
 -- | See 'Weft.Socket.sendFile'.
 sendFile :: Socket -> File -> Int64 -> Int -> IO Int
-sendFile a b c d = await (Socket.sendFile a b c d)
+sendFile s file offset count = await (Socket.sendFile s file offset count)
 
 -- | See 'Weft.Socket.sendFileAll'.
 sendFileAll :: Socket -> File -> Int64 -> Int64 -> IO Int64
-sendFileAll a b c d = await (Socket.sendFileAll a b c d)
+sendFileAll s file offset count = await (Socket.sendFileAll s file offset count)
 
 -- | See 'Weft.Socket.awaitReadable'.
 awaitReadable :: Socket -> IO ()
@@ -337,19 +337,19 @@ awaitWritable = await . Socket.awaitWritable
 
 -- | See 'Weft.Socket.receiveFrom'.
 receiveFrom :: Socket -> Int -> IO (ByteString, SockAddr)
-receiveFrom a b = await (Socket.receiveFrom a b)
+receiveFrom s count = await (Socket.receiveFrom s count)
 
 -- | See 'Weft.Socket.sendTo'.
 sendTo :: Socket -> ByteString -> SockAddr -> IO ()
-sendTo a b c = await (Socket.sendTo a b c)
+sendTo s bytes address = await (Socket.sendTo s bytes address)
 
 -- | See 'Weft.Socket.getOption'.
 getOption :: Socket -> SocketOption -> IO Int
-getOption a b = await (Socket.getOption a b)
+getOption s option = await (Socket.getOption s option)
 
 -- | See 'Weft.Socket.setOption'.
 setOption :: Socket -> SocketOption -> Int -> IO ()
-setOption a b c = await (Socket.setOption a b c)
+setOption s option value = await (Socket.setOption s option value)
 
 -- | See 'Weft.Socket.localAddress'.
 localAddress :: Socket -> IO SockAddr
@@ -365,11 +365,11 @@ withFile path mode body = await (File.withFile path mode (direct . body))
 
 -- | See 'Weft.File.openFile'.
 openFile :: ByteString -> OpenMode -> IO File
-openFile a b = await (File.openFile a b)
+openFile path mode = await (File.openFile path mode)
 
 -- | See 'Weft.File.openFileAt'.
 openFileAt :: Where -> ByteString -> OpenMode -> OpenFlags -> IO File
-openFileAt a b c d = await (File.openFileAt a b c d)
+openFileAt place path mode flags = await (File.openFileAt place path mode flags)
 
 -- | See 'Weft.File.closeFile'.
 closeFile :: File -> IO ()
@@ -377,31 +377,31 @@ closeFile = await . File.closeFile
 
 -- | See 'Weft.File.readAt'.
 readAt :: File -> Int64 -> Int -> IO ByteString
-readAt a b c = await (File.readAt a b c)
+readAt file offset count = await (File.readAt file offset count)
 
 -- | See 'Weft.File.readAtInto'.
 readAtInto :: File -> Int64 -> Buffer -> Int -> Int -> IO Int
-readAtInto a b c d e = await (File.readAtInto a b c d e)
+readAtInto file at buffer offset count = await (File.readAtInto file at buffer offset count)
 
 -- | See 'Weft.File.readWhole'.
 readWhole :: Int -> ByteString -> IO ByteString
-readWhole a b = await (File.readWhole a b)
+readWhole limit path = await (File.readWhole limit path)
 
 -- | See 'Weft.File.writeAt'.
 writeAt :: File -> Int64 -> ByteString -> IO ()
-writeAt a b c = await (File.writeAt a b c)
+writeAt file at bytes = await (File.writeAt file at bytes)
 
 -- | See 'Weft.File.writeBufferAt'.
 writeBufferAt :: File -> Int64 -> Buffer -> Int -> Int -> IO Int
-writeBufferAt a b c d e = await (File.writeBufferAt a b c d e)
+writeBufferAt file at buffer offset count = await (File.writeBufferAt file at buffer offset count)
 
 -- | See 'Weft.File.append'.
 append :: File -> ByteString -> IO ()
-append a b = await (File.append a b)
+append file bytes = await (File.append file bytes)
 
 -- | See 'Weft.File.setFileSize'.
 setFileSize :: File -> Int64 -> IO ()
-setFileSize a b = await (File.setFileSize a b)
+setFileSize file size = await (File.setFileSize file size)
 
 -- | See 'Weft.File.sync'.
 sync :: File -> IO ()
@@ -421,7 +421,7 @@ pathStatus = await . File.pathStatus
 
 -- | See 'Weft.File.pathStatusAt'.
 pathStatusAt :: Where -> ByteString -> IO FileStatus
-pathStatusAt a b = await (File.pathStatusAt a b)
+pathStatusAt place path = await (File.pathStatusAt place path)
 
 -- | See 'Weft.File.listDirectory'.
 listDirectory :: File -> IO [ByteString]
@@ -437,7 +437,7 @@ removePath = await . File.removePath
 
 -- | See 'Weft.File.renamePath'.
 renamePath :: ByteString -> ByteString -> IO ()
-renamePath a b = await (File.renamePath a b)
+renamePath from to = await (File.renamePath from to)
 
 -- | See 'Weft.Pipe.openPipe'.
 openPipe :: IO (Pipe, Pipe)
@@ -445,15 +445,15 @@ openPipe = await Pipe.openPipe
 
 -- | See 'Weft.Pipe.openFifo'.
 openFifo :: FilePath -> OpenMode -> IO Pipe
-openFifo a b = await (Pipe.openFifo a b)
+openFifo path mode = await (Pipe.openFifo path mode)
 
 -- | See 'Weft.Pipe.readPipe'.
 readPipe :: Pipe -> Int -> IO ByteString
-readPipe a b = await (Pipe.readPipe a b)
+readPipe pipe count = await (Pipe.readPipe pipe count)
 
 -- | See 'Weft.Pipe.writePipe'.
 writePipe :: Pipe -> ByteString -> IO ()
-writePipe a b = await (Pipe.writePipe a b)
+writePipe pipe bytes = await (Pipe.writePipe pipe bytes)
 
 -- | See 'Weft.Pipe.closePipe'.
 closePipe :: Pipe -> IO ()
