@@ -75,9 +75,9 @@ import Weft.Internal.Trace
 -- control0# fails with NoMatchingContinuationPrompt where no prompt is below, or a
 -- thunk, a transaction or a foreign call is on the way to it. That tells a user
 -- nothing, so a handler around control0# says it better. It is captured with the rest:
--- 2 words in every continuation, and a nanosecond. The answer to `await` is therefore not run inside
--- it but returned through it, an action: an exception of the answer is not looked at
--- by that handler.
+-- 2 words in every continuation, and a nanosecond. The answer to `await` is therefore
+-- not run inside it but returned through it, an action: an exception of the answer is
+-- not looked at by that handler.
 --
 -- GHC sees a thunk by its update frame. Where it has compiled an `unsafePerformIO` in
 -- a strict place to a plain call there is none, and `await` suspends as if it were
