@@ -11,6 +11,7 @@ module Policies
 where
 
 import Data.IORef
+import Data.List (foldl')
 import Weft.Policy
 
 -- | The thread that became ready last runs next: good for caches, unfair under
@@ -24,7 +25,8 @@ lastInFirstOut = Policy "last-in-first-out" $ do
         dequeue = atomicModifyIORef' stack $ \case
           [] -> ([], Nothing)
           thread : rest -> (rest, Just thread),
-        queued = length <$> readIORef stack
+        queued = length <$> readIORef stack,
+        visitQueue = \f start -> foldl' (\r (Ready thread _) -> f r thread) start <$> readIORef stack
       }
 
 -- | Sleepers that wake run before everything else, and what only yields runs last:

@@ -46,6 +46,11 @@ module Weft
     yield,
     exit,
 
+    -- ** Cancelling
+    cancel,
+    cancelWith,
+    Cancelled (..),
+
     -- ** Identity
     ThreadId,
     myThreadId,
@@ -100,6 +105,7 @@ import Data.ByteString.Short (toShort)
 import Data.Text (Text)
 import Data.Text.Encoding (encodeUtf8)
 import Weft.Internal.Backend.Choose (BackendChoice (..))
+import Weft.Internal.Cancel (Cancelled (..), condemn)
 import Weft.Internal.Kernel.System
 import Weft.Internal.Runtime hiding (defaultSettings)
 import Weft.Internal.Runtime qualified as Runtime
@@ -150,6 +156,20 @@ yield = Thread Yield
 -- which raises in 'run'.
 exit :: Thread a
 exit = Thread (\_ -> Throw (toException ThreadExit))
+
+-- | Ask a thread to end: 'Cancelled' is raised in it, at its next system call or in
+-- the one that it waits in, as soon as its masking state allows ('mask'). Does not
+-- wait for that. A thread that has ended is not bothered.
+--
+-- What a cancelled system call had already done is not lost: when it had succeeded,
+-- it returns, and the exception is raised at the next.
+cancel :: ThreadId -> Thread ()
+cancel t = cancelWith t Cancelled
+
+-- | The same, with an exception of your own; one that its thread does not handle is
+-- reported.
+cancelWith :: (Exception e) => ThreadId -> e -> Thread ()
+cancelWith t e = effect (condemn t (toException e))
 
 -- | The identity of this thread.
 myThreadId :: Thread ThreadId

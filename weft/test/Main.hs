@@ -7,6 +7,8 @@ module Main (main) where
 
 import System.Environment (setEnv)
 import System.IO (hSetEncoding, stdout, utf8)
+import Test.Adoption qualified
+import Test.CancelStorm qualified
 import Test.Costs qualified
 import Test.Direct qualified
 import Test.Direct.Programs qualified
@@ -45,5 +47,7 @@ main = do
         Test.Timers.tests,
         Test.Uring.tests,
         Test.Pool.tests,
-        Test.Readiness.tests
+        Test.Readiness.tests,
+        Test.Adoption.tests,
+        Test.CancelStorm.tests
       ]

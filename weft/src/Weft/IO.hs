@@ -65,6 +65,8 @@ module Weft.IO
     forkWith,
     yield,
     exit,
+    cancel,
+    cancelWith,
     blocking,
 
     -- ** Identity
@@ -146,6 +148,7 @@ module Weft.IO
   )
 where
 
+import Control.Exception (Exception)
 import Data.ByteString (ByteString)
 import Data.Int (Int64)
 import Data.Text (Text)
@@ -194,6 +197,14 @@ yield = yieldDirect
 -- | See 'Weft.exit'.
 exit :: IO a
 exit = await Weft.exit
+
+-- | See 'Weft.cancel'.
+cancel :: ThreadId -> IO ()
+cancel = await . Weft.cancel
+
+-- | See 'Weft.cancelWith'.
+cancelWith :: (Exception e) => ThreadId -> e -> IO ()
+cancelWith thread e = await (Weft.cancelWith thread e)
 
 -- | See 'Weft.blocking'.
 blocking :: IO a -> IO a

@@ -20,6 +20,10 @@ module Weft.Kernel
     extend,
     request,
     suspend,
+    suspendWith,
+    Reason (..),
+    Ends (..),
+    because,
     Waiter,
     deliver,
     Outcome (..),
@@ -28,6 +32,9 @@ module Weft.Kernel
     Opened (..),
     Instance (..),
     Host (..),
+    hostWorker,
+    hostReady,
+    hostPost,
     AnswerCall (..),
     SystemCall (..),
     describe,
@@ -51,6 +58,12 @@ request = call . Extend
 
 -- | Park this thread and hand its waiter to the action, which runs on the worker
 -- and must not block. The thread goes on when somebody, on any OS thread,
--- 'deliver's the outcome. The text says what it waits for.
+-- 'deliver's the outcome, or when it is cancelled; 'deliver' answers false then. The
+-- text says what it waits for.
 suspend :: String -> (Waiter a -> IO ()) -> Thread a
-suspend what = call . Suspend what
+suspend what action = suspendWith (because what) (\waiter -> pure () <$ action waiter)
+
+-- | The same, where the action answers with what is to be done when the wait is
+-- cancelled before it was answered: take the waiter back from where it was left.
+suspendWith :: Reason -> (Waiter a -> IO (IO ())) -> Thread a
+suspendWith reason = call . Suspend reason

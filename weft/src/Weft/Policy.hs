@@ -2,7 +2,7 @@
 -- The order in which ready threads run, as a value.
 --
 -- A policy makes the ready queue of each worker. Choose one in
--- 'Weft.settingPolicy', or write one: a 'Queue' is three functions. This one runs
+-- 'Weft.settingPolicy', or write one: a 'Queue' is four functions. This one runs
 -- the thread that became ready last (good for caches, unfair under load):
 --
 -- @
@@ -14,7 +14,8 @@
 --       'dequeue' = atomicModifyIORef' stack $ \\case
 --         [] -> ([], Nothing)
 --         thread : rest -> (rest, Just thread),
---       'queued' = length \<$> readIORef stack
+--       'queued' = length \<$> readIORef stack,
+--       'visitQueue' = \\f start -> foldl (\\r ('Ready' tcb _) -> f r tcb) start \<$> readIORef stack
 --     }
 -- @
 module Weft.Policy

@@ -61,6 +61,7 @@ node = \case
   Done -> NodeDone
   Parked -> NodeParked
   Effect _ -> NodeEffect
+  Internal _ -> NodeEffect
   Yield _ -> NodeYield
   Fork {} -> NodeFork
   ForkAnonymous _ _ -> NodeFork
@@ -75,7 +76,7 @@ node = \case
   Direct _ -> NodeEffect
   Await m _ _ -> NodeMask m
   Reenter _ -> NodeEffect
-  Continue _ -> NodeEffect
+  YieldDirect _ _ -> NodeYield
 
 -- | Answers to assume while looking at a trace.
 newtype Answers = Answers {assume :: forall a. SystemCall a -> Maybe a}
@@ -103,12 +104,13 @@ outlineWith answers limit = unlines . snd . go limit []
           Done -> (n - 1, ["done"])
           Parked -> (n - 1, ["parked"])
           Effect _ -> (n - 1, ["effect", "..."])
+          Internal _ -> (n - 1, ["effect", "..."])
           Direct _ -> (n - 1, ["direct", "..."])
           Await m body h -> lineWith (h : handlers) ("await " <> show m) (body ())
           Reenter _ -> (n - 1, ["reenter", "..."])
-          Continue _ -> (n - 1, ["continue", "..."])
+          YieldDirect k _ -> line "yield" (k ())
           Yield k -> line "yield" (k ())
-          Fork _ child k -> forked child (k (ThreadId 0))
+          Fork _ child k -> forked child (k (ThreadId Nobody))
           ForkAnonymous child k -> forked child (k ())
           Throw e -> case handlers of
             h : rest -> lineWith rest ("throw " <> show e) (h e)
@@ -116,8 +118,8 @@ outlineWith answers limit = unlines . snd . go limit []
           Catch body h -> lineWith (h : handlers) "catch" (body ())
           Mask m body -> lineWith (Throw : handlers) ("mask " <> show m) (body ())
           Leave k a -> lineWith (drop 1 handlers) "leave" (k a)
-          Self k -> line "self" (k (newTcb 0 rootContext))
-          Identify k -> line "self" (k (ThreadId 0))
+          Self k -> line "self" (k (newTcb Nobody rootContext))
+          Identify k -> line "self" (k (ThreadId Nobody))
           Describe _ k -> line "describe" (k ())
           Call request k -> case assume answers request of
             Just a -> line (describe request) (k a)

@@ -20,9 +20,9 @@ import Test.Support
 import Test.Tasty
 import Test.Tasty.HUnit
 import Weft
-import Weft.Internal.Trace (ThreadId (..))
+import Weft.Internal.Trace (threadNumber)
 import Weft.Internal.Trace qualified as Trace
-import Weft.Kernel (Host (..), Kernel (..), Opened (..))
+import Weft.Kernel (Kernel (..), Opened (..), hostWorker)
 import Weft.Pipe
 
 tests :: TestTree
@@ -64,7 +64,8 @@ reportedOnce = do
     replicateM_ 5 yield
     pure t
   case (result, reports) of
-    (Right t, [(t1, "named", "Fault 1"), (ThreadId n, "", "Fault 2"), (ThreadId m, "", "Fault 3")]) -> do
+    (Right t, [(t1, "named", "Fault 1"), (tn, "", "Fault 2"), (tm, "", "Fault 3")]) -> do
+      let (n, m) = (threadNumber tn, threadNumber tm)
       t1 @?= t
       assertBool "anonymous threads are numbered in reports" (n > 0 && m > 0 && n /= m)
     (_, other) -> assertFailure (show other)
@@ -197,7 +198,7 @@ anonymous = do
   uncurry (@?=) a
   uncurry (@?=) b
   length (nub [fst a, fst b, c]) @?= 3
-  assertBool "numbers start at one" (minimum [fst a, fst b, c] >= ThreadId 1)
+  assertBool "numbers start at one" (threadNumber (minimum [fst a, fst b, c]) >= 1)
 
 uniqueNumbers :: Assertion
 uniqueNumbers = do

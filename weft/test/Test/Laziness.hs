@@ -13,16 +13,19 @@ import Control.Exception (ErrorCall (..), evaluate, try)
 import Control.Monad (forM_, forever, void, when)
 import Data.IORef
 import Data.List (isPrefixOf)
+import Data.Primitive.Array (indexArray)
 import System.IO.Unsafe (unsafePerformIO)
 import Test.Tasty
 import Test.Tasty.HUnit
 import Test.Tasty.QuickCheck hiding (label)
 import Weft hiding (try)
 import Weft.IO (direct)
-import Weft.Internal.Policy (fifo, newReadyQueue)
+import Weft.Internal.Control (firstCarrier, newWords)
+import Weft.Internal.Policy (fifo)
 import Weft.Internal.Scheduler hiding (Uncaught)
 import Weft.Internal.SystemCall (SystemCall (Now, WorkerCount))
-import Weft.Internal.Trace (newTcb, rootContext, toTrace)
+import Weft.Internal.Trace (Identity (Nobody), newTcb, rootContext, toTrace)
+import Weft.Internal.Worker (Door (..), newDoors)
 import Weft.Time (now)
 import Weft.Trace
 
@@ -115,14 +118,15 @@ answers = do
 driven :: [Positive Int] -> Property
 driven slices = ioProperty $ do
   reached <- newIORef 0
-  queue <- newReadyQueue fifo
+  door <- (`indexArray` 0) <$> newDoors fifo 1
+  control <- newWords 1 0
   let nobody = AnswerCall (\_ _ _ -> fail "no call was expected")
-  scheduler <- newScheduler queue 0 1 1000 nobody (\_ _ _ -> pure ()) (\_ _ -> pure ())
-  startThread scheduler (newTcb 0 rootContext) (\_ -> toTrace (counting reached))
+  scheduler <- newScheduler (doorQueue door) (firstCarrier control 1 0 0) (doorHome door) (const (doorHome door)) 1 1000 nobody (\_ _ -> pure ())
+  startThread scheduler (newTcb Nobody rootContext) (\_ -> toTrace (counting reached))
   before <- readIORef reached
   results <- newIORef []
   forM_ slices $ \(Positive n) -> do
-    runSlice scheduler n
+    void $ runSlice scheduler n
     r <- readIORef reached
     modifyIORef' results (r :)
   got <- reverse <$> readIORef results

@@ -15,7 +15,9 @@ import Control.Monad (forM, forM_, forever, replicateM, replicateM_, unless, voi
 import Data.IORef
 import Data.List (minimumBy, nub, permutations, sort)
 import Data.Ord (comparing)
+import Data.Primitive.MutVar (newMutVar)
 import Policies (lastInFirstOut)
+import System.IO.Unsafe (unsafePerformIO)
 import Test.QuickCheck.Monadic (monadicIO)
 import Test.QuickCheck.Monadic qualified as Q
 import Test.Support
@@ -28,7 +30,7 @@ import Weft.Internal.Inbox
 import Weft.Internal.Policy (newReadyQueue, popAny, push, size)
 import Weft.Internal.Ring
 import Weft.Internal.SystemCall (Socket (..))
-import Weft.Internal.Trace (Context (..), Tcb (..), Trace (Done, Parked), newTcb, rootContext)
+import Weft.Internal.Trace (Context (..), Fate (Ended), Identity (..), Trace (Done, Parked), newTcb, rootContext, tcbNumber)
 import Weft.Kernel
 import Weft.Policy
 import Weft.Socket (Family (..), SocketType (..), awaitReadable, awaitWritable)
@@ -197,9 +199,11 @@ scriptedKernel =
           { instanceAnswer = AnswerCall $ \tcb request' k -> case request' of
               AwaitWritable _ -> Parked <$ hostReady host Accepted tcb k
               AwaitReadable _ -> Parked <$ hostReady host Completed tcb k
-              Suspend _ action -> answerSuspend host action tcb k
+              Suspend _ action -> answerSuspend host request' action tcb k
               other -> fail ("not in the script: " <> describe other),
             instancePoll = \mayBlock -> False <$ when mayBlock (takeMVar bell),
+            instanceAdopt = pure (),
+            instanceWaits = \_ r -> pure r,
             instanceWake = void (tryPutMVar bell ()),
             instanceStop = pure ()
           }
@@ -220,7 +224,7 @@ queueModel policy key operations = monadicIO $ do
       -- At the end everything that is left is taken.
       go n bag [] = go n bag [Dequeue]
       go n bag (Enqueue why p : rest) = do
-        Q.run (push queue why (newTcb n rootContext {contextPriority = p}) (const Done))
+        Q.run (push queue why (newTcb (numbered n) rootContext {contextPriority = p}) (const Done))
         go (n + 1) ((key why p n, n) : bag) rest
       go n bag (Dequeue : rest) = do
         got <- Q.run (fmap (\(Ready tcb _) -> tcbNumber tcb) <$> popAny queue)
@@ -244,7 +248,7 @@ ringModel = forAll (listOf (choose (-300, 300))) $ \bursts -> checkCoverage . co
         Q.assert (reverse shown == model)
       go n model (b : rest)
         | b >= 0 = do
-            Q.run (forM_ [n .. n + b - 1] $ \i -> pushRing ring (newTcb i rootContext) (const Done))
+            Q.run (forM_ [n .. n + b - 1] $ \i -> pushRing ring (newTcb (numbered i) rootContext) (const Done))
             check n b (model <> [n .. n + b - 1]) rest
         | otherwise = do
             got <- Q.run (replicateM (negate b) (popRing ring (pure Nothing) (\tcb _ -> pure (Just (tcbNumber tcb)))))
@@ -309,3 +313,8 @@ workMoves = do
     sequence_ waits
     liftIO (readIORef seen)
   length (nub (map fst places)) @?= 2
+
+-- | An identity with this number, of no thread that runs.
+numbered :: Int -> Identity
+numbered n = unsafePerformIO (Identity n <$> newMutVar Ended)
+{-# NOINLINE numbered #-}

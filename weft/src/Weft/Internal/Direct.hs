@@ -68,7 +68,8 @@ import Weft.Internal.Trace
 --     masking of its control block, which may be weaker than that of the code in
 --     the continuation, and unwind past it: its finalizers would never run.
 --   * The short cut for `yield` has no frame. It is for code that is unmasked, so its
---     node, `Continue`, may raise a cancellation whatever the control block says.
+--     node, `YieldDirect`, lets a cancellation through whatever the control block says,
+--     and hands it to the continuation and not to a frame.
 
 -- Note [A catch frame for control0#]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
@@ -225,7 +226,10 @@ captureYield s = captureUnmasked yielding s
 {-# OPAQUE captureYield #-}
 
 yielding :: Rest () -> State# RealWorld -> (# State# RealWorld, Trace #)
-yielding k s = (# s, Yield (oneShot (\_ -> Continue (oneShot (\(IO answer) -> underPrompt (oneShot (\s1 -> k answer s1)))))) #)
+yielding k s = (# s, YieldDirect (oneShot (\_ -> goOn (\s1 -> (# s1, () #)))) (\e -> goOn (unIO (throwIO e))) #)
+  where
+    goOn answer = Effect (underPrompt (oneShot (\s1 -> k answer s1)))
+    {-# INLINE goOn #-}
 {-# OPAQUE yielding #-}
 
 -- | The handler around @control0#@.

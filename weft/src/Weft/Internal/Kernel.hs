@@ -14,6 +14,9 @@ module Weft.Internal.Kernel
     Opened (..),
     Instance (..),
     Host (..),
+    hostWorker,
+    hostReady,
+    hostPost,
     AnswerCall (..),
 
     -- * The open constructor
@@ -27,13 +30,14 @@ module Weft.Internal.Kernel
 where
 
 import Control.Exception (SomeException, toException, try)
-import Control.Monad (void)
-import Data.IORef
+import Control.Monad (void, when)
+import Data.Primitive.PrimVar
 import Data.Type.Equality ((:~~:) (HRefl))
 import GHC.Exts (oneShot)
 import Type.Reflection (Typeable, eqTypeRep, typeRep)
-import Weft.Internal.Policy (Why (..))
+import Weft.Internal.Cancel (Cancelled (..), interruptible, orInterrupted)
 import Weft.Internal.Scheduler (AnswerCall (..))
+import Weft.Internal.Slots qualified as Slots
 import Weft.Internal.SystemCall
 import Weft.Internal.Trace
 
@@ -54,31 +58,46 @@ data Opened = Opened
 
 -- | What a worker offers to its kernel.
 data Host = Host
-  { -- | Index of the worker, from 0.
-    hostWorker :: !Int,
+  { -- | The worker, as its threads see it.
+    hostHome :: !Home,
     -- | How many workers there are.
     hostWorkers :: !Int,
-    -- | Make a thread ready. On this worker only.
-    hostReady :: !(Why -> Tcb -> Resume -> IO ()),
-    -- | Have an action run on this worker, soon. From any OS thread.
-    hostPost :: !(IO () -> IO ()),
     -- | Have an action run on the worker with this index. From any OS thread.
     hostPostTo :: !(Int -> IO () -> IO ()),
     -- | Tell the operator something, on one line. From any OS thread.
     hostReport :: !(String -> IO ())
   }
 
+-- | Index of the worker, from 0.
+hostWorker :: Host -> Int
+hostWorker = homeWorker . hostHome
+
+-- | Make a thread ready. On this worker only.
+hostReady :: Host -> Why -> Tcb -> Resume -> IO ()
+hostReady = homeReady . hostHome
+{-# INLINE hostReady #-}
+
+-- | Have an action run on this worker, soon. From any OS thread.
+hostPost :: Host -> IO () -> IO ()
+hostPost = homePost . hostHome
+{-# INLINE hostPost #-}
+
 -- | A kernel that was started on one worker. All fields but 'instanceWake' are
--- used by the OS thread that runs the worker.
+-- used by the OS thread that runs the worker at the time, its carrier.
 data Instance = Instance
-  { -- | Answer a call at once with the next node, or keep the continuation and
-    -- answer with 'Parked'. Errors are answered with 'Throw'. Must not block.
+  { -- | Answer a call at once with the next node, not forced (that is user code), or
+    -- keep the continuation and answer with 'Parked'. Errors are answered with
+    -- 'Throw'. Must not block. Says how the wait is interrupted ('interruptible').
     instanceAnswer :: !AnswerCall,
     -- | Collect events and make threads ready. When true it may block until there
     -- is one, or until 'instanceWake'. Answers whether it found anything.
     instancePoll :: !(Bool -> IO Bool),
     -- | Make a blocking poll return. From any OS thread; coalesced.
     instanceWake :: !(IO ()),
+    -- | From now on this OS thread is the worker's carrier.
+    instanceAdopt :: !(IO ()),
+    -- | Visit the waits that are not in 'homeWaits', for dumps.
+    instanceWaits :: !(forall r. (Wait -> r -> IO r) -> r -> IO r),
     -- | Release everything. Nothing is called afterwards.
     instanceStop :: !(IO ())
   }
@@ -99,28 +118,44 @@ extend interpret kernel = kernel {openKernel = fmap reopened . openKernel kernel
           { instanceAnswer = AnswerCall $ \tcb request k -> case request of
               Extend (e :: f a)
                 | Just HRefl <- eqTypeRep (typeRep @f) (typeRep @e) ->
-                    answerSuspend host (interpret e) tcb k
+                    answerSuspend host request (\w -> pure () <$ interpret e w) tcb k
               _ -> inner tcb request k
           }
 
 -- | Answer a 'Suspend': park the thread and hand its waiter to the action.
-answerSuspend :: Host -> (Waiter a -> IO ()) -> Tcb -> (a -> Trace) -> IO Trace
-answerSuspend host action tcb k = do
-  waiter <- newWaiter host tcb k
+answerSuspend :: Host -> SystemCall a -> (Waiter a -> IO (IO ())) -> Tcb -> (a -> Trace) -> IO Trace
+answerSuspend host request action tcb k = do
+  (waiter, withdraw) <- newWaiter host request tcb k
   try (action waiter) >>= \case
-    Right () -> pure ()
-    Left e -> void (deliver waiter (Failed (e :: SomeException)))
+    Left e -> void (deliverFrom waiter (hostWorker host) (Failed (e :: SomeException)))
+    Right forgetIt -> interruptible tcb $ withdraw >>= \won -> when won forgetIt
   pure Parked
 
--- | The right to answer a thread of this worker, once, from anywhere.
-newWaiter :: Host -> Tcb -> (a -> Trace) -> IO (Waiter a)
-newWaiter host tcb k = do
-  answered <- newIORef False
-  pure . Waiter $ \outcome -> do
-    late <- atomicModifyIORef' answered (True,)
-    if late
-      then pure False
-      else True <$ hostPost host (hostReady host Woken tcb (resumeAs k outcome))
+-- | The right to answer a thread of this worker, once, from anywhere; and the
+-- action that takes it back to raise the cancellation that is on its way. One of
+-- the two wins.
+newWaiter :: Host -> SystemCall a -> Tcb -> (a -> Trace) -> IO (Waiter a, IO Bool)
+newWaiter host request tcb k = do
+  let home = hostHome host
+  answered <- newPrimVar (0 :: Int)
+  since <- readPrimVar (homeClock home)
+  key <- Slots.insert (homeWaits home) (Wait tcb request since)
+  let claim = (== 0) <$> casInt answered 0 1
+      arrive resume = do
+        _ <- Slots.take (homeWaits home) key
+        homeReady home Woken tcb resume
+      answer from outcome = do
+        won <- claim
+        when won $
+          if from == homeWorker home
+            then arrive (resumeAs k outcome)
+            else homePost home (arrive (resumeAs k outcome))
+        pure won
+      withdraw = do
+        won <- claim
+        when won $ orInterrupted tcb (\_ -> Throw (toException Cancelled)) >>= arrive
+        pure won
+  pure (Waiter answer, withdraw)
 
 -- | How a thread goes on with an outcome.
 resumeAs :: (a -> Trace) -> Outcome a -> Resume

@@ -29,6 +29,7 @@ module Weft.Internal.Policy
   )
 where
 
+import Data.Foldable (foldlM)
 import Data.IORef
 import Data.IntMap.Strict qualified as IntMap
 import Data.Primitive.Array
@@ -46,20 +47,6 @@ instance Show Policy where
   show Fifo = "fifo"
   show (Policy name _) = name
 
--- | Why a thread is ready.
-data Why
-  = -- | It has just been forked.
-    Started
-  | -- | It called 'Weft.yield', or used up its slice.
-    Yielded
-  | -- | A connection was accepted for it.
-    Accepted
-  | -- | Another operation on a connection, pipe or file has completed.
-    Completed
-  | -- | It slept, or somebody woke it.
-    Woken
-  deriving stock (Eq, Ord, Show, Enum, Bounded)
-
 -- | A thread that is ready to run. A policy may look at its control block
 -- ('tcbLabel', 'tcbPriority') and has no use for the rest.
 data Ready = Ready !Tcb !Resume
@@ -70,7 +57,9 @@ data Queue = Queue
   { enqueue :: Why -> Ready -> IO (),
     -- | 'Nothing' if and only if it is empty.
     dequeue :: IO (Maybe Ready),
-    queued :: IO Int
+    queued :: IO Int,
+    -- | Visit every thread in the queue, for a dump.
+    visitQueue :: forall r. (r -> Tcb -> r) -> r -> IO r
   }
 
 -- | First in, first out: every ready thread runs before any runs twice.
@@ -104,7 +93,8 @@ priorities = Policy "priorities" $ do
                     modifyIORef' total (subtract 1)
                     pure (Just (Ready tcb resume))
            in readIORef levels >>= go,
-        queued = readIORef total
+        queued = readIORef total,
+        visitQueue = \f start -> readIORef levels >>= foldlM (foldRing' f) start
       }
 
 -- | Knot's first policy (von Behren et al. 2003, section 4): what belongs to a
@@ -135,8 +125,13 @@ bands name count choose = Policy name $ do
                 | i == n = pure Nothing
                 | otherwise = popRing (indexArray frozen i) (go (i + 1)) (\tcb resume -> pure (Just (Ready tcb resume)))
            in go 0,
-        queued = sum <$> mapM sizeRing (foldr (:) [] frozen)
+        queued = sum <$> mapM sizeRing (foldr (:) [] frozen),
+        visitQueue = \f start -> foldlM (foldRing' f) start frozen
       }
+
+-- | 'foldRing' with its arguments in the order of a fold's step.
+foldRing' :: (r -> Tcb -> r) -> r -> Ring -> IO r
+foldRing' f r ring = foldRing ring f r
 
 -- | The queue of one worker: the built-in one, which the scheduler reads without
 -- a call through an unknown function, or a policy's.
@@ -167,7 +162,7 @@ popAny :: ReadyQueue -> IO (Maybe Ready)
 popAny (FifoQueue ring) = popRing ring (pure Nothing) (\tcb resume -> pure (Just (Ready tcb resume)))
 popAny (PolicyQueue q) = dequeue q
 
--- | Visit the ready threads where the queue can show them.
+-- | Visit the ready threads.
 foldReady :: ReadyQueue -> (r -> Tcb -> r) -> r -> IO r
 foldReady (FifoQueue ring) f start = foldRing ring f start
-foldReady (PolicyQueue _) _ start = pure start
+foldReady (PolicyQueue q) f start = visitQueue q f start

@@ -18,7 +18,7 @@ import Control.Concurrent (forkOSWithUnmask, getNumCapabilities, newEmptyMVar, p
 import Control.Exception
 import Control.Monad
 import Data.ByteString.Short qualified as ShortByteString
-import Data.Foldable (traverse_)
+import Data.Foldable (for_, traverse_)
 import Data.IORef
 import Data.Maybe (fromMaybe)
 import Data.Primitive.Array
@@ -26,8 +26,11 @@ import Data.Text qualified as Text
 import Data.Text.Encoding qualified as Text
 import Data.Text.Encoding.Error qualified as Text
 import System.IO (hFlush, hPutStrLn, stderr)
+import Weft.Internal.Control
 import Weft.Internal.Kernel
+import Weft.Internal.Monitor
 import Weft.Internal.Policy
+import Weft.Internal.Scheduler
 import Weft.Internal.Trace
 import Weft.Internal.Worker
 
@@ -48,6 +51,10 @@ data Settings = Settings
     -- the end of the ready queue as if it had yielded. Default 1,000. Fewer:
     -- fairer between threads that are never refused; more: fewer switches.
     settingFuel :: !Int,
+    -- | How many OS threads beside the workers' own there may be to take over from
+    -- threads that compute for long or block without the scheduler's knowledge.
+    -- Default 64. At the limit the worker of the next such thread waits for it.
+    settingCarriers :: !Int,
     -- | What to do with an exception that left a thread; the thread itself has
     -- ended. Default: one report on standard error. The action must not block for
     -- long: it holds up a worker. What it throws is ignored.
@@ -66,6 +73,7 @@ defaultSettings kernel =
       settingPolicy = fifo,
       settingSlice = 256,
       settingFuel = 1000,
+      settingCarriers = 64,
       settingUncaught = \thread label e ->
         reportToStderr (show thread <> named label <> " ended by an exception: " <> displayException e),
       settingReport = reportToStderr
@@ -83,52 +91,76 @@ reportToStderr text = hPutStrLn stderr ("weft: " <> text) >> hFlush stderr
 -- raise its exception. Threads that still run then are dropped where they are.
 --
 -- An asynchronous exception in the caller stops the run and is raised again when
--- the workers have stopped. Needs GHC's threaded run-time system (@-threaded@).
+-- the workers have stopped. A thread that is in the middle of a computation or a
+-- foreign call then goes on until that ends, and no further. Needs GHC's threaded
+-- run-time system (@-threaded@).
 runWith :: Settings -> Thread a -> IO a
 runWith settings main' = do
   unless rtsSupportsBoundThreads . throwIO $
     userError "Weft needs GHC's threaded run-time system: add -threaded to the ghc-options of the executable"
   capabilities <- getNumCapabilities
   let count = max 1 (fromMaybe capabilities (settingWorkers settings))
+      others = max 0 (settingCarriers settings)
   when (count > capabilities) (setNumCapabilities count)
-  doors <- arrayFromList <$> replicateM count (newDoor (settingPolicy settings))
+  doors <- newDoors (settingPolicy settings) count
   result <- newEmptyMVar
   stopped <- newIORef False
-  -- One for each worker that has started, filled when it has stopped.
-  running <- newIORef []
+  shared <- newWords count others
+  -- Filled when the worker has stopped.
+  done <- arrayFromList <$> replicateM count newEmptyMVar
   let finish = void . tryPutMVar result
       first = toTrace (main' >>= effect . finish . Right)
       firstTrace = Catch (\_ -> first) (\e -> Effect (Done <$ finish (Left e)))
-      start kernel index = do
-        done <- newEmptyMVar
-        let body =
-              runWorker
-                WorkerSettings
-                  { workerIndex = index,
-                    workerDoors = doors,
-                    workerSlice = max 1 (settingSlice settings),
-                    workerFuel = settingFuel settings,
-                    workerStop = readIORef stopped,
-                    workerReport = quietly . settingReport settings,
-                    workerUncaught = \tcb e ->
-                      quietly (settingUncaught settings (ThreadId (tcbNumber tcb)) (tcbLabel tcb) e),
-                    workerKernel = kernel,
-                    workerFirst = if index == 0 then Just (\_ -> firstTrace) else Nothing,
-                    workerStarted = \_ -> pure ()
-                  }
-        _ <- forkOSWithUnmask (\unmask -> unmask (body `catch` (finish . Left)) `finally` putMVar done ())
-        modifyIORef' running (done :)
+      -- Carry a worker for as long as it is ours; the last carrier stops it.
+      carrying index worker = do
+        ended <- try (carry worker)
+        case ended of
+          Right TakenOver -> pure ()
+          Right Stopped -> end
+          Left e -> finish (Left e) >> end
+        where
+          end = (stopWorker worker `catch` (finish . Left)) `finally` putMVar (indexArray done index) ()
+      inherit index owner = do
+        let i = fromIntegral index
+        found <- readIORef (doorWorker (indexArray doors i))
+        for_ found $ \worker ->
+          try (adoptWorker (carrierFor shared count others i (fromIntegral owner)) worker) >>= \case
+            Right heir -> carrying i heir
+            Left e -> finish (Left (e :: SomeException)) >> putMVar (indexArray done i) ()
+      start monitor kernel index =
+        forkOSWithUnmask $ \unmask -> do
+          let carrier = firstCarrier shared count others index
+          started <- try . unmask $ startWorker (workerSettingsFor monitor kernel index) carrier
+          case started of
+            Left e -> finish (Left e) >> putMVar (indexArray done index) ()
+            Right worker -> do
+              when (index == 0) $ startThread (workerScheduler worker) (newTcb Nobody rootContext) (\_ -> firstTrace)
+              unmask (carrying index worker)
+      workerSettingsFor monitor kernel index =
+        WorkerSettings
+          { workerIndex = index,
+            workerDoors = doors,
+            workerSlice = max 1 (settingSlice settings),
+            workerFuel = settingFuel settings,
+            workerStop = readIORef stopped,
+            workerReport = quietly . settingReport settings,
+            workerUncaught = \tcb e ->
+              quietly (settingUncaught settings (ThreadId (tcbIdentity tcb)) (tcbLabel tcb) e),
+            workerKernel = kernel,
+            workerWakeMonitor = wakeMonitor monitor
+          }
       -- A further asynchronous exception must wait: what the workers share is
       -- released next, and they may still use it.
       stop = uninterruptibleMask_ $ do
         writeIORef stopped True
         traverse_ openUp doors
-        readIORef running >>= traverse_ readMVar
-  bracket (openKernel (settingKernel settings) count) closeKernel $ \kernel -> mask $ \restore -> do
-    -- Starting an OS thread waits for it, which an asynchronous exception could
-    -- interrupt when the first workers run already: hence the firmer mask.
-    outcome <- (uninterruptibleMask_ (mapM_ (start kernel) [0 .. count - 1]) >> restore (readMVar result)) `onException` stop
-    stop
-    either throwIO pure outcome
+        traverse_ readMVar done
+  bracket (openKernel (settingKernel settings) count) closeKernel $ \kernel ->
+    withMonitor count others shared inherit $ \monitor -> mask $ \restore -> do
+      -- Starting an OS thread waits for it, which an asynchronous exception could
+      -- interrupt when the first workers run already: hence the firmer mask.
+      outcome <- (uninterruptibleMask_ (mapM_ (start monitor kernel) [0 .. count - 1]) >> restore (readMVar result)) `onException` stop
+      stop
+      either throwIO pure outcome
   where
     quietly action = action `catch` \(_ :: SomeException) -> pure ()

@@ -1,3 +1,4 @@
+{-# LANGUAGE MagicHash #-}
 {-# OPTIONS_GHC -O2 #-}
 -- Specialising the loop for control blocks whose fields are known makes copies of
 -- it that put the block together again, 80 bytes, whenever the thread is queued.
@@ -7,7 +8,7 @@
 -- Description : The scheduler: a traversal of traces
 -- Stability   : not home
 --
--- Runs ready threads, one at a time, on the worker that owns the 'Scheduler'. It
+-- Runs ready threads, one at a time, on the carrier that owns the worker. It
 -- takes a thread from the ready queue, forces its trace node by node and does
 -- what each node says, until the thread parks, yields, ends or has used up its
 -- fuel. What a node asks of the outside world goes to the kernel, which answers
@@ -15,14 +16,18 @@
 --
 -- The one loop is 'runSlice'; its parts are 'next' (choose a thread), 'step' (run
 -- one) and 'raise' (find the handler of an exception).
+--
+-- See Note [User code and the worker].
 module Weft.Internal.Scheduler
   ( Scheduler (..),
     AnswerCall (..),
     newScheduler,
+    successor,
     runSlice,
+    wasCut,
     startThread,
-    makeReady,
     readyCount,
+    currentThread,
 
     -- * Counters
     Counter (..),
@@ -37,15 +42,37 @@ import Control.Exception (Exception, SomeException, fromException, try)
 import Control.Monad (when)
 import Control.Monad.Primitive (RealWorld)
 import Data.ByteString.Short qualified as ShortByteString
+import Data.IORef (IORef, modifyIORef', newIORef)
+import Data.IntMap.Strict (IntMap)
+import Data.IntMap.Strict qualified as IntMap
 import Data.Maybe (fromMaybe)
 import Data.Primitive.MutVar
 import Data.Primitive.PrimArray
+import Data.Primitive.PrimVar (readPrimVar)
+import GHC.Exts (isTrue#, reallyUnsafePtrEquality#)
+import Weft.Internal.Cancel
+import Weft.Internal.Control
 import Weft.Internal.Policy
 import Weft.Internal.Ring (popRing)
 import Weft.Internal.SystemCall (SystemCall)
 import Weft.Internal.Trace
 
--- | What one worker needs to run threads.
+-- Note [User code and the worker]
+-- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
+-- User code is what forcing a trace evaluates, and what an `Effect` does. It may
+-- take any time. Everything else (the queue, the kernel, an `Internal` action)
+-- touches what belongs to the worker, is our own, and is short.
+--
+-- The rule: user code runs between 'enterUser' and 'leaveUser', and nothing of the
+-- worker is touched there. When 'leaveUser' answers that the worker was taken over
+-- meanwhile, the thread goes to the worker's inbox with what it has come to, and
+-- this carrier returns from 'runSlice' without touching anything else. Note
+-- [Takeover] in "Weft.Internal.Control" says how that is decided.
+--
+-- So a kernel answers with a trace that it has not forced: `pure (k a)`.
+
+-- | What one carrier needs to run the threads of its worker. All but the current
+-- thread and the carrier are the worker's, and pass to the next carrier.
 data Scheduler = Scheduler
   { schedulerQueue :: !ReadyQueue,
     -- | The thread that runs, or ran last. Written at every dispatch and whenever
@@ -56,10 +83,15 @@ data Scheduler = Scheduler
     -- Note [The weight of a thread] in "Weft.Internal.Trace").
     schedulerInherited :: {-# UNPACK #-} !(MutVar RealWorld Inherited),
     schedulerCounters :: {-# UNPACK #-} !(MutablePrimArray RealWorld Int),
+    schedulerCarrier :: {-# UNPACK #-} !Carrier,
+    schedulerHome :: !Home,
+    -- | By carrier, the threads that are away with carriers that have lost the
+    -- worker, and when they lost it.
+    schedulerAway :: !(IORef (IntMap (Tcb, Int))),
+    -- | The home on the worker with this index (modulo their number).
+    schedulerHomes :: !(Int -> Home),
     -- | The kernel.
     schedulerAnswer :: !AnswerCall,
-    -- | Start a thread on the worker with this index.
-    schedulerElsewhere :: !(Int -> Tcb -> Resume -> IO ()),
     -- | Report an exception that left a thread. Must not throw.
     schedulerUncaught :: !(Tcb -> SomeException -> IO ()),
     -- | Thread numbers of one worker are this far apart (the number of workers).
@@ -73,9 +105,9 @@ data Scheduler = Scheduler
 -- the next node of the trace ('Parked' if the answer comes later).
 newtype AnswerCall = AnswerCall (forall a. Tcb -> SystemCall a -> (a -> Trace) -> IO Trace)
 
--- | The number of a parent, and the control block that its anonymous
--- children share.
-data Inherited = Inherited !Int !Tcb
+-- | A parent (its number, its context and its masking state), and the control
+-- block that its anonymous children share.
+data Inherited = Inherited !Int !Context !Masking !Tcb
 
 -- | What a scheduler counts.
 data Counter
@@ -89,6 +121,8 @@ data Counter
     Uncaught
   | -- | The next thread number (not a count).
     NextNumber
+  | -- | How far 'Dispatches' may go in this slice (not a count).
+    SliceEnd
   deriving stock (Eq, Show, Enum, Bounded)
 
 -- | Read a counter. From another OS thread it may be a little old.
@@ -102,17 +136,34 @@ bump s c by = do
   n <$ writePrimArray (schedulerCounters s) (fromEnum c) (n + by)
 {-# INLINE bump #-}
 
--- | A scheduler over a ready queue, for the worker of this index among so many,
--- with so much fuel for each dispatch.
-newScheduler :: ReadyQueue -> Int -> Int -> Int -> AnswerCall -> (Int -> Tcb -> Resume -> IO ()) -> (Tcb -> SomeException -> IO ()) -> IO Scheduler
-newScheduler queue index workers fuel answer elsewhere uncaught = do
-  let nobody = newTcb 0 rootContext
+-- | A scheduler over a ready queue, for the first carrier of the worker with this
+-- home among so many, with so much fuel for each dispatch.
+newScheduler :: ReadyQueue -> Carrier -> Home -> (Int -> Home) -> Int -> Int -> AnswerCall -> (Tcb -> SomeException -> IO ()) -> IO Scheduler
+newScheduler queue carrier home homes workers fuel answer uncaught = do
   current <- newMutVar nobody
-  inherited <- newMutVar (Inherited (-1) nobody)
+  inherited <- newMutVar (Inherited (-1) rootContext Unmasked nobody)
   counters <- newPrimArray (fromEnum (maxBound :: Counter) + 1)
   setPrimArray counters 0 (fromEnum (maxBound :: Counter) + 1) 0
-  writePrimArray counters (fromEnum NextNumber) (index + 1)
-  pure (Scheduler queue current inherited counters answer elsewhere uncaught workers (max 1 fuel))
+  writePrimArray counters (fromEnum NextNumber) (homeWorker home + 1)
+  away <- newIORef IntMap.empty
+  pure (Scheduler queue current inherited counters carrier home away homes answer uncaught workers (max 1 fuel))
+
+nobody :: Tcb
+nobody = newTcb Nobody rootContext
+
+-- | The same worker's scheduler for the carrier that takes it over. The old one
+-- keeps its own note of the thread that it runs.
+successor :: Carrier -> Scheduler -> IO Scheduler
+successor carrier s = do
+  current <- newMutVar nobody
+  stuck <- currentThread s
+  now <- readPrimVar (homeClock (schedulerHome s))
+  modifyIORef' (schedulerAway s) (IntMap.insert (carrierMe (schedulerCarrier s)) (stuck, now))
+  pure s {schedulerCurrent = current, schedulerCarrier = carrier}
+
+-- | The thread that this carrier runs or ran last. From anywhere.
+currentThread :: Scheduler -> IO Tcb
+currentThread = readMutVar . schedulerCurrent
 
 -- | Raised by 'Weft.exit': ends the thread after its finalizers, silently.
 data ThreadExit = ThreadExit
@@ -120,29 +171,50 @@ data ThreadExit = ThreadExit
 
 instance Exception ThreadExit
 
--- | Run ready threads until the queue is empty or so many were dispatched.
-runSlice :: Scheduler -> Int -> IO ()
+-- | Run ready threads until the queue is empty, or so many were dispatched, or the
+-- monitor wants the worker to look around. False: the worker was taken over, and
+-- this carrier must not touch it again.
+runSlice :: Scheduler -> Int -> IO Bool
 runSlice s dispatches = do
   start <- readCounter s Dispatches
-  let limit = start + dispatches
-      -- An exception that comes out of a step belongs to the current thread: its
-      -- effect or its pure code raised it. (Nobody throws to a worker.)
-      -- How much fuel it had left is lost with its stack, so that each exception
-      -- of a slice leaves less: a thread that fails and recovers without end goes
-      -- to the end of the queue like any other.
-      go !raised action =
+  writePrimArray (schedulerCounters s) (fromEnum SliceEnd) (start + dispatches)
+  -- An exception that comes out of a step belongs to the current thread: its
+  -- effect or its pure code raised it. (Nobody throws to a worker.)
+  -- How much fuel it had left is lost with its stack, so that each exception
+  -- of a slice leaves less: a thread that fails and recovers without end goes
+  -- to the end of the queue like any other.
+  let go !raised action =
         try action >>= \case
           Right () -> pure ()
-          Left e -> go (raised + 1) (readMutVar (schedulerCurrent s) >>= \tcb -> raise s limit tcb e (schedulerFuel s - cost * raised))
-  go (0 :: Int) (next s limit)
+          Left e -> go (raised + 1) $ do
+            tcb <- currentThread s
+            back s tcb (\_ -> Throw e) (raise s tcb e (schedulerFuel s - cost * raised))
+  go (0 :: Int) (next s)
+  stillOwner (schedulerCarrier s)
   where
     -- In nodes: about what catching an exception costs.
     cost = 16
 
+-- | Did the monitor end the last slice before its time?
+wasCut :: Scheduler -> IO Bool
+wasCut s = (== 0) <$> readCounter s SliceEnd
+
+-- | Leave user code. If the worker is still ours, go on; if not, send the thread
+-- after it, with what it has come to.
+back :: Scheduler -> Tcb -> Resume -> IO () -> IO ()
+back s tcb resume goOn = leaveUser (schedulerCarrier s) goOn $ \case
+  Owner -> goOn
+  OwnerWanted -> writePrimArray (schedulerCounters s) (fromEnum SliceEnd) 0 >> goOn
+  Displaced -> homePost (schedulerHome s) $ do
+    modifyIORef' (schedulerAway s) (IntMap.delete (carrierMe (schedulerCarrier s)))
+    homeReady (schedulerHome s) Yielded tcb resume
+{-# INLINE back #-}
+
 -- | Dispatch the next ready thread, if the slice has room for it.
-next :: Scheduler -> Int -> IO ()
-next s !limit = do
+next :: Scheduler -> IO ()
+next s = do
   n <- readCounter s Dispatches
+  limit <- readCounter s SliceEnd
   when (n < limit) $ case schedulerQueue s of
     FifoQueue ring -> popRing ring (pure ()) (dispatch n)
     PolicyQueue queue -> dequeue queue >>= mapM_ (\(Ready tcb resume) -> dispatch n tcb resume)
@@ -150,24 +222,44 @@ next s !limit = do
     dispatch n tcb resume = do
       writePrimArray (schedulerCounters s) (fromEnum Dispatches) (n + 1)
       writeMutVar (schedulerCurrent s) tcb
-      step s limit tcb (resume ()) (schedulerFuel s)
+      enterUser (schedulerCarrier s) (n + 1)
+      step s tcb (resume ()) (schedulerFuel s)
     {-# INLINE dispatch #-}
 
--- | Run the current thread from this node on.
+-- | Run the current thread from this node on; forcing it is user code.
 --
--- The fuel, at least 1, counts this node. It is looked at between two nodes and not
--- here, where the node would have to be passed unevaluated: a thunk at every
--- dispatch, for a case that is rare. The control block has no bang: a strict one
--- would be taken apart here and built anew at every push, for every thread its own.
-step :: Scheduler -> Int -> Tcb -> Trace -> Int -> IO ()
-step s !limit = run
+-- The fuel, at least 1, counts this node. The control block has no bang: a strict
+-- one would be taken apart here and built anew at every push, for every thread its
+-- own.
+step :: Scheduler -> Tcb -> Trace -> Int -> IO ()
+step s = run
   where
-    run tcb !trace !fuel = case trace of
-      Effect io -> io >>= \t -> go tcb t fuel
-      Call request k -> case schedulerAnswer s of
-        AnswerCall answer -> answer tcb request k >>= \t -> go tcb t fuel
-      Parked -> next s limit
-      Yield k -> push (schedulerQueue s) Yielded tcb k >> next s limit
+    -- With a bang, or a thunk for it is made at every dispatch.
+    !home = schedulerHome s
+
+    run tcb !trace !fuel = back s tcb (const trace) (does tcb trace fuel)
+
+    does tcb trace !fuel = case trace of
+      Call request k -> case tcbIdentity tcb of
+        Nobody -> ask tcb request k fuel
+        Identity _ fate -> unlessCondemned tcb fate fuel (ask tcb request k fuel)
+      Parked -> next s
+      Yield k -> case tcbIdentity tcb of
+        Nobody -> push (schedulerQueue s) Yielded tcb k >> next s
+        Identity _ fate -> unlessCondemned tcb fate fuel (push (schedulerQueue s) Yielded tcb k >> next s)
+      -- Unmasked, whatever the control block says: "Weft.Internal.Direct".
+      YieldDirect k handler -> case tcbIdentity tcb of
+        Nobody -> push (schedulerQueue s) Yielded tcb k >> next s
+        Identity _ fate -> do
+          condemned <- readMutVar fate >>= \case
+            Condemned _ _ -> takeInterruption tcb
+            _ -> pure Nothing
+          case condemned of
+            Nothing -> push (schedulerQueue s) Yielded tcb k >> next s
+            Just e -> go tcb (handler e) fuel
+      _ | fuel <= 1 -> push (schedulerQueue s) Yielded tcb (const trace) >> next s
+      Effect io -> again >> io >>= \t -> run tcb t (fuel - 1)
+      Internal act -> act home tcb >>= \t -> go tcb t fuel
       ForkAnonymous child k -> do
         parent <- numbered s tcb
         shared <- inherit s parent
@@ -177,13 +269,23 @@ step s !limit = run
         parent <- numbered s tcb
         shared <- inherit s parent
         number <- bump s NextNumber (schedulerStride s)
-        let !block = Tcb number (withOptions options (tcbState shared))
         case forkWorker options of
-          Nothing -> startThread s block child
-          Just worker -> bump s ThreadsStarted 1 >> schedulerElsewhere s worker block child
-        go parent (k (ThreadId number)) fuel
-      Done -> bump s ThreadsEnded 1 >> next s limit
-      Throw e -> raise s limit tcb e (fuel - 1)
+          Nothing -> do
+            own <- newIdentity (schedulerHome s) number
+            startThread s (Tcb own (withOptions options (tcbState shared))) child
+            go parent (k (ThreadId own)) fuel
+          Just worker -> do
+            let there = schedulerHomes s worker
+            own <- newIdentity there number
+            _ <- bump s ThreadsStarted 1
+            let !block = Tcb own (withOptions options (tcbState shared))
+            homePost there (homeReady there Started block child)
+            go parent (k (ThreadId own)) fuel
+      Done -> do
+        _ <- bump s ThreadsEnded 1
+        endFate (tcbIdentity tcb)
+        next s
+      Throw e -> raise s tcb e (fuel - 1)
       Catch body handler -> replace tcb (\st -> st {stateFrames = HandlerFrame handler (stateMasking st) (stateFrames st)}) (body ()) fuel
       Mask masking body -> replace tcb (\st -> st {stateFrames = MaskFrame (stateMasking st) (stateFrames st), stateMasking = masking}) (body ()) fuel
       Leave k a -> replace tcb leave (k a) fuel
@@ -193,24 +295,37 @@ step s !limit = run
       Self k -> go tcb (k tcb) fuel
       Identify k -> do
         own <- numbered s tcb
-        go own (k (ThreadId (tcbNumber own))) fuel
-      Direct io -> io (stateMasking (tcbState tcb)) >>= \t -> go tcb t fuel
+        go own (k (ThreadId (tcbIdentity own))) fuel
+      Direct io -> again >> io (stateMasking (tcbState tcb)) >>= \t -> run tcb t (fuel - 1)
       Await masking body handler -> replace tcb (\st -> st {stateFrames = HandlerFrame handler (stateMasking st) (stateFrames st), stateMasking = masking}) (body ()) fuel
       Reenter io -> do
-        let !outer = Tcb (tcbNumber tcb) (leave (tcbState tcb))
+        let !outer = Tcb (tcbIdentity tcb) (leave (tcbState tcb))
         writeMutVar (schedulerCurrent s) outer
-        io >>= \t -> go outer t fuel
-      Continue k -> k (pure ()) >>= \t -> go tcb t fuel
+        again >> io >>= \t -> run outer t (fuel - 1)
+
+    ask :: Tcb -> SystemCall a -> (a -> Trace) -> Int -> IO ()
+    ask tcb request k !fuel
+      | fuel <= 1 = push (schedulerQueue s) Yielded tcb (const (Call request k)) >> next s
+      | otherwise = case schedulerAnswer s of
+          AnswerCall answer -> answer tcb request k >>= \t -> go tcb t fuel
+
+    -- A cancelled thread goes no further than its next system call.
+    unlessCondemned tcb fate fuel act =
+      readMutVar fate >>= \case
+        Condemned _ _ -> cancelledNow tcb >>= maybe act (\e -> raise s tcb e fuel)
+        _ -> act
+    {-# INLINE unlessCondemned #-}
 
     -- Go on with the next node, which is not evaluated before its turn.
-    go tcb trace fuel
-      | fuel <= 1 = push (schedulerQueue s) Yielded tcb (const trace) >> next s limit
-      | otherwise = run tcb trace (fuel - 1)
+    go tcb trace fuel = again >> run tcb trace (fuel - 1)
     {-# INLINE go #-}
 
+    again = readCounter s Dispatches >>= enterUser (schedulerCarrier s)
+    {-# INLINE again #-}
+
     -- Go on with a changed control block.
-    replace (Tcb number state) change trace fuel = do
-      let !tcb = Tcb number (change state)
+    replace (Tcb identity state) change trace fuel = do
+      let !tcb = Tcb identity (change state)
       writeMutVar (schedulerCurrent s) tcb
       go tcb trace fuel
     {-# INLINE replace #-}
@@ -227,79 +342,84 @@ leave st = case stateFrames st of
 -- GHC does, so that a handler is not interrupted before it has begun); 'Leave'
 -- at its end restores the masking state of the 'Catch'. The handler goes on with
 -- the fuel that is left.
-raise :: Scheduler -> Int -> Tcb -> SomeException -> Int -> IO ()
-raise s limit (Tcb number state) e fuel = go (stateFrames state) (stateMasking state)
+raise :: Scheduler -> Tcb -> SomeException -> Int -> IO ()
+raise s (Tcb identity state) e !fuel = go (stateFrames state) (stateMasking state)
   where
     go frames masking = case frames of
       MaskFrame outer rest -> go rest outer
       HandlerFrame handler outer rest -> do
-        let !tcb = Tcb number state {stateFrames = MaskFrame outer rest, stateMasking = max MaskedInterruptible masking}
+        let !tcb = Tcb identity state {stateFrames = MaskFrame outer rest, stateMasking = max MaskedInterruptible masking}
         writeMutVar (schedulerCurrent s) tcb
-        step s limit tcb (handler e) fuel
+        readCounter s Dispatches >>= enterUser (schedulerCarrier s)
+        step s tcb (handler e) fuel
       NoFrames -> do
         _ <- bump s ThreadsEnded 1
-        case fromException e of
-          Just ThreadExit -> pure ()
-          Nothing -> do
+        endFate identity
+        if silent
+          then pure ()
+          else do
             _ <- bump s Uncaught 1
-            own <- numbered s (Tcb number state)
+            own <- numbered s (Tcb identity state)
             schedulerUncaught s own e
-        next s limit
+        next s
+    silent = case fromException e of
+      Just ThreadExit -> True
+      Nothing -> case fromException e of
+        Just Cancelled -> True
+        Nothing -> False
 
 -- | Put a new thread on the ready queue.
 startThread :: Scheduler -> Tcb -> Resume -> IO ()
 startThread s tcb resume = bump s ThreadsStarted 1 >> push (schedulerQueue s) Started tcb resume
 {-# INLINE startThread #-}
 
--- | Put a thread that waited back on the ready queue.
-makeReady :: Scheduler -> Why -> Tcb -> Resume -> IO ()
-makeReady s = push (schedulerQueue s)
-{-# INLINE makeReady #-}
-
 -- | How many threads are ready.
 readyCount :: Scheduler -> IO Int
 readyCount = size . schedulerQueue
 {-# INLINE readyCount #-}
 
--- | The current thread with a number of its own.
+-- | The current thread with an identity of its own.
 numbered :: Scheduler -> Tcb -> IO Tcb
-numbered s tcb
-  | tcbNumber tcb /= 0 = pure tcb
-  | otherwise = do
-      number <- bump s NextNumber (schedulerStride s)
-      let !own = tcb {tcbNumber = number}
-      own <$ writeMutVar (schedulerCurrent s) own
+numbered s tcb = case tcbIdentity tcb of
+  Identity {} -> pure tcb
+  Nobody -> do
+    number <- bump s NextNumber (schedulerStride s)
+    identity <- newIdentity (schedulerHome s) number
+    let !own = tcb {tcbIdentity = identity}
+    own <$ writeMutVar (schedulerCurrent s) own
 
 -- | What a child of this thread starts with, as an anonymous control block:
--- no handlers, the parent's masking state and context.
+-- no handlers, the parent's masking state, and of its context what is inherited.
 inherit :: Scheduler -> Tcb -> IO Tcb
-inherit s (Tcb number state) = do
-  Inherited owner shared <- readMutVar (schedulerInherited s)
-  if owner == number && sameAs shared
+inherit s (Tcb identity state) = do
+  Inherited owner known masking shared <- readMutVar (schedulerInherited s)
+  if owner == number && masking == stateMasking state && same known context
     then pure shared
     else do
-      let context = stateContext state
-          child = Tcb 0 (ThreadState NoFrames (stateMasking state) context {contextParent = number})
-      child <$ writeMutVar (schedulerInherited s) (Inherited number child)
+      let child =
+            Tcb Nobody . ThreadState NoFrames (stateMasking state) $
+              context {contextParent = number, contextScope = 0, contextLocals = contextInherited context}
+      child <$ writeMutVar (schedulerInherited s) (Inherited number context (stateMasking state) child)
   where
-    sameAs shared =
-      stateMasking (tcbState shared) == stateMasking state
-        && contextLabel (stateContext (tcbState shared)) == contextLabel (stateContext state)
-        && contextPriority (stateContext (tcbState shared)) == contextPriority (stateContext state)
+    number = identityNumber identity
+    context = stateContext state
+    -- A context that is equal and not the same only costs a new block.
+    same a b = isTrue# (reallyUnsafePtrEquality# a b)
 
 -- | The state of a child with options of its own; the state given where there are
 -- none, and then that very state: inlined, or returned in parts, it would be built
 -- anew for every child.
 withOptions :: ForkOptions -> ThreadState -> ThreadState
-withOptions (ForkOptions label priority _) state
-  | ShortByteString.null label, Nothing <- priority = state
+withOptions (ForkOptions label priority _ scope) state
+  | ShortByteString.null label, Nothing <- priority, scope == 0 = state
   | otherwise =
       let context = stateContext state
        in state
             { stateContext =
                 context
                   { contextLabel = if ShortByteString.null label then contextLabel context else label,
-                    contextPriority = fromMaybe (contextPriority context) priority
+                    contextPriority = fromMaybe (contextPriority context) priority,
+                    contextScope = scope
                   }
             }
 {-# OPAQUE withOptions #-}

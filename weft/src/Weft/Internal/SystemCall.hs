@@ -30,7 +30,12 @@ module Weft.Internal.SystemCall
 
     -- * Waiting for an answer
     Waiter (..),
+    deliver,
+    anyThread,
     Outcome (..),
+    Reason (..),
+    Ends (..),
+    because,
   )
 where
 
@@ -104,8 +109,9 @@ data SystemCall a where
   WorkerCount :: SystemCall Int
   Blocking :: IO a -> SystemCall a
   -- | Park this thread and hand its 'Waiter' to the action, which runs on the
-  -- worker and must not block. The text says what the thread waits for.
-  Suspend :: String -> (Waiter a -> IO ()) -> SystemCall a
+  -- worker and must not block. It answers with what is to be done when the wait is
+  -- cancelled before it was answered: take the waiter back from where it was left.
+  Suspend :: !Reason -> (Waiter a -> IO (IO ())) -> SystemCall a
   -- | The open constructor: an application's own request. A kernel that was
   -- extended for requests of type @e@ answers it ('Weft.Kernel.extend').
   Extend :: (Typeable e, Show (e a)) => e a -> SystemCall a
@@ -225,12 +231,46 @@ data Signals = Signals
 -- | How a system call ended.
 data Outcome a = Failed SomeException | Answered a
 
--- | The right to answer one suspended thread, once, from any OS thread.
+-- | The right to answer one suspended thread, once.
 newtype Waiter a = Waiter
-  { -- | Deliver the outcome. False if the thread was answered before; then
+  { -- | Deliver the outcome, as the worker with this index, outside user code, or as
+    -- 'anyThread'. False if the thread was answered before, or was cancelled; then
     -- nothing happens.
-    deliver :: Outcome a -> IO Bool
+    deliverFrom :: Int -> Outcome a -> IO Bool
   }
+
+-- | Deliver the outcome, from any OS thread. False if the thread was answered
+-- before, or was cancelled; then nothing happens.
+deliver :: Waiter a -> Outcome a -> IO Bool
+deliver waiter = deliverFrom waiter anyThread
+
+-- | No worker in particular.
+anyThread :: Int
+anyThread = -1
+
+-- | What a suspended thread waits for. Looked at by dumps only.
+data Reason = Reason
+  { -- | On one line.
+    reasonText :: String,
+    -- | The number of the thread that holds what it waits for; 0 if nobody does, or
+    -- many. Must not block.
+    reasonHolder :: IO Int,
+    -- | Who can end the wait.
+    reasonEnds :: !Ends
+  }
+
+-- | Who can end a wait.
+data Ends
+  = -- | Other threads of the run. When all that is left waits for this, it waits for
+    -- ever.
+    ByThreads
+  | -- | Anybody.
+    ByAnybody
+  deriving stock (Eq, Show)
+
+-- | Waiting for something outside.
+because :: String -> Reason
+because text = Reason text (pure 0) ByAnybody
 
 -- | What a thread that made this call waits for, on one line.
 describe :: SystemCall a -> String
@@ -282,7 +322,7 @@ describe = \case
   CloseSignals s -> "unsubscribe from signals " <> show (signalsWanted s)
   WorkerCount -> "number of workers"
   Blocking _ -> "a blocking action"
-  Suspend what _ -> what
+  Suspend reason _ -> reasonText reason
   Extend e -> show e
   where
     onto s what = what <> " on " <> show s

@@ -28,16 +28,32 @@ module Weft.Internal.Trace
     Frames (..),
     Masking (..),
     Context (..),
-    ThreadId (..),
+    Locals,
     Label,
     Priority,
     rootContext,
     newTcb,
+    tcbNumber,
     tcbLabel,
     tcbPriority,
 
+    -- * Identities
+    Identity (..),
+    identityNumber,
+    ThreadId (..),
+    threadNumber,
+    Fate (..),
+    Cancellation (..),
+
+    -- * Where a thread lives
+    Home (..),
+    Wait (..),
+    Seen (..),
+    Why (..),
+
     -- * Building threads
     effect,
+    internal,
     call,
     under,
     throwTrace,
@@ -47,8 +63,17 @@ where
 import Control.Exception (Exception (..), SomeException)
 import Control.Monad.Catch (ExitCase (..), MonadCatch (..), MonadMask (..), MonadThrow (..))
 import Control.Monad.IO.Class (MonadIO (..))
+import Control.Monad.Primitive (RealWorld)
 import Data.ByteString.Short (ShortByteString)
-import GHC.Exts (oneShot)
+import Data.IORef (IORef)
+import Data.IntMap.Strict (IntMap)
+import Data.IntMap.Strict qualified as IntMap
+import Data.Primitive.Array (Array)
+import Data.Primitive.MutVar (MutVar)
+import Data.Primitive.PrimVar (PrimVar)
+import GHC.Exts (Any, oneShot)
+import Weft.Internal.Births (Births)
+import Weft.Internal.Slots (Slots)
 import Weft.Internal.SystemCall (SystemCall)
 
 -- | A sequential program that runs on a Weft scheduler and results in an @a@.
@@ -150,6 +175,9 @@ data Trace
     Parked
   | -- | Run an action that does not block (@SYS_NBIO@ of Li & Zdancewic 2007).
     Effect (IO Trace)
+  | -- | Run an action of the library itself, which may touch what belongs to the
+    -- worker: Note [User code and the worker] in "Weft.Internal.Scheduler".
+    Internal (Home -> Tcb -> IO Trace)
   | -- | Let other threads run.
     Yield Resume
   | -- | Start a thread; go on with its identity.
@@ -182,9 +210,9 @@ data Trace
   | -- | The end of an 'Await': leave its frame and, with nothing in between, go on in
     -- the direct thread.
     Reenter (IO Trace)
-  | -- | Go on in a direct thread that yielded unmasked, with this action as its next:
-    -- nothing, or to raise an exception there.
-    Continue (IO () -> IO Trace)
+  | -- | 'Yield' in a direct thread that is unmasked, whatever its control block says: a
+    -- cancellation that comes then goes to the second, not to a frame.
+    YieldDirect Resume (SomeException -> Trace)
 
 -- | What 'Fork' starts a thread with.
 data ForkOptions = ForkOptions
@@ -193,12 +221,14 @@ data ForkOptions = ForkOptions
     -- | The priority; 'Nothing' means: inherit the parent's.
     forkPriority :: !(Maybe Priority),
     -- | The worker that runs it first; 'Nothing' means: the parent's.
-    forkWorker :: !(Maybe Int)
+    forkWorker :: !(Maybe Int),
+    -- | The number of the scope that owns it, 0 for none.
+    forkScope :: !Int
   }
 
 -- | Inherit everything.
 defaultForkOptions :: ForkOptions
-defaultForkOptions = ForkOptions mempty Nothing Nothing
+defaultForkOptions = ForkOptions mempty Nothing Nothing 0
 
 -- | A name for people: shown in reports and dumps. UTF-8.
 type Label = ShortByteString
@@ -206,12 +236,103 @@ type Label = ShortByteString
 -- | Smaller runs sooner, under the policies that look at it. Default 0.
 type Priority = Int
 
--- | The identity of a thread: unique in a run, never reused.
-newtype ThreadId = ThreadId Int
-  deriving newtype (Eq, Ord)
+-- | The identity of a thread: unique in a run, never reused. Whoever holds one
+-- can cancel the thread; holding it keeps nothing of an ended thread alive.
+newtype ThreadId = ThreadId Identity
+
+instance Eq ThreadId where
+  a == b = threadNumber a == threadNumber b
+
+instance Ord ThreadId where
+  compare a b = compare (threadNumber a) (threadNumber b)
 
 instance Show ThreadId where
-  showsPrec _ (ThreadId n) = showString "thread " . shows n
+  showsPrec _ t = showString "thread " . shows (threadNumber t)
+
+-- | The number of a thread, as reports and dumps show it.
+threadNumber :: ThreadId -> Int
+threadNumber (ThreadId identity) = identityNumber identity
+
+-- | What makes a thread one that can be named and cancelled.
+data Identity
+  = -- | An anonymous thread that has not been asked for its number.
+    Nobody
+  | -- | Its number, and what is to become of it.
+    Identity {-# UNPACK #-} !Int {-# UNPACK #-} !(MutVar RealWorld Fate)
+
+-- | 0 for nobody.
+identityNumber :: Identity -> Int
+identityNumber = \case
+  Nobody -> 0
+  Identity n _ -> n
+
+-- | What is to become of a thread. Only its home worker changes this (see
+-- "Weft.Internal.Cancel").
+data Fate
+  = -- | Nothing in particular.
+    Going !Home
+  | -- | It waits, or waited, in a way that a cancellation may interrupt; the action
+    -- asks for the end of the wait and does nothing if that has ended.
+    Waiting !Home !(IO ())
+  | -- | Cancellations that it has not noticed yet, oldest first; at least one.
+    Condemned !Home [Cancellation]
+  | -- | It has ended.
+    Ended
+
+-- | An exception on its way to a thread, and whether it still applies: who asked
+-- for it may have set the reference to false, on the thread's worker.
+data Cancellation = Cancellation !SomeException !(Maybe (IORef Bool))
+
+-- | A worker, as seen by a thread that lives there.
+data Home = Home
+  { homeWorker :: !Int,
+    -- | Have an action run on the worker, soon. From any OS thread.
+    homePost :: !(IO () -> IO ()),
+    -- | Make a thread ready. On the worker only.
+    homeReady :: !(Why -> Tcb -> Resume -> IO ()),
+    -- | The fate of its threads that nobody has cancelled, shared.
+    homeGoing :: Fate,
+    -- | The waits of its threads that are in no table of the kernel, for dumps. On
+    -- the worker only.
+    homeWaits :: !(Slots Wait),
+    -- | The kernel's clock when it last looked, in nanoseconds.
+    homeClock :: !(PrimVar RealWorld Int),
+    -- | When its threads were numbered.
+    homeBirths :: !Births,
+    -- | Visit all its threads. On the worker only.
+    homeVisit :: !(forall r. (Seen -> r -> IO r) -> r -> IO r),
+    -- | All homes of the run, by index of the worker.
+    homePeers :: Array Home
+  }
+
+-- | A living thread, as a visit finds it.
+data Seen
+  = SeenReady !Tcb
+  | SeenWaiting !Wait
+  | -- | It runs or blocks by itself, and has lost its worker at this time.
+    SeenAway !Tcb !Int
+
+-- | The same worker.
+instance Eq Home where
+  a == b = homeWorker a == homeWorker b
+
+-- | A thread that waits: its control block, what it asked for, and since when by
+-- the clock of its home.
+data Wait = forall a. Wait {waitTcb :: !Tcb, _waitCall :: !(SystemCall a), waitSince :: !Int}
+
+-- | Why a thread is ready.
+data Why
+  = -- | It has just been forked.
+    Started
+  | -- | It called 'Weft.yield', or used up its slice.
+    Yielded
+  | -- | A connection was accepted for it.
+    Accepted
+  | -- | Another operation on a connection, pipe or file has completed.
+    Completed
+  | -- | It slept, or somebody woke it.
+    Woken
+  deriving stock (Eq, Ord, Show, Enum, Bounded)
 
 -- Note [The weight of a thread]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
@@ -220,16 +341,20 @@ instance Show ThreadId where
 -- Hence what threads of one parent have in common is shared: a `Tcb` is a number
 -- and a pointer to a `ThreadState`, which siblings share until one catches or
 -- masks, and which points to a `Context`, shared until one changes its label.
--- An anonymous thread has no number, so it shares the whole `Tcb`; the first
--- question for its number gives it one of its own. All of these are immutable:
--- the scheduler holds the current one and puts the changed copy in its place.
+-- An anonymous thread has no identity, so it shares the whole `Tcb`; the first
+-- question for its number gives it one of its own. These are immutable: the
+-- scheduler holds the current one and puts the changed copy in its place. What
+-- must be found by others, the `Fate`, is a variable of the `Identity`.
 
 -- | What the scheduler keeps for a thread.
 data Tcb = Tcb
-  { -- | 0 for an anonymous thread that has not been asked for its number.
-    tcbNumber :: {-# UNPACK #-} !Int,
+  { tcbIdentity :: !Identity,
     tcbState :: !ThreadState
   }
+
+-- | 0 for an anonymous thread that has not been asked for its number.
+tcbNumber :: Tcb -> Int
+tcbNumber = identityNumber . tcbIdentity
 
 -- | The part of a thread's state that its control flow changes.
 data ThreadState = ThreadState
@@ -256,16 +381,24 @@ data Context = Context
   { contextLabel :: !Label,
     contextPriority :: !Priority,
     -- | The number of the thread that forked it, 0 for none.
-    contextParent :: !Int
+    contextParent :: !Int,
+    -- | The number of the scope that owns it, 0 for none.
+    contextScope :: !Int,
+    -- | Its local state ("Weft.Local"): what its children inherit, and the rest.
+    contextInherited :: !Locals,
+    contextLocals :: !Locals
   }
+
+-- | Values by the number of their key.
+type Locals = IntMap Any
 
 -- | Of the main thread.
 rootContext :: Context
-rootContext = Context mempty 0 0
+rootContext = Context mempty 0 0 0 IntMap.empty IntMap.empty
 
 -- | A control block for a thread that starts.
-newTcb :: Int -> Context -> Tcb
-newTcb number context = Tcb number (ThreadState NoFrames Unmasked context)
+newTcb :: Identity -> Context -> Tcb
+newTcb identity context = Tcb identity (ThreadState NoFrames Unmasked context)
 
 -- | The label of a thread.
 tcbLabel :: Tcb -> Label
@@ -279,6 +412,12 @@ tcbPriority = contextPriority . stateContext . tcbState
 effect :: IO a -> Thread a
 effect io = Thread (\k -> Effect (io >>= \a -> pure $! k a))
 {-# INLINE effect #-}
+
+-- | An action of the library on what belongs to the worker, as a thread. It must
+-- not run code of the user.
+internal :: (Home -> Tcb -> IO a) -> Thread a
+internal act = Thread (\k -> Internal (\home tcb -> k <$> act home tcb))
+{-# INLINE internal #-}
 
 -- | A system call, as a thread.
 call :: SystemCall a -> Thread a

@@ -5,30 +5,42 @@
 -- Owns the loop that alternates between running ready threads
 -- ("Weft.Internal.Scheduler") and polling the event source
 -- ("Weft.Internal.Kernel"), falls asleep when there is nothing to do, and hands
--- work to workers that are idle. Everything here runs on the worker's own bound
--- OS thread, except what goes through a 'Door'.
+-- work to workers that are idle. Everything here runs on the carrier that owns the
+-- worker, a bound OS thread, except what goes through a 'Door'.
 module Weft.Internal.Worker
   ( -- * Doors
-    Door,
-    newDoor,
+    Door (..),
+    newDoors,
     postThrough,
     openUp,
 
     -- * Workers
     WorkerSettings (..),
-    runWorker,
+    Worker (..),
+    Ended (..),
+    startWorker,
+    adoptWorker,
+    carry,
+    stopWorker,
   )
 where
 
-import Control.Exception (SomeException, finally)
-import Control.Monad (join, unless, when)
-import Data.Foldable (for_)
+import Control.Concurrent qualified as Ghc
+import Control.Exception (SomeException)
+import Control.Monad (join, when)
+import Control.Monad.Fix (mfix)
+import Data.Foldable (foldlM, foldrM, for_)
 import Data.IORef
 import Data.Primitive.Array
+import Data.Primitive.PrimVar
+import Weft.Internal.Births
+import Weft.Internal.Cancel (moveTo)
+import Weft.Internal.Control
 import Weft.Internal.Inbox
 import Weft.Internal.Kernel
 import Weft.Internal.Policy
 import Weft.Internal.Scheduler
+import Weft.Internal.Slots qualified as Slots
 import Weft.Internal.Trace
 
 -- | How the rest of the program reaches a worker, from any OS thread.
@@ -36,17 +48,45 @@ data Door = Door
   { doorInbox :: !Inbox,
     -- | Set when the worker's kernel has started.
     doorWake :: !(IORef (IO ())),
+    -- | The worker as its threads see it.
+    doorHome :: !Home,
+    -- | Set when the worker has started.
+    doorWorker :: !(IORef (Maybe Worker)),
     -- | To be touched on the worker only; here so that a posted action can.
     doorQueue :: !ReadyQueue
   }
 
--- | The door of a worker that has not started yet.
-newDoor :: Policy -> IO Door
-newDoor policy = Door <$> newInbox <*> newIORef (pure ()) <*> newReadyQueue policy
+-- | The doors of so many workers, which have not started yet.
+newDoors :: Policy -> Int -> IO (Array Door)
+newDoors policy count = mfix $ \doors ->
+  arrayFromList <$> mapM (newDoor policy (doorHome <$> doors)) [0 .. count - 1]
+
+newDoor :: Policy -> Array Home -> Int -> IO Door
+newDoor policy peers index = do
+  inbox <- newInbox
+  wake <- newIORef (pure ())
+  queue <- newReadyQueue policy
+  waits <- Slots.new
+  clock <- newPrimVar 0
+  births <- newBirths
+  started <- newIORef Nothing
+  let home =
+        Home
+          { homeWorker = index,
+            homePost = post inbox (join (readIORef wake)),
+            homeReady = push queue,
+            homeGoing = Going home,
+            homeWaits = waits,
+            homeClock = clock,
+            homeBirths = births,
+            homeVisit = \f start -> readIORef started >>= maybe (pure start) (\worker -> visitThreads worker f start),
+            homePeers = peers
+          }
+  pure (Door inbox wake home started queue)
 
 -- | Have an action run on the worker, soon.
 postThrough :: Door -> IO () -> IO ()
-postThrough door = post (doorInbox door) (join (readIORef (doorWake door)))
+postThrough = homePost . doorHome
 
 -- | Make the worker look around, even if it sleeps.
 openUp :: Door -> IO ()
@@ -66,67 +106,128 @@ data WorkerSettings = WorkerSettings
     workerReport :: !(String -> IO ()),
     workerUncaught :: !(Tcb -> SomeException -> IO ()),
     workerKernel :: !Opened,
-    -- | The thread to begin with, if any.
-    workerFirst :: !(Maybe Resume),
-    -- | Called when the kernel has started, before any thread runs.
-    workerStarted :: !(Scheduler -> IO ())
+    -- | Wake the monitor.
+    workerWakeMonitor :: !(IO ())
   }
 
--- | Be a worker until it is time to stop. Call on a bound OS thread.
-runWorker :: WorkerSettings -> IO ()
-runWorker settings = do
-  let me = workerIndex settings
-      doors = workerDoors settings
-      door = indexArray doors me
+-- | A worker that has started, as one of its carriers sees it.
+data Worker = Worker
+  { workerSettings :: !WorkerSettings,
+    workerInstance :: !Instance,
+    workerScheduler :: !Scheduler
+  }
+
+-- | Why a carrier has left its worker.
+data Ended
+  = -- | It was time to stop; the worker is to be stopped ('stopWorker').
+    Stopped
+  | -- | Another carrier has taken it over.
+    TakenOver
+  deriving stock (Eq, Show)
+
+-- | Make a worker. On its first carrier.
+startWorker :: WorkerSettings -> Carrier -> IO Worker
+startWorker settings carrier = do
+  let doors = workerDoors settings
       count = sizeofArray doors
-      queue = doorQueue door
+      door = indexArray doors (workerIndex settings)
   kernel <-
     startKernel (workerKernel settings) $
       Host
-        { hostWorker = me,
+        { hostHome = doorHome door,
           hostWorkers = count,
-          hostReady = push queue,
-          hostPost = postThrough door,
           hostPostTo = postThrough . indexArray doors,
           hostReport = workerReport settings
         }
   writeIORef (doorWake door) (instanceWake kernel)
-  flip finally (writeIORef (doorWake door) (pure ()) >> instanceStop kernel) $ do
-    let elsewhere i tcb resume =
-          let there = indexArray doors (i `mod` count)
-           in postThrough there (push (doorQueue there) Started tcb resume)
-    scheduler <- newScheduler queue me count (workerFuel settings) (instanceAnswer kernel) elsewhere (workerUncaught settings)
-    for_ (workerFirst settings) (startThread scheduler (newTcb 0 rootContext))
-    workerStarted settings scheduler
-    workerLoop settings door kernel scheduler
+  scheduler <-
+    newScheduler
+      (doorQueue door)
+      carrier
+      (doorHome door)
+      (\i -> doorHome (indexArray doors (i `mod` count)))
+      count
+      (workerFuel settings)
+      (instanceAnswer kernel)
+      (workerUncaught settings)
+  setAwake carrier True
+  let worker = Worker settings kernel scheduler
+  worker <$ writeIORef (doorWorker door) (Just worker)
 
--- | The loop. One turn is: a slice of ready threads, the inbox, a poll. The poll
--- does not block while threads are ready, and it comes after every slice, so
--- neither starves the other.
-workerLoop :: WorkerSettings -> Door -> Instance -> Scheduler -> IO ()
-workerLoop settings door kernel scheduler = turn
+-- | The same worker for the carrier that takes it over. On that carrier.
+adoptWorker :: Carrier -> Worker -> IO Worker
+adoptWorker carrier worker = do
+  scheduler <- successor carrier (workerScheduler worker)
+  let heir = worker {workerScheduler = scheduler}
+  writeIORef (doorWorker (doorOf worker)) (Just heir)
+  heir <$ instanceAdopt (workerInstance worker)
+
+-- | Visit all threads of a worker. On the worker, between two slices: the thread
+-- that ran last is ready, or waits, or has ended.
+visitThreads :: Worker -> (Seen -> r -> IO r) -> r -> IO r
+visitThreads (Worker _ kernel scheduler) f start = do
+  away <- readIORef (schedulerAway scheduler)
+  ready <- foldReady (schedulerQueue scheduler) (flip (:)) []
+  stuck <- foldlM (\r (tcb, since) -> f (SeenAway tcb since) r) start away
+  queued <- foldrM (f . SeenReady) stuck ready
+  waiting <- Slots.foldM (\r _ wait -> f (SeenWaiting wait) r) queued (homeWaits (schedulerHome scheduler))
+  instanceWaits kernel (f . SeenWaiting) waiting
+
+-- | Release what a worker holds, when it is time to stop. On its last carrier.
+stopWorker :: Worker -> IO ()
+stopWorker worker = do
+  setAwake (schedulerCarrier (workerScheduler worker)) False
+  writeIORef (doorWake (doorOf worker)) (pure ())
+  instanceStop (workerInstance worker)
+
+doorOf :: Worker -> Door
+doorOf worker = indexArray (workerDoors settings) (workerIndex settings)
   where
+    settings = workerSettings worker
+
+-- | Be the worker's carrier. One turn is: a slice of ready threads, the inbox, a
+-- poll. The poll does not block while threads are ready, and it comes after every
+-- slice, so neither starves the other.
+carry :: Worker -> IO Ended
+carry worker@(Worker settings kernel scheduler) = turn
+  where
+    door = doorOf worker
+    carrier = schedulerCarrier scheduler
     turn = do
-      runSlice scheduler (workerSlice settings)
+      ours <- runSlice scheduler (workerSlice settings)
+      if ours then look else pure TakenOver
+    home = schedulerHome scheduler
+    look = do
       drain (doorInbox door)
+      next <- readCounter scheduler NextNumber
+      readPrimVar (homeClock home) >>= noteBirths (homeBirths home) next
       ready <- readyCount scheduler
       stop <- workerStop settings
-      unless stop $
-        if ready > 0
-          then do
-            when (ready > 1 && several) (shareWork settings scheduler ready)
-            _ <- instancePoll kernel False
-            turn
-          else do
-            found <- instancePoll kernel False
-            unless found sleep
-            turn
+      if stop
+        then pure Stopped
+        else do
+          if ready > 0
+            then do
+              when (ready > 1 && several) (shareWork settings scheduler ready)
+              _ <- instancePoll kernel False
+              -- The slice was long: other threads of GHC may wait for this
+              -- capability (the pool's, the program's own).
+              cut <- wasCut scheduler
+              when cut Ghc.yield
+            else do
+              found <- instancePoll kernel False
+              if found then pure () else sleep
+          turn
     several = sizeofArray (workerDoors settings) > 1
     -- Note [No lost wake-up] in "Weft.Internal.Inbox"
     sleep = do
       mayBlock <- trySleep (doorInbox door)
       when mayBlock $ do
+        setAwake carrier False
         _ <- instancePoll kernel True
+        setAwake carrier True
+        unwatched <- monitorAsleep carrier
+        when unwatched (workerWakeMonitor settings)
         awake (doorInbox door)
 
 -- | Hand half of the ready threads to a worker that sleeps, if one does. Moving a
@@ -146,12 +247,14 @@ shareWork settings scheduler ready =
           asleep <- isAsleep (doorInbox there)
           if asleep
             then do
-              moved <- takeReady (min 256 (ready `div` 2))
+              moved <- takeReady (doorHome there) (min 256 (ready `div` 2))
               postThrough there (for_ moved (\(Ready tcb resume) -> push (doorQueue there) Started tcb resume))
             else go (i + 1)
-    takeReady :: Int -> IO [Ready]
-    takeReady 0 = pure []
-    takeReady n =
+    takeReady :: Home -> Int -> IO [Ready]
+    takeReady _ 0 = pure []
+    takeReady there n =
       popAny (schedulerQueue scheduler) >>= \case
         Nothing -> pure []
-        Just r -> (r :) <$> takeReady (n - 1)
+        Just r@(Ready tcb _) -> do
+          moveTo there (tcbIdentity tcb)
+          (r :) <$> takeReady there (n - 1)

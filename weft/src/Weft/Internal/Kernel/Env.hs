@@ -15,6 +15,7 @@ module Weft.Internal.Kernel.Env
     operate,
     operateIO,
     operateBefore,
+    retire,
     inPool,
 
     -- * Closing descriptors
@@ -28,7 +29,7 @@ module Weft.Internal.Kernel.Env
   )
 where
 
-import Control.Exception (SomeException, toException, try)
+import Control.Exception (fromException, toException)
 import Control.Monad (when)
 import Control.Monad.Primitive (RealWorld)
 import Data.Bits (bit, testBit)
@@ -41,9 +42,11 @@ import Foreign.C.Error (Errno (..), eBADF, eTIMEDOUT, errnoToIOError)
 import Foreign.C.Types (CInt)
 import GHC.Exts (oneShot)
 import Weft.Internal.Backend
-import Weft.Internal.Kernel (Host (..))
-import Weft.Internal.Policy (Why (..))
-import Weft.Internal.Pool (Pool, submitPool)
+import Weft.Internal.Cancel
+import Weft.Internal.Interrupt
+import Weft.Internal.Kernel (Host (..), hostPost, hostReady, hostWorker)
+import Weft.Internal.Pool
+import Weft.Internal.Slots qualified as Slots
 import Weft.Internal.Sys qualified as Sys
 import Weft.Internal.Timers qualified as Timers
 import Weft.Internal.Trace
@@ -51,7 +54,7 @@ import Weft.Internal.Trace
 -- | One worker's part of the system kernel.
 data Env = Env
   { envHost :: !Host,
-    envBackend :: !Backend,
+    envBackend :: !(Backend Wait),
     envTimers :: !(Timers.Timers Alarm),
     envPool :: !Pool,
     -- | The other workers' parts, by index; set when they have started. Each is
@@ -80,44 +83,59 @@ data Alarm
 
 -- | Carry out an operation on a descriptor; the result decides the next node. The
 -- action keeps the memory that the operation uses alive.
-operate :: Env -> Why -> Descriptor -> Operation -> IO () -> Tcb -> (Int -> Trace) -> IO Trace
-operate env why d operation keep tcb next = do
-  answer <- start env d operation $ \r -> do
+operate :: Env -> Why -> Descriptor -> Operation -> IO () -> Wait -> (Int -> Trace) -> IO Trace
+operate env why d operation keep wait next = do
+  answer <- start env d operation wait $ \r -> do
     keep
-    hostReady (envHost env) why tcb (oneShot (\_ -> next r))
-  if isPending answer then pure Parked else keep >> (pure $! next answer)
+    retire env why wait r (oneShot (\_ -> next r))
+  if isPending answer
+    then do
+      interruptible (waitTcb wait) (cancel (envBackend env) (answerToken answer))
+      pure Parked
+    else keep >> pure (next answer)
 {-# INLINE operate #-}
 
--- | As 'operate', where the next node takes reading some memory. The action does
--- not block; its exceptions are the thread's.
-operateIO :: Env -> Why -> Descriptor -> Operation -> Tcb -> (Int -> IO Trace) -> IO Trace
-operateIO env why d operation tcb next = operate env why d operation (pure ()) tcb (Effect . next)
+-- | A thread whose operation has ended with this result goes on: as given, or with
+-- the cancellation that ended the operation.
+retire :: Env -> Why -> Wait -> Int -> Resume -> IO ()
+retire env why wait r resume
+  | r == cancelled = orInterrupted (waitTcb wait) resume >>= hostReady (envHost env) why (waitTcb wait)
+  | otherwise = hostReady (envHost env) why (waitTcb wait) resume
+  where
+    cancelled = -125 -- ECANCELED, on Linux
+{-# INLINE retire #-}
+
+-- | As 'operate', where the next node takes reading some memory or touches what is
+-- the worker's. The action does not block; its exceptions are the thread's.
+operateIO :: Env -> Why -> Descriptor -> Operation -> Wait -> (Int -> IO Trace) -> IO Trace
+operateIO env why d operation wait next = operate env why d operation (pure ()) wait (\r -> Internal (\_ _ -> next r))
 {-# INLINE operateIO #-}
 
 -- | As 'operate', but when the instant has come first the operation is cancelled
 -- and fails with @ETIMEDOUT@. If it succeeded after all, it succeeded.
-operateBefore :: Env -> Maybe Int64 -> Why -> Descriptor -> Operation -> IO () -> Tcb -> (Int -> Trace) -> IO Trace
-operateBefore env Nothing why d operation keep tcb next = operate env why d operation keep tcb next
-operateBefore env (Just limit) why d operation keep tcb next = do
+operateBefore :: Env -> Maybe Int64 -> Why -> Descriptor -> Operation -> IO () -> Wait -> (Int -> Trace) -> IO Trace
+operateBefore env Nothing why d operation keep wait next = operate env why d operation keep wait next
+operateBefore env (Just limit) why d operation keep wait next = do
   alarm <- newIORef Nothing
   expired <- newIORef False
-  answer <- start env d operation $ \r -> do
+  answer <- start env d operation wait $ \r -> do
     keep
     readIORef alarm >>= mapM_ (Timers.cancel (envTimers env))
     late <- readIORef expired
-    hostReady (envHost env) why tcb (oneShot (\_ -> next (if late && r < 0 then failedWith eTIMEDOUT else r)))
+    retire env why wait r (oneShot (\_ -> next (if late && r < 0 then failedWith eTIMEDOUT else r)))
   if not (isPending answer)
-    then keep >> (pure $! next answer)
+    then keep >> pure (next answer)
     else do
       key <- Timers.insert (envTimers env) limit . Alarm $ do
         writeIORef expired True
         cancel (envBackend env) (answerToken answer)
       writeIORef alarm (Just key)
+      interruptible (waitTcb wait) (cancel (envBackend env) (answerToken answer))
       pure Parked
 
 -- | Submit an operation, and count it while it is pending.
-start :: Env -> Descriptor -> Operation -> Completion -> IO Answer
-start env d operation completion = do
+start :: Env -> Descriptor -> Operation -> Wait -> (Int -> IO ()) -> IO Answer
+start env d operation wait completion = do
   workers <- readPrimVar (descriptorWorkers d)
   if testBit workers closedBit
     then pure badDescriptor
@@ -128,7 +146,7 @@ start env d operation completion = do
       if testBit before closedBit
         then pure badDescriptor
         else do
-          answer <- submit (envBackend env) operation $ \r -> pendingNow (-1) >> completion r
+          answer <- submit (envBackend env) operation . Completion wait $ \r -> pendingNow (-1) >> completion r
           when (isPending answer) (pendingNow 1)
           pure answer
   where
@@ -149,22 +167,38 @@ unlessClosed what d answer = do
   if testBit workers closedBit then pure (failing what Nothing (const Done) badDescriptor) else answer
 {-# INLINE unlessClosed #-}
 
--- | Run an action that may block in the pool, and go on with its result.
-inPool :: Env -> IO a -> Tcb -> (a -> Trace) -> IO Trace
-inPool env action tcb k = do
-  _ <- submitPool (envPool env) $ do
-    result <- try action
-    hostPost (envHost env) . hostReady (envHost env) Completed tcb $
-      oneShot (\_ -> either (Throw :: SomeException -> Trace) k result)
+-- | Run an action that may block in the pool, and go on with its result. When the
+-- wait is cancelled before a pool thread has begun, nothing is done; afterwards
+-- the action is interrupted with 'JobInterrupted' where it can be, and its own end
+-- decides.
+inPool :: Env -> IO a -> Wait -> (a -> Trace) -> IO Trace
+inPool env action wait k = do
+  let home = hostHome (envHost env)
+      tcb = waitTcb wait
+  key <- Slots.insert (homeWaits home) wait
+  control <- newJobControl
+  let ready resume = Slots.take (homeWaits home) key >> homeReady home Completed tcb resume
+  job <- submitPool (envPool env) $ do
+    result <- runInterruptible control action
+    homePost home $ case result of
+      Right a -> ready (oneShot (\_ -> k a))
+      Left e
+        | Just JobInterrupted <- fromException e -> orInterrupted tcb (\_ -> Throw e) >>= ready
+        | otherwise -> ready (oneShot (\_ -> Throw e))
+  interruptible tcb $ do
+    withdrawn <- cancelPool job
+    if withdrawn
+      then Slots.member (homeWaits home) key >>= \here -> when here (orInterrupted tcb (\_ -> Throw (toException Cancelled)) >>= ready)
+      else interruptJob control
   pure Parked
 
 -- | Close a descriptor once nobody's event source knows it any more; closing it
 -- again does nothing. Threads that wait on it get @ECANCELED@.
-closeDescriptor :: Env -> Descriptor -> Tcb -> (() -> Trace) -> IO Trace
-closeDescriptor env d tcb k = do
+closeDescriptor :: Env -> Descriptor -> Wait -> (() -> Trace) -> IO Trace
+closeDescriptor env d wait k = do
   before <- fetchOrInt (descriptorWorkers d) (bit closedBit)
   if testBit before closedBit
-    then pure $! k ()
+    then pure (k ())
     else do
       let host = envHost env
           knowing = [w | w <- [0 .. hostWorkers host - 1], testBit before w]
@@ -175,7 +209,7 @@ closeDescriptor env d tcb k = do
             starved <- atomicModifyIORef' (envStarved env) ([],)
             mapM_ starvedAgain starved
             waiting <- readIORef parked
-            when waiting $ hostReady host Completed tcb k
+            when waiting $ hostReady host Completed (waitTcb wait) k
           -- Runs on this worker, so the count needs no atomic step.
           retired = do
             n <- readIORef left
@@ -189,7 +223,7 @@ closeDescriptor env d tcb k = do
             there <- readArray (envPeers env) w
             for_ there $ \peer -> forget (envBackend peer) d (hostPost host retired)
       n <- readIORef left
-      if n == 0 then pure $! k () else Parked <$ writeIORef parked True
+      if n == 0 then pure (k ()) else Parked <$ writeIORef parked True
 
 -- | The next node for a result: what follows, or the error it stands for.
 failing :: String -> Maybe FilePath -> (Int -> Trace) -> Int -> Trace

@@ -42,11 +42,10 @@ import Weft.Internal.Backend (Descriptor (..), newDescriptor)
 import Weft.Internal.Backend qualified as Operation
 import Weft.Internal.Kernel.Env
 import Weft.Internal.Net
-import Weft.Internal.Policy (Why (..))
 import Weft.Internal.SystemCall (Beneath (..), Buffer (..), File (..), FileKind (..), FileStatus (..), OpenFlags (..), OpenMode (..), Where (..))
 import Weft.Internal.Trace
 
-type Answering a = Tcb -> (a -> Trace) -> IO Trace
+type Answering a = Wait -> (a -> Trace) -> IO Trace
 
 -- | The number of the directory a path starts from.
 startOf :: Where -> CInt
@@ -80,7 +79,7 @@ noDescriptor :: IO Descriptor
 noDescriptor = newDescriptor (-1)
 
 openFile :: Env -> Where -> ByteString -> OpenMode -> OpenFlags -> Answering File
-openFile env place path mode flags tcb k = startingAt what place . withPath what path $ \memory -> do
+openFile env place path mode flags wait k = startingAt what place . withPath what path $ \memory -> do
   none <- noDescriptor
   let creates = mode `elem` [WriteOnly, ReadWrite, Append]
       operation =
@@ -90,13 +89,13 @@ openFile env place path mode flags tcb k = startingAt what place . withPath what
           (fromIntegral (c_open_flags (modeNumber mode) (flag openTruncate) (flag openExclusive) (flag openDirect)))
           (if creates then fromIntegral (openPermissions flags) else 0)
           (case openBeneath flags of StayBeneath -> resolveBeneath .|. resolveNoMagicLinks; Anywhere -> 0)
-  operateIO env Completed none operation tcb $ \r -> do
+  operateIO env Completed none operation wait $ \r -> do
     touchForeignPtr memory
     if r < 0
       then pure (failing what (Just (Char8.unpack path)) (const Done) r)
       else do
         d <- newDescriptor (fromIntegral r)
-        pure $! k (File d)
+        pure $ k (File d)
   where
     what = "open"
     flag f = if f flags then 1 else 0
@@ -112,24 +111,24 @@ modeNumber = \case
   Directory -> 4
 
 readFileAt :: Env -> File -> Buffer -> Int -> Int -> Int64 -> Answering Int
-readFileAt env (File d) (Buffer memory room) offset count at tcb k =
-  operate env Completed d (Operation.ReadAt d (unsafeForeignPtrToPtr memory `plusPtr` from) (max 0 (min (room - from) count)) at) (touchForeignPtr memory) tcb (failing "read" Nothing k)
+readFileAt env (File d) (Buffer memory room) offset count at wait k =
+  operate env Completed d (Operation.ReadAt d (unsafeForeignPtrToPtr memory `plusPtr` from) (max 0 (min (room - from) count)) at) (touchForeignPtr memory) wait (failing "read" Nothing k)
   where
     from = max 0 (min room offset)
 
 writeFileAt :: Env -> File -> ByteString -> Int64 -> Answering Int
-writeFileAt env (File d) (BS memory n) at tcb k =
-  operate env Completed d (Operation.WriteAt d (unsafeForeignPtrToPtr memory) n at) (touchForeignPtr memory) tcb (failing "write" Nothing k)
+writeFileAt env (File d) (BS memory n) at wait k =
+  operate env Completed d (Operation.WriteAt d (unsafeForeignPtrToPtr memory) n at) (touchForeignPtr memory) wait (failing "write" Nothing k)
 
 writeBufferAt :: Env -> File -> Buffer -> Int -> Int -> Int64 -> Answering Int
-writeBufferAt env (File d) (Buffer memory room) offset count at tcb k =
-  operate env Completed d (Operation.WriteAt d (unsafeForeignPtrToPtr memory `plusPtr` from) (max 0 (min (room - from) count)) at) (touchForeignPtr memory) tcb (failing "write" Nothing k)
+writeBufferAt env (File d) (Buffer memory room) offset count at wait k =
+  operate env Completed d (Operation.WriteAt d (unsafeForeignPtrToPtr memory `plusPtr` from) (max 0 (min (room - from) count)) at) (touchForeignPtr memory) wait (failing "write" Nothing k)
   where
     from = max 0 (min room offset)
 
 syncFile :: Env -> File -> Bool -> Answering ()
-syncFile env (File d) dataOnly tcb k =
-  operate env Completed d (Operation.Sync d dataOnly) (pure ()) tcb (failing "sync" Nothing (\_ -> k ()))
+syncFile env (File d) dataOnly wait k =
+  operate env Completed d (Operation.Sync d dataOnly) (pure ()) wait (failing "sync" Nothing (\_ -> k ()))
 
 fileStatus :: Env -> File -> Answering FileStatus
 fileStatus env (File d) = status env d (descriptorNumber d) ByteString.empty atEmptyPath
@@ -137,22 +136,22 @@ fileStatus env (File d) = status env d (descriptorNumber d) ByteString.empty atE
     atEmptyPath = 0x1000
 
 pathStatus :: Env -> Where -> ByteString -> Answering FileStatus
-pathStatus env place path tcb k = startingAt "stat" place $ do
+pathStatus env place path wait k = startingAt "stat" place $ do
   none <- noDescriptor
-  status env none (startOf place) path 0 tcb k
+  status env none (startOf place) path 0 wait k
 
 status :: Env -> Descriptor -> CInt -> ByteString -> Int -> Answering FileStatus
-status env d start path flags tcb k = withPath "stat" path $ \memory -> do
+status env d start path flags wait k = withPath "stat" path $ \memory -> do
   result <- mallocForeignPtrBytes statxSize
   let operation =
         Operation.StatAt start (castPtr (unsafeForeignPtrToPtr memory)) flags basicStats (castPtr (unsafeForeignPtrToPtr result))
-  operateIO env Completed d operation tcb $ \r -> do
+  operateIO env Completed d operation wait $ \r -> do
     touchForeignPtr memory
     if r < 0
       then pure (failing "stat" (if ByteString.null path then Nothing else Just (Char8.unpack path)) (const Done) r)
       else do
         s <- withForeignPtr result peekStatus
-        pure $! k s
+        pure $ k s
   where
     statxSize = 256
     basicStats = 0x7ff
@@ -182,13 +181,13 @@ peekStatus p = do
       }
 
 setFileSize :: Env -> File -> Int64 -> Answering ()
-setFileSize env (File d) size tcb k =
-  unlessClosed "truncate" d $ inPool env (c_set_size (descriptorNumber d) size) tcb (failing "truncate" Nothing (\_ -> k ()) . fromIntegral)
+setFileSize env (File d) size wait k =
+  unlessClosed "truncate" d $ inPool env (c_set_size (descriptorNumber d) size) wait (failing "truncate" Nothing (\_ -> k ()) . fromIntegral)
 
 -- | The names in an open directory, without dot and dot-dot, in the order of the
 -- file system.
 listDirectory :: Env -> File -> Answering [ByteString]
-listDirectory env (File d) tcb k = unlessClosed "list" d (inPool env names tcb k)
+listDirectory env (File d) wait k = unlessClosed "list" d (inPool env names wait k)
   where
     names = do
       -- The stream takes the number it is given for its own, so it gets a duplicate.
@@ -221,6 +220,6 @@ renamePath :: Env -> ByteString -> ByteString -> Answering ()
 renamePath env from to = onPath env (from <> to) (Posix.rename from to)
 
 onPath :: Env -> ByteString -> IO () -> Answering ()
-onPath env path action tcb k
+onPath env path action wait k
   | ByteString.elem 0 path = pure (failing "path" (Just (Char8.unpack path)) (const Done) (failedWith eINVAL))
-  | otherwise = inPool env action tcb k
+  | otherwise = inPool env action wait k

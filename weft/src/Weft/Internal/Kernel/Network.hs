@@ -33,7 +33,7 @@ module Weft.Internal.Kernel.Network
   )
 where
 
-import Control.Exception (toException, try)
+import Control.Exception (SomeException, toException, try)
 import Control.Monad (filterM, unless, void)
 import Data.ByteString qualified as ByteString
 import Data.ByteString.Internal (ByteString (BS))
@@ -55,23 +55,24 @@ import Network.Socket (AddrInfo, Family, HostName, ServiceName, SockAddr, Socket
 import Network.Socket.Address (peekSocketAddress, pokeSocketAddress, sizeOfSocketAddress)
 import Weft.Internal.Backend (Descriptor (..), newDescriptor)
 import Weft.Internal.Backend qualified as Operation
-import Weft.Internal.Kernel (Host (..))
+import Weft.Internal.Cancel (interruptible, orInterrupted)
+import Weft.Internal.Kernel (Host (..), answerSuspend, hostReady)
 import Weft.Internal.Kernel.Env
 import Weft.Internal.Net
-import Weft.Internal.Policy (Why (..))
+import Weft.Internal.Pool (cancelPool, submitPool)
 import Weft.Internal.Sys (monotonicNow)
-import Weft.Internal.SystemCall (Buffer (..), OpenMode (..), Pipe (..), Socket (..))
+import Weft.Internal.SystemCall (Buffer (..), OpenMode (..), Outcome (..), Pipe (..), Socket (..), SystemCall, deliver)
 import Weft.Internal.Time (Instant (..))
 import Weft.Internal.Timers qualified as Timers
 import Weft.Internal.Trace
 
-type Answering a = Tcb -> (a -> Trace) -> IO Trace
+type Answering a = Wait -> (a -> Trace) -> IO Trace
 
 -- | A number from a call that cannot block: what follows, or its error.
 atOnce :: String -> IO CInt -> (CInt -> IO a) -> Answering a
 atOnce what action finish _ k = do
   r <- action
-  if r < 0 then pure (failing what Nothing (const Done) (fromIntegral r)) else finish r >>= \a -> pure $! k a
+  if r < 0 then pure (failing what Nothing (const Done) (fromIntegral r)) else finish r >>= \a -> pure (k a)
 {-# INLINE atOnce #-}
 
 done :: CInt -> IO ()
@@ -97,13 +98,13 @@ socketTypeNumber = \case
   other -> error ("no such socket type: " <> show other)
 
 bindSocket :: Socket -> SockAddr -> Answering ()
-bindSocket s address tcb k =
-  unlessClosed "bind" (socketDescriptor s) . withAddress address $ \p n -> atOnce "bind" (c_bind (number s) p (fromIntegral n)) done tcb k
+bindSocket s address wait k =
+  unlessClosed "bind" (socketDescriptor s) . withAddress address $ \p n -> atOnce "bind" (c_bind (number s) p (fromIntegral n)) done wait k
 
 listenSocket :: Socket -> Int -> Answering ()
-listenSocket s backlog tcb k =
+listenSocket s backlog wait k =
   unlessClosed "listen" (socketDescriptor s) $
-    atOnce "listen" (c_listen (number s) (fromIntegral backlog)) done tcb k
+    atOnce "listen" (c_listen (number s) (fromIntegral backlog)) done wait k
 
 -- | Accept one connection. What can go wrong without being the caller's fault
 -- does not reach it: a connection that was aborted while it waited is skipped, and
@@ -114,25 +115,25 @@ listenSocket s backlog tcb k =
 -- there at once, so that the policy decides between it and everything else, and a
 -- flood of connections cannot keep the worker here.
 acceptSocket :: Env -> Socket -> Maybe Instant -> Answering (Socket, SockAddr)
-acceptSocket env s limit tcb k = attempt False
+acceptSocket env s limit wait k = attempt False
   where
     attempt told = do
       memory <- mallocForeignPtrBytes (addressRoom + 8) :: IO (ForeignPtr Word8)
       let base = unsafeForeignPtrToPtr memory
           lengthAt = castPtr (base `plusPtr` addressRoom)
       poke lengthAt (fromIntegral addressRoom :: Word32)
-      operateBefore env (instantNanoseconds <$> limit) Accepted (socketDescriptor s) (Operation.Accept (socketDescriptor s) (castPtr base) (castPtr lengthAt)) (pure ()) tcb (Effect . accepted memory told)
+      operateBefore env (instantNanoseconds <$> limit) Accepted (socketDescriptor s) (Operation.Accept (socketDescriptor s) (castPtr base) (castPtr lengthAt)) (pure ()) wait (\r -> Internal (\_ _ -> accepted memory told r))
     accepted memory told r
       | r >= 0 = do
           address <- withForeignPtr memory (peekSocketAddress . castPtr)
           d <- newDescriptor (fromIntegral r)
-          hostReady (envHost env) Accepted tcb (\_ -> k (Socket d (socketFamily s) (socketType s), address))
+          hostReady (envHost env) Accepted (waitTcb wait) (\_ -> k (Socket d (socketFamily s) (socketType s), address))
           pure Parked
       | r `elem` passing = attempt told
       | r `elem` starving = do
           unless told . hostReport (envHost env) $
             "no descriptor (or memory) left for a new connection; accepting goes on when one is free"
-          starve env tcb (\_ -> Effect (attempt True))
+          starve env (waitTcb wait) (\_ -> Internal (\_ _ -> attempt True))
           pure Parked
       | otherwise = pure (failing "accept" Nothing (const Done) r)
     -- The peer's fault, or its network's (accept(2)).
@@ -144,19 +145,21 @@ acceptSocket env s limit tcb k = attempt False
 starve :: Env -> Tcb -> Resume -> IO ()
 starve env tcb again = do
   tried <- newIORef False
-  let once = do
+  let onceWith resume = do
         late <- readIORef tried
-        unless late $ writeIORef tried True >> hostReady (envHost env) Accepted tcb again
+        unless late $ writeIORef tried True >> resume >>= hostReady (envHost env) Accepted tcb
+      once = onceWith (pure again)
   now <- monotonicNow
   key <- Timers.insert (envTimers env) (now + retryAfter) (Alarm once)
   -- Those that the clock has tried again need no descriptor to be closed any more.
   waiting <- readIORef (envStarved env) >>= filterM (fmap not . readIORef . starvedTried)
   writeIORef (envStarved env) (Starved tried (once >> void (Timers.cancel (envTimers env) key)) : waiting)
+  interruptible tcb $ onceWith (orInterrupted tcb again) >> void (Timers.cancel (envTimers env) key)
   where
     retryAfter = 250_000_000
 
 connectSocket :: Env -> Socket -> SockAddr -> Maybe Instant -> Answering ()
-connectSocket env s address limit tcb k = do
+connectSocket env s address limit wait k = do
   (memory, size) <- addressMemory address
   operateBefore
     env
@@ -165,18 +168,18 @@ connectSocket env s address limit tcb k = do
     (socketDescriptor s)
     (Operation.Connect (socketDescriptor s) (castPtr (unsafeForeignPtrToPtr memory)) size)
     (touchForeignPtr memory)
-    tcb
+    wait
     (failing ("connect to " <> show address) Nothing (\_ -> k ()))
 
 receive :: Env -> Socket -> Buffer -> Int -> Int -> Answering Int
-receive env s (Buffer memory room) offset count tcb k =
+receive env s (Buffer memory room) offset count wait k =
   operate
     env
     Completed
     (socketDescriptor s)
     (Operation.Receive (socketDescriptor s) (unsafeForeignPtrToPtr memory `plusPtr` from) (within room from count))
     (touchForeignPtr memory)
-    tcb
+    wait
     (failing "receive" Nothing k)
   where
     from = max 0 (min room offset)
@@ -188,14 +191,14 @@ within room from count = max 0 (min (room - from) count)
 {-# INLINE within #-}
 
 send :: Env -> Socket -> ByteString -> Answering Int
-send env s (BS memory n) tcb k =
+send env s (BS memory n) wait k =
   operate
     env
     Completed
     (socketDescriptor s)
     (Operation.Send (socketDescriptor s) (unsafeForeignPtrToPtr memory) n)
     (touchForeignPtr memory)
-    tcb
+    wait
     (failing "send" Nothing k)
 {-# INLINE send #-}
 
@@ -206,7 +209,7 @@ keepAlive (BS memory _) = touchForeignPtr memory
 {-# INLINE keepAlive #-}
 
 sendVector :: Env -> Socket -> [ByteString] -> Answering Int
-sendVector env s pieces tcb k = do
+sendVector env s pieces wait k = do
   let some = take maxPieces (filter (not . ByteString.null) pieces)
   message <- newMessage Nothing some
   operate
@@ -215,28 +218,28 @@ sendVector env s pieces tcb k = do
     (socketDescriptor s)
     (Operation.SendMessage (socketDescriptor s) (castPtr (unsafeForeignPtrToPtr message)))
     (touchForeignPtr message >> mapM_ keepAlive some)
-    tcb
+    wait
     (failing "send" Nothing k)
   where
     maxPieces = 64
 
 receiveFrom :: Env -> Socket -> Buffer -> Answering (Int, SockAddr)
-receiveFrom env s (Buffer memory room) tcb k = do
+receiveFrom env s (Buffer memory room) wait k = do
   let from = unsafeForeignPtrToPtr memory
   message <- newMessage' [(castPtr from, room)]
   let header = unsafeForeignPtrToPtr message
   pokeByteOff header 0 (header `plusPtr` nameOffset :: Ptr ())
   pokeByteOff header 8 (fromIntegral addressRoom :: Word32)
-  operateIO env Completed (socketDescriptor s) (Operation.ReceiveMessage (socketDescriptor s) (castPtr header)) tcb $ \r -> do
+  operateIO env Completed (socketDescriptor s) (Operation.ReceiveMessage (socketDescriptor s) (castPtr header)) wait $ \r -> do
     touchForeignPtr memory
     if r < 0
       then pure (failing "receive from" Nothing (const Done) r)
       else do
         address <- withForeignPtr message (\p -> peekSocketAddress (castPtr (p `plusPtr` nameOffset)))
-        pure $! k (r, address)
+        pure (k (r, address))
 
 sendTo :: Env -> Socket -> ByteString -> SockAddr -> Answering Int
-sendTo env s bytes address tcb k = do
+sendTo env s bytes address wait k = do
   message <- newMessage (Just address) [bytes]
   operate
     env
@@ -244,11 +247,11 @@ sendTo env s bytes address tcb k = do
     (socketDescriptor s)
     (Operation.SendMessage (socketDescriptor s) (castPtr (unsafeForeignPtrToPtr message)))
     (touchForeignPtr message >> keepAlive bytes)
-    tcb
+    wait
     (failing ("send to " <> show address) Nothing k)
 
 sendFile :: Env -> Socket -> Descriptor -> Int64 -> Int -> Answering Int
-sendFile env s file offset count tcb k =
+sendFile env s file offset count wait k =
   unlessClosed "send file" file $
     operate
       env
@@ -256,33 +259,40 @@ sendFile env s file offset count tcb k =
       (socketDescriptor s)
       (Operation.SendFile (socketDescriptor s) file offset count)
       (pure ())
-      tcb
+      wait
       (failing "send file" Nothing k)
 
 getOption :: Socket -> SocketOption -> Answering Int
-getOption s (SockOpt level name) tcb k = unlessClosed "getsockopt" (socketDescriptor s) . alloca $ \value ->
-  atOnce "getsockopt" (c_getsockopt (number s) level name value) (\_ -> fromIntegral <$> peek value) tcb k
+getOption s (SockOpt level name) wait k = unlessClosed "getsockopt" (socketDescriptor s) . alloca $ \value ->
+  atOnce "getsockopt" (c_getsockopt (number s) level name value) (\_ -> fromIntegral <$> peek value) wait k
 
 setOption :: Socket -> SocketOption -> Int -> Answering ()
-setOption s (SockOpt level name) value tcb k =
+setOption s (SockOpt level name) value wait k =
   unlessClosed "setsockopt" (socketDescriptor s) $
-    atOnce "setsockopt" (c_setsockopt (number s) level name (fromIntegral value)) done tcb k
+    atOnce "setsockopt" (c_setsockopt (number s) level name (fromIntegral value)) done wait k
 
 localAddress, peerAddress :: Socket -> Answering SockAddr
 localAddress = addressOf "getsockname" c_getsockname
 peerAddress = addressOf "getpeername" c_getpeername
 
 addressOf :: String -> (CInt -> Ptr () -> CInt -> IO CInt) -> Socket -> Answering SockAddr
-addressOf what get s tcb k = unlessClosed what (socketDescriptor s) . allocaBytes addressRoom $ \p ->
-  atOnce what (get (number s) p (fromIntegral addressRoom)) (\_ -> peekSocketAddress (castPtr p)) tcb k
+addressOf what get s wait k = unlessClosed what (socketDescriptor s) . allocaBytes addressRoom $ \p ->
+  atOnce what (get (number s) p (fromIntegral addressRoom)) (\_ -> peekSocketAddress (castPtr p)) wait k
 
--- | In the pool: the C library's resolver blocks.
-resolve :: Env -> Maybe AddrInfo -> Maybe HostName -> Maybe ServiceName -> Answering [AddrInfo]
-resolve env hints host service = inPool env (getAddrInfo hints host service)
+-- | In the pool: the C library's resolver blocks, for many seconds when no server
+-- answers, and cannot be interrupted. So whoever is cancelled leaves it behind.
+resolve :: Env -> SystemCall [AddrInfo] -> Maybe AddrInfo -> Maybe HostName -> Maybe ServiceName -> Answering [AddrInfo]
+resolve env request hints host service wait = answerSuspend (envHost env) request ask (waitTcb wait)
+  where
+    ask waiter = do
+      job <- submitPool (envPool env) $ do
+        result <- try (getAddrInfo hints host service)
+        void . deliver waiter $ either (Failed :: SomeException -> Outcome [AddrInfo]) Answered result
+      pure (void (cancelPool job))
 
 openPipe :: Answering (Pipe, Pipe)
-openPipe tcb k = allocaArray 2 $ \ends ->
-  atOnce "pipe" (c_pipe ends) (\_ -> peekArray 2 ends >>= mapM (fmap Pipe . newDescriptor)) tcb $ \case
+openPipe wait k = allocaArray 2 $ \ends ->
+  atOnce "pipe" (c_pipe ends) (\_ -> peekArray 2 ends >>= mapM (fmap Pipe . newDescriptor)) wait $ \case
     [r, w] -> k (r, w)
     _ -> Done
 
@@ -290,11 +300,11 @@ openPipe tcb k = allocaArray 2 $ \ends ->
 -- writing is at its end of file; opening for writing without a reader fails with
 -- @ENXIO@.
 openFifo :: FilePath -> OpenMode -> Answering Pipe
-openFifo path mode tcb k = do
+openFifo path mode wait k = do
   opened <- try (withCString path (\p -> c_open_fifo p (c_open_flags (fromIntegral (fromEnumMode mode)) 0 0 0)))
   case opened of
     Left e -> pure (Throw (toException (e :: IOError)))
-    Right r -> atOnce ("open FIFO " <> path) (pure r) (fmap Pipe . newDescriptor) tcb k
+    Right r -> atOnce ("open FIFO " <> path) (pure r) (fmap Pipe . newDescriptor) wait k
   where
     -- Never creates: the flags of an existing file.
     fromEnumMode :: OpenMode -> Int
@@ -306,14 +316,14 @@ openFifo path mode tcb k = do
       Directory -> 4
 
 readPipe :: Env -> Pipe -> Buffer -> Int -> Int -> Answering Int
-readPipe env (Pipe d) (Buffer memory room) offset count tcb k =
-  operate env Completed d (Operation.ReadStream d (unsafeForeignPtrToPtr memory `plusPtr` from) (within room from count)) (touchForeignPtr memory) tcb (failing "read" Nothing k)
+readPipe env (Pipe d) (Buffer memory room) offset count wait k =
+  operate env Completed d (Operation.ReadStream d (unsafeForeignPtrToPtr memory `plusPtr` from) (within room from count)) (touchForeignPtr memory) wait (failing "read" Nothing k)
   where
     from = max 0 (min room offset)
 
 writePipe :: Env -> Pipe -> ByteString -> Answering Int
-writePipe env (Pipe d) (BS memory n) tcb k =
-  operate env Completed d (Operation.WriteStream d (unsafeForeignPtrToPtr memory) n) (touchForeignPtr memory) tcb (failing "write" Nothing k)
+writePipe env (Pipe d) (BS memory n) wait k =
+  operate env Completed d (Operation.WriteStream d (unsafeForeignPtrToPtr memory) n) (touchForeignPtr memory) wait (failing "write" Nothing k)
 
 -- | Room for any socket address.
 addressRoom :: Int

@@ -14,8 +14,8 @@ where
 
 import Control.Concurrent.MVar
 import Control.Exception (onException, toException)
-import Control.Monad (void)
-import Data.Foldable (for_, traverse_)
+import Control.Monad (unless, void)
+import Data.Foldable (for_)
 import Data.IORef
 import Data.List (nub)
 import Data.Map.Strict (Map)
@@ -49,19 +49,22 @@ openSignals several = do
 arrived :: SignalNumber -> IO ()
 arrived n = do
   known <- readMVar registry
-  for_ (Map.lookup n known) $ \(_, subscriptions) -> for_ subscriptions $ \s -> do
-    waiting <- atomicModifyIORef' (signalsState s) $ \case
-      Left waiter -> (Right [], Just waiter)
-      Right kept -> (Right (take limit (kept <> [n])), Nothing)
-    traverse_ (\w -> deliver w (Answered n)) waiting
+  for_ (Map.lookup n known) $ \(_, subscriptions) -> for_ subscriptions give
   where
+    give s = do
+      waiting <- atomicModifyIORef' (signalsState s) $ \case
+        Left waiter -> (Right [], Just waiter)
+        Right kept -> (Right (take limit (kept <> [n])), Nothing)
+      -- A waiter that was cancelled in this moment does not take it.
+      for_ waiting $ \w -> deliver w (Answered n) >>= \taken -> unless taken (give s)
     -- Signals that nobody takes must not fill the memory; the system would merge
     -- them, too.
     limit = 1000
 
 -- | Take the oldest signal that has arrived, or leave the waiter for the next. At
--- most one thread waits on a subscription: an earlier one fails.
-nextSignal :: Signals -> Waiter SignalNumber -> IO ()
+-- most one thread waits on a subscription: an earlier one fails. Answers how to take
+-- the waiter back.
+nextSignal :: Signals -> Waiter SignalNumber -> IO (IO ())
 nextSignal s waiter = do
   (taken, replaced) <- atomicModifyIORef' (signalsState s) $ \case
     Right (n : rest) -> (Right rest, (Just n, Nothing))
@@ -69,6 +72,11 @@ nextSignal s waiter = do
     Left earlier -> (Left waiter, (Nothing, Just earlier))
   for_ taken (deliver waiter . Answered)
   for_ replaced $ \w -> deliver w (refusal "another thread waits for these signals now")
+  -- Only one waiter is kept, and the one that was withdrawn answers nobody: if it
+  -- stands there it may go, and if another does that one stays.
+  pure . atomicModifyIORef' (signalsState s) $ \case
+    Left _ | null taken -> (Right [], ())
+    other -> (other, ())
 
 -- | Unsubscribe; a thread that waits fails.
 closeSignals :: Signals -> IO ()

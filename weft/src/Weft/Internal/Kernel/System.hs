@@ -26,13 +26,13 @@ import Foreign.Ptr (plusPtr)
 import Weft.Internal.Backend hiding (Operation (..))
 import Weft.Internal.Backend qualified as Operation
 import Weft.Internal.Backend.Choose
+import Weft.Internal.Cancel
 import Weft.Internal.Kernel
 import Weft.Internal.Kernel.Env
 import Weft.Internal.Kernel.Files
 import Weft.Internal.Kernel.Network
 import Weft.Internal.Kernel.Signals
 import Weft.Internal.Net
-import Weft.Internal.Policy (Why (..))
 import Weft.Internal.Pool
 import Weft.Internal.Sys qualified as Sys
 import Weft.Internal.SystemCall
@@ -87,74 +87,97 @@ startSystem choose pool peers host = do
             envStarved = starved
           }
   writeArray peers (hostWorker host) (Just env)
+  Sys.monotonicNow >>= writePrimVar (homeClock (hostHome host)) . fromIntegral
   pure
     Instance
       { instanceAnswer = AnswerCall (\tcb request k -> answerSystem env tcb request k),
         instancePoll = pollSystem env,
         instanceWake = wake backend,
+        instanceAdopt = adopt backend,
+        instanceWaits = visitWaits env,
         instanceStop = shutdown backend
       }
 
 -- | Answer one system call.
 answerSystem :: Env -> Tcb -> SystemCall a -> (a -> Trace) -> IO Trace
-answerSystem env tcb request k = case request of
-  Receive s b o n -> receive env s b o n tcb k
-  Send s b -> send env s b tcb k
-  SendVector s bs -> sendVector env s bs tcb k
-  AwaitReadable s -> awaitReady env (Operation.AwaitReadable (socketDescriptor s)) s tcb k
-  AwaitWritable s -> awaitReady env (Operation.AwaitWritable (socketDescriptor s)) s tcb k
-  Now -> Sys.monotonicNow >>= \t -> pure $! k (Instant t)
+answerSystem env tcb request k = do
+  moment <- readPrimVar (homeClock (hostHome (envHost env)))
+  answerTo env (Wait tcb request moment) request k
+{-# INLINE answerSystem #-}
+
+-- | The same, with what a dump is to say while it waits.
+answerTo :: Env -> Wait -> SystemCall a -> (a -> Trace) -> IO Trace
+answerTo env wait request k = case request of
+  Receive s b o n -> receive env s b o n wait k
+  Send s b -> send env s b wait k
+  SendVector s bs -> sendVector env s bs wait k
+  AwaitReadable s -> awaitReady env (Operation.AwaitReadable (socketDescriptor s)) s wait k
+  AwaitWritable s -> awaitReady env (Operation.AwaitWritable (socketDescriptor s)) s wait k
+  Now -> Sys.monotonicNow >>= \t -> pure $ k (Instant t)
   SleepUntil t -> do
-    _ <- Timers.insert (envTimers env) (instantNanoseconds t) (WakeThread tcb k)
+    let tcb = waitTcb wait
+    key <- Timers.insert (envTimers env) (instantNanoseconds t) (WakeThread tcb k)
+    interruptible tcb $ do
+      early <- Timers.cancel (envTimers env) key
+      when early $ orInterrupted tcb k >>= hostReady (envHost env) Woken tcb
     pure Parked
-  Accept s limit -> acceptSocket env s limit tcb k
-  Connect s a limit -> connectSocket env s a limit tcb k
-  OpenSocket f t -> openSocket f t tcb k
-  Bind s a -> bindSocket s a tcb k
-  Listen s n -> listenSocket s n tcb k
-  ReceiveFrom s b -> receiveFrom env s b tcb k
-  SendTo s b a -> sendTo env s b a tcb k
-  SendFile s f o n -> sendFile env s (fileDescriptor f) o n tcb k
+  Accept s limit -> acceptSocket env s limit wait k
+  Connect s a limit -> connectSocket env s a limit wait k
+  OpenSocket f t -> openSocket f t wait k
+  Bind s a -> bindSocket s a wait k
+  Listen s n -> listenSocket s n wait k
+  ReceiveFrom s b -> receiveFrom env s b wait k
+  SendTo s b a -> sendTo env s b a wait k
+  SendFile s f o n -> sendFile env s (fileDescriptor f) o n wait k
   Shutdown s how -> unlessClosed "shutdown" (socketDescriptor s) $ do
     r <- c_shutdown (descriptorNumber (socketDescriptor s)) (case how of ShutdownReceive -> 0; ShutdownSend -> 1; ShutdownBoth -> 2)
     pure $! failing "shutdown" Nothing (\_ -> k ()) (fromIntegral r)
-  CloseSocket s -> closeDescriptor env (socketDescriptor s) tcb k
-  GetOption s o -> getOption s o tcb k
-  SetOption s o v -> setOption s o v tcb k
-  LocalAddress s -> localAddress s tcb k
-  PeerAddress s -> peerAddress s tcb k
-  Resolve hints h p -> resolve env hints h p tcb k
-  OpenPipe -> openPipe tcb k
-  OpenFifo path mode -> openFifo path mode tcb k
-  ReadPipe p b o n -> readPipe env p b o n tcb k
-  WritePipe p b -> writePipe env p b tcb k
-  ClosePipe p -> closeDescriptor env (pipeDescriptor p) tcb k
-  OpenFile place path mode flags -> openFile env place path mode flags tcb k
-  ReadFile f b o n at -> readFileAt env f b o n at tcb k
-  WriteFile f b at -> writeFileAt env f b at tcb k
-  WriteBuffer f b o n at -> writeBufferAt env f b o n at tcb k
-  SyncFile f d -> syncFile env f d tcb k
-  FileStatusOf f -> fileStatus env f tcb k
-  PathStatus place path -> pathStatus env place path tcb k
-  SetFileSize f n -> setFileSize env f n tcb k
-  CloseFile f -> closeDescriptor env (fileDescriptor f) tcb k
-  ListDirectory f -> listDirectory env f tcb k
-  MakeDirectory path -> makeDirectory env path tcb k
-  RemovePath path -> removePath env path tcb k
-  RenamePath a b -> renamePath env a b tcb k
-  WallClock -> c_wall_clock >>= \t -> pure $! k t
-  RandomBytes n -> randomBytes n >>= \b -> pure $! k b
-  OpenSignals wanted -> openSignals wanted >>= \s -> pure $! k s
-  NextSignal s -> answerSuspend (envHost env) (nextSignal s) tcb k
-  CloseSignals s -> closeSignals s >> (pure $! k ())
-  WorkerCount -> pure $! k (hostWorkers (envHost env))
-  Blocking action -> inPool env action tcb k
-  Suspend _ action -> answerSuspend (envHost env) action tcb k
+  CloseSocket s -> closeDescriptor env (socketDescriptor s) wait k
+  GetOption s o -> getOption s o wait k
+  SetOption s o v -> setOption s o v wait k
+  LocalAddress s -> localAddress s wait k
+  PeerAddress s -> peerAddress s wait k
+  Resolve hints h p -> resolve env request hints h p wait k
+  OpenPipe -> openPipe wait k
+  OpenFifo path mode -> openFifo path mode wait k
+  ReadPipe p b o n -> readPipe env p b o n wait k
+  WritePipe p b -> writePipe env p b wait k
+  ClosePipe p -> closeDescriptor env (pipeDescriptor p) wait k
+  OpenFile place path mode flags -> openFile env place path mode flags wait k
+  ReadFile f b o n at -> readFileAt env f b o n at wait k
+  WriteFile f b at -> writeFileAt env f b at wait k
+  WriteBuffer f b o n at -> writeBufferAt env f b o n at wait k
+  SyncFile f d -> syncFile env f d wait k
+  FileStatusOf f -> fileStatus env f wait k
+  PathStatus place path -> pathStatus env place path wait k
+  SetFileSize f n -> setFileSize env f n wait k
+  CloseFile f -> closeDescriptor env (fileDescriptor f) wait k
+  ListDirectory f -> listDirectory env f wait k
+  MakeDirectory path -> makeDirectory env path wait k
+  RemovePath path -> removePath env path wait k
+  RenamePath a b -> renamePath env a b wait k
+  WallClock -> c_wall_clock >>= \t -> pure $ k t
+  RandomBytes n -> randomBytes n >>= \b -> pure $ k b
+  OpenSignals wanted -> openSignals wanted >>= \s -> pure $ k s
+  NextSignal s -> answerSuspend (envHost env) request (nextSignal s) (waitTcb wait) k
+  CloseSignals s -> closeSignals s >> (pure $ k ())
+  WorkerCount -> pure $ k (hostWorkers (envHost env))
+  Blocking action -> inPool env action wait k
+  Suspend _ action -> answerSuspend (envHost env) request action (waitTcb wait) k
   Extend e -> pure (Throw (toException (userError ("no kernel extension answers the request " <> show e))))
 
-awaitReady :: Env -> Operation.Operation -> Socket -> Tcb -> (() -> Trace) -> IO Trace
-awaitReady env operation s tcb k =
-  operate env Completed (socketDescriptor s) operation (pure ()) tcb (failing "wait" Nothing (\_ -> k ()))
+awaitReady :: Env -> Operation.Operation -> Socket -> Wait -> (() -> Trace) -> IO Trace
+awaitReady env operation s wait k =
+  operate env Completed (socketDescriptor s) operation (pure ()) wait (failing "wait" Nothing (\_ -> k ()))
+
+-- | Visit the threads that wait for an operation or a timer.
+visitWaits :: Env -> (Wait -> r -> IO r) -> r -> IO r
+visitWaits env f start =
+  Timers.foldM visitTimer start (envTimers env) >>= visit (envBackend env) (\_ wait r -> f wait r)
+  where
+    visitTimer r deadline = \case
+      WakeThread tcb _ -> f (Wait tcb (SleepUntil (Instant deadline)) 0) r
+      Alarm _ -> pure r
 
 -- | Collect what has happened: timers that are due, operations that completed.
 -- Blocks, when it may, until the first timer or event.
@@ -162,19 +185,22 @@ pollSystem :: Env -> Bool -> IO Bool
 pollSystem env mayBlock = do
   sleeping <- Timers.size timers
   if sleeping == 0
-    then collect (if mayBlock then forever else noWait)
+    then collect (if mayBlock then forever else noWait) <* look
     else do
-      now <- Sys.monotonicNow
+      now <- look
       fired <- expire now
       if fired > 0 || not mayBlock
         then (\found -> found || fired > 0) <$> collect noWait
         else do
           next <- Timers.nextDeadline timers
           found <- collect (if next == Timers.never then forever else max 1 (next - now))
-          late <- Sys.monotonicNow >>= expire
+          late <- look >>= expire
           pure (found || late > 0)
   where
     timers = envTimers env
+    look = do
+      now <- Sys.monotonicNow
+      now <$ writePrimVar (homeClock (hostHome (envHost env))) (fromIntegral now)
     expire now = Timers.popExpired timers now $ \case
       WakeThread tcb resume -> hostReady (envHost env) Woken tcb resume
       Alarm act -> act

@@ -1,0 +1,285 @@
+/* The monitor of a run, and the OS threads that carry its workers.
+ *
+ * One OS thread looks at every worker each tick. A worker whose carrier has been in
+ * user code, in one and the same dispatch, for longer than the patience is given to
+ * another carrier. The protocol between a carrier and the monitor is Note [Takeover]
+ * of Weft.Internal.Carrier; this file has the monitor's side of it, and the pool of
+ * carriers. No function here holds a lock while Haskell code runs. */
+#define _GNU_SOURCE
+#include "weft_monitor.h"
+
+#include <errno.h>
+#include <linux/futex.h>
+#include <linux/membarrier.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+typedef _Atomic int64_t word;
+
+/* A place for a carrier of the pool. */
+typedef struct place {
+  weft_monitor *monitor;
+  enum { NOBODY, IDLE, OFFERED, BUSY } state;
+  int worker; /* what is offered: carry this worker under this owner's number */
+  int64_t owner;
+} place;
+
+struct weft_monitor {
+  int workers;
+  word *words;
+  int64_t tick_ns, patience_ns, linger_ns;
+  int most;
+  weft_carry carry;
+
+  pthread_t thread;
+  pthread_mutex_t lock;
+  pthread_cond_t changed; /* a job was offered, or the run is over */
+  /* Under the lock. */
+  enum { RUNNING, STOPPING, STOPPED } phase;
+  int carriers;  /* places that are not NOBODY's */
+  place *places; /* as many as there may be carriers in the pool */
+
+  word takeovers;
+  int64_t generation; /* the monitor's thread only */
+  struct seen {
+    int64_t owner, user; /* what the worker's words were */
+    int64_t since;       /* since when */
+  } *seen;
+};
+
+static int64_t now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static int carrier_lines(weft_monitor *m) { return m->workers + m->most; }
+
+static word *worker_word(weft_monitor *m, int worker, int which) {
+  return &m->words[(carrier_lines(m) + worker) * WEFT_LINE + which];
+}
+
+/* What the carrier says that owns a worker under this owner's word. */
+static word *user_word(weft_monitor *m, int64_t owner) {
+  return &m->words[((owner >> WEFT_OWNER_SHIFT) % carrier_lines(m)) * WEFT_LINE + WEFT_USER];
+}
+
+static word *asleep_word(weft_monitor *m) {
+  return &m->words[(carrier_lines(m) + m->workers) * WEFT_LINE];
+}
+
+/* Every carrier passes a full memory barrier before this returns. */
+static void barrier(void) {
+  if (syscall(__NR_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) != 0)
+    atomic_thread_fence(memory_order_seq_cst);
+}
+
+/* Freed by the last who uses it: the run or a carrier that came back late. */
+static void release(weft_monitor *m) {
+  pthread_mutex_destroy(&m->lock);
+  pthread_cond_destroy(&m->changed);
+  free(m->seen);
+  free(m->places);
+  free(m);
+}
+
+static void *carrier_main(void *argument) {
+  place *p = argument;
+  weft_monitor *m = p->monitor;
+  pthread_mutex_lock(&m->lock);
+  for (;;) {
+    if (p->state == OFFERED) {
+      int worker = p->worker;
+      int64_t owner = p->owner;
+      p->state = BUSY;
+      pthread_mutex_unlock(&m->lock);
+      m->carry(worker, owner);
+      pthread_mutex_lock(&m->lock);
+      p->state = IDLE;
+    }
+    int64_t until = now() + m->linger_ns;
+    struct timespec t = {.tv_sec = until / 1000000000, .tv_nsec = until % 1000000000};
+    int late = 0;
+    while (p->state == IDLE && m->phase == RUNNING && late != ETIMEDOUT)
+      late = pthread_cond_timedwait(&m->changed, &m->lock, &t);
+    if (p->state == IDLE) break;
+  }
+  p->state = NOBODY;
+  int last = --m->carriers == 0 && m->phase == STOPPED;
+  pthread_mutex_unlock(&m->lock);
+  if (last) release(m);
+  return NULL;
+}
+
+/* A place whose carrier waits for a job, or one for a new carrier; under the lock. */
+static place *vacancy(weft_monitor *m) {
+  place *empty = NULL;
+  for (int i = 0; i < m->most; i++) {
+    if (m->places[i].state == IDLE) return &m->places[i];
+    if (m->places[i].state == NOBODY && !empty) empty = &m->places[i];
+  }
+  return empty;
+}
+
+static void take_over(weft_monitor *m, int worker, int64_t held, int64_t user) {
+  word *owner = worker_word(m, worker, WEFT_OWNER);
+  pthread_mutex_lock(&m->lock);
+  place *p = vacancy(m);
+  if (p && p->state == NOBODY) {
+    pthread_t t;
+    pthread_attr_t a;
+    pthread_attr_init(&a);
+    pthread_attr_setdetachstate(&a, PTHREAD_CREATE_DETACHED);
+    p->state = IDLE;
+    if (pthread_create(&t, &a, carrier_main, p) == 0) {
+      m->carriers++;
+    } else {
+      p->state = NOBODY;
+      p = NULL;
+    }
+    pthread_attr_destroy(&a);
+  }
+  if (p) {
+    int64_t proposed = held | WEFT_PROPOSED;
+    if (atomic_compare_exchange_strong(owner, &held, proposed)) {
+      barrier();
+      /* If it is back, it may have cleared the mark itself. */
+      int64_t line = m->workers + (p - m->places);
+      int64_t heir = (m->generation * carrier_lines(m) + line) << WEFT_OWNER_SHIFT;
+      int64_t next = atomic_load(user_word(m, proposed)) == user ? heir : held;
+      if (atomic_compare_exchange_strong(owner, &proposed, next) && next == heir) {
+        m->generation++;
+        atomic_fetch_add(&m->takeovers, 1);
+        p->worker = worker;
+        p->owner = heir >> WEFT_OWNER_SHIFT;
+        p->state = OFFERED;
+        pthread_cond_broadcast(&m->changed);
+      }
+    }
+  }
+  pthread_mutex_unlock(&m->lock);
+}
+
+static void futex(word *w, int op, int64_t value) {
+  syscall(__NR_futex, w, op, (int32_t)value, NULL, NULL, 0);
+}
+
+static int all_asleep(weft_monitor *m) {
+  for (int w = 0; w < m->workers; w++)
+    if (atomic_load(worker_word(m, w, WEFT_AWAKE))) return 0;
+  return 1;
+}
+
+static void *monitor_main(void *argument) {
+  weft_monitor *m = argument;
+  int64_t quiet_since = now();
+  for (;;) {
+    struct timespec t = {.tv_sec = m->tick_ns / 1000000000, .tv_nsec = m->tick_ns % 1000000000};
+    clock_nanosleep(CLOCK_MONOTONIC, 0, &t, NULL);
+    pthread_mutex_lock(&m->lock);
+    int running = m->phase == RUNNING;
+    pthread_mutex_unlock(&m->lock);
+    if (!running) break;
+    int64_t time = now();
+    int awake = 0;
+    for (int w = 0; w < m->workers; w++) {
+      word *owner = worker_word(m, w, WEFT_OWNER);
+      int64_t held = atomic_load(owner);
+      int64_t user = atomic_load(user_word(m, held));
+      awake |= atomic_load(worker_word(m, w, WEFT_AWAKE)) != 0;
+      struct seen *s = &m->seen[w];
+      if (user == 0 || user != s->user || held >> WEFT_OWNER_SHIFT != s->owner) {
+        s->owner = held >> WEFT_OWNER_SHIFT;
+        s->user = user;
+        s->since = time;
+      } else if (time - s->since >= m->patience_ns) {
+        take_over(m, w, held, user);
+      }
+      /* A worker that runs threads looks around once in a tick. */
+      held = atomic_load(owner);
+      if (user != 0 && !(held & (WEFT_PROPOSED | WEFT_ATTEND)))
+        atomic_compare_exchange_strong(owner, &held, held | WEFT_ATTEND);
+    }
+    if (awake) {
+      quiet_since = time;
+    } else if (time - quiet_since > 100000000) {
+      /* Nothing to watch: sleep until a worker wakes. The worker says that it is
+         awake and then looks whether we sleep; we say that we sleep and then look
+         whether one is awake. */
+      atomic_store(asleep_word(m), 1);
+      barrier();
+      while (atomic_load(asleep_word(m)) && all_asleep(m)) futex(asleep_word(m), FUTEX_WAIT_PRIVATE, 1);
+      atomic_store(asleep_word(m), 0);
+      quiet_since = now();
+    }
+  }
+  return NULL;
+}
+
+weft_monitor *weft_monitor_start(int workers, int64_t *words, int64_t tick_ns, int64_t patience_ns,
+                                 int64_t linger_ns, int most, weft_carry carry) {
+  weft_monitor *m = calloc(1, sizeof *m);
+  if (!m) return NULL;
+  m->seen = calloc((size_t)workers, sizeof *m->seen);
+  m->places = calloc((size_t)most + 1, sizeof *m->places);
+  for (int i = 0; m->places && i < most; i++) m->places[i].monitor = m;
+  m->workers = workers;
+  m->words = (word *)words;
+  m->tick_ns = tick_ns;
+  m->patience_ns = patience_ns;
+  m->linger_ns = linger_ns;
+  m->most = most;
+  m->carry = carry;
+  m->generation = 1;
+  pthread_mutex_init(&m->lock, NULL);
+  pthread_condattr_t c;
+  pthread_condattr_init(&c);
+  pthread_condattr_setclock(&c, CLOCK_MONOTONIC);
+  pthread_cond_init(&m->changed, &c);
+  pthread_condattr_destroy(&c);
+  syscall(__NR_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0);
+  if (!m->seen || !m->places || pthread_create(&m->thread, NULL, monitor_main, m) != 0) {
+    release(m);
+    return NULL;
+  }
+  return m;
+}
+
+void weft_monitor_wake(weft_monitor *m) {
+  atomic_store(asleep_word(m), 0);
+  futex(asleep_word(m), FUTEX_WAKE_PRIVATE, 1);
+}
+
+/* OS threads of the pool, idle ones included. */
+int weft_monitor_carriers(weft_monitor *m) {
+  pthread_mutex_lock(&m->lock);
+  int n = m->carriers;
+  pthread_mutex_unlock(&m->lock);
+  return n;
+}
+
+int64_t weft_monitor_takeovers(weft_monitor *m) { return atomic_load(&m->takeovers); }
+
+/* When no worker runs any more. Answers how many carriers are still in user code;
+   they end by themselves when they leave it. */
+int weft_monitor_stop(weft_monitor *m) {
+  pthread_mutex_lock(&m->lock);
+  m->phase = STOPPING;
+  pthread_cond_broadcast(&m->changed);
+  pthread_mutex_unlock(&m->lock);
+  weft_monitor_wake(m);
+  pthread_join(m->thread, NULL);
+  pthread_mutex_lock(&m->lock);
+  int busy = 0;
+  for (int i = 0; i < m->most; i++) busy += m->places[i].state == BUSY;
+  int none = m->carriers == 0;
+  m->phase = STOPPED;
+  pthread_mutex_unlock(&m->lock);
+  if (none) release(m);
+  return busy;
+}

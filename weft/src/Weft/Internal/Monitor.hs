@@ -1,0 +1,87 @@
+-- |
+-- Description : The monitor of a run
+-- Stability   : not home
+--
+-- Starts and stops the OS thread that watches the workers
+-- (@cbits/weft_monitor.c@) and gives a worker that is stuck in user code to another
+-- carrier. A run has one monitor; it sleeps while all workers do.
+--
+-- See Note [Takeover] in "Weft.Internal.Control".
+module Weft.Internal.Monitor
+  ( Monitor,
+    withMonitor,
+    wakeMonitor,
+
+    -- * Observation
+    monitorCarriers,
+    monitorTakeovers,
+  )
+where
+
+import Control.Exception (bracket, throwIO)
+import Control.Monad (when)
+import Data.Int (Int64)
+import Foreign.C.Types (CInt (..))
+import Foreign.Ptr (FunPtr, Ptr, freeHaskellFunPtr, nullPtr)
+import Weft.Internal.Control
+
+-- | A monitor that runs.
+newtype Monitor = Monitor (Ptr Monitor)
+
+type Carry = CInt -> Int64 -> IO ()
+
+foreign import ccall "wrapper" wrapCarry :: Carry -> IO (FunPtr Carry)
+
+foreign import ccall "weft_monitor_start"
+  c_start :: CInt -> Ptr Int -> Int64 -> Int64 -> Int64 -> CInt -> FunPtr Carry -> IO (Ptr Monitor)
+
+foreign import ccall unsafe "weft_monitor_wake" c_wake :: Ptr Monitor -> IO ()
+
+foreign import ccall safe "weft_monitor_stop" c_stop :: Ptr Monitor -> IO CInt
+
+foreign import ccall unsafe "weft_monitor_carriers" c_carriers :: Ptr Monitor -> IO CInt
+
+foreign import ccall unsafe "weft_monitor_takeovers" c_takeovers :: Ptr Monitor -> IO Int64
+
+-- | A worker is looked at this often while one is awake.
+tick :: Int64
+tick = 1_500_000
+
+-- | Its carrier may be in one dispatch for this long. With the tick that makes some
+-- five milliseconds, beside which GHC may keep the new carrier from running until the
+-- end of its own time slice, 20 by default. A takeover costs some 30 microseconds.
+patience :: Int64
+patience = 3_500_000
+
+-- | A carrier that is not needed any more stays for this long.
+linger :: Int64
+linger = 1_000_000_000
+
+-- | A monitor for so many workers with so many carriers beside theirs, for the time
+-- of an action, at whose end no worker runs any more. The function is called on a
+-- bound OS thread with the index of a worker and the number of its new owner, and
+-- must not throw.
+withMonitor :: Int -> Int -> Words -> Carry -> (Monitor -> IO a) -> IO a
+withMonitor workers others shared carry use = bracket begin end (use . fst)
+  where
+    begin = do
+      callback <- wrapCarry carry
+      m <- c_start (fromIntegral workers) (wordsAddress shared) tick patience linger (fromIntegral others) callback
+      when (m == nullPtr) $ freeHaskellFunPtr callback >> throwIO (userError "no OS thread for the monitor could be started")
+      pure (Monitor m, callback)
+    -- Carriers that are still in user code return through the callback.
+    end (Monitor m, callback) = do
+      busy <- c_stop m
+      when (busy == 0) (freeHaskellFunPtr callback)
+
+-- | A worker has woken while the monitor slept.
+wakeMonitor :: Monitor -> IO ()
+wakeMonitor (Monitor m) = c_wake m
+
+-- | How many carriers there are beside those that the workers began with.
+monitorCarriers :: Monitor -> IO Int
+monitorCarriers (Monitor m) = fromIntegral <$> c_carriers m
+
+-- | How often a worker was taken over.
+monitorTakeovers :: Monitor -> IO Int
+monitorTakeovers (Monitor m) = fromIntegral <$> c_takeovers m
