@@ -34,6 +34,7 @@ import Weft.IO
 import Weft.Internal.Trace (Trace (ForkAnonymous))
 import Weft.Internal.Trace qualified as Trace
 import Weft.Socket (Family (..), ShutdownHow (..), SocketType (..))
+import Weft.Time qualified as Time
 
 tests :: TestTree
 tests =
@@ -57,6 +58,9 @@ tests =
           testCase "1,000,000 frames, over many chunks of stack" (deep 1_000_000)
         ],
       testGroup "a cancellation" (map cancelled cancellations),
+      testGroup
+        "cancelled at random, every bracket is released once"
+        [testCase (describeConfig c) (storm c) | c <- configurations],
       testGroup "where it cannot suspend it says so, at that call" (map cannot unsuspendable),
       testCase "the message says what to do" message,
       testCase "a continuation goes on once" once,
@@ -356,6 +360,36 @@ cancelled (name, body, allowed) = testCase name $ do
     cancel child
     wait ended
   readIORef said >>= (@?= allowed) . reverse
+
+-- | Threads that hold brackets, each at another point when its cancellation comes. What
+-- was acquired is released, once, and every thread ends.
+storm :: Config -> Assertion
+storm c = do
+  acquired <- newIORef (0 :: Int)
+  releases <- newIORef (0 :: Int)
+  ended <- newIORef (0 :: Int)
+  let bump ref = atomicModifyIORef' ref (\n -> (n + 1, ()))
+      holding inner = bracket (yield >> bump acquired) (\_ -> yield >> bump releases >> sleep (Weft.seconds 0)) (const inner)
+      -- The number decides what a thread does.
+      body :: Int -> IO ()
+      body i = case i `mod` 5 of
+        0 -> replicateM_ i yield
+        1 -> holding (body (i `div` 5))
+        2 -> mask_ (yield >> sleep (Time.microseconds 50) >> body (i `div` 5))
+        3 -> uninterruptibleMask (\restore -> yield >> restore (body (i `div` 5)))
+        _ -> holding (sleep (Time.microseconds i) >> await (direct (body (i `div` 5)))) `onException` yield
+  running c . direct $ do
+    children <- forM [1 .. threads] $ \i ->
+      mask_ (forkWith Weft.defaultForkOptions {Weft.forkWorker = Just i} (interruptible (holding (body i)) `finally` bump ended))
+    forM_ (zip [1 :: Int ..] children) $ \(i, child) -> cancel child >> when (i `mod` 7 == 0) yield
+    let wait = readIORef ended >>= \n -> unless (n == threads) (sleep (Weft.milliseconds 1) >> wait)
+    wait
+  a <- readIORef acquired
+  r <- readIORef releases
+  r @?= a
+  assertBool "nothing was held" (a > 0)
+  where
+    threads = 2000
 
 -- * Where it cannot
 
