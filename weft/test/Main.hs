@@ -10,6 +10,8 @@ import System.IO (hSetEncoding, stdout, utf8)
 import Test.Adoption qualified
 import Test.CancelStorm qualified
 import Test.Costs qualified
+import Test.Direct qualified
+import Test.Direct.Programs qualified
 import Test.Examples qualified
 import Test.Failures qualified
 import Test.Files qualified
@@ -36,6 +38,8 @@ main = do
         Test.Laziness.tests,
         Test.Scheduling.tests,
         Test.Failures.tests,
+        Test.Direct.tests,
+        Test.Direct.Programs.tests,
         Test.Examples.tests,
         Test.Costs.tests,
         Test.Sockets.tests,

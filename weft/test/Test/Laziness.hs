@@ -19,6 +19,7 @@ import Test.Tasty
 import Test.Tasty.HUnit
 import Test.Tasty.QuickCheck hiding (label)
 import Weft hiding (try)
+import Weft.IO (direct)
 import Weft.Internal.Control (firstCarrier, newWords)
 import Weft.Internal.Policy (fifo)
 import Weft.Internal.Scheduler hiding (Uncaught)
@@ -54,6 +55,7 @@ nodes =
     ("myThreadId", void myThreadId, "NodeSelf"),
     ("a call", void now, "NodeCall"),
     ("blocking", blocking (error "ran"), "NodeCall"),
+    ("direct", direct (error "ran"), "NodeEffect"),
     ("throw", throwM (ErrorCall "thrown"), "NodeThrow")
   ]
 

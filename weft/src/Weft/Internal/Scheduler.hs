@@ -247,6 +247,16 @@ step s = run
       Yield k -> case tcbIdentity tcb of
         Nobody -> push (schedulerQueue s) Yielded tcb k >> next s
         Identity _ fate -> unlessCondemned tcb fate fuel (push (schedulerQueue s) Yielded tcb k >> next s)
+      -- Unmasked, whatever the control block says: "Weft.Internal.Direct".
+      YieldDirect k handler -> case tcbIdentity tcb of
+        Nobody -> push (schedulerQueue s) Yielded tcb k >> next s
+        Identity _ fate -> do
+          condemned <- readMutVar fate >>= \case
+            Condemned _ _ -> takeInterruption tcb
+            _ -> pure Nothing
+          case condemned of
+            Nothing -> push (schedulerQueue s) Yielded tcb k >> next s
+            Just e -> go tcb (handler e) fuel
       _ | fuel <= 1 -> push (schedulerQueue s) Yielded tcb (const trace) >> next s
       Effect io -> again >> io >>= \t -> run tcb t (fuel - 1)
       Internal act -> act home tcb >>= \t -> go tcb t fuel
@@ -286,6 +296,12 @@ step s = run
       Identify k -> do
         own <- numbered s tcb
         go own (k (ThreadId (tcbIdentity own))) fuel
+      Direct io -> again >> io (stateMasking (tcbState tcb)) >>= \t -> run tcb t (fuel - 1)
+      Await masking body handler -> replace tcb (\st -> st {stateFrames = HandlerFrame handler (stateMasking st) (stateFrames st), stateMasking = masking}) (body ()) fuel
+      Reenter io -> do
+        let !outer = Tcb (tcbIdentity tcb) (leave (tcbState tcb))
+        writeMutVar (schedulerCurrent s) outer
+        again >> io >>= \t -> run outer t (fuel - 1)
 
     ask :: Tcb -> SystemCall a -> (a -> Trace) -> Int -> IO ()
     ask tcb request k !fuel
@@ -317,7 +333,8 @@ step s = run
 -- | The innermost frame is done with.
 leave :: ThreadState -> ThreadState
 leave st = case stateFrames st of
-  HandlerFrame _ _ rest -> st {stateFrames = rest}
+  -- Of a 'Catch' it is the state already; the body of an 'Await' has its own.
+  HandlerFrame _ masking rest -> st {stateFrames = rest, stateMasking = masking}
   MaskFrame masking rest -> st {stateFrames = rest, stateMasking = masking}
   NoFrames -> st
 

@@ -200,6 +200,19 @@ data Trace
     Describe (Context -> Context) Resume
   | -- | Ask the outside world.
     forall a. Call !(SystemCall a) (a -> Trace)
+  | -- | Run the first part of a direct thread, given the thread's masking state, on
+    -- a stack that can be captured. This and the next three come out of
+    -- "Weft.Internal.Direct" only; see Note [Masking of direct threads] there.
+    Direct (Masking -> IO Trace)
+  | -- | Run the second under a masking state with the third as handler; both end in
+    -- 'Reenter'.
+    Await !Masking Resume (SomeException -> Trace)
+  | -- | The end of an 'Await': leave its frame and, with nothing in between, go on in
+    -- the direct thread.
+    Reenter (IO Trace)
+  | -- | 'Yield' in a direct thread that is unmasked, whatever its control block says: a
+    -- cancellation that comes then goes to the second, not to a frame.
+    YieldDirect Resume (SomeException -> Trace)
 
 -- | What 'Fork' starts a thread with.
 data ForkOptions = ForkOptions
