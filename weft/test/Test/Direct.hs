@@ -20,8 +20,8 @@ import Data.IORef
 import Data.List (intercalate, isInfixOf)
 import Foreign.Ptr (FunPtr, freeHaskellFunPtr)
 import GHC.Conc (BlockReason (..), ThreadStatus (..), threadStatus, unsafeIOToSTM)
-import System.IO.Unsafe (unsafePerformIO)
 import System.IO.Temp (withSystemTempDirectory)
+import System.IO.Unsafe (unsafePerformIO)
 import System.Mem (getAllocationCounter)
 import Test.Program (Fault (..))
 import Test.Support

@@ -251,9 +251,10 @@ step s = run
       YieldDirect k handler -> case tcbIdentity tcb of
         Nobody -> push (schedulerQueue s) Yielded tcb k >> next s
         Identity _ fate -> do
-          condemned <- readMutVar fate >>= \case
-            Condemned _ _ -> takeInterruption tcb
-            _ -> pure Nothing
+          condemned <-
+            readMutVar fate >>= \case
+              Condemned _ _ -> takeInterruption tcb
+              _ -> pure Nothing
           case condemned of
             Nothing -> push (schedulerQueue s) Yielded tcb k >> next s
             Just e -> go tcb (handler e) fuel

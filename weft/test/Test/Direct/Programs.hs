@@ -224,8 +224,8 @@ masks =
         pure (before, afterwards, thread)
       wanted <- nest (map snd path) getMaskingState
       states @?= (wanted, wanted, toMasking wanted)
-  | path <- concatMap paths [0 .. 3],
-    (what, operation) <- [("yield", yield), ("await", await (replicateM_ 2 Weft.yield)), ("a failure", await (Weft.yield >> Weft.throwM (Fault 1)) `catch` \(Fault _) -> pure ())]
+    | path <- concatMap paths [0 .. 3],
+      (what, operation) <- [("yield", yield), ("await", await (replicateM_ 2 Weft.yield)), ("a failure", await (Weft.yield >> Weft.throwM (Fault 1)) `catch` \(Fault _) -> pure ())]
   ]
   where
     paths :: Int -> [[(String, Layer)]]

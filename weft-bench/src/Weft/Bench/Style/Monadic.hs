@@ -65,7 +65,8 @@ weftStyle name start writing =
 -- main thread forks all the others without a pause (the fuel is unlimited) and
 -- yields: when it runs again each of the others has yielded once and stands in the
 -- queue, in the very loop that is measured next. There it stops the worker, by
--- waiting in an effect, while the heap is measured. So no thread needs to look at a
+-- waiting in an effect, while the heap is measured (with no carrier to take the
+-- worker over). So no thread needs to look at a
 -- flag at each turn; what it keeps is what its loop needs, a counter and what to
 -- do afterwards.
 --
@@ -90,7 +91,7 @@ yielding start writing settings = do
           writeIORef whenFinished (void (deliver waiter (Answered ())))
   pure
     YieldThreads
-      { holdAll = inBackground ended oneWorker {settingFuel = maxBound} conductor >> takeMVar held,
+      { holdAll = inBackground ended oneWorker {settingFuel = maxBound, settingCarriers = 0} conductor >> takeMVar held,
         runAll = putMVar release () >> await ended
       }
 
