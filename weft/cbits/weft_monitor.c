@@ -211,9 +211,10 @@ static void *monitor_main(void *argument) {
     } else if (time - quiet_since > 100000000) {
       /* Nothing to watch: sleep until a worker wakes. The worker says that it is
          awake and then looks whether we sleep; we say that we sleep and then look
-         whether one is awake. */
+         whether one is awake. First the run looks whether it is stuck for ever. */
       atomic_store(asleep_word(m), 1);
       barrier();
+      if (all_asleep(m)) m->carry(-1, 0);
       while (atomic_load(asleep_word(m)) && all_asleep(m)) futex(asleep_word(m), FUTEX_WAIT_PRIVATE, 1);
       atomic_store(asleep_word(m), 0);
       quiet_since = now();

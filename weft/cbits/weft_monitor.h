@@ -14,6 +14,7 @@ enum { WEFT_LINE = 8, WEFT_USER = 0, WEFT_OWNER = 0, WEFT_AWAKE = 1 };
    the carrier. In the low bits of the owner's word: */
 enum { WEFT_PROPOSED = 1, WEFT_ATTEND = 2, WEFT_OWNER_SHIFT = 2 };
 
+/* With worker -1: all workers have slept for a while. */
 typedef void (*weft_carry)(int worker, int64_t owner);
 typedef struct weft_monitor weft_monitor;
 

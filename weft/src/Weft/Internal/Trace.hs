@@ -30,6 +30,7 @@ module Weft.Internal.Trace
     Context (..),
     Locals,
     Label,
+    labelText,
     Priority,
     rootContext,
     newTcb,
@@ -65,12 +66,16 @@ import Control.Monad.Catch (ExitCase (..), MonadCatch (..), MonadMask (..), Mona
 import Control.Monad.IO.Class (MonadIO (..))
 import Control.Monad.Primitive (RealWorld)
 import Data.ByteString.Short (ShortByteString)
+import Data.ByteString.Short qualified as ShortByteString
 import Data.IORef (IORef)
 import Data.IntMap.Strict (IntMap)
 import Data.IntMap.Strict qualified as IntMap
 import Data.Primitive.Array (Array)
 import Data.Primitive.MutVar (MutVar)
 import Data.Primitive.PrimVar (PrimVar)
+import Data.Text (Text)
+import Data.Text.Encoding qualified as Text
+import Data.Text.Encoding.Error qualified as Text
 import GHC.Exts (Any, oneShot)
 import Weft.Internal.Births (Births)
 import Weft.Internal.Slots (Slots)
@@ -232,6 +237,10 @@ defaultForkOptions = ForkOptions mempty Nothing Nothing 0
 
 -- | A name for people: shown in reports and dumps. UTF-8.
 type Label = ShortByteString
+
+-- | As text; what is not UTF-8 is replaced.
+labelText :: Label -> Text
+labelText = Text.decodeUtf8With Text.lenientDecode . ShortByteString.fromShort
 
 -- | Smaller runs sooner, under the policies that look at it. Default 0.
 type Priority = Int

@@ -18,10 +18,12 @@ module Weft.Internal.Worker
     WorkerSettings (..),
     Worker (..),
     Ended (..),
+    Lost (..),
     startWorker,
     adoptWorker,
     carry,
     stopWorker,
+    seemsStuck,
   )
 where
 
@@ -31,6 +33,7 @@ import Control.Monad (join, when)
 import Control.Monad.Fix (mfix)
 import Data.Foldable (foldlM, foldrM, for_)
 import Data.IORef
+import Data.IntMap.Strict (IntMap)
 import Data.Primitive.Array
 import Data.Primitive.PrimVar
 import Weft.Internal.Births
@@ -106,6 +109,8 @@ data WorkerSettings = WorkerSettings
     workerReport :: !(String -> IO ()),
     workerUncaught :: !(Tcb -> SomeException -> IO ()),
     workerKernel :: !Opened,
+    -- | Called when this OS thread has taken a worker over.
+    workerTakenOver :: !(Lost -> IO ()),
     -- | Wake the monitor.
     workerWakeMonitor :: !(IO ())
   }
@@ -115,6 +120,15 @@ data Worker = Worker
   { workerSettings :: !WorkerSettings,
     workerInstance :: !Instance,
     workerScheduler :: !Scheduler
+  }
+
+-- | A thread whose carrier has lost its worker.
+data Lost = Lost
+  { lostThread :: !Tcb,
+    lostWorker :: !Int,
+    -- | Its key in the threads of the worker that are away.
+    lostCarrier :: !Int,
+    lostAway :: !(IORef (IntMap (Tcb, Int)))
   }
 
 -- | Why a carrier has left its worker.
@@ -160,7 +174,26 @@ adoptWorker carrier worker = do
   scheduler <- successor carrier (workerScheduler worker)
   let heir = worker {workerScheduler = scheduler}
   writeIORef (doorWorker (doorOf worker)) (Just heir)
-  heir <$ instanceAdopt (workerInstance worker)
+  instanceAdopt (workerInstance worker)
+  stuck <- currentThread (workerScheduler worker)
+  heir
+    <$ workerTakenOver
+      (workerSettings worker)
+      Lost
+        { lostThread = stuck,
+          lostWorker = workerIndex (workerSettings worker),
+          lostCarrier = carrierMe (schedulerCarrier (workerScheduler worker)),
+          lostAway = schedulerAway scheduler
+        }
+
+-- | Can nothing outside make a thread of this worker ready, and are there threads that
+-- wait? Cheap; from any OS thread, and may be a little old.
+seemsStuck :: Worker -> IO (Bool, Int)
+seemsStuck (Worker _ kernel scheduler) = do
+  quiet <- instanceQuiet kernel
+  away <- readIORef (schedulerAway scheduler)
+  waiting <- Slots.size (homeWaits (schedulerHome scheduler))
+  pure (quiet && null away, waiting)
 
 -- | Visit all threads of a worker. On the worker, between two slices: the thread
 -- that ran last is ready, or waits, or has ended.

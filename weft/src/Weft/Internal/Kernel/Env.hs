@@ -19,6 +19,7 @@ module Weft.Internal.Kernel.Env
     inPool,
 
     -- * Closing descriptors
+    closedBit,
     closeDescriptor,
     unlessClosed,
 

@@ -95,6 +95,7 @@ startSystem choose pool peers host = do
         instanceWake = wake backend,
         instanceAdopt = adopt backend,
         instanceWaits = visitWaits env,
+        instanceQuiet = isQuiet env,
         instanceStop = shutdown backend
       }
 
@@ -169,6 +170,14 @@ answerTo env wait request k = case request of
 awaitReady :: Env -> Operation.Operation -> Socket -> Wait -> (() -> Trace) -> IO Trace
 awaitReady env operation s wait k =
   operate env Completed (socketDescriptor s) operation (pure ()) wait (failing "wait" Nothing (\_ -> k ()))
+
+-- | Is there no operation, no timer and no action in the pool?
+isQuiet :: Env -> IO Bool
+isQuiet env = do
+  operations <- readPrimVar (envPending env)
+  timers <- Timers.size (envTimers env)
+  gauge <- poolGauge (envPool env)
+  pure (operations == 0 && timers == 0 && gaugeThreads gauge == gaugeIdle gauge && gaugeWaiting gauge == 0)
 
 -- | Visit the threads that wait for an operation or a timer.
 visitWaits :: Env -> (Wait -> r -> IO r) -> r -> IO r
