@@ -208,7 +208,7 @@ static void *monitor_main(void *argument) {
     }
     if (awake) {
       quiet_since = time;
-    } else if (time - quiet_since > 100000000) {
+    } else if (time - quiet_since > 25000000) {
       /* Nothing to watch: sleep until a worker wakes. The worker says that it is
          awake and then looks whether we sleep; we say that we sleep and then look
          whether one is awake. First the run looks whether it is stuck for ever. */
