@@ -15,7 +15,7 @@ module Weft.Internal.Runtime
   )
 where
 
-import Control.Concurrent (forkOSWithUnmask, getNumCapabilities, newEmptyMVar, putMVar, readMVar, rtsSupportsBoundThreads, setNumCapabilities, tryPutMVar)
+import Control.Concurrent (forkIO, forkOSWithUnmask, getNumCapabilities, newEmptyMVar, putMVar, readMVar, rtsSupportsBoundThreads, setNumCapabilities, tryPutMVar)
 import Control.Exception
 import Control.Monad
 import Data.ByteString.Short qualified as ShortByteString
@@ -148,7 +148,8 @@ runWith settings main' = do
       inherit index owner
         | index < 0 = allAsleep
         | otherwise = takeOver (fromIntegral index) owner
-      allAsleep = void . try @SomeException $ do
+      -- On a thread of its own: the monitor, which calls this, has workers to watch.
+      allAsleep = void . forkIO . void . try @SomeException $ do
         running <- catMaybes <$> mapM (readIORef . doorWorker) (toList doors)
         lookForDeadlock deadlocks homes running $ \text -> do
           mapM_ (quietly . settingReport settings) text
