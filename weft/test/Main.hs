@@ -12,6 +12,7 @@ import Test.CancelStorm qualified
 import Test.Costs qualified
 import Test.Direct qualified
 import Test.Direct.Programs qualified
+import Test.Dump qualified
 import Test.Examples qualified
 import Test.Failures qualified
 import Test.Files qualified
@@ -51,5 +52,6 @@ main = do
         Test.Readiness.tests,
         Test.Adoption.tests,
         Test.CancelStorm.tests,
+        Test.Dump.tests,
         Test.Takeover.tests
       ]
