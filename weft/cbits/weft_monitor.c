@@ -25,8 +25,7 @@ typedef _Atomic int64_t word;
 typedef struct place {
   weft_monitor *monitor;
   enum { NOBODY, IDLE, OFFERED, BUSY } state;
-  int worker; /* what is offered: carry this worker under this owner's number */
-  int64_t owner;
+  int worker; /* what is offered */
 } place;
 
 struct weft_monitor {
@@ -46,10 +45,11 @@ struct weft_monitor {
   place *places; /* as many as there may be carriers in the pool */
 
   word takeovers;
-  int64_t generation; /* the monitor's thread only */
+  /* The monitor's thread only. */
   struct seen {
-    int64_t owner, user; /* what the worker's words were */
-    int64_t since;       /* since when */
+    int64_t line;  /* that of the carrier that owns the worker */
+    int64_t user;  /* what it said */
+    int64_t since; /* since when */
   } *seen;
 };
 
@@ -61,13 +61,12 @@ static int64_t now(void) {
 
 static int carrier_lines(weft_monitor *m) { return m->workers + m->most; }
 
-static word *worker_word(weft_monitor *m, int worker, int which) {
-  return &m->words[(carrier_lines(m) + worker) * WEFT_LINE + which];
+static word *carrier_word(weft_monitor *m, int64_t line, int which) {
+  return &m->words[line * WEFT_LINE + which];
 }
 
-/* What the carrier says that owns a worker under this owner's word. */
-static word *user_word(weft_monitor *m, int64_t owner) {
-  return &m->words[((owner >> WEFT_OWNER_SHIFT) % carrier_lines(m)) * WEFT_LINE + WEFT_USER];
+static word *worker_word(weft_monitor *m, int worker, int which) {
+  return &m->words[(carrier_lines(m) + worker) * WEFT_LINE + which];
 }
 
 static word *asleep_word(weft_monitor *m) {
@@ -96,10 +95,9 @@ static void *carrier_main(void *argument) {
   for (;;) {
     if (p->state == OFFERED) {
       int worker = p->worker;
-      int64_t owner = p->owner;
       p->state = BUSY;
       pthread_mutex_unlock(&m->lock);
-      m->carry(worker, owner);
+      m->carry(worker, m->workers + (p - m->places));
       pthread_mutex_lock(&m->lock);
       p->state = IDLE;
     }
@@ -127,8 +125,9 @@ static place *vacancy(weft_monitor *m) {
   return empty;
 }
 
-static void take_over(weft_monitor *m, int worker, int64_t held, int64_t user) {
-  word *owner = worker_word(m, worker, WEFT_OWNER);
+static void take_over(weft_monitor *m, int worker) {
+  struct seen *s = &m->seen[worker];
+  word *mark = carrier_word(m, s->line, WEFT_MARK);
   pthread_mutex_lock(&m->lock);
   place *p = vacancy(m);
   if (p && p->state == NOBODY) {
@@ -146,18 +145,18 @@ static void take_over(weft_monitor *m, int worker, int64_t held, int64_t user) {
     pthread_attr_destroy(&a);
   }
   if (p) {
-    int64_t proposed = held | WEFT_PROPOSED;
-    if (atomic_compare_exchange_strong(owner, &held, proposed)) {
+    int64_t held = atomic_load(mark), proposed = held | WEFT_PROPOSED;
+    if (atomic_compare_exchange_strong(mark, &held, proposed)) {
       barrier();
       /* If it is back, it may have cleared the mark itself. */
-      int64_t line = m->workers + (p - m->places);
-      int64_t heir = (m->generation * carrier_lines(m) + line) << WEFT_OWNER_SHIFT;
-      int64_t next = atomic_load(user_word(m, proposed)) == user ? heir : held;
-      if (atomic_compare_exchange_strong(owner, &proposed, next) && next == heir) {
-        m->generation++;
+      int stuck = atomic_load(carrier_word(m, s->line, WEFT_USER)) == s->user;
+      if (atomic_compare_exchange_strong(mark, &proposed, stuck ? WEFT_LOST : held) && stuck) {
+        s->line = m->workers + (p - m->places);
+        s->user = 0;
+        atomic_store(carrier_word(m, s->line, WEFT_USER), 0);
+        atomic_store(carrier_word(m, s->line, WEFT_MARK), 0);
         atomic_fetch_add(&m->takeovers, 1);
         p->worker = worker;
-        p->owner = heir >> WEFT_OWNER_SHIFT;
         p->state = OFFERED;
         pthread_cond_broadcast(&m->changed);
       }
@@ -189,22 +188,19 @@ static void *monitor_main(void *argument) {
     int64_t time = now();
     int awake = 0;
     for (int w = 0; w < m->workers; w++) {
-      word *owner = worker_word(m, w, WEFT_OWNER);
-      int64_t held = atomic_load(owner);
-      int64_t user = atomic_load(user_word(m, held));
-      awake |= atomic_load(worker_word(m, w, WEFT_AWAKE)) != 0;
       struct seen *s = &m->seen[w];
-      if (user == 0 || user != s->user || held >> WEFT_OWNER_SHIFT != s->owner) {
-        s->owner = held >> WEFT_OWNER_SHIFT;
+      int64_t user = atomic_load(carrier_word(m, s->line, WEFT_USER));
+      awake |= atomic_load(worker_word(m, w, WEFT_AWAKE)) != 0;
+      if (user == 0 || user != s->user) {
         s->user = user;
         s->since = time;
       } else if (time - s->since >= m->patience_ns) {
-        take_over(m, w, held, user);
+        take_over(m, w);
       }
       /* A worker that runs threads looks around once in a tick. */
-      held = atomic_load(owner);
-      if (user != 0 && !(held & (WEFT_PROPOSED | WEFT_ATTEND)))
-        atomic_compare_exchange_strong(owner, &held, held | WEFT_ATTEND);
+      int64_t unmarked = 0;
+      if (user != 0)
+        atomic_compare_exchange_strong(carrier_word(m, s->line, WEFT_MARK), &unmarked, WEFT_ATTEND);
     }
     if (awake) {
       quiet_since = time;
@@ -238,7 +234,7 @@ weft_monitor *weft_monitor_start(int workers, int64_t *words, int64_t tick_ns, i
   m->most = most + workers;
   m->allowed = most;
   m->carry = carry;
-  m->generation = 1;
+  for (int w = 0; m->seen && w < workers; w++) m->seen[w].line = w;
   pthread_mutex_init(&m->lock, NULL);
   pthread_condattr_t c;
   pthread_condattr_init(&c);

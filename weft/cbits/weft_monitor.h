@@ -6,16 +6,15 @@
 
 /* The shared words, in lines of 64 bytes; Weft.Internal.Control has the same
    layout. First one line for each carrier (each worker's first, then the pool's, then
-   a reserve of one for each worker), then one for each worker, then one for
-   the monitor. The first workers' carriers have the first lines. */
-enum { WEFT_LINE = 8, WEFT_USER = 0, WEFT_OWNER = 0, WEFT_AWAKE = 1 };
+   a reserve of one for each worker), then one for each worker, then one for the
+   monitor. */
+enum { WEFT_LINE = 8, WEFT_USER = 0, WEFT_MARK = 1, WEFT_AWAKE = 0 };
 
-/* An owner's number is a multiple of the number of carrier lines, plus the line of
-   the carrier. In the low bits of the owner's word: */
-enum { WEFT_PROPOSED = 1, WEFT_ATTEND = 2, WEFT_OWNER_SHIFT = 2 };
+/* In a carrier's MARK: */
+enum { WEFT_PROPOSED = 1, WEFT_ATTEND = 2, WEFT_LOST = 4 };
 
 /* With worker -1: all workers have slept for a while. */
-typedef void (*weft_carry)(int worker, int64_t owner);
+typedef void (*weft_carry)(int worker, int64_t line);
 typedef struct weft_monitor weft_monitor;
 
 weft_monitor *weft_monitor_start(int workers, int64_t *words, int64_t tick_ns,

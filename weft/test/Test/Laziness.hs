@@ -20,7 +20,7 @@ import Test.Tasty.HUnit
 import Test.Tasty.QuickCheck hiding (label)
 import Weft hiding (try)
 import Weft.IO (direct)
-import Weft.Internal.Control (firstCarrier, newWords)
+import Weft.Internal.Control (carrierFor, newWords)
 import Weft.Internal.Policy (fifo)
 import Weft.Internal.Scheduler hiding (Uncaught)
 import Weft.Internal.SystemCall (SystemCall (Now, WorkerCount))
@@ -121,7 +121,7 @@ driven slices = ioProperty $ do
   door <- (`indexArray` 0) <$> newDoors fifo 1
   control <- newWords 1 0
   let nobody = AnswerCall (\_ _ _ -> fail "no call was expected")
-  scheduler <- newScheduler (doorQueue door) (firstCarrier control 1 0 0) (doorHome door) (const (doorHome door)) 1 1000 nobody (\_ _ -> pure ())
+  scheduler <- newScheduler (doorQueue door) (carrierFor control 1 0 0 0) (doorHome door) (const (doorHome door)) 1 1000 nobody (\_ _ -> pure ())
   startThread scheduler (newTcb Nobody rootContext) (\_ -> toTrace (counting reached))
   before <- readIORef reached
   results <- newIORef []

@@ -162,7 +162,7 @@ runWith settings main' = do
             Left e -> finish (Left (e :: SomeException)) >> putMVar (indexArray done i) ()
       start monitor kernel index =
         forkOSWithUnmask $ \unmask -> do
-          let carrier = firstCarrier shared count others index
+          let carrier = carrierFor shared count others index index
           started <- try . unmask $ startWorker (workerSettingsFor monitor kernel index) carrier
           case started of
             Left e -> finish (Left e) >> putMVar (indexArray done index) ()

@@ -182,7 +182,7 @@ adoptWorker carrier worker = do
       Lost
         { lostThread = stuck,
           lostWorker = workerIndex (workerSettings worker),
-          lostCarrier = carrierMe (schedulerCarrier (workerScheduler worker)),
+          lostCarrier = carrierNumber (schedulerCarrier (workerScheduler worker)),
           lostAway = schedulerAway scheduler
         }
 
