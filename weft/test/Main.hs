@@ -16,6 +16,7 @@ import Test.Laziness qualified
 import Test.Pool qualified
 import Test.Readiness qualified
 import Test.Scheduling qualified
+import Test.Scopes qualified
 import Test.Slots qualified
 import Test.Sockets qualified
 import Test.Tasty
@@ -41,5 +42,6 @@ main = do
         Test.Timers.tests,
         Test.Uring.tests,
         Test.Pool.tests,
-        Test.Readiness.tests
+        Test.Readiness.tests,
+        Test.Scopes.tests
       ]
