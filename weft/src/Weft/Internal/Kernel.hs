@@ -128,7 +128,8 @@ answerSuspend host request action tcb k = do
   (waiter, withdraw) <- newWaiter host request tcb k
   try (action waiter) >>= \case
     Left e -> void (deliverFrom waiter (hostWorker host) (Failed (e :: SomeException)))
-    Right forgetIt -> interruptible tcb $ withdraw >>= \won -> when won forgetIt
+    -- What this action throws must not end the worker.
+    Right forgetIt -> interruptible tcb $ withdraw >>= \won -> when won (void (try @SomeException forgetIt))
   pure Parked
 
 -- | The right to answer a thread of this worker, once, from anywhere; and the
