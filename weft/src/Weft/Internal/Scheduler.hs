@@ -234,7 +234,10 @@ step s = run
       Yield k -> case tcbIdentity tcb of
         Nobody -> push (schedulerQueue s) Yielded tcb k >> next s
         Identity _ fate -> unlessCondemned tcb fate fuel (push (schedulerQueue s) Yielded tcb k >> next s)
-      _ | fuel <= 1 -> push (schedulerQueue s) Yielded tcb (const trace) >> next s
+      -- This counts as a system call, so that effects without end can be cancelled.
+      _ | fuel <= 1 -> case tcbIdentity tcb of
+        Nobody -> push (schedulerQueue s) Yielded tcb (const trace) >> next s
+        Identity _ fate -> unlessCondemned tcb fate fuel (push (schedulerQueue s) Yielded tcb (const trace) >> next s)
       Effect io -> again >> io >>= \t -> run tcb t (fuel - 1)
       Internal act -> act home tcb >>= \t -> go tcb t fuel
       ForkAnonymous child k -> do
