@@ -15,6 +15,7 @@ module Weft.Internal.Cancel
   ( -- * Asking
     condemn,
     condemnOnce,
+    condemnFrom,
 
     -- * For kernels
     interruptible,
@@ -34,6 +35,7 @@ where
 
 import Control.Exception (Exception (..), SomeException, asyncExceptionFromException, asyncExceptionToException)
 import Control.Monad (filterM)
+import Control.Monad.Primitive (RealWorld)
 import Data.IORef (readIORef)
 import Data.Primitive.MutVar
 import GHC.Exts (oneShot)
@@ -86,21 +88,33 @@ condemn t e = condemnOnce t (Cancellation e Nothing)
 -- | The same, with a reference that says whether it still applies.
 condemnOnce :: ThreadId -> Cancellation -> IO ()
 condemnOnce (ThreadId Nobody) _ = pure ()
-condemnOnce (ThreadId (Identity _ fate)) cancellation = seek
-  where
-    seek = readMutVar fate >>= mapM_ (\home -> homePost home (arrive home)) . homeOf
-    arrive here =
-      readMutVar fate >>= \case
-        Ended -> pure ()
-        found | homeOf found /= Just here -> seek
-        found -> do
-          valid <- applies cancellation
-          if not valid
-            then pure ()
-            else case found of
-              Condemned home others -> writeMutVar fate (Condemned home (others <> [cancellation]))
-              Waiting home abort -> writeMutVar fate (Condemned home [cancellation]) >> abort
-              _ -> writeMutVar fate (Condemned here [cancellation])
+condemnOnce (ThreadId (Identity _ fate)) cancellation = seek fate cancellation
+
+-- | The same from a worker, outside user code: a thread that lives there is condemned
+-- at once, and not when the worker looks into its inbox. So a thread that cancels
+-- itself notices at its next system call.
+condemnFrom :: Home -> ThreadId -> Cancellation -> IO ()
+condemnFrom _ (ThreadId Nobody) _ = pure ()
+condemnFrom here (ThreadId (Identity _ fate)) cancellation = arrive here fate cancellation
+
+-- | Send a cancellation to where the thread lives.
+seek :: MutVar RealWorld Fate -> Cancellation -> IO ()
+seek fate cancellation = readMutVar fate >>= mapM_ (\home -> homePost home (arrive home fate cancellation)) . homeOf
+
+-- | A cancellation has come to this worker.
+arrive :: Home -> MutVar RealWorld Fate -> Cancellation -> IO ()
+arrive here fate cancellation =
+  readMutVar fate >>= \case
+    Ended -> pure ()
+    found | homeOf found /= Just here -> seek fate cancellation
+    found -> do
+      valid <- applies cancellation
+      if not valid
+        then pure ()
+        else case found of
+          Condemned home others -> writeMutVar fate (Condemned home (others <> [cancellation]))
+          Waiting home abort -> writeMutVar fate (Condemned home [cancellation]) >> abort
+          _ -> writeMutVar fate (Condemned here [cancellation])
 
 homeOf :: Fate -> Maybe Home
 homeOf = \case
