@@ -7,12 +7,14 @@ module Main (main) where
 
 import System.Environment (setEnv)
 import System.IO (hSetEncoding, stdout, utf8)
+import Test.Concurrently qualified
 import Test.Costs qualified
 import Test.Examples qualified
 import Test.Failures qualified
 import Test.Files qualified
 import Test.Laws qualified
 import Test.Laziness qualified
+import Test.Local qualified
 import Test.Pool qualified
 import Test.Readiness qualified
 import Test.Scheduling qualified
@@ -43,5 +45,7 @@ main = do
         Test.Uring.tests,
         Test.Pool.tests,
         Test.Readiness.tests,
-        Test.Scopes.tests
+        Test.Scopes.tests,
+        Test.Concurrently.tests,
+        Test.Local.tests
       ]

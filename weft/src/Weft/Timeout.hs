@@ -32,7 +32,7 @@ import Weft.Time (now, sleepUntil)
 -- A limit is a thread that sleeps and then condemns. Its exception carries a
 -- reference that is true while the body runs. The reference is the exception's
 -- identity, so that each limit knows its own; and it says whether the exception still
--- applies ('condemnOnce'). Races between the end of the body and the limit:
+-- applies ('Cancellation'). Races between the end of the body and the limit:
 --
 -- (A) The body ends, then the limit comes: the reference is false, and the
 --     cancellation is dropped on arrival.
@@ -85,11 +85,11 @@ limited t body = mask $ \restore -> do
   -- not sleep any more it goes on to its end.
   alarm <- Thread . Fork defaultForkOptions $ \_ -> toTrace $ do
     sleepUntil t
-    effect (condemnOnce me (Cancellation (toException (TimedOut valid)) (Just valid)))
+    internal (\home _ -> condemnFrom home me (Cancellation (toException (TimedOut valid)) (Just valid)))
   outcome <- try (restore body)
-  internal $ \_ _ -> do
+  internal $ \home _ -> do
     writeIORef valid False
-    condemn alarm (toException Cancelled)
+    condemnFrom home alarm (Cancellation (toException Cancelled) Nothing)
   case outcome of
     Right a -> pure (Just a)
     Left e

@@ -201,7 +201,7 @@ withScope :: (Scope -> Thread a) -> Thread a
 withScope body = mask $ \restore -> do
   scope <- openScope
   outcome <- try (restore (body scope >>= \a -> a <$ closeWhenChildless scope))
-  internal (\_ _ -> writeIORef (scopeArmed scope) False >> close scope)
+  internal (\home _ -> writeIORef (scopeArmed scope) False >> close home scope)
   uninterruptibleMask_ (await Empty scope)
   failure <- internal (\_ _ -> changing (scopeState scope) (\st -> (st {statePhase = Closed}, stateFailure st)))
   case outcome of
@@ -220,9 +220,9 @@ openScope = do
 -- | Wait for the children and let no more in. Race (B).
 closeWhenChildless :: Scope -> Thread ()
 closeWhenChildless scope = do
-  closed <- internal $ \_ _ -> do
+  closed <- internal $ \home _ -> do
     (closed, doomed) <- changing (scopeState scope) tryClose
-    closed <$ for_ doomed doom
+    closed <$ for_ doomed (doom home)
   unless closed (await Childless scope >> closeWhenChildless scope)
   where
     tryClose st
@@ -235,17 +235,17 @@ closing st = case statePhase st of
   Open -> (st {statePhase = Closing}, IntMap.elems (stateMembers st))
   _ -> (st, [])
 
-close :: Scope -> IO ()
-close scope = changing (scopeState scope) closing >>= mapM_ doom
+close :: Home -> Scope -> IO ()
+close home scope = changing (scopeState scope) closing >>= mapM_ (doom home)
 
-doom :: ThreadId -> IO ()
-doom t = condemn t (toException Cancelled)
+doom :: Home -> ThreadId -> IO ()
+doom home t = condemnFrom home t (Cancellation (toException Cancelled) Nothing)
 
 -- | Cancel every thread of a scope, and let no more in. Does not wait for their end,
 -- and leaves the owner's body alone ('awaitAll' there waits for them). From any
 -- thread; again, or after the end of the scope, it does nothing.
 cancelScope :: Scope -> Thread ()
-cancelScope scope = internal (\_ _ -> close scope)
+cancelScope scope = internal (\home _ -> close home scope)
 
 -- | Wait until no child of the scope is left; daemons do not count. From any thread
 -- that is none of them: a child would wait for itself. Cancellable. It returns also
@@ -310,8 +310,8 @@ depart scope kind failed = internal $ \home tcb -> do
          in (st {stateWaiting = stay}, (doomed, go))
   (first, woken) <- changing (scopeState scope) step
   for_ first $ \doomed -> do
-    condemnOnce (scopeOwner scope) (Cancellation (toException (Interrupt scope)) (Just (scopeArmed scope)))
-    mapM_ doom doomed
+    condemnFrom home (scopeOwner scope) (Cancellation (toException (Interrupt scope)) (Just (scopeArmed scope)))
+    mapM_ (doom home) doomed
   for_ woken $ \(Awaiting _ waiter) -> deliverFrom waiter (homeWorker home) (Answered ())
   where
     partitionReached st
