@@ -160,9 +160,12 @@ takeInterruption tcb = case tcbIdentity tcb of
       _ -> pure Nothing
 
 -- | How a thread goes on whose wait has ended with @ECANCELED@: with the exception
--- that was on its way, or as given when there was none.
+-- that was on its way, or as given when there was none, or none may be raised: an
+-- operation also ends so when somebody else closes its descriptor.
 orInterrupted :: Tcb -> Resume -> IO Resume
-orInterrupted tcb resume = maybe resume (\e -> oneShot (\_ -> Throw e)) <$> takeInterruption tcb
+orInterrupted tcb resume
+  | stateMasking (tcbState tcb) == MaskedUninterruptible = pure resume
+  | otherwise = maybe resume (\e -> oneShot (\_ -> Throw e)) <$> takeInterruption tcb
 
 -- | What a thread must raise before its next system call.
 cancelledNow :: Tcb -> IO (Maybe SomeException)
