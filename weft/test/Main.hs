@@ -7,6 +7,7 @@ module Main (main) where
 
 import System.Environment (setEnv)
 import System.IO (hSetEncoding, stdout, utf8)
+import Test.Cancellation qualified
 import Test.Concurrently qualified
 import Test.Costs qualified
 import Test.Examples qualified
@@ -45,6 +46,7 @@ main = do
         Test.Uring.tests,
         Test.Pool.tests,
         Test.Readiness.tests,
+        Test.Cancellation.tests,
         Test.Scopes.tests,
         Test.Concurrently.tests,
         Test.Local.tests
