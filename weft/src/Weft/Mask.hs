@@ -21,6 +21,7 @@ module Weft.Mask
 where
 
 import Control.Exception (MaskingState (..))
+import Control.Monad (void)
 import Control.Monad.Catch (mask, mask_, uninterruptibleMask, uninterruptibleMask_)
 import Weft.Internal.SystemCall (SystemCall (WorkerCount))
 import Weft.Internal.Trace hiding (Masking (..))
@@ -43,4 +44,4 @@ interruptible body = Thread $ \k -> Self $ \tcb -> case stateMasking (tcbState t
 -- | In a masked region: raise what is waiting to be raised, if the region is not
 -- uninterruptible. Does not block, and lets no other thread run.
 allowInterrupt :: Thread ()
-allowInterrupt = interruptible (() <$ call WorkerCount)
+allowInterrupt = interruptible (void (call WorkerCount))

@@ -94,7 +94,7 @@ forkInWith scope options body = started scope Awaited options body Failing
 forkTryIn :: (Exception e) => Scope -> Thread a -> Thread (Child (Either e a))
 forkTryIn scope body = do
   cell <- effect newCell
-  t <- forkInto scope Awaited defaultForkOptions body $ \result -> case result of
+  t <- forkInto scope Awaited defaultForkOptions body $ \case
     Right a -> Quiet <$ filled cell (Right (Right a))
     Left e
       | Just expected <- fromException e -> Quiet <$ filled cell (Right (Left expected))

@@ -10,6 +10,7 @@ import Control.Exception (ErrorCall (..), SomeException, fromException)
 import Control.Monad (forM_, forever, replicateM_, void, when)
 import Data.IORef
 import Data.List (sort)
+import Data.Maybe (fromMaybe)
 import Test.QuickCheck.Monadic (monadicIO)
 import Test.QuickCheck.Monadic qualified as Q
 import Test.Support
@@ -90,7 +91,7 @@ both =
       l <- try (concurrently_ (yield >> throwM (ErrorCall "l") :: Thread ()) (block `finally` bump))
       l `is` Left (ErrorCall "l")
       r <- try (concurrently (block `finally` bump :: Thread ()) (yield >> throwM (ErrorCall "r") :: Thread ()))
-      fmap (const ()) r `is` Left (ErrorCall "r")
+      void r `is` Left (ErrorCall "r")
       n <- count
       liftIO (assertBool (show n) (n <= 2)),
     everywhere "a part that somebody else cancelled is no cancellation of this thread" $ \c -> running c $ do
@@ -179,7 +180,7 @@ timeouts =
         yield,
     everywhere "masked: interrupted only where it waits; uninterruptible: not" $ \c -> running c $ do
       (bump, count) <- newCounter
-      let spin t = now >>= \n -> if n < t then yield >> spin t else pure ()
+      let spin t = now >>= \n -> when (n < t) (yield >> spin t)
       r <- timeout (nanoseconds 1) (mask_ (afterNow (milliseconds 2) >>= spin >> bump >> (block :: Thread ())))
       r `is` Nothing
       count >>= (`is` 1)
@@ -282,7 +283,7 @@ nests = property $ \nest -> monadicIO $ do
       Ends n -> replicateM_ n yield >> pure [n]
       Never -> block
       Throws -> yield >> throwM (ErrorCall "nest")
-      Within True n -> maybe [-9] id <$> timeout far (perform n)
-      Within False n -> maybe [-1] id <$> timeout mempty (perform n)
+      Within True n -> fromMaybe [-9] <$> timeout far (perform n)
+      Within False n -> fromMaybe [-1] <$> timeout mempty (perform n)
       Then a b -> (<>) <$> perform a <*> perform b
       Catching n -> perform n `catch` \(_ :: ErrorCall) -> void yield >> pure [-2]

@@ -67,7 +67,7 @@ tests =
         getLocal k >>= (`is` 'x'),
       testCase "it goes along when the thread moves" $ running (Config Epoll 2) $ do
         k <- newLocal (0 :: Int)
-        waits <- forM [1 .. 2000] $ \i -> spawn (setLocal k i >> replicateM_ 5 yield >> (\v -> v == i) <$> getLocal k)
+        waits <- forM [1 .. 2000] $ \i -> spawn (setLocal k i >> replicateM_ 5 yield >> (== i) <$> getLocal k)
         ok <- sequence waits
         and ok `is` True,
       testCase "reading allocates a constant amount" $ do
