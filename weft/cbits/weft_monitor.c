@@ -33,7 +33,7 @@ struct weft_monitor {
   int workers;
   word *words;
   int64_t tick_ns, patience_ns, linger_ns;
-  int most;
+  int most;     /* places */
   weft_carry carry;
 
   pthread_t thread;
@@ -42,6 +42,7 @@ struct weft_monitor {
   /* Under the lock. */
   enum { RUNNING, STOPPING, STOPPED } phase;
   int carriers;  /* places that are not NOBODY's */
+  int allowed;   /* how many of the places may be used now */
   place *places; /* as many as there may be carriers in the pool */
 
   word takeovers;
@@ -119,7 +120,7 @@ static void *carrier_main(void *argument) {
 /* A place whose carrier waits for a job, or one for a new carrier; under the lock. */
 static place *vacancy(weft_monitor *m) {
   place *empty = NULL;
-  for (int i = 0; i < m->most; i++) {
+  for (int i = 0; i < m->allowed; i++) {
     if (m->places[i].state == IDLE) return &m->places[i];
     if (m->places[i].state == NOBODY && !empty) empty = &m->places[i];
   }
@@ -210,9 +211,10 @@ static void *monitor_main(void *argument) {
     } else if (time - quiet_since > 100000000) {
       /* Nothing to watch: sleep until a worker wakes. The worker says that it is
          awake and then looks whether we sleep; we say that we sleep and then look
-         whether one is awake. */
+         whether one is awake. First the run looks whether it is stuck for ever. */
       atomic_store(asleep_word(m), 1);
       barrier();
+      if (all_asleep(m)) m->carry(-1, 0);
       while (atomic_load(asleep_word(m)) && all_asleep(m)) futex(asleep_word(m), FUTEX_WAIT_PRIVATE, 1);
       atomic_store(asleep_word(m), 0);
       quiet_since = now();
@@ -226,14 +228,15 @@ weft_monitor *weft_monitor_start(int workers, int64_t *words, int64_t tick_ns, i
   weft_monitor *m = calloc(1, sizeof *m);
   if (!m) return NULL;
   m->seen = calloc((size_t)workers, sizeof *m->seen);
-  m->places = calloc((size_t)most + 1, sizeof *m->places);
-  for (int i = 0; m->places && i < most; i++) m->places[i].monitor = m;
+  m->places = calloc((size_t)(most + workers), sizeof *m->places);
+  for (int i = 0; m->places && i < most + workers; i++) m->places[i].monitor = m;
   m->workers = workers;
   m->words = (word *)words;
   m->tick_ns = tick_ns;
   m->patience_ns = patience_ns;
   m->linger_ns = linger_ns;
-  m->most = most;
+  m->most = most + workers;
+  m->allowed = most;
   m->carry = carry;
   m->generation = 1;
   pthread_mutex_init(&m->lock, NULL);
@@ -264,6 +267,14 @@ int weft_monitor_carriers(weft_monitor *m) {
 }
 
 int64_t weft_monitor_takeovers(weft_monitor *m) { return atomic_load(&m->takeovers); }
+
+/* The run is to end: from now on the reserve of one place for each worker may be used,
+   so that a worker whose thread is stuck can be stopped even at the limit. */
+void weft_monitor_ending(weft_monitor *m) {
+  pthread_mutex_lock(&m->lock);
+  m->allowed = m->most;
+  pthread_mutex_unlock(&m->lock);
+}
 
 /* When no worker runs any more. Answers how many carriers are still in user code;
    they end by themselves when they leave it. */

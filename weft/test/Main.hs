@@ -7,9 +7,13 @@ module Main (main) where
 
 import System.Environment (setEnv)
 import System.IO (hSetEncoding, stdout, utf8)
+import Test.Adoption qualified
+import Test.CancelStorm qualified
 import Test.Cancellation qualified
 import Test.Concurrently qualified
 import Test.Costs qualified
+import Test.Direct qualified
+import Test.Direct.Programs qualified
 import Test.Examples qualified
 import Test.Failures qualified
 import Test.Files qualified
@@ -22,6 +26,7 @@ import Test.Scheduling qualified
 import Test.Scopes qualified
 import Test.Slots qualified
 import Test.Sockets qualified
+import Test.Takeover qualified
 import Test.Tasty
 import Test.Timers qualified
 import Test.Uring qualified
@@ -37,6 +42,8 @@ main = do
         Test.Laziness.tests,
         Test.Scheduling.tests,
         Test.Failures.tests,
+        Test.Direct.tests,
+        Test.Direct.Programs.tests,
         Test.Examples.tests,
         Test.Costs.tests,
         Test.Sockets.tests,
@@ -46,6 +53,9 @@ main = do
         Test.Uring.tests,
         Test.Pool.tests,
         Test.Readiness.tests,
+        Test.Adoption.tests,
+        Test.CancelStorm.tests,
+        Test.Takeover.tests,
         Test.Cancellation.tests,
         Test.Scopes.tests,
         Test.Concurrently.tests,

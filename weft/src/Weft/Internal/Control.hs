@@ -84,16 +84,21 @@ newtype Words = Words (MutablePrimArray RealWorld Int)
 line :: Int
 line = 8
 
--- | The words for so many workers and so many carriers beside theirs. Worker i is
+-- | The words for so many workers and so many carriers in the pool. Worker i is
 -- owned by carrier i.
 newWords :: Int -> Int -> IO Words
 newWords workers others = do
-  let lines' = workers + others + workers + 1
-  array <- newAlignedPinnedPrimArray (lines' * line)
-  setPrimArray array 0 (lines' * line) 0
-  let first w = writePrimArray array ((workers + others + w) * line) ((w + workers + others) `shiftL` ownerShift)
+  let carriers = carrierLines workers others
+      room = (carriers + workers + 1) * line
+  array <- newAlignedPinnedPrimArray room
+  setPrimArray array 0 room 0
+  let first w = writePrimArray array ((carriers + w) * line) ((w + carriers) `shiftL` ownerShift)
   mapM_ first [0 .. workers - 1]
   pure (Words array)
+
+-- | The workers' first carriers, the pool, and the reserve for the end of the run.
+carrierLines :: Int -> Int -> Int
+carrierLines workers others = workers + others + workers
 
 -- | For the monitor; good for as long as somebody holds the words.
 wordsAddress :: Words -> Ptr Int
@@ -118,7 +123,7 @@ data Carrier = Carrier
 
 -- | The first carrier of a worker, of so many workers and other carriers.
 firstCarrier :: Words -> Int -> Int -> Int -> Carrier
-firstCarrier w workers others worker = carrierFor w workers others worker (worker + workers + others)
+firstCarrier w workers others worker = carrierFor w workers others worker (worker + carrierLines workers others)
 
 -- | The carrier with this owner's number, for a worker.
 carrierFor :: Words -> Int -> Int -> Int -> Int -> Carrier
@@ -131,7 +136,7 @@ carrierFor (Words array) workers others worker owner =
       carrierMonitor = (carriers + workers) * line
     }
   where
-    carriers = workers + others
+    carriers = carrierLines workers others
 
 -- | What follows is code of the user, in this dispatch (not 0).
 enterUser :: Carrier -> Int -> IO ()

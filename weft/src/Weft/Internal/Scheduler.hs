@@ -42,9 +42,13 @@ import Control.Exception (Exception, SomeException, fromException, try)
 import Control.Monad (when)
 import Control.Monad.Primitive (RealWorld)
 import Data.ByteString.Short qualified as ShortByteString
+import Data.IORef (IORef, modifyIORef', newIORef)
+import Data.IntMap.Strict (IntMap)
+import Data.IntMap.Strict qualified as IntMap
 import Data.Maybe (fromMaybe)
 import Data.Primitive.MutVar
 import Data.Primitive.PrimArray
+import Data.Primitive.PrimVar (readPrimVar)
 import GHC.Exts (isTrue#, reallyUnsafePtrEquality#)
 import Weft.Internal.Cancel
 import Weft.Internal.Control
@@ -81,6 +85,9 @@ data Scheduler = Scheduler
     schedulerCounters :: {-# UNPACK #-} !(MutablePrimArray RealWorld Int),
     schedulerCarrier :: {-# UNPACK #-} !Carrier,
     schedulerHome :: !Home,
+    -- | By carrier, the threads that are away with carriers that have lost the
+    -- worker, and when they lost it.
+    schedulerAway :: !(IORef (IntMap (Tcb, Int))),
     -- | The home on the worker with this index (modulo their number).
     schedulerHomes :: !(Int -> Home),
     -- | The kernel.
@@ -138,7 +145,8 @@ newScheduler queue carrier home homes workers fuel answer uncaught = do
   counters <- newPrimArray (fromEnum (maxBound :: Counter) + 1)
   setPrimArray counters 0 (fromEnum (maxBound :: Counter) + 1) 0
   writePrimArray counters (fromEnum NextNumber) (homeWorker home + 1)
-  pure (Scheduler queue current inherited counters carrier home homes answer uncaught workers (max 1 fuel))
+  away <- newIORef IntMap.empty
+  pure (Scheduler queue current inherited counters carrier home away homes answer uncaught workers (max 1 fuel))
 
 nobody :: Tcb
 nobody = newTcb Nobody rootContext
@@ -148,6 +156,9 @@ nobody = newTcb Nobody rootContext
 successor :: Carrier -> Scheduler -> IO Scheduler
 successor carrier s = do
   current <- newMutVar nobody
+  stuck <- currentThread s
+  now <- readPrimVar (homeClock (schedulerHome s))
+  modifyIORef' (schedulerAway s) (IntMap.insert (carrierMe (schedulerCarrier s)) (stuck, now))
   pure s {schedulerCurrent = current, schedulerCarrier = carrier}
 
 -- | The thread that this carrier runs or ran last. From anywhere.
@@ -194,7 +205,9 @@ back :: Scheduler -> Tcb -> Resume -> IO () -> IO ()
 back s tcb resume goOn = leaveUser (schedulerCarrier s) goOn $ \case
   Owner -> goOn
   OwnerWanted -> writePrimArray (schedulerCounters s) (fromEnum SliceEnd) 0 >> goOn
-  Displaced -> homePost (schedulerHome s) (homeReady (schedulerHome s) Yielded tcb resume)
+  Displaced -> homePost (schedulerHome s) $ do
+    modifyIORef' (schedulerAway s) (IntMap.delete (carrierMe (schedulerCarrier s)))
+    homeReady (schedulerHome s) Yielded tcb resume
 {-# INLINE back #-}
 
 -- | Dispatch the next ready thread, if the slice has room for it.
@@ -234,10 +247,23 @@ step s = run
       Yield k -> case tcbIdentity tcb of
         Nobody -> push (schedulerQueue s) Yielded tcb k >> next s
         Identity _ fate -> unlessCondemned tcb fate fuel (push (schedulerQueue s) Yielded tcb k >> next s)
+      -- Unmasked, whatever the control block says: "Weft.Internal.Direct".
+      YieldDirect k handler -> case tcbIdentity tcb of
+        Nobody -> push (schedulerQueue s) Yielded tcb k >> next s
+        Identity _ fate -> do
+          condemned <-
+            readMutVar fate >>= \case
+              Condemned _ _ -> takeInterruption tcb
+              _ -> pure Nothing
+          case condemned of
+            Nothing -> push (schedulerQueue s) Yielded tcb k >> next s
+            Just e -> go tcb (handler e) fuel
       -- This counts as a system call, so that effects without end can be cancelled.
+      -- But not with the masking of the control block where that of a continuation
+      -- counts: "Weft.Internal.Direct".
       _ | fuel <= 1 -> case tcbIdentity tcb of
-        Nobody -> push (schedulerQueue s) Yielded tcb (const trace) >> next s
-        Identity _ fate -> unlessCondemned tcb fate fuel (push (schedulerQueue s) Yielded tcb (const trace) >> next s)
+        Identity _ fate | not (awaits trace) -> unlessCondemned tcb fate fuel (push (schedulerQueue s) Yielded tcb (const trace) >> next s)
+        _ -> push (schedulerQueue s) Yielded tcb (const trace) >> next s
       Effect io -> again >> io >>= \t -> run tcb t (fuel - 1)
       Internal act -> act home tcb >>= \t -> go tcb t fuel
       ForkAnonymous child k -> do
@@ -276,12 +302,22 @@ step s = run
       Identify k -> do
         own <- numbered s tcb
         go own (k (ThreadId (tcbIdentity own))) fuel
+      Direct io -> again >> io (stateMasking (tcbState tcb)) >>= \t -> run tcb t (fuel - 1)
+      Await masking body handler -> replace tcb (\st -> st {stateFrames = HandlerFrame handler (stateMasking st) (stateFrames st), stateMasking = masking}) (body ()) fuel
+      Reenter io -> do
+        let !outer = Tcb (tcbIdentity tcb) (leave (tcbState tcb))
+        writeMutVar (schedulerCurrent s) outer
+        again >> io >>= \t -> run outer t (fuel - 1)
 
     ask :: Tcb -> SystemCall a -> (a -> Trace) -> Int -> IO ()
     ask tcb request k !fuel
       | fuel <= 1 = push (schedulerQueue s) Yielded tcb (const (Call request k)) >> next s
       | otherwise = case schedulerAnswer s of
           AnswerCall answer -> answer tcb request k >>= \t -> go tcb t fuel
+
+    awaits = \case
+      Await {} -> True
+      _ -> False
 
     -- A cancelled thread goes no further than its next system call.
     unlessCondemned tcb fate fuel act =
@@ -307,7 +343,8 @@ step s = run
 -- | The innermost frame is done with.
 leave :: ThreadState -> ThreadState
 leave st = case stateFrames st of
-  HandlerFrame _ _ rest -> st {stateFrames = rest}
+  -- Of a 'Catch' it is the state already; the body of an 'Await' has its own.
+  HandlerFrame _ masking rest -> st {stateFrames = rest, stateMasking = masking}
   MaskFrame masking rest -> st {stateFrames = rest, stateMasking = masking}
   NoFrames -> st
 
