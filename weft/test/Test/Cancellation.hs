@@ -38,7 +38,7 @@ import Test.Tasty
 import Test.Tasty.HUnit
 import Weft
 import Weft.File
-import Weft.Internal.Backend (Descriptor (..), newDescriptor)
+import Weft.Internal.Backend (Descriptor (..))
 import Weft.Internal.SystemCall (Socket (..))
 import Weft.Internal.Trace (Fate (..), Identity (..), ThreadId (..))
 import Weft.Kernel (Outcome (..), Waiter, deliver, suspend)
@@ -160,13 +160,6 @@ listening backlog = do
 
 connectAndClose :: SockAddr -> Thread ()
 connectAndClose address = withSocket (openSocket AF_INET Stream) (`connect` address)
-
--- | A connected pair of Unix-domain sockets.
-socketPair :: Thread (Socket, Socket)
-socketPair = liftIO $ do
-  (a, b) <- Network.socketPair AF_UNIX Stream Network.defaultProtocol
-  let adopt s = Socket <$> (Network.socketToFd s >>= newDescriptor) <*> pure AF_UNIX <*> pure Stream
-  (,) <$> adopt a <*> adopt b
 
 -- | The first takes nothing more.
 fullPair :: Thread (Socket, Socket)
