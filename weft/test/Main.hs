@@ -14,6 +14,7 @@ import Test.Concurrently qualified
 import Test.Costs qualified
 import Test.Direct qualified
 import Test.Direct.Programs qualified
+import Test.Ending qualified
 import Test.Examples qualified
 import Test.Failures qualified
 import Test.Files qualified
@@ -57,6 +58,7 @@ main = do
         Test.CancelStorm.tests,
         Test.Takeover.tests,
         Test.Cancellation.tests,
+        Test.Ending.tests,
         Test.Scopes.tests,
         Test.Concurrently.tests,
         Test.Local.tests

@@ -21,10 +21,12 @@ module Weft.Internal.Cancel
     interruptible,
     takeInterruption,
     orInterrupted,
+    orClosing,
 
     -- * For schedulers
     cancelledNow,
     newIdentity,
+    closingIdentity,
     endFate,
     moveTo,
 
@@ -38,7 +40,9 @@ import Control.Monad (filterM)
 import Control.Monad.Primitive (RealWorld)
 import Data.IORef (readIORef)
 import Data.Primitive.MutVar
+import Data.Primitive.PrimVar
 import GHC.Exts (oneShot)
+import System.IO.Unsafe (unsafePerformIO)
 import Weft.Internal.Trace
 
 -- Note [Cancellation]
@@ -166,6 +170,27 @@ orInterrupted :: Tcb -> Resume -> IO Resume
 orInterrupted tcb resume
   | stateMasking (tcbState tcb) == MaskedUninterruptible = pure resume
   | otherwise = maybe resume (\e -> oneShot (\_ -> Throw e)) <$> takeInterruption tcb
+
+-- | The same for an anonymous thread, which is only ever interrupted when its run is
+-- closing: it is then known by an identity, so that it is not interrupted again.
+orClosing :: Home -> Tcb -> Resume -> IO (Tcb, Resume)
+orClosing home tcb resume = case tcbIdentity tcb of
+  Identity {} -> (tcb,) <$> orInterrupted tcb resume
+  Nobody -> do
+    closing <- readIORef (homeClosing home)
+    if not closing || stateMasking (tcbState tcb) == MaskedUninterruptible
+      then pure (tcb, resume)
+      else do
+        own <- closingIdentity home
+        pure (tcb {tcbIdentity = own}, oneShot (\_ -> Throw (toException Cancelled)))
+
+-- | An identity for a thread that was cancelled because its run is closing.
+closingIdentity :: Home -> IO Identity
+closingIdentity home = subtract 1 . negate <$> fetchAddInt closingNumbers 1 >>= newIdentity home
+
+closingNumbers :: PrimVar RealWorld Int
+closingNumbers = unsafePerformIO (newPrimVar 0)
+{-# NOINLINE closingNumbers #-}
 
 -- | What a thread must raise before its next system call.
 cancelledNow :: Tcb -> IO (Maybe SomeException)

@@ -1,3 +1,4 @@
+{-# LANGUAGE GADTs #-}
 {-# LANGUAGE MagicHash #-}
 {-# OPTIONS_GHC -O2 #-}
 -- Specialising the loop for control blocks whose fields are known makes copies of
@@ -26,6 +27,7 @@ module Weft.Internal.Scheduler
     runSlice,
     wasCut,
     startThread,
+    threadDropped,
     readyCount,
     currentThread,
 
@@ -54,7 +56,7 @@ import Weft.Internal.Cancel
 import Weft.Internal.Control
 import Weft.Internal.Policy
 import Weft.Internal.Ring (popRing)
-import Weft.Internal.SystemCall (SystemCall)
+import Weft.Internal.SystemCall (SystemCall (..))
 import Weft.Internal.Trace
 
 -- Note [User code and the worker]
@@ -188,7 +190,11 @@ runSlice s dispatches = do
           Right () -> pure ()
           Left e -> go (raised + 1) $ do
             tcb <- currentThread s
-            back s tcb (\_ -> Throw e) (raise s tcb e (schedulerFuel s - cost * raised))
+            let fuel = schedulerFuel s - cost * raised
+            -- At the end of its fuel it can be cancelled; in the handler it is masked.
+            back s tcb (\_ -> Throw e) $ do
+              instead <- if fuel <= 1 then cancelledNow tcb else pure Nothing
+              raise s tcb (fromMaybe e instead) fuel
   go (0 :: Int) (next s)
   stillOwner (schedulerCarrier s)
   where
@@ -241,7 +247,11 @@ step s = run
 
     does tcb trace !fuel = case trace of
       Call request k -> case tcbIdentity tcb of
-        Nobody -> ask tcb request k fuel
+        Nobody
+          -- When the run closes it must be known by something: Note [The end of a
+          -- run] in "Weft.Internal.Ending".
+          | parksInTable request -> numbered s tcb >>= \own -> ask own request k fuel
+          | otherwise -> ask tcb request k fuel
         Identity _ fate -> unlessCondemned tcb fate fuel (ask tcb request k fuel)
       Parked -> next s
       Yield k -> case tcbIdentity tcb of
@@ -387,6 +397,25 @@ startThread s tcb resume = bump s ThreadsStarted 1 >> push (schedulerQueue s) St
 readyCount :: Scheduler -> IO Int
 readyCount = size . schedulerQueue
 {-# INLINE readyCount #-}
+
+-- | A thread that nobody can name any more has ended without running.
+threadDropped :: Scheduler -> IO ()
+threadDropped s = () <$ bump s ThreadsEnded 1
+
+-- | Does a thread that makes this call wait in 'homeWaits'?
+parksInTable :: SystemCall a -> Bool
+parksInTable = \case
+  Suspend _ _ -> True
+  Extend _ -> True
+  Blocking _ -> True
+  Resolve {} -> True
+  NextSignal _ -> True
+  SetFileSize _ _ -> True
+  ListDirectory _ -> True
+  MakeDirectory _ -> True
+  RemovePath _ -> True
+  RenamePath _ _ -> True
+  _ -> False
 
 -- | The current thread with an identity of its own.
 numbered :: Scheduler -> Tcb -> IO Tcb
