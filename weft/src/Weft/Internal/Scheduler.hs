@@ -107,9 +107,9 @@ data Scheduler = Scheduler
 -- the next node of the trace ('Parked' if the answer comes later).
 newtype AnswerCall = AnswerCall (forall a. Tcb -> SystemCall a -> (a -> Trace) -> IO Trace)
 
--- | A parent (its number, its context and its masking state), and the control
--- block that its anonymous children share.
-data Inherited = Inherited !Int !Context !Masking !Tcb
+-- | A parent (its number, its context and its masking state), the scope it forked
+-- into (0 for none), and the control block that its anonymous children share.
+data Inherited = Inherited !Int !Context !Masking !Int !Tcb
 
 -- | What a scheduler counts.
 data Counter
@@ -143,7 +143,7 @@ bump s c by = do
 newScheduler :: ReadyQueue -> Carrier -> Home -> (Int -> Home) -> Int -> Int -> AnswerCall -> (Tcb -> SomeException -> IO ()) -> IO Scheduler
 newScheduler queue carrier home homes workers fuel answer uncaught = do
   current <- newMutVar nobody
-  inherited <- newMutVar (Inherited (-1) rootContext Unmasked nobody)
+  inherited <- newMutVar (Inherited (-1) rootContext Unmasked 0 nobody)
   counters <- newPrimArray (fromEnum (maxBound :: Counter) + 1)
   setPrimArray counters 0 (fromEnum (maxBound :: Counter) + 1) 0
   writePrimArray counters (fromEnum NextNumber) (homeWorker home + 1)
@@ -278,12 +278,12 @@ step s = run
       Internal act -> act home tcb >>= \t -> go tcb t fuel
       ForkAnonymous child k -> do
         parent <- numbered s tcb
-        shared <- inherit s parent
+        shared <- inherit s parent 0
         startThread s shared child
         go parent (k ()) fuel
       Fork options child k -> do
         parent <- numbered s tcb
-        shared <- inherit s parent
+        shared <- inherit s parent (forkScope options)
         number <- bump s NextNumber (schedulerStride s)
         case forkWorker options of
           Nothing -> do
@@ -429,16 +429,16 @@ numbered s tcb = case tcbIdentity tcb of
 
 -- | What a child of this thread starts with, as an anonymous control block:
 -- no handlers, the parent's masking state, and of its context what is inherited.
-inherit :: Scheduler -> Tcb -> IO Tcb
-inherit s (Tcb identity state) = do
-  Inherited owner known masking shared <- readMutVar (schedulerInherited s)
-  if owner == number && masking == stateMasking state && same known context
+inherit :: Scheduler -> Tcb -> Int -> IO Tcb
+inherit s (Tcb identity state) scope = do
+  Inherited owner known masking into shared <- readMutVar (schedulerInherited s)
+  if owner == number && masking == stateMasking state && into == scope && same known context
     then pure shared
     else do
       let child =
             Tcb Nobody . ThreadState NoFrames (stateMasking state) $
-              context {contextParent = number, contextScope = 0, contextLocals = contextInherited context}
-      child <$ writeMutVar (schedulerInherited s) (Inherited number context (stateMasking state) child)
+              context {contextParent = number, contextScope = scope, contextLocals = contextInherited context}
+      child <$ writeMutVar (schedulerInherited s) (Inherited number context (stateMasking state) scope child)
   where
     number = identityNumber identity
     context = stateContext state
@@ -449,16 +449,15 @@ inherit s (Tcb identity state) = do
 -- none, and then that very state: inlined, or returned in parts, it would be built
 -- anew for every child.
 withOptions :: ForkOptions -> ThreadState -> ThreadState
-withOptions (ForkOptions label priority _ scope) state
-  | ShortByteString.null label, Nothing <- priority, scope == 0 = state
+withOptions (ForkOptions label priority _ _) state
+  | ShortByteString.null label, Nothing <- priority = state
   | otherwise =
       let context = stateContext state
        in state
             { stateContext =
                 context
                   { contextLabel = if ShortByteString.null label then contextLabel context else label,
-                    contextPriority = fromMaybe (contextPriority context) priority,
-                    contextScope = scope
+                    contextPriority = fromMaybe (contextPriority context) priority
                   }
             }
 {-# OPAQUE withOptions #-}
