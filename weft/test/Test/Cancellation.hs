@@ -330,7 +330,7 @@ litmus =
       $ \say -> do
         (handOver, taken) <- handing
         (t, wait) <- beside $ do
-          r <- try (suspend "an answer" (handOver))
+          r <- try (suspend "an answer" handOver)
           case r of
             Right () -> say "answered" >> ((newGate >>= waitGate) `catch` \Cancelled -> say "cancelled at the next call")
             Left Cancelled -> say "cancelled"
@@ -342,7 +342,7 @@ litmus =
     allowed "an answer before the cancellation is not lost" [["answered", "cancelled at the next call"]] $ \say -> do
       (handOver, taken) <- handing
       (t, wait) <- beside $ do
-        r <- try (suspend "an answer" (handOver))
+        r <- try (suspend "an answer" handOver)
         case r of
           Right () -> say "answered" >> ((newGate >>= waitGate) `catch` \Cancelled -> say "cancelled at the next call")
           Left Cancelled -> say "cancelled"

@@ -77,7 +77,7 @@ everybody c end = void . counting c $ \begin finish -> do
           mask_ (void (receive a 10)),
           mask_ (sleep (minutes 60))
         ]
-      body way = bracket_ (begin >> liftIO (atomicModifyIORef' ready (\n -> (n + 1, ())))) finish way
+      body = bracket_ (begin >> liftIO (atomicModifyIORef' ready (\n -> (n + 1, ())))) finish
       close = mapM_ closeSocket [a, b]
   forM_ ways $ \way -> do
     fork_ (body way)
