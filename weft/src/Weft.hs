@@ -106,7 +106,7 @@ import Data.ByteString.Short (toShort)
 import Data.Text (Text)
 import Data.Text.Encoding (encodeUtf8)
 import Weft.Internal.Backend.Choose (BackendChoice (..))
-import Weft.Internal.Cancel (Cancelled (..), condemn)
+import Weft.Internal.Cancel (Cancelled (..), condemnFrom)
 import Weft.Internal.Kernel.System
 import Weft.Internal.Runtime hiding (defaultSettings)
 import Weft.Internal.Runtime qualified as Runtime
@@ -170,7 +170,10 @@ cancel t = cancelWith t Cancelled
 -- | The same, with an exception of your own; one that its thread does not handle is
 -- reported.
 cancelWith :: (Exception e) => ThreadId -> e -> Thread ()
-cancelWith t e = effect (condemn t (toException e))
+cancelWith t e = do
+  -- Evaluated here, in code of the user's.
+  let !raised = toException e
+  internal (\home _ -> condemnFrom home t (Cancellation raised Nothing))
 
 -- | The identity of this thread.
 myThreadId :: Thread ThreadId
@@ -178,7 +181,9 @@ myThreadId = Thread Identify
 
 -- | Name this thread, for reports; children that it forks later inherit the name.
 label :: Text -> Thread ()
-label text = Thread (Describe (\c -> c {contextLabel = toShort (encodeUtf8 text)}))
+label text = Thread $ \k ->
+  -- The context is changed outside user code, so the text is evaluated before.
+  let !name = toShort (encodeUtf8 text) in Describe (\c -> c {contextLabel = name}) k
 
 -- | The name of this thread; empty if it has none.
 myLabel :: Thread Label
@@ -187,7 +192,7 @@ myLabel = Thread (\k -> Self (k . tcbLabel))
 -- | Change the priority of this thread; smaller runs sooner, under policies that
 -- look at it.
 setPriority :: Priority -> Thread ()
-setPriority p = Thread (Describe (\c -> c {contextPriority = p}))
+setPriority p = Thread (\k -> p `seq` Describe (\c -> c {contextPriority = p}) k)
 
 -- | The priority of this thread.
 myPriority :: Thread Priority

@@ -9,18 +9,23 @@ import System.Environment (setEnv)
 import System.IO (hSetEncoding, stdout, utf8)
 import Test.Adoption qualified
 import Test.CancelStorm qualified
+import Test.Cancellation qualified
+import Test.Concurrently qualified
 import Test.Costs qualified
 import Test.Direct qualified
 import Test.Direct.Programs qualified
 import Test.Dump qualified
+import Test.Ending qualified
 import Test.Examples qualified
 import Test.Failures qualified
 import Test.Files qualified
 import Test.Laws qualified
 import Test.Laziness qualified
+import Test.Local qualified
 import Test.Pool qualified
 import Test.Readiness qualified
 import Test.Scheduling qualified
+import Test.Scopes qualified
 import Test.Slots qualified
 import Test.Sockets qualified
 import Test.Takeover qualified
@@ -53,5 +58,10 @@ main = do
         Test.Adoption.tests,
         Test.CancelStorm.tests,
         Test.Dump.tests,
-        Test.Takeover.tests
+        Test.Takeover.tests,
+        Test.Cancellation.tests,
+        Test.Ending.tests,
+        Test.Scopes.tests,
+        Test.Concurrently.tests,
+        Test.Local.tests
       ]

@@ -18,6 +18,7 @@ module Weft.Internal.Backend
     -- * Operations
     Operation (..),
     describeOperation,
+    streamOf,
 
     -- * Backends
     Backend (..),
@@ -122,6 +123,22 @@ data Operation
     -- @sizeof (struct statx)@ bytes.
     StatAt !CInt !(Ptr ()) !Int !Int !(Ptr ())
   deriving stock (Show)
+
+-- | The descriptor that an operation is about, if it is one of a stream.
+streamOf :: Operation -> Maybe Descriptor
+streamOf = \case
+  Receive d _ _ -> Just d
+  Send d _ _ -> Just d
+  ReceiveMessage d _ -> Just d
+  SendMessage d _ -> Just d
+  Accept d _ _ -> Just d
+  Connect d _ _ -> Just d
+  AwaitReadable d -> Just d
+  AwaitWritable d -> Just d
+  ReadStream d _ _ -> Just d
+  WriteStream d _ _ -> Just d
+  SendFile d _ _ _ -> Just d
+  _ -> Nothing
 
 -- | One line for a dump: what a thread that waits for this waits for.
 describeOperation :: Operation -> String
@@ -229,6 +246,9 @@ data Backend w = Backend
     -- function must not call into the backend. Nothing is allocated for an
     -- operation that waits, and a few words for one that is in the pool.
     visit :: !(forall r. (Operation -> w -> r -> IO r) -> r -> IO r),
+    -- | The tokens of the pending operations for whose owner's note the function is
+    -- true. Not from inside 'poll'.
+    pendingTokens :: !((w -> Bool) -> IO [Token]),
     -- | Say that the calling OS thread drives the backend from now on, before it
     -- makes any other call. The former one must make no more; what it did before
     -- must be visible to the caller (it happened before, through a lock or the

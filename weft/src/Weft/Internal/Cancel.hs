@@ -15,15 +15,18 @@ module Weft.Internal.Cancel
   ( -- * Asking
     condemn,
     condemnOnce,
+    condemnFrom,
 
     -- * For kernels
     interruptible,
     takeInterruption,
     orInterrupted,
+    orClosing,
 
     -- * For schedulers
     cancelledNow,
     newIdentity,
+    closingIdentity,
     endFate,
     moveTo,
 
@@ -34,9 +37,12 @@ where
 
 import Control.Exception (Exception (..), SomeException, asyncExceptionFromException, asyncExceptionToException)
 import Control.Monad (filterM)
+import Control.Monad.Primitive (RealWorld)
 import Data.IORef (readIORef)
 import Data.Primitive.MutVar
+import Data.Primitive.PrimVar
 import GHC.Exts (oneShot)
+import System.IO.Unsafe (unsafePerformIO)
 import Weft.Internal.Trace
 
 -- Note [Cancellation]
@@ -86,21 +92,33 @@ condemn t e = condemnOnce t (Cancellation e Nothing)
 -- | The same, with a reference that says whether it still applies.
 condemnOnce :: ThreadId -> Cancellation -> IO ()
 condemnOnce (ThreadId Nobody) _ = pure ()
-condemnOnce (ThreadId (Identity _ fate)) cancellation = seek
-  where
-    seek = readMutVar fate >>= mapM_ (\home -> homePost home (arrive home)) . homeOf
-    arrive here =
-      readMutVar fate >>= \case
-        Ended -> pure ()
-        found | homeOf found /= Just here -> seek
-        found -> do
-          valid <- applies cancellation
-          if not valid
-            then pure ()
-            else case found of
-              Condemned home others -> writeMutVar fate (Condemned home (others <> [cancellation]))
-              Waiting home abort -> writeMutVar fate (Condemned home [cancellation]) >> abort
-              _ -> writeMutVar fate (Condemned here [cancellation])
+condemnOnce (ThreadId (Identity _ fate)) cancellation = seek fate cancellation
+
+-- | The same from a worker, outside user code: a thread that lives there is condemned
+-- at once, and not when the worker looks into its inbox. So a thread that cancels
+-- itself notices at its next system call.
+condemnFrom :: Home -> ThreadId -> Cancellation -> IO ()
+condemnFrom _ (ThreadId Nobody) _ = pure ()
+condemnFrom here (ThreadId (Identity _ fate)) cancellation = arrive here fate cancellation
+
+-- | Send a cancellation to where the thread lives.
+seek :: MutVar RealWorld Fate -> Cancellation -> IO ()
+seek fate cancellation = readMutVar fate >>= mapM_ (\home -> homePost home (arrive home fate cancellation)) . homeOf
+
+-- | A cancellation has come to this worker.
+arrive :: Home -> MutVar RealWorld Fate -> Cancellation -> IO ()
+arrive here fate cancellation =
+  readMutVar fate >>= \case
+    Ended -> pure ()
+    found | homeOf found /= Just here -> seek fate cancellation
+    found -> do
+      valid <- applies cancellation
+      if not valid
+        then pure ()
+        else case found of
+          Condemned home others -> writeMutVar fate (Condemned home (others <> [cancellation]))
+          Waiting home abort -> writeMutVar fate (Condemned home [cancellation]) >> abort
+          _ -> writeMutVar fate (Condemned here [cancellation])
 
 homeOf :: Fate -> Maybe Home
 homeOf = \case
@@ -146,9 +164,33 @@ takeInterruption tcb = case tcbIdentity tcb of
       _ -> pure Nothing
 
 -- | How a thread goes on whose wait has ended with @ECANCELED@: with the exception
--- that was on its way, or as given when there was none.
+-- that was on its way, or as given when there was none, or none may be raised: an
+-- operation also ends so when somebody else closes its descriptor.
 orInterrupted :: Tcb -> Resume -> IO Resume
-orInterrupted tcb resume = maybe resume (\e -> oneShot (\_ -> Throw e)) <$> takeInterruption tcb
+orInterrupted tcb resume
+  | stateMasking (tcbState tcb) == MaskedUninterruptible = pure resume
+  | otherwise = maybe resume (\e -> oneShot (\_ -> Throw e)) <$> takeInterruption tcb
+
+-- | The same for an anonymous thread, which is only ever interrupted when its run is
+-- closing: it is then known by an identity, so that it is not interrupted again.
+orClosing :: Home -> Tcb -> Resume -> IO (Tcb, Resume)
+orClosing home tcb resume = case tcbIdentity tcb of
+  Identity {} -> (tcb,) <$> orInterrupted tcb resume
+  Nobody -> do
+    closing <- readIORef (homeClosing home)
+    if not closing || stateMasking (tcbState tcb) == MaskedUninterruptible
+      then pure (tcb, resume)
+      else do
+        own <- closingIdentity home
+        pure (tcb {tcbIdentity = own}, oneShot (\_ -> Throw (toException Cancelled)))
+
+-- | An identity for a thread that was cancelled because its run is closing.
+closingIdentity :: Home -> IO Identity
+closingIdentity home = subtract 1 . negate <$> fetchAddInt closingNumbers 1 >>= newIdentity home
+
+closingNumbers :: PrimVar RealWorld Int
+closingNumbers = unsafePerformIO (newPrimVar 0)
+{-# NOINLINE closingNumbers #-}
 
 -- | What a thread must raise before its next system call.
 cancelledNow :: Tcb -> IO (Maybe SomeException)

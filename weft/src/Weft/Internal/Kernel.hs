@@ -98,6 +98,10 @@ data Instance = Instance
     instanceAdopt :: !(IO ()),
     -- | Visit the waits that are not in 'homeWaits', for dumps.
     instanceWaits :: !(forall r. (Wait -> r -> IO r) -> r -> IO r),
+    -- | Interrupt every wait, but for those in 'homeWaits', of a thread that has no
+    -- identity, so that nobody else can; unless it is uninterruptible. Only when the
+    -- run is closing.
+    instanceInterrupt :: !(IO ()),
     -- | Is there nothing under way that could make a thread ready: no operation, no
     -- timer, no action in a pool? From any OS thread; may be a little old.
     instanceQuiet :: !(IO Bool),
@@ -131,7 +135,8 @@ answerSuspend host request action tcb k = do
   (waiter, withdraw) <- newWaiter host request tcb k
   try (action waiter) >>= \case
     Left e -> void (deliverFrom waiter (hostWorker host) (Failed (e :: SomeException)))
-    Right forgetIt -> interruptible tcb $ withdraw >>= \won -> when won forgetIt
+    -- What this action throws must not end the worker.
+    Right forgetIt -> interruptible tcb $ withdraw >>= \won -> when won (void (try @SomeException forgetIt))
   pure Parked
 
 -- | The right to answer a thread of this worker, once, from anywhere; and the

@@ -22,11 +22,14 @@ import Data.ByteString.Short qualified as ShortByteString
 import Data.Foldable (for_, toList, traverse_)
 import Data.IORef
 import Data.Int (Int64)
-import Data.Maybe (catMaybes, fromMaybe)
+import Data.Maybe (catMaybes, fromMaybe, isNothing)
 import Data.Primitive.Array
 import Data.Text qualified as Text
 import System.IO (hFlush, hPutStrLn, stderr)
+import System.Timeout (timeout)
 import Weft.Internal.Control
+import Weft.Internal.Dump (renderSnapshot, snapshot)
+import Weft.Internal.Ending
 import Weft.Internal.Kernel
 import Weft.Internal.Monitor
 import Weft.Internal.Policy
@@ -52,6 +55,10 @@ data Settings = Settings
     -- the end of the ready queue as if it had yielded. Default 1,000. Fewer:
     -- fairer between threads that are never refused; more: fewer switches.
     settingFuel :: !Int,
+    -- | How long the threads that are left when the main thread has ended may take to
+    -- end, their finalizers included, in nanoseconds. Default 5 seconds. Those that
+    -- take longer are reported and dropped where they are.
+    settingGrace :: !Int64,
     -- | How many OS threads beside the workers' own there may be to take over from
     -- threads that compute for long or block without the scheduler's knowledge.
     -- Default 64. At the limit the worker of the next such thread waits for it.
@@ -93,6 +100,7 @@ defaultSettings kernel =
       settingPolicy = fifo,
       settingSlice = 256,
       settingFuel = 1000,
+      settingGrace = 5_000_000_000,
       settingCarriers = 64,
       settingStall = Nothing,
       settingDeadlock = ReportDeadlock,
@@ -111,7 +119,8 @@ reportToStderr :: String -> IO ()
 reportToStderr text = hPutStrLn stderr ("weft: " <> text) >> hFlush stderr
 
 -- | Run a thread, and all that it forks, until it ends; answer with its result or
--- raise its exception. Threads that still run then are dropped where they are.
+-- raise its exception. The threads that are left then are cancelled, and it waits for
+-- their end ('settingGrace').
 --
 -- An asynchronous exception in the caller stops the run and is raised again when
 -- the workers have stopped. A thread that is in the middle of a computation or a
@@ -132,6 +141,7 @@ runWith settings main' = do
   shared <- newWords count others
   -- Filled when the worker has stopped.
   done <- arrayFromList <$> replicateM count newEmptyMVar
+  ending <- newEnding count (map workerScheduler . catMaybes <$> mapM (readIORef . doorWorker) (toList doors))
   let finish = void . tryPutMVar result
       homes = map doorHome (toList doors)
       first = toTrace (main' >>= effect . finish . Right)
@@ -180,11 +190,23 @@ runWith settings main' = do
             workerUncaught = \tcb e ->
               quietly (settingUncaught settings (ThreadId (tcbIdentity tcb)) (tcbLabel tcb) e),
             workerKernel = kernel,
+            workerEnding = ending,
             workerTakenOver = \lost -> for_ (settingStall settings) $ \limit -> watchStall (quietly . settingReport settings) limit lost,
             workerWakeMonitor = wakeMonitor monitor
           }
       -- A further asynchronous exception must wait: what the workers share is
       -- released next, and they may still use it.
+      -- Every thread is cancelled, and ends. An asynchronous exception (a further one,
+      -- if one has ended the run) cuts the waiting short.
+      close restore = do
+        mapM_ (\door -> writeIORef (homeClosing (doorHome door)) True) doors
+        traverse_ openUp doors
+        living <- countLiving ending
+        ended <- if living == 0 then pure (Just ()) else restore (timeout (fromIntegral (settingGrace settings `div` 1000)) (readMVar (endingQuiet ending)))
+        when (isNothing ended) $ do
+          left <- snapshot homes >>= renderSnapshot
+          mapM_ (quietly . settingReport settings . Text.unpack) $
+            Text.pack "these have not ended in time at the end of the run, and are dropped:" : Text.lines left
       stop monitor = uninterruptibleMask_ $ do
         writeIORef stopped True
         monitorEnding monitor
@@ -194,8 +216,13 @@ runWith settings main' = do
     withMonitor count others shared inherit $ \monitor -> mask $ \restore -> do
       -- Starting an OS thread waits for it, which an asynchronous exception could
       -- interrupt when the first workers run already: hence the firmer mask.
-      outcome <- (uninterruptibleMask_ (mapM_ (start monitor kernel) [0 .. count - 1]) >> restore (readMVar result)) `onException` stop monitor
+      started <- try (uninterruptibleMask_ (mapM_ (start monitor kernel) [0 .. count - 1]) >> restore (readMVar result))
+      closed <- try (close restore)
       stop monitor
+      outcome <- case (started, closed) of
+        (Right outcome, Right ()) -> pure outcome
+        (Left e, _) -> throwIO (e :: SomeException)
+        (_, Left e) -> throwIO (e :: SomeException)
       either throwIO pure outcome
   where
     quietly action = action `catch` \(_ :: SomeException) -> pure ()

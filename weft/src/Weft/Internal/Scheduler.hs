@@ -1,3 +1,4 @@
+{-# LANGUAGE GADTs #-}
 {-# LANGUAGE MagicHash #-}
 {-# OPTIONS_GHC -O2 #-}
 -- Specialising the loop for control blocks whose fields are known makes copies of
@@ -26,6 +27,7 @@ module Weft.Internal.Scheduler
     runSlice,
     wasCut,
     startThread,
+    threadDropped,
     readyCount,
     currentThread,
 
@@ -54,7 +56,7 @@ import Weft.Internal.Cancel
 import Weft.Internal.Control
 import Weft.Internal.Policy
 import Weft.Internal.Ring (popRing)
-import Weft.Internal.SystemCall (SystemCall)
+import Weft.Internal.SystemCall (SystemCall (..))
 import Weft.Internal.Trace
 
 -- Note [User code and the worker]
@@ -105,9 +107,9 @@ data Scheduler = Scheduler
 -- the next node of the trace ('Parked' if the answer comes later).
 newtype AnswerCall = AnswerCall (forall a. Tcb -> SystemCall a -> (a -> Trace) -> IO Trace)
 
--- | A parent (its number, its context and its masking state), and the control
--- block that its anonymous children share.
-data Inherited = Inherited !Int !Context !Masking !Tcb
+-- | A parent (its number, its context and its masking state), the scope it forked
+-- into (0 for none), and the control block that its anonymous children share.
+data Inherited = Inherited !Int !Context !Masking !Int !Tcb
 
 -- | What a scheduler counts.
 data Counter
@@ -141,7 +143,7 @@ bump s c by = do
 newScheduler :: ReadyQueue -> Carrier -> Home -> (Int -> Home) -> Int -> Int -> AnswerCall -> (Tcb -> SomeException -> IO ()) -> IO Scheduler
 newScheduler queue carrier home homes workers fuel answer uncaught = do
   current <- newMutVar nobody
-  inherited <- newMutVar (Inherited (-1) rootContext Unmasked nobody)
+  inherited <- newMutVar (Inherited (-1) rootContext Unmasked 0 nobody)
   counters <- newPrimArray (fromEnum (maxBound :: Counter) + 1)
   setPrimArray counters 0 (fromEnum (maxBound :: Counter) + 1) 0
   writePrimArray counters (fromEnum NextNumber) (homeWorker home + 1)
@@ -189,9 +191,13 @@ runSlice s dispatches = do
           Right () -> pure ()
           Left e -> go (raised + 1) $ do
             tcb <- currentThread s
+            let fuel = schedulerFuel s - cost * raised
             undisturbed <- leaveUser line
             ours <- if undisturbed then pure True else disturbed s tcb (\_ -> Throw e)
-            when ours $ raise s line tcb e (schedulerFuel s - cost * raised)
+            when ours $ do
+              -- At the end of its fuel it can be cancelled; in the handler it is masked.
+              instead <- if fuel <= 1 then cancelledNow tcb else pure Nothing
+              raise s line tcb (fromMaybe e instead) fuel
   go (0 :: Int) (next s line)
   stillOwner line
   where
@@ -252,7 +258,11 @@ step s line = run
 
     does tcb trace !fuel = case trace of
       Call request k -> case tcbIdentity tcb of
-        Nobody -> ask tcb request k fuel
+        Nobody
+          -- When the run closes it must be known by something: Note [The end of a
+          -- run] in "Weft.Internal.Ending".
+          | parksInTable request -> numbered s tcb >>= \own -> ask own request k fuel
+          | otherwise -> ask tcb request k fuel
         Identity _ fate -> unlessCondemned tcb fate fuel (ask tcb request k fuel)
       Parked -> next s line
       Yield k -> case tcbIdentity tcb of
@@ -269,17 +279,22 @@ step s line = run
           case condemned of
             Nothing -> push (schedulerQueue s) Yielded tcb k >> next s line
             Just e -> go tcb (handler e) fuel
-      _ | fuel <= 1 -> push (schedulerQueue s) Yielded tcb (const trace) >> next s line
+      -- This counts as a system call, so that effects without end can be cancelled.
+      -- But not with the masking of the control block where that of a continuation
+      -- counts: "Weft.Internal.Direct".
+      _ | fuel <= 1 -> case tcbIdentity tcb of
+        Identity _ fate | not (awaits trace) -> unlessCondemned tcb fate fuel (push (schedulerQueue s) Yielded tcb (const trace) >> next s line)
+        _ -> push (schedulerQueue s) Yielded tcb (const trace) >> next s line
       Effect io -> again >> io >>= \t -> run tcb t (fuel - 1)
       Internal act -> atHome s tcb act >>= \t -> go tcb t fuel
       ForkAnonymous child k -> do
         parent <- numbered s tcb
-        shared <- inherit s parent
+        shared <- inherit s parent 0
         startThread s shared child
         go parent (k ()) fuel
       Fork options child k -> do
         parent <- numbered s tcb
-        shared <- inherit s parent
+        shared <- inherit s parent (forkScope options)
         number <- bump s NextNumber (schedulerStride s)
         case forkWorker options of
           Nothing -> do
@@ -320,6 +335,10 @@ step s line = run
       | fuel <= 1 = push (schedulerQueue s) Yielded tcb (const (Call request k)) >> next s line
       | otherwise = case schedulerAnswer s of
           AnswerCall answer -> answer tcb request k >>= \t -> go tcb t fuel
+
+    awaits = \case
+      Await {} -> True
+      _ -> False
 
     -- A cancelled thread goes no further than its next system call.
     unlessCondemned tcb fate fuel act =
@@ -403,6 +422,25 @@ readyCount :: Scheduler -> IO Int
 readyCount = size . schedulerQueue
 {-# INLINE readyCount #-}
 
+-- | A thread that nobody can name any more has ended without running.
+threadDropped :: Scheduler -> IO ()
+threadDropped s = () <$ bump s ThreadsEnded 1
+
+-- | Does a thread that makes this call wait in 'homeWaits'?
+parksInTable :: SystemCall a -> Bool
+parksInTable = \case
+  Suspend _ _ -> True
+  Extend _ -> True
+  Blocking _ -> True
+  Resolve {} -> True
+  NextSignal _ -> True
+  SetFileSize _ _ -> True
+  ListDirectory _ -> True
+  MakeDirectory _ -> True
+  RemovePath _ -> True
+  RenamePath _ _ -> True
+  _ -> False
+
 -- | The current thread with an identity of its own.
 numbered :: Scheduler -> Tcb -> IO Tcb
 numbered s tcb = case tcbIdentity tcb of
@@ -415,16 +453,16 @@ numbered s tcb = case tcbIdentity tcb of
 
 -- | What a child of this thread starts with, as an anonymous control block:
 -- no handlers, the parent's masking state, and of its context what is inherited.
-inherit :: Scheduler -> Tcb -> IO Tcb
-inherit s (Tcb identity state) = do
-  Inherited owner known masking shared <- readMutVar (schedulerInherited s)
-  if owner == number && masking == stateMasking state && same known context
+inherit :: Scheduler -> Tcb -> Int -> IO Tcb
+inherit s (Tcb identity state) scope = do
+  Inherited owner known masking into shared <- readMutVar (schedulerInherited s)
+  if owner == number && masking == stateMasking state && into == scope && same known context
     then pure shared
     else do
       let child =
             Tcb Nobody . ThreadState NoFrames (stateMasking state) $
-              context {contextParent = number, contextScope = 0, contextLocals = contextInherited context}
-      child <$ writeMutVar (schedulerInherited s) (Inherited number context (stateMasking state) child)
+              context {contextParent = number, contextScope = scope, contextLocals = contextInherited context}
+      child <$ writeMutVar (schedulerInherited s) (Inherited number context (stateMasking state) scope child)
   where
     number = identityNumber identity
     context = stateContext state
@@ -435,16 +473,15 @@ inherit s (Tcb identity state) = do
 -- none, and then that very state: inlined, or returned in parts, it would be built
 -- anew for every child.
 withOptions :: ForkOptions -> ThreadState -> ThreadState
-withOptions (ForkOptions label priority _ scope) state
-  | ShortByteString.null label, Nothing <- priority, scope == 0 = state
+withOptions (ForkOptions label priority _ _) state
+  | ShortByteString.null label, Nothing <- priority = state
   | otherwise =
       let context = stateContext state
        in state
             { stateContext =
                 context
                   { contextLabel = if ShortByteString.null label then contextLabel context else label,
-                    contextPriority = fromMaybe (contextPriority context) priority,
-                    contextScope = scope
+                    contextPriority = fromMaybe (contextPriority context) priority
                   }
             }
 {-# OPAQUE withOptions #-}

@@ -28,6 +28,7 @@ module Weft.Internal.Timers
 
     -- * Inspection
     foldM,
+    foldKeysM,
     heapBytes,
   )
 where
@@ -206,6 +207,11 @@ foldM f z t = do
                 f acc deadline a >>= go (i + 1)
   go root z
 {-# INLINEABLE foldM #-}
+
+-- | The same with the keys.
+foldKeysM :: (b -> TimerKey -> a -> IO b) -> b -> Timers a -> IO b
+foldKeysM f z t = Slots.foldM (\acc key a -> f acc key a) z (slots t)
+{-# INLINEABLE foldKeysM #-}
 
 -- The heap itself -----------------------------------------------------------
 

@@ -310,6 +310,8 @@ data Home = Home
     homeBirths :: !Births,
     -- | Visit all its threads. On the worker only.
     homeVisit :: !(forall r. (Seen -> r -> IO r) -> r -> IO r),
+    -- | The main thread has ended, and all others are to end ("Weft.Internal.Ending").
+    homeClosing :: !(IORef Bool),
     -- | All homes of the run, by index of the worker.
     homePeers :: Array Home
   }

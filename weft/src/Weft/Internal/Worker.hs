@@ -39,6 +39,7 @@ import Data.Primitive.PrimVar
 import Weft.Internal.Births
 import Weft.Internal.Cancel (moveTo)
 import Weft.Internal.Control
+import Weft.Internal.Ending
 import Weft.Internal.Inbox
 import Weft.Internal.Kernel
 import Weft.Internal.Policy
@@ -61,11 +62,12 @@ data Door = Door
 
 -- | The doors of so many workers, which have not started yet.
 newDoors :: Policy -> Int -> IO (Array Door)
-newDoors policy count = mfix $ \doors ->
-  arrayFromList <$> mapM (newDoor policy (doorHome <$> doors)) [0 .. count - 1]
+newDoors policy count = do
+  closing <- newIORef False
+  mfix $ \doors -> arrayFromList <$> mapM (newDoor policy closing (doorHome <$> doors)) [0 .. count - 1]
 
-newDoor :: Policy -> Array Home -> Int -> IO Door
-newDoor policy peers index = do
+newDoor :: Policy -> IORef Bool -> Array Home -> Int -> IO Door
+newDoor policy closing peers index = do
   inbox <- newInbox
   wake <- newIORef (pure ())
   queue <- newReadyQueue policy
@@ -83,6 +85,7 @@ newDoor policy peers index = do
             homeClock = clock,
             homeBirths = births,
             homeVisit = \f start -> readIORef started >>= maybe (pure start) (\worker -> visitThreads worker f start),
+            homeClosing = closing,
             homePeers = peers
           }
   pure (Door inbox wake home started queue)
@@ -109,6 +112,7 @@ data WorkerSettings = WorkerSettings
     workerReport :: !(String -> IO ()),
     workerUncaught :: !(Tcb -> SomeException -> IO ()),
     workerKernel :: !Opened,
+    workerEnding :: !Ending,
     -- | Called when this OS thread has taken a worker over.
     workerTakenOver :: !(Lost -> IO ()),
     -- | Wake the monitor.
@@ -234,6 +238,8 @@ carry worker@(Worker settings kernel scheduler) = turn
       drain (doorInbox door)
       next <- readCounter scheduler NextNumber
       readPrimVar (homeClock home) >>= noteBirths (homeBirths home) next
+      closing <- readIORef (homeClosing home)
+      when closing (endThreads (workerEnding settings) scheduler kernel)
       ready <- readyCount scheduler
       stop <- workerStop settings
       if stop

@@ -59,6 +59,7 @@ newReadiness poller pool post = do
         wake = wakeUp wakeup,
         forget = forgetIn src,
         visit = visitSource src,
+        pendingTokens = tokensOf src,
         -- Registrations, jobs and the event counter belong to the process.
         adopt = pure (),
         shutdown = shutdownSource src
@@ -205,6 +206,22 @@ visitSource src f z =
       [] -> pure acc
       Complete op done _ : rest -> f op (completionFor done) acc >>= (`onDeliveries` rest)
       Finish _ : rest -> onDeliveries acc rest
+
+-- | As of 'pendingTokens'. What is over has no token that is good for anything.
+tokensOf :: Source w -> (w -> Bool) -> IO [Token]
+tokensOf src wanted = do
+  waiting <- foldSlots inSlot [] (sourceTable src)
+  jobs <- readIORef (sourceJobs src)
+  pure ([jobToken key | (key, job) <- IntMap.toList jobs, wanted (completionFor (jobCompletion job))] <> waiting)
+  where
+    inSlot slot found = do
+      readers <- readWaiters slot Reading
+      writers <- readWaiters slot Writing
+      foldWaiters (token Reading) readers found >>= foldWaiters (token Writing) writers
+    token direction w found =
+      pure $ case streamOf (waiterOperation w) of
+        Just d | wanted (completionFor (waiterCompletion w)) -> streamToken (waiterSequence w) d direction : found
+        _ -> found
 
 -- | As of 'shutdown'. Every operation that is pending completes, from inside
 -- this call.

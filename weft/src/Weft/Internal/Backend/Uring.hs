@@ -220,6 +220,7 @@ uringBackend u =
       wake = Ring.wake (ring u),
       forget = forgetDescriptor u,
       -- Queued or flying: what is pending is in the table.
+      pendingTokens = \wanted -> Slots.foldM (\found key p -> pure (if wanted (completionFor (completion p)) then Token (keyNumber key) : found else found)) [] (table u),
       visit = \f z -> Slots.foldM (\acc _ !p -> f (operation p) (completionFor (completion p)) acc) z (table u),
       adopt = Ring.adopt (ring u),
       shutdown = shutdownRing u

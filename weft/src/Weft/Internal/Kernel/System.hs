@@ -95,6 +95,7 @@ startSystem choose pool peers host = do
         instanceWake = wake backend,
         instanceAdopt = adopt backend,
         instanceWaits = visitWaits env,
+        instanceInterrupt = interruptAnonymous env,
         instanceQuiet = isQuiet env,
         instanceStop = shutdown backend
       }
@@ -178,6 +179,23 @@ isQuiet env = do
   timers <- Timers.size (envTimers env)
   gauge <- poolGauge (envPool env)
   pure (operations == 0 && timers == 0 && gaugeThreads gauge == gaugeIdle gauge && gaugeWaiting gauge == 0)
+
+-- | As of 'instanceInterrupt'.
+interruptAnonymous :: Env -> IO ()
+interruptAnonymous env = do
+  pendingTokens (envBackend env) (anonymous . waitTcb) >>= mapM_ (cancel (envBackend env))
+  sleepers <- Timers.foldKeysM sleeper [] (envTimers env)
+  mapM_ rouse sleepers
+  where
+    anonymous tcb = case tcbIdentity tcb of
+      Nobody -> stateMasking (tcbState tcb) /= MaskedUninterruptible
+      Identity {} -> False
+    sleeper found key = \case
+      WakeThread tcb resume | anonymous tcb -> pure ((key, tcb, resume) : found)
+      _ -> pure found
+    rouse (key, tcb, resume) = do
+      early <- Timers.cancel (envTimers env) key
+      when early $ orClosing (hostHome (envHost env)) tcb resume >>= uncurry (hostReady (envHost env) Woken)
 
 -- | Visit the threads that wait for an operation or a timer.
 visitWaits :: Env -> (Wait -> r -> IO r) -> r -> IO r

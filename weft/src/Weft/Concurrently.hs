@@ -1,0 +1,137 @@
+-- |
+-- Several things at once, as one call: both of two, the first of two, one for each
+-- element.
+--
+-- Everything here is made of scopes ("Weft.Scope"): when a call returns or raises, no
+-- thread of it is left, finalizers included. The first exception of a part cancels
+-- the other parts and is raised as it was. Parts inherit what children of 'Weft.fork'
+-- inherit. All of it can be cancelled, which cancels the parts and waits for them.
+module Weft.Concurrently
+  ( -- * Both
+    concurrently,
+    concurrently_,
+
+    -- * The first
+    race,
+    race_,
+
+    -- * One for each element
+    mapConcurrently,
+    mapConcurrently_,
+    forConcurrently,
+    forConcurrently_,
+
+    -- ** At most so many at a time
+    mapConcurrentlyN,
+    forConcurrentlyN,
+    forConcurrentlyN_,
+  )
+where
+
+import Control.Exception (SomeAsyncException, SomeException, fromException)
+import Control.Monad (replicateM, replicateM_, void)
+import Control.Monad.Catch (catch, throwM)
+import Control.Monad.Primitive (RealWorld)
+import Data.Foldable (toList, traverse_)
+import Data.IntMap.Strict qualified as IntMap
+import Data.Primitive.MutVar
+import Data.Traversable (mapAccumL)
+import Weft.Internal.Cell
+import Weft.Internal.Scope
+import Weft.Internal.SystemCall
+import Weft.Internal.Trace
+import Weft.Scope
+
+-- | Run both and wait for both.
+concurrently :: Thread a -> Thread b -> Thread (a, b)
+concurrently left right = asOneCall $ \scope -> do
+  a <- forkIn scope left
+  b <- forkIn scope right
+  (,) <$> awaitChild a <*> awaitChild b
+
+-- | The same without the results.
+concurrently_ :: Thread a -> Thread b -> Thread ()
+concurrently_ left right = asOneCall $ \scope -> do
+  forkIn_ scope (void left)
+  forkIn_ scope (void right)
+
+-- | Run both until one of them has ended; cancel the other, and wait for its end.
+-- The one that ends first decides, by its result or by its exception.
+race :: Thread a -> Thread b -> Thread (Either a b)
+race left right = withScope $ \scope -> do
+  first <- effect newCell
+  let runner body = forkInto scope Daemon defaultForkOptions body $ \result ->
+        internal $ \home _ -> Quiet <$ fillCell (homeWorker home) first result
+  _ <- runner (Left <$> left)
+  _ <- runner (Right <$> right)
+  readCell (Reason "the first of a race" (pure 0) ByThreads) first >>= either throwM pure
+
+-- | The same without the result.
+race_ :: Thread a -> Thread b -> Thread ()
+race_ left right = void (race left right)
+
+-- | Run the function on every element at once, each in a thread of its own.
+mapConcurrently :: (Traversable t) => (a -> Thread b) -> t a -> Thread (t b)
+mapConcurrently f xs = asOneCall $ \scope -> traverse (forkIn scope . f) xs >>= traverse awaitChild
+
+-- | The same without the results.
+mapConcurrently_ :: (Foldable f) => (a -> Thread b) -> f a -> Thread ()
+mapConcurrently_ f xs = asOneCall $ \scope -> traverse_ (forkIn_ scope . void . f) xs
+
+-- | 'mapConcurrently' with its arguments in the other order.
+forConcurrently :: (Traversable t) => t a -> (a -> Thread b) -> Thread (t b)
+forConcurrently = flip mapConcurrently
+
+-- | 'mapConcurrently_' with its arguments in the other order.
+forConcurrently_ :: (Foldable f) => f a -> (a -> Thread b) -> Thread ()
+forConcurrently_ = flip mapConcurrently_
+
+-- | 'forConcurrentlyN' with its arguments in the other order.
+mapConcurrentlyN :: (Traversable t) => Int -> (a -> Thread b) -> t a -> Thread (t b)
+mapConcurrentlyN n f xs = forConcurrentlyN n xs f
+
+-- | Run the function on every element, on at most so many at a time (1 if the number
+-- is less); the results are in the order of the elements. There are never more
+-- threads than that: each takes the next element when it is done with one, and what
+-- is not taken yet is not evaluated.
+forConcurrentlyN :: (Traversable t) => Int -> t a -> (a -> Thread b) -> Thread (t b)
+forConcurrentlyN n xs f = do
+  feed <- effect (newMutVar (Feed 0 (toList xs)))
+  parts <- asOneCall $ \scope -> do
+    let collect done = nextOf feed >>= maybe (pure done) (\(i, x) -> f x >>= \y -> collect ((i, y) : done))
+    children <- replicateM (atMost n xs) (forkIn scope (collect []))
+    traverse awaitChild children
+  let inOrder = IntMap.elems (IntMap.fromList (concat parts))
+  pure (snd (mapAccumL next inOrder xs))
+  where
+    next (y : rest) _ = (rest, y)
+    next [] _ = error "forConcurrentlyN: an element without a result"
+
+-- | The same without the results; the container may be endless.
+forConcurrentlyN_ :: (Foldable f) => Int -> f a -> (a -> Thread b) -> Thread ()
+forConcurrentlyN_ n xs f = do
+  feed <- effect (newMutVar (Feed 0 (toList xs)))
+  asOneCall $ \scope -> do
+    let consume = nextOf feed >>= maybe (pure ()) (\(_, x) -> f x >> consume)
+    replicateM_ (atMost n xs) (forkIn_ scope consume)
+
+-- | No more threads than elements.
+atMost :: (Foldable f) => Int -> f a -> Int
+atMost n xs = length (take (max 1 n) (toList xs))
+
+-- | The number of the first element that is not taken yet, and those.
+data Feed a = Feed !Int [a]
+
+-- | An effect, and nothing of the library's own: the list is the user's code.
+nextOf :: MutVar RealWorld (Feed a) -> Thread (Maybe (Int, a))
+nextOf feed = effect . changing feed $ \case
+  Feed i (x : rest) -> (Feed (i + 1) rest, Just (i, x))
+  done -> (done, Nothing)
+
+-- | A scope whose failures are raised as they were. One that could be taken for a
+-- cancellation of this thread stays wrapped.
+asOneCall :: (Scope -> Thread a) -> Thread a
+asOneCall body =
+  withScope body `catch` \failure -> case fromException (failedWith failure) of
+    Just (_ :: SomeAsyncException) -> throwM failure
+    Nothing -> throwM (failedWith failure :: SomeException)

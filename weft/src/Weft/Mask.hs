@@ -1,0 +1,47 @@
+-- |
+-- Masking: when a thread may be interrupted.
+--
+-- A cancellation, a timeout or the failure of a child interrupts a thread at a system
+-- call, where the thread's masking state allows. The three states are GHC's: unmasked,
+-- at every system call; masked, only in one that waits; uninterruptible, not at all.
+-- 'Control.Monad.Catch.mask' and its relatives work as in 'IO'.
+--
+-- One thing differs from 'IO': leaving a masked region is no system call. What has
+-- arrived meanwhile is raised at the next one.
+module Weft.Mask
+  ( MaskingState (..),
+    getMaskingState,
+    mask,
+    mask_,
+    uninterruptibleMask,
+    uninterruptibleMask_,
+    interruptible,
+    allowInterrupt,
+  )
+where
+
+import Control.Exception (MaskingState (..))
+import Control.Monad (void)
+import Control.Monad.Catch (mask, mask_, uninterruptibleMask, uninterruptibleMask_)
+import Weft.Internal.SystemCall (SystemCall (WorkerCount))
+import Weft.Internal.Trace hiding (Masking (..))
+import Weft.Internal.Trace qualified as Trace
+
+-- | The masking state of this thread.
+getMaskingState :: Thread MaskingState
+getMaskingState = Thread $ \k -> Self $ \tcb -> k $ case stateMasking (tcbState tcb) of
+  Trace.Unmasked -> Unmasked
+  Trace.MaskedInterruptible -> MaskedInterruptible
+  Trace.MaskedUninterruptible -> MaskedUninterruptible
+
+-- | Run a part of a masked region unmasked. In an uninterruptible one it changes
+-- nothing (as 'Control.Exception.interruptible').
+interruptible :: Thread a -> Thread a
+interruptible body = Thread $ \k -> Self $ \tcb -> case stateMasking (tcbState tcb) of
+  Trace.MaskedInterruptible -> unThread (under Trace.Unmasked body) k
+  _ -> unThread body k
+
+-- | In a masked region: raise what is waiting to be raised, if the region is not
+-- uninterruptible. Does not block, and lets no other thread run.
+allowInterrupt :: Thread ()
+allowInterrupt = interruptible (void (call WorkerCount))

@@ -1,0 +1,144 @@
+-- |
+-- Scopes: lifetimes that own threads.
+--
+-- A thread that is forked into a scope ends before the scope does. So no thread is
+-- left behind when its owner ends, is cancelled or fails, and no failure is lost: it
+-- is raised in the owner of the scope (structured concurrency, after the libraries ki
+-- and trio).
+--
+-- >>> import Weft
+-- >>> :{
+-- run . withScope $ \scope -> do
+--   three <- forkIn scope (pure 3)
+--   four <- forkIn scope (sleep (milliseconds 1) >> pure 4)
+--   (+) <$> awaitChild three <*> awaitChild four
+-- :}
+-- 7
+--
+-- == Failures
+--
+-- An exception that ends a thread of a scope cancels the others and is raised in the
+-- owner as 'ChildFailed', which says which thread it was. It is wrapped, and not
+-- raised as it was, because the owner did not make the call that failed: a handler
+-- for 'IOError' around a scope would otherwise take the failure of some thread for
+-- that of its own call, and the label of the thread would be lost. Where a failure is
+-- a result that the owner expects, 'forkTryIn' makes it one: an exception of the
+-- chosen type then is a value and disturbs nobody. The functions of
+-- "Weft.Concurrently", which look like one call, raise exceptions as they were.
+--
+-- A thread that was cancelled ('Weft.Cancelled'), or left with 'Weft.exit', has not
+-- failed.
+module Weft.Scope
+  ( -- * Scopes
+    Scope,
+    withScope,
+    awaitAll,
+    cancelScope,
+
+    -- * Forking into them
+    forkIn,
+    forkIn_,
+    forkInWith,
+    forkTryIn,
+
+    -- ** Daemons
+    forkDaemonIn,
+    forkDaemonInWith,
+
+    -- * Children
+    Child,
+    childThread,
+    awaitChild,
+    resultOf,
+
+    -- * What goes wrong
+    ChildFailed (..),
+    ScopeEnded (..),
+  )
+where
+
+import Control.Exception (Exception, SomeException, fromException)
+import Control.Monad (void)
+import Control.Monad.Catch (throwM)
+import Weft.Internal.Cell
+import Weft.Internal.Scope
+import Weft.Internal.SystemCall
+import Weft.Internal.Trace
+
+-- | A thread of a scope that ends with an @a@.
+data Child a = Child
+  { -- | Its identity.
+    childThread :: !ThreadId,
+    _childResult :: !(Cell (Either ChildFailed a))
+  }
+
+instance Show (Child a) where
+  showsPrec _ c = showString "child " . shows (childThread c)
+
+-- | Fork a thread into a scope, which waits for it. It inherits what a thread of
+-- 'Weft.fork' inherits, the masking state too. Does not block. Raises 'ScopeEnded'
+-- when the scope takes no threads any more.
+forkIn :: Scope -> Thread a -> Thread (Child a)
+forkIn scope = forkInWith scope defaultForkOptions
+
+-- | The same for a thread whose result nobody wants; lighter.
+forkIn_ :: Scope -> Thread () -> Thread ()
+forkIn_ scope body = void (forkInto scope Awaited defaultForkOptions body (pure . either Failing (const Quiet)))
+
+-- | The same with a label, a priority, or on a certain worker.
+forkInWith :: Scope -> ForkOptions -> Thread a -> Thread (Child a)
+forkInWith scope options body = started scope Awaited options body Failing
+
+-- | Fork a thread into a scope, for which an exception of the given type is a result
+-- and no failure: the scope and its other threads go on.
+forkTryIn :: (Exception e) => Scope -> Thread a -> Thread (Child (Either e a))
+forkTryIn scope body = do
+  cell <- effect newCell
+  t <- forkInto scope Awaited defaultForkOptions body $ \case
+    Right a -> Quiet <$ filled cell (Right (Right a))
+    Left e
+      | Just expected <- fromException e -> Quiet <$ filled cell (Right (Left expected))
+      | otherwise -> failedIn cell e
+  pure (Child t cell)
+
+-- | Fork a thread that the scope does not wait for: it is cancelled when the body
+-- and all children have ended, and the scope ends after it.
+forkDaemonIn :: Scope -> Thread a -> Thread (Child a)
+forkDaemonIn scope = forkDaemonInWith scope defaultForkOptions
+
+-- | The same with a label, a priority, or on a certain worker.
+forkDaemonInWith :: Scope -> ForkOptions -> Thread a -> Thread (Child a)
+forkDaemonInWith scope options body = started scope Daemon options body Failing
+
+started :: Scope -> Kind -> ForkOptions -> Thread a -> (SomeException -> Ending) -> Thread (Child a)
+started scope kind options body ending = do
+  cell <- effect newCell
+  t <- forkInto scope kind options body $ \case
+    Right a -> Quiet <$ filled cell (Right a)
+    Left e -> ending e <$ failedIn cell e
+  pure (Child t cell)
+
+filled :: Cell (Either ChildFailed a) -> Either ChildFailed a -> Thread ()
+filled cell result = internal (\home _ -> void (fillCell (homeWorker home) cell result))
+
+failedIn :: Cell (Either ChildFailed a) -> SomeException -> Thread Ending
+failedIn cell e = internal $ \home tcb -> do
+  _ <- fillCell (homeWorker home) cell (Left (ChildFailed (ThreadId (tcbIdentity tcb)) (tcbLabel tcb) e))
+  pure (Failing e)
+
+-- | Wait for the end of a thread; its result, or 'ChildFailed'. A child that was
+-- cancelled has no result either, and that is then what the exception says.
+-- Cancellable. From any thread, also after the end of the scope.
+awaitChild :: Child a -> Thread a
+awaitChild child = awaitOutcome child >>= either throwM pure
+
+-- | Wait for the end of a thread and tell how it ended. Cancellable.
+--
+-- In the owner of the scope, and when the child has failed, this is a race with the
+-- exception that is on its way to the owner; to receive a failure as a value for
+-- certain, use 'forkTryIn'.
+resultOf :: Child a -> Thread (Either SomeException a)
+resultOf child = either (Left . failedWith) Right <$> awaitOutcome child
+
+awaitOutcome :: Child a -> Thread (Either ChildFailed a)
+awaitOutcome (Child t cell) = readCell (Reason ("end of " <> show t) (pure (threadNumber t)) ByThreads) cell
