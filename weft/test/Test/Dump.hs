@@ -125,7 +125,8 @@ groupsMany config = do
   text <- running config $ do
     replicateM_ 5000 (named "alike" (sleep (seconds 1000)))
     replicateM_ 3 (fork_ (label "few" >> sleep (seconds 1000)))
-    replicateM_ 2 yield
+    -- Forking takes several turns, in which the first threads run already.
+    replicateM_ 50 yield
     dumpThreads
   hasLine text ["5,000 threads", "\"alike\"", "sleep"]
   length (filter ("\"few\"" `Text.isInfixOf`) (Text.lines text)) @?= 3
