@@ -18,8 +18,11 @@ import Test.Readiness qualified
 import Test.Scheduling qualified
 import Test.Slots qualified
 import Test.Sockets qualified
+import Test.Sync qualified
+import Test.SyncCancel qualified
 import Test.Tasty
 import Test.Timers qualified
+import Test.Transactions qualified
 import Test.Uring qualified
 
 main :: IO ()
@@ -37,6 +40,9 @@ main = do
         Test.Costs.tests,
         Test.Sockets.tests,
         Test.Files.tests,
+        Test.Sync.tests,
+        Test.SyncCancel.tests,
+        Test.Transactions.tests,
         Test.Slots.tests,
         Test.Timers.tests,
         Test.Uring.tests,
