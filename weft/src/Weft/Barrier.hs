@@ -19,7 +19,8 @@ import Data.Primitive.MutVar
 import Data.Text (Text)
 import Weft.Internal.Atomic
 import Weft.Internal.Sync
-import Weft.Internal.SystemCall
+import Weft.Internal.Park
+import Weft.Internal.SystemCall (Reason (..))
 import Weft.Internal.Trace
 import Weft.Internal.WaitQueue
 
@@ -50,7 +51,7 @@ newBarrierNamed text n = do
 arrive :: Barrier -> Thread Int
 arrive (Barrier size state reason) = attempt $ \home tcb k -> do
   last' <- arriveLast (homeWorker home)
-  if last' then pure (k (size - 1)) else waitFor reason (park tcb) k
+  if last' then pure (k (size - 1)) else waitFor home tcb reason k (\waiter -> newEntry waiter >>= join (homeWorker home) waiter)
   where
     -- If all others have arrived: let them go.
     arriveLast here = look state $ \seen (State turn n queue) ->
@@ -66,10 +67,6 @@ arrive (Barrier size state reason) = attempt $ \home tcb k -> do
         Just waiter -> do
           woken <- deliverFrom waiter here (Answered n)
           release here (if woken then n + 1 else n) rest
-    park tcb waiter = do
-      here <- whereLives tcb
-      entry <- newEntry waiter
-      join here waiter entry
     join here waiter entry = do
       last' <- arriveLast here
       if last'

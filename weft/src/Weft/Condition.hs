@@ -28,7 +28,8 @@ import Data.Text (Text)
 import Weft.Internal.Atomic
 import Weft.Internal.Mutex
 import Weft.Internal.Sync
-import Weft.Internal.SystemCall
+import Weft.Internal.Park
+import Weft.Internal.SystemCall (Reason (..))
 import Weft.Internal.Trace
 import Weft.Internal.WaitQueue
 
@@ -57,16 +58,15 @@ wait (Condition queue reason) m = do
   relock
   where
     relock = under MaskedUninterruptible (lock m)
-    parked = attempt $ \_ tcb k -> do
+    parked = attempt $ \home tcb k -> do
       held <- heldBy m (tcbNumber tcb)
       if not held || tcbNumber tcb == 0
         then pure (throwTrace (NotHeld (show m)))
-        else waitFor reason (park tcb) k
-    park tcb waiter = do
+        else waitFor home tcb reason k (park home tcb)
+    park home tcb waiter = do
       entry <- newEntry waiter
       change queue (pure . enqueue entry)
-      here <- whereLives tcb
-      releaseAs m (tcbNumber tcb) here
+      releaseAs m (tcbNumber tcb) (homeWorker home)
       pure (leaveQueue queue entry)
 
 -- | Wake the thread that has waited longest, if one waits. The signal is for a thread

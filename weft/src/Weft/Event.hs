@@ -20,7 +20,8 @@ import Data.Primitive.MutVar
 import Data.Text (Text)
 import Weft.Internal.Atomic
 import Weft.Internal.Sync
-import Weft.Internal.SystemCall
+import Weft.Internal.Park
+import Weft.Internal.SystemCall (Reason (..))
 import Weft.Internal.Trace
 import Weft.Internal.WaitQueue
 
@@ -67,17 +68,14 @@ isSet (Event state _) = effect (isIt <$> readMutVar state)
 -- | Wait until it is set. Who was woken goes on even if the event has been cleared
 -- since. Cancellable.
 wait :: Event -> Thread ()
-wait (Event state reason) = attempt $ \_ tcb k ->
+wait (Event state reason) = attempt $ \home tcb k ->
   readMutVar state >>= \case
     Set -> pure (k ())
-    Unset _ -> waitFor reason (park tcb) k
+    Unset _ -> waitFor home tcb reason k (\waiter -> newEntry waiter >>= join (homeWorker home) waiter)
   where
-    park tcb waiter = newEntry waiter >>= join tcb waiter
-    join tcb waiter entry = look state $ \seen -> \case
-      Set -> do
-        here <- whereLives tcb
-        pure () <$ deliverFrom waiter here (Answered ())
+    join here waiter entry = look state $ \seen -> \case
+      Set -> pure () <$ deliverFrom waiter here (Answered ())
       Unset queue -> do
         ours <- swapFor state seen (Unset (enqueue entry queue))
-        if ours then pure (leave entry) else join tcb waiter entry
+        if ours then pure (leave entry) else join here waiter entry
     leave entry = bury entry >> change state (\case Set -> pure Set; Unset queue -> Unset <$> afterBurial queue)

@@ -66,6 +66,7 @@ measureSync settings scenario = do
       start <- now
       scenarioGhc scenario operations
       elapsedSince start >>= timed
+    measured :: ((Nanoseconds -> IO ()) -> IO ()) -> IO (Double, Double)
     measured act = do
       box <- newEmptyMVar
       before <- allocatedBytes

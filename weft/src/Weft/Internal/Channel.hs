@@ -40,7 +40,7 @@ import Data.Primitive.MutVar
 import Data.Text (Text)
 import Weft.Internal.Atomic
 import Weft.Internal.Sync
-import Weft.Internal.SystemCall
+import Weft.Internal.Park
 import Weft.Internal.Trace
 import Weft.Internal.WaitQueue
 
@@ -114,12 +114,8 @@ make text room = do
 -- Throws 'ChannelClosed' if the channel is closed, now or while this waits.
 send :: Channel a -> a -> Thread ()
 send c@(Channel var _ name) a = attempt $ \home tcb k ->
-  sendNow c (homeWorker home) a (waitFor (waiting "channel" name "to send") (park tcb) k) (pure (throwTrace (closed c))) (pure (k ()))
+  sendNow c (homeWorker home) a (waitFor home tcb (waiting "channel" name "to send") k (\waiter -> newEntry (Sender a waiter) >>= queueUp (homeWorker home) waiter)) (pure (throwTrace (closed c))) (pure (k ()))
   where
-    park tcb waiter = do
-      here <- whereLives tcb
-      entry <- newEntry (Sender a waiter)
-      join here waiter entry
     join here waiter entry =
       sendNow c here a (queueUp here waiter entry) (answer here waiter (Failed (toException (closed c)))) (answer here waiter (Answered ()))
     answer here waiter outcome = pure () <$ deliverFrom waiter here outcome
@@ -170,12 +166,8 @@ sendNow (Channel var room _) here a full shut done = again
 -- cancelled has received nothing.
 receive :: Channel a -> Thread (Maybe a)
 receive c@(Channel var _ name) = attempt $ \home tcb k ->
-  receiveNow c (homeWorker home) (waitFor (waiting "channel" name "to receive") (park tcb) k) (pure (k Nothing)) (pure . k . Just)
+  receiveNow c (homeWorker home) (waitFor home tcb (waiting "channel" name "to receive") k (\waiter -> newEntry waiter >>= queueUp (homeWorker home) waiter)) (pure (k Nothing)) (pure . k . Just)
   where
-    park tcb waiter = do
-      here <- whereLives tcb
-      entry <- newEntry waiter
-      join here waiter entry
     join here waiter entry =
       receiveNow c here (queueUp here waiter entry) (answer here waiter Nothing) (answer here waiter . Just)
     answer here waiter a = pure () <$ deliverFrom waiter here (Answered a)

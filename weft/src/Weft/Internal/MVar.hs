@@ -39,7 +39,7 @@ import Data.Text (Text)
 import GHC.Exts (oneShot)
 import Weft.Internal.Atomic
 import Weft.Internal.Sync
-import Weft.Internal.SystemCall
+import Weft.Internal.Park
 import Weft.Internal.Trace
 import Weft.Internal.WaitQueue
 
@@ -89,12 +89,8 @@ make text state = do
 -- is cancelled has taken nothing.
 takeMVar :: MVar a -> Thread a
 takeMVar (MVar var name) = attempt $ \home tcb k ->
-  takeNow var (homeWorker home) (waitFor (waiting "MVar" name "to take") (park tcb) k) (pure . k)
+  takeNow var (homeWorker home) (waitFor home tcb (waiting "MVar" name "to take") k (\waiter -> newEntry waiter >>= queueUp (homeWorker home) waiter)) (pure . k)
   where
-    park tcb waiter = do
-      here <- whereLives tcb
-      entry <- newEntry waiter
-      join here waiter entry
     join here waiter entry =
       takeNow var here (queueUp here waiter entry) (\a -> pure () <$ deliverFrom waiter here (Answered a))
     queueUp here waiter entry = look var $ \seen -> \case
@@ -166,12 +162,8 @@ putBack mvar a = immediate (\home tcb k -> putting mvar a home tcb k)
 
 putting :: MVar a -> a -> Home -> Tcb -> (() -> Trace) -> IO Trace
 putting (MVar var name) a home tcb k =
-  putNow var (homeWorker home) a (waitFor (waiting "MVar" name "to put") park k) (pure (k ()))
+  putNow var (homeWorker home) a (waitFor home tcb (waiting "MVar" name "to put") k (\waiter -> newEntry (Putter a waiter) >>= queueUp (homeWorker home) waiter)) (pure (k ()))
   where
-    park waiter = do
-      here <- whereLives tcb
-      entry <- newEntry (Putter a waiter)
-      join here waiter entry
     join here waiter entry =
       putNow var here a (queueUp here waiter entry) (pure () <$ deliverFrom waiter here (Answered ()))
     queueUp here waiter entry = look var $ \seen -> \case
@@ -220,13 +212,9 @@ putNow var here a full done = again
 -- | Read the value and leave it there; wait for one while there is none. Comes before
 -- all takes that wait. Cancellable while it waits.
 readMVar :: MVar a -> Thread a
-readMVar (MVar var name) = attempt $ \_ tcb k ->
-  readNow var (waitFor (waiting "MVar" name "to read") (park tcb) k) (pure . k)
+readMVar (MVar var name) = attempt $ \home tcb k ->
+  readNow var (waitFor home tcb (waiting "MVar" name "to read") k (\waiter -> newEntry waiter >>= queueUp (homeWorker home) waiter)) (pure . k)
   where
-    park tcb waiter = do
-      here <- whereLives tcb
-      entry <- newEntry waiter
-      join here waiter entry
     join here waiter entry =
       readNow var (queueUp here waiter entry) (\a -> pure () <$ deliverFrom waiter here (Answered a))
     queueUp here waiter entry = look var $ \seen -> \case

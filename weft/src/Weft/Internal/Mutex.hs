@@ -5,7 +5,7 @@
 -- Stability   : not home
 --
 -- A word and a queue. See Note [The word of a mutex]. The functions in 'IO' run on
--- workers, in 'Internal' nodes and in the actions of 'Suspend'.
+-- workers, in 'Internal' nodes.
 module Weft.Internal.Mutex
   ( Mutex (..),
     MutexError (..),
@@ -30,7 +30,8 @@ import Data.Primitive.PrimVar
 import Data.Text (Text)
 import Weft.Internal.Atomic
 import Weft.Internal.Sync
-import Weft.Internal.SystemCall
+import Weft.Internal.Park
+import Weft.Internal.SystemCall (Reason (..))
 import Weft.Internal.Trace
 import Weft.Internal.WaitQueue
 
@@ -100,7 +101,7 @@ createMutex text = do
 --
 -- Throws 'AlreadyHeld' if this thread holds it.
 lock :: Mutex -> Thread ()
-lock m = attempt $ \_ tcb k -> case tcbIdentity tcb of
+lock m = attempt $ \home tcb k -> case tcbIdentity tcb of
   Nobody -> pure (Identify (\_ -> unThread (lock m) k))
   Identity n _ -> do
     found <- casInt (mutexWord m) 0 (shiftL n 1)
@@ -109,15 +110,11 @@ lock m = attempt $ \_ tcb k -> case tcbIdentity tcb of
       else
         if shiftR found 1 == n
           then pure (throwTrace (AlreadyHeld (show m)))
-          else waitFor (mutexReason m) (join tcb) $ \_ ->
-            Internal (\_ _ -> k () <$ writePrimVar (mutexWord m) (shiftL n 1 .|. 1))
-  where
-    join tcb waiter = do
-      entry <- newEntry waiter
-      change (mutexQueue m) (pure . enqueue entry)
-      here <- whereLives tcb
-      announce m here
-      pure (leaveQueue (mutexQueue m) entry)
+          else waitFor home tcb (mutexReason m) (\_ -> Internal (\_ _ -> k () <$ writePrimVar (mutexWord m) (shiftL n 1 .|. 1))) $ \waiter -> do
+            entry <- newEntry waiter
+            change (mutexQueue m) (pure . enqueue entry)
+            announce m (homeWorker home)
+            pure (leaveQueue (mutexQueue m) entry)
 {-# INLINEABLE lock #-}
 
 -- | Hold the mutex if it is free: true. Never waits; false also if this thread

@@ -29,7 +29,7 @@ import Data.Primitive.MutVar
 import Data.Text (Text)
 import Weft.Internal.Atomic
 import Weft.Internal.Sync
-import Weft.Internal.SystemCall
+import Weft.Internal.Park
 import Weft.Internal.Trace
 import Weft.Internal.WaitQueue
 
@@ -69,19 +69,18 @@ withPermits s n body = acquire s n *> andFinally body (release s n)
 --
 -- Throws 'ErrorCall' if the number is negative.
 acquire :: Semaphore -> Int -> Thread ()
-acquire s@(Semaphore state name) n = attempt $ \_ tcb k ->
+acquire s@(Semaphore state name) n = attempt $ \home tcb k ->
   if n < 0
     then pure (throwTrace (ErrorCall "Weft.Semaphore.acquire: a negative number of permits"))
     else do
       lucky <- tryTake state n
       if lucky
         then pure (k ())
-        else waitFor (waiting "semaphore" name (permits n)) (park tcb) k
+        else waitFor home tcb (waiting "semaphore" name (permits n)) k (park (homeWorker home))
   where
     permits 1 = "1 permit"
     permits m = show m <> " permits"
-    park tcb waiter = do
-      here <- whereLives tcb
+    park here waiter = do
       entry <- newEntry (Want n waiter)
       change state (\(State free queue) -> pure (State free (enqueue entry queue)))
       settle s here
@@ -89,7 +88,7 @@ acquire s@(Semaphore state name) n = attempt $ \_ tcb k ->
         bury entry
         change state (\(State free queue) -> State free <$> afterBurial queue)
         -- It may have been the first, and those behind want less.
-        whereLives tcb >>= settle s
+        settle s here
 
 -- | Take so many permits if they are free and nobody waits: true. Never waits.
 tryAcquire :: Semaphore -> Int -> Thread Bool

@@ -13,8 +13,6 @@ module Weft.Internal.Sync
   ( -- * Operations
     attempt,
     immediate,
-    waitFor,
-    whereLives,
     relax,
 
     -- * Waking
@@ -46,7 +44,8 @@ import Data.Text qualified as Text
 import GHC.Exts (oneShot)
 import Weft.Internal.Atomic
 import Weft.Internal.Cancel
-import Weft.Internal.SystemCall
+import Weft.Internal.Park
+import Weft.Internal.SystemCall (Ends (..), Reason (..))
 import Weft.Internal.Trace
 import Weft.Internal.WaitQueue
 
@@ -56,8 +55,8 @@ import Weft.Internal.WaitQueue
 -- atomic steps: an immutable state in a variable, replaced by compare-and-swap, or a
 -- word. An operation first tries in an `Internal` node, on the worker and outside
 -- user code, where nothing is parked and little or nothing allocated. Only if it
--- must wait does it make the system call `Suspend`, whose action tries again, since
--- the state may have changed, and else leaves the waiter in a queue.
+-- must wait does it park its thread ("Weft.Internal.Park") and leave the waiter in a
+-- queue, unless the state has changed meanwhile.
 --
 -- Handing over. Whoever takes a waiter out of a queue delivers, and one of two
 -- wins: the delivery, or a cancellation of the wait. If it is the cancellation,
@@ -96,23 +95,6 @@ attempt act = Thread $ \k -> Internal $ \home tcb -> case tcbIdentity tcb of
 immediate :: (Home -> Tcb -> (a -> Trace) -> IO Trace) -> Thread a
 immediate act = Thread (\k -> Internal (\home tcb -> act home tcb k))
 {-# INLINE immediate #-}
-
--- | Wait.
-waitFor :: Reason -> (Waiter a -> IO (IO ())) -> (a -> Trace) -> IO Trace
-waitFor reason action k = pure (Call (Suspend reason action) k)
-{-# INLINE waitFor #-}
-
--- | The worker that this thread lives on, for 'deliverFrom', asked by an action that
--- runs there. Not the home that it had when it began to wait: it may have moved.
-whereLives :: Tcb -> IO Int
-whereLives tcb = case tcbIdentity tcb of
-  Nobody -> pure anyThread
-  Identity _ fate ->
-    readMutVar fate >>= \case
-      Going home -> pure (homeWorker home)
-      Waiting home _ -> pure (homeWorker home)
-      Condemned home _ -> pure (homeWorker home)
-      Ended -> pure anyThread
 
 -- | Answer the first that still waits; false if nobody does.
 wakeFirst :: MutVar RealWorld (Queue (Waiter a)) -> Int -> a -> IO Bool

@@ -11,7 +11,6 @@ module Weft.Bench.Sync.Scenarios
   )
 where
 
-import Control.Concurrent (forkIO)
 import Control.Concurrent qualified as Ghc
 import Control.Concurrent.STM qualified as Stm
 import Control.Monad (forM, forM_, replicateM, unless, void)
