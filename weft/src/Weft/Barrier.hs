@@ -42,7 +42,7 @@ newBarrierNamed text n = do
   when (n < 1) $ throwM (ErrorCall "Weft.Barrier.newBarrier: for fewer than one thread")
   effect $ do
     name <- newName text
-    state <- newMutVar (State 0 0 emptyQueue)
+    state <- newShared (State 0 0 emptyQueue)
     pure (Barrier n state (waiting "barrier" name ("for " <> show n <> " threads to arrive")))
 
 -- | Arrive, and wait until all have. Answers how many had arrived before: 0 for the

@@ -44,7 +44,7 @@ newCondition = newConditionNamed mempty
 newConditionNamed :: Text -> Thread Condition
 newConditionNamed text = effect $ do
   name <- newName text
-  queue <- newMutVar emptyQueue
+  queue <- newShared emptyQueue
   pure (Condition queue (waiting "condition" name "a signal"))
 
 -- | Let go of the mutex and wait for a signal, in one step; then hold the mutex

@@ -38,7 +38,7 @@ newEvent = newEventNamed mempty
 newEventNamed :: Text -> Thread Event
 newEventNamed text = effect $ do
   name <- newName text
-  state <- newMutVar (Unset emptyQueue)
+  state <- newShared (Unset emptyQueue)
   pure (Event state (waiting "event" name "until it is set"))
 
 -- | Set it and wake all that wait for it. If it is set, nothing happens.

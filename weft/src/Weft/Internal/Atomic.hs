@@ -10,7 +10,8 @@
 -- immutable value and is changed by compare-and-swap. Called on workers, in
 -- 'Weft.Internal.Trace.internal' actions.
 module Weft.Internal.Atomic
-  ( Seen,
+  ( newShared,
+    Seen,
     look,
     swapFor,
     change,
@@ -32,6 +33,13 @@ import Unsafe.Coerce (unsafeCoerce)
 -- together again elsewhere, equal and not the same, and then the swap would fail
 -- for ever. So the pointer that was read is kept beside the value, under a type
 -- that GHC knows no constructor of.
+--
+-- GHC may still use the pointer that evaluating the value gave. It is the same one
+-- if what the variable holds is always evaluated: hence `newShared`, and the bangs.
+
+-- | A variable for this module's functions.
+newShared :: a -> IO (MutVar RealWorld a)
+newShared !a = newMutVar a
 
 -- | The very pointer that was read.
 newtype Seen a = Seen Any

@@ -1,4 +1,7 @@
 {-# OPTIONS_GHC -O2 #-}
+-- Taking control blocks apart, to pass their fields, builds them anew wherever a thread
+-- is parked: 80 bytes. (As in "Weft.Internal.Scheduler".)
+{-# OPTIONS_GHC -fno-spec-constr #-}
 
 -- |
 -- Description : How "Weft.Channel" works
@@ -105,7 +108,7 @@ newUnboundedChannelNamed text = effect (make text maxBound)
 make :: Text -> Int -> IO (Channel a)
 make text room = do
   name <- newName text
-  state <- newMutVar (Holding 0 [] [])
+  state <- newShared (Holding 0 [] [])
   pure (Channel state room name)
 
 -- | Send a value; wait while there is no room. Cancellable while it waits; who is
@@ -113,8 +116,12 @@ make text room = do
 --
 -- Throws 'ChannelClosed' if the channel is closed, now or while this waits.
 send :: Channel a -> a -> Thread ()
-send c@(Channel var _ name) a = attempt $ \home tcb k ->
-  sendNow c (homeWorker home) a (waitFor home tcb (waiting "channel" name "to send") k (\waiter -> newEntry (Sender a waiter) >>= queueUp (homeWorker home) waiter)) (pure (throwTrace (closed c))) (pure (k ()))
+send c a = attempt $ \home tcb k ->
+  sendNow c (homeWorker home) a (sendLater c a home tcb k) (pure (throwTrace (closed c))) (pure (k ()))
+
+sendLater :: Channel a -> a -> Home -> Tcb -> (() -> Trace) -> IO Trace
+sendLater c@(Channel var _ name) a home tcb k =
+  waitFor home tcb (waiting "channel" name "to send") k (\waiter -> newEntry (Sender a waiter) >>= queueUp (homeWorker home) waiter)
   where
     join here waiter entry =
       sendNow c here a (queueUp here waiter entry) (answer here waiter (Failed (toException (closed c)))) (answer here waiter (Answered ()))
@@ -132,7 +139,7 @@ send c@(Channel var _ name) a = attempt $ \home tcb k ->
         if ours then pure () else leave
       Busy -> relax >> leave
       _ -> pure ()
-{-# INLINEABLE send #-}
+{-# OPAQUE sendLater #-}
 
 closed :: Channel a -> ChannelClosed
 closed = ChannelClosed . describeName "channel" . channelName
@@ -148,25 +155,35 @@ sendNow (Channel var room _) here a full shut done = again
             ours <- swapFor var seen (Holding (n + 1) front (a : back))
             if ours then done else again
         | otherwise -> full
-      Hungry receivers -> dequeue receivers (swapFor var seen (Holding 0 [] []) >> again) $ \entry rest -> do
-        ours <- swapFor var seen (if isEmpty rest then Holding 0 [] [] else Hungry rest)
-        if not ours
-          then again
-          else do
-            taken <- wake here (Just a) entry
-            -- It was cancelled: we still have the value to send.
-            if taken then done else again
+      Hungry _ -> do
+        served <- serve var here a
+        if served then done else again
       Crowded {} -> full
       Busy -> relax >> again
       Closed _ -> shut
 {-# INLINE sendNow #-}
 
+-- | Give the value to the first receiver that waits. False: try again, we still have
+-- it.
+serve :: MutVar RealWorld (State a) -> Int -> a -> IO Bool
+serve var here a = look var $ \seen -> \case
+  Hungry receivers -> dequeue receivers (False <$ swapFor var seen (Holding 0 [] [])) $ \entry rest -> do
+    ours <- swapFor var seen (if isEmpty rest then Holding 0 [] [] else Hungry rest)
+    -- False if the receiver was cancelled.
+    if ours then wake here (Just a) entry else pure False
+  _ -> pure False
+{-# OPAQUE serve #-}
+
 -- | Receive the value that was sent first; wait for one while there is none.
 -- 'Nothing' when the channel is closed and empty. Cancellable while it waits; who is
 -- cancelled has received nothing.
 receive :: Channel a -> Thread (Maybe a)
-receive c@(Channel var _ name) = attempt $ \home tcb k ->
-  receiveNow c (homeWorker home) (waitFor home tcb (waiting "channel" name "to receive") k (\waiter -> newEntry waiter >>= queueUp (homeWorker home) waiter)) (pure (k Nothing)) (pure . k . Just)
+receive c = attempt $ \home tcb k ->
+  receiveNow c (homeWorker home) (receiveLater c home tcb k) (pure (k Nothing)) (pure . k . Just)
+
+receiveLater :: Channel a -> Home -> Tcb -> (Maybe a -> Trace) -> IO Trace
+receiveLater c@(Channel var _ name) home tcb k =
+  waitFor home tcb (waiting "channel" name "to receive") k (\waiter -> newEntry waiter >>= queueUp (homeWorker home) waiter)
   where
     join here waiter entry =
       receiveNow c here (queueUp here waiter entry) (answer here waiter Nothing) (answer here waiter . Just)
@@ -183,7 +200,7 @@ receive c@(Channel var _ name) = attempt $ \home tcb k ->
         ours <- swapFor var seen (if isEmpty left then Holding 0 [] [] else Hungry left)
         if ours then pure () else leave
       _ -> pure ()
-{-# INLINEABLE receive #-}
+{-# OPAQUE receiveLater #-}
 
 -- | Receive if there is a value; what to do if there is none, if there never will be
 -- one, and with the value.
@@ -226,7 +243,7 @@ refill var room here = go
             Just (Sender a waiter) -> do
               delivered <- deliverFrom waiter here (Answered ())
               if delivered then go (n + 1) front (a : back) rest else go n front back rest
-{-# NOINLINE refill #-}
+{-# OPAQUE refill #-}
 
 -- | Send a value if there is room: true. Never waits.
 --

@@ -1,4 +1,7 @@
 {-# OPTIONS_GHC -O2 #-}
+-- Taking control blocks apart, to pass their fields, builds them anew wherever a thread
+-- is parked: 80 bytes. (As in "Weft.Internal.Scheduler".)
+{-# OPTIONS_GHC -fno-spec-constr #-}
 
 -- |
 -- Description : How "Weft.MVar" works
@@ -82,14 +85,18 @@ newEmptyMVarNamed text = effect (make text Empty)
 make :: Text -> State a -> IO (MVar a)
 make text state = do
   name <- newName text
-  var <- newMutVar state
+  var <- newShared state
   pure (MVar var name)
 
 -- | Take the value; wait for one while there is none. Cancellable while it waits; who
 -- is cancelled has taken nothing.
 takeMVar :: MVar a -> Thread a
-takeMVar (MVar var name) = attempt $ \home tcb k ->
-  takeNow var (homeWorker home) (waitFor home tcb (waiting "MVar" name "to take") k (\waiter -> newEntry waiter >>= queueUp (homeWorker home) waiter)) (pure . k)
+takeMVar mvar@(MVar var _) = attempt $ \home tcb k ->
+  takeNow var (homeWorker home) (takeLater mvar home tcb k) (pure . k)
+
+takeLater :: MVar a -> Home -> Tcb -> (a -> Trace) -> IO Trace
+takeLater (MVar var name) home tcb k =
+  waitFor home tcb (waiting "MVar" name "to take") k (\waiter -> newEntry waiter >>= queueUp (homeWorker home) waiter)
   where
     join here waiter entry =
       takeNow var here (queueUp here waiter entry) (\a -> pure () <$ deliverFrom waiter here (Answered a))
@@ -99,7 +106,7 @@ takeMVar (MVar var name) = attempt $ \home tcb k ->
       _ -> join here waiter entry
       where
         done ours = if ours then pure (leaveHungry var entry) else join here waiter entry
-{-# INLINEABLE takeMVar #-}
+{-# OPAQUE takeLater #-}
 
 -- | Take the value if there is one; the worker's index, what to do if there is none,
 -- what to do with it.
@@ -131,7 +138,7 @@ refill var here putters = dequeue putters (atomicPut Empty) $ \entry rest ->
   where
     -- Nobody changes a Busy variable but us.
     atomicPut = publish var
-{-# NOINLINE refill #-}
+{-# OPAQUE refill #-}
 
 leaveHungry :: MutVar RealWorld (State a) -> Entry (Waiter a) -> IO ()
 leaveHungry var entry = bury entry >> settle
@@ -161,8 +168,13 @@ putBack mvar a = immediate (\home tcb k -> putting mvar a home tcb k)
 {-# INLINEABLE putBack #-}
 
 putting :: MVar a -> a -> Home -> Tcb -> (() -> Trace) -> IO Trace
-putting (MVar var name) a home tcb k =
-  putNow var (homeWorker home) a (waitFor home tcb (waiting "MVar" name "to put") k (\waiter -> newEntry (Putter a waiter) >>= queueUp (homeWorker home) waiter)) (pure (k ()))
+putting mvar@(MVar var _) a home tcb k =
+  putNow var (homeWorker home) a (putLater mvar a home tcb k) (pure (k ()))
+{-# INLINE putting #-}
+
+putLater :: MVar a -> a -> Home -> Tcb -> (() -> Trace) -> IO Trace
+putLater (MVar var name) a home tcb k =
+  waitFor home tcb (waiting "MVar" name "to put") k (\waiter -> newEntry (Putter a waiter) >>= queueUp (homeWorker home) waiter)
   where
     join here waiter entry =
       putNow var here a (queueUp here waiter entry) (pure () <$ deliverFrom waiter here (Answered ()))
@@ -180,7 +192,7 @@ putting (MVar var name) a home tcb k =
         if ours then pure () else settle
       Busy -> relax >> settle
       _ -> pure ()
-{-# INLINE putting #-}
+{-# OPAQUE putLater #-}
 
 -- | Put the value if there is room; what to do if there is none, and if there was.
 putNow :: MutVar RealWorld (State a) -> Int -> a -> IO r -> IO r -> IO r
@@ -192,22 +204,29 @@ putNow var here a full done = again
         if ours then done else again
       Full _ -> full
       Crowded _ _ -> full
-      Hungry readers takers -> dequeue takers (serve seen readers Nothing (Full a)) $ \entry rest ->
-        serve seen readers (Just entry) (if isEmpty rest then Empty else Hungry emptyQueue rest)
+      Hungry _ _ -> do
+        served <- serve var here a
+        if served then done else again
       Busy -> relax >> again
-    serve seen readers taker new = do
+{-# INLINE putNow #-}
+
+-- | Give the value to those that wait: to all readers, and to the first taker or, if
+-- there is none, to the variable. False: try again, we still have it.
+serve :: MutVar RealWorld (State a) -> Int -> a -> IO Bool
+serve var here a = look var $ \seen -> \case
+  Hungry readers takers -> dequeue takers (swap seen readers Nothing (Full a)) $ \entry rest ->
+    swap seen readers (Just entry) (if isEmpty rest then Empty else Hungry emptyQueue rest)
+  _ -> pure False
+  where
+    swap seen readers taker new = do
       ours <- swapFor var seen new
       if not ours
-        then again
+        then pure False
         else do
           wakeAll here a readers
-          case taker of
-            Nothing -> done
-            Just entry -> do
-              taken <- wake here a entry
-              -- It was cancelled: we still have the value to put.
-              if taken then done else again
-{-# INLINE putNow #-}
+          -- False if the taker was cancelled.
+          maybe (pure True) (wake here a) taker
+{-# OPAQUE serve #-}
 
 -- | Read the value and leave it there; wait for one while there is none. Comes before
 -- all takes that wait. Cancellable while it waits.

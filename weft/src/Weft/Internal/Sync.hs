@@ -56,7 +56,8 @@ import Weft.Internal.WaitQueue
 -- word. An operation first tries in an `Internal` node, on the worker and outside
 -- user code, where nothing is parked and little or nothing allocated. Only if it
 -- must wait does it park its thread ("Weft.Internal.Park") and leave the waiter in a
--- queue, unless the state has changed meanwhile.
+-- queue, unless the state has changed meanwhile. That part is in functions of its own
+-- (OPAQUE): what GHC shares between the two it would allocate before it tries.
 --
 -- Handing over. Whoever takes a waiter out of a queue delivers, and one of two
 -- wins: the delivery, or a cancellation of the wait. If it is the cancellation,
@@ -83,12 +84,17 @@ import Weft.Internal.WaitQueue
 -- | An operation that may not have to wait. The action answers with the next node;
 -- it runs on the worker, must not run user code, and gets the continuation.
 attempt :: (Home -> Tcb -> (a -> Trace) -> IO Trace) -> Thread a
-attempt act = Thread $ \k -> Internal $ \home tcb -> case tcbIdentity tcb of
-  Nobody -> act home tcb k
-  Identity _ fate ->
-    readMutVar fate >>= \case
-      Condemned _ _ -> cancelledNow tcb >>= maybe (act home tcb k) (pure . Throw)
-      _ -> act home tcb k
+attempt act = Thread $ \k -> Internal $ \home tcb -> do
+  -- Once in the text, so that it is not a closure of its own.
+  due <- case tcbIdentity tcb of
+    Nobody -> pure Nothing
+    Identity _ fate ->
+      readMutVar fate >>= \case
+        Condemned _ _ -> cancelledNow tcb
+        _ -> pure Nothing
+  case due of
+    Just e -> pure (Throw e)
+    Nothing -> act home tcb k
 {-# INLINE attempt #-}
 
 -- | An operation that never waits and does not look for a cancellation.
