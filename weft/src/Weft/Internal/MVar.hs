@@ -41,8 +41,8 @@ import Data.Primitive.MutVar
 import Data.Text (Text)
 import GHC.Exts (oneShot)
 import Weft.Internal.Atomic
-import Weft.Internal.Sync
 import Weft.Internal.Park
+import Weft.Internal.Sync
 import Weft.Internal.Trace
 import Weft.Internal.WaitQueue
 
@@ -91,8 +91,9 @@ make text state = do
 -- | Take the value; wait for one while there is none. Cancellable while it waits; who
 -- is cancelled has taken nothing.
 takeMVar :: MVar a -> Thread a
-takeMVar mvar@(MVar var _) = attempt $ \home tcb k ->
-  takeNow var (homeWorker home) (takeLater mvar home tcb k) (pure . k)
+takeMVar mvar = attempt $ \home tcb k -> case mvar of
+  -- Inside, or the variable would be taken apart and built anew.
+  MVar var _ -> takeNow var (homeWorker home) (takeLater mvar home tcb k) (pure . k)
 
 takeLater :: MVar a -> Home -> Tcb -> (a -> Trace) -> IO Trace
 takeLater (MVar var name) home tcb k =
@@ -168,8 +169,8 @@ putBack mvar a = immediate (\home tcb k -> putting mvar a home tcb k)
 {-# INLINEABLE putBack #-}
 
 putting :: MVar a -> a -> Home -> Tcb -> (() -> Trace) -> IO Trace
-putting mvar@(MVar var _) a home tcb k =
-  putNow var (homeWorker home) a (putLater mvar a home tcb k) (pure (k ()))
+putting mvar a home tcb k = case mvar of
+  MVar var _ -> putNow var (homeWorker home) a (putLater mvar a home tcb k) (pure (k ()))
 {-# INLINE putting #-}
 
 putLater :: MVar a -> a -> Home -> Tcb -> (() -> Trace) -> IO Trace

@@ -31,8 +31,8 @@ import Control.Monad.Primitive (RealWorld)
 import Data.Primitive.MutVar
 import Data.Text (Text)
 import Weft.Internal.Atomic
-import Weft.Internal.Sync
 import Weft.Internal.Park
+import Weft.Internal.Sync
 import Weft.Internal.Trace
 import Weft.Internal.WaitQueue
 
@@ -72,9 +72,10 @@ withPermits s n body = acquire s n *> andFinally body (release s n)
 --
 -- Throws 'ErrorCall' if the number is negative.
 acquire :: Semaphore -> Int -> Thread ()
-acquire s@(Semaphore state _) n = attempt $ \home tcb k -> do
-  lucky <- if n >= 0 then tryTake state n else pure False
-  if lucky then pure (k ()) else acquireLater s n home tcb k
+acquire s n = attempt $ \home tcb k -> case s of
+  Semaphore state _ -> do
+    lucky <- if n >= 0 then tryTake state n else pure False
+    if lucky then pure (k ()) else acquireLater s n home tcb k
 
 acquireLater :: Semaphore -> Int -> Home -> Tcb -> (() -> Trace) -> IO Trace
 acquireLater s@(Semaphore state name) n home tcb k
@@ -92,7 +93,6 @@ acquireLater s@(Semaphore state name) n home tcb k
         change state (\(State free queue) -> State free <$> afterBurial queue)
         -- It may have been the first, and those behind want less.
         settle s here
-
 {-# OPAQUE acquireLater #-}
 
 -- | Take so many permits if they are free and nobody waits: true. Never waits.
@@ -113,8 +113,8 @@ tryTake state n = go
 -- | Give back so many permits, or add them; a thread need not have taken them.
 -- Neither waits nor notices a cancellation.
 release :: Semaphore -> Int -> Thread ()
-release s@(Semaphore state _) n = immediate $ \home _ k -> do
-  waited <- give state n
+release s n = immediate $ \home _ k -> do
+  waited <- case s of Semaphore state _ -> give state n
   unless waited (settle s (homeWorker home))
   pure (k ())
 

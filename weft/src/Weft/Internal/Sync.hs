@@ -85,17 +85,22 @@ import Weft.Internal.WaitQueue
 -- it runs on the worker, must not run user code, and gets the continuation.
 attempt :: (Home -> Tcb -> (a -> Trace) -> IO Trace) -> Thread a
 attempt act = Thread $ \k -> Internal $ \home tcb -> do
-  -- Once in the text, so that it is not a closure of its own.
-  due <- case tcbIdentity tcb of
-    Nobody -> pure Nothing
-    Identity _ fate ->
-      readMutVar fate >>= \case
-        Condemned _ _ -> cancelledNow tcb
-        _ -> pure Nothing
+  due <- dueNow tcb
   case due of
     Just e -> pure (Throw e)
     Nothing -> act home tcb k
 {-# INLINE attempt #-}
+
+-- | The cancellation that this thread must raise now. Inlined, it would make the
+-- action of 'attempt' a closure of its own.
+dueNow :: Tcb -> IO (Maybe SomeException)
+dueNow tcb = case tcbIdentity tcb of
+  Nobody -> pure Nothing
+  Identity _ fate ->
+    readMutVar fate >>= \case
+      Condemned _ _ -> cancelledNow tcb
+      _ -> pure Nothing
+{-# OPAQUE dueNow #-}
 
 -- | An operation that never waits and does not look for a cancellation.
 immediate :: (Home -> Tcb -> (a -> Trace) -> IO Trace) -> Thread a
