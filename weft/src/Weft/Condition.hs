@@ -27,8 +27,8 @@ import Data.Primitive.MutVar
 import Data.Text (Text)
 import Weft.Internal.Atomic
 import Weft.Internal.Mutex
-import Weft.Internal.Sync
 import Weft.Internal.Park
+import Weft.Internal.Sync
 import Weft.Internal.SystemCall (Reason (..))
 import Weft.Internal.Trace
 import Weft.Internal.WaitQueue

@@ -15,12 +15,13 @@ module Weft.Event
   )
 where
 
+import Control.Monad (unless)
 import Control.Monad.Primitive (RealWorld)
 import Data.Primitive.MutVar
 import Data.Text (Text)
 import Weft.Internal.Atomic
-import Weft.Internal.Sync
 import Weft.Internal.Park
+import Weft.Internal.Sync
 import Weft.Internal.SystemCall (Reason (..))
 import Weft.Internal.Trace
 import Weft.Internal.WaitQueue
@@ -56,7 +57,7 @@ clear :: Event -> Thread ()
 clear (Event state _) = immediate (\_ _ k -> k () <$ go)
   where
     go = look state $ \seen -> \case
-      Set -> swapFor state seen (Unset emptyQueue) >>= \ours -> if ours then pure () else go
+      Set -> swapFor state seen (Unset emptyQueue) >>= \ours -> unless ours go
       Unset _ -> pure ()
 
 -- | Is it set? Perhaps not any more when this returns.

@@ -8,10 +8,10 @@
 module Test.Sync (tests) where
 
 import Control.Exception (ErrorCall)
-import Control.Monad (forM, forM_, replicateM, replicateM_, unless, void, when)
+import Control.Monad (forM, forM_, join, replicateM, replicateM_, unless, void, when)
 import Data.IORef
 import Data.List (isInfixOf, sort)
-import Data.Maybe (isNothing)
+import Data.Maybe (catMaybes, isNothing)
 import Data.Sequence (Seq (..), (|>))
 import Data.Sequence qualified as Seq
 import Test.Support
@@ -94,8 +94,7 @@ mutexes =
     testCase "unlocking what another thread holds is an error" . running one $ do
       m <- newMutex
       try (unlock m) >>= throws notHeld
-      wait <- spawn (lock m)
-      wait
+      join (spawn (lock m))
       try (unlock m) >>= throws notHeld
       held <- isHeld m
       liftIO (held @?= True),
@@ -353,7 +352,7 @@ mvars =
       forM_ (take 1 vs) (`MVar.putMVar` 0)
       sequence_ waits
       left <- mapM MVar.tryTakeMVar vs
-      liftIO ([n | Just n <- left] @?= [8 * laps])
+      liftIO (catMaybes left @?= [8 * laps])
   ]
 
 channels :: [TestTree]

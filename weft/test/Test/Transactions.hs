@@ -9,7 +9,7 @@ import Control.Concurrent (forkIO, newEmptyMVar, putMVar, takeMVar, throwTo)
 import Control.Concurrent.STM qualified as Ghc
 import Control.Exception (AsyncException (..), BlockedIndefinitelyOnSTM (..), mask_)
 import Control.Exception qualified as Exception
-import Control.Monad (forM, forM_, forever, replicateM_, unless, void, when)
+import Control.Monad (forM, forM_, forever, replicateM, replicateM_, unless, void, when)
 import Data.IORef
 import System.Mem (performMajorGC)
 import Test.Support
@@ -67,7 +67,7 @@ queues config = do
   back <- Ghc.newTChanIO
   _ <- forkIO . replicateM_ 200 $ Ghc.atomically (Ghc.readTBQueue there) >>= Ghc.atomically . Ghc.writeTChan back . (* 2)
   got <- running config $ do
-    wait <- spawn (forM [1 .. 200 :: Int] (\_ -> atomically (Ghc.readTChan back)))
+    wait <- spawn (replicateM 200 (atomically (Ghc.readTChan back)))
     forM_ [1 .. 200] (atomically . Ghc.writeTBQueue there)
     wait
   got @?= map (* 2) [1 .. 200 :: Int]
@@ -107,7 +107,7 @@ cancelled :: Assertion
 cancelled = running one $ do
   v <- liftIO (newTVarIO (0 :: Int))
   gate <- newGate
-  t <- fork ((atomically (readTVar v >>= \n -> check (n > 0) >> writeTVar v 100)) `catch` \Cancelled -> openGate gate ())
+  t <- fork (atomically (readTVar v >>= \n -> check (n > 0) >> writeTVar v 100) `catch` \Cancelled -> openGate gate ())
   replicateM_ 3 yield
   cancel t
   waitGate gate
@@ -133,7 +133,7 @@ committed config = do
           Left Cancelled -> pure ()
         openGate done ()
       when (i `mod` 3 == 0) yield
-      when (i `mod` 2 == 0) (atomically (modifyTVar' tokens (+ 1)))
+      when (even i) (atomically (modifyTVar' tokens (+ 1)))
       when (i `mod` 5 == 0) (sleep (milliseconds 1))
       cancel t
       pure (waitGate done)
@@ -161,7 +161,7 @@ crossing config = running config . withRunner $ \runner -> do
   from <- Channel.newChannel 2
   _ <- liftIO . forkIO $ forM_ [1 .. 100 :: Int] (sendFrom runner to)
   doubled <- liftIO newEmptyMVar
-  _ <- liftIO . forkIO $ forM [1 .. 100 :: Int] (\_ -> receiveFrom runner from) >>= putMVar doubled
+  _ <- liftIO . forkIO $ replicateM 100 (receiveFrom runner from) >>= putMVar doubled
   replicateM_ 100 (Channel.receive to >>= mapM_ (Channel.send from . (* 2)))
   got <- blocking (takeMVar doubled)
   liftIO (got @?= map (Just . (* 2)) [1 .. 100])

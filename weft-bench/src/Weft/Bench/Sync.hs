@@ -39,7 +39,7 @@ measureSync settings scenario = do
   rounds <- forM [1 .. syncRounds settings] $ \i ->
     if even i
       then weft >>= \w -> (,,) i w <$> ghc
-      else ghc >>= \g -> (\w -> (i, w, g)) <$> weft
+      else ghc >>= \g -> weft >>= \w -> pure (i, w, g)
   let weftTimes = Map.fromList [(i, fst w) | (i, w, _) <- rounds]
       ghcTimes = Map.fromList [(i, fst g) | (i, _, g) <- rounds]
   pure

@@ -20,6 +20,7 @@ module Weft.Internal.Atomic
   )
 where
 
+import Control.Monad (unless)
 import Control.Monad.Primitive (RealWorld)
 import Data.Primitive.MutVar
 import Data.Primitive.PrimVar
@@ -67,7 +68,7 @@ change ref f = again
     again = look ref $ \seen a -> do
       b <- f a
       done <- swapFor ref seen b
-      if done then pure () else again
+      unless done again
 {-# INLINE change #-}
 
 -- | Replace what nobody else may replace now. Evaluated first; what was written before

@@ -36,7 +36,7 @@ module Weft.Internal.Channel
 where
 
 import Control.Exception (ErrorCall (..), Exception (..), toException)
-import Control.Monad (when)
+import Control.Monad (unless, when)
 import Control.Monad.Catch (throwM)
 import Control.Monad.Primitive (RealWorld)
 import Data.Primitive.MutVar
@@ -136,7 +136,7 @@ sendLater c@(Channel var _ name) a home tcb k =
       Crowded n front back senders -> do
         left <- afterBurial senders
         ours <- swapFor var seen (if isEmpty left then Holding n front back else Crowded n front back left)
-        if ours then pure () else leave
+        unless ours leave
       Busy -> relax >> leave
       _ -> pure ()
 {-# OPAQUE sendLater #-}
@@ -198,7 +198,7 @@ receiveLater c@(Channel var _ name) home tcb k =
       Hungry receivers -> do
         left <- afterBurial receivers
         ours <- swapFor var seen (if isEmpty left then Holding 0 [] [] else Hungry left)
-        if ours then pure () else leave
+        unless ours leave
       _ -> pure ()
 {-# OPAQUE receiveLater #-}
 

@@ -35,6 +35,7 @@ module Weft.Internal.MVar
   )
 where
 
+import Control.Monad (unless)
 import Control.Monad.Primitive (RealWorld)
 import Data.Maybe (isNothing)
 import Data.Primitive.MutVar
@@ -149,7 +150,7 @@ leaveHungry var entry = bury entry >> settle
         r <- afterBurial readers
         t <- afterBurial takers
         ours <- swapFor var seen (hungry r t)
-        if ours then pure () else settle
+        unless ours settle
       _ -> pure ()
 
 hungry :: Queue (Waiter a) -> Queue (Waiter a) -> State a
@@ -160,12 +161,12 @@ hungry readers takers
 -- | Put a value; wait for room while there is one. Cancellable while it waits; who is
 -- cancelled has put nothing.
 putMVar :: MVar a -> a -> Thread ()
-putMVar mvar a = attempt (\home tcb k -> putting mvar a home tcb k)
+putMVar mvar a = attempt (putting mvar a)
 {-# INLINEABLE putMVar #-}
 
 -- | The same, and a cancellation is noticed only if it must wait.
 putBack :: MVar a -> a -> Thread ()
-putBack mvar a = immediate (\home tcb k -> putting mvar a home tcb k)
+putBack mvar a = immediate (putting mvar a)
 {-# INLINEABLE putBack #-}
 
 putting :: MVar a -> a -> Home -> Tcb -> (() -> Trace) -> IO Trace
@@ -190,7 +191,7 @@ putLater (MVar var name) a home tcb k =
       Crowded b putters -> do
         left <- afterBurial putters
         ours <- swapFor var seen (if isEmpty left then Full b else Crowded b left)
-        if ours then pure () else settle
+        unless ours settle
       Busy -> relax >> settle
       _ -> pure ()
 {-# OPAQUE putLater #-}

@@ -25,7 +25,7 @@ module Weft.Internal.Mutex
 where
 
 import Control.Exception (Exception (..))
-import Control.Monad (unless)
+import Control.Monad (unless, when)
 import Control.Monad.Primitive (RealWorld)
 import Data.Bits (shiftL, shiftR, (.|.))
 import Data.Primitive.MutVar
@@ -196,10 +196,7 @@ announce m here = atomicReadInt (mutexWord m) >>= go
           found <- casInt (mutexWord m) seen (seen .|. 1)
           if found /= seen
             then go found
-            else
-              if seen == 0
-                then handOver m here
-                else pure ()
+            else when (seen == 0) (handOver m here)
 
 -- | Does anybody hold it, or is it on its way to somebody?
 taken :: Mutex -> IO Bool

@@ -26,7 +26,7 @@ module Weft.Internal.Semaphore
 where
 
 import Control.Exception (ErrorCall (..))
-import Control.Monad (unless)
+import Control.Monad (unless, void)
 import Control.Monad.Primitive (RealWorld)
 import Data.Primitive.MutVar
 import Data.Text (Text)
@@ -97,7 +97,7 @@ acquireLater s@(Semaphore state name) n home tcb k
 
 -- | Take so many permits if they are free and nobody waits: true. Never waits.
 tryAcquire :: Semaphore -> Int -> Thread Bool
-tryAcquire (Semaphore state _) n = attempt (\_ _ k -> (\lucky -> k lucky) <$> tryTake state n)
+tryAcquire (Semaphore state _) n = attempt (\_ _ k -> k <$> tryTake state n)
 
 tryTake :: MutVar RealWorld State -> Int -> IO Bool
 tryTake state n = go
@@ -141,7 +141,7 @@ settle s@(Semaphore state _) here = look state $ \seen (State free queue) ->
               then settle s here
               else do
                 delivered <- deliverFrom waiter here (Answered ())
-                unless delivered (() <$ give state n)
+                unless delivered (void (give state n))
                 settle s here
 
 -- | How many permits are free. Perhaps not any more when this returns.

@@ -8,7 +8,7 @@ module Weft.Bench.Command.Sync
   )
 where
 
-import Control.Monad (forM, unless)
+import Control.Monad (forM, when)
 import Data.Text qualified as Text
 import Options.Applicative
 import System.Exit (die)
@@ -27,7 +27,7 @@ syncCommand =
     run format w n r part = do
       requireStats
       let chosen = [s | s <- scenarios, maybe True (`Text.isInfixOf` scenarioName s) part]
-      unless (not (null chosen)) (die "weft-bench: no scenario has that in its name")
+      when (null chosen) (die "weft-bench: no scenario has that in its name")
       rows <- forM [(k, s) | k <- w, s <- chosen] $ \(k, s) -> do
         row <- measureSync (SyncSettings k n r) s
         case format of

@@ -13,7 +13,7 @@ where
 
 import Control.Concurrent qualified as Ghc
 import Control.Concurrent.STM qualified as Stm
-import Control.Monad (forM, forM_, replicateM, unless, void)
+import Control.Monad (forM_, replicateM, unless, void)
 import Data.IORef
 import Data.Text (Text)
 import Weft
@@ -148,7 +148,7 @@ increments :: Int -> Int -> Thread ()
 increments variables n = do
   vs <- liftIO (replicateM variables (Stm.newTVarIO (0 :: Int)))
   let round' k = forM_ (take k (cycle vs)) (\v -> Weft.atomically (Stm.modifyTVar' v (+ 1)))
-  together =<< forM [1 .. 100 :: Int] (\_ -> pure (round' (n `div` 100)))
+  together (replicate 100 (round' (n `div` 100)))
 
 ghcIncrements :: Int -> Int -> IO ()
 ghcIncrements variables n = do
