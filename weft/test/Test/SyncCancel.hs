@@ -117,7 +117,8 @@ mvars config = running config $ do
     Internal.MVar.Full k -> k @?= n
     _ -> assertFailure "somebody is left in the queue, or the value is lost"
 
--- | Values are put by some and taken by others, both wait.
+-- | Values are put by some and taken by others; both wait, because they do not do the
+-- same number in a turn.
 putting :: Config -> Assertion
 putting config = do
   put <- newIORef []
@@ -128,8 +129,8 @@ putting config = do
     fresh <- liftIO (newIORef (0 :: Int))
     poking 16 $ \i ->
       if even i
-        then MVar.takeMVar v >>= note taken
-        else do
+        then replicateM_ 9 (MVar.takeMVar v >>= note taken)
+        else replicateM_ 7 $ do
           a <- liftIO (atomicModifyIORef' fresh (\k -> (k + 1, k)))
           MVar.putMVar v a
           note put a
