@@ -12,7 +12,8 @@
 -- worker offers to every thread, and asks no kernel. Called on workers only.
 --
 -- Against the system call this saves a node, a second attempt and the closures of a
--- general waiter: about half of the cost of a wait.
+-- general waiter, and the worker is known: what is handed over to a thread of the same
+-- worker does not go through its inbox.
 module Weft.Internal.Park
   ( Waiter,
     waitFor,
