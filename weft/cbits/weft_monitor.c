@@ -25,15 +25,14 @@ typedef _Atomic int64_t word;
 typedef struct place {
   weft_monitor *monitor;
   enum { NOBODY, IDLE, OFFERED, BUSY } state;
-  int worker; /* what is offered: carry this worker under this owner's number */
-  int64_t owner;
+  int worker; /* what is offered */
 } place;
 
 struct weft_monitor {
   int workers;
   word *words;
   int64_t tick_ns, patience_ns, linger_ns;
-  int most;
+  int most;     /* places */
   weft_carry carry;
 
   pthread_t thread;
@@ -42,13 +41,15 @@ struct weft_monitor {
   /* Under the lock. */
   enum { RUNNING, STOPPING, STOPPED } phase;
   int carriers;  /* places that are not NOBODY's */
+  int allowed;   /* how many of the places may be used now */
   place *places; /* as many as there may be carriers in the pool */
 
   word takeovers;
-  int64_t generation; /* the monitor's thread only */
+  /* The monitor's thread only. */
   struct seen {
-    int64_t owner, user; /* what the worker's words were */
-    int64_t since;       /* since when */
+    int64_t line;  /* that of the carrier that owns the worker */
+    int64_t user;  /* what it said */
+    int64_t since; /* since when */
   } *seen;
 };
 
@@ -60,13 +61,12 @@ static int64_t now(void) {
 
 static int carrier_lines(weft_monitor *m) { return m->workers + m->most; }
 
-static word *worker_word(weft_monitor *m, int worker, int which) {
-  return &m->words[(carrier_lines(m) + worker) * WEFT_LINE + which];
+static word *carrier_word(weft_monitor *m, int64_t line, int which) {
+  return &m->words[line * WEFT_LINE + which];
 }
 
-/* What the carrier says that owns a worker under this owner's word. */
-static word *user_word(weft_monitor *m, int64_t owner) {
-  return &m->words[((owner >> WEFT_OWNER_SHIFT) % carrier_lines(m)) * WEFT_LINE + WEFT_USER];
+static word *worker_word(weft_monitor *m, int worker, int which) {
+  return &m->words[(carrier_lines(m) + worker) * WEFT_LINE + which];
 }
 
 static word *asleep_word(weft_monitor *m) {
@@ -95,10 +95,9 @@ static void *carrier_main(void *argument) {
   for (;;) {
     if (p->state == OFFERED) {
       int worker = p->worker;
-      int64_t owner = p->owner;
       p->state = BUSY;
       pthread_mutex_unlock(&m->lock);
-      m->carry(worker, owner);
+      m->carry(worker, m->workers + (p - m->places));
       pthread_mutex_lock(&m->lock);
       p->state = IDLE;
     }
@@ -119,15 +118,16 @@ static void *carrier_main(void *argument) {
 /* A place whose carrier waits for a job, or one for a new carrier; under the lock. */
 static place *vacancy(weft_monitor *m) {
   place *empty = NULL;
-  for (int i = 0; i < m->most; i++) {
+  for (int i = 0; i < m->allowed; i++) {
     if (m->places[i].state == IDLE) return &m->places[i];
     if (m->places[i].state == NOBODY && !empty) empty = &m->places[i];
   }
   return empty;
 }
 
-static void take_over(weft_monitor *m, int worker, int64_t held, int64_t user) {
-  word *owner = worker_word(m, worker, WEFT_OWNER);
+static void take_over(weft_monitor *m, int worker) {
+  struct seen *s = &m->seen[worker];
+  word *mark = carrier_word(m, s->line, WEFT_MARK);
   pthread_mutex_lock(&m->lock);
   place *p = vacancy(m);
   if (p && p->state == NOBODY) {
@@ -145,18 +145,18 @@ static void take_over(weft_monitor *m, int worker, int64_t held, int64_t user) {
     pthread_attr_destroy(&a);
   }
   if (p) {
-    int64_t proposed = held | WEFT_PROPOSED;
-    if (atomic_compare_exchange_strong(owner, &held, proposed)) {
+    int64_t held = atomic_load(mark), proposed = held | WEFT_PROPOSED;
+    if (atomic_compare_exchange_strong(mark, &held, proposed)) {
       barrier();
       /* If it is back, it may have cleared the mark itself. */
-      int64_t line = m->workers + (p - m->places);
-      int64_t heir = (m->generation * carrier_lines(m) + line) << WEFT_OWNER_SHIFT;
-      int64_t next = atomic_load(user_word(m, proposed)) == user ? heir : held;
-      if (atomic_compare_exchange_strong(owner, &proposed, next) && next == heir) {
-        m->generation++;
+      int stuck = atomic_load(carrier_word(m, s->line, WEFT_USER)) == s->user;
+      if (atomic_compare_exchange_strong(mark, &proposed, stuck ? WEFT_LOST : held) && stuck) {
+        s->line = m->workers + (p - m->places);
+        s->user = 0;
+        atomic_store(carrier_word(m, s->line, WEFT_USER), 0);
+        atomic_store(carrier_word(m, s->line, WEFT_MARK), 0);
         atomic_fetch_add(&m->takeovers, 1);
         p->worker = worker;
-        p->owner = heir >> WEFT_OWNER_SHIFT;
         p->state = OFFERED;
         pthread_cond_broadcast(&m->changed);
       }
@@ -188,31 +188,29 @@ static void *monitor_main(void *argument) {
     int64_t time = now();
     int awake = 0;
     for (int w = 0; w < m->workers; w++) {
-      word *owner = worker_word(m, w, WEFT_OWNER);
-      int64_t held = atomic_load(owner);
-      int64_t user = atomic_load(user_word(m, held));
-      awake |= atomic_load(worker_word(m, w, WEFT_AWAKE)) != 0;
       struct seen *s = &m->seen[w];
-      if (user == 0 || user != s->user || held >> WEFT_OWNER_SHIFT != s->owner) {
-        s->owner = held >> WEFT_OWNER_SHIFT;
+      int64_t user = atomic_load(carrier_word(m, s->line, WEFT_USER));
+      awake |= atomic_load(worker_word(m, w, WEFT_AWAKE)) != 0;
+      if (user == 0 || user != s->user) {
         s->user = user;
         s->since = time;
       } else if (time - s->since >= m->patience_ns) {
-        take_over(m, w, held, user);
+        take_over(m, w);
       }
       /* A worker that runs threads looks around once in a tick. */
-      held = atomic_load(owner);
-      if (user != 0 && !(held & (WEFT_PROPOSED | WEFT_ATTEND)))
-        atomic_compare_exchange_strong(owner, &held, held | WEFT_ATTEND);
+      int64_t unmarked = 0;
+      if (user != 0)
+        atomic_compare_exchange_strong(carrier_word(m, s->line, WEFT_MARK), &unmarked, WEFT_ATTEND);
     }
     if (awake) {
       quiet_since = time;
-    } else if (time - quiet_since > 100000000) {
+    } else if (time - quiet_since > 25000000) {
       /* Nothing to watch: sleep until a worker wakes. The worker says that it is
          awake and then looks whether we sleep; we say that we sleep and then look
-         whether one is awake. */
+         whether one is awake. First the run looks whether it is stuck for ever. */
       atomic_store(asleep_word(m), 1);
       barrier();
+      if (all_asleep(m)) m->carry(-1, 0);
       while (atomic_load(asleep_word(m)) && all_asleep(m)) futex(asleep_word(m), FUTEX_WAIT_PRIVATE, 1);
       atomic_store(asleep_word(m), 0);
       quiet_since = now();
@@ -226,16 +224,17 @@ weft_monitor *weft_monitor_start(int workers, int64_t *words, int64_t tick_ns, i
   weft_monitor *m = calloc(1, sizeof *m);
   if (!m) return NULL;
   m->seen = calloc((size_t)workers, sizeof *m->seen);
-  m->places = calloc((size_t)most + 1, sizeof *m->places);
-  for (int i = 0; m->places && i < most; i++) m->places[i].monitor = m;
+  m->places = calloc((size_t)(most + workers), sizeof *m->places);
+  for (int i = 0; m->places && i < most + workers; i++) m->places[i].monitor = m;
   m->workers = workers;
   m->words = (word *)words;
   m->tick_ns = tick_ns;
   m->patience_ns = patience_ns;
   m->linger_ns = linger_ns;
-  m->most = most;
+  m->most = most + workers;
+  m->allowed = most;
   m->carry = carry;
-  m->generation = 1;
+  for (int w = 0; m->seen && w < workers; w++) m->seen[w].line = w;
   pthread_mutex_init(&m->lock, NULL);
   pthread_condattr_t c;
   pthread_condattr_init(&c);
@@ -264,6 +263,14 @@ int weft_monitor_carriers(weft_monitor *m) {
 }
 
 int64_t weft_monitor_takeovers(weft_monitor *m) { return atomic_load(&m->takeovers); }
+
+/* The run is to end: from now on the reserve of one place for each worker may be used,
+   so that a worker whose thread is stuck can be stopped even at the limit. */
+void weft_monitor_ending(weft_monitor *m) {
+  pthread_mutex_lock(&m->lock);
+  m->allowed = m->most;
+  pthread_mutex_unlock(&m->lock);
+}
 
 /* When no worker runs any more. Answers how many carriers are still in user code;
    they end by themselves when they leave it. */

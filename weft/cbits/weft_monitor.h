@@ -5,22 +5,25 @@
 #include <stdint.h>
 
 /* The shared words, in lines of 64 bytes; Weft.Internal.Control has the same
-   layout. First one line for each carrier, then one for each worker, then one for
-   the monitor. The first workers' carriers have the first lines. */
-enum { WEFT_LINE = 8, WEFT_USER = 0, WEFT_OWNER = 0, WEFT_AWAKE = 1 };
+   layout. First one line for each carrier (each worker's first, then the pool's, then
+   a reserve of one for each worker), then one for each worker, then one for the
+   monitor. */
+enum { WEFT_LINE = 8, WEFT_USER = 0, WEFT_MARK = 1, WEFT_AWAKE = 0 };
 
-/* An owner's number is a multiple of the number of carrier lines, plus the line of
-   the carrier. In the low bits of the owner's word: */
-enum { WEFT_PROPOSED = 1, WEFT_ATTEND = 2, WEFT_OWNER_SHIFT = 2 };
+/* In a carrier's MARK: */
+enum { WEFT_PROPOSED = 1, WEFT_ATTEND = 2, WEFT_LOST = 4 };
 
-typedef void (*weft_carry)(int worker, int64_t owner);
+/* With worker -1: all workers have slept for a while. */
+typedef void (*weft_carry)(int worker, int64_t line);
 typedef struct weft_monitor weft_monitor;
 
-weft_monitor *weft_monitor_start(int workers, int64_t *words, int64_t tick_ns, 
-                                 int64_t patience_ns, int64_t linger_ns, int most, weft_carry carry);
+weft_monitor *weft_monitor_start(int workers, int64_t *words, int64_t tick_ns,
+                                 int64_t patience_ns, int64_t linger_ns, int most,
+                                 weft_carry carry);
 void weft_monitor_wake(weft_monitor *m);
 int weft_monitor_carriers(weft_monitor *m);
 int64_t weft_monitor_takeovers(weft_monitor *m);
+void weft_monitor_ending(weft_monitor *m);
 int weft_monitor_stop(weft_monitor *m);
 
 #endif

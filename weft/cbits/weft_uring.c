@@ -228,6 +228,10 @@ void weft_uring_close(struct weft_uring *r) {
 
 void weft_uring_free(struct weft_uring *r) { free(r); }
 
+/* The handle of a thread that has ended may be used again, so comparing handles is
+ * not enough to find out that the owner is another one. */
+void weft_uring_adopt(struct weft_uring *r) { r->owned = 0; }
+
 void weft_uring_quiesce(struct weft_uring *r) { r->quiet = 1; }
 void weft_uring_hold(struct weft_uring *r, int held) { r->held = held; }
 int weft_uring_quiet(const struct weft_uring *r) { return !r->wake_armed; }
@@ -624,6 +628,7 @@ struct weft_uring *weft_uring_new(uint32_t sq_entries, uint32_t cq_entries,
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 ABSENT(void, weft_uring_close, R)
 ABSENT(void, weft_uring_free, R)
+ABSENT(void, weft_uring_adopt, R)
 ABSENT(int, weft_uring_turn, R)
 ABSENT(int, weft_uring_wait, R, int64_t t)
 ABSENT(struct weft_uring_event *, weft_uring_events, R)

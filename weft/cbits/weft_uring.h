@@ -54,6 +54,9 @@ int weft_uring_turn(struct weft_uring *r);
 int weft_uring_wait(struct weft_uring *r, int64_t nanoseconds);
 struct weft_uring_event *weft_uring_events(struct weft_uring *r);
 
+/* The calling thread uses the ring from now on, and not the one before. */
+void weft_uring_adopt(struct weft_uring *r);
+
 /* Make the present or the next weft_uring_wait return. */
 void weft_uring_wake(struct weft_uring *r);
 

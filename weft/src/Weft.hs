@@ -84,6 +84,7 @@ module Weft
 
     -- * Settings
     Settings (..),
+    OnDeadlock (..),
     defaultSettings,
     systemKernel,
     SystemSettings (..),

@@ -7,7 +7,12 @@ module Main (main) where
 
 import System.Environment (setEnv)
 import System.IO (hSetEncoding, stdout, utf8)
+import Test.Adoption qualified
+import Test.CancelStorm qualified
 import Test.Costs qualified
+import Test.Direct qualified
+import Test.Direct.Programs qualified
+import Test.Dump qualified
 import Test.Examples qualified
 import Test.Failures qualified
 import Test.Files qualified
@@ -20,6 +25,7 @@ import Test.Slots qualified
 import Test.Sockets qualified
 import Test.Sync qualified
 import Test.SyncCancel qualified
+import Test.Takeover qualified
 import Test.Tasty
 import Test.Timers qualified
 import Test.Transactions qualified
@@ -36,6 +42,8 @@ main = do
         Test.Laziness.tests,
         Test.Scheduling.tests,
         Test.Failures.tests,
+        Test.Direct.tests,
+        Test.Direct.Programs.tests,
         Test.Examples.tests,
         Test.Costs.tests,
         Test.Sockets.tests,
@@ -47,5 +55,9 @@ main = do
         Test.Timers.tests,
         Test.Uring.tests,
         Test.Pool.tests,
-        Test.Readiness.tests
+        Test.Readiness.tests,
+        Test.Adoption.tests,
+        Test.CancelStorm.tests,
+        Test.Dump.tests,
+        Test.Takeover.tests
       ]

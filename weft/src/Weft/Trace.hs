@@ -73,6 +73,10 @@ node = \case
   Identify _ -> NodeSelf
   Describe _ _ -> NodeSelf
   Call request _ -> NodeCall (describe request)
+  Direct _ -> NodeEffect
+  Await m _ _ -> NodeMask m
+  Reenter _ -> NodeEffect
+  YieldDirect _ _ -> NodeYield
 
 -- | Answers to assume while looking at a trace.
 newtype Answers = Answers {assume :: forall a. SystemCall a -> Maybe a}
@@ -101,6 +105,10 @@ outlineWith answers limit = unlines . snd . go limit []
           Parked -> (n - 1, ["parked"])
           Effect _ -> (n - 1, ["effect", "..."])
           Internal _ -> (n - 1, ["effect", "..."])
+          Direct _ -> (n - 1, ["direct", "..."])
+          Await m body h -> lineWith (h : handlers) ("await " <> show m) (body ())
+          Reenter _ -> (n - 1, ["reenter", "..."])
+          YieldDirect k _ -> line "yield" (k ())
           Yield k -> line "yield" (k ())
           Fork _ child k -> forked child (k (ThreadId Nobody))
           ForkAnonymous child k -> forked child (k ())

@@ -10,7 +10,6 @@ import Control.Concurrent (threadDelay)
 import Control.Monad (forM_, replicateM, replicateM_, void)
 import Data.ByteString.Char8 qualified as Char8
 import Data.Int (Int64)
-import Network.Socket qualified as Network
 import System.Mem (getAllocationCounter, performMajorGC)
 import System.Posix.Resource qualified as Posix
 import Test.Support
@@ -18,8 +17,6 @@ import Test.Tasty
 import Test.Tasty.HUnit
 import Weft
 import Weft.Buffer
-import Weft.Internal.Backend (newDescriptor)
-import Weft.Internal.SystemCall (Socket (..))
 import Weft.Socket
 
 tests :: TestTree
@@ -32,14 +29,6 @@ tests =
         "bytes allocated by a round trip of one byte over a socket pair"
         [testCase (describeConfig c) (echoAllocation c) | c <- configurations, configWorkers c == 1]
     ]
-
--- | A connected pair of Unix-domain sockets.
-socketPair :: Thread (Socket, Socket)
-socketPair = liftIO $ do
-  (a, b) <- Network.socketPair AF_UNIX Stream Network.defaultProtocol
-  -- They are non-blocking: the package network sees to that.
-  let adopt s = Socket <$> (Network.socketToFd s >>= newDescriptor) <*> pure AF_UNIX <*> pure Stream
-  (,) <$> adopt a <*> adopt b
 
 -- | Sleepers and receivers, looked at three times for a ninth of a second under
 -- each event source; the quietest window counts, for other programs share the

@@ -22,7 +22,7 @@ import Test.Tasty.HUnit
 import Weft
 import Weft.Internal.Trace (threadNumber)
 import Weft.Internal.Trace qualified as Trace
-import Weft.Kernel (Host, Kernel (..), Opened (..), hostWorker)
+import Weft.Kernel (Kernel (..), Opened (..), hostWorker)
 import Weft.Pipe
 
 tests :: TestTree

@@ -13,17 +13,19 @@ import Control.Exception (ErrorCall (..), evaluate, try)
 import Control.Monad (forM_, forever, void, when)
 import Data.IORef
 import Data.List (isPrefixOf)
+import Data.Primitive.Array (indexArray)
 import System.IO.Unsafe (unsafePerformIO)
 import Test.Tasty
 import Test.Tasty.HUnit
 import Test.Tasty.QuickCheck hiding (label)
 import Weft hiding (try)
-import Weft.Internal.Control (firstCarrier, newWords)
+import Weft.IO (direct)
+import Weft.Internal.Control (carrierFor, newWords)
 import Weft.Internal.Policy (fifo)
 import Weft.Internal.Scheduler hiding (Uncaught)
 import Weft.Internal.SystemCall (SystemCall (Now, WorkerCount))
 import Weft.Internal.Trace (Identity (Nobody), newTcb, rootContext, toTrace)
-import Weft.Internal.Worker (Door (..), newDoor)
+import Weft.Internal.Worker (Door (..), newDoors)
 import Weft.Time (now)
 import Weft.Trace
 
@@ -53,6 +55,7 @@ nodes =
     ("myThreadId", void myThreadId, "NodeSelf"),
     ("a call", void now, "NodeCall"),
     ("blocking", blocking (error "ran"), "NodeCall"),
+    ("direct", direct (error "ran"), "NodeEffect"),
     ("throw", throwM (ErrorCall "thrown"), "NodeThrow")
   ]
 
@@ -115,10 +118,10 @@ answers = do
 driven :: [Positive Int] -> Property
 driven slices = ioProperty $ do
   reached <- newIORef 0
-  door <- newDoor fifo 0
+  door <- (`indexArray` 0) <$> newDoors fifo 1
   control <- newWords 1 0
   let nobody = AnswerCall (\_ _ _ -> fail "no call was expected")
-  scheduler <- newScheduler (doorQueue door) (firstCarrier control 1 0 0) (doorHome door) (const (doorHome door)) 1 1000 nobody (\_ _ -> pure ())
+  scheduler <- newScheduler (doorQueue door) (carrierFor control 1 0 0 0) (doorHome door) (const (doorHome door)) 1 1000 nobody (\_ _ -> pure ())
   startThread scheduler (newTcb Nobody rootContext) (\_ -> toTrace (counting reached))
   before <- readIORef reached
   results <- newIORef []

@@ -7,6 +7,7 @@
 module Test.Rig
   ( -- * Rigs
     MakeBackend,
+    everyBackend,
     Rig (..),
     withRig,
     turn,
@@ -15,6 +16,8 @@ module Test.Rig
     -- * Operations
     Pending (..),
     start,
+    startAs,
+    quietly,
     finish,
     perform,
     abandon,
@@ -33,6 +36,9 @@ module Test.Rig
     pipePair,
     datagramPair,
     withListener,
+    withFullListener,
+    withFullListener',
+    withSocketAddress,
     toDescriptor,
     closeNow,
     withScratch,
@@ -56,19 +62,39 @@ import Foreign.Marshal.Alloc (allocaBytes)
 import Foreign.Ptr (Ptr, castPtr)
 import Network.Socket hiding (close, shutdown)
 import Network.Socket qualified as N
+import Network.Socket.Address qualified as NA
 import System.IO.Temp (withSystemTempDirectory)
+import System.IO.Unsafe (unsafePerformIO)
 import System.Posix.IO (createPipe)
 import Test.Tasty.HUnit
 import Weft.Internal.Backend
+import Weft.Internal.Backend.Epoll (newEpoll)
+import Weft.Internal.Backend.Poll (newPoll)
+import Weft.Internal.Backend.Uring (defaultUringSettings, describeSetupFailure, newUring)
 import Weft.Internal.Pool
 import Weft.Internal.Sys qualified as Sys
 
 -- | How to make the backend that is tested.
-type MakeBackend = Pool -> Post -> IO Backend
+type MakeBackend = Pool -> Post -> IO (Backend Int)
+
+-- | All there are on this machine, with their names.
+everyBackend :: [(String, MakeBackend)]
+everyBackend = [("epoll", newEpoll), ("poll", newPoll)] <> [("io_uring", uring) | ringsHere]
+  where
+    uring _ post = newUring defaultUringSettings post >>= either (fail . describeSetupFailure) pure
+
+-- | Does the kernel give us rings?
+ringsHere :: Bool
+ringsHere =
+  unsafePerformIO $
+    newUring @() defaultUringSettings (const (pure ())) >>= \case
+      Left _ -> pure False
+      Right b -> True <$ shutdown b
+{-# NOINLINE ringsHere #-}
 
 -- | A backend, its pool, and what was posted to its worker.
 data Rig = Rig
-  { rigBackend :: Backend,
+  { rigBackend :: Backend Int,
     rigPool :: Pool,
     rigInbox :: IORef [IO ()]
   }
@@ -118,9 +144,13 @@ data Pending = Pending
 
 -- | Submit an operation.
 start :: (HasCallStack) => Rig -> Operation -> IO Pending
-start rig op = do
+start = startAs 0
+
+-- | Submit an operation for somebody: the number is what 'visit' tells.
+startAs :: (HasCallStack) => Int -> Rig -> Operation -> IO Pending
+startAs who rig op = do
   results <- newIORef []
-  answer <- submit (rigBackend rig) op \r -> modifyIORef' results (r :)
+  answer <- submit (rigBackend rig) op (Completion who \r -> modifyIORef' results (r :))
   early <- readIORef results
   early @?= []
   if isPending answer
@@ -128,6 +158,10 @@ start rig op = do
     else do
       writeIORef results [answer]
       pure (Pending Nothing results)
+
+-- | A completion for nobody in particular.
+quietly :: (Int -> IO ()) -> Completion Int
+quietly = Completion 0
 
 -- | Wait for its result.
 finish :: (HasCallStack) => Rig -> String -> Pending -> IO Int
@@ -172,9 +206,9 @@ data Link = Link {near :: Descriptor, far :: Descriptor}
 
 -- | Use a link, and close what is still open of it.
 withLink :: Rig -> IO Link -> (Link -> IO a) -> IO a
-withLink rig make = bracket make \l -> mapM_ quietly [near l, far l]
+withLink rig make = bracket make \l -> mapM_ closing [near l, far l]
   where
-    quietly d = forget (rigBackend rig) d (closeNow d)
+    closing d = forget (rigBackend rig) d (closeNow d)
 
 -- | Close a descriptor, once: bit 63 of its word says that it was.
 closeNow :: Descriptor -> IO ()
@@ -227,3 +261,27 @@ withScratch = withSystemTempDirectory "weft"
 -- | What an operation answers when it fails like this.
 code :: Errno -> Int
 code = Sys.failureCode
+
+-- | The memory of a socket address.
+withSocketAddress :: SockAddr -> (Ptr () -> Int -> IO a) -> IO a
+withSocketAddress address use = allocaBytes size \p -> do
+  NA.pokeSocketAddress p address
+  use (castPtr p) size
+  where
+    size = NA.sizeOfSocketAddress address
+
+-- | The address of a listener that takes no connection, because one fills its
+-- queue: an attempt to connect is under way until 'withFullListener' ends, or until
+-- somebody accepts.
+withFullListener :: (SockAddr -> IO a) -> IO a
+withFullListener use = withFullListener' \_ address -> use address
+
+-- | The same, with the listener.
+withFullListener' :: (Socket -> SockAddr -> IO a) -> IO a
+withFullListener' use = bracket (socket AF_INET Stream 0) N.close \s -> do
+  bind s (SockAddrInet 0 (tupleToHostAddress (127, 0, 0, 1)))
+  listen s 0
+  address <- getSocketName s
+  bracket (socket AF_INET Stream 0) N.close \first -> do
+    connect first address
+    use s address

@@ -204,6 +204,7 @@ scriptedKernel =
             instancePoll = \mayBlock -> False <$ when mayBlock (takeMVar bell),
             instanceAdopt = pure (),
             instanceWaits = \_ r -> pure r,
+            instanceQuiet = pure False,
             instanceWake = void (tryPutMVar bell ()),
             instanceStop = pure ()
           }

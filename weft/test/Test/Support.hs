@@ -20,6 +20,8 @@ module Test.Support
     spawn,
     spawnOn,
     eventually,
+    socketPair,
+    boundPort,
 
     -- * What a thread observes
     maskingNow,
@@ -40,12 +42,16 @@ import Data.IORef
 import Data.Int (Int64)
 import Foreign.C.Error (Errno (..))
 import GHC.IO.Exception (ioe_errno)
+import Network.Socket qualified as Network
 import System.CPUTime (getCPUTime)
 import System.Directory (getSymbolicLinkTarget, listDirectory)
 import Test.Tasty.HUnit
 import Weft
+import Weft.Internal.Backend (newDescriptor)
+import Weft.Internal.SystemCall (Socket (..))
 import Weft.Internal.Trace (Masking, Tcb (..), Thread (..), ThreadState (..), Trace (Self))
 import Weft.Kernel (Outcome (..), Waiter, deliver, suspend)
+import Weft.Socket
 
 -- | Which event source, and how many workers.
 data Config = Config
@@ -121,6 +127,22 @@ spawnOn worker body = do
   void . forkWith defaultForkOptions {forkWorker = worker} $
     try body >>= settle gate . either (\e -> Failed (toException (e :: SomeException))) Answered
   pure (waitGate gate)
+
+-- | A connected pair of Unix-domain sockets.
+socketPair :: Thread (Socket, Socket)
+socketPair = liftIO $ do
+  (a, b) <- Network.socketPair AF_UNIX Stream Network.defaultProtocol
+  -- They are non-blocking: the package network sees to that.
+  let adopt s = Socket <$> (Network.socketToFd s >>= newDescriptor) <*> pure AF_UNIX <*> pure Stream
+  (,) <$> adopt a <*> adopt b
+
+-- | The port that a listener was given.
+boundPort :: Socket -> Thread Network.PortNumber
+boundPort listener =
+  localAddress listener >>= \case
+    Network.SockAddrInet port _ -> pure port
+    Network.SockAddrInet6 port _ _ _ -> pure port
+    _ -> pure 0
 
 -- | Let others run until a condition holds (there is a time limit on every test).
 eventually :: IO Bool -> Thread ()

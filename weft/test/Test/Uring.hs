@@ -27,14 +27,18 @@ import System.Posix.Fcntl (Advice (..), fileAdvise)
 import System.Posix.IO qualified as P
 import System.Posix.Types (Fd (..))
 import System.Random (mkStdGen, randomR)
+import Test.Rig (withFullListener', withSocketAddress)
 import Test.Tasty (TestTree, testGroup)
 import Test.Tasty.HUnit (Assertion, assertBool, assertFailure, testCase, (@?=))
 import Test.Tasty.QuickCheck (choose, forAll, testProperty, (.&&.), (===))
 import Weft.Internal.Backend
 import Weft.Internal.Backend.Uring
 import Weft.Internal.Backend.Uring.Ring qualified as Ring
+import Weft.Internal.Backend.Uring.Steps (Next (..), Stage (..), Wish (..))
+import Weft.Internal.Backend.Uring.Steps qualified as Steps
 import Weft.Internal.Backend.Uring.UserData
 import Weft.Internal.Slots (Key (..), keyBits)
+import Weft.Internal.Sys qualified as Sys
 
 tests :: TestTree
 tests =
@@ -50,6 +54,7 @@ tests =
             forAll (choose (0, 2 ^ keyBits - 1)) $ \k ->
               forAll (choose (1, 7)) $ \kind -> isOperation (operationData (Key k) + kind) === False
         ],
+      testCase "a connection attempt that lost its request goes on" resumes,
       testGroup
         "operations"
         [ testCase "receive: at once, later, end of stream, error" receives,
@@ -97,9 +102,55 @@ tests =
         ]
     ]
 
+-- | What follows a completion of a connection attempt whose thread has ended.
+resumes :: Assertion
+resumes = do
+  closedPort <- withListener (\_ port _ -> pure port)
+  withFullListener' $ \listener address -> do
+    s <- N.socket N.AF_INET N.Stream N.defaultProtocol
+    d <- N.withFdSocket s newDescriptor
+    withSocketAddress address $ \p n -> do
+      let op = Connect d p n
+          step wish stage = Steps.after wish stage op
+      Sys.connect (descriptorNumber d) p n >>= (@?= Sys.inProgress)
+      -- The request is lost: ask again, which says that it is under way.
+      step Wanted Whole eCANCELED >>= (@?= Continue Resumed)
+      step Wanted Whole eINTR >>= (@?= Continue Resumed)
+      step Wanted Whole eFAULT >>= (@?= Continue Resumed)
+      again <- Sys.connect (descriptorNumber d) p n
+      step Wanted Resumed again >>= (@?= Continue UntilWritable)
+      step Wanted UntilWritable 4 >>= (@?= Continue UntilWritable)
+      -- The first is the one that filled the queue.
+      replicateM_ 2 (N.accept listener >>= N.close . fst)
+      step Wanted UntilWritable 4 >>= (@?= Deliver 0)
+      step Wanted Resumed eISCONN >>= (@?= Deliver 0)
+      -- What the first submission answers is the user's.
+      step Wanted Whole eISCONN >>= (@?= Deliver eISCONN)
+      step Wanted Whole eALREADY >>= (@?= Deliver eALREADY)
+      step Wanted Resumed eFAULT >>= (@?= Deliver eFAULT)
+      -- Nothing more is done for one that is cancelled.
+      step Cancelled Whole eCANCELED >>= (@?= Deliver eCANCELED)
+      step Cancelled Resumed again >>= (@?= Deliver eCANCELED)
+      step Cancelled Resumed 0 >>= (@?= Deliver 0)
+    N.close s
+  t <- N.socket N.AF_INET N.Stream N.defaultProtocol
+  d <- N.withFdSocket t newDescriptor
+  withAddress closedPort $ \p n -> do
+    _ <- Sys.setNonBlocking (descriptorNumber d) 1
+    r <- Sys.connect (descriptorNumber d) p n
+    if r == Sys.inProgress
+      then Steps.after Wanted UntilWritable (Connect d p n) 4 >>= (@?= Deliver eCONNREFUSED)
+      else r @?= eCONNREFUSED
+  N.close t
+  where
+    eINTR = -4
+    eFAULT = -14
+    eISCONN = -106
+    eALREADY = -114
+
 -- A ring of its own for each test ----------------------------------------------
 
-withRing :: UringSettings -> (Uring -> Backend -> IO ()) -> Assertion
+withRing :: UringSettings -> (Uring () -> Backend () -> IO ()) -> Assertion
 withRing settings act =
   runInBoundThread $
     openUring settings >>= \case
@@ -109,7 +160,7 @@ withRing settings act =
         act u b
         shutdown b
 
-withBackend :: (Backend -> IO ()) -> Assertion
+withBackend :: (Backend () -> IO ()) -> Assertion
 withBackend act = withRing defaultUringSettings (const act)
 
 small :: UringSettings
@@ -118,10 +169,10 @@ small = defaultUringSettings {submissionEntries = 4, completionEntries = 8}
 -- | An operation that was submitted: its answer, and its result once it is there.
 data Running = Running Answer (IORef (Maybe Int))
 
-begin :: Backend -> Operation -> IO Running
+begin :: Backend () -> Operation -> IO Running
 begin b op = do
   result <- newIORef Nothing
-  a <- submit b op $ \r ->
+  a <- submit b op . Completion () $ \r ->
     readIORef result >>= \case
       Nothing -> writeIORef result (Just r)
       Just _ -> assertFailure "a completion ran twice"
@@ -135,7 +186,7 @@ tokenOf :: Running -> Token
 tokenOf (Running a _) = answerToken a
 
 -- | Poll until there is a result; five seconds without one are a failure.
-finish :: Backend -> Running -> IO Int
+finish :: Backend () -> Running -> IO Int
 finish b running = do
   start <- getMonotonicTimeNSec
   let go =
@@ -147,11 +198,11 @@ finish b running = do
             poll b 1000000000 >> go
   go
 
-run :: Backend -> Operation -> IO Int
+run :: Backend () -> Operation -> IO Int
 run b op = begin b op >>= finish b
 
 -- | Begin an operation that must not be answered at once.
-beginPending :: Backend -> Operation -> IO Running
+beginPending :: Backend () -> Operation -> IO Running
 beginPending b op = do
   r@(Running a _) <- begin b op
   assertBool ("answered at once: " <> show a) (isPending a)
@@ -174,7 +225,7 @@ withPair act = bracket (N.socketPair N.AF_UNIX N.Stream N.defaultProtocol) close
 withBytes :: Int -> (Bytes -> IO a) -> IO a
 withBytes = allocaBytes
 
-sendBytes :: Backend -> Descriptor -> [Word8] -> IO ()
+sendBytes :: Backend () -> Descriptor -> [Word8] -> IO ()
 sendBytes b d ws = withArray ws $ \p -> run b (Send d p (length ws)) >>= (@?= length ws)
 
 -- Operations -------------------------------------------------------------------
@@ -397,7 +448,7 @@ oRDWR = 2
 oRDONLY = 0
 atFDCWD = -100
 
-open :: Backend -> CInt -> FilePath -> Int -> Int -> IO Int
+open :: Backend () -> CInt -> FilePath -> Int -> Int -> IO Int
 open b dir path flags resolve =
   withCString path $ \p -> run b (OpenAt dir (castPtr p) flags (if flags >= oCREAT then 0o600 else 0) resolve)
 
@@ -684,7 +735,7 @@ wakeBefore = withRing defaultUringSettings $ \u b -> do
 -- Limits -----------------------------------------------------------------------
 
 -- | So many pipes with a reader waiting on each, and what to do with them.
-withReaders :: Backend -> Int -> ([(Descriptor, Running)] -> IO ()) -> IO ()
+withReaders :: Backend () -> Int -> ([(Descriptor, Running)] -> IO ()) -> IO ()
 withReaders b n act = do
   buffer <- callocBytes 8
   ends <- replicateM n (withPipe (\r w closeR closeW -> pure (r, w, closeR >> closeW)))
@@ -693,7 +744,7 @@ withReaders b n act = do
   forM_ ends $ \(_, _, closeBoth) -> closeBoth
   free buffer
 
-writeAll :: Backend -> [(Descriptor, Running)] -> IO ()
+writeAll :: Backend () -> [(Descriptor, Running)] -> IO ()
 writeAll b running = withArray [1] $ \p -> forM_ running $ \(w, _) -> run b (WriteStream w p 1)
 
 manySubmissions :: Assertion
@@ -752,7 +803,7 @@ threadEnds = withBackend $ \b -> withPair $ \x y _ -> withBytes 8 $ \p -> do
 noRing :: Assertion
 noRing =
   runInBoundThread $
-    newUring defaultUringSettings {submissionEntries = 0} (const (pure ())) >>= \case
+    newUring @() defaultUringSettings {submissionEntries = 0} (const (pure ())) >>= \case
       Right b -> shutdown b >> assertFailure "a ring without entries"
       Left failure -> do
         failedStep failure @?= CreatingRing

@@ -14,13 +14,14 @@ where
 
 import Data.List (find)
 import Data.Text (Text)
+import Weft.Bench.Style.Direct (directStyle)
 import Weft.Bench.Style.Ghc (ghcStyle)
 import Weft.Bench.Style.Monadic (monadicStyle, numberedStyle)
 import Weft.Bench.Style.Type
 
 -- | All styles, the default first.
 styles :: [Style]
-styles = [monadicStyle, numberedStyle, ghcStyle]
+styles = [monadicStyle, numberedStyle, directStyle, ghcStyle]
 
 -- | By name.
 findStyle :: Text -> Maybe Style

@@ -1,3 +1,5 @@
+{-# LANGUAGE OverloadedStrings #-}
+
 -- |
 -- An HTTP/1.1 server on Weft threads: each connection is a thread, a handler
 -- answers requests.
@@ -53,7 +55,7 @@ serve :: Server -> Socket -> Thread ()
 serve server listener = do
   workers <- workerCount
   context <- liftIO (Context server <$> newBufferPool <*> pure reportToStderr)
-  fork_ (ticker server)
+  _ <- forkWith defaultForkOptions {forkLabel = "ticker"} (ticker server)
   let go turn = do
         awaitRoom server
         draining <- liftIO (isDraining server)
@@ -73,9 +75,13 @@ start context workers turn socket peer = do
   c <- liftIO (register server socket peer)
   let body = (prepare >> session context c) `catch` broken
       whole = body `finally` (closeSocket socket >> liftIO (unregister server c))
-  if workers == 1
-    then fork_ whole
-    else void (forkWith defaultForkOptions {forkWorker = Just (turn `mod` workers)} whole)
+  void $
+    forkWith
+      defaultForkOptions
+        { forkLabel = "connection",
+          forkWorker = if workers == 1 then Nothing else Just (turn `mod` workers)
+        }
+      whole
   where
     server = contextServer context
     -- Responses leave at once; ours are whole, so there is nothing to wait for.

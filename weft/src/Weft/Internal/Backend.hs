@@ -21,7 +21,7 @@ module Weft.Internal.Backend
 
     -- * Backends
     Backend (..),
-    Completion,
+    Completion (..),
     Post,
 
     -- * Answers of 'submit'
@@ -145,10 +145,16 @@ describeOperation = \case
   where
     on d what = what <> " on " <> show d
 
--- | Runs once with the operation's result, on the worker that owns the backend,
--- from inside 'poll' and never from inside 'submit'. It must not throw, block,
--- or submit: it puts a thread on the ready queue.
-type Completion = Int -> IO ()
+-- | Who waits for an operation, and what becomes of its result.
+data Completion w = Completion
+  { -- | Whatever the owner of the backend wants to be told by 'visit'. The backend
+    -- keeps it while the operation is pending and looks at nothing in it.
+    completionFor :: !w,
+    -- | Runs once with the operation's result, on the worker that owns the
+    -- backend, from inside 'poll' and never from inside 'submit'. It must not
+    -- throw, block, or submit: it puts a thread on the ready queue.
+    complete :: !(Int -> IO ())
+  }
 
 -- | How a pool thread hands an action to the worker that owns the backend;
 -- callable from any OS thread. The worker runs the action between slices.
@@ -190,16 +196,17 @@ noWait = 0
 forever :: Timeout
 forever = -1
 
--- | An event source. All fields but 'wake' are for the OS thread that currently
--- runs the owning worker, one call at a time.
-data Backend = Backend
+-- | An event source, whose owner remembers a @w@ with each operation. All fields
+-- but 'wake' are for the OS thread that currently drives the backend, one call at a
+-- time. Which thread that is may change: see 'adopt'.
+data Backend w = Backend
   { -- | @"epoll"@, @"io_uring"@, @"poll"@.
     backendName :: !String,
     -- | Start an operation. Either it is answered at once (optimistically: the
     -- operation is tried first where that is likely to succeed) and the
     -- completion is dropped, or it is pending and the completion runs once,
     -- later.
-    submit :: !(Operation -> Completion -> IO Answer),
+    submit :: !(Operation -> Completion w -> IO Answer),
     -- | Ask for a pending operation to end early. The operation still completes
     -- exactly once, through its own completion: with @-ECANCELED@, or with its
     -- result if that came first. A token that is not pending is ignored.
@@ -216,6 +223,23 @@ data Backend = Backend
     -- action is run, from inside this call or a later 'poll', when none is left,
     -- and only then may the descriptor be closed.
     forget :: !(Descriptor -> IO () -> IO ()),
+    -- | Fold over the operations that are pending, each once, in no particular
+    -- order: an operation is pending from the answer of 'submit' that says so until
+    -- its completion runs, also when it was cancelled. Not from inside 'poll'; the
+    -- function must not call into the backend. Nothing is allocated for an
+    -- operation that waits, and a few words for one that is in the pool.
+    visit :: !(forall r. (Operation -> w -> r -> IO r) -> r -> IO r),
+    -- | Say that the calling OS thread drives the backend from now on, before it
+    -- makes any other call. The former one must make no more; what it did before
+    -- must be visible to the caller (it happened before, through a lock or the
+    -- like). It may end at any time, or live on for as long as it likes, computing
+    -- or in a foreign call. Nothing that is pending is lost by it. Does not block,
+    -- and runs no completion; harmless when the thread is the same. On io_uring
+    -- what the former thread had submitted can complete a clock tick late while that
+    -- thread computes, and only afterwards while it is in a wait that no signal
+    -- interrupts: Note [Another thread drives the ring] in
+    -- "Weft.Internal.Backend.Uring".
+    adopt :: !(IO ()),
     -- | Cancel everything, wait until the operating system holds no memory of
     -- ours, and free the resources. No completion runs afterwards.
     shutdown :: !(IO ())

@@ -155,6 +155,7 @@ cancelledNow :: Tcb -> IO (Maybe SomeException)
 cancelledNow tcb
   | Unmasked <- stateMasking (tcbState tcb) = takeInterruption tcb
   | otherwise = pure Nothing
+{-# NOINLINE cancelledNow #-}
 
 -- | The identity of a thread with this number that lives here.
 newIdentity :: Home -> Int -> IO Identity

@@ -20,10 +20,12 @@ module Weft.Internal.Control
 
     -- * A carrier and its worker
     Carrier (..),
-    firstCarrier,
     carrierFor,
+    Line,
+    enterDispatch,
     enterUser,
     leaveUser,
+    standing,
     Standing (..),
     stillOwner,
 
@@ -34,10 +36,11 @@ module Weft.Internal.Control
 where
 
 import Control.Monad.Primitive (RealWorld)
-import Data.Bits (shiftL, shiftR, (.&.))
+import Data.Bits ((.&.))
 import Data.Primitive.PrimArray
-import Foreign.Ptr (Ptr)
-import GHC.Exts (Int (..), casIntArray#)
+import Foreign.Marshal.Array (advancePtr)
+import Foreign.Storable (peek, peekElemOff, poke, pokeElemOff)
+import GHC.Exts (Int (..), Ptr (..), atomicCasWordAddr#, int2Word#, word2Int#)
 import GHC.IO (IO (..))
 
 -- Note [Takeover]
@@ -49,29 +52,31 @@ import GHC.IO (IO (..))
 -- the old carrier's own affair, until it comes back and is put into the worker's
 -- inbox like any thread that was woken.
 --
--- Two words decide. USER belongs to the carrier: the number of the dispatch while
--- it is in user code, else 0. OWNER belongs to the worker: the number of the
--- carrier that owns it, and a mark.
+-- Two words of the carrier decide. USER: the number of the dispatch while it is in user
+-- code, else 0. MARK: 0 while it owns its worker and nobody wants anything.
 --
 --   carrier, entering user code           monitor, when USER has been n for long
---     USER := n                             OWNER := owner + PROPOSED   (cas)
+--     USER := n                             MARK := PROPOSED            (cas)
 --   carrier, leaving user code              membarrier
 --     USER := 0                             if USER == n
---     if OWNER == me go on                    OWNER := heir             (cas)
---     else if OWNER is somebody else: lost  else
---     else OWNER := me (cas), go on           OWNER := owner            (cas)
+--     if MARK == 0 go on                      MARK := LOST              (cas)
+--     else if MARK is LOST: lost            else
+--     else MARK := 0 (cas), go on             MARK := 0                 (cas)
 --          or, if that fails, look again
 --
 -- The carrier's way is two plain stores and a load, because it is taken some fifty
 -- million times a second. A store and a later load may change places in a
 -- processor; membarrier(2) makes every OS thread of the process pass a full
 -- barrier, so that after it either the monitor sees the carrier's `USER := 0`, or
--- the carrier's load of OWNER sees PROPOSED. If both happen the cas decides.
+-- the carrier's load of MARK sees PROPOSED. If both happen the cas decides.
 --
 -- Without membarrier (a kernel before 4.14, a sandbox that forbids it) only the
 -- monitor passes a barrier. The carrier's store would have to wait in its
 -- processor's buffer for as long as the monitor takes for a failed system call and
 -- a barrier, at the end of a segment that lasted ten milliseconds.
+--
+-- Who owns which worker only the monitor knows, and only it changes it. The line of a
+-- carrier of the pool is used again when the carrier has come back.
 --
 -- The second mark, ATTEND, is set once in a tick and means: end this slice and
 -- look at the event source. It bounds a slice of long segments in time.
@@ -84,58 +89,67 @@ newtype Words = Words (MutablePrimArray RealWorld Int)
 line :: Int
 line = 8
 
--- | The words for so many workers and so many carriers beside theirs. Worker i is
+-- | The words for so many workers and so many carriers in the pool. Worker i is
 -- owned by carrier i.
 newWords :: Int -> Int -> IO Words
 newWords workers others = do
-  let lines' = workers + others + workers + 1
-  array <- newAlignedPinnedPrimArray (lines' * line)
-  setPrimArray array 0 (lines' * line) 0
-  let first w = writePrimArray array ((workers + others + w) * line) ((w + workers + others) `shiftL` ownerShift)
-  mapM_ first [0 .. workers - 1]
+  let room = (carrierLines workers others + workers + 1) * line
+  array <- newAlignedPinnedPrimArray room
+  setPrimArray array 0 room 0
   pure (Words array)
+
+-- | The workers' first carriers, the pool, and the reserve for the end of the run.
+carrierLines :: Int -> Int -> Int
+carrierLines workers others = workers + others + workers
 
 -- | For the monitor; good for as long as somebody holds the words.
 wordsAddress :: Words -> Ptr Int
 wordsAddress (Words array) = mutablePrimArrayContents array
 
-ownerShift, attend :: Int
-ownerShift = 2
-attend = 2
+-- | What a carrier uses between two segments: the address of its line. One machine
+-- word, so that the scheduler can have it at hand. The third word of the line is the
+-- number of the present dispatch.
+type Line = Ptr Int
+
+userWord, markWord, dispatchWord :: Int
+userWord = 0
+markWord = 1
+dispatchWord = 2
 
 -- | A carrier that owns, or owned, a worker.
 data Carrier = Carrier
-  { carrierWords :: {-# UNPACK #-} !(MutablePrimArray RealWorld Int),
-    -- | Where its USER word is.
-    carrierUser :: {-# UNPACK #-} !Int,
-    -- | Where the worker's OWNER word is.
-    carrierOwner :: {-# UNPACK #-} !Int,
-    -- | What it says when this carrier owns the worker and there is no mark.
-    carrierMe :: {-# UNPACK #-} !Int,
-    -- | Where the monitor says that it sleeps.
-    carrierMonitor :: {-# UNPACK #-} !Int
+  { carrierLine :: {-# UNPACK #-} !Line,
+    -- | Its number: that of its line.
+    carrierNumber :: {-# UNPACK #-} !Int,
+    -- | The worker's line.
+    carrierWorker :: {-# UNPACK #-} !Line,
+    -- | The monitor's line.
+    carrierMonitor :: {-# UNPACK #-} !Line,
+    -- | Keeps them all.
+    _carrierWords :: !Words
   }
 
--- | The first carrier of a worker, of so many workers and other carriers.
-firstCarrier :: Words -> Int -> Int -> Int -> Carrier
-firstCarrier w workers others worker = carrierFor w workers others worker (worker + workers + others)
-
--- | The carrier with this owner's number, for a worker.
+-- | Carrier with this number, of so many workers and other carriers, for a worker.
 carrierFor :: Words -> Int -> Int -> Int -> Int -> Carrier
-carrierFor (Words array) workers others worker owner =
+carrierFor shared workers others worker number =
   Carrier
-    { carrierWords = array,
-      carrierUser = (owner `mod` carriers) * line,
-      carrierOwner = (carriers + worker) * line,
-      carrierMe = owner `shiftL` ownerShift,
-      carrierMonitor = (carriers + workers) * line
+    { carrierLine = lineAt number,
+      carrierNumber = number,
+      carrierWorker = lineAt (carrierLines workers others + worker),
+      carrierMonitor = lineAt (carrierLines workers others + workers),
+      _carrierWords = shared
     }
   where
-    carriers = workers + others
+    lineAt i = wordsAddress shared `advancePtr` (i * line)
 
--- | What follows is code of the user, in this dispatch (not 0).
-enterUser :: Carrier -> Int -> IO ()
-enterUser c = writePrimArray (carrierWords c) (carrierUser c)
+-- | A thread is dispatched, under this number (not 0), and its code is the user's.
+enterDispatch :: Line -> Int -> IO ()
+enterDispatch l n = pokeElemOff l dispatchWord n >> pokeElemOff l userWord n
+{-# INLINE enterDispatch #-}
+
+-- | What follows is code of the user again, in the same dispatch.
+enterUser :: Line -> IO ()
+enterUser l = peekElemOff l dispatchWord >>= pokeElemOff l userWord
 {-# INLINE enterUser #-}
 
 -- | How a carrier stands to its worker.
@@ -148,43 +162,47 @@ data Standing
     Displaced
   deriving stock (Eq, Show)
 
--- | User code is over. The continuations are for the owner, and for the rest.
-leaveUser :: Carrier -> IO r -> (Standing -> IO r) -> IO r
-leaveUser c mine other = do
-  writePrimArray (carrierWords c) (carrierUser c) 0
-  owner <- readPrimArray (carrierWords c) (carrierOwner c)
-  if owner == carrierMe c then mine else standing c >>= other
+-- | User code is over. True: the worker is still this carrier's, and nothing else is
+-- wanted. Otherwise 'standing' says more.
+leaveUser :: Line -> IO Bool
+leaveUser l = do
+  pokeElemOff l userWord 0
+  (== 0) <$> peekElemOff l markWord
 {-# INLINE leaveUser #-}
 
-standing :: Carrier -> IO Standing
-standing c = readPrimArray (carrierWords c) (carrierOwner c) >>= go
+-- | How the carrier stands to its worker; takes the marks away.
+standing :: Line -> IO Standing
+standing l = peekElemOff l markWord >>= go
   where
-    go seen
-      | seen == carrierMe c = pure Owner
-      | seen `shiftR` ownerShift /= carrierMe c `shiftR` ownerShift = pure Displaced
+    go mark
+      | mark == 0 = pure Owner
+      | mark .&. lost /= 0 = pure Displaced
       | otherwise = do
-          found <- compareAndSwap (carrierWords c) (carrierOwner c) seen (carrierMe c)
-          if found == seen
-            then pure (if seen .&. attend /= 0 then OwnerWanted else Owner)
+          found <- compareAndSwap (l `advancePtr` markWord) mark 0
+          if found == mark
+            then pure (if mark .&. attend /= 0 then OwnerWanted else Owner)
             else go found
 {-# NOINLINE standing #-}
 
+attend, lost :: Int
+attend = 2
+lost = 4
+
 -- | Answers what was found: the expected if it was replaced.
-compareAndSwap :: MutablePrimArray RealWorld Int -> Int -> Int -> Int -> IO Int
-compareAndSwap (MutablePrimArray array) (I# i) (I# expected) (I# new) =
-  IO $ \s -> case casIntArray# array i expected new s of (# s', found #) -> (# s', I# found #)
+compareAndSwap :: Ptr Int -> Int -> Int -> IO Int
+compareAndSwap (Ptr address) (I# expected) (I# new) =
+  IO $ \s -> case atomicCasWordAddr# address (int2Word# expected) (int2Word# new) s of
+    (# s', found #) -> (# s', I# (word2Int# found) #)
 
 -- | Does the carrier own the worker? Outside user code.
-stillOwner :: Carrier -> IO Bool
-stillOwner c = do
-  owner <- readPrimArray (carrierWords c) (carrierOwner c)
-  pure (owner `shiftR` ownerShift == carrierMe c `shiftR` ownerShift)
+stillOwner :: Line -> IO Bool
+stillOwner l = (\mark -> mark .&. lost == 0) <$> peekElemOff l markWord
 {-# INLINE stillOwner #-}
 
 -- | Say that the worker is awake, or is about to sleep.
 setAwake :: Carrier -> Bool -> IO ()
-setAwake c awake = writePrimArray (carrierWords c) (carrierOwner c + 1) (if awake then 1 else 0)
+setAwake c awake = poke (carrierWorker c) (if awake then 1 else 0)
 
 -- | Does the monitor sleep, so that a worker that wakes must wake it?
 monitorAsleep :: Carrier -> IO Bool
-monitorAsleep c = (/= 0) <$> readPrimArray (carrierWords c) (carrierMonitor c)
+monitorAsleep c = (/= 0) <$> peek (carrierMonitor c)

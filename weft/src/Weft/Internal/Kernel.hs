@@ -98,6 +98,9 @@ data Instance = Instance
     instanceAdopt :: !(IO ()),
     -- | Visit the waits that are not in 'homeWaits', for dumps.
     instanceWaits :: !(forall r. (Wait -> r -> IO r) -> r -> IO r),
+    -- | Is there nothing under way that could make a thread ready: no operation, no
+    -- timer, no action in a pool? From any OS thread; may be a little old.
+    instanceQuiet :: !(IO Bool),
     -- | Release everything. Nothing is called afterwards.
     instanceStop :: !(IO ())
   }

@@ -11,6 +11,7 @@ module Weft.Internal.Monitor
   ( Monitor,
     withMonitor,
     wakeMonitor,
+    monitorEnding,
 
     -- * Observation
     monitorCarriers,
@@ -37,21 +38,23 @@ foreign import ccall "weft_monitor_start"
 
 foreign import ccall unsafe "weft_monitor_wake" c_wake :: Ptr Monitor -> IO ()
 
+foreign import ccall unsafe "weft_monitor_ending" c_ending :: Ptr Monitor -> IO ()
+
 foreign import ccall safe "weft_monitor_stop" c_stop :: Ptr Monitor -> IO CInt
 
 foreign import ccall unsafe "weft_monitor_carriers" c_carriers :: Ptr Monitor -> IO CInt
 
 foreign import ccall unsafe "weft_monitor_takeovers" c_takeovers :: Ptr Monitor -> IO Int64
 
--- | A worker is looked at this often.
+-- | A worker is looked at this often while one is awake.
 tick :: Int64
-tick = 4_000_000
+tick = 1_500_000
 
--- | Its carrier may be in one dispatch for this long. With the tick and the time to
--- start a carrier this makes some 15 milliseconds, beside which GHC may keep the
--- new carrier from running until the end of its own time slice, 20 by default.
+-- | Its carrier may be in one dispatch for this long. With the tick that makes some
+-- five milliseconds, beside which GHC may keep the new carrier from running until the
+-- end of its own time slice, 20 by default. A takeover costs some 30 microseconds.
 patience :: Int64
-patience = 7_000_000
+patience = 3_500_000
 
 -- | A carrier that is not needed any more stays for this long.
 linger :: Int64
@@ -77,6 +80,11 @@ withMonitor workers others shared carry use = bracket begin end (use . fst)
 -- | A worker has woken while the monitor slept.
 wakeMonitor :: Monitor -> IO ()
 wakeMonitor (Monitor m) = c_wake m
+
+-- | The run is to end: workers may be taken over beyond the limit, so that they can
+-- be stopped.
+monitorEnding :: Monitor -> IO ()
+monitorEnding (Monitor m) = c_ending m
 
 -- | How many carriers there are beside those that the workers began with.
 monitorCarriers :: Monitor -> IO Int

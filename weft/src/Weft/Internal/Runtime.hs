@@ -8,23 +8,23 @@
 -- 'IO'.
 module Weft.Internal.Runtime
   ( Settings (..),
+    OnDeadlock (..),
     defaultSettings,
     runWith,
     reportToStderr,
   )
 where
 
-import Control.Concurrent (forkOSWithUnmask, getNumCapabilities, newEmptyMVar, putMVar, readMVar, rtsSupportsBoundThreads, setNumCapabilities, tryPutMVar)
+import Control.Concurrent (forkIO, forkOSWithUnmask, getNumCapabilities, newEmptyMVar, putMVar, readMVar, rtsSupportsBoundThreads, setNumCapabilities, tryPutMVar)
 import Control.Exception
 import Control.Monad
 import Data.ByteString.Short qualified as ShortByteString
-import Data.Foldable (for_, traverse_)
+import Data.Foldable (for_, toList, traverse_)
 import Data.IORef
-import Data.Maybe (fromMaybe)
+import Data.Int (Int64)
+import Data.Maybe (catMaybes, fromMaybe)
 import Data.Primitive.Array
 import Data.Text qualified as Text
-import Data.Text.Encoding qualified as Text
-import Data.Text.Encoding.Error qualified as Text
 import System.IO (hFlush, hPutStrLn, stderr)
 import Weft.Internal.Control
 import Weft.Internal.Kernel
@@ -32,6 +32,7 @@ import Weft.Internal.Monitor
 import Weft.Internal.Policy
 import Weft.Internal.Scheduler
 import Weft.Internal.Trace
+import Weft.Internal.Watch
 import Weft.Internal.Worker
 
 -- | How a program is run.
@@ -55,6 +56,16 @@ data Settings = Settings
     -- threads that compute for long or block without the scheduler's knowledge.
     -- Default 64. At the limit the worker of the next such thread waits for it.
     settingCarriers :: !Int,
+    -- | Report a thread, by its label, that has held its worker for longer than this
+    -- many nanoseconds: it computes, or blocks where Weft cannot see it. Others go on
+    -- meanwhile. Default 'Nothing': no report. Not exact to less than 5 milliseconds.
+    settingStall :: !(Maybe Int64),
+    -- | What to do when all threads wait for each other, so that none can ever run
+    -- again. Noticed within some tenths of a second. Default 'ReportDeadlock'.
+    settingDeadlock :: !OnDeadlock,
+    -- | Print all threads to standard error on the signal @SIGUSR1@, if nobody has
+    -- installed a handler for it when the run begins. Default true.
+    settingDumpSignal :: !Bool,
     -- | What to do with an exception that left a thread; the thread itself has
     -- ended. Default: one report on standard error. The action must not block for
     -- long: it holds up a worker. What it throws is ignored.
@@ -63,6 +74,15 @@ data Settings = Settings
     -- error.
     settingReport :: !(String -> IO ())
   }
+
+-- | What to do about a deadlock.
+data OnDeadlock
+  = -- | Report it, with the cycles of threads and what they hold, and go on waiting:
+    -- something outside the run may still wake a thread.
+    ReportDeadlock
+  | -- | Report it and end the run: 'runWith' raises 'Control.Exception.Deadlock'.
+    RaiseDeadlock
+  deriving stock (Eq, Show)
 
 -- | The defaults, with the given kernel.
 defaultSettings :: Kernel -> Settings
@@ -74,6 +94,9 @@ defaultSettings kernel =
       settingSlice = 256,
       settingFuel = 1000,
       settingCarriers = 64,
+      settingStall = Nothing,
+      settingDeadlock = ReportDeadlock,
+      settingDumpSignal = True,
       settingUncaught = \thread label e ->
         reportToStderr (show thread <> named label <> " ended by an exception: " <> displayException e),
       settingReport = reportToStderr
@@ -81,7 +104,7 @@ defaultSettings kernel =
   where
     named label
       | ShortByteString.null label = ""
-      | otherwise = " (" <> Text.unpack (Text.decodeUtf8With Text.lenientDecode (ShortByteString.fromShort label)) <> ")"
+      | otherwise = " (" <> Text.unpack (labelText label) <> ")"
 
 -- | One report on standard error, written whole.
 reportToStderr :: String -> IO ()
@@ -102,15 +125,15 @@ runWith settings main' = do
   let count = max 1 (fromMaybe capabilities (settingWorkers settings))
       others = max 0 (settingCarriers settings)
   when (count > capabilities) (setNumCapabilities count)
-  doors <- arrayFromList <$> mapM (newDoor (settingPolicy settings)) [0 .. count - 1]
+  doors <- newDoors (settingPolicy settings) count
   result <- newEmptyMVar
   stopped <- newIORef False
+  deadlocks <- newDeadlockWatch
   shared <- newWords count others
-  -- The workers, when they have started; for who takes one over.
-  workers <- arrayFromList <$> replicateM count (newIORef Nothing)
   -- Filled when the worker has stopped.
   done <- arrayFromList <$> replicateM count newEmptyMVar
   let finish = void . tryPutMVar result
+      homes = map doorHome (toList doors)
       first = toTrace (main' >>= effect . finish . Right)
       firstTrace = Catch (\_ -> first) (\e -> Effect (Done <$ finish (Left e)))
       -- Carry a worker for as long as it is ours; the last carrier stops it.
@@ -122,23 +145,29 @@ runWith settings main' = do
           Left e -> finish (Left e) >> end
         where
           end = (stopWorker worker `catch` (finish . Left)) `finally` putMVar (indexArray done index) ()
-      inherit index owner = do
-        found <- readIORef (indexArray workers (fromIntegral index))
-        for_ found $ \worker -> do
-          scheduler <- successor (carrierFor shared count others (fromIntegral index) (fromIntegral owner)) (workerScheduler worker)
-          let heir = worker {workerScheduler = scheduler}
-          adopted <- try (instanceAdopt (workerInstance worker))
-          either (\e -> finish (Left (e :: SomeException))) pure adopted
-          carrying (fromIntegral index) heir
+      inherit index owner
+        | index < 0 = allAsleep
+        | otherwise = takeOver (fromIntegral index) owner
+      -- On a thread of its own: the monitor, which calls this, has workers to watch.
+      allAsleep = void . forkIO . void . try @SomeException $ do
+        running <- catMaybes <$> mapM (readIORef . doorWorker) (toList doors)
+        lookForDeadlock deadlocks homes running $ \text -> do
+          mapM_ (quietly . settingReport settings) text
+          when (settingDeadlock settings == RaiseDeadlock) $ finish (Left (toException Deadlock))
+      takeOver i owner = do
+        found <- readIORef (doorWorker (indexArray doors i))
+        for_ found $ \worker ->
+          try (adoptWorker (carrierFor shared count others i (fromIntegral owner)) worker) >>= \case
+            Right heir -> carrying i heir
+            Left e -> finish (Left (e :: SomeException)) >> putMVar (indexArray done i) ()
       start monitor kernel index =
         forkOSWithUnmask $ \unmask -> do
-          let carrier = firstCarrier shared count others index
+          let carrier = carrierFor shared count others index index
           started <- try . unmask $ startWorker (workerSettingsFor monitor kernel index) carrier
           case started of
             Left e -> finish (Left e) >> putMVar (indexArray done index) ()
             Right worker -> do
               when (index == 0) $ startThread (workerScheduler worker) (newTcb Nobody rootContext) (\_ -> firstTrace)
-              writeIORef (indexArray workers index) (Just worker)
               unmask (carrying index worker)
       workerSettingsFor monitor kernel index =
         WorkerSettings
@@ -151,20 +180,22 @@ runWith settings main' = do
             workerUncaught = \tcb e ->
               quietly (settingUncaught settings (ThreadId (tcbIdentity tcb)) (tcbLabel tcb) e),
             workerKernel = kernel,
+            workerTakenOver = \lost -> for_ (settingStall settings) $ \limit -> watchStall (quietly . settingReport settings) limit lost,
             workerWakeMonitor = wakeMonitor monitor
           }
       -- A further asynchronous exception must wait: what the workers share is
       -- released next, and they may still use it.
-      stop = uninterruptibleMask_ $ do
+      stop monitor = uninterruptibleMask_ $ do
         writeIORef stopped True
+        monitorEnding monitor
         traverse_ openUp doors
         traverse_ readMVar done
-  bracket (openKernel (settingKernel settings) count) closeKernel $ \kernel ->
+  withDumpSignal (settingDumpSignal settings) homes . bracket (openKernel (settingKernel settings) count) closeKernel $ \kernel ->
     withMonitor count others shared inherit $ \monitor -> mask $ \restore -> do
       -- Starting an OS thread waits for it, which an asynchronous exception could
       -- interrupt when the first workers run already: hence the firmer mask.
-      outcome <- (uninterruptibleMask_ (mapM_ (start monitor kernel) [0 .. count - 1]) >> restore (readMVar result)) `onException` stop
-      stop
+      outcome <- (uninterruptibleMask_ (mapM_ (start monitor kernel) [0 .. count - 1]) >> restore (readMVar result)) `onException` stop monitor
+      stop monitor
       either throwIO pure outcome
   where
     quietly action = action `catch` \(_ :: SomeException) -> pure ()

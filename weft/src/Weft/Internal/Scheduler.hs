@@ -42,9 +42,13 @@ import Control.Exception (Exception, SomeException, fromException, try)
 import Control.Monad (when)
 import Control.Monad.Primitive (RealWorld)
 import Data.ByteString.Short qualified as ShortByteString
+import Data.IORef (IORef, modifyIORef', newIORef)
+import Data.IntMap.Strict (IntMap)
+import Data.IntMap.Strict qualified as IntMap
 import Data.Maybe (fromMaybe)
 import Data.Primitive.MutVar
 import Data.Primitive.PrimArray
+import Data.Primitive.PrimVar (readPrimVar)
 import GHC.Exts (isTrue#, reallyUnsafePtrEquality#)
 import Weft.Internal.Cancel
 import Weft.Internal.Control
@@ -81,6 +85,9 @@ data Scheduler = Scheduler
     schedulerCounters :: {-# UNPACK #-} !(MutablePrimArray RealWorld Int),
     schedulerCarrier :: {-# UNPACK #-} !Carrier,
     schedulerHome :: !Home,
+    -- | By carrier, the threads that are away with carriers that have lost the
+    -- worker, and when they lost it.
+    schedulerAway :: !(IORef (IntMap (Tcb, Int))),
     -- | The home on the worker with this index (modulo their number).
     schedulerHomes :: !(Int -> Home),
     -- | The kernel.
@@ -138,7 +145,8 @@ newScheduler queue carrier home homes workers fuel answer uncaught = do
   counters <- newPrimArray (fromEnum (maxBound :: Counter) + 1)
   setPrimArray counters 0 (fromEnum (maxBound :: Counter) + 1) 0
   writePrimArray counters (fromEnum NextNumber) (homeWorker home + 1)
-  pure (Scheduler queue current inherited counters carrier home homes answer uncaught workers (max 1 fuel))
+  away <- newIORef IntMap.empty
+  pure (Scheduler queue current inherited counters carrier home away homes answer uncaught workers (max 1 fuel))
 
 nobody :: Tcb
 nobody = newTcb Nobody rootContext
@@ -148,6 +156,9 @@ nobody = newTcb Nobody rootContext
 successor :: Carrier -> Scheduler -> IO Scheduler
 successor carrier s = do
   current <- newMutVar nobody
+  stuck <- currentThread s
+  now <- readPrimVar (homeClock (schedulerHome s))
+  modifyIORef' (schedulerAway s) (IntMap.insert (carrierNumber (schedulerCarrier s)) (stuck, now))
   pure s {schedulerCurrent = current, schedulerCarrier = carrier}
 
 -- | The thread that this carrier runs or ran last. From anywhere.
@@ -172,14 +183,17 @@ runSlice s dispatches = do
   -- How much fuel it had left is lost with its stack, so that each exception
   -- of a slice leaves less: a thread that fails and recovers without end goes
   -- to the end of the queue like any other.
-  let go !raised action =
+  let line = carrierLine (schedulerCarrier s)
+      go !raised action =
         try action >>= \case
           Right () -> pure ()
           Left e -> go (raised + 1) $ do
             tcb <- currentThread s
-            back s tcb (\_ -> Throw e) (raise s tcb e (schedulerFuel s - cost * raised))
-  go (0 :: Int) (next s)
-  stillOwner (schedulerCarrier s)
+            undisturbed <- leaveUser line
+            ours <- if undisturbed then pure True else disturbed s tcb (\_ -> Throw e)
+            when ours $ raise s line tcb e (schedulerFuel s - cost * raised)
+  go (0 :: Int) (next s line)
+  stillOwner line
   where
     -- In nodes: about what catching an exception costs.
     cost = 16
@@ -188,18 +202,24 @@ runSlice s dispatches = do
 wasCut :: Scheduler -> IO Bool
 wasCut s = (== 0) <$> readCounter s SliceEnd
 
--- | Leave user code. If the worker is still ours, go on; if not, send the thread
--- after it, with what it has come to.
-back :: Scheduler -> Tcb -> Resume -> IO () -> IO ()
-back s tcb resume goOn = leaveUser (schedulerCarrier s) goOn $ \case
-  Owner -> goOn
-  OwnerWanted -> writePrimArray (schedulerCounters s) (fromEnum SliceEnd) 0 >> goOn
-  Displaced -> homePost (schedulerHome s) (homeReady (schedulerHome s) Yielded tcb resume)
-{-# INLINE back #-}
+-- | User code is over, and the monitor has marked or given away the worker. If it is
+-- given away, send the thread after it, with what it has come to; answers whether it
+-- is ours.
+disturbed :: Scheduler -> Tcb -> Resume -> IO Bool
+disturbed s tcb resume =
+  standing (carrierLine (schedulerCarrier s)) >>= \case
+    Owner -> pure True
+    OwnerWanted -> True <$ writePrimArray (schedulerCounters s) (fromEnum SliceEnd) 0
+    Displaced -> do
+      homePost (schedulerHome s) $ do
+        modifyIORef' (schedulerAway s) (IntMap.delete (carrierNumber (schedulerCarrier s)))
+        homeReady (schedulerHome s) Yielded tcb resume
+      pure False
+{-# NOINLINE disturbed #-}
 
 -- | Dispatch the next ready thread, if the slice has room for it.
-next :: Scheduler -> IO ()
-next s = do
+next :: Scheduler -> Line -> IO ()
+next s line = do
   n <- readCounter s Dispatches
   limit <- readCounter s SliceEnd
   when (n < limit) $ case schedulerQueue s of
@@ -209,8 +229,9 @@ next s = do
     dispatch n tcb resume = do
       writePrimArray (schedulerCounters s) (fromEnum Dispatches) (n + 1)
       writeMutVar (schedulerCurrent s) tcb
-      enterUser (schedulerCarrier s) (n + 1)
-      step s tcb (resume ()) (schedulerFuel s)
+      enterDispatch line (n + 1)
+      let !trace = resume ()
+      step s line tcb trace (schedulerFuel s)
     {-# INLINE dispatch #-}
 
 -- | Run the current thread from this node on; forcing it is user code.
@@ -218,25 +239,39 @@ next s = do
 -- The fuel, at least 1, counts this node. The control block has no bang: a strict
 -- one would be taken apart here and built anew at every push, for every thread its
 -- own.
-step :: Scheduler -> Tcb -> Trace -> Int -> IO ()
-step s = run
+--
+-- The carrier's line is an argument beside the scheduler, and what is rare has functions
+-- of its own: otherwise 'step' would open the scheduler at every node and keep all of
+-- its parts on the stack (60 instructions in a switch).
+step :: Scheduler -> Line -> Tcb -> Trace -> Int -> IO ()
+step s line = run
   where
-    -- With a bang, or a thunk for it is made at every dispatch.
-    !home = schedulerHome s
-
-    run tcb !trace !fuel = back s tcb (const trace) (does tcb trace fuel)
+    run tcb !trace !fuel = do
+      undisturbed <- leaveUser line
+      if undisturbed then does tcb trace fuel else resumeStep s line tcb trace fuel
 
     does tcb trace !fuel = case trace of
       Call request k -> case tcbIdentity tcb of
         Nobody -> ask tcb request k fuel
         Identity _ fate -> unlessCondemned tcb fate fuel (ask tcb request k fuel)
-      Parked -> next s
+      Parked -> next s line
       Yield k -> case tcbIdentity tcb of
-        Nobody -> push (schedulerQueue s) Yielded tcb k >> next s
-        Identity _ fate -> unlessCondemned tcb fate fuel (push (schedulerQueue s) Yielded tcb k >> next s)
-      _ | fuel <= 1 -> push (schedulerQueue s) Yielded tcb (const trace) >> next s
+        Nobody -> push (schedulerQueue s) Yielded tcb k >> next s line
+        Identity _ fate -> unlessCondemned tcb fate fuel (push (schedulerQueue s) Yielded tcb k >> next s line)
+      -- Unmasked, whatever the control block says: "Weft.Internal.Direct".
+      YieldDirect k handler -> case tcbIdentity tcb of
+        Nobody -> push (schedulerQueue s) Yielded tcb k >> next s line
+        Identity _ fate -> do
+          condemned <-
+            readMutVar fate >>= \case
+              Condemned _ _ -> takeInterruption tcb
+              _ -> pure Nothing
+          case condemned of
+            Nothing -> push (schedulerQueue s) Yielded tcb k >> next s line
+            Just e -> go tcb (handler e) fuel
+      _ | fuel <= 1 -> push (schedulerQueue s) Yielded tcb (const trace) >> next s line
       Effect io -> again >> io >>= \t -> run tcb t (fuel - 1)
-      Internal act -> act home tcb >>= \t -> go tcb t fuel
+      Internal act -> atHome s tcb act >>= \t -> go tcb t fuel
       ForkAnonymous child k -> do
         parent <- numbered s tcb
         shared <- inherit s parent
@@ -261,8 +296,8 @@ step s = run
       Done -> do
         _ <- bump s ThreadsEnded 1
         endFate (tcbIdentity tcb)
-        next s
-      Throw e -> raise s tcb e (fuel - 1)
+        next s line
+      Throw e -> raise s line tcb e (fuel - 1)
       Catch body handler -> replace tcb (\st -> st {stateFrames = HandlerFrame handler (stateMasking st) (stateFrames st)}) (body ()) fuel
       Mask masking body -> replace tcb (\st -> st {stateFrames = MaskFrame (stateMasking st) (stateFrames st), stateMasking = masking}) (body ()) fuel
       Leave k a -> replace tcb leave (k a) fuel
@@ -273,17 +308,23 @@ step s = run
       Identify k -> do
         own <- numbered s tcb
         go own (k (ThreadId (tcbIdentity own))) fuel
+      Direct io -> again >> io (stateMasking (tcbState tcb)) >>= \t -> run tcb t (fuel - 1)
+      Await masking body handler -> replace tcb (\st -> st {stateFrames = HandlerFrame handler (stateMasking st) (stateFrames st), stateMasking = masking}) (body ()) fuel
+      Reenter io -> do
+        let !outer = Tcb (tcbIdentity tcb) (leave (tcbState tcb))
+        writeMutVar (schedulerCurrent s) outer
+        again >> io >>= \t -> run outer t (fuel - 1)
 
     ask :: Tcb -> SystemCall a -> (a -> Trace) -> Int -> IO ()
     ask tcb request k !fuel
-      | fuel <= 1 = push (schedulerQueue s) Yielded tcb (const (Call request k)) >> next s
+      | fuel <= 1 = push (schedulerQueue s) Yielded tcb (const (Call request k)) >> next s line
       | otherwise = case schedulerAnswer s of
           AnswerCall answer -> answer tcb request k >>= \t -> go tcb t fuel
 
     -- A cancelled thread goes no further than its next system call.
     unlessCondemned tcb fate fuel act =
       readMutVar fate >>= \case
-        Condemned _ _ -> cancelledNow tcb >>= maybe act (\e -> raise s tcb e fuel)
+        Condemned _ _ -> cancelledNow tcb >>= maybe act (\e -> raise s line tcb e fuel)
         _ -> act
     {-# INLINE unlessCondemned #-}
 
@@ -291,7 +332,7 @@ step s = run
     go tcb trace fuel = again >> run tcb trace (fuel - 1)
     {-# INLINE go #-}
 
-    again = readCounter s Dispatches >>= enterUser (schedulerCarrier s)
+    again = enterUser line
     {-# INLINE again #-}
 
     -- Go on with a changed control block.
@@ -301,10 +342,24 @@ step s = run
       go tcb trace fuel
     {-# INLINE replace #-}
 
+-- | The rare way from a segment to the next, which does not meet the other again.
+resumeStep :: Scheduler -> Line -> Tcb -> Trace -> Int -> IO ()
+resumeStep s line tcb trace !fuel = do
+  ours <- disturbed s tcb (const trace)
+  when ours (step s line tcb trace fuel)
+{-# NOINLINE resumeStep #-}
+
+-- | Not inlined: a field of the scheduler that is used in 'step' is read there at its
+-- beginning, or in a thunk made at every dispatch.
+atHome :: Scheduler -> Tcb -> (Home -> Tcb -> IO Trace) -> IO Trace
+atHome s tcb act = act (schedulerHome s) tcb
+{-# NOINLINE atHome #-}
+
 -- | The innermost frame is done with.
 leave :: ThreadState -> ThreadState
 leave st = case stateFrames st of
-  HandlerFrame _ _ rest -> st {stateFrames = rest}
+  -- Of a 'Catch' it is the state already; the body of an 'Await' has its own.
+  HandlerFrame _ masking rest -> st {stateFrames = rest, stateMasking = masking}
   MaskFrame masking rest -> st {stateFrames = rest, stateMasking = masking}
   NoFrames -> st
 
@@ -312,16 +367,16 @@ leave st = case stateFrames st of
 -- GHC does, so that a handler is not interrupted before it has begun); 'Leave'
 -- at its end restores the masking state of the 'Catch'. The handler goes on with
 -- the fuel that is left.
-raise :: Scheduler -> Tcb -> SomeException -> Int -> IO ()
-raise s (Tcb identity state) e !fuel = go (stateFrames state) (stateMasking state)
+raise :: Scheduler -> Line -> Tcb -> SomeException -> Int -> IO ()
+raise s line (Tcb identity state) e !fuel = go (stateFrames state) (stateMasking state)
   where
     go frames masking = case frames of
       MaskFrame outer rest -> go rest outer
       HandlerFrame handler outer rest -> do
         let !tcb = Tcb identity state {stateFrames = MaskFrame outer rest, stateMasking = max MaskedInterruptible masking}
         writeMutVar (schedulerCurrent s) tcb
-        readCounter s Dispatches >>= enterUser (schedulerCarrier s)
-        step s tcb (handler e) fuel
+        enterUser line
+        step s line tcb (handler e) fuel
       NoFrames -> do
         _ <- bump s ThreadsEnded 1
         endFate identity
@@ -331,7 +386,7 @@ raise s (Tcb identity state) e !fuel = go (stateFrames state) (stateMasking stat
             _ <- bump s Uncaught 1
             own <- numbered s (Tcb identity state)
             schedulerUncaught s own e
-        next s
+        next s line
     silent = case fromException e of
       Just ThreadExit -> True
       Nothing -> case fromException e of

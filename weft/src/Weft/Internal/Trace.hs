@@ -30,6 +30,7 @@ module Weft.Internal.Trace
     Context (..),
     Locals,
     Label,
+    labelText,
     Priority,
     rootContext,
     newTcb,
@@ -48,6 +49,7 @@ module Weft.Internal.Trace
     -- * Where a thread lives
     Home (..),
     Wait (..),
+    Seen (..),
     Why (..),
 
     -- * Building threads
@@ -64,12 +66,18 @@ import Control.Monad.Catch (ExitCase (..), MonadCatch (..), MonadMask (..), Mona
 import Control.Monad.IO.Class (MonadIO (..))
 import Control.Monad.Primitive (RealWorld)
 import Data.ByteString.Short (ShortByteString)
+import Data.ByteString.Short qualified as ShortByteString
 import Data.IORef (IORef)
 import Data.IntMap.Strict (IntMap)
 import Data.IntMap.Strict qualified as IntMap
+import Data.Primitive.Array (Array)
 import Data.Primitive.MutVar (MutVar)
 import Data.Primitive.PrimVar (PrimVar)
+import Data.Text (Text)
+import Data.Text.Encoding qualified as Text
+import Data.Text.Encoding.Error qualified as Text
 import GHC.Exts (Any, oneShot)
+import Weft.Internal.Births (Births)
 import Weft.Internal.Slots (Slots)
 import Weft.Internal.SystemCall (SystemCall)
 
@@ -197,6 +205,19 @@ data Trace
     Describe (Context -> Context) Resume
   | -- | Ask the outside world.
     forall a. Call !(SystemCall a) (a -> Trace)
+  | -- | Run the first part of a direct thread, given the thread's masking state, on
+    -- a stack that can be captured. This and the next three come out of
+    -- "Weft.Internal.Direct" only; see Note [Masking of direct threads] there.
+    Direct (Masking -> IO Trace)
+  | -- | Run the second under a masking state with the third as handler; both end in
+    -- 'Reenter'.
+    Await !Masking Resume (SomeException -> Trace)
+  | -- | The end of an 'Await': leave its frame and, with nothing in between, go on in
+    -- the direct thread.
+    Reenter (IO Trace)
+  | -- | 'Yield' in a direct thread that is unmasked, whatever its control block says: a
+    -- cancellation that comes then goes to the second, not to a frame.
+    YieldDirect Resume (SomeException -> Trace)
 
 -- | What 'Fork' starts a thread with.
 data ForkOptions = ForkOptions
@@ -216,6 +237,10 @@ defaultForkOptions = ForkOptions mempty Nothing Nothing 0
 
 -- | A name for people: shown in reports and dumps. UTF-8.
 type Label = ShortByteString
+
+-- | As text; what is not UTF-8 is replaced.
+labelText :: Label -> Text
+labelText = Text.decodeUtf8With Text.lenientDecode . ShortByteString.fromShort
 
 -- | Smaller runs sooner, under the policies that look at it. Default 0.
 type Priority = Int
@@ -280,8 +305,21 @@ data Home = Home
     -- the worker only.
     homeWaits :: !(Slots Wait),
     -- | The kernel's clock when it last looked, in nanoseconds.
-    homeClock :: !(PrimVar RealWorld Int)
+    homeClock :: !(PrimVar RealWorld Int),
+    -- | When its threads were numbered.
+    homeBirths :: !Births,
+    -- | Visit all its threads. On the worker only.
+    homeVisit :: !(forall r. (Seen -> r -> IO r) -> r -> IO r),
+    -- | All homes of the run, by index of the worker.
+    homePeers :: Array Home
   }
+
+-- | A living thread, as a visit finds it.
+data Seen
+  = SeenReady !Tcb
+  | SeenWaiting !Wait
+  | -- | It runs or blocks by itself, and has lost its worker at this time.
+    SeenAway !Tcb !Int
 
 -- | The same worker.
 instance Eq Home where

@@ -10,7 +10,7 @@
 module Weft.Internal.Worker
   ( -- * Doors
     Door (..),
-    newDoor,
+    newDoors,
     postThrough,
     openUp,
 
@@ -18,19 +18,25 @@ module Weft.Internal.Worker
     WorkerSettings (..),
     Worker (..),
     Ended (..),
+    Lost (..),
     startWorker,
+    adoptWorker,
     carry,
     stopWorker,
+    seemsStuck,
   )
 where
 
 import Control.Concurrent qualified as Ghc
 import Control.Exception (SomeException)
 import Control.Monad (join, when)
-import Data.Foldable (for_)
+import Control.Monad.Fix (mfix)
+import Data.Foldable (foldlM, foldrM, for_)
 import Data.IORef
+import Data.IntMap.Strict (IntMap)
 import Data.Primitive.Array
 import Data.Primitive.PrimVar
+import Weft.Internal.Births
 import Weft.Internal.Cancel (moveTo)
 import Weft.Internal.Control
 import Weft.Internal.Inbox
@@ -47,18 +53,26 @@ data Door = Door
     doorWake :: !(IORef (IO ())),
     -- | The worker as its threads see it.
     doorHome :: !Home,
+    -- | Set when the worker has started.
+    doorWorker :: !(IORef (Maybe Worker)),
     -- | To be touched on the worker only; here so that a posted action can.
     doorQueue :: !ReadyQueue
   }
 
--- | The door of the worker with this index, which has not started yet.
-newDoor :: Policy -> Int -> IO Door
-newDoor policy index = do
+-- | The doors of so many workers, which have not started yet.
+newDoors :: Policy -> Int -> IO (Array Door)
+newDoors policy count = mfix $ \doors ->
+  arrayFromList <$> mapM (newDoor policy (doorHome <$> doors)) [0 .. count - 1]
+
+newDoor :: Policy -> Array Home -> Int -> IO Door
+newDoor policy peers index = do
   inbox <- newInbox
   wake <- newIORef (pure ())
   queue <- newReadyQueue policy
   waits <- Slots.new
   clock <- newPrimVar 0
+  births <- newBirths
+  started <- newIORef Nothing
   let home =
         Home
           { homeWorker = index,
@@ -66,9 +80,12 @@ newDoor policy index = do
             homeReady = push queue,
             homeGoing = Going home,
             homeWaits = waits,
-            homeClock = clock
+            homeClock = clock,
+            homeBirths = births,
+            homeVisit = \f start -> readIORef started >>= maybe (pure start) (\worker -> visitThreads worker f start),
+            homePeers = peers
           }
-  pure (Door inbox wake home queue)
+  pure (Door inbox wake home started queue)
 
 -- | Have an action run on the worker, soon.
 postThrough :: Door -> IO () -> IO ()
@@ -92,6 +109,8 @@ data WorkerSettings = WorkerSettings
     workerReport :: !(String -> IO ()),
     workerUncaught :: !(Tcb -> SomeException -> IO ()),
     workerKernel :: !Opened,
+    -- | Called when this OS thread has taken a worker over.
+    workerTakenOver :: !(Lost -> IO ()),
     -- | Wake the monitor.
     workerWakeMonitor :: !(IO ())
   }
@@ -101,6 +120,15 @@ data Worker = Worker
   { workerSettings :: !WorkerSettings,
     workerInstance :: !Instance,
     workerScheduler :: !Scheduler
+  }
+
+-- | A thread whose carrier has lost its worker.
+data Lost = Lost
+  { lostThread :: !Tcb,
+    lostWorker :: !Int,
+    -- | Its key in the threads of the worker that are away.
+    lostCarrier :: !Int,
+    lostAway :: !(IORef (IntMap (Tcb, Int)))
   }
 
 -- | Why a carrier has left its worker.
@@ -137,7 +165,46 @@ startWorker settings carrier = do
       (instanceAnswer kernel)
       (workerUncaught settings)
   setAwake carrier True
-  pure (Worker settings kernel scheduler)
+  let worker = Worker settings kernel scheduler
+  worker <$ writeIORef (doorWorker door) (Just worker)
+
+-- | The same worker for the carrier that takes it over. On that carrier.
+adoptWorker :: Carrier -> Worker -> IO Worker
+adoptWorker carrier worker = do
+  scheduler <- successor carrier (workerScheduler worker)
+  let heir = worker {workerScheduler = scheduler}
+  writeIORef (doorWorker (doorOf worker)) (Just heir)
+  instanceAdopt (workerInstance worker)
+  stuck <- currentThread (workerScheduler worker)
+  heir
+    <$ workerTakenOver
+      (workerSettings worker)
+      Lost
+        { lostThread = stuck,
+          lostWorker = workerIndex (workerSettings worker),
+          lostCarrier = carrierNumber (schedulerCarrier (workerScheduler worker)),
+          lostAway = schedulerAway scheduler
+        }
+
+-- | Can nothing outside make a thread of this worker ready, and are there threads that
+-- wait? Cheap; from any OS thread, and may be a little old.
+seemsStuck :: Worker -> IO (Bool, Int)
+seemsStuck (Worker _ kernel scheduler) = do
+  quiet <- instanceQuiet kernel
+  away <- readIORef (schedulerAway scheduler)
+  waiting <- Slots.size (homeWaits (schedulerHome scheduler))
+  pure (quiet && null away, waiting)
+
+-- | Visit all threads of a worker. On the worker, between two slices: the thread
+-- that ran last is ready, or waits, or has ended.
+visitThreads :: Worker -> (Seen -> r -> IO r) -> r -> IO r
+visitThreads (Worker _ kernel scheduler) f start = do
+  away <- readIORef (schedulerAway scheduler)
+  ready <- foldReady (schedulerQueue scheduler) (flip (:)) []
+  stuck <- foldlM (\r (tcb, since) -> f (SeenAway tcb since) r) start away
+  queued <- foldrM (f . SeenReady) stuck ready
+  waiting <- Slots.foldM (\r _ wait -> f (SeenWaiting wait) r) queued (homeWaits (schedulerHome scheduler))
+  instanceWaits kernel (f . SeenWaiting) waiting
 
 -- | Release what a worker holds, when it is time to stop. On its last carrier.
 stopWorker :: Worker -> IO ()
@@ -162,8 +229,11 @@ carry worker@(Worker settings kernel scheduler) = turn
     turn = do
       ours <- runSlice scheduler (workerSlice settings)
       if ours then look else pure TakenOver
+    home = schedulerHome scheduler
     look = do
       drain (doorInbox door)
+      next <- readCounter scheduler NextNumber
+      readPrimVar (homeClock home) >>= noteBirths (homeBirths home) next
       ready <- readyCount scheduler
       stop <- workerStop settings
       if stop

@@ -8,6 +8,10 @@
 module Weft.Bench.Style.Monadic
   ( monadicStyle,
     numberedStyle,
+
+    -- * Other ways to write Weft's threads
+    Writing (..),
+    weftStyle,
   )
 where
 
@@ -21,22 +25,38 @@ import Weft.Bench.Harness
 import Weft.Bench.Measure (Nanoseconds (..), elapsedSince)
 import Weft.Bench.Style.Type (Style (..))
 import Weft.Kernel (Outcome (..), deliver, suspend)
-import Weft.Time (after, nanoseconds, now, sleepUntil)
+import Weft.Time (Instant, after, nanoseconds, now, sleepUntil)
 
 -- | 'fork_', the lightest: a number only for those that are asked for it.
 monadicStyle :: Style
-monadicStyle = style "monadic" fork_
+monadicStyle = weftStyle "monadic" fork_ monadic
 
 -- | 'fork': every thread has an identity from the beginning.
 numberedStyle :: Style
-numberedStyle = style "monadic-fork" (void . fork)
+numberedStyle = weftStyle "monadic-fork" (void . fork) monadic
 
-style :: Text -> (Thread () -> Thread ()) -> Style
-style name start =
+-- | How the threads that are measured are written.
+data Writing = Writing
+  { -- | yield so many times and once more, then run the action
+    spinning :: IO () -> Int -> Thread (),
+    -- | run an action, sleep until an instant, run another one
+    napping :: IO () -> Instant -> IO () -> Thread ()
+  }
+
+monadic :: Writing
+monadic =
+  Writing
+    { spinning = spin . liftIO,
+      napping = \before instant afterwards -> liftIO before >> sleepUntil instant >> liftIO afterwards
+    }
+
+-- | Weft's threads, started and written in these ways.
+weftStyle :: Text -> (Thread () -> Thread ()) -> Writing -> Style
+weftStyle name start writing =
   Style
     { styleName = name,
-      styleYield = yielding start,
-      styleTimers = sleeping start
+      styleYield = yielding start writing,
+      styleTimers = sleeping start writing
     }
 
 -- Note [Standing still]
@@ -45,23 +65,24 @@ style name start =
 -- main thread forks all the others without a pause (the fuel is unlimited) and
 -- yields: when it runs again each of the others has yielded once and stands in the
 -- queue, in the very loop that is measured next. There it stops the worker, by
--- waiting in an effect, while the heap is measured. So no thread needs to look at a
+-- waiting in an effect, while the heap is measured (with no carrier to take the
+-- worker over). So no thread needs to look at a
 -- flag at each turn; what it keeps is what its loop needs, a counter and what to
 -- do afterwards.
 --
 -- While the others are measured the main thread is parked and takes no turns.
 
-yielding :: (Thread () -> Thread ()) -> YieldSettings -> IO YieldThreads
-yielding start settings = do
+yielding :: (Thread () -> Thread ()) -> Writing -> YieldSettings -> IO YieldThreads
+yielding start writing settings = do
   left <- newIORef (yieldThreads settings)
   whenFinished <- newIORef (pure ())
   held <- newEmptyMVar
   release <- newEmptyMVar
   ended <- newEmptyMVar
   let end = do
-        remaining <- liftIO (countDown left)
-        unless (remaining > 0) $ liftIO (join (readIORef whenFinished))
-      thread = spin end (switchesPerThread settings)
+        remaining <- countDown left
+        unless (remaining > 0) $ join (readIORef whenFinished)
+      thread = spinning writing end (switchesPerThread settings)
       conductor = do
         replicateM_ (yieldThreads settings) (start thread)
         yield
@@ -70,7 +91,7 @@ yielding start settings = do
           writeIORef whenFinished (void (deliver waiter (Answered ())))
   pure
     YieldThreads
-      { holdAll = inBackground ended oneWorker {settingFuel = maxBound} conductor >> takeMVar held,
+      { holdAll = inBackground ended oneWorker {settingFuel = maxBound, settingCarriers = 0} conductor >> takeMVar held,
         runAll = putMVar release () >> await ended
       }
 
@@ -83,8 +104,8 @@ spin end n = do
   yield
   if n > 0 then spin end (n - 1) else end
 
-sleeping :: (Thread () -> Thread ()) -> TimerSettings -> IO TimerThreads
-sleeping start settings = do
+sleeping :: (Thread () -> Thread ()) -> Writing -> TimerSettings -> IO TimerThreads
+sleeping start writing settings = do
   asleep <- newIORef (timerThreads settings)
   woken <- newIORef 0
   allAsleep <- newEmptyMVar
@@ -94,11 +115,10 @@ sleeping start settings = do
         -- would lie a little before the deadline.
         Nanoseconds since <- liftIO (elapsedSince deadline)
         instant <- after (nanoseconds (negate (fromIntegral since))) <$> now
-        let thread = do
-              stillAwake <- liftIO (countDown asleep)
-              unless (stillAwake > 0) $ liftIO (putMVar allAsleep ())
-              sleepUntil instant
-              liftIO (modifyIORef' woken (+ 1))
+        let goesToSleep = do
+              stillAwake <- countDown asleep
+              unless (stillAwake > 0) $ putMVar allAsleep ()
+            thread = napping writing goesToSleep instant (modifyIORef' woken (+ 1))
             awaitWoken = do
               n <- liftIO (readIORef woken)
               unless (n == timerThreads settings) (yield >> awaitWoken)

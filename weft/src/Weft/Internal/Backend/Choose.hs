@@ -71,7 +71,7 @@ chooseBackend choice = do
 
 -- | Start the backend of one worker. Where io_uring cannot be set up, for whatever
 -- reason, epoll takes its place and the operator is told once.
-startBackend :: Chosen -> Pool -> Post -> (String -> IO ()) -> IO Backend
+startBackend :: Chosen -> Pool -> Post -> (String -> IO ()) -> IO (Backend w)
 startBackend (Chosen choice told) pool post report = case choice of
   Auto -> newEpoll pool post
   Epoll -> newEpoll pool post

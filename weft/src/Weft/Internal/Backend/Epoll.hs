@@ -22,7 +22,7 @@ import Weft.Internal.Sys qualified as Sys
 -- | An event source on a new epoll instance. Files go to the pool; what comes
 -- back from it goes through the post. Throws an 'IOError' when the kernel
 -- refuses the instance.
-newEpoll :: Pool -> Post -> IO Backend
+newEpoll :: Pool -> Post -> IO (Backend w)
 newEpoll pool post = do
   instanceNumber <- fromIntegral <$> Sys.throwFailure "epoll_create1" Sys.epollCreate
   let closeInstance = void (Sys.close instanceNumber)

@@ -48,7 +48,7 @@ data WatchSet = WatchSet
 
 -- | An event source on @poll(2)@. Files go to the pool; what comes back from it
 -- goes through the post.
-newPoll :: Pool -> Post -> IO Backend
+newPoll :: Pool -> Post -> IO (Backend w)
 newPoll pool post = do
   ref <- newSet >>= newIORef
   newReadiness

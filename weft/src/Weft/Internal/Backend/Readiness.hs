@@ -16,7 +16,7 @@ module Weft.Internal.Backend.Readiness
   )
 where
 
-import Control.Monad (unless, when)
+import Control.Monad (unless, void, when)
 import Data.IORef
 import Data.IntMap.Strict qualified as IntMap
 import Data.Primitive.PrimVar (newPrimVar)
@@ -36,7 +36,7 @@ import Weft.Internal.Sys qualified as Sys
 
 -- | A backend on a poller. File operations run in the pool and come back
 -- through the post.
-newReadiness :: Poller -> Pool -> Post -> IO Backend
+newReadiness :: Poller -> Pool -> Post -> IO (Backend w)
 newReadiness poller pool post = do
   table <- newTable
   wakeup <- newWakeup
@@ -58,6 +58,9 @@ newReadiness poller pool post = do
         poll = pollOnce src,
         wake = wakeUp wakeup,
         forget = forgetIn src,
+        visit = visitSource src,
+        -- Registrations, jobs and the event counter belong to the process.
+        adopt = pure (),
         shutdown = shutdownSource src
       }
 
@@ -69,7 +72,7 @@ newEvents :: Int -> IO Events
 newEvents capacity = (`Events` capacity) <$> mallocBytes (16 * capacity)
 
 -- | As of 'submit'.
-submitTo :: Source -> Operation -> Completion -> IO Answer
+submitTo :: Source w -> Operation -> Completion w -> IO Answer
 submitTo src op done = case op of
   Receive d _ _ -> onStream src Reading d op done
   Send d _ _ -> onStream src Writing d op done
@@ -82,30 +85,30 @@ submitTo src op done = case op of
   ReadStream d _ _ -> onStream src Reading d op done
   WriteStream d _ _ -> onStream src Writing d op done
   SendFile d _ _ _ -> onStream src Writing d op done
-  ReadAt d p n offset -> onFile src d done (Sys.readAt (descriptorNumber d) p n offset)
-  WriteAt d p n offset -> onFile src d done (Sys.writeAt (descriptorNumber d) p n offset)
-  Sync d dataOnly -> onFile src d done (Sys.sync (descriptorNumber d) (fromEnum dataOnly))
-  OpenAt dir path flags mode resolve -> inPool src [] done (Sys.openAt dir path flags mode resolve)
-  StatAt dir path flags mask buffer -> inPool src [] done (Sys.statAt dir path flags mask buffer)
+  ReadAt d p n offset -> onFile src d op done (Sys.readAt (descriptorNumber d) p n offset)
+  WriteAt d p n offset -> onFile src d op done (Sys.writeAt (descriptorNumber d) p n offset)
+  Sync d dataOnly -> onFile src d op done (Sys.sync (descriptorNumber d) (fromEnum dataOnly))
+  OpenAt dir path flags mode resolve -> inPool src [] op done (Sys.openAt dir path flags mode resolve)
+  StatAt dir path flags mask buffer -> inPool src [] op done (Sys.statAt dir path flags mask buffer)
 
 -- Functions of their own and not local ones: as local functions they are closures
 -- that every call allocates, whichever of them it uses.
 
-onStream :: Source -> Direction -> Descriptor -> Operation -> Completion -> IO Answer
+onStream :: Source w -> Direction -> Descriptor -> Operation -> Completion w -> IO Answer
 onStream src direction d op done = withSlot src d \slot -> submitStream src slot direction d op done
 
-onFile :: Source -> Descriptor -> Completion -> IO Int -> IO Answer
-onFile src d done system = withSlot src d \_ -> inPool src [d] done system
+onFile :: Source w -> Descriptor -> Operation -> Completion w -> IO Int -> IO Answer
+onFile src d op done system = withSlot src d \_ -> inPool src [d] op done system
 
-inPool :: Source -> [Descriptor] -> Completion -> IO Int -> IO Answer
-inPool src descriptors done system = do
+inPool :: Source w -> [Descriptor] -> Operation -> Completion w -> IO Int -> IO Answer
+inPool src descriptors op done system = do
   key <- nextSequence src
-  started <- startJob src key Whole descriptors done system \job r ->
-    enqueue src (Complete (jobCompletion job) r)
+  started <- startJob src key Whole descriptors op done system \job r ->
+    enqueue src (Complete (jobOperation job) (jobCompletion job) r)
   pure if started then pending (jobToken key) else Sys.canceled
 
 -- | As of 'cancel'.
-cancelIn :: Source -> Token -> IO ()
+cancelIn :: Source w -> Token -> IO ()
 cancelIn src token
   | partInPool parts = withdrawJob src (partSequence parts)
   | otherwise = cancelWaiter src parts
@@ -113,7 +116,7 @@ cancelIn src token
     parts = tokenParts token
 
 -- | As of 'poll'.
-pollOnce :: Source -> Timeout -> IO Int
+pollOnce :: Source w -> Timeout -> IO Int
 pollOnce src limit = do
   delivered <- deliverAll src
   Events buffer capacity <- readIORef (sourceEvents src)
@@ -130,7 +133,7 @@ pollOnce src limit = do
     poller = sourcePoller src
 
 -- | Run what each of so many events brings about.
-dispatch :: Source -> Ptr Word64 -> Int -> IO Int
+dispatch :: Source w -> Ptr Word64 -> Int -> IO Int
 dispatch src buffer n = go 0 0
   where
     go !i !ran
@@ -155,7 +158,7 @@ dispatch src buffer n = go 0 0
                 else pure 0
 
 -- | A full buffer means that there may be more: twice the room for next time.
-moreEvents :: Source -> IO ()
+moreEvents :: Source w -> IO ()
 moreEvents src = do
   Events buffer capacity <- readIORef (sourceEvents src)
   newEvents (2 * capacity) >>= writeIORef (sourceEvents src)
@@ -165,7 +168,7 @@ mostEvents :: Int
 mostEvents = 16_384
 
 -- | As of 'forget'. Final: the backend refuses the descriptor from now on.
-forgetIn :: Source -> Descriptor -> IO () -> IO ()
+forgetIn :: Source w -> Descriptor -> IO () -> IO ()
 forgetIn src d action =
   slotOf src d >>= \case
     Nothing -> action
@@ -182,14 +185,35 @@ forgetIn src d action =
         | waited + withdrawn > 0 -> enqueue src (Finish action)
         | otherwise -> action
 
+-- | As of 'visit'. An operation is in one of three places: in a slot, in the pool,
+-- or over and not yet said.
+visitSource :: Source w -> (Operation -> w -> r -> IO r) -> r -> IO r
+visitSource src f z =
+  foldSlots inSlot z (sourceTable src) >>= inJobs >>= inDeliveries
+  where
+    inSlot slot acc = do
+      readers <- readWaiters slot Reading
+      writers <- readWaiters slot Writing
+      foldWaiters onWaiter readers acc >>= foldWaiters onWaiter writers
+    onWaiter w = f (waiterOperation w) (completionFor (waiterCompletion w))
+    inJobs acc = do
+      jobs <- readIORef (sourceJobs src)
+      IntMap.foldr (\job next !a -> onJob job a >>= next) pure jobs acc
+    onJob job = f (jobOperation job) (completionFor (jobCompletion job))
+    inDeliveries acc = readIORef (sourceDeliveries src) >>= onDeliveries acc
+    onDeliveries !acc = \case
+      [] -> pure acc
+      Complete op done _ : rest -> f op (completionFor done) acc >>= (`onDeliveries` rest)
+      Finish _ : rest -> onDeliveries acc rest
+
 -- | As of 'shutdown'. Every operation that is pending completes, from inside
 -- this call.
-shutdownSource :: Source -> IO ()
+shutdownSource :: Source w -> IO ()
 shutdownSource src = do
   isShut <- readIORef (sourceIsShut src)
   unless isShut do
     writeIORef (sourceIsShut src) True
-    allSlots (sourceTable src) >>= mapM_ (cancelWaiters src)
+    foldSlots (\slot () -> void (cancelWaiters src slot)) () (sourceTable src)
     stopJobs src
     _ <- deliverAll src
     freeWakeup (sourceWakeup src)

@@ -19,6 +19,7 @@ module Weft.Internal.Kernel.Env
     inPool,
 
     -- * Closing descriptors
+    closedBit,
     closeDescriptor,
     unlessClosed,
 
@@ -54,7 +55,7 @@ import Weft.Internal.Trace
 -- | One worker's part of the system kernel.
 data Env = Env
   { envHost :: !Host,
-    envBackend :: !Backend,
+    envBackend :: !(Backend Wait),
     envTimers :: !(Timers.Timers Alarm),
     envPool :: !Pool,
     -- | The other workers' parts, by index; set when they have started. Each is
@@ -135,7 +136,7 @@ operateBefore env (Just limit) why d operation keep wait next = do
 
 -- | Submit an operation, and count it while it is pending.
 start :: Env -> Descriptor -> Operation -> Wait -> (Int -> IO ()) -> IO Answer
-start env d operation _wait completion = do
+start env d operation wait completion = do
   workers <- readPrimVar (descriptorWorkers d)
   if testBit workers closedBit
     then pure badDescriptor
@@ -146,7 +147,7 @@ start env d operation _wait completion = do
       if testBit before closedBit
         then pure badDescriptor
         else do
-          answer <- submit (envBackend env) operation $ \r -> pendingNow (-1) >> completion r
+          answer <- submit (envBackend env) operation . Completion wait $ \r -> pendingNow (-1) >> completion r
           when (isPending answer) (pendingNow 1)
           pure answer
   where

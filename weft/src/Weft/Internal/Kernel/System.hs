@@ -87,13 +87,15 @@ startSystem choose pool peers host = do
             envStarved = starved
           }
   writeArray peers (hostWorker host) (Just env)
+  Sys.monotonicNow >>= writePrimVar (homeClock (hostHome host)) . fromIntegral
   pure
     Instance
       { instanceAnswer = AnswerCall (\tcb request k -> answerSystem env tcb request k),
         instancePoll = pollSystem env,
         instanceWake = wake backend,
-        instanceAdopt = pure (),
+        instanceAdopt = adopt backend,
         instanceWaits = visitWaits env,
+        instanceQuiet = isQuiet env,
         instanceStop = shutdown backend
       }
 
@@ -169,10 +171,18 @@ awaitReady :: Env -> Operation.Operation -> Socket -> Wait -> (() -> Trace) -> I
 awaitReady env operation s wait k =
   operate env Completed (socketDescriptor s) operation (pure ()) wait (failing "wait" Nothing (\_ -> k ()))
 
+-- | Is there no operation, no timer and no action in the pool?
+isQuiet :: Env -> IO Bool
+isQuiet env = do
+  operations <- readPrimVar (envPending env)
+  timers <- Timers.size (envTimers env)
+  gauge <- poolGauge (envPool env)
+  pure (operations == 0 && timers == 0 && gaugeThreads gauge == gaugeIdle gauge && gaugeWaiting gauge == 0)
+
 -- | Visit the threads that wait for an operation or a timer.
 visitWaits :: Env -> (Wait -> r -> IO r) -> r -> IO r
 visitWaits env f start =
-  Timers.foldM visitTimer start (envTimers env)
+  Timers.foldM visitTimer start (envTimers env) >>= visit (envBackend env) (\_ wait r -> f wait r)
   where
     visitTimer r deadline = \case
       WakeThread tcb _ -> f (Wait tcb (SleepUntil (Instant deadline)) 0) r

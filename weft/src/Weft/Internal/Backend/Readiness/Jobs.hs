@@ -51,8 +51,8 @@ import Weft.Internal.Sys qualified as Sys
 -- | Hand a foreign call to the pool, as a part of the operation with this
 -- sequence number. When it has ended, the last argument goes on with the
 -- result, on the worker, outside @poll@. The descriptors are in their slots.
-startJob :: Source -> Int -> JobPart -> [Descriptor] -> Completion -> IO Result -> (Job -> Result -> IO ()) -> IO Bool
-startJob src key part descriptors done call next = do
+startJob :: Source w -> Int -> JobPart -> [Descriptor] -> Operation -> Completion w -> IO Result -> (Job w -> Result -> IO ()) -> IO Bool
+startJob src key part descriptors op done call next = do
   result <- newEmptyMVar
   submitted <- try $ submitPool (sourcePool src) do
     r <- call
@@ -62,27 +62,27 @@ startJob src key part descriptors done call next = do
     Left PoolClosed -> pure False
     Right job -> do
       for_ descriptors addJob
-      modifyIORef' (sourceJobs src) (IntMap.insert key (Job job result descriptors done part))
+      modifyIORef' (sourceJobs src) (IntMap.insert key (Job job result descriptors op done part))
       pure True
   where
     addJob d = slotOf src d >>= mapM_ \slot -> readJobs slot >>= writeJobs slot . (+ 1)
 
-endJob :: Source -> Int -> (Job -> Result -> IO ()) -> Result -> IO ()
+endJob :: Source w -> Int -> (Job w -> Result -> IO ()) -> Result -> IO ()
 endJob src key next r = do
   jobs <- readIORef (sourceJobs src)
   for_ (IntMap.lookup key jobs) \job -> do
     removeJob src key
     if jobPart job == PreparationInVain
-      then enqueue src (Complete (jobCompletion job) Sys.canceled)
+      then enqueue src (Complete (jobOperation job) (jobCompletion job) Sys.canceled)
       else next job r
     releaseDescriptors src job
 
-removeJob :: Source -> Int -> IO ()
+removeJob :: Source w -> Int -> IO ()
 removeJob src key = modifyIORef' (sourceJobs src) (IntMap.delete key)
 
 -- | The operation's completion is queued before this, so that the action of a
 -- 'closeAfterJobs' comes behind it.
-releaseDescriptors :: Source -> Job -> IO ()
+releaseDescriptors :: Source w -> Job w -> IO ()
 releaseDescriptors src job = for_ (jobDescriptors job) \d ->
   slotOf src d >>= \case
     Just slot -> readJobs slot >>= \n -> when (n > 0) $ writeJobs slot (n - 1)
@@ -98,7 +98,7 @@ releaseDescriptors src job = for_ (jobDescriptors job) \d ->
 
 -- | Cancel a job: it is withdrawn when no pool thread has begun it; otherwise
 -- its operation ends with its result, or does not go on.
-withdrawJob :: Source -> Int -> IO ()
+withdrawJob :: Source w -> Int -> IO ()
 withdrawJob src key = do
   jobs <- readIORef (sourceJobs src)
   for_ (IntMap.lookup key jobs) \job -> do
@@ -106,13 +106,13 @@ withdrawJob src key = do
     if withdrawn
       then do
         removeJob src key
-        enqueue src (Complete (jobCompletion job) Sys.canceled)
+        enqueue src (Complete (jobOperation job) (jobCompletion job) Sys.canceled)
         releaseDescriptors src job
       else when (jobPart job == Preparation) do
         modifyIORef' (sourceJobs src) (IntMap.insert key job {jobPart = PreparationInVain})
 
 -- | Cancel the jobs that use a descriptor; answers how many there were.
-withdrawJobsOf :: Source -> Descriptor -> IO Int
+withdrawJobsOf :: Source w -> Descriptor -> IO Int
 withdrawJobsOf src d = do
   jobs <- readIORef (sourceJobs src)
   let keys = IntMap.keys (IntMap.filter (elem d . jobDescriptors) jobs)
@@ -120,19 +120,19 @@ withdrawJobsOf src d = do
   pure (length keys)
 
 -- | Queue an action behind the end of so many jobs, which is not 0.
-closeAfterJobs :: Source -> Descriptor -> Closing -> IO ()
+closeAfterJobs :: Source w -> Descriptor -> Closing -> IO ()
 closeAfterJobs src d closing =
   modifyIORef' (sourceClosing src) (IntMap.insert (fromIntegral (descriptorSerial d)) closing)
 
 -- | End all jobs: withdraw what was not begun, wait for the rest, and queue
 -- every completion.
-stopJobs :: Source -> IO ()
+stopJobs :: Source w -> IO ()
 stopJobs src = do
   begun <- readIORef (sourceJobs src) >>= filterM stillThere . IntMap.toList
   for_ begun \(key, job) -> do
     r <- readMVar (jobResult job)
     removeJob src key
-    enqueue src (Complete (jobCompletion job) if jobPart job == Whole then r else Sys.canceled)
+    enqueue src (Complete (jobOperation job) (jobCompletion job) if jobPart job == Whole then r else Sys.canceled)
     releaseDescriptors src job
   where
     stillThere (key, _) = do

@@ -47,19 +47,19 @@ import Weft.Internal.Pool (Pool, PoolJob)
 import Weft.Internal.Sys (Result)
 import Weft.Internal.Sys qualified as Sys
 
--- | The state of a backend.
-data Source = Source
+-- | The state of a backend; the parameter is that of 'Backend'.
+data Source w = Source
   { sourcePoller :: !Poller,
-    sourceTable :: !Table,
+    sourceTable :: !(Table w),
     sourceWakeup :: !Wakeup,
     sourcePool :: !Pool,
     sourcePost :: !Post,
     -- | The counter behind 'nextSequence'.
     sourceSequence :: {-# UNPACK #-} !(PrimVar RealWorld Int),
     -- | What the next @poll@ runs before it looks for events, latest first.
-    sourceDeliveries :: !(IORef [Delivery]),
+    sourceDeliveries :: !(IORef [Delivery w]),
     -- | Jobs in the pool by sequence number. Whoever takes one out completes it.
-    sourceJobs :: !(IORef (IntMap Job)),
+    sourceJobs :: !(IORef (IntMap (Job w))),
     -- | By serial: descriptors that are forgotten while jobs still use them.
     sourceClosing :: !(IORef (IntMap Closing)),
     -- | Where the poller puts events.
@@ -71,7 +71,7 @@ data Source = Source
 data Events = Events !(Ptr Word64) !Int
 
 -- | A number for a pending operation: the part of its token that is its own.
-nextSequence :: Source -> IO Int
+nextSequence :: Source w -> IO Int
 nextSequence src = do
   n <- readPrimVar (sourceSequence src)
   writePrimVar (sourceSequence src) ((n + 1) .&. 0x1fffffff)
@@ -79,17 +79,17 @@ nextSequence src = do
 
 -- | Something that is over, but not yet said: completions run inside @poll@
 -- only.
-data Delivery
-  = Complete !Completion !Result
+data Delivery w
+  = Complete !Operation !(Completion w) !Result
   | -- | The action of a @forget@, behind the completions it waited for.
     Finish !(IO ())
 
 -- | Have the next @poll@ run something.
-enqueue :: Source -> Delivery -> IO ()
+enqueue :: Source w -> Delivery w -> IO ()
 enqueue src x = modifyIORef' (sourceDeliveries src) (x :)
 
 -- | Run what is queued, in order; answers how many completions there were.
-deliverAll :: Source -> IO Int
+deliverAll :: Source w -> IO Int
 deliverAll src =
   readIORef (sourceDeliveries src) >>= \case
     [] -> pure 0
@@ -99,12 +99,12 @@ deliverAll src =
   where
     go !count = \case
       [] -> pure count
-      Complete done r : rest -> done r >> go (count + 1) rest
+      Complete _ done r : rest -> complete done r >> go (count + 1) rest
       Finish action : rest -> action >> go count rest
 {-# INLINE deliverAll #-}
 
 -- | Find a descriptor's slot, and move in if it is new here.
-withSlot :: Source -> Descriptor -> (Slot -> IO Answer) -> IO Answer
+withSlot :: Source w -> Descriptor -> (Slot w -> IO Answer) -> IO Answer
 withSlot src d use
   | descriptorNumber d < 0 = pure Sys.badDescriptor
   | otherwise = do
@@ -116,7 +116,7 @@ withSlot src d use
 {-# INLINE withSlot #-}
 
 -- | The slot in which a descriptor lives, if it does.
-slotOf :: Source -> Descriptor -> IO (Maybe Slot)
+slotOf :: Source w -> Descriptor -> IO (Maybe (Slot w))
 slotOf src d =
   existingSlot (sourceTable src) (descriptorNumber d) >>= \case
     Nothing -> pure Nothing
@@ -128,7 +128,7 @@ slotOf src d =
 -- | Give a slot to a descriptor that is not in it; false when the descriptor is
 -- the one that was dropped from it, or one from before: its number is closed,
 -- or somebody else's. Serials wrap, so "before" means among the last million.
-moveIn :: Source -> Slot -> Descriptor -> IO Bool
+moveIn :: Source w -> Slot w -> Descriptor -> IO Bool
 moveIn src slot d = do
   phase <- slotPhase slot
   serial <- slotSerial slot
@@ -140,7 +140,7 @@ moveIn src slot d = do
       unless (phase /= Occupied) do
         for_ [Reading, Writing] \direction -> do
           ws <- listWaiters <$> readWaiters slot direction
-          for_ ws \w -> enqueue src (Complete (waiterCompletion w) Sys.canceled)
+          for_ ws \w -> enqueue src (Complete (waiterOperation w) (waiterCompletion w) Sys.canceled)
         pollerRemove (sourcePoller src) (descriptorNumber d)
         vacateSlot slot
       occupySlot slot (descriptorSerial d)
@@ -148,14 +148,15 @@ moveIn src slot d = do
 {-# NOINLINE moveIn #-}
 
 -- | An operation that a pool thread carries out, wholly or in part.
-data Job = Job
+data Job w = Job
   { jobInPool :: !PoolJob,
     -- | Filled with the result when the pool thread has touched our memory for
     -- the last time.
     jobResult :: !(MVar Result),
     -- | What must stay open until then.
     jobDescriptors :: ![Descriptor],
-    jobCompletion :: !Completion,
+    jobOperation :: !Operation,
+    jobCompletion :: !(Completion w),
     jobPart :: !JobPart
   }
 

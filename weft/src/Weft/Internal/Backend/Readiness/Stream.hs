@@ -97,7 +97,7 @@ import Weft.Internal.Sys qualified as Sys
 -- found in its slot, the table of jobs is asked.
 
 -- | Try, if that may succeed; wait, if it does not.
-submitStream :: Source -> Slot -> Direction -> Descriptor -> Operation -> Completion -> IO Answer
+submitStream :: Source w -> Slot w -> Direction -> Descriptor -> Operation -> Completion w -> IO Answer
 submitStream src slot direction d op done = do
   flag <- readFlag slot direction
   if flag == Blocked && not (mustBegin op)
@@ -113,7 +113,7 @@ submitStream src slot direction d op done = do
         | otherwise -> r <$ noteTransfer src slot direction flag op r
 {-# INLINE submitStream #-}
 
-parkNew :: Source -> Slot -> Direction -> Descriptor -> Operation -> Completion -> IO Answer
+parkNew :: Source w -> Slot w -> Direction -> Descriptor -> Operation -> Completion w -> IO Answer
 parkNew src slot direction d op done = do
   key <- nextSequence src
   r <- park src slot direction (descriptorNumber d) (Waiter key op done)
@@ -128,7 +128,7 @@ mustBegin = \case
 
 -- | Note what the result of an attempt says about the stream: (b) in
 -- Note [No wake-up is lost].
-noteTransfer :: Source -> Slot -> Direction -> Flag -> Operation -> Result -> IO ()
+noteTransfer :: Source w -> Slot w -> Direction -> Flag -> Operation -> Result -> IO ()
 noteTransfer src slot direction flag op r =
   when (flag == Ready && provesExhausted op r) do
     registration <- readRegistration slot
@@ -137,7 +137,7 @@ noteTransfer src slot direction flag op r =
 {-# INLINE noteTransfer #-}
 
 -- | Have an operation wait. Answers 0, or why the poller refuses to watch.
-park :: Source -> Slot -> Direction -> CInt -> Waiter -> IO Result
+park :: Source w -> Slot w -> Direction -> CInt -> Waiter w -> IO Result
 park src slot direction number w = do
   r <- watch src slot direction number
   if Sys.isFailure r
@@ -147,7 +147,7 @@ park src slot direction number w = do
   pure r
 
 -- | See to it that the poller reports the direction.
-watch :: Source -> Slot -> Direction -> CInt -> IO Result
+watch :: Source w -> Slot w -> Direction -> CInt -> IO Result
 watch src slot direction number = case pollerTrigger poller of
   Edge -> do
     registration <- readRegistration slot
@@ -177,7 +177,7 @@ watch src slot direction number = case pollerTrigger poller of
       pollerWatch poller number (makeKey number serial) interest
 
 -- | Have a level-triggered poller watch no more than what somebody waits for.
-settle :: Source -> Slot -> CInt -> IO ()
+settle :: Source w -> Slot w -> CInt -> IO ()
 settle src slot number = when (pollerTrigger poller == Level) do
   before <- readInterest slot
   wanted <- (<>) <$> interestOf Reading <*> interestOf Writing
@@ -201,14 +201,14 @@ settle src slot number = when (pollerTrigger poller == Level) do
 
 -- | An event: the readiness bits of a descriptor. Answers how many completions
 -- ran.
-wakeSlot :: Source -> Slot -> CInt -> Int -> IO Int
+wakeSlot :: Source w -> Slot w -> CInt -> Int -> IO Int
 wakeSlot src slot number bits
   | bits .&. Sys.invalidBit /= 0 = do
       -- Closed without a forget: say so to those who wait.
       ws <- (<>) <$> (listWaiters <$> readWaiters slot Reading) <*> (listWaiters <$> readWaiters slot Writing)
       pollerRemove (sourcePoller src) number
       vacateSlot slot
-      mapM_ (`waiterCompletion` Sys.badDescriptor) ws
+      for_ ws \w -> complete (waiterCompletion w) Sys.badDescriptor
       pure (length ws)
   | otherwise = do
       readers <- direct Reading Sys.readableBit Sys.readHangupBit
@@ -222,7 +222,7 @@ wakeSlot src slot number bits
       | otherwise = pure 0
 
 -- | Try those who wait, in order, until one would block or none is left.
-wakeDirection :: Source -> Slot -> Direction -> Flag -> IO Int
+wakeDirection :: Source w -> Slot w -> Direction -> Flag -> IO Int
 wakeDirection src slot direction news = raiseFlag slot direction news >> go 0
   where
     go :: Int -> IO Int
@@ -243,12 +243,12 @@ wakeDirection src slot direction news = raiseFlag slot direction news >> go 0
             | r == pagesMissing -> do
                 writeWaiters slot direction rest
                 started <- bringIn src (waiterSequence w) op (waiterCompletion w)
-                unless started $ waiterCompletion w Sys.canceled
+                unless started $ complete (waiterCompletion w) Sys.canceled
                 go (if started then count else count + 1)
             | otherwise -> do
                 writeWaiters slot direction rest
                 noteTransfer src slot direction flag op r
-                waiterCompletion w r
+                complete (waiterCompletion w) r
                 go (count + 1)
 
 -- | The most that one 'SendFile' brings into memory: what 'Sys.residentBytes'
@@ -258,36 +258,36 @@ pieceSize = 0x40000
 
 -- | Let the pool bring the pages of a 'SendFile' into memory, then go on. False
 -- when the pool takes no more jobs.
-bringIn :: Source -> Int -> Operation -> Completion -> IO Bool
+bringIn :: Source w -> Int -> Operation -> Completion w -> IO Bool
 bringIn src key op done = case op of
   SendFile d file offset n -> do
     -- The job keeps the file open: it needs its slot.
     known <- withSlot src file \_ -> pure 0
     if Sys.isFailure known
       then pure False
-      else startJob src key Preparation [d, file] done (Sys.readIn (descriptorNumber file) offset (min n pieceSize)) \_ r ->
-        if r > 0 then sendOn d (sendResident d file offset (min n r)) else complete r
+      else startJob src key Preparation [d, file] op done (Sys.readIn (descriptorNumber file) offset (min n pieceSize)) \_ r ->
+        if r > 0 then sendOn d (sendResident d file offset (min n r)) else finish r
   _ -> pure False
   where
-    complete = enqueue src . Complete done
+    finish = enqueue src . Complete op done
     -- The pages were read a moment ago and are not asked for again: where
     -- memory is so short that they are gone already, this waits for the disk,
     -- but does not go round for ever.
     sendOn d send =
       slotOf src d >>= \case
-        Nothing -> complete Sys.canceled
+        Nothing -> finish Sys.canceled
         Just slot -> do
           flag <- readFlag slot Writing
           r <- if flag == Blocked then pure Sys.wouldBlock else send
           if r /= Sys.wouldBlock
-            then complete r
+            then finish r
             else do
               writeFlag slot Writing Blocked
               parked <- park src slot Writing (descriptorNumber d) (Waiter key op done)
-              when (Sys.isFailure parked) $ complete parked
+              when (Sys.isFailure parked) $ finish parked
 
 -- | Cancel one operation that waits, or is on its way through the pool.
-cancelWaiter :: Source -> TokenParts -> IO ()
+cancelWaiter :: Source w -> TokenParts -> IO ()
 cancelWaiter src parts =
   existingSlot (sourceTable src) (partNumber parts) >>= \case
     Nothing -> pure ()
@@ -298,16 +298,16 @@ cancelWaiter src parts =
         Just (w, rest) -> do
           writeWaiters slot direction rest
           settle src slot (partNumber parts)
-          enqueue src (Complete (waiterCompletion w) Sys.canceled)
+          enqueue src (Complete (waiterOperation w) (waiterCompletion w) Sys.canceled)
   where
     direction = partDirection parts
 
 -- | Cancel all that wait on a slot; answers how many there were.
-cancelWaiters :: Source -> Slot -> IO Int
+cancelWaiters :: Source w -> Slot w -> IO Int
 cancelWaiters src slot = do
   ws <- (<>) <$> (listWaiters <$> readWaiters slot Reading) <*> (listWaiters <$> readWaiters slot Writing)
   for_ [Reading, Writing] \direction -> writeWaiters slot direction NoWaiter
-  for_ ws \w -> enqueue src (Complete (waiterCompletion w) Sys.canceled)
+  for_ ws \w -> enqueue src (Complete (waiterOperation w) (waiterCompletion w) Sys.canceled)
   pure (length ws)
 
 -- | The token of an operation on a stream. See Note [Tokens].

@@ -43,27 +43,28 @@ module Weft.Internal.Backend.Readiness.Table
     dropFirst,
     takeWaiter,
     listWaiters,
+    foldWaiters,
 
     -- * Tables
     Table,
     newTable,
     slotAt,
     existingSlot,
-    allSlots,
+    foldSlots,
   )
 where
 
 import Control.Monad (replicateM)
 import Control.Monad.Primitive (RealWorld)
 import Data.Bits (shiftL, shiftR, (.&.))
-import Data.Foldable (toList)
+import Data.Foldable (foldlM)
 import Data.IORef (IORef, newIORef, readIORef, writeIORef)
 import Data.List (partition)
 import Data.Primitive.ByteArray (MutableByteArray, newByteArray, readByteArray, setByteArray, writeByteArray)
 import Data.Primitive.SmallArray
 import Data.Word (Word32, Word8)
 import Foreign.C.Types (CInt)
-import Weft.Internal.Backend (Completion, Operation)
+import Weft.Internal.Backend (Completion (..), Operation)
 import Weft.Internal.Backend.Readiness.Poller (Direction (..), Interest (..))
 
 -- Note [A table the collector does not see]
@@ -81,12 +82,12 @@ import Weft.Internal.Backend.Readiness.Poller (Direction (..), Interest (..))
 --     variable is looked at only after it was written.
 
 -- | What is known about the descriptor that has, or had, a number.
-data Slot = Slot
+data Slot w = Slot
   { -- | @0..3@ serial, @4@ phase, @5@ reading flag, @6@ writing flag,
     -- @7@ registration, @8@ interest, @12..15@ jobs.
     slotBytes :: {-# UNPACK #-} !(MutableByteArray RealWorld),
-    slotReaders :: {-# UNPACK #-} !(IORef Waiters),
-    slotWriters :: {-# UNPACK #-} !(IORef Waiters)
+    slotReaders :: {-# UNPACK #-} !(IORef (Waiters w)),
+    slotWriters :: {-# UNPACK #-} !(IORef (Waiters w))
   }
 
 -- | Is a descriptor there?
@@ -121,12 +122,12 @@ data Registration
   deriving stock (Eq, Show)
 
 -- | The serial of the present or the last descriptor.
-slotSerial :: Slot -> IO Word32
+slotSerial :: Slot w -> IO Word32
 slotSerial s = readByteArray (slotBytes s) 0
 {-# INLINE slotSerial #-}
 
 -- | Is a descriptor there?
-slotPhase :: Slot -> IO Phase
+slotPhase :: Slot w -> IO Phase
 slotPhase s = do
   b <- byteAt s 4
   pure case b of
@@ -137,7 +138,7 @@ slotPhase s = do
 
 -- | Let a descriptor in: everything is as for a new one. The caller has seen to
 -- the waiters of the last one.
-occupySlot :: Slot -> Word32 -> IO ()
+occupySlot :: Slot w -> Word32 -> IO ()
 occupySlot s serial = do
   setByteArray (slotBytes s) 0 16 (0 :: Word8)
   writeByteArray (slotBytes s) 0 serial
@@ -146,18 +147,18 @@ occupySlot s serial = do
   writeFlag s Writing Ready
 
 -- | The descriptor is gone; its serial stays, so that it is known again.
-vacateSlot :: Slot -> IO ()
+vacateSlot :: Slot w -> IO ()
 vacateSlot s = do
   setByteArray (slotBytes s) 4 12 (0 :: Word8)
   setByteAt s 4 2
   writeIORef (slotReaders s) NoWaiter
   writeIORef (slotWriters s) NoWaiter
 
-byteAt :: Slot -> Int -> IO Word8
+byteAt :: Slot w -> Int -> IO Word8
 byteAt s = readByteArray (slotBytes s)
 {-# INLINE byteAt #-}
 
-setByteAt :: Slot -> Int -> Word8 -> IO ()
+setByteAt :: Slot w -> Int -> Word8 -> IO ()
 setByteAt s = writeByteArray (slotBytes s)
 {-# INLINE setByteAt #-}
 
@@ -168,7 +169,7 @@ flagByte = \case
 {-# INLINE flagByte #-}
 
 -- | What is known about a direction.
-readFlag :: Slot -> Direction -> IO Flag
+readFlag :: Slot w -> Direction -> IO Flag
 readFlag s d = do
   b <- byteAt s (flagByte d)
   pure case b of
@@ -178,7 +179,7 @@ readFlag s d = do
 {-# INLINE readFlag #-}
 
 -- | Set what is known about a direction.
-writeFlag :: Slot -> Direction -> Flag -> IO ()
+writeFlag :: Slot w -> Direction -> Flag -> IO ()
 writeFlag s d f = setByteAt s (flagByte d) case f of
   Blocked -> 0
   Ready -> 1
@@ -186,7 +187,7 @@ writeFlag s d f = setByteAt s (flagByte d) case f of
 {-# INLINE writeFlag #-}
 
 -- | Note what an event says: 'Hangup' stays when it was there.
-raiseFlag :: Slot -> Direction -> Flag -> IO ()
+raiseFlag :: Slot w -> Direction -> Flag -> IO ()
 raiseFlag s d f = do
   old <- readFlag s d
   case (old, f) of
@@ -195,24 +196,24 @@ raiseFlag s d f = do
     _ -> writeFlag s d f
 {-# INLINE raiseFlag #-}
 
-waitersOf :: Slot -> Direction -> IORef Waiters
+waitersOf :: Slot w -> Direction -> IORef (Waiters w)
 waitersOf s = \case
   Reading -> slotReaders s
   Writing -> slotWriters s
 {-# INLINE waitersOf #-}
 
 -- | The operations that wait in a direction.
-readWaiters :: Slot -> Direction -> IO Waiters
+readWaiters :: Slot w -> Direction -> IO (Waiters w)
 readWaiters s d = readIORef (waitersOf s d)
 {-# INLINE readWaiters #-}
 
 -- | Replace them.
-writeWaiters :: Slot -> Direction -> Waiters -> IO ()
+writeWaiters :: Slot w -> Direction -> Waiters w -> IO ()
 writeWaiters s d = writeIORef (waitersOf s d)
 {-# INLINE writeWaiters #-}
 
 -- | What the poller has been told.
-readRegistration :: Slot -> IO Registration
+readRegistration :: Slot w -> IO Registration
 readRegistration s = do
   b <- byteAt s 7
   pure case b of
@@ -222,53 +223,53 @@ readRegistration s = do
 {-# INLINE readRegistration #-}
 
 -- | Note what the poller has been told.
-writeRegistration :: Slot -> Registration -> IO ()
+writeRegistration :: Slot w -> Registration -> IO ()
 writeRegistration s r = setByteAt s 7 case r of
   Unregistered -> 0
   Registered -> 1
   RegisteredPlainTcp -> 2
 
 -- | The directions a level-triggered poller watches.
-readInterest :: Slot -> IO Interest
+readInterest :: Slot w -> IO Interest
 readInterest s = Interest . fromIntegral <$> byteAt s 8
 
 -- | Note the directions a level-triggered poller watches.
-writeInterest :: Slot -> Interest -> IO ()
+writeInterest :: Slot w -> Interest -> IO ()
 writeInterest s (Interest i) = setByteAt s 8 (fromIntegral i)
 
 -- | How many pool jobs use the descriptor.
-readJobs :: Slot -> IO Word32
+readJobs :: Slot w -> IO Word32
 readJobs s = readByteArray (slotBytes s) 3
 
 -- | Set how many pool jobs use the descriptor.
-writeJobs :: Slot -> Word32 -> IO ()
+writeJobs :: Slot w -> Word32 -> IO ()
 writeJobs s = writeByteArray (slotBytes s) 3
 
 -- | An operation that waits.
-data Waiter = Waiter
+data Waiter w = Waiter
   { -- | The part of its token that tells it from others.
     waiterSequence :: {-# UNPACK #-} !Int,
     waiterOperation :: !Operation,
-    waiterCompletion :: !Completion
+    waiterCompletion :: {-# UNPACK #-} !(Completion w)
   }
 
 -- | The operations that wait in one direction, first come first. Nearly always
 -- none or one.
-data Waiters
+data Waiters w
   = NoWaiter
-  | OneWaiter !Waiter
+  | OneWaiter !(Waiter w)
   | -- | The first, those after it in order, and the latest in reverse.
-    ManyWaiters !Waiter [Waiter] [Waiter]
+    ManyWaiters !(Waiter w) [Waiter w] [Waiter w]
 
 -- | Add one at the end.
-appendWaiter :: Waiter -> Waiters -> Waiters
+appendWaiter :: Waiter w -> Waiters w -> Waiters w
 appendWaiter w = \case
   NoWaiter -> OneWaiter w
   OneWaiter first -> ManyWaiters first [] [w]
   ManyWaiters first next latest -> ManyWaiters first next (w : latest)
 
 -- | All but the first.
-dropFirst :: Waiters -> Waiters
+dropFirst :: Waiters w -> Waiters w
 dropFirst = \case
   ManyWaiters _ next latest -> case next of
     w : rest -> ManyWaiters w rest latest
@@ -276,40 +277,50 @@ dropFirst = \case
   _ -> NoWaiter
 
 -- | Take one out by its sequence number.
-takeWaiter :: Int -> Waiters -> Maybe (Waiter, Waiters)
+takeWaiter :: Int -> Waiters w -> Maybe (Waiter w, Waiters w)
 takeWaiter number ws = case partition ((== number) . waiterSequence) (listWaiters ws) of
   (w : _, rest) -> Just (w, fromList rest)
   ([], _) -> Nothing
 
 -- | All, first come first.
-listWaiters :: Waiters -> [Waiter]
+listWaiters :: Waiters w -> [Waiter w]
 listWaiters = \case
   NoWaiter -> []
   OneWaiter w -> [w]
   ManyWaiters w next latest -> w : next <> reverse latest
 
-fromList :: [Waiter] -> Waiters
+fromList :: [Waiter w] -> Waiters w
 fromList = \case
   [] -> NoWaiter
   [w] -> OneWaiter w
   w : rest -> ManyWaiters w rest []
 
+-- | Fold over all, in no particular order and without a list of them.
+foldWaiters :: (Waiter w -> r -> IO r) -> Waiters w -> r -> IO r
+foldWaiters f ws acc = case ws of
+  NoWaiter -> pure acc
+  OneWaiter w -> f w acc
+  ManyWaiters w next latest -> f w acc >>= onList next >>= onList latest
+  where
+    onList xs z = foldlM (flip f) z xs
+{-# INLINE foldWaiters #-}
+
 -- | See Note [A table the collector does not see].
-newtype Table = Table (IORef (SmallArray Chunk))
+newtype Table w = Table (IORef (SmallArray (Chunk w)))
 
 -- | 'chunkSize' slots, or none.
-type Chunk = SmallArray Slot
+type Chunk w = SmallArray (Slot w)
 
 chunkBits, chunkSize :: Int
 chunkBits = 6
 chunkSize = 1 `shiftL` chunkBits
 
 -- | An empty table.
-newTable :: IO Table
+newTable :: IO (Table w)
 newTable = Table <$> newIORef mempty
 
 -- | The slot of a number, which is not negative; it is made if need be.
-slotAt :: Table -> CInt -> IO Slot
+slotAt :: Table w -> CInt -> IO (Slot w)
 slotAt table number =
   existingSlot table number >>= \case
     Just slot -> pure slot
@@ -317,7 +328,7 @@ slotAt table number =
 {-# INLINE slotAt #-}
 
 -- | The slot of a number, if there is one.
-existingSlot :: Table -> CInt -> IO (Maybe Slot)
+existingSlot :: Table w -> CInt -> IO (Maybe (Slot w))
 existingSlot (Table ref) number = do
   directory <- readIORef ref
   let n = fromIntegral number :: Int
@@ -331,7 +342,7 @@ existingSlot (Table ref) number = do
     else pure Nothing
 {-# INLINE existingSlot #-}
 
-addChunk :: Table -> CInt -> IO Slot
+addChunk :: Table w -> CInt -> IO (Slot w)
 addChunk (Table ref) number = do
   directory <- readIORef ref
   let n = fromIntegral number :: Int
@@ -345,7 +356,7 @@ addChunk (Table ref) number = do
   indexSmallArrayM chunk (n .&. (chunkSize - 1))
 {-# NOINLINE addChunk #-}
 
-newSlot :: IO Slot
+newSlot :: IO (Slot w)
 newSlot = do
   bytes <- newByteArray 16
   setByteArray bytes 0 16 (0 :: Word8)
@@ -353,6 +364,14 @@ newSlot = do
   writers <- newIORef NoWaiter
   pure $! Slot bytes readers writers
 
--- | Every slot that exists.
-allSlots :: Table -> IO [Slot]
-allSlots (Table ref) = concatMap toList . toList <$> readIORef ref
+-- | Fold over every slot that exists.
+foldSlots :: (Slot w -> r -> IO r) -> r -> Table w -> IO r
+foldSlots f z (Table ref) = readIORef ref >>= each (flip (each f)) z
+  where
+    each :: (a -> r -> IO r) -> r -> SmallArray a -> IO r
+    each g start xs = go 0 start
+      where
+        go !i !acc
+          | i == sizeofSmallArray xs = pure acc
+          | otherwise = indexSmallArrayM xs i >>= \x -> g x acc >>= go (i + 1)
+{-# INLINE foldSlots #-}

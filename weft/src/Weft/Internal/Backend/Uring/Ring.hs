@@ -13,6 +13,7 @@ module Weft.Internal.Backend.Uring.Ring
     SetupStep (..),
     open,
     close,
+    adopt,
 
     -- * Completions
     turn,
@@ -125,6 +126,11 @@ stepNumbered = \case
 -- still in flight is cancelled by the kernel, but only some time later.
 close :: Ring -> IO ()
 close r = with r c_close
+
+-- | The calling thread uses the ring from now on. Called before anything else, so
+-- that a thread with the handle of one that has ended is not taken for it.
+adopt :: Ring -> IO ()
+adopt r = with r c_adopt
 
 with :: Ring -> (Ptr RawRing -> IO a) -> IO a
 with (Ring p) = unsafeWithForeignPtr p
@@ -275,6 +281,9 @@ foreign import ccall unsafe "&weft_uring_free"
 
 foreign import ccall unsafe "weft_uring_close"
   c_close :: Ptr RawRing -> IO ()
+
+foreign import ccall unsafe "weft_uring_adopt"
+  c_adopt :: Ptr RawRing -> IO ()
 
 foreign import ccall unsafe "weft_uring_turn"
   c_turn :: Ptr RawRing -> IO CInt

@@ -30,12 +30,15 @@ where
 import Weft.Internal.Backend (Descriptor (..), Operation (..))
 import Weft.Internal.Backend.Uring.Ring (Submission)
 import Weft.Internal.Backend.Uring.Ring qualified as Ring
-import Weft.Internal.Backend.Uring.Try (attempt, cold, notReady, sendFileChunk, sendWarm)
+import Weft.Internal.Backend.Uring.Try (attempt, cold, connectResult, notReady, sendFileChunk, sendWarm)
 
 -- | What the kernel was asked to do last for an operation.
 data Stage
   = -- | The operation itself.
     Whole
+  | -- | The operation itself, once more: the first submission was lost before it
+    -- had an effect. But that of a connection attempt may have begun it.
+    Resumed
   | -- | Say when its descriptor can be read.
     UntilReadable
   | -- | Say when its descriptor can be written.
@@ -75,6 +78,7 @@ firstStage op tried = case op of
 submission :: Stage -> Operation -> Submission
 submission = \case
   Whole -> whole
+  Resumed -> whole
   UntilReadable -> withDescriptor Ring.awaitReadable
   UntilWritable -> withDescriptor Ring.awaitWritable
   Warming -> \case
@@ -130,26 +134,44 @@ eCanceled = -125
 eInterrupted = -4
 eBadFile = -9
 
+-- | @-EFAULT@, @-EISCONN@, @-EALREADY@, @-EINPROGRESS@.
+eFault, eIsConnected, eAlready, eInProgress :: Int
+eFault = -14
+eIsConnected = -106
+eAlready = -114
+eInProgress = -115
+
 -- | What follows when a stage of an operation completes with a result.
 --
 -- A completion with @-ECANCELED@ that nobody asked for means that the thread that
 -- had submitted the request has ended: it is submitted again, from the thread
--- that owns the ring now.
+-- that owns the ring now. @-EFAULT@ means the same when the request was about to go
+-- on at that moment; it is believed when it is said again.
+--
+-- A connection attempt goes on without its request, after the end of its thread as
+-- after an interruption. Asking again answers how it ended, or that it is under
+-- way: then it has ended when the socket can be written.
 after :: Wish -> Stage -> Operation -> Int -> IO Next
 after wish stage op result
-  | result == eCanceled = pure (unlessCancelled stage)
-  | result == eInterrupted, restartable = pure (unlessCancelled stage)
+  | result == eCanceled || result == eInterrupted = pure (unlessCancelled again)
+  | result == eFault, again /= stage = pure (unlessCancelled again)
   | result < 0 = pure $ case (stage, op) of
+      (Resumed, Connect {})
+        | result == eIsConnected -> Deliver 0
+        | result == eAlready || result == eInProgress -> unlessCancelled UntilWritable
       -- The kernel gave up waiting by itself; we do it in two steps.
-      (Whole, _) | result == notReady, Just s <- readiness op -> unlessCancelled s
+      _ | itself, result == notReady, Just s <- readiness op -> unlessCancelled s
       _ -> Deliver result
   | otherwise = case (stage, op) of
-      (Whole, _) -> pure (Deliver result)
+      _ | itself -> pure (Deliver result)
+      (_, Connect d _ _) -> tried <$> connectResult d
       (Warming, SendFile d f o n) -> tried <$> sendWarm d f o (if result == 0 then n else min n result)
       (_, AwaitReadable _) -> pure (Deliver 0)
       (_, AwaitWritable _) -> pure (Deliver 0)
       _ -> tried <$> attempt op
   where
+    itself = stage == Whole || stage == Resumed
+    again = if itself then Resumed else stage
     unlessCancelled s = case wish of
       Wanted -> Continue s
       Cancelled -> Deliver eCanceled
@@ -160,11 +182,6 @@ after wish stage op result
     waiting = \case
       Warming -> UntilWritable
       s -> s
-    -- A connection attempt goes on after an interruption: asking again would
-    -- answer that it is under way.
-    restartable = case op of
-      Connect {} -> False
-      _ -> True
 
 -- | What an operation on a socket waits for.
 readiness :: Operation -> Maybe Stage

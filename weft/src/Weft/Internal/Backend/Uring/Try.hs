@@ -7,6 +7,7 @@
 module Weft.Internal.Backend.Uring.Try
   ( attempt,
     sendWarm,
+    connectResult,
 
     -- * What an attempt answers beside a result
     notReady,
@@ -22,6 +23,7 @@ import Data.Word (Word64, Word8)
 import Foreign.C.Types (CInt (..), CSize (..))
 import Foreign.Ptr (Ptr)
 import Weft.Internal.Backend (Descriptor (..), Operation (..))
+import Weft.Internal.Sys qualified as Sys
 
 -- | @-EAGAIN@: the operation has to wait for its descriptor.
 notReady :: Int
@@ -62,6 +64,10 @@ attempt = \case
 -- look into the page cache, and never 'cold'.
 sendWarm :: Descriptor -> Descriptor -> Int64 -> Int -> IO Int
 sendWarm d f o n = sendFile d f o n 0
+
+-- | How a connection attempt ended: 0, an error, or 'notReady' while it goes on.
+connectResult :: Descriptor -> IO Int
+connectResult = Sys.connectResult . descriptorNumber
 
 sendFile :: Descriptor -> Descriptor -> Int64 -> Int -> CInt -> IO Int
 sendFile d f o n probe =

@@ -1,0 +1,39 @@
+-- |
+-- What every thread of a run does at this moment.
+--
+-- A dump names each thread by number and label, says who forked it, which scope owns
+-- it, how old it is, and what it waits for and since when; thousands that are alike
+-- take one line. It never takes a lock and never stops a scheduler: each worker tells
+-- of its own threads between two slices. It works while a thread holds up its worker,
+-- and says that it does.
+--
+-- The signal @SIGUSR1@ prints a dump to standard error, unless the program handles
+-- that signal itself or 'Weft.settingDumpSignal' is off.
+module Weft.Dump
+  ( dumpThreads,
+  )
+where
+
+import Control.Concurrent (forkIO)
+import Control.Exception (SomeException, try)
+import Control.Monad (void)
+import Data.Foldable (toList)
+import Data.Text (Text)
+import Weft.Internal.Dump
+import Weft.Internal.SystemCall
+import Weft.Internal.Trace
+
+-- | All threads, for people to read. Takes some microseconds for each thread, in
+-- parts between two slices of each worker; a worker that does not answer within a
+-- second is named as missing. Cancellable.
+--
+-- The format is not stable: do not parse it.
+dumpThreads :: Thread Text
+dumpThreads = do
+  homes <- internal (\home _ -> pure (toList (homePeers home)))
+  call . Suspend (because "a dump of all threads") $ \waiter -> do
+    -- On a thread of GHC, because it waits for the workers, and this is one.
+    void . forkIO $ do
+      text <- try (snapshot homes >>= renderSnapshot)
+      void . deliver waiter $ either (\e -> Failed (e :: SomeException)) Answered text
+    pure (pure ())

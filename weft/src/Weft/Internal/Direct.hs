@@ -1,0 +1,282 @@
+{-# LANGUAGE MagicHash #-}
+{-# LANGUAGE UnboxedTuples #-}
+{-# LANGUAGE UnliftedFFITypes #-}
+{-# OPTIONS_GHC -O2 #-}
+-- A suspended thread is to hold its continuation and nothing that was built before
+-- its time: floating out of the lambdas that wait would put it there. And a partial
+-- application, as which eta reduction leaves "enter this with that", is slower to call
+-- than a function.
+{-# OPTIONS_GHC -fno-full-laziness -fno-do-eta-reduction #-}
+
+-- |
+-- Description : Direct threads: plain IO that suspends
+-- Stability   : not home
+--
+-- Owns the bridge between 'IO' and traces. 'direct' runs an 'IO' action as a part
+-- of a thread, and 'await', inside it, captures what is left of the action as a
+-- continuation and makes that the continuation of a 'Trace' (delimited
+-- continuations: King et al., GHC proposal 313). The scheduler knows the four nodes
+-- that come out of here and nothing of continuations.
+module Weft.Internal.Direct
+  ( direct,
+    await,
+    yieldDirect,
+
+    -- * What can go wrong
+    CannotSuspend (..),
+    ResumedTwice (..),
+  )
+where
+
+import Control.Exception (Exception (..), SomeException, allowInterrupt, throwIO)
+import Control.Exception.Base (NoMatchingContinuationPrompt (..))
+import GHC.Exts
+import GHC.IO (IO (..), unIO)
+import System.IO.Unsafe (unsafePerformIO)
+import Weft.Internal.Trace
+
+-- Note [Segments]
+-- ~~~~~~~~~~~~~~~
+-- A direct thread runs in segments: from `direct`, or from the answer to an `await`,
+-- to the next `await` or the end. Each runs on the worker's stack under a prompt of
+-- its own, and comes back to the scheduler with the next node of the trace:
+--
+--     scheduler | prompt | frames of the thread's IO code ... | await
+--                        '-------- captured by control0# -----'
+--
+-- What a segment throws and does not catch unwinds to the scheduler, as from an
+-- `Effect`, and from there to the thread's own frames.
+--
+-- Nothing of the thread's pure code may run under the prompt, or an await inside it
+-- would capture half of an evaluation: so a segment ends by returning the next node
+-- unevaluated, and an `await` hands the scheduler a function.
+
+-- Note [Masking of direct threads]
+-- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
+-- Within a segment GHC's masking state is the truth, and the one in the control block
+-- is that of the enclosing `direct`:
+--
+--   * The scheduler runs with GHC's exceptions unmasked. `direct` learns the thread's
+--     state from its node and puts GHC into it, under the prompt. So the frames
+--     that mask are among those that are captured, control0# takes GHC back to
+--     unmasked, and entering the continuation puts it where it was.
+--   * `await` reads GHC's state, and its node has the operation run in that state.
+--     What cancels the operation there, or fails in it, reaches the handler of the
+--     node, and that raises it in the continuation, at the `await`.
+--   * The frame of the node is left by `Reenter`, which enters the continuation in the
+--     same step. Were it left first, a cancellation could find the thread with the
+--     masking of its control block, which may be weaker than that of the code in
+--     the continuation, and unwind past it: its finalizers would never run.
+--   * The short cut for `yield` has no frame. It is for code that is unmasked, so its
+--     node, `YieldDirect`, lets a cancellation through whatever the control block says,
+--     and hands it to the continuation and not to a frame.
+
+-- Note [A catch frame for control0#]
+-- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
+-- control0# fails with NoMatchingContinuationPrompt where no prompt is below, or a
+-- thunk, a transaction or a foreign call is on the way to it. That tells a user
+-- nothing, so a handler around control0# says it better. It is captured with the rest:
+-- 2 words in every continuation, and a nanosecond. The answer to `await` is therefore
+-- not run inside it but returned through it, an action: an exception of the answer is
+-- not looked at by that handler.
+--
+-- GHC sees a thunk by its update frame. Where it has compiled an `unsafePerformIO` in
+-- a strict place to a plain call there is none, and `await` suspends as if it were
+-- not there; that is harmless, and not to be relied on.
+
+-- Note [Resumed once]
+-- ~~~~~~~~~~~~~~~~~~~
+-- The run-time system would copy a continuation onto the stack as often as asked;
+-- finalizers would run twice. Hence what `await` gives away is not the continuation
+-- but a variable with it, and who takes it leaves a failure in its place. (That also
+-- lets go of the frames as soon as they are in use.) For the short cut the queue of
+-- ready threads is that promise: it gives back every thread once (`Queue` in
+-- "Weft.Internal.Policy"), and nobody else is given the node.
+
+-- | The one prompt tag. One is enough: a segment never runs inside another one of the
+-- same stack but through a scheduler of its own (a nested 'Weft.run' has its own
+-- OS threads).
+data Tag = Tag (PromptTag# Trace)
+
+tag :: Tag
+tag = unsafePerformIO (IO (\s -> case newPromptTag# s of (# s', t #) -> (# s', Tag t #)))
+{-# NOINLINE tag #-}
+
+-- | Run plain 'IO' as a part of a thread. Inside it 'await' performs any operation
+-- of a 'Thread', and suspends the thread for it. Between two of those the action runs
+-- on the worker, as 'Weft.liftIO' does, and must not block.
+--
+-- GHC's masking state inside is that of the thread. Exceptions pass through in
+-- both directions.
+direct :: IO a -> Thread a
+direct io = Thread (\k -> Direct (oneShot (\masking -> begin masking (io >>= \a -> pure (k a)))))
+{-# INLINE direct #-}
+
+-- | Run the first segment. GHC, which is unmasked, is put into the masking state.
+begin :: Masking -> IO Trace -> IO Trace
+begin masking (IO io) = case masking of
+  Unmasked -> underPrompt io
+  MaskedInterruptible -> underPrompt (\s -> maskAsyncExceptions# io s)
+  MaskedUninterruptible -> underPrompt (\s -> maskUninterruptible# io s)
+{-# OPAQUE begin #-}
+
+-- | Run a segment.
+underPrompt :: (State# RealWorld -> (# State# RealWorld, Trace #)) -> IO Trace
+underPrompt io = IO (\s -> case tag of Tag t -> prompt# t io s)
+{-# INLINE underPrompt #-}
+
+-- | Perform an operation of a 'Thread' inside 'direct': suspend this thread until it
+-- is done, and go on with its result, or raise its exception. It runs in GHC's
+-- masking state of this place.
+--
+-- Fails with 'CannotSuspend', at once and without having begun the operation, where
+-- there is nothing to suspend: outside 'direct', and inside what GHC must finish in
+-- one go.
+await :: Thread a -> IO a
+await (Thread m) = IO $ \s -> case getMaskingState# s of
+  (# s1, state #) ->
+    let !masking = maskingOf state
+        !captured = awaiting masking m
+        capture = case masking of
+          Unmasked -> captureUnmasked captured
+          _ -> captureMasked captured (interrupted masking (await (Thread m)))
+     in case catch# capture cannotSuspend s1 of
+          (# s2, IO answer #) -> answer s2
+
+-- | The node that awaits, made of what is left of the segment.
+awaiting :: Masking -> ((a -> Trace) -> Trace) -> Rest (IO a) -> State# RealWorld -> (# State# RealWorld, Trace #)
+awaiting masking m = \k s -> case newMutVar# k s of
+  (# s1, var #) ->
+    let next answer = Reenter (resume (Once var) answer)
+     in (# s1, Await masking (oneShot (\_ -> m (oneShot (\a -> next (pure a))))) (\e -> next (throwIO e)) #)
+
+-- | As "GHC.IO" encodes it.
+maskingOf :: Int# -> Masking
+maskingOf = \case
+  0# -> Unmasked
+  1# -> MaskedUninterruptible
+  _ -> MaskedInterruptible
+
+-- | What is left of a segment: give it an action, and it goes on with that one's result.
+type Rest b = (State# RealWorld -> (# State# RealWorld, b #)) -> State# RealWorld -> (# State# RealWorld, Trace #)
+
+-- | End the segment with the node that the function makes of the continuation.
+captureUnmasked :: (Rest b -> State# RealWorld -> (# State# RealWorld, Trace #)) -> State# RealWorld -> (# State# RealWorld, b #)
+captureUnmasked captured s = case tag of Tag t -> control0# t captured s
+{-# INLINE captureUnmasked #-}
+
+-- Note [Pending exceptions]
+-- ~~~~~~~~~~~~~~~~~~~~~~~~~
+-- When control0# leaves a masked part while somebody waits in `throwTo` to raise an
+-- exception in this OS thread, GHC (9.6, and others: its test T27651) raises it over
+-- a stack that is not in order, and the process dies. Weft throws nothing to
+-- a worker, but a program can: `System.Timeout.timeout` in direct code is the likely
+-- case. So a masked await asks first. If it is interruptible, it is a place where
+-- such an exception is due, and raises it; if not, it fails.
+--
+-- The queue that is asked is changed only by the scheduler of the capability that runs
+-- this thread, and that gets its turn when the thread allocates: `captureMasked` does
+-- not, between the question and control0#. It is opaque to keep it so.
+
+-- | The same where GHC is masked, unless an exception is pending: then the
+-- alternative.
+captureMasked :: (Rest (IO a) -> State# RealWorld -> (# State# RealWorld, Trace #)) -> IO a -> State# RealWorld -> (# State# RealWorld, IO a #)
+captureMasked captured alternative s = case tag of
+  Tag t -> case myThreadId# s of
+    (# s1, thread #) -> case unIO (pendingExceptions thread) s1 of
+      (# s2, I# 0# #) -> control0# t captured s2
+      (# s2, _ #) -> (# s2, alternative #)
+{-# OPAQUE captureMasked #-}
+
+foreign import ccall unsafe "weft_pending_exceptions" pendingExceptions :: ThreadId# -> IO Int
+
+-- | Raise what is pending, if that is allowed here, and then try again.
+interrupted :: Masking -> IO a -> IO a
+interrupted masking again = case masking of
+  MaskedUninterruptible -> throwIO ExceptionPending
+  _ -> allowInterrupt >> again
+
+-- | A continuation that can be taken once.
+data Once a = Once (MutVar# RealWorld (Rest (IO a)))
+
+-- | Enter a continuation with what the 'await' is to do.
+resume :: Once a -> IO a -> IO Trace
+resume (Once var) answer = IO $ \s -> case readMutVar# var s of
+  (# s1, k #) -> case casMutVar# var k taken s1 of
+    (# s2, 0#, _ #) -> unIO (underPrompt (\s3 -> k (\s4 -> (# s4, answer #)) s3)) s2
+    (# s2, _, _ #) -> unIO (throwIO ResumedTwice) s2
+{-# OPAQUE resume #-}
+
+-- | What is left where a continuation was.
+taken :: Rest b
+taken _ = unIO (throwIO ResumedTwice)
+{-# OPAQUE taken #-}
+
+-- | 'await' of 'Weft.yield', without a frame and with nothing to give back.
+yieldDirect :: IO ()
+yieldDirect = IO $ \s -> case getMaskingState# s of
+  (# s1, 0# #) -> catch# captureYield cannotSuspend s1
+  (# s1, _ #) -> unIO (await (Thread Yield)) s1
+{-# OPAQUE yieldDirect #-}
+
+-- These two are functions of their own so that nothing is allocated to name them.
+
+captureYield :: State# RealWorld -> (# State# RealWorld, () #)
+captureYield s = captureUnmasked yielding s
+{-# OPAQUE captureYield #-}
+
+yielding :: Rest () -> State# RealWorld -> (# State# RealWorld, Trace #)
+yielding k s = (# s, YieldDirect (oneShot (\_ -> goOn (\s1 -> (# s1, () #)))) (\e -> goOn (unIO (throwIO e))) #)
+  where
+    goOn answer = Effect (underPrompt (oneShot (\s1 -> k answer s1)))
+    {-# INLINE goOn #-}
+{-# OPAQUE yielding #-}
+
+-- | The handler around @control0#@.
+cannotSuspend :: SomeException -> State# RealWorld -> (# State# RealWorld, a #)
+cannotSuspend e = unIO $ case fromException e of
+  Just NoMatchingContinuationPrompt -> throwIO NothingToSuspend
+  Nothing -> throwIO e
+{-# OPAQUE cannotSuspend #-}
+
+-- | An 'await' was called where it cannot suspend. The program is wrong: change it,
+-- rather than handle this.
+data CannotSuspend
+  = -- | There is no 'direct' around the call, or something is in between that GHC
+    -- must finish in one go.
+    NothingToSuspend
+  | -- | The call is masked uninterruptibly, and meanwhile somebody threw an
+    -- asynchronous exception of GHC at the worker that runs it.
+    ExceptionPending
+  deriving stock (Eq, Show)
+
+instance Exception CannotSuspend where
+  displayException = \case
+    NothingToSuspend ->
+      unlines
+        [ "await: this thread cannot be suspended here. Either there is no 'direct' around the call (in",
+          "plain IO, or in a thread started with forkIO), or the call is inside one of these:",
+          "  - unsafePerformIO, runST or a value that is evaluated lazily:",
+          "      await first, and build the value from the result;",
+          "  - atomically:",
+          "      await before or after the transaction;",
+          "  - a callback from foreign code, or an action that another OS thread runs (blocking, forkIO):",
+          "      await before, or pass the callback's data to a direct thread that awaits;",
+          "  - IO outside of any thread:",
+          "      run it with Weft.IO.run, or wrap it in direct."
+        ]
+    ExceptionPending ->
+      unlines
+        [ "await: an asynchronous exception of GHC is pending for the worker that runs this thread",
+          "(throwTo, killThread or System.Timeout.timeout), while await is masked uninterruptibly.",
+          "A worker runs many threads: do not throw to it. Use the operations of Weft to end a wait."
+        ]
+
+-- | A continuation was entered a second time: whoever answers a system call (a
+-- kernel, a policy) has answered twice. Raised in the second one; the first goes on.
+data ResumedTwice = ResumedTwice
+  deriving stock (Eq, Show)
+
+instance Exception ResumedTwice where
+  displayException ResumedTwice =
+    "a direct thread was resumed twice: its system call was answered, or a ready queue gave it back, more than once"

@@ -1,0 +1,279 @@
+{-# LANGUAGE GADTs #-}
+{-# LANGUAGE OverloadedStrings #-}
+
+-- |
+-- Description : All threads of a run, as they are at one moment
+-- Stability   : not home
+--
+-- Collects what each worker knows of its threads and puts it into words. Each
+-- worker looks at its own threads, between two slices, when the request comes
+-- through its inbox; nobody takes a lock and nobody reads what another changes. A
+-- worker whose thread is stuck answers when it has been taken over.
+--
+-- Called on ordinary GHC threads, never on a carrier: it waits for the workers.
+module Weft.Internal.Dump
+  ( -- * Collecting
+    Snapshot (..),
+    Entry (..),
+    State (..),
+    snapshot,
+
+    -- * Putting into words
+    renderSnapshot,
+
+    -- * Deadlock
+    deadlocked,
+    renderDeadlock,
+  )
+where
+
+import Control.Concurrent (forkIO)
+import Control.Concurrent.MVar
+import Control.Monad (forM, void)
+import Data.ByteString.Short qualified as ShortByteString
+import Data.Char (isDigit)
+import Data.Foldable (toList)
+import Data.IntMap.Strict (IntMap)
+import Data.IntMap.Strict qualified as IntMap
+import Data.List (sortOn)
+import Data.List.NonEmpty (NonEmpty (..))
+import Data.List.NonEmpty qualified as NonEmpty
+import Data.Map.Strict qualified as Map
+import Data.Maybe (mapMaybe)
+import Data.Text (Text)
+import Data.Text qualified as Text
+import Numeric (showFFloat)
+import System.Timeout (timeout)
+import Weft.Internal.Births (bornBefore)
+import Weft.Internal.Peer (withPeer)
+import Weft.Internal.Sys (monotonicNow)
+import Weft.Internal.SystemCall
+import Weft.Internal.Time (Instant (..))
+import Weft.Internal.Trace
+
+-- | All threads of a run.
+data Snapshot = Snapshot
+  { -- | On the monotonic clock, in nanoseconds.
+    snapshotTime :: !Int,
+    snapshotThreads :: [Entry],
+    -- | Indices of the workers that have not answered in time.
+    snapshotMissing :: [Int]
+  }
+
+-- | One thread.
+data Entry = Entry
+  { -- | 0 for an anonymous thread.
+    entryNumber :: !Int,
+    entryLabel :: !Label,
+    -- | The number of the thread that forked it; 0 for the main thread.
+    entryParent :: !Int,
+    -- | The number of its scope; 0 for none.
+    entryScope :: !Int,
+    entryWorker :: !Int,
+    -- | It has lived for at least this long, in nanoseconds; not known of anonymous
+    -- threads.
+    entryAge :: !(Maybe Int),
+    entryState :: State
+  }
+
+-- | What a thread does.
+data State
+  = -- | It could run.
+    IsReady
+  | -- | It runs, or blocks outside Weft, and lost its worker so many nanoseconds ago.
+    IsAway !Int
+  | -- | It waits, since a time that may not be known.
+    IsWaiting Waits
+
+-- | What a thread waits for.
+data Waits = forall a. Waits !(SystemCall a) !(Maybe Int) !Int
+
+-- | Ask every worker for its threads. Waits for a second at most.
+snapshot :: [Home] -> IO Snapshot
+snapshot homes = do
+  answers <- forM homes $ \home -> do
+    box <- newEmptyMVar
+    homePost home (homeVisit home (\seen known -> (: known) <$> entryOf home seen) [] >>= putMVar box)
+    pure (homeWorker home, box)
+  everybody <- newEmptyMVar
+  -- One limit for all of them.
+  void . forkIO $ mapM_ (readMVar . snd) answers >> putMVar everybody ()
+  void (timeout patience (readMVar everybody))
+  found <- forM answers $ \(worker, box) -> (worker,) <$> tryReadMVar box
+  now <- monotonicNow
+  pure
+    Snapshot
+      { snapshotTime = fromIntegral now,
+        snapshotThreads = concat (mapMaybe snd found),
+        snapshotMissing = [worker | (worker, Nothing) <- found]
+      }
+  where
+    patience = 1_000_000
+
+-- | On the worker.
+entryOf :: Home -> Seen -> IO Entry
+entryOf home seen = case seen of
+  SeenReady tcb -> entry tcb (pure IsReady)
+  SeenAway tcb since -> entry tcb $ do
+    now <- monotonicNow
+    pure (IsAway (fromIntegral now - since))
+  SeenWaiting (Wait tcb request since) -> entry tcb $ do
+    holder <- case request of
+      Suspend reason _ -> reasonHolder reason
+      _ -> pure 0
+    pure (IsWaiting (Waits request (if since == 0 then Nothing else Just since) holder))
+  where
+    entry tcb state = do
+      let context = stateContext (tcbState tcb)
+      now <- fromIntegral <$> monotonicNow
+      age <-
+        if tcbNumber tcb == 0
+          then pure Nothing
+          else Just . maybe 0 (now -) <$> bornBefore (homeBirths home) (tcbNumber tcb)
+      Entry (tcbNumber tcb) (contextLabel context) (contextParent context) (contextScope context) (homeWorker home) age <$> state
+
+-- Words ------------------------------------------------------------------------
+
+-- | For people: a line of numbers, then every thread, those that are alike on one
+-- line.
+renderSnapshot :: Snapshot -> IO Text
+renderSnapshot s = do
+  groups <- mapM group (Map.elems (groups' (snapshotThreads s)))
+  pure . Text.unlines $ header : missing <> concat groups
+  where
+    header =
+      Text.unwords
+        [ counted (length (snapshotThreads s)) "thread" <> ":",
+          Text.intercalate ", " [number n <> " " <> what | (n, what) <- states, n > 0]
+        ]
+    states =
+      [ (length [() | Entry {entryState = IsReady} <- snapshotThreads s], "ready"),
+        (length [() | Entry {entryState = IsAway _} <- snapshotThreads s], "running for long or blocked outside Weft"),
+        (length [() | Entry {entryState = IsWaiting _} <- snapshotThreads s], "waiting")
+      ]
+    missing = ["worker " <> showText w <> " has not answered: it is in a long action of its own, or the machine is very busy" | w <- snapshotMissing s]
+
+    -- Many that are alike are shown by a few of them.
+    group :: NonEmpty Entry -> IO [Text]
+    group entries
+      | length entries <= 4 = mapM (line . NonEmpty.singleton) (toList entries)
+      | otherwise = pure <$> line entries
+
+    line :: NonEmpty Entry -> IO Text
+    line entries@(first :| _) = do
+      what <- mapM (stateText (snapshotTime s)) (NonEmpty.take (if several then 2 else 1) entries)
+      let who =
+            [if several then number (length entries) <> " threads" else name first]
+              <> [quoted (entryLabel first) | not (ShortByteString.null (entryLabel first))]
+              <> ["parent " <> showText (entryParent first) | entryParent first /= 0]
+              <> ["scope " <> showText (entryScope first) | entryScope first /= 0]
+              <> ["age " <> ages (mapMaybe entryAge (toList entries)) | Just _ <- [entryAge first]]
+              <> ["worker " <> showText (entryWorker first) | not several]
+              <> ["(" <> Text.intercalate ", " (map (showText . entryNumber) (NonEmpty.take 3 entries)) <> ", ...)" | several, entryNumber first /= 0]
+      pure (Text.unwords who <> ": " <> Text.intercalate "; " what <> (if several then "; ..." else ""))
+      where
+        several = length entries > 1
+
+-- | Threads that differ only in numbers.
+groups' :: [Entry] -> Map.Map (Label, Int, Int, Text) (NonEmpty Entry)
+groups' entries = NonEmpty.sortWith entryNumber <$> Map.fromListWith (<>) [(key e, NonEmpty.singleton e) | e <- entries]
+  where
+    key e = (entryLabel e, entryParent e, entryScope e, shape e)
+    shape e = case entryState e of
+      IsReady -> "ready"
+      IsAway _ -> "away"
+      IsWaiting (Waits request _ _) -> Text.map (\c -> if isDigit c then '0' else c) (Text.pack (takeWhile (/= '"') (describe request)))
+
+-- | What one thread does, in words.
+stateText :: Int -> Entry -> IO Text
+stateText now e = case entryState e of
+  IsReady -> pure "ready"
+  IsAway t -> pure ("running, or blocked outside Weft, for " <> duration t)
+  IsWaiting (Waits request since holder) -> do
+    what <- case request of
+      SleepUntil (Instant t) -> pure ("sleep, " <> duration (max 0 (fromIntegral t - now)) <> " left")
+      _ -> Text.pack <$> withPeer request (describe request)
+    pure . Text.unwords $
+      ["waiting" <> maybe ":" (\t -> " for " <> duration (now - t) <> ":") since, what]
+        <> ["held by thread " <> showText holder | holder /= 0]
+
+name :: Entry -> Text
+name e
+  | entryNumber e == 0 = "a thread without a number"
+  | otherwise = "thread " <> showText (entryNumber e)
+
+quoted :: Label -> Text
+quoted label = "\"" <> Text.map printable (labelText label) <> "\""
+  where
+    printable c = if c < ' ' then '?' else c
+
+ages :: [Int] -> Text
+ages several = case sortOn id several of
+  [] -> "unknown"
+  [one] -> duration one
+  few -> duration (minimum few) <> " to " <> duration (maximum few)
+
+-- | Nanoseconds with three digits and a unit.
+duration :: Int -> Text
+duration t
+  | t < 1_000_000 = scaled 1e3 "us"
+  | t < 1_000_000_000 = scaled 1e6 "ms"
+  | otherwise = scaled 1e9 "s"
+  where
+    scaled :: Double -> Text -> Text
+    scaled unit text = Text.pack (showFFloat (Just 1) (fromIntegral t / unit) "") <> text
+
+counted :: Int -> Text -> Text
+counted n what = number n <> " " <> what <> (if n == 1 then "" else "s")
+
+-- | With a comma at every third digit.
+number :: Int -> Text
+number = Text.reverse . Text.intercalate "," . Text.chunksOf 3 . Text.reverse . showText
+
+showText :: Int -> Text
+showText = Text.pack . show
+
+-- Deadlock ---------------------------------------------------------------------
+
+-- | Does every thread wait for another of them, so that none can ever go on?
+deadlocked :: Snapshot -> Bool
+deadlocked s = null (snapshotMissing s) && not (null threads) && all stuck threads
+  where
+    threads = snapshotThreads s
+    stuck e = case entryState e of
+      IsWaiting (Waits (Suspend reason _) _ _) -> reasonEnds reason == ByThreads
+      _ -> False
+
+-- | What is wrong, a line for each thing to say: the cycles of threads that wait for
+-- what the next one holds, and then all threads.
+renderDeadlock :: Snapshot -> IO [Text]
+renderDeadlock s = do
+  everything <- renderSnapshot s
+  pure $
+    ("deadlock: nothing can run any more, and " <> counted (length (snapshotThreads s)) "thread" <> " wait for each other")
+      : map cycleText (cycles s)
+        <> Text.lines everything
+  where
+    byNumber = IntMap.fromList [(entryNumber e, e) | e <- snapshotThreads s]
+    cycleText members = "cycle: " <> Text.intercalate ", which " (map step members)
+      where
+        step n = maybe ("thread " <> showText n) (\e -> name e <> labelled e <> " waits for " <> waitsFor e) (IntMap.lookup n byNumber)
+    labelled e = if ShortByteString.null (entryLabel e) then "" else " " <> quoted (entryLabel e)
+    waitsFor e = case entryState e of
+      IsWaiting (Waits request _ holder) -> Text.pack (describe request) <> " held by thread " <> showText holder
+      _ -> ""
+
+-- | The cycles among threads that wait for a holder. Each thread waits for at most
+-- one, so that following the holders from any thread ends in a cycle or nowhere.
+cycles :: Snapshot -> [[Int]]
+cycles s = Map.elems (Map.fromList [(minimum c, c) | n <- IntMap.keys waitsOn, c <- follow [] n])
+  where
+    waitsOn :: IntMap Int
+    waitsOn =
+      IntMap.fromList
+        [(entryNumber e, holder) | e <- snapshotThreads s, IsWaiting (Waits _ _ holder) <- [entryState e], holder /= 0, entryNumber e /= 0]
+    follow path n
+      -- Paths are short: a chain of threads that each hold what the one before wants.
+      | n `elem` path = [rotate (dropWhile (/= n) (reverse path))]
+      | otherwise = maybe [] (follow (n : path)) (IntMap.lookup n waitsOn)
+    rotate c = let (before, after) = break (== minimum c) c in after <> before

@@ -1,0 +1,99 @@
+-- |
+-- Description : What a run tells its operator without being asked
+-- Stability   : not home
+--
+-- Reports on threads that held a worker for too long, on deadlock, and on request
+-- by a signal. All of it happens on threads of GHC's own or on the monitor's OS
+-- thread, and costs nothing until there is something to look at.
+module Weft.Internal.Watch
+  ( -- * Deadlock
+    DeadlockWatch,
+    newDeadlockWatch,
+    lookForDeadlock,
+
+    -- * Stalls
+    watchStall,
+
+    -- * Dumps on a signal
+    withDumpSignal,
+  )
+where
+
+import Control.Concurrent (forkIO, threadDelay)
+import Control.Exception (SomeException, bracket, try)
+import Control.Monad (void, when)
+import Data.ByteString qualified as ByteString
+import Data.IORef
+import Data.Int (Int64)
+import Data.IntMap.Strict qualified as IntMap
+import Data.Text qualified as Text
+import Data.Text.Encoding qualified as Text
+import System.IO (hFlush, stderr)
+import System.Posix.Signals qualified as Posix
+import Weft.Internal.Dump
+import Weft.Internal.Scheduler
+import Weft.Internal.Trace
+import Weft.Internal.Worker
+
+-- | How many threads had been dispatched when we looked last.
+newtype DeadlockWatch = DeadlockWatch (IORef Int)
+
+-- | Nothing looked at.
+newDeadlockWatch :: IO DeadlockWatch
+newDeadlockWatch = DeadlockWatch <$> newIORef (-1)
+
+-- | Call when all workers have slept for a while. First a look from outside, which
+-- disturbs nobody. Only if nothing speaks against a deadlock are the workers asked
+-- for their threads, and not again before a thread has run. The last argument is
+-- called with what to tell, a line each.
+lookForDeadlock :: DeadlockWatch -> [Home] -> [Worker] -> ([String] -> IO ()) -> IO ()
+lookForDeadlock (DeadlockWatch lastLook) homes workers report = do
+  looks <- mapM seemsStuck workers
+  dispatched <- sum <$> mapM (\w -> readCounter (workerScheduler w) Dispatches) workers
+  before <- readIORef lastLook
+  when (all fst looks && any ((> 0) . snd) looks && dispatched /= before) $ do
+    writeIORef lastLook dispatched
+    threads <- snapshot homes
+    when (deadlocked threads) $ renderDeadlock threads >>= report . map Text.unpack
+
+-- | A carrier has lost this worker: in so many nanoseconds see whether its thread is
+-- still away, and report it.
+watchStall :: (String -> IO ()) -> Int64 -> Lost -> IO ()
+watchStall report limit lost = void . forkIO $ do
+  threadDelay (fromIntegral (limit `div` 1000))
+  still <- readIORef (lostAway lost)
+  when (IntMap.member (lostCarrier lost) still) $
+    report $
+      concat
+        [ show (ThreadId (tcbIdentity tcb)),
+          named (tcbLabel tcb),
+          " has held worker ",
+          show (lostWorker lost),
+          " for more than ",
+          show (limit `div` 1_000_000),
+          " ms: it computes, or blocks where Weft cannot see it (its worker was given to another OS thread)"
+        ]
+  where
+    tcb = lostThread lost
+    named label
+      | label == mempty = ""
+      | otherwise = " (" <> Text.unpack (labelText label) <> ")"
+
+-- | While the action runs, @SIGUSR1@ prints all threads to standard error, unless
+-- the program has a handler of its own.
+withDumpSignal :: Bool -> [Home] -> IO a -> IO a
+withDumpSignal wanted homes action
+  | not wanted = action
+  | otherwise = bracket install restore (const action)
+  where
+    install = do
+      before <- Posix.installHandler Posix.sigUSR1 (Posix.Catch printDump) Nothing
+      case before of
+        Posix.Default -> pure (Just before)
+        -- Somebody else's: put back.
+        _ -> Nothing <$ Posix.installHandler Posix.sigUSR1 before Nothing
+    restore = mapM_ (\before -> Posix.installHandler Posix.sigUSR1 before Nothing)
+    printDump = void . try @SomeException $ do
+      text <- snapshot homes >>= renderSnapshot
+      ByteString.hPut stderr (Text.encodeUtf8 text)
+      hFlush stderr

@@ -1,0 +1,252 @@
+{-# LANGUAGE OverloadedStrings #-}
+
+-- |
+-- Description : Dumps of all threads, stall and deadlock reports
+module Test.Dump (tests) where
+
+import Control.Concurrent (forkIO, threadDelay)
+import Control.Concurrent.MVar
+import Control.Exception (Deadlock (..))
+import Control.Monad
+import Data.ByteString (ByteString)
+import Data.IORef
+import Data.List (isInfixOf)
+import Data.Text (Text)
+import Data.Text qualified as Text
+import Foreign.C.String (peekCStringLen)
+import Foreign.Marshal.Alloc (allocaBytes)
+import Foreign.Ptr (castPtr)
+import System.Posix.IO qualified as Posix
+import System.Posix.Signals qualified as Posix
+import Test.Support
+import Test.Tasty
+import Test.Tasty.HUnit
+import Weft
+import Weft.Dump
+import Weft.Internal.Dump
+import Weft.Internal.SystemCall (Ends (..), Reason (..))
+import Weft.Internal.Trace (internal)
+import Weft.Internal.Trace qualified as Trace
+import Weft.Kernel (Outcome (..), deliver, suspend, suspendWith)
+import Weft.Pipe
+import Weft.Socket
+
+tests :: TestTree
+tests =
+  testGroup
+    "Dumps"
+    $ [ testGroup
+          (describeConfig config)
+          [ testCase "every thread, and what it waits for" (saysWhat config),
+            testCase "the peer of a connection" (namesPeers config),
+            testCase "a thread that holds up its worker" (whileStuck config),
+            testCase "thousands that are alike take one line" (groupsMany config)
+          ]
+        | config <- configurations
+      ]
+      <> [ testCase "a label cannot break the lines" labelsAreTame,
+           testCase "the signal prints to standard error" signalled,
+           testCase "a stall is reported by label, once" reportsStall,
+           testCase "no stall is reported of those that come back" noStall,
+           testCase "deadlock: a cycle of two is named" reportsCycle,
+           testCase "deadlock: the run can end by it" raisesDeadlock,
+           testCase "no deadlock while something may still come" noDeadlock
+         ]
+
+-- | The dump has a line with each of these in it.
+hasLine :: Text -> [Text] -> Assertion
+hasLine text parts =
+  assertBool
+    (Text.unpack ("no line with all of " <> Text.intercalate ", " parts <> " in\n" <> text))
+    (any (\l -> all (`Text.isInfixOf` l) parts) (Text.lines text))
+
+named :: Label -> Thread () -> Thread ()
+named name body = void (forkWith defaultForkOptions {forkLabel = name} body)
+
+saysWhat :: Config -> IO ()
+saysWhat config = do
+  text <- running config $ do
+    label "boss"
+    (r, w) <- openPipe
+    listener <- listenTcp (Just "127.0.0.1") "0" 16
+    box <- liftIO newEmptyMVar
+    named "reader" (void (readPipe r 1))
+    named "listener" (void (try (accept listener) :: Thread (Either IOError (Socket, SockAddr))))
+    named "sleeper" (sleep (seconds 1000))
+    named "blocked" (blocking (takeMVar box))
+    named "patient" (suspend "the moon" (\_ -> pure ()))
+    named "asker" (suspendWith (Reason "a favour" (pure 1) ByThreads) (\_ -> pure (pure ())))
+    named "busy" (forever yield)
+    replicateM_ 3 yield
+    text <- dumpThreads
+    liftIO (putMVar box ())
+    writePipe w "x"
+    closeSocket listener
+    mapM_ closePipe [r, w]
+    pure text
+  hasLine text ["\"boss\"", "a dump of all threads"]
+  hasLine text ["\"reader\"", "parent 1", "read up to 1 byte from pipe"]
+  hasLine text ["\"listener\"", "accept on socket", "127.0.0.1:"]
+  hasLine text ["\"sleeper\"", "sleep, ", "s left"]
+  hasLine text ["\"blocked\"", "a blocking action"]
+  hasLine text ["\"patient\"", "waiting for", "the moon"]
+  hasLine text ["\"asker\"", "a favour", "held by thread 1"]
+  hasLine text ["\"busy\"", "ready"]
+  hasLine text ["8 threads: 1 ready, 7 waiting"]
+
+namesPeers :: Config -> IO ()
+namesPeers config = do
+  (text, port) <- running config $ do
+    listener <- listenTcp (Just "127.0.0.1") "0" 16
+    port <- boundPort listener
+    client <- connectTcp (seconds 5) "127.0.0.1" (show port)
+    here <- boundPort client
+    (server, _) <- accept listener
+    named "session" (void (receive server 1))
+    yield
+    text <- dumpThreads
+    sendAll client "x"
+    mapM_ closeSocket [listener, client]
+    pure (text, here)
+  hasLine text ["\"session\"", "receive up to", "peer 127.0.0.1:" <> Text.pack (show port)]
+
+whileStuck :: Config -> IO ()
+whileStuck config = do
+  box <- newEmptyMVar
+  text <- running config $ do
+    named "stuck" (liftIO (takeMVar box))
+    yield
+    sleep (milliseconds 1)
+    dumpThreads <* liftIO (putMVar box ())
+  hasLine text ["\"stuck\"", "running, or blocked outside Weft, for "]
+
+groupsMany :: Config -> IO ()
+groupsMany config = do
+  text <- running config $ do
+    replicateM_ 5000 (named "alike" (sleep (seconds 1000)))
+    replicateM_ 3 (fork_ (label "few" >> sleep (seconds 1000)))
+    replicateM_ 2 yield
+    dumpThreads
+  hasLine text ["5,000 threads", "\"alike\"", "sleep"]
+  length (filter ("\"few\"" `Text.isInfixOf`) (Text.lines text)) @?= 3
+  assertBool (Text.unpack text) (length (Text.lines text) <= 8)
+
+labelsAreTame :: IO ()
+labelsAreTame = do
+  text <- running (Config Epoll 1) $ do
+    named "two\nlines \255\254\ESC[31m" (sleep (seconds 1000))
+    yield
+    dumpThreads
+  length (Text.lines text) @?= 3
+  assertBool "no control characters" (Text.all (\c -> c >= ' ' || c == '\n') text)
+
+-- | The signal's handler prints to the standard error of the process, which is a pipe
+-- here; the run goes on.
+signalled :: IO ()
+signalled = do
+  -- The test framework has a handler of its own, which a run would respect.
+  theirs <- Posix.installHandler Posix.sigUSR1 Posix.Default Nothing
+  (from, to) <- Posix.createPipe
+  saved <- Posix.dup Posix.stdError
+  _ <- Posix.dupTo to Posix.stdError
+  text <- running (Config Epoll 2) $ do
+    named "witness" (sleep (seconds 1000))
+    yield
+    liftIO (Posix.raiseSignal Posix.sigUSR1)
+    blocking (allocaBytes 4096 $ \p -> Posix.fdReadBuf from p 4096 >>= \n -> peekCStringLen (castPtr p, fromIntegral n))
+  _ <- Posix.dupTo saved Posix.stdError
+  mapM_ Posix.closeFd [from, to, saved]
+  _ <- Posix.installHandler Posix.sigUSR1 theirs Nothing
+  assertBool (show text) ("witness" `isInfixOf` text)
+
+reporting :: (Settings -> Settings) -> (IO [String] -> Thread a) -> IO (Either Deadlock a, [String])
+reporting change body = do
+  said <- newIORef []
+  let settings = change (settingsFor (Config Epoll 2)) {settingReport = \line -> atomicModifyIORef' said (\ls -> (line : ls, ()))}
+  outcome <- try (runWith settings (body (reverse <$> readIORef said)))
+  (outcome,) . reverse <$> readIORef said
+
+reportsStall :: IO ()
+reportsStall = do
+  box <- newEmptyMVar
+  (_, said) <- reporting (\s -> s {settingStall = Just 10_000_000}) $ \soFar -> do
+    named "culprit" (liftIO (takeMVar box))
+    yield
+    eventually (not . null <$> soFar)
+    liftIO (putMVar box ())
+  case said of
+    [line] -> assertBool line ("culprit" `isInfixOf` line && "more than 10 ms" `isInfixOf` line)
+    _ -> assertFailure (show said)
+
+noStall :: IO ()
+noStall = do
+  box <- newEmptyMVar
+  (_, said) <- reporting (\s -> s {settingStall = Just 3_600_000_000_000}) $ \_ -> do
+    named "slow" (liftIO (takeMVar box))
+    yield
+    sleep (milliseconds 1)
+    liftIO (putMVar box ())
+    yield
+  said @?= []
+
+-- | Two threads that each hold what the other wants.
+reportsCycle :: IO ()
+reportsCycle = do
+  (_, said) <- reporting id $ \soFar -> do
+    numbers <- liftIO newEmptyMVar
+    forM_ ["left", "right"] $ \name -> named name $ do
+      me <- myThreadId
+      liftIO (modifyMVarOr numbers (Trace.threadNumber me))
+      yield
+      both <- liftIO (readMVar numbers)
+      let other = if Trace.threadNumber me == head both then last both else head both
+      suspendWith (Reason ("the fork of " <> show other) (pure other) ByThreads) (\_ -> pure (pure ()))
+    -- The main thread waits for them, too.
+    outside soFar
+  assertBool (show said) (any (\l -> "deadlock: nothing can run any more" `isInfixOf` l) said)
+  case filter ("cycle: " `isInfixOf`) said of
+    [line] -> assertBool line (all (`isInfixOf` line) ["\"left\"", "\"right\"", "the fork of", "held by thread"])
+    _ -> assertFailure (show said)
+  where
+    modifyMVarOr box n = tryTakeMVar box >>= putMVar box . maybe [n] (<> [n])
+    -- Ends when the report is there: a GHC thread looks for it and wakes us.
+    outside soFar =
+      suspendWith (Reason "the end" (pure 0) ByThreads) $ \waiter -> do
+        pure () <$ forkIO (untilSaid soFar >> void (deliver waiter (Answered ())))
+    untilSaid soFar = do
+      said <- soFar
+      unless (any ("cycle: " `isInfixOf`) said) (threadDelay 1000 >> untilSaid soFar)
+
+raisesDeadlock :: IO ()
+raisesDeadlock = do
+  (outcome, said) <- reporting (\s -> s {settingDeadlock = RaiseDeadlock}) $ \_ ->
+    suspendWith (Reason "what never comes" (pure 0) ByThreads) (\_ -> pure (pure ()))
+  case outcome of
+    Left Deadlock -> pure ()
+    Right () -> assertFailure "it came"
+  assertBool (show said) (any ("what never comes" `isInfixOf`) said)
+
+-- | Beside a thread that waits for threads: nothing, and then it is a deadlock; a
+-- timer, an operation, an action in the pool, or a wait that anybody can end, and
+-- then it is none.
+noDeadlock :: IO ()
+noDeadlock = forM_ [0 .. 4 :: Int] $ \which -> do
+  box <- newEmptyMVar
+  stuck <- running (Config Epoll 2) $ do
+    (a, b) <- socketPair
+    fork_ (suspendWith (Reason "a friend" (pure 0) ByThreads) (\_ -> pure (pure ())))
+    case which of
+      0 -> pure ()
+      1 -> fork_ (sleep (seconds 1000))
+      2 -> fork_ (void (try (receive a 1) :: Thread (Either IOError ByteString)))
+      3 -> fork_ (blocking (takeMVar box))
+      _ -> fork_ (suspend "anybody" (\_ -> pure ()))
+    homes <- internal (\home _ -> pure (foldr (:) [] (Trace.homePeers home)))
+    me <- Trace.threadNumber <$> myThreadId
+    threads <- blocking (snapshot homes)
+    -- Without this thread, which is in the pool itself.
+    let others = threads {snapshotThreads = filter ((/= me) . entryNumber) (snapshotThreads threads)}
+    liftIO (putMVar box ())
+    mapM_ closeSocket [a, b]
+    pure (deadlocked others)
+  (which, stuck) @?= (which, which == 0)

@@ -1,0 +1,271 @@
+{-# LANGUAGE OverloadedStrings #-}
+
+-- |
+-- Description : Nothing stops the others
+--
+-- A thread that does not come back (it computes, it blocks in a GHC variable, it
+-- waits for a thunk that another evaluates, it is in a foreign call) loses its
+-- worker, not its work. No test here measures time: in each, the stuck thread can
+-- only go on when another thread of the same run has done something, so that the
+-- test ends if the others run, and hangs if they do not.
+module Test.Takeover (tests) where
+
+import Control.Concurrent (getNumCapabilities, setNumCapabilities)
+import Control.Concurrent.MVar
+import Control.Exception (BlockedIndefinitelyOnMVar (..), evaluate)
+import Control.Monad
+import Data.IORef
+import Foreign.C.Types (CInt (..), CSize (..))
+import Foreign.Marshal.Alloc (alloca)
+import Foreign.Ptr (Ptr)
+import System.Directory (listDirectory)
+import System.IO.Unsafe (unsafePerformIO)
+import System.Mem (performMajorGC)
+import System.Posix.IO qualified as Posix
+import System.Posix.Types (CSsize (..), Fd (..))
+import System.Timeout (timeout)
+import Test.Support
+import Test.Tasty
+import Test.Tasty.HUnit
+import Weft
+import Weft.Pipe
+import Weft.Socket
+
+foreign import ccall safe "read" c_read :: CInt -> Ptr CInt -> CSize -> IO CSsize
+
+tests :: TestTree
+tests =
+  testGroup
+    "Nothing stops the others"
+    [ testGroup
+        (describeConfig config <> ", " <> show capabilities <> " capabilities")
+        [ testCase "a thread blocks in a GHC variable" (within capabilities (blocksInVariable config)),
+          testCase "a thread computes" (within capabilities (computes config)),
+          testCase "a thread is in a foreign call" (within capabilities (inForeignCall config)),
+          testCase "a thread waits for a thunk that another evaluates" (within capabilities (blackHole config)),
+          testCase "connections are served meanwhile" (within capabilities (servesMeanwhile config)),
+          testCase "what waited before is answered after" (within capabilities (waitsSurvive config)),
+          testCase "its exception is its own" (within capabilities (exceptionIsItsOwn config)),
+          testCase "it is cancelled when it comes back" (within capabilities (cancelledAfterwards config))
+        ]
+      | config <- configurations,
+        capabilities <- [1, 2]
+    ]
+    `seqGroup` testGroup
+      "Carriers"
+      [ testCase "stuck threads all the time: OS threads stay few, and go" carriersAreBounded,
+        testCase "the run ends while a thread computes" endsWhileComputing,
+        testCase "the run ends when all carriers are stuck" endsAtTheLimit,
+        testCase "nobody can wake it: GHC's exception reaches it" blockedIndefinitely
+      ]
+  where
+    seqGroup a b = testGroup "Takeover" [a, b]
+
+-- | With so many capabilities.
+within :: Int -> IO a -> IO a
+within n action = do
+  before <- getNumCapabilities
+  bracket_ (setNumCapabilities n) (setNumCapabilities before) action
+
+-- | The stuck thread needs three turns of another thread of its own worker.
+blocksInVariable :: Config -> IO ()
+blocksInVariable config = do
+  box <- newEmptyMVar
+  got <- running config $ do
+    done <- spawn (liftIO (takeMVar box))
+    yield
+    replicateM_ 3 (sleep (milliseconds 1))
+    liftIO (putMVar box 'x')
+    done
+  got @?= 'x'
+
+-- | Goes round until another thread has made so many turns.
+computes :: Config -> IO ()
+computes config = do
+  turns <- newIORef (0 :: Int)
+  got <- running config $ do
+    done <- spawn (liftIO (spin turns 0))
+    yield
+    replicateM_ 5 (sleep (milliseconds 1) >> liftIO (atomicModifyIORef' turns (\n -> (n + 1, ()))))
+    done
+  assertBool "it went round" (got > 0)
+  where
+    -- The list makes it allocate, as all code does that GHC can interrupt.
+    spin :: IORef Int -> Integer -> IO Integer
+    spin turns n = do
+      seen <- readIORef turns
+      if seen >= 5 then pure (n + 1) else evaluate (sum [n .. n + 10] `mod` 1000) >>= spin turns
+
+inForeignCall :: Config -> IO ()
+inForeignCall config = do
+  (from, to) <- Posix.createPipe
+  got <- running config $ do
+    done <- spawn (liftIO (alloca (\p -> c_read (fd from) p 1)))
+    yield
+    replicateM_ 3 (sleep (milliseconds 1))
+    _ <- liftIO (Posix.fdWrite to "x")
+    done
+  mapM_ Posix.closeFd [from, to]
+  got @?= 1
+  where
+    fd (Fd n) = n
+
+-- | One thread evaluates a thunk and cannot end before the third runs; the second
+-- asks for the same thunk.
+blackHole :: Config -> IO ()
+blackHole config = do
+  box <- newEmptyMVar
+  let thunk = unsafePerformIO (takeMVar box) :: Int
+      {-# NOINLINE thunk #-}
+  got <- running config $ do
+    first <- spawn (liftIO (evaluate thunk))
+    second <- spawnOn (Just 1) (liftIO (evaluate thunk))
+    yield
+    replicateM_ 3 (sleep (milliseconds 1))
+    liftIO (putMVar box 42)
+    (,) <$> first <*> second
+  got @?= (42, 42)
+
+servesMeanwhile :: Config -> IO ()
+servesMeanwhile config = do
+  box <- newEmptyMVar
+  got <- running config $ do
+    listener <- listenTcp (Just "127.0.0.1") "0" 16
+    port <- boundPort listener
+    fork_ . forever $ do
+      (client, _) <- accept listener
+      fork_ (receive client 100 >>= sendAll client >> closeSocket client)
+    stuck <- spawn (liftIO (takeMVar box))
+    yield
+    answers <- replicateM 20 $ do
+      s <- connectTcp (seconds 5) "127.0.0.1" (show port)
+      sendAll s "hello"
+      receive s 100 <* closeSocket s
+    liftIO (putMVar box ())
+    stuck
+    pure answers
+  got @?= replicate 20 "hello"
+
+-- | What threads waited for before the worker changed hands (a receive, a pipe, a
+-- timer, a pool action) reaches them afterwards.
+waitsSurvive :: Config -> IO ()
+waitsSurvive config = do
+  box <- newEmptyMVar
+  release <- newEmptyMVar
+  got <- running config $ do
+    (a, b) <- socketPair
+    (r, w) <- openPipe
+    one <- spawn (receive a 10)
+    two <- spawn (readPipe r 10)
+    three <- spawn (sleep (milliseconds 20) >> pure "slept")
+    four <- spawn (blocking (takeMVar release))
+    -- All of them wait when the next thread blocks its carrier.
+    replicateM_ 3 yield
+    stuck <- spawn (liftIO (takeMVar box))
+    yield
+    sleep (milliseconds 1)
+    sendAll b "socket"
+    writePipe w "pipe"
+    liftIO (putMVar release "pool")
+    answers <- sequence [one, two, three, four]
+    liftIO (putMVar box ())
+    stuck
+    mapM_ closeSocket [a, b]
+    mapM_ closePipe [r, w]
+    pure answers
+  got @?= ["socket", "pipe", "slept", "pool"]
+
+exceptionIsItsOwn :: Config -> IO ()
+exceptionIsItsOwn config = do
+  box <- newEmptyMVar
+  got <- running config $ do
+    stuck <- spawn (try (liftIO (takeMVar box >>= \() -> ioError (userError "mine"))))
+    yield
+    other <- spawn (try (sleep (milliseconds 1) >> pure "fine"))
+    fine <- other
+    liftIO (putMVar box ())
+    mine <- stuck
+    pure (fine :: Either IOError String, mine :: Either IOError ())
+  fst got @?= Right "fine"
+  snd got @?= Left (userError "mine")
+
+cancelledAfterwards :: Config -> IO ()
+cancelledAfterwards config = do
+  box <- newEmptyMVar
+  reached <- newIORef False
+  got <- running config $ do
+    who <- liftIO (newIORef Nothing)
+    stuck <- spawn $ do
+      me <- myThreadId
+      liftIO (writeIORef who (Just me))
+      outcome <- try (liftIO (takeMVar box) >> yield >> liftIO (writeIORef reached True))
+      pure (outcome :: Either Cancelled ())
+    yield
+    sleep (milliseconds 1)
+    liftIO (readIORef who) >>= mapM_ cancel
+    sleep (milliseconds 1)
+    liftIO (putMVar box ())
+    stuck
+  got @?= Left Cancelled
+  readIORef reached >>= (@?= False)
+
+-- | Six at a time, thirty times: the number of OS threads has a bound, and comes back
+-- to what it was.
+carriersAreBounded :: IO ()
+carriersAreBounded = do
+  (before, most) <- runWith settings $ do
+    before <- liftIO osThreads
+    most <- liftIO (newIORef 0)
+    replicateM_ 30 $ do
+      box <- liftIO newEmptyMVar
+      waits <- replicateM 6 (spawn (liftIO (readMVar box)))
+      yield
+      liftIO osThreads >>= \n -> liftIO (modifyIORef' most (max n))
+      liftIO (putMVar box ())
+      sequence_ waits
+    n <- liftIO (readIORef most)
+    -- They stay for a second, for the next. (GHC may keep a few OS threads of its own.)
+    eventually ((<= before + spares) <$> osThreads)
+    pure (before, n)
+  assertBool (show (before, most) <> ": at most 8 more, as set, and GHC's own") (most <= before + 8 + spares)
+  where
+    settings = (settingsFor (Config Epoll 2)) {settingCarriers = 8}
+    spares = 2
+
+osThreads :: IO Int
+osThreads = length <$> listDirectory "/proc/self/task"
+
+endsWhileComputing :: IO ()
+endsWhileComputing = do
+  stop <- newIORef False
+  got <- runWith (settingsFor (Config Epoll 1)) $ do
+    fork_ (liftIO (goOn stop 0))
+    yield
+    sleep (milliseconds 1)
+    pure 'x'
+  got @?= 'x'
+  writeIORef stop True
+  where
+    goOn :: IORef Bool -> Integer -> IO ()
+    goOn stop n = do
+      enough <- readIORef stop
+      unless enough (evaluate (sum [n .. n + 10] `mod` 1000) >>= goOn stop)
+
+-- | With no carrier to spare the worker waits for its thread; the caller of the run
+-- can still end it.
+endsAtTheLimit :: IO ()
+endsAtTheLimit = do
+  box <- newEmptyMVar
+  got <- timeout 100_000 . runWith (settingsFor (Config Epoll 1)) {settingCarriers = 0} . liftIO $ takeMVar box
+  got @?= (Nothing :: Maybe ())
+  putMVar box ()
+
+blockedIndefinitely :: IO ()
+blockedIndefinitely = do
+  got <- runWith (settingsFor (Config Epoll 1)) $ do
+    collector <- spawn (forever (liftIO performMajorGC >> sleep (milliseconds 1)))
+    outcome <- try . liftIO $ newEmptyMVar >>= takeMVar
+    outcome <$ pure collector
+  case got of
+    Left BlockedIndefinitelyOnMVar -> pure ()
+    Right () -> assertFailure "nobody filled it"
