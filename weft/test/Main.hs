@@ -34,6 +34,7 @@ import Test.Takeover qualified
 import Test.Tasty
 import Test.Timers qualified
 import Test.Transactions qualified
+import Test.Tutorial qualified
 import Test.Uring qualified
 
 main :: IO ()
@@ -50,6 +51,7 @@ main = do
         Test.Direct.tests,
         Test.Direct.Programs.tests,
         Test.Examples.tests,
+        Test.Tutorial.tests,
         Test.Costs.tests,
         Test.Sockets.tests,
         Test.Files.tests,

@@ -27,9 +27,11 @@
 -- direct: cleans up
 --
 -- This module holds the everyday operations, each 'await' before the operation of the
--- same name in "Weft", "Weft.Socket", "Weft.File", "Weft.Pipe" or "Weft.Time", where
--- it is described; import it qualified, or instead of those. What is not here is
--- one word longer: @await (Weft.Signal.nextSignal signals)@.
+-- same name in "Weft", "Weft.Scope", "Weft.Concurrently", "Weft.Timeout", "Weft.Socket",
+-- "Weft.File", "Weft.Pipe", "Weft.Signal" or "Weft.Time", where it is described; import
+-- it qualified, or instead of those. What is not here is one word longer:
+-- @await ('Weft.Channel.receive' jobs)@. What takes a thread as argument and is not
+-- here is two words longer: @await ('Weft.Semaphore.withPermit' s (direct body))@.
 --
 -- The styles mix: 'await' may perform a thread that uses 'direct', and so on. The
 -- monadic one is lighter: its continuation is a closure, where that of the direct style
@@ -79,6 +81,41 @@ module Weft.IO
     -- ** The system
     randomBytes,
     workerCount,
+
+    -- * Scopes
+    withScope,
+    awaitAll,
+    cancelScope,
+    forkIn,
+    forkIn_,
+    forkInWith,
+    forkTryIn,
+    forkDaemonIn,
+    forkDaemonInWith,
+    awaitChild,
+    resultOf,
+
+    -- * Several things at once
+    concurrently,
+    concurrently_,
+    race,
+    race_,
+    mapConcurrently,
+    mapConcurrently_,
+    forConcurrently,
+    forConcurrently_,
+    mapConcurrentlyN,
+    forConcurrentlyN,
+    forConcurrentlyN_,
+
+    -- * Locks and transactions
+    withMutex,
+    atomically,
+
+    -- * Time limits
+    timeout,
+    timeoutAt,
+    deadline,
 
     -- * Time
     sleep,
@@ -145,25 +182,39 @@ module Weft.IO
     readPipe,
     writePipe,
     closePipe,
+
+    -- * Signals
+    withSignals,
+    nextSignal,
   )
 where
 
-import Control.Exception (Exception)
+import Control.Exception (Exception, SomeException)
 import Data.ByteString (ByteString)
 import Data.Int (Int64)
 import Data.Text (Text)
 import Weft (ForkOptions, Label, Priority, Settings, ThreadId)
 import Weft qualified
 import Weft.Buffer (Buffer)
+import Weft.Concurrently qualified as Concurrently
 import Weft.File (File, FileStatus, OpenFlags, OpenMode, Where)
 import Weft.File qualified as File
 import Weft.Internal.Direct
+import Weft.Mutex (Mutex)
+import Weft.Mutex qualified as Mutex
 import Weft.Pipe (Pipe)
 import Weft.Pipe qualified as Pipe
+import Weft.STM (STM)
+import Weft.STM qualified as STM
+import Weft.Scope (Child, Scope)
+import Weft.Scope qualified as Scope
+import Weft.Signal (SignalNumber, Signals)
+import Weft.Signal qualified as Signal
 import Weft.Socket (AddrInfo, Family, HostName, ServiceName, ShutdownHow, SockAddr, Socket, SocketOption, SocketType)
 import Weft.Socket qualified as Socket
 import Weft.Time (Duration, Instant)
 import Weft.Time qualified as Time
+import Weft.Timeout qualified as Timeout
 
 -- | Run an 'IO' action as the main thread, with the default settings, until it ends. See
 -- 'Weft.run'.
@@ -237,6 +288,114 @@ randomBytes = await . Weft.randomBytes
 -- | See 'Weft.workerCount'.
 workerCount :: IO Int
 workerCount = await Weft.workerCount
+
+-- | See 'Weft.Scope.withScope'.
+withScope :: (Scope -> IO a) -> IO a
+withScope body = await (Scope.withScope (direct . body))
+
+-- | See 'Weft.Scope.awaitAll'.
+awaitAll :: Scope -> IO ()
+awaitAll = await . Scope.awaitAll
+
+-- | See 'Weft.Scope.cancelScope'.
+cancelScope :: Scope -> IO ()
+cancelScope = await . Scope.cancelScope
+
+-- | See 'Weft.Scope.forkIn'.
+forkIn :: Scope -> IO a -> IO (Child a)
+forkIn scope = await . Scope.forkIn scope . direct
+
+-- | See 'Weft.Scope.forkIn_'.
+forkIn_ :: Scope -> IO () -> IO ()
+forkIn_ scope = await . Scope.forkIn_ scope . direct
+
+-- | See 'Weft.Scope.forkInWith'.
+forkInWith :: Scope -> ForkOptions -> IO a -> IO (Child a)
+forkInWith scope options = await . Scope.forkInWith scope options . direct
+
+-- | See 'Weft.Scope.forkTryIn'.
+forkTryIn :: (Exception e) => Scope -> IO a -> IO (Child (Either e a))
+forkTryIn scope = await . Scope.forkTryIn scope . direct
+
+-- | See 'Weft.Scope.forkDaemonIn'.
+forkDaemonIn :: Scope -> IO a -> IO (Child a)
+forkDaemonIn scope = await . Scope.forkDaemonIn scope . direct
+
+-- | See 'Weft.Scope.forkDaemonInWith'.
+forkDaemonInWith :: Scope -> ForkOptions -> IO a -> IO (Child a)
+forkDaemonInWith scope options = await . Scope.forkDaemonInWith scope options . direct
+
+-- | See 'Weft.Scope.awaitChild'.
+awaitChild :: Child a -> IO a
+awaitChild = await . Scope.awaitChild
+
+-- | See 'Weft.Scope.resultOf'.
+resultOf :: Child a -> IO (Either SomeException a)
+resultOf = await . Scope.resultOf
+
+-- | See 'Weft.Concurrently.concurrently'.
+concurrently :: IO a -> IO b -> IO (a, b)
+concurrently left right = await (Concurrently.concurrently (direct left) (direct right))
+
+-- | See 'Weft.Concurrently.concurrently_'.
+concurrently_ :: IO a -> IO b -> IO ()
+concurrently_ left right = await (Concurrently.concurrently_ (direct left) (direct right))
+
+-- | See 'Weft.Concurrently.race'.
+race :: IO a -> IO b -> IO (Either a b)
+race left right = await (Concurrently.race (direct left) (direct right))
+
+-- | See 'Weft.Concurrently.race_'.
+race_ :: IO a -> IO b -> IO ()
+race_ left right = await (Concurrently.race_ (direct left) (direct right))
+
+-- | See 'Weft.Concurrently.mapConcurrently'.
+mapConcurrently :: (Traversable t) => (a -> IO b) -> t a -> IO (t b)
+mapConcurrently f = await . Concurrently.mapConcurrently (direct . f)
+
+-- | See 'Weft.Concurrently.mapConcurrently_'.
+mapConcurrently_ :: (Foldable f) => (a -> IO b) -> f a -> IO ()
+mapConcurrently_ f = await . Concurrently.mapConcurrently_ (direct . f)
+
+-- | See 'Weft.Concurrently.forConcurrently'.
+forConcurrently :: (Traversable t) => t a -> (a -> IO b) -> IO (t b)
+forConcurrently = flip mapConcurrently
+
+-- | See 'Weft.Concurrently.forConcurrently_'.
+forConcurrently_ :: (Foldable f) => f a -> (a -> IO b) -> IO ()
+forConcurrently_ = flip mapConcurrently_
+
+-- | See 'Weft.Concurrently.mapConcurrentlyN'.
+mapConcurrentlyN :: (Traversable t) => Int -> (a -> IO b) -> t a -> IO (t b)
+mapConcurrentlyN n f = await . Concurrently.mapConcurrentlyN n (direct . f)
+
+-- | See 'Weft.Concurrently.forConcurrentlyN'.
+forConcurrentlyN :: (Traversable t) => Int -> t a -> (a -> IO b) -> IO (t b)
+forConcurrentlyN n = flip (mapConcurrentlyN n)
+
+-- | See 'Weft.Concurrently.forConcurrentlyN_'.
+forConcurrentlyN_ :: (Foldable f) => Int -> f a -> (a -> IO b) -> IO ()
+forConcurrentlyN_ n xs f = await (Concurrently.forConcurrentlyN_ n xs (direct . f))
+
+-- | See 'Weft.Mutex.withMutex'.
+withMutex :: Mutex -> IO a -> IO a
+withMutex m = await . Mutex.withMutex m . direct
+
+-- | See 'Weft.STM.atomically'.
+atomically :: STM a -> IO a
+atomically = await . STM.atomically
+
+-- | See 'Weft.Timeout.timeout'.
+timeout :: Duration -> IO a -> IO (Maybe a)
+timeout d = await . Timeout.timeout d . direct
+
+-- | See 'Weft.Timeout.timeoutAt'.
+timeoutAt :: Instant -> IO a -> IO (Maybe a)
+timeoutAt t = await . Timeout.timeoutAt t . direct
+
+-- | See 'Weft.Timeout.deadline'.
+deadline :: Duration -> IO Instant
+deadline = await . Timeout.deadline
 
 -- | See 'Weft.Time.sleep'.
 sleep :: Duration -> IO ()
@@ -469,3 +628,11 @@ writePipe pipe bytes = await (Pipe.writePipe pipe bytes)
 -- | See 'Weft.Pipe.closePipe'.
 closePipe :: Pipe -> IO ()
 closePipe = await . Pipe.closePipe
+
+-- | See 'Weft.Signal.withSignals'.
+withSignals :: [SignalNumber] -> (Signals -> IO a) -> IO a
+withSignals wanted body = await (Signal.withSignals wanted (direct . body))
+
+-- | See 'Weft.Signal.nextSignal'.
+nextSignal :: Signals -> IO SignalNumber
+nextSignal = await . Signal.nextSignal

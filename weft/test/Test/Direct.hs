@@ -30,7 +30,7 @@ import Test.Tasty.HUnit
 import Weft (BackendChoice (Epoll), Settings (..), Thread)
 import Weft qualified
 import Weft.File (OpenMode (..))
-import Weft.IO
+import Weft.IO hiding (atomically)
 import Weft.Internal.Trace (Trace (ForkAnonymous))
 import Weft.Internal.Trace qualified as Trace
 import Weft.Socket (Family (..), ShutdownHow (..), SocketType (..))

@@ -1,0 +1,131 @@
+{-# LANGUAGE OverloadedStrings #-}
+
+-- |
+-- An example: the chat server of the tutorial.
+module Tutorial.Chat
+  ( main,
+
+    -- * The room
+    Room,
+    newRoom,
+    Member (..),
+    join,
+    leave,
+    announce,
+    closeRoom,
+
+    -- * A client
+    session,
+    validName,
+  )
+where
+
+import Control.Monad (forM_, unless, when)
+import Data.ByteString.Char8 (ByteString)
+import Data.ByteString.Char8 qualified as Char8
+import Data.Char (isAlphaNum)
+import Data.Map.Strict (Map)
+import Data.Map.Strict qualified as Map
+import Data.Text.Encoding (decodeLatin1)
+import Tutorial.Clients (eachClient, untilGone)
+import Tutorial.Lines (lineReader)
+import Weft
+import Weft.Channel (Channel)
+import Weft.Channel qualified as Channel
+import Weft.STM
+import Weft.Scope
+import Weft.Socket
+import Weft.Timeout
+
+main :: IO ()
+main = run . withSocket (listenTcp (Just "127.0.0.1") "7000" 1024) $ \listener -> do
+  room <- newRoom
+  withScope $ \clients -> eachClient clients listener (session room)
+
+-- | Who is here; 'Nothing' when the room is closed.
+newtype Room = Room (TVar (Maybe (Map ByteString Member)))
+
+data Member = Member
+  { -- | The thread of its session.
+    memberThread :: ThreadId,
+    -- | Lines for it that are not sent yet.
+    memberLines :: Channel ByteString
+  }
+
+newRoom :: Thread Room
+newRoom = Room <$> atomically (newTVar (Just Map.empty))
+
+-- | False if the name is taken, or the room is closed.
+join :: Room -> ByteString -> Member -> Thread Bool
+join (Room room) name member = do
+  joined <-
+    atomically $
+      readTVar room >>= \case
+        Just members | Map.notMember name members -> do
+          writeTVar room (Just (Map.insert name member members))
+          pure True
+        _ -> pure False
+  when joined $ announce (Room room) (name <> " is here")
+  pure joined
+
+leave :: Room -> ByteString -> Thread ()
+leave (Room room) name = do
+  atomically $ modifyTVar' room (fmap (Map.delete name))
+  announce (Room room) (name <> " has left")
+
+-- | A line for everybody. Never waits: who is too slow is thrown out.
+announce :: Room -> ByteString -> Thread ()
+announce (Room room) line = do
+  members <- atomically $ readTVar room
+  forM_ (concatMap Map.elems members) $ \member -> do
+    inTime <- offer (memberLines member) line
+    unless inTime $ cancel (memberThread member)
+
+-- | False if there is no room for the line. One who is leaving has closed the channel
+-- and misses nothing.
+offer :: Channel ByteString -> ByteString -> Thread Bool
+offer channel line =
+  Channel.trySend channel line `catch` \e -> const (pure True) (e :: Channel.ChannelClosed)
+
+-- | Tell everybody, let nobody in any more, and end all sessions when what was said
+-- has been sent.
+closeRoom :: Room -> ByteString -> Thread ()
+closeRoom (Room room) farewell = do
+  announce (Room room) farewell
+  members <- atomically $ swapTVar room Nothing
+  forM_ (concatMap Map.elems members) $ Channel.close . memberLines
+
+-- | One client: ask for a name, be in the room, leave it.
+session :: Room -> Socket -> Thread ()
+session room client = do
+  nextLine <- lineReader 1000 client
+  sendAll client "Your name?\n"
+  timeout (seconds 60) nextLine >>= \case
+    Just (Just name) | validName name -> do
+      label (decodeLatin1 name)
+      outgoing <- Channel.newChannelNamed (decodeLatin1 name) 64
+      me <- myThreadId
+      bracket (join room name (Member me outgoing)) (\joined -> when joined (leave room name)) $ \joined ->
+        if joined
+          then converse room name client nextLine outgoing
+          else sendAll client "That name is taken.\n"
+    _ -> sendAll client "Goodbye.\n"
+
+validName :: ByteString -> Bool
+validName name = not (Char8.null name) && Char8.length name <= 20 && Char8.all isAlphaNum name
+
+-- | Send what is for the client, while a daemon listens to what it says.
+converse :: Room -> ByteString -> Socket -> Thread (Maybe ByteString) -> Channel ByteString -> Thread ()
+converse room name client nextLine outgoing = withScope $ \connection -> do
+  _ <- forkDaemonIn connection (untilGone hear `finally` Channel.close outgoing)
+  deliver
+  where
+    deliver =
+      Channel.receive outgoing >>= \case
+        Just line -> sendAll client (line <> "\n") >> deliver
+        Nothing -> pure ()
+    hear =
+      timeout (seconds 600) nextLine >>= \case
+        Just (Just "/quit") -> pure ()
+        Just (Just line) -> announce room (name <> ": " <> line) >> hear
+        _ -> pure ()

@@ -1,0 +1,29 @@
+{-# LANGUAGE OverloadedStrings #-}
+
+-- |
+-- An example: the echo server of the tutorial, by lines and with a time limit.
+module Tutorial.Idle
+  ( main,
+    session,
+  )
+where
+
+import Tutorial.Clients (eachClient)
+import Tutorial.Lines (lineReader)
+import Weft
+import Weft.Scope
+import Weft.Socket
+import Weft.Timeout
+
+main :: IO ()
+main = run . withSocket (listenTcp (Just "127.0.0.1") "7000" 1024) $ \listener ->
+  withScope $ \clients -> eachClient clients listener (session (seconds 60))
+
+session :: Duration -> Socket -> Thread ()
+session patience client = lineReader 1000 client >>= echo
+  where
+    echo nextLine =
+      timeout patience nextLine >>= \case
+        Just (Just line) -> sendAll client (line <> "\n") >> echo nextLine
+        Just Nothing -> pure ()
+        Nothing -> sendAll client "You have said nothing for a while. Goodbye.\n"
