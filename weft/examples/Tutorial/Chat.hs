@@ -53,7 +53,7 @@ data Member = Member
   }
 
 newRoom :: Thread Room
-newRoom = Room <$> atomically (newTVar (Just Map.empty))
+newRoom = Room <$> liftIO (newTVarIO (Just Map.empty))
 
 -- | False if the name is taken, or the room is closed.
 join :: Room -> ByteString -> Member -> Thread Bool
@@ -76,7 +76,7 @@ leave (Room room) name = do
 -- | A line for everybody. Never waits: who is too slow is thrown out.
 announce :: Room -> ByteString -> Thread ()
 announce (Room room) line = do
-  members <- atomically $ readTVar room
+  members <- liftIO (readTVarIO room)
   forM_ (concatMap Map.elems members) $ \member -> do
     inTime <- offer (memberLines member) line
     unless inTime $ cancel (memberThread member)
@@ -85,7 +85,7 @@ announce (Room room) line = do
 -- and misses nothing.
 offer :: Channel ByteString -> ByteString -> Thread Bool
 offer channel line =
-  Channel.trySend channel line `catch` \e -> const (pure True) (e :: Channel.ChannelClosed)
+  Channel.trySend channel line `catch` \(_ :: Channel.ChannelClosed) -> pure True
 
 -- | Tell everybody, let nobody in any more, and end all sessions when what was said
 -- has been sent.

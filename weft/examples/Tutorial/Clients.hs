@@ -30,7 +30,7 @@ eachClient clients listener session = forever $ mask $ \restore -> do
 
 -- | A client may go away at any moment: that ends its session and is no failure.
 untilGone :: Thread () -> Thread ()
-untilGone = handle (\e -> const (pure ()) (e :: IOError))
+untilGone = handle (\(_ :: IOError) -> pure ())
 
 echo :: Socket -> Thread ()
 echo client = do

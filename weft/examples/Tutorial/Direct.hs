@@ -51,7 +51,7 @@ converse room name client nextLine outgoing = withScope $ \connection -> do
   _ <- forkDaemonIn connection (untilGone hear `finally` await (Channel.close outgoing))
   deliver
   where
-    untilGone = handle (\e -> const (pure ()) (e :: IOError))
+    untilGone = handle (\(_ :: IOError) -> pure ())
     deliver =
       await (Channel.receive outgoing) >>= \case
         Just line -> sendAll client (line <> "\n") >> deliver

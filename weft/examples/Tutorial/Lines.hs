@@ -16,7 +16,7 @@ import Weft.Socket
 -- | An action that waits for the next line, of at most so many bytes: 'Nothing' at the
 -- end of the stream, or when a line is longer.
 lineReader :: Int -> Socket -> Thread (Thread (Maybe ByteString))
-lineReader longest client = liftIO (newIORef "") >>= pure . next
+lineReader longest client = next <$> liftIO (newIORef "")
   where
     next rest = liftIO (readIORef rest) >>= go rest
     go rest bytes = case Char8.elemIndex '\n' bytes of

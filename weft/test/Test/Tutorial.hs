@@ -234,7 +234,7 @@ signalled c session = running c . withSignals [sigTERM] $ \signals -> do
       expectEnd bobNext
       ended
       refused <- try (withClient address (\_ _ -> pure ()))
-      either (\e -> const (pure ()) (e :: IOError)) (\_ -> liftIO (assertFailure "it still accepts")) refused
+      either (\(_ :: IOError) -> pure ()) (\_ -> liftIO (assertFailure "it still accepts")) refused
 
 limited :: Config -> Session -> Assertion
 limited c session = running c . withSocket cramped $ \listener -> do
