@@ -28,9 +28,12 @@ import Test.Scheduling qualified
 import Test.Scopes qualified
 import Test.Slots qualified
 import Test.Sockets qualified
+import Test.Sync qualified
+import Test.SyncCancel qualified
 import Test.Takeover qualified
 import Test.Tasty
 import Test.Timers qualified
+import Test.Transactions qualified
 import Test.Uring qualified
 
 main :: IO ()
@@ -50,6 +53,9 @@ main = do
         Test.Costs.tests,
         Test.Sockets.tests,
         Test.Files.tests,
+        Test.Sync.tests,
+        Test.SyncCancel.tests,
+        Test.Transactions.tests,
         Test.Slots.tests,
         Test.Timers.tests,
         Test.Uring.tests,

@@ -1,0 +1,81 @@
+-- |
+-- Barriers: threads that wait for each other.
+--
+-- A barrier for n threads lets them go on when n have arrived, and then begins anew
+-- (it is cyclic). A barrier belongs to one run.
+module Weft.Barrier
+  ( Barrier,
+    newBarrier,
+    newBarrierNamed,
+    arrive,
+  )
+where
+
+import Control.Exception (ErrorCall (..))
+import Control.Monad (when)
+import Control.Monad.Catch (throwM)
+import Control.Monad.Primitive (RealWorld)
+import Data.Primitive.MutVar
+import Data.Text (Text)
+import Weft.Internal.Atomic
+import Weft.Internal.Park
+import Weft.Internal.Sync
+import Weft.Internal.SystemCall (Reason (..))
+import Weft.Internal.Trace
+import Weft.Internal.WaitQueue
+
+-- | Where threads wait for each other.
+data Barrier = Barrier !Int !(MutVar RealWorld State) !Reason
+
+-- | How often all have arrived, how many have since, and they themselves.
+data State = State !Int !Int !(Queue (Waiter Int))
+
+-- | For so many threads.
+--
+-- Throws 'ErrorCall' if the number is less than 1.
+newBarrier :: Int -> Thread Barrier
+newBarrier = newBarrierNamed mempty
+
+-- | The same with a label, for reports.
+newBarrierNamed :: Text -> Int -> Thread Barrier
+newBarrierNamed text n = do
+  when (n < 1) $ throwM (ErrorCall "Weft.Barrier.newBarrier: for fewer than one thread")
+  effect $ do
+    name <- newName text
+    state <- newShared (State 0 0 emptyQueue)
+    pure (Barrier n state (waiting "barrier" name ("for " <> show n <> " threads to arrive")))
+
+-- | Arrive, and wait until all have. Answers how many had arrived before: 0 for the
+-- first, n - 1 for the last, which does not wait. Cancellable while it waits; who is
+-- cancelled before all have arrived has not arrived.
+arrive :: Barrier -> Thread Int
+arrive (Barrier size state reason) = attempt $ \home tcb k -> do
+  last' <- arriveLast (homeWorker home)
+  if last' then pure (k (size - 1)) else waitFor home tcb reason k (\waiter -> newEntry waiter >>= join (homeWorker home) waiter)
+  where
+    -- If all others have arrived: let them go.
+    arriveLast here = look state $ \seen (State turn n queue) ->
+      if n < size - 1
+        then pure False
+        else do
+          ours <- swapFor state seen (State (turn + 1) 0 emptyQueue)
+          if ours then True <$ release here 0 queue else arriveLast here
+    -- The number of each is its place among those that were there to the end.
+    release here !n queue = dequeue queue (pure ()) $ \entry rest ->
+      occupant entry >>= \case
+        Nothing -> release here n rest
+        Just waiter -> do
+          woken <- deliverFrom waiter here (Answered n)
+          release here (if woken then n + 1 else n) rest
+    join here waiter entry = do
+      last' <- arriveLast here
+      if last'
+        then pure () <$ deliverFrom waiter here (Answered (size - 1))
+        else look state $ \seen (State turn n queue) -> do
+          ours <- if n < size - 1 then swapFor state seen (State turn (n + 1) (enqueue entry queue)) else pure False
+          if ours then pure (leave turn entry) else join here waiter entry
+    leave joined entry = do
+      bury entry
+      -- If all have arrived meanwhile the entry is in no queue and counts nowhere.
+      change state $ \found@(State turn n queue) ->
+        if turn == joined then State turn (n - 1) <$> afterBurial queue else pure found

@@ -1,0 +1,80 @@
+-- |
+-- Condition variables: wait, holding a mutex, until another thread has changed what
+-- the mutex protects.
+--
+-- @
+-- 'Weft.Mutex.withMutex' m $ do
+--   untilM (liftIO ready) ('wait' changed m)
+--   ...
+-- @
+--
+-- Between the signal and the moment when the woken thread holds the mutex others may
+-- have held it: look at the condition again. A condition belongs to one run.
+module Weft.Condition
+  ( Condition,
+    newCondition,
+    newConditionNamed,
+    wait,
+    signal,
+    broadcast,
+  )
+where
+
+import Control.Exception (SomeException)
+import Control.Monad.Catch (catch, throwM)
+import Control.Monad.Primitive (RealWorld)
+import Data.Primitive.MutVar
+import Data.Text (Text)
+import Weft.Internal.Atomic
+import Weft.Internal.Mutex
+import Weft.Internal.Park
+import Weft.Internal.Sync
+import Weft.Internal.SystemCall (Reason (..))
+import Weft.Internal.Trace
+import Weft.Internal.WaitQueue
+
+-- | What threads wait for that hold a mutex.
+data Condition = Condition !(MutVar RealWorld (Queue (Waiter ()))) !Reason
+
+-- | A condition that nobody waits for.
+newCondition :: Thread Condition
+newCondition = newConditionNamed mempty
+
+-- | The same with a label, for reports.
+newConditionNamed :: Text -> Thread Condition
+newConditionNamed text = effect $ do
+  name <- newName text
+  queue <- newShared emptyQueue
+  pure (Condition queue (waiting "condition" name "a signal"))
+
+-- | Let go of the mutex and wait for a signal, in one step; then hold the mutex
+-- again. Cancellable while it waits for the signal; the mutex is held again in any
+-- case when this returns or throws, so that it suits 'Weft.Mutex.withMutex'.
+--
+-- Throws 'NotHeld' if this thread does not hold the mutex.
+wait :: Condition -> Mutex -> Thread ()
+wait (Condition queue reason) m = do
+  parked `catch` \e -> relock *> throwM (e :: SomeException)
+  relock
+  where
+    relock = under MaskedUninterruptible (lock m)
+    parked = attempt $ \home tcb k -> do
+      held <- heldBy m (tcbNumber tcb)
+      if not held || tcbNumber tcb == 0
+        then pure (throwTrace (NotHeld (show m)))
+        else waitFor home tcb reason k (park home tcb)
+    park home tcb waiter = do
+      entry <- newEntry waiter
+      change queue (pure . enqueue entry)
+      releaseAs m (tcbNumber tcb) (homeWorker home)
+      pure (leaveQueue queue entry)
+
+-- | Wake the thread that has waited longest, if one waits. The signal is for a thread
+-- that waits now; it is not kept.
+signal :: Condition -> Thread ()
+signal (Condition queue _) = immediate $ \home _ k -> k () <$ wakeFirst queue (homeWorker home) ()
+
+-- | Wake all that wait now.
+broadcast :: Condition -> Thread ()
+broadcast (Condition queue _) = immediate $ \home _ k ->
+  k () <$ (takeAll queue >>= wakeAll (homeWorker home) ())

@@ -1,0 +1,82 @@
+-- |
+-- Events: a flag that threads wait for.
+--
+-- An event is set or it is not; who waits for it goes on when it is set, all at
+-- once, and as long as it stays set nobody waits. For "it has started", "it is time
+-- to stop". An event belongs to one run.
+module Weft.Event
+  ( Event,
+    newEvent,
+    newEventNamed,
+    set,
+    clear,
+    isSet,
+    wait,
+  )
+where
+
+import Control.Monad (unless)
+import Control.Monad.Primitive (RealWorld)
+import Data.Primitive.MutVar
+import Data.Text (Text)
+import Weft.Internal.Atomic
+import Weft.Internal.Park
+import Weft.Internal.Sync
+import Weft.Internal.SystemCall (Reason (..))
+import Weft.Internal.Trace
+import Weft.Internal.WaitQueue
+
+-- | A flag that threads wait for.
+data Event = Event !(MutVar RealWorld State) !Reason
+
+data State = Set | Unset !(Queue (Waiter ()))
+
+-- | An event that is not set.
+newEvent :: Thread Event
+newEvent = newEventNamed mempty
+
+-- | The same with a label, for reports.
+newEventNamed :: Text -> Thread Event
+newEventNamed text = effect $ do
+  name <- newName text
+  state <- newShared (Unset emptyQueue)
+  pure (Event state (waiting "event" name "until it is set"))
+
+-- | Set it and wake all that wait for it. If it is set, nothing happens.
+set :: Event -> Thread ()
+set (Event state _) = immediate (\home _ k -> k () <$ go (homeWorker home))
+  where
+    go here = look state $ \seen -> \case
+      Set -> pure ()
+      Unset queue -> do
+        ours <- swapFor state seen Set
+        if ours then wakeAll here () queue else go here
+
+-- | From now on threads wait again.
+clear :: Event -> Thread ()
+clear (Event state _) = immediate (\_ _ k -> k () <$ go)
+  where
+    go = look state $ \seen -> \case
+      Set -> swapFor state seen (Unset emptyQueue) >>= \ours -> unless ours go
+      Unset _ -> pure ()
+
+-- | Is it set? Perhaps not any more when this returns.
+isSet :: Event -> Thread Bool
+isSet (Event state _) = effect (isIt <$> readMutVar state)
+  where
+    isIt = \case Set -> True; Unset _ -> False
+
+-- | Wait until it is set. Who was woken goes on even if the event has been cleared
+-- since. Cancellable.
+wait :: Event -> Thread ()
+wait (Event state reason) = attempt $ \home tcb k ->
+  readMutVar state >>= \case
+    Set -> pure (k ())
+    Unset _ -> waitFor home tcb reason k (\waiter -> newEntry waiter >>= join (homeWorker home) waiter)
+  where
+    join here waiter entry = look state $ \seen -> \case
+      Set -> pure () <$ deliverFrom waiter here (Answered ())
+      Unset queue -> do
+        ours <- swapFor state seen (Unset (enqueue entry queue))
+        if ours then pure (leave entry) else join here waiter entry
+    leave entry = bury entry >> change state (\case Set -> pure Set; Unset queue -> Unset <$> afterBurial queue)

@@ -1,0 +1,203 @@
+{-# OPTIONS_GHC -O2 #-}
+-- Taking control blocks apart, to pass their fields, builds them anew wherever a thread
+-- is parked: 80 bytes. (As in "Weft.Internal.Scheduler".)
+{-# OPTIONS_GHC -fno-spec-constr #-}
+
+-- |
+-- Description : How a mutex works
+-- Stability   : not home
+--
+-- A word and a queue. See Note [The word of a mutex]. The functions in 'IO' run on
+-- workers, in 'Internal' nodes.
+module Weft.Internal.Mutex
+  ( Mutex (..),
+    MutexError (..),
+    createMutex,
+    lock,
+    tryLock,
+    unlock,
+    taken,
+
+    -- * For conditions
+    heldBy,
+    releaseAs,
+  )
+where
+
+import Control.Exception (Exception (..))
+import Control.Monad (unless, when)
+import Control.Monad.Primitive (RealWorld)
+import Data.Bits (shiftL, shiftR, (.|.))
+import Data.Primitive.MutVar
+import Data.Primitive.PrimVar
+import Data.Text (Text)
+import Weft.Internal.Atomic
+import Weft.Internal.Park
+import Weft.Internal.Sync
+import Weft.Internal.SystemCall (Reason (..))
+import Weft.Internal.Trace
+import Weft.Internal.WaitQueue
+
+-- Note [The word of a mutex]
+-- ~~~~~~~~~~~~~~~~~~~~~~~~~~
+-- The word is twice the number of the holder, plus one if somebody may wait:
+--
+--   0       free
+--   2n      thread n holds it, and nobody waits
+--   2n + 1  thread n holds it, and must look into the queue when it unlocks
+--   1       on its way from one thread to the next
+--
+--   lock        0 -> 2n by compare-and-swap; or else
+--               join the queue, then announce
+--   unlock      2n -> 0 by compare-and-swap; or else
+--               2n + 1 -> 1, then hand over
+--   hand over   deliver to the first in the queue, who will write 2n' + 1 when it
+--               runs; or to the next, if that one was cancelled; if there is none,
+--               1 -> 0, and if the queue is not empty then, announce
+--   announce    0 -> 1, then hand over;  2n -> 2n + 1;  odd: nothing to do
+--
+-- No wake-up is lost: who joins reads the word after the queue was written, and who
+-- frees the mutex reads the queue after the word was written, each with a full
+-- barrier in between. So one of them sees the other. Only the thread that was
+-- handed the mutex changes a word that is 1.
+--
+-- Neither lock nor unlock allocates on the short way; the word is unboxed.
+
+-- | A lock that one thread at a time holds.
+data Mutex = Mutex
+  { mutexWord :: {-# UNPACK #-} !(PrimVar RealWorld Int),
+    mutexQueue :: {-# UNPACK #-} !(MutVar RealWorld (Queue (Waiter ()))),
+    mutexReason :: !Reason
+  }
+
+-- | The same mutex.
+instance Eq Mutex where
+  a == b = mutexQueue a == mutexQueue b
+
+instance Show Mutex where
+  showsPrec _ = showString . reasonText . mutexReason
+
+-- | A mistake in the use of a mutex.
+data MutexError
+  = -- | The thread locks what it holds: it would wait for itself for ever.
+    AlreadyHeld String
+  | -- | The thread unlocks what it does not hold.
+    NotHeld String
+  deriving stock (Eq, Show)
+
+instance Exception MutexError where
+  displayException = \case
+    AlreadyHeld m -> m <> ": this thread holds it already and would wait for itself"
+    NotHeld m -> m <> ": unlocked by a thread that does not hold it"
+
+-- | A free mutex with a label.
+createMutex :: Text -> IO Mutex
+createMutex text = do
+  name <- newName text
+  word <- newPrimVar 0
+  queue <- newShared emptyQueue
+  pure (Mutex word queue (waitingFor "mutex" name ((`shiftR` 1) <$> readPrimVar word)))
+
+-- | Wait until the mutex is free and hold it. Threads get it in the order in which
+-- they came. Cancellable while it waits; who is cancelled does not hold it, and whom
+-- it was handed to before does.
+--
+-- Throws 'AlreadyHeld' if this thread holds it.
+lock :: Mutex -> Thread ()
+lock m = attempt $ \home tcb k -> case tcbIdentity tcb of
+  Nobody -> pure (numberedFirst (lock m) k)
+  Identity n _ -> do
+    found <- casInt (mutexWord m) 0 (shiftL n 1)
+    if found == 0 then pure (k ()) else lockLater m n found home tcb k
+
+-- | Ask for this thread's number, which gives it one, and go on.
+numberedFirst :: Thread a -> (a -> Trace) -> Trace
+numberedFirst body k = Identify (\_ -> unThread body k)
+{-# OPAQUE numberedFirst #-}
+
+lockLater :: Mutex -> Int -> Int -> Home -> Tcb -> (() -> Trace) -> IO Trace
+lockLater m n found home tcb k
+  | shiftR found 1 == n = pure (throwTrace (AlreadyHeld (show m)))
+  | otherwise = waitFor home tcb (mutexReason m) mine $ \waiter -> do
+      entry <- newEntry waiter
+      change (mutexQueue m) (pure . enqueue entry)
+      announce m (homeWorker home)
+      pure (leaveQueue (mutexQueue m) entry)
+  where
+    mine _ = Internal (\_ _ -> k () <$ writePrimVar (mutexWord m) (shiftL n 1 .|. 1))
+{-# OPAQUE lockLater #-}
+
+-- | Hold the mutex if it is free: true. Never waits; false also if this thread
+-- holds it.
+tryLock :: Mutex -> Thread Bool
+tryLock m = attempt $ \_ tcb k -> case tcbIdentity tcb of
+  Nobody -> pure (numberedFirst (tryLock m) k)
+  Identity n _ -> do
+    found <- casInt (mutexWord m) 0 (shiftL n 1)
+    pure (k (found == 0))
+
+-- | Let go of the mutex; the thread that has waited longest holds it then. Neither
+-- waits nor notices a cancellation.
+--
+-- Throws 'NotHeld' if this thread does not hold it.
+unlock :: Mutex -> Thread ()
+unlock m = immediate $ \home tcb k -> case tcbIdentity tcb of
+  Identity n _ -> do
+    found <- casInt (mutexWord m) (shiftL n 1) 0
+    if found == shiftL n 1 then pure (k ()) else unlockLater m n found home k
+  -- A thread that has locked has a number.
+  Nobody -> unlockLater m 0 0 home k
+
+unlockLater :: Mutex -> Int -> Int -> Home -> (() -> Trace) -> IO Trace
+unlockLater m n found home k
+  | n /= 0 && shiftR found 1 == n = k () <$ handOver m (homeWorker home)
+  | otherwise = pure (throwTrace (NotHeld (show m)))
+{-# OPAQUE unlockLater #-}
+
+-- | Does the thread with this number hold the mutex?
+heldBy :: Mutex -> Int -> IO Bool
+heldBy m n = (== n) . (`shiftR` 1) <$> readPrimVar (mutexWord m)
+
+-- | Unlock for the thread with this number, which holds it, on this worker.
+releaseAs :: Mutex -> Int -> Int -> IO ()
+releaseAs m n here = do
+  found <- casInt (mutexWord m) (shiftL n 1) 0
+  unless (found == shiftL n 1) (handOver m here)
+
+-- | To the first that still waits. The word is ours: odd, and we were the holder, or
+-- have made it 1.
+handOver :: Mutex -> Int -> IO ()
+handOver m here = writePrimVar (mutexWord m) 1 >> next
+  where
+    next =
+      look (mutexQueue m) $ \seen queue ->
+        dequeue queue free $ \entry rest -> do
+          ours <- swapFor (mutexQueue m) seen rest
+          if not ours
+            then next
+            else
+              occupant entry >>= \case
+                Nothing -> next
+                Just waiter -> do
+                  delivered <- deliverFrom waiter here (Answered ())
+                  unless delivered next
+    free = do
+      atomicWriteInt (mutexWord m) 0
+      nobody <- isEmpty <$> readMutVar (mutexQueue m)
+      unless nobody (announce m here)
+
+-- | Somebody has joined the queue: make sure that whoever holds the mutex knows.
+announce :: Mutex -> Int -> IO ()
+announce m here = atomicReadInt (mutexWord m) >>= go
+  where
+    go seen
+      | odd seen = pure ()
+      | otherwise = do
+          found <- casInt (mutexWord m) seen (seen .|. 1)
+          if found /= seen
+            then go found
+            else when (seen == 0) (handOver m here)
+
+-- | Does anybody hold it, or is it on its way to somebody?
+taken :: Mutex -> IO Bool
+taken m = (/= 0) <$> readPrimVar (mutexWord m)

@@ -1,0 +1,177 @@
+{-# OPTIONS_GHC -O2 #-}
+
+-- |
+-- Description : What the ways to synchronize threads have in common
+-- Stability   : not home
+--
+-- How an operation tries first and waits only if it must, how it notices a
+-- cancellation, and what a dump says of it. Used by "Weft.Mutex", "Weft.MVar" and
+-- their neighbours.
+--
+-- See Note [Synchronization].
+module Weft.Internal.Sync
+  ( -- * Operations
+    attempt,
+    immediate,
+    relax,
+
+    -- * Waking
+    wake,
+    wakeFirst,
+    wakeAll,
+    takeAll,
+    leaveQueue,
+
+    -- * Finally
+    andFinally,
+    orElseRestore,
+
+    -- * Names
+    Name,
+    newName,
+    waiting,
+    waitingFor,
+    describeName,
+  )
+where
+
+import Control.Concurrent qualified as Ghc
+import Control.Exception (SomeException)
+import Control.Monad.Primitive (RealWorld)
+import Data.Primitive.MutVar
+import Data.Text (Text)
+import Data.Text qualified as Text
+import GHC.Exts (oneShot)
+import Weft.Internal.Atomic
+import Weft.Internal.Cancel
+import Weft.Internal.Park
+import Weft.Internal.SystemCall (Ends (..), Reason (..))
+import Weft.Internal.Trace
+import Weft.Internal.WaitQueue
+
+-- Note [Synchronization]
+-- ~~~~~~~~~~~~~~~~~~~~~~
+-- Threads of one run live on several workers, so what they share is changed in
+-- atomic steps: an immutable state in a variable, replaced by compare-and-swap, or a
+-- word. An operation first tries in an `Internal` node, on the worker and outside
+-- user code, where nothing is parked and little or nothing allocated. Only if it
+-- must wait does it park its thread ("Weft.Internal.Park") and leave the waiter in a
+-- queue, unless the state has changed meanwhile. That part is in functions of its own
+-- (OPAQUE): what GHC shares between the two it would allocate before it tries.
+--
+-- Handing over. Whoever takes a waiter out of a queue delivers, and one of two
+-- wins: the delivery, or a cancellation of the wait. If it is the cancellation,
+-- `deliverFrom` answers false, and what was to be handed over goes to the next in
+-- the queue or back to where it came from. If it is the delivery, the thread has
+-- what it waited for, even if its cancellation is already on its way: that is then
+-- raised at its next system call. So nothing is lost between two threads.
+--
+-- All queues are first in, first out, and what becomes free while threads wait goes
+-- to the first of them: nobody can come in between.
+--
+-- Cancelling. An operation is a system call, so it looks for a cancellation even if
+-- it does not wait: else a thread that sends in a loop could not be cancelled. Those
+-- that give back ('Weft.Mutex.unlock' and the like) do not look.
+--
+-- Busy states. A thread that waits with something to give (a put on a full MVar, a
+-- send on a full channel) is answered before what it gives is taken over, because
+-- only the answer decides between that and its cancellation. For these few
+-- instructions the state says Busy, and whoever finds that on another worker lets
+-- its OS thread go round ('relax'). On one worker nobody can see it.
+--
+-- All of it belongs to one run: a waiter is known by the index of its worker.
+
+-- | An operation that may not have to wait. The action answers with the next node;
+-- it runs on the worker, must not run user code, and gets the continuation.
+attempt :: (Home -> Tcb -> (a -> Trace) -> IO Trace) -> Thread a
+attempt act = Thread $ \k -> Internal $ \home tcb -> do
+  due <- dueNow tcb
+  case due of
+    Just e -> pure (Throw e)
+    Nothing -> act home tcb k
+{-# INLINE attempt #-}
+
+-- | The cancellation that this thread must raise now. Inlined, it would make the
+-- action of 'attempt' a closure of its own.
+dueNow :: Tcb -> IO (Maybe SomeException)
+dueNow tcb = case tcbIdentity tcb of
+  Nobody -> pure Nothing
+  Identity _ fate ->
+    readMutVar fate >>= \case
+      Condemned _ _ -> cancelledNow tcb
+      _ -> pure Nothing
+{-# OPAQUE dueNow #-}
+
+-- | An operation that never waits and does not look for a cancellation.
+immediate :: (Home -> Tcb -> (a -> Trace) -> IO Trace) -> Thread a
+immediate act = Thread (\k -> Internal (\home tcb -> act home tcb k))
+{-# INLINE immediate #-}
+
+-- | Answer the first that still waits; false if nobody does.
+wakeFirst :: MutVar RealWorld (Queue (Waiter a)) -> Int -> a -> IO Bool
+wakeFirst queue here a = next
+  where
+    next = look queue $ \seen q ->
+      dequeue q (pure False) $ \entry rest -> do
+        ours <- swapFor queue seen rest
+        woken <- if ours then wake here a entry else pure False
+        if woken then pure True else next
+
+-- | Answer who waits there; false if nobody does any more.
+wake :: Int -> a -> Entry (Waiter a) -> IO Bool
+wake here a entry = occupant entry >>= maybe (pure False) (\waiter -> deliverFrom waiter here (Answered a))
+
+-- | Answer all of a queue, which nobody else has any more.
+wakeAll :: Int -> a -> Queue (Waiter a) -> IO ()
+wakeAll here a q = dequeue q (pure ()) $ \entry rest -> wake here a entry >> wakeAll here a rest
+
+-- | Take a whole queue away.
+takeAll :: MutVar RealWorld (Queue w) -> IO (Queue w)
+takeAll queue = look queue $ \seen q -> do
+  ours <- swapFor queue seen emptyQueue
+  if ours then pure q else takeAll queue
+
+-- | What a wait that is cancelled does to its queue.
+leaveQueue :: MutVar RealWorld (Queue w) -> Entry w -> IO ()
+leaveQueue queue entry = bury entry >> change queue afterBurial
+
+-- | Somebody on another worker is in the middle of something short.
+relax :: IO ()
+relax = Ghc.yield
+{-# NOINLINE relax #-}
+
+-- | Run a thread and then this, whatever happens. Nothing interrupts in between:
+-- cancellations are raised at system calls, and there is none. The second must not
+-- look for one.
+andFinally :: Thread a -> Thread () -> Thread a
+andFinally (Thread body) (Thread after) = Thread $ \k ->
+  Catch
+    (oneShot (\_ -> body (Leave (oneShot (\a -> after (oneShot (\_ -> k a)))))))
+    (\e -> after (\_ -> Throw e))
+{-# INLINE andFinally #-}
+
+-- | Run a thread; if it fails, run this and let it have failed.
+orElseRestore :: Thread a -> Thread () -> Thread a
+orElseRestore (Thread body) (Thread restore) = Thread $ \k ->
+  Catch (oneShot (\_ -> body (Leave k))) (\(e :: SomeException) -> restore (\_ -> Throw e))
+{-# INLINE orElseRestore #-}
+
+-- | What people call something that threads wait for.
+data Name = Name !Int !Text
+
+-- | The next number, and a label that may be empty.
+newName :: Text -> IO Name
+newName text = (`Name` text) <$> freshNumber
+
+-- | As in @mutex 7 (accounts)@.
+describeName :: String -> Name -> String
+describeName kind (Name number text) =
+  kind <> " " <> show number <> (if Text.null text then "" else " (" <> Text.unpack text <> ")")
+
+-- | Waiting for other threads of the run, none in particular, to do this.
+waiting :: String -> Name -> String -> Reason
+waiting kind name what = Reason (describeName kind name <> ", " <> what) (pure 0) ByThreads
+
+-- | Waiting for the thread with this number.
+waitingFor :: String -> Name -> IO Int -> Reason
+waitingFor kind name holder = Reason (describeName kind name) holder ByThreads

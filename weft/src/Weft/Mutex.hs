@@ -1,0 +1,52 @@
+-- |
+-- A lock that one thread at a time holds.
+--
+-- @
+-- accounts <- 'newMutexNamed' "accounts"
+-- 'withMutex' accounts $ ...
+-- @
+--
+-- A thread that waits holds up no worker. The mutex is fair: who unlocks it while
+-- others wait hands it to the one that has waited longest, so nobody waits for more
+-- turns than there were threads before it. The price of that: a mutex that is always
+-- wanted makes a switch of threads at every turn, as 'Control.Concurrent.MVar' does;
+-- do more under one lock, or less often.
+--
+-- A mutex belongs to one run ('Weft.run').
+module Weft.Mutex
+  ( Mutex,
+    newMutex,
+    newMutexNamed,
+    withMutex,
+
+    -- * One step at a time
+    lock,
+    tryLock,
+    unlock,
+    isHeld,
+    MutexError (..),
+  )
+where
+
+import Data.Text (Text)
+import Weft.Internal.Mutex
+import Weft.Internal.Sync
+import Weft.Internal.Trace
+
+-- | A free mutex.
+newMutex :: Thread Mutex
+newMutex = newMutexNamed mempty
+
+-- | A free mutex with a label, for reports.
+newMutexNamed :: Text -> Thread Mutex
+newMutexNamed = effect . createMutex
+
+-- | Hold the mutex while a thread runs; it is free again however that ends. Waits as
+-- 'lock' does.
+withMutex :: Mutex -> Thread a -> Thread a
+withMutex m body = lock m *> andFinally body (unlock m)
+{-# INLINE withMutex #-}
+
+-- | Does anybody hold it? Perhaps not any more when this returns.
+isHeld :: Mutex -> Thread Bool
+isHeld = effect . taken

@@ -1,0 +1,143 @@
+-- |
+-- The way in for other OS threads: plain 'IO', GHC's own threads, callbacks.
+--
+-- @
+-- 'Weft.run' $ 'withRunner' $ \\runner -> do
+--   jobs <- 'Weft.Channel.newChannel' 100
+--   _ <- liftIO . forkIO $ do
+--     'sendFrom' runner jobs "from a GHC thread"
+--     answer <- 'runThread' runner someThread
+--     ...
+--   'Weft.Channel.receive' jobs
+-- @
+--
+-- Each call crosses to a worker and back: a message, and the wake-up of an OS thread
+-- if either side sleeps (some microseconds).
+module Weft.Outside
+  ( Runner,
+    withRunner,
+    RunnerClosed (..),
+
+    -- * From any OS thread
+    runThread,
+    startThread,
+    sendFrom,
+    receiveFrom,
+  )
+where
+
+import Control.Concurrent.MVar
+import Control.Exception (Exception (..), SomeException, catch, mask, throwIO)
+import Control.Monad (void, when)
+import Control.Monad.Catch qualified as Catch
+import Data.Foldable (sequenceA_)
+import Data.IORef
+import Data.IntMap.Strict (IntMap)
+import Data.IntMap.Strict qualified as IntMap
+import Weft.Channel
+import Weft.Internal.Cancel
+import Weft.Internal.Sync
+import Weft.Internal.Trace
+
+-- | A run that takes in threads from outside.
+data Runner = Runner !Home !(IORef Calls)
+
+-- | The calls that are under way.
+data Calls
+  = -- | The next key, and what to do when the runner is closed.
+    Open !Int !(IntMap (IO ()))
+  | Closed
+
+-- | The runner is closed: its 'withRunner' has ended. What was asked for did not
+-- happen, or was cancelled in the middle.
+data RunnerClosed = RunnerClosed
+  deriving stock (Eq, Show)
+
+instance Exception RunnerClosed where
+  displayException _ = "Weft.Outside: the runner is closed, because its withRunner has ended"
+
+-- | Take in threads from outside while a thread runs; they start on this worker. When
+-- it has ended, calls that are under way fail with 'RunnerClosed' and their threads
+-- are cancelled.
+--
+-- A run that ends while a thread is still in here (another thread was the main one,
+-- or an exception stopped the run) does not close the runner. Use it in the main
+-- thread.
+withRunner :: (Runner -> Thread a) -> Thread a
+withRunner use = do
+  runner@(Runner _ calls) <- internal (\home _ -> Runner home <$> newIORef (Open 0 IntMap.empty))
+  andFinally (use runner) . immediate $ \_ _ k -> do
+    found <- atomicModifyIORef' calls (Closed,)
+    case found of
+      Open _ underWay -> sequenceA_ underWay
+      Closed -> pure ()
+    pure (k ())
+
+-- | Run a thread and wait for it; its exceptions are raised here. An asynchronous
+-- exception in the caller cancels the thread, waits for its end, and is raised again;
+-- a second one ends that wait.
+--
+-- Throws 'RunnerClosed'. Blocks the calling OS or GHC thread: not for use on a worker.
+runThread :: Runner -> Thread a -> IO a
+runThread (Runner home calls) body = mask $ \restore -> do
+  result <- newEmptyMVar
+  stage <- newIORef Waiting'
+  let answer = void . tryPutMVar result
+      thread = do
+        t <- Thread Identify
+        wanted <- effect . atomicModifyIORef' stage $ \case
+          Waiting' -> (Running t, True)
+          other -> (other, False)
+        -- Nothing is raised between here and the handler: there is no system call.
+        when wanted $ Catch.try body >>= effect . answer
+      -- True: it has begun, and will answer.
+      interrupt = do
+        begun <- atomicModifyIORef' stage $ \case
+          Running t -> (Running t, Just t)
+          _ -> (Dropped, Nothing)
+        maybe (pure False) (\t -> True <$ condemn t (toException Cancelled)) begun
+      leave key = atomicModifyIORef' calls $ \case
+        Open n underWay -> (Open n (IntMap.delete key underWay), ())
+        Closed -> (Closed, ())
+  entered <- atomicModifyIORef' calls $ \case
+    Open n underWay ->
+      (Open (n + 1) (IntMap.insert n (answer (Left (toException RunnerClosed)) >> void interrupt) underWay), Just n)
+    Closed -> (Closed, Nothing)
+  case entered of
+    Nothing -> throwIO RunnerClosed
+    Just key -> do
+      begin home thread
+      outcome <-
+        restore (readMVar result) `catch` \e -> do
+          begun <- interrupt
+          when begun (void (readMVar result))
+          leave key
+          throwIO (e :: SomeException)
+      leave key
+      either throwIO pure outcome
+
+-- | Where the thread of a call is.
+data Stage = Waiting' | Running !ThreadId | Dropped
+
+-- | Start a thread and do not wait for it. An exception that leaves it is reported
+-- like that of any thread.
+--
+-- Throws 'RunnerClosed'. A runner that is closed later does not cancel the thread.
+startThread :: Runner -> Thread () -> IO ()
+startThread (Runner home calls) body =
+  readIORef calls >>= \case
+    Open _ _ -> begin home body
+    Closed -> throwIO RunnerClosed
+
+begin :: Home -> Thread () -> IO ()
+begin home body = homePost home (homeReady home Started (newTcb Nobody rootContext) (\_ -> toTrace body))
+
+-- | Send a value to a channel; wait while there is no room. Throws as 'send' and
+-- 'runThread' do.
+sendFrom :: Runner -> Channel a -> a -> IO ()
+sendFrom runner channel = runThread runner . send channel
+
+-- | Receive a value from a channel; wait while there is none. Throws as 'runThread'
+-- does; a value that was received when an asynchronous exception came is lost.
+receiveFrom :: Runner -> Channel a -> IO (Maybe a)
+receiveFrom runner = runThread runner . receive

@@ -1,0 +1,112 @@
+-- |
+-- Transactions over ordinary 'TVar's, in threads of Weft.
+--
+-- Everything that is made of 'STM', as the packages @stm@ and @stm-containers@ are,
+-- works here, and between threads of Weft and GHC's own ('Control.Concurrent.forkIO').
+-- Only 'atomically' is another: its 'retry' parks the thread and holds up no worker
+-- (Li & Zdancewic 2007, section 4.7).
+module Weft.STM
+  ( atomically,
+
+    -- * Transactions
+    STM,
+    retry,
+    orElse,
+    check,
+    throwSTM,
+    catchSTM,
+
+    -- * Variables
+    module Control.Concurrent.STM.TVar,
+  )
+where
+
+import Control.Concurrent (forkIO, mkWeakThreadId, throwTo)
+import Control.Concurrent.STM.TVar
+import Control.Exception (Exception (..), SomeException, asyncExceptionFromException, asyncExceptionToException, mask_, try)
+import Control.Monad (void)
+import Control.Monad.Primitive (RealWorld)
+import Control.Monad.STM (STM, catchSTM, check, orElse, retry, throwSTM)
+import Control.Monad.STM qualified as Ghc
+import Data.Primitive.MutVar
+import System.Mem.Weak (deRefWeak)
+import Weft.Internal.Cancel
+import Weft.Internal.Sync
+import Weft.Internal.SystemCall
+import Weft.Internal.Trace
+
+-- Note [Waiting in a transaction]
+-- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
+-- A transaction is first tried where the thread runs, as an effect, with an
+-- alternative that answers instead of blocking. If it must block, a GHC thread of its
+-- own runs it, since only GHC's run-time system knows what it has read and when that
+-- changes; that thread's commit is the answer.
+--
+-- Cancelling. The commit must decide: a transaction that has committed is answered,
+-- so the usual way of `Suspend`, where the cancellation takes the waiter away, will
+-- not do. The thread is parked under a mask that `Suspend` does not interrupt, and
+-- the interruption is registered by us: it throws to the GHC thread, which is masked,
+-- so that the exception arrives where it blocks, before a commit, or never. It
+-- answers "interrupted", and then the cancellation is raised.
+--
+-- Waiting for ever. GHC raises BlockedIndefinitelyOnSTM in a thread that blocks on
+-- variables which nobody can reach. Who waits must therefore not reach them: the
+-- system call, which a table of the worker holds, forgets the transaction when that
+-- has begun, and the interruption holds its thread by a weak pointer.
+
+-- | Run a transaction. When it calls 'retry', the thread waits until a variable that
+-- it has read has changed. Cancellable then; when the transaction had committed, its
+-- result is returned, and the cancellation comes at the next system call.
+--
+-- The first try runs on the worker and may be long, as any effect may. A thread that
+-- waits costs a GHC thread (about a kilobyte), and is woken when GHC's scheduler gets
+-- to run that: at once when a capability is idle, within its time slice (20
+-- milliseconds) when the workers are busy.
+--
+-- Throws what the transaction throws, and
+-- 'Control.Exception.BlockedIndefinitelyOnSTM' when nothing can ever change a
+-- variable it waits for.
+atomically :: STM a -> Thread a
+atomically tx = Thread $ \k -> unThread (attempt (\_ _ go -> pure (go ()))) $ \() ->
+  Effect $
+    Ghc.atomically ((Just <$> tx) `orElse` pure Nothing) >>= \case
+      Just a -> pure (k a)
+      Nothing -> pure (unThread (waitWith tx) k)
+
+-- | What came of the GHC thread.
+data End a = Committed a | Interrupted
+
+waitWith :: STM a -> Thread a
+waitWith tx = Thread $ \k -> Internal $ \_ tcb -> do
+  cell <- newMutVar (Just tx)
+  pure . unThread (under MaskedUninterruptible (call (Suspend (because "a transaction") (start tcb cell)))) $ \case
+    Committed a -> k a
+    -- The cancellation may have been called off.
+    Interrupted -> Internal (\_ now -> maybe (unThread (waitWith tx) k) Throw <$> takeInterruption now)
+
+start :: Tcb -> MutVar RealWorld (Maybe (STM a)) -> Waiter (End a) -> IO (IO ())
+start tcb cell waiter = do
+  begun <- readMutVar cell
+  writeMutVar cell Nothing
+  thread <- mask_ (forkIO (mapM_ (`transact` waiter) begun))
+  weak <- mkWeakThreadId thread
+  -- With the masking state that the thread itself has. Throwing may wait.
+  interruptible tcb (void (forkIO (deRefWeak weak >>= mapM_ (`throwTo` Interruption))))
+  pure (pure ())
+
+-- | Masked: see Note [Waiting in a transaction].
+transact :: STM a -> Waiter (End a) -> IO ()
+transact tx waiter =
+  void $
+    try (Ghc.atomically tx) >>= \case
+      Right a -> deliver waiter (Answered (Committed a))
+      Left e
+        | Just Interruption <- fromException e -> deliver waiter (Answered Interrupted)
+        | otherwise -> deliver waiter (Failed (e :: SomeException))
+
+data Interruption = Interruption
+  deriving stock (Show)
+
+instance Exception Interruption where
+  toException = asyncExceptionToException
+  fromException = asyncExceptionFromException

@@ -1,0 +1,21 @@
+-- |
+-- Semaphores: a number of permits, and threads that wait for some of them.
+--
+-- Fair: permits go to the thread that has waited longest, and one that wants many is
+-- not overtaken by others that want few. A semaphore belongs to one run.
+module Weft.Semaphore
+  ( Semaphore,
+    newSemaphore,
+    newSemaphoreNamed,
+    withPermits,
+    withPermit,
+
+    -- * One step at a time
+    acquire,
+    tryAcquire,
+    release,
+    available,
+  )
+where
+
+import Weft.Internal.Semaphore

@@ -1,0 +1,183 @@
+-- |
+-- Description : Cancellation against hand-over
+--
+-- Threads that lock, take, acquire, send and receive in a loop while another cancels
+-- them at random, over and over. What they have done is counted: no mutex, value or
+-- permit is lost or doubled, and in the end no queue has an entry.
+module Test.SyncCancel (tests) where
+
+import Control.Exception (Exception)
+import Control.Monad (forM, forM_, replicateM_, unless, void)
+import Data.IORef
+import Data.List (sort)
+import Data.Primitive.MutVar (readMutVar)
+import Data.Primitive.PrimVar (readPrimVar)
+import System.Random (StdGen, mkStdGen, uniformR)
+import Test.Support
+import Test.Tasty
+import Test.Tasty.HUnit
+import Weft
+import Weft.Channel qualified as Channel
+import Weft.Internal.Channel qualified as Internal.Channel
+import Weft.Internal.MVar qualified as Internal.MVar
+import Weft.Internal.Mutex (Mutex (..))
+import Weft.Internal.Semaphore qualified as Internal.Semaphore
+import Weft.Internal.WaitQueue (entries)
+import Weft.MVar qualified as MVar
+import Weft.Mutex
+import Weft.Semaphore qualified as Semaphore
+import Weft.Time (microseconds)
+
+tests :: TestTree
+tests =
+  testGroup
+    "Cancellation against hand-over"
+    [ testGroup (name <> ", " <> show perRun <> " cancellations") [testCase (describeConfig c) (body c) | c <- [Config Epoll 1, Config Epoll 2]]
+      | (name, body) <- [("mutex", mutexes), ("MVar", mvars), ("MVar, puts that wait", putting), ("semaphore", semaphores), ("channel", channels)]
+    ]
+
+-- | Five tests on two configurations: 100,000 and more together.
+perRun :: Int
+perRun = 12_000
+
+data Poke = Poke
+  deriving stock (Show)
+
+instance Exception Poke
+
+-- | Run so many threads, each repeating its action, and poke them at random; then let
+-- them end. Answers when they have. The actions run masked: they are poked where they
+-- wait. Fails if too few pokes found anybody waiting.
+poking :: Int -> (Int -> Thread ()) -> Thread ()
+poking n act = do
+  stop <- liftIO (newIORef False)
+  ended <- liftIO (newIORef 0)
+  hits <- liftIO (newIORef (0 :: Int))
+  victims <- forM [0 .. n - 1] $ \i -> forkWith defaultForkOptions {forkWorker = Just i} . masked $ do
+    let go = do
+          over <- liftIO (readIORef stop)
+          unless over $ ((act i >> yield) `catch` \Poke -> count hits) >> go
+    go
+    count ended
+  let pokes :: Int -> StdGen -> Thread ()
+      pokes 0 _ = pure ()
+      pokes k g = do
+        let (victim, g') = uniformR (0, n - 1) g
+            (pause, g'') = uniformR (0, 3) g'
+        cancelWith (victims !! victim) Poke
+        -- Messages are looked at between two slices.
+        if pause == (3 :: Int) then sleep (microseconds 20) else replicateM_ pause yield
+        pokes (k - 1) g''
+      -- Those that wait for what nobody will do any more must be poked.
+      endAll = do
+        k <- liftIO (readIORef ended)
+        unless (k == n) $ mapM_ (`cancelWith` Poke) victims >> sleep (milliseconds 1) >> endAll
+  pokes perRun (mkStdGen 42)
+  liftIO (writeIORef stop True)
+  endAll
+  k <- liftIO (readIORef hits)
+  liftIO (assertBool ("only " <> show k <> " waits were cancelled") (k > perRun `div` 4))
+  where
+    count ref = liftIO (atomicModifyIORef' ref (\k -> (k + 1 :: Int, ())))
+    masked body = mask (\_ -> body)
+
+mutexes :: Config -> Assertion
+mutexes config = do
+  inside <- newIORef (0 :: Int)
+  turns <- newIORef (0 :: Int)
+  running config $ do
+    m <- newMutex
+    poking 16 $ \_ -> withMutex m $ do
+      n <- liftIO (atomicModifyIORef' inside (\n -> (n + 1, n)))
+      liftIO (n @?= 0)
+      yield
+      liftIO (atomicModifyIORef' inside (\k -> (k - 1, ())) >> modifyIORef' turns (+ 1))
+    word <- liftIO (readPrimVar (mutexWord m))
+    left <- liftIO (entries <$> readMutVar (mutexQueue m))
+    liftIO ((word, left) @?= (0, 0))
+  readIORef turns >>= \n -> assertBool (show n) (n > 1000)
+
+mvars :: Config -> Assertion
+mvars config = running config $ do
+  v <- MVar.newMVar (0 :: Int)
+  turns <- liftIO (newIORef (0 :: Int))
+  poking 16 $ \i ->
+    if i `mod` 4 == 0
+      then void (MVar.readMVar v)
+      else do
+        n <- MVar.takeMVar v
+        yield
+        -- Nobody waits to put, so this does not wait and is not poked.
+        MVar.putMVar v (n + 1)
+        liftIO (atomicModifyIORef' turns (\k -> (k + 1, ())))
+  n <- liftIO (readIORef turns)
+  let Internal.MVar.MVar var _ = v
+  state <- liftIO (readMutVar var)
+  liftIO $ case state of
+    Internal.MVar.Full k -> k @?= n
+    _ -> assertFailure "somebody is left in the queue, or the value is lost"
+
+-- | Values are put by some and taken by others; both wait, because they do not do the
+-- same number in a turn.
+putting :: Config -> Assertion
+putting config = do
+  put <- newIORef []
+  taken <- newIORef []
+  let note list a = liftIO (atomicModifyIORef' list (\as -> (a : as, ())))
+  running config $ do
+    v <- MVar.newEmptyMVar
+    fresh <- liftIO (newIORef (0 :: Int))
+    poking 16 $ \i ->
+      if even i
+        then replicateM_ 9 (MVar.takeMVar v >>= note taken)
+        else replicateM_ 7 $ do
+          a <- liftIO (atomicModifyIORef' fresh (\k -> (k + 1, k)))
+          MVar.putMVar v a
+          note put a
+    void (MVar.tryTakeMVar v >>= mapM_ (note taken))
+    let Internal.MVar.MVar var _ = v
+    state <- liftIO (readMutVar var)
+    liftIO $ case state of
+      Internal.MVar.Empty -> pure ()
+      _ -> assertFailure "somebody is left in the queue"
+  sent <- sort <$> readIORef put
+  got <- sort <$> readIORef taken
+  got @?= sent
+  assertBool (show (length got)) (length got > 1000)
+
+semaphores :: Config -> Assertion
+semaphores config = running config $ do
+  s <- Semaphore.newSemaphore 5
+  poking 16 $ \i -> Semaphore.withPermits s (1 + i `mod` 5) yield
+  let Internal.Semaphore.Semaphore var _ = s
+  Internal.Semaphore.State free queue <- liftIO (readMutVar var)
+  liftIO ((free, entries queue) @?= (5, 0))
+
+channels :: Config -> Assertion
+channels config = do
+  sent <- newIORef []
+  received <- newIORef []
+  let note list a = liftIO (atomicModifyIORef' list (\as -> (a : as, ())))
+  running config $ do
+    c <- Channel.newChannel 2
+    fresh <- liftIO (newIORef (0 :: Int))
+    poking 16 $ \i ->
+      if even i
+        then replicateM_ 9 (Channel.receive c >>= mapM_ (note received))
+        else replicateM_ 7 $ do
+          a <- liftIO (atomicModifyIORef' fresh (\k -> (k + 1, k)))
+          Channel.send c a
+          note sent a
+    let drain =
+          Channel.tryReceive c >>= \case
+            Channel.Received a -> note received a >> drain
+            _ -> pure ()
+    drain
+    state <- liftIO (readMutVar (Internal.Channel.channelState c))
+    liftIO $ case state of
+      Internal.Channel.Holding 0 [] [] -> pure ()
+      _ -> assertFailure "somebody is left in the queue"
+  out <- sort <$> readIORef sent
+  got <- sort <$> readIORef received
+  got @?= out
+  forM_ [length got] $ \n -> assertBool (show n) (n > 1000)

@@ -1,0 +1,198 @@
+-- |
+-- Description : Transactions, and the way in from outside
+--
+-- Blocking transactions between threads of Weft and of GHC, their cancellation, and
+-- what GHC threads can ask of a run.
+module Test.Transactions (tests) where
+
+import Control.Concurrent (forkIO, newEmptyMVar, putMVar, takeMVar, throwTo)
+import Control.Concurrent.STM qualified as Ghc
+import Control.Exception (AsyncException (..), BlockedIndefinitelyOnSTM (..), mask_)
+import Control.Exception qualified as Exception
+import Control.Monad (forM, forM_, forever, replicateM, replicateM_, unless, void, when)
+import Data.IORef
+import System.Mem (performMajorGC)
+import Test.Support
+import Test.Tasty
+import Test.Tasty.HUnit
+import Weft
+import Weft.Channel qualified as Channel
+import Weft.Outside
+import Weft.STM
+
+tests :: TestTree
+tests =
+  testGroup
+    "Transactions and outside"
+    [ testGroup
+        "transactions"
+        [ both "retry waits for a change" retries,
+          both "a TBQueue between threads of Weft and of GHC" queues,
+          both "increments from both sides" increments,
+          testCase "an exception of a transaction is the thread's, at once or later" exceptions,
+          testCase "nothing can ever wake it: BlockedIndefinitelyOnSTM" indefinitely,
+          testCase "a thread that waits is cancelled, and its transaction never commits" cancelled,
+          both "a transaction that has committed is not lost" committed
+        ],
+      testGroup
+        "outside"
+        [ both "run a thread and wait for it" runs,
+          both "channels in both directions" crossing,
+          testCase "an exception in the caller cancels the thread and waits for it" interrupts,
+          testCase "a closed runner is an error, also for calls under way" closes
+        ]
+    ]
+
+one :: Config
+one = Config Epoll 1
+
+both :: TestName -> (Config -> Assertion) -> TestTree
+both name body = testGroup name [testCase (describeConfig c) (body c) | c <- [one, Config Epoll 2]]
+
+retries :: Config -> Assertion
+retries config = running config $ do
+  a <- liftIO (newTVarIO (0 :: Int))
+  b <- liftIO (newTVarIO (0 :: Int))
+  wait <- spawn . atomically $ (readTVar a >>= \n -> check (n > 1) >> pure 'a') `orElse` (readTVar b >>= \n -> check (n > 0) >> pure 'b')
+  replicateM_ 3 yield
+  atomically (writeTVar a 1)
+  sleep (milliseconds 1)
+  atomically (writeTVar b 1)
+  got <- wait
+  liftIO (got @?= 'b')
+
+queues :: Config -> Assertion
+queues config = do
+  there <- Ghc.newTBQueueIO 3
+  back <- Ghc.newTChanIO
+  _ <- forkIO . replicateM_ 200 $ Ghc.atomically (Ghc.readTBQueue there) >>= Ghc.atomically . Ghc.writeTChan back . (* 2)
+  got <- running config $ do
+    wait <- spawn (replicateM 200 (atomically (Ghc.readTChan back)))
+    forM_ [1 .. 200] (atomically . Ghc.writeTBQueue there)
+    wait
+  got @?= map (* 2) [1 .. 200 :: Int]
+
+increments :: Config -> Assertion
+increments config = do
+  v <- newTVarIO (0 :: Int)
+  running config $ do
+    _ <- liftIO . forkIO $ replicateM_ 1000 (Ghc.atomically (modifyTVar' v (+ 1)))
+    waits <- forM [0 .. 9] $ \i -> spawnOn (Just i) (replicateM_ 100 (atomically (modifyTVar' v (+ 1))))
+    sequence_ waits
+    atomically (readTVar v >>= check . (== 2000))
+
+exceptions :: Assertion
+exceptions = running one $ do
+  now <- try (atomically (throwSTM (userError "now")))
+  liftIO (now @?= (Left (userError "now") :: Either IOError ()))
+  v <- liftIO (newTVarIO False)
+  wait <- spawn (try (atomically (readTVar v >>= check >> throwSTM (userError "later"))))
+  yield
+  atomically (writeTVar v True)
+  later <- wait
+  liftIO (later @?= (Left (userError "later") :: Either IOError ()))
+
+indefinitely :: Assertion
+indefinitely = running one $ do
+  wait <- spawn (try (liftIO (newTVarIO False) >>= \v -> atomically (readTVar v >>= check)))
+  over <- liftIO (newIORef False)
+  fork_ . forever $ sleep (milliseconds 5) >> liftIO (readIORef over) >>= \o -> unless o (liftIO performMajorGC)
+  got <- wait
+  liftIO (writeIORef over True)
+  case got of
+    Left BlockedIndefinitelyOnSTM -> pure ()
+    Right () -> liftIO (assertFailure "it cannot have gone on")
+
+cancelled :: Assertion
+cancelled = running one $ do
+  v <- liftIO (newTVarIO (0 :: Int))
+  gate <- newGate
+  t <- fork (atomically (readTVar v >>= \n -> check (n > 0) >> writeTVar v 100) `catch` \Cancelled -> openGate gate ())
+  replicateM_ 3 yield
+  cancel t
+  waitGate gate
+  atomically (writeTVar v 1)
+  sleep (milliseconds 2)
+  n <- liftIO (readTVarIO v)
+  liftIO (n @?= 1)
+
+-- | Tokens are taken by transactions that are cancelled at random. Each cancellation
+-- finds the thread before its commit (and the token is there) or after it (and the
+-- thread has the token): the two outcomes that are allowed.
+committed :: Config -> Assertion
+committed config = do
+  taken <- newIORef (0 :: Int)
+  tokens <- newTVarIO (0 :: Int)
+  running config $ do
+    waits <- forM [1 .. 300 :: Int] $ \i -> do
+      done <- newGate
+      t <- forkWith defaultForkOptions {forkWorker = Just i} $ mask $ \_ -> do
+        got <- try (atomically (readTVar tokens >>= \n -> check (n > 0) >> writeTVar tokens (n - 1)))
+        case got of
+          Right () -> liftIO (atomicModifyIORef' taken (\k -> (k + 1, ())))
+          Left Cancelled -> pure ()
+        openGate done ()
+      when (i `mod` 3 == 0) yield
+      when (even i) (atomically (modifyTVar' tokens (+ 1)))
+      when (i `mod` 5 == 0) (sleep (milliseconds 1))
+      cancel t
+      pure (waitGate done)
+    sequence_ waits
+  k <- readIORef taken
+  left <- readTVarIO tokens
+  k + left @?= 150
+
+runs :: Config -> Assertion
+runs config = running config . withRunner $ \runner -> do
+  result <- liftIO newEmptyMVar
+  v <- liftIO (newTVarIO (0 :: Int))
+  _ <- liftIO . forkIO $ do
+    a <- runThread runner (sleep (milliseconds 1) >> pure 'a')
+    failed <- Exception.try (runThread runner (throwM (userError "inside")))
+    startThread runner (atomically (writeTVar v 1))
+    putMVar result (a, failed :: Either IOError ())
+  atomically (readTVar v >>= check . (== 1))
+  got <- blocking (takeMVar result)
+  liftIO (got @?= ('a', Left (userError "inside")))
+
+crossing :: Config -> Assertion
+crossing config = running config . withRunner $ \runner -> do
+  to <- Channel.newChannel 2
+  from <- Channel.newChannel 2
+  _ <- liftIO . forkIO $ forM_ [1 .. 100 :: Int] (sendFrom runner to)
+  doubled <- liftIO newEmptyMVar
+  _ <- liftIO . forkIO $ replicateM 100 (receiveFrom runner from) >>= putMVar doubled
+  replicateM_ 100 (Channel.receive to >>= mapM_ (Channel.send from . (* 2)))
+  got <- blocking (takeMVar doubled)
+  liftIO (got @?= map (Just . (* 2)) [1 .. 100])
+
+interrupts :: Assertion
+interrupts = do
+  events <- newIORef []
+  let note what = atomicModifyIORef' events (\es -> (what : es, ()))
+  running one . withRunner $ \runner -> do
+    begun <- newGate
+    ended <- liftIO newEmptyMVar
+    caller <- liftIO . mask_ . forkIO $ do
+      got <- Exception.try (runThread runner ((openGate begun () >> sleep (seconds 1000)) `finally` (sleep (milliseconds 2) >> liftIO (note "finalizer"))))
+      note ("caller " <> either (\(e :: AsyncException) -> show e) show got)
+      putMVar ended ()
+    waitGate begun
+    liftIO . void . forkIO $ throwTo caller UserInterrupt
+    blocking (takeMVar ended)
+  readIORef events >>= (@?= ["finalizer", "caller user interrupt"]) . reverse
+
+closes :: Assertion
+closes = do
+  kept <- newIORef Nothing
+  result <- newEmptyMVar
+  running one $ do
+    begun <- newGate
+    cancelledInside <- newGate
+    withRunner $ \runner -> do
+      liftIO (writeIORef kept (Just runner))
+      _ <- liftIO . forkIO $ Exception.try (runThread runner ((openGate begun () >> sleep (seconds 1000)) `onException` openGate cancelledInside ())) >>= putMVar result
+      waitGate begun
+    waitGate cancelledInside
+  takeMVar result >>= (@?= Left RunnerClosed)
+  readIORef kept >>= mapM_ (\runner -> Exception.try (runThread runner (pure ())) >>= (@?= Left RunnerClosed))
