@@ -238,7 +238,7 @@ osThreads = length <$> listDirectory "/proc/self/task"
 endsWhileComputing :: IO ()
 endsWhileComputing = do
   stop <- newIORef False
-  got <- runWith (settingsFor (Config Epoll 1)) $ do
+  got <- runWith (settingsFor (Config Epoll 1)) {settingGrace = 1_000_000} $ do
     fork_ (liftIO (goOn stop 0))
     yield
     sleep (milliseconds 1)
@@ -256,7 +256,7 @@ endsWhileComputing = do
 endsAtTheLimit :: IO ()
 endsAtTheLimit = do
   box <- newEmptyMVar
-  got <- timeout 100_000 . runWith (settingsFor (Config Epoll 1)) {settingCarriers = 0} . liftIO $ takeMVar box
+  got <- timeout 100_000 . runWith (settingsFor (Config Epoll 1)) {settingCarriers = 0, settingGrace = 1_000_000} . liftIO $ takeMVar box
   got @?= (Nothing :: Maybe ())
   putMVar box ()
 
