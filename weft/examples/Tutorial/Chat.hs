@@ -6,7 +6,7 @@ module Tutorial.Chat
   ( main,
 
     -- * The room
-    Room,
+    Room (..),
     newRoom,
     Member (..),
     join,
@@ -32,18 +32,19 @@ import Tutorial.Lines (lineReader)
 import Weft
 import Weft.Channel (Channel)
 import Weft.Channel qualified as Channel
+import Weft.Concurrently
+import Weft.Event
 import Weft.STM
 import Weft.Scope
 import Weft.Socket
 import Weft.Timeout
 
-main :: IO ()
-main = run . withSocket (listenTcp (Just "127.0.0.1") "7000" 1024) $ \listener -> do
-  room <- newRoom
-  withScope $ \clients -> eachClient clients listener (session room)
-
--- | Who is here; 'Nothing' when the room is closed.
-newtype Room = Room (TVar (Maybe (Map ByteString Member)))
+data Room = Room
+  { -- | Who is here; 'Nothing' when the room is closed.
+    roomMembers :: TVar (Maybe (Map ByteString Member)),
+    -- | Set when the room is closed, for those who wait at the door.
+    roomClosed :: Event
+  }
 
 data Member = Member
   { -- | The thread of its session.
@@ -53,30 +54,30 @@ data Member = Member
   }
 
 newRoom :: Thread Room
-newRoom = Room <$> liftIO (newTVarIO (Just Map.empty))
+newRoom = Room <$> liftIO (newTVarIO (Just Map.empty)) <*> newEvent
 
 -- | False if the name is taken, or the room is closed.
 join :: Room -> ByteString -> Member -> Thread Bool
-join (Room room) name member = do
+join room name member = do
   joined <-
     atomically $
-      readTVar room >>= \case
+      readTVar (roomMembers room) >>= \case
         Just members | Map.notMember name members -> do
-          writeTVar room (Just (Map.insert name member members))
+          writeTVar (roomMembers room) (Just (Map.insert name member members))
           pure True
         _ -> pure False
-  when joined $ announce (Room room) (name <> " is here")
+  when joined $ announce room (name <> " is here")
   pure joined
 
 leave :: Room -> ByteString -> Thread ()
-leave (Room room) name = do
-  atomically $ modifyTVar' room (fmap (Map.delete name))
-  announce (Room room) (name <> " has left")
+leave room name = do
+  atomically $ modifyTVar' (roomMembers room) (fmap (Map.delete name))
+  announce room (name <> " has left")
 
 -- | A line for everybody. Never waits: who is too slow is thrown out.
 announce :: Room -> ByteString -> Thread ()
-announce (Room room) line = do
-  members <- liftIO (readTVarIO room)
+announce room line = do
+  members <- liftIO (readTVarIO (roomMembers room))
   forM_ (concatMap Map.elems members) $ \member -> do
     inTime <- offer (memberLines member) line
     unless inTime $ cancel (memberThread member)
@@ -90,18 +91,19 @@ offer channel line =
 -- | Tell everybody, let nobody in any more, and end all sessions when what was said
 -- has been sent.
 closeRoom :: Room -> ByteString -> Thread ()
-closeRoom (Room room) farewell = do
-  announce (Room room) farewell
-  members <- atomically $ swapTVar room Nothing
+closeRoom room farewell = do
+  announce room farewell
+  members <- atomically $ swapTVar (roomMembers room) Nothing
   forM_ (concatMap Map.elems members) $ Channel.close . memberLines
+  set (roomClosed room)
 
 -- | One client: ask for a name, be in the room, leave it.
 session :: Room -> Socket -> Thread ()
 session room client = do
   nextLine <- lineReader 1000 client
   sendAll client "Your name?\n"
-  timeout (seconds 60) nextLine >>= \case
-    Just (Just name) | validName name -> do
+  race (wait (roomClosed room)) (timeout (seconds 60) nextLine) >>= \case
+    Right (Just (Just name)) | validName name -> do
       label (decodeLatin1 name)
       outgoing <- Channel.newChannelNamed (decodeLatin1 name) 64
       me <- myThreadId
@@ -129,3 +131,8 @@ converse room name client nextLine outgoing = withScope $ \connection -> do
         Just (Just "/quit") -> pure ()
         Just (Just line) -> announce room (name <> ": " <> line) >> hear
         _ -> pure ()
+
+main :: IO ()
+main = run . withSocket (listenTcp (Just "127.0.0.1") "7000" 1024) $ \listener -> do
+  room <- newRoom
+  withScope $ \clients -> eachClient clients listener (session room)

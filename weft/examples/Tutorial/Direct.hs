@@ -13,12 +13,13 @@ import Control.Monad (void, when)
 import Data.ByteString.Char8 (ByteString)
 import Data.Text.Encoding (decodeLatin1)
 import System.Posix.Signals (sigINT, sigTERM)
-import Tutorial.Chat (Member (..), Room, announce, join, leave, newRoom, validName)
+import Tutorial.Chat (Member (..), Room (..), announce, join, leave, newRoom, validName)
 import Tutorial.Lines (lineReader)
 import Tutorial.Shutdown (serveUntil)
 import Weft (seconds)
 import Weft.Channel (Channel)
 import Weft.Channel qualified as Channel
+import Weft.Event qualified as Event
 import Weft.IO
 import Weft.Signal qualified as Signal
 import Weft.Socket (Socket)
@@ -33,8 +34,8 @@ session :: Room -> Socket -> IO ()
 session room client = do
   nextLine <- await <$> await (lineReader 1000 client)
   sendAll client "Your name?\n"
-  timeout (seconds 60) nextLine >>= \case
-    Just (Just name) | validName name -> do
+  race (await (Event.wait (roomClosed room))) (timeout (seconds 60) nextLine) >>= \case
+    Right (Just (Just name)) | validName name -> do
       label (decodeLatin1 name)
       outgoing <- await (Channel.newChannelNamed (decodeLatin1 name) 64)
       me <- myThreadId

@@ -248,8 +248,9 @@ limited c session = running c . withSocket cramped $ \listener -> do
     withClient address $ \_ next -> do
       expect next ["Your name?"]
       Event.set stop
-      ended
+      expect next ["Goodbye."]
       expectEnd next
+      ended
 
 deadlocked :: Assertion
 deadlocked = do
