@@ -8,6 +8,7 @@
 -- something: each client waits for the line that must come.
 module Test.Tutorial (tests) where
 
+import ComingFrom qualified
 import Control.Exception (Deadlock (..))
 import Control.Monad
 import Data.ByteString.Char8 (ByteString)
@@ -62,6 +63,7 @@ tests =
              (style, session) <- [("monadic", Chat.session), ("direct", \room -> direct . Direct.session room)]
          ]
       <> [testCase "a deadlock is seen, and reported" deadlocked]
+      <> [testGroup "Coming from forkIO" [testCase (describeConfig c) (comingFrom c) | c <- configurations]]
 
 -- | A server while a part runs, which is given the server's thread and its address.
 serving :: Thread Socket -> (Socket -> Thread ()) -> (ThreadId -> SockAddr -> Thread a) -> Thread a
@@ -265,3 +267,17 @@ deadlocked = do
   forM_ ["account of Alice", "account of Bob"] $ \name -> do
     assertBool dump (name `isInfixOf` dump)
     assertBool report (name `isInfixOf` report)
+
+comingFrom :: Config -> Assertion
+comingFrom c = do
+  pair <- running c (ComingFrom.both (yield >> pure 'a') (pure 'b'))
+  pair @?= ('a', 'b')
+  logged <- newIORef []
+  answer <- running c $ do
+    (here, there) <- socketPair
+    sendAll here "Ada"
+    ComingFrom.session (ComingFrom.Env there (\l -> modifyIORef' logged (l :)))
+    receive here 100
+  answer @?= "Hello, Ada"
+  readIORef logged >>= (@?= ["end", "begin"])
+  running c ComingFrom.fromOutside >>= (@?= [1 .. 10])
