@@ -7,8 +7,8 @@
 /* The shared words, in lines of 64 bytes; Weft.Internal.Control has the same
    layout. First one line for each carrier (each worker's first, then the pool's, then
    a reserve of one for each worker), then one for each worker, then one for
-   the monitor. The first workers' carriers have the first lines. */
-enum { WEFT_LINE = 8, WEFT_USER = 0, WEFT_OWNER = 0, WEFT_AWAKE = 1 };
+   the monitor (whether it sleeps, and how many carriers there are). The first workers' carriers have the first lines. */
+enum { WEFT_LINE = 8, WEFT_USER = 0, WEFT_OWNER = 0, WEFT_AWAKE = 1, WEFT_CARRIERS = 1 };
 
 /* An owner's number is a multiple of the number of carrier lines, plus the line of
    the carrier. In the low bits of the owner's word: */

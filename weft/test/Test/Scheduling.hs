@@ -189,7 +189,7 @@ scriptedKernel :: Kernel
 scriptedKernel =
   Kernel
     { kernelName = "scripted",
-      openKernel = \_ -> pure Opened {startKernel = start, closeKernel = pure ()}
+      openKernel = \_ -> pure Opened {startKernel = start, openedGauges = pure mempty, closeKernel = pure ()}
     }
   where
     start host = do
@@ -204,6 +204,7 @@ scriptedKernel =
             instancePoll = \mayBlock -> False <$ when mayBlock (takeMVar bell),
             instanceAdopt = pure (),
             instanceWaits = \_ r -> pure r,
+            instanceGauges = pure mempty,
             instanceWake = void (tryPutMVar bell ()),
             instanceStop = pure ()
           }

@@ -30,6 +30,9 @@ module Weft.Internal.Control
     -- * Sleep
     setAwake,
     monitorAsleep,
+
+    -- * Observation
+    carriersNow,
   )
 where
 
@@ -193,3 +196,8 @@ setAwake c awake = writePrimArray (carrierWords c) (carrierOwner c + 1) (if awak
 -- | Does the monitor sleep, so that a worker that wakes must wake it?
 monitorAsleep :: Carrier -> IO Bool
 monitorAsleep c = (/= 0) <$> readPrimArray (carrierWords c) (carrierMonitor c)
+
+-- | How many carriers there are beside those that the workers began with; the monitor
+-- keeps the number there. From anywhere.
+carriersNow :: Carrier -> IO Int
+carriersNow c = readPrimArray (carrierWords c) (carrierMonitor c + 1)

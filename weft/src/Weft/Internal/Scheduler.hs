@@ -32,6 +32,7 @@ module Weft.Internal.Scheduler
     -- * Counters
     Counter (..),
     readCounter,
+    tally,
 
     -- * Ending a thread
     ThreadExit (..),
@@ -39,7 +40,7 @@ module Weft.Internal.Scheduler
 where
 
 import Control.Exception (Exception, SomeException, fromException, try)
-import Control.Monad (when)
+import Control.Monad (void, when)
 import Control.Monad.Primitive (RealWorld)
 import Data.ByteString.Short qualified as ShortByteString
 import Data.IORef (IORef, modifyIORef', newIORef)
@@ -119,6 +120,20 @@ data Counter
     ThreadsEnded
   | -- | Exceptions that left a thread.
     Uncaught
+  | -- | The rest is counted by the worker ("Weft.Internal.Worker"). Slices.
+    Slices
+  | -- | Polls.
+    Polls
+  | -- | Polls that found something.
+    Fruitful
+  | -- | Polls that could block.
+    Sleeps
+  | -- | Sleeps that a message ended.
+    WakeUps
+  | -- | Threads given to another worker.
+    Shared
+  | -- | Changes of the carrier.
+    Takeovers
   | -- | The next thread number (not a count).
     NextNumber
   | -- | How far 'Dispatches' may go in this slice (not a count).
@@ -129,6 +144,11 @@ data Counter
 readCounter :: Scheduler -> Counter -> IO Int
 readCounter s c = readPrimArray (schedulerCounters s) (fromEnum c)
 {-# INLINE readCounter #-}
+
+-- | Count so many more. On the worker.
+tally :: Scheduler -> Counter -> Int -> IO ()
+tally s c by = void (bump s c by)
+{-# INLINE tally #-}
 
 bump :: Scheduler -> Counter -> Int -> IO Int
 bump s c by = do
@@ -251,9 +271,10 @@ step s = run
       YieldDirect k handler -> case tcbIdentity tcb of
         Nobody -> push (schedulerQueue s) Yielded tcb k >> next s
         Identity _ fate -> do
-          condemned <- readMutVar fate >>= \case
-            Condemned _ _ -> takeInterruption tcb
-            _ -> pure Nothing
+          condemned <-
+            readMutVar fate >>= \case
+              Condemned _ _ -> takeInterruption tcb
+              _ -> pure Nothing
           case condemned of
             Nothing -> push (schedulerQueue s) Yielded tcb k >> next s
             Just e -> go tcb (handler e) fuel
