@@ -283,7 +283,7 @@ inboxStress = do
           when mayBlock $ do
             modifyIORef' sleeps (+ 1)
             takeMVar bell
-            awake inbox
+            void (awake inbox)
           loop
   loop
   got <- reverse <$> readIORef received

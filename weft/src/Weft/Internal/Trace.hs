@@ -73,6 +73,7 @@ import Data.Primitive.MutVar (MutVar)
 import Data.Primitive.PrimVar (PrimVar)
 import GHC.Exts (Any, oneShot)
 import Weft.Internal.Births (Births)
+import Weft.Internal.Counters (Counters)
 import Weft.Internal.Slots (Slots)
 import Weft.Internal.SystemCall (SystemCall)
 
@@ -301,6 +302,8 @@ data Home = Home
     homeBirths :: !Births,
     -- | Visit all its threads. On the worker only.
     homeVisit :: !(forall r. (Seen -> r -> IO r) -> r -> IO r),
+    -- | What the run has counted. From any OS thread.
+    homeCounters :: IO Counters,
     -- | All homes of the run, by index of the worker.
     homePeers :: Array Home
   }

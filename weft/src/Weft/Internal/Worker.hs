@@ -31,11 +31,14 @@ import Control.Monad (join, when)
 import Control.Monad.Fix (mfix)
 import Data.Foldable (foldlM, foldrM, for_)
 import Data.IORef
+import Data.Maybe (catMaybes)
 import Data.Primitive.Array
 import Data.Primitive.PrimVar
 import Weft.Internal.Births
 import Weft.Internal.Cancel (moveTo)
 import Weft.Internal.Control
+import Weft.Internal.Counters
+import Weft.Internal.Counting
 import Weft.Internal.Inbox
 import Weft.Internal.Kernel
 import Weft.Internal.Policy
@@ -59,10 +62,10 @@ data Door = Door
 -- | The doors of so many workers, which have not started yet.
 newDoors :: Policy -> Int -> IO (Array Door)
 newDoors policy count = mfix $ \doors ->
-  arrayFromList <$> mapM (newDoor policy (doorHome <$> doors)) [0 .. count - 1]
+  arrayFromList <$> mapM (newDoor policy doors (doorHome <$> doors)) [0 .. count - 1]
 
-newDoor :: Policy -> Array Home -> Int -> IO Door
-newDoor policy peers index = do
+newDoor :: Policy -> Array Door -> Array Home -> Int -> IO Door
+newDoor policy everybody peers index = do
   inbox <- newInbox
   wake <- newIORef (pure ())
   queue <- newReadyQueue policy
@@ -80,9 +83,20 @@ newDoor policy peers index = do
             homeClock = clock,
             homeBirths = births,
             homeVisit = \f start -> readIORef started >>= maybe (pure start) (\worker -> visitThreads worker f start),
+            homeCounters = readCounters everybody,
             homePeers = peers
           }
   pure (Door inbox wake home started queue)
+
+-- | What the workers behind these doors have counted. From any OS thread.
+readCounters :: Array Door -> IO Counters
+readCounters doors = do
+  workers <- mapM (readIORef . doorWorker) (foldr (:) [] doors)
+  each <- mapM (maybe (pure mempty) (\w -> workerCounters (workerScheduler w) (workerInstance w))) workers
+  (carriers, gauges) <- case catMaybes workers of
+    [] -> pure (0, mempty)
+    w : _ -> sharedGauges (workerScheduler w) (workerKernel (workerSettings w))
+  pure (Counters each carriers gauges)
 
 -- | Have an action run on the worker, soon.
 postThrough :: Door -> IO () -> IO ()
@@ -158,6 +172,7 @@ startWorker settings carrier = do
 adoptWorker :: Carrier -> Worker -> IO Worker
 adoptWorker carrier worker = do
   scheduler <- successor carrier (workerScheduler worker)
+  tally scheduler Takeovers 1
   let heir = worker {workerScheduler = scheduler}
   writeIORef (doorWorker (doorOf worker)) (Just heir)
   heir <$ instanceAdopt (workerInstance worker)
@@ -194,6 +209,7 @@ carry worker@(Worker settings kernel scheduler) = turn
     door = doorOf worker
     carrier = schedulerCarrier scheduler
     turn = do
+      tally scheduler Slices 1
       ours <- runSlice scheduler (workerSlice settings)
       if ours then look else pure TakenOver
     home = schedulerHome scheduler
@@ -209,26 +225,32 @@ carry worker@(Worker settings kernel scheduler) = turn
           if ready > 0
             then do
               when (ready > 1 && several) (shareWork settings scheduler ready)
-              _ <- instancePoll kernel False
+              _ <- ask False
               -- The slice was long: other threads of GHC may wait for this
               -- capability (the pool's, the program's own).
               cut <- wasCut scheduler
               when cut Ghc.yield
             else do
-              found <- instancePoll kernel False
+              found <- ask False
               if found then pure () else sleep
           turn
+    ask mayBlock = do
+      tally scheduler Polls 1
+      found <- instancePoll kernel mayBlock
+      found <$ when found (tally scheduler Fruitful 1)
     several = sizeofArray (workerDoors settings) > 1
     -- Note [No lost wake-up] in "Weft.Internal.Inbox"
     sleep = do
       mayBlock <- trySleep (doorInbox door)
       when mayBlock $ do
         setAwake carrier False
-        _ <- instancePoll kernel True
+        tally scheduler Sleeps 1
+        _ <- ask True
         setAwake carrier True
         unwatched <- monitorAsleep carrier
         when unwatched (workerWakeMonitor settings)
-        awake (doorInbox door)
+        woken <- awake (doorInbox door)
+        when woken (tally scheduler WakeUps 1)
 
 -- | Hand half of the ready threads to a worker that sleeps, if one does. Moving a
 -- thread costs more than running a short one (its descriptors are then known to
@@ -248,6 +270,7 @@ shareWork settings scheduler ready =
           if asleep
             then do
               moved <- takeReady (doorHome there) (min 256 (ready `div` 2))
+              tally scheduler Shared (length moved)
               postThrough there (for_ moved (\(Ready tcb resume) -> push (doorQueue there) Started tcb resume))
             else go (i + 1)
     takeReady :: Home -> Int -> IO [Ready]
