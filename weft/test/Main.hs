@@ -10,6 +10,7 @@ import System.IO (hSetEncoding, stdout, utf8)
 import Test.Adoption qualified
 import Test.CancelStorm qualified
 import Test.Costs qualified
+import Test.Counters qualified
 import Test.Direct qualified
 import Test.Direct.Programs qualified
 import Test.Examples qualified
@@ -42,6 +43,7 @@ main = do
         Test.Direct.Programs.tests,
         Test.Examples.tests,
         Test.Costs.tests,
+        Test.Counters.tests,
         Test.Sockets.tests,
         Test.Files.tests,
         Test.Slots.tests,
