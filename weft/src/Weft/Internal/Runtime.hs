@@ -31,6 +31,7 @@ import Weft.Internal.Kernel
 import Weft.Internal.Monitor
 import Weft.Internal.Policy
 import Weft.Internal.Scheduler
+import Weft.Internal.Timeline.Writer
 import Weft.Internal.Trace
 import Weft.Internal.Worker
 
@@ -55,6 +56,10 @@ data Settings = Settings
     -- threads that compute for long or block without the scheduler's knowledge.
     -- Default 64. At the limit the worker of the next such thread waits for it.
     settingCarriers :: !Int,
+    -- | Record what the workers do when, into this file ('Weft.Timeline.timelineTo').
+    -- Default: no, which costs nothing. A file that cannot be opened is an 'IOError' of
+    -- the run before anything has begun.
+    settingTrace :: !(Maybe Timeline),
     -- | What to do with an exception that left a thread; the thread itself has
     -- ended. Default: one report on standard error. The action must not block for
     -- long: it holds up a worker. What it throws is ignored.
@@ -74,6 +79,7 @@ defaultSettings kernel =
       settingSlice = 256,
       settingFuel = 1000,
       settingCarriers = 64,
+      settingTrace = Nothing,
       settingUncaught = \thread label e ->
         reportToStderr (show thread <> named label <> " ended by an exception: " <> displayException e),
       settingReport = reportToStderr
@@ -127,16 +133,16 @@ runWith settings main' = do
           try (adoptWorker (carrierFor shared count others i (fromIntegral owner)) worker) >>= \case
             Right heir -> carrying i heir
             Left e -> finish (Left (e :: SomeException)) >> putMVar (indexArray done i) ()
-      start monitor kernel index =
+      start recorder monitor kernel index =
         forkOSWithUnmask $ \unmask -> do
           let carrier = firstCarrier shared count others index
-          started <- try . unmask $ startWorker (workerSettingsFor monitor kernel index) carrier
+          started <- try . unmask $ startWorker (workerSettingsFor recorder monitor kernel index) carrier
           case started of
             Left e -> finish (Left e) >> putMVar (indexArray done index) ()
             Right worker -> do
               when (index == 0) $ startThread (workerScheduler worker) (newTcb Nobody rootContext) (\_ -> firstTrace)
               unmask (carrying index worker)
-      workerSettingsFor monitor kernel index =
+      workerSettingsFor recorder monitor kernel index =
         WorkerSettings
           { workerIndex = index,
             workerDoors = doors,
@@ -147,7 +153,8 @@ runWith settings main' = do
             workerUncaught = \tcb e ->
               quietly (settingUncaught settings (ThreadId (tcbIdentity tcb)) (tcbLabel tcb) e),
             workerKernel = kernel,
-            workerWakeMonitor = wakeMonitor monitor
+            workerWakeMonitor = wakeMonitor monitor,
+            workerRecorder = recorder index
           }
       -- A further asynchronous exception must wait: what the workers share is
       -- released next, and they may still use it.
@@ -156,12 +163,13 @@ runWith settings main' = do
         monitorEnding monitor
         traverse_ openUp doors
         traverse_ readMVar done
-  bracket (openKernel (settingKernel settings) count) closeKernel $ \kernel ->
-    withMonitor count others shared inherit $ \monitor -> mask $ \restore -> do
-      -- Starting an OS thread waits for it, which an asynchronous exception could
-      -- interrupt when the first workers run already: hence the firmer mask.
-      outcome <- (uninterruptibleMask_ (mapM_ (start monitor kernel) [0 .. count - 1]) >> restore (readMVar result)) `onException` stop monitor
-      stop monitor
-      either throwIO pure outcome
+  withTimeline (settingTrace settings) count (quietly . settingReport settings) (readCounters doors) $ \recorder ->
+    bracket (openKernel (settingKernel settings) count) closeKernel $ \kernel ->
+      withMonitor count others shared inherit $ \monitor -> mask $ \restore -> do
+        -- Starting an OS thread waits for it, which an asynchronous exception could
+        -- interrupt when the first workers run already: hence the firmer mask.
+        outcome <- (uninterruptibleMask_ (mapM_ (start recorder monitor kernel) [0 .. count - 1]) >> restore (readMVar result)) `onException` stop monitor
+        stop monitor
+        either throwIO pure outcome
   where
     quietly action = action `catch` \(_ :: SomeException) -> pure ()

@@ -22,6 +22,9 @@ module Weft.Internal.Worker
     adoptWorker,
     carry,
     stopWorker,
+
+    -- * Observation
+    readCounters,
   )
 where
 
@@ -44,6 +47,8 @@ import Weft.Internal.Kernel
 import Weft.Internal.Policy
 import Weft.Internal.Scheduler
 import Weft.Internal.Slots qualified as Slots
+import Weft.Internal.Timeline
+import Weft.Internal.Timeline.Recorder (Recorder, recordTakeover)
 import Weft.Internal.Trace
 
 -- | How the rest of the program reaches a worker, from any OS thread.
@@ -121,7 +126,9 @@ data WorkerSettings = WorkerSettings
     workerUncaught :: !(Tcb -> SomeException -> IO ()),
     workerKernel :: !Opened,
     -- | Wake the monitor.
-    workerWakeMonitor :: !(IO ())
+    workerWakeMonitor :: !(IO ()),
+    -- | Where to leave the events of a timeline, if there is to be one.
+    workerRecorder :: !(Maybe Recorder)
   }
 
 -- | A worker that has started, as one of its carriers sees it.
@@ -146,7 +153,7 @@ startWorker settings carrier = do
       count = sizeofArray doors
       door = indexArray doors (workerIndex settings)
   kernel <-
-    startKernel (workerKernel settings) $
+    fmap (maybe id recordedPolls (workerRecorder settings)) . startKernel (workerKernel settings) $
       Host
         { hostHome = doorHome door,
           hostWorkers = count,
@@ -173,6 +180,8 @@ adoptWorker :: Carrier -> Worker -> IO Worker
 adoptWorker carrier worker = do
   scheduler <- successor carrier (workerScheduler worker)
   tally scheduler Takeovers 1
+  for_ (workerRecorder (workerSettings worker)) $ \recorder ->
+    currentThread (workerScheduler worker) >>= recordTakeover recorder
   let heir = worker {workerScheduler = scheduler}
   writeIORef (doorWorker (doorOf worker)) (Just heir)
   heir <$ instanceAdopt (workerInstance worker)
@@ -210,7 +219,7 @@ carry worker@(Worker settings kernel scheduler) = turn
     carrier = schedulerCarrier scheduler
     turn = do
       tally scheduler Slices 1
-      ours <- runSlice scheduler (workerSlice settings)
+      ours <- slice (workerSlice settings)
       if ours then look else pure TakenOver
     home = schedulerHome scheduler
     look = do
@@ -234,6 +243,7 @@ carry worker@(Worker settings kernel scheduler) = turn
               found <- ask False
               if found then pure () else sleep
           turn
+    slice = maybe runSlice recordedSlice (workerRecorder settings) scheduler
     ask mayBlock = do
       tally scheduler Polls 1
       found <- instancePoll kernel mayBlock
