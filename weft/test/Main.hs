@@ -25,6 +25,7 @@ import Test.Slots qualified
 import Test.Sockets qualified
 import Test.Takeover qualified
 import Test.Tasty
+import Test.Timeline qualified
 import Test.Timers qualified
 import Test.Uring qualified
 
@@ -53,5 +54,6 @@ main = do
         Test.Readiness.tests,
         Test.Adoption.tests,
         Test.CancelStorm.tests,
-        Test.Takeover.tests
+        Test.Takeover.tests,
+        Test.Timeline.tests
       ]
