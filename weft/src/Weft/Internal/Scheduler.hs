@@ -120,7 +120,12 @@ data Counter
     ThreadsEnded
   | -- | Exceptions that left a thread.
     Uncaught
-  | -- | The rest is counted by the worker ("Weft.Internal.Worker"). Slices.
+  | -- | The next thread number (not a count).
+    NextNumber
+  | -- | How far 'Dispatches' may go in this slice (not a count).
+    SliceEnd
+  | -- | What a dispatch touches is above, in one cache line; the rest is counted by the
+    -- worker ("Weft.Internal.Worker"). Slices.
     Slices
   | -- | Polls.
     Polls
@@ -134,10 +139,6 @@ data Counter
     Shared
   | -- | Changes of the carrier.
     Takeovers
-  | -- | The next thread number (not a count).
-    NextNumber
-  | -- | How far 'Dispatches' may go in this slice (not a count).
-    SliceEnd
   deriving stock (Eq, Show, Enum, Bounded)
 
 -- | Read a counter. From another OS thread it may be a little old.
