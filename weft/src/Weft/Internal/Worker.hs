@@ -213,13 +213,20 @@ doorOf worker = indexArray (workerDoors settings) (workerIndex settings)
 -- poll. The poll does not block while threads are ready, and it comes after every
 -- slice, so neither starves the other.
 carry :: Worker -> IO Ended
-carry worker@(Worker settings kernel scheduler) = turn
+carry worker = case workerRecorder (workerSettings worker) of
+  Nothing -> carryBy runSlice worker
+  Just recorder -> carryBy (recordedSlice recorder) worker
+
+-- | With this way to run a slice. Inlined, so that there are two loops and the plain
+-- one knows nothing of recorders.
+carryBy :: (Scheduler -> Int -> IO Bool) -> Worker -> IO Ended
+carryBy slice worker@(Worker settings kernel scheduler) = turn
   where
     door = doorOf worker
     carrier = schedulerCarrier scheduler
     turn = do
       tally scheduler Slices 1
-      ours <- slice (workerSlice settings)
+      ours <- slice scheduler (workerSlice settings)
       if ours then look else pure TakenOver
     home = schedulerHome scheduler
     look = do
@@ -243,7 +250,6 @@ carry worker@(Worker settings kernel scheduler) = turn
               found <- ask False
               if found then pure () else sleep
           turn
-    slice = maybe runSlice recordedSlice (workerRecorder settings) scheduler
     ask mayBlock = do
       tally scheduler Polls 1
       found <- instancePoll kernel mayBlock
@@ -261,6 +267,7 @@ carry worker@(Worker settings kernel scheduler) = turn
         when unwatched (workerWakeMonitor settings)
         woken <- awake (doorInbox door)
         when woken (tally scheduler WakeUps 1)
+{-# INLINE carryBy #-}
 
 -- | Hand half of the ready threads to a worker that sleeps, if one does. Moving a
 -- thread costs more than running a short one (its descriptors are then known to
