@@ -18,7 +18,6 @@ import Data.Aeson.KeyMap qualified as KeyMap
 import Data.ByteString qualified as ByteString
 import Data.ByteString.Builder (toLazyByteString)
 import Data.ByteString.Char8 qualified as Char8
-import Data.ByteString.Lazy qualified as Lazy
 import Data.ByteString.Short (toShort)
 import Data.Either (isRight)
 import Data.IORef

@@ -36,7 +36,7 @@ module Weft.Internal.Timeline.Recorder
   )
 where
 
-import Control.Monad (unless, when)
+import Control.Monad (unless, void, when)
 import Control.Monad.Primitive (RealWorld)
 import Data.Array.Byte qualified as Base
 import Data.Bits (countLeadingZeros, finiteBitSize, shiftL, shiftR, testBit, (.&.), (.|.))
@@ -164,7 +164,12 @@ beginDispatch r = set r Began
 -- | A dispatch has ended: this thread ran from the first instant to the second.
 endDispatch :: Recorder -> Int -> Int -> Tcb -> IO ()
 endDispatch r began now tcb = do
-  _ <- record r Dispatch began (now - began) (tcbNumber tcb) (tcbLabel tcb)
+  -- Where there was no room for its slice there is none for it, even if the reader has
+  -- made some meanwhile: a dispatch is always inside a slice.
+  opened <- get r OpenedAt
+  if opened >= 0
+    then void (record r Dispatch began (now - began) (tcbNumber tcb) (tcbLabel tcb))
+    else get r Dropped >>= set r Dropped . (+ 1)
   set r Began (-1)
 
 -- | The slice has ended; so many threads are ready.
