@@ -13,10 +13,12 @@ MAKEFLAGS += --no-print-directory
 # make serve
 PORT = 8080
 DIR  = site
+# make view-timeline
+FILE =
 # Further options for the program that a target runs: make bench-http ARGS=--json
 ARGS =
 
-.PHONY: help setup build serve test lint format docs check-setup \
+.PHONY: help setup build serve test lint format docs check-setup view-timeline \
   bench bench-yield bench-timers bench-http setup-build setup-bench program peers clean
 
 help: ## list the targets
@@ -42,6 +44,9 @@ format: setup ## lay everything out as ormolu would
 
 docs: setup ## Haddock for all packages, and run the examples in it
 	@tools/docs
+
+view-timeline: ## read a timeline with Chrome's own importer (needs node and Go) [FILE=...]
+	@tools/view-timeline '$(FILE)'
 
 check-setup: ## does tools/setup install what the packages depend on?
 	@tools/check-setup

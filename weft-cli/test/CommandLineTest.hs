@@ -29,6 +29,8 @@ tests =
       testCase "an unknown event source in WEFT_BACKEND" (withSite (\site -> refused [("WEFT_BACKEND", "bogus")] ["serve", site, "--port", "0"] "bogus")),
       testCase "a host that is none" (withSite (\site -> refused [] ["serve", site, "--host", "256.1.1.1", "--port", "0"] "256.1.1.1")),
       testCase "an access log that cannot be opened" (withSite (\site -> refused [] ["serve", site, "--port", "0", "--access-log", "/no/such/log"] "/no/such/log")),
+      testCase "a timeline that cannot be written" (withSite (\site -> refused [] ["serve", site, "--port", "0", "--trace", "/no/such/timeline"] "/no/such/timeline")),
+      testCase "a directory as timeline" (withSite (\site -> refused [] ["serve", site, "--port", "0", "--trace", site] site)),
       testCase "a port in use" portInUse,
       testCase "--help and --version" helpful,
       testCase "a directory with a name outside ASCII, in the C locale" strangeName,
@@ -53,7 +55,7 @@ helpful :: IO ()
 helpful = do
   (code, out, err) <- runWeft [] ["serve", "--help"]
   (code, err) @?= (ExitSuccess, "")
-  forM_ ["--host", "--port", "--workers", "--backend", "--cache-bytes", "--max-connections", "--access-log", "--grace", "--quiet"] $ \flag ->
+  forM_ ["--host", "--port", "--workers", "--backend", "--cache-bytes", "--max-connections", "--access-log", "--grace", "--trace", "--quiet"] $ \flag ->
     assertBool flag (flag `isInfixOf` out)
   (code', out', _) <- runWeft [] ["--version"]
   code' @?= ExitSuccess

@@ -13,6 +13,7 @@ import LimitsTest qualified
 import StopTest qualified
 import System.Environment (lookupEnv, setEnv)
 import Test.Tasty
+import TimelineTest qualified
 
 main :: IO ()
 main = do
@@ -25,5 +26,6 @@ main = do
         FilesTest.tests,
         ConnectionTest.tests,
         LimitsTest.tests,
-        StopTest.tests
+        StopTest.tests,
+        TimelineTest.tests
       ]

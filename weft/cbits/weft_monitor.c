@@ -73,6 +73,11 @@ static word *asleep_word(weft_monitor *m) {
   return &m->words[(carrier_lines(m) + m->workers) * WEFT_LINE];
 }
 
+/* For those who count; under the lock. When the run is over the words may be gone. */
+static void say_carriers(weft_monitor *m) {
+  if (m->phase != STOPPED) atomic_store(asleep_word(m) + WEFT_CARRIERS, m->carriers);
+}
+
 /* Every carrier passes a full memory barrier before this returns. */
 static void barrier(void) {
   if (syscall(__NR_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) != 0)
@@ -110,6 +115,7 @@ static void *carrier_main(void *argument) {
   }
   p->state = NOBODY;
   int last = --m->carriers == 0 && m->phase == STOPPED;
+  say_carriers(m);
   pthread_mutex_unlock(&m->lock);
   if (last) release(m);
   return NULL;
@@ -138,6 +144,7 @@ static void take_over(weft_monitor *m, int worker) {
     p->state = IDLE;
     if (pthread_create(&t, &a, carrier_main, p) == 0) {
       m->carriers++;
+      say_carriers(m);
     } else {
       p->state = NOBODY;
       p = NULL;

@@ -7,8 +7,8 @@
 /* The shared words, in lines of 64 bytes; Weft.Internal.Control has the same
    layout. First one line for each carrier (each worker's first, then the pool's, then
    a reserve of one for each worker), then one for each worker, then one for the
-   monitor. */
-enum { WEFT_LINE = 8, WEFT_USER = 0, WEFT_MARK = 1, WEFT_AWAKE = 0 };
+   monitor (whether it sleeps, and how many carriers there are). */
+enum { WEFT_LINE = 8, WEFT_USER = 0, WEFT_MARK = 1, WEFT_AWAKE = 0, WEFT_CARRIERS = 1 };
 
 /* In a carrier's MARK: */
 enum { WEFT_PROPOSED = 1, WEFT_ATTEND = 2, WEFT_LOST = 4 };

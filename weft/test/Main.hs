@@ -12,6 +12,7 @@ import Test.CancelStorm qualified
 import Test.Cancellation qualified
 import Test.Concurrently qualified
 import Test.Costs qualified
+import Test.Counters qualified
 import Test.Direct qualified
 import Test.Direct.Programs qualified
 import Test.Dump qualified
@@ -32,6 +33,7 @@ import Test.Sync qualified
 import Test.SyncCancel qualified
 import Test.Takeover qualified
 import Test.Tasty
+import Test.Timeline qualified
 import Test.Timers qualified
 import Test.Transactions qualified
 import Test.Tutorial qualified
@@ -53,6 +55,7 @@ main = do
         Test.Examples.tests,
         Test.Tutorial.tests,
         Test.Costs.tests,
+        Test.Counters.tests,
         Test.Sockets.tests,
         Test.Files.tests,
         Test.Sync.tests,
@@ -71,5 +74,6 @@ main = do
         Test.Ending.tests,
         Test.Scopes.tests,
         Test.Concurrently.tests,
-        Test.Local.tests
+        Test.Local.tests,
+        Test.Timeline.tests
       ]

@@ -189,7 +189,7 @@ scriptedKernel :: Kernel
 scriptedKernel =
   Kernel
     { kernelName = "scripted",
-      openKernel = \_ -> pure Opened {startKernel = start, closeKernel = pure ()}
+      openKernel = \_ -> pure Opened {startKernel = start, openedGauges = pure mempty, closeKernel = pure ()}
     }
   where
     start host = do
@@ -206,6 +206,7 @@ scriptedKernel =
             instanceWaits = \_ r -> pure r,
             instanceInterrupt = pure (),
             instanceQuiet = pure False,
+            instanceGauges = pure mempty,
             instanceWake = void (tryPutMVar bell ()),
             instanceStop = pure ()
           }
@@ -284,7 +285,7 @@ inboxStress = do
           when mayBlock $ do
             modifyIORef' sleeps (+ 1)
             takeMVar bell
-            awake inbox
+            void (awake inbox)
           loop
   loop
   got <- reverse <$> readIORef received

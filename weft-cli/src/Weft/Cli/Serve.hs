@@ -31,6 +31,7 @@ import Weft.Http.Server
 import Weft.Http.Static
 import Weft.Signal
 import Weft.Socket
+import Weft.Timeline (timelineTo)
 
 -- | What @weft serve@ was asked to do.
 data ServeOptions = ServeOptions
@@ -48,6 +49,7 @@ data ServeOptions = ServeOptions
     serveBodyTimeout :: !Duration,
     serveIdleTimeout :: !Duration,
     serveWriteTimeout :: !Duration,
+    serveTrace :: !(Maybe FilePath),
     serveQuiet :: !Bool
   }
 
@@ -72,6 +74,7 @@ options =
     <*> option secondsOf (long "body-timeout" <> metavar "SECONDS" <> value (seconds 30) <> help "Time between two pieces of a request body (default: 30)")
     <*> option secondsOf (long "idle-timeout" <> metavar "SECONDS" <> value (seconds 60) <> help "Time between two requests of a connection (default: 60)")
     <*> option secondsOf (long "write-timeout" <> metavar "SECONDS" <> value (seconds 30) <> help "Time in which a client must take some of a response (default: 30)")
+    <*> optional (strOption (long "trace" <> metavar "FILE" <> help "Record a timeline of what the workers do, for Perfetto or chrome://tracing; FILE is replaced" <> action "file"))
     <*> switch (long "quiet" <> short 'q' <> help "Print no messages but errors")
 
 -- | Serve until SIGTERM or SIGINT; then drain and end with status 0. What cannot be
@@ -80,7 +83,7 @@ serveFiles :: ServeOptions -> IO ()
 serveFiles o = do
   processors <- getNumProcessors
   outcome <-
-    try . runWith defaultSettings {settingWorkers = Just (fromMaybe processors (serveWorkers o)), settingKernel = systemKernel defaultSystemSettings {systemBackend = serveBackend o}} $
+    try . runWith defaultSettings {settingWorkers = Just (fromMaybe processors (serveWorkers o)), settingKernel = systemKernel defaultSystemSettings {systemBackend = serveBackend o}, settingTrace = timelineTo <$> serveTrace o} $
       serving o
   case outcome of
     Right ended -> unless ended (exitWith (ExitFailure 1))

@@ -32,6 +32,9 @@ module Weft.Internal.Control
     -- * Sleep
     setAwake,
     monitorAsleep,
+
+    -- * Observation
+    carriersNow,
   )
 where
 
@@ -206,3 +209,8 @@ setAwake c awake = poke (carrierWorker c) (if awake then 1 else 0)
 -- | Does the monitor sleep, so that a worker that wakes must wake it?
 monitorAsleep :: Carrier -> IO Bool
 monitorAsleep c = (/= 0) <$> peek (carrierMonitor c)
+
+-- | How many carriers there are beside those that the workers began with; the monitor
+-- keeps the number there. From anywhere.
+carriersNow :: Carrier -> IO Int
+carriersNow c = peekElemOff (carrierMonitor c) 1

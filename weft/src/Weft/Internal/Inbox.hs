@@ -59,9 +59,9 @@ trySleep (Inbox ref) = atomicModifyIORef' ref $ \case
   Box [] _ -> (Box [] True, True)
   box -> (box, False)
 
--- | The worker does not block any more. On the worker.
-awake :: Inbox -> IO ()
-awake (Inbox ref) = atomicModifyIORef' ref (\(Box messages _) -> (Box messages False, ()))
+-- | The worker does not block any more. On the worker. Was it a message that woke it?
+awake :: Inbox -> IO Bool
+awake (Inbox ref) = atomicModifyIORef' ref (\(Box messages asleep) -> (Box messages False, not asleep))
 
 -- | A look from outside; may be out of date at once.
 isAsleep :: Inbox -> IO Bool

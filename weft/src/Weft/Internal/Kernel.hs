@@ -36,6 +36,7 @@ import Data.Type.Equality ((:~~:) (HRefl))
 import GHC.Exts (oneShot)
 import Type.Reflection (Typeable, eqTypeRep, typeRep)
 import Weft.Internal.Cancel (Cancelled (..), interruptible, orInterrupted)
+import Weft.Internal.Counters (Gauges)
 import Weft.Internal.Scheduler (AnswerCall (..))
 import Weft.Internal.Slots qualified as Slots
 import Weft.Internal.SystemCall
@@ -52,6 +53,9 @@ data Kernel = Kernel
 data Opened = Opened
   { -- | Start it on one worker. Runs on the worker's OS thread, before any thread.
     startKernel :: Host -> IO Instance,
+    -- | Numbers about what the workers share, for 'Weft.Counters.counters'. From any OS
+    -- thread; must neither block nor lock, also after the end.
+    openedGauges :: IO Gauges,
     -- | Release what the workers shared, after the last one has stopped.
     closeKernel :: IO ()
   }
@@ -82,7 +86,8 @@ hostPost :: Host -> IO () -> IO ()
 hostPost = homePost . hostHome
 {-# INLINE hostPost #-}
 
--- | A kernel that was started on one worker. All fields but 'instanceWake' are
+-- | A kernel that was started on one worker. All fields but 'instanceWake' and
+-- 'instanceGauges' are
 -- used by the OS thread that runs the worker at the time, its carrier.
 data Instance = Instance
   { -- | Answer a call at once with the next node, not forced (that is user code), or
@@ -105,7 +110,10 @@ data Instance = Instance
     -- | Is there nothing under way that could make a thread ready: no operation, no
     -- timer, no action in a pool? From any OS thread; may be a little old.
     instanceQuiet :: !(IO Bool),
-    -- | Release everything. Nothing is called afterwards.
+    -- | Numbers about this worker's part, which are added up over the workers. Like
+    -- 'openedGauges': from any OS thread, at any time.
+    instanceGauges :: !(IO Gauges),
+    -- | Release everything. Nothing but 'instanceGauges' is called afterwards.
     instanceStop :: !(IO ())
   }
 

@@ -57,6 +57,7 @@ data Queue = Queue
   { enqueue :: Why -> Ready -> IO (),
     -- | 'Nothing' if and only if it is empty.
     dequeue :: IO (Maybe Ready),
+    -- | Also called from other OS threads, for counters: it must only read.
     queued :: IO Int,
     -- | Visit every thread in the queue, for a dump.
     visitQueue :: forall r. (r -> Tcb -> r) -> r -> IO r

@@ -34,6 +34,7 @@ import Weft.Internal.Kernel
 import Weft.Internal.Monitor
 import Weft.Internal.Policy
 import Weft.Internal.Scheduler
+import Weft.Internal.Timeline.Writer
 import Weft.Internal.Trace
 import Weft.Internal.Watch
 import Weft.Internal.Worker
@@ -73,6 +74,10 @@ data Settings = Settings
     -- | Print all threads to standard error on the signal @SIGUSR1@, if nobody has
     -- installed a handler for it when the run begins. Default true.
     settingDumpSignal :: !Bool,
+    -- | Record what the workers do when, into this file ('Weft.Timeline.timelineTo').
+    -- Default: no, which costs nothing. A file that cannot be opened is an 'IOError' of
+    -- the run before anything has begun.
+    settingTrace :: !(Maybe Timeline),
     -- | What to do with an exception that left a thread; the thread itself has
     -- ended. Default: one report on standard error. The action must not block for
     -- long: it holds up a worker. What it throws is ignored.
@@ -105,6 +110,7 @@ defaultSettings kernel =
       settingStall = Nothing,
       settingDeadlock = ReportDeadlock,
       settingDumpSignal = True,
+      settingTrace = Nothing,
       settingUncaught = \thread label e ->
         reportToStderr (show thread <> named label <> " ended by an exception: " <> displayException e),
       settingReport = reportToStderr
@@ -170,16 +176,16 @@ runWith settings main' = do
           try (adoptWorker (carrierFor shared count others i (fromIntegral owner)) worker) >>= \case
             Right heir -> carrying i heir
             Left e -> finish (Left (e :: SomeException)) >> putMVar (indexArray done i) ()
-      start monitor kernel index =
+      start recorder monitor kernel index =
         forkOSWithUnmask $ \unmask -> do
           let carrier = carrierFor shared count others index index
-          started <- try . unmask $ startWorker (workerSettingsFor monitor kernel index) carrier
+          started <- try . unmask $ startWorker (workerSettingsFor recorder monitor kernel index) carrier
           case started of
             Left e -> finish (Left e) >> putMVar (indexArray done index) ()
             Right worker -> do
               when (index == 0) $ startThread (workerScheduler worker) (newTcb Nobody rootContext) (\_ -> firstTrace)
               unmask (carrying index worker)
-      workerSettingsFor monitor kernel index =
+      workerSettingsFor recorder monitor kernel index =
         WorkerSettings
           { workerIndex = index,
             workerDoors = doors,
@@ -192,7 +198,8 @@ runWith settings main' = do
             workerKernel = kernel,
             workerEnding = ending,
             workerTakenOver = \lost -> for_ (settingStall settings) $ \limit -> watchStall (quietly . settingReport settings) limit lost,
-            workerWakeMonitor = wakeMonitor monitor
+            workerWakeMonitor = wakeMonitor monitor,
+            workerRecorder = recorder index
           }
       -- A further asynchronous exception must wait: what the workers share is
       -- released next, and they may still use it.
@@ -212,17 +219,18 @@ runWith settings main' = do
         monitorEnding monitor
         traverse_ openUp doors
         traverse_ readMVar done
-  withDumpSignal (settingDumpSignal settings) homes . bracket (openKernel (settingKernel settings) count) closeKernel $ \kernel ->
-    withMonitor count others shared inherit $ \monitor -> mask $ \restore -> do
-      -- Starting an OS thread waits for it, which an asynchronous exception could
-      -- interrupt when the first workers run already: hence the firmer mask.
-      started <- try (uninterruptibleMask_ (mapM_ (start monitor kernel) [0 .. count - 1]) >> restore (readMVar result))
-      closed <- try (close restore)
-      stop monitor
-      outcome <- case (started, closed) of
-        (Right outcome, Right ()) -> pure outcome
-        (Left e, _) -> throwIO (e :: SomeException)
-        (_, Left e) -> throwIO (e :: SomeException)
-      either throwIO pure outcome
+  withTimeline (settingTrace settings) count (quietly . settingReport settings) (readCounters doors) $ \recorder ->
+    withDumpSignal (settingDumpSignal settings) homes . bracket (openKernel (settingKernel settings) count) closeKernel $ \kernel ->
+      withMonitor count others shared inherit $ \monitor -> mask $ \restore -> do
+        -- Starting an OS thread waits for it, which an asynchronous exception could
+        -- interrupt when the first workers run already: hence the firmer mask.
+        started <- try (uninterruptibleMask_ (mapM_ (start recorder monitor kernel) [0 .. count - 1]) >> restore (readMVar result))
+        closed <- try (close restore)
+        stop monitor
+        outcome <- case (started, closed) of
+          (Right outcome, Right ()) -> pure outcome
+          (Left e, _) -> throwIO (e :: SomeException)
+          (_, Left e) -> throwIO (e :: SomeException)
+        either throwIO pure outcome
   where
     quietly action = action `catch` \(_ :: SomeException) -> pure ()

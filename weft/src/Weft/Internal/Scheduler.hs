@@ -34,6 +34,7 @@ module Weft.Internal.Scheduler
     -- * Counters
     Counter (..),
     readCounter,
+    tally,
 
     -- * Ending a thread
     ThreadExit (..),
@@ -41,7 +42,7 @@ module Weft.Internal.Scheduler
 where
 
 import Control.Exception (Exception, SomeException, fromException, try)
-import Control.Monad (when)
+import Control.Monad (void, when)
 import Control.Monad.Primitive (RealWorld)
 import Data.ByteString.Short qualified as ShortByteString
 import Data.IORef (IORef, modifyIORef', newIORef)
@@ -125,12 +126,32 @@ data Counter
     NextNumber
   | -- | How far 'Dispatches' may go in this slice (not a count).
     SliceEnd
+  | -- | What a dispatch touches is above, in one cache line; the rest is counted by the
+    -- worker ("Weft.Internal.Worker"). Slices.
+    Slices
+  | -- | Polls.
+    Polls
+  | -- | Polls that found something.
+    Fruitful
+  | -- | Polls that could block.
+    Sleeps
+  | -- | Sleeps that a message ended.
+    WakeUps
+  | -- | Threads given to another worker.
+    Shared
+  | -- | Changes of the carrier.
+    Takeovers
   deriving stock (Eq, Show, Enum, Bounded)
 
 -- | Read a counter. From another OS thread it may be a little old.
 readCounter :: Scheduler -> Counter -> IO Int
 readCounter s c = readPrimArray (schedulerCounters s) (fromEnum c)
 {-# INLINE readCounter #-}
+
+-- | Count so many more. On the worker.
+tally :: Scheduler -> Counter -> Int -> IO ()
+tally s c by = void (bump s c by)
+{-# INLINE tally #-}
 
 bump :: Scheduler -> Counter -> Int -> IO Int
 bump s c by = do

@@ -78,6 +78,7 @@ import Data.Text.Encoding qualified as Text
 import Data.Text.Encoding.Error qualified as Text
 import GHC.Exts (Any, oneShot)
 import Weft.Internal.Births (Births)
+import Weft.Internal.Counters (Counters)
 import Weft.Internal.Slots (Slots)
 import Weft.Internal.SystemCall (SystemCall)
 
@@ -312,6 +313,8 @@ data Home = Home
     homeVisit :: !(forall r. (Seen -> r -> IO r) -> r -> IO r),
     -- | The main thread has ended, and all others are to end ("Weft.Internal.Ending").
     homeClosing :: !(IORef Bool),
+    -- | What the run has counted. From any OS thread.
+    homeCounters :: IO Counters,
     -- | All homes of the run, by index of the worker.
     homePeers :: Array Home
   }

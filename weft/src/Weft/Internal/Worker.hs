@@ -24,6 +24,9 @@ module Weft.Internal.Worker
     carry,
     stopWorker,
     seemsStuck,
+
+    -- * Observation
+    readCounters,
   )
 where
 
@@ -34,17 +37,22 @@ import Control.Monad.Fix (mfix)
 import Data.Foldable (foldlM, foldrM, for_)
 import Data.IORef
 import Data.IntMap.Strict (IntMap)
+import Data.Maybe (catMaybes)
 import Data.Primitive.Array
 import Data.Primitive.PrimVar
 import Weft.Internal.Births
 import Weft.Internal.Cancel (moveTo)
 import Weft.Internal.Control
+import Weft.Internal.Counters
+import Weft.Internal.Counting
 import Weft.Internal.Ending
 import Weft.Internal.Inbox
 import Weft.Internal.Kernel
 import Weft.Internal.Policy
 import Weft.Internal.Scheduler
 import Weft.Internal.Slots qualified as Slots
+import Weft.Internal.Timeline
+import Weft.Internal.Timeline.Recorder (Recorder, recordTakeover)
 import Weft.Internal.Trace
 
 -- | How the rest of the program reaches a worker, from any OS thread.
@@ -64,10 +72,10 @@ data Door = Door
 newDoors :: Policy -> Int -> IO (Array Door)
 newDoors policy count = do
   closing <- newIORef False
-  mfix $ \doors -> arrayFromList <$> mapM (newDoor policy closing (doorHome <$> doors)) [0 .. count - 1]
+  mfix $ \doors -> arrayFromList <$> mapM (newDoor policy closing doors (doorHome <$> doors)) [0 .. count - 1]
 
-newDoor :: Policy -> IORef Bool -> Array Home -> Int -> IO Door
-newDoor policy closing peers index = do
+newDoor :: Policy -> IORef Bool -> Array Door -> Array Home -> Int -> IO Door
+newDoor policy closing everybody peers index = do
   inbox <- newInbox
   wake <- newIORef (pure ())
   queue <- newReadyQueue policy
@@ -86,9 +94,20 @@ newDoor policy closing peers index = do
             homeBirths = births,
             homeVisit = \f start -> readIORef started >>= maybe (pure start) (\worker -> visitThreads worker f start),
             homeClosing = closing,
+            homeCounters = readCounters everybody,
             homePeers = peers
           }
   pure (Door inbox wake home started queue)
+
+-- | What the workers behind these doors have counted. From any OS thread.
+readCounters :: Array Door -> IO Counters
+readCounters doors = do
+  workers <- mapM (readIORef . doorWorker) (foldr (:) [] doors)
+  each <- mapM (maybe (pure mempty) (\w -> workerCounters (workerScheduler w) (workerInstance w))) workers
+  (carriers, gauges) <- case catMaybes workers of
+    [] -> pure (0, mempty)
+    w : _ -> sharedGauges (workerScheduler w) (workerKernel (workerSettings w))
+  pure (Counters each carriers gauges)
 
 -- | Have an action run on the worker, soon.
 postThrough :: Door -> IO () -> IO ()
@@ -116,7 +135,9 @@ data WorkerSettings = WorkerSettings
     -- | Called when this OS thread has taken a worker over.
     workerTakenOver :: !(Lost -> IO ()),
     -- | Wake the monitor.
-    workerWakeMonitor :: !(IO ())
+    workerWakeMonitor :: !(IO ()),
+    -- | Where to leave the events of a timeline, if there is to be one.
+    workerRecorder :: !(Maybe Recorder)
   }
 
 -- | A worker that has started, as one of its carriers sees it.
@@ -150,7 +171,7 @@ startWorker settings carrier = do
       count = sizeofArray doors
       door = indexArray doors (workerIndex settings)
   kernel <-
-    startKernel (workerKernel settings) $
+    fmap (maybe id recordedPolls (workerRecorder settings)) . startKernel (workerKernel settings) $
       Host
         { hostHome = doorHome door,
           hostWorkers = count,
@@ -176,6 +197,9 @@ startWorker settings carrier = do
 adoptWorker :: Carrier -> Worker -> IO Worker
 adoptWorker carrier worker = do
   scheduler <- successor carrier (workerScheduler worker)
+  tally scheduler Takeovers 1
+  for_ (workerRecorder (workerSettings worker)) $ \recorder ->
+    currentThread (workerScheduler worker) >>= recordTakeover recorder
   let heir = worker {workerScheduler = scheduler}
   writeIORef (doorWorker (doorOf worker)) (Just heir)
   instanceAdopt (workerInstance worker)
@@ -226,12 +250,20 @@ doorOf worker = indexArray (workerDoors settings) (workerIndex settings)
 -- poll. The poll does not block while threads are ready, and it comes after every
 -- slice, so neither starves the other.
 carry :: Worker -> IO Ended
-carry worker@(Worker settings kernel scheduler) = turn
+carry worker = case workerRecorder (workerSettings worker) of
+  Nothing -> carryBy runSlice worker
+  Just recorder -> carryBy (recordedSlice recorder) worker
+
+-- | With this way to run a slice. Inlined, so that there are two loops and the plain
+-- one knows nothing of recorders.
+carryBy :: (Scheduler -> Int -> IO Bool) -> Worker -> IO Ended
+carryBy slice worker@(Worker settings kernel scheduler) = turn
   where
     door = doorOf worker
     carrier = schedulerCarrier scheduler
     turn = do
-      ours <- runSlice scheduler (workerSlice settings)
+      tally scheduler Slices 1
+      ours <- slice scheduler (workerSlice settings)
       if ours then look else pure TakenOver
     home = schedulerHome scheduler
     look = do
@@ -248,26 +280,33 @@ carry worker@(Worker settings kernel scheduler) = turn
           if ready > 0
             then do
               when (ready > 1 && several) (shareWork settings scheduler ready)
-              _ <- instancePoll kernel False
+              _ <- ask False
               -- The slice was long: other threads of GHC may wait for this
               -- capability (the pool's, the program's own).
               cut <- wasCut scheduler
               when cut Ghc.yield
             else do
-              found <- instancePoll kernel False
+              found <- ask False
               if found then pure () else sleep
           turn
+    ask mayBlock = do
+      tally scheduler Polls 1
+      found <- instancePoll kernel mayBlock
+      found <$ when found (tally scheduler Fruitful 1)
     several = sizeofArray (workerDoors settings) > 1
     -- Note [No lost wake-up] in "Weft.Internal.Inbox"
     sleep = do
       mayBlock <- trySleep (doorInbox door)
       when mayBlock $ do
         setAwake carrier False
-        _ <- instancePoll kernel True
+        tally scheduler Sleeps 1
+        _ <- ask True
         setAwake carrier True
         unwatched <- monitorAsleep carrier
         when unwatched (workerWakeMonitor settings)
-        awake (doorInbox door)
+        woken <- awake (doorInbox door)
+        when woken (tally scheduler WakeUps 1)
+{-# INLINE carryBy #-}
 
 -- | Hand half of the ready threads to a worker that sleeps, if one does. Moving a
 -- thread costs more than running a short one (its descriptors are then known to
@@ -287,6 +326,7 @@ shareWork settings scheduler ready =
           if asleep
             then do
               moved <- takeReady (doorHome there) (min 256 (ready `div` 2))
+              tally scheduler Shared (length moved)
               postThrough there (for_ moved (\(Ready tcb resume) -> push (doorQueue there) Started tcb resume))
             else go (i + 1)
     takeReady :: Home -> Int -> IO [Ready]

@@ -64,6 +64,9 @@ data Env = Env
     -- | Operations that the backend has not completed: while it is 0, a poll that
     -- does not block has nothing to find.
     envPending :: !(PrimVar RealWorld Int),
+    -- | Operations completed by polls, and timers fired, since the start.
+    envCompleted :: !(PrimVar RealWorld Int),
+    envFired :: !(PrimVar RealWorld Int),
     -- | Accepts that wait for a free descriptor.
     envStarved :: !(IORef [Starved])
   }

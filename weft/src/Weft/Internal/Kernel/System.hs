@@ -20,13 +20,16 @@ import Control.Monad.Primitive (RealWorld)
 import Data.ByteString (ByteString)
 import Data.ByteString.Internal qualified as ByteString (create)
 import Data.IORef
+import Data.Map.Strict qualified as Map
 import Data.Primitive.Array
 import Data.Primitive.PrimVar
+import Data.Text qualified as Text
 import Foreign.Ptr (plusPtr)
 import Weft.Internal.Backend hiding (Operation (..))
 import Weft.Internal.Backend qualified as Operation
 import Weft.Internal.Backend.Choose
 import Weft.Internal.Cancel
+import Weft.Internal.Counters (Gauges)
 import Weft.Internal.Kernel
 import Weft.Internal.Kernel.Env
 import Weft.Internal.Kernel.Files
@@ -66,6 +69,7 @@ systemKernel settings =
         pure
           Opened
             { startKernel = startSystem choose pool peers,
+              openedGauges = poolGauges <$> poolGauge pool,
               closeKernel = shutdownPool pool
             }
     }
@@ -75,6 +79,8 @@ startSystem choose pool peers host = do
   backend <- startBackend choose pool (hostPost host) (hostReport host)
   timers <- Timers.new
   pendingOperations <- newPrimVar 0
+  completed <- newPrimVar 0
+  fired <- newPrimVar 0
   starved <- newIORef []
   let env =
         Env
@@ -84,6 +90,8 @@ startSystem choose pool peers host = do
             envPool = pool,
             envPeers = peers,
             envPending = pendingOperations,
+            envCompleted = completed,
+            envFired = fired,
             envStarved = starved
           }
   writeArray peers (hostWorker host) (Just env)
@@ -97,8 +105,28 @@ startSystem choose pool peers host = do
         instanceWaits = visitWaits env,
         instanceInterrupt = interruptAnonymous env,
         instanceQuiet = isQuiet env,
+        instanceGauges = workerGauges env,
         instanceStop = shutdown backend
       }
+
+-- | For "Weft.Counters".
+workerGauges :: Env -> IO Gauges
+workerGauges env = do
+  operations <- readPrimVar (envPending env)
+  sleeping <- Timers.size (envTimers env)
+  completed <- readPrimVar (envCompleted env)
+  fired <- readPrimVar (envFired env)
+  pure $
+    Map.fromList
+      [ (Text.pack "operations pending", operations),
+        (Text.pack "timers pending", sleeping),
+        (Text.pack "completions", completed),
+        (Text.pack "timers fired", fired)
+      ]
+
+poolGauges :: PoolGauge -> Gauges
+poolGauges (PoolGauge threads unused jobs) =
+  Map.fromList [(Text.pack "pool threads", threads), (Text.pack "pool idle", unused), (Text.pack "pool waiting", jobs)]
 
 -- | Answer one system call.
 answerSystem :: Env -> Tcb -> SystemCall a -> (a -> Trace) -> IO Trace
@@ -228,15 +256,22 @@ pollSystem env mayBlock = do
     look = do
       now <- Sys.monotonicNow
       now <$ writePrimVar (homeClock (hostHome (envHost env))) (fromIntegral now)
-    expire now = Timers.popExpired timers now $ \case
-      WakeThread tcb resume -> hostReady (envHost env) Woken tcb resume
-      Alarm act -> act
+    expire now =
+      Timers.popExpired
+        timers
+        now
+        ( \case
+            WakeThread tcb resume -> hostReady (envHost env) Woken tcb resume
+            Alarm act -> act
+        )
+        >>= counted (envFired env)
+    counted variable n = n <$ when (n > 0) (readPrimVar variable >>= writePrimVar variable . (+ n))
     -- With nothing pending there is nothing to find, and no reason to ask.
     collect timeout = do
       pendingOperations <- readPrimVar (envPending env)
       if timeout == noWait && pendingOperations == 0
         then pure False
-        else (> 0) <$> poll (envBackend env) timeout
+        else (> 0) <$> (poll (envBackend env) timeout >>= counted (envCompleted env))
 
 -- | From the system's generator, which does not run dry.
 randomBytes :: Int -> IO ByteString

@@ -1,0 +1,35 @@
+-- |
+-- What a run has counted: threads, dispatches, polls, sleeps, timers, operations.
+--
+-- The workers count anyway, once for each slice or poll; looking at it costs them
+-- nothing. Reading takes no lock and stops nobody, and it works while a worker is
+-- stuck. The numbers of one reading are from nearly the same moment.
+--
+-- >>> run (threadsAlive . total <$> counters)
+-- 1
+module Weft.Counters
+  ( -- * Reading
+    counters,
+    counterReader,
+
+    -- * What is counted
+    Counters (..),
+    WorkerCounters (..),
+    Gauges,
+    total,
+    threadsAlive,
+    named,
+  )
+where
+
+import Weft.Internal.Counters
+import Weft.Internal.Trace (Home (..), Thread, internal)
+
+-- | What the run of this thread has counted. Does not block.
+counters :: Thread Counters
+counters = internal (\home _ -> homeCounters home)
+
+-- | The same as an action for any OS thread, such as one that answers a monitoring
+-- system. After the end of the run it answers what was counted last.
+counterReader :: Thread (IO Counters)
+counterReader = internal (\home _ -> pure (homeCounters home))
