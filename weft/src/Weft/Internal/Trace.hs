@@ -300,6 +300,8 @@ data Home = Home
     homePost :: !(IO () -> IO ()),
     -- | Make a thread ready. On the worker only.
     homeReady :: !(Why -> Tcb -> Resume -> IO ()),
+    -- | Start a thread that no other has forked, and count it. On the worker only.
+    homeStart :: !(Tcb -> Resume -> IO ()),
     -- | The fate of its threads that nobody has cancelled, shared.
     homeGoing :: Fate,
     -- | The waits of its threads that are in no table of the kernel, for dumps. On

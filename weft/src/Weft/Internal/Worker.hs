@@ -88,6 +88,7 @@ newDoor policy closing everybody peers index = do
           { homeWorker = index,
             homePost = post inbox (join (readIORef wake)),
             homeReady = push queue,
+            homeStart = \tcb resume -> readIORef started >>= mapM_ (\worker -> startThread (workerScheduler worker) tcb resume),
             homeGoing = Going home,
             homeWaits = waits,
             homeClock = clock,
