@@ -27,10 +27,23 @@
 --     session client
 -- @
 --
--- Sockets are in "Weft.Socket", files in "Weft.File", time in "Weft.Time", pipes in
--- "Weft.Pipe", signals in "Weft.Signal", memory for input in "Weft.Buffer". The
--- order in which threads run is a value of "Weft.Policy"; who answers their calls
--- is a value of "Weft.Kernel".
+-- What there is:
+--
+-- [The operating system] Sockets are in "Weft.Socket", files in "Weft.File", time in
+--   "Weft.Time", pipes in "Weft.Pipe", signals in "Weft.Signal", memory for input in
+--   "Weft.Buffer".
+-- [Several threads] "Weft.Scope" has lifetimes that own threads, "Weft.Concurrently" what
+--   is made of them: races, one thread for each element. "Weft.Timeout" limits time,
+--   "Weft.Mask" says when a thread may be interrupted, "Weft.Local" is its own state.
+-- [Waiting for each other] "Weft.Channel", "Weft.Mutex", "Weft.MVar", "Weft.Event",
+--   "Weft.Condition", "Weft.Semaphore", "Weft.Barrier", and transactions in "Weft.STM".
+-- [Other worlds] "Weft.IO" is for threads written in plain 'IO'; "Weft.Outside" is the way
+--   in for GHC's own threads.
+-- [Seeing what it does] "Weft.Dump" lists all threads, "Weft.Counters" has numbers,
+--   "Weft.Timeline" a record for Perfetto, "Weft.Trace" looks at a thread without running
+--   it.
+-- [Replacing parts] The order in which threads run is a value of "Weft.Policy"; who
+--   answers their calls is a value of "Weft.Kernel".
 module Weft
   ( -- * Threads
     Thread,

@@ -6,6 +6,14 @@
 -- thread of it is left, finalizers included. The first exception of a part cancels
 -- the other parts and is raised as it was. Parts inherit what children of 'Weft.fork'
 -- inherit. All of it can be cancelled, which cancels the parts and waits for them.
+--
+-- >>> import Weft
+-- >>> run (concurrently (pure 1) (yield >> pure 'x'))
+-- (1,'x')
+-- >>> run (race (sleep (seconds 10)) (pure "first"))
+-- Right "first"
+-- >>> run (forConcurrentlyN 2 [1, 2, 3] (\n -> pure (n * n)))
+-- [1,4,9]
 module Weft.Concurrently
   ( -- * Both
     concurrently,

@@ -7,6 +7,11 @@
 -- of its own threads between two slices. It works while a thread holds up its worker,
 -- and says that it does.
 --
+-- >>> import qualified Data.Text as Text
+-- >>> import Weft
+-- >>> Text.take 9 <$> run dumpThreads
+-- "1 thread:"
+--
 -- The signal @SIGUSR1@ prints a dump to standard error, unless the program handles
 -- that signal itself or 'Weft.settingDumpSignal' is off.
 module Weft.Dump

@@ -6,6 +6,10 @@
 -- at every system call; masked, only in one that waits; uninterruptible, not at all.
 -- 'Control.Monad.Catch.mask' and its relatives work as in 'IO'.
 --
+-- >>> import Weft (run)
+-- >>> run (mask $ \restore -> (,) <$> getMaskingState <*> restore getMaskingState)
+-- (MaskedInterruptible,Unmasked)
+--
 -- One thing differs from 'IO': leaving a masked region is no system call. What has
 -- arrived meanwhile is raised at the next one.
 module Weft.Mask
