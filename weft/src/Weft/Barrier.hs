@@ -3,12 +3,6 @@
 --
 -- A barrier for n threads lets them go on when n have arrived, and then begins anew
 -- (it is cyclic). A barrier belongs to one run.
---
--- >>> import Data.List (sort)
--- >>> import Weft
--- >>> import Weft.Concurrently
--- >>> run (newBarrier 3 >>= \b -> sort <$> forConcurrently "abc" (\_ -> arrive b))
--- [0,1,2]
 module Weft.Barrier
   ( Barrier,
     newBarrier,

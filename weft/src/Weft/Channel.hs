@@ -1,15 +1,11 @@
 -- |
 -- Channels: queues of values between threads, bounded or not, that can be closed.
 --
--- >>> import Weft
--- >>> :{
--- run $ do
---   jobs <- newChannel 2
---   fork_ (mapM_ (send jobs) "abcd" `finally` close jobs)
---   let gather = receive jobs >>= maybe (pure []) (\job -> (job :) <$> gather)
---   gather
--- :}
--- "abcd"
+-- @
+-- jobs <- 'newChannel' 100
+-- fork_ (mapM_ ('send' jobs) work \`finally\` 'close' jobs)
+-- let worker = 'receive' jobs >>= maybe (pure ()) (\\job -> run job >> worker)
+-- @
 --
 -- Values come out in the order in which they went in; threads that wait, to send or
 -- to receive, are served in the order in which they came. A thread that waits holds

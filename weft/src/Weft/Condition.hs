@@ -2,19 +2,11 @@
 -- Condition variables: wait, holding a mutex, until another thread has changed what
 -- the mutex protects.
 --
--- >>> import Data.IORef
--- >>> import Weft
--- >>> import Weft.Mutex
--- >>> :{
--- run $ do
---   m <- newMutex
---   changed <- newCondition
---   stock <- liftIO (newIORef [])
---   fork_ . withMutex m $ liftIO (writeIORef stock "tea") >> signal changed
---   let untilThere = liftIO (readIORef stock) >>= \s -> if null s then wait changed m >> untilThere else pure s
---   withMutex m untilThere
--- :}
--- "tea"
+-- @
+-- 'Weft.Mutex.withMutex' m $ do
+--   untilM (liftIO ready) ('wait' changed m)
+--   ...
+-- @
 --
 -- Between the signal and the moment when the woken thread holds the mutex others may
 -- have held it: look at the condition again. A condition belongs to one run.

@@ -4,10 +4,6 @@
 -- An event is set or it is not; who waits for it goes on when it is set, all at
 -- once, and as long as it stays set nobody waits. For "it has started", "it is time
 -- to stop". An event belongs to one run.
---
--- >>> import Weft
--- >>> run (newEvent >>= \stop -> fork_ (set stop) >> wait stop >> isSet stop)
--- True
 module Weft.Event
   ( Event,
     newEvent,

@@ -5,15 +5,6 @@
 -- first served, and wakes one; a read takes nothing, and comes before all takes that
 -- wait. A thread that waits holds up no worker. An 'MVar' belongs to one run.
 --
--- >>> import Weft
--- >>> :{
--- run $ do
---   answer <- newEmptyMVar
---   fork_ (putMVar answer 42)
---   takeMVar answer
--- :}
--- 42
---
 -- This module is meant to be imported qualified, or instead of
 -- "Control.Concurrent.MVar".
 module Weft.MVar

@@ -1,20 +1,10 @@
 -- |
 -- A lock that one thread at a time holds.
 --
--- >>> import Data.IORef
--- >>> import Weft
--- >>> import Weft.Concurrently
--- >>> :{
--- run $ do
---   account <- newMutex
---   balance <- liftIO (newIORef 0)
---   forConcurrently_ [1 .. 10] $ \amount -> withMutex account $ do
---     before <- liftIO (readIORef balance)
---     yield
---     liftIO (writeIORef balance (before + amount))
---   liftIO (readIORef balance)
--- :}
--- 55
+-- @
+-- accounts <- 'newMutexNamed' "accounts"
+-- 'withMutex' accounts $ ...
+-- @
 --
 -- A thread that waits holds up no worker. The mutex is fair: who unlocks it while
 -- others wait hands it to the one that has waited longest, so nobody waits for more

@@ -1,18 +1,15 @@
 -- |
 -- The way in for other OS threads: plain 'IO', GHC's own threads, callbacks.
 --
--- >>> import Control.Concurrent (forkIO)
--- >>> import Weft
--- >>> :{
--- run . withRunner $ \runner -> do
---   words <- newChannel 10
+-- @
+-- 'Weft.run' $ 'withRunner' $ \\runner -> do
+--   jobs <- 'Weft.Channel.newChannel' 100
 --   _ <- liftIO . forkIO $ do
---     sendFrom runner words "from a GHC thread"
---     workers <- runThread runner workerCount
---     sendFrom runner words (if workers > 0 then "into Weft" else "")
---   (,) <$> receive words <*> receive words
--- :}
--- (Just "from a GHC thread",Just "into Weft")
+--     'sendFrom' runner jobs "from a GHC thread"
+--     answer <- 'runThread' runner someThread
+--     ...
+--   'Weft.Channel.receive' jobs
+-- @
 --
 -- Each call crosses to a worker and back: a message, and the wake-up of an OS thread
 -- if either side sleeps (some microseconds).

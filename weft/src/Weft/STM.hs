@@ -5,16 +5,6 @@
 -- works here, and between threads of Weft and GHC's own ('Control.Concurrent.forkIO').
 -- Only 'atomically' is another: its 'retry' parks the thread and holds up no worker
 -- (Li & Zdancewic 2007, section 4.7).
---
--- >>> import Weft
--- >>> :{
--- run $ do
---   stock <- atomically (newTVar 0)
---   fork_ (atomically (writeTVar stock 5))
---   atomically (readTVar stock >>= \n -> check (n > 0) >> writeTVar stock (n - 1))
---   atomically (readTVar stock)
--- :}
--- 4
 module Weft.STM
   ( atomically,
 
