@@ -186,7 +186,7 @@ orClosing home tcb resume = case tcbIdentity tcb of
 
 -- | An identity for a thread that was cancelled because its run is closing.
 closingIdentity :: Home -> IO Identity
-closingIdentity home = subtract 1 . negate <$> fetchAddInt closingNumbers 1 >>= newIdentity home
+closingIdentity home = fetchAddInt closingNumbers 1 >>= newIdentity home . subtract 1 . negate
 
 closingNumbers :: PrimVar RealWorld Int
 closingNumbers = unsafePerformIO (newPrimVar 0)

@@ -445,7 +445,7 @@ readyCount = size . schedulerQueue
 
 -- | A thread that nobody can name any more has ended without running.
 threadDropped :: Scheduler -> IO ()
-threadDropped s = () <$ bump s ThreadsEnded 1
+threadDropped s = void (bump s ThreadsEnded 1)
 
 -- | Does a thread that makes this call wait in 'homeWaits'?
 parksInTable :: SystemCall a -> Bool

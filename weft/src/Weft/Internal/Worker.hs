@@ -32,7 +32,7 @@ where
 
 import Control.Concurrent qualified as Ghc
 import Control.Exception (SomeException)
-import Control.Monad (join, when)
+import Control.Monad (join, unless, when)
 import Control.Monad.Fix (mfix)
 import Data.Foldable (foldlM, foldrM, for_)
 import Data.IORef
@@ -287,7 +287,7 @@ carryBy slice worker@(Worker settings kernel scheduler) = turn
               when cut Ghc.yield
             else do
               found <- ask False
-              if found then pure () else sleep
+              unless found sleep
           turn
     ask mayBlock = do
       tally scheduler Polls 1

@@ -190,7 +190,7 @@ answerTo env wait request k = case request of
   RandomBytes n -> randomBytes n >>= \b -> pure $ k b
   OpenSignals wanted -> openSignals wanted >>= \s -> pure $ k s
   NextSignal s -> answerSuspend (envHost env) request (nextSignal s) (waitTcb wait) k
-  CloseSignals s -> closeSignals s >> (pure $ k ())
+  CloseSignals s -> closeSignals s >> pure (k ())
   WorkerCount -> pure $ k (hostWorkers (envHost env))
   Blocking action -> inPool env action wait k
   Suspend _ action -> answerSuspend (envHost env) request action (waitTcb wait) k
