@@ -50,7 +50,7 @@ data Settings = Settings
     settingSlice :: !Int,
     -- | How many system calls and effects one thread may make before it goes to
     -- the end of the ready queue as if it had yielded. Default 1,000. Fewer:
-    -- fairer between threads that are never refused; more: fewer switches.
+    -- fairer between threads that are never refused; more: fewer switches. At least 2.
     settingFuel :: !Int,
     -- | How many OS threads beside the workers' own there may be to take over from
     -- threads that compute for long or block without the scheduler's knowledge.

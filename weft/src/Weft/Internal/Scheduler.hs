@@ -137,7 +137,8 @@ bump s c by = do
 {-# INLINE bump #-}
 
 -- | A scheduler over a ready queue, for the first carrier of the worker with this
--- home among so many, with so much fuel for each dispatch.
+-- home among so many, with so much fuel for each dispatch: at least 2, because a
+-- thread with 1 left goes back to the queue.
 newScheduler :: ReadyQueue -> Carrier -> Home -> (Int -> Home) -> Int -> Int -> AnswerCall -> (Tcb -> SomeException -> IO ()) -> IO Scheduler
 newScheduler queue carrier home homes workers fuel answer uncaught = do
   current <- newMutVar nobody
@@ -146,7 +147,7 @@ newScheduler queue carrier home homes workers fuel answer uncaught = do
   setPrimArray counters 0 (fromEnum (maxBound :: Counter) + 1) 0
   writePrimArray counters (fromEnum NextNumber) (homeWorker home + 1)
   away <- newIORef IntMap.empty
-  pure (Scheduler queue current inherited counters carrier home away homes answer uncaught workers (max 1 fuel))
+  pure (Scheduler queue current inherited counters carrier home away homes answer uncaught workers (max 2 fuel))
 
 nobody :: Tcb
 nobody = newTcb Nobody rootContext
