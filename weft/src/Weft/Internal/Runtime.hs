@@ -67,8 +67,8 @@ data Settings = Settings
     -- installed a handler for it when the run begins. Default true.
     settingDumpSignal :: !Bool,
     -- | What to do with an exception that left a thread; the thread itself has
-    -- ended. Default: one report on standard error. The action must not block for
-    -- long: it holds up a worker. What it throws is ignored.
+    -- ended but for this action, which runs as its last effect ('Weft.liftIO'). Default:
+    -- one report on standard error. What it throws is ignored.
     settingUncaught :: !(ThreadId -> Label -> SomeException -> IO ()),
     -- | What to do with a message for the operator, one line. Default: standard
     -- error.

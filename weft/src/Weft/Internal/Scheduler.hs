@@ -92,7 +92,8 @@ data Scheduler = Scheduler
     schedulerHomes :: !(Int -> Home),
     -- | The kernel.
     schedulerAnswer :: !AnswerCall,
-    -- | Report an exception that left a thread. Must not throw.
+    -- | Report an exception that left a thread. Runs as the thread's last effect. Must
+    -- not throw.
     schedulerUncaught :: !(Tcb -> SomeException -> IO ()),
     -- | Thread numbers of one worker are this far apart (the number of workers).
     schedulerStride :: !Int,
@@ -355,15 +356,14 @@ raise s (Tcb identity state) e !fuel = go (stateFrames state) (stateMasking stat
         readCounter s Dispatches >>= enterUser (schedulerCarrier s)
         step s tcb (handler e) fuel
       NoFrames -> do
-        _ <- bump s ThreadsEnded 1
-        endFate identity
-        if silent
-          then pure ()
-          else do
-            _ <- bump s Uncaught 1
-            own <- numbered s (Tcb identity state)
-            schedulerUncaught s own e
-        next s
+        let !tcb = Tcb identity state {stateFrames = NoFrames}
+        writeMutVar (schedulerCurrent s) tcb
+        readCounter s Dispatches >>= enterUser (schedulerCarrier s)
+        step s tcb lastWords fuel
+    -- To evaluate an exception is code of the user, and so is what the program does
+    -- with one that nobody handles: the thread's last effect.
+    lastWords = Effect (pure $! if silent then Done else Internal (\_ _ -> reported <$ bump s Uncaught 1))
+    reported = Identify (\_ -> Self (\own -> Effect (Done <$ schedulerUncaught s own e)))
     silent = case fromException e of
       Just ThreadExit -> True
       Nothing -> case fromException e of
