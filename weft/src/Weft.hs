@@ -145,7 +145,7 @@ fork_ child = Thread (ForkAnonymous (\_ -> toTrace child))
 
 -- | Start a thread with a label, a priority, or on a certain worker.
 forkWith :: ForkOptions -> Thread () -> Thread ThreadId
-forkWith options child = Thread (Fork options (\_ -> toTrace child))
+forkWith options child = Thread (\k -> evaluatedOptions options (Fork options (\_ -> toTrace child) k))
 {-# INLINE forkWith #-}
 
 -- | Let every other ready thread run (under the policy 'Weft.Policy.fifo').
@@ -178,7 +178,9 @@ myThreadId = Thread Identify
 
 -- | Name this thread, for reports; children that it forks later inherit the name.
 label :: Text -> Thread ()
-label text = Thread (Describe (\c -> c {contextLabel = toShort (encodeUtf8 text)}))
+label text = Thread $ \k ->
+  -- Evaluated with the node, where it is the thread's own affair.
+  let !name = toShort (encodeUtf8 text) in Describe (\c -> c {contextLabel = name}) k
 
 -- | The name of this thread; empty if it has none.
 myLabel :: Thread Label
@@ -187,7 +189,7 @@ myLabel = Thread (\k -> Self (k . tcbLabel))
 -- | Change the priority of this thread; smaller runs sooner, under policies that
 -- look at it.
 setPriority :: Priority -> Thread ()
-setPriority p = Thread (Describe (\c -> c {contextPriority = p}))
+setPriority p = Thread (\k -> p `seq` Describe (\c -> c {contextPriority = p}) k)
 
 -- | The priority of this thread.
 myPriority :: Thread Priority

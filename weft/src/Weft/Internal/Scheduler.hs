@@ -69,7 +69,10 @@ import Weft.Internal.Trace
 -- this carrier returns from 'runSlice' without touching anything else. Note
 -- [Takeover] in "Weft.Internal.Control" says how that is decided.
 --
--- So a kernel answers with a trace that it has not forced: `pure (k a)`.
+-- So a kernel answers with a trace that it has not forced: `pure (k a)`, and what a
+-- node or a system call holds is evaluated by whoever makes the node: a lazy field
+-- would be evaluated by the scheduler or the kernel, where nobody can take the worker
+-- over.
 
 -- | What one carrier needs to run the threads of its worker. All but the current
 -- thread and the carrier are the worker's, and pass to the next carrier.
