@@ -176,16 +176,20 @@ static int all_asleep(weft_monitor *m) {
   return 1;
 }
 
+static int is_running(weft_monitor *m) {
+  pthread_mutex_lock(&m->lock);
+  int running = m->phase == RUNNING;
+  pthread_mutex_unlock(&m->lock);
+  return running;
+}
+
 static void *monitor_main(void *argument) {
   weft_monitor *m = argument;
   int64_t quiet_since = now();
   for (;;) {
     struct timespec t = {.tv_sec = m->tick_ns / 1000000000, .tv_nsec = m->tick_ns % 1000000000};
     clock_nanosleep(CLOCK_MONOTONIC, 0, &t, NULL);
-    pthread_mutex_lock(&m->lock);
-    int running = m->phase == RUNNING;
-    pthread_mutex_unlock(&m->lock);
-    if (!running) break;
+    if (!is_running(m)) break;
     int64_t time = now();
     int awake = 0;
     for (int w = 0; w < m->workers; w++) {
@@ -211,11 +215,14 @@ static void *monitor_main(void *argument) {
     } else if (time - quiet_since > 25000000) {
       /* Nothing to watch: sleep until a worker wakes. The worker says that it is
          awake and then looks whether we sleep; we say that we sleep and then look
-         whether one is awake. First the run looks whether it is stuck for ever. */
+         whether one is awake. Who ends the run does the same: it changes the phase and
+         then wakes us; we say that we sleep and then look at the phase. (The workers
+         of a run that has ended are asleep, too.) First the run looks whether it is
+         stuck for ever. */
       atomic_store(asleep_word(m), 1);
       barrier();
-      if (all_asleep(m)) m->carry(-1, 0);
-      while (atomic_load(asleep_word(m)) && all_asleep(m)) futex(asleep_word(m), FUTEX_WAIT_PRIVATE, 1);
+      if (is_running(m) && all_asleep(m)) m->carry(-1, 0);
+      while (atomic_load(asleep_word(m)) && is_running(m) && all_asleep(m)) futex(asleep_word(m), FUTEX_WAIT_PRIVATE, 1);
       atomic_store(asleep_word(m), 0);
       quiet_since = now();
     }
