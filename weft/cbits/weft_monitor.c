@@ -3,10 +3,12 @@
  * One OS thread looks at every worker each tick. A worker whose carrier has been in
  * user code, in one and the same dispatch, for longer than the patience is given to
  * another carrier. The protocol between a carrier and the monitor is Note [Takeover]
- * of Weft.Internal.Carrier; this file has the monitor's side of it, and the pool of
+ * of Weft.Internal.Control; this file has the monitor's side of it, and the pool of
  * carriers. No function here holds a lock while Haskell code runs. */
 #define _GNU_SOURCE
 #include "weft_monitor.h"
+
+#include "HsFFI.h"
 
 #include <errno.h>
 #include <linux/futex.h>
@@ -80,8 +82,10 @@ static void barrier(void) {
     atomic_thread_fence(memory_order_seq_cst);
 }
 
-/* Freed by the last who uses it: the run or a carrier that came back late. */
+/* Freed by the last who uses it: the run or a carrier that came back late. With it goes
+   the function that carriers are called through, and all of the run that hangs on it. */
 static void release(weft_monitor *m) {
+  if (m->carry) hs_free_fun_ptr((HsFunPtr)m->carry);
   pthread_mutex_destroy(&m->lock);
   pthread_cond_destroy(&m->changed);
   free(m->seen);
@@ -254,6 +258,7 @@ weft_monitor *weft_monitor_start(int workers, int64_t *words, int64_t tick_ns, i
   pthread_condattr_destroy(&c);
   syscall(__NR_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0);
   if (!m->seen || !m->places || pthread_create(&m->thread, NULL, monitor_main, m) != 0) {
+    m->carry = NULL; /* still the caller's */
     release(m);
     return NULL;
   }
@@ -283,9 +288,9 @@ void weft_monitor_ending(weft_monitor *m) {
   pthread_mutex_unlock(&m->lock);
 }
 
-/* When no worker runs any more. Answers how many carriers are still in user code;
-   they end by themselves when they leave it. */
-int weft_monitor_stop(weft_monitor *m) {
+/* When no worker runs any more. Carriers that are still in user code end by themselves
+   when they leave it. */
+void weft_monitor_stop(weft_monitor *m) {
   pthread_mutex_lock(&m->lock);
   m->phase = STOPPING;
   pthread_cond_broadcast(&m->changed);
@@ -293,11 +298,8 @@ int weft_monitor_stop(weft_monitor *m) {
   weft_monitor_wake(m);
   pthread_join(m->thread, NULL);
   pthread_mutex_lock(&m->lock);
-  int busy = 0;
-  for (int i = 0; i < m->most; i++) busy += m->places[i].state == BUSY;
   int none = m->carriers == 0;
   m->phase = STOPPED;
   pthread_mutex_unlock(&m->lock);
   if (none) release(m);
-  return busy;
 }

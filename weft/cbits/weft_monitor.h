@@ -1,4 +1,4 @@
-/* Carriers and the monitor: see Weft.Internal.Carrier. */
+/* Carriers and the monitor: see Weft.Internal.Control. */
 #ifndef WEFT_MONITOR_H
 #define WEFT_MONITOR_H
 
@@ -18,6 +18,7 @@ enum { WEFT_PROPOSED = 1, WEFT_ATTEND = 2, WEFT_OWNER_SHIFT = 2 };
 typedef void (*weft_carry)(int worker, int64_t owner);
 typedef struct weft_monitor weft_monitor;
 
+/* Once it has started, the monitor owns the function and frees it. */
 weft_monitor *weft_monitor_start(int workers, int64_t *words, int64_t tick_ns,
                                  int64_t patience_ns, int64_t linger_ns, int most,
                                  weft_carry carry);
@@ -25,6 +26,6 @@ void weft_monitor_wake(weft_monitor *m);
 int weft_monitor_carriers(weft_monitor *m);
 int64_t weft_monitor_takeovers(weft_monitor *m);
 void weft_monitor_ending(weft_monitor *m);
-int weft_monitor_stop(weft_monitor *m);
+void weft_monitor_stop(weft_monitor *m);
 
 #endif

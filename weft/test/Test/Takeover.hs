@@ -21,6 +21,7 @@ import Foreign.Ptr (Ptr)
 import System.Directory (listDirectory)
 import System.IO.Unsafe (unsafePerformIO)
 import System.Mem (performMajorGC)
+import System.Mem.Weak (deRefWeak)
 import System.Posix.IO qualified as Posix
 import System.Posix.Types (CSsize (..), Fd (..))
 import System.Timeout (timeout)
@@ -59,6 +60,7 @@ tests =
         testCase "the run ends while a thread computes" endsWhileComputing,
         testCase "the run ends when all carriers are stuck" endsAtTheLimit,
         testCase "the run ends at the limit when several threads are stuck" severalAtTheLimit,
+        testCase "nothing of a run is kept when its last thread has come back" runIsForgotten,
         testCase "nobody can wake it: GHC's exception reaches it" blockedIndefinitely
       ]
     `seqGroup` testGroup
@@ -279,6 +281,24 @@ severalAtTheLimit = do
     pure 'x'
   putMVar box ()
   got @?= Just 'x'
+
+-- | Threads come back late, or just as the run ends; then the run is garbage.
+runIsForgotten :: IO ()
+runIsForgotten = do
+  runs <- replicateM 5 $ do
+    box <- newEmptyMVar
+    held <- newIORef ()
+    weak <- mkWeakIORef held (pure ())
+    let settings = (settingsFor (Config Epoll 1)) {settingReport = \_ -> readIORef held}
+    runWith settings $ do
+      -- The first of them stays on the first carrier, which is no C thread's.
+      replicateM_ 3 (fork_ (liftIO (readMVar box)))
+      sleep (milliseconds 1)
+    putMVar box ()
+    pure weak
+  runWith (settingsFor (Config Epoll 1)) . eventually $ do
+    performMajorGC
+    all (== Nothing) <$> mapM (fmap void . deRefWeak) runs
 
 -- | A value whose evaluation ends only when another thread of the same worker has run.
 newtype Lazy = Lazy (forall a. a -> a)
