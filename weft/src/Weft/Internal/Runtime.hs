@@ -159,13 +159,15 @@ runWith settings main' = do
         for_ found $ \worker ->
           try (adoptWorker (carrierFor shared count others i (fromIntegral owner)) worker) >>= \case
             Right heir -> carrying i heir
-            Left e -> finish (Left (e :: SomeException)) >> putMVar (indexArray done i) ()
+            Left e -> failed i e
+      failed index e = finish (Left e) >> putMVar (indexArray done index) ()
+      -- One whose OS thread cannot be started is over at once: 'stop' waits for all.
       start monitor kernel index =
-        forkOSWithUnmask $ \unmask -> do
+        handle (failed index) . void $ forkOSWithUnmask $ \unmask -> do
           let carrier = firstCarrier shared count others index
           started <- try . unmask $ startWorker (workerSettingsFor monitor kernel index) carrier
           case started of
-            Left e -> finish (Left e) >> putMVar (indexArray done index) ()
+            Left e -> failed index e
             Right worker -> do
               when (index == 0) $ startThread (workerScheduler worker) (newTcb Nobody rootContext) (\_ -> firstTrace)
               unmask (carrying index worker)
