@@ -8,7 +8,7 @@
 #define _GNU_SOURCE
 #include "weft_monitor.h"
 
-#include "HsFFI.h"
+#include "Rts.h"
 
 #include <errno.h>
 #include <linux/futex.h>
@@ -36,7 +36,7 @@ struct weft_monitor {
   word *words;
   int64_t tick_ns, patience_ns, linger_ns;
   int most;     /* places */
-  weft_carry carry;
+  HsStablePtr carry;
 
   pthread_t thread;
   pthread_mutex_t lock;
@@ -85,12 +85,29 @@ static void barrier(void) {
 /* Freed by the last who uses it: the run or a carrier that came back late. With it goes
    the function that carriers are called through, and all of the run that hangs on it. */
 static void release(weft_monitor *m) {
-  if (m->carry) hs_free_fun_ptr((HsFunPtr)m->carry);
+  if (m->carry) hs_free_stable_ptr(m->carry);
   pthread_mutex_destroy(&m->lock);
   pthread_cond_destroy(&m->changed);
   free(m->seen);
   free(m->places);
   free(m);
+}
+
+/* Call the function of the run; the carrier is a bound OS thread in it. What a foreign
+   export would do, but for one thing: at the end of the program GHC stops the calls that
+   are still in progress, as that of a carrier whose thread is stuck, and a foreign export
+   complains of it on standard error. */
+static void call_carry(weft_monitor *m, int worker, int64_t owner) {
+  Capability *cap = rts_lock();
+  HaskellObj result;
+  HaskellObj function = rts_apply(cap, (HaskellObj)deRefStablePtr(m->carry), rts_mkInt(cap, worker));
+  rts_evalLazyIO(&cap, rts_apply(cap, function, rts_mkInt(cap, owner)), &result);
+  if (rts_getSchedStatus(cap) == Interrupted) {
+    rts_unlock(cap);
+    pthread_exit(NULL);
+  }
+  rts_checkSchedStatus("weft", cap);
+  rts_unlock(cap);
 }
 
 static void *carrier_main(void *argument) {
@@ -103,7 +120,7 @@ static void *carrier_main(void *argument) {
       int64_t owner = p->owner;
       p->state = BUSY;
       pthread_mutex_unlock(&m->lock);
-      m->carry(worker, owner);
+      call_carry(m, worker, owner);
       pthread_mutex_lock(&m->lock);
       p->state = IDLE;
     }
@@ -118,6 +135,7 @@ static void *carrier_main(void *argument) {
   int last = --m->carriers == 0 && m->phase == STOPPED;
   pthread_mutex_unlock(&m->lock);
   if (last) release(m);
+  hs_thread_done(); /* GHC keeps a record of each OS thread that has called it */
   return NULL;
 }
 
@@ -225,17 +243,18 @@ static void *monitor_main(void *argument) {
          stuck for ever. */
       atomic_store(asleep_word(m), 1);
       barrier();
-      if (is_running(m) && all_asleep(m)) m->carry(-1, 0);
+      if (is_running(m) && all_asleep(m)) call_carry(m, -1, 0);
       while (atomic_load(asleep_word(m)) && is_running(m) && all_asleep(m)) futex(asleep_word(m), FUTEX_WAIT_PRIVATE, 1);
       atomic_store(asleep_word(m), 0);
       quiet_since = now();
     }
   }
+  hs_thread_done();
   return NULL;
 }
 
 weft_monitor *weft_monitor_start(int workers, int64_t *words, int64_t tick_ns, int64_t patience_ns,
-                                 int64_t linger_ns, int most, weft_carry carry) {
+                                 int64_t linger_ns, int most, HsStablePtr carry) {
   weft_monitor *m = calloc(1, sizeof *m);
   if (!m) return NULL;
   m->seen = calloc((size_t)workers, sizeof *m->seen);

@@ -2,6 +2,8 @@
 #ifndef WEFT_MONITOR_H
 #define WEFT_MONITOR_H
 
+#include "HsFFI.h"
+
 #include <stdint.h>
 
 /* The shared words, in lines of 64 bytes; Weft.Internal.Control has the same
@@ -14,14 +16,14 @@ enum { WEFT_LINE = 8, WEFT_USER = 0, WEFT_OWNER = 0, WEFT_AWAKE = 1 };
    the carrier. In the low bits of the owner's word: */
 enum { WEFT_PROPOSED = 1, WEFT_ATTEND = 2, WEFT_OWNER_SHIFT = 2 };
 
-/* With worker -1: all workers have slept for a while. */
-typedef void (*weft_carry)(int worker, int64_t owner);
 typedef struct weft_monitor weft_monitor;
 
-/* Once it has started, the monitor owns the function and frees it. */
+/* The function is an `Int -> Int -> IO ()` of Haskell: be the carrier of this worker under
+   this owner's number; with worker -1: all workers have slept for a while. Once it has
+   started, the monitor owns the pointer and frees it. */
 weft_monitor *weft_monitor_start(int workers, int64_t *words, int64_t tick_ns,
                                  int64_t patience_ns, int64_t linger_ns, int most,
-                                 weft_carry carry);
+                                 HsStablePtr carry);
 void weft_monitor_wake(weft_monitor *m);
 int weft_monitor_carriers(weft_monitor *m);
 int64_t weft_monitor_takeovers(weft_monitor *m);

@@ -147,7 +147,7 @@ runWith settings main' = do
           end = (stopWorker worker `catch` (finish . Left)) `finally` putMVar (indexArray done index) ()
       inherit index owner
         | index < 0 = allAsleep
-        | otherwise = takeOver (fromIntegral index) owner
+        | otherwise = takeOver index owner
       -- On a thread of its own: the monitor, which calls this, has workers to watch.
       allAsleep = void . forkIO . void . try @SomeException $ do
         running <- catMaybes <$> mapM (readIORef . doorWorker) (toList doors)
@@ -157,7 +157,7 @@ runWith settings main' = do
       takeOver i owner = do
         found <- readIORef (doorWorker (indexArray doors i))
         for_ found $ \worker ->
-          try (adoptWorker (carrierFor shared count others i (fromIntegral owner)) worker) >>= \case
+          try (adoptWorker (carrierFor shared count others i owner) worker) >>= \case
             Right heir -> carrying i heir
             Left e -> failed i e
       failed index e = finish (Left e) >> putMVar (indexArray done index) ()
