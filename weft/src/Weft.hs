@@ -145,7 +145,7 @@ fork_ child = Thread (ForkAnonymous (\_ -> toTrace child))
 
 -- | Start a thread with a label, a priority, or on a certain worker.
 forkWith :: ForkOptions -> Thread () -> Thread ThreadId
-forkWith options child = Thread (\k -> evaluatedOptions options (Fork options (\_ -> toTrace child) k))
+forkWith options child = Thread (evaluatedOptions options . Fork options (\_ -> toTrace child))
 {-# INLINE forkWith #-}
 
 -- | Let every other ready thread run (under the policy 'Weft.Policy.fifo').

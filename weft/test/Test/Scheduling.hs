@@ -71,7 +71,7 @@ litmus =
       "with little fuel a thread gets on all the same"
       [ allowed (show fuel) [["effect", "caught", "called"]] one {settingFuel = fuel} $ \say -> do
           say "effect"
-          throwM (userError "x") `catch` \e -> say "caught" <* pure (e :: IOError)
+          throwM (userError "x") `catch` \(_ :: IOError) -> say "caught"
           _ <- workerCount
           say "called"
         | fuel <- [minBound, 0, 1, 2, 3]

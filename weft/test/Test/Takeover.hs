@@ -318,9 +318,9 @@ userCode =
     ("a body that is masked", \l -> mask (\_ -> next l)),
     ("what follows a mask", \l -> mask (\_ -> yield) >> next l),
     ("a body with a handler", \l -> next l `catch` \e -> throwM (e :: IOError)),
-    ("a handler", \l -> throwM (userError "x") `catch` \e -> next l <* pure (e :: IOError)),
-    ("what follows a handler", \l -> (throwM (userError "x") `catch` \e -> () <$ pure (e :: IOError)) >> next l),
-    ("a child", \l -> spawn (next l) >>= id),
+    ("a handler", \l -> throwM (userError "x") `catch` \(_ :: IOError) -> next l),
+    ("what follows a handler", \l -> (throwM (userError "x") `catch` \(_ :: IOError) -> pure ()) >> next l),
+    ("a child", \l -> join (spawn (next l))),
     ("what follows a fork", \l -> fork (pure ()) >> next l),
     ("what follows the question who it is", \l -> myThreadId >> next l),
     ("a label", \(Lazy l) -> label (l "name")),
@@ -335,7 +335,7 @@ userCode =
     ("what follows the closing of a socket", \l -> pairOf (\a _ -> closeSocket a >> next l)),
     ("pieces to send", \(Lazy l) -> pairOf (\a _ -> void (sendVector a (l ["x"])))),
     ("signals to subscribe to", \(Lazy l) -> openSignals (l []) >>= closeSignals),
-    ("the path of a FIFO", \(Lazy l) -> void (openFifo (l "/nonexistent/fifo") ReadOnly) `catch` \e -> () <$ pure (e :: IOError))
+    ("the path of a FIFO", \(Lazy l) -> void (openFifo (l "/nonexistent/fifo") ReadOnly) `catch` \(_ :: IOError) -> pure ())
   ]
   where
     next (Lazy l) = l (pure ())

@@ -64,7 +64,7 @@ linger = 1_000_000_000
 -- bound OS thread with the index of a worker and the number of its new owner, and
 -- must not throw.
 withMonitor :: Int -> Int -> Words -> Carry -> (Monitor -> IO a) -> IO a
-withMonitor workers others shared carry use = bracket begin end use
+withMonitor workers others shared carry = bracket begin end
   where
     begin = do
       callback <- newStablePtr carry
