@@ -29,6 +29,7 @@ import Weft.Internal.Trace (internal)
 import Weft.Internal.Trace qualified as Trace
 import Weft.Kernel (Outcome (..), deliver, suspend, suspendWith)
 import Weft.Pipe
+import Weft.Policy
 import Weft.Socket
 
 tests :: TestTree
@@ -50,6 +51,7 @@ tests =
            testCase "no stall is reported of those that come back" noStall,
            testCase "deadlock: a cycle of two is named" reportsCycle,
            testCase "deadlock: the run can end by it" raisesDeadlock,
+           testCase "a ready queue that cannot be visited fails the dump, not the run" unvisitable,
            testCase "no deadlock while something may still come" noDeadlock
          ]
 
@@ -251,3 +253,19 @@ noDeadlock = forM_ [0 .. 4 :: Int] $ \which -> do
     mapM_ closeSocket [a, b]
     pure (deadlocked others)
   (which, stuck) @?= (which, which == 0)
+
+-- | The queue is a user's, and fails on the worker.
+unvisitable :: IO ()
+unvisitable = do
+  got <- runWith (settingsFor (Config Epoll 1)) {settingPolicy = broken} (try dumpThreads)
+  either (\e -> e @?= userError "visit") (\text -> assertFailure ("a dump: " <> Text.unpack text)) got
+  where
+    broken = Policy "broken" $ do
+      waiting <- newIORef []
+      pure
+        Queue
+          { enqueue = \_ ready -> modifyIORef waiting (<> [ready]),
+            dequeue = atomicModifyIORef' waiting (\case [] -> ([], Nothing); r : rest -> (rest, Just r)),
+            queued = length <$> readIORef waiting,
+            visitQueue = \_ _ -> ioError (userError "visit")
+          }

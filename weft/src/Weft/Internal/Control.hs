@@ -78,6 +78,11 @@ import GHC.IO (IO (..))
 -- processor's buffer for as long as the monitor takes for a failed system call and
 -- a barrier, at the end of a segment that lasted ten milliseconds.
 --
+-- Beside that, a processor must not let others see what a carrier did in user code, or
+-- `USER := n` itself, before what it did to the worker before that. On x86-64 stores
+-- are seen in their order. A processor that does not promise that needs a releasing
+-- store to enter user code.
+--
 -- Who owns which worker only the monitor knows, and only it changes it. The line of a
 -- carrier of the pool is used again when the carrier has come back.
 --

@@ -72,7 +72,10 @@ import Weft.Internal.Trace
 -- this carrier returns from 'runSlice' without touching anything else. Note
 -- [Takeover] in "Weft.Internal.Control" says how that is decided.
 --
--- So a kernel answers with a trace that it has not forced: `pure (k a)`.
+-- So a kernel answers with a trace that it has not forced: `pure (k a)`, and what a
+-- node or a system call holds is evaluated by whoever makes the node: a lazy field
+-- would be evaluated by the scheduler or the kernel, where nobody can take the worker
+-- over.
 
 -- | What one carrier needs to run the threads of its worker. All but the current
 -- thread and the carrier are the worker's, and pass to the next carrier.
@@ -95,7 +98,8 @@ data Scheduler = Scheduler
     schedulerHomes :: !(Int -> Home),
     -- | The kernel.
     schedulerAnswer :: !AnswerCall,
-    -- | Report an exception that left a thread. Must not throw.
+    -- | Report an exception that left a thread. Runs as the thread's last effect. Must
+    -- not throw.
     schedulerUncaught :: !(Tcb -> SomeException -> IO ()),
     -- | Thread numbers of one worker are this far apart (the number of workers).
     schedulerStride :: !Int,
@@ -160,7 +164,8 @@ bump s c by = do
 {-# INLINE bump #-}
 
 -- | A scheduler over a ready queue, for the first carrier of the worker with this
--- home among so many, with so much fuel for each dispatch.
+-- home among so many, with so much fuel for each dispatch: at least 2, because a
+-- thread with 1 left goes back to the queue.
 newScheduler :: ReadyQueue -> Carrier -> Home -> (Int -> Home) -> Int -> Int -> AnswerCall -> (Tcb -> SomeException -> IO ()) -> IO Scheduler
 newScheduler queue carrier home homes workers fuel answer uncaught = do
   current <- newMutVar nobody
@@ -169,7 +174,7 @@ newScheduler queue carrier home homes workers fuel answer uncaught = do
   setPrimArray counters 0 (fromEnum (maxBound :: Counter) + 1) 0
   writePrimArray counters (fromEnum NextNumber) (homeWorker home + 1)
   away <- newIORef IntMap.empty
-  pure (Scheduler queue current inherited counters carrier home away homes answer uncaught workers (max 1 fuel))
+  pure (Scheduler queue current inherited counters carrier home away homes answer uncaught workers (max 2 fuel))
 
 nobody :: Tcb
 nobody = newTcb Nobody rootContext
@@ -418,15 +423,14 @@ raise s line (Tcb identity state) e !fuel = go (stateFrames state) (stateMasking
         enterUser line
         step s line tcb (handler e) fuel
       NoFrames -> do
-        _ <- bump s ThreadsEnded 1
-        endFate identity
-        if silent
-          then pure ()
-          else do
-            _ <- bump s Uncaught 1
-            own <- numbered s (Tcb identity state)
-            schedulerUncaught s own e
-        next s line
+        let !tcb = Tcb identity state {stateFrames = NoFrames}
+        writeMutVar (schedulerCurrent s) tcb
+        enterUser line
+        step s line tcb lastWords fuel
+    -- To evaluate an exception is code of the user, and so is what the program does
+    -- with one that nobody handles: the thread's last effect.
+    lastWords = Effect (pure $! if silent then Done else Internal (\_ _ -> reported <$ bump s Uncaught 1))
+    reported = Identify (\_ -> Self (\own -> Effect (Done <$ schedulerUncaught s own e)))
     silent = case fromException e of
       Just ThreadExit -> True
       Nothing -> case fromException e of

@@ -21,6 +21,7 @@ module Weft.Internal.Trace
     Resume,
     ForkOptions (..),
     defaultForkOptions,
+    evaluatedOptions,
 
     -- * Thread control blocks
     Tcb (..),
@@ -231,6 +232,12 @@ data ForkOptions = ForkOptions
     -- | The number of the scope that owns it, 0 for none.
     forkScope :: !Int
   }
+
+-- | Evaluate what the scheduler will look at, before the node: there it is the thread's
+-- own affair (see Note [User code and the worker] in "Weft.Internal.Scheduler").
+evaluatedOptions :: ForkOptions -> a -> a
+evaluatedOptions (ForkOptions _ priority worker _) a = foldr seq (foldr seq a priority) worker
+{-# INLINE evaluatedOptions #-}
 
 -- | Inherit everything.
 defaultForkOptions :: ForkOptions

@@ -49,12 +49,22 @@ newDeadlockWatch = DeadlockWatch <$> newIORef (-1)
 lookForDeadlock :: DeadlockWatch -> [Home] -> [Worker] -> ([String] -> IO ()) -> IO ()
 lookForDeadlock (DeadlockWatch lastLook) homes workers report = do
   looks <- mapM seemsStuck workers
-  dispatched <- sum <$> mapM (\w -> readCounter (workerScheduler w) Dispatches) workers
+  dispatched <- dispatches
   before <- readIORef lastLook
   when (all fst looks && any ((> 0) . snd) looks && dispatched /= before) $ do
     writeIORef lastLook dispatched
-    threads <- snapshot homes
-    when (deadlocked threads) $ renderDeadlock threads >>= report . map Text.unpack
+    seem <- seemDeadlocked homes
+    when seem $ do
+      threads <- snapshot homes
+      -- Each worker answers for itself: a thread that ran meanwhile may have sent
+      -- another from one that had not answered to one that had. And who has not
+      -- answered is asked again.
+      after <- dispatches
+      if after /= dispatched || not (null (snapshotMissing threads))
+        then writeIORef lastLook (-1)
+        else when (deadlocked threads) $ renderDeadlock threads >>= report . map Text.unpack
+  where
+    dispatches = sum <$> mapM (\w -> readCounter (workerScheduler w) Dispatches) workers
 
 -- | A carrier has lost this worker: in so many nanoseconds see whether its thread is
 -- still away, and report it.

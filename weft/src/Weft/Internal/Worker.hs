@@ -248,7 +248,9 @@ doorOf worker = indexArray (workerDoors settings) (workerIndex settings)
 
 -- | Be the worker's carrier. One turn is: a slice of ready threads, the inbox, a
 -- poll. The poll does not block while threads are ready, and it comes after every
--- slice, so neither starves the other.
+-- slice, so neither starves the other. The first thing is a look: nobody has looked
+-- for a while when the worker was taken over, and who has taken it over from the
+-- monitor's reserve, to stop it, must not run a thread that could hold it, too.
 carry :: Worker -> IO Ended
 carry worker = case workerRecorder (workerSettings worker) of
   Nothing -> carryBy runSlice worker
@@ -257,7 +259,7 @@ carry worker = case workerRecorder (workerSettings worker) of
 -- | With this way to run a slice. Inlined, so that there are two loops and the plain
 -- one knows nothing of recorders.
 carryBy :: (Scheduler -> Int -> IO Bool) -> Worker -> IO Ended
-carryBy slice worker@(Worker settings kernel scheduler) = turn
+carryBy slice worker@(Worker settings kernel scheduler) = look
   where
     door = doorOf worker
     carrier = schedulerCarrier scheduler
