@@ -66,12 +66,11 @@ instance Exception RunnerClosed where
 withRunner :: (Runner -> Thread a) -> Thread a
 withRunner use = do
   runner@(Runner _ calls) <- internal (\home _ -> Runner home <$> newIORef (Open 0 IntMap.empty))
-  andFinally (use runner) . immediate $ \_ _ k -> do
+  andFinally (use runner) . immediate $ \_ -> do
     found <- atomicModifyIORef' calls (Closed,)
     case found of
       Open _ underWay -> sequenceA_ underWay
       Closed -> pure ()
-    pure (k ())
 
 -- | Run a thread and wait for it; its exceptions are raised here. An asynchronous
 -- exception in the caller cancels the thread, waits for its end, and is raised again;

@@ -67,7 +67,7 @@ import Weft.Internal.Trace
 -- 'Control.Exception.BlockedIndefinitelyOnSTM' when nothing can ever change a
 -- variable it waits for.
 atomically :: STM a -> Thread a
-atomically tx = Thread $ \k -> unThread (attempt (\_ _ go -> pure (go ()))) $ \() ->
+atomically tx = Thread $ \k -> unThread (attempt (\_ _ _ -> pure (Got ()))) $ \() ->
   Effect $
     Ghc.atomically ((Just <$> tx) `orElse` pure Nothing) >>= \case
       Just a -> pure (k a)

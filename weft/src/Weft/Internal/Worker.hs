@@ -64,10 +64,10 @@ data Door = Door
 newDoors :: Policy -> Int -> IO (Array Door)
 newDoors policy count = do
   closing <- newIORef False
-  mfix $ \doors -> arrayFromList <$> mapM (newDoor policy closing (doorHome <$> doors)) [0 .. count - 1]
+  mfix $ \doors -> arrayFromList <$> mapM (newDoor policy closing (doorHome <$> doors) (count == 1)) [0 .. count - 1]
 
-newDoor :: Policy -> IORef Bool -> Array Home -> Int -> IO Door
-newDoor policy closing peers index = do
+newDoor :: Policy -> IORef Bool -> Array Home -> Bool -> Int -> IO Door
+newDoor policy closing peers alone index = do
   inbox <- newInbox
   wake <- newIORef (pure ())
   queue <- newReadyQueue policy
@@ -78,6 +78,7 @@ newDoor policy closing peers index = do
   let home =
         Home
           { homeWorker = index,
+            homeAlone = alone,
             homePost = post inbox (join (readIORef wake)),
             homeReady = push queue,
             homeGoing = Going home,
