@@ -226,18 +226,19 @@ putNow var here a full done = again
 -- there is none, to the variable. False: try again, we still have it.
 serve :: MutVar RealWorld (State a) -> Home -> a -> IO Bool
 serve var here a = look var $ \seen -> \case
-  Hungry readers takers -> dequeue takers (swap seen readers Nothing (Full a)) $ \waiter rest ->
-    swap seen readers (Just waiter) (if isEmpty rest then Empty else Hungry emptyQueue rest)
+  Hungry readers takers
+    | isEmpty readers -> dequeue takers (swapFor here var seen (Full a)) $ \waiter rest -> do
+        ours <- swapFor here var seen (if isEmpty rest then Empty else Hungry readers rest)
+        -- False if the taker was cancelled.
+        if ours then answer here waiter a else pure False
+    -- In one step, or a reader could have read what is then never put.
+    | otherwise -> dequeue takers (withReaders seen (Full a) readers (pure True)) $ \waiter rest ->
+        withReaders seen (if isEmpty rest then Empty else Hungry emptyQueue rest) readers (answer here waiter a)
   _ -> pure False
   where
-    swap seen readers taker new = do
+    withReaders seen new readers after = do
       ours <- swapFor here var seen new
-      if not ours
-        then pure False
-        else do
-          wakeAll here a readers
-          -- False if the taker was cancelled.
-          maybe (pure True) (\waiter -> answer here waiter a) taker
+      if ours then wakeAll here a readers >> after else pure False
 {-# OPAQUE serve #-}
 
 -- | Read the value and leave it there; wait for one while there is none. Comes before

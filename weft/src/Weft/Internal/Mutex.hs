@@ -11,6 +11,7 @@
 -- workers, in 'Internal' nodes.
 module Weft.Internal.Mutex
   ( Mutex (..),
+    mutexWord,
     MutexError (..),
     createMutex,
     lock,

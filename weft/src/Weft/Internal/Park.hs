@@ -68,21 +68,30 @@ wishFor reason = Wish (Suspend reason (\_ -> pure (pure ())))
 -- it at once; its answer takes the waiter back when the wait is cancelled. Neither
 -- may throw.
 waitFor :: Home -> Tcb -> Wish -> o -> (a -> Trace) -> (Waiter o a -> IO (IO ())) -> IO (Tried a)
-waitFor home tcb (Wish request) o k leave = do
+waitFor home tcb wish o k leave = parked home tcb wish o k >>= \waiter -> leave waiter >>= untilCancelled home tcb waiter
+{-# INLINE waitFor #-}
+
+-- In two functions, for the stack of whoever waits: it holds little in between.
+parked :: Home -> Tcb -> Wish -> o -> (a -> Trace) -> IO (Waiter o a)
+parked home tcb (Wish request) o k = do
   since <- readPrimVar (homeClock home)
   let !wait = Wait tcb request since
   key <- Slots.insert (homeWaits home) wait
-  place <- newShared (Occupied home wait key o k)
-  let waiter = Waiter place
-  takeBack <- leave waiter
-  interruptible tcb $
-    claim home waiter >>= \case
-      WaitOver -> pure ()
-      claimed -> do
-        takeBack
-        orInterrupted tcb (\_ -> Throw (toException Cancelled)) >>= arrive claimed
-  pure (Instead Parked)
-{-# INLINE waitFor #-}
+  Waiter <$> newShared (Occupied home wait key o k)
+{-# OPAQUE parked #-}
+
+untilCancelled :: Home -> Tcb -> Waiter o a -> IO () -> IO (Tried a)
+untilCancelled home tcb waiter takeBack = Instead Parked <$ interruptible tcb (withdraw home tcb waiter takeBack)
+{-# OPAQUE untilCancelled #-}
+
+withdraw :: Home -> Tcb -> Waiter o a -> IO () -> IO ()
+withdraw home tcb waiter takeBack =
+  claim home waiter >>= \case
+    WaitOver -> pure ()
+    claimed -> do
+      takeBack
+      orInterrupted tcb (\_ -> Throw (toException Cancelled)) >>= arrive claimed
+{-# OPAQUE withdraw #-}
 
 -- | Is it in the queue still, and not answered and not cancelled?
 stillWaits :: Waiter o a -> IO Bool
@@ -120,7 +129,7 @@ claim here (Waiter place) = look place $ \seen -> \case
 arrive :: Claimed a -> Resume -> IO ()
 arrive WaitOver _ = pure ()
 arrive (Claimed home wait key _) resume = do
-  _ <- Slots.take (homeWaits home) key
+  Slots.remove (homeWaits home) key
   homeReady home Woken (waitTcb wait) resume
 {-# OPAQUE arrive #-}
 
@@ -135,10 +144,19 @@ letGo here claimed@(Claimed home _ _ _) resume
 -- | Let it go on with this, on this worker. False if the thread was answered before, or
 -- was cancelled; then nothing happens.
 answer :: Home -> Waiter o a -> a -> IO Bool
-answer here waiter a =
-  claim here waiter >>= \case
-    WaitOver -> pure False
-    claimed@(Claimed _ _ _ k) -> True <$ letGo here claimed (oneShot (\_ -> k a))
+answer here waiter@(Waiter place) a
+  | homeAlone here =
+      readMutVar place >>= \case
+        Vacant -> pure False
+        Occupied _ wait key _ k -> do
+          writeMutVar place Vacant
+          Slots.remove (homeWaits here) key
+          homeReady here Woken (waitTcb wait) (oneShot (\_ -> k a))
+          pure True
+  | otherwise =
+      claim here waiter >>= \case
+        WaitOver -> pure False
+        claimed@(Claimed _ _ _ k) -> True <$ letGo here claimed (oneShot (\_ -> k a))
 {-# OPAQUE answer #-}
 
 -- | The same with an exception.

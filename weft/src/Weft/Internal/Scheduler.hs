@@ -268,51 +268,40 @@ step s line = run
       Lock latch k -> case tcbIdentity tcb of
         Identity n fate ->
           readMutVar fate >>= \case
-            Condemned _ _ -> atLength s line tcb (Try (latchLock latch) k) fuel
+            Condemned _ _ -> atLength s line tcb (latchLock latch) k fuel
             _ -> do
               alone <- onlyWorker line
               word <- readPrimVar (latchWord latch)
               if alone && word == 0
                 then writePrimVar (latchWord latch) (2 * n) >> go tcb (k ()) fuel
-                else atLength s line tcb (Try (latchLock latch) k) fuel
-        Nobody -> atLength s line tcb (Try (latchLock latch) k) fuel
+                else atLength s line tcb (latchLock latch) k fuel
+        Nobody -> atLength s line tcb (latchLock latch) k fuel
       Unlock latch k -> case tcbIdentity tcb of
         Identity n _ -> do
           alone <- onlyWorker line
           word <- readPrimVar (latchWord latch)
           if alone && word == 2 * n
             then writePrimVar (latchWord latch) 0 >> go tcb (k ()) fuel
-            else atLength s line tcb (Give (latchUnlock latch) k) fuel
-        Nobody -> atLength s line tcb (Give (latchUnlock latch) k) fuel
+            else actAtLength s line tcb (latchUnlock latch) k fuel
+        Nobody -> actAtLength s line tcb (latchUnlock latch) k fuel
       Take place k -> do
         mayTry <- unhindered tcb
         if mayTry
           then
             readMutVar (placeState place) >>= \case
               PlaceFull a -> writeMutVar (placeState place) PlaceEmpty >> go tcb (k a) fuel
-              _ -> atLength s line tcb (Try (placeTake place) k) fuel
-          else atLength s line tcb (Try (placeTake place) k) fuel
+              _ -> atLength s line tcb (placeTake place) k fuel
+          else atLength s line tcb (placeTake place) k fuel
       Put place a k -> do
         mayTry <- unhindered tcb
         if mayTry
           then
             readMutVar (placeState place) >>= \case
               PlaceEmpty -> writeMutVar (placeState place) (PlaceFull a) >> go tcb (k ()) fuel
-              _ -> atLength s line tcb (Try (placePut place a) k) fuel
-          else atLength s line tcb (Try (placePut place a) k) fuel
-      Try act k -> case tcbIdentity tcb of
-        Nobody -> atHomeWith s tcb act k >>= \case
-          Got a -> go tcb (k a) fuel
-          Instead t -> go tcb t fuel
-        Identity _ fate ->
-          readMutVar fate >>= \case
-            Condemned _ _ -> tryCondemned s line tcb act k fuel
-            _ -> atHomeWith s tcb act k >>= \case
-              Got a -> go tcb (k a) fuel
-              Instead t -> go tcb t fuel
-      Give act k -> atHomeWith s tcb act k >>= \case
-        Got a -> go tcb (k a) fuel
-        Instead t -> go tcb t fuel
+              _ -> atLength s line tcb (placePut place a) k fuel
+          else atLength s line tcb (placePut place a) k fuel
+      Try act k -> atLength s line tcb act k fuel
+      Give act k -> actAtLength s line tcb act k fuel
       Parked -> next s line
       Yield k -> case tcbIdentity tcb of
         Nobody -> push (schedulerQueue s) Yielded tcb k >> next s line
@@ -429,20 +418,29 @@ resumeStep s line tcb trace !fuel = do
 {-# NOINLINE resumeStep #-}
 
 -- | The long way of an operation that may have been short.
-atLength :: Scheduler -> Line -> Tcb -> Trace -> Int -> IO ()
-atLength = step
+atLength :: Scheduler -> Line -> Tcb -> (Home -> Tcb -> (a -> Trace) -> IO (Tried a)) -> (a -> Trace) -> Int -> IO ()
+atLength s line tcb act k !fuel = case tcbIdentity tcb of
+  Nobody -> actAtLength s line tcb act k fuel
+  Identity _ fate ->
+    readMutVar fate >>= \case
+      Condemned _ _ -> tryCondemned s line tcb act k fuel
+      _ -> actAtLength s line tcb act k fuel
 {-# NOINLINE atLength #-}
+
+-- | The same if it does not look for a cancellation.
+actAtLength :: Scheduler -> Line -> Tcb -> (Home -> Tcb -> (a -> Trace) -> IO (Tried a)) -> (a -> Trace) -> Int -> IO ()
+actAtLength s line tcb act k !fuel =
+  act (schedulerHome s) tcb k >>= \case
+    Got a -> enterUser line >> step s line tcb (k a) (fuel - 1)
+    Instead Parked -> next s line
+    Instead t -> enterUser line >> step s line tcb t (fuel - 1)
+{-# NOINLINE actAtLength #-}
 
 -- | Not inlined: a field of the scheduler that is used in 'step' is read there at its
 -- beginning, or in a thunk made at every dispatch.
 atHome :: Scheduler -> Tcb -> (Home -> Tcb -> IO Trace) -> IO Trace
 atHome s tcb act = act (schedulerHome s) tcb
 {-# NOINLINE atHome #-}
-
--- | The same for an operation and what follows it.
-atHomeWith :: Scheduler -> Tcb -> (Home -> Tcb -> (a -> Trace) -> IO (Tried a)) -> (a -> Trace) -> IO (Tried a)
-atHomeWith s tcb act k = act (schedulerHome s) tcb k
-{-# NOINLINE atHomeWith #-}
 
 -- | An operation of a thread that is cancelled, and may be masked. The rare way, which
 -- does not meet the other again.

@@ -54,7 +54,10 @@ isEmpty (Queue _ _ n _) = n == 0
 
 -- | Join at the end.
 enqueue :: Waiter o a -> Queue o a -> Queue o a
-enqueue e (Queue front back n graves) = Queue front (e : back) (n + 1) graves
+enqueue e (Queue front back n graves)
+  -- Most often there is nobody: nothing to be reversed then.
+  | n == 0 = Queue [e] [] 1 0
+  | otherwise = Queue front (e : back) (n + 1) graves
 {-# INLINE enqueue #-}
 
 -- | The first entry, and the others.
