@@ -81,6 +81,7 @@ import Data.Text (Text)
 import Data.Text.Encoding qualified as Text
 import Data.Text.Encoding.Error qualified as Text
 import GHC.Exts (Any, oneShot)
+import Weft.Internal.AtEnd (AtEnd)
 import Weft.Internal.Births (Births)
 import Weft.Internal.Slots (Slots)
 import Weft.Internal.SystemCall (SystemCall)
@@ -362,6 +363,8 @@ data Home = Home
     homePost :: !(IO () -> IO ()),
     -- | Make a thread ready. On the worker only.
     homeReady :: !(Why -> Tcb -> Resume -> IO ()),
+    -- | Start a thread from outside, and count it. On the worker only.
+    homeStart :: !(Tcb -> Resume -> IO ()),
     -- | The fate of its threads that nobody has cancelled, shared.
     homeGoing :: Fate,
     -- | The waits of its threads that are in no table of the kernel, for dumps. On
@@ -375,6 +378,8 @@ data Home = Home
     homeVisit :: !(forall r. (Seen -> r -> IO r) -> r -> IO r),
     -- | The main thread has ended, and all others are to end ("Weft.Internal.Ending").
     homeClosing :: !(IORef Bool),
+    -- | What is left to do when the run has ended; one for all homes.
+    homeAtEnd :: !AtEnd,
     -- | All homes of the run, by index of the worker.
     homePeers :: Array Home
   }

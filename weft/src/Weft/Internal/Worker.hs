@@ -36,6 +36,7 @@ import Data.IORef
 import Data.IntMap.Strict (IntMap)
 import Data.Primitive.Array
 import Data.Primitive.PrimVar
+import Weft.Internal.AtEnd (AtEnd, newAtEnd)
 import Weft.Internal.Births
 import Weft.Internal.Cancel (moveTo)
 import Weft.Internal.Control
@@ -64,10 +65,11 @@ data Door = Door
 newDoors :: Policy -> Int -> IO (Array Door)
 newDoors policy count = do
   closing <- newIORef False
-  mfix $ \doors -> arrayFromList <$> mapM (newDoor policy closing (doorHome <$> doors) (count == 1)) [0 .. count - 1]
+  end <- newAtEnd
+  mfix $ \doors -> arrayFromList <$> mapM (newDoor policy closing end (doorHome <$> doors) (count == 1)) [0 .. count - 1]
 
-newDoor :: Policy -> IORef Bool -> Array Home -> Bool -> Int -> IO Door
-newDoor policy closing peers alone index = do
+newDoor :: Policy -> IORef Bool -> AtEnd -> Array Home -> Bool -> Int -> IO Door
+newDoor policy closing end peers alone index = do
   inbox <- newInbox
   wake <- newIORef (pure ())
   queue <- newReadyQueue policy
@@ -81,12 +83,14 @@ newDoor policy closing peers alone index = do
             homeAlone = alone,
             homePost = post inbox (join (readIORef wake)),
             homeReady = push queue,
+            homeStart = \tcb resume -> readIORef started >>= mapM_ (\worker -> startThread (workerScheduler worker) tcb resume),
             homeGoing = Going home,
             homeWaits = waits,
             homeClock = clock,
             homeBirths = births,
             homeVisit = \f start -> readIORef started >>= maybe (pure start) (\worker -> visitThreads worker f start),
             homeClosing = closing,
+            homeAtEnd = end,
             homePeers = peers
           }
   pure (Door inbox wake home started queue)
