@@ -81,7 +81,7 @@ parked home tcb (Wish request) o k = do
 {-# OPAQUE parked #-}
 
 untilCancelled :: Home -> Tcb -> Waiter o a -> IO () -> IO (Tried a)
-untilCancelled home tcb waiter takeBack = Instead Parked <$ interruptible tcb (withdraw home tcb waiter takeBack)
+untilCancelled home tcb waiter takeBack = Later <$ interruptible tcb (withdraw home tcb waiter takeBack)
 {-# OPAQUE untilCancelled #-}
 
 withdraw :: Home -> Tcb -> Waiter o a -> IO () -> IO ()

@@ -429,10 +429,12 @@ atLength s line tcb act k !fuel = case tcbIdentity tcb of
 
 -- | The same if it does not look for a cancellation.
 actAtLength :: Scheduler -> Line -> Tcb -> (Home -> Tcb -> (a -> Trace) -> IO (Tried a)) -> (a -> Trace) -> Int -> IO ()
-actAtLength s line tcb act k !fuel =
-  act (schedulerHome s) tcb k >>= \case
+actAtLength s line tcb act k !fuel = do
+  -- Evaluated here, or it would be a thunk.
+  let !home = schedulerHome s
+  act home tcb k >>= \case
     Got a -> enterUser line >> step s line tcb (k a) (fuel - 1)
-    Instead Parked -> next s line
+    Later -> next s line
     Instead t -> enterUser line >> step s line tcb t (fuel - 1)
 {-# NOINLINE actAtLength #-}
 

@@ -201,7 +201,7 @@ data Trace
   | -- | Ask the outside world.
     forall a. Call !(SystemCall a) (a -> Trace)
   | -- | The thread waits; whoever answers its system call makes it ready again.
-    -- Only kernels produce this node, and operations that must wait.
+    -- Only kernels produce this node.
     Parked
   | -- | The thread has ended.
     Done
@@ -278,7 +278,9 @@ data Occupancy r a
 data Tried a
   = -- | Its result; the thread goes on with it.
     Got a
-  | -- | The thread goes on with this node: 'Parked', if it must wait.
+  | -- | The thread waits; whoever has what it waits for makes it ready again.
+    Later
+  | -- | The thread goes on with this node.
     Instead Trace
 
 -- | What 'Fork' starts a thread with.
