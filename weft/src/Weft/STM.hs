@@ -28,8 +28,8 @@ import Control.Monad (join, void)
 import Control.Monad.Primitive (RealWorld)
 import Control.Monad.STM (STM, catchSTM, check, orElse, retry, throwSTM)
 import Control.Monad.STM qualified as Ghc
-import Data.Primitive.MutVar
 import Data.IORef
+import Data.Primitive.MutVar
 import System.Mem.Weak (deRefWeak)
 import Weft.Internal.AtEnd (forget, register)
 import Weft.Internal.Cancel

@@ -9,6 +9,7 @@ import Control.Concurrent.MVar
 import Control.Exception (Deadlock (..))
 import Control.Monad
 import Data.ByteString (ByteString)
+import Data.Either (fromRight)
 import Data.IORef
 import Data.List (isInfixOf)
 import Data.Text (Text)
@@ -243,7 +244,7 @@ reportsMutexes = do
   case filter ("cycle: " `isInfixOf`) said of
     [line] -> do
       assertBool line (all (`isInfixOf` line) ["\"left\"", "\"right\"", "held by thread"])
-      assertBool line (any (\(a, b) -> all (`isInfixOf` line) [a <> " held by", b <> " held by"]) [("(pepper)", "(salt)")])
+      assertBool line (all (`isInfixOf` line) ["(salt) held by", "(pepper) held by"])
     _ -> assertFailure (show said)
 
 -- | The report would have come meanwhile: see 'reportsCycle', which takes a tenth of it.
@@ -253,7 +254,7 @@ noDeadlockOutside = do
     jobs <- Channel.newChannel 1
     liftIO . void . forkIO $ threadDelay 300_000 >> sendFrom runner jobs 'a'
     Channel.receive jobs
-  (either (const Nothing) id outcome, said) @?= (Just 'a', [])
+  (fromRight Nothing outcome, said) @?= (Just 'a', [])
 
 countsOutside :: IO ()
 countsOutside = do

@@ -24,8 +24,8 @@ import Weft.Barrier qualified as Barrier
 import Weft.Channel qualified as Channel
 import Weft.Condition qualified as Condition
 import Weft.Event qualified as Event
-import Weft.MVar qualified as MVar
 import Weft.Internal.Direct (await, direct)
+import Weft.MVar qualified as MVar
 import Weft.Mutex
 import Weft.Semaphore qualified as Semaphore
 
@@ -466,7 +466,7 @@ directly =
         inside <- newGate
         when whileWaiting (lock m)
         t <- fork . direct $ do
-          if whileWaiting then await (openGate inside ()) else pure ()
+          when whileWaiting $ await (openGate inside ())
           await (withMutex m (direct (await (openGate inside () >> sleep (seconds 1000)) `Exception.finally` atomicModifyIORef' finalized (\n -> (n + 1, ())))))
         waitGate inside
         cancel t
@@ -479,7 +479,7 @@ directly =
       m <- newMutex
       v <- MVar.newMVar (0 :: Int)
       sum' <- liftIO (newIORef (0 :: Int))
-      done <- forM [1 .. 10 :: Int] $ \_ -> spawn . direct $ replicateM_ 50 $ do
+      done <- replicateM 10 . spawn . direct $ replicateM_ 50 $ do
         n <- await (MVar.takeMVar v)
         await yield
         await (MVar.putMVar v (n + 1))

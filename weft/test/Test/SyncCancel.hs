@@ -21,8 +21,8 @@ import Weft.Channel qualified as Channel
 import Weft.Internal.Channel qualified as Internal.Channel
 import Weft.Internal.MVar qualified as Internal.MVar
 import Weft.Internal.Mutex (Mutex (..), mutexWord)
-import Weft.Internal.Trace (Place (..))
 import Weft.Internal.Semaphore qualified as Internal.Semaphore
+import Weft.Internal.Trace (Place (..))
 import Weft.Internal.WaitQueue (entries)
 import Weft.MVar qualified as MVar
 import Weft.Mutex

@@ -99,7 +99,8 @@ newWords workers others = do
   array <- newAlignedPinnedPrimArray room
   setPrimArray array 0 room 0
   when (workers == 1) $
-    forM_ [0 .. carrierLines workers others - 1] $ \i -> writePrimArray array (i * line + aloneWord) 1
+    forM_ [0 .. carrierLines workers others - 1] $
+      \i -> writePrimArray array (i * line + aloneWord) 1
   pure (Words array)
 
 -- | The workers' first carriers, the pool, and the reserve for the end of the run.

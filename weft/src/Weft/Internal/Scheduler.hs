@@ -378,10 +378,11 @@ step s line = run
     unhindered tcb = do
       alone <- onlyWorker line
       case tcbIdentity tcb of
-        Identity _ fate | alone ->
-          readMutVar fate >>= \case
-            Condemned _ _ -> pure False
-            _ -> pure True
+        Identity _ fate
+          | alone ->
+              readMutVar fate >>= \case
+                Condemned _ _ -> pure False
+                _ -> pure True
         _ -> pure alone
     {-# INLINE unhindered #-}
 

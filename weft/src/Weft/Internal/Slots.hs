@@ -37,7 +37,7 @@ module Weft.Internal.Slots
   )
 where
 
-import Control.Monad (when)
+import Control.Monad (void, when)
 import Control.Monad.Primitive (RealWorld)
 import Data.Bits (shiftL, shiftR, (.&.), (.|.))
 import Data.Primitive.Array
@@ -277,7 +277,7 @@ take s key = whenLive s key Nothing $ \st slot -> Just <$> takeSlot s st slot
 
 -- | Remove the value under a key; the slot is free again. Does nothing for a stale key.
 remove :: Slots a -> Key -> IO ()
-remove s key = whenLive s key () $ \st slot -> () <$ takeSlot s st slot
+remove s key = whenLive s key () $ \st slot -> void (takeSlot s st slot)
 {-# NOINLINE remove #-}
 
 takeSlot :: Slots a -> Store a -> Int -> IO a
