@@ -27,6 +27,7 @@ import Data.Primitive.Array
 import Data.Text qualified as Text
 import System.IO (hFlush, hPutStrLn, stderr)
 import System.Timeout (timeout)
+import Weft.Internal.AtEnd qualified as AtEnd
 import Weft.Internal.Control
 import Weft.Internal.Dump (renderSnapshot, snapshot)
 import Weft.Internal.Ending
@@ -229,6 +230,7 @@ runWith settings main' = do
         started <- try (uninterruptibleMask_ (mapM_ (start recorder monitor kernel) [0 .. count - 1]) >> restore (readMVar result))
         closed <- try (close restore)
         stop monitor
+        AtEnd.runAll (homeAtEnd (doorHome (indexArray doors 0)))
         outcome <- case (started, closed) of
           (Right outcome, Right ()) -> pure outcome
           (Left e, _) -> throwIO (e :: SomeException)

@@ -51,7 +51,7 @@ import Data.IntMap.Strict qualified as IntMap
 import Data.Maybe (fromMaybe)
 import Data.Primitive.MutVar
 import Data.Primitive.PrimArray
-import Data.Primitive.PrimVar (readPrimVar)
+import Data.Primitive.PrimVar (readPrimVar, writePrimVar)
 import GHC.Exts (isTrue#, reallyUnsafePtrEquality#)
 import Weft.Internal.Cancel
 import Weft.Internal.Control
@@ -290,6 +290,44 @@ step s line = run
           | parksInTable request -> numbered s tcb >>= \own -> ask own request k fuel
           | otherwise -> ask tcb request k fuel
         Identity _ fate -> unlessCondemned tcb fate fuel (ask tcb request k fuel)
+      -- Note [Latches and places] in "Weft.Internal.Trace".
+      Lock latch k -> case tcbIdentity tcb of
+        Identity n fate ->
+          readMutVar fate >>= \case
+            Condemned _ _ -> atLength s line tcb (latchLock latch) k fuel
+            _ -> do
+              alone <- onlyWorker line
+              word <- readPrimVar (latchWord latch)
+              if alone && word == 0
+                then writePrimVar (latchWord latch) (2 * n) >> go tcb (k ()) fuel
+                else atLength s line tcb (latchLock latch) k fuel
+        Nobody -> atLength s line tcb (latchLock latch) k fuel
+      Unlock latch k -> case tcbIdentity tcb of
+        Identity n _ -> do
+          alone <- onlyWorker line
+          word <- readPrimVar (latchWord latch)
+          if alone && word == 2 * n
+            then writePrimVar (latchWord latch) 0 >> go tcb (k ()) fuel
+            else actAtLength s line tcb (latchUnlock latch) k fuel
+        Nobody -> actAtLength s line tcb (latchUnlock latch) k fuel
+      Take place k -> do
+        mayTry <- unhindered tcb
+        if mayTry
+          then
+            readMutVar (placeState place) >>= \case
+              PlaceFull a -> writeMutVar (placeState place) PlaceEmpty >> go tcb (k a) fuel
+              _ -> atLength s line tcb (placeTake place) k fuel
+          else atLength s line tcb (placeTake place) k fuel
+      Put place a k -> do
+        mayTry <- unhindered tcb
+        if mayTry
+          then
+            readMutVar (placeState place) >>= \case
+              PlaceEmpty -> writeMutVar (placeState place) (PlaceFull a) >> go tcb (k ()) fuel
+              _ -> atLength s line tcb (placePut place a) k fuel
+          else atLength s line tcb (placePut place a) k fuel
+      Try act k -> atLength s line tcb act k fuel
+      Give act k -> actAtLength s line tcb act k fuel
       Parked -> next s line
       Yield k -> case tcbIdentity tcb of
         Nobody -> push (schedulerQueue s) Yielded tcb k >> next s line
@@ -362,6 +400,18 @@ step s line = run
       | otherwise = case schedulerAnswer s of
           AnswerCall answer -> answer tcb request k >>= \t -> go tcb t fuel
 
+    -- It is the only worker, and the thread is not cancelled.
+    unhindered tcb = do
+      alone <- onlyWorker line
+      case tcbIdentity tcb of
+        Identity _ fate
+          | alone ->
+              readMutVar fate >>= \case
+                Condemned _ _ -> pure False
+                _ -> pure True
+        _ -> pure alone
+    {-# INLINE unhindered #-}
+
     awaits = \case
       Await {} -> True
       _ -> False
@@ -394,11 +444,41 @@ resumeStep s line tcb trace !fuel = do
   when ours (step s line tcb trace fuel)
 {-# NOINLINE resumeStep #-}
 
+-- | The long way of an operation that may have been short.
+atLength :: Scheduler -> Line -> Tcb -> (Home -> Tcb -> (a -> Trace) -> IO (Tried a)) -> (a -> Trace) -> Int -> IO ()
+atLength s line tcb act k !fuel = case tcbIdentity tcb of
+  Nobody -> actAtLength s line tcb act k fuel
+  Identity _ fate ->
+    readMutVar fate >>= \case
+      Condemned _ _ -> tryCondemned s line tcb act k fuel
+      _ -> actAtLength s line tcb act k fuel
+{-# NOINLINE atLength #-}
+
+-- | The same if it does not look for a cancellation.
+actAtLength :: Scheduler -> Line -> Tcb -> (Home -> Tcb -> (a -> Trace) -> IO (Tried a)) -> (a -> Trace) -> Int -> IO ()
+actAtLength s line tcb act k !fuel = do
+  -- Evaluated here, or it would be a thunk.
+  let !home = schedulerHome s
+  act home tcb k >>= \case
+    Got a -> enterUser line >> step s line tcb (k a) (fuel - 1)
+    Later -> next s line
+    Instead t -> enterUser line >> step s line tcb t (fuel - 1)
+{-# NOINLINE actAtLength #-}
+
 -- | Not inlined: a field of the scheduler that is used in 'step' is read there at its
 -- beginning, or in a thunk made at every dispatch.
 atHome :: Scheduler -> Tcb -> (Home -> Tcb -> IO Trace) -> IO Trace
 atHome s tcb act = act (schedulerHome s) tcb
 {-# NOINLINE atHome #-}
+
+-- | An operation of a thread that is cancelled, and may be masked. The rare way, which
+-- does not meet the other again.
+tryCondemned :: Scheduler -> Line -> Tcb -> (Home -> Tcb -> (a -> Trace) -> IO (Tried a)) -> (a -> Trace) -> Int -> IO ()
+tryCondemned s line tcb act k !fuel =
+  cancelledNow tcb >>= \case
+    Just e -> raise s line tcb e fuel
+    Nothing -> enterUser line >> step s line tcb (Give act k) fuel
+{-# NOINLINE tryCondemned #-}
 
 -- | The innermost frame is done with.
 leave :: ThreadState -> ThreadState

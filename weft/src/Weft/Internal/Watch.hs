@@ -30,6 +30,7 @@ import Data.Text qualified as Text
 import Data.Text.Encoding qualified as Text
 import System.IO (hFlush, stderr)
 import System.Posix.Signals qualified as Posix
+import Weft.Internal.AtEnd (openDoors)
 import Weft.Internal.Dump
 import Weft.Internal.Scheduler
 import Weft.Internal.Trace
@@ -51,7 +52,9 @@ lookForDeadlock (DeadlockWatch lastLook) homes workers report = do
   looks <- mapM seemsStuck workers
   dispatched <- dispatches
   before <- readIORef lastLook
-  when (all fst looks && any ((> 0) . snd) looks && dispatched /= before) $ do
+  -- Whoever has a way in may still make a thread go on.
+  open <- sum <$> mapM (openDoors . homeAtEnd) (take 1 homes)
+  when (open == 0 && all fst looks && any ((> 0) . snd) looks && dispatched /= before) $ do
     writeIORef lastLook dispatched
     seem <- seemDeadlocked homes
     when seem $ do

@@ -40,6 +40,7 @@ import Data.IntMap.Strict (IntMap)
 import Data.Maybe (catMaybes)
 import Data.Primitive.Array
 import Data.Primitive.PrimVar
+import Weft.Internal.AtEnd (AtEnd, newAtEnd)
 import Weft.Internal.Births
 import Weft.Internal.Cancel (moveTo)
 import Weft.Internal.Control
@@ -72,10 +73,11 @@ data Door = Door
 newDoors :: Policy -> Int -> IO (Array Door)
 newDoors policy count = do
   closing <- newIORef False
-  mfix $ \doors -> arrayFromList <$> mapM (newDoor policy closing doors (doorHome <$> doors)) [0 .. count - 1]
+  end <- newAtEnd
+  mfix $ \doors -> arrayFromList <$> mapM (newDoor policy closing end doors (doorHome <$> doors) (count == 1)) [0 .. count - 1]
 
-newDoor :: Policy -> IORef Bool -> Array Door -> Array Home -> Int -> IO Door
-newDoor policy closing everybody peers index = do
+newDoor :: Policy -> IORef Bool -> AtEnd -> Array Door -> Array Home -> Bool -> Int -> IO Door
+newDoor policy closing end everybody peers alone index = do
   inbox <- newInbox
   wake <- newIORef (pure ())
   queue <- newReadyQueue policy
@@ -86,8 +88,10 @@ newDoor policy closing everybody peers index = do
   let home =
         Home
           { homeWorker = index,
+            homeAlone = alone,
             homePost = post inbox (join (readIORef wake)),
             homeReady = push queue,
+            homeStart = \tcb resume -> readIORef started >>= mapM_ (\worker -> startThread (workerScheduler worker) tcb resume),
             homeGoing = Going home,
             homeWaits = waits,
             homeClock = clock,
@@ -95,6 +99,7 @@ newDoor policy closing everybody peers index = do
             homeVisit = \f start -> readIORef started >>= maybe (pure start) (\worker -> visitThreads worker f start),
             homeClosing = closing,
             homeCounters = readCounters everybody,
+            homeAtEnd = end,
             homePeers = peers
           }
   pure (Door inbox wake home started queue)
