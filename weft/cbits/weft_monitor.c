@@ -3,10 +3,12 @@
  * One OS thread looks at every worker each tick. A worker whose carrier has been in
  * user code, in one and the same dispatch, for longer than the patience is given to
  * another carrier. The protocol between a carrier and the monitor is Note [Takeover]
- * of Weft.Internal.Carrier; this file has the monitor's side of it, and the pool of
+ * of Weft.Internal.Control; this file has the monitor's side of it, and the pool of
  * carriers. No function here holds a lock while Haskell code runs. */
 #define _GNU_SOURCE
 #include "weft_monitor.h"
+
+#include "Rts.h"
 
 #include <errno.h>
 #include <linux/futex.h>
@@ -31,9 +33,10 @@ typedef struct place {
 struct weft_monitor {
   int workers;
   word *words;
+  int expedited; /* is there a membarrier? */
   int64_t tick_ns, patience_ns, linger_ns;
   int most;     /* places */
-  weft_carry carry;
+  HsStablePtr carry;
 
   pthread_t thread;
   pthread_mutex_t lock;
@@ -84,13 +87,32 @@ static void barrier(void) {
     atomic_thread_fence(memory_order_seq_cst);
 }
 
-/* Freed by the last who uses it: the run or a carrier that came back late. */
+/* Freed by the last who uses it: the run or a carrier that came back late. With it goes
+   the function that carriers are called through, and all of the run that hangs on it. */
 static void release(weft_monitor *m) {
+  if (m->carry) hs_free_stable_ptr(m->carry);
   pthread_mutex_destroy(&m->lock);
   pthread_cond_destroy(&m->changed);
   free(m->seen);
   free(m->places);
   free(m);
+}
+
+/* Call the function of the run; the carrier is a bound OS thread in it. What a foreign
+   export would do, but for one thing: at the end of the program GHC stops the calls that
+   are still in progress, as that of a carrier whose thread is stuck, and a foreign export
+   complains of it on standard error. */
+static void call_carry(weft_monitor *m, int worker, int64_t line) {
+  Capability *cap = rts_lock();
+  HaskellObj result;
+  HaskellObj function = rts_apply(cap, (HaskellObj)deRefStablePtr(m->carry), rts_mkInt(cap, worker));
+  rts_evalLazyIO(&cap, rts_apply(cap, function, rts_mkInt(cap, line)), &result);
+  if (rts_getSchedStatus(cap) == Interrupted) {
+    rts_unlock(cap);
+    pthread_exit(NULL);
+  }
+  rts_checkSchedStatus("weft", cap);
+  rts_unlock(cap);
 }
 
 static void *carrier_main(void *argument) {
@@ -102,7 +124,7 @@ static void *carrier_main(void *argument) {
       int worker = p->worker;
       p->state = BUSY;
       pthread_mutex_unlock(&m->lock);
-      m->carry(worker, m->workers + (p - m->places));
+      call_carry(m, worker, m->workers + (p - m->places));
       pthread_mutex_lock(&m->lock);
       p->state = IDLE;
     }
@@ -118,6 +140,7 @@ static void *carrier_main(void *argument) {
   say_carriers(m);
   pthread_mutex_unlock(&m->lock);
   if (last) release(m);
+  hs_thread_done(); /* GHC keeps a record of each OS thread that has called it */
   return NULL;
 }
 
@@ -172,14 +195,24 @@ static void take_over(weft_monitor *m, int worker) {
   pthread_mutex_unlock(&m->lock);
 }
 
-static void futex(word *w, int op, int64_t value) {
-  syscall(__NR_futex, w, op, (int32_t)value, NULL, NULL, 0);
+static void futex(word *w, int op, int64_t value, const struct timespec *limit) {
+  syscall(__NR_futex, w, op, (int32_t)value, limit, NULL, 0);
 }
+
+/* Without a membarrier a worker that wakes may see too late that we sleep. */
+static const struct timespec now_and_then = {.tv_sec = 0, .tv_nsec = 50000000};
 
 static int all_asleep(weft_monitor *m) {
   for (int w = 0; w < m->workers; w++)
     if (atomic_load(worker_word(m, w, WEFT_AWAKE))) return 0;
   return 1;
+}
+
+static int is_running(weft_monitor *m) {
+  pthread_mutex_lock(&m->lock);
+  int running = m->phase == RUNNING;
+  pthread_mutex_unlock(&m->lock);
+  return running;
 }
 
 static void *monitor_main(void *argument) {
@@ -188,10 +221,7 @@ static void *monitor_main(void *argument) {
   for (;;) {
     struct timespec t = {.tv_sec = m->tick_ns / 1000000000, .tv_nsec = m->tick_ns % 1000000000};
     clock_nanosleep(CLOCK_MONOTONIC, 0, &t, NULL);
-    pthread_mutex_lock(&m->lock);
-    int running = m->phase == RUNNING;
-    pthread_mutex_unlock(&m->lock);
-    if (!running) break;
+    if (!is_running(m)) break;
     int64_t time = now();
     int awake = 0;
     for (int w = 0; w < m->workers; w++) {
@@ -214,20 +244,24 @@ static void *monitor_main(void *argument) {
     } else if (time - quiet_since > 25000000) {
       /* Nothing to watch: sleep until a worker wakes. The worker says that it is
          awake and then looks whether we sleep; we say that we sleep and then look
-         whether one is awake. First the run looks whether it is stuck for ever. */
+         whether one is awake. Who ends the run does the same: it changes the phase and
+         then wakes us; we say that we sleep and then look at the phase. (The workers
+         of a run that has ended are asleep, too.) First the run looks whether it is
+         stuck for ever. */
       atomic_store(asleep_word(m), 1);
       barrier();
-      if (all_asleep(m)) m->carry(-1, 0);
-      while (atomic_load(asleep_word(m)) && all_asleep(m)) futex(asleep_word(m), FUTEX_WAIT_PRIVATE, 1);
+      if (is_running(m) && all_asleep(m)) call_carry(m, -1, 0);
+      while (atomic_load(asleep_word(m)) && is_running(m) && all_asleep(m)) futex(asleep_word(m), FUTEX_WAIT_PRIVATE, 1, m->expedited ? NULL : &now_and_then);
       atomic_store(asleep_word(m), 0);
       quiet_since = now();
     }
   }
+  hs_thread_done();
   return NULL;
 }
 
 weft_monitor *weft_monitor_start(int workers, int64_t *words, int64_t tick_ns, int64_t patience_ns,
-                                 int64_t linger_ns, int most, weft_carry carry) {
+                                 int64_t linger_ns, int most, HsStablePtr carry) {
   weft_monitor *m = calloc(1, sizeof *m);
   if (!m) return NULL;
   m->seen = calloc((size_t)workers, sizeof *m->seen);
@@ -248,8 +282,9 @@ weft_monitor *weft_monitor_start(int workers, int64_t *words, int64_t tick_ns, i
   pthread_condattr_setclock(&c, CLOCK_MONOTONIC);
   pthread_cond_init(&m->changed, &c);
   pthread_condattr_destroy(&c);
-  syscall(__NR_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0);
+  m->expedited = syscall(__NR_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
   if (!m->seen || !m->places || pthread_create(&m->thread, NULL, monitor_main, m) != 0) {
+    m->carry = NULL; /* still the caller's */
     release(m);
     return NULL;
   }
@@ -258,7 +293,7 @@ weft_monitor *weft_monitor_start(int workers, int64_t *words, int64_t tick_ns, i
 
 void weft_monitor_wake(weft_monitor *m) {
   atomic_store(asleep_word(m), 0);
-  futex(asleep_word(m), FUTEX_WAKE_PRIVATE, 1);
+  futex(asleep_word(m), FUTEX_WAKE_PRIVATE, 1, NULL);
 }
 
 /* OS threads of the pool, idle ones included. */
@@ -279,9 +314,9 @@ void weft_monitor_ending(weft_monitor *m) {
   pthread_mutex_unlock(&m->lock);
 }
 
-/* When no worker runs any more. Answers how many carriers are still in user code;
-   they end by themselves when they leave it. */
-int weft_monitor_stop(weft_monitor *m) {
+/* When no worker runs any more. Carriers that are still in user code end by themselves
+   when they leave it. */
+void weft_monitor_stop(weft_monitor *m) {
   pthread_mutex_lock(&m->lock);
   m->phase = STOPPING;
   pthread_cond_broadcast(&m->changed);
@@ -289,11 +324,8 @@ int weft_monitor_stop(weft_monitor *m) {
   weft_monitor_wake(m);
   pthread_join(m->thread, NULL);
   pthread_mutex_lock(&m->lock);
-  int busy = 0;
-  for (int i = 0; i < m->most; i++) busy += m->places[i].state == BUSY;
   int none = m->carriers == 0;
   m->phase = STOPPED;
   pthread_mutex_unlock(&m->lock);
   if (none) release(m);
-  return busy;
 }

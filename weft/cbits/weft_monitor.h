@@ -1,6 +1,8 @@
-/* Carriers and the monitor: see Weft.Internal.Carrier. */
+/* Carriers and the monitor: see Weft.Internal.Control. */
 #ifndef WEFT_MONITOR_H
 #define WEFT_MONITOR_H
+
+#include "HsFFI.h"
 
 #include <stdint.h>
 
@@ -13,17 +15,18 @@ enum { WEFT_LINE = 8, WEFT_USER = 0, WEFT_MARK = 1, WEFT_AWAKE = 0, WEFT_CARRIER
 /* In a carrier's MARK: */
 enum { WEFT_PROPOSED = 1, WEFT_ATTEND = 2, WEFT_LOST = 4 };
 
-/* With worker -1: all workers have slept for a while. */
-typedef void (*weft_carry)(int worker, int64_t line);
 typedef struct weft_monitor weft_monitor;
 
+/* The function is an `Int -> Int -> IO ()` of Haskell: be the carrier of this worker, with
+   this line; with worker -1: all workers have slept for a while. Once it has
+   started, the monitor owns the pointer and frees it. */
 weft_monitor *weft_monitor_start(int workers, int64_t *words, int64_t tick_ns,
                                  int64_t patience_ns, int64_t linger_ns, int most,
-                                 weft_carry carry);
+                                 HsStablePtr carry);
 void weft_monitor_wake(weft_monitor *m);
 int weft_monitor_carriers(weft_monitor *m);
 int64_t weft_monitor_takeovers(weft_monitor *m);
 void weft_monitor_ending(weft_monitor *m);
-int weft_monitor_stop(weft_monitor *m);
+void weft_monitor_stop(weft_monitor *m);
 
 #endif

@@ -158,7 +158,7 @@ fork_ child = Thread (ForkAnonymous (\_ -> toTrace child))
 
 -- | Start a thread with a label, a priority, or on a certain worker.
 forkWith :: ForkOptions -> Thread () -> Thread ThreadId
-forkWith options child = Thread (Fork options (\_ -> toTrace child))
+forkWith options child = Thread (evaluatedOptions options . Fork options (\_ -> toTrace child))
 {-# INLINE forkWith #-}
 
 -- | Let every other ready thread run (under the policy 'Weft.Policy.fifo').
@@ -195,7 +195,7 @@ myThreadId = Thread Identify
 -- | Name this thread, for reports; children that it forks later inherit the name.
 label :: Text -> Thread ()
 label text = Thread $ \k ->
-  -- The context is changed outside user code, so the text is evaluated before.
+  -- Evaluated with the node, where it is the thread's own affair.
   let !name = toShort (encodeUtf8 text) in Describe (\c -> c {contextLabel = name}) k
 
 -- | The name of this thread; empty if it has none.

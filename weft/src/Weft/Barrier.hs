@@ -20,15 +20,14 @@ import Data.Text (Text)
 import Weft.Internal.Atomic
 import Weft.Internal.Park
 import Weft.Internal.Sync
-import Weft.Internal.SystemCall (Reason (..))
 import Weft.Internal.Trace
 import Weft.Internal.WaitQueue
 
 -- | Where threads wait for each other.
-data Barrier = Barrier !Int !(MutVar RealWorld State) !Reason
+data Barrier = Barrier !Int !(MutVar RealWorld State) !Wish
 
 -- | How often all have arrived, how many have since, and they themselves.
-data State = State !Int !Int !(Queue (Waiter Int))
+data State = State !Int !Int !(Queue () Int)
 
 -- | For so many threads.
 --
@@ -49,33 +48,29 @@ newBarrierNamed text n = do
 -- first, n - 1 for the last, which does not wait. Cancellable while it waits; who is
 -- cancelled before all have arrived has not arrived.
 arrive :: Barrier -> Thread Int
-arrive (Barrier size state reason) = attempt $ \home tcb k -> do
-  last' <- arriveLast (homeWorker home)
-  if last' then pure (k (size - 1)) else waitFor home tcb reason k (\waiter -> newEntry waiter >>= join (homeWorker home) waiter)
+arrive (Barrier size state wish) = attempt $ \home tcb k -> do
+  last' <- arriveLast home
+  if last' then pure (Got (size - 1)) else waitFor home tcb wish () k (join home)
   where
     -- If all others have arrived: let them go.
     arriveLast here = look state $ \seen (State turn n queue) ->
       if n < size - 1
         then pure False
         else do
-          ours <- swapFor state seen (State (turn + 1) 0 emptyQueue)
+          ours <- swapFor here state seen (State (turn + 1) 0 emptyQueue)
           if ours then True <$ release here 0 queue else arriveLast here
     -- The number of each is its place among those that were there to the end.
-    release here !n queue = dequeue queue (pure ()) $ \entry rest ->
-      occupant entry >>= \case
-        Nothing -> release here n rest
-        Just waiter -> do
-          woken <- deliverFrom waiter here (Answered n)
-          release here (if woken then n + 1 else n) rest
-    join here waiter entry = do
+    release here !n queue = dequeue queue (pure ()) $ \waiter rest -> do
+      woken <- answer here waiter n
+      release here (if woken then n + 1 else n) rest
+    join here waiter = do
       last' <- arriveLast here
       if last'
-        then pure () <$ deliverFrom waiter here (Answered (size - 1))
+        then pure () <$ answer here waiter (size - 1)
         else look state $ \seen (State turn n queue) -> do
-          ours <- if n < size - 1 then swapFor state seen (State turn (n + 1) (enqueue entry queue)) else pure False
-          if ours then pure (leave turn entry) else join here waiter entry
-    leave joined entry = do
-      bury entry
+          ours <- if n < size - 1 then swapFor here state seen (State turn (n + 1) (enqueue waiter queue)) else pure False
+          if ours then pure (leave here turn) else join here waiter
+    leave here joined =
       -- If all have arrived meanwhile the entry is in no queue and counts nowhere.
-      change state $ \found@(State turn n queue) ->
+      change here state $ \found@(State turn n queue) ->
         if turn == joined then State turn (n - 1) <$> afterBurial queue else pure found

@@ -21,6 +21,7 @@ module Weft.Condition
 where
 
 import Control.Exception (SomeException)
+import Control.Monad (void)
 import Control.Monad.Catch (catch, throwM)
 import Control.Monad.Primitive (RealWorld)
 import Data.Primitive.MutVar
@@ -29,12 +30,11 @@ import Weft.Internal.Atomic
 import Weft.Internal.Mutex
 import Weft.Internal.Park
 import Weft.Internal.Sync
-import Weft.Internal.SystemCall (Reason (..))
 import Weft.Internal.Trace
 import Weft.Internal.WaitQueue
 
 -- | What threads wait for that hold a mutex.
-data Condition = Condition !(MutVar RealWorld (Queue (Waiter ()))) !Reason
+data Condition = Condition !(MutVar RealWorld (Queue () ())) !Wish
 
 -- | A condition that nobody waits for.
 newCondition :: Thread Condition
@@ -53,7 +53,7 @@ newConditionNamed text = effect $ do
 --
 -- Throws 'NotHeld' if this thread does not hold the mutex.
 wait :: Condition -> Mutex -> Thread ()
-wait (Condition queue reason) m = do
+wait (Condition queue wish) m = do
   parked `catch` \e -> relock *> throwM (e :: SomeException)
   relock
   where
@@ -61,20 +61,18 @@ wait (Condition queue reason) m = do
     parked = attempt $ \home tcb k -> do
       held <- heldBy m (tcbNumber tcb)
       if not held || tcbNumber tcb == 0
-        then pure (throwTrace (NotHeld (show m)))
-        else waitFor home tcb reason k (park home tcb)
+        then pure (Instead (throwTrace (NotHeld (show m))))
+        else waitFor home tcb wish () k (park home tcb)
     park home tcb waiter = do
-      entry <- newEntry waiter
-      change queue (pure . enqueue entry)
-      releaseAs m (tcbNumber tcb) (homeWorker home)
-      pure (leaveQueue queue entry)
+      change home queue (pure . enqueue waiter)
+      releaseAs m (tcbNumber tcb) home
+      pure (leaveQueue home queue)
 
 -- | Wake the thread that has waited longest, if one waits. The signal is for a thread
 -- that waits now; it is not kept.
 signal :: Condition -> Thread ()
-signal (Condition queue _) = immediate $ \home _ k -> k () <$ wakeFirst queue (homeWorker home) ()
+signal (Condition queue _) = immediate $ \home -> void (wakeFirst home queue ())
 
 -- | Wake all that wait now.
 broadcast :: Condition -> Thread ()
-broadcast (Condition queue _) = immediate $ \home _ k ->
-  k () <$ (takeAll queue >>= wakeAll (homeWorker home) ())
+broadcast (Condition queue _) = immediate $ \home -> takeAll home queue >>= wakeAll home ()

@@ -5,7 +5,7 @@
 -- nothing. Reading takes no lock and stops nobody, and it works while a worker is
 -- stuck. The numbers of one reading are from nearly the same moment.
 --
--- >>> import Weft (run)
+-- >>> import Weft
 -- >>> run (threadsAlive . total <$> counters)
 -- 1
 module Weft.Counters

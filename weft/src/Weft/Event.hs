@@ -22,14 +22,13 @@ import Data.Text (Text)
 import Weft.Internal.Atomic
 import Weft.Internal.Park
 import Weft.Internal.Sync
-import Weft.Internal.SystemCall (Reason (..))
 import Weft.Internal.Trace
 import Weft.Internal.WaitQueue
 
 -- | A flag that threads wait for.
-data Event = Event !(MutVar RealWorld State) !Reason
+data Event = Event !(MutVar RealWorld State) !Wish
 
-data State = Set | Unset !(Queue (Waiter ()))
+data State = Set | Unset !(Queue () ())
 
 -- | An event that is not set.
 newEvent :: Thread Event
@@ -44,20 +43,20 @@ newEventNamed text = effect $ do
 
 -- | Set it and wake all that wait for it. If it is set, nothing happens.
 set :: Event -> Thread ()
-set (Event state _) = immediate (\home _ k -> k () <$ go (homeWorker home))
+set (Event state _) = immediate go
   where
     go here = look state $ \seen -> \case
       Set -> pure ()
       Unset queue -> do
-        ours <- swapFor state seen Set
+        ours <- swapFor here state seen Set
         if ours then wakeAll here () queue else go here
 
 -- | From now on threads wait again.
 clear :: Event -> Thread ()
-clear (Event state _) = immediate (\_ _ k -> k () <$ go)
+clear (Event state _) = immediate go
   where
-    go = look state $ \seen -> \case
-      Set -> swapFor state seen (Unset emptyQueue) >>= \ours -> unless ours go
+    go here = look state $ \seen -> \case
+      Set -> swapFor here state seen (Unset emptyQueue) >>= \ours -> unless ours (go here)
       Unset _ -> pure ()
 
 -- | Is it set? Perhaps not any more when this returns.
@@ -69,14 +68,14 @@ isSet (Event state _) = effect (isIt <$> readMutVar state)
 -- | Wait until it is set. Who was woken goes on even if the event has been cleared
 -- since. Cancellable.
 wait :: Event -> Thread ()
-wait (Event state reason) = attempt $ \home tcb k ->
+wait (Event state wish) = attempt $ \home tcb k ->
   readMutVar state >>= \case
-    Set -> pure (k ())
-    Unset _ -> waitFor home tcb reason k (\waiter -> newEntry waiter >>= join (homeWorker home) waiter)
+    Set -> pure (Got ())
+    Unset _ -> waitFor home tcb wish () k (join home)
   where
-    join here waiter entry = look state $ \seen -> \case
-      Set -> pure () <$ deliverFrom waiter here (Answered ())
+    join here waiter = look state $ \seen -> \case
+      Set -> pure () <$ answer here waiter ()
       Unset queue -> do
-        ours <- swapFor state seen (Unset (enqueue entry queue))
-        if ours then pure (leave entry) else join here waiter entry
-    leave entry = bury entry >> change state (\case Set -> pure Set; Unset queue -> Unset <$> afterBurial queue)
+        ours <- swapFor here state seen (Unset (enqueue waiter queue))
+        if ours then pure (leave here) else join here waiter
+    leave here = change here state (\case Set -> pure Set; Unset queue -> Unset <$> afterBurial queue)

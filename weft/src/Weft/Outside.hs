@@ -35,6 +35,7 @@ import Data.IORef
 import Data.IntMap.Strict (IntMap)
 import Data.IntMap.Strict qualified as IntMap
 import Weft.Channel
+import Weft.Internal.AtEnd (closeDoor, forget, openDoor, register)
 import Weft.Internal.Cancel
 import Weft.Internal.Sync
 import Weft.Internal.Trace
@@ -60,18 +61,28 @@ instance Exception RunnerClosed where
 -- it has ended, calls that are under way fail with 'RunnerClosed' and their threads
 -- are cancelled.
 --
--- A run that ends while a thread is still in here (another thread was the main one,
--- or an exception stopped the run) does not close the runner. Use it in the main
--- thread.
+-- While it is open somebody outside may make a thread go on, so that threads that all
+-- wait for each other are not reported as a deadlock. The end of the run closes it too,
+-- even if the thread was dropped ('Weft.settingGrace').
 withRunner :: (Runner -> Thread a) -> Thread a
 withRunner use = do
-  runner@(Runner _ calls) <- internal (\home _ -> Runner home <$> newIORef (Open 0 IntMap.empty))
-  andFinally (use runner) . immediate $ \_ _ k -> do
-    found <- atomicModifyIORef' calls (Closed,)
-    case found of
-      Open _ underWay -> sequenceA_ underWay
-      Closed -> pure ()
-    pure (k ())
+  (runner, end) <- internal $ \home _ -> do
+    runner <- Runner home <$> newIORef (Open 0 IntMap.empty)
+    openDoor (homeAtEnd home)
+    -- The run may end first: then this has no finally, and is dropped.
+    end <- register (homeAtEnd home) (shut runner)
+    pure (runner, end)
+  andFinally (use runner) . immediate $ \home -> do
+    forget (homeAtEnd home) end
+    shut runner
+    closeDoor (homeAtEnd home)
+
+-- | From now on calls fail, and so do those that are under way. Once.
+shut :: Runner -> IO ()
+shut (Runner _ calls) =
+  atomicModifyIORef' calls (Closed,) >>= \case
+    Open _ underWay -> sequenceA_ underWay
+    Closed -> pure ()
 
 -- | Run a thread and wait for it; its exceptions are raised here. An asynchronous
 -- exception in the caller cancels the thread, waits for its end, and is raised again;

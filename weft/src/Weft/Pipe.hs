@@ -25,7 +25,7 @@ openPipe = call OpenPipe
 -- reader it fails with @ENXIO@; with 'ReadOnly' and no writer it is at its end.
 -- 'ReadWrite' always opens.
 openFifo :: FilePath -> OpenMode -> Thread Pipe
-openFifo path mode = call (OpenFifo path mode)
+openFifo path mode = Thread (\k -> foldr seq (Call (OpenFifo path mode) k) path)
 
 -- | Wait for bytes and read at most so many; empty at the end of the stream.
 readPipe :: Pipe -> Int -> Thread ByteString

@@ -24,12 +24,14 @@ where
 import Control.Concurrent (forkIO, mkWeakThreadId, throwTo)
 import Control.Concurrent.STM.TVar
 import Control.Exception (Exception (..), SomeException, asyncExceptionFromException, asyncExceptionToException, mask_, try)
-import Control.Monad (void)
+import Control.Monad (join, void)
 import Control.Monad.Primitive (RealWorld)
 import Control.Monad.STM (STM, catchSTM, check, orElse, retry, throwSTM)
 import Control.Monad.STM qualified as Ghc
+import Data.IORef
 import Data.Primitive.MutVar
 import System.Mem.Weak (deRefWeak)
+import Weft.Internal.AtEnd (forget, register)
 import Weft.Internal.Cancel
 import Weft.Internal.Sync
 import Weft.Internal.SystemCall
@@ -52,7 +54,8 @@ import Weft.Internal.Trace
 -- Waiting for ever. GHC raises BlockedIndefinitelyOnSTM in a thread that blocks on
 -- variables which nobody can reach. Who waits must therefore not reach them: the
 -- system call, which a table of the worker holds, forgets the transaction when that
--- has begun, and the interruption holds its thread by a weak pointer.
+-- has begun, and the interruption holds its thread by a weak pointer. The end of the run
+-- interrupts too.
 
 -- | Run a transaction. When it calls 'retry', the thread waits until a variable that
 -- it has read has changed. Cancellable then; when the transaction had committed, its
@@ -67,7 +70,7 @@ import Weft.Internal.Trace
 -- 'Control.Exception.BlockedIndefinitelyOnSTM' when nothing can ever change a
 -- variable it waits for.
 atomically :: STM a -> Thread a
-atomically tx = Thread $ \k -> unThread (attempt (\_ _ go -> pure (go ()))) $ \() ->
+atomically tx = Thread $ \k -> unThread (attempt (\_ _ _ -> pure (Got ()))) $ \() ->
   Effect $
     Ghc.atomically ((Just <$> tx) `orElse` pure Nothing) >>= \case
       Just a -> pure (k a)
@@ -77,21 +80,27 @@ atomically tx = Thread $ \k -> unThread (attempt (\_ _ go -> pure (go ()))) $ \(
 data End a = Committed a | Interrupted
 
 waitWith :: STM a -> Thread a
-waitWith tx = Thread $ \k -> Internal $ \_ tcb -> do
+waitWith tx = Thread $ \k -> Internal $ \home tcb -> do
   cell <- newMutVar (Just tx)
-  pure . unThread (under MaskedUninterruptible (call (Suspend (because "a transaction") (start tcb cell)))) $ \case
+  pure . unThread (under MaskedUninterruptible (call (Suspend (because "a transaction") (start home tcb cell)))) $ \case
     Committed a -> k a
     -- The cancellation may have been called off.
     Interrupted -> Internal (\_ now -> maybe (unThread (waitWith tx) k) Throw <$> takeInterruption now)
 
-start :: Tcb -> MutVar RealWorld (Maybe (STM a)) -> Waiter (End a) -> IO (IO ())
-start tcb cell waiter = do
+start :: Home -> Tcb -> MutVar RealWorld (Maybe (STM a)) -> Waiter (End a) -> IO (IO ())
+start home tcb cell waiter = do
   begun <- readMutVar cell
   writeMutVar cell Nothing
-  thread <- mask_ (forkIO (mapM_ (`transact` waiter) begun))
+  -- A run that has ended waits for nothing.
+  last' <- newIORef (pure ())
+  key <- register (homeAtEnd home) (join (readIORef last'))
+  thread <- mask_ (forkIO (mapM_ (`transact` waiter) begun >> forget (homeAtEnd home) key))
   weak <- mkWeakThreadId thread
-  -- With the masking state that the thread itself has. Throwing may wait.
-  interruptible tcb (void (forkIO (deRefWeak weak >>= mapM_ (`throwTo` Interruption))))
+  -- Throwing may wait.
+  let interrupt = void (forkIO (deRefWeak weak >>= mapM_ (`throwTo` Interruption)))
+  writeIORef last' interrupt
+  -- With the masking state that the thread itself has.
+  interruptible tcb interrupt
   pure (pure ())
 
 -- | Masked: see Note [Waiting in a transaction].

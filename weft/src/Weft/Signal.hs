@@ -32,7 +32,7 @@ withSignals wanted = bracket (openSignals wanted) closeSignals
 
 -- | Subscribe. Signals that arrive are kept, up to 1,000, until they are taken.
 openSignals :: [SignalNumber] -> Thread Signals
-openSignals = call . OpenSignals
+openSignals wanted = Thread (\k -> foldr seq (Call (OpenSignals wanted) k) wanted)
 
 -- | Take the oldest signal that has arrived, or wait for the next one. Only one
 -- thread at a time may wait: an earlier one fails with an 'IOError'.

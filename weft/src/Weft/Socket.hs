@@ -239,7 +239,11 @@ send s bytes = call (Send s bytes)
 -- | Send some bytes of several pieces in one system call (of the first 64 pieces
 -- that are not empty).
 sendVector :: Socket -> [ByteString] -> Thread Int
-sendVector s pieces = call (SendVector s pieces)
+sendVector s pieces = Thread (\k -> foldr seq (Call (SendVector s some) k) some)
+  where
+    -- As many as the kernel would take; evaluated here, where it is the thread's own
+    -- affair (see Note [User code and the worker] in "Weft.Internal.Scheduler").
+    some = take 64 (filter (not . ByteString.null) pieces)
 
 -- | Send at most so many bytes of a file from an offset, without a copy through
 -- the program: how many were sent, 0 at the end of the file. What is not in the

@@ -62,6 +62,12 @@ node = \case
   Parked -> NodeParked
   Effect _ -> NodeEffect
   Internal _ -> NodeEffect
+  Lock _ _ -> NodeEffect
+  Unlock _ _ -> NodeEffect
+  Take _ _ -> NodeEffect
+  Put {} -> NodeEffect
+  Try _ _ -> NodeEffect
+  Give _ _ -> NodeEffect
   Yield _ -> NodeYield
   Fork {} -> NodeFork
   ForkAnonymous _ _ -> NodeFork
@@ -105,6 +111,12 @@ outlineWith answers limit = unlines . snd . go limit []
           Parked -> (n - 1, ["parked"])
           Effect _ -> (n - 1, ["effect", "..."])
           Internal _ -> (n - 1, ["effect", "..."])
+          Lock _ _ -> (n - 1, ["lock", "..."])
+          Unlock _ _ -> (n - 1, ["unlock", "..."])
+          Take _ _ -> (n - 1, ["take", "..."])
+          Put {} -> (n - 1, ["put", "..."])
+          Try _ _ -> (n - 1, ["effect", "..."])
+          Give _ _ -> (n - 1, ["effect", "..."])
           Direct _ -> (n - 1, ["direct", "..."])
           Await m body h -> lineWith (h : handlers) ("await " <> show m) (body ())
           Reenter _ -> (n - 1, ["reenter", "..."])

@@ -96,7 +96,7 @@ exceptions = do
   through @?= (Left (Fault 3) :: Either Fault ())
   -- The monadic handler around a direct part goes on in the right place.
   n <- runningQuietly $ do
-    a <- (direct (yield >> throwIO (Fault 4)) `Weft.catch` \(Fault k) -> pure k)
+    a <- direct (yield >> throwIO (Fault 4)) `Weft.catch` \(Fault k) -> pure k
     b <- direct (yield >> pure 1)
     pure (a + b)
   n @?= 5
@@ -214,14 +214,14 @@ callback = do
   (a, b) <- runningQuietly . direct $ do
     a <- withThing said (\x -> yield >> pure (x + 1))
     b <- try @Fault (withThing said (\_ -> yield >> await (Weft.throwM (Fault 1))))
-    _ <- withThing said (\_ -> traverse (\x -> x <$ yield) [1 .. 100 :: Int])
+    _ <- withThing said (\_ -> traverse (<$ yield) [1 .. 100 :: Int])
     pure (a, b)
   (a, b) @?= (8, Left (Fault 1) :: Either Fault ())
   readIORef said >>= (@?= concat (replicate 3 ["close", "open"]))
 
 transformers :: Assertion
 transformers = do
-  n <- runningQuietly . direct $ flip runReaderT (10 :: Int) body
+  n <- runningQuietly . direct $ runReaderT body (10 :: Int)
   n @?= (110, 10)
   where
     body :: ReaderT Int IO (Int, Int)
@@ -412,7 +412,7 @@ unsuspendable =
     ("a foreign callback", elsewhere (\act -> bracket (wrapCallback act) freeHaskellFunPtr callBack)),
     ("forkIO", elsewhere (void . forkIO)),
     ("a blocking action", try . blocking),
-    ("an effect of the monadic style", \act -> await (suspending act))
+    ("an effect of the monadic style", await . suspending)
   ]
   where
     hidden act = unsafePerformIO act

@@ -9,6 +9,7 @@ import Control.Concurrent.MVar
 import Control.Exception (Deadlock (..))
 import Control.Monad
 import Data.ByteString (ByteString)
+import Data.Either (fromRight)
 import Data.IORef
 import Data.List (isInfixOf)
 import Data.Text (Text)
@@ -22,13 +23,18 @@ import Test.Support
 import Test.Tasty
 import Test.Tasty.HUnit
 import Weft
+import Weft.Barrier
+import Weft.Channel qualified as Channel
 import Weft.Dump
 import Weft.Internal.Dump
 import Weft.Internal.SystemCall (Ends (..), Reason (..))
 import Weft.Internal.Trace (internal)
 import Weft.Internal.Trace qualified as Trace
 import Weft.Kernel (Outcome (..), deliver, suspend, suspendWith)
+import Weft.Mutex
+import Weft.Outside
 import Weft.Pipe
+import Weft.Policy
 import Weft.Socket
 
 tests :: TestTree
@@ -49,7 +55,11 @@ tests =
            testCase "a stall is reported by label, once" reportsStall,
            testCase "no stall is reported of those that come back" noStall,
            testCase "deadlock: a cycle of two is named" reportsCycle,
+           testCase "deadlock: two threads that lock two mutexes in opposite order" reportsMutexes,
            testCase "deadlock: the run can end by it" raisesDeadlock,
+           testCase "a ready queue that cannot be visited fails the dump, not the run" unvisitable,
+           testCase "no deadlock while a runner is open" noDeadlockOutside,
+           testCase "threads from outside are counted: the run ends in time" countsOutside,
            testCase "no deadlock while something may still come" noDeadlock
          ]
 
@@ -125,9 +135,11 @@ groupsMany config = do
   text <- running config $ do
     replicateM_ 5000 (named "alike" (sleep (seconds 1000)))
     replicateM_ 3 (fork_ (label "few" >> sleep (seconds 1000)))
-    -- Forking takes several turns, in which the first threads run already.
-    replicateM_ 50 yield
-    dumpThreads
+    -- Until all of them sleep: some may be on their way between workers.
+    let settled = do
+          text <- dumpThreads
+          if "5,000 threads" `Text.isInfixOf` text then pure text else yield >> settled
+    settled
   hasLine text ["5,000 threads", "\"alike\"", "sleep"]
   length (filter ("\"few\"" `Text.isInfixOf`) (Text.lines text)) @?= 3
   assertBool (Text.unpack text) (length (Text.lines text) <= 8)
@@ -210,13 +222,50 @@ reportsCycle = do
     _ -> assertFailure (show said)
   where
     modifyMVarOr box n = tryTakeMVar box >>= putMVar box . maybe [n] (<> [n])
-    -- Ends when the report is there: a GHC thread looks for it and wakes us.
-    outside soFar =
-      suspendWith (Reason "the end" (pure 0) ByThreads) $ \waiter -> do
-        pure () <$ forkIO (untilSaid soFar >> void (deliver waiter (Answered ())))
-    untilSaid soFar = do
+
+-- | Wait as for a thread of the run, and end when a cycle was reported: a GHC thread looks
+-- for the report and wakes us.
+outside :: IO [String] -> Thread ()
+outside soFar =
+  suspendWith (Reason "the end" (pure 0) ByThreads) $ \waiter -> do
+    pure () <$ forkIO (untilSaid >> void (deliver waiter (Answered ())))
+  where
+    untilSaid = do
       said <- soFar
-      unless (any ("cycle: " `isInfixOf`) said) (threadDelay 1000 >> untilSaid soFar)
+      unless (any ("cycle: " `isInfixOf`) said) (threadDelay 1000 >> untilSaid)
+
+-- | Real ones: each thread is named by its label and each mutex by its own.
+reportsMutexes :: IO ()
+reportsMutexes = do
+  (_, said) <- reporting id $ \soFar -> do
+    salt <- newMutexNamed "salt"
+    pepper <- newMutexNamed "pepper"
+    arrived <- newBarrier 2
+    let eats name first second = named name . withMutex first $ arrive arrived >> withMutex second (pure ())
+    eats "left" salt pepper
+    eats "right" pepper salt
+    outside soFar
+  case filter ("cycle: " `isInfixOf`) said of
+    [line] -> do
+      assertBool line (all (`isInfixOf` line) ["\"left\"", "\"right\"", "held by thread"])
+      assertBool line (all (`isInfixOf` line) ["(salt) held by", "(pepper) held by"])
+    _ -> assertFailure (show said)
+
+-- | The report would have come meanwhile: see 'reportsCycle', which takes a tenth of it.
+noDeadlockOutside :: IO ()
+noDeadlockOutside = do
+  (outcome, said) <- reporting (\s -> s {settingDeadlock = RaiseDeadlock}) $ \_ -> withRunner $ \runner -> do
+    jobs <- Channel.newChannel 1
+    liftIO . void . forkIO $ threadDelay 300_000 >> sendFrom runner jobs 'a'
+    Channel.receive jobs
+  (fromRight Nothing outcome, said) @?= (Just 'a', [])
+
+countsOutside :: IO ()
+countsOutside = do
+  (_, said) <- reporting (\s -> s {settingGrace = 300_000_000}) . const . withRunner $ \runner -> do
+    fork_ (sleep (seconds 1000))
+    replicateM_ 5 (blocking (runThread runner (pure ())))
+  said @?= []
 
 raisesDeadlock :: IO ()
 raisesDeadlock = do
@@ -251,3 +300,19 @@ noDeadlock = forM_ [0 .. 4 :: Int] $ \which -> do
     mapM_ closeSocket [a, b]
     pure (deadlocked others)
   (which, stuck) @?= (which, which == 0)
+
+-- | The queue is a user's, and fails on the worker.
+unvisitable :: IO ()
+unvisitable = do
+  got <- runWith (settingsFor (Config Epoll 1)) {settingPolicy = broken} (try dumpThreads)
+  either (\e -> e @?= userError "visit") (\text -> assertFailure ("a dump: " <> Text.unpack text)) got
+  where
+    broken = Policy "broken" $ do
+      waiting <- newIORef []
+      pure
+        Queue
+          { enqueue = \_ ready -> modifyIORef waiting (<> [ready]),
+            dequeue = atomicModifyIORef' waiting (\case [] -> ([], Nothing); r : rest -> (rest, Just r)),
+            queued = length <$> readIORef waiting,
+            visitQueue = \_ _ -> ioError (userError "visit")
+          }

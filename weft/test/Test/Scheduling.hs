@@ -67,7 +67,16 @@ allowed name outcomes settings program = testCase name $ do
 
 litmus :: [TestTree]
 litmus =
-  [ allowed "a child does not run before its parent waits" [["parent", "child"]] one $ \say -> do
+  [ testGroup
+      "with little fuel a thread gets on all the same"
+      [ allowed (show fuel) [["effect", "caught", "called"]] one {settingFuel = fuel} $ \say -> do
+          say "effect"
+          throwM (userError "x") `catch` \(_ :: IOError) -> say "caught"
+          _ <- workerCount
+          say "called"
+        | fuel <- [minBound, 0, 1, 2, 3]
+      ],
+    allowed "a child does not run before its parent waits" [["parent", "child"]] one $ \say -> do
       fork_ (say "child")
       say "parent"
       yield,

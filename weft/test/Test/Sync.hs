@@ -8,6 +8,7 @@
 module Test.Sync (tests) where
 
 import Control.Exception (ErrorCall)
+import Control.Exception qualified as Exception
 import Control.Monad (forM, forM_, join, replicateM, replicateM_, unless, void, when)
 import Data.IORef
 import Data.List (isInfixOf, sort)
@@ -23,6 +24,7 @@ import Weft.Barrier qualified as Barrier
 import Weft.Channel qualified as Channel
 import Weft.Condition qualified as Condition
 import Weft.Event qualified as Event
+import Weft.Internal.Direct (await, direct)
 import Weft.MVar qualified as MVar
 import Weft.Mutex
 import Weft.Semaphore qualified as Semaphore
@@ -37,7 +39,8 @@ tests =
       testGroup "semaphore" semaphores,
       testGroup "barrier" barriers,
       testGroup "MVar" mvars,
-      testGroup "channel" channels
+      testGroup "channel" channels,
+      testGroup "direct style" directly
     ]
 
 one, two :: Config
@@ -442,3 +445,51 @@ channelModel = forAll (chooseInt (1, 4)) $ \room -> forAll arbitrary $ \steps ->
         a :<| left -> Right (Channel.Received a) : model room left shut rest
         Empty -> Right (if shut then Channel.EndOfChannel else Channel.NotYet) : model room held shut rest
       Close -> Left Nothing : model room held True rest
+
+-- | The operations in plain 'IO': what is held is given back, however the code ends.
+directly :: [TestTree]
+directly =
+  [ both "withMutex, and an exception at an await and between two" $ \config -> running config $ do
+      m <- newMutex
+      forM_ [True, False] $ \atAwait -> do
+        failed <- try . direct . await . withMutex m . direct $ do
+          await yield
+          () <- if atAwait then await (throwM (userError "boom")) else Exception.throwIO (userError "boom")
+          await yield
+        throws (const True) (failed :: Either IOError ())
+        held <- isHeld m
+        liftIO (held @?= False),
+    both "withMutex, cancelled while it waits and while it holds" $ \config -> running config $ do
+      m <- newMutex
+      finalized <- liftIO (newIORef (0 :: Int))
+      forM_ [True, False] $ \whileWaiting -> do
+        inside <- newGate
+        when whileWaiting (lock m)
+        t <- fork . direct $ do
+          when whileWaiting $ await (openGate inside ())
+          await (withMutex m (direct (await (openGate inside () >> sleep (seconds 1000)) `Exception.finally` atomicModifyIORef' finalized (\n -> (n + 1, ())))))
+        waitGate inside
+        cancel t
+        when whileWaiting (unlock m)
+        -- Held again only if it was given back or never taken.
+        withMutex m (pure ())
+      n <- liftIO (readIORef finalized)
+      liftIO (assertBool (show n) (n `elem` [1, 2])),
+    both "lock and unlock, take and put" $ \config -> running config $ do
+      m <- newMutex
+      v <- MVar.newMVar (0 :: Int)
+      sum' <- liftIO (newIORef (0 :: Int))
+      done <- replicateM 10 . spawn . direct $ replicateM_ 50 $ do
+        n <- await (MVar.takeMVar v)
+        await yield
+        await (MVar.putMVar v (n + 1))
+        await (lock m)
+        k <- readIORef sum'
+        await yield
+        writeIORef sum' (k + 1)
+        await (unlock m)
+      sequence_ done
+      n <- MVar.takeMVar v
+      k <- liftIO (readIORef sum')
+      liftIO ((n, k) @?= (500, 500))
+  ]

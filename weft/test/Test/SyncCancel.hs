@@ -20,8 +20,9 @@ import Weft
 import Weft.Channel qualified as Channel
 import Weft.Internal.Channel qualified as Internal.Channel
 import Weft.Internal.MVar qualified as Internal.MVar
-import Weft.Internal.Mutex (Mutex (..))
+import Weft.Internal.Mutex (Mutex (..), mutexWord)
 import Weft.Internal.Semaphore qualified as Internal.Semaphore
+import Weft.Internal.Trace (Place (..))
 import Weft.Internal.WaitQueue (entries)
 import Weft.MVar qualified as MVar
 import Weft.Mutex
@@ -111,7 +112,7 @@ mvars config = running config $ do
         MVar.putMVar v (n + 1)
         liftIO (atomicModifyIORef' turns (\k -> (k + 1, ())))
   n <- liftIO (readIORef turns)
-  let Internal.MVar.MVar var _ = v
+  let Internal.MVar.MVar (Place var _ _) _ = v
   state <- liftIO (readMutVar var)
   liftIO $ case state of
     Internal.MVar.Full k -> k @?= n
@@ -135,7 +136,7 @@ putting config = do
           MVar.putMVar v a
           note put a
     void (MVar.tryTakeMVar v >>= mapM_ (note taken))
-    let Internal.MVar.MVar var _ = v
+    let Internal.MVar.MVar (Place var _ _) _ = v
     state <- liftIO (readMutVar var)
     liftIO $ case state of
       Internal.MVar.Empty -> pure ()

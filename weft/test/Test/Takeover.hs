@@ -21,6 +21,7 @@ import Foreign.Ptr (Ptr)
 import System.Directory (listDirectory)
 import System.IO.Unsafe (unsafePerformIO)
 import System.Mem (performMajorGC)
+import System.Mem.Weak (deRefWeak)
 import System.Posix.IO qualified as Posix
 import System.Posix.Types (CSsize (..), Fd (..))
 import System.Timeout (timeout)
@@ -28,7 +29,9 @@ import Test.Support
 import Test.Tasty
 import Test.Tasty.HUnit
 import Weft
+import Weft.File (OpenMode (..))
 import Weft.Pipe
+import Weft.Signal (closeSignals, openSignals)
 import Weft.Socket
 
 foreign import ccall safe "read" c_read :: CInt -> Ptr CInt -> CSize -> IO CSsize
@@ -56,8 +59,16 @@ tests =
       [ testCase "stuck threads all the time: OS threads stay few, and go" carriersAreBounded,
         testCase "the run ends while a thread computes" endsWhileComputing,
         testCase "the run ends when all carriers are stuck" endsAtTheLimit,
+        testCase "the run ends at the limit when several threads are stuck" severalAtTheLimit,
+        testCase "nothing of a run is kept when its last thread has come back" runIsForgotten,
         testCase "nobody can wake it: GHC's exception reaches it" blockedIndefinitely
       ]
+    `seqGroup` testGroup
+      "Code of the user, wherever it is"
+      [testCase name (runWith (settingsFor (Config Epoll 1)) (withLazy thread)) | (name, thread) <- userCode]
+    `seqGroup` testGroup
+      "Code of the user, in what reports an exception"
+      [testCase "that blocks" uncaughtBlocks]
   where
     seqGroup a b = testGroup "Takeover" [a, b]
 
@@ -259,6 +270,91 @@ endsAtTheLimit = do
   got <- timeout 100_000 . runWith (settingsFor (Config Epoll 1)) {settingCarriers = 0, settingGrace = 1_000_000} . liftIO $ takeMVar box
   got @?= (Nothing :: Maybe ())
   putMVar box ()
+
+-- | The same, with more stuck threads in the queue than there are carriers in reserve:
+-- who takes the worker over to stop it runs none of them.
+severalAtTheLimit :: IO ()
+severalAtTheLimit = do
+  box <- newEmptyMVar
+  got <- timeout 5_000_000 . runWith (settingsFor (Config Epoll 1)) {settingCarriers = 0, settingGrace = 1_000_000} $ do
+    replicateM_ 5 (fork_ (liftIO (readMVar box)))
+    pure 'x'
+  putMVar box ()
+  got @?= Just 'x'
+
+-- | Threads come back late, or just as the run ends; then the run is garbage.
+runIsForgotten :: IO ()
+runIsForgotten = do
+  runs <- replicateM 5 $ do
+    box <- newEmptyMVar
+    held <- newIORef ()
+    weak <- mkWeakIORef held (pure ())
+    let settings = (settingsFor (Config Epoll 1)) {settingReport = \_ -> readIORef held, settingGrace = 1_000_000}
+    runWith settings $ do
+      -- The first of them stays on the first carrier, which is no C thread's.
+      replicateM_ 3 (fork_ (liftIO (readMVar box)))
+      sleep (milliseconds 1)
+    putMVar box ()
+    pure weak
+  runWith (settingsFor (Config Epoll 1)) . eventually $ do
+    performMajorGC
+    all (== Nothing) <$> mapM (fmap void . deRefWeak) runs
+
+-- | A value whose evaluation ends only when another thread of the same worker has run.
+newtype Lazy = Lazy (forall a. a -> a)
+
+withLazy :: (Lazy -> Thread ()) -> Thread ()
+withLazy thread = do
+  box <- liftIO newEmptyMVar
+  fork_ (sleep (milliseconds 1) >> liftIO (putMVar box ()))
+  thread (Lazy (\a -> unsafePerformIO (a <$ takeMVar box)))
+
+-- | Each makes the scheduler or the kernel the first to need such a value.
+userCode :: [(String, Lazy -> Thread ())]
+userCode =
+  [ ("what follows a yield", \l -> yield >> next l),
+    ("what follows an effect", \l -> liftIO (pure ()) >> next l),
+    ("an effect", \(Lazy l) -> l (liftIO (pure ()))),
+    ("a body that is masked", \l -> mask (\_ -> next l)),
+    ("what follows a mask", \l -> mask (\_ -> yield) >> next l),
+    ("a body with a handler", \l -> next l `catch` \e -> throwM (e :: IOError)),
+    ("a handler", \l -> throwM (userError "x") `catch` \(_ :: IOError) -> next l),
+    ("what follows a handler", \l -> (throwM (userError "x") `catch` \(_ :: IOError) -> pure ()) >> next l),
+    ("a child", \l -> join (spawn (next l))),
+    ("what follows a fork", \l -> fork (pure ()) >> next l),
+    ("what follows the question who it is", \l -> myThreadId >> next l),
+    ("a label", \(Lazy l) -> label (l "name")),
+    ("a priority", \(Lazy l) -> setPriority (l 1)),
+    ("the priority of a child", \(Lazy l) -> void (forkWith defaultForkOptions {forkPriority = Just (l 1)} (pure ()))),
+    ("the worker of a child", \(Lazy l) -> void (forkWith defaultForkOptions {forkWorker = Just (l 0)} (pure ()))),
+    ("what follows a sleep", \l -> sleep (milliseconds 0) >> next l),
+    ("what follows a pool action", \l -> blocking (pure ()) >> next l),
+    ("what follows an answer that came at once", \l -> workerCount >> next l),
+    ("what follows a send", \l -> pairOf (\a _ -> sendAll a "x" >> next l)),
+    ("what follows a shutdown", \l -> pairOf (\a _ -> shutdown a ShutdownBoth >> next l)),
+    ("what follows the closing of a socket", \l -> pairOf (\a _ -> closeSocket a >> next l)),
+    ("pieces to send", \(Lazy l) -> pairOf (\a _ -> void (sendVector a (l ["x"])))),
+    ("signals to subscribe to", \(Lazy l) -> openSignals (l []) >>= closeSignals),
+    ("the path of a FIFO", \(Lazy l) -> void (openFifo (l "/nonexistent/fifo") ReadOnly) `catch` \(_ :: IOError) -> pure ())
+  ]
+  where
+    next (Lazy l) = l (pure ())
+    pairOf use = do
+      (a, b) <- socketPair
+      use a b <* mapM_ closeSocket [a, b]
+
+-- | The others go on while it blocks.
+uncaughtBlocks :: IO ()
+uncaughtBlocks = do
+  box <- newEmptyMVar
+  heard <- newEmptyMVar
+  runWith (settingsFor (Config Epoll 1)) {settingUncaught = \_ _ e -> takeMVar box >> putMVar heard (show e)} $ do
+    fork_ (throwM (userError "x"))
+    yield
+    sleep (milliseconds 1)
+    liftIO (putMVar box ())
+    -- Over when it is heard.
+    liftIO (readMVar heard >>= (@?= "user error (x)"))
 
 blockedIndefinitely :: IO ()
 blockedIndefinitely = do

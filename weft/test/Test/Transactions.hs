@@ -12,6 +12,7 @@ import Control.Exception qualified as Exception
 import Control.Monad (forM, forM_, forever, replicateM, replicateM_, unless, void, when)
 import Data.IORef
 import System.Mem (performMajorGC)
+import System.Timeout (timeout)
 import Test.Support
 import Test.Tasty
 import Test.Tasty.HUnit
@@ -37,6 +38,7 @@ tests =
       testGroup
         "outside"
         [ both "run a thread and wait for it" runs,
+          testCase "a run that ends before its runner closes it" outlives,
           both "channels in both directions" crossing,
           testCase "an exception in the caller cancels the thread and waits for it" interrupts,
           testCase "a closed runner is an error, also for calls under way" closes
@@ -196,3 +198,21 @@ closes = do
     waitGate cancelledInside
   takeMVar result >>= (@?= Left RunnerClosed)
   readIORef kept >>= mapM_ (\runner -> Exception.try (runThread runner (pure ())) >>= (@?= Left RunnerClosed))
+
+-- | A thread that does not end in time is dropped, and its runner with it.
+outlives :: Assertion
+outlives = do
+  kept <- newIORef Nothing
+  said <- newIORef (0 :: Int)
+  let settings = (settingsFor one) {settingGrace = 1_000_000, settingReport = \_ -> modifyIORef said (+ 1)}
+  runWith settings $ do
+    begun <- newGate
+    fork_ $ uninterruptibleMask $ \_ -> withRunner $ \runner -> do
+      liftIO (writeIORef kept (Just runner))
+      openGate begun ()
+      sleep (seconds 1000)
+    waitGate begun
+  dropped <- readIORef said
+  assertBool "the thread was not dropped" (dropped > 0)
+  answer <- timeout 5_000_000 (readIORef kept >>= mapM (\runner -> Exception.try (runThread runner (pure ()))))
+  answer @?= Just (Just (Left RunnerClosed))

@@ -64,7 +64,7 @@ spreadRows s = do
 -- | Allocates nothing, so that the collector has no part in the figure, and gives the
 -- run-time system no place to interrupt it.
 work :: Int -> Int -> Int
-work seed = go seed
+work = go
   where
     go !a 0 = a
     go a n = go ((a * 1_103_515_245 + 12_345) `mod` 2_147_483_647) (n - 1)

@@ -39,7 +39,7 @@ foreign import ccall safe "usleep" c_usleep :: CUInt -> IO CInt
 stuckIn :: Int -> [(Text, IORef Bool -> IO (IO ()))]
 stuckIn seconds' =
   [ ("nothing", \_ -> pure (pure ())),
-    ("computing", \over -> pure (computeUntil over)),
+    ("computing", pure . computeUntil),
     ( "ghc-mvar",
       \_ -> do
         box <- newEmptyMVar

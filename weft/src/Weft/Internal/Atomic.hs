@@ -7,13 +7,14 @@
 -- Stability   : not home
 --
 -- What the synchronization of threads is built on: a variable that holds an
--- immutable value and is changed by compare-and-swap. Called on workers, in
--- 'Weft.Internal.Trace.internal' actions.
+-- immutable value and is changed by compare-and-swap. Called on workers, outside user
+-- code: Note [The only worker].
 module Weft.Internal.Atomic
   ( newShared,
     Seen,
     look,
     swapFor,
+    swapWord,
     change,
     publish,
     freshNumber,
@@ -24,9 +25,10 @@ import Control.Monad (unless)
 import Control.Monad.Primitive (RealWorld)
 import Data.Primitive.MutVar
 import Data.Primitive.PrimVar
-import GHC.Exts (Any, casMutVar#)
+import GHC.Exts (Any, casMutVar#, writeMutVar#)
 import GHC.IO (IO (..), unsafePerformIO)
 import Unsafe.Coerce (unsafeCoerce)
+import Weft.Internal.Trace (Home (..))
 
 -- Note [What was seen]
 -- ~~~~~~~~~~~~~~~~~~~~
@@ -52,22 +54,43 @@ look ref use = do
   use (Seen a) (unsafeCoerce a)
 {-# INLINE look #-}
 
+-- Note [The only worker]
+-- ~~~~~~~~~~~~~~~~~~~~~~
+-- What threads share is changed in `Try`, `Give` and `Internal` nodes, and by messages:
+-- on a worker, outside user code, where it cannot be taken over. If a run has one worker
+-- these exclude each other, and a plain read and a plain write do. A locked instruction
+-- costs six nanoseconds, as much as GHC needs to take an MVar and to put it back.
+--
+-- Hence every change needs the worker at hand, and nothing here may be called from
+-- elsewhere: other OS threads send a message ("Weft.Outside").
+
 -- | Replace what was seen, if it is still there. The new value is evaluated first.
--- A full memory barrier.
-swapFor :: MutVar RealWorld a -> Seen a -> a -> IO Bool
-swapFor (MutVar ref) (Seen old) !new = IO $ \s ->
-  case casMutVar# ref (unsafeCoerce old) new s of
-    (# s', 0#, _ #) -> (# s', True #)
-    (# s', _, _ #) -> (# s', False #)
+-- A full memory barrier, unless the worker is the only one.
+swapFor :: Home -> MutVar RealWorld a -> Seen a -> a -> IO Bool
+swapFor home (MutVar ref) (Seen old) !new
+  | homeAlone home = IO $ \s -> case writeMutVar# ref new s of s' -> (# s', True #)
+  | otherwise = IO $ \s ->
+      case casMutVar# ref (unsafeCoerce old) new s of
+        (# s', 0#, _ #) -> (# s', True #)
+        (# s', _, _ #) -> (# s', False #)
 {-# INLINE swapFor #-}
 
+-- | Replace a word that has this value; answers what it was. A barrier as above.
+swapWord :: Home -> PrimVar RealWorld Int -> Int -> Int -> IO Int
+swapWord home word old new
+  | homeAlone home = do
+      found <- readPrimVar word
+      if found == old then found <$ writePrimVar word new else pure found
+  | otherwise = casInt word old new
+{-# INLINE swapWord #-}
+
 -- | Apply a cheap function, again if somebody else was faster.
-change :: MutVar RealWorld a -> (a -> IO a) -> IO ()
-change ref f = again
+change :: Home -> MutVar RealWorld a -> (a -> IO a) -> IO ()
+change home ref f = again
   where
     again = look ref $ \seen a -> do
       b <- f a
-      done <- swapFor ref seen b
+      done <- swapFor home ref seen b
       unless done again
 {-# INLINE change #-}
 

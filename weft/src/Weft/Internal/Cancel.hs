@@ -133,18 +133,19 @@ applies (Cancellation _ valid) = maybe (pure True) readIORef valid
 -- | A wait of this thread has begun. The action asks for its end; it does nothing
 -- when the wait is over. It runs on the thread's home, now or later or never.
 interruptible :: Tcb -> IO () -> IO ()
-interruptible tcb abort = case tcbIdentity tcb of
+interruptible tcb !abort = case tcbIdentity tcb of
   Nobody -> pure ()
   Identity _ fate
     | stateMasking (tcbState tcb) == MaskedUninterruptible -> pure ()
     | otherwise ->
         readMutVar fate >>= \case
-          Going home -> writeMutVar fate (Waiting home abort)
-          Waiting home _ -> writeMutVar fate (Waiting home abort)
+          -- Evaluated before it is written, or a thunk would be.
+          Going home -> writeMutVar fate $! Waiting home abort
+          Waiting home _ -> writeMutVar fate $! Waiting home abort
           Condemned home several -> do
             left <- filterM applies several
             case left of
-              [] -> writeMutVar fate (Waiting home abort)
+              [] -> writeMutVar fate $! Waiting home abort
               _ -> writeMutVar fate (Condemned home left) >> abort
           Ended -> pure ()
 {-# INLINE interruptible #-}
@@ -186,7 +187,7 @@ orClosing home tcb resume = case tcbIdentity tcb of
 
 -- | An identity for a thread that was cancelled because its run is closing.
 closingIdentity :: Home -> IO Identity
-closingIdentity home = subtract 1 . negate <$> fetchAddInt closingNumbers 1 >>= newIdentity home
+closingIdentity home = fetchAddInt closingNumbers 1 >>= newIdentity home . subtract 1 . negate
 
 closingNumbers :: PrimVar RealWorld Int
 closingNumbers = unsafePerformIO (newPrimVar 0)

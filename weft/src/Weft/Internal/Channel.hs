@@ -52,8 +52,12 @@ data Channel a = Channel
   { channelState :: {-# UNPACK #-} !(MutVar RealWorld (State a)),
     -- | How many values may wait.
     channelRoom :: {-# UNPACK #-} !Int,
-    channelName :: !Name
+    channelNames :: Names
   }
+
+-- | What it is called, and what those wait for that send and receive. Made when it is
+-- needed first.
+data Names = Names {channelName :: !Name, wishSend, wishReceive :: !Wish}
 
 -- | The same channel.
 instance Eq (Channel a) where
@@ -64,18 +68,15 @@ data State a
   = -- | Values (how many, the front, the back reversed); nobody waits.
     Holding !Int [a] [a]
   | -- | No values; receivers, at least one (some may have been cancelled).
-    Hungry !(Queue (Waiter (Maybe a)))
+    Hungry !(Queue () (Maybe a))
   | -- | As many values as there may be; senders, at least one (some may have been
     -- cancelled).
-    Crowded !Int [a] [a] !(Queue (Sender a))
+    Crowded !Int [a] [a] !(Queue a ())
   | -- | A sender is being asked whether it still wants to. Note [Synchronization] in
     -- "Weft.Internal.Sync".
     Busy
   | -- | Closed, with what was sent before.
     Closed [a]
-
--- | Who waits to send a value.
-data Sender a = Sender a !(Waiter ())
 
 -- | Sent to a channel that was closed. The value was not sent.
 newtype ChannelClosed = ChannelClosed String
@@ -109,50 +110,56 @@ make :: Text -> Int -> IO (Channel a)
 make text room = do
   name <- newName text
   state <- newShared (Holding 0 [] [])
-  pure (Channel state room name)
+  pure (Channel state room (Names name (waiting "channel" name "to send") (waiting "channel" name "to receive")))
 
 -- | Send a value; wait while there is no room. Cancellable while it waits; who is
 -- cancelled has sent nothing. The value is not evaluated.
 --
 -- Throws 'ChannelClosed' if the channel is closed, now or while this waits.
 send :: Channel a -> a -> Thread ()
-send c a = attempt $ \home tcb k ->
-  sendNow c (homeWorker home) a (sendLater c a home tcb k) (pure (throwTrace (closed c))) (pure (k ()))
+send c a = attempt $ \home tcb k -> case c of
+  -- Inside, or the channel would be taken apart and built anew.
+  Channel var room _ -> look var $ \seen -> \case
+    Holding n front back | n < room -> do
+      ours <- swapFor home var seen (Holding (n + 1) front (a : back))
+      if ours then pure (Got ()) else sendLater c a home tcb k
+    _ -> sendLater c a home tcb k
+{-# INLINEABLE send #-}
 
-sendLater :: Channel a -> a -> Home -> Tcb -> (() -> Trace) -> IO Trace
-sendLater c@(Channel var _ name) a home tcb k =
-  waitFor home tcb (waiting "channel" name "to send") k (\waiter -> newEntry (Sender a waiter) >>= queueUp (homeWorker home) waiter)
+sendLater :: Channel a -> a -> Home -> Tcb -> (() -> Trace) -> IO (Tried ())
+sendLater c@(Channel var _ names) a home tcb k =
+  sendNow c home a park (pure (Instead (throwTrace (closed c)))) (pure (Got ()))
   where
-    join here waiter entry =
-      sendNow c here a (queueUp here waiter entry) (answer here waiter (Failed (toException (closed c)))) (answer here waiter (Answered ()))
-    answer here waiter outcome = pure () <$ deliverFrom waiter here outcome
-    queueUp here waiter entry = look var $ \seen -> \case
-      Holding n front back | n >= channelRoom c -> swapFor var seen (Crowded n front back (enqueue entry emptyQueue)) >>= done
-      Crowded n front back senders -> swapFor var seen (Crowded n front back (enqueue entry senders)) >>= done
-      _ -> join here waiter entry
+    park = waitFor home tcb (wishSend names) a k queueUp
+    join waiter =
+      sendNow c home a (queueUp waiter) (pure () <$ refuse home waiter (toException (closed c))) (pure () <$ answer home waiter ())
+    queueUp waiter = look var $ \seen -> \case
+      Holding n front back | n >= channelRoom c -> swapFor home var seen (Crowded n front back (enqueue waiter emptyQueue)) >>= done
+      Crowded n front back senders -> swapFor home var seen (Crowded n front back (enqueue waiter senders)) >>= done
+      _ -> join waiter
       where
-        done ours = if ours then pure (bury entry >> leave) else join here waiter entry
+        done ours = if ours then pure leave else join waiter
     leave = look var $ \seen -> \case
       Crowded n front back senders -> do
         left <- afterBurial senders
-        ours <- swapFor var seen (if isEmpty left then Holding n front back else Crowded n front back left)
+        ours <- swapFor home var seen (if isEmpty left then Holding n front back else Crowded n front back left)
         unless ours leave
       Busy -> relax >> leave
       _ -> pure ()
 {-# OPAQUE sendLater #-}
 
 closed :: Channel a -> ChannelClosed
-closed = ChannelClosed . describeName "channel" . channelName
+closed = ChannelClosed . describeName "channel" . channelName . channelNames
 
--- | Send if there is room; the worker's index, the value, what to do if there is no
--- room, if the channel is closed, and if it was sent.
-sendNow :: Channel a -> Int -> a -> IO r -> IO r -> IO r -> IO r
+-- | Send if there is room; the value, what to do if there is no room, if the channel is
+-- closed, and if it was sent.
+sendNow :: Channel a -> Home -> a -> IO r -> IO r -> IO r -> IO r
 sendNow (Channel var room _) here a full shut done = again
   where
     again = look var $ \seen -> \case
       Holding n front back
         | n < room -> do
-            ours <- swapFor var seen (Holding (n + 1) front (a : back))
+            ours <- swapFor here var seen (Holding (n + 1) front (a : back))
             if ours then done else again
         | otherwise -> full
       Hungry _ -> do
@@ -165,12 +172,12 @@ sendNow (Channel var room _) here a full shut done = again
 
 -- | Give the value to the first receiver that waits. False: try again, we still have
 -- it.
-serve :: MutVar RealWorld (State a) -> Int -> a -> IO Bool
+serve :: MutVar RealWorld (State a) -> Home -> a -> IO Bool
 serve var here a = look var $ \seen -> \case
-  Hungry receivers -> dequeue receivers (False <$ swapFor var seen (Holding 0 [] [])) $ \entry rest -> do
-    ours <- swapFor var seen (if isEmpty rest then Holding 0 [] [] else Hungry rest)
+  Hungry receivers -> dequeue receivers (False <$ swapFor here var seen (Holding 0 [] [])) $ \waiter rest -> do
+    ours <- swapFor here var seen (if isEmpty rest then Holding 0 [] [] else Hungry rest)
     -- False if the receiver was cancelled.
-    if ours then wake here (Just a) entry else pure False
+    if ours then answer here waiter (Just a) else pure False
   _ -> pure False
 {-# OPAQUE serve #-}
 
@@ -178,47 +185,55 @@ serve var here a = look var $ \seen -> \case
 -- 'Nothing' when the channel is closed and empty. Cancellable while it waits; who is
 -- cancelled has received nothing.
 receive :: Channel a -> Thread (Maybe a)
-receive c = attempt $ \home tcb k ->
-  receiveNow c (homeWorker home) (receiveLater c home tcb k) (pure (k Nothing)) (pure . k . Just)
+receive c = attempt $ \home tcb k -> case c of
+  Channel var _ _ -> look var $ \seen -> \case
+    Holding n (a : front) back -> do
+      ours <- swapFor home var seen (Holding (n - 1) front back)
+      if ours then pure (Got (Just a)) else receiveLater c home tcb k
+    _ -> receiveLater c home tcb k
+{-# INLINEABLE receive #-}
 
-receiveLater :: Channel a -> Home -> Tcb -> (Maybe a -> Trace) -> IO Trace
-receiveLater c@(Channel var _ name) home tcb k =
-  waitFor home tcb (waiting "channel" name "to receive") k (\waiter -> newEntry waiter >>= queueUp (homeWorker home) waiter)
+receiveLater :: Channel a -> Home -> Tcb -> (Maybe a -> Trace) -> IO (Tried (Maybe a))
+receiveLater c@(Channel var _ names) home tcb k = receiveNow c home park (pure (Got Nothing)) (pure . Got . Just)
   where
-    join here waiter entry =
-      receiveNow c here (queueUp here waiter entry) (answer here waiter Nothing) (answer here waiter . Just)
-    answer here waiter a = pure () <$ deliverFrom waiter here (Answered a)
-    queueUp here waiter entry = look var $ \seen -> \case
-      Holding 0 _ _ -> swapFor var seen (Hungry (enqueue entry emptyQueue)) >>= done
-      Hungry receivers -> swapFor var seen (Hungry (enqueue entry receivers)) >>= done
-      _ -> join here waiter entry
+    park = waitFor home tcb (wishReceive names) () k queueUp
+    join waiter = receiveNow c home (queueUp waiter) (reply waiter Nothing) (reply waiter . Just)
+    reply waiter a = pure () <$ answer home waiter a
+    queueUp waiter = look var $ \seen -> \case
+      Holding 0 _ _ -> swapFor home var seen (Hungry (enqueue waiter emptyQueue)) >>= done
+      Hungry receivers -> swapFor home var seen (Hungry (enqueue waiter receivers)) >>= done
+      _ -> join waiter
       where
-        done ours = if ours then pure (bury entry >> leave) else join here waiter entry
+        done ours = if ours then pure (leaveHungry var home) else join waiter
+{-# OPAQUE receiveLater #-}
+
+leaveHungry :: MutVar RealWorld (State a) -> Home -> IO ()
+leaveHungry var here = leave
+  where
     leave = look var $ \seen -> \case
       Hungry receivers -> do
         left <- afterBurial receivers
-        ours <- swapFor var seen (if isEmpty left then Holding 0 [] [] else Hungry left)
+        ours <- swapFor here var seen (if isEmpty left then Holding 0 [] [] else Hungry left)
         unless ours leave
       _ -> pure ()
-{-# OPAQUE receiveLater #-}
 
 -- | Receive if there is a value; what to do if there is none, if there never will be
 -- one, and with the value.
-receiveNow :: Channel a -> Int -> IO r -> IO r -> (a -> IO r) -> IO r
+receiveNow :: Channel a -> Home -> IO r -> IO r -> (a -> IO r) -> IO r
 receiveNow (Channel var room _) here none ended use = again
   where
     again = look var $ \seen -> \case
       Holding n front back -> first front back none $ \a front' back' -> do
-        ours <- swapFor var seen (Holding (n - 1) front' back')
+        ours <- swapFor here var seen (Holding (n - 1) front' back')
         if ours then use a else again
       Hungry _ -> none
       Crowded n front back senders -> first front back none $ \a front' back' -> do
-        ours <- swapFor var seen Busy
+        ours <- swapFor here var seen Busy
         if ours then refill var room here (n - 1) front' back' senders >> use a else again
       Busy -> relax >> again
       Closed [] -> ended
       Closed (a : rest) -> do
-        ours <- swapFor var seen (Closed rest)
+        ours <- swapFor here var seen (Closed rest)
         if ours then use a else again
 {-# INLINE receiveNow #-}
 
@@ -232,16 +247,16 @@ first front back none use = case front of
 {-# INLINE first #-}
 
 -- | The channel is ours (Busy) and there is room: senders that still wait send.
-refill :: MutVar RealWorld (State a) -> Int -> Int -> Int -> [a] -> [a] -> Queue (Sender a) -> IO ()
+refill :: MutVar RealWorld (State a) -> Int -> Home -> Int -> [a] -> [a] -> Queue a () -> IO ()
 refill var room here = go
   where
     go n front back senders
       | n >= room = publish var (if isEmpty senders then Holding n front back else Crowded n front back senders)
-      | otherwise = dequeue senders (publish var (Holding n front back)) $ \entry rest ->
-          occupant entry >>= \case
+      | otherwise = dequeue senders (publish var (Holding n front back)) $ \waiter rest ->
+          offered waiter >>= \case
             Nothing -> go n front back rest
-            Just (Sender a waiter) -> do
-              delivered <- deliverFrom waiter here (Answered ())
+            Just a -> do
+              delivered <- answer here waiter ()
               if delivered then go (n + 1) front (a : back) rest else go n front back rest
 {-# OPAQUE refill #-}
 
@@ -249,8 +264,8 @@ refill var room here = go
 --
 -- Throws 'ChannelClosed' if the channel is closed.
 trySend :: Channel a -> a -> Thread Bool
-trySend c a = attempt $ \home _ k ->
-  sendNow c (homeWorker home) a (pure (k False)) (pure (throwTrace (closed c))) (pure (k True))
+trySend c a = attempt $ \home _ _ ->
+  sendNow c home a (pure (Got False)) (pure (Instead (throwTrace (closed c)))) (pure (Got True))
 
 -- | What there was to receive.
 data Received a
@@ -263,27 +278,27 @@ data Received a
 
 -- | Receive the value that was sent first, if there is one. Never waits.
 tryReceive :: Channel a -> Thread (Received a)
-tryReceive c = attempt $ \home _ k ->
-  receiveNow c (homeWorker home) (pure (k NotYet)) (pure (k EndOfChannel)) (pure . k . Received)
+tryReceive c = attempt $ \home _ _ ->
+  receiveNow c home (pure (Got NotYet)) (pure (Got EndOfChannel)) (pure . Got . Received)
 
 -- | Close the channel. What was sent before can be received; then receivers get
 -- 'Nothing', those that wait at once. Senders fail, those that wait at once too.
 -- Closing again does nothing. Neither waits nor notices a cancellation.
 close :: Channel a -> Thread ()
-close c@(Channel var _ _) = immediate (\home _ k -> k () <$ go (homeWorker home))
+close c@(Channel var _ _) = immediate go
   where
     go here = look var $ \seen -> \case
       Holding _ front back -> shut here seen (front <> reverse back) (pure ())
       Hungry receivers -> shut here seen [] (wakeAll here Nothing receivers)
-      Crowded _ front back senders -> shut here seen (front <> reverse back) (refuse here senders)
+      Crowded _ front back senders -> shut here seen (front <> reverse back) (refuseAll here senders)
       Busy -> relax >> go here
       Closed _ -> pure ()
     shut here seen left after = do
-      ours <- swapFor var seen (Closed left)
+      ours <- swapFor here var seen (Closed left)
       if ours then after else go here
-    refuse here senders = dequeue senders (pure ()) $ \entry rest -> do
-      occupant entry >>= mapM_ (\(Sender _ waiter) -> deliverFrom waiter here (Failed (toException (closed c))))
-      refuse here rest
+    refuseAll here senders = dequeue senders (pure ()) $ \waiter rest -> do
+      _ <- refuse here waiter (toException (closed c))
+      refuseAll here rest
 
 -- | How many values wait to be received. Perhaps not any more when this returns.
 waitingValues :: Channel a -> Thread Int

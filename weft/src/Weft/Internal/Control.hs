@@ -24,6 +24,7 @@ module Weft.Internal.Control
     Line,
     enterDispatch,
     enterUser,
+    onlyWorker,
     leaveUser,
     standing,
     Standing (..),
@@ -38,6 +39,7 @@ module Weft.Internal.Control
   )
 where
 
+import Control.Monad (forM_, when)
 import Control.Monad.Primitive (RealWorld)
 import Data.Bits ((.&.))
 import Data.Primitive.PrimArray
@@ -78,6 +80,11 @@ import GHC.IO (IO (..))
 -- processor's buffer for as long as the monitor takes for a failed system call and
 -- a barrier, at the end of a segment that lasted ten milliseconds.
 --
+-- Beside that, a processor must not let others see what a carrier did in user code, or
+-- `USER := n` itself, before what it did to the worker before that. On x86-64 stores
+-- are seen in their order. A processor that does not promise that needs a releasing
+-- store to enter user code.
+--
 -- Who owns which worker only the monitor knows, and only it changes it. The line of a
 -- carrier of the pool is used again when the carrier has come back.
 --
@@ -99,6 +106,9 @@ newWords workers others = do
   let room = (carrierLines workers others + workers + 1) * line
   array <- newAlignedPinnedPrimArray room
   setPrimArray array 0 room 0
+  when (workers == 1) $
+    forM_ [0 .. carrierLines workers others - 1] $
+      \i -> writePrimArray array (i * line + aloneWord) 1
   pure (Words array)
 
 -- | The workers' first carriers, the pool, and the reserve for the end of the run.
@@ -111,13 +121,15 @@ wordsAddress (Words array) = mutablePrimArrayContents array
 
 -- | What a carrier uses between two segments: the address of its line. One machine
 -- word, so that the scheduler can have it at hand. The third word of the line is the
--- number of the present dispatch.
+-- number of the present dispatch, the fourth is 1 if the run has one worker.
+-- It does not change.
 type Line = Ptr Int
 
-userWord, markWord, dispatchWord :: Int
+userWord, markWord, dispatchWord, aloneWord :: Int
 userWord = 0
 markWord = 1
 dispatchWord = 2
+aloneWord = 3
 
 -- | A carrier that owns, or owned, a worker.
 data Carrier = Carrier
@@ -154,6 +166,11 @@ enterDispatch l n = pokeElemOff l dispatchWord n >> pokeElemOff l userWord n
 enterUser :: Line -> IO ()
 enterUser l = peekElemOff l dispatchWord >>= pokeElemOff l userWord
 {-# INLINE enterUser #-}
+
+-- | Is the worker the only one of its run?
+onlyWorker :: Line -> IO Bool
+onlyWorker l = (/= 0) <$> peekElemOff l aloneWord
+{-# INLINE onlyWorker #-}
 
 -- | How a carrier stands to its worker.
 data Standing

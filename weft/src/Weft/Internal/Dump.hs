@@ -22,6 +22,7 @@ module Weft.Internal.Dump
     renderSnapshot,
 
     -- * Deadlock
+    seemDeadlocked,
     deadlocked,
     renderDeadlock,
   )
@@ -29,6 +30,7 @@ where
 
 import Control.Concurrent (forkIO)
 import Control.Concurrent.MVar
+import Control.Exception (SomeException, throwIO, try)
 import Control.Monad (forM, void)
 import Data.ByteString.Short qualified as ShortByteString
 import Data.Char (isDigit)
@@ -39,7 +41,7 @@ import Data.List (sortOn)
 import Data.List.NonEmpty (NonEmpty (..))
 import Data.List.NonEmpty qualified as NonEmpty
 import Data.Map.Strict qualified as Map
-import Data.Maybe (mapMaybe)
+import Data.Maybe (fromMaybe, mapMaybe)
 import Data.Text (Text)
 import Data.Text qualified as Text
 import Numeric (showFFloat)
@@ -91,15 +93,7 @@ data Waits = forall a. Waits !(SystemCall a) !(Maybe Int) !Int
 -- | Ask every worker for its threads. Waits for a second at most.
 snapshot :: [Home] -> IO Snapshot
 snapshot homes = do
-  answers <- forM homes $ \home -> do
-    box <- newEmptyMVar
-    homePost home (homeVisit home (\seen known -> (: known) <$> entryOf home seen) [] >>= putMVar box)
-    pure (homeWorker home, box)
-  everybody <- newEmptyMVar
-  -- One limit for all of them.
-  void . forkIO $ mapM_ (readMVar . snd) answers >> putMVar everybody ()
-  void (timeout patience (readMVar everybody))
-  found <- forM answers $ \(worker, box) -> (worker,) <$> tryReadMVar box
+  found <- ask homes $ \home -> homeVisit home (\seen known -> (: known) <$> entryOf home seen) []
   now <- monotonicNow
   pure
     Snapshot
@@ -107,6 +101,23 @@ snapshot homes = do
         snapshotThreads = concat (mapMaybe snd found),
         snapshotMissing = [worker | (worker, Nothing) <- found]
       }
+
+-- | Have every worker answer a question, between two slices, and wait for a second at
+-- most. What a question raises (a user's ready queue cannot be visited) is raised here.
+ask :: [Home] -> (Home -> IO a) -> IO [(Int, Maybe a)]
+ask homes question = do
+  answers <- forM homes $ \home -> do
+    box <- newEmptyMVar
+    homePost home (try (question home) >>= putMVar box)
+    pure (homeWorker home, box)
+  everybody <- newEmptyMVar
+  -- One limit for all of them.
+  void . forkIO $ mapM_ (readMVar . snd) answers >> putMVar everybody ()
+  void (timeout patience (readMVar everybody))
+  forM answers $ \(worker, box) ->
+    tryReadMVar box >>= \case
+      Nothing -> pure (worker, Nothing)
+      Just answer -> either (throwIO :: SomeException -> IO b) (pure . (worker,) . Just) answer
   where
     patience = 1_000_000
 
@@ -234,6 +245,18 @@ showText :: Int -> Text
 showText = Text.pack . show
 
 -- Deadlock ---------------------------------------------------------------------
+
+-- | Does every thread seem to wait for another of them? Keeps nothing of the threads,
+-- and so costs a worker with a million of them some milliseconds. Who does not answer
+-- speaks for nothing.
+seemDeadlocked :: [Home] -> IO Bool
+seemDeadlocked homes = do
+  answers <- ask homes $ \home -> homeVisit home (\seen known -> pure $! known && stuck seen) True
+  pure (and [fromMaybe True answer | (_, answer) <- answers])
+  where
+    stuck = \case
+      SeenWaiting (Wait _ (Suspend reason _) _) -> reasonEnds reason == ByThreads
+      _ -> False
 
 -- | Does every thread wait for another of them, so that none can ever go on?
 deadlocked :: Snapshot -> Bool

@@ -1,3 +1,4 @@
+{-# LANGUAGE PatternSynonyms #-}
 {-# OPTIONS_GHC -O2 #-}
 -- Taking control blocks apart, to pass their fields, builds them anew wherever a thread
 -- is parked: 80 bytes. (As in "Weft.Internal.Scheduler".)
@@ -11,7 +12,9 @@
 -- Note [Synchronization] in "Weft.Internal.Sync".
 module Weft.Internal.MVar
   ( MVar (..),
-    State (..),
+    State,
+    pattern Empty,
+    pattern Full,
     newMVar,
     newEmptyMVar,
     newEmptyMVarNamed,
@@ -48,28 +51,46 @@ import Weft.Internal.Trace
 import Weft.Internal.WaitQueue
 
 -- | A place for a value.
-data MVar a = MVar {-# UNPACK #-} !(MutVar RealWorld (State a)) !Name
+data MVar a = MVar !(Place (Waits a) a) Wish
+
+-- | What those wait for that take, put and read. Made when the first waits.
+data Wishes = Wishes {wishTake, wishPut, wishRead :: !Wish}
 
 -- | The same variable.
 instance Eq (MVar a) where
-  MVar a _ == MVar b _ = a == b
+  MVar a _ == MVar b _ = placeState a == placeState b
 
 -- | What is in the place and who waits.
-data State a
-  = -- | Nothing, nobody.
-    Empty
-  | -- | A value, nobody.
-    Full a
-  | -- | Nothing; readers and takers, not both none (some may have been cancelled).
-    Hungry !(Queue (Waiter a)) !(Queue (Waiter a))
+type State a = Occupancy (Waits a) a
+
+-- | Who waits.
+data Waits a
+  = -- | No value; readers and takers, not both none (some may have been cancelled).
+    Hungry' !(Queue () a) !(Queue () a)
   | -- | A value; putters, at least one (some may have been cancelled).
-    Crowded a !(Queue (Putter a))
+    Crowded' a !(Queue a ())
   | -- | A putter is being asked whether it still wants to. Note [Synchronization] in
     -- "Weft.Internal.Sync".
-    Busy
+    Busy'
 
--- | Who waits to put a value.
-data Putter a = Putter a !(Waiter ())
+-- | Nothing, and nobody waits.
+pattern Empty :: State a
+pattern Empty = PlaceEmpty
+
+-- | A value, and nobody waits.
+pattern Full :: a -> State a
+pattern Full a = PlaceFull a
+
+pattern Hungry :: Queue () a -> Queue () a -> State a
+pattern Hungry readers takers = PlaceContended (Hungry' readers takers)
+
+pattern Crowded :: a -> Queue a () -> State a
+pattern Crowded a putters = PlaceContended (Crowded' a putters)
+
+pattern Busy :: State a
+pattern Busy = PlaceContended Busy'
+
+{-# COMPLETE Empty, Full, Hungry, Crowded, Busy #-}
 
 -- | A full variable.
 newMVar :: a -> Thread (MVar a)
@@ -87,73 +108,70 @@ make :: Text -> State a -> IO (MVar a)
 make text state = do
   name <- newName text
   var <- newShared state
-  pure (MVar var name)
+  let wishes = Wishes (waiting "MVar" name "to take") (waiting "MVar" name "to put") (waiting "MVar" name "to read")
+      place = Place var (takeLater place (wishTake wishes)) (putLater place (wishPut wishes))
+  pure (MVar place (wishRead wishes))
 
 -- | Take the value; wait for one while there is none. Cancellable while it waits; who
 -- is cancelled has taken nothing.
 takeMVar :: MVar a -> Thread a
-takeMVar mvar = attempt $ \home tcb k -> case mvar of
-  -- Inside, or the variable would be taken apart and built anew.
-  MVar var _ -> takeNow var (homeWorker home) (takeLater mvar home tcb k) (pure . k)
+takeMVar (MVar place _) = Thread (Take place)
+{-# INLINE takeMVar #-}
 
-takeLater :: MVar a -> Home -> Tcb -> (a -> Trace) -> IO Trace
-takeLater (MVar var name) home tcb k =
-  waitFor home tcb (waiting "MVar" name "to take") k (\waiter -> newEntry waiter >>= queueUp (homeWorker home) waiter)
+takeLater :: Place (Waits a) a -> Wish -> Home -> Tcb -> (a -> Trace) -> IO (Tried a)
+takeLater (Place var _ _) wish home tcb k = takeNow var home park (pure . Got)
   where
-    join here waiter entry =
-      takeNow var here (queueUp here waiter entry) (\a -> pure () <$ deliverFrom waiter here (Answered a))
-    queueUp here waiter entry = look var $ \seen -> \case
-      Empty -> swapFor var seen (Hungry emptyQueue (enqueue entry emptyQueue)) >>= done
-      Hungry readers takers -> swapFor var seen (Hungry readers (enqueue entry takers)) >>= done
-      _ -> join here waiter entry
+    park = waitFor home tcb wish () k queueUp
+    join waiter = takeNow var home (queueUp waiter) (\a -> pure () <$ answer home waiter a)
+    queueUp waiter = look var $ \seen -> \case
+      Empty -> swapFor home var seen (Hungry emptyQueue (enqueue waiter emptyQueue)) >>= done
+      Hungry readers takers -> swapFor home var seen (Hungry readers (enqueue waiter takers)) >>= done
+      _ -> join waiter
       where
-        done ours = if ours then pure (leaveHungry var entry) else join here waiter entry
+        done ours = if ours then pure (leaveHungry var home) else join waiter
 {-# OPAQUE takeLater #-}
 
--- | Take the value if there is one; the worker's index, what to do if there is none,
--- what to do with it.
-takeNow :: MutVar RealWorld (State a) -> Int -> IO r -> (a -> IO r) -> IO r
+-- | Take the value if there is one; what to do if there is none, what to do with it.
+takeNow :: MutVar RealWorld (State a) -> Home -> IO r -> (a -> IO r) -> IO r
 takeNow var here none use = again
   where
     again = look var $ \seen -> \case
       Full a -> do
-        ours <- swapFor var seen Empty
+        ours <- swapFor here var seen Empty
         if ours then use a else again
       Empty -> none
       Hungry _ _ -> none
       Crowded a putters -> do
-        ours <- swapFor var seen Busy
+        ours <- swapFor here var seen Busy
         if ours then refill var here putters >> use a else again
       Busy -> relax >> again
 {-# INLINE takeNow #-}
 
 -- | The variable is ours (Busy) and empty: the first putter that still waits puts.
-refill :: MutVar RealWorld (State a) -> Int -> Queue (Putter a) -> IO ()
-refill var here putters = dequeue putters (atomicPut Empty) $ \entry rest ->
-  occupant entry >>= \case
+refill :: MutVar RealWorld (State a) -> Home -> Queue a () -> IO ()
+refill var here putters = dequeue putters (publish var Empty) $ \waiter rest ->
+  -- Nobody changes a Busy variable but us.
+  offered waiter >>= \case
     Nothing -> refill var here rest
-    Just (Putter a waiter) -> do
-      delivered <- deliverFrom waiter here (Answered ())
+    Just a -> do
+      delivered <- answer here waiter ()
       if delivered
-        then atomicPut (if isEmpty rest then Full a else Crowded a rest)
+        then publish var (if isEmpty rest then Full a else Crowded a rest)
         else refill var here rest
-  where
-    -- Nobody changes a Busy variable but us.
-    atomicPut = publish var
 {-# OPAQUE refill #-}
 
-leaveHungry :: MutVar RealWorld (State a) -> Entry (Waiter a) -> IO ()
-leaveHungry var entry = bury entry >> settle
+leaveHungry :: MutVar RealWorld (State a) -> Home -> IO ()
+leaveHungry var here = settle
   where
     settle = look var $ \seen -> \case
       Hungry readers takers -> do
         r <- afterBurial readers
         t <- afterBurial takers
-        ours <- swapFor var seen (hungry r t)
+        ours <- swapFor here var seen (hungry r t)
         unless ours settle
       _ -> pure ()
 
-hungry :: Queue (Waiter a) -> Queue (Waiter a) -> State a
+hungry :: Queue () a -> Queue () a -> State a
 hungry readers takers
   | isEmpty readers && isEmpty takers = Empty
   | otherwise = Hungry readers takers
@@ -161,48 +179,40 @@ hungry readers takers
 -- | Put a value; wait for room while there is one. Cancellable while it waits; who is
 -- cancelled has put nothing.
 putMVar :: MVar a -> a -> Thread ()
-putMVar mvar a = attempt (putting mvar a)
-{-# INLINEABLE putMVar #-}
+putMVar (MVar place _) a = Thread (Put place a)
+{-# INLINE putMVar #-}
 
 -- | The same, and a cancellation is noticed only if it must wait.
 putBack :: MVar a -> a -> Thread ()
-putBack mvar a = immediate (putting mvar a)
-{-# INLINEABLE putBack #-}
+putBack (MVar place _) a = Thread (Give (placePut place a))
 
-putting :: MVar a -> a -> Home -> Tcb -> (() -> Trace) -> IO Trace
-putting mvar a home tcb k = case mvar of
-  MVar var _ -> putNow var (homeWorker home) a (putLater mvar a home tcb k) (pure (k ()))
-{-# INLINE putting #-}
-
-putLater :: MVar a -> a -> Home -> Tcb -> (() -> Trace) -> IO Trace
-putLater (MVar var name) a home tcb k =
-  waitFor home tcb (waiting "MVar" name "to put") k (\waiter -> newEntry (Putter a waiter) >>= queueUp (homeWorker home) waiter)
+putLater :: Place (Waits a) a -> Wish -> a -> Home -> Tcb -> Resume -> IO (Tried ())
+putLater (Place var _ _) wish a home tcb k = putNow var home a park (pure (Got ()))
   where
-    join here waiter entry =
-      putNow var here a (queueUp here waiter entry) (pure () <$ deliverFrom waiter here (Answered ()))
-    queueUp here waiter entry = look var $ \seen -> \case
-      Full b -> swapFor var seen (Crowded b (enqueue entry emptyQueue)) >>= done
-      Crowded b putters -> swapFor var seen (Crowded b (enqueue entry putters)) >>= done
-      _ -> join here waiter entry
+    park = waitFor home tcb wish a k queueUp
+    join waiter = putNow var home a (queueUp waiter) (pure () <$ answer home waiter ())
+    queueUp waiter = look var $ \seen -> \case
+      Full b -> swapFor home var seen (Crowded b (enqueue waiter emptyQueue)) >>= done
+      Crowded b putters -> swapFor home var seen (Crowded b (enqueue waiter putters)) >>= done
+      _ -> join waiter
       where
-        done ours = if ours then pure (leave entry) else join here waiter entry
-    leave entry = bury entry >> settle
+        done ours = if ours then pure settle else join waiter
     settle = look var $ \seen -> \case
       Crowded b putters -> do
         left <- afterBurial putters
-        ours <- swapFor var seen (if isEmpty left then Full b else Crowded b left)
+        ours <- swapFor home var seen (if isEmpty left then Full b else Crowded b left)
         unless ours settle
       Busy -> relax >> settle
       _ -> pure ()
 {-# OPAQUE putLater #-}
 
 -- | Put the value if there is room; what to do if there is none, and if there was.
-putNow :: MutVar RealWorld (State a) -> Int -> a -> IO r -> IO r -> IO r
+putNow :: MutVar RealWorld (State a) -> Home -> a -> IO r -> IO r -> IO r
 putNow var here a full done = again
   where
     again = look var $ \seen -> \case
       Empty -> do
-        ours <- swapFor var seen (Full a)
+        ours <- swapFor here var seen (Full a)
         if ours then done else again
       Full _ -> full
       Crowded _ _ -> full
@@ -214,36 +224,35 @@ putNow var here a full done = again
 
 -- | Give the value to those that wait: to all readers, and to the first taker or, if
 -- there is none, to the variable. False: try again, we still have it.
-serve :: MutVar RealWorld (State a) -> Int -> a -> IO Bool
+serve :: MutVar RealWorld (State a) -> Home -> a -> IO Bool
 serve var here a = look var $ \seen -> \case
-  Hungry readers takers -> dequeue takers (swap seen readers Nothing (Full a)) $ \entry rest ->
-    swap seen readers (Just entry) (if isEmpty rest then Empty else Hungry emptyQueue rest)
+  Hungry readers takers
+    | isEmpty readers -> dequeue takers (swapFor here var seen (Full a)) $ \waiter rest -> do
+        ours <- swapFor here var seen (if isEmpty rest then Empty else Hungry readers rest)
+        -- False if the taker was cancelled.
+        if ours then answer here waiter a else pure False
+    -- In one step, or a reader could have read what is then never put.
+    | otherwise -> dequeue takers (withReaders seen (Full a) readers (pure True)) $ \waiter rest ->
+        withReaders seen (if isEmpty rest then Empty else Hungry emptyQueue rest) readers (answer here waiter a)
   _ -> pure False
   where
-    swap seen readers taker new = do
-      ours <- swapFor var seen new
-      if not ours
-        then pure False
-        else do
-          wakeAll here a readers
-          -- False if the taker was cancelled.
-          maybe (pure True) (wake here a) taker
+    withReaders seen new readers after = do
+      ours <- swapFor here var seen new
+      if ours then wakeAll here a readers >> after else pure False
 {-# OPAQUE serve #-}
 
 -- | Read the value and leave it there; wait for one while there is none. Comes before
 -- all takes that wait. Cancellable while it waits.
 readMVar :: MVar a -> Thread a
-readMVar (MVar var name) = attempt $ \home tcb k ->
-  readNow var (waitFor home tcb (waiting "MVar" name "to read") k (\waiter -> newEntry waiter >>= queueUp (homeWorker home) waiter)) (pure . k)
-  where
-    join here waiter entry =
-      readNow var (queueUp here waiter entry) (\a -> pure () <$ deliverFrom waiter here (Answered a))
-    queueUp here waiter entry = look var $ \seen -> \case
-      Empty -> swapFor var seen (Hungry (enqueue entry emptyQueue) emptyQueue) >>= done
-      Hungry readers takers -> swapFor var seen (Hungry (enqueue entry readers) takers) >>= done
-      _ -> join here waiter entry
-      where
-        done ours = if ours then pure (leaveHungry var entry) else join here waiter entry
+readMVar (MVar (Place var _ _) wish) = attempt $ \home tcb k ->
+  let join waiter = readNow var (queueUp waiter) (\a -> pure () <$ answer home waiter a)
+      queueUp waiter = look var $ \seen -> \case
+        Empty -> swapFor home var seen (Hungry (enqueue waiter emptyQueue) emptyQueue) >>= done
+        Hungry readers takers -> swapFor home var seen (Hungry (enqueue waiter readers) takers) >>= done
+        _ -> join waiter
+        where
+          done ours = if ours then pure (leaveHungry var home) else join waiter
+   in readNow var (waitFor home tcb wish () k queueUp) (pure . Got)
 
 readNow :: MutVar RealWorld (State a) -> IO r -> (a -> IO r) -> IO r
 readNow var none use = again
@@ -263,17 +272,17 @@ swapMVar mvar new = takeMVar mvar >>= \old -> old <$ putBack mvar new
 
 -- | Take the value if there is one. Never waits.
 tryTakeMVar :: MVar a -> Thread (Maybe a)
-tryTakeMVar (MVar var _) = attempt $ \home _ k ->
-  takeNow var (homeWorker home) (pure (k Nothing)) (pure . k . Just)
+tryTakeMVar (MVar (Place var _ _) _) = attempt $ \home _ _ ->
+  takeNow var home (pure (Got Nothing)) (pure . Got . Just)
 
 -- | Put a value if there is room: true. Never waits.
 tryPutMVar :: MVar a -> a -> Thread Bool
-tryPutMVar (MVar var _) a = attempt $ \home _ k ->
-  putNow var (homeWorker home) a (pure (k False)) (pure (k True))
+tryPutMVar (MVar (Place var _ _) _) a = attempt $ \home _ _ ->
+  putNow var home a (pure (Got False)) (pure (Got True))
 
 -- | The value, if there is one. Never waits.
 tryReadMVar :: MVar a -> Thread (Maybe a)
-tryReadMVar (MVar var _) = attempt (\_ _ k -> readNow var (pure (k Nothing)) (pure . k . Just))
+tryReadMVar (MVar (Place var _ _) _) = attempt (\_ _ _ -> readNow var (pure (Got Nothing)) (pure . Got . Just))
 
 -- | Is it empty? Perhaps not any more when this returns.
 isEmptyMVar :: MVar a -> Thread Bool

@@ -23,24 +23,23 @@ import Control.Exception (bracket, throwIO)
 import Control.Monad (when)
 import Data.Int (Int64)
 import Foreign.C.Types (CInt (..))
-import Foreign.Ptr (FunPtr, Ptr, freeHaskellFunPtr, nullPtr)
+import Foreign.Ptr (Ptr, nullPtr)
+import Foreign.StablePtr (StablePtr, freeStablePtr, newStablePtr)
 import Weft.Internal.Control
 
 -- | A monitor that runs.
 newtype Monitor = Monitor (Ptr Monitor)
 
-type Carry = CInt -> Int64 -> IO ()
-
-foreign import ccall "wrapper" wrapCarry :: Carry -> IO (FunPtr Carry)
+type Carry = Int -> Int -> IO ()
 
 foreign import ccall "weft_monitor_start"
-  c_start :: CInt -> Ptr Int -> Int64 -> Int64 -> Int64 -> CInt -> FunPtr Carry -> IO (Ptr Monitor)
+  c_start :: CInt -> Ptr Int -> Int64 -> Int64 -> Int64 -> CInt -> StablePtr Carry -> IO (Ptr Monitor)
 
 foreign import ccall unsafe "weft_monitor_wake" c_wake :: Ptr Monitor -> IO ()
 
 foreign import ccall unsafe "weft_monitor_ending" c_ending :: Ptr Monitor -> IO ()
 
-foreign import ccall safe "weft_monitor_stop" c_stop :: Ptr Monitor -> IO CInt
+foreign import ccall safe "weft_monitor_stop" c_stop :: Ptr Monitor -> IO ()
 
 foreign import ccall unsafe "weft_monitor_carriers" c_carriers :: Ptr Monitor -> IO CInt
 
@@ -65,17 +64,16 @@ linger = 1_000_000_000
 -- bound OS thread with the index of a worker and the number of its new owner, and
 -- must not throw.
 withMonitor :: Int -> Int -> Words -> Carry -> (Monitor -> IO a) -> IO a
-withMonitor workers others shared carry use = bracket begin end (use . fst)
+withMonitor workers others shared carry = bracket begin end
   where
     begin = do
-      callback <- wrapCarry carry
+      callback <- newStablePtr carry
       m <- c_start (fromIntegral workers) (wordsAddress shared) tick patience linger (fromIntegral others) callback
-      when (m == nullPtr) $ freeHaskellFunPtr callback >> throwIO (userError "no OS thread for the monitor could be started")
-      pure (Monitor m, callback)
-    -- Carriers that are still in user code return through the callback.
-    end (Monitor m, callback) = do
-      busy <- c_stop m
-      when (busy == 0) (freeHaskellFunPtr callback)
+      when (m == nullPtr) $ freeStablePtr callback >> throwIO (userError "no OS thread for the monitor could be started")
+      pure (Monitor m)
+    -- Carriers that are still in user code return through the callback: the last one
+    -- frees it.
+    end (Monitor m) = c_stop m
 
 -- | A worker has woken while the monitor slept.
 wakeMonitor :: Monitor -> IO ()

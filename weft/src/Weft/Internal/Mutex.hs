@@ -11,6 +11,7 @@
 -- workers, in 'Internal' nodes.
 module Weft.Internal.Mutex
   ( Mutex (..),
+    mutexWord,
     MutexError (..),
     createMutex,
     lock,
@@ -34,7 +35,6 @@ import Data.Text (Text)
 import Weft.Internal.Atomic
 import Weft.Internal.Park
 import Weft.Internal.Sync
-import Weft.Internal.SystemCall (Reason (..))
 import Weft.Internal.Trace
 import Weft.Internal.WaitQueue
 
@@ -51,31 +51,39 @@ import Weft.Internal.WaitQueue
 --               join the queue, then announce
 --   unlock      2n -> 0 by compare-and-swap; or else
 --               2n + 1 -> 1, then hand over
---   hand over   deliver to the first in the queue, who will write 2n' + 1 when it
---               runs; or to the next, if that one was cancelled; if there is none,
---               1 -> 0, and if the queue is not empty then, announce
+--   hand over   to the first in the queue that was not cancelled: 1 -> 2n' + 1, and
+--               make it ready; if there is none, 1 -> 0, and if the queue is not empty
+--               then, announce
 --   announce    0 -> 1, then hand over;  2n -> 2n + 1;  odd: nothing to do
 --
 -- No wake-up is lost: who joins reads the word after the queue was written, and who
 -- frees the mutex reads the queue after the word was written, each with a full
--- barrier in between. So one of them sees the other. Only the thread that was
--- handed the mutex changes a word that is 1.
+-- barrier in between. So one of them sees the other. Only who hands over changes a
+-- word that is 1. (With one worker none of this happens at the same time.)
 --
--- Neither lock nor unlock allocates on the short way; the word is unboxed.
+-- Neither lock nor unlock allocates on the short way; the word is unboxed. With one
+-- worker the scheduler goes that way itself: Note [Latches and places] in
+-- "Weft.Internal.Trace".
 
 -- | A lock that one thread at a time holds.
 data Mutex = Mutex
-  { mutexWord :: {-# UNPACK #-} !(PrimVar RealWorld Int),
-    mutexQueue :: {-# UNPACK #-} !(MutVar RealWorld (Queue (Waiter ()))),
-    mutexReason :: !Reason
+  { mutexLatch :: !Latch,
+    mutexQueue :: {-# UNPACK #-} !(MutVar RealWorld (Queue () ())),
+    mutexWish :: !Wish,
+    mutexName :: !Name
   }
+
+-- | Note [The word of a mutex]
+mutexWord :: Mutex -> PrimVar RealWorld Int
+mutexWord = latchWord . mutexLatch
+{-# INLINE mutexWord #-}
 
 -- | The same mutex.
 instance Eq Mutex where
   a == b = mutexQueue a == mutexQueue b
 
 instance Show Mutex where
-  showsPrec _ = showString . reasonText . mutexReason
+  showsPrec _ = showString . describeName "mutex" . mutexName
 
 -- | A mistake in the use of a mutex.
 data MutexError
@@ -96,7 +104,9 @@ createMutex text = do
   name <- newName text
   word <- newPrimVar 0
   queue <- newShared emptyQueue
-  pure (Mutex word queue (waitingFor "mutex" name ((`shiftR` 1) <$> readPrimVar word)))
+  let m = Mutex latch queue (waitingFor "mutex" name ((`shiftR` 1) <$> readPrimVar word)) name
+      latch = Latch word (lockAtLength m) (unlockAtLength m)
+  pure m
 
 -- | Wait until the mutex is free and hold it. Threads get it in the order in which
 -- they came. Cancellable while it waits; who is cancelled does not hold it, and whom
@@ -104,54 +114,61 @@ createMutex text = do
 --
 -- Throws 'AlreadyHeld' if this thread holds it.
 lock :: Mutex -> Thread ()
-lock m = attempt $ \home tcb k -> case tcbIdentity tcb of
-  Nobody -> pure (numberedFirst (lock m) k)
+lock m = Thread (Lock (mutexLatch m))
+{-# INLINE lock #-}
+
+-- | What the scheduler does not do itself.
+lockAtLength :: Mutex -> Home -> Tcb -> Resume -> IO (Tried ())
+lockAtLength m home tcb k = case tcbIdentity tcb of
+  Nobody -> numberedFirst (lock m) k
   Identity n _ -> do
-    found <- casInt (mutexWord m) 0 (shiftL n 1)
-    if found == 0 then pure (k ()) else lockLater m n found home tcb k
+    found <- swapWord home (mutexWord m) 0 (shiftL n 1)
+    if found == 0 then pure (Got ()) else lockLater m n found home tcb k
 
 -- | Ask for this thread's number, which gives it one, and go on.
-numberedFirst :: Thread a -> (a -> Trace) -> Trace
-numberedFirst body k = Identify (\_ -> unThread body k)
+numberedFirst :: Thread a -> (a -> Trace) -> IO (Tried a)
+numberedFirst body k = pure (Instead (Identify (\_ -> unThread body k)))
 {-# OPAQUE numberedFirst #-}
 
-lockLater :: Mutex -> Int -> Int -> Home -> Tcb -> (() -> Trace) -> IO Trace
+lockLater :: Mutex -> Int -> Int -> Home -> Tcb -> (() -> Trace) -> IO (Tried ())
 lockLater m n found home tcb k
-  | shiftR found 1 == n = pure (throwTrace (AlreadyHeld (show m)))
-  | otherwise = waitFor home tcb (mutexReason m) mine $ \waiter -> do
-      entry <- newEntry waiter
-      change (mutexQueue m) (pure . enqueue entry)
-      announce m (homeWorker home)
-      pure (leaveQueue (mutexQueue m) entry)
-  where
-    mine _ = Internal (\_ _ -> k () <$ writePrimVar (mutexWord m) (shiftL n 1 .|. 1))
+  | shiftR found 1 == n = pure (Instead (throwTrace (AlreadyHeld (show m))))
+  | otherwise = waitFor home tcb (mutexWish m) () k $ \waiter -> do
+      change home (mutexQueue m) (pure . enqueue waiter)
+      announce m home
+      pure (leaveQueue home (mutexQueue m))
 {-# OPAQUE lockLater #-}
 
 -- | Hold the mutex if it is free: true. Never waits; false also if this thread
 -- holds it.
 tryLock :: Mutex -> Thread Bool
-tryLock m = attempt $ \_ tcb k -> case tcbIdentity tcb of
-  Nobody -> pure (numberedFirst (tryLock m) k)
+tryLock m = attempt $ \home tcb k -> case tcbIdentity tcb of
+  Nobody -> numberedFirst (tryLock m) k
   Identity n _ -> do
-    found <- casInt (mutexWord m) 0 (shiftL n 1)
-    pure (k (found == 0))
+    found <- swapWord home (mutexWord m) 0 (shiftL n 1)
+    pure (if found == 0 then Got True else Got False)
 
 -- | Let go of the mutex; the thread that has waited longest holds it then. Neither
 -- waits nor notices a cancellation.
 --
 -- Throws 'NotHeld' if this thread does not hold it.
 unlock :: Mutex -> Thread ()
-unlock m = immediate $ \home tcb k -> case tcbIdentity tcb of
-  Identity n _ -> do
-    found <- casInt (mutexWord m) (shiftL n 1) 0
-    if found == shiftL n 1 then pure (k ()) else unlockLater m n found home k
-  -- A thread that has locked has a number.
-  Nobody -> unlockLater m 0 0 home k
+unlock m = Thread (Unlock (mutexLatch m))
+{-# INLINE unlock #-}
 
-unlockLater :: Mutex -> Int -> Int -> Home -> (() -> Trace) -> IO Trace
-unlockLater m n found home k
-  | n /= 0 && shiftR found 1 == n = k () <$ handOver m (homeWorker home)
-  | otherwise = pure (throwTrace (NotHeld (show m)))
+-- | What the scheduler does not do itself.
+unlockAtLength :: Mutex -> Home -> Tcb -> Resume -> IO (Tried ())
+unlockAtLength m home tcb _ = case tcbIdentity tcb of
+  Identity n _ -> do
+    found <- swapWord home (mutexWord m) (shiftL n 1) 0
+    if found == shiftL n 1 then pure (Got ()) else unlockLater m n found home
+  -- A thread that has locked has a number.
+  Nobody -> unlockLater m 0 0 home
+
+unlockLater :: Mutex -> Int -> Int -> Home -> IO (Tried ())
+unlockLater m n found home
+  | n /= 0 && shiftR found 1 == n = Got () <$ handOver m home
+  | otherwise = pure (Instead (throwTrace (NotHeld (show m))))
 {-# OPAQUE unlockLater #-}
 
 -- | Does the thread with this number hold the mutex?
@@ -159,41 +176,44 @@ heldBy :: Mutex -> Int -> IO Bool
 heldBy m n = (== n) . (`shiftR` 1) <$> readPrimVar (mutexWord m)
 
 -- | Unlock for the thread with this number, which holds it, on this worker.
-releaseAs :: Mutex -> Int -> Int -> IO ()
+releaseAs :: Mutex -> Int -> Home -> IO ()
 releaseAs m n here = do
-  found <- casInt (mutexWord m) (shiftL n 1) 0
+  found <- swapWord here (mutexWord m) (shiftL n 1) 0
   unless (found == shiftL n 1) (handOver m here)
 
 -- | To the first that still waits. The word is ours: odd, and we were the holder, or
 -- have made it 1.
-handOver :: Mutex -> Int -> IO ()
+handOver :: Mutex -> Home -> IO ()
 handOver m here = writePrimVar (mutexWord m) 1 >> next
   where
     next =
       look (mutexQueue m) $ \seen queue ->
-        dequeue queue free $ \entry rest -> do
-          ours <- swapFor (mutexQueue m) seen rest
+        dequeue queue free $ \waiter rest -> do
+          ours <- swapFor here (mutexQueue m) seen rest
           if not ours
             then next
             else
-              occupant entry >>= \case
-                Nothing -> next
-                Just waiter -> do
-                  delivered <- deliverFrom waiter here (Answered ())
-                  unless delivered next
+              claim here waiter >>= \case
+                WaitOver -> next
+                claimed@(Claimed _ wait _ k) -> do
+                  -- Now, because it may run at once. Odd, even if nobody is left in the
+                  -- queue: who joins now finds an odd word. Unless there is nobody else.
+                  let number = shiftL (tcbNumber (waitTcb wait)) 1
+                  writePrimVar (mutexWord m) (if homeAlone here && isEmpty rest then number else number .|. 1)
+                  letGo here claimed k
     free = do
       atomicWriteInt (mutexWord m) 0
       nobody <- isEmpty <$> readMutVar (mutexQueue m)
       unless nobody (announce m here)
 
 -- | Somebody has joined the queue: make sure that whoever holds the mutex knows.
-announce :: Mutex -> Int -> IO ()
+announce :: Mutex -> Home -> IO ()
 announce m here = atomicReadInt (mutexWord m) >>= go
   where
     go seen
       | odd seen = pure ()
       | otherwise = do
-          found <- casInt (mutexWord m) seen (seen .|. 1)
+          found <- swapWord here (mutexWord m) seen (seen .|. 1)
           if found /= seen
             then go found
             else when (seen == 0) (handOver m here)

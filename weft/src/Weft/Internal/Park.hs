@@ -15,70 +15,154 @@
 -- general waiter, and the worker is known: what is handed over to a thread of the same
 -- worker does not go through its inbox.
 module Weft.Internal.Park
-  ( Waiter,
+  ( -- * Parking
+    Waiter,
     waitFor,
-    deliverFrom,
-    Outcome (..),
+    Wish,
+    wishFor,
+
+    -- * Answering
+    stillWaits,
+    offered,
+    answer,
+    refuse,
+
+    -- ** In two steps
+    claim,
+    Claimed (..),
+    letGo,
   )
 where
 
-import Control.Exception (toException)
-import Control.Monad (when)
+import Control.Exception (SomeException, toException)
 import Control.Monad.Primitive (RealWorld)
+import Data.Primitive.MutVar
 import Data.Primitive.PrimVar
+import GHC.Exts (oneShot)
+import Weft.Internal.Atomic
 import Weft.Internal.Cancel
-import Weft.Internal.Kernel (resumeAs)
 import Weft.Internal.Slots qualified as Slots
-import Weft.Internal.SystemCall hiding (Waiter, deliverFrom)
+import Weft.Internal.SystemCall hiding (Waiter)
 import Weft.Internal.Trace
 
--- | The right to answer one parked thread, once.
-data Waiter a = Waiter
-  { waiterHome :: !Home,
-    waiterTcb :: !Tcb,
-    waiterNext :: a -> Trace,
-    -- | Where dumps find it.
-    waiterKey :: {-# UNPACK #-} !Slots.Key,
-    -- | 1 when it was answered or has withdrawn.
-    waiterOver :: {-# UNPACK #-} !(PrimVar RealWorld Int)
-  }
+-- | The right to answer one parked thread, once: it offers an @o@ and waits for an @a@.
+-- It is at the same time the thread's entry in a queue; when the wait is over nothing of
+-- the thread is held by it.
+newtype Waiter o a = Waiter (MutVar RealWorld (Parked o a))
+
+data Parked o a
+  = -- | It waits: where it lives, its wait and where dumps find that, what it offers, how
+    -- it goes on.
+    Occupied !Home !Wait {-# UNPACK #-} !Slots.Key o (a -> Trace)
+  | -- | It was answered or has withdrawn.
+    Vacant
+
+-- | What a thread waits for, made once for each object: a system call that no kernel sees.
+newtype Wish = Wish (SystemCall ())
+
+-- | To wait for this.
+wishFor :: Reason -> Wish
+wishFor reason = Wish (Suspend reason (\_ -> pure (pure ())))
 
 -- | Park this thread. The action leaves the waiter where it will be found, or answers
 -- it at once; its answer takes the waiter back when the wait is cancelled. Neither
 -- may throw.
-waitFor :: Home -> Tcb -> Reason -> (a -> Trace) -> (Waiter a -> IO (IO ())) -> IO Trace
-waitFor home tcb reason k leave = do
-  over <- newPrimVar 0
-  since <- readPrimVar (homeClock home)
-  key <- Slots.insert (homeWaits home) (Wait tcb (Suspend reason (\_ -> pure (pure ()))) since)
-  let !waiter = Waiter home tcb k key over
-  takeBack <- leave waiter
-  interruptible tcb $ do
-    won <- claim waiter
-    when won $ do
-      takeBack
-      orInterrupted tcb (\_ -> Throw (toException Cancelled)) >>= arrive waiter
-  pure Parked
-{-# OPAQUE waitFor #-}
+waitFor :: Home -> Tcb -> Wish -> o -> (a -> Trace) -> (Waiter o a -> IO (IO ())) -> IO (Tried a)
+waitFor home tcb wish o k leave = parked home tcb wish o k >>= \waiter -> leave waiter >>= untilCancelled home tcb waiter
+{-# INLINE waitFor #-}
 
-claim :: Waiter a -> IO Bool
-claim waiter = (== 0) <$> casInt (waiterOver waiter) 0 1
+-- In two functions, for the stack of whoever waits: it holds little in between.
+parked :: Home -> Tcb -> Wish -> o -> (a -> Trace) -> IO (Waiter o a)
+parked home tcb (Wish request) o k = do
+  since <- readPrimVar (homeClock home)
+  let !wait = Wait tcb request since
+  key <- Slots.insert (homeWaits home) wait
+  Waiter <$> newShared (Occupied home wait key o k)
+{-# OPAQUE parked #-}
+
+untilCancelled :: Home -> Tcb -> Waiter o a -> IO () -> IO (Tried a)
+untilCancelled home tcb waiter takeBack = Later <$ interruptible tcb (withdraw home tcb waiter takeBack)
+{-# OPAQUE untilCancelled #-}
+
+withdraw :: Home -> Tcb -> Waiter o a -> IO () -> IO ()
+withdraw home tcb waiter takeBack =
+  claim home waiter >>= \case
+    WaitOver -> pure ()
+    claimed -> do
+      takeBack
+      orInterrupted tcb (\_ -> Throw (toException Cancelled)) >>= arrive claimed
+{-# OPAQUE withdraw #-}
+
+-- | Is it in the queue still, and not answered and not cancelled?
+stillWaits :: Waiter o a -> IO Bool
+stillWaits (Waiter place) =
+  readMutVar place >>= \case
+    Vacant -> pure False
+    _ -> pure True
+{-# INLINE stillWaits #-}
+
+-- | What it offers, if it still waits.
+offered :: Waiter o a -> IO (Maybe o)
+offered (Waiter place) =
+  readMutVar place >>= \case
+    Vacant -> pure Nothing
+    Occupied _ _ _ o _ -> pure (Just o)
+
+-- | A thread that nobody else will answer now.
+data Claimed a
+  = -- | Where it lives, its wait and where dumps find that, how it goes on.
+    Claimed !Home !Wait {-# UNPACK #-} !Slots.Key (a -> Trace)
+  | -- | The wait is over.
+    WaitOver
+
+-- | Take the right to answer; to be followed by 'letGo'.
+claim :: Home -> Waiter o a -> IO (Claimed a)
+claim here (Waiter place) = look place $ \seen -> \case
+  Vacant -> pure WaitOver
+  Occupied home wait key _ k -> do
+    won <- swapFor here place seen Vacant
+    -- It changes once.
+    pure (if won then Claimed home wait key k else WaitOver)
 {-# INLINE claim #-}
 
 -- On the thread's home.
-arrive :: Waiter a -> Resume -> IO ()
-arrive waiter resume = do
-  _ <- Slots.take (homeWaits (waiterHome waiter)) (waiterKey waiter)
-  homeReady (waiterHome waiter) Woken (waiterTcb waiter) resume
+arrive :: Claimed a -> Resume -> IO ()
+arrive WaitOver _ = pure ()
+arrive (Claimed home wait key _) resume = do
+  Slots.remove (homeWaits home) key
+  homeReady home Woken (waitTcb wait) resume
+{-# OPAQUE arrive #-}
 
--- | Deliver the outcome, on the worker with this index. False if the thread was
--- answered before, or was cancelled; then nothing happens.
-deliverFrom :: Waiter a -> Int -> Outcome a -> IO Bool
-deliverFrom waiter here outcome = do
-  won <- claim waiter
-  when won $
-    if here == homeWorker (waiterHome waiter)
-      then arrive waiter (resumeAs (waiterNext waiter) outcome)
-      else homePost (waiterHome waiter) (arrive waiter (resumeAs (waiterNext waiter) outcome))
-  pure won
-{-# OPAQUE deliverFrom #-}
+-- | Make the thread go on so. On any worker.
+letGo :: Home -> Claimed a -> Resume -> IO ()
+letGo _ WaitOver _ = pure ()
+letGo here claimed@(Claimed home _ _ _) resume
+  | homeWorker here == homeWorker home = arrive claimed resume
+  | otherwise = homePost home (arrive claimed resume)
+{-# INLINE letGo #-}
+
+-- | Let it go on with this, on this worker. False if the thread was answered before, or
+-- was cancelled; then nothing happens.
+answer :: Home -> Waiter o a -> a -> IO Bool
+answer here waiter@(Waiter place) a
+  | homeAlone here =
+      readMutVar place >>= \case
+        Vacant -> pure False
+        Occupied _ wait key _ k -> do
+          writeMutVar place Vacant
+          Slots.remove (homeWaits here) key
+          homeReady here Woken (waitTcb wait) (oneShot (\_ -> k a))
+          pure True
+  | otherwise =
+      claim here waiter >>= \case
+        WaitOver -> pure False
+        claimed@(Claimed _ _ _ k) -> True <$ letGo here claimed (oneShot (\_ -> k a))
+{-# OPAQUE answer #-}
+
+-- | The same with an exception.
+refuse :: Home -> Waiter o a -> SomeException -> IO Bool
+refuse here waiter e =
+  claim here waiter >>= \case
+    WaitOver -> pure False
+    claimed -> True <$ letGo here claimed (oneShot (\_ -> Throw e))
+{-# OPAQUE refuse #-}

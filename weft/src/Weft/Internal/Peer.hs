@@ -44,7 +44,7 @@ address get s = allocaBytes room $ \p -> do
   r <- get (descriptorNumber (socketDescriptor s)) p (fromIntegral room)
   if r < 0
     then pure Nothing
-    else either (\e -> const Nothing (e :: IOException)) Just <$> try (peekSocketAddress (castPtr p))
+    else either (\(_ :: IOException) -> Nothing) Just <$> try (peekSocketAddress (castPtr p))
   where
     room = 128 :: Int
 

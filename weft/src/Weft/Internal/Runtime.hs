@@ -27,6 +27,7 @@ import Data.Primitive.Array
 import Data.Text qualified as Text
 import System.IO (hFlush, hPutStrLn, stderr)
 import System.Timeout (timeout)
+import Weft.Internal.AtEnd qualified as AtEnd
 import Weft.Internal.Control
 import Weft.Internal.Dump (renderSnapshot, snapshot)
 import Weft.Internal.Ending
@@ -54,7 +55,7 @@ data Settings = Settings
     settingSlice :: !Int,
     -- | How many system calls and effects one thread may make before it goes to
     -- the end of the ready queue as if it had yielded. Default 1,000. Fewer:
-    -- fairer between threads that are never refused; more: fewer switches.
+    -- fairer between threads that are never refused; more: fewer switches. At least 2.
     settingFuel :: !Int,
     -- | How long the threads that are left when the main thread has ended may take to
     -- end, their finalizers included, in nanoseconds. Default 5 seconds. Those that
@@ -79,8 +80,8 @@ data Settings = Settings
     -- the run before anything has begun.
     settingTrace :: !(Maybe Timeline),
     -- | What to do with an exception that left a thread; the thread itself has
-    -- ended. Default: one report on standard error. The action must not block for
-    -- long: it holds up a worker. What it throws is ignored.
+    -- ended but for this action, which runs as its last effect ('Weft.liftIO'). Default:
+    -- one report on standard error. What it throws is ignored.
     settingUncaught :: !(ThreadId -> Label -> SomeException -> IO ()),
     -- | What to do with a message for the operator, one line. Default: standard
     -- error.
@@ -163,7 +164,7 @@ runWith settings main' = do
           end = (stopWorker worker `catch` (finish . Left)) `finally` putMVar (indexArray done index) ()
       inherit index owner
         | index < 0 = allAsleep
-        | otherwise = takeOver (fromIntegral index) owner
+        | otherwise = takeOver index owner
       -- On a thread of its own: the monitor, which calls this, has workers to watch.
       allAsleep = void . forkIO . void . try @SomeException $ do
         running <- catMaybes <$> mapM (readIORef . doorWorker) (toList doors)
@@ -173,15 +174,17 @@ runWith settings main' = do
       takeOver i owner = do
         found <- readIORef (doorWorker (indexArray doors i))
         for_ found $ \worker ->
-          try (adoptWorker (carrierFor shared count others i (fromIntegral owner)) worker) >>= \case
+          try (adoptWorker (carrierFor shared count others i owner) worker) >>= \case
             Right heir -> carrying i heir
-            Left e -> finish (Left (e :: SomeException)) >> putMVar (indexArray done i) ()
+            Left e -> failed i e
+      failed index e = finish (Left e) >> putMVar (indexArray done index) ()
+      -- One whose OS thread cannot be started is over at once: 'stop' waits for all.
       start recorder monitor kernel index =
-        forkOSWithUnmask $ \unmask -> do
+        handle (failed index) . void $ forkOSWithUnmask $ \unmask -> do
           let carrier = carrierFor shared count others index index
           started <- try . unmask $ startWorker (workerSettingsFor recorder monitor kernel index) carrier
           case started of
-            Left e -> finish (Left e) >> putMVar (indexArray done index) ()
+            Left e -> failed index e
             Right worker -> do
               when (index == 0) $ startThread (workerScheduler worker) (newTcb Nobody rootContext) (\_ -> firstTrace)
               unmask (carrying index worker)
@@ -227,6 +230,7 @@ runWith settings main' = do
         started <- try (uninterruptibleMask_ (mapM_ (start recorder monitor kernel) [0 .. count - 1]) >> restore (readMVar result))
         closed <- try (close restore)
         stop monitor
+        AtEnd.runAll (homeAtEnd (doorHome (indexArray doors 0)))
         outcome <- case (started, closed) of
           (Right outcome, Right ()) -> pure outcome
           (Left e, _) -> throwIO (e :: SomeException)

@@ -51,7 +51,7 @@ import Data.IntMap.Strict qualified as IntMap
 import Data.Maybe (fromMaybe)
 import Data.Primitive.MutVar
 import Data.Primitive.PrimArray
-import Data.Primitive.PrimVar (readPrimVar)
+import Data.Primitive.PrimVar (readPrimVar, writePrimVar)
 import GHC.Exts (isTrue#, reallyUnsafePtrEquality#)
 import Weft.Internal.Cancel
 import Weft.Internal.Control
@@ -72,7 +72,10 @@ import Weft.Internal.Trace
 -- this carrier returns from 'runSlice' without touching anything else. Note
 -- [Takeover] in "Weft.Internal.Control" says how that is decided.
 --
--- So a kernel answers with a trace that it has not forced: `pure (k a)`.
+-- So a kernel answers with a trace that it has not forced: `pure (k a)`, and what a
+-- node or a system call holds is evaluated by whoever makes the node: a lazy field
+-- would be evaluated by the scheduler or the kernel, where nobody can take the worker
+-- over.
 
 -- | What one carrier needs to run the threads of its worker. All but the current
 -- thread and the carrier are the worker's, and pass to the next carrier.
@@ -95,7 +98,8 @@ data Scheduler = Scheduler
     schedulerHomes :: !(Int -> Home),
     -- | The kernel.
     schedulerAnswer :: !AnswerCall,
-    -- | Report an exception that left a thread. Must not throw.
+    -- | Report an exception that left a thread. Runs as the thread's last effect. Must
+    -- not throw.
     schedulerUncaught :: !(Tcb -> SomeException -> IO ()),
     -- | Thread numbers of one worker are this far apart (the number of workers).
     schedulerStride :: !Int,
@@ -160,7 +164,8 @@ bump s c by = do
 {-# INLINE bump #-}
 
 -- | A scheduler over a ready queue, for the first carrier of the worker with this
--- home among so many, with so much fuel for each dispatch.
+-- home among so many, with so much fuel for each dispatch: at least 2, because a
+-- thread with 1 left goes back to the queue.
 newScheduler :: ReadyQueue -> Carrier -> Home -> (Int -> Home) -> Int -> Int -> AnswerCall -> (Tcb -> SomeException -> IO ()) -> IO Scheduler
 newScheduler queue carrier home homes workers fuel answer uncaught = do
   current <- newMutVar nobody
@@ -169,7 +174,7 @@ newScheduler queue carrier home homes workers fuel answer uncaught = do
   setPrimArray counters 0 (fromEnum (maxBound :: Counter) + 1) 0
   writePrimArray counters (fromEnum NextNumber) (homeWorker home + 1)
   away <- newIORef IntMap.empty
-  pure (Scheduler queue current inherited counters carrier home away homes answer uncaught workers (max 1 fuel))
+  pure (Scheduler queue current inherited counters carrier home away homes answer uncaught workers (max 2 fuel))
 
 nobody :: Tcb
 nobody = newTcb Nobody rootContext
@@ -285,6 +290,44 @@ step s line = run
           | parksInTable request -> numbered s tcb >>= \own -> ask own request k fuel
           | otherwise -> ask tcb request k fuel
         Identity _ fate -> unlessCondemned tcb fate fuel (ask tcb request k fuel)
+      -- Note [Latches and places] in "Weft.Internal.Trace".
+      Lock latch k -> case tcbIdentity tcb of
+        Identity n fate ->
+          readMutVar fate >>= \case
+            Condemned _ _ -> atLength s line tcb (latchLock latch) k fuel
+            _ -> do
+              alone <- onlyWorker line
+              word <- readPrimVar (latchWord latch)
+              if alone && word == 0
+                then writePrimVar (latchWord latch) (2 * n) >> go tcb (k ()) fuel
+                else atLength s line tcb (latchLock latch) k fuel
+        Nobody -> atLength s line tcb (latchLock latch) k fuel
+      Unlock latch k -> case tcbIdentity tcb of
+        Identity n _ -> do
+          alone <- onlyWorker line
+          word <- readPrimVar (latchWord latch)
+          if alone && word == 2 * n
+            then writePrimVar (latchWord latch) 0 >> go tcb (k ()) fuel
+            else actAtLength s line tcb (latchUnlock latch) k fuel
+        Nobody -> actAtLength s line tcb (latchUnlock latch) k fuel
+      Take place k -> do
+        mayTry <- unhindered tcb
+        if mayTry
+          then
+            readMutVar (placeState place) >>= \case
+              PlaceFull a -> writeMutVar (placeState place) PlaceEmpty >> go tcb (k a) fuel
+              _ -> atLength s line tcb (placeTake place) k fuel
+          else atLength s line tcb (placeTake place) k fuel
+      Put place a k -> do
+        mayTry <- unhindered tcb
+        if mayTry
+          then
+            readMutVar (placeState place) >>= \case
+              PlaceEmpty -> writeMutVar (placeState place) (PlaceFull a) >> go tcb (k ()) fuel
+              _ -> atLength s line tcb (placePut place a) k fuel
+          else atLength s line tcb (placePut place a) k fuel
+      Try act k -> atLength s line tcb act k fuel
+      Give act k -> actAtLength s line tcb act k fuel
       Parked -> next s line
       Yield k -> case tcbIdentity tcb of
         Nobody -> push (schedulerQueue s) Yielded tcb k >> next s line
@@ -357,6 +400,18 @@ step s line = run
       | otherwise = case schedulerAnswer s of
           AnswerCall answer -> answer tcb request k >>= \t -> go tcb t fuel
 
+    -- It is the only worker, and the thread is not cancelled.
+    unhindered tcb = do
+      alone <- onlyWorker line
+      case tcbIdentity tcb of
+        Identity _ fate
+          | alone ->
+              readMutVar fate >>= \case
+                Condemned _ _ -> pure False
+                _ -> pure True
+        _ -> pure alone
+    {-# INLINE unhindered #-}
+
     awaits = \case
       Await {} -> True
       _ -> False
@@ -389,11 +444,41 @@ resumeStep s line tcb trace !fuel = do
   when ours (step s line tcb trace fuel)
 {-# NOINLINE resumeStep #-}
 
+-- | The long way of an operation that may have been short.
+atLength :: Scheduler -> Line -> Tcb -> (Home -> Tcb -> (a -> Trace) -> IO (Tried a)) -> (a -> Trace) -> Int -> IO ()
+atLength s line tcb act k !fuel = case tcbIdentity tcb of
+  Nobody -> actAtLength s line tcb act k fuel
+  Identity _ fate ->
+    readMutVar fate >>= \case
+      Condemned _ _ -> tryCondemned s line tcb act k fuel
+      _ -> actAtLength s line tcb act k fuel
+{-# NOINLINE atLength #-}
+
+-- | The same if it does not look for a cancellation.
+actAtLength :: Scheduler -> Line -> Tcb -> (Home -> Tcb -> (a -> Trace) -> IO (Tried a)) -> (a -> Trace) -> Int -> IO ()
+actAtLength s line tcb act k !fuel = do
+  -- Evaluated here, or it would be a thunk.
+  let !home = schedulerHome s
+  act home tcb k >>= \case
+    Got a -> enterUser line >> step s line tcb (k a) (fuel - 1)
+    Later -> next s line
+    Instead t -> enterUser line >> step s line tcb t (fuel - 1)
+{-# NOINLINE actAtLength #-}
+
 -- | Not inlined: a field of the scheduler that is used in 'step' is read there at its
 -- beginning, or in a thunk made at every dispatch.
 atHome :: Scheduler -> Tcb -> (Home -> Tcb -> IO Trace) -> IO Trace
 atHome s tcb act = act (schedulerHome s) tcb
 {-# NOINLINE atHome #-}
+
+-- | An operation of a thread that is cancelled, and may be masked. The rare way, which
+-- does not meet the other again.
+tryCondemned :: Scheduler -> Line -> Tcb -> (Home -> Tcb -> (a -> Trace) -> IO (Tried a)) -> (a -> Trace) -> Int -> IO ()
+tryCondemned s line tcb act k !fuel =
+  cancelledNow tcb >>= \case
+    Just e -> raise s line tcb e fuel
+    Nothing -> enterUser line >> step s line tcb (Give act k) fuel
+{-# NOINLINE tryCondemned #-}
 
 -- | The innermost frame is done with.
 leave :: ThreadState -> ThreadState
@@ -418,15 +503,14 @@ raise s line (Tcb identity state) e !fuel = go (stateFrames state) (stateMasking
         enterUser line
         step s line tcb (handler e) fuel
       NoFrames -> do
-        _ <- bump s ThreadsEnded 1
-        endFate identity
-        if silent
-          then pure ()
-          else do
-            _ <- bump s Uncaught 1
-            own <- numbered s (Tcb identity state)
-            schedulerUncaught s own e
-        next s line
+        let !tcb = Tcb identity state {stateFrames = NoFrames}
+        writeMutVar (schedulerCurrent s) tcb
+        enterUser line
+        step s line tcb lastWords fuel
+    -- To evaluate an exception is code of the user, and so is what the program does
+    -- with one that nobody handles: the thread's last effect.
+    lastWords = Effect (pure $! if silent then Done else Internal (\_ _ -> reported <$ bump s Uncaught 1))
+    reported = Identify (\_ -> Self (\own -> Effect (Done <$ schedulerUncaught s own e)))
     silent = case fromException e of
       Just ThreadExit -> True
       Nothing -> case fromException e of
@@ -445,7 +529,7 @@ readyCount = size . schedulerQueue
 
 -- | A thread that nobody can name any more has ended without running.
 threadDropped :: Scheduler -> IO ()
-threadDropped s = () <$ bump s ThreadsEnded 1
+threadDropped s = void (bump s ThreadsEnded 1)
 
 -- | Does a thread that makes this call wait in 'homeWaits'?
 parksInTable :: SystemCall a -> Bool

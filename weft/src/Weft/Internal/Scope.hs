@@ -271,7 +271,7 @@ forkInto :: Scope -> Kind -> ForkOptions -> Thread a -> (Either SomeException a 
 forkInto scope kind options body ended = mask $ \restore -> do
   admitted <- internal (\_ _ -> reserve scope kind)
   unless admitted (throwM (ScopeEnded (scopeNumber scope)))
-  Thread . Fork options {forkScope = scopeNumber scope} $ \_ -> toTrace $ do
+  Thread . (evaluatedOptions options .) . Fork options {forkScope = scopeNumber scope} $ \_ -> toTrace $ do
     alive <- internal (\_ tcb -> arrive scope (ThreadId (tcbIdentity tcb)))
     result <- if alive then try (restore body) else pure (Left (toException Cancelled))
     ending <- ended result

@@ -26,24 +26,26 @@ module Weft.Internal.Semaphore
 where
 
 import Control.Exception (ErrorCall (..))
-import Control.Monad (unless, void)
+import Control.Monad (unless)
 import Control.Monad.Primitive (RealWorld)
 import Data.Primitive.MutVar
 import Data.Text (Text)
 import Weft.Internal.Atomic
-import Weft.Internal.Park
+import Weft.Internal.Park (Wish, answer, offered, waitFor)
 import Weft.Internal.Sync
 import Weft.Internal.Trace
 import Weft.Internal.WaitQueue
 
 -- | A number of permits.
-data Semaphore = Semaphore !(MutVar RealWorld State) !Name
+data Semaphore = Semaphore {-# UNPACK #-} !(MutVar RealWorld State) Names
+
+-- | What it is called, and what those wait for that want one permit. Made when somebody
+-- waits.
+data Names = Names {semaphoreName :: !Name, wishOne :: !Wish}
 
 -- | The permits that are free, and who waits. Whenever the number of free permits has
 -- grown or the first in the queue has changed, 'settle' follows.
-data State = State !Int !(Queue Want)
-
-data Want = Want !Int !(Waiter ())
+data State = State !Int !(Queue Int ())
 
 -- | So many permits (0 or more; below 0 counts as debt, to be released first).
 newSemaphore :: Int -> Thread Semaphore
@@ -54,7 +56,7 @@ newSemaphoreNamed :: Text -> Int -> Thread Semaphore
 newSemaphoreNamed text n = effect $ do
   name <- newName text
   state <- newShared (State n emptyQueue)
-  pure (Semaphore state name)
+  pure (Semaphore state (Names name (waiting "semaphore" name "1 permit")))
 
 -- | Hold one permit while a thread runs.
 withPermit :: Semaphore -> Thread a -> Thread a
@@ -73,75 +75,75 @@ withPermits s n body = acquire s n *> andFinally body (release s n)
 -- Throws 'ErrorCall' if the number is negative.
 acquire :: Semaphore -> Int -> Thread ()
 acquire s n = attempt $ \home tcb k -> case s of
-  Semaphore state _ -> do
-    lucky <- if n >= 0 then tryTake state n else pure False
-    if lucky then pure (k ()) else acquireLater s n home tcb k
+  Semaphore state _ -> look state $ \seen (State free queue) ->
+    if free >= n && n >= 0 && isEmpty queue
+      then do
+        ours <- swapFor home state seen (State (free - n) queue)
+        if ours then pure (Got ()) else acquireLater s n home tcb k
+      else acquireLater s n home tcb k
+{-# INLINEABLE acquire #-}
 
-acquireLater :: Semaphore -> Int -> Home -> Tcb -> (() -> Trace) -> IO Trace
-acquireLater s@(Semaphore state name) n home tcb k
-  | n < 0 = pure (throwTrace (ErrorCall "Weft.Semaphore.acquire: a negative number of permits"))
-  | otherwise = waitFor home tcb (waiting "semaphore" name (permits n)) k (park (homeWorker home))
+acquireLater :: Semaphore -> Int -> Home -> Tcb -> (() -> Trace) -> IO (Tried ())
+acquireLater s@(Semaphore state names) n home tcb k
+  | n < 0 = pure (Instead (throwTrace (ErrorCall "Weft.Semaphore.acquire: a negative number of permits")))
+  | otherwise = waitFor home tcb wish n k $ \waiter -> do
+      change home state (\(State free queue) -> pure (State free (enqueue waiter queue)))
+      settle s home
+      pure leave
   where
-    permits 1 = "1 permit"
-    permits m = show m <> " permits"
-    park here waiter = do
-      entry <- newEntry (Want n waiter)
-      change state (\(State free queue) -> pure (State free (enqueue entry queue)))
-      settle s here
-      pure $ do
-        bury entry
-        change state (\(State free queue) -> State free <$> afterBurial queue)
-        -- It may have been the first, and those behind want less.
-        settle s here
+    wish = if n == 1 then wishOne names else waiting "semaphore" (semaphoreName names) (show n <> " permits")
+    leave = do
+      change home state (\(State free queue) -> State free <$> afterBurial queue)
+      -- It may have been the first, and those behind want less.
+      settle s home
 {-# OPAQUE acquireLater #-}
 
 -- | Take so many permits if they are free and nobody waits: true. Never waits.
 tryAcquire :: Semaphore -> Int -> Thread Bool
-tryAcquire (Semaphore state _) n = attempt (\_ _ k -> k <$> tryTake state n)
-
-tryTake :: MutVar RealWorld State -> Int -> IO Bool
-tryTake state n = go
-  where
-    go = look state $ \seen (State free queue) ->
-      if free >= n && isEmpty queue
-        then do
-          ours <- swapFor state seen (State (free - n) queue)
-          if ours then pure True else go
-        else pure False
-{-# INLINE tryTake #-}
+tryAcquire (Semaphore state _) n = attempt $ \home _ _ ->
+  let go = look state $ \seen (State free queue) ->
+        if free >= n && isEmpty queue
+          then do
+            ours <- swapFor home state seen (State (free - n) queue)
+            if ours then pure (Got True) else go
+          else pure (Got False)
+   in go
 
 -- | Give back so many permits, or add them; a thread need not have taken them.
 -- Neither waits nor notices a cancellation.
 release :: Semaphore -> Int -> Thread ()
-release s n = immediate $ \home _ k -> do
-  waited <- case s of Semaphore state _ -> give state n
-  unless waited (settle s (homeWorker home))
-  pure (k ())
+release s n = Thread . Give $ \home _ _ -> case s of
+  Semaphore state _ -> look state $ \seen (State free queue) ->
+    if isEmpty queue
+      then do
+        ours <- swapFor home state seen (State (free + n) queue)
+        if ours then pure (Got ()) else releaseLater s n home
+      else releaseLater s n home
+{-# INLINEABLE release #-}
 
--- | Add permits; true if nobody waits.
-give :: MutVar RealWorld State -> Int -> IO Bool
-give state n = go
-  where
-    go = look state $ \seen (State free queue) -> do
-      ours <- swapFor state seen (State (free + n) queue)
-      if ours then pure (isEmpty queue) else go
-{-# INLINE give #-}
+releaseLater :: Semaphore -> Int -> Home -> IO (Tried ())
+releaseLater s n home = Got () <$ (give s n home >> settle s home)
+{-# OPAQUE releaseLater #-}
+
+-- | Add permits.
+give :: Semaphore -> Int -> Home -> IO ()
+give (Semaphore state _) n home = change home state (\(State free queue) -> pure (State (free + n) queue))
 
 -- | Give permits to the first in the queue for as long as there are enough.
-settle :: Semaphore -> Int -> IO ()
+settle :: Semaphore -> Home -> IO ()
 settle s@(Semaphore state _) here = look state $ \seen (State free queue) ->
-  dequeue queue (pure ()) $ \entry rest ->
-    occupant entry >>= \case
-      Nothing -> swapFor state seen (State free rest) >> settle s here
-      Just (Want n waiter)
+  dequeue queue (pure ()) $ \waiter rest ->
+    offered waiter >>= \case
+      Nothing -> swapFor here state seen (State free rest) >> settle s here
+      Just n
         | n > free -> pure ()
         | otherwise -> do
-            ours <- swapFor state seen (State (free - n) rest)
+            ours <- swapFor here state seen (State (free - n) rest)
             if not ours
               then settle s here
               else do
-                delivered <- deliverFrom waiter here (Answered ())
-                unless delivered (void (give state n))
+                delivered <- answer here waiter ()
+                unless delivered (give s n here)
                 settle s here
 
 -- | How many permits are free. Perhaps not any more when this returns.

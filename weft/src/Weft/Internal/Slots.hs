@@ -27,6 +27,7 @@ module Weft.Internal.Slots
     insert,
     lookup,
     take,
+    remove,
     replace,
     member,
 
@@ -36,7 +37,7 @@ module Weft.Internal.Slots
   )
 where
 
-import Control.Monad (when)
+import Control.Monad (void, when)
 import Control.Monad.Primitive (RealWorld)
 import Data.Bits (shiftL, shiftR, (.&.), (.|.))
 import Data.Primitive.Array
@@ -271,7 +272,16 @@ replace s key a = whenLive s key False (\st slot -> True <$ writeSlot st slot a)
 
 -- | Remove and answer the value under a key; the slot is free again.
 take :: Slots a -> Key -> IO (Maybe a)
-take s key = whenLive s key Nothing $ \st slot -> do
+take s key = whenLive s key Nothing $ \st slot -> Just <$> takeSlot s st slot
+{-# INLINE take #-}
+
+-- | Remove the value under a key; the slot is free again. Does nothing for a stale key.
+remove :: Slots a -> Key -> IO ()
+remove s key = whenLive s key () $ \st slot -> void (takeSlot s st slot)
+{-# NOINLINE remove #-}
+
+takeSlot :: Slots a -> Store a -> Int -> IO a
+takeSlot s st slot = do
   a <- readSlot st slot
   writeSlot st slot vacant
   free <- register s rFree
@@ -283,8 +293,8 @@ take s key = whenLive s key Nothing $ \st slot -> do
   credit <- subtract 1 <$> register s rCredit
   setRegister s rCredit credit
   when (live < threshold || credit < 0) (tidy s)
-  pure (Just a)
-{-# INLINE take #-}
+  pure a
+{-# INLINE takeSlot #-}
 
 -- | Fold over the live values in the order of their slots. The function may
 -- 'replace' values, and must not insert or take any.

@@ -16,7 +16,6 @@ module Weft.Internal.Sync
     relax,
 
     -- * Waking
-    wake,
     wakeFirst,
     wakeAll,
     takeAll,
@@ -43,7 +42,6 @@ import Data.Text (Text)
 import Data.Text qualified as Text
 import GHC.Exts (oneShot)
 import Weft.Internal.Atomic
-import Weft.Internal.Cancel
 import Weft.Internal.Park
 import Weft.Internal.SystemCall (Ends (..), Reason (..))
 import Weft.Internal.Trace
@@ -53,15 +51,15 @@ import Weft.Internal.WaitQueue
 -- ~~~~~~~~~~~~~~~~~~~~~~
 -- Threads of one run live on several workers, so what they share is changed in
 -- atomic steps: an immutable state in a variable, replaced by compare-and-swap, or a
--- word. An operation first tries in an `Internal` node, on the worker and outside
--- user code, where nothing is parked and little or nothing allocated. Only if it
+-- word. An operation first tries in a `Try` node, on the worker and outside user
+-- code, where nothing is parked and little or nothing allocated. Only if it
 -- must wait does it park its thread ("Weft.Internal.Park") and leave the waiter in a
 -- queue, unless the state has changed meanwhile. That part is in functions of its own
 -- (OPAQUE): what GHC shares between the two it would allocate before it tries.
 --
 -- Handing over. Whoever takes a waiter out of a queue delivers, and one of two
 -- wins: the delivery, or a cancellation of the wait. If it is the cancellation,
--- `deliverFrom` answers false, and what was to be handed over goes to the next in
+-- `answer` says false, and what was to be handed over goes to the next in
 -- the queue or back to where it came from. If it is the delivery, the thread has
 -- what it waited for, even if its cancellation is already on its way: that is then
 -- raised at its next system call. So nothing is lost between two threads.
@@ -79,61 +77,44 @@ import Weft.Internal.WaitQueue
 -- instructions the state says Busy, and whoever finds that on another worker lets
 -- its OS thread go round ('relax'). On one worker nobody can see it.
 --
--- All of it belongs to one run: a waiter is known by the index of its worker.
+-- All of it belongs to one run: a waiter is known by the index of its worker, and a run
+-- with one worker needs no atomic steps (Note [The only worker] in
+-- "Weft.Internal.Atomic").
 
--- | An operation that may not have to wait. The action answers with the next node;
--- it runs on the worker, must not run user code, and gets the continuation.
-attempt :: (Home -> Tcb -> (a -> Trace) -> IO Trace) -> Thread a
-attempt act = Thread $ \k -> Internal $ \home tcb -> do
-  due <- dueNow tcb
-  case due of
-    Just e -> pure (Throw e)
-    Nothing -> act home tcb k
+-- | An operation that may not have to wait. The action is given the continuation, for
+-- the case that it must; it runs on the worker and must not run user code.
+attempt :: (Home -> Tcb -> (a -> Trace) -> IO (Tried a)) -> Thread a
+attempt act = Thread (Try act)
 {-# INLINE attempt #-}
 
--- | The cancellation that this thread must raise now. Inlined, it would make the
--- action of 'attempt' a closure of its own.
-dueNow :: Tcb -> IO (Maybe SomeException)
-dueNow tcb = case tcbIdentity tcb of
-  Nobody -> pure Nothing
-  Identity _ fate ->
-    readMutVar fate >>= \case
-      Condemned _ _ -> cancelledNow tcb
-      _ -> pure Nothing
-{-# OPAQUE dueNow #-}
-
 -- | An operation that never waits and does not look for a cancellation.
-immediate :: (Home -> Tcb -> (a -> Trace) -> IO Trace) -> Thread a
-immediate act = Thread (\k -> Internal (\home tcb -> act home tcb k))
+immediate :: (Home -> IO a) -> Thread a
+immediate act = Thread (Give (\home _ _ -> Got <$> act home))
 {-# INLINE immediate #-}
 
 -- | Answer the first that still waits; false if nobody does.
-wakeFirst :: MutVar RealWorld (Queue (Waiter a)) -> Int -> a -> IO Bool
-wakeFirst queue here a = next
+wakeFirst :: Home -> MutVar RealWorld (Queue o a) -> a -> IO Bool
+wakeFirst here queue a = next
   where
     next = look queue $ \seen q ->
-      dequeue q (pure False) $ \entry rest -> do
-        ours <- swapFor queue seen rest
-        woken <- if ours then wake here a entry else pure False
+      dequeue q (pure False) $ \waiter rest -> do
+        ours <- swapFor here queue seen rest
+        woken <- if ours then answer here waiter a else pure False
         if woken then pure True else next
 
--- | Answer who waits there; false if nobody does any more.
-wake :: Int -> a -> Entry (Waiter a) -> IO Bool
-wake here a entry = occupant entry >>= maybe (pure False) (\waiter -> deliverFrom waiter here (Answered a))
-
 -- | Answer all of a queue, which nobody else has any more.
-wakeAll :: Int -> a -> Queue (Waiter a) -> IO ()
-wakeAll here a q = dequeue q (pure ()) $ \entry rest -> wake here a entry >> wakeAll here a rest
+wakeAll :: Home -> a -> Queue o a -> IO ()
+wakeAll here a q = dequeue q (pure ()) $ \waiter rest -> answer here waiter a >> wakeAll here a rest
 
 -- | Take a whole queue away.
-takeAll :: MutVar RealWorld (Queue w) -> IO (Queue w)
-takeAll queue = look queue $ \seen q -> do
-  ours <- swapFor queue seen emptyQueue
-  if ours then pure q else takeAll queue
+takeAll :: Home -> MutVar RealWorld (Queue o a) -> IO (Queue o a)
+takeAll here queue = look queue $ \seen q -> do
+  ours <- swapFor here queue seen emptyQueue
+  if ours then pure q else takeAll here queue
 
--- | What a wait that is cancelled does to its queue.
-leaveQueue :: MutVar RealWorld (Queue w) -> Entry w -> IO ()
-leaveQueue queue entry = bury entry >> change queue afterBurial
+-- | What a wait that was cancelled does to its queue.
+leaveQueue :: Home -> MutVar RealWorld (Queue o a) -> IO ()
+leaveQueue here queue = change here queue afterBurial
 
 -- | Somebody on another worker is in the middle of something short.
 relax :: IO ()
@@ -169,9 +150,9 @@ describeName kind (Name number text) =
   kind <> " " <> show number <> (if Text.null text then "" else " (" <> Text.unpack text <> ")")
 
 -- | Waiting for other threads of the run, none in particular, to do this.
-waiting :: String -> Name -> String -> Reason
-waiting kind name what = Reason (describeName kind name <> ", " <> what) (pure 0) ByThreads
+waiting :: String -> Name -> String -> Wish
+waiting kind name what = wishFor $ Reason (describeName kind name <> ", " <> what) (pure 0) ByThreads
 
 -- | Waiting for the thread with this number.
-waitingFor :: String -> Name -> IO Int -> Reason
-waitingFor kind name holder = Reason (describeName kind name) holder ByThreads
+waitingFor :: String -> Name -> IO Int -> Wish
+waitingFor kind name holder = wishFor $ Reason (describeName kind name) holder ByThreads

@@ -210,7 +210,7 @@ foldM f z t = do
 
 -- | The same with the keys.
 foldKeysM :: (b -> TimerKey -> a -> IO b) -> b -> Timers a -> IO b
-foldKeysM f z t = Slots.foldM (\acc key a -> f acc key a) z (slots t)
+foldKeysM f z t = Slots.foldM f z (slots t)
 {-# INLINEABLE foldKeysM #-}
 
 -- The heap itself -----------------------------------------------------------

@@ -18,9 +18,14 @@ module Weft.Internal.Trace
 
     -- * Traces
     Trace (..),
+    Tried (..),
+    Latch (..),
+    Place (..),
+    Occupancy (..),
     Resume,
     ForkOptions (..),
     defaultForkOptions,
+    evaluatedOptions,
 
     -- * Thread control blocks
     Tcb (..),
@@ -77,6 +82,7 @@ import Data.Text (Text)
 import Data.Text.Encoding qualified as Text
 import Data.Text.Encoding.Error qualified as Text
 import GHC.Exts (Any, oneShot)
+import Weft.Internal.AtEnd (AtEnd)
 import Weft.Internal.Births (Births)
 import Weft.Internal.Counters (Counters)
 import Weft.Internal.Slots (Slots)
@@ -174,18 +180,36 @@ type Resume = () -> Trace
 -- | The system calls of a thread, each with what follows it. Forcing a node
 -- runs the thread's pure code up to its next system call and no further.
 data Trace
-  = -- | The thread has ended.
-    Done
+  = -- | Run an action that does not block (@SYS_NBIO@ of Li & Zdancewic 2007). This and
+    -- the next five cost the least: GHC has a pointer tag for six.
+    Effect (IO Trace)
+  | -- | Let other threads run.
+    Yield Resume
+  | -- | Hold this latch; a system call.
+    Lock !Latch Resume
+  | -- | Let go of it.
+    Unlock !Latch Resume
+  | -- | Take the value from this place; a system call.
+    forall r a. Take !(Place r a) (a -> Trace)
+  | -- | Put a value there; a system call.
+    forall r a. Put !(Place r a) a Resume
+  | -- | An operation on what threads share, which mostly has its answer at once. A
+    -- system call: the thread looks for a cancellation first. The action is one of the
+    -- library, as in 'Internal'. It is given the continuation, and does not hold it, so
+    -- that one that is used in a loop is allocated once.
+    forall a. Try (Home -> Tcb -> (a -> Trace) -> IO (Tried a)) (a -> Trace)
+  | -- | The same for an operation that gives back: it does not look for a cancellation.
+    forall a. Give (Home -> Tcb -> (a -> Trace) -> IO (Tried a)) (a -> Trace)
+  | -- | Ask the outside world.
+    forall a. Call !(SystemCall a) (a -> Trace)
   | -- | The thread waits; whoever answers its system call makes it ready again.
     -- Only kernels produce this node.
     Parked
-  | -- | Run an action that does not block (@SYS_NBIO@ of Li & Zdancewic 2007).
-    Effect (IO Trace)
+  | -- | The thread has ended.
+    Done
   | -- | Run an action of the library itself, which may touch what belongs to the
     -- worker: Note [User code and the worker] in "Weft.Internal.Scheduler".
     Internal (Home -> Tcb -> IO Trace)
-  | -- | Let other threads run.
-    Yield Resume
   | -- | Start a thread; go on with its identity.
     Fork !ForkOptions Resume (ThreadId -> Trace)
   | -- | Start a thread that is numbered only when somebody asks.
@@ -204,8 +228,6 @@ data Trace
     Identify (ThreadId -> Trace)
   | -- | Replace what this thread says of itself.
     Describe (Context -> Context) Resume
-  | -- | Ask the outside world.
-    forall a. Call !(SystemCall a) (a -> Trace)
   | -- | Run the first part of a direct thread, given the thread's masking state, on
     -- a stack that can be captured. This and the next three come out of
     -- "Weft.Internal.Direct" only; see Note [Masking of direct threads] there.
@@ -220,6 +242,49 @@ data Trace
     -- cancellation that comes then goes to the second, not to a frame.
     YieldDirect Resume (SomeException -> Trace)
 
+-- Note [Latches and places]
+-- ~~~~~~~~~~~~~~~~~~~~~~~~~
+-- The four most frequent operations of threads on each other have nodes of their own,
+-- so that the scheduler does them itself when there is nothing to wait for: no action is
+-- called, nothing is allocated beside the node and its continuation. It does so when the
+-- worker is the only one of its run (Note [The only worker] in "Weft.Internal.Atomic")
+-- and the thread is not cancelled; in all other cases it goes on with the action, as in
+-- 'Try'. What the operations mean is the business of "Weft.Internal.Mutex" and
+-- "Weft.Internal.MVar".
+
+-- | What a mutex is to the scheduler.
+data Latch = Latch
+  { -- | 0: free; 2n: thread n holds it and nobody waits; odd: ask the actions.
+    latchWord :: {-# UNPACK #-} !(PrimVar RealWorld Int),
+    latchLock :: Home -> Tcb -> Resume -> IO (Tried ()),
+    latchUnlock :: Home -> Tcb -> Resume -> IO (Tried ())
+  }
+
+-- | What a variable is to the scheduler.
+data Place r a = Place
+  { placeState :: {-# UNPACK #-} !(MutVar RealWorld (Occupancy r a)),
+    placeTake :: Home -> Tcb -> (a -> Trace) -> IO (Tried a),
+    placePut :: a -> Home -> Tcb -> Resume -> IO (Tried ())
+  }
+
+-- | What is in a place.
+data Occupancy r a
+  = -- | Nothing, and nobody waits.
+    PlaceEmpty
+  | -- | A value, and nobody waits.
+    PlaceFull a
+  | -- | Ask the actions.
+    PlaceContended !r
+
+-- | What came of an operation.
+data Tried a
+  = -- | Its result; the thread goes on with it.
+    Got a
+  | -- | The thread waits; whoever has what it waits for makes it ready again.
+    Later
+  | -- | The thread goes on with this node.
+    Instead Trace
+
 -- | What 'Fork' starts a thread with.
 data ForkOptions = ForkOptions
   { -- | The label; empty means: inherit the parent's.
@@ -231,6 +296,12 @@ data ForkOptions = ForkOptions
     -- | The number of the scope that owns it, 0 for none.
     forkScope :: !Int
   }
+
+-- | Evaluate what the scheduler will look at, before the node: there it is the thread's
+-- own affair (see Note [User code and the worker] in "Weft.Internal.Scheduler").
+evaluatedOptions :: ForkOptions -> a -> a
+evaluatedOptions (ForkOptions _ priority worker _) a = foldr seq (foldr seq a priority) worker
+{-# INLINE evaluatedOptions #-}
 
 -- | Inherit everything.
 defaultForkOptions :: ForkOptions
@@ -296,11 +367,13 @@ data Cancellation = Cancellation !SomeException !(Maybe (IORef Bool))
 -- | A worker, as seen by a thread that lives there.
 data Home = Home
   { homeWorker :: !Int,
+    -- | It is the only worker of the run.
+    homeAlone :: !Bool,
     -- | Have an action run on the worker, soon. From any OS thread.
     homePost :: !(IO () -> IO ()),
     -- | Make a thread ready. On the worker only.
     homeReady :: !(Why -> Tcb -> Resume -> IO ()),
-    -- | Start a thread that no other has forked, and count it. On the worker only.
+    -- | Start a thread from outside, and count it. On the worker only.
     homeStart :: !(Tcb -> Resume -> IO ()),
     -- | The fate of its threads that nobody has cancelled, shared.
     homeGoing :: Fate,
@@ -317,6 +390,8 @@ data Home = Home
     homeClosing :: !(IORef Bool),
     -- | What the run has counted. From any OS thread.
     homeCounters :: IO Counters,
+    -- | What is left to do when the run has ended; one for all homes.
+    homeAtEnd :: !AtEnd,
     -- | All homes of the run, by index of the worker.
     homePeers :: Array Home
   }

@@ -30,6 +30,7 @@ import Data.Text qualified as Text
 import Data.Text.Encoding qualified as Text
 import System.IO (hFlush, stderr)
 import System.Posix.Signals qualified as Posix
+import Weft.Internal.AtEnd (openDoors)
 import Weft.Internal.Dump
 import Weft.Internal.Scheduler
 import Weft.Internal.Trace
@@ -49,12 +50,24 @@ newDeadlockWatch = DeadlockWatch <$> newIORef (-1)
 lookForDeadlock :: DeadlockWatch -> [Home] -> [Worker] -> ([String] -> IO ()) -> IO ()
 lookForDeadlock (DeadlockWatch lastLook) homes workers report = do
   looks <- mapM seemsStuck workers
-  dispatched <- sum <$> mapM (\w -> readCounter (workerScheduler w) Dispatches) workers
+  dispatched <- dispatches
   before <- readIORef lastLook
-  when (all fst looks && any ((> 0) . snd) looks && dispatched /= before) $ do
+  -- Whoever has a way in may still make a thread go on.
+  open <- sum <$> mapM (openDoors . homeAtEnd) (take 1 homes)
+  when (open == 0 && all fst looks && any ((> 0) . snd) looks && dispatched /= before) $ do
     writeIORef lastLook dispatched
-    threads <- snapshot homes
-    when (deadlocked threads) $ renderDeadlock threads >>= report . map Text.unpack
+    seem <- seemDeadlocked homes
+    when seem $ do
+      threads <- snapshot homes
+      -- Each worker answers for itself: a thread that ran meanwhile may have sent
+      -- another from one that had not answered to one that had. And who has not
+      -- answered is asked again.
+      after <- dispatches
+      if after /= dispatched || not (null (snapshotMissing threads))
+        then writeIORef lastLook (-1)
+        else when (deadlocked threads) $ renderDeadlock threads >>= report . map Text.unpack
+  where
+    dispatches = sum <$> mapM (\w -> readCounter (workerScheduler w) Dispatches) workers
 
 -- | A carrier has lost this worker: in so many nanoseconds see whether its thread is
 -- still away, and report it.

@@ -32,7 +32,7 @@ where
 
 import Control.Concurrent qualified as Ghc
 import Control.Exception (SomeException)
-import Control.Monad (join, when)
+import Control.Monad (join, unless, when)
 import Control.Monad.Fix (mfix)
 import Data.Foldable (foldlM, foldrM, for_)
 import Data.IORef
@@ -40,6 +40,7 @@ import Data.IntMap.Strict (IntMap)
 import Data.Maybe (catMaybes)
 import Data.Primitive.Array
 import Data.Primitive.PrimVar
+import Weft.Internal.AtEnd (AtEnd, newAtEnd)
 import Weft.Internal.Births
 import Weft.Internal.Cancel (moveTo)
 import Weft.Internal.Control
@@ -72,10 +73,11 @@ data Door = Door
 newDoors :: Policy -> Int -> IO (Array Door)
 newDoors policy count = do
   closing <- newIORef False
-  mfix $ \doors -> arrayFromList <$> mapM (newDoor policy closing doors (doorHome <$> doors)) [0 .. count - 1]
+  end <- newAtEnd
+  mfix $ \doors -> arrayFromList <$> mapM (newDoor policy closing end doors (doorHome <$> doors) (count == 1)) [0 .. count - 1]
 
-newDoor :: Policy -> IORef Bool -> Array Door -> Array Home -> Int -> IO Door
-newDoor policy closing everybody peers index = do
+newDoor :: Policy -> IORef Bool -> AtEnd -> Array Door -> Array Home -> Bool -> Int -> IO Door
+newDoor policy closing end everybody peers alone index = do
   inbox <- newInbox
   wake <- newIORef (pure ())
   queue <- newReadyQueue policy
@@ -86,6 +88,7 @@ newDoor policy closing everybody peers index = do
   let home =
         Home
           { homeWorker = index,
+            homeAlone = alone,
             homePost = post inbox (join (readIORef wake)),
             homeReady = push queue,
             homeStart = \tcb resume -> readIORef started >>= mapM_ (\worker -> startThread (workerScheduler worker) tcb resume),
@@ -96,6 +99,7 @@ newDoor policy closing everybody peers index = do
             homeVisit = \f start -> readIORef started >>= maybe (pure start) (\worker -> visitThreads worker f start),
             homeClosing = closing,
             homeCounters = readCounters everybody,
+            homeAtEnd = end,
             homePeers = peers
           }
   pure (Door inbox wake home started queue)
@@ -249,7 +253,9 @@ doorOf worker = indexArray (workerDoors settings) (workerIndex settings)
 
 -- | Be the worker's carrier. One turn is: a slice of ready threads, the inbox, a
 -- poll. The poll does not block while threads are ready, and it comes after every
--- slice, so neither starves the other.
+-- slice, so neither starves the other. The first thing is a look: nobody has looked
+-- for a while when the worker was taken over, and who has taken it over from the
+-- monitor's reserve, to stop it, must not run a thread that could hold it, too.
 carry :: Worker -> IO Ended
 carry worker = case workerRecorder (workerSettings worker) of
   Nothing -> carryBy runSlice worker
@@ -258,7 +264,7 @@ carry worker = case workerRecorder (workerSettings worker) of
 -- | With this way to run a slice. Inlined, so that there are two loops and the plain
 -- one knows nothing of recorders.
 carryBy :: (Scheduler -> Int -> IO Bool) -> Worker -> IO Ended
-carryBy slice worker@(Worker settings kernel scheduler) = turn
+carryBy slice worker@(Worker settings kernel scheduler) = look
   where
     door = doorOf worker
     carrier = schedulerCarrier scheduler
@@ -288,7 +294,7 @@ carryBy slice worker@(Worker settings kernel scheduler) = turn
               when cut Ghc.yield
             else do
               found <- ask False
-              if found then pure () else sleep
+              unless found sleep
           turn
     ask mayBlock = do
       tally scheduler Polls 1

@@ -161,7 +161,7 @@ answerTo env wait request k = case request of
   SendFile s f o n -> sendFile env s (fileDescriptor f) o n wait k
   Shutdown s how -> unlessClosed "shutdown" (socketDescriptor s) $ do
     r <- c_shutdown (descriptorNumber (socketDescriptor s)) (case how of ShutdownReceive -> 0; ShutdownSend -> 1; ShutdownBoth -> 2)
-    pure $! failing "shutdown" Nothing (\_ -> k ()) (fromIntegral r)
+    pure (failing "shutdown" Nothing (\_ -> k ()) (fromIntegral r))
   CloseSocket s -> closeDescriptor env (socketDescriptor s) wait k
   GetOption s o -> getOption s o wait k
   SetOption s o v -> setOption s o v wait k
@@ -190,7 +190,7 @@ answerTo env wait request k = case request of
   RandomBytes n -> randomBytes n >>= \b -> pure $ k b
   OpenSignals wanted -> openSignals wanted >>= \s -> pure $ k s
   NextSignal s -> answerSuspend (envHost env) request (nextSignal s) (waitTcb wait) k
-  CloseSignals s -> closeSignals s >> (pure $ k ())
+  CloseSignals s -> closeSignals s >> pure (k ())
   WorkerCount -> pure $ k (hostWorkers (envHost env))
   Blocking action -> inPool env action wait k
   Suspend _ action -> answerSuspend (envHost env) request action (waitTcb wait) k
