@@ -320,7 +320,7 @@ userCode =
     ("a body with a handler", \l -> next l `catch` \e -> throwM (e :: IOError)),
     ("a handler", \l -> throwM (userError "x") `catch` \(_ :: IOError) -> next l),
     ("what follows a handler", \l -> (throwM (userError "x") `catch` \(_ :: IOError) -> pure ()) >> next l),
-    ("a child", \l -> join (spawn (next l))),
+    ("a child", join . spawn . next),
     ("what follows a fork", \l -> fork (pure ()) >> next l),
     ("what follows the question who it is", \l -> myThreadId >> next l),
     ("a label", \(Lazy l) -> label (l "name")),
