@@ -25,7 +25,7 @@ import Control.Monad (unless)
 import Control.Monad.Primitive (RealWorld)
 import Data.Primitive.MutVar
 import Data.Primitive.PrimVar
-import GHC.Exts (Any, casMutVar#, writeMutVar#)
+import GHC.Exts (Any, casMutVar#)
 import GHC.IO (IO (..), unsafePerformIO)
 import Unsafe.Coerce (unsafeCoerce)
 import Weft.Internal.Trace (Home (..))
@@ -67,12 +67,16 @@ look ref use = do
 -- | Replace what was seen, if it is still there. The new value is evaluated first.
 -- A full memory barrier, unless the worker is the only one.
 swapFor :: Home -> MutVar RealWorld a -> Seen a -> a -> IO Bool
-swapFor home (MutVar ref) (Seen old) !new
-  | homeAlone home = IO $ \s -> case writeMutVar# ref new s of s' -> (# s', True #)
-  | otherwise = IO $ \s ->
-      case casMutVar# ref (unsafeCoerce old) new s of
-        (# s', 0#, _ #) -> (# s', True #)
-        (# s', _, _ #) -> (# s', False #)
+swapFor home ref (Seen old) !new
+  | homeAlone home = True <$ writeMutVar ref new
+  | otherwise = case unsafeCoerce ref of
+      MutVar anyRef -> do
+        -- The pointers are variables here, not applications: where nothing is optimised
+        -- an application is a new thunk, which is never what the variable holds.
+        let !anyNew = unsafeCoerce new :: Any
+        IO $ \s -> case casMutVar# anyRef old anyNew s of
+          (# s', 0#, _ #) -> (# s', True #)
+          (# s', _, _ #) -> (# s', False #)
 {-# INLINE swapFor #-}
 
 -- | Replace a word that has this value; answers what it was. A barrier as above.
