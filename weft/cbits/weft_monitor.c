@@ -35,7 +35,7 @@ struct weft_monitor {
   word *words;
   int expedited; /* is there a membarrier? */
   int64_t tick_ns, patience_ns, linger_ns;
-  int most;     /* places */
+  int most; /* places */
   HsStablePtr carry;
 
   pthread_t thread;
@@ -47,7 +47,6 @@ struct weft_monitor {
   int allowed;   /* how many of the places may be used now */
   place *places; /* as many as there may be carriers in the pool */
 
-  word takeovers;
   /* The monitor's thread only. */
   struct seen {
     int64_t line;  /* that of the carrier that owns the worker */
@@ -185,7 +184,6 @@ static void take_over(weft_monitor *m, int worker) {
         s->user = 0;
         atomic_store(carrier_word(m, s->line, WEFT_USER), 0);
         atomic_store(carrier_word(m, s->line, WEFT_MARK), 0);
-        atomic_fetch_add(&m->takeovers, 1);
         p->worker = worker;
         p->state = OFFERED;
         pthread_cond_broadcast(&m->changed);
@@ -295,16 +293,6 @@ void weft_monitor_wake(weft_monitor *m) {
   atomic_store(asleep_word(m), 0);
   futex(asleep_word(m), FUTEX_WAKE_PRIVATE, 1, NULL);
 }
-
-/* OS threads of the pool, idle ones included. */
-int weft_monitor_carriers(weft_monitor *m) {
-  pthread_mutex_lock(&m->lock);
-  int n = m->carriers;
-  pthread_mutex_unlock(&m->lock);
-  return n;
-}
-
-int64_t weft_monitor_takeovers(weft_monitor *m) { return atomic_load(&m->takeovers); }
 
 /* The run is to end: from now on the reserve of one place for each worker may be used,
    so that a worker whose thread is stuck can be stopped even at the limit. */

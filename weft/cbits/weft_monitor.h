@@ -24,8 +24,6 @@ weft_monitor *weft_monitor_start(int workers, int64_t *words, int64_t tick_ns,
                                  int64_t patience_ns, int64_t linger_ns, int most,
                                  HsStablePtr carry);
 void weft_monitor_wake(weft_monitor *m);
-int weft_monitor_carriers(weft_monitor *m);
-int64_t weft_monitor_takeovers(weft_monitor *m);
 void weft_monitor_ending(weft_monitor *m);
 void weft_monitor_stop(weft_monitor *m);
 

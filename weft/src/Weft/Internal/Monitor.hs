@@ -12,10 +12,6 @@ module Weft.Internal.Monitor
     withMonitor,
     wakeMonitor,
     monitorEnding,
-
-    -- * Observation
-    monitorCarriers,
-    monitorTakeovers,
   )
 where
 
@@ -40,10 +36,6 @@ foreign import ccall unsafe "weft_monitor_wake" c_wake :: Ptr Monitor -> IO ()
 foreign import ccall unsafe "weft_monitor_ending" c_ending :: Ptr Monitor -> IO ()
 
 foreign import ccall safe "weft_monitor_stop" c_stop :: Ptr Monitor -> IO ()
-
-foreign import ccall unsafe "weft_monitor_carriers" c_carriers :: Ptr Monitor -> IO CInt
-
-foreign import ccall unsafe "weft_monitor_takeovers" c_takeovers :: Ptr Monitor -> IO Int64
 
 -- | A worker is looked at this often while one is awake.
 tick :: Int64
@@ -83,11 +75,3 @@ wakeMonitor (Monitor m) = c_wake m
 -- be stopped.
 monitorEnding :: Monitor -> IO ()
 monitorEnding (Monitor m) = c_ending m
-
--- | How many carriers there are beside those that the workers began with.
-monitorCarriers :: Monitor -> IO Int
-monitorCarriers (Monitor m) = fromIntegral <$> c_carriers m
-
--- | How often a worker was taken over.
-monitorTakeovers :: Monitor -> IO Int
-monitorTakeovers (Monitor m) = fromIntegral <$> c_takeovers m

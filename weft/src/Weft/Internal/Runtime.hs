@@ -18,11 +18,10 @@ where
 import Control.Concurrent (forkIO, forkOSWithUnmask, getNumCapabilities, newEmptyMVar, putMVar, readMVar, rtsSupportsBoundThreads, setNumCapabilities, tryPutMVar)
 import Control.Exception
 import Control.Monad
-import Data.ByteString.Short qualified as ShortByteString
 import Data.Foldable (for_, toList, traverse_)
 import Data.IORef
 import Data.Int (Int64)
-import Data.Maybe (catMaybes, fromMaybe, isNothing)
+import Data.Maybe (fromMaybe, isNothing)
 import Data.Primitive.Array
 import Data.Text qualified as Text
 import System.IO (hFlush, hPutStrLn, stderr)
@@ -113,13 +112,9 @@ defaultSettings kernel =
       settingDumpSignal = True,
       settingTrace = Nothing,
       settingUncaught = \thread label e ->
-        reportToStderr (show thread <> named label <> " ended by an exception: " <> displayException e),
+        reportToStderr (show thread <> labelBehind label <> " ended by an exception: " <> displayException e),
       settingReport = reportToStderr
     }
-  where
-    named label
-      | ShortByteString.null label = ""
-      | otherwise = " (" <> Text.unpack (labelText label) <> ")"
 
 -- | One report on standard error, written whole.
 reportToStderr :: String -> IO ()
@@ -148,7 +143,7 @@ runWith settings main' = do
   shared <- newWords count others
   -- Filled when the worker has stopped.
   done <- arrayFromList <$> replicateM count newEmptyMVar
-  ending <- newEnding count (map workerScheduler . catMaybes <$> mapM (readIORef . doorWorker) (toList doors))
+  ending <- newEnding count (map workerScheduler <$> startedWorkers doors)
   let finish = void . tryPutMVar result
       homes = map doorHome (toList doors)
       first = toTrace (main' >>= effect . finish . Right)
@@ -167,7 +162,7 @@ runWith settings main' = do
         | otherwise = takeOver index owner
       -- On a thread of its own: the monitor, which calls this, has workers to watch.
       allAsleep = void . forkIO . void . try @SomeException $ do
-        running <- catMaybes <$> mapM (readIORef . doorWorker) (toList doors)
+        running <- startedWorkers doors
         lookForDeadlock deadlocks homes running $ \text -> do
           mapM_ (quietly . settingReport settings) text
           when (settingDeadlock settings == RaiseDeadlock) $ finish (Left (toException Deadlock))
@@ -204,8 +199,6 @@ runWith settings main' = do
             workerWakeMonitor = wakeMonitor monitor,
             workerRecorder = recorder index
           }
-      -- A further asynchronous exception must wait: what the workers share is
-      -- released next, and they may still use it.
       -- Every thread is cancelled, and ends. An asynchronous exception (a further one,
       -- if one has ended the run) cuts the waiting short.
       close restore = do
@@ -217,6 +210,8 @@ runWith settings main' = do
           left <- snapshot homes >>= renderSnapshot
           mapM_ (quietly . settingReport settings . Text.unpack) $
             Text.pack "these have not ended in time at the end of the run, and are dropped:" : Text.lines left
+      -- A further asynchronous exception must wait: what the workers share is
+      -- released next, and they may still use it.
       stop monitor = uninterruptibleMask_ $ do
         writeIORef stopped True
         monitorEnding monitor

@@ -179,12 +179,11 @@ newScheduler queue carrier home homes workers fuel answer uncaught = do
 nobody :: Tcb
 nobody = newTcb Nobody rootContext
 
--- | The same worker's scheduler for the carrier that takes it over. The old one
--- keeps its own note of the thread that it runs.
-successor :: Carrier -> Scheduler -> IO Scheduler
-successor carrier s = do
+-- | The same worker's scheduler for the carrier that takes it over from the one that is
+-- stuck with this thread. The old one keeps its own note of it.
+successor :: Carrier -> Tcb -> Scheduler -> IO Scheduler
+successor carrier stuck s = do
   current <- newMutVar nobody
-  stuck <- currentThread s
   now <- readPrimVar (homeClock (schedulerHome s))
   modifyIORef' (schedulerAway s) (IntMap.insert (carrierNumber (schedulerCarrier s)) (stuck, now))
   pure s {schedulerCurrent = current, schedulerCarrier = carrier}

@@ -32,7 +32,6 @@ import Control.Exception (Exception (..), SomeException, asyncExceptionFromExcep
 import Control.Monad (unless)
 import Control.Monad.Catch (mask, throwM, try, uninterruptibleMask_)
 import Control.Monad.Primitive (RealWorld)
-import Data.ByteString.Short qualified as ShortByteString
 import Data.Foldable (for_)
 import Data.IORef
 import Data.IntMap.Strict (IntMap)
@@ -40,9 +39,6 @@ import Data.IntMap.Strict qualified as IntMap
 import Data.Maybe (isNothing)
 import Data.Primitive.MutVar
 import Data.Primitive.PrimVar
-import Data.Text qualified as Text
-import Data.Text.Encoding qualified as Text
-import Data.Text.Encoding.Error qualified as Text
 import System.IO.Unsafe (unsafePerformIO)
 import Weft.Internal.Cancel
 import Weft.Internal.Cell
@@ -147,17 +143,14 @@ instance Show ChildFailed where
       showString "ChildFailed {failedThread = "
         . shows t
         . showString ", failedLabel = "
-        . shows (nameOf l)
+        . shows (labelText l)
         . showString ", failedWith = "
         . shows e
         . showString "}"
 
 instance Exception ChildFailed where
   displayException (ChildFailed t l e) =
-    show t <> (if ShortByteString.null l then "" else " (" <> nameOf l <> ")") <> " failed: " <> displayException e
-
-nameOf :: Label -> String
-nameOf = Text.unpack . Text.decodeUtf8With Text.lenientDecode . ShortByteString.fromShort
+    show t <> labelBehind l <> " failed: " <> displayException e
 
 -- | A scope was asked to take a thread when it had ended, or was ending.
 newtype ScopeEnded = ScopeEnded Int

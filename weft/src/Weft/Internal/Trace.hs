@@ -36,6 +36,7 @@ module Weft.Internal.Trace
     Locals,
     Label,
     labelText,
+    labelBehind,
     Priority,
     rootContext,
     newTcb,
@@ -79,6 +80,7 @@ import Data.Primitive.Array (Array)
 import Data.Primitive.MutVar (MutVar)
 import Data.Primitive.PrimVar (PrimVar)
 import Data.Text (Text)
+import Data.Text qualified as Text
 import Data.Text.Encoding qualified as Text
 import Data.Text.Encoding.Error qualified as Text
 import GHC.Exts (Any, oneShot)
@@ -313,6 +315,12 @@ type Label = ShortByteString
 -- | As text; what is not UTF-8 is replaced.
 labelText :: Label -> Text
 labelText = Text.decodeUtf8With Text.lenientDecode . ShortByteString.fromShort
+
+-- | In parentheses, to stand behind the name of a thread; nothing for no label.
+labelBehind :: Label -> String
+labelBehind label
+  | ShortByteString.null label = ""
+  | otherwise = " (" <> Text.unpack (labelText label) <> ")"
 
 -- | Smaller runs sooner, under the policies that look at it. Default 0.
 type Priority = Int

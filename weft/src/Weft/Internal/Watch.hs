@@ -79,7 +79,7 @@ watchStall report limit lost = void . forkIO $ do
     report $
       concat
         [ show (ThreadId (tcbIdentity tcb)),
-          named (tcbLabel tcb),
+          labelBehind (tcbLabel tcb),
           " has held worker ",
           show (lostWorker lost),
           " for more than ",
@@ -88,9 +88,6 @@ watchStall report limit lost = void . forkIO $ do
         ]
   where
     tcb = lostThread lost
-    named label
-      | label == mempty = ""
-      | otherwise = " (" <> Text.unpack (labelText label) <> ")"
 
 -- | While the action runs, @SIGUSR1@ prints all threads to standard error, unless
 -- the program has a handler of its own.

@@ -19,6 +19,7 @@ module Weft.Internal.Worker
     Worker (..),
     Ended (..),
     Lost (..),
+    startedWorkers,
     startWorker,
     adoptWorker,
     carry,
@@ -34,7 +35,7 @@ import Control.Concurrent qualified as Ghc
 import Control.Exception (SomeException)
 import Control.Monad (join, unless, when)
 import Control.Monad.Fix (mfix)
-import Data.Foldable (foldlM, foldrM, for_)
+import Data.Foldable (foldlM, foldrM, for_, toList)
 import Data.IORef
 import Data.IntMap.Strict (IntMap)
 import Data.Maybe (catMaybes)
@@ -107,7 +108,7 @@ newDoor policy closing end everybody peers alone index = do
 -- | What the workers behind these doors have counted. From any OS thread.
 readCounters :: Array Door -> IO Counters
 readCounters doors = do
-  workers <- mapM (readIORef . doorWorker) (foldr (:) [] doors)
+  workers <- mapM (readIORef . doorWorker) (toList doors)
   each <- mapM (maybe (pure mempty) (\w -> workerCounters (workerScheduler w) (workerInstance w))) workers
   (carriers, gauges) <- case catMaybes workers of
     [] -> pure (0, mempty)
@@ -201,23 +202,24 @@ startWorker settings carrier = do
 -- | The same worker for the carrier that takes it over. On that carrier.
 adoptWorker :: Carrier -> Worker -> IO Worker
 adoptWorker carrier worker = do
-  scheduler <- successor carrier (workerScheduler worker)
+  stuck <- currentThread before
+  scheduler <- successor carrier stuck before
   tally scheduler Takeovers 1
-  for_ (workerRecorder (workerSettings worker)) $ \recorder ->
-    currentThread (workerScheduler worker) >>= recordTakeover recorder
+  for_ (workerRecorder settings) (`recordTakeover` stuck)
   let heir = worker {workerScheduler = scheduler}
   writeIORef (doorWorker (doorOf worker)) (Just heir)
   instanceAdopt (workerInstance worker)
-  stuck <- currentThread (workerScheduler worker)
-  heir
-    <$ workerTakenOver
-      (workerSettings worker)
-      Lost
-        { lostThread = stuck,
-          lostWorker = workerIndex (workerSettings worker),
-          lostCarrier = carrierNumber (schedulerCarrier (workerScheduler worker)),
-          lostAway = schedulerAway scheduler
-        }
+  workerTakenOver settings $
+    Lost
+      { lostThread = stuck,
+        lostWorker = workerIndex settings,
+        lostCarrier = carrierNumber (schedulerCarrier before),
+        lostAway = schedulerAway scheduler
+      }
+  pure heir
+  where
+    before = workerScheduler worker
+    settings = workerSettings worker
 
 -- | Can nothing outside make a thread of this worker ready, and are there threads that
 -- wait? Cheap; from any OS thread, and may be a little old.
@@ -238,6 +240,10 @@ visitThreads (Worker _ kernel scheduler) f start = do
   queued <- foldrM (f . SeenReady) stuck ready
   waiting <- Slots.foldM (\r _ wait -> f (SeenWaiting wait) r) queued (homeWaits (schedulerHome scheduler))
   instanceWaits kernel (f . SeenWaiting) waiting
+
+-- | The workers behind these doors that have started. From any OS thread.
+startedWorkers :: Array Door -> IO [Worker]
+startedWorkers doors = catMaybes <$> mapM (readIORef . doorWorker) (toList doors)
 
 -- | Release what a worker holds, when it is time to stop. On its last carrier.
 stopWorker :: Worker -> IO ()

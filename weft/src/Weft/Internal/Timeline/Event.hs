@@ -29,10 +29,9 @@ import Data.ByteString.Builder.Prim qualified as Prim
 import Data.ByteString.Short qualified as ShortByteString
 import Data.Text (Text)
 import Data.Text qualified as Text
-import Data.Text.Encoding (decodeUtf8With, encodeUtf8BuilderEscaped)
-import Data.Text.Encoding.Error (lenientDecode)
+import Data.Text.Encoding (encodeUtf8BuilderEscaped)
 import Data.Word (Word8)
-import Weft.Internal.Trace (Label)
+import Weft.Internal.Trace (Label, labelText)
 
 -- | Something that a worker did. Times are nanoseconds since the timeline began.
 data Event = Event
@@ -94,7 +93,7 @@ renderEvent process worker (Event kind at long thread label cut) = case kind of
     numbered = key' "thread" (intDec thread)
     found = key' "found" (string7 (if thread /= 0 then "true" else "false"))
     name
-      | not (ShortByteString.null label) = (if cut then shortened else id) (decodeUtf8With lenientDecode (ShortByteString.fromShort label))
+      | not (ShortByteString.null label) = (if cut then shortened else id) (labelText label)
       | thread > 0 = Text.pack ("thread " <> show thread)
       | otherwise = Text.pack "anonymous thread"
     -- The cut may have gone through a character.
