@@ -103,10 +103,8 @@ operate env why d operation keep wait next = do
 -- the cancellation that ended the operation.
 retire :: Env -> Why -> Wait -> Int -> Resume -> IO ()
 retire env why wait r resume
-  | r == cancelled = orClosing (hostHome (envHost env)) (waitTcb wait) resume >>= uncurry (hostReady (envHost env) why)
+  | r == Sys.canceled = orClosing (hostHome (envHost env)) (waitTcb wait) resume >>= uncurry (hostReady (envHost env) why)
   | otherwise = hostReady (envHost env) why (waitTcb wait) resume
-  where
-    cancelled = -125 -- ECANCELED, on Linux
 {-# INLINE retire #-}
 
 -- | As 'operate', where the next node takes reading some memory or touches what is
