@@ -1,0 +1,119 @@
+-- |
+-- Description : What the simulated world is like
+-- Stability   : not home
+--
+-- Delays, sizes and how often small things go wrong everywhere. What goes wrong at a
+-- certain time at a certain place (a crash, a partition) is a fault, and not here.
+module Weft.Sim.Internal.Conditions
+  ( Conditions (..),
+    calm,
+    rough,
+  )
+where
+
+import Data.Int (Int64)
+
+-- | The weather. Durations are ranges in nanoseconds from which each event draws;
+-- rates are probabilities for each event.
+data Conditions = Conditions
+  { -- \* Network
+
+    -- | From one machine to another, for each segment or datagram.
+    linkDelay :: !(Int64, Int64),
+    -- | Within a machine.
+    loopbackDelay :: !(Int64, Int64),
+    -- | What a link carries in a second, in bytes; 0: without limit.
+    linkBandwidth :: !Int,
+    -- | What a connection holds in each direction before the sender waits, in bytes.
+    streamBuffer :: !Int,
+    -- | Cut what is sent at arbitrary points, so that it arrives in other pieces?
+    segmentation :: !Bool,
+    -- | A send takes only a part of what it could.
+    shortSends :: !Double,
+    -- | Of datagrams between machines.
+    datagramLoss, datagramDuplication :: !Double,
+    -- | Of connections, at each segment: it is reset.
+    connectionResets :: !Double,
+    -- | Of accepts: fails with an error of the peer's (@ECONNABORTED@), or of this machine's
+    -- (@EMFILE@, for a moment). The kernel deals with them as the real one does.
+    acceptErrors :: !Double,
+    -- | How long a connection attempt to a machine that does not answer takes to fail.
+    connectPatience :: !Int64,
+    -- | How long a connection whose peer does not acknowledge lives: then it fails with
+    -- @ETIMEDOUT@.
+    retransmissionPatience :: !Int64,
+    -- \* Disk
+
+    -- | For each operation; a sync draws from the second.
+    diskDelay, syncDelay :: !(Int64, Int64),
+    -- | A read or write moves only a part of what it could.
+    shortReads, shortWrites :: !Double,
+    -- | Of reads, and of writes and syncs, that fail with @EIO@.
+    readErrors, writeErrors :: !Double,
+    -- | Bytes that all files of a machine may hold together; then @ENOSPC@.
+    diskCapacity :: !Int,
+    -- \* Resources and completions
+
+    -- | Descriptors of each machine.
+    descriptorLimit :: !Int,
+    -- | Of operations whose result is known at once: they complete later nevertheless, so that
+    -- completions come out of order and in batches.
+    lateCompletions :: !Double,
+    -- | How much later.
+    completionDelay :: !(Int64, Int64),
+    -- | Of cancellations: they take effect after a moment, in which the operation may
+    -- still succeed.
+    lateCancellations :: !Double
+  }
+  deriving stock (Eq, Show)
+
+-- | Nothing goes wrong: a quick local network, disks that work.
+calm :: Conditions
+calm =
+  Conditions
+    { linkDelay = (100_000, 100_000),
+      loopbackDelay = (5_000, 5_000),
+      linkBandwidth = 0,
+      streamBuffer = 262_144,
+      segmentation = False,
+      shortSends = 0,
+      datagramLoss = 0,
+      datagramDuplication = 0,
+      connectionResets = 0,
+      acceptErrors = 0,
+      connectPatience = 127_000_000_000,
+      retransmissionPatience = 924_000_000_000,
+      diskDelay = (20_000, 20_000),
+      syncDelay = (1_000_000, 1_000_000),
+      shortReads = 0,
+      shortWrites = 0,
+      readErrors = 0,
+      writeErrors = 0,
+      diskCapacity = maxBound,
+      descriptorLimit = 20_000,
+      lateCompletions = 0,
+      completionDelay = (0, 0),
+      lateCancellations = 0
+    }
+
+-- | What a correct program must live with every day: jitter, pieces, short reads and
+-- writes, lost datagrams, completions in any order. No errors.
+rough :: Conditions
+rough =
+  calm
+    { linkDelay = (20_000, 5_000_000),
+      loopbackDelay = (0, 200_000),
+      streamBuffer = 16_384,
+      segmentation = True,
+      shortSends = 0.1,
+      datagramLoss = 0.05,
+      datagramDuplication = 0.02,
+      acceptErrors = 0.02,
+      diskDelay = (1_000, 2_000_000),
+      syncDelay = (100_000, 20_000_000),
+      shortReads = 0.1,
+      shortWrites = 0.1,
+      lateCompletions = 0.3,
+      completionDelay = (0, 100_000),
+      lateCancellations = 0.5
+    }

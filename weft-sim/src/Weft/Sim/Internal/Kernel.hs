@@ -1,0 +1,208 @@
+{-# LANGUAGE GADTs #-}
+
+-- |
+-- Description : The kernel that answers from a seed
+-- Stability   : not home
+--
+-- Puts the parts of a simulated world together behind the same value as the system
+-- kernel: which part answers which system call, and how time passes. One OS thread at a time
+-- uses it; several workers may share it if they take turns, as those of the
+-- simulator do.
+module Weft.Sim.Internal.Kernel
+  ( -- * Kernels
+    Sim (..),
+    newSim,
+    simKernel,
+
+    -- * Steering the world from inside
+    Steer (..),
+    steer,
+  )
+where
+
+import Control.Concurrent.MVar
+import Control.Exception (SomeException, toException, try)
+import Control.Monad (void)
+import Data.ByteString qualified as ByteString
+import Data.Int (Int64)
+import Data.Map.Strict qualified as Map
+import Data.Primitive.PrimVar
+import Data.Text qualified as Text
+import Data.Type.Equality ((:~~:) (HRefl))
+import Type.Reflection (eqTypeRep, typeRep)
+import Weft.Internal.Kernel
+import Weft.Internal.SystemCall
+import Weft.Internal.Time (Instant (..))
+import Weft.Internal.Trace
+import Weft.Sim.Internal.Conditions
+import Weft.Sim.Internal.Disk
+import Weft.Sim.Internal.Events
+import Weft.Sim.Internal.Network
+import Weft.Sim.Internal.Random
+import Weft.Sim.Internal.Signals
+import Weft.Sim.Internal.Ticket
+import Weft.Sim.Internal.World
+
+-- | A world with everything in it.
+data Sim = Sim
+  { simWorld :: !World,
+    simTickets :: !Tickets,
+    simNetwork :: !Network,
+    simDisks :: !Disks,
+    simSignals :: !SignalTable,
+    -- | What the program draws.
+    simEntropy :: !Random
+  }
+
+-- | A new world.
+newSim :: Seed -> World -> IO Sim
+newSim seed world = Sim world <$> newTickets <*> newNetwork world <*> newDisks world <*> newSignalTable <*> newRandom seed 3
+
+-- | A request to the simulation itself, which no real kernel answers: what it is, and what
+-- to do, which must not block.
+data Steer a = Steer String (Sim -> Ask -> IO a)
+
+instance Show (Steer a) where
+  showsPrec _ (Steer what _) = showString what
+
+-- | Do something to the world in which this thread lives. Fails with an 'IOError' where the
+-- world is real.
+steer :: String -> (Sim -> Ask -> IO a) -> Thread a
+steer what act = call (Extend (Steer what act))
+
+-- | The kernel of a world. Only one run may use it.
+simKernel :: Sim -> Kernel
+simKernel sim =
+  Kernel
+    { kernelName = "simulated",
+      openKernel = \_ ->
+        pure
+          Opened
+            { startKernel = startSim sim,
+              openedGauges = pure mempty,
+              closeKernel = pure ()
+            }
+    }
+
+startSim :: Sim -> Host -> IO Instance
+startSim sim host = do
+  bell <- newEmptyMVar
+  showTime sim host
+  pure
+    Instance
+      { instanceAnswer = AnswerCall (\tcb request k -> answerCall sim host tcb request k),
+        instancePoll = pollSim sim host bell,
+        instanceWake = void (tryPutMVar bell ()),
+        instanceAdopt = pure (),
+        instanceWaits = visitTickets (simTickets sim),
+        instanceInterrupt = interruptAnonymous (simTickets sim),
+        instanceQuiet = do
+          events <- pendingEvents (worldEvents (simWorld sim))
+          tickets <- openTickets (simTickets sim)
+          pure (events == 0 && tickets == 0),
+        instanceGauges = do
+          events <- pendingEvents (worldEvents (simWorld sim))
+          tickets <- openTickets (simTickets sim)
+          pure (Map.fromList [(Text.pack "operations pending", tickets), (Text.pack "events pending", events)]),
+        instanceStop = pure ()
+      }
+
+-- | Time passes when nothing can run: then to the next event, at once. Without one the
+-- only thing left is a message from outside.
+pollSim :: Sim -> Host -> MVar () -> Bool -> IO Bool
+pollSim sim host bell mayBlock
+  | not mayBlock = pure False
+  | otherwise = do
+      fired <- fireNext (worldEvents (simWorld sim))
+      if fired then showTime sim host else takeMVar bell
+      pure fired
+
+showTime :: Sim -> Host -> IO ()
+showTime sim host = clock (worldEvents (simWorld sim)) >>= writePrimVar (homeClock (hostHome host)) . fromIntegral
+
+answerCall :: Sim -> Host -> Tcb -> SystemCall a -> (a -> Trace) -> IO Trace
+answerCall sim host tcb request k = case request of
+  Now -> clock (worldEvents (simWorld sim)) >>= \t -> pure (k (Instant t))
+  Suspend _ action -> answerSuspend host request action tcb k
+  _ -> do
+    machine <- machineOf (simWorld sim) tcb
+    moment <- readPrimVar (homeClock (hostHome host))
+    answerAsk sim (Ask (simWorld sim) (simTickets sim) host machine (Wait tcb request moment)) request k
+
+answerAsk :: Sim -> Ask -> SystemCall a -> (a -> Trace) -> IO Trace
+answerAsk sim ask request k = case request of
+  SleepUntil (Instant t) -> sleepUntil ask t k
+  Receive s b o n -> receive net s b o n ask k
+  Send s b -> send net s b ask k
+  SendVector s bs -> sendVector net s bs ask k
+  Accept s limit -> acceptSocket net s limit ask k
+  Connect s a limit -> connectSocket net s a limit ask k
+  AwaitReadable s -> awaitReadable net s ask k
+  AwaitWritable s -> awaitWritable net s ask k
+  OpenSocket f t -> openSocket net f t ask k
+  Bind s a -> bindSocket net s a ask k
+  Listen s n -> listenSocket net s n ask k
+  ReceiveFrom s b -> receiveFrom net s b ask k
+  SendTo s b a -> sendTo net s b a ask k
+  SendFile s f o n -> sendFile net (contentsFrom disks f) s o n ask k
+  Shutdown s how -> shutdownSocket net s how ask k
+  CloseSocket s -> closeSocket net s ask k
+  GetOption s o -> getOption net s o ask k
+  SetOption s o v -> setOption net s o v ask k
+  LocalAddress s -> localAddress net s ask k
+  PeerAddress s -> peerAddress net s ask k
+  Resolve hints h p -> resolve (simWorld sim) hints h p ask k
+  OpenPipe -> openPipe net ask k
+  OpenFifo path mode -> openFifo net path mode ask k
+  ReadPipe p b o n -> readPipe net p b o n ask k
+  WritePipe p b -> writePipe net p b ask k
+  ClosePipe p -> closePipe net p ask k
+  OpenFile place path mode flags -> openFile disks place path mode flags ask k
+  ReadFile f b o n at' -> readFileAt disks f b o n at' ask k
+  WriteFile f b at' -> writeFileAt disks f b at' ask k
+  WriteBuffer f b o n at' -> writeBufferAt disks f b o n at' ask k
+  SyncFile f d -> syncFile disks f d ask k
+  FileStatusOf f -> fileStatus disks f ask k
+  PathStatus place path -> pathStatus disks place path ask k
+  SetFileSize f n -> setFileSize disks f n ask k
+  CloseFile f -> closeFile disks f ask k
+  ListDirectory f -> listDirectory disks f ask k
+  MakeDirectory path -> makeDirectory disks path ask k
+  RemovePath path -> removePath disks path ask k
+  RenamePath a b -> renamePath disks a b ask k
+  WallClock -> wallClockOf (simWorld sim) (askMachine ask) >>= \t -> pure (k t)
+  RandomBytes n -> do
+    bytes <- ByteString.pack <$> mapM (\_ -> fromIntegral <$> below (simEntropy sim) 256) [1 .. n]
+    pure (k bytes)
+  OpenSignals wanted -> openSignals (simSignals sim) wanted ask k
+  NextSignal s -> nextSignal (simSignals sim) s ask k
+  CloseSignals s -> closeSignals (simSignals sim) s ask k
+  WorkerCount -> pure (k (hostWorkers (askHost ask)))
+  Now -> clock (worldEvents (simWorld sim)) >>= \t -> pure (k (Instant t))
+  Suspend _ action -> answerSuspend (askHost ask) request action (askTcb ask) k
+  Blocking action -> blockingAction ask action k
+  Extend (e :: f a)
+    | Just HRefl <- eqTypeRep (typeRep @f) (typeRep @Steer),
+      Steer _ act <- e ->
+        try (act sim ask) >>= \r -> pure (either (\x -> Throw (x :: SomeException)) k r)
+    | otherwise -> pure (Throw (toException (userError ("no kernel extension answers the request " <> show e))))
+  where
+    net = simNetwork sim
+    disks = simDisks sim
+
+-- | A sleep that is over when it begins goes through the queue like any other.
+sleepUntil :: Ask -> Int64 -> (() -> Trace) -> IO Trace
+sleepUntil ask t k = park ask k $ \ticket -> do
+  key <- at (worldEvents (askWorld ask)) t (void (settle ticket Woken (Right ())))
+  pure (void (revoke (worldEvents (askWorld ask)) key))
+
+-- | Run at once, here: what it does is outside of the simulation. The thread gets its result a
+-- little later, as from a pool.
+blockingAction :: Ask -> IO a -> (a -> Trace) -> IO Trace
+blockingAction ask action k = do
+  result <- try action
+  park ask k $ \ticket -> do
+    let world = askWorld ask
+    d <- within (worldRandom world) (diskDelay (worldConditions world))
+    _ <- after (worldEvents world) d (void (settle ticket Completed result))
+    pure (pure ())

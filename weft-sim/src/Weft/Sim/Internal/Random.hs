@@ -1,0 +1,88 @@
+-- |
+-- Description : A stream of random numbers from a seed
+-- Stability   : not home
+--
+-- SplitMix (Steele, Lea & Flood 2014) in a variable. Streams that serve different
+-- purposes are split from one seed, so that one more draw for the network does not change
+-- what the scheduler draws. Everything that is random in a simulation comes from here.
+module Weft.Sim.Internal.Random
+  ( Seed (..),
+    Random,
+    newRandom,
+    splitRandom,
+    below,
+    chance,
+    within,
+    word64,
+  )
+where
+
+import Control.Monad.Primitive (RealWorld)
+import Data.Bits (xor)
+import Data.Int (Int64)
+import Data.Primitive.MutVar
+import Data.Word (Word64)
+import System.Random.SplitMix
+import Text.Read (readPrec)
+
+-- | What a simulated run is a function of, beside the program and its configuration.
+newtype Seed = Seed Word64
+  deriving stock (Eq, Ord)
+  deriving newtype (Num, Enum)
+
+instance Show Seed where
+  showsPrec _ (Seed n) = shows n
+
+instance Read Seed where
+  readPrec = Seed <$> readPrec
+
+-- | A stream. Used by one OS thread at a time.
+newtype Random = Random (MutVar RealWorld SMGen)
+
+-- | The stream of a seed for one purpose, which has a number.
+newRandom :: Seed -> Word64 -> IO Random
+newRandom (Seed seed) purpose = Random <$> newMutVar (mkSMGen (seed `xor` (purpose * 0x9e3779b97f4a7c15)))
+
+-- | A stream of its own for something new: a link, a disk.
+splitRandom :: Random -> IO Random
+splitRandom (Random ref) = do
+  (mine, other) <- splitSMGen <$> readMutVar ref
+  writeMutVar ref mine
+  Random <$> newMutVar other
+
+-- | 64 random bits.
+word64 :: Random -> IO Word64
+word64 (Random ref) = do
+  (w, g) <- nextWord64 <$> readMutVar ref
+  writeMutVar ref $! g
+  pure w
+{-# INLINE word64 #-}
+
+-- | One of the numbers from 0, so many; 0 if there are none.
+below :: Random -> Int -> IO Int
+below (Random ref) n
+  | n <= 1 = pure 0
+  | otherwise = do
+      (w, g) <- bitmaskWithRejection64' (fromIntegral (n - 1)) <$> readMutVar ref
+      writeMutVar ref $! g
+      pure (fromIntegral w)
+{-# INLINE below #-}
+
+-- | True with this probability. Draws nothing if that is 0 or 1, so that what cannot
+-- happen costs nothing.
+chance :: Random -> Double -> IO Bool
+chance (Random ref) p
+  | p <= 0 = pure False
+  | p >= 1 = pure True
+  | otherwise = do
+      (d, g) <- nextDouble <$> readMutVar ref
+      writeMutVar ref $! g
+      pure (d < p)
+{-# INLINE chance #-}
+
+-- | A number of the closed interval.
+within :: Random -> (Int64, Int64) -> IO Int64
+within r (low, high)
+  | high <= low = pure low
+  | otherwise = (low +) . fromIntegral <$> below r (fromIntegral (high - low) + 1)
+{-# INLINE within #-}

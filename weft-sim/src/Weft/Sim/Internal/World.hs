@@ -1,0 +1,262 @@
+-- |
+-- Description : The state that all parts of a simulated kernel share
+-- Stability   : not home
+--
+-- Owns the machines, their clocks and descriptor numbers, which thread is on which
+-- machine, and the two sources of everything that is not determined by the program: the
+-- world's random numbers and the decisions that an exploration may take over. Used by one
+-- OS thread at a time: whoever runs the simulation.
+module Weft.Sim.Internal.World
+  ( -- * Worlds
+    World (..),
+    newWorld,
+    note,
+    warn,
+
+    -- * Decisions
+    Decision (..),
+    byChance,
+    decide,
+
+    -- * Machines
+    Machine (..),
+    addMachine,
+    homeMachine,
+    machineNamed,
+    machinesOf,
+    wallClockOf,
+
+    -- * Where threads are
+    Residence (..),
+    residenceOf,
+    residing,
+    machineOf,
+    isAlive,
+
+    -- * Descriptors
+    takeDescriptor,
+    giveDescriptor,
+    firstDescriptor,
+  )
+where
+
+import Data.IORef
+import Data.Int (Int64)
+import Data.IntMap.Strict (IntMap)
+import Data.IntMap.Strict qualified as IntMap
+import Data.IntSet (IntSet)
+import Data.IntSet qualified as IntSet
+import Data.List (find)
+import Data.Text (Text)
+import Data.Text qualified as Text
+import Data.Word (Word32)
+import Foreign.C.Types (CInt)
+import GHC.Exts (Any)
+import Network.Socket (HostAddress)
+import Unsafe.Coerce (unsafeCoerce)
+import Weft.Internal.Backend (Descriptor, newDescriptor)
+import Weft.Internal.Trace
+import Weft.Sim.Internal.Conditions
+import Weft.Sim.Internal.Events
+import Weft.Sim.Internal.Random
+
+-- | A simulated world.
+data World = World
+  { worldConditions :: !Conditions,
+    worldEvents :: !Events,
+    -- | For what the world does by itself.
+    worldRandom :: !Random,
+    -- | For what an exploration may decide.
+    worldDecide :: !(Decision -> IO Int),
+    -- | By number; 0 is the home machine.
+    worldMachines :: !(IORef (IntMap Machine)),
+    -- | Told what happens in the world, a line each, while somebody records.
+    worldNote :: !(Maybe (String -> IO ())),
+    -- | Told what the program does that a simulation cannot know, a line each.
+    worldWarn :: !(String -> IO ())
+  }
+
+-- | What may be decided in several ways in one and the same world, and how likely each
+-- way is where chance decides.
+data Decision
+  = -- | Is a result that is known delivered at once (0) or, with this probability, later (1)?
+    Completing !Double
+  | -- | Does a cancellation take effect at once (0) or, with this probability, later (1)?
+    Cancelling !Double
+  | -- | Which of the events of one instant comes first? A number below 64 for each.
+    Ordering
+  deriving stock (Eq, Show)
+
+-- | The dice decide.
+byChance :: Random -> Decision -> IO Int
+byChance random = \case
+  Completing p -> fromEnum <$> chance random p
+  Cancelling p -> fromEnum <$> chance random p
+  Ordering -> below random 64
+{-# INLINE byChance #-}
+
+-- | A world with a home machine and no other. It is 2020-09-13 12:26:40 UTC there; the
+-- monotonic clock begins at a second.
+newWorld :: Conditions -> Seed -> (Random -> Decision -> IO Int) -> Maybe (String -> IO ()) -> (String -> IO ()) -> IO World
+newWorld conditions seed decision noting warning = do
+  random <- newRandom seed 1
+  forDecisions <- newRandom seed 2
+  let choose = decision forDecisions
+  events <- newEvents 1_000_000_000 (choose Ordering)
+  machines <- newIORef IntMap.empty
+  let world = World conditions events random choose machines noting warning
+  -- 127.0.0.1 is every machine; this is what others know it by.
+  world <$ addMachine world (Text.pack "home") [addressOfMachine 0]
+
+-- | Record something that has happened, if somebody records. The text is only made then.
+note :: World -> String -> IO ()
+note world text = mapM_ ($ text) (worldNote world)
+{-# INLINE note #-}
+
+-- | Report what a simulation cannot know.
+warn :: World -> String -> IO ()
+warn = worldWarn
+
+-- | Decide.
+decide :: World -> Decision -> IO Int
+decide = worldDecide
+{-# INLINE decide #-}
+
+-- | A computer.
+data Machine = Machine
+  { machineNumber :: !Int,
+    machineName :: !Text,
+    -- | Its addresses beside 127.0.0.1, in network byte order.
+    machineAddresses :: [HostAddress],
+    -- | How often it was started: threads of an earlier life are dead.
+    machineLife :: !(IORef Int),
+    machineUp :: !(IORef Bool),
+    -- | By how much its wall clock is ahead, in nanoseconds.
+    machineSkew :: !(IORef Int64),
+    -- | Descriptor numbers in use.
+    machineDescriptors :: !(IORef IntSet)
+  }
+
+instance Eq Machine where
+  a == b = machineNumber a == machineNumber b
+
+instance Show Machine where
+  showsPrec _ m = showString (Text.unpack (machineName m))
+
+-- | 10.0.0.1 for the home machine, 10.0.0.2 for the next, and so on, in network byte order
+-- on a little-endian machine.
+addressOfMachine :: Int -> HostAddress
+addressOfMachine n = 10 + 256 * (256 * (high + 256 * low))
+  where
+    (high', low') = (n + 1) `divMod` 256
+    high = fromIntegral high' :: Word32
+    low = fromIntegral low'
+
+-- | One more machine, up and running; with no addresses given it gets the next of 10.0.0.0.
+addMachine :: World -> Text -> [HostAddress] -> IO Machine
+addMachine world name addresses = do
+  known <- readIORef (worldMachines world)
+  let number = IntMap.size known
+  machine <-
+    Machine number name (if null addresses then [addressOfMachine number] else addresses)
+      <$> newIORef 0
+      <*> newIORef True
+      <*> newIORef 0
+      <*> newIORef IntSet.empty
+  machine <$ writeIORef (worldMachines world) (IntMap.insert number machine known)
+
+-- | The machine on which the main thread is.
+homeMachine :: World -> IO Machine
+homeMachine world = (IntMap.! 0) <$> readIORef (worldMachines world)
+
+-- | All of them.
+machinesOf :: World -> IO [Machine]
+machinesOf world = IntMap.elems <$> readIORef (worldMachines world)
+
+-- | The machine of this name.
+machineNamed :: World -> Text -> IO (Maybe Machine)
+machineNamed world name = find ((== name) . machineName) <$> machinesOf world
+
+-- | What time a machine believes it is: nanoseconds since 1970-01-01 UTC.
+wallClockOf :: World -> Machine -> IO Int64
+wallClockOf world machine = do
+  now <- clock (worldEvents world)
+  skew <- readIORef (machineSkew machine)
+  pure (1_600_000_000_000_000_000 + now + skew)
+
+-- | Which machine a thread is on, in which of its lives.
+data Residence = Residence !Int !Int
+  deriving stock (Eq, Show)
+
+-- Where a thread is is a local state of it that children inherit, under a key that
+-- "Weft.Local" does not give.
+residenceKey :: Int
+residenceKey = -1
+
+-- | Where a thread is; the home machine if it was not told.
+residenceOf :: Tcb -> Residence
+residenceOf tcb = case IntMap.lookup residenceKey (contextLocals (stateContext (tcbState tcb))) of
+  Nothing -> Residence 0 0
+  Just r -> unsafeCoerce (r :: Any)
+
+-- | What a thread that is there says of itself.
+residing :: Residence -> Context -> Context
+residing !r context =
+  context
+    { contextLocals = IntMap.insert residenceKey here (contextLocals context),
+      contextInherited = IntMap.insert residenceKey here (contextInherited context)
+    }
+  where
+    here = unsafeCoerce r :: Any
+
+-- | The machine a thread is on.
+machineOf :: World -> Tcb -> IO Machine
+machineOf world tcb = do
+  machines <- readIORef (worldMachines world)
+  let Residence number _ = residenceOf tcb
+  pure (machines IntMap.! number)
+
+-- | Is the thread's machine up, in the life in which the thread was started?
+isAlive :: World -> Tcb -> IO Bool
+isAlive world tcb = case residenceOf tcb of
+  Residence 0 0 -> pure True
+  Residence number life -> do
+    machines <- readIORef (worldMachines world)
+    case IntMap.lookup number machines of
+      Nothing -> pure False
+      Just m -> do
+        up <- readIORef (machineUp m)
+        now <- readIORef (machineLife m)
+        pure (up && now == life)
+
+-- | The number of the first descriptor that is simulated. No real one is as large, so that a
+-- descriptor of one world used in the other is noticed.
+firstDescriptor :: CInt
+firstDescriptor = 1_000_000
+
+-- | The lowest number that is free on a machine; 'Nothing' if it has none left (@EMFILE@).
+takeDescriptor :: World -> Machine -> IO (Maybe Descriptor)
+takeDescriptor world machine = do
+  used <- readIORef (machineDescriptors machine)
+  if IntSet.size used >= descriptorLimit (worldConditions world)
+    then pure Nothing
+    else do
+      let n = lowestFree used
+      writeIORef (machineDescriptors machine) (IntSet.insert n used)
+      Just <$> newDescriptor (firstDescriptor + fromIntegral (machineNumber machine * perMachine + n))
+
+-- | The smallest number that is not in the set.
+lowestFree :: IntSet -> Int
+lowestFree used = go 0 (IntSet.toAscList used)
+  where
+    go n (m : rest) | m == n = go (n + 1) rest
+    go n _ = n
+
+-- | A number is free again.
+giveDescriptor :: Machine -> CInt -> IO ()
+giveDescriptor machine number =
+  modifyIORef' (machineDescriptors machine) (IntSet.delete (fromIntegral (number - firstDescriptor) `mod` perMachine))
+
+-- | A descriptor's number says which machine it is of.
+perMachine :: Int
+perMachine = 100_000
