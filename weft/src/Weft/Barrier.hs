@@ -39,8 +39,8 @@ newBarrier = newBarrierNamed mempty
 newBarrierNamed :: Text -> Int -> Thread Barrier
 newBarrierNamed text n = do
   when (n < 1) $ throwM (ErrorCall "Weft.Barrier.newBarrier: for fewer than one thread")
-  effect $ do
-    name <- newName text
+  internal $ \home _ -> do
+    name <- newName home text
     state <- newShared (State 0 0 emptyQueue)
     pure (Barrier n state (waiting "barrier" name ("for " <> show n <> " threads to arrive")))
 
@@ -49,6 +49,7 @@ newBarrierNamed text n = do
 -- cancelled before all have arrived has not arrived.
 arrive :: Barrier -> Thread Int
 arrive (Barrier size state wish) = attempt $ \home tcb k -> do
+  touch home "arrive at" wish
   last' <- arriveLast home
   if last' then pure (Got (size - 1)) else waitFor home tcb wish () k (join home)
   where

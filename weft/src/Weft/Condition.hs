@@ -42,8 +42,8 @@ newCondition = newConditionNamed mempty
 
 -- | The same with a label, for reports.
 newConditionNamed :: Text -> Thread Condition
-newConditionNamed text = effect $ do
-  name <- newName text
+newConditionNamed text = internal $ \home _ -> do
+  name <- newName home text
   queue <- newShared emptyQueue
   pure (Condition queue (waiting "condition" name "a signal"))
 
@@ -64,6 +64,7 @@ wait (Condition queue wish) m = do
         then pure (Instead (throwTrace (NotHeld (show m))))
         else waitFor home tcb wish () k (park home tcb)
     park home tcb waiter = do
+      touch home "wait for" wish
       change home queue (pure . enqueue waiter)
       releaseAs m (tcbNumber tcb) home
       pure (leaveQueue home queue)
@@ -71,8 +72,8 @@ wait (Condition queue wish) m = do
 -- | Wake the thread that has waited longest, if one waits. The signal is for a thread
 -- that waits now; it is not kept.
 signal :: Condition -> Thread ()
-signal (Condition queue _) = immediate $ \home -> void (wakeFirst home queue ())
+signal (Condition queue wish) = immediate $ \home -> touch home "signal" wish >> void (wakeFirst home queue ())
 
 -- | Wake all that wait now.
 broadcast :: Condition -> Thread ()
-broadcast (Condition queue _) = immediate $ \home -> takeAll home queue >>= wakeAll home ()
+broadcast (Condition queue wish) = immediate $ \home -> touch home "broadcast" wish >> takeAll home queue >>= wakeAll home ()

@@ -36,14 +36,14 @@ newEvent = newEventNamed mempty
 
 -- | The same with a label, for reports.
 newEventNamed :: Text -> Thread Event
-newEventNamed text = effect $ do
-  name <- newName text
+newEventNamed text = internal $ \home _ -> do
+  name <- newName home text
   state <- newShared (Unset emptyQueue)
   pure (Event state (waiting "event" name "until it is set"))
 
 -- | Set it and wake all that wait for it. If it is set, nothing happens.
 set :: Event -> Thread ()
-set (Event state _) = immediate go
+set (Event state wish) = immediate (\home -> touch home "set" wish >> go home)
   where
     go here = look state $ \seen -> \case
       Set -> pure ()
@@ -53,7 +53,7 @@ set (Event state _) = immediate go
 
 -- | From now on threads wait again.
 clear :: Event -> Thread ()
-clear (Event state _) = immediate go
+clear (Event state wish) = immediate (\home -> touch home "clear" wish >> go home)
   where
     go here = look state $ \seen -> \case
       Set -> swapFor here state seen (Unset emptyQueue) >>= \ours -> unless ours (go here)
@@ -61,7 +61,7 @@ clear (Event state _) = immediate go
 
 -- | Is it set? Perhaps not any more when this returns.
 isSet :: Event -> Thread Bool
-isSet (Event state _) = effect (isIt <$> readMutVar state)
+isSet (Event state wish) = immediate (\home -> touch home "look at" wish >> isIt <$> readMutVar state)
   where
     isIt = \case Set -> True; Unset _ -> False
 
@@ -69,7 +69,7 @@ isSet (Event state _) = effect (isIt <$> readMutVar state)
 -- since. Cancellable.
 wait :: Event -> Thread ()
 wait (Event state wish) = attempt $ \home tcb k ->
-  readMutVar state >>= \case
+  touch home "wait for" wish >> readMutVar state >>= \case
     Set -> pure (Got ())
     Unset _ -> waitFor home tcb wish () k (join home)
   where

@@ -39,7 +39,7 @@ newMutex = newMutexNamed mempty
 
 -- | A free mutex with a label, for reports.
 newMutexNamed :: Text -> Thread Mutex
-newMutexNamed = effect . createMutex
+newMutexNamed text = internal (\home _ -> createMutex home text)
 
 -- | Hold the mutex while a thread runs; it is free again however that ends. Waits as
 -- 'lock' does.

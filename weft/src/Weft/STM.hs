@@ -70,11 +70,16 @@ import Weft.Internal.Trace
 -- 'Control.Exception.BlockedIndefinitelyOnSTM' when nothing can ever change a
 -- variable it waits for.
 atomically :: STM a -> Thread a
-atomically tx = Thread $ \k -> unThread (attempt (\_ _ _ -> pure (Got ()))) $ \() ->
+atomically tx = Thread $ \k -> unThread (attempt (\home _ _ -> pure (Got (homeProbe home)))) $ \probe ->
   Effect $
     Ghc.atomically ((Just <$> tx) `orElse` pure Nothing) >>= \case
-      Just a -> pure (k a)
-      Nothing -> pure (unThread (waitWith tx) k)
+      Just a -> pure (maybe (k a) (\p -> Internal (\_ _ -> k a <$ probeCommit p)) probe)
+      Nothing -> pure (unThread (maybe (waitWith tx) (again tx) probe) k)
+
+-- | Where somebody watches, who knows when a variable may have changed: wait for that, and
+-- try again. No thread of GHC is needed, whose pace nobody could foresee.
+again :: STM a -> Probe -> Thread a
+again tx probe = call (Suspend (Reason "a transaction" (pure 0) ByThreads) (probeRetry probe)) >> atomically tx
 
 -- | What came of the GHC thread.
 data End a = Committed a | Interrupted

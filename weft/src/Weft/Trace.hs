@@ -68,6 +68,7 @@ node = \case
   Put {} -> NodeEffect
   Try _ _ -> NodeEffect
   Give _ _ -> NodeEffect
+  Access {} -> NodeEffect
   Yield _ -> NodeYield
   Fork {} -> NodeFork
   ForkAnonymous _ _ -> NodeFork
@@ -117,6 +118,7 @@ outlineWith answers limit = unlines . snd . go limit []
           Put {} -> (n - 1, ["put", "..."])
           Try _ _ -> (n - 1, ["effect", "..."])
           Give _ _ -> (n - 1, ["effect", "..."])
+          Access {} -> (n - 1, ["access", "..."])
           Direct _ -> (n - 1, ["direct", "..."])
           Await m body h -> lineWith (h : handlers) ("await " <> show m) (body ())
           Reenter _ -> (n - 1, ["reenter", "..."])

@@ -25,6 +25,7 @@ import Test.Tasty
 import Test.Tasty.HUnit
 import Test.Tasty.QuickCheck hiding (label)
 import Weft hiding (myThreadId)
+import Weft.Channel (Channel, newChannel, tryReceive)
 import Weft.Internal.Backend (newDescriptor)
 import Weft.Internal.Inbox
 import Weft.Internal.Policy (newReadyQueue, popAny, push, size)
@@ -32,6 +33,8 @@ import Weft.Internal.Ring
 import Weft.Internal.SystemCall (Socket (..))
 import Weft.Internal.Trace (Context (..), Fate (Ended), Identity (..), Trace (Done, Parked), newTcb, rootContext, tcbNumber)
 import Weft.Kernel
+import Weft.MVar qualified as Weft
+import Weft.Mutex
 import Weft.Policy
 import Weft.Socket (Family (..), SocketType (..), awaitReadable, awaitWritable)
 
@@ -140,7 +143,10 @@ fairness =
         ("nor exceptions that are thrown and caught without end", \n -> forever (count n >> (throwM (userError "again") `catch` \(_ :: IOError) -> pure ()))),
         ("nor exceptions out of effects", \n -> forever (count n >> (liftIO (ioError (userError "again")) `catch` \(_ :: IOError) -> pure ()))),
         ("nor a thread that forks without end", \n -> let brood = count n >> fork_ (pure ()) >> brood in brood),
-        ("nor masks without end", \n -> forever (mask (\restore -> restore (count n))))
+        ("nor masks without end", \n -> forever (mask (\restore -> restore (count n)))),
+        ("nor taking and putting without end", \n -> count n >> Weft.newMVar () >>= \v -> forever (Weft.takeMVar v >>= Weft.putMVar v)),
+        ("nor locking and unlocking without end", \n -> count n >> newMutex >>= \m -> forever (lock m >> unlock m)),
+        ("nor looking for values without end", \n -> count n >> newChannel 1 >>= \c -> forever (tryReceive (c :: Channel ())))
       ]
     count n = liftIO (modifyIORef' n (+ 1))
     socketPairs = do

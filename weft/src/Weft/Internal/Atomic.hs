@@ -26,7 +26,7 @@ import Control.Monad.Primitive (RealWorld)
 import Data.Primitive.MutVar
 import Data.Primitive.PrimVar
 import GHC.Exts (Any, casMutVar#)
-import GHC.IO (IO (..), unsafePerformIO)
+import GHC.IO (IO (..))
 import Unsafe.Coerce (unsafeCoerce)
 import Weft.Internal.Trace (Home (..))
 
@@ -104,10 +104,6 @@ publish :: MutVar RealWorld a -> a -> IO ()
 publish ref !a = writeMutVar ref a
 {-# INLINE publish #-}
 
--- | A number for a new object that a dump may name: unique in the process, from 1.
-freshNumber :: IO Int
-freshNumber = (+ 1) <$> fetchAddInt numbers 1
-
-numbers :: PrimVar RealWorld Int
-numbers = unsafePerformIO (newPrimVar 0)
-{-# NOINLINE numbers #-}
+-- | A number for a new object that a dump may name: unique in the run, from 1.
+freshNumber :: Home -> IO Int
+freshNumber home = (+ 1) <$> fetchAddInt (homeNumbers home) 1

@@ -95,7 +95,7 @@ fillCell from (Cell var) a = do
 -- | Wait until it is full.
 readCell :: Reason -> Cell a -> Thread a
 readCell reason (Cell var) =
-  effect (readMutVar var) >>= \case
+  internal (\_ _ -> readMutVar var) >>= \case
     Full a -> pure a
     Empty _ -> waitFor reason var enter withdraw
   where

@@ -95,7 +95,7 @@ newChannel = newChannelNamed mempty
 newChannelNamed :: Text -> Int -> Thread (Channel a)
 newChannelNamed text room = do
   when (room < 1) $ throwM (ErrorCall "Weft.Channel.newChannel: there must be room for one value at least")
-  effect (make text room)
+  internal (\home _ -> make home text room)
 
 -- | An empty channel in which any number of values may wait. Senders never wait, so
 -- nothing holds them back when receivers are slower: prefer a bound.
@@ -104,11 +104,11 @@ newUnboundedChannel = newUnboundedChannelNamed mempty
 
 -- | The same with a label, for reports.
 newUnboundedChannelNamed :: Text -> Thread (Channel a)
-newUnboundedChannelNamed text = effect (make text maxBound)
+newUnboundedChannelNamed text = internal (\home _ -> make home text maxBound)
 
-make :: Text -> Int -> IO (Channel a)
-make text room = do
-  name <- newName text
+make :: Home -> Text -> Int -> IO (Channel a)
+make home text room = do
+  name <- newName home text
   state <- newShared (Holding 0 [] [])
   pure (Channel state room (Names name (waiting "channel" name "to send") (waiting "channel" name "to receive")))
 
@@ -119,7 +119,7 @@ make text room = do
 send :: Channel a -> a -> Thread ()
 send c a = attempt $ \home tcb k -> case c of
   -- Inside, or the channel would be taken apart and built anew.
-  Channel var room _ -> look var $ \seen -> \case
+  Channel var room names -> (touch home "send to" (wishSend names) >>) . look var $ \seen -> \case
     Holding n front back | n < room -> do
       ours <- swapFor home var seen (Holding (n + 1) front (a : back))
       if ours then pure (Got ()) else sendLater c a home tcb k
@@ -186,7 +186,7 @@ serve var here a = look var $ \seen -> \case
 -- cancelled has received nothing.
 receive :: Channel a -> Thread (Maybe a)
 receive c = attempt $ \home tcb k -> case c of
-  Channel var _ _ -> look var $ \seen -> \case
+  Channel var _ names -> (touch home "receive from" (wishReceive names) >>) . look var $ \seen -> \case
     Holding n (a : front) back -> do
       ours <- swapFor home var seen (Holding (n - 1) front back)
       if ours then pure (Got (Just a)) else receiveLater c home tcb k
@@ -264,7 +264,8 @@ refill var room here = go
 --
 -- Throws 'ChannelClosed' if the channel is closed.
 trySend :: Channel a -> a -> Thread Bool
-trySend c a = attempt $ \home _ _ ->
+trySend c a = attempt $ \home _ _ -> do
+  touch home "try to send to" (wishSend (channelNames c))
   sendNow c home a (pure (Got False)) (pure (Instead (throwTrace (closed c)))) (pure (Got True))
 
 -- | What there was to receive.
@@ -278,14 +279,15 @@ data Received a
 
 -- | Receive the value that was sent first, if there is one. Never waits.
 tryReceive :: Channel a -> Thread (Received a)
-tryReceive c = attempt $ \home _ _ ->
+tryReceive c = attempt $ \home _ _ -> do
+  touch home "try to receive from" (wishReceive (channelNames c))
   receiveNow c home (pure (Got NotYet)) (pure (Got EndOfChannel)) (pure . Got . Received)
 
 -- | Close the channel. What was sent before can be received; then receivers get
 -- 'Nothing', those that wait at once. Senders fail, those that wait at once too.
 -- Closing again does nothing. Neither waits nor notices a cancellation.
 close :: Channel a -> Thread ()
-close c@(Channel var _ _) = immediate go
+close c@(Channel var _ names) = immediate (\home -> touch home "close" (wishSend names) >> go home)
   where
     go here = look var $ \seen -> \case
       Holding _ front back -> shut here seen (front <> reverse back) (pure ())
@@ -302,7 +304,7 @@ close c@(Channel var _ _) = immediate go
 
 -- | How many values wait to be received. Perhaps not any more when this returns.
 waitingValues :: Channel a -> Thread Int
-waitingValues (Channel var _ _) = effect go
+waitingValues (Channel var _ names) = immediate (\home -> touch home "look at" (wishReceive names) >> go)
   where
     go =
       readMutVar var >>= \case

@@ -94,7 +94,7 @@ pattern Busy = PlaceContended Busy'
 
 -- | A full variable.
 newMVar :: a -> Thread (MVar a)
-newMVar a = effect (make mempty (Full a))
+newMVar a = internal (\home _ -> make home mempty (Full a))
 
 -- | An empty variable.
 newEmptyMVar :: Thread (MVar a)
@@ -102,11 +102,11 @@ newEmptyMVar = newEmptyMVarNamed mempty
 
 -- | The same with a label, for reports.
 newEmptyMVarNamed :: Text -> Thread (MVar a)
-newEmptyMVarNamed text = effect (make text Empty)
+newEmptyMVarNamed text = internal (\home _ -> make home text Empty)
 
-make :: Text -> State a -> IO (MVar a)
-make text state = do
-  name <- newName text
+make :: Home -> Text -> State a -> IO (MVar a)
+make home text state = do
+  name <- newName home text
   var <- newShared state
   let wishes = Wishes (waiting "MVar" name "to take") (waiting "MVar" name "to put") (waiting "MVar" name "to read")
       place = Place var (takeLater place (wishTake wishes)) (putLater place (wishPut wishes))
@@ -119,7 +119,7 @@ takeMVar (MVar place _) = Thread (Take place)
 {-# INLINE takeMVar #-}
 
 takeLater :: Place (Waits a) a -> Wish -> Home -> Tcb -> (a -> Trace) -> IO (Tried a)
-takeLater (Place var _ _) wish home tcb k = takeNow var home park (pure . Got)
+takeLater (Place var _ _) wish home tcb k = touch home "take" wish >> takeNow var home park (pure . Got)
   where
     park = waitFor home tcb wish () k queueUp
     join waiter = takeNow var home (queueUp waiter) (\a -> pure () <$ answer home waiter a)
@@ -187,7 +187,7 @@ putBack :: MVar a -> a -> Thread ()
 putBack (MVar place _) a = Thread (Give (placePut place a))
 
 putLater :: Place (Waits a) a -> Wish -> a -> Home -> Tcb -> Resume -> IO (Tried ())
-putLater (Place var _ _) wish a home tcb k = putNow var home a park (pure (Got ()))
+putLater (Place var _ _) wish a home tcb k = touch home "put into" wish >> putNow var home a park (pure (Got ()))
   where
     park = waitFor home tcb wish a k queueUp
     join waiter = putNow var home a (queueUp waiter) (pure () <$ answer home waiter ())
@@ -252,7 +252,7 @@ readMVar (MVar (Place var _ _) wish) = attempt $ \home tcb k ->
         _ -> join waiter
         where
           done ours = if ours then pure (leaveHungry var home) else join waiter
-   in readNow var (waitFor home tcb wish () k queueUp) (pure . Got)
+   in touch home "read" wish >> readNow var (waitFor home tcb wish () k queueUp) (pure . Got)
 
 readNow :: MutVar RealWorld (State a) -> IO r -> (a -> IO r) -> IO r
 readNow var none use = again
@@ -272,17 +272,17 @@ swapMVar mvar new = takeMVar mvar >>= \old -> old <$ putBack mvar new
 
 -- | Take the value if there is one. Never waits.
 tryTakeMVar :: MVar a -> Thread (Maybe a)
-tryTakeMVar (MVar (Place var _ _) _) = attempt $ \home _ _ ->
-  takeNow var home (pure (Got Nothing)) (pure . Got . Just)
+tryTakeMVar (MVar (Place var _ _) wish) = attempt $ \home _ _ ->
+  touch home "try to take" wish >> takeNow var home (pure (Got Nothing)) (pure . Got . Just)
 
 -- | Put a value if there is room: true. Never waits.
 tryPutMVar :: MVar a -> a -> Thread Bool
-tryPutMVar (MVar (Place var _ _) _) a = attempt $ \home _ _ ->
-  putNow var home a (pure (Got False)) (pure (Got True))
+tryPutMVar (MVar (Place var _ _) wish) a = attempt $ \home _ _ ->
+  touch home "try to put into" wish >> putNow var home a (pure (Got False)) (pure (Got True))
 
 -- | The value, if there is one. Never waits.
 tryReadMVar :: MVar a -> Thread (Maybe a)
-tryReadMVar (MVar (Place var _ _) _) = attempt (\_ _ _ -> readNow var (pure (Got Nothing)) (pure . Got . Just))
+tryReadMVar (MVar (Place var _ _) wish) = attempt (\home _ _ -> touch home "try to read" wish >> readNow var (pure (Got Nothing)) (pure . Got . Just))
 
 -- | Is it empty? Perhaps not any more when this returns.
 isEmptyMVar :: MVar a -> Thread Bool

@@ -99,9 +99,9 @@ instance Exception MutexError where
     NotHeld m -> m <> ": unlocked by a thread that does not hold it"
 
 -- | A free mutex with a label.
-createMutex :: Text -> IO Mutex
-createMutex text = do
-  name <- newName text
+createMutex :: Home -> Text -> IO Mutex
+createMutex home text = do
+  name <- newName home text
   word <- newPrimVar 0
   queue <- newShared emptyQueue
   let m = Mutex latch queue (waitingFor "mutex" name ((`shiftR` 1) <$> readPrimVar word)) name
@@ -122,6 +122,7 @@ lockAtLength :: Mutex -> Home -> Tcb -> Resume -> IO (Tried ())
 lockAtLength m home tcb k = case tcbIdentity tcb of
   Nobody -> numberedFirst (lock m) k
   Identity n _ -> do
+    touch home "lock" (mutexWish m)
     found <- swapWord home (mutexWord m) 0 (shiftL n 1)
     if found == 0 then pure (Got ()) else lockLater m n found home tcb k
 
@@ -145,6 +146,7 @@ tryLock :: Mutex -> Thread Bool
 tryLock m = attempt $ \home tcb k -> case tcbIdentity tcb of
   Nobody -> numberedFirst (tryLock m) k
   Identity n _ -> do
+    touch home "try to lock" (mutexWish m)
     found <- swapWord home (mutexWord m) 0 (shiftL n 1)
     pure (if found == 0 then Got True else Got False)
 
@@ -160,6 +162,7 @@ unlock m = Thread (Unlock (mutexLatch m))
 unlockAtLength :: Mutex -> Home -> Tcb -> Resume -> IO (Tried ())
 unlockAtLength m home tcb _ = case tcbIdentity tcb of
   Identity n _ -> do
+    touch home "unlock" (mutexWish m)
     found <- swapWord home (mutexWord m) (shiftL n 1) 0
     if found == shiftL n 1 then pure (Got ()) else unlockLater m n found home
   -- A thread that has locked has a number.

@@ -20,6 +20,7 @@ module Weft.Internal.Park
     waitFor,
     Wish,
     wishFor,
+    touch,
 
     -- * Answering
     stillWaits,
@@ -35,6 +36,7 @@ module Weft.Internal.Park
 where
 
 import Control.Exception (SomeException, toException)
+import Control.Monad (unless)
 import Control.Monad.Primitive (RealWorld)
 import Data.Primitive.MutVar
 import Data.Primitive.PrimVar
@@ -58,11 +60,21 @@ data Parked o a
     Vacant
 
 -- | What a thread waits for, made once for each object: a system call that no kernel sees.
-newtype Wish = Wish (SystemCall ())
+data Wish = Wish !Int (SystemCall ())
 
--- | To wait for this.
-wishFor :: Reason -> Wish
-wishFor reason = Wish (Suspend reason (\_ -> pure (pure ())))
+-- | To wait for this object, which has a number of the run.
+wishFor :: Int -> Reason -> Wish
+wishFor number reason = Wish number (Suspend reason (\_ -> pure (pure ())))
+
+-- | This thread does something to the object that others wait for so: what, in a word.
+-- For who watches; nothing in a run on the operating system.
+touch :: Home -> String -> Wish -> IO ()
+touch home what wish = unless (homeAlone home) (mapM_ (\probe -> touched probe what wish) (homeProbe home))
+{-# INLINE touch #-}
+
+touched :: Probe -> String -> Wish -> IO ()
+touched probe what (Wish number request) = probeTouch probe what number (takeWhile (/= ',') (describe request))
+{-# NOINLINE touched #-}
 
 -- | Park this thread. The action leaves the waiter where it will be found, or answers
 -- it at once; its answer takes the waiter back when the wait is cancelled. Neither
@@ -73,7 +85,7 @@ waitFor home tcb wish o k leave = parked home tcb wish o k >>= \waiter -> leave 
 
 -- In two functions, for the stack of whoever waits: it holds little in between.
 parked :: Home -> Tcb -> Wish -> o -> (a -> Trace) -> IO (Waiter o a)
-parked home tcb (Wish request) o k = do
+parked home tcb (Wish _ request) o k = do
   since <- readPrimVar (homeClock home)
   let !wait = Wait tcb request since
   key <- Slots.insert (homeWaits home) wait

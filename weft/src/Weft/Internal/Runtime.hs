@@ -54,7 +54,7 @@ data Settings = Settings
     settingSlice :: !Int,
     -- | How many system calls and effects one thread may make before it goes to
     -- the end of the ready queue as if it had yielded. Default 1,000. Fewer:
-    -- fairer between threads that are never refused; more: fewer switches. At least 2.
+    -- fairer between threads that are never refused; more: fewer switches. At least 1.
     settingFuel :: !Int,
     -- | How long the threads that are left when the main thread has ended may take to
     -- end, their finalizers included, in nanoseconds. Default 5 seconds. Those that

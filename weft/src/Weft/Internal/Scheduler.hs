@@ -164,8 +164,7 @@ bump s c by = do
 {-# INLINE bump #-}
 
 -- | A scheduler over a ready queue, for the first carrier of the worker with this
--- home among so many, with so much fuel for each dispatch: at least 2, because a
--- thread with 1 left goes back to the queue.
+-- home among so many, with so much fuel for each dispatch, at least 1.
 newScheduler :: ReadyQueue -> Carrier -> Home -> (Int -> Home) -> Int -> Int -> AnswerCall -> (Tcb -> SomeException -> IO ()) -> IO Scheduler
 newScheduler queue carrier home homes workers fuel answer uncaught = do
   current <- newMutVar nobody
@@ -174,7 +173,7 @@ newScheduler queue carrier home homes workers fuel answer uncaught = do
   setPrimArray counters 0 (fromEnum (maxBound :: Counter) + 1) 0
   writePrimArray counters (fromEnum NextNumber) (homeWorker home + 1)
   away <- newIORef IntMap.empty
-  pure (Scheduler queue current inherited counters carrier home away homes answer uncaught workers (max 2 fuel))
+  pure (Scheduler queue current inherited counters carrier home away homes answer uncaught workers (max 1 fuel))
 
 nobody :: Tcb
 nobody = newTcb Nobody rootContext
@@ -221,7 +220,7 @@ runSlice s dispatches = do
             ours <- if undisturbed then pure True else disturbed s tcb (\_ -> Throw e)
             when ours $ do
               -- At the end of its fuel it can be cancelled; in the handler it is masked.
-              instead <- if fuel <= 1 then cancelledNow tcb else pure Nothing
+              instead <- if fuel <= 0 then cancelledNow tcb else pure Nothing
               raise s line tcb (fromMaybe e instead) fuel
   go (0 :: Int) (next s line)
   stillOwner line
@@ -281,6 +280,7 @@ step s line = run
       undisturbed <- leaveUser line
       if undisturbed then does tcb trace fuel else resumeStep s line tcb trace fuel
 
+    does tcb trace !fuel | fuel <= 0 = exhausted s line tcb trace
     does tcb trace !fuel = case trace of
       Call request k -> case tcbIdentity tcb of
         Nobody
@@ -342,13 +342,8 @@ step s line = run
           case condemned of
             Nothing -> push (schedulerQueue s) Yielded tcb k >> next s line
             Just e -> go tcb (handler e) fuel
-      -- This counts as a system call, so that effects without end can be cancelled.
-      -- But not with the masking of the control block where that of a continuation
-      -- counts: "Weft.Internal.Direct".
-      _ | fuel <= 1 -> case tcbIdentity tcb of
-        Identity _ fate | not (awaits trace) -> unlessCondemned tcb fate fuel (push (schedulerQueue s) Yielded tcb (const trace) >> next s line)
-        _ -> push (schedulerQueue s) Yielded tcb (const trace) >> next s line
       Effect io -> again >> io >>= \t -> run tcb t (fuel - 1)
+      Access _ _ io -> again >> io >>= \t -> run tcb t (fuel - 1)
       Internal act -> atHome s tcb act >>= \t -> go tcb t fuel
       ForkAnonymous child k -> do
         parent <- numbered s tcb
@@ -394,10 +389,8 @@ step s line = run
         again >> io >>= \t -> run outer t (fuel - 1)
 
     ask :: Tcb -> SystemCall a -> (a -> Trace) -> Int -> IO ()
-    ask tcb request k !fuel
-      | fuel <= 1 = push (schedulerQueue s) Yielded tcb (const (Call request k)) >> next s line
-      | otherwise = case schedulerAnswer s of
-          AnswerCall answer -> answer tcb request k >>= \t -> go tcb t fuel
+    ask tcb request k !fuel = case schedulerAnswer s of
+      AnswerCall answer -> answer tcb request k >>= \t -> go tcb t fuel
 
     -- It is the only worker, and the thread is not cancelled.
     unhindered tcb = do
@@ -410,10 +403,6 @@ step s line = run
                 _ -> pure True
         _ -> pure alone
     {-# INLINE unhindered #-}
-
-    awaits = \case
-      Await {} -> True
-      _ -> False
 
     -- A cancelled thread goes no further than its next system call.
     unlessCondemned tcb fate fuel act =
@@ -435,6 +424,30 @@ step s line = run
       writeMutVar (schedulerCurrent s) tcb
       go tcb trace fuel
     {-# INLINE replace #-}
+
+-- | Its fuel is used up: the thread goes to the end of the queue. That counts as a system
+-- call, so that effects without end can be cancelled; but not where what comes next must
+-- not be kept from happening.
+exhausted :: Scheduler -> Line -> Tcb -> Trace -> IO ()
+exhausted s line tcb trace = do
+  instead <- if mayCancelBefore trace then cancelledNow tcb else pure Nothing
+  case instead of
+    -- The handler has a little fuel, so that a thread that is cancelled again and again
+    -- still gets on.
+    Just e -> raise s line tcb e 1
+    Nothing -> push (schedulerQueue s) Yielded tcb (const trace) >> next s line
+{-# NOINLINE exhausted #-}
+
+-- | May a cancellation come in front of this node? Not of an operation that gives
+-- back, and not with the masking of the control block where that of a continuation counts
+-- ("Weft.Internal.Direct").
+mayCancelBefore :: Trace -> Bool
+mayCancelBefore = \case
+  Await {} -> False
+  YieldDirect {} -> False
+  Give {} -> False
+  Unlock {} -> False
+  _ -> True
 
 -- | The rare way from a segment to the next, which does not meet the other again.
 resumeStep :: Scheduler -> Line -> Tcb -> Trace -> Int -> IO ()

@@ -38,8 +38,7 @@ import Data.IntMap.Strict (IntMap)
 import Data.IntMap.Strict qualified as IntMap
 import Data.Maybe (isNothing)
 import Data.Primitive.MutVar
-import Data.Primitive.PrimVar
-import System.IO.Unsafe (unsafePerformIO)
+import Weft.Internal.Atomic (freshNumber)
 import Weft.Internal.Cancel
 import Weft.Internal.Cell
 import Weft.Internal.Scheduler (ThreadExit (..))
@@ -173,11 +172,6 @@ instance Exception Interrupt where
   toException = asyncExceptionToException
   fromException = asyncExceptionFromException
 
--- | Scopes of the whole process are counted, so that no two have one number.
-numbers :: PrimVar RealWorld Int
-numbers = unsafePerformIO (newPrimVar 1)
-{-# NOINLINE numbers #-}
-
 -- | Run a thread's body with a scope that ends with it: when this returns or raises,
 -- every thread that was forked into the scope has ended, its finalizers included.
 --
@@ -208,7 +202,7 @@ withScope body = mask $ \restore -> do
 openScope :: Thread Scope
 openScope = do
   owner <- Thread Identify
-  effect $ Scope <$> fetchAddInt numbers 1 <*> pure owner <*> newIORef True <*> newMutVar (State Open IntMap.empty 0 0 Nothing [])
+  internal $ \home _ -> Scope <$> freshNumber home <*> pure owner <*> newIORef True <*> newMutVar (State Open IntMap.empty 0 0 Nothing [])
 
 -- | Wait for the children and let no more in. Race (B).
 closeWhenChildless :: Scope -> Thread ()
@@ -248,7 +242,7 @@ awaitAll = await Childless
 
 await :: Until -> Scope -> Thread ()
 await goal scope = do
-  st <- effect (readMutVar (scopeState scope))
+  st <- internal (\_ _ -> readMutVar (scopeState scope))
   unless (reached goal st) $ waitFor reason (scopeState scope) enter withdraw
   where
     reason = Reason ("end of the threads of " <> show scope) (pure 0) ByThreads

@@ -53,8 +53,8 @@ newSemaphore = newSemaphoreNamed mempty
 
 -- | The same with a label, for reports.
 newSemaphoreNamed :: Text -> Int -> Thread Semaphore
-newSemaphoreNamed text n = effect $ do
-  name <- newName text
+newSemaphoreNamed text n = internal $ \home _ -> do
+  name <- newName home text
   state <- newShared (State n emptyQueue)
   pure (Semaphore state (Names name (waiting "semaphore" name "1 permit")))
 
@@ -75,7 +75,7 @@ withPermits s n body = acquire s n *> andFinally body (release s n)
 -- Throws 'ErrorCall' if the number is negative.
 acquire :: Semaphore -> Int -> Thread ()
 acquire s n = attempt $ \home tcb k -> case s of
-  Semaphore state _ -> look state $ \seen (State free queue) ->
+  Semaphore state names -> (touch home "acquire" (wishOne names) >>) . look state $ \seen (State free queue) ->
     if free >= n && n >= 0 && isEmpty queue
       then do
         ours <- swapFor home state seen (State (free - n) queue)
@@ -100,7 +100,8 @@ acquireLater s@(Semaphore state names) n home tcb k
 
 -- | Take so many permits if they are free and nobody waits: true. Never waits.
 tryAcquire :: Semaphore -> Int -> Thread Bool
-tryAcquire (Semaphore state _) n = attempt $ \home _ _ ->
+tryAcquire (Semaphore state names) n = attempt $ \home _ _ -> do
+  touch home "try to acquire" (wishOne names)
   let go = look state $ \seen (State free queue) ->
         if free >= n && isEmpty queue
           then do
@@ -113,7 +114,7 @@ tryAcquire (Semaphore state _) n = attempt $ \home _ _ ->
 -- Neither waits nor notices a cancellation.
 release :: Semaphore -> Int -> Thread ()
 release s n = Thread . Give $ \home _ _ -> case s of
-  Semaphore state _ -> look state $ \seen (State free queue) ->
+  Semaphore state names -> (touch home "release" (wishOne names) >>) . look state $ \seen (State free queue) ->
     if isEmpty queue
       then do
         ours <- swapFor home state seen (State (free + n) queue)
@@ -148,4 +149,6 @@ settle s@(Semaphore state _) here = look state $ \seen (State free queue) ->
 
 -- | How many permits are free. Perhaps not any more when this returns.
 available :: Semaphore -> Thread Int
-available (Semaphore state _) = effect ((\(State free _) -> free) <$> readMutVar state)
+available (Semaphore state names) = immediate $ \home -> do
+  touch home "look at" (wishOne names)
+  (\(State free _) -> free) <$> readMutVar state

@@ -14,6 +14,7 @@ module Weft.Internal.Sync
     attempt,
     immediate,
     relax,
+    touch,
 
     -- * Waking
     wakeFirst,
@@ -141,8 +142,8 @@ orElseRestore (Thread body) (Thread restore) = Thread $ \k ->
 data Name = Name !Int !Text
 
 -- | The next number, and a label that may be empty.
-newName :: Text -> IO Name
-newName text = (`Name` text) <$> freshNumber
+newName :: Home -> Text -> IO Name
+newName home text = (`Name` text) <$> freshNumber home
 
 -- | As in @mutex 7 (accounts)@.
 describeName :: String -> Name -> String
@@ -151,8 +152,8 @@ describeName kind (Name number text) =
 
 -- | Waiting for other threads of the run, none in particular, to do this.
 waiting :: String -> Name -> String -> Wish
-waiting kind name what = wishFor $ Reason (describeName kind name <> ", " <> what) (pure 0) ByThreads
+waiting kind name@(Name number _) what = wishFor number $ Reason (describeName kind name <> ", " <> what) (pure 0) ByThreads
 
 -- | Waiting for the thread with this number.
 waitingFor :: String -> Name -> IO Int -> Wish
-waitingFor kind name holder = wishFor $ Reason (describeName kind name) holder ByThreads
+waitingFor kind name@(Name number _) holder = wishFor number $ Reason (describeName kind name) holder ByThreads

@@ -22,6 +22,8 @@ module Weft.Internal.Trace
     Latch (..),
     Place (..),
     Occupancy (..),
+    Access (..),
+    AccessKind (..),
     Resume,
     ForkOptions (..),
     defaultForkOptions,
@@ -57,6 +59,7 @@ module Weft.Internal.Trace
     Wait (..),
     Seen (..),
     Why (..),
+    Probe (..),
 
     -- * Building threads
     effect,
@@ -84,11 +87,12 @@ import Data.Text qualified as Text
 import Data.Text.Encoding qualified as Text
 import Data.Text.Encoding.Error qualified as Text
 import GHC.Exts (Any, oneShot)
+import GHC.Stack (CallStack)
 import Weft.Internal.AtEnd (AtEnd)
 import Weft.Internal.Births (Births)
 import Weft.Internal.Counters (Counters)
 import Weft.Internal.Slots (Slots)
-import Weft.Internal.SystemCall (SystemCall)
+import Weft.Internal.SystemCall (SystemCall, Waiter)
 
 -- | A sequential program that runs on a Weft scheduler and results in an @a@.
 --
@@ -202,6 +206,10 @@ data Trace
     forall a. Try (Home -> Tcb -> (a -> Trace) -> IO (Tried a)) (a -> Trace)
   | -- | The same for an operation that gives back: it does not look for a cancellation.
     forall a. Give (Home -> Tcb -> (a -> Trace) -> IO (Tried a)) (a -> Trace)
+  | -- | An 'Effect' on a variable that threads may share without further ado
+    -- ("Weft.Ref"), and where in the program that is: who watches can tell if two threads get
+    -- at it at once.
+    Access !Access CallStack (IO Trace)
   | -- | Ask the outside world.
     forall a. Call !(SystemCall a) (a -> Trace)
   | -- | The thread waits; whoever answers its system call makes it ready again.
@@ -286,6 +294,35 @@ data Tried a
     Later
   | -- | The thread goes on with this node.
     Instead Trace
+
+-- | What is done to which variable.
+data Access = AccessTo
+  { -- | Unique in the run.
+    accessVariable :: {-# UNPACK #-} !Int,
+    accessName :: !Text,
+    accessKind :: !AccessKind
+  }
+
+-- | What is done to a variable.
+data AccessKind
+  = Reads
+  | Writes
+  | -- | Reads and writes in one step that nothing divides, which also orders what comes
+    -- before it and behind it.
+    Modifies
+  deriving stock (Eq, Show)
+
+-- | Who watches the threads of a run: a simulation. All are called outside user code.
+data Probe = Probe
+  { -- | A thread does this to the object with this number and name, of those that order the
+    -- threads which use them.
+    probeTouch :: String -> Int -> String -> IO (),
+    -- | A transaction must wait: the waiter is to be answered when a variable may have
+    -- changed. Answers how to take it back.
+    probeRetry :: Waiter () -> IO (IO ()),
+    -- | A transaction has committed.
+    probeCommit :: IO ()
+  }
 
 -- | What 'Fork' starts a thread with.
 data ForkOptions = ForkOptions
@@ -375,8 +412,12 @@ data Cancellation = Cancellation !SomeException !(Maybe (IORef Bool))
 -- | A worker, as seen by a thread that lives there.
 data Home = Home
   { homeWorker :: !Int,
-    -- | It is the only worker of the run.
+    -- | It is the only worker of the run, and nobody watches.
     homeAlone :: !Bool,
+    -- | Who watches. 'Nothing' but in simulations.
+    homeProbe :: !(Maybe Probe),
+    -- | Numbers for what a dump may name; one variable for all homes of a run.
+    homeNumbers :: !(PrimVar RealWorld Int),
     -- | Have an action run on the worker, soon. From any OS thread.
     homePost :: !(IO () -> IO ()),
     -- | Make a thread ready. On the worker only.

@@ -35,6 +35,7 @@ import Control.Concurrent qualified as Ghc
 import Control.Exception (SomeException)
 import Control.Monad (join, unless, when)
 import Control.Monad.Fix (mfix)
+import Control.Monad.Primitive (RealWorld)
 import Data.Foldable (foldlM, foldrM, for_, toList)
 import Data.IORef
 import Data.IntMap.Strict (IntMap)
@@ -75,10 +76,11 @@ newDoors :: Policy -> Int -> IO (Array Door)
 newDoors policy count = do
   closing <- newIORef False
   end <- newAtEnd
-  mfix $ \doors -> arrayFromList <$> mapM (newDoor policy closing end doors (doorHome <$> doors) (count == 1)) [0 .. count - 1]
+  numbers <- newPrimVar 0
+  mfix $ \doors -> arrayFromList <$> mapM (newDoor policy closing end numbers doors (doorHome <$> doors) (count == 1)) [0 .. count - 1]
 
-newDoor :: Policy -> IORef Bool -> AtEnd -> Array Door -> Array Home -> Bool -> Int -> IO Door
-newDoor policy closing end everybody peers alone index = do
+newDoor :: Policy -> IORef Bool -> AtEnd -> PrimVar RealWorld Int -> Array Door -> Array Home -> Bool -> Int -> IO Door
+newDoor policy closing end numbers everybody peers alone index = do
   inbox <- newInbox
   wake <- newIORef (pure ())
   queue <- newReadyQueue policy
@@ -90,6 +92,8 @@ newDoor policy closing end everybody peers alone index = do
         Home
           { homeWorker = index,
             homeAlone = alone,
+            homeProbe = Nothing,
+            homeNumbers = numbers,
             homePost = post inbox (join (readIORef wake)),
             homeReady = push queue,
             homeStart = \tcb resume -> readIORef started >>= mapM_ (\worker -> startThread (workerScheduler worker) tcb resume),

@@ -1,0 +1,101 @@
+-- |
+-- Variables that threads of a run may share without a lock.
+--
+-- A 'Ref' is an 'IORef' and costs what that costs. What it has beside is that a simulation
+-- (package @weft-sim@) sees who reads and writes it: two threads that get at one variable,
+-- at least one of them writing, with nothing that orders the two, are a /data race/, and the
+-- report names both places. And every access is a point at which another thread may
+-- come in between, so that lost updates are found.
+--
+-- Use 'atomicModifyRef', or what "Weft.Mutex", "Weft.MVar" and "Weft.STM" offer, for what
+-- threads change together.
+module Weft.Ref
+  ( Ref,
+    newRef,
+    newRefNamed,
+
+    -- * Plain access
+    readRef,
+    writeRef,
+    modifyRef,
+    modifyRef',
+
+    -- * Atomic access
+    atomicModifyRef,
+    atomicModifyRef_,
+    atomicReadRef,
+    atomicWriteRef,
+  )
+where
+
+import Data.IORef
+import Data.Text (Text)
+import GHC.Stack (HasCallStack, callStack, withFrozenCallStack)
+import Weft.Internal.Atomic (freshNumber)
+import Weft.Internal.Trace
+
+-- | A variable that holds an @a@.
+data Ref a = Ref !(IORef a) !Access !Access !Access
+
+-- | The same variable.
+instance Eq (Ref a) where
+  Ref a _ _ _ == Ref b _ _ _ = a == b
+
+-- | A variable with this value, which is not evaluated.
+newRef :: a -> Thread (Ref a)
+newRef = newRefNamed mempty
+
+-- | The same with a label, for reports.
+newRefNamed :: Text -> a -> Thread (Ref a)
+newRefNamed name a = internal $ \home _ -> do
+  number <- freshNumber home
+  ref <- newIORef a
+  pure (Ref ref (AccessTo number name Reads) (AccessTo number name Writes) (AccessTo number name Modifies))
+
+-- | The value.
+readRef :: (HasCallStack) => Ref a -> Thread a
+readRef (Ref ref reads' _ _) = accessing reads' (readIORef ref)
+{-# INLINE readRef #-}
+
+-- | Replace the value by one that is not evaluated.
+writeRef :: (HasCallStack) => Ref a -> a -> Thread ()
+writeRef (Ref ref _ writes _) a = accessing writes (writeIORef ref a)
+{-# INLINE writeRef #-}
+
+-- | Read and then write: another thread may come in between, and then one of the two
+-- changes is lost. The new value is not evaluated.
+modifyRef :: (HasCallStack) => Ref a -> (a -> a) -> Thread ()
+modifyRef ref f = withFrozenCallStack (readRef ref >>= \a -> writeRef ref (f a))
+{-# INLINE modifyRef #-}
+
+-- | The same, and the new value is evaluated before it is written.
+modifyRef' :: (HasCallStack) => Ref a -> (a -> a) -> Thread ()
+modifyRef' ref f = withFrozenCallStack (readRef ref >>= \a -> let !b = f a in writeRef ref b)
+{-# INLINE modifyRef' #-}
+
+-- | Replace the value in one step, and answer something. The new value is evaluated.
+--
+-- Such steps order threads: what one did before its step is seen by the other behind
+-- its own.
+atomicModifyRef :: (HasCallStack) => Ref a -> (a -> (a, b)) -> Thread b
+atomicModifyRef (Ref ref _ _ modifies) f = accessing modifies (atomicModifyIORef' ref f)
+{-# INLINE atomicModifyRef #-}
+
+-- | The same without an answer.
+atomicModifyRef_ :: (HasCallStack) => Ref a -> (a -> a) -> Thread ()
+atomicModifyRef_ (Ref ref _ _ modifies) f = accessing modifies (atomicModifyIORef' ref (\a -> (f a, ())))
+{-# INLINE atomicModifyRef_ #-}
+
+-- | The value, ordered as 'atomicModifyRef' orders.
+atomicReadRef :: (HasCallStack) => Ref a -> Thread a
+atomicReadRef (Ref ref _ _ modifies) = accessing modifies (atomicModifyIORef' ref (\a -> (a, a)))
+{-# INLINE atomicReadRef #-}
+
+-- | Replace the value, ordered as 'atomicModifyRef' orders. The value is evaluated.
+atomicWriteRef :: (HasCallStack) => Ref a -> a -> Thread ()
+atomicWriteRef (Ref ref _ _ modifies) a = accessing modifies (atomicModifyIORef' ref (const (a, ())))
+{-# INLINE atomicWriteRef #-}
+
+accessing :: (HasCallStack) => Access -> IO a -> Thread a
+accessing access io = Thread (\k -> Access access callStack (io >>= \a -> pure $! k a))
+{-# INLINE accessing #-}
