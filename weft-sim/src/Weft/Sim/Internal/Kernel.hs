@@ -94,8 +94,8 @@ startSim sim host = do
         instancePoll = pollSim sim host bell,
         instanceWake = void (tryPutMVar bell ()),
         instanceAdopt = pure (),
-        instanceWaits = visitTickets (simTickets sim),
-        instanceInterrupt = interruptAnonymous (simTickets sim),
+        instanceWaits = visitTickets (simTickets sim) (hostWorker host),
+        instanceInterrupt = interruptAnonymous (simTickets sim) (hostWorker host),
         instanceQuiet = do
           events <- pendingEvents (worldEvents (simWorld sim))
           tickets <- openTickets (simTickets sim)

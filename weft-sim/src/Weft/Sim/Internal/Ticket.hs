@@ -115,8 +115,11 @@ data Ticket a = Ticket
 data State = Open | Settled | Closed
   deriving stock (Eq)
 
--- | The tickets that are not closed, by number, with what a cancellation does.
-newtype Tickets = Tickets (IORef (Int, IntMap (Wait, IO ())))
+-- | The tickets that are not closed, by number: the worker, who waits, what a cancellation
+-- does.
+newtype Tickets = Tickets (IORef (Int, IntMap OpenTicket))
+
+data OpenTicket = OpenTicket !Int !Wait (IO ())
 
 -- | None.
 newTickets :: IO Tickets
@@ -126,19 +129,22 @@ newTickets = Tickets <$> newIORef (0, IntMap.empty)
 openTickets :: Tickets -> IO Int
 openTickets (Tickets ref) = IntMap.size . snd <$> readIORef ref
 
--- | Visit who waits.
-visitTickets :: Tickets -> (Wait -> r -> IO r) -> r -> IO r
-visitTickets (Tickets ref) f start = do
+-- | Visit who waits, of the threads of one worker.
+visitTickets :: Tickets -> Int -> (Wait -> r -> IO r) -> r -> IO r
+visitTickets (Tickets ref) worker f start = do
   (_, waits) <- readIORef ref
   let go r [] = pure r
-      go r ((wait, _) : rest) = f wait r >>= \r' -> go r' rest
+      go r (OpenTicket w wait _ : rest)
+        | w == worker = f wait r >>= \r' -> go r' rest
+        | otherwise = go r rest
   go start (IntMap.elems waits)
 
--- | Interrupt the waits of threads without an identity ('Weft.Kernel.instanceInterrupt').
-interruptAnonymous :: Tickets -> IO ()
-interruptAnonymous (Tickets ref) = do
+-- | Interrupt the waits of the worker's threads without an identity
+-- ('Weft.Kernel.instanceInterrupt').
+interruptAnonymous :: Tickets -> Int -> IO ()
+interruptAnonymous (Tickets ref) worker = do
   (_, waits) <- readIORef ref
-  sequence_ [abort | (wait, abort) <- IntMap.elems waits, anonymous (waitTcb wait)]
+  sequence_ [abort | OpenTicket w wait abort <- IntMap.elems waits, w == worker, anonymous (waitTcb wait)]
   where
     anonymous tcb = case tcbIdentity tcb of
       Nobody -> stateMasking (tcbState tcb) /= MaskedUninterruptible
@@ -172,7 +178,7 @@ park ask k leave = do
             d <- within (worldRandom world) (completionDelay (worldConditions world))
             void (after (worldEvents world) d cancelIt)
           else cancelIt
-  writeIORef ref (number + 1, IntMap.insert number (askWait ask, abort) waits)
+  writeIORef ref (number + 1, IntMap.insert number (OpenTicket (homeWorker (hostHome (askHost ask))) (askWait ask) abort) waits)
   leave ticket >>= writeIORef withdrawal
   closed <- (== Closed) <$> readIORef state
   unless closed (interruptible tcb abort)

@@ -40,6 +40,7 @@ module Weft.Sim.Internal.World
   )
 where
 
+import Control.Monad.Primitive (RealWorld)
 import Data.IORef
 import Data.Int (Int64)
 import Data.IntMap.Strict (IntMap)
@@ -47,6 +48,7 @@ import Data.IntMap.Strict qualified as IntMap
 import Data.IntSet (IntSet)
 import Data.IntSet qualified as IntSet
 import Data.List (find)
+import Data.Primitive.PrimVar
 import Data.Text (Text)
 import Data.Text qualified as Text
 import Data.Word (Word32)
@@ -70,6 +72,8 @@ data World = World
     worldDecide :: !(Decision -> IO Int),
     -- | By number; 0 is the home machine.
     worldMachines :: !(IORef (IntMap Machine)),
+    -- | How many machines have crashed so far: while it is 0 everybody is alive.
+    worldDeaths :: !(PrimVar RealWorld Int),
     -- | Told what happens in the world, a line each, while somebody records.
     worldNote :: !(Maybe (String -> IO ())),
     -- | Told what the program does that a simulation cannot know, a line each.
@@ -104,7 +108,8 @@ newWorld conditions seed decision noting warning = do
   let choose = decision forDecisions
   events <- newEvents 1_000_000_000 (choose Ordering)
   machines <- newIORef IntMap.empty
-  let world = World conditions events random choose machines noting warning
+  deaths <- newPrimVar 0
+  let world = World conditions events random choose machines deaths noting warning
   -- 127.0.0.1 is every machine; this is what others know it by.
   world <$ addMachine world (Text.pack "home") [addressOfMachine 0]
 
@@ -134,7 +139,9 @@ data Machine = Machine
     -- | By how much its wall clock is ahead, in nanoseconds.
     machineSkew :: !(IORef Int64),
     -- | Descriptor numbers in use.
-    machineDescriptors :: !(IORef IntSet)
+    machineDescriptors :: !(IORef IntSet),
+    -- | What it runs when it starts.
+    machineProgram :: !(IORef (Maybe (Thread ())))
   }
 
 instance Eq Machine where
@@ -163,6 +170,7 @@ addMachine world name addresses = do
       <*> newIORef True
       <*> newIORef 0
       <*> newIORef IntSet.empty
+      <*> newIORef Nothing
   machine <$ writeIORef (worldMachines world) (IntMap.insert number machine known)
 
 -- | The machine on which the main thread is.
@@ -218,7 +226,13 @@ machineOf world tcb = do
 
 -- | Is the thread's machine up, in the life in which the thread was started?
 isAlive :: World -> Tcb -> IO Bool
-isAlive world tcb = case residenceOf tcb of
+isAlive world tcb = do
+  deaths <- readPrimVar (worldDeaths world)
+  if deaths == 0 then pure True else livesOn world (residenceOf tcb)
+{-# INLINE isAlive #-}
+
+livesOn :: World -> Residence -> IO Bool
+livesOn world = \case
   Residence 0 0 -> pure True
   Residence number life -> do
     machines <- readIORef (worldMachines world)

@@ -1,0 +1,128 @@
+-- |
+-- Description : The workers of a simulated run, without OS threads
+-- Stability   : not home
+--
+-- Makes for each worker what its threads see of it and the production scheduler, over a
+-- ready list that all of them share. Who runs them in turn is the driver.
+module Weft.Sim.Internal.Homes
+  ( Watcher (..),
+    Workers (..),
+    newWorkers,
+    visitWorker,
+  )
+where
+
+import Control.Exception (SomeException)
+import Control.Monad.Fix (mfix)
+import Data.Foldable (foldlM, foldrM)
+import Data.IORef
+import Data.Primitive.Array
+import Data.Primitive.PrimVar
+import Weft.Internal.AtEnd (newAtEnd)
+import Weft.Internal.Births (newBirths)
+import Weft.Internal.Control (carrierFor, newWords)
+import Weft.Internal.Counters (Counters (..))
+import Weft.Internal.Kernel
+import Weft.Internal.Policy
+import Weft.Internal.Scheduler
+import Weft.Internal.Slots qualified as Slots
+import Weft.Internal.Trace
+
+-- | What the driver wants to be told, and asked.
+data Watcher = Watcher
+  { -- | A thread of this worker is ready.
+    watchReady :: Int -> Why -> Tcb -> Resume -> IO (),
+    -- | The thread that the driver has chosen for this worker, or any.
+    watchNext :: Int -> IO (Maybe Ready),
+    -- | How many threads of this worker are ready, and which.
+    watchCount :: Int -> IO Int,
+    watchVisit :: Int -> IO [Tcb],
+    -- | An action for this worker. From any OS thread.
+    watchPost :: Int -> IO () -> IO (),
+    watchUncaught :: Tcb -> SomeException -> IO (),
+    watchReport :: String -> IO (),
+    watchProbe :: Probe
+  }
+
+-- | The workers of a run.
+data Workers = Workers
+  { workerHomes :: !(Array Home),
+    workerInstances :: !(Array Instance),
+    workerSchedulers :: !(Array Scheduler)
+  }
+
+-- | So many workers over a kernel. Each dispatch runs one node of a trace.
+newWorkers :: Int -> Kernel -> Watcher -> IO Workers
+newWorkers count kernel watcher = do
+  closing <- newIORef False
+  end <- newAtEnd
+  numbers <- newPrimVar 0
+  -- For one more than there are: with one alone the scheduler would take short ways that
+  -- nobody sees.
+  shared <- newWords (count + 1) 0
+  started <- newIORef Nothing
+  homes <- mfix $ \homes -> arrayFromList <$> mapM (newHome closing end numbers started homes) [0 .. count - 1]
+  opened <- openKernel kernel count
+  instances <- arrayFromList <$> mapM (startKernel opened . hostOf homes) [0 .. count - 1]
+  schedulers <- arrayFromList <$> mapM (scheduler homes instances shared) [0 .. count - 1]
+  let workers = Workers homes instances schedulers
+  workers <$ writeIORef started (Just workers)
+  where
+    newHome closing end numbers started homes index = do
+      waits <- Slots.new
+      clock <- newPrimVar 0
+      births <- newBirths
+      pure
+        Home
+          { homeWorker = index,
+            homeAlone = False,
+            homeProbe = Just (watchProbe watcher),
+            homeNumbers = numbers,
+            homePost = watchPost watcher index,
+            homeReady = watchReady watcher index,
+            homeStart = \tcb resume -> readIORef started >>= mapM_ (\w -> startThread (indexArray (workerSchedulers w) index) tcb resume),
+            homeGoing = Going (indexArray homes index),
+            homeWaits = waits,
+            homeClock = clock,
+            homeBirths = births,
+            homeVisit = \f start -> readIORef started >>= maybe (pure start) (\w -> visitWorker watcher w index f start),
+            homeClosing = closing,
+            homeCounters = pure (Counters [] 0 mempty),
+            homeAtEnd = end,
+            homePeers = homes
+          }
+    hostOf homes index =
+      Host
+        { hostHome = indexArray homes index,
+          hostWorkers = count,
+          hostPostTo = watchPost watcher,
+          hostReport = watchReport watcher
+        }
+    scheduler homes instances shared index =
+      newScheduler
+        (PolicyQueue (queueOf index))
+        (carrierFor shared (count + 1) 0 index index)
+        (indexArray homes index)
+        (\i -> indexArray homes (i `mod` count))
+        count
+        1
+        (instanceAnswer (indexArray instances index))
+        (watchUncaught watcher)
+    queueOf index =
+      Queue
+        { enqueue = \why (Ready tcb resume) -> watchReady watcher index why tcb resume,
+          dequeue = watchNext watcher index,
+          queued = watchCount watcher index,
+          visitQueue = \f start -> foldl f start <$> watchVisit watcher index
+        }
+
+-- | Visit all threads of a worker.
+visitWorker :: Watcher -> Workers -> Int -> (Seen -> r -> IO r) -> r -> IO r
+visitWorker watcher workers index f start = do
+  ready <- watchVisit watcher index
+  queued <- foldrM (f . SeenReady) start ready
+  waits <- Slots.foldM (\r _ wait -> pure (wait : r)) [] (homeWaits home)
+  waiting <- foldlM (\r wait -> f (SeenWaiting wait) r) queued waits
+  instanceWaits (indexArray (workerInstances workers) index) (f . SeenWaiting) waiting
+  where
+    home = indexArray (workerHomes workers) index

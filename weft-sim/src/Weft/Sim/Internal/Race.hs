@@ -1,0 +1,162 @@
+-- |
+-- Description : Accesses that nothing orders
+-- Stability   : not home
+--
+-- A detector of data races by vector clocks (Fidge 1988, Mattern 1989; as FastTrack and
+-- ThreadSanitizer use them). It is told what each step of a run does and reports two accesses
+-- to one variable, at least one of them a write, that nothing orders.
+--
+-- What orders: forking; waking a thread; an operation on an object that synchronizes
+-- (a mutex, a channel, ...), with all earlier ones on the same object; system calls, all
+-- with each other. That is more than a processor guarantees, never less: a report is never
+-- a false alarm, and a race that something has ordered by accident in one run shows in
+-- another.
+module Weft.Sim.Internal.Race
+  ( Detector,
+    newDetector,
+
+    -- * What happens
+    accessed,
+    touched,
+    Object (..),
+    woken,
+    forked,
+    clockOf,
+    joined,
+    Clock,
+
+    -- * What was found
+    Race (..),
+    Place (..),
+    races,
+  )
+where
+
+import Data.Function (on)
+import Data.IORef
+import Data.IntMap.Strict (IntMap)
+import Data.IntMap.Strict qualified as IntMap
+import Data.Map.Strict (Map)
+import Data.Map.Strict qualified as Map
+import Data.Text (Text)
+import Weft.Internal.Trace (Access (..), AccessKind (..))
+
+-- | By thread, how many of its steps are known to be over.
+type Clock = IntMap Int
+
+-- | What orders the threads that use it.
+data Object
+  = -- | With a number of the run.
+    Numbered !Int
+  | -- | The library's own bookkeeping.
+    Library
+  | -- | The kernel.
+    TheWorld
+  | -- | All transactions.
+    Transactions
+  deriving stock (Eq, Ord)
+
+-- | An access in a run.
+data Place = Place
+  { placeThread :: !Int,
+    placeKind :: !AccessKind,
+    -- | Where in the program, if that is known.
+    placeWhere :: String,
+    placeStep :: !Int
+  }
+  deriving stock (Eq, Show)
+
+-- | Two accesses to one variable that nothing orders, the earlier one first.
+data Race = Race
+  { raceVariable :: !Int,
+    raceName :: !Text,
+    raceFirst, raceSecond :: !Place
+  }
+  deriving stock (Eq, Show)
+
+-- | What is known.
+data Detector = Detector
+  { clocks :: !(IORef (IntMap Clock)),
+    objects :: !(IORef (Map Object Clock)),
+    -- | By variable: the last writes and the reads since, each with its thread's own time.
+    variables :: !(IORef (IntMap [(Place, Int)])),
+    found :: !(IORef [Race])
+  }
+
+-- | Nothing has happened.
+newDetector :: IO Detector
+newDetector = Detector <$> newIORef IntMap.empty <*> newIORef Map.empty <*> newIORef IntMap.empty <*> newIORef []
+
+-- | What a thread knows.
+clockOf :: Detector -> Int -> IO Clock
+clockOf d t = IntMap.findWithDefault (IntMap.singleton t 1) t <$> readIORef (clocks d)
+
+setClock :: Detector -> Int -> Clock -> IO ()
+setClock d t c = modifyIORef' (clocks d) (IntMap.insert t c)
+
+tick :: Int -> Clock -> Clock
+tick t = IntMap.insertWith (+) t 1
+
+both :: Clock -> Clock -> Clock
+both = IntMap.unionWith max
+
+-- | A thread learns what is known elsewhere.
+joined :: Detector -> Int -> Clock -> IO ()
+joined d t c = clockOf d t >>= setClock d t . both c
+
+-- | A thread uses an object.
+touched :: Detector -> Int -> Object -> IO ()
+touched d t o = do
+  mine <- clockOf d t
+  there <- Map.findWithDefault IntMap.empty o <$> readIORef (objects d)
+  let c = both mine there
+  modifyIORef' (objects d) (Map.insert o c)
+  setClock d t (tick t c)
+
+-- | A thread makes another one go on.
+woken :: Detector -> Int -> Int -> IO ()
+woken d t u
+  | t == u = pure ()
+  | otherwise = do
+      mine <- clockOf d t
+      joined d u mine
+      setClock d t (tick t mine)
+
+-- | A thread starts another one.
+forked :: Detector -> Int -> Int -> IO ()
+forked = woken
+
+-- | A thread gets at a variable, in this step, there.
+accessed :: Detector -> Int -> Access -> Int -> String -> IO ()
+accessed d t access step place = do
+  -- One that modifies in one step orders, like an object.
+  case accessKind access of
+    Modifies -> touched d t (Numbered (accessVariable access))
+    _ -> pure ()
+  mine <- clockOf d t
+  known <- IntMap.findWithDefault [] (accessVariable access) <$> readIORef (variables d)
+  let me = Place t (accessKind access) place step
+      now = IntMap.findWithDefault 1 t mine
+      ordered (p, time) = placeThread p == t || time <= IntMap.findWithDefault 0 (placeThread p) mine
+      conflicting (p, _) = case (placeKind p, accessKind access) of
+        (Reads, Reads) -> False
+        (Modifies, Modifies) -> False
+        -- Reading beside one that modifies is a race: what is read may be old.
+        _ -> True
+      racing = [p | entry@(p, _) <- known, conflicting entry, not (ordered entry)]
+      -- What is before this access and ordered need not be kept.
+      kept = case accessKind access of
+        Reads -> [e | e@(p, _) <- known, not (placeThread p == t && placeKind p == Reads)]
+        _ -> [e | e <- known, not (ordered e)]
+  modifyIORef' (variables d) (IntMap.insert (accessVariable access) ((me, now) : kept))
+  modifyIORef' (found d) (\before -> foldl (flip (add me)) before racing)
+  where
+    -- Each pair of places is told once.
+    add me p before
+      | any (((==) `on` shape) (Race (accessVariable access) (accessName access) p me)) before = before
+      | otherwise = Race (accessVariable access) (accessName access) p me : before
+    shape r = (raceVariable r, placeWhere (raceFirst r), placeWhere (raceSecond r))
+
+-- | What was found, the first first.
+races :: Detector -> IO [Race]
+races d = reverse <$> readIORef (found d)

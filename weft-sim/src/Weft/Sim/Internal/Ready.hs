@@ -1,0 +1,136 @@
+{-# OPTIONS_GHC -O2 #-}
+
+-- |
+-- Description : The threads that are ready, of all simulated workers
+-- Stability   : not home
+--
+-- A list in the order of arrival from which any entry can be taken: which one is the
+-- strategy's business. Used by the driver.
+module Weft.Sim.Internal.Ready
+  ( ReadyList,
+    Entry (..),
+    newReadyList,
+    count,
+    append,
+    entryAt,
+    takeAt,
+    takeLast,
+    takeWhere,
+    entries,
+    filterOut,
+  )
+where
+
+import Control.Monad (when)
+import Control.Monad.Primitive (RealWorld)
+import Data.Primitive.MutVar
+import Data.Primitive.PrimVar
+import Data.Primitive.Array
+import Weft.Internal.Trace
+
+-- | A thread, the worker it lives on, and how it goes on.
+data Entry = Entry
+  { entryWorker :: {-# UNPACK #-} !Int,
+    entryTcb :: !Tcb,
+    entryResume :: !Resume
+  }
+
+-- | The memory, where the first is, and how many there are; in order, without gaps.
+data ReadyList = ReadyList !(MutVar RealWorld (MutableArray RealWorld Entry)) !(PrimVar RealWorld Int) !(PrimVar RealWorld Int)
+
+-- | Nobody.
+newReadyList :: IO ReadyList
+newReadyList = ReadyList <$> (newArray 16 gone >>= newMutVar) <*> newPrimVar 0 <*> newPrimVar 0
+
+gone :: Entry
+gone = error "Weft.Sim.Internal.Ready: no entry"
+
+-- | How many.
+count :: ReadyList -> IO Int
+count (ReadyList _ _ n) = readPrimVar n
+{-# INLINE count #-}
+
+-- | One more, at the end.
+append :: ReadyList -> Entry -> IO ()
+append list@(ReadyList memory start size) !e = do
+  array <- readMutVar memory
+  let room = sizeofMutableArray array
+  s <- readPrimVar start
+  n <- readPrimVar size
+  if s + n < room
+    then writeArray array (s + n) e >> writePrimVar size (n + 1)
+    else do
+      -- To the front of the same memory if half of it is free, else of a larger one.
+      if 2 * s > room
+        then do
+          copyMutableArray array 0 array s n
+          mapM_ (\i -> writeArray array i gone) [n .. s + n - 1]
+        else do
+          larger <- newArray (2 * room) gone
+          copyMutableArray larger 0 array s n
+          writeMutVar memory larger
+      writePrimVar start 0
+      append list e
+
+-- | Look at one by its index in the order of arrival.
+entryAt :: ReadyList -> Int -> IO Entry
+entryAt (ReadyList memory start _) i = do
+  array <- readMutVar memory
+  s <- readPrimVar start
+  readArray array (s + i)
+{-# INLINE entryAt #-}
+
+-- | Take one out; the others keep their order.
+takeAt :: ReadyList -> Int -> IO Entry
+takeAt list@(ReadyList memory start size) i = do
+  n <- readPrimVar size
+  if i == n - 1
+    then takeLast list
+    else do
+      array <- readMutVar memory
+      s <- readPrimVar start
+      e <- readArray array (s + i)
+      -- Those before it move up.
+      when (i > 0) $ copyMutableArray array (s + 1) array s i
+      writeArray array s gone
+      writePrimVar start (s + 1)
+      writePrimVar size (n - 1)
+      pure e
+
+-- | Take the last one out.
+takeLast :: ReadyList -> IO Entry
+takeLast (ReadyList memory start size) = do
+  array <- readMutVar memory
+  s <- readPrimVar start
+  n <- readPrimVar size
+  e <- readArray array (s + n - 1)
+  writeArray array (s + n - 1) gone
+  writePrimVar size (n - 1)
+  when (n == 1) $ writePrimVar start 0
+  pure e
+{-# INLINE takeLast #-}
+
+-- | Take out the first of a certain kind.
+takeWhere :: (Entry -> Bool) -> ReadyList -> IO (Maybe Entry)
+takeWhere wanted list = count list >>= go 0
+  where
+    go i n
+      | i == n = pure Nothing
+      | otherwise = do
+          e <- entryAt list i
+          if wanted e then Just <$> takeAt list i else go (i + 1) n
+
+-- | All, in order.
+entries :: ReadyList -> IO [Entry]
+entries list = count list >>= \n -> mapM (entryAt list) [0 .. n - 1]
+
+-- | Take out all of a certain kind.
+filterOut :: (Entry -> IO Bool) -> ReadyList -> IO [Entry]
+filterOut unwanted list = do
+  n <- count list
+  everybody <- mapM (const (takeAt list 0)) [1 .. n]
+  let go out [] = pure (reverse out)
+      go out (e : rest) = do
+        bad <- unwanted e
+        if bad then go (e : out) rest else append list e >> go out rest
+  go [] everybody
