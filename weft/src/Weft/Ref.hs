@@ -30,7 +30,7 @@ where
 
 import Data.IORef
 import Data.Text (Text)
-import GHC.Stack (HasCallStack, callStack, withFrozenCallStack)
+import GHC.Stack (CallStack, HasCallStack, callStack, withFrozenCallStack)
 import Weft.Internal.Atomic (freshNumber)
 import Weft.Internal.Trace
 
@@ -54,12 +54,12 @@ newRefNamed name a = internal $ \home _ -> do
 
 -- | The value.
 readRef :: (HasCallStack) => Ref a -> Thread a
-readRef (Ref ref reads' _ _) = accessing reads' (readIORef ref)
+readRef (Ref ref reads' _ _) = accessing callStack reads' (readIORef ref)
 {-# INLINE readRef #-}
 
 -- | Replace the value by one that is not evaluated.
 writeRef :: (HasCallStack) => Ref a -> a -> Thread ()
-writeRef (Ref ref _ writes _) a = accessing writes (writeIORef ref a)
+writeRef (Ref ref _ writes _) a = accessing callStack writes (writeIORef ref a)
 {-# INLINE writeRef #-}
 
 -- | Read and then write: another thread may come in between, and then one of the two
@@ -78,24 +78,24 @@ modifyRef' ref f = withFrozenCallStack (readRef ref >>= \a -> let !b = f a in wr
 -- Such steps order threads: what one did before its step is seen by the other behind
 -- its own.
 atomicModifyRef :: (HasCallStack) => Ref a -> (a -> (a, b)) -> Thread b
-atomicModifyRef (Ref ref _ _ modifies) f = accessing modifies (atomicModifyIORef' ref f)
+atomicModifyRef (Ref ref _ _ modifies) f = accessing callStack modifies (atomicModifyIORef' ref f)
 {-# INLINE atomicModifyRef #-}
 
 -- | The same without an answer.
 atomicModifyRef_ :: (HasCallStack) => Ref a -> (a -> a) -> Thread ()
-atomicModifyRef_ (Ref ref _ _ modifies) f = accessing modifies (atomicModifyIORef' ref (\a -> (f a, ())))
+atomicModifyRef_ (Ref ref _ _ modifies) f = accessing callStack modifies (atomicModifyIORef' ref (\a -> (f a, ())))
 {-# INLINE atomicModifyRef_ #-}
 
 -- | The value, ordered as 'atomicModifyRef' orders.
 atomicReadRef :: (HasCallStack) => Ref a -> Thread a
-atomicReadRef (Ref ref _ _ modifies) = accessing modifies (atomicModifyIORef' ref (\a -> (a, a)))
+atomicReadRef (Ref ref _ _ modifies) = accessing callStack modifies (atomicModifyIORef' ref (\a -> (a, a)))
 {-# INLINE atomicReadRef #-}
 
 -- | Replace the value, ordered as 'atomicModifyRef' orders. The value is evaluated.
 atomicWriteRef :: (HasCallStack) => Ref a -> a -> Thread ()
-atomicWriteRef (Ref ref _ _ modifies) a = accessing modifies (atomicModifyIORef' ref (const (a, ())))
+atomicWriteRef (Ref ref _ _ modifies) a = accessing callStack modifies (atomicModifyIORef' ref (const (a, ())))
 {-# INLINE atomicWriteRef #-}
 
-accessing :: (HasCallStack) => Access -> IO a -> Thread a
-accessing access io = Thread (\k -> Access access callStack (io >>= \a -> pure $! k a))
+accessing :: CallStack -> Access -> IO a -> Thread a
+accessing stack access io = Thread (\k -> Access access stack (io >>= \a -> pure $! k a))
 {-# INLINE accessing #-}

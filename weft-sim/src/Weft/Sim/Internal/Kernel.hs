@@ -24,6 +24,7 @@ import Control.Concurrent.MVar
 import Control.Exception (SomeException, toException, try)
 import Control.Monad (void)
 import Data.ByteString qualified as ByteString
+import Data.IORef
 import Data.Int (Int64)
 import Data.Map.Strict qualified as Map
 import Data.Primitive.PrimVar
@@ -51,12 +52,14 @@ data Sim = Sim
     simDisks :: !Disks,
     simSignals :: !SignalTable,
     -- | What the program draws.
-    simEntropy :: !Random
+    simEntropy :: !Random,
+    -- | A worker, once one has started.
+    simHost :: !(IORef (Maybe Host))
   }
 
 -- | A new world.
 newSim :: Seed -> World -> IO Sim
-newSim seed world = Sim world <$> newTickets <*> newNetwork world <*> newDisks world <*> newSignalTable <*> newRandom seed 3
+newSim seed world = Sim world <$> newTickets <*> newNetwork world <*> newDisks world <*> newSignalTable <*> newRandom seed 3 <*> newIORef Nothing
 
 -- | A request to the simulation itself, which no real kernel answers: what it is, and what
 -- to do, which must not block.
@@ -88,6 +91,7 @@ startSim :: Sim -> Host -> IO Instance
 startSim sim host = do
   bell <- newEmptyMVar
   showTime sim host
+  modifyIORef' (simHost sim) (maybe (Just host) Just)
   pure
     Instance
       { instanceAnswer = AnswerCall (\tcb request k -> answerCall sim host tcb request k),

@@ -124,8 +124,8 @@ closePipe = undefined
 
 -- | A machine has lost its power.
 crashMachine :: Network -> Machine -> IO ()
-crashMachine = undefined
+crashMachine _ _ = pure ()
 
 -- | What is known of the peer of the socket a call is about, for reports.
 describeWait :: Network -> SystemCall a -> IO (Maybe String)
-describeWait = undefined
+describeWait _ _ = pure Nothing

@@ -61,12 +61,15 @@ onMachine machine body = do
 -- | Give a machine its program, and start it there: now, and at every 'restart'. An
 -- exception that leaves it is a failure of the run.
 boot :: Machine -> Thread () -> Thread ()
-boot machine program = steer ("boot " <> show machine) $ \sim ask -> do
+boot machine program = steer ("boot " <> show machine) $ \sim _ -> do
   writeIORef (machineProgram machine) (Just program)
-  launch sim (askHost ask) machine
+  launch sim machine
 
-launch :: Sim -> Host -> Machine -> IO ()
-launch sim host machine = do
+launch :: Sim -> Machine -> IO ()
+launch sim machine = readIORef (simHost sim) >>= mapM_ (launchOn sim machine)
+
+launchOn :: Sim -> Machine -> Host -> IO ()
+launchOn sim machine host = do
   program <- readIORef (machineProgram machine)
   life <- readIORef (machineLife machine)
   note (simWorld sim) (show machine <> " starts")
@@ -98,13 +101,13 @@ crashNow sim machine = do
 
 -- | A machine that has crashed starts its program again. If it is up nothing happens.
 restart :: Machine -> Thread ()
-restart machine = steer ("restart " <> show machine) (\sim ask -> restartNow sim (askHost ask) machine)
+restart machine = steer ("restart " <> show machine) (\sim _ -> restartNow sim machine)
 
 -- | The same, for fault scripts.
-restartNow :: Sim -> Host -> Machine -> IO ()
-restartNow sim host machine = do
+restartNow :: Sim -> Machine -> IO ()
+restartNow sim machine = do
   up <- readIORef (machineUp machine)
-  unless up $ writeIORef (machineUp machine) True >> launch sim host machine
+  unless up $ writeIORef (machineUp machine) True >> launch sim machine
 
 -- | Is it running?
 isUp :: Machine -> Thread Bool

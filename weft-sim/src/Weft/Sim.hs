@@ -1,0 +1,248 @@
+-- |
+-- The same threads in a simulated world.
+--
+-- A thread's system calls can be answered by anything. Here they are answered from a seed:
+-- time is virtual, the network and the disks are imagined, and what runs next is decided,
+-- step by step, by chance or by a script. The program does not change and does not know.
+--
+-- @
+-- main = do
+--   result <- 'simulate' 42 'roughConfig' program
+--   print ('resultOutcome' result)
+--   'check' 'roughConfig' [0 .. 999] program 'flawless'
+-- @
+--
+-- What is simulated: every system call of the library, scheduling, cancellation. What is
+-- not: 'Weft.liftIO' and 'Weft.blocking' actions run as they are, at once. A run is a
+-- function of the seed as long as these are; what they do with the real clock, real
+-- descriptors or other threads of GHC is outside.
+--
+-- In the manner of FoundationDB's simulation; of dejafu and io-sim, which simulate programs
+-- that were written for them.
+module Weft.Sim
+  ( -- * Running once
+    simulate,
+    simulateRecorded,
+    replay,
+    Seed (..),
+
+    -- ** Configuration
+    Config (..),
+    defaultConfig,
+    roughConfig,
+    Conditions (..),
+    calm,
+    rough,
+    Strategy (..),
+    Schedule,
+    Deviation (..),
+
+    -- ** Results
+    Result (..),
+    Outcome (..),
+    Uncaught (..),
+    Stuck (..),
+    Race (..),
+    Place (..),
+    renderTimeline,
+    Moment (..),
+    Who (..),
+
+    -- * Looking for failures
+    Verdict,
+    Problem (..),
+    flawless,
+    flawlessAnd,
+    tolerating,
+
+    -- ** By chance
+    check,
+    findFailure,
+    findFailureWith,
+
+    -- ** Systematically
+    explore,
+    exploreWith,
+    Bounds (..),
+    defaultBounds,
+    Exploration (..),
+    checkAll,
+
+    -- ** Failures
+    Failure (..),
+    renderFailure,
+    shrinkFailure,
+    SimulationFailed (..),
+    isDeterministic,
+
+    -- * Faults
+    FaultScript,
+    TimedFault (..),
+    Fault (..),
+    renderScript,
+    FaultPlan (..),
+    FaultKind (..),
+    drawFaults,
+
+    -- * Machines
+    Machine,
+    machineName,
+    newMachine,
+    newMachineWith,
+    thisMachine,
+    onMachine,
+    boot,
+    crash,
+    restart,
+    isUp,
+    setClockSkew,
+    remark,
+    machineAddress,
+
+    -- * With the production scheduler
+    simulatedKernel,
+  )
+where
+
+import Control.Exception (Exception (..), throwIO)
+import Control.Monad (when)
+import Network.Socket (HostAddress)
+import Weft.Internal.Kernel (Kernel (..))
+import Weft.Internal.Trace (Thread)
+import Weft.Sim.Internal.Choices
+import Weft.Sim.Internal.Conditions
+import Weft.Sim.Internal.Driver (Stuck (..))
+import Weft.Sim.Internal.Faults
+import Weft.Sim.Internal.Kernel
+import Weft.Sim.Internal.Race
+import Weft.Sim.Internal.Random
+import Weft.Sim.Internal.Report
+import Weft.Sim.Internal.Run
+import Weft.Sim.Internal.Search
+import Weft.Sim.Internal.Steering
+import Weft.Sim.Internal.Timeline
+import Weft.Sim.Internal.Verdict
+import Weft.Sim.Internal.World
+
+-- | Run a program in a world of its own. A pure function of the three but for what the
+-- program does with 'Weft.liftIO'; raises nothing that the program raises.
+simulate :: Seed -> Config -> Thread a -> IO (Result a)
+simulate = simulateWith False
+
+-- | The same, and the result has a timeline of all that happened.
+simulateRecorded :: Seed -> Config -> Thread a -> IO (Result a)
+simulateRecorded = simulateWith True
+
+simulateWith :: Bool -> Seed -> Config -> Thread a -> IO (Result a)
+simulateWith recorded seed config program =
+  privately $ \stop -> fst <$> runOnce stop Detail {detailTimeline = recorded, detailBranches = False} config seed program
+
+-- | Run it again as a report says, and print what happens.
+replay :: Seed -> Config -> Thread a -> IO ()
+replay seed config program = simulateRecorded seed config program >>= mapM_ putStrLn . renderTimeline . resultTimeline
+
+-- | A run that went wrong.
+newtype Failure a = Failure {failureFound :: Found a}
+
+-- | What is wrong, with the seed, the fault script, all that happened, what every thread was
+-- waiting for, and how to see it again. Runs the failure once more.
+renderFailure :: Thread a -> Failure a -> IO String
+renderFailure program (Failure found) =
+  renderFound 400 found <$> simulateRecorded (foundSeed found) (foundConfig found) program
+
+-- | A failure with fewer faults, and then fewer deviations from the default schedule, that is
+-- wrong in the same way. Runs the program so many times at most.
+shrinkFailure :: Int -> Thread a -> Verdict a -> Failure a -> IO (Failure a)
+shrinkFailure budget program verdict (Failure found) =
+  Failure <$> privately (\stop -> shrinkFound stop budget program verdict found)
+
+-- | Raised by 'check' and its kind: the report.
+newtype SimulationFailed = SimulationFailed String
+
+instance Show SimulationFailed where
+  show (SimulationFailed report) = report
+
+instance Exception SimulationFailed where
+  displayException (SimulationFailed report) = report
+
+-- | The program goes right with each of these seeds; or 'SimulationFailed' with the report of the
+-- first failure, shrunk. For a test: in tasty's @testCase@, QuickCheck's @ioProperty@, hedgehog's
+-- @evalIO@.
+check :: Config -> [Seed] -> Thread a -> Verdict a -> IO ()
+check config seeds program verdict =
+  findFailure config seeds program verdict >>= mapM_ (failing program verdict)
+
+failing :: Thread a -> Verdict a -> Failure a -> IO ()
+failing program verdict failure = do
+  smaller <- shrinkFailure 500 program verdict failure
+  report <- renderFailure program smaller
+  throwIO (SimulationFailed report)
+
+-- | The first of these seeds with which the program goes wrong.
+findFailure :: Config -> [Seed] -> Thread a -> Verdict a -> IO (Maybe (Failure a))
+findFailure config = findFailureWith (\_ -> pure config) (\_ _ -> pure ())
+
+-- | The same with a configuration for each seed, as one with a fault script that was drawn from
+-- it; the action is told of every run.
+findFailureWith :: (Seed -> IO Config) -> (Seed -> Result a -> IO ()) -> [Seed] -> Thread a -> Verdict a -> IO (Maybe (Failure a))
+findFailureWith configure told seeds program verdict =
+  privately $ \stop -> fmap Failure <$> trySeeds stop configure seeds told program verdict
+
+-- | Run all schedules of a program with at most two preemptions, and count the outcomes.
+explore :: (Show a) => Thread a -> IO (Exploration a)
+explore program = exploreWith defaultBounds {boundGoOn = True} defaultConfig 0 show program flawless
+
+-- | Run all schedules within bounds: with this configuration and seed, telling outcomes apart by
+-- a text.
+exploreWith :: Bounds -> Config -> Seed -> (a -> String) -> Thread a -> Verdict a -> IO (Exploration a)
+exploreWith bounds config seed text program verdict =
+  privately $ \stop -> exploreSchedules stop bounds config seed text program verdict
+
+-- | The program goes right in all schedules within the bounds; or 'SimulationFailed' with the
+-- report of the first failure.
+checkAll :: Bounds -> Config -> Thread a -> Verdict a -> IO ()
+checkAll bounds config program verdict = do
+  explored <- exploreWith bounds config 0 (const "") program verdict
+  mapM_ (failing program verdict . Failure) (exploredFound explored)
+
+-- | Is the program a function of its seed? Runs it twice and compares all that happened.
+-- 'Nothing' if both went the same way; otherwise the first lines that differ. What makes a
+-- difference is mostly 'Weft.liftIO' with the real clock, real randomness, or variables that live
+-- longer than a run.
+isDeterministic :: Config -> Seed -> Thread a -> IO (Maybe (String, String))
+isDeterministic config seed program = do
+  one <- lines' <$> simulateRecorded seed config program
+  two <- lines' <$> simulateRecorded seed config program
+  pure $ case dropWhile (uncurry (==)) (zip one two) of
+    different : _ -> Just different
+    []
+      | length one == length two -> Nothing
+      | otherwise -> Just (concat (take 1 (drop (length two) one)), concat (take 1 (drop (length one) two)))
+  where
+    lines' = renderTimeline . resultTimeline
+
+-- | Draw a fault script for a seed.
+drawFaults :: FaultPlan -> Seed -> IO FaultScript
+drawFaults plan seed = newRandom seed 5 >>= drawScript plan
+
+-- | The first address of a machine, in network byte order.
+machineAddress :: Machine -> HostAddress
+machineAddress machine = case machineAddresses machine of
+  a : _ -> a
+  [] -> 0
+
+-- | A simulated world as a kernel for 'Weft.runWith' ('Weft.settingKernel'): the production
+-- run-time with its OS threads, over virtual time, for when the schedule is not of interest.
+-- Every run has a world of its own. Only with one worker ('Weft.settingWorkers'), because its
+-- world cannot be changed by two OS threads at a time; others fail when they start.
+simulatedKernel :: Seed -> Conditions -> Kernel
+simulatedKernel seed conditions =
+  Kernel
+    { kernelName = "simulated",
+      openKernel = \workers -> do
+        when (workers /= 1) . ioError . userError $
+          "a simulated kernel runs with one worker (settingWorkers = Just 1), not with " <> show workers
+        world <- newWorld conditions seed byChance Nothing (\_ -> pure ())
+        sim <- newSim seed world
+        openKernel (simKernel sim) workers
+    }

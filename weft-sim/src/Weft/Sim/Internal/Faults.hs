@@ -1,0 +1,151 @@
+-- |
+-- Description : What goes wrong, when and where, as a script
+-- Stability   : not home
+--
+-- A fault script is a list of events with their times. It is data: printed with a failure,
+-- read again, shrunk, and drawn at random from a 'FaultPlan'. The driver's world carries it out.
+module Weft.Sim.Internal.Faults
+  ( -- * Scripts
+    FaultScript,
+    Fault (..),
+    TimedFault (..),
+    renderScript,
+    describeFault,
+
+    -- * Drawing scripts
+    FaultPlan (..),
+    FaultKind (..),
+    drawScript,
+  )
+where
+
+import Control.Monad (replicateM)
+import Data.Int (Int64)
+import Data.List (partition, sortOn)
+import Data.Text (Text)
+import Data.Text qualified as Text
+import Weft.Internal.Time (Duration (..))
+import Weft.Sim.Internal.Random
+import Weft.Sim.Internal.Timeline (showTime)
+
+-- | Faults in the order of their times.
+type FaultScript = [TimedFault]
+
+-- | A fault so many nanoseconds after the start.
+data TimedFault = At {faultTime :: !Int64, faultWhat :: !Fault}
+  deriving stock (Eq, Show, Read)
+
+-- | What can go wrong, and be mended. Machines are known by their names; what names a
+-- machine that there is not does nothing.
+data Fault
+  = -- | It loses its power ('Weft.Sim.crash').
+    Crash !Text
+  | -- | It starts again, if it is down.
+    Restart !Text
+  | -- | Nothing passes between the first and the second, in either direction.
+    Cut [Text] [Text]
+  | -- | Nothing passes from the first to the second; the other way is open.
+    CutOneWay [Text] [Text]
+  | -- | All links are as they were.
+    Heal
+  | -- | All links take so many nanoseconds longer.
+    SlowLinks !Int64
+  | -- | All connections of a machine are reset.
+    ResetConnections !Text
+  | -- | Its wall clock is ahead by so many nanoseconds.
+    SkewClock !Text !Int64
+  | -- | Of its disk operations this part fails with @EIO@.
+    FailDisk !Text !Double
+  | -- | Its disk operations take so many times as long.
+    SlowDisk !Text !Double
+  | -- | Its files may grow by no more than so many bytes.
+    FillDisk !Text !Int
+  | -- | Its disk is as it was.
+    MendDisk !Text
+  | -- | Its process gets a signal.
+    Signal !Text !Int
+  deriving stock (Eq, Show, Read)
+
+-- | For people: a line for each.
+renderScript :: FaultScript -> [String]
+renderScript = map (\(At t f) -> showTime t <> "  " <> describeFault f)
+
+-- | In words.
+describeFault :: Fault -> String
+describeFault = describe
+  where
+    describe = \case
+      Crash m -> name m <> " crashes"
+      Restart m -> name m <> " starts again"
+      Cut a b -> "nothing passes between " <> names a <> " and " <> names b
+      CutOneWay a b -> "nothing passes from " <> names a <> " to " <> names b
+      Heal -> "the network is whole again"
+      SlowLinks d -> "links take " <> showTime d <> " longer"
+      ResetConnections m -> "the connections of " <> name m <> " are reset"
+      SkewClock m d -> "the clock of " <> name m <> " is ahead by " <> showTime d
+      FailDisk m p -> "the disk of " <> name m <> " fails, with probability " <> show p
+      SlowDisk m x -> "the disk of " <> name m <> " is " <> show x <> " times slower"
+      FillDisk m n -> "the disk of " <> name m <> " has room for " <> show n <> " bytes"
+      MendDisk m -> "the disk of " <> name m <> " works again"
+      Signal m n -> name m <> " gets signal " <> show n
+    name = Text.unpack
+    names = unwords . map name
+
+-- | From what scripts are drawn.
+data FaultPlan = FaultPlan
+  { -- | Names of the machines that may be hit.
+    planMachines :: [Text],
+    -- | Which kinds of faults.
+    planKinds :: [FaultKind],
+    -- | Between the first and the last time a fault may come, both since the start.
+    planFrom, planUntil :: !Duration,
+    -- | How many faults, at most. Each is mended again.
+    planCount :: !Int,
+    -- | How long each lasts, at most.
+    planLength :: !Duration
+  }
+  deriving stock (Eq, Show)
+
+-- | Kinds of faults.
+data FaultKind
+  = -- | A machine crashes and starts again.
+    Crashes
+  | -- | Some machines are cut off from the others, in one direction or both.
+    Partitions
+  | SlowNetwork
+  | Resets
+  | -- | A wall clock jumps, by up to an hour in either direction.
+    ClockSkews
+  | DiskFailures
+  | DiskSlowness
+  | FullDisks
+  deriving stock (Eq, Show, Enum, Bounded)
+
+-- | Draw a script.
+drawScript :: FaultPlan -> Random -> IO FaultScript
+drawScript plan random
+  | null (planMachines plan) || null (planKinds plan) = pure []
+  | otherwise = do
+      n <- below random (planCount plan + 1)
+      sortOn faultTime . concat <$> replicateM n one
+  where
+    one = do
+      kind <- pick (planKinds plan)
+      begin <- within random (durationNanoseconds (planFrom plan), durationNanoseconds (planUntil plan))
+      len <- within random (0, durationNanoseconds (planLength plan))
+      machine <- pick (planMachines plan)
+      let for' fault mended = pure [At begin fault, At (begin + len) mended]
+      case kind of
+        Crashes -> for' (Crash machine) (Restart machine)
+        Partitions -> do
+          sides <- mapM (\m -> (m,) <$> chance random 0.5) (planMachines plan)
+          oneWay <- chance random 0.3
+          let (a, b) = partition snd sides
+          for' ((if oneWay then CutOneWay else Cut) (map fst a) (map fst b)) Heal
+        SlowNetwork -> within random (1_000_000, 500_000_000) >>= \d -> for' (SlowLinks d) Heal
+        Resets -> pure [At begin (ResetConnections machine)]
+        ClockSkews -> within random (-3_600_000_000_000, 3_600_000_000_000) >>= \d -> for' (SkewClock machine d) (SkewClock machine 0)
+        DiskFailures -> for' (FailDisk machine 0.2) (MendDisk machine)
+        DiskSlowness -> for' (SlowDisk machine 50) (MendDisk machine)
+        FullDisks -> for' (FillDisk machine 0) (MendDisk machine)
+    pick options = (options !!) <$> below random (length options)

@@ -1,0 +1,200 @@
+-- |
+-- Description : Looking for a run that goes wrong
+-- Stability   : not home
+--
+-- By chance, seed after seed, and systematically, schedule after schedule; and making a failure
+-- smaller once it was found.
+--
+-- See Note [Systematic exploration].
+module Weft.Sim.Internal.Search
+  ( -- * By chance
+    Found (..),
+    trySeeds,
+
+    -- * Systematically
+    Bounds (..),
+    defaultBounds,
+    Exploration (..),
+    exploreSchedules,
+
+    -- * Smaller
+    shrinkFound,
+  )
+where
+
+import Data.List (foldl')
+import Data.Map.Strict (Map)
+import Data.Map.Strict qualified as Map
+import Data.Maybe (isJust)
+import Weft.Internal.Trace (Thread)
+import Weft.Sim.Internal.Choices
+import Weft.Sim.Internal.Random
+import Weft.Sim.Internal.Run
+import Weft.Sim.Internal.Verdict
+
+-- | A run that went wrong: what with, and how.
+data Found a = Found
+  { foundConfig :: Config,
+    foundSeed :: Seed,
+    foundProblem :: Problem,
+    foundResult :: Result a
+  }
+
+brief, branching :: Detail
+brief = Detail {detailTimeline = False, detailBranches = False}
+branching = Detail {detailTimeline = False, detailBranches = True}
+
+-- | Run with one seed after the other, each with its own configuration, until a run goes wrong. The
+-- action is told of every run.
+trySeeds :: IO Bool -> (Seed -> IO Config) -> [Seed] -> (Seed -> Result a -> IO ()) -> Thread a -> Verdict a -> IO (Maybe (Found a))
+trySeeds stop configure seeds told program verdict = go seeds
+  where
+    go [] = pure Nothing
+    go (seed : rest) = do
+      over <- stop
+      if over
+        then pure Nothing
+        else do
+          config <- configure seed
+          (result, _) <- runOnce stop brief config seed program
+          told seed result
+          case verdict result of
+            Just problem -> pure (Just (Found config seed problem result))
+            Nothing -> go rest
+
+-- Note [Systematic exploration]
+-- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
+-- A schedule is known by its deviations from the default. Running one tells all the
+-- decisions that were made; each decision behind the last deviation, with each option that
+-- was not taken, is a schedule that nobody has run: the same deviations and one more. So
+-- every schedule is run once, and what is to be done is a tree.
+--
+-- It is walked in the order of cost: an option that interrupts a thread which could go on
+-- costs 1, others nothing (iterative context bounding, Musuvathi & Qadeer 2007). All
+-- schedules without a preemption come first, then those with one, and so on up to the
+-- bound; most bugs need two at most, and the first that is found has the fewest.
+--
+-- Within a cost the latest branch is explored first, so that what is kept is as long as a
+-- run, times the options; what costs one more is kept for the next round.
+
+-- | How far to look.
+data Bounds = Bounds
+  { -- | Preemptions in a schedule, at most.
+    boundPreemptions :: !Int,
+    -- | Schedules, at most.
+    boundSchedules :: !Int,
+    -- | Go on when something was found?
+    boundGoOn :: !Bool
+  }
+  deriving stock (Eq, Show)
+
+-- | Two preemptions, 100,000 schedules, and no further than the first failure.
+defaultBounds :: Bounds
+defaultBounds = Bounds 2 100_000 False
+
+-- | What was seen.
+data Exploration a = Exploration
+  { -- | How many schedules were run.
+    exploredSchedules :: !Int,
+    -- | Whether these were all within the bound on preemptions.
+    exploredAll :: !Bool,
+    -- | How often each outcome came.
+    exploredOutcomes :: !(Map String Int),
+    -- | How many runs went wrong, and the first that did.
+    exploredFailures :: !Int,
+    exploredFound :: !(Maybe (Found a)),
+    -- | Steps of all runs together.
+    exploredSteps :: !Int
+  }
+
+-- | Run all schedules within the bounds.
+exploreSchedules :: IO Bool -> Bounds -> Config -> Seed -> (a -> String) -> Thread a -> Verdict a -> IO (Exploration a)
+exploreSchedules stop bounds config seed text program verdict = level 0 [([], 0)] (Exploration 0 True Map.empty 0 Nothing 0)
+  where
+    -- Schedules of one cost, and those found meanwhile that cost one more.
+    level cost work seen
+      | null work = pure seen
+      | otherwise = do
+          (next, seen') <- walk (cost < boundPreemptions bounds) work [] seen
+          if halted seen'
+            then pure seen' {exploredAll = False}
+            else
+              if cost >= boundPreemptions bounds
+                then pure seen'
+                else level (cost + 1 :: Int) next seen'
+
+    halted seen = exploredSchedules seen >= boundSchedules bounds || (isJust (exploredFound seen) && not (boundGoOn bounds))
+
+    -- The flag: what costs more is wanted.
+    walk _ [] later seen = pure (later, seen)
+    walk dear ((reversed, from) : rest) later seen
+      | halted seen = pure (later, seen {exploredAll = False})
+      | otherwise = do
+          over <- stop
+          if over
+            then pure (later, seen {exploredAll = False, exploredSchedules = max (exploredSchedules seen) (boundSchedules bounds)})
+            else do
+              let schedule = reverse reversed
+                  following = config {configStrategy = Following schedule}
+              (result, made) <- runOnce stop branching following seed program
+              let (same, dearer) = foldl' (branch reversed) ([], []) (filter ((>= from) . branchIndex) made)
+                  problem = verdict result
+                  outcome = outcomeText text result
+                  seen' =
+                    seen
+                      { exploredSchedules = exploredSchedules seen + 1,
+                        exploredSteps = exploredSteps seen + resultSteps result,
+                        exploredOutcomes = Map.insertWith (+) outcome 1 (exploredOutcomes seen),
+                        exploredFailures = exploredFailures seen + maybe 0 (const 1) problem,
+                        exploredFound = case exploredFound seen of
+                          Nothing | Just p <- problem -> Just (Found following seed p result)
+                          other -> other
+                      }
+              walk dear (same <> rest) (if dear then dearer <> later else later) seen'
+
+    branch reversed (same, dearer) b =
+      let new = [(Deviation (branchIndex b) o : reversed, branchIndex b + 1) | o <- [1 .. branchOptions b - 1]]
+       in if branchCost b == 0 then (new <> same, dearer) else (same, new <> dearer)
+
+-- | Make a failure smaller, for at most so many runs: fewer faults, then fewer deviations from the
+-- default schedule, with the same kind of problem.
+shrinkFound :: IO Bool -> Int -> Thread a -> Verdict a -> Found a -> IO (Found a)
+shrinkFound stop budget program verdict found0 = do
+  (found1, left) <- shrinkList (\faults f -> (foundConfig f) {configFaults = faults}) (configFaults . foundConfig) (found0, budget)
+  -- What was decided is known: follow that.
+  let scripted = found1 {foundConfig = (foundConfig found1) {configStrategy = Following (resultSchedule (foundResult found1))}}
+  (again, left') <- attempt (foundConfig scripted) (scripted, left)
+  case again of
+    Nothing -> pure found1
+    Just found2 -> fst <$> shrinkList (\s f -> (foundConfig f) {configStrategy = Following s}) (resultSchedule . foundResult) (found2, left')
+  where
+    attempt config (found, left)
+      | left <= 0 = pure (Nothing, 0)
+      | otherwise = do
+          over <- stop
+          if over
+            then pure (Nothing, 0)
+            else do
+              (result, _) <- runOnce stop brief config (foundSeed found) program
+              pure $ case verdict result of
+                Just p | problemKind p == problemKind (foundProblem found), not (resultDiverged result) -> (Just (Found config (foundSeed found) p result), left - 1)
+                _ -> (Nothing, left - 1)
+
+    -- Leave out parts, large ones first (delta debugging, Zeller & Hildebrandt 2002).
+    shrinkList put get (found, left) = chunks (length (get found)) (found, left)
+      where
+        chunks size state
+          | size < 1 = pure state
+          | otherwise = do
+              (changed, state') <- pass size 0 False state
+              if changed then chunks (min size (length (get (fst state')))) state' else chunks (size `div` 2) state'
+        pass size from changed (f, n)
+          | from >= length items || n <= 0 = pure (changed, (f, n))
+          | otherwise = do
+              let shorter = take from items <> drop (from + size) items
+              (result, n') <- attempt (put shorter f) (f, n)
+              case result of
+                Just smaller | length (get smaller) < length items -> pass size from True (smaller, n')
+                _ -> pass size (from + size) changed (f, n')
+          where
+            items = get f

@@ -1,0 +1,115 @@
+-- |
+-- Description : What is wrong with a run
+-- Stability   : not home
+--
+-- Judges results: what is a failure whatever the program is for (an exception that nobody
+-- handled, a deadlock, a race, a thread that was left behind), and what its test says of it.
+module Weft.Sim.Internal.Verdict
+  ( Problem (..),
+    Verdict,
+    flawless,
+    flawlessAnd,
+    tolerating,
+    outcomeText,
+  )
+where
+
+import Control.Applicative ((<|>))
+import Control.Exception (displayException)
+import Data.List (intercalate)
+import Data.Text qualified as Text
+import Weft.Internal.Trace (AccessKind (..), labelBehind)
+import Weft.Sim.Internal.Driver (Stuck (..))
+import Weft.Sim.Internal.Race
+import Weft.Sim.Internal.Run
+
+-- | Something that should not be.
+data Problem = Problem
+  { -- | What kind of thing it is; shrinking keeps it.
+    problemKind :: String,
+    -- | In full, perhaps on several lines.
+    problemText :: String
+  }
+  deriving stock (Eq, Show)
+
+-- | The first thing that is wrong with a result, if there is one.
+type Verdict a = Result a -> Maybe Problem
+
+-- | Nothing is wrong that is wrong in any program: the main thread returned, no exception left
+-- another thread, no data race was seen, and all threads have ended.
+flawless :: Verdict a
+flawless r = outcome <|> uncaught <|> racing <|> left
+  where
+    outcome = case resultOutcome r of
+      Value _ -> Nothing
+      Exception e -> Just (Problem "exception" ("the main thread was ended by an exception: " <> displayException e))
+      Deadlock -> Just (Problem "deadlock" "deadlock: nothing can ever happen any more, and the main thread waits")
+      StepLimit -> Just (Problem "steps" ("the run was not over after " <> show (resultSteps r) <> " steps"))
+      TimeLimit -> Just (Problem "time" "the run was not over in the time it was given")
+    uncaught = case resultUncaught r of
+      [] -> Nothing
+      Uncaught n label machine e : _ ->
+        Just . Problem "uncaught" $
+          concat
+            [ "thread ",
+              show n,
+              labelBehind label,
+              if machine == "home" then "" else " on " <> machine,
+              " was ended by an exception: ",
+              displayException e
+            ]
+    racing = case resultRaces r of
+      [] -> Nothing
+      Race v name first second : _ ->
+        Just . Problem "race" $
+          intercalate
+            "\n"
+            [ "data race on variable " <> show v <> (if Text.null name then "" else " (" <> Text.unpack name <> ")") <> ":",
+              "  " <> place first,
+              "  " <> place second,
+              "  and nothing orders the two"
+            ]
+    place p =
+      concat
+        [ "thread ",
+          show (placeThread p),
+          case placeKind p of Reads -> " reads it"; Writes -> " writes it"; Modifies -> " modifies it",
+          if null (placeWhere p) then "" else " at " <> placeWhere p,
+          " (step ",
+          show (placeStep p),
+          ")"
+        ]
+    left = case (resultOutcome r, resultLeft r) of
+      (Value _, s : _) ->
+        Just . Problem "left" $
+          "thread " <> show (stuckThread s) <> labelBehind (stuckLabel s) <> " had not ended when it was time, at the end of the run"
+      _ -> Nothing
+
+-- | And the value is right.
+flawlessAnd :: (a -> Maybe String) -> Verdict a
+flawlessAnd wrong r =
+  flawless r <|> case resultOutcome r of
+    Value a -> Problem "value" <$> wrong a
+    _ -> Nothing
+
+-- | A verdict, but for problems of some kinds (@"race"@, @"left"@, ...). Where one is left out,
+-- what the verdict says of the others is not lost: it is asked again without it.
+tolerating :: [String] -> Verdict a -> Verdict a
+tolerating kinds verdict r = case verdict r of
+  Just p | problemKind p `elem` kinds -> if problemKind p `elem` gone then Nothing else again p
+  other -> other
+  where
+    gone = ["exception", "deadlock", "steps", "time"]
+    again p = tolerating (filter (/= problemKind p) kinds) verdict $ case problemKind p of
+      "race" -> r {resultRaces = []}
+      "uncaught" -> r {resultUncaught = []}
+      _ -> r {resultLeft = []}
+
+-- | The outcome of the main thread in a word or a line, to count distinct ones.
+outcomeText :: (a -> String) -> Result a -> String
+outcomeText text r = case resultOutcome r of
+  Value a -> text a
+  Exception e -> "exception: " <> takeWhile (/= '\n') (displayException e)
+  Deadlock -> "deadlock"
+  StepLimit -> "too many steps"
+  TimeLimit -> "too much time"
