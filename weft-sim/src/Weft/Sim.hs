@@ -74,6 +74,7 @@ module Weft.Sim
     shrinkFailure,
     SimulationFailed (..),
     isDeterministic,
+    audit,
 
     -- * Faults
     FaultScript,
@@ -135,7 +136,7 @@ simulateRecorded = simulateWith True
 
 simulateWith :: Bool -> Seed -> Config -> Thread a -> IO (Result a)
 simulateWith recorded seed config program =
-  privately $ \stop -> fst <$> runOnce stop Detail {detailTimeline = recorded, detailBranches = False} config seed program
+  privately $ \stop -> fst <$> runOnce stop Detail {detailTimeline = recorded, detailBranches = False, detailAudit = False} config seed program
 
 -- | Run it again as a report says, and print what happens.
 replay :: Seed -> Config -> Thread a -> IO ()
@@ -220,6 +221,19 @@ isDeterministic config seed program = do
       | otherwise -> Just (concat (take 1 (drop (length two) one)), concat (take 1 (drop (length one) two)))
   where
     lines' = renderTimeline . resultTimeline
+
+-- | What a program does that its simulation cannot know of, as far as it can be seen; empty
+-- is good. Runs it three times: effects that open descriptors of the operating system or that take
+-- real time (they sleep, wait or compute) are named with their thread and step, descriptors of
+-- the operating system that are handed to simulated calls too, and it is told if two runs with
+-- one seed differ ('isDeterministic').
+--
+-- What cannot be seen: an effect that only reads the real clock, and keeps to itself what it saw.
+audit :: Config -> Seed -> Thread a -> IO [String]
+audit config seed program = do
+  (result, _) <- privately $ \stop -> runOnce stop Detail {detailTimeline = False, detailBranches = False, detailAudit = True} config seed program
+  differs <- isDeterministic config seed program
+  pure (resultWarnings result <> maybe [] (\(a, b) -> ["two runs with seed " <> show seed <> " differ: in one " <> show a <> ", in the other " <> show b]) differs)
 
 -- | Draw a fault script for a seed.
 drawFaults :: FaultPlan -> Seed -> IO FaultScript

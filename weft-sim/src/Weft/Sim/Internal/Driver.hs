@@ -45,6 +45,7 @@ import Weft.Internal.Policy (Ready (..))
 import Weft.Internal.Scheduler
 import Weft.Internal.SystemCall (Outcome (..), Reason (..), SystemCall (..), Waiter, describe, deliver)
 import Weft.Internal.Trace
+import Weft.Sim.Internal.Audit
 import Weft.Sim.Internal.Choices
 import Weft.Sim.Internal.Events
 import Weft.Sim.Internal.Homes
@@ -87,6 +88,9 @@ data Plan = Plan
     -- | Told that a thread was left by an exception.
     planUncaught :: !(Tcb -> SomeException -> IO ()),
     planReport :: !(String -> IO ()),
+    -- | Told what a step did outside of the simulation, as far as that can be seen: looking costs
+    -- some microseconds for each effect.
+    planAudit :: !(Maybe (String -> IO ())),
     -- | Is it time to give up? Asked now and then.
     planStop :: !(IO Bool)
   }
@@ -347,14 +351,13 @@ loop d workers ending result = turn False
         Right trace -> do
           digest d number (nodeTag trace)
           for_ (planDetector plan) $ \detector -> observe detector number step trace
-          case trace of
-            Effect _ -> writePrimVar (driverStirred d) 1
-            Direct _ -> writePrimVar (driverStirred d) 1
-            Reenter _ -> writePrimVar (driverStirred d) 1
-            _ -> pure ()
+          when (isEffect trace) $ writePrimVar (driverStirred d) 1
           recorded number tcb (Just trace)
       writeIORef (driverChosen d) (Just entry)
-      _ <- runSlice (indexArray (workerSchedulers workers) (entryWorker entry)) 1
+      let slice = void (runSlice (indexArray (workerSchedulers workers) (entryWorker entry)) 1)
+      case (planAudit plan, traced) of
+        (Just tell, Right trace) | isEffect trace -> audited (tell . (("thread " <> show number <> labelBehind (tcbLabel tcb) <> ", step " <> show step <> ": ") <>)) slice
+        _ -> slice
       finishRecord
       -- Does it go on? Then it is the last that is ready.
       n <- count (driverReady d)

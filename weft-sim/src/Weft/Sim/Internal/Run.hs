@@ -149,7 +149,9 @@ data Detail = Detail
   { -- | What happened, step by step.
     detailTimeline :: !Bool,
     -- | All decisions that could have gone otherwise.
-    detailBranches :: !Bool
+    detailBranches :: !Bool,
+    -- | What effects do outside of the simulation, as warnings.
+    detailAudit :: !Bool
   }
 
 -- | Run a program once. The action says when to give up; then it raises nothing and the
@@ -203,6 +205,7 @@ runOnce stop detail config seed program = do
             machine <- machineOf world tcb
             modifyIORef' uncaught (Uncaught (tcbNumber tcb) (tcbLabel tcb) (show machine) e :),
           planReport = \text -> modifyIORef' reports (text :),
+          planAudit = if detailAudit detail then Just (\text -> modifyIORef' warnings (text :)) else Nothing,
           planStop = stop
         }
       program

@@ -41,8 +41,8 @@ data Found a = Found
   }
 
 brief, branching :: Detail
-brief = Detail {detailTimeline = False, detailBranches = False}
-branching = Detail {detailTimeline = False, detailBranches = True}
+brief = Detail {detailTimeline = False, detailBranches = False, detailAudit = False}
+branching = Detail {detailTimeline = False, detailBranches = True, detailAudit = False}
 
 -- | Run with one seed after the other, each with its own configuration, until a run goes wrong. The
 -- action is told of every run.

@@ -12,6 +12,7 @@ module Weft.Sim.Internal.Timeline
     describeNode,
     isVisible,
     isYield,
+    isEffect,
     nodeTag,
     placeOf,
     renderTimeline,
@@ -74,6 +75,14 @@ isYield :: Trace -> Bool
 isYield = \case
   Yield _ -> True
   YieldDirect _ _ -> True
+  _ -> False
+
+-- | Does it run an action of the program?
+isEffect :: Trace -> Bool
+isEffect = \case
+  Effect _ -> True
+  Direct _ -> True
+  Reenter _ -> True
   _ -> False
 
 -- | A node in words; 'Nothing' for what is of no interest. Operations on objects are
