@@ -1,6 +1,17 @@
+{-# LANGUAGE GADTs #-}
+
 -- |
 -- Description : The simulated network
 -- Stability   : not home
+--
+-- What each network call does to the tables of "Weft.Sim.Internal.Network.Types",
+-- depending on what its socket is: here is decided which part answers. Calls fail as on
+-- Linux, under the names under which the system kernel reports failures. Used by whoever
+-- runs the simulation.
+--
+-- Differences to a real network: a port is free again as soon as its socket is closed; a path
+-- of a Unix-domain socket likewise, for there is no file that would have to be removed;
+-- there is no broadcast; @SO_LINGER@ takes a number, and 0 means a reset.
 module Weft.Sim.Internal.Network
   ( Network,
     newNetwork,
@@ -34,98 +45,396 @@ module Weft.Sim.Internal.Network
     closePipe,
 
     -- * What befalls it
+    setLink,
+    linkBetween,
+    LinkSettings (..),
+    goodLink,
+    cut,
+    cutOneWay,
+    heal,
     crashMachine,
     describeWait,
   )
 where
 
 import Data.ByteString (ByteString)
+import Data.ByteString qualified as ByteString
+import Data.Foldable (for_)
+import Data.IORef
 import Data.Int (Int64)
-import Foreign.C.Error (Errno)
-import Network.Socket (Family, SockAddr, SocketOption, SocketType)
+import Data.IntMap.Strict qualified as IntMap
+import Data.Map.Strict qualified as Map
+import Foreign.C.Error
+import Network.Socket (Family (..), SockAddr (..), SocketOption, SocketType (..))
+import Weft.Internal.Backend (Descriptor (..))
 import Weft.Internal.SystemCall hiding (describe)
-import Weft.Internal.Time (Instant)
+import Weft.Internal.Time (Instant (..))
+import Weft.Internal.Trace (Trace (..), Why (..))
+import Weft.Sim.Internal.Network.Address
+import Weft.Sim.Internal.Network.Datagrams
+import Weft.Sim.Internal.Network.Line
+import Weft.Sim.Internal.Network.Links hiding (setLink)
+import Weft.Sim.Internal.Network.Links qualified as Links
+import Weft.Sim.Internal.Network.Listen
+import Weft.Sim.Internal.Network.Options
+import Weft.Sim.Internal.Network.Pipes
+import Weft.Sim.Internal.Network.Ports
+import Weft.Sim.Internal.Network.Segments (cancelAlarm)
+import Weft.Sim.Internal.Network.Streams
+import Weft.Sim.Internal.Network.Types
 import Weft.Sim.Internal.Ticket
 import Weft.Sim.Internal.World
 
-data Network = Network
+-- An answer that cannot have had to wait.
+instantly :: String -> IO (Either Errno a) -> Answering a
+instantly what act ask k = act >>= answerNow ask k . either (Left . failure what Nothing) Right
+{-# INLINE instantly #-}
 
-newNetwork :: World -> IO Network
-newNetwork _ = pure Network
+refuse :: String -> Errno -> Answering a
+refuse what e _ _ = pure (Throw (failure what Nothing e))
+
+-- As an operation ends whose descriptor is closed (on Linux).
+canceled :: Errno
+canceled = Errno 125
 
 openSocket :: Network -> Family -> SocketType -> Answering Socket
-openSocket = undefined
+openSocket net family kind ask = instantly "socket" make ask
+  where
+    machine = askMachine ask
+    make
+      | family `notElem` [AF_INET, AF_INET6, AF_UNIX] = pure (Left eAFNOSUPPORT)
+      | kind == Raw = pure (Left ePERM)
+      | kind `notElem` [Stream, Datagram] = pure (Left (Errno 94))
+      | otherwise =
+          takeDescriptor (netWorld net) machine >>= \case
+            Nothing -> pure (Left eMFILE)
+            Just d -> do
+              role <- if kind == Datagram then Datagrams <$> newBox else pure Fresh
+              sock <- newSock d machine family kind Map.empty Unbound role
+              enlist net machine d (ThingSocket sock)
+              pure (Right (Socket d family kind))
 
 bindSocket :: Network -> Socket -> SockAddr -> Answering ()
-bindSocket = undefined
+bindSocket net s address = withSocket net "bind" s (instantly "bind" . bindIt)
+  where
+    bindIt sock =
+      readIORef (sockBound sock) >>= \case
+        Unbound
+          | sockFamily sock == AF_UNIX -> bindPath sock
+          | otherwise -> either (pure . Left) (uncurry (bindInet net sock)) (fromProgram (sockFamily sock) address)
+        _ -> pure (Left eINVAL)
+    bindPath sock = case address of
+      SockAddrUnix path | not (null path) -> do
+        let key = (machineNumber (sockMachine sock), path)
+        paths <- readIORef (netPaths net)
+        case Map.lookup key paths of
+          Just (Just _) -> pure (Left eADDRINUSE)
+          _ -> do
+            writeIORef (netPaths net) (Map.insert key (Just sock) paths)
+            Right () <$ writeIORef (sockBound sock) (BoundPath path)
+      _ -> pure (Left eINVAL)
 
 listenSocket :: Network -> Socket -> Int -> Answering ()
-listenSocket = undefined
+listenSocket net s backlog = withSocket net "listen" s (instantly "listen" . listenOn)
+  where
+    listenOn sock =
+      readIORef (sockRole sock) >>= \case
+        Datagrams _ -> pure (Left eOPNOTSUPP)
+        Streaming _ -> pure (Left eINVAL)
+        Listening _ -> Right () <$ start sock
+        Fresh ->
+          readIORef (sockBound sock) >>= \case
+            Unbound
+              | sockFamily sock == AF_UNIX -> pure (Left eINVAL)
+              | otherwise ->
+                  bindSomewhere net sock (if sockFamily sock == AF_INET6 then V6 (0, 0, 0, 0) else V4 0) >>= \case
+                    Left e -> pure (Left e)
+                    Right () -> Right () <$ start sock
+            BoundInet ip port -> do
+              -- Sockets may share an address as long as only one of them listens.
+              before <- readIORef (sockRole sock)
+              start sock
+              taken <- isTaken net sock ip port
+              if taken then Left eADDRINUSE <$ writeIORef (sockRole sock) before else pure (Right ())
+            _ -> Right () <$ start sock
+    start sock = do
+      address <- addressOf sock
+      startListening net sock address backlog
+
+-- The local address, as the program sees it.
+addressOf :: Sock -> IO SockAddr
+addressOf sock =
+  readIORef (sockBound sock) >>= \case
+    Unbound -> pure (unspecified (sockFamily sock))
+    BoundInet ip port -> pure (toProgram (sockFamily sock) ip port)
+    BoundWith ip port -> pure (toProgram (sockFamily sock) ip port)
+    BoundPath path -> pure (SockAddrUnix path)
 
 acceptSocket :: Network -> Socket -> Maybe Instant -> Answering (Socket, SockAddr)
-acceptSocket = undefined
+acceptSocket net s limit = withSocket net "accept" s $ \sock ask k ->
+  readIORef (sockRole sock) >>= \case
+    Listening l -> acceptFrom net sock l (instantNanoseconds <$> limit) ask k
+    Datagrams _ -> refuse "accept" eOPNOTSUPP ask k
+    _ -> refuse "accept" eINVAL ask k
 
 connectSocket :: Network -> Socket -> SockAddr -> Maybe Instant -> Answering ()
-connectSocket = undefined
+connectSocket net s address limit = withSocket net what s $ \sock ask k ->
+  readIORef (sockRole sock) >>= \case
+    Fresh -> connectFresh sock ask k
+    Listening _ -> refuse what eISCONN ask k
+    Datagrams box -> instantly what (connectBox net sock box address) ask k
+    Streaming end ->
+      readIORef (endPhase end) >>= \case
+        Connecting -> refuse what eALREADY ask k
+        _ -> refuse what eISCONN ask k
+  where
+    what = "connect to " <> show address
+    connectFresh sock
+      | sockFamily sock == AF_UNIX = case address of
+          SockAddrUnix path -> connectUnix net sock path (instantNanoseconds <$> limit)
+          _ -> refuse what eINVAL
+      | otherwise = case fromProgram (sockFamily sock) address of
+          Left e -> refuse what e
+          Right (ip, port) -> connectInet net sock address ip port (instantNanoseconds <$> limit)
 
 receive :: Network -> Socket -> Buffer -> Int -> Int -> Answering Int
-receive = undefined
+receive net s buffer offset count = withSocket net "receive" s $ \sock ask k ->
+  readIORef (sockRole sock) >>= \case
+    Streaming end -> standIn Completed (endReaders end) "receive" Nothing (receiveFromEnd net end "receive" buffer offset count) ask k
+    Datagrams box -> standIn Completed (boxReaders box) "receive" Nothing (receiveDatagram box "receive" buffer offset count) ask (k . fst)
+    _ -> refuse "receive" (notConnected sock) ask k
+
+-- What a stream socket fails with that is not connected.
+notConnected :: Sock -> Errno
+notConnected sock = if sockFamily sock == AF_UNIX then eINVAL else eNOTCONN
 
 send :: Network -> Socket -> ByteString -> Answering Int
-send = undefined
+send net s bytes = sendVector net s [bytes]
 
 sendVector :: Network -> Socket -> [ByteString] -> Answering Int
-sendVector = undefined
+sendVector net s pieces = withSocket net "send" s $ \sock ask k ->
+  readIORef (sockRole sock) >>= \case
+    Streaming end -> standIn Completed (endWriters end) "send" Nothing (sendToEnd net end "send" pieces) ask k
+    Datagrams box -> sendDatagram net sock box "send" (ByteString.concat pieces) Nothing ask k
+    _ -> refuse "send" (if sockFamily sock == AF_UNIX then eNOTCONN else ePIPE) ask k
 
 receiveFrom :: Network -> Socket -> Buffer -> Answering (Int, SockAddr)
-receiveFrom = undefined
+receiveFrom net s buffer = withSocket net what s $ \sock ask k ->
+  readIORef (sockRole sock) >>= \case
+    Datagrams box -> standIn Completed (boxReaders box) what Nothing (receiveDatagram box what buffer 0 (bufferSize buffer)) ask k
+    Streaming end -> standIn Completed (endReaders end) what Nothing (receiveFromEnd net end what buffer 0 (bufferSize buffer)) ask (\n -> k (n, endRemote end))
+    _ -> refuse what (notConnected sock) ask k
+  where
+    what = "receive from"
 
 sendTo :: Network -> Socket -> ByteString -> SockAddr -> Answering Int
-sendTo = undefined
+sendTo net s bytes address = withSocket net what s $ \sock ask k ->
+  readIORef (sockRole sock) >>= \case
+    Datagrams box -> sendDatagram net sock box what bytes (Just address) ask k
+    -- TCP does not look at the address.
+    Streaming end
+      | sockFamily sock == AF_UNIX -> refuse what eISCONN ask k
+      | otherwise -> standIn Completed (endWriters end) what Nothing (sendToEnd net end what [bytes]) ask k
+    _ -> refuse what (if sockFamily sock == AF_UNIX then eOPNOTSUPP else ePIPE) ask k
+  where
+    what = "send to " <> show address
 
 -- | The bytes of a file come from the function: at most so many from an offset.
 sendFile :: Network -> (Int64 -> Int -> IO (Either Errno ByteString)) -> Socket -> Int64 -> Int -> Answering Int
-sendFile = undefined
+sendFile net contents s offset count = withSocket net what s $ \sock ask k ->
+  readIORef (sockRole sock) >>= \case
+    Streaming end -> standIn Completed (endWriters end) what Nothing (sendFileToEnd net end contents offset count) ask k
+    Datagrams box ->
+      contents offset (min 65_507 count) >>= \case
+        Left e -> refuse what e ask k
+        Right bytes -> sendDatagram net sock box what bytes Nothing ask k
+    _ -> refuse what (if sockFamily sock == AF_UNIX then eNOTCONN else ePIPE) ask k
+  where
+    what = "send file"
 
 awaitReadable, awaitWritable :: Network -> Socket -> Answering ()
-awaitReadable = undefined
-awaitWritable = undefined
+awaitReadable net s = withSocket net "wait" s $ \sock ask k ->
+  readIORef (sockRole sock) >>= \case
+    Streaming end -> standIn Completed (endReaders end) "wait" Nothing (endReadable end) ask k
+    Datagrams box -> standIn Completed (boxReaders box) "wait" Nothing (boxReadable box) ask k
+    Listening l -> standIn Completed (listenerAccepting l) "wait" Nothing (listenerReady l) ask k
+    Fresh -> answerNow ask k (Right ())
+awaitWritable net s = withSocket net "wait" s $ \sock ask k ->
+  readIORef (sockRole sock) >>= \case
+    Streaming end -> standIn Completed (endWriters end) "wait" Nothing (endWritable end) ask k
+    -- Nobody ever writes to a listener.
+    Listening l -> standIn Completed (listenerConnecting l) "wait" Nothing blocked ask k
+    _ -> answerNow ask k (Right ())
 
 shutdownSocket :: Network -> Socket -> ShutdownHow -> Answering ()
-shutdownSocket = undefined
+shutdownSocket net s how = withSocket net "shutdown" s $ \sock ask k ->
+  readIORef (sockRole sock) >>= \case
+    Streaming end -> shutEnd net end how >>= answerNow ask k . maybe (Right ()) id
+    Datagrams box -> instantly "shutdown" (shutBox box how) ask k
+    Listening l
+      | how == ShutdownSend -> answerNow ask k (Right ())
+      | otherwise -> do
+          writeIORef (sockRole sock) Fresh
+          stopListening net l
+          dismiss (listenerAccepting l) eINVAL
+          answerNow ask k (Right ())
+    Fresh -> refuse "shutdown" eNOTCONN ask k
 
 closeSocket :: Network -> Socket -> Answering ()
-closeSocket = undefined
+closeSocket net s = closeThing net (socketDescriptor s)
+
+-- Closing what is closed does nothing.
+closeThing :: Network -> Descriptor -> Answering ()
+closeThing net d ask k
+  | descriptorNumber d < firstDescriptor = withThing net "close" d (\_ ask' k' -> answerNow ask' k' (Right ())) ask k
+  | otherwise = do
+      strike net d >>= mapM_ (closeIt net)
+      answerNow ask k (Right ())
+
+closeIt :: Network -> Thing -> IO ()
+closeIt net = \case
+  ThingPipe end -> closePipeEnd end canceled
+  ThingSocket sock -> do
+    release net sock
+    readIORef (sockRole sock) >>= \case
+      Fresh -> pure ()
+      Streaming end -> lingersNot sock >>= closeEnd net end
+      Datagrams box -> closeBox box canceled
+      Listening l -> do
+        stopListening net l
+        dismiss (listenerAccepting l) canceled
 
 getOption :: Network -> Socket -> SocketOption -> Answering Int
-getOption = undefined
+getOption net s option = withSocket net "getsockopt" s $ \sock -> instantly "getsockopt" (readOption net sock option)
 
 setOption :: Network -> Socket -> SocketOption -> Int -> Answering ()
-setOption = undefined
+setOption net s option value = withSocket net "setsockopt" s $ \sock -> instantly "setsockopt" (writeOption sock option value)
 
 localAddress, peerAddress :: Network -> Socket -> Answering SockAddr
-localAddress = undefined
-peerAddress = undefined
+localAddress net s = withSocket net "getsockname" s $ \sock -> instantly "getsockname" (Right <$> addressOf sock)
+peerAddress net s = withSocket net "getpeername" s $ \sock ->
+  instantly "getpeername" $
+    readIORef (sockRole sock) >>= \case
+      Streaming end ->
+        readIORef (endPhase end) >>= \case
+          Established -> pure (Right (endRemote end))
+          _ -> pure (Left eNOTCONN)
+      Datagrams box -> maybe (Left eNOTCONN) Right <$> readIORef (boxPeer box)
+      _ -> pure (Left eNOTCONN)
 
 openPipe :: Network -> Answering (Pipe, Pipe)
-openPipe = undefined
+openPipe net ask = instantly "pipe" make ask
+  where
+    machine = askMachine ask
+    world = netWorld net
+    make =
+      takeDescriptor world machine >>= \case
+        Nothing -> pure (Left eMFILE)
+        Just r ->
+          takeDescriptor world machine >>= \case
+            Nothing -> Left eMFILE <$ giveDescriptor machine (descriptorNumber r)
+            Just w -> do
+              pipe <- newPipe
+              enlist net machine r (ThingPipe (ReadEnd pipe))
+              enlist net machine w (ThingPipe (WriteEnd pipe))
+              pure (Right (Pipe r, Pipe w))
 
+-- | There are none: no call makes a FIFO.
 openFifo :: Network -> FilePath -> OpenMode -> Answering Pipe
-openFifo = undefined
+openFifo _ path _ = refuse ("open FIFO " <> path) eNOENT
 
 readPipe :: Network -> Pipe -> Buffer -> Int -> Int -> Answering Int
-readPipe = undefined
+readPipe net (Pipe d) buffer offset count = withThing net "read" d $ \case
+  ThingPipe (ReadEnd pipe) -> standIn Completed (pipeReaders pipe) "read" Nothing (readFrom pipe buffer offset count)
+  _ -> refuse "read" eBADF
 
 writePipe :: Network -> Pipe -> ByteString -> Answering Int
-writePipe = undefined
+writePipe net (Pipe d) bytes = withThing net "write" d $ \case
+  ThingPipe (WriteEnd pipe) -> standIn Completed (pipeWriters pipe) "write" Nothing (writeTo net pipe bytes)
+  _ -> refuse "write" eBADF
 
 closePipe :: Network -> Pipe -> Answering ()
-closePipe = undefined
+closePipe net (Pipe d) = closeThing net d
 
--- | A machine has lost its power.
+-- | Change what is between two machines, in the direction from the first to the second.
+setLink :: Network -> Machine -> Machine -> (LinkSettings -> LinkSettings) -> IO ()
+setLink net = Links.setLink (netWorld net) (netLinks net)
+
+-- | What is between two machines now, in this direction.
+linkBetween :: Network -> Machine -> Machine -> IO LinkSettings
+linkBetween net = linkSettings (netLinks net)
+
+-- | Nothing passes between the machines of two groups, in either direction.
+cut :: Network -> [Machine] -> [Machine] -> IO ()
+cut net = cutBetween (netWorld net) (netLinks net)
+
+-- | Nothing passes from the machines of one group to those of another.
+cutOneWay :: Network -> [Machine] -> [Machine] -> IO ()
+cutOneWay net = cutTowards (netWorld net) (netLinks net)
+
+-- | Everything passes again between the machines of two groups.
+heal :: Network -> [Machine] -> [Machine] -> IO ()
+heal net = healBetween (netWorld net) (netLinks net)
+
+-- | A machine has lost its power: its sockets and pipes are gone, and nobody is told. Whoever
+-- waits on one is not answered. Whether the machine is up, and in which life, is for the caller
+-- to say.
 crashMachine :: Network -> Machine -> IO ()
-crashMachine _ _ = pure ()
+crashMachine net machine = do
+  entries <- readIORef (netEntries net)
+  let (gone, left) = IntMap.partition (\(Entry _ m _) -> m == machine) entries
+  writeIORef (netEntries net) left
+  modifyIORef' (netStarved net) (IntMap.delete (machineNumber machine))
+  for_ (IntMap.toList gone) $ \(number, Entry _ _ thing) -> do
+    giveDescriptor machine (fromIntegral number)
+    case thing of
+      ThingPipe end -> do
+        let pipe = case end of ReadEnd p -> p; WriteEnd p -> p
+        mapM_ desert [pipeReaders pipe, pipeWriters pipe]
+      ThingSocket sock -> do
+        release net sock
+        readIORef (sockRole sock) >>= \case
+          Fresh -> pure ()
+          Streaming end -> forget end
+          Datagrams box -> mapM_ desert [boxReaders box, boxSenders box]
+          Listening l -> do
+            writeIORef (listenerClosed l) True
+            mapM_ desert [listenerAccepting l, listenerConnecting l]
+            readIORef (listenerQueue l) >>= mapM_ forget
+  -- The names of its sockets go with it: files do not, but these are not on the disk.
+  modifyIORef' (netPaths net) (Map.filterWithKey (\(m, _) _ -> m /= machineNumber machine))
+  where
+    forget end = do
+      writeIORef (endClosed end) True
+      cancelAlarm net end
+      mapM_ desert [endReaders end, endWriters end]
 
 -- | What is known of the peer of the socket a call is about, for reports.
 describeWait :: Network -> SystemCall a -> IO (Maybe String)
-describeWait _ _ = pure Nothing
+describeWait net = \case
+  Receive s _ _ _ -> about s
+  Send s _ -> about s
+  SendVector s _ -> about s
+  ReceiveFrom s _ -> about s
+  SendTo s _ _ -> about s
+  SendFile s _ _ _ -> about s
+  AwaitReadable s -> about s
+  AwaitWritable s -> about s
+  Accept s _ -> about s
+  Connect s _ _ -> about s
+  _ -> pure Nothing
+  where
+    about s = do
+      entries <- readIORef (netEntries net)
+      case IntMap.lookup (fromIntegral (descriptorNumber (socketDescriptor s))) entries of
+        Just (Entry serial _ (ThingSocket sock)) | serial == descriptorSerial (socketDescriptor s) -> describeSock sock
+        _ -> pure Nothing
+    describeSock sock =
+      readIORef (sockRole sock) >>= \case
+        Fresh -> pure Nothing
+        Streaming end -> pure (Just (", peer " <> show (endRemote end)))
+        Listening l -> pure (Just (", listening on " <> show (listenerAddress l)))
+        Datagrams box ->
+          readIORef (boxPeer box) >>= \case
+            Just peer -> pure (Just (", peer " <> show peer))
+            Nothing -> (\a -> Just (", bound to " <> show a)) <$> addressOf sock

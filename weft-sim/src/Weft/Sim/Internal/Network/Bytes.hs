@@ -1,0 +1,88 @@
+-- |
+-- Description : A queue of bytes
+-- Stability   : not home
+--
+-- What has arrived on a stream and was not read: pieces of memory in order, and how many bytes
+-- they are together. Bytes are copied into it and out of it, once each: the caller may use its
+-- memory again as soon as its call is answered.
+module Weft.Sim.Internal.Network.Bytes
+  ( Bytes,
+    newBytes,
+    sizeOf,
+    append,
+    takeInto,
+    clear,
+
+    -- * Memory of the caller
+    roomOf,
+    copyInto,
+  )
+where
+
+import Data.ByteString (ByteString)
+import Data.ByteString qualified as ByteString
+import Data.ByteString.Internal (ByteString (BS))
+import Data.IORef
+import Data.Sequence (Seq (..), (|>))
+import Data.Sequence qualified as Seq
+import Data.Word (Word8)
+import Foreign.ForeignPtr (withForeignPtr)
+import Foreign.Marshal.Utils (copyBytes)
+import Foreign.Ptr (Ptr, plusPtr)
+import Weft.Internal.SystemCall (Buffer (..))
+
+-- | The queue.
+newtype Bytes = Bytes (IORef Content)
+
+data Content = Content !Int !(Seq ByteString)
+
+-- | Empty.
+newBytes :: IO Bytes
+newBytes = Bytes <$> newIORef (Content 0 Seq.empty)
+
+-- | How many bytes there are.
+sizeOf :: Bytes -> IO Int
+sizeOf (Bytes ref) = (\(Content n _) -> n) <$> readIORef ref
+{-# INLINE sizeOf #-}
+
+-- | Put a piece at the end. It is kept as it is: its memory must not change.
+append :: Bytes -> ByteString -> IO ()
+append (Bytes ref) bytes
+  | ByteString.null bytes = pure ()
+  | otherwise = modifyIORef' ref (\(Content n pieces) -> Content (n + ByteString.length bytes) (pieces |> bytes))
+
+-- | Forget everything.
+clear :: Bytes -> IO ()
+clear (Bytes ref) = writeIORef ref (Content 0 Seq.empty)
+
+-- | Move at most so many bytes from the beginning into a buffer, from an offset: how many
+-- they were.
+takeInto :: Bytes -> Buffer -> Int -> Int -> IO Int
+takeInto (Bytes ref) (Buffer memory _) offset wanted = do
+  Content size pieces <- readIORef ref
+  let count = min wanted size
+  withForeignPtr memory $ \base -> do
+    left <- move (base `plusPtr` offset) count pieces
+    writeIORef ref (Content (size - count) left)
+  pure count
+  where
+    move :: Ptr Word8 -> Int -> Seq ByteString -> IO (Seq ByteString)
+    move to n = \case
+      piece :<| rest
+        | n >= ByteString.length piece && n > 0 -> copyTo to piece >> move (to `plusPtr` ByteString.length piece) (n - ByteString.length piece) rest
+        | n > 0 -> copyTo to (ByteString.take n piece) >> pure (ByteString.drop n piece :<| rest)
+      pieces -> pure pieces
+
+copyTo :: Ptr Word8 -> ByteString -> IO ()
+copyTo to (BS from n) = withForeignPtr from (\p -> copyBytes to p n)
+
+-- | Which part of a buffer a call may use, which asks for so many bytes from an offset: the
+-- offset and the size.
+roomOf :: Buffer -> Int -> Int -> (Int, Int)
+roomOf buffer offset count = (from, max 0 (min (bufferSize buffer - from) count))
+  where
+    from = max 0 (min (bufferSize buffer) offset)
+
+-- | Copy a piece to an offset of a buffer, where there is room.
+copyInto :: Buffer -> Int -> ByteString -> IO ()
+copyInto (Buffer memory _) offset bytes = withForeignPtr memory (\base -> copyTo (base `plusPtr` offset) bytes)

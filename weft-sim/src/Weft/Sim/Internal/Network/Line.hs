@@ -1,0 +1,151 @@
+-- |
+-- Description : Threads that wait in line for the same thing
+-- Stability   : not home
+--
+-- Whatever may have to wait on the network (to receive, to send, to accept) is an
+-- 'Attempt': it does the whole of its work or nothing. It is tried when it is asked for, and,
+-- while it stands in a 'Line', again whenever somebody serves the line. So bytes
+-- move at the moment in which their receiver is answered, and one whose wait was cancelled
+-- before has moved none. Used by whoever runs the simulation.
+module Weft.Sim.Internal.Network.Line
+  ( -- * Attempts
+    Attempt,
+    blocked,
+    success,
+    refusal,
+
+    -- * Lines
+    Line,
+    newLine,
+    isDeserted,
+    standIn,
+    serve,
+    dismiss,
+    desert,
+  )
+where
+
+import Control.Exception (SomeException)
+import Control.Monad (unless, void)
+import Data.Foldable (for_)
+import Data.IORef
+import Data.Int (Int64)
+import Data.IntMap.Strict (IntMap)
+import Data.IntMap.Strict qualified as IntMap
+import Foreign.C.Error (Errno, eTIMEDOUT)
+import Weft.Internal.Trace (Trace, Why (..))
+import Weft.Sim.Internal.Events
+import Weft.Sim.Internal.Ticket
+import Weft.Sim.Internal.World
+
+-- | The result, if there can be one now. 'Nothing' means that nothing was done.
+type Attempt a = IO (Maybe (Either SomeException a))
+
+-- | It would have to wait.
+blocked :: Attempt a
+blocked = pure Nothing
+{-# INLINE blocked #-}
+
+-- | It is done.
+success :: a -> Attempt a
+success a = pure (Just (Right a))
+{-# INLINE success #-}
+
+-- | It cannot be done: the operation's name and the reason.
+refusal :: String -> Errno -> Attempt a
+refusal what e = pure (Just (Left (failure what Nothing e)))
+
+-- | Those who wait, in the order in which they came.
+newtype Line = Line (IORef Queue)
+
+-- The number of the next to come, and who waits.
+data Queue = Queue !Int !(IntMap Waiting)
+
+data Waiting = Waiting
+  { -- | Is it done now?
+    waitingTry :: !(IO Bool),
+    waitingRefuse :: !(Errno -> IO ())
+  }
+
+-- | Nobody waits.
+newLine :: IO Line
+newLine = Line <$> newIORef (Queue 0 IntMap.empty)
+
+-- | Does nobody wait?
+isDeserted :: Line -> IO Bool
+isDeserted (Line ref) = (\(Queue _ ws) -> IntMap.null ws) <$> readIORef ref
+{-# INLINE isDeserted #-}
+
+-- | Answer a call with an attempt: at once if nobody waits before it and it can be
+-- done, or when its turn has come, or with @ETIMEDOUT@ at the limit. The name of the operation is
+-- for its failures.
+standIn :: Why -> Line -> String -> Maybe Int64 -> Attempt a -> Answering a
+standIn why line what limit attempt ask k = do
+  first <- isDeserted line
+  result <- if first then attempt else blocked
+  case result of
+    Nothing -> wait why line what limit attempt ask k
+    -- Through the ready queue, so that the policy decides between it and others.
+    Just r | Accepted <- why -> park ask k (\ticket -> pure () <$ settle ticket why r)
+    Just r -> answer why ask k r
+{-# INLINE standIn #-}
+
+wait :: Why -> Line -> String -> Maybe Int64 -> Attempt a -> Ask -> (a -> Trace) -> IO Trace
+wait why line what limit attempt ask k = park ask k $ \ticket -> do
+  let enter done =
+        enterLine line $
+          Waiting
+            { waitingTry =
+                attempt >>= \case
+                  Nothing -> pure False
+                  Just r -> True <$ (done >> settle ticket why r),
+              waitingRefuse = \e -> done >> void (settle ticket why (Left (failure what Nothing e)))
+            }
+  case limit of
+    Nothing -> leave line <$> enter (pure ())
+    Just instant -> do
+      place <- newIORef (-1)
+      let events = worldEvents (askWorld ask)
+      alarm <- at events instant $ do
+        readIORef place >>= leave line
+        void (settle ticket why (Left (failure what Nothing eTIMEDOUT)))
+      key <- enter (void (revoke events alarm))
+      writeIORef place key
+      pure (void (revoke events alarm) >> leave line key)
+
+enterLine :: Line -> Waiting -> IO Int
+enterLine (Line ref) w = do
+  Queue n ws <- readIORef ref
+  n <$ writeIORef ref (Queue (n + 1) (IntMap.insert n w ws))
+
+leave :: Line -> Int -> IO ()
+leave (Line ref) key = modifyIORef' ref (\(Queue n ws) -> Queue n (IntMap.delete key ws))
+
+-- | Something has changed: try those who wait, in order, up to the first who must go on
+-- waiting.
+--
+-- Who is tried is not in the line meanwhile: an attempt that succeeds may make this line
+-- be served again before it is answered, and must not be tried twice.
+serve :: Line -> IO ()
+serve line@(Line ref) = do
+  Queue n ws <- readIORef ref
+  case IntMap.minViewWithKey ws of
+    Nothing -> pure ()
+    Just ((key, w), others) -> do
+      writeIORef ref (Queue n others)
+      done <- waitingTry w
+      if done
+        then serve line
+        else modifyIORef' ref (\(Queue n' ws') -> Queue n' (IntMap.insert key w ws'))
+
+-- | Everybody who waits is answered with this error.
+dismiss :: Line -> Errno -> IO ()
+dismiss (Line ref) e = do
+  Queue n ws <- readIORef ref
+  unless (IntMap.null ws) $ do
+    writeIORef ref (Queue n IntMap.empty)
+    for_ ws (`waitingRefuse` e)
+
+-- | Everybody who waits is forgotten.
+desert :: Line -> IO ()
+desert (Line ref) = modifyIORef' ref (\(Queue n _) -> Queue n IntMap.empty)

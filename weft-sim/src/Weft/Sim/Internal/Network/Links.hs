@@ -1,0 +1,171 @@
+-- |
+-- Description : What is between two machines
+-- Stability   : not home
+--
+-- A link leads from one machine to another, in one direction: how long what is sent takes, and
+-- whether it arrives. Its settings may be changed while the simulation runs. Used by whoever
+-- runs the simulation.
+module Weft.Sim.Internal.Network.Links
+  ( -- * Links
+    LinkSettings (..),
+    goodLink,
+    Links,
+    newLinks,
+    Link,
+    linkFrom,
+    setLink,
+    linkSettings,
+
+    -- * Partitions
+    cutBetween,
+    cutTowards,
+    healBetween,
+
+    -- * Travelling
+    Path (..),
+    pathFrom,
+    arrivalOver,
+    isPassable,
+    isLossy,
+  )
+where
+
+import Control.Monad (unless)
+import Data.Foldable (for_)
+import Data.IORef
+import Data.Int (Int64)
+import Data.IntMap.Strict (IntMap)
+import Data.IntMap.Strict qualified as IntMap
+import Data.Maybe (fromMaybe)
+import Weft.Sim.Internal.Conditions
+import Weft.Sim.Internal.Events
+import Weft.Sim.Internal.Random
+import Weft.Sim.Internal.World
+
+-- | What may befall a link.
+data LinkSettings = LinkSettings
+  { -- | Nothing passes.
+    linkCut :: !Bool,
+    -- | On top of what the conditions say, in nanoseconds.
+    linkExtraDelay :: !Int64,
+    -- | Of segments and datagrams, on top of what the conditions say for datagrams. A segment
+    -- that is lost is sent again.
+    linkLoss :: !Double,
+    -- | Bytes in a second, in place of what the conditions say; 0: without limit.
+    linkRate :: !(Maybe Int)
+  }
+  deriving stock (Eq, Show)
+
+-- | As the conditions say, and nothing else.
+goodLink :: LinkSettings
+goodLink = LinkSettings False 0 0 Nothing
+
+-- | One direction between two machines.
+data Link = Link
+  { linkNow :: !(IORef LinkSettings),
+    -- | Until when it transmits what was given to it.
+    linkBusy :: !(IORef Int64)
+  }
+
+-- | All links that were ever used, by the numbers of their machines.
+newtype Links = Links (IORef (IntMap (IntMap Link)))
+
+-- | None yet.
+newLinks :: IO Links
+newLinks = Links <$> newIORef IntMap.empty
+
+-- | The link from one machine to another.
+linkFrom :: Links -> Machine -> Machine -> IO Link
+linkFrom (Links ref) a b = do
+  links <- readIORef ref
+  case IntMap.lookup (machineNumber a) links >>= IntMap.lookup (machineNumber b) of
+    Just link -> pure link
+    Nothing -> do
+      link <- Link <$> newIORef goodLink <*> newIORef 0
+      writeIORef ref (IntMap.insertWith IntMap.union (machineNumber a) (IntMap.singleton (machineNumber b) link) links)
+      pure link
+
+-- | Change the link from one machine to another.
+setLink :: World -> Links -> Machine -> Machine -> (LinkSettings -> LinkSettings) -> IO ()
+setLink world links a b change = do
+  link <- linkFrom links a b
+  before <- readIORef (linkNow link)
+  let now = change before
+  writeIORef (linkNow link) now
+  unless (now == before) . note world $
+    "link from " <> show a <> " to " <> show b <> told before now
+  where
+    told before now
+      | linkCut now && not (linkCut before) = " is cut"
+      | linkCut before && not (linkCut now) = " is whole again"
+      | otherwise = " is now " <> show now
+
+-- | What the link from one machine to another is like.
+linkSettings :: Links -> Machine -> Machine -> IO LinkSettings
+linkSettings links a b = linkFrom links a b >>= readIORef . linkNow
+
+-- | Nothing passes between machines of the one group and machines of the other.
+cutBetween :: World -> Links -> [Machine] -> [Machine] -> IO ()
+cutBetween world links as bs = cutTowards world links as bs >> cutTowards world links bs as
+
+-- | Nothing passes from machines of the one group to machines of the other; the other way is as
+-- it was.
+cutTowards :: World -> Links -> [Machine] -> [Machine] -> IO ()
+cutTowards world links as bs = for_ [(a, b) | a <- as, b <- bs, a /= b] $ \(a, b) -> setLink world links a b (\l -> l {linkCut = True})
+
+-- | Everything passes again between machines of the two groups.
+healBetween :: World -> Links -> [Machine] -> [Machine] -> IO ()
+healBetween world links as bs = for_ [(a, b) | a <- as, b <- bs, a /= b] $ \(a, b) -> do
+  setLink world links a b (\l -> l {linkCut = False})
+  setLink world links b a (\l -> l {linkCut = False})
+
+-- | How bytes get from one end to the other.
+data Path
+  = -- | Through memory, in no time: Unix-domain sockets and pipes.
+    Through
+  | -- | Within a machine, with its addresses.
+    Loopback
+  | -- | Over a link.
+    Over !Link
+
+-- | How to get from one machine to another.
+pathFrom :: Links -> Machine -> Machine -> IO Path
+pathFrom links a b
+  | a == b = pure Loopback
+  | otherwise = Over <$> linkFrom links a b
+
+-- | When what is sent now arrives, if it is so many bytes and nothing gets lost.
+arrivalOver :: World -> Path -> Int -> IO Int64
+arrivalOver world path size = do
+  now <- clock (worldEvents world)
+  case path of
+    Through -> pure now
+    Loopback -> (now +) <$> within (worldRandom world) (loopbackDelay conditions)
+    Over link -> do
+      settings <- readIORef (linkNow link)
+      let rate = fromMaybe (linkBandwidth conditions) (linkRate settings)
+      delay <- within (worldRandom world) (linkDelay conditions)
+      begin <-
+        if rate <= 0
+          then pure now
+          else do
+            busy <- readIORef (linkBusy link)
+            let end = max now busy + fromIntegral ((size + overhead) * 1_000_000_000 `div` rate)
+            end <$ writeIORef (linkBusy link) end
+      pure (begin + delay + linkExtraDelay settings)
+  where
+    conditions = worldConditions world
+    -- The headers of IP and TCP.
+    overhead = 40
+
+-- | Is the link whole?
+isPassable :: Path -> IO Bool
+isPassable = \case
+  Over link -> not . linkCut <$> readIORef (linkNow link)
+  _ -> pure True
+
+-- | Does the link lose this one?
+isLossy :: World -> Path -> IO Bool
+isLossy world = \case
+  Over link -> readIORef (linkNow link) >>= chance (worldRandom world) . linkLoss
+  _ -> pure False

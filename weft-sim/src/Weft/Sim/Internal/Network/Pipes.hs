@@ -1,0 +1,88 @@
+{-# LANGUAGE MultiWayIf #-}
+
+-- |
+-- Description : Pipes
+-- Stability   : not home
+--
+-- A pipe holds 65,536 bytes; what is written with one call of at most 4,096 (@PIPE_BUF@)
+-- stays together. Both ends are on one machine. Used by whoever runs the simulation.
+module Weft.Sim.Internal.Network.Pipes
+  ( newPipe,
+    readFrom,
+    writeTo,
+    closePipeEnd,
+  )
+where
+
+import Data.ByteString (ByteString)
+import Data.ByteString qualified as ByteString
+import Data.IORef
+import Foreign.C.Error
+import Weft.Internal.SystemCall (Buffer)
+import Weft.Sim.Internal.Conditions
+import Weft.Sim.Internal.Network.Bytes
+import Weft.Sim.Internal.Network.Line
+import Weft.Sim.Internal.Network.Types
+import Weft.Sim.Internal.Random
+import Weft.Sim.Internal.World
+
+-- | An empty one, open at both ends.
+newPipe :: IO PipeBuffer
+newPipe = PipeBuffer <$> newBytes <*> newIORef True <*> newIORef True <*> newLine <*> newLine
+
+-- | Take bytes; 0 when there are none and nobody can write any.
+readFrom :: PipeBuffer -> Buffer -> Int -> Int -> Attempt Int
+readFrom pipe buffer offset count
+  | room == 0 = success 0
+  | otherwise = do
+      there <- sizeOf (pipeBytes pipe)
+      open <- readIORef (pipeHasWriter pipe)
+      if
+        | there > 0 -> do
+            n <- takeInto (pipeBytes pipe) buffer from room
+            serve (pipeWriters pipe)
+            success n
+        | open -> blocked
+        | otherwise -> success 0
+  where
+    (from, room) = roomOf buffer offset count
+
+-- | Put as many of the bytes as there is room for; a small piece as a whole.
+writeTo :: Network -> PipeBuffer -> ByteString -> Attempt Int
+writeTo net pipe bytes = do
+  open <- readIORef (pipeHasReader pipe)
+  there <- sizeOf (pipeBytes pipe)
+  let room = capacity - there
+  if
+    | not open -> refusal "write" ePIPE
+    | size == 0 -> success 0
+    | size <= atomic -> if size <= room then put size else blocked
+    | room <= 0 -> blocked
+    | otherwise -> do
+        short <- chance random (shortSends (worldConditions (netWorld net)))
+        let most = min room size
+        if short then below random most >>= put . (1 +) else put most
+  where
+    size = ByteString.length bytes
+    random = worldRandom (netWorld net)
+    capacity = 65_536
+    atomic = 4_096
+    put n = do
+      -- A copy: the caller may write to this memory as soon as it is answered.
+      append (pipeBytes pipe) (ByteString.copy (ByteString.take n bytes))
+      serve (pipeReaders pipe)
+      success n
+
+-- | One end is closed: those that wait there are told so, and those at the other end
+-- learn of it.
+closePipeEnd :: PipeEnd -> Errno -> IO ()
+closePipeEnd end canceled = case end of
+  ReadEnd pipe -> do
+    writeIORef (pipeHasReader pipe) False
+    clear (pipeBytes pipe)
+    dismiss (pipeReaders pipe) canceled
+    serve (pipeWriters pipe)
+  WriteEnd pipe -> do
+    writeIORef (pipeHasWriter pipe) False
+    dismiss (pipeWriters pipe) canceled
+    serve (pipeReaders pipe)

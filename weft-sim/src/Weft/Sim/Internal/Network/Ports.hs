@@ -1,0 +1,211 @@
+-- |
+-- Description : Which socket has which address
+-- Stability   : not home
+--
+-- The ports of every machine: who is bound to them, who may be bound beside whom, and who
+-- receives what is sent to one. And whose address is whose.
+module Weft.Sim.Internal.Network.Ports
+  ( -- * Machines
+    ownerOf,
+    destination,
+    Destination (..),
+    sourceFor,
+
+    -- * Binding
+    bindInet,
+    bindSomewhere,
+    release,
+    countAccepted,
+
+    -- * Finding
+    listenersAt,
+    boxesAt,
+    isTaken,
+    optionIs,
+  )
+where
+
+import Control.Monad (filterM)
+import Data.IORef
+import Data.IntMap.Strict qualified as IntMap
+import Data.List (find)
+import Data.Map.Strict qualified as Map
+import Foreign.C.Error
+import Network.Socket (Family (..), SocketOption (..), SocketType (..), tupleToHostAddress)
+import Weft.Sim.Internal.Network.Address
+import Weft.Sim.Internal.Network.Types
+import Weft.Sim.Internal.World
+
+-- | The machine that has this address, as one machine sees it.
+ownerOf :: Network -> Machine -> IP -> IO (Maybe Machine)
+ownerOf net here ip = case ip of
+  _ | isLoopback ip || isAny ip -> pure (Just here)
+  V6 _ -> pure Nothing
+  V4 host
+    | host `elem` machineAddresses here -> pure (Just here)
+    | otherwise -> IntMap.lookup (fromIntegral host) <$> owners net
+
+owners :: Network -> IO (IntMap.IntMap Machine)
+owners net = do
+  (count, known) <- readIORef (netOwners net)
+  machines <- readIORef (worldMachines (netWorld net))
+  if count == IntMap.size machines
+    then pure known
+    else do
+      -- Who was there first keeps an address that is given twice.
+      let now = IntMap.fromListWith (\_ first -> first) [(fromIntegral a, m) | m <- IntMap.elems machines, a <- machineAddresses m]
+      now <$ writeIORef (netOwners net) (IntMap.size machines, now)
+
+-- | Where an address leads.
+data Destination
+  = ToMachine !Machine
+  | -- | It could be a machine's of the same network, but is nobody's.
+    ToNobody
+  | -- | No way leads there.
+    NoRoute
+
+-- | Where an address leads from a machine.
+destination :: Network -> Machine -> IP -> IO Destination
+destination net here ip =
+  ownerOf net here ip >>= \case
+    Just machine -> pure (ToMachine machine)
+    Nothing -> pure $ case ip of
+      V4 host | any (sameNetwork host) (machineAddresses here) -> ToNobody
+      _ -> NoRoute
+
+-- | The address from which a machine sends to another one.
+sourceFor :: Machine -> IP -> IP
+sourceFor here to
+  | isLoopback to || isAny to = loopbackOf to
+  | otherwise = case to of
+      V4 host
+        | host `elem` own -> to
+        | Just a <- find (sameNetwork host) own -> V4 a
+      _ -> case own of
+        a : _ -> V4 a
+        [] -> V4 (tupleToHostAddress (127, 0, 0, 1))
+  where
+    own = machineAddresses here
+
+-- The key of a port in the tables.
+portKey :: Machine -> SocketType -> Port -> Int
+portKey machine kind port = machineNumber machine * 0x20000 + (if kind == Stream then 0 else 0x10000) + port
+
+socketKey :: Sock -> Port -> Int
+socketKey s = portKey (sockMachine s) (sockType s)
+
+-- | Is this option set to something else than 0?
+optionIs :: Sock -> SocketOption -> IO Bool
+optionIs s (SockOpt level name) = maybe False (/= 0) . Map.lookup (level, name) <$> readIORef (sockOptions s)
+
+onlyV6 :: Sock -> IO Bool
+onlyV6 s = if sockFamily s == AF_INET6 then optionIs s IPv6Only else pure False
+
+inetOf :: Sock -> IO (Maybe (IP, Bool))
+inetOf s =
+  readIORef (sockBound s) >>= \case
+    BoundInet ip _ -> Just . (ip,) <$> onlyV6 s
+    _ -> pure Nothing
+
+isListening :: Sock -> IO Bool
+isListening s =
+  readIORef (sockRole s) >>= \case
+    Listening _ -> pure True
+    _ -> pure False
+
+-- | Bind a socket that is not bound to one of its machine's addresses; with port 0 to any that
+-- is free.
+bindInet :: Network -> Sock -> IP -> Port -> IO (Either Errno ())
+bindInet net s ip port = do
+  let own = case ip of
+        _ | isAny ip || isLoopback ip -> True
+        V4 host -> host `elem` machineAddresses (sockMachine s)
+        V6 _ -> False
+  if not own
+    then pure (Left eADDRNOTAVAIL)
+    else
+      if port == 0
+        then bindSomewhere net s ip
+        else do
+          taken <- isTaken net s ip port
+          if taken then pure (Left eADDRINUSE) else Right <$> occupy net s ip port
+
+-- | Would this socket be in the way of another one at this address?
+--
+-- As on Linux: sockets may share an address if all have set @SO_REUSEPORT@, or if all
+-- have set @SO_REUSEADDR@ and none listens.
+isTaken :: Network -> Sock -> IP -> Port -> IO Bool
+isTaken net s ip port = do
+  mine <- (,) ip <$> onlyV6 s
+  others <- filter (/= s) . IntMap.findWithDefault [] (socketKey s port) <$> readIORef (netPorts net)
+  accepted <- IntMap.findWithDefault 0 (socketKey s port) <$> readIORef (netAccepted net)
+  address <- optionIs s ReuseAddr
+  shared <- optionIs s ReusePort
+  listening <- isListening s
+  let inTheWay o =
+        inetOf o >>= \case
+          Just theirs | overlap mine theirs -> do
+            address' <- optionIs o ReuseAddr
+            shared' <- optionIs o ReusePort
+            listening' <- isListening o
+            pure (not (shared && shared') && not (address && address' && (sockType s /= Stream || not (listening || listening'))))
+          _ -> pure False
+  conflicts <- filterM inTheWay others
+  pure (not (null conflicts) || (accepted > 0 && not address && not shared))
+
+-- | Bind a socket to a free port.
+bindSomewhere :: Network -> Sock -> IP -> IO (Either Errno ())
+bindSomewhere net s ip = do
+  let key = portKey (sockMachine s) (sockType s) 0
+  start <- IntMap.findWithDefault firstFree key <$> readIORef (netNextPort net)
+  ports <- readIORef (netPorts net)
+  accepted <- readIORef (netAccepted net)
+  let free p = IntMap.notMember (key + p) ports && IntMap.notMember (key + p) accepted
+  case find free ([start .. lastFree] <> [firstFree .. start - 1]) of
+    Nothing -> pure (Left eADDRINUSE)
+    Just p -> do
+      modifyIORef' (netNextPort net) (IntMap.insert key (if p == lastFree then firstFree else p + 1))
+      Right <$> occupy net s ip p
+  where
+    firstFree = 49152
+    lastFree = 65535
+
+occupy :: Network -> Sock -> IP -> Port -> IO ()
+occupy net s ip port = do
+  modifyIORef' (netPorts net) (IntMap.insertWith (<>) (socketKey s port) [s])
+  writeIORef (sockBound s) (BoundInet ip port)
+
+-- | The socket does not need its address any more.
+release :: Network -> Sock -> IO ()
+release net s = do
+  bound <- readIORef (sockBound s)
+  writeIORef (sockBound s) Unbound
+  case bound of
+    BoundInet _ port -> modifyIORef' (netPorts net) (IntMap.update (nonEmpty . filter (/= s)) (socketKey s port))
+    BoundWith _ port -> countAccepted net s port (-1)
+    -- The name stays where it is: nobody listens there.
+    BoundPath path -> modifyIORef' (netPaths net) (Map.adjust (\o -> if o == Just s then Nothing else o) (machineNumber (sockMachine s), path))
+    Unbound -> pure ()
+  where
+    nonEmpty others = if null others then Nothing else Just others
+
+-- | A port has one more accepted connection, or one less.
+countAccepted :: Network -> Sock -> Port -> Int -> IO ()
+countAccepted net s port change = modifyIORef' (netAccepted net) (IntMap.alter by (socketKey s port))
+  where
+    by now = let n = maybe 0 id now + change in if n <= 0 then Nothing else Just n
+
+-- | Who listens at an address of a machine: those that are bound to this very address, or
+-- else those bound to all.
+listenersAt :: Network -> Machine -> IP -> Port -> IO [Sock]
+listenersAt net machine ip port = boundAt net machine Stream ip port >>= filterM isListening
+
+-- | Who receives datagrams there.
+boxesAt :: Network -> Machine -> IP -> Port -> IO [Sock]
+boxesAt net machine = boundAt net machine Datagram
+
+boundAt :: Network -> Machine -> SocketType -> IP -> Port -> IO [Sock]
+boundAt net machine kind ip port = do
+  socks <- IntMap.findWithDefault [] (portKey machine kind port) <$> readIORef (netPorts net)
+  exact <- filterM (fmap (maybe False ((== ip) . fst)) . inetOf) socks
+  if null exact then filterM (fmap (maybe False (`covers` ip)) . inetOf) socks else pure exact

@@ -1,0 +1,218 @@
+-- |
+-- Description : What a program does with a connection
+-- Stability   : not home
+--
+-- To receive, to send, to end a direction, to close: each is an 'Attempt' at an 'End', for
+-- TCP and for stream sockets of the Unix domain. Used by whoever runs the simulation.
+module Weft.Sim.Internal.Network.Streams
+  ( -- * Attempts
+    receiveFromEnd,
+    sendToEnd,
+    sendFileToEnd,
+    endReadable,
+    endWritable,
+
+    -- * Ending
+    shutEnd,
+    closeEnd,
+  )
+where
+
+import Control.Monad (unless, when)
+import Data.ByteString (ByteString)
+import Data.ByteString qualified as ByteString
+import Data.Foldable (for_)
+import Data.IORef
+import Data.Int (Int64)
+import Data.Sequence qualified as Seq
+import Foreign.C.Error
+import Weft.Internal.SystemCall (Buffer, ShutdownHow (..))
+import Weft.Sim.Internal.Conditions
+import Weft.Sim.Internal.Network.Bytes
+import Weft.Sim.Internal.Network.Line
+import Weft.Sim.Internal.Network.Links
+import Weft.Sim.Internal.Network.Segments
+import Weft.Sim.Internal.Network.Types
+import Weft.Sim.Internal.Random
+import Weft.Sim.Internal.Ticket (failure)
+import Weft.Sim.Internal.World
+
+-- | Take bytes that have arrived. What came before an error or the end comes before it; an
+-- error is told once, and then the stream is at its end.
+receiveFromEnd :: Network -> End -> String -> Buffer -> Int -> Int -> Attempt Int
+receiveFromEnd net end what buffer offset count = do
+  there <- sizeOf (flowUnread (endIn end))
+  if there > 0
+    then do
+      let (from, room) = roomOf buffer offset count
+      n <- takeInto (flowUnread (endIn end)) buffer from room
+      when (n > 0) (roomFreed net end n)
+      success n
+    else
+      takeError (endError end) >>= \case
+        Just e -> refusal what e
+        Nothing -> do
+          over <- isOver end
+          if over then success 0 else blocked
+{-# INLINE receiveFromEnd #-}
+
+-- Will nothing more come?
+isOver :: End -> IO Bool
+isOver end = do
+  ended <- readIORef (flowEnded (endIn end))
+  shut <- readIORef (endInShut end)
+  phase <- readIORef (endPhase end)
+  pure $ case phase of
+    Dead -> True
+    _ -> ended || shut
+
+-- | What stands against sending: an error, or that it is too early, or the room that there is.
+data Sending = Refused !Errno | TooEarly | Room !Int
+
+sending :: End -> IO Sending
+sending end =
+  takeError (endError end) >>= \case
+    Just e -> pure (Refused e)
+    Nothing -> do
+      shut <- readIORef (endOutShut end)
+      phase <- readIORef (endPhase end)
+      case phase of
+        Dead -> pure (Refused ePIPE)
+        _ | shut -> pure (Refused ePIPE)
+        Connecting -> pure TooEarly
+        _ -> do
+          unread <- peerWillNotRead
+          if unread
+            then pure (Refused ePIPE)
+            else do
+              limit <- readIORef (flowLimit (endOut end))
+              held <- readIORef (flowHeld (endOut end))
+              pure (Room (limit - held))
+  where
+    -- On one machine that is known at once.
+    peerWillNotRead = case flowPath (endOut end) of
+      Through ->
+        readIORef (endPeer end) >>= \case
+          Nothing -> pure True
+          Just peer -> (||) <$> readIORef (endClosed peer) <*> readIORef (endInShut peer)
+      _ -> pure False
+
+-- | Send as many of the bytes as there is room for, or as it pleases the world.
+sendToEnd :: Network -> End -> String -> [ByteString] -> Attempt Int
+sendToEnd net end what pieces =
+  sending end >>= \case
+    Refused e -> refusal what e
+    TooEarly -> blocked
+    Room room
+      | total == 0 -> success 0
+      | room <= 0 -> blocked
+      | otherwise -> do
+          n <- shortened net (min room total)
+          -- A copy: the caller may write to this memory as soon as it is answered.
+          pushBytes net end $ case pieces of
+            [bytes] -> ByteString.copy (ByteString.take n bytes)
+            _ -> ByteString.copy (ByteString.take n (ByteString.concat pieces))
+          success n
+  where
+    total = sum (map ByteString.length pieces)
+{-# INLINE sendToEnd #-}
+
+shortened :: Network -> Int -> IO Int
+shortened net n = do
+  short <- chance random (shortSends (worldConditions (netWorld net)))
+  if short then (1 +) <$> below random n else pure n
+  where
+    random = worldRandom (netWorld net)
+{-# INLINE shortened #-}
+
+-- | Send bytes of a file, given how to get at most so many from an offset.
+sendFileToEnd :: Network -> End -> (Int64 -> Int -> IO (Either Errno ByteString)) -> Int64 -> Int -> Attempt Int
+sendFileToEnd net end contents offset count =
+  sending end >>= \case
+    Refused e -> refusal what e
+    TooEarly -> blocked
+    Room room ->
+      -- The file is asked even if there is no room: its end is known then.
+      contents offset (min count (max 1 room)) >>= \case
+        Left e -> refusal what e
+        Right bytes
+          | ByteString.null bytes -> success 0
+          | room <= 0 -> blocked
+          | otherwise -> do
+              n <- shortened net (ByteString.length bytes)
+              pushBytes net end (ByteString.take n bytes)
+              success n
+  where
+    what = "send file"
+
+-- | Would receiving not have to wait?
+endReadable :: End -> Attempt ()
+endReadable end = do
+  there <- sizeOf (flowUnread (endIn end))
+  failed <- readIORef (endError end)
+  over <- isOver end
+  if there > 0 || over || failed /= Nothing then pure (Just (Right ())) else blocked
+
+-- | Would sending not have to wait?
+endWritable :: End -> Attempt ()
+endWritable end = do
+  failed <- readIORef (endError end)
+  case failed of
+    Just _ -> success ()
+    Nothing ->
+      sending end >>= \case
+        TooEarly -> blocked
+        Room room | room <= 0 -> blocked
+        _ -> success ()
+
+-- | End one direction, or both.
+shutEnd :: Network -> End -> ShutdownHow -> Attempt ()
+shutEnd net end how =
+  readIORef (endPhase end) >>= \case
+    Established -> do
+      when (how /= ShutdownSend) $ do
+        writeIORef (endInShut end) True
+        serve (endReaders end)
+        case flowPath (endIn end) of
+          Through -> readIORef (endPeer end) >>= mapM_ (serve . endWriters)
+          _ -> pure ()
+      when (how /= ShutdownReceive) $ do
+        before <- readIORef (endOutShut end)
+        unless before $ do
+          writeIORef (endOutShut end) True
+          push net end Finished
+          serve (endWriters end)
+      success ()
+    _ -> pure (Just (Left (failure "shutdown" Nothing eNOTCONN)))
+
+-- | Its socket is closed. With bytes that nobody has read, or if it is to be so, the
+-- connection is reset; otherwise what was sent arrives, and then the end.
+closeEnd :: Network -> End -> Bool -> IO ()
+closeEnd net end abruptly = do
+  phase <- readIORef (endPhase end)
+  unread <- sizeOf (flowUnread (endIn end))
+  shut <- readIORef (endOutShut end)
+  writeIORef (endClosed end) True
+  cancelAlarm net end
+  clear (flowUnread (endIn end))
+  modifyIORef' (flowHeld (endIn end)) (subtract unread)
+  case phase of
+    Dead -> pure ()
+    Connecting -> pure ()
+    _
+      | abruptly || unread > 0 -> do
+          -- What could not be delivered yet is given up.
+          stalled <- readIORef (flowStalled (endOut end))
+          for_ stalled $ \_ -> writeIORef (flowFlight (endOut end)) Seq.empty
+          push net end Reset
+      | shut -> pure ()
+      | otherwise -> push net end Finished
+  dismiss (endReaders end) eCANCELED
+  dismiss (endWriters end) eCANCELED
+  -- Whoever waits for room there learns that there is nobody.
+  case flowPath (endOut end) of
+    Through -> readIORef (endPeer end) >>= mapM_ (serve . endWriters)
+    _ -> pure ()
+  where
+    -- As the kernel ends operations on a descriptor that is closed (on Linux).
+    eCANCELED = Errno 125

@@ -1,0 +1,379 @@
+-- |
+-- Description : What the simulated network consists of
+-- Stability   : not home
+--
+-- The tables of the network, and the states of sockets, connections and pipes. What
+-- happens to them is in the other modules. Everything is used by whoever runs the simulation,
+-- one OS thread at a time.
+module Weft.Sim.Internal.Network.Types
+  ( -- * The network
+    Network (..),
+    newNetwork,
+
+    -- * Sockets
+    Sock (..),
+    Role (..),
+    Bound (..),
+    newSock,
+
+    -- * Connections
+    End (..),
+    Phase (..),
+    Flow (..),
+    Segment (..),
+    newFlow,
+    newEnd,
+    endName,
+
+    -- * Listeners
+    Listener (..),
+    newListener,
+
+    -- * Datagrams
+    Box (..),
+    newBox,
+    LoopQueue (..),
+
+    -- * Pipes
+    PipeBuffer (..),
+    PipeEnd (..),
+
+    -- * Descriptors
+    Entry (..),
+    Thing (..),
+    enlist,
+    strike,
+    withThing,
+    withSocket,
+    setPendingError,
+    takeError,
+  )
+where
+
+import Control.Exception (toException)
+import Data.ByteString (ByteString)
+import Data.IORef
+import Data.Int (Int64)
+import Data.IntMap.Strict (IntMap)
+import Data.IntMap.Strict qualified as IntMap
+import Data.Map.Strict (Map)
+import Data.Map.Strict qualified as Map
+import Data.Sequence (Seq)
+import Data.Sequence qualified as Seq
+import Data.Word (Word32)
+import Foreign.C.Error (Errno, eBADF, eNOTSOCK)
+import Foreign.C.Types (CInt)
+import Network.Socket (Family, SockAddr, SocketType)
+import Weft.Internal.Backend (Descriptor (..))
+import Weft.Internal.SystemCall (Socket (..))
+import Weft.Internal.Trace (Trace (..))
+import Weft.Sim.Internal.Events
+import Weft.Sim.Internal.Network.Address
+import Weft.Sim.Internal.Network.Bytes
+import Weft.Sim.Internal.Network.Line
+import Weft.Sim.Internal.Network.Links
+import Weft.Sim.Internal.Ticket
+import Weft.Sim.Internal.World
+
+-- | The network of a world.
+data Network = Network
+  { netWorld :: !World,
+    netLinks :: !Links,
+    -- | What descriptors stand for, by number.
+    netEntries :: !(IORef (IntMap Entry)),
+    -- | Sockets that are bound to a port, see "Weft.Sim.Internal.Network.Ports".
+    netPorts :: !(IORef (IntMap [Sock])),
+    -- | How many accepted connections a port has.
+    netAccepted :: !(IORef (IntMap Int)),
+    -- | Where the search for a free port goes on, for each machine and protocol.
+    netNextPort :: !(IORef (IntMap Port)),
+    -- | Whose IPv4 addresses are whose; made again when there is a new machine.
+    netOwners :: !(IORef (Int, IntMap Machine)),
+    -- | Paths of Unix-domain sockets, with their machines; 'Nothing' where the socket is closed.
+    netPaths :: !(IORef (Map (Int, String) (Maybe Sock))),
+    -- | Datagrams on their way within a machine, by machine.
+    netLoops :: !(IORef (IntMap LoopQueue)),
+    -- | Of each machine, the accepts that wait for a descriptor.
+    netStarved :: !(IORef (IntMap [IO ()]))
+  }
+
+-- | A network on which nothing has happened.
+newNetwork :: World -> IO Network
+newNetwork world =
+  Network world
+    <$> newLinks
+    <*> newIORef IntMap.empty
+    <*> newIORef IntMap.empty
+    <*> newIORef IntMap.empty
+    <*> newIORef IntMap.empty
+    <*> newIORef (0, IntMap.empty)
+    <*> newIORef Map.empty
+    <*> newIORef IntMap.empty
+    <*> newIORef IntMap.empty
+
+-- | An open socket.
+data Sock = Sock
+  { sockDescriptor :: !Descriptor,
+    sockMachine :: !Machine,
+    sockFamily :: !Family,
+    sockType :: !SocketType,
+    -- | Those that were set, by level and name.
+    sockOptions :: !(IORef (Map (CInt, CInt) Int)),
+    sockBound :: !(IORef Bound),
+    sockRole :: !(IORef Role)
+  }
+
+instance Eq Sock where
+  a == b = sockDescriptor a == sockDescriptor b
+
+-- | The local address of a socket.
+data Bound
+  = Unbound
+  | BoundInet !IP !Port
+  | BoundPath !String
+  | -- | It was accepted: the port is its listener's.
+    BoundWith !IP !Port
+  deriving stock (Eq)
+
+-- | What a socket is there for.
+data Role
+  = -- | A stream socket that does nothing yet.
+    Fresh
+  | Listening !Listener
+  | -- | It is connected, or was, or is about to be.
+    Streaming !End
+  | Datagrams !Box
+
+-- | A socket that was just opened.
+newSock :: Descriptor -> Machine -> Family -> SocketType -> Map (CInt, CInt) Int -> Bound -> Role -> IO Sock
+newSock d machine family kind options bound role =
+  Sock d machine family kind <$> newIORef options <*> newIORef bound <*> newIORef role
+
+-- | One end of a connection.
+data End = End
+  { endMachine :: !Machine,
+    -- | The life of the machine in which the connection began.
+    endLife :: !Int,
+    endLocal, endRemote :: SockAddr,
+    -- | What comes here; what goes to the peer.
+    endIn, endOut :: !Flow,
+    -- | Nobody until somebody at the other side knows of the connection.
+    endPeer :: !(IORef (Maybe End)),
+    endPhase :: !(IORef Phase),
+    -- | What the next operation fails with.
+    endError :: !(IORef (Maybe Errno)),
+    -- | Its socket is closed.
+    endClosed :: !(IORef Bool),
+    -- | This direction was shut down here.
+    endInShut, endOutShut :: !(IORef Bool),
+    -- | It ends the attempt to connect.
+    endAlarm :: !(IORef (Maybe EventKey)),
+    endReaders, endWriters :: !Line
+  }
+
+-- | How far a connection is, as one end sees it.
+data Phase
+  = -- | The peer has not answered.
+    Connecting
+  | -- | The peer has not heard that we have heard; then the listener may accept it.
+    HalfOpen !Listener
+  | Established
+  | -- | It was reset, or failed.
+    Dead
+
+-- | One direction of a connection.
+data Flow = Flow
+  { flowPath :: !Path,
+    -- | How many bytes it may hold.
+    flowLimit :: !(IORef Int),
+    -- | How many it holds, on their way or unread.
+    flowHeld :: !(IORef Int),
+    flowUnread :: !Bytes,
+    -- | Has the end of the stream arrived (behind what is unread)?
+    flowEnded :: !(IORef Bool),
+    -- | What is on its way, oldest first, and when it arrives.
+    flowFlight :: !(IORef (Seq (Int64, Segment))),
+    -- | When the last one arrives that was sent: none overtakes another.
+    flowLast :: !(IORef Int64),
+    -- | There is an event for what is on its way.
+    flowPumping :: !(IORef Bool),
+    -- | Since when nothing gets through, and after how long it is tried again.
+    flowStalled :: !(IORef (Maybe (Int64, Int64)))
+  }
+
+-- | What travels.
+data Segment
+  = Data !ByteString
+  | -- | An acknowledgement of the handshake.
+    Opened
+  | -- | The end of the stream.
+    Finished
+  | -- | There is no such connection (any more).
+    Reset
+  | -- | Something between the two has broken the connection for both.
+    Broken
+
+-- | Nothing on its way.
+newFlow :: Path -> Int -> IO Flow
+newFlow path limit =
+  Flow path
+    <$> newIORef limit
+    <*> newIORef 0
+    <*> newBytes
+    <*> newIORef False
+    <*> newIORef Seq.empty
+    <*> newIORef 0
+    <*> newIORef False
+    <*> newIORef Nothing
+
+-- | An end between two flows: what comes, what goes.
+newEnd :: Machine -> SockAddr -> SockAddr -> Flow -> Flow -> Maybe End -> Phase -> IO End
+newEnd machine local remote incoming outgoing peer phase = do
+  life <- readIORef (machineLife machine)
+  End machine life local remote incoming outgoing
+    <$> newIORef peer
+    <*> newIORef phase
+    <*> newIORef Nothing
+    <*> newIORef False
+    <*> newIORef False
+    <*> newIORef False
+    <*> newIORef Nothing
+    <*> newLine
+    <*> newLine
+
+-- | For people.
+endName :: End -> String
+endName e = show (endMachine e) <> " " <> show (endLocal e)
+
+-- | What the next operation on the end fails with.
+setPendingError :: End -> Errno -> IO ()
+setPendingError end = writeIORef (endError end) . Just
+
+-- | The pending error, which is told once.
+takeError :: IORef (Maybe Errno) -> IO (Maybe Errno)
+takeError ref = do
+  e <- readIORef ref
+  case e of
+    Nothing -> pure e
+    Just _ -> e <$ writeIORef ref Nothing
+{-# INLINE takeError #-}
+
+-- | A socket that accepts connections.
+data Listener = Listener
+  { listenerAddress :: SockAddr,
+    -- | How many connections may wait.
+    listenerRoom :: !(IORef Int),
+    -- | Those that are there, oldest first.
+    listenerQueue :: !(IORef (Seq End)),
+    -- | How many are about to be.
+    listenerPending :: !(IORef Int),
+    listenerClosed :: !(IORef Bool),
+    -- | It has asked to be told when there are descriptors again.
+    listenerStarving :: !(IORef Bool),
+    listenerAccepting :: !Line,
+    -- | Connects on Unix-domain sockets, which wait for room.
+    listenerConnecting :: !Line
+  }
+
+-- | Nobody has come.
+newListener :: SockAddr -> Int -> IO Listener
+newListener address room =
+  Listener address <$> newIORef room <*> newIORef Seq.empty <*> newIORef 0 <*> newIORef False <*> newIORef False <*> newLine <*> newLine
+
+-- | A socket for datagrams: those that have come and were not received.
+data Box = Box
+  { boxQueue :: !(IORef (Seq (ByteString, SockAddr))),
+    -- | How much memory they take.
+    boxHeld :: !(IORef Int),
+    -- | Its only correspondent.
+    boxPeer :: !(IORef (Maybe SockAddr)),
+    boxError :: !(IORef (Maybe Errno)),
+    boxInShut, boxOutShut :: !(IORef Bool),
+    boxReaders :: !Line,
+    -- | Senders in the Unix domain, which wait for room in this box.
+    boxSenders :: !Line
+  }
+
+-- | An empty one.
+newBox :: IO Box
+newBox =
+  Box
+    <$> newIORef Seq.empty
+    <*> newIORef 0
+    <*> newIORef Nothing
+    <*> newIORef Nothing
+    <*> newIORef False
+    <*> newIORef False
+    <*> newLine
+    <*> newLine
+
+-- | Datagrams within a machine, in order, and when the last one arrives.
+data LoopQueue = LoopQueue !(IORef (Seq (IO ()))) !(IORef Int64)
+
+-- | The inside of a pipe.
+data PipeBuffer = PipeBuffer
+  { pipeBytes :: !Bytes,
+    -- | Which ends are open.
+    pipeHasReader, pipeHasWriter :: !(IORef Bool),
+    pipeReaders, pipeWriters :: !Line
+  }
+
+-- | One of its two ends.
+data PipeEnd = ReadEnd !PipeBuffer | WriteEnd !PipeBuffer
+
+-- | What a descriptor stands for: only if its serial is this one.
+data Entry = Entry !Word32 !Machine !Thing
+
+-- | A socket or an end of a pipe.
+data Thing = ThingSocket !Sock | ThingPipe !PipeEnd
+
+-- | A descriptor stands for this from now on.
+enlist :: Network -> Machine -> Descriptor -> Thing -> IO ()
+enlist net machine d thing =
+  modifyIORef' (netEntries net) (IntMap.insert (fromIntegral (descriptorNumber d)) (Entry (descriptorSerial d) machine thing))
+
+-- | It is closed: its number is free, and accepts that wait for one are tried again. What it
+-- stood for; 'Nothing' if it was closed before.
+strike :: Network -> Descriptor -> IO (Maybe Thing)
+strike net d = do
+  entries <- readIORef (netEntries net)
+  let number = fromIntegral (descriptorNumber d)
+  case IntMap.lookup number entries of
+    Just (Entry serial machine thing) | serial == descriptorSerial d -> do
+      writeIORef (netEntries net) (IntMap.delete number entries)
+      giveDescriptor machine (descriptorNumber d)
+      starved <- readIORef (netStarved net)
+      case IntMap.lookup (machineNumber machine) starved of
+        Nothing -> pure ()
+        Just waiting -> do
+          writeIORef (netStarved net) (IntMap.delete (machineNumber machine) starved)
+          sequence_ (reverse waiting)
+      pure (Just thing)
+    _ -> pure Nothing
+
+-- | What a descriptor stands for, for a call of this name.
+withThing :: Network -> String -> Descriptor -> (Thing -> Answering a) -> Answering a
+withThing net what d use ask k
+  | descriptorNumber d < firstDescriptor = do
+      let text = what <> ": " <> show d <> " is a descriptor of the operating system; inside a simulation only those work that were opened there"
+      warn (netWorld net) text
+      pure (Throw (toException (userError text)))
+  | otherwise = do
+      entries <- readIORef (netEntries net)
+      case IntMap.lookup (fromIntegral (descriptorNumber d)) entries of
+        Just (Entry serial machine thing)
+          | serial == descriptorSerial d && machine == askMachine ask -> use thing ask k
+          | serial == descriptorSerial d -> do
+              warn (netWorld net) (what <> ": " <> show d <> " is of machine " <> show machine <> "; a thread on " <> show (askMachine ask) <> " cannot use it")
+              bad
+        _ -> bad
+  where
+    bad = pure (Throw (failure what Nothing eBADF))
+{-# INLINE withThing #-}
+
+-- | The same for sockets.
+withSocket :: Network -> String -> Socket -> (Sock -> Answering a) -> Answering a
+withSocket net what s use = withThing net what (socketDescriptor s) $ \case
+  ThingSocket sock -> use sock
+  ThingPipe _ -> \_ _ -> pure (Throw (failure what Nothing eNOTSOCK))
+{-# INLINE withSocket #-}
