@@ -20,6 +20,7 @@ import Control.Monad (void)
 import Data.Bits (shiftL, (.|.))
 import Data.Char (digitToInt, isDigit, isHexDigit, toLower)
 import Data.List (find)
+import Data.Maybe (isJust)
 import Data.Text qualified as Text
 import Data.Word (Word16, Word32)
 import GHC.IO.Exception (IOErrorType (NoSuchThing), IOException (..))
@@ -46,7 +47,7 @@ resolve world hints host service ask k = park ask k $ \ticket -> do
   where
     isLocal = case host of
       Nothing -> True
-      Just name -> isLocalhost name || maybe False (const True) (readAddress name)
+      Just name -> isLocalhost name || isJust (readAddress name)
 
 -- | What the package network throws.
 failed :: Maybe AddrInfo -> Maybe HostName -> Maybe ServiceName -> String -> SomeException

@@ -43,6 +43,7 @@ import Data.IORef
 import Data.Int (Int64)
 import Data.IntMap.Strict (IntMap)
 import Data.IntMap.Strict qualified as IntMap
+import Data.Maybe (isJust)
 import Foreign.C.Error
 import System.IO.Error (ioeSetErrorString)
 import Weft.Internal.Backend (Descriptor (..))
@@ -182,7 +183,7 @@ lookupHandle disks d = do
 
 -- | Was it not closed?
 isOpenHandle :: Disks -> Handle -> IO Bool
-isOpenHandle disks handle = maybe False (const True) <$> lookupHandle disks (handleDescriptor handle)
+isOpenHandle disks handle = isJust <$> lookupHandle disks (handleDescriptor handle)
 
 -- | Close a file; closing it again does nothing. Of the operations under way on it each
 -- completes now or fails with @ECANCELED@.

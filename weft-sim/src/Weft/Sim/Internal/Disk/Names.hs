@@ -138,7 +138,7 @@ listDirectory disks file ask k = withHandle disks ask "list" file $ \handle ->
 
 -- | An operation that changes names: what to do, or an errno.
 changing :: Disks -> String -> Maybe ByteString -> (FileSystem -> Either (String, Errno) (Maybe Change)) -> Answering ()
-changing disks what path decision ask k = operation disks ask diskDelay what Nothing act k
+changing disks what path decision ask = operation disks ask diskDelay what Nothing act
   where
     act disk = do
       fs <- readIORef (diskSystem disk)

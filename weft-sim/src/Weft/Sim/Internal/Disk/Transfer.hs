@@ -46,7 +46,7 @@ largestFile = 16 * 1024 * 1024 * 1024 * 1024
 
 readFileAt :: Disks -> File -> Buffer -> Int -> Int -> Int64 -> Answering Int
 readFileAt disks file (Buffer memory room) offset count at ask k = withHandle disks ask what file $ \handle ->
-  operation disks ask diskDelay what (Just handle) (\disk -> failing what (act handle disk)) k
+  operation disks ask diskDelay what (Just handle) (failing what . act handle) k
   where
     what = "read"
     from = max 0 (min room offset)
@@ -109,7 +109,7 @@ writing disks disk handle bytes@(BS memory count) at = do
 
 setFileSize :: Disks -> File -> Int64 -> Answering ()
 setFileSize disks file size ask k = withHandle disks ask what file $ \handle ->
-  operation disks ask diskDelay what (Just handle) (\disk -> failing what (act handle disk)) k
+  operation disks ask diskDelay what (Just handle) (failing what . act handle) k
   where
     what = "truncate"
     act handle disk
@@ -123,7 +123,7 @@ setFileSize disks file size ask k = withHandle disks ask what file $ \handle ->
 syncFile :: Disks -> File -> Bool -> Answering ()
 syncFile disks file dataOnly ask k = withHandle disks ask "sync" file $ \handle -> do
   asked <- onSystem (handleDisk handle) (\fs -> nodeOf fs (handleInode handle))
-  operation disks ask syncDelay "sync" (Just handle) (\disk -> failing "sync" (act handle asked (mark (nodeData asked)) disk)) k
+  operation disks ask syncDelay "sync" (Just handle) (failing "sync" . act handle asked (mark (nodeData asked))) k
   where
     act handle asked upTo disk = do
       broken <- fails disks handle snd "a sync"
