@@ -1,6 +1,12 @@
 -- |
 -- Description : The simulated disks
 -- Stability   : not home
+--
+-- One file system in memory for each machine, which takes time, fails, fills up, and loses
+-- what was not synced. The parts are below "Weft.Sim.Internal.Disk"; this is what the
+-- kernel and faults call.
+--
+-- See Note [What a crash leaves] in "Weft.Sim.Internal.Disk.Unsynced".
 module Weft.Sim.Internal.Disk
   ( Disks,
     newDisks,
@@ -25,62 +31,12 @@ module Weft.Sim.Internal.Disk
 
     -- * What befalls them
     crashDisk,
+    setDiskErrors,
+    setDiskCapacity,
+    setDiskSlowness,
   )
 where
 
-import Data.ByteString (ByteString)
-import Data.Int (Int64)
-import Foreign.C.Error (Errno)
-import Weft.Internal.SystemCall
-import Weft.Sim.Internal.Ticket
-import Weft.Sim.Internal.World
-
-data Disks = Disks
-
-newDisks :: World -> IO Disks
-newDisks _ = pure Disks
-
-openFile :: Disks -> Where -> ByteString -> OpenMode -> OpenFlags -> Answering File
-openFile = undefined
-
-readFileAt :: Disks -> File -> Buffer -> Int -> Int -> Int64 -> Answering Int
-readFileAt = undefined
-
-writeFileAt :: Disks -> File -> ByteString -> Int64 -> Answering Int
-writeFileAt = undefined
-
-writeBufferAt :: Disks -> File -> Buffer -> Int -> Int -> Int64 -> Answering Int
-writeBufferAt = undefined
-
-syncFile :: Disks -> File -> Bool -> Answering ()
-syncFile = undefined
-
-fileStatus :: Disks -> File -> Answering FileStatus
-fileStatus = undefined
-
-pathStatus :: Disks -> Where -> ByteString -> Answering FileStatus
-pathStatus = undefined
-
-setFileSize :: Disks -> File -> Int64 -> Answering ()
-setFileSize = undefined
-
-closeFile :: Disks -> File -> Answering ()
-closeFile = undefined
-
--- | For a socket that sends a file: at most so many bytes from an offset.
-contentsFrom :: Disks -> File -> Int64 -> Int -> IO (Either Errno ByteString)
-contentsFrom = undefined
-
-listDirectory :: Disks -> File -> Answering [ByteString]
-listDirectory = undefined
-
-makeDirectory, removePath :: Disks -> ByteString -> Answering ()
-makeDirectory = undefined
-removePath = undefined
-
-renamePath :: Disks -> ByteString -> ByteString -> Answering ()
-renamePath = undefined
-
--- | A machine has lost its power: what was not synced is lost, or torn.
-crashDisk :: Disks -> Machine -> IO ()
-crashDisk = undefined
+import Weft.Sim.Internal.Disk.Device
+import Weft.Sim.Internal.Disk.Names
+import Weft.Sim.Internal.Disk.Transfer

@@ -38,6 +38,7 @@ import Weft.Internal.Trace
 import Weft.Sim.Internal.Conditions
 import Weft.Sim.Internal.Disk
 import Weft.Sim.Internal.Events
+import Weft.Sim.Internal.Names
 import Weft.Sim.Internal.Network
 import Weft.Sim.Internal.Random
 import Weft.Sim.Internal.Signals

@@ -1,6 +1,10 @@
 -- |
--- Description : The simulated processes' signals, and names
+-- Description : The simulated processes' signals
 -- Stability   : not home
+--
+-- Every machine runs one process, and a signal comes to it when the world sends one. Who
+-- has subscribed gets it in a queue of its own, as from the system kernel; real signals
+-- do not come here. Used by one OS thread at a time.
 module Weft.Sim.Internal.Signals
   ( SignalTable,
     newSignalTable,
@@ -9,39 +13,104 @@ module Weft.Sim.Internal.Signals
     closeSignals,
     raiseSignal,
     crashSignals,
-
-    -- * Names
-    resolve,
   )
 where
 
-import Network.Socket (AddrInfo, HostName, ServiceName)
+import Control.Exception (SomeException, toException)
+import Control.Monad (forM_, unless, void)
+import Data.IORef
+import Data.IntMap.Strict (IntMap)
+import Data.IntMap.Strict qualified as IntMap
+import Data.List (nub)
+import Foreign.C.Error (eINVAL)
 import Weft.Internal.SystemCall
+import Weft.Internal.Trace
 import Weft.Sim.Internal.Ticket
 import Weft.Sim.Internal.World
 
-data SignalTable = SignalTable
+-- | The subscriptions of each machine, by its number, in the order of their beginning.
+newtype SignalTable = SignalTable (IORef (IntMap [Signals]))
 
+-- | Nobody has subscribed.
 newSignalTable :: IO SignalTable
-newSignalTable = pure SignalTable
+newSignalTable = SignalTable <$> newIORef IntMap.empty
 
+-- | Subscribe. What no process can handle (@SIGKILL@, @SIGSTOP@, what is no signal) is
+-- refused with @EINVAL@.
 openSignals :: SignalTable -> [SignalNumber] -> Answering Signals
-openSignals = undefined
+openSignals (SignalTable ref) several ask k
+  | any unhandled several = answerNow ask k (Left (failure "installHandler" Nothing eINVAL))
+  | otherwise = do
+      subscription <- Signals (nub several) <$> newIORef (Right [])
+      modifyIORef' ref (IntMap.insertWith (flip (<>)) (machineNumber (askMachine ask)) [subscription])
+      answerNow ask k (Right subscription)
+  where
+    unhandled n = n < 1 || n > 64 || n `elem` [9, 19]
 
+-- | Take the oldest signal that has arrived, or wait for the next. At most one thread waits on
+-- a subscription: an earlier one fails.
 nextSignal :: SignalTable -> Signals -> Answering SignalNumber
-nextSignal = undefined
+nextSignal _ s ask k =
+  readIORef (signalsState s) >>= \case
+    Right (n : rest) -> do
+      writeIORef (signalsState s) (Right rest)
+      answer Woken ask k (Right n)
+    Right [] -> wait
+    Left earlier -> do
+      void (deliver earlier (refusal "another thread waits for these signals now"))
+      wait
+  where
+    wait = park ask k $ \ticket -> do
+      writeIORef (signalsState s) (Left (Waiter (\_ outcome -> settle ticket Woken (resultOf outcome))))
+      -- Who was replaced was answered, so that its withdrawal never runs: it is this
+      -- one that stands there.
+      pure (writeIORef (signalsState s) (Right []))
 
+resultOf :: Outcome a -> Either SomeException a
+resultOf = \case
+  Failed e -> Left e
+  Answered a -> Right a
+
+-- | Unsubscribe; a thread that waits fails.
 closeSignals :: SignalTable -> Signals -> Answering ()
-closeSignals = undefined
+closeSignals (SignalTable ref) s ask k = do
+  modifyIORef' ref (IntMap.map (filter ((/= signalsState s) . signalsState)))
+  dismiss "the subscription to signals was closed" s
+  answerNow ask k (Right ())
+
+-- | Whoever waits fails, and what has arrived is gone.
+dismiss :: String -> Signals -> IO ()
+dismiss why s = do
+  before <- readIORef (signalsState s)
+  writeIORef (signalsState s) (Right [])
+  either (\w -> void (deliver w (refusal why))) (\_ -> pure ()) before
+
+refusal :: String -> Outcome a
+refusal = Failed . toException . userError
 
 -- | The process on a machine gets a signal. False if nobody there has subscribed to it: its
 -- default effect would end the process.
 raiseSignal :: SignalTable -> Machine -> SignalNumber -> IO Bool
-raiseSignal = undefined
+raiseSignal (SignalTable ref) machine n = do
+  subscriptions <- IntMap.findWithDefault [] (machineNumber machine) <$> readIORef ref
+  let wanting = filter ((n `elem`) . signalsWanted) subscriptions
+  mapM_ give wanting
+  pure (not (null wanting))
+  where
+    give s =
+      readIORef (signalsState s) >>= \case
+        Right kept -> writeIORef (signalsState s) $! Right $! take limit (kept <> [n])
+        Left waiter -> do
+          writeIORef (signalsState s) (Right [])
+          -- One whose result was decided before does not take it.
+          taken <- deliver waiter (Answered n)
+          unless taken (give s)
+    -- As of the system kernel.
+    limit = 1000
 
+-- | A machine has lost its power, and with it all subscriptions.
 crashSignals :: SignalTable -> Machine -> IO ()
-crashSignals = undefined
-
--- | Names of machines, @localhost@, numeric addresses; services by number.
-resolve :: World -> Maybe AddrInfo -> Maybe HostName -> Maybe ServiceName -> Answering [AddrInfo]
-resolve = undefined
+crashSignals (SignalTable ref) machine = do
+  known <- readIORef ref
+  writeIORef ref (IntMap.delete (machineNumber machine) known)
+  forM_ (IntMap.findWithDefault [] (machineNumber machine) known) (dismiss "the machine has lost its power")

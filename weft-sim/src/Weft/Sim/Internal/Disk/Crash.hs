@@ -1,0 +1,104 @@
+-- |
+-- Description : What becomes of a file system without a sync
+-- Stability   : not home
+--
+-- Draws the fate of everything that is not durable: at a crash, and of one file when a
+-- sync of it fails. Answers what happened, in words, a line each.
+--
+-- See Note [What a crash leaves] in "Weft.Sim.Internal.Disk.Unsynced".
+module Weft.Sim.Internal.Disk.Crash
+  ( crashed,
+    syncFailed,
+  )
+where
+
+import Control.Monad (foldM)
+import Data.ByteString.Char8 qualified as Char8
+import Data.Foldable (toList)
+import Data.IntMap.Strict qualified as IntMap
+import Data.List (foldl', intercalate)
+import Data.Sequence qualified as Seq
+import Weft.Sim.Internal.Disk.Content
+import Weft.Sim.Internal.Disk.FileSystem
+import Weft.Sim.Internal.Disk.Tree
+import Weft.Sim.Internal.Disk.Unsynced
+import Weft.Sim.Internal.Random
+
+-- | Half of the pages survive; of the others one in four is torn.
+byDice :: Random -> Fates IO
+byDice random =
+  Fates
+    { fateOfPage = fateBelow =<< below random 8,
+      fateOfSizes = \n -> below random (n + 1)
+    }
+  where
+    fateBelow n
+      | n < 4 = pure Survives
+      | n < 7 = pure Lost
+      | otherwise = Torn . (1 +) <$> below random 7 <*> chance random 0.5
+
+-- | The power is gone and back: nothing is open, and what was not durable is as fate has it.
+crashed :: Random -> FileSystem -> IO (FileSystem, [String])
+crashed random fs = do
+  surviving <- below random (Seq.length (fsJournal fs) + 1)
+  let tree = foldl' (flip applyChange) (fsTreeOnDisk fs) (toList (Seq.take surviving (fsJournal fs)))
+      paths = pathsOf tree
+      lost = Seq.length (fsJournal fs) - surviving
+      journalLine = ["of " <> counted (Seq.length (fsJournal fs)) "change of names" "changes of names" <> " " <> show lost <> " lost" | not (Seq.null (fsJournal fs))]
+  (nodes, told) <- foldM (settled paths) (IntMap.empty, []) (IntMap.toList (IntMap.intersection (fsNodes fs) paths))
+  pure
+    ( fs
+        { fsNodes = nodes,
+          fsTree = tree,
+          fsTreeOnDisk = tree,
+          fsJournal = Seq.empty,
+          fsJournalStart = journalEnd fs,
+          fsPages = sum (IntMap.size . contentPages . seen . nodeData <$> nodes)
+        },
+      journalLine <> reverse told
+    )
+  where
+    settled paths (nodes, told) (n, node) = do
+      (file, fates, sizes) <- settleTo (byDice random) (mark (nodeData node)) (nodeData node)
+      late <- if nodeModified node == nodeModifiedOnDisk node then pure True else chance random 0.5
+      let after = forgetCached file
+          modified = if late then nodeModified node else nodeModifiedOnDisk node
+          line = [Char8.unpack (paths IntMap.! n) <> ": " <> account fates sizes <> sizeNow node after | unsyncedChanges (nodeData node) > 0]
+          node' =
+            node
+              { nodeData = after,
+                nodeModified = modified,
+                nodeModifiedOnDisk = modified,
+                nodeNamed = True,
+                nodeMayReturn = True,
+                nodeOpens = 0
+              }
+      pure (IntMap.insert n node' nodes, line <> told)
+    sizeNow node after
+      | before == now = ""
+      | otherwise = "; " <> show now <> " bytes instead of " <> show before
+      where
+        before = contentSize (seen (nodeData node))
+        now = contentSize (seen after)
+
+-- | The system has given up what a sync up to the mark was to write; programs do not see
+-- it yet. The sizes stay.
+syncFailed :: Random -> Mark -> FileData -> IO (FileData, String)
+syncFailed random upTo file = do
+  (after, fates, sizes) <- settleTo (byDice random) {fateOfSizes = pure} upTo file
+  pure (after, account fates sizes)
+
+-- | How many page writes were lost, and so on.
+account :: [Fate] -> Int -> String
+account fates sizes =
+  "of " <> counted (length fates) "unsynced page write" "unsynced page writes" <> " " <> intercalate ", " (pages <> [counted sizes "change" "changes" <> " of the size lost" | sizes > 0])
+  where
+    pages = [show (count (== Lost)) <> " lost", show (count torn) <> " torn"]
+    count p = length (filter p fates)
+    torn = \case
+      Torn {} -> True
+      _ -> False
+
+counted :: Int -> String -> String -> String
+counted 1 one _ = "1 " <> one
+counted n _ several = show n <> " " <> several

@@ -1,0 +1,203 @@
+{-# LANGUAGE OverloadedStrings #-}
+
+-- |
+-- Description : Operations on paths and directories of simulated disks
+-- Stability   : not home
+--
+-- Opening, looking, making, removing, renaming: the same errors under the same names of
+-- operations as the system kernel's.
+module Weft.Sim.Internal.Disk.Names
+  ( openFile,
+    fileStatus,
+    pathStatus,
+    listDirectory,
+    makeDirectory,
+    removePath,
+    renamePath,
+  )
+where
+
+import Control.Exception (SomeException)
+import Data.ByteString (ByteString)
+import Data.ByteString qualified as ByteString
+import Data.ByteString.Char8 qualified as Char8
+import Data.IORef
+import Data.Map.Strict qualified as Map
+import Foreign.C.Error
+import Weft.Internal.Backend (descriptorNumber)
+import Weft.Internal.SystemCall
+import Weft.Internal.Trace
+import Weft.Sim.Internal.Conditions
+import Weft.Sim.Internal.Disk.Content
+import Weft.Sim.Internal.Disk.Device
+import Weft.Sim.Internal.Disk.FileSystem
+import Weft.Sim.Internal.Disk.Tree
+import Weft.Sim.Internal.Disk.Unsynced
+import Weft.Sim.Internal.Ticket
+import Weft.Sim.Internal.World
+
+-- | An operation on a path. It gets the directory to start from, and answers an errno.
+onPath :: Disks -> Where -> String -> Maybe ByteString -> (Disk -> Inode -> IO (Either Errno a)) -> Answering a
+onPath disks place what path act ask k = case place of
+  CurrentDirectory -> go Nothing
+  At file -> withHandle disks ask what file (go . Just)
+  where
+    go handle = operation disks ask diskDelay what Nothing (\disk -> named what path (start handle >>= either (pure . Left) (act disk))) k
+    start = \case
+      Nothing -> pure (Right rootInode)
+      Just handle -> do
+        open <- isOpenHandle disks handle
+        directory <- onSystem (handleDisk handle) (\fs -> nodeIsDirectory (nodeOf fs (handleInode handle)))
+        pure (if not open then Left eBADF else if directory then Right (handleInode handle) else Left eNOTDIR)
+
+named :: String -> Maybe ByteString -> IO (Either Errno a) -> IO (Either SomeException a)
+named what path = fmap (either (Left . failure what (Char8.unpack <$> path)) Right)
+
+-- | A path cannot hold a NUL.
+withoutNul :: String -> ByteString -> IO Trace -> IO Trace
+withoutNul what path go
+  | ByteString.elem 0 path = pure (refuse what (Just (Char8.unpack path)) eINVAL)
+  | otherwise = go
+
+openFile :: Disks -> Where -> ByteString -> OpenMode -> OpenFlags -> Answering File
+openFile disks place path mode flags ask k = withoutNul "open" path (onPath disks place "open" (Just path) open ask k)
+  where
+    world = disksWorld disks
+    -- As Linux does it: first a number, then the path.
+    open disk start =
+      takeDescriptor world (diskMachine disk) >>= \case
+        Nothing -> pure (Left eMFILE)
+        Just d -> do
+          now <- wallClock disks disk
+          fs <- readIORef (diskSystem disk)
+          case toOpen fs start now of
+            Left e -> Left e <$ giveUp disk d
+            Right (n, fs') -> do
+              writeIORef (diskSystem disk) $! opened n (truncated now n fs')
+              Right <$> openHandle disks disk n mode (openDirect flags) d
+    giveUp disk d = giveDescriptor (diskMachine disk) (descriptorNumber d)
+    creates = mode `elem` [WriteOnly, ReadWrite, Append]
+    toOpen fs start now = do
+      found <- follow (fsTree fs) start (openBeneath flags) path
+      case (foundInode found, found) of
+        (Just n, _)
+          | creates && openExclusive flags -> Left eEXIST
+          | isDirectory (fsTree fs) n -> if creates || openTruncate flags then Left eISDIR else if openDirect flags then Left eINVAL else Right (n, fs)
+          | mode == Directory -> Left eNOTDIR
+          | Named _ _ _ True <- found -> Left eNOTDIR
+          | otherwise -> Right (n, fs)
+        (Nothing, Named d name _ slash)
+          | not creates -> Left eNOENT
+          | slash -> Left eISDIR
+          | otherwise ->
+              let (n, fs') = newNode False (fromIntegral (openPermissions flags)) now fs
+               in Right (n, change now (CreateFile d name n) fs')
+        (Nothing, Itself {}) -> Left eNOENT
+    truncated now n fs
+      | openTruncate flags && contentSize (seen (nodeData (nodeOf fs n))) > 0 = changeData now (resize 0) n fs
+      | otherwise = fs
+
+fileStatus :: Disks -> File -> Answering FileStatus
+fileStatus disks file ask k = withHandle disks ask "stat" file $ \handle ->
+  operation disks ask diskDelay "stat" (Just handle) (\disk -> Right <$> onSystem disk (statusOf disk (handleInode handle))) k
+
+pathStatus :: Disks -> Where -> ByteString -> Answering FileStatus
+pathStatus disks place path ask k = withoutNul "stat" path (onPath disks place "stat" (if ByteString.null path then Nothing else Just path) look ask k)
+  where
+    look disk start = onSystem disk $ \fs -> (\n -> statusOf disk n fs) <$> existing fs start path
+
+-- | What is at a path, and a directory if the path says so.
+existing :: FileSystem -> Inode -> ByteString -> Either Errno Inode
+existing fs start path = do
+  found <- follow (fsTree fs) start Anywhere path
+  case (foundInode found, found) of
+    (Nothing, _) -> Left eNOENT
+    (Just n, Named _ _ _ True) | not (isDirectory (fsTree fs) n) -> Left eNOTDIR
+    (Just n, _) -> Right n
+
+statusOf :: Disk -> Inode -> FileSystem -> FileStatus
+statusOf disk n fs =
+  FileStatus
+    { statusKind = if nodeIsDirectory node then DirectoryFile else RegularFile,
+      statusSize = if nodeIsDirectory node then fromIntegral pageSize else contentSize (seen (nodeData node)),
+      statusModified = nodeModified node,
+      statusInode = fromIntegral n,
+      statusDevice = fromIntegral (machineNumber (diskMachine disk)) + 1,
+      statusPermissions = nodePermissions node
+    }
+  where
+    node = nodeOf fs n
+
+listDirectory :: Disks -> File -> Answering [ByteString]
+listDirectory disks file ask k = withHandle disks ask "list" file $ \handle ->
+  operation disks ask diskDelay "list" (Just handle) (\disk -> named "list" Nothing (onSystem disk (names handle))) k
+  where
+    names handle fs
+      | nodeIsDirectory (nodeOf fs (handleInode handle)) = Right (Map.keys (namesIn (fsTree fs) (handleInode handle)))
+      | otherwise = Left eNOTDIR
+
+-- | An operation that changes names: what to do, or an errno.
+changing :: Disks -> String -> Maybe ByteString -> (FileSystem -> Either (String, Errno) (Maybe Change)) -> Answering ()
+changing disks what path decision ask = operation disks ask diskDelay what Nothing act
+  where
+    act disk = do
+      fs <- readIORef (diskSystem disk)
+      now <- wallClock disks disk
+      case decision fs of
+        Left (what', e) -> pure (Left (failure what' (Char8.unpack <$> path) e))
+        Right Nothing -> pure (Right ())
+        Right (Just it) -> Right <$> changeSystem disk (change now it)
+
+makeDirectory :: Disks -> ByteString -> Answering ()
+makeDirectory disks path ask k = withoutNul "path" path (operation disks ask diskDelay what Nothing make k)
+  where
+    what = "createDirectory"
+    make disk = do
+      fs <- readIORef (diskSystem disk)
+      now <- wallClock disks disk
+      named what (Just path) $ case follow (fsTree fs) rootInode Anywhere path of
+        Left e -> pure (Left e)
+        Right (Named d name Nothing _) -> do
+          let (n, fs') = newNode True 0o777 now fs
+          writeIORef (diskSystem disk) $! change now (CreateFolder d name n) fs'
+          pure (Right ())
+        Right _ -> pure (Left eEXIST)
+
+-- | As the system kernel: look first, then remove in the one way or the other.
+removePath :: Disks -> ByteString -> Answering ()
+removePath disks path ask k = withoutNul "path" path (changing disks "getSymbolicLinkStatus" (Just path) decision ask k)
+  where
+    decision fs = do
+      n <- left "getSymbolicLinkStatus" (existing fs rootInode path)
+      found <- left "getSymbolicLinkStatus" (follow (fsTree fs) rootInode Anywhere path)
+      case found of
+        Itself _ "" -> Left ("removeDirectory", eBUSY)
+        Itself _ final -> Left ("removeDirectory", if final == "." then eINVAL else eNOTEMPTY)
+        Named d name _ _
+          | isDirectory (fsTree fs) n && not (Map.null (namesIn (fsTree fs) n)) -> Left ("removeDirectory", eNOTEMPTY)
+          | otherwise -> Right (Just (Remove d name))
+
+left :: String -> Either Errno a -> Either (String, Errno) a
+left what = either (\e -> Left (what, e)) Right
+
+renamePath :: Disks -> ByteString -> ByteString -> Answering ()
+renamePath disks from to ask k = withoutNul "path" (from <> to) (changing disks what Nothing decision ask k)
+  where
+    what = "rename '" <> Char8.unpack from <> "' to '" <> Char8.unpack to <> "'"
+    decision fs = left what $ do
+      let tree = fsTree fs
+      source <- follow tree rootInode Anywhere from
+      target <- follow tree rootInode Anywhere to
+      case (source, target) of
+        (Named d name (Just n) slash, Named d' name' there slash')
+          | not directory && (slash || slash') -> Left eNOTDIR
+          | Just n == there -> Right Nothing
+          | directory && isWithin tree d' n -> Left eINVAL
+          | Just m <- there, isDirectory tree m, not directory -> Left eISDIR
+          | Just m <- there, directory, not (isDirectory tree m) -> Left eNOTDIR
+          | Just m <- there, not (Map.null (namesIn tree m)) -> Left eNOTEMPTY
+          | otherwise -> Right (Just (Rename d name d' name'))
+          where
+            directory = isDirectory tree n
+        (Named _ _ Nothing _, Named {}) -> Left eNOENT
+        _ -> Left eBUSY

@@ -1,0 +1,206 @@
+-- |
+-- Description : Reading, writing and syncing files of simulated disks
+-- Stability   : not home
+--
+-- Everything that moves bytes, with the errors and the shortness that the conditions ask
+-- for. The memory of a request is touched in its completion only.
+module Weft.Sim.Internal.Disk.Transfer
+  ( readFileAt,
+    writeFileAt,
+    writeBufferAt,
+    setFileSize,
+    syncFile,
+    contentsFrom,
+  )
+where
+
+import Control.Exception (SomeException)
+import Control.Monad (foldM_, when)
+import Data.ByteString (ByteString)
+import Data.ByteString qualified as ByteString
+import Data.ByteString.Char8 qualified as Char8
+import Data.ByteString.Internal (ByteString (BS))
+import Data.ByteString.Unsafe (unsafeUseAsCStringLen)
+import Data.IORef
+import Data.Int (Int64)
+import Data.Word (Word8)
+import Foreign.C.Error
+import Foreign.ForeignPtr
+import Foreign.ForeignPtr.Unsafe (unsafeForeignPtrToPtr)
+import Foreign.Marshal.Utils (copyBytes)
+import Foreign.Ptr
+import Weft.Internal.SystemCall
+import Weft.Sim.Internal.Conditions
+import Weft.Sim.Internal.Disk.Content
+import Weft.Sim.Internal.Disk.Crash
+import Weft.Sim.Internal.Disk.Device
+import Weft.Sim.Internal.Disk.FileSystem
+import Weft.Sim.Internal.Disk.Unsynced
+import Weft.Sim.Internal.Random
+import Weft.Sim.Internal.Ticket
+import Weft.Sim.Internal.World
+
+-- | No file is larger, as of ext4 with pages of 4,096 bytes.
+largestFile :: Int64
+largestFile = 16 * 1024 * 1024 * 1024 * 1024
+
+readFileAt :: Disks -> File -> Buffer -> Int -> Int -> Int64 -> Answering Int
+readFileAt disks file (Buffer memory room) offset count at ask k = withHandle disks ask what file $ \handle ->
+  operation disks ask diskDelay what (Just handle) (failing what . act handle) k
+  where
+    what = "read"
+    from = max 0 (min room offset)
+    wanted = max 0 (min (room - from) count)
+    act handle disk = do
+      directory <- onSystem disk (\fs -> nodeIsDirectory (nodeOf fs (handleInode handle)))
+      place <- placeOf handle at
+      let refusal
+            | not (mayRead (handleMode handle)) = Just eBADF
+            | directory = Just eISDIR
+            | place < 0 || misaligned handle (memory `plusForeignPtr` from) wanted place = Just eINVAL
+            | otherwise = Nothing
+      orBroken disks handle fst "a read" refusal $ do
+        there <- onSystem disk (subtract place . contentSize . content handle)
+        n <- shorten (disksWorld disks) handle shortReads (fromIntegral (max 0 (min (fromIntegral wanted) there)))
+        pieces <- onSystem disk (readContent place n . content handle)
+        withForeignPtr memory $ \p -> foldM_ copyPiece (p `plusPtr` from) pieces
+        moveOn handle at (place + fromIntegral n)
+        pure n
+
+copyPiece :: Ptr Word8 -> ByteString -> IO (Ptr Word8)
+copyPiece to piece = unsafeUseAsCStringLen piece $ \(from, n) -> (to `plusPtr` n) <$ copyBytes to (castPtr from) n
+
+writeFileAt :: Disks -> File -> ByteString -> Int64 -> Answering Int
+writeFileAt disks file bytes at ask k = withHandle disks ask "write" file $ \handle ->
+  operation disks ask diskDelay "write" (Just handle) (\disk -> failing "write" (writing disks disk handle bytes at)) k
+
+-- | The buffer's bytes are those that it has when the write completes.
+writeBufferAt :: Disks -> File -> Buffer -> Int -> Int -> Int64 -> Answering Int
+writeBufferAt disks file (Buffer memory room) offset count = writeFileAt disks file (BS (memory `plusForeignPtr` from) (max 0 (min (room - from) count)))
+  where
+    from = max 0 (min room offset)
+
+-- | A write, now. Takes as much as there is room for.
+writing :: Disks -> Disk -> Handle -> ByteString -> Int64 -> IO (Either Errno Int)
+writing disks disk handle bytes@(BS memory count) at = do
+  before <- onSystem disk (content handle)
+  place <- if handleMode handle == Append then pure (contentSize before) else placeOf handle at
+  room <- readIORef (diskRoom disk)
+  free <- onSystem disk (roomFor room)
+  let allowed = fromIntegral (min (fromIntegral count) (largestFile - place)) :: Int
+      fitting = fittingPages free place allowed before
+      refusal
+        | not (mayWrite (handleMode handle)) = Just eBADF
+        | at < -1 || place < 0 || misaligned handle memory count place = Just eINVAL
+        | count == 0 = Nothing
+        | place >= largestFile = Just eFBIG
+        | fitting == 0 = Just eNOSPC
+        | otherwise = Nothing
+  when (refusal == Just eNOSPC) $ onSystem disk (`pathOf` handleInode handle) >>= \path -> noteDisk disks disk ("full: a write to " <> Char8.unpack path <> " fails")
+  orBroken disks handle snd "a write" refusal $ do
+    n <- shorten (disksWorld disks) handle shortWrites fitting
+    now <- wallClock disks disk
+    let pages = writtenPages place (ByteString.take n bytes) before
+        end = place + fromIntegral n
+    -- The bytes may be a buffer's: they are copied before anybody goes on.
+    when (n > 0) . changeSystem disk $ changeData now (writePages pages end) (handleInode handle)
+    moveOn handle at end
+    pure n
+
+setFileSize :: Disks -> File -> Int64 -> Answering ()
+setFileSize disks file size ask k = withHandle disks ask what file $ \handle ->
+  operation disks ask diskDelay what (Just handle) (failing what . act handle) k
+  where
+    what = "truncate"
+    act handle disk
+      | size < 0 || not (mayWrite (handleMode handle)) = pure (Left eINVAL)
+      | size > largestFile = pure (Left eFBIG)
+      | otherwise = do
+          now <- wallClock disks disk
+          Right <$> changeSystem disk (changeData now (resize size) (handleInode handle))
+
+-- | Covers what had been done when it was asked for.
+syncFile :: Disks -> File -> Bool -> Answering ()
+syncFile disks file dataOnly ask k = withHandle disks ask "sync" file $ \handle -> do
+  asked <- onSystem (handleDisk handle) (\fs -> nodeOf fs (handleInode handle))
+  operation disks ask syncDelay "sync" (Just handle) (failing "sync" . act handle asked (mark (nodeData asked))) k
+  where
+    act handle asked upTo disk = do
+      broken <- fails disks handle snd "a sync"
+      if broken
+        then do
+          node <- onSystem disk (`nodeOf` handleInode handle)
+          path <- onSystem disk (`pathOf` handleInode handle)
+          (after, told) <- syncFailed (worldRandom (disksWorld disks)) upTo (nodeData node)
+          changeSystem disk (adjustNode (\n -> n {nodeData = after}) (handleInode handle))
+          noteDisk disks disk ("a sync of " <> Char8.unpack path <> " has failed: " <> told)
+          pure (Left eIO)
+        else do
+          changeSystem disk $ commitTo (nodeJournal asked) . adjustNode (synced asked upTo) (handleInode handle)
+          pure (Right ())
+    synced asked upTo node =
+      node
+        { nodeData = syncTo upTo (nodeData node),
+          nodeModifiedOnDisk = if dataOnly then nodeModifiedOnDisk node else nodeModified asked
+        }
+
+-- | For a socket that sends a file: at most so many bytes from an offset. It takes no time of
+-- its own.
+contentsFrom :: Disks -> File -> Int64 -> Int -> IO (Either Errno ByteString)
+contentsFrom disks (File d) at count =
+  lookupHandle disks d >>= \case
+    Nothing -> pure (Left eBADF)
+    Just handle -> do
+      directory <- onSystem (handleDisk handle) (\fs -> nodeIsDirectory (nodeOf fs (handleInode handle)))
+      let refusal
+            | not (mayRead (handleMode handle)) = Just eBADF
+            | directory || at < 0 = Just eINVAL
+            | otherwise = Nothing
+      orBroken disks handle fst "a read" refusal (ByteString.concat <$> onSystem (handleDisk handle) (readContent at (max 0 count) . content handle))
+
+failing :: String -> IO (Either Errno a) -> IO (Either SomeException a)
+failing what = fmap (either (Left . failure what Nothing) Right)
+
+content :: Handle -> FileSystem -> Content
+content handle fs = seen (nodeData (nodeOf fs (handleInode handle)))
+
+mayRead, mayWrite :: OpenMode -> Bool
+mayRead = (`elem` [ReadOnly, ReadWrite, Directory])
+mayWrite = (`elem` [WriteOnly, ReadWrite, Append])
+
+-- | Where an operation begins: an offset of -1 means the file's own position.
+placeOf :: Handle -> Int64 -> IO Int64
+placeOf handle at = if at == -1 then readIORef (handlePosition handle) else pure at
+
+moveOn :: Handle -> Int64 -> Int64 -> IO ()
+moveOn handle at end = when (at == -1) (writeIORef (handlePosition handle) end)
+
+-- | What direct I/O refuses: memory, offset and length are multiples of the block size.
+misaligned :: Handle -> ForeignPtr Word8 -> Int -> Int64 -> Bool
+misaligned handle memory count place =
+  handleDirect handle && any ((/= 0) . (`mod` pageSize)) [unsafeForeignPtrToPtr memory `minusPtr` nullPtr, count, fromIntegral place]
+
+-- | Refuse, or fail with @EIO@ as often as the disk does, or act.
+orBroken :: Disks -> Handle -> ((Double, Double) -> Double) -> String -> Maybe Errno -> IO a -> IO (Either Errno a)
+orBroken disks handle rate what refusal act = case refusal of
+  Just e -> pure (Left e)
+  Nothing -> fails disks handle rate what >>= \broken -> if broken then pure (Left eIO) else Right <$> act
+
+-- | Is this the one that fails?
+fails :: Disks -> Handle -> ((Double, Double) -> Double) -> String -> IO Bool
+fails disks handle rate what = do
+  rates <- readIORef (diskErrors disk)
+  broken <- chance (worldRandom (disksWorld disks)) (rate rates)
+  when broken $ onSystem disk (`pathOf` handleInode handle) >>= \path -> noteDisk disks disk (what <> " of " <> Char8.unpack path <> " fails")
+  pure broken
+  where
+    disk = handleDisk handle
+
+-- | A part of what could be moved, at least one byte; of direct I/O whole blocks.
+shorten :: World -> Handle -> (Conditions -> Double) -> Int -> IO Int
+shorten world handle rate n
+  | handleDirect handle, n > pageSize = drawn >>= \short -> if short then (pageSize *) . (1 +) <$> below (worldRandom world) (n `div` pageSize - 1) else pure n
+  | handleDirect handle || n <= 1 = pure n
+  | otherwise = drawn >>= \short -> if short then (1 +) <$> below (worldRandom world) (n - 1) else pure n
+  where
+    drawn = chance (worldRandom world) (rate (worldConditions world))

@@ -1,0 +1,298 @@
+{-# LANGUAGE OverloadedStrings #-}
+
+-- |
+-- Description : What a crash leaves of simulated disks
+--
+-- For many seeds: what was synced is there, what was not is there, lost or torn, and each
+-- of these occurs. The protocols that databases rely on hold, and those that they must not
+-- rely on break.
+module Test.DiskCrash (tests) where
+
+import Control.Monad (forM, forM_, void, when)
+import Data.ByteString (ByteString)
+import Data.ByteString qualified as ByteString
+import Data.ByteString.Char8 qualified as Char8
+import Data.IORef
+import Data.List (isInfixOf, nub, sort)
+import Foreign.C.Error
+import Test.InWorld
+import Test.Tasty
+import Test.Tasty.HUnit
+import Weft
+import Weft.File
+import Weft.Scope
+import Weft.Sim.Internal.Conditions
+import Weft.Sim.Internal.Disk (crashDisk, setDiskCapacity, setDiskErrors)
+import Weft.Sim.Internal.Kernel (Sim (..))
+import Weft.Sim.Internal.Random (Seed)
+import Weft.Time
+
+tests :: TestTree
+tests =
+  testGroup
+    "Crashes of disks"
+    [ testCase "a synced byte is there; an unsynced page is old, new, or torn at a sector" pages,
+      testCase "a page that was written twice may come back as it was in between" inBetween,
+      testCase "a growing file: its size, its bytes, or one without the other" growing,
+      testCase "an unsynced cut has happened or not" cutting,
+      testCase "of names a prefix of the changes survives" journal,
+      testCase "a sync of a directory keeps its names, and what came before" directorySync,
+      testCase "a sync of a file keeps its creation, but not a later rename" creation,
+      testCase "a sync covers what had been done when it was asked for" whenAsked,
+      testCase "a failed sync loses pages, and the next one does not bring them back" failedSync,
+      testCase "write, sync, rename, sync is atomic at a thousand crashes" (protocol True),
+      testCase "without the first sync it is not" (protocol False),
+      testCase "a removed file may come back, whole; its room is counted again" comesBack,
+      testCase "at the crash nothing is open, and what is under way fails" underWay,
+      testCase "many unsynced writes are written back by themselves, oldest first" writtenBack
+    ]
+
+-- | What was seen over many seeds is exactly this.
+seenExactly :: (Ord a, Show a) => [a] -> [a] -> Assertion
+seenExactly wanted outcomes = sort (nub outcomes) @?= sort wanted
+
+overSeeds :: Int -> Conditions -> Thread a -> IO [a]
+overSeeds n conditions body = forM (manySeeds n) (\seed -> inWorld conditions seed body)
+
+page :: Char -> ByteString
+page = Char8.replicate 4096
+
+data Page = Old | New | Torn Int Bool
+  deriving stock (Eq, Ord, Show)
+
+-- | What became of a page; it must be one of the three.
+classify :: (HasCallStack) => Char -> Char -> ByteString -> IO Page
+classify old new bytes = case nub (Char8.unpack bytes) of
+  [c] | c == old -> pure Old
+  [c] | c == new -> pure New
+  [c, d]
+    | let n = Char8.length (Char8.takeWhile (== c) bytes),
+      n `mod` 512 == 0,
+      sort [c, d] == sort [old, new],
+      bytes == Char8.replicate n c <> Char8.replicate (4096 - n) d ->
+        pure (Torn (n `div` 512) (c == new))
+  _ -> assertFailure ("a page that nobody wrote: " <> show (Char8.group bytes))
+
+pages :: Assertion
+pages = do
+  outcomes <- forM ((,) <$> [calm, rough] <*> manySeeds 300) $ \(conditions, seed) -> do
+    told <- inWorld' conditions {shortWrites = 0} seed $ do
+      withFile "/tmp/kept" ReadWrite (\f -> writeAt f 0 (page 'k' <> "end") >> sync f)
+      withFile "/tmp/f" ReadWrite $ \f -> do
+        writeAt f 0 (page 'o' <> page 'o' <> page 'o')
+        sync f
+        writeAt f 4096 (page 'n')
+        writeAt f 8192 (page 'n')
+        got <- readAt f 4096 4096
+        liftIO (got @?= page 'n')
+      crashHome
+      readWhole 10_000 "/tmp/kept" ===> page 'k' <> "end"
+      withFile "/tmp/f" ReadOnly (\f -> mapM (\i -> readAt f (4096 * i) 4096) [0, 1, 2])
+    case toldResult told of
+      [a, b, c] -> do
+        a @?= page 'o'
+        fates <- mapM (classify 'o' 'n') [b, c]
+        let lost = length (filter (== Old) fates)
+            torn = length [() | Torn _ _ <- fates]
+        -- What is said is what has happened.
+        toldNotes told @?= ["disk of home: crash: /tmp/f: of 2 unsynced page writes " <> show lost <> " lost, " <> show torn <> " torn"]
+        pure fates
+      _ -> assertFailure "three pages"
+  -- Each fate, with each tear, on either side; and each by itself.
+  seenExactly ([Old, New] <> [Torn n first | n <- [1 .. 7], first <- [False, True]]) (concat outcomes)
+  assertBool "one without the other" ([Old, New] `elem` outcomes && [New, Old] `elem` outcomes)
+
+inBetween :: Assertion
+inBetween = do
+  outcomes <- overSeeds 300 calm $ do
+    withFile "/tmp/f" ReadWrite $ \f -> do
+      writeAt f 0 (page 'a')
+      sync f
+      writeAt f 0 (page 'b')
+      writeAt f 0 (page 'c')
+    crashHome
+    nub . Char8.unpack <$> readWhole 10_000 "/tmp/f"
+  assertBool (show (nub outcomes)) (all (`elem` outcomes) ["a", "b", "c"])
+
+growing :: Assertion
+growing = do
+  outcomes <- overSeeds 300 calm $ do
+    withFile "/tmp/f" ReadWrite (\f -> writeAt f 0 (page 'a') >> sync f >> writeAt f 4096 (page 'b'))
+    crashHome
+    bytes <- readWhole 10_000 "/tmp/f"
+    liftIO (ByteString.take 4096 bytes @?= page 'a')
+    if ByteString.length bytes == 4096 then pure Nothing else Just <$> liftIO (classify '\0' 'b' (ByteString.drop 4096 bytes))
+  assertBool (show (nub outcomes)) (all (`elem` outcomes) [Nothing, Just Old, Just New] && or [True | Just (Torn _ _) <- outcomes])
+
+cutting :: Assertion
+cutting = do
+  outcomes <- overSeeds 100 calm $ do
+    withFile "/tmp/f" ReadWrite (\f -> writeAt f 0 "hello world" >> sync f >> setFileSize f 5 >> setFileSize f 7)
+    crashHome
+    readWhole 100 "/tmp/f"
+  seenExactly ["hello world", "hello", "hello\0\0"] outcomes
+
+-- | The names in a directory.
+names :: ByteString -> Thread [ByteString]
+names path = withFile path Directory listDirectory
+
+journal :: Assertion
+journal = do
+  outcomes <- overSeeds 200 rough $ do
+    withFile "/tmp/a" WriteOnly (\_ -> pure ())
+    renamePath "/tmp/a" "/tmp/b"
+    makeDirectory "/tmp/d"
+    renamePath "/tmp/b" "/tmp/d/c"
+    removePath "/tmp/d/c"
+    crashHome
+    top <- names "/tmp"
+    inside <- if "d" `elem` top then names "/tmp/d" else pure []
+    pure (top, inside)
+  seenExactly [([], []), (["a"], []), (["b"], []), (["b", "d"], []), (["d"], ["c"]), (["d"], [])] outcomes
+
+directorySync :: Assertion
+directorySync = do
+  outcomes <- overSeeds 100 calm $ do
+    makeDirectory "/tmp/d"
+    withFile "/tmp/d/a" WriteOnly (\_ -> pure ())
+    withFile "/tmp/b" WriteOnly (\_ -> pure ())
+    withFile "/tmp/d" Directory sync
+    withFile "/tmp/d/c" WriteOnly (\_ -> pure ())
+    crashHome
+    (,) <$> names "/tmp" <*> names "/tmp/d"
+  seenExactly [(["b", "d"], ["a", "c"]), (["b", "d"], ["a"]), (["d"], ["a"])] outcomes
+
+creation :: Assertion
+creation = do
+  outcomes <- overSeeds 100 calm $ do
+    makeDirectory "/tmp/d"
+    withFile "/tmp/d/a" WriteOnly (\f -> writeAt f 0 "x" >> sync f)
+    renamePath "/tmp/d/a" "/tmp/d/b"
+    withFile "/tmp/d/b" WriteOnly sync
+    crashHome
+    there <- names "/tmp/d"
+    forM_ there (\n -> readWhole 10 ("/tmp/d/" <> n) ===> "x")
+    pure there
+  seenExactly [["a"], ["b"]] outcomes
+
+whenAsked :: Assertion
+whenAsked = do
+  outcomes <- overSeeds 100 calm $ do
+    withFile "/tmp/f" WriteOnly $ \f -> withScope $ \scope -> do
+      writeAt f 0 "old"
+      sync f
+      syncing <- forkIn scope (sync f)
+      -- The sync takes a millisecond, the write much less.
+      sleep (microseconds 100)
+      writeAt f 0 "new"
+      awaitChild syncing
+    crashHome
+    readWhole 10 "/tmp/f"
+  seenExactly ["old", "new"] outcomes
+
+failedSync :: Assertion
+failedSync = do
+  outcomes <- forM (manySeeds 100) $ \seed -> do
+    told <- inWorld' calm seed $ do
+      let rates r = homeSteer (\sim m -> setDiskErrors (simDisks sim) m r)
+      withFile "/tmp/f" ReadWrite $ \f -> do
+        writeAt f 0 "old"
+        sync f
+        writeAt f 0 "new and longer"
+        rates (0, 1)
+        failsWith eIO (sync f)
+        rates (0, 0)
+        -- All looks well.
+        sync f
+        readAt f 0 100 ===> "new and longer"
+      crashHome
+      readWhole 100 "/tmp/f"
+    assertBool "it is told" (any ("a sync of /tmp/f has failed: of 1 unsynced page write" `isInfixOf`) (toldNotes told))
+    pure (toldResult told)
+  seenExactly ["old" <> Char8.replicate 11 '\0', "new and longer"] outcomes
+
+-- | One version after another takes the place of a file; the crash comes at any time.
+protocol :: Bool -> Assertion
+protocol safe = do
+  outcomes <- forM (manySeeds 1000) (inWorld' calmer <*> attempt)
+  let broken = [toldResult o | o <- outcomes, toldResult o /= Nothing]
+      versions = nub broken
+  if safe
+    then assertBool (show (take 3 broken)) (null broken)
+    else assertBool "it was never seen broken" (length broken > 50 && length versions > 1)
+  where
+    calmer = rough {shortWrites = 0, shortReads = 0}
+    version :: Int -> ByteString
+    version i = Char8.replicate (3000 * i) (toEnum (96 + i))
+    -- What is wrong with the file after the crash.
+    attempt :: Seed -> Thread (Maybe String)
+    attempt seed = do
+      withFile "/tmp/f" WriteOnly (\f -> writeAt f 0 (version 1) >> sync f)
+      acknowledged <- liftIO (newIORef 1)
+      moment <- microseconds . (`mod` 100_000) . (* 7919) . fromEnum <$> pure seed
+      void . fork . void . errnoOf . forM_ [2 .. 6] $ \i -> do
+        withFile "/tmp/tmp" WriteOnly $ \f -> do
+          setFileSize f 0
+          writeAt f 0 (version i)
+          when safe (sync f)
+        renamePath "/tmp/tmp" "/tmp/f"
+        withFile "/tmp" Directory sync
+        liftIO (writeIORef acknowledged i)
+      sleep moment
+      crashHome
+      atLeast <- liftIO (readIORef acknowledged)
+      bytes <- readWhole 100_000 "/tmp/f"
+      sleep (seconds 1)
+      pure $
+        if bytes `elem` map version [atLeast .. 6]
+          then Nothing
+          else Just (show (atLeast, map (\g -> (ByteString.take 1 g, ByteString.length g)) (ByteString.group bytes)))
+
+comesBack :: Assertion
+comesBack = do
+  outcomes <- overSeeds 50 calm {diskCapacity = 8192} $ do
+    withFile "/tmp/f" WriteOnly (\f -> writeAt f 0 (page 'x') >> sync f)
+    removePath "/tmp/f"
+    -- Its room is free now.
+    withFile "/tmp/g" WriteOnly (\f -> writeAt f 0 (page 'y' <> page 'y') >> removePath "/tmp/g")
+    crashHome
+    there <- names "/tmp"
+    when ("f" `elem` there) (readWhole 10_000 "/tmp/f" ===> page 'x')
+    homeSteer (\sim m -> setDiskCapacity (simDisks sim) m 4096)
+    room <- errnoOf (withFile "/tmp/h" WriteOnly (\f -> writeAt f 0 "x"))
+    let Errno full = eNOSPC
+    -- What is left of the other file takes room, too.
+    pure (["f"] == there, room == Left full)
+  assertBool "came back" ((True, True) `elem` outcomes)
+  assertBool "did not" ((False, False) `elem` outcomes)
+  assertBool "room" ((True, False) `notElem` outcomes)
+
+underWay :: Assertion
+underWay = inWorld calm {descriptorLimit = 2} 1 $ do
+  f <- openFile "/tmp/f" WriteOnly
+  withScope $ \scope -> do
+    writing <- forkIn scope (errnoOf (writeAt f 0 "x"))
+    sleep (microseconds 10)
+    homeSteer (crashDisk . simDisks)
+    let Errno e = eIO
+    awaitChild writing ===> Left e
+  failsWith eBADF (writeAt f 0 "x")
+  closeFile f
+  -- The numbers are free.
+  a <- openFile "/tmp/a" WriteOnly
+  b <- openFile "/tmp/b" ReadWrite
+  readAt b 0 9 ===> ""
+  mapM_ closeFile [a, b]
+
+writtenBack :: Assertion
+writtenBack = do
+  outcomes <- overSeeds 5 calm $ do
+    withFile "/tmp/f" ReadWrite (\f -> writeAt f 0 (ByteString.replicate (5000 * 4096) 65))
+    forM_ [1 .. 1100 :: Int] $ \i -> makeDirectory ("/tmp/" <> Char8.pack (show i))
+    crashHome
+    there <- names "/tmp"
+    liftIO (assertBool "the first names" (all ((`elem` there) . Char8.pack . show) [1 .. 76 :: Int]))
+    withFile "/tmp/f" ReadOnly (\f -> readAt f 0 (900 * 4096))
+  -- The size came last and may be lost.
+  assertBool "the first pages" (all (\b -> ByteString.null b || b == ByteString.replicate (900 * 4096) 65) outcomes)
+  assertBool "and seen" (not (all ByteString.null outcomes))
