@@ -52,6 +52,7 @@ module Weft.Sim.Internal.Network
     cut,
     cutOneWay,
     heal,
+    resetConnections,
     crashMachine,
     describeWait,
   )
@@ -79,7 +80,7 @@ import Weft.Sim.Internal.Network.Listen
 import Weft.Sim.Internal.Network.Options
 import Weft.Sim.Internal.Network.Pipes
 import Weft.Sim.Internal.Network.Ports
-import Weft.Sim.Internal.Network.Segments (cancelAlarm)
+import Weft.Sim.Internal.Network.Segments (cancelAlarm, die)
 import Weft.Sim.Internal.Network.Streams
 import Weft.Sim.Internal.Network.Types
 import Weft.Sim.Internal.Ticket
@@ -375,6 +376,17 @@ cutOneWay net = cutTowards (netWorld net) (netLinks net)
 -- | Everything passes again between the machines of two groups.
 heal :: Network -> [Machine] -> [Machine] -> IO ()
 heal net = healBetween (netWorld net) (netLinks net)
+
+-- | Every connection of a machine is reset, as a firewall does that has forgotten them: both
+-- ends fail with @ECONNRESET@.
+resetConnections :: Network -> Machine -> IO ()
+resetConnections net machine = do
+  entries <- readIORef (netEntries net)
+  for_ (IntMap.elems entries) $ \case
+    Entry _ m (ThingSocket sock) | m == machine -> readIORef (sockRole sock) >>= \case
+      Streaming end -> readIORef (endPeer end) >>= mapM_ (\peer -> die net peer eCONNRESET) >> die net end eCONNRESET
+      _ -> pure ()
+    _ -> pure ()
 
 -- | A machine has lost its power: its sockets and pipes are gone, and nobody is told. Whoever
 -- waits on one is not answered. Whether the machine is up, and in which life, is for the caller
