@@ -34,22 +34,20 @@ module Test.Support
   )
 where
 
-import Control.Exception (IOException, SomeException, toException)
+import Control.Exception (IOException)
 import Control.Exception qualified as Exception
-import Control.Monad (forM_, void)
 import Data.IORef
 import Data.Int (Int64)
-import Foreign.C.Error (Errno (..))
-import GHC.IO.Exception (ioe_errno)
 import Network.Socket qualified as Network
 import System.CPUTime (getCPUTime)
 import System.Directory (getSymbolicLinkTarget, listDirectory)
 import Test.Tasty.HUnit
 import Weft
+import Weft.Conformance.Check (failsWith)
+import Weft.Conformance.Waiting
 import Weft.Internal.Backend (newDescriptor)
 import Weft.Internal.SystemCall (Socket (..))
 import Weft.Internal.Trace (Masking, Tcb (..), Thread (..), ThreadState (..), Trace (Self))
-import Weft.Kernel (Outcome (..), Waiter, deliver, suspend)
 import Weft.Socket
 
 -- | Which event source, and how many workers.

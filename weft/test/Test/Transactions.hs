@@ -9,7 +9,7 @@ import Control.Concurrent (forkIO, newEmptyMVar, putMVar, takeMVar, throwTo)
 import Control.Concurrent.STM qualified as Ghc
 import Control.Exception (AsyncException (..), BlockedIndefinitelyOnSTM (..), mask_)
 import Control.Exception qualified as Exception
-import Control.Monad (forM, forM_, forever, replicateM, replicateM_, unless, void, when)
+import Control.Monad (forM, forM_, forever, replicateM, replicateM_, unless, void)
 import Data.IORef
 import System.Mem (performMajorGC)
 import System.Timeout (timeout)

@@ -9,7 +9,7 @@ import Control.Exception (ErrorCall)
 import Control.Monad (forM, forM_, replicateM_, void, when)
 import Data.IORef
 import Data.List (sort)
-import Data.Maybe (isNothing)
+import Data.Maybe (catMaybes, isNothing)
 import Data.Sequence (Seq (..), (|>))
 import Data.Sequence qualified as Seq
 import Test.Tasty
@@ -28,7 +28,7 @@ channels world = testGroup "channels" (queues world)
 
 queues :: World -> [TestTree]
 queues world =
-  concat
+  catMaybes
     [ ordered world "a full channel holds the sender back" $
         allowed world [["sent 1", "sent 2", "got 1", "got 2", "got 3", "sent 3"]] $ \say -> do
           c <- Channel.newChannel 2
@@ -57,7 +57,7 @@ queues world =
           yield
           Channel.close d
           sending,
-      ordered world "a channel without room is refused" . running world $
+      always "a channel without room is refused" . running world $
         try (void (Channel.newChannel 0 :: Thread (Channel.Channel ()))) >>= throws (const True :: ErrorCall -> Bool),
       always "all arrives once, each sender's in order" $
         forM_ [1, 3, 1000] $ \room -> do
@@ -76,7 +76,7 @@ queues world =
           sort (concat lists) @?= [(s, i) | s <- [0 .. 3], i <- [1 .. 500]]
           -- A receiver sees each sender's values in their order.
           forM_ lists $ \list -> forM_ [0 .. 3] $ \s -> let mine = [i | (s', i) <- list, s' == s] in mine @?= sort mine,
-      [testProperty "is a queue with a bound and an end" (channelModel world)]
+      Just (testProperty "is a queue with a bound and an end" (channelModel world))
     ]
 
 data Step = TrySend Int | TryReceive | Close
