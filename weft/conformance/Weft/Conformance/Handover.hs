@@ -7,7 +7,7 @@
 module Weft.Conformance.Handover (handover) where
 
 import Control.Exception (Exception)
-import Control.Monad (forM, forM_, replicateM_, unless, void)
+import Control.Monad (forM, replicateM_, unless, void)
 import Data.IORef
 import Data.List (sort)
 import Data.Primitive.MutVar (readMutVar)
@@ -42,16 +42,20 @@ handover world =
 perRun :: Int
 perRun = 12_000
 
+-- | Has that been done often enough to mean something?
+many :: World -> Int -> Bool
+many world n = n > worldRounds world 1000
+
 data Poke = Poke
   deriving stock (Show)
 
 instance Exception Poke
 
--- | Run so many threads, each repeating its action, and poke them at random; then let
--- them end. Answers when they have. The actions run masked: they are poked where they
--- wait. Fails if too few pokes found anybody waiting.
-poking :: World -> Int -> (Int -> Thread ()) -> Thread ()
-poking world n act = do
+-- | Run so many threads, each repeating its action, and poke them at random, until they
+-- have also done enough; then let them end. Answers when they have. The actions run
+-- masked: they are poked where they wait. Fails if too few pokes found anybody waiting.
+poking :: World -> Int -> IO Bool -> (Int -> Thread ()) -> Thread ()
+poking world n enough act = do
   stop <- liftIO (newIORef False)
   ended <- liftIO (newIORef 0)
   hits <- liftIO (newIORef (0 :: Int))
@@ -64,14 +68,15 @@ poking world n act = do
   dice <- newDice 42
   let total = worldRounds world perRun
       pokes :: Int -> Thread ()
-      pokes 0 = pure ()
       pokes k = do
+        over <- if k > 0 then pure False else liftIO enough
+        unless over (poke >> pokes (k - 1))
+      poke = do
         victim <- roll dice n
         pause <- roll dice 4
         cancelWith (victims !! victim) Poke
         -- Messages are looked at between two slices.
         if pause == 3 && worldTimePasses world then sleep (microseconds 20) else replicateM_ pause yield
-        pokes (k - 1)
       -- Those that wait for what nobody will do any more must be poked.
       endAll = do
         k <- liftIO (readIORef ended)
@@ -91,7 +96,7 @@ mutexes world = do
   turns <- newIORef (0 :: Int)
   running world $ do
     m <- newMutex
-    poking world 16 $ \_ -> withMutex m $ do
+    poking world 16 (many world <$> readIORef turns) $ \_ -> withMutex m $ do
       n <- liftIO (atomicModifyIORef' inside (\n -> (n + 1, n)))
       liftIO (n @?= 0)
       yield
@@ -99,13 +104,13 @@ mutexes world = do
     word <- liftIO (readPrimVar (mutexWord m))
     left <- liftIO (entries <$> readMutVar (mutexQueue m))
     liftIO ((word, left) @?= (0, 0))
-  readIORef turns >>= \n -> assertBool (show n) (n > worldRounds world 1000)
+  readIORef turns >>= \n -> assertBool (show n) (many world n)
 
 mvars :: World -> Assertion
 mvars world = running world $ do
   v <- MVar.newMVar (0 :: Int)
   turns <- liftIO (newIORef (0 :: Int))
-  poking world 16 $ \i ->
+  poking world 16 (pure True) $ \i ->
     if i `mod` 4 == 0
       then void (MVar.readMVar v)
       else do
@@ -131,7 +136,7 @@ putting world = do
   running world $ do
     v <- MVar.newEmptyMVar
     fresh <- liftIO (newIORef (0 :: Int))
-    poking world 16 $ \i ->
+    poking world 16 (many world . length <$> readIORef taken) $ \i ->
       if even i
         then replicateM_ 9 (MVar.takeMVar v >>= note taken)
         else replicateM_ 7 $ do
@@ -147,12 +152,12 @@ putting world = do
   sent <- sort <$> readIORef put
   got <- sort <$> readIORef taken
   got @?= sent
-  assertBool (show (length got)) (length got > worldRounds world 1000)
+  assertBool (show (length got)) (many world (length got))
 
 semaphores :: World -> Assertion
 semaphores world = running world $ do
   s <- Semaphore.newSemaphore 5
-  poking world 16 $ \i -> Semaphore.withPermits s (1 + i `mod` 5) yield
+  poking world 16 (pure True) $ \i -> Semaphore.withPermits s (1 + i `mod` 5) yield
   let Internal.Semaphore.Semaphore var _ = s
   Internal.Semaphore.State free queue <- liftIO (readMutVar var)
   liftIO ((free, entries queue) @?= (5, 0))
@@ -165,7 +170,7 @@ channels world = do
   running world $ do
     c <- Channel.newChannel 2
     fresh <- liftIO (newIORef (0 :: Int))
-    poking world 16 $ \i ->
+    poking world 16 (many world . length <$> readIORef received) $ \i ->
       if even i
         then replicateM_ 9 (Channel.receive c >>= mapM_ (note received))
         else replicateM_ 7 $ do
@@ -184,4 +189,4 @@ channels world = do
   out <- sort <$> readIORef sent
   got <- sort <$> readIORef received
   got @?= out
-  forM_ [length got] $ \n -> assertBool (show n) (n > worldRounds world 1000)
+  assertBool (show (length got)) (many world (length got))
