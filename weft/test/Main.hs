@@ -9,8 +9,6 @@ import System.Environment (setEnv)
 import System.IO (hSetEncoding, stdout, utf8)
 import Test.Adoption qualified
 import Test.CancelStorm qualified
-import Test.Cancellation qualified
-import Test.Concurrently qualified
 import Test.Costs qualified
 import Test.Counters qualified
 import Test.Direct qualified
@@ -26,11 +24,9 @@ import Test.Local qualified
 import Test.Pool qualified
 import Test.Readiness qualified
 import Test.Scheduling qualified
-import Test.Scopes qualified
 import Test.Slots qualified
 import Test.Sockets qualified
-import Test.Sync qualified
-import Test.SyncCancel qualified
+import Test.Support (configurations)
 import Test.Takeover qualified
 import Test.Tasty
 import Test.Timeline qualified
@@ -38,6 +34,8 @@ import Test.Timers qualified
 import Test.Transactions qualified
 import Test.Tutorial qualified
 import Test.Uring qualified
+import Test.World (realWorld)
+import Weft.Conformance (conformance)
 
 main :: IO ()
 main = do
@@ -46,7 +44,8 @@ main = do
   defaultMain . localOption (mkTimeout 15_000_000) $
     testGroup
       "weft"
-      [ Test.Laws.tests,
+      [ testGroup "Conformance" (map (conformance . realWorld) configurations),
+        Test.Laws.tests,
         Test.Laziness.tests,
         Test.Scheduling.tests,
         Test.Failures.tests,
@@ -58,8 +57,6 @@ main = do
         Test.Counters.tests,
         Test.Sockets.tests,
         Test.Files.tests,
-        Test.Sync.tests,
-        Test.SyncCancel.tests,
         Test.Transactions.tests,
         Test.Slots.tests,
         Test.Timers.tests,
@@ -70,10 +67,7 @@ main = do
         Test.CancelStorm.tests,
         Test.Dump.tests,
         Test.Takeover.tests,
-        Test.Cancellation.tests,
         Test.Ending.tests,
-        Test.Scopes.tests,
-        Test.Concurrently.tests,
         Test.Local.tests,
         Test.Timeline.tests
       ]

@@ -26,7 +26,6 @@ module Test.Support
     -- * What a thread observes
     maskingNow,
     failsWith,
-    eCANCELED,
 
     -- * The process
     openDescriptors,
@@ -35,22 +34,20 @@ module Test.Support
   )
 where
 
-import Control.Exception (IOException, SomeException, toException)
+import Control.Exception (IOException)
 import Control.Exception qualified as Exception
-import Control.Monad (forM_, void)
 import Data.IORef
 import Data.Int (Int64)
-import Foreign.C.Error (Errno (..))
-import GHC.IO.Exception (ioe_errno)
 import Network.Socket qualified as Network
 import System.CPUTime (getCPUTime)
 import System.Directory (getSymbolicLinkTarget, listDirectory)
 import Test.Tasty.HUnit
 import Weft
+import Weft.Conformance.Check (failsWith)
+import Weft.Conformance.Waiting
 import Weft.Internal.Backend (newDescriptor)
 import Weft.Internal.SystemCall (Socket (..))
 import Weft.Internal.Trace (Masking, Tcb (..), Thread (..), ThreadState (..), Trace (Self))
-import Weft.Kernel (Outcome (..), Waiter, deliver, suspend)
 import Weft.Socket
 
 -- | Which event source, and how many workers.
@@ -90,44 +87,6 @@ running config body = do
 runningQuietly :: Thread a -> IO a
 runningQuietly = runWith (settingsFor (Config Epoll 1))
 
--- | A value that comes once, and the threads that wait for it.
-newtype Gate a = Gate (IORef (Either [Waiter a] (Outcome a)))
-
--- | A closed gate.
-newGate :: Thread (Gate a)
-newGate = liftIO (Gate <$> newIORef (Left []))
-
--- | Let everybody through. Opening it again does nothing.
-openGate :: Gate a -> a -> Thread ()
-openGate gate = settle gate . Answered
-
-settle :: Gate a -> Outcome a -> Thread ()
-settle (Gate ref) outcome = liftIO $ do
-  waiting <- atomicModifyIORef' ref $ \case
-    Left waiters -> (Right outcome, waiters)
-    Right earlier -> (Right earlier, [])
-  forM_ waiting (`deliver` outcome)
-
--- | Wait until the gate is open.
-waitGate :: Gate a -> Thread a
-waitGate (Gate ref) = suspend "wait for a gate" $ \waiter -> do
-  opened <- atomicModifyIORef' ref $ \case
-    Left waiters -> (Left (waiter : waiters), Nothing)
-    Right outcome -> (Right outcome, Just outcome)
-  mapM_ (deliver waiter) opened
-
--- | Fork a thread; the result waits for its end, and ends as it did.
-spawn :: Thread a -> Thread (Thread a)
-spawn = spawnOn Nothing
-
--- | The same on a certain worker.
-spawnOn :: Maybe Int -> Thread a -> Thread (Thread a)
-spawnOn worker body = do
-  gate <- newGate
-  void . forkWith defaultForkOptions {forkWorker = worker} $
-    try body >>= settle gate . either (\e -> Failed (toException (e :: SomeException))) Answered
-  pure (waitGate gate)
-
 -- | A connected pair of Unix-domain sockets.
 socketPair :: Thread (Socket, Socket)
 socketPair = liftIO $ do
@@ -144,28 +103,9 @@ boundPort listener =
     Network.SockAddrInet6 port _ _ _ -> pure port
     _ -> pure 0
 
--- | Let others run until a condition holds (there is a time limit on every test).
-eventually :: IO Bool -> Thread ()
-eventually condition = do
-  holds <- liftIO condition
-  if holds then pure () else sleep (milliseconds 1) >> eventually condition
-
 -- | The masking state of this thread.
 maskingNow :: Thread Masking
 maskingNow = Thread (\k -> Self (k . stateMasking . tcbState))
-
--- | The action must fail with one of these @errno@s.
-failsWith :: (HasCallStack) => [Errno] -> Thread a -> Thread ()
-failsWith wanted action =
-  try action >>= \case
-    Right _ -> liftIO (assertFailure "it should have failed")
-    Left e ->
-      liftIO . assertBool ("unexpected error: " <> show e <> " " <> show (ioe_errno e)) $
-        ioe_errno e `elem` [Just n | Errno n <- wanted]
-
--- | What an operation that was cancelled fails with (on Linux).
-eCANCELED :: Errno
-eCANCELED = Errno 125
 
 -- | How many descriptors this process has open.
 openDescriptors :: IO Int

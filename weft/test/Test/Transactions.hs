@@ -1,15 +1,15 @@
 -- |
 -- Description : Transactions, and the way in from outside
 --
--- Blocking transactions between threads of Weft and of GHC, their cancellation, and
--- what GHC threads can ask of a run.
+-- Blocking transactions between threads of Weft and of GHC, and what GHC threads can
+-- ask of a run.
 module Test.Transactions (tests) where
 
 import Control.Concurrent (forkIO, newEmptyMVar, putMVar, takeMVar, throwTo)
 import Control.Concurrent.STM qualified as Ghc
 import Control.Exception (AsyncException (..), BlockedIndefinitelyOnSTM (..), mask_)
 import Control.Exception qualified as Exception
-import Control.Monad (forM, forM_, forever, replicateM, replicateM_, unless, void, when)
+import Control.Monad (forM, forM_, forever, replicateM, replicateM_, unless, void)
 import Data.IORef
 import System.Mem (performMajorGC)
 import System.Timeout (timeout)
@@ -27,13 +27,9 @@ tests =
     "Transactions and outside"
     [ testGroup
         "transactions"
-        [ both "retry waits for a change" retries,
-          both "a TBQueue between threads of Weft and of GHC" queues,
+        [ both "a TBQueue between threads of Weft and of GHC" queues,
           both "increments from both sides" increments,
-          testCase "an exception of a transaction is the thread's, at once or later" exceptions,
-          testCase "nothing can ever wake it: BlockedIndefinitelyOnSTM" indefinitely,
-          testCase "a thread that waits is cancelled, and its transaction never commits" cancelled,
-          both "a transaction that has committed is not lost" committed
+          testCase "nothing can ever wake it: BlockedIndefinitelyOnSTM" indefinitely
         ],
       testGroup
         "outside"
@@ -50,18 +46,6 @@ one = Config Epoll 1
 
 both :: TestName -> (Config -> Assertion) -> TestTree
 both name body = testGroup name [testCase (describeConfig c) (body c) | c <- [one, Config Epoll 2]]
-
-retries :: Config -> Assertion
-retries config = running config $ do
-  a <- liftIO (newTVarIO (0 :: Int))
-  b <- liftIO (newTVarIO (0 :: Int))
-  wait <- spawn . atomically $ (readTVar a >>= \n -> check (n > 1) >> pure 'a') `orElse` (readTVar b >>= \n -> check (n > 0) >> pure 'b')
-  replicateM_ 3 yield
-  atomically (writeTVar a 1)
-  sleep (milliseconds 1)
-  atomically (writeTVar b 1)
-  got <- wait
-  liftIO (got @?= 'b')
 
 queues :: Config -> Assertion
 queues config = do
@@ -83,17 +67,6 @@ increments config = do
     sequence_ waits
     atomically (readTVar v >>= check . (== 2000))
 
-exceptions :: Assertion
-exceptions = running one $ do
-  now <- try (atomically (throwSTM (userError "now")))
-  liftIO (now @?= (Left (userError "now") :: Either IOError ()))
-  v <- liftIO (newTVarIO False)
-  wait <- spawn (try (atomically (readTVar v >>= check >> throwSTM (userError "later"))))
-  yield
-  atomically (writeTVar v True)
-  later <- wait
-  liftIO (later @?= (Left (userError "later") :: Either IOError ()))
-
 indefinitely :: Assertion
 indefinitely = running one $ do
   wait <- spawn (try (liftIO (newTVarIO False) >>= \v -> atomically (readTVar v >>= check)))
@@ -104,45 +77,6 @@ indefinitely = running one $ do
   case got of
     Left BlockedIndefinitelyOnSTM -> pure ()
     Right () -> liftIO (assertFailure "it cannot have gone on")
-
-cancelled :: Assertion
-cancelled = running one $ do
-  v <- liftIO (newTVarIO (0 :: Int))
-  gate <- newGate
-  t <- fork (atomically (readTVar v >>= \n -> check (n > 0) >> writeTVar v 100) `catch` \Cancelled -> openGate gate ())
-  replicateM_ 3 yield
-  cancel t
-  waitGate gate
-  atomically (writeTVar v 1)
-  sleep (milliseconds 2)
-  n <- liftIO (readTVarIO v)
-  liftIO (n @?= 1)
-
--- | Tokens are taken by transactions that are cancelled at random. Each cancellation
--- finds the thread before its commit (and the token is there) or after it (and the
--- thread has the token): the two outcomes that are allowed.
-committed :: Config -> Assertion
-committed config = do
-  taken <- newIORef (0 :: Int)
-  tokens <- newTVarIO (0 :: Int)
-  running config $ do
-    waits <- forM [1 .. 300 :: Int] $ \i -> do
-      done <- newGate
-      t <- forkWith defaultForkOptions {forkWorker = Just i} $ mask $ \_ -> do
-        got <- try (atomically (readTVar tokens >>= \n -> check (n > 0) >> writeTVar tokens (n - 1)))
-        case got of
-          Right () -> liftIO (atomicModifyIORef' taken (\k -> (k + 1, ())))
-          Left Cancelled -> pure ()
-        openGate done ()
-      when (i `mod` 3 == 0) yield
-      when (even i) (atomically (modifyTVar' tokens (+ 1)))
-      when (i `mod` 5 == 0) (sleep (milliseconds 1))
-      cancel t
-      pure (waitGate done)
-    sequence_ waits
-  k <- readIORef taken
-  left <- readTVarIO tokens
-  k + left @?= 150
 
 runs :: Config -> Assertion
 runs config = running config . withRunner $ \runner -> do

@@ -4,20 +4,20 @@
 -- Threads that lock, take, acquire, send and receive in a loop while another cancels
 -- them at random, over and over. What they have done is counted: no mutex, value or
 -- permit is lost or doubled, and in the end no queue has an entry.
-module Test.SyncCancel (tests) where
+module Weft.Conformance.Handover (handover) where
 
 import Control.Exception (Exception)
-import Control.Monad (forM, forM_, replicateM_, unless, void)
+import Control.Monad (forM, replicateM_, unless, void)
 import Data.IORef
 import Data.List (sort)
 import Data.Primitive.MutVar (readMutVar)
 import Data.Primitive.PrimVar (readPrimVar)
-import System.Random (StdGen, mkStdGen, uniformR)
-import Test.Support
 import Test.Tasty
 import Test.Tasty.HUnit
 import Weft
 import Weft.Channel qualified as Channel
+import Weft.Conformance.Check
+import Weft.Conformance.World
 import Weft.Internal.Channel qualified as Internal.Channel
 import Weft.Internal.MVar qualified as Internal.MVar
 import Weft.Internal.Mutex (Mutex (..), mutexWord)
@@ -29,28 +29,33 @@ import Weft.Mutex
 import Weft.Semaphore qualified as Semaphore
 import Weft.Time (microseconds)
 
-tests :: TestTree
-tests =
+-- | Whatever is handed over.
+handover :: World -> TestTree
+handover world =
   testGroup
-    "Cancellation against hand-over"
-    [ testGroup (name <> ", " <> show perRun <> " cancellations") [testCase (describeConfig c) (body c) | c <- [Config Epoll 1, Config Epoll 2]]
+    "cancellation against hand-over"
+    [ testCase (name <> ", " <> show (worldRounds world perRun) <> " cancellations") (body world)
       | (name, body) <- [("mutex", mutexes), ("MVar", mvars), ("MVar, puts that wait", putting), ("semaphore", semaphores), ("channel", channels)]
     ]
 
--- | Five tests on two configurations: 100,000 and more together.
+-- | Five tests in two worlds: 100,000 and more together.
 perRun :: Int
 perRun = 12_000
+
+-- | Has that been done often enough to mean something?
+many :: World -> Int -> Bool
+many world n = n > worldRounds world 1000
 
 data Poke = Poke
   deriving stock (Show)
 
 instance Exception Poke
 
--- | Run so many threads, each repeating its action, and poke them at random; then let
--- them end. Answers when they have. The actions run masked: they are poked where they
--- wait. Fails if too few pokes found anybody waiting.
-poking :: Int -> (Int -> Thread ()) -> Thread ()
-poking n act = do
+-- | Run so many threads, each repeating its action, and poke them at random, until they
+-- have also done enough; then let them end. Answers when they have. The actions run
+-- masked: they are poked where they wait. Fails if too few pokes found anybody waiting.
+poking :: World -> Int -> IO Bool -> (Int -> Thread ()) -> Thread ()
+poking world n enough act = do
   stop <- liftIO (newIORef False)
   ended <- liftIO (newIORef 0)
   hits <- liftIO (newIORef (0 :: Int))
@@ -60,35 +65,38 @@ poking n act = do
           unless over $ ((act i >> yield) `catch` \Poke -> count hits) >> go
     go
     count ended
-  let pokes :: Int -> StdGen -> Thread ()
-      pokes 0 _ = pure ()
-      pokes k g = do
-        let (victim, g') = uniformR (0, n - 1) g
-            (pause, g'') = uniformR (0, 3) g'
+  dice <- newDice 42
+  let total = worldRounds world perRun
+      pokes :: Int -> Thread ()
+      pokes k = do
+        over <- if k > 0 then pure False else liftIO enough
+        unless over (poke >> pokes (k - 1))
+      poke = do
+        victim <- roll dice n
+        pause <- roll dice 4
         cancelWith (victims !! victim) Poke
         -- Messages are looked at between two slices.
-        if pause == (3 :: Int) then sleep (microseconds 20) else replicateM_ pause yield
-        pokes (k - 1) g''
+        if pause == 3 && worldTimePasses world then sleep (microseconds 20) else replicateM_ pause yield
       -- Those that wait for what nobody will do any more must be poked.
       endAll = do
         k <- liftIO (readIORef ended)
         unless (k == n) $ mapM_ (`cancelWith` Poke) victims >> sleep (milliseconds 1) >> endAll
-  pokes perRun (mkStdGen 42)
+  pokes total
   liftIO (writeIORef stop True)
   endAll
   k <- liftIO (readIORef hits)
-  liftIO (assertBool ("only " <> show k <> " waits were cancelled") (k > perRun `div` 4))
+  holds ("only " <> show k <> " waits were cancelled") (k > total `div` 4)
   where
     count ref = liftIO (atomicModifyIORef' ref (\k -> (k + 1 :: Int, ())))
     masked body = mask (\_ -> body)
 
-mutexes :: Config -> Assertion
-mutexes config = do
+mutexes :: World -> Assertion
+mutexes world = do
   inside <- newIORef (0 :: Int)
   turns <- newIORef (0 :: Int)
-  running config $ do
+  running world $ do
     m <- newMutex
-    poking 16 $ \_ -> withMutex m $ do
+    poking world 16 (many world <$> readIORef turns) $ \_ -> withMutex m $ do
       n <- liftIO (atomicModifyIORef' inside (\n -> (n + 1, n)))
       liftIO (n @?= 0)
       yield
@@ -96,13 +104,13 @@ mutexes config = do
     word <- liftIO (readPrimVar (mutexWord m))
     left <- liftIO (entries <$> readMutVar (mutexQueue m))
     liftIO ((word, left) @?= (0, 0))
-  readIORef turns >>= \n -> assertBool (show n) (n > 1000)
+  readIORef turns >>= \n -> assertBool (show n) (many world n)
 
-mvars :: Config -> Assertion
-mvars config = running config $ do
+mvars :: World -> Assertion
+mvars world = running world $ do
   v <- MVar.newMVar (0 :: Int)
   turns <- liftIO (newIORef (0 :: Int))
-  poking 16 $ \i ->
+  poking world 16 (pure True) $ \i ->
     if i `mod` 4 == 0
       then void (MVar.readMVar v)
       else do
@@ -120,15 +128,15 @@ mvars config = running config $ do
 
 -- | Values are put by some and taken by others; both wait, because they do not do the
 -- same number in a turn.
-putting :: Config -> Assertion
-putting config = do
+putting :: World -> Assertion
+putting world = do
   put <- newIORef []
   taken <- newIORef []
   let note list a = liftIO (atomicModifyIORef' list (\as -> (a : as, ())))
-  running config $ do
+  running world $ do
     v <- MVar.newEmptyMVar
     fresh <- liftIO (newIORef (0 :: Int))
-    poking 16 $ \i ->
+    poking world 16 (many world . length <$> readIORef taken) $ \i ->
       if even i
         then replicateM_ 9 (MVar.takeMVar v >>= note taken)
         else replicateM_ 7 $ do
@@ -144,25 +152,25 @@ putting config = do
   sent <- sort <$> readIORef put
   got <- sort <$> readIORef taken
   got @?= sent
-  assertBool (show (length got)) (length got > 1000)
+  assertBool (show (length got)) (many world (length got))
 
-semaphores :: Config -> Assertion
-semaphores config = running config $ do
+semaphores :: World -> Assertion
+semaphores world = running world $ do
   s <- Semaphore.newSemaphore 5
-  poking 16 $ \i -> Semaphore.withPermits s (1 + i `mod` 5) yield
+  poking world 16 (pure True) $ \i -> Semaphore.withPermits s (1 + i `mod` 5) yield
   let Internal.Semaphore.Semaphore var _ = s
   Internal.Semaphore.State free queue <- liftIO (readMutVar var)
   liftIO ((free, entries queue) @?= (5, 0))
 
-channels :: Config -> Assertion
-channels config = do
+channels :: World -> Assertion
+channels world = do
   sent <- newIORef []
   received <- newIORef []
   let note list a = liftIO (atomicModifyIORef' list (\as -> (a : as, ())))
-  running config $ do
+  running world $ do
     c <- Channel.newChannel 2
     fresh <- liftIO (newIORef (0 :: Int))
-    poking 16 $ \i ->
+    poking world 16 (many world . length <$> readIORef received) $ \i ->
       if even i
         then replicateM_ 9 (Channel.receive c >>= mapM_ (note received))
         else replicateM_ 7 $ do
@@ -181,4 +189,4 @@ channels config = do
   out <- sort <$> readIORef sent
   got <- sort <$> readIORef received
   got @?= out
-  forM_ [length got] $ \n -> assertBool (show n) (n > 1000)
+  assertBool (show (length got)) (many world (length got))

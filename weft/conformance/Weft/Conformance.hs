@@ -1,0 +1,60 @@
+-- |
+-- Description : What threads and their system calls mean, as tests
+--
+-- One suite for everybody who answers system calls: the real kernels of this package,
+-- and simulated ones. It is about meaning only, never about cost; what it needs beside
+-- threads is a t'World'.
+--
+-- Every test has a time limit of its own only if the tree that it stands in sets one.
+module Weft.Conformance
+  ( conformance,
+    World (..),
+    Listener (..),
+  )
+where
+
+import Test.Tasty
+import Weft.Conformance.Addresses
+import Weft.Conformance.Cancellation
+import Weft.Conformance.Channels
+import Weft.Conformance.Closing
+import Weft.Conformance.Concurrently
+import Weft.Conformance.Coordination
+import Weft.Conformance.Datagrams
+import Weft.Conformance.Directories
+import Weft.Conformance.Endings
+import Weft.Conformance.Files
+import Weft.Conformance.Handover
+import Weft.Conformance.Locals
+import Weft.Conformance.Mutexes
+import Weft.Conformance.Pipes
+import Weft.Conformance.Races
+import Weft.Conformance.Resources
+import Weft.Conformance.ScopeFailures
+import Weft.Conformance.Scopes
+import Weft.Conformance.Signals
+import Weft.Conformance.Sockets
+import Weft.Conformance.Storms
+import Weft.Conformance.Streams
+import Weft.Conformance.System
+import Weft.Conformance.Time
+import Weft.Conformance.Timeouts
+import Weft.Conformance.Transactions
+import Weft.Conformance.Variables
+import Weft.Conformance.World
+
+-- | All tests of the suite, in this world.
+conformance :: World -> TestTree
+conformance world =
+  testGroup
+    (worldName world)
+    [ testGroup
+        "system calls"
+        (map ($ world) [sockets, addresses, streams, closing, datagrams, files, directories, pipes, time, signals, system, resources]),
+      testGroup
+        "threads"
+        (map ($ world) [mutexes, coordination, variables, channels, transactions, locals, scopes, scopeFailures, concurrent, timeouts, endings]),
+      testGroup
+        "interruptions"
+        (map ($ world) [cancellation, races, handover, storms])
+    ]
