@@ -28,6 +28,7 @@ import Control.Exception (SomeException, mask, onException, throwIO, try)
 import Control.Monad (forM_)
 import Data.IORef
 import Data.Int (Int64)
+import Data.IntSet qualified as IntSet
 import Weft.Internal.Time (Duration (..), minutes, seconds)
 import Weft.Internal.Trace
 import Weft.Sim.Internal.Choices
@@ -98,6 +99,8 @@ data Result a = Result
     -- | The threads that were left at the end, and what each waited for. Empty if all have
     -- ended.
     resultLeft :: [Stuck],
+    -- | How many descriptors are open at the end, on all machines.
+    resultDescriptors :: !Int,
     -- | What the run told its operator.
     resultReports :: [String],
     -- | What the simulation could not see through.
@@ -214,6 +217,7 @@ runOnce stop detail config seed program = do
       <$> (reverse <$> readIORef uncaught)
       <*> maybe (pure []) races detector
       <*> pure (endedStuck conclusion)
+      <*> (machinesOf world >>= fmap sum . mapM (fmap IntSet.size . readIORef . machineDescriptors))
       <*> (reverse <$> readIORef reports)
       <*> (reverse <$> readIORef warnings)
       <*> pure (endedSteps conclusion)
