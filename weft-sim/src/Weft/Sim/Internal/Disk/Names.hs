@@ -193,6 +193,8 @@ renamePath disks from to ask k = withoutNul "path" (from <> to) (changing disks 
           | not directory && (slash || slash') -> Left eNOTDIR
           | Just n == there -> Right Nothing
           | directory && isWithin tree d' n -> Left eINVAL
+          -- A directory over what is in it, which is looked at first.
+          | Just m <- there, isWithin tree d m -> Left eNOTEMPTY
           | Just m <- there, isDirectory tree m, not directory -> Left eISDIR
           | Just m <- there, directory, not (isDirectory tree m) -> Left eNOTDIR
           | Just m <- there, not (Map.null (namesIn tree m)) -> Left eNOTEMPTY
