@@ -416,11 +416,12 @@ foreigners = do
     failsWith eBADF (readAt real 0 10)
     d <- said (closeFile there)
     onMachine other (closeFile there)
+    void (homeSteer (\sim _ -> contentsFrom (simDisks sim) real 0 10))
     pure [a, b, c, d]
   let real = "fd 5 is a real file, which a simulated kernel does not know"
       there = "fd 1100000 is a file of the machine other, used on home"
   toldResult told @?= [real, real, real, there]
-  toldWarnings told @?= ["read: " <> real, "close: " <> real, "open: " <> real, "read: " <> real, "close: " <> there]
+  toldWarnings told @?= ["read: " <> real, "close: " <> real, "open: " <> real, "read: " <> real, "close: " <> there, "send a file: " <> real]
 
 machines :: Assertion
 machines = inWorld calm 1 $ do

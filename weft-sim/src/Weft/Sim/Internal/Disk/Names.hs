@@ -66,7 +66,7 @@ openFile disks place path mode flags ask k = withoutNul "open" path (onPath disk
     -- As Linux does it: first a number, then the path.
     open disk start =
       takeDescriptor world (diskMachine disk) >>= \case
-        Nothing -> pure (Left eMFILE)
+        Nothing -> Left eMFILE <$ noteDisk disks disk "no descriptor is left for an open"
         Just d -> do
           now <- wallClock disks disk
           fs <- readIORef (diskSystem disk)

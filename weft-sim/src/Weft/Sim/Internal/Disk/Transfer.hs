@@ -15,7 +15,7 @@ module Weft.Sim.Internal.Disk.Transfer
 where
 
 import Control.Exception (SomeException)
-import Control.Monad (foldM_, when)
+import Control.Monad (foldM_, void, when)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as ByteString
 import Data.ByteString.Char8 qualified as Char8
@@ -29,6 +29,7 @@ import Foreign.ForeignPtr
 import Foreign.ForeignPtr.Unsafe (unsafeForeignPtrToPtr)
 import Foreign.Marshal.Utils (copyBytes)
 import Foreign.Ptr
+import Weft.Internal.Backend (descriptorNumber)
 import Weft.Internal.SystemCall
 import Weft.Sim.Internal.Conditions
 import Weft.Sim.Internal.Disk.Content
@@ -149,7 +150,9 @@ syncFile disks file dataOnly ask k = withHandle disks ask "sync" file $ \handle 
 contentsFrom :: Disks -> File -> Int64 -> Int -> IO (Either Errno ByteString)
 contentsFrom disks (File d) at count =
   lookupHandle disks d >>= \case
-    Nothing -> pure (Left eBADF)
+    Nothing -> do
+      when (descriptorNumber d < firstDescriptor) (void (refuseReal disks "send a file" d))
+      pure (Left eBADF)
     Just handle -> do
       directory <- onSystem (handleDisk handle) (\fs -> nodeIsDirectory (nodeOf fs (handleInode handle)))
       let refusal
