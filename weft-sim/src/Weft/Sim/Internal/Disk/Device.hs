@@ -122,9 +122,11 @@ diskOf disks machine = do
   where
     conditions = worldConditions (disksWorld disks)
 
--- | Look at a file system.
+-- | Look at a file system. What is seen is evaluated, so that it does not keep all of it.
 onSystem :: Disk -> (FileSystem -> a) -> IO a
-onSystem disk f = f <$> readIORef (diskSystem disk)
+onSystem disk f = do
+  !a <- f <$> readIORef (diskSystem disk)
+  pure a
 
 -- | Change a file system.
 changeSystem :: Disk -> (FileSystem -> FileSystem) -> IO ()
