@@ -15,7 +15,7 @@ import Data.ByteString.Char8 qualified as Char8
 import Data.Int (Int64)
 import Data.List (isInfixOf, nub, sort)
 import Foreign.C.Error
-import System.IO.Error (ioeGetErrorString)
+import GHC.IO.Exception (ioe_description)
 import Test.InWorld
 import Test.Tasty
 import Test.Tasty.HUnit
@@ -192,6 +192,9 @@ renaming = do
   failsWith eINVAL (renamePath "/tmp/d" "/tmp/d/e")
   failsWith eNOTEMPTY (renamePath "/tmp/x" "/tmp/d")
   failsWith eNOTEMPTY (renamePath "/tmp/d/e" "/tmp/d")
+  put "/tmp/d/f" ""
+  failsWith eNOTEMPTY (renamePath "/tmp/d/f" "/tmp/d")
+  removePath "/tmp/d/f"
   failsWith eBUSY (renamePath "/tmp/." "/tmp/q")
   failsWith eBUSY (renamePath "/" "/tmp/q")
   put "/tmp/d/e/f" "inside"
@@ -383,7 +386,7 @@ broken = do
   -- One in four, of many.
   outcomes <- inWorld calm {readErrors = 0.25} 7 $ do
     put "/tmp/f" "abc"
-    withFile "/tmp/f" ReadOnly (\f -> replicateM 1000 (errnoOf (readAtIntoNew f)))
+    withFile "/tmp/f" ReadOnly (replicateM 1000 . errnoOf . readAtIntoNew)
   let failures = length [() | Left _ <- outcomes]
   assertBool (show failures) (failures > 180 && failures < 320)
   where
@@ -406,18 +409,19 @@ foreigners = do
     real <- File <$> liftIO (newDescriptor 5)
     other <- newMachine "other"
     there <- onMachine other (openFile "/tmp" Directory)
-    let said action = either (\(e :: IOError) -> ioeGetErrorString e) (const "nothing") <$> try action
+    let said action = either (\(e :: IOError) -> ioe_description e) (const "nothing") <$> try action
     a <- said (void (readAt real 0 10))
     b <- said (closeFile real)
     c <- said (void (openFileAt (At real) "x" ReadOnly defaultOpenFlags))
     failsWith eBADF (readAt real 0 10)
     d <- said (closeFile there)
     onMachine other (closeFile there)
+    void (homeSteer (\sim _ -> contentsFrom (simDisks sim) real 0 10))
     pure [a, b, c, d]
   let real = "fd 5 is a real file, which a simulated kernel does not know"
       there = "fd 1100000 is a file of the machine other, used on home"
   toldResult told @?= [real, real, real, there]
-  toldWarnings told @?= ["read: " <> real, "close: " <> real, "open: " <> real, "read: " <> real, "close: " <> there]
+  toldWarnings told @?= ["read: " <> real, "close: " <> real, "open: " <> real, "read: " <> real, "close: " <> there, "send a file: " <> real]
 
 machines :: Assertion
 machines = inWorld calm 1 $ do

@@ -8,7 +8,7 @@
 -- power was lost.
 module Test.DiskModel (tests) where
 
-import Control.Monad (forM_)
+import Control.Monad (forM_, void)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as ByteString
 import Data.List (inits, isPrefixOf)
@@ -28,10 +28,13 @@ tests :: TestTree
 tests =
   testGroup
     "Random programs on disks"
-    [ testProperty "calm: as the model" (agrees calm),
+    [ testProperty "reach the interesting cases" interesting,
+      testProperty "calm: as the model" (agrees calm),
       testProperty "rough: as the model" (agrees rough),
       testProperty "calm, a crash after everything was synced: as the model" (survives calm),
-      testProperty "rough, a crash after everything was synced: as the model" (survives rough)
+      testProperty "rough, a crash after everything was synced: as the model" (survives rough),
+      testProperty "after a crash the names are those of a moment since the last sync" prefixes,
+      testProperty "after a crash bytes and size are those of moments since the last sync" moments
     ]
 
 type Path = [ByteString]
@@ -63,7 +66,7 @@ instance Arbitrary Op where
         (1, Truncate <$> path),
         (2, Remove <$> path),
         (4, Rename <$> path <*> path),
-        (3, MakeDirectory <$> path),
+        (4, MakeDirectory <$> path),
         (1, List <$> path)
       ]
     where
@@ -144,6 +147,7 @@ step m = \case
       (Nothing, _) -> Left eNOENT
       _ | p == q -> Right (m, Nothing')
       (Just Nothing, _) | p `isPrefixOf` q -> Left eINVAL
+      (_, Just Nothing) | q `isPrefixOf` p -> Left eNOTEMPTY
       (Just Nothing, Just (Just _)) -> Left eNOTDIR
       (Just (Just _), Just Nothing) -> Left eISDIR
       (_, Just _) | hasChildren q -> Left eNOTEMPTY
@@ -185,7 +189,7 @@ observe = Map.fromList <$> go []
         _ -> (\bytes -> [(p, Just bytes)]) <$> readWhole 1_000_000 (real p)
 
 agrees :: Conditions -> Positive Int -> [Op] -> Property
-agrees conditions (Positive seed) ops = checkCoverage' ops $ ioProperty $ do
+agrees conditions (Positive seed) ops = ioProperty $ do
   (results, model) <- inWorld conditions (fromIntegral seed) ((,) <$> mapM perform ops <*> observe)
   pure ((results, model) === expected ops)
 
@@ -199,15 +203,87 @@ survives conditions (Positive seed) ops = ioProperty $ do
     observe
   pure (model === snd (expected ops))
 
+-- | Changes of names, and syncs of the directory that they all go through.
+newtype Naming = Naming [Maybe Op]
+  deriving stock (Show)
+
+instance Arbitrary Naming where
+  arbitrary = Naming <$> listOf (frequency [(6, Just <$> (arbitrary `suchThat` names)), (1, pure Nothing)])
+    where
+      names = \case
+        Create _ -> True
+        Remove _ -> True
+        Rename _ _ -> True
+        MakeDirectory _ -> True
+        _ -> False
+  shrink (Naming steps) = Naming <$> shrinkList (const []) steps
+
+prefixes :: Positive Int -> Naming -> Property
+prefixes (Positive seed) (Naming steps) = ioProperty $ do
+  found <- inWorld calm (fromIntegral seed) $ do
+    mapM_ (maybe (withFile "/tmp" Directory sync) (void . perform)) steps
+    crashHome
+    Map.keys <$> observe
+  pure (counterexample (show found <> " is none of " <> show possible) (found `elem` possible))
+  where
+    possible = map Map.keys (go start [start] steps)
+    -- The states that may come back, the last one first; whatever was changed in the
+    -- directory itself before a sync is durable, and with it all before.
+    go _ since [] = since
+    go m since (Nothing : rest) = go m (takeUntilTouched since) rest
+    go m since (Just op : rest) = case step m op of
+      Left _ -> go m since rest
+      Right (m', _) -> go m' (if Map.keys m' == Map.keys m then since else m' : since) rest
+    -- Down to the state after the last change in the directory.
+    takeUntilTouched (new : old : rest)
+      | top new /= top old = [new]
+      | otherwise = new : takeUntilTouched (old : rest)
+    takeUntilTouched rest = rest
+    top = filter ((<= 1) . length) . Map.keys
+
+data Change = Put Int Word8 | Size Int | Sync
+  deriving stock (Show)
+
+instance Arbitrary Change where
+  arbitrary = frequency [(6, Put <$> choose (0, 3) <*> choose (1, 255)), (2, Size <$> choose (0, 5)), (1, pure Sync)]
+
+-- | Pages are written whole, and sizes are multiples of pages: every sector must hold one
+-- byte that its page has had since the last sync.
+moments :: Positive Int -> [Change] -> Property
+moments (Positive seed) changes = ioProperty $ do
+  bytes <- inWorld calm (fromIntegral seed) $ do
+    withFile "/tmp/f" ReadWrite (\f -> mapM_ (act f) (Sync : changes))
+    crashHome
+    readWhole 100_000 "/tmp/f"
+  let sectors = [ByteString.take 512 (ByteString.drop (512 * i) bytes) | i <- [0 .. ByteString.length bytes `div` 512 - 1]]
+      whole = and [ByteString.all (== ByteString.head s) s && ByteString.head s `elem` had (i `div` 8) | (i, s) <- zip [0 ..] sectors]
+  pure (counterexample (show (map ByteString.head sectors)) (ByteString.length bytes `elem` sizes && whole))
+  where
+    act f = \case
+      Put i c -> writeAt f (fromIntegral (i * 4096)) (ByteString.replicate 4096 c)
+      Size n -> setFileSize f (fromIntegral (n * 4096))
+      Sync -> sync f
+    -- Every page has its bytes at each moment since the last sync, and the file its size.
+    states = foldl next [(Map.empty, 0)] changes
+    next since@((pages, size) : _) = \case
+      Put i c -> (Map.insert i c pages, max size (i + 1)) : since
+      Size n -> (Map.filterWithKey (\i _ -> i < n) pages, n) : since
+      Sync -> [(pages, size)]
+    next [] = const []
+    had :: Int -> [Word8]
+    had i = map (Map.findWithDefault 0 i . fst) states
+    sizes = map ((4096 *) . snd) states
+
 -- | Programs reach the interesting cases.
-checkCoverage' :: (Testable p) => [Op] -> p -> Property
-checkCoverage' ops =
-  cover 20 (any (== left eNOTDIR) results) "not a directory"
-    . cover 10 (any (== left eNOTEMPTY) results) "not empty"
-    . cover 5 (any (== left eINVAL) results) "into itself"
+interesting :: [Op] -> Property
+interesting ops =
+  checkCoverage
+    . cover 20 (left eNOTDIR `elem` results) "not a directory"
+    . cover 2 (left eNOTEMPTY `elem` results) "not empty"
+    . cover 1 (left eINVAL `elem` results) "into itself"
     . cover 20 (or [True | (Rename p q, Right _) <- zip ops results, p /= q]) "renamed"
-    . checkCoverageOnce
+    . cover 10 (or [True | Right (Bytes bytes) <- results, ByteString.length bytes > 4096]) "read over a page's end"
+    $ property True
   where
     results = fst (expected ops)
     left (Errno e) = Left e
-    checkCoverageOnce = property

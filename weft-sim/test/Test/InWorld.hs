@@ -24,6 +24,7 @@ module Test.InWorld
 where
 
 import Data.IORef
+import Data.Maybe (fromMaybe)
 import Data.Text qualified as Text
 import Foreign.C.Error (Errno (..))
 import Foreign.C.Types (CInt)
@@ -104,4 +105,4 @@ failsWith wanted action =
 
 -- | The result, or the errno of the failure.
 errnoOf :: Thread a -> Thread (Either CInt a)
-errnoOf action = either (\(e :: IOError) -> Left (maybe (-1) id (ioe_errno e))) Right <$> try action
+errnoOf action = either (\(e :: IOError) -> Left (fromMaybe (-1) (ioe_errno e))) Right <$> try action

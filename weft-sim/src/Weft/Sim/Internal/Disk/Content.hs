@@ -12,7 +12,6 @@ module Weft.Sim.Internal.Disk.Content
     -- * Reading
     readContent,
     pageAt,
-    allBytes,
 
     -- * Writing
     writtenPages,
@@ -65,10 +64,6 @@ readContent from count content = go from (min (fromIntegral count) (contentSize 
               piece = ByteString.take (fromIntegral (min left (fromIntegral pageSize))) (ByteString.drop start (pageAt content page))
               n = fromIntegral (ByteString.length piece)
            in piece : go (at + n) (left - n)
-
--- | All of it.
-allBytes :: Content -> ByteString
-allBytes content = ByteString.concat (readContent 0 (fromIntegral (contentSize content)) content)
 
 -- | The page and the place in it of an offset.
 place :: Int64 -> (Int, Int)

@@ -24,6 +24,7 @@ module Weft.Sim.Internal.Disk.Device
     Handle (..),
     openHandle,
     withHandle,
+    refuseReal,
     isOpenHandle,
     lookupHandle,
     closeFile,
@@ -121,9 +122,11 @@ diskOf disks machine = do
   where
     conditions = worldConditions (disksWorld disks)
 
--- | Look at a file system.
+-- | Look at a file system. What is seen is evaluated, so that it does not keep all of it.
 onSystem :: Disk -> (FileSystem -> a) -> IO a
-onSystem disk f = f <$> readIORef (diskSystem disk)
+onSystem disk f = do
+  !a <- f <$> readIORef (diskSystem disk)
+  pure a
 
 -- | Change a file system.
 changeSystem :: Disk -> (FileSystem -> FileSystem) -> IO ()
@@ -141,8 +144,8 @@ noteDisk disks disk text = note (disksWorld disks) ("disk of " <> show (diskMach
 setDiskErrors :: Disks -> Machine -> (Double, Double) -> IO ()
 setDiskErrors disks machine rates = diskOf disks machine >>= \disk -> writeIORef (diskErrors disk) rates
 
--- | From now on the files of a machine may hold so many bytes together. What they hold
--- stays.
+-- | From now on the files of a machine may hold so many bytes together, in whole pages of
+-- 4,096; holes take no room. What they hold stays.
 setDiskCapacity :: Disks -> Machine -> Int -> IO ()
 setDiskCapacity disks machine room = diskOf disks machine >>= \disk -> writeIORef (diskRoom disk) room
 
@@ -160,7 +163,7 @@ openHandle disks disk n mode direct d = do
 -- and in clear words if it is not one of this world or this machine.
 withHandle :: Disks -> Ask -> String -> File -> (Handle -> IO Trace) -> IO Trace
 withHandle disks ask what (File d) use
-  | descriptorNumber d < firstDescriptor = foreigner "a real file, which a simulated kernel does not know"
+  | descriptorNumber d < firstDescriptor = Throw . toException <$> refuseReal disks what d
   | otherwise =
       lookupHandle disks d >>= \case
         Nothing -> pure (refuse what Nothing eBADF)
@@ -169,9 +172,17 @@ withHandle disks ask what (File d) use
           | otherwise -> foreigner ("a file of the machine " <> show (diskMachine (handleDisk handle)) <> ", used on " <> show (askMachine ask))
   where
     foreigner why = do
-      let text = show d <> " is " <> why
-      warn (disksWorld disks) (what <> ": " <> text)
-      pure (Throw (toException (ioeSetErrorString (errnoToIOError what eBADF Nothing Nothing) text)))
+      Throw . toException <$> refuseForeign disks what d why
+
+-- | The refusal of a descriptor of the real world, about which there is a warning.
+refuseReal :: Disks -> String -> Descriptor -> IO IOError
+refuseReal disks what d = refuseForeign disks what d "a real file, which a simulated kernel does not know"
+
+refuseForeign :: Disks -> String -> Descriptor -> String -> IO IOError
+refuseForeign disks what d why = do
+  let text = show d <> " is " <> why
+  warn (disksWorld disks) (what <> ": " <> text)
+  pure (ioeSetErrorString (errnoToIOError what eBADF Nothing Nothing) text)
 
 -- | The open file of this descriptor.
 lookupHandle :: Disks -> Descriptor -> IO (Maybe Handle)

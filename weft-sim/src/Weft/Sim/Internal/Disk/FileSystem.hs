@@ -104,11 +104,18 @@ adjustNode f n fs = fs {fsNodes = IntMap.adjust f n (fsNodes fs)}
 
 -- | One more descriptor.
 opened :: Inode -> FileSystem -> FileSystem
-opened = adjustNode (\node -> node {nodeOpens = nodeOpens node + 1})
+opened = reweigh (\node -> node {nodeOpens = nodeOpens node + 1})
 
 -- | One less.
 closed :: Inode -> FileSystem -> FileSystem
-closed n = sweep n . adjustNode (\node -> node {nodeOpens = nodeOpens node - 1}) n
+closed n = sweep n . reweigh (\node -> node {nodeOpens = nodeOpens node - 1}) n
+
+-- | Change a file, and what all of them take from the capacity. It must be there.
+reweigh :: (Node -> Node) -> Inode -> FileSystem -> FileSystem
+reweigh f n fs = fs {fsNodes = IntMap.insert n after (fsNodes fs), fsPages = fsPages fs + weight after - weight before}
+  where
+    before = nodeOf fs n
+    after = f before
 
 -- | Free the space, and then the number, if nobody can get at it any more.
 sweep :: Inode -> FileSystem -> FileSystem
@@ -132,14 +139,7 @@ roomFor capacity fs = capacity `div` pageSize - fsPages fs
 
 -- | Change a file's content, at this time. It is open.
 changeData :: Int64 -> (FileData -> FileData) -> Inode -> FileSystem -> FileSystem
-changeData now f n fs =
-  fs
-    { fsNodes = IntMap.insert n after (fsNodes fs),
-      fsPages = fsPages fs + weight after - weight before
-    }
-  where
-    before = nodeOf fs n
-    after = before {nodeData = f (nodeData before), nodeModified = now}
+changeData now f = reweigh (\node -> node {nodeData = f (nodeData node), nodeModified = now})
 
 -- | A new file or directory, with these permissions less those of the usual mask, 022. It
 -- has no name yet.
@@ -160,12 +160,7 @@ change now it fs = limited (named (foldr touch (unnamed journalled) (touchedBy i
       CreateFile _ _ n -> adjustNode (\node -> node {nodeNamed = True, nodeJournal = position}) n
       CreateFolder _ _ n -> adjustNode (\node -> node {nodeNamed = True, nodeJournal = position}) n
       _ -> id
-    unnamed f = case replacedBy (fsTree fs) it of
-      Nothing -> f
-      Just n ->
-        let before = nodeOf f n
-            after = before {nodeNamed = False}
-         in f {fsNodes = IntMap.insert n after (fsNodes f), fsPages = fsPages f + weight after - weight before}
+    unnamed f = maybe f (\n -> reweigh (\node -> node {nodeNamed = False}) n f) (replacedBy (fsTree fs) it)
     limited f
       | Seq.length (fsJournal f) > 1024 = commitTo (fsJournalStart f + 256) f
       | otherwise = f

@@ -45,10 +45,11 @@ onPath disks place what path act ask k = case place of
     go handle = operation disks ask diskDelay what Nothing (\disk -> named what path (start handle >>= either (pure . Left) (act disk))) k
     start = \case
       Nothing -> pure (Right rootInode)
-      Just handle -> do
-        open <- isOpenHandle disks handle
-        directory <- onSystem (handleDisk handle) (\fs -> nodeIsDirectory (nodeOf fs (handleInode handle)))
-        pure (if not open then Left eBADF else if directory then Right (handleInode handle) else Left eNOTDIR)
+      Just handle ->
+        isOpenHandle disks handle >>= \case
+          False -> pure (Left eBADF)
+          True -> onSystem (handleDisk handle) $ \fs ->
+            if nodeIsDirectory (nodeOf fs (handleInode handle)) then Right (handleInode handle) else Left eNOTDIR
 
 named :: String -> Maybe ByteString -> IO (Either Errno a) -> IO (Either SomeException a)
 named what path = fmap (either (Left . failure what (Char8.unpack <$> path)) Right)
@@ -59,6 +60,7 @@ withoutNul what path go
   | ByteString.elem 0 path = pure (refuse what (Just (Char8.unpack path)) eINVAL)
   | otherwise = go
 
+-- | Open a path, and make the file if the mode does.
 openFile :: Disks -> Where -> ByteString -> OpenMode -> OpenFlags -> Answering File
 openFile disks place path mode flags ask k = withoutNul "open" path (onPath disks place "open" (Just path) open ask k)
   where
@@ -66,7 +68,7 @@ openFile disks place path mode flags ask k = withoutNul "open" path (onPath disk
     -- As Linux does it: first a number, then the path.
     open disk start =
       takeDescriptor world (diskMachine disk) >>= \case
-        Nothing -> pure (Left eMFILE)
+        Nothing -> Left eMFILE <$ noteDisk disks disk "no descriptor is left for an open"
         Just d -> do
           now <- wallClock disks disk
           fs <- readIORef (diskSystem disk)
@@ -97,10 +99,12 @@ openFile disks place path mode flags ask k = withoutNul "open" path (onPath disk
       | openTruncate flags && contentSize (seen (nodeData (nodeOf fs n))) > 0 = changeData now (resize 0) n fs
       | otherwise = fs
 
+-- | Of an open file.
 fileStatus :: Disks -> File -> Answering FileStatus
 fileStatus disks file ask k = withHandle disks ask "stat" file $ \handle ->
   operation disks ask diskDelay "stat" (Just handle) (\disk -> Right <$> onSystem disk (statusOf disk (handleInode handle))) k
 
+-- | Of what a path leads to.
 pathStatus :: Disks -> Where -> ByteString -> Answering FileStatus
 pathStatus disks place path ask k = withoutNul "stat" path (onPath disks place "stat" (if ByteString.null path then Nothing else Just path) look ask k)
   where
@@ -128,6 +132,7 @@ statusOf disk n fs =
   where
     node = nodeOf fs n
 
+-- | The names in an open directory, in their order.
 listDirectory :: Disks -> File -> Answering [ByteString]
 listDirectory disks file ask k = withHandle disks ask "list" file $ \handle ->
   operation disks ask diskDelay "list" (Just handle) (\disk -> named "list" Nothing (onSystem disk (names handle))) k
@@ -148,6 +153,7 @@ changing disks what path decision ask = operation disks ask diskDelay what Nothi
         Right Nothing -> pure (Right ())
         Right (Just it) -> Right <$> changeSystem disk (change now it)
 
+-- | Make a directory with permissions 0777, less the mask.
 makeDirectory :: Disks -> ByteString -> Answering ()
 makeDirectory disks path ask k = withoutNul "path" path (operation disks ask diskDelay what Nothing make k)
   where
@@ -180,6 +186,7 @@ removePath disks path ask k = withoutNul "path" path (changing disks "getSymboli
 left :: String -> Either Errno a -> Either (String, Errno) a
 left what = either (\e -> Left (what, e)) Right
 
+-- | Atomic; replaces a file, or an empty directory, as Linux does.
 renamePath :: Disks -> ByteString -> ByteString -> Answering ()
 renamePath disks from to ask k = withoutNul "path" (from <> to) (changing disks what Nothing decision ask k)
   where
@@ -193,6 +200,8 @@ renamePath disks from to ask k = withoutNul "path" (from <> to) (changing disks 
           | not directory && (slash || slash') -> Left eNOTDIR
           | Just n == there -> Right Nothing
           | directory && isWithin tree d' n -> Left eINVAL
+          -- A directory over what is in it, which is looked at first.
+          | Just m <- there, isWithin tree d m -> Left eNOTEMPTY
           | Just m <- there, isDirectory tree m, not directory -> Left eISDIR
           | Just m <- there, directory, not (isDirectory tree m) -> Left eNOTDIR
           | Just m <- there, not (Map.null (namesIn tree m)) -> Left eNOTEMPTY

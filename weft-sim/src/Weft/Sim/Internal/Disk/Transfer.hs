@@ -15,7 +15,7 @@ module Weft.Sim.Internal.Disk.Transfer
 where
 
 import Control.Exception (SomeException)
-import Control.Monad (foldM_, when)
+import Control.Monad (foldM_, void, when)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as ByteString
 import Data.ByteString.Char8 qualified as Char8
@@ -29,6 +29,7 @@ import Foreign.ForeignPtr
 import Foreign.ForeignPtr.Unsafe (unsafeForeignPtrToPtr)
 import Foreign.Marshal.Utils (copyBytes)
 import Foreign.Ptr
+import Weft.Internal.Backend (descriptorNumber)
 import Weft.Internal.SystemCall
 import Weft.Sim.Internal.Conditions
 import Weft.Sim.Internal.Disk.Content
@@ -44,6 +45,7 @@ import Weft.Sim.Internal.World
 largestFile :: Int64
 largestFile = 16 * 1024 * 1024 * 1024 * 1024
 
+-- | Read into the memory of a buffer, at the end of the time that it takes.
 readFileAt :: Disks -> File -> Buffer -> Int -> Int -> Int64 -> Answering Int
 readFileAt disks file (Buffer memory room) offset count at ask k = withHandle disks ask what file $ \handle ->
   operation disks ask diskDelay what (Just handle) (failing what . act handle) k
@@ -70,11 +72,12 @@ readFileAt disks file (Buffer memory room) offset count at ask k = withHandle di
 copyPiece :: Ptr Word8 -> ByteString -> IO (Ptr Word8)
 copyPiece to piece = unsafeUseAsCStringLen piece $ \(from, n) -> (to `plusPtr` n) <$ copyBytes to (castPtr from) n
 
+-- | Write these bytes, or the first of them.
 writeFileAt :: Disks -> File -> ByteString -> Int64 -> Answering Int
 writeFileAt disks file bytes at ask k = withHandle disks ask "write" file $ \handle ->
   operation disks ask diskDelay "write" (Just handle) (\disk -> failing "write" (writing disks disk handle bytes at)) k
 
--- | The buffer's bytes are those that it has when the write completes.
+-- | The same with a part of a buffer. Its bytes are those that it has when the write completes.
 writeBufferAt :: Disks -> File -> Buffer -> Int -> Int -> Int64 -> Answering Int
 writeBufferAt disks file (Buffer memory room) offset count = writeFileAt disks file (BS (memory `plusForeignPtr` from) (max 0 (min (room - from) count)))
   where
@@ -107,6 +110,7 @@ writing disks disk handle bytes@(BS memory count) at = do
     moveOn handle at end
     pure n
 
+-- | Cut or extend.
 setFileSize :: Disks -> File -> Int64 -> Answering ()
 setFileSize disks file size ask k = withHandle disks ask what file $ \handle ->
   operation disks ask diskDelay what (Just handle) (failing what . act handle) k
@@ -119,7 +123,8 @@ setFileSize disks file size ask k = withHandle disks ask what file $ \handle ->
           now <- wallClock disks disk
           Right <$> changeSystem disk (changeData now (resize size) (handleInode handle))
 
--- | Covers what had been done when it was asked for.
+-- | Make content durable, and a new file's name or a directory's names; with the flag not the
+-- time of the last modification. Covers what had been done when it was asked for.
 syncFile :: Disks -> File -> Bool -> Answering ()
 syncFile disks file dataOnly ask k = withHandle disks ask "sync" file $ \handle -> do
   asked <- onSystem (handleDisk handle) (\fs -> nodeOf fs (handleInode handle))
@@ -149,7 +154,9 @@ syncFile disks file dataOnly ask k = withHandle disks ask "sync" file $ \handle 
 contentsFrom :: Disks -> File -> Int64 -> Int -> IO (Either Errno ByteString)
 contentsFrom disks (File d) at count =
   lookupHandle disks d >>= \case
-    Nothing -> pure (Left eBADF)
+    Nothing -> do
+      when (descriptorNumber d < firstDescriptor) (void (refuseReal disks "send a file" d))
+      pure (Left eBADF)
     Just handle -> do
       directory <- onSystem (handleDisk handle) (\fs -> nodeIsDirectory (nodeOf fs (handleInode handle)))
       let refusal

@@ -26,7 +26,6 @@ module Weft.Sim.Internal.Disk.Unsynced
     Fates (..),
     settleTo,
     forgetCached,
-    wasPageWrite,
   )
 where
 
@@ -53,7 +52,8 @@ import Weft.Sim.Internal.Disk.Content
 -- A sync covers what had been done when it was asked for. When it fails (EIO), the pages that
 -- it covered are clean nevertheless, as on Linux: each of them survives, is lost or is torn
 -- there and then, what programs read is still the new content, and the next sync succeeds
--- without having anything to do. The loss shows after a crash.
+-- without having anything to do. The loss shows after a crash. Sizes and names are not
+-- given up: the next sync that succeeds covers them.
 --
 -- Names. A file system has one journal of what was made, removed and renamed. At a crash
 -- a prefix of it survives, so that an atomic rename is atomic and a file is not removed before it
