@@ -1,0 +1,223 @@
+-- |
+-- Description : A log on the disk that survives a crash
+--
+-- A file of batches. Each is written at the end and synced before the next is begun, so a
+-- crash can spoil one batch only, the last. When the log is opened, a spoilt batch at
+-- its end is cut off: it was never acknowledged. One that whole batches follow was not
+-- spoilt by a crash but later, by the disk; what it held may have been acknowledged, and
+-- such a log is refused.
+--
+-- A batch is a mark, the size of its records, a checksum, and the records. The log comes
+-- into being under another name and is renamed when it is on the disk; so it always
+-- begins with its header, and to write it anew is the same thing.
+--
+-- Operations raise 'IOError' for what the system refuses. A log belongs to one thread.
+module Replicated.Log
+  ( Log,
+    Record,
+    withLog,
+    appendBatch,
+    syncLog,
+    rewriteLog,
+    logSize,
+
+    -- * The format
+    LogDamaged (..),
+    header,
+    encodeBatch,
+    scan,
+  )
+where
+
+import Control.Monad (forM_, replicateM, unless, when)
+import Control.Exception (Exception (..))
+import Control.Monad.Catch (bracketOnError, mask_)
+import Data.Binary (Binary (..), encode)
+import Data.Binary.Get (getWord32be, getWord64be, runGet)
+import Data.Binary.Put (putWord32be, putWord64be, runPut)
+import Data.Bits (xor)
+import Data.ByteString (ByteString)
+import Data.ByteString qualified as ByteString
+import Data.ByteString.Char8 qualified as Char8
+import Data.ByteString.Lazy qualified as Lazy
+import Data.IORef
+import Data.List (unfoldr)
+import Data.Maybe (isJust)
+import Data.Word (Word64)
+import Replicated.Entry
+import System.IO.Error (isDoesNotExistError)
+import Weft
+import Weft.File
+
+-- | An open log.
+data Log = Log
+  { logDirectory :: !ByteString,
+    -- | The file, and how much of it is the log. What lies behind that is left of a
+    -- batch that could not be written, and the next one is written over it.
+    logState :: !(IORef (File, Int))
+  }
+
+-- | A register and what it holds.
+type Record = (Key, Entry)
+
+-- | A log that was spoilt other than by a crash.
+newtype LogDamaged = LogDamaged String
+  deriving stock (Eq, Show)
+
+instance Exception LogDamaged where
+  displayException (LogDamaged how) = "the log is damaged: " <> how
+
+-- | Open the log of a directory while the body runs, which gets all its records, oldest
+-- first. Directory and log are made if they are not there. Raises 'LogDamaged'.
+withLog :: ByteString -> (Log -> [Record] -> Thread a) -> Thread a
+withLog directory body = do
+  there <- exists directory
+  unless there $ makeDirectory directory >> syncDirectory (parentOf directory)
+  bracket openLog closeLog $ \opened -> do
+    (file, size) <- liftIO (readIORef (logState opened))
+    bytes <- readAt file 0 size
+    (records, whole) <- either throwM pure (scan bytes)
+    when (whole < size) $ do
+      setFileSize file (fromIntegral whole)
+      liftIO (writeIORef (logState opened) (file, whole))
+      syncLog opened
+    body opened records
+  where
+    openLog = do
+      there <- exists (logName directory)
+      unless there $ writeNew directory [] >>= closeFile . fst >> install directory
+      size <- fromIntegral . statusSize <$> pathStatus (logName directory)
+      file <- openFile (logName directory) ReadWrite
+      Log directory <$> liftIO (newIORef (file, size))
+    closeLog opened = liftIO (readIORef (logState opened)) >>= closeFile . fst
+
+-- | Write records behind all others. They are not on the disk before 'syncLog'. When
+-- this fails, the log is as it was.
+appendBatch :: Log -> [Record] -> Thread ()
+appendBatch opened records = do
+  (file, size) <- liftIO (readIORef (logState opened))
+  let batch = encodeBatch size records
+  writeAt file (fromIntegral size) batch
+  liftIO (writeIORef (logState opened) (file, size + ByteString.length batch))
+
+-- | Wait until all records are on the disk. When this fails nobody can say which of them
+-- are, now or later: the system forgets what it could not write.
+syncLog :: Log -> Thread ()
+syncLog opened = liftIO (readIORef (logState opened)) >>= syncData . fst
+
+-- | Replace all records by these. A crash leaves the old ones or the new ones. Where
+-- there is no room for the new ones, the old ones stay.
+rewriteLog :: Log -> [Record] -> Thread ()
+rewriteLog opened records = mask_ $ do
+  (old, _) <- liftIO (readIORef (logState opened))
+  try (writeNew directory records) >>= \case
+    Left (_ :: IOError) -> handle (\(_ :: IOError) -> pure ()) (removePath (newName directory))
+    Right new -> do
+      install directory `onException` closeFile (fst new)
+      liftIO (writeIORef (logState opened) new)
+      closeFile old
+  where
+    directory = logDirectory opened
+
+-- | In bytes.
+logSize :: Log -> Thread Int
+logSize opened = snd <$> liftIO (readIORef (logState opened))
+
+-- | A log with these records, complete and on the disk, but under another name.
+writeNew :: ByteString -> [Record] -> Thread (File, Int)
+writeNew directory records = bracketOnError create closeFile $ \file -> do
+  forM_ (zip offsets pieces) $ \(offset, piece) -> writeAt file (fromIntegral offset) piece
+  (file, last offsets) <$ sync file
+  where
+    create = openFileAt CurrentDirectory (newName directory) ReadWrite defaultOpenFlags {openTruncate = True}
+    pieces = header : zipWith encodeBatch (drop 1 offsets) (takeWhile (not . null) (unfoldr (Just . splitAt 100) records))
+    offsets = scanl (+) 0 (map ByteString.length pieces)
+
+-- | Give it the name of the log.
+install :: ByteString -> Thread ()
+install directory = do
+  renamePath (newName directory) (logName directory)
+  syncDirectory directory
+
+logName, newName :: ByteString -> ByteString
+logName directory = directory <> "/log"
+newName directory = directory <> "/log.new"
+
+exists :: ByteString -> Thread Bool
+exists path = handle absent (True <$ pathStatus path)
+  where
+    absent e = if isDoesNotExistError e then pure False else throwM e
+
+-- | Wait until the names in a directory are on the disk.
+syncDirectory :: ByteString -> Thread ()
+syncDirectory path = withFile path Directory sync
+
+parentOf :: ByteString -> ByteString
+parentOf path = case Char8.dropWhileEnd (/= '/') (Char8.dropWhileEnd (== '/') path) of
+  "" -> "."
+  above -> above
+
+-- | What a log begins with.
+header :: ByteString
+header = "weft-kv log, format 1\n"
+
+mark :: ByteString
+mark = "\xF0log"
+
+newtype Batch = Batch [Record]
+
+instance Binary Batch where
+  put (Batch records) = putWord32be (fromIntegral (length records)) <> foldMap putRecord records
+    where
+      putRecord (key, entry) = putBytes key <> put entry
+  get = do
+    count <- fromIntegral <$> getWord32be
+    Batch <$> replicateM count ((,) <$> getBytes "a key" longestKey <*> get)
+
+-- | The bytes of a batch that begins at an offset of the log.
+encodeBatch :: Int -> [Record] -> ByteString
+encodeBatch at records = mark <> Lazy.toStrict (runPut sizeAndSum) <> body
+  where
+    body = Lazy.toStrict (encode (Batch records))
+    sizeAndSum = putWord32be (fromIntegral (ByteString.length body)) <> putWord64be (checksum at body)
+
+-- | The records in the bytes of a log, and how many of the bytes these are.
+scan :: ByteString -> Either LogDamaged ([Record], Int)
+scan bytes
+  | not (header `ByteString.isPrefixOf` bytes) = Left (LogDamaged "it does not begin as a log does")
+  | otherwise = go (ByteString.length header) []
+  where
+    go at found = case batchAt at bytes of
+      Just (records, next) -> go next (records : found)
+      Nothing
+        | any (isJust . (`batchAt` bytes)) (marksAfter at) ->
+            Left (LogDamaged ("a batch at byte " <> show at <> " is spoilt, and whole ones follow"))
+        | otherwise -> Right (concat (reverse found), at)
+    marksAfter at = case ByteString.breakSubstring mark (ByteString.drop (at + 1) bytes) of
+      (before, rest)
+        | ByteString.null rest -> []
+        | otherwise -> let here = at + 1 + ByteString.length before in here : marksAfter here
+
+-- | The whole batch at an offset, and where it ends.
+batchAt :: Int -> ByteString -> Maybe ([Record], Int)
+batchAt at bytes
+  | mark `ByteString.isPrefixOf` rest,
+    ByteString.length rest >= 16,
+    ByteString.length body == size,
+    checksum at body == expected,
+    Right (Batch records) <- decodeAll body =
+      Just (records, at + 16 + size)
+  | otherwise = Nothing
+  where
+    rest = ByteString.drop at bytes
+    (size, expected) = runGet ((,) . fromIntegral <$> getWord32be <*> getWord64be) (Lazy.fromStrict (ByteString.drop 4 rest))
+    body = ByteString.take size (ByteString.drop 16 rest)
+
+-- | Fowler, Noll and Vo's hash, begun with the offset and the size, so that a batch is
+-- whole only where it was written. No change of one byte goes unnoticed: each step is a
+-- bijection.
+checksum :: Int -> ByteString -> Word64
+checksum at body = ByteString.foldl' step (step (step 0xcbf29ce484222325 at) (ByteString.length body)) body
+  where
+    step :: (Integral a) => Word64 -> a -> Word64
+    step hash n = (hash `xor` fromIntegral n) * 0x100000001b3

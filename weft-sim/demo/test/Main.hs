@@ -1,0 +1,20 @@
+module Main (main) where
+
+import LinearizabilityTest qualified
+import LogTest qualified
+import LoopbackTest qualified
+import ServiceTest qualified
+import Test.Tasty
+import WireTest qualified
+
+main :: IO ()
+main =
+  defaultMain $
+    testGroup
+      "replicated store"
+      [ WireTest.tests,
+        LogTest.tests,
+        LinearizabilityTest.tests,
+        ServiceTest.tests,
+        LoopbackTest.tests
+      ]
