@@ -1,9 +1,9 @@
 -- | Any keys and entries.
-module Entries (key, entry, record, records) where
+module Entries (key, entry, records) where
 
 import Data.ByteString qualified as ByteString
 import Replicated.Entry
-import Replicated.Log (Record)
+import Replicated.LogFormat (Record)
 import Test.QuickCheck
 
 key :: Gen Key

@@ -3,7 +3,7 @@ module LinearizabilityTest (tests) where
 
 import Data.ByteString.Char8 qualified as Char8
 import Data.Either (isRight)
-import Data.List (isInfixOf, partition, (\\))
+import Data.List (isInfixOf, (\\))
 import Data.Text qualified as Text
 import Replicated.Client (Outcome (..))
 import Replicated.Entry
@@ -72,10 +72,10 @@ tests =
         Right () -> assertFailure "linearizable"
         Left violation ->
           drop 4 (lines (explain violation))
-            @?= [ "a  |-----|                                           put 1   [0.000, 1.000] ms",
-                  "a              |-----------------------------|      put 2   [2.000, 9.000] ms",
-                  "b                    |-----|                        get: 2   [3.000, 4.000] ms",
-                  "c                                |-----|            get: 1   [5.000, 6.000] ms"
+            @?= [ "a  |-----|                                      put 1   [0.000, 1.000] ms",
+                  "a              |-----------------------------|  put 2   [2.000, 9.000] ms",
+                  "b                    |-----|                    get: 2   [3.000, 4.000] ms",
+                  "c                                |-----|        get: 1   [5.000, 6.000] ms"
                 ]
     ]
 

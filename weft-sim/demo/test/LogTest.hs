@@ -10,7 +10,9 @@ import Data.ByteString.Char8 qualified as Char8
 import Data.List (isPrefixOf)
 import Data.Word (Word8)
 import Entries
+import Replicated.Entry
 import Replicated.Log
+import Replicated.LogFormat
 import System.IO.Temp (withSystemTempDirectory)
 import Test.Tasty
 import Test.Tasty.HUnit
@@ -44,7 +46,6 @@ tests =
       testCase "a file that is no log is refused" $
         scan "something else, and quite long" @?= Left (LogDamaged "it does not begin as a log does"),
       testCase "a torn log is opened, cut, and goes on" $ withLogIn $ \directory -> do
-        (one, two, three) <- (,,) <$> generate records <*> generate records <*> generate records
         run . withLog directory $ \opened _ -> appendBatch opened one >> appendBatch opened two >> syncLog opened
         bytes <- readLog directory
         forM_ [1, 10, 20] $ \missing -> do
@@ -56,7 +57,6 @@ tests =
             syncLog opened
           run (opensWith directory (one <> three)),
       testCase "a log that is damaged in the middle is not opened" $ withLogIn $ \directory -> do
-        (one, two) <- (,) <$> generate records <*> generate records
         run . withLog directory $ \opened _ -> appendBatch opened one >> appendBatch opened two >> syncLog opened
         bytes <- readLog directory
         let damaged = changeAt (ByteString.length header + 20) 1 bytes
@@ -67,20 +67,24 @@ tests =
         -- Nothing was changed, so that somebody can look at it.
         readLog directory >>= (@?= damaged),
       testCase "a log that is written anew holds what it was given, and grows" $ withLogIn $ \directory -> do
-        (old, new, more) <- (,,) <$> generate records <*> generate (vectorOf 250 record) <*> generate records
         run . withLog directory $ \opened _ -> do
-          appendBatch opened old
+          appendBatch opened one
           syncLog opened
-          rewriteLog opened new
-          appendBatch opened more
+          rewriteLog opened many
+          appendBatch opened two
           syncLog opened
-        run (opensWith directory (new <> more)),
+        run (opensWith directory (many <> two)),
       testCase "a log that was being written anew when the crash came is the old one" $ withLogIn $ \directory -> do
-        old <- generate records
-        run . withLog directory $ \opened _ -> appendBatch opened old >> syncLog opened
+        run . withLog directory $ \opened _ -> appendBatch opened one >> syncLog opened
         ByteString.writeFile (Char8.unpack directory <> "/log.new") (header <> "half")
-        run (opensWith directory old)
+        run (opensWith directory one)
     ]
+
+one, two, three, many :: [Record]
+one = [("x", Entry (Version 1 1) "one"), ("y", Entry (Version 1 1) "one as well")]
+two = [("x", Entry (Version 2 1) "two, which is long enough to be torn in several places")]
+three = [("", Entry (Version 3 1) "")]
+many = [(Char8.pack (show n), Entry (Version 1 n) "one of many") | n <- [1 .. 250]]
 
 batches :: Gen [[Record]]
 batches = chooseInt (2, 5) >>= (`vectorOf` records)

@@ -3,6 +3,7 @@ module Main (main) where
 import LinearizabilityTest qualified
 import LogTest qualified
 import LoopbackTest qualified
+import MistakeTest qualified
 import ServiceTest qualified
 import Test.Tasty
 import WireTest qualified
@@ -16,5 +17,6 @@ main =
         LogTest.tests,
         LinearizabilityTest.tests,
         ServiceTest.tests,
+        MistakeTest.tests,
         LoopbackTest.tests
       ]

@@ -1,4 +1,4 @@
--- | Replicas and what can happen to them, for real.
+-- | Replicas and clients, for real.
 module ServiceTest (tests) where
 
 import Control.Monad (forM_)
@@ -7,12 +7,12 @@ import Data.ByteString qualified as ByteString
 import Data.ByteString.Char8 qualified as Char8
 import Data.Text (Text)
 import Data.Text qualified as Text
+import Harness
 import Replicated.Client
 import Replicated.Entry
-import Replicated.Loopback
+import Replicated.Message
 import Replicated.Replica
 import Replicated.Wire
-import System.IO.Temp (withSystemTempDirectory)
 import Test.Tasty
 import Test.Tasty.HUnit
 import Weft
@@ -24,115 +24,78 @@ tests :: TestTree
 tests =
   testGroup
     "service"
-    [ testCase "what was put is found" . withReplicas 3 id $ \_ addresses ->
-        withClient (defaultClientSettings "a" addresses) $ \a -> withClient (defaultClientSettings "b" addresses) $ \b -> do
+    [ testCase "what was put is found" . withSettings 3 run $ \settings ->
+        serving settings . withClientOf settings "a" $ \a -> withClientOf settings "b" $ \b -> do
           get a "x" >>= is (Done Nothing)
           put a "x" "1" >>= is (Done ())
           get b "x" >>= is (Done (Just "1"))
           put b "x" "2" >>= is (Done ())
           get a "x" >>= is (Done (Just "2"))
           get a "y" >>= is (Done Nothing),
-      testCase "what was put survives a restart of all" $ inDirectory $ \directory -> do
-        addresses <- freeAddresses 3
-        let settings = replicasIn directory addresses
-        serving settings $ withClient (defaultClientSettings "a" addresses) $ \a ->
+      testCase "what was put survives a restart of all" . withSettings 3 run $ \settings -> do
+        serving settings . withClientOf settings "a" $ \a ->
           forM_ [1 .. 50 :: Int] $ \n -> put a "x" (Char8.pack (show n)) >>= is (Done ())
-        serving settings $ withClient (defaultClientSettings "b" addresses) $ \b ->
-          get b "x" >>= is (Done (Just "50")),
-      testCase "a log that is written anew loses nothing" . withReplicas 1 (\s -> s {replicaRewriteAt = 1}) $ \directory addresses -> do
-        withClient (defaultClientSettings "a" addresses) $ \a ->
+        serving settings . withClientOf settings "b" $ \b -> get b "x" >>= is (Done (Just "50")),
+      testCase "a log that is written anew loses nothing" . withSettings 1 run $ \plain -> do
+        let settings = [s {replicaRewriteAt = 1} | s <- plain]
+        serving settings . withClientOf settings "a" $ \a ->
           forM_ [1 .. 100 :: Int] $ \n -> put a (if even n then "x" else "y") (Char8.pack (show n)) >>= is (Done ())
-        withClient (defaultClientSettings "b" addresses) $ \b -> do
+        serving settings . withClientOf settings "b" $ \b -> do
           get b "x" >>= is (Done (Just "100"))
           get b "y" >>= is (Done (Just "99"))
-        size <- liftIO (ByteString.length <$> ByteString.readFile (Char8.unpack directory <> "/1/log"))
+        size <- liftIO (ByteString.length <$> ByteString.readFile (Char8.unpack (replicaDirectory (theFirst settings)) <> "/log"))
         liftIO (assertBool (show size) (size < 1000)),
-      testCase "a majority is enough" $ inDirectory $ \directory -> do
-        addresses <- freeAddresses 3
-        serving (take 2 (replicasIn directory addresses)) $ withClient (defaultClientSettings "a" addresses) $ \a -> do
+      testCase "a majority is enough" . withSettings 3 run $ \settings ->
+        serving (take 2 settings) . withClientOf settings "a" $ \a -> do
           put a "x" "1" >>= is (Done ())
           get a "x" >>= is (Done (Just "1")),
-      testCase "a minority is not" $ inDirectory $ \directory -> do
-        addresses <- freeAddresses 3
-        serving (take 1 (replicasIn directory addresses)) $
-          withClient (defaultClientSettings "a" addresses) {clientPatience = milliseconds 50} $ \a -> do
-            put a "x" "1" >>= is (Failed "no majority has answered in time")
-            get a "x" >>= is (Failed "no majority has answered in time"),
-      testCase "a put that a majority reads but does not store has an unknown outcome" $ inDirectory $ \directory -> do
-        addresses <- freeAddresses 2
-        let settings = replicasIn directory addresses
+      testCase "a minority is not" . withSettings 3 run $ \settings ->
+        serving (take 1 settings) . withClient (clientOf settings "a") {clientPatience = milliseconds 50} $ \a -> do
+          put a "x" "1" >>= is (Failed "no majority has answered in time")
+          get a "x" >>= is (Failed "no majority has answered in time"),
+      testCase "a put that a majority does not store has an unknown outcome" . withSettings 2 run $ \settings ->
         withScope $ \scope -> do
-          _ <- forkDaemonIn scope (replica (head' settings))
-          _ <- forkDaemonIn scope (fake (last addresses) [Found Nothing, Refused "the disk is full"])
-          withClient (defaultClientSettings "a" addresses) $ \a ->
-            put a "x" "1" >>= is (Unknown "a replica refused: the disk is full"),
-      testCase "garbage is answered with a reason, and disturbs nobody else" . withReplicas 1 id $ \_ addresses -> do
-        let garbage = [("\0\0\0\1\9", "there is no request 9"), ("GET / HTTP/1.1\r\n", "a message of 1195725856 bytes")] :: [(ByteString, Text)]
-        forM_ garbage $ \(bytes, reason) ->
-          withSocket (openSocket AF_INET Stream) $ \s -> do
-            connect s (head' addresses)
-            sendAll s bytes
-            receiveMessage s >>= \case
-              Just (Refused why) -> liftIO (assertBool (Text.unpack why) (reason `Text.isInfixOf` why))
-              other -> liftIO (assertFailure (show other))
-        withClient (defaultClientSettings "a" addresses) $ \a -> put a "x" "1" >>= is (Done ()),
-      testCase "a replica that says garbage is as good as none" $ inDirectory $ \directory -> do
-        addresses <- freeAddresses 3
+          _ <- forkDaemonIn scope (fake (replicaAddress (last settings)) [Found Nothing, Refused "no more today"])
+          serving (take 1 settings) . withClientOf settings "a" $ \a ->
+            put a "x" "1" >>= is (Unknown "a replica refused: no more today"),
+      testCase "garbage is answered with a reason, and disturbs nobody else" . withSettings 1 run $ \settings ->
+        serving settings $ do
+          let place = replicaAddress (theFirst settings)
+              garbage = [("\0\0\0\1\9", "there is no request 9"), ("GET / HTTP/1.1\r\n", "a message of 1195725856 bytes")] :: [(ByteString, Text)]
+          tell place (Read "x") >>= is (Found Nothing)
+          forM_ garbage $ \(bytes, reason) ->
+            withSocket (openSocket AF_INET Stream) $ \s -> do
+              connect s place
+              sendAll s bytes
+              receiveMessage s >>= \case
+                Just (Refused why) -> why `says` reason
+                other -> liftIO (assertFailure (show other))
+          tell place (Read "x") >>= is (Found Nothing),
+      testCase "a replica that says garbage is as good as none" . withSettings 3 run $ \settings ->
         withScope $ \scope -> do
-          _ <- forkDaemonIn scope (babbler (last addresses))
-          serving (take 2 (replicasIn directory addresses)) $ withClient (defaultClientSettings "a" addresses) $ \a -> do
+          _ <- forkDaemonIn scope (babbler (replicaAddress (last settings)))
+          serving (take 2 settings) . withClientOf settings "a" $ \a -> do
             put a "x" "1" >>= is (Done ())
             get a "x" >>= is (Done (Just "1")),
-      testCase "more clients than a replica takes wait for their turn" . withReplicas 1 (\s -> s {replicaConnections = 2}) $ \_ addresses ->
-        forConcurrently_ [1 .. 6 :: Int] $ \n ->
-          withClient (defaultClientSettings (Text.pack (show n)) addresses) {clientPatience = seconds 10} $ \a ->
+      testCase "clients that are too many wait for their turn" . withSettings 1 run $ \plain -> do
+        let settings = [s {replicaConnections = 2} | s <- plain]
+        serving settings . forConcurrently_ [1 .. 6 :: Int] $ \n ->
+          withClient (clientOf settings (Text.pack (show n))) {clientPatience = seconds 10} $ \a ->
             put a "x" (Char8.pack (show n)) >>= is (Done ()),
-      testCase "what is too long is not sent" . withReplicas 1 id $ \_ addresses ->
-        withClient (defaultClientSettings "a" addresses) $ \a -> do
+      testCase "a client that says nothing loses its place" . withSettings 1 run $ \plain -> do
+        let settings = [s {replicaConnections = 1, replicaPatience = milliseconds 20} | s <- plain]
+            place = replicaAddress (theFirst settings)
+        serving settings $ do
+          tell place (Read "x") >>= is (Found Nothing)
+          withSocket (openSocket AF_INET Stream) $ \s -> do
+            connect s place
+            -- The beginning of a message.
+            sendAll s "\0\0"
+            tell place (Read "x") >>= is (Found Nothing),
+      testCase "what is too long is not sent" . withSettings 1 run $ \settings ->
+        serving settings . withClientOf settings "a" $ \a -> do
           put a (ByteString.replicate 257 0) "1" >>= is (Failed "a key has 256 bytes at most")
           put a "x" (ByteString.replicate longestValue 7) >>= is (Done ())
           get a "x" >>= is (Done (Just (ByteString.replicate longestValue 7)))
-          put a "x" (ByteString.replicate 65537 0) >>= is (Failed "a value has 65536 bytes at most")
+          put a "x" (ByteString.replicate (longestValue + 1) 0) >>= is (Failed "a value has 65536 bytes at most")
     ]
-
-is :: (Eq a, Show a) => a -> a -> Thread ()
-is expected found = liftIO (found @?= expected)
-
--- ---------------------------------------------------------------------------
--- Replicas, real and false
-
-withReplicas :: Int -> (ReplicaSettings -> ReplicaSettings) -> (ByteString -> [SockAddr] -> Thread ()) -> IO ()
-withReplicas n change body = inDirectory $ \directory -> do
-  addresses <- freeAddresses n
-  serving (map change (replicasIn directory addresses)) (body directory addresses)
-
-inDirectory :: (ByteString -> Thread ()) -> IO ()
-inDirectory body = withSystemTempDirectory "weft-kv" (run . body . Char8.pack)
-
-replicasIn :: ByteString -> [SockAddr] -> [ReplicaSettings]
-replicasIn directory addresses =
-  [defaultReplicaSettings (Text.pack (show n)) address (directory <> "/" <> Char8.pack (show n)) | (n, address) <- zip [1 :: Int ..] addresses]
-
-serving :: [ReplicaSettings] -> Thread a -> Thread a
-serving settings body = withScope $ \scope -> mapM_ (forkDaemonIn scope . replica) settings >> body
-
--- | Answers as it is told, whatever it is asked, and then no more.
-fake :: SockAddr -> [Reply] -> Thread ()
-fake address replies = listening address $ \client -> forM_ replies $ \reply -> do
-  _ <- receiveMessage @Request client
-  sendMessage client reply
-
--- | Answers something else than a reply.
-babbler :: SockAddr -> Thread ()
-babbler address = listening address $ \client -> receive client 1 >> sendAll client "what?"
-
-listening :: SockAddr -> (Socket -> Thread ()) -> Thread ()
-listening address session = withSocket (openSocket AF_INET Stream) $ \listener -> do
-  setOption listener ReuseAddr 1
-  bind listener address
-  listen listener 10
-  let go = withSocket (fst <$> accept listener) session >> go
-  go
-
-head' :: [a] -> a
-head' = foldr const (error "none")

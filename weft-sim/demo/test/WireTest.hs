@@ -8,7 +8,7 @@ import Data.Either (isLeft)
 import Data.Text qualified as Text
 import Entries
 import Replicated.Entry
-import Replicated.Wire
+import Replicated.Message
 import Test.Tasty
 import Test.Tasty.HUnit
 import Test.Tasty.QuickCheck

@@ -5,8 +5,7 @@
 -- of which is enough (Attiya, Bar-Noy & Dolev 1995). Two majorities have a replica in
 -- common; so who asks a majority hears of everything that a majority has stored.
 --
--- One thread for each replica keeps a connection to it, asks, and asks again when the
--- connection breaks: requests can be repeated without harm.
+-- The connections are kept by "Replicated.Link".
 module Replicated.Client
   ( Client,
     withClient,
@@ -20,23 +19,24 @@ module Replicated.Client
   )
 where
 
-import Control.Monad (forM, forM_, forever, when)
+import Control.Monad (forM, forM_)
 import Data.Binary (decode)
 import Data.ByteString.Lazy qualified as Lazy
-import Data.Either (fromRight)
 import Data.IORef
 import Data.Maybe (fromMaybe)
 import Data.Text (Text)
+import Data.Text qualified as Text
 import Data.Word (Word64)
 import Replicated.Entry
+import Replicated.Link
+import Replicated.Message
 import Replicated.Mistake
-import Replicated.Wire
 import Weft
 import Weft.Channel (Channel)
 import Weft.Channel qualified as Channel
 import Weft.Scope
-import Weft.Socket
-import Weft.Time (Instant, now, wallClock)
+import Weft.Socket (SockAddr)
+import Weft.Time (Instant, wallClock)
 import Weft.Timeout
 
 -- | What a client needs to know.
@@ -88,12 +88,13 @@ data Outcome a
 -- | Be a client while the body runs.
 withClient :: ClientSettings -> (Client -> Thread a) -> Thread a
 withClient settings body = withScope $ \scope -> do
-  label (clientName settings)
   number <- decode . Lazy.fromStrict <$> randomBytes 8
   counter <- liftIO (newIORef 0)
   links <- forM (clientReplicas settings) $ \address -> do
     jobs <- Channel.newChannelNamed "requests for a replica" 100
-    _ <- forkDaemonIn scope (link settings address jobs)
+    _ <- forkDaemonIn scope $ do
+      label (clientName settings <> " to " <> Text.pack (show address))
+      link (clientAttempt settings) address jobs
     pure jobs
   body (Client settings number counter links)
 
@@ -169,41 +170,3 @@ refusal :: Reply -> Text
 refusal = \case
   Refused why -> "a replica refused: " <> why
   _ -> "a replica answered something else than it was asked"
-
--- | A request, until when its reply is wanted, and by whom.
-data Job = Job
-  { jobRequest :: !Request,
-    jobLimit :: !Instant,
-    jobReplies :: !(Channel Reply)
-  }
-
--- | Talk to one replica for ever: connect when there is something to ask, and again,
--- after longer and longer pauses, while that is wanted and the connection does not hold.
-link :: ClientSettings -> SockAddr -> Channel Job -> Thread ()
-link settings address jobs = forever (nextJob >>= connected shortest)
-  where
-    connected pause job = do
-      left <- tryConnection (withSocket (openSocket (familyOf address) Stream) (\connection -> dial connection >> talk job connection))
-      sleep pause
-      let unanswered = fromRight job left
-      again <- isWanted unanswered
-      when again $ connected (if null left then min longest (pause <> pause) else shortest) unanswered
-    dial connection = do
-      connectBefore (clientAttempt settings) connection address
-      setOption connection NoDelay 1
-    -- Ends with the request that got no answer.
-    talk job connection =
-      tryConnection (timeout (clientAttempt settings) (exchange job connection)) >>= \case
-        Right (Just (Just reply)) -> do
-          Channel.send (jobReplies job) reply
-          next <- nextJob
-          talk next connection
-        _ -> pure job
-    exchange job connection = sendMessage connection (jobRequest job) >> receiveMessage connection
-    nextJob = do
-      job <- Channel.receive jobs >>= maybe exit pure
-      wanted <- isWanted job
-      if wanted then pure job else nextJob
-    isWanted job = (< jobLimit job) <$> now
-    shortest = milliseconds 10
-    longest = milliseconds 500

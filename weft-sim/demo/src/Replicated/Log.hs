@@ -7,9 +7,8 @@
 -- spoilt by a crash but later, by the disk; what it held may have been acknowledged, and
 -- such a log is refused.
 --
--- A batch is a mark, the size of its records, a checksum, and the records. The log comes
--- into being under another name and is renamed when it is on the disk; so it always
--- begins with its header, and to write it anew is the same thing.
+-- The log comes into being under another name and is renamed when it is on the disk; so it
+-- always begins with its header, and to write it anew is the same thing.
 --
 -- Operations raise 'IOError' for what the system refuses. A log belongs to one thread.
 module Replicated.Log
@@ -20,31 +19,18 @@ module Replicated.Log
     syncLog,
     rewriteLog,
     logSize,
-
-    -- * The format
     LogDamaged (..),
-    header,
-    encodeBatch,
-    scan,
   )
 where
 
-import Control.Monad (forM_, replicateM, unless, when)
-import Control.Exception (Exception (..))
+import Control.Monad (forM_, unless, when)
 import Control.Monad.Catch (bracketOnError, mask_)
-import Data.Binary (Binary (..), encode)
-import Data.Binary.Get (getWord32be, getWord64be, runGet)
-import Data.Binary.Put (putWord32be, putWord64be, runPut)
-import Data.Bits (xor)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as ByteString
 import Data.ByteString.Char8 qualified as Char8
-import Data.ByteString.Lazy qualified as Lazy
 import Data.IORef
 import Data.List (unfoldr)
-import Data.Maybe (isJust)
-import Data.Word (Word64)
-import Replicated.Entry
+import Replicated.LogFormat
 import System.IO.Error (isDoesNotExistError)
 import Weft
 import Weft.File
@@ -56,16 +42,6 @@ data Log = Log
     -- batch that could not be written, and the next one is written over it.
     logState :: !(IORef (File, Int))
   }
-
--- | A register and what it holds.
-type Record = (Key, Entry)
-
--- | A log that was spoilt other than by a crash.
-newtype LogDamaged = LogDamaged String
-  deriving stock (Eq, Show)
-
-instance Exception LogDamaged where
-  displayException (LogDamaged how) = "the log is damaged: " <> how
 
 -- | Open the log of a directory while the body runs, which gets all its records, oldest
 -- first. Directory and log are made if they are not there. Raises 'LogDamaged'.
@@ -156,68 +132,3 @@ parentOf :: ByteString -> ByteString
 parentOf path = case Char8.dropWhileEnd (/= '/') (Char8.dropWhileEnd (== '/') path) of
   "" -> "."
   above -> above
-
--- | What a log begins with.
-header :: ByteString
-header = "weft-kv log, format 1\n"
-
-mark :: ByteString
-mark = "\xF0log"
-
-newtype Batch = Batch [Record]
-
-instance Binary Batch where
-  put (Batch records) = putWord32be (fromIntegral (length records)) <> foldMap putRecord records
-    where
-      putRecord (key, entry) = putBytes key <> put entry
-  get = do
-    count <- fromIntegral <$> getWord32be
-    Batch <$> replicateM count ((,) <$> getBytes "a key" longestKey <*> get)
-
--- | The bytes of a batch that begins at an offset of the log.
-encodeBatch :: Int -> [Record] -> ByteString
-encodeBatch at records = mark <> Lazy.toStrict (runPut sizeAndSum) <> body
-  where
-    body = Lazy.toStrict (encode (Batch records))
-    sizeAndSum = putWord32be (fromIntegral (ByteString.length body)) <> putWord64be (checksum at body)
-
--- | The records in the bytes of a log, and how many of the bytes these are.
-scan :: ByteString -> Either LogDamaged ([Record], Int)
-scan bytes
-  | not (header `ByteString.isPrefixOf` bytes) = Left (LogDamaged "it does not begin as a log does")
-  | otherwise = go (ByteString.length header) []
-  where
-    go at found = case batchAt at bytes of
-      Just (records, next) -> go next (records : found)
-      Nothing
-        | any (isJust . (`batchAt` bytes)) (marksAfter at) ->
-            Left (LogDamaged ("a batch at byte " <> show at <> " is spoilt, and whole ones follow"))
-        | otherwise -> Right (concat (reverse found), at)
-    marksAfter at = case ByteString.breakSubstring mark (ByteString.drop (at + 1) bytes) of
-      (before, rest)
-        | ByteString.null rest -> []
-        | otherwise -> let here = at + 1 + ByteString.length before in here : marksAfter here
-
--- | The whole batch at an offset, and where it ends.
-batchAt :: Int -> ByteString -> Maybe ([Record], Int)
-batchAt at bytes
-  | mark `ByteString.isPrefixOf` rest,
-    ByteString.length rest >= 16,
-    ByteString.length body == size,
-    checksum at body == expected,
-    Right (Batch records) <- decodeAll body =
-      Just (records, at + 16 + size)
-  | otherwise = Nothing
-  where
-    rest = ByteString.drop at bytes
-    (size, expected) = runGet ((,) . fromIntegral <$> getWord32be <*> getWord64be) (Lazy.fromStrict (ByteString.drop 4 rest))
-    body = ByteString.take size (ByteString.drop 16 rest)
-
--- | Fowler, Noll and Vo's hash, begun with the offset and the size, so that a batch is
--- whole only where it was written. No change of one byte goes unnoticed: each step is a
--- bijection.
-checksum :: Int -> ByteString -> Word64
-checksum at body = ByteString.foldl' step (step (step 0xcbf29ce484222325 at) (ByteString.length body)) body
-  where
-    step :: (Integral a) => Word64 -> a -> Word64
-    step hash n = (hash `xor` fromIntegral n) * 0x100000001b3

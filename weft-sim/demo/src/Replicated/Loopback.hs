@@ -7,11 +7,11 @@ module Replicated.Loopback
     LoopbackSettings (..),
     defaultLoopbackSettings,
     withClients,
-    freeAddresses,
+    withFreeAddresses,
   )
 where
 
-import Control.Monad (forM, forM_, forever, replicateM)
+import Control.Monad (forM, forM_, forever)
 import Data.ByteString (ByteString)
 import Data.ByteString.Builder (byteStringHex, toLazyByteString)
 import Data.ByteString.Char8 qualified as Char8
@@ -29,6 +29,7 @@ import Weft.Concurrently
 import Weft.MVar
 import Weft.Scope
 import Weft.Socket
+import Weft.Time (durationNanoseconds, nanoseconds)
 
 -- | What to run.
 data LoopbackSettings = LoopbackSettings
@@ -64,8 +65,7 @@ defaultLoopbackSettings directory =
 
 -- | Let the clients work while one replica after the other is killed and restarted.
 loopback :: LoopbackSettings -> Thread History
-loopback settings = withScope $ \machines -> do
-  addresses <- maybe (freeAddresses count) (\port -> pure (map onLoopback (take count [port ..]))) (loopbackPort settings)
+loopback settings = withAddresses $ \addresses -> withScope $ \machines -> do
   lives <- forM (zip [1 :: Int ..] addresses) $ \(n, address) -> do
     killed <- newEmptyMVar
     let name = "replica-" <> show n
@@ -82,13 +82,16 @@ loopback settings = withScope $ \machines -> do
   withClients clients $ workload (loopbackWorkload settings) {workloadKeys = keys} . zip names
   where
     count = loopbackReplicas settings
+    withAddresses = case loopbackPort settings of
+      Nothing -> withFreeAddresses count
+      Just port -> ($ map onLoopback (take count [port ..]))
 
 -- | The life of a machine: its replica runs until it is killed, and then again.
 machine :: LoopbackSettings -> ReplicaSettings -> MVar () -> Thread ()
 machine settings one killed = forever $ do
   race_ (takeMVar killed) (replica one {replicaMistakes = loopbackMistakes settings})
   loopbackTell settings (replicaName one <> " is killed")
-  sleep (loopbackTrouble settings)
+  sleep (nanoseconds (fromIntegral (durationNanoseconds (loopbackTrouble settings)) `div` 2))
   loopbackTell settings (replicaName one <> " comes back")
 
 -- | Several clients while the body runs.
@@ -98,13 +101,18 @@ withClients settings body = go settings []
     go [] clients = body (reverse clients)
     go (s : rest) clients = withClient s $ \client -> go rest (client : clients)
 
--- | Addresses that nobody uses: all of them at once, so that no two are the same.
-freeAddresses :: Int -> Thread [SockAddr]
-freeAddresses count = bracket (replicateM count anyOne) (mapM_ closeSocket) (mapM localAddress)
+-- | Addresses on loopback that nobody else uses while the body runs. They stay bound for
+-- so long, though nobody listens: otherwise the system might give the port of a replica
+-- that is down to a client, as its own.
+withFreeAddresses :: Int -> ([SockAddr] -> Thread a) -> Thread a
+withFreeAddresses count body = go count []
   where
-    anyOne = do
-      s <- openSocket AF_INET Stream
-      s <$ bind s (onLoopback 0) `onException` closeSocket s
+    go 0 addresses = body addresses
+    go n addresses = withSocket (openSocket AF_INET Stream) $ \s -> do
+      setOption s ReuseAddr 1
+      bind s (onLoopback 0)
+      address <- localAddress s
+      go (n - 1) (address : addresses)
 
 onLoopback :: PortNumber -> SockAddr
 onLoopback port = SockAddrInet port (tupleToHostAddress (127, 0, 0, 1))

@@ -5,18 +5,18 @@ module Replicated.Picture
   )
 where
 
-import Data.List (sort)
+import Data.List (intercalate, sort)
 import Data.Map.Strict qualified as Map
 import Data.Text qualified as Text
+import Numeric (showFFloat)
 import Replicated.Client (Outcome (..))
 import Replicated.History
 import Weft.Time (durationNanoseconds, since)
-import Numeric (showFFloat)
 
 -- | Time goes to the right, from one beginning or end to the next; not to scale. One line
 -- for each operation: its client, from when to when it lasted, what it was.
 draw :: [Operation] -> String
-draw operations = unlines (map line operations)
+draw operations = intercalate "\n" (map line operations)
   where
     line o =
       pad nameWidth (Text.unpack (operationClient o))
@@ -26,7 +26,7 @@ draw operations = unlines (map line operations)
         <> describeAction (operationAction o)
         <> times o
     bar o
-      | endless o = '|' : replicate (pictureWidth - column (operationBegan o) - 2) '-' <> ">"
+      | endless o = '|' : replicate (pictureWidth - column (operationBegan o) - 1) '-' <> ">"
       | otherwise = '|' : replicate (column (operationEnded o) - column (operationBegan o) - 1) '-' <> "|"
     times o = "   [" <> stamp (operationBegan o) <> ", " <> (if endless o then "?" else stamp (operationEnded o)) <> "] ms"
     stamp m = showFFloat (Just 3) (fromIntegral (durationNanoseconds (earliest `since` momentInstant m)) / 1e6 :: Double) ""
@@ -38,5 +38,5 @@ draw operations = unlines (map line operations)
     columns = Map.fromList (zip moments [0, 6 ..])
     column m = columns Map.! m
     nameWidth = maximum (0 : map (Text.length . operationClient) operations)
-    pictureWidth = 6 * length moments + 1
+    pictureWidth = 6 * length moments - 5
     pad n text = take (max n (length text)) (text <> repeat ' ')

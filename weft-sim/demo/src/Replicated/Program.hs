@@ -139,7 +139,7 @@ replicasOption = some (option address (long "replica" <> metavar "HOST:PORT" <> 
 
 address :: ReadM (HostName, ServiceName)
 address = eitherReader $ \text -> case break (== ':') (reverse text) of
-  (port@(_ : _), ':' : host@(_ : _)) -> Right (filter (`notElem` ("[]" :: String)) (reverse host), reverse port)
+  (port@(_ : _), ':' : host@(_ : _)) -> Right (reverse (filter (`notElem` ("[]" :: String)) host), reverse port)
   _ -> Left (show text <> " is not of the form HOST:PORT")
 
 resolved :: (HostName, ServiceName) -> Thread SockAddr

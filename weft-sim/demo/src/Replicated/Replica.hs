@@ -14,9 +14,10 @@ module Replicated.Replica
   )
 where
 
-import Control.Monad (forever)
+import Control.Monad (forever, void)
 import Data.ByteString (ByteString)
 import Data.Text (Text)
+import Replicated.Message
 import Replicated.Mistake
 import Replicated.Store
 import Replicated.Wire
@@ -88,7 +89,7 @@ session settings store client = do
   case outcome of
     Right () -> pure ()
     -- Perhaps it can still hear what it did wrong.
-    Left why -> () <$ tryConnection (inTime (sendMessage client (Refused why)))
+    Left why -> void $ tryConnection (inTime (sendMessage client (Refused why)))
   where
     serve =
       inTime (receiveMessage client) >>= \case
