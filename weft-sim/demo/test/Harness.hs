@@ -7,6 +7,7 @@ module Harness
     tell,
     fake,
     babbler,
+    silentAtFirst,
 
     -- * Small things
     is,
@@ -15,8 +16,9 @@ module Harness
   )
 where
 
-import Control.Monad (forM_)
+import Control.Monad (forM_, void, when)
 import Data.ByteString.Char8 qualified as Char8
+import Data.IORef
 import Data.Text (Text)
 import Data.Text qualified as Text
 import Replicated.Client
@@ -67,6 +69,17 @@ fake :: SockAddr -> [Reply] -> Thread ()
 fake address replies = listening address $ \client -> forM_ replies $ \reply -> do
   _ <- receiveMessage @Request client
   sendMessage client reply
+
+-- | Says nothing on its first connection, until the other end closes it, and on the next
+-- this reply.
+silentAtFirst :: SockAddr -> Reply -> Thread ()
+silentAtFirst address reply = do
+  connections <- liftIO (newIORef (0 :: Int))
+  listening address $ \client -> do
+    _ <- receiveMessage @Request client
+    earlier <- liftIO (atomicModifyIORef' connections (\n -> (n + 1, n)))
+    when (earlier > 0) $ sendMessage client reply
+    void (receiveMessage @Request client)
 
 -- | Answers something else than a reply.
 babbler :: SockAddr -> Thread ()

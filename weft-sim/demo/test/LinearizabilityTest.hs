@@ -9,11 +9,10 @@ import Replicated.Client (Outcome (..))
 import Replicated.Entry
 import Replicated.History
 import Replicated.Linearizability
-import Test.Tasty hiding (after)
+import Test.Tasty
 import Test.Tasty.HUnit
 import Test.Tasty.QuickCheck
 import Weft.Internal.Time (Instant (..))
-import Weft.Time (after, nanoseconds)
 
 tests :: TestTree
 tests =
@@ -146,8 +145,7 @@ isUnknown o = case operationAction o of
 op :: String -> Action -> Int -> Int -> Operation
 op client action begin end = Operation (Text.pack client) "x" action (at begin) (at end)
   where
-    at n = Moment (after (nanoseconds (1_000_000 * n)) origin) 0
-    origin = Instant 0
+    at n = Moment n (Instant (1_000_000 * fromIntegral n))
 
 put' :: String -> Value -> Int -> Int -> Operation
 put' client value = op client (Put value (Done ()))

@@ -1,5 +1,6 @@
 module Main (main) where
 
+import HistoryTest qualified
 import LinearizabilityTest qualified
 import LogTest qualified
 import LoopbackTest qualified
@@ -16,6 +17,7 @@ main =
       [ WireTest.tests,
         LogTest.tests,
         LinearizabilityTest.tests,
+        HistoryTest.tests,
         ServiceTest.tests,
         MistakeTest.tests,
         LoopbackTest.tests

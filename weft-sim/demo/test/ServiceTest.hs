@@ -77,6 +77,11 @@ tests =
           serving (take 2 settings) . withClientOf settings "a" $ \a -> do
             put a "x" "1" >>= is (Done ())
             get a "x" >>= is (Done (Just "1")),
+      testCase "a replica that says nothing is asked again, on another connection" . withSettings 1 run $ \settings ->
+        withScope $ \scope -> do
+          _ <- forkDaemonIn scope (silentAtFirst (replicaAddress (theFirst settings)) (Found (Just (Entry (Version 1 1) "1"))))
+          withClient (clientOf settings "a") {clientAttempt = milliseconds 10} $ \a ->
+            get a "x" >>= is (Done (Just "1")),
       testCase "clients that are too many wait for their turn" . withSettings 1 run $ \plain -> do
         let settings = [s {replicaConnections = 2} | s <- plain]
         serving settings . forConcurrently_ [1 .. 6 :: Int] $ \n ->

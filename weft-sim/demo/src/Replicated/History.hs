@@ -1,5 +1,8 @@
 -- |
 -- Description : What clients did, and when
+--
+-- A recorder is not part of the world: it sees the clients of all machines, and what it has
+-- recorded can be read when these are gone.
 module Replicated.History
   ( History,
     Operation (..),
@@ -18,6 +21,7 @@ module Replicated.History
   )
 where
 
+import Control.Monad.IO.Class (MonadIO (..))
 import Data.ByteString.Char8 qualified as Char8
 import Data.IORef
 import Data.List (sortOn)
@@ -26,7 +30,7 @@ import Data.Map.Strict qualified as Map
 import Data.Text (Text)
 import Replicated.Client (Outcome (..))
 import Replicated.Entry
-import Weft
+import Weft (Thread)
 import Weft.Time (Instant, now)
 
 -- | Operations, in the order in which they began.
@@ -48,11 +52,11 @@ data Action
   | Get !(Outcome (Maybe Value))
   deriving stock (Eq, Show)
 
--- | An instant on the clock of 'now'. In a simulation much can happen in one instant;
--- then the number says what came first.
+-- | The number says what came first, also where much happens in one instant, as in a
+-- simulation, or where clocks differ. The instant, on the clock of 'now', is for people.
 data Moment = Moment
-  { momentInstant :: !Instant,
-    momentNumber :: !Int
+  { momentNumber :: !Int,
+    momentInstant :: !Instant
   }
   deriving stock (Eq, Ord, Show)
 
@@ -61,7 +65,7 @@ data Moment = Moment
 newtype Recorder = Recorder (IORef (Int, Map Int Operation))
 
 -- | A recorder of an empty history.
-newRecorder :: Thread Recorder
+newRecorder :: (MonadIO m) => m Recorder
 newRecorder = Recorder <$> liftIO (newIORef (0, Map.empty))
 
 -- | Perform an operation and record it. One that never returns, because its client has
@@ -78,13 +82,16 @@ record recorder client key action body = do
       ((n, Map.insert (momentNumber (operationBegan operation)) operation operations), ())
 
 moment :: Recorder -> Thread Moment
-moment recorder = Moment <$> now <*> change recorder (\(n, operations) -> ((n + 1, operations), n))
+moment recorder = do
+  instant <- now
+  number <- change recorder (\(n, operations) -> ((n + 1, operations), n))
+  pure (Moment number instant)
 
 change :: Recorder -> ((Int, Map Int Operation) -> ((Int, Map Int Operation), a)) -> Thread a
 change (Recorder state) f = liftIO (atomicModifyIORef' state f)
 
 -- | All that was recorded until now.
-recorded :: Recorder -> Thread History
+recorded :: (MonadIO m) => Recorder -> m History
 recorded (Recorder state) = sortOn operationBegan . Map.elems . snd <$> liftIO (readIORef state)
 
 -- | Such as @put a1@, or @get: nothing@.

@@ -2,6 +2,7 @@
 -- Description : Clients that do all sorts of things
 module Replicated.Workload
   ( workload,
+    worker,
     WorkloadSettings (..),
     defaultWorkloadSettings,
   )
@@ -18,6 +19,7 @@ import Replicated.History
 import Weft
 import Weft.Concurrently
 import Weft.Time
+import Weft.Timeout (deadline)
 
 -- | What the clients do.
 data WorkloadSettings = WorkloadSettings
@@ -44,28 +46,31 @@ defaultWorkloadSettings =
       workloadGets = 128
     }
 
--- | Let the clients, each with a name of its own, work at the same time, one operation of
--- each at a time. No value is put twice.
+-- | Let several clients, each with a name of its own, work at the same time.
 workload :: WorkloadSettings -> [(Text, Client)] -> Thread History
 workload settings clients = do
   recorder <- newRecorder
-  end <- after (workloadTime settings) <$> now
-  forConcurrently_ clients $ \(name, client) -> label name >> worker settings recorder end name client
+  forConcurrently_ clients (uncurry (worker settings recorder))
   recorded recorder
 
-worker :: WorkloadSettings -> Recorder -> Instant -> Text -> Client -> Thread ()
-worker settings recorder end name client = go (1 :: Int)
+-- | What one of them does: one operation at a time. It puts no value twice; and no other
+-- does, if it has another name.
+worker :: WorkloadSettings -> Recorder -> Text -> Client -> Thread ()
+worker settings recorder name client = do
+  label name
+  end <- deadline (workloadTime settings)
+  let go n = do
+        early <- (< end) <$> now
+        when (early && n <= workloadOperations settings) $ do
+          dice <- map fromIntegral . ByteString.unpack <$> randomBytes 4
+          case dice of
+            [which, kind, high, low] -> do
+              operate (keys !! (which `mod` length keys)) (kind < workloadGets settings) n
+              sleep (fraction (256 * high + low) (workloadPause settings))
+            _ -> pure ()
+          go (n + 1)
+  go (1 :: Int)
   where
-    go n = do
-      early <- (< end) <$> now
-      when (early && n <= workloadOperations settings) $ do
-        dice <- map fromIntegral . ByteString.unpack <$> randomBytes 4
-        case dice of
-          [which, kind, high, low] -> do
-            operate (keys !! (which `mod` length keys)) (kind < workloadGets settings) n
-            sleep (fraction (256 * high + low) (workloadPause settings))
-          _ -> pure ()
-        go (n + 1)
     keys = workloadKeys settings
     operate key isGet n
       | isGet = record recorder name key Get (get client key)
