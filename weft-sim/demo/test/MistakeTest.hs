@@ -11,10 +11,11 @@ import Faults
 import Harness
 import Replicated.Client
 import Replicated.Entry
+import Replicated.Log
 import Replicated.Message
 import Replicated.Mistake
 import Replicated.Replica
-import Test.Tasty
+import Test.Tasty hiding (after)
 import Test.Tasty.HUnit
 import Weft
 import Weft.Kernel (SystemCall (..))
@@ -37,6 +38,21 @@ tests =
             put a "x" "3" >>= is (Done ())
             get a "x" >>= is (Done (Just "3"))
           serving settings . withClientOf settings "b" $ \b -> get b "x" >>= is (Done (Just "3")),
+      testCase "what a log was found to hold is on the disk before anybody hears of it" $ do
+        syncs <- newIORef (0 :: Int)
+        let counting :: SystemCall a -> IO (Instead a)
+            counting = \case
+              SyncFile {} -> TheTruth <$ atomicModifyIORef' syncs (\n -> (n + 1, ()))
+              _ -> pure TheTruth
+        withSettings 1 (runWithout counting) $ \settings -> do
+          let directory = replicaDirectory (theFirst settings)
+          withLog directory $ \opened _ -> appendBatch opened [("x", Entry (Version 1 1) "1")]
+          before <- liftIO (readIORef syncs)
+          withLog directory $ \_ found -> do
+            map fst found `is` ["x"]
+            after <- liftIO (readIORef syncs)
+            -- The log, its name in the directory, and the name of that.
+            (after - before) `is` 3,
       testCase "after a sync that failed nothing is acknowledged any more" $
         putsWithoutSync [] >>= \(one, other) -> do
           assertBool (show one) (isUnknown one)

@@ -11,7 +11,6 @@ module Replicated.Link
 where
 
 import Control.Monad (forever, when)
-import Data.Either (fromRight)
 import Replicated.Message
 import Replicated.Wire
 import Weft
@@ -35,11 +34,11 @@ link :: Duration -> SockAddr -> Channel Job -> Thread ()
 link patience address jobs = forever (nextJob >>= connected shortest)
   where
     connected pause job = do
-      left <- tryConnection (withSocket (openSocket (familyOf address) Stream) (\connection -> dial connection >> talk job connection))
-      sleep pause
-      let unanswered = fromRight job left
+      outcome <- tryConnection (withSocket (openSocket (familyOf address) Stream) (\connection -> dial connection >> talk job connection))
+      let (unanswered, wait) = either (const (job, pause)) (,shortest) outcome
+      sleep wait
       again <- isWanted unanswered
-      when again $ connected (if null left then min longest (pause <> pause) else shortest) unanswered
+      when again $ connected (min longest (wait <> wait)) unanswered
     dial connection = do
       connectBefore patience connection address
       setOption connection NoDelay 1

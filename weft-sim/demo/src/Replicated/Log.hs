@@ -44,11 +44,12 @@ data Log = Log
   }
 
 -- | Open the log of a directory while the body runs, which gets all its records, oldest
--- first. Directory and log are made if they are not there. Raises 'LogDamaged'.
+-- first. They are on the disk. Directory and log are made if they are not there. Raises
+-- 'LogDamaged'.
 withLog :: ByteString -> (Log -> [Record] -> Thread a) -> Thread a
 withLog directory body = do
   there <- exists directory
-  unless there $ makeDirectory directory >> syncDirectory (parentOf directory)
+  unless there $ makeDirectory directory
   bracket openLog closeLog $ \opened -> do
     (file, size) <- liftIO (readIORef (logState opened))
     bytes <- readAt file 0 size
@@ -56,7 +57,9 @@ withLog directory body = do
     when (whole < size) $ do
       setFileSize file (fromIntegral whole)
       liftIO (writeIORef (logState opened) (file, whole))
-      syncLog opened
+    -- What was found may be in the system's memory only: perhaps whoever wrote it did not
+    -- live to see it on the disk, and the machine did not crash.
+    sync file >> syncDirectory directory >> syncDirectory (parentOf directory)
     body opened records
   where
     openLog = do

@@ -2,10 +2,18 @@
 
 -- |
 -- Description : The program weft-kv
+--
+-- Here is what happens for real. The simulation adds commands of its own ('mainWith').
 module Replicated.Program
   ( main,
     mainWith,
     Command,
+
+    -- * For more commands
+    verdict,
+    mistakeOptions,
+    secondsOf,
+    positive,
   )
 where
 
@@ -129,6 +137,7 @@ conclude use = \case
 -- ---------------------------------------------------------------------------
 -- Options
 
+-- | Any mistakes.
 mistakeOptions :: Parser [Mistake]
 mistakeOptions =
   many . option (eitherReader parseMistake) $
@@ -148,8 +157,10 @@ resolved (host, port) =
     found : _ -> pure (addrAddress found)
     [] -> throwM (userError ("no address for " <> host))
 
+-- | A number from 1 to this one.
 positive :: Int -> ReadM Int
 positive limit = auto >>= \n -> if n >= 1 && n <= limit then pure n else readerError ("a number from 1 to " <> show limit <> ", please")
 
+-- | A number of seconds, a fraction allowed.
 secondsOf :: ReadM Duration
 secondsOf = auto >>= \s -> if s > 0 && s < 1e6 then pure (nanoseconds (round (s * 1e9 :: Double))) else readerError "a number of seconds, please"
