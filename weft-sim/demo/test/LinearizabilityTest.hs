@@ -75,6 +75,14 @@ tests =
                   "a              |-----------------------------|  put 2   [2.000, 9.000] ms",
                   "b                    |-----|                    get: 2   [3.000, 4.000] ms",
                   "c                                |-----|        get: 1   [5.000, 6.000] ms"
+                ],
+      testCase "a picture of a put of unknown outcome" $ case check [op "a" (Put "1" (Unknown "?")) 0 1, get' "b" (Just "1") 2 3, get' "b" Nothing 4 5] of
+        Right () -> assertFailure "linearizable"
+        Left violation ->
+          drop 4 (lines (explain violation))
+            @?= [ "a  |------------------------>  put 1 (unknown)   [0.000, ?] ms",
+                  "b        |-----|              get: 1   [2.000, 3.000] ms",
+                  "b                    |-----|  get: nothing   [4.000, 5.000] ms"
                 ]
     ]
 

@@ -45,6 +45,19 @@ tests =
           get b "y" >>= is (Done (Just "99"))
         size <- liftIO (ByteString.length <$> ByteString.readFile (Char8.unpack (replicaDirectory (theFirst settings)) <> "/log"))
         liftIO (assertBool (show size) (size < 1000)),
+      testCase "what is no news is acknowledged, and not written" . withSettings 1 run $ \settings ->
+        serving settings $ do
+          let one = theFirst settings
+              logBytes = liftIO (ByteString.length <$> ByteString.readFile (Char8.unpack (replicaDirectory one) <> "/log"))
+              store counter value = tell (replicaAddress one) (Store "x" (Entry (Version counter 1) value))
+          store 5 "new" >>= is Stored
+          before <- logBytes
+          store 5 "new" >>= is Stored
+          store 4 "old" >>= is Stored
+          logBytes >>= is before
+          tell (replicaAddress one) (Read "x") >>= is (Found (Just (Entry (Version 5 1) "new")))
+          store 6 "newer" >>= is Stored
+          tell (replicaAddress one) (Read "x") >>= is (Found (Just (Entry (Version 6 1) "newer"))),
       testCase "a majority is enough" . withSettings 3 run $ \settings ->
         serving (take 2 settings) . withClientOf settings "a" $ \a -> do
           put a "x" "1" >>= is (Done ())
