@@ -37,14 +37,21 @@ tests =
           forM_ [1 .. 50 :: Int] $ \n -> put a "x" (Char8.pack (show n)) >>= is (Done ())
         serving settings . withClientOf settings "b" $ \b -> get b "x" >>= is (Done (Just "50")),
       testCase "a log that is written anew loses nothing" . withSettings 1 run $ \plain -> do
-        let settings = [s {replicaRewriteAt = 1} | s <- plain]
-        serving settings . withClientOf settings "a" $ \a ->
-          forM_ [1 .. 100 :: Int] $ \n -> put a (if even n then "x" else "y") (Char8.pack (show n)) >>= is (Done ())
-        serving settings . withClientOf settings "b" $ \b -> do
-          get b "x" >>= is (Done (Just "100"))
-          get b "y" >>= is (Done (Just "99"))
-        size <- liftIO (ByteString.length <$> ByteString.readFile (Char8.unpack (replicaDirectory (theFirst settings)) <> "/log"))
-        liftIO (assertBool (show size) (size < 1000)),
+        let from n = [s {replicaRewriteAt = n} | s <- plain]
+            puts numbers a = forM_ numbers $ \n -> put a (if even n then "x" else "y") (Char8.pack (show (n :: Int))) >>= is (Done ())
+            logBytes = liftIO (ByteString.length <$> ByteString.readFile (Char8.unpack (replicaDirectory (theFirst plain)) <> "/log"))
+        serving (from maxBound) $ withClientOf plain "a" (puts [1 .. 100])
+        long <- logBytes
+        -- It is too long already, and is written anew before the second of these.
+        serving (from 1000) $ withClientOf plain "b" (puts [101, 102])
+        short <- logBytes
+        liftIO (assertBool (show (long, short)) (long > 4000 && short < 1000))
+        -- And now very often.
+        serving (from 1) $ withClientOf plain "c" (puts [103 .. 200])
+        logBytes >>= \size -> liftIO (assertBool (show size) (size < 1000))
+        serving plain . withClientOf plain "d" $ \d -> do
+          get d "x" >>= is (Done (Just "200"))
+          get d "y" >>= is (Done (Just "199")),
       testCase "what is no news is acknowledged, and not written" . withSettings 1 run $ \settings ->
         serving settings $ do
           let one = theFirst settings

@@ -36,8 +36,8 @@ import Weft.Scope
 data StoreSettings = StoreSettings
   { -- | For the log; nobody else's.
     storeDirectory :: !ByteString,
-    -- | The log is written anew, without what is out of date, when it has twice the
-    -- size that it had after the last time, and this many bytes at least.
+    -- | The log is written anew, without what is out of date, when it has this many
+    -- bytes and, from the second time on, twice as many as after the last time.
     storeRewriteAt :: !Int,
     storeMistakes :: ![Mistake]
   }
@@ -83,7 +83,7 @@ storeEntry store key entry = do
 -- | The thread that writes the log. A disk that is full may have room again later. But
 -- after a sync that failed nobody knows what the log holds, and all else is refused.
 writeLog :: StoreSettings -> Store -> Log -> Thread ()
-writeLog settings store opened = logSize opened >>= go
+writeLog settings store opened = go 0
   where
     go lastSize = do
       batch <- nextBatch (storeQueue store)
@@ -96,7 +96,7 @@ writeLog settings store opened = logSize opened >>= go
     persist batch
       | AckBeforeSync `elem` storeMistakes settings = publish store batch >> syncLog opened
       | otherwise = syncLog opened >> publish store batch
-    -- The size of the log when it was written anew.
+    -- The size of the log when it was last written anew.
     tidy lastSize = do
       size <- logSize opened
       if size < max (2 * lastSize) (storeRewriteAt settings)
