@@ -1,0 +1,7 @@
+-- | The program @weft-kv@.
+module Main (main) where
+
+import Replicated.Program qualified
+
+main :: IO ()
+main = Replicated.Program.main
