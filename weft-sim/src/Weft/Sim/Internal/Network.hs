@@ -58,6 +58,7 @@ module Weft.Sim.Internal.Network
   )
 where
 
+import Control.Monad (unless)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as ByteString
 import Data.Foldable (for_)
@@ -65,6 +66,7 @@ import Data.IORef
 import Data.Int (Int64)
 import Data.IntMap.Strict qualified as IntMap
 import Data.Map.Strict qualified as Map
+import Data.Maybe (catMaybes)
 import Foreign.C.Error
 import Network.Socket (Family (..), SockAddr (..), SocketOption, SocketType (..))
 import Weft.Internal.Backend (Descriptor (..))
@@ -93,10 +95,6 @@ instantly what act ask k = act >>= answerNow ask k . either (Left . failure what
 
 refuse :: String -> Errno -> Answering a
 refuse what e _ _ = pure (Throw (failure what Nothing e))
-
--- As an operation ends whose descriptor is closed (on Linux).
-canceled :: Errno
-canceled = Errno 125
 
 openSocket :: Network -> Family -> SocketType -> Answering Socket
 openSocket net family kind ask = instantly "socket" make ask
@@ -153,10 +151,8 @@ listenSocket net s backlog = withSocket net "listen" s (instantly "listen" . lis
                     Right () -> Right () <$ start sock
             BoundInet ip port -> do
               -- Sockets may share an address as long as only one of them listens.
-              before <- readIORef (sockRole sock)
-              start sock
               taken <- isTaken net sock ip port
-              if taken then Left eADDRINUSE <$ writeIORef (sockRole sock) before else pure (Right ())
+              if taken then pure (Left eADDRINUSE) else Right () <$ start sock
             _ -> Right () <$ start sock
     start sock = do
       address <- addressOf sock
@@ -294,16 +290,24 @@ closeThing net d ask k
 
 closeIt :: Network -> Thing -> IO ()
 closeIt net = \case
-  ThingPipe end -> closePipeEnd end canceled
+  ThingPipe end -> closePipeEnd end
   ThingSocket sock -> do
     release net sock
     readIORef (sockRole sock) >>= \case
       Fresh -> pure ()
       Streaming end -> lingersNot sock >>= closeEnd net end
-      Datagrams box -> closeBox box canceled
+      Datagrams box -> closeBox box
       Listening l -> do
         stopListening net l
         dismiss (listenerAccepting l) canceled
+    -- It may wait in somebody else's line.
+    unless (sockFamily sock /= AF_UNIX) $ do
+      others <- Map.elems <$> readIORef (netPaths net)
+      for_ (catMaybes others) $ \other ->
+        readIORef (sockRole other) >>= \case
+          Listening l -> sweep (listenerConnecting l)
+          Datagrams box -> sweep (boxSenders box)
+          _ -> pure ()
 
 getOption :: Network -> Socket -> SocketOption -> Answering Int
 getOption net s option = withSocket net "getsockopt" s $ \sock -> instantly "getsockopt" (readOption net sock option)

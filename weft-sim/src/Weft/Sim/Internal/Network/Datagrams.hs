@@ -225,6 +225,7 @@ sendUnix net s what !bytes to ask k = case to of
   where
     refuse e = answerNow ask k (Left (failure what Nothing e))
     attempt b = do
+      open <- isOpenSock net s
       shut <- readIORef (boxInShut b)
       room <- fits b bytes
       own <-
@@ -232,6 +233,7 @@ sendUnix net s what !bytes to ask k = case to of
           BoundPath p -> pure (SockAddrUnix p)
           _ -> pure (SockAddrUnix "")
       if
+        | not open -> refusal what canceled
         | shut -> refusal what ePIPE
         | room -> put b bytes own >> success (ByteString.length bytes)
         | otherwise -> blocked
@@ -282,7 +284,7 @@ shutBox box how = do
       pure (Right ())
 
 -- | Its socket is closed.
-closeBox :: Box -> Errno -> IO ()
-closeBox box canceled = do
+closeBox :: Box -> IO ()
+closeBox box = do
   dismiss (boxReaders box) canceled
   dismiss (boxSenders box) eCONNREFUSED

@@ -20,13 +20,14 @@ module Weft.Sim.Internal.Network.Line
     isDeserted,
     standIn,
     serve,
+    sweep,
     dismiss,
     desert,
   )
 where
 
 import Control.Exception (SomeException)
-import Control.Monad (unless, void)
+import Control.Monad (unless, void, when)
 import Data.Foldable (for_)
 import Data.IORef
 import Data.Int (Int64)
@@ -137,6 +138,17 @@ serve line@(Line ref) = do
       if done
         then serve line
         else modifyIORef' ref (\(Queue n' ws') -> Queue n' (IntMap.insert key w ws'))
+
+-- | Try everybody who waits: one of them has a reason of its own to stop waiting.
+sweep :: Line -> IO ()
+sweep (Line ref) = do
+  Queue _ ws <- readIORef ref
+  for_ (IntMap.toList ws) $ \(key, w) -> do
+    Queue n now <- readIORef ref
+    when (IntMap.member key now) $ do
+      writeIORef ref (Queue n (IntMap.delete key now))
+      done <- waitingTry w
+      unless done $ modifyIORef' ref (\(Queue n' ws') -> Queue n' (IntMap.insert key w ws'))
 
 -- | Everybody who waits is answered with this error.
 dismiss :: Line -> Errno -> IO ()

@@ -243,9 +243,11 @@ connectUnix net s path limit ask k = do
     what = "connect to " <> show address
     refused e = answerNow ask k (Left (failure what Nothing e))
     attempt l other = do
+      open <- isOpenSock net s
       gone <- readIORef (listenerClosed l)
       room <- hasRoom l
       if
+        | not open -> refusal what canceled
         | gone -> refusal what eCONNREFUSED
         | not room -> blocked
         | otherwise -> do

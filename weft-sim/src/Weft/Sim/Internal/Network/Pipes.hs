@@ -75,8 +75,8 @@ writeTo net pipe bytes = do
 
 -- | One end is closed: those that wait there are told so, and those at the other end
 -- learn of it.
-closePipeEnd :: PipeEnd -> Errno -> IO ()
-closePipeEnd end canceled = case end of
+closePipeEnd :: PipeEnd -> IO ()
+closePipeEnd = \case
   ReadEnd pipe -> do
     writeIORef (pipeHasReader pipe) False
     clear (pipeBytes pipe)

@@ -133,7 +133,7 @@ bindInet net s ip port = do
 -- | Would this socket be in the way of another one at this address?
 --
 -- As on Linux: sockets may share an address if all have set @SO_REUSEPORT@, or if all
--- have set @SO_REUSEADDR@ and none listens.
+-- have set @SO_REUSEADDR@ and no other one listens.
 isTaken :: Network -> Sock -> IP -> Port -> IO Bool
 isTaken net s ip port = do
   mine <- (,) ip <$> onlyV6 s
@@ -141,14 +141,13 @@ isTaken net s ip port = do
   accepted <- IntMap.findWithDefault 0 (socketKey s port) <$> readIORef (netAccepted net)
   address <- optionIs s ReuseAddr
   shared <- optionIs s ReusePort
-  listening <- isListening s
   let inTheWay o =
         inetOf o >>= \case
           Just theirs | overlap mine theirs -> do
             address' <- optionIs o ReuseAddr
             shared' <- optionIs o ReusePort
             listening' <- isListening o
-            pure (not (shared && shared') && not (address && address' && (sockType s /= Stream || not (listening || listening'))))
+            pure (not (shared && shared') && not (address && address' && not listening'))
           _ -> pure False
   conflicts <- filterM inTheWay others
   pure (not (null conflicts) || (accepted > 0 && not address && not shared))

@@ -113,14 +113,20 @@ pump net from to = do
     (due, segment) :<| rest
       | due > now -> schedule net from to due
       | otherwise -> do
+          stalled <- readIORef (flowStalled flow)
+          -- Only a machine that has not crashed sends again.
+          alive <- maybe (pure True) (\_ -> isThere from) stalled
           passes <- crosses
-          if passes
-            then do
-              writeIORef (flowFlight flow) rest
-              writeIORef (flowStalled flow) Nothing
-              arrive net from to segment
-              pump net from to
-            else stall now segment
+          if not alive
+            then stop
+            else
+              if passes
+                then do
+                  writeIORef (flowFlight flow) rest
+                  writeIORef (flowStalled flow) Nothing
+                  arrive net from to segment
+                  pump net from to
+                else stall now segment
   where
     world = netWorld net
     flow = endOut from
@@ -265,12 +271,15 @@ die net end e = do
 roomFreed :: Network -> End -> Int -> IO ()
 roomFreed net to n = do
   modifyIORef' (flowHeld (endIn to)) (subtract n)
-  readIORef (endPeer to) >>= mapM_ (\from -> do
-    nobody <- isDeserted (endWriters from)
-    unless nobody $ case flowPath (endIn to) of
-      Through -> serve (endWriters from)
-      _ -> do
-        instant <- arrivalOver world (flowPath (endOut to)) 0
-        void (at (worldEvents world) instant (serve (endWriters from))))
+  readIORef (endPeer to)
+    >>= mapM_
+      ( \from -> do
+          nobody <- isDeserted (endWriters from)
+          unless nobody $ case flowPath (endIn to) of
+            Through -> serve (endWriters from)
+            _ -> do
+              instant <- arrivalOver world (flowPath (endOut to)) 0
+              void (at (worldEvents world) instant (serve (endWriters from)))
+      )
   where
     world = netWorld net

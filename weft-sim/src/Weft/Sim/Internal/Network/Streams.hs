@@ -207,12 +207,9 @@ closeEnd net end abruptly = do
           push net end Reset
       | shut -> pure ()
       | otherwise -> push net end Finished
-  dismiss (endReaders end) eCANCELED
-  dismiss (endWriters end) eCANCELED
+  dismiss (endReaders end) canceled
+  dismiss (endWriters end) canceled
   -- Whoever waits for room there learns that there is nobody.
   case flowPath (endOut end) of
     Through -> readIORef (endPeer end) >>= mapM_ (serve . endWriters)
     _ -> pure ()
-  where
-    -- As the kernel ends operations on a descriptor that is closed (on Linux).
-    eCANCELED = Errno 125

@@ -43,6 +43,8 @@ module Weft.Sim.Internal.Network.Types
     Thing (..),
     enlist,
     strike,
+    isOpenSock,
+    canceled,
     withThing,
     withSocket,
     setPendingError,
@@ -61,7 +63,7 @@ import Data.Map.Strict qualified as Map
 import Data.Sequence (Seq)
 import Data.Sequence qualified as Seq
 import Data.Word (Word32)
-import Foreign.C.Error (Errno, eBADF, eNOTSOCK)
+import Foreign.C.Error (Errno (..), eBADF, eNOTSOCK)
 import Foreign.C.Types (CInt)
 import Network.Socket (Family, SockAddr, SocketType)
 import Weft.Internal.Backend (Descriptor (..))
@@ -350,6 +352,18 @@ strike net d = do
           sequence_ (reverse waiting)
       pure (Just thing)
     _ -> pure Nothing
+
+-- | Is the socket not closed?
+isOpenSock :: Network -> Sock -> IO Bool
+isOpenSock net s = do
+  entries <- readIORef (netEntries net)
+  pure $ case IntMap.lookup (fromIntegral (descriptorNumber (sockDescriptor s))) entries of
+    Just (Entry serial _ _) -> serial == descriptorSerial (sockDescriptor s)
+    Nothing -> False
+
+-- | As an operation ends whose descriptor is closed: @ECANCELED@ (on Linux).
+canceled :: Errno
+canceled = Errno 125
 
 -- | What a descriptor stands for, for a call of this name.
 withThing :: Network -> String -> Descriptor -> (Thing -> Answering a) -> Answering a
