@@ -105,7 +105,11 @@ data Scheduler = Scheduler
     schedulerStride :: !Int,
     -- | How many nodes of one trace run before the thread goes back to the end of
     -- the queue: the bound on what one thread can take at a time.
-    schedulerFuel :: !Int
+    schedulerFuel :: !Int,
+    -- | The end of the fuel is a pause, behind which the thread goes on as if nothing had
+    -- been: it does not look for a cancellation there. In a simulation, which has fuel for
+    -- one node and pauses everywhere; false otherwise.
+    schedulerPauses :: !Bool
   }
 
 -- | How a kernel answers: given the thread, its system call and its continuation,
@@ -173,7 +177,7 @@ newScheduler queue carrier home homes workers fuel answer uncaught = do
   setPrimArray counters 0 (fromEnum (maxBound :: Counter) + 1) 0
   writePrimArray counters (fromEnum NextNumber) (homeWorker home + 1)
   away <- newIORef IntMap.empty
-  pure (Scheduler queue current inherited counters carrier home away homes answer uncaught workers (max 1 fuel))
+  pure (Scheduler queue current inherited counters carrier home away homes answer uncaught workers (max 1 fuel) False)
 
 nobody :: Tcb
 nobody = newTcb Nobody rootContext
@@ -220,7 +224,7 @@ runSlice s dispatches = do
             ours <- if undisturbed then pure True else disturbed s tcb (\_ -> Throw e)
             when ours $ do
               -- At the end of its fuel it can be cancelled; in the handler it is masked.
-              instead <- if fuel <= 0 then cancelledNow tcb else pure Nothing
+              instead <- if fuel <= 0 && not (schedulerPauses s) then cancelledNow tcb else pure Nothing
               raise s line tcb (fromMaybe e instead) fuel
   go (0 :: Int) (next s line)
   stillOwner line
@@ -430,7 +434,7 @@ step s line = run
 -- not be kept from happening.
 exhausted :: Scheduler -> Line -> Tcb -> Trace -> IO ()
 exhausted s line tcb trace = do
-  instead <- if mayCancelBefore trace then cancelledNow tcb else pure Nothing
+  instead <- if not (schedulerPauses s) && mayCancelBefore trace then cancelledNow tcb else pure Nothing
   case instead of
     -- The handler has a little fuel, so that a thread that is cancelled again and again
     -- still gets on.

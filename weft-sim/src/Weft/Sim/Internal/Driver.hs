@@ -64,8 +64,10 @@ import Weft.Sim.Internal.World
 -- ran last may go on, or a message arrives, or another thread runs. What cannot be noticed, such
 -- as entering a mask, is done at once.
 --
--- With fuel for one node a thread is put back behind every node, so it can be cancelled
--- before any node. In production it can too: it depends on how much of its fuel was left.
+-- Between two nodes a thread pauses. In production that is the end of its fuel, which may fall
+-- on any node. A cancellation that comes then is raised at the next system call; as in
+-- production, effects without end can be cancelled, too, but not before a thousand nodes
+-- (`endless`), so that what a library does between two system calls is not interrupted.
 --
 -- The order of the options matters only in that the first is what happens if nobody cares:
 -- the thread that ran goes on; else messages come before threads, and these in the order in
@@ -161,7 +163,9 @@ data Driver = Driver
     driverStirred :: !(PrimVar RealWorld Int),
     -- | Threads of machines that have crashed, which were counted as ended.
     driverDead :: !(IORef IntSet.IntSet),
-    driverTouches :: !(IORef [String])
+    driverTouches :: !(IORef [String]),
+    -- | By thread (modulo their number here), how many nodes since its last system call.
+    driverStreaks :: !(MutablePrimArray RealWorld Int)
   }
 
 -- | Run a thread, and all that it forks, in a new world. Never raises what the program
@@ -186,6 +190,7 @@ drive plan program = do
       <*> newPrimVar 0
       <*> newIORef IntSet.empty
       <*> newIORef []
+      <*> newStreaks
   holder <- newIORef Nothing
   workers <- newWorkers (planWorkers plan) (planKernel plan) (watcherOf d holder)
   writeIORef holder (Just workers)
@@ -354,7 +359,9 @@ loop d workers ending result = turn False
           when (isEffect trace) $ writePrimVar (driverStirred d) 1
           recorded number tcb (Just trace)
       writeIORef (driverChosen d) (Just entry)
-      let slice = void (runSlice (indexArray (workerSchedulers workers) (entryWorker entry)) 1)
+      tired <- either (const (pure False)) (endless d number) traced
+      let scheduler = indexArray (workerSchedulers workers) (entryWorker entry)
+          slice = void (runSlice (if tired then scheduler {schedulerPauses = False} else scheduler) 1)
       case (planAudit plan, traced) of
         (Just tell, Right trace) | isEffect trace -> audited (tell . (("thread " <> show number <> labelBehind (tcbLabel tcb) <> ", step " <> show step <> ": ") <>)) slice
         _ -> slice
@@ -429,6 +436,27 @@ peek entry =
   try (evaluate (entryResume entry ())) >>= \case
     Left (_ :: SomeException) -> pure (entry, False)
     Right trace -> pure (entry {entryResume = const trace}, isVisible trace)
+
+newStreaks :: IO (MutablePrimArray RealWorld Int)
+newStreaks = do
+  streaks <- newPrimArray streakCount
+  streaks <$ setPrimArray streaks 0 streakCount 0
+
+streakCount :: Int
+streakCount = 64
+
+-- | Has the thread made a thousand steps without a system call? Counts this one. Threads
+-- that share a counter only make each other look tired.
+endless :: Driver -> Int -> Trace -> IO Bool
+endless d number trace
+  | isSystemCall trace = False <$ writePrimArray (driverStreaks d) i 0
+  | otherwise = do
+      n <- readPrimArray (driverStreaks d) i
+      writePrimArray (driverStreaks d) i (if n >= 1000 then 0 else n + 1)
+      pure (n >= 1000)
+  where
+    i = number `rem` streakCount
+{-# INLINE endless #-}
 
 bumpStep :: Driver -> IO ()
 bumpStep d = readPrimVar (driverSteps d) >>= writePrimVar (driverSteps d) . (+ 1)

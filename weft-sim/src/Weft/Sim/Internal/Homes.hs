@@ -64,7 +64,7 @@ newWorkers count kernel watcher = do
   homes <- mfix $ \homes -> arrayFromList <$> mapM (newHome closing end numbers started homes) [0 .. count - 1]
   opened <- openKernel kernel count
   instances <- arrayFromList <$> mapM (startKernel opened . hostOf homes) [0 .. count - 1]
-  schedulers <- arrayFromList <$> mapM (scheduler homes instances shared) [0 .. count - 1]
+  schedulers <- arrayFromList . map (\s -> s {schedulerPauses = True}) <$> mapM (scheduler homes instances shared) [0 .. count - 1]
   let workers = Workers homes instances schedulers
   workers <$ writeIORef started (Just workers)
   where

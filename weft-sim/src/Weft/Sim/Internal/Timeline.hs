@@ -13,6 +13,7 @@ module Weft.Sim.Internal.Timeline
     isVisible,
     isYield,
     isEffect,
+    isSystemCall,
     nodeTag,
     placeOf,
     renderTimeline,
@@ -75,6 +76,18 @@ isYield :: Trace -> Bool
 isYield = \case
   Yield _ -> True
   YieldDirect _ _ -> True
+  _ -> False
+
+-- | Does the thread look for a cancellation there?
+isSystemCall :: Trace -> Bool
+isSystemCall = \case
+  Yield _ -> True
+  YieldDirect _ _ -> True
+  Lock _ _ -> True
+  Take _ _ -> True
+  Put {} -> True
+  Try _ _ -> True
+  Call _ _ -> True
   _ -> False
 
 -- | Does it run an action of the program?
