@@ -28,6 +28,7 @@ import Data.IORef
 import Data.Int (Int64)
 import Data.IntMap.Strict qualified as IntMap
 import Data.Map.Strict qualified as Map
+import Data.Maybe (fromMaybe)
 import Data.Sequence (Seq (..), (|>))
 import Data.Sequence qualified as Seq
 import Foreign.C.Error
@@ -38,6 +39,7 @@ import Weft.Internal.Trace (Why (..))
 import Weft.Sim.Internal.Conditions
 import Weft.Sim.Internal.Events
 import Weft.Sim.Internal.Network.Address
+import Weft.Sim.Internal.Network.Descriptors
 import Weft.Sim.Internal.Network.Line
 import Weft.Sim.Internal.Network.Links
 import Weft.Sim.Internal.Network.Ports
@@ -131,7 +133,7 @@ connectInet net s address to port limit ask k = do
         readIORef (sockBound s) >>= \case
           BoundInet own p -> pure (if isAny own then sourceFor here ip else own, p)
           _ -> pure (sourceFor here ip, 0)
-      writeIORef (sockBound s) =<< namedAs (fst local) <$> readIORef (sockBound s)
+      modifyIORef' (sockBound s) (namedAs (fst local))
       out <- maybe (pure Loopback) (pathFrom (netLinks net) here) there
       back <- maybe (pure Loopback) (\m -> pathFrom (netLinks net) m here) there
       outgoing <- bufferOf net s >>= newFlow out
@@ -158,7 +160,7 @@ connectInet net s address to port limit ask k = do
           e <- takeError (endError end)
           -- It may try again, elsewhere.
           writeIORef (sockRole s) Fresh
-          refusal what (maybe eCONNREFUSED id e)
+          refusal what (fromMaybe eCONNREFUSED e)
         _ -> success ()
 
 -- | Ask for the connection, now and, if that is lost or not heard, again after a pause, and

@@ -22,6 +22,7 @@ module Weft.Sim.Internal.Network.Ports
     boxesAt,
     isTaken,
     optionIs,
+    localName,
   )
 where
 
@@ -30,8 +31,9 @@ import Data.IORef
 import Data.IntMap.Strict qualified as IntMap
 import Data.List (find)
 import Data.Map.Strict qualified as Map
+import Data.Maybe (fromMaybe)
 import Foreign.C.Error
-import Network.Socket (Family (..), SocketOption (..), SocketType (..), tupleToHostAddress)
+import Network.Socket (Family (..), SockAddr (..), SocketOption (..), SocketType (..), tupleToHostAddress)
 import Weft.Sim.Internal.Network.Address
 import Weft.Sim.Internal.Network.Types
 import Weft.Sim.Internal.World
@@ -86,6 +88,15 @@ sourceFor here to
         [] -> V4 (tupleToHostAddress (127, 0, 0, 1))
   where
     own = machineAddresses here
+
+-- | The local address of a socket, as the program sees it.
+localName :: Sock -> IO SockAddr
+localName s =
+  readIORef (sockBound s) >>= \case
+    Unbound -> pure (unspecified (sockFamily s))
+    BoundInet ip port -> pure (toProgram (sockFamily s) ip port)
+    BoundWith ip port -> pure (toProgram (sockFamily s) ip port)
+    BoundPath path -> pure (SockAddrUnix path)
 
 -- The key of a port in the tables.
 portKey :: Machine -> SocketType -> Port -> Int
@@ -192,7 +203,7 @@ release net s = do
 countAccepted :: Network -> Sock -> Port -> Int -> IO ()
 countAccepted net s port change = modifyIORef' (netAccepted net) (IntMap.alter by (socketKey s port))
   where
-    by now = let n = maybe 0 id now + change in if n <= 0 then Nothing else Just n
+    by now = let n = fromMaybe 0 now + change in if n <= 0 then Nothing else Just n
 
 -- | Who listens at an address of a machine: those that are bound to this very address, or
 -- else those bound to all.

@@ -24,6 +24,7 @@ import Data.ByteString qualified as ByteString
 import Data.Foldable (for_)
 import Data.IORef
 import Data.Int (Int64)
+import Data.Maybe (fromMaybe)
 import Data.Sequence (Seq (..), (|>))
 import Data.Sequence qualified as Seq
 import Foreign.C.Error (Errno, eCONNRESET, eTIMEDOUT)
@@ -142,7 +143,7 @@ pump net from to = do
     -- a machine that has crashed.
     stall now segment = do
       alive <- isThere from
-      (since, pause) <- maybe (now, 200_000_000) id <$> readIORef (flowStalled flow)
+      (since, pause) <- fromMaybe (now, 200_000_000) <$> readIORef (flowStalled flow)
       let patience = since + retransmissionPatience (worldConditions world)
       case segment of
         Reset -> lost "is lost" >> stop

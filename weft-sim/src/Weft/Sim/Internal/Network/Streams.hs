@@ -29,6 +29,7 @@ import Foreign.C.Error
 import Weft.Internal.SystemCall (Buffer, ShutdownHow (..))
 import Weft.Sim.Internal.Conditions
 import Weft.Sim.Internal.Network.Bytes
+import Weft.Sim.Internal.Network.Descriptors (canceled)
 import Weft.Sim.Internal.Network.Line
 import Weft.Sim.Internal.Network.Links
 import Weft.Sim.Internal.Network.Segments
