@@ -4,7 +4,7 @@
 -- Description : Who is reached where, and who is refused
 module Test.Network.Addresses (tests) where
 
-import Control.Monad (forM, forM_, replicateM, void)
+import Control.Monad (forM, forM_, replicateM, replicateM_)
 import Data.ByteString qualified as ByteString
 import Data.IORef
 import Data.List (isInfixOf, nub)
@@ -116,8 +116,7 @@ loopback = inCalm $ \rig -> do
   l <- tcp
   bind l (localhost 80)
   listen l 5
-  elsewhere <- spawnAt a $ withSocket tcp (\s -> failsWith [eCONNREFUSED] (connect s (localhost 80)))
-  elsewhere
+  residingAt a $ withSocket tcp (\s -> failsWith [eCONNREFUSED] (connect s (localhost 80)))
   -- Nor does it listen on the machine's own address.
   home <- liftIO (homeMachine (rigWorld rig))
   withSocket tcp $ \s -> failsWith [eCONNREFUSED] (connect s (SockAddrInet 80 (addressOf home)))
@@ -244,7 +243,7 @@ backlog = do
     l <- residingAt b (listenAt 80 0)
     accepting <- spawnAt b $ do
       pause 1500
-      replicateM 2 (accept l >>= closeSocket . fst) >> closeSocket l
+      replicateM_ 2 (accept l >>= closeSocket . fst) >> closeSocket l
     clients <- forM [1, 2 :: Int] $ \_ -> spawnAt a $ do
       t <- now
       s <- dial b 80
@@ -347,4 +346,4 @@ portsUsedUp = inCalm $ \_ -> do
   withSocket tcp $ \s -> failsWith [eADDRNOTAVAIL] (connect s (localhost 80))
   mapM_ closeSocket (take 1 socks)
   withSocket tcp $ \s -> bind s (SockAddrInet 0 0) >> localAddress s >>= (`is` SockAddrInet 49152 0)
-  void (mapM closeSocket socks)
+  mapM_ closeSocket socks

@@ -62,7 +62,7 @@ import Data.Foldable (for_)
 import Data.IORef
 import Data.Int (Int64)
 import Data.Map.Strict qualified as Map
-import Data.Maybe (catMaybes)
+import Data.Maybe (catMaybes, fromMaybe)
 import Foreign.C.Error
 import Network.Socket (Family (..), SockAddr (..), SocketOption, SocketType (..))
 import Weft.Internal.Backend (Descriptor (..))
@@ -245,14 +245,14 @@ awaitReadable net s = withSocket net "wait" s $ \sock ask k ->
 awaitWritable net s = withSocket net "wait" s $ \sock ask k ->
   readIORef (sockRole sock) >>= \case
     Streaming end -> standIn Completed (endWriters end) "wait" Nothing (endWritable end) ask k
-    -- Nobody ever writes to a listener.
-    Listening l -> standIn Completed (listenerConnecting l) "wait" Nothing blocked ask k
+    -- Nobody ever writes to a listener: this ends when it is closed.
+    Listening l -> standIn Completed (listenerConnecting l) "wait" Nothing (listenerGone l) ask k
     _ -> answerNow ask k (Right ())
 
 shutdownSocket :: Network -> Socket -> ShutdownHow -> Answering ()
 shutdownSocket net s how = withSocket net "shutdown" s $ \sock ask k ->
   readIORef (sockRole sock) >>= \case
-    Streaming end -> shutEnd net end how >>= answerNow ask k . maybe (Right ()) id
+    Streaming end -> shutEnd net end how >>= answerNow ask k . fromMaybe (Right ())
     Datagrams box -> instantly "shutdown" (shutBox box how) ask k
     Listening l
       | how == ShutdownSend -> answerNow ask k (Right ())

@@ -139,7 +139,7 @@ serve line@(Line ref) = do
         then serve line
         else modifyIORef' ref (\(Queue n' ws') -> Queue n' (IntMap.insert key w ws'))
 
--- | Try everybody who waits: one of them has a reason of its own to stop waiting.
+-- | Try everybody who waits, in order: they wait for different things.
 sweep :: Line -> IO ()
 sweep (Line ref) = do
   Queue _ ws <- readIORef ref

@@ -19,6 +19,7 @@ module Weft.Sim.Internal.Network.Listen
     -- * Accepting
     acceptFrom,
     listenerReady,
+    listenerGone,
   )
 where
 
@@ -72,7 +73,7 @@ stopListening net l = do
     writeIORef (endClosed end) True
     dead <- isDead end
     unless dead (push net end Reset)
-  serve (listenerConnecting l)
+  sweep (listenerConnecting l)
 
 isDead :: End -> IO Bool
 isDead end =
@@ -302,7 +303,7 @@ acceptFrom net s l limit ask k = do
                     BoundWith _ port -> countAccepted net sock port 1
                     _ -> pure ()
                   note world (endName end <> ": accepted the connection from " <> show (endRemote end))
-                  serve (listenerConnecting l)
+                  sweep (listenerConnecting l)
                   success (Socket d (sockFamily s) (sockType s), endRemote end)
     -- Tried again when a descriptor of the machine is closed, or after a while: a file's
     -- descriptor is closed without the network's knowledge.
@@ -330,3 +331,9 @@ listenerReady :: Listener -> Attempt ()
 listenerReady l = do
   waiting <- readIORef (listenerQueue l)
   if Seq.null waiting then blocked else success ()
+
+-- | Is it closed?
+listenerGone :: Listener -> Attempt ()
+listenerGone l = do
+  gone <- readIORef (listenerClosed l)
+  if gone then refusal "wait" canceled else blocked

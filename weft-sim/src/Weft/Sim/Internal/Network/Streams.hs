@@ -24,6 +24,7 @@ import Data.ByteString qualified as ByteString
 import Data.Foldable (for_)
 import Data.IORef
 import Data.Int (Int64)
+import Data.Maybe (isJust)
 import Data.Sequence qualified as Seq
 import Foreign.C.Error
 import Weft.Internal.SystemCall (Buffer, ShutdownHow (..))
@@ -152,7 +153,7 @@ endReadable end = do
   there <- sizeOf (flowUnread (endIn end))
   failed <- readIORef (endError end)
   over <- isOver end
-  if there > 0 || over || failed /= Nothing then pure (Just (Right ())) else blocked
+  if there > 0 || over || isJust failed then pure (Just (Right ())) else blocked
 
 -- | Would sending not have to wait?
 endWritable :: End -> Attempt ()
