@@ -169,10 +169,16 @@ connecting = inCalm $ \rig -> do
   s <- tcp
   let closedPort = SockAddrInet 80 (addressOf b)
   took (milliseconds 1) (failsWith [eCONNREFUSED] (connect s closedPort))
+  -- It is at its end, until another attempt has been told of the failure.
+  receive s 1 >>= (`is` "")
+  failsWith [ePIPE] (send s "x")
+  failsWith [eCONNABORTED] (connect s closedPort)
   r <- try (connect s closedPort)
   holds (show r) (either (\e -> ("connect to " <> show closedPort) `isInfixOf` show (e :: IOError)) (const False) r)
+  failsWith [eCONNABORTED] (connect s closedPort)
   -- An address of the network that is nobody's, and one to which no way leads.
   took (seconds 4) (failsWith [eHOSTUNREACH] (connect s (SockAddrInet 80 (local (10, 0, 0, 200)))))
+  failsWith [eCONNABORTED] (connect s closedPort)
   failsWith [eNETUNREACH] (connect s (SockAddrInet 80 (local (192, 168, 0, 1))))
   failsWith [eAFNOSUPPORT] (connect s (SockAddrUnix "/x"))
   -- The same socket may try again.
@@ -192,6 +198,7 @@ connecting = inCalm $ \rig -> do
   failsWith [eTIMEDOUT] (connect t closedPort)
   t1 <- now
   since t0 t1 `is` seconds 127
+  failsWith [eCONNABORTED] (connect t closedPort)
   failsWith [eTIMEDOUT] (connectBefore (milliseconds 20) t closedPort)
   -- It is still about to connect.
   failsWith [eALREADY] (connect t closedPort)
@@ -232,7 +239,7 @@ mistakes = inCalm $ \_ -> do
   failsWith [eDESTADDRREQ] (send d "x")
   failsWith [eMSGSIZE] (sendTo d (ByteString.replicate 65_508 0) (localhost 1))
   failsWith [eNETUNREACH] (sendTo d "x" (SockAddrInet 1 (local (192, 168, 0, 1))))
-  failsWith [eNOPROTOOPT] (getOption d NoDelay)
+  failsWith [eOPNOTSUPP] (getOption d NoDelay)
   mapM_ closeSocket [s, d]
 
 backlog :: Assertion

@@ -111,12 +111,12 @@ openSocket net family kind ask = instantly "socket" make ask
 bindSocket :: Network -> Socket -> SockAddr -> Answering ()
 bindSocket net s address = withSocket net "bind" s (instantly "bind" . bindIt)
   where
-    bindIt sock =
-      readIORef (sockBound sock) >>= \case
-        Unbound
-          | sockFamily sock == AF_UNIX -> bindPath sock
-          | otherwise -> either (pure . Left) (uncurry (bindInet net sock)) (fromProgram (sockFamily sock) address)
-        _ -> pure (Left eINVAL)
+    bindIt sock
+      | sockFamily sock == AF_UNIX =
+          readIORef (sockBound sock) >>= \case
+            Unbound -> bindPath sock
+            _ -> pure (Left eINVAL)
+      | otherwise = either (pure . Left) (uncurry (bindInet net sock)) (fromProgram (sockFamily sock) address)
     bindPath sock = case address of
       SockAddrUnix path | not (null path) -> do
         let key = (machineNumber (sockMachine sock), path)
@@ -169,6 +169,11 @@ connectSocket net s address limit = withSocket net what s $ \sock ask k ->
     Streaming end ->
       readIORef (endPhase end) >>= \case
         Connecting -> refuse what eALREADY ask k
+        -- After a failed attempt it says so once more, and then may try again.
+        Unconnected -> do
+          e <- takeError (endError end)
+          writeIORef (sockRole sock) Fresh
+          refuse what (fromMaybe eCONNABORTED e) ask k
         _ -> refuse what eISCONN ask k
   where
     what = "connect to " <> show address
@@ -261,7 +266,9 @@ shutdownSocket net s how = withSocket net "shutdown" s $ \sock ask k ->
           stopListening net l
           dismiss (listenerAccepting l) eINVAL
           answerNow ask k (Right ())
-    Fresh -> refuse "shutdown" eNOTCONN ask k
+    Fresh
+      | sockFamily sock == AF_UNIX -> answerNow ask k (Right ())
+      | otherwise -> refuse "shutdown" eNOTCONN ask k
 
 closeSocket :: Network -> Socket -> Answering ()
 closeSocket net s = closeThing net (socketDescriptor s)

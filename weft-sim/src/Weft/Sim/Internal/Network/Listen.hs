@@ -157,11 +157,7 @@ connectInet net s address to port limit ask k = do
     attempt end =
       readIORef (endPhase end) >>= \case
         Connecting -> blocked
-        Dead -> do
-          e <- takeError (endError end)
-          -- It may try again, elsewhere.
-          writeIORef (sockRole s) Fresh
-          refusal what (fromMaybe eCONNREFUSED e)
+        Unconnected -> takeError (endError end) >>= refusal what . fromMaybe eCONNABORTED
         _ -> success ()
 
 -- | Ask for the connection, now and, if that is lost or not heard, again after a pause, and

@@ -1,3 +1,5 @@
+{-# LANGUAGE MultiWayIf #-}
+
 -- |
 -- Description : Which socket has which address
 -- Stability   : not home
@@ -124,22 +126,21 @@ isListening s =
     Listening _ -> pure True
     _ -> pure False
 
--- | Bind a socket that is not bound to one of its machine's addresses; with port 0 to any that
--- is free.
+-- | Bind a socket, once, to one of its machine's addresses; with port 0 to any that is free.
 bindInet :: Network -> Sock -> IP -> Port -> IO (Either Errno ())
 bindInet net s ip port = do
   let own = case ip of
         _ | isAny ip || isLoopback ip -> True
         V4 host -> host `elem` machineAddresses (sockMachine s)
         V6 _ -> False
-  if not own
-    then pure (Left eADDRNOTAVAIL)
-    else
-      if port == 0
-        then bindSomewhere net s ip
-        else do
-          taken <- isTaken net s ip port
-          if taken then pure (Left eADDRINUSE) else Right <$> occupy net s ip port
+  before <- readIORef (sockBound s)
+  taken <- isTaken net s ip port
+  if
+    | not own -> pure (Left eADDRNOTAVAIL)
+    | before /= Unbound -> pure (Left eINVAL)
+    | port == 0 -> bindSomewhere net s ip
+    | taken -> pure (Left eADDRINUSE)
+    | otherwise -> Right <$> occupy net s ip port
 
 -- | Would this socket be in the way of another one at this address?
 --

@@ -27,7 +27,7 @@ import Data.Int (Int64)
 import Data.Maybe (fromMaybe)
 import Data.Sequence (Seq (..), (|>))
 import Data.Sequence qualified as Seq
-import Foreign.C.Error (Errno, eCONNRESET, eTIMEDOUT)
+import Foreign.C.Error (Errno, eCONNRESET, ePIPE, eTIMEDOUT)
 import Weft.Sim.Internal.Conditions
 import Weft.Sim.Internal.Events
 import Weft.Sim.Internal.Network.Bytes
@@ -185,7 +185,9 @@ arrive net from to segment = do
     _ | not here -> answerReset
     Reset -> do
       told
-      unless closed (die net to eCONNRESET)
+      -- Whose peer has ended its direction only learns that it cannot send.
+      ended <- readIORef (flowEnded flow)
+      unless closed (die net to (if ended then ePIPE else eCONNRESET))
     Broken -> do
       told
       unless closed (die net to eCONNRESET)
@@ -229,11 +231,13 @@ arrive net from to segment = do
             serve (listenerAccepting listener)
       -- Its listener was closed.
       Dead -> answerReset
+      Unconnected -> answerReset
       Established -> pure ()
   where
     flow = endIn to
     isDead = \case
       Dead -> True
+      Unconnected -> True
       _ -> False
     told = note (netWorld net) (endName from <> " -> " <> endName to <> ": " <> describe segment)
     answerReset = case segment of
@@ -256,11 +260,14 @@ die net end e = do
   cancelAlarm net end
   case phase of
     Dead -> pure ()
+    Unconnected -> pure ()
     _ -> do
       case phase of
         HalfOpen listener -> modifyIORef' (listenerPending listener) (subtract 1)
         _ -> pure ()
-      writeIORef (endPhase end) Dead
+      writeIORef (endPhase end) $ case phase of
+        Connecting -> Unconnected
+        _ -> Dead
       setPendingError end e
       -- What it has sent and was not acknowledged is not sent again.
       stalled <- readIORef (flowStalled (endOut end))

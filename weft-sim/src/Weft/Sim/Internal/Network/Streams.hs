@@ -50,8 +50,11 @@ receiveFromEnd net end what buffer offset count = do
       n <- takeInto (flowUnread (endIn end)) buffer from room
       when (n > 0) (roomFreed net end n)
       success n
-    else
-      takeError (endError end) >>= \case
+    else do
+      -- An end that has come is not taken back by an error.
+      ended <- readIORef (flowEnded (endIn end))
+      failed <- if ended then pure Nothing else takeError (endError end)
+      case failed of
         Just e -> refusal what e
         Nothing -> do
           over <- isOver end
@@ -66,6 +69,7 @@ isOver end = do
   phase <- readIORef (endPhase end)
   pure $ case phase of
     Dead -> True
+    Unconnected -> True
     _ -> ended || shut
 
 -- | What stands against sending: an error, or that it is too early, or the room that there is.
@@ -80,6 +84,7 @@ sending end =
       phase <- readIORef (endPhase end)
       case phase of
         Dead -> pure (Refused ePIPE)
+        Unconnected -> pure (Refused ePIPE)
         _ | shut -> pure (Refused ePIPE)
         Connecting -> pure TooEarly
         _ -> do
@@ -200,6 +205,7 @@ closeEnd net end abruptly = do
   modifyIORef' (flowHeld (endIn end)) (subtract unread)
   case phase of
     Dead -> pure ()
+    Unconnected -> pure ()
     Connecting -> pure ()
     _
       | abruptly || unread > 0 -> do

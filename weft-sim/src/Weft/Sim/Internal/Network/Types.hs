@@ -170,8 +170,10 @@ data Phase
   | -- | The peer has not heard that we have heard; then the listener may accept it.
     HalfOpen !Listener
   | Established
-  | -- | It was reset, or failed.
+  | -- | It was reset, or its peer was not heard for too long.
     Dead
+  | -- | It never came to be.
+    Unconnected
 
 -- | One direction of a connection.
 data Flow = Flow
