@@ -58,6 +58,7 @@ tests =
       testCase "Unix domain: a full backlog makes connect wait" unixBacklog,
       testCase "pipes" pipes,
       testCase "pipes: small writes stay together" atomicWrites,
+      testCase "who stood behind one that gives up is served" giveUp,
       testCase "waiting is described with the peer" described
     ]
 
@@ -429,6 +430,20 @@ atomicWrites = do
     sequence_ writers
     mapM_ closePipe [r, w]
   pure ()
+
+giveUp :: Assertion
+giveUp = inCalm $ \_ -> do
+  (r, w) <- openPipe
+  writePipe w (ByteString.replicate 65_000 0)
+  large <- fork (writePipe w (ByteString.replicate 4_000 1))
+  yield
+  small <- spawn (writePipe w (ByteString.replicate 100 2) >> now)
+  pause 1
+  cancel large
+  t <- now
+  t' <- small
+  since t t' `is` milliseconds 0
+  mapM_ closePipe [r, w]
 
 described :: Assertion
 described = inCalm $ \rig -> do

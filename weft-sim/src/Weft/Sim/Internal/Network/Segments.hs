@@ -1,3 +1,5 @@
+{-# LANGUAGE MultiWayIf #-}
+
 -- |
 -- Description : How a connection's segments travel
 -- Stability   : not home
@@ -118,16 +120,14 @@ pump net from to = do
           -- Only a machine that has not crashed sends again.
           alive <- maybe (pure True) (\_ -> isThere from) stalled
           passes <- crosses
-          if not alive
-            then stop
-            else
-              if passes
-                then do
-                  writeIORef (flowFlight flow) rest
-                  writeIORef (flowStalled flow) Nothing
-                  arrive net from to segment
-                  pump net from to
-                else stall now segment
+          if
+            | not alive -> stop
+            | not passes -> stall now segment
+            | otherwise -> do
+                writeIORef (flowFlight flow) rest
+                writeIORef (flowStalled flow) Nothing
+                arrive net from to segment
+                pump net from to
   where
     world = netWorld net
     flow = endOut from
