@@ -16,14 +16,14 @@ import Test.Tasty
 import Test.Tasty.HUnit
 import Weft
 import Weft.Conformance
+import Weft.Internal.Backend (Descriptor (..))
 import Weft.Internal.Kernel (Kernel (..), Opened (..))
 import Weft.Sim
 import Weft.Sim.Internal.Kernel (Sim (..), newSim, simKernel, steer)
+import Weft.Sim.Internal.Report (renderStuck)
 import Weft.Sim.Internal.Signals (raiseSignal)
 import Weft.Sim.Internal.Ticket (Ask (..))
 import Weft.Sim.Internal.World (byChance, giveDescriptor, machineDescriptors, machinesOf, newWorld, takeDescriptor)
-import Weft.Internal.Backend (Descriptor (..))
-import Weft.Sim.Internal.Report (renderStuck)
 
 tests :: TestTree
 tests =

@@ -4,7 +4,7 @@
 -- Description : Who is reached where, and who is refused
 module Test.Network.Addresses (tests) where
 
-import Control.Monad (forM, forM_, replicateM, void)
+import Control.Monad (forM, forM_, replicateM, replicateM_)
 import Data.ByteString qualified as ByteString
 import Data.IORef
 import Data.List (isInfixOf, nub)
@@ -116,8 +116,7 @@ loopback = inCalm $ \rig -> do
   l <- tcp
   bind l (localhost 80)
   listen l 5
-  elsewhere <- spawnAt a $ withSocket tcp (\s -> failsWith [eCONNREFUSED] (connect s (localhost 80)))
-  elsewhere
+  residingAt a $ withSocket tcp (\s -> failsWith [eCONNREFUSED] (connect s (localhost 80)))
   -- Nor does it listen on the machine's own address.
   home <- liftIO (homeMachine (rigWorld rig))
   withSocket tcp $ \s -> failsWith [eCONNREFUSED] (connect s (SockAddrInet 80 (addressOf home)))
@@ -170,10 +169,16 @@ connecting = inCalm $ \rig -> do
   s <- tcp
   let closedPort = SockAddrInet 80 (addressOf b)
   took (milliseconds 1) (failsWith [eCONNREFUSED] (connect s closedPort))
+  -- It is at its end, until another attempt has been told of the failure.
+  receive s 1 >>= (`is` "")
+  failsWith [ePIPE] (send s "x")
+  failsWith [eCONNABORTED] (connect s closedPort)
   r <- try (connect s closedPort)
   holds (show r) (either (\e -> ("connect to " <> show closedPort) `isInfixOf` show (e :: IOError)) (const False) r)
+  failsWith [eCONNABORTED] (connect s closedPort)
   -- An address of the network that is nobody's, and one to which no way leads.
   took (seconds 4) (failsWith [eHOSTUNREACH] (connect s (SockAddrInet 80 (local (10, 0, 0, 200)))))
+  failsWith [eCONNABORTED] (connect s closedPort)
   failsWith [eNETUNREACH] (connect s (SockAddrInet 80 (local (192, 168, 0, 1))))
   failsWith [eAFNOSUPPORT] (connect s (SockAddrUnix "/x"))
   -- The same socket may try again.
@@ -193,6 +198,7 @@ connecting = inCalm $ \rig -> do
   failsWith [eTIMEDOUT] (connect t closedPort)
   t1 <- now
   since t0 t1 `is` seconds 127
+  failsWith [eCONNABORTED] (connect t closedPort)
   failsWith [eTIMEDOUT] (connectBefore (milliseconds 20) t closedPort)
   -- It is still about to connect.
   failsWith [eALREADY] (connect t closedPort)
@@ -233,7 +239,7 @@ mistakes = inCalm $ \_ -> do
   failsWith [eDESTADDRREQ] (send d "x")
   failsWith [eMSGSIZE] (sendTo d (ByteString.replicate 65_508 0) (localhost 1))
   failsWith [eNETUNREACH] (sendTo d "x" (SockAddrInet 1 (local (192, 168, 0, 1))))
-  failsWith [eNOPROTOOPT] (getOption d NoDelay)
+  failsWith [eOPNOTSUPP] (getOption d NoDelay)
   mapM_ closeSocket [s, d]
 
 backlog :: Assertion
@@ -244,7 +250,7 @@ backlog = do
     l <- residingAt b (listenAt 80 0)
     accepting <- spawnAt b $ do
       pause 1500
-      replicateM 2 (accept l >>= closeSocket . fst) >> closeSocket l
+      replicateM_ 2 (accept l >>= closeSocket . fst) >> closeSocket l
     clients <- forM [1, 2 :: Int] $ \_ -> spawnAt a $ do
       t <- now
       s <- dial b 80
@@ -347,4 +353,4 @@ portsUsedUp = inCalm $ \_ -> do
   withSocket tcp $ \s -> failsWith [eADDRNOTAVAIL] (connect s (localhost 80))
   mapM_ closeSocket (take 1 socks)
   withSocket tcp $ \s -> bind s (SockAddrInet 0 0) >> localAddress s >>= (`is` SockAddrInet 49152 0)
-  void (mapM closeSocket socks)
+  mapM_ closeSocket socks

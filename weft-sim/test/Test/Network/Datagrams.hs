@@ -4,7 +4,7 @@
 -- Description : Datagrams
 module Test.Network.Datagrams (tests) where
 
-import Control.Monad (forM, forM_, replicateM_, void)
+import Control.Monad (forM, forM_, replicateM, replicateM_, void)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as ByteString
 import Data.ByteString.Char8 qualified as Char8
@@ -49,7 +49,7 @@ simple = inCalm $ \rig -> do
   b <- machine rig "b"
   there <- residingAt b udp
   residingAt b (bind there (SockAddrInet 53 0))
-  receiver <- spawnAt b (forM [1 .. 3 :: Int] (\_ -> receiveFrom there 5))
+  receiver <- spawnAt b (replicateM 3 (receiveFrom there 5))
   residingAt a . withSocket udp $ \s -> do
     bind s (SockAddrInet 1000 (addressOf a))
     forM_ ["one", "a longer one", ""] $ \d -> sendTo s d (SockAddrInet 53 (addressOf b)) >> pause 1
@@ -123,7 +123,7 @@ loopback = do
   (got, _) <- inWorld rough {datagramLoss = 0.5} 3 $ \_ -> do
     t <- udp
     bind t (localhost 53)
-    receiver <- spawn (forM [1 .. 300 :: Int] (\_ -> fst <$> receiveFrom t 10))
+    receiver <- spawn (replicateM 300 (fst <$> receiveFrom t 10))
     withSocket udp (\s -> forM_ [1 .. 300 :: Int] (\i -> sendTo s (Char8.pack (show i)) (localhost 53)))
     receiver <* closeSocket t
   got @?= map (Char8.pack . show) [1 .. 300 :: Int]
@@ -177,7 +177,7 @@ unixDomain = inCalm $ \_ -> do
   failsWith [eNOENT] (sendTo s "x" (SockAddrUnix "/d"))
   bind t (SockAddrUnix "/d")
   bind s (SockAddrUnix "/e")
-  let datagram i = ByteString.replicate 50_000 i
+  let datagram = ByteString.replicate 50_000
   sender <- spawn (forM_ [1 .. 20] (\i -> sendTo s (datagram i) (SockAddrUnix "/d")))
   pause 1
   closing <- spawn (failsWith [eCANCELED] (sendTo u "x" (SockAddrUnix "/d") >> sendTo u (datagram 1) (SockAddrUnix "/d")))

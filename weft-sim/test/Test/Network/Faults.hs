@@ -4,7 +4,7 @@
 -- Description : Partitions, losses, resets and crashes
 module Test.Network.Faults (tests) where
 
-import Control.Monad (forM_, void)
+import Control.Monad (forM_, void, (>=>))
 import Data.ByteString qualified as ByteString
 import Data.IORef
 import Data.List (isInfixOf)
@@ -159,7 +159,7 @@ lossy = do
     connectedOver
       rig
       (\s -> forM_ [0 .. 49] (\i -> sendAll s (patternBytes (100 * i) 100)))
-      (\s -> receiveAll s >>= \got -> holds "the bytes of the stream" (got == patternBytes 0 5_000))
+      (receiveAll >=> \got -> holds "the bytes of the stream" (got == patternBytes 0 5_000))
   let n = length (filter ("segment of 100 bytes is lost" `isInfixOf`) notes)
   assertBool (show n) (n > 5 && n < 50)
 

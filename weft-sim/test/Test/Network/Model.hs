@@ -8,8 +8,10 @@ module Test.Network.Model (tests) where
 
 import Control.Monad (forM, forM_, unless, when)
 import Data.ByteString qualified as ByteString
+import Data.ByteString.Char8 qualified as Char8
 import Data.IORef
-import Data.List (isInfixOf)
+import Data.List (isInfixOf, sort)
+import Data.Maybe (fromMaybe)
 import Data.Word (Word64)
 import Test.Network.Rig
 import Test.Tasty
@@ -32,6 +34,7 @@ tests =
       testCase "100 seeds: in the Unix domain" (overSeeds 100 (conversation rough overUnix)),
       testCase "100 seeds: through pipes" (overSeeds 100 (conversation rough overPipes)),
       testCase "50 seeds: in a calm world" (overSeeds 50 (conversation calm overTcp)),
+      testCase "200 seeds: connections, cancelled at both ends" (overSeeds 200 connections),
       testCase "the same seed twice gives the same notes" sameNotes,
       testCase "other seeds give other notes" otherNotes
     ]
@@ -81,7 +84,7 @@ sender random cancellations d total = go 0
           size <- (1 +) <$> roll random 9_000
           n <- impatient random cancellations (sendSome d (patternBytes at (min size (total - at))))
           idle random
-          go (at + maybe 0 id n)
+          go (at + fromMaybe 0 n)
 
 -- | Receive to the end, some of it by threads that are cancelled.
 receiver :: Random -> IORef Int -> Direction -> Int -> Thread ()
@@ -179,6 +182,51 @@ overPipes _ _ use = do
   where
     -- In one piece, so that a cancelled write has written nothing.
     writeSome w b = let piece = ByteString.take 4_096 b in ByteString.length piece <$ writePipe w piece
+
+-- | Clients that connect and say a number; connects and accepts are cancelled. Each number of a
+-- client that was connected is heard once, and no other.
+connections :: Seed -> IO (Int, [String])
+connections seed = do
+  random <- newRandom seed 98
+  cancellations <- newIORef 0
+  said <- newIORef []
+  heard <- newIORef []
+  (_, notes) <- inWorld rough {acceptErrors = 0.1} seed $ \rig -> do
+    a <- machine rig "a"
+    b <- machine rig "b"
+    l <- residingAt b (listenAt 80 2)
+    over <- liftIO (newIORef False)
+    let hear t = flip finally (closeSocket t) $ do
+          got <- try (receiveAll t)
+          case got of
+            -- The client was cancelled, and has closed it.
+            Left e -> holds (show e) ("reset" `isInfixOf` show (e :: IOError))
+            Right bytes -> unless (ByteString.null bytes) (liftIO (modifyIORef' heard (bytes :)))
+        acceptor = do
+          stop <- liftIO (readIORef over)
+          unless stop $ do
+            impatient random cancellations (acceptBefore (milliseconds 20) l) >>= mapM_ (mapM_ (hear . fst))
+            acceptor
+        client i = residingAt a . withSocket (openSocket AF_INET Stream) $ \s -> do
+          idle random
+          r <- impatient random cancellations (connect s (SockAddrInet 80 (addressOf b)))
+          case r of
+            Nothing -> pure ()
+            Just () -> do
+              let number = Char8.pack (show (i :: Int))
+              liftIO (modifyIORef' said (number :))
+              sendAll s number
+              shutdown s ShutdownSend
+              receive s 1 >>= (`is` ByteString.empty)
+    acceptors <- forM [1 :: Int, 2] $ \_ -> spawnAt b acceptor
+    clients <- forM [1 .. 12] (spawn . client)
+    sequence_ clients
+    liftIO (writeIORef over True)
+    sequence_ acceptors
+    residingAt b (closeSocket l)
+  (,) <$> (sort <$> readIORef said) <*> (sort <$> readIORef heard) >>= \(s, h) -> h @?= s
+  n <- readIORef cancellations
+  pure (n, notes)
 
 sameNotes :: Assertion
 sameNotes = forM_ [1 .. 10] $ \seed -> do

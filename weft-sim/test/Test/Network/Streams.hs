@@ -4,10 +4,11 @@
 -- Description : Connections and pipes in a calm world
 module Test.Network.Streams (tests) where
 
-import Control.Monad (forM, forM_, replicateM, replicateM_, unless, void)
+import Control.Monad (forM, forM_, replicateM, replicateM_, unless, void, (>=>))
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as ByteString
 import Data.ByteString.Char8 qualified as Char8
+import Data.Either (fromRight)
 import Data.IORef
 import Data.Int (Int64)
 import Data.List (isInfixOf)
@@ -57,6 +58,7 @@ tests =
       testCase "Unix domain: a full backlog makes connect wait" unixBacklog,
       testCase "pipes" pipes,
       testCase "pipes: small writes stay together" atomicWrites,
+      testCase "who stood behind one that gives up is served" giveUp,
       testCase "waiting is described with the peer" described
     ]
 
@@ -68,7 +70,7 @@ echo = do
       connectedOver
         rig
         (\s -> sendAll s "hello" >> receiveExactly s 5 <* peerAddress s)
-        (\s -> (peerAddress s <* (receiveExactly s 5 >>= sendAll s)))
+        (\s -> peerAddress s <* (receiveExactly s 5 >>= sendAll s))
     got `is` "hello"
     a <- machine rig "a"
     peer `is` SockAddrInet 49152 (addressOf a)
@@ -162,7 +164,7 @@ vectors = inCalm $ \rig ->
     connectedOver
       rig
       (\s -> sendMany s parts >> sendMany s [] >> shutdown s ShutdownSend)
-      (\s -> receiveAll s >>= \got -> holds "pieces in order" (got == ByteString.concat parts))
+      (receiveAll >=> \got -> holds "pieces in order" (got == ByteString.concat parts))
   where
     parts = concat [[Char8.pack (show i), ""] | i <- [1 .. 200 :: Int]] <> [ByteString.replicate 500_000 120]
 
@@ -185,7 +187,7 @@ resetOnce = inCalm $ \rig ->
 resets :: Assertion
 resets = inCalm $ \rig -> do
   -- Unread bytes.
-  _ <- connectedOver rig (\s -> awaitReadable s) (\s -> sendAll s "unread" >> failsWith [eCONNRESET] (receive s 10))
+  _ <- connectedOver rig awaitReadable (\s -> sendAll s "unread" >> failsWith [eCONNRESET] (receive s 10))
   -- SO_ERROR takes the error.
   _ <-
     connectedOver
@@ -202,8 +204,8 @@ resets = inCalm $ \rig -> do
           -- The peer has closed it, as we know, but sending is allowed.
           sendAll s "too late"
           pause 5
-          failsWith [eCONNRESET] (sendAll s "x")
           failsWith [ePIPE] (sendAll s "x")
+          receive s 10 >>= (`is` "")
       )
 
 inOrder :: Assertion
@@ -213,7 +215,7 @@ inOrder = inCalm $ \rig ->
       rig
       (\s -> forM_ ["1", "2", "3", "4" :: ByteString] (\b -> sendAll s b >> pause 1))
       ( \s -> do
-          waits <- forM [1 .. 4 :: Int] $ \_ -> spawn (receive s 10) <* yield
+          waits <- replicateM 4 (spawn (receive s 10) <* yield)
           sequence waits >>= (`is` ["1", "2", "3", "4"])
       )
 
@@ -235,6 +237,8 @@ closeWaiting = inCalm $ \_ -> do
       (spawn . failsWith [eCANCELED])
       [ void (accept l),
         void (acceptBefore (seconds 60) l),
+        awaitReadable l,
+        awaitWritable l,
         void (receive a 10),
         void (awaitReadable a),
         sendAll p (ByteString.replicate 3_000_000 0),
@@ -281,8 +285,7 @@ foreignDescriptor :: Assertion
 foreignDescriptor = inCalm $ \rig -> do
   a <- machine rig "a"
   s <- openSocket AF_INET Stream
-  wait <- spawnAt a (failsWith [eBADF] (listen s 1))
-  wait
+  residingAt a (failsWith [eBADF] (listen s 1))
   told <- liftIO (readIORef (rigWarnings rig))
   holds (show told) (any ("is of machine home" `isInfixOf`) told)
   closeSocket s
@@ -333,7 +336,7 @@ files = do
   let content = "0123456789abcdefghij" :: ByteString
       file o n = pure (Right (ByteString.take n (ByteString.drop (fromIntegral o) content)))
       attempt f o n = shown <$> sendFileToEnd net a f (o :: Int64) n
-      shown = fmap (either (const (-1)) id)
+      shown = fmap (fromRight (-1))
   attempt file 3 4 >>= (@?= Just 4)
   attempt file 18 50 >>= (@?= Just 2)
   attempt file 20 50 >>= (@?= Just 0)
@@ -356,8 +359,7 @@ unixDomain = inCalm $ \rig -> do
   failsWith [eNOTCONN] (send other "x")
   failsWith [eINVAL] (receive other 1)
   a <- machine rig "a"
-  elsewhere <- spawnAt a (withSocket (openSocket AF_UNIX Stream) (\s -> failsWith [eNOENT] (connect s (SockAddrUnix "/s"))))
-  elsewhere
+  residingAt a (withSocket (openSocket AF_UNIX Stream) (\s -> failsWith [eNOENT] (connect s (SockAddrUnix "/s"))))
   connect other (SockAddrUnix "/s")
   (s, _) <- accept l
   peerAddress other >>= (`is` SockAddrUnix "/s")
@@ -428,6 +430,20 @@ atomicWrites = do
     sequence_ writers
     mapM_ closePipe [r, w]
   pure ()
+
+giveUp :: Assertion
+giveUp = inCalm $ \_ -> do
+  (r, w) <- openPipe
+  writePipe w (ByteString.replicate 65_000 0)
+  large <- fork (writePipe w (ByteString.replicate 4_000 1))
+  yield
+  small <- spawn (writePipe w (ByteString.replicate 100 2) >> now)
+  pause 1
+  cancel large
+  t <- now
+  t' <- small
+  since t t' `is` milliseconds 0
+  mapM_ closePipe [r, w]
 
 described :: Assertion
 described = inCalm $ \rig -> do

@@ -1,5 +1,3 @@
-{-# LANGUAGE GADTs #-}
-
 -- |
 -- Description : The simulated network
 -- Stability   : not home
@@ -64,9 +62,8 @@ import Data.ByteString qualified as ByteString
 import Data.Foldable (for_)
 import Data.IORef
 import Data.Int (Int64)
-import Data.IntMap.Strict qualified as IntMap
 import Data.Map.Strict qualified as Map
-import Data.Maybe (catMaybes)
+import Data.Maybe (catMaybes, fromMaybe)
 import Foreign.C.Error
 import Network.Socket (Family (..), SockAddr (..), SocketOption, SocketType (..))
 import Weft.Internal.Backend (Descriptor (..))
@@ -75,14 +72,13 @@ import Weft.Internal.Time (Instant (..))
 import Weft.Internal.Trace (Trace (..), Why (..))
 import Weft.Sim.Internal.Network.Address
 import Weft.Sim.Internal.Network.Datagrams
+import Weft.Sim.Internal.Network.Descriptors
+import Weft.Sim.Internal.Network.Faults
 import Weft.Sim.Internal.Network.Line
-import Weft.Sim.Internal.Network.Links hiding (setLink)
-import Weft.Sim.Internal.Network.Links qualified as Links
 import Weft.Sim.Internal.Network.Listen
 import Weft.Sim.Internal.Network.Options
 import Weft.Sim.Internal.Network.Pipes
 import Weft.Sim.Internal.Network.Ports
-import Weft.Sim.Internal.Network.Segments (cancelAlarm, die)
 import Weft.Sim.Internal.Network.Streams
 import Weft.Sim.Internal.Network.Types
 import Weft.Sim.Internal.Ticket
@@ -116,12 +112,12 @@ openSocket net family kind ask = instantly "socket" make ask
 bindSocket :: Network -> Socket -> SockAddr -> Answering ()
 bindSocket net s address = withSocket net "bind" s (instantly "bind" . bindIt)
   where
-    bindIt sock =
-      readIORef (sockBound sock) >>= \case
-        Unbound
-          | sockFamily sock == AF_UNIX -> bindPath sock
-          | otherwise -> either (pure . Left) (uncurry (bindInet net sock)) (fromProgram (sockFamily sock) address)
-        _ -> pure (Left eINVAL)
+    bindIt sock
+      | sockFamily sock == AF_UNIX =
+          readIORef (sockBound sock) >>= \case
+            Unbound -> bindPath sock
+            _ -> pure (Left eINVAL)
+      | otherwise = either (pure . Left) (uncurry (bindInet net sock)) (fromProgram (sockFamily sock) address)
     bindPath sock = case address of
       SockAddrUnix path | not (null path) -> do
         let key = (machineNumber (sockMachine sock), path)
@@ -155,17 +151,8 @@ listenSocket net s backlog = withSocket net "listen" s (instantly "listen" . lis
               if taken then pure (Left eADDRINUSE) else Right () <$ start sock
             _ -> Right () <$ start sock
     start sock = do
-      address <- addressOf sock
+      address <- localName sock
       startListening net sock address backlog
-
--- The local address, as the program sees it.
-addressOf :: Sock -> IO SockAddr
-addressOf sock =
-  readIORef (sockBound sock) >>= \case
-    Unbound -> pure (unspecified (sockFamily sock))
-    BoundInet ip port -> pure (toProgram (sockFamily sock) ip port)
-    BoundWith ip port -> pure (toProgram (sockFamily sock) ip port)
-    BoundPath path -> pure (SockAddrUnix path)
 
 acceptSocket :: Network -> Socket -> Maybe Instant -> Answering (Socket, SockAddr)
 acceptSocket net s limit = withSocket net "accept" s $ \sock ask k ->
@@ -183,6 +170,11 @@ connectSocket net s address limit = withSocket net what s $ \sock ask k ->
     Streaming end ->
       readIORef (endPhase end) >>= \case
         Connecting -> refuse what eALREADY ask k
+        -- After a failed attempt it says so once more, and then may try again.
+        Unconnected -> do
+          e <- takeError (endError end)
+          writeIORef (sockRole sock) Fresh
+          refuse what (fromMaybe eCONNABORTED e) ask k
         _ -> refuse what eISCONN ask k
   where
     what = "connect to " <> show address
@@ -259,14 +251,14 @@ awaitReadable net s = withSocket net "wait" s $ \sock ask k ->
 awaitWritable net s = withSocket net "wait" s $ \sock ask k ->
   readIORef (sockRole sock) >>= \case
     Streaming end -> standIn Completed (endWriters end) "wait" Nothing (endWritable end) ask k
-    -- Nobody ever writes to a listener.
-    Listening l -> standIn Completed (listenerConnecting l) "wait" Nothing blocked ask k
+    -- Nobody ever writes to a listener: this ends when it is closed.
+    Listening l -> standIn Completed (listenerConnecting l) "wait" Nothing (listenerGone l) ask k
     _ -> answerNow ask k (Right ())
 
 shutdownSocket :: Network -> Socket -> ShutdownHow -> Answering ()
 shutdownSocket net s how = withSocket net "shutdown" s $ \sock ask k ->
   readIORef (sockRole sock) >>= \case
-    Streaming end -> shutEnd net end how >>= answerNow ask k . maybe (Right ()) id
+    Streaming end -> shutEnd net end how >>= answerNow ask k . fromMaybe (Right ())
     Datagrams box -> instantly "shutdown" (shutBox box how) ask k
     Listening l
       | how == ShutdownSend -> answerNow ask k (Right ())
@@ -275,7 +267,9 @@ shutdownSocket net s how = withSocket net "shutdown" s $ \sock ask k ->
           stopListening net l
           dismiss (listenerAccepting l) eINVAL
           answerNow ask k (Right ())
-    Fresh -> refuse "shutdown" eNOTCONN ask k
+    Fresh
+      | sockFamily sock == AF_UNIX -> answerNow ask k (Right ())
+      | otherwise -> refuse "shutdown" eNOTCONN ask k
 
 closeSocket :: Network -> Socket -> Answering ()
 closeSocket net s = closeThing net (socketDescriptor s)
@@ -316,7 +310,7 @@ setOption :: Network -> Socket -> SocketOption -> Int -> Answering ()
 setOption net s option value = withSocket net "setsockopt" s $ \sock -> instantly "setsockopt" (writeOption sock option value)
 
 localAddress, peerAddress :: Network -> Socket -> Answering SockAddr
-localAddress net s = withSocket net "getsockname" s $ \sock -> instantly "getsockname" (Right <$> addressOf sock)
+localAddress net s = withSocket net "getsockname" s $ \sock -> instantly "getsockname" (Right <$> localName sock)
 peerAddress net s = withSocket net "getpeername" s $ \sock ->
   instantly "getpeername" $
     readIORef (sockRole sock) >>= \case
@@ -360,97 +354,3 @@ writePipe net (Pipe d) bytes = withThing net "write" d $ \case
 
 closePipe :: Network -> Pipe -> Answering ()
 closePipe net (Pipe d) = closeThing net d
-
--- | Change what is between two machines, in the direction from the first to the second.
-setLink :: Network -> Machine -> Machine -> (LinkSettings -> LinkSettings) -> IO ()
-setLink net = Links.setLink (netWorld net) (netLinks net)
-
--- | What is between two machines now, in this direction.
-linkBetween :: Network -> Machine -> Machine -> IO LinkSettings
-linkBetween net = linkSettings (netLinks net)
-
--- | Nothing passes between the machines of two groups, in either direction.
-cut :: Network -> [Machine] -> [Machine] -> IO ()
-cut net = cutBetween (netWorld net) (netLinks net)
-
--- | Nothing passes from the machines of one group to those of another.
-cutOneWay :: Network -> [Machine] -> [Machine] -> IO ()
-cutOneWay net = cutTowards (netWorld net) (netLinks net)
-
--- | Everything passes again between the machines of two groups.
-heal :: Network -> [Machine] -> [Machine] -> IO ()
-heal net = healBetween (netWorld net) (netLinks net)
-
--- | Every connection of a machine is reset, as a firewall does that has forgotten them: both
--- ends fail with @ECONNRESET@.
-resetConnections :: Network -> Machine -> IO ()
-resetConnections net machine = do
-  entries <- readIORef (netEntries net)
-  for_ (IntMap.elems entries) $ \case
-    Entry _ m (ThingSocket sock) | m == machine -> readIORef (sockRole sock) >>= \case
-      Streaming end -> readIORef (endPeer end) >>= mapM_ (\peer -> die net peer eCONNRESET) >> die net end eCONNRESET
-      _ -> pure ()
-    _ -> pure ()
-
--- | A machine has lost its power: its sockets and pipes are gone, and nobody is told. Whoever
--- waits on one is not answered. Whether the machine is up, and in which life, is for the caller
--- to say.
-crashMachine :: Network -> Machine -> IO ()
-crashMachine net machine = do
-  entries <- readIORef (netEntries net)
-  let (gone, left) = IntMap.partition (\(Entry _ m _) -> m == machine) entries
-  writeIORef (netEntries net) left
-  modifyIORef' (netStarved net) (IntMap.delete (machineNumber machine))
-  for_ (IntMap.toList gone) $ \(number, Entry _ _ thing) -> do
-    giveDescriptor machine (fromIntegral number)
-    case thing of
-      ThingPipe end -> do
-        let pipe = case end of ReadEnd p -> p; WriteEnd p -> p
-        mapM_ desert [pipeReaders pipe, pipeWriters pipe]
-      ThingSocket sock -> do
-        release net sock
-        readIORef (sockRole sock) >>= \case
-          Fresh -> pure ()
-          Streaming end -> forget end
-          Datagrams box -> mapM_ desert [boxReaders box, boxSenders box]
-          Listening l -> do
-            writeIORef (listenerClosed l) True
-            mapM_ desert [listenerAccepting l, listenerConnecting l]
-            readIORef (listenerQueue l) >>= mapM_ forget
-  -- The names of its sockets go with it: files do not, but these are not on the disk.
-  modifyIORef' (netPaths net) (Map.filterWithKey (\(m, _) _ -> m /= machineNumber machine))
-  where
-    forget end = do
-      writeIORef (endClosed end) True
-      cancelAlarm net end
-      mapM_ desert [endReaders end, endWriters end]
-
--- | What is known of the peer of the socket a call is about, for reports.
-describeWait :: Network -> SystemCall a -> IO (Maybe String)
-describeWait net = \case
-  Receive s _ _ _ -> about s
-  Send s _ -> about s
-  SendVector s _ -> about s
-  ReceiveFrom s _ -> about s
-  SendTo s _ _ -> about s
-  SendFile s _ _ _ -> about s
-  AwaitReadable s -> about s
-  AwaitWritable s -> about s
-  Accept s _ -> about s
-  Connect s _ _ -> about s
-  _ -> pure Nothing
-  where
-    about s = do
-      entries <- readIORef (netEntries net)
-      case IntMap.lookup (fromIntegral (descriptorNumber (socketDescriptor s))) entries of
-        Just (Entry serial _ (ThingSocket sock)) | serial == descriptorSerial (socketDescriptor s) -> describeSock sock
-        _ -> pure Nothing
-    describeSock sock =
-      readIORef (sockRole sock) >>= \case
-        Fresh -> pure Nothing
-        Streaming end -> pure (Just (", peer " <> show (endRemote end)))
-        Listening l -> pure (Just (", listening on " <> show (listenerAddress l)))
-        Datagrams box ->
-          readIORef (boxPeer box) >>= \case
-            Just peer -> pure (Just (", peer " <> show peer))
-            Nothing -> (\a -> Just (", bound to " <> show a)) <$> addressOf sock

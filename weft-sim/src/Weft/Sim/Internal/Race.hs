@@ -24,6 +24,7 @@ module Weft.Sim.Internal.Race
     clockOf,
     joined,
     Clock,
+    gaveUp,
 
     -- * What was found
     Race (..),
@@ -32,6 +33,7 @@ module Weft.Sim.Internal.Race
   )
 where
 
+import Control.Monad (when)
 import Data.Function (on)
 import Data.IORef
 import Data.IntMap.Strict (IntMap)
@@ -74,9 +76,24 @@ data Race = Race
   }
   deriving stock (Eq, Show)
 
+-- Note [A detector that sleeps]
+-- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
+-- Clocks cost as much as the square of the number of threads. So nothing is noted before
+-- the first access to a variable that could be raced for: an order that a report could be about
+-- is one between two accesses, and so made of steps behind the first. And where there are
+-- more threads than `manyThreads` the detector goes to sleep for good, and says so.
+
+data Wakefulness = Dozing | Awake | Asleep
+  deriving stock (Eq)
+
+-- | How many threads are watched at most.
+manyThreads :: Int
+manyThreads = 1000
+
 -- | What is known.
 data Detector = Detector
-  { clocks :: !(IORef (IntMap Clock)),
+  { wakefulness :: !(IORef Wakefulness),
+    clocks :: !(IORef (IntMap Clock)),
     objects :: !(IORef (Map Object Clock)),
     -- | By variable: the last writes and the reads since, each with its thread's own time.
     variables :: !(IORef (IntMap [(Place, Int)])),
@@ -85,14 +102,31 @@ data Detector = Detector
 
 -- | Nothing has happened.
 newDetector :: IO Detector
-newDetector = Detector <$> newIORef IntMap.empty <*> newIORef Map.empty <*> newIORef IntMap.empty <*> newIORef []
+newDetector = Detector <$> newIORef Dozing <*> newIORef IntMap.empty <*> newIORef Map.empty <*> newIORef IntMap.empty <*> newIORef []
 
 -- | What a thread knows.
 clockOf :: Detector -> Int -> IO Clock
 clockOf d t = IntMap.findWithDefault (IntMap.singleton t 1) t <$> readIORef (clocks d)
 
 setClock :: Detector -> Int -> Clock -> IO ()
-setClock d t c = modifyIORef' (clocks d) (IntMap.insert t c)
+setClock d t c = do
+  known <- IntMap.insert t c <$> readIORef (clocks d)
+  if IntMap.size known > manyThreads
+    then do
+      writeIORef (wakefulness d) Asleep
+      writeIORef (clocks d) IntMap.empty
+      writeIORef (objects d) Map.empty
+      writeIORef (variables d) IntMap.empty
+    else writeIORef (clocks d) known
+
+-- | Only while there is something to watch.
+watching :: Detector -> IO () -> IO ()
+watching d act = readIORef (wakefulness d) >>= \w -> when (w == Awake) act
+{-# INLINE watching #-}
+
+-- | Were there too many threads to watch?
+gaveUp :: Detector -> IO Bool
+gaveUp d = (== Asleep) <$> readIORef (wakefulness d)
 
 tick :: Int -> Clock -> Clock
 tick t = IntMap.insertWith (+) t 1
@@ -102,11 +136,11 @@ both = IntMap.unionWith max
 
 -- | A thread learns what is known elsewhere.
 joined :: Detector -> Int -> Clock -> IO ()
-joined d t c = clockOf d t >>= setClock d t . both c
+joined d t c = watching d (clockOf d t >>= setClock d t . both c)
 
 -- | A thread uses an object.
 touched :: Detector -> Int -> Object -> IO ()
-touched d t o = do
+touched d t o = watching d $ do
   mine <- clockOf d t
   there <- Map.findWithDefault IntMap.empty o <$> readIORef (objects d)
   let c = both mine there
@@ -117,7 +151,7 @@ touched d t o = do
 woken :: Detector -> Int -> Int -> IO ()
 woken d t u
   | t == u = pure ()
-  | otherwise = do
+  | otherwise = watching d $ do
       mine <- clockOf d t
       joined d u mine
       setClock d t (tick t mine)
@@ -129,6 +163,11 @@ forked = woken
 -- | A thread gets at a variable, in this step, there.
 accessed :: Detector -> Int -> Access -> Int -> String -> IO ()
 accessed d t access step place = do
+  modifyIORef' (wakefulness d) (\case Dozing -> Awake; w -> w)
+  watching d (noted d t access step place)
+
+noted :: Detector -> Int -> Access -> Int -> String -> IO ()
+noted d t access step place = do
   -- One that modifies in one step orders, like an object.
   case accessKind access of
     Modifies -> touched d t (Numbered (accessVariable access))

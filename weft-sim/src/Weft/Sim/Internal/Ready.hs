@@ -23,9 +23,9 @@ where
 
 import Control.Monad (when)
 import Control.Monad.Primitive (RealWorld)
+import Data.Primitive.Array
 import Data.Primitive.MutVar
 import Data.Primitive.PrimVar
-import Data.Primitive.Array
 import Weft.Internal.Trace
 
 -- | A thread, the worker it lives on, and how it goes on.

@@ -219,7 +219,7 @@ runOnce stop detail config seed program = do
       <*> pure (endedStuck conclusion)
       <*> (machinesOf world >>= fmap sum . mapM (fmap IntSet.size . readIORef . machineDescriptors))
       <*> (reverse <$> readIORef reports)
-      <*> (reverse <$> readIORef warnings)
+      <*> ((<>) . reverse <$> readIORef warnings <*> (maybe (pure False) gaveUp detector >>= \many -> pure ["data races were not looked for any more: there were too many threads" | many]))
       <*> pure (endedSteps conclusion)
       <*> pure (endedTime conclusion)
       <*> deviations chooser

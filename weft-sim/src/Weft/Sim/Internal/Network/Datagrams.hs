@@ -21,12 +21,14 @@ module Weft.Sim.Internal.Network.Datagrams
   )
 where
 
+import Control.Applicative ((<|>))
 import Control.Monad (filterM, unless, void, when)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as ByteString
 import Data.IORef
 import Data.IntMap.Strict qualified as IntMap
 import Data.Map.Strict qualified as Map
+import Data.Maybe (isJust)
 import Data.Sequence (Seq (..), (|>))
 import Data.Sequence qualified as Seq
 import Foreign.C.Error
@@ -37,6 +39,7 @@ import Weft.Sim.Internal.Conditions
 import Weft.Sim.Internal.Events
 import Weft.Sim.Internal.Network.Address
 import Weft.Sim.Internal.Network.Bytes (copyInto, roomOf)
+import Weft.Sim.Internal.Network.Descriptors
 import Weft.Sim.Internal.Network.Line
 import Weft.Sim.Internal.Network.Links
 import Weft.Sim.Internal.Network.Ports
@@ -70,7 +73,7 @@ boxReadable box = do
   queue <- readIORef (boxQueue box)
   failed <- readIORef (boxError box)
   shut <- readIORef (boxInShut box)
-  if shut || failed /= Nothing || not (Seq.null queue) then success () else blocked
+  if shut || isJust failed || not (Seq.null queue) then success () else blocked
 
 -- The memory that a datagram takes, with what the kernel keeps beside it.
 weight :: ByteString -> Int
@@ -89,7 +92,7 @@ sendDatagram net s box what bytes address ask k = do
   shut <- readIORef (boxOutShut box)
   pending <- takeError (boxError box)
   peer <- readIORef (boxPeer box)
-  case maybe peer Just address of
+  case address <|> peer of
     _ | Just e <- pending -> refuse e
     _ | shut -> refuse ePIPE
     Nothing -> refuse (if sockFamily s == AF_UNIX then eNOTCONN else eDESTADDRREQ)
@@ -214,7 +217,7 @@ sendUnix net s what !bytes to ask k = case to of
   SockAddrUnix path
     | ByteString.length bytes > boxRoom -> refuse eMSGSIZE
     | otherwise ->
-        (Map.lookup (machineNumber (sockMachine s), path) <$> readIORef (netPaths net)) >>= \case
+        atPath net s path >>= \case
           Nothing -> refuse eNOENT
           Just Nothing -> refuse eCONNREFUSED
           Just (Just other) ->
@@ -238,12 +241,16 @@ sendUnix net s what !bytes to ask k = case to of
         | room -> put b bytes own >> success (ByteString.length bytes)
         | otherwise -> blocked
 
+-- The socket at a path of this machine; 'Nothing' inside where it is closed.
+atPath :: Network -> Sock -> String -> IO (Maybe (Maybe Sock))
+atPath net s path = Map.lookup (machineNumber (sockMachine s), path) <$> readIORef (netPaths net)
+
 -- | Correspond with this address only. What came from others is not kept.
 connectBox :: Network -> Sock -> Box -> SockAddr -> IO (Either Errno ())
 connectBox net s box address
   | sockFamily s == AF_UNIX = case address of
       SockAddrUnix path ->
-        (Map.lookup (machineNumber (sockMachine s), path) <$> readIORef (netPaths net)) >>= \case
+        atPath net s path >>= \case
           Nothing -> pure (Left eNOENT)
           Just Nothing -> pure (Left eCONNREFUSED)
           Just (Just _) -> correspond address

@@ -103,16 +103,19 @@ wait why line what limit attempt ask k = park ask k $ \ticket -> do
               waitingRefuse = \e -> done >> void (settle ticket why (Left (failure what Nothing e)))
             }
   case limit of
-    Nothing -> leave line <$> enter (pure ())
+    Nothing -> giveUp <$> enter (pure ())
     Just instant -> do
       place <- newIORef (-1)
       let events = worldEvents (askWorld ask)
       alarm <- at events instant $ do
-        readIORef place >>= leave line
         void (settle ticket why (Left (failure what Nothing eTIMEDOUT)))
+        readIORef place >>= giveUp
       key <- enter (void (revoke events alarm))
       writeIORef place key
-      pure (void (revoke events alarm) >> leave line key)
+      pure (void (revoke events alarm) >> giveUp key)
+  where
+    -- Who stood behind may want less.
+    giveUp key = leave line key >> serve line
 
 enterLine :: Line -> Waiting -> IO Int
 enterLine (Line ref) w = do
@@ -139,7 +142,7 @@ serve line@(Line ref) = do
         then serve line
         else modifyIORef' ref (\(Queue n' ws') -> Queue n' (IntMap.insert key w ws'))
 
--- | Try everybody who waits: one of them has a reason of its own to stop waiting.
+-- | Try everybody who waits, in order: they wait for different things.
 sweep :: Line -> IO ()
 sweep (Line ref) = do
   Queue _ ws <- readIORef ref

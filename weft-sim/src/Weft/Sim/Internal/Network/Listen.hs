@@ -19,6 +19,7 @@ module Weft.Sim.Internal.Network.Listen
     -- * Accepting
     acceptFrom,
     listenerReady,
+    listenerGone,
   )
 where
 
@@ -28,6 +29,7 @@ import Data.IORef
 import Data.Int (Int64)
 import Data.IntMap.Strict qualified as IntMap
 import Data.Map.Strict qualified as Map
+import Data.Maybe (fromMaybe)
 import Data.Sequence (Seq (..), (|>))
 import Data.Sequence qualified as Seq
 import Foreign.C.Error
@@ -38,6 +40,7 @@ import Weft.Internal.Trace (Why (..))
 import Weft.Sim.Internal.Conditions
 import Weft.Sim.Internal.Events
 import Weft.Sim.Internal.Network.Address
+import Weft.Sim.Internal.Network.Descriptors
 import Weft.Sim.Internal.Network.Line
 import Weft.Sim.Internal.Network.Links
 import Weft.Sim.Internal.Network.Ports
@@ -70,7 +73,7 @@ stopListening net l = do
     writeIORef (endClosed end) True
     dead <- isDead end
     unless dead (push net end Reset)
-  serve (listenerConnecting l)
+  sweep (listenerConnecting l)
 
 isDead :: End -> IO Bool
 isDead end =
@@ -131,7 +134,7 @@ connectInet net s address to port limit ask k = do
         readIORef (sockBound s) >>= \case
           BoundInet own p -> pure (if isAny own then sourceFor here ip else own, p)
           _ -> pure (sourceFor here ip, 0)
-      writeIORef (sockBound s) =<< namedAs (fst local) <$> readIORef (sockBound s)
+      modifyIORef' (sockBound s) (namedAs (fst local))
       out <- maybe (pure Loopback) (pathFrom (netLinks net) here) there
       back <- maybe (pure Loopback) (\m -> pathFrom (netLinks net) m here) there
       outgoing <- bufferOf net s >>= newFlow out
@@ -154,11 +157,7 @@ connectInet net s address to port limit ask k = do
     attempt end =
       readIORef (endPhase end) >>= \case
         Connecting -> blocked
-        Dead -> do
-          e <- takeError (endError end)
-          -- It may try again, elsewhere.
-          writeIORef (sockRole s) Fresh
-          refusal what (maybe eCONNREFUSED id e)
+        Unconnected -> takeError (endError end) >>= refusal what . fromMaybe eCONNABORTED
         _ -> success ()
 
 -- | Ask for the connection, now and, if that is lost or not heard, again after a pause, and
@@ -300,7 +299,7 @@ acceptFrom net s l limit ask k = do
                     BoundWith _ port -> countAccepted net sock port 1
                     _ -> pure ()
                   note world (endName end <> ": accepted the connection from " <> show (endRemote end))
-                  serve (listenerConnecting l)
+                  sweep (listenerConnecting l)
                   success (Socket d (sockFamily s) (sockType s), endRemote end)
     -- Tried again when a descriptor of the machine is closed, or after a while: a file's
     -- descriptor is closed without the network's knowledge.
@@ -328,3 +327,9 @@ listenerReady :: Listener -> Attempt ()
 listenerReady l = do
   waiting <- readIORef (listenerQueue l)
   if Seq.null waiting then blocked else success ()
+
+-- | Is it closed?
+listenerGone :: Listener -> Attempt ()
+listenerGone l = do
+  gone <- readIORef (listenerClosed l)
+  if gone then refusal "wait" canceled else blocked

@@ -39,7 +39,7 @@ readOption net s (SockOpt level name) = case (level, name) of
     (_, Stream) -> protocolTcp
     _ -> 17
   (1, 39) -> pure (Right (fromIntegral (packFamily (sockFamily s))))
-  _ | not (knows s level) -> pure (Left eNOPROTOOPT)
+  _ | not (knows s level) -> pure (Left eOPNOTSUPP)
   _ -> Right . Map.findWithDefault (byDefault net level name) (level, name) <$> readIORef (sockOptions s)
   where
     pendingError =
@@ -77,7 +77,7 @@ knows s level = case level of
 -- | What @setsockopt@ does.
 writeOption :: Sock -> SocketOption -> Int -> IO (Either Errno ())
 writeOption s (SockOpt level name) value = case (level, name) of
-  _ | not (knows s level) -> pure (Left eNOPROTOOPT)
+  _ | not (knows s level) -> pure (Left (if sockFamily s == AF_UNIX then eOPNOTSUPP else eNOPROTOOPT))
   (1, n) | n `elem` [3, 4, 30, 38, 39] -> pure (Left eNOPROTOOPT)
   (41, 26) ->
     readIORef (sockBound s) >>= \case

@@ -21,6 +21,7 @@ import Foreign.C.Error
 import Weft.Internal.SystemCall (Buffer)
 import Weft.Sim.Internal.Conditions
 import Weft.Sim.Internal.Network.Bytes
+import Weft.Sim.Internal.Network.Descriptors (canceled)
 import Weft.Sim.Internal.Network.Line
 import Weft.Sim.Internal.Network.Types
 import Weft.Sim.Internal.Random

@@ -1,3 +1,5 @@
+{-# LANGUAGE MultiWayIf #-}
+
 -- |
 -- Description : Which socket has which address
 -- Stability   : not home
@@ -22,6 +24,7 @@ module Weft.Sim.Internal.Network.Ports
     boxesAt,
     isTaken,
     optionIs,
+    localName,
   )
 where
 
@@ -30,8 +33,9 @@ import Data.IORef
 import Data.IntMap.Strict qualified as IntMap
 import Data.List (find)
 import Data.Map.Strict qualified as Map
+import Data.Maybe (fromMaybe)
 import Foreign.C.Error
-import Network.Socket (Family (..), SocketOption (..), SocketType (..), tupleToHostAddress)
+import Network.Socket (Family (..), SockAddr (..), SocketOption (..), SocketType (..), tupleToHostAddress)
 import Weft.Sim.Internal.Network.Address
 import Weft.Sim.Internal.Network.Types
 import Weft.Sim.Internal.World
@@ -87,6 +91,15 @@ sourceFor here to
   where
     own = machineAddresses here
 
+-- | The local address of a socket, as the program sees it.
+localName :: Sock -> IO SockAddr
+localName s =
+  readIORef (sockBound s) >>= \case
+    Unbound -> pure (unspecified (sockFamily s))
+    BoundInet ip port -> pure (toProgram (sockFamily s) ip port)
+    BoundWith ip port -> pure (toProgram (sockFamily s) ip port)
+    BoundPath path -> pure (SockAddrUnix path)
+
 -- The key of a port in the tables.
 portKey :: Machine -> SocketType -> Port -> Int
 portKey machine kind port = machineNumber machine * 0x20000 + (if kind == Stream then 0 else 0x10000) + port
@@ -113,22 +126,21 @@ isListening s =
     Listening _ -> pure True
     _ -> pure False
 
--- | Bind a socket that is not bound to one of its machine's addresses; with port 0 to any that
--- is free.
+-- | Bind a socket, once, to one of its machine's addresses; with port 0 to any that is free.
 bindInet :: Network -> Sock -> IP -> Port -> IO (Either Errno ())
 bindInet net s ip port = do
   let own = case ip of
         _ | isAny ip || isLoopback ip -> True
         V4 host -> host `elem` machineAddresses (sockMachine s)
         V6 _ -> False
-  if not own
-    then pure (Left eADDRNOTAVAIL)
-    else
-      if port == 0
-        then bindSomewhere net s ip
-        else do
-          taken <- isTaken net s ip port
-          if taken then pure (Left eADDRINUSE) else Right <$> occupy net s ip port
+  before <- readIORef (sockBound s)
+  taken <- isTaken net s ip port
+  if
+    | not own -> pure (Left eADDRNOTAVAIL)
+    | before /= Unbound -> pure (Left eINVAL)
+    | port == 0 -> bindSomewhere net s ip
+    | taken -> pure (Left eADDRINUSE)
+    | otherwise -> Right <$> occupy net s ip port
 
 -- | Would this socket be in the way of another one at this address?
 --
@@ -192,7 +204,7 @@ release net s = do
 countAccepted :: Network -> Sock -> Port -> Int -> IO ()
 countAccepted net s port change = modifyIORef' (netAccepted net) (IntMap.alter by (socketKey s port))
   where
-    by now = let n = maybe 0 id now + change in if n <= 0 then Nothing else Just n
+    by now = let n = fromMaybe 0 now + change in if n <= 0 then Nothing else Just n
 
 -- | Who listens at an address of a machine: those that are bound to this very address, or
 -- else those bound to all.

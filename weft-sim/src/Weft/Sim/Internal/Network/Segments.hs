@@ -1,3 +1,5 @@
+{-# LANGUAGE MultiWayIf #-}
+
 -- |
 -- Description : How a connection's segments travel
 -- Stability   : not home
@@ -24,9 +26,10 @@ import Data.ByteString qualified as ByteString
 import Data.Foldable (for_)
 import Data.IORef
 import Data.Int (Int64)
+import Data.Maybe (fromMaybe)
 import Data.Sequence (Seq (..), (|>))
 import Data.Sequence qualified as Seq
-import Foreign.C.Error (Errno, eCONNRESET, eTIMEDOUT)
+import Foreign.C.Error (Errno, eCONNRESET, ePIPE, eTIMEDOUT)
 import Weft.Sim.Internal.Conditions
 import Weft.Sim.Internal.Events
 import Weft.Sim.Internal.Network.Bytes
@@ -117,16 +120,14 @@ pump net from to = do
           -- Only a machine that has not crashed sends again.
           alive <- maybe (pure True) (\_ -> isThere from) stalled
           passes <- crosses
-          if not alive
-            then stop
-            else
-              if passes
-                then do
-                  writeIORef (flowFlight flow) rest
-                  writeIORef (flowStalled flow) Nothing
-                  arrive net from to segment
-                  pump net from to
-                else stall now segment
+          if
+            | not alive -> stop
+            | not passes -> stall now segment
+            | otherwise -> do
+                writeIORef (flowFlight flow) rest
+                writeIORef (flowStalled flow) Nothing
+                arrive net from to segment
+                pump net from to
   where
     world = netWorld net
     flow = endOut from
@@ -142,7 +143,7 @@ pump net from to = do
     -- a machine that has crashed.
     stall now segment = do
       alive <- isThere from
-      (since, pause) <- maybe (now, 200_000_000) id <$> readIORef (flowStalled flow)
+      (since, pause) <- fromMaybe (now, 200_000_000) <$> readIORef (flowStalled flow)
       let patience = since + retransmissionPatience (worldConditions world)
       case segment of
         Reset -> lost "is lost" >> stop
@@ -184,7 +185,9 @@ arrive net from to segment = do
     _ | not here -> answerReset
     Reset -> do
       told
-      unless closed (die net to eCONNRESET)
+      -- Whose peer has ended its direction only learns that it cannot send.
+      ended <- readIORef (flowEnded flow)
+      unless closed (die net to (if ended then ePIPE else eCONNRESET))
     Broken -> do
       told
       unless closed (die net to eCONNRESET)
@@ -228,11 +231,13 @@ arrive net from to segment = do
             serve (listenerAccepting listener)
       -- Its listener was closed.
       Dead -> answerReset
+      Unconnected -> answerReset
       Established -> pure ()
   where
     flow = endIn to
     isDead = \case
       Dead -> True
+      Unconnected -> True
       _ -> False
     told = note (netWorld net) (endName from <> " -> " <> endName to <> ": " <> describe segment)
     answerReset = case segment of
@@ -255,11 +260,14 @@ die net end e = do
   cancelAlarm net end
   case phase of
     Dead -> pure ()
+    Unconnected -> pure ()
     _ -> do
       case phase of
         HalfOpen listener -> modifyIORef' (listenerPending listener) (subtract 1)
         _ -> pure ()
-      writeIORef (endPhase end) Dead
+      writeIORef (endPhase end) $ case phase of
+        Connecting -> Unconnected
+        _ -> Dead
       setPendingError end e
       -- What it has sent and was not acknowledged is not sent again.
       stalled <- readIORef (flowStalled (endOut end))

@@ -24,11 +24,13 @@ import Data.ByteString qualified as ByteString
 import Data.Foldable (for_)
 import Data.IORef
 import Data.Int (Int64)
+import Data.Maybe (isJust)
 import Data.Sequence qualified as Seq
 import Foreign.C.Error
 import Weft.Internal.SystemCall (Buffer, ShutdownHow (..))
 import Weft.Sim.Internal.Conditions
 import Weft.Sim.Internal.Network.Bytes
+import Weft.Sim.Internal.Network.Descriptors (canceled)
 import Weft.Sim.Internal.Network.Line
 import Weft.Sim.Internal.Network.Links
 import Weft.Sim.Internal.Network.Segments
@@ -48,8 +50,11 @@ receiveFromEnd net end what buffer offset count = do
       n <- takeInto (flowUnread (endIn end)) buffer from room
       when (n > 0) (roomFreed net end n)
       success n
-    else
-      takeError (endError end) >>= \case
+    else do
+      -- An end that has come is not taken back by an error.
+      ended <- readIORef (flowEnded (endIn end))
+      failed <- if ended then pure Nothing else takeError (endError end)
+      case failed of
         Just e -> refusal what e
         Nothing -> do
           over <- isOver end
@@ -64,6 +69,7 @@ isOver end = do
   phase <- readIORef (endPhase end)
   pure $ case phase of
     Dead -> True
+    Unconnected -> True
     _ -> ended || shut
 
 -- | What stands against sending: an error, or that it is too early, or the room that there is.
@@ -78,6 +84,7 @@ sending end =
       phase <- readIORef (endPhase end)
       case phase of
         Dead -> pure (Refused ePIPE)
+        Unconnected -> pure (Refused ePIPE)
         _ | shut -> pure (Refused ePIPE)
         Connecting -> pure TooEarly
         _ -> do
@@ -151,7 +158,7 @@ endReadable end = do
   there <- sizeOf (flowUnread (endIn end))
   failed <- readIORef (endError end)
   over <- isOver end
-  if there > 0 || over || failed /= Nothing then pure (Just (Right ())) else blocked
+  if there > 0 || over || isJust failed then pure (Just (Right ())) else blocked
 
 -- | Would sending not have to wait?
 endWritable :: End -> Attempt ()
@@ -198,6 +205,7 @@ closeEnd net end abruptly = do
   modifyIORef' (flowHeld (endIn end)) (subtract unread)
   case phase of
     Dead -> pure ()
+    Unconnected -> pure ()
     Connecting -> pure ()
     _
       | abruptly || unread > 0 -> do

@@ -24,6 +24,8 @@ module Weft.Sim.Internal.Network.Types
     newFlow,
     newEnd,
     endName,
+    setPendingError,
+    takeError,
 
     -- * Listeners
     Listener (..),
@@ -41,18 +43,9 @@ module Weft.Sim.Internal.Network.Types
     -- * Descriptors
     Entry (..),
     Thing (..),
-    enlist,
-    strike,
-    isOpenSock,
-    canceled,
-    withThing,
-    withSocket,
-    setPendingError,
-    takeError,
   )
 where
 
-import Control.Exception (toException)
 import Data.ByteString (ByteString)
 import Data.IORef
 import Data.Int (Int64)
@@ -63,18 +56,15 @@ import Data.Map.Strict qualified as Map
 import Data.Sequence (Seq)
 import Data.Sequence qualified as Seq
 import Data.Word (Word32)
-import Foreign.C.Error (Errno (..), eBADF, eNOTSOCK)
+import Foreign.C.Error (Errno)
 import Foreign.C.Types (CInt)
 import Network.Socket (Family, SockAddr, SocketType)
 import Weft.Internal.Backend (Descriptor (..))
-import Weft.Internal.SystemCall (Socket (..))
-import Weft.Internal.Trace (Trace (..))
 import Weft.Sim.Internal.Events
 import Weft.Sim.Internal.Network.Address
 import Weft.Sim.Internal.Network.Bytes
 import Weft.Sim.Internal.Network.Line
 import Weft.Sim.Internal.Network.Links
-import Weft.Sim.Internal.Ticket
 import Weft.Sim.Internal.World
 
 -- | The network of a world.
@@ -180,8 +170,10 @@ data Phase
   | -- | The peer has not heard that we have heard; then the listener may accept it.
     HalfOpen !Listener
   | Established
-  | -- | It was reset, or failed.
+  | -- | It was reset, or its peer was not heard for too long.
     Dead
+  | -- | It never came to be.
+    Unconnected
 
 -- | One direction of a connection.
 data Flow = Flow
@@ -328,66 +320,3 @@ data Entry = Entry !Word32 !Machine !Thing
 
 -- | A socket or an end of a pipe.
 data Thing = ThingSocket !Sock | ThingPipe !PipeEnd
-
--- | A descriptor stands for this from now on.
-enlist :: Network -> Machine -> Descriptor -> Thing -> IO ()
-enlist net machine d thing =
-  modifyIORef' (netEntries net) (IntMap.insert (fromIntegral (descriptorNumber d)) (Entry (descriptorSerial d) machine thing))
-
--- | It is closed: its number is free, and accepts that wait for one are tried again. What it
--- stood for; 'Nothing' if it was closed before.
-strike :: Network -> Descriptor -> IO (Maybe Thing)
-strike net d = do
-  entries <- readIORef (netEntries net)
-  let number = fromIntegral (descriptorNumber d)
-  case IntMap.lookup number entries of
-    Just (Entry serial machine thing) | serial == descriptorSerial d -> do
-      writeIORef (netEntries net) (IntMap.delete number entries)
-      giveDescriptor machine (descriptorNumber d)
-      starved <- readIORef (netStarved net)
-      case IntMap.lookup (machineNumber machine) starved of
-        Nothing -> pure ()
-        Just waiting -> do
-          writeIORef (netStarved net) (IntMap.delete (machineNumber machine) starved)
-          sequence_ (reverse waiting)
-      pure (Just thing)
-    _ -> pure Nothing
-
--- | Is the socket not closed?
-isOpenSock :: Network -> Sock -> IO Bool
-isOpenSock net s = do
-  entries <- readIORef (netEntries net)
-  pure $ case IntMap.lookup (fromIntegral (descriptorNumber (sockDescriptor s))) entries of
-    Just (Entry serial _ _) -> serial == descriptorSerial (sockDescriptor s)
-    Nothing -> False
-
--- | As an operation ends whose descriptor is closed: @ECANCELED@ (on Linux).
-canceled :: Errno
-canceled = Errno 125
-
--- | What a descriptor stands for, for a call of this name.
-withThing :: Network -> String -> Descriptor -> (Thing -> Answering a) -> Answering a
-withThing net what d use ask k
-  | descriptorNumber d < firstDescriptor = do
-      let text = what <> ": " <> show d <> " is a descriptor of the operating system; inside a simulation only those work that were opened there"
-      warn (netWorld net) text
-      pure (Throw (toException (userError text)))
-  | otherwise = do
-      entries <- readIORef (netEntries net)
-      case IntMap.lookup (fromIntegral (descriptorNumber d)) entries of
-        Just (Entry serial machine thing)
-          | serial == descriptorSerial d && machine == askMachine ask -> use thing ask k
-          | serial == descriptorSerial d -> do
-              warn (netWorld net) (what <> ": " <> show d <> " is of machine " <> show machine <> "; a thread on " <> show (askMachine ask) <> " cannot use it")
-              bad
-        _ -> bad
-  where
-    bad = pure (Throw (failure what Nothing eBADF))
-{-# INLINE withThing #-}
-
--- | The same for sockets.
-withSocket :: Network -> String -> Socket -> (Sock -> Answering a) -> Answering a
-withSocket net what s use = withThing net what (socketDescriptor s) $ \case
-  ThingSocket sock -> use sock
-  ThingPipe _ -> \_ _ -> pure (Throw (failure what Nothing eNOTSOCK))
-{-# INLINE withSocket #-}

@@ -1,0 +1,93 @@
+-- |
+-- Description : The table of a simulated kernel's descriptors for sockets and pipes
+-- Stability   : not home
+--
+-- From a descriptor to what it stands for: only if it is of this machine and is
+-- not closed. A number is used again as soon as it is closed, so an entry is good for one
+-- serial. Used by whoever runs the simulation.
+module Weft.Sim.Internal.Network.Descriptors
+  ( -- * Opening and closing
+    enlist,
+    strike,
+    isOpenSock,
+    canceled,
+
+    -- * Using
+    withThing,
+    withSocket,
+  )
+where
+
+import Control.Exception (toException)
+import Data.IORef
+import Data.IntMap.Strict qualified as IntMap
+import Foreign.C.Error (Errno (..), eBADF, eNOTSOCK)
+import Weft.Internal.Backend (Descriptor (..))
+import Weft.Internal.SystemCall (Socket (..))
+import Weft.Internal.Trace (Trace (..))
+import Weft.Sim.Internal.Network.Types
+import Weft.Sim.Internal.Ticket
+import Weft.Sim.Internal.World
+
+-- | A descriptor stands for this from now on.
+enlist :: Network -> Machine -> Descriptor -> Thing -> IO ()
+enlist net machine d thing =
+  modifyIORef' (netEntries net) (IntMap.insert (fromIntegral (descriptorNumber d)) (Entry (descriptorSerial d) machine thing))
+
+-- | It is closed: its number is free, and accepts that wait for one are tried again. What it
+-- stood for; 'Nothing' if it was closed before.
+strike :: Network -> Descriptor -> IO (Maybe Thing)
+strike net d = do
+  entries <- readIORef (netEntries net)
+  let number = fromIntegral (descriptorNumber d)
+  case IntMap.lookup number entries of
+    Just (Entry serial machine thing) | serial == descriptorSerial d -> do
+      writeIORef (netEntries net) (IntMap.delete number entries)
+      giveDescriptor machine (descriptorNumber d)
+      starved <- readIORef (netStarved net)
+      case IntMap.lookup (machineNumber machine) starved of
+        Nothing -> pure ()
+        Just waiting -> do
+          writeIORef (netStarved net) (IntMap.delete (machineNumber machine) starved)
+          sequence_ (reverse waiting)
+      pure (Just thing)
+    _ -> pure Nothing
+
+-- | Is the socket not closed?
+isOpenSock :: Network -> Sock -> IO Bool
+isOpenSock net s = do
+  entries <- readIORef (netEntries net)
+  pure $ case IntMap.lookup (fromIntegral (descriptorNumber (sockDescriptor s))) entries of
+    Just (Entry serial _ _) -> serial == descriptorSerial (sockDescriptor s)
+    Nothing -> False
+
+-- | As an operation ends whose descriptor is closed: @ECANCELED@ (on Linux).
+canceled :: Errno
+canceled = Errno 125
+
+-- | What a descriptor stands for, for a call of this name.
+withThing :: Network -> String -> Descriptor -> (Thing -> Answering a) -> Answering a
+withThing net what d use ask k
+  | descriptorNumber d < firstDescriptor = do
+      let text = what <> ": " <> show d <> " is a descriptor of the operating system; inside a simulation only those work that were opened there"
+      warn (netWorld net) text
+      pure (Throw (toException (userError text)))
+  | otherwise = do
+      entries <- readIORef (netEntries net)
+      case IntMap.lookup (fromIntegral (descriptorNumber d)) entries of
+        Just (Entry serial machine thing)
+          | serial == descriptorSerial d && machine == askMachine ask -> use thing ask k
+          | serial == descriptorSerial d -> do
+              warn (netWorld net) (what <> ": " <> show d <> " is of machine " <> show machine <> "; a thread on " <> show (askMachine ask) <> " cannot use it")
+              bad
+        _ -> bad
+  where
+    bad = pure (Throw (failure what Nothing eBADF))
+{-# INLINE withThing #-}
+
+-- | The same for sockets.
+withSocket :: Network -> String -> Socket -> (Sock -> Answering a) -> Answering a
+withSocket net what s use = withThing net what (socketDescriptor s) $ \case
+  ThingSocket sock -> use sock
+  ThingPipe _ -> \_ _ -> pure (Throw (failure what Nothing eNOTSOCK))
+{-# INLINE withSocket #-}

@@ -1,0 +1,138 @@
+{-# LANGUAGE GADTs #-}
+
+-- |
+-- Description : What befalls the network, and what reports say of it
+-- Stability   : not home
+--
+-- The network as those see it who steer a simulation: links that are cut and heal, machines
+-- that lose their power, and what a thread waits for on the network. Used by whoever runs the
+-- simulation.
+module Weft.Sim.Internal.Network.Faults
+  ( -- * Links
+    setLink,
+    linkBetween,
+    LinkSettings (..),
+    goodLink,
+    cut,
+    cutOneWay,
+    heal,
+
+    -- * Machines
+    resetConnections,
+    crashMachine,
+
+    -- * Reports
+    describeWait,
+  )
+where
+
+import Data.Foldable (for_)
+import Data.IORef
+import Data.IntMap.Strict qualified as IntMap
+import Data.Map.Strict qualified as Map
+import Foreign.C.Error (eCONNRESET)
+import Weft.Internal.Backend (Descriptor (..))
+import Weft.Internal.SystemCall hiding (describe)
+import Weft.Sim.Internal.Network.Line
+import Weft.Sim.Internal.Network.Links hiding (setLink)
+import Weft.Sim.Internal.Network.Links qualified as Links
+import Weft.Sim.Internal.Network.Ports
+import Weft.Sim.Internal.Network.Segments (cancelAlarm, die)
+import Weft.Sim.Internal.Network.Types
+import Weft.Sim.Internal.World
+
+-- | Change what is between two machines, in the direction from the first to the second.
+setLink :: Network -> Machine -> Machine -> (LinkSettings -> LinkSettings) -> IO ()
+setLink net = Links.setLink (netWorld net) (netLinks net)
+
+-- | What is between two machines now, in this direction.
+linkBetween :: Network -> Machine -> Machine -> IO LinkSettings
+linkBetween net = linkSettings (netLinks net)
+
+-- | Nothing passes between the machines of two groups, in either direction.
+cut :: Network -> [Machine] -> [Machine] -> IO ()
+cut net = cutBetween (netWorld net) (netLinks net)
+
+-- | Nothing passes from the machines of one group to those of another.
+cutOneWay :: Network -> [Machine] -> [Machine] -> IO ()
+cutOneWay net = cutTowards (netWorld net) (netLinks net)
+
+-- | Everything passes again between the machines of two groups.
+heal :: Network -> [Machine] -> [Machine] -> IO ()
+heal net = healBetween (netWorld net) (netLinks net)
+
+-- | Every connection of a machine is reset, as by a firewall that has forgotten them: both
+-- ends fail with @ECONNRESET@.
+resetConnections :: Network -> Machine -> IO ()
+resetConnections net machine = do
+  entries <- readIORef (netEntries net)
+  for_ (IntMap.elems entries) $ \case
+    Entry _ m (ThingSocket sock)
+      | m == machine ->
+          readIORef (sockRole sock) >>= \case
+            Streaming end -> readIORef (endPeer end) >>= mapM_ (\peer -> die net peer eCONNRESET) >> die net end eCONNRESET
+            _ -> pure ()
+    _ -> pure ()
+
+-- | A machine has lost its power: its sockets and pipes are gone, and nobody is told. Whoever
+-- waits on one is not answered. Whether the machine is up, and in which life, is for the caller
+-- to say.
+crashMachine :: Network -> Machine -> IO ()
+crashMachine net machine = do
+  entries <- readIORef (netEntries net)
+  let (gone, left) = IntMap.partition (\(Entry _ m _) -> m == machine) entries
+  writeIORef (netEntries net) left
+  modifyIORef' (netStarved net) (IntMap.delete (machineNumber machine))
+  for_ (IntMap.toList gone) $ \(number, Entry _ _ thing) -> do
+    giveDescriptor machine (fromIntegral number)
+    case thing of
+      ThingPipe end -> do
+        let pipe = case end of ReadEnd p -> p; WriteEnd p -> p
+        mapM_ desert [pipeReaders pipe, pipeWriters pipe]
+      ThingSocket sock -> do
+        release net sock
+        readIORef (sockRole sock) >>= \case
+          Fresh -> pure ()
+          Streaming end -> forget end
+          Datagrams box -> mapM_ desert [boxReaders box, boxSenders box]
+          Listening l -> do
+            writeIORef (listenerClosed l) True
+            mapM_ desert [listenerAccepting l, listenerConnecting l]
+            readIORef (listenerQueue l) >>= mapM_ forget
+  -- The names of its sockets go with it: files do not, but these are not on the disk.
+  modifyIORef' (netPaths net) (Map.filterWithKey (\(m, _) _ -> m /= machineNumber machine))
+  where
+    forget end = do
+      writeIORef (endClosed end) True
+      cancelAlarm net end
+      mapM_ desert [endReaders end, endWriters end]
+
+-- | What is known of the peer of the socket a call is about, for reports.
+describeWait :: Network -> SystemCall a -> IO (Maybe String)
+describeWait net = \case
+  Receive s _ _ _ -> about s
+  Send s _ -> about s
+  SendVector s _ -> about s
+  ReceiveFrom s _ -> about s
+  SendTo s _ _ -> about s
+  SendFile s _ _ _ -> about s
+  AwaitReadable s -> about s
+  AwaitWritable s -> about s
+  Accept s _ -> about s
+  Connect s _ _ -> about s
+  _ -> pure Nothing
+  where
+    about s = do
+      entries <- readIORef (netEntries net)
+      case IntMap.lookup (fromIntegral (descriptorNumber (socketDescriptor s))) entries of
+        Just (Entry serial _ (ThingSocket sock)) | serial == descriptorSerial (socketDescriptor s) -> describeSock sock
+        _ -> pure Nothing
+    describeSock sock =
+      readIORef (sockRole sock) >>= \case
+        Fresh -> pure Nothing
+        Streaming end -> pure (Just (", peer " <> show (endRemote end)))
+        Listening l -> pure (Just (", listening on " <> show (listenerAddress l)))
+        Datagrams box ->
+          readIORef (boxPeer box) >>= \case
+            Just peer -> pure (Just (", peer " <> show peer))
+            Nothing -> (\a -> Just (", bound to " <> show a)) <$> localName sock
