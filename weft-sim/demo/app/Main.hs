@@ -1,7 +1,8 @@
 -- | The program @weft-kv@.
 module Main (main) where
 
-import Replicated.Program qualified
+import Replicated.Commands (replayCommand, simulateCommand)
+import Replicated.Program (mainWith)
 
 main :: IO ()
-main = Replicated.Program.main
+main = mainWith [simulateCommand, replayCommand]

@@ -72,6 +72,10 @@ module Weft.Sim
     Failure (..),
     renderFailure,
     shrinkFailure,
+    shrinkFaults,
+    failureSeed,
+    failureFaults,
+    failureResult,
     SimulationFailed (..),
     isDeterministic,
     audit,
@@ -156,6 +160,23 @@ renderFailure program (Failure found) =
 shrinkFailure :: Int -> Thread a -> Verdict a -> Failure a -> IO (Failure a)
 shrinkFailure budget program verdict (Failure found) =
   Failure <$> privately (\stop -> shrinkFound stop budget program verdict found)
+
+-- | The same with fewer faults only: for large programs, whose schedules are long.
+shrinkFaults :: Int -> Thread a -> Verdict a -> Failure a -> IO (Failure a)
+shrinkFaults budget program verdict (Failure found) =
+  Failure <$> privately (\stop -> fst <$> shrinkScript stop budget program verdict found)
+
+-- | The seed of the run.
+failureSeed :: Failure a -> Seed
+failureSeed = foundSeed . failureFound
+
+-- | What went wrong in its world.
+failureFaults :: Failure a -> FaultScript
+failureFaults = configFaults . foundConfig . failureFound
+
+-- | What came of it.
+failureResult :: Failure a -> Result a
+failureResult = foundResult . failureFound
 
 -- | Raised by 'check' and its kind: the report.
 newtype SimulationFailed = SimulationFailed String

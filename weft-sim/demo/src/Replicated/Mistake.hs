@@ -18,7 +18,7 @@ data Mistake
   = WallClockVersions
   | AckBeforeSync
   | NoWriteBack
-  deriving stock (Eq, Ord, Show, Enum, Bounded)
+  deriving stock (Eq, Ord, Show, Read, Enum, Bounded)
 
 -- | As it is called on the command line.
 nameOf :: Mistake -> String

@@ -42,6 +42,10 @@ data Fault
     Crash !Text
   | -- | It starts again, if it is down.
     Restart !Text
+  | -- | These lose their power in one moment.
+    Blackout [Text]
+  | -- | These start again, those that are down.
+    PowerReturns [Text]
   | -- | Nothing passes between the first and the second, in either direction.
     Cut [Text] [Text]
   | -- | Nothing passes from the first to the second; the other way is open.
@@ -77,6 +81,8 @@ describeFault = describe
     describe = \case
       Crash m -> name m <> " crashes"
       Restart m -> name m <> " starts again"
+      Blackout ms -> names ms <> " crash"
+      PowerReturns ms -> names ms <> " start again"
       Cut a b -> "nothing passes between " <> names a <> " and " <> names b
       CutOneWay a b -> "nothing passes from " <> names a <> " to " <> names b
       Heal -> "the network is whole again"
@@ -93,8 +99,11 @@ describeFault = describe
 
 -- | From what scripts are drawn.
 data FaultPlan = FaultPlan
-  { -- | Names of the machines that may be hit.
+  { -- | Names of the machines that may be hit by anything.
     planMachines :: [Text],
+    -- | Names of machines whose clocks may jump and which may be cut off, but that neither
+    -- crash nor have trouble with their disks: those that the test itself needs.
+    planBystanders :: [Text],
     -- | Which kinds of faults.
     planKinds :: [FaultKind],
     -- | Between the first and the last time a fault may come, both since the start.
@@ -110,6 +119,8 @@ data FaultPlan = FaultPlan
 data FaultKind
   = -- | A machine crashes and starts again.
     Crashes
+  | -- | All machines lose their power in one moment, and start again together.
+    Blackouts
   | -- | Some machines are cut off from the others, in one direction or both.
     Partitions
   | SlowNetwork
@@ -133,12 +144,13 @@ drawScript plan random
       kind <- pick (planKinds plan)
       begin <- within random (durationNanoseconds (planFrom plan), durationNanoseconds (planUntil plan))
       len <- within random (0, durationNanoseconds (planLength plan))
-      machine <- pick (planMachines plan)
+      machine <- pick (if kind == ClockSkews then everybody else planMachines plan)
       let for' fault mended = pure [At begin fault, At (begin + len) mended]
       case kind of
         Crashes -> for' (Crash machine) (Restart machine)
+        Blackouts -> for' (Blackout (planMachines plan)) (PowerReturns (planMachines plan))
         Partitions -> do
-          sides <- mapM (\m -> (m,) <$> chance random 0.5) (planMachines plan)
+          sides <- mapM (\m -> (m,) <$> chance random 0.5) everybody
           oneWay <- chance random 0.3
           let (a, b) = partition snd sides
           for' ((if oneWay then CutOneWay else Cut) (map fst a) (map fst b)) Heal
@@ -148,4 +160,5 @@ drawScript plan random
         DiskFailures -> for' (FailDisk machine 0.2) (MendDisk machine)
         DiskSlowness -> for' (SlowDisk machine 50) (MendDisk machine)
         FullDisks -> for' (FillDisk machine 0) (MendDisk machine)
+    everybody = planMachines plan <> planBystanders plan
     pick options = (options !!) <$> below random (length options)

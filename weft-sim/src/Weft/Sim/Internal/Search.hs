@@ -19,6 +19,7 @@ module Weft.Sim.Internal.Search
 
     -- * Smaller
     shrinkFound,
+    shrinkScript,
   )
 where
 
@@ -160,41 +161,57 @@ exploreSchedules stop bounds config seed text program verdict = level 0 [([], 0)
 -- default schedule, with the same kind of problem.
 shrinkFound :: IO Bool -> Int -> Thread a -> Verdict a -> Found a -> IO (Found a)
 shrinkFound stop budget program verdict found0 = do
-  (found1, left) <- shrinkList (\faults f -> (foundConfig f) {configFaults = faults}) (configFaults . foundConfig) (found0, budget)
+  (found1, left) <- shrinkScript stop budget program verdict found0
   -- What was decided is known: follow that.
   let scripted = found1 {foundConfig = (foundConfig found1) {configStrategy = Following (resultSchedule (foundResult found1))}}
-  (again, left') <- attempt (foundConfig scripted) (scripted, left)
+  (again, left') <- attempt stop program verdict (foundConfig scripted) (scripted, left)
   case again of
     Nothing -> pure found1
-    Just found2 -> fst <$> shrinkList (\s f -> (foundConfig f) {configStrategy = Following s}) (resultSchedule . foundResult) (found2, left')
-  where
-    attempt config (found, left)
-      | left <= 0 = pure (Nothing, 0)
-      | otherwise = do
-          over <- stop
-          if over
-            then pure (Nothing, 0)
-            else do
-              (result, _) <- runOnce stop brief config (foundSeed found) program
-              pure $ case verdict result of
-                Just p | problemKind p == problemKind (foundProblem found), not (resultDiverged result) -> (Just (Found config (foundSeed found) p result), left - 1)
-                _ -> (Nothing, left - 1)
+    Just found2 -> fst <$> shrinkList stop program verdict 0 (\s f -> (foundConfig f) {configStrategy = Following s}) (resultSchedule . foundResult) (found2, left')
 
-    -- Leave out parts, large ones first (delta debugging, Zeller & Hildebrandt 2002).
-    shrinkList put get (found, left) = chunks (length (get found)) (found, left)
+-- | Fewer faults; and how many runs are left. With a fault less everything after it
+-- happens at other times, and what went wrong may just not happen: so a few other seeds are tried,
+-- too, and the one that is found counts from then on.
+shrinkScript :: IO Bool -> Int -> Thread a -> Verdict a -> Found a -> IO (Found a, Int)
+shrinkScript stop budget program verdict found =
+  shrinkList stop program verdict 5 (\faults f -> (foundConfig f) {configFaults = faults}) (configFaults . foundConfig) (found, budget)
+
+-- | The same failure with another configuration, if it is one.
+attempt :: IO Bool -> Thread a -> Verdict a -> Config -> (Found a, Int) -> IO (Maybe (Found a), Int)
+attempt stop program verdict config (found, left)
+  | left <= 0 = pure (Nothing, 0)
+  | otherwise = do
+      over <- stop
+      if over
+        then pure (Nothing, 0)
+        else do
+          (result, _) <- runOnce stop brief config (foundSeed found) program
+          pure $ case verdict result of
+            Just p | problemKind p == problemKind (foundProblem found), not (resultDiverged result) -> (Just (Found config (foundSeed found) p result), left - 1)
+            _ -> (Nothing, left - 1)
+
+-- | Leave out parts of a list, large ones first (delta debugging, Zeller & Hildebrandt 2002). Each
+-- time so many other seeds are tried, too.
+shrinkList :: IO Bool -> Thread a -> Verdict a -> Int -> ([x] -> Found a -> Config) -> (Found a -> [x]) -> (Found a, Int) -> IO (Found a, Int)
+shrinkList stop program verdict others put get (found, left) = chunks (length (get found)) (found, left)
+  where
+    chunks size state
+      | size < 1 = pure state
+      | otherwise = do
+          (changed, state') <- pass size 0 False state
+          if changed then chunks (min size (length (get (fst state')))) state' else chunks (size `div` 2) state'
+    pass size from changed (f, n)
+      | from >= length items || n <= 0 = pure (changed, (f, n))
+      | otherwise = do
+          let shorter = take from items <> drop (from + size) items
+          (result, n') <- tryEach (foundSeed f : [foundSeed f + 1000003 * fromIntegral i | i <- [1 .. others]]) (put shorter f) (f, n)
+          case result of
+            Just smaller | length (get smaller) < length items -> pass size from True (smaller, n')
+            _ -> pass size (from + size) changed (f, n')
       where
-        chunks size state
-          | size < 1 = pure state
-          | otherwise = do
-              (changed, state') <- pass size 0 False state
-              if changed then chunks (min size (length (get (fst state')))) state' else chunks (size `div` 2) state'
-        pass size from changed (f, n)
-          | from >= length items || n <= 0 = pure (changed, (f, n))
-          | otherwise = do
-              let shorter = take from items <> drop (from + size) items
-              (result, n') <- attempt (put shorter f) (f, n)
-              case result of
-                Just smaller | length (get smaller) < length items -> pass size from True (smaller, n')
-                _ -> pass size (from + size) changed (f, n')
-          where
-            items = get f
+        items = get f
+    tryEach [] _ (_, n) = pure (Nothing, n)
+    tryEach (seed : rest) config (f, n) =
+      attempt stop program verdict config (f {foundSeed = seed}, n) >>= \case
+        (Nothing, n') | n' > 0 -> tryEach rest config (f, n')
+        done -> pure done

@@ -28,6 +28,8 @@ strike sim fault = do
   case fault of
     Crash m -> on m (crashNow sim)
     Restart m -> on m (restartNow sim)
+    Blackout ms -> mapM_ (\m -> on m (crashNow sim)) ms
+    PowerReturns ms -> mapM_ (\m -> on m (restartNow sim)) ms
     Cut a b -> (,) <$> group a <*> group b >>= uncurry (cut net)
     CutOneWay a b -> (,) <$> group a <*> group b >>= uncurry (cutOneWay net)
     Heal -> do
