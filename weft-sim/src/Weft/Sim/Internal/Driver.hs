@@ -394,6 +394,8 @@ loop d workers ending result = turn False
 
     observe detector number step = \case
       Access access stack _ -> accessed detector number access step (maybe "" id (placeIn stack))
+      -- What waits so is answered by the library, or by what already was there.
+      Call (Suspend _ _) _ -> touched detector number TheWorld >> touched detector number Library
       Call _ _ -> touched detector number TheWorld
       Internal _ -> touched detector number Library
       _ -> pure ()
