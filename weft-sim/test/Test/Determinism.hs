@@ -104,9 +104,10 @@ randomPrograms program n = ioProperty $ do
     agreeing config =
       map ((show (configStrategy config, configWorkers config) <> "\n") <>) . maybe [] pure <$> agree config seed (running program)
 
--- | All of them can be cancelled wherever they wait.
+-- | All of them can be cancelled wherever they wait. Not asked of those that fork outside of a scope:
+-- a thread that was cancelled may fork before it notices, and who was forked then is left.
 nobodyLeft :: Program -> Word -> Property
-nobodyLeft program n = ioProperty $ do
+nobodyLeft program n = not (forks program) ==> ioProperty $ do
   result <- simulate (fromIntegral n) defaultConfig {configStrategy = Uniformly 0.3, configWorkers = 1 + fromIntegral (n `mod` 3)} (running program)
   pure $ case resultOutcome result of
     Deadlock -> property True

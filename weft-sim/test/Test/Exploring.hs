@@ -1,1 +1,4 @@
-module Test.Exploring () where
+module Test.Exploring (tests) where
+import Test.Tasty
+tests :: TestTree
+tests = testGroup "Exploring" []

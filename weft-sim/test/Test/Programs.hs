@@ -10,7 +10,7 @@ module Test.Programs
   ( Program (..),
     Step (..),
     running,
-    sizeOf,
+    forks,
   )
 where
 
@@ -143,25 +143,24 @@ step depth
 shrinkSteps :: [Step] -> [[Step]]
 shrinkSteps = shrinkList (const [])
 
--- | How many steps it has, those inside of others too.
-sizeOf :: Program -> Int
-sizeOf (Program threads) = sum (map (sum . map weight) threads)
+-- | Does a thread fork, other than into a scope?
+forks :: Program -> Bool
+forks (Program threads) = any (any forking) threads
   where
-    inside = sum . map weight
-    weight = \case
-      Locking _ s -> 1 + inside s
-      TryLocking _ s -> 1 + inside s
-      Guarded s -> 1 + inside s
-      Handled s -> 1 + inside s
-      Masked s -> 1 + inside s
-      Limited _ s -> 1 + inside s
-      Racing a b -> 1 + inside a + inside b
-      Concurrent a b -> 1 + inside a + inside b
-      Scoped several -> 1 + sum (map inside several)
-      Forked s -> 1 + inside s
-      Cancelled' s -> 1 + inside s
-      Directly s -> 1 + inside s
-      _ -> 1 :: Int
+    forking = \case
+      Locking _ s -> any forking s
+      TryLocking _ s -> any forking s
+      Guarded s -> any forking s
+      Handled s -> any forking s
+      Masked s -> any forking s
+      Limited _ s -> any forking s
+      Racing a b -> any forking (a <> b)
+      Concurrent a b -> any forking (a <> b)
+      Scoped several -> any (any forking) several
+      Forked _ -> True
+      Cancelled' _ -> True
+      Directly s -> any forking s
+      _ -> False
 
 -- | What the threads share.
 data Shared = Shared

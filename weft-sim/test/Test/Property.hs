@@ -1,1 +1,4 @@
-module Test.Property () where
+module Test.Property (tests) where
+import Test.Tasty
+tests :: TestTree
+tests = testGroup "Property" []
