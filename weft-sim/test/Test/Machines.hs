@@ -6,7 +6,8 @@
 -- What threads on them notice, beside disks and networks: nothing, they are gone.
 module Test.Machines (tests) where
 
-import Control.Monad (forever, replicateM_, void)
+import Control.Monad (forever, replicateM, replicateM_, void)
+import Data.Maybe (fromMaybe)
 import Test.Support
 import Test.Tasty
 import Test.Tasty.HUnit
@@ -90,7 +91,7 @@ inherited = do
     m <- newMachine "server"
     names <- Channel.newUnboundedChannel
     let tellName = thisMachine >>= Channel.send names . machineName
-        next = maybe "" id <$> Channel.receive names
+        next = fromMaybe "" <$> Channel.receive names
     tellName
     onMachine m $ do
       tellName
@@ -98,10 +99,8 @@ inherited = do
       withScope (\s -> forkIn s tellName >>= awaitChild)
       yield
     tellName
-    replicateM' 5 next
+    replicateM 5 next
   tell result @?= "value [\"home\",\"server\",\"server\",\"server\",\"home\"]"
-  where
-    replicateM' n = sequence . replicate n
 
 others :: Assertion
 others = do

@@ -21,10 +21,10 @@ import Weft.IO qualified as Direct
 import Weft.MVar
 import Weft.Mutex
 import Weft.Ref
+import Weft.STM (atomically, check, newTVarIO, orElse, readTVar, writeTVar)
 import Weft.Scope
 import Weft.Semaphore qualified as Semaphore
 import Weft.Sim hiding (check)
-import Weft.STM (atomically, check, newTVarIO, readTVar, writeTVar)
 import Weft.Timeout (timeout)
 
 tests :: TestTree
@@ -113,11 +113,11 @@ orderings =
     ("event", \touch -> Event.newEvent >>= \e -> together [touch >> Event.set e, Event.wait e >> touch]),
     ("event, looked at", \touch -> Event.newEvent >>= \e -> together [touch >> Event.set e, Event.isSet e >>= \there -> when there touch]),
     ("transaction that waits", \touch -> liftIO (newTVarIO False) >>= \v -> together [touch >> atomically (writeTVar v True), atomically (readTVar v >>= check) >> touch]),
-    ("transaction that looks", \touch -> liftIO (newTVarIO False) >>= \v -> together [touch >> atomically (writeTVar v True), atomically (readTVar v) >>= \there -> when there touch]),
+    ("transaction that looks", \touch -> liftIO (newTVarIO False) >>= \v -> together [touch >> atomically (writeTVar v True), atomically ((True <$ (readTVar v >>= check)) `orElse` pure False) >>= \there -> when there touch]),
     ("atomicModifyRef", \touch -> newRef False >>= \r -> together [touch >> atomicWriteRef r True, atomicReadRef r >>= \there -> when there touch]),
     ("fork", \touch -> touch >> Event.newEvent >>= \e -> fork_ (touch >> Event.set e) >> Event.wait e),
     ("a scope's children", \touch -> withScope $ \s -> forkIn s touch >>= awaitChild >> forkIn s touch >>= awaitChild),
-    ("a scope's end", \touch -> withScope (\s -> forkIn_ s touch) >> touch),
+    ("a scope's end", \touch -> withScope (`forkIn_` touch) >> touch),
     ("concurrently", \touch -> touch >> concurrently_ touch (pure ()) >> touch),
     ("race", \touch -> race_ touch (sleep (seconds 1)) >> touch),
     ("a time limit", \touch -> void (timeout (seconds 1) touch) >> touch),
@@ -161,5 +161,5 @@ incrementing program = do
 
 unordered :: Int -> Assertion
 unordered workers = do
-  seen <- withinFor inOrder {configWorkers = workers} 0 flawless (incrementing (\touch -> together (times 2 (replicateM_ 2 touch))))
+  seen <- withinFor inOrder {configWorkers = workers} 0 flawless (incrementing (together . times 2 . replicateM_ 2))
   exploredFailures seen @?= exploredSchedules seen

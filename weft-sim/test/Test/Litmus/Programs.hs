@@ -19,6 +19,7 @@ module Test.Litmus.Programs
     checkUnderLock,
     lostPost,
     keptPost,
+    newsOfCommit,
 
     -- * Cancellation
     leakingAcquire,
@@ -37,17 +38,18 @@ module Test.Litmus.Programs
   )
 where
 
-import Control.Monad (forM, unless, void, when, zipWithM)
+import Control.Monad (replicateM, unless, void, when, zipWithM)
 import Data.List (sort)
+import Test.Support
 import Weft
 import Weft.Channel qualified as Channel
 import Weft.Condition qualified as Condition
 import Weft.Mutex
 import Weft.Ref
+import Weft.STM qualified as STM
 import Weft.Scope
 import Weft.Semaphore qualified as Semaphore
 import Weft.Timeout (timeout)
-import Test.Support
 
 -- | Two threads increment: read, then write.
 lostUpdate :: Thread String
@@ -70,11 +72,11 @@ philosophers = dining (,)
 -- | The last of them begins at the right, as Dijkstra (1971) has it: then there is an order in which
 -- all of them take their forks.
 orderlyPhilosophers :: Int -> Thread String
-orderlyPhilosophers n = dining (\a b -> (min a b, max a b)) n
+orderlyPhilosophers = dining (\a b -> (min a b, max a b))
 
 dining :: (Int -> Int -> (Int, Int)) -> Int -> Thread String
 dining order n = do
-  forks <- forM [1 .. n] (const (newMutexNamed "fork"))
+  forks <- replicateM n (newMutexNamed "fork")
   let eat i = case order i ((i + 1) `mod` n) of
         (first, second) -> withMutex (forks !! first) (withMutex (forks !! second) (pure ()))
   together (map eat [0 .. n - 1])
@@ -141,6 +143,19 @@ posting post = do
   posted <- Semaphore.newSemaphoreNamed "posted" 0
   together [post posted, Semaphore.acquire posted 1, post posted, Semaphore.acquire posted 1]
   pure "both"
+
+-- | One transaction waits for another, and a thread that is never idle waits for the first.
+newsOfCommit :: Thread String
+newsOfCommit = do
+  there <- liftIO (STM.newTVarIO False)
+  over <- newRef False
+  let untilOver = atomicReadRef over >>= \o -> unless o (yield >> untilOver)
+  together
+    [ STM.atomically (STM.readTVar there >>= STM.check) >> atomicWriteRef over True,
+      STM.atomically (STM.writeTVar there True),
+      untilOver
+    ]
+  pure "heard"
 
 -- | Acquire, and only then say how to release. How many are left is answered.
 leakingAcquire :: Thread String

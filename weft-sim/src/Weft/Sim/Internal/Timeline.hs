@@ -25,7 +25,6 @@ where
 import Control.Exception (SomeException)
 import Data.ByteString.Short qualified as ShortByteString
 import Data.Int (Int64)
-import Data.List (intercalate)
 import Data.Map.Strict qualified as Map
 import Data.Text qualified as Text
 import GHC.Exts (Int (..), dataToTag#)
@@ -116,7 +115,7 @@ describeNode start = \case
   _ -> Nothing
   where
     oneLine :: SomeException -> String
-    oneLine = intercalate " " . lines . show
+    oneLine = unwords . lines . show
 
 -- | A system call, with times as the timeline has them.
 describeCall :: Int64 -> SystemCall a -> String
