@@ -160,8 +160,8 @@ moreWorkers = do
       cancel t
       before <- atomicReadRef steps
       sleep (milliseconds 1)
-      after <- atomicReadRef steps
-      pure (show before <> ", then " <> show (after - before))
+      later <- atomicReadRef steps
+      pure (show before <> ", then " <> show (later - before))
 
 checkingAll :: Assertion
 checkingAll = do

@@ -10,6 +10,7 @@ module Test.Programs
   ( Program (..),
     Step (..),
     running,
+    runningUnder,
     forks,
   )
 where
@@ -173,12 +174,14 @@ data Shared = Shared
     event :: Event,
     counters :: Int -> TVar Int,
     variables :: Int -> Ref Int,
+    -- | How plain accesses are made.
+    guarding :: Thread () -> Thread (),
     -- | What they have seen, latest first.
     seen :: Ref [Int]
   }
 
-newShared :: Thread Shared
-newShared = do
+newShared :: (Thread () -> Thread ()) -> Thread Shared
+newShared under = do
   m <- (,) <$> newMutexNamed "one" <*> newMutexNamed "two"
   p <- (,) <$> newMVar 0 <*> newEmptyMVarNamed "empty"
   c <- Channel.newChannelNamed "channel" 1
@@ -188,14 +191,18 @@ newShared = do
   e <- Event.newEvent
   t <- liftIO ((,) <$> newTVarIO 0 <*> newTVarIO 1)
   v <- (,) <$> newRefNamed "x" 0 <*> newRefNamed "y" 0
-  Shared (of' m) (of' p) c (of' s) b w e (of' t) (of' v) <$> newRef []
+  Shared (of' m) (of' p) c (of' s) b w e (of' t) (of' v) under <$> newRef []
   where
     of' (a, b) i = if i == (0 :: Int) then a else b
 
 -- | Run it; all that its threads have seen.
 running :: Program -> Thread [Int]
-running (Program threads) = do
-  shared <- newShared
+running = runningUnder (pure id)
+
+-- | The same, and all plain accesses are made under a lock that this makes.
+runningUnder :: Thread (Thread () -> Thread ()) -> Program -> Thread [Int]
+runningUnder lock' (Program threads) = do
+  shared <- lock' >>= newShared
   case threads of
     [] -> pure ()
     first : others
@@ -237,9 +244,9 @@ perform shared = mapM_ go
           n <- readTVar (counters shared i)
           if n > 0 then n <$ writeTVar (counters shared i) (n - 1) else retry
         saw n
-      ReadVariable i -> readRef (variables shared i) >>= saw
-      WriteVariable i -> writeRef (variables shared i) 7
-      ModifyVariable i -> modifyRef' (variables shared i) (+ 1)
+      ReadVariable i -> guarding shared (readRef (variables shared i) >>= saw)
+      WriteVariable i -> guarding shared (writeRef (variables shared i) 7)
+      ModifyVariable i -> guarding shared (modifyRef' (variables shared i) (+ 1))
       Sleep ms -> sleep (milliseconds (fromIntegral ms))
       LookAtClocks -> now >> wallClock >>= saw . (`mod` 1000) . fromIntegral . (`div` 1_000_000)
       Yielding -> yield

@@ -8,9 +8,11 @@
 module Test.Races (tests) where
 
 import Control.Monad (forM_, replicateM_, unless, void, when)
+import Test.Programs
 import Test.Support
 import Test.Tasty
 import Test.Tasty.HUnit
+import Test.Tasty.QuickCheck (QuickCheckReplay (..), ioProperty, testProperty, withMaxSuccess, (===))
 import Weft
 import Weft.Barrier qualified as Barrier
 import Weft.Channel qualified as Channel
@@ -37,6 +39,7 @@ tests =
       testCase "two that only read are none" onlyReading,
       testCase "to sleep orders nothing" sleeping,
       testGroup "no false alarm" (map orderly orderings),
+      testGroup "no false alarm in random programs" (map orderlyPrograms locks),
       testGroup "without it there is an alarm" [testCase "on one worker" (unordered 1), testCase "on two workers" (unordered 2)]
     ]
 
@@ -125,6 +128,29 @@ orderings =
     ("direct style", \touch -> newMVar () >>= \v -> together (times 2 (Direct.direct (Direct.await (takeMVar v) >> Direct.await touch >> Direct.await (putMVar v ()))))),
     ("direct style and the other", \touch -> newMutex >>= \m -> together [Direct.direct (Direct.withMutex m (Direct.await touch)), withMutex m touch])
   ]
+
+-- | Ways to let one thread in at a time.
+locks :: [(String, Thread (Thread () -> Thread ()))]
+locks =
+  [ ("mutex", withMutex <$> newMutex),
+    ("MVar", (\v -> withMVar v . const) <$> newMVar ()),
+    ("channel", Channel.newChannel 1 >>= \c -> bracket_ (Channel.receive c) (Channel.send c ()) <$ Channel.send c ()),
+    ("semaphore", Semaphore.withPermit <$> Semaphore.newSemaphore 1),
+    ("transactions", (\v -> bracket_ (atomically (readTVar v >>= check >> writeTVar v False)) (atomically (writeTVar v True))) <$> liftIO (newTVarIO True)),
+    ("condition", conditionLock <$> newMutex <*> Condition.newCondition <*> newRef True)
+  ]
+
+conditionLock :: Mutex -> Condition.Condition -> Ref Bool -> Thread () -> Thread ()
+conditionLock m c free = bracket_ (withMutex m enter) (withMutex m (writeRef free True >> Condition.signal c))
+  where
+    enter = readRef free >>= \ok -> if ok then writeRef free False else Condition.wait c m >> enter
+
+orderlyPrograms :: (String, Thread (Thread () -> Thread ())) -> TestTree
+orderlyPrograms (name, lock') =
+  localOption (QuickCheckReplay (Just 20_263)) . testProperty name . withMaxSuccess 3000 $ \program n ->
+    ioProperty $ do
+      result <- simulate (fromIntegral (n :: Word)) defaultConfig {configStrategy = Uniformly 0.3, configWorkers = 1 + fromIntegral (n `mod` 2)} (runningUnder lock' program)
+      pure (resultRaces result === [])
 
 conditionally :: Thread () -> Thread ()
 conditionally touch = do
