@@ -37,6 +37,7 @@ tests =
       testCase "one that shows in some schedules is found" hidden,
       testCase "reading beside a step that modifies is one" besideModify,
       testCase "two that only read are none" onlyReading,
+      testCase "reading behind a step that modifies, and has been seen, is none" seenModify,
       testCase "to sleep orders nothing" sleeping,
       testGroup "no false alarm" (map orderly orderings),
       testGroup "no false alarm in random programs" (map orderlyPrograms locks),
@@ -83,6 +84,14 @@ besideModify = do
     counter <- newRef (0 :: Int)
     together [atomicModifyRef_ counter (+ 1), void (readRef counter)]
   length (resultRaces result) @?= 1
+
+seenModify :: Assertion
+seenModify = do
+  seen <- within 2 flawless $ do
+    flag <- newRef False
+    together [atomicWriteRef flag True, atomicReadRef flag >>= \there -> when there (void (readRef flag))]
+    pure ""
+  exploredFailures seen @?= 0
 
 onlyReading :: Assertion
 onlyReading = do
