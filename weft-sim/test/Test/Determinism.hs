@@ -24,7 +24,7 @@ tests =
     "Determinism"
     [ testGroup "hundreds of seeds" [testCase name (manySeeds program) | (name, program) <- programs],
       -- With a seed of its own: the same programs every time.
-      localOption (QuickCheckReplay (Just 20_261)) . testProperty "random programs" $ withMaxSuccess 500 randomPrograms,
+      localOption (QuickCheckReplay (Just 20_261)) . testProperty "random programs" $ withMaxSuccess 300 randomPrograms,
       localOption (QuickCheckReplay (Just 20_262)) . testProperty "no thread is left when a random program has ended" $ withMaxSuccess 5000 nobodyLeft,
       testCase "another seed is another run" differentSeeds,
       testCase "isDeterministic shows where two runs part" partsWhere,

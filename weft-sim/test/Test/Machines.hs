@@ -170,7 +170,7 @@ explored = do
     crash m
     before <- atomicReadRef ran
     yield
-    after <- atomicReadRef ran
+    later <- atomicReadRef ran
     void (sleep (seconds 1))
-    pure (show (before, after - before))
+    pure (show (before, later - before))
   outcomesOf seen @?= ["(0,0)", "(1,0)", "(12,0)", "(2,0)"]

@@ -247,14 +247,14 @@ perform shared = mapM_ go
       ReadVariable i -> guarding shared (readRef (variables shared i) >>= saw)
       WriteVariable i -> guarding shared (writeRef (variables shared i) 7)
       ModifyVariable i -> guarding shared (modifyRef' (variables shared i) (+ 1))
-      Sleep ms -> sleep (milliseconds (fromIntegral ms))
+      Sleep ms -> sleep (milliseconds ms)
       LookAtClocks -> now >> wallClock >>= saw . (`mod` 1000) . fromIntegral . (`div` 1_000_000)
       Yielding -> yield
       Failing -> throwM (ErrorCall "failing")
       Guarded body -> inside body `finally` saw 100
       Handled body -> inside body `catch` \(ErrorCall _) -> saw 101
       Masked body -> mask_ (inside body)
-      Limited ms body -> timeout (milliseconds (fromIntegral ms)) (inside body) >>= maybe (saw 102) pure
+      Limited ms body -> timeout (milliseconds ms) (inside body) >>= maybe (saw 102) pure
       Racing a b -> Concurrently.race (inside a) (inside b) >>= either (const (saw 103)) (const (saw 104))
       Concurrent a b -> Concurrently.concurrently_ (inside a) (inside b)
       Scoped several -> withScope (\scope -> mapM_ (forkIn_ scope . inside) several)

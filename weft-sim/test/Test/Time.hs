@@ -69,7 +69,7 @@ wakeInOrder :: [Positive (Small Int)] -> Word -> Property
 wakeInOrder durations seed = ioProperty $ do
   result <- simulate (fromIntegral seed) defaultConfig {configStrategy = Uniformly 0.5} $ do
     woken <- newRef []
-    together [sleep (milliseconds (fromIntegral d)) >> atomicModifyRef_ woken (d :) | Positive (Small d) <- durations]
+    together [sleep (milliseconds d) >> atomicModifyRef_ woken (d :) | Positive (Small d) <- durations]
     reverse <$> readRef woken
   pure $ case resultOutcome result of
     Value order ->
