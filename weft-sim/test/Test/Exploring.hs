@@ -120,7 +120,9 @@ bounded = do
   (exploredSchedules seen, exploredAll seen) @?= (50, False)
   -- As many as there are is not too few.
   exact <- exploreWith (Bounds 0 24 True) inOrder 0 id (philosophers 3) flawless
-  exploredSchedules exact @?= 24
+  (exploredSchedules exact, exploredAll exact) @?= (24, True)
+  more <- exploreWith (Bounds 1 24 True) inOrder 0 id (philosophers 3) flawless
+  (exploredSchedules more, exploredAll more) @?= (24, False)
 
 fewest :: Assertion
 fewest = do

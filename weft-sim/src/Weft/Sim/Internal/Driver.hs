@@ -400,7 +400,7 @@ loop d workers ending result = turn False
 
     -- The world may have noted something behind the line, which is left out if it says nothing.
     amend step change moments = case break mineIs moments of
-      (after', m : before) -> after' <> [m {momentText = text} | let text = change (momentText m), not (null text)] <> before
+      (after', m : before) -> after' <> [m {momentText = text} | text <- [change (momentText m)], not (null text)] <> before
       _ -> moments
       where
         mineIs m = momentStep m == step && momentWho m /= ByWorld
