@@ -7,22 +7,38 @@ module Main (main) where
 import System.Environment (setEnv)
 import System.IO (hSetEncoding, stdout, utf8)
 import Test.Conformance qualified
+import Test.Determinism qualified
 import Test.Disk qualified
 import Test.DiskCrash qualified
 import Test.DiskModel qualified
+import Test.Exploring qualified
+import Test.Litmus qualified
+import Test.Machines qualified
 import Test.Names qualified
 import Test.Network qualified
+import Test.Property qualified
+import Test.Races qualified
+import Test.Reports qualified
 import Test.Signals qualified
 import Test.Tasty
+import Test.Time qualified
 
 main :: IO ()
 main = do
   hSetEncoding stdout utf8
   setEnv "TASTY_NUM_THREADS" "1"
-  defaultMain . localOption (mkTimeout 30_000_000) $
+  defaultMain . localOption (mkTimeout 60_000_000) $
     testGroup
       "weft-sim"
-      [ Test.Network.tests,
+      [ Test.Determinism.tests,
+        Test.Litmus.tests,
+        Test.Races.tests,
+        Test.Exploring.tests,
+        Test.Reports.tests,
+        Test.Time.tests,
+        Test.Machines.tests,
+        Test.Property.tests,
+        Test.Network.tests,
         Test.Disk.tests,
         Test.DiskModel.tests,
         Test.DiskCrash.tests,

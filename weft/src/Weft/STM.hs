@@ -25,6 +25,7 @@ import Control.Concurrent (forkIO, mkWeakThreadId, throwTo)
 import Control.Concurrent.STM.TVar
 import Control.Exception (Exception (..), SomeException, asyncExceptionFromException, asyncExceptionToException, mask_, try)
 import Control.Monad (join, void)
+import Control.Monad.Catch (onException)
 import Control.Monad.Primitive (RealWorld)
 import Control.Monad.STM (STM, catchSTM, check, orElse, retry, throwSTM)
 import Control.Monad.STM qualified as Ghc
@@ -33,6 +34,7 @@ import Data.Primitive.MutVar
 import System.Mem.Weak (deRefWeak)
 import Weft.Internal.AtEnd (forget, register)
 import Weft.Internal.Cancel
+import Weft.Internal.Cell
 import Weft.Internal.Sync
 import Weft.Internal.SystemCall
 import Weft.Internal.Trace
@@ -70,16 +72,28 @@ import Weft.Internal.Trace
 -- 'Control.Exception.BlockedIndefinitelyOnSTM' when nothing can ever change a
 -- variable it waits for.
 atomically :: STM a -> Thread a
-atomically tx = Thread $ \k -> unThread (attempt (\home _ _ -> pure (Got (homeProbe home)))) $ \probe ->
-  Effect $
-    Ghc.atomically ((Just <$> tx) `orElse` pure Nothing) >>= \case
-      Just a -> pure (maybe (k a) (\p -> Internal (\_ _ -> k a <$ probeCommit p)) probe)
-      Nothing -> pure (unThread (maybe (waitWith tx) (again tx) probe) k)
+atomically tx = Thread $ \k -> unThread (attempt (\home _ _ -> pure (Got (homeProbe home)))) $ \case
+  Just probe -> unThread (watched tx probe) k
+  Nothing ->
+    Effect $ maybe (unThread (waitWith tx) k) k <$> Ghc.atomically (ifPossible tx)
+
+ifPossible :: STM a -> STM (Maybe a)
+ifPossible tx = (Just <$> tx) `orElse` pure Nothing
 
 -- | Where somebody watches, who knows when a variable may have changed: wait for that, and
 -- try again. No thread of GHC is needed, whose pace nobody could foresee.
-again :: STM a -> Probe -> Thread a
-again tx probe = call (Suspend (Reason "a transaction" (pure 0) ByThreads) (probeRetry probe)) >> atomically tx
+--
+-- To commit and to tell of it are one node, and so are to fail and to ask to be told: a thread
+-- that came in between would not know what it had learned, or its commit would wake nobody.
+watched :: STM a -> Probe -> Thread a
+watched tx probe = Thread $ \k -> Internal $ \_ _ ->
+  Ghc.atomically (ifPossible tx) >>= \case
+    Just a -> k a <$ probeCommit probe
+    Nothing -> do
+      changed <- newCell
+      withdraw <- probeRetry probe (Waiter (\from _ -> fillCell from changed ()))
+      let waits = readCell (Reason "a transaction" (pure 0) ByThreads) changed `onException` effect withdraw
+      pure (unThread (waits >> atomically tx) k)
 
 -- | What came of the GHC thread.
 data End a = Committed a | Interrupted

@@ -181,6 +181,7 @@ heldBy m n = (== n) . (`shiftR` 1) <$> readPrimVar (mutexWord m)
 -- | Unlock for the thread with this number, which holds it, on this worker.
 releaseAs :: Mutex -> Int -> Home -> IO ()
 releaseAs m n here = do
+  touch here "unlock" (mutexWish m)
   found <- swapWord here (mutexWord m) (shiftL n 1) 0
   unless (found == shiftL n 1) (handOver m here)
 

@@ -43,7 +43,7 @@ import Weft.Internal.Ending
 import Weft.Internal.Kernel (Kernel)
 import Weft.Internal.Policy (Ready (..))
 import Weft.Internal.Scheduler
-import Weft.Internal.SystemCall (Outcome (..), Reason (..), SystemCall (..), Waiter, deliver, describe)
+import Weft.Internal.SystemCall (Outcome (..), Reason (..), SystemCall (..), Waiter, deliver)
 import Weft.Internal.Trace
 import Weft.Sim.Internal.Audit
 import Weft.Sim.Internal.Choices
@@ -163,10 +163,18 @@ data Driver = Driver
     driverStirred :: !(PrimVar RealWorld Int),
     -- | Threads of machines that have crashed, which were counted as ended.
     driverDead :: !(IORef IntSet.IntSet),
-    driverTouches :: !(IORef [String]),
+    -- | What the step that runs has done, for the record, latest first.
+    driverTouches :: !(IORef [Touch]),
     -- | By thread (modulo their number here), how many nodes since its last system call.
     driverStreaks :: !(MutablePrimArray RealWorld Int)
   }
+
+-- | What is known of a step only when it is over.
+data Touch
+  = -- | What it was: instead of the name of its node.
+    Did String
+  | -- | What came of it.
+    Caused String
 
 -- | Run a thread, and all that it forks, in a new world. Never raises what the program
 -- raises.
@@ -343,7 +351,11 @@ loop d workers ending result = turn False
       void (fetchSubInt (driverMessages d) 1)
       writeIORef (driverActor d) (Message w known)
       bumpStep d
+      for_ (planRecord plan) $ \ref -> do
+        writeIORef (driverTouches d) []
+        moment (ByMessage w) "message" >>= \m -> modifyIORef' ref (m :)
       act
+      finishRecord False
 
     runThread entry = do
       alive <- isAlive world (entryTcb entry)
@@ -370,45 +382,48 @@ loop d workers ending result = turn False
       case (planAudit plan, traced) of
         (Just tell, Right trace) | isEffect trace -> audited (tell . (("thread " <> show number <> labelBehind (tcbLabel tcb) <> ", step " <> show step <> ": ") <>)) slice
         _ -> slice
-      finishRecord
       -- Does it go on? Then it is the last that is ready.
       n <- count (driverReady d)
-      if n == 0
-        then pure (Just False)
-        else do
-          latest <- entryAt (driverReady d) (n - 1)
-          let same = tcbNumber (entryTcb latest) == number
-              yielded = either (const False) isYield traced
-          pure (Just (same && not yielded))
+      same <-
+        if n == 0
+          then pure False
+          else (== number) . tcbNumber . entryTcb <$> entryAt (driverReady d) (n - 1)
+      finishRecord (not same && either (const False) mayWait traced)
+      pure (Just (same && not (either (const False) isYield traced)))
 
     recorded number tcb trace = for_ (planRecord plan) $ \ref -> do
-      now <- clock events
-      step <- readPrimVar (driverSteps d)
       writeIORef (driverTouches d) []
-      let say text = modifyIORef' ref (Moment step (now - driverStart d) (ByThread number (tcbLabel tcb)) text :)
+      let say text = moment (ByThread number (tcbLabel tcb)) text >>= \m -> modifyIORef' ref (m :)
       case trace of
         Nothing -> say "raise"
-        Just t -> mapM_ say (describeNode t)
+        Just t -> mapM_ say (describeNode (driverStart d) t)
 
-    -- What was touched belongs to the line of the step.
-    finishRecord = for_ (planRecord plan) $ \ref -> do
+    moment who text = do
+      now <- clock events
+      step <- readPrimVar (driverSteps d)
+      pure (Moment step (now - driverStart d) who text)
+
+    -- What was touched belongs to the line of the step. The flag: its thread waits now.
+    finishRecord waits = for_ (planRecord plan) $ \ref -> do
       touches <- reverse <$> readIORef (driverTouches d)
       step <- readPrimVar (driverSteps d)
-      unless (null touches) $ modifyIORef' ref (amend step (unwordsBy ", " touches))
-      modifyIORef' ref (dropEmpty step)
+      let did text = case [t | Did t <- touches] of
+            [] -> [text | not (null text)]
+            several -> several
+          caused = [t | Caused t <- touches] <> ["waits" | waits]
+      modifyIORef' ref (amend step (\text -> unwordsBy ", " (did text <> caused)))
 
-    amend step text moments = case break mineIs moments of
-      (after', m : before) -> after' <> (m {momentText = text} : before)
+    -- The world may have noted something behind the line, which is left out if it says nothing.
+    amend step change moments = case break mineIs moments of
+      (after', m : before) -> after' <> [m {momentText = text} | text <- [change (momentText m)], not (null text)] <> before
       _ -> moments
       where
-        mineIs m = momentStep m == step && isThread (momentWho m)
-    dropEmpty step moments = case moments of
-      m : rest | momentStep m == step, null (momentText m) -> rest
-      _ -> moments
-    isThread = \case ByThread _ _ -> True; _ -> False
+        mineIs m = momentStep m == step && momentWho m /= ByWorld
 
     observe detector number step = \case
       Access access stack _ -> accessed detector number access step (maybe "" id (placeIn stack))
+      -- What waits so is answered by the library, or by what already was there.
+      Call (Suspend _ _) _ -> touched detector number TheWorld >> touched detector number Library
       Call _ _ -> touched detector number TheWorld
       Internal _ -> touched detector number Library
       _ -> pure ()
@@ -503,7 +518,7 @@ watcherOf d holder =
       watchProbe =
         Probe
           { probeTouch = \what number name -> do
-              for_ (planRecord plan) $ \_ -> modifyIORef' (driverTouches d) ((what <> " " <> name) :)
+              for_ (planRecord plan) $ \_ -> modifyIORef' (driverTouches d) (Did (what <> " " <> name) :)
               for_ (planDetector plan) $ \detector ->
                 readIORef (driverActor d) >>= \case
                   Running t _ -> touched detector t (Numbered number)
@@ -518,7 +533,7 @@ watcherOf d holder =
                 readIORef (driverActor d) >>= \case
                   Running t _ -> touched detector t Transactions
                   _ -> pure ()
-              for_ (planRecord plan) $ \_ -> modifyIORef' (driverTouches d) ("transaction" :)
+              for_ (planRecord plan) $ \_ -> modifyIORef' (driverTouches d) (Did "transaction" :)
               wakeRetries d
           }
     }
@@ -541,8 +556,14 @@ watcherOf d holder =
         then do
           own <- if tcbNumber tcb == 0 && why == Started then numberedNow w tcb else pure tcb
           for_ (planDetector plan) $ \detector -> learns detector (tcbNumber own)
+          for_ (planRecord plan) $ \_ -> causes why (tcbNumber own)
           append (driverReady d) (Entry w own resume)
         else readIORef holder >>= mapM_ (\workers -> bury d workers w tcb)
+
+    causes why u =
+      readIORef (driverActor d) >>= \case
+        Running t _ | t == u -> pure ()
+        _ -> modifyIORef' (driverTouches d) (Caused ((if why == Started then "starts thread " else "wakes thread ") <> show u) :)
 
     learns detector u =
       readIORef (driverActor d) >>= \case
@@ -601,7 +622,7 @@ stuckThreads d workers = do
               held <- case request of
                 Suspend reason _ -> reasonHolder reason
                 _ -> pure 0
-              pure (Just (describe request <> maybe "" id peer), held)
+              pure (Just (describeCall (driverStart d) request <> maybe "" id peer), held)
           let context = stateContext (tcbState tcb)
           pure
             [ Stuck

@@ -43,7 +43,9 @@ import Data.Map.Strict qualified as Map
 import Data.Text (Text)
 import Weft.Internal.Trace (Access (..), AccessKind (..))
 
--- | By thread, how many of its steps are known to be over.
+-- | By thread, how many of its steps are known to be over. Only threads that have had an access to a
+-- variable are in it: of the others nobody asks what they have done. So a clock is small where many
+-- threads come and go.
 type Clock = IntMap Int
 
 -- | What orders the threads that use it.
@@ -106,7 +108,7 @@ newDetector = Detector <$> newIORef Dozing <*> newIORef IntMap.empty <*> newIORe
 
 -- | What a thread knows.
 clockOf :: Detector -> Int -> IO Clock
-clockOf d t = IntMap.findWithDefault (IntMap.singleton t 1) t <$> readIORef (clocks d)
+clockOf d t = IntMap.findWithDefault IntMap.empty t <$> readIORef (clocks d)
 
 setClock :: Detector -> Int -> Clock -> IO ()
 setClock d t c = do
@@ -129,7 +131,7 @@ gaveUp :: Detector -> IO Bool
 gaveUp d = (== Asleep) <$> readIORef (wakefulness d)
 
 tick :: Int -> Clock -> Clock
-tick t = IntMap.insertWith (+) t 1
+tick = IntMap.adjust (+ 1)
 
 both :: Clock -> Clock -> Clock
 both = IntMap.unionWith max
@@ -168,14 +170,14 @@ accessed d t access step place = do
 
 noted :: Detector -> Int -> Access -> Int -> String -> IO ()
 noted d t access step place = do
-  -- One that modifies in one step orders, like an object.
-  case accessKind access of
-    Modifies -> touched d t (Numbered (accessVariable access))
-    _ -> pure ()
+  joined d t (IntMap.singleton t 1)
+  -- One that modifies in one step orders, like an object: it learns what is known there, ...
+  let object = Numbered (accessVariable access)
+  when modifies $ readIORef (objects d) >>= mapM_ (joined d t) . Map.lookup object
   mine <- clockOf d t
   known <- IntMap.findWithDefault [] (accessVariable access) <$> readIORef (variables d)
   let me = Place t (accessKind access) place step
-      now = IntMap.findWithDefault 1 t mine
+      now = IntMap.findWithDefault 0 t mine
       ordered (p, time) = placeThread p == t || time <= IntMap.findWithDefault 0 (placeThread p) mine
       conflicting (p, _) = case (placeKind p, accessKind access) of
         (Reads, Reads) -> False
@@ -189,7 +191,12 @@ noted d t access step place = do
         _ -> [e | e <- known, not (ordered e)]
   modifyIORef' (variables d) (IntMap.insert (accessVariable access) ((me, now) : kept))
   modifyIORef' (found d) (\before -> foldl (flip (add me)) before racing)
+  -- ... and tells there of itself.
+  when modifies $ touched d t object
   where
+    modifies = case accessKind access of
+      Modifies -> True
+      _ -> False
     -- Each pair of places is told once.
     add me p before
       | any (((==) `on` shape) (Race (accessVariable access) (accessName access) p me)) before = before

@@ -118,7 +118,7 @@ exploreSchedules stop bounds config seed text program verdict = level 0 [([], 0)
       | otherwise = do
           (next, seen') <- walk (cost < boundPreemptions bounds) work [] seen
           if halted seen'
-            then pure seen' {exploredAll = False}
+            then pure seen' {exploredAll = exploredAll seen' && null next}
             else
               if cost >= boundPreemptions bounds
                 then pure seen'

@@ -1,3 +1,4 @@
+{-# LANGUAGE GADTs #-}
 {-# LANGUAGE MagicHash #-}
 
 -- |
@@ -10,10 +11,12 @@ module Weft.Sim.Internal.Timeline
   ( Moment (..),
     Who (..),
     describeNode,
+    describeCall,
     isVisible,
     isYield,
     isEffect,
     isSystemCall,
+    mayWait,
     nodeTag,
     placeOf,
     renderTimeline,
@@ -24,13 +27,13 @@ where
 import Control.Exception (SomeException)
 import Data.ByteString.Short qualified as ShortByteString
 import Data.Int (Int64)
-import Data.List (intercalate)
 import Data.Map.Strict qualified as Map
 import Data.Text qualified as Text
 import GHC.Exts (Int (..), dataToTag#)
 import GHC.Stack (CallStack, SrcLoc (..), getCallStack)
 import Numeric (showFFloat)
-import Weft.Internal.SystemCall (describe)
+import Weft.Internal.SystemCall (SystemCall (..), describe)
+import Weft.Internal.Time (Instant (..))
 import Weft.Internal.Trace
 
 -- | Something that happened.
@@ -78,6 +81,17 @@ isYield = \case
   YieldDirect _ _ -> True
   _ -> False
 
+-- | May its thread have to wait for something that it did not ask for by name?
+mayWait :: Trace -> Bool
+mayWait = \case
+  Call (SleepUntil _) _ -> False
+  Call _ _ -> True
+  Lock _ _ -> True
+  Take _ _ -> True
+  Put {} -> True
+  Try _ _ -> True
+  _ -> False
+
 -- | Does the thread look for a cancellation there?
 isSystemCall :: Trace -> Bool
 isSystemCall = \case
@@ -98,10 +112,10 @@ isEffect = \case
   Reenter _ -> True
   _ -> False
 
--- | A node in words; 'Nothing' for what is of no interest. Operations on objects are
--- described by what they touch.
-describeNode :: Trace -> Maybe String
-describeNode = \case
+-- | A node in words, in a run that began at this time; 'Nothing' for what is of no interest.
+-- Operations on objects are described by what they touch.
+describeNode :: Int64 -> Trace -> Maybe String
+describeNode start = \case
   Effect _ -> Just "effect"
   Access access stack _ -> Just (describeAccess access <> maybe "" (" at " <>) (placeOf stack))
   Yield _ -> Just "yield"
@@ -112,7 +126,9 @@ describeNode = \case
   Put {} -> Just "put"
   Try _ _ -> Just ""
   Give _ _ -> Just ""
-  Call request _ -> Just (describe request)
+  Call request _ -> Just (describeCall start request)
+  Fork {} -> Just ""
+  ForkAnonymous _ _ -> Just ""
   Internal _ -> Just ""
   Direct _ -> Just "effect"
   Reenter _ -> Just "effect"
@@ -121,7 +137,13 @@ describeNode = \case
   _ -> Nothing
   where
     oneLine :: SomeException -> String
-    oneLine = intercalate " " . lines . show
+    oneLine = unwords . lines . show
+
+-- | A system call, with times as the timeline has them.
+describeCall :: Int64 -> SystemCall a -> String
+describeCall start = \case
+  SleepUntil (Instant t) -> "sleep until " <> showTime (t - start)
+  request -> describe request
 
 -- | Where in the program, as @file:line:column in package:module@.
 placeOf :: CallStack -> Maybe String
