@@ -44,7 +44,8 @@ import Weft.Internal.Trace
 --
 --   * A thread with a number: the number is in a set that the workers share. One that
 --     was numbered after its worker had begun to look is left alone: it was forked
---     by a finalizer, and that waits for it.
+--     by a finalizer, and that waits for it. (Or by a thread that is masked: one that is
+--     not notices that it is cancelled before it forks.)
 --   * An anonymous thread has nothing to know it by. A ready one with no frame has no
 --     finalizer and is dropped; another one is given an identity, with a negative
 --     number, which says that it was cancelled. One that waits is interrupted by

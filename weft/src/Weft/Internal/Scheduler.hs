@@ -349,12 +349,14 @@ step s line = run
       Effect io -> again >> io >>= \t -> run tcb t (fuel - 1)
       Access _ _ io -> again >> io >>= \t -> run tcb t (fuel - 1)
       Internal act -> atHome s tcb act >>= \t -> go tcb t fuel
-      ForkAnonymous child k -> do
+      -- A thread that is to end forks no more: Note [The end of a run] in
+      -- "Weft.Internal.Ending".
+      ForkAnonymous child k -> stillGoing tcb fuel $ do
         parent <- numbered s tcb
         shared <- inherit s parent 0
         startThread s shared child
         go parent (k ()) fuel
-      Fork options child k -> do
+      Fork options child k -> stillGoing tcb fuel $ do
         parent <- numbered s tcb
         shared <- inherit s parent (forkScope options)
         number <- bump s NextNumber (schedulerStride s)
@@ -407,6 +409,11 @@ step s line = run
                 _ -> pure True
         _ -> pure alone
     {-# INLINE unhindered #-}
+
+    stillGoing tcb fuel act = case tcbIdentity tcb of
+      Nobody -> act
+      Identity _ fate -> unlessCondemned tcb fate fuel act
+    {-# INLINE stillGoing #-}
 
     -- A cancelled thread goes no further than its next system call.
     unlessCondemned tcb fate fuel act =
