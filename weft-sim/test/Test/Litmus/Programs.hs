@@ -42,6 +42,7 @@ import Control.Monad (replicateM, unless, void, when, zipWithM)
 import Data.List (sort)
 import Test.Support
 import Weft
+import Weft.Time (wallClock)
 import Weft.Channel qualified as Channel
 import Weft.Condition qualified as Condition
 import Weft.Mutex
@@ -157,10 +158,14 @@ newsOfCommit = do
     ]
   pure "heard"
 
--- | Acquire, and only then say how to release. How many are left is answered.
+-- | Acquire, make a system call, and only then say how to release. How many are left is
+-- answered. (Without a system call in between nothing would be lost: a cancellation is
+-- raised at one.)
 leakingAcquire :: Thread String
-leakingAcquire = cancelled $ \used ->
-  atomicModifyRef_ used (+ 1) >> (yield `finally` atomicModifyRef_ used (subtract 1))
+leakingAcquire = cancelled $ \used -> do
+  atomicModifyRef_ used (+ 1)
+  _ <- wallClock
+  yield `finally` atomicModifyRef_ used (subtract 1)
 
 -- | The same as it should be.
 properBracket :: Thread String
