@@ -153,7 +153,7 @@ data Driver = Driver
     -- | Transactions that wait.
     driverRetries :: !(IORef (IntMap.IntMap (Waiter ()))),
     driverRetryKey :: !(PrimVar RealWorld Int),
-    -- | Whether an effect has run since they were last tried.
+    -- | How many effects have run since they were last tried, but for their own tries.
     driverStirred :: !(PrimVar RealWorld Int),
     -- | Threads of machines that have crashed, which were counted as ended.
     driverDead :: !(IORef IntSet.IntSet),
@@ -348,9 +348,9 @@ loop d workers ending result = turn False
           digest d number (nodeTag trace)
           for_ (planDetector plan) $ \detector -> observe detector number step trace
           case trace of
-            Effect _ -> writePrimVar (driverStirred d) 1
-            Direct _ -> writePrimVar (driverStirred d) 1
-            Reenter _ -> writePrimVar (driverStirred d) 1
+            Effect _ -> stir d 1
+            Direct _ -> stir d 1
+            Reenter _ -> stir d 1
             _ -> pure ()
           recorded number tcb (Just trace)
       writeIORef (driverChosen d) (Just entry)
@@ -404,7 +404,7 @@ loop d workers ending result = turn False
     retryTransactions = do
       stirred <- readPrimVar (driverStirred d)
       waiting <- readIORef (driverRetries d)
-      if stirred == 0 || IntMap.null waiting
+      if stirred <= 0 || IntMap.null waiting
         then pure False
         else do
           writePrimVar (driverStirred d) 0
@@ -426,6 +426,10 @@ peek entry =
   try (evaluate (entryResume entry ())) >>= \case
     Left (_ :: SomeException) -> pure (entry, False)
     Right trace -> pure (entry {entryResume = const trace}, isVisible trace)
+
+-- | So many more effects that a transaction which waits may not know of.
+stir :: Driver -> Int -> IO ()
+stir d by = readPrimVar (driverStirred d) >>= writePrimVar (driverStirred d) . (+ by)
 
 bumpStep :: Driver -> IO ()
 bumpStep d = readPrimVar (driverSteps d) >>= writePrimVar (driverSteps d) . (+ 1)
@@ -475,6 +479,8 @@ watcherOf d holder =
             probeRetry = \waiter -> do
               key <- readPrimVar (driverRetryKey d)
               writePrimVar (driverRetryKey d) (key + 1)
+              -- Its own effect, which tried and failed, has changed nothing.
+              stir d (-1)
               modifyIORef' (driverRetries d) (IntMap.insert key waiter)
               pure (modifyIORef' (driverRetries d) (IntMap.delete key)),
             probeCommit = do
