@@ -36,7 +36,7 @@ random = do
     barrier <- newBarrier n
     log' <- newLog
     over <- newLog
-    threads <- spread [replicateM_ turns (mask_ (arrive barrier >>= say log')) `finally` say over () | turns <- clients]
+    threads <- mask_ (spread [replicateM_ turns (arrive barrier >>= say log') `finally` say over () | turns <- clients])
     forM_ (zip [0 ..] blows) $ \(w, (target, turns)) -> forkOn w (replicateM_ turns yield >> cancel (threads !! target))
     quiet
     got <- said log'

@@ -77,7 +77,7 @@ masked = do
 with' :: Thread Complaints
 with' = do
   log' <- newLog
-  t <- forkOn 1 (mask_ (sleep (seconds 100) `catch` \e -> say log' (e :: ErrorCall)))
+  t <- mask_ (forkOn 1 (sleep (seconds 100) `catch` \e -> say log' (e :: ErrorCall)))
   _ <- forkOn 0 (cancelWith t (ErrorCall "stop"))
   quiet
   expectEqual "exceptions" [ErrorCall "stop"] <$> said log'
@@ -113,7 +113,7 @@ random = do
   pure $ do
     world <- World <$> liftIO (newIORef 0) <*> newLog <*> newMVar ()
     ended <- newLog
-    t <- forkOn 0 (mask_ (try (interruptible (mapM_ (perform world) acts)) >>= \r -> say ended (either (\e -> const () (e :: Cancelled)) id r)))
+    t <- mask_ (forkOn 0 (try (interruptible (mapM_ (perform world) acts)) >>= \r -> say ended (either (\e -> const () (e :: Cancelled)) id r)))
     forM_ (zip [1 ..] blows) $ \(w, turns) -> forkOn w (replicateM_ turns yield >> cancel t)
     quiet
     open <- liftIO (readIORef (worldOpen world))

@@ -4,6 +4,7 @@ module Explore.Channel (scenarios) where
 
 import Control.Monad (forM_, replicateM, void)
 import Control.Monad.Catch (Handler (..), catches)
+import Data.List (sort)
 import Explore.Crowd
 import Explore.Draw
 import Explore.Scenario
@@ -30,7 +31,7 @@ handover = do
   quiet
   taken <- said log'
   left <- replicateM 2 (tryReceive channel)
-  pure (expectEqual "received and left" "ab" ([c | Just c <- taken] <> [c | Received c <- left]))
+  pure (expectEqual "received and left" "ab" (sort ([c | Just c <- taken] <> [c | Received c <- left])))
 
 closeSenders :: Thread Complaints
 closeSenders = do

@@ -34,7 +34,7 @@ buffer consumers values = do
   place <- liftIO (newIORef [])
   log' <- newLog
   let produce n = withMutex mutex (untilSo (null <$> readIORef place) changed mutex >> liftIO (writeIORef place [n]) >> broadcast changed)
-      consume = withMutex mutex $ do
+      consume = withMutex mutex . mask_ $ do
         untilSo (not . null <$> readIORef place) changed mutex
         n <- liftIO (readIORef place <* writeIORef place [])
         say log' n
@@ -45,6 +45,7 @@ buffer consumers values = do
   quiet
   got <- said log'
   free <- tryLock mutex
+  if free then unlock mutex else pure ()
   pure (expectEqual "values in the order in which they came" [1 .. values] (concat got) <> expect "the mutex is held" free)
 
 signals :: Thread Complaints

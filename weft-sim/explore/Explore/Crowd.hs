@@ -21,7 +21,7 @@ import Explore.Draw
 import Explore.History
 import Explore.Scenario
 import Weft
-import Weft.Mask (mask_)
+import Weft.Mask (interruptible, mask_)
 import Weft.IO qualified as IO
 import Weft.Time (microseconds)
 import Weft.Timeout (timeout)
@@ -89,7 +89,8 @@ runCrowd model clients blows = do
   object <- modelNew model
   report <- liftIO (Report <$> newIORef 0 <*> newIORef IntMap.empty <*> newIORef [])
   ended <- liftIO (newIORef (0 :: Int))
-  threads <- spread [client object report i c `finally` liftIO (modifyIORef' ended (+ 1)) | (i, c) <- zip [1 ..] clients]
+  -- Masked from the beginning, so that none is cancelled before it can say that it has ended.
+  threads <- mask_ (spread [interruptible (client object report i c) `finally` liftIO (modifyIORef' ended (+ 1)) | (i, c) <- zip [1 ..] clients])
   forM_ (zip [1 ..] blows) $ \(worker, Blow target turns) ->
     forkOn worker (replicateM_ turns yield >> cancel (threads !! target))
   quiet

@@ -177,7 +177,7 @@ owning :: Tally -> [Twig] -> Thread ()
 owning tally twigs = mask $ \restore -> do
   mine <- liftIO (newIORef (0 :: Int))
   failed <- liftIO (newIORef False)
-  outcome <- try (restore (withScope (\scope -> forM_ twigs (twig scope mine failed))))
+  outcome <- try (restore (withScope (\scope -> forM_ twigs (\t -> twig scope mine failed t `catch` refused))))
   left <- liftIO (readIORef mine)
   bad <- liftIO (readIORef failed)
   unless (left == 0) $ say (tallyWrong tally) (show left <> " threads were alive behind the end of their scope")
@@ -186,6 +186,8 @@ owning tally twigs = mask $ \restore -> do
       unless (not bad) $ say (tallyWrong tally) "a failure was lost"
     Left e -> throwM (e :: SomeException)
   where
+    -- The scope was cancelled, or a thread of it has failed, which is raised at its end.
+    refused (ScopeEnded _) = pure ()
     twig scope mine failed = \case
       Child plain b
         | plain -> forkIn_ scope (counting mine failed b)

@@ -47,7 +47,11 @@ order = do
   semaphore <- newSemaphore 0
   log' <- newLog
   forM_ [1 .. 3 :: Int] $ \i -> forkOn 0 (acquire semaphore 1 >> say log' i) >> quiet
-  _ <- spread [release semaphore 2, release semaphore 1]
+  -- What is released while the others are about to wait is for the first of them.
+  _ <- spread [release semaphore 1 >> quiet >> release semaphore 1]
+  quiet
+  quiet
+  release semaphore 1
   quiet
   expectEqual "order" [1 .. 3] <$> said log'
 
