@@ -11,6 +11,7 @@ import Control.Monad (forM_, forever, replicateM_, void, when)
 import Data.IORef
 import Data.List (sort)
 import Data.Maybe (fromMaybe)
+import Data.Text qualified as Text
 import Test.QuickCheck.Monadic (monadicIO)
 import Test.QuickCheck.Monadic qualified as Q
 import Test.Support
@@ -19,6 +20,7 @@ import Test.Tasty.HUnit
 import Test.Tasty.QuickCheck hiding (label)
 import Weft
 import Weft.Concurrently
+import Weft.Dump (dumpThreads)
 import Weft.Mask
 import Weft.Time (Instant, durationNanoseconds, minutes, nanoseconds, now, since)
 import Weft.Time qualified as Time
@@ -148,6 +150,11 @@ timeouts =
       timeout far (yield >> pure 'x') >>= (`is` Just 'x')
       timeout (nanoseconds 1) (block :: Thread ()) >>= (`is` Nothing)
       timeout (milliseconds 1) (sleep far) >>= (`is` Nothing),
+    testCase "in an uninterruptible part it leaves no thread behind" . running (Config Epoll 1) $ do
+      uninterruptibleMask_ (timeout far (pure 'x')) >>= (`is` Just 'x')
+      replicateM_ 20 yield
+      left <- dumpThreads
+      Text.takeWhile (/= ':') left `is` Text.pack "1 thread",
     everywhere "zero and less: the part does not begin" $ \c -> running c $ do
       (bump, count) <- newCounter
       timeout mempty bump >>= (`is` Nothing)

@@ -202,6 +202,13 @@ failures =
       case r of
         Left outer | Just inner <- fromException (failedWith outer) -> causeOf (Left inner) `is` Just (ErrorCall "deep")
         other -> liftIO (assertFailure (show other)),
+    everywhere "an owner that forks when a thread has failed, before it is interrupted, gets the failure" $ \c -> running c $ do
+      failed <- newGate
+      r <- try . withScope $ \s -> mask_ $ do
+        forkIn_ s (throwM (ErrorCall "x") `onException` openGate failed ())
+        uninterruptibleMask_ (waitGate failed >> replicateM_ 20 yield)
+        replicateM_ 10 (forkIn_ s (pure ()))
+      causeOf r `is` Just (ErrorCall "x"),
     everywhere "a failure that comes when the body has been left hits nothing later" $ \c -> running c $ do
       r <- try . withScope $ \s -> mask_ (forkIn_ s (throwM (ErrorCall "x")) >> replicateM_ 3 yield)
       causeOf r `is` Just (ErrorCall "x")

@@ -7,7 +7,7 @@
 -- exclusion; channels against a model.
 module Test.Sync (tests) where
 
-import Control.Exception (ErrorCall)
+import Control.Exception (ErrorCall, fromException)
 import Control.Exception qualified as Exception
 import Control.Monad (forM, forM_, join, replicateM, replicateM_, unless, void, when)
 import Data.IORef
@@ -180,7 +180,23 @@ conditions =
     testCase "waiting without the mutex is an error" . running one $ do
       m <- newMutex
       c <- Condition.newCondition
-      try (Condition.wait c m) >>= throws notHeld,
+      try (Condition.wait c m) >>= throws notHeld
+      held <- isHeld m
+      liftIO (held @?= False),
+    testCase "who was cancelled before it waits gets the cancellation, and the mutex is free" . running one $ do
+      m <- newMutex
+      c <- Condition.newCondition
+      got <- newGate
+      _ <- fork $ do
+        outcome <- try . withMutex m $ do
+          -- Not yet a wait, so that it is noticed by the wait.
+          myThreadId >>= cancel
+          Condition.wait c m
+        openGate got (either (Just . fromException) (const Nothing) outcome)
+      outcome <- waitGate got
+      liftIO (outcome @?= Just (Just Cancelled))
+      held <- isHeld m
+      liftIO (held @?= False),
     both "producers and consumers of a place for one" $ \config -> do
       got <- newIORef []
       running config $ do
