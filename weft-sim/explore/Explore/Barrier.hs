@@ -7,8 +7,8 @@ import Data.List (sort)
 import Explore.Draw
 import Explore.Scenario
 import Weft
-import Weft.Mask (mask_)
 import Weft.Barrier
+import Weft.Mask (mask_)
 
 scenarios :: [Scenario]
 scenarios =

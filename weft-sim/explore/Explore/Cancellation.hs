@@ -3,13 +3,13 @@
 module Explore.Cancellation (scenarios) where
 
 import Control.Exception (ErrorCall (..))
-import Control.Monad (forM_, replicateM_)
+import Control.Exception qualified as Ghc
+import Control.Monad (forM_, replicateM_, when)
 import Data.IORef
 import Explore.Draw
 import Explore.Scenario
 import Weft
 import Weft.IO qualified as IO
-import Control.Exception qualified as Ghc
 import Weft.MVar
 import Weft.Mask
 
@@ -20,6 +20,7 @@ scenarios =
     small "cancellation/blocking" 2 "a thread in blocking ends when it is cancelled, or when that is over" blocked,
     small "cancellation/self" 2 "a thread that cancels itself goes no further than its next system call" self,
     small "cancellation/masked" 2 "a masked part that does not wait is not interrupted" masked,
+    small "cancellation/result" 2 "an operation that has succeeded returns through the frames around it" result,
     small "cancellation/with" 2 "the exception of cancelWith arrives as it is" with',
     drawn "cancellation/random" "masks, finalizers and waits in any order, in both styles" random
   ]
@@ -36,10 +37,14 @@ brackets = do
 twice :: Thread Complaints
 twice = do
   log' <- newLog
-  t <- forkOn 1 (mask $ \restore -> do
-    _ <- try (restore (say log' 'b' >> sleep (seconds 100))) :: Thread (Either Cancelled ())
-    liftIO (pure ())
-    say log' 'f')
+  t <-
+    forkOn
+      1
+      ( mask $ \restore -> do
+          _ <- try (restore (say log' 'b' >> sleep (seconds 100))) :: Thread (Either Cancelled ())
+          liftIO (pure ())
+          say log' 'f'
+      )
   _ <- spread [cancel t, yield >> cancel t]
   quiet
   got <- said log'
@@ -73,6 +78,20 @@ masked = do
   quiet
   got <- said log'
   pure (expect (show got) (got `elem` [[], [1, 2]]))
+
+result :: Thread Complaints
+result = do
+  var <- newMVar 'a'
+  log' <- newLog
+  let taking = takeMVar var `catch` \(ErrorCall _) -> pure 'x'
+  -- Masked but for the taking, so that only what was cancelled there is not said.
+  victim <- mask_ (forkOn 1 (try (interruptible taking) >>= either (\Cancelled -> pure ()) (say log')))
+  direct' <- mask_ (forkOn 0 (try (interruptible (IO.direct (IO.await taking))) >>= either (\Cancelled -> pure ()) (say log')))
+  _ <- spread [cancel victim, cancel direct']
+  quiet
+  got <- said log'
+  left <- tryTakeMVar var
+  pure (expectEqual "taken or left" "a" (got <> maybe "" pure left))
 
 with' :: Thread Complaints
 with' = do
@@ -113,7 +132,7 @@ random = do
   pure $ do
     world <- World <$> liftIO (newIORef 0) <*> newLog <*> newMVar ()
     ended <- newLog
-    t <- mask_ (forkOn 0 (try (interruptible (mapM_ (perform world) acts)) >>= \r -> say ended (either (\e -> const () (e :: Cancelled)) id r)))
+    t <- mask_ (forkOn 0 (try (interruptible (mapM_ (perform world) acts)) >>= \r -> say ended (either (\Cancelled -> ()) id r)))
     forM_ (zip [1 ..] blows) $ \(w, turns) -> forkOn w (replicateM_ turns yield >> cancel t)
     quiet
     open <- liftIO (readIORef (worldOpen world))
@@ -142,7 +161,7 @@ perform world = \case
     before <- getMaskingState
     mapM_ (perform world) parts `catch` \e -> do
       inside <- getMaskingState
-      if inside == Unmasked then say (worldWrong world) "a handler that is not masked" else pure ()
+      when (inside == Unmasked) $ say (worldWrong world) "a handler that is not masked"
       throwM (e :: Cancelled)
     checked before "behind a handler"
   InDirect parts -> do
@@ -157,4 +176,3 @@ perform world = \case
     checked wanted where' = do
       is <- getMaskingState
       if is == wanted then pure () else say (worldWrong world) (where' <> ": " <> show is <> " and not " <> show wanted)
-

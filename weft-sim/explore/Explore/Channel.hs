@@ -4,13 +4,15 @@ module Explore.Channel (scenarios) where
 
 import Control.Monad (forM_, replicateM, void)
 import Control.Monad.Catch (Handler (..), catches)
+import Data.Either (rights)
 import Data.List (sort)
+import Data.Maybe (catMaybes)
 import Explore.Crowd
 import Explore.Draw
 import Explore.Scenario
 import Weft
-import Weft.Mask (mask_)
 import Weft.Channel
+import Weft.Mask (mask_)
 
 scenarios :: [Scenario]
 scenarios =
@@ -31,7 +33,7 @@ handover = do
   quiet
   taken <- said log'
   left <- replicateM 2 (tryReceive channel)
-  pure (expectEqual "received and left" "ab" (sort ([c | Just c <- taken] <> [c | Received c <- left])))
+  pure (expectEqual "received and left" "ab" (sort (catMaybes taken <> [c | Received c <- left])))
 
 closeSenders :: Thread Complaints
 closeSenders = do
@@ -44,7 +46,7 @@ closeSenders = do
   answers <- said log'
   pure
     ( expectEqual "answers to the senders" 2 (length answers)
-        <> expectEqual "received, of what was sent" (length [c | Right c <- answers]) (length got)
+        <> expectEqual "received, of what was sent" (length (rights answers)) (length got)
         <> expect ("received what was not sent: " <> show (got, answers)) (all ((`elem` answers) . Right) got)
     )
 

@@ -2,15 +2,15 @@
 -- Description : Conditions under exploration
 module Explore.Condition (scenarios) where
 
-import Control.Monad (forM_, replicateM_, void)
+import Control.Monad (forM_, replicateM_, void, when)
 import Control.Monad.Catch (Handler (..), catches)
 import Data.IORef
 import Explore.Draw
 import Explore.Scenario
 import Weft
-import Weft.Mask (mask_)
 import Weft.Condition
-import Weft.Mutex (MutexError, Mutex, isHeld, newMutex, tryLock, unlock, withMutex)
+import Weft.Mask (mask_)
+import Weft.Mutex (Mutex, MutexError, isHeld, newMutex, tryLock, unlock, withMutex)
 
 scenarios :: [Scenario]
 scenarios =
@@ -41,11 +41,11 @@ buffer consumers values = do
         broadcast changed
   _ <- forkOn 0 (mapM_ produce [1 .. values])
   threads <- spread (replicate values consume <> [consume | True <- consumers])
-  forM_ (zip threads consumers) $ \(t, doomed) -> if doomed then void (forkOn 1 (cancel t)) else pure ()
+  forM_ (zip threads consumers) $ \(t, doomed) -> when doomed . void $ forkOn 1 (cancel t)
   quiet
   got <- said log'
   free <- tryLock mutex
-  if free then unlock mutex else pure ()
+  when free (unlock mutex)
   pure (expectEqual "values in the order in which they came" [1 .. values] (concat got) <> expect "the mutex is held" free)
 
 signals :: Thread Complaints
@@ -78,7 +78,7 @@ notHeld = do
   mutex <- newMutex
   changed <- newCondition
   log' <- newLog
-  _ <- spread [wait changed mutex `catches` [Handler (\e -> say log' () <* pure (e :: MutexError))]]
+  _ <- spread [wait changed mutex `catches` [Handler (\e -> say log' (e :: MutexError))]]
   _ <- forkOn 1 (withMutex mutex yield)
   quiet
   got <- said log'
@@ -112,7 +112,7 @@ random = do
     forM_ (zip [0 ..] blows) $ \(w, (target, turns)) -> forkOn w (replicateM_ turns yield >> cancel (threads !! target))
     quiet
     lockable <- tryLock mutex
-    if lockable then unlock mutex else pure ()
+    when lockable (unlock mutex)
     mapM_ cancel threads
     quiet
     put <- length <$> said sent

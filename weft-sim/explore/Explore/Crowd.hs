@@ -21,8 +21,8 @@ import Explore.Draw
 import Explore.History
 import Explore.Scenario
 import Weft
-import Weft.Mask (interruptible, mask_)
 import Weft.IO qualified as IO
+import Weft.Mask (interruptible, mask_)
 import Weft.Time (microseconds)
 import Weft.Timeout (timeout)
 
@@ -145,13 +145,13 @@ performWith :: Report op res -> Int -> op -> Thread (Maybe res) -> Thread ()
 performWith report i op act = mask $ \restore -> do
   called <- liftIO (begin report i op)
   outcome <- try (restore act)
-  liftIO (finish report i op called (either (\e -> const Nothing (e :: Cancelled)) id outcome))
+  liftIO (finish report i op called (either (\Cancelled -> Nothing) id outcome))
 
 performDirect :: Report op res -> Int -> op -> IO res -> IO ()
 performDirect report i op act = Ghc.mask $ \restore -> do
   called <- begin report i op
   outcome <- Ghc.try (restore act)
-  finish report i op called (either (\e -> const Nothing (e :: Cancelled)) Just outcome)
+  finish report i op called (either (\Cancelled -> Nothing) Just outcome)
 
 begin :: Report op res -> Int -> op -> IO Int
 begin (Report clock busy _) i op = do
@@ -178,5 +178,5 @@ render :: (Show op, Show res) => [Done op res] -> String
 render history =
   unlines
     [ concat ["  ", show (doneCalled d), "-", show (doneReturned d), " client ", show (doneClient d), ": ", show (doneOp d), " = ", show (doneResult d)]
-    | d <- sortOn doneCalled history
+      | d <- sortOn doneCalled history
     ]

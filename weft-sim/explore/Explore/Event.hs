@@ -6,8 +6,8 @@ import Explore.Crowd
 import Explore.Draw
 import Explore.Scenario
 import Weft
-import Weft.Mask (mask_)
 import Weft.Event
+import Weft.Mask (mask_)
 
 scenarios :: [Scenario]
 scenarios =

@@ -41,8 +41,8 @@ linearizations step start history = Set.toList (snd (explore (start, Map.map (co
         limit = minimum (map doneReturned heads)
         successors =
           [ (st', Map.adjust (+ 1) (doneClient d) at)
-          | d <- heads,
-            doneCalled d < limit,
-            (st', res) <- step st (doneClient d) (doneOp d),
-            res == doneResult d
+            | d <- heads,
+              doneCalled d < limit,
+              (st', res) <- step st (doneClient d) (doneOp d),
+              res == doneResult d
           ]

@@ -33,9 +33,13 @@ restored :: Thread Complaints
 restored = do
   key <- newLocal 'd'
   log' <- newLog
-  t <- forkOn 1 (mask $ \restore -> do
-    _ <- try (restore (withLocal key 'a' (sleep (seconds 100)))) :: Thread (Either Cancelled ())
-    getLocal key >>= say log')
+  t <-
+    forkOn
+      1
+      ( mask $ \restore -> do
+          _ <- try (restore (withLocal key 'a' (sleep (seconds 100)))) :: Thread (Either Cancelled ())
+          getLocal key >>= say log'
+      )
   _ <- forkOn 0 (cancel t)
   quiet
   got <- said log'

@@ -3,12 +3,13 @@
 module Explore.MVar (scenarios) where
 
 import Control.Monad (forM_, replicateM)
+import Data.Maybe (isNothing)
 import Explore.Crowd
 import Explore.Draw
 import Explore.Scenario
 import Weft
-import Weft.Mask (mask_)
 import Weft.MVar
+import Weft.Mask (mask_)
 
 scenarios :: [Scenario]
 scenarios =
@@ -111,7 +112,7 @@ model = do
           (TryPut n, Nothing) -> [(Just n, Is True)]
           (TryPut _, Just _) -> [(st, Is False)]
           (TryRead, _) -> [(st, Got st)]
-          (IsEmpty, _) -> [(st, Is (st == Nothing))],
+          (IsEmpty, _) -> [(st, Is (isNothing st))],
         modelOps =
           weighted
             [ (5, pure Take),

@@ -114,6 +114,7 @@ matches [] [] = True
 matches _ _ = False
 
 suffixes :: String -> [String]
-suffixes text = text : case text of
-  [] -> []
-  _ : rest -> suffixes rest
+suffixes text =
+  text : case text of
+    [] -> []
+    _ : rest -> suffixes rest

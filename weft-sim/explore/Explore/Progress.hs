@@ -44,7 +44,7 @@ working = writeIORef . progressScenario
 
 -- | So many more runs.
 ran :: Progress -> Int -> IO ()
-ran p n = add (progressRuns p) n
+ran = add . progressRuns
 
 -- | One more failure.
 failed :: Progress -> IO ()

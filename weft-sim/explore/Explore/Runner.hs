@@ -16,10 +16,11 @@ where
 
 import Control.Concurrent
 import Control.Exception
-import Control.Monad (forM, forM_, unless, when)
+import Control.Monad (forM_, replicateM, unless, when)
 import Data.IORef
 import Data.List (intercalate)
 import Data.Map.Strict qualified as Map
+import Data.Maybe (isJust)
 import Data.Set qualified as Set
 import Data.Word (Word64)
 import Explore.Options
@@ -63,7 +64,7 @@ explorePlan progress stop plan = do
           atomicModifyIORef' open (\s -> (Set.delete n s, ()))
           finished progress
           job
-  ends <- forM [1 .. planJobs plan] $ \_ -> do
+  ends <- replicateM (planJobs plan) $ do
     end <- newEmptyMVar
     t <- forkFinally job (putMVar end)
     pure (t, end)
@@ -88,7 +89,7 @@ explorePlan progress stop plan = do
         working progress (scenarioName scenario)
         found <- tryScenario (ran progress) (planSystematic plan) (Seed n) scenario
         forM_ found (deal seen scenario n)
-    systematic = maybe False (const True) (planSystematic plan)
+    systematic = isJust (planSystematic plan)
     isSmall scenario = case scenarioKind scenario of Small _ -> True; Drawn -> False
 
     deal seen scenario n (workers, failure) = do

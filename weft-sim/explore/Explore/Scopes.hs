@@ -3,7 +3,7 @@
 module Explore.Scopes (scenarios) where
 
 import Control.Exception (ErrorCall (..), Exception (..), SomeException)
-import Control.Monad (forM_, replicateM_, unless, void)
+import Control.Monad (forM_, replicateM_, unless, void, when)
 import Data.ByteString.Short (toShort)
 import Data.IORef
 import Data.List (sort)
@@ -12,8 +12,8 @@ import Data.Text.Encoding (encodeUtf8)
 import Explore.Draw
 import Explore.Scenario
 import Weft
-import Weft.Mask (uninterruptibleMask_)
 import Weft.Internal.Trace (labelText)
+import Weft.Mask (uninterruptibleMask_)
 import Weft.Scope
 
 scenarios :: [Scenario]
@@ -94,7 +94,7 @@ ownerCancelled :: Thread Complaints
 ownerCancelled = do
   log' <- newLog
   owner <- forkOn 1 . flip finally (say log' 'o') . withScope $ \scope -> do
-    forkIn_ scope (flip finally (yield >> say log' 'f') (say log' 'b' >> sleep (seconds 100)))
+    forkIn_ scope ((say log' 'b' >> sleep (seconds 100)) `finally` (yield >> say log' 'f'))
     yield
   _ <- forkOn 0 (yield >> cancel owner)
   quiet
@@ -105,7 +105,7 @@ cancelling :: Thread Complaints
 cancelling = do
   log' <- newLog
   withScope $ \scope -> do
-    forkIn_ scope (flip finally (say log' 'f') (say log' 'b' >> sleep (seconds 100)))
+    forkIn_ scope ((say log' 'b' >> sleep (seconds 100)) `finally` say log' 'f')
     forkIn_ scope (yield >> cancelScope scope)
     awaitAll scope
   got <- said log'
@@ -183,7 +183,7 @@ owning tally twigs = mask $ \restore -> do
   unless (left == 0) $ say (tallyWrong tally) (show left <> " threads were alive behind the end of their scope")
   case outcome of
     Right () -> do
-      unless (not bad) $ say (tallyWrong tally) "a failure was lost"
+      when bad $ say (tallyWrong tally) "a failure was lost"
     Left e -> throwM (e :: SomeException)
   where
     -- The scope was cancelled, or a thread of it has failed, which is raised at its end.
@@ -197,14 +197,16 @@ owning tally twigs = mask $ \restore -> do
       Awaits -> awaitAll scope
       CancelsScope -> cancelScope scope
       Then leaf -> leafOf leaf
-    counting mine failed b = thread tally mine b `catch` \e -> do
-      -- In the handler, masked: what ends a thread so is a failure of its scope.
-      unless (harmless e) (liftIO (writeIORef failed True))
-      throwM e
+    counting mine failed b =
+      thread tally mine b `catch` \e -> do
+        -- In the handler, masked: what ends a thread so is a failure of its scope.
+        unless (harmless e) (liftIO (writeIORef failed True))
+        throwM e
     -- Only ErrorCall is a result here: that of a scope within is none.
-    expected mine b = thread tally mine b `catch` \e -> case fromException e of
-      Just (ChildFailed {}) -> throwM (ErrorCall "a scope within has failed")
-      Nothing -> throwM (e :: SomeException)
+    expected mine b =
+      thread tally mine b `catch` \e -> case fromException e of
+        Just (ChildFailed {}) -> throwM (ErrorCall "a scope within has failed")
+        Nothing -> throwM (e :: SomeException)
 
 harmless :: SomeException -> Bool
 harmless e = case fromException e of

@@ -2,13 +2,14 @@
 -- Description : Time limits under exploration
 module Explore.Timeouts (scenarios) where
 
-import Control.Monad (void)
+import Control.Monad (guard, void)
+import Data.Maybe (isJust)
 import Explore.Draw
 import Explore.Scenario
 import Weft
-import Weft.Mask (mask_, uninterruptibleMask_)
 import Weft.Channel qualified as Channel
 import Weft.MVar
+import Weft.Mask (mask_, uninterruptibleMask_)
 import Weft.Mutex (newMutex, tryLock, withMutex)
 import Weft.Time (now, since)
 import Weft.Timeout
@@ -94,7 +95,7 @@ ends start plan limit = case plan of
     | otherwise -> Just (start + n, [], True)
   Limits n part -> do
     let own = start + n
-    if Just own == limit then Nothing else pure ()
+    guard (Just own /= limit)
     case limit of
       Just l | l < own -> ends start part limit >>= \(t, said', over) -> Just (t, if over then said' <> [True] else said', over)
       _ -> ends start part (Just own) >>= \(t, said', over) -> if over then Just (t, said' <> [True], True) else Just (t, said' <> [False], True)
@@ -120,7 +121,7 @@ clock = do
   where
     runPlan log' = \case
       Sleeps n -> sleep (hundredths n)
-      Limits n part -> timeout (hundredths n) (runPlan log' part) >>= say log' . maybe False (const True)
+      Limits n part -> timeout (hundredths n) (runPlan log' part) >>= say log' . isJust
       Behind a b -> runPlan log' a >> runPlan log' b
     hundredths = milliseconds . (* 10)
 

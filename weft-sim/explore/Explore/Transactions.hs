@@ -3,7 +3,7 @@
 module Explore.Transactions (scenarios) where
 
 import Control.Monad (void)
-import Data.Bifunctor (bimap)
+import Data.Bifunctor (first)
 import Explore.Crowd
 import Explore.Draw
 import Explore.Scenario
@@ -15,6 +15,7 @@ scenarios :: [Scenario]
 scenarios =
   [ small "stm/wakes" 2 "a transaction that waits goes on when its variable has changed" wakes,
     small "stm/cancelled" 2 "one that is cancelled while it waits has done nothing" cancelled,
+    small "stm/waiting" 2 "transactions that wait for ever let time pass" waitingLong,
     drawn "stm/model" "random clients see two accounts" (crowd (pure model))
   ]
 
@@ -40,6 +41,12 @@ cancelled = do
   got <- said log'
   left <- liftIO (readTVarIO var)
   pure (expectEqual "taken and left together" 1 (length got + left))
+
+waitingLong :: Thread Complaints
+waitingLong = do
+  var <- liftIO (newTVarIO (0 :: Int))
+  _ <- spread (replicate 2 (atomically (readTVar var >>= check . (> 0))))
+  [] <$ quiet
 
 -- | Which of two accounts, and how much.
 data Op = Deposit Bool Int | Withdraw Bool Int | Transfer Bool Int | Either Int | Look
@@ -79,5 +86,5 @@ model =
       modelWaits = NobodyWaits
     }
   where
-    add side n = if side then fmap (+ n) else bimap (+ n) id
+    add side n = if side then fmap (+ n) else first (+ n)
     have side = if side then snd else fst

@@ -43,7 +43,7 @@ import Weft.Internal.Ending
 import Weft.Internal.Kernel (Kernel)
 import Weft.Internal.Policy (Ready (..))
 import Weft.Internal.Scheduler
-import Weft.Internal.SystemCall (Outcome (..), Reason (..), SystemCall (..), Waiter, describe, deliver)
+import Weft.Internal.SystemCall (Outcome (..), Reason (..), SystemCall (..), Waiter, deliver, describe)
 import Weft.Internal.Trace
 import Weft.Sim.Internal.Choices
 import Weft.Sim.Internal.Events
@@ -318,9 +318,14 @@ loop d workers ending result = turn False
             Just entry -> runThread entry
             Nothing -> runMessage (boxes !! (choice - mine)) >> pure (Just False)
 
-    waitingBoxes = concat <$> forM [0 .. planWorkers plan - 1] (\w -> do
-      box <- readIORef (indexArray (driverInboxes d) w)
-      pure [w | not (Seq.null box)])
+    waitingBoxes =
+      concat
+        <$> forM
+          [0 .. planWorkers plan - 1]
+          ( \w -> do
+              box <- readIORef (indexArray (driverInboxes d) w)
+              pure [w | not (Seq.null box)]
+          )
 
     runMessage w = do
       (known, act) <- atomicModifyIORef' (indexArray (driverInboxes d) w) $ \box -> case Seq.viewl box of
