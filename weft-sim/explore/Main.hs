@@ -13,19 +13,19 @@ import Explore.Options
 import Explore.Progress
 import Explore.Runner
 import Explore.Scenario
-import Options.Applicative (execParser)
-import System.Environment (lookupEnv)
+import Options.Applicative (ParserResult (..), defaultPrefs, execParserPure, handleParseResult, renderFailure)
+import System.Environment (getArgs, lookupEnv)
 import System.Exit
 import System.IO
 import System.Posix.Signals
 import Text.Read (readMaybe)
-import Weft.Sim hiding (Exception)
+import Weft.Sim hiding (Exception, Failure)
 
 main :: IO ()
 main = do
   hSetEncoding stdout utf8
   hSetEncoding stderr utf8
-  options <- execParser parseOptions
+  options <- getArgs >>= understood . execParserPure defaultPrefs parseOptions
   if optList options
     then forM_ catalogue $ \s -> putStrLn (scenarioName s <> kind s <> ": " <> scenarioAbout s)
     else maybe (search options) again (optReplay options)
@@ -33,6 +33,13 @@ main = do
     kind s = case scenarioKind s of
       Small n -> " (--systematic " <> show n <> ")"
       Drawn -> ""
+
+-- | What the command line says; what is wrong with it is one line, and status 2.
+understood :: ParserResult a -> IO a
+understood = \case
+  Failure failure
+    | (text, ExitFailure _) <- renderFailure failure "weft-explore" -> mistake (unwords (takeWhile (not . null) (lines text)) <> " (see --help)")
+  result -> handleParseResult result
 
 -- | A mistake of whoever called this.
 mistake :: String -> IO a
