@@ -19,7 +19,7 @@ import System.Exit
 import System.IO
 import System.Posix.Signals
 import Text.Read (readMaybe)
-import Weft.Sim hiding (Exception, Failure)
+import Weft.Sim hiding (Exception, Failure, renderFailure)
 
 main :: IO ()
 main = do
