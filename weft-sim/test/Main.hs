@@ -11,6 +11,7 @@ import Test.Determinism qualified
 import Test.Disk qualified
 import Test.DiskCrash qualified
 import Test.DiskModel qualified
+import Test.Explore qualified
 import Test.Exploring qualified
 import Test.Litmus qualified
 import Test.Machines qualified
@@ -34,6 +35,7 @@ main = do
         Test.Litmus.tests,
         Test.Races.tests,
         Test.Exploring.tests,
+        Test.Explore.tests,
         Test.Reports.tests,
         Test.Time.tests,
         Test.Machines.tests,

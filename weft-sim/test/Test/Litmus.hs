@@ -67,7 +67,7 @@ tests =
         ],
       testGroup
         "at the same instant"
-        [ exact "a limit and what it limits" exploringWorld photoFinish [[("in time", 2)], [("in time", 9), ("too late", 1)], [("in time", 18), ("too late", 3)]]
+        [ exact "a limit and what it limits" exploringWorld photoFinish [[("in time", 2)], [("in time", 9), ("too late", 1)], [("in time", 22), ("too late", 3)]]
         ],
       testGroup
         "starvation"

@@ -439,6 +439,11 @@ step s line = run
 -- | Its fuel is used up: the thread goes to the end of the queue. That counts as a system
 -- call, so that effects without end can be cancelled; but not where what comes next must
 -- not be kept from happening.
+--
+-- Only in front of an effect: not between an operation that has succeeded and the frames
+-- that are entered or left with its result. 'Weft.Mutex.withMutex' locks and then enters the
+-- frame that unlocks, 'Weft.timeout' leaves the frames of its body; with little fuel a
+-- cancelled thread would lose what it holds.
 exhausted :: Scheduler -> Line -> Tcb -> Trace -> IO ()
 exhausted s line tcb trace = do
   instead <- if not (schedulerPauses s) && mayCancelBefore trace then cancelledNow tcb else pure Nothing
@@ -449,16 +454,13 @@ exhausted s line tcb trace = do
     Nothing -> push (schedulerQueue s) Yielded tcb (const trace) >> next s line
 {-# NOINLINE exhausted #-}
 
--- | May a cancellation come in front of this node? Not of an operation that gives
--- back, and not with the masking of the control block where that of a continuation counts
--- ("Weft.Internal.Direct").
+-- | May a cancellation come in front of this node, beside those that look for one themselves?
 mayCancelBefore :: Trace -> Bool
 mayCancelBefore = \case
-  Await {} -> False
-  YieldDirect {} -> False
-  Give {} -> False
-  Unlock {} -> False
-  _ -> True
+  Effect _ -> True
+  Access {} -> True
+  Direct _ -> True
+  _ -> False
 
 -- | The rare way from a segment to the next, which does not meet the other again.
 resumeStep :: Scheduler -> Line -> Tcb -> Trace -> Int -> IO ()

@@ -1,0 +1,47 @@
+-- |
+-- Description : All scenarios of the explorer with a bounded budget
+--
+-- 200 seeds for each, and of the small ones all schedules with few preemptions, up to a
+-- number. @make explore@ goes further. What was found so far is named.
+module Test.Explore (tests) where
+
+import Control.Monad (forM_)
+import Explore.Catalogue
+import Explore.Scenario
+import Test.Tasty
+import Test.Tasty.HUnit
+import Weft.Sim
+
+tests :: TestTree
+tests =
+  testGroup
+    "Exploration"
+    [ testGroup "scenarios" [testCase (scenarioName s <> ": " <> scenarioAbout s) (bounded s) | s <- catalogue],
+      testGroup "found by it" [testCase what (mapM_ thorough (filter ((== name) . scenarioName) catalogue)) | (what, name) <- found]
+    ]
+
+-- | Bugs that scenarios have found: each failed before it was mended.
+found :: [(String, String)]
+found =
+  [ ("who is cancelled before it waits for a condition does not lock what it holds", "condition/cancelled"),
+    ("who waits for a condition without the mutex does not hold it afterwards", "condition/not-held"),
+    ("an owner that forks when a thread has failed gets the failure", "scopes/failure"),
+    ("concurrently does not show its scope when one part fails early", "concurrently/fails"),
+    ("a time limit in an uninterruptible part leaves no alarm behind", "timeouts/uninterruptible"),
+    ("a result passes the frames around it though its thread was cancelled meanwhile", "cancellation/result"),
+    ("transactions that wait do not wake each other for ever", "stm/waiting")
+  ]
+
+bounded :: Scenario -> Assertion
+bounded s = do
+  systematically 2_000 s
+  forM_ [0 .. 199] $ \seed -> check (configOf seed) [seed] (scenarioProgram s seed) verdictOf
+
+thorough :: Scenario -> Assertion
+thorough = systematically 4_000
+
+systematically :: Int -> Scenario -> Assertion
+systematically schedules s = case scenarioKind s of
+  Small preemptions -> forM_ [1, 2] $ \workers ->
+    checkAll (Bounds preemptions schedules False) (systematicConfig workers) (scenarioProgram s 0) verdictOf
+  Drawn -> pure ()
