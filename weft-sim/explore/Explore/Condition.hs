@@ -16,6 +16,7 @@ scenarios :: [Scenario]
 scenarios =
   [ small "condition/buffer" 2 "a producer and two consumers with room for one value" (buffer [False] 2),
     small "condition/cancelled" 3 "who is cancelled at any time holds the mutex when wait throws, and leaves it free" (buffer [True] 2),
+    small "condition/early" 2 "who is cancelled just before it waits gets the cancellation, and nothing else" early,
     small "condition/signal" 2 "one signal wakes one that waits, and not one that was cancelled" signals,
     small "condition/broadcast" 2 "a broadcast wakes all" broadcasts,
     small "condition/not-held" 2 "to wait without the mutex fails, and does not take it" notHeld,
@@ -47,6 +48,15 @@ buffer consumers values = do
   free <- tryLock mutex
   when free (unlock mutex)
   pure (expectEqual "values in the order in which they came" [1 .. values] (concat got) <> expect "the mutex is held" free)
+
+early :: Thread Complaints
+early = do
+  mutex <- newMutex
+  changed <- newCondition
+  waiter <- forkOn 0 (withMutex mutex (wait changed mutex))
+  _ <- forkOn 0 (cancel waiter)
+  quiet
+  expect "the mutex is held" . not <$> isHeld mutex
 
 signals :: Thread Complaints
 signals = do
