@@ -56,6 +56,12 @@ sliceBuffer (Buffer memory size) offset count =
   where
     from = max 0 (min size offset)
 
--- | A copy of so many bytes from an offset.
+-- | A copy of so many bytes from an offset, as they are now. What lies outside the buffer
+-- is left out.
+--
+-- An action: a pure copy of the same part would be shared with an earlier one.
 copyBuffer :: Buffer -> Int -> Int -> IO ByteString
-copyBuffer buffer offset count = pure $! ByteString.copy (sliceBuffer buffer offset count)
+copyBuffer (Buffer memory size) offset count =
+  withForeignPtr memory $ \p -> ByteString.packCStringLen (castPtr (p `plusPtr` from), max 0 (min (size - from) count))
+  where
+    from = max 0 (min size offset)

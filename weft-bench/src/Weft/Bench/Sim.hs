@@ -15,6 +15,7 @@ import Control.Concurrent qualified as Ghc
 import Control.Exception (throwIO)
 import Control.Monad
 import Data.ByteString qualified as ByteString
+import Replicated.Simulated
 import Weft
 import Weft.Bench.Measure qualified as Measure
 import Weft.Bench.Report
@@ -43,10 +44,11 @@ measureSim settings = do
     clocksReal <- rate clockCalls (real (clocksProgram (simMessages settings)))
     echo <- rate echoCalls (simulated (echoProgram (simMessages settings)))
     echoReal <- rate echoCalls (real (echoProgram (simMessages settings)))
+    (store, ()) <- Measure.spending storeRun
     explored <- rate (simSchedules settings) (void (exploreWith bounds plainly 0 show variables flawless))
     ghc <- rate (simSchedules settings) (replicateM_ (simSchedules settings) ghcVariables)
-    pure (clocks, clocksReal, echo, echoReal, explored, ghc)
-  let of' get = figure (median (map get rounds))
+    pure ((clocks, clocksReal, echo, echoReal, explored, ghc), Measure.toDouble (Measure.spentTime store) / 1e9)
+  let of' get = figure (median (map (get . fst) rounds))
   pure
     [ ("benchmark", Name "sim"),
       ("rounds", Count (fromIntegral (simRounds settings))),
@@ -56,7 +58,8 @@ measureSim settings = do
       ("socket_calls_per_second", of' (\(_, _, c, _, _, _) -> c)),
       ("socket_calls_per_second_real", of' (\(_, _, _, d, _, _) -> d)),
       ("schedules_per_second", of' (\(_, _, _, _, e, _) -> e)),
-      ("ghc_runs_per_second", of' (\(_, _, _, _, _, f) -> f))
+      ("ghc_runs_per_second", of' (\(_, _, _, _, _, f) -> f)),
+      ("replicated_store_seconds", figure (median (map snd rounds)))
     ]
   where
     clockCalls = threads * simMessages settings
@@ -69,6 +72,15 @@ measureSim settings = do
         Exception e -> throwIO e
         _ -> ioError (userError "weft-bench: the simulated program did not end")
     real = runWith defaultSettings {settingWorkers = Just 1}
+
+-- | The replicated store of docs/simulation.md on ten machines, with four clients, for ten
+-- minutes of virtual time; and nothing goes wrong with it.
+storeRun :: IO ()
+storeRun = do
+  result <- simulate 1 (conditions ten) (cluster ten)
+  mapM_ (ioError . userError . problemText) (verdictOn result)
+  where
+    ten = defaultCluster {clusterReplicas = 10, clusterClients = 4, clusterTime = 600_000_000_000, clusterPause = 1_000_000_000}
 
 -- | How often in a second, if the action does it so many times.
 rate :: Int -> IO () -> IO Double

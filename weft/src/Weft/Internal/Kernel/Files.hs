@@ -20,7 +20,8 @@ module Weft.Internal.Kernel.Files
   )
 where
 
-import Control.Exception (bracket, bracketOnError)
+import Control.Exception (bracket)
+import Control.Monad (unless)
 import Data.Bits (shiftL, (.&.), (.|.))
 import Data.ByteString qualified as ByteString
 import Data.ByteString.Char8 qualified as Char8
@@ -28,7 +29,7 @@ import Data.ByteString.Internal (ByteString (BS))
 import Data.ByteString.Unsafe qualified as ByteString
 import Data.Int (Int64)
 import Data.Word (Word16, Word32, Word64, Word8)
-import Foreign.C.Error (eINVAL, throwErrnoIfMinus1)
+import Foreign.C.Error (eINVAL, eNOTDIR, errnoToIOError, throwErrnoIfMinus1)
 import Foreign.C.Types (CInt (..))
 import Foreign.ForeignPtr
 import Foreign.ForeignPtr.Unsafe (unsafeForeignPtrToPtr)
@@ -189,13 +190,13 @@ setFileSize env (File d) size wait k =
 listDirectory :: Env -> File -> Answering [ByteString]
 listDirectory env (File d) wait k = unlessClosed "list" d (inPool env names wait k)
   where
-    names = do
-      -- The stream takes the number it is given for its own, so it gets a duplicate.
-      own <- throwErrnoIfMinus1 "dup" (c_dup (descriptorNumber d))
-      bracket
-        (bracketOnError (pure (Fd own)) Posix.closeFd Posix.unsafeOpenDirStreamFd)
-        Posix.closeDirStream
-        (\stream -> Posix.rewindDirStream stream >> readAll stream)
+    names = bracket open Posix.closeDirStream (\stream -> Posix.rewindDirStream stream >> readAll stream)
+    -- The stream takes the number it is given for its own, so it gets a duplicate. It closes
+    -- that also when it is not opened after all.
+    open = do
+      status' <- Posix.getFdStatus (Fd (descriptorNumber d))
+      unless (Posix.isDirectory status') $ ioError (errnoToIOError "list" eNOTDIR Nothing Nothing)
+      throwErrnoIfMinus1 "dup" (c_dup (descriptorNumber d)) >>= Posix.unsafeOpenDirStreamFd . Fd
     dots = map Char8.pack [".", ".."]
     readAll stream = do
       name <- Posix.readDirStream stream

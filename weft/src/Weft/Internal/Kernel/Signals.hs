@@ -20,6 +20,7 @@ import Data.IORef
 import Data.List (nub)
 import Data.Map.Strict (Map)
 import Data.Map.Strict qualified as Map
+import Foreign.C.Error (eINVAL, errnoToIOError)
 import System.IO.Unsafe (unsafePerformIO)
 import System.Posix.Signals qualified as Posix
 import Weft.Internal.SystemCall
@@ -36,10 +37,14 @@ registry = unsafePerformIO (newMVar Map.empty)
 openSignals :: [SignalNumber] -> IO Signals
 openSignals several = do
   let wanted = nub several
+  -- GHC does not tell that the system has refused a handler.
+  for_ (filter unheard wanted) $ \n ->
+    ioError (errnoToIOError ("subscribe to signal " <> show n) eINVAL Nothing Nothing)
   subscription <- Signals wanted <$> newIORef (Right [])
-  -- One that cannot be handled, such as SIGKILL, undoes the others.
+  -- One that fails undoes the others.
   subscription <$ mapM_ (modifyMVar_ registry . add subscription) wanted `onException` closeSignals subscription
   where
+    unheard n = n < 1 || n > 64 || n `elem` [Posix.sigKILL, Posix.sigSTOP]
     add subscription n known = case Map.lookup n known of
       Just (before, others) -> pure (Map.insert n (before, subscription : others) known)
       Nothing -> do
