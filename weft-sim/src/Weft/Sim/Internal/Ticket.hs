@@ -36,14 +36,15 @@ module Weft.Sim.Internal.Ticket
 where
 
 import Control.Exception (SomeException, toException)
-import Control.Monad (join, unless, void)
+import Control.Monad (void)
+import Data.Foldable (foldlM)
 import Data.IORef
-import Data.IntMap.Strict (IntMap)
-import Data.IntMap.Strict qualified as IntMap
 import Foreign.C.Error (Errno, errnoToIOError)
 import GHC.Exts (oneShot)
 import Weft.Internal.Cancel
 import Weft.Internal.Kernel (Host (..))
+import Weft.Internal.Slots (Slots)
+import Weft.Internal.Slots qualified as Slots
 import Weft.Internal.Trace
 import Weft.Sim.Internal.Conditions
 import Weft.Sim.Internal.Events
@@ -107,44 +108,46 @@ isLate world = (> 0) <$> decide world (Completing (lateCompletions (worldConditi
 -- | The right to answer a thread that is parked.
 data Ticket a = Ticket
   { ticketAsk :: !Ask,
-    ticketNumber :: !Int,
+    ticketKey :: {-# UNPACK #-} !Slots.Key,
     ticketResume :: a -> Trace,
     ticketState :: !(IORef State)
   }
 
-data State = Open | Settled | Closed
-  deriving stock (Eq)
+data State
+  = -- | What takes the ticket back from where it was left.
+    Open (IO ())
+  | Settled
+  | Closed
 
--- | The tickets that are not closed, by number: the worker, who waits, what a cancellation
--- does.
-newtype Tickets = Tickets (IORef (Int, IntMap OpenTicket))
+-- | The tickets that are not closed.
+newtype Tickets = Tickets (Slots OpenTicket)
 
-data OpenTicket = OpenTicket !Int !Wait (IO ())
+data OpenTicket = OpenTicket !Ask !(IORef State)
 
 -- | None.
 newTickets :: IO Tickets
-newTickets = Tickets <$> newIORef (0, IntMap.empty)
+newTickets = Tickets <$> Slots.new
 
 -- | How many there are.
 openTickets :: Tickets -> IO Int
-openTickets (Tickets ref) = IntMap.size . snd <$> readIORef ref
+openTickets (Tickets slots) = Slots.size slots
+
+-- | Those of one worker, in the order of their slots.
+ticketsOf :: Tickets -> Int -> IO [(Slots.Key, OpenTicket)]
+ticketsOf (Tickets slots) worker = reverse <$> Slots.foldM (\found key t -> pure (if workerOf t == worker then (key, t) : found else found)) [] slots
+  where
+    workerOf (OpenTicket ask _) = homeWorker (hostHome (askHost ask))
 
 -- | Visit who waits, of the threads of one worker.
 visitTickets :: Tickets -> Int -> (Wait -> r -> IO r) -> r -> IO r
-visitTickets (Tickets ref) worker f start = do
-  (_, waits) <- readIORef ref
-  let go r [] = pure r
-      go r (OpenTicket w wait _ : rest)
-        | w == worker = f wait r >>= \r' -> go r' rest
-        | otherwise = go r rest
-  go start (IntMap.elems waits)
+visitTickets tickets worker f start = ticketsOf tickets worker >>= foldlM (\r (_, OpenTicket ask _) -> f (askWait ask) r) start
 
 -- | Interrupt the waits of the worker's threads without an identity
 -- ('Weft.Kernel.instanceInterrupt').
 interruptAnonymous :: Tickets -> Int -> IO ()
-interruptAnonymous (Tickets ref) worker = do
-  (_, waits) <- readIORef ref
-  sequence_ [abort | OpenTicket w wait abort <- IntMap.elems waits, w == worker, anonymous (waitTcb wait)]
+interruptAnonymous tickets worker = do
+  open <- ticketsOf tickets worker
+  sequence_ [abort ask state key | (key, OpenTicket ask state) <- open, anonymous (askTcb ask)]
   where
     anonymous tcb = case tcbIdentity tcb of
       Nobody -> stateMasking (tcbState tcb) /= MaskedUninterruptible
@@ -154,51 +157,63 @@ interruptAnonymous (Tickets ref) worker = do
 -- answers how to take it back when the wait is cancelled; neither may throw.
 park :: Ask -> (a -> Trace) -> (Ticket a -> IO (IO ())) -> IO Trace
 park ask k leave = do
-  let Tickets ref = askTickets ask
-      world = askWorld ask
-      tcb = askTcb ask
-  (number, waits) <- readIORef ref
-  state <- newIORef Open
-  withdrawal <- newIORef (pure ())
-  let ticket = Ticket ask number k state
-      cancelIt =
-        readIORef state >>= \case
-          Open -> do
-            writeIORef state Closed
-            forgetTicket ticket
-            join (readIORef withdrawal)
-            (tcb', resume) <- orClosing (hostHome (askHost ask)) tcb (\_ -> Throw (toException Cancelled))
-            homeReady (hostHome (askHost ask)) Completed tcb' resume
-          _ -> pure ()
-      abort = do
-        open <- (== Open) <$> readIORef state
-        late <- if open then decide world (Cancelling (lateCancellations (worldConditions world))) else pure 0
-        if late > 0
-          then do
-            d <- within (worldRandom world) (completionDelay (worldConditions world))
-            void (after (worldEvents world) d cancelIt)
-          else cancelIt
-  writeIORef ref (number + 1, IntMap.insert number (OpenTicket (homeWorker (hostHome (askHost ask))) (askWait ask) abort) waits)
-  leave ticket >>= writeIORef withdrawal
-  closed <- (== Closed) <$> readIORef state
-  unless closed (interruptible tcb abort)
+  let Tickets slots = askTickets ask
+  state <- newIORef (Open (pure ()))
+  key <- Slots.insert slots (OpenTicket ask state)
+  withdraw <- leave (Ticket ask key k state)
+  -- It may have been answered already.
+  readIORef state >>= \case
+    Open _ -> writeIORef state (Open withdraw)
+    _ -> pure ()
+  readIORef state >>= \case
+    Closed -> pure ()
+    _ -> interruptible (askTcb ask) (abort ask state key)
   pure Parked
 
-forgetTicket :: Ticket a -> IO ()
-forgetTicket ticket = modifyIORef' ref (\(n, waits) -> let !left = IntMap.delete (ticketNumber ticket) waits in (n, left))
+-- | A cancellation asks for the end of a wait.
+abort :: Ask -> IORef State -> Slots.Key -> IO ()
+abort ask state key =
+  readIORef state >>= \case
+    Open _ -> do
+      late <- decide world (Cancelling (lateCancellations (worldConditions world)))
+      if late > 0
+        then do
+          d <- within (worldRandom world) (completionDelay (worldConditions world))
+          void (after (worldEvents world) d cancelIt)
+        else cancelIt
+    _ -> pure ()
   where
-    Tickets ref = askTickets (ticketAsk ticket)
+    world = askWorld ask
+    Tickets slots = askTickets ask
+    home = hostHome (askHost ask)
+    cancelIt =
+      readIORef state >>= \case
+        Open withdraw -> do
+          writeIORef state Closed
+          Slots.remove slots key
+          withdraw
+          (tcb, resume) <- orClosing home (askTcb ask) (\_ -> Throw (toException Cancelled))
+          homeReady home Completed tcb resume
+        _ -> pure ()
+
+forgetTicket :: Ticket a -> IO ()
+forgetTicket ticket = Slots.remove slots (ticketKey ticket)
+  where
+    Tickets slots = askTickets (ticketAsk ticket)
 
 -- | Is nothing decided?
 isOpen :: Ticket a -> IO Bool
-isOpen ticket = (== Open) <$> readIORef (ticketState ticket)
+isOpen ticket =
+  readIORef (ticketState ticket) >>= \case
+    Open _ -> pure True
+    _ -> pure False
 
 -- | Decide the result; it reaches the thread at once or a little later. False if it was
 -- decided before, or the wait was cancelled: then what was to be handed over must go back.
 settle :: Ticket a -> Why -> Either SomeException a -> IO Bool
 settle ticket why result =
   readIORef (ticketState ticket) >>= \case
-    Open -> do
+    Open _ -> do
       late <- isLate (askWorld (ticketAsk ticket))
       if late then settleLate ticket why result else True <$ deliverTicket ticket why result
     _ -> pure False
@@ -206,7 +221,7 @@ settle ticket why result =
 settleLate :: Ticket a -> Why -> Either SomeException a -> IO Bool
 settleLate ticket why result =
   readIORef (ticketState ticket) >>= \case
-    Open -> do
+    Open _ -> do
       writeIORef (ticketState ticket) Settled
       let world = askWorld (ticketAsk ticket)
       d <- within (worldRandom world) (completionDelay (worldConditions world))
