@@ -6,6 +6,7 @@ module Main (main) where
 
 import System.Environment (setEnv)
 import System.IO (hSetEncoding, stdout, utf8)
+import Test.Audit qualified
 import Test.Conformance qualified
 import Test.Determinism qualified
 import Test.Disk qualified
@@ -40,6 +41,7 @@ main = do
         Test.Time.tests,
         Test.Machines.tests,
         Test.Property.tests,
+        Test.Audit.tests,
         Test.Network.tests,
         Test.Disk.tests,
         Test.DiskModel.tests,
