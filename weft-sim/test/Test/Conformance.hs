@@ -11,6 +11,7 @@ import Control.Monad (unless)
 import Data.Foldable (for_)
 import Data.IORef
 import Data.IntSet qualified as IntSet
+import Foreign.C.Error (errnoToIOError)
 import System.IO.Unsafe (unsafePerformIO)
 import Test.Tasty
 import Test.Tasty.HUnit
@@ -19,7 +20,8 @@ import Weft.Conformance
 import Weft.Internal.Backend (Descriptor (..))
 import Weft.Internal.Kernel (Kernel (..), Opened (..))
 import Weft.Sim
-import Weft.Sim.Internal.Kernel (Sim (..), newSim, simKernel, steer)
+import Weft.Sim.Internal.Disk (createSymlink)
+import Weft.Sim.Internal.Kernel (Sim (..), newSim, overhear, simKernel, steer)
 import Weft.Sim.Internal.Report (renderStuck)
 import Weft.Sim.Internal.Signals (raiseSignal)
 import Weft.Sim.Internal.Ticket (Ask (..))
@@ -59,12 +61,14 @@ base name =
           taken <- atomicModifyIORef' hoard ([],)
           for_ taken (giveDescriptor (askMachine ask') . descriptorNumber),
       worldRaise = \n -> steer "raise a signal" (\sim ask -> () <$ raiseSignal (simSignals sim) (askMachine ask) n),
-      worldSymlink = \_ _ -> pure (),
+      worldSymlink = \text path -> steer "make a symbolic link" $ \sim ask ->
+        createSymlink (simDisks sim) (askMachine ask) text path >>= either (\e -> throwIO (errnoToIOError "symlink" e Nothing Nothing)) pure,
       worldFifo = Nothing,
       worldFullDisk = pure Nothing,
       worldIPv6 = pure True,
       worldBeside = False,
       worldTimePasses = False,
+      worldPunctual = True,
       worldLeaveNoPort = \_ -> pure (),
       worldRounds = \n -> min n (max 20 (n `div` 50))
     }
@@ -84,6 +88,7 @@ produced :: String -> Seed -> Conditions -> World
 produced name seed conditions =
   (base name)
     { worldInOrder = True,
+      worldPunctual = lateCompletions conditions == 0,
       worldRun = \listener ->
         runWith
           (defaultSettings :: Settings)
@@ -98,7 +103,7 @@ produced name seed conditions =
       Kernel
         { kernelName = "simulated",
           openKernel = \workers -> do
-            world <- newWorld conditions {descriptorLimit = 200} seed byChance Nothing (\_ -> pure ())
+            world <- newWorld conditions {descriptorLimit = 1000} seed byChance Nothing (\_ -> pure ())
             sim <- newSim seed world
             opened <- openKernel (simKernel sim) workers
             pure
@@ -117,9 +122,8 @@ simulated name seed config =
     { worldWorkers = configWorkers config,
       worldInOrder = configWorkers config == 1 && configStrategy config == InOrder,
       worldRun = \listener program -> do
-        result <- simulate seed config {configConditions = (configConditions config) {descriptorLimit = 200}} program
+        result <- simulate seed config {configConditions = (configConditions config) {descriptorLimit = 1000}} (overhear (heardReport listener) >> program)
         modifyIORef' leaked (+ resultDescriptors result)
-        mapM_ (heardReport listener) (resultReports result)
         mapM_ (heardUncaught listener . uncaughtException) (resultUncaught result)
         unless (null (resultRaces result)) $ assertFailure ("races: " <> show (resultRaces result))
         case resultOutcome result of

@@ -53,6 +53,7 @@ realWorld config =
       worldIPv6 = hasIPv6,
       worldBeside = True,
       worldTimePasses = True,
+      worldPunctual = True,
       worldLeaveNoPort = leaveNoPort,
       worldRounds = id
     }

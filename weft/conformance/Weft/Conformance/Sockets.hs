@@ -121,6 +121,7 @@ acceptLimited = withSocket (listenTcp (Just "127.0.0.1") "0" 16) $ \listener -> 
   -- Also when the limit has passed and the connection is there already.
   other <- openSocket AF_INET Stream
   connect other address
+  awaitReadable listener
   acceptBefore (milliseconds (-1)) listener >>= maybe (liftIO (assertFailure "it was there")) (closeSocket . fst)
   closeSocket other
 
@@ -153,11 +154,12 @@ many world = withSocket (listenTcp (Just "127.0.0.1") "0" 256) $ \listener -> do
   address <- localAddress listener
   server <- beside world $ forM_ [1 .. 200 :: Int] $ \_ -> do
     (s, _) <- accept listener
-    fork_ ((receive s 100 >>= sendAll s) `finally` closeSocket s)
+    fork_ ((receiveExactly s 3 >>= sendAll s) `finally` closeSocket s)
   clients <- forM [1 .. 200 :: Int] $ \i -> spawn . withSocket (openSocket AF_INET Stream) $ \s -> do
     connect s address
-    sendAll s (Char8.pack (show i))
-    (== Char8.pack (show i)) <$> receiveAll s
+    let message = Char8.pack (show (100 + i))
+    sendAll s message
+    (== message) <$> receiveAll s
   results <- sequence clients
   holds "every answer came" (and results)
   server
@@ -171,7 +173,8 @@ reuse world = forM_ [1 .. 30 :: Int] $ \i -> do
   closeSocket b
   _ <- old
   (a', b') <- connected
-  new <- beside world (receive a' 10)
-  sendAll b' (Char8.pack (show i))
-  new ===> Char8.pack (show i)
+  let message = Char8.pack (show i)
+  new <- beside world (receiveExactly a' (ByteString.length message))
+  sendAll b' message
+  new ===> message
   closeSocket a' >> closeSocket b'

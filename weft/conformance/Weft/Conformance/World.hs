@@ -68,6 +68,9 @@ data World = World
     -- | Does time pass while threads are ready? It does not where it only goes on when
     -- nothing else can.
     worldTimePasses :: Bool,
+    -- | Is everybody woken at the time that was asked for, or as soon after it as there is
+    -- nothing else to do? A simulation that lets answers be late says no.
+    worldPunctual :: Bool,
     -- | Closing this connection, or one that this listener accepts, shall leave nothing
     -- behind: a machine has few ports, and keeps each for a minute (@SO_LINGER@).
     worldLeaveNoPort :: Socket -> Thread (),
