@@ -69,6 +69,7 @@ base name =
       worldBeside = False,
       worldTimePasses = False,
       worldPunctual = True,
+      worldCuts = False,
       worldLeaveNoPort = \_ -> pure (),
       worldRounds = \n -> min n (max 20 (n `div` 50))
     }
@@ -89,6 +90,7 @@ produced name seed conditions =
   (base name)
     { worldInOrder = True,
       worldPunctual = lateCompletions conditions == 0,
+      worldCuts = segmentation conditions,
       worldRun = \listener ->
         runWith
           (defaultSettings :: Settings)
@@ -121,6 +123,7 @@ simulated name seed config =
   (base name)
     { worldWorkers = configWorkers config,
       worldInOrder = configWorkers config == 1 && configStrategy config == InOrder,
+      worldCuts = segmentation (configConditions config),
       worldRun = \listener program -> do
         result <- simulate seed config {configConditions = (configConditions config) {descriptorLimit = 1000}} (overhear (heardReport listener) >> program)
         modifyIORef' leaked (+ resultDescriptors result)

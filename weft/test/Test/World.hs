@@ -54,6 +54,7 @@ realWorld config =
       worldBeside = True,
       worldTimePasses = True,
       worldPunctual = True,
+      worldCuts = False,
       worldLeaveNoPort = leaveNoPort,
       worldRounds = id
     }

@@ -40,7 +40,9 @@ signals world =
         waiting <- spawn (refuses (nextSignal s))
         yield
         closeSignals s
-        waiting,
+        waiting
+        -- One that comes too late does not wait at all.
+        refuses (nextSignal s),
       conforms world "named twice, delivered once" $
         withSignals [sigUSR2, sigUSR2] $ \s -> withSignals [sigUSR1] $ \other -> do
           raise sigUSR2

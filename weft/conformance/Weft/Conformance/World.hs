@@ -71,6 +71,10 @@ data World = World
     -- | Is everybody woken at the time that was asked for, or as soon after it as there is
     -- nothing else to do? A simulation that lets answers be late says no.
     worldPunctual :: Bool,
+    -- | May a call send less than there is room for, or receive less than was sent by one
+    -- call? Both are allowed to every stream; with sockets of the Unix domain, a real system
+    -- does neither.
+    worldCuts :: Bool,
     -- | Closing this connection, or one that this listener accepts, shall leave nothing
     -- behind: a machine has few ports, and keeps each for a minute (@SO_LINGER@).
     worldLeaveNoPort :: Socket -> Thread (),

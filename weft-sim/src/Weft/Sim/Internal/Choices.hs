@@ -62,9 +62,9 @@ data Strategy
     -- is interrupted, at each of its steps, with this probability.
     Uniformly !Double
   | -- | Threads have priorities, drawn when they are first seen, and the highest runs; at so many
-    -- steps, drawn from the first so many, the thread that runs gets the lowest. Finds a bug that
-    -- needs d orderings with a probability that has a lower bound
-    -- (Burckhardt et al. 2010, "PCT").
+    -- steps, drawn from the first so many, the thread that runs gets the lowest, and later
+    -- once in so many steps, so that nobody is left out for ever. Finds a bug that needs d
+    -- orderings with a probability that has a lower bound (Burckhardt et al. 2010, "PCT").
     ByPriority !Int !Int
   | -- | The options of a schedule, and the first at all other decisions.
     Following Schedule
@@ -92,7 +92,8 @@ data Chooser = Chooser
 data Mind
   = First
   | Dice !Random !Double
-  | Ranks !Random !(IORef Ranking)
+  | -- | With the number of steps after which whoever runs makes room for others.
+    Ranks !Random !Int !(IORef Ranking)
   | Script !(IntMap Int)
 
 -- | Who has which priority, the lowest that was given, the steps at which to change, and how many
@@ -107,7 +108,7 @@ newChooser strategy random wanted = do
     Uniformly p -> pure (Dice random p)
     ByPriority depth steps -> do
       points <- mapM (const (below random (max 1 steps))) [2 .. depth]
-      Ranks random <$> newIORef (Ranking IntMap.empty 0 (IntSet.fromList points) 0)
+      Ranks random (max 1 steps) <$> newIORef (Ranking IntMap.empty 0 (IntSet.fromList points) 0)
     Following schedule -> pure (Script (IntMap.fromList [(i, o) | Deviation i o <- schedule]))
   Chooser mind <$> newPrimVar 0 <*> newIORef [] <*> (if wanted then Just <$> newIORef [] else pure Nothing) <*> newIORef False
 
@@ -120,7 +121,7 @@ chooseThread chooser goesOn options thread = do
     Dice random p
       | goesOn -> chance random p >>= \out -> if out then below random options else pure 0
       | otherwise -> below random options
-    Ranks random ref -> ranked random ref goesOn options thread
+    Ranks random period ref -> ranked random period ref goesOn options thread
     Script script -> scripted chooser script options
   choice <$ made chooser (if goesOn then 1 else 0) options choice
 {-# INLINEABLE chooseThread #-}
@@ -145,9 +146,10 @@ scripted chooser script options = do
       | o < options -> pure o
       | otherwise -> 0 <$ writeIORef (chooserDiverged chooser) True
 
--- | The one with the highest priority.
-ranked :: Random -> IORef Ranking -> Bool -> Int -> (Int -> IO Int) -> IO Int
-ranked random ref goesOn options thread = do
+-- | The one with the highest priority. Once in a period that gets the lowest, or a thread
+-- that never waits would be the only one that ever runs.
+ranked :: Random -> Int -> IORef Ranking -> Bool -> Int -> (Int -> IO Int) -> IO Int
+ranked random period ref goesOn options thread = do
   Ranking known lowest points step <- readIORef ref
   threads <- mapM thread [0 .. options - 1]
   let rank ranks t
@@ -157,14 +159,15 @@ ranked random ref goesOn options thread = do
       go ranks [] = pure ranks
       go ranks (t : rest) = rank ranks t >>= \ranks' -> go ranks' rest
   all' <- go known threads
-  let changed = case threads of
+  let bestOf ranks = negate (snd (maximum [(rankOf ranks t, negate i) | (i, t) <- zip [0 ..] threads]))
+      rankOf ranks t = if t < 0 then maxBound else IntMap.findWithDefault 0 t ranks
+      changed = case threads of
         t : _ | goesOn, IntSet.member step points -> Just t
+        _ | step > 0, step `rem` period == 0, t <- threads !! bestOf all', t >= 0 -> Just t
         _ -> Nothing
-      ranks = maybe all' (\t -> IntMap.insert t (lowest - 1) all') changed
-      rankOf t = if t < 0 then maxBound else IntMap.findWithDefault 0 t ranks
-      best = snd (maximum [(rankOf t, negate i) | (i, t) <- zip [0 ..] threads])
-  writeIORef ref (Ranking ranks (maybe lowest (const (lowest - 1)) changed) points (step + 1))
-  pure (negate best)
+      ranks' = maybe all' (\t -> IntMap.insert t (lowest - 1) all') changed
+  writeIORef ref (Ranking ranks' (maybe lowest (const (lowest - 1)) changed) points (step + 1))
+  pure (bestOf ranks')
 
 made :: Chooser -> Int -> Int -> Int -> IO ()
 made chooser cost options choice = do
