@@ -12,9 +12,11 @@ import Data.Foldable (for_)
 import Data.IORef
 import Data.IntSet qualified as IntSet
 import Foreign.C.Error (errnoToIOError)
+import System.Environment (lookupEnv)
 import System.IO.Unsafe (unsafePerformIO)
 import Test.Tasty
 import Test.Tasty.HUnit
+import Text.Read (readMaybe)
 import Weft
 import Weft.Conformance
 import Weft.Internal.Backend (Descriptor (..))
@@ -79,6 +81,16 @@ base name =
         Nothing -> pure []
         Just d -> (d :) <$> takeAll sim ask
 
+-- | This is added to all seeds: the suite has one for each world, and a search for bugs takes
+-- other ones.
+further :: Seed
+further = unsafePerformIO (maybe 0 (fromIntegral @Int) . (>>= readMaybe) <$> lookupEnv "WEFT_CONFORMANCE_SEED")
+{-# NOINLINE further #-}
+
+-- | So many descriptors were open at the end of a run.
+leaks :: Int -> IO ()
+leaks n = atomicModifyIORef' leaked (\m -> (m + n, ()))
+
 -- | Descriptors that were open at the end of a run, of all runs so far.
 leaked :: IORef Int
 leaked = unsafePerformIO (newIORef 0)
@@ -105,15 +117,15 @@ produced name seed conditions =
       Kernel
         { kernelName = "simulated",
           openKernel = \workers -> do
-            world <- newWorld conditions {descriptorLimit = 1000} seed byChance Nothing (\_ -> pure ())
-            sim <- newSim seed world
+            world <- newWorld conditions {descriptorLimit = 1000} (further + seed) byChance Nothing (\_ -> pure ())
+            sim <- newSim (further + seed) world
             opened <- openKernel (simKernel sim) workers
             pure
               opened
                 { closeKernel = do
                     closeKernel opened
                     machines <- machinesOf world
-                    for_ machines $ \m -> readIORef (machineDescriptors m) >>= \open -> modifyIORef' leaked (+ IntSet.size open)
+                    for_ machines $ \m -> readIORef (machineDescriptors m) >>= \open -> leaks (IntSet.size open)
                 }
         }
 
@@ -125,8 +137,8 @@ simulated name seed config =
       worldInOrder = configWorkers config == 1 && configStrategy config == InOrder,
       worldCuts = segmentation (configConditions config),
       worldRun = \listener program -> do
-        result <- simulate seed config {configConditions = (configConditions config) {descriptorLimit = 1000}} (overhear (heardReport listener) >> program)
-        modifyIORef' leaked (+ resultDescriptors result)
+        result <- simulate (further + seed) config {configConditions = (configConditions config) {descriptorLimit = 1000}} (overhear (heardReport listener) >> program)
+        leaks (resultDescriptors result)
         mapM_ (heardUncaught listener . uncaughtException) (resultUncaught result)
         unless (null (resultRaces result)) $ assertFailure ("races: " <> show (resultRaces result))
         case resultOutcome result of
