@@ -18,6 +18,7 @@ module Weft.Conformance.World
     conforms,
     inDirectory,
     ordered,
+    anyOrder,
     always,
   )
 where
@@ -130,3 +131,8 @@ ordered world name body = if worldInOrder world then Just (testCase name body) e
 -- | A test beside such.
 always :: TestName -> Assertion -> Maybe TestTree
 always name body = Just (testCase name body)
+
+-- | Does a simulation choose the order of threads, any order that is possible? Then what is
+-- never seen on real workers, or hardly ever, is seen.
+anyOrder :: World -> Bool
+anyOrder world = not (worldInOrder world || worldTimePasses world)
