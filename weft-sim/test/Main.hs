@@ -10,6 +10,7 @@ import Test.Conformance qualified
 import Test.Disk qualified
 import Test.DiskCrash qualified
 import Test.DiskModel qualified
+import Test.DiskNames qualified
 import Test.Names qualified
 import Test.Network qualified
 import Test.Signals qualified
@@ -25,6 +26,7 @@ main = do
       [ Test.Network.tests,
         Test.Disk.tests,
         Test.DiskModel.tests,
+        Test.DiskNames.tests,
         Test.DiskCrash.tests,
         Test.Signals.tests,
         Test.Names.tests,

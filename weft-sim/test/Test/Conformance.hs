@@ -135,6 +135,7 @@ simulated name seed config =
   (base name)
     { worldWorkers = configWorkers config,
       worldInOrder = configWorkers config == 1 && configStrategy config == InOrder,
+      worldPunctual = lateCompletions (configConditions config) == 0,
       worldCuts = segmentation (configConditions config),
       worldRun = \listener program -> do
         result <- simulate (further + seed) config {configConditions = (configConditions config) {descriptorLimit = 1000}} (overhear (heardReport listener) >> program)

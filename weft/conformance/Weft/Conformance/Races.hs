@@ -112,11 +112,12 @@ races world =
         wait
         taken <- liftIO (readIORef got)
         left <- receiveExactly a (5 - ByteString.length taken)
-        say $ if
-          | taken <> left /= "bytes" -> "lost " <> show (taken, left)
-          | ByteString.null taken -> "still there"
-          | ByteString.null left || worldCuts world -> "received"
-          | otherwise -> "torn " <> show taken
+        say $
+          if
+            | taken <> left /= "bytes" -> "lost " <> show (taken, left)
+            | ByteString.null taken -> "still there"
+            | ByteString.null left || worldCuts world -> "received"
+            | otherwise -> "torn " <> show taken
         mapM_ closeSocket [a, b],
       litmus world "two cancellers at once: both arrive" [["first", "second"]] $ \say -> do
         (t, wait) <- beside . mask_ $ do

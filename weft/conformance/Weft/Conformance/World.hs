@@ -70,7 +70,8 @@ data World = World
     -- nothing else can.
     worldTimePasses :: Bool,
     -- | Is everybody woken at the time that was asked for, or as soon after it as there is
-    -- nothing else to do? A simulation that lets answers be late says no.
+    -- nothing else to do, and does what is sent one after the other arrive so? A simulation
+    -- in which answers are late and ways are of different lengths says no.
     worldPunctual :: Bool,
     -- | May a call send less than there is room for, or receive less than was sent by one
     -- call? Both are allowed to every stream; with sockets of the Unix domain, a real system
