@@ -45,9 +45,9 @@ links = do
   made "d/f" "/tmp/file"
   made "/tmp/d/" "/tmp/directory"
   made "missing" "/tmp/broken"
-  link "x" "/tmp/file" >>= liftIO . (@?= Left eEXIST)
-  link "" "/tmp/empty" >>= liftIO . (@?= Left eNOENT)
-  link "x" "/tmp/none/x" >>= liftIO . (@?= Left eNOENT)
+  link "x" "/tmp/file" >>= liftIO . assertBool "it is taken" . (== Left eEXIST)
+  link "" "/tmp/empty" >>= liftIO . assertBool "there is no such place" . (== Left eNOENT)
+  link "x" "/tmp/none/x" >>= liftIO . assertBool "there is no such place" . (== Left eNOENT)
   readWhole 9 "/tmp/file" ===> "content"
   readWhole 9 "/tmp/directory/../d/f" ===> "content"
   failsWith eNOTDIR (pathStatus "/tmp/file/")
