@@ -7,7 +7,7 @@
 module Test.Conformance (tests) where
 
 import Control.Exception (throwIO)
-import Control.Monad (unless)
+import Control.Monad (unless, void)
 import Data.Foldable (for_)
 import Data.IORef
 import Data.IntSet qualified as IntSet
@@ -62,7 +62,7 @@ base name =
         pure . steer "give all descriptors back" $ \_ ask' -> do
           taken <- atomicModifyIORef' hoard ([],)
           for_ taken (giveDescriptor (askMachine ask') . descriptorNumber),
-      worldRaise = \n -> steer "raise a signal" (\sim ask -> () <$ raiseSignal (simSignals sim) (askMachine ask) n),
+      worldRaise = \n -> steer "raise a signal" (\sim ask -> void (raiseSignal (simSignals sim) (askMachine ask) n)),
       worldSymlink = \text path -> steer "make a symbolic link" $ \sim ask ->
         createSymlink (simDisks sim) (askMachine ask) text path >>= either (\e -> throwIO (errnoToIOError "symlink" e Nothing Nothing)) pure,
       worldFifo = Nothing,
@@ -145,5 +145,5 @@ simulated name seed config =
         case resultOutcome result of
           Value a -> pure a
           Exception e -> throwIO e
-          other -> assertFailure (unlines (show (() <$ other) : map renderStuck (resultLeft result)))
+          other -> assertFailure (unlines (show (void other) : map renderStuck (resultLeft result)))
     }

@@ -108,7 +108,7 @@ startSim sim operator = do
   modifyIORef' (simHost sim) (maybe (Just host) Just)
   pure
     Instance
-      { instanceAnswer = AnswerCall (\tcb request k -> answerCall sim host tcb request k),
+      { instanceAnswer = AnswerCall (answerCall sim host),
         instancePoll = pollSim sim host bell,
         instanceWake = void (tryPutMVar bell ()),
         instanceAdopt = pure (),
