@@ -12,6 +12,7 @@ import Test.Determinism qualified
 import Test.Disk qualified
 import Test.DiskCrash qualified
 import Test.DiskModel qualified
+import Test.DiskNames qualified
 import Test.Explore qualified
 import Test.Exploring qualified
 import Test.Litmus qualified
@@ -45,6 +46,7 @@ main = do
         Test.Network.tests,
         Test.Disk.tests,
         Test.DiskModel.tests,
+        Test.DiskNames.tests,
         Test.DiskCrash.tests,
         Test.Signals.tests,
         Test.Names.tests,

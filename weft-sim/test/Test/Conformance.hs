@@ -7,19 +7,23 @@
 module Test.Conformance (tests) where
 
 import Control.Exception (throwIO)
-import Control.Monad (unless)
+import Control.Monad (unless, void)
 import Data.Foldable (for_)
 import Data.IORef
 import Data.IntSet qualified as IntSet
+import Foreign.C.Error (errnoToIOError)
+import System.Environment (lookupEnv)
 import System.IO.Unsafe (unsafePerformIO)
 import Test.Tasty
 import Test.Tasty.HUnit
+import Text.Read (readMaybe)
 import Weft
 import Weft.Conformance
 import Weft.Internal.Backend (Descriptor (..))
 import Weft.Internal.Kernel (Kernel (..), Opened (..))
 import Weft.Sim
-import Weft.Sim.Internal.Kernel (Sim (..), newSim, simKernel, steer)
+import Weft.Sim.Internal.Disk (createSymlink)
+import Weft.Sim.Internal.Kernel (Sim (..), newSim, overhear, simKernel, steer)
 import Weft.Sim.Internal.Report (renderStuck)
 import Weft.Sim.Internal.Signals (raiseSignal)
 import Weft.Sim.Internal.Ticket (Ask (..))
@@ -58,13 +62,16 @@ base name =
         pure . steer "give all descriptors back" $ \_ ask' -> do
           taken <- atomicModifyIORef' hoard ([],)
           for_ taken (giveDescriptor (askMachine ask') . descriptorNumber),
-      worldRaise = \n -> steer "raise a signal" (\sim ask -> () <$ raiseSignal (simSignals sim) (askMachine ask) n),
-      worldSymlink = \_ _ -> pure (),
+      worldRaise = \n -> steer "raise a signal" (\sim ask -> void (raiseSignal (simSignals sim) (askMachine ask) n)),
+      worldSymlink = \text path -> steer "make a symbolic link" $ \sim ask ->
+        createSymlink (simDisks sim) (askMachine ask) text path >>= either (\e -> throwIO (errnoToIOError "symlink" e Nothing Nothing)) pure,
       worldFifo = Nothing,
       worldFullDisk = pure Nothing,
       worldIPv6 = pure True,
       worldBeside = False,
       worldTimePasses = False,
+      worldPunctual = True,
+      worldCuts = False,
       worldLeaveNoPort = \_ -> pure (),
       worldRounds = \n -> min n (max 20 (n `div` 50))
     }
@@ -73,6 +80,16 @@ base name =
       takeDescriptor (simWorld sim) (askMachine ask) >>= \case
         Nothing -> pure []
         Just d -> (d :) <$> takeAll sim ask
+
+-- | This is added to all seeds: the suite has one for each world, and a search for bugs takes
+-- other ones.
+further :: Seed
+further = unsafePerformIO (maybe 0 (fromIntegral @Int) . (>>= readMaybe) <$> lookupEnv "WEFT_CONFORMANCE_SEED")
+{-# NOINLINE further #-}
+
+-- | So many descriptors were open at the end of a run.
+leaks :: Int -> IO ()
+leaks n = atomicModifyIORef' leaked (\m -> (m + n, ()))
 
 -- | Descriptors that were open at the end of a run, of all runs so far.
 leaked :: IORef Int
@@ -84,6 +101,8 @@ produced :: String -> Seed -> Conditions -> World
 produced name seed conditions =
   (base name)
     { worldInOrder = True,
+      worldPunctual = lateCompletions conditions == 0,
+      worldCuts = segmentation conditions,
       worldRun = \listener ->
         runWith
           (defaultSettings :: Settings)
@@ -98,15 +117,15 @@ produced name seed conditions =
       Kernel
         { kernelName = "simulated",
           openKernel = \workers -> do
-            world <- newWorld conditions {descriptorLimit = 200} seed byChance Nothing (\_ -> pure ())
-            sim <- newSim seed world
+            world <- newWorld conditions {descriptorLimit = 1000} (further + seed) byChance Nothing (\_ -> pure ())
+            sim <- newSim (further + seed) world
             opened <- openKernel (simKernel sim) workers
             pure
               opened
                 { closeKernel = do
                     closeKernel opened
                     machines <- machinesOf world
-                    for_ machines $ \m -> readIORef (machineDescriptors m) >>= \open -> modifyIORef' leaked (+ IntSet.size open)
+                    for_ machines $ \m -> readIORef (machineDescriptors m) >>= \open -> leaks (IntSet.size open)
                 }
         }
 
@@ -116,14 +135,15 @@ simulated name seed config =
   (base name)
     { worldWorkers = configWorkers config,
       worldInOrder = configWorkers config == 1 && configStrategy config == InOrder,
+      worldPunctual = lateCompletions (configConditions config) == 0,
+      worldCuts = segmentation (configConditions config),
       worldRun = \listener program -> do
-        result <- simulate seed config {configConditions = (configConditions config) {descriptorLimit = 200}} program
-        modifyIORef' leaked (+ resultDescriptors result)
-        mapM_ (heardReport listener) (resultReports result)
+        result <- simulate (further + seed) config {configConditions = (configConditions config) {descriptorLimit = 1000}} (overhear (heardReport listener) >> program)
+        leaks (resultDescriptors result)
         mapM_ (heardUncaught listener . uncaughtException) (resultUncaught result)
         unless (null (resultRaces result)) $ assertFailure ("races: " <> show (resultRaces result))
         case resultOutcome result of
           Value a -> pure a
           Exception e -> throwIO e
-          other -> assertFailure (unlines (show (() <$ other) : map renderStuck (resultLeft result)))
+          other -> assertFailure (unlines (show (void other) : map renderStuck (resultLeft result)))
     }

@@ -39,6 +39,7 @@ openSignals wanted = Thread (\k -> foldr seq (Call (OpenSignals wanted) k) wante
 nextSignal :: Signals -> Thread SignalNumber
 nextSignal = call . NextSignal
 
--- | Unsubscribe. A thread that waits fails with an 'IOError'.
+-- | Unsubscribe. A thread that waits fails with an 'IOError', and so does one that asks for
+-- a signal afterwards.
 closeSignals :: Signals -> Thread ()
 closeSignals = call . CloseSignals

@@ -53,6 +53,8 @@ realWorld config =
       worldIPv6 = hasIPv6,
       worldBeside = True,
       worldTimePasses = True,
+      worldPunctual = True,
+      worldCuts = False,
       worldLeaveNoPort = leaveNoPort,
       worldRounds = id
     }

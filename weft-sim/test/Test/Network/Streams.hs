@@ -27,6 +27,7 @@ import Weft.Internal.SystemCall (Socket (..))
 import Weft.Internal.SystemCall qualified as Call
 import Weft.Pipe
 import Weft.Sim.Internal.Conditions
+import Weft.Sim.Internal.Disk (newDisks)
 import Weft.Sim.Internal.Network (describeWait, newNetwork)
 import Weft.Sim.Internal.Network.Links (Path (..))
 import Weft.Sim.Internal.Network.Streams (sendFileToEnd)
@@ -325,7 +326,7 @@ copied = inCalm $ \rig ->
 files :: Assertion
 files = do
   world <- newWorld calm 1 byChance Nothing (\_ -> pure ())
-  net <- newNetwork world
+  net <- newDisks world >>= newNetwork world
   home <- homeMachine world
   outgoing <- newFlow Through 10
   incoming <- newFlow Through 10

@@ -106,9 +106,7 @@ pipes world =
       pure (void (readPipe r 10), writePipe w "x", mapM_ closePipe [r, w]),
     Wait' "write to a pipe" $ \_ -> do
       (r, w) <- openPipe
-      t <- fork (writePipe w (ByteString.replicate 1_000_000 0))
-      eventually (waitsOrEnded t)
-      cancelAndWait t
+      fillUp (writePipe w (ByteString.replicate 1_000_000 0))
       pure (writePipe w "more", closePipe r, mapM_ closePipe [r, w])
   ]
     <> [ Wait' "read a FIFO" $ \dir -> do

@@ -8,6 +8,7 @@ module Weft.Conformance.Check
     is,
     (===>),
     holds,
+    moving,
 
     -- * Errors
     failsWith,
@@ -35,6 +36,7 @@ import Foreign.C.Error (Errno (..))
 import GHC.IO.Exception (ioe_errno)
 import Test.Tasty.HUnit
 import Weft
+import Weft.Conformance.World
 
 -- | The value must be this one.
 is :: (HasCallStack, Eq a, Show a) => a -> a -> Thread ()
@@ -49,6 +51,15 @@ infix 1 ===>
 -- | This must be true; the text says what it is.
 holds :: (HasCallStack) => String -> Bool -> Thread ()
 holds what condition = liftIO (assertBool what condition)
+
+-- | So many bytes must be moved, given the action that moves those behind so many: at once,
+-- or with several calls where one may move less.
+moving :: (HasCallStack) => World -> Int -> (Int -> Thread Int) -> Thread ()
+moving world wanted move = move 0 >>= go
+  where
+    go n
+      | worldCuts world && n > 0 && n < wanted = move n >>= \more -> if more == 0 then n `is` wanted else go (n + more)
+      | otherwise = n `is` wanted
 
 -- | The action must fail with one of these @errno@s.
 failsWith :: (HasCallStack) => [Errno] -> Thread a -> Thread ()

@@ -29,22 +29,27 @@ races :: World -> [TestTree]
 races world =
   [ testCase "the first decides, and the other is gone with its finalizers" . running world $ do
       (bump, count) <- newCounter
-      r <- race (block `finally` (yield >> bump)) (replicateM_ 3 yield >> pure 'b')
+      -- One that has lost before it began has nothing to finalize.
+      begun <- newGate
+      r <- race ((openGate begun () >> block) `finally` (yield >> bump)) (waitGate begun >> replicateM_ 3 yield >> pure 'b')
       r `is` (Right 'b' :: Either () Char)
-      r' <- race (replicateM_ 3 yield >> pure 'a') (block `finally` (yield >> bump))
+      begun' <- newGate
+      r' <- race (waitGate begun' >> replicateM_ 3 yield >> pure 'a') ((openGate begun' () >> block) `finally` (yield >> bump))
       r' `is` (Left 'a' :: Either Char ())
       count >>= (`is` 2),
     testCase "an exception is a decision, raised as it was" . running world $ do
       (bump, count) <- newCounter
-      r <- try (race (block `finally` bump) (yield >> throwM (ErrorCall "x") :: Thread ()))
+      begun <- newGate
+      r <- try (race ((openGate begun () >> block) `finally` bump) (waitGate begun >> throwM (ErrorCall "x") :: Thread ()))
       r `is` (Left (ErrorCall "x") :: Either ErrorCall (Either () ()))
       count >>= (`is` 1),
     testCase "cancelling a race cancels both" . running world $ do
       (bump, count) <- newCounter
       ready <- newGate
+      ready' <- newGate
       ended <- newGate
-      t <- fork ((race_ (block `finally` bump) ((openGate ready () >> block) `finally` bump) `finally` bump) `finally` openGate ended ())
-      waitGate ready
+      t <- fork ((race_ ((openGate ready' () >> block) `finally` bump) ((openGate ready () >> block) `finally` bump) `finally` bump) `finally` openGate ended ())
+      waitGate ready >> waitGate ready'
       cancel t
       waitGate ended
       count >>= (`is` 3),

@@ -10,6 +10,7 @@ module Weft.Conformance.Connecting
     connected,
     unixPair,
     fullPair,
+    fillUp,
     listenLocal,
     listenUnix,
     localHost,
@@ -23,10 +24,11 @@ module Weft.Conformance.Connecting
   )
 where
 
-import Control.Monad (forever)
+import Control.Monad (forever, unless, void)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as ByteString
 import Data.ByteString.Char8 qualified as Char8
+import Data.IORef
 import Network.Socket (tupleToHostAddress)
 import Weft
 import Weft.Conformance.Waiting
@@ -60,10 +62,23 @@ unixPair dir = do
 fullPair :: ByteString -> Thread (Socket, Socket)
 fullPair dir = do
   (a, b) <- unixPair dir
-  t <- fork (forever (sendAll a (ByteString.replicate 100_000 0)))
-  eventually (waitsOrEnded t)
-  cancelAndWait t
+  fillUp (void (send a (ByteString.replicate 100_000 0)))
   pure (a, b)
+
+-- | Repeat this until it waits, and goes on waiting: for one moment a thread also waits for
+-- an answer that is known already.
+fillUp :: Thread () -> Thread ()
+fillUp act = do
+  times <- liftIO (newIORef (0 :: Int))
+  t <- fork (forever (act >> liftIO (modifyIORef' times (+ 1))))
+  let settled = do
+        eventually (waitsOrEnded t)
+        before <- liftIO (readIORef times)
+        sleep (milliseconds 1)
+        now' <- liftIO (readIORef times)
+        unless (before == now') settled
+  settled
+  cancelAndWait t
 
 -- | A listener with this backlog on this machine, and its address.
 listenLocal :: Int -> Thread (Socket, SockAddr)

@@ -32,9 +32,9 @@ files world =
       inDirectory world "appending goes to the end, wherever that is meanwhile" appending,
       inDirectory world "a file is opened for reading or for writing" modes,
       inDirectory world "several threads at once in one file" (together world),
-      inDirectory world "into and out of the middle of a buffer" buffers,
+      inDirectory world "into and out of the middle of a buffer" (buffers world),
       inDirectory world "times and identities" times,
-      inDirectory world "direct I/O with aligned buffers" direct,
+      inDirectory world "direct I/O with aligned buffers" (direct world),
       inDirectory world "a closed file is refused" closedFile,
       testCase "a full disk is an error" $
         worldFullDisk world >>= mapM_ (\full -> running world (withFile full WriteOnly (\f -> failsWith [eNOSPC] (writeAt f 0 "x"))))
@@ -97,6 +97,8 @@ modes dir = do
     failsWith [eBADF] (writeAt f 0 "x")
     failsWith [eINVAL] (setFileSize f 0)
     readAt f 0 10 ===> "text"
+    failsWith [eNOTDIR] (listDirectory f)
+    readAt f 0 10 ===> "text"
   -- A directory is no file.
   failsWith [eISDIR] (openFile dir WriteOnly)
   withFile dir Directory $ \d -> failsWith [eISDIR] (readAt d 0 10)
@@ -112,16 +114,16 @@ together world dir = withFile (dir <> "/f") ReadWrite $ \f -> do
   got <- sequence readers
   holds "every page" (got == map page [0 .. 31])
 
-buffers :: ByteString -> Thread ()
-buffers dir = withFile (dir <> "/f") ReadWrite $ \f -> do
+buffers :: World -> ByteString -> Thread ()
+buffers world dir = withFile (dir <> "/f") ReadWrite $ \f -> do
   writeAt f 0 "0123456789"
   buffer <- liftIO (newBuffer 8)
   liftIO (withBuffer buffer (\p -> fillBytes p 45 8))
-  readAtInto f 4 buffer 2 3 ===> 3
+  moving world 3 (\n -> readAtInto f (4 + fromIntegral n) buffer (2 + n) (3 - n))
   liftIO (copyBuffer buffer 0 8) ===> "--456---"
-  readAtInto f 8 buffer 0 8 ===> 2
+  moving world 2 (\n -> readAtInto f (8 + fromIntegral n) buffer n (8 - n))
   readAtInto f 10 buffer 0 8 ===> 0
-  writeBufferAt f 1 buffer 2 4 ===> 4
+  moving world 4 (\n -> writeBufferAt f (1 + fromIntegral n) buffer (2 + n) (4 - n))
   readAt f 0 100 ===> "0456-56789"
 
 times :: ByteString -> Thread ()
@@ -137,8 +139,8 @@ times dir = do
   new <- pathStatus (dir <> "/f")
   holds (show (old, new)) (statusModified new > statusModified old && statusInode new == statusInode old)
 
-direct :: ByteString -> Thread ()
-direct dir = do
+direct :: World -> ByteString -> Thread ()
+direct world dir = do
   opened <- try (openFileAt CurrentDirectory (dir <> "/f") ReadWrite defaultOpenFlags {openDirect = True})
   case opened of
     -- Some file systems have none (tmpfs before Linux 6.6).
@@ -146,7 +148,7 @@ direct dir = do
     Right f -> flip finally (closeFile f) $ do
       buffer <- liftIO (newAlignedBuffer 4096 8192)
       liftIO (withBuffer buffer (\p -> fillBytes p 88 8192))
-      writeBufferAt f 4096 buffer 0 8192 ===> 8192
+      moving world 8192 (\n -> writeBufferAt f (4096 + fromIntegral n) buffer n (8192 - n))
       into <- liftIO (newAlignedBuffer 4096 4096)
       readAtInto f 8192 into 0 4096 ===> 4096
       liftIO (copyBuffer into 0 4096) ===> ByteString.replicate 4096 88

@@ -85,7 +85,8 @@ poking world n enough act = do
   liftIO (writeIORef stop True)
   endAll
   k <- liftIO (readIORef hits)
-  holds ("only " <> show k <> " waits were cancelled") (k > total `div` 4)
+  -- There are orders in which hardly anybody has to wait.
+  unless (anyOrder world) $ holds ("only " <> show k <> " waits were cancelled") (k > total `div` 4)
   where
     count ref = liftIO (atomicModifyIORef' ref (\k -> (k + 1 :: Int, ())))
     masked body = mask (\_ -> body)

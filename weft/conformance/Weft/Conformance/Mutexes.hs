@@ -6,6 +6,7 @@
 -- Litmus programs with every allowed outcome, and mutual exclusion.
 module Weft.Conformance.Mutexes (mutexes) where
 
+import Control.Exception (fromException)
 import Control.Monad (forM, forM_, join, replicateM_, unless, when)
 import Data.IORef
 import Data.List (isInfixOf, sort)
@@ -142,7 +143,21 @@ conditions world =
       always "waiting without the mutex is an error" . running world $ do
         m <- newMutex
         c <- Condition.newCondition
-        try (Condition.wait c m) >>= throws notHeld,
+        try (Condition.wait c m) >>= throws notHeld
+        tryLock m ===> True
+        unlock m,
+      always "who was cancelled before it waits gets the cancellation, and the mutex is free" . running world $ do
+        m <- newMutex
+        c <- Condition.newCondition
+        got <- newGate
+        _ <- fork $ do
+          outcome <- try . withMutex m $ do
+            -- Not yet a wait, so that it is noticed by the wait.
+            myThreadId >>= cancel
+            Condition.wait c m
+          openGate got (either (Just . fromException) (const Nothing) outcome)
+        waitGate got ===> Just (Just Cancelled)
+        tryLock m ===> True,
       always "producers and consumers of a place for one" $ do
         got <- newIORef []
         running world $ do

@@ -17,7 +17,7 @@ import Weft.Conformance.Check
 import Weft.Conformance.Litmus
 import Weft.Conformance.Waiting
 import Weft.Conformance.World
-import Weft.Mask (mask_)
+import Weft.Mask (mask_, uninterruptibleMask_)
 import Weft.Scope
 
 -- | Failures, and races.
@@ -58,6 +58,12 @@ failures world =
         _ <- forkDaemonIn s ((openGate ready () >> block) `finally` throwM (ErrorCall "finalizer") :: Thread ())
         waitGate ready
       causeOf r' `is` Just (ErrorCall "finalizer"),
+    testCase "an owner that learns of a failure by a fork that is refused raises the failure" . running world $ do
+      r <- try . withScope $ \s -> do
+        forkIn_ s (throwM (ErrorCall "first"))
+        -- The exception that is to interrupt the body cannot come between.
+        uninterruptibleMask_ (forever (yield >> forkIn_ s (pure ())))
+      causeOf (r :: Either ChildFailed ()) `is` Just (ErrorCall "first"),
     testCase "cancelled and leaving are no failures" . running world . withScope $ \s -> do
       a <- forkIn s (block :: Thread ())
       b <- forkIn s (exit :: Thread ())

@@ -5,7 +5,9 @@
 -- nobody waits are kept.
 module Weft.Conformance.Signals (signals) where
 
-import System.Posix.Signals (sigUSR1, sigUSR2)
+import Control.Monad (forM_)
+import Foreign.C.Error (eINVAL)
+import System.Posix.Signals (sigKILL, sigSTOP, sigUSR1, sigUSR2)
 import Test.Tasty
 import Weft
 import Weft.Conformance.Check
@@ -40,7 +42,11 @@ signals world =
         waiting <- spawn (refuses (nextSignal s))
         yield
         closeSignals s
-        waiting,
+        waiting
+        -- One that comes too late does not wait at all.
+        refuses (nextSignal s),
+      conforms world "what nobody can catch is refused" $
+        forM_ [sigKILL, sigSTOP, 0, 1000] $ \n -> failsWith [eINVAL] (openSignals [sigUSR1, n]),
       conforms world "named twice, delivered once" $
         withSignals [sigUSR2, sigUSR2] $ \s -> withSignals [sigUSR1] $ \other -> do
           raise sigUSR2

@@ -25,7 +25,7 @@ import Weft.File
 import Weft.Mask (allowInterrupt, mask_, uninterruptibleMask_)
 import Weft.Pipe
 import Weft.Socket
-import Weft.Time (minutes)
+import Weft.Time (microseconds, minutes)
 
 -- | A hundred thousand cancellations in six worlds, if all rounds are run.
 storms :: World -> TestTree
@@ -53,7 +53,7 @@ storm world total targets = do
       pause <- roll dice 4
       condemned <- liftIO (isCondemned target)
       if condemned
-        then yield >> go dice left
+        then breathe world >> go dice left
         else do
           cancel target
           when (pause == 0) yield
@@ -61,21 +61,27 @@ storm world total targets = do
 
 -- | Do this again and again; a cancellation ends one round. Masked: a call that has
 -- succeeded is counted before the next can be interrupted. At the end of a round there
--- is a place to be interrupted in any case: calls that succeed at once never wait.
-rounds :: IORef Bool -> IORef Int -> Thread () -> Thread ()
-rounds over hits act = mask_ loop
+-- is a place to be interrupted in any case: calls that succeed at once never wait. There time
+-- passes, too: where it does not while threads are ready, a cancellation might never arrive.
+rounds :: World -> IORef Bool -> IORef Int -> Thread () -> Thread ()
+rounds world over hits act = mask_ loop
   where
+    end = if worldTimePasses world then allowInterrupt else breathe world
     loop = do
       stop <- liftIO (readIORef over)
-      unless stop (((act >> allowInterrupt) `catch` \Cancelled -> liftIO (atomicModifyIORef' hits (\n -> (n + 1, ())))) >> loop)
+      unless stop (((act >> end) `catch` \Cancelled -> liftIO (atomicModifyIORef' hits (\n -> (n + 1, ())))) >> loop)
+
+-- | Let others run, and time pass.
+breathe :: World -> Thread ()
+breathe world = if worldTimePasses world then yield else sleep (microseconds 1)
 
 -- | Writers and readers of socket pairs with small pieces and full buffers.
 bytesStorm :: World -> Int -> ByteString -> Thread ()
 bytesStorm world total dir = do
   over <- liftIO (newIORef False)
   hits <- liftIO (newIORef 0)
-  pairs <- forM [1 .. 12 :: Int] $ \i -> do
-    (a, b) <- unixPair dir
+  made <- forM [1 .. 12 :: Int] $ \i -> (i,) <$> unixPair dir
+  pairs <- forM made $ \(i, (a, b)) -> do
     setOption a Network.SendBuffer 4096
     sent <- liftIO (newIORef (0 :: Int))
     got <- liftIO (newIORef (0 :: Int))
@@ -84,12 +90,12 @@ bytesStorm world total dir = do
     let piece = ByteString.replicate (500 * i) 7
         count ref n = liftIO (modifyIORef' ref (+ n))
     writer <- forkWith defaultForkOptions {forkWorker = Just i} $ do
-      rounds over hits (if even i then send a piece >>= count sent else sendVector a [piece, piece] >>= count sent)
+      rounds world over hits (if even i then send a piece >>= count sent else sendVector a [piece, piece] >>= count sent)
       uninterruptibleMask_ (closeSocket a >> openGate writerDone ())
     -- A reader goes on until the end of the stream, and only then minds no more.
     ended <- liftIO (newIORef False)
     reader <- forkWith defaultForkOptions {forkWorker = Just (i `div` 2)} $ do
-      rounds ended hits $ do
+      rounds world ended hits $ do
         bytes <- receive b 3000
         if ByteString.null bytes then liftIO (writeIORef ended True) else count got (ByteString.length bytes)
       uninterruptibleMask_ (closeSocket b >> openGate readerDone ())
@@ -122,7 +128,7 @@ connectionStorm world total = do
   done <- replicateM 8 newGate
   ts <- forM (zip [0 ..] done) $ \(i, gate) ->
     forkWith defaultForkOptions {forkWorker = Just i} $ do
-      rounds over hits $
+      rounds world over hits $
         if even i
           then accept l >>= \(s, _) -> count accepted >> worldLeaveNoPort world s >> close s
           else bracket (openSocket AF_INET Stream) close (\s -> worldLeaveNoPort world s >> try (connect s address) >>= either refused (\() -> count made))
@@ -168,7 +174,7 @@ mixedStorm world total dir = do
   ts <- forM (zip [0 ..] done) $ \(i, gate) -> do
     dice <- newDice i
     forkWith defaultForkOptions {forkWorker = Just i} $ do
-      rounds over hits $ do
+      rounds world over hits $ do
         k <- roll dice (length calls)
         bracket_ (count entered) (count left) (calls !! k)
       uninterruptibleMask_ (openGate gate ())

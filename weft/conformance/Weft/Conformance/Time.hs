@@ -43,7 +43,7 @@ sleepers world = do
   holds "never early" (and [t >= wake | (wake, t, _) <- woken])
   -- Those that slept before the first was due.
   let inTime = [wake | (wake, _, True) <- woken]
-  when (worldWorkers world == 1 && worldInOrder world) $ holds "in order" (inTime == sort inTime)
+  when (worldWorkers world == 1 && worldInOrder world && worldPunctual world) $ holds "in order" (inTime == sort inTime)
   t <- now
   sleep (milliseconds (-5))
   sleepUntil t

@@ -92,7 +92,7 @@ limits world =
       -- If limits of an hour were kept, a million of them would be.
       spent <- running world $ do
         start <- now
-        replicateM_ 20_000 (timeout far (pure ()))
+        replicateM_ (worldRounds world 20_000) (timeout far (pure ()))
         since start <$> now
       assertBool (show spent) (durationNanoseconds spent < 10_000_000_000),
     testCase "one deadline for several steps" . running world $ do

@@ -18,6 +18,7 @@ module Weft.Conformance.World
     conforms,
     inDirectory,
     ordered,
+    anyOrder,
     always,
   )
 where
@@ -68,6 +69,14 @@ data World = World
     -- | Does time pass while threads are ready? It does not where it only goes on when
     -- nothing else can.
     worldTimePasses :: Bool,
+    -- | Is everybody woken at the time that was asked for, or as soon after it as there is
+    -- nothing else to do, and does what is sent one after the other arrive so? A simulation
+    -- in which answers are late and ways are of different lengths says no.
+    worldPunctual :: Bool,
+    -- | May a call send less than there is room for, or receive less than was sent by one
+    -- call? Both are allowed to every stream; with sockets of the Unix domain, a real system
+    -- does neither.
+    worldCuts :: Bool,
     -- | Closing this connection, or one that this listener accepts, shall leave nothing
     -- behind: a machine has few ports, and keeps each for a minute (@SO_LINGER@).
     worldLeaveNoPort :: Socket -> Thread (),
@@ -123,3 +132,8 @@ ordered world name body = if worldInOrder world then Just (testCase name body) e
 -- | A test beside such.
 always :: TestName -> Assertion -> Maybe TestTree
 always name body = Just (testCase name body)
+
+-- | Does a simulation choose the order of threads, any order that is possible? Then what is
+-- never seen on real workers, or hardly ever, is seen.
+anyOrder :: World -> Bool
+anyOrder world = not (worldInOrder world || worldTimePasses world)

@@ -77,8 +77,10 @@ import Weft.Internal.Trace
 --     and the exception is raised after the end of the scope.
 -- (E) A thread forks into its own scope when that is closing already and its
 --     cancellation is on the way: it gets 'ScopeEnded'. That is no failure of the
---     thread: it was ending, and only learned of it in this way. So may the owner, when
---     a thread has failed: then that failure is raised.
+--     thread: it was ending, and only learned of it in this way.
+-- (F) A thread fails while the owner is still forking: the fork finds the scope closing
+--     before the exception that interrupts the body has arrived. The owner, too, has
+--     only learned in this way of the failure, and that is what is raised.
 
 -- | The lifetime of some threads.
 data Scope = Scope
@@ -180,7 +182,8 @@ instance Exception Interrupt where
 -- then. When the body was left by an exception, or this thread is cancelled, all are
 -- cancelled. When one of the threads fails, the others are cancelled, the body is
 -- interrupted, and 'ChildFailed' is raised here with the first failure. An exception
--- of the body itself is raised as it is, also when there was a failure.
+-- of the body itself is raised as it is, also when there was a failure; that the scope takes
+-- no threads any more since one has failed ('ScopeEnded') is no such exception.
 --
 -- While it waits for children of its own accord it can be cancelled; while it waits
 -- for threads that were cancelled it cannot, so that nothing is left behind: they
@@ -196,10 +199,10 @@ withScope body = mask $ \restore -> do
     Right a -> maybe (pure a) throwM failure
     Left e
       | Just (Interrupt s) <- fromException e, s == scope -> throwM (maybe e toException failure)
-      -- The owner forked when a thread had failed, before the interrupt reached it: race (E).
-      | Just (ScopeEnded n) <- fromException e, n == scopeNumber scope, Just first <- failure -> throwM first
       -- The owner waited for a thread that was cancelled because another had failed.
       | Just (ChildFailed _ _ why) <- fromException e, not (isFailure scope why), Just first <- failure -> throwM first
+      -- The owner forked when one had failed. Race (F).
+      | Just (ScopeEnded n) <- fromException e, n == scopeNumber scope, Just first <- failure -> throwM first
       | otherwise -> throwM e
 
 openScope :: Thread Scope

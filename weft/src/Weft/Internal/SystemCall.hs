@@ -27,6 +27,7 @@ module Weft.Internal.SystemCall
     FileKind (..),
     SignalNumber,
     Signals (..),
+    SignalState (..),
 
     -- * Waiting for an answer
     Waiter (..),
@@ -221,12 +222,20 @@ data FileKind = RegularFile | DirectoryFile | SymbolicLink | OtherFile
 -- | As in @signal(7)@.
 type SignalNumber = CInt
 
--- | A subscription to signals: what has arrived and was not taken, oldest first,
--- or the thread that waits for the next.
+-- | A subscription to signals.
 data Signals = Signals
   { signalsWanted :: [SignalNumber],
-    signalsState :: !(IORef (Either (Waiter SignalNumber) [SignalNumber]))
+    signalsState :: !(IORef SignalState)
   }
+
+-- | What is known of a subscription.
+data SignalState
+  = -- | These have arrived and were not taken, oldest first.
+    Arrived [SignalNumber]
+  | -- | A thread waits for the next. The variable tells its wait from others.
+    Expected !(IORef ()) !(Waiter SignalNumber)
+  | -- | It was closed.
+    Unsubscribed
 
 -- | How a system call ended.
 data Outcome a = Failed SomeException | Answered a

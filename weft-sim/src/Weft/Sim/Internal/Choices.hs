@@ -36,6 +36,8 @@ import Data.IntMap.Strict (IntMap)
 import Data.IntMap.Strict qualified as IntMap
 import Data.IntSet (IntSet)
 import Data.IntSet qualified as IntSet
+import Data.Primitive.MutVar
+import Data.Primitive.PrimArray
 import Data.Primitive.PrimVar
 import Weft.Sim.Internal.Random
 
@@ -62,9 +64,9 @@ data Strategy
     -- is interrupted, at each of its steps, with this probability.
     Uniformly !Double
   | -- | Threads have priorities, drawn when they are first seen, and the highest runs; at so many
-    -- steps, drawn from the first so many, the thread that runs gets the lowest. Finds a bug that
-    -- needs d orderings with a probability that has a lower bound
-    -- (Burckhardt et al. 2010, "PCT").
+    -- steps, drawn from the first so many, the thread that runs gets the lowest, and after
+    -- those now and then, so that nobody is left out for ever. Finds a bug that needs d
+    -- orderings with a probability that has a lower bound (Burckhardt et al. 2010, "PCT").
     ByPriority !Int !Int
   | -- | The options of a schedule, and the first at all other decisions.
     Following Schedule
@@ -92,12 +94,21 @@ data Chooser = Chooser
 data Mind
   = First
   | Dice !Random !Double
-  | Ranks !Random !(IORef Ranking)
+  | Ranks !Random !Ranking
   | Script !(IntMap Int)
 
--- | Who has which priority, the lowest that was given, the steps at which to change, and how many
--- steps there were.
-data Ranking = Ranking !(IntMap Int) !Int !IntSet !Int
+-- | Who has which priority.
+data Ranking = Ranking
+  { -- | By the number of the thread.
+    rankingRanks :: !(MutVar RealWorld (MutablePrimArray RealWorld Int)),
+    -- | The lowest that was given.
+    rankingLowest :: !(PrimVar RealWorld Int),
+    -- | How many steps there were.
+    rankingStep :: !(PrimVar RealWorld Int),
+    -- | The steps at which to change priorities, and the end of those that they were drawn from.
+    rankingPoints :: !IntSet,
+    rankingPeriod :: !Int
+  }
 
 -- | A chooser for one run. The flag: remember all branches.
 newChooser :: Strategy -> Random -> Bool -> IO Chooser
@@ -107,7 +118,8 @@ newChooser strategy random wanted = do
     Uniformly p -> pure (Dice random p)
     ByPriority depth steps -> do
       points <- mapM (const (below random (max 1 steps))) [2 .. depth]
-      Ranks random <$> newIORef (Ranking IntMap.empty 0 (IntSet.fromList points) 0)
+      ranks <- newPrimArray 0 >>= newMutVar
+      Ranks random <$> (Ranking ranks <$> newPrimVar 0 <*> newPrimVar 0 <*> pure (IntSet.fromList points) <*> pure steps)
     Following schedule -> pure (Script (IntMap.fromList [(i, o) | Deviation i o <- schedule]))
   Chooser mind <$> newPrimVar 0 <*> newIORef [] <*> (if wanted then Just <$> newIORef [] else pure Nothing) <*> newIORef False
 
@@ -120,7 +132,7 @@ chooseThread chooser goesOn options thread = do
     Dice random p
       | goesOn -> chance random p >>= \out -> if out then below random options else pure 0
       | otherwise -> below random options
-    Ranks random ref -> ranked random ref goesOn options thread
+    Ranks random ranking -> ranked random ranking goesOn options thread
     Script script -> scripted chooser script options
   choice <$ made chooser (if goesOn then 1 else 0) options choice
 {-# INLINEABLE chooseThread #-}
@@ -145,26 +157,57 @@ scripted chooser script options = do
       | o < options -> pure o
       | otherwise -> 0 <$ writeIORef (chooserDiverged chooser) True
 
--- | The one with the highest priority.
-ranked :: Random -> IORef Ranking -> Bool -> Int -> (Int -> IO Int) -> IO Int
-ranked random ref goesOn options thread = do
-  Ranking known lowest points step <- readIORef ref
-  threads <- mapM thread [0 .. options - 1]
-  let rank ranks t
-        | t < 0 = pure ranks -- A message: always the highest.
-        | IntMap.member t ranks = pure ranks
-        | otherwise = below random 1_000_000 >>= \r -> pure (IntMap.insert t r ranks)
-      go ranks [] = pure ranks
-      go ranks (t : rest) = rank ranks t >>= \ranks' -> go ranks' rest
-  all' <- go known threads
-  let changed = case threads of
-        t : _ | goesOn, IntSet.member step points -> Just t
-        _ -> Nothing
-      ranks = maybe all' (\t -> IntMap.insert t (lowest - 1) all') changed
-      rankOf t = if t < 0 then maxBound else IntMap.findWithDefault 0 t ranks
-      best = snd (maximum [(rankOf t, negate i) | (i, t) <- zip [0 ..] threads])
-  writeIORef ref (Ranking ranks (maybe lowest (const (lowest - 1)) changed) points (step + 1))
-  pure (negate best)
+-- | The one with the highest priority. After the steps in which priorities are changed at
+-- random, whoever has run now and then gets the lowest: a thread that never waits would be the
+-- only one that ever runs.
+ranked :: Random -> Ranking -> Bool -> Int -> (Int -> IO Int) -> IO Int
+ranked random ranking goesOn options thread = do
+  step <- readPrimVar (rankingStep ranking)
+  writePrimVar (rankingStep ranking) (step + 1)
+  if goesOn && IntSet.member step (rankingPoints ranking)
+    then thread 0 >>= demote
+    else when (step > rankingPeriod ranking && step `rem` 16 == 0) $ best >>= thread >>= demote
+  best
+  where
+    best = go 0 0 minBound
+    go :: Int -> Int -> Int -> IO Int
+    go i first highest
+      | i == options = pure first
+      | otherwise = do
+          t <- thread i
+          -- A message is always the highest.
+          rank <- if t < 0 then pure maxBound else rankOf random ranking t
+          if rank > highest then go (i + 1) i rank else go (i + 1) first highest
+    demote t = when (t >= 0) $ do
+      lowest <- subtract 1 <$> readPrimVar (rankingLowest ranking)
+      writePrimVar (rankingLowest ranking) lowest
+      -- Which makes room for it.
+      _ <- rankOf random ranking t
+      ranks <- readMutVar (rankingRanks ranking)
+      writePrimArray ranks t lowest
+
+-- | The priority of a thread, which is drawn when it is first asked for.
+rankOf :: Random -> Ranking -> Int -> IO Int
+rankOf random ranking t = do
+  ranks <- readMutVar (rankingRanks ranking)
+  let size = sizeofMutablePrimArray ranks
+  if t >= size
+    then do
+      larger <- newPrimArray (2 * (t + 1))
+      setPrimArray larger 0 (2 * (t + 1)) unknown
+      copyMutablePrimArray larger 0 ranks 0 size
+      writeMutVar (rankingRanks ranking) larger
+      rankOf random ranking t
+    else do
+      rank <- readPrimArray ranks t
+      if rank /= unknown
+        then pure rank
+        else do
+          drawn <- below random 1_000_000
+          drawn <$ writePrimArray ranks t drawn
+  where
+    unknown = minBound
+{-# INLINE rankOf #-}
 
 made :: Chooser -> Int -> Int -> Int -> IO ()
 made chooser cost options choice = do

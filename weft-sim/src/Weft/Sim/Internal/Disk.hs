@@ -29,6 +29,11 @@ module Weft.Sim.Internal.Disk
     removePath,
     renamePath,
 
+    -- * Links and sockets
+    createSymlink,
+    nameSocket,
+    findSocket,
+
     -- * What befalls them
     crashDisk,
     setDiskErrors,

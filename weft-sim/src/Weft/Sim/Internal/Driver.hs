@@ -235,7 +235,7 @@ loop d workers ending result = turn False
             forM_ (workerHomes workers) $ \home -> writeIORef (homeClosing home) True
             limit <- (+ planGrace plan) <$> clock events
             endAll
-            closing limit goesOn
+            closing limit goesOn steps
             pure (either Raised Returned outcome)
           Nothing
             | steps >= planMaxSteps plan -> pure TooManySteps
@@ -256,21 +256,25 @@ loop d workers ending result = turn False
                           else pure Deadlocked
 
     -- The same when the main thread has ended, until all others have.
-    closing limit goesOn = do
+    closing limit goesOn looked = do
       living <- countLiving ending
       steps <- readPrimVar (driverSteps d)
       when (living > 0 && steps < planMaxSteps plan) $ do
         ran <- advance goesOn
         case ran of
-          Just goesOn' -> closing limit goesOn'
+          Just goesOn' -> closing limit goesOn' looked
           Nothing -> do
-            endAll
+            soon <- due limit
+            -- Looking at all of them takes as long as there are many: not before each event.
+            let look = not soon || steps - looked >= living
+            when look endAll
             woke <- anything
-            next <- nextEvent events
-            case next of
-              _ | woke -> closing limit False
-              Just t | t <= limit -> happen >> closing limit False
-              _ -> pure ()
+            soon' <- due limit
+            when (woke || soon') $ do
+              unless woke happen
+              closing limit False (if look then steps else looked)
+
+    due limit = maybe False (<= limit) <$> nextEvent events
 
     endAll = forM_ [0 .. planWorkers plan - 1] $ \w -> do
       writeIORef (driverActor d) Nobody'

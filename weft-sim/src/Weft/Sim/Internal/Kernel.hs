@@ -17,6 +17,7 @@ module Weft.Sim.Internal.Kernel
     -- * Steering the world from inside
     Steer (..),
     steer,
+    overhear,
   )
 where
 
@@ -55,12 +56,18 @@ data Sim = Sim
     -- | What the program draws.
     simEntropy :: !Random,
     -- | A worker, once one has started.
-    simHost :: !(IORef (Maybe Host))
+    simHost :: !(IORef (Maybe Host)),
+    -- | Somebody inside who is told what the operator is told, when it is told.
+    simOverhears :: !(IORef (String -> IO ()))
   }
 
 -- | A new world.
 newSim :: Seed -> World -> IO Sim
-newSim seed world = Sim world <$> newTickets <*> newNetwork world <*> newDisks world <*> newSignalTable <*> newRandom seed 3 <*> newIORef Nothing
+newSim seed world = do
+  disks <- newDisks world
+  tickets <- newTickets
+  net <- newNetwork world disks
+  Sim world tickets net disks <$> newSignalTable <*> newRandom seed 3 <*> newIORef Nothing <*> newIORef (\_ -> pure ())
 
 -- | A request to the simulation itself, which no real kernel answers: what it is, and what
 -- to do, which must not block.
@@ -73,6 +80,11 @@ instance Show (Steer a) where
 -- world is real.
 steer :: String -> (Sim -> Ask -> IO a) -> Thread a
 steer what act = call (Extend (Steer what act))
+
+-- | From now on this is told what the operator is told, at the moment at which it is: the result
+-- of a simulated run has it when the run has ended.
+overhear :: (String -> IO ()) -> Thread ()
+overhear hear = steer "overhear reports" (\sim _ -> writeIORef (simOverhears sim) hear)
 
 -- | The kernel of a world. Only one run may use it.
 simKernel :: Sim -> Kernel
@@ -89,13 +101,14 @@ simKernel sim =
     }
 
 startSim :: Sim -> Host -> IO Instance
-startSim sim host = do
+startSim sim operator = do
   bell <- newEmptyMVar
+  let host = operator {hostReport = \text -> readIORef (simOverhears sim) >>= ($ text) >> hostReport operator text}
   showTime sim host
   modifyIORef' (simHost sim) (maybe (Just host) Just)
   pure
     Instance
-      { instanceAnswer = AnswerCall (\tcb request k -> answerCall sim host tcb request k),
+      { instanceAnswer = AnswerCall (answerCall sim host),
         instancePoll = pollSim sim host bell,
         instanceWake = void (tryPutMVar bell ()),
         instanceAdopt = pure (),

@@ -7,9 +7,8 @@
 -- Linux, under the names under which the system kernel reports failures. Used by whoever
 -- runs the simulation.
 --
--- Differences to a real network: a port is free again as soon as its socket is closed; a path
--- of a Unix-domain socket likewise, for there is no file that would have to be removed;
--- there is no broadcast; @SO_LINGER@ takes a number, and 0 means a reset.
+-- Differences to a real network: a port is free again as soon as its socket is closed; there is
+-- no broadcast; @SO_LINGER@ takes a number, and 0 means a reset.
 module Weft.Sim.Internal.Network
   ( Network,
     newNetwork,
@@ -63,7 +62,7 @@ import Data.Foldable (for_)
 import Data.IORef
 import Data.Int (Int64)
 import Data.Map.Strict qualified as Map
-import Data.Maybe (catMaybes, fromMaybe)
+import Data.Maybe (fromMaybe)
 import Foreign.C.Error
 import Network.Socket (Family (..), SockAddr (..), SocketOption, SocketType (..))
 import Weft.Internal.Backend (Descriptor (..))
@@ -77,6 +76,7 @@ import Weft.Sim.Internal.Network.Faults
 import Weft.Sim.Internal.Network.Line
 import Weft.Sim.Internal.Network.Listen
 import Weft.Sim.Internal.Network.Options
+import Weft.Sim.Internal.Network.Paths
 import Weft.Sim.Internal.Network.Pipes
 import Weft.Sim.Internal.Network.Ports
 import Weft.Sim.Internal.Network.Streams
@@ -113,21 +113,8 @@ bindSocket :: Network -> Socket -> SockAddr -> Answering ()
 bindSocket net s address = withSocket net "bind" s (instantly "bind" . bindIt)
   where
     bindIt sock
-      | sockFamily sock == AF_UNIX =
-          readIORef (sockBound sock) >>= \case
-            Unbound -> bindPath sock
-            _ -> pure (Left eINVAL)
+      | sockFamily sock == AF_UNIX = bindPath net sock address
       | otherwise = either (pure . Left) (uncurry (bindInet net sock)) (fromProgram (sockFamily sock) address)
-    bindPath sock = case address of
-      SockAddrUnix path | not (null path) -> do
-        let key = (machineNumber (sockMachine sock), path)
-        paths <- readIORef (netPaths net)
-        case Map.lookup key paths of
-          Just (Just _) -> pure (Left eADDRINUSE)
-          _ -> do
-            writeIORef (netPaths net) (Map.insert key (Just sock) paths)
-            Right () <$ writeIORef (sockBound sock) (BoundPath path)
-      _ -> pure (Left eINVAL)
 
 listenSocket :: Network -> Socket -> Int -> Answering ()
 listenSocket net s backlog = withSocket net "listen" s (instantly "listen" . listenOn)
@@ -296,8 +283,8 @@ closeIt net = \case
         dismiss (listenerAccepting l) canceled
     -- It may wait in somebody else's line.
     unless (sockFamily sock /= AF_UNIX) $ do
-      others <- Map.elems <$> readIORef (netPaths net)
-      for_ (catMaybes others) $ \other ->
+      others <- unixSockets net
+      for_ others $ \other ->
         readIORef (sockRole other) >>= \case
           Listening l -> sweep (listenerConnecting l)
           Datagrams box -> sweep (boxSenders box)

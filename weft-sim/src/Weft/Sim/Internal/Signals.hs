@@ -41,7 +41,7 @@ openSignals :: SignalTable -> [SignalNumber] -> Answering Signals
 openSignals (SignalTable ref) several ask k
   | any unhandled several = answerNow ask k (Left (failure "installHandler" Nothing eINVAL))
   | otherwise = do
-      subscription <- Signals (nub several) <$> newIORef (Right [])
+      subscription <- Signals (nub several) <$> newIORef (Arrived [])
       modifyIORef' ref (IntMap.insertWith (flip (<>)) (machineNumber (askMachine ask)) [subscription])
       answerNow ask k (Right subscription)
   where
@@ -52,38 +52,45 @@ openSignals (SignalTable ref) several ask k
 nextSignal :: SignalTable -> Signals -> Answering SignalNumber
 nextSignal _ s ask k =
   readIORef (signalsState s) >>= \case
-    Right (n : rest) -> do
-      writeIORef (signalsState s) (Right rest)
+    Arrived (n : rest) -> do
+      writeIORef (signalsState s) (Arrived rest)
       answer Woken ask k (Right n)
-    Right [] -> wait
-    Left earlier -> do
+    Arrived [] -> wait
+    Expected _ earlier -> do
       void (deliver earlier (refusal "another thread waits for these signals now"))
       wait
+    Unsubscribed -> answer Woken ask k (resultOf (refusal wasClosed))
   where
     wait = park ask k $ \ticket -> do
-      writeIORef (signalsState s) (Left (Waiter (\_ outcome -> settle ticket Woken (resultOf outcome))))
+      me <- newIORef ()
+      writeIORef (signalsState s) (Expected me (Waiter (\_ outcome -> settle ticket Woken (resultOf outcome))))
       -- Who was replaced was answered, so that its withdrawal never runs: it is this
       -- one that stands there.
-      pure (writeIORef (signalsState s) (Right []))
+      pure (writeIORef (signalsState s) (Arrived []))
 
 resultOf :: Outcome a -> Either SomeException a
 resultOf = \case
   Failed e -> Left e
   Answered a -> Right a
 
--- | Unsubscribe; a thread that waits fails.
+-- | Unsubscribe; a thread that waits fails, and so does one that comes later.
 closeSignals :: SignalTable -> Signals -> Answering ()
 closeSignals (SignalTable ref) s ask k = do
   modifyIORef' ref (IntMap.map (filter ((/= signalsState s) . signalsState)))
-  dismiss "the subscription to signals was closed" s
+  dismiss wasClosed s
   answerNow ask k (Right ())
 
 -- | Whoever waits fails, and what has arrived is gone.
 dismiss :: String -> Signals -> IO ()
 dismiss why s = do
   before <- readIORef (signalsState s)
-  writeIORef (signalsState s) (Right [])
-  either (\w -> void (deliver w (refusal why))) (\_ -> pure ()) before
+  writeIORef (signalsState s) Unsubscribed
+  case before of
+    Expected _ waiter -> void (deliver waiter (refusal why))
+    _ -> pure ()
+
+wasClosed :: String
+wasClosed = "the subscription to signals was closed"
 
 refusal :: String -> Outcome a
 refusal = Failed . toException . userError
@@ -99,9 +106,10 @@ raiseSignal (SignalTable ref) machine n = do
   where
     give s =
       readIORef (signalsState s) >>= \case
-        Right kept -> writeIORef (signalsState s) $! Right $! take limit (kept <> [n])
-        Left waiter -> do
-          writeIORef (signalsState s) (Right [])
+        Arrived kept -> writeIORef (signalsState s) $! Arrived $! take limit (kept <> [n])
+        Unsubscribed -> pure ()
+        Expected _ waiter -> do
+          writeIORef (signalsState s) (Arrived [])
           -- One whose result was decided before does not take it.
           taken <- deliver waiter (Answered n)
           unless taken (give s)

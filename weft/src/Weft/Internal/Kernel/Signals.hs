@@ -40,7 +40,7 @@ openSignals several = do
   -- GHC does not tell that the system has refused a handler.
   for_ (filter unheard wanted) $ \n ->
     ioError (errnoToIOError ("subscribe to signal " <> show n) eINVAL Nothing Nothing)
-  subscription <- Signals wanted <$> newIORef (Right [])
+  subscription <- Signals wanted <$> newIORef (Arrived [])
   -- One that fails undoes the others.
   subscription <$ mapM_ (modifyMVar_ registry . add subscription) wanted `onException` closeSignals subscription
   where
@@ -58,8 +58,9 @@ arrived n = do
   where
     give s = do
       waiting <- atomicModifyIORef' (signalsState s) $ \case
-        Left waiter -> (Right [], Just waiter)
-        Right kept -> (Right (take limit (kept <> [n])), Nothing)
+        Expected _ waiter -> (Arrived [], Just waiter)
+        Arrived kept -> (Arrived (take limit (kept <> [n])), Nothing)
+        Unsubscribed -> (Unsubscribed, Nothing)
       -- A waiter that was cancelled in this moment does not take it.
       for_ waiting $ \w -> deliver w (Answered n) >>= \taken -> unless taken (give s)
     -- Signals that nobody takes must not fill the memory; the system would merge
@@ -67,34 +68,38 @@ arrived n = do
     limit = 1000
 
 -- | Take the oldest signal that has arrived, or leave the waiter for the next. At
--- most one thread waits on a subscription: an earlier one fails. Answers how to take
--- the waiter back.
+-- most one thread waits on a subscription: an earlier one fails. So does one that comes
+-- when the subscription is closed. Answers how to take the waiter back.
 nextSignal :: Signals -> Waiter SignalNumber -> IO (IO ())
 nextSignal s waiter = do
-  (taken, replaced) <- atomicModifyIORef' (signalsState s) $ \case
-    Right (n : rest) -> (Right rest, (Just n, Nothing))
-    Right [] -> (Left waiter, (Nothing, Nothing))
-    Left earlier -> (Left waiter, (Nothing, Just earlier))
-  for_ taken (deliver waiter . Answered)
-  for_ replaced $ \w -> deliver w (refusal "another thread waits for these signals now")
-  -- Only one waiter is kept, and the one that was withdrawn answers nobody: if it
-  -- stands there it may go, and if another does that one stays.
+  me <- newIORef ()
+  answers <- atomicModifyIORef' (signalsState s) $ \case
+    Arrived (n : rest) -> (Arrived rest, [(waiter, Answered n)])
+    Arrived [] -> (Expected me waiter, [])
+    Expected _ earlier -> (Expected me waiter, [(earlier, refusal "another thread waits for these signals now")])
+    Unsubscribed -> (Unsubscribed, [(waiter, refusal wasClosed)])
+  for_ answers (uncurry deliver)
+  -- Another thread may have come to wait there meanwhile; it stays.
   pure . atomicModifyIORef' (signalsState s) $ \case
-    Left _ | null taken -> (Right [], ())
+    Expected who _ | who == me -> (Arrived [], ())
     other -> (other, ())
 
--- | Unsubscribe; a thread that waits fails.
+-- | Unsubscribe; a thread that waits fails, and so does one that comes later.
 closeSignals :: Signals -> IO ()
 closeSignals s = do
   modifyMVar_ registry $ \known -> foldr (\n act -> act >>= remove n) (pure known) (signalsWanted s)
-  waiting <- atomicModifyIORef' (signalsState s) (Right [],)
-  either (\w -> void (deliver w (refusal "the subscription to signals was closed"))) (\_ -> pure ()) waiting
+  atomicModifyIORef' (signalsState s) (Unsubscribed,) >>= \case
+    Expected _ waiter -> void (deliver waiter (refusal wasClosed))
+    _ -> pure ()
   where
     remove n known = case Map.lookup n known of
       Nothing -> pure known
       Just (before, subscriptions) -> case filter ((/= signalsState s) . signalsState) subscriptions of
         [] -> Map.delete n known <$ Posix.installHandler n before Nothing
         rest -> pure (Map.insert n (before, rest) known)
+
+wasClosed :: String
+wasClosed = "the subscription to signals was closed"
 
 refusal :: String -> Outcome a
 refusal = Failed . toException . userError

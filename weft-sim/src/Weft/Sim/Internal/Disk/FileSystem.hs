@@ -14,6 +14,8 @@ module Weft.Sim.Internal.Disk.FileSystem
 
     -- * Files
     Node (..),
+    Kind (..),
+    nodeIsDirectory,
     nodeOf,
     adjustNode,
     opened,
@@ -26,6 +28,7 @@ module Weft.Sim.Internal.Disk.FileSystem
     -- * Names
     newNode,
     change,
+    leadsTo,
     pathOf,
 
     -- * The journal
@@ -44,6 +47,8 @@ import Data.IntMap.Strict qualified as IntMap
 import Data.List (foldl')
 import Data.Sequence (Seq, (|>))
 import Data.Sequence qualified as Seq
+import Foreign.C.Error (Errno)
+import Weft.Internal.SystemCall (Beneath)
 import Weft.Sim.Internal.Disk.Content
 import Weft.Sim.Internal.Disk.Tree
 import Weft.Sim.Internal.Disk.Unsynced
@@ -64,10 +69,10 @@ data FileSystem = FileSystem
     fsPages :: !Int
   }
 
--- | A file or directory.
+-- | What has a name.
 data Node = Node
-  { nodeIsDirectory :: !Bool,
-    -- | Empty if it is a directory.
+  { nodeKind :: !Kind,
+    -- | Empty if it is no regular file.
     nodeData :: !FileData,
     -- | Nanoseconds since 1970, as read and as it is on the disk.
     nodeModified, nodeModifiedOnDisk :: !Int64,
@@ -82,17 +87,31 @@ data Node = Node
     nodeJournal :: !Int
   }
 
+-- | What it is.
+data Kind
+  = Regular
+  | Folder
+  | -- | A symbolic link, and what it says.
+    Link !ByteString
+  | -- | The name of a Unix-domain socket. Who is bound to it is known to the network.
+    SocketName
+  deriving stock (Eq, Show)
+
+-- | Is it a directory?
+nodeIsDirectory :: Node -> Bool
+nodeIsDirectory = (== Folder) . nodeKind
+
 -- | With an empty directory @\/tmp@, durable.
 newFileSystem :: Int64 -> FileSystem
 newFileSystem now = FileSystem nodes tree tree Seq.empty 0 (tmp + 1) 0
   where
     tmp = rootInode + 1
     nodes = IntMap.fromList [(rootInode, folder 0o755), (tmp, folder 0o1777)]
-    folder permissions = (freshNode True permissions now) {nodeNamed = True}
+    folder permissions = (freshNode Folder permissions now) {nodeNamed = True}
     tree = applyChange (CreateFolder rootInode (Char8.pack "tmp") tmp) emptyTree
 
-freshNode :: Bool -> Int -> Int64 -> Node
-freshNode directory permissions now = Node directory emptyFile now now permissions False True 0 0
+freshNode :: Kind -> Int -> Int64 -> Node
+freshNode kind permissions now = Node kind emptyFile now now permissions False True 0 0
 
 -- | The file of this number. It must be there: somebody holds a name or descriptor of it.
 nodeOf :: FileSystem -> Inode -> Node
@@ -141,11 +160,11 @@ roomFor capacity fs = capacity `div` pageSize - fsPages fs
 changeData :: Int64 -> (FileData -> FileData) -> Inode -> FileSystem -> FileSystem
 changeData now f = reweigh (\node -> node {nodeData = f (nodeData node), nodeModified = now})
 
--- | A new file or directory, with these permissions less those of the usual mask, 022. It
--- has no name yet.
-newNode :: Bool -> Int -> Int64 -> FileSystem -> (Inode, FileSystem)
-newNode directory permissions now fs =
-  (n, fs {fsNodes = IntMap.insert n (freshNode directory (permissions .&. 0o7777 .&. complement 0o022) now) (fsNodes fs), fsNextInode = n + 1})
+-- | Something new, with these permissions less those of the usual mask, 022. It has no name
+-- yet. A number is never given twice.
+newNode :: Kind -> Int -> Int64 -> FileSystem -> (Inode, FileSystem)
+newNode kind permissions now fs =
+  (n, fs {fsNodes = IntMap.insert n (freshNode kind (permissions .&. 0o7777 .&. complement 0o022) now) (fsNodes fs), fsNextInode = n + 1})
   where
     n = fsNextInode fs
 
@@ -180,6 +199,14 @@ commitTo upTo fs = foldl' commit left (toList covered)
       Just n -> sweep n (adjustNode (\node -> node {nodeMayReturn = False}) n applied)
       where
         applied = f {fsTreeOnDisk = applyChange it (fsTreeOnDisk f)}
+
+-- | Where a path leads, from a directory.
+leadsTo :: FileSystem -> Inode -> Beneath -> Final -> ByteString -> Either Errno Found
+leadsTo fs = follow saying (fsTree fs)
+  where
+    saying n = case nodeKind <$> IntMap.lookup n (fsNodes fs) of
+      Just (Link text) -> Just text
+      _ -> Nothing
 
 -- | A path of it from the root, for people.
 pathOf :: FileSystem -> Inode -> ByteString

@@ -5,7 +5,8 @@
 -- Stability   : not home
 --
 -- Opening, looking, making, removing, renaming: the same errors under the same names of
--- operations as the system kernel's.
+-- operations as the system kernel's. And what has a name without being a file: symbolic links,
+-- which no call of a thread makes, and sockets, which the network binds.
 module Weft.Sim.Internal.Disk.Names
   ( openFile,
     fileStatus,
@@ -14,10 +15,16 @@ module Weft.Sim.Internal.Disk.Names
     makeDirectory,
     removePath,
     renamePath,
+
+    -- * Links and sockets
+    createSymlink,
+    nameSocket,
+    findSocket,
   )
 where
 
 import Control.Exception (SomeException)
+import Control.Monad (void)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as ByteString
 import Data.ByteString.Char8 qualified as Char8
@@ -80,19 +87,20 @@ openFile disks place path mode flags ask k = withoutNul "open" path (onPath disk
     giveUp disk d = giveDescriptor (diskMachine disk) (descriptorNumber d)
     creates = mode `elem` [WriteOnly, ReadWrite, Append]
     toOpen fs start now = do
-      found <- follow (fsTree fs) start (openBeneath flags) path
+      found <- leadsTo fs start (openBeneath flags) (if creates && openExclusive flags then LinkItself else Followed) path
       case (foundInode found, found) of
         (Just n, _)
           | creates && openExclusive flags -> Left eEXIST
           | isDirectory (fsTree fs) n -> if creates || openTruncate flags then Left eISDIR else if openDirect flags then Left eINVAL else Right (n, fs)
           | mode == Directory -> Left eNOTDIR
           | Named _ _ _ True <- found -> Left eNOTDIR
+          | nodeKind (nodeOf fs n) == SocketName -> Left eNXIO
           | otherwise -> Right (n, fs)
         (Nothing, Named d name _ slash)
           | not creates -> Left eNOENT
           | slash -> Left eISDIR
           | otherwise ->
-              let (n, fs') = newNode False (fromIntegral (openPermissions flags)) now fs
+              let (n, fs') = newNode Regular (fromIntegral (openPermissions flags)) now fs
                in Right (n, change now (CreateFile d name n) fs')
         (Nothing, Itself {}) -> Left eNOENT
     truncated now n fs
@@ -108,12 +116,12 @@ fileStatus disks file ask k = withHandle disks ask "stat" file $ \handle ->
 pathStatus :: Disks -> Where -> ByteString -> Answering FileStatus
 pathStatus disks place path ask k = withoutNul "stat" path (onPath disks place "stat" (if ByteString.null path then Nothing else Just path) look ask k)
   where
-    look disk start = onSystem disk $ \fs -> (\n -> statusOf disk n fs) <$> existing fs start path
+    look disk start = onSystem disk $ \fs -> (\n -> statusOf disk n fs) <$> existing fs start Followed path
 
 -- | What is at a path, and a directory if the path says so.
-existing :: FileSystem -> Inode -> ByteString -> Either Errno Inode
-existing fs start path = do
-  found <- follow (fsTree fs) start Anywhere path
+existing :: FileSystem -> Inode -> Final -> ByteString -> Either Errno Inode
+existing fs start final path = do
+  found <- leadsTo fs start Anywhere final path
   case (foundInode found, found) of
     (Nothing, _) -> Left eNOENT
     (Just n, Named _ _ _ True) | not (isDirectory (fsTree fs) n) -> Left eNOTDIR
@@ -122,8 +130,8 @@ existing fs start path = do
 statusOf :: Disk -> Inode -> FileSystem -> FileStatus
 statusOf disk n fs =
   FileStatus
-    { statusKind = if nodeIsDirectory node then DirectoryFile else RegularFile,
-      statusSize = if nodeIsDirectory node then fromIntegral pageSize else contentSize (seen (nodeData node)),
+    { statusKind = kind,
+      statusSize = size,
       statusModified = nodeModified node,
       statusInode = fromIntegral n,
       statusDevice = fromIntegral (machineNumber (diskMachine disk)) + 1,
@@ -131,6 +139,12 @@ statusOf disk n fs =
     }
   where
     node = nodeOf fs n
+    (kind, size) = case nodeKind node of
+      Regular -> (RegularFile, contentSize (seen (nodeData node)))
+      Folder -> (DirectoryFile, fromIntegral pageSize)
+      -- No call looks at a link itself.
+      Link text -> (SymbolicLink, fromIntegral (ByteString.length text))
+      SocketName -> (OtherFile, 0)
 
 -- | The names in an open directory, in their order.
 listDirectory :: Disks -> File -> Answering [ByteString]
@@ -161,10 +175,10 @@ makeDirectory disks path ask k = withoutNul "path" path (operation disks ask dis
     make disk = do
       fs <- readIORef (diskSystem disk)
       now <- wallClock disks disk
-      named what (Just path) $ case follow (fsTree fs) rootInode Anywhere path of
+      named what (Just path) $ case leadsTo fs rootInode Anywhere LinkItself path of
         Left e -> pure (Left e)
         Right (Named d name Nothing _) -> do
-          let (n, fs') = newNode True 0o777 now fs
+          let (n, fs') = newNode Folder 0o777 now fs
           writeIORef (diskSystem disk) $! change now (CreateFolder d name n) fs'
           pure (Right ())
         Right _ -> pure (Left eEXIST)
@@ -174,8 +188,8 @@ removePath :: Disks -> ByteString -> Answering ()
 removePath disks path ask k = withoutNul "path" path (changing disks "getSymbolicLinkStatus" (Just path) decision ask k)
   where
     decision fs = do
-      n <- left "getSymbolicLinkStatus" (existing fs rootInode path)
-      found <- left "getSymbolicLinkStatus" (follow (fsTree fs) rootInode Anywhere path)
+      n <- left "getSymbolicLinkStatus" (existing fs rootInode LinkItself path)
+      found <- left "getSymbolicLinkStatus" (leadsTo fs rootInode Anywhere LinkItself path)
       case found of
         Itself _ "" -> Left ("removeDirectory", eBUSY)
         Itself _ final -> Left ("removeDirectory", if final == "." then eINVAL else eNOTEMPTY)
@@ -193,8 +207,8 @@ renamePath disks from to ask k = withoutNul "path" (from <> to) (changing disks 
     what = "rename '" <> Char8.unpack from <> "' to '" <> Char8.unpack to <> "'"
     decision fs = left what $ do
       let tree = fsTree fs
-      source <- follow tree rootInode Anywhere from
-      target <- follow tree rootInode Anywhere to
+      source <- leadsTo fs rootInode Anywhere LinkItself from
+      target <- leadsTo fs rootInode Anywhere LinkItself to
       case (source, target) of
         (Named d name (Just n) slash, Named d' name' there slash')
           | not directory && (slash || slash') -> Left eNOTDIR
@@ -210,3 +224,41 @@ renamePath disks from to ask k = withoutNul "path" (from <> to) (changing disks 
             directory = isDirectory tree n
         (Named _ _ Nothing _, Named {}) -> Left eNOENT
         _ -> Left eBUSY
+
+-- | Make a symbolic link that says this, at this path. It takes no time: no call of a thread
+-- makes links, but tests of those that follow them do.
+createSymlink :: Disks -> Machine -> ByteString -> ByteString -> IO (Either Errno ())
+createSymlink disks machine text path
+  | ByteString.null text = pure (Left eNOENT)
+  | ByteString.length text >= 4096 = pure (Left eNAMETOOLONG)
+  | otherwise = void <$> makeNamed disks machine (Link text) eEXIST path
+
+-- | Give a socket of this machine a name, which is made for it: its number. @EADDRINUSE@ if there
+-- is something of that name, though it were only what a socket has left behind.
+nameSocket :: Disks -> Machine -> ByteString -> IO (Either Errno Inode)
+nameSocket disks machine = makeNamed disks machine SocketName eADDRINUSE
+
+-- | Make something at a path where there is nothing, or fail like that.
+makeNamed :: Disks -> Machine -> Kind -> Errno -> ByteString -> IO (Either Errno Inode)
+makeNamed disks machine kind taken path = do
+  disk <- diskOf disks machine
+  fs <- readIORef (diskSystem disk)
+  now <- wallClock disks disk
+  case leadsTo fs rootInode Anywhere LinkItself path of
+    Left e -> pure (Left e)
+    Right (Named d name Nothing slash)
+      | slash -> pure (Left eNOENT)
+      | otherwise -> do
+          let (n, fs') = newNode kind 0o777 now fs
+          writeIORef (diskSystem disk) $! change now (CreateFile d name n) fs'
+          pure (Right n)
+    Right _ -> pure (Left taken)
+
+-- | Which socket has this name: its number, as 'nameSocket' gave it. @ECONNREFUSED@ if something
+-- else has it.
+findSocket :: Disks -> Machine -> ByteString -> IO (Either Errno Inode)
+findSocket disks machine path = do
+  disk <- diskOf disks machine
+  onSystem disk $ \fs -> do
+    n <- existing fs rootInode Followed path
+    if nodeKind (nodeOf fs n) == SocketName then Right n else Left eCONNREFUSED

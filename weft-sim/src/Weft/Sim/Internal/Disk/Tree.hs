@@ -5,7 +5,8 @@
 -- Stability   : not home
 --
 -- Which names are in which directory, what changes them, and where a path leads. Pure.
--- Files are numbers here: whatever has a name and is no directory.
+-- Files are numbers here: whatever has a name and is no directory. What a symbolic link says
+-- is asked of the caller.
 module Weft.Sim.Internal.Disk.Tree
   ( -- * Directories
     Tree,
@@ -26,6 +27,7 @@ module Weft.Sim.Internal.Disk.Tree
     -- * Paths
     Found (..),
     foundInode,
+    Final (..),
     follow,
   )
 where
@@ -134,30 +136,52 @@ foundInode = \case
   Named _ _ n _ -> n
   Itself n _ -> Just n
 
--- | Follow a path from a directory.
-follow :: Tree -> Inode -> Beneath -> ByteString -> Either Errno Found
-follow tree start beneath path
+-- | What becomes of a symbolic link at the very end of a path. A slash behind it makes that
+-- no end.
+data Final
+  = -- | It is followed.
+    Followed
+  | -- | The path leads to the link itself.
+    LinkItself
+  deriving stock (Eq, Show)
+
+-- | Follow a path from a directory, and the symbolic links on the way: the function knows what
+-- those say. More than 40 of them are a loop (@ELOOP@).
+follow :: (Inode -> Maybe ByteString) -> Tree -> Inode -> Beneath -> Final -> ByteString -> Either Errno Found
+follow saying tree start beneath final path
   | ByteString.null path = Left eNOENT
   | ByteString.length path >= 4096 = Left eNAMETOOLONG
-  | Char8.head path == '/' = if beneath == StayBeneath then Left eXDEV else go rootInode 0 "" parts
-  | not (isDirectory tree start) = Left eNOENT
-  | otherwise = go start 0 "" parts
+  | not (isAbsolute path || isDirectory tree start) = Left eNOENT
+  | otherwise = from start 0 0 (slashAtEnd path) path []
   where
-    parts = filter (not . ByteString.null) (Char8.split '/' path)
-    slash = Char8.last path == '/'
-    go :: Inode -> Int -> ByteString -> [ByteString] -> Either Errno Found
-    go here _ final [] = Right (Itself here final)
-    go here depth _ (part : rest)
-      | part == "." = go here depth "." rest
+    -- Go on with a path that was given, or with what a link says and the rest behind it: how
+    -- deep beneath the start, after how many links, and whether all of it ends with a slash.
+    from :: Inode -> Int -> Int -> Bool -> ByteString -> [ByteString] -> Either Errno Found
+    from here depth links slash text rest
+      | not (isAbsolute text) = go here depth links slash "" parts
+      | beneath == StayBeneath = Left eXDEV
+      | otherwise = go rootInode 0 links slash "" parts
+      where
+        parts = filter (not . ByteString.null) (Char8.split '/' text) <> rest
+    go here _ _ _ end [] = Right (Itself here end)
+    go here depth links slash _ (part : rest)
+      | part == "." = go here depth links slash "." rest
       | part == ".." =
           if beneath == StayBeneath && depth == 0
             then Left eXDEV
-            else go (parentOf tree here) (max 0 (depth - 1)) ".." rest
+            else go (parentOf tree here) (max 0 (depth - 1)) links slash ".." rest
       | ByteString.length part > 255 = Left eNAMETOOLONG
+      | Just text <- there >>= saying,
+        not (null rest) || slash || final == Followed =
+          if links >= 40
+            then Left eLOOP
+            else from here depth (links + 1) (slash || (null rest && slashAtEnd text)) text rest
       | null rest = Right (Named here part there slash)
       | otherwise = case there of
           Nothing -> Left eNOENT
-          Just n | isDirectory tree n -> go n (depth + 1) "" rest
+          Just n | isDirectory tree n -> go n (depth + 1) links slash "" rest
           Just _ -> Left eNOTDIR
       where
         there = Map.lookup part (namesIn tree here)
+    isAbsolute = ByteString.isPrefixOf "/"
+    slashAtEnd = ByteString.isSuffixOf "/"

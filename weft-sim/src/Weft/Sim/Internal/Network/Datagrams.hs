@@ -27,7 +27,6 @@ import Data.ByteString (ByteString)
 import Data.ByteString qualified as ByteString
 import Data.IORef
 import Data.IntMap.Strict qualified as IntMap
-import Data.Map.Strict qualified as Map
 import Data.Maybe (isJust)
 import Data.Sequence (Seq (..), (|>))
 import Data.Sequence qualified as Seq
@@ -42,6 +41,7 @@ import Weft.Sim.Internal.Network.Bytes (copyInto, roomOf)
 import Weft.Sim.Internal.Network.Descriptors
 import Weft.Sim.Internal.Network.Line
 import Weft.Sim.Internal.Network.Links
+import Weft.Sim.Internal.Network.Paths
 import Weft.Sim.Internal.Network.Ports
 import Weft.Sim.Internal.Network.Types
 import Weft.Sim.Internal.Random
@@ -217,10 +217,9 @@ sendUnix net s what !bytes to ask k = case to of
   SockAddrUnix path
     | ByteString.length bytes > boxRoom -> refuse eMSGSIZE
     | otherwise ->
-        atPath net s path >>= \case
-          Nothing -> refuse eNOENT
-          Just Nothing -> refuse eCONNREFUSED
-          Just (Just other) ->
+        socketAt net (sockMachine s) path >>= \case
+          Left e -> refuse e
+          Right other ->
             readIORef (sockRole other) >>= \case
               Datagrams b -> standIn Completed (boxSenders b) what Nothing (attempt b) ask k
               _ -> refuse ePROTOTYPE
@@ -231,29 +230,21 @@ sendUnix net s what !bytes to ask k = case to of
       open <- isOpenSock net s
       shut <- readIORef (boxInShut b)
       room <- fits b bytes
-      own <-
-        readIORef (sockBound s) >>= \case
-          BoundPath p -> pure (SockAddrUnix p)
-          _ -> pure (SockAddrUnix "")
+      own <- pathName s
       if
         | not open -> refusal what canceled
         | shut -> refusal what ePIPE
         | room -> put b bytes own >> success (ByteString.length bytes)
         | otherwise -> blocked
 
--- The socket at a path of this machine; 'Nothing' inside where it is closed.
-atPath :: Network -> Sock -> String -> IO (Maybe (Maybe Sock))
-atPath net s path = Map.lookup (machineNumber (sockMachine s), path) <$> readIORef (netPaths net)
-
 -- | Correspond with this address only. What came from others is not kept.
 connectBox :: Network -> Sock -> Box -> SockAddr -> IO (Either Errno ())
 connectBox net s box address
   | sockFamily s == AF_UNIX = case address of
       SockAddrUnix path ->
-        atPath net s path >>= \case
-          Nothing -> pure (Left eNOENT)
-          Just Nothing -> pure (Left eCONNREFUSED)
-          Just (Just _) -> correspond address
+        socketAt net (sockMachine s) path >>= \case
+          Left e -> pure (Left e)
+          Right _ -> correspond address
       _ -> pure (Left eINVAL)
   | otherwise = case fromProgram (sockFamily s) address of
       Left e -> pure (Left e)

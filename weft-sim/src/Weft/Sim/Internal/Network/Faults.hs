@@ -29,13 +29,13 @@ where
 import Data.Foldable (for_)
 import Data.IORef
 import Data.IntMap.Strict qualified as IntMap
-import Data.Map.Strict qualified as Map
 import Foreign.C.Error (eCONNRESET)
 import Weft.Internal.Backend (Descriptor (..))
 import Weft.Internal.SystemCall hiding (describe)
 import Weft.Sim.Internal.Network.Line
 import Weft.Sim.Internal.Network.Links hiding (setLink)
 import Weft.Sim.Internal.Network.Links qualified as Links
+import Weft.Sim.Internal.Network.Paths
 import Weft.Sim.Internal.Network.Ports
 import Weft.Sim.Internal.Network.Segments (cancelAlarm, die)
 import Weft.Sim.Internal.Network.Types
@@ -99,8 +99,7 @@ crashMachine net machine = do
             writeIORef (listenerClosed l) True
             mapM_ desert [listenerAccepting l, listenerConnecting l]
             readIORef (listenerQueue l) >>= mapM_ forget
-  -- The names of its sockets go with it: files do not, but these are not on the disk.
-  modifyIORef' (netPaths net) (Map.filterWithKey (\(m, _) _ -> m /= machineNumber machine))
+  forgetPaths net machine
   where
     forget end = do
       writeIORef (endClosed end) True

@@ -43,6 +43,7 @@ import Weft.Sim.Internal.Network.Address
 import Weft.Sim.Internal.Network.Descriptors
 import Weft.Sim.Internal.Network.Line
 import Weft.Sim.Internal.Network.Links
+import Weft.Sim.Internal.Network.Paths
 import Weft.Sim.Internal.Network.Ports
 import Weft.Sim.Internal.Network.Segments
 import Weft.Sim.Internal.Network.Types
@@ -227,11 +228,9 @@ familyOf = \case
 -- | Connect to a path, where somebody listens and there is room, which may take waiting.
 connectUnix :: Network -> Sock -> String -> Maybe Int64 -> Answering ()
 connectUnix net s path limit ask k = do
-  found <- Map.lookup (machineNumber here, path) <$> readIORef (netPaths net)
-  case found of
-    Nothing -> refused eNOENT
-    Just Nothing -> refused eCONNREFUSED
-    Just (Just other) ->
+  socketAt net here path >>= \case
+    Left e -> refused e
+    Right other ->
       readIORef (sockRole other) >>= \case
         Listening l -> standIn Completed (listenerConnecting l) what limit (attempt l other) ask k
         Datagrams _ -> refused ePROTOTYPE
@@ -250,10 +249,7 @@ connectUnix net s path limit ask k = do
         | gone -> refusal what eCONNREFUSED
         | not room -> blocked
         | otherwise -> do
-            own <-
-              readIORef (sockBound s) >>= \case
-                BoundPath p -> pure (SockAddrUnix p)
-                _ -> pure (SockAddrUnix "")
+            own <- pathName s
             outgoing <- bufferOf net s >>= newFlow Through
             incoming <- bufferOf net other >>= newFlow Through
             end <- newEnd here own address incoming outgoing Nothing Established
@@ -285,14 +281,20 @@ acceptFrom net s l limit ask k = do
             then do
               note world (show machine <> ": an accept on " <> show (listenerAddress l) <> " fails in passing")
               d <- within (worldRandom world) (0, 1_000_000)
-              blocked <* after (worldEvents world) d (serve (listenerAccepting l))
+              now <- clock (worldEvents world)
+              -- The connection is still there: it is not missed for a limit that comes before.
+              if maybe False (<= now + d) limit
+                then attempt told
+                else blocked <* after (worldEvents world) d (serve (listenerAccepting l))
             else
               takeDescriptor world machine >>= \case
                 Nothing -> starve told >> blocked
                 Just d -> do
                   writeIORef (listenerQueue l) others
                   options <- readIORef (sockOptions s)
-                  let bound = either (const (BoundPath "")) (uncurry BoundWith) (fromProgram (sockFamily s) (endLocal end))
+                  let bound = case endLocal end of
+                        SockAddrUnix path -> BoundPath path Nothing
+                        local -> either (const Unbound) (uncurry BoundWith) (fromProgram (sockFamily s) local)
                   sock <- newSock d machine (sockFamily s) (sockType s) options bound (Streaming end)
                   enlist net machine d (ThingSocket sock)
                   case bound of

@@ -37,6 +37,7 @@ import Data.Maybe (fromMaybe)
 import Foreign.C.Error
 import Network.Socket (Family (..), SockAddr (..), SocketOption (..), SocketType (..), tupleToHostAddress)
 import Weft.Sim.Internal.Network.Address
+import Weft.Sim.Internal.Network.Paths
 import Weft.Sim.Internal.Network.Types
 import Weft.Sim.Internal.World
 
@@ -98,7 +99,7 @@ localName s =
     Unbound -> pure (unspecified (sockFamily s))
     BoundInet ip port -> pure (toProgram (sockFamily s) ip port)
     BoundWith ip port -> pure (toProgram (sockFamily s) ip port)
-    BoundPath path -> pure (SockAddrUnix path)
+    BoundPath path _ -> pure (SockAddrUnix path)
 
 -- The key of a port in the tables.
 portKey :: Machine -> SocketType -> Port -> Int
@@ -194,8 +195,7 @@ release net s = do
   case bound of
     BoundInet _ port -> modifyIORef' (netPorts net) (IntMap.update (nonEmpty . filter (/= s)) (socketKey s port))
     BoundWith _ port -> countAccepted net s port (-1)
-    -- The name stays where it is: nobody listens there.
-    BoundPath path -> modifyIORef' (netPaths net) (Map.adjust (\o -> if o == Just s then Nothing else o) (machineNumber (sockMachine s), path))
+    BoundPath _ place -> mapM_ (releasePath net) place
     Unbound -> pure ()
   where
     nonEmpty others = if null others then Nothing else Just others

@@ -14,6 +14,7 @@ module Weft.Sim.Internal.Network.Types
     Sock (..),
     Role (..),
     Bound (..),
+    Place (..),
     newSock,
 
     -- * Connections
@@ -60,6 +61,7 @@ import Foreign.C.Error (Errno)
 import Foreign.C.Types (CInt)
 import Network.Socket (Family, SockAddr, SocketType)
 import Weft.Internal.Backend (Descriptor (..))
+import Weft.Sim.Internal.Disk (Disks)
 import Weft.Sim.Internal.Events
 import Weft.Sim.Internal.Network.Address
 import Weft.Sim.Internal.Network.Bytes
@@ -81,17 +83,18 @@ data Network = Network
     netNextPort :: !(IORef (IntMap Port)),
     -- | Whose IPv4 addresses are whose; made again when there is a new machine.
     netOwners :: !(IORef (Int, IntMap Machine)),
-    -- | Paths of Unix-domain sockets, with their machines; 'Nothing' where the socket is closed.
-    netPaths :: !(IORef (Map (Int, String) (Maybe Sock))),
+    -- | For the names of Unix-domain sockets, and who is bound to which.
+    netDisks :: !Disks,
+    netPaths :: !(IORef (Map Place Sock)),
     -- | Datagrams on their way within a machine, by machine.
     netLoops :: !(IORef (IntMap LoopQueue)),
     -- | Of each machine, the accepts that wait for a descriptor.
     netStarved :: !(IORef (IntMap [IO ()]))
   }
 
--- | A network on which nothing has happened.
-newNetwork :: World -> IO Network
-newNetwork world =
+-- | A network of machines with these disks, on which nothing has happened.
+newNetwork :: World -> Disks -> IO Network
+newNetwork world disks =
   Network world
     <$> newLinks
     <*> newIORef IntMap.empty
@@ -99,6 +102,7 @@ newNetwork world =
     <*> newIORef IntMap.empty
     <*> newIORef IntMap.empty
     <*> newIORef (0, IntMap.empty)
+    <*> pure disks
     <*> newIORef Map.empty
     <*> newIORef IntMap.empty
     <*> newIORef IntMap.empty
@@ -122,10 +126,17 @@ instance Eq Sock where
 data Bound
   = Unbound
   | BoundInet !IP !Port
-  | BoundPath !String
+  | -- | A name of the Unix domain. The place is this socket's own: an accepted one has its
+    -- listener's name, and no place.
+    BoundPath !String !(Maybe Place)
   | -- | It was accepted: the port is its listener's.
     BoundWith !IP !Port
   deriving stock (Eq)
+
+-- | What a Unix-domain socket is bound to: the name of this number on a machine's disk, or one
+-- without a file.
+data Place = InFile !Int !Int | Abstract !Int !String
+  deriving stock (Eq, Ord)
 
 -- | What a socket is there for.
 data Role
