@@ -15,11 +15,13 @@ PORT = 8080
 DIR  = site
 # make view-timeline
 FILE =
+# make explore
+SEEDS = 0-99999
 # Further options for the program that a target runs: make bench-http ARGS=--json
 ARGS =
 
 .PHONY: help setup build serve test lint format docs check-setup view-timeline \
-  bench bench-yield bench-timers bench-http setup-build setup-bench program peers clean
+  explore bench bench-yield bench-timers bench-http setup-build setup-bench program peers clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,6 +40,10 @@ test: setup ## compile without warnings, run all tests, check the layout
 
 lint: setup ## hlint, and is everything laid out as ormolu would?
 	@tools/lint
+
+explore: setup-build ## simulate the threads with many seeds, or all schedules [SEEDS=0-99999] [ARGS=--systematic=2]
+	@tools/build weft-sim:exe:weft-explore
+	@exec bin/weft-explore --seeds '$(SEEDS)' $(ARGS)
 
 format: setup ## lay everything out as ormolu would
 	@tools/lint --fix

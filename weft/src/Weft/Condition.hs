@@ -22,7 +22,7 @@ where
 
 import Control.Exception (SomeException)
 import Control.Monad (void)
-import Control.Monad.Catch (catch, throwM)
+import Control.Monad.Catch (catch, mask_, throwM)
 import Control.Monad.Primitive (RealWorld)
 import Data.Primitive.MutVar
 import Data.Text (Text)
@@ -51,18 +51,22 @@ newConditionNamed text = internal $ \home _ -> do
 -- again. Cancellable while it waits for the signal; the mutex is held again in any
 -- case when this returns or throws, so that it suits 'Weft.Mutex.withMutex'.
 --
--- Throws 'NotHeld' if this thread does not hold the mutex.
+-- Throws 'NotHeld' if this thread does not hold the mutex; then it does not hold it
+-- afterwards either.
 wait :: Condition -> Mutex -> Thread ()
-wait (Condition queue wish) m = do
-  parked `catch` \e -> relock *> throwM (e :: SomeException)
-  relock
+wait (Condition queue wish) m = mask_ $ do
+  -- Masked: an exception comes out of the wait only, when the mutex was let go of, and never
+  -- before it, when the thread would lock what it holds.
+  held <- parked `catch` \e -> relock *> throwM (e :: SomeException)
+  if held then relock else throwM (NotHeld (show m))
   where
     relock = under MaskedUninterruptible (lock m)
+    -- False: the mutex is not this thread's.
     parked = attempt $ \home tcb k -> do
       held <- heldBy m (tcbNumber tcb)
       if not held || tcbNumber tcb == 0
-        then pure (Instead (throwTrace (NotHeld (show m))))
-        else waitFor home tcb wish () k (park home tcb)
+        then pure (Got False)
+        else Later <$ waitFor home tcb wish () (\() -> k True) (park home tcb)
     park home tcb waiter = do
       touch home "wait for" wish
       change home queue (pure . enqueue waiter)

@@ -73,7 +73,8 @@ atomically :: STM a -> Thread a
 atomically tx = Thread $ \k -> unThread (attempt (\home _ _ -> pure (Got (homeProbe home)))) $ \probe ->
   Effect $
     Ghc.atomically ((Just <$> tx) `orElse` pure Nothing) >>= \case
-      Just a -> pure (maybe (k a) (\p -> Internal (\_ _ -> k a <$ probeCommit p)) probe)
+      -- No cancellation comes behind the commit.
+      Just a -> pure (maybe (k a) (\p -> Give (\_ _ _ -> Got a <$ probeCommit p) k) probe)
       Nothing -> pure (unThread (maybe (waitWith tx) (again tx) probe) k)
 
 -- | Where somebody watches, who knows when a variable may have changed: wait for that, and

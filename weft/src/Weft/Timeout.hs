@@ -82,9 +82,10 @@ limited t body = mask $ \restore -> do
   me <- Thread Identify
   valid <- effect (newIORef True)
   -- Masked as this thread is: it can be cancelled while it sleeps, and when it does
-  -- not sleep any more it goes on to its end.
+  -- not sleep any more it goes on to its end. But no more than that: where the body cannot
+  -- be interrupted the alarm would sleep on behind it.
   alarm <- Thread . Fork defaultForkOptions $ \_ -> toTrace $ do
-    sleepUntil t
+    asleep
     internal (\home _ -> condemnFrom home me (Cancellation (toException (TimedOut valid)) (Just valid)))
   outcome <- try (restore body)
   internal $ \home _ -> do
@@ -95,3 +96,7 @@ limited t body = mask $ \restore -> do
     Left e
       | Just (TimedOut v) <- fromException e, v == valid -> pure Nothing
       | otherwise -> throwM e
+  where
+    asleep = Thread $ \k -> Self $ \tcb -> case stateMasking (tcbState tcb) of
+      MaskedUninterruptible -> unThread (under MaskedInterruptible (sleepUntil t)) k
+      _ -> unThread (sleepUntil t) k

@@ -432,14 +432,47 @@ step s line = run
 -- | Its fuel is used up: the thread goes to the end of the queue. That counts as a system
 -- call, so that effects without end can be cancelled; but not where what comes next must
 -- not be kept from happening.
+--
+-- Nor between an operation that has succeeded and the frames that are entered or left with
+-- its result: 'Weft.Mutex.withMutex' locks and then enters the frame that unlocks, 'Weft.timeout'
+-- leaves the frames of its body. However little fuel there is, a cancelled thread
+-- passes these nodes first; many of them in a row are a loop, and no result is on its way.
 exhausted :: Scheduler -> Line -> Tcb -> Trace -> IO ()
-exhausted s line tcb trace = do
-  instead <- if not (schedulerPauses s) && mayCancelBefore trace then cancelledNow tcb else pure Nothing
-  case instead of
-    -- The handler has a little fuel, so that a thread that is cancelled again and again
-    -- still gets on.
-    Just e -> raise s line tcb e 1
-    Nothing -> push (schedulerQueue s) Yielded tcb (const trace) >> next s line
+exhausted s line ready waiting
+  | schedulerPauses s = later ready waiting
+  | otherwise = go (64 :: Int) ready waiting
+  where
+    go !left tcb@(Tcb identity state) trace = case trace of
+      Catch body handler | left > 0 -> passing left tcb trace (Tcb identity state {stateFrames = HandlerFrame handler (stateMasking state) (stateFrames state)}) (pure $! body ())
+      Mask masking body | left > 0 -> passing left tcb trace (Tcb identity state {stateFrames = MaskFrame (stateMasking state) (stateFrames state), stateMasking = masking}) (pure $! body ())
+      Leave k a | left > 0 -> passing left tcb trace (Tcb identity (leave state)) (pure $! k a)
+      Reenter io | left > 0 -> passing left tcb trace (Tcb identity (leave state)) io
+      _ | mayCancelBefore trace -> cancelledNow tcb >>= maybe (later tcb trace) (\e -> raise s line tcb e 1)
+      _ -> later tcb trace
+    -- (A handler has a little fuel, so that a thread that is cancelled again and again still
+    -- gets on.)
+
+    later tcb trace = push (schedulerQueue s) Yielded tcb (const trace) >> next s line
+
+    passing left before trace tcb following = do
+      doomed <- isDoomed before
+      if not doomed
+        then later before trace
+        else do
+          writeMutVar (schedulerCurrent s) tcb
+          enterUser line
+          trace' <- following
+          undisturbed <- leaveUser line
+          ours <- if undisturbed then pure True else disturbed s tcb (const trace')
+          when ours (go (left - 1) tcb $! trace')
+
+    isDoomed tcb = case tcbIdentity tcb of
+      Identity _ fate
+        | Unmasked <- stateMasking (tcbState tcb) ->
+            readMutVar fate >>= \case
+              Condemned _ _ -> pure True
+              _ -> pure False
+      _ -> pure False
 {-# NOINLINE exhausted #-}
 
 -- | May a cancellation come in front of this node? Not of an operation that gives

@@ -77,7 +77,8 @@ import Weft.Internal.Trace
 --     and the exception is raised after the end of the scope.
 -- (E) A thread forks into its own scope when that is closing already and its
 --     cancellation is on the way: it gets 'ScopeEnded'. That is no failure of the
---     thread: it was ending, and only learned of it in this way.
+--     thread: it was ending, and only learned of it in this way. So may the owner, when
+--     a thread has failed: then that failure is raised.
 
 -- | The lifetime of some threads.
 data Scope = Scope
@@ -195,6 +196,8 @@ withScope body = mask $ \restore -> do
     Right a -> maybe (pure a) throwM failure
     Left e
       | Just (Interrupt s) <- fromException e, s == scope -> throwM (maybe e toException failure)
+      -- The owner forked when a thread had failed, before the interrupt reached it: race (E).
+      | Just (ScopeEnded n) <- fromException e, n == scopeNumber scope, Just first <- failure -> throwM first
       -- The owner waited for a thread that was cancelled because another had failed.
       | Just (ChildFailed _ _ why) <- fromException e, not (isFailure scope why), Just first <- failure -> throwM first
       | otherwise -> throwM e

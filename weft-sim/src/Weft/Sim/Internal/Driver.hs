@@ -159,7 +159,7 @@ data Driver = Driver
     -- | Transactions that wait.
     driverRetries :: !(IORef (IntMap.IntMap (Waiter ()))),
     driverRetryKey :: !(PrimVar RealWorld Int),
-    -- | Whether an effect has run since they were last tried.
+    -- | How many effects have run since they were last tried, but for their own tries.
     driverStirred :: !(PrimVar RealWorld Int),
     -- | Threads of machines that have crashed, which were counted as ended.
     driverDead :: !(IORef IntSet.IntSet),
@@ -361,7 +361,7 @@ loop d workers ending result = turn False
         Right trace -> do
           digest d number (nodeTag trace)
           for_ (planDetector plan) $ \detector -> observe detector number step trace
-          when (isEffect trace) $ writePrimVar (driverStirred d) 1
+          when (isEffect trace) $ stir d 1
           recorded number tcb (Just trace)
       writeIORef (driverChosen d) (Just entry)
       tired <- either (const (pure False)) (endless d number) traced
@@ -419,7 +419,7 @@ loop d workers ending result = turn False
     retryTransactions = do
       stirred <- readPrimVar (driverStirred d)
       waiting <- readIORef (driverRetries d)
-      if stirred == 0 || IntMap.null waiting
+      if stirred <= 0 || IntMap.null waiting
         then pure False
         else do
           writePrimVar (driverStirred d) 0
@@ -462,6 +462,10 @@ endless d number trace
   where
     i = number `rem` streakCount
 {-# INLINE endless #-}
+
+-- | So many more effects that a transaction which waits may not know of.
+stir :: Driver -> Int -> IO ()
+stir d by = readPrimVar (driverStirred d) >>= writePrimVar (driverStirred d) . (+ by)
 
 bumpStep :: Driver -> IO ()
 bumpStep d = readPrimVar (driverSteps d) >>= writePrimVar (driverSteps d) . (+ 1)
@@ -511,6 +515,8 @@ watcherOf d holder =
             probeRetry = \waiter -> do
               key <- readPrimVar (driverRetryKey d)
               writePrimVar (driverRetryKey d) (key + 1)
+              -- Its own effect, which tried and failed, has changed nothing.
+              stir d (-1)
               modifyIORef' (driverRetries d) (IntMap.insert key waiter)
               pure (modifyIORef' (driverRetries d) (IntMap.delete key)),
             probeCommit = do
