@@ -34,10 +34,12 @@ import Weft.Socket
 -- | What all sessions of a server share.
 data Context = Context
   { contextServer :: !Server,
-    contextBuffers :: !BufferPool,
-    -- | For the operator.
-    contextReport :: !(String -> IO ())
+    contextBuffers :: !BufferPool
   }
+
+-- | Tell the operator.
+contextReport :: Context -> String -> IO ()
+contextReport = serverReport . serverSettings . contextServer
 
 -- | Rendered responses that wait to be sent, newest first, and their size.
 data Output = Output [ByteString] !Int
