@@ -1,4 +1,4 @@
--- | All scenarios of the explorer with a bounded budget: 200 seeds each, and of the small ones
+-- | The scenarios of the explorer that are about the runtime, with a bounded budget: 200 seeds each, and of the small ones
 -- all schedules with few preemptions, up to a number. @make explore@ goes further.
 module Test.Explore (tests) where
 
@@ -10,7 +10,7 @@ import Test.Tasty.HUnit
 import Weft.Sim
 
 tests :: TestTree
-tests = testGroup "exploration" (map scenario catalogue)
+tests = testGroup "exploration" (map scenario primitives)
 
 scenario :: Scenario -> TestTree
 scenario s = testCase (scenarioName s <> ": " <> scenarioAbout s) $ do
@@ -18,4 +18,4 @@ scenario s = testCase (scenarioName s <> ": " <> scenarioAbout s) $ do
     Small preemptions -> forM_ [1, 2] $ \workers ->
       checkAll (Bounds (min 2 preemptions) 1_500 False) (systematicConfig workers) (scenarioProgram s 0) verdictOf
     Drawn -> pure ()
-  forM_ [0 .. 199] $ \seed -> check (configOf seed) [seed] (scenarioProgram s seed) verdictOf
+  forM_ [0 .. 199] $ \seed -> check (scenarioConfig s seed) [seed] (scenarioProgram s seed) verdictOf
