@@ -10,6 +10,7 @@ import Test.Conformance qualified
 import Test.Disk qualified
 import Test.DiskCrash qualified
 import Test.DiskModel qualified
+import Test.Http qualified
 import Test.Names qualified
 import Test.Network qualified
 import Test.Signals qualified
@@ -28,5 +29,6 @@ main = do
         Test.DiskCrash.tests,
         Test.Signals.tests,
         Test.Names.tests,
+        Test.Http.tests,
         Test.Conformance.tests
       ]

@@ -89,14 +89,14 @@ asks =
     ]
   where
     anyFile = oneOf (map pure site)
-    request method target fields bare check =
-      Asked (Char8.unpack (ByteString.intercalate " " (method : target : fields))) (askWith method target fields) bare check
+    request method target fields =
+      Asked (Char8.unpack (ByteString.intercalate " " (method : target : fields))) (askWith method target fields)
     withBody content fields =
       let asked = request "POST" "/small.txt" fields False (status 405)
        in asked {askedBytes = askedBytes asked <> content}
     chunks sizes = ByteString.concat ([hex n <> "\r\n" <> ByteString.replicate n 0x61 <> "\r\n" | n <- sizes] <> ["0\r\n\r\n"])
     hex n = let (q, r) = n `divMod` 16 in ByteString.pack [digit q, digit r]
-    digit d = ByteString.index "0123456789abcdef" d
+    digit = ByteString.index "0123456789abcdef"
     several' a =
       status 206 a
         <> expect "both parts are in the body" (all (`ByteString.isInfixOf` answerBody a) [slice 0 10, slice 20_000 100])
@@ -150,7 +150,7 @@ conversations lossy all' = serving defaultSetup $ \rig ->
 -- connections may be lost, what has come until then is right.
 converse :: Bool -> SockAddr -> [Int] -> Thread () -> [[Asked]] -> Thread Complaints
 converse lossy address sizes pause batches =
-  attempt (withClient address (\client -> go client batches)) >>= \case
+  attempt (withClient address (`go` batches)) >>= \case
     Right wrong -> pure wrong
     Left e -> pure (expect ("a conversation failed: " <> show e) lossy)
   where

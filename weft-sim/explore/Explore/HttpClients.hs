@@ -7,10 +7,11 @@
 -- say.
 module Explore.HttpClients (scenarios) where
 
-import Control.Monad (forM_, forever, void)
+import Control.Monad (forM_, forever, void, when)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as ByteString
 import Data.ByteString.Char8 qualified as Char8
+import Data.Either (fromRight)
 import Data.IORef
 import Data.Text (Text)
 import Data.Text qualified as Text
@@ -153,7 +154,7 @@ hostile weather attacks = serving defaultSetup $ \rig ->
       pure $ case got of
         Right a ->
           expect (what <> ": answered with " <> show (answerStatus a)) (answerStatus a `elem` statuses)
-            <> (if answerStatus a == 417 then [] else expectEqual (what <> ": after the answer") "" (either (const "") id rest))
+            <> (if answerStatus a == 417 then [] else expectEqual (what <> ": after the answer") "" (fromRight "" rest))
         Left end -> expect (what <> ": no answer, but " <> show end) (weather == Stormy)
 
 -- | How much of its requests a client sends, when it goes on, and how it leaves.
@@ -194,7 +195,7 @@ vanishing clients = serving defaultSetup $ \rig -> do
       fork_ $ do
         sleep (milliseconds (2 * ms))
         there <- liftIO (readIORef gone)
-        if there then crash m else pure ()
+        when there (crash m)
 
 -- | Faults of all kinds around two clients; a third one, on the home machine itself, is not
 -- concerned by any.

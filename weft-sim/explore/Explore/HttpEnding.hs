@@ -12,6 +12,7 @@ import Control.Monad (forM, replicateM_, void)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as ByteString
 import Data.ByteString.Char8 qualified as Char8
+import Data.Either (fromRight)
 import Data.Text qualified as Text
 import Explore.Draw
 import Explore.HttpClient
@@ -104,7 +105,7 @@ padded target = target <> ByteString.replicate 20_000 0x2e
 visit' :: Score -> Rig -> Int -> Visitor -> Thread Complaints
 visit' (Score _ whole) rig number (Visitor micros what) = onNewMachine (Text.pack ("visitor" <> show number)) $ do
   sleep (microseconds micros)
-  either (const []) id <$> attempt (withClient (rigAddress rig) body)
+  fromRight [] <$> attempt (withClient (rigAddress rig) body)
   where
     target i = Char8.pack ("/" <> show number <> "/" <> show (i :: Int))
     request i = ask (target i)

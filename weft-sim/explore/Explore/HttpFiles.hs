@@ -10,6 +10,7 @@ module Explore.HttpFiles (scenarios) where
 import Control.Monad (forM, forM_, replicateM)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as ByteString
+import Data.Either (fromRight)
 import Data.IORef
 import Data.List (isInfixOf)
 import Explore.Draw
@@ -44,7 +45,7 @@ drawnSetup seed = draw seed $ do
 -- | A request on a connection of its own.
 fetch :: Rig -> ByteString -> Thread (Either End Answer)
 fetch rig target =
-  either (const (Left Ended)) id <$> attempt (withClient (rigAddress rig) (\client -> sendIn [1_000] (pure ()) client (ask target) >> answer False client))
+  fromRight (Left Ended) <$> attempt (withClient (rigAddress rig) (\client -> sendIn [1_000] (pure ()) client (ask target) >> answer False client))
 
 -- | Versions of a file take each other's place, atomically; readers must see one that was there
 -- since at most the second and a bit for which the server may remember.
@@ -81,9 +82,9 @@ replaced weather seed = serving (drawnSetup seed) $ \rig -> do
       pure $ case got of
         Right a
           | answerStatus a == 200 ->
-              if answerBody a `elem` fresh
-                then []
-                else [if answerBody a `elem` map fst versions then "an old version" else "a version that never was, of " <> show (ByteString.length (answerBody a)) <> " bytes"]
+              expect
+                (if answerBody a `elem` map fst versions then "an old version" else "a version that never was, of " <> show (ByteString.length (answerBody a)) <> " bytes")
+                (answerBody a `elem` fresh)
         other -> expect ("no version: " <> show other) (weather == Stormy)
 
 -- | Cut short in the middle.

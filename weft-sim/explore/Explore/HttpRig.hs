@@ -38,13 +38,14 @@ module Explore.HttpRig
   )
 where
 
-import Control.Monad (forM, forM_, void)
+import Control.Monad (forM, forM_, join, unless)
 import Data.Bits (shiftR, xor, (.&.))
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as ByteString
 import Data.ByteString.Char8 qualified as Char8
 import Data.IORef
 import Data.Int (Int64)
+import Data.Maybe (fromMaybe)
 import Data.Text (Text)
 import Explore.HttpClient
 import Explore.Scenario
@@ -149,9 +150,9 @@ servingBy setup body = do
       wrong <- body (Rig server listener home reports (draining server listener (serverGrace settings)))
       left <- liftIO (connectionCount server)
       sleep (seconds 2)
-      before <- liftIO (readIORef ticks >>= id)
+      before <- liftIO (join (readIORef ticks))
       sleep (seconds 3)
-      after' <- liftIO (readIORef ticks >>= id)
+      after' <- liftIO (join (readIORef ticks))
       pure (wrong <> expectEqual "connections at the end" 0 left <> expect "its clock stops with the server" (before == after'))
   where
     draining server listener grace = do
@@ -207,7 +208,7 @@ site =
 
 -- | A file of 'site'.
 fileOf :: ByteString -> ByteString
-fileOf name = maybe (error ("Explore.HttpRig.fileOf: " <> show name)) id (lookup name site)
+fileOf name = fromMaybe (error ("Explore.HttpRig.fileOf: " <> show name)) (lookup name site)
 
 -- | So many bytes that look like nothing else; a number tells them apart.
 noise :: Int -> Int -> ByteString
@@ -221,14 +222,11 @@ putFile name content = do
   forM_ (directories name) $ \d -> attempt (makeDirectory ("/www/" <> d))
   withFile ("/www/" <> name) WriteOnly $ \file -> do
     setFileSize file 0
-    writeAll file 0 content
+    unless (ByteString.null content) (writeAt file 0 content)
   where
     directories path = case Char8.elemIndexEnd '/' path of
       Just i -> [ByteString.take i path]
       Nothing -> []
-    writeAll file offset bytes
-      | ByteString.null bytes = pure ()
-      | otherwise = void (writeAt file offset bytes)
 
 -- | Run the body on a new machine.
 onNewMachine :: Text -> Thread a -> Thread a
