@@ -19,6 +19,7 @@ import Explore.HttpClient
 import Explore.HttpRig
 import Explore.Scenario
 import Weft
+import Weft.Event qualified as Event
 import Weft.Http.Request (requestPath)
 import Weft.Http.Server
 import Weft.Http.Status (ok200)
@@ -34,7 +35,9 @@ scenarios =
       cancelled (draw seed (several 0 5 visitor)) (draw seed ((,) <$> between 0 60 <*> between 0 15_000)),
     weathered "http/drain-cancelled" "draining that is cancelled anywhere can be begun again" $ \seed ->
       drainCancelled (draw seed (several 0 4 visitor)) (draw seed ((,) <$> between 0 40 <*> between 0 15_000)),
-    weathered "http/grace" "handlers that do not end are left behind when the grace period is over" $ \_ -> grace,
+    (weathered "http/grace" "handlers that do not end are left behind when the grace period is over" $ \_ -> grace)
+      { scenarioConfig = \seed -> inWeather (if weatherOf seed == Stormy then Tight else weatherOf seed) (configOf seed)
+      },
     (weathered "http/descriptors" "short of descriptors a server goes on with those it has" $ \seed -> crowd Lenient (weatherOf seed) id 12)
       { scenarioConfig = \seed -> fewDescriptors (draw seed (between 6 20)) (inWeather (weatherOf seed) (configOf seed))
       },
@@ -44,10 +47,11 @@ scenarios =
       },
     weathered "http/limited" "no more connections than it may have, and all are served" $ \seed ->
       crowd Strict (weatherOf seed) (\s -> s {serverMaxConnections = draw seed (between 1 4)}) 12,
-    (weathered "http/thousand" "a thousand clients at once" $ \_ -> crowd Strict Calm id 1_000)
+    (weathered "http/thousand" "very many clients at once: a thousand with one seed of fifty" $ \seed@(Seed n) -> crowd Strict Calm id (if n `mod` 50 == 0 then 1_000 else draw seed (between 10 60)))
       { scenarioConfig = \seed -> inWeather Calm (configOf seed) {configRaces = False}
       },
-    small "http/draining-at-once" 2 "draining against a connection that comes" drainingAtOnce
+    small "http/draining-at-once" 2 "draining against a connection that comes" drainingAtOnce,
+    small "http/draining-kept" 2 "draining against the next request of a connection that is idle" drainingKept
   ]
   where
     -- Of the home machine: others have one or two open at a time.
@@ -251,3 +255,32 @@ drainingAtOnce = do
     wrong <- awaitChild client
     unanswered <- settled Calm score
     pure (expect "drained" ended <> late <> wrong <> unanswered)
+
+-- | A second request on its way while draining begins: if it is taken, it is answered.
+drainingKept :: Thread Complaints
+drainingKept = do
+  score <- newScore
+  servingBy (scored score) $ \rig -> withScope $ \scope -> do
+    _ <- forkIn scope (serve (rigServer rig) (rigListener rig))
+    first <- Event.newEvent
+    client <- forkIn scope . attempt . withClient (rigAddress rig) $ \client -> do
+      let one target = do
+            sendIn [1_000] (pure ()) client (ask target)
+            got <- answer False client
+            case got of
+              Right a | answerBody a == padded target -> [] <$ note score target
+              Left (Strange what) -> pure ["an answer that is none: " <> show what]
+              Right a -> pure ["a wrong answer: " <> show a]
+              Left _ -> pure []
+      wrong <- one "/1"
+      Event.set first
+      (wrong <>) <$> one "/2"
+    Event.wait first
+    -- So long a request takes to arrive: now the two may come in either order.
+    sleep (microseconds 5)
+    (ended, late) <- rigDrain rig
+    wrong <- fromRight [] <$> awaitChild client
+    unanswered <- settled Calm score
+    pure (expect "drained" ended <> late <> wrong <> unanswered)
+  where
+    note (Score _ whole) = say whole

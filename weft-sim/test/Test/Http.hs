@@ -39,7 +39,9 @@ run s seed = check (scenarioConfig s seed) [seed] (scenarioProgram s seed) verdi
 found :: [(String, Seed, String)]
 found =
   [ ("http/bytes", 729, "draining waits for an acceptor that has a connection in its hand"),
-    ("http/dates", 1083, "draining waits for an acceptor that has a connection in its hand")
+    ("http/dates", 1083, "draining waits for an acceptor that has a connection in its hand"),
+    ("http/draining-kept", 97, "a request that comes when draining begins is answered"),
+    ("http/draining", 105, "a request that comes when draining begins is answered")
   ]
 
 again :: String -> Seed -> IO ()

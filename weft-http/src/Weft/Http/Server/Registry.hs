@@ -64,8 +64,9 @@ import Weft.Timeout (timeout)
 -- the connection writes both when it enters a phase; the ticker reads them once a
 -- second. When the deadline has passed the ticker swaps the phase for `Expired` and
 -- shuts the socket down, so that whatever system call the thread waits in ends:
--- receiving only while a request is awaited (the thread can still send a 408), both
--- directions while a response is sent. The thread then finds `Expired` and closes.
+-- receiving only while a request is awaited (the thread can still send a 408, or answer
+-- the request if it has come meanwhile), both directions while a response is sent. The
+-- thread then finds `Expired` and closes.
 --
 -- The swap is a compare-and-swap against the phase that was read, and a phase word
 -- carries the count of phases entered: a deadline can only end the phase that it
@@ -186,7 +187,8 @@ expire time c = do
         if before /= word
           then Nothing
           else case phaseOf word of
-            Idle -> Just ShutdownBoth
+            -- A request may be on its way to the thread; then it is answered.
+            Idle -> Just ShutdownReceive
             ReceivingHead -> Just ShutdownReceive
             ReceivingBody -> Just ShutdownReceive
             Handling -> Nothing
@@ -200,17 +202,20 @@ phaseOf word = toEnum (word `mod` 8)
 withPhase :: Int -> Phase -> Int
 withPhase word phase = word - word `mod` 8 + fromEnum phase
 
--- | Enter a phase. A connection that has expired stays so: 'expiredIn' tells.
+-- | Enter a phase. A connection that has expired stays so: 'expiredIn' tells. Only where a
+-- whole request has come in that moment is it revived, because that is answered yet.
 enter :: Server -> Connection -> Phase -> IO ()
 enter server c phase = do
   word <- readPrimVar (connectionPhase c)
-  unless (phaseOf word == Expired) $ do
-    tick <- readClock (serverClock server)
-    -- Later than the old deadline or earlier: in either case first the deadline,
-    -- then the phase it belongs to.
-    writePrimVar (connectionDeadline c) (limitOf tick)
-    -- Fails if the ticker has expired the old phase meanwhile; then it stays so.
-    void (casInt (connectionPhase c) word (word + 8 - word `mod` 8 + fromEnum phase))
+  if phaseOf word == Expired
+    then when (phase == Handling) (revive server c phase)
+    else do
+      tick <- readClock (serverClock server)
+      -- Later than the old deadline or earlier: in either case first the deadline,
+      -- then the phase it belongs to.
+      writePrimVar (connectionDeadline c) (limitOf tick)
+      -- Fails if the ticker has expired the old phase meanwhile; then it stays so.
+      void (casInt (connectionPhase c) word (word + 8 - word `mod` 8 + fromEnum phase))
   where
     limits = serverTimeouts (serverSettings server)
     limitOf tick = case phase of
@@ -318,7 +323,8 @@ startDraining server = do
     word <- liftIO (readPrimVar (connectionPhase c))
     when (phaseOf word == Idle) $ do
       before <- liftIO (casInt (connectionPhase c) word (withPhase word Expired))
-      when (before == word) (shutdownQuietly c ShutdownBoth)
+      -- As in 'expire'.
+      when (before == word) (shutdownQuietly c ShutdownReceive)
 
 -- | Wait until the server is not in use, or for so long; says whether it is not.
 awaitNone :: Server -> Duration -> Thread Bool
