@@ -51,6 +51,7 @@ scenarios =
       { scenarioConfig = \seed -> inWeather Calm (configOf seed) {configRaces = False}
       },
     small "http/draining-at-once" 2 "draining against a connection that comes" drainingAtOnce,
+    small "http/cancelled-at-once" 2 "an acceptor that is cancelled between any two steps loses no connection" cancelledAtOnce,
     small "http/draining-kept" 2 "draining against the next request of a connection that is idle" drainingKept
   ]
   where
@@ -284,3 +285,19 @@ drainingKept = do
     pure (expect "drained" ended <> late <> wrong <> unanswered)
   where
     note (Score _ whole) = say whole
+
+-- | A connection waits already when the server begins and is cancelled.
+cancelledAtOnce :: Thread Complaints
+cancelledAtOnce = do
+  score <- newScore
+  servingBy (scored score) $ \rig -> withScope $ \scope -> do
+    client <- forkIn scope (visit' score rig 1 (Visitor 0 (Pipelining 1)))
+    sleep (milliseconds 1)
+    server <- forkTryIn scope (serve (rigServer rig) (rigListener rig))
+    replicateM_ 3 yield
+    cancel (childThread server)
+    _ <- resultOf (server :: Child (Either Cancelled ()))
+    (ended, late) <- rigDrain rig
+    wrong <- awaitChild client
+    unanswered <- settled Calm score
+    pure (expect "drained" ended <> late <> wrong <> unanswered)
