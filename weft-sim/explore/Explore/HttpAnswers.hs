@@ -35,12 +35,12 @@ import Weft.Time
 scenarios :: [Scenario]
 scenarios =
   [ weathered "http/conversations" "every request is answered right and in order, in whatever pieces it comes" $ \seed ->
-      conversations (mayLose seed) (draw seed (several 1 3 conversation)),
+      conversations (drawnSetup seed) (mayLose seed) (draw seed (several 1 3 conversation)),
     weathered "http/bytes" "requests may come a byte at a time" $ \seed ->
-      conversations (mayLose seed) (draw seed (pure . Conversation [1] (pure ()) <$> several 1 2 (several 1 3 asks))),
+      conversations (drawnSetup seed) (mayLose seed) (draw seed (pure . Conversation [1] (pure ()) <$> several 1 2 (several 1 3 asks))),
     weathered "http/dates" "answers are dated by the wall clock" dates,
     small "http/one" 1 "one request is answered" $
-      conversations False [Conversation [1_000] (pure ()) [[plainly "/small.txt" (fileOf "small.txt")]]]
+      conversations defaultSetup False [Conversation [1_000] (pure ()) [[plainly "/small.txt" (fileOf "small.txt")]]]
   ]
   where
     mayLose seed = weatherOf seed == Stormy
@@ -139,8 +139,8 @@ number :: Int -> ByteString
 number = Char8.pack . show
 
 -- | Conversations at a time, each from a machine of its own.
-conversations :: Bool -> [Conversation] -> Thread Complaints
-conversations lossy all' = serving defaultSetup $ \rig ->
+conversations :: Setup -> Bool -> [Conversation] -> Thread Complaints
+conversations setup lossy all' = serving setup $ \rig ->
   gather
     [ onNewMachine name (converse lossy (rigAddress rig) sizes pause batches)
       | (name, Conversation sizes pause batches) <- zip ["alice", "bob", "carol"] all'

@@ -19,7 +19,6 @@ import Explore.HttpRig
 import Explore.Scenario
 import Weft
 import Weft.File hiding (Where (..))
-import Weft.Http.Static
 import Weft.Scope
 import Weft.Sim hiding (Exception)
 import Weft.Time
@@ -34,13 +33,6 @@ scenarios =
       { scenarioConfig = \seed -> inWeather (weatherOf seed) (configOf seed) {configFaults = draw seed diskFaults}
       }
   ]
-
--- | Sometimes nothing is kept in memory, and the files are sent from the disk.
-drawnSetup :: Seed -> Setup
-drawnSetup seed = draw seed $ do
-  cache <- oneOf (map pure [0, 10_000, 100_000_000])
-  largest <- oneOf (map pure [100, 50_000, 1_000_000])
-  pure defaultSetup {setupStatic = \s -> s {staticCacheBytes = cache, staticLargestCached = largest}}
 
 -- | A request on a connection of its own.
 fetch :: Rig -> ByteString -> Thread (Either End Answer)

@@ -17,6 +17,7 @@ module Explore.HttpRig
     Rig (..),
     Setup (..),
     defaultSetup,
+    drawnSetup,
     serving,
     servingBy,
     reportsOf,
@@ -47,6 +48,7 @@ import Data.IORef
 import Data.Int (Int64)
 import Data.Maybe (fromMaybe)
 import Data.Text (Text)
+import Explore.Draw
 import Explore.HttpClient
 import Explore.Scenario
 import Weft
@@ -121,6 +123,13 @@ data Setup = Setup
 -- | As it comes.
 defaultSetup :: Setup
 defaultSetup = Setup id id id site
+
+-- | Sometimes nothing is kept in memory, and the files are sent from the disk.
+drawnSetup :: Seed -> Setup
+drawnSetup seed = draw seed $ do
+  cache <- oneOf (map pure [0, 10_000, 100_000_000])
+  largest <- oneOf (map pure [100, 50_000, 1_000_000])
+  pure defaultSetup {setupStatic = \s -> s {staticCacheBytes = cache, staticLargestCached = largest}}
 
 -- | Serve the files while the body runs; then drain, and look that nothing is left.
 serving :: Setup -> (Rig -> Thread Complaints) -> Thread Complaints
