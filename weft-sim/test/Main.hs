@@ -15,6 +15,7 @@ import Test.DiskModel qualified
 import Test.DiskNames qualified
 import Test.Explore qualified
 import Test.Exploring qualified
+import Test.Http qualified
 import Test.Litmus qualified
 import Test.Machines qualified
 import Test.Names qualified
@@ -50,5 +51,6 @@ main = do
         Test.DiskCrash.tests,
         Test.Signals.tests,
         Test.Names.tests,
+        Test.Http.tests,
         Test.Conformance.tests
       ]

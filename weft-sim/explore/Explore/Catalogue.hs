@@ -1,6 +1,10 @@
 -- |
 -- Description : All that is explored
-module Explore.Catalogue (catalogue) where
+module Explore.Catalogue
+  ( catalogue,
+    primitives,
+  )
+where
 
 import Explore.Barrier qualified as Barrier
 import Explore.Cancellation qualified as Cancellation
@@ -9,6 +13,7 @@ import Explore.Concurrently qualified as Concurrently
 import Explore.Condition qualified as Condition
 import Explore.Direct qualified as Direct
 import Explore.Event qualified as Event
+import Explore.Http qualified as Http
 import Explore.Locals qualified as Locals
 import Explore.MVar qualified as MVar
 import Explore.Mutex qualified as Mutex
@@ -20,7 +25,11 @@ import Explore.Transactions qualified as Transactions
 
 -- | In the order in which they are run.
 catalogue :: [Scenario]
-catalogue =
+catalogue = primitives <> Http.scenarios
+
+-- | What the runtime consists of.
+primitives :: [Scenario]
+primitives =
   concat
     [ Mutex.scenarios,
       MVar.scenarios,

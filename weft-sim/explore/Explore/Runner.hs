@@ -120,7 +120,7 @@ problemOf (Failure found) = foundProblem found
 tryScenario :: (Int -> IO ()) -> Maybe (Int, Int) -> Seed -> Scenario -> IO (Maybe (Maybe Int, Failure Complaints))
 tryScenario told systematic seed scenario = case systematic of
   Nothing -> do
-    found <- findFailure (configOf seed) [seed] program verdictOf
+    found <- findFailure (scenarioConfig scenario seed) [seed] program verdictOf
     told 1
     pure ((Nothing,) <$> found)
   Just (preemptions, schedules) -> go [1, 2]

@@ -28,6 +28,7 @@ module Explore.Scenario
   )
 where
 
+import Control.Applicative ((<|>))
 import Control.Monad (void)
 import Data.Bits (shiftR, (.&.))
 import Data.IORef
@@ -45,6 +46,8 @@ data Scenario = Scenario
     -- | What must hold, in a line.
     scenarioAbout :: String,
     scenarioKind :: Kind,
+    -- | How a seed is simulated: 'configOf', or what it needs instead.
+    scenarioConfig :: Seed -> Config,
     scenarioProgram :: Seed -> Thread Complaints
   }
 
@@ -59,15 +62,19 @@ data Kind
 
 -- | One program, and how many preemptions suffice to look for.
 small :: String -> Int -> String -> Thread Complaints -> Scenario
-small name preemptions about program = Scenario name about (Small preemptions) (const program)
+small name preemptions about program = Scenario name about (Small preemptions) configOf (const program)
 
 -- | A program for each seed.
 drawn :: String -> String -> Draw (Thread Complaints) -> Scenario
-drawn name about program = Scenario name about Drawn (`draw` program)
+drawn name about program = Scenario name about Drawn configOf (`draw` program)
 
--- | Flawless, and nothing to complain about.
+-- | Flawless, nothing to complain about, and no descriptor is left.
 verdictOf :: Verdict Complaints
-verdictOf = flawlessAnd (\complaints -> if null complaints then Nothing else Just (unlines complaints))
+verdictOf r = flawlessAnd (\complaints -> if null complaints then Nothing else Just (unlines complaints)) r <|> descriptors
+  where
+    descriptors = case resultDescriptors r of
+      0 -> Nothing
+      n -> Just (Problem "descriptors" (show n <> (if n == 1 then " descriptor is" else " descriptors are") <> " open at the end"))
 
 -- | How a seed is simulated: on one worker or two, with all ways to choose threads, in calm
 -- and rough weather.

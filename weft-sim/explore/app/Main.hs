@@ -102,7 +102,7 @@ again (Replay name n scripted) = case filter ((== name) . scenarioName) catalogu
   scenario : _ -> do
     let program = scenarioProgram scenario (Seed n)
         config = case scripted of
-          Nothing -> configOf (Seed n)
+          Nothing -> scenarioConfig scenario (Seed n)
           Just (workers, schedule) -> (systematicConfig workers) {configStrategy = Following schedule}
     found <- findFailure config [Seed n] program verdictOf
     case found of

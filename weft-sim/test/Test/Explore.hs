@@ -16,7 +16,7 @@ tests :: TestTree
 tests =
   testGroup
     "Exploration"
-    [ testGroup "scenarios" [testCase (scenarioName s <> ": " <> scenarioAbout s) (bounded s) | s <- catalogue],
+    [ testGroup "scenarios" [testCase (scenarioName s <> ": " <> scenarioAbout s) (bounded s) | s <- primitives],
       testGroup "found by it" [testCase what (mapM_ thorough (filter ((== name) . scenarioName) catalogue)) | (what, name) <- found]
     ]
 
@@ -35,7 +35,7 @@ found =
 bounded :: Scenario -> Assertion
 bounded s = do
   systematically 2_000 s
-  forM_ [0 .. 199] $ \seed -> check (configOf seed) [seed] (scenarioProgram s seed) verdictOf
+  forM_ [0 .. 199] $ \seed -> check (scenarioConfig s seed) [seed] (scenarioProgram s seed) verdictOf
 
 thorough :: Scenario -> Assertion
 thorough = systematically 4_000

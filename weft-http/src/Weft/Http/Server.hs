@@ -38,43 +38,45 @@ module Weft.Http.Server
 where
 
 import Control.Exception (IOException)
-import Control.Monad (void)
+import Control.Monad (unless, void)
 import Weft
 import Weft.Http.Server.Connection
 import Weft.Http.Server.Input (newBufferPool)
 import Weft.Http.Server.Registry
 import Weft.Http.Server.Render (errorResponse)
 import Weft.Http.Server.Types
-import Weft.Internal.Runtime (reportToStderr)
+import Weft.Mask (allowInterrupt, interruptible, mask_)
 import Weft.Socket
 
 -- | Accept connections on a listening socket and serve them, each on a thread of
 -- its own, spread over the workers in turn. Ends when 'drain' has closed the
--- socket; a server can serve several sockets at a time.
+-- socket; a server can serve several sockets at a time. When it is cancelled the
+-- connections go on, and so does the socket: 'drain' ends them.
 serve :: Server -> Socket -> Thread ()
-serve server listener = do
+serve server listener = bracket_ (liftIO (hold server)) (liftIO (letGo server)) $ do
   workers <- workerCount
-  context <- liftIO (Context server <$> newBufferPool <*> pure reportToStderr)
-  _ <- forkWith defaultForkOptions {forkLabel = "ticker"} (ticker server)
+  context <- liftIO (Context server <$> newBufferPool)
+  startTicker server
   let go turn = do
         awaitRoom server
         draining <- liftIO (isDraining server)
-        if draining
-          then pure ()
-          else
-            try (accept listener) >>= \case
-              Right (socket, peer) -> start context workers turn socket peer >> go (turn + 1)
-              Left e -> do
-                closed <- liftIO (isDraining server)
-                if closed then pure () else throwM (e :: IOException)
-  go 0
+        unless draining $ do
+          allowInterrupt
+          try (accept listener) >>= \case
+            Right (socket, peer) -> start context workers turn socket peer >> go (turn + 1)
+            Left e -> do
+              closed <- liftIO (isDraining server)
+              unless closed (throwM (e :: IOException))
+  -- From where a connection is accepted to where its thread has it nothing may come
+  -- between: nobody else would close it.
+  mask_ (go 0)
 
--- | Fork the session of one connection.
+-- | Fork the session of one connection. Masked.
 start :: Context -> Int -> Int -> Socket -> SockAddr -> Thread ()
 start context workers turn socket peer = do
   c <- liftIO (register server socket peer)
   let body = (prepare >> session context c) `catch` broken
-      whole = body `finally` (closeSocket socket >> liftIO (unregister server c))
+      whole = interruptible body `finally` (closeSocket socket >> liftIO (unregister server c))
   void $
     forkWith
       defaultForkOptions
@@ -95,17 +97,18 @@ start context workers turn socket peer = do
 -- | Stop: serve what already waits in the listen queues, close the sockets, end
 -- idle connections, let responses that are under way finish, at most for the grace
 -- period ('serverGrace'); then cut off what is left. Answers whether all had ended by
--- themselves.
+-- themselves. When it is cancelled it can be called again.
 drain :: Server -> [Socket] -> Thread Bool
 drain server listeners = do
   startDraining server
-  context <- liftIO (Context server <$> newBufferPool <*> pure reportToStderr)
+  context <- liftIO (Context server <$> newBufferPool)
   -- In a thread of its own: where descriptors are short, accepting waits until there
   -- is one, and that may be after the grace period.
-  liftIO (hold server)
-  fork_ $
-    mapM_ (acceptWaiting context) listeners
-      `finally` (mapM_ closeSocket listeners >> liftIO (letGo server))
+  mask_ $ do
+    liftIO (hold server)
+    fork_ $
+      mapM_ (acceptWaiting context) listeners
+        `finally` (mapM_ closeSocket listeners >> liftIO (letGo server))
   ended <- awaitNone server (serverGrace (serverSettings server))
   if ended
     then pure True

@@ -34,10 +34,12 @@ import Weft.Socket
 -- | What all sessions of a server share.
 data Context = Context
   { contextServer :: !Server,
-    contextBuffers :: !BufferPool,
-    -- | For the operator.
-    contextReport :: !(String -> IO ())
+    contextBuffers :: !BufferPool
   }
+
+-- | Tell the operator.
+contextReport :: Context -> String -> IO ()
+contextReport = serverReport . serverSettings . contextServer
 
 -- | Rendered responses that wait to be sent, newest first, and their size.
 data Output = Output [ByteString] !Int
@@ -107,8 +109,10 @@ receiveMore context c input = do
 -- | The client sends no more, or its time is up.
 endOfInput :: Context -> Connection -> Input -> Thread ()
 endOfInput context c input = do
-  expired <- liftIO (expiredIn c)
-  when (expired && not (B.null (unread input))) $ do
+  -- A connection that was idle when draining began is closed without a word, though some
+  -- of a request may have come since: the client then knows that it can try again.
+  late <- liftIO ((&&) <$> expiredIn c <*> (not <$> isDraining (contextServer context)))
+  when (late && not (B.null (unread input))) $ do
     liftIO (revive (contextServer context) c Sending)
     refuse context c input requestTimeout408 "The request took too long to arrive."
 

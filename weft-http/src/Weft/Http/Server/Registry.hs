@@ -1,5 +1,4 @@
 {-# LANGUAGE OverloadedStrings #-}
-{-# LANGUAGE TupleSections #-}
 
 -- |
 -- Description : The open connections, their deadlines, and the server's clock
@@ -15,7 +14,7 @@ module Weft.Http.Server.Registry
   ( -- * Servers
     Server (..),
     newServer,
-    ticker,
+    startTicker,
 
     -- * Connections
     Connection (..),
@@ -42,7 +41,7 @@ module Weft.Http.Server.Registry
   )
 where
 
-import Control.Monad (forever, unless, void, when)
+import Control.Monad (unless, void, when)
 import Control.Monad.Primitive (RealWorld)
 import Data.Foldable (for_)
 import Data.IORef
@@ -54,8 +53,10 @@ import Weft
 import Weft.Http.Date
 import Weft.Http.Server.Types
 import Weft.Kernel (Outcome (..), Waiter, deliver, suspend)
+import Weft.Mask (interruptible, mask_)
 import Weft.Socket
 import Weft.Time
+import Weft.Timeout (timeout)
 
 -- Note [Deadlines]
 -- ~~~~~~~~~~~~~~~~
@@ -63,8 +64,9 @@ import Weft.Time
 -- the connection writes both when it enters a phase; the ticker reads them once a
 -- second. When the deadline has passed the ticker swaps the phase for `Expired` and
 -- shuts the socket down, so that whatever system call the thread waits in ends:
--- receiving only while a request is awaited (the thread can still send a 408), both
--- directions while a response is sent. The thread then finds `Expired` and closes.
+-- receiving only while a request is awaited (the thread can still send a 408, or answer
+-- the request if it has come meanwhile), both directions while a response is sent. The
+-- thread then finds `Expired` and closes.
 --
 -- The swap is a compare-and-swap against the phase that was read, and a phase word
 -- carries the count of phases entered: a deadline can only end the phase that it
@@ -80,15 +82,20 @@ data Server = Server
     serverDraining :: !(IORef Bool)
   }
 
--- | The open connections by number, the next number, and who waits for what.
+-- | The open connections by number, the next number, and who waits for what. The server is
+-- in use while there are connections or somebody may make one.
 data Open = Open
   { openConnections :: !(IntMap Connection),
     openNext :: !Int,
     -- | Kept beside the map, whose size is not constant to compute.
     openCount :: !Int,
+    -- | How many may make a connection yet: acceptors, and 'Weft.Http.Server.drain'.
+    openHeld :: !Int,
+    -- | Is there a ticker?
+    openTicking :: !Bool,
     -- | Acceptors that wait for room.
     openRoom :: [Waiter ()],
-    -- | Those that wait until no connection is left.
+    -- | Those that wait until the server is not in use.
     openNone :: [Waiter ()]
   }
 
@@ -125,7 +132,7 @@ newServer settings handler = do
   tick <- nextTick
   liftIO $ do
     clock <- newIORef tick
-    Server settings (handler clock) clock <$> newIORef (Open IntMap.empty 0 0 [] []) <*> newIORef False
+    Server settings (handler clock) clock <$> newIORef (Open IntMap.empty 0 0 0 False [] []) <*> newIORef False
 
 nextTick :: Thread Tick
 nextTick = do
@@ -134,18 +141,33 @@ nextTick = do
   let second = wall `div` 1_000_000_000
   pure (Tick second (formatDate (HttpTime second)) (instantNanoseconds start))
 
--- | Once a second: the date, and the deadlines. Forever.
+-- | Fork the ticker, if there is none, and see that the clock is right when this returns: a
+-- deadline that is counted from an old tick may have passed already.
+startTicker :: Server -> Thread ()
+startTicker server = mask_ $ do
+  none <- liftIO $ atomicModifyIORef' (serverConnections server) (\open -> (open {openTicking = True}, not (openTicking open)))
+  when none $ do
+    nextTick >>= liftIO . writeIORef (serverClock server)
+    void $ forkWith defaultForkOptions {forkLabel = "ticker"} (interruptible (ticker server))
+
+-- | Once a second, while the server is in use: the date, and the deadlines.
 ticker :: Server -> Thread ()
-ticker server = forever $ do
+ticker server = do
   tick <- nextTick
   liftIO (writeIORef (serverClock server) tick)
   open <- liftIO (openConnections <$> readIORef (serverConnections server))
   for_ open $ \c -> do
     cut <- liftIO (expire (tickMonotonic tick) c)
     for_ cut (shutdownQuietly c)
-  -- At the turn of the wall clock's second, so that the date is right.
-  wall <- wallClock
-  sleep (nanoseconds (fromIntegral (1_000_000_000 - wall `mod` 1_000_000_000)))
+  needed <- liftIO . atomicModifyIORef' (serverConnections server) $ \o -> (o {openTicking = isInUse o}, isInUse o)
+  when needed $ do
+    -- At the turn of the wall clock's second, so that the date is right.
+    wall <- wallClock
+    sleep (nanoseconds (fromIntegral (1_000_000_000 - wall `mod` 1_000_000_000)))
+    ticker server
+
+isInUse :: Open -> Bool
+isInUse open = openCount open + openHeld open > 0
 
 shutdownQuietly :: Connection -> ShutdownHow -> Thread ()
 shutdownQuietly c how = void (try @_ @IOError (shutdown (connectionSocket c) how))
@@ -165,7 +187,8 @@ expire time c = do
         if before /= word
           then Nothing
           else case phaseOf word of
-            Idle -> Just ShutdownBoth
+            -- A request may be on its way to the thread; then it is answered.
+            Idle -> Just ShutdownReceive
             ReceivingHead -> Just ShutdownReceive
             ReceivingBody -> Just ShutdownReceive
             Handling -> Nothing
@@ -179,17 +202,20 @@ phaseOf word = toEnum (word `mod` 8)
 withPhase :: Int -> Phase -> Int
 withPhase word phase = word - word `mod` 8 + fromEnum phase
 
--- | Enter a phase. A connection that has expired stays so: 'expiredIn' tells.
+-- | Enter a phase. A connection that has expired stays so: 'expiredIn' tells. Only where a
+-- whole request has come in that moment is it revived, because that is answered yet.
 enter :: Server -> Connection -> Phase -> IO ()
 enter server c phase = do
   word <- readPrimVar (connectionPhase c)
-  unless (phaseOf word == Expired) $ do
-    tick <- readClock (serverClock server)
-    -- Later than the old deadline or earlier: in either case first the deadline,
-    -- then the phase it belongs to.
-    writePrimVar (connectionDeadline c) (limitOf tick)
-    -- Fails if the ticker has expired the old phase meanwhile; then it stays so.
-    void (casInt (connectionPhase c) word (word + 8 - word `mod` 8 + fromEnum phase))
+  if phaseOf word == Expired
+    then when (phase == Handling) (revive server c phase)
+    else do
+      tick <- readClock (serverClock server)
+      -- Later than the old deadline or earlier: in either case first the deadline,
+      -- then the phase it belongs to.
+      writePrimVar (connectionDeadline c) (limitOf tick)
+      -- Fails if the ticker has expired the old phase meanwhile; then it stays so.
+      void (casInt (connectionPhase c) word (word + 8 - word `mod` 8 + fromEnum phase))
   where
     limits = serverTimeouts (serverSettings server)
     limitOf tick = case phase of
@@ -243,25 +269,24 @@ register server socket peer = do
 
 -- | Remove a connection, whose socket is closed.
 unregister :: Server -> Connection -> IO ()
-unregister server c = oneLess server (IntMap.delete (connectionNumber c))
+unregister server c = changed server $ \open ->
+  open {openConnections = IntMap.delete (connectionNumber c) (openConnections open), openCount = openCount open - 1}
 
--- | Count one more than there are connections: one may be about to come, and
--- 'awaitNone' waits for it, too.
+-- | Somebody may make connections, and 'awaitNone' waits for them.
 hold :: Server -> IO ()
-hold server = atomicModifyIORef' (serverConnections server) (\open -> (open {openCount = openCount open + 1}, ()))
+hold server = changed server (\open -> open {openHeld = openHeld open + 1})
 
 -- | Undo 'hold'.
 letGo :: Server -> IO ()
-letGo server = oneLess server id
+letGo server = changed server (\open -> open {openHeld = openHeld open - 1})
 
-oneLess :: Server -> (IntMap Connection -> IntMap Connection) -> IO ()
-oneLess server change = do
-  wake <- atomicModifyIORef' (serverConnections server) $ \open ->
-    let count = openCount open - 1
-        left = open {openConnections = change (openConnections open), openCount = count, openRoom = []}
-     in if count == 0
-          then (left {openNone = []}, openRoom open <> openNone open)
-          else (left, openRoom open)
+-- | Wake those for whom there may be something new.
+changed :: Server -> (Open -> Open) -> IO ()
+changed server change = do
+  wake <- atomicModifyIORef' (serverConnections server) $ \before ->
+    let open = change before
+        none = if isInUse open then [] else openNone open
+     in (open {openRoom = [], openNone = if isInUse open then openNone open else []}, openRoom open <> none)
   for_ wake (\w -> deliver w (Answered ()))
 
 -- | How many are open.
@@ -298,42 +323,21 @@ startDraining server = do
     word <- liftIO (readPrimVar (connectionPhase c))
     when (phaseOf word == Idle) $ do
       before <- liftIO (casInt (connectionPhase c) word (withPhase word Expired))
-      when (before == word) (shutdownQuietly c ShutdownBoth)
+      -- As in 'expire'.
+      when (before == word) (shutdownQuietly c ShutdownReceive)
 
--- | Wait until no connection is left, or for so long; says whether none is.
+-- | Wait until the server is not in use, or for so long; says whether it is not.
 awaitNone :: Server -> Duration -> Thread Bool
-awaitNone server limit = do
-  deadline <- after limit <$> now
-  let go = do
-        count <- liftIO (connectionCount server)
-        time <- now
-        if count == 0
-          then pure True
-          else
-            if time >= deadline
-              then pure False
-              else suspendUntil deadline >> go
-  go
+awaitNone server limit = timeout limit waiting >>= maybe (not <$> liftIO inUse) (const (pure True))
   where
-    suspendUntil deadline = do
-      -- Two may meet here in either order: the alarm may be over before we wait.
-      alarm <- liftIO (newIORef Quiet)
-      fork_ $ do
-        sleepUntil deadline
-        before <- liftIO (atomicModifyIORef' alarm (Rung,))
-        case before of
-          Awaited waiter -> liftIO (void (deliver waiter (Answered ())))
-          _ -> pure ()
+    inUse = isInUse <$> readIORef (serverConnections server)
+    waiting = do
       suspend "the last connection to end" $ \waiter -> do
-        some <- atomicModifyIORef' (serverConnections server) $ \open ->
-          if openCount open > 0 then (open {openNone = waiter : openNone open}, True) else (open, False)
-        before <- atomicModifyIORef' alarm (Awaited waiter,)
-        case before of
-          Rung -> void (deliver waiter (Answered ()))
-          _ -> unless some (void (deliver waiter (Answered ())))
-
--- | The alarm of 'awaitNone': not rung and nobody waits, somebody waits, rung.
-data Alarm = Quiet | Awaited !(Waiter ()) | Rung
+        wait <- atomicModifyIORef' (serverConnections server) $ \open ->
+          if isInUse open then (open {openNone = waiter : openNone open}, True) else (open, False)
+        unless wait (void (deliver waiter (Answered ())))
+      again <- liftIO inUse
+      when again waiting
 
 -- | Cut every connection off where it is.
 cutOffAll :: Server -> Thread ()

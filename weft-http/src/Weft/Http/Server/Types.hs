@@ -40,6 +40,7 @@ import Weft
 import Weft.File (File)
 import Weft.Http.Request
 import Weft.Http.Status
+import Weft.Internal.Runtime (reportToStderr)
 import Weft.Socket (SockAddr)
 
 -- | Answers one request. The byte strings of the request share the connection's
@@ -104,7 +105,10 @@ data ServerSettings = ServerSettings
     -- connection can go on; default 65,536. A larger unread body ends it.
     serverSkipBody :: !Int64,
     -- | Called after each response; default: nothing. It must not block.
-    serverAccessLog :: !(Maybe (Entry -> IO ()))
+    serverAccessLog :: !(Maybe (Entry -> IO ())),
+    -- | Told what an operator should know, a line each: that a handler failed, that a
+    -- file became shorter while it was sent. Default: standard error. It must not block.
+    serverReport :: !(String -> IO ())
   }
 
 -- | How long a client may take for what, each counted from the last progress.
@@ -133,7 +137,8 @@ defaultServerSettings =
       serverGrace = seconds 10,
       serverName = "weft",
       serverSkipBody = 65_536,
-      serverAccessLog = Nothing
+      serverAccessLog = Nothing,
+      serverReport = reportToStderr
     }
 
 -- | The defaults named at each field.

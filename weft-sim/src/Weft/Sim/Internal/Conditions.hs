@@ -63,7 +63,12 @@ data Conditions = Conditions
     completionDelay :: !(Int64, Int64),
     -- | Of cancellations: they take effect after a moment, in which the operation may
     -- still succeed.
-    lateCancellations :: !Double
+    lateCancellations :: !Double,
+    -- | Of events: after them no thread runs for a moment, as when the operating system lets
+    -- others run, and more events happen meanwhile. So several completions are found at once.
+    stalls :: !Double,
+    -- | How long the moment is.
+    stallTime :: !(Int64, Int64)
   }
   deriving stock (Eq, Show)
 
@@ -93,7 +98,9 @@ calm =
       descriptorLimit = 20_000,
       lateCompletions = 0,
       completionDelay = (0, 0),
-      lateCancellations = 0
+      lateCancellations = 0,
+      stalls = 0,
+      stallTime = (0, 0)
     }
 
 -- | What a correct program must live with every day: jitter, pieces, short reads and
@@ -115,5 +122,7 @@ rough =
       shortWrites = 0.1,
       lateCompletions = 0.3,
       completionDelay = (0, 100_000),
-      lateCancellations = 0.5
+      lateCancellations = 0.5,
+      stalls = 0.1,
+      stallTime = (0, 500_000)
     }

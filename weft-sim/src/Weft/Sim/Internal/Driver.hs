@@ -47,11 +47,13 @@ import Weft.Internal.SystemCall (Outcome (..), Reason (..), SystemCall (..), Wai
 import Weft.Internal.Trace
 import Weft.Sim.Internal.Audit
 import Weft.Sim.Internal.Choices
+import Weft.Sim.Internal.Conditions
 import Weft.Sim.Internal.Events
 import Weft.Sim.Internal.Homes
 import Weft.Sim.Internal.Kernel
 import Weft.Sim.Internal.Network (describeWait)
 import Weft.Sim.Internal.Race
+import Weft.Sim.Internal.Random
 import Weft.Sim.Internal.Ready
 import Weft.Sim.Internal.Timeline
 import Weft.Sim.Internal.World
@@ -68,6 +70,10 @@ import Weft.Sim.Internal.World
 -- on any node. A cancellation that comes then is raised at the next system call; as in
 -- production, effects without end can be cancelled, too, but not before a thousand nodes
 -- (`endless`), so that what a library does between two system calls is not interrupted.
+--
+-- Time passes when nothing can run, but for stalls: then no thread runs for a moment, and several
+-- find that something has happened to them. Without stalls two threads that wait for the world
+-- never meet between their wait and what they do next.
 --
 -- The order of the options matters only in that the first is what happens if nobody cares:
 -- the thread that ran goes on; else messages come before threads, and these in the order in
@@ -293,7 +299,19 @@ loop d workers ending result = turn False
       writeIORef (driverActor d) TheWorldItself
       _ <- fireNext events
       bumpStep d
+      let conditions = worldConditions world
+      still <- if stalls conditions > 0 then chance (worldRandom world) (stalls conditions) else pure False
+      when still $ do
+        begin <- clock events
+        limit <- (+ begin) <$> within (worldRandom world) (stallTime conditions)
+        meanwhile limit
       setTime
+
+    -- Nobody runs until then: what happens finds threads that were woken and have not gone on.
+    meanwhile limit =
+      nextEvent events >>= \case
+        Just t | t <= limit -> fireNext events >> bumpStep d >> meanwhile limit
+        _ -> pure ()
 
     setTime = do
       now <- clock events
