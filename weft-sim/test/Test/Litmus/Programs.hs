@@ -42,7 +42,6 @@ import Control.Monad (replicateM, unless, void, when, zipWithM)
 import Data.List (sort)
 import Test.Support
 import Weft
-import Weft.Time (wallClock)
 import Weft.Channel qualified as Channel
 import Weft.Condition qualified as Condition
 import Weft.Mutex
@@ -50,6 +49,7 @@ import Weft.Ref
 import Weft.STM qualified as STM
 import Weft.Scope
 import Weft.Semaphore qualified as Semaphore
+import Weft.Time (wallClock)
 import Weft.Timeout (timeout)
 
 -- | Two threads increment: read, then write.

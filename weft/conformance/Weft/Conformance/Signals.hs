@@ -46,7 +46,8 @@ signals world =
         -- One that comes too late does not wait at all.
         refuses (nextSignal s),
       conforms world "what nobody can catch is refused" $
-        forM_ [sigKILL, sigSTOP, 0, 1000] $ \n -> failsWith [eINVAL] (openSignals [sigUSR1, n]),
+        forM_ [sigKILL, sigSTOP, 0, 1000] $
+          \n -> failsWith [eINVAL] (openSignals [sigUSR1, n]),
       conforms world "named twice, delivered once" $
         withSignals [sigUSR2, sigUSR2] $ \s -> withSignals [sigUSR1] $ \other -> do
           raise sigUSR2

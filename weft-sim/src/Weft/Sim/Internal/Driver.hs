@@ -32,6 +32,7 @@ import Data.Int (Int64)
 import Data.IntMap.Strict qualified as IntMap
 import Data.IntSet qualified as IntSet
 import Data.List (sortOn)
+import Data.Maybe (fromMaybe)
 import Data.Primitive.Array
 import Data.Primitive.PrimArray
 import Data.Primitive.PrimVar
@@ -443,13 +444,13 @@ loop d workers ending result = turn False
         mineIs m = momentStep m == step && momentWho m /= ByWorld
 
     observe detector number step = \case
-      Access access stack _ -> accessed detector number access step (maybe "" id (placeIn stack))
+      Access access stack _ -> accessed detector number access step (fromMaybe "" (placeIn stack))
       -- What waits so is answered by the library, or by what already was there.
       Call (Suspend _ _) _ -> touched detector number TheWorld >> touched detector number Library
       Call _ _ -> touched detector number TheWorld
       Internal _ -> touched detector number Library
       _ -> pure ()
-    placeIn stack = placeOf stack
+    placeIn = placeOf
 
     -- Transactions that wait are tried again when a variable may have changed without
     -- their knowing.
@@ -644,7 +645,7 @@ stuckThreads d workers = do
               held <- case request of
                 Suspend reason _ -> reasonHolder reason
                 _ -> pure 0
-              pure (Just (describeCall (driverStart d) request <> maybe "" id peer), held)
+              pure (Just (describeCall (driverStart d) request <> fromMaybe "" peer), held)
           let context = stateContext (tcbState tcb)
           pure
             [ Stuck

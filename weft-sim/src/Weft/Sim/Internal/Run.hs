@@ -25,7 +25,7 @@ where
 import Control.Concurrent (forkIO, killThread)
 import Control.Concurrent.MVar
 import Control.Exception (SomeException, mask, onException, throwIO, try)
-import Control.Monad (forM_)
+import Control.Monad (forM_, join)
 import Data.IORef
 import Data.Int (Int64)
 import Data.IntSet qualified as IntSet
@@ -181,7 +181,7 @@ runOnce stop detail config seed program = do
         _ -> c
       noting
         | detailTimeline detail = Just $ \text -> do
-            now <- readIORef timing >>= id
+            now <- join (readIORef timing)
             start <- readIORef begin
             modifyIORef' moments (Moment 0 (now - start) ByWorld text :)
         | otherwise = Nothing
