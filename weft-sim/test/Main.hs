@@ -21,6 +21,7 @@ import Test.Property qualified
 import Test.Races qualified
 import Test.Reports qualified
 import Test.Signals qualified
+import Test.Simulation qualified
 import Test.Tasty
 import Test.Time qualified
 
@@ -46,5 +47,6 @@ main = do
         Test.DiskCrash.tests,
         Test.Signals.tests,
         Test.Names.tests,
+        Test.Simulation.tests,
         Test.Conformance.tests
       ]
