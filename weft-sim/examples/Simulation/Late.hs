@@ -20,7 +20,6 @@ import Weft
 import Weft.Ref
 import Weft.Sim
 import Weft.Socket
-import Weft.Time
 import Weft.Timeout
 
 main :: IO ()

@@ -20,7 +20,6 @@ main :: IO ()
 main = do
   explored <- explore deposits
   putStrLn (show (exploredSchedules explored) <> " schedules: " <> show (Map.toList (exploredOutcomes explored)))
-  checkAll defaultBounds defaultConfig mended right
   checkAll defaultBounds defaultConfig deposits right
 
 deposits :: Thread Int
