@@ -21,7 +21,7 @@ SEEDS = 0-99999
 ARGS =
 
 .PHONY: help setup build serve test lint format docs check-setup view-timeline \
-  explore bench bench-yield bench-timers bench-http setup-build setup-bench program peers clean
+  explore kv bench bench-yield bench-timers bench-http setup-build setup-bench program peers clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -44,6 +44,10 @@ lint: setup ## hlint, and is everything laid out as ormolu would?
 explore: setup-build ## simulate the threads with many seeds, or all schedules [SEEDS=0-99999] [ARGS=--systematic=2]
 	@tools/build weft-sim:exe:weft-explore
 	@exec bin/weft-explore --seeds '$(SEEDS)' $(ARGS)
+
+kv: setup-build ## run the replicated store, or simulate it [ARGS="simulate --mistake wall-clock-versions"]
+	@tools/build weft-sim:exe:weft-kv
+	@exec bin/weft-kv $(or $(ARGS),run)
 
 format: setup ## lay everything out as ormolu would
 	@tools/lint --fix

@@ -24,6 +24,7 @@ import Test.Property qualified
 import Test.Races qualified
 import Test.Reports qualified
 import Test.Signals qualified
+import Test.Simulation qualified
 import Test.Tasty
 import Test.Time qualified
 
@@ -52,5 +53,6 @@ main = do
         Test.Signals.tests,
         Test.Names.tests,
         Test.Http.tests,
+        Test.Simulation.tests,
         Test.Conformance.tests
       ]

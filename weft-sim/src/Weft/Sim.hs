@@ -5,17 +5,43 @@
 -- time is virtual, the network and the disks are imagined, and what runs next is decided,
 -- step by step, by chance or by a script. The program does not change and does not know.
 --
--- @
--- main = do
---   result <- 'simulate' 42 'roughConfig' program
---   print ('resultOutcome' result)
---   'check' 'roughConfig' [0 .. 999] program 'flawless'
--- @
+-- Two deposits at the same time, on an account that is read and then written:
+--
+-- >>> :set -XOverloadedStrings
+-- >>> import Weft (liftIO, seconds, sleep)
+-- >>> import Weft.Concurrently (concurrently_)
+-- >>> import Weft.Ref (modifyRef, newRef, readRef)
+-- >>> let deposits = newRef (0 :: Int) >>= \balance -> concurrently_ (modifyRef balance (+ 10)) (modifyRef balance (+ 20)) >> readRef balance
+--
+-- Run once, with a seed, it seems to work. In all schedules with at most two preemptions it
+-- does not:
+--
+-- >>> resultOutcome <$> simulate 0 defaultConfig {configStrategy = InOrder} deposits
+-- Value 30
+-- >>> explored <- explore deposits
+-- >>> (exploredSchedules explored, exploredAll explored)
+-- (144,True)
+-- >>> exploredOutcomes explored
+-- fromList [("10",14),("20",13),("30",117)]
+--
+-- Time is virtual: a day takes no time.
+--
+-- >>> result <- simulate 0 defaultConfig {configMaxTime = seconds 100000} (sleep (seconds 86400))
+-- >>> (resultOutcome result, resultTime result)
+-- (Value (),86400000000000)
+--
+-- As a test: 'check' with many seeds, 'checkAll' with all schedules of a small program. Both
+-- throw 'SimulationFailed' with a report, made small first. The page @docs\/simulation.md@
+-- is an introduction.
 --
 -- What is simulated: every system call of the library, scheduling, cancellation. What is
 -- not: 'Weft.liftIO' and 'Weft.blocking' actions run as they are, at once. A run is a
 -- function of the seed as long as these are; what they do with the real clock, real
 -- descriptors or other threads of GHC is outside.
+--
+-- All functions here block the calling thread of GHC until their runs are over. An asynchronous
+-- exception, as that of a time limit, stops them. They keep nothing between two runs, and may be
+-- called from several threads of GHC at once.
 --
 -- In the manner of FoundationDB's simulation; of dejafu and io-sim, which simulate programs
 -- that were written for them.
@@ -129,12 +155,14 @@ import Weft.Sim.Internal.Timeline
 import Weft.Sim.Internal.Verdict
 import Weft.Sim.Internal.World
 
--- | Run a program in a world of its own. A pure function of the three but for what the
--- program does with 'Weft.liftIO'; raises nothing that the program raises.
+-- | Run a program once, in a world of its own. The result is a function of the three but for what
+-- the program does with 'Weft.liftIO'. Raises nothing that the program raises: that is in
+-- 'resultOutcome' and 'resultUncaught'.
 simulate :: Seed -> Config -> Thread a -> IO (Result a)
 simulate = simulateWith False
 
--- | The same, and the result has a timeline of all that happened.
+-- | The same, and 'resultTimeline' has all that happened. Takes several times as long, and memory
+-- for each step.
 simulateRecorded :: Seed -> Config -> Thread a -> IO (Result a)
 simulateRecorded = simulateWith True
 
@@ -142,7 +170,8 @@ simulateWith :: Bool -> Seed -> Config -> Thread a -> IO (Result a)
 simulateWith recorded seed config program =
   privately $ \stop -> fst <$> runOnce stop Detail {detailTimeline = recorded, detailBranches = False, detailAudit = False} config seed program
 
--- | Run it again as a report says, and print what happens.
+-- | Run it again as the last line of a report says, and print the whole timeline on standard
+-- output. Where the report says @config {..}@, @config@ is the configuration that was checked.
 replay :: Seed -> Config -> Thread a -> IO ()
 replay seed config program = simulateRecorded seed config program >>= mapM_ putStrLn . renderTimeline . resultTimeline
 
@@ -150,13 +179,16 @@ replay seed config program = simulateRecorded seed config program >>= mapM_ putS
 newtype Failure a = Failure {failureFound :: Found a}
 
 -- | What is wrong, with the seed, the fault script, all that happened, what every thread was
--- waiting for, and how to see it again. Runs the failure once more.
+-- waiting for, and how to see it again. Of the timeline the last 400 lines. Runs the failure once
+-- more, so the program must be the one that failed.
 renderFailure :: Thread a -> Failure a -> IO String
 renderFailure program (Failure found) =
   renderFound 400 found <$> simulateRecorded (foundSeed found) (foundConfig found) program
 
 -- | A failure with fewer faults, and then fewer deviations from the default schedule, that is
--- wrong in the same way. Runs the program so many times at most.
+-- wrong in the same way (the same 'problemKind'). Runs the program so many times at most. Where
+-- without a fault the rest of the run would be another one, seeds other than the failure's are
+-- tried, too ('failureSeed').
 shrinkFailure :: Int -> Thread a -> Verdict a -> Failure a -> IO (Failure a)
 shrinkFailure budget program verdict (Failure found) =
   Failure <$> privately (\stop -> shrinkFound stop budget program verdict found)
@@ -170,7 +202,7 @@ shrinkFaults budget program verdict (Failure found) =
 failureSeed :: Failure a -> Seed
 failureSeed = foundSeed . failureFound
 
--- | What went wrong in its world.
+-- | What went wrong in its world, by script: the cause, perhaps. What came of it is 'failureResult'.
 failureFaults :: Failure a -> FaultScript
 failureFaults = configFaults . foundConfig . failureFound
 
@@ -178,7 +210,8 @@ failureFaults = configFaults . foundConfig . failureFound
 failureResult :: Failure a -> Result a
 failureResult = foundResult . failureFound
 
--- | Raised by 'check' and its kind: the report.
+-- | Raised by 'check' and 'checkAll': the report ('renderFailure'). So is what 'show' and
+-- 'displayException' make of it.
 newtype SimulationFailed = SimulationFailed String
 
 instance Show SimulationFailed where
@@ -187,8 +220,8 @@ instance Show SimulationFailed where
 instance Exception SimulationFailed where
   displayException (SimulationFailed report) = report
 
--- | The program goes right with each of these seeds; or 'SimulationFailed' with the report of the
--- first failure, shrunk. For a test: in tasty's @testCase@, QuickCheck's @ioProperty@, hedgehog's
+-- | The program goes right with each of these seeds; or 'SimulationFailed' is raised with the
+-- report of the first failure, shrunk with at most 500 runs. For a test: in tasty's @testCase@, QuickCheck's @ioProperty@, hedgehog's
 -- @evalIO@.
 check :: Config -> [Seed] -> Thread a -> Verdict a -> IO ()
 check config seeds program verdict =
@@ -200,28 +233,31 @@ failing program verdict failure = do
   report <- renderFailure program smaller
   throwIO (SimulationFailed report)
 
--- | The first of these seeds with which the program goes wrong.
+-- | The first of these seeds with which the program goes wrong, as it is, not shrunk.
 findFailure :: Config -> [Seed] -> Thread a -> Verdict a -> IO (Maybe (Failure a))
 findFailure config = findFailureWith (\_ -> pure config) (\_ _ -> pure ())
 
 -- | The same with a configuration for each seed, as one with a fault script that was drawn from
--- it; the action is told of every run.
+-- it ('drawFaults'); the action is told of every run, to show progress for example.
 findFailureWith :: (Seed -> IO Config) -> (Seed -> Result a -> IO ()) -> [Seed] -> Thread a -> Verdict a -> IO (Maybe (Failure a))
 findFailureWith configure told seeds program verdict =
   privately $ \stop -> fmap Failure <$> trySeeds stop configure seeds told program verdict
 
--- | Run all schedules of a program with at most two preemptions, and count the outcomes.
+-- | Run all schedules of a program with at most two preemptions (100,000 at most) in the default
+-- configuration with seed 0, and count the outcomes. Does not stop at a failure.
 explore :: (Show a) => Thread a -> IO (Exploration a)
 explore program = exploreWith defaultBounds {boundGoOn = True} defaultConfig 0 show program flawless
 
--- | Run all schedules within bounds: with this configuration and seed, telling outcomes apart by
--- a text.
+-- | Run all schedules within bounds: with this configuration and seed (of which 'configStrategy'
+-- does not count), telling outcomes apart by a text. Schedules with fewer preemptions come first;
+-- what was found is 'exploredFound', wrapped by 'Failure' for 'renderFailure'.
 exploreWith :: Bounds -> Config -> Seed -> (a -> String) -> Thread a -> Verdict a -> IO (Exploration a)
 exploreWith bounds config seed text program verdict =
   privately $ \stop -> exploreSchedules stop bounds config seed text program verdict
 
--- | The program goes right in all schedules within the bounds; or 'SimulationFailed' with the
--- report of the first failure.
+-- | The program goes right in all schedules within the bounds, with seed 0; or 'SimulationFailed'
+-- is raised with the report of the first failure, shrunk. Says nothing if 'boundSchedules' were not
+-- enough to see all: 'exploreWith' does ('exploredAll').
 checkAll :: Bounds -> Config -> Thread a -> Verdict a -> IO ()
 checkAll bounds config program verdict = do
   explored <- exploreWith bounds config 0 (const "") program verdict
@@ -231,6 +267,9 @@ checkAll bounds config program verdict = do
 -- 'Nothing' if both went the same way; otherwise the first lines that differ. What makes a
 -- difference is mostly 'Weft.liftIO' with the real clock, real randomness, or variables that live
 -- longer than a run.
+--
+-- >>> isDeterministic defaultConfig 0 (pure ())
+-- Nothing
 isDeterministic :: Config -> Seed -> Thread a -> IO (Maybe (String, String))
 isDeterministic config seed program = do
   one <- lines' <$> simulateRecorded seed config program
@@ -256,11 +295,13 @@ audit config seed program = do
   differs <- isDeterministic config seed program
   pure (resultWarnings result <> maybe [] (\(a, b) -> ["two runs with seed " <> show seed <> " differ: in one " <> show a <> ", in the other " <> show b]) differs)
 
--- | Draw a fault script for a seed.
+-- | Draw a fault script for a seed; the same one each time. Empty where the plan has no machines or
+-- no kinds of faults.
 drawFaults :: FaultPlan -> Seed -> IO FaultScript
 drawFaults plan seed = newRandom seed 5 >>= drawScript plan
 
--- | The first address of a machine, in network byte order.
+-- | The first address of a machine, in network byte order, as
+-- 'Network.Socket.SockAddrInet' wants it. 10.0.0.1 for the home machine, 10.0.0.2 for the next.
 machineAddress :: Machine -> HostAddress
 machineAddress machine = case machineAddresses machine of
   a : _ -> a

@@ -9,6 +9,19 @@
 --
 -- Use 'atomicModifyRef', or what "Weft.Mutex", "Weft.MVar" and "Weft.STM" offer, for what
 -- threads change together.
+--
+-- >>> import Weft
+-- >>> import Weft.Concurrently
+-- >>> :{
+-- run $ do
+--   hits <- newRef (0 :: Int)
+--   forConcurrently_ [1 .. 100 :: Int] (\_ -> atomicModifyRef_ hits (+ 1))
+--   atomicReadRef hits
+-- :}
+-- 100
+--
+-- Nothing here waits, and a thread is not cancelled here. Variables belong to no thread and no
+-- run; one that is made outside of a simulation makes it depend on what was before.
 module Weft.Ref
   ( Ref,
     newRef,
@@ -37,7 +50,7 @@ import Weft.Internal.Trace
 -- | A variable that holds an @a@.
 data Ref a = Ref !(IORef a) !Access !Access !Access
 
--- | The same variable.
+-- | Are they the same variable?
 instance Eq (Ref a) where
   Ref a _ _ _ == Ref b _ _ _ = a == b
 
@@ -52,7 +65,7 @@ newRefNamed name a = internal $ \home _ -> do
   ref <- newIORef a
   pure (Ref ref (AccessTo number name Reads) (AccessTo number name Writes) (AccessTo number name Modifies))
 
--- | The value.
+-- | The value. Not ordered with what other threads do.
 readRef :: (HasCallStack) => Ref a -> Thread a
 readRef (Ref ref reads' _ _) = accessing callStack reads' (readIORef ref)
 {-# INLINE readRef #-}

@@ -8,6 +8,8 @@
 module Replicated.Commands
   ( simulateCommand,
     replayCommand,
+    simulateCommandTo,
+    replayCommandTo,
   )
 where
 
@@ -33,7 +35,11 @@ data Recording = Recording
 
 -- | @simulate@: seed after seed.
 simulateCommand :: Command
-simulateCommand = command "simulate" (info options (progDesc "Run the store in simulated worlds, with trouble, and check what the clients saw"))
+simulateCommand = simulateCommandTo putStrLn
+
+-- | The same; what it says goes there, line by line.
+simulateCommandTo :: (String -> IO ()) -> Command
+simulateCommandTo tell = command "simulate" (info options (progDesc "Run the store in simulated worlds, with trouble, and check what the clients saw"))
   where
     options = do
       seeds <- option range (long "seeds" <> metavar "FROM-TO" <> value (0, 199) <> help "One world for each seed (default: 0-199)")
@@ -41,23 +47,23 @@ simulateCommand = command "simulate" (info options (progDesc "Run the store in s
       kinds <- option kindsOf (long "faults" <> metavar "KIND,.." <> value [Crashes, Blackouts, Partitions, SlowNetwork, Resets, ClockSkews] <> help ("What goes wrong (default: crashes,blackouts,partitions,slow-network,resets,clock-skews; none, or also " <> intercalate ", " (map nameOfKind [DiskFailures ..]) <> ")"))
       count <- option (positive 1000) (long "trouble" <> metavar "N" <> value 8 <> showDefault <> help "How many faults in a run, at most")
       file <- strOption (long "out" <> metavar "FILE" <> value "weft-kv.failure" <> showDefault <> help "Where a failure is written to")
-      pure (search (map fromIntegral [fst seeds .. snd seeds]) what kinds count file)
+      pure (search tell (map fromIntegral [fst seeds .. snd seeds]) what kinds count file)
 
-search :: [Seed] -> Cluster -> [FaultKind] -> Int -> FilePath -> IO ExitCode
-search seeds what kinds count file = do
+search :: (String -> IO ()) -> [Seed] -> Cluster -> [FaultKind] -> Int -> FilePath -> IO ExitCode
+search tell seeds what kinds count file = do
   terminal <- hIsTerminalDevice stderr
   hSetBuffering stdout LineBuffering
   found <- findFailureWith (configure what) (progress terminal) seeds (cluster what) verdictOn
   when terminal $ hPutStr stderr "\r\ESC[K"
   case found of
-    Nothing -> ExitSuccess <$ putStrLn (show (length seeds) <> " worlds, and nothing went wrong.")
+    Nothing -> ExitSuccess <$ tell (counted (length seeds) "world" <> ", and nothing went wrong.")
     Just failure -> do
-      putStrLn ("Seed " <> show (failureSeed failure) <> " goes wrong, with " <> show (length (failureFaults failure)) <> " faults. Looking for a smaller failure.")
+      tell ("Seed " <> show (failureSeed failure) <> " goes wrong, with " <> counted (length (failureFaults failure)) "fault" <> ". Looking for a smaller failure.")
       smaller <- shrinkFaults 300 (cluster what) verdictOn failure
       let recording = Recording (failureSeed smaller) what (failureFaults smaller)
       writeFile file (show recording <> "\n")
-      putStrLn ("Left: " <> show (length (recordingFaults recording)) <> " faults. Written to " <> file <> "; see it again with: weft-kv replay " <> file <> "\n")
-      showRecording False recording
+      tell ("Left: " <> counted (length (recordingFaults recording)) "fault" <> ". Written to " <> file <> "; see it again with: weft-kv replay " <> file <> "\n")
+      showRecording tell False recording
   where
     configure c seed = do
       faults <- drawFaults (trouble c kinds count) seed
@@ -68,7 +74,11 @@ search seeds what kinds count file = do
 
 -- | @replay@: the same run again.
 replayCommand :: Command
-replayCommand = command "replay" (info options (progDesc "Show a failure that simulate has written to a file"))
+replayCommand = replayCommandTo putStrLn
+
+-- | The same; what it says goes there, line by line.
+replayCommandTo :: (String -> IO ()) -> Command
+replayCommandTo tell = command "replay" (info options (progDesc "Show a failure that simulate has written to a file"))
   where
     options = do
       timeline <- switch (long "timeline" <> help "Show every step of every thread, too")
@@ -78,24 +88,30 @@ replayCommand = command "replay" (info options (progDesc "Show a failure that si
           Left e -> ExitFailure 2 <$ hPutStrLn stderr ("weft-kv: " <> show (e :: IOException))
           Right text -> case readMaybe text of
             Nothing -> ExitFailure 2 <$ hPutStrLn stderr ("weft-kv: " <> file <> " is not a failure that weft-kv simulate has written")
-            Just recording -> showRecording timeline recording
+            Just recording -> showRecording tell timeline recording
 
 -- | Run it, and show the faults, what happened, and what is wrong.
-showRecording :: Bool -> Recording -> IO ExitCode
-showRecording timeline (Recording seed what faults) = do
+showRecording :: (String -> IO ()) -> Bool -> Recording -> IO ExitCode
+showRecording tell timeline (Recording seed what faults) = do
   let config = (conditions what) {configFaults = faults}
   result <- (if timeline then simulateRecorded else simulate) seed config (cluster what)
-  when timeline $ mapM_ putStrLn (renderTimeline (resultTimeline result)) >> putStrLn ""
+  when timeline $ mapM_ tell (renderTimeline (resultTimeline result)) >> tell ""
   unless (null faults) $ do
-    putStrLn "What went wrong in the world:"
-    mapM_ (putStrLn . ("  " <>)) (renderScript faults)
-    putStrLn ""
+    tell "What went wrong in the world:"
+    mapM_ (tell . indented) (renderScript faults)
+    tell ""
   case verdictOn result of
-    Nothing -> ExitSuccess <$ putStrLn "And nothing went wrong with the store."
+    Nothing -> ExitSuccess <$ tell "And nothing went wrong with the store."
     Just problem -> do
-      putStrLn "And with the store:"
-      mapM_ (putStrLn . ("  " <>)) (lines (problemText problem))
+      tell "And with the store:"
+      mapM_ (tell . indented) (lines (problemText problem))
       pure (ExitFailure 1)
+  where
+    indented line = if null line then "" else "  " <> line
+
+-- | So many of these.
+counted :: Int -> String -> String
+counted n what = show n <> " " <> what <> (if n == 1 then "" else "s")
 
 clusterOptions :: Parser Cluster
 clusterOptions = do

@@ -133,8 +133,11 @@ data End a
 
 -- | A thread that waits.
 data Stuck = Stuck
-  { stuckThread :: !Int,
+  { -- | Its number.
+    stuckThread :: !Int,
+    -- | What it was called ('Weft.label').
     stuckLabel :: !Label,
+    -- | The number of the thread that forked it, or 0.
     stuckParent :: !Int,
     -- | The machine, if it is not the home machine.
     stuckMachine :: !(Maybe Machine),

@@ -108,7 +108,8 @@ data FaultPlan = FaultPlan
     planKinds :: [FaultKind],
     -- | Between the first and the last time a fault may come, both since the start.
     planFrom, planUntil :: !Duration,
-    -- | How many faults, at most. Each is mended again.
+    -- | How many faults, at most: a number from 0 on is drawn. Each is mended again, but for a
+    -- reset, which is over at once.
     planCount :: !Int,
     -- | How long each lasts, at most.
     planLength :: !Duration
@@ -123,13 +124,18 @@ data FaultKind
     Blackouts
   | -- | Some machines are cut off from the others, in one direction or both.
     Partitions
-  | SlowNetwork
-  | Resets
+  | -- | All links take between 1 and 500 milliseconds longer.
+    SlowNetwork
+  | -- | The connections of a machine are reset.
+    Resets
   | -- | A wall clock jumps, by up to an hour in either direction.
     ClockSkews
-  | DiskFailures
-  | DiskSlowness
-  | FullDisks
+  | -- | One in five of a machine's disk operations fails with @EIO@.
+    DiskFailures
+  | -- | A machine's disk operations take 50 times as long.
+    DiskSlowness
+  | -- | A machine's files cannot grow: @ENOSPC@.
+    FullDisks
   deriving stock (Eq, Show, Enum, Bounded)
 
 -- | Draw a script.

@@ -62,18 +62,24 @@ data Object
 
 -- | An access in a run.
 data Place = Place
-  { placeThread :: !Int,
+  { -- | The number of the thread.
+    placeThread :: !Int,
+    -- | Whether it read, wrote, or did both in one step.
     placeKind :: !AccessKind,
-    -- | Where in the program, if that is known.
+    -- | Where in the program, as @file:line:column@; empty if that is not known.
     placeWhere :: String,
+    -- | At which step of the run.
     placeStep :: !Int
   }
   deriving stock (Eq, Show)
 
 -- | Two accesses to one variable that nothing orders, the earlier one first.
 data Race = Race
-  { raceVariable :: !Int,
+  { -- | The number of the variable.
+    raceVariable :: !Int,
+    -- | What it was called ('Weft.Ref.newRefNamed'), or empty.
     raceName :: !Text,
+    -- | The two, the earlier one first.
     raceFirst, raceSecond :: !Place
   }
   deriving stock (Eq, Show)

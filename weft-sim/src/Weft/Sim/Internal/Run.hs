@@ -94,7 +94,7 @@ data Result a = Result
   { resultOutcome :: Outcome a,
     -- | Exceptions that left other threads than the main one, but for cancellations.
     resultUncaught :: [Uncaught],
-    -- | Data races, each pair of places once.
+    -- | Data races, each pair of places once. None are looked for without 'configRaces'.
     resultRaces :: [Race],
     -- | The threads that were left at the end, and what each waited for. Empty if all have
     -- ended.
@@ -105,18 +105,22 @@ data Result a = Result
     resultReports :: [String],
     -- | What the simulation could not see through.
     resultWarnings :: [String],
+    -- | How many steps there were: nodes of traces, messages, events.
     resultSteps :: !Int,
     -- | Virtual, in nanoseconds.
     resultTime :: !Int64,
     -- | What was decided otherwise than by default: together with the seed, all that is
     -- needed to do it again.
     resultSchedule :: Schedule,
+    -- | How many decisions there were.
     resultDecisions :: !Int,
     -- | A number that differs when two runs differ, most likely.
     resultDigest :: !Int,
     -- | What happened, in order; empty if it was not recorded.
     resultTimeline :: [Moment],
+    -- | The seed it was run with.
     resultSeed :: !Seed,
+    -- | The faults it was run with.
     resultFaults :: FaultScript,
     -- | The schedule asked for what was not possible: it is of another program, or the program is
     -- not a function of its seed.
@@ -139,10 +143,13 @@ data Outcome a
 
 -- | An exception that nobody handled.
 data Uncaught = Uncaught
-  { uncaughtThread :: !Int,
+  { -- | The number of the thread.
+    uncaughtThread :: !Int,
+    -- | What it was called ('Weft.label').
     uncaughtLabel :: !Label,
     -- | Of the machine it was on.
     uncaughtMachine :: !String,
+    -- | What it was left by.
     uncaughtException :: SomeException
   }
   deriving stock (Show)

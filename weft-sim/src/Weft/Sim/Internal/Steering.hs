@@ -51,7 +51,8 @@ thisMachine :: Thread Machine
 thisMachine = steer "ask for the machine" (\_ ask -> pure (askMachine ask))
 
 -- | Run a part of this thread on another machine, with the threads that it forks. Those
--- live until that machine crashes; so does this thread, from then on.
+-- live until that machine crashes; so does this thread, until the part is over. If the machine
+-- is down, this thread ends here without a word, as if it had crashed with it.
 onMachine :: Machine -> Thread a -> Thread a
 onMachine machine body = do
   there <- steer "ask for the life of a machine" (\_ _ -> Residence (machineNumber machine) <$> readIORef (machineLife machine))
@@ -59,7 +60,7 @@ onMachine machine body = do
   bracket_ (Thread (Describe (residing there))) (Thread (Describe (residing here))) body
 
 -- | Give a machine its program, and start it there: now, and at every 'restart'. An
--- exception that leaves it is a failure of the run.
+-- exception that leaves it is a failure of the run ('Weft.Sim.resultUncaught'). Does not wait for it.
 boot :: Machine -> Thread () -> Thread ()
 boot machine program = steer ("boot " <> show machine) $ \sim _ -> do
   writeIORef (machineProgram machine) (Just program)

@@ -38,10 +38,13 @@ import Weft.Internal.Trace
 
 -- | Something that happened.
 data Moment = Moment
-  { momentStep :: !Int,
+  { -- | At which step of the run; 0 for what the world does between them.
+    momentStep :: !Int,
     -- | Virtual, in nanoseconds since the start.
     momentTime :: !Int64,
+    -- | Who did it.
     momentWho :: !Who,
+    -- | What, in words.
     momentText :: String
   }
 

@@ -25,7 +25,10 @@ import Weft.Sim.Internal.Run
 
 -- | Something that should not be.
 data Problem = Problem
-  { -- | What kind of thing it is; shrinking keeps it.
+  { -- | What kind of thing it is; shrinking keeps it. One of @"exception"@, @"deadlock"@,
+    -- @"steps"@, @"time"@ (of the main thread), @"uncaught"@ (an exception left another thread),
+    -- @"race"@, @"left"@ (a thread had not ended) and @"value"@ ('flawlessAnd'), or what a
+    -- verdict of your own calls it.
     problemKind :: String,
     -- | In full, perhaps on several lines.
     problemText :: String
@@ -35,8 +38,9 @@ data Problem = Problem
 -- | The first thing that is wrong with a result, if there is one.
 type Verdict a = Result a -> Maybe Problem
 
--- | Nothing is wrong that is wrong in any program: the main thread returned, no exception left
--- another thread, no data race was seen, and all threads have ended.
+-- | Nothing is wrong that is wrong in any program. The first of these that is so is told: the
+-- main thread did not return, an exception (but a cancellation) left another thread, there was a
+-- data race, or a thread had not ended when 'configGrace' was over.
 flawless :: Verdict a
 flawless r = outcome <|> uncaught <|> racing <|> left
   where
@@ -85,7 +89,8 @@ flawless r = outcome <|> uncaught <|> racing <|> left
           "thread " <> show (stuckThread s) <> labelBehind (stuckLabel s) <> " had not ended when it was time, at the end of the run"
       _ -> Nothing
 
--- | And the value is right.
+-- | Nothing is wrong in this sense, and the value of the main thread is right: 'Nothing', or what
+-- is wrong with it.
 flawlessAnd :: (a -> Maybe String) -> Verdict a
 flawlessAnd wrong r =
   flawless r <|> case resultOutcome r of

@@ -130,6 +130,7 @@ decide = worldDecide
 -- | A computer.
 data Machine = Machine
   { machineNumber :: !Int,
+    -- | The name that it was given; @home@ for the one on which a run begins.
     machineName :: !Text,
     -- | Its addresses beside 127.0.0.1, in network byte order.
     machineAddresses :: [HostAddress],
