@@ -59,7 +59,7 @@ search tell seeds what kinds count file = do
     Nothing -> ExitSuccess <$ tell (counted (length seeds) "world" <> ", and nothing went wrong.")
     Just failure -> do
       tell ("Seed " <> show (failureSeed failure) <> " goes wrong, with " <> counted (length (failureFaults failure)) "fault" <> ". Looking for a smaller failure.")
-      smaller <- shrinkFaults 300 (cluster what) verdictOn failure
+      smaller <- shrinkFaults 800 (cluster what) verdictOn failure
       let recording = Recording (failureSeed smaller) what (failureFaults smaller)
       writeFile file (show recording <> "\n")
       tell ("Left: " <> counted (length (recordingFaults recording)) "fault" <> ". Written to " <> file <> "; see it again with: weft-kv replay " <> file <> "\n")

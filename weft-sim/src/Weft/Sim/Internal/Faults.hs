@@ -11,6 +11,7 @@ module Weft.Sim.Internal.Faults
     TimedFault (..),
     renderScript,
     describeFault,
+    withMendings,
 
     -- * Drawing scripts
     FaultPlan (..),
@@ -96,6 +97,28 @@ describeFault = describe
       Signal m n -> name m <> " gets signal " <> show n
     name = Text.unpack
     names = unwords . map name
+
+-- | Each fault with what mends it, if that is in the script: what to leave out together.
+withMendings :: FaultScript -> [FaultScript]
+withMendings = \case
+  [] -> []
+  fault : rest -> case break (mends (faultWhat fault) . faultWhat) rest of
+    (before, mending : after) -> [fault, mending] : withMendings (before <> after)
+    _ -> [fault] : withMendings rest
+
+-- | Is the first over when the second comes?
+mends :: Fault -> Fault -> Bool
+mends = \cases
+  (Crash m) (Restart m') -> m == m'
+  (Blackout ms) (PowerReturns ms') -> ms == ms'
+  (Cut _ _) Heal -> True
+  (CutOneWay _ _) Heal -> True
+  (SlowLinks _) Heal -> True
+  (SkewClock m d) (SkewClock m' 0) -> m == m' && d /= 0
+  (FailDisk m _) (MendDisk m') -> m == m'
+  (SlowDisk m _) (MendDisk m') -> m == m'
+  (FillDisk m _) (MendDisk m') -> m == m'
+  _ _ -> False
 
 -- | From what scripts are drawn.
 data FaultPlan = FaultPlan

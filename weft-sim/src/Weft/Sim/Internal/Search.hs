@@ -23,12 +23,13 @@ module Weft.Sim.Internal.Search
   )
 where
 
-import Data.List (foldl')
+import Data.List (foldl', sortOn)
 import Data.Map.Strict (Map)
 import Data.Map.Strict qualified as Map
 import Data.Maybe (isJust)
 import Weft.Internal.Trace (Thread)
 import Weft.Sim.Internal.Choices
+import Weft.Sim.Internal.Faults
 import Weft.Sim.Internal.Random
 import Weft.Sim.Internal.Run
 import Weft.Sim.Internal.Verdict
@@ -169,12 +170,17 @@ shrinkFound stop budget program verdict found0 = do
     Nothing -> pure found1
     Just found2 -> fst <$> shrinkList stop program verdict 0 (\s f -> (foundConfig f) {configStrategy = Following s}) (resultSchedule . foundResult) (found2, left')
 
--- | Fewer faults; and how many runs are left. With a fault less everything after it
+-- | Fewer faults; and how many runs are left. First faults with what mends them, then one by
+-- one: a machine that does not start again is a simpler world, too. With a fault less everything after it
 -- happens at other times, and what went wrong may just not happen: so a few other seeds are tried,
 -- too, and the one that is found counts from then on.
 shrinkScript :: IO Bool -> Int -> Thread a -> Verdict a -> Found a -> IO (Found a, Int)
 shrinkScript stop budget program verdict found =
-  shrinkList stop program verdict 5 (\faults f -> (foundConfig f) {configFaults = faults}) (configFaults . foundConfig) (found, budget)
+  shrinkList stop program verdict 12 (with . sortOn faultTime . concat) (withMendings . script) (found, budget)
+    >>= shrinkList stop program verdict 12 with script
+  where
+    with faults f = (foundConfig f) {configFaults = faults}
+    script = configFaults . foundConfig
 
 -- | The same failure with another configuration, if it is one.
 attempt :: IO Bool -> Thread a -> Verdict a -> Config -> (Found a, Int) -> IO (Maybe (Found a), Int)
