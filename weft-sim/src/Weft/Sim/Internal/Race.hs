@@ -8,9 +8,10 @@
 --
 -- What orders: forking; waking a thread; an operation on an object that synchronizes
 -- (a mutex, a channel, ...), with all earlier ones on the same object; system calls, all
--- with each other. That is more than a processor guarantees, never less: a report is never
+-- with each other. That is more than a processor guarantees, never less: a report is not
 -- a false alarm, and a race that something has ordered by accident in one run shows in
--- another.
+-- another. What effects do is not seen: threads that are ordered only by an atomic variable
+-- or a lock of GHC's own, behind 'Weft.liftIO', count as not ordered.
 module Weft.Sim.Internal.Race
   ( Detector,
     newDetector,

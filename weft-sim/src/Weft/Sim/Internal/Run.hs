@@ -65,7 +65,8 @@ data Config = Config
     -- | How long, in virtual time, the threads that are left when the main thread has ended
     -- may take to end. Default 5 seconds ('Weft.settingGrace').
     configGrace :: !Duration,
-    -- | Look for data races on "Weft.Ref"s. Default true.
+    -- | Look for data races on "Weft.Ref"s. Default true. Only what the library does orders
+    -- two accesses; what 'Weft.liftIO' actions do among themselves does not.
     configRaces :: !Bool,
     -- | When schedules are explored, also explore when completions and cancellations
     -- arrive and the order of simultaneous events. Default false.
