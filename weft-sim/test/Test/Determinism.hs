@@ -5,7 +5,8 @@
 -- what a run has decided, followed as a script, gives it again.
 module Test.Determinism (tests) where
 
-import Control.Monad (forM_, unless, when)
+import Control.Exception (IOException)
+import Control.Monad (forM_, replicateM_, unless, when)
 import Data.IORef
 import Data.List (nub)
 import System.IO.Unsafe (unsafePerformIO)
@@ -16,6 +17,7 @@ import Test.Tasty
 import Test.Tasty.HUnit
 import Test.Tasty.QuickCheck
 import Weft
+import Weft.Mask (mask_)
 import Weft.Sim
 
 tests :: TestTree
@@ -28,7 +30,9 @@ tests =
       localOption (QuickCheckReplay (Just 20_262)) . testProperty "no thread is left when a random program has ended" $ withMaxSuccess 5000 nobodyLeft,
       testCase "another seed is another run" differentSeeds,
       testCase "isDeterministic shows where two runs part" partsWhere,
-      testCase "a schedule of another program is noticed" anotherProgram
+      testCase "a schedule of another program is noticed" anotherProgram,
+      testCase "pure code is evaluated once" evaluatedOnce,
+      testCase "a long record takes time as it is long" longRecord
     ]
 
 programs :: [(String, Thread String)]
@@ -141,3 +145,30 @@ anotherProgram = do
   resultDiverged result @?= True
   fine <- simulate 0 inOrder {configStrategy = Following [Deviation 1 1]} (philosophers 2)
   resultDiverged fine @?= False
+  fine' <- simulate 0 inOrder (philosophers 2)
+  negative <- simulate 0 inOrder {configStrategy = Following [Deviation 1 (-1)]} (philosophers 2)
+  (tell negative, resultDiverged negative) @?= (tell fine', True)
+
+-- | Behind a call that was answered, with and without a decision in front of it; and where it fails.
+evaluatedOnce :: Assertion
+evaluatedOnce = forM_ [InOrder, Uniformly 0.5] $ \strategy -> do
+  evaluations <- newIORef (0 :: Int)
+  let counted value = unsafePerformIO (value <$ modifyIORef' evaluations (+ 1))
+      {-# NOINLINE counted #-}
+  result <- simulate 0 defaultConfig {configStrategy = strategy} $ do
+    fork_ (replicateM_ 5 yield)
+    n <- blocking (pure (1 :: Int))
+    when (counted n > 5) yield
+    yield
+    outcome <- try (blocking (pure 1) >>= \m -> when (counted m == (1 :: Int)) (throwM (userError "odd")))
+    yield
+    pure (either (\e -> show (e :: IOException)) show outcome)
+  tell result @?= "value \"user error (odd)\""
+  readIORef evaluations >>= (@?= 2)
+
+-- | Steps that are not worth a line do not look for one through all that were written: with as
+-- many lines that would take minutes.
+longRecord :: Assertion
+longRecord = do
+  result <- simulateRecorded 0 inOrder (replicateM_ 50_000 (mask_ yield))
+  length (resultTimeline result) @?= 50_002

@@ -7,7 +7,8 @@
 -- failure becomes.
 module Test.Exploring (tests) where
 
-import Control.Monad (forM, replicateM_, void, when)
+import Control.Exception (ErrorCall (..))
+import Control.Monad (forM, forM_, replicateM_, void, when)
 import Data.IORef
 import Data.List (isPrefixOf)
 import Data.Map.Strict qualified as Map
@@ -39,6 +40,7 @@ tests =
           shrinks "a cell that has been away" recycled "apart" (1, 4)
         ],
       testCase "faults that do not matter are left out" smallerScript,
+      testCase "a failure does not become one of another type" sameType,
       testCase "a budget of no runs leaves a failure as it is" noBudget,
       testCase "an exploration is the same each time" sameAgain,
       testCase "it ends with the first failure, or goes on" goesOn,
@@ -202,3 +204,19 @@ judged = do
   fmap problemText (verdict good) @?= Nothing
   fmap problemText (verdict bad) @?= Just "it is 2"
   fmap problemKind (verdict raised) @?= Just "exception"
+
+-- | Without its fault the program fails, too, but not in that way.
+sameType :: Assertion
+sameType = forM_ [id, \body -> fork_ body >> sleep (seconds 10)] $ \place -> do
+  let program = do
+        m <- newMachine "server"
+        boot m (pure ())
+        place $ do
+          sleep (seconds 2)
+          up <- isUp m
+          if up then throwM (ErrorCall "up") else throwM (userError "down")
+      faults = [At 1_000_000_000 (Crash "server")]
+  found <- findFailure inOrder {configFaults = faults} [0] program flawless
+  case found of
+    Nothing -> assertFailure "no failure"
+    Just failure -> shrinkFailure 100 program flawless failure >>= (@?= faults) . failureFaults

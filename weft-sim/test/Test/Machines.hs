@@ -8,6 +8,9 @@ module Test.Machines (tests) where
 
 import Control.Monad (forever, replicateM, replicateM_, void)
 import Data.Maybe (fromMaybe)
+import Data.Set qualified as Set
+import Data.Text qualified as Text
+import Network.Socket (tupleToHostAddress)
 import Test.Support
 import Test.Tasty
 import Test.Tasty.HUnit
@@ -34,8 +37,70 @@ tests =
       testCase "a failure says on which machine" failing,
       testCase "crashes as a fault script" scripted,
       testCase "a run ends when only crashed threads are left" ends,
-      testCase "no schedule wakes a thread that has crashed" explored
+      testCase "no schedule wakes a thread that has crashed" explored,
+      testCase "faults of one instant happen in the order of the script" oneInstant,
+      testCase "the main thread crashes with the machine it is on, and the report says so" mainCrashes,
+      testCase "a machine that is down starts its program when it is up" bootedWhileDown,
+      testCase "no program starts when the run closes" restartedAtTheEnd,
+      testCase "a hundred thousand machines have as many addresses" manyAddresses
     ]
+
+oneInstant :: Assertion
+oneInstant = do
+  up <- mapM (isUpBehind [Crash "server", Restart "server"]) [0 .. 9]
+  up @?= replicate 10 "value True"
+  down <- mapM (isUpBehind [Restart "server", Crash "server"]) [0 .. 9]
+  down @?= replicate 10 "value False"
+  where
+    isUpBehind faults seed = fmap tell . simulate seed defaultConfig {configFaults = map (At 1_000_000) faults} $ do
+      m <- newMachine "server"
+      boot m (pure ())
+      sleep (seconds 1)
+      isUp m
+
+mainCrashes :: Assertion
+mainCrashes = do
+  dead <- simulate 0 inOrder (newMachine "server" >>= \m -> onMachine m (crash m))
+  fmap problemText (flawless dead) @?= Just "the main thread was on a machine that has crashed, and nothing can ever happen any more"
+  others' <- simulate 0 inOrder {configMaxTime = seconds 10} $ do
+    m <- newMachine "server"
+    fork_ (forever (sleep (seconds 1)))
+    onMachine m (crash m)
+  fmap problemText (flawless others') @?= Just "the run was not over in the time it was given: the main thread was on a machine that has crashed"
+  slow <- simulate 0 inOrder {configMaxTime = seconds 10} (sleep (seconds 100))
+  fmap problemText (flawless slow) @?= Just "the run was not over in the time it was given"
+
+bootedWhileDown :: Assertion
+bootedWhileDown = do
+  result <- simulate 0 inOrder $ do
+    starts <- newRef (0 :: Int)
+    m <- newMachine "server"
+    crash m
+    boot m (atomicModifyRef_ starts (+ 1))
+    sleep (seconds 1)
+    before <- atomicReadRef starts
+    restart m
+    sleep (seconds 1)
+    (before,) <$> atomicReadRef starts
+  tell result @?= "value (0,1)"
+
+restartedAtTheEnd :: Assertion
+restartedAtTheEnd = do
+  -- The machine starts while a finalizer still runs.
+  result <- simulate 0 inOrder {configFaults = [At 2_000_000_000 (Crash "server"), At 4_000_000_000 (Restart "server")]} $ do
+    m <- newMachine "server"
+    boot m (forever (sleep (seconds 1)))
+    fork_ (sleep (seconds 100) `finally` sleep (seconds 2))
+    sleep (seconds 3)
+  (tell result, resultTime result) @?= ("value ()", 5_000_000_000)
+  fmap problemText (flawless result) @?= Nothing
+
+manyAddresses :: Assertion
+manyAddresses = do
+  result <- simulate 0 inOrder $ do
+    addresses <- map machineAddress <$> mapM (newMachine . Text.pack . show) [1 .. 100_000 :: Int]
+    pure (Set.size (Set.fromList addresses), take 1 addresses == [tupleToHostAddress (10, 0, 0, 2)], last addresses == tupleToHostAddress (10, 1, 134, 161))
+  tell result @?= "value (100000,True,True)"
 
 noFinalizers :: Assertion
 noFinalizers = do

@@ -44,6 +44,7 @@ tests =
         [ testCase "is stopped by an exception" (stopped (\started -> liftIO (tellOnce started) >> forever yield)),
           testCase "is stopped in an effect" (stopped (\started -> liftIO (tellOnce started >> forever Ghc.yield))),
           testCase "is stopped though it handles all exceptions" (stopped (\started -> forever ((liftIO (tellOnce started) >> forever yield) `catch` ignoring))),
+          testCase "is stopped though it computes again after each exception" (stopped (\started -> forever ((liftIO (tellOnce started) >> when (even (endless 0)) yield) `catch` ignoring))),
           testCase "is stopped while schedules are explored" exploringStops,
           testCase "is stopped by a time limit" timeLimited
         ],
@@ -96,6 +97,10 @@ through room values = do
 
 ignoring :: Exception.SomeException -> Thread ()
 ignoring _ = pure ()
+
+-- | Allocates, so that GHC can interrupt it.
+endless :: Integer -> Integer
+endless n = if n < 0 then n else endless (n + 2 ^ (64 :: Int))
 
 tellOnce :: Ghc.MVar Ghc.ThreadId -> IO ()
 tellOnce started = Ghc.myThreadId >>= \me -> void (Ghc.tryPutMVar started me)

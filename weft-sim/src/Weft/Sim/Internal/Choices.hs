@@ -154,7 +154,7 @@ scripted chooser script options = do
   case IntMap.lookup i script of
     Nothing -> pure 0
     Just o
-      | o < options -> pure o
+      | o >= 0, o < options -> pure o
       | otherwise -> 0 <$ writeIORef (chooserDiverged chooser) True
 
 -- | The one with the highest priority. After the steps in which priorities are changed at

@@ -54,7 +54,7 @@ data Conditions = Conditions
     diskCapacity :: !Int,
     -- \* Resources and completions
 
-    -- | Descriptors of each machine.
+    -- | Descriptors of each machine, 100,000 at most.
     descriptorLimit :: !Int,
     -- | Of operations whose result is known at once: they complete later nevertheless, so that
     -- completions come out of order and in batches.

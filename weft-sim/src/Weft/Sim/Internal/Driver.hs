@@ -22,7 +22,7 @@ module Weft.Sim.Internal.Driver
 where
 
 import Control.Concurrent.MVar
-import Control.Exception (SomeException, evaluate, try)
+import Control.Exception (BlockedIndefinitelyOnMVar (..), SomeException, evaluate, try)
 import Control.Monad (forM, forM_, unless, void, when)
 import Control.Monad.Primitive (RealWorld)
 import Data.Bits (shiftR, xor)
@@ -236,7 +236,7 @@ loop d workers ending result = turn False
     turn goesOn = do
       steps <- readPrimVar (driverSteps d)
       over <- readIORef result
-      stop <- if steps `rem` 1024 == 1023 then planStop plan else pure False
+      stop <- if steps `rem` 16 == 15 then planStop plan else pure False
       if stop
         then pure GivenUp
         else case over of
@@ -262,14 +262,18 @@ loop d workers ending result = turn False
                       Nothing -> do
                         open <- openDoors (homeAtEnd (indexArray (workerHomes workers) 0))
                         if open > 0
-                          then takeMVar (driverBell d) >> turn False
+                          then try (takeMVar (driverBell d)) >>= \case
+                              -- Nobody is outside.
+                              Left BlockedIndefinitelyOnMVar -> pure Deadlocked
+                              Right () -> turn False
                           else pure Deadlocked
 
     -- The same when the main thread has ended, until all others have.
     closing limit goesOn looked = do
       living <- countLiving ending
       steps <- readPrimVar (driverSteps d)
-      when (living > 0 && steps < planMaxSteps plan) $ do
+      stop <- if steps `rem` 16 == 15 then planStop plan else pure False
+      when (living > 0 && steps < planMaxSteps plan && not stop) $ do
         ran <- advance goesOn
         case ran of
           Just goesOn' -> closing limit goesOn' looked
@@ -390,23 +394,20 @@ loop d workers ending result = turn False
     runAlive entry = do
       let tcb = entryTcb entry
           number = tcbNumber tcb
-      traced <- try (evaluate (entryResume entry ()))
+      trace <- forced entry
       writeIORef (driverActor d) (Running number (tcbLabel tcb))
       bumpStep d
       step <- readPrimVar (driverSteps d)
-      case traced of
-        Left (_ :: SomeException) -> recorded number tcb Nothing
-        Right trace -> do
-          digest d number (nodeTag trace)
-          for_ (planDetector plan) $ \detector -> observe detector number step trace
-          when (isEffect trace) $ writePrimVar (driverStirred d) 1
-          recorded number tcb (Just trace)
-      writeIORef (driverChosen d) (Just entry)
-      tired <- either (const (pure False)) (endless d number) traced
+      digest d number (nodeTag trace)
+      for_ (planDetector plan) $ \detector -> observe detector number step trace
+      when (isEffect trace) $ writePrimVar (driverStirred d) 1
+      recorded number tcb trace
+      writeIORef (driverChosen d) (Just entry {entryResume = const trace})
+      tired <- endless d number trace
       let scheduler = indexArray (workerSchedulers workers) (entryWorker entry)
           slice = void (runSlice (if tired then scheduler {schedulerPauses = False} else scheduler) 1)
-      case (planAudit plan, traced) of
-        (Just tell, Right trace) | isEffect trace -> audited (tell . (("thread " <> show number <> labelBehind (tcbLabel tcb) <> ", step " <> show step <> ": ") <>)) slice
+      case planAudit plan of
+        Just tell | isEffect trace -> audited (tell . (("thread " <> show number <> labelBehind (tcbLabel tcb) <> ", step " <> show step <> ": ") <>)) slice
         _ -> slice
       -- Does it go on? Then it is the last that is ready.
       n <- count (driverReady d)
@@ -414,15 +415,16 @@ loop d workers ending result = turn False
         if n == 0
           then pure False
           else (== number) . tcbNumber . entryTcb <$> entryAt (driverReady d) (n - 1)
-      finishRecord (not same && either (const False) mayWait traced)
-      pure (Just (same && not (either (const False) isYield traced)))
+      finishRecord (not same && mayWait trace)
+      case trace of
+        Done -> for_ (planDetector plan) (`ended` number)
+        _ -> pure ()
+      pure (Just (same && not (isYield trace)))
 
     recorded number tcb trace = for_ (planRecord plan) $ \ref -> do
       writeIORef (driverTouches d) []
       let say text = moment (ByThread number (tcbLabel tcb)) text >>= \m -> modifyIORef' ref (m :)
-      case trace of
-        Nothing -> say "raise"
-        Just t -> mapM_ say (describeNode (driverStart d) t)
+      mapM_ say (describeNode (driverStart d) trace)
 
     moment who text = do
       now <- clock events
@@ -440,11 +442,10 @@ loop d workers ending result = turn False
       modifyIORef' ref (amend step (\text -> unwordsBy ", " (did text <> caused)))
 
     -- The world may have noted something behind the line, which is left out if it says nothing.
-    amend step change moments = case break mineIs moments of
-      (after', m : before) -> after' <> [m {momentText = text} | text <- [change (momentText m)], not (null text)] <> before
+    -- A step without a line is noticed at the line before it: not at the end of all lines.
+    amend step change moments = case span ((== ByWorld) . momentWho) moments of
+      (after', m : before) | momentStep m == step -> after' <> [m {momentText = text} | text <- [change (momentText m)], not (null text)] <> before
       _ -> moments
-      where
-        mineIs m = momentStep m == step && momentWho m /= ByWorld
 
     observe detector number step = \case
       Access access stack _ -> accessed detector number access step (fromMaybe "" (placeIn stack))
@@ -475,13 +476,15 @@ wakeRetries d = do
   writeIORef (driverRetries d) IntMap.empty
   forM_ waiting (`deliver` Answered ())
 
--- | Evaluate a thread's next node, which is its own pure code: the same entry, and whether
--- others could notice the node.
+-- | Evaluate a thread's next node, which is its own pure code, perhaps long, and whose
+-- exceptions are the thread's. Whoever has it goes on with it: it is evaluated once.
+forced :: Entry -> IO Trace
+forced entry = either (\(e :: SomeException) -> Throw e) id <$> try (evaluate (entryResume entry ()))
+{-# INLINE forced #-}
+
+-- | The same entry with its node evaluated, and whether others could notice the node.
 peek :: Entry -> IO (Entry, Bool)
-peek entry =
-  try (evaluate (entryResume entry ())) >>= \case
-    Left (_ :: SomeException) -> pure (entry, False)
-    Right trace -> pure (entry {entryResume = const trace}, isVisible trace)
+peek entry = (\trace -> (entry {entryResume = const trace}, isVisible trace)) <$> forced entry
 
 newStreaks :: IO (MutablePrimArray RealWorld Int)
 newStreaks = do
@@ -616,6 +619,7 @@ bury d workers w tcb = do
   unless (IntSet.member (tcbNumber tcb) dead) $ do
     writeIORef (driverDead d) (IntSet.insert (tcbNumber tcb) dead)
     threadDropped (indexArray (workerSchedulers workers) w)
+    for_ (planDetector (driverPlan d)) (`ended` tcbNumber tcb)
     endFate (tcbIdentity tcb)
 
 -- At the end -----------------------------------------------------------------------

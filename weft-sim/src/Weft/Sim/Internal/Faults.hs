@@ -29,7 +29,7 @@ import Weft.Internal.Time (Duration (..))
 import Weft.Sim.Internal.Random
 import Weft.Sim.Internal.Timeline (showTime)
 
--- | Faults in the order of their times.
+-- | What happens, at which times. Faults of one instant happen in the order in which they are here.
 type FaultScript = [TimedFault]
 
 -- | A fault so many nanoseconds after the start.
@@ -39,7 +39,7 @@ data TimedFault = At {faultTime :: !Int64, faultWhat :: !Fault}
 -- | What can go wrong, and be mended. Machines are known by their names; what names a
 -- machine that there is not does nothing.
 data Fault
-  = -- | It loses its power ('Weft.Sim.crash').
+  = -- | It loses its power ('Weft.Sim.crash'); the home machine never does.
     Crash !Text
   | -- | It starts again, if it is down.
     Restart !Text

@@ -8,9 +8,10 @@
 --
 -- What orders: forking; waking a thread; an operation on an object that synchronizes
 -- (a mutex, a channel, ...), with all earlier ones on the same object; system calls, all
--- with each other. That is more than a processor guarantees, never less: a report is never
+-- with each other. That is more than a processor guarantees, never less: a report is not
 -- a false alarm, and a race that something has ordered by accident in one run shows in
--- another.
+-- another. What effects do is not seen: threads that are ordered only by an atomic variable
+-- or a lock of GHC's own, behind 'Weft.liftIO', count as not ordered.
 module Weft.Sim.Internal.Race
   ( Detector,
     newDetector,
@@ -23,6 +24,7 @@ module Weft.Sim.Internal.Race
     forked,
     clockOf,
     joined,
+    ended,
     Clock,
     gaveUp,
 
@@ -103,6 +105,8 @@ data Detector = Detector
   { wakefulness :: !(IORef Wakefulness),
     clocks :: !(IORef (IntMap Clock)),
     objects :: !(IORef (Map Object Clock)),
+    -- | What objects that are not kept any more may have known: see 'manyThings'.
+    forgotten :: !(IORef Clock),
     -- | By variable: the last writes and the reads since, each with its thread's own time.
     variables :: !(IORef (IntMap [(Place, Int)])),
     found :: !(IORef [Race])
@@ -110,7 +114,7 @@ data Detector = Detector
 
 -- | Nothing has happened.
 newDetector :: IO Detector
-newDetector = Detector <$> newIORef Dozing <*> newIORef IntMap.empty <*> newIORef Map.empty <*> newIORef IntMap.empty <*> newIORef []
+newDetector = Detector <$> newIORef Dozing <*> newIORef IntMap.empty <*> newIORef Map.empty <*> newIORef IntMap.empty <*> newIORef IntMap.empty <*> newIORef []
 
 -- | What a thread knows.
 clockOf :: Detector -> Int -> IO Clock
@@ -150,10 +154,39 @@ joined d t c = watching d (clockOf d t >>= setClock d t . both c)
 touched :: Detector -> Int -> Object -> IO ()
 touched d t o = watching d $ do
   mine <- clockOf d t
-  there <- Map.findWithDefault IntMap.empty o <$> readIORef (objects d)
+  there <- objectClock d o
   let c = both mine there
-  modifyIORef' (objects d) (Map.insert o c)
+  setObject d o c
   setClock d t (tick t c)
+
+-- | What an object knows.
+objectClock :: Detector -> Object -> IO Clock
+objectClock d o = Map.lookup o <$> readIORef (objects d) >>= maybe (readIORef (forgotten d)) pure
+
+-- | So many variables, the youngest, and objects are kept at most: a program that makes new ones
+-- without end needs no more memory. An old variable is forgotten, so that a race on it
+-- may be missed; of old objects is only known what any of them knew, which orders more than there
+-- was, and may hide a race as well. Neither makes a false alarm.
+manyThings :: Int
+manyThings = 10_000
+
+setObject :: Detector -> Object -> Clock -> IO ()
+setObject d o c = do
+  known <- Map.insert o c <$> readIORef (objects d)
+  if Map.size known <= manyThings
+    then writeIORef (objects d) known
+    else do
+      let (old, kept) = Map.partitionWithKey (\object _ -> object /= o && isNumbered object) known
+      modifyIORef' (forgotten d) (\before -> Map.foldl' both before old)
+      writeIORef (objects d) kept
+  where
+    isNumbered = \case
+      Numbered _ -> True
+      _ -> False
+
+-- | A thread has ended: nobody learns from it any more.
+ended :: Detector -> Int -> IO ()
+ended d t = watching d (modifyIORef' (clocks d) (IntMap.delete t))
 
 -- | A thread makes another one go on.
 woken :: Detector -> Int -> Int -> IO ()
@@ -179,7 +212,7 @@ noted d t access step place = do
   joined d t (IntMap.singleton t 1)
   -- One that modifies in one step orders, like an object: it learns what is known there, ...
   let object = Numbered (accessVariable access)
-  when modifies $ readIORef (objects d) >>= mapM_ (joined d t) . Map.lookup object
+  when modifies $ objectClock d object >>= joined d t
   mine <- clockOf d t
   known <- IntMap.findWithDefault [] (accessVariable access) <$> readIORef (variables d)
   let me = Place t (accessKind access) place step
@@ -195,7 +228,7 @@ noted d t access step place = do
       kept = case accessKind access of
         Reads -> [e | e@(p, _) <- known, not (placeThread p == t && placeKind p == Reads)]
         _ -> [e | e <- known, not (ordered e)]
-  modifyIORef' (variables d) (IntMap.insert (accessVariable access) ((me, now) : kept))
+  modifyIORef' (variables d) (atMost manyThings . IntMap.insert (accessVariable access) ((me, now) : kept))
   modifyIORef' (found d) (\before -> foldl (flip (add me)) before racing)
   -- ... and tells there of itself.
   when modifies $ touched d t object
@@ -203,8 +236,10 @@ noted d t access step place = do
     modifies = case accessKind access of
       Modifies -> True
       _ -> False
-    -- Each pair of places is told once.
+    atMost n m = if IntMap.size m > n then IntMap.deleteMin m else m
+    -- Each pair of places is told once, and no more of them than anybody reads.
     add me p before
+      | length before >= 100 = before
       | any (((==) `on` shape) (Race (accessVariable access) (accessName access) p me)) before = before
       | otherwise = Race (accessVariable access) (accessName access) p me : before
     shape r = (raceVariable r, placeWhere (raceFirst r), placeWhere (raceSecond r))

@@ -22,13 +22,16 @@ module Weft.Sim.Internal.Run
   )
 where
 
-import Control.Concurrent (forkIO, killThread)
+import Control.Concurrent (forkIO, killThread, threadDelay)
 import Control.Concurrent.MVar
 import Control.Exception (SomeException, mask, onException, throwIO, try)
-import Control.Monad (forM_, join)
+import Control.Monad (forM_, join, unless)
+import Data.Function (on)
 import Data.IORef
 import Data.Int (Int64)
 import Data.IntSet qualified as IntSet
+import Data.List (groupBy, sortOn)
+import Data.Maybe (isJust)
 import Weft.Internal.Time (Duration (..), minutes, seconds)
 import Weft.Internal.Trace
 import Weft.Sim.Internal.Choices
@@ -62,7 +65,8 @@ data Config = Config
     -- | How long, in virtual time, the threads that are left when the main thread has ended
     -- may take to end. Default 5 seconds ('Weft.settingGrace').
     configGrace :: !Duration,
-    -- | Look for data races on "Weft.Ref"s. Default true.
+    -- | Look for data races on "Weft.Ref"s. Default true. Only what the library does orders
+    -- two accesses; what 'Weft.liftIO' actions do among themselves does not.
     configRaces :: !Bool,
     -- | When schedules are explored, also explore when completions and cancellations
     -- arrive and the order of simultaneous events. Default false.
@@ -197,7 +201,9 @@ runOnce stop detail config seed program = do
   writeIORef timing (clock (worldEvents world))
   sim <- newSim seed world
   start <- clock (worldEvents world)
-  forM_ (configFaults config) $ \(At t fault) -> at (worldEvents world) (start + t) (strike sim fault)
+  -- Those of one instant are one event: the order of events of an instant is drawn.
+  forM_ (groupBy ((==) `on` faultTime) (sortOn faultTime (configFaults config))) $ \together ->
+    forM_ (take 1 together) $ \(At t _) -> at (worldEvents world) (start + t) (mapM_ (strike sim . faultWhat) together)
   detector <- if configRaces config then Just <$> newDetector else pure Nothing
   conclusion <-
     drive
@@ -255,5 +261,11 @@ privately body = mask $ \restore -> do
   stop <- newIORef False
   done <- newEmptyMVar
   thread <- forkIO (try (restore (body (readIORef stop))) >>= putMVar done)
-  outcome <- restore (readMVar done) `onException` (writeIORef stop True >> forkIO (killThread thread))
+  -- Again until it is over: each exception ends one computation, and the simulated thread
+  -- that it was of may begin another.
+  let interrupt = do
+        killThread thread
+        over <- isJust <$> tryReadMVar done
+        unless over (threadDelay 1_000 >> interrupt)
+  outcome <- restore (readMVar done) `onException` (writeIORef stop True >> forkIO interrupt)
   either (\e -> throwIO (e :: SomeException)) pure outcome

@@ -23,10 +23,12 @@ module Weft.Sim.Internal.Search
   )
 where
 
+import Control.Exception (SomeException (..))
 import Data.List (foldl', sortOn)
 import Data.Map.Strict (Map)
 import Data.Map.Strict qualified as Map
 import Data.Maybe (isJust)
+import Data.Typeable (TypeRep, typeOf)
 import Weft.Internal.Trace (Thread)
 import Weft.Sim.Internal.Choices
 import Weft.Sim.Internal.Faults
@@ -193,8 +195,20 @@ attempt stop program verdict config (found, left)
         else do
           (result, _) <- runOnce stop brief config (foundSeed found) program
           pure $ case verdict result of
-            Just p | problemKind p == problemKind (foundProblem found), not (resultDiverged result) -> (Just (Found config (foundSeed found) p result), left - 1)
+            Just p | sameProblem p result, not (resultDiverged result) -> (Just (Found config (foundSeed found) p result), left - 1)
             _ -> (Nothing, left - 1)
+  where
+    sameProblem p result =
+      problemKind p == problemKind (foundProblem found)
+        && raised (problemKind p) result == raised (problemKind p) (foundResult found)
+
+-- | Where a problem of this kind is an exception, of which type: without a fault a program may
+-- fail in another way.
+raised :: String -> Result a -> Maybe TypeRep
+raised kind result = case kind of
+  "exception" | Exception (SomeException e) <- resultOutcome result -> Just (typeOf e)
+  "uncaught" | Uncaught {uncaughtException = SomeException e} : _ <- resultUncaught result -> Just (typeOf e)
+  _ -> Nothing
 
 -- | Leave out parts of a list, large ones first (delta debugging, Zeller & Hildebrandt 2002). Each
 -- time so many other seeds are tried, too.

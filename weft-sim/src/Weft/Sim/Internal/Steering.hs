@@ -52,15 +52,19 @@ thisMachine = steer "ask for the machine" (\_ ask -> pure (askMachine ask))
 
 -- | Run a part of this thread on another machine, with the threads that it forks. Those
 -- live until that machine crashes; so does this thread, until the part is over. If the machine
--- is down, this thread ends here without a word, as if it had crashed with it.
+-- is down, this thread ends here without a word, as if it had crashed with it. Nobody is told of
+-- their end: a scope of a thread elsewhere that owns one of them waits for ever, and if the
+-- main thread is among them the run has no result.
 onMachine :: Machine -> Thread a -> Thread a
 onMachine machine body = do
   there <- steer "ask for the life of a machine" (\_ _ -> Residence (machineNumber machine) <$> readIORef (machineLife machine))
   here <- Thread (\k -> Self (k . residenceOf))
   bracket_ (Thread (Describe (residing there))) (Thread (Describe (residing here))) body
 
--- | Give a machine its program, and start it there: now, and at every 'restart'. An
--- exception that leaves it is a failure of the run ('Weft.Sim.resultUncaught'). Does not wait for it.
+-- | Give a machine its program, and start it there: now, if the machine is up, and at every
+-- 'restart'. An exception that leaves it is a failure of the run ('Weft.Sim.resultUncaught').
+-- Does not wait for it. A second program takes the place of the first at the next restart, and
+-- runs beside it until then.
 boot :: Machine -> Thread () -> Thread ()
 boot machine program = steer ("boot " <> show machine) $ \sim _ -> do
   writeIORef (machineProgram machine) (Just program)
@@ -71,17 +75,22 @@ launch sim machine = readIORef (simHost sim) >>= mapM_ (launchOn sim machine)
 
 launchOn :: Sim -> Machine -> Host -> IO ()
 launchOn sim machine host = do
-  program <- readIORef (machineProgram machine)
-  life <- readIORef (machineLife machine)
-  note (simWorld sim) (show machine <> " starts")
-  let home = hostHome host
-      there = indexArray (homePeers home) (machineNumber machine `mod` hostWorkers host)
-      context = residing (Residence (machineNumber machine) life) rootContext
-  mapM_ (homeStart there (newTcb Nobody context) . const . toTrace) program
+  up <- readIORef (machineUp machine)
+  -- What starts when the run closes has nobody who ends it.
+  closing <- readIORef (homeClosing home)
+  when (up && not closing) $ do
+    program <- readIORef (machineProgram machine)
+    life <- readIORef (machineLife machine)
+    note (simWorld sim) (show machine <> " starts")
+    let context = residing (Residence (machineNumber machine) life) rootContext
+    mapM_ (homeStart there (newTcb Nobody context) . const . toTrace) program
+  where
+    home = hostHome host
+    there = indexArray (homePeers home) (machineNumber machine `mod` hostWorkers host)
 
 -- | A machine loses its power: its threads are gone without their finalizers, its
 -- connections without a word, and of its disk what was not synced. If it is down already
--- nothing happens.
+-- nothing happens; nor if it is the home machine, on which the main thread began.
 crash :: Machine -> Thread ()
 crash machine = steer ("crash " <> show machine) (\sim _ -> crashNow sim machine)
 
@@ -100,7 +109,8 @@ crashNow sim machine = do
     crashSignals (simSignals sim) machine
     writeIORef (machineDescriptors machine) IntSet.empty
 
--- | A machine that has crashed starts its program again. If it is up nothing happens.
+-- | A machine that has crashed starts its program again. If it is up nothing happens. When the
+-- main thread has ended no program is started any more.
 restart :: Machine -> Thread ()
 restart machine = steer ("restart " <> show machine) (\sim _ -> restartNow sim machine)
 

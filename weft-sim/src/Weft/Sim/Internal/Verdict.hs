@@ -47,9 +47,13 @@ flawless r = outcome <|> uncaught <|> racing <|> left
     outcome = case resultOutcome r of
       Value _ -> Nothing
       Exception e -> Just (Problem "exception" ("the main thread was ended by an exception: " <> displayException e))
-      Deadlock -> Just (Problem "deadlock" "deadlock: nothing can ever happen any more, and the main thread waits")
+      Deadlock
+        | mainIsGone -> Just (Problem "deadlock" "the main thread was on a machine that has crashed, and nothing can ever happen any more")
+        | otherwise -> Just (Problem "deadlock" "deadlock: nothing can ever happen any more, and the main thread waits")
       StepLimit -> Just (Problem "steps" ("the run was not over after " <> show (resultSteps r) <> " steps"))
-      TimeLimit -> Just (Problem "time" "the run was not over in the time it was given")
+      TimeLimit -> Just (Problem "time" ("the run was not over in the time it was given" <> if mainIsGone then ": the main thread was on a machine that has crashed" else ""))
+    -- The main thread is number 1.
+    mainIsGone = all ((/= 1) . stuckThread) (resultLeft r)
     uncaught = case resultUncaught r of
       [] -> Nothing
       Uncaught n label machine e : _ ->

@@ -41,6 +41,7 @@ module Weft.Sim.Internal.World
 where
 
 import Control.Monad.Primitive (RealWorld)
+import Data.Bits (shiftL, shiftR, (.&.))
 import Data.IORef
 import Data.Int (Int64)
 import Data.IntMap.Strict (IntMap)
@@ -154,17 +155,17 @@ instance Show Machine where
 -- | 10.0.0.1 for the home machine, 10.0.0.2 for the next, and so on, in network byte order
 -- on a little-endian machine.
 addressOfMachine :: Int -> HostAddress
-addressOfMachine n = 10 + 256 * (256 * (high + 256 * low))
+addressOfMachine n = 10 + shiftL (byte 16) 8 + shiftL (byte 8) 16 + shiftL (byte 0) 24
   where
-    (high', low') = (n + 1) `divMod` 256
-    high = fromIntegral high' :: Word32
-    low = fromIntegral low'
+    byte :: Int -> Word32
+    byte at' = fromIntegral (shiftR (n + 1) at' .&. 255)
 
 -- | One more machine, up and running; with no addresses given it gets the next of 10.0.0.0.
 addMachine :: World -> Text -> [HostAddress] -> IO Machine
 addMachine world name addresses = do
   known <- readIORef (worldMachines world)
-  let number = IntMap.size known
+  -- The size is a matter of counting.
+  let number = maybe 0 ((+ 1) . fst) (IntMap.lookupMax known)
   machine <-
     Machine number name (if null addresses then [addressOfMachine number] else addresses)
       <$> newIORef 0
@@ -253,7 +254,7 @@ firstDescriptor = 1_000_000
 takeDescriptor :: World -> Machine -> IO (Maybe Descriptor)
 takeDescriptor world machine = do
   used <- readIORef (machineDescriptors machine)
-  if IntSet.size used >= descriptorLimit (worldConditions world)
+  if IntSet.size used >= min perMachine (descriptorLimit (worldConditions world))
     then pure Nothing
     else do
       let n = lowestFree used
