@@ -39,6 +39,7 @@ tests =
       testCase "two that only read are none" onlyReading,
       testCase "reading behind a step that modifies, and has been seen, is none" seenModify,
       testCase "to sleep orders nothing" sleeping,
+      testCase "objects and variables without end: no false alarm, and a race is still seen" manyThings,
       testGroup "no false alarm" (map orderly orderings),
       testGroup "no false alarm in random programs" (map orderlyPrograms locks),
       testGroup "without it there is an alarm" [testCase "on one worker" (unordered 1), testCase "on two workers" (unordered 2)]
@@ -60,6 +61,28 @@ reported = do
           mapM_ (problemText p `contains`) ["(counter)", "thread 2 writes it at test/Test/Races.hs:", "thread 3 reads it at test/Test/Races.hs:"]
         Nothing -> assertFailure "no problem"
     other -> assertFailure (show other)
+
+-- | More than are kept: a thread hands over by an object that has been forgotten since.
+manyThings :: Assertion
+manyThings = do
+  handed <- simulate 0 inOrder (program True)
+  resultRaces handed @?= []
+  grabbed <- simulate 0 inOrder (program False)
+  map raceName (resultRaces grabbed) @?= ["late"]
+  where
+    program careful = do
+      late <- newRefNamed "late" (0 :: Int)
+      gate <- newEmptyMVar
+      over <- newEmptyMVar
+      fork_ $ do
+        when careful (takeMVar gate)
+        modifyRef' late (+ 1)
+        putMVar over ()
+      writeRef late 1
+      unless careful (takeMVar over)
+      replicateM_ 11_000 (newMVar () >>= takeMVar)
+      replicateM_ 11_000 (newRef () >>= readRef)
+      when careful (readRef late >>= writeRef late >> putMVar gate () >> takeMVar over)
 
 -- | The second thread only looks if the first has not come to its end.
 hidden :: Assertion
