@@ -436,11 +436,12 @@ loop d workers ending result = turn False
       modifyIORef' ref (amend step (\text -> unwordsBy ", " (did text <> caused)))
 
     -- The world may have noted something behind the line, which is left out if it says nothing.
-    amend step change moments = case break mineIs moments of
-      (after', m : before) -> after' <> [m {momentText = text} | text <- [change (momentText m)], not (null text)] <> before
+    -- Many steps have no line: then the first of somebody else's ends the search, or each of
+    -- them would go through all that was recorded.
+    amend step change moments = case break ((/= ByWorld) . momentWho) moments of
+      (after', m : before)
+        | momentStep m == step -> after' <> [m {momentText = text} | text <- [change (momentText m)], not (null text)] <> before
       _ -> moments
-      where
-        mineIs m = momentStep m == step && momentWho m /= ByWorld
 
     observe detector number step = \case
       Access access stack _ -> accessed detector number access step (maybe "" id (placeIn stack))
