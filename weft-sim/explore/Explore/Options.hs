@@ -58,7 +58,7 @@ options =
     <*> optional (option (natural 0) (long "index" <> metavar "I" <> help "run only the I-th part of the range, counted from 0 (default: $JOB_COMPLETION_INDEX)"))
     <*> optional (option (natural 1) (long "of" <> metavar "N" <> help "of so many parts"))
     <*> strOption (long "scenario" <> metavar "GLOB" <> value "*" <> showDefault <> help "only the scenarios with such names; * stands for anything")
-    <*> option (natural 1) (long "jobs" <> metavar "N" <> value 1 <> showDefault <> help "run so many seeds at a time")
+    <*> option jobs (long "jobs" <> metavar "N" <> value 1 <> showDefault <> help "run so many seeds at a time")
     <*> optional (option positive (long "minutes" <> metavar "M" <> help "stop after so many minutes"))
     <*> optional (option (natural 0) (long "systematic" <> metavar "BOUND" <> help "explore all schedules with at most so many preemptions, instead of one for each seed"))
     <*> option (natural 1) (long "schedules" <> metavar "N" <> value 20_000 <> showDefault <> help "with --systematic: so many for each program at most")
@@ -70,9 +70,14 @@ natural :: Int -> ReadM Int
 natural low = eitherReader $ \text ->
   if isNumber text && read text >= low then Right (read text) else Left (show text <> " is not a number from " <> show low)
 
+-- More capabilities than this are not to be had, and would not help.
+jobs :: ReadM Int
+jobs = natural 1 >>= \n -> if n <= 256 then pure n else readerError (show n <> " is more than 256 jobs")
+
+-- The limit is what fits into a delay in microseconds.
 positive :: ReadM Double
 positive = eitherReader $ \text -> case reads text of
-  [(x, "")] | x > 0 -> Right x
+  [(x, "")] | x > 0, x <= 1e9 -> Right x
   _ -> Left (show text <> " is not a number of minutes")
 
 isNumber :: String -> Bool

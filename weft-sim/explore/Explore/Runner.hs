@@ -101,12 +101,12 @@ explorePlan progress stop plan = do
         else do
           report <- reportOn scenario n workers failure
           let file = planOut plan </> map (\c -> if c == '/' then '-' else c) (scenarioName scenario) <> "-" <> show n <.> "txt"
-          createDirectoryIfMissing True (planOut plan)
-          writeFile file (reportText report)
+          written <- try (createDirectoryIfMissing True (planOut plan) >> writeFile file (reportText report))
           announce progress . intercalate "\n" $
             [ scenarioName scenario <> " went wrong with seed " <> show n <> ":",
               indent (reportProblem report),
-              "  report: " <> file,
+              -- What was found is not lost where nothing can be written.
+              either (\e -> "  no report: " <> show (e :: IOException)) (const ("  report: " <> file)) written,
               "  again:  weft-explore --replay '" <> reportReplay report <> "'"
             ]
     enough = 3

@@ -6,6 +6,7 @@
 module Main (main) where
 
 import Control.Concurrent
+import Control.Exception (IOException, displayException, try)
 import Control.Monad (forM_, unless, void, when)
 import Data.Maybe (isJust)
 import Explore.Catalogue
@@ -26,9 +27,10 @@ main = do
   hSetEncoding stdout utf8
   hSetEncoding stderr utf8
   options <- getArgs >>= understood . execParserPure defaultPrefs parseOptions
-  if optList options
-    then forM_ catalogue $ \s -> putStrLn (scenarioName s <> kind s <> ": " <> scenarioAbout s)
-    else maybe (search options) again (optReplay options)
+  refusing $
+    if optList options
+      then forM_ catalogue $ \s -> putStrLn (scenarioName s <> kind s <> ": " <> scenarioAbout s)
+      else maybe (search options) again (optReplay options)
   where
     kind s = case scenarioKind s of
       Small n -> " (--systematic " <> show n <> ")"
@@ -40,6 +42,16 @@ understood = \case
   Failure failure
     | (text, ExitFailure _) <- renderFailure failure "weft-explore" -> mistake (unwords (takeWhile (not . null) (lines text)) <> " (see --help)")
   result -> handleParseResult result
+
+-- | What the system refuses, as where to write to, is no find: status 2.
+refusing :: IO () -> IO ()
+refusing act =
+  try (act >> hFlush stdout) >>= \case
+    Right () -> pure ()
+    Left e -> do
+      -- What is left for standard output is refused again when the program ends.
+      _ <- try (hClose stdout) :: IO (Either IOException ())
+      mistake (displayException (e :: IOException))
 
 -- | A mistake of whoever called this.
 mistake :: String -> IO a

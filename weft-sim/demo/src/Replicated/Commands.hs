@@ -20,7 +20,7 @@ import Options.Applicative
 import Replicated.Program
 import Replicated.Simulated
 import System.Exit (ExitCode (..))
-import System.IO (BufferMode (..), hIsTerminalDevice, hPutStr, hPutStrLn, hSetBuffering, stderr, stdout)
+import System.IO (BufferMode (..), hIsTerminalDevice, hPutStr, hPutStrLn, hSetBuffering, readFile', stderr, stdout)
 import Text.Read (readMaybe)
 import Weft.Sim
 import Weft.Time (durationNanoseconds)
@@ -59,10 +59,14 @@ search tell seeds what kinds count file = do
     Nothing -> ExitSuccess <$ tell (counted (length seeds) "world" <> ", and nothing went wrong.")
     Just failure -> do
       tell ("Seed " <> show (failureSeed failure) <> " goes wrong, with " <> counted (length (failureFaults failure)) "fault" <> ". Looking for a smaller failure.")
-      smaller <- shrinkFaults 800 (cluster what) verdictOn failure
+      smaller <- shrinkFaults 500 (cluster what) verdictOn failure
       let recording = Recording (failureSeed smaller) what (failureFaults smaller)
-      writeFile file (show recording <> "\n")
-      tell ("Left: " <> counted (length (recordingFaults recording)) "fault" <> ". Written to " <> file <> "; see it again with: weft-kv replay " <> file <> "\n")
+      written <- try (writeFile file (show recording <> "\n"))
+      let where' = case written of
+            Right () -> "Written to " <> file <> "; see it again with: weft-kv replay " <> file
+            -- What was found is not lost: this line can be put into a file by hand.
+            Left e -> "Not written: " <> show (e :: IOException) <> ". It would have been:\n" <> show recording
+      tell ("Left: " <> counted (length (recordingFaults recording)) "fault" <> ". " <> where' <> "\n")
       showRecording tell False recording
   where
     configure c seed = do
@@ -84,7 +88,7 @@ replayCommandTo tell = command "replay" (info options (progDesc "Show a failure 
       timeline <- switch (long "timeline" <> help "Show every step of every thread, too")
       file <- strArgument (metavar "FILE")
       pure $
-        try (readFile file) >>= \case
+        try (readFile' file) >>= \case
           Left e -> ExitFailure 2 <$ hPutStrLn stderr ("weft-kv: " <> show (e :: IOException))
           Right text -> case readMaybe text of
             Nothing -> ExitFailure 2 <$ hPutStrLn stderr ("weft-kv: " <> file <> " is not a failure that weft-kv simulate has written")
@@ -118,7 +122,7 @@ clusterOptions = do
   replicas <- option (positive 100) (long "replicas" <> metavar "N" <> value (clusterReplicas defaultCluster) <> showDefault <> help "How many replicas")
   clients <- option (positive 1000) (long "clients" <> metavar "N" <> value (clusterClients defaultCluster) <> showDefault <> help "How many clients")
   time <- optional (option secondsOf (long "seconds" <> metavar "S" <> help "How long the clients work, in virtual time (default: 10)"))
-  pause <- optional (option secondsOf (long "pause" <> metavar "S" <> help "The longest pause between two operations of a client (default: 0.1)"))
+  pause <- optional (option secondsOf (long "pause" <> metavar "S" <> help "The longest pause between two operations of a client (default: 0.05)"))
   mistakes <- mistakeOptions
   pure
     Cluster
@@ -131,8 +135,8 @@ clusterOptions = do
 
 range :: ReadM (Integer, Integer)
 range = eitherReader $ \text -> case break (== '-') text of
-  (a, '-' : b) | Just from <- readMaybe a, Just to <- readMaybe b, from >= 0, from <= to -> Right (from, to)
-  (a, "") | Just from <- readMaybe a, from >= (0 :: Integer) -> Right (from, from)
+  (a, '-' : b) | Just from <- readMaybe a, Just to <- readMaybe b, from >= 0, from <= to, to < 2 ^ (64 :: Int) -> Right (from, to)
+  (a, "") | Just from <- readMaybe a, from >= (0 :: Integer), from < 2 ^ (64 :: Int) -> Right (from, from)
   _ -> Left (show text <> " is not of the form FROM-TO")
 
 kindsOf :: ReadM [FaultKind]

@@ -17,8 +17,10 @@ module Replicated.Program
   )
 where
 
-import Control.Monad (join)
+import Control.Exception (IOException, displayException)
+import Control.Exception qualified as Exception
 import Data.ByteString.Char8 qualified as Char8
+import Data.Char (isDigit)
 import Data.List (intercalate)
 import Data.Text qualified as Text
 import Data.Text.IO qualified as Text
@@ -30,8 +32,9 @@ import Replicated.Loopback
 import Replicated.Mistake
 import Replicated.Replica
 import Replicated.Workload
+import System.Environment (getArgs)
 import System.Exit (ExitCode (..), exitWith)
-import System.IO (hPutStrLn, stderr)
+import System.IO (hClose, hFlush, hPutStrLn, hSetEncoding, stderr, stdout, utf8)
 import System.IO.Temp (withSystemTempDirectory)
 import System.Posix.Signals (sigINT, sigTERM)
 import Weft
@@ -47,17 +50,38 @@ type Command = Mod CommandFields (IO ExitCode)
 main :: IO ()
 main = mainWith []
 
--- | The same with more commands.
+-- | The same with more commands. What the system refuses is one line, and status 2.
 mainWith :: [Command] -> IO ()
-mainWith more = join (execParser program) >>= exitWith
+mainWith more = do
+  hSetEncoding stdout utf8
+  hSetEncoding stderr utf8
+  act <- getArgs >>= understood . execParserPure defaultPrefs program
+  -- What was printed may be refused only now.
+  ended <- Exception.try (act <* hFlush stdout)
+  case ended of
+    Right code -> exitWith code
+    Left e -> do
+      -- What is left for standard output is refused again when the program ends.
+      _ <- Exception.try (hClose stdout) :: IO (Either IOException ())
+      mistaken (displayException (e :: IOException))
   where
-    program = info (hsubparser (mconcat (commands <> more)) <**> helper) (fullDesc <> progDesc "A replicated key-value store")
+    program = info (hsubparser (mconcat (commands <> more)) <**> helper) (fullDesc <> progDesc "A replicated key-value store" <> failureCode 2)
     commands =
       [ command "run" (info runOptions (progDesc "Run replicas and clients on loopback, with trouble, and check what they did")),
         command "replica" (info replicaOptions (progDesc "Run one replica until it is told to stop")),
         command "get" (info getOptions (progDesc "Print the value of a key")),
         command "put" (info putOptions (progDesc "Give a key a value"))
       ]
+
+-- | What the command line says; what is wrong with it is one line, and status 2.
+understood :: ParserResult a -> IO a
+understood = \case
+  Options.Applicative.Failure failure
+    | (text, ExitFailure _) <- renderFailure failure "weft-kv" -> mistaken (unwords (takeWhile (not . null) (lines text)) <> " (see --help)")
+  result -> handleParseResult result
+
+mistaken :: String -> IO a
+mistaken text = hPutStrLn stderr ("weft-kv: " <> text) >> exitWith (ExitFailure 2)
 
 -- ---------------------------------------------------------------------------
 -- run
@@ -125,12 +149,12 @@ asClient replicas mistakes body = run $ do
   addresses <- mapM resolved replicas
   withClient (defaultClientSettings "client" addresses) {clientMistakes = mistakes} body
 
--- | 1: it was not done. 2: nobody knows.
+-- | 1: it was not done. 3: nobody knows. (2 is a mistake on the command line.)
 conclude :: (a -> Thread ()) -> Outcome a -> Thread ExitCode
 conclude use = \case
   Done a -> ExitSuccess <$ use a
   Failed why -> ExitFailure 1 <$ complain ("failed: " <> Text.unpack why)
-  Unknown why -> ExitFailure 2 <$ complain ("outcome unknown: " <> Text.unpack why)
+  Unknown why -> ExitFailure 3 <$ complain ("outcome unknown: " <> Text.unpack why)
   where
     complain = liftIO . hPutStrLn stderr
 
@@ -148,7 +172,9 @@ replicasOption = some (option address (long "replica" <> metavar "HOST:PORT" <> 
 
 address :: ReadM (HostName, ServiceName)
 address = eitherReader $ \text -> case break (== ':') (reverse text) of
-  (port@(_ : _), ':' : host@(_ : _)) -> Right (reverse (filter (`notElem` ("[]" :: String)) host), reverse port)
+  (port@(_ : _), ':' : host@(_ : _))
+    | all isDigit port, (read (reverse port) :: Integer) > 65535 -> Left (show text <> " has a port beyond 65535")
+    | otherwise -> Right (reverse (filter (`notElem` ("[]" :: String)) host), reverse port)
   _ -> Left (show text <> " is not of the form HOST:PORT")
 
 resolved :: (HostName, ServiceName) -> Thread SockAddr
