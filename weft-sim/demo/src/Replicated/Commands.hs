@@ -121,7 +121,7 @@ clusterOptions :: Parser Cluster
 clusterOptions = do
   replicas <- option (positive 100) (long "replicas" <> metavar "N" <> value (clusterReplicas defaultCluster) <> showDefault <> help "How many replicas")
   clients <- option (positive 1000) (long "clients" <> metavar "N" <> value (clusterClients defaultCluster) <> showDefault <> help "How many clients")
-  time <- optional (option secondsOf (long "seconds" <> metavar "S" <> help "How long the clients work, in virtual time (default: 10)"))
+  time <- optional (option secondsOf (long "seconds" <> metavar "S" <> help "How long the clients work, in virtual time (default: 5)"))
   pause <- optional (option secondsOf (long "pause" <> metavar "S" <> help "The longest pause between two operations of a client (default: 0.05)"))
   mistakes <- mistakeOptions
   pure

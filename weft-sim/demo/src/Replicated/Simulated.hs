@@ -47,11 +47,11 @@ data Cluster = Cluster
   }
   deriving stock (Eq, Show, Read)
 
--- | Three replicas and five clients for ten seconds, pauses of up to 50 milliseconds, no
+-- | Three replicas and five clients for five seconds, pauses of up to 50 milliseconds, no
 -- mistakes. With fewer clients or longer pauses a get seldom meets a put that is under way, and
 -- 'NoWriteBack' is not found in some hundred worlds.
 defaultCluster :: Cluster
-defaultCluster = Cluster 3 5 10_000_000_000 50_000_000 []
+defaultCluster = Cluster 3 5 5_000_000_000 50_000_000 []
 
 -- | @a@, @b@, @c@, ...
 replicaNames :: Cluster -> [Text]

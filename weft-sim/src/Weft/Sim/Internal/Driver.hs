@@ -262,7 +262,8 @@ loop d workers ending result = turn False
                       Nothing -> do
                         open <- openDoors (homeAtEnd (indexArray (workerHomes workers) 0))
                         if open > 0
-                          then try (takeMVar (driverBell d)) >>= \case
+                          then
+                            try (takeMVar (driverBell d)) >>= \case
                               -- Nobody is outside.
                               Left BlockedIndefinitelyOnMVar -> pure Deadlocked
                               Right () -> turn False

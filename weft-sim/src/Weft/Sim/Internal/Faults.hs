@@ -89,7 +89,8 @@ describeFault = describe
       Heal -> "the network is whole again"
       SlowLinks d -> "links take " <> showTime d <> " longer"
       ResetConnections m -> "the connections of " <> name m <> " are reset"
-      SkewClock m d -> "the clock of " <> name m <> " is ahead by " <> showTime d
+      SkewClock m 0 -> "the clock of " <> name m <> " is right again"
+      SkewClock m d -> "the clock of " <> name m <> " is " <> (if d < 0 then "behind by " else "ahead by ") <> showTime (abs d)
       FailDisk m p -> "the disk of " <> name m <> " fails, with probability " <> show p
       SlowDisk m x -> "the disk of " <> name m <> " is " <> show x <> " times slower"
       FillDisk m n -> "the disk of " <> name m <> " has room for " <> show n <> " bytes"

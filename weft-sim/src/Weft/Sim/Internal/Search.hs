@@ -178,8 +178,8 @@ shrinkFound stop budget program verdict found0 = do
 -- too, and the one that is found counts from then on.
 shrinkScript :: IO Bool -> Int -> Thread a -> Verdict a -> Found a -> IO (Found a, Int)
 shrinkScript stop budget program verdict found =
-  shrinkList stop program verdict 8 (with . sortOn faultTime . concat) (withMendings . script) (found, budget)
-    >>= shrinkList stop program verdict 8 with script
+  shrinkList stop program verdict 5 (with . sortOn faultTime . concat) (withMendings . script) (found, budget)
+    >>= shrinkList stop program verdict 5 with script
   where
     with faults f = (foundConfig f) {configFaults = faults}
     script = configFaults . foundConfig
