@@ -519,7 +519,9 @@ pendingElsewhere = replicateM_ 50 $ do
       provoke
       say "second: masked"
     replicateM_ 5 yield
-  readIORef said >>= (@?= ["second: masked", "second: boom", "first: went on"]) . reverse
+  -- The first may go on while the second has lost its worker, on a machine that is busy.
+  (first, second) <- partition (isPrefixOf "first") . reverse <$> readIORef said
+  (first, second) @?= (["first: went on"], ["second: masked", "second: boom"])
 
 -- * Costs
 

@@ -44,6 +44,7 @@ where
 import Control.Exception (Exception, SomeException, fromException, try)
 import Control.Monad (void, when)
 import Control.Monad.Primitive (RealWorld)
+import Data.Bits ((.&.))
 import Data.ByteString.Short qualified as ShortByteString
 import Data.IORef (IORef, modifyIORef', newIORef)
 import Data.IntMap.Strict (IntMap)
@@ -265,7 +266,9 @@ next s line = do
       writeMutVar (schedulerCurrent s) tcb
       enterDispatch line (n + 1)
       let !trace = resume ()
-      step s line tcb trace (schedulerFuel s)
+      -- A little less now and then, or the fuel of a loop might always end on the same
+      -- node, where it cannot be cancelled ('exhausted').
+      step s line tcb trace (max 1 (schedulerFuel s - n .&. 7))
     {-# INLINE dispatch #-}
 
 -- | Run the current thread from this node on; forcing it is user code.

@@ -24,35 +24,28 @@ where
 import Control.Concurrent.MVar
 import Control.Exception (BlockedIndefinitelyOnMVar (..), SomeException, evaluate, try)
 import Control.Monad (forM, forM_, unless, void, when)
-import Control.Monad.Primitive (RealWorld)
-import Data.Bits (shiftR, xor)
 import Data.Foldable (for_)
 import Data.IORef
-import Data.Int (Int64)
 import Data.IntMap.Strict qualified as IntMap
 import Data.IntSet qualified as IntSet
-import Data.List (sortOn)
 import Data.Maybe (fromMaybe)
 import Data.Primitive.Array
-import Data.Primitive.PrimArray
 import Data.Primitive.PrimVar
-import Data.Sequence (Seq, (|>))
 import Data.Sequence qualified as Seq
 import Weft.Internal.AtEnd (openDoors, runAll)
-import Weft.Internal.Cancel (endFate, newIdentity)
 import Weft.Internal.Ending
-import Weft.Internal.Kernel (Kernel)
-import Weft.Internal.Policy (Ready (..))
 import Weft.Internal.Scheduler
-import Weft.Internal.SystemCall (Outcome (..), Reason (..), SystemCall (..), Waiter, deliver)
+import Weft.Internal.SystemCall (SystemCall (..))
 import Weft.Internal.Trace
 import Weft.Sim.Internal.Audit
 import Weft.Sim.Internal.Choices
 import Weft.Sim.Internal.Conditions
+import Weft.Sim.Internal.Driver.Remaining
+import Weft.Sim.Internal.Driver.State
+import Weft.Sim.Internal.Driver.Watching
 import Weft.Sim.Internal.Events
 import Weft.Sim.Internal.Homes
 import Weft.Sim.Internal.Kernel
-import Weft.Sim.Internal.Network (describeWait)
 import Weft.Sim.Internal.Race
 import Weft.Sim.Internal.Random
 import Weft.Sim.Internal.Ready
@@ -79,112 +72,6 @@ import Weft.Sim.Internal.World
 -- The order of the options matters only in that the first is what happens if nobody cares:
 -- the thread that ran goes on; else messages come before threads, and these in the order in
 -- which they became ready. So without deviations the run has no preemption.
-
--- | What is run, and how.
-data Plan = Plan
-  { planSim :: !Sim,
-    planKernel :: !Kernel,
-    planChooser :: !Chooser,
-    planWorkers :: !Int,
-    -- | Steps and virtual nanoseconds after which the run is ended.
-    planMaxSteps :: !Int,
-    planMaxTime :: !Int64,
-    -- | For the threads that are left when the main thread has ended.
-    planGrace :: !Int64,
-    -- | Where to record what happens.
-    planRecord :: !(Maybe (IORef [Moment])),
-    planDetector :: !(Maybe Detector),
-    -- | Told that a thread was left by an exception.
-    planUncaught :: !(Tcb -> SomeException -> IO ()),
-    planReport :: !(String -> IO ()),
-    -- | Told what a step did outside of the simulation, as far as that can be seen: looking costs
-    -- some microseconds for each effect.
-    planAudit :: !(Maybe (String -> IO ())),
-    -- | Is it time to give up? Asked now and then.
-    planStop :: !(IO Bool)
-  }
-
--- | How a run has ended.
-data Conclusion a = Conclusion
-  { endedHow :: !(End a),
-    endedSteps :: !Int,
-    -- | Virtual nanoseconds since the start.
-    endedTime :: !Int64,
-    -- | Threads that had not ended, where their end was asked for or nothing could run.
-    endedStuck :: [Stuck],
-    -- | Of all steps, which thread did what: two runs that differ have other numbers, most likely.
-    endedDigest :: !Int
-  }
-
--- | What came of the main thread.
-data End a
-  = -- | It has returned this.
-    Returned a
-  | -- | It was left by this exception.
-    Raised SomeException
-  | -- | Nothing can ever happen any more, and it waits.
-    Deadlocked
-  | -- | More steps than allowed.
-    TooManySteps
-  | -- | More virtual time than allowed.
-    TooMuchTime
-  | -- | The run was given up.
-    GivenUp
-
--- | A thread that waits.
-data Stuck = Stuck
-  { -- | Its number.
-    stuckThread :: !Int,
-    -- | What it was called ('Weft.label').
-    stuckLabel :: !Label,
-    -- | The number of the thread that forked it, or 0.
-    stuckParent :: !Int,
-    -- | The machine, if it is not the home machine.
-    stuckMachine :: !(Maybe Machine),
-    -- | For what; 'Nothing' if it could run.
-    stuckFor :: !(Maybe String),
-    -- | The thread that holds it, or 0.
-    stuckHolder :: !Int
-  }
-
-data Actor
-  = Nobody'
-  | Running !Int !Label
-  | -- | A message for this worker, and what its sender knew.
-    Message !Int !Clock
-  | TheWorldItself
-
-data Driver = Driver
-  { driverPlan :: !Plan,
-    driverReady :: !ReadyList,
-    driverChosen :: !(IORef (Maybe Entry)),
-    driverActor :: !(IORef Actor),
-    driverInboxes :: !(Array (IORef (Seq (Clock, IO ())))),
-    -- | How many messages there are.
-    driverMessages :: !(PrimVar RealWorld Int),
-    driverBell :: !(MVar ()),
-    driverSteps :: !(PrimVar RealWorld Int),
-    driverDigest :: !(PrimVar RealWorld Int),
-    driverStart :: !Int64,
-    -- | Transactions that wait.
-    driverRetries :: !(IORef (IntMap.IntMap (Waiter ()))),
-    driverRetryKey :: !(PrimVar RealWorld Int),
-    -- | Whether an effect has run since they were last tried.
-    driverStirred :: !(PrimVar RealWorld Int),
-    -- | Threads of machines that have crashed, which were counted as ended.
-    driverDead :: !(IORef IntSet.IntSet),
-    -- | What the step that runs has done, for the record, latest first.
-    driverTouches :: !(IORef [Touch]),
-    -- | By thread (modulo their number here), how many nodes since its last system call.
-    driverStreaks :: !(MutablePrimArray RealWorld Int)
-  }
-
--- | What is known of a step only when it is over.
-data Touch
-  = -- | What it was: instead of the name of its node.
-    Did String
-  | -- | What came of it.
-    Caused String
 
 -- | Run a thread, and all that it forks, in a new world. Never raises what the program
 -- raises.
@@ -470,13 +357,6 @@ loop d workers ending result = turn False
           wakeRetries d
           anything
 
--- | Let all transactions that wait try again.
-wakeRetries :: Driver -> IO ()
-wakeRetries d = do
-  waiting <- readIORef (driverRetries d)
-  writeIORef (driverRetries d) IntMap.empty
-  forM_ waiting (`deliver` Answered ())
-
 -- | Evaluate a thread's next node, which is its own pure code, perhaps long, and whose
 -- exceptions are the thread's. Whoever has it goes on with it: it is evaluated once.
 forced :: Entry -> IO Trace
@@ -487,181 +367,6 @@ forced entry = either (\(e :: SomeException) -> Throw e) id <$> try (evaluate (e
 peek :: Entry -> IO (Entry, Bool)
 peek entry = (\trace -> (entry {entryResume = const trace}, isVisible trace)) <$> forced entry
 
-newStreaks :: IO (MutablePrimArray RealWorld Int)
-newStreaks = do
-  streaks <- newPrimArray streakCount
-  streaks <$ setPrimArray streaks 0 streakCount 0
-
-streakCount :: Int
-streakCount = 64
-
--- | Has the thread made a thousand steps without a system call? Counts this one. Threads
--- that share a counter only make each other look tired.
-endless :: Driver -> Int -> Trace -> IO Bool
-endless d number trace
-  | isSystemCall trace = False <$ writePrimArray (driverStreaks d) i 0
-  | otherwise = do
-      n <- readPrimArray (driverStreaks d) i
-      writePrimArray (driverStreaks d) i (if n >= 1000 then 0 else n + 1)
-      pure (n >= 1000)
-  where
-    i = number `rem` streakCount
-{-# INLINE endless #-}
-
-bumpStep :: Driver -> IO ()
-bumpStep d = readPrimVar (driverSteps d) >>= writePrimVar (driverSteps d) . (+ 1)
-{-# INLINE bumpStep #-}
-
-digest :: Driver -> Int -> Int -> IO ()
-digest d number tag = do
-  before <- readPrimVar (driverDigest d)
-  let x = (before `xor` (number * 64 + tag)) * 0x100000001b3
-  writePrimVar (driverDigest d) (x `xor` (x `shiftR` 29))
-{-# INLINE digest #-}
-
 unwordsBy :: String -> [String] -> String
 unwordsBy _ [] = ""
 unwordsBy between (first : rest) = first <> concatMap (between <>) rest
-
--- What the workers tell -----------------------------------------------------------
-
-watcherOf :: Driver -> IORef (Maybe Workers) -> Watcher
-watcherOf d holder =
-  Watcher
-    { watchReady = becomesReady,
-      watchNext = \w -> do
-        chosen <- readIORef (driverChosen d)
-        case chosen of
-          Just entry -> do
-            writeIORef (driverChosen d) Nothing
-            pure (Just (Ready (entryTcb entry) (entryResume entry)))
-          Nothing -> fmap (\e -> Ready (entryTcb e) (entryResume e)) <$> takeWhere ((== w) . entryWorker) (driverReady d),
-      watchCount = \w -> length . filter ((== w) . entryWorker) <$> entries (driverReady d),
-      watchVisit = \w -> map entryTcb . filter ((== w) . entryWorker) <$> entries (driverReady d),
-      watchPost = \w act -> do
-        known <- knowledge
-        atomicModifyIORef' (indexArray (driverInboxes d) w) (\box -> (box |> (known, act), ()))
-        _ <- fetchAddInt (driverMessages d) 1
-        void (tryPutMVar (driverBell d) ()),
-      watchUncaught = planUncaught plan,
-      watchReport = \text -> note world text >> planReport plan text,
-      watchProbe =
-        Probe
-          { probeTouch = \what number name -> do
-              for_ (planRecord plan) $ \_ -> modifyIORef' (driverTouches d) (Did (what <> " " <> name) :)
-              for_ (planDetector plan) $ \detector ->
-                readIORef (driverActor d) >>= \case
-                  Running t _ -> touched detector t (Numbered number)
-                  _ -> pure (),
-            probeRetry = \waiter -> do
-              key <- readPrimVar (driverRetryKey d)
-              writePrimVar (driverRetryKey d) (key + 1)
-              modifyIORef' (driverRetries d) (IntMap.insert key waiter)
-              pure (modifyIORef' (driverRetries d) (IntMap.delete key)),
-            probeCommit = do
-              for_ (planDetector plan) $ \detector ->
-                readIORef (driverActor d) >>= \case
-                  Running t _ -> touched detector t Transactions
-                  _ -> pure ()
-              for_ (planRecord plan) $ \_ -> modifyIORef' (driverTouches d) (Did "transaction" :)
-              wakeRetries d
-          }
-    }
-  where
-    plan = driverPlan d
-    world = simWorld (planSim plan)
-
-    -- What whoever acts now knows, for who receives its message.
-    knowledge = case planDetector plan of
-      Nothing -> pure IntMap.empty
-      Just detector ->
-        readIORef (driverActor d) >>= \case
-          Running t _ -> clockOf detector t
-          Message _ known -> pure known
-          _ -> pure IntMap.empty
-
-    becomesReady w why tcb resume = do
-      alive <- isAlive world tcb
-      if alive
-        then do
-          own <- if tcbNumber tcb == 0 && why == Started then numberedNow w tcb else pure tcb
-          for_ (planDetector plan) $ \detector -> learns detector (tcbNumber own)
-          for_ (planRecord plan) $ \_ -> causes why (tcbNumber own)
-          append (driverReady d) (Entry w own resume)
-        else readIORef holder >>= mapM_ (\workers -> bury d workers w tcb)
-
-    causes why u =
-      readIORef (driverActor d) >>= \case
-        Running t _ | t == u -> pure ()
-        _ -> modifyIORef' (driverTouches d) (Caused ((if why == Started then "starts thread " else "wakes thread ") <> show u) :)
-
-    learns detector u =
-      readIORef (driverActor d) >>= \case
-        Running t _ | t /= u -> woken detector t u
-        Message _ known -> joined detector u known
-        TheWorldItself -> touched detector u TheWorld
-        _ -> pure ()
-
-    -- Everybody has a number here.
-    numberedNow w tcb =
-      readIORef holder >>= \case
-        Nothing -> pure tcb
-        Just workers -> do
-          let s = indexArray (workerSchedulers workers) w
-          number <- readPrimArray (schedulerCounters s) (fromEnum NextNumber)
-          writePrimArray (schedulerCounters s) (fromEnum NextNumber) (number + schedulerStride s)
-          identity <- newIdentity (indexArray (workerHomes workers) w) number
-          pure tcb {tcbIdentity = identity}
-
--- | A thread of a machine that has crashed ends without a finalizer.
-bury :: Driver -> Workers -> Int -> Tcb -> IO ()
-bury d workers w tcb = do
-  dead <- readIORef (driverDead d)
-  unless (IntSet.member (tcbNumber tcb) dead) $ do
-    writeIORef (driverDead d) (IntSet.insert (tcbNumber tcb) dead)
-    threadDropped (indexArray (workerSchedulers workers) w)
-    for_ (planDetector (driverPlan d)) (`ended` tcbNumber tcb)
-    endFate (tcbIdentity tcb)
-
--- At the end -----------------------------------------------------------------------
-
--- | All threads that have not ended.
-stuckThreads :: Driver -> Workers -> IO [Stuck]
-stuckThreads d workers = do
-  ready <- map (\e -> (entryTcb e, Nothing)) <$> entries (driverReady d)
-  waiting <- fmap concat . forM [0 .. planWorkers (driverPlan d) - 1] $ \w -> do
-    let home = indexArray (workerHomes workers) w
-    homeVisit home collect [] >>= \inTables -> pure (reverse inTables)
-  let world = simWorld sim
-  all' <- mapM (describeStuck world) (ready <> waiting)
-  pure (sortOn stuckThread (concat all'))
-  where
-    sim = planSim (driverPlan d)
-    collect seen acc = pure $ case seen of
-      SeenWaiting wait -> (waitTcb wait, Just wait) : acc
-      _ -> acc
-    describeStuck world (tcb, wait) = do
-      alive <- isAlive world tcb
-      if not alive
-        then pure []
-        else do
-          machine <- machineOf world tcb
-          (text, holder) <- case wait of
-            Nothing -> pure (Nothing, 0)
-            Just (Wait _ request _) -> do
-              peer <- describeWait (simNetwork sim) request
-              held <- case request of
-                Suspend reason _ -> reasonHolder reason
-                _ -> pure 0
-              pure (Just (describeCall (driverStart d) request <> fromMaybe "" peer), held)
-          let context = stateContext (tcbState tcb)
-          pure
-            [ Stuck
-                { stuckThread = tcbNumber tcb,
-                  stuckLabel = contextLabel context,
-                  stuckParent = contextParent context,
-                  stuckMachine = if machineNumber machine == 0 then Nothing else Just machine,
-                  stuckFor = text,
-                  stuckHolder = holder
-                }
-            ]

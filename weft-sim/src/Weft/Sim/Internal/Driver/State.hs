@@ -1,0 +1,209 @@
+{-# OPTIONS_GHC -O2 #-}
+
+-- |
+-- Description : What the driver of a simulated run knows
+-- Stability   : not home
+--
+-- The plan of a run, what comes of it, and the state between two steps, with the small
+-- things that are done to it. Used by "Weft.Sim.Internal.Driver" and its parts.
+module Weft.Sim.Internal.Driver.State
+  ( -- * Before and after
+    Plan (..),
+    Conclusion (..),
+    End (..),
+    Stuck (..),
+
+    -- * In between
+    Driver (..),
+    Actor (..),
+    Touch (..),
+    newStreaks,
+    endless,
+    bumpStep,
+    digest,
+    bury,
+    wakeRetries,
+  )
+where
+
+import Control.Concurrent.MVar
+import Control.Exception (SomeException)
+import Control.Monad (forM_, unless)
+import Control.Monad.Primitive (RealWorld)
+import Data.Bits (shiftR, xor)
+import Data.Foldable (for_)
+import Data.IORef
+import Data.Int (Int64)
+import Data.IntMap.Strict qualified as IntMap
+import Data.IntSet qualified as IntSet
+import Data.Primitive.Array
+import Data.Primitive.PrimArray
+import Data.Primitive.PrimVar
+import Data.Sequence (Seq)
+import Weft.Internal.Cancel (endFate)
+import Weft.Internal.Kernel (Kernel)
+import Weft.Internal.Scheduler
+import Weft.Internal.SystemCall (Outcome (..), Waiter, deliver)
+import Weft.Internal.Trace
+import Weft.Sim.Internal.Choices
+import Weft.Sim.Internal.Homes
+import Weft.Sim.Internal.Kernel
+import Weft.Sim.Internal.Race
+import Weft.Sim.Internal.Ready
+import Weft.Sim.Internal.Timeline
+import Weft.Sim.Internal.World
+
+-- | What is run, and how.
+data Plan = Plan
+  { planSim :: !Sim,
+    planKernel :: !Kernel,
+    planChooser :: !Chooser,
+    planWorkers :: !Int,
+    -- | Steps and virtual nanoseconds after which the run is ended.
+    planMaxSteps :: !Int,
+    planMaxTime :: !Int64,
+    -- | For the threads that are left when the main thread has ended.
+    planGrace :: !Int64,
+    -- | Where to record what happens.
+    planRecord :: !(Maybe (IORef [Moment])),
+    planDetector :: !(Maybe Detector),
+    -- | Told that a thread was left by an exception.
+    planUncaught :: !(Tcb -> SomeException -> IO ()),
+    planReport :: !(String -> IO ()),
+    -- | Told what a step did outside of the simulation, as far as that can be seen: looking costs
+    -- some microseconds for each effect.
+    planAudit :: !(Maybe (String -> IO ())),
+    -- | Is it time to give up? Asked now and then.
+    planStop :: !(IO Bool)
+  }
+
+-- | How a run has ended.
+data Conclusion a = Conclusion
+  { endedHow :: !(End a),
+    endedSteps :: !Int,
+    -- | Virtual nanoseconds since the start.
+    endedTime :: !Int64,
+    -- | Threads that had not ended, where their end was asked for or nothing could run.
+    endedStuck :: [Stuck],
+    -- | Of all steps, which thread did what: two runs that differ have other numbers, most likely.
+    endedDigest :: !Int
+  }
+
+-- | What came of the main thread.
+data End a
+  = -- | It has returned this.
+    Returned a
+  | -- | It was left by this exception.
+    Raised SomeException
+  | -- | Nothing can ever happen any more, and it waits.
+    Deadlocked
+  | -- | More steps than allowed.
+    TooManySteps
+  | -- | More virtual time than allowed.
+    TooMuchTime
+  | -- | The run was given up.
+    GivenUp
+
+-- | A thread that waits.
+data Stuck = Stuck
+  { -- | Its number.
+    stuckThread :: !Int,
+    -- | What it was called ('Weft.label').
+    stuckLabel :: !Label,
+    -- | The number of the thread that forked it, or 0.
+    stuckParent :: !Int,
+    -- | The machine, if it is not the home machine.
+    stuckMachine :: !(Maybe Machine),
+    -- | For what; 'Nothing' if it could run.
+    stuckFor :: !(Maybe String),
+    -- | The thread that holds it, or 0.
+    stuckHolder :: !Int
+  }
+
+data Actor
+  = Nobody'
+  | Running !Int !Label
+  | -- | A message for this worker, and what its sender knew.
+    Message !Int !Clock
+  | TheWorldItself
+
+data Driver = Driver
+  { driverPlan :: !Plan,
+    driverReady :: !ReadyList,
+    driverChosen :: !(IORef (Maybe Entry)),
+    driverActor :: !(IORef Actor),
+    driverInboxes :: !(Array (IORef (Seq (Clock, IO ())))),
+    -- | How many messages there are.
+    driverMessages :: !(PrimVar RealWorld Int),
+    driverBell :: !(MVar ()),
+    driverSteps :: !(PrimVar RealWorld Int),
+    driverDigest :: !(PrimVar RealWorld Int),
+    driverStart :: !Int64,
+    -- | Transactions that wait.
+    driverRetries :: !(IORef (IntMap.IntMap (Waiter ()))),
+    driverRetryKey :: !(PrimVar RealWorld Int),
+    -- | Whether an effect has run since they were last tried.
+    driverStirred :: !(PrimVar RealWorld Int),
+    -- | Threads of machines that have crashed, which were counted as ended.
+    driverDead :: !(IORef IntSet.IntSet),
+    -- | What the step that runs has done, for the record, latest first.
+    driverTouches :: !(IORef [Touch]),
+    -- | By thread (modulo their number here), how many nodes since its last system call.
+    driverStreaks :: !(MutablePrimArray RealWorld Int)
+  }
+
+-- | What is known of a step only when it is over.
+data Touch
+  = -- | What it was: instead of the name of its node.
+    Did String
+  | -- | What came of it.
+    Caused String
+
+-- | Let all transactions that wait try again.
+wakeRetries :: Driver -> IO ()
+wakeRetries d = do
+  waiting <- readIORef (driverRetries d)
+  writeIORef (driverRetries d) IntMap.empty
+  forM_ waiting (`deliver` Answered ())
+
+newStreaks :: IO (MutablePrimArray RealWorld Int)
+newStreaks = do
+  streaks <- newPrimArray streakCount
+  streaks <$ setPrimArray streaks 0 streakCount 0
+
+streakCount :: Int
+streakCount = 64
+
+-- | Has the thread made a thousand steps without a system call? Counts this one. Threads
+-- that share a counter only make each other look tired.
+endless :: Driver -> Int -> Trace -> IO Bool
+endless d number trace
+  | isSystemCall trace = False <$ writePrimArray (driverStreaks d) i 0
+  | otherwise = do
+      n <- readPrimArray (driverStreaks d) i
+      writePrimArray (driverStreaks d) i (if n >= 1000 then 0 else n + 1)
+      pure (n >= 1000)
+  where
+    i = number `rem` streakCount
+{-# INLINE endless #-}
+
+bumpStep :: Driver -> IO ()
+bumpStep d = readPrimVar (driverSteps d) >>= writePrimVar (driverSteps d) . (+ 1)
+{-# INLINE bumpStep #-}
+
+digest :: Driver -> Int -> Int -> IO ()
+digest d number tag = do
+  before <- readPrimVar (driverDigest d)
+  let x = (before `xor` (number * 64 + tag)) * 0x100000001b3
+  writePrimVar (driverDigest d) (x `xor` (x `shiftR` 29))
+{-# INLINE digest #-}
+
+-- | A thread of a machine that has crashed ends without a finalizer.
+bury :: Driver -> Workers -> Int -> Tcb -> IO ()
+bury d workers w tcb = do
+  dead <- readIORef (driverDead d)
+  unless (IntSet.member (tcbNumber tcb) dead) $ do
+    writeIORef (driverDead d) (IntSet.insert (tcbNumber tcb) dead)
+    threadDropped (indexArray (workerSchedulers workers) w)
+    for_ (planDetector (driverPlan d)) (`ended` tcbNumber tcb)
+    endFate (tcbIdentity tcb)

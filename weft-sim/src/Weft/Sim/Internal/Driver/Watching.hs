@@ -1,0 +1,122 @@
+{-# OPTIONS_GHC -O2 #-}
+
+-- |
+-- Description : What the workers of a simulated run tell its driver
+-- Stability   : not home
+--
+-- The scheduler's queue, its inbox and its probe, as the driver sees them: threads that
+-- become ready, messages, what is done to which object. Called by the scheduler and the kernel
+-- in the middle of a step.
+module Weft.Sim.Internal.Driver.Watching
+  ( watcherOf,
+  )
+where
+
+import Control.Concurrent.MVar
+import Control.Monad (void)
+import Data.Foldable (for_)
+import Data.IORef
+import Data.IntMap.Strict qualified as IntMap
+import Data.Primitive.Array
+import Data.Primitive.PrimArray
+import Data.Primitive.PrimVar
+import Data.Sequence ((|>))
+import Weft.Internal.Cancel (newIdentity)
+import Weft.Internal.Policy (Ready (..))
+import Weft.Internal.Scheduler
+import Weft.Internal.Trace
+import Weft.Sim.Internal.Driver.State
+import Weft.Sim.Internal.Homes
+import Weft.Sim.Internal.Kernel
+import Weft.Sim.Internal.Race
+import Weft.Sim.Internal.Ready
+import Weft.Sim.Internal.World
+
+-- | The workers are known a little later.
+watcherOf :: Driver -> IORef (Maybe Workers) -> Watcher
+watcherOf d holder =
+  Watcher
+    { watchReady = becomesReady,
+      watchNext = \w -> do
+        chosen <- readIORef (driverChosen d)
+        case chosen of
+          Just entry -> do
+            writeIORef (driverChosen d) Nothing
+            pure (Just (Ready (entryTcb entry) (entryResume entry)))
+          Nothing -> fmap (\e -> Ready (entryTcb e) (entryResume e)) <$> takeWhere ((== w) . entryWorker) (driverReady d),
+      watchCount = \w -> length . filter ((== w) . entryWorker) <$> entries (driverReady d),
+      watchVisit = \w -> map entryTcb . filter ((== w) . entryWorker) <$> entries (driverReady d),
+      watchPost = \w act -> do
+        known <- knowledge
+        atomicModifyIORef' (indexArray (driverInboxes d) w) (\box -> (box |> (known, act), ()))
+        _ <- fetchAddInt (driverMessages d) 1
+        void (tryPutMVar (driverBell d) ()),
+      watchUncaught = planUncaught plan,
+      watchReport = \text -> note world text >> planReport plan text,
+      watchProbe =
+        Probe
+          { probeTouch = \what number name -> do
+              for_ (planRecord plan) $ \_ -> modifyIORef' (driverTouches d) (Did (what <> " " <> name) :)
+              for_ (planDetector plan) $ \detector ->
+                readIORef (driverActor d) >>= \case
+                  Running t _ -> touched detector t (Numbered number)
+                  _ -> pure (),
+            probeRetry = \waiter -> do
+              key <- readPrimVar (driverRetryKey d)
+              writePrimVar (driverRetryKey d) (key + 1)
+              modifyIORef' (driverRetries d) (IntMap.insert key waiter)
+              pure (modifyIORef' (driverRetries d) (IntMap.delete key)),
+            probeCommit = do
+              for_ (planDetector plan) $ \detector ->
+                readIORef (driverActor d) >>= \case
+                  Running t _ -> touched detector t Transactions
+                  _ -> pure ()
+              for_ (planRecord plan) $ \_ -> modifyIORef' (driverTouches d) (Did "transaction" :)
+              wakeRetries d
+          }
+    }
+  where
+    plan = driverPlan d
+    world = simWorld (planSim plan)
+
+    -- What whoever acts now knows, for who receives its message.
+    knowledge = case planDetector plan of
+      Nothing -> pure IntMap.empty
+      Just detector ->
+        readIORef (driverActor d) >>= \case
+          Running t _ -> clockOf detector t
+          Message _ known -> pure known
+          _ -> pure IntMap.empty
+
+    becomesReady w why tcb resume = do
+      alive <- isAlive world tcb
+      if alive
+        then do
+          own <- if tcbNumber tcb == 0 && why == Started then numberedNow w tcb else pure tcb
+          for_ (planDetector plan) $ \detector -> learns detector (tcbNumber own)
+          for_ (planRecord plan) $ \_ -> causes why (tcbNumber own)
+          append (driverReady d) (Entry w own resume)
+        else readIORef holder >>= mapM_ (\workers -> bury d workers w tcb)
+
+    causes why u =
+      readIORef (driverActor d) >>= \case
+        Running t _ | t == u -> pure ()
+        _ -> modifyIORef' (driverTouches d) (Caused ((if why == Started then "starts thread " else "wakes thread ") <> show u) :)
+
+    learns detector u =
+      readIORef (driverActor d) >>= \case
+        Running t _ | t /= u -> woken detector t u
+        Message _ known -> joined detector u known
+        TheWorldItself -> touched detector u TheWorld
+        _ -> pure ()
+
+    -- Everybody has a number here.
+    numberedNow w tcb =
+      readIORef holder >>= \case
+        Nothing -> pure tcb
+        Just workers -> do
+          let s = indexArray (workerSchedulers workers) w
+          number <- readPrimArray (schedulerCounters s) (fromEnum NextNumber)
+          writePrimArray (schedulerCounters s) (fromEnum NextNumber) (number + schedulerStride s)
+          identity <- newIdentity (indexArray (workerHomes workers) w) number
+          pure tcb {tcbIdentity = identity}
