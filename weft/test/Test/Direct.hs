@@ -17,7 +17,7 @@ import Control.Monad.Trans.Reader (ReaderT, ask, runReaderT)
 import Control.Monad.Trans.State.Strict (StateT, execStateT, get, modify', put)
 import Data.ByteString.Char8 qualified as Char8
 import Data.IORef
-import Data.List (intercalate, isInfixOf)
+import Data.List (intercalate, isInfixOf, isPrefixOf, partition)
 import Foreign.Ptr (FunPtr, freeHaskellFunPtr)
 import GHC.Conc (BlockReason (..), ThreadStatus (..), threadStatus, unsafeIOToSTM)
 import System.IO.Temp (withSystemTempDirectory)

@@ -44,7 +44,7 @@ where
 import Control.Exception (Exception, SomeException, fromException, try)
 import Control.Monad (void, when)
 import Control.Monad.Primitive (RealWorld)
-import Data.Bits ((.&.))
+import Data.Bits (unsafeShiftR, (.&.))
 import Data.ByteString.Short qualified as ShortByteString
 import Data.IORef (IORef, modifyIORef', newIORef)
 import Data.IntMap.Strict (IntMap)
@@ -266,10 +266,16 @@ next s line = do
       writeMutVar (schedulerCurrent s) tcb
       enterDispatch line (n + 1)
       let !trace = resume ()
-      -- A little less now and then, or the fuel of a loop might always end on the same
-      -- node, where it cannot be cancelled ('exhausted').
-      step s line tcb trace (max 1 (schedulerFuel s - n .&. 7))
+      step s line tcb trace (max 1 (schedulerFuel s - variation n))
     {-# INLINE dispatch #-}
+
+-- | By how much the fuel of the dispatch with this number is less than usual, below 16. Without
+-- that the fuel of a loop might always end on the same node, where it cannot be
+-- cancelled ('exhausted'). The numbers that one thread sees may be regular, so they are mixed
+-- (by Knuth's multiplicative hash).
+variation :: Int -> Int
+variation n = (n * 2_654_435_761) `unsafeShiftR` 28 .&. 15
+{-# INLINE variation #-}
 
 -- | Run the current thread from this node on; forcing it is user code.
 --
