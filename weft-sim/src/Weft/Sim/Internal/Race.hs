@@ -161,7 +161,9 @@ touched d t o = watching d $ do
 
 -- | What an object knows.
 objectClock :: Detector -> Object -> IO Clock
-objectClock d o = Map.lookup o <$> readIORef (objects d) >>= maybe (readIORef (forgotten d)) pure
+objectClock d o = do
+  known <- readIORef (objects d)
+  maybe (readIORef (forgotten d)) pure (Map.lookup o known)
 
 -- | So many variables, the youngest, and objects are kept at most: a program that makes new ones
 -- without end needs no more memory. An old variable is forgotten, so that a race on it
