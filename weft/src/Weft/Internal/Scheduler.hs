@@ -266,16 +266,8 @@ next s line = do
       writeMutVar (schedulerCurrent s) tcb
       enterDispatch line (n + 1)
       let !trace = resume ()
-      step s line tcb trace (max 1 (schedulerFuel s - variation n))
+      step s line tcb trace (schedulerFuel s)
     {-# INLINE dispatch #-}
-
--- | By how much the fuel of the dispatch with this number is less than usual, below 16. Without
--- that the fuel of a loop might always end on the same node, where it cannot be
--- cancelled ('exhausted'). The numbers that one thread sees may be regular, so they are mixed
--- (by Knuth's multiplicative hash).
-variation :: Int -> Int
-variation n = (n * 2_654_435_761) `unsafeShiftR` 28 .&. 15
-{-# INLINE variation #-}
 
 -- | Run the current thread from this node on; forcing it is user code.
 --
@@ -460,8 +452,32 @@ exhausted s line tcb trace = do
     -- The handler has a little fuel, so that a thread that is cancelled again and again
     -- still gets on.
     Just e -> raise s line tcb e 1
-    Nothing -> push (schedulerQueue s) Yielded tcb (const trace) >> next s line
+    Nothing -> do
+      doomed <- if schedulerPauses s then pure False else isCondemned tcb
+      n <- readCounter s Dispatches
+      push (schedulerQueue s) Yielded tcb (const (if doomed then outOfStep n trace else trace))
+      next s line
 {-# NOINLINE exhausted #-}
+
+-- | Is a cancellation on its way to this thread?
+isCondemned :: Tcb -> IO Bool
+isCondemned tcb = case tcbIdentity tcb of
+  Nobody -> pure False
+  Identity _ fate ->
+    readMutVar fate >>= \case
+      Condemned _ _ -> pure True
+      _ -> pure False
+
+-- | The fuel of a loop might always end on the same node, where it cannot be cancelled. So a
+-- thread that is to be cancelled begins its next dispatch with up to 15 nodes that do
+-- nothing: how many is irregular in the number of the dispatch, of which one thread may see a
+-- regular part (Knuth's multiplicative hash).
+outOfStep :: Int -> Trace -> Trace
+outOfStep n = go ((n * 2_654_435_761) `unsafeShiftR` 28 .&. 15)
+  where
+    go :: Int -> Trace -> Trace
+    go 0 trace = trace
+    go k trace = Self (\_ -> go (k - 1) trace)
 
 -- | May a cancellation come in front of this node, beside those that look for one themselves?
 mayCancelBefore :: Trace -> Bool
