@@ -12,7 +12,7 @@ import System.Mem (getAllocationCounter)
 import Test.Tasty (TestTree, testGroup)
 import Test.Tasty.HUnit
 import Weft.Http.Date
-import Weft.Http.Request
+import Weft.Http.RequestHead
 import Weft.Http.Response
 import Weft.Http.Status
 

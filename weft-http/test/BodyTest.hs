@@ -12,7 +12,7 @@ import Test.Tasty (TestTree, testGroup)
 import Test.Tasty.HUnit
 import Test.Tasty.QuickCheck (testProperty)
 import Weft.Http.Body
-import Weft.Http.Request
+import Weft.Http.RequestHead
 
 tests :: TestTree
 tests =
@@ -34,7 +34,7 @@ feed = go ""
     go done decoder (input : more) = case decode decoder input of
       More next -> go done next more
       Piece here rest next -> go (done <> here) next (rest : more)
-      End rest -> ChunksEnd (C.unpack done) (C.unpack (B.concat (rest : more)))
+      End _ rest -> ChunksEnd (C.unpack done) (C.unpack (B.concat (rest : more)))
       Broken _ -> ChunksRefuse
 
 chunked :: Decoder

@@ -11,7 +11,7 @@ import Test.Tasty.QuickCheck (testProperty)
 import Weft.Http.Conditional
 import Weft.Http.Date
 import Weft.Http.ETag
-import Weft.Http.Request
+import Weft.Http.RequestHead
 
 tests :: TestTree
 tests =

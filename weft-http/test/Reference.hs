@@ -15,7 +15,7 @@ where
 import Control.Applicative ((<|>))
 import Data.Char (chr, digitToInt, isDigit, isHexDigit, toLower)
 import Data.List (inits, isPrefixOf, isSuffixOf)
-import Weft.Http.Request (Limits (..))
+import Weft.Http.RequestHead (Limits (..))
 
 data Answer
   = Wait

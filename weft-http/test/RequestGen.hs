@@ -12,7 +12,7 @@ where
 import Data.ByteString (ByteString)
 import Data.ByteString.Char8 qualified as C
 import Test.QuickCheck
-import Weft.Http.Request
+import Weft.Http.RequestHead
 
 -- | Limits small enough for generated requests to run into them.
 tight :: Limits

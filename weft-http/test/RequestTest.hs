@@ -14,7 +14,7 @@ import Test.Tasty (TestTree, testGroup)
 import Test.Tasty.HUnit
 import Test.Tasty.QuickCheck (testProperty)
 import Weft.Http.Internal.Ascii
-import Weft.Http.Request
+import Weft.Http.RequestHead
 import Weft.Http.Status (Status (..), statusCode)
 
 tests :: TestTree
@@ -43,27 +43,27 @@ observe = \case
   Parsed r n ->
     Accept
       R.Head
-        { R.headMethod = C.unpack (methodName (requestMethod r)),
-          R.headMinor = case requestVersion r of
+        { R.headMethod = C.unpack (methodName (headMethod r)),
+          R.headMinor = case headVersion r of
             Http10 -> 0
             Http11 -> 1,
-          R.headTarget = C.unpack (requestTarget r),
-          R.headPath = C.unpack (requestPath r),
-          R.headQuery = C.unpack (requestQuery r),
-          R.headHost = C.unpack <$> requestHost r,
-          R.headFields = [(C.unpack a, C.unpack b) | Field a b <- requestFields r],
-          R.headLength = case requestFraming r of
+          R.headTarget = C.unpack (headTarget r),
+          R.headPath = C.unpack (headPath r),
+          R.headQuery = C.unpack (headQuery r),
+          R.headHost = C.unpack <$> headHost r,
+          R.headFields = [(C.unpack a, C.unpack b) | Field a b <- headFields r],
+          R.headLength = case headFraming r of
             NoBody -> Just 0
             FixedBody size -> Just (toInteger size)
             ChunkedBody -> Nothing,
-          R.headOptions = (requestClose r, requestKeepAlive r),
-          R.headExpect = case requestExpectation r of
+          R.headOptions = (headClose r, headKeepAlive r),
+          R.headExpect = case headExpectation r of
             NoExpectation -> (False, False)
             ExpectContinue -> (True, False)
             ExpectUnknown -> (False, True),
           R.headConditions =
             map
-              (fmap C.unpack . ($ requestConditions r))
+              (fmap C.unpack . ($ headConditions r))
               [conditionIfMatch, conditionIfNoneMatch, conditionIfModifiedSince, conditionIfUnmodifiedSince, conditionIfRange, conditionRange]
         }
       n

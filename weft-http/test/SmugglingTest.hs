@@ -5,7 +5,7 @@ module SmugglingTest (tests) where
 import Data.ByteString (ByteString)
 import Test.Tasty (TestName, TestTree, testGroup)
 import Test.Tasty.HUnit
-import Weft.Http.Request
+import Weft.Http.RequestHead
 import Weft.Http.Status
 
 tests :: TestTree
@@ -86,7 +86,7 @@ tests =
           "user" `refusedAs` BadHost $ "GET / HTTP/1.1\r\nHost: u@a\r\n\r\n",
           "port too large" `refusedAs` BadHost $ "GET / HTTP/1.1\r\nHost: a:65536\r\n\r\n",
           testCase "the absolute target wins" $ case parseRequest defaultLimits 0 "GET http://a:1/b?c HTTP/1.1\r\nHost: d\r\n\r\n" of
-            Parsed r _ -> (requestHost r, requestPath r, requestQuery r) @?= (Just "a:1", "/b", "?c")
+            Parsed r _ -> (headHost r, headPath r, headQuery r) @?= (Just "a:1", "/b", "?c")
             other -> assertFailure (show other)
         ],
       testGroup
@@ -124,5 +124,5 @@ refusedAs name fault text = testCase name (parseRequest defaultLimits 0 text @?=
 -- | Accepted, with this framing.
 framedBy :: TestName -> Framing -> ByteString -> TestTree
 framedBy name expected text = testCase name $ case parseRequest defaultLimits 0 text of
-  Parsed r _ -> requestFraming r @?= expected
+  Parsed r _ -> headFraming r @?= expected
   other -> assertFailure (show other)

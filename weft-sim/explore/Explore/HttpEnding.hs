@@ -20,7 +20,6 @@ import Explore.HttpRig
 import Explore.Scenario
 import Weft
 import Weft.Event qualified as Event
-import Weft.Http.Request (requestPath)
 import Weft.Http.Server
 import Weft.Http.Status (ok200)
 import Weft.Scope

@@ -53,7 +53,7 @@ import Explore.HttpClient
 import Explore.Scenario
 import Weft
 import Weft.File hiding (OpenMode (Directory))
-import Weft.Http.Server
+import Weft.Http.Server hiding (Conditions)
 import Weft.Http.Server.Types (readClock, tickSecond)
 import Weft.Http.Static
 import Weft.Scope

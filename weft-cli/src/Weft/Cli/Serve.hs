@@ -107,7 +107,7 @@ serving o = do
       newServer
         defaultServerSettings
           { serverTimeouts =
-              Timeouts
+              defaultTimeouts
                 { timeoutHead = serveHeadTimeout o,
                   timeoutBody = serveBodyTimeout o,
                   timeoutIdle = serveIdleTimeout o,

@@ -36,9 +36,9 @@ import Weft.Http.Internal.Types
 data Decoder
   = -- | So many octets of a fixed length are to come.
     Fixed !Int64
-  | -- | In a chunked body, and how many more octets of extensions, trailer
-    -- fields and idle zeros it may contain.
-    Chunks !Phase !Int
+  | -- | In a chunked body, how many more octets of extensions, trailer
+    -- fields and idle zeros it may contain, and what has come of its trailer section.
+    Chunks !Phase !Int !ByteString
   deriving stock (Eq, Show)
 
 -- | Where in a chunked body we are: what the next byte belongs to.
@@ -78,8 +78,9 @@ data Step
   | -- | Data of the body (a slice of the input, never empty), the rest of the
     -- input, and the decoder for it.
     Piece !ByteString !ByteString !Decoder
-  | -- | The body has ended; the next request starts with these bytes.
-    End !ByteString
+  | -- | The body has ended, with these trailer fields; the next request starts with these
+    -- bytes.
+    End [Field] !ByteString
   | -- | Not a body. Close the connection.
     Broken !Fault
   deriving stock (Eq, Show)
@@ -89,29 +90,31 @@ bodyDecoder :: Limits -> Framing -> Decoder
 bodyDecoder limits = \case
   NoBody -> Fixed 0
   FixedBody n -> Fixed n
-  ChunkedBody -> Chunks SizeStart (limitChunkOverhead limits)
+  ChunkedBody -> Chunks SizeStart (limitChunkOverhead limits) B.empty
 
 -- | How many octets of data are known to be still to come, or 'Nothing' for
 -- chunks, which do not tell.
 remaining :: Decoder -> Maybe Int64
 remaining = \case
   Fixed n -> Just n
-  Chunks _ _ -> Nothing
+  Chunks {} -> Nothing
 
 -- | Look at the front of the input.
 --
 -- >>> decode (bodyDecoder defaultLimits (FixedBody 2)) "abc"
 -- Piece "ab" "c" (Fixed 0)
 -- >>> decode (bodyDecoder defaultLimits NoBody) "c"
--- End "c"
+-- End [] "c"
 decode :: Decoder -> ByteString -> Step
 decode (Fixed n) input
-  | n == 0 = End input
+  | n == 0 = End [] input
   | B.null input = More (Fixed n)
   | otherwise = Piece here rest (Fixed (n - fromIntegral (B.length here)))
   where
     (here, rest) = splitAt64 n input
-decode (Chunks start allowance) input = go start allowance 0
+decode (Chunks start allowance trailers) input
+  | inTrailers start = goTrailers 0 start allowance 0
+  | otherwise = go start allowance 0
   where
     size = B.length input
 
@@ -120,7 +123,7 @@ decode (Chunks start allowance) input = go start allowance 0
     go :: Phase -> Int -> Int -> Step
     go phase !room !i
       | room < 0 = Broken ChunkOverhead
-      | i >= size = More (Chunks phase room)
+      | i >= size = More (Chunks phase room B.empty)
       | otherwise = case phase of
           SizeStart
             | isHexDigit w -> go (SizeDigits (digit w)) room next
@@ -144,35 +147,71 @@ decode (Chunks start allowance) input = go start allowance 0
             | otherwise -> Broken BadChunk
           SizeEnd n
             | w /= LF -> Broken BadChunk
-            | n == 0 -> go TrailerStart room next
+            | n == 0 -> goTrailers next TrailerStart room next
             | otherwise -> go (Octets n) room next
           Octets n ->
             let (here, rest) = splitAt64 n (U.unsafeDrop i input)
                 left = n - fromIntegral (B.length here)
-             in Piece here rest (Chunks (if left == 0 then DataReturn else Octets left) room)
+             in Piece here rest (Chunks (if left == 0 then DataReturn else Octets left) room B.empty)
           DataReturn -> expect CR DataFeed
           DataFeed -> expect LF SizeStart
-          TrailerStart
-            | w == CR -> go LastFeed room next
-            | isTokenByte w -> go TrailerName (room - 1) next
-            | otherwise -> Broken BadChunk
-          TrailerName
-            | isTokenByte w -> go phase (room - 1) next
-            | w == colon -> go TrailerValue (room - 1) next
-            | otherwise -> Broken BadChunk
-          TrailerValue
-            | isFieldByte w -> go phase (room - 1) next
-            | w == CR -> go TrailerFeed room next
-            | otherwise -> Broken BadChunk
-          TrailerFeed -> expect LF TrailerStart
-          LastFeed
-            | w == LF -> End (U.unsafeDrop next input)
-            | otherwise -> Broken BadChunk
+          _ -> goTrailers i phase room i
       where
         w = U.unsafeIndex input i
         next = i + 1
         expect byte after = if w == byte then go after room next else Broken BadChunk
+
+    -- The trailer section, which begins in this input at the first offset.
+    goTrailers :: Int -> Phase -> Int -> Int -> Step
+    goTrailers !begin phase !room !i
+      | room < 0 = Broken ChunkOverhead
+      | i >= size = More (Chunks phase room (B.copy section))
+      | otherwise = case phase of
+          TrailerStart
+            | w == CR -> goTrailers begin LastFeed room next
+            | isTokenByte w -> goTrailers begin TrailerName (room - 1) next
+            | otherwise -> Broken BadChunk
+          TrailerName
+            | isTokenByte w -> goTrailers begin phase (room - 1) next
+            | w == colon -> goTrailers begin TrailerValue (room - 1) next
+            | otherwise -> Broken BadChunk
+          TrailerValue
+            | isFieldByte w -> goTrailers begin phase (room - 1) next
+            | w == CR -> goTrailers begin TrailerFeed room next
+            | otherwise -> Broken BadChunk
+          TrailerFeed
+            | w == LF -> goTrailers begin TrailerStart room next
+            | otherwise -> Broken BadChunk
+          LastFeed
+            | w == LF -> End (trailerFields section) (U.unsafeDrop next input)
+            | otherwise -> Broken BadChunk
+          _ -> Broken BadChunk
+      where
+        w = U.unsafeIndex input i
+        next = i + 1
+        section = trailers <> U.unsafeTake (i - begin) (U.unsafeDrop begin input)
     digit = fromIntegral . hexValue
+
+-- | Does the next byte belong to the trailer section?
+inTrailers :: Phase -> Bool
+inTrailers = \case
+  TrailerStart -> True
+  TrailerName -> True
+  TrailerValue -> True
+  TrailerFeed -> True
+  LastFeed -> True
+  _ -> False
+
+-- | The fields of a trailer section that was found well-formed: lines, and perhaps the CR
+-- of the empty line.
+trailerFields :: ByteString -> [Field]
+trailerFields section = case B.elemIndex CR section of
+  Just n | n > 0 -> field (U.unsafeTake n section) : trailerFields (B.drop (n + 2) section)
+  _ -> []
+  where
+    field line =
+      let (name, value) = B.break (== colon) line
+       in Field (B.copy name) (B.copy (trim (B.drop 1 value)))
 
 -- | The outcome of 'skip'.
 data Skipped
@@ -190,7 +229,7 @@ skip :: Decoder -> ByteString -> Skipped
 skip decoder input = case decode decoder input of
   More next -> SkipMore next
   Piece _ rest next -> skip next rest
-  End rest -> SkipEnd rest
+  End _ rest -> SkipEnd rest
   Broken fault -> SkipBroken fault
 
 splitAt64 :: Int64 -> ByteString -> (ByteString, ByteString)

@@ -1,40 +1,48 @@
 -- |
--- Description : Request heads
+-- Description : What a handler is asked
 --
--- The strict parser of HTTP/1.1 and HTTP/1.0 request heads (RFC 9112, RFC 9110).
+-- A request as its handler sees it: the head that was parsed, the body as it arrives,
+-- and the client that sent it.
 --
--- A connection reads into a buffer and calls 'parseRequest' until it says
--- something other than 'Incomplete':
---
--- >>> parseRequest defaultLimits 0 "GET /a?b HTTP/1.1\r\nHost: c\r\n\r\nnext"
--- Parsed (Request {requestMethod = Get, requestVersion = Http11, requestTarget = "/a?b", requestPath = "/a", requestQuery = "?b", requestHost = Just "c", requestFields = [Field {fieldName = "Host", fieldValue = "c"}], requestFraming = NoBody, requestClose = False, requestKeepAlive = False, requestExpectation = NoExpectation, requestConditions = Conditions {conditionIfMatch = Nothing, conditionIfNoneMatch = Nothing, conditionIfModifiedSince = Nothing, conditionIfUnmodifiedSince = Nothing, conditionIfRange = Nothing, conditionRange = Nothing}}) 30
---
--- It refuses whatever another implementation might read differently: lines that
--- end in LF alone, blanks before a colon, folded fields, control characters, more
--- than one length. The strings in a 'Request' are slices of the buffer: the
--- bytes of the head must stay as they are while the request is in use.
+-- The strings of the head share the connection's buffer: they are valid until the
+-- handler has answered. Copy what you keep longer ('Data.ByteString.copy'). Pieces of
+-- the body are yours.
 module Weft.Http.Request
-  ( -- * Parsing
-    parseRequest,
-    Parsed (..),
-
-    -- ** Limits
-    Limits (..),
-    defaultLimits,
-
-    -- ** Faults
-    Fault (..),
-    faultStatus,
-    faultText,
-
-    -- * Requests
+  ( -- * Requests
     Request (..),
-    isPersistent,
+    requestMethod,
+    requestVersion,
+    requestTarget,
+    requestPath,
+    requestQuery,
+    requestHost,
+    requestFields,
+    requestFraming,
+    requestExpectation,
+    requestConditions,
+    requestField,
+
+    -- * The body
+    receiveBody,
+    readBody,
+    forBody_,
+    requestTrailers,
+    RequestBody (..),
+    noBody,
+    BodyError (..),
+
+    -- * The client
+    Client (..),
+    Security (..),
+
+    -- * Requests of one's own
+    requestOf,
+
+    -- * From the head
+    RequestHead (..),
     Method (..),
     methodName,
     Version (..),
-
-    -- ** Fields
     Field (..),
     lookupField,
     lookupFields,
@@ -43,9 +51,182 @@ module Weft.Http.Request
     Conditions (..),
     noConditions,
     isUnconditional,
+    isPersistent,
   )
 where
 
+import Control.Exception (Exception (..))
+import Control.Monad (unless)
+import Data.ByteString (ByteString)
+import Data.ByteString qualified as B
+import Data.ByteString.Char8 qualified as C
+import Data.Int (Int64)
+import Weft
 import Weft.Http.Internal.Fault
-import Weft.Http.Internal.Head
 import Weft.Http.Internal.Types
+import Weft.Socket (SockAddr)
+
+-- | A request.
+data Request = Request
+  { requestHead :: !RequestHead,
+    requestBody :: !RequestBody,
+    requestClient :: !Client
+  }
+
+-- | Where a request comes from.
+data Client = Client
+  { -- | The client's address; behind a proxy that says so (the PROXY protocol), that of
+    -- the client in front of it.
+    clientAddress :: !SockAddr,
+    -- | The address that the client connected to.
+    clientLocal :: !SockAddr,
+    -- | 'Nothing': a plain connection.
+    clientSecurity :: !(Maybe Security)
+  }
+  deriving stock (Eq, Show)
+
+-- | What is known of a connection's TLS.
+data Security = Security
+  { -- | Such as @TLS1.3@.
+    securityVersion :: !ByteString,
+    -- | Such as @TLS_AES_128_GCM_SHA256@.
+    securityCipher :: !ByteString,
+    -- | The protocol that was agreed on by ALPN.
+    securityProtocol :: !(Maybe ByteString),
+    -- | The host that the client named (SNI).
+    securityServerName :: !(Maybe ByteString)
+  }
+  deriving stock (Eq, Show)
+
+-- | How the body of a request is received.
+data RequestBody
+  = -- | There is none.
+    EmptyBody
+  | -- | How to receive the next piece, which is empty at the end and from then on; and the
+    -- trailer fields, which are known when the body has ended.
+    RequestBody (Thread ByteString) (Thread [Field])
+
+-- | No body.
+noBody :: RequestBody
+noBody = EmptyBody
+
+-- | Why a body could not be received. What a handler lets pass is answered with the
+-- status named here, and the connection ends.
+data BodyError
+  = -- | It is larger than allowed: 413.
+    BodyTooLarge
+  | -- | Its chunks are malformed: 400.
+    BodyMalformed !Fault
+  | -- | The client ended the connection before the body was complete; nobody is there to be
+    -- answered.
+    BodyCutOff
+  | -- | The client sent nothing for too long: 408.
+    BodyTimedOut
+  deriving stock (Eq, Show)
+
+instance Exception BodyError where
+  displayException = \case
+    BodyTooLarge -> "the request body is too large"
+    BodyMalformed fault -> "the request body is malformed: " <> C.unpack (faultText fault)
+    BodyCutOff -> "the client ended the connection within a request body"
+    BodyTimedOut -> "the request body took too long to arrive"
+
+-- | A request with this head and no body, for tests of handlers.
+requestOf :: Client -> RequestHead -> Request
+requestOf client h = Request h noBody client
+
+-- | The method.
+requestMethod :: Request -> Method
+requestMethod = headMethod . requestHead
+{-# INLINE requestMethod #-}
+
+-- | The version the client speaks.
+requestVersion :: Request -> Version
+requestVersion = headVersion . requestHead
+{-# INLINE requestVersion #-}
+
+-- | The whole target as it was sent.
+requestTarget :: Request -> ByteString
+requestTarget = headTarget . requestHead
+{-# INLINE requestTarget #-}
+
+-- | The path of the target, still percent-encoded; empty for @CONNECT@.
+requestPath :: Request -> ByteString
+requestPath = headPath . requestHead
+{-# INLINE requestPath #-}
+
+-- | The query with its @?@, or empty.
+requestQuery :: Request -> ByteString
+requestQuery = headQuery . requestHead
+{-# INLINE requestQuery #-}
+
+-- | Host and port the client means.
+requestHost :: Request -> Maybe ByteString
+requestHost = headHost . requestHead
+{-# INLINE requestHost #-}
+
+-- | All fields in the order in which they were sent.
+requestFields :: Request -> [Field]
+requestFields = headFields . requestHead
+{-# INLINE requestFields #-}
+
+-- | How long the body is going to be.
+requestFraming :: Request -> Framing
+requestFraming = headFraming . requestHead
+{-# INLINE requestFraming #-}
+
+-- | What the client expects before it sends a body.
+requestExpectation :: Request -> Expectation
+requestExpectation = headExpectation . requestHead
+{-# INLINE requestExpectation #-}
+
+-- | The fields of preconditions and ranges.
+requestConditions :: Request -> Conditions
+requestConditions = headConditions . requestHead
+{-# INLINE requestConditions #-}
+
+-- | The value of the first field of this name, which is given in lower case.
+requestField :: ByteString -> Request -> Maybe ByteString
+requestField name = lookupField name . requestFields
+
+-- | Wait for the next piece of the body; empty at its end. A client is sent
+-- @100 Continue@ when it waits for that, and no more is received than is asked for: a
+-- client that sends faster than its handler reads is slowed down by its own socket.
+-- Raises 'BodyError'.
+receiveBody :: Request -> Thread ByteString
+receiveBody request = case requestBody request of
+  EmptyBody -> pure B.empty
+  RequestBody next _ -> next
+
+-- | Do something with each piece of the body, as they come.
+forBody_ :: Request -> (ByteString -> Thread ()) -> Thread ()
+forBody_ request act = go
+  where
+    go = do
+      piece <- receiveBody request
+      unless (B.null piece) (act piece >> go)
+
+-- | The whole body, of at most so many octets; a larger one raises 'BodyTooLarge'
+-- as soon as that is known.
+readBody :: Int -> Request -> Thread ByteString
+readBody limit request = case requestFraming request of
+  FixedBody n | n > fromIntegral limit -> throwM BodyTooLarge
+  _ -> go 0 []
+  where
+    go :: Int64 -> [ByteString] -> Thread ByteString
+    go size pieces = do
+      piece <- receiveBody request
+      let size' = size + fromIntegral (B.length piece)
+      if B.null piece
+        then pure (B.concat (reverse pieces))
+        else
+          if size' > fromIntegral limit
+            then throwM BodyTooLarge
+            else go size' (piece : pieces)
+
+-- | The trailer fields of a chunked body (RFC 9110, section 6.5); receives what is left of
+-- the body first.
+requestTrailers :: Request -> Thread [Field]
+requestTrailers request = case requestBody request of
+  EmptyBody -> pure []
+  RequestBody _ trailers -> forBody_ request (const (pure ())) >> trailers

@@ -14,39 +14,73 @@ module Weft.Http.Server
   ( -- * Servers
     Server,
     newServer,
+    newServerWith,
     serve,
     drain,
     cutOff,
     connectionCount,
+    isDraining,
 
     -- * Handlers
     Handler,
+    Middleware,
+    Application,
+    Sent,
     Clock,
+
+    -- * Requests
+    module Weft.Http.Request,
+
+    -- * Responses
     Response (..),
     Body (..),
     FilePart (..),
+    Sink (..),
+    Duplex (..),
     plain,
+    streamed,
     errorResponse,
 
     -- * Settings
     ServerSettings (..),
     Timeouts (..),
+    Overload (..),
+    Limits (..),
     defaultServerSettings,
     defaultTimeouts,
+    defaultLimits,
+
+    -- * Layers
+    Layer,
+    Transport (..),
+
+    -- * What is observed
     Entry (..),
+    Observation (..),
+    Expiry (..),
   )
 where
 
 import Control.Exception (IOException)
 import Control.Monad (unless, void)
+import Data.ByteString (ByteString)
+import Data.ByteString qualified as B
+import Data.ByteString.Char8 qualified as C
+import Data.Foldable (for_)
 import Weft
+import Weft.Http.Internal.Types (Limits (..), defaultLimits)
+import Weft.Http.Request
 import Weft.Http.Server.Connection
-import Weft.Http.Server.Input (newBufferPool)
+import Weft.Http.Server.Phase
 import Weft.Http.Server.Registry
-import Weft.Http.Server.Render (errorResponse)
+import Weft.Http.Server.Render
+import Weft.Http.Server.State
+import Weft.Http.Server.Ticker
 import Weft.Http.Server.Types
+import Weft.Http.Server.Wire
 import Weft.Mask (allowInterrupt, interruptible, mask_)
 import Weft.Socket
+import Weft.Timeout (timeout)
 
 -- | Accept connections on a listening socket and serve them, each on a thread of
 -- its own, spread over the workers in turn. Ends when 'drain' has closed the
@@ -55,35 +89,44 @@ import Weft.Socket
 serve :: Server -> Socket -> Thread ()
 serve server listener = bracket_ (liftIO (hold server)) (liftIO (letGo server)) $ do
   workers <- workerCount
-  context <- liftIO (Context server <$> newBufferPool)
+  context <- liftIO (newContext server)
+  local <- localAddress listener
   startTicker server
-  let go turn = do
-        awaitRoom server
-        draining <- liftIO (isDraining server)
-        unless draining $ do
-          allowInterrupt
-          try (accept listener) >>= \case
-            Right (socket, peer) -> start context workers turn socket peer >> go (turn + 1)
-            Left e -> do
-              closed <- liftIO (isDraining server)
-              unless closed (throwM (e :: IOException))
+  let go turn = bracketed (awaitRoom server) $ \room -> do
+        allowInterrupt
+        try (accept listener) >>= \case
+          Right (socket, peer) -> do
+            case room of
+              Nothing -> start context workers turn local socket peer
+              Just after -> refuseQuickly server after socket
+            go (turn + 1)
+          Left e -> do
+            for_ room (\_ -> liftIO (endRefusal server))
+            closed <- liftIO (isDraining server)
+            unless closed (throwM (e :: IOException))
+      bracketed wait act =
+        wait >>= \case
+          Room -> act Nothing
+          RoomToRefuse after -> act (Just after) `onException` pure ()
+          NoRoom -> pure ()
   -- From where a connection is accepted to where its thread has it nothing may come
   -- between: nobody else would close it.
   mask_ (go 0)
 
--- | Fork the session of one connection. Masked.
-start :: Context -> Int -> Int -> Socket -> SockAddr -> Thread ()
-start context workers turn socket peer = do
-  c <- liftIO (register server socket peer)
-  let body = (prepare >> session context c) `catch` broken
-      whole = interruptible body `finally` (closeSocket socket >> liftIO (unregister server c))
-  void $
+-- | Fork the session of one connection, which was accepted at the first address. Masked.
+start :: Context -> Int -> Int -> SockAddr -> Socket -> SockAddr -> Thread ()
+start context workers turn local socket peer = do
+  c <- liftIO (register server socket (Client peer local Nothing))
+  let body = ((prepare >> session context c) `catch` broken) `catch` interrupted
+      whole = interruptible body `finally` (liftIO (withdraw c) >> closeSocket socket >> liftIO (unregister server c))
+  thread <-
     forkWith
       defaultForkOptions
         { forkLabel = "connection",
           forkWorker = if workers == 1 then Nothing else Just (turn `mod` workers)
         }
       whole
+  liftIO (servedBy c thread)
   where
     server = contextServer context
     -- Responses leave at once; ours are whole, so there is nothing to wait for.
@@ -93,6 +136,29 @@ start context workers turn socket peer = do
     -- A client that goes away is no news.
     broken :: IOException -> Thread ()
     broken _ = pure ()
+    interrupted (Interruption _ _) = pure ()
+
+-- | Fork a thread that answers 503 without having read anything, and closes. Masked.
+refuseQuickly :: Server -> Int -> Socket -> Thread ()
+refuseQuickly server after socket = do
+  liftIO (observe server ConnectionRefused)
+  fork_ (interruptible body `finally` (closeSocket socket >> liftIO (endRefusal server)))
+  where
+    body = void . timeout (seconds 1) $ saying `catch` \(_ :: IOException) -> pure ()
+    saying
+      -- Under a layer nobody would understand it.
+      | null (serverLayers (serverSettings server)) = do
+          sendAll socket (tooMany after)
+          shutdown socket ShutdownSend
+          -- As when a session ends: what the client has sent must not reset the response.
+          let skipping = receive socket 4096 >>= \bytes -> unless (B.null bytes) skipping
+          skipping
+      | otherwise = pure ()
+
+tooMany :: Int -> ByteString
+tooMany after =
+  B.concat
+    ["HTTP/1.1 503 Service Unavailable\r\nRetry-After: ", C.pack (show after), "\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"]
 
 -- | Stop: serve what already waits in the listen queues, close the sockets, end
 -- idle connections, let responses that are under way finish, at most for the grace
@@ -101,7 +167,7 @@ start context workers turn socket peer = do
 drain :: Server -> [Socket] -> Thread Bool
 drain server listeners = do
   startDraining server
-  context <- liftIO (Context server <$> newBufferPool)
+  context <- liftIO (newContext server)
   -- In a thread of its own: where descriptors are short, accepting waits until there
   -- is one, and that may be after the grace period.
   mask_ $ do
@@ -123,7 +189,7 @@ drain server listeners = do
         go 0 = pure ()
         go n =
           try (acceptBefore mempty listener) >>= \case
-            Right (Just (socket, peer)) -> start context 1 0 socket peer >> go (n - 1)
+            Right (Just (socket, peer)) -> localAddress listener >>= \local -> start context 1 0 local socket peer >> go (n - 1)
             Right Nothing -> pure ()
             Left (_ :: IOException) -> pure ()
 

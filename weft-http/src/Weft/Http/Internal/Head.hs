@@ -5,7 +5,7 @@
 -- Stability   : not home
 --
 -- 'parseRequest' turns the bytes at the front of a connection's buffer into a
--- 'Request'. It runs once for every request served, so it looks for the end of
+-- 'RequestHead'. It runs once for every request served, so it looks for the end of
 -- the head first (with @memchr@) and then makes a single pass over it that
 -- allocates slices and nothing else. Pure; callable from any thread.
 --
@@ -53,7 +53,7 @@ data Parsed
     Bad !Fault
   | -- | A request, and the number of bytes that its head took: the body, or the
     -- next request, starts there.
-    Parsed !Request !Int
+    Parsed !RequestHead !Int
   deriving stock (Eq, Show)
 
 -- | Parse the request head at the front of a buffer. The number is 0 for a new
@@ -138,19 +138,19 @@ parseHead limits h consumed
             | not (isImplemented limits method) -> Bad UnknownMethod
             | otherwise ->
                 Parsed
-                  Request
-                    { requestMethod = method,
-                      requestVersion = version,
-                      requestTarget = whole,
-                      requestPath = path,
-                      requestQuery = query,
-                      requestHost = host,
-                      requestFields = fields,
-                      requestFraming = body,
-                      requestClose = pickedClose picked,
-                      requestKeepAlive = pickedKeepAlive picked,
-                      requestExpectation = expected version (pickedExpectation picked),
-                      requestConditions = pickedConditions picked
+                  RequestHead
+                    { headMethod = method,
+                      headVersion = version,
+                      headTarget = whole,
+                      headPath = path,
+                      headQuery = query,
+                      headHost = host,
+                      headFields = fields,
+                      headFraming = body,
+                      headClose = pickedClose picked,
+                      headKeepAlive = pickedKeepAlive picked,
+                      headExpectation = expected version (pickedExpectation picked),
+                      headConditions = pickedConditions picked
                     }
                   consumed
   where

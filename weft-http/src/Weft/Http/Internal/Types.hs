@@ -2,19 +2,19 @@
 -- Description : What a parsed request is
 -- Stability   : not home
 --
--- The vocabulary that the parser fills and the server reads: 'Request', its
+-- The vocabulary that the parser fills and the server reads: 'RequestHead', its
 -- parts, and the 'Limits' of what is accepted. Plain data.
 --
 -- == Note [Slices of the buffer]
 --
--- Every 'ByteString' in a 'Request' (but a joined list field, see
+-- Every 'ByteString' in a 'RequestHead' (but a joined list field, see
 -- 'conditionIfMatch') is a slice of the buffer that was parsed. That is why
 -- parsing allocates so little, and it binds the caller: the bytes of the head
 -- may be overwritten only when the request is no longer in use. What must
 -- outlive it is copied with 'Data.ByteString.copy'.
 module Weft.Http.Internal.Types
   ( -- * Requests
-    Request (..),
+    RequestHead (..),
     Method (..),
     methodName,
     Version (..),
@@ -131,28 +131,28 @@ noConditions :: Conditions
 noConditions = Conditions Nothing Nothing Nothing Nothing Nothing Nothing
 
 -- | A request head. See Note [Slices of the buffer].
-data Request = Request
-  { requestMethod :: !Method,
-    requestVersion :: !Version,
+data RequestHead = RequestHead
+  { headMethod :: !Method,
+    headVersion :: !Version,
     -- | The whole target as it was sent.
-    requestTarget :: {-# UNPACK #-} !ByteString,
+    headTarget :: {-# UNPACK #-} !ByteString,
     -- | The path of the target, still percent-encoded: starts with @/@, or is
     -- @*@ (for @OPTIONS@ only).
-    requestPath :: {-# UNPACK #-} !ByteString,
+    headPath :: {-# UNPACK #-} !ByteString,
     -- | The query with its @?@, or empty.
-    requestQuery :: {-# UNPACK #-} !ByteString,
+    headQuery :: {-# UNPACK #-} !ByteString,
     -- | Host and port the client means: the authority of an absolute target,
     -- else @Host@; 'Nothing' in HTTP/1.0 only.
-    requestHost :: !(Maybe ByteString),
+    headHost :: !(Maybe ByteString),
     -- | All fields in the order in which they were sent.
-    requestFields :: ![Field],
-    requestFraming :: !Framing,
+    headFields :: ![Field],
+    headFraming :: !Framing,
     -- | @Connection@ contains @close@.
-    requestClose :: !Bool,
+    headClose :: !Bool,
     -- | @Connection@ contains @keep-alive@.
-    requestKeepAlive :: !Bool,
-    requestExpectation :: !Expectation,
-    requestConditions :: !Conditions
+    headKeepAlive :: !Bool,
+    headExpectation :: !Expectation,
+    headConditions :: !Conditions
   }
   deriving stock (Eq, Show)
 
@@ -171,12 +171,12 @@ lookupFields name fields = [fieldValue f | f <- fields, eqCaseless name (fieldNa
 
 -- | Whether the client is content to send another request on this connection
 -- (RFC 9112, section 9.3). The server may still close it.
-isPersistent :: Request -> Bool
+isPersistent :: RequestHead -> Bool
 isPersistent request
-  | requestClose request = False
-  | otherwise = case requestVersion request of
+  | headClose request = False
+  | otherwise = case headVersion request of
       Http11 -> True
-      Http10 -> requestKeepAlive request
+      Http10 -> headKeepAlive request
 
 -- | What is accepted. All sizes are in octets.
 data Limits = Limits

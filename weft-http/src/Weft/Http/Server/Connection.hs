@@ -10,64 +10,78 @@
 -- order, their responses gathered into few sends. Runs as the connection's own
 -- thread; everything it holds is released by who forked it.
 module Weft.Http.Server.Connection
-  ( Context (..),
-    session,
+  ( session,
   )
 where
 
-import Control.Exception (SomeException, displayException)
+import Control.Exception (SomeAsyncException, SomeException, displayException, fromException)
 import Control.Monad (unless, when)
-import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
-import Data.Foldable (for_)
+import Data.IORef
 import Data.Int (Int64)
+import Data.Maybe (isJust)
 import Weft
-import Weft.Http.Body qualified as Body
 import Weft.Http.Request
+import Weft.Http.RequestHead
+import Weft.Http.Server.Incoming
 import Weft.Http.Server.Input
+import Weft.Http.Server.Outgoing
+import Weft.Http.Server.Phase
 import Weft.Http.Server.Registry
 import Weft.Http.Server.Render
+import Weft.Http.Server.State
 import Weft.Http.Server.Types
+import Weft.Http.Server.Wire
 import Weft.Http.Status
 import Weft.Socket
-
--- | What all sessions of a server share.
-data Context = Context
-  { contextServer :: !Server,
-    contextBuffers :: !BufferPool
-  }
-
--- | Tell the operator.
-contextReport :: Context -> String -> IO ()
-contextReport = serverReport . serverSettings . contextServer
-
--- | Rendered responses that wait to be sent, newest first, and their size.
-data Output = Output [ByteString] !Int
-
-noOutput :: Output
-noOutput = Output [] 0
-
--- | In bytes: with more waiting, it is sent before the next request is looked at.
-mostGathered :: Int
-mostGathered = 256 * 1024
+import Weft.Time
 
 -- | Serve one connection until it ends.
 session :: Context -> Connection -> Thread ()
-session context c = requests context c emptyInput 0 noOutput
+session context plainly = do
+  -- Who the client is comes first, and then whether it may have one more connection.
+  known <- layered context (maybe [] pure (serverProxy settings)) plainly
+  bracket (liftIO (admit server (clientAddress (connectionClient known)))) (mapM_ liftIO) $ \admitted -> do
+    c <- layered context (serverLayers settings) known
+    if isJust admitted
+      then requests context c 1 emptyInput 0 noOutput
+      else do
+        liftIO (observe server ConnectionRefused)
+        refuse context c emptyInput serviceUnavailable503 "There are too many connections from your address."
+  where
+    server = contextServer context
+    settings = serverSettings server
 
--- | Answer the requests that have come; then wait for more. The number says how
--- much of the unread input the parser has seen already.
-requests :: Context -> Connection -> Input -> Int -> Output -> Thread ()
-requests context c input scanned output
-  | B.null given = flush context c output >> awaitRequest context c input
+-- | Put layers around a connection.
+layered :: Context -> [Layer] -> Connection -> Thread Connection
+layered _ [] c = pure c
+layered context (layer : others) c = do
+  (transport, client) <-
+    layer (connectionSocket c) (maybe (plainTransport c) id (connectionTransport c)) (connectionClient c)
+      `onException` liftIO (observe (contextServer context) LayerFailed)
+  layered context others c {connectionTransport = Just transport, connectionClient = client}
+  where
+    plainTransport c' =
+      Transport
+        { transportReceive = receiveInto (connectionSocket c'),
+          transportSend = sendVector (connectionSocket c'),
+          transportSendFile = sendFile (connectionSocket c'),
+          transportEnd = shutdown (connectionSocket c') ShutdownSend
+        }
+
+-- | Answer the requests that have come; then wait for more. The first number counts
+-- requests, the second says how much of the unread input the parser has seen already.
+requests :: Context -> Connection -> Int -> Input -> Int -> Output -> Thread ()
+requests context c count input scanned output
+  | B.null given = flush context c output >> awaitRequest context c count input
   | otherwise = case parseRequest (serverLimits settings) scanned given of
-      Parsed request used -> respond context c request (discard used input) output
+      Parsed h used -> respond context c count h (discard used input) output
       Incomplete seen -> do
         flush context c output
         -- The first byte of a head starts its time; more bytes do not extend it.
         liftIO (enterHead (contextServer context) c)
         receiveMore context c input >>= \case
-          Just input' -> requests context c input' seen noOutput
+          Just input' -> requests context c count input' seen noOutput
           Nothing -> endOfInput context c input
       Bad fault -> do
         flush context c output
@@ -76,10 +90,11 @@ requests context c input scanned output
     given = unread input
     settings = serverSettings (contextServer context)
 
--- | Between two requests. The connection keeps its buffer: to wait without one costs
--- another turn through the event source for each request.
-awaitRequest :: Context -> Connection -> Input -> Thread ()
-awaitRequest context c input = do
+-- | Between two requests. The connection keeps its buffer for a while: to wait without one
+-- costs another turn through the event source for each request. One that has been idle
+-- for longer is asked to give it back (Note [Deadlines] in "Weft.Http.Server.Phase").
+awaitRequest :: Context -> Connection -> Int -> Input -> Thread ()
+awaitRequest context c count input = do
   (ending, roomy) <- liftIO $ do
     -- A new connection keeps the phase it was registered in: its first head is due.
     fresh <- isNew c
@@ -89,22 +104,33 @@ awaitRequest context c input = do
     draining <- isDraining server
     (,) (draining && not fresh) <$> withRoom (contextBuffers context) input
   unless ending $ case roomy of
-    Input buffer from to -> do
-      n <- receiveInto (connectionSocket c) buffer to maxBound
-      unless (n == 0) $ requests context c (Input buffer from (to + n)) 0 noOutput
+    Input buffer from to ->
+      (Right <$> receiveTo c buffer to maxBound) `catch` resting >>= \case
+        Right 0 -> pure ()
+        Right n -> requests context c count (Input buffer from (to + n)) 0 noOutput
+        Left () -> do
+          without <- liftIO (lieDown c >> dropBuffer (contextBuffers context) roomy)
+          awaitDormant context c count without
     NoInput -> pure ()
   where
     server = contextServer context
+    resting (Interruption _ _) = pure (Left ())
 
--- | Receive into what room there is; 'Nothing' at the end of the stream.
-receiveMore :: Context -> Connection -> Input -> Thread (Maybe Input)
-receiveMore context c input = do
-  roomy <- liftIO (withRoom (contextBuffers context) input)
-  case roomy of
-    NoInput -> pure Nothing
-    Input buffer from to -> do
-      n <- receiveInto (connectionSocket c) buffer to maxBound
-      pure (if n == 0 then Nothing else Just (Input buffer from (to + n)))
+-- | The same for a connection that has been idle for a while: without a buffer.
+awaitDormant :: Context -> Connection -> Int -> Input -> Thread ()
+awaitDormant context c count input = do
+  draining <- liftIO (isDraining server)
+  unless draining $ do
+    -- A layer may hold bytes already; but then it was asked for them, and had none.
+    awaitReadable (connectionSocket c)
+    roomy <- liftIO (withRoom (contextBuffers context) input)
+    case roomy of
+      Input buffer from to -> do
+        n <- receiveTo c buffer to maxBound
+        unless (n == 0) $ requests context c count (Input buffer from (to + n)) 0 noOutput
+      NoInput -> pure ()
+  where
+    server = contextServer context
 
 -- | The client sends no more, or its time is up.
 endOfInput :: Context -> Connection -> Input -> Thread ()
@@ -117,192 +143,150 @@ endOfInput context c input = do
     refuse context c input requestTimeout408 "The request took too long to arrive."
 
 -- | Have one request answered, and go on with what follows it.
-respond :: Context -> Connection -> Request -> Input -> Output -> Thread ()
-respond context c request input output = do
+respond :: Context -> Connection -> Int -> RequestHead -> Input -> Output -> Thread ()
+respond context c count h input output = do
   liftIO (enter server c Handling)
-  response <- answered context request
-  -- From here on the client has its time to take the response.
-  draining <- liftIO (enter server c Sending >> isDraining server)
-  let keep = isPersistent request && not draining && skippable
-  case response of
-    -- What happens almost always: one request has come, its response is at hand.
-    Response {responseRendered = Just bytes}
-      | keep,
-        Get <- requestMethod request,
-        Output [] _ <- output,
-        Http11 <- requestVersion request,
-        NoBody <- requestFraming request,
-        Nothing <- serverAccessLog settings,
-        Input buffer from to <- input,
-        from == to -> do
-          n <- send (connectionSocket c) bytes
-          unless (n == B.length bytes) (sendPieces context c [B.drop n bytes])
-          awaitRequest context c (Input buffer 0 0)
+  start <- if contextQuiet context then pure 0 else instantNanoseconds <$> now
+  case (serverAnswers server, headFraming h) of
+    (ByHandler handler, NoBody)
+      | serverMaxHandlers settings <= 0,
+        headExpectation h /= ExpectUnknown -> do
+          -- What happens almost always.
+          let request = Request h EmptyBody (connectionClient c)
+          response <- handler request `catch` failing context
+          -- From here on the client has its time to take the response.
+          draining <- liftIO (enter server c Sending >> isDraining server)
+          let keep = isPersistent h && not draining && not lastOne
+              answering = Answering request input keep start
+          case response of
+            -- One request has come, its response is at hand.
+            Response {responseRendered = Just bytes}
+              | keep,
+                Get <- headMethod h,
+                isEmptyOutput output,
+                Http11 <- headVersion h,
+                Input buffer from to <- input,
+                from == to -> do
+                  n <- sendOnce c bytes
+                  unless (n == B.length bytes) (sendPieces context c [B.drop n bytes])
+                  unless (contextQuiet context) $
+                    recorded context c answering (responseStatus response) (bodyLength (responseBody response))
+                  awaitRequest context c (count + 1) (Input buffer 0 0)
+            _ -> do
+              (goesOn, output') <- transmit context c answering response output
+              waiting <- bounded context c output'
+              if goesOn
+                then requests context c (count + 1) input 0 waiting
+                else flush context c waiting >> linger context c input
     _ -> do
-      let persistence
-            | not keep = Closing
-            | requestVersion request == Http10 = PersistentSaid
-            | otherwise = Persistent
-      output' <- emit context c request persistence response output >>= bounded
-      if not keep
+      -- What came before may be what the client waits for, to go on with its body.
+      flush context c output
+      incoming <- liftIO (openBody context h input)
+      let request = Request h (requestBodyOf context c incoming) (connectionClient c)
+          sending = sendingOnce context c (isPersistent h && not lastOne) incoming request input start
+      (goesOn, output') <- answered context c request sending
+      if not goesOn
         then flush context c output' >> linger context c input
-        else case requestFraming request of
-          NoBody -> requests context c input 0 output'
-          framing -> do
+        else case headFraming h of
+          NoBody -> bounded context c output' >>= requests context c (count + 1) input 0
+          _ -> do
             flush context c output'
-            liftIO (enter server c ReceivingBody)
-            skipBody context c (serverSkipBody settings) (Body.bodyDecoder (serverLimits settings) framing) input
+            skipRest context c incoming >>= \case
+              GoesOn input' -> requests context c (count + 1) input' 0 noOutput
+              TooFar -> linger context c input
+              NoBodyThere fault -> refuse context c input (faultStatus fault) (faultText fault)
   where
     server = contextServer context
     settings = serverSettings server
-    -- What many pipelined requests are answered with must not gather in memory.
-    bounded waiting@(Output _ size)
-      | size > mostGathered = noOutput <$ flush context c waiting
-      | otherwise = pure waiting
-    -- A client that waits for 100 may send its body after the response, or not:
-    -- nobody can tell where the next request begins.
-    skippable = case requestFraming request of
-      NoBody -> True
-      FixedBody n -> n <= serverSkipBody settings && requestExpectation request == NoExpectation
-      ChunkedBody -> requestExpectation request == NoExpectation
+    lastOne = serverMaxRequests settings > 0 && count >= serverMaxRequests settings
 
--- | The handler's response, or one that says it has failed.
-answered :: Context -> Request -> Thread Response
-answered context request
-  | requestExpectation request == ExpectUnknown = pure (errorResponse expectationFailed417 "")
+-- | Send a response to a request that may have a body: answers whether the connection goes
+-- on, and what waits to be sent.
+sendingOnce :: Context -> Connection -> Bool -> Incoming -> Request -> Input -> Int64 -> Response -> Thread (Bool, Output)
+sendingOnce context c persistent incoming request input start response = do
+  (draining, skippable) <- liftIO $ do
+    expired <- expiredIn c
+    (if expired then revive server c Sending else enter server c Sending)
+    (,) <$> isDraining server <*> isSkippable context incoming
+  transmit context c (Answering request input (persistent && not draining && skippable) start) response noOutput
+  where
+    server = contextServer context
+
+-- | Have a request answered by a handler or an application.
+answered :: Context -> Connection -> Request -> (Response -> Thread (Bool, Output)) -> Thread (Bool, Output)
+answered context c request sending
+  | requestExpectation request == ExpectUnknown = sending (errorResponse expectationFailed417 "")
+  | FixedBody n <- requestFraming request,
+    n > serverMaxBody settings =
+      sending (closing (errorResponse contentTooLarge413 "The request body is too large."))
   | otherwise =
-      serverHandler (contextServer context) request `catch` \e -> do
-        liftIO (contextReport context ("a handler failed: " <> displayException (e :: SomeException)))
-        pure (errorResponse internalServerError500 "")
-
--- | Read a request's body and throw it away, at most so much.
-skipBody :: Context -> Connection -> Int64 -> Body.Decoder -> Input -> Thread ()
-skipBody context c budget decoder input = case Body.skip decoder given of
-  Body.SkipEnd rest -> requests context c (discard (B.length given - B.length rest) input) 0 noOutput
-  Body.SkipMore decoder'
-    | left < 0 -> linger context c used
-    | otherwise -> do
-        more <- receiveMore context c used
-        liftIO (enter (contextServer context) c ReceivingBody)
-        for_ more (skipBody context c left decoder')
-  Body.SkipBroken fault -> refuse context c used (faultStatus fault) (faultText fault)
+      bracket (liftIO (beginHandler server)) (\begun -> when begun (liftIO (endHandler server))) $ \begun ->
+        if begun
+          then case serverAnswers server of
+            ByHandler handler -> (handler request `catch` failing context) >>= sending
+            ByApplication application -> sentBy application
+          else do
+            liftIO (observe server RequestShed)
+            sending (withRetry (errorResponse serviceUnavailable503 "The server is busy."))
   where
-    given = unread input
-    used = discard (B.length given) input
-    left = budget - fromIntegral (B.length given)
+    server = contextServer context
+    settings = serverSettings server
+    withRetry response = response {responseFields = Field "Retry-After" "1" : responseFields response}
+    sentBy application = do
+      progress <- liftIO (newIORef Unsent)
+      let once response =
+            liftIO (readIORef progress) >>= \case
+              Unsent -> do
+                liftIO (writeIORef progress UnderWay)
+                outcome <- sending response
+                Sent <$ liftIO (writeIORef progress (Done outcome))
+              _ -> throwM (userError "an application has answered a request twice")
+      ended <- try (application request once)
+      liftIO (readIORef progress) >>= \case
+        Done outcome -> do
+          -- Its response was right, whatever it did then.
+          either (told context) (\Sent -> pure ()) ended
+          liftIO (withdraw c)
+          pure outcome
+        UnderWay -> either (throwM :: SomeException -> Thread a) (\Sent -> pure (False, noOutput)) ended
+        Unsent -> case ended of
+          Left e -> failing context e >>= sending
+          Right Sent -> do
+            report context "an application has not answered a request"
+            sending (errorResponse internalServerError500 "")
 
--- | Add a response to the output, or send it where it is not in memory.
-emit :: Context -> Connection -> Request -> Persistence -> Response -> Output -> Thread Output
-emit context c request persistence response output
-  | Persistent <- persistence,
-    Just bytes <- responseRendered response,
-    requestMethod request /= Head =
-      output' [bytes] <$ logged
+-- | How far an application is with its response.
+data Progress
+  = Unsent
+  | UnderWay
+  | Done !(Bool, Output)
+
+-- | The response to a request whose handler has raised an exception; or the end of the
+-- connection, where there is nobody to be answered.
+failing :: Context -> SomeException -> Thread Response
+failing context e
+  | Just (Interruption reason _) <- fromException e = case reason of
+      HandlerTooSlow -> pure (closing (errorResponse serviceUnavailable503 "The request took too long to answer."))
+      _ -> throwM e
+  | Just (_ :: SomeAsyncException) <- fromException e = throwM e
+  | Just failure <- fromException e = case failure of
+      BodyTooLarge -> pure (closing (errorResponse contentTooLarge413 "The request body is too large."))
+      BodyMalformed fault -> pure (closing (errorResponse (faultStatus fault) (faultText fault)))
+      BodyTimedOut -> pure (closing (errorResponse requestTimeout408 "The request body took too long to arrive."))
+      BodyCutOff -> throwM e
   | otherwise = do
-      tick <- liftIO (readClock (serverClock server))
-      case renderResponseHead (serverName settings) (tickDate tick) persistence response of
-        Left bad -> do
-          liftIO (contextReport context ("a handler made a field that cannot be sent: " <> show bad))
-          case responseBody response of
-            FileBody _ _ _ releaseFile -> releaseFile
-            _ -> pure ()
-          emit context c request persistence (errorResponse internalServerError500 "") output
-        Right h -> case responseBody response of
-          FileBody file parts end releaseFile -> (noOutput <$ sendFileBody h file parts end) `finally` releaseFile
-          Bytes pieces
-            | not bare ->
-                output' (h : pieces) <$ logged
-          _ -> output' [h] <$ logged
-  where
-    server = contextServer context
-    settings = serverSettings server
-    Output waiting size = output
-    bare = requestMethod request == Head || hasNoBody (responseStatus response)
-    output' pieces = Output (reverse pieces <> waiting) (size + sum (map B.length pieces))
-    logged = for_ (serverAccessLog settings) $ \logEntry -> liftIO $ do
-      tick <- readClock (serverClock server)
-      logEntry (Entry (connectionPeer c) (tickSecond tick) (Just request) (responseStatus response) (bodyLength (responseBody response)))
-    sendFileBody h file parts end = do
-      let headOnly = bare || bodyLength (responseBody response) == 0
-      flushAlso context c output [h | headOnly]
-      unless headOnly $ do
-        let go before [] = sendPieces context c [before, end]
-            go before (FilePart preamble offset count : rest) = do
-              sendPieces context c [before, preamble]
-              sendPart file offset count
-              go B.empty rest
-        go h parts
-      logged
-    -- In turns, so that progress moves the deadline. A file that has become shorter
-    -- cannot be made good: what was promised is missing, and only the end of the
-    -- connection can say so.
-    sendPart file offset count = unless (count <= 0) $ do
-      liftIO (enter server c Sending)
-      n <- sendFile (connectionSocket c) file offset (fromIntegral (min count (512 * 1024)))
-      when (n == 0) $ do
-        liftIO (contextReport context "a file became shorter while it was sent; the connection was cut off")
-        throwM (userError "file became shorter")
-      sendPart file (offset + fromIntegral n) (count - fromIntegral n)
+      liftIO (observe (contextServer context) HandlerFailed)
+      report context ("a handler failed: " <> displayException e)
+      pure (errorResponse internalServerError500 "")
 
--- | Send what waits.
-flush :: Context -> Connection -> Output -> Thread ()
-flush context c output = flushAlso context c output []
+-- | An exception that came after the response.
+told :: Context -> SomeException -> Thread ()
+told context e = case fromException e of
+  Just (_ :: SomeAsyncException) -> throwM e
+  Nothing -> do
+    liftIO (observe (contextServer context) HandlerFailed)
+    report context ("a handler failed after its response: " <> displayException e)
 
-flushAlso :: Context -> Connection -> Output -> [ByteString] -> Thread ()
-flushAlso context c (Output waiting _) more = case (waiting, more) of
-  ([], []) -> pure ()
-  ([bytes], []) -> do
-    -- The usual case: one response, one system call. It needs its deadline all the
-    -- same: the buffers of a client that reads nothing may be full already.
-    liftIO (enter (contextServer context) c Sending)
-    n <- send (connectionSocket c) bytes
-    unless (n == B.length bytes) (sendPieces context c [B.drop n bytes])
-  _ -> sendPieces context c (reverse waiting <> more)
-
--- | Send all pieces; whenever the client takes some of it, its time begins anew.
-sendPieces :: Context -> Connection -> [ByteString] -> Thread ()
-sendPieces context c = go . filter (not . B.null)
-  where
-    go [] = pure ()
-    go pieces = do
-      liftIO (enter (contextServer context) c Sending)
-      n <- sendVector (connectionSocket c) pieces
-      go (dropped n pieces)
-    dropped _ [] = []
-    dropped n (p : ps)
-      | n >= B.length p = dropped (n - B.length p) ps
-      | otherwise = B.drop n p : ps
-
--- | Answer with an error and end the connection.
-refuse :: Context -> Connection -> Input -> Status -> ByteString -> Thread ()
-refuse context c input status detail = do
-  sendError context c status detail
-  linger context c input
-
-sendError :: Context -> Connection -> Status -> ByteString -> Thread ()
-sendError context c status detail = do
-  tick <- liftIO (readClock (serverClock server))
-  let response = errorResponse status detail
-      body = case responseBody response of Bytes pieces -> pieces; _ -> []
-  for_ (renderResponseHead (serverName settings) (tickDate tick) Closing response) $ \h ->
-    sendPieces context c (h : body)
-  for_ (serverAccessLog settings) $ \logEntry ->
-    liftIO (logEntry (Entry (connectionPeer c) (tickSecond tick) Nothing status (bodyLength (responseBody response))))
-  where
-    server = contextServer context
-    settings = serverSettings server
-
--- | Close without losing the response: end our direction, and throw away what the
--- client still sends, for a moment. Closing with unread input makes the system send
--- a reset, which can overtake the response.
-linger :: Context -> Connection -> Input -> Thread ()
-linger context c input = do
-  shutdown (connectionSocket c) ShutdownSend
-  liftIO (enter (contextServer context) c Lingering)
-  drainInput (discard (B.length (unread input)) input)
-  where
-    -- Bounded by the deadline of the phase, which nothing moves.
-    drainInput now' = do
-      more <- receiveMore context c now'
-      expired <- liftIO (expiredIn c)
-      unless expired . for_ more $ \input' -> drainInput (discard (B.length (unread input')) input')
+-- | After this response the connection ends.
+closing :: Response -> Response
+closing response = response {responseFields = Field "Connection" "close" : responseFields response}

@@ -16,14 +16,18 @@ module Weft.Http.Server.Input
     emptyInput,
     unread,
     discard,
+    inputOf,
     withRoom,
+    dropBuffer,
   )
 where
 
 import Data.ByteString (ByteString)
+import Data.ByteString qualified as B
+import Data.ByteString.Unsafe (unsafeUseAsCStringLen)
 import Data.IORef
 import Foreign.Marshal.Utils (copyBytes, moveBytes)
-import Foreign.Ptr (plusPtr)
+import Foreign.Ptr (castPtr, plusPtr)
 import Weft.Buffer
 
 -- | Buffers that nobody uses, at most so many.
@@ -75,6 +79,21 @@ discard n = \case
   NoInput -> NoInput
   Input buffer from to -> Input buffer (min to (from + n)) to
 {-# INLINE discard #-}
+
+-- | These bytes, in a buffer of their own.
+inputOf :: ByteString -> IO Input
+inputOf bytes
+  | B.null bytes = pure NoInput
+  | otherwise = do
+      buffer <- newBuffer (max usualSize (B.length bytes))
+      withBuffer buffer $ \p -> unsafeUseAsCStringLen bytes $ \(from, n) -> copyBytes p (castPtr from) n
+      pure (Input buffer 0 (B.length bytes))
+
+-- | Give the buffer back, of an input that is used up.
+dropBuffer :: BufferPool -> Input -> IO Input
+dropBuffer pool = \case
+  Input buffer from to | from == to -> NoInput <$ give pool buffer
+  input -> pure input
 
 -- | The same input with room behind it: at the front of its buffer if that is large
 -- enough, else in one twice as large. What was read from it before must not be

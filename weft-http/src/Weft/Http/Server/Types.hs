@@ -10,46 +10,82 @@
 module Weft.Http.Server.Types
   ( -- * Handlers
     Handler,
+    Middleware,
+    Application,
+    Sent (..),
+
+    -- * Responses
     Response (..),
     Body (..),
     FilePart (..),
+    Sink (..),
+    Duplex (..),
     plain,
+    streamed,
     bodyLength,
+    knownLength,
+    releaseBody,
 
     -- * Settings
     ServerSettings (..),
     Timeouts (..),
+    Overload (..),
     defaultServerSettings,
     defaultTimeouts,
+
+    -- * Layers
+    Layer,
+    Transport (..),
 
     -- * The server's clock
     Tick (..),
     Clock,
     readClock,
 
-    -- * Log entries
+    -- * What is observed
     Entry (..),
+    Observation (..),
+    Expiry (..),
   )
 where
 
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
+import Data.ByteString.Builder (Builder)
 import Data.IORef
 import Data.Int (Int64)
+import Data.Maybe (fromMaybe)
 import Weft
+import Weft.Buffer (Buffer)
 import Weft.File (File)
+import Weft.Http.Internal.Types (Limits, defaultLimits)
 import Weft.Http.Request
 import Weft.Http.Status
 import Weft.Internal.Runtime (reportToStderr)
-import Weft.Socket (SockAddr)
+import Weft.Socket (SockAddr, Socket)
 
--- | Answers one request. The byte strings of the request share the connection's
--- buffer: they are valid until the handler has answered; copy what you keep. An
--- exception becomes a response with status 500, and is reported.
+-- | Answers one request. An exception becomes a response with status 500, and is
+-- reported; see 'BodyError' for those of a body.
+--
+-- A handler is cancelled when its client resets the connection, within two seconds; not when the client has only ended its own direction (a half-close), as
+-- one does who has sent its request and waits for the answer. It is also cancelled after
+-- 'timeoutHandler'.
 type Handler = Request -> Thread Response
 
--- | What a handler answers with. @Date@, @Server@, @Content-Length@ and @Connection@
--- are the server's business.
+-- | Handlers around handlers; they compose with @(.)@.
+type Middleware = Handler -> Handler
+
+-- | A handler that is there while its response is sent: it can hold resources around
+-- that. It gives its response to the function it is given, once, and answers with what
+-- that answers.
+type Application = Request -> (Response -> Thread Sent) -> Thread Sent
+
+-- | A response was sent.
+data Sent = Sent
+
+-- | What a handler answers with. @Content-Length@, @Transfer-Encoding@ and @Connection@ are
+-- the server's business and left out where a handler names them (but @Connection: close@
+-- ends the connection); so are @Date@ and @Server@, which a handler may replace.
 data Response = Response
   { responseStatus :: !Status,
     responseFields :: [Field],
@@ -71,31 +107,87 @@ data Body
     FileBody !File [FilePart] !ByteString (Thread ())
   | -- | The content that a GET would have had, of this length: for HEAD.
     Omitted !Int64
+  | -- | Content that is made while it is sent, of this length or (in chunks) of any. A
+    -- client that takes it slowly holds up its maker. The result is the trailer fields,
+    -- which are sent after chunks only. Not run for HEAD. What it raises ends the
+    -- connection, which is how the client knows that the content is not complete.
+    Streamed !(Maybe Int64) (Sink -> Thread [Field])
+  | -- | After a head with status 101, or 2xx to @CONNECT@: the connection, for another
+    -- protocol. It ends when this returns.
+    Switch (Duplex -> Thread ())
+  | -- | The connection before any of a response was sent on it: status and fields are not
+    -- looked at.
+    Raw (Duplex -> Thread ())
 
 -- | Bytes, and then a part of the file: its offset and length.
 data FilePart = FilePart !ByteString !Int64 !Int64
+
+-- | Takes the content of a response.
+data Sink = Sink
+  { -- | Send this, or keep it until there is more: some 16 KB are sent together.
+    sinkWrite :: Builder -> Thread (),
+    -- | Send what is kept.
+    sinkFlush :: Thread ()
+  }
+
+-- | Both directions of a connection.
+data Duplex = Duplex
+  { -- | Wait for bytes; empty at the end of the stream.
+    duplexReceive :: Thread ByteString,
+    -- | Send all of these.
+    duplexSend :: [ByteString] -> Thread ()
+  }
 
 -- | A response with these bytes as its body.
 plain :: Status -> [Field] -> ByteString -> Response
 plain status fields body =
   Response status fields (if B.null body then NoContent else Bytes [body]) Nothing
 
--- | In octets.
+-- | A response of any length, sent as it is made, without trailer fields.
+streamed :: Status -> [Field] -> (Sink -> Thread ()) -> Response
+streamed status fields make = Response status fields (Streamed Nothing (\sink -> [] <$ make sink)) Nothing
+
+-- | In octets; 0 where it is not known before.
 bodyLength :: Body -> Int64
-bodyLength = \case
-  NoContent -> 0
-  Bytes pieces -> sum (map (fromIntegral . B.length) pieces)
-  FileBody _ parts end _ -> sum [fromIntegral (B.length before) + n | FilePart before _ n <- parts] + fromIntegral (B.length end)
-  Omitted n -> n
+bodyLength = fromMaybe 0 . knownLength
+
+-- | In octets, where that is known before.
+knownLength :: Body -> Maybe Int64
+knownLength = \case
+  NoContent -> Just 0
+  Bytes pieces -> Just (sum (map (fromIntegral . B.length) pieces))
+  FileBody _ parts end _ -> Just (sum [fromIntegral (B.length before) + n | FilePart before _ n <- parts] + fromIntegral (B.length end))
+  Omitted n -> Just n
+  Streamed n _ -> n
+  Switch _ -> Nothing
+  Raw _ -> Nothing
+
+-- | Give back what a body holds that is not going to be sent.
+releaseBody :: Body -> Thread ()
+releaseBody = \case
+  FileBody _ _ _ release -> release
+  _ -> pure ()
 
 -- | How the server is run.
 data ServerSettings = ServerSettings
   { -- | What a request head may be; bounds the memory of a connection.
     serverLimits :: !Limits,
     serverTimeouts :: !Timeouts,
-    -- | Connections open at a time; default 15,000. Beyond it new ones wait in the
-    -- listen queue until one closes.
+    -- | Octets of a request body; default 67,108,864 (64 MiB). A larger one is answered
+    -- with 413, before the handler is asked where its length is known then.
+    serverMaxBody :: !Int64,
+    -- | Connections open at a time; default 15,000.
     serverMaxConnections :: !Int,
+    -- | What happens to more connections than that; default 'WaitInBacklog'.
+    serverOverload :: !Overload,
+    -- | Connections open at a time from one address (an IPv6 client: from one network of 64
+    -- bits); default 0: any number. One more is answered with 503.
+    serverMaxPerPeer :: !Int,
+    -- | Requests answered on one connection, which then is closed; default 0: any number.
+    serverMaxRequests :: !Int,
+    -- | Handlers that work at a time; default 0: any number. More requests are answered with
+    -- 503, at once, so that what is accepted is answered in time.
+    serverMaxHandlers :: !Int,
     -- | How long 'Weft.Http.Server.drain' waits for responses that are under way
     -- before it cuts them off; default 10 seconds.
     serverGrace :: !Duration,
@@ -104,27 +196,48 @@ data ServerSettings = ServerSettings
     -- | Octets of a request body that are read and thrown away so that the
     -- connection can go on; default 65,536. A larger unread body ends it.
     serverSkipBody :: !Int64,
+    -- | What tells who the client is, before all else: the PROXY protocol. Default: the
+    -- socket does.
+    serverProxy :: !(Maybe Layer),
+    -- | What stands between the socket and HTTP, the outermost first: TLS. Default: nothing.
+    serverLayers :: [Layer],
     -- | Called after each response; default: nothing. It must not block.
     serverAccessLog :: !(Maybe (Entry -> IO ())),
+    -- | Called for all that can be counted; default: nothing. It must not block.
+    serverObserver :: !(Maybe (Observation -> IO ())),
     -- | Told what an operator should know, a line each: that a handler failed, that a
     -- file became shorter while it was sent. Default: standard error. It must not block.
     serverReport :: !(String -> IO ())
   }
 
+-- | What happens to connections beyond 'serverMaxConnections'.
+data Overload
+  = -- | They wait in the listen queue until one closes.
+    WaitInBacklog
+  | -- | They are answered with 503 and a @Retry-After@ of so many seconds, at once and
+    -- before anything is read; some 250 at a time, beyond which they wait as well.
+    RefuseQuickly !Int
+  deriving stock (Eq, Show)
+
 -- | How long a client may take for what, each counted from the last progress.
 -- They are checked once a second.
 data Timeouts = Timeouts
-  { -- | From the first byte of a request (or from the start of the connection) to
-    -- the end of its head; default 10 s. Then: 408, and the connection is closed.
-    -- Bytes that trickle in do not extend it.
+  { -- | From the first byte of a request (or from the start of the connection, a TLS
+    -- handshake included) to the end of its head; default 10 s. Then: 408, and the
+    -- connection is closed. Bytes that trickle in do not extend it.
     timeoutHead :: !Duration,
-    -- | Between two pieces of a request body; default 30 s. Then: closed.
+    -- | Between two pieces of a request body; default 30 s. Then: 408 if nothing was
+    -- answered yet, and closed.
     timeoutBody :: !Duration,
     -- | Between two requests; default 60 s. Then: closed.
     timeoutIdle :: !Duration,
     -- | Between two moments in which the client takes some of a response; default
     -- 30 s. Then: closed.
-    timeoutWrite :: !Duration
+    timeoutWrite :: !Duration,
+    -- | From the end of a head (or the last piece of its body that was received) to the
+    -- beginning of the response; default: as long as it likes. Then the handler is
+    -- cancelled and 503 is answered.
+    timeoutHandler :: !(Maybe Duration)
   }
 
 -- | The defaults named at each field.
@@ -133,11 +246,19 @@ defaultServerSettings =
   ServerSettings
     { serverLimits = defaultLimits,
       serverTimeouts = defaultTimeouts,
+      serverMaxBody = 64 * 1024 * 1024,
       serverMaxConnections = 15_000,
+      serverOverload = WaitInBacklog,
+      serverMaxPerPeer = 0,
+      serverMaxRequests = 0,
+      serverMaxHandlers = 0,
       serverGrace = seconds 10,
       serverName = "weft",
       serverSkipBody = 65_536,
+      serverProxy = Nothing,
+      serverLayers = [],
       serverAccessLog = Nothing,
+      serverObserver = Nothing,
       serverReport = reportToStderr
     }
 
@@ -148,8 +269,27 @@ defaultTimeouts =
     { timeoutHead = seconds 10,
       timeoutBody = seconds 30,
       timeoutIdle = seconds 60,
-      timeoutWrite = seconds 30
+      timeoutWrite = seconds 30,
+      timeoutHandler = Nothing
     }
+
+-- | Makes of a connection and what is known of its client another connection, over
+-- which HTTP is spoken, and what is known then. Its first 'Transport' may be that of
+-- another layer. What it raises ends the connection. It has the time of the first head
+-- ('timeoutHead').
+type Layer = Socket -> Transport -> Client -> Thread (Transport, Client)
+
+-- | How bytes are received and sent.
+data Transport = Transport
+  { -- | As 'Weft.Socket.receiveInto'.
+    transportReceive :: Buffer -> Int -> Int -> Thread Int,
+    -- | Send some bytes of several pieces, as 'Weft.Socket.sendVector'.
+    transportSend :: [ByteString] -> Thread Int,
+    -- | As 'Weft.Socket.sendFile'.
+    transportSendFile :: File -> Int64 -> Int -> Thread Int,
+    -- | Tell the other end that no more is going to be sent.
+    transportEnd :: Thread ()
+  }
 
 -- | One second of the server's life.
 data Tick = Tick
@@ -177,6 +317,33 @@ data Entry = Entry
     -- | 'Nothing' where the request could not be parsed.
     entryRequest :: !(Maybe Request),
     entryStatus :: !Status,
-    -- | Octets of content.
-    entryBytes :: !Int64
+    -- | Octets of content that were sent.
+    entryBytes :: !Int64,
+    -- | From the end of the head to the end of the response, in nanoseconds.
+    entryDuration :: !Int64
   }
+
+-- | What happened.
+data Observation
+  = -- | A connection was accepted.
+    ConnectionOpened
+  | -- | A connection was closed.
+    ConnectionClosed
+  | -- | A connection was answered with 503 and not read from: there were too many.
+    ConnectionRefused
+  | -- | A connection ended because a layer failed, such as a TLS handshake.
+    LayerFailed
+  | -- | A response was sent.
+    ResponseSent !Entry
+  | -- | A handler raised an exception.
+    HandlerFailed
+  | -- | A request was answered with 503 because too many handlers were at work.
+    RequestShed
+  | -- | A time limit passed.
+    TimedOut !Expiry
+  | -- | A client was gone while its handler worked.
+    ClientLost
+
+-- | Which time limit.
+data Expiry = ExpiredIdle | ExpiredHead | ExpiredBody | ExpiredHandler | ExpiredWrite
+  deriving stock (Eq, Show, Enum, Bounded)

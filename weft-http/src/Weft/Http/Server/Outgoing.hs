@@ -1,0 +1,318 @@
+{-# LANGUAGE OverloadedStrings #-}
+{-# OPTIONS_GHC -O2 #-}
+
+-- |
+-- Description : Sending responses
+-- Stability   : not home
+--
+-- Responses in memory are gathered, so that those to pipelined requests leave in few
+-- sends; files and content that is made while it is sent go out as they come.
+module Weft.Http.Server.Outgoing
+  ( -- * What waits to be sent
+    Output,
+    noOutput,
+    isEmptyOutput,
+    flush,
+    bounded,
+
+    -- * Responses
+    Answering (..),
+    transmit,
+    recorded,
+
+    -- * Errors
+    refuse,
+    sendError,
+    linger,
+  )
+where
+
+import Control.Monad (unless, when)
+import Data.ByteString (ByteString)
+import Data.ByteString qualified as B
+import Data.ByteString.Builder (Builder)
+import Data.ByteString.Builder.Extra (safeStrategy, toLazyByteStringWith)
+import Data.ByteString.Char8 qualified as C
+import Data.ByteString.Lazy qualified as Lazy
+import Data.Foldable (for_)
+import Data.IORef
+import Data.Int (Int64)
+import Numeric (showHex)
+import Weft
+import Weft.Http.Request
+import Weft.Http.Response (checkField)
+import Weft.Http.Server.Input
+import Weft.Http.Server.Phase
+import Weft.Http.Server.Render
+import Weft.Http.Server.State
+import Weft.Http.Server.Types
+import Weft.Http.Server.Wire
+import Weft.Http.Status
+import Weft.Time
+
+-- | Rendered responses that wait to be sent, newest first, and their size.
+data Output = Output [ByteString] !Int
+
+-- | Nothing waits.
+noOutput :: Output
+noOutput = Output [] 0
+
+-- | Does nothing wait?
+isEmptyOutput :: Output -> Bool
+isEmptyOutput (Output waiting _) = null waiting
+{-# INLINE isEmptyOutput #-}
+
+-- | In bytes: with more waiting, it is sent before the next request is looked at.
+mostGathered :: Int
+mostGathered = 256 * 1024
+
+-- | What many pipelined requests are answered with must not gather in memory.
+bounded :: Context -> Connection -> Output -> Thread Output
+bounded context c waiting@(Output _ size)
+  | size > mostGathered = noOutput <$ flush context c waiting
+  | otherwise = pure waiting
+
+-- | Send what waits.
+flush :: Context -> Connection -> Output -> Thread ()
+flush context c output = flushAlso context c output []
+
+flushAlso :: Context -> Connection -> Output -> [ByteString] -> Thread ()
+flushAlso context c (Output waiting _) more = case (waiting, more) of
+  ([], []) -> pure ()
+  ([bytes], []) -> do
+    -- The usual case: one response, one system call. It needs its deadline all the
+    -- same: the buffers of a client that reads nothing may be full already.
+    liftIO (enter (contextServer context) c Sending)
+    n <- sendOnce c bytes
+    unless (n == B.length bytes) (sendPieces context c [B.drop n bytes])
+  _ -> sendPieces context c (reverse waiting <> more)
+
+-- | The request that is being answered.
+data Answering = Answering
+  { answeringRequest :: !Request,
+    -- | The input after its head.
+    answeringInput :: !Input,
+    -- | Whether the connection can go on after it.
+    answeringKeep :: !Bool,
+    -- | When it began, in nanoseconds; 0 where nobody wants to know.
+    answeringSince :: !Int64
+  }
+
+-- | Add a response to the output, or send it where it is not in memory. Answers whether the
+-- connection goes on.
+transmit :: Context -> Connection -> Answering -> Response -> Output -> Thread (Bool, Output)
+transmit context c answering response output
+  | Persistent <- persistence,
+    Just bytes <- responseRendered response,
+    requestMethod request /= Head =
+      (True, gathered [bytes]) <$ recorded context c answering (responseStatus response) (bodyLength (responseBody response))
+  | Raw conversation <- responseBody response = do
+      flush context c output
+      conversing conversation
+      (False, noOutput) <$ recorded context c answering (responseStatus response) 0
+  | otherwise = do
+      tick <- liftIO (readClock (serverClock server))
+      case renderResponseHead (serverName settings) (tickDate tick) persistence chunks response of
+        Left bad -> do
+          report context ("a handler made a field that cannot be sent: " <> show bad)
+          releaseBody (responseBody response)
+          transmit context c answering (errorResponse internalServerError500 "") output
+        Right h -> do
+          (sent, output') <- body h
+          recorded context c answering (responseStatus response) sent
+          pure (keep, output')
+  where
+    server = contextServer context
+    settings = serverSettings server
+    request = answeringRequest answering
+    Output waiting size = output
+    gathered pieces = Output (reverse pieces <> waiting) (size + sum (map B.length pieces))
+    chunks = requestVersion request == Http11
+    -- The end of content of any length is that of the connection, where there are no chunks.
+    delimited = case responseBody response of
+      Streamed Nothing _ -> chunks || bare
+      Switch _ -> False
+      Raw _ -> False
+      _ -> True
+    keep = answeringKeep answering && delimited && not (asksToClose response)
+    persistence
+      | not keep = Closing
+      | requestVersion request == Http10 = PersistentSaid
+      | otherwise = Persistent
+    bare = requestMethod request == Head || hasNoBody (responseStatus response)
+
+    -- The number of octets of content that were sent, and what waits now.
+    body h = case responseBody response of
+      FileBody file parts end release ->
+        ((,noOutput) <$> sendFileBody h file parts end) `finally` release
+      Bytes pieces | not bare -> pure (bodyLength (responseBody response), gathered (h : pieces))
+      Streamed size' make | not bare -> (,noOutput) <$> sendStream h size' make
+      Switch conversation -> do
+        flushAlso context c output [h]
+        (0, noOutput) <$ conversing conversation
+      _ -> pure (0, gathered [h])
+
+    sendFileBody h file parts end
+      | bare || bodyLength (responseBody response) == 0 = 0 <$ flushAlso context c output [h]
+      | otherwise = do
+          flushAlso context c output []
+          let go before [] = sendPieces context c [before, end]
+              go before (FilePart preamble offset count : rest) = do
+                sendPieces context c [before, preamble]
+                sendPart file offset count
+                go B.empty rest
+          bodyLength (responseBody response) <$ go h parts
+    -- In turns, so that progress moves the deadline. A file that has become shorter
+    -- cannot be made good: what was promised is missing, and only the end of the
+    -- connection can say so.
+    sendPart file offset count = unless (count <= 0) $ do
+      liftIO (enter server c Sending)
+      n <- sendFileOnce c file offset (fromIntegral (min count (512 * 1024)))
+      when (n == 0) $ do
+        report context "a file became shorter while it was sent; the connection was cut off"
+        throwM (userError "file became shorter")
+      sendPart file (offset + fromIntegral n) (count - fromIntegral n)
+
+    sendStream h size' make = do
+      flush context c output
+      liftIO (enter server c Streaming)
+      stream <- liftIO (newStream h (maybe (if chunks then Chunked else UntilClose) Exactly size'))
+      trailers <- make (Sink (streamWrite context c stream) (streamFlush context c stream))
+      streamEnd context c stream trailers
+
+    conversing conversation = do
+      let start = unread (answeringInput answering)
+      first <- liftIO (newIORef (B.copy start))
+      let receiving = do
+            kept <- liftIO (atomicModifyIORef' first (B.empty,))
+            if B.null kept then receivePiece c 16_384 else pure kept
+          sending pieces = sendPieces context c pieces >> liftIO (enter server c Streaming)
+      liftIO (enter server c Streaming)
+      conversation (Duplex receiving sending)
+
+-- | Tell those who want to know that a response was sent.
+recorded :: Context -> Connection -> Answering -> Status -> Int64 -> Thread ()
+recorded context c answering status sent
+  | contextQuiet context = pure ()
+  | otherwise = do
+      end <- now
+      record context c (Just (answeringRequest answering)) status sent (instantNanoseconds end - answeringSince answering)
+
+record :: Context -> Connection -> Maybe Request -> Status -> Int64 -> Int64 -> Thread ()
+record context c request status sent duration = liftIO $ do
+  tick <- readClock (serverClock server)
+  let entry = Entry (clientAddress (connectionClient c)) (tickSecond tick) request status sent duration
+  for_ (serverAccessLog settings) ($ entry)
+  for_ (serverObserver settings) ($ ResponseSent entry)
+  where
+    server = contextServer context
+    settings = serverSettings server
+
+-- Content of a length that is not known --------------------------------------------
+
+-- | How the end of the content is found.
+data Delimiting
+  = Chunked
+  | Exactly !Int64
+  | UntilClose
+
+-- | What is kept until it is worth while to send it.
+data Stream = OutStream
+  { outDelimiting :: !Delimiting,
+    outKept :: !(IORef Kept)
+  }
+
+-- | The head if it was not sent yet; pieces, newest first; their size; octets of content
+-- so far.
+data Kept = Kept !ByteString [ByteString] !Int !Int64
+
+newStream :: ByteString -> Delimiting -> IO Stream
+newStream h delimiting = OutStream delimiting <$> newIORef (Kept h [] 0 0)
+
+-- | In octets: what is sent together.
+worthSending :: Int
+worthSending = 16_384
+
+streamWrite :: Context -> Connection -> Stream -> Builder -> Thread ()
+streamWrite context c stream builder = do
+  full <- liftIO $ do
+    Kept h pieces size total <- readIORef (outKept stream)
+    let new = filter (not . B.null) (Lazy.toChunks (toLazyByteStringWith (safeStrategy 512 worthSending) Lazy.empty builder))
+        added = sum (map B.length new)
+    writeIORef (outKept stream) (Kept h (reverse new <> pieces) (size + added) (total + fromIntegral added))
+    pure (size + added >= worthSending)
+  when full (streamFlush context c stream)
+
+streamFlush :: Context -> Connection -> Stream -> Thread ()
+streamFlush context c stream = do
+  Kept h pieces size total <- liftIO (readIORef (outKept stream))
+  case outDelimiting stream of
+    Exactly n | total > n -> throwM (userError ("a handler sends more than the " <> show n <> " octets it has announced"))
+    _ -> pure ()
+  liftIO (writeIORef (outKept stream) (Kept B.empty [] 0 total))
+  let content = reverse pieces
+      framed = case outDelimiting stream of
+        Chunked | size > 0 -> chunkSize size : content <> ["\r\n"]
+        _ -> content
+  unless (B.null h && size == 0) $ do
+    sendPieces context c (h : framed)
+    liftIO (enter (contextServer context) c Streaming)
+
+-- | Send what is kept and the end; the octets of content.
+streamEnd :: Context -> Connection -> Stream -> [Field] -> Thread Int64
+streamEnd context c stream trailers = do
+  Kept h pieces size total <- liftIO (readIORef (outKept stream))
+  case outDelimiting stream of
+    Exactly n | total /= n -> do
+      -- What is right of it may go out; only the end of the connection can tell the rest.
+      when (total < n) (streamFlush context c stream)
+      throwM (userError ("a handler sent " <> show total <> " octets and had announced " <> show n))
+    _ -> pure ()
+  let content = reverse pieces
+      checked = [f | f <- trailers, Nothing <- [checkField f]]
+      section = B.concat [B.concat [name, ": ", value, "\r\n"] | Field name value <- checked]
+      framed = case outDelimiting stream of
+        Chunked -> (if size > 0 then chunkSize size : content <> ["\r\n"] else []) <> ["0\r\n", section, "\r\n"]
+        _ -> content
+  sendPieces context c (h : framed)
+  pure total
+
+chunkSize :: Int -> ByteString
+chunkSize size = C.pack (showHex size "\r\n")
+
+-- Errors ---------------------------------------------------------------------------
+
+-- | Answer with an error and end the connection.
+refuse :: Context -> Connection -> Input -> Status -> ByteString -> Thread ()
+refuse context c input status detail = do
+  sendError context c status detail
+  linger context c input
+
+-- | Answer what was no request with an error that says so.
+sendError :: Context -> Connection -> Status -> ByteString -> Thread ()
+sendError context c status detail = do
+  tick <- liftIO (readClock (serverClock server))
+  let response = errorResponse status detail
+      body = case responseBody response of Bytes pieces -> pieces; _ -> []
+  for_ (renderResponseHead (serverName settings) (tickDate tick) Closing True response) $ \h ->
+    sendPieces context c (h : body)
+  unless (contextQuiet context) $
+    record context c Nothing status (bodyLength (responseBody response)) 0
+  where
+    server = contextServer context
+    settings = serverSettings server
+
+-- | Close without losing the response: end our direction, and throw away what the
+-- client still sends, for a moment. Closing with unread input makes the system send
+-- a reset, which can overtake the response.
+linger :: Context -> Connection -> Input -> Thread ()
+linger context c input = do
+  liftIO (enter (contextServer context) c Lingering)
+  endSending c
+  drainInput (discard (B.length (unread input)) input)
+  where
+    -- Bounded by the deadline of the phase, which nothing moves.
+    drainInput now' = do
+      more <- receiveMore context c now'
+      expired <- liftIO (expiredIn c)
+      unless expired . for_ more $ \input' -> drainInput (discard (B.length (unread input')) input')

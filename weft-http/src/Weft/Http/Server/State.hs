@@ -1,0 +1,150 @@
+-- |
+-- Description : What a server and its connections are
+-- Stability   : not home
+--
+-- The types that the parts of the server share: the server, its open connections, and
+-- what each of them is doing.
+module Weft.Http.Server.State
+  ( Server (..),
+    Answers (..),
+    Open (..),
+    isInUse,
+    observe,
+
+    -- * Connections
+    Connection (..),
+    Phase (..),
+    Fate (..),
+
+    -- * Interruptions
+    Interruption (..),
+    Reason (..),
+  )
+where
+
+import Control.Exception (Exception (..), asyncExceptionFromException, asyncExceptionToException)
+import Control.Monad.Primitive (RealWorld)
+import Data.Foldable (for_)
+import Data.IORef
+import Data.Int (Int64)
+import Data.IntMap.Strict (IntMap)
+import Data.Map.Strict (Map)
+import Data.Primitive.PrimVar
+import Data.Word (Word64)
+import Weft (ThreadId)
+import Weft.Http.Request (Client)
+import Weft.Http.Server.Types
+import Weft.Kernel (Waiter)
+import Weft.Socket (Socket)
+
+-- | A running server.
+data Server = Server
+  { serverSettings :: !ServerSettings,
+    serverAnswers :: !Answers,
+    serverClock :: !Clock,
+    serverConnections :: !(IORef Open),
+    serverDraining :: !(IORef Bool),
+    -- | Handlers at work; counted where their number is limited.
+    serverBusy :: {-# UNPACK #-} !(PrimVar RealWorld Int)
+  }
+
+-- | What answers requests.
+data Answers
+  = ByHandler Handler
+  | ByApplication Application
+
+-- | The open connections by number, the next number, and who waits for what. The server is
+-- in use while there are connections or somebody may make one.
+data Open = Open
+  { openConnections :: !(IntMap Connection),
+    -- | How many each peer has; empty unless that is limited.
+    openPeers :: !(Map Word64 Int),
+    openNext :: !Int,
+    -- | Kept beside the map, whose size is not constant to compute.
+    openCount :: !Int,
+    -- | How many are being refused.
+    openRefusing :: !Int,
+    -- | How many may make a connection yet: acceptors, and 'Weft.Http.Server.drain'.
+    openHeld :: !Int,
+    -- | Is there a ticker?
+    openTicking :: !Bool,
+    -- | Acceptors that wait for room.
+    openRoom :: [Waiter ()],
+    -- | Those that wait until the server is not in use.
+    openNone :: [Waiter ()]
+  }
+
+-- | One connection.
+data Connection = Connection
+  { connectionSocket :: !Socket,
+    -- | What a layer has put around the socket.
+    connectionTransport :: !(Maybe Transport),
+    connectionClient :: !Client,
+    connectionNumber :: !Int,
+    -- | The phase (4 bits) and how many phases were entered (the rest).
+    connectionPhase :: {-# UNPACK #-} !(PrimVar RealWorld Int),
+    -- | Monotonic nanoseconds; maxBound for none.
+    connectionDeadline :: {-# UNPACK #-} !(PrimVar RealWorld Int64),
+    -- | Who is condemned when the phase is 'Cut' or 'Resting', and whether that applies.
+    connectionFate :: {-# UNPACK #-} !(IORef Fate)
+  }
+
+-- | The thread of a connection, once it is known, and the last interruption that was sent
+-- to it.
+data Fate = Fate !(Maybe ThreadId) !(Maybe (IORef Bool))
+
+-- | What a connection is doing.
+data Phase
+  = -- | Between two requests.
+    Idle
+  | -- | Some of a head has come, or the connection is new.
+    ReceivingHead
+  | ReceivingBody
+  | -- | The handler works.
+    Handling
+  | -- | The content of a response is being made, or the connection has changed to another
+    -- protocol.
+    Streaming
+  | Sending
+  | -- | The response was sent; what the client still sends is thrown away.
+    Lingering
+  | -- | A deadline has passed.
+    Expired
+  | -- | The handler was interrupted.
+    Cut
+  | -- | Idle for a while, and asked to wait without a buffer.
+    Resting
+  | -- | Idle for a while, without a buffer.
+    Dormant
+  deriving stock (Eq, Show, Enum, Bounded)
+
+-- | Interrupts a handler, or the receive of an idle connection.
+data Interruption = Interruption !Reason !(IORef Bool)
+
+-- | Why.
+data Reason
+  = -- | 'timeoutHandler' has passed.
+    HandlerTooSlow
+  | -- | The client has reset the connection.
+    ClientGone
+  | -- | An idle connection needs no buffer.
+    BufferUnused
+  deriving stock (Eq, Show)
+
+instance Show Interruption where
+  show (Interruption reason _) = case reason of
+    HandlerTooSlow -> "the time of the handler is over"
+    ClientGone -> "the client is gone"
+    BufferUnused -> "the connection is idle"
+
+instance Exception Interruption where
+  toException = asyncExceptionToException
+  fromException = asyncExceptionFromException
+
+-- | Are there connections, or may there be?
+isInUse :: Open -> Bool
+isInUse open = openCount open + openHeld open + openRefusing open > 0
+
+-- | Tell who observes the server.
+observe :: Server -> Observation -> IO ()
+observe server observation = for_ (serverObserver (serverSettings server)) ($ observation)

@@ -1,0 +1,113 @@
+{-# OPTIONS_GHC -O2 #-}
+
+-- |
+-- Description : Bytes of a connection, with their deadlines
+-- Stability   : not home
+--
+-- Receiving and sending on a connection, whether it is a plain socket or has a layer
+-- around it, and the context that all sessions of a server share.
+module Weft.Http.Server.Wire
+  ( -- * The context of sessions
+    Context (..),
+    newContext,
+    report,
+
+    -- * Receiving
+    receiveTo,
+    receiveMore,
+    receivePiece,
+
+    -- * Sending
+    sendOnce,
+    sendPieces,
+    sendFileOnce,
+    endSending,
+  )
+where
+
+import Data.ByteString (ByteString)
+import Data.ByteString qualified as B
+import Data.Int (Int64)
+import Data.Maybe (isNothing)
+import Weft
+import Weft.Buffer
+import Weft.File (File)
+import Weft.Http.Server.Input
+import Weft.Http.Server.Phase
+import Weft.Http.Server.State
+import Weft.Http.Server.Types
+import Weft.Socket
+
+-- | What all sessions of a server share.
+data Context = Context
+  { contextServer :: !Server,
+    contextBuffers :: !BufferPool,
+    -- | Does nobody want to know of responses?
+    contextQuiet :: !Bool
+  }
+
+-- | For sessions of this server.
+newContext :: Server -> IO Context
+newContext server = do
+  pool <- newBufferPool
+  pure (Context server pool (isNothing (serverAccessLog settings) && isNothing (serverObserver settings)))
+  where
+    settings = serverSettings server
+
+-- | Tell the operator.
+report :: Context -> String -> Thread ()
+report context = liftIO . serverReport (serverSettings (contextServer context))
+
+-- | As 'receiveInto'.
+receiveTo :: Connection -> Buffer -> Int -> Int -> Thread Int
+receiveTo c buffer offset count = case connectionTransport c of
+  Nothing -> receiveInto (connectionSocket c) buffer offset count
+  Just transport -> transportReceive transport buffer offset count
+{-# INLINE receiveTo #-}
+
+-- | Receive into what room there is; 'Nothing' at the end of the stream.
+receiveMore :: Context -> Connection -> Input -> Thread (Maybe Input)
+receiveMore context c input = do
+  roomy <- liftIO (withRoom (contextBuffers context) input)
+  case roomy of
+    NoInput -> pure Nothing
+    Input buffer from to -> do
+      n <- receiveTo c buffer to maxBound
+      pure (if n == 0 then Nothing else Just (Input buffer from (to + n)))
+
+-- | Receive at most so many bytes into memory of their own.
+receivePiece :: Connection -> Int -> Thread ByteString
+receivePiece c count = do
+  buffer <- liftIO (newBuffer count)
+  n <- receiveTo c buffer 0 count
+  -- A small piece must not keep a large buffer alive.
+  if 2 * n >= count then pure (sliceBuffer buffer 0 n) else liftIO (copyBuffer buffer 0 n)
+
+-- | Send some bytes: how many were taken.
+sendOnce :: Connection -> ByteString -> Thread Int
+sendOnce c bytes = case connectionTransport c of
+  Nothing -> send (connectionSocket c) bytes
+  Just transport -> transportSend transport [bytes]
+{-# INLINE sendOnce #-}
+
+-- | Send all pieces; whenever the client takes some of it, its time begins anew.
+sendPieces :: Context -> Connection -> [ByteString] -> Thread ()
+sendPieces context c = go . filter (not . B.null)
+  where
+    go [] = pure ()
+    go pieces = do
+      liftIO (enter (contextServer context) c Sending)
+      n <- maybe (sendVector (connectionSocket c)) transportSend (connectionTransport c) pieces
+      go (dropped n pieces)
+    dropped _ [] = []
+    dropped n (p : ps)
+      | n >= B.length p = dropped (n - B.length p) ps
+      | otherwise = B.drop n p : ps
+
+-- | As 'sendFile'.
+sendFileOnce :: Connection -> File -> Int64 -> Int -> Thread Int
+sendFileOnce c = maybe (sendFile (connectionSocket c)) transportSendFile (connectionTransport c)
+
+-- | Nothing more will be sent.
+endSending :: Connection -> Thread ()
+endSending c = maybe (shutdown (connectionSocket c) ShutdownSend) transportEnd (connectionTransport c)
