@@ -10,6 +10,7 @@ import ConditionalTest qualified
 import Control.Monad (when)
 import Data.Maybe (isNothing)
 import DateTest qualified
+import ExamplesTest qualified
 import PageTest qualified
 import PathTest qualified
 import RangeTest qualified
@@ -39,5 +40,6 @@ main = do
         PathTest.tests,
         PageTest.tests,
         StaticTest.tests,
-        ServerTest.tests
+        ServerTest.tests,
+        ExamplesTest.tests
       ]

@@ -15,8 +15,11 @@ module Weft.Http.Status
 
     -- * The codes by name
 
-    -- ** Success
+    -- ** Interim
     continue100,
+    switchingProtocols101,
+
+    -- ** Success
     ok200,
     created201,
     noContent204,
@@ -150,6 +153,10 @@ hasNoBody status@(Status code) = code < 200 || status == noContent204 || status 
 -- | 100
 continue100 :: Status
 continue100 = Status 100
+
+-- | 101
+switchingProtocols101 :: Status
+switchingProtocols101 = Status 101
 
 -- | 200
 ok200 :: Status

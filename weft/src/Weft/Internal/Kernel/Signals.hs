@@ -51,9 +51,10 @@ openSignals several = do
         before <- Posix.installHandler n (Posix.Catch (arrived n)) Nothing
         pure (Map.insert n (before, [subscription]) known)
 
+-- | Hand a signal out. One at a time: every subscription has it before the next is handed
+-- out, each of which comes on a thread of its own.
 arrived :: SignalNumber -> IO ()
-arrived n = do
-  known <- readMVar registry
+arrived n = withMVar registry $ \known ->
   for_ (Map.lookup n known) $ \(_, subscriptions) -> for_ subscriptions give
   where
     give s = do
