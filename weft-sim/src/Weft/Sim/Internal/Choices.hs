@@ -140,13 +140,11 @@ chooseThread chooser goesOn options thread = do
 -- | Decide something else that may happen in several ways: by the given dice, where dice
 -- decide.
 chooseWorld :: Chooser -> Int -> IO Int -> IO Int
-chooseWorld chooser options dice = case chooserMind chooser of
-  Script script -> do
-    choice <- scripted chooser script options
-    choice <$ made chooser 1 options choice
-  _ -> do
-    choice <- dice
-    choice <$ made chooser 1 options choice
+chooseWorld chooser options dice = do
+  choice <- case chooserMind chooser of
+    Script script -> scripted chooser script options
+    _ -> dice
+  choice <$ made chooser 1 options choice
 
 scripted :: Chooser -> IntMap Int -> Int -> IO Int
 scripted chooser script options = do

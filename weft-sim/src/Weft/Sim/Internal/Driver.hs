@@ -28,6 +28,7 @@ import Data.Foldable (for_)
 import Data.IORef
 import Data.IntMap.Strict qualified as IntMap
 import Data.IntSet qualified as IntSet
+import Data.List (intercalate)
 import Data.Maybe (fromMaybe)
 import Data.Primitive.Array
 import Data.Primitive.PrimVar
@@ -241,7 +242,7 @@ loop d workers ending result = turn False
             | otherwise = tcbNumber . entryTcb <$> entryAt (driverReady d) (i - mine - messages)
       choice <- if options <= 1 then pure 0 else chooseThread (planChooser plan) (mine == 1) options threadOf
       if choice < mine
-        then mapM runThread current >>= maybe (pure Nothing) pure
+        then maybe (pure Nothing) runThread current
         else do
           other <-
             if choice < mine + messages
@@ -327,7 +328,7 @@ loop d workers ending result = turn False
             [] -> [text | not (null text)]
             several -> several
           caused = [t | Caused t <- touches] <> ["waits" | waits]
-      modifyIORef' ref (amend step (\text -> unwordsBy ", " (did text <> caused)))
+      modifyIORef' ref (amend step (\text -> intercalate ", " (did text <> caused)))
 
     -- The world may have noted something behind the line, which is left out if it says nothing.
     -- A step without a line is noticed at the line before it: not at the end of all lines.
@@ -336,13 +337,12 @@ loop d workers ending result = turn False
       _ -> moments
 
     observe detector number step = \case
-      Access access stack _ -> accessed detector number access step (fromMaybe "" (placeIn stack))
+      Access access stack _ -> accessed detector number access step (fromMaybe "" (placeOf stack))
       -- What waits so is answered by the library, or by what already was there.
       Call (Suspend _ _) _ -> touched detector number TheWorld >> touched detector number Library
       Call _ _ -> touched detector number TheWorld
       Internal _ -> touched detector number Library
       _ -> pure ()
-    placeIn = placeOf
 
     -- Transactions that wait are tried again when a variable may have changed without
     -- their knowing.
@@ -367,6 +367,3 @@ forced entry = either (\(e :: SomeException) -> Throw e) id <$> try (evaluate (e
 peek :: Entry -> IO (Entry, Bool)
 peek entry = (\trace -> (entry {entryResume = const trace}, isVisible trace)) <$> forced entry
 
-unwordsBy :: String -> [String] -> String
-unwordsBy _ [] = ""
-unwordsBy between (first : rest) = first <> concatMap (between <>) rest

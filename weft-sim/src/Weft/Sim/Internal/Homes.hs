@@ -34,8 +34,7 @@ data Watcher = Watcher
     watchReady :: Int -> Why -> Tcb -> Resume -> IO (),
     -- | The thread that the driver has chosen for this worker, or any.
     watchNext :: Int -> IO (Maybe Ready),
-    -- | How many threads of this worker are ready, and which.
-    watchCount :: Int -> IO Int,
+    -- | Which threads of this worker are ready.
     watchVisit :: Int -> IO [Tcb],
     -- | An action for this worker. From any OS thread.
     watchPost :: Int -> IO () -> IO (),
@@ -112,7 +111,7 @@ newWorkers count kernel watcher = do
       Queue
         { enqueue = \why (Ready tcb resume) -> watchReady watcher index why tcb resume,
           dequeue = watchNext watcher index,
-          queued = watchCount watcher index,
+          queued = length <$> watchVisit watcher index,
           visitQueue = \f start -> foldl f start <$> watchVisit watcher index
         }
 

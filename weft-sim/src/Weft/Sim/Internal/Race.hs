@@ -21,7 +21,6 @@ module Weft.Sim.Internal.Race
     touched,
     Object (..),
     woken,
-    forked,
     clockOf,
     joined,
     ended,
@@ -198,10 +197,6 @@ woken d t u
       mine <- clockOf d t
       joined d u mine
       setClock d t (tick t mine)
-
--- | A thread starts another one.
-forked :: Detector -> Int -> Int -> IO ()
-forked = woken
 
 -- | A thread gets at a variable, in this step, there.
 accessed :: Detector -> Int -> Access -> Int -> String -> IO ()

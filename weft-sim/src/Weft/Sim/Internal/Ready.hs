@@ -17,7 +17,6 @@ module Weft.Sim.Internal.Ready
     takeLast,
     takeWhere,
     entries,
-    filterOut,
   )
 where
 
@@ -123,14 +122,3 @@ takeWhere wanted list = count list >>= go 0
 -- | All, in order.
 entries :: ReadyList -> IO [Entry]
 entries list = count list >>= \n -> mapM (entryAt list) [0 .. n - 1]
-
--- | Take out all of a certain kind.
-filterOut :: (Entry -> IO Bool) -> ReadyList -> IO [Entry]
-filterOut unwanted list = do
-  n <- count list
-  everybody <- mapM (const (takeAt list 0)) [1 .. n]
-  let go out [] = pure (reverse out)
-      go out (e : rest) = do
-        bad <- unwanted e
-        if bad then go (e : out) rest else append list e >> go out rest
-  go [] everybody

@@ -44,7 +44,6 @@ watcherOf d holder =
             writeIORef (driverChosen d) Nothing
             pure (Just (Ready (entryTcb entry) (entryResume entry)))
           Nothing -> fmap (\e -> Ready (entryTcb e) (entryResume e)) <$> takeWhere ((== w) . entryWorker) (driverReady d),
-      watchCount = \w -> length . filter ((== w) . entryWorker) <$> entries (driverReady d),
       watchVisit = \w -> map entryTcb . filter ((== w) . entryWorker) <$> entries (driverReady d),
       watchPost = \w act -> do
         known <- knowledge
@@ -57,20 +56,14 @@ watcherOf d holder =
         Probe
           { probeTouch = \what number name -> do
               for_ (planRecord plan) $ \_ -> modifyIORef' (driverTouches d) (Did (what <> " " <> name) :)
-              for_ (planDetector plan) $ \detector ->
-                readIORef (driverActor d) >>= \case
-                  Running t _ -> touched detector t (Numbered number)
-                  _ -> pure (),
+              touches (Numbered number),
             probeRetry = \waiter -> do
               key <- readPrimVar (driverRetryKey d)
               writePrimVar (driverRetryKey d) (key + 1)
               modifyIORef' (driverRetries d) (IntMap.insert key waiter)
               pure (modifyIORef' (driverRetries d) (IntMap.delete key)),
             probeCommit = do
-              for_ (planDetector plan) $ \detector ->
-                readIORef (driverActor d) >>= \case
-                  Running t _ -> touched detector t Transactions
-                  _ -> pure ()
+              touches Transactions
               for_ (planRecord plan) $ \_ -> modifyIORef' (driverTouches d) (Did "transaction" :)
               wakeRetries d
           }
@@ -78,6 +71,12 @@ watcherOf d holder =
   where
     plan = driverPlan d
     world = simWorld (planSim plan)
+
+    -- The thread that runs now, if one does, touches something.
+    touches what = for_ (planDetector plan) $ \detector ->
+      readIORef (driverActor d) >>= \case
+        Running t _ -> touched detector t what
+        _ -> pure ()
 
     -- What whoever acts now knows, for who receives its message.
     knowledge = case planDetector plan of
