@@ -36,32 +36,32 @@ genName = C.pack <$> resize 10 (listOf1 (elements "ab<>&\"' :.%?#\xc3\xa4\xff\n"
 -- | A page has exactly the markup that a page with a harmless name has.
 prop_escaped :: Property
 prop_escaped = forAll genName $ \name ->
-  let markup = C.filter (`elem` ("<>\"'" :: String)) . listingPage "/x/" . pure . file
+  let markup = C.filter (`elem` ("<>\"'" :: String)) . listingPage defaultOrder "/x/" . pure . file
       title text = C.filter (`elem` ("<>\"'" :: String)) (listingPage text [])
       wrong text = C.filter (`elem` ("<>\"'" :: String)) (errorPage notFound404 text)
    in markup name === markup "a" .&&. title ("/" <> name <> "/") === title "/a/" .&&. wrong name === wrong "a"
 
 prop_links :: Property
 prop_links = forAll (genName `suchThat` (\n -> n `notElem` [".", ".."] && C.notElem '\n' n)) $ \name ->
-  let (_, after) = B.breakSubstring "<a href=\"" (listingPage "/" [file name])
+  let (_, after) = B.breakSubstring "<a href=\"" (listingPage defaultOrder "/" [file name])
       link = C.takeWhile (/= '"') (B.drop 9 after)
    in fmap pathComponents (safePath ("/" <> link)) === Right [name]
 
 order :: Assertion
 order = do
   let entries = [file "b", Entry "z" Directory 0 (HttpTime 0), file "a", Entry "y" Directory 0 (HttpTime 0)]
-      text = listingPage "/" entries
+      text = listingPage defaultOrder "/" entries
       at needle = B.length (fst (B.breakSubstring needle text))
       places = map at [">y/<", ">z/<", ">a<", ">b<"]
   assertBool (show places) (and (zipWith (<) places (drop 1 places)) && all (< B.length text) places)
 
 rows :: Assertion
 rows = do
-  listingPage "/" [file "a b"] `has` "<tr><td><a href=\"a%20b\">a b</a></td><td title=\"305 bytes\">305 B</td><td>1994-11-06 08:49</td></tr>"
-  listingPage "/" [Entry "d" Directory 4096 (HttpTime 0)] `has` "<tr><td><a href=\"d/\">d/</a></td><td></td><td>1970-01-01 00:00</td></tr>"
-  listingPage "/x/" [] `has` "href=\"../\""
-  assertBool "the root has no parent" (B.null (snd (B.breakSubstring "../" (listingPage "/" []))))
-  listingPage "/" [file "javascript:alert(1)"] `has` "href=\"javascript%3Aalert%281%29\""
+  listingPage defaultOrder "/" [file "a b"] `has` "<tr><td><a href=\"a%20b\">a b</a></td><td title=\"305 bytes\">305 B</td><td>1994-11-06 08:49</td></tr>"
+  listingPage defaultOrder "/" [Entry "d" Directory 4096 (HttpTime 0)] `has` "<tr><td><a href=\"d/\">d/</a></td><td></td><td>1970-01-01 00:00</td></tr>"
+  listingPage defaultOrder "/x/" [] `has` "href=\"../\""
+  assertBool "the root has no parent" (B.null (snd (B.breakSubstring "../" (listingPage defaultOrder "/" []))))
+  listingPage defaultOrder "/" [file "javascript:alert(1)"] `has` "href=\"javascript%3Aalert%281%29\""
 
 errors :: Assertion
 errors = do
