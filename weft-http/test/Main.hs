@@ -6,10 +6,14 @@ module Main (main) where
 
 import AllocationTest qualified
 import BodyTest qualified
+import CodingsTest qualified
+import CompressTest qualified
 import ConditionalTest qualified
 import Control.Monad (when)
 import Data.Maybe (isNothing)
 import DateTest qualified
+import GlobTest qualified
+import NegotiationTest qualified
 import PageTest qualified
 import PathTest qualified
 import RangeTest qualified
@@ -38,6 +42,10 @@ main = do
         RangeTest.tests,
         PathTest.tests,
         PageTest.tests,
+        NegotiationTest.tests,
+        GlobTest.tests,
+        CompressTest.tests,
         StaticTest.tests,
+        CodingsTest.tests,
         ServerTest.tests
       ]

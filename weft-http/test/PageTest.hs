@@ -21,6 +21,7 @@ tests =
     [ testProperty "no name gets into a page unescaped" prop_escaped,
       testProperty "every link leads to its entry" prop_links,
       testCase "order: directories first, then by name" order,
+      testCase "orders that are asked for" orders,
       testCase "rows" rows,
       testCase "error pages" errors,
       testCase "sizes" $ map humanSize [0, 305, 1023, 1024, 1536, 10239, 10240, 1048575, 1048576, maxBound] @?= ["0 B", "305 B", "1023 B", "1 KiB", "1.5 KiB", "9.9 KiB", "10 KiB", "1023 KiB", "1 MiB", "7.9 EiB"],
@@ -37,14 +38,14 @@ genName = C.pack <$> resize 10 (listOf1 (elements "ab<>&\"' :.%?#\xc3\xa4\xff\n"
 prop_escaped :: Property
 prop_escaped = forAll genName $ \name ->
   let markup = C.filter (`elem` ("<>\"'" :: String)) . listingPage defaultOrder "/x/" . pure . file
-      title text = C.filter (`elem` ("<>\"'" :: String)) (listingPage text [])
+      title text = C.filter (`elem` ("<>\"'" :: String)) (listingPage defaultOrder text [])
       wrong text = C.filter (`elem` ("<>\"'" :: String)) (errorPage notFound404 text)
    in markup name === markup "a" .&&. title ("/" <> name <> "/") === title "/a/" .&&. wrong name === wrong "a"
 
 prop_links :: Property
 prop_links = forAll (genName `suchThat` (\n -> n `notElem` [".", ".."] && C.notElem '\n' n)) $ \name ->
-  let (_, after) = B.breakSubstring "<a href=\"" (listingPage defaultOrder "/" [file name])
-      link = C.takeWhile (/= '"') (B.drop 9 after)
+  let (_, after) = B.breakSubstring "<tr><td><a href=\"" (listingPage defaultOrder "/" [file name])
+      link = C.takeWhile (/= '"') (B.drop 17 after)
    in fmap pathComponents (safePath ("/" <> link)) === Right [name]
 
 order :: Assertion
@@ -54,6 +55,20 @@ order = do
       at needle = B.length (fst (B.breakSubstring needle text))
       places = map at [">y/<", ">z/<", ">a<", ">b<"]
   assertBool (show places) (and (zipWith (<) places (drop 1 places)) && all (< B.length text) places)
+
+orders :: Assertion
+orders = do
+  let at size name = (file name) {entrySize = size, entryModified = HttpTime (1000 - size)}
+      entries = [at 20 "a", at 10 "b", at 20 "c", Entry "z" Directory 4096 (HttpTime 1), Entry "y" Directory 0 (HttpTime 2)]
+      asked query = names (listingPage (orderFromQuery query) "/" entries)
+      names page = case B.breakSubstring "<tr><td><a href=\"" page of
+        (_, rest)
+          | B.null rest -> ""
+          | otherwise -> C.take 1 (B.drop 17 rest) <> names (B.drop 17 rest)
+  map asked ["", "?sort=name", "?sort=name&order=desc", "?sort=size", "?order=desc&sort=size", "?sort=date", "?sort=date&order=desc", "?sort=colour&order=up", "?&&=&sort"]
+    @?= ["yzabc", "yzabc", "zycba", "yzbac", "yzacb", "zyacb", "yzbac", "yzabc", "yzabc"]
+  listingPage (Order BySize False) "/" entries `has` "<th aria-sort=\"ascending\"><a href=\"?sort=size&amp;order=desc\">Size</a></th>"
+  listingPage (Order BySize True) "/" entries `has` "<th aria-sort=\"descending\"><a href=\"?sort=size\">Size</a></th>"
 
 rows :: Assertion
 rows = do

@@ -74,7 +74,7 @@ staticHandler static clock
       _ -> pure (withFields [allow] (errorResponse methodNotAllowed405 "Only GET and HEAD are answered here."))
     allow = Field "Allow" "GET, HEAD, OPTIONS"
     found request =
-      liftIO (atHand static clock request (requestPath request)) >>= \case
+      liftIO (atHand static clock request) >>= \case
         Whole' response -> pure response
         there -> do
           response <- elsewhere static clock request (requestPath request) there
@@ -92,8 +92,12 @@ data AtHand
 
 -- | One look into the cache, in one effect: nearly all requests end here. What a client
 -- accepts is looked at only where there is something to choose from.
-atHand :: Static -> Clock -> Request -> ByteString -> IO AtHand
-atHand static clock request asked =
+atHand :: Static -> Clock -> Request -> IO AtHand
+atHand static clock request = lookAt static clock request (requestPath request)
+
+-- | The same for another path. Inlined, so that the path is not made a value.
+lookAt :: Static -> Clock -> Request -> ByteString -> IO AtHand
+lookAt static clock request asked =
   lookupCache (openCache static) asked >>= \case
     Nothing -> pure Missing
     Just cached
@@ -101,7 +105,10 @@ atHand static clock request asked =
         isUnconditional (requestConditions request) ->
           case cachedOthers cached of
             Alone -> whole cached (cachedHeld cached)
-            Negotiated variants -> ready static variants request cached >>= maybe (pure (Kept cached)) (whole cached)
+            Negotiated variants choice -> 
+              ready static variants choice request cached >>= \case
+                Nothing -> pure (Kept cached)
+                Just held -> whole cached held
       | otherwise -> pure (Kept cached)
   where
     whole cached held = do
@@ -112,6 +119,7 @@ atHand static clock request asked =
         if second == tickSecond tick && checked == fromIntegral second
           then Whole' response
           else Kept cached
+{-# INLINE lookAt #-}
 
 -- | The answer where 'atHand' did not have it.
 elsewhere :: Static -> Clock -> Request -> ByteString -> AtHand -> Thread Response
@@ -134,7 +142,7 @@ fallen static clock request fallback missing
   | not eligible = pure missing
   | not (acceptsType (lookupFields "accept" (requestFields request)) "text/html") = pure (withFields vary missing)
   | otherwise = do
-      there <- liftIO (atHand static clock request place)
+      there <- liftIO (lookAt static clock request place)
       response <- elsewhere static clock request place there
       pure (if responseStatus response == notFound404 then missing else withFields vary response)
   where

@@ -18,6 +18,7 @@ where
 import Control.Monad (forM)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
+import Data.ByteString.Char8 qualified as C
 import Data.Foldable (find)
 import Data.IORef
 import Data.Maybe (catMaybes)
@@ -113,7 +114,7 @@ answerFile static clock request asked path file status = do
     Just bytes -> do
       closeFile file
       others <- liftIO (othersOf static asked path status siblings)
-      cached <- liftIO (remember static tick asked path status (metaOf settings path (varies settings path siblings) Identity status) others bytes)
+      cached <- liftIO (remember static tick asked path status (metaOf settings path (varies settings path siblings) Identity "" status) others bytes)
       represent static tick request asked cached
     Nothing -> do
       let chosen = chooseCoding (acceptEncoding request) (map siblingCoding siblings)
@@ -121,8 +122,8 @@ answerFile static clock request asked path file status = do
       case packed of
         Just (sibling, other) -> flip onException (closeFile other) $ do
           closeFile file
-          fromFile tick request (metaOf settings path True (siblingCoding sibling) (siblingStatus sibling)) other
-        Nothing -> fromFile tick request (metaOf settings path (varies settings path siblings) Identity status) file
+          fromFile tick request (metaOf settings path True (siblingCoding sibling) (codingName (siblingCoding sibling)) (siblingStatus sibling)) other
+        Nothing -> fromFile tick request (metaOf settings path (varies settings path siblings) Identity "" status) file
   where
     settings = openSettings static
 
@@ -219,7 +220,7 @@ othersOf static asked path status siblings
   | otherwise = do
       beside <- forM siblings (\s -> variant (siblingCoding s) (FromFile s))
       made <- if worthwhile then (: []) <$> variant Gzip Made else pure []
-      pure (Negotiated (beside <> made))
+      Negotiated (beside <> made) <$> newIORef (Choice B.empty Nothing)
   where
     settings = openSettings static
     worthwhile =
@@ -237,15 +238,28 @@ openSibling static sibling =
       if status == siblingStatus sibling then pure (Just file) else Nothing <$ closeFile file
 
 -- | The form of a cached file that a client prefers, if it is in memory.
-ready :: Static -> [Variant] -> Request -> Cached -> IO (Maybe Held)
-ready static variants request cached = case preferred variants request of
-  Nothing -> pure (Just (cachedHeld cached))
-  Just variant -> inCache static cached variant
+ready :: Static -> [Variant] -> IORef Choice -> Request -> Cached -> IO (Maybe Held)
+ready static variants choice request cached =
+  preferred variants choice request >>= \case
+    Nothing -> pure (Just (cachedHeld cached))
+    Just variant -> inCache static cached variant
 
-preferred :: [Variant] -> Request -> Maybe Variant
-preferred variants request = case acceptEncoding request of
-  [] -> Nothing
-  values -> let coding = chooseCoding values (map variantCoding variants) in find ((== coding) . variantCoding) variants
+-- | The form that a client prefers; 'Nothing' is the file as it is.
+preferred :: [Variant] -> IORef Choice -> Request -> IO (Maybe Variant)
+preferred variants choice request = case acceptEncoding request of
+  [] -> pure Nothing
+  [value] ->
+    readIORef choice >>= \case
+      Choice known chosen | known == value -> pure chosen
+      _ -> do
+        -- The value is a slice of a buffer that is used again. Of two who write at a
+        -- time either may win.
+        let !chosen = among [value]
+            !new = Choice (B.copy value) chosen
+        chosen <$ writeIORef choice new
+  values -> pure (among values)
+  where
+    among values = let coding = chooseCoding values (map variantCoding variants) in find ((== coding) . variantCoding) variants
 
 inCache :: Static -> Cached -> Variant -> IO (Maybe Held)
 inCache static cached variant =
@@ -263,14 +277,15 @@ sourceStatus cached variant = case variantSource variant of
 represent :: Static -> Tick -> Request -> ByteString -> Cached -> Thread Response
 represent static tick request asked cached = case cachedOthers cached of
   Alone -> asItIs
-  Negotiated variants -> case preferred variants request of
-    Nothing -> asItIs
-    Just variant ->
-      liftIO (inCache static cached variant) >>= \case
-        Just held -> fromMemory static tick request held
-        Nothing -> case variantSource variant of
-          FromFile sibling -> beside variant sibling
-          Made -> made variant
+  Negotiated variants choice ->
+    liftIO (preferred variants choice request) >>= \case
+      Nothing -> asItIs
+      Just variant ->
+        liftIO (inCache static cached variant) >>= \case
+          Just held -> fromMemory static tick request held
+          Nothing -> case variantSource variant of
+            FromFile sibling -> beside variant sibling
+            Made -> made variant
   where
     settings = openSettings static
     path = cachedPath cached
@@ -282,7 +297,7 @@ represent static tick request asked cached = case cachedOthers cached of
         Nothing -> liftIO (deleteCache (openCache static) asked) >> asItIs
         Just file -> flip onException (closeFile file) $ do
           let status = siblingStatus sibling
-              meta = metaOf settings path True (siblingCoding sibling) status
+              meta = metaOf settings path True (siblingCoding sibling) (codingName (siblingCoding sibling)) status
           content <- if caches static status then readWith file status else pure Nothing
           case content of
             Just bytes -> closeFile file >> keep variant meta bytes >>= fromMemory static tick request
@@ -294,11 +309,13 @@ represent static tick request asked cached = case cachedOthers cached of
         then asItIs
         else flip onException (liftIO (writePrimVar (variantBusy variant) 0)) $ do
           let original = heldBytes (cachedHeld cached)
-          bytes <- gzipThread (maybe 6 compressLevel (staticCompress settings)) original
+              level = maybe 6 compressLevel (staticCompress settings)
+              mark = codingName (variantCoding variant) <> C.pack (show level)
+          bytes <- gzipThread level original
           if B.length bytes >= B.length original
             then liftIO (writePrimVar (variantBusy variant) 2) >> asItIs
             else do
-              let meta = (metaOf settings path True (variantCoding variant) (cachedStatus cached)) {metaSize = fromIntegral (B.length bytes)}
+              let meta = (metaOf settings path True (variantCoding variant) mark (cachedStatus cached)) {metaSize = fromIntegral (B.length bytes)}
               held <- keep variant meta bytes
               liftIO (writePrimVar (variantBusy variant) 0)
               fromMemory static tick request held
@@ -326,7 +343,7 @@ stillFresh static tick cached = do
     known sibling = (siblingCoding sibling, siblingStatus sibling)
     beside = case cachedOthers cached of
       Alone -> []
-      Negotiated variants -> [sibling | Variant {variantSource = FromFile sibling} <- variants]
+      Negotiated variants _ -> [sibling | Variant {variantSource = FromFile sibling} <- variants]
 
 -- | A page of the directory that is sent in place of something else, from the cache or
 -- the file system. 'Nothing' where it cannot be read, or is larger than what is cached.
@@ -352,4 +369,4 @@ pageAt static tick path =
           then readWith file status
           else pure Nothing
       -- It is compared with itself alone, without what may lie beside it.
-      liftIO (traverse (fmap cachedHeld . remember static tick key path status (metaOf settings path False Identity status) Alone) bytes)
+      liftIO (traverse (fmap cachedHeld . remember static tick key path status (metaOf settings path False Identity "" status) Alone) bytes)

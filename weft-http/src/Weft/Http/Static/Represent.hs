@@ -39,11 +39,11 @@ import Weft.Http.Static.Types
 import Weft.Http.Status
 
 -- | What is said of a file: its path, whether the answer depends on what the client
--- accepts, the coding, and the file whose bytes these are. What is 'Made' of a file has
--- the tag of that file, marked with the coding: each version of each coding has a tag of
--- its own.
-metaOf :: StaticSettings -> ByteString -> Bool -> Coding -> FileStatus -> Meta
-metaOf settings path negotiated coding status =
+-- accepts, the coding, a mark for the entity tag, and the file whose bytes these are, or
+-- that they were made from. The mark tells codings apart, and ways to make them: each
+-- version of each coding has a tag of its own.
+metaOf :: StaticSettings -> ByteString -> Bool -> Coding -> ByteString -> FileStatus -> Meta
+metaOf settings path negotiated coding mark status =
   Meta
     { metaSize = statusSize status,
       metaType = fromMaybe mime (lookupField "content-type" fields),
@@ -63,17 +63,11 @@ metaOf settings path negotiated coding status =
       ]
         <> [Field "Content-Encoding" (codingName coding) | coding /= Identity]
         <> [Field "Vary" "Accept-Encoding" | negotiated]
-    own = map extended (fieldsFor (staticHeaders settings) ("/" <> path))
-    -- What the operator adds to Vary comes to what there must be.
-    extended field
-      | negotiated, isVary field, not (B.null (fieldValue field)) = field {fieldValue = "Accept-Encoding, " <> fieldValue field}
-      | negotiated, isVary field = field {fieldValue = "Accept-Encoding"}
-      | otherwise = field
-    isVary = eqCaseless "vary" . fieldName
+    own = fieldsFor (staticHeaders settings) ("/" <> path)
     mime = contentTypeFor (B.takeWhileEnd (/= 0x2f) path)
     tag = marked (fileETag (FileIdentity (Just (statusInode status)) (statusSize status) (statusModified status)))
     marked = \case
-      Strong opaque | coding /= Identity -> Strong (opaque <> "-" <> codingName coding)
+      Strong opaque | not (B.null mark) -> Strong (opaque <> "-" <> mark)
       other -> other
     modified = HttpTime (statusModified status `div` 1_000_000_000)
     -- What a client that has the content already knows of it.

@@ -25,7 +25,7 @@ import Data.ByteString.Char8 qualified as C
 import Data.Char (toLower)
 import Data.Maybe (mapMaybe)
 import Weft.Http.Internal.Ascii
-import Weft.Http.Response (Field (..))
+import Weft.Http.Request (Field (..), lookupFields)
 import Weft.Http.Static.Glob
 
 -- | Fields for the paths that fit one of some patterns.
@@ -86,12 +86,17 @@ fieldsFor rules path =
   foldl (flip replacing) [] [ruleFields rule | rule <- rules, any (`matchesGlob` path) (rulePatterns rule)]
 
 -- | The second fields, in which those of the first have taken the place of others of
--- the same name. Empty values take away what there was.
+-- the same name. Empty values take away what there was. What is new in @Vary@ comes to
+-- what there was: the server knows what its answer depended on.
 --
 -- >>> overriding [Field "b" "2", Field "c" ""] [Field "A" "0", Field "B" "1", Field "C" "3"]
 -- [Field {fieldName = "A", fieldValue = "0"},Field {fieldName = "b", fieldValue = "2"}]
 overriding :: [Field] -> [Field] -> [Field]
-overriding new = filter (not . B.null . fieldValue) . replacing new
+overriding new old = filter (not . B.null . fieldValue) (replacing (map extended new) old)
+  where
+    extended field
+      | eqCaseless "vary" (fieldName field) = field {fieldValue = B.intercalate ", " (filter (not . B.null) (lookupFields "vary" old <> [fieldValue field]))}
+      | otherwise = field
 
 replacing :: [Field] -> [Field] -> [Field]
 replacing new old = filter ((`notElem` map key new) . key) old <> new

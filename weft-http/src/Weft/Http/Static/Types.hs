@@ -20,6 +20,7 @@ module Weft.Http.Static.Types
     Held (..),
     Rendered (..),
     Others (..),
+    Choice (..),
     Variant (..),
     Source (..),
 
@@ -168,8 +169,12 @@ data Others
   = -- | Nothing, so that no request needs to be asked what it accepts.
     Alone
   | -- | These, in the order of preference. There may be none, where the answer only
-    -- says that it might have been another.
-    Negotiated [Variant]
+    -- says that it might have been another. And what was chosen last: clients of one
+    -- kind all say the same.
+    Negotiated [Variant] !(IORef Choice)
+
+-- | What was chosen for these lines of @Accept-Encoding@, if there was just one.
+data Choice = Choice !ByteString !(Maybe Variant)
 
 -- | A file in another coding.
 data Variant = Variant
