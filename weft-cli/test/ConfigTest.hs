@@ -13,7 +13,7 @@ import System.Exit (ExitCode (..))
 import System.FilePath ((</>))
 import Test.Tasty
 import Test.Tasty.HUnit
-import Weft (seconds)
+import Weft (milliseconds, seconds)
 import Weft.Cli.Serve.Config
 import Weft.Cli.Serve.File
 import Weft.Cli.Serve.Keys
@@ -77,7 +77,7 @@ everything = do
       \[[site.headers]]\npath = [\"/a\", \"/b\"]\nset.X-C = \"\"\n"
   let s = configServer c
   (confHost s, confPort s, confWorkers s, confMaxConnections s, confGrace s, confSkipBody s, confQuiet s, confTrace s)
-    @?= (Just "::1", 81, Just 3, Just 9, seconds 3 `div'` 2, 1000, True, Just "/etc/weft/trace.json")
+    @?= (Just "::1", 81, Just 3, Just 9, milliseconds 1500, 1000, True, Just "/etc/weft/trace.json")
   let t = configTimeouts c
   [timeoutHead t, timeoutBody t, timeoutIdle t, timeoutWrite t] @?= map seconds [1, 2, 3, 4]
   let l = configLimits c
@@ -85,19 +85,17 @@ everything = do
   logAccess (configLog c) @?= Just "/var/log/weft"
   map (fmap namedPath) [tlsCertificate (configTls c), tlsKey (configTls c)] @?= [Just "/etc/weft/c.pem", Just "/etc/weft/k.pem"]
   metricsListen (configMetrics c) @?= Just "127.0.0.1:9"
-  siteRoot (configSite c) @?= Just (NamedFile "/etc/weft/www" "/etc/weft/weft.toml:26:1")
+  siteRoot (configSite c) @?= Just (NamedFile "/etc/weft/www" "/etc/weft/weft.toml:28:1")
   settings <- maybe (assertFailure "no site") pure (staticOf (configSite c))
   staticRoot settings @?= "/etc/weft/www"
   staticIndex settings @?= ["a.html", "b.html"]
   (staticListings settings, staticCacheBytes settings, staticLargestCached settings) @?= (True, 5, 2048)
   staticPrecompressed settings @?= [Gzip, Brotli]
-  staticCompress settings @?= Just defaultCompressSettings {compressTypes = ["text/*"], compressLeast = 1, compressLevel = 9}
+  staticCompress settings @?= Just defaultCompressSettings {compressTypes = ["text/*"], compressLeast = 1, compressMost = 2048, compressLevel = 9}
   staticFallback settings @?= Just (Fallback "app.html" True)
   sort (staticErrorPages settings) @?= [(ErrorStatus 404, "404.html"), (ErrorClass 5, "e/5.html")]
   map (\r -> (show (rulePatterns r), ruleFields r, ruleAlways r)) (staticHeaders settings)
     @?= [("[\"*.css\"]", [Field "Cache-Control" "no-cache", Field "X-A" "b"], True), ("[\"/a\",\"/b\"]", [Field "X-C" ""], False)]
-  where
-    div' d n = toEnum (fromEnum d `div` n)
 
 inherited :: Assertion
 inherited = do
@@ -179,15 +177,15 @@ severalAtOnce = case config "[site]\nlisting = true\nindex = 3\n[server]\nport =
 
 manual :: Assertion
 manual = do
-  text <- C.readFile ("../docs" </> "serving.md")
+  page <- C.readFile ("../docs" </> "serving.md")
   forM_ (sections "") $ \(SomeSection section) -> do
-    assertBool (sectionName section) (C.pack ("### `[" <> sectionName section <> "]`") `B.isInfixOf` text)
+    assertBool (sectionName section) (C.pack ("### `[" <> sectionName section <> "]`") `B.isInfixOf` page)
     forM_ (sectionKeys section) $ \key ->
-      assertBool (row key) (C.pack (row key) `B.isInfixOf` text)
-  forM_ ruleKeys $ \key -> assertBool (row key) (C.pack (row key) `B.isInfixOf` text)
+      assertBool (row key) (C.pack (row key) `B.isInfixOf` page)
+  forM_ ruleKeys $ \key -> assertBool (row key) (C.pack (row key) `B.isInfixOf` page)
   (_, help, _) <- runWeft [] ["serve", "--help"]
   forM_ [takeWhile (`notElem` (" ,[]" :: String)) w | w <- words help, "--" `isPrefixOf` w] $ \flag ->
-    assertBool flag (C.pack ("`" <> flag) `B.isInfixOf` text)
+    assertBool flag (C.pack ("`" <> flag) `B.isInfixOf` page)
   where
     row :: Key a -> String
     row key = "| `" <> keyName key <> "` | " <> keyWants key <> " | " <> keyDefault key <> " | " <> keyHelp key <> " |"
@@ -195,8 +193,8 @@ manual = do
 -- | The block of TOML in the manual, as it stands there.
 manualExample :: Assertion
 manualExample = do
-  text <- C.readFile ("../docs" </> "serving.md")
-  let (_, after') = B.breakSubstring "```toml\n" text
+  page <- C.readFile ("../docs" </> "serving.md")
+  let (_, after') = B.breakSubstring "```toml\n" page
       (example, _) = B.breakSubstring "```" (B.drop 8 after')
   assertBool "there is an example" (B.length example > 500)
   c <- good example

@@ -169,14 +169,14 @@ defaultSite =
       siteFallbackExtensions = False
     }
 
--- | How a site is served, if it has a root.
+-- | How a site is served, if it has a root. What fits into the cache is compressed.
 staticOf :: Site -> Maybe StaticSettings
 staticOf site = set <$> siteRoot site
   where
     set root =
       (siteStatic site)
         { staticRoot = namedPath root,
-          staticCompress = if siteCompress site then Just (siteCompressHow site) else Nothing,
+          staticCompress = if siteCompress site then Just (siteCompressHow site) {compressMost = staticLargestCached (siteStatic site)} else Nothing,
           staticFallback = (`Fallback` siteFallbackExtensions site) <$> siteFallback site
         }
 

@@ -52,7 +52,7 @@ sections file =
     SomeSection (Section "timeouts" "How long a client may take for what, in seconds." timeoutKeys (\f c -> c {configTimeouts = f (configTimeouts c)})),
     SomeSection (Section "limits" "What a request may be." limitKeys (\f c -> c {configLimits = f (configLimits c)})),
     SomeSection (Section "log" "What is written down." (logKeys file) (\f c -> c {configLog = f (configLog c)})),
-    SomeSection (Section "tls" "HTTPS." (tlsKeys file) (\f c -> c {configTls = f (configTls c)})),
+    SomeSection (Section "tls" "HTTPS. Both keys, or neither." (tlsKeys file) (\f c -> c {configTls = f (configTls c)})),
     SomeSection (Section "metrics" "Figures for monitoring." metricsKeys (\f c -> c {configMetrics = f (configMetrics c)})),
     SomeSection (Section "site" "A directory, and how it is served." (siteKeys file) (\f c -> c {configSite = f (configSite c)}))
   ]
@@ -173,7 +173,7 @@ ruleKeys =
   [ Key "path" "a pattern, or an array of them" "none; it has to be there" "The paths that the fields are for." (set (oneOrMore "a string or an array of strings" (text "a string" pattern')) (\v r -> r {ruleDraftPatterns = v})),
     Key "cache-control" "a string" "none" "Short for a field Cache-Control." (set (text "a string" Right) (\v r -> r {ruleDraftFields = ruleDraftFields r <> [Field "Cache-Control" (pathFromText v)]})),
     Key "set" "a table from names to values" "none" "The fields. An empty value takes a field away." (set (subTable fields) (\v r -> r {ruleDraftFields = ruleDraftFields r <> v})),
-    Key "always" "true or false" "false" "Whether they are for errors, redirects and listings, too; these go by the path of the request." (set switch (\v r -> r {ruleDraftAlways = v}))
+    Key "always" "true or false" "false" "Whether they are for errors and redirects, too; these go by the path of the request." (set switch (\v r -> r {ruleDraftAlways = v}))
   ]
   where
     pattern' p = either (\problem -> Left ("the pattern " <> show p <> " " <> problem)) Right (parseGlob (pathFromText p))
