@@ -22,6 +22,7 @@ tests =
     ]
     `also` [ testCase "fields, error pages and fallback" (configured "epoll" [] embellished),
              testCase "options take precedence over the file" (configured "epoll" ["--listings", "--idle-timeout", "1"] overridden),
+             testCase "a file alone: hosts that are not in it" unknownHosts,
              testCase "options alone" (withServer ["--compress", "--fallback", "index.html"] optionsAlone),
              testCase "curl --compressed" (configured "epoll" [] curl)
            ]
@@ -141,6 +142,20 @@ overridden server = do
     say client (request "GET" "/hello.txt" [])
     _ <- hear client
     within "the idle connection to end" 5 (expectEnd client)
+
+-- | Without DIR, and without a site for all hosts.
+unknownHosts :: IO ()
+unknownHosts = forM_ [("", 421), ("unknown = 404\n", 404)] $ \(line, expected) -> withSite $ \site -> do
+  let file = site </> ".." </> "weft.toml"
+  writeFile file ("[server]\nport = 0\n[sites.a]\nroot = \"site\"\n[hosts]\n\"a.org\" = \"a\"\n" <> line)
+  -- The shell passes over the arguments that name a directory.
+  withServerIn ["sh", "-c", "exec weft serve -c \"$0\"", file] [] site [] $ \server -> do
+    known <- on server "a.org" "GET" "/hello.txt" []
+    unknown <- on server "b.org" "GET" "/hello.txt" []
+    asHead <- on server "b.org" "HEAD" "/hello.txt" []
+    map replyStatus [known, unknown, asHead] @?= [200, expected, expected]
+    old <- withClient server $ \client -> say client "GET /hello.txt HTTP/1.0\r\n\r\n" >> hearToEnd client
+    assertBool (show old) (C.pack (show expected) `B.isPrefixOf` B.drop 9 old)
 
 optionsAlone :: Server -> IO ()
 optionsAlone server = do
