@@ -43,6 +43,7 @@ import Weft.Http.Server.Types
 import Weft.Http.Static.Asked
 import Weft.Http.Static.Cache
 import Weft.Http.Static.Check
+import Weft.Http.Static.Codings
 import Weft.Http.Static.Disk
 import Weft.Http.Static.Represent
 import Weft.Http.Static.Rules
@@ -105,7 +106,7 @@ lookAt static clock request asked =
         isUnconditional (requestConditions request) ->
           case cachedOthers cached of
             Alone -> whole cached (cachedHeld cached)
-            Negotiated variants choice -> 
+            Negotiated variants choice ->
               ready static variants choice request cached >>= \case
                 Nothing -> pure (Kept cached)
                 Just held -> whole cached held
