@@ -5,11 +5,13 @@
 module Main (main) where
 
 import CommandLineTest qualified
+import ConfigTest qualified
 import ConnectionTest qualified
 import Control.Monad (when)
 import Data.Maybe (isNothing)
 import FilesTest qualified
 import LimitsTest qualified
+import SitesTest qualified
 import StopTest qualified
 import System.Environment (lookupEnv, setEnv)
 import Test.Tasty
@@ -23,7 +25,9 @@ main = do
     testGroup
       "weft-cli"
       [ CommandLineTest.tests,
+        ConfigTest.tests,
         FilesTest.tests,
+        SitesTest.tests,
         ConnectionTest.tests,
         LimitsTest.tests,
         StopTest.tests,

@@ -3,17 +3,27 @@
 module AllocationTest (tests) where
 
 import Control.Exception (evaluate)
-import Control.Monad (void)
+import Control.Monad (replicateM_, void)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
+import Data.ByteString.Char8 qualified as C
+import Data.IORef
 import Data.Int (Int64)
 import Foreign.Marshal.Alloc (allocaBytes)
+import Site
+import System.FilePath ((</>))
+import System.IO.Temp (withSystemTempDirectory)
 import System.Mem (getAllocationCounter)
-import Test.Tasty (TestTree, testGroup)
+import Test.Tasty (TestTree, localOption, mkTimeout, testGroup)
 import Test.Tasty.HUnit
+import Weft
 import Weft.Http.Date
 import Weft.Http.RequestHead
+import Weft.Http.Negotiation
 import Weft.Http.Response
+import Weft.Http.Server (Response (..))
+import Weft.Http.Server.Types (Tick (..))
+import Weft.Http.Static
 import Weft.Http.Status
 
 tests :: TestTree
@@ -29,12 +39,43 @@ tests =
           \p -> atMost 320 (\_ -> void (pokeHead p ok200 fields)),
       testCase "a date into a buffer: at most 200" $
         allocaBytes 32 $
-          \p -> atMost 200 (\i -> pokeDate p (HttpTime (784111777 + fromIntegral i)))
+          \p -> atMost 200 (\i -> pokeDate p (HttpTime (784111777 + fromIntegral i))),
+      localOption (mkTimeout 20_000_000) . testCase "a cached page without other codings: at most 300" $ cached id [] 300,
+      localOption (mkTimeout 20_000_000) . testCase "a cached page with another coding, for who takes none: at most 500" $ cached packed [] 500,
+      localOption (mkTimeout 20_000_000) . testCase "a cached page in another coding: at most 2200" $ cached packed ["Accept-Encoding: gzip, deflate, br, zstd"] 2200
     ]
   where
     -- An offset of 1 is as good as 0, and differs from run to run.
     parse text i = void (evaluate (parseAt (i `rem` 2) text))
     fields = [Field "Content-Type" "text/html", Field "Content-Length" "305"]
+
+    packed s = s {staticPrecompressed = [Brotli, Gzip]}
+
+-- | What the handler of files allocates for a page of 305 bytes that is in the cache,
+-- averaged over many calls with one request. The request comes from a server, as
+-- requests do.
+cached :: (StaticSettings -> StaticSettings) -> [ByteString] -> Int64 -> Assertion
+cached change fields bound = withSystemTempDirectory "weft-http" $ \path -> do
+  B.writeFile (path </> "index.html") (B.replicate 305 0x61)
+  B.writeFile (path </> "index.html.br") "packed"
+  clock <- newIORef (Tick 1_700_000_000 (formatDate (HttpTime 1_700_000_000)) 0)
+  each <- newIORef 0
+  run $ do
+    static <- openStatic (change (defaultStaticSettings (C.pack path)))
+    let answer = staticHandler static clock
+        measured request = do
+          replicateM_ 3 (answer request)
+          start <- liftIO getAllocationCounter
+          replicateM_ 1000 (answer request >>= \r -> liftIO (evaluate (statusCode (responseStatus r))))
+          end <- liftIO getAllocationCounter
+          liftIO (writeIORef each ((start - end) `div` 1000))
+          answer request
+    overHandler measured $ \ask -> do
+      reply <- ask "GET" "/" fields
+      liftIO (replyStatus reply @?= 200)
+    closeStatic static
+  found <- readIORef each
+  assertBool (show found <> " bytes, more than " <> show bound) (found > 0 && found <= bound)
 
 -- | Not inlined, and called with an argument that changes, so that no call can
 -- be shared with another.

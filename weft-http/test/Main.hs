@@ -6,11 +6,15 @@ module Main (main) where
 
 import AllocationTest qualified
 import BodyTest qualified
+import CodingsTest qualified
+import CompressTest qualified
 import ConditionalTest qualified
 import Control.Monad (when)
 import Data.Maybe (isNothing)
 import DateTest qualified
 import ExamplesTest qualified
+import GlobTest qualified
+import NegotiationTest qualified
 import PageTest qualified
 import PathTest qualified
 import RangeTest qualified
@@ -39,7 +43,11 @@ main = do
         RangeTest.tests,
         PathTest.tests,
         PageTest.tests,
+        NegotiationTest.tests,
+        GlobTest.tests,
+        CompressTest.tests,
         StaticTest.tests,
         ServerTest.tests,
-        ExamplesTest.tests
+        ExamplesTest.tests,
+        CodingsTest.tests
       ]

@@ -1,9 +1,16 @@
 -- |
 -- Description : What the values of options may be
 --
--- Readers of option values that say what is wrong and what would be right.
+-- Readers of values, on the command line and in configuration files, that say what is
+-- wrong and what would be right.
 module Weft.Cli.Options
-  ( number,
+  ( -- * Values
+    parseNumber,
+    parseBytes,
+    parseSeconds,
+
+    -- * Options
+    number,
     bytes,
     secondsOf,
     backend,
@@ -17,27 +24,48 @@ import Weft.Kernel (parseBackend)
 import Weft.Time (nanoseconds)
 
 -- | A decimal number between two bounds.
-number :: Int -> Int -> ReadM Int
-number low high = eitherReader $ \text ->
-  if not (null text) && all isDigit text && length text < 18 && read text >= low && read text <= high
-    then Right (read text)
-    else Left (show text <> " is not a number from " <> show low <> " to " <> show high)
+--
+-- >>> parseNumber 1 256 "0"
+-- Left "\"0\" is not a number from 1 to 256"
+parseNumber :: Int -> Int -> String -> Either String Int
+parseNumber low high text
+  | not (null text) && all isDigit text && length text < 18 && read text >= low && read text <= high = Right (read text)
+  | otherwise = Left (show text <> " is not a number from " <> show low <> " to " <> show high)
 
 -- | A number of bytes, with a suffix k, M or G (powers of 1,000) or Ki, Mi, Gi
 -- (powers of 1,024) if wanted.
-bytes :: ReadM Int
-bytes = eitherReader $ \text ->
-  let (digits, suffix) = span isDigit text
-      scale = lookup (map toLower suffix) [("", 1), ("k", 1000), ("m", 1000000), ("g", 1000000000), ("ki", 1024), ("mi", 1024 ^ (2 :: Int)), ("gi", 1024 ^ (3 :: Int))]
-   in case scale of
-        Just s | not (null digits), length digits < 15, toInteger (read digits :: Int) * toInteger s <= toInteger (maxBound :: Int) -> Right (read digits * s)
-        _ -> Left (show text <> " is not a number of bytes (such as 500000, 100M or 64Mi)")
+--
+-- >>> parseBytes "64Ki"
+-- Right 65536
+parseBytes :: String -> Either String Int
+parseBytes text = case scale of
+  Just s
+    | not (null digits),
+      length digits < 15,
+      toInteger (read digits :: Int) * toInteger s <= toInteger (maxBound :: Int) ->
+        Right (read digits * s)
+  _ -> Left (show text <> " is not a number of bytes (such as 500000, 100M or 64Mi)")
+  where
+    (digits, suffix) = span isDigit text
+    scale = lookup (map toLower suffix) [("", 1), ("k", 1000), ("m", 1000000), ("g", 1000000000), ("ki", 1024), ("mi", 1024 ^ (2 :: Int)), ("gi", 1024 ^ (3 :: Int))]
 
 -- | A number of seconds, a fraction allowed.
-secondsOf :: ReadM Duration
-secondsOf = eitherReader $ \text -> case reads text :: [(Double, String)] of
+parseSeconds :: String -> Either String Duration
+parseSeconds text = case reads text :: [(Double, String)] of
   [(s, "")] | s >= 0 && s <= 1e8 -> Right (nanoseconds (round (s * 1e9)))
   _ -> Left (show text <> " is not a number of seconds")
+
+-- | A decimal number between two bounds.
+number :: Int -> Int -> ReadM Int
+number low high = eitherReader (parseNumber low high)
+
+-- | A number of bytes: 'parseBytes'.
+bytes :: ReadM Int
+bytes = eitherReader parseBytes
+
+-- | A number of seconds: 'parseSeconds'.
+secondsOf :: ReadM Duration
+secondsOf = eitherReader parseSeconds
 
 -- | The name of an event source.
 backend :: ReadM BackendChoice

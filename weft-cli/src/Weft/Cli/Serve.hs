@@ -1,23 +1,21 @@
 -- |
--- Description : @weft serve DIR@
+-- Description : @weft serve@
 --
--- Serves the files of a directory until a signal says stop, then drains.
+-- Serves the files of directories until a signal says stop, then drains.
 module Weft.Cli.Serve
   ( serveCommand,
-    ServeOptions (..),
-    serveFiles,
+    serveWith,
   )
 where
 
-import Control.Monad (unless)
-import Data.ByteString qualified as ByteString
+import Control.Monad (unless, when, (>=>))
+import Data.ByteString (ByteString)
+import Data.ByteString qualified as B
 import Data.Foldable (for_)
 import Data.IORef
 import Data.Maybe (fromMaybe)
 import Data.String (fromString)
 import GHC.Conc (getNumProcessors)
-import GHC.Foreign qualified as Foreign
-import GHC.IO.Encoding (getFileSystemEncoding)
 import GHC.IO.Exception (IOException (..))
 import Options.Applicative
 import System.Exit (ExitCode (..), exitFailure, exitWith)
@@ -25,69 +23,72 @@ import System.IO (hFlush, hPutStrLn, stderr, stdout)
 import System.Posix.Resource (Resource (ResourceOpenFiles), ResourceLimit (ResourceLimit), ResourceLimits (..), getResourceLimit, setResourceLimit)
 import System.Posix.Signals (raiseSignal, sigINT, sigTERM)
 import Weft
-import Weft.Cli.Options
+import Weft.Cli.Serve.Check
+import Weft.Cli.Serve.CommandLine
+import Weft.Cli.Serve.Config
+import Weft.Cli.Serve.File
+import Weft.Cli.Serve.Paths
+import Weft.Cli.Serve.Sites
+import Weft.Cli.Serve.Toml
 import Weft.Http.AccessLog
 import Weft.Http.Server
-import Weft.Http.Static
+import Weft.Kernel (Kernel)
 import Weft.Signal
 import Weft.Socket
 import Weft.Timeline (timelineTo)
 
--- | What @weft serve@ was asked to do.
-data ServeOptions = ServeOptions
-  { serveDirectory :: !FilePath,
-    serveHost :: !(Maybe String),
-    servePort :: !Int,
-    serveWorkers :: !(Maybe Int),
-    serveBackend :: !BackendChoice,
-    serveCacheBytes :: !Int,
-    serveMaxConnections :: !(Maybe Int),
-    serveLog :: !(Maybe String),
-    serveGraceTime :: !Duration,
-    serveListings :: !Bool,
-    serveHeadTimeout :: !Duration,
-    serveBodyTimeout :: !Duration,
-    serveIdleTimeout :: !Duration,
-    serveWriteTimeout :: !Duration,
-    serveTrace :: !(Maybe FilePath),
-    serveQuiet :: !Bool
-  }
-
 -- | The command, for the program's parser.
 serveCommand :: Mod CommandFields (IO ())
-serveCommand = command "serve" (info (serveFiles <$> options) (progDesc "Serve the files of a directory over HTTP/1.1" <> failureCode 2))
+serveCommand = command "serve" (info (start <$> commandLine) (progDesc "Serve the files of a directory over HTTP/1.1" <> failureCode 2))
 
-options :: Parser ServeOptions
-options =
-  ServeOptions
-    <$> strArgument (metavar "DIR" <> help "The directory to serve" <> action "directory")
-    <*> optional (strOption (long "host" <> metavar "HOST" <> help "Address or name to listen on (default: every address)"))
-    <*> option (number 0 65535) (long "port" <> short 'p' <> metavar "PORT" <> value 8080 <> showDefault <> help "Port to listen on; 0 for any free one")
-    <*> optional (option (number 1 256) (long "workers" <> metavar "N" <> help "Workers, each on an OS thread (default: one for each processor)"))
-    <*> option backend (long "backend" <> metavar "NAME" <> value Auto <> help "Event source: auto, epoll, io_uring or poll (default: auto, or what WEFT_BACKEND says)")
-    <*> option bytes (long "cache-bytes" <> metavar "BYTES" <> value 100_000_000 <> help "Memory for small files; 0 for none (default: 100M)")
-    <*> optional (option (number 1 1_000_000) (long "max-connections" <> metavar "N" <> help "Connections open at a time; more wait in the listen queue (default: what the limit of open files allows, less 256)"))
-    <*> optional (strOption (long "access-log" <> metavar "FILE" <> help "Write an access log in the combined format; - for standard output"))
-    <*> option secondsOf (long "grace" <> metavar "SECONDS" <> value (seconds 10) <> help "How long SIGTERM or SIGINT waits for responses under way (default: 10)")
-    <*> switch (long "listings" <> help "List directories that have no index.html")
-    <*> option secondsOf (long "head-timeout" <> metavar "SECONDS" <> value (seconds 10) <> help "Time for a request head to arrive (default: 10)")
-    <*> option secondsOf (long "body-timeout" <> metavar "SECONDS" <> value (seconds 30) <> help "Time between two pieces of a request body (default: 30)")
-    <*> option secondsOf (long "idle-timeout" <> metavar "SECONDS" <> value (seconds 60) <> help "Time between two requests of a connection (default: 60)")
-    <*> option secondsOf (long "write-timeout" <> metavar "SECONDS" <> value (seconds 30) <> help "Time in which a client must take some of a response (default: 30)")
-    <*> optional (strOption (long "trace" <> metavar "FILE" <> help "Record a timeline of what the workers do, for Perfetto or chrome://tracing; FILE is replaced" <> action "file"))
-    <*> switch (long "quiet" <> short 'q' <> help "Print no messages but errors")
+-- | Make a configuration of the file and the options, check it, and serve. What cannot
+-- be done at the start is a line each on standard error, and status 1.
+start :: CommandLine -> IO ()
+start line = do
+  fromFile <- maybe (pure (Right defaultConfig)) configFrom (lineConfig line)
+  config <- either (\problems -> mapM_ (hPutStrLn stderr) problems >> exitFailure) (applyChanges (lineChanges line)) fromFile
+  when (null (fst (reachable config)) && null (lineConfig line)) $ do
+    hPutStrLn stderr "weft: Missing: DIR or --config FILE (see --help)"
+    exitWith (ExitFailure 2)
+  problems <- try (runWith (quietly config) (checkConfig config))
+  case problems of
+    Left e -> failWith e
+    Right [] -> pure ()
+    Right wrongs -> mapM_ (shownPath >=> hPutStrLn stderr . ("weft: " <>)) wrongs >> exitFailure
+  if lineCheck line then putStrLn "configuration ok" else serveWith config
+  where
+    quietly config = defaultSettings {settingWorkers = Just 1, settingKernel = kernelOf config}
+
+-- | What a file says, or a line for each thing that is wrong with it.
+configFrom :: FilePath -> IO (Either [String] Config)
+configFrom file = do
+  path <- pathFromArgument file
+  try (B.readFile file) >>= \case
+    Left e -> pure (Left ["weft: " <> file <> ": " <> ioe_description e])
+    Right content -> case readConfig path content defaultConfig of
+      Left problems -> pure (Left (map (renderProblem file) problems))
+      Right config -> pure (Right config)
 
 -- | Serve until SIGTERM or SIGINT; then drain and end with status 0. What cannot be
 -- done at the start is one line on standard error and status 1.
-serveFiles :: ServeOptions -> IO ()
-serveFiles o = do
+serveWith :: Config -> IO ()
+serveWith config = do
   processors <- getNumProcessors
+  timeline <- traverse shownPath (confTrace server)
   outcome <-
-    try . runWith defaultSettings {settingWorkers = Just (fromMaybe processors (serveWorkers o)), settingKernel = systemKernel defaultSystemSettings {systemBackend = serveBackend o}, settingTrace = timelineTo <$> serveTrace o} $
-      serving o
+    try . runWith defaultSettings {settingWorkers = Just (fromMaybe processors (confWorkers server)), settingKernel = kernelOf config, settingTrace = timelineTo <$> timeline} $
+      serving config
   case outcome of
     Right ended -> unless ended (exitWith (ExitFailure 1))
-    Left e -> hPutStrLn stderr ("weft: " <> explain e) >> exitFailure
+    Left e -> failWith e
+  where
+    server = configServer config
+
+kernelOf :: Config -> Kernel
+kernelOf config = systemKernel defaultSystemSettings {systemBackend = confBackend (configServer config)}
+
+failWith :: IOException -> IO ()
+failWith e = hPutStrLn stderr ("weft: " <> explain e) >> exitFailure
 
 -- | An 'IOError' on one line, without the parts that say nothing to an operator.
 explain :: IOException -> String
@@ -95,31 +96,27 @@ explain e = case (ioe_location e, ioe_description e) of
   ("", description) -> description
   (location, description) -> maybe "" (<> ": ") (ioe_filename e) <> location <> ": " <> description
 
-serving :: ServeOptions -> Thread Bool
-serving o = do
-  directory <- encoded (serveDirectory o)
-  static <- openStatic (defaultStaticSettings directory) {staticCacheBytes = serveCacheBytes o, staticListings = serveListings o}
-  accessLog <- traverse openLog (serveLog o)
-  listener <- listenTcp (serveHost o) (show (servePort o)) 4096 `catch` cannotListen
+serving :: Config -> Thread Bool
+serving config = do
+  sites <- openSites report config
+  accessLog <- traverse openLog (logAccess (configLog config))
+  listener <- listenTcp (confHost conf) (show (confPort conf)) 4096 `catch` cannotListen
   descriptors <- liftIO descriptorsForClients
   withSignals [sigTERM, sigINT] $ \signals -> do
     server <-
       newServer
         defaultServerSettings
-          { serverTimeouts =
-              defaultTimeouts
-                { timeoutHead = serveHeadTimeout o,
-                  timeoutBody = serveBodyTimeout o,
-                  timeoutIdle = serveIdleTimeout o,
-                  timeoutWrite = serveWriteTimeout o
-                },
-            serverMaxConnections = fromMaybe descriptors (serveMaxConnections o),
-            serverGrace = serveGraceTime o,
+          { serverTimeouts = configTimeouts config,
+            serverLimits = configLimits config,
+            serverMaxConnections = fromMaybe descriptors (confMaxConnections conf),
+            serverGrace = confGrace conf,
+            serverSkipBody = confSkipBody conf,
             serverAccessLog = logEntry <$> accessLog
           }
-        (staticHandler static)
+        (sitesHandler sites)
     address <- localAddress listener
-    say ("serving " <> serveDirectory o <> " on " <> url address)
+    shown <- liftIO (shownPath (sitesShown config))
+    say ("serving " <> shown <> " on " <> url address)
     failure <- liftIO (newIORef Nothing)
     _ <-
       forkWith defaultForkOptions {forkLabel = fromString "acceptor"} $
@@ -141,19 +138,19 @@ serving o = do
         Left (_ :: IOException) -> pure ()
     ended <- drain server [listener]
     for_ accessLog closeAccessLog
-    closeStatic static
+    closeSites sites
     unless ended (say "the grace period is over; the remaining connections were cut off")
     pure (null failed)
   where
+    conf = configServer config
     -- That nobody listens any more is no reason to stop.
-    say text = liftIO . unless (serveQuiet o) . ignoringErrors $ putStrLn ("weft: " <> text) >> hFlush stdout
+    say text = liftIO . unless (confQuiet conf) . ignoringErrors $ putStrLn ("weft: " <> text) >> hFlush stdout
     ignoringErrors act = act `catch` \(_ :: IOException) -> pure ()
+    openLog :: ByteString -> Thread AccessLog
     openLog "-" = openAccessLog LogStdout report
-    openLog path = encoded path >>= \bytesOfPath -> openAccessLog (LogFile bytesOfPath) report
+    openLog path = openAccessLog (LogFile path) report
     report text = hPutStrLn stderr ("weft: " <> text)
-    -- The bytes of the argument, whatever the locale.
-    encoded path = liftIO $ getFileSystemEncoding >>= \names -> Foreign.withCString names path ByteString.packCString
-    cannotListen e = throwM (userError ("cannot listen on " <> fromMaybe "*" (serveHost o) <> " port " <> show (servePort o) <> ": " <> ioe_description (e :: IOException)))
+    cannotListen e = throwM (userError ("cannot listen on " <> fromMaybe "*" (confHost conf) <> " port " <> show (confPort conf) <> ": " <> ioe_description (e :: IOException)))
 
 -- | Raise the limit of open files as far as the system lets us, and say how many of
 -- them clients may have: all but some for files, logs and the runtime.

@@ -11,6 +11,12 @@ module Weft.Http.Page
     EntryKind (..),
     humanSize,
 
+    -- ** Their order
+    Order (..),
+    Column (..),
+    defaultOrder,
+    orderFromQuery,
+
     -- * Error pages
     errorPage,
 
@@ -23,9 +29,11 @@ where
 import Data.ByteString (ByteString)
 import Data.ByteString.Builder (Builder)
 import Data.ByteString.Builder qualified as Builder
+import Data.ByteString.Char8 qualified as C
 import Data.ByteString.Lazy qualified as L
 import Data.Int (Int64)
-import Data.List (sortOn)
+import Data.List (sortBy)
+import Data.Ord (comparing)
 import Weft.Http.Date
 import Weft.Http.Internal.Html
 import Weft.Http.Status
@@ -55,18 +63,78 @@ pageType = "text/html; charset=utf-8"
 pagePolicy :: ByteString
 pagePolicy = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 
--- | The listing of a directory. The name is the decoded path for the heading,
--- with a slash at either end; the links are relative to that path.
-listingPage :: ByteString -> [Entry] -> ByteString
-listingPage path entries =
+-- | What the entries of a listing are sorted by, and in which direction.
+data Order = Order
+  { orderColumn :: !Column,
+    orderDescending :: !Bool
+  }
+  deriving stock (Eq, Show)
+
+-- | The columns of a listing.
+data Column
+  = ByName
+  | BySize
+  | ByDate
+  deriving stock (Eq, Show, Enum, Bounded)
+
+-- | By name, from A to Z.
+defaultOrder :: Order
+defaultOrder = Order ByName False
+
+-- | The order that a query asks for, as the links in the head of a listing do. What it
+-- does not say, or says in another way, is as in 'defaultOrder'.
+--
+-- >>> orderFromQuery "?sort=size&order=desc"
+-- Order {orderColumn = BySize, orderDescending = True}
+orderFromQuery :: ByteString -> Order
+orderFromQuery query =
+  Order
+    { orderColumn = case lookup "sort=" parameters of
+        Just "size" -> BySize
+        Just "date" -> ByDate
+        _ -> ByName,
+      orderDescending = lookup "order=" parameters == Just "desc"
+    }
+  where
+    parameters = map (C.breakEnd (== '=')) (C.split '&' (C.drop 1 query))
+
+-- | The listing of a directory, directories first. The name is the decoded path for
+-- the heading, with a slash at either end; the links are relative to that path.
+listingPage :: Order -> ByteString -> [Entry] -> ByteString
+listingPage order path entries =
   page ("Index of " <> escapeText path) $
     "<h1>Index of "
       <> escapeText path
-      <> "</h1>\n<table>\n<thead><tr><th>Name</th><th>Size</th><th>Modified (UTC)</th></tr></thead>\n<tbody>\n"
+      <> "</h1>\n<table>\n<thead><tr>"
+      <> foldMap heading [ByName, BySize, ByDate]
+      <> "</tr></thead>\n<tbody>\n"
       <> (if path == "/" then mempty else "<tr><td><a href=\"../\">../</a></td><td></td><td></td></tr>\n")
-      <> foldMap row (sortOn (\e -> (entryKind e, entryName e)) entries)
+      <> foldMap row (sortBy ordered entries)
       <> "</tbody>\n</table>\n"
   where
+    -- Equals are in the order of their names, which are all different.
+    ordered a b = comparing entryKind a b <> directed (column a b) <> comparing entryName a b
+    directed = if orderDescending order then compare EQ else id
+    column a b = case orderColumn order of
+      ByName -> comparing entryName a b
+      -- The size of a directory says nothing, and is not shown.
+      BySize -> if entryKind a == Directory then EQ else comparing entrySize a b
+      ByDate -> comparing entryModified a b
+    -- A second click turns the order round.
+    heading c
+      | c == orderColumn order = headed (if orderDescending order then "descending" else "ascending") c (not (orderDescending order))
+      | otherwise = headed "none" c False
+    headed :: Builder -> Column -> Bool -> Builder
+    headed sorted c descending =
+      "<th aria-sort=\"" <> sorted <> "\"><a href=\"?sort=" <> parameter c <> (if descending then "&amp;order=desc" else mempty) <> "\">" <> label c <> "</a></th>"
+    parameter = \case
+      ByName -> "name"
+      BySize -> "size"
+      ByDate -> "date"
+    label = \case
+      ByName -> "Name"
+      BySize -> "Size"
+      ByDate -> "Modified (UTC)"
     row entry =
       "<tr><td><a href=\""
         <> percentEncode (entryName entry)

@@ -1,0 +1,205 @@
+-- |
+-- Description : What weft serve can be told
+--
+-- The configuration of the service as data, with its defaults. The command line and
+-- configuration files are two ways to change it; "Weft.Cli.Serve.Keys" says what is
+-- called how in files.
+module Weft.Cli.Serve.Config
+  ( Config (..),
+    defaultConfig,
+    ServerConfig (..),
+    LogConfig (..),
+    TlsConfig (..),
+    MetricsConfig (..),
+    NamedFile (..),
+
+    -- * Sites
+    Site (..),
+    defaultSite,
+    staticOf,
+    everySite,
+    siteNamed,
+    reachable,
+
+    -- * Hosts
+    HostsConfig (..),
+    defaultSiteName,
+  )
+where
+
+import Data.ByteString (ByteString)
+import Data.Int (Int64)
+import Data.List (nub)
+import Data.Maybe (fromMaybe, isJust)
+import Weft (BackendChoice (Auto), Duration, seconds)
+import Weft.Http.Compress
+import Weft.Http.Hosts
+import Weft.Http.Negotiation
+import Weft.Http.Server
+import Weft.Http.Static
+
+-- | Everything.
+data Config = Config
+  { configServer :: !ServerConfig,
+    configTimeouts :: !Timeouts,
+    configLimits :: !Limits,
+    configLog :: !LogConfig,
+    configTls :: !TlsConfig,
+    configMetrics :: !MetricsConfig,
+    -- | The site of all hosts that have no other, and what the others begin with.
+    configSite :: !Site,
+    -- | More sites, by name.
+    configSites :: ![(String, Site)],
+    configHosts :: !HostsConfig
+  }
+
+-- | Where and how the service runs.
+data ServerConfig = ServerConfig
+  { -- | Default: every address.
+    confHost :: !(Maybe String),
+    -- | Default 8080; 0 is any free one.
+    confPort :: !Int,
+    -- | Default: one for each processor.
+    confWorkers :: !(Maybe Int),
+    confBackend :: !BackendChoice,
+    -- | Default: what the limit of open files allows, less 256.
+    confMaxConnections :: !(Maybe Int),
+    -- | Default 10 s.
+    confGrace :: !Duration,
+    -- | Octets of a request body that are read and thrown away; default 65,536.
+    confSkipBody :: !Int64,
+    -- | Whether each connection begins with a header that names the client; default
+    -- 'False'.
+    confProxyProtocol :: !Bool,
+    -- | A timeline goes there; default: none is recorded.
+    confTrace :: !(Maybe ByteString),
+    -- | Whether only errors are printed; default 'False'.
+    confQuiet :: !Bool
+  }
+
+-- | Logs.
+data LogConfig = LogConfig
+  { -- | The access log; @-@ is standard output. Default: none.
+    logAccess :: !(Maybe ByteString),
+    -- | The format of its lines; default: the combined one.
+    logFormat :: !(Maybe String)
+  }
+
+-- | A certificate and its key. Both or neither.
+data TlsConfig = TlsConfig
+  { tlsCertificate :: !(Maybe NamedFile),
+    tlsKey :: !(Maybe NamedFile)
+  }
+
+-- | Where metrics are to be had.
+newtype MetricsConfig = MetricsConfig
+  { -- | An address and port of their own; default: nowhere.
+    metricsListen :: Maybe String
+  }
+
+-- | A file, and where it was named: @weft.toml:3:1@, or an option.
+data NamedFile = NamedFile
+  { namedPath :: !ByteString,
+    namedAt :: !ByteString
+  }
+  deriving stock (Eq, Show)
+
+-- | A directory that is served.
+data Site = Site
+  { -- | The directory, and where it was named.
+    siteRoot :: !(Maybe NamedFile),
+    -- | How it is served; what the other fields say is not yet in it.
+    siteStatic :: !StaticSettings,
+    -- | Whether the server compresses; default 'False'.
+    siteCompress :: !Bool,
+    -- | What it compresses, if it does.
+    siteCompressHow :: !CompressSettings,
+    -- | The file for all paths that have none; default: 404.
+    siteFallback :: !(Maybe ByteString),
+    -- | Whether for paths with an extension, too; default 'False'.
+    siteFallbackExtensions :: !Bool
+  }
+
+-- | Which hosts have which site.
+data HostsConfig = HostsConfig
+  { hostSites :: ![(HostPattern, String)],
+    -- | The site of all others.
+    hostDefault :: !(Maybe String),
+    -- | The status for a host without a site: 421 or 404. Default 421.
+    hostUnknown :: !Int
+  }
+
+-- | The defaults named at each field. There is no directory to serve in it.
+defaultConfig :: Config
+defaultConfig =
+  Config
+    { configServer =
+        ServerConfig
+          { confHost = Nothing,
+            confPort = 8080,
+            confWorkers = Nothing,
+            confBackend = Auto,
+            confMaxConnections = Nothing,
+            confGrace = seconds 10,
+            confSkipBody = 65_536,
+            confProxyProtocol = False,
+            confTrace = Nothing,
+            confQuiet = False
+          },
+      configTimeouts = defaultTimeouts,
+      configLimits = defaultLimits,
+      configLog = LogConfig Nothing Nothing,
+      configTls = TlsConfig Nothing Nothing,
+      configMetrics = MetricsConfig Nothing,
+      configSite = defaultSite,
+      configSites = [],
+      configHosts = HostsConfig [] Nothing 421
+    }
+
+-- | A site without a root. Files that lie compressed beside others are used.
+defaultSite :: Site
+defaultSite =
+  Site
+    { siteRoot = Nothing,
+      siteStatic = (defaultStaticSettings "") {staticPrecompressed = [Brotli, Zstandard, Gzip]},
+      siteCompress = False,
+      siteCompressHow = defaultCompressSettings,
+      siteFallback = Nothing,
+      siteFallbackExtensions = False
+    }
+
+-- | How a site is served, if it has a root. What fits into the cache is compressed.
+staticOf :: Site -> Maybe StaticSettings
+staticOf site = set <$> siteRoot site
+  where
+    set root =
+      (siteStatic site)
+        { staticRoot = namedPath root,
+          staticCompress = if siteCompress site then Just (siteCompressHow site) {compressMost = staticLargestCached (siteStatic site)} else Nothing,
+          staticFallback = (`Fallback` siteFallbackExtensions site) <$> siteFallback site
+        }
+
+-- | Change all sites.
+everySite :: (Site -> Site) -> Config -> Config
+everySite change config =
+  config {configSite = change (configSite config), configSites = fmap change <$> configSites config}
+
+-- | What the site of the table @[site]@ is called among the others.
+defaultSiteName :: String
+defaultSiteName = "site"
+
+-- | The site of a name.
+siteNamed :: Config -> String -> Maybe Site
+siteNamed config name
+  | name == defaultSiteName = Just (configSite config)
+  | otherwise = lookup name (configSites config)
+
+-- | The names of the sites that requests can reach, and the name of the one for hosts
+-- that have no other, if there is one.
+reachable :: Config -> ([String], Maybe String)
+reachable config = (nub (map snd (hostSites hosts) <> maybe [] pure others), others)
+  where
+    hosts = configHosts config
+    others = case hostDefault hosts of
+      Nothing | isJust (siteRoot (fromMaybe defaultSite (siteNamed config defaultSiteName))) -> Just defaultSiteName
+      given -> given

@@ -1,0 +1,91 @@
+-- |
+-- Description : Configuration files
+--
+-- From the bytes of a file to a configuration, or to all that is wrong with it. Pure.
+module Weft.Cli.Serve.File
+  ( readConfig,
+  )
+where
+
+import Data.ByteString (ByteString)
+import Data.Either (partitionEithers, rights)
+import Data.List (intercalate, sort)
+import Toml.Parser.Types (Val (..))
+import Weft.Cli.Serve.Config
+import Weft.Cli.Serve.Keys
+import Weft.Cli.Serve.Paths
+import Weft.Cli.Serve.Reader
+import Weft.Cli.Serve.Suggest
+import Weft.Cli.Serve.Toml
+import Weft.Http.Hosts
+
+-- | What a file, of this name and content, makes of a configuration.
+readConfig :: ByteString -> ByteString -> Config -> Either [Problem] Config
+readConfig file content start = do
+  root <- either (Left . pure) Right (parseToml content)
+  let (problems, changes) = partitionEithers (map item (tableItems root))
+      config = foldl (flip ($)) start changes
+      -- Sites begin with what [site] says, wherever in the file they stand.
+      (siteProblems, sites) = partitionEithers [site (configSite config) i | i <- children "sites" root]
+      named' = defaultSiteName : map itemKey (children "sites" root)
+      (hostProblems, hosts) = partitionEithers [host named' i | i <- children "hosts" root]
+  case sort (concat (problems <> siteProblems <> hostProblems) <> twice (children "hosts" root)) of
+    [] -> Right config {configSites = sites, configHosts = foldl (flip ($)) (configHosts config) hosts}
+    wrongs -> Left wrongs
+  where
+    known = sections file
+    names = [sectionName s | SomeSection s <- known] <> reservedTables
+    item i = case [s | s@(SomeSection section) <- known, sectionName section == itemKey i] of
+      SomeSection section : _ -> sectionChange section <$> subTable (readTable (sectionName section) (sectionKeys section) (elsewhere (sectionName section))) (itemPlace i) (itemNode i)
+      []
+        | itemKey i `elem` reservedTables -> id <$ subTable Right (itemPlace i) (itemNode i)
+        | otherwise -> Left [noTable i]
+    noTable i = case (itemNode i, sectionOf (itemKey i), nearest (itemKey i) names) of
+      (Value _, Just section, _) -> Problem (itemPlace i) (itemKey i <> ": there is no such key outside of tables; it belongs in [" <> section <> "]")
+      (_, _, Just name) -> Problem (itemPlace i) (itemKey i <> ": there is no such table; did you mean " <> name <> "?")
+      _ -> Problem (itemPlace i) (itemKey i <> ": there is no such table; there are " <> intercalate ", " names)
+    elsewhere this key = case sectionOf key of
+      Just other | other /= this -> Just other
+      _ -> Nothing
+    site base i
+      | itemKey i == defaultSiteName = Left [Problem (itemPlace i) "sites.site: this name is that of the table [site]; choose another"]
+      | otherwise = do
+          change <- subTable (readTable ("sites." <> itemKey i) (siteKeys file) (const Nothing)) (itemPlace i) (itemNode i)
+          let made = change base {siteRoot = Nothing}
+          case siteRoot made of
+            Nothing -> Left [Problem (itemPlace i) ("sites." <> itemKey i <> ": a root is missing")]
+            Just _ -> Right (itemKey i, made)
+
+-- | Hosts that are there twice, written differently.
+twice :: [Item] -> [Problem]
+twice items =
+  [ Problem (itemPlace i) ("hosts." <> show (itemKey i) <> ": this host has a site already")
+    | (n, i) <- zip [0 ..] items,
+      Right pattern' <- [parsed i],
+      pattern' `elem` rights (map parsed (take n items))
+  ]
+  where
+    parsed = parseHostPattern . pathFromText . itemKey
+
+-- | What a table at the top contains.
+children :: String -> Table -> [Item]
+children name table = concat [tableItems sub | Item key _ (SubTable sub) <- tableItems table, key == name]
+
+-- | One item of [hosts]: a host and its site, or what is to be done with others.
+host :: [String] -> Item -> Either [Problem] (HostsConfig -> HostsConfig)
+host sites item = case itemKey item of
+  "default" -> (\name hosts -> hosts {hostDefault = Just name}) <$> siteName
+  "unknown" -> case itemNode item of
+    Value (ValInteger n) | n `elem` [404, 421] -> Right (\hosts -> hosts {hostUnknown = fromInteger n})
+    _ -> wrong (itemPlace item) "hosts.unknown: this has to be 421 or 404"
+  name -> do
+    pattern' <- either (\problem -> wrong (itemPlace item) ("hosts." <> show name <> " " <> problem)) Right (parseHostPattern (pathFromText name))
+    target <- siteName
+    pure (\hosts -> hosts {hostSites = hostSites hosts <> [(pattern', target)]})
+  where
+    siteName = case itemNode item of
+      Value (ValString name)
+        | name `elem` sites -> Right name
+        | otherwise -> wrong (itemPlace item) ("hosts." <> show (itemKey item) <> ": there is no site " <> show name <> "; " <> maybe ("there are " <> intercalate ", " sites) (\n -> "did you mean " <> show n <> "?") (nearest name sites))
+      SubTable _ -> wrong (itemPlace item) ("hosts." <> itemKey item <> ": this has to be the name of a site, and is a table; names with dots stand in quotes")
+      node -> wrong (itemPlace item) ("hosts." <> show (itemKey item) <> ": this has to be the name of a site, and is " <> kindOf node)

@@ -1,0 +1,58 @@
+-- |
+-- Description : From the configuration of sites to the handler of the server
+--
+-- Opens the directories of all sites that requests can reach, and chooses among them by
+-- host.
+module Weft.Cli.Serve.Sites
+  ( Sites,
+    openSites,
+    closeSites,
+    sitesHandler,
+    sitesShown,
+  )
+where
+
+import Control.Monad (forM, forM_)
+import Data.ByteString (ByteString)
+import Data.ByteString.Char8 qualified as C
+import Data.Maybe (fromMaybe, mapMaybe)
+import Weft
+import Weft.Cli.Serve.Config
+import Weft.Http.Hosts
+import Weft.Http.Server
+import Weft.Http.Static
+import Weft.Http.Status
+
+-- | Open directories by the names of their sites, and which hosts have which.
+data Sites = Sites [(String, Static)] HostsConfig (Maybe String)
+
+-- | Open the directories, with this to be told what an operator should know. Fails
+-- with an 'IOError' if one cannot be opened.
+openSites :: (String -> IO ()) -> Config -> Thread Sites
+openSites report config = do
+  open <- forM [(name, settings) | name <- names, Just settings <- [siteNamed config name >>= staticOf]] $ \(name, settings) ->
+    (,) name <$> openStatic settings {staticReport = report}
+  pure (Sites open (configHosts config) others)
+  where
+    (names, others) = reachable config
+
+-- | Close them.
+closeSites :: Sites -> Thread ()
+closeSites (Sites open _ _) = forM_ open (closeStatic . snd)
+
+-- | Answer with the files of the host's site.
+sitesHandler :: Sites -> Clock -> Handler
+sitesHandler (Sites open hosts others) clock
+  | null (hostSites hosts) = fallback
+  | otherwise = byHost (hostTable (mapMaybe (traverse handlerOf) (hostSites hosts))) fallback
+  where
+    -- One for each site, and not for each request.
+    handlers = [(name, staticHandler static clock) | (name, static) <- open]
+    handlerOf name = lookup name handlers
+    fallback = fromMaybe (misdirected (Status (hostUnknown hosts))) (others >>= handlerOf)
+
+-- | What is served, for the message at the start.
+sitesShown :: Config -> ByteString
+sitesShown config = case fst (reachable config) of
+  [name] | Just root <- siteNamed config name >>= siteRoot -> namedPath root
+  names -> C.pack (show (length names)) <> " sites"

@@ -1,0 +1,159 @@
+-- |
+-- Description : TOML with positions
+--
+-- A TOML document as a tree in which everything that was written knows where. Pure.
+module Weft.Cli.Serve.Toml
+  ( -- * Trees
+    Table (..),
+    Item (..),
+    Node (..),
+    parseToml,
+
+    -- * What is wrong with them
+    Problem (..),
+    Place (..),
+    renderProblem,
+
+    -- * Kinds of values
+    kindOf,
+  )
+where
+
+import Data.ByteString (ByteString)
+import Data.ByteString qualified as B
+import Data.Foldable (toList)
+import Data.Maybe (fromMaybe, listToMaybe)
+import Data.Text qualified as T
+import Data.Text.Encoding qualified as T
+import Toml.Located (Located (..))
+import Toml.Parser (parseRawToml)
+import Toml.Parser.Types (Expr (..), Val (..))
+import Toml.Position (Position (..))
+import Toml.Semantics (SemanticError (..), SemanticErrorKind (..), semantics)
+
+-- | A line and a column, both from 1.
+data Place = Place !Int !Int
+  deriving stock (Eq, Ord, Show)
+
+-- | What is wrong, and where.
+data Problem = Problem !Place !String
+  deriving stock (Eq, Ord, Show)
+
+-- | As compilers print it: file, line, column.
+--
+-- >>> renderProblem "weft.toml" (Problem (Place 3 1) "what is this?")
+-- "weft.toml:3:1: what is this?"
+renderProblem :: FilePath -> Problem -> String
+renderProblem file (Problem (Place line column) text) = file <> ":" <> show line <> ":" <> show column <> ": " <> text
+
+-- | A table: where it begins, and its items in the order in which they stand.
+data Table = Table
+  { tablePlace :: !Place,
+    tableItems :: [Item]
+  }
+  deriving stock (Show)
+
+-- | A key, where it was written, and what it has.
+data Item = Item
+  { itemKey :: !String,
+    itemPlace :: !Place,
+    itemNode :: !Node
+  }
+  deriving stock (Show)
+
+-- | What a key has.
+data Node
+  = Value !Val
+  | SubTable !Table
+  | -- | An array of tables, of at least one.
+    Tables [Table]
+  deriving stock (Show)
+
+-- | Read a document.
+parseToml :: ByteString -> Either Problem Table
+parseToml bytes = do
+  text <- case T.decodeUtf8' (fromMaybe bytes (B.stripPrefix "\xef\xbb\xbf" bytes)) of
+    Right text -> Right (T.unpack text)
+    Left _ -> Left (Problem (notUtf8 bytes) "this is not UTF-8, as TOML has to be")
+  expressions <- either (\(Located p e) -> Left (Problem (place p) e)) Right (parseRawToml text)
+  -- What is assigned twice, and the like.
+  case semantics expressions of
+    Left (Located p e) -> Left (Problem (place p) (errorKey e <> ": " <> explained (errorKind e)))
+    Right _ -> Right (snd (foldl step ([], Table (Place 1 1) []) expressions))
+  where
+    explained = \case
+      AlreadyAssigned -> "this is set already"
+      ClosedTable -> "this table is complete already and cannot be added to"
+      ImplicitlyTable -> "this is a table already"
+
+-- | The first line that is no UTF-8.
+notUtf8 :: ByteString -> Place
+notUtf8 bytes = Place (length (takeWhile fine (B.split 0x0a bytes)) + 1) 1
+  where
+    fine = either (const False) (const True) . T.decodeUtf8'
+
+place :: Position -> Place
+place p = Place (posLine p) (posColumn p)
+
+-- | One line of a document: the path of the table that it is in, and what is known so
+-- far. The document has been found to make sense.
+step :: ([Located String], Table) -> Expr -> ([Located String], Table)
+step (current, root) = \case
+  KeyValExpr key value -> (current, alter (current <> toList key) (\_ -> node (at (toList key)) value) root)
+  TableExpr key -> (toList key, alter (toList key) (fromMaybe (SubTable (Table (at (toList key)) []))) root)
+  ArrayTableExpr key ->
+    let new = Table (at (toList key)) []
+        append = \case
+          Just (Tables tables) -> Tables (tables <> [new])
+          _ -> Tables [new]
+     in (toList key, alter (toList key) append root)
+  where
+    at = maybe (Place 1 1) (place . locPosition) . listToMaybe
+
+-- | Tables within values are like any others.
+node :: Place -> Val -> Node
+node here = \case
+  ValTable items -> SubTable (inline items)
+  ValArray values
+    | Just tables <- traverse asTable values, not (null tables) -> Tables tables
+  value -> Value value
+  where
+    asTable = \case
+      ValTable items -> Just (inline items)
+      _ -> Nothing
+    inline items = foldl (\table (key, value) -> alter (toList key) (\_ -> node (keyPlace key) value) table) (Table (maybe here (keyPlace . fst) (listToMaybe items)) []) items
+    keyPlace key = maybe here (place . locPosition) (listToMaybe (toList key))
+
+-- | Change what is at a path, making the tables on the way.
+alter :: [Located String] -> (Maybe Node -> Node) -> Table -> Table
+alter path change table = case path of
+  [] -> table
+  [key] -> change' key change
+  key : rest -> change' key (inside (place (locPosition key)) rest)
+  where
+    change' (Located p name) f
+      | any ((== name) . itemKey) (tableItems table) =
+          table {tableItems = [if itemKey i == name then i {itemNode = f (Just (itemNode i))} else i | i <- tableItems table]}
+      | otherwise = table {tableItems = tableItems table <> [Item name (place p) (f Nothing)]}
+    inside here rest = \case
+      Just (SubTable sub) -> SubTable (alter rest change sub)
+      -- What follows belongs to the last one.
+      Just (Tables tables) | not (null tables) -> Tables (init tables <> [alter rest change (last tables)])
+      _ -> SubTable (alter rest change (Table here []))
+
+-- | What kind of value it is, for messages.
+kindOf :: Node -> String
+kindOf = \case
+  SubTable _ -> "a table"
+  Tables _ -> "an array of tables"
+  Value value -> case value of
+    ValInteger _ -> "an integer"
+    ValFloat _ -> "a float"
+    ValArray _ -> "an array"
+    ValTable _ -> "a table"
+    ValBool _ -> "a boolean"
+    ValString _ -> "a string"
+    ValTimeOfDay _ -> "a time"
+    ValZonedTime _ -> "a date and time"
+    ValLocalTime _ -> "a date and time"
+    ValDay _ -> "a date"

@@ -1,0 +1,168 @@
+-- |
+-- Description : Compressing what handlers answer with
+--
+-- Responses whose content is in memory, packed with gzip for clients that accept it.
+-- Static files have their own way, which packs each once ("Weft.Http.Static"); this is
+-- for other handlers.
+module Weft.Http.Compress
+  ( -- * For handlers
+    compress,
+
+    -- * Settings
+    CompressSettings (..),
+    defaultCompressSettings,
+    defaultCompressTypes,
+    typeProblem,
+    compressesType,
+
+    -- * The format
+    gzip,
+    gzipThread,
+  )
+where
+
+import Codec.Compression.GZip qualified as GZip
+import Control.Exception (evaluate)
+import Data.ByteString (ByteString)
+import Data.ByteString qualified as B
+import Data.ByteString.Char8 qualified as C
+import Data.ByteString.Lazy qualified as L
+import Data.Maybe (isNothing)
+import Weft
+import Weft.Http.ETag
+import Weft.Http.Internal.Ascii
+import Weft.Http.Negotiation
+import Weft.Http.Server.Types
+import Weft.Http.Static.Asked
+import Weft.Http.Static.Rules (caseless)
+import Weft.Http.Status
+
+-- | What is compressed, and how.
+data CompressSettings = CompressSettings
+  { -- | Media types, in lower case and without parameters: @text\/html@, or @text\/*@
+    -- for all of a kind. Default: 'defaultCompressTypes'.
+    compressTypes :: ![ByteString],
+    -- | Content of fewer octets is sent as it is; default 256. Less than that is not
+    -- worth the fields that it takes to say so.
+    compressLeast :: !Int,
+    -- | Content of more octets is sent as it is; default 1 MiB. It bounds what one
+    -- response costs.
+    compressMost :: !Int,
+    -- | From 1 (fast) to 9 (small); default 6.
+    compressLevel :: !Int
+  }
+  deriving stock (Eq, Show)
+
+-- | The defaults named at each field.
+defaultCompressSettings :: CompressSettings
+defaultCompressSettings =
+  CompressSettings
+    { compressTypes = defaultCompressTypes,
+      compressLeast = 256,
+      compressMost = 1024 * 1024,
+      compressLevel = 6
+    }
+
+-- | Text in its many forms; and not images, sound, films and archives, which are
+-- compressed already.
+defaultCompressTypes :: [ByteString]
+defaultCompressTypes =
+  [ "text/*",
+    "application/javascript",
+    "application/json",
+    "application/ld+json",
+    "application/manifest+json",
+    "application/geo+json",
+    "application/rss+xml",
+    "application/atom+xml",
+    "application/toml",
+    "application/wasm",
+    "application/xhtml+xml",
+    "application/xml",
+    "application/yaml",
+    "font/otf",
+    "font/ttf",
+    "image/bmp",
+    "image/svg+xml"
+  ]
+
+-- | Why something is no member of 'compressTypes'.
+--
+-- >>> map typeProblem ["text/*", "text", "*/*"]
+-- [Nothing,Just "is not a media type, such as text/html or text/*",Nothing]
+typeProblem :: ByteString -> Maybe String
+typeProblem range = case C.split '/' range of
+  [kind, subtype] | isToken kind, isToken subtype, range == caseless range -> Nothing
+  [kind, subtype] | isToken kind, isToken subtype -> Just "is not in lower case"
+  _ -> Just "is not a media type, such as text/html or text/*"
+
+-- | Whether content of this @Content-Type@ is to be compressed.
+--
+-- >>> map (compressesType defaultCompressSettings) ["Text/HTML; charset=utf-8", "image/png"]
+-- [True,False]
+compressesType :: CompressSettings -> ByteString -> Bool
+compressesType settings contentType = any (`elem` compressTypes settings) [kind, C.takeWhile (/= '/') kind <> "/*", "*/*"]
+  where
+    kind = caseless (trim (C.takeWhile (/= ';') contentType))
+
+-- | Answer as the handler does, with its content compressed where the client accepts
+-- that, the type is one of 'compressTypes' and the size is between the bounds. What is
+-- in a file, is made as it is sent, has a @Content-Encoding@ already or must not be
+-- changed (@no-transform@) is left alone, and so are parts (206). A strong entity tag
+-- becomes weak: it no longer names these very bytes, but preconditions that a client
+-- makes from it hold for the handler.
+compress :: CompressSettings -> Handler -> Handler
+compress settings handler request = do
+  response <- handler request
+  case responseBody response of
+    Bytes pieces
+      | eligible response,
+        let size = sum (map B.length pieces),
+        size >= compressLeast settings,
+        size <= compressMost settings ->
+          case chooseCoding (acceptEncoding request) [Gzip] of
+            Gzip -> packed response <$> gzipThread (compressLevel settings) (B.concat pieces)
+            _ -> pure (varying response)
+    Omitted _ | eligible response -> pure (varying response)
+    _ -> pure response
+  where
+    eligible response =
+      responseStatus response /= partialContent206
+        && maybe False (compressesType settings) (field "content-type" response)
+        && isNothing (field "content-encoding" response)
+        && not (any (elem "no-transform" . map caseless . splitCommas) (field "cache-control" response))
+    field name response = lookupField name (responseFields response)
+    varying response = response {responseFields = responseFields response <> [vary], responseRendered = Nothing}
+    packed response bytes =
+      response
+        { responseFields = concatMap weaken (responseFields response) <> [Field "Content-Encoding" "gzip", vary],
+          responseBody = Bytes [bytes],
+          responseRendered = Nothing
+        }
+    weaken f
+      | eqCaseless "etag" (fieldName f), Just (Strong tag) <- parseETag (fieldValue f) = [f {fieldValue = renderETag (Weak tag)}]
+      -- Ranges would be those of what was not compressed.
+      | eqCaseless "accept-ranges" (fieldName f) = []
+      | otherwise = [f]
+    vary = Field "Vary" "Accept-Encoding"
+
+-- | Compress, at a level from 1 to 9. The same bytes always give the same bytes: there
+-- is no time in the header.
+gzip :: Int -> ByteString -> ByteString
+gzip level bytes = L.toStrict (GZip.compressWith parameters (L.fromStrict bytes))
+  where
+    parameters =
+      GZip.defaultCompressParams
+        { GZip.compressLevel = GZip.compressionLevel (max 1 (min 9 level)),
+          -- The zlib library runs a call of C until this much has come out.
+          GZip.compressBufferSize = 16 * 1024
+        }
+
+-- | 'gzip' without holding up the worker: a little is compressed at once, which takes
+-- less than a millisecond or two, more on another OS thread.
+gzipThread :: Int -> ByteString -> Thread ByteString
+gzipThread level bytes
+  | B.length bytes <= 32 * 1024 = liftIO packed
+  | otherwise = blocking packed
+  where
+    packed = evaluate (gzip level bytes)

@@ -1,0 +1,111 @@
+-- |
+-- Description : Handlers by host name
+--
+-- Virtual hosts: one server, several names, a handler for each. A request is answered
+-- by the handler of its host (the authority of its target, else @Host@); case, port and
+-- a dot at the end do not matter.
+module Weft.Http.Hosts
+  ( -- * Names
+    HostPattern (..),
+    parseHostPattern,
+    hostName,
+
+    -- * Tables
+    HostTable,
+    hostTable,
+    lookupHost,
+
+    -- * A handler of handlers
+    byHost,
+    misdirected,
+  )
+where
+
+import Control.Applicative ((<|>))
+import Data.ByteString (ByteString)
+import Data.ByteString qualified as B
+import Data.ByteString.Char8 qualified as C
+import Data.HashMap.Strict (HashMap)
+import Data.HashMap.Strict qualified as HashMap
+import Weft.Http.Internal.Host (isHostAndPort)
+import Weft.Http.Server.Render (errorResponse)
+import Weft.Http.Server.Types
+import Weft.Http.Static.Asked
+import Weft.Http.Static.Rules (caseless)
+import Weft.Http.Status
+
+-- | Which hosts are meant.
+data HostPattern
+  = -- | This one, in lower case.
+    ExactHost !ByteString
+  | -- | All names that end in a dot and this, at whatever depth; not the name itself.
+    Subdomains !ByteString
+  deriving stock (Eq, Ord, Show)
+
+-- | Read a host name, or @*.@ and one; or say what is wrong with it.
+--
+-- >>> parseHostPattern "*.Example.org"
+-- Right (Subdomains "example.org")
+-- >>> parseHostPattern "example.org:80"
+-- Left "has a port; hosts are told apart by name only"
+parseHostPattern :: ByteString -> Either String HostPattern
+parseHostPattern given
+  | B.null given = Left "is empty"
+  | C.elem '*' rest = Left "has a * elsewhere than in front: \"*.example.org\""
+  | B.null rest || not (isHostAndPort rest) || C.elem '%' rest = Left "is not a host name"
+  | hasPort rest = Left "has a port; hosts are told apart by name only"
+  | "." `B.isPrefixOf` rest || ".." `B.isInfixOf` rest = Left "has an empty part between dots"
+  | wild && "[" `B.isPrefixOf` rest = Left "is not a host name"
+  | otherwise = Right ((if wild then Subdomains else ExactHost) (hostName rest))
+  where
+    wild = "*." `B.isPrefixOf` given
+    rest = if wild then B.drop 2 given else given
+    hasPort b = case C.uncons b of
+      Just ('[', _) -> not ("]" `B.isSuffixOf` b)
+      _ -> C.elem ':' b
+
+-- | The name in a @Host@: without port and final dot, in lower case.
+--
+-- >>> map hostName ["Example.ORG:8080", "example.org.", "[::1]:80", "example.org.:80"]
+-- ["example.org","example.org","[::1]","example.org"]
+hostName :: ByteString -> ByteString
+hostName given = caseless (withoutDot name)
+  where
+    name
+      | "[" `B.isPrefixOf` given = C.takeWhile (/= ']') given <> "]"
+      | otherwise = C.takeWhile (/= ':') given
+    withoutDot b = if "." `B.isSuffixOf` b && B.length b > 1 then B.init b else b
+
+-- | Values by host.
+data HostTable a = HostTable !(HashMap ByteString a) !(HashMap ByteString a)
+
+-- | A table; of two entries for the same hosts the first counts.
+hostTable :: [(HostPattern, a)] -> HostTable a
+hostTable entries =
+  HostTable
+    (HashMap.fromListWith (\_ first -> first) [(name, a) | (ExactHost name, a) <- entries])
+    (HashMap.fromListWith (\_ first -> first) [(name, a) | (Subdomains name, a) <- entries])
+
+-- | What a host has: that of its very name, else that of the longest name it is
+-- below.
+lookupHost :: HostTable a -> ByteString -> Maybe a
+lookupHost (HostTable exact below) given = case HashMap.lookup name exact of
+  Nothing | not (HashMap.null below) -> climb name
+  found -> found
+  where
+    name = hostName given
+    climb b = case C.elemIndex '.' b of
+      Nothing -> Nothing
+      Just i -> let parent = B.drop (i + 1) b in HashMap.lookup parent below <|> climb parent
+
+-- | Answer with the handler of the request's host; the other handler is for hosts that
+-- are in no entry, and for requests of HTTP\/1.0 that name none.
+byHost :: HostTable Handler -> Handler -> Handler
+byHost table others request = case requestHost request >>= lookupHost table of
+  Just handler -> handler request
+  Nothing -> others request
+
+-- | Answer everything with a status that says that the host is not served here: 421
+-- or 404.
+misdirected :: Status -> Handler
+misdirected status _ = pure (errorResponse status "This host is not served here.")

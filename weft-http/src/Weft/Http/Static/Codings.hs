@@ -1,0 +1,191 @@
+-- |
+-- Description : One file in several codings
+-- Stability   : not home
+--
+-- Which other codings there are of a file, which one a client prefers, and where its
+-- bytes come from: a file beside the original, or the server, which packs it once. The
+-- cache keeps each under a key of its own, and a form in another coding counts only as
+-- long as what it was made from is what is cached or beside it.
+module Weft.Http.Static.Codings
+  ( -- * What there is
+    siblingsOf,
+    othersOf,
+    openSibling,
+
+    -- * What is sent
+    ready,
+    represent,
+
+    -- * Whether it still is
+    stillFresh,
+  )
+where
+
+import Control.Monad (forM)
+import Data.ByteString (ByteString)
+import Data.ByteString qualified as B
+import Data.ByteString.Char8 qualified as C
+import Data.Foldable (find)
+import Data.IORef
+import Data.Maybe (catMaybes)
+import Data.Primitive.PrimVar
+import GHC.IO.Exception (IOException)
+import Weft
+import Weft.File
+import Weft.Http.Compress
+import Weft.Http.Negotiation
+import Weft.Http.Server.Types
+import Weft.Http.Static.Asked
+import Weft.Http.Static.Cache
+import Weft.Http.Static.Listing
+import Weft.Http.Static.Represent
+import Weft.Http.Static.Send
+import Weft.Http.Static.Types
+
+-- | The files beside a file that are the same in other codings, in the order of
+-- preference: regular ones that are not older than the original.
+siblingsOf :: Static -> ByteString -> FileStatus -> Thread [Sibling]
+siblingsOf static path status
+  | null codings || any ((`B.isSuffixOf` path) . codingSuffix) codings = pure []
+  | otherwise = catMaybes <$> forM codings sibling
+  where
+    codings = filter (/= Identity) (staticPrecompressed (openSettings static))
+    sibling coding = do
+      let beside = path <> codingSuffix coding
+      try (pathStatusAt (At (openRoot static)) beside) >>= \case
+        Left (_ :: IOException) -> pure Nothing
+        Right other
+          | statusKind other == RegularFile, statusModified other >= statusModified status -> pure (Just (Sibling coding beside other))
+          | otherwise -> pure Nothing
+
+-- | What else a cached file may be sent as.
+othersOf :: Static -> ByteString -> ByteString -> FileStatus -> [Sibling] -> IO Others
+othersOf static asked path status siblings
+  | not (varies settings path siblings) = pure Alone
+  | otherwise = do
+      beside <- forM siblings (\s -> variant (siblingCoding s) (FromFile s))
+      made <- if worthwhile then (: []) <$> variant Gzip Made else pure []
+      Negotiated (beside <> made) <$> newIORef (Choice B.empty Nothing)
+  where
+    settings = openSettings static
+    worthwhile =
+      compressible settings path && Gzip `notElem` map siblingCoding siblings && maybe False within (staticCompress settings)
+    within how = statusSize status >= fromIntegral (compressLeast how) && statusSize status <= fromIntegral (compressMost how)
+    variant coding source = Variant coding (B.concat [asked, "\NUL", codingName coding]) source <$> newPrimVar 0
+
+-- | Open a file in another coding, if it still is what it was.
+openSibling :: Static -> Sibling -> Thread (Maybe File)
+openSibling static sibling =
+  try (openBeneathRoot static (siblingPath sibling)) >>= \case
+    Left (_ :: IOException) -> pure Nothing
+    Right file -> flip onException (closeFile file) $ do
+      status <- fileStatus file
+      if status == siblingStatus sibling then pure (Just file) else Nothing <$ closeFile file
+
+-- | The form of a cached file that a client prefers, if it is in memory.
+ready :: Static -> [Variant] -> IORef Choice -> Request -> Cached -> IO (Maybe Held)
+ready static variants choice request cached =
+  preferred variants choice request >>= \case
+    Nothing -> pure (Just (cachedHeld cached))
+    Just variant -> inCache static cached variant
+
+-- | The form that a client prefers; 'Nothing' is the file as it is.
+preferred :: [Variant] -> IORef Choice -> Request -> IO (Maybe Variant)
+preferred variants choice request = case acceptEncoding request of
+  [] -> pure Nothing
+  [value] ->
+    readIORef choice >>= \case
+      Choice known chosen | known == value -> pure chosen
+      _ -> do
+        -- The value is a slice of a buffer that is used again. Of two who write at a
+        -- time either may win.
+        let !chosen = among [value]
+            !new = Choice (B.copy value) chosen
+        chosen <$ writeIORef choice new
+  values -> pure (among values)
+  where
+    among values = let coding = chooseCoding values (map variantCoding variants) in find ((== coding) . variantCoding) variants
+
+inCache :: Static -> Cached -> Variant -> IO (Maybe Held)
+inCache static cached variant =
+  lookupCache (openCache static) (variantKey variant) >>= \case
+    Just other | cachedStatus other == sourceStatus cached variant -> pure (Just (cachedHeld other))
+    _ -> pure Nothing
+
+-- | The file whose bytes another coding is made from.
+sourceStatus :: Cached -> Variant -> FileStatus
+sourceStatus cached variant = case variantSource variant of
+  FromFile sibling -> siblingStatus sibling
+  Made -> cachedStatus cached
+
+-- | Answer with a cached file, in the form that the client prefers.
+represent :: Static -> Tick -> Request -> ByteString -> Cached -> Thread Response
+represent static tick request asked cached = case cachedOthers cached of
+  Alone -> asItIs
+  Negotiated variants choice ->
+    liftIO (preferred variants choice request) >>= \case
+      Nothing -> asItIs
+      Just variant ->
+        liftIO (inCache static cached variant) >>= \case
+          Just held -> fromMemory static tick request held
+          Nothing -> case variantSource variant of
+            FromFile sibling -> beside variant sibling
+            Made -> made variant
+  where
+    settings = openSettings static
+    path = cachedPath cached
+    asItIs = fromMemory static tick request (cachedHeld cached)
+    keep variant meta bytes = liftIO (cachedHeld <$> remember static tick (variantKey variant) path (sourceStatus cached variant) meta Alone bytes)
+    beside variant sibling =
+      openSibling static sibling >>= \case
+        -- It has changed; the next one to ask finds out how.
+        Nothing -> liftIO (deleteCache (openCache static) asked) >> asItIs
+        Just file -> flip onException (closeFile file) $ do
+          let status = siblingStatus sibling
+              meta = metaOf settings path True (siblingCoding sibling) (codingName (siblingCoding sibling)) status
+          content <- if caches static status then readWith file status else pure Nothing
+          case content of
+            Just bytes -> closeFile file >> keep variant meta bytes >>= fromMemory static tick request
+            Nothing -> fromFile tick request meta file
+    -- Whoever comes first makes it; nobody waits.
+    made variant = do
+      mine <- liftIO ((== 0) <$> casInt (variantBusy variant) 0 1)
+      if not mine
+        then asItIs
+        else flip onException (liftIO (writePrimVar (variantBusy variant) 0)) $ do
+          let original = heldBytes (cachedHeld cached)
+              level = maybe 6 compressLevel (staticCompress settings)
+              mark = codingName (variantCoding variant) <> C.pack (show level)
+          bytes <- gzipThread level original
+          if B.length bytes >= B.length original
+            then liftIO (writePrimVar (variantBusy variant) 2) >> asItIs
+            else do
+              let meta = (metaOf settings path True (variantCoding variant) mark (cachedStatus cached)) {metaSize = fromIntegral (B.length bytes)}
+              held <- keep variant meta bytes
+              liftIO (writePrimVar (variantBusy variant) 0)
+              fromMemory static tick request held
+
+-- | Is what is cached still what the file is, and are the same files beside it? Asked
+-- of the file system once a second; those who come while one asks are served what was
+-- right a second ago.
+stillFresh :: Static -> Tick -> Cached -> Thread Bool
+stillFresh static tick cached = do
+  checked <- liftIO (readPrimVar (cachedChecked cached))
+  if checked == second
+    then pure True
+    else do
+      mine <- liftIO ((== checked) <$> casInt (cachedChecked cached) checked second)
+      if not mine
+        then pure True
+        else
+          try (pathStatusAt (At (openRoot static)) (cachedPath cached)) >>= \case
+            Right status
+              | status == cachedStatus cached -> (== map known beside) . map known <$> siblingsOf static (cachedPath cached) status
+              | otherwise -> pure False
+            Left (_ :: IOException) -> pure False
+  where
+    second = fromIntegral (tickSecond tick)
+    known sibling = (siblingCoding sibling, siblingStatus sibling)
+    beside = case cachedOthers cached of
+      Alone -> []
+      Negotiated variants _ -> [sibling | Variant {variantSource = FromFile sibling} <- variants]

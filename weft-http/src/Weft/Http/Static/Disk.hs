@@ -1,0 +1,143 @@
+-- |
+-- Description : Files from the file system
+-- Stability   : not home
+--
+-- From a path to an answer, by way of the file system. Called where the cache has
+-- nothing, on the thread of a connection.
+module Weft.Http.Static.Disk
+  ( answerPath,
+    pageAt,
+  )
+where
+
+import Data.ByteString (ByteString)
+import Data.ByteString qualified as B
+import Data.Foldable (find)
+import Foreign.C.Error
+import Foreign.C.Types (CInt)
+import GHC.IO.Exception (IOException (ioe_errno))
+import Weft
+import Weft.File hiding (OpenMode (Directory))
+import Weft.Http.Negotiation
+import Weft.Http.Path
+import Weft.Http.Server.Render
+import Weft.Http.Server.Types
+import Weft.Http.Static.Asked
+import Weft.Http.Static.Cache
+import Weft.Http.Static.Codings
+import Weft.Http.Static.Listing
+import Weft.Http.Static.Represent
+import Weft.Http.Static.Send
+import Weft.Http.Static.Types
+import Weft.Http.Status
+
+-- | Answer with what the file system has at a path (as it stands in a request), and
+-- keep it under that path.
+answerPath :: Static -> Clock -> Request -> ByteString -> Thread Response
+answerPath static clock request asked = case safePath asked of
+  Left fault -> pure (errorResponse (pathFaultStatus fault) "")
+  Right path
+    | hidden path -> pure notFound
+    | otherwise -> handle failed $ do
+        let relative = relativePath path
+        file <- open (if B.null relative then "." else relative)
+        flip onException (closeFile file) $ do
+          status <- fileStatus file
+          case statusKind status of
+            RegularFile
+              | not (pathIsDirectory path) -> answerFile static clock request asked relative file status
+              | otherwise -> notFound <$ closeFile file
+            DirectoryFile
+              | pathIsDirectory path -> closeFile file >> directory relative
+              | otherwise -> closeFile file >> pure (redirect (asked <> "/" <> requestQuery request))
+            _ -> notFound <$ closeFile file
+  where
+    settings = openSettings static
+    open = openBeneathRoot static
+    hidden path = hasHiddenComponent path && take 1 (pathComponents path) /= [".well-known"]
+    redirect target =
+      withFields [Field "Location" (oneSlash target)] (errorResponse movedPermanently301 "")
+    -- Two slashes at the front would name another host.
+    oneSlash target = "/" <> B.dropWhile (== 0x2f) target
+    directory relative = tryNames (staticIndex settings)
+      where
+        inside name = if B.null relative then name else relative <> "/" <> name
+        tryNames = \case
+          [] | staticListings settings -> listing static request relative
+          [] -> pure notFound
+          name : rest ->
+            try (open (inside name)) >>= \case
+              Left e
+                | ioe_errno e `elem` map errnoOf [eNOENT, eNOTDIR] -> tryNames rest
+                | otherwise -> throwM (e :: IOException)
+              Right file -> flip onException (closeFile file) $ do
+                status <- fileStatus file
+                if statusKind status == RegularFile
+                  then answerFile static clock request asked (inside name) file status
+                  else closeFile file >> tryNames rest
+
+errnoOf :: Errno -> Maybe CInt
+errnoOf (Errno e) = Just e
+
+notFound :: Response
+notFound = errorResponse notFound404 "There is nothing here."
+
+-- | What the system said, in HTTP.
+failed :: IOException -> Thread Response
+failed e
+  | is [eNOENT, eNOTDIR, eNAMETOOLONG, eLOOP, eXDEV, eINVAL, eNXIO] = pure notFound
+  | is [eACCES, ePERM] = pure (errorResponse forbidden403 "")
+  | is [eMFILE, eNFILE, eNOMEM] = pure (errorResponse serviceUnavailable503 "The server is short of resources.")
+  | otherwise = throwM e
+  where
+    is = elem (ioe_errno e) . map errnoOf
+
+-- | Answer with an open regular file, which is closed when it is not needed any
+-- more.
+answerFile :: Static -> Clock -> Request -> ByteString -> ByteString -> File -> FileStatus -> Thread Response
+answerFile static clock request asked path file status = do
+  siblings <- siblingsOf static path status
+  content <- if caches static status then readWith file status else pure Nothing
+  tick <- liftIO (readClock clock)
+  case content of
+    Just bytes -> do
+      closeFile file
+      others <- liftIO (othersOf static asked path status siblings)
+      cached <- liftIO (remember static tick asked path status (metaOf settings path (varies settings path siblings) Identity "" status) others bytes)
+      represent static tick request asked cached
+    Nothing -> do
+      let chosen = chooseCoding (acceptEncoding request) (map siblingCoding siblings)
+      packed <- maybe (pure Nothing) (\s -> fmap (s,) <$> openSibling static s) (find ((== chosen) . siblingCoding) siblings)
+      case packed of
+        Just (sibling, other) -> flip onException (closeFile other) $ do
+          closeFile file
+          fromFile tick request (metaOf settings path True (siblingCoding sibling) (codingName (siblingCoding sibling)) (siblingStatus sibling)) other
+        Nothing -> fromFile tick request (metaOf settings path (varies settings path siblings) Identity "" status) file
+  where
+    settings = openSettings static
+
+-- | A page of the directory that is sent in place of something else, from the cache or
+-- the file system. 'Nothing' where it cannot be read, or is larger than what is cached.
+pageAt :: Static -> Tick -> ByteString -> Thread (Maybe Held)
+pageAt static tick path =
+  liftIO (lookupCache (openCache static) key) >>= \case
+    Nothing -> load
+    Just cached ->
+      stillFresh static tick cached >>= \case
+        True -> pure (Just (cachedHeld cached))
+        False -> load
+  where
+    settings = openSettings static
+    key = "\NUL" <> path
+    load =
+      try (bracket (openBeneathRoot static path) closeFile content) >>= \case
+        Left (_ :: IOException) -> pure Nothing
+        Right found -> pure found
+    content file = do
+      status <- fileStatus file
+      bytes <-
+        if statusKind status == RegularFile && statusSize status <= fromIntegral (staticLargestCached settings)
+          then readWith file status
+          else pure Nothing
+      -- It is compared with itself alone, without what may lie beside it.
+      liftIO (traverse (fmap cachedHeld . remember static tick key path status (metaOf settings path False Identity "" status) Alone) bytes)

@@ -1,0 +1,133 @@
+-- |
+-- Description : From a file to a response
+-- Stability   : not home
+--
+-- The head that a file has in each coding, and what preconditions and ranges make of
+-- a response. Everything but the random boundary of several ranges is pure.
+module Weft.Http.Static.Represent
+  ( metaOf,
+    varies,
+    compressible,
+    Parts (..),
+    conditional,
+    withFields,
+    withoutContent,
+  )
+where
+
+import Data.Bits (shiftL, (.|.))
+import Data.ByteString (ByteString)
+import Data.ByteString qualified as B
+import Data.Maybe (fromMaybe)
+import Data.Word (Word64)
+import Weft
+import Weft.File (FileStatus (..))
+import Weft.Http.Compress
+import Weft.Http.Conditional
+import Weft.Http.Date
+import Weft.Http.ETag
+import Weft.Http.Internal.Ascii (eqCaseless)
+import Weft.Http.Mime
+import Weft.Http.Multipart
+import Weft.Http.Negotiation
+import Weft.Http.Range
+import Weft.Http.Server.Render
+import Weft.Http.Server.Types
+import Weft.Http.Static.Asked
+import Weft.Http.Static.Rules
+import Weft.Http.Static.Types
+import Weft.Http.Status
+
+-- | What is said of a file: its path, whether the answer depends on what the client
+-- accepts, the coding, a mark for the entity tag, and the file whose bytes these are, or
+-- that they were made from. The mark tells codings apart, and ways to make them: each
+-- version of each coding has a tag of its own.
+metaOf :: StaticSettings -> ByteString -> Bool -> Coding -> ByteString -> FileStatus -> Meta
+metaOf settings path negotiated coding mark status =
+  Meta
+    { metaSize = statusSize status,
+      metaType = fromMaybe mime (lookupField "content-type" fields),
+      metaTag = tag,
+      metaModified = modified,
+      metaFields = fields,
+      metaFields304 = filter (not . ofContent) fields
+    }
+  where
+    fields = overriding own standard
+    standard =
+      [ Field "Content-Type" mime,
+        Field "ETag" (renderETag tag),
+        Field "Last-Modified" (formatDate modified),
+        Field "Accept-Ranges" "bytes",
+        Field "X-Content-Type-Options" "nosniff"
+      ]
+        <> [Field "Content-Encoding" (codingName coding) | coding /= Identity]
+        <> [Field "Vary" "Accept-Encoding" | negotiated]
+    own = fieldsFor (staticHeaders settings) ("/" <> path)
+    mime = contentTypeFor (B.takeWhileEnd (/= 0x2f) path)
+    tag = marked (fileETag (FileIdentity (Just (statusInode status)) (statusSize status) (statusModified status)))
+    marked = \case
+      Strong opaque | not (B.null mark) -> Strong (opaque <> "-" <> mark)
+      other -> other
+    modified = HttpTime (statusModified status `div` 1_000_000_000)
+    -- What a client that has the content already knows of it.
+    ofContent field =
+      any
+        (`eqCaseless` fieldName field)
+        ["content-type", "content-encoding", "content-language", "content-disposition", "accept-ranges", "x-content-type-options"]
+
+-- | Whether answers with a file of this path depend on what clients accept: where
+-- there are files in other codings, or compressing is on for its type.
+varies :: StaticSettings -> ByteString -> [Sibling] -> Bool
+varies settings path siblings = not (null siblings) || compressible settings path
+
+-- | Whether the server compresses files of this type.
+compressible :: StaticSettings -> ByteString -> Bool
+compressible settings path = case staticCompress settings of
+  Just how | staticCacheBytes settings > 0 -> compressesType how kind
+  _ -> False
+  where
+    -- An operator may have named another type.
+    kind = case lookupField "content-type" (fieldsFor (staticHeaders settings) ("/" <> path)) of
+      Just given | not (B.null given) -> given
+      _ -> contentTypeFor (B.takeWhileEnd (/= 0x2f) path)
+
+-- | The parts of a file that a response contains.
+data Parts = OneRange !ByteRange | Ranges [Part] !ByteString
+
+-- | Apply preconditions and ranges: the response for the whole file, and how to make
+-- the body of a part.
+conditional :: Tick -> Request -> Meta -> Response -> (Parts -> Body) -> Thread Response
+conditional tick request meta whole partial =
+  case evaluatePreconditions (requestMethod request) (requestConditions request) validators of
+    PreconditionFailed -> pure (errorResponse preconditionFailed412 "")
+    NotModified -> pure (Response notModified304 (metaFields304 meta) NoContent Nothing)
+    PerformWhole -> pure whole
+    Perform
+      | Just range <- conditionRange (requestConditions request),
+        requestMethod request == Get ->
+          case resolveRange defaultRangeLimits size range of
+            Whole -> pure whole
+            Unsatisfiable ->
+              pure (withFields [Field "Content-Range" (unsatisfiedRange size)] (errorResponse rangeNotSatisfiable416 ""))
+            Single r ->
+              pure (Response partialContent206 (Field "Content-Range" (contentRange size r) : metaFields meta) (partial (OneRange r)) Nothing)
+            Several rs -> do
+              random <- randomBytes 16
+              let framed = multipart (boundary (word (B.take 8 random)) (word (B.drop 8 random))) (metaType meta) size rs
+                  fields = Field "Content-Type" (multipartType framed) : filter (not . eqCaseless "content-type" . fieldName) (metaFields meta)
+              pure (Response partialContent206 fields (partial (Ranges (multipartParts framed) (multipartEnd framed))) Nothing)
+      | otherwise -> pure whole
+  where
+    size = metaSize meta
+    validators = Validators (Just (metaTag meta)) (Just (metaModified meta)) (HttpTime (tickSecond tick))
+    word = B.foldl' (\acc byte -> acc `shiftL` 8 .|. fromIntegral byte) (0 :: Word64)
+
+-- | With these fields in front of its own.
+withFields :: [Field] -> Response -> Response
+withFields fields response = response {responseFields = fields <> responseFields response, responseRendered = Nothing}
+
+-- | The same head, and no content.
+withoutContent :: Response -> Response
+withoutContent response =
+  response {responseBody = Omitted (bodyLength (responseBody response)), responseRendered = Nothing}

@@ -1,0 +1,108 @@
+-- |
+-- Description : Fields by pattern of the path
+--
+-- What an operator adds to the heads of responses: @Cache-Control@ and others, by
+-- patterns of paths. Rules are checked when they are made, so that nothing is left to
+-- go wrong while requests are answered. Pure.
+module Weft.Http.Static.Rules
+  ( HeaderRule,
+    headerRule,
+    rulePatterns,
+    ruleFields,
+    ruleAlways,
+    fieldsFor,
+    overriding,
+
+    -- * Checks
+    fieldProblem,
+    caseless,
+  )
+where
+
+import Data.ByteString (ByteString)
+import Data.ByteString qualified as B
+import Data.ByteString.Char8 qualified as C
+import Data.Char (toLower)
+import Data.Maybe (mapMaybe)
+import Weft.Http.Internal.Ascii
+import Weft.Http.Request (Field (..), lookupFields)
+import Weft.Http.Static.Glob
+
+-- | Fields for the paths that fit one of some patterns.
+data HeaderRule = HeaderRule
+  { -- | What it applies to.
+    rulePatterns :: ![Glob],
+    -- | What is set. An empty value takes the field away.
+    ruleFields :: ![Field],
+    -- | Whether it applies to errors and redirects, too.
+    ruleAlways :: !Bool
+  }
+  deriving stock (Eq, Show)
+
+-- | A rule: patterns, fields, and whether it applies to errors and redirects, too. Or
+-- what is wrong with the fields.
+headerRule :: [Glob] -> [Field] -> Bool -> Either [String] HeaderRule
+headerRule patterns fields always = case mapMaybe fieldProblem fields of
+  [] -> Right (HeaderRule patterns fields always)
+  problems -> Left problems
+
+-- | Why a field cannot be set by a rule.
+--
+-- >>> fieldProblem (Field "Cache-Control" "no-store")
+-- Nothing
+-- >>> fieldProblem (Field "Content-Length" "3")
+-- Just "Content-Length is the server's own field"
+fieldProblem :: Field -> Maybe String
+fieldProblem (Field name value)
+  | not (isToken name) = Just (show name <> " is not the name of a field")
+  | caseless name `elem` ours = Just (C.unpack name <> " is the server's own field")
+  | not (B.all isFieldByte value) = Just ("the value of " <> C.unpack name <> " contains a control character")
+  | trim value /= value = Just ("the value of " <> C.unpack name <> " begins or ends with a blank")
+  | otherwise = Nothing
+  where
+    ours =
+      [ "accept-ranges",
+        "connection",
+        "content-encoding",
+        "content-length",
+        "content-range",
+        "date",
+        "etag",
+        "keep-alive",
+        "last-modified",
+        "proxy-authenticate",
+        "proxy-connection",
+        "server",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade"
+      ]
+
+-- | What some rules set for a path: of the rules that fit, later ones win, field by
+-- field.
+fieldsFor :: [HeaderRule] -> ByteString -> [Field]
+fieldsFor rules path =
+  foldl (flip replacing) [] [ruleFields rule | rule <- rules, any (`matchesGlob` path) (rulePatterns rule)]
+
+-- | The second fields, in which those of the first have taken the place of others of
+-- the same name. Empty values take away what there was. What is new in @Vary@ comes to
+-- what there was: the server knows what its answer depended on.
+--
+-- >>> overriding [Field "b" "2", Field "c" ""] [Field "A" "0", Field "B" "1", Field "C" "3"]
+-- [Field {fieldName = "A", fieldValue = "0"},Field {fieldName = "b", fieldValue = "2"}]
+overriding :: [Field] -> [Field] -> [Field]
+overriding new old = filter (not . B.null . fieldValue) (replacing (map extended new) old)
+  where
+    extended field
+      | eqCaseless "vary" (fieldName field) = field {fieldValue = B.intercalate ", " (filter (not . B.null) (lookupFields "vary" old <> [fieldValue field]))}
+      | otherwise = field
+
+replacing :: [Field] -> [Field] -> [Field]
+replacing new old = filter ((`notElem` map key new) . key) old <> new
+  where
+    key = caseless . fieldName
+
+-- | In lower case.
+caseless :: ByteString -> ByteString
+caseless = C.map toLower
