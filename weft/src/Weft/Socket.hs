@@ -10,6 +10,7 @@ module Weft.Socket
   ( -- * Sockets
     Socket,
     openSocket,
+    adoptSocket,
     withSocket,
     closeSocket,
     shutdown,
@@ -69,6 +70,7 @@ import Data.ByteString (ByteString)
 import Data.ByteString qualified as ByteString
 import Data.Int (Int64)
 import Foreign.C.Error (Errno (..), eTIMEDOUT)
+import Foreign.C.Types (CInt)
 import GHC.IO.Exception (ioe_errno)
 import Network.Socket
   ( AddrInfo (..),
@@ -91,6 +93,15 @@ import Weft.Time (now)
 -- | A new socket, non-blocking and closed on exec.
 openSocket :: Family -> SocketType -> Thread Socket
 openSocket family kind = call (OpenSocket family kind)
+
+-- | Take over a descriptor that somebody else opened: one that was inherited, such as
+-- a listening socket from the service manager. It is made non-blocking and closed on
+-- exec, and belongs to the program from now on: 'closeSocket' closes it. Nobody else may
+-- use the number any more. Fails with an 'IOError' where the number is not open
+-- (@EBADF@) or no socket (@ENOTSOCK@). A simulated machine has no descriptors from
+-- elsewhere: there every number is not open.
+adoptSocket :: CInt -> Thread Socket
+adoptSocket = call . AdoptSocket
 
 -- | Close a socket when the body has ended, however it ends.
 withSocket :: Thread Socket -> (Socket -> Thread a) -> Thread a

@@ -6,6 +6,7 @@
 -- a number that is not negative, or a negated @errno@.
 module Weft.Internal.Net
   ( c_socket,
+    c_adopt,
     c_bind,
     c_listen,
     c_shutdown,
@@ -30,6 +31,10 @@ import Foreign.Ptr (Ptr)
 
 -- | Family, type, protocol; non-blocking and closed on exec.
 foreign import ccall unsafe "weft_socket" c_socket :: CInt -> CInt -> CInt -> IO CInt
+
+-- | A descriptor from elsewhere, and room for two numbers: its family and its type. Makes
+-- it non-blocking and closed on exec, if it is a socket.
+foreign import ccall unsafe "weft_adopt" c_adopt :: CInt -> Ptr CInt -> IO CInt
 
 -- | Descriptor, address, its length.
 foreign import ccall unsafe "weft_bind" c_bind :: CInt -> Ptr () -> CInt -> IO CInt
