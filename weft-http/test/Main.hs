@@ -4,14 +4,20 @@
 -- code and not about luck. @TASTY_QUICKCHECK_REPLAY=$RANDOM@ tries another seed.
 module Main (main) where
 
+import AccessLogTest qualified
 import AllocationTest qualified
 import BodyTest qualified
 import ConditionalTest qualified
 import Control.Monad (when)
 import Data.Maybe (isNothing)
 import DateTest qualified
+import HandOverChild (serveUntilTold)
+import ListenTest qualified
+import MetricsTest qualified
+import NotifyTest qualified
 import PageTest qualified
 import PathTest qualified
+import ProxyTest qualified
 import RangeTest qualified
 import RequestTest qualified
 import ResponseTest qualified
@@ -22,7 +28,10 @@ import System.Environment (lookupEnv, setEnv)
 import Test.Tasty (defaultMain, testGroup)
 
 main :: IO ()
-main = do
+main = lookupEnv "WEFT_TEST_SERVE" >>= maybe allTests serveUntilTold
+
+allTests :: IO ()
+allTests = do
   seed <- lookupEnv "TASTY_QUICKCHECK_REPLAY"
   when (isNothing seed) (setEnv "TASTY_QUICKCHECK_REPLAY" "9112")
   defaultMain $
@@ -39,5 +48,10 @@ main = do
         PathTest.tests,
         PageTest.tests,
         StaticTest.tests,
-        ServerTest.tests
+        ServerTest.tests,
+        AccessLogTest.tests,
+        ProxyTest.tests,
+        MetricsTest.tests,
+        NotifyTest.tests,
+        ListenTest.tests
       ]

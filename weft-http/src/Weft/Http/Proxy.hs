@@ -60,6 +60,7 @@ import Weft.Socket (SockAddr)
 -- Refused NoSignature
 parseProxyHeader :: Int -> ByteString -> Parsed
 parseProxyHeader limit input
+  | have == 0 = NeedMore shortestLine
   | begins signature = if have < B.length signature then NeedMore (16 - have) else parseBinary limit input
   | begins "PROXY " = if have < 6 then NeedMore (shortestLine - have) else parseLine input
   | otherwise = Refused NoSignature

@@ -1,3 +1,5 @@
+{-# LANGUAGE CApiFFI #-}
+
 -- |
 -- Description : The system calls that set up sockets, pipes and randomness
 -- Stability   : not home
@@ -10,6 +12,7 @@ module Weft.Internal.Net
     c_bind,
     c_listen,
     c_shutdown,
+    acceptConn,
     c_getsockopt,
     c_setsockopt,
     c_getsockname,
@@ -28,6 +31,7 @@ import Data.Word (Word8)
 import Foreign.C.String (CString)
 import Foreign.C.Types (CInt (..))
 import Foreign.Ptr (Ptr)
+import Network.Socket (SocketOption (..))
 
 -- | Family, type, protocol; non-blocking and closed on exec.
 foreign import ccall unsafe "weft_socket" c_socket :: CInt -> CInt -> CInt -> IO CInt
@@ -44,6 +48,14 @@ foreign import ccall unsafe "weft_listen" c_listen :: CInt -> CInt -> IO CInt
 
 -- | Descriptor, direction.
 foreign import ccall unsafe "weft_shutdown" c_shutdown :: CInt -> CInt -> IO CInt
+
+-- | Is a socket listening? To be read only.
+acceptConn :: SocketOption
+acceptConn = SockOpt c_sol_socket c_so_acceptconn
+
+foreign import capi unsafe "sys/socket.h value SOL_SOCKET" c_sol_socket :: CInt
+
+foreign import capi unsafe "sys/socket.h value SO_ACCEPTCONN" c_so_acceptconn :: CInt
 
 -- | Descriptor, level, name, where the value goes.
 foreign import ccall unsafe "weft_getsockopt" c_getsockopt :: CInt -> CInt -> CInt -> Ptr CInt -> IO CInt

@@ -26,8 +26,7 @@ import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.Int (Int64)
 import Weft.Http.Date (HttpTime (..), formatDate, formatMinute)
-import Weft.Http.Internal.Address (addressOf, renderAddress, unmapped)
-import Weft.Http.Internal.Ascii (renderDecimal)
+import Weft.Http.Internal.Address (addressOf, addressPiece, unmapped)
 import Weft.Http.Internal.Piece
 import Weft.Socket (SockAddr)
 
@@ -111,7 +110,7 @@ render format stamp line = case format of
   Json -> assemble (json stamp line)
   where
     field get = maybe (bytes "-") quotable (lineRequest line >>= get)
-    duration = maybe (bytes "-") (bytes . renderDecimal . microseconds) (lineDuration line)
+    duration = maybe (bytes "-") (number . microseconds) (lineDuration line)
 
 -- | With a space at its end.
 common :: Stamp -> Line -> Piece
@@ -122,9 +121,9 @@ common stamp line =
     <> bytes "] \""
     <> maybe (bytes "-") request (lineRequest line)
     <> bytes "\" "
-    <> bytes (renderDecimal (fromIntegral (lineStatus line)))
+    <> number (fromIntegral (lineStatus line))
     <> bytes " "
-    <> bytes (renderDecimal (lineBytes line))
+    <> number (lineBytes line)
     <> bytes " "
   where
     request r = quotable (lineMethod r) <> bytes " " <> quotable (lineTarget r) <> bytes " " <> quotable (lineVersion r)
@@ -138,10 +137,10 @@ json stamp line =
     <> bytes "\""
     <> maybe mempty request (lineRequest line)
     <> bytes ",\"status\":"
-    <> bytes (renderDecimal (fromIntegral (lineStatus line)))
+    <> number (fromIntegral (lineStatus line))
     <> bytes ",\"bytes\":"
-    <> bytes (renderDecimal (lineBytes line))
-    <> maybe mempty (\d -> bytes ",\"duration_us\":" <> bytes (renderDecimal (microseconds d))) (lineDuration line)
+    <> number (lineBytes line)
+    <> maybe mempty (\d -> bytes ",\"duration_us\":" <> number (microseconds d)) (lineDuration line)
     <> text ",\"tls\":\"" (lineTls line)
     <> bytes "}\n"
   where
@@ -157,7 +156,7 @@ json stamp line =
 -- | The address without its port, IPv4 where it is that; of Unix-domain sockets there is
 -- nothing to tell.
 client :: Line -> Piece
-client line = bytes (maybe "unix:" (renderAddress . unmapped) (addressOf (lineClient line)))
+client line = maybe (bytes "unix:") (addressPiece . unmapped) (addressOf (lineClient line))
 
 microseconds :: Int64 -> Int64
 microseconds = (`quot` 1000)

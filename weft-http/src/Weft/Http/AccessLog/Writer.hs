@@ -104,12 +104,23 @@ writer report queue output = go (Writing output False Nothing)
         ToStdout -> pure (True, state)
         old@(ToFile path permissions _) ->
           try (openOutput permissions (LogFile path)) >>= \case
-            Right new -> (True, state {writingOutput = new, writingTorn = False}) <$ closeOutput old
+            Right new -> do
+              -- It may be the same file, if nobody has renamed it.
+              torn <- if writingTorn state then sameFile old new else pure False
+              (True, state {writingOutput = new, writingTorn = torn}) <$ closeOutput old
             Left e -> do
               liftIO (report ("the access log cannot be opened again, and the old file is kept: " <> show (e :: IOException)))
               pure (False, state)
       liftIO (for_ waiters (\w -> deliver w (Answered ok)))
       pure state'
+
+-- | Do both write to one file?
+sameFile :: Output -> Output -> Thread Bool
+sameFile a b = either (\e -> const False (e :: IOException)) id <$> try ((==) <$> identity a <*> identity b)
+  where
+    identity = \case
+      ToStdout -> pure Nothing
+      ToFile _ _ file -> (\s -> Just (statusDevice s, statusInode s)) <$> fileStatus file
 
 -- | A failure to close says nothing that a failed write had not said.
 closeOutput :: Output -> Thread ()

@@ -1,3 +1,5 @@
+{-# OPTIONS_GHC -O2 #-}
+
 -- |
 -- Description : Addresses as text, strictly
 -- Stability   : not home
@@ -12,6 +14,7 @@ module Weft.Http.Internal.Address
     parseIPv6,
     unmapped,
     renderAddress,
+    addressPiece,
 
     -- * Numbers
     parseDecimal,
@@ -26,13 +29,13 @@ import Data.Bits (unsafeShiftL, unsafeShiftR, (.&.), (.|.))
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.ByteString.Char8 qualified as C
-import Data.List (foldl', intercalate, intersperse, sortOn)
+import Data.List (foldl', intercalate, sortOn)
 import Data.Ord (Down (..))
 import Data.Word (Word16, Word32)
 import Network.Socket (hostAddressToTuple, tupleToHostAddress)
 import Numeric (showHex)
-import Weft.Http.Internal.Ascii (hexValue, isDigit, isHexDigit, renderDecimal)
-import Weft.Http.Internal.Piece (assemble, bytes)
+import Weft.Http.Internal.Ascii (hexValue, isDigit, isHexDigit)
+import Weft.Http.Internal.Piece
 import Weft.Socket (PortNumber, SockAddr (..))
 
 -- | The bits of an address, the first one highest.
@@ -117,7 +120,7 @@ unmapped = \case
 addressOf :: SockAddr -> Maybe Address
 addressOf = \case
   SockAddrInet _ address -> case hostAddressToTuple address of
-    (a, b, c, d) -> Just (IPv4 (foldl' (\n part -> n `unsafeShiftL` 8 .|. fromIntegral part) 0 [a, b, c, d]))
+    (a, b, c, d) -> Just (IPv4 (fromIntegral a `unsafeShiftL` 24 .|. fromIntegral b `unsafeShiftL` 16 .|. fromIntegral c `unsafeShiftL` 8 .|. fromIntegral d))
   SockAddrInet6 _ _ (a, b, c, d) _ -> Just (IPv6 a b c d)
   SockAddrUnix _ -> Nothing
 
@@ -135,15 +138,20 @@ toSockAddr address port = case address of
 -- >>> fmap renderAddress (parseIPv6 "2001:DB8:0:0:1:0:0:1")
 -- Just "2001:db8::1:0:0:1"
 renderAddress :: Address -> ByteString
-renderAddress = \case
-  IPv4 n -> assemble (mconcat (intersperse (bytes ".") [bytes (renderDecimal (fromIntegral (n `unsafeShiftR` by .&. 0xff))) | by <- [24, 16, 8, 0]]))
+renderAddress = assemble . addressPiece
+
+-- | The same as a part of something larger.
+addressPiece :: Address -> Piece
+addressPiece = \case
+  IPv4 n -> part 24 n <> bytes "." <> part 16 n <> bytes "." <> part 8 n <> bytes "." <> part 0 n
   IPv6 a b c d ->
-    let parts = [n `unsafeShiftR` by .&. 0xffff | n <- [a, b, c, d], by <- [16, 0]]
-        hex = map (\n -> showHex n "")
-        joined = C.pack . intercalate ":" . hex
-     in case longestZeros parts of
-          Nothing -> joined parts
-          Just (from, count) -> joined (take from parts) <> "::" <> joined (drop (from + count) parts)
+    let groups' = [n `unsafeShiftR` by .&. 0xffff | n <- [a, b, c, d], by <- [16, 0]]
+        joined = C.pack . intercalate ":" . map (`showHex` "")
+     in bytes $ case longestZeros groups' of
+          Nothing -> joined groups'
+          Just (from, count) -> joined (take from groups') <> "::" <> joined (drop (from + count) groups')
+  where
+    part by n = number (fromIntegral (n `unsafeShiftR` by .&. 0xff))
 
 -- | Where the longest run of at least two zeros begins, and its length.
 longestZeros :: [Word32] -> Maybe (Int, Int)

@@ -17,6 +17,7 @@ module Weft.Http.Internal.Piece
   ( Piece,
     assemble,
     bytes,
+    number,
     quotable,
     jsonText,
   )
@@ -26,10 +27,11 @@ import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.ByteString.Internal qualified as I
 import Data.ByteString.Unsafe qualified as U
+import Data.Int (Int64)
 import Data.Word (Word8)
 import Foreign.Marshal.Utils (copyBytes)
 import Foreign.Ptr (Ptr, castPtr, plusPtr)
-import Foreign.Storable (poke)
+import Foreign.Storable (poke, pokeByteOff)
 
 -- | A length, and how to write that many bytes: it gives the position behind them.
 data Piece = Piece !Int (Ptr Word8 -> IO (Ptr Word8))
@@ -55,6 +57,29 @@ bytes text = Piece (B.length text) (copy text)
 copy :: ByteString -> Ptr Word8 -> IO (Ptr Word8)
 copy text p = U.unsafeUseAsCStringLen text $ \(from, n) -> (p `plusPtr` n) <$ copyBytes p (castPtr from) n
 {-# INLINE copy #-}
+
+-- | In decimal; what is negative as 0.
+number :: Int64 -> Piece
+number given = Piece (decimalWidth n) (pokeDecimal n)
+  where
+    n = max 0 given
+{-# INLINE number #-}
+
+-- | Of a number that is not negative.
+decimalWidth :: Int64 -> Int
+decimalWidth = go 1
+  where
+    go :: Int -> Int64 -> Int
+    go !width m = if m < 10 then width else go (width + 1) (m `quot` 10)
+
+pokeDecimal :: Int64 -> Ptr Word8 -> IO (Ptr Word8)
+pokeDecimal n p = (p `plusPtr` width) <$ go (width - 1) n
+  where
+    width = decimalWidth n
+    go :: Int -> Int64 -> IO ()
+    go !at m = do
+      pokeByteOff p at (fromIntegral (0x30 + m `rem` 10) :: Word8)
+      if at == 0 then pure () else go (at - 1) (m `quot` 10)
 
 -- | For a part between quotes: a backslash before quotes and backslashes, and @\\xhh@ for
 -- every byte that is no visible ASCII character or space.

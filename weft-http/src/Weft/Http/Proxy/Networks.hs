@@ -20,7 +20,7 @@ import Data.ByteString qualified as B
 import Data.ByteString.Char8 qualified as C
 import Data.Word (Word32)
 import Weft.Http.Internal.Address
-import Weft.Http.Internal.Ascii (trim)
+import Weft.Http.Internal.Ascii (splitCommas)
 import Weft.Socket (SockAddr (..))
 
 -- | A set of addresses: those with the same first bits, or all Unix-domain sockets.
@@ -64,7 +64,7 @@ parseNetwork text
 -- | Several with commas between them, blanks around each allowed. None are an error: who
 -- trusts nobody need not say so.
 parseNetworks :: ByteString -> Either String [Network]
-parseNetworks = traverse (parseNetwork . trim) . C.split ','
+parseNetworks = traverse parseNetwork . splitCommas
 
 widthOf :: Address -> Int
 widthOf = \case

@@ -52,7 +52,7 @@ import Foreign.Marshal.Array (allocaArray, peekArray)
 import Foreign.Marshal.Utils (fillBytes)
 import Foreign.Ptr
 import Foreign.Storable
-import Network.Socket (AddrInfo, Family, HostName, ServiceName, SockAddr, SocketOption (..), SocketType (..), getAddrInfo, packFamily, unpackFamily)
+import Network.Socket (AddrInfo, Family, HostName, ServiceName, SockAddr (SockAddrUnix), SocketOption (..), SocketType (..), getAddrInfo, packFamily, unpackFamily)
 import Network.Socket.Address (peekSocketAddress, pokeSocketAddress, sizeOfSocketAddress)
 import Weft.Internal.Backend (Descriptor (..), newDescriptor)
 import Weft.Internal.Backend qualified as Operation
@@ -257,7 +257,10 @@ receiveFrom env s (Buffer memory room) wait k = do
     if r < 0
       then pure (failing "receive from" Nothing (const Done) r)
       else do
-        address <- withForeignPtr message (\p -> peekSocketAddress (castPtr (p `plusPtr` nameOffset)))
+        address <- withForeignPtr message $ \p -> do
+          size <- peekByteOff p 8 :: IO Word32
+          -- A Unix-domain sender that was not bound has no address at all.
+          if size == 0 then pure (SockAddrUnix "") else peekSocketAddress (castPtr (p `plusPtr` nameOffset))
         pure (k (r, address))
 
 sendTo :: Env -> Socket -> ByteString -> SockAddr -> Answering Int
