@@ -65,9 +65,9 @@ tests =
         testGroup
           "bytes allocated for a line, itself included"
           -- The text is 116, 154 and 266 bytes; see docs/operating.md.
-          [ testCase "common: at most 2000" $ allocates Common 2000,
-            testCase "combined: at most 2600" $ allocates Combined 2600,
-            testCase "JSON: at most 3600" $ allocates Json 3600
+          [ testCase "common: at most 1800" $ allocates Common 1800,
+            testCase "combined: at most 2200" $ allocates Combined 2200,
+            testCase "JSON: at most 3400" $ allocates Json 3400
           ],
         testCase "lines are written in order, and all before it is closed" inOrder,
         testCase "while it is rotated, each line is in one file once" rotated,

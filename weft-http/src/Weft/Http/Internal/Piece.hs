@@ -84,7 +84,7 @@ pokeDecimal n p = (p `plusPtr` width) <$ go (width - 1) n
 -- | For a part between quotes: a backslash before quotes and backslashes, and @\\xhh@ for
 -- every byte that is no visible ASCII character or space.
 quotable :: ByteString -> Piece
-quotable = escaping width write
+quotable text = if isPlain text then bytes text else escaping width write text
   where
     width :: Word8 -> Int
     width b
@@ -101,10 +101,9 @@ quotable = escaping width write
 -- character of that number (ISO 8859-1). So is what holds a control character of Unicode's
 -- second set, which some terminals obey.
 jsonText :: ByteString -> Piece
-jsonText text = escaping width write text
+jsonText text = if isPlain text then bytes text else escaping width write text
   where
-    high = B.any (>= 0x80) text
-    whole = not high || (B.isValidUtf8 text && not (secondControls text))
+    whole = B.isValidUtf8 text && not (secondControls text)
     width :: Word8 -> Int
     width b
       | b == 0x22 || b == 0x5c = 2
@@ -119,14 +118,14 @@ jsonText text = escaping width write text
 secondControls :: ByteString -> Bool
 secondControls text = or (zipWith (\a b -> a == 0xc2 && b < 0xa0) (B.unpack text) (drop 1 (B.unpack text)))
 
--- | Escape where a byte is wider than one; else copy at once.
+-- | Visible ASCII and spaces, and nothing that is escaped between quotes.
+isPlain :: ByteString -> Bool
+isPlain = B.all (\b -> b >= 0x20 && b < 0x7f && b /= 0x22 && b /= 0x5c)
+
+-- | Each byte in its width.
 escaping :: (Word8 -> Int) -> (Ptr Word8 -> Word8 -> IO (Ptr Word8)) -> ByteString -> Piece
-escaping width write text
-  | size == B.length text = bytes text
-  | otherwise = Piece size (\p -> B.foldl' (\go b -> go >>= (`write` b)) (pure p) text)
-  where
-    size = B.foldl' (\n b -> n + width b) 0 text
-{-# INLINE escaping #-}
+escaping width write text =
+  Piece (B.foldl' (\n b -> n + width b) 0 text) (\p -> B.foldl' (\go b -> go >>= (`write` b)) (pure p) text)
 
 put :: Ptr Word8 -> [Word8] -> IO (Ptr Word8)
 put p = \case
