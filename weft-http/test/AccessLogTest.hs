@@ -64,7 +64,6 @@ tests =
           ],
         testGroup
           "bytes allocated for a line, itself included"
-          -- The text is 116, 154 and 266 bytes; see docs/operating.md.
           [ testCase "common: at most 1800" $ allocates Common 1800,
             testCase "combined: at most 2200" $ allocates Combined 2200,
             testCase "JSON: at most 3400" $ allocates Json 3400
