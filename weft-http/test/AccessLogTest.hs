@@ -2,7 +2,6 @@
 -- log is written, rotated, full, or broken.
 module AccessLogTest (tests) where
 
-import Control.Concurrent.MVar
 import Control.Exception (evaluate)
 import Control.Monad (forM, forM_, replicateM_)
 import Data.Aeson (Value (..), eitherDecodeStrict')
@@ -28,6 +27,8 @@ import Test.Tasty.QuickCheck
 import Weft
 import Weft.Http.AccessLog
 import Weft.Http.AccessLog.Line (Stamp, render, stampOf)
+import Weft.Http.AccessLog.Queue
+import Weft.Http.AccessLog.Writer (openOutput, writer)
 import Weft.Socket (SockAddr (..))
 
 tests :: TestTree
@@ -256,25 +257,27 @@ closedLog = logging id body (\dir told -> (told @?= []) >> (numbersIn (dir </> "
         entriesDropped l >>= (@?= 1)
 
 noRoom :: IO ()
-noRoom = do
-  dropped <- newEmptyMVar
-  logging (\s -> s {accessLogQueue = 2000}) (\_ -> body dropped) $ \dir told -> do
-    n <- takeMVar dropped
-    written <- numbersIn (dir </> "log")
-    -- The first ones find room, and there is room again afterwards.
-    written @?= [1 .. 300 - n] <> [301 .. 310]
-    assertBool (show n) (n > 250 && n < 300)
-    length told @?= 2
-    assertBool (show told) ("dropped" `isInfixOf` concat (take 1 told) && (show n <> " access log entries were dropped") `elem` told)
-  where
-    body dropped l = do
-      -- In one step, in which the writer does not come to it.
-      liftIO (forM_ [1 .. 300] (logLine l . numbered))
-      liftIO (entriesDropped l >>= putMVar dropped)
-      _ <- reopenAccessLog l
-      liftIO (forM_ [301 .. 310] (logLine l . numbered))
-      _ <- reopenAccessLog l
-      liftIO (entriesDropped l >>= \n -> readMVar dropped >>= (@?= n))
+noRoom = withSystemTempDirectory "weft-log" $ \dir -> do
+  told <- newIORef []
+  n <- runWith defaultSettings {settingWorkers = Just 1} $ do
+    queue <- liftIO newQueue
+    output <- openOutput 0o640 (LogFile (C.pack (dir </> "log")))
+    let leave k = liftIO (enqueue queue 2000 (renderLine Combined (numbered k)))
+    -- Before there is a writer.
+    mapM_ leave [1 .. 300]
+    n <- liftIO (droppedSoFar queue)
+    fork_ (writer (\text -> modifyIORef' told (text :)) queue output)
+    _ <- askReopen queue
+    mapM_ leave [301 .. 305]
+    _ <- askReopen queue
+    askClose queue
+    n <$ liftIO (droppedSoFar queue >>= (@?= n))
+  -- The first ones find room, and there is room again afterwards.
+  numbersIn (dir </> "log") >>= (@?= [1 .. 300 - n] <> [301 .. 305])
+  assertBool (show n) (n > 250 && n < 300)
+  said <- reverse <$> readIORef told
+  length said @?= 2
+  assertBool (show said) ("dropped" `isInfixOf` concat (take 1 said) && drop 1 said == [show n <> " access log entries were dropped"])
 
 fullDisk :: IO ()
 fullDisk = withSystemTempDirectory "weft-log" $ \other -> do

@@ -33,6 +33,8 @@ main = lookupEnv "WEFT_TEST_SERVE" >>= maybe allTests serveUntilTold
 allTests :: IO ()
 allTests = do
   seed <- lookupEnv "TASTY_QUICKCHECK_REPLAY"
+  -- Some of them change what belongs to the whole process: its environment, its limits.
+  setEnv "TASTY_NUM_THREADS" "1"
   when (isNothing seed) (setEnv "TASTY_QUICKCHECK_REPLAY" "9112")
   defaultMain $
     testGroup

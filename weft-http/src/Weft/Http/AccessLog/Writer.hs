@@ -74,7 +74,8 @@ writer report queue output = go (Writing output False Nothing)
         Continue -> awaitBatch queue >> go after
 
     put before batch
-      | null (batchLines batch) = lost (batchRefused batch) Nothing before
+      -- Nothing was tried: what was wrong may still be.
+      | null (batchLines batch) = if batchRefused batch == 0 then pure before else lost (batchRefused batch) Nothing before
       | otherwise = do
           let start = ["\n" | writingTorn before]
               text = B.concat (start <> batchLines batch)
