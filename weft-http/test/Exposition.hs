@@ -8,6 +8,7 @@ module Exposition
 where
 
 import Control.Monad (forM_, unless, when)
+import Data.Bifunctor (first)
 import Data.Char (isAsciiLower, isAsciiUpper, isDigit)
 import Data.List (group, isPrefixOf, isSuffixOf, nub, sort, stripPrefix)
 import Data.Map.Strict (Map)
@@ -54,9 +55,9 @@ readExposition text = do
 isName :: (Char -> Bool) -> String -> Bool
 isName also = \case
   [] -> False
-  c : cs -> first c && all (\d -> first d || isDigit d) cs
+  c : cs -> letter c && all (\d -> letter d || isDigit d) cs
   where
-    first c = isAsciiLower c || isAsciiUpper c || c == '_' || also c
+    letter c = isAsciiLower c || isAsciiUpper c || c == '_' || also c
 
 readSample :: String -> Either String ((String, [(String, String)]), Double)
 readSample l = do
@@ -79,7 +80,7 @@ readLabels l inner = do
       let (raw, after) = quoted more
       value <- unescape True raw
       case after of
-        '"' : ',' : next -> (\(ls, end) -> ((name, value) : ls, end)) <$> readLabels l next
+        '"' : ',' : next -> first ((name, value) :) <$> readLabels l next
         '"' : '}' : end -> Right ([(name, value)], end)
         _ -> Left ("labels do not end: " <> l)
     _ -> Left ("no value of a label: " <> l)

@@ -3,7 +3,7 @@
 module ListenTest (tests) where
 
 import Control.Exception (IOException)
-import Control.Monad (forM, forM_, replicateM_, unless, when)
+import Control.Monad (forM, forM_, replicateM, replicateM_, unless, when)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.ByteString.Char8 qualified as C
@@ -80,7 +80,8 @@ removed = do
   outcome <- try (run activatedSockets)
   either (\e -> assertBool (show e) ("0 descriptors" `isInfixOf` show (e :: IOException))) (const (assertFailure "not refused")) outcome
   mapM getEnv names >>= (@?= replicate 4 Nothing)
-  length <$> run activatedSockets >>= (@?= 0)
+  none <- run activatedSockets
+  length none @?= 0
 
 -- | As a service manager opens it: blocking, and inherited.
 openedElsewhere :: N.Family -> N.SocketType -> Bool -> IO Fd
@@ -134,7 +135,7 @@ refusals = do
     -- The good one was closed.
     there <- readSymbolicLink ("/proc/self/fd/" <> show good)
     again <- try (readSymbolicLink ("/proc/self/fd/" <> show good'))
-    assertBool "left open" (either (\e -> const True (e :: IOException)) (/= there) again)
+    assertBool "left open" (either (\(_ :: IOException) -> True) (/= there) again)
   mapM_ closeFd [good, r, w]
 
 shared :: IO ()
@@ -146,11 +147,11 @@ shared = run $ do
     liftIO (assertBool "another address" same)
     closeSocket b
     refused <- try (listenOn Alone (Just "127.0.0.1") port 16)
-    liftIO (assertBool "alone beside another" (either (\e -> const True (e :: IOException)) (const False) refused))
+    liftIO (assertBool "alone beside another" (either (\(_ :: IOException) -> True) (const False) refused))
   withSocket (listenOn Alone (Just "127.0.0.1") "0" 16) $ \a -> do
     port <- portOf a
     refused <- try (listenOn Shared (Just "127.0.0.1") port 16)
-    liftIO (assertBool "beside one that is alone" (either (\e -> const True (e :: IOException)) (const False) refused))
+    liftIO (assertBool "beside one that is alone" (either (\(_ :: IOException) -> True) (const False) refused))
 
 portOf :: Socket -> Thread String
 portOf s =
@@ -258,7 +259,7 @@ reusePortHandOver = managing $ \start -> do
   port <- portOf holder
   stopOld <- start "old" Nothing [("WEFT_TEST_PORT", port)]
   stopNew <- start "new" Nothing [("WEFT_TEST_PORT", port)]
-  waiting <- forM [1 .. 64 :: Int] $ \_ -> do
+  waiting <- replicateM 64 $ do
     client <- openSocket AF_INET Stream
     connect client address
     pure client
@@ -272,7 +273,7 @@ reusePortHandOver = managing $ \start -> do
     pure answer
   let wait = liftIO (readIORef stopped) >>= \s -> unless s (sleep (milliseconds 1) >> wait)
   wait
-  later <- forM [1 .. 64 :: Int] (\_ -> ask address)
+  later <- replicateM 64 (ask address)
   stopNew
   closeSocket holder
   liftIO $ do

@@ -93,14 +93,14 @@ gone = withSystemTempDirectory "weft-notify" $ \dir -> do
     notifyReady notifier
     notifyStopping notifier
     closeNotifier notifier
-  length <$> readIORef told >>= (@?= 1)
+  readIORef told >>= \ts -> length ts @?= 1
   setEnv "NOTIFY_SOCKET" "nonsense" True
   setEnv "WATCHDOG_USEC" "nonsense" True
   run $ do
     notifier <- openNotifier report
     notifyReady notifier
     closeNotifier notifier
-  length <$> readIORef told >>= (@?= 3)
+  readIORef told >>= \ts -> length ts @?= 3
 
 watchdog :: IO ()
 watchdog = withSystemTempDirectory "weft-notify" $ \dir -> do

@@ -128,7 +128,7 @@ notifyStopping notifier = notify notifier ["STOPPING=1"]
 
 -- | What it is doing, for people, on one line.
 notifyStatus :: Notifier -> ByteString -> Thread ()
-notifyStatus notifier text = notify notifier ["STATUS=" <> B.map (\b -> if b < 0x20 then 0x20 else b) text]
+notifyStatus notifier text = notify notifier ["STATUS=" <> B.map (max 0x20) text]
 
 -- | Send one message of assignments such as @READY=1@. Never fails: what cannot be sent the
 -- operator is told, once.
@@ -137,7 +137,7 @@ notify notifier assignments = for_ (notifierSocket notifier) $ \(socket, address
   try (sendTo socket (C.intercalate "\n" assignments) address) >>= \case
     Right () -> pure ()
     Left e -> liftIO $ do
-      told <- atomicModifyIORef' (notifierFailed notifier) (\told -> (True, told))
+      told <- atomicModifyIORef' (notifierFailed notifier) (True,)
       unless told (notifierReport notifier ("the service manager cannot be notified: " <> show (e :: IOException)))
 
 -- | How often the service manager wants to hear that the service lives. If it does not, it

@@ -24,7 +24,7 @@ module Weft.Http.AccessLog.Queue
   )
 where
 
-import Control.Monad (void, when)
+import Control.Monad (unless, void, when)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.Foldable (for_)
@@ -75,7 +75,7 @@ askReopen (Queue ref) = suspend "the access log to be opened again" $ \waiter ->
   (open, wake) <- atomicModifyIORef' ref $ \p -> case pendingState p of
     Closed -> (p, (False, Nothing))
     _ -> (p {pendingReopen = waiter : pendingReopen p, pendingWriter = Nothing}, (True, pendingWriter p))
-  when (not open) (void (deliver waiter (Answered False)))
+  unless open (void (deliver waiter (Answered False)))
   for_ wake (\w -> deliver w (Answered ()))
 
 -- | Wait until what waits is written and the writer has ended. At once if somebody has

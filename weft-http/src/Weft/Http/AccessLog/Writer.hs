@@ -117,7 +117,7 @@ writer report queue output = go (Writing output False Nothing)
 
 -- | Do both write to one file?
 sameFile :: Output -> Output -> Thread Bool
-sameFile a b = either (\e -> const False (e :: IOException)) id <$> try ((==) <$> identity a <*> identity b)
+sameFile a b = either (\(_ :: IOException) -> False) id <$> try ((==) <$> identity a <*> identity b)
   where
     identity = \case
       ToStdout -> pure Nothing

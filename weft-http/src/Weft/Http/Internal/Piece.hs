@@ -23,6 +23,7 @@ module Weft.Http.Internal.Piece
   )
 where
 
+import Control.Monad (void, (>=>))
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.ByteString.Internal qualified as I
@@ -37,7 +38,7 @@ import Foreign.Storable (poke, pokeByteOff)
 data Piece = Piece !Int (Ptr Word8 -> IO (Ptr Word8))
 
 instance Semigroup Piece where
-  Piece m f <> Piece n g = Piece (m + n) (\p -> f p >>= g)
+  Piece m f <> Piece n g = Piece (m + n) (f >=> g)
   {-# INLINE (<>) #-}
 
 instance Monoid Piece where
@@ -46,7 +47,7 @@ instance Monoid Piece where
 
 -- | In one allocation.
 assemble :: Piece -> ByteString
-assemble (Piece size write) = I.unsafeCreate size (\p -> () <$ write p)
+assemble (Piece size write) = I.unsafeCreate size (void . write)
 {-# INLINE assemble #-}
 
 -- | As they are.

@@ -60,7 +60,7 @@ registerProcess registry =
         ]
   where
     gauge name help = Description name help GaugeKind
-    orNone act = either (\e -> const Nothing (e :: IOException)) id <$> try act
+    orNone act = either (\(_ :: IOException) -> Nothing) id <$> try act
     limitOf = \case
       ResourceLimit n -> Just (fromIntegral (min n (fromIntegral (maxBound :: Int))))
       _ -> Nothing
