@@ -62,7 +62,7 @@ escaped quotes = text . Text.concatMap one
 
 -- | As Go's @ParseFloat@ reads it.
 --
--- >>> map (toLazyByteString . renderValue) [Whole 7, Billionths 2500000, Billionths (-1), Real (1/0)]
+-- >>> map (Builder.toLazyByteString . renderValue) [Whole 7, Billionths 2500000, Billionths (-1), Real (1/0)]
 -- ["7","0.0025","-0.000000001","+Inf"]
 renderValue :: Value -> Builder
 renderValue = \case
