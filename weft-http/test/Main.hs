@@ -4,6 +4,7 @@
 -- code and not about luck. @TASTY_QUICKCHECK_REPLAY=$RANDOM@ tries another seed.
 module Main (main) where
 
+import AccessLogTest qualified
 import AllocationTest qualified
 import BodyTest qualified
 import CodingsTest qualified
@@ -15,8 +16,13 @@ import DateTest qualified
 import ExamplesTest qualified
 import GlobTest qualified
 import NegotiationTest qualified
+import HandOverChild (serveUntilTold)
+import ListenTest qualified
+import MetricsTest qualified
+import NotifyTest qualified
 import PageTest qualified
 import PathTest qualified
+import ProxyTest qualified
 import RangeTest qualified
 import RequestTest qualified
 import ResponseTest qualified
@@ -27,8 +33,13 @@ import System.Environment (lookupEnv, setEnv)
 import Test.Tasty (defaultMain, testGroup)
 
 main :: IO ()
-main = do
+main = lookupEnv "WEFT_TEST_SERVE" >>= maybe allTests serveUntilTold
+
+allTests :: IO ()
+allTests = do
   seed <- lookupEnv "TASTY_QUICKCHECK_REPLAY"
+  -- Some of them change what belongs to the whole process: its environment, its limits.
+  setEnv "TASTY_NUM_THREADS" "1"
   when (isNothing seed) (setEnv "TASTY_QUICKCHECK_REPLAY" "9112")
   defaultMain $
     testGroup
@@ -49,5 +60,10 @@ main = do
         StaticTest.tests,
         ServerTest.tests,
         ExamplesTest.tests,
-        CodingsTest.tests
+        CodingsTest.tests,
+        AccessLogTest.tests,
+        ProxyTest.tests,
+        MetricsTest.tests,
+        NotifyTest.tests,
+        ListenTest.tests
       ]

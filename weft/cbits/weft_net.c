@@ -22,6 +22,22 @@ int weft_socket(int family, int type, int protocol) {
   ANSWER(socket(family, type | SOCK_NONBLOCK | SOCK_CLOEXEC, protocol));
 }
 
+/* A descriptor that somebody else opened: its family and type (what is no socket fails
+   with ENOTSOCK, what is not open with EBADF). Nothing is changed before both are known.
+   The family is asked of its address, because not every system has SO_DOMAIN. */
+int weft_adopt(int fd, int *what) {
+  struct sockaddr_storage address;
+  socklen_t length = sizeof address, size = sizeof what[1];
+  int flags;
+  memset(&address, 0, sizeof address);
+  if (getsockopt(fd, SOL_SOCKET, SO_TYPE, &what[1], &size) < 0) return -errno;
+  if (getsockname(fd, (struct sockaddr *)&address, &length) < 0) return -errno;
+  what[0] = address.ss_family;
+  if ((flags = fcntl(fd, F_GETFD)) < 0 || fcntl(fd, F_SETFD, flags | FD_CLOEXEC) < 0) return -errno;
+  if ((flags = fcntl(fd, F_GETFL)) < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0) return -errno;
+  return 0;
+}
+
 int weft_bind(int fd, const void *address, int length) {
   ANSWER(bind(fd, address, (socklen_t)length));
 }

@@ -10,6 +10,7 @@ module Weft.Socket
   ( -- * Sockets
     Socket,
     openSocket,
+    adoptSocket,
     withSocket,
     closeSocket,
     shutdown,
@@ -17,8 +18,10 @@ module Weft.Socket
 
     -- * Listening
     listenTcp,
+    listenTcpWith,
     bind,
     listen,
+    isListening,
     accept,
     acceptBefore,
 
@@ -69,6 +72,7 @@ import Data.ByteString (ByteString)
 import Data.ByteString qualified as ByteString
 import Data.Int (Int64)
 import Foreign.C.Error (Errno (..), eTIMEDOUT)
+import Foreign.C.Types (CInt)
 import GHC.IO.Exception (ioe_errno)
 import Network.Socket
   ( AddrInfo (..),
@@ -83,6 +87,7 @@ import Network.Socket
     defaultHints,
   )
 import Weft.Buffer
+import Weft.Internal.Net (acceptConn)
 import Weft.Internal.SystemCall
 import Weft.Internal.Time (Duration, after)
 import Weft.Internal.Trace
@@ -91,6 +96,15 @@ import Weft.Time (now)
 -- | A new socket, non-blocking and closed on exec.
 openSocket :: Family -> SocketType -> Thread Socket
 openSocket family kind = call (OpenSocket family kind)
+
+-- | Take over a descriptor that somebody else opened: one that was inherited, such as
+-- a listening socket from the service manager. It is made non-blocking and closed on
+-- exec, and belongs to the program from now on: 'closeSocket' closes it. Nobody else may
+-- use the number any more. Fails with an 'IOError' where the number is not open
+-- (@EBADF@) or no socket (@ENOTSOCK@). A simulated machine has no descriptors from
+-- elsewhere: there every number is not open.
+adoptSocket :: CInt -> Thread Socket
+adoptSocket = call . AdoptSocket
 
 -- | Close a socket when the body has ended, however it ends.
 withSocket :: Thread Socket -> (Socket -> Thread a) -> Thread a
@@ -110,7 +124,13 @@ shutdown s how = call (Shutdown s how)
 -- 'localAddress'), with a backlog. @SO_REUSEADDR@ is set. Fails with an 'IOError'
 -- that names the address.
 listenTcp :: Maybe HostName -> ServiceName -> Int -> Thread Socket
-listenTcp host port backlog = do
+listenTcp = listenTcpWith []
+
+-- | The same with further options, which are set before the socket has its address. With
+-- @(ReusePort, 1)@ several sockets, also of several processes of one user, can have the
+-- same address: the system spreads new connections over those that listen.
+listenTcpWith :: [(SocketOption, Int)] -> Maybe HostName -> ServiceName -> Int -> Thread Socket
+listenTcpWith options host port backlog = do
   addresses <- resolve (Just defaultHints {addrFlags = [AI_PASSIVE], addrSocketType = Stream}) host (Just port)
   -- The IPv6 wildcard takes IPv4 as well, so it goes first.
   firstThatWorks (filter isIPv6 addresses <> filter (not . isIPv6) addresses)
@@ -127,6 +147,7 @@ listenTcp host port backlog = do
         case addrAddress a of
           SockAddrInet6 _ _ (0, 0, 0, 0) _ -> setOption s IPv6Only 0
           _ -> pure ()
+        mapM_ (uncurry (setOption s)) options
         bind s (addrAddress a)
         listen s backlog
         pure s
@@ -138,6 +159,10 @@ bind s address = call (Bind s address)
 -- | Accept connections from now on; so many may wait to be accepted.
 listen :: Socket -> Int -> Thread ()
 listen s backlog = call (Listen s backlog)
+
+-- | Does it accept connections, after 'listen' here or elsewhere?
+isListening :: Socket -> Thread Bool
+isListening s = (/= 0) <$> getOption s acceptConn
 
 -- | Wait for a connection. Connections that were aborted while they waited are
 -- passed over. When the process or the system has no descriptor left the call

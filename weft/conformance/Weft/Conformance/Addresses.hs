@@ -95,6 +95,7 @@ options = do
 
 unconnected :: Thread ()
 unconnected = do
+  failsWith [eBADF] (adoptSocket (-1))
   withSocket (openSocket AF_INET Stream) $ \s -> do
     localAddress s ===> SockAddrInet 0 0
     failsWith [eNOTCONN] (peerAddress s)

@@ -1,3 +1,5 @@
+{-# LANGUAGE CApiFFI #-}
+
 -- |
 -- Description : The system calls that set up sockets, pipes and randomness
 -- Stability   : not home
@@ -6,9 +8,11 @@
 -- a number that is not negative, or a negated @errno@.
 module Weft.Internal.Net
   ( c_socket,
+    c_adopt,
     c_bind,
     c_listen,
     c_shutdown,
+    acceptConn,
     c_getsockopt,
     c_setsockopt,
     c_getsockname,
@@ -27,9 +31,14 @@ import Data.Word (Word8)
 import Foreign.C.String (CString)
 import Foreign.C.Types (CInt (..))
 import Foreign.Ptr (Ptr)
+import Network.Socket (SocketOption (..))
 
 -- | Family, type, protocol; non-blocking and closed on exec.
 foreign import ccall unsafe "weft_socket" c_socket :: CInt -> CInt -> CInt -> IO CInt
+
+-- | A descriptor from elsewhere, and room for two numbers: its family and its type. Makes
+-- it non-blocking and closed on exec, if it is a socket.
+foreign import ccall unsafe "weft_adopt" c_adopt :: CInt -> Ptr CInt -> IO CInt
 
 -- | Descriptor, address, its length.
 foreign import ccall unsafe "weft_bind" c_bind :: CInt -> Ptr () -> CInt -> IO CInt
@@ -39,6 +48,14 @@ foreign import ccall unsafe "weft_listen" c_listen :: CInt -> CInt -> IO CInt
 
 -- | Descriptor, direction.
 foreign import ccall unsafe "weft_shutdown" c_shutdown :: CInt -> CInt -> IO CInt
+
+-- | Is a socket listening? To be read only.
+acceptConn :: SocketOption
+acceptConn = SockOpt c_sol_socket c_so_acceptconn
+
+foreign import capi unsafe "sys/socket.h value SOL_SOCKET" c_sol_socket :: CInt
+
+foreign import capi unsafe "sys/socket.h value SO_ACCEPTCONN" c_so_acceptconn :: CInt
 
 -- | Descriptor, level, name, where the value goes.
 foreign import ccall unsafe "weft_getsockopt" c_getsockopt :: CInt -> CInt -> CInt -> Ptr CInt -> IO CInt

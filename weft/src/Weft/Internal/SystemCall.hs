@@ -59,6 +59,7 @@ import Weft.Internal.Time (Instant (..))
 data SystemCall a where
   -- Sockets
   OpenSocket :: !Family -> !SocketType -> SystemCall Socket
+  AdoptSocket :: !CInt -> SystemCall Socket
   Bind :: !Socket -> !SockAddr -> SystemCall ()
   Listen :: !Socket -> !Int -> SystemCall ()
   Accept :: !Socket -> !(Maybe Instant) -> SystemCall (Socket, SockAddr)
@@ -285,6 +286,7 @@ because text = Reason text (pure 0) ByAnybody
 describe :: SystemCall a -> String
 describe = \case
   OpenSocket f t -> unwords ["open a socket", show f, show t]
+  AdoptSocket n -> "adopt descriptor " <> show n
   Bind s a -> onto s ("bind to " <> show a)
   Listen s n -> onto s ("listen with a backlog of " <> show n)
   Accept s _ -> onto s "accept"

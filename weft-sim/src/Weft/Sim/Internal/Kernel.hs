@@ -158,6 +158,7 @@ answerAsk sim ask request k = case request of
   AwaitReadable s -> awaitReadable net s ask k
   AwaitWritable s -> awaitWritable net s ask k
   OpenSocket f t -> openSocket net f t ask k
+  AdoptSocket n -> adoptSocket n ask k
   Bind s a -> bindSocket net s a ask k
   Listen s n -> listenSocket net s n ask k
   ReceiveFrom s b -> receiveFrom net s b ask k

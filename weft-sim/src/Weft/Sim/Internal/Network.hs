@@ -15,6 +15,7 @@ module Weft.Sim.Internal.Network
 
     -- * Sockets
     openSocket,
+    adoptSocket,
     bindSocket,
     listenSocket,
     acceptSocket,
@@ -64,6 +65,7 @@ import Data.Int (Int64)
 import Data.Map.Strict qualified as Map
 import Data.Maybe (fromMaybe)
 import Foreign.C.Error
+import Foreign.C.Types (CInt)
 import Network.Socket (Family (..), SockAddr (..), SocketOption, SocketType (..))
 import Weft.Internal.Backend (Descriptor (..))
 import Weft.Internal.SystemCall hiding (describe)
@@ -108,6 +110,10 @@ openSocket net family kind ask = instantly "socket" make ask
               sock <- newSock d machine family kind Map.empty Unbound role
               enlist net machine d (ThingSocket sock)
               pure (Right (Socket d family kind))
+
+-- | There are none: nobody outside of the world opens a descriptor in it.
+adoptSocket :: CInt -> Answering Socket
+adoptSocket _ = refuse "adopt a socket" eBADF
 
 bindSocket :: Network -> Socket -> SockAddr -> Answering ()
 bindSocket net s address = withSocket net "bind" s (instantly "bind" . bindIt)

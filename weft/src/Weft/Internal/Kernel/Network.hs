@@ -9,6 +9,7 @@
 module Weft.Internal.Kernel.Network
   ( -- * Sockets
     openSocket,
+    adoptSocket,
     bindSocket,
     listenSocket,
     acceptSocket,
@@ -51,7 +52,7 @@ import Foreign.Marshal.Array (allocaArray, peekArray)
 import Foreign.Marshal.Utils (fillBytes)
 import Foreign.Ptr
 import Foreign.Storable
-import Network.Socket (AddrInfo, Family, HostName, ServiceName, SockAddr, SocketOption (..), SocketType (..), getAddrInfo, packFamily)
+import Network.Socket (AddrInfo, Family, HostName, ServiceName, SockAddr (SockAddrUnix), SocketOption (..), SocketType (..), getAddrInfo, packFamily, unpackFamily)
 import Network.Socket.Address (peekSocketAddress, pokeSocketAddress, sizeOfSocketAddress)
 import Weft.Internal.Backend (Descriptor (..), newDescriptor)
 import Weft.Internal.Backend qualified as Operation
@@ -87,6 +88,21 @@ openSocket family kind =
     d <- newDescriptor fd
     pure (Socket d family kind)
 
+-- | What the number is, the system says: that it is a socket, its family and its type.
+adoptSocket :: CInt -> Answering Socket
+adoptSocket fd wait k = allocaArray 2 $ \what ->
+  atOnce
+    "adopt a socket"
+    (c_adopt fd what)
+    ( \_ -> do
+        family <- unpackFamily <$> peek what
+        kind <- socketTypeOf <$> peekElemOff what 1
+        d <- newDescriptor fd
+        pure (Socket d family kind)
+    )
+    wait
+    k
+
 -- | As in @socket(2)@ on Linux and the BSDs.
 socketTypeNumber :: SocketType -> CInt
 socketTypeNumber = \case
@@ -96,6 +112,12 @@ socketTypeNumber = \case
   RDM -> 4
   SeqPacket -> 5
   other -> error ("no such socket type: " <> show other)
+
+-- | The other way round; a type that has no name here is of no use, but it is a socket.
+socketTypeOf :: CInt -> SocketType
+socketTypeOf n = case filter ((== n) . socketTypeNumber) [Stream, Datagram, Raw, RDM, SeqPacket] of
+  kind : _ -> kind
+  [] -> NoSocketType
 
 bindSocket :: Socket -> SockAddr -> Answering ()
 bindSocket s address wait k =
@@ -235,7 +257,10 @@ receiveFrom env s (Buffer memory room) wait k = do
     if r < 0
       then pure (failing "receive from" Nothing (const Done) r)
       else do
-        address <- withForeignPtr message (\p -> peekSocketAddress (castPtr (p `plusPtr` nameOffset)))
+        address <- withForeignPtr message $ \p -> do
+          size <- peekByteOff p 8 :: IO Word32
+          -- A Unix-domain sender that was not bound has no address at all.
+          if size == 0 then pure (SockAddrUnix "") else peekSocketAddress (castPtr (p `plusPtr` nameOffset))
         pure (k (r, address))
 
 sendTo :: Env -> Socket -> ByteString -> SockAddr -> Answering Int

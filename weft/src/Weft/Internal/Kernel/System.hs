@@ -154,6 +154,7 @@ answerTo env wait request k = case request of
   Accept s limit -> acceptSocket env s limit wait k
   Connect s a limit -> connectSocket env s a limit wait k
   OpenSocket f t -> openSocket f t wait k
+  AdoptSocket n -> adoptSocket n wait k
   Bind s a -> bindSocket s a wait k
   Listen s n -> listenSocket s n wait k
   ReceiveFrom s b -> receiveFrom env s b wait k

@@ -1,0 +1,162 @@
+{-# OPTIONS_GHC -O2 #-}
+
+-- |
+-- Description : A line of an access log
+-- Stability   : not home
+--
+-- What a line says, and its three forms. Pure. Rendering happens on the worker, for each
+-- request, so a line is measured first and then written into memory of just its size
+-- (Note [Measured pieces]).
+module Weft.Http.AccessLog.Line
+  ( -- * Lines
+    Line (..),
+    LineRequest (..),
+
+    -- * Formats
+    LogFormat (..),
+    render,
+
+    -- ** What lines of one second share
+    Stamp (..),
+    stampOf,
+  )
+where
+
+import Data.ByteString (ByteString)
+import Data.ByteString qualified as B
+import Data.Int (Int64)
+import Weft.Http.Date (HttpTime (..), formatDate, formatMinute)
+import Weft.Http.Internal.Address (addressOf, addressPiece, unmapped)
+import Weft.Http.Internal.Piece
+import Weft.Socket (SockAddr)
+
+-- | What is said of one response. Byte strings may be slices of a buffer: they are only
+-- looked at while the line is rendered.
+data Line = Line
+  { lineClient :: !SockAddr,
+    -- | Seconds since 1970-01-01 UTC.
+    lineTime :: !Int64,
+    -- | 'Nothing' where the request could not be parsed.
+    lineRequest :: !(Maybe LineRequest),
+    lineStatus :: !Int,
+    -- | Octets of content that were sent.
+    lineBytes :: !Int64,
+    -- | From the request to the end of its response, in nanoseconds, if it was measured.
+    lineDuration :: !(Maybe Int64),
+    -- | The version of TLS, such as @TLSv1.3@, on a connection that has it.
+    lineTls :: !(Maybe ByteString)
+  }
+
+-- | What the client sent. A format evaluates only what it shows.
+data LineRequest = LineRequest
+  { lineMethod :: ByteString,
+    lineTarget :: ByteString,
+    -- | Such as @HTTP\/1.1@.
+    lineVersion :: ByteString,
+    lineHost :: Maybe ByteString,
+    lineReferer :: Maybe ByteString,
+    lineUserAgent :: Maybe ByteString
+  }
+
+-- | How a line is written.
+data LogFormat
+  = -- | The common log format of the first servers: client, two dashes, time, request,
+    -- status, octets; and the duration in microseconds, or a dash, at the end.
+    Common
+  | -- | The same with referrer and user agent before the duration, in quotes.
+    Combined
+  | -- | A JSON object. Its members are listed in @docs\/operating.md@; one that is not known
+    -- is left out.
+    Json
+  deriving stock (Eq, Show, Enum, Bounded)
+
+-- | A second, as the formats write it.
+data Stamp = Stamp
+  { stampSecond :: !Int64,
+    -- | @21/Nov/2026:08:53:34 +0000@.
+    stampClock :: !ByteString,
+    -- | @2026-11-21T08:53:34Z@ (RFC 3339).
+    stampIso :: !ByteString
+  }
+
+-- | Out of @Sat, 21 Nov 2026 08:53:34 GMT@ and @2026-11-21 08:53@.
+stampOf :: Int64 -> Stamp
+stampOf second =
+  Stamp
+    { stampSecond = second,
+      stampClock = B.concat [part 5 2, "/", part 8 3, "/", part 12 4, ":", part 17 8, " +0000"],
+      stampIso = B.concat [B.take 10 (formatMinute time), "T", part 17 8, "Z"]
+    }
+  where
+    time = HttpTime second
+    date = formatDate time
+    part from count = B.take count (B.drop from date)
+
+-- | One line with its line end. The stamp is that of its second. What a client chose is
+-- escaped: a line is one line, and in a quoted part there is no quote.
+render :: LogFormat -> Stamp -> Line -> ByteString
+render format stamp line = case format of
+  Common -> assemble (common stamp line <> duration <> bytes "\n")
+  Combined ->
+    assemble $
+      common stamp line
+        <> bytes "\""
+        <> field lineReferer
+        <> bytes "\" \""
+        <> field lineUserAgent
+        <> bytes "\" "
+        <> duration
+        <> bytes "\n"
+  Json -> assemble (json stamp line)
+  where
+    field get = maybe (bytes "-") quotable (lineRequest line >>= get)
+    duration = maybe (bytes "-") (number . microseconds) (lineDuration line)
+
+-- | With a space at its end.
+common :: Stamp -> Line -> Piece
+common stamp line =
+  client line
+    <> bytes " - - ["
+    <> bytes (stampClock stamp)
+    <> bytes "] \""
+    <> maybe (bytes "-") request (lineRequest line)
+    <> bytes "\" "
+    <> number (fromIntegral (lineStatus line))
+    <> bytes " "
+    <> number (lineBytes line)
+    <> bytes " "
+  where
+    request r = quotable (lineMethod r) <> bytes " " <> quotable (lineTarget r) <> bytes " " <> quotable (lineVersion r)
+
+json :: Stamp -> Line -> Piece
+json stamp line =
+  bytes "{\"time\":\""
+    <> bytes (stampIso stamp)
+    <> bytes "\",\"client\":\""
+    <> client line
+    <> bytes "\""
+    <> maybe mempty request (lineRequest line)
+    <> bytes ",\"status\":"
+    <> number (fromIntegral (lineStatus line))
+    <> bytes ",\"bytes\":"
+    <> number (lineBytes line)
+    <> maybe mempty (\d -> bytes ",\"duration_us\":" <> number (microseconds d)) (lineDuration line)
+    <> text ",\"tls\":\"" (lineTls line)
+    <> bytes "}\n"
+  where
+    request r =
+      text ",\"method\":\"" (Just (lineMethod r))
+        <> text ",\"target\":\"" (Just (lineTarget r))
+        <> text ",\"version\":\"" (Just (lineVersion r))
+        <> text ",\"host\":\"" (lineHost r)
+        <> text ",\"referer\":\"" (lineReferer r)
+        <> text ",\"user_agent\":\"" (lineUserAgent r)
+    text name = maybe mempty (\value -> bytes name <> jsonText value <> bytes "\"")
+
+-- | The address without its port, IPv4 where it is that; of Unix-domain sockets there is
+-- nothing to tell.
+client :: Line -> Piece
+client line = maybe (bytes "unix:") (addressPiece . unmapped) (addressOf (lineClient line))
+
+microseconds :: Int64 -> Int64
+microseconds = (`quot` 1000)

@@ -1,0 +1,87 @@
+-- |
+-- Description : Listening sockets that were inherited, as systemd hands them over
+-- Stability   : not home
+--
+-- The protocol of @sd_listen_fds(3)@: descriptors from 3 on, their number and names in
+-- environment variables, and the process that they are for.
+module Weft.Http.Listen.Activation
+  ( Activated (..),
+    parseActivation,
+    adoptListening,
+    variables,
+  )
+where
+
+import Control.Exception (IOException)
+import Control.Monad (unless)
+import Data.ByteString (ByteString)
+import Data.ByteString qualified as B
+import Data.ByteString.Char8 qualified as C
+import Data.Maybe (fromMaybe)
+import Foreign.C.Types (CInt)
+import System.Posix.Types (ProcessID)
+import Weft
+import Weft.Http.Internal.Address (parseDecimal)
+import Weft.Socket
+
+-- | A listening socket that was inherited.
+data Activated = Activated
+  { -- | As the service manager calls it (@FileDescriptorName=@); @unknown@ without one.
+    activatedName :: !ByteString,
+    activatedSocket :: !Socket,
+    activatedAddress :: !SockAddr
+  }
+
+-- | All variables of the protocol.
+variables :: [ByteString]
+variables = ["LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", "LISTEN_PIDFDID"]
+
+-- | Descriptors and their names, given our process and how to look a variable up. None if
+-- they are for another process, such as one that has started us.
+parseActivation :: ProcessID -> (ByteString -> Maybe ByteString) -> Either String [(CInt, ByteString)]
+parseActivation me look = case (look "LISTEN_PID", look "LISTEN_FDS") of
+  (Just pid, Just count) -> do
+    forWhom <- number "LISTEN_PID" pid
+    if forWhom /= fromIntegral me
+      then Right []
+      else do
+        n <- number "LISTEN_FDS" count
+        names <- namesOf n
+        Right (zip [3 ..] names)
+  _ -> Right []
+  where
+    number name text = maybe (Left (name <> " is no number: " <> show text)) Right (parseDecimal 999_999_999 text)
+    namesOf n
+      | n > 4096 = Left ("LISTEN_FDS is too large: " <> show n)
+      | otherwise = case C.split ':' <$> look "LISTEN_FDNAMES" of
+          Nothing -> Right (replicate n "unknown")
+          Just names
+            | length names == n -> Right names
+            | otherwise -> Left ("LISTEN_FDNAMES has " <> show (length names) <> " names for " <> show n <> " descriptors")
+
+-- | Take the descriptors over. Fails with an 'IOError' that names the first one that is no
+-- listening stream socket for TCP or of the Unix domain; then none is left open.
+adoptListening :: [(CInt, ByteString)] -> Thread [Activated]
+adoptListening = go []
+  where
+    go taken [] = pure (reverse taken)
+    go taken ((fd, name) : rest) = do
+      one <- adopt fd name `onException` mapM_ (closeSocket . activatedSocket) taken
+      go (one : taken) rest
+    adopt fd name = do
+      socket <- adoptSocket fd `catch` \e -> refuse fd name (show (e :: IOException))
+      flip onException (closeSocket socket) $ do
+        address <- localAddress socket
+        kind <- getOption socket Type
+        listening <- isListening socket
+        unless (ours address) (refuse fd name "it is neither for TCP nor of the Unix domain")
+        unless (kind == streamType) (refuse fd name "it is no stream socket")
+        unless listening (refuse fd name "it does not listen (Accept=yes is not for us)")
+        pure (Activated name socket address)
+    ours = \case
+      SockAddrInet {} -> True
+      SockAddrInet6 {} -> True
+      SockAddrUnix _ -> True
+    -- SOCK_STREAM, on every system.
+    streamType = 1
+    refuse fd name why = throwM (userError ("inherited descriptor " <> show fd <> " (" <> C.unpack (fromMaybe name (B.stripSuffix ".socket" name)) <> "): " <> why))

@@ -1,0 +1,171 @@
+{-# OPTIONS_GHC -O2 #-}
+
+-- |
+-- Description : What an HTTP server counts
+-- Stability   : not home
+--
+-- The metrics of a server, and one small action for each thing that happens to it. All may
+-- be called from any thread; they take no lock and do not block.
+module Weft.Http.Metrics.Http
+  ( HttpMetrics,
+    newHttpMetrics,
+
+    -- * Requests
+    countRequest,
+    Answer (..),
+    countEntry,
+
+    -- * All that happens
+    countObservation,
+    showDropped,
+  )
+where
+
+import Control.Monad (when)
+import Data.Int (Int64)
+import Data.Text (Text)
+import Weft.Http.Metrics.Cells
+import Weft.Http.Metrics.Registry
+import Weft.Http.Metrics.Types
+import Weft.Http.Request
+import Weft.Http.Server.Types
+import Weft.Http.Status
+
+-- | The metrics of one server, or of several together.
+data HttpMetrics = HttpMetrics
+  { -- | Requests by method and status, then octets received and sent.
+    httpRequests :: !Cells,
+    httpDurations :: !Histogram,
+    -- | All else, and time limits by kind.
+    httpEvents :: !Cells
+  }
+
+-- Where what is, in the rows.
+methodCount, classCount, receivedAt, sentAt :: Int
+methodCount = length methods
+classCount = 6
+receivedAt = methodCount * classCount
+sentAt = receivedAt + 1
+
+openedAt, closedAt, refusedAt, shedAt, failedAt, lostAt, layerAt, expiredAt, eventCount :: Int
+openedAt = 0
+closedAt = 1
+refusedAt = 2
+shedAt = 3
+failedAt = 4
+lostAt = 5
+layerAt = 6
+expiredAt = 7
+eventCount = expiredAt + length [minBound .. maxBound :: Expiry]
+
+-- | In the order of 'methodIndex'. All methods that HTTP does not know are one, so that
+-- clients cannot make more of them.
+methods :: [Text]
+methods = ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "TRACE", "PATCH", "CONNECT", "other", "none"]
+
+methodIndex :: Maybe Method -> Int
+methodIndex = \case
+  Just Get -> 0
+  Just Head -> 1
+  Just Post -> 2
+  Just Put -> 3
+  Just Delete -> 4
+  Just Options -> 5
+  Just Trace -> 6
+  Just Patch -> 7
+  Just Connect -> 8
+  Just (Extension _) -> 9
+  Nothing -> 10
+
+-- | 1xx to 5xx, and all else.
+classIndex :: Status -> Int
+classIndex (Status code)
+  | code >= 100 && code < 600 = code `quot` 100 - 1
+  | otherwise = 5
+
+-- | Make and register them.
+newHttpMetrics :: Registry -> IO HttpMetrics
+newHttpMetrics registry = do
+  requests <- newCells (sentAt + 1)
+  events <- newCells eventCount
+  let from cells at labels = sequence [sample l . Whole <$> total cells (at + i) | (l, i) <- zip labels [0 ..]]
+      counter name help = Description name help CounterKind
+  register
+    registry
+    [ counter "weft_http_requests_total" "Requests that were answered, by method and class of the status.",
+      counter "weft_http_request_bytes_total" "Octets of content received with requests.",
+      counter "weft_http_response_bytes_total" "Octets of content sent with responses."
+    ]
+    $ sequence
+      [ from requests 0 [[("method", m), ("status", s)] | m <- methods, s <- ["1xx", "2xx", "3xx", "4xx", "5xx", "other"]],
+        from requests receivedAt [[]],
+        from requests sentAt [[]]
+      ]
+  durations <- newHistogram registry "weft_http_request_duration_seconds" "From the head of a request to the end of its response." Seconds durationBuckets
+  register
+    registry
+    [ counter "weft_http_connections_accepted_total" "Connections accepted.",
+      Description "weft_http_connections_open" "Connections that are open." GaugeKind,
+      counter "weft_http_connections_refused_total" "Connections refused because there were too many.",
+      counter "weft_http_requests_shed_total" "Requests refused because too many handlers were at work.",
+      counter "weft_http_handler_failures_total" "Handlers that raised an exception.",
+      counter "weft_http_clients_lost_total" "Clients that were gone while their handler worked.",
+      counter "weft_http_layer_failures_total" "Connections that ended in a TLS handshake or a PROXY header.",
+      counter "weft_http_timeouts_total" "Time limits that have passed, by what was waited for."
+    ]
+    $ do
+      -- In this order, so that there are never fewer than none open.
+      closed <- total events closedAt
+      opened <- total events openedAt
+      others <- mapM (total events) [refusedAt, shedAt, failedAt, lostAt, layerAt]
+      timeouts <- from events expiredAt (map (\n -> [("kind", n)]) ["idle", "head", "body", "handler", "write"])
+      pure ([sample [] (Whole opened)] : [sample [] (Whole (opened - closed))] : [[sample [] (Whole n)] | n <- others] <> [timeouts])
+  pure (HttpMetrics requests durations events)
+
+-- | One request and its response.
+data Answer = Answer
+  { -- | 'Nothing' where the request could not be parsed.
+    answerMethod :: !(Maybe Method),
+    answerStatus :: !Status,
+    -- | In nanoseconds; negative if it was not measured.
+    answerDuration :: !Int64,
+    -- | Octets of content received.
+    answerReceived :: !Int64,
+    -- | Octets of content sent.
+    answerSent :: !Int64
+  }
+
+-- | Count a request, once its response was sent. Allocates nothing.
+countRequest :: HttpMetrics -> Answer -> IO ()
+countRequest metrics (Answer method status duration received sent) = do
+  row <- myRow
+  addIn requests row (methodIndex method * classCount + classIndex status) 1
+  when (received > 0) (addIn requests row receivedAt (fromIntegral received))
+  when (sent > 0) (addIn requests row sentAt (fromIntegral sent))
+  when (duration >= 0) (observeIn (httpDurations metrics) row (fromIntegral duration))
+  where
+    requests = httpRequests metrics
+{-# INLINE countRequest #-}
+
+-- | The same of what an access log is told.
+countEntry :: HttpMetrics -> Entry -> IO ()
+countEntry metrics entry = countRequest metrics (Answer (requestMethod <$> entryRequest entry) (entryStatus entry) (entryDuration entry) 0 (entryBytes entry))
+
+-- | Count all that a server tells: @serverObserver = Just (countObservation metrics)@.
+countObservation :: HttpMetrics -> Observation -> IO ()
+countObservation metrics = \case
+  ResponseSent entry -> countEntry metrics entry
+  ConnectionOpened -> event openedAt
+  ConnectionClosed -> event closedAt
+  ConnectionRefused -> event refusedAt
+  RequestShed -> event shedAt
+  HandlerFailed -> event failedAt
+  ClientLost -> event lostAt
+  LayerFailed -> event layerAt
+  TimedOut expiry -> event (expiredAt + fromEnum expiry)
+  where
+    event at = add (httpEvents metrics) at 1
+
+-- | Show how many entries an access log has lost ('Weft.Http.AccessLog.entriesDropped').
+showDropped :: Registry -> IO Int -> IO ()
+showDropped registry = readCounter registry "weft_http_access_log_dropped_total" "Access log entries that were lost."

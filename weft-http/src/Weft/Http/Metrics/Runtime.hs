@@ -1,0 +1,108 @@
+-- |
+-- Description : What the runtime counts
+-- Stability   : not home
+--
+-- The counters of a run ("Weft.Counters") and, where the program was started with
+-- @+RTS -T@, those of GHC's garbage collector. Nothing is counted for this: the numbers
+-- are there, and are read when somebody wants to see them.
+module Weft.Http.Metrics.Runtime
+  ( registerRuntime,
+    runtimeFamilies,
+    registerGhc,
+  )
+where
+
+import Control.Monad (when)
+import Data.Map.Strict qualified as Map
+import Data.Text (Text)
+import Data.Text qualified as Text
+import GHC.Stats
+import Weft
+import Weft.Counters
+import Weft.Http.Metrics.Registry
+import Weft.Http.Metrics.Types
+
+-- | Show what the run of this thread counts.
+registerRuntime :: Registry -> Thread ()
+registerRuntime registry = do
+  readCounters <- counterReader
+  liftIO (register registry (map fst (runtimeFamilies noCounters)) (map snd . runtimeFamilies <$> readCounters))
+  where
+    -- The families are the same whatever was counted.
+    noCounters = Counters [] 0 Map.empty
+
+-- | Each family and its samples.
+runtimeFamilies :: Counters -> [(Description, [Sample])]
+runtimeFamilies c =
+  [ (gauge "weft_workers" "Workers of the run.", one (length (countersWorkers c))),
+    (gauge "weft_carriers" "OS threads beside the workers' own that carry a worker or a thread that lost one.", one (countersCarriers c)),
+    (gauge "weft_threads" "Threads that have started and not ended.", one (threadsAlive (total c))),
+    (counter "weft_threads_started_total" "Threads started.", each countedStarted),
+    (counter "weft_threads_failed_total" "Threads that an exception has ended.", each countedUncaught),
+    (gauge "weft_threads_ready" "Threads in the ready queue.", each countedReady),
+    (gauge "weft_threads_away" "Threads that have lost their worker because they did not come back.", each countedAway),
+    (counter "weft_threads_shared_total" "Ready threads given to a worker that slept.", each countedShared),
+    (counter "weft_dispatches_total" "Threads taken from the ready queue.", each countedDispatches),
+    (counter "weft_slices_total" "Runs of dispatches between two polls.", each countedSlices),
+    (counter "weft_polls_total" "Questions to the kernel what has happened.", each countedPolls),
+    (counter "weft_poll_batches_total" "Those of them that found something.", each countedFruitful),
+    (counter "weft_sleeps_total" "Those of them that could block.", each countedSleeps),
+    (counter "weft_wakeups_total" "Sleeps ended by another OS thread.", each countedWakeUps),
+    (counter "weft_takeovers_total" "How often a worker was given to another carrier.", each countedTakeovers)
+  ]
+    <> [(describe kind name help, eachKernel key) | (key, kind, name, help) <- ofWorkers]
+    <> [(describe kind name help, [sample [] (Whole n) | Just n <- [Map.lookup key (countersKernel c)]]) | (key, kind, name, help) <- ofRun]
+    <> [(describe UntypedKind "weft_kernel" "What a kernel says that is not the system's, by name.", others)]
+  where
+    describe kind name help = Description name help kind
+    gauge = describe GaugeKind
+    counter = describe CounterKind
+    one n = [sample [] (Whole n)]
+    workers = zip [0 :: Int ..] (countersWorkers c)
+    each get = [sample (ofWorker i) (Whole (get w)) | (i, w) <- workers]
+    eachKernel key = [sample (ofWorker i) (Whole n) | (i, w) <- workers, Just n <- [Map.lookup key (countedKernel w)]]
+    ofWorker i = [("worker", Text.pack (show i))]
+    others =
+      [sample (("name", key) : ofWorker i) (Whole n) | (i, w) <- workers, (key, n) <- Map.toList (countedKernel w), key `notElem` [k | (k, _, _, _) <- ofWorkers]]
+        <> [sample [("name", key)] (Whole n) | (key, n) <- Map.toList (countersKernel c), key `notElem` [k | (k, _, _, _) <- ofRun]]
+
+-- | What the system's kernel says of each worker, by the name that it has there.
+ofWorkers :: [(Text, Kind, Text, Text)]
+ofWorkers =
+  [ ("operations pending", GaugeKind, "weft_operations_pending", "Operations that the event source has not completed."),
+    ("timers pending", GaugeKind, "weft_timers_pending", "Timers that are set."),
+    ("completions", CounterKind, "weft_completions_total", "Operations completed by the event source."),
+    ("timers fired", CounterKind, "weft_timers_fired_total", "Timers whose time has come.")
+  ]
+
+-- | And of what the workers share.
+ofRun :: [(Text, Kind, Text, Text)]
+ofRun =
+  [ ("pool threads", GaugeKind, "weft_pool_threads", "OS threads that carry out what blocks."),
+    ("pool idle", GaugeKind, "weft_pool_idle_threads", "Those of them that have nothing to do."),
+    ("pool waiting", GaugeKind, "weft_pool_waiting_jobs", "Jobs that none of them has taken.")
+  ]
+
+-- | Show what GHC's runtime system counts, if it does: the program was started with
+-- @+RTS -T@ or linked with @-with-rtsopts=-T@.
+registerGhc :: Registry -> IO ()
+registerGhc registry = do
+  enabled <- getRTSStatsEnabled
+  when enabled . register registry (map fst (families Nothing)) $ map snd . families . Just <$> getRTSStats
+  where
+    families stats =
+      [ (counter "ghc_gc_collections_total" "Garbage collections.", value (Whole . fromIntegral . gcs)),
+        (counter "ghc_gc_major_collections_total" "Those of the oldest generation.", value (Whole . fromIntegral . major_gcs)),
+        (counter "ghc_allocated_bytes_total" "Bytes allocated on the heap.", value (Whole . fromIntegral . allocated_bytes)),
+        (counter "ghc_gc_copied_bytes_total" "Bytes copied by garbage collections.", value (Whole . fromIntegral . copied_bytes)),
+        (gauge "ghc_live_bytes" "Live data at the last garbage collection.", value (Whole . fromIntegral . gcdetails_live_bytes . gc)),
+        (gauge "ghc_max_live_bytes" "The most live data at a major garbage collection.", value (Whole . fromIntegral . max_live_bytes)),
+        (gauge "ghc_heap_bytes" "Memory that the runtime system has from the operating system.", value (Whole . fromIntegral . gcdetails_mem_in_use_bytes . gc)),
+        (counter "ghc_mutator_cpu_seconds_total" "CPU time of the program itself.", value (Billionths . fromIntegral . mutator_cpu_ns)),
+        (counter "ghc_gc_cpu_seconds_total" "CPU time of garbage collections.", value (Billionths . fromIntegral . gc_cpu_ns)),
+        (counter "ghc_gc_elapsed_seconds_total" "Time for which garbage collections have stopped the program.", value (Billionths . fromIntegral . gc_elapsed_ns))
+      ]
+      where
+        value get = [sample [] (get s) | Just s <- [stats]]
+        counter name help = Description name help CounterKind
+        gauge name help = Description name help GaugeKind

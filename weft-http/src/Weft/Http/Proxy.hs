@@ -1,0 +1,111 @@
+-- |
+-- The PROXY protocol, versions 1 and 2, as HAProxy's @proxy-protocol.txt@ has it: a proxy
+-- in front says, in a header before the first byte of the client, where the connection
+-- comes from.
+--
+-- Whoever can connect can write such a header. So it is read from peers in trusted
+-- networks only ('isTrusted'), and from them it must come: a connection that may have one
+-- or not is one whose address the client chooses. What to do with others is the server's
+-- business; refusing them is safe.
+--
+-- @
+-- (header, rest) <- 'receiveProxyHeader' 'defaultProxyLimit' (receive socket 2048)
+-- @
+module Weft.Http.Proxy
+  ( -- * Parsing
+    parseProxyHeader,
+    defaultProxyLimit,
+    Parsed (..),
+    ProxyHeader (..),
+    Extras (..),
+    noExtras,
+    ProxyTls (..),
+    ProxyFault (..),
+    proxyFaultText,
+    clientOf,
+
+    -- * Receiving
+    receiveProxyHeader,
+    ProxyRefused (..),
+
+    -- * Trust
+    Network,
+    parseNetwork,
+    parseNetworks,
+    renderNetwork,
+    contains,
+    isTrusted,
+  )
+where
+
+import Control.Exception (Exception (..))
+import Data.ByteString (ByteString)
+import Data.ByteString qualified as B
+import Weft
+import Weft.Http.Proxy.Binary
+import Weft.Http.Proxy.Line
+import Weft.Http.Proxy.Networks
+import Weft.Http.Proxy.Types
+import Weft.Socket (SockAddr)
+
+-- | Look at what a connection has begun with. The number bounds what version 2 may have
+-- behind its first 16 bytes; a line of version 1 has at most 107 bytes.
+--
+-- It can be asked again with more of the same input: what was refused stays refused, and a
+-- header stays that header, whatever follows.
+--
+-- >>> parseProxyHeader defaultProxyLimit "PROXY TCP4 192.0.2.1 198.51.100.2 4711 443\r\nGET /"
+-- Header (Proxied 192.0.2.1:4711 198.51.100.2:443 (Extras {extrasAlpn = Nothing, extrasAuthority = Nothing, extrasUniqueId = Nothing, extrasTls = Nothing})) 44
+-- >>> parseProxyHeader defaultProxyLimit "GET / HTTP/1.1\r\n"
+-- Refused NoSignature
+parseProxyHeader :: Int -> ByteString -> Parsed
+parseProxyHeader limit input
+  | have == 0 = NeedMore shortestLine
+  | begins signature = if have < B.length signature then NeedMore (16 - have) else parseBinary limit input
+  | begins "PROXY " = if have < 6 then NeedMore (shortestLine - have) else parseLine input
+  | otherwise = Refused NoSignature
+  where
+    have = B.length input
+    begins start = B.take have start == B.take (B.length start) input
+    -- "PROXY UNKNOWN" and the line end.
+    shortestLine = 15
+
+-- | 4,096 bytes: addresses, and every value that proxies send.
+defaultProxyLimit :: Int
+defaultProxyLimit = 4096
+
+-- | The client and the address that it connected to, given those of the connection
+-- itself (peer, local).
+clientOf :: (SockAddr, SockAddr) -> ProxyHeader -> (SockAddr, SockAddr)
+clientOf own = \case
+  Proxied client local _ -> (client, local)
+  Local -> own
+  Unknown -> own
+
+-- | A connection did not begin with a header that is taken.
+data ProxyRefused
+  = ProxyRefused !ProxyFault
+  | -- | It ended before the header did; so many bytes had come.
+    ProxyEnded !Int
+  deriving stock (Eq, Show)
+
+instance Exception ProxyRefused where
+  displayException = \case
+    ProxyRefused fault -> proxyFaultText fault
+    ProxyEnded 0 -> "the connection ended before its PROXY header"
+    ProxyEnded n -> "the connection ended after " <> show n <> " bytes of its PROXY header"
+
+-- | Receive until the header is whole: what it says, and the bytes that came with it and
+-- belong to the client, untouched. The limit is that of 'parseProxyHeader'; the action
+-- waits for the next bytes, and gives none at the end. Throws 'ProxyRefused'.
+--
+-- It sets no time limit: the server's for a request head is a good one.
+receiveProxyHeader :: Int -> Thread ByteString -> Thread (ProxyHeader, ByteString)
+receiveProxyHeader limit next = go B.empty
+  where
+    go input = case parseProxyHeader limit input of
+      Header header used -> pure (header, B.drop used input)
+      Refused fault -> throwM (ProxyRefused fault)
+      NeedMore _ -> do
+        more <- next
+        if B.null more then throwM (ProxyEnded (B.length input)) else go (input <> more)

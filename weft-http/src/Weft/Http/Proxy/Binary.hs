@@ -1,0 +1,136 @@
+-- |
+-- Description : The PROXY protocol, version 2
+-- Stability   : not home
+--
+-- A signature of 12 bytes, command, family, the length of the rest, two addresses, and
+-- values that each have a type and a length (TLVs). Pure.
+module Weft.Http.Proxy.Binary
+  ( signature,
+    parseBinary,
+    crc32c,
+  )
+where
+
+import Control.Monad (guard)
+import Data.Bits (complement, testBit, unsafeShiftL, unsafeShiftR, xor, (.|.))
+import Data.ByteString (ByteString)
+import Data.ByteString qualified as B
+import Data.ByteString.Char8 qualified as C
+import Data.Maybe (fromMaybe, isNothing)
+import Data.Word (Word16, Word32, Word8)
+import Weft.Http.Internal.Address
+import Weft.Http.Proxy.Types
+import Weft.Socket (SockAddr (..))
+
+-- | What every header begins with. No HTTP request does.
+signature :: ByteString
+signature = "\r\n\r\n\0\r\nQUIT\n"
+
+-- | Of input that begins with the 'signature'; what follows the first 16 bytes has at most
+-- so many.
+parseBinary :: Int -> ByteString -> Parsed
+parseBinary limit input
+  -- Each byte is judged as soon as it is there, so that more bytes do not change it.
+  | have > 12, command > 0x21 || command < 0x20 = Refused BadCommand
+  | have > 13, command == 0x21, isNothing (addressSize family) = Refused BadFamily
+  | have < 16 = NeedMore (16 - have)
+  | size > limit = Refused TooLong
+  | command == 0x21, maybe False (size <) (addressSize family) = Refused TooShort
+  | have < 16 + size = NeedMore (16 + size - have)
+  -- Of a health check the rest is to be ignored, the family too.
+  | command == 0x20 = Header Local (16 + size)
+  | family == 0 = Header Unknown (16 + size)
+  | otherwise = either Refused (`Header` (16 + size)) (proxied family (B.take (16 + size) input))
+  where
+    have = B.length input
+    command = B.index input 12
+    family = B.index input 13
+    size = fromIntegral (word16 14 input)
+
+-- | The bytes that both addresses of a family take together; 'Nothing' for what is
+-- refused.
+addressSize :: Word8 -> Maybe Int
+addressSize = \case
+  0x00 -> Just 0
+  0x11 -> Just 12
+  0x21 -> Just 36
+  0x31 -> Just 216
+  _ -> Nothing
+
+-- | Of a whole header with addresses.
+proxied :: Word8 -> ByteString -> Either ProxyFault ProxyHeader
+proxied family whole = do
+  values <- maybe (Left BadValues) Right (splitValues (B.drop start whole))
+  extras <- maybe (Left BadValues) Right (extrasOf values)
+  if checksumHolds whole start values then Right (Proxied client local extras) else Left BadChecksum
+  where
+    start = 16 + fromMaybe 0 (addressSize family)
+    block = B.drop 16 whole
+    port at = fromIntegral (word16 at block)
+    (client, local) = case family of
+      0x11 -> (toSockAddr (IPv4 (word32 0 block)) (port 8), toSockAddr (IPv4 (word32 4 block)) (port 10))
+      0x21 -> (toSockAddr (ipv6 0) (port 32), toSockAddr (ipv6 16) (port 34))
+      _ -> (SockAddrUnix (path 0), SockAddrUnix (path 108))
+    ipv6 at = IPv6 (word32 at block) (word32 (at + 4) block) (word32 (at + 8) block) (word32 (at + 12) block)
+    -- Padded with zeros; an abstract name begins with one.
+    path at = C.unpack $ case B.take 108 (B.drop at block) of
+      name
+        | B.isPrefixOf "\0" name -> B.dropWhileEnd (== 0) name
+        | otherwise -> B.takeWhile (/= 0) name
+
+-- | Types and contents. 'Nothing' if they do not fill the bytes.
+splitValues :: ByteString -> Maybe [(Word8, ByteString)]
+splitValues bytes
+  | B.null bytes = Just []
+  | B.length bytes < 3 || B.length bytes < 3 + size = Nothing
+  | otherwise = ((B.head bytes, B.take size (B.drop 3 bytes)) :) <$> splitValues (B.drop (3 + size) bytes)
+  where
+    size = fromIntegral (word16 1 bytes) :: Int
+
+-- | Of several values of a type the first one counts. Types that are not known are passed
+-- over, as the protocol wants it.
+extrasOf :: [(Word8, ByteString)] -> Maybe Extras
+extrasOf values = do
+  guard (maybe True ((<= 128) . B.length) (lookup 0x05 values))
+  guard (all ((== 4) . B.length) [v | (0x03, v) <- values])
+  tls <- traverse tlsOf (lookup 0x20 values)
+  Just (Extras (lookup 0x01 values) (lookup 0x02 values) (lookup 0x05 values) tls)
+
+-- | Flags, the result of the verification (0 is good), and values again.
+tlsOf :: ByteString -> Maybe ProxyTls
+tlsOf bytes = do
+  guard (B.length bytes >= 5)
+  values <- splitValues (B.drop 5 bytes)
+  let flags = B.head bytes
+      certificate = testBit flags 1 || testBit flags 2
+  Just
+    ProxyTls
+      { tlsUsed = testBit flags 0,
+        tlsVerified = certificate && word32 1 bytes == 0,
+        tlsVersion = lookup 0x21 values,
+        tlsCipher = lookup 0x23 values,
+        tlsCommonName = lookup 0x22 values
+      }
+
+-- | A checksum, if there is one, is that of the header with zeros in its place. The offset is
+-- that of the values.
+checksumHolds :: ByteString -> Int -> [(Word8, ByteString)] -> Bool
+checksumHolds whole start values = case break ((== 0x03) . fst) values of
+  (before, (_, sent) : _) ->
+    let at = start + sum [3 + B.length v | (_, v) <- before] + 3
+     in crc32c (B.take at whole <> B.replicate 4 0 <> B.drop (at + 4) whole) == word32 0 sent
+  _ -> True
+
+-- | CRC-32C (Castagnoli), bit by bit: a header is short, and few carry one.
+crc32c :: ByteString -> Word32
+crc32c = complement . B.foldl' byte 0xffffffff
+  where
+    byte crc b = iterate bit' (crc `xor` fromIntegral b) !! 8
+    bit' crc = (crc `unsafeShiftR` 1) `xor` (if testBit crc 0 then 0x82f63b78 else 0)
+
+-- | In the order of the network, from an offset on.
+word16 :: Int -> ByteString -> Word16
+word16 at bytes = fromIntegral (B.index bytes at) `unsafeShiftL` 8 .|. fromIntegral (B.index bytes (at + 1))
+
+word32 :: Int -> ByteString -> Word32
+word32 at bytes = fromIntegral (word16 at bytes) `unsafeShiftL` 16 .|. fromIntegral (word16 (at + 2) bytes)
