@@ -62,11 +62,10 @@ module Weft.Http.Server
 where
 
 import Control.Exception (IOException)
-import Control.Monad (unless, void)
+import Control.Monad (unless, void, when)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.ByteString.Char8 qualified as C
-import Data.Foldable (for_)
 import Weft
 import Weft.Http.Internal.Types (Limits (..), defaultLimits)
 import Weft.Http.Request
@@ -92,23 +91,19 @@ serve server listener = bracket_ (liftIO (hold server)) (liftIO (letGo server)) 
   context <- liftIO (newContext server)
   local <- localAddress listener
   startTicker server
-  let go turn = bracketed (awaitRoom server) $ \room -> do
+  let go turn = do
+        wanted <- awaitRoom server
         allowInterrupt
-        try (accept listener) >>= \case
-          Right (socket, peer) -> do
-            case room of
-              Nothing -> start context workers turn local socket peer
-              Just after -> refuseQuickly server after socket
-            go (turn + 1)
-          Left e -> do
-            for_ room (\_ -> liftIO (endRefusal server))
-            closed <- liftIO (isDraining server)
-            unless closed (throwM (e :: IOException))
-      bracketed wait act =
-        wait >>= \case
-          Room -> act Nothing
-          RoomToRefuse after -> act (Just after) `onException` pure ()
-          NoRoom -> pure ()
+        when wanted $
+          try (accept listener) >>= \case
+            Right (socket, peer) -> do
+              liftIO (beginRefusal server) >>= \case
+                Nothing -> start context workers turn local socket peer
+                Just after -> refuseQuickly server after socket
+              go (turn + 1)
+            Left e -> do
+              closed <- liftIO (isDraining server)
+              unless closed (throwM (e :: IOException))
   -- From where a connection is accepted to where its thread has it nothing may come
   -- between: nobody else would close it.
   mask_ (go 0)
