@@ -61,7 +61,7 @@ module Weft.Http.Server
   )
 where
 
-import Control.Exception (IOException)
+import Control.Exception (IOException, SomeAsyncException, displayException, fromException)
 import Control.Monad (unless, void, when)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
@@ -112,8 +112,8 @@ serve server listener = bracket_ (liftIO (hold server)) (liftIO (letGo server)) 
 start :: Context -> Int -> Int -> SockAddr -> Socket -> SockAddr -> Thread ()
 start context workers turn local socket peer = do
   c <- liftIO (register server socket (Client peer local Nothing))
-  let body = ((prepare >> session context c) `catch` broken) `catch` interrupted
-      whole = interruptible body `finally` (liftIO (withdraw c) >> closeSocket socket >> liftIO (unregister server c))
+  let body = ((prepare >> session context c) `catch` failed) `catch` interrupted
+      whole = interruptible body `finally` (liftIO (retire c) >> (closeSocket socket `finally` liftIO (unregister server c)))
   thread <-
     forkWith
       defaultForkOptions
@@ -128,9 +128,13 @@ start context workers turn local socket peer = do
     prepare = case peer of
       SockAddrUnix _ -> pure ()
       _ -> setOption socket NoDelay 1
-    -- A client that goes away is no news.
-    broken :: IOException -> Thread ()
-    broken _ = pure ()
+    failed e
+      -- A client that goes away is no news.
+      | Just (_ :: IOException) <- fromException e = pure ()
+      | Just (_ :: BodyError) <- fromException e = pure ()
+      | Just (Aborted _) <- fromException e = pure ()
+      | Just (_ :: SomeAsyncException) <- fromException e = throwM e
+      | otherwise = liftIO (serverReport (serverSettings server) ("a connection failed: " <> displayException e))
     interrupted (Interruption _ _) = pure ()
 
 -- | Fork a thread that answers 503 without having read anything, and closes. Masked.
@@ -167,6 +171,8 @@ drain server listeners = do
   -- is one, and that may be after the grace period.
   mask_ $ do
     liftIO (hold server)
+    -- What is accepted now has its limits, and its date, though nobody may serve any more.
+    startTicker server
     fork_ $
       mapM_ (acceptWaiting context) listeners
         `finally` (mapM_ closeSocket listeners >> liftIO (letGo server))

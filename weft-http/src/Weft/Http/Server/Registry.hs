@@ -53,7 +53,7 @@ register :: Server -> Socket -> Client -> IO Connection
 register server socket client = do
   phase <- newPrimVar (fromEnum ReceivingHead)
   deadline <- newPrimVar maxBound
-  fate <- newIORef (Fate Nothing Nothing)
+  fate <- newIORef (Fate Nothing [])
   c <- atomicModifyIORef' (serverConnections server) $ \open ->
     let n = openNext open
         c = Connection socket Nothing client n phase deadline fate
@@ -215,4 +215,4 @@ cutOffAll server = do
   for_ (openConnections open) $ \c -> do
     shutdownQuietly c ShutdownBoth
     (phase, word, _) <- liftIO (currentPhase c)
-    when (phase `elem` [Handling, Streaming]) $ liftIO (void (interrupt c word Cut ClientGone))
+    when (phase `elem` [Handling, Streaming, Finishing]) $ liftIO (void (interrupt c word Cut ClientGone))
