@@ -15,6 +15,8 @@ import PathTest qualified
 import RangeTest qualified
 import RequestTest qualified
 import ResponseTest qualified
+import ServerTableTest qualified
+import ServerTalkTest qualified
 import ServerTest qualified
 import SmugglingTest qualified
 import StaticTest qualified
@@ -39,5 +41,7 @@ main = do
         PathTest.tests,
         PageTest.tests,
         StaticTest.tests,
-        ServerTest.tests
+        ServerTest.tests,
+        ServerTableTest.tests,
+        ServerTalkTest.tests
       ]
