@@ -28,7 +28,7 @@ module ServerRig
 where
 
 import Control.Exception (displayException)
-import Control.Monad (unless)
+import Control.Monad (replicateM, unless)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.ByteString.Char8 qualified as C
@@ -68,7 +68,7 @@ withApplication settings application = serving settings (\s -> newServerWith s (
 
 serving :: (ServerSettings -> ServerSettings) -> (ServerSettings -> Thread Server) -> (Rig -> Thread a) -> IO (a, Seen)
 serving settings new body = do
-  [entries, observed, reports, uncaught] <- mapM newIORef (replicate 4 [])
+  [entries, observed, reports, uncaught] <- replicateM 4 (newIORef [])
   let note ref what = atomicModifyIORef' ref (\all' -> (what : all', ()))
       told =
         defaultServerSettings

@@ -7,6 +7,7 @@ import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.ByteString.Builder (byteString)
 import Data.ByteString.Char8 qualified as C
+import Data.Maybe (fromMaybe)
 import ServerRig
 import Test.Tasty
 import Test.Tasty.HUnit
@@ -47,7 +48,7 @@ handler request = case requestPath request of
   "/back" -> pure (streamed ok200 [] (\sink -> forBody_ request (\piece -> sinkWrite sink (byteString piece) >> sinkFlush sink)))
   "/switch" -> pure (Response (Status 101) [Field "Upgrade" "echo"] (Switch echoing) Nothing)
   "/raw" -> pure (Response ok200 [] (Raw (\duplex -> duplexSend duplex ["raw:"] >> echoing duplex)) Nothing)
-  _ -> pure (plain ok200 [] (B.intercalate "|" [methodName (requestMethod request), requestTarget request, requestPath request, requestQuery request, maybe "-" id (requestHost request)]))
+  _ -> pure (plain ok200 [] (B.intercalate "|" [methodName (requestMethod request), requestTarget request, requestPath request, requestQuery request, fromMaybe "-" (requestHost request)]))
   where
     echoing duplex = do
       piece <- duplexReceive duplex

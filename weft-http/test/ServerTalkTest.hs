@@ -224,7 +224,7 @@ applications =
             application _ respond = bracket_ (say "take") (say "give") (respond (streamed ok200 [] (\sink -> say "make" >> sinkWrite sink "x")))
         (answer, _) <- applying application (\rig -> conversation rig [get "/", get "/"])
         statuses answer @?= ["200", "200"]
-        reverse <$> readIORef log' >>= (@?= concat (replicate 2 ["take", "make", "give"])),
+        readIORef log' >>= (@?= concat (replicate 2 ["take", "make", "give"])) . reverse,
       testCase "what was sent was sent" $ do
         -- The client lets the application go on, when it has the response.
         (answer, _) <- gated $ \gate ->

@@ -19,7 +19,7 @@ import Control.Monad (unless, when)
 import Data.ByteString qualified as B
 import Data.IORef
 import Data.Int (Int64)
-import Data.Maybe (isJust)
+import Data.Maybe (fromMaybe, isJust)
 import Weft
 import Weft.Http.Request
 import Weft.Http.RequestHead
@@ -57,7 +57,7 @@ layered :: Context -> [Layer] -> Connection -> Thread Connection
 layered _ [] c = pure c
 layered context (layer : others) c = do
   (transport, client) <-
-    layer (connectionSocket c) (maybe (plainTransport c) id (connectionTransport c)) (connectionClient c) `catch` failed
+    layer (connectionSocket c) (fromMaybe (plainTransport c) (connectionTransport c)) (connectionClient c) `catch` failed
   layered context others c {connectionTransport = Just transport, connectionClient = client}
   where
     failed e

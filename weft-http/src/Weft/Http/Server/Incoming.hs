@@ -1,5 +1,3 @@
-{-# LANGUAGE OverloadedStrings #-}
-
 -- |
 -- Description : Receiving the body of a request
 -- Stability   : not home
@@ -25,6 +23,7 @@ import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.IORef
 import Data.Int (Int64)
+import Data.Maybe (fromMaybe)
 import Weft
 import Weft.Http.Body
 import Weft.Http.Request
@@ -70,7 +69,7 @@ openBody context h input = case headFraming h of
 requestBodyOf :: Context -> Connection -> Incoming -> RequestBody
 requestBodyOf context c = \case
   Nobody' _ -> noBody
-  Incoming ref _ -> RequestBody (next context c ref) (liftIO (maybe [] id . stateEnded <$> readIORef ref))
+  Incoming ref _ -> RequestBody (next context c ref) (liftIO (fromMaybe [] . stateEnded <$> readIORef ref))
 
 -- | The next piece.
 next :: Context -> Connection -> IORef State -> Thread ByteString
