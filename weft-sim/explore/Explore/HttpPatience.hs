@@ -42,7 +42,7 @@ scenarios =
     weathered "http/resting" "an idle connection rests, and wakes, until its time is up" $ \seed ->
       resting (weatherOf seed) (draw seed (several 1 4 nap)),
     weathered "http/resting-drained" "draining does not wait for connections that rest, and loses nothing of one that wakes" $ \seed ->
-      restingDrained (weatherOf seed) (draw seed (several 1 3 (between 1_500_000 4_500_000))) (draw seed (between 2_000_000 4_500_000)) (draw seed (chance 70)),
+      draw seed (restingDrained (weatherOf seed) <$> several 1 3 instant <*> instant <*> chance 70),
     weathered "http/sluggish" "whatever many clients are slow in, others are served" $ \seed ->
       sluggish (weatherOf seed) (draw seed (several 4 12 sloth))
   ]
@@ -210,10 +210,22 @@ phasesOf server = do
   open <- readIORef (serverConnections server)
   forM (toList (openConnections open)) $ \c -> (\(phase, _, _) -> phase) <$> currentPhase c
 
+-- | After so many turns of the wall clock's second, when the server looks after its
+-- connections, and microseconds more or less.
+type Moment = (Int, Int)
+
+instant :: Draw Moment
+instant = (,) <$> between 2 4 <*> weighted [(3, between (-50) 150), (2, between (-8_000) 8_000), (1, between 0 999_999)]
+
+awaitMoment :: Moment -> Thread ()
+awaitMoment (turns, micros) = do
+  wall <- wallClock
+  sleep (nanoseconds (fromIntegral (fromIntegral turns * 1_000_000_000 - wall `mod` 1_000_000_000)) <> microseconds micros)
+
 -- | Connections that were used once; then, about when they are asked to rest, some are used
 -- again and the server drains.
-restingDrained :: Weather -> [Int] -> Int -> Bool -> Thread Complaints
-restingDrained weather wakes micros again = do
+restingDrained :: Weather -> [Moment] -> Moment -> Bool -> Thread Complaints
+restingDrained weather wakes moment again = do
   begun <- newLog
   let handler request = say begun (ByteString.copy (requestPath request)) >> pure (plain ok200 [] (ByteString.copy (requestPath request)))
   (answered, wrong) <- do
@@ -232,9 +244,9 @@ restingDrained weather wakes micros again = do
                   Left _ -> pure []
           wrong <- request ("/" <> text i <> "/1")
           if again
-            then sleep (microseconds wake) >> (wrong <>) <$> request ("/" <> text i <> "/2")
+            then awaitMoment wake >> (wrong <>) <$> request ("/" <> text i <> "/2")
             else wrong <$ untilEnd client
-      sleep (microseconds micros)
+      awaitMoment moment
       ((ended, late), took) <- within "draining" (0, 2_500) (rigDrain rig)
       wrong <- concat <$> mapM awaitChild children
       pure (wrong <> late <> (if weather == Stormy then [] else took) <> expect "drained" ended)
