@@ -26,6 +26,8 @@ import ProxyTest qualified
 import RangeTest qualified
 import RequestTest qualified
 import ResponseTest qualified
+import ServerTableTest qualified
+import ServerTalkTest qualified
 import ServerTest qualified
 import SmugglingTest qualified
 import StaticTest qualified
@@ -65,5 +67,7 @@ allTests = do
         ProxyTest.tests,
         MetricsTest.tests,
         NotifyTest.tests,
-        ListenTest.tests
+        ListenTest.tests,
+        ServerTableTest.tests,
+        ServerTalkTest.tests
       ]

@@ -97,8 +97,7 @@ readHead limits whole = do
     _ -> Left 400
   len <- readFraming new (values "content-length") (values "transfer-encoding")
   require 400 (all ((<= 1) . length . values) singles)
-  require 501 (method /= "CONNECT")
-  require 501 (method `elem` known || limitExtensionMethods limits)
+  require 501 (if method == "CONNECT" then limitConnect limits else method `elem` known || limitExtensionMethods limits)
   let options = map (map toLower) (concatMap members (values "connection"))
       expects = map (map toLower) (values "expect")
       known100 = not (null expects) && all (== "100-continue") expects

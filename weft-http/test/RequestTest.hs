@@ -93,7 +93,7 @@ prop_reference = forAllBlind genText $ \text ->
 
 prop_extension :: Property
 prop_extension = forAllBlind genText $ \text ->
-  let limits = tight {limitExtensionMethods = True, limitHead = 200, limitRequestLine = 400}
+  let limits = tight {limitExtensionMethods = True, limitConnect = True, limitHead = 200, limitRequestLine = 400}
    in counterexample (show text) $
         observe (parseRequest limits 0 text) === reference limits (C.unpack text)
 

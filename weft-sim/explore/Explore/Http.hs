@@ -3,11 +3,25 @@
 module Explore.Http (scenarios) where
 
 import Explore.HttpAnswers qualified as Answers
+import Explore.HttpApplications qualified as Applications
+import Explore.HttpBodies qualified as Bodies
 import Explore.HttpClients qualified as Clients
 import Explore.HttpEnding qualified as Ending
 import Explore.HttpFiles qualified as Files
+import Explore.HttpLimits qualified as Limits
+import Explore.HttpPatience qualified as Patience
 import Explore.Scenario
 
 -- | All that is explored of it.
 scenarios :: [Scenario]
-scenarios = concat [Answers.scenarios, Clients.scenarios, Files.scenarios, Ending.scenarios]
+scenarios =
+  concat
+    [ Answers.scenarios,
+      Bodies.scenarios,
+      Applications.scenarios,
+      Clients.scenarios,
+      Files.scenarios,
+      Patience.scenarios,
+      Limits.scenarios,
+      Ending.scenarios
+    ]

@@ -10,7 +10,9 @@ module Explore.HttpAnswers
 
     -- * For other scenarios
     Asked (..),
+    Conversation (..),
     asks,
+    conversations,
     converse,
     pieces,
   )

@@ -18,6 +18,7 @@ module Explore.HttpClient
     answerField,
     End (..),
     answer,
+    announced,
     answers,
     untilEnd,
 
@@ -30,7 +31,7 @@ import Control.Exception (IOException)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as ByteString
 import Data.ByteString.Char8 qualified as Char8
-import Data.Char (isDigit, toLower)
+import Data.Char (digitToInt, isDigit, isHexDigit, toLower)
 import Data.IORef
 import Weft
 import Weft.Socket
@@ -69,7 +70,9 @@ data Answer = Answer
   { answerStatus :: !Int,
     -- | Names in small letters.
     answerFields :: [(ByteString, ByteString)],
-    answerBody :: !ByteString
+    answerBody :: !ByteString,
+    -- | Of a body in chunks.
+    answerTrailers :: [(ByteString, ByteString)]
   }
   deriving stock (Eq)
 
@@ -107,21 +110,64 @@ answer bare client@(Client _ pending) = do
       Nothing -> pure (Left (Strange top))
       Just (status, fields) -> do
         let body = ByteString.drop 4 rest
-            bodiless = bare || status == 304 || status == 204
-            size = if bodiless then Just 0 else lookup "content-length" fields >>= number
-        case size of
-          Nothing -> pure (Left (Strange top))
-          Just n
+            bodiless = bare || status < 200 || status == 304 || status == 204
+            done content trailers others = do
+              liftIO (writeIORef pending others)
+              pure (Right (Answer status fields content trailers))
+        case (lookup "transfer-encoding" fields, lookup "content-length" fields >>= number) of
+          _ | bodiless -> done "" [] body
+          (Just "chunked", Nothing) -> case unchunked body of
+            Unfinished -> more bytes
+            NoChunks -> pure (Left (Strange bytes))
+            Chunks content trailers others -> done content trailers others
+          (Nothing, Just n)
             | ByteString.length body < n -> more bytes
-            | otherwise -> do
-                liftIO (writeIORef pending (ByteString.drop n body))
-                pure (Right (Answer status fields (ByteString.take n body)))
+            | otherwise -> done (ByteString.take n body) [] (ByteString.drop n body)
+          _ -> pure (Left (Strange top))
   where
     more bytes = do
       piece <- receive (clientSocket client) 65_536
       if ByteString.null piece
         then pure (Left (if ByteString.null bytes then Ended else Truncated bytes))
         else liftIO (writeIORef pending (bytes <> piece)) >> answer bare client
+
+-- | Wait for the head of an answer, and leave it where it is: its status.
+announced :: Client -> Thread (Maybe Int)
+announced client@(Client socket pending) = do
+  bytes <- liftIO (readIORef pending)
+  if "\r\n\r\n" `ByteString.isInfixOf` bytes
+    then pure (number (ByteString.take 3 (ByteString.drop 9 bytes)))
+    else do
+      piece <- receive socket 65_536
+      if ByteString.null piece then pure Nothing else liftIO (writeIORef pending (bytes <> piece)) >> announced client
+
+-- | What a body in chunks is.
+data Unchunked
+  = Unfinished
+  | NoChunks
+  | -- | The content, the trailers, and what comes behind.
+    Chunks ByteString [(ByteString, ByteString)] ByteString
+
+unchunked :: ByteString -> Unchunked
+unchunked = go []
+  where
+    go done bytes = case ByteString.breakSubstring "\r\n" bytes of
+      (_, rest) | ByteString.null rest -> Unfinished
+      (size, rest) -> case hexadecimal size of
+        Nothing -> NoChunks
+        Just 0 -> ending (ByteString.concat (reverse done)) (ByteString.drop 2 rest)
+        Just n
+          | ByteString.length rest < n + 4 -> Unfinished
+          | ByteString.take 2 (ByteString.drop (n + 2) rest) /= "\r\n" -> NoChunks
+          | otherwise -> go (ByteString.take n (ByteString.drop 2 rest) : done) (ByteString.drop (n + 4) rest)
+    ending content rest
+      | "\r\n" `ByteString.isPrefixOf` rest = Chunks content [] (ByteString.drop 2 rest)
+      | otherwise = case ByteString.breakSubstring "\r\n\r\n" rest of
+          (_, more) | ByteString.null more -> Unfinished
+          (section, more) -> maybe NoChunks (\trailers -> Chunks content trailers (ByteString.drop 4 more)) (fieldsOf section)
+    hexadecimal digits
+      | not (ByteString.null digits), Char8.all isHexDigit digits = Just (Char8.foldl' (\n d -> 16 * n + digitToInt d) 0 digits)
+      | otherwise = Nothing
 
 -- | Read an answer for each flag; as many as there are, and why there are no more.
 answers :: Client -> [Bool] -> Thread ([Answer], Maybe End)
@@ -142,22 +188,29 @@ untilEnd (Client socket pending) = do
     go = receive socket 65_536 >>= \piece -> if ByteString.null piece then pure [] else (piece :) <$> go
 
 parseTop :: ByteString -> Maybe (Int, [(ByteString, ByteString)])
-parseTop top = case lines' top of
+parseTop top = case linesOf top of
   first : fields
     | Just rest <- ByteString.stripPrefix "HTTP/1.1 " first,
       (code, _) <- ByteString.splitAt 3 rest,
       Just status <- number code ->
-        (,) status <$> traverse field fields
+        (,) status <$> traverse fieldOf fields
   _ -> Nothing
-  where
-    field line = case Char8.break (== ':') line of
-      (name, value)
-        | not (ByteString.null value) -> Just (Char8.map toLower name, Char8.strip (ByteString.drop 1 value))
-      _ -> Nothing
-    lines' bytes = case ByteString.breakSubstring "\r\n" bytes of
-      (line, rest)
-        | ByteString.null rest -> [line]
-        | otherwise -> line : lines' (ByteString.drop 2 rest)
+
+-- | Fields, one in a line.
+fieldsOf :: ByteString -> Maybe [(ByteString, ByteString)]
+fieldsOf = traverse fieldOf . linesOf
+
+fieldOf :: ByteString -> Maybe (ByteString, ByteString)
+fieldOf line = case Char8.break (== ':') line of
+  (name, value)
+    | not (ByteString.null value) -> Just (Char8.map toLower name, Char8.strip (ByteString.drop 1 value))
+  _ -> Nothing
+
+linesOf :: ByteString -> [ByteString]
+linesOf bytes = case ByteString.breakSubstring "\r\n" bytes of
+  (line, rest)
+    | ByteString.null rest -> [line]
+    | otherwise -> line : linesOf (ByteString.drop 2 rest)
 
 number :: ByteString -> Maybe Int
 number bytes

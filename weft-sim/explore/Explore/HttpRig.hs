@@ -17,6 +17,7 @@ module Explore.HttpRig
     Rig (..),
     Setup (..),
     defaultSetup,
+    answering,
     drawnSetup,
     serving,
     servingBy,
@@ -46,14 +47,17 @@ import Data.ByteString qualified as ByteString
 import Data.ByteString.Char8 qualified as Char8
 import Data.IORef
 import Data.Int (Int64)
+import Data.Map.Strict qualified as Map
 import Data.Maybe (fromMaybe)
+import Data.Primitive.PrimVar (readPrimVar)
 import Data.Text (Text)
 import Explore.Draw
 import Explore.HttpClient
 import Explore.Scenario
 import Weft
 import Weft.File hiding (OpenMode (Directory))
-import Weft.Http.Server hiding (Conditions)
+import Weft.Http.Server hiding (Conditions, Server)
+import Weft.Http.Server.State (Open (..), Server (..))
 import Weft.Http.Server.Types (readClock, tickSecond)
 import Weft.Http.Static
 import Weft.Scope
@@ -116,13 +120,19 @@ data Setup = Setup
     setupStatic :: StaticSettings -> StaticSettings,
     -- | Around the handler that serves files.
     setupHandler :: Handler -> Handler,
+    -- | In place of the handler.
+    setupApplication :: Maybe Application,
     -- | The files there are.
     setupSite :: [(ByteString, ByteString)]
   }
 
 -- | As it comes.
 defaultSetup :: Setup
-defaultSetup = Setup id id id site
+defaultSetup = Setup id id id Nothing site
+
+-- | Without files, with this handler.
+answering :: Handler -> Setup
+answering handler = defaultSetup {setupHandler = const handler, setupSite = []}
 
 -- | Sometimes nothing is kept in memory, and the files are sent from the disk.
 drawnSetup :: Seed -> Setup
@@ -153,22 +163,41 @@ servingBy setup body = do
       listen listener 1024
       let settings = setupServer setup defaultServerSettings {serverReport = \text -> modifyIORef' reports (text :)}
       ticks <- liftIO (newIORef (pure 0))
-      server <- newServer settings $ \clock -> setupHandler setup $ \request -> do
-        liftIO (writeIORef ticks (tickSecond <$> readClock clock))
-        staticHandler static clock request
+      server <- case setupApplication setup of
+        Just application -> newServerWith settings (const application)
+        Nothing -> newServer settings $ \clock -> setupHandler setup $ \request -> do
+          liftIO (writeIORef ticks (tickSecond <$> readClock clock))
+          staticHandler static clock request
       wrong <- body (Rig server listener home reports (draining server listener (serverGrace settings)))
       left <- liftIO (connectionCount server)
       sleep (seconds 2)
       before <- liftIO (join (readIORef ticks))
       sleep (seconds 3)
       after' <- liftIO (join (readIORef ticks))
-      pure (wrong <> expectEqual "connections at the end" 0 left <> expect "its clock stops with the server" (before == after'))
+      counts <- liftIO (accounts server)
+      pure (wrong <> expectEqual "connections at the end" 0 left <> expect "its clock stops with the server" (before == after') <> counts)
   where
     draining server listener grace = do
       (ended, took) <- timed (drain server [listener])
       pure (ended, expect ("drained within the grace period, and not after " <> show took) (took <= grace <> milliseconds 1_500))
     -- Opening the directory is not what is tested.
     retrying act = attempt act >>= either (const (retrying act)) pure
+
+-- | Nothing that is counted is left.
+accounts :: Server -> IO Complaints
+accounts server = do
+  open <- readIORef (serverConnections server)
+  busy <- readPrimVar (serverBusy server)
+  pure
+    ( concat
+        [ expectEqual "connections in the register" 0 (length (openConnections open)),
+          expectEqual "connections of peers" [] (Map.toList (openPeers open)),
+          expectEqual "connections that are refused" 0 (openRefusing open),
+          expectEqual "who holds the server" 0 (openHeld open),
+          expectEqual "handlers at work" 0 busy,
+          expect "the ticker has ended" (not (openTicking open))
+        ]
+    )
 
 -- | What the operator was told.
 reportsOf :: Rig -> Thread [String]

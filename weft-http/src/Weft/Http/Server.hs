@@ -61,12 +61,11 @@ module Weft.Http.Server
   )
 where
 
-import Control.Exception (IOException)
-import Control.Monad (unless, void)
+import Control.Exception (IOException, SomeAsyncException, displayException, fromException)
+import Control.Monad (unless, void, when)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.ByteString.Char8 qualified as C
-import Data.Foldable (for_)
 import Weft
 import Weft.Http.Internal.Types (Limits (..), defaultLimits)
 import Weft.Http.Request
@@ -92,23 +91,19 @@ serve server listener = bracket_ (liftIO (hold server)) (liftIO (letGo server)) 
   context <- liftIO (newContext server)
   local <- localAddress listener
   startTicker server
-  let go turn = bracketed (awaitRoom server) $ \room -> do
+  let go turn = do
+        wanted <- awaitRoom server
         allowInterrupt
-        try (accept listener) >>= \case
-          Right (socket, peer) -> do
-            case room of
-              Nothing -> start context workers turn local socket peer
-              Just after -> refuseQuickly server after socket
-            go (turn + 1)
-          Left e -> do
-            for_ room (\_ -> liftIO (endRefusal server))
-            closed <- liftIO (isDraining server)
-            unless closed (throwM (e :: IOException))
-      bracketed wait act =
-        wait >>= \case
-          Room -> act Nothing
-          RoomToRefuse after -> act (Just after) `onException` pure ()
-          NoRoom -> pure ()
+        when wanted $
+          try (accept listener) >>= \case
+            Right (socket, peer) -> do
+              liftIO (beginRefusal server) >>= \case
+                Nothing -> start context workers turn local socket peer
+                Just after -> refuseQuickly server after socket
+              go (turn + 1)
+            Left e -> do
+              closed <- liftIO (isDraining server)
+              unless closed (throwM (e :: IOException))
   -- From where a connection is accepted to where its thread has it nothing may come
   -- between: nobody else would close it.
   mask_ (go 0)
@@ -117,8 +112,8 @@ serve server listener = bracket_ (liftIO (hold server)) (liftIO (letGo server)) 
 start :: Context -> Int -> Int -> SockAddr -> Socket -> SockAddr -> Thread ()
 start context workers turn local socket peer = do
   c <- liftIO (register server socket (Client peer local Nothing))
-  let body = ((prepare >> session context c) `catch` broken) `catch` interrupted
-      whole = interruptible body `finally` (liftIO (withdraw c) >> closeSocket socket >> liftIO (unregister server c))
+  let body = ((prepare >> session context c) `catch` failed) `catch` interrupted
+      whole = interruptible body `finally` (liftIO (retire c) >> (closeSocket socket `finally` liftIO (unregister server c)))
   thread <-
     forkWith
       defaultForkOptions
@@ -133,9 +128,13 @@ start context workers turn local socket peer = do
     prepare = case peer of
       SockAddrUnix _ -> pure ()
       _ -> setOption socket NoDelay 1
-    -- A client that goes away is no news.
-    broken :: IOException -> Thread ()
-    broken _ = pure ()
+    failed e
+      -- A client that goes away is no news.
+      | Just (_ :: IOException) <- fromException e = pure ()
+      | Just (_ :: BodyError) <- fromException e = pure ()
+      | Just (Aborted _) <- fromException e = pure ()
+      | Just (_ :: SomeAsyncException) <- fromException e = throwM e
+      | otherwise = liftIO (serverReport (serverSettings server) ("a connection failed: " <> displayException e))
     interrupted (Interruption _ _) = pure ()
 
 -- | Fork a thread that answers 503 without having read anything, and closes. Masked.
@@ -172,6 +171,8 @@ drain server listeners = do
   -- is one, and that may be after the grace period.
   mask_ $ do
     liftIO (hold server)
+    -- What is accepted now has its limits, and its date, though nobody may serve any more.
+    startTicker server
     fork_ $
       mapM_ (acceptWaiting context) listeners
         `finally` (mapM_ closeSocket listeners >> liftIO (letGo server))

@@ -254,7 +254,7 @@ settle version authority picked = case pickedHost picked of
 
 isImplemented :: Limits -> Method -> Bool
 isImplemented limits = \case
-  Connect -> False
+  Connect -> limitConnect limits
   Extension _ -> limitExtensionMethods limits
   _ -> True
 

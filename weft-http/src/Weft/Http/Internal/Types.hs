@@ -195,7 +195,10 @@ data Limits = Limits
     limitChunkOverhead :: !Int,
     -- | Whether methods outside RFC 9110 reach the application; default
     -- 'False', which answers them with 501.
-    limitExtensionMethods :: !Bool
+    limitExtensionMethods :: !Bool,
+    -- | Whether @CONNECT@ reaches the application; default 'False', which
+    -- answers it with 501.
+    limitConnect :: !Bool
   }
   deriving stock (Eq, Show)
 
@@ -208,5 +211,6 @@ defaultLimits =
       limitFields = 100,
       limitEmptyLines = 4,
       limitChunkOverhead = 8192,
-      limitExtensionMethods = False
+      limitExtensionMethods = False,
+      limitConnect = False
     }

@@ -33,7 +33,7 @@ import Weft.Http.Server.State
 import Weft.Http.Server.Types
 import Weft.Http.Server.Wire
 import Weft.Http.Status
-import Weft.Socket
+import Weft.Socket hiding (Raw)
 import Weft.Time
 
 -- | Serve one connection until it ends.
@@ -57,10 +57,14 @@ layered :: Context -> [Layer] -> Connection -> Thread Connection
 layered _ [] c = pure c
 layered context (layer : others) c = do
   (transport, client) <-
-    layer (connectionSocket c) (fromMaybe (plainTransport c) (connectionTransport c)) (connectionClient c)
-      `onException` liftIO (observe (contextServer context) LayerFailed)
+    layer (connectionSocket c) (fromMaybe (plainTransport c) (connectionTransport c)) (connectionClient c) `catch` failed
   layered context others c {connectionTransport = Just transport, connectionClient = client}
   where
+    failed e
+      | Just (_ :: SomeAsyncException) <- fromException e = throwM e
+      | otherwise = do
+          liftIO (observe (contextServer context) LayerFailed)
+          throwM (Aborted ("a layer failed: " <> displayException e))
     plainTransport c' =
       Transport
         { transportReceive = receiveInto (connectionSocket c'),
@@ -98,7 +102,7 @@ awaitRequest context c count input = do
   (ending, roomy) <- liftIO $ do
     -- A new connection keeps the phase it was registered in: its first head is due.
     fresh <- isNew c
-    unless fresh (enter server c Idle)
+    unless fresh (enter server c (if isJust (connectionTransport c) then Dormant else Idle))
     -- Whoever drains sets the flag and then looks at the phases; we have entered ours
     -- and look at the flag: one of the two sees the other.
     draining <- isDraining server
@@ -139,7 +143,6 @@ endOfInput context c input = do
   -- of a request may have come since: the client then knows that it can try again.
   late <- liftIO ((&&) <$> expiredIn c <*> (not <$> isDraining (contextServer context)))
   when (late && not (B.null (unread input))) $ do
-    liftIO (revive (contextServer context) c Sending)
     refuse context c input requestTimeout408 "The request took too long to arrive."
 
 -- | Have one request answered, and go on with what follows it.
@@ -157,7 +160,7 @@ respond context c count h input output = do
           -- From here on the client has its time to take the response.
           draining <- liftIO (enter server c Sending >> isDraining server)
           let keep = isPersistent h && not draining && not lastOne
-              answering = Answering request input keep start
+              answering = Answering request input keep start (pure ())
           case response of
             -- One request has come, its response is at hand.
             Response {responseRendered = Just bytes}
@@ -194,7 +197,6 @@ respond context c count h input output = do
             skipRest context c incoming >>= \case
               GoesOn input' -> requests context c (count + 1) input' 0 noOutput
               TooFar -> linger context c input
-              NoBodyThere fault -> refuse context c input (faultStatus fault) (faultText fault)
   where
     server = contextServer context
     settings = serverSettings server
@@ -208,9 +210,20 @@ sendingOnce context c persistent incoming request input start response = do
     expired <- expiredIn c
     (if expired then revive server c Sending else enter server c Sending)
     (,) <$> isDraining server <*> isSkippable context incoming
-  transmit context c (Answering request input (persistent && not draining && skippable) start) response noOutput
+  let answering rest = Answering request rest (persistent && not draining && skippable) start (beginAnswer incoming)
+  if isProtocol (responseBody response)
+    then -- The other protocol begins behind the body.
+
+      skipRest context c incoming >>= \case
+        GoesOn rest -> transmit context c (answering rest) response noOutput
+        TooFar -> transmit context c (answering input) (closing (errorResponse badRequest400 "The request has a body.")) noOutput
+    else transmit context c (answering input) response noOutput
   where
     server = contextServer context
+    isProtocol = \case
+      Switch _ -> True
+      Raw _ -> True
+      _ -> False
 
 -- | Have a request answered by a handler or an application.
 answered :: Context -> Connection -> Request -> (Response -> Thread (Bool, Output)) -> Thread (Bool, Output)
@@ -220,10 +233,15 @@ answered context c request sending
     n > serverMaxBody settings =
       sending (closing (errorResponse contentTooLarge413 "The request body is too large."))
   | otherwise =
-      bracket (liftIO (beginHandler server)) (\begun -> when begun (liftIO (endHandler server))) $ \begun ->
+      bracket (liftIO (beginHandler server >>= newIORef)) (liftIO . ended) $ \working -> do
+        begun <- liftIO (readIORef working)
         if begun
           then case serverAnswers server of
-            ByHandler handler -> (handler request `catch` failing context) >>= sending
+            ByHandler handler -> do
+              response <- handler request `catch` failing context
+              -- A client that takes its time is no handler at work.
+              unless (isMade (responseBody response)) (liftIO (ended working))
+              sending response
             ByApplication application -> sentBy application
           else do
             liftIO (observe server RequestShed)
@@ -231,6 +249,14 @@ answered context c request sending
   where
     server = contextServer context
     settings = serverSettings server
+    ended working = do
+      was <- readIORef working
+      when was (writeIORef working False >> endHandler server)
+    isMade = \case
+      Streamed _ _ -> True
+      Switch _ -> True
+      Raw _ -> True
+      _ -> False
     withRetry response = response {responseFields = Field "Retry-After" "1" : responseFields response}
     sentBy application = do
       progress <- liftIO (newIORef Unsent)
@@ -238,18 +264,21 @@ answered context c request sending
             liftIO (readIORef progress) >>= \case
               Unsent -> do
                 liftIO (writeIORef progress UnderWay)
-                outcome <- sending response
-                Sent <$ liftIO (writeIORef progress (Done outcome))
+                (goesOn, output) <- sending response
+                -- It was sent when this says so.
+                flush context c output
+                liftIO (enter server c Finishing)
+                Sent <$ liftIO (writeIORef progress (Done (goesOn, noOutput)))
               _ -> throwM (userError "an application has answered a request twice")
-      ended <- try (application request once)
+      outcome <- try (application request once)
       liftIO (readIORef progress) >>= \case
-        Done outcome -> do
+        Done next -> do
           -- Its response was right, whatever it did then.
-          either (told context) (\Sent -> pure ()) ended
+          either (told context) (\Sent -> pure ()) outcome
           liftIO (withdraw c)
-          pure outcome
-        UnderWay -> either (throwM :: SomeException -> Thread a) (\Sent -> pure (False, noOutput)) ended
-        Unsent -> case ended of
+          pure next
+        UnderWay -> either (throwM :: SomeException -> Thread a) (\Sent -> pure (False, noOutput)) outcome
+        Unsent -> case outcome of
           Left e -> failing context e >>= sending
           Right Sent -> do
             report context "an application has not answered a request"

@@ -11,6 +11,7 @@ module Weft.Http.Server.Incoming
     openBody,
     requestBodyOf,
     isSkippable,
+    beginAnswer,
     skipRest,
     Rest (..),
   )
@@ -25,7 +26,6 @@ import Data.Int (Int64)
 import Data.Maybe (fromMaybe)
 import Weft
 import Weft.Http.Body
-import Weft.Http.Internal.Fault
 import Weft.Http.Request
 import Weft.Http.Response (interimContinue)
 import Weft.Http.Server.Input
@@ -50,6 +50,8 @@ data State = State
     stateCount :: !Int64,
     -- | Whether the client waits for 100.
     stateExpected :: !Bool,
+    -- | Whether it was sent a head already, behind which there is no place for a 100.
+    stateAnswered :: !Bool,
     -- | The trailer fields, once the body has ended.
     stateEnded :: !(Maybe [Field])
   }
@@ -61,7 +63,7 @@ openBody context h input = case headFraming h of
   framing -> do
     let decoder = bodyDecoder (serverLimits (serverSettings (contextServer context))) framing
         expected = headExpectation h == ExpectContinue && B.null (unread input)
-    (`Incoming` input) <$> newIORef (State decoder (unread input) True 0 expected Nothing)
+    (`Incoming` input) <$> newIORef (State decoder (unread input) True 0 expected False Nothing)
 
 -- | For the handler.
 requestBodyOf :: Context -> Connection -> Incoming -> RequestBody
@@ -85,14 +87,14 @@ next context c ref = do
         B.empty <$ liftIO (writeIORef ref state {stateDecoder = bodyDecoder (serverLimits settings) NoBody, statePending = rest, stateEnded = Just fields})
       Broken fault -> throwM (BodyMalformed fault)
       More decoder -> do
-        when (stateExpected state) (sendPieces context c [interimContinue] `catch` cutOff)
-        phase <- liftIO $ do
-          (phase, _, _) <- currentPhase c
-          enter server c ReceivingBody
-          pure (if phase == Streaming then Streaming else Handling)
+        phase <- liftIO ((\(phase, _, _) -> if phase == Streaming then Streaming else Handling) <$> currentPhase c)
+        when (stateExpected state && not (stateAnswered state)) (sendPieces context c [interimContinue] `catch` cutOff)
+        liftIO (enter server c ReceivingBody)
         bytes <- receivePiece c (wanted decoder) `catch` cutOff
         when (B.null bytes) $ do
           late <- liftIO (expiredIn c)
+          -- What the handler does about it has its own time.
+          when late (liftIO (revive server c phase))
           throwM (if late then BodyTimedOut else BodyCutOff)
         liftIO $ do
           enter server c phase
@@ -120,14 +122,18 @@ isSkippable context = \case
         not (stateExpected state)
           && maybe True (<= serverSkipBody (serverSettings (contextServer context))) (remaining (stateDecoder state))
 
+-- | The head of the response is about to be sent.
+beginAnswer :: Incoming -> IO ()
+beginAnswer = \case
+  Nobody' _ -> pure ()
+  Incoming ref _ -> modifyIORef' ref (\state -> state {stateAnswered = True})
+
 -- | Where a body has ended.
 data Rest
   = -- | The input after it.
     GoesOn !Input
-  | -- | Nobody knows, or too far.
+  | -- | Too far, or nobody knows. Its request was answered: there is nothing more to say.
     TooFar
-  | -- | Nowhere, because it is not a body.
-    NoBodyThere !Fault
 
 -- | Receive and throw away what is left of a body.
 skipRest :: Context -> Connection -> Incoming -> Thread Rest
@@ -150,7 +156,7 @@ skipRest context c = \case
     go :: Int64 -> Decoder -> ByteString -> Bool -> Input -> Thread Rest
     go left decoder pending inBuffer input = case skip decoder pending of
       SkipEnd rest -> GoesOn <$> if inBuffer then pure (suffix rest input) else liftIO (inputOf rest)
-      SkipBroken fault -> pure (NoBodyThere fault)
+      SkipBroken _ -> pure TooFar
       SkipMore decoder'
         | left' < 0 -> pure TooFar
         | otherwise -> do

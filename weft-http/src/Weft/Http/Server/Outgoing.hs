@@ -27,6 +27,7 @@ module Weft.Http.Server.Outgoing
   )
 where
 
+import Control.Exception (SomeAsyncException, displayException, fromException)
 import Control.Monad (unless, when)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
@@ -95,7 +96,9 @@ data Answering = Answering
     -- | Whether the connection can go on after it.
     answeringKeep :: !Bool,
     -- | When it began, in nanoseconds; 0 where nobody wants to know.
-    answeringSince :: !Int64
+    answeringSince :: !Int64,
+    -- | Run before the head of the response is sent.
+    answeringBegins :: IO ()
   }
 
 -- | Add a response to the output, or send it where it is not in memory. Answers whether the
@@ -110,6 +113,12 @@ transmit context c answering response output
       flush context c output
       conversing conversation
       (False, noOutput) <$ recorded context c answering (responseStatus response) 0
+  | statusCode (responseStatus response) < 200,
+    not (isSwitch && statusCode (responseStatus response) == 101) = do
+      -- The client would take the next response for this one.
+      report context ("a handler answered with " <> show (statusCode (responseStatus response)) <> ", which is no final response")
+      releaseBody (responseBody response)
+      transmit context c answering (errorResponse internalServerError500 "") output
   | otherwise = do
       tick <- liftIO (readClock (serverClock server))
       case renderResponseHead (serverName settings) (tickDate tick) persistence chunks response of
@@ -133,7 +142,11 @@ transmit context c answering response output
       Streamed Nothing _ -> chunks || bare
       Switch _ -> False
       Raw _ -> False
-      _ -> True
+      -- After a success its client takes all that comes for the tunnel.
+      _ -> requestMethod request /= Connect
+    isSwitch = case responseBody response of
+      Switch _ -> True
+      _ -> False
     keep = answeringKeep answering && delimited && not (asksToClose response)
     persistence
       | not keep = Closing
@@ -148,6 +161,7 @@ transmit context c answering response output
       Bytes pieces | not bare -> pure (bodyLength (responseBody response), gathered (h : pieces))
       Streamed size' make | not bare -> (,noOutput) <$> sendStream h size' make
       Switch conversation -> do
+        liftIO (answeringBegins answering)
         flushAlso context c output [h]
         (0, noOutput) <$ conversing conversation
       _ -> pure (0, gathered [h])
@@ -168,17 +182,18 @@ transmit context c answering response output
     sendPart file offset count = unless (count <= 0) $ do
       liftIO (enter server c Sending)
       n <- sendFileOnce c file offset (fromIntegral (min count (512 * 1024)))
-      when (n == 0) $ do
-        report context "a file became shorter while it was sent; the connection was cut off"
-        throwM (userError "file became shorter")
+      when (n == 0) $
+        abort context "a file became shorter while it was sent; the connection was cut off"
       sendPart file (offset + fromIntegral n) (count - fromIntegral n)
 
     sendStream h size' make = do
       flush context c output
       liftIO (enter server c Streaming)
-      stream <- liftIO (newStream h (maybe (if chunks then Chunked else UntilClose) Exactly size'))
-      trailers <- make (Sink (streamWrite context c stream) (streamFlush context c stream))
-      streamEnd context c stream trailers
+      stream <- liftIO (newStream h (maybe (if chunks then Chunked else UntilClose) Exactly size') (answeringBegins answering))
+      attending context $ \broken -> do
+        let guarded act = act `onException` liftIO (writeIORef broken True)
+        trailers <- make (Sink (guarded . streamWrite context c stream) (guarded (streamFlush context c stream)))
+        guarded (streamEnd context c stream trailers)
 
     conversing conversation = do
       let start = unread (answeringInput answering)
@@ -188,7 +203,32 @@ transmit context c answering response output
             if B.null kept then receivePiece c 16_384 else pure kept
           sending pieces = sendPieces context c pieces >> liftIO (enter server c Streaming)
       liftIO (enter server c Streaming)
-      conversation (Duplex receiving sending)
+      attending context $ \broken -> do
+        let guarded :: Thread a -> Thread a
+            guarded act = act `onException` liftIO (writeIORef broken True)
+        conversation (Duplex (guarded receiving) (guarded . sending))
+
+-- | Do what may fail by itself while a response is sent, in which case the operator is told;
+-- or because the connection has failed, and then whoever finds that sets the variable.
+attending :: Context -> (IORef Bool -> Thread a) -> Thread a
+attending context act = do
+  broken <- liftIO (newIORef False)
+  act broken `catch` \e -> do
+    known <- liftIO (readIORef broken)
+    if known || isNews e
+      then throwM e
+      else do
+        liftIO (observe (contextServer context) HandlerFailed)
+        abort context ("a handler failed while its response was sent: " <> displayException e)
+  where
+    isNews e
+      | Just (_ :: SomeAsyncException) <- fromException e = True
+      | Just (_ :: BodyError) <- fromException e = True
+      | otherwise = False
+
+-- | End the connection, with this for the operator.
+abort :: Context -> String -> Thread a
+abort context why = report context why >> throwM (Aborted why)
 
 -- | Tell those who want to know that a response was sent.
 recorded :: Context -> Connection -> Answering -> Status -> Int64 -> Thread ()
@@ -219,15 +259,17 @@ data Delimiting
 -- | What is kept until it is worth while to send it.
 data Stream = OutStream
   { outDelimiting :: !Delimiting,
-    outKept :: !(IORef Kept)
+    outKept :: !(IORef Kept),
+    -- | Run before the head is sent.
+    outBegins :: IO ()
   }
 
 -- | The head if it was not sent yet; pieces, newest first; their size; octets of content
 -- so far.
 data Kept = Kept !ByteString [ByteString] !Int !Int64
 
-newStream :: ByteString -> Delimiting -> IO Stream
-newStream h delimiting = OutStream delimiting <$> newIORef (Kept h [] 0 0)
+newStream :: ByteString -> Delimiting -> IO () -> IO Stream
+newStream h delimiting begins = (\kept -> OutStream delimiting kept begins) <$> newIORef (Kept h [] 0 0)
 
 -- | In octets: what is sent together.
 worthSending :: Int
@@ -247,7 +289,7 @@ streamFlush :: Context -> Connection -> Stream -> Thread ()
 streamFlush context c stream = do
   Kept h pieces size total <- liftIO (readIORef (outKept stream))
   case outDelimiting stream of
-    Exactly n | total > n -> throwM (userError ("a handler sends more than the " <> show n <> " octets it has announced"))
+    Exactly n | total > n -> abort context ("a handler sends more than the " <> show n <> " octets it has announced")
     _ -> pure ()
   liftIO (writeIORef (outKept stream) (Kept B.empty [] 0 total))
   let content = reverse pieces
@@ -255,6 +297,7 @@ streamFlush context c stream = do
         Chunked | size > 0 -> chunkSize size : content <> ["\r\n"]
         _ -> content
   unless (B.null h && size == 0) $ do
+    liftIO (outBegins stream)
     sendPieces context c (h : framed)
     liftIO (enter (contextServer context) c Streaming)
 
@@ -266,7 +309,7 @@ streamEnd context c stream trailers = do
     Exactly n | total /= n -> do
       -- What is right of it may go out; only the end of the connection can tell the rest.
       when (total < n) (streamFlush context c stream)
-      throwM (userError ("a handler sent " <> show total <> " octets and had announced " <> show n))
+      abort context ("a handler sent " <> show total <> " octets and had announced " <> show n)
     _ -> pure ()
   let content = reverse pieces
       checked = [f | f <- trailers, Nothing <- [checkField f]]
@@ -285,6 +328,8 @@ chunkSize size = C.pack (showHex size "\r\n")
 -- | Answer with an error and end the connection.
 refuse :: Context -> Connection -> Input -> Status -> ByteString -> Thread ()
 refuse context c input status detail = do
+  -- To say so has its own time, if there is none left.
+  liftIO (revive (contextServer context) c Sending)
   sendError context c status detail
   linger context c input
 

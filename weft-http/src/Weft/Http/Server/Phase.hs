@@ -14,6 +14,7 @@ module Weft.Http.Server.Phase
     currentPhase,
     withdraw,
     lieDown,
+    retire,
     servedBy,
 
     -- * By others
@@ -56,7 +57,8 @@ import Weft.Time
 -- handler that has answered in that moment has answered.
 --
 -- In the same way a connection that has been idle for a while is asked to rest (`Resting`):
--- its receive ends, and it waits without a buffer.
+-- its receive ends, and it waits without a buffer. One with a layer is not asked: its receive
+-- may consist of several, the first of which would be lost.
 --
 -- The swap is a compare-and-swap against the phase that was read, and a phase word
 -- carries the count of phases entered: a deadline can only end the phase that it
@@ -92,6 +94,7 @@ enter server c phase = do
     limitOf tick = case phase of
       Handling -> maybe maxBound (from tick) (timeoutHandler limits)
       Idle -> from tick (timeoutIdle limits)
+      Dormant -> from tick (timeoutIdle limits)
       ReceivingHead -> from tick (timeoutHead limits)
       ReceivingBody -> from tick (timeoutBody limits)
       Sending -> from tick (timeoutWrite limits)
@@ -129,7 +132,7 @@ expiredIn c = (== Expired) . phaseOf <$> readPrimVar (connectionPhase c)
 
 -- | Which thread serves a connection.
 servedBy :: Connection -> ThreadId -> IO ()
-servedBy c thread = writeIORef (connectionFate c) (Fate (Just thread) Nothing)
+servedBy c thread = writeIORef (connectionFate c) (Fate (Just thread) [])
 
 -- | End a phase whose deadline has passed, if the connection is in it yet.
 expire :: Connection -> Int -> Int64 -> IO (Maybe Expiry)
@@ -159,6 +162,7 @@ expiryOf = \case
   Expired -> Nothing
   Cut -> Nothing
   Resting -> Nothing
+  Finishing -> Nothing
 
 -- | Which way to shut a connection down that has expired in this phase.
 shutdownFor :: Phase -> Maybe ShutdownHow
@@ -179,21 +183,21 @@ interrupt c word phase reason =
   readIORef (connectionFate c) >>= \case
     Fate (Just thread) _ -> do
       valid <- newIORef True
-      -- Whoever finds the new phase finds this.
-      writeIORef (connectionFate c) (Fate (Just thread) (Just valid))
+      -- Whoever finds the new phase finds this. It is added and not put in the place of
+      -- what there is: two may interrupt at a time, and one of them will have.
+      atomicModifyIORef' (connectionFate c) (\(Fate t valids) -> (Fate t (valid : valids), ()))
       before <- casInt (connectionPhase c) word (withPhase word phase)
-      when (before == word) $
-        condemnOnce thread (Cancellation (toException (Interruption reason valid)) (Just valid))
+      if before == word
+        then condemnOnce thread (Cancellation (toException (Interruption reason valid)) (Just valid))
+        else atomicModifyIORef' (connectionFate c) (\(Fate t valids) -> (Fate t (filter (/= valid) valids), ()))
       pure (before == word)
     _ -> pure False
 
--- | The interruption that was sent to this thread does not apply any more.
+-- | The interruptions that were sent to this thread do not apply any more.
 withdraw :: Connection -> IO ()
 withdraw c = do
-  Fate thread valid <- readIORef (connectionFate c)
-  for_ valid $ \v -> do
-    writeIORef v False
-    writeIORef (connectionFate c) (Fate thread Nothing)
+  valids <- atomicModifyIORef' (connectionFate c) (\(Fate thread valids) -> (Fate thread [], valids))
+  for_ valids (`writeIORef` False)
 
 -- | An interrupted receive has ended: from now on the connection is dormant, and its
 -- deadline is what it was.
@@ -201,7 +205,16 @@ lieDown :: Connection -> IO ()
 lieDown c = do
   withdraw c
   word <- readPrimVar (connectionPhase c)
-  when (phaseOf word == Resting) (writePrimVar (connectionPhase c) (withPhase word Dormant))
+  -- Nobody else changes that phase; but who lies down looks then if the server drains, and
+  -- the other way round, so this must have happened when it looks.
+  when (phaseOf word == Resting) (void (casInt (connectionPhase c) word (withPhase word Dormant)))
+
+-- | The connection has ended: nobody ends or interrupts it from now on.
+retire :: Connection -> IO ()
+retire c = do
+  word <- readPrimVar (connectionPhase c)
+  before <- casInt (connectionPhase c) word (withPhase (word + 16) Expired)
+  if before == word then withdraw c else retire c
 
 -- | End a connection that is between two requests.
 expireIdle :: Connection -> Thread ()

@@ -14,8 +14,8 @@ module Weft.Http.Server.Registry
     connectionCount,
 
     -- * Limits
-    Room (..),
     awaitRoom,
+    beginRefusal,
     endRefusal,
     beginHandler,
     endHandler,
@@ -53,7 +53,7 @@ register :: Server -> Socket -> Client -> IO Connection
 register server socket client = do
   phase <- newPrimVar (fromEnum ReceivingHead)
   deadline <- newPrimVar maxBound
-  fate <- newIORef (Fate Nothing Nothing)
+  fate <- newIORef (Fate Nothing [])
   c <- atomicModifyIORef' (serverConnections server) $ \open ->
     let n = openNext open
         c = Connection socket Nothing client n phase deadline fate
@@ -99,10 +99,16 @@ peerKey = \case
   where
     byte by w = fromIntegral ((w `shiftR` by) .&. 0xff)
 
--- | One more connection that is refused, if there are not many already.
-beginRefusal :: Server -> IO Bool
-beginRefusal server = atomicModifyIORef' (serverConnections server) $ \open ->
-  if openRefusing open >= mostRefusals then (open, False) else (open {openRefusing = openRefusing open + 1}, True)
+-- | Is a connection that was accepted one too many, which is to be refused? Then it counts as
+-- being refused, and this says when its client may come again. That is decided when it is
+-- there: since its acceptor began to wait for it, others may have ended.
+beginRefusal :: Server -> IO (Maybe Int)
+beginRefusal server = case serverOverload (serverSettings server) of
+  WaitInBacklog -> pure Nothing
+  RefuseQuickly after -> atomicModifyIORef' (serverConnections server) $ \open ->
+    if openCount open < mostConnections server
+      then (open, Nothing)
+      else (open {openRefusing = openRefusing open + 1}, Just after)
 
 -- | A connection was refused.
 endRefusal :: Server -> IO ()
@@ -149,36 +155,31 @@ changed server change = do
 connectionCount :: Server -> IO Int
 connectionCount server = openCount <$> readIORef (serverConnections server)
 
--- | What an acceptor may do.
-data Room
-  = -- | Accept and serve.
-    Room
-  | -- | Accept and refuse, with a @Retry-After@; it counts as begun.
-    RoomToRefuse !Int
-  | -- | Nothing any more.
-    NoRoom
-
--- | Wait until a connection may be accepted, or the server drains.
-awaitRoom :: Server -> Thread Room
+-- | Wait until a connection may be accepted, to be served or refused; false when the server
+-- drains.
+awaitRoom :: Server -> Thread Bool
 awaitRoom server = do
-  count <- liftIO (connectionCount server)
   draining <- liftIO (isDraining server)
+  full <- liftIO (isFull <$> readIORef (serverConnections server))
   if
-    | draining -> pure NoRoom
-    | count < limit -> pure Room
-    | RefuseQuickly after <- serverOverload settings -> do
-        begun <- liftIO (beginRefusal server)
-        if begun then pure (RoomToRefuse after) else waiting (\open -> openCount open >= limit && openRefusing open >= mostRefusals)
-    | otherwise -> waiting (\open -> openCount open >= limit)
+    | draining -> pure False
+    | not full -> pure True
+    | otherwise -> do
+        suspend "room for another connection" $ \waiter -> do
+          waits <- atomicModifyIORef' (serverConnections server) $ \open ->
+            if isFull open then (open {openRoom = waiter : openRoom open}, True) else (open, False)
+          unless waits (void (deliver waiter (Answered ())))
+        awaitRoom server
   where
-    settings = serverSettings server
-    limit = max 1 (serverMaxConnections settings)
-    waiting isFull = do
-      suspend "room for another connection" $ \waiter -> do
-        full <- atomicModifyIORef' (serverConnections server) $ \open ->
-          if isFull open then (open {openRoom = waiter : openRoom open}, True) else (open, False)
-        unless full (void (deliver waiter (Answered ())))
-      awaitRoom server
+    isFull open =
+      openCount open >= mostConnections server
+        && case serverOverload (serverSettings server) of
+          WaitInBacklog -> True
+          RefuseQuickly _ -> openRefusing open >= mostRefusals
+
+-- | How many connections there may be.
+mostConnections :: Server -> Int
+mostConnections = max 1 . serverMaxConnections . serverSettings
 
 -- | Is the server on its way out?
 isDraining :: Server -> IO Bool
@@ -214,4 +215,4 @@ cutOffAll server = do
   for_ (openConnections open) $ \c -> do
     shutdownQuietly c ShutdownBoth
     (phase, word, _) <- liftIO (currentPhase c)
-    when (phase `elem` [Handling, Streaming]) $ liftIO (void (interrupt c word Cut ClientGone))
+    when (phase `elem` [Handling, Streaming, Finishing]) $ liftIO (void (interrupt c word Cut ClientGone))

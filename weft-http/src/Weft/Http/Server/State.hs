@@ -19,6 +19,7 @@ module Weft.Http.Server.State
     -- * Interruptions
     Interruption (..),
     Reason (..),
+    Aborted (..),
   )
 where
 
@@ -89,9 +90,10 @@ data Connection = Connection
     connectionFate :: {-# UNPACK #-} !(IORef Fate)
   }
 
--- | The thread of a connection, once it is known, and the last interruption that was sent
--- to it.
-data Fate = Fate !(Maybe ThreadId) !(Maybe (IORef Bool))
+-- | The thread of a connection, once it is known, and whether the interruptions that may
+-- have been sent to it apply: mostly none, sometimes one; more where ticker and
+-- 'Weft.Http.Server.cutOff' met.
+data Fate = Fate !(Maybe ThreadId) [IORef Bool]
 
 -- | What a connection is doing.
 data Phase
@@ -114,8 +116,11 @@ data Phase
     Cut
   | -- | Idle for a while, and asked to wait without a buffer.
     Resting
-  | -- | Idle for a while, without a buffer.
+  | -- | Idle, and not to be asked: without a buffer, or with a layer, which may be in the
+    -- middle of something.
     Dormant
+  | -- | The response was sent, and its application goes on.
+    Finishing
   deriving stock (Eq, Show, Enum, Bounded)
 
 -- | Interrupts a handler, or the receive of an idle connection.
@@ -140,6 +145,14 @@ instance Show Interruption where
 instance Exception Interruption where
   toException = asyncExceptionToException
   fromException = asyncExceptionFromException
+
+-- | The connection must end, and whoever should know that has been told.
+newtype Aborted = Aborted String
+
+instance Show Aborted where
+  show (Aborted why) = why
+
+instance Exception Aborted
 
 -- | Are there connections, or may there be?
 isInUse :: Open -> Bool

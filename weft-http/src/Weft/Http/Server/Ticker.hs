@@ -15,6 +15,7 @@ module Weft.Http.Server.Ticker
   )
 where
 
+import Control.Exception qualified as Exception
 import Control.Monad (void, when)
 import Data.Foldable (for_)
 import Data.IORef
@@ -43,10 +44,21 @@ newServerOf settings answers = do
   tick <- nextTick
   liftIO $ do
     clock <- newIORef tick
-    Server settings (answers clock) clock
+    Server (unharmed settings) (answers clock) clock
       <$> newIORef (Open IntMap.empty Map.empty 0 0 0 0 False [] [])
       <*> newIORef False
       <*> newPrimVar 0
+
+-- | What those do who watch the server must not end a connection, let alone the ticker.
+unharmed :: ServerSettings -> ServerSettings
+unharmed settings =
+  settings
+    { serverAccessLog = quietly <$> serverAccessLog settings,
+      serverObserver = quietly <$> serverObserver settings,
+      serverReport = quietly (serverReport settings)
+    }
+  where
+    quietly act a = act a `Exception.catch` \(_ :: Exception.SomeException) -> pure ()
 
 -- | Fork the ticker, if there is none, and see that the clock is right when this returns: a
 -- deadline that is counted from an old tick may have passed already.

@@ -201,9 +201,11 @@ data ServerSettings = ServerSettings
     serverProxy :: !(Maybe Layer),
     -- | What stands between the socket and HTTP, the outermost first: TLS. Default: nothing.
     serverLayers :: [Layer],
-    -- | Called after each response; default: nothing. It must not block.
+    -- | Called after each response; default: nothing. It must not block, and what it
+    -- raises is lost.
     serverAccessLog :: !(Maybe (Entry -> IO ())),
-    -- | Called for all that can be counted; default: nothing. It must not block.
+    -- | Called for all that can be counted; default: nothing. It must not block, and what
+    -- it raises is lost.
     serverObserver :: !(Maybe (Observation -> IO ())),
     -- | Told what an operator should know, a line each: that a handler failed, that a
     -- file became shorter while it was sent. Default: standard error. It must not block.

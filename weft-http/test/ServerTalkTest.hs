@@ -1,0 +1,395 @@
+-- | What the server does while it is being talked to: bodies that are waited for, streams
+-- that fail, other protocols, applications, limits, layers.
+module ServerTalkTest (tests) where
+
+import Control.Exception (ErrorCall (..), throwIO)
+import Control.Monad (forM_, join, unless, void, when, zipWithM_)
+import Data.Bits (xor)
+import Data.ByteString (ByteString)
+import Data.ByteString qualified as B
+import Data.ByteString.Builder (byteString)
+import Data.IORef
+import Data.List (isInfixOf)
+import Foreign.Storable (pokeElemOff)
+import ServerRig
+import Test.Tasty
+import Test.Tasty.HUnit
+import Weft
+import Weft.Buffer
+import Weft.Event qualified as Event
+import Weft.File (OpenMode (ReadOnly), closeFile, openFile)
+import Weft.Http.Server
+import Weft.Http.Status
+import Weft.Socket hiding (Raw)
+
+tests :: TestTree
+tests =
+  localOption (mkTimeout 20_000_000) $
+    testGroup "server talk" [bodies, streams, protocols, applications, limited, surroundings]
+
+-- | Talk to a server with this handler; nothing may be left unhandled.
+talking :: Handler -> (Rig -> Thread a) -> IO (a, Seen)
+talking = talkingWith id
+
+talkingWith :: (ServerSettings -> ServerSettings) -> Handler -> (Rig -> Thread a) -> IO (a, Seen)
+talkingWith settings handler body = do
+  (a, seen) <- withHandler settings handler body
+  seenUncaught seen @?= []
+  pure (a, seen)
+
+-- | Answers with the body it was sent.
+echo :: Handler
+echo request = plain ok200 [] <$> readBody 1_000_000 request
+
+waiting :: ByteString -> ByteString
+waiting target = post target ["Content-Length: 5", "Expect: 100-continue"] ""
+
+-- Bodies ---------------------------------------------------------------------------
+
+bodies :: TestTree
+bodies =
+  testGroup
+    "bodies"
+    [ testCase "a client that waits for 100 is told, and goes on" $ do
+        (answer, _) <- talking echo $ \rig -> rigClient rig $ \client -> do
+          sendAll client (waiting "/")
+          told <- untilFound client "\r\n\r\n"
+          sendAll client ("hello" <> getLast "/")
+          (told <>) <$> toEnd client
+        statuses answer @?= ["100", "200", "200"]
+        has "\r\n\r\nhello" answer,
+      testCase "a client that waits for 100 of a handler that does not read is answered, and no more" $ do
+        (answer, _) <- talking (\_ -> pure (plain ok200 [] "no")) (\rig -> conversation rig [waiting "/"])
+        statuses answer @?= ["200"]
+        has "Connection: close\r\n" answer,
+      testCase "a client that waits for 100 and gives up is no news" $ do
+        (answer, seen) <- talking echo (\rig -> conversation rig [waiting "/"])
+        statuses answer @?= ["100"]
+        seenReports seen @?= [],
+      testCase "100 comes before the head of a stream that has not begun" $ do
+        (answer, _) <- talking back $ \rig -> rigClient rig $ \client -> do
+          sendAll client (waiting "/")
+          told <- untilFound client "\r\n\r\n"
+          sendAll client "hello"
+          (told <>) <$> toEnd client
+        statuses answer @?= ["100", "200"]
+        has "5\r\nhello\r\n0\r\n\r\n" answer,
+      testCase "there is no 100 within a response" $ do
+        (answer, _) <- talking (\r -> pure (streamed ok200 [] (\sink -> sinkWrite sink "first" >> sinkFlush sink >> copy r sink))) $ \rig -> rigClient rig $ \client -> do
+          sendAll client (waiting "/")
+          told <- untilFound client "first\r\n"
+          sendAll client "hello"
+          (told <>) <$> toEnd client
+        statuses answer @?= ["200"]
+        has "\r\n\r\n5\r\nfirst\r\n5\r\nhello\r\n0\r\n\r\n" answer,
+      testCase "a client that is gone within its body is no news" $ do
+        (answer, seen) <- talking echo (\rig -> conversation rig [post "/" ["Content-Length: 5"] "hel"])
+        (statuses answer, seenReports seen, filter (== "failed") (seenObserved seen)) @?= ([], [], []),
+      testCase "a handler that forgives a malformed body answers once" $ do
+        (answer, _) <- talking forgiving (\rig -> conversation rig [post "/" ["Transfer-Encoding: chunked"] "2\r\nab\r\nx\r\n", get "/"])
+        statuses answer @?= ["200"],
+      testCase "the strings of a head are there when the body has come" $ do
+        (answer, _) <- talking (\r -> readBody 100_000 r >> pure (plain ok200 [] (requestPath r))) $ \rig ->
+          conversation rig [post "/a-long-path" ["Content-Length: 50000"] "", B.replicate 25_000 0x62, B.replicate 25_000 0x63, get "/b"]
+        statuses answer @?= ["200", "200"]
+        has "\r\n\r\n/a-long-path" answer
+        assertBool (show answer) ("\r\n\r\n/b" `B.isSuffixOf` answer),
+      testCase "a body is read while what comes back is sent" $ do
+        let pieces = [B.replicate n 0x61 | n <- [1, 500 .. 30_000]]
+        (answer, _) <- talking back $ \rig -> rigClient rig $ \client -> do
+          fork_ $ do
+            sendAll client (post "/" ["Content-Length: " <> number (sum (map B.length pieces)), "Connection: close"] "")
+            mapM_ (sendAll client) pieces
+          toEnd client
+        B.count 0x61 (snd (B.breakSubstring "\r\n\r\n" answer)) - hexAs answer @?= sum (map B.length pieces)
+    ]
+  where
+    back r = pure (streamed ok200 [] (copy r))
+    copy r sink = forBody_ r (\piece -> sinkWrite sink (byteString piece) >> sinkFlush sink)
+    forgiving r = (plain ok200 [] <$> readBody 100 r) `catch` \e -> pure (plain ok200 [] (if e == BodyCutOff then "cut" else "bad"))
+    -- Digits "a" in the sizes of chunks.
+    hexAs answer = sum [1 | line <- sizes (B.drop 4 (snd (B.breakSubstring "\r\n\r\n" answer))), w <- B.unpack line, w == 0x61]
+    sizes rest = case B.breakSubstring "\r\n" rest of
+      (line, more)
+        | B.null more -> []
+        | otherwise -> line : sizes (snd (B.splitAt 2 (snd (B.breakSubstring "\r\n" (B.drop 2 more)))))
+
+number :: Int -> ByteString
+number = foldMap (B.singleton . fromIntegral . fromEnum) . show
+
+-- Streams --------------------------------------------------------------------------
+
+streams :: TestTree
+streams =
+  testGroup
+    "streams"
+    [ testGroup
+        "one that fails is cut short, and the operator is told"
+        [ testCase name $ do
+            (answer, seen) <- talking (\_ -> pure (streamed ok200 [] (\sink -> sinkWrite sink "some" >> sinkFlush sink >> failure))) (\rig -> conversation rig [get "/", get "/"])
+            statuses answer @?= ["200"]
+            assertBool (show answer) ("4\r\nsome\r\n" `B.isSuffixOf` answer)
+            assertBool (show seen) (any ("boom" `isInfixOf`) (seenReports seen) && "failed" `elem` seenObserved seen)
+          | (name, failure) <- [("with an error of its own", liftIO (throwIO (ErrorCall "boom"))), ("with an IOError", throwM (userError "boom"))]
+        ],
+      testCase "one that is shorter than announced is cut short, and the operator is told" $ do
+        (answer, seen) <- talking (known 6 "one") (\rig -> conversation rig [get "/", get "/"])
+        statuses answer @?= ["200"]
+        assertBool (show answer) ("\r\n\r\none" `B.isSuffixOf` answer)
+        length (seenReports seen) @?= 1,
+      testCase "one that is longer than announced sends no more than that, and the operator is told" $ do
+        (answer, seen) <- talking (known 2 "one") (\rig -> conversation rig [get "/", get "/"])
+        assertBool (show answer) (not ("e" `B.isSuffixOf` answer))
+        length (seenReports seen) @?= 1,
+      testCase "one whose client is gone is no news" $ do
+        began <- newIORef False
+        (_, seen) <- talking (\_ -> pure (streamed ok200 [] (\sink -> liftIO (writeIORef began True) >> mapM_ (const (sinkWrite sink (byteString (B.replicate 20_000 0x61)))) [1 :: Int .. 2_000]))) $ \rig -> rigClient rig $ \client -> do
+          sendAll client (get "/")
+          void (receive client 1)
+        readIORef began >>= (@?= True)
+        seenReports seen @?= [],
+      testCase "none is made for HEAD, 204 and 304" $ do
+        made <- newIORef (0 :: Int)
+        let handler r = pure (streamed (if requestMethod r == Head then ok200 else if requestPath r == "/204" then noContent204 else notModified304) [] (\_ -> liftIO (modifyIORef' made (+ 1))))
+        (answer, _) <- talking handler (\rig -> conversation rig ["HEAD / HTTP/1.1\r\nHost: t\r\n\r\n", get "/204", get "/304", get "/304"])
+        statuses answer @?= ["200", "204", "304", "304"]
+        readIORef made >>= (@?= 0),
+      testCase "a response that is none yet is no response" $
+        forM_ [100, 103] $ \code -> do
+          (answer, seen) <- talking (\_ -> pure (plain (Status code) [] "")) (\rig -> conversation rig [get "/"])
+          statuses answer @?= ["500"]
+          length (seenReports seen) @?= 1
+    ]
+  where
+    known n bytes _ = pure (Response ok200 [] (Streamed (Just n) (\sink -> [] <$ sinkWrite sink bytes)) Nothing)
+
+-- Other protocols ------------------------------------------------------------------
+
+protocols :: TestTree
+protocols =
+  testGroup
+    "other protocols"
+    [ testCase "what comes with the request for another protocol belongs to that" $ do
+        (answer, _) <- talking (switching (Status 101)) (\rig -> conversation rig ["GET / HTTP/1.1\r\nHost: t\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\nab", "cd"])
+        has "HTTP/1.1 101 Switching Protocols\r\n" answer
+        has "\r\nUpgrade: echo\r\nConnection: Upgrade\r\n\r\n" answer
+        lacks "Content-Length" answer
+        assertBool (show answer) ("\r\n\r\nabcd" `B.isSuffixOf` answer),
+      testCase "a tunnel" $ do
+        (answer, _) <- talkingWith tunnels (switching ok200) (\rig -> conversation rig ["CONNECT t:80 HTTP/1.1\r\nHost: t:80\r\n\r\nab", "cd"])
+        statuses answer @?= ["200"]
+        lacks "Content-Length" answer
+        lacks "Transfer-Encoding" answer
+        assertBool (show answer) ("\r\n\r\nabcd" `B.isSuffixOf` answer),
+      testCase "CONNECT is not implemented unless it is asked for" $ do
+        (answer, _) <- talking (switching ok200) (\rig -> conversation rig ["CONNECT t:80 HTTP/1.1\r\nHost: t:80\r\n\r\nab"])
+        statuses answer @?= ["501"],
+      testCase "the connection itself, with what has come" $ do
+        (answer, _) <- talking (\_ -> pure (Response ok200 [] (Raw echoing) Nothing)) (\rig -> conversation rig [get "/" <> "ab", "cd"])
+        answer @?= "abcd",
+      testCase "responses before it come before it" $ do
+        (answer, _) <- talking (\r -> pure (if requestPath r == "/raw" then Response ok200 [] (Raw echoing) Nothing else plain ok200 [] "first")) (\rig -> conversation rig [get "/" <> get "/raw" <> "ab"])
+        assertBool (show answer) ("\r\n\r\nfirstab" `B.isSuffixOf` answer),
+      testGroup
+        "a body does not belong to the protocol behind it"
+        [ testCase name $ do
+            (answer, _) <- talking (\r -> when reads' (void (readBody 100 r)) >> switching (Status 101) r) (\rig -> conversation rig [post "/" ["Connection: upgrade", "Upgrade: echo", framing] (body <> "ab"), "cd"])
+            statuses answer @?= ["101"]
+            assertBool (show answer) ("\r\n\r\nabcd" `B.isSuffixOf` answer)
+          | (name, framing, body, reads') <-
+              [ ("read, of known length", "Content-Length: 5", "hello", True),
+                ("read, in chunks", "Transfer-Encoding: chunked", "5\r\nhello\r\n0\r\n\r\n", True),
+                ("not read, of known length", "Content-Length: 5", "hello", False),
+                ("not read, in chunks", "Transfer-Encoding: chunked", "5\r\nhello\r\n0\r\n\r\n", False)
+              ]
+        ],
+      testCase "one that fails is reported" $ do
+        (_, seen) <- talking (\_ -> pure (Response (Status 101) [] (Switch (\_ -> liftIO (throwIO (ErrorCall "boom")))) Nothing)) (\rig -> conversation rig [get "/"])
+        assertBool (show seen) (any ("boom" `isInfixOf`) (seenReports seen))
+    ]
+  where
+    tunnels s = s {serverLimits = defaultLimits {limitConnect = True}}
+    switching status _ = pure (Response status [Field "Upgrade" "echo" | status /= ok200] (Switch echoing) Nothing)
+    echoing duplex = duplexReceive duplex >>= \piece -> unless (B.null piece) (duplexSend duplex [piece] >> echoing duplex)
+
+-- Applications ---------------------------------------------------------------------
+
+applications :: TestTree
+applications =
+  testGroup
+    "applications"
+    [ testCase "hold what they hold until the response was sent, and let go of it once" $ do
+        log' <- newIORef ([] :: [String])
+        let say what = liftIO (modifyIORef' log' (what :))
+            application _ respond = bracket_ (say "take") (say "give") (respond (streamed ok200 [] (\sink -> say "make" >> sinkWrite sink "x")))
+        (answer, _) <- applying application (\rig -> conversation rig [get "/", get "/"])
+        statuses answer @?= ["200", "200"]
+        readIORef log' >>= (@?= concat (replicate 2 ["take", "make", "give"])) . reverse,
+      testCase "what was sent was sent" $ do
+        -- The client lets the application go on, when it has the response.
+        (answer, _) <- gated $ \gate ->
+          (\_ respond -> respond (plain ok200 [] "here") >>= \sent -> sent <$ Event.wait gate, Event.set gate)
+        statuses answer @?= ["200"],
+      testCase "answer once" $ do
+        refusals <- newIORef (0 :: Int)
+        let application _ respond = do
+              sent <- respond (plain ok200 [] "one")
+              again <- try (respond (plain ok200 [] "two"))
+              case again of
+                Left (_ :: IOError) -> liftIO (modifyIORef' refusals (+ 1))
+                Right _ -> pure ()
+              pure sent
+        (answer, _) <- applying application (\rig -> conversation rig [get "/" <> get "/"])
+        statuses answer @?= ["200", "200"]
+        readIORef refusals >>= (@?= 2),
+      testCase "that fail before their response are answered with 500" $ do
+        (answer, seen) <- applying (\_ _ -> throwM (userError "boom")) (\rig -> conversation rig [get "/", get "/"])
+        statuses answer @?= ["500", "500"]
+        length (seenReports seen) @?= 2,
+      testCase "that fail after their response have answered, and the operator is told" $ do
+        (answer, seen) <- applying (\_ respond -> respond (plain ok200 [] "") >> throwM (userError "boom")) (\rig -> conversation rig [get "/", get "/"])
+        statuses answer @?= ["200", "200"]
+        length (seenReports seen) @?= 2,
+      testCase "that fail while their response is sent end the connection" $ do
+        (answer, seen) <- applying (\_ respond -> respond (streamed ok200 [] (\sink -> sinkWrite sink "a" >> sinkFlush sink >> liftIO (throwIO (ErrorCall "boom"))))) (\rig -> conversation rig [get "/", get "/"])
+        statuses answer @?= ["200"]
+        assertBool (show answer) ("1\r\na\r\n" `B.isSuffixOf` answer)
+        assertBool (show seen) (any ("boom" `isInfixOf`) (seenReports seen)),
+      testCase "and bodies" $ do
+        (answer, _) <- applying (\r respond -> readBody 100 r >>= respond . plain ok200 []) (\rig -> conversation rig [post "/" ["Content-Length: 5"] "hello" <> post "/" ["Transfer-Encoding: chunked"] "2\r\nab\r\n0\r\n\r\n", getLast "/"])
+        statuses answer @?= ["200", "200", "200"]
+    ]
+  where
+    applying application body = do
+      (a, seen) <- withApplication id application body
+      seenUncaught seen @?= []
+      pure (a, seen)
+    gated make = do
+      chosen <- newIORef (\_ respond -> respond (plain ok200 [] ""))
+      applying (\r respond -> liftIO (readIORef chosen) >>= \application -> application r respond) $ \rig -> do
+        gate <- Event.newEvent
+        let (application, open) = make gate
+        liftIO (writeIORef chosen application)
+        rigClient rig $ \client -> do
+          sendAll client (getLast "/")
+          here <- untilFound client "here"
+          () <- open
+          (here <>) <$> toEnd client
+
+-- Limits ---------------------------------------------------------------------------
+
+limited :: TestTree
+limited =
+  testGroup
+    "limits"
+    [ testCase "requests of a connection" $ do
+        (answer, _) <- talkingWith (\s -> s {serverMaxRequests = 2}) echo (\rig -> conversation rig [get "/" <> get "/" <> get "/"])
+        statuses answer @?= ["200", "200"]
+        has "Connection: close\r\n" answer,
+      testCase "connections of a peer" $ do
+        (answers, seen) <- talkingWith (\s -> s {serverMaxPerPeer = 1}) echo $ \rig -> do
+          (first, second) <- rigClient rig $ \client -> do
+            sendAll client (get "/")
+            first <- untilFound client "\r\n\r\n"
+            second <- conversation rig [get "/"]
+            sendAll client (getLast "/")
+            _ <- toEnd client
+            pure (first, second)
+          third <- eventually (conversation rig [get "/"]) ((== ["200"]) . statuses)
+          pure (map statuses [first, second, third])
+        answers @?= [["200"], ["503"], ["200"]]
+        assertBool (show seen) ("refused" `elem` seenObserved seen),
+      testCase "one more connection is refused at once; one more when there is room is served" $ do
+        (answers, _) <- talkingWith (\s -> s {serverMaxConnections = 1, serverOverload = RefuseQuickly 7}) echo $ \rig -> do
+          (first, second) <- rigClient rig $ \client -> do
+            sendAll client (get "/")
+            first <- untilFound client "\r\n\r\n"
+            second <- rigClient rig toEnd
+            sendAll client (getLast "/")
+            _ <- toEnd client
+            pure (first, second)
+          untilM ((== 0) <$> liftIO (connectionCount (rigServer rig)))
+          third <- conversation rig [get "/"]
+          has' "Retry-After: 7\r\n" second
+          pure (map statuses [first, second, third])
+        answers @?= [["200"], ["503"], ["200"]],
+      testCase "handlers at work" $ do
+        gate <- newIORef (pure ())
+        working <- newIORef (pure ())
+        let handler r = case requestPath r of
+              "/slow" -> do
+                join (liftIO (readIORef working))
+                join (liftIO (readIORef gate))
+                pure (plain ok200 [] "")
+              _ -> pure (plain ok200 [] "")
+        (answers, seen) <- talkingWith (\s -> s {serverMaxHandlers = 1}) handler $ \rig -> do
+          opened <- Event.newEvent
+          began <- Event.newEvent
+          liftIO (writeIORef gate (Event.wait opened) >> writeIORef working (Event.set began))
+          rigClient rig $ \client -> do
+            sendAll client (getLast "/slow")
+            Event.wait began
+            second <- conversation rig [post "/" ["Content-Length: 2"] "hi" <> get "/"]
+            Event.set opened
+            first <- toEnd client
+            third <- conversation rig [get "/"]
+            pure (map statuses [first, second, third])
+        answers @?= [["200"], ["503", "503"], ["200"]]
+        length (filter (== "shed") (seenObserved seen)) @?= 2,
+      testCase "a client that is slow to take a file holds up no handler" $ do
+        (answers, _) <- talkingWith (\s -> s {serverMaxHandlers = 1}) aFile $ \rig -> rigClient rig $ \slow -> do
+          sendAll slow (getLast "/file")
+          head' <- untilFound slow "\r\n\r\n"
+          second <- conversation rig [get "/"]
+          _ <- toEnd slow
+          pure (map statuses [head', second])
+        answers @?= [["200"], ["200"]]
+    ]
+  where
+    has' part bytes = liftIO (has part bytes)
+    aFile r
+      | requestPath r == "/file" = do
+          file <- openFile "/proc/self/exe" ReadOnly
+          -- More than the socket's buffers take.
+          pure (Response ok200 [] (FileBody file (replicate 20 (FilePart "" 0 1_000_000)) "" (closeFile file)) Nothing)
+      | otherwise = pure (plain ok200 [] "")
+    eventually act good = act >>= \a -> if good a then pure a else yield >> eventually act good
+    untilM test = test >>= \done -> unless done (yield >> untilM test)
+
+-- Surroundings ---------------------------------------------------------------------
+
+surroundings :: TestTree
+surroundings =
+  testGroup
+    "surroundings"
+    [ testCase "observers that fail do not matter" $ do
+        (answer, _) <- talkingWith (\s -> s {serverObserver = Just (const failing), serverAccessLog = Just (const failing), serverReport = const failing}) (\r -> if requestPath r == "/bad" then throwM (userError "boom") else echo r) (\rig -> conversation rig [get "/", get "/bad", get "/"])
+        statuses answer @?= ["200", "500", "200"],
+      testCase "a layer that fails ends its connection" $ do
+        (answer, seen) <- talkingWith (\s -> s {serverLayers = [\_ _ _ -> liftIO failing]}) echo (\rig -> conversation rig [get "/"])
+        answer @?= ""
+        assertBool (show seen) ("layer failed" `elem` seenObserved seen),
+      testCase "a transport that fails ends its connection" $ do
+        (answer, _) <- talkingWith (\s -> s {serverLayers = [\_ transport client -> pure (transport {transportSend = \_ -> liftIO failing}, client)]}) echo (\rig -> conversation rig [get "/"])
+        answer @?= "",
+      testCase "bytes go through all layers" $ do
+        (answer, _) <- talkingWith (\s -> s {serverLayers = [veil 1, veil 2]}) echo (\rig -> B.map (xor 3) <$> conversation rig (map (B.map (xor 3)) [post "/" ["Content-Length: 5"] "hello" <> get "/", get "/"]))
+        statuses answer @?= ["200", "200", "200"]
+        has "\r\n\r\nhello" answer
+    ]
+  where
+    failing = throwIO (ErrorCall "observer")
+    veil key _ transport client =
+      pure
+        ( transport
+            { transportReceive = \buffer offset count -> do
+                own <- liftIO (newBuffer 100)
+                n <- transportReceive transport own 0 (min 100 (min count (bufferSize buffer - offset)))
+                let bytes = B.map (xor key) (sliceBuffer own 0 n)
+                n <$ liftIO (withBuffer buffer (\p -> zipWithM_ (pokeElemOff p) [offset ..] (B.unpack bytes))),
+              transportSend = \pieces -> do
+                let bytes = B.take 70 (B.concat pieces)
+                transportSend transport [B.map (xor key) bytes]
+            },
+          client
+        )
