@@ -25,27 +25,24 @@ module World
     -- * Programs
     program,
     programWithInput,
+    commanding,
     eventually,
   )
 where
 
-import Control.Concurrent (forkFinally, threadDelay)
-import Control.Concurrent.MVar
-import Control.Exception qualified as E
-import Control.Monad (unless, void)
+import Control.Monad (unless)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
+import Data.ByteString.Builder (byteString)
 import Data.ByteString.Char8 qualified as C
 import Data.IORef
-import Data.Maybe (fromMaybe)
 import System.Exit (ExitCode)
 import System.IO.Temp (withSystemTempDirectory)
-import System.Process (callProcess, readCreateProcessWithExitCode, proc)
+import System.Process (callProcess, proc, readCreateProcessWithExitCode)
 import System.Timeout qualified as System
 import Test.Tasty.HUnit
 import Weft
 import Weft.Buffer
-import Weft.Counters ()
 import Weft.File (OpenMode (ReadOnly), closeFile, openFile)
 import Weft.Http.Server
 import Weft.Http.Status
@@ -117,7 +114,7 @@ settingsOf w names = defaultTlsSettings {tlsCertificates = map (files w) names, 
 
 -- | The event sources.
 backends :: [BackendChoice]
-backends = [UseEpoll, UseUring, UsePoll]
+backends = [Epoll, Uring, Poll]
 
 -- | Run a server, and threads as its clients. It must have told the operator nothing, and be
 -- empty at the end.
@@ -156,11 +153,10 @@ handler request = case requestPath request of
   "/" -> pure (plain ok200 [] (C.pack (show (clientSecurity (requestClient request)))))
   "/large" -> pure (plain ok200 [] large)
   "/file" -> do
-    let path = fromMaybe "" (requestQuery request)
-    file <- openFile path ReadOnly
+    file <- openFile (B.drop 1 (requestQuery request)) ReadOnly
     pure (Response ok200 [] (FileBody file [FilePart "<" 0 (fromIntegral (B.length large))] ">" (closeFile file)) Nothing)
   "/stream" -> do
-    let count = maybe 0 fst (C.readInt =<< requestQuery request)
+    let count = maybe 0 fst (C.readInt (B.drop 1 (requestQuery request)))
     pure (streamed ok200 [] (\sink -> mapM_ (\_ -> sinkWrite sink (byteString thousand)) [1 .. count]))
   _ -> do
     (n, s) <- summed 0 0
@@ -211,6 +207,27 @@ programWithInput :: FilePath -> [String] -> String -> Thread (ExitCode, String, 
 programWithInput name arguments input = blocking $ do
   done <- System.timeout 30_000_000 (readCreateProcessWithExitCode (proc name arguments) input)
   maybe (assertFailure (name <> " did not end")) pure done
+
+-- | Have @openssl s_client@ obey a command (a letter) when it is connected, and send a request
+-- when it has said this: all it printed.
+commanding :: World -> Served -> [String] -> String -> String -> Thread String
+commanding w served arguments command said = do
+  (_, out, _) <- programWithInput "sh" (["-c", steps, "sh", directory w, servedPort served, command, said] <> arguments) ""
+  pure out
+  where
+    steps =
+      unlines
+        [ "cd \"$1\"; port=$2 command=$3 said=$4; shift 4",
+          "rm -f commands; mkfifo commands; exec 3<>commands",
+          ": >printed",
+          "timeout 20 openssl s_client -connect 127.0.0.1:$port \"$@\" <commands >printed 2>&1 3>&- &",
+          "until grep -q 'Verify return code' printed; do sleep 0.02; done",
+          "echo $command >&3",
+          "until grep -q \"$said\" printed; do sleep 0.02; done",
+          "printf 'GET / HTTP/1.1\\r\\nHost: localhost\\r\\nConnection: close\\r\\n\\r\\n' >&3",
+          "wait",
+          "cat printed"
+        ]
 
 -- | Wait until something is so, for some seconds at most.
 eventually :: String -> IO Bool -> Thread ()

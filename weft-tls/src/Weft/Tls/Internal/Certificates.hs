@@ -11,6 +11,7 @@ module Weft.Tls.Internal.Certificates
     Loaded (..),
     loadCertificate,
     readCertificates,
+    validity,
 
     -- * Choosing
     chooseFor,
@@ -29,7 +30,7 @@ import Data.ASN1.Types (asn1CharacterToString)
 import Data.ByteString (ByteString)
 import Data.ByteString.Char8 qualified as C
 import Data.Char (toLower)
-import Data.Hourglass (Hours (..), timeAdd)
+import Data.Hourglass (DateTime, Hours (..), ISO8601_DateAndTime (..), timeAdd, timePrint)
 import Data.List (intercalate)
 import Data.Maybe (fromMaybe, listToMaybe)
 import Data.PEM
@@ -79,13 +80,18 @@ loadCertificate files = do
     Nothing -> wrong (certificateKey files) "keys of this kind are not supported: RSA, ECDSA with a named curve, or Ed25519 is"
   now <- liftIO dateCurrent
   let (begins, ends) = certValidity leaf
-      say text = certificateChain files <> ": " <> text
-      warnings
-        | now > ends = [say ("the certificate has expired: " <> show ends)]
-        | now < begins = [say ("the certificate is not valid yet: " <> show begins)]
-        | timeAdd now (Hours (24 * 14)) > ends = [say ("the certificate expires soon: " <> show ends)]
-        | otherwise = []
+      warnings = [certificateChain files <> ": the certificate " <> text | text <- validity now begins ends]
   pure (Loaded (CertificateChain chain, key) (namesOf leaf) warnings)
+
+-- | What is to be said at this time of a certificate that is valid from one time to another.
+validity :: DateTime -> DateTime -> DateTime -> [String]
+validity now begins ends
+  | now > ends = ["has expired, on " <> on ends]
+  | now < begins = ["is not valid yet, but from " <> on begins]
+  | timeAdd now (Hours (24 * 14)) > ends = ["expires soon, on " <> on ends]
+  | otherwise = []
+  where
+    on = timePrint ISO8601_DateAndTime
 
 wrong :: FilePath -> String -> Thread a
 wrong path what = throwM (LoadError path what)
