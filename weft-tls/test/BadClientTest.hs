@@ -9,6 +9,7 @@ import Data.List (isInfixOf)
 import Test.Tasty
 import Test.Tasty.HUnit
 import Weft
+import Weft.Concurrently (forConcurrently)
 import Weft.Http.Server
 import Weft.Socket
 import Weft.Tls
@@ -37,7 +38,7 @@ tests w =
         eventually "all have ended" $ (== 7) . length <$> readIORef (servedFailures served),
       testCase "a handshake that stalls has the time of a head" $
         serving (settingsOf w ["ecdsa"]) (\s -> s {serverTimeouts = defaultTimeouts {timeoutHead = milliseconds 10}}) $ \served -> do
-          answers <- mapM (\bytes -> withSocket (openSocket AF_INET Stream) $ \socket -> connect socket (servedAddress served) >> sendAll socket bytes >> hear socket) ["\22", "\22\3\1\2\0\1\0\1"]
+          answers <- forConcurrently ["\22", "\22\3\1\2\0\1\0\1"] $ \bytes -> withSocket (openSocket AF_INET Stream) $ \socket -> connect socket (servedAddress served) >> sendAll socket bytes >> hear socket
           liftIO (map (B.take 1) answers @?= ["", ""])
           failed served [Vanished, Vanished]
           observed <- liftIO (readIORef (servedObserved served))

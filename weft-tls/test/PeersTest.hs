@@ -74,12 +74,12 @@ tests w =
         liftIO (assertBool out ("HTTP/1.1 200" `isInfixOf` out)),
       testGroup
         "Python"
-        [ testCase (show backend) $
+        [ testCase (show backend <> ", " <> show megabytes <> " MB") $
             servingOn (systemKernel defaultSystemSettings {systemBackend = backend}) (settingsOf w ["ecdsa"]) changed $ \served -> do
               liftIO (B.writeFile script python)
-              (status, out, err) <- program "python3" [script, servedPort served, directory w]
+              (status, out, err) <- program "python3" [script, servedPort served, directory w, show megabytes]
               liftIO ((status, out, err) @?= (ExitSuccess, "good\n", ""))
-          | backend <- backends
+          | (backend, megabytes) <- zip backends [100, 10, 10 :: Int]
         ]
     ]
   where
@@ -102,11 +102,11 @@ tests w =
              ("--ciphers", "ECDHE-RSA-CHACHA20-POLY1305", "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256")
            ]
 
--- | Uploads and downloads of 100 MB, files, streams, many requests on a connection.
+-- | Uploads and downloads of so many megabytes, files, streams, many requests on a connection.
 python :: B.ByteString
 python =
   "import hashlib, http.client, ssl, sys\n\
-  \port, where = sys.argv[1], sys.argv[2]\n\
+  \port, where, megabytes = sys.argv[1], sys.argv[2], int(sys.argv[3])\n\
   \large = open(where + '/large.bin', 'rb').read()\n\
   \context = ssl.create_default_context(cafile=where + '/ca.pem')\n\
   \context.set_alpn_protocols(['http/1.1'])\n\
@@ -128,8 +128,8 @@ python =
   \    body = large[:n]\n\
   \    c.request('POST', '/sum', body)\n\
   \    assert c.getresponse().read().decode() == '%d %d' % (n, sum_of(body))\n\
-  \total = 100 * 1000 * 1000\n\
-  \c.request('GET', '/stream?100000')\n\
+  \total = megabytes * 1000 * 1000\n\
+  \c.request('GET', '/stream?%d' % (total // 1000))\n\
   \r = c.getresponse()\n\
   \h, n = hashlib.sha256(), 0\n\
   \while True:\n\
@@ -137,7 +137,7 @@ python =
   \    if not b: break\n\
   \    h.update(b); n += len(b)\n\
   \assert n == total and h.digest() == hashlib.sha256(b'x' * total).digest()\n\
-  \# x * 31 + 0x61, a hundred million times, by squaring.\n\
+  \# x * 31 + 0x61, so many times, by squaring.\n\
   \m = 1000003\n\
   \def power(k):\n\
   \    a, b, ra, rb = 31, 0x61, 1, 0\n\
@@ -146,7 +146,7 @@ python =
   \        a, b = a * a % m, (a * b + b) % m\n\
   \        k >>= 1\n\
   \    return rb\n\
-  \c.request('POST', '/sum', (b'a' * 1000000 for _ in range(100)), {'Content-Length': str(total)})\n\
+  \c.request('POST', '/sum', (b'a' * 1000000 for _ in range(megabytes)), {'Content-Length': str(total)})\n\
   \assert c.getresponse().read().decode() == '%d %d' % (total, power(total))\n\
   \c.close()\n\
   \print('good')\n"

@@ -199,13 +199,13 @@ toEnd transport = do
 ask :: ByteString -> ByteString
 ask target = "GET " <> target <> " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 
--- | Run a program to its end, within half a minute: status, output and errors.
+-- | Run a program to its end, within a hundred seconds: status, output and errors.
 program :: FilePath -> [String] -> Thread (ExitCode, String, String)
 program name arguments = programWithInput name arguments ""
 
 programWithInput :: FilePath -> [String] -> String -> Thread (ExitCode, String, String)
 programWithInput name arguments input = blocking $ do
-  done <- System.timeout 30_000_000 (readCreateProcessWithExitCode (proc name arguments) input)
+  done <- System.timeout 100_000_000 (readCreateProcessWithExitCode (proc name arguments) input)
   maybe (assertFailure (name <> " did not end")) pure done
 
 -- | Have @openssl s_client@ obey a command (a letter) when it is connected, and send a request
