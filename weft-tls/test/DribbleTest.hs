@@ -9,8 +9,8 @@ import Data.IORef
 import Test.Tasty
 import Test.Tasty.HUnit
 import Weft
-import Weft.Http.Server
 import Weft.Concurrently (forConcurrently)
+import Weft.Http.Server
 import Weft.Socket
 import Weft.Tls
 import World

@@ -121,7 +121,7 @@ insteadOf pems = ", but: " <> intercalate ", " (map pemName pems)
 
 readPem :: FilePath -> Thread [PEM]
 readPem path = do
-  bytes <- try (readWhole largest (C.pack path)) >>= either (\e -> wrong path (reason e)) pure
+  bytes <- try (readWhole largest (C.pack path)) >>= either (wrong path . reason) pure
   case pemParseBS bytes of
     Right pems@(_ : _) -> pure pems
     Right [] -> wrong path "this is not PEM: it has no line that begins with -----BEGIN"

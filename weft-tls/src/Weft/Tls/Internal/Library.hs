@@ -23,6 +23,7 @@ import Data.ByteString (ByteString)
 import Data.ByteString.Char8 qualified as C
 import Data.Default.Class (def)
 import Data.IORef
+import Data.Maybe (fromMaybe)
 import Network.TLS
 import Network.TLS.Extra.Cipher (ciphersuite_strong)
 import Weft.Http.Request (Security (..))
@@ -104,8 +105,8 @@ securityOf context subject = do
   information <- contextGetInformation context
   protocol <- getNegotiatedProtocol context
   server <- getClientSNI context
-  pure
-    $! Security
+  pure $!
+    Security
       { securityVersion = maybe "unknown" (versionName . infoVersion) information,
         securityCipher = maybe "unknown" (cipherText . infoCipher) information,
         securityProtocol = protocol,
@@ -113,7 +114,7 @@ securityOf context subject = do
         securitySubject = subject
       }
   where
-    cipherText c = maybe (C.pack (cipherName c)) id (lookup (cipherID c) names)
+    cipherText c = fromMaybe (C.pack (cipherName c)) (lookup (cipherID c) names)
     versionName = \case
       TLS13 -> "TLS1.3"
       TLS12 -> "TLS1.2"

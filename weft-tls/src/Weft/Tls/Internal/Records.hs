@@ -125,7 +125,8 @@ makeRoom r = do
     Just buffer
       | present == 0, flowing i || bufferSize buffer <= idleSize -> use buffer 0
       | present > 0, from i + wanted <= bufferSize buffer, to i < bufferSize buffer -> pure (buffer, to i)
-      | present > 0, wanted <= bufferSize buffer -> do
+      | present > 0,
+        wanted <= bufferSize buffer -> do
           withBuffer buffer $ \p -> moveBytes p (p `plusPtr` from i) present
           use buffer present
       | present > 0 -> do
@@ -175,7 +176,7 @@ wantedSize i
 firstByte :: Records -> IO (Maybe Word8)
 firstByte r = do
   i <- readIORef (inbound r)
-  pure (fst <$> (B.uncons =<< fmap (\b -> sliceBuffer b (from i) (to i - from i)) (memory i)))
+  pure (memory i >>= \buffer -> fst <$> B.uncons (sliceBuffer buffer (from i) (to i - from i)))
 
 -- | Is there a whole record?
 isComplete :: Records -> IO Bool

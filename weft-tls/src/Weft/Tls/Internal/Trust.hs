@@ -25,7 +25,7 @@ verifyServer store host chain =
   where
     hooks = case isAddress host of
       -- The library knows names only.
-      Just address -> defaultHooks {hookValidateName = \_ certificate -> [NameMismatch host | not (address `elem` addressesOf certificate)]}
+      Just address -> defaultHooks {hookValidateName = \_ certificate -> [NameMismatch host | address `notElem` addressesOf certificate]}
       Nothing -> defaultHooks
 
 -- | What is wrong with a client's chain.
@@ -71,7 +71,7 @@ six text = case splitAtGap text of
     group digits
       | not (null digits), length digits <= 4, all (`elem` ['0' .. '9'] <> ['a' .. 'f'] <> ['A' .. 'F']) digits = readMaybe ("0x" <> digits)
       | otherwise = Nothing
-    splitAtGap t = go "" t
+    splitAtGap = go ""
       where
         go before (':' : ':' : after) = Just (reverse before, after)
         go before (c : rest) = go (c : before) rest
