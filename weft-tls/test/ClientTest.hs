@@ -9,8 +9,11 @@ import Data.List (isInfixOf)
 import Test.Tasty
 import Test.Tasty.HUnit
 import Weft
+import Weft.Buffer
+import Weft.Concurrently (concurrently)
 import Weft.Http.Server
 import Weft.Socket
+import Weft.Timeout (timeout)
 import Weft.Tls
 import World
 
@@ -44,6 +47,37 @@ tests w =
         liftIO (either (assertFailure . show) (\s -> s {securityServerName = Just "localhost"} @?= expected) ours)
         liftIO (assertBool (show agreed) (agreed `elem` ["TLS_AES_128_GCM_SHA256", "TLS_CHACHA20_POLY1305_SHA256"]))
         liftIO (assertBool (show theirs) (show' expected `B.isSuffixOf` theirs)),
+      testCase "a handshake can be given up" $ run $ do
+        tls <- clientTls NoVerification Nothing
+        listener <- listenTcp (Just "127.0.0.1") "0" 16
+        address <- localAddress listener
+        withSocket (openSocket AF_INET Stream) $ \socket -> do
+          -- It waits in the listen queue, and nobody answers.
+          connect socket address
+          outcome <- timeout (milliseconds 20) (connectTls tls "localhost" socket)
+          liftIO (maybe (pure ()) (\_ -> assertFailure "it came about") outcome)
+        closeSocket listener,
+      testCase "one thread sends while another receives, both as much as they can" $ world $ \served -> do
+        tls <- trusting
+        withConnection served tls $ \transport -> do
+          buffer <- liftIO (newBuffer 65_536)
+          let sendAll' bytes
+                | B.null bytes = pure ()
+                | otherwise = transportSend transport [bytes] >>= \n -> sendAll' (B.drop n bytes)
+              receiveExactly n
+                | n <= 0 = pure []
+                | otherwise = do
+                    got <- transportReceive transport buffer 0 n
+                    piece <- liftIO (copyBuffer buffer 0 got)
+                    if got == 0 then pure [] else (piece :) <$> receiveExactly (n - got)
+          (_, echoed) <-
+            concurrently
+              (sendAll' "GET /echo HTTP/1.1\r\nHost: localhost\r\n\r\n" >> sendAll' large)
+              (B.concat <$> receiveExactly (B.length large))
+          liftIO (assertBool (show (B.length echoed)) (echoed == large))
+          transportEnd transport
+          rest <- toEnd transport
+          liftIO (rest @?= ""),
       testCase "a stream that is cut off is not one that has ended" $ world $ \served -> do
         tls <- trusting
         withSocket (openSocket AF_INET Stream) $ \socket -> do

@@ -47,7 +47,7 @@ import Weft.File (OpenMode (ReadOnly), closeFile, openFile)
 import Weft.Http.Server
 import Weft.Http.Status
 import Weft.Kernel (Kernel)
-import Weft.Socket
+import Weft.Socket hiding (Raw)
 import Weft.Tls
 
 -- | A directory with certificates: @ca@, which has issued @rsa@ and @ecdsa@ (both for
@@ -146,7 +146,7 @@ servingOn kernel tlsSettings change use = do
   told @?= []
   pure result
 
--- | @/@: who asks; @/large@: some megabytes of memory; @/file?path@: a file; @/stream?count@:
+-- | @/@: who asks; @/echo@: what is sent; @/large@: some megabytes of memory; @/file?path@: a file; @/stream?count@:
 -- so many pieces of 1,000 octets; else: how much there was in the body, and the sum of it.
 handler :: Handler
 handler request = case requestPath request of
@@ -158,10 +158,14 @@ handler request = case requestPath request of
   "/stream" -> do
     let count = maybe 0 fst (C.readInt (B.drop 1 (requestQuery request)))
     pure (streamed ok200 [] (\sink -> mapM_ (\_ -> sinkWrite sink (byteString thousand)) [1 .. count]))
+  "/echo" -> pure (Response ok200 [] (Raw echo) Nothing)
   _ -> do
     (n, s) <- summed 0 0
     pure (plain ok200 [] (C.pack (show n <> " " <> show s)))
   where
+    echo duplex = do
+      piece <- duplexReceive duplex
+      unless (B.null piece) (duplexSend duplex [piece] >> echo duplex)
     thousand = B.replicate 1000 0x78
     summed n s = do
       piece <- receiveBody request

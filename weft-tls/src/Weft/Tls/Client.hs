@@ -81,12 +81,16 @@ clientTls authorities shown = do
 -- | Speak TLS on a connected socket with this host: a name, which the server is told (SNI),
 -- or an address. Its certificate must be for that. Raises 'TlsFailure', and 'IOError' as the
 -- socket does. Closing the socket stays the caller's; to limit the time, so does that
--- ('Weft.Timeout.timeout').
+-- ('Weft.Timeout.timeout'). @TCP_NODELAY@ is set.
 --
 -- The transport raises 'TlsFailure' where a socket would answer with the end of the stream,
 -- if the server has not announced it ('Truncated'). 'transportEnd' announces ours.
 connectTls :: ClientTlsSettings -> HostName -> Socket -> Thread Transport
-connectTls tls host socket = fst <$> connectTlsWith tls host (socketTransport socket)
+connectTls tls host socket = do
+  -- What is sent in several records must not wait for the acknowledgement of the first. A
+  -- socket that is not TCP has no such option.
+  _ <- try @_ @IOError (setOption socket NoDelay 1)
+  fst <$> connectTlsWith tls host (socketTransport socket)
 
 -- | The same over any transport; and what was agreed on.
 connectTlsWith :: ClientTlsSettings -> HostName -> Transport -> Thread (Transport, Security)
