@@ -51,6 +51,7 @@ data ClientTlsSettings = ClientTlsSettings
     clientProtocols :: [ByteString],
     -- | What is shown to a server that asks for a certificate; default: nothing.
     clientCertificate :: !(Maybe Credential),
+    -- | How many handshakes compute at a time.
     clientGate :: !Gate
   }
 

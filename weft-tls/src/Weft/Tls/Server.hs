@@ -64,7 +64,7 @@ data TlsSettings = TlsSettings
     -- | Are clients asked for certificates? Default 'NoClientCertificates'.
     tlsClients :: !ClientCertificates,
     -- | How many sessions are remembered, so that clients that come again have a shorter
-    -- handshake; default 10,000, of some 1.5 KB each. 0: none. None either where clients
+    -- handshake; default 10,000, of some 2 KB each. 0: none. None either where clients
     -- are asked for certificates, because a resumed session does not show them.
     tlsSessions :: !Int,
     -- | How long a session is remembered; default two hours, at most seven days.

@@ -70,7 +70,8 @@ import Weft.Mutex
 
 -- | Both directions of a connection.
 data Records = Records
-  { below :: !Transport,
+  { -- | What carries the records.
+    below :: !Transport,
     inbound :: !(IORef Inbound),
     outbound :: !(IORef Outbound),
     -- | Who sends; so that what two threads have the library write is not mixed.
