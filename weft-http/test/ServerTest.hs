@@ -6,13 +6,18 @@ import Control.Monad (join, void)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.ByteString.Char8 qualified as C
+import Data.ByteString.Unsafe (unsafeUseAsCStringLen)
 import Data.IORef
+import Foreign.Marshal.Utils (copyBytes)
+import Foreign.Ptr (castPtr, plusPtr)
 import Test.Tasty
 import Test.Tasty.HUnit
 import Weft
+import Weft.Buffer
 import Weft.File (OpenMode (ReadOnly), closeFile, openFile)
 import Weft.Http.Request
 import Weft.Http.Server
+import Weft.Http.Server.State (Interruption (..), Reason (..))
 import Weft.Http.Status
 import Weft.Socket
 
@@ -55,6 +60,9 @@ tests =
         testCase "each response is an entry of the log" $ do
           (_, entries) <- talk (\_ -> pure (plain ok200 [] "12345")) [ask "/x", askLast "/y"]
           [(statusCode (entryStatus e), entryBytes e) | e <- entries] @?= [(200, 5), (200, 5)],
+        testCase "what a layer holds when its connection is asked to rest is not waited for" $ do
+          answer <- interruptedInLayer
+          statuses answer @?= ["200", "200"],
         testCase "a server that drains says close" $ do
           -- The handler sees to it that draining begins while it works.
           answer <- drainingWhileHandled
@@ -90,6 +98,41 @@ talk handler requests = do
     if ended then pure answer else throwM (userError "a connection was left over")
   entries <- readIORef logged
   pure (answer, reverse entries)
+
+-- | Two requests through a layer that is interrupted in the moment in which it has received the
+-- second: the socket does not become readable for that again.
+interruptedInLayer :: IO ByteString
+interruptedInLayer = do
+  receives <- newIORef (0 :: Int)
+  held <- newIORef B.empty
+  let layer _ below client = pure (below {transportReceive = receiving below, transportPending = not . B.null <$> readIORef held}, client)
+      receiving below buffer offset count = do
+        n <- liftIO (atomicModifyIORef' receives (\n -> (n + 1, n + 1)))
+        if n == 2
+          then do
+            own <- liftIO (newBuffer 4096)
+            got <- transportReceive below own 0 4096
+            valid <- liftIO (writeIORef held (sliceBuffer own 0 got) >> newIORef True)
+            throwM (Interruption BufferUnused valid)
+          else do
+            bytes <- liftIO (atomicModifyIORef' held (B.empty,))
+            if B.null bytes
+              then transportReceive below buffer offset count
+              else liftIO $ do
+                withBuffer buffer $ \p -> unsafeUseAsCStringLen bytes $ \(q, size) -> copyBytes (p `plusPtr` offset) (castPtr q) size
+                pure (B.length bytes)
+  run $ do
+    server <- newServer defaultServerSettings {serverLayers = [layer]} (\_ _ -> pure (plain ok200 [] "fine"))
+    listener <- listenTcp (Just "127.0.0.1") "0" 16
+    fork_ (serve server listener)
+    address <- localAddress listener
+    answer <- withSocket (openSocket AF_INET Stream) $ \client -> do
+      connect client address
+      sendAll client (ask "/")
+      first <- receive client 65536
+      sendAll client (askLast "/")
+      (first <>) <$> toEnd client
+    answer <$ drain server [listener]
 
 toEnd :: Socket -> Thread ByteString
 toEnd client = B.concat <$> go

@@ -94,7 +94,10 @@ data Security = Security
     -- | The protocol that was agreed on by ALPN.
     securityProtocol :: !(Maybe ByteString),
     -- | The host that the client named (SNI).
-    securityServerName :: !(Maybe ByteString)
+    securityServerName :: !(Maybe ByteString),
+    -- | The subject of the client's certificate, where it has shown one that was verified;
+    -- such as @CN=alice,O=Example@.
+    securitySubject :: !(Maybe ByteString)
   }
   deriving stock (Eq, Show)
 

@@ -70,7 +70,8 @@ layered context (layer : others) c = do
         { transportReceive = receiveInto (connectionSocket c'),
           transportSend = sendVector (connectionSocket c'),
           transportSendFile = sendFile (connectionSocket c'),
-          transportEnd = shutdown (connectionSocket c') ShutdownSend
+          transportEnd = shutdown (connectionSocket c') ShutdownSend,
+          transportPending = pure False
         }
 
 -- | Answer the requests that have come; then wait for more. The first number counts
@@ -125,8 +126,10 @@ awaitDormant :: Context -> Connection -> Int -> Input -> Thread ()
 awaitDormant context c count input = do
   draining <- liftIO (isDraining server)
   unless draining $ do
-    -- A layer may hold bytes already; but then it was asked for them, and had none.
-    awaitReadable (connectionSocket c)
+    -- What a layer has received in the moment in which it was interrupted does not make
+    -- the socket readable again.
+    pending <- maybe (pure False) (liftIO . transportPending) (connectionTransport c)
+    unless pending $ awaitReadable (connectionSocket c)
     roomy <- liftIO (withRoom (contextBuffers context) input)
     case roomy of
       Input buffer from to -> do

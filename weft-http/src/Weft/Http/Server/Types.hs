@@ -290,7 +290,10 @@ data Transport = Transport
     -- | As 'Weft.Socket.sendFile'.
     transportSendFile :: File -> Int64 -> Int -> Thread Int,
     -- | Tell the other end that no more is going to be sent.
-    transportEnd :: Thread ()
+    transportEnd :: Thread (),
+    -- | Has something been received already, so that 'transportReceive' would answer
+    -- although the socket is not readable?
+    transportPending :: IO Bool
   }
 
 -- | One second of the server's life.

@@ -1,0 +1,253 @@
+-- |
+-- TLS for the server of "Weft.Http.Server".
+--
+-- @
+-- tls <- 'loadTls' 'defaultTlsSettings' {'tlsCertificates' = ['CertificateFiles' \"chain.pem\" \"key.pem\"]}
+-- server <- newServer defaultServerSettings {serverLayers = ['tlsLayer' tls]} handler
+-- @
+module Weft.Tls.Server
+  ( -- * Loading
+    TlsContext,
+    TlsSettings (..),
+    defaultTlsSettings,
+    CertificateFiles (..),
+    ClientCertificates (..),
+    TlsVersion (..),
+    loadTls,
+    reloadTls,
+    LoadError (..),
+
+    -- * Serving
+    tlsLayer,
+    TlsFailure (..),
+  )
+where
+
+import Control.Exception (IOException, SomeAsyncException, SomeException, fromException)
+import Control.Monad (void, when)
+import Data.ByteString (ByteString)
+import Data.ByteString qualified as B
+import Data.Foldable (for_)
+import Data.IORef
+import Data.X509 (CertificateChain (..))
+import Data.X509.CertificateStore (CertificateStore, makeCertificateStore)
+import Network.TLS
+import Weft
+import Weft.Buffer
+import Weft.Http.Request (Client (..))
+import Weft.Http.Server (Layer, Transport (..))
+import Weft.Internal.Runtime (reportToStderr)
+import Weft.Socket (SockAddr)
+import Weft.Time (durationNanoseconds)
+import Weft.Timeout (timeout)
+import Weft.Tls.Internal.Certificates
+import Weft.Tls.Internal.Failure
+import Weft.Tls.Internal.Handshake
+import Weft.Tls.Internal.Library
+import Weft.Tls.Internal.Records
+import Weft.Tls.Internal.Sessions
+import Weft.Tls.Internal.Stream
+import Weft.Tls.Internal.Trust
+
+-- | How TLS is spoken.
+data TlsSettings = TlsSettings
+  { -- | Each client gets one that is for the name it asks for (SNI); of several for a name,
+    -- with keys of different kinds, one that it understands. The first is for all other
+    -- clients. Default: none, with which 'loadTls' fails.
+    tlsCertificates :: [CertificateFiles],
+    -- | The oldest version that is spoken; default 'Tls12'.
+    tlsOldest :: !TlsVersion,
+    -- | Protocols that a client may choose from by ALPN, the preferred first; default
+    -- @http/1.1@. A client that asks for others only is refused; one that does not ask
+    -- is served. Empty: ALPN is not spoken.
+    tlsProtocols :: [ByteString],
+    -- | Are clients asked for certificates? Default 'NoClientCertificates'.
+    tlsClients :: !ClientCertificates,
+    -- | How many sessions are remembered, so that clients that come again have a shorter
+    -- handshake; default 10,000, of some 2 KB each. 0: none. None either where clients
+    -- are asked for certificates, because a resumed session does not show them.
+    tlsSessions :: !Int,
+    -- | How long a session is remembered; default two hours, at most seven days.
+    tlsSessionLifetime :: !Duration,
+    -- | Told what an operator should know about the certificates, a line each: that one has
+    -- expired. Default: standard error.
+    tlsReport :: !(String -> IO ()),
+    -- | Told why a handshake failed, and with whom: for a log at debug level, since anybody can
+    -- make as many as they like. Default: nothing. It must not block.
+    tlsOnFailure :: !(Maybe (SockAddr -> TlsFailure -> IO ()))
+  }
+
+-- | Who must show a certificate.
+data ClientCertificates
+  = -- | Nobody is asked.
+    NoClientCertificates
+  | -- | A client may show one; it must have been issued by an authority in this file (PEM).
+    OptionalFrom !FilePath
+  | -- | A client must show one.
+    RequiredFrom !FilePath
+  deriving stock (Eq, Show)
+
+-- | The defaults named at each field.
+defaultTlsSettings :: TlsSettings
+defaultTlsSettings =
+  TlsSettings
+    { tlsCertificates = [],
+      tlsOldest = Tls12,
+      tlsProtocols = ["http/1.1"],
+      tlsClients = NoClientCertificates,
+      tlsSessions = 10_000,
+      tlsSessionLifetime = seconds (2 * 60 * 60),
+      tlsReport = reportToStderr,
+      tlsOnFailure = Nothing
+    }
+
+-- | What connections are encrypted with. Belongs to one run.
+data TlsContext = TlsContext
+  { settings :: !TlsSettings,
+    gate :: !Gate,
+    current :: !(IORef Generation)
+  }
+
+-- | What was loaded at one time.
+data Generation = Generation
+  { parameters :: !ServerParams,
+    certificates :: [Loaded],
+    authorities :: !(Maybe CertificateStore)
+  }
+
+-- | Read the certificates and keys. Raises 'LoadError', which names the file and says what
+-- is wrong with it. A certificate that has expired, or soon will, is reported and used.
+loadTls :: TlsSettings -> Thread TlsContext
+loadTls s = do
+  generation <- load s
+  TlsContext s <$> newGate <*> liftIO (newIORef generation)
+
+-- | Read the files again: new handshakes are made with what is there now. What was loaded
+-- before stays if anything is wrong. Connections go on with what they began with; sessions
+-- that began before are not resumed.
+reloadTls :: TlsContext -> Thread (Either LoadError ())
+reloadTls context =
+  try (load (settings context)) >>= \case
+    Left e -> pure (Left e)
+    Right generation -> Right () <$ liftIO (writeIORef (current context) generation)
+
+load :: TlsSettings -> Thread Generation
+load s = do
+  when (null (tlsCertificates s)) $ throwM (LoadError "TLS" "no certificate is named in the settings")
+  loaded <- mapM loadCertificate (tlsCertificates s)
+  issuers <- case tlsClients s of
+    NoClientCertificates -> pure []
+    OptionalFrom path -> readCertificates path
+    RequiredFrom path -> readCertificates path
+  sessions <- liftIO (newSessions (if null issuers then tlsSessions s else 0) lifetime)
+  liftIO (mapM_ (tlsReport s) (concatMap loadedWarnings loaded))
+  pure
+    Generation
+      { parameters =
+          serverDefaults
+            { serverWantClientCert = not (null issuers),
+              serverCACertificates = issuers,
+              serverShared = (serverShared serverDefaults) {sharedSessionManager = sessions},
+              serverSupported = supportedFrom (tlsOldest s),
+              serverEarlyDataSize = 0,
+              serverTicketLifetime = lifetime
+            },
+        certificates = loaded,
+        authorities = if null issuers then Nothing else Just (makeCertificateStore issuers)
+      }
+  where
+    lifetime = fromIntegral (max 0 (min (7 * 24 * 60 * 60) (durationNanoseconds (tlsSessionLifetime s) `div` 1_000_000_000)))
+
+-- | TLS between the socket and HTTP, for 'Weft.Http.Server.serverLayers'. The handler sees
+-- what was agreed on as 'clientSecurity'. A client that speaks HTTP without TLS is told so,
+-- with status 400.
+tlsLayer :: TlsContext -> Layer
+tlsLayer context _ transport client = do
+  records <- newRecords transport
+  attempt context records client `catch` \e -> case fromException e of
+    Just (_ :: SomeAsyncException) -> throwM e
+    Nothing -> do
+      let failure = failureOf (e :: SomeException)
+      liftIO (for_ (tlsOnFailure (settings context)) (\tell -> tell (clientAddress client) failure))
+      partFrom records failure
+      throwM (asIOError failure)
+
+attempt :: TlsContext -> Records -> Client -> Thread (Transport, Client)
+attempt context records client = do
+  begun <- fill records
+  first <- liftIO (firstByte records)
+  case first of
+    _ | not begun -> throwM Vanished
+    Just byte
+      -- A handshake record.
+      | byte == 0x16 -> pure ()
+      -- The first letter of a method.
+      | byte >= 0x41 && byte <= 0x5A -> throwM PlainHttp
+    _ -> throwM NotTls
+  generation <- liftIO (readIORef (current context))
+  subject <- liftIO (newIORef Nothing)
+  turns <- liftIO newTurns
+  (tls, source) <-
+    liftIO $ contextOn records (takeSome records (waitForMore turns)) (parametersFor (settings context) generation subject)
+  shake (gate context) turns records (handshake tls)
+  liftIO $ do
+    writeIORef source (takeComplete records)
+    security <- readIORef subject >>= securityOf tls
+    above <- streamTransport ServerSide records tls
+    pure (above, client {clientSecurity = Just security})
+
+-- | For one connection; the reference is for the subject of the client.
+parametersFor :: TlsSettings -> Generation -> IORef (Maybe ByteString) -> ServerParams
+parametersFor s generation subject =
+  (parameters generation)
+    { serverHooks =
+        (serverHooks serverDefaults)
+          { onServerNameIndication = \name -> pure (Credentials (chooseFor name (certificates generation))),
+            onALPNClientSuggest = if null (tlsProtocols s) then Nothing else Just (pure . chooseProtocol),
+            onCipherChoosing = \_ -> head',
+            onUnverifiedClientCert = pure False,
+            onClientCertificate = maybe (\_ -> pure refused) check (authorities generation)
+          }
+    }
+  where
+    -- An empty answer refuses the client.
+    chooseProtocol offered = case filter (`elem` offered) (tlsProtocols s) of
+      protocol : _ -> protocol
+      [] -> B.empty
+    -- They are in our order, and there is one.
+    head' = foldr const (error "the library asks for one of no ciphers")
+    refused = CertificateUsageReject (CertificateRejectOther "no certificates are expected")
+    check store chain = case (chain, tlsClients s) of
+      (CertificateChain [], OptionalFrom _) -> pure CertificateUsageAccept
+      (CertificateChain [], _) -> pure (CertificateUsageReject CertificateRejectAbsent)
+      _ ->
+        verifyClient store chain >>= \case
+          [] -> CertificateUsageAccept <$ writeIORef subject (subjectText chain)
+          reason : _ -> pure (CertificateUsageReject (CertificateRejectOther reason))
+
+-- | Tell the client, as far as that is possible, within a second.
+partFrom :: Records -> TlsFailure -> Thread ()
+partFrom records failure = case failure of
+  Vanished -> pure ()
+  NotTls -> pure ()
+  PlainHttp -> liftIO (put records plainAnswer) >> parting
+  _ -> parting
+  where
+    parting = void . try @_ @IOException . timeout (seconds 1) $ do
+      _ <- flush records
+      transportEnd (below records)
+      -- What the client has sent, and nobody reads, would reset the connection, and the
+      -- client might not see what it was told.
+      buffer <- liftIO (newBuffer 4096)
+      let skip n = when (n > (0 :: Int)) $ do
+            got <- transportReceive (below records) buffer 0 4096
+            when (got > 0) (skip (n - got))
+      skip 65_536
+
+plainAnswer :: ByteString
+plainAnswer =
+  B.concat
+    [ "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: ",
+      "59\r\nConnection: close\r\n\r\n",
+      "This port speaks HTTPS, and the request was sent as HTTP.\r\n"
+    ]

@@ -1,0 +1,78 @@
+-- | Clients that do not speak TLS, or not well.
+module BadClientTest (tests) where
+
+import Control.Monad (void)
+import Data.ByteString qualified as B
+import Data.ByteString.Char8 qualified as C
+import Data.IORef
+import Data.List (isInfixOf)
+import Test.Tasty
+import Test.Tasty.HUnit
+import Weft
+import Weft.Concurrently (forConcurrently)
+import Weft.Http.Server
+import Weft.Socket
+import Weft.Tls
+import World
+
+tests :: World -> TestTree
+tests w =
+  testGroup
+    "bad clients"
+    [ testCase "plain HTTP is answered with 400, in plain" $ world $ \served -> do
+        answer <- said served ["GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"]
+        liftIO (assertBool (show answer) ("HTTP/1.1 400 Bad Request\r\n" `B.isPrefixOf` answer))
+        let (_, body) = B.breakSubstring "\r\n\r\n" answer
+        liftIO (assertBool (show answer) (C.pack ("Content-Length: " <> show (B.length body - 4) <> "\r\n") `B.isInfixOf` answer))
+        failed served [PlainHttp],
+      testCase "garbage ends the connection" $ world $ \served -> do
+        answers <- mapM (said served . pure) ["\0\1\2\3", "\128\46\1\3\1", "\21\3\1\0\2\2\10", "\255"]
+        liftIO (answers @?= ["", "", "", ""])
+        failed served (replicate 4 NotTls)
+        -- Looks like a handshake, and is not one: an alert.
+        answer <- said served ["\22\3\1\0\5hello"]
+        liftIO (B.take 2 answer @?= "\21\3")
+        -- A record that is longer than allowed, and one of nothing.
+        void (said served ["\22\3\1\255\255", B.replicate 70_000 0])
+        void (said served ["\22\3\1\0\0"])
+        eventually "all have ended" $ (== 7) . length <$> readIORef (servedFailures served),
+      testCase "a handshake that stalls has the time of a head" $
+        serving (settingsOf w ["ecdsa"]) (\s -> s {serverTimeouts = defaultTimeouts {timeoutHead = milliseconds 10}}) $ \served -> do
+          answers <- forConcurrently ["\22", "\22\3\1\2\0\1\0\1"] $ \bytes -> withSocket (openSocket AF_INET Stream) $ \socket -> connect socket (servedAddress served) >> sendAll socket bytes >> hear socket
+          liftIO (map (B.take 1) answers @?= ["", ""])
+          failed served [Vanished, Vanished]
+          observed <- liftIO (readIORef (servedObserved served))
+          liftIO (length [() | TimedOut ExpiredHead <- observed] @?= 2)
+          liftIO (length [() | LayerFailed <- observed] @?= 2),
+      testCase "renegotiation is refused" $ world $ \served -> do
+        out <- commanding w served ["-tls1_2"] "R" "RENEGOTIATING"
+        liftIO (assertBool out (not ("HTTP/1.1 200" `isInfixOf` out)))
+        eventually "the server has ended it" $ any isClosed <$> readIORef (servedObserved served),
+      testCase "failures are observed, with their reasons, and are no errors of the server" $ world $ \served -> do
+        _ <- program "openssl" ["s_client", "-connect", "127.0.0.1:" <> servedPort served, "-alpn", "h2"]
+        _ <- program "openssl" ["s_client", "-connect", "127.0.0.1:" <> servedPort served, "-tls1_1", "-cipher", "ALL:@SECLEVEL=0"]
+        _ <- program "openssl" ["s_client", "-connect", "127.0.0.1:" <> servedPort served, "-verify_return_error", "-verify", "5"]
+        eventually "three failures" $ (== 3) . length <$> readIORef (servedFailures served)
+        failures <- liftIO (reverse <$> readIORef (servedFailures served))
+        case failures of
+          [Refused alpn, Refused version, RefusedByPeer alert] ->
+            liftIO (assertBool (show failures) ("NoApplicationProtocol" `isInfixOf` alpn && "ProtocolVersion" `isInfixOf` version && "Unknown" `isInfixOf` alert))
+          _ -> liftIO (assertFailure (show failures))
+    ]
+  where
+    world = serving (settingsOf w ["ecdsa"]) id
+    isClosed = \case
+      ConnectionClosed -> True
+      _ -> False
+    hear socket = do
+      piece <- receive socket 65536
+      if B.null piece then pure piece else (piece <>) <$> hear socket
+    said :: Served -> [B.ByteString] -> Thread B.ByteString
+    said served pieces = withSocket (openSocket AF_INET Stream) $ \socket -> do
+      connect socket (servedAddress served)
+      void (try @_ @IOError (mapM_ (sendAll socket) pieces >> shutdown socket ShutdownSend))
+      either (\(_ :: IOError) -> "") id <$> try (hear socket)
+    failed served wanted = do
+      eventually (show wanted) $ (>= length wanted) . length <$> readIORef (servedFailures served)
+      failures <- liftIO (readIORef (servedFailures served))
+      liftIO (failures @?= wanted)

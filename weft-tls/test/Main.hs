@@ -1,0 +1,24 @@
+-- | The tests of weft-tls: against @openssl@, @curl@ and Python as peers, and against itself.
+module Main (main) where
+
+import BadClientTest qualified
+import CertificatesTest qualified
+import ClientTest qualified
+import DribbleTest qualified
+import PeersTest qualified
+import RecordsTest qualified
+import Test.Tasty
+import World
+
+main :: IO ()
+main = withWorld $ \world ->
+  defaultMain . localOption (mkTimeout 120_000_000) $
+    testGroup
+      "weft-tls"
+      [ CertificatesTest.tests world,
+        RecordsTest.tests world,
+        DribbleTest.tests world,
+        ClientTest.tests world,
+        PeersTest.tests world,
+        BadClientTest.tests world
+      ]
