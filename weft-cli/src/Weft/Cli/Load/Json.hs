@@ -71,7 +71,7 @@ jsonReport report =
       ("succeeded", Whole (succeeded counted)),
       ("bytes", Whole (totalBytes counted)),
       ("status", Object [(show d <> "xx", Whole n) | (d, n) <- zip [1 :: Int ..] (totalStatus counted)]),
-      ("errors", Object ([(errorText kind, Whole n) | (kind, n) <- totalErrorsBy counted] <> [("status", Whole (sum (drop 3 (totalStatus counted))))])),
+      ("errors", Object ([(errorText kind, Whole n) | (kind, n) <- totalErrorsBy counted] <> [("status", Whole (totalRefused counted))])),
       ("warmup_responses", Whole (totalWarmup counted)),
       ("reopened", Whole (totalReopened counted)),
       ("responses_per_second", Real (reportRate report)),

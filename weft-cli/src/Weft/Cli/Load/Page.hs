@@ -70,7 +70,7 @@ renderPage report =
         (showTime (percentile 0.5 latency), "median latency"),
         (showTime (percentile 0.99 latency), "99% within"),
         (showFixed 1 (reportMeasured report) <> " / " <> showFixed 0 (reportOffered report), "measured / offered load"),
-        (showCount (fromIntegral (totalErrors counted)), "errors")
+        (showCount (fromIntegral (totalErrors counted + totalRefused counted)), "errors")
       ]
     latency = resultLatency result
     tile (figure', what) = block "div" "tile" [element "b" [] (Text.pack figure'), element "span" [] what]
@@ -98,6 +98,7 @@ renderPage report =
       ("responses", totalResponses counted)
         : [(Text.pack (show d <> "xx"), n) | (d, n) <- zip [1 :: Int ..] (totalStatus counted), n > 0]
           <> [("errors: " <> Text.pack (errorText kind), n) | (kind, n) <- totalErrorsBy counted, n > 0]
+          <> [("errors: status", totalRefused counted) | totalRefused counted > 0]
           <> [("connections opened", distributionCount (resultConnect result)), ("opened again", totalReopened counted), ("bytes", totalBytes counted)]
           <> maybe [] (\i -> [("idle connections", idleAtStart i), ("idle, at the end", idleAtEnd i), ("idle, opened again", idleReopened i)]) (resultIdle result)
     row cell cells = term "tr" [] (mconcat (map (element cell []) cells))

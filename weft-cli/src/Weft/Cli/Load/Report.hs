@@ -19,6 +19,7 @@ module Weft.Cli.Load.Report
 where
 
 import Data.List (intercalate)
+import Data.Maybe (fromMaybe, isNothing)
 import Numeric (showFFloat)
 import Weft.Cli.Load.Histogram
 import Weft.Cli.Load.Run
@@ -55,19 +56,19 @@ succeeded counted = sum (take 3 (totalStatus counted))
 
 -- | Work the figures out.
 reportOf :: Result -> Report
-reportOf result = report
+reportOf result =
+  Report
+    { reportResult = result,
+      reportRate = achieved,
+      reportBytes = fromIntegral (totalBytes counted) / elapsed,
+      reportMeasured = measured,
+      reportOffered = offered,
+      reportBusy = busy,
+      reportCpuEach = if handled == 0 then 0 else fromIntegral (usageCpu usage) / fromIntegral handled,
+      reportWarnings = warnings
+    }
   where
-    report =
-      Report
-        { reportResult = result,
-          reportRate = fromIntegral responses / elapsed,
-          reportBytes = fromIntegral (totalBytes counted) / elapsed,
-          reportMeasured = measured,
-          reportOffered = offered,
-          reportBusy = busy,
-          reportCpuEach = if handled == 0 then 0 else fromIntegral (usageCpu usage) / fromIntegral handled,
-          reportWarnings = warnings
-        }
+    achieved = fromIntegral responses / elapsed
     counted = resultTotals result
     usage = resultUsage result
     responses = totalResponses counted
@@ -76,45 +77,46 @@ reportOf result = report
     measured = fromIntegral responses * mean (resultService result) / 1e9 / elapsed
     offered = fromIntegral (resultConnections result * resultDepth result)
     busy = fromIntegral (usageCpu usage) / (fromIntegral (usageWall usage) * fromIntegral (resultWorkers result))
-    warnings = [text | (True, text) <- acceptQueue <> client <> schedule <> idle <> [(resultInterrupted result, "a signal ended it early")]]
+    warnings = acceptQueue <> client <> schedule <> idle <> ["a signal ended it early" | resultInterrupted result]
 
-    closed = maybe True (const False) (resultRate result)
     -- Too short a run says nothing: its beginning and end weigh too much.
     meaningful = elapsed > 0.5 && responses > 100
-    idleConnections = closed && meaningful && measured < 0.9 * offered
-    lateConnections = percentile 0.99 (resultConnect result) > 900_000_000
-    overflows = maybe 0 id (usageOverflows usage)
+    closed = isNothing (resultRate result)
+    unused = closed && measured < 0.9 * offered
+    overflows = fromMaybe 0 (usageOverflows usage)
+    retransmitted = fromMaybe 0 (usageRetransmitted usage)
+    slowest = distributionLargest (resultConnect result)
     acceptQueue =
-      [ ( idleConnections || overflows > 0 && meaningful,
-          "measured load is "
-            <> showFixed 1 measured
-            <> " of "
-            <> showFixed 0 offered
-            <> " offered"
-            <> because [("a listen queue overflowed " <> show overflows <> " times", overflows > 0), ("connections took up to " <> showTime (distributionLargest (resultConnect result)), lateConnections), (show n <> " segments were sent again", n > 0)]
-        )
-        | let n = maybe 0 id (usageRetransmitted usage),
-          idleConnections || (overflows > 0 && meaningful)
+      [ "measured load is " <> showFixed 1 measured <> " of " <> showFixed 0 offered <> " offered: " <> because
+        | meaningful && (unused || overflows > 0)
       ]
-    because reasons = case [text | (text, True) <- reasons] of
-      [] -> ": connections were not open or not used all the time"
-      some -> ": " <> intercalate ", " some <> "; the accept queue of the server was the bottleneck"
-    client = [(meaningful && busy > 0.95, "this program used " <> showFixed 0 (100 * busy) <> "% of its workers: it may be the bottleneck itself (more with -t)")]
-    schedule = case (resultRate result, resultPlanned result) of
-      (Just rate, planned)
-        | meaningful,
-          reportRate report < 0.98 * rate || maybe False (\p -> elapsed > 1.05 * (fromIntegral p / 1e9)) planned ->
-            [ ( True,
-                "the schedule of "
-                  <> showCount rate
-                  <> " requests a second was not kept: "
-                  <> if measured > 0.9 * offered then "all connections were busy (more with -c)" else "requests were sent late"
-              )
-            ]
-      _ -> []
-    idle = case resultIdle result of
-      Just i | idleAtStart i < idleWanted i -> [(True, "only " <> show (idleAtStart i) <> " of " <> show (idleWanted i) <> " idle connections were open at the start")]
-      _ -> []
+    because = case reasons of
+      [] -> "connections were not open or not used all the time"
+      _ -> intercalate ", " reasons <> "; the accept queue of the server was the bottleneck"
+    -- A connection that the queue had no room for is tried again after a second.
+    reasons =
+      ["a listen queue overflowed " <> showCount (fromIntegral overflows) <> " times" | overflows > 0]
+        <> ["connections took up to " <> showTime slowest | slowest > 900_000_000]
+        <> [showCount (fromIntegral retransmitted) <> " segments were sent again" | retransmitted > 0, overflows > 0 || slowest > 900_000_000]
+    client =
+      [ "this program used " <> showFixed 0 (100 * busy) <> "% of its workers: it may be the bottleneck itself (more with -t)"
+        | meaningful && busy > 0.95
+      ]
+    schedule =
+      [ "the schedule of " <> showCount rate <> " requests a second was not kept: " <> why
+        | Just rate <- [resultRate result],
+          meaningful,
+          achieved < 0.98 * rate || maybe False (\p -> elapsed > 1.05 * fromIntegral p / 1e9) (resultPlanned result)
+      ]
+    why
+      | busy > 0.9 = "this program could not send them in time (more with -t)"
+      | measured > 0.9 * offered = "all connections were busy (more with -c)"
+      | otherwise = "the server was too slow, or connections were lost"
+    idle =
+      [ "only " <> show (idleAtStart i) <> " of " <> show (idleWanted i) <> " idle connections were open at the start"
+        | Just i <- [resultIdle result],
+          idleAtStart i < idleWanted i
+      ]
 
 -- | Nanoseconds.
 --

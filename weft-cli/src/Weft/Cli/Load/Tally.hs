@@ -23,6 +23,7 @@ module Weft.Cli.Load.Tally
     totals,
     totalResponses,
     totalErrors,
+    totalRefused,
   )
 where
 
@@ -119,6 +120,10 @@ totals tallies = do
 -- | All responses, whatever their status.
 totalResponses :: Totals -> Int
 totalResponses = sum . totalStatus
+
+-- | Responses that say that the request did not succeed: those with 4xx and 5xx.
+totalRefused :: Totals -> Int
+totalRefused = sum . drop 3 . totalStatus
 
 -- | All requests without a response.
 totalErrors :: Totals -> Int

@@ -27,7 +27,7 @@ textReport report =
     <> [ "  status      " <> commas [showCount (fromIntegral n) <> " with " <> show d <> "xx" | (d, n) <- zip [1 :: Int ..] (totalStatus counted), n > 0]
          | responses /= at 2
        ]
-    <> ["  errors      " <> commas [showCount (fromIntegral n) <> " " <> errorText kind | (kind, n) <- totalErrorsBy counted, n > 0] | totalErrors counted > 0]
+    <> ["  errors      " <> commas [showCount (fromIntegral n) <> " " <> kind | (kind, n) <- errors, n > 0] | any ((> 0) . snd) errors]
     <> ["  load        " <> showFixed 1 (reportMeasured report) <> " requests in progress on average (measured load), of " <> showFixed 0 (reportOffered report) <> " offered"]
     <> [ "  connections " <> showCount (fromIntegral (distributionCount connected)) <> " opened in " <> showTime (percentile 0.5 connected) <> " (median) to " <> showTime (distributionLargest connected) <> reopened
          | distributionCount connected > 0
@@ -42,6 +42,7 @@ textReport report =
     responses = totalResponses counted
     connected = resultConnect result
     warnings = reportWarnings report
+    errors = [(errorText kind, n) | (kind, n) <- totalErrorsBy counted] <> [("status", totalRefused counted)]
     at d = totalStatus counted !! (d - 1)
     reopened = if totalReopened counted > 0 then ", " <> showCount (fromIntegral (totalReopened counted)) <> " because the server had closed one" else ""
     how =
