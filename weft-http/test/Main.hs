@@ -6,6 +6,9 @@ module Main (main) where
 
 import AllocationTest qualified
 import BodyTest qualified
+import ClientHeadTest qualified
+import ClientPlacesTest qualified
+import ClientTest qualified
 import ConditionalTest qualified
 import Control.Monad (when)
 import Data.Maybe (isNothing)
@@ -39,5 +42,8 @@ main = do
         PathTest.tests,
         PageTest.tests,
         StaticTest.tests,
-        ServerTest.tests
+        ServerTest.tests,
+        ClientHeadTest.tests,
+        ClientPlacesTest.tests,
+        ClientTest.tests
       ]
