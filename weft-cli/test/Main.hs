@@ -10,6 +10,8 @@ import Control.Monad (when)
 import Data.Maybe (isNothing)
 import FilesTest qualified
 import LimitsTest qualified
+import LoadTest qualified
+import LoadUnitTest qualified
 import StopTest qualified
 import System.Environment (lookupEnv, setEnv)
 import Test.Tasty
@@ -27,5 +29,7 @@ main = do
         ConnectionTest.tests,
         LimitsTest.tests,
         StopTest.tests,
-        TimelineTest.tests
+        TimelineTest.tests,
+        LoadUnitTest.tests,
+        LoadTest.tests
       ]

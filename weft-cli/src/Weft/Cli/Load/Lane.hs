@@ -441,7 +441,10 @@ ended lane@(Lane _ tally cells _ _ _ _) how = do
   mode <- peekCell cells cellMode
   have <- peekCell cells cellHave
   case how of
-    Nonsense -> give FramingError
+    Nonsense -> do
+      -- It may be more than was asked for.
+      under <- outstanding lane
+      if under > 0 then give FramingError else countError tally FramingError 1
     _ | timedOut -> give TimeoutError
     Agreed -> countReopened tally
     Lost

@@ -188,7 +188,7 @@ runLoad o plan address progress = do
         under <- liftIO (outstanding lane)
         if under == 0
           then -- It waits for its time, which will not come.
-            when (t > end + 200_000_000) (cancel (childThread child))
+            when (t - 200_000_000 > end) (cancel (childThread child))
           else do
             sent <- liftIO (oldestSent lane)
             when (t - sent > limit) $ do
