@@ -196,7 +196,7 @@ framings = do
   (_, value) <- withPlain few $ \url -> load ["-n", "20", "-c", "1", url]
   has value [("responses", 20), ("errors.reset", 0)]
   -- HEAD has no content, whatever its length says.
-  (_, headed) <- withPlain (always (\s -> sendAll s "HTTP/1.1 200 OK\r\nContent-Length: 999\r\n\r\n")) $ \url -> load ["-n", "5", "-c", "1", "-X", "HEAD", url]
+  (_, headed) <- withPlain (always (`sendAll` "HTTP/1.1 200 OK\r\nContent-Length: 999\r\n\r\n")) $ \url -> load ["-n", "5", "-c", "1", "-X", "HEAD", url]
   has headed [("responses", 5), ("errors.reset", 0)]
 
 errors :: Assertion

@@ -136,9 +136,9 @@ patterns :: Assertion
 patterns = do
   parsePattern "/a" @?= Right (Pattern "/a" [])
   parsePattern "/f{0..131071}/{7..7}x" @?= Right (Pattern "/f" [(0, 131071, "/"), (7, 7, "x")])
-  mapM_ (\t -> either (const (pure ())) (assertFailure . show) (parsePattern t)) ["/{", "/{}", "/{1}", "/{1..}", "/{2..1}", "/{-1..1}", "/{1..2", "/{a..b}", "/{1..+2}"]
+  mapM_ (either (const (pure ())) (assertFailure . show) . parsePattern) ["/{", "/{}", "/{1}", "/{1..}", "/{2..1}", "/{-1..1}", "/{1..2", "/{a..b}", "/{1..+2}"]
   parseList "http://a/ 3\n\n# no\nhttp://b/\r\n" @?= Right [Weighted 3 "http://a/", Weighted 1 "http://b/"]
-  mapM_ (\t -> either (\e -> assertBool e ("line 2" == take 6 e)) (assertFailure . show) (parseList t)) ["a\nb 0", "a\nb x", "a\nb 1 2", "a\nb 1000001"]
+  mapM_ (either (\e -> assertBool e ("line 2" == take 6 e)) (assertFailure . show) . parseList) ["a\nb 0", "a\nb x", "a\nb 1 2", "a\nb 1000001"]
 
 -- | The requests that a source makes, one at a time.
 draw :: [Weighted Pattern] -> Int -> Int -> IO [ByteString]

@@ -315,7 +315,7 @@ promises = do
 
 continues, declines, impatient :: Assertion
 continues = do
-  (reply, _) <- talk id [\s -> do h <- hearHead s; sendAll s "HTTP/1.1 100 Continue\r\n\r\n"; b <- receive s 5; sendAll s (ok (b <> if "Expect: 100-continue\r\n" `B.isInfixOf` h then "!" else "?"))] expecting
+  (reply, _) <- talk id [\s -> do { h <- hearHead s; sendAll s "HTTP/1.1 100 Continue\r\n\r\n"; b <- receive s 5; sendAll s (ok (b <> if "Expect: 100-continue\r\n" `B.isInfixOf` h then "!" else "?")) }] expecting
   content reply @?= (200, "hello!")
 declines = do
   rest <- newIORef ""

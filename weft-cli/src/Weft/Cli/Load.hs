@@ -53,7 +53,7 @@ putUnderLoad o = do
       address <- reach plan
       progress <- liftIO (progressOn o)
       runLoad o plan address progress
-  report <- either (\e -> failing 1 (explained e)) (pure . reportOf) outcome
+  report <- either (failing 1 . explained) (pure . reportOf) outcome
   terminal <- hIsTerminalDevice stderr
   when (terminal || loadProgress o) (hPutStr stderr (if terminal then "\r\ESC[K" else ""))
   hSetEncoding stdout utf8

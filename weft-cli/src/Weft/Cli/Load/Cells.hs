@@ -20,7 +20,7 @@ module Weft.Cli.Load.Cells
   )
 where
 
-import Control.Monad (void)
+import Control.Monad (unless, when)
 import Control.Monad.Primitive (RealWorld)
 import Data.Primitive.ByteArray
 import GHC.Exts (Int (..), casIntArray#, fetchAddIntArray#, isTrue#, (==#))
@@ -56,21 +56,19 @@ addCell (Cells (MutableByteArray memory)) (I# i) (I# n) = IO $ \s -> case fetchA
 
 -- | Make a cell at least so large.
 maxCell :: Cells -> Int -> Int -> IO ()
-maxCell cells i n = peekCell cells i >>= \before -> if n > before then replaceIf cells i (< n) n else pure ()
+maxCell cells i n = peekCell cells i >>= \before -> when (n > before) (replaceIf cells i (< n) n)
 {-# INLINE maxCell #-}
 
 -- | Make a cell at most so large.
 minCell :: Cells -> Int -> Int -> IO ()
-minCell cells i n = peekCell cells i >>= \before -> if n < before then replaceIf cells i (> n) n else pure ()
+minCell cells i n = peekCell cells i >>= \before -> when (n < before) (replaceIf cells i (> n) n)
 {-# INLINE minCell #-}
 
 replaceIf :: Cells -> Int -> (Int -> Bool) -> Int -> IO ()
 replaceIf cells@(Cells (MutableByteArray memory)) i@(I# i#) wanted n@(I# n#) = do
   before@(I# before#) <- peekCell cells i
-  if wanted before
-    then do
-      swapped <- IO $ \s -> case casIntArray# memory i# before# n# s of
-        (# s', found #) -> (# s', isTrue# (found ==# before#) #)
-      if swapped then void (pure before) else replaceIf cells i wanted n
-    else pure ()
+  when (wanted before) $ do
+    swapped <- IO $ \s -> case casIntArray# memory i# before# n# s of
+      (# s', found #) -> (# s', isTrue# (found ==# before#) #)
+    unless swapped (replaceIf cells i wanted n)
 {-# NOINLINE replaceIf #-}

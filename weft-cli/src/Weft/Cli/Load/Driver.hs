@@ -18,6 +18,7 @@ import Control.Monad (unless, void, when)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Weft
+import Weft.Cli.Load.Control
 import Weft.Cli.Load.Dial
 import Weft.Cli.Load.Histogram
 import Weft.Cli.Load.Lane

@@ -19,13 +19,6 @@
 module Weft.Cli.Load.Lane
   ( -- * What all lanes share
     Shared (..),
-    Control (..),
-    newControl,
-    setWindow,
-    scheduled,
-    windowStart,
-    windowEnd,
-    endNow,
 
     -- * Lanes
     Lane (..),
@@ -37,7 +30,6 @@ module Weft.Cli.Load.Lane
 
     -- * The next thing to do
     Step (..),
-    clockNow,
     beginClosed,
     schedule,
     sendDue,
@@ -59,9 +51,9 @@ import Data.ByteString qualified as B
 import Data.IORef
 import Foreign.Marshal.Utils (moveBytes)
 import Foreign.Ptr (plusPtr)
-import GHC.Clock (getMonotonicTimeNSec)
 import Weft.Buffer
 import Weft.Cli.Load.Cells
+import Weft.Cli.Load.Control
 import Weft.Cli.Load.Scan
 import Weft.Cli.Load.Source
 import Weft.Cli.Load.Tally
@@ -80,48 +72,10 @@ data Shared = Shared
     -- | Nanoseconds from one request to the next, of all lanes together; 'Nothing' where a
     -- request waits for the response to the one before.
     sharedPace :: !(Maybe Double),
-    -- | Is the number of requests limited?
-    sharedCounted :: !Bool,
     -- | The size of the buffer of a connection.
     sharedInput :: !Int,
     sharedControl :: !Control
   }
-
--- | When requests count, and how many are left.
-newtype Control = Control Cells
-
--- Its cells: the time that counts, requests that may still be sent, and of a schedule how many
--- were taken from it and when it begins.
-cellFrom, cellUntil, cellTickets, cellTaken, cellZero :: Int
-cellFrom = 0
-cellUntil = 1
-cellTickets = 2
-cellTaken = 3
-cellZero = 4
-
-newControl :: Maybe Int -> IO Control
-newControl count = do
-  cells <- newCells 16
-  pokeCell cells cellFrom maxBound
-  pokeCell cells cellUntil maxBound
-  mapM_ (pokeCell cells cellTickets) count
-  pure (Control cells)
-
--- | Say when a schedule begins, and which time counts, in nanoseconds of the monotonic clock.
-setWindow :: Control -> Int -> Int -> Int -> IO ()
-setWindow (Control cells) zero from to = pokeCell cells cellZero zero >> pokeCell cells cellFrom from >> pokeCell cells cellUntil to
-
--- | How many requests were taken from the schedule.
-scheduled :: Control -> IO Int
-scheduled (Control cells) = peekCell cells cellTaken
-
-windowStart, windowEnd :: Control -> IO Int
-windowStart (Control cells) = peekCell cells cellFrom
-windowEnd (Control cells) = peekCell cells cellUntil
-
--- | No further requests.
-endNow :: Control -> Int -> IO ()
-endNow (Control cells) = minCell cells cellUntil
 
 -- | The place of one connection.
 data Lane = Lane
@@ -202,28 +156,6 @@ data Step
   | -- | What has come is no response.
     Malformed
 
--- | The monotonic clock, in nanoseconds.
-clockNow :: IO Int
-clockNow = fromIntegral <$> getMonotonicTimeNSec
-{-# INLINE clockNow #-}
-
--- | How many of so many further requests may be sent.
-claim :: Shared -> Int -> Int -> IO Int
-claim shared now' wanted = do
-  start <- peekCell cells cellFrom
-  end <- peekCell cells cellUntil
-  if now' >= end
-    then pure 0
-    else
-      if not (sharedCounted shared) || now' < start
-        then pure wanted
-        else do
-          before <- addCell cells cellTickets (negate wanted)
-          pure (max 0 (min wanted before))
-  where
-    Control cells = sharedControl shared
-{-# INLINE claim #-}
-
 -- | Put requests into the ring, and make them.
 prepare :: Lane -> Int -> Int -> Int -> IO ByteString
 prepare (Lane shared _ cells _ output _ _) due sent count = do
@@ -250,29 +182,15 @@ beginClosed lane = clockNow >>= \t -> further lane t (sharedDepth (laneShared la
 -- | So many further requests, if they may be sent.
 further :: Lane -> Int -> Int -> IO Step
 further lane t wanted = do
-  count <- claim (laneShared lane) t wanted
+  count <- claim (sharedControl (laneShared lane)) t wanted
   if count > 0
     then Send <$> prepare lane t t count
     else (\under -> if under == 0 then Finish else Receive) <$> outstanding lane
 {-# INLINE further #-}
 
--- | Take the next request of the schedule: wait until it is due. Where the number of requests
--- is limited, the schedule ends with it.
+-- | Take the next request of the schedule: wait until it is due.
 schedule :: Lane -> Double -> IO Step
-schedule (Lane shared _ _ _ _ _ _) pace = do
-  zero <- peekCell cells cellZero
-  i <- addCell cells cellTaken 1
-  end <- peekCell cells cellUntil
-  counted <- peekCell cells cellFrom
-  let due = zero + round (fromIntegral i * pace)
-  if due >= end
-    then pure Finish
-    else
-      if sharedCounted shared && due >= counted
-        then (\left -> if left > 0 then SleepUntil due else Finish) <$> addCell cells cellTickets (-1)
-        else pure (SleepUntil due)
-  where
-    Control cells = sharedControl shared
+schedule lane pace = maybe Finish SleepUntil <$> takeScheduled (sharedControl (laneShared lane)) pace
 
 -- | A request that was due then is sent now.
 sendDue :: Lane -> Int -> IO ByteString
@@ -391,11 +309,10 @@ responses lane@(Lane shared _ cells input _ decoderRef _) t = go
 answered :: Lane -> Int -> IO Bool
 answered (Lane shared tally cells _ _ _ _) t = do
   let depth = sharedDepth shared
-      Control control = sharedControl shared
   oldest <- peekCell cells cellOldest
   due <- peekCell cells (cellRing + oldest)
   sent <- peekCell cells (cellRing + depth + oldest)
-  start <- peekCell control cellFrom
+  start <- windowStart (sharedControl shared)
   status <- peekCell cells cellStatus
   size <- peekCell cells cellSize
   if due >= start
@@ -456,7 +373,7 @@ ended lane@(Lane _ tally cells _ _ _ _) how = do
           if useful && mode == modeHead && have == 0 then countReopened tally else give ResetError
   (> 0) <$> peekCell cells cellAnswered
   where
-    give kind = giveUp lane kind
+    give = giveUp lane
 
 -- | All that is under way has come to this.
 giveUp :: Lane -> ErrorKind -> IO ()
@@ -479,7 +396,7 @@ withoutConnection lane@(Lane shared tally _ _ _ _ _) = do
   if under > 0
     then True <$ giveUp lane ConnectError
     else do
-      n <- claim shared t 1
+      n <- claim (sharedControl shared) t 1
       start <- windowStart (sharedControl shared)
       when (n > 0 && t >= start) (countError tally ConnectError 1)
       pure (n > 0)

@@ -19,6 +19,7 @@ module Weft.Cli.Load.Picture
   )
 where
 
+import Data.Bifunctor (bimap)
 import Data.Maybe (isJust)
 import Data.Text (Text)
 import Data.Text qualified as Text
@@ -120,7 +121,7 @@ throughputChart report = frame yTicks xTicks "seconds" (area <> line "one" respo
     ceiling' = maximum (highest : steps)
     atX t = left + (chartWidth - left - right) * t / end
     atY r = chartHeight - bottom - (chartHeight - top - bottom) * r / ceiling'
-    placed = map (\(t, r) -> (atX t, atY r))
+    placed = map (bimap atX atY)
     line colour values = path_ [D_ <<- curve (placed values), Class_ <<- ("line " <> colour)]
     area = case placed responses of
       [] -> mempty

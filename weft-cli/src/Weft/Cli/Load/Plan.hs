@@ -19,9 +19,10 @@ import Control.Monad.Trans.Except (ExceptT (..), except, runExceptT, throwE)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.ByteString.Char8 qualified as C
+import Data.Char (isAsciiUpper)
 import Data.List.NonEmpty (NonEmpty (..))
 import Data.List.NonEmpty qualified as NonEmpty
-import Data.Maybe (fromMaybe, isJust)
+import Data.Maybe (fromMaybe, isJust, isNothing)
 import GHC.Foreign qualified as Foreign
 import GHC.IO.Encoding (getFileSystemEncoding)
 import GHC.IO.Exception (ioe_description)
@@ -114,10 +115,10 @@ fieldOf text = case C.break (== ':') text of
           Just (BadName _) -> Left (show (C.unpack name) <> " is not the name of a header field")
           Just (BadValue _) -> Left ("the value of the header field " <> C.unpack name <> " cannot be sent")
   where
-    lower c = if c >= 'A' && c <= 'Z' then toEnum (fromEnum c + 32) else c
+    lower c = if isAsciiUpper c then toEnum (fromEnum c + 32) else c
 
 checkMethod :: ByteString -> Maybe ByteString
-checkMethod m = if maybe True (const False) (checkField (Field m "")) && m /= "CONNECT" then Just m else Nothing
+checkMethod m = if isNothing (checkField (Field m "")) && m /= "CONNECT" then Just m else Nothing
 
 -- | All fields of a request.
 standard :: Target -> [Field] -> Maybe ByteString -> [Field]
@@ -127,7 +128,7 @@ standard target fields body =
     <> fields
     <> [Field "Content-Length" (C.pack (show (B.length b))) | Just b <- [body]]
   where
-    absent name = maybe True (const False) (lookupField name fields)
+    absent name = isNothing (lookupField name fields)
 
 -- | With this text at its end.
 followedBy :: Pattern -> ByteString -> Pattern

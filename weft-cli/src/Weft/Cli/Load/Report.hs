@@ -104,8 +104,8 @@ reportOf result =
       ]
     schedule =
       [ "the schedule of " <> showCount rate <> " requests a second was not kept: " <> why
-        | Just rate <- [resultRate result],
-          meaningful,
+        | meaningful,
+          Just rate <- [resultRate result],
           achieved < 0.98 * rate || maybe False (\p -> elapsed > 1.05 * fromIntegral p / 1e9) (resultPlanned result)
       ]
     why

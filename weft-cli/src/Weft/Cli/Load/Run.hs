@@ -15,13 +15,14 @@ module Weft.Cli.Load.Run
 where
 
 import Control.Exception (IOException)
-import Control.Monad (forM, forM_, unless, when)
+import Control.Monad (forM, forM_, replicateM, unless, when)
 import Data.Foldable (for_)
 import Data.IORef
 import Data.Maybe (isJust)
 import System.Posix.Signals (sigINT, sigTERM)
 import Weft
 import Weft.Cli.Load.Cells
+import Weft.Cli.Load.Control
 import Weft.Cli.Load.Dial
 import Weft.Cli.Load.Driver
 import Weft.Cli.Load.Histogram
@@ -97,11 +98,10 @@ runLoad o plan address progress = do
             sharedMethod = planMethod plan,
             sharedDepth = loadPipeline o,
             sharedPace = (1e9 /) <$> loadRate o,
-            sharedCounted = case loadAmount o of Count _ -> True; For _ -> False,
             sharedInput = if connections > 2_000 then 16_384 else 65_536,
             sharedControl = control
           }
-  tallies <- liftIO (forM [1 .. workers] (const newTally))
+  tallies <- liftIO (replicateM workers newTally)
   lanes <- liftIO $ forM [0 .. connections - 1] $ \i -> newLane shared (tallies !! (i `mod` workers)) (loadSeed o * 1_000_003 + i)
   dialer <- liftIO (newDialer (loadTimeout o) address)
   interrupted <- liftIO (newIORef False)

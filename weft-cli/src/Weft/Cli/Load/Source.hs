@@ -29,6 +29,7 @@ import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.ByteString.Char8 qualified as C
 import Data.ByteString.Unsafe qualified as U
+import Data.Char (isDigit)
 import Data.Primitive.PrimArray
 import Data.Primitive.SmallArray
 import Data.Word (Word64, Word8)
@@ -61,7 +62,7 @@ parsePattern text = case C.break (== '{') text of
   where
     wrong = Left "a range is written as in /file{0..99}"
     number t = case C.readInt t of
-      Just (n, rest) | C.all (\c -> c >= '0' && c <= '9') (B.take 1 t), n < 10 ^ (15 :: Int) -> Right (n, rest)
+      Just (n, rest) | C.all isDigit (B.take 1 t), n < 10 ^ (15 :: Int) -> Right (n, rest)
       _ -> wrong
 
 -- | Something, and how often it is to be chosen compared with the others.

@@ -22,7 +22,7 @@ import Data.Map.Strict (Map)
 import Data.Map.Strict qualified as Map
 import System.CPUTime (getCPUTime)
 import System.Posix.Resource
-import Weft.Cli.Load.Lane (clockNow)
+import Weft.Cli.Load.Control (clockNow)
 
 -- | One moment.
 data Sample = Sample

@@ -182,11 +182,11 @@ candidates :: Bounds -> Places c w -> [(Target, Host c w, (Int, w), Seq (Int, w)
 candidates bounds places =
   [ (target, h, first, rest)
     | (target, h) <- Map.toList (placesHosts places),
-      first :<| rest <- [hostWaiting h],
-      not (Seq.null (hostIdle h)) || (hostOpen h < boundEach bounds && roomy)
+      not (Seq.null (hostIdle h)) || (hostOpen h < boundEach bounds && roomy),
+      first :<| rest <- [hostWaiting h]
   ]
   where
-    roomy = placesOpen places < boundTotal bounds || any (not . Seq.null . hostIdle) (placesHosts places)
+    roomy = placesOpen places < boundTotal bounds || not (all (Seq.null . hostIdle) (placesHosts places))
 
 -- | Take the connection that has been idle for longest.
 evict :: Places c w -> (Places c w, [c])

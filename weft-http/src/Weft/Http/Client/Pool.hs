@@ -97,11 +97,12 @@ obtain pool new limited target = do
     takeBack waiter turn = do
       mine <- atomicModifyRef (poolPlaces pool) (Places.withdraw target turn)
       -- Something was granted, and is there or about to be.
-      unless mine $ uninterruptibleMask_ (takeMVar waiter) >>= \case
-        Open -> leave pool target
-        Reuse (Idle transport watch) -> do
-          cancel (childThread watch)
-          transportClose transport `finally` leave pool target
+      unless mine $
+        uninterruptibleMask_ (takeMVar waiter) >>= \case
+          Open -> leave pool target
+          Reuse (Idle transport watch) -> do
+            cancel (childThread watch)
+            transportClose transport `finally` leave pool target
     use = \case
       Open -> open
       Reuse (Idle transport watch) -> do
@@ -133,7 +134,7 @@ keep pool target transport = do
   number <- newRef (0 :: Int)
   -- The watch inherits the mask, and may be interrupted only where it waits.
   watch <-
-    (forkDaemonIn (poolScope pool) (interruptible (wait entered) >> watching number))
+    forkDaemonIn (poolScope pool) (interruptible (wait entered) >> watching number)
       `onException` (transportClose transport `finally` leave pool target)
   (turn, orders) <- atomicModifyRef (poolPlaces pool) (Places.giveBack (poolBounds pool) target (Idle transport watch))
   writeRef number turn

@@ -23,7 +23,7 @@ import Weft.Http.Response (BadField (..), checkField)
 -- name.
 renderRequest :: [Field] -> Request -> Either BadField ByteString
 renderRequest standard request = do
-  traverse_ (\f -> maybe (Right ()) Left (checkField f)) fields
+  traverse_ (maybe (Right ()) Left . checkField) fields
   traverse_ reserved (standard <> own)
   if isToken method then Right () else Left (BadName method)
   if "/" `B.isPrefixOf` path && B.all isTargetByte path then Right () else Left (BadValue "the path of the request")
