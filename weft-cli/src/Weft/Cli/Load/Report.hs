@@ -88,7 +88,7 @@ reportOf result =
     slowest = distributionLargest (resultConnect result)
     acceptQueue =
       [ "measured load is " <> showFixed 1 measured <> " of " <> showFixed 0 offered <> " offered: " <> because
-        | meaningful && (unused || overflows > 0)
+        | meaningful && unused
       ]
     because = case reasons of
       [] -> "connections were not open or not used all the time"

@@ -45,7 +45,7 @@ data Pattern = Pattern !ByteString ![(Int, Int, ByteString)]
 
 -- | Read @/file{0..99}.html@.
 --
--- >>> parsePattern "/file{0..99}.html"
+-- >>> parsePattern (C.pack "/file{0..99}.html")
 -- Right (Pattern "/file" [(0,99,".html")])
 parsePattern :: ByteString -> Either String Pattern
 parsePattern text = case C.break (== '{') text of
