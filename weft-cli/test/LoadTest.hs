@@ -216,7 +216,7 @@ errors = do
       ("timeout", \s -> hearRequest s >> void (recv s 1))
     ]
     $ \(kind, treat) -> do
-      (code, value) <- withPlain (first treat) $ \url -> load ["-n", "8", "-c", "1", "--timeout", "0.3", url]
+      (code, value) <- withPlain (first treat) $ \url -> load ["-n", "8", "-c", "1", "--timeout", if kind == "timeout" then "0.8" else "10", url]
       assertEqual kind ExitSuccess code
       has value [("responses", 3), ("errors." <> kind, 5)]
       assertEqual kind 5 (sum [number ["errors", k] value | k <- ["connect", "timeout", "framing", "reset"]])

@@ -380,15 +380,16 @@ limits = do
       half s = answer "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n12345" s >> void (untilEnd s)
       slow s = hearHead s >> sendAll s "HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n" >> forever (sendAll s "x" >> sleep (milliseconds 1))
   for_
-    [ (short (\t -> t {timeoutHead = brief}), silent, AwaitingHead),
-      (short (\t -> t {timeoutPiece = brief}), half, ReceivingBody),
-      (short (\t -> t {timeoutWhole = Just (milliseconds 20)}), slow, ReceivingBody),
-      (short (\t -> t {timeoutWhole = Just brief}), silent, AwaitingHead)
+    [ (short (\t -> t {timeoutHead = brief}), silent, Just AwaitingHead),
+      (short (\t -> t {timeoutPiece = brief}), half, Just ReceivingBody),
+      (short (\t -> t {timeoutWhole = Just (milliseconds 20)}), slow, Nothing),
+      (short (\t -> t {timeoutWhole = Just brief}), silent, Nothing)
     ]
     $ \(settings, script, phase) -> do
       ((e, open), _) <- talk settings [script] $ \client base -> (,) <$> failing (Client.get client base) <*> Client.openConnections client
       case e of
-        TimedOut p -> p @?= phase
+        -- What it is at when all of the time is over is a matter of luck.
+        TimedOut p -> for_ phase (p @?=)
         _ -> assertFailure (show e)
       open @?= 0
   -- Whoever cannot get on for a while is not late as long as something comes.
