@@ -129,10 +129,10 @@ exchange limits clock lease request h use = do
         _ <- final
         a <- use response
         ended <- settled input
-        sent <- readRef sending
+        sent <- atomicReadRef sending
         pure (a, if reusable && ended && isSent sent then Keep else Discard)
       isSent = \case Sent _ -> True; _ -> False
-      became outcome = now >>= writeRef sending . outcome
+      became outcome = now >>= atomicWriteRef sending . outcome
       send pieces = within clock Sending (transportSend transport pieces)
       -- A server that refuses a request closes the connection, perhaps before it has all of
       -- it: its answer may be there all the same.
@@ -154,7 +154,7 @@ exchange limits clock lease request h use = do
                 | Just (SomeAsyncException _) <- fromException e -> throwM e
                 | Just Cancelled <- fromException e -> throwM e
                 | Just (NotTaken _) <- fromException e -> became SendFailed
-                | otherwise -> writeRef sending (BodyFailed e) >> transportClose transport
+                | otherwise -> atomicWriteRef sending (BodyFailed e) >> transportClose transport
           answered (set goAhead) $ do
             -- A final response to the question whether the body is wanted says no.
             asked <- not <$> isSet goAhead
@@ -175,7 +175,7 @@ exchange limits clock lease request h use = do
     Right done -> pure done
     Left (e :: SomeException) -> do
       -- The failure of the body is the cause of those that follow from it.
-      sent <- readRef sending
+      sent <- atomicReadRef sending
       case sent of
         BodyFailed cause | isConnectionTrouble e -> throwM cause
         _ -> throwM e
@@ -245,13 +245,13 @@ receiveHead limits input request interim = do
 patiently :: Input -> Thread a -> Thread a
 patiently input body = do
   t <- now
-  begun <- since' t <$> readRef (inputSending input)
+  begun <- since' t <$> atomicReadRef (inputSending input)
   let end = after (timeoutHead (clockTimeouts clock)) begun
   timeoutAt (maybe end (min end) (clockEnd clock)) body >>= \case
     Just a -> pure a
     Nothing -> do
       t' <- now
-      later <- since' t' <$> readRef (inputSending input)
+      later <- since' t' <$> atomicReadRef (inputSending input)
       if later > begun && maybe True (> t') (clockEnd clock) then patiently input body else throwM (TimedOut AwaitingHead)
   where
     clock = inputClock input

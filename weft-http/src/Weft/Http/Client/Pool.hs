@@ -133,13 +133,14 @@ keep pool target transport = do
   entered <- newEvent
   number <- newRef (0 :: Int)
   -- The watch inherits the mask, and may be interrupted only where it waits.
-  watch <-
-    forkDaemonIn (poolScope pool) (interruptible (wait entered) >> watching number)
-      `onException` (transportClose transport `finally` leave pool target)
-  (turn, orders) <- atomicModifyRef (poolPlaces pool) (Places.giveBack (poolBounds pool) target (Idle transport watch))
-  writeRef number turn
-  carryOut orders
-  set entered
+  try (forkDaemonIn (poolScope pool) (interruptible (wait entered) >> watching number)) >>= \case
+    -- The client has ended before its last user.
+    Left (_ :: ScopeEnded) -> transportClose transport `finally` leave pool target
+    Right watch -> do
+      (turn, orders) <- atomicModifyRef (poolPlaces pool) (Places.giveBack (poolBounds pool) target (Idle transport watch))
+      writeRef number turn
+      carryOut orders
+      set entered
   where
     watching number = do
       void (interruptible (timeout (clientIdle (poolSettings pool)) (transportWatch transport)) `catch` \e -> pure (Just (ignored e)))
@@ -149,9 +150,8 @@ keep pool target transport = do
     ignored :: IOException -> ()
     ignored _ = ()
 
--- | Do what a change has brought about.
+-- | Do what a change has brought about. All of it: who was granted something waits for it.
 carryOut :: Orders Idle Waiter -> Thread ()
-carryOut orders = do
-  -- First what makes room for the others.
-  for_ (ordersClosing orders) $ \(Idle transport watch) -> cancel (childThread watch) >> transportClose transport
+carryOut orders = uninterruptibleMask_ $ do
   for_ (ordersGranted orders) (uncurry putMVar)
+  for_ (ordersClosing orders) $ \(Idle transport watch) -> cancel (childThread watch) >> transportClose transport

@@ -123,8 +123,8 @@ data Transport = Transport
     -- | Wait, while the connection is idle, until it is of no use any more: because its other
     -- end was closed, or something has come that nobody has asked for.
     transportWatch :: Thread (),
-    -- | Close it. Threads that wait on it fail with an 'IOError'. Closing it again does
-    -- nothing.
+    -- | Close it, without waiting for the other end. Threads that wait on it fail with an
+    -- 'IOError'. Closing it again does nothing.
     transportClose :: Thread ()
   }
 
