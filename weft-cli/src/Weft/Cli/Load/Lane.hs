@@ -49,6 +49,7 @@ import Control.Monad (void, when)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.IORef
+import Data.Maybe (isJust)
 import Foreign.Marshal.Utils (moveBytes)
 import Foreign.Ptr (plusPtr)
 import Weft.Buffer
@@ -316,7 +317,7 @@ answered (Lane shared tally cells _ _ _ _) t = do
   status <- peekCell cells cellStatus
   size <- peekCell cells cellSize
   if due >= start
-    then countResponse tally open status size (t - due) (t - sent)
+    then countResponse tally (isJust (sharedPace shared)) status size (t - due) (t - sent)
     else countWarmup tally
   pokeCell cells cellLast t
   pokeCell cells cellMode modeHead
@@ -324,8 +325,6 @@ answered (Lane shared tally cells _ _ _ _) t = do
   before <- peekCell cells cellAnswered
   pokeCell cells cellAnswered (before + 1)
   (== 0) <$> peekCell cells cellClosing
-  where
-    open = case sharedPace shared of Just _ -> True; Nothing -> False
 
 -- | Take the oldest request out of the ring.
 forget :: Cells -> Int -> Int -> IO ()
