@@ -12,6 +12,8 @@ import Data.Maybe (isNothing)
 import FilesTest qualified
 import LimitsTest qualified
 import SitesTest qualified
+import LoadTest qualified
+import LoadUnitTest qualified
 import StopTest qualified
 import System.Environment (lookupEnv, setEnv)
 import Test.Tasty
@@ -31,5 +33,7 @@ main = do
         ConnectionTest.tests,
         LimitsTest.tests,
         StopTest.tests,
-        TimelineTest.tests
+        TimelineTest.tests,
+        LoadUnitTest.tests,
+        LoadTest.tests
       ]

@@ -9,6 +9,9 @@ import AllocationTest qualified
 import BodyTest qualified
 import CodingsTest qualified
 import CompressTest qualified
+import ClientHeadTest qualified
+import ClientPlacesTest qualified
+import ClientTest qualified
 import ConditionalTest qualified
 import Control.Monad (when)
 import Data.Maybe (isNothing)
@@ -69,5 +72,8 @@ allTests = do
         NotifyTest.tests,
         ListenTest.tests,
         ServerTableTest.tests,
-        ServerTalkTest.tests
+        ServerTalkTest.tests,
+        ClientHeadTest.tests,
+        ClientPlacesTest.tests,
+        ClientTest.tests
       ]

@@ -12,6 +12,7 @@ import Paths_weft_cli (version)
 import System.Environment (getArgs)
 import System.Exit (ExitCode (..), exitWith)
 import System.IO (hPutStrLn, hSetEncoding, stderr, stdout)
+import Weft.Cli.Load (loadCommand)
 import Weft.Cli.Serve (serveCommand)
 
 -- | Parse the command line and run the command. What is wrong with the command line
@@ -44,5 +45,5 @@ complaint text = case takeWhile (not . null) (lines text) of
 program :: ParserInfo (IO ())
 program =
   info
-    (hsubparser serveCommand <**> simpleVersioner ("weft " <> showVersion version) <**> helper)
+    (hsubparser (serveCommand <> loadCommand) <**> simpleVersioner ("weft " <> showVersion version) <**> helper)
     (fullDesc <> header "weft - massively concurrent network services" <> failureCode 2)

@@ -1,0 +1,97 @@
+-- |
+-- Description : @weft load URL@
+--
+-- Puts an HTTP server under load and says how it took it.
+module Weft.Cli.Load
+  ( loadCommand,
+    putUnderLoad,
+  )
+where
+
+import Control.Monad (unless, when)
+import Data.Aeson (encode)
+import Data.ByteString.Char8 qualified as C
+import Data.ByteString.Lazy.Char8 qualified as Lazy
+import Data.Foldable (for_)
+import Data.IORef
+import Data.List (isSuffixOf)
+import Data.Maybe (fromMaybe)
+import GHC.Conc (getNumProcessors)
+import GHC.IO.Exception (IOException (..))
+import Options.Applicative
+import System.Exit (ExitCode (..), exitWith)
+import System.IO (hFlush, hIsTerminalDevice, hPutStr, hPutStrLn, hSetEncoding, stderr, stdout, utf8)
+import Weft
+import Weft.Cli.Load.Json
+import Weft.Cli.Load.Nursery
+import Weft.Cli.Load.Options
+import Weft.Cli.Load.Page
+import Weft.Cli.Load.Plan
+import Weft.Cli.Load.Report
+import Weft.Cli.Load.Run
+import Weft.Cli.Load.System
+import Weft.Cli.Load.Text
+import Weft.Http.Client.Types (Target (..), authority)
+import Weft.Socket
+
+-- | The command, for the program's parser.
+loadCommand :: Mod CommandFields (IO ())
+loadCommand = command "load" (info (putUnderLoad <$> loadOptions) (progDesc "Put an HTTP server under load, and measure how it takes it" <> failureCode 2))
+
+-- | Make a load. What is wrong with what was asked for is one line on standard error and status
+-- 2; that it cannot be done, or that no request has succeeded, is status 1.
+putUnderLoad :: LoadOptions -> IO ()
+putUnderLoad o = withSmallNursery $ do
+  plan <- makePlan o >>= either (failing 2) pure
+  for_ (loadReport o) $ \path ->
+    unless (any (`isSuffixOf` path) [".html", ".svg"]) (failing 2 (path <> ": the name of a report ends in .html or .svg"))
+  -- Now, and not after the load.
+  for_ (loadReport o) $ \path -> writing path (writeFile path "")
+  descriptors <- raiseDescriptorLimit
+  let wanted = loadConnections o + loadIdle o + 64
+  when (wanted > descriptors) (failing 1 (show (loadConnections o + loadIdle o) <> " connections need more open files than the limit, which is " <> show descriptors))
+  processors <- getNumProcessors
+  outcome <-
+    try . runWith defaultSettings {settingWorkers = Just (fromMaybe processors (loadWorkers o)), settingKernel = systemKernel defaultSystemSettings {systemBackend = loadBackend o}} $ do
+      address <- reach plan
+      progress <- liftIO (progressOn o)
+      runLoad o plan address progress
+  report <- either (failing 1 . explained) (pure . reportOf) outcome
+  terminal <- hIsTerminalDevice stderr
+  when (terminal || loadProgress o) (hPutStr stderr (if terminal then "\r\ESC[K" else ""))
+  hSetEncoding stdout utf8
+  if loadJson o then Lazy.putStrLn (encode (jsonReport report)) else mapM_ putStrLn (textReport report)
+  hFlush stdout
+  for_ (loadReport o) $ \path -> writing path (writePage path report)
+  when (succeeded (resultTotals (reportResult report)) == 0) (failing 1 "no request has succeeded")
+  where
+    failing code text = hPutStrLn stderr ("weft: " <> text) >> exitWith (ExitFailure code)
+    writing path act = act `catch` \e -> failing 1 (path <> ": " <> ioe_description (e :: IOException))
+    explained e = case (ioe_location e, ioe_description e) of
+      ("", description) -> description
+      (location, description) -> maybe "" (<> ": ") (ioe_filename e) <> location <> ": " <> description
+
+    -- The address that answers. A server that is not there at all is not to be put under load.
+    reach plan = do
+      let target = planTarget plan
+          name = C.unpack (authority target)
+      socket <-
+        connectTcp (loadTimeout o) (C.unpack (targetHost target)) (show (targetPort target)) `catch` \e ->
+          throwM (userError ("cannot connect to " <> name <> ": " <> ioe_description (e :: IOException)))
+      peerAddress socket `finally` closeSocket socket
+
+-- | What tells how it goes: on a terminal a line that is written again ten times a second, else
+-- one a second, else nothing.
+progressOn :: LoadOptions -> IO (Point -> IO ())
+progressOn o = do
+  terminal <- hIsTerminalDevice stderr
+  before <- newIORef Nothing
+  pure $ \point ->
+    if not (terminal || loadProgress o)
+      then pure ()
+      else do
+        last' <- readIORef before
+        when (maybe True (\b -> pointTime point - pointTime b >= 1_000_000_000) last') $ do
+          writeIORef before (Just point)
+          hPutStr stderr ((if terminal then "\r\ESC[K" else "") <> progressLine last' point <> (if terminal then "" else "\n"))
+          hFlush stderr

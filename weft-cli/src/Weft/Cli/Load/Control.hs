@@ -1,0 +1,95 @@
+{-# OPTIONS_GHC -O2 #-}
+
+-- |
+-- Description : Which requests may be sent, and when
+-- Stability   : not home
+--
+-- What all connections of a load ask before they send: is there time left, are there requests
+-- left, when is the next one due? A few words in shared memory; nothing here blocks.
+module Weft.Cli.Load.Control
+  ( Control,
+    newControl,
+    clockNow,
+
+    -- * The time that counts
+    setWindow,
+    windowStart,
+    windowEnd,
+    endNow,
+
+    -- * Requests
+    claim,
+    takeScheduled,
+  )
+where
+
+import Data.Maybe (isJust)
+import GHC.Clock (getMonotonicTimeNSec)
+import Weft.Cli.Load.Cells
+
+-- | The monotonic clock, in nanoseconds.
+clockNow :: IO Int
+clockNow = fromIntegral <$> getMonotonicTimeNSec
+{-# INLINE clockNow #-}
+
+-- | When requests count, and how many are left; the flag says whether their number is limited.
+data Control = Control !Bool !Cells
+
+-- Its cells: the time that counts, requests that may still be sent, and of a schedule how many
+-- were taken from it and when it begins.
+cellFrom, cellUntil, cellTickets, cellTaken, cellZero :: Int
+cellFrom = 0
+cellUntil = 1
+cellTickets = 2
+cellTaken = 3
+cellZero = 4
+
+newControl :: Maybe Int -> IO Control
+newControl count = do
+  cells <- newCells 16
+  pokeCell cells cellFrom maxBound
+  pokeCell cells cellUntil maxBound
+  mapM_ (pokeCell cells cellTickets) count
+  pure (Control (isJust count) cells)
+
+-- | Say when a schedule begins, and which time counts, in nanoseconds of the monotonic clock.
+setWindow :: Control -> Int -> Int -> Int -> IO ()
+setWindow (Control _ cells) zero from to = pokeCell cells cellZero zero >> pokeCell cells cellFrom from >> pokeCell cells cellUntil to
+
+windowStart, windowEnd :: Control -> IO Int
+windowStart (Control _ cells) = peekCell cells cellFrom
+windowEnd (Control _ cells) = peekCell cells cellUntil
+
+-- | No further requests.
+endNow :: Control -> Int -> IO ()
+endNow (Control _ cells) = minCell cells cellUntil
+
+-- | How many of so many further requests may be sent now. Those before the time that counts
+-- cost nothing.
+claim :: Control -> Int -> Int -> IO Int
+claim (Control limited cells) now wanted = do
+  start <- peekCell cells cellFrom
+  end <- peekCell cells cellUntil
+  if now >= end
+    then pure 0
+    else
+      if not limited || now < start
+        then pure wanted
+        else max 0 . min wanted <$> addCell cells cellTickets (negate wanted)
+{-# INLINE claim #-}
+
+-- | When the next request of a schedule is due, with so many nanoseconds from one to the next;
+-- 'Nothing' at its end.
+takeScheduled :: Control -> Double -> IO (Maybe Int)
+takeScheduled (Control limited cells) pace = do
+  zero <- peekCell cells cellZero
+  start <- peekCell cells cellFrom
+  end <- peekCell cells cellUntil
+  i <- addCell cells cellTaken 1
+  let due = zero + round (fromIntegral i * pace)
+  if due >= end
+    then pure Nothing
+    else
+      if limited && due >= start
+        then (\left -> if left > 0 then Just due else Nothing) <$> addCell cells cellTickets (-1)
+        else pure (Just due)

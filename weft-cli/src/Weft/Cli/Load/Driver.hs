@@ -1,0 +1,99 @@
+{-# OPTIONS_GHC -O2 #-}
+
+-- |
+-- Description : The thread of one connection of a load
+-- Stability   : not home
+--
+-- Connects, sends requests, receives responses, and connects again when the connection has
+-- ended, until there is nothing left to send. A plain sequential thread over the bookkeeping
+-- of "Weft.Cli.Load.Lane".
+module Weft.Cli.Load.Driver
+  ( driveLane,
+    Origin (..),
+  )
+where
+
+import Control.Exception (IOException)
+import Control.Monad (unless, void, when)
+import Data.ByteString (ByteString)
+import Data.ByteString qualified as B
+import Weft
+import Weft.Cli.Load.Control
+import Weft.Cli.Load.Dial
+import Weft.Cli.Load.Histogram
+import Weft.Cli.Load.Lane
+import Weft.Cli.Load.Tally
+import Weft.Socket
+import Weft.Time
+
+-- | An instant, and what the clock said at that time: from one to the other.
+data Origin = Origin !Instant !Int
+
+-- | Run a lane to its end.
+driveLane :: Origin -> Dialer -> Lane -> Thread ()
+driveLane origin dialer lane = connecting (milliseconds 10)
+  where
+    connecting pause = do
+      before <- liftIO clockNow
+      try (dial dialer) >>= \case
+        Left (_ :: IOException) -> refused pause
+        Right socket -> do
+          useful <- (connected before socket >>= finished) `finally` closeSocket socket
+          case useful of
+            Nothing -> pure ()
+            Just True -> connecting (milliseconds 10)
+            -- It was closed before it brought anything: no reason for haste.
+            Just False -> sleep pause >> connecting (longer pause)
+    refused pause = do
+      more <- liftIO (withoutConnection lane)
+      when more (sleep pause >> connecting (longer pause))
+    longer pause = min (seconds 1) (pause <> pause)
+
+    -- How a connection ended; 'Nothing' when all is done.
+    finished = maybe (pure Nothing) (fmap Just . liftIO . ended lane)
+
+    connected before socket = do
+      under <- liftIO $ do
+        t <- clockNow
+        record (tallyConnect (laneTally lane)) (t - before)
+        opened lane socket
+        outstanding lane
+      try (if under > 0 then liftIO (sendAgain lane) >>= sending origin lane socket else beginning origin lane socket) >>= \case
+        Right end -> pure end
+        Left (_ :: IOException) -> pure (Just Lost)
+
+-- | The first request of a connection.
+beginning :: Origin -> Lane -> Socket -> Thread (Maybe End)
+beginning origin lane socket = case sharedPace (laneShared lane) of
+  Nothing -> liftIO (beginClosed lane) >>= next origin lane socket
+  Just pace -> liftIO (schedule lane pace) >>= next origin lane socket
+
+-- | Do what is to be done next.
+next :: Origin -> Lane -> Socket -> Step -> Thread (Maybe End)
+next origin lane socket = \case
+  Send bytes -> sending origin lane socket bytes
+  Receive -> receiving origin lane socket
+  Next -> beginning origin lane socket
+  SleepUntil due -> waiting origin lane socket due
+  Finish -> pure Nothing
+  Close -> pure (Just Agreed)
+  Malformed -> pure (Just Nonsense)
+
+sending :: Origin -> Lane -> Socket -> ByteString -> Thread (Maybe End)
+sending origin lane socket bytes = do
+  n <- send socket bytes
+  unless (n == B.length bytes) (sendAll socket (B.drop n bytes))
+  receiving origin lane socket
+
+receiving :: Origin -> Lane -> Socket -> Thread (Maybe End)
+receiving origin lane socket = do
+  have <- liftIO (unread lane)
+  n <- receiveInto socket (laneInput lane) have maxBound
+  if n == 0 then pure (Just Lost) else liftIO (received lane n) >>= next origin lane socket
+
+-- | Wait until a request is due, and send it.
+waiting :: Origin -> Lane -> Socket -> Int -> Thread (Maybe End)
+waiting origin@(Origin instant zero) lane socket due = do
+  t <- liftIO clockNow
+  when (due > t) (void (sleepUntil (after (nanoseconds (due - zero)) instant)))
+  liftIO (sendDue lane due) >>= sending origin lane socket

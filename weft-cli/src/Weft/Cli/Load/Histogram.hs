@@ -1,0 +1,163 @@
+{-# OPTIONS_GHC -O2 #-}
+
+-- |
+-- Description : How often which value came, to three significant digits
+--
+-- A histogram whose buckets are as wide as the values are large (the idea is that of HDR
+-- Histogram): below 2,048 each value has a bucket of its own, and from there on each power of
+-- two is divided into 1,024. So a value is known to less than one part in a thousand, from a
+-- nanosecond to more than an hour, in a quarter of a megabyte. To record allocates nothing;
+-- histograms of several workers are added up at the end.
+module Weft.Cli.Load.Histogram
+  ( -- * Recording
+    Histogram,
+    newHistogram,
+    record,
+    largestValue,
+
+    -- * Looking
+    Distribution (..),
+    freeze,
+    emptyDistribution,
+    merge,
+    percentile,
+    mean,
+    deviation,
+    precision,
+
+    -- * Buckets
+    bucketOf,
+    bucketLow,
+    bucketHigh,
+  )
+where
+
+import Control.Monad (void)
+import Data.Bits (countLeadingZeros, unsafeShiftL, unsafeShiftR)
+import Data.IntMap.Strict (IntMap)
+import Data.IntMap.Strict qualified as IntMap
+import Weft.Cli.Load.Cells
+
+-- | Counts of values.
+newtype Histogram = Histogram Cells
+
+-- The first cells hold the sum, the least and the largest value as they were given.
+sumCell, leastCell, largestCell, firstBucket :: Int
+sumCell = 0
+leastCell = 1
+largestCell = 2
+firstBucket = 8
+
+-- | Values above it count as it: about 78 hours in nanoseconds.
+largestValue :: Int
+largestValue = 1 `unsafeShiftL` 48 - 1
+
+-- | The width of a bucket is less than this part of any value in it.
+precision :: Double
+precision = 1 / 1024
+
+-- | The number of the bucket of a value, which is not negative.
+bucketOf :: Int -> Int
+bucketOf v = (e `unsafeShiftL` 10) + (v `unsafeShiftR` e)
+  where
+    -- How many bits more than eleven the value has.
+    e = max 0 (53 - countLeadingZeros v)
+{-# INLINE bucketOf #-}
+
+-- | The least value of a bucket.
+bucketLow :: Int -> Int
+bucketLow i
+  | i < 2048 = i
+  | otherwise = let e = (i `unsafeShiftR` 10) - 1 in (i - (e `unsafeShiftL` 10)) `unsafeShiftL` e
+
+-- | The largest value of a bucket.
+bucketHigh :: Int -> Int
+bucketHigh i = bucketLow (i + 1) - 1
+
+-- | An empty histogram.
+newHistogram :: IO Histogram
+newHistogram = do
+  cells <- newCells (firstBucket + bucketOf largestValue + 1)
+  pokeCell cells leastCell maxBound
+  pure (Histogram cells)
+
+-- | Count a value; a negative one counts as 0. From any thread.
+record :: Histogram -> Int -> IO ()
+record (Histogram cells) given = do
+  let v = max 0 (min largestValue given)
+  void (addCell cells (firstBucket + bucketOf v) 1)
+  void (addCell cells sumCell v)
+  minCell cells leastCell v
+  maxCell cells largestCell v
+{-# INLINE record #-}
+
+-- | What was recorded, as a value.
+data Distribution = Distribution
+  { -- | Counts of the buckets that are not empty.
+    distributionCounts :: !(IntMap Int),
+    distributionCount :: !Int,
+    distributionSum :: !Int,
+    -- | Exact; 0 when there is none.
+    distributionLeast :: !Int,
+    -- | Exact; 0 when there is none.
+    distributionLargest :: !Int
+  }
+  deriving stock (Eq, Show)
+
+emptyDistribution :: Distribution
+emptyDistribution = Distribution IntMap.empty 0 0 0 0
+
+-- | The counts up to now.
+freeze :: Histogram -> IO Distribution
+freeze (Histogram cells) = do
+  size <- cellCount cells
+  let go !i acc
+        | i < firstBucket = pure acc
+        | otherwise = do
+            n <- peekCell cells i
+            go (i - 1) (if n == 0 then acc else (i - firstBucket, n) : acc)
+  counts <- IntMap.fromDistinctAscList <$> go (size - 1) []
+  total <- peekCell cells sumCell
+  least <- peekCell cells leastCell
+  largest <- peekCell cells largestCell
+  pure (if IntMap.null counts then emptyDistribution else Distribution counts (sum (IntMap.elems counts)) total least largest)
+
+-- | Both together.
+merge :: Distribution -> Distribution -> Distribution
+merge a b
+  | distributionCount a == 0 = b
+  | distributionCount b == 0 = a
+  | otherwise =
+      Distribution
+        { distributionCounts = IntMap.unionWith (+) (distributionCounts a) (distributionCounts b),
+          distributionCount = distributionCount a + distributionCount b,
+          distributionSum = distributionSum a + distributionSum b,
+          distributionLeast = min (distributionLeast a) (distributionLeast b),
+          distributionLargest = max (distributionLargest a) (distributionLargest b)
+        }
+
+-- | The least value that is not exceeded by such a part of all values (from 0 to 1), rounded
+-- up to the end of its bucket; 0 when there is none.
+percentile :: Double -> Distribution -> Int
+percentile p d = go 0 (IntMap.toAscList (distributionCounts d))
+  where
+    rank = max 1 (ceiling (p * fromIntegral (distributionCount d) - 1e-9)) :: Int
+    go _ [] = distributionLargest d
+    go !before ((i, n) : more)
+      | before + n >= rank = max (distributionLeast d) (min (distributionLargest d) (bucketHigh i))
+      | otherwise = go (before + n) more
+
+-- | The mean, exact; 0 when there is none.
+mean :: Distribution -> Double
+mean d
+  | distributionCount d == 0 = 0
+  | otherwise = fromIntegral (distributionSum d) / fromIntegral (distributionCount d)
+
+-- | The standard deviation, from the middles of the buckets.
+deviation :: Distribution -> Double
+deviation d
+  | distributionCount d == 0 = 0
+  | otherwise = sqrt (sum [fromIntegral n * square (middle i - mean d) | (i, n) <- IntMap.toList (distributionCounts d)] / fromIntegral (distributionCount d))
+  where
+    middle i = fromIntegral (bucketLow i + bucketHigh i) / 2
+    square x = x * x :: Double

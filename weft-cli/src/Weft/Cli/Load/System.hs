@@ -1,0 +1,84 @@
+-- |
+-- Description : What the system says about a load
+-- Stability   : not home
+--
+-- Counters of the kernel and the processor time of this process, read before and after: they
+-- tell a server that is slow from a listen queue that is full and from a client that cannot keep
+-- up. What cannot be read is left out.
+module Weft.Cli.Load.System
+  ( Sample (..),
+    Usage (..),
+    takeSample,
+    usageBetween,
+    parsePairs,
+    raiseDescriptorLimit,
+  )
+where
+
+import Control.Exception (IOException, try)
+import Data.ByteString qualified as B
+import Data.ByteString.Char8 qualified as C
+import Data.Map.Strict (Map)
+import Data.Map.Strict qualified as Map
+import System.CPUTime (getCPUTime)
+import System.Posix.Resource
+import Weft.Cli.Load.Control (clockNow)
+
+-- | One moment.
+data Sample = Sample
+  { sampleTime :: !Int,
+    sampleCpu :: !Int,
+    sampleCounters :: !(Map B.ByteString Int)
+  }
+
+-- | What happened between two moments.
+data Usage = Usage
+  { -- | Processor time of this process, user and system, in nanoseconds.
+    usageCpu :: !Int,
+    usageWall :: !Int,
+    -- | Times that a listen queue of this network namespace was full; 'Nothing': unknown.
+    usageOverflows :: !(Maybe Int),
+    -- | Segments that were sent again in this network namespace.
+    usageRetransmitted :: !(Maybe Int)
+  }
+  deriving stock (Eq, Show)
+
+takeSample :: IO Sample
+takeSample = do
+  counters <- mapM (\path -> either (\e -> let _ = e :: IOException in Map.empty) parsePairs <$> try (B.readFile path)) ["/proc/net/netstat", "/proc/net/snmp"]
+  cpu <- getCPUTime
+  t <- clockNow
+  pure (Sample t (fromInteger (cpu `div` 1000)) (Map.unions counters))
+
+usageBetween :: Sample -> Sample -> Usage
+usageBetween before after =
+  Usage
+    { usageCpu = sampleCpu after - sampleCpu before,
+      usageWall = sampleTime after - sampleTime before,
+      usageOverflows = grown (C.pack "TcpExt.ListenOverflows"),
+      usageRetransmitted = grown (C.pack "Tcp.RetransSegs")
+    }
+  where
+    grown name = (-) <$> Map.lookup name (sampleCounters after) <*> Map.lookup name (sampleCounters before)
+
+-- | Read the format of @/proc/net/snmp@: a line of names, then one of numbers, each after the
+-- name of their group.
+parsePairs :: B.ByteString -> Map B.ByteString Int
+parsePairs content = go (map C.words (C.lines content))
+  where
+    go ((group : names) : (group' : numbers) : more)
+      | group == group' =
+          Map.union
+            (Map.fromList [(C.takeWhile (/= ':') group <> C.pack "." <> name, n) | (name, text) <- zip names numbers, Just (n, _) <- [C.readInt text]])
+            (go more)
+    go (_ : more) = go more
+    go [] = Map.empty
+
+-- | Raise the limit of open files as far as the system lets us; what it is then.
+raiseDescriptorLimit :: IO Int
+raiseDescriptorLimit = do
+  limits <- getResourceLimit ResourceOpenFiles
+  raised <- try (setResourceLimit ResourceOpenFiles limits {softLimit = hardLimit limits})
+  pure $ case either (\e -> let _ = e :: IOException in softLimit limits) (\() -> hardLimit limits) raised of
+    ResourceLimit n -> fromInteger (min 1_000_000_000 n)
+    _ -> maxBound

@@ -1,0 +1,130 @@
+{-# OPTIONS_GHC -O2 #-}
+
+-- |
+-- Description : What is counted during a load
+-- Stability   : not home
+--
+-- One tally for each worker, so that workers do not fight for the same cache lines; they are
+-- added up when somebody wants to know.
+module Weft.Cli.Load.Tally
+  ( Tally (..),
+    newTally,
+    ErrorKind (..),
+    errorText,
+
+    -- * Counting
+    countResponse,
+    countError,
+    countReopened,
+    countWarmup,
+
+    -- * Looking
+    Totals (..),
+    totals,
+    totalResponses,
+    totalErrors,
+    totalRefused,
+  )
+where
+
+import Control.Monad (forM, void, when)
+import Weft.Cli.Load.Cells
+import Weft.Cli.Load.Histogram
+
+-- | What was counted by the connections of one worker.
+data Tally = Tally
+  { tallyCells :: !Cells,
+    -- | From when a request was to be sent to the end of its response.
+    tallyLatency :: !Histogram,
+    -- | From when it was sent; used only where that may be later.
+    tallyService :: !Histogram,
+    -- | From the beginning of a connection to when it stands.
+    tallyConnect :: !Histogram
+  }
+
+-- | Why there is no response.
+data ErrorKind
+  = -- | There was no connection to be had.
+    ConnectError
+  | -- | It took too long.
+    TimeoutError
+  | -- | What came was no response.
+    FramingError
+  | -- | The connection ended or failed before the response did.
+    ResetError
+  deriving stock (Eq, Ord, Show, Enum, Bounded)
+
+-- | The name of a kind in reports.
+errorText :: ErrorKind -> String
+errorText = \case
+  ConnectError -> "connect"
+  TimeoutError -> "timeout"
+  FramingError -> "framing"
+  ResetError -> "reset"
+
+-- The cells: bytes, then responses by the first digit of their status (1 to 5), errors by
+-- kind, connections opened again, responses before the window.
+bytesCell, statusCell, errorCell, reopenedCell, warmupCell, cells :: Int
+bytesCell = 0
+statusCell = 1
+errorCell = 8
+reopenedCell = 12
+warmupCell = 13
+cells = 32
+
+newTally :: IO Tally
+newTally = Tally <$> newCells cells <*> newHistogram <*> newHistogram <*> newHistogram
+
+-- | A response with this status and so many bytes, head included; how long it took since it
+-- was due and since it was sent. The flag says whether the two may differ.
+countResponse :: Tally -> Bool -> Int -> Int -> Int -> Int -> IO ()
+countResponse tally two status size latency service = do
+  void (addCell (tallyCells tally) (statusCell + status `quot` 100) 1)
+  void (addCell (tallyCells tally) bytesCell size)
+  record (tallyLatency tally) latency
+  when two (record (tallyService tally) service)
+{-# INLINE countResponse #-}
+
+-- | So many requests that came to this.
+countError :: Tally -> ErrorKind -> Int -> IO ()
+countError tally kind = void . addCell (tallyCells tally) (errorCell + fromEnum kind)
+
+-- | A connection that the server had closed was opened again.
+countReopened :: Tally -> IO ()
+countReopened tally = void (addCell (tallyCells tally) reopenedCell 1)
+
+-- | A response to a request of the time that does not count.
+countWarmup :: Tally -> IO ()
+countWarmup tally = void (addCell (tallyCells tally) warmupCell 1)
+
+-- | What was counted by all workers.
+data Totals = Totals
+  { totalBytes :: !Int,
+    -- | Responses by the first digit of the status, from 1 to 5.
+    totalStatus :: ![Int],
+    totalErrorsBy :: ![(ErrorKind, Int)],
+    totalReopened :: !Int,
+    totalWarmup :: !Int
+  }
+  deriving stock (Eq, Show)
+
+-- | Up to now.
+totals :: [Tally] -> IO Totals
+totals tallies = do
+  let at i = sum <$> mapM (\t -> peekCell (tallyCells t) i) tallies
+  size <- at bytesCell
+  status <- mapM (\d -> at (statusCell + d)) [1 .. 5]
+  errors <- forM [minBound ..] (\kind -> (kind,) <$> at (errorCell + fromEnum kind))
+  Totals size status errors <$> at reopenedCell <*> at warmupCell
+
+-- | All responses, whatever their status.
+totalResponses :: Totals -> Int
+totalResponses = sum . totalStatus
+
+-- | Responses that say that the request did not succeed: those with 4xx and 5xx.
+totalRefused :: Totals -> Int
+totalRefused = sum . drop 3 . totalStatus
+
+-- | All requests without a response.
+totalErrors :: Totals -> Int
+totalErrors = sum . map snd . totalErrorsBy

@@ -1,0 +1,305 @@
+-- |
+-- Description : One request and its response on one connection
+-- Stability   : not home
+--
+-- Sends a request, receives the head of its response, and hands out the content piece by
+-- piece, when it is asked for: what is not asked for is not received, and fills the buffers
+-- between here and the server until that stops sending. Runs in the thread that makes the
+-- request; a long body is sent by a second one, since a server may answer before it has
+-- received it all.
+module Weft.Http.Client.Exchange
+  ( -- * Exchanges
+    exchange,
+    Clock (..),
+    within,
+    Unanswered (..),
+
+    -- * Responses
+    Response (..),
+    receivePiece,
+  )
+where
+
+import Control.Exception (Exception (..), IOException, SomeAsyncException (..), SomeException)
+import Control.Monad (unless, when)
+import Data.ByteString (ByteString)
+import Data.ByteString qualified as B
+import Data.ByteString.Char8 qualified as C
+import Data.Int (Int64)
+import Data.Maybe (isJust)
+import Numeric (showHex)
+import Weft
+import Weft.Event
+import Weft.Http.Body
+import Weft.Http.Client.Pool (Lease (..), Verdict (..))
+import Weft.Http.Client.Types
+import Weft.Http.Internal.ResponseHead
+import Weft.Http.Internal.Types (Field, Framing (..), Limits, Version)
+import Weft.Http.Status
+import Weft.Ref
+import Weft.Scope
+import Weft.Time (Instant, after, now)
+import Weft.Timeout (timeout, timeoutAt)
+
+-- | The limits of time of one request.
+data Clock = Clock
+  { clockTimeouts :: !ClientTimeouts,
+    -- | When all of it must be over.
+    clockEnd :: !(Maybe Instant)
+  }
+
+-- | Wait no longer than the phase may take.
+within :: Clock -> Phase -> Thread a -> Thread a
+within clock phase body = case (limit, clockEnd clock) of
+  (Nothing, Nothing) -> body
+  (Nothing, Just end) -> limited end
+  (Just d, Nothing) -> now >>= limited . after d
+  (Just d, Just end) -> now >>= limited . min end . after d
+  where
+    limited end = timeoutAt end body >>= maybe (throwM (TimedOut phase)) pure
+    limit = case phase of
+      Waiting -> Nothing
+      Connecting -> Just (timeoutConnect timeouts)
+      Sending -> Just (timeoutPiece timeouts)
+      AwaitingHead -> Just (timeoutHead timeouts)
+      ReceivingBody -> Just (timeoutPiece timeouts)
+    timeouts = clockTimeouts clock
+
+-- | A response whose content is still to be received.
+data Response = Response
+  { responseStatus :: !Status,
+    responseVersion :: !Version,
+    responseFields :: ![Field],
+    -- | Where it came from: after redirections, not what was asked for.
+    responseUrl :: !Url,
+    responseInput :: !Input
+  }
+
+-- | The connection as the receiver sees it.
+data Input = Input
+  { inputTransport :: !Transport,
+    inputClock :: !Clock,
+    inputState :: !(Ref State),
+    -- | What became of sending the body.
+    inputSending :: !(Ref SendState)
+  }
+
+-- | How far the content was received.
+data State
+  = -- | What the decoder says of the bytes that are here and of those to come.
+    Content !Decoder !ByteString
+  | -- | Until the connection ends.
+    ToTheEnd !ByteString
+  | -- | It has ended, and this followed it.
+    Ended !ByteString
+  | -- | The response was given up or is over.
+    Over
+
+-- | What became of sending the body.
+data SendState
+  = Unsent
+  | -- | Since when.
+    Sent !Instant
+  | -- | Since when the connection does not take it.
+    SendFailed !Instant
+  | -- | What makes the body has failed, or took too long: this is to be raised where the
+    -- response is awaited.
+    BodyFailed !SomeException
+
+-- | The connection ended before the first byte of a response. Whoever has used an old
+-- connection may try a new one.
+newtype Unanswered = Unanswered HttpError
+  deriving stock (Show)
+
+instance Exception Unanswered
+
+-- | What does not fit into a few segments is sent by a thread of its own. In octets.
+sentAtOnce :: Int
+sentAtOnce = 16 * 1024
+
+-- | Make a request, whose head is given, and use the response.
+exchange :: Limits -> Clock -> Lease -> Request -> ByteString -> (Response -> Thread a) -> Thread (a, Verdict)
+exchange limits clock lease request h use = do
+  state <- newRef Over
+  sending <- newRef Unsent
+  let transport = leaseTransport lease
+      input = Input transport clock state sending
+      answered interim final = do
+        (response, reusable) <- receiveHead limits input request interim
+        _ <- final
+        a <- use response
+        ended <- settled input
+        sent <- atomicReadRef sending
+        pure (a, if reusable && ended && isSent sent then Keep else Discard)
+      isSent = \case Sent _ -> True; _ -> False
+      became outcome = now >>= atomicWriteRef sending . outcome
+      send pieces = within clock Sending (transportSend transport pieces)
+      -- A server that refuses a request closes the connection, perhaps before it has all of
+      -- it: its answer may be there all the same.
+      sendOr failed act = act `catch` \e -> failed (e :: IOException)
+      inline pieces = do
+        sendOr (\_ -> became SendFailed) (send pieces >> became Sent)
+        answered (pure ()) (pure ())
+      apart body = do
+        sendOr (\_ -> became SendFailed) (send [h])
+        goAhead <- newEvent
+        unless (requestExpectContinue request) (set goAhead)
+        withScope $ \scope -> do
+          sender <- forkDaemonIn scope $ do
+            _ <- timeout (timeoutContinue (clockTimeouts clock)) (wait goAhead)
+            failure <- try (body (\piece -> unless (B.null piece) (sendOr (throwM . NotTaken) (send (chunk piece)))))
+            case failure of
+              Right () -> became Sent
+              Left e
+                | Just (SomeAsyncException _) <- fromException e -> throwM e
+                | Just Cancelled <- fromException e -> throwM e
+                | Just (NotTaken _) <- fromException e -> became SendFailed
+                | otherwise -> atomicWriteRef sending (BodyFailed e) >> transportClose transport
+          answered (set goAhead) $ do
+            -- A final response to the question whether the body is wanted says no.
+            asked <- not <$> isSet goAhead
+            when asked (cancel (childThread sender))
+      chunk piece = case requestBody request of
+        Streamed Nothing _ -> [hexadecimal (B.length piece) <> "\r\n", piece, "\r\n"]
+        _ -> [piece]
+      expects = requestExpectContinue request
+  result <- try $ case requestBody request of
+    Empty -> inline [h]
+    Whole bytes
+      | B.length bytes <= sentAtOnce && not expects -> inline [h, bytes]
+      | otherwise -> apart (\out -> mapM_ out (inPieces bytes))
+    Streamed (Just n) produce -> apart (counted n produce)
+    Streamed Nothing produce -> apart (\out -> produce out >> sendOr (throwM . NotTaken) (send ["0\r\n\r\n"]))
+  writeRef state Over
+  case result of
+    Right done -> pure done
+    Left (e :: SomeException) -> do
+      -- The failure of the body is the cause of those that follow from it.
+      sent <- atomicReadRef sending
+      case sent of
+        BodyFailed cause | isConnectionTrouble e -> throwM cause
+        _ -> throwM e
+
+-- | The connection did not take what was sent.
+newtype NotTaken = NotTaken IOException
+  deriving stock (Show)
+
+instance Exception NotTaken
+
+isConnectionTrouble :: SomeException -> Bool
+isConnectionTrouble e = case fromException e of
+  Just (ConnectionLost _ _) -> True
+  _ -> isJust (fromException e :: Maybe Unanswered)
+
+-- | In pieces, each of which begins the time for sending anew.
+inPieces :: ByteString -> [ByteString]
+inPieces bytes
+  | B.null bytes = []
+  | otherwise = let (piece, rest) = B.splitAt (256 * 1024) bytes in piece : inPieces rest
+
+-- | The size of a chunk.
+hexadecimal :: Int -> ByteString
+hexadecimal n = C.pack (showHex n "")
+
+-- | Hold a producer to the length that it has promised.
+counted :: Int64 -> ((ByteString -> Thread ()) -> Thread ()) -> (ByteString -> Thread ()) -> Thread ()
+counted n produce out = do
+  left <- newRef n
+  produce $ \piece -> do
+    before <- readRef left
+    let rest = before - fromIntegral (B.length piece)
+    when (rest < 0) (throwM (InvalidLength n))
+    writeRef left rest
+    out piece
+  rest <- readRef left
+  unless (rest == 0) (throwM (InvalidLength n))
+
+-- | Receive the head of the final response; interim ones are passed over, and the first
+-- makes the action happen. Says also whether the connection may serve another request.
+receiveHead :: Limits -> Input -> Request -> Thread () -> Thread (Response, Bool)
+receiveHead limits input request interim = do
+  (h, rest) <- go (0 :: Int) 0 B.empty
+  writeRef (inputState input) $ case headExtent h of
+    Framed framing -> content framing rest
+    UntilClose -> ToTheEnd rest
+  pure (Response (headStatus h) (headVersion h) (headFields h) (requestUrl request) input, isReusable h)
+  where
+    content framing rest = case framing of
+      NoBody -> Ended rest
+      _ -> Content (bodyDecoder limits framing) rest
+    go passed scanned have = case if B.null have then IncompleteResponse 0 else parseResponse limits (requestMethod request) scanned have of
+      BadResponse fault -> throwM (MalformedResponse fault)
+      ParsedResponse h n
+        | status == 101 -> throwM (MalformedResponse UnexpectedSwitch)
+        | status >= 200 -> pure (h, B.drop n have)
+        | passed >= mostInterim -> throwM (MalformedResponse TooManyInterim)
+        | otherwise -> interim >> go (passed + 1) 0 (B.drop n have)
+        where
+          status = statusCode (headStatus h)
+      IncompleteResponse seen -> do
+        more <- patiently input (receiveSome input AwaitingHead) `catch` (if B.null have && passed == 0 then throwM . Unanswered else throwM)
+        go passed seen (have <> more)
+    mostInterim = 32
+
+-- | Wait for some of a head: its time begins when the request has been sent.
+patiently :: Input -> Thread a -> Thread a
+patiently input body = do
+  t <- now
+  begun <- since' t <$> atomicReadRef (inputSending input)
+  let end = after (timeoutHead (clockTimeouts clock)) begun
+  timeoutAt (maybe end (min end) (clockEnd clock)) body >>= \case
+    Just a -> pure a
+    Nothing -> do
+      t' <- now
+      later <- since' t' <$> atomicReadRef (inputSending input)
+      if later > begun && maybe True (> t') (clockEnd clock) then patiently input body else throwM (TimedOut AwaitingHead)
+  where
+    clock = inputClock input
+    -- What is still being sent has limits of its own.
+    since' t = \case
+      Unsent -> t
+      Sent at -> at
+      SendFailed at -> at
+      BodyFailed _ -> t
+
+-- | Wait for bytes; at least one.
+receiveSome :: Input -> Phase -> Thread ByteString
+receiveSome input phase = do
+  bytes <- transportReceive (inputTransport input) 16384 `catch` (throwM . ConnectionLost phase . Just)
+  if B.null bytes then throwM (ConnectionLost phase Nothing) else pure bytes
+
+-- | Wait for the next piece of the content; empty at its end. Pieces are as they come, and
+-- nothing is received that is not asked for.
+receivePiece :: Response -> Thread ByteString
+receivePiece response =
+  readRef state >>= \case
+    Over -> throwM ResponseOver
+    Ended _ -> pure B.empty
+    ToTheEnd rest
+      | B.null rest -> do
+          bytes <- within (inputClock input) ReceivingBody (transportReceive (inputTransport input) 16384) `catch` (throwM . ConnectionLost ReceivingBody . Just)
+          when (B.null bytes) (writeRef state (Ended B.empty))
+          pure bytes
+      | otherwise -> rest <$ writeRef state (ToTheEnd B.empty)
+    Content decoder rest -> go decoder rest
+  where
+    input = responseInput response
+    state = inputState input
+    go decoder rest = case decode decoder rest of
+      Piece piece rest' decoder' -> piece <$ writeRef state (Content decoder' rest')
+      End _ rest' -> B.empty <$ writeRef state (Ended rest')
+      Broken fault -> throwM (MalformedContent fault)
+      More decoder' -> do
+        writeRef state (Content decoder' B.empty)
+        within (inputClock input) ReceivingBody (receiveSome input ReceivingBody) >>= go decoder'
+
+-- | Has the content ended, with nothing behind it? What is here and was not asked for is
+-- passed over.
+settled :: Input -> Thread Bool
+settled input =
+  readRef (inputState input) >>= \case
+    Ended rest -> pure (B.null rest)
+    Content decoder rest -> pure $ case skip decoder rest of
+      SkipEnd rest' -> B.null rest'
+      _ -> False
+    _ -> pure False

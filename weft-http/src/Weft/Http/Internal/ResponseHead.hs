@@ -1,0 +1,195 @@
+{-# OPTIONS_GHC -O2 #-}
+
+-- |
+-- Description : The parser of response heads
+-- Stability   : not home
+--
+-- The counterpart of "Weft.Http.Internal.Head" for clients: status line, fields, and
+-- where the content ends (RFC 9112, sections 4 and 6.3). As strict as the parser of
+-- requests, and for the same reason: a response that two programs delimit differently
+-- is one that somebody can forge. Pure; callable from any thread.
+--
+-- The pass over the fields is 'scanFields', which wants a head that ends in @LF LF@ or
+-- @LF CR LF@ and contains neither before; see Note [The head is its own sentinel] in
+-- "Weft.Http.Internal.Head".
+module Weft.Http.Internal.ResponseHead
+  ( -- * Parsing
+    parseResponse,
+    ParsedResponse (..),
+
+    -- * Heads
+    ResponseHead (..),
+    Extent (..),
+    isReusable,
+
+    -- * Faults
+    ResponseFault (..),
+    responseFaultText,
+  )
+where
+
+import Data.ByteString (ByteString)
+import Data.ByteString qualified as B
+import Data.ByteString.Unsafe qualified as U
+import Weft.Http.Internal.Ascii
+import Weft.Http.Internal.Fault
+import Weft.Http.Internal.Fields
+import Weft.Http.Internal.Framing
+import Weft.Http.Internal.Types hiding (RequestHead (..))
+import Weft.Http.Status
+
+-- | A response head. Its strings are slices of what was parsed.
+data ResponseHead = ResponseHead
+  { headVersion :: !Version,
+    headStatus :: !Status,
+    -- | The reason phrase; it means nothing (RFC 9112, section 4).
+    headReason :: {-# UNPACK #-} !ByteString,
+    headFields :: ![Field],
+    headExtent :: !Extent,
+    -- | @Connection@ contains @close@.
+    headClose :: !Bool,
+    -- | @Connection@ contains @keep-alive@.
+    headKeepAlive :: !Bool
+  }
+  deriving stock (Eq, Show)
+
+-- | How the end of the content is found.
+data Extent
+  = -- | By its framing; what follows belongs to the next response.
+    Framed !Framing
+  | -- | By the end of the connection.
+    UntilClose
+  deriving stock (Eq, Show)
+
+-- | May another request follow on the connection when the content has ended (RFC 9112,
+-- section 9.3)?
+isReusable :: ResponseHead -> Bool
+isReusable h
+  | headClose h || headExtent h == UntilClose = False
+  | otherwise = headVersion h == Http11 || headKeepAlive h
+
+-- | Why something is no response.
+data ResponseFault
+  = -- | It does not begin with version, a status of three digits from 100 to 599, and a
+    -- reason phrase.
+    BadStatusLine
+  | -- | A major version other than 1.
+    BadVersion
+  | -- | What is wrong with the rest of the head. The same faults as in requests.
+    BadHead !Fault
+  | -- | A 101 that nobody has asked for.
+    UnexpectedSwitch
+  | -- | More interim responses than anybody sends.
+    TooManyInterim
+  deriving stock (Eq, Show)
+
+-- | One short sentence without a full stop.
+responseFaultText :: ResponseFault -> ByteString
+responseFaultText = \case
+  BadStatusLine -> "the status line is malformed"
+  BadVersion -> "the version of HTTP is not supported"
+  BadHead fault -> faultText fault
+  UnexpectedSwitch -> "the server switches to another protocol unasked"
+  TooManyInterim -> "too many interim responses"
+
+-- | The outcome of looking at the front of what was received.
+data ParsedResponse
+  = -- | The head is not there yet. The number is to be given to the next call, which
+    -- then does not look at the same bytes again.
+    IncompleteResponse !Int
+  | -- | This will never be a response: close the connection.
+    BadResponse !ResponseFault
+  | -- | A head, and the number of bytes that it took.
+    ParsedResponse !ResponseHead !Int
+  deriving stock (Eq, Show)
+
+-- | Parse the response head at the front of a buffer, which answers a request with this
+-- method. Of the limits, those of the head and the number of fields apply.
+--
+-- >>> parseResponse defaultLimits Get 0 "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nab"
+-- ParsedResponse (ResponseHead {headVersion = Http11, headStatus = 200, headReason = "OK", headFields = [Field {fieldName = "Content-Length", fieldValue = "2"}], headExtent = Framed (FixedBody 2), headClose = False, headKeepAlive = False}) 38
+-- >>> parseResponse defaultLimits Get 0 "SSH-2.0-OpenSSH"
+-- BadResponse BadStatusLine
+parseResponse :: Limits -> Method -> Int -> ByteString -> ParsedResponse
+parseResponse limits method scanned buffer
+  -- Whoever speaks another protocol may wait for us: do not wait for a line's end.
+  | not (protocol `B.isPrefixOf` buffer || buffer `B.isPrefixOf` protocol) = BadResponse BadStatusLine
+  | otherwise = case endOfHead buffer scanned of
+      Ends end
+        | end > limitHead limits -> BadResponse (BadHead HeadTooLarge)
+        | otherwise -> parseHead limits method (U.unsafeTake end buffer) end
+      Resume next
+        | B.length buffer >= limitHead limits -> BadResponse (BadHead HeadTooLarge)
+        | otherwise -> IncompleteResponse next
+
+protocol :: ByteString
+protocol = "HTTP/"
+
+data EndOfHead
+  = -- | The offset after the empty line.
+    Ends !Int
+  | -- | Not there; the offset from which to look when there is more.
+    Resume !Int
+
+-- | Find the first @LF LF@ or @LF CR LF@ from an offset on. The former ends a head too:
+-- it is going to be refused, and there is no reason to wait for more.
+endOfHead :: ByteString -> Int -> EndOfHead
+endOfHead buffer = go
+  where
+    size = B.length buffer
+    at = U.unsafeIndex buffer
+    go !i = case B.elemIndex LF (U.unsafeDrop i buffer) of
+      Nothing -> Resume size
+      Just found
+        | j + 1 >= size -> Resume j
+        | at (j + 1) == LF -> Ends (j + 2)
+        | at (j + 1) /= CR -> go (j + 1)
+        | j + 2 >= size -> Resume j
+        | at (j + 2) == LF -> Ends (j + 3)
+        | otherwise -> go (j + 1)
+        where
+          j = i + found
+
+-- | Parse a complete head, which begins with @HTTP/@.
+parseHead :: Limits -> Method -> ByteString -> Int -> ParsedResponse
+parseHead limits method h consumed
+  -- The bytes up to here are looked at one after the other, and none of those that are
+  -- asked for is CR or LF: the first that differs is met before the end.
+  | not (isDigit (at 5)) || at 6 /= 0x2e || not (isDigit (at 7)) || at 8 /= SP = bad BadStatusLine
+  | not (isDigit (at 9) && isDigit (at 10) && isDigit (at 11)) || code < 100 || code > 599 = bad BadStatusLine
+  | at 12 /= SP && at 12 /= CR = bad BadStatusLine
+  | at end /= CR = bad (if at end == LF then BadHead BareLineFeed else BadStatusLine)
+  | at (end + 1) /= LF = bad (BadHead BareCarriageReturn)
+  | at 5 /= 0x31 = bad BadVersion
+  | otherwise = case scanFields (limitFields limits) h (end + 2) of
+      Faulty fault -> bad (BadHead fault)
+      Scanned fields picked -> case extentOf method version code picked of
+        Left fault -> bad (BadHead fault)
+        Right extent ->
+          ParsedResponse
+            ResponseHead
+              { headVersion = version,
+                headStatus = Status code,
+                headReason = if at 12 == SP then slice 13 end h else B.empty,
+                headFields = fields,
+                headExtent = extent,
+                headClose = pickedClose picked,
+                headKeepAlive = pickedKeepAlive picked
+              }
+            consumed
+  where
+    at = U.unsafeIndex h
+    bad = BadResponse
+    digit i = fromIntegral (at i) - 0x30 :: Int
+    code = digit 9 * 100 + digit 10 * 10 + digit 11
+    version = if at 7 == 0x30 then Http10 else Http11
+    -- The space after the status is due even without a reason, and often missing.
+    end = fieldEnd h 12
+
+-- | RFC 9112, section 6.3. A coding that is unknown here cannot be taken off, so it is
+-- refused rather than read to the end of the connection.
+extentOf :: Method -> Version -> Int -> Picked -> Either Fault Extent
+extentOf method version code picked
+  | method == Head || code < 200 || code == 204 || code == 304 = Right (Framed NoBody)
+  | NoCodings <- pickedCodings picked, Absent <- pickedLength picked = Right UntilClose
+  | otherwise = Framed <$> framing version (pickedLength picked) (pickedCodings picked)
