@@ -1,6 +1,6 @@
 // Go's net/http beside Weft's server.
 //
-//	gohttp --port P --root DIR
+//	gohttp --port P --root DIR | --version
 //
 // What the comparison asks of all: the page of DIR from memory, a greeting at
 // /hello, and the other files of DIR with http.FileServer. Give it GOMAXPROCS=1.
@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"time"
 )
@@ -35,7 +36,12 @@ func bytesOf(kind string, body []byte) http.HandlerFunc {
 func main() {
 	port := flag.Int("port", 0, "on 127.0.0.1")
 	root := flag.String("root", "", "the directory")
+	version := flag.Bool("version", false, "say what this is")
 	flag.Parse()
+	if *version {
+		fmt.Println("net/http of", runtime.Version())
+		return
+	}
 	if *port < 1 || *port > 65535 || *root == "" {
 		fmt.Fprintln(os.Stderr, "usage: gohttp --port P --root DIR")
 		os.Exit(2)

@@ -1,6 +1,6 @@
 //! hyper on tokio's current_thread runtime, beside Weft's server.
 //!
-//!     hyper-peer --port P --root DIR
+//!     hyper-peer --port P --root DIR | --version
 //!
 //! The page of DIR from memory at /page.html, a greeting at /hello, 404 elsewhere.
 
@@ -62,8 +62,24 @@ async fn serve(port: u16, page: Bytes) -> std::io::Result<()> {
     }
 }
 
+/// What this was built with, as its lock file says.
+fn version_of(package: &str) -> &'static str {
+    let lock: &'static str = include_str!("../Cargo.lock");
+    let mut lines = lock.lines();
+    let name = format!("name = \"{package}\"");
+    if lines.any(|line| line == name) {
+        let version = lines.next().and_then(|line| line.strip_prefix("version = \""));
+        return version.and_then(|v| v.strip_suffix('"')).unwrap_or("?");
+    }
+    "?"
+}
+
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if arguments.iter().any(|a| a == "--version") {
+        println!("hyper {} on tokio {}", version_of("hyper"), version_of("tokio"));
+        return;
+    }
     let value = |name: &str| {
         let at = arguments.iter().position(|a| a == name)?;
         arguments.get(at + 1)

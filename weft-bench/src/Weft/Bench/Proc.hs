@@ -12,6 +12,13 @@ module Weft.Bench.Proc
     cpuTimeSince,
     groupIsAlive,
 
+    -- * Storage
+    groupDiskBytes,
+
+    -- * Reading \/proc
+    groupFiles,
+    lineValue,
+
     -- * Parsers
     Stat (..),
     parseStat,
@@ -24,7 +31,7 @@ import Data.ByteString.Char8 (ByteString)
 import Data.ByteString.Char8 qualified as Bytes
 import Data.Char (isDigit)
 import Data.Int (Int64)
-import Data.Maybe (mapMaybe)
+import Data.Maybe (catMaybes, listToMaybe, mapMaybe)
 import System.Directory (listDirectory)
 import System.FilePath ((</>))
 import System.Posix.Types (ProcessGroupID)
@@ -71,6 +78,25 @@ groupMembers group = do
   pids <- filter (all isDigit) <$> entries "/proc"
   stats <- traverse (\pid -> (,) pid . (>>= parseStat) <$> contents ("/proc" </> pid </> "stat")) pids
   pure [(pid, stat) | (pid, Just stat) <- stats, statGroup stat == fromIntegral group]
+
+-- | Bytes that the processes of a group have made the disk deliver so far: what they
+-- read and the operating system did not have in its cache.
+groupDiskBytes :: ProcessGroupID -> IO Int64
+groupDiskBytes group = sum . mapMaybe (lineValue "read_bytes:") <$> groupFiles "io" group
+
+-- | The file of that name under @\/proc\/PID@ of every process of a group; the
+-- leader's comes as the others do, in no order.
+groupFiles :: FilePath -> ProcessGroupID -> IO [ByteString]
+groupFiles name group = do
+  members <- groupMembers group
+  catMaybes <$> traverse (\(pid, _) -> contents ("/proc" </> pid </> name)) members
+
+-- | The number behind the first word of a line.
+--
+-- >>> lineValue "Rss:" "Rss:    1884 kB\nPss:   432 kB\n"
+-- Just 1884
+lineValue :: ByteString -> ByteString -> Maybe Int64
+lineValue key text = listToMaybe [n | name : value : _ <- map Bytes.words (Bytes.lines text), name == key, Just n <- [integer value]]
 
 -- What has vanished in the meantime has no entries and no contents.
 entries :: FilePath -> IO [FilePath]
