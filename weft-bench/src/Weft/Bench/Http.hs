@@ -78,7 +78,7 @@ defaultHttpSettings =
       httpScenarios = Nothing,
       httpFiles = Nothing,
       httpFileBytes = Nothing,
-      httpClient = Wrk,
+      httpClient = Ask,
       httpServerCpu = 0,
       httpClientCpu = 1,
       httpWeft = "bin/weft",
@@ -114,13 +114,13 @@ compareServers settings = do
     (\v -> [("kind", Name "server"), ("server", Name (serverName name)), ("version", maybe Absent Name v)])
       <$> launchVersion (Paths weft directory "" 0) name
   let about = machine : versions
-  print' about
+  mapM_ print' [[machine], versions]
   results <- endingOnSignals $ forM experiments $ \e -> do
     scenarios <- allow (experimentScenarios e)
     summaries <- withNursery $ \nursery -> runExperiment nursery run e {experimentScenarios = scenarios}
     let result = (experimentTitle (experimentIs e), summaries)
     result <$ forM_ summaries print'
-  when (all (null . concat . snd) results) (die "weft-bench: nothing could be measured")
+  when (all (all null . snd) results) (die "weft-bench: nothing could be measured")
   forM_ (httpOut settings) (leave about results)
   where
     print' rows = case httpFormat settings of
@@ -170,7 +170,7 @@ leave about results directory = do
   let rows = concatMap (concat . snd) results
   Lazy.writeFile (directory </> "http.json") (Lazy.unlines (map renderJson (about ++ rows)))
   Text.writeFile (directory </> "http.md") . Text.intercalate "\n" $
-    renderMarkdown (map (drop 1) (drop 1 about))
+    Text.intercalate "\n" (map (renderMarkdown . map (drop 1)) [take 1 about, drop 1 about])
       : [Text.intercalate "\n" (("## " <> title <> "\n") : map (renderMarkdown . map (drop 2)) summaries) | (title, summaries) <- results]
   draw rows directory
 

@@ -152,7 +152,7 @@ barsIn unit bars = words' "label" left 72 "start" unit : concat (zipWith bar [0 
           ]
 
 lookClasses :: Look -> Text
-lookClasses l = Text.unwords ([lookColour l] ++ ["ours" | lookOurs l] ++ [d | Just d <- [lookup (lookDash l) [(Dashed, "dashed"), (Dotted, "dotted")]]])
+lookClasses l = Text.unwords ([lookColour l] ++ ["ours" | lookOurs l] ++ maybe [] pure (lookup (lookDash l) [(Dashed, "dashed"), (Dotted, "dotted")]))
 
 -- Marks with their texts, and where a value lies between two places of the picture.
 placing :: Axis -> (Double, Double) -> [Double] -> ([(Double, Text)], Double -> Double)
@@ -188,7 +188,7 @@ ticksOf scale values = case scale of
         coarse = [10 ^^ e | e <- [exponent' .. exponent' + 20]]
         cover list = let (small, rest) = span (< most * (1 - 1e-9)) (dropWhileBelow list) in small ++ take 1 rest
         dropWhileBelow list = case list of
-          a : more@(b : _) | b <= least * (1 + 1e-9) -> const (dropWhileBelow more) (a :: Double)
+          _ : more@(b : _) | b <= least * (1 + 1e-9) -> dropWhileBelow more
           _ -> list
      in if length (cover fine) <= 7 then cover fine else cover coarse
   where
@@ -228,4 +228,4 @@ amount v
 grouped :: Integer -> Text
 grouped n
   | n < 0 = "-" <> grouped (negate n)
-  | otherwise = Text.intercalate "," (reverse (map Text.reverse (Text.chunksOf 3 (Text.reverse (Text.pack (show n)))))) 
+  | otherwise = Text.intercalate "," (reverse (map Text.reverse (Text.chunksOf 3 (Text.reverse (Text.pack (show n))))))

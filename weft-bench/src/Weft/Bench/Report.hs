@@ -56,7 +56,7 @@ data Cell
     Figure Double
   | -- | what this row has no value for: @null@, or a dash
     Absent
-  deriving stock (Eq, Show)
+  deriving stock (Eq, Ord, Show)
 
 -- | A figure that may be missing.
 figure :: Maybe Double -> Cell

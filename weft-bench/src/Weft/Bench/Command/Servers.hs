@@ -16,9 +16,9 @@ import Data.Text.IO qualified as Text
 import Options.Applicative
 import Weft (BackendChoice (..))
 import Weft.Bench.Application
+import Weft.Bench.Child (endingOnSignals)
 import Weft.Bench.Command.Options (positive)
 import Weft.Bench.Plain (servePlain)
-import Weft.Bench.Child (endingOnSignals)
 import Weft.Kernel (parseBackend)
 
 -- | @wai@.

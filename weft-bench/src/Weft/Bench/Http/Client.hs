@@ -2,10 +2,12 @@
 -- Module      : Weft.Bench.Http.Client
 -- Description : The programs that ask, behind one interface
 --
--- A client is a command line and a way to read what it prints. There are wrk; @ask@,
--- which is one of our peers (@peers\/ask.c@) and can do what wrk cannot: a fixed rate,
--- and URLs chosen at random; and @weft load@, which takes the same command line as
--- @ask@. Pure.
+-- A client is a command line and a way to read what it prints. There is @ask@, one of
+-- our peers (@peers\/ask.c@); @weft load@, which takes the same command line; and wrk,
+-- which knows neither a fixed rate nor URLs chosen at random, and whose latencies are not
+-- what was seen: in a closed loop it adds made-up ones for requests that a stall would
+-- have held up, so that the measured load comes out larger than the number of clients.
+-- Pure.
 module Weft.Bench.Http.Client
   ( -- * Asking
     Asking (..),

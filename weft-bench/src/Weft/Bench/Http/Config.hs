@@ -130,8 +130,10 @@ data Mpm
 -- | A configuration for Apache, given the directory of its modules. A worker's threads
 -- are all there from the start, one for each connection that will be open, in
 -- processes of at most 500: started on demand they would come too late, one process in
--- the first second, two in the next. The event module does with 64 threads; its factor
--- says how many connections may wait.
+-- the first second, two in the next. The event module does with 256 threads; its factor
+-- says how many connections may wait. (It closes waiting connections when all of its
+-- threads are busy: with 64 threads and as many active clients it closed all 5,000 idle
+-- ones.)
 apacheConfig :: Mpm -> FilePath -> Place -> String
 apacheConfig mpm modules place =
   unlines $
@@ -174,12 +176,12 @@ apacheConfig mpm modules place =
       "MinSpareThreads 1",
       "MaxSpareThreads " ++ show (processes * threads)
     ]
-      ++ ["AsyncRequestWorkerFactor 400" | mpm == Event]
+      ++ ["AsyncRequestWorkerFactor 100" | mpm == Event]
       ++ concat [["User nobody", "Group #65534"] | placeRunsAsRoot place]
   where
     mpmName = case mpm of Worker -> "mpm_worker"; Event -> "mpm_event"
     (processes, threads) = case mpm of
-      Event -> (1, 64)
+      Event -> (1, 256)
       Worker
         | wanted <= 500 -> (1, wanted)
         | otherwise -> ((wanted + 499) `div` 500, 500)

@@ -108,19 +108,24 @@ experiment size name =
         ColdFiles -> FileContent (quick 8192 131_072) 16_384
         _ -> PageContent,
       experimentCold = name == ColdFiles,
-      experimentServers = serversOf name,
+      experimentServers = case (size, name) of
+        -- Thousands of connections are opened and closed for each: the longest of all.
+        (Quick, IdleBeside) -> [Rawloop, Weft Epoll, Weft IoUring, Nginx Sendfile]
+        _ -> serversOf name,
       experimentBase = if name `elem` [CachedFiles, ColdFiles, TailLatency] then Nginx Sendfile else Rawloop,
       experimentScenarios = case name of
-        PageLoad -> map closedLoop (quick [1, 64] clients)
+        PageLoad -> map closedLoop (quick [64] clients)
         HelloLoad -> map closedLoop (quick [64] [64, 1000])
         CachedFiles -> map closedLoop (quick [64] clients)
         ColdFiles -> map closedLoop (quick [64] clients)
-        TailLatency -> [Scenario 10_000 0 pace | pace <- quick [HalfOfOwn] [HalfOfOwn, HalfOfLeast]]
+        TailLatency -> [Scenario (quick 2000 10_000) 0 pace | pace <- quick [HalfOfOwn] [HalfOfOwn, HalfOfLeast]]
         IdleMemory -> [Scenario 1 (quick 2000 10_000) AsAnswered]
         IdleBeside -> [Scenario 64 idle AsAnswered | idle <- quick [5000] [5000, 10_000, 15_000]],
       experimentRounds = quick 1 5,
       experimentSeconds = case name of
         TailLatency -> quick 2 10
+        -- Long enough to go through a nursery of 64 MB several times.
+        IdleMemory -> quick 2 3
         _ -> quick 1 3
     }
   where

@@ -10,7 +10,7 @@ module Weft.Bench.Http.Figures
   )
 where
 
-import Data.List (nub, sortOn)
+import Data.List (nub, sort, sortOn)
 import Data.Maybe (fromMaybe, isJust, mapMaybe)
 import Data.Text (Text)
 import Data.Text qualified as Text
@@ -40,21 +40,22 @@ figures rows =
     axis label scale = Axis label scale []
     clients = ("clients", axis "clients (connections kept alive)" Logarithmic)
     measured = ("measured_load", axis "measured load: mean number of requests under way" Logarithmic)
-    curves e x y field unit sources = curveChart rows e x y field unit sources
-    bars e label field unit = barChart rows e label field unit
+    curves = curveChart rows
+    bars = barChart rows
 
 -- A line for each server over the loads of an experiment.
 curveChart :: [Row] -> ExperimentName -> (Text, Axis) -> Axis -> Text -> Double -> [Text] -> Maybe Chart
 curveChart rows e (xField, xAxis) yAxis yField unit sources
   | all ((< 2) . length . seriesPoints) series = Nothing
-  | otherwise = Just (Chart (experimentTitle e) (axisLabel yAxis) sources (Lines xAxis yAxis series))
+  | otherwise = Just (Chart (experimentTitle e) ("at " <> Text.intercalate ", " (map (grouped . fromIntegral) loads) <> " clients") sources (Lines xAxis yAxis series))
   where
+    loads = nub (sort (mapMaybe clientsOf mine))
     mine = summaries e rows
     series =
-      [ Series server (lookOf server) [(x, y * unit) | r <- sortOn clientsOf mine, name r == Just server, Just x <- [xOf r], Just y <- [field yField r]]
+      [ Series server (lookOf server) [(x, y * unit) | r <- sortOn clientsOf mine, serverOf r == Just server, Just x <- [xOf r], Just y <- [numberOf yField r]]
         | server <- serversIn mine
       ]
-    xOf r = if xField == "clients" then fromIntegral <$> clientsOf r else field xField r
+    xOf r = if xField == "clients" then fromIntegral <$> clientsOf r else numberOf xField r
     clientsOf r = scenarioActive <$> scenarioOf r
 
 -- A bar for each server, at the first load of the experiment; the best first.
@@ -65,7 +66,7 @@ barChart rows e label yField unit
   where
     mine = summaries e rows
     first = mapMaybe scenarioOf (take 1 mine)
-    values = sortOn snd [(server, y * unit) | r <- mine, take 1 (mapMaybe scenarioOf [r]) == first, Just server <- [name r], Just y <- [field yField r]]
+    values = sortOn snd [(server, y * unit) | r <- mine, take 1 (mapMaybe scenarioOf [r]) == first, Just server <- [serverOf r], Just y <- [numberOf yField r]]
     bar (server, y) = Bar server (lookOf server) y ""
     subtitle = Text.intercalate ", " . map load
     load s
@@ -89,11 +90,11 @@ tail' rows
       [ Series (server <> rate r) (lookOf server) points
         | r <- mine,
           [lookup "scenario" r] == first,
-          Just server <- [name r],
-          let points = [(x, y / 1000) | (x, f) <- [(2, "p50_us"), (100, "p99_us"), (1000, "p999_us")], Just y <- [field f r]],
-          length points == 3
+          let points = [(x, y / 1000) | (x, f) <- [(2, "p50_us"), (100, "p99_us"), (1000, "p999_us")], Just y <- [numberOf f r]],
+          length points == 3,
+          Just server <- [serverOf r]
       ]
-    rate r = maybe "" (\n -> ", " <> grouped (round (n / 1000)) <> "k/s") (field "rate_asked" r)
+    rate r = maybe "" (\n -> ", " <> grouped (round (n / 1000)) <> "k/s") (numberOf "rate_asked" r)
 
 -- Throughput that is left, by the number of idle connections.
 besideIdle :: [Row] -> Maybe Chart
@@ -105,7 +106,8 @@ besideIdle rows
   where
     mine = summaries IdleBeside rows
     series = [Series server (lookOf server) ((0, 1) : points server) | server <- serversIn mine, not (null (points server))]
-    points server = [(fromIntegral (scenarioIdle s), y) | r <- mine, name r == Just server, Just s <- [scenarioOf r], Just y <- [field "with_idle_ratio" r]]
+    points :: Text -> [(Double, Double)]
+    points server = [(fromIntegral (scenarioIdle s), y) | r <- mine, serverOf r == Just server, Just s <- [scenarioOf r], Just y <- [numberOf "with_idle_ratio" r]]
 
 -- ---------------------------------------------------------------------------
 
@@ -115,13 +117,13 @@ summaries e = filter (\r -> is "kind" "summary" r && is "experiment" (experiment
     is key value r = (lookup key r >>= cellName) == Just value
 
 serversIn :: [Row] -> [Text]
-serversIn = nub . mapMaybe name
+serversIn = nub . mapMaybe serverOf
 
-name :: Row -> Maybe Text
-name r = lookup "server" r >>= cellName
+serverOf :: Row -> Maybe Text
+serverOf r = lookup "server" r >>= cellName
 
-field :: Text -> Row -> Maybe Double
-field key r = lookup key r >>= cellNumber
+numberOf :: Text -> Row -> Maybe Double
+numberOf key r = lookup key r >>= cellNumber
 
 scenarioOf :: Row -> Maybe Scenario
 scenarioOf r = lookup "scenario" r >>= cellName >>= either (const Nothing) Just . parseScenario
@@ -129,10 +131,10 @@ scenarioOf r = lookup "scenario" r >>= cellName >>= either (const Nothing) Just 
 -- What was measured how, under every picture.
 source :: [Row] -> [Text]
 source rows =
-  ["weft-bench http: server on one processor, client on another; medians of " <> rounds <> ". Over the loopback."]
-    ++ [Text.intercalate ", " parts | r <- rows, (lookup "kind" r >>= cellName) == Just "machine", let parts = mapMaybe (\k -> lookup k r >>= cellName) ["processor"] ++ maybe [] (\k -> ["Linux " <> k]) (lookup "kernel" r >>= cellName)]
+  ("weft-bench http: server on one processor, client on another; medians of " <> rounds <> ". Over the loopback.")
+    : [Text.intercalate ", " parts | r <- rows, (lookup "kind" r >>= cellName) == Just "machine", let parts = mapMaybe (\k -> lookup k r >>= cellName) ["processor"] ++ maybe [] (\k -> ["Linux " <> k]) (lookup "kernel" r >>= cellName)]
   where
-    rounds = case nub (mapMaybe (field "rounds") rows) of
+    rounds = case nub (mapMaybe (numberOf "rounds") rows) of
       [1] -> "one round"
       counts | isJust (lookup "rounds" (concat rows)) -> Text.pack (show (round (minimum counts) :: Int)) <> " rounds"
       _ -> "several rounds"

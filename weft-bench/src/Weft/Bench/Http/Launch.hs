@@ -87,9 +87,9 @@ launchVersion paths = \case
   Wai host -> do
     this <- getExecutablePath
     ask this ["wai", "--host", Text.unpack host, "--host-version"]
-  Nginx _ -> systemProgram "nginx" >>= (`ask` ["-v"])
-  Lighttpd -> systemProgram "lighttpd" >>= (`ask` ["-v"])
-  Apache _ -> apacheProgram >>= (`ask` ["-v"])
+  Nginx _ -> fmap (Text.replace "nginx version: " "") <$> (systemProgram "nginx" >>= (`ask` ["-v"]))
+  Lighttpd -> fmap (Text.takeWhile (/= ' ')) <$> (systemProgram "lighttpd" >>= (`ask` ["-v"]))
+  Apache _ -> fmap (Text.replace "Server version: " "") <$> (apacheProgram >>= (`ask` ["-v"]))
   GoHttp -> ask (pathPeers paths </> "gohttp") ["--version"]
   Hyper -> ask (pathPeers paths </> "hyper-peer") ["--version"]
   Rawloop -> pure Nothing

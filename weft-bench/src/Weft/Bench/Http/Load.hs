@@ -26,9 +26,9 @@ where
 import Control.Concurrent (threadDelay)
 import Control.Exception (IOException, bracket, finally, try)
 import Control.Monad (void)
+import Data.Either (fromRight)
 import Data.IORef (modifyIORef')
 import Data.Int (Int64)
-import Data.Either (fromRight)
 import Data.Text (Text)
 import Data.Text qualified as Text
 import Data.Text.IO qualified as Text

@@ -12,7 +12,7 @@ module Weft.Bench.Http.Run
   )
 where
 
-import Control.Monad (forM, forM_, when)
+import Control.Monad (forM, forM_, unless, when)
 import Data.Either (partitionEithers)
 import Data.Map.Strict qualified as Map
 import Data.Maybe (catMaybes)
@@ -100,7 +100,7 @@ loadRounds nursery load setting tell e = do
   let (missing, servers) = partitionEithers started
   observations <- concat <$> forM (experimentScenarios e) (measureScenario nursery load setting tell e servers)
   allocated <- forM servers $ \s -> fmap (serverName (serverIs s),) <$> stopServer nursery s
-  when (not (null missing)) (say ("  not measured: " <> Text.intercalate ", " (map serverName missing)))
+  unless (null missing) (say ("  not measured: " <> Text.intercalate ", " (map serverName missing)))
   pure (Map.fromList (catMaybes allocated), observations)
 
 startOrSay :: Nursery -> Setting -> ServerName -> IO (Either ServerName Server)

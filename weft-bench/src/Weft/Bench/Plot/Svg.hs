@@ -79,12 +79,12 @@ styleSheet =
 -- | Text: its class, where, and which end of it is there (@start@, @middle@, @end@).
 words' :: Text -> Double -> Double -> Text -> Text -> Element
 words' kind x y anchor text =
-  shape "text" [("class", kind), ("x", number x), ("y", number y), ("text-anchor", anchor)] [escaped text]
+  shape "text" [("class", kind), ("x", number x), ("y", number y), ("text-anchor", anchor)] [toElement text]
 
 -- | The same, from bottom to top, its middle there.
 turned :: Text -> Double -> Double -> Text -> Element
 turned kind x y text =
-  shape "text" [("class", kind), ("text-anchor", "middle"), ("transform", "translate(" <> number x <> " " <> number y <> ") rotate(-90)")] [escaped text]
+  shape "text" [("class", kind), ("text-anchor", "middle"), ("transform", "translate(" <> number x <> " " <> number y <> ") rotate(-90)")] [toElement text]
 
 -- | A straight line.
 stroke :: Text -> Double -> Double -> Double -> Double -> Element
@@ -109,12 +109,9 @@ rectangle :: Text -> Double -> Double -> Double -> Double -> Element
 rectangle kind x y width height =
   shape "rect" [("class", kind), ("x", number x), ("y", number y), ("width", number width), ("height", number height)] []
 
+-- The library escapes text and the values of attributes.
 shape :: Text -> [(Text, Text)] -> [Element] -> Element
 shape name attributes inner = with (makeElement name (mconcat inner)) (map (uncurry makeAttribute) attributes)
-
--- The library writes text as it is.
-escaped :: Text -> Element
-escaped = toElement . Text.replace ">" "&gt;" . Text.replace "<" "&lt;" . Text.replace "&" "&amp;"
 
 number :: Double -> Text
 number v = Text.pack (showFFloat (Just 1) v "")
