@@ -22,6 +22,7 @@ import Weft.Bench.Http.Probe
 import Weft.Bench.Http.Scenario
 import Weft.Bench.Http.Server (parseAllocated)
 import Weft.Bench.Http.Summary
+import Weft.Bench.Named (listOf, named)
 import Weft.Bench.Proc
 import Weft.Bench.Report (Cell (..), Row)
 
@@ -38,6 +39,8 @@ tests =
           testCase "nonsense is refused" $
             assertBool "parsed" (all (isLeft . parseScenario) ["", "0", "64+", "+64", "64+0", "-1", "64+1+1", "64 ", "64@", "64@best", "64+1@own", "@own"]),
           testCase "lists" $ listOf parseScenario "64,1000" @?= Right [closedLoop 64, closedLoop 1000],
+          testCase "a complaint says which there are" $
+            named "thing" id ["a", "b"] "c" @?= Left "no such thing: c (there are a, b)",
           testCase "a list with a hole" $ assertBool "parsed" (isLeft (listOf parseScenario "64,,1000"))
         ],
       testCase "every server is known by its name" $

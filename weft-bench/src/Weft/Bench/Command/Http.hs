@@ -35,7 +35,7 @@ httpCommand =
           (commaSeparated parseExperiment)
           (long "experiments" <> metavar "LIST" <> value (httpExperiments defaults) <> showDefaultWith (commas experimentName) <> help "which experiments")
       rounds <- optional (option positive (long "rounds" <> metavar "R" <> help "interleaved rounds (default: 5; quick: 1)"))
-      seconds <- optional (option positive (long "seconds" <> metavar "S" <> help "length of one measurement (default: as the experiment plans, 3 to 10)"))
+      seconds <- optional (option positive (long "seconds" <> metavar "S" <> help "length of one measurement (default: as the experiment plans, 2 to 10)"))
       servers <-
         optional (option (commaSeparated parseServer) (long "servers" <> metavar "LIST" <> help ("which servers, of " ++ commas serverName allServers)))
       scenarios <-

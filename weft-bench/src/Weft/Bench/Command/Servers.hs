@@ -10,7 +10,6 @@ module Weft.Bench.Command.Servers
   )
 where
 
-import Data.List (find)
 import Data.Text qualified as Text
 import Data.Text.IO qualified as Text
 import Options.Applicative
@@ -18,6 +17,7 @@ import Weft (BackendChoice (..))
 import Weft.Bench.Application
 import Weft.Bench.Child (endingOnSignals)
 import Weft.Bench.Command.Options (positive)
+import Weft.Bench.Named (named)
 import Weft.Bench.Plain (servePlain)
 import Weft.Kernel (parseBackend)
 
@@ -29,12 +29,11 @@ waiCommand =
     parser = start <$> host <*> portOption <*> switch (long "host-version" <> help "only say what the host is")
     host =
       option
-        (eitherReader named)
+        (eitherReader (named "host" waiHostName waiHosts . Text.pack))
         (long "host" <> metavar "NAME" <> help ("any of " ++ names))
     start h port asked
       | asked = Text.putStrLn (waiHostVersion h)
       | otherwise = endingOnSignals (waiHostRun h port application)
-    named text = maybe (Left ("no such host: " ++ text ++ " (there are " ++ names ++ ")")) Right (find ((== text) . Text.unpack . waiHostName) waiHosts)
     names = Text.unpack (Text.intercalate ", " (map waiHostName waiHosts))
 
 -- | @plain@.

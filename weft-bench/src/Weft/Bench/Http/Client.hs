@@ -3,7 +3,8 @@
 -- Description : The programs that ask, behind one interface
 --
 -- A client is a command line and a way to read what it prints. There is @ask@, one of
--- our peers (@peers\/ask.c@); @weft load@, which takes the same command line; and wrk,
+-- our peers (@peers\/ask.c@); @weft load@, which takes the same command line and says
+-- more; and wrk,
 -- which knows neither a fixed rate nor URLs chosen at random, and whose latencies are not
 -- what was seen: in a closed loop it adds made-up ones for requests that a stall would
 -- have held up, so that the measured load comes out larger than the number of clients.
@@ -23,16 +24,16 @@ module Weft.Bench.Http.Client
   )
 where
 
-import Data.List (find)
 import Data.Maybe (isJust)
 import Data.Text (Text)
-import Data.Text qualified as Text
 import Numeric (showFFloat)
 import System.FilePath ((</>))
 import Weft.Bench.Child (Command (..))
 import Weft.Bench.Http.Client.Json (parseJsonReport)
 import Weft.Bench.Http.Client.Report
+import Weft.Bench.Http.Client.WeftLoad (parseWeftLoad)
 import Weft.Bench.Http.Client.Wrk (parseWrk)
+import Weft.Bench.Named (named)
 
 -- | What a client is to do.
 data Asking = Asking
@@ -65,9 +66,7 @@ clientName = \case
 
 -- | The inverse of 'clientName'.
 parseClient :: Text -> Either String Client
-parseClient t = maybe (Left message) Right (find ((== t) . clientName) [minBound ..])
-  where
-    message = "no such client: " ++ Text.unpack t ++ " (there are " ++ Text.unpack (Text.intercalate ", " (map clientName [minBound ..])) ++ ")"
+parseClient = named "client" clientName [minBound ..]
 
 -- | The preferred client where it can do what is asked; else 'Ask', which can do all.
 chooseClient :: Client -> Asking -> Client
@@ -80,7 +79,7 @@ clientCommand :: FilePath -> FilePath -> Client -> Asking -> Command
 clientCommand weft peers client a = case client of
   Wrk -> Command "wrk" ["-t1", "-c" ++ connections, "-d" ++ seconds ++ "s", "--latency", url]
   Ask -> Command (peers </> "ask") shared
-  WeftLoad -> Command weft ("load" : shared)
+  WeftLoad -> Command weft (["load", "--workers", "1"] ++ shared)
   where
     url = "http://127.0.0.1:" ++ show (askingPort a) ++ askingTarget a
     connections = show (askingConnections a)
@@ -95,4 +94,4 @@ readReport :: Client -> Text -> Either String LoadReport
 readReport = \case
   Wrk -> parseWrk
   Ask -> parseJsonReport
-  WeftLoad -> parseJsonReport
+  WeftLoad -> parseWeftLoad

@@ -17,14 +17,13 @@ module Weft.Bench.Http.Experiment
   )
 where
 
-import Data.List (find)
 import Data.Text (Text)
-import Data.Text qualified as Text
 import Weft.Bench.Application (WaiHost (..), waiHosts)
 import Weft.Bench.Http.Config (Mpm (..), Sendfile (..))
 import Weft.Bench.Http.Content
 import Weft.Bench.Http.Name
 import Weft.Bench.Http.Scenario
+import Weft.Bench.Named (named)
 
 -- | Which.
 data ExperimentName
@@ -68,9 +67,7 @@ experimentTitle = \case
 
 -- | The inverse of 'experimentName'.
 parseExperiment :: Text -> Either String ExperimentName
-parseExperiment t = maybe (Left message) Right (find ((== t) . experimentName) [minBound ..])
-  where
-    message = "no such experiment: " ++ Text.unpack t ++ " (there are " ++ Text.unpack (Text.intercalate ", " (map experimentName [minBound ..])) ++ ")"
+parseExperiment = named "experiment" experimentName [minBound ..]
 
 -- | How thoroughly.
 data Size
@@ -126,7 +123,7 @@ experiment size name =
         TailLatency -> quick 2 10
         -- Long enough to go through a nursery of 64 MB several times.
         IdleMemory -> quick 2 3
-        _ -> quick 1 3
+        _ -> quick 1 2
     }
   where
     quick :: a -> a -> a

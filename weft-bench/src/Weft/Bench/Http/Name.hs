@@ -16,12 +16,11 @@ module Weft.Bench.Http.Name
   )
 where
 
-import Data.List (find)
 import Data.Text (Text)
-import Data.Text qualified as Text
 import Weft.Bench.Application (WaiHost (..), waiHosts)
 import Weft.Bench.Http.Config (Mpm (..), Sendfile (..))
 import Weft.Bench.Http.Content (Content (..))
+import Weft.Bench.Named (named)
 
 -- | A server that this program can start.
 data ServerName
@@ -83,10 +82,7 @@ allServers =
 
 -- | The inverse of 'serverName'.
 parseServer :: Text -> Either String ServerName
-parseServer t = maybe (Left message) Right (find ((== t) . serverName) allServers)
-  where
-    message =
-      "no such server: " ++ Text.unpack t ++ " (there are " ++ Text.unpack (Text.intercalate ", " (map serverName allServers)) ++ ")"
+parseServer = named "server" serverName allServers
 
 -- | Those that serve files serve the page and files; those that answer from memory the
 -- page and the greeting. Go's does both.

@@ -13,7 +13,6 @@ module Weft.Bench.Http.Scenario
     parseScenario,
     showScenario,
     descriptorsNeeded,
-    listOf,
   )
 where
 
@@ -75,7 +74,3 @@ showScenario (Scenario active idle pace)
 -- | Descriptors that a server needs for a scenario, its own included.
 descriptorsNeeded :: Scenario -> Int
 descriptorsNeeded s = scenarioActive s + scenarioIdle s + 64
-
--- | A comma-separated list in which nothing is empty.
-listOf :: (Text -> Either String a) -> Text -> Either String [a]
-listOf item = traverse item . Text.splitOn ","

@@ -1,6 +1,6 @@
 -- |
 -- Module      : Weft.Bench.Http.Client.Json
--- Description : What ask and weft load print, understood
+-- Description : What ask prints, understood
 --
 -- One JSON object, its last line. Pure.
 module Weft.Bench.Http.Client.Json
