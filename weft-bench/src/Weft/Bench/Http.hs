@@ -13,7 +13,7 @@ module Weft.Bench.Http
   )
 where
 
-import Control.Monad (forM, forM_, unless, when)
+import Control.Monad (foldM, forM, forM_, unless, when)
 import Data.ByteString.Char8 qualified as Bytes
 import Data.ByteString.Lazy.Char8 qualified as Lazy
 import Data.List (nub)
@@ -115,14 +115,17 @@ compareServers settings = do
       <$> launchVersion (Paths weft directory "" 0) name
   let about = machine : versions
   mapM_ print' [[machine], versions]
-  results <- endingOnSignals $ forM experiments $ \e -> do
-    scenarios <- allow (experimentScenarios e)
-    summaries <- withNursery $ \nursery -> runExperiment nursery run e {experimentScenarios = scenarios}
-    let result = (experimentTitle (experimentIs e), summaries)
-    result <$ forM_ summaries print'
+  results <- endingOnSignals $ foldM (one run allow about) [] experiments
   when (all (all null . snd) results) (die "weft-bench: nothing could be measured")
-  forM_ (httpOut settings) (leave about results)
   where
+    -- What is done is left after each experiment: the whole takes long, and may be
+    -- interrupted.
+    one run allow about done e = do
+      scenarios <- allow (experimentScenarios e)
+      summaries <- withNursery $ \nursery -> runExperiment nursery run e {experimentScenarios = scenarios}
+      forM_ summaries print'
+      let results = done ++ [(experimentTitle (experimentIs e), summaries)]
+      results <$ forM_ (httpOut settings) (leave about results)
     print' rows = case httpFormat settings of
       Json -> printRows Json rows
       Table -> printRows Table (map (drop 1) rows) >> Text.putStrLn ""
@@ -176,10 +179,7 @@ leave about results directory = do
 
 draw :: [Row] -> FilePath -> IO ()
 draw rows directory =
-  forM_ (figures rows) $ \(name, svg) -> do
-    let file = directory </> Text.unpack name <> ".svg"
-    Text.writeFile file svg
-    say ("drew " <> Text.pack file)
+  forM_ (figures rows) $ \(name, svg) -> Text.writeFile (directory </> Text.unpack name <> ".svg") svg
 
 -- | Draw the pictures from rows that an earlier run has left.
 drawAgain :: FilePath -> FilePath -> IO ()

@@ -21,7 +21,7 @@ module Weft.Bench.Http.Content
 where
 
 import Control.Exception (bracket)
-import Control.Monad (forM_)
+import Control.Monad (forM_, void)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as Bytes
 import Data.ByteString.Char8 qualified as Char8
@@ -29,7 +29,7 @@ import System.Directory (createDirectoryIfMissing)
 import System.FilePath ((</>))
 import System.Posix.Fcntl (Advice (AdviceDontNeed), fileAdvise)
 import System.Posix.IO (OpenMode (ReadOnly), closeFd, defaultFileFlags, openFd)
-import System.Process (callProcess)
+import System.Process (readProcess)
 import Weft.Bench.Http.Page
 
 -- | What an experiment asks for.
@@ -74,7 +74,8 @@ writeContent directory content = do
   case content of
     FileContent number size -> do
       forM_ [0 .. number - 1] $ \n -> Bytes.writeFile (directory </> fileName n) (fileContents size n)
-      callProcess "sync" ["--file-system", directory]
+      -- (Not callProcess, which keeps ^C from us until it has ended.)
+      void (readProcess "sync" ["--file-system", directory] "")
     _ -> pure ()
 
 -- | Take the files out of the operating system's cache: so a round begins with a cold
