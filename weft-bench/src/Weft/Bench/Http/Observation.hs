@@ -80,5 +80,6 @@ observationRow o =
                   ("pss_per_connection", Figure (growthProportional g)),
                   ("kernel_per_connection", Figure (growthKernel g))
                 ]
-                | Just (m, g) <- [observedMemory o]
+                | Just _ <- [held],
+                  Just (m, g) <- [observedMemory o]
               ]

@@ -67,7 +67,7 @@ runExperiment nursery settings e =
     makeSite site
     (allocated, observations) <-
       if experimentIs e == IdleMemory
-        then memoryRounds nursery load setting e
+        then memoryRounds nursery load setting (runSample settings) e
         else loadRounds nursery load setting (runSample settings) e
     pure (map (withAllocation allocated) (summaryRows (experimentBase e) (experimentServers e) observations))
   where
@@ -170,8 +170,8 @@ ratesFor nursery load servers = \case
 
 -- A server lives for one measurement: what it has got from the operating system once
 -- it seldom gives back, and a second one would find it there.
-memoryRounds :: Nursery -> LoadSettings -> Setting -> Experiment -> IO Seen
-memoryRounds nursery load setting e =
+memoryRounds :: Nursery -> LoadSettings -> Setting -> ([Row] -> IO ()) -> Experiment -> IO Seen
+memoryRounds nursery load setting tell e =
   (,) Map.empty . concat
     <$> forM
       [(s, r) | s <- experimentScenarios e, r <- [1 .. experimentRounds e]]
@@ -190,7 +190,8 @@ memoryRounds nursery load setting e =
             Left why -> Nothing <$ say ("  " <> serverName name <> ": no figure in this round: " <> why)
             Right (sample, before, after, held) -> do
               let g = growth (scenarioIdle scenario) before after
-              pure (Just (Observation (experimentIs e) scenario r name sample (Just (Beside sample held)) Nothing (Just (before, g))))
+                  o = Observation (experimentIs e) scenario r name sample (Just (Beside sample held)) Nothing (Just (before, g))
+              Just o <$ tell (observationRow o)
     -- First a load, so that nurseries and caches are filled, and do not count as growth.
     weigh server idle =
       measureLoad nursery load server 64 Nothing >>= \case
