@@ -125,6 +125,7 @@ columnNames = nub . map fst . concat
 isWord :: Maybe Cell -> Bool
 isWord = \case
   Just (Name _) -> True
+  Just Absent -> True
   Nothing -> True
   _ -> False
 

@@ -25,7 +25,7 @@ tests =
           @?= "who    n  x\nwarp  12\nio     7  -\n",
       testCase "Markdown aligns numbers to the right" $
         renderMarkdown [[("who", Name "warp"), ("n", Count 12)], [("who", Name "io"), ("x", Absent)]]
-          @?= "| who | n | x |\n| --- | ---: | ---: |\n| warp | 12 |  |\n| io |  | - |\n",
+          @?= "| who | n | x |\n| --- | ---: | --- |\n| warp | 12 |  |\n| io |  | - |\n",
       testCase "no rows, no headings" $ (renderTable [], renderMarkdown []) @?= ("", ""),
       testCase "a row is read back" $
         fmap sort (parseRow (toStrict (renderJson [("b", Name "x"), ("a", Count 3), ("c", Absent), ("f", Figure 0.125)])))

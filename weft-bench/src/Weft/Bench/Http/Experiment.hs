@@ -108,7 +108,8 @@ experiment size name =
       experimentCold = name == ColdFiles,
       experimentServers = case (size, name) of
         -- Thousands of connections are opened and closed for each: the longest of all.
-        (Quick, IdleBeside) -> [Rawloop, Weft Epoll, Weft IoUring, Nginx Sendfile]
+        (Quick, IdleBeside) -> few
+        (Quick, IdleMemory) -> few
         _ -> serversOf name,
       experimentBase = if name `elem` [CachedFiles, ColdFiles, TailLatency] then Nginx Sendfile else Rawloop,
       experimentScenarios = case name of
@@ -127,8 +128,9 @@ experiment size name =
         _ -> quick 1 2
     }
   where
+    few = [Rawloop, Weft Epoll, Weft IoUring, Nginx Sendfile]
     quick :: a -> a -> a
-    quick few all' = if size == Quick then few else all'
+    quick short whole = if size == Quick then short else whole
     clients = [1, 4, 16, 64, 256, 1000]
 
 serversOf :: ExperimentName -> [ServerName]
