@@ -175,7 +175,7 @@ leave about results directory = do
   Text.writeFile (directory </> "http.md") . Text.intercalate "\n" $
     Text.intercalate "\n" (map (renderMarkdown . map (drop 1)) [take 1 about, drop 1 about])
       : [Text.intercalate "\n" (("## " <> title <> "\n") : map (renderMarkdown . map (drop 2)) summaries) | (title, summaries) <- results]
-  draw rows directory
+  draw (about ++ rows) directory
 
 draw :: [Row] -> FilePath -> IO ()
 draw rows directory =

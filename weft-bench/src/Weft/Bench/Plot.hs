@@ -98,7 +98,7 @@ data Dash = Solid | Dashed | Dotted
 
 -- | The file's text.
 renderChart :: Chart -> Text
-renderChart chart = Lazy.toStrict (renderText (document 760 height (chartTitle chart) (header : body ++ sources))) <> "\n"
+renderChart chart = Lazy.toStrict (renderText (document 800 height (chartTitle chart) (header : body ++ sources))) <> "\n"
   where
     header = words' "title" 16 28 "start" (chartTitle chart) <> words' "muted" 16 48 "start" (chartSubtitle chart)
     (body, bottom) = case chartContent chart of
@@ -159,7 +159,7 @@ placing :: Axis -> (Double, Double) -> [Double] -> ([(Double, Text)], Double -> 
 placing axis (from, to) values = (marks, place)
   where
     ticks = ticksOf (axisScale axis) values
-    marks = if null (axisMarks axis) then [(t, amount t) | t <- ticks] else axisMarks axis
+    marks = if null (axisMarks axis) then [(t, short (amount t)) | t <- ticks] else axisMarks axis
     (low, high) = case axisScale axis of
       Linear -> (0, maximum (1e-9 : ticks))
       Logarithmic -> let all' = map fst marks ++ values in (log (minimum all'), log (maximum all'))
@@ -183,12 +183,14 @@ ticksOf scale values = case scale of
      in map (* step) [0 .. fromIntegral (ceiling (most / step - 1e-9) :: Int)]
   Logarithmic ->
     let (least, most) = (minimum values, maximum values)
-        exponent' = floor (logBase 10 least + 1e-9) :: Int
+        -- What is a hundredth outside is inside: a load of 0.99 begins at 1.
+        slack = 1.02
+        exponent' = floor (logBase 10 (least * slack)) :: Int
         fine = [m * 10 ^^ e | e <- [exponent' .. exponent' + 20], m <- [1, 2, 5]]
         coarse = [10 ^^ e | e <- [exponent' .. exponent' + 20]]
-        cover list = let (small, rest) = span (< most * (1 - 1e-9)) (dropWhileBelow list) in small ++ take 1 rest
+        cover list = let (small, rest) = span (< most / slack) (dropWhileBelow list) in small ++ take 1 rest
         dropWhileBelow list = case list of
-          _ : more@(b : _) | b <= least * (1 + 1e-9) -> dropWhileBelow more
+          _ : more@(b : _) | b <= least * slack -> dropWhileBelow more
           _ -> list
      in if length (cover fine) <= 7 then cover fine else cover coarse
   where
@@ -220,6 +222,12 @@ amount v
   where
     whole = round v :: Integer
     digits = max 1 (2 - floor (logBase 10 (abs v) :: Double)) :: Int
+
+-- Without zeros that say nothing.
+short :: Text -> Text
+short t
+  | Text.any (== '.') t = Text.dropWhileEnd (== '.') (Text.dropWhileEnd (== '0') t)
+  | otherwise = t
 
 -- | A whole number with its thousands apart.
 --
