@@ -21,10 +21,10 @@ SEEDS = 0-99999
 ARGS =
 
 .PHONY: help setup build serve test lint format docs check-setup view-timeline \
-  explore kv bench bench-yield bench-timers bench-http setup-build setup-bench program peers clean
+  explore kv bench bench-yield bench-timers bench-http bench-http-figures setup-build setup-bench program peers clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## install what is missing (with apt), or say what to install
 	@tools/setup
@@ -69,8 +69,11 @@ bench-yield: build peers ## switching between threads, beside forkIO, Go and tok
 bench-timers: build peers ## sleeping threads, beside forkIO, Go and tokio
 	@bin/weft-bench peer-timers $(ARGS)
 
-bench-http: setup-bench build peers ## serving a page, beside nginx, lighttpd, warp and C
+bench-http: setup-bench build peers ## HTTP beside nginx, Apache, warp, Go, ... [ARGS=--quick: in three minutes]
 	@bin/weft-bench http --weft bin/weft $(ARGS)
+
+bench-http-figures: setup-bench build peers ## the same, and leave rows, tables and figures in docs/figures
+	@bin/weft-bench http --weft bin/weft --out docs/figures $(ARGS)
 
 clean: ## remove all that was compiled
 	@rm -rf dist-newstyle bin

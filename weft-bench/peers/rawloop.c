@@ -1,12 +1,12 @@
 /* The least that a single-threaded HTTP server can do: the floor that the other
  * servers are compared with.
  *
- *   rawloop --port P [--host ADDRESS]
+ *   rawloop --port P [--host ADDRESS] [--answer page|hello]
  *
  * One thread, one edge-triggered epoll. A connection is registered once, for
  * reading and writing; each request then costs one recv and one send (and its
  * share of an epoll_wait). Requests are not understood, only counted: each empty
- * line ends one and is answered with the same 305-byte page. So it needs
+ * line ends one and is answered with the same 305-byte page, or the same greeting. So it needs
  * no buffer per connection, only how many bytes it still owes.
  *
  * Not here, because it is a floor and not a server: request bodies, methods,
@@ -56,7 +56,7 @@ static _Noreturn void die(const char *what) {
   exit(1);
 }
 
-static void prepare_answers(void) {
+static void prepare_answers(int hello) {
   char date[64], body[BODY_BYTES + 1], one[1024];
   time_t now = time(NULL);
   struct tm tm;
@@ -66,11 +66,12 @@ static void prepare_answers(void) {
   memset(body + n, 'w', sizeof body - (size_t)n);
   const char *tail = "</p></body></html>\n";
   memcpy(body + BODY_BYTES - strlen(tail), tail, strlen(tail) + 1);
+  if (hello) strcpy(body, "Hello, world!");
   n = snprintf(one, sizeof one,
                "HTTP/1.1 200 OK\r\nServer: rawloop\r\nDate: %s\r\n"
-               "Content-Type: text/html\r\nContent-Length: %d\r\n"
+               "Content-Type: %s\r\nContent-Length: %d\r\n"
                "Last-Modified: %s\r\nETag: \"rawloop-305\"\r\n\r\n%s",
-               date, BODY_BYTES, date, body);
+               date, hello ? "text/plain" : "text/html", (int)strlen(body), date, body);
   answer_bytes = (size_t)n;
   for (size_t i = 0; i < COPIES; i++)
     memcpy(answers + i * answer_bytes, one, answer_bytes);
@@ -185,14 +186,15 @@ static int listen_on(const char *host, int port) {
 
 int main(int argc, char **argv) {
   const char *host = "127.0.0.1";
-  int port = 0;
+  int port = 0, hello = 0;
   for (int i = 1; i + 1 < argc; i += 2) {
     if (!strcmp(argv[i], "--port")) port = atoi(argv[i + 1]);
     else if (!strcmp(argv[i], "--host")) host = argv[i + 1];
+    else if (!strcmp(argv[i], "--answer")) hello = !strcmp(argv[i + 1], "hello");
     else port = -1;
   }
   if (port < 1 || port > 65535 || argc % 2 == 0) {
-    fprintf(stderr, "usage: rawloop --port P [--host ADDRESS]\n");
+    fprintf(stderr, "usage: rawloop --port P [--host ADDRESS] [--answer page|hello]\n");
     return 2;
   }
   struct rlimit limit;
@@ -202,7 +204,7 @@ int main(int argc, char **argv) {
   descriptors = limit.rlim_max > 1 << 20 ? 1 << 20 : (int)limit.rlim_max;
   connections = calloc((size_t)descriptors, sizeof *connections);
   if (!connections) die("calloc");
-  prepare_answers();
+  prepare_answers(hello);
 
   int listener = listen_on(host, port), epoll = epoll_create1(EPOLL_CLOEXEC);
   int spare = open("/dev/null", O_RDONLY | O_CLOEXEC);

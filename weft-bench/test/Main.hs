@@ -4,9 +4,12 @@ module Main (main) where
 
 import Test.Tasty (defaultMain, localOption, mkTimeout, testGroup)
 import Weft.Bench.ChildSpec qualified
+import Weft.Bench.ClientSpec qualified
+import Weft.Bench.ExperimentSpec qualified
 import Weft.Bench.HarnessSpec qualified
 import Weft.Bench.HttpSpec qualified
 import Weft.Bench.PeersSpec qualified
+import Weft.Bench.PlotSpec qualified
 import Weft.Bench.ProcSpec qualified
 import Weft.Bench.ReportSpec qualified
 import Weft.Bench.StatisticsSpec qualified
@@ -22,6 +25,9 @@ main =
         Weft.Bench.WrkSpec.tests,
         Weft.Bench.ProcSpec.tests,
         Weft.Bench.HttpSpec.tests,
+        Weft.Bench.ClientSpec.tests,
+        Weft.Bench.ExperimentSpec.tests,
+        Weft.Bench.PlotSpec.tests,
         Weft.Bench.PeersSpec.tests,
         Weft.Bench.HarnessSpec.tests,
         Weft.Bench.ChildSpec.tests

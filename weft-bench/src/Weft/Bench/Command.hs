@@ -12,13 +12,13 @@ where
 
 import Control.Monad (join)
 import Options.Applicative
-import Weft.Bench.Command.Http (httpCommand)
+import Weft.Bench.Command.Http (httpCommand, httpFiguresCommand)
 import Weft.Bench.Command.Peers (peerTimersCommand, peerYieldCommand)
+import Weft.Bench.Command.Servers (plainCommand, waiCommand)
 import Weft.Bench.Command.Sim (simCommand)
 import Weft.Bench.Command.Stall (spreadCommand, stallCommand)
 import Weft.Bench.Command.Style (timersCommand, yieldCommand)
 import Weft.Bench.Command.Sync (syncCommand)
-import Weft.Bench.Command.Warp (warpCommand)
 
 -- | Parse the arguments of the program and do what they say.
 runCommand :: IO ()
@@ -29,4 +29,4 @@ runCommand = join (customExecParser (prefs showHelpOnEmpty) (info (commands <**>
         <> header "weft-bench - the figures of Weft, each beside a peer in the same run"
         <> footer "Every command measures on this machine only and asks nothing of any other. weft-bench/README.md says what the figures mean."
     commands =
-      hsubparser (mconcat [yieldCommand, timersCommand, syncCommand, peerYieldCommand, peerTimersCommand, httpCommand, warpCommand, stallCommand, spreadCommand, simCommand])
+      hsubparser (mconcat [yieldCommand, timersCommand, syncCommand, peerYieldCommand, peerTimersCommand, httpCommand, httpFiguresCommand, waiCommand, plainCommand, stallCommand, spreadCommand, simCommand])

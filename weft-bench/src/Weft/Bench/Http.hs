@@ -2,45 +2,54 @@
 -- Module      : Weft.Bench.Http
 -- Description : The comparison of HTTP servers
 --
--- Starts all servers, then measures them scenario by scenario, round by round,
--- one at a time and each round in another order, so that what disturbs the machine
--- for a while disturbs all of them. README.md of this package says what the figures
--- mean; "Weft.Bench.Http.Summary" computes them.
+-- Does the experiments that were asked for ("Weft.Bench.Http.Run"), prints what came of
+-- them, and leaves it as JSON, as Markdown and as pictures where that is wanted.
+-- README.md of this package says what the figures mean.
 module Weft.Bench.Http
   ( HttpSettings (..),
     defaultHttpSettings,
     compareServers,
+    drawAgain,
   )
 where
 
-import Control.Monad (forM, forM_, unless, when)
-import Data.Either (partitionEithers)
-import Data.Maybe (catMaybes)
+import Control.Monad (foldM, forM, forM_, unless, when)
+import Data.ByteString.Char8 qualified as Bytes
+import Data.ByteString.Lazy.Char8 qualified as Lazy
+import Data.List (nub)
+import Data.Maybe (catMaybes, fromMaybe)
 import Data.Text (Text)
 import Data.Text qualified as Text
 import Data.Text.IO qualified as Text
-import System.Directory (doesFileExist, findExecutable)
+import System.Directory (createDirectoryIfMissing, doesFileExist, findExecutable, makeAbsolute)
 import System.Exit (die)
 import System.FilePath ((</>))
-import System.IO (stderr)
-import System.IO.Temp (withSystemTempDirectory)
 import System.Posix.Resource
 import Weft.Bench.Child
-import Weft.Bench.Http.Load
+import Weft.Bench.Http.Client (Client (..))
+import Weft.Bench.Http.Content (Content (..))
+import Weft.Bench.Http.Experiment
+import Weft.Bench.Http.Figures (figures)
+import Weft.Bench.Http.Launch
+import Weft.Bench.Http.Name
+import Weft.Bench.Http.Run
 import Weft.Bench.Http.Scenario
-import Weft.Bench.Http.Server
-import Weft.Bench.Http.Summary
-import Weft.Bench.Peers (rotate)
-import Weft.Bench.Report (Format (..), printRows)
+import Weft.Bench.Machine (machineRow)
+import Weft.Bench.Report
 
--- | What to compare, and how thoroughly.
+-- | What to compare, and how thoroughly. What is 'Nothing' is as each experiment plans it.
 data HttpSettings = HttpSettings
-  { -- | at least 1; five or more for a figure to be quoted
-    httpRounds :: !Int,
-    -- | of each measurement; at least 1
-    httpSeconds :: !Int,
-    httpServers :: ![ServerName],
-    httpScenarios :: ![Scenario],
+  { httpSize :: !Size,
+    httpExperiments :: ![ExperimentName],
+    httpRounds :: !(Maybe Int),
+    httpSeconds :: !(Maybe Int),
+    -- | only these, where an experiment's content can be served by them
+    httpServers :: !(Maybe [ServerName]),
+    httpScenarios :: !(Maybe [Scenario]),
+    -- | how many files lie on the disk, and of how many bytes
+    httpFiles :: !(Maybe Int),
+    httpFileBytes :: !(Maybe Int),
+    httpClient :: !Client,
     -- | the processor that the servers stay on
     httpServerCpu :: !Int,
     -- | the processor that the clients stay on
@@ -49,114 +58,133 @@ data HttpSettings = HttpSettings
     httpWeft :: !FilePath,
     -- | the directory with the peers that were built
     httpPeers :: !FilePath,
+    -- | the directory under which the served files are made, and removed afterwards
+    httpWork :: !FilePath,
+    -- | where the results are left as files
+    httpOut :: !(Maybe FilePath),
     -- | with 'Json' every sample is printed as well, as soon as there is one
     httpFormat :: !Format
   }
 
--- | Five rounds of three seconds of everything, in a checkout of the project.
+-- | All experiments as planned, in a checkout of the project.
 defaultHttpSettings :: HttpSettings
 defaultHttpSettings =
   HttpSettings
-    { httpRounds = 5,
-      httpSeconds = 3,
-      httpServers = standardServers,
-      httpScenarios = standardScenarios,
+    { httpSize = Whole,
+      httpExperiments = [minBound ..],
+      httpRounds = Nothing,
+      httpSeconds = Nothing,
+      httpServers = Nothing,
+      httpScenarios = Nothing,
+      httpFiles = Nothing,
+      httpFileBytes = Nothing,
+      httpClient = Ask,
       httpServerCpu = 0,
       httpClientCpu = 1,
       httpWeft = "bin/weft",
       httpPeers = "weft-bench/peers/bin",
+      httpWork = "/var/tmp",
+      httpOut = Nothing,
       httpFormat = Table
     }
 
--- | Measure and print. Ends the program when no server starts at all.
+-- | Measure and print. Ends the program when there is nothing at all to report.
 compareServers :: HttpSettings -> IO ()
 compareServers settings = do
   forM_ ["wrk", "taskset"] $ \tool ->
     findExecutable tool >>= maybe (die ("weft-bench: " ++ tool ++ " is not installed")) (const (pure ()))
-  idle <- doesFileExist (httpPeers settings </> "idle")
-  unless idle (say "the peers in C are not built (make -C weft-bench/peers): no rawloop, no idle connections")
-  scenarios <- possible (filter (\s -> idle || scenarioIdle s == 0) (httpScenarios settings))
-  endingOnSignals . withNursery $ \nursery ->
-    withSystemTempDirectory "weft-bench-http" $ \work -> do
-      let paths = Paths (httpWeft settings) (httpPeers settings) work
-      started <- forM (httpServers settings) $ \name ->
-        startServer nursery paths (httpServerCpu settings) name >>= \case
-          Right server -> Right server <$ say (serverName name <> ": ready, " <> headSize server)
-          Left why -> Left name <$ say (serverName name <> ": left out: " <> why)
-      let (missing, servers) = partitionEithers started
-      when (null servers) (die "weft-bench: no server could be started")
-      observations <- concat <$> forM scenarios (measureScenario nursery settings servers)
-      let summaries = summaryRows (httpServers settings) observations
-      case httpFormat settings of
-        Json -> mapM_ (printRows Json) summaries
-        Table -> mapM_ (\rows -> printRows Table (map (drop 1) rows) >> Text.putStrLn "") summaries
-      unless (null missing) $
-        say ("not measured: " <> Text.intercalate ", " (map serverName missing))
+  peers <- doesFileExist (httpPeers settings </> "ask")
+  unless peers (die "weft-bench: the peers in C are not built (make -C weft-bench/peers)")
+  weft <- makeAbsolute (httpWeft settings)
+  directory <- makeAbsolute (httpPeers settings)
+  allow <- descriptorLimit
+  let experiments = map (planned settings) (httpExperiments settings)
+      run =
+        RunSettings
+          { runWeft = weft,
+            runPeers = directory,
+            runWork = httpWork settings,
+            runServerCpu = httpServerCpu settings,
+            runClientCpu = httpClientCpu settings,
+            runClient = httpClient settings,
+            runSample = when (httpFormat settings == Json) . printRows Json
+          }
+  machine <- machineRow
+  versions <- forM (nub (concatMap experimentServers experiments)) $ \name ->
+    (\v -> [("kind", Name "server"), ("server", Name (serverName name)), ("version", maybe Absent Name v)])
+      <$> launchVersion (Paths weft directory "" 0) name
+  let about = machine : versions
+  mapM_ print' [[machine], versions]
+  results <- endingOnSignals $ foldM (one run allow about) [] experiments
+  when (all (all null . snd) results) (die "weft-bench: nothing could be measured")
   where
-    headSize server = Text.pack (show (serverHeadBytes server)) <> " bytes before the body"
+    -- What is done is left after each experiment: the whole takes long, and may be
+    -- interrupted.
+    one run allow about done e = do
+      scenarios <- allow (experimentScenarios e)
+      summaries <- withNursery $ \nursery -> runExperiment nursery run e {experimentScenarios = scenarios}
+      forM_ summaries print'
+      let results = done ++ [(experimentTitle (experimentIs e), summaries)]
+      results <$ forM_ (httpOut settings) (leave about results)
+    print' rows = case httpFormat settings of
+      Json -> printRows Json rows
+      Table -> printRows Table (map (drop 1) rows) >> Text.putStrLn ""
 
--- All rounds of one scenario. A server that fails in a round has no observation
--- in that round, and takes part in the next.
-measureScenario :: Nursery -> HttpSettings -> [Server] -> Scenario -> IO [Observation]
-measureScenario nursery settings servers scenario = do
-  say ("scenario " <> showScenario scenario)
-  forM_ servers $ \server -> warmUp nursery load server active
-  concat
-    <$> forM
-      [1 .. httpRounds settings]
-      ( \r -> do
-          say ("  round " <> Text.pack (show r) <> " of " <> Text.pack (show (httpRounds settings)))
-          catMaybes <$> forM (rotate (r - 1) servers) (observe r)
-      )
+-- An experiment with what the command line changes of it.
+planned :: HttpSettings -> ExperimentName -> Experiment
+planned settings name =
+  plan
+    { experimentContent = content,
+      experimentServers = case httpServers settings of
+        Nothing -> experimentServers plan
+        Just chosen -> filter (`serves` content) chosen,
+      experimentScenarios = fromMaybe (experimentScenarios plan) (httpScenarios settings),
+      experimentRounds = fromMaybe (experimentRounds plan) (httpRounds settings),
+      experimentSeconds = fromMaybe (experimentSeconds plan) (httpSeconds settings)
+    }
   where
-    active = scenarioActive scenario
-    load =
-      LoadSettings
-        { loadSeconds = httpSeconds settings,
-          loadCpu = httpClientCpu settings,
-          loadPeers = httpPeers settings
-        }
-    observe r server = do
-      result <- measure r server
-      case result of
-        Left why -> Nothing <$ say (serverName (serverIs server) <> ": no figure in this round: " <> why)
-        Right (alone, beside) -> do
-          let o = Observation scenario r (serverIs server) alone beside
-          when (httpFormat settings == Json) (printRows Json (observationRow o))
-          pure (Just o)
-    measure r server
-      | scenarioIdle scenario == 0 = fmap (,Nothing) <$> alone
-      -- What comes second may find the machine in another mood: take turns.
-      | odd r = do
-          a <- alone
-          b <- beside
-          pure ((\x y -> (x, Just y)) <$> a <*> b)
-      | otherwise = do
-          b <- beside
-          a <- alone
-          pure ((\x y -> (x, Just y)) <$> a <*> b)
-      where
-        alone = measureLoad nursery load server active
-        beside = do
-          result <- withIdle nursery load server (scenarioIdle scenario) (measureLoad nursery load server active)
-          pure $ case result of
-            Left why -> Left why
-            Right (Left why, _) -> Left why
-            Right (Right sample, held) -> Right (Beside sample held)
+    plan = experiment (httpSize settings) name
+    content = case experimentContent plan of
+      FileContent number size
+        | experimentCold plan -> FileContent (fromMaybe number (httpFiles settings)) bytes
+        | otherwise -> FileContent number bytes
+        where
+          bytes = fromMaybe size (httpFileBytes settings)
+      other -> other
 
--- Raise the limit of descriptors as far as we may, for the servers inherit it, and
--- leave out the scenarios that it does not allow.
-possible :: [Scenario] -> IO [Scenario]
-possible scenarios = do
+-- Raise the limit of descriptors as far as we may, for the servers inherit it; answers
+-- how to leave out the scenarios that it does not allow.
+descriptorLimit :: IO ([Scenario] -> IO [Scenario])
+descriptorLimit = do
   limits <- getResourceLimit ResourceOpenFiles
   setResourceLimit ResourceOpenFiles limits {softLimit = hardLimit limits}
   let fits s = case hardLimit limits of
         ResourceLimit n -> fromIntegral (descriptorsNeeded s) <= n
         _ -> True
-  forM_ (filter (not . fits) scenarios) $ \s ->
-    say ("scenario " <> showScenario s <> " left out: it needs " <> Text.pack (show (descriptorsNeeded s)) <> " descriptors in one process")
-  pure (filter fits scenarios)
+      check s
+        | fits s = pure (Just s)
+        | otherwise = Nothing <$ say ("scenario " <> showScenario s <> " left out: it needs " <> Text.pack (show (descriptorsNeeded s)) <> " descriptors in one process")
+  pure (fmap catMaybes . traverse check)
 
--- Progress and complaints go where they do not disturb the figures.
-say :: Text -> IO ()
-say = Text.hPutStrLn stderr . ("weft-bench: " <>)
+-- Rows a line each, tables for reading, and pictures.
+leave :: [Row] -> [(Text, [[Row]])] -> FilePath -> IO ()
+leave about results directory = do
+  createDirectoryIfMissing True directory
+  let rows = concatMap (concat . snd) results
+  Lazy.writeFile (directory </> "http.json") (Lazy.unlines (map renderJson (about ++ rows)))
+  Text.writeFile (directory </> "http.md") . Text.intercalate "\n" $
+    Text.intercalate "\n" (map (renderMarkdown . map (drop 1)) [take 1 about, drop 1 about])
+      : [Text.intercalate "\n" (("## " <> title <> "\n") : map (renderMarkdown . map (drop 2)) summaries) | (title, summaries) <- results]
+  draw (about ++ rows) directory
+
+draw :: [Row] -> FilePath -> IO ()
+draw rows directory =
+  forM_ (figures rows) $ \(name, svg) -> Text.writeFile (directory </> Text.unpack name <> ".svg") svg
+
+-- | Draw the pictures from rows that an earlier run has left.
+drawAgain :: FilePath -> FilePath -> IO ()
+drawAgain from directory = do
+  rows <- traverse parseRow . filter (not . Bytes.null) . Bytes.lines <$> Bytes.readFile from
+  case rows of
+    Left why -> die ("weft-bench: " ++ from ++ ": " ++ why)
+    Right found -> createDirectoryIfMissing True directory >> draw found directory

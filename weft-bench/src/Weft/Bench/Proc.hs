@@ -12,10 +12,16 @@ module Weft.Bench.Proc
     cpuTimeSince,
     groupIsAlive,
 
+    -- * Storage
+    groupDiskBytes,
+
+    -- * Reading \/proc
+    groupFiles,
+    lineValue,
+
     -- * Parsers
     Stat (..),
     parseStat,
-    parseSchedstat,
   )
 where
 
@@ -24,19 +30,25 @@ import Data.ByteString.Char8 (ByteString)
 import Data.ByteString.Char8 qualified as Bytes
 import Data.Char (isDigit)
 import Data.Int (Int64)
-import Data.Maybe (mapMaybe)
+import Data.Maybe (catMaybes, listToMaybe, mapMaybe)
+import Foreign.C.Types (CInt (..), CLong)
+import Foreign.Marshal (alloca, allocaArray)
+import Foreign.Ptr (Ptr)
+import Foreign.Storable (peek, peekElemOff)
 import System.Directory (listDirectory)
 import System.FilePath ((</>))
-import System.Posix.Types (ProcessGroupID)
+import System.Posix.Types (CPid (..), ProcessGroupID)
 import System.Posix.Unistd (SysVar (ClockTick), getSysVar)
+import Text.Read (readMaybe)
 
 -- | Processor time by two accounts.
 data CpuTime = CpuTime
-  { -- | by the scheduler, exact: the sum of the first field of
-    -- @\/proc\/PID\/task\/*\/schedstat@. OS threads that have ended are missing.
+  { -- | by the scheduler, exact: the clocks of the processes, which count OS threads
+    -- that have ended too. (The sum over @\/proc\/PID\/task\/*\/schedstat@ loses
+    -- those: a server with a pool of threads was once seen to spend less than nothing.)
     cpuScheduled :: !Int64,
     -- | by @utime@ and @stime@ of @\/proc\/PID\/stat@, in the kernel's clock ticks
-    -- (mostly 10 ms), with threads that have ended. The cross-check.
+    -- (mostly 10 ms). The cross-check.
     cpuTicked :: !Int64
   }
   deriving stock (Eq, Show)
@@ -51,14 +63,24 @@ groupCpuTime :: ProcessGroupID -> IO CpuTime
 groupCpuTime group = do
   tick <- fromIntegral . (1_000_000_000 `div`) <$> getSysVar ClockTick
   members <- groupMembers group
-  scheduled <- traverse (threadsOf . fst) members
+  scheduled <- traverse (maybe (pure 0) processClock . readMaybe . fst) members
   pure (CpuTime (sum scheduled) (tick * sum (map (statTicks . snd) members)))
-  where
-    threadsOf pid = do
-      let tasks = "/proc" </> pid </> "task"
-      threads <- entries tasks
-      times <- traverse (\t -> contents (tasks </> t </> "schedstat")) threads
-      pure (sum (mapMaybe (>>= parseSchedstat) times))
+
+-- | What a process has spent on processors, in nanoseconds; 0 when it has gone.
+processClock :: CPid -> IO Int64
+processClock pid = alloca $ \clock -> allocaArray 2 $ \time -> do
+  known <- clock_getcpuclockid pid clock
+  result <- if known == 0 then peek clock >>= \c -> clock_gettime c time else pure (-1)
+  if result /= 0
+    then pure 0
+    else (\s n -> fromIntegral s * 1_000_000_000 + fromIntegral n) <$> peekElemOff time 0 <*> peekElemOff time 1
+
+foreign import ccall unsafe "clock_getcpuclockid"
+  clock_getcpuclockid :: CPid -> Ptr CInt -> IO CInt
+
+-- A timespec is two longs.
+foreign import ccall unsafe "clock_gettime"
+  clock_gettime :: CInt -> Ptr CLong -> IO CInt
 
 -- | Is there a process in the group that has not ended? One that has, and that
 -- nobody has waited for, does not count: how soon orphans are waited for is the
@@ -71,6 +93,25 @@ groupMembers group = do
   pids <- filter (all isDigit) <$> entries "/proc"
   stats <- traverse (\pid -> (,) pid . (>>= parseStat) <$> contents ("/proc" </> pid </> "stat")) pids
   pure [(pid, stat) | (pid, Just stat) <- stats, statGroup stat == fromIntegral group]
+
+-- | Bytes that the processes of a group have made the disk deliver so far: what they
+-- read and the operating system did not have in its cache.
+groupDiskBytes :: ProcessGroupID -> IO Int64
+groupDiskBytes group = sum . mapMaybe (lineValue "read_bytes:") <$> groupFiles "io" group
+
+-- | The file of that name under @\/proc\/PID@ of every process of a group; the
+-- leader's comes as the others do, in no order.
+groupFiles :: FilePath -> ProcessGroupID -> IO [ByteString]
+groupFiles name group = do
+  members <- groupMembers group
+  catMaybes <$> traverse (\(pid, _) -> contents ("/proc" </> pid </> name)) members
+
+-- | The number behind the first word of a line.
+--
+-- >>> lineValue "Rss:" "Rss:    1884 kB\nPss:   432 kB\n"
+-- Just 1884
+lineValue :: ByteString -> ByteString -> Maybe Int64
+lineValue key text = listToMaybe [n | name : value : _ <- map Bytes.words (Bytes.lines text), name == key, Just n <- [integer value]]
 
 -- What has vanished in the meantime has no entries and no contents.
 entries :: FilePath -> IO [FilePath]
@@ -107,12 +148,6 @@ parseStat line
       _ -> Nothing
   where
     (name, rest) = Bytes.spanEnd (/= ')') line
-
--- | The first field of a @schedstat@: nanoseconds on a processor.
-parseSchedstat :: ByteString -> Maybe Int64
-parseSchedstat text = case Bytes.words text of
-  [spent, _waited, _slices] -> integer spent
-  _ -> Nothing
 
 integer :: ByteString -> Maybe Int64
 integer text = case Bytes.readInt text of

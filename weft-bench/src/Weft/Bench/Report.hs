@@ -18,14 +18,22 @@ module Weft.Bench.Report
     -- ** Rendering
     renderJson,
     renderTable,
+    renderMarkdown,
     renderFigure,
+
+    -- ** Reading back
+    parseRow,
+    cellNumber,
+    cellName,
   )
 where
 
-import Data.Aeson (Value (..), toJSON)
+import Data.Aeson (Value (..), eitherDecodeStrict, toJSON)
 import Data.Aeson.Encoding (encodingToLazyByteString, pairs)
 import Data.Aeson.Encoding qualified as Encoding
 import Data.Aeson.Key qualified as Key
+import Data.Aeson.KeyMap qualified as KeyMap
+import Data.ByteString qualified as Strict (ByteString)
 import Data.ByteString.Lazy (ByteString)
 import Data.ByteString.Lazy.Char8 qualified as Bytes
 import Data.List (nub, transpose)
@@ -48,7 +56,7 @@ data Cell
     Figure Double
   | -- | what this row has no value for: @null@, or a dash
     Absent
-  deriving stock (Eq, Show)
+  deriving stock (Eq, Ord, Show)
 
 -- | A figure that may be missing.
 figure :: Maybe Double -> Cell
@@ -91,9 +99,8 @@ renderJson row =
 -- rows, in the order of their first appearance.
 renderTable :: [Row] -> Text
 renderTable [] = ""
-renderTable rows = Text.unlines (map line (transpose (map column names)))
+renderTable rows = Text.unlines (map line (transpose (map column (columnNames rows))))
   where
-    names = nub (map fst (concat rows))
     column name =
       let cells = map (lookup name) rows
           texts = name : map (maybe "" cellText) cells
@@ -101,15 +108,62 @@ renderTable rows = Text.unlines (map line (transpose (map column names)))
           pad = if all isWord cells then Text.justifyLeft else Text.justifyRight
        in map (pad width ' ') texts
     line = Text.stripEnd . Text.intercalate "  "
-    isWord = \case
-      Just (Name _) -> True
-      Nothing -> True
-      _ -> False
-    cellText = \case
-      Name t -> t
-      Count n -> Text.pack (show n)
-      Figure x -> renderFigure x
-      Absent -> "-"
+
+-- | The same as a table of Markdown.
+renderMarkdown :: [Row] -> Text
+renderMarkdown [] = ""
+renderMarkdown rows = Text.unlines (line names : line (map rule names) : map (\r -> line (map (cell r) names)) rows)
+  where
+    names = columnNames rows
+    cell row name = maybe "" cellText (lookup name row)
+    rule name = if all (isWord . lookup name) rows then "---" else "---:"
+    line cells = "| " <> Text.intercalate " | " cells <> " |"
+
+columnNames :: [Row] -> [Text]
+columnNames = nub . map fst . concat
+
+isWord :: Maybe Cell -> Bool
+isWord = \case
+  Just (Name _) -> True
+  Just Absent -> True
+  Nothing -> True
+  _ -> False
+
+cellText :: Cell -> Text
+cellText = \case
+  Name t -> t
+  Count n -> Text.pack (show n)
+  Figure x -> renderFigure x
+  Absent -> "-"
+
+-- | A row that 'renderJson' has made; its cells come in no order. A figure that is a whole
+-- number comes back as a count, which 'cellNumber' does not mind.
+parseRow :: Strict.ByteString -> Either String Row
+parseRow line =
+  eitherDecodeStrict line >>= \case
+    Object o -> traverse (\(k, v) -> (,) (Key.toText k) <$> cell k v) (KeyMap.toList o)
+    _ -> Left "not a JSON object"
+  where
+    cell k = \case
+      String t -> Right (Name t)
+      Number n
+        | fromInteger (round n) == n -> Right (Count (round n))
+        | otherwise -> Right (Figure (realToFrac n))
+      Null -> Right Absent
+      _ -> Left ("not a cell: " ++ Key.toString k)
+
+-- | Counted or measured.
+cellNumber :: Cell -> Maybe Double
+cellNumber = \case
+  Count n -> Just (fromInteger n)
+  Figure x -> Just x
+  _ -> Nothing
+
+-- | A name.
+cellName :: Cell -> Maybe Text
+cellName = \case
+  Name t -> Just t
+  _ -> Nothing
 
 -- | About four significant digits, never an exponent.
 --

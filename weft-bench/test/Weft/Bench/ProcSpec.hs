@@ -1,6 +1,7 @@
 -- | The files under /proc.
 module Weft.Bench.ProcSpec (tests) where
 
+import Control.Concurrent (forkOS, newEmptyMVar, putMVar, takeMVar)
 import Control.Exception (evaluate)
 import Data.ByteString (ByteString)
 import System.Posix.Process (getProcessGroupID)
@@ -18,8 +19,19 @@ tests =
       testCase "no stat" $ parseStat "" @?= Nothing,
       testCase "the group of this process is alive" $
         getProcessGroupID >>= groupIsAlive >>= assertBool "dead",
-      testCase "schedstat" $ parseSchedstat "1234567890123 42 7\n" @?= Just 1234567890123,
-      testCase "no schedstat" $ map parseSchedstat ["", "x y z", "1 2", "-"] @?= [Nothing, Nothing, Nothing, Nothing],
+      testCase "the number of a line" $
+        map (lineValue "Rss:") ["Rss:    1884 kB\nPss: 432 kB\n", "Rss_x: 1\nRss: 7\n", "Pss: 1 kB\n", "Rss: many kB\n", ""] @?= [Just 1884, Just 7, Nothing, Nothing, Nothing],
+      testCase "a file of every process of a group" $ do
+        rollups <- getProcessGroupID >>= groupFiles "smaps_rollup"
+        assertBool (show rollups) (any ((> Just 100) . lineValue "Rss:") rollups),
+      testCase "what an OS thread has spent counts when it has ended" $ do
+        group <- getProcessGroupID
+        before <- groupCpuTime group
+        done <- newEmptyMVar
+        _ <- forkOS $ evaluate (sum [x * x | x <- [1 .. 3_000_000 :: Integer]]) >>= putMVar done
+        _ <- takeMVar done
+        after <- groupCpuTime group
+        assertBool (show (before, after)) (cpuScheduled (cpuTimeSince before after) > 1_000_000),
       testCase "this process spends time" $ do
         group <- getProcessGroupID
         before <- groupCpuTime group

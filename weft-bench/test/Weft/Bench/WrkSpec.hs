@@ -6,16 +6,17 @@ import Data.Text (Text)
 import Data.Text qualified as Text
 import Test.Tasty (TestTree, testGroup)
 import Test.Tasty.HUnit (assertBool, testCase, (@?=))
-import Weft.Bench.Http.Wrk
+import Weft.Bench.Http.Client.Report
+import Weft.Bench.Http.Client.Wrk
 
 tests :: TestTree
 tests =
   testGroup
     "Wrk"
     [ testCase "a good run" $
-        parseWrk (Text.unlines (top ++ bottom)) @?= Right (WrkReport 126732 126380.79 396000 900000 0),
+        parseWrk (Text.unlines (top ++ bottom)) @?= Right (LoadReport 126732 1 126380.79 396050 396000 900000 Nothing 0 Nothing),
       testCase "errors of both kinds are added up" $
-        fmap wrkErrors (parseWrk (Text.unlines (top ++ trouble ++ bottom))) @?= Right (1 + 12 + 0 + 3 + 7),
+        fmap reportErrors (parseWrk (Text.unlines (top ++ trouble ++ bottom))) @?= Right (1 + 12 + 0 + 3 + 7),
       testCase "every unit of time" $
         traverse parseDuration ["12.00us", "1.50ms", "2.00s", "1.00m", "1.00h"] @?= Right [12e3, 1.5e6, 2e9, 60e9, 3600e9],
       testCase "other units are refused" $ assertBool "parsed" (all (isLeft . parseDuration) ["12", "12parsec", "", "us"]),
@@ -25,7 +26,7 @@ tests =
               let rest = filter (not . Text.isInfixOf needle) (top ++ bottom)
                in assertBool (Text.unpack needle) (isLeft (parseWrk (Text.unlines rest)))
           )
-          ["requests in", "Requests/sec", "50%", "99%"],
+          ["requests in", "Requests/sec", "    Latency", "50%", "99%"],
       testCase "a refusal to connect is no report" $
         assertBool "parsed" (isLeft (parseWrk "unable to connect to 127.0.0.1:1 Connection refused\n"))
     ]

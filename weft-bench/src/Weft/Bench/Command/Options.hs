@@ -17,7 +17,7 @@ where
 import Data.Text (Text)
 import Data.Text qualified as Text
 import Options.Applicative
-import Weft.Bench.Http.Scenario (listOf)
+import Weft.Bench.Named (listOf)
 import Weft.Bench.Report (Format (..))
 
 -- | @--json@, or a table.

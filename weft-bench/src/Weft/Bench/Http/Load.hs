@@ -2,7 +2,7 @@
 -- Module      : Weft.Bench.Http.Load
 -- Description : One measurement of one server
 --
--- Runs wrk against a server and reads the server's processor time before
+-- Runs a client against a server and reads the server's processor time before
 -- and after; holds idle connections beside it. Called by the driver
 -- ("Weft.Bench.Http"), one measurement at a time.
 module Weft.Bench.Http.Load
@@ -11,6 +11,7 @@ module Weft.Bench.Http.Load
     Sample (..),
     cpuPerRequest,
     ticksPerRequest,
+    diskPerRequest,
     measureLoad,
     warmUp,
 
@@ -18,6 +19,7 @@ module Weft.Bench.Http.Load
     Held (..),
     withIdle,
     parseHeld,
+    settle,
   )
 where
 
@@ -25,6 +27,8 @@ import Control.Concurrent (threadDelay)
 import Control.Exception (IOException, bracket, finally, try)
 import Control.Monad (void)
 import Data.Either (fromRight)
+import Data.IORef (modifyIORef')
+import Data.Int (Int64)
 import Data.Text (Text)
 import Data.Text qualified as Text
 import Data.Text.IO qualified as Text
@@ -33,74 +37,90 @@ import System.FilePath ((</>))
 import System.Posix.Signals (sigTERM, signalProcessGroup)
 import System.Timeout (timeout)
 import Weft.Bench.Child
-import Weft.Bench.Http.Page (pagePath)
+import Weft.Bench.Http.Client
 import Weft.Bench.Http.Server (Server (..))
-import Weft.Bench.Http.Wrk
 import Weft.Bench.Proc
 import Weft.Bench.Statistics (per)
 
 -- | How it is asked.
 data LoadSettings = LoadSettings
-  { -- | of one measurement; wrk takes whole seconds, at least 1
+  { -- | the client that is used where it can do what is asked
+    loadClient :: !Client,
+    -- | a path, as 'askingTarget'
+    loadTarget :: !String,
+    -- | the path that idle connections ask for once
+    loadIdlePath :: !String,
+    -- | of one measurement; at least 1
     loadSeconds :: !Int,
-    -- | the processor that wrk and the idle connections stay on
+    -- | the processor that the client and the idle connections stay on
     loadCpu :: !Int,
-    -- | the directory with the peers, where @idle@ is
+    -- | the program @weft@
+    loadWeft :: !FilePath,
+    -- | the directory with the peers
     loadPeers :: !FilePath
   }
 
 -- | One measurement.
 data Sample = Sample
-  { sampleWrk :: !WrkReport,
+  { sampleReport :: !LoadReport,
     -- | what the server spent meanwhile
-    sampleCpu :: !CpuTime
+    sampleCpu :: !CpuTime,
+    -- | bytes that it made the disk deliver
+    sampleDisk :: !Int64
   }
   deriving stock (Eq, Show)
 
 -- | Nanoseconds of processor time for one request, by the scheduler's account.
 cpuPerRequest :: Sample -> Maybe Double
-cpuPerRequest s = fromIntegral (cpuScheduled (sampleCpu s)) `per` fromIntegral (wrkRequests (sampleWrk s))
+cpuPerRequest = perRequest (cpuScheduled . sampleCpu)
 
 -- | The same by the clock ticks: the cross-check.
 ticksPerRequest :: Sample -> Maybe Double
-ticksPerRequest s = fromIntegral (cpuTicked (sampleCpu s)) `per` fromIntegral (wrkRequests (sampleWrk s))
+ticksPerRequest = perRequest (cpuTicked . sampleCpu)
 
--- | Ask with that many connections. 'Left' says why there is no figure.
-measureLoad :: Nursery -> LoadSettings -> Server -> Int -> IO (Either Text Sample)
-measureLoad nursery settings server connections = do
+-- | Bytes from the disk for one request.
+diskPerRequest :: Sample -> Maybe Double
+diskPerRequest = perRequest sampleDisk
+
+perRequest :: (Sample -> Int64) -> Sample -> Maybe Double
+perRequest spent s = fromIntegral (spent s) `per` fromIntegral (reportRequests (sampleReport s))
+
+-- | Ask with that many connections, at that rate or as fast as is answered. 'Left'
+-- says why there is no figure.
+measureLoad :: Nursery -> LoadSettings -> Server -> Int -> Maybe Double -> IO (Either Text Sample)
+measureLoad nursery settings server connections rate = do
   before <- groupCpuTime group
-  outcome <- runWrk nursery settings (loadSeconds settings) server connections
+  diskBefore <- groupDiskBytes group
+  outcome <- runClient nursery settings (loadSeconds settings) server connections rate
   after <- groupCpuTime group
+  diskAfter <- groupDiskBytes group
   ended <- childExit (serverChild server)
   case (ended, outcome) of
     (Just code, _) -> do
       message <- childComplaint (serverChild server)
       pure (Left ("the server ended: " <> Text.pack (show code) <> "\n" <> message))
-    (_, Failed why) -> pure (Left why)
-    (_, Finished output) -> pure $ case parseWrk output of
-      Left why -> Left (Text.pack why)
-      Right report
-        | wrkRequests report == 0 -> Left "not one request was answered"
-        | otherwise -> Right (Sample report (cpuTimeSince before after))
+    (_, Left why) -> pure (Left why)
+    (_, Right report)
+      | reportRequests report == 0 -> pure (Left "not one request was answered")
+      | otherwise -> pure (Right (Sample report (cpuTimeSince before after) (diskAfter - diskBefore)))
   where
     group = childGroup (serverChild server)
 
 -- | One second that is not counted: caches fill, connections were accepted once.
 warmUp :: Nursery -> LoadSettings -> Server -> Int -> IO ()
 warmUp nursery settings server connections =
-  void (runWrk nursery settings 1 server connections)
+  void (runClient nursery settings 1 server connections Nothing)
 
-runWrk :: Nursery -> LoadSettings -> Int -> Server -> Int -> IO Outcome
-runWrk nursery settings seconds server connections =
-  runChild nursery (seconds + 20) . pinned (loadCpu settings) $
-    Command
-      "wrk"
-      [ "-t1",
-        "-c" ++ show connections,
-        "-d" ++ show seconds ++ "s",
-        "--latency",
-        "http://127.0.0.1:" ++ show (serverPort server) ++ pagePath
-      ]
+runClient :: Nursery -> LoadSettings -> Int -> Server -> Int -> Maybe Double -> IO (Either Text LoadReport)
+runClient nursery settings seconds server connections rate =
+  runChild nursery (seconds + 30) (pinned (loadCpu settings) (clientCommand (loadWeft settings) (loadPeers settings) client asking)) >>= \case
+    Failed why -> pure (Left why)
+    Finished output -> case readReport client output of
+      Left why -> pure (Left (Text.pack why))
+      Right report -> Right report <$ modifyIORef' (serverAsked server) (+ reportRequests report)
+  where
+    client = chooseClient (loadClient settings) asking
+    asking = Asking (serverPort server) (loadTarget settings) connections seconds rate
 
 -- | What became of the idle connections.
 data Held = Held
@@ -127,6 +147,7 @@ withIdle nursery settings server connections action =
           else do
             settle server
             result <- action
+            modifyIORef' (serverAsked server) (+ fromIntegral connections)
             signalProcessGroup sigTERM (childGroup child)
             said <- line child 10
             pure $ case said >>= parseHeld of
@@ -138,7 +159,7 @@ withIdle nursery settings server connections action =
       try . startChild nursery . pinned (loadCpu settings) $
         Command
           (loadPeers settings </> "idle")
-          ["--port", show (serverPort server), "--connections", show connections, "--request", pagePath]
+          ["--port", show (serverPort server), "--connections", show connections, "--request", loadIdlePath settings]
     line child seconds =
       fromRight Nothing
         <$> try @IOException (timeout (seconds * 1_000_000) (Text.hGetLine (childOutput child)))
@@ -149,7 +170,7 @@ parseHeld t = case Text.words t of
   ["held", h, "lost", l] | Right (held, "") <- Text.decimal h, Right (lost, "") <- Text.decimal l -> Just (Held held lost)
   _ -> Nothing
 
--- Opening or closing thousands of connections is work that must not fall into a
+-- | Opening or closing thousands of connections is work that must not fall into a
 -- measurement: wait until the server has spent less than 1 % of a processor for a
 -- tenth of a second, for at most five seconds.
 settle :: Server -> IO ()

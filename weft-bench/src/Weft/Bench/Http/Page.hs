@@ -1,21 +1,22 @@
 -- |
 -- Module      : Weft.Bench.Http.Page
--- Description : The page that is served
+-- Description : The page and the greeting that are served
 --
 -- 305 bytes of HTML: small enough that what is measured is the server and not the
--- copying, and the size for which the project's earlier figures were taken.
+-- copying, and the size for which the project's earlier figures were taken. And a
+-- greeting of 13 bytes, for servers that answer from a handler.
 module Weft.Bench.Http.Page
   ( pageBytes,
     pageName,
     pagePath,
     page,
-    writeSite,
+    greetingPath,
+    greeting,
   )
 where
 
 import Data.ByteString (ByteString)
 import Data.ByteString.Char8 qualified as Bytes
-import System.FilePath ((</>))
 
 -- | Its size.
 pageBytes :: Int
@@ -36,6 +37,10 @@ page = beginning <> Bytes.replicate (pageBytes - Bytes.length beginning - Bytes.
     beginning = "<!DOCTYPE html><html><head><title>A page</title></head><body><p>"
     end = "</p></body></html>\n"
 
--- | Put the page into a directory.
-writeSite :: FilePath -> IO ()
-writeSite directory = Bytes.writeFile (directory </> pageName) page
+-- | The greeting's path in a URL.
+greetingPath :: String
+greetingPath = "/hello"
+
+-- | What every handler here greets with.
+greeting :: ByteString
+greeting = "Hello, world!"

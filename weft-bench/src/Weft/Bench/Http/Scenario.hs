@@ -1,17 +1,18 @@
 -- |
 -- Module      : Weft.Bench.Http.Scenario
--- Description : How many connections, and how many idle ones beside them
+-- Description : How many connections, how fast, and how many idle ones beside them
 --
 -- What the command line calls a scenario: @64@ is 64 connections that ask as
 -- fast as they are answered, @64+15000@ the same beside 15,000 that are open and
--- silent. Pure.
+-- silent, @10000\@own@ 10,000 connections over which requests are sent at a fixed
+-- rate, half of what this server can answer. Pure.
 module Weft.Bench.Http.Scenario
   ( Scenario (..),
+    Pace (..),
+    closedLoop,
     parseScenario,
     showScenario,
-    standardScenarios,
     descriptorsNeeded,
-    listOf,
   )
 where
 
@@ -24,33 +25,52 @@ data Scenario = Scenario
   { -- | connections that ask; at least 1
     scenarioActive :: !Int,
     -- | connections that are only open
-    scenarioIdle :: !Int
+    scenarioIdle :: !Int,
+    scenarioPace :: !Pace
   }
   deriving stock (Eq, Ord, Show)
 
--- | @ACTIVE@ or @ACTIVE+IDLE@.
+-- | When a request is sent.
+data Pace
+  = -- | as soon as the connection has the answer to the one before
+    AsAnswered
+  | -- | at a fixed rate: half of what this server answers in a closed loop
+    HalfOfOwn
+  | -- | at a fixed rate: half of what the slowest of the servers answers, so that all
+    -- get the same load
+    HalfOfLeast
+  deriving stock (Eq, Ord, Show, Enum, Bounded)
+
+-- | So many connections that ask as fast as they are answered, and nothing else.
+closedLoop :: Int -> Scenario
+closedLoop active = Scenario active 0 AsAnswered
+
+-- | @ACTIVE@, @ACTIVE+IDLE@, @ACTIVE\@own@ or @ACTIVE\@least@.
 parseScenario :: Text -> Either String Scenario
-parseScenario t = case map Text.decimal (Text.splitOn "+" t) of
-  [Right (active, "")] | active > 0 -> Right (Scenario active 0)
-  [Right (active, ""), Right (idle, "")] | active > 0, idle > 0 -> Right (Scenario active idle)
-  _ -> Left ("not a scenario (ACTIVE or ACTIVE+IDLE): " ++ Text.unpack t)
+parseScenario t = case map Text.decimal (Text.splitOn "+" connections) of
+  [Right (active, "")] | active > 0 -> Scenario active 0 <$> maybe refused Right (lookup pace paces)
+  [Right (active, ""), Right (idle, "")] | active > 0, idle > 0, Text.null pace -> Right (Scenario active idle AsAnswered)
+  _ -> refused
+  where
+    (connections, pace) = Text.breakOn "@" t
+    paces = [(showPace p, p) | p <- [minBound ..]]
+    refused :: Either String a
+    refused = Left ("not a scenario (ACTIVE, ACTIVE+IDLE, ACTIVE@own or ACTIVE@least): " ++ Text.unpack t)
+
+showPace :: Pace -> Text
+showPace = \case
+  AsAnswered -> ""
+  HalfOfOwn -> "@own"
+  HalfOfLeast -> "@least"
 
 -- | The inverse of 'parseScenario'.
 showScenario :: Scenario -> Text
-showScenario (Scenario active idle)
-  | idle == 0 = number active
+showScenario (Scenario active idle pace)
+  | idle == 0 = number active <> showPace pace
   | otherwise = number active <> "+" <> number idle
   where
     number = Text.pack . show
 
--- | Those for which the project states what is to be reached.
-standardScenarios :: [Scenario]
-standardScenarios = [Scenario 64 0, Scenario 1000 0, Scenario 64 15000]
-
 -- | Descriptors that a server needs for a scenario, its own included.
 descriptorsNeeded :: Scenario -> Int
 descriptorsNeeded s = scenarioActive s + scenarioIdle s + 64
-
--- | A comma-separated list in which nothing is empty.
-listOf :: (Text -> Either String a) -> Text -> Either String [a]
-listOf item = traverse item . Text.splitOn ","

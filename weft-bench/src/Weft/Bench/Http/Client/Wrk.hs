@@ -1,11 +1,10 @@
 -- |
--- Module      : Weft.Bench.Http.Wrk
+-- Module      : Weft.Bench.Http.Client.Wrk
 -- Description : What wrk prints, understood
 --
 -- The report of the load generator wrk, run with @--latency@. Pure.
-module Weft.Bench.Http.Wrk
-  ( WrkReport (..),
-    parseWrk,
+module Weft.Bench.Http.Client.Wrk
+  ( parseWrk,
     parseDuration,
   )
 where
@@ -15,33 +14,26 @@ import Data.Maybe (listToMaybe)
 import Data.Text (Text)
 import Data.Text qualified as Text
 import Data.Text.Read qualified as Text
-
--- | One run of wrk.
-data WrkReport = WrkReport
-  { wrkRequests :: !Integer,
-    wrkRequestsPerSecond :: !Double,
-    -- | median latency, nanoseconds
-    wrkP50 :: !Double,
-    -- | 99th percentile of the latency, nanoseconds
-    wrkP99 :: !Double,
-    -- | socket errors of every kind, and responses that are neither 2xx nor 3xx
-    wrkErrors :: !Integer
-  }
-  deriving stock (Eq, Show)
+import Weft.Bench.Http.Client.Report
 
 -- | The lines for errors are only there when there were some; all others must be.
-parseWrk :: Text -> Either String WrkReport
+parseWrk :: Text -> Either String LoadReport
 parseWrk output = do
-  requests <- need "the number of requests" $ listToMaybe [n | n : "requests" : "in" : _ <- table]
+  (requests, seconds) <- need "the number of requests" $ listToMaybe [(n, Text.dropWhileEnd (== ',') t) | n : "requests" : "in" : t : _ <- table]
   rate <- need "Requests/sec" $ listToMaybe [r | ["Requests/sec:", r] <- table]
+  mean <- need "the mean latency" $ listToMaybe [d | "Latency" : d : _ : _ : _ <- table]
   p50 <- need "the 50% latency" $ listToMaybe [d | ["50%", d] <- table]
   p99 <- need "the 99% latency" $ listToMaybe [d | ["99%", d] <- table]
-  WrkReport
+  LoadReport
     <$> integer requests
+    <*> ((/ 1e9) <$> parseDuration seconds)
     <*> number rate
+    <*> parseDuration mean
     <*> parseDuration p50
     <*> parseDuration p99
+    <*> pure Nothing
     <*> ((+) <$> socketErrors <*> badResponses)
+    <*> pure Nothing
   where
     table = map Text.words (Text.lines output)
     need what = maybe (Left ("wrk did not print " ++ what)) Right

@@ -1,0 +1,3 @@
+module weft-peer-gohttp
+
+go 1.21

@@ -1,0 +1,50 @@
+-- |
+-- Module      : Weft.Bench.Command.Servers
+-- Description : weft-bench wai, weft-bench plain
+--
+-- Runs the servers that are part of this program. The comparison of servers
+-- ("Weft.Bench.Http") starts them itself.
+module Weft.Bench.Command.Servers
+  ( waiCommand,
+    plainCommand,
+  )
+where
+
+import Data.Text qualified as Text
+import Data.Text.IO qualified as Text
+import Options.Applicative
+import Weft (BackendChoice (..))
+import Weft.Bench.Application
+import Weft.Bench.Child (endingOnSignals)
+import Weft.Bench.Command.Options (positive)
+import Weft.Bench.Named (named)
+import Weft.Bench.Plain (servePlain)
+import Weft.Kernel (parseBackend)
+
+-- | @wai@.
+waiCommand :: Mod CommandFields (IO ())
+waiCommand =
+  command "wai" (info parser (progDesc "Answer from memory with a WAI application on one of its hosts"))
+  where
+    parser = start <$> host <*> portOption <*> switch (long "host-version" <> help "only say what the host is")
+    host =
+      option
+        (eitherReader (named "host" waiHostName waiHosts . Text.pack))
+        (long "host" <> metavar "NAME" <> help ("any of " ++ names))
+    start h port asked
+      | asked = Text.putStrLn (waiHostVersion h)
+      | otherwise = endingOnSignals (waiHostRun h port application)
+    names = Text.unpack (Text.intercalate ", " (map waiHostName waiHosts))
+
+-- | @plain@.
+plainCommand :: Mod CommandFields (IO ())
+plainCommand =
+  command "plain" (info parser (progDesc "Answer from memory with a handler on Weft's HTTP server"))
+  where
+    parser =
+      servePlain
+        <$> option (eitherReader parseBackend) (long "backend" <> metavar "NAME" <> value Auto <> help "event source: auto, epoll, io_uring or poll (default: auto)")
+        <*> portOption
+
+portOption :: Parser Int
+portOption = option positive (long "port" <> metavar "P" <> value 8080 <> showDefault <> help "on 127.0.0.1")

@@ -1,0 +1,109 @@
+-- |
+-- Module      : Weft.Bench.Http.Name
+-- Description : The servers that are compared
+--
+-- Which there are, what each is called, and what each can serve. How one is started
+-- is in "Weft.Bench.Http.Launch".
+module Weft.Bench.Http.Name
+  ( ServerName (..),
+    Backend (..),
+    backendName,
+    serverName,
+    parseServer,
+    allServers,
+    serves,
+    isHaskell,
+  )
+where
+
+import Data.Text (Text)
+import Weft.Bench.Application (WaiHost (..), waiHosts)
+import Weft.Bench.Http.Config (Mpm (..), Sendfile (..))
+import Weft.Bench.Http.Content (Content (..))
+import Weft.Bench.Named (named)
+
+-- | A server that this program can start.
+data ServerName
+  = -- | @weft serve@ on a backend
+    Weft !Backend
+  | -- | "Weft.Bench.Plain" on a backend
+    Plain !Backend
+  | -- | "Weft.Bench.Application" on one of its hosts
+    Wai !Text
+  | Nginx !Sendfile
+  | Lighttpd
+  | Apache !Mpm
+  | -- | @peers/gohttp@
+    GoHttp
+  | -- | @peers/hyper@
+    Hyper
+  | -- | @peers/rawloop.c@
+    Rawloop
+  deriving stock (Eq, Ord, Show)
+
+-- | The event sources of Weft.
+data Backend = Epoll | IoUring | Poll
+  deriving stock (Eq, Ord, Show, Enum, Bounded)
+
+-- | As Weft's own command lines call it.
+backendName :: Backend -> Text
+backendName = \case
+  Epoll -> "epoll"
+  IoUring -> "io_uring"
+  Poll -> "poll"
+
+-- | As the command line and the reports call it.
+serverName :: ServerName -> Text
+serverName = \case
+  Weft b -> "weft-" <> backendName b
+  Plain b -> "plain-" <> backendName b
+  Wai host -> host
+  Nginx Sendfile -> "nginx"
+  Nginx Copy -> "nginx-copy"
+  Nginx Threads -> "nginx-threads"
+  Lighttpd -> "lighttpd"
+  Apache Worker -> "apache-worker"
+  Apache Event -> "apache-event"
+  GoHttp -> "go"
+  Hyper -> "hyper"
+  Rawloop -> "rawloop"
+
+-- | In the order in which reports list them.
+allServers :: [ServerName]
+allServers =
+  [Rawloop]
+    ++ map Weft [minBound ..]
+    ++ map Plain [minBound ..]
+    ++ map Nginx [minBound ..]
+    ++ [Lighttpd]
+    ++ map Apache [minBound ..]
+    ++ map (Wai . waiHostName) waiHosts
+    ++ [GoHttp, Hyper]
+
+-- | The inverse of 'serverName'.
+parseServer :: Text -> Either String ServerName
+parseServer = named "server" serverName allServers
+
+-- | Those that serve files serve the page and files; those that answer from memory the
+-- page and the greeting. Go's does both.
+serves :: ServerName -> Content -> Bool
+serves server content = case (content, server) of
+  (PageContent, _) -> True
+  (_, GoHttp) -> True
+  (HelloContent, _) -> fromMemory
+  (FileContent _ _, _) -> not fromMemory
+  where
+    fromMemory = case server of
+      Plain _ -> True
+      Wai _ -> True
+      Hyper -> True
+      Rawloop -> True
+      _ -> False
+
+-- | Does GHC's run-time system run it, which can tell what was allocated?
+isHaskell :: ServerName -> Bool
+isHaskell = \case
+  Weft _ -> True
+  Plain _ -> True
+  Wai _ -> True
+  _ -> False
