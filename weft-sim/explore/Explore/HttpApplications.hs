@@ -77,6 +77,8 @@ applications weather clients = do
             pure sent
   wrong <- serving (answering echoing) {setupApplication = Just application} $ \rig -> do
     wrong <- gather [onNewMachine (Text.pack ("client" <> show i)) (one rig sizes deeds) | (i, (sizes, deeds)) <- zip [1 :: Int ..] clients]
+    -- Who fails after its response does so when its client has gone, perhaps.
+    sleep (seconds 1)
     told <- reportsOf rig
     let faults = [d | (_, deeds) <- clients, d <- reached deeds, d `elem` [FailsBefore, FailsWithin, FailsAfter]]
     pure (wrong <> expect ("the operator was told " <> show told <> " of " <> show faults) (weather == Stormy || length told == length faults))
