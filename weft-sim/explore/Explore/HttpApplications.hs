@@ -7,7 +7,7 @@
 -- client, of itself or of the server.
 module Explore.HttpApplications (scenarios) where
 
-import Control.Monad (forM, forM_, replicateM_, void, when)
+import Control.Monad (forM, forM_, replicateM_, unless, void)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as ByteString
 import Data.ByteString.Builder (byteString)
@@ -128,7 +128,8 @@ guest = Guest <$> between 0 50_000 <*> oneOf (map pure [minBound ..])
 cuttingOff :: Bool -> [Guest] -> Int -> Thread Complaints
 cuttingOff byGrace guests micros = do
   held <- liftIO (newIORef (0 :: Int, 0 :: Int))
-  let holding act = bracket_ (count (\(a, b) -> (a + 1, b))) (count (\(a, b) -> (a, b + 1))) act
+  let holding :: Thread a -> Thread a
+      holding = bracket_ (count (\(a, b) -> (a + 1, b))) (count (\(a, b) -> (a, b + 1)))
       count f = liftIO (modifyIORef' held f)
       endless sink = holding (mapM_ (\_ -> sinkWrite sink (byteString (ByteString.replicate 3_000 0x61)) >> sinkFlush sink >> sleep (milliseconds 2)) [1 :: Int ..])
       handler request = case requestPath request of
@@ -145,7 +146,7 @@ cuttingOff byGrace guests micros = do
       void (attempt (withClient (rigAddress rig) (activity what)))
     sleep (microseconds micros)
     draining <- forkIn scope (rigDrain rig)
-    when (not byGrace) $ do
+    unless byGrace $ do
       -- Not before the sockets are closed: who comes later was not there to be cut off.
       sleep (milliseconds 100)
       cutOff (rigServer rig)

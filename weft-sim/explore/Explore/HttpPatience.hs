@@ -234,7 +234,7 @@ resting weather naps = serving (answering echoing) $ \rig -> onNewMachine "alice
 phasesOf :: Server -> IO [Phase]
 phasesOf server = do
   open <- readIORef (serverConnections server)
-  forM (toList (openConnections open)) $ \c -> (\(phase, _, _) -> phase) <$> currentPhase c
+  forM (toList (openConnections open)) (fmap (\(phase, _, _) -> phase) . currentPhase)
 
 -- | After so many turns of the wall clock's second, when the server looks after its
 -- connections, and microseconds more or less.
