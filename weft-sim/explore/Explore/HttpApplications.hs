@@ -7,7 +7,7 @@
 -- client, of itself or of the server.
 module Explore.HttpApplications (scenarios) where
 
-import Control.Monad (forM, forM_, replicateM_, void, when)
+import Control.Monad (forM, forM_, replicateM_, unless, void)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as ByteString
 import Data.ByteString.Builder (byteString)
@@ -77,6 +77,8 @@ applications weather clients = do
             pure sent
   wrong <- serving (answering echoing) {setupApplication = Just application} $ \rig -> do
     wrong <- gather [onNewMachine (Text.pack ("client" <> show i)) (one rig sizes deeds) | (i, (sizes, deeds)) <- zip [1 :: Int ..] clients]
+    -- Who fails after its response does so when its client has gone, perhaps.
+    sleep (seconds 1)
     told <- reportsOf rig
     let faults = [d | (_, deeds) <- clients, d <- reached deeds, d `elem` [FailsBefore, FailsWithin, FailsAfter]]
     pure (wrong <> expect ("the operator was told " <> show told <> " of " <> show faults) (weather == Stormy || length told == length faults))
@@ -126,7 +128,8 @@ guest = Guest <$> between 0 50_000 <*> oneOf (map pure [minBound ..])
 cuttingOff :: Bool -> [Guest] -> Int -> Thread Complaints
 cuttingOff byGrace guests micros = do
   held <- liftIO (newIORef (0 :: Int, 0 :: Int))
-  let holding act = bracket_ (count (\(a, b) -> (a + 1, b))) (count (\(a, b) -> (a, b + 1))) act
+  let holding :: Thread a -> Thread a
+      holding = bracket_ (count (\(a, b) -> (a + 1, b))) (count (\(a, b) -> (a, b + 1)))
       count f = liftIO (modifyIORef' held f)
       endless sink = holding (mapM_ (\_ -> sinkWrite sink (byteString (ByteString.replicate 3_000 0x61)) >> sinkFlush sink >> sleep (milliseconds 2)) [1 :: Int ..])
       handler request = case requestPath request of
@@ -143,7 +146,7 @@ cuttingOff byGrace guests micros = do
       void (attempt (withClient (rigAddress rig) (activity what)))
     sleep (microseconds micros)
     draining <- forkIn scope (rigDrain rig)
-    when (not byGrace) $ do
+    unless byGrace $ do
       -- Not before the sockets are closed: who comes later was not there to be cut off.
       sleep (milliseconds 100)
       cutOff (rigServer rig)

@@ -15,7 +15,7 @@ module Explore.HttpBodies
   )
 where
 
-import Control.Monad (unless, void)
+import Control.Monad (unless, void, when)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as ByteString
 import Data.ByteString.Builder (byteString)
@@ -241,6 +241,6 @@ upgrading weather (Upgrade (Upload fields bytes _ _) atOnce later sizes reads') 
     said' = atOnce <> later
     lossy act = attempt act >>= either (\e -> pure (expect ("failed: " <> show e) (weather == Stormy))) pure
     handler request = do
-      unless (not reads') (void (readBody 100_000 request))
+      when reads' (void (readBody 100_000 request))
       pure (Response (Status 101) [Field "Upgrade" (fromMaybe "" (requestField "upgrade" request))] (Switch echo) Nothing)
     echo duplex = duplexReceive duplex >>= \piece -> unless (ByteString.null piece) (duplexSend duplex [piece] >> echo duplex)

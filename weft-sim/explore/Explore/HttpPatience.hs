@@ -9,6 +9,7 @@
 -- drains.
 module Explore.HttpPatience (scenarios) where
 
+import Control.Exception (evaluate)
 import Control.Monad (forM, forM_, forever, void, when)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as ByteString
@@ -39,6 +40,8 @@ scenarios =
       halfClosed (weatherOf seed) (draw seed (several 1 3 ((,) <$> place <*> between 0 9_000))),
     weathered "http/handler-time" "a handler has its time, and no more" $ \seed ->
       handlerTime (weatherOf seed) (draw seed (several 1 4 task)),
+    weathered "http/handler-edge" "a handler that answers in the moment in which its time is over has answered, or has not" $ \seed ->
+      handlerEdge (weatherOf seed) (draw seed (several 1 3 instant)),
     weathered "http/resting" "an idle connection rests, and wakes, until its time is up" $ \seed ->
       resting (weatherOf seed) (draw seed (several 1 4 nap)),
     weathered "http/resting-drained" "draining does not wait for connections that rest, and loses nothing of one that wakes" $ \seed ->
@@ -73,8 +76,8 @@ resetting clients = do
   begun <- newLog
   ended <- newLog
   let handler request = do
-        let number = ByteString.copy (requestPath request)
-            what = toEnum (asked request)
+        number <- liftIO (evaluate (ByteString.copy (requestPath request)))
+        let what = toEnum (asked request)
             work = do
               say begun number
               sleep (minutes 5) `onException` (now >>= \t -> say ended (number, t))
@@ -181,6 +184,29 @@ handlerTime weather tasks = do
   (begun, ended) <- liftIO (readIORef counts)
   pure (wrong <> expectEqual "handlers that let go of what they held" begun ended)
 
+-- | Each request is worked for until such a moment; behind one that was answered comes another,
+-- which nothing that was meant for the first may end.
+handlerEdge :: Weather -> [Moment] -> Thread Complaints
+handlerEdge weather moments = serving setup $ \rig ->
+  gather
+    [ onNewMachine (Text.pack ("client" <> show i)) . lossyIn weather . withClient (rigAddress rig) $ \client -> do
+        let talk which = sendIn [1_000] (pure ()) client (ask (which <> "?" <> text i)) >> answer False client
+        first <- talk "/first"
+        case answerStatus <$> first of
+          Right 503 -> expectEqual "behind a 503" "" <$> untilEnd client
+          Right 200 -> do
+            others <- mapM talk ["/1", "/2", "/3"]
+            pure (expect ("behind an answer in the last moment: " <> show others) (weather == Stormy || map (fmap answerStatus) others == replicate 3 (Right 200)))
+          _ -> pure (expect ("no answer: " <> show first) (weather == Stormy))
+      | (i, _) <- zip [1 ..] moments
+    ]
+  where
+    setup = (answering handler) {setupServer = \s -> s {serverTimeouts = defaultTimeouts {timeoutHandler = Just (seconds 2)}}}
+    -- The first of a connection is answered in the moment drawn, the others soon.
+    handler request = do
+      if requestPath request == "/first" then awaitMoment (moments !! (asked request - 1)) else sleep (milliseconds 300)
+      pure (plain ok200 [] "done")
+
 -- Idle connections -----------------------------------------------------------------
 
 -- | How long a connection is idle, in milliseconds, and in which pieces its next request
@@ -208,14 +234,14 @@ resting weather naps = serving (answering echoing) $ \rig -> onNewMachine "alice
 phasesOf :: Server -> IO [Phase]
 phasesOf server = do
   open <- readIORef (serverConnections server)
-  forM (toList (openConnections open)) $ \c -> (\(phase, _, _) -> phase) <$> currentPhase c
+  forM (toList (openConnections open)) (fmap (\(phase, _, _) -> phase) . currentPhase)
 
 -- | After so many turns of the wall clock's second, when the server looks after its
 -- connections, and microseconds more or less.
 type Moment = (Int, Int)
 
 instant :: Draw Moment
-instant = (,) <$> between 2 4 <*> weighted [(3, between (-50) 150), (2, between (-8_000) 8_000), (1, between 0 999_999)]
+instant = (,) <$> between 2 5 <*> weighted [(3, pure 0), (3, between (-50) 150), (2, between (-8_000) 8_000), (1, between 0 999_999)]
 
 awaitMoment :: Moment -> Thread ()
 awaitMoment (turns, micros) = do
@@ -227,7 +253,10 @@ awaitMoment (turns, micros) = do
 restingDrained :: Weather -> [Moment] -> Moment -> Bool -> Thread Complaints
 restingDrained weather wakes moment again = do
   begun <- newLog
-  let handler request = say begun (ByteString.copy (requestPath request)) >> pure (plain ok200 [] (ByteString.copy (requestPath request)))
+  let handler request = do
+        -- At once: the request is in a buffer that is used again.
+        target <- liftIO (evaluate (ByteString.copy (requestPath request)))
+        plain ok200 [] target <$ say begun target
   (answered, wrong) <- do
     whole <- newLog
     wrong <- servingBy (answering handler) $ \rig -> withScope $ \scope -> do

@@ -30,7 +30,14 @@ scenario s = testCase (scenarioName s <> ": " <> scenarioAbout s) $ do
     Small preemptions -> forM_ [1, 2] $ \workers ->
       checkAll (Bounds (min 1 preemptions) 300 False) (systematicConfig workers) (scenarioProgram s 0) verdictOf
     Drawn -> pure ()
-  forM_ [0 .. if scenarioName s == "http/thousand" then 1 else 63] (run s)
+  forM_ [0 .. most] (run s)
+  where
+    -- Those that take long; more of them is for weft-explore.
+    most = case scenarioName s of
+      "http/thousand" -> 1
+      "http/overload-handlers" -> 5
+      "http/overload-connections" -> 5
+      _ -> 63
 
 run :: Scenario -> Seed -> IO ()
 run s seed = check (scenarioConfig s seed) [seed] (scenarioProgram s seed) verdictOf
