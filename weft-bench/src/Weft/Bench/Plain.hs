@@ -17,7 +17,6 @@ import Data.ByteString.Char8 qualified as Bytes
 import System.Posix.Signals (sigINT, sigTERM)
 import Weft
 import Weft.Bench.Http.Page
-import Weft.Http.Request (Field (..), requestPath)
 import Weft.Http.Server
 import Weft.Http.Status
 import Weft.Signal
