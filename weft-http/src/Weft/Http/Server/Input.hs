@@ -39,9 +39,12 @@ data Free = Free !Int [Buffer]
 newBufferPool :: IO BufferPool
 newBufferPool = BufferPool <$> newIORef (Free 0 [])
 
--- | In bytes. Most request heads fit; it is what an idle connection holds.
+-- | In bytes: what an idle connection holds until it rests. Most request heads fit, and
+-- those of browsers into twice as much, which a connection then keeps. GHC puts pinned
+-- memory into blocks of 4,096 bytes: of these four fit into one, with their headers, and
+-- of 2,048 bytes not even two would.
 usualSize :: Int
-usualSize = 2048
+usualSize = 1008
 
 -- | More than this many unused buffers are left to the garbage collector.
 mostFree :: Int

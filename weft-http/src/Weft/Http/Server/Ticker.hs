@@ -17,11 +17,12 @@ where
 
 import Control.Exception qualified as Exception
 import Control.Monad (void, when)
-import Data.Foldable (for_)
+import Data.Foldable (foldlM, for_)
 import Data.IORef
 import Data.IntMap.Strict qualified as IntMap
 import Data.Map.Strict qualified as Map
 import Data.Primitive.PrimVar
+import System.Mem (performMajorGC)
 import Weft
 import Weft.Http.Date
 import Weft.Http.Server.Phase
@@ -67,40 +68,57 @@ startTicker server = mask_ $ do
   none <- liftIO $ atomicModifyIORef' (serverConnections server) (\open -> (open {openTicking = True}, not (openTicking open)))
   when none $ do
     nextTick >>= liftIO . writeIORef (serverClock server)
-    void $ forkWith defaultForkOptions {forkLabel = "ticker"} (interruptible (ticker server))
+    void $ forkWith defaultForkOptions {forkLabel = "ticker"} (interruptible (ticker server 0))
 
--- | Once a second, while the server is in use: the date, and the deadlines.
-ticker :: Server -> Thread ()
-ticker server = do
+-- | Once a second, while the server is in use: the date, and the deadlines. The number: how
+-- many connections have been asked to rest since memory was collected for them.
+ticker :: Server -> Int -> Thread ()
+ticker server before = do
   tick <- nextTick
   liftIO (writeIORef (serverClock server) tick)
   open <- liftIO (openConnections <$> readIORef (serverConnections server))
-  for_ open (attend server tick)
+  rested <- foldlM (attend server tick) 0 open
+  resting <- if rested == 0 && before >= worthCollecting then 0 <$ blocking performMajorGC else pure (before + rested)
   needed <- liftIO . atomicModifyIORef' (serverConnections server) $ \o -> (o {openTicking = isInUse o}, isInUse o)
   when needed $ do
     -- At the turn of the wall clock's second, so that the date is right.
     wall <- wallClock
     sleep (nanoseconds (fromIntegral (1_000_000_000 - wall `mod` 1_000_000_000)))
-    ticker server
+    ticker server resting
+
+-- | What so many connections have given back is a megabyte and more, and while they rest there
+-- may be no reason for a collection.
+worthCollecting :: Int
+worthCollecting = 1000
+
+-- | So many are asked to rest in one second, that is, interrupted.
+mostResting :: Int
+mostResting = 2000
 
 -- | What the ticker does about a connection: see that a client is there while its handler
--- works, end what has taken too long, and let those rest that have nothing to do.
-attend :: Server -> Tick -> Connection -> Thread ()
-attend server tick c = do
+-- works, end what has taken too long, and let those rest that have nothing to do, whose
+-- number in this second it adds to.
+attend :: Server -> Tick -> Int -> Connection -> Thread Int
+attend server tick rested c = do
   (phase, word, deadline) <- liftIO (currentPhase c)
   let working = phase == Handling || phase == Streaming
   gone <- if working then isGone else pure False
   if
-    | gone -> liftIO (interrupt c word Cut ClientGone >>= \did -> when did (observe server ClientLost))
+    | gone -> do
+        did <- liftIO (interrupt c word Cut ClientGone)
+        rested <$ liftIO (when did (observe server ClientLost))
     | tickMonotonic tick >= deadline -> do
         cut <- liftIO (expire c word deadline)
         for_ cut $ \expiry -> do
           liftIO (observe server (TimedOut expiry))
           for_ (shutdownFor phase) (shutdownQuietly c)
+        pure rested
     | phase == Idle,
-      tickMonotonic tick >= deadline - durationNanoseconds (timeoutIdle limits) + 1_000_000_000 ->
-        liftIO (void (interrupt c word Resting BufferUnused))
-    | otherwise -> pure ()
+      rested < mostResting,
+      tickMonotonic tick >= deadline - durationNanoseconds (timeoutIdle limits) + 1_000_000_000 -> do
+        did <- liftIO (interrupt c word Resting BufferUnused)
+        pure (if did then rested + 1 else rested)
+    | otherwise -> pure rested
   where
     limits = serverTimeouts (serverSettings server)
     -- A reset leaves an error behind at the socket; the end of the stream does not.
