@@ -94,6 +94,11 @@ bodies =
         statuses answer @?= ["200", "200"]
         has "\r\n\r\n/a-long-path" answer
         assertBool (show answer) ("\r\n\r\n/b" `B.isSuffixOf` answer),
+      testCase "pieces of a body can be kept" $ do
+        kept <- newIORef []
+        _ <- talking (\r -> receiveBody r >>= \piece -> liftIO (modifyIORef' kept (piece :)) >> echo r) (\rig -> conversation rig [post "/" ["Content-Length: 5"] "hello", post "/" ["Content-Length: 5"] "world", B.concat (replicate 50 (get "/again")), getLast "/"])
+        all' <- readIORef kept
+        take 2 (reverse all') @?= ["hello", "world"],
       testCase "a body is read while what comes back is sent" $ do
         let pieces = [B.replicate n 0x61 | n <- [1, 500 .. 30_000]]
         (answer, _) <- talking back $ \rig -> rigClient rig $ \client -> do
