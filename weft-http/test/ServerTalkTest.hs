@@ -94,6 +94,13 @@ bodies =
         statuses answer @?= ["200", "200"]
         has "\r\n\r\n/a-long-path" answer
         assertBool (show answer) ("\r\n\r\n/b" `B.isSuffixOf` answer),
+      testCase "pieces of a body can be kept" $ do
+        kept <- newIORef []
+        _ <- talking (\r -> receiveBody r >>= \piece -> liftIO (modifyIORef' kept (piece :)) >> echo r) $ \rig -> rigClient rig $ \client ->
+          -- One after the other, so that each is received where the one before was.
+          forM_ ["hello", "world", "again"] (\body -> sendAll client (post "/" ["Content-Length: 5"] body) >> untilFound client "\r\n\r\n")
+        all' <- readIORef kept
+        reverse all' @?= ["hello", "world", "again"],
       testCase "a body is read while what comes back is sent" $ do
         let pieces = [B.replicate n 0x61 | n <- [1, 500 .. 30_000]]
         (answer, _) <- talking back $ \rig -> rigClient rig $ \client -> do

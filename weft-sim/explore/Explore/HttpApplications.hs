@@ -133,7 +133,7 @@ cuttingOff byGrace guests micros = do
       count f = liftIO (modifyIORef' held f)
       endless sink = holding (mapM_ (\_ -> sinkWrite sink (byteString (ByteString.replicate 3_000 0x61)) >> sinkFlush sink >> sleep (milliseconds 2)) [1 :: Int ..])
       handler request = case requestPath request of
-        "/work" -> holding (sleep (minutes 3)) >> pure (plain ok200 [] "")
+        "/busy" -> holding (sleep (minutes 3)) >> pure (plain ok200 [] "")
         "/down" -> pure (streamed ok200 [] endless)
         "/talk" -> pure (Response (Status 101) [] (Switch (\duplex -> holding (void (duplexReceive duplex) >> sleep (minutes 3)))) Nothing)
         "/up" -> holding (readBody 1_000_000 request) >>= \b -> pure (plain ok200 [] (Char8.pack (show (ByteString.length b))))
@@ -159,7 +159,7 @@ cuttingOff byGrace guests micros = do
     activity what client = case what of
       Uploading -> send' client (askWith "POST" "/up" ["Content-Length: 10000"]) >> replicateM_ 100 (send' client (ByteString.replicate 100 0x61) >> sleep (milliseconds 20)) >> wait client
       Downloading -> send' client (ask "/down") >> wait client
-      Working -> send' client (ask "/work") >> wait client
+      Working -> send' client (ask "/busy") >> wait client
       Conversing -> send' client (ask "/talk") >> send' client "hello" >> wait client
       Asking -> replicateM_ 30 (send' client (ask "/") >> answer False client >> sleep (milliseconds 3))
       Idling -> send' client (ask "/") >> wait client

@@ -82,9 +82,11 @@ next context c ref = do
         let count = stateCount state + fromIntegral (B.length here)
         liftIO (writeIORef ref state {stateDecoder = decoder, statePending = rest, stateCount = count})
         when (count > serverMaxBody settings) (throwM BodyTooLarge)
-        pure (if stateInBuffer state then B.copy here else here)
+        -- Now, and not when somebody looks at it: the buffer is used again.
+        pure $! if stateInBuffer state then B.copy here else here
       End fields rest ->
-        B.empty <$ liftIO (writeIORef ref state {stateDecoder = bodyDecoder (serverLimits settings) NoBody, statePending = rest, stateEnded = Just fields})
+        -- These, too, are read out of the buffer while it is there.
+        foldr seq (pure ()) fields >> B.empty <$ liftIO (writeIORef ref state {stateDecoder = bodyDecoder (serverLimits settings) NoBody, statePending = rest, stateEnded = Just fields})
       Broken fault -> throwM (BodyMalformed fault)
       More decoder -> do
         phase <- liftIO ((\(phase, _, _) -> if phase == Streaming then Streaming else Handling) <$> currentPhase c)

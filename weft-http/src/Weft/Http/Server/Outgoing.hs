@@ -197,7 +197,7 @@ transmit context c answering response output
 
     conversing conversation = do
       let start = unread (answeringInput answering)
-      first <- liftIO (newIORef (B.copy start))
+      first <- liftIO (newIORef $! B.copy start)
       let receiving = do
             kept <- liftIO (atomicModifyIORef' first (B.empty,))
             if B.null kept then receivePiece c 16_384 else pure kept
