@@ -1,0 +1,87 @@
+-- |
+-- Where parsers may part: every reason is here with why it is right, so that a new one is
+-- noticed. The tests also see to it that each of them still occurs.
+module Differential.Reasons
+  ( -- * What only others accept
+    Refusal (..),
+    weftRefuses,
+
+    -- * What only Weft accepts
+    Acceptance (..),
+    weftAccepts,
+
+    -- * Mistakes of others
+    Misreading (..),
+    misreadings,
+  )
+where
+
+import Data.ByteString (ByteString)
+import Data.ByteString.Char8 qualified as C
+import Data.Char (isHexDigit, toLower)
+import Data.List (isInfixOf, isPrefixOf, stripPrefix)
+import Weft.Http.RequestHead (Fault (..))
+
+-- | A fault for which Weft refuses, who may accept it, and why it is refused all the same.
+data Refusal = Refusal Fault [String] String
+
+-- | All of these.
+weftRefuses :: [Refusal]
+weftRefuses =
+  [ Refusal AmbiguousLength ["h11", "llhttp", "warp"] "RFC 9112, section 6.3, lets a server refuse a request with two lengths, and that is the safe choice; llhttp takes only an empty Transfer-Encoding beside a Content-Length",
+    Refusal BadChunk ["h11", "warp"] "LF alone as a line end, and fields of a trailer section that are none",
+    Refusal BadContentLength ["h11", "warp"] "a length that is there twice, though equal; warp takes what is no number, too",
+    Refusal BadFieldName ["warp"] "a name that is no token, or a line without a colon",
+    Refusal BadHost ["h11", "llhttp", "warp"] "RFC 9112, section 3.2, demands 400; the others leave the value to the application",
+    Refusal BadRequestLine ["h11", "llhttp", "warp"] "a fragment or other bytes in the target that RFC 3986 does not allow; llhttp takes a request line without a version for HTTP/0.9; warp splits at any blanks",
+    Refusal BadTarget ["h11", "llhttp", "warp"] "a target of none of the forms that its method allows; the others leave it to the application",
+    Refusal BadTransferEncoding ["llhttp", "warp"] "llhttp takes an empty Transfer-Encoding for none; warp looks only for the one word",
+    Refusal BareCarriageReturn ["warp"] "a CR within a line",
+    Refusal BareLineFeed ["h11", "warp"] "RFC 9112, section 2.2, allows to take LF alone for a line end, and proxies differ in whether they do",
+    Refusal BlankBeforeColon ["warp"] "RFC 9112, section 5.1, demands 400",
+    Refusal ControlCharacter ["h11", "warp"] "RFC 9110, section 5.5, allows to refuse them; h11 lets DEL and all but CR, LF and NUL pass",
+    Refusal FoldedField ["h11", "warp"] "RFC 9112, section 5.2, lets a server refuse folded lines",
+    Refusal HeadTooLarge ["h11", "llhttp", "warp"] "a limit; those of the others are set to 64 KiB here",
+    Refusal MissingHost ["llhttp", "warp"] "RFC 9112, section 3.2, demands 400; node's server sees to it, not its parser",
+    Refusal RepeatedField ["h11", "llhttp", "warp"] "a Range or a condition that may be there once: which of them counts is not defined",
+    Refusal RepeatedHost ["llhttp", "warp"] "RFC 9112, section 3.2, demands 400",
+    Refusal TransferEncodingTooOld ["h11", "llhttp", "warp"] "RFC 9112, section 6.1: in HTTP/1.0 its framing is to be treated as faulty",
+    Refusal UnknownMethod ["h11", "llhttp", "warp"] "501 for methods that no handler was asked to know",
+    Refusal UnknownTransferCoding ["llhttp", "warp"] "501 for what cannot be decoded; llhttp looks at the last coding only",
+    Refusal UnsupportedVersion ["h11", "llhttp", "warp"] "505; for the others any digits are a version, or 2.0 is"
+  ]
+
+-- | What is true of the words with which h11 and llhttp refuse what Weft accepts, and why
+-- it is right to accept it.
+data Acceptance = Acceptance (String -> String -> Bool) String
+
+-- | All of these.
+weftAccepts :: [Acceptance]
+weftAccepts =
+  [ Acceptance
+      (\h11 llhttp -> oddExtension h11 && llhttp `elem` ["HPE_INVALID_CHUNK_SIZE", "HPE_STRICT"])
+      "RFC 9112, section 7.1.1, allows blanks before the semicolon of a chunk extension, and bytes above 127 in one are no control characters",
+    Acceptance
+      (\h11 llhttp -> "no_request_line_received" `isPrefixOf` h11 && llhttp `elem` ["HPE_INVALID_CHUNK_SIZE", "HPE_STRICT", "HPE_INVALID_TRANSFER_ENCODING", "HPE_INVALID_VERSION"])
+      "RFC 9112, section 2.2: empty lines before a request line are ignored, which h11 does not do; llhttp refuses the same request for another part of it: an extension as above, a tabulator after the last coding, or HTTP/1.2, which is to be taken for 1.1"
+  ]
+  where
+    -- The header as h11 shows it, in which a blank is an underscore.
+    oddExtension said = case dropWhile isHexDigit <$> stripPrefix "illegal_chunk_header:_bytearray(b'" said of
+      Just rest -> ";" `isPrefixOf` dropBlanks rest && (not (";" `isPrefixOf` rest) || "\\x" `isInfixOf` rest)
+      Nothing -> False
+    dropBlanks = \case
+      '_' : rest -> dropBlanks rest
+      '\\' : 't' : rest -> dropBlanks rest
+      rest -> rest
+
+-- | In whom, in which conversations, and what.
+data Misreading = Misreading String (ByteString -> Bool) String
+
+-- | What others are known to read wrongly. Where it may come into play they are not asked.
+misreadings :: [Misreading]
+misreadings =
+  [ Misreading "warp" (blankAfterChunked . C.map toLower) "warp leaves blanks at the end of a value: `chunked` with one behind it is not chunked for it, and the body is the next request"
+  ]
+  where
+    blankAfterChunked text = any (`C.isInfixOf` text) ["chunked ", "chunked\t"]
