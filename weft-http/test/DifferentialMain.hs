@@ -33,10 +33,10 @@ main = withWarp $ \warp -> withPrograms $ \programs -> do
       | Just m <- readMaybe minutes, Just s <- readMaybe seed -> fuzz peers m s >>= \well -> unless well exitFailure
     ["read", text] -> explain peers (unhex (C.pack text))
     "fuzz" : _ -> hPutStrLn stderr "usage: weft-http-differential fuzz MINUTES SEED" >> exitFailure
-    _ -> defaultMain (withResource (judge peers (map conversationOf [1 .. 20_000])) (const (pure ())) (tests (length programs)))
+    _ -> defaultMain (withResource (judge peers (map conversationOf [1 .. 20_000])) (const (pure ())) (tests peers))
 
-tests :: Int -> IO [Judged] -> TestTree
-tests programs conversations =
+tests :: [Peer] -> IO [Judged] -> TestTree
+tests peers conversations =
   localOption (mkTimeout 240_000_000) . testGroup "beside h11, llhttp and warp" $
     [ testCase "nobody reads another request in what Weft accepts" $ do
         judged <- conversations
@@ -66,15 +66,17 @@ tests programs conversations =
       <> [ testCase "every reason to refuse what another accepts occurs" $ do
              judged <- conversations
              let met = counted [(name, show fault) | j <- judged, (name, OnlyPeerAccepts fault) <- judgedComparisons j]
-                 missing = [(name, fault) | Refusal fault names _ <- weftRefuses, name <- names, Map.notMember (name, show fault) met]
+                 missing = [fault | Refusal fault names _ <- weftRefuses, and [Map.notMember (name, show fault) met | name <- names]]
              missing @?= []
-           | programs == 2
+           | length peers == 3
          ]
-      <> [ testCase "every reason to accept what both others refuse occurs" $ do
-             judged <- conversations
-             let met = concat [n | Judged {judgedAccepted = Just n} <- judged]
-             [why | (n, Acceptance _ why) <- zip [0 ..] weftAccepts, n `notElem` met] @?= []
-           | programs == 2
+      <> [ testCase ("Weft accepts what " <> name <> " refuses: " <> why) $ do
+             judged <- judge peers [example]
+             case [c | Judged {judgedComparisons = comparisons} <- judged, (who, c) <- comparisons, who == name] of
+               [OnlyWeftAccepts _ said] | explains said -> pure ()
+               other -> assertFailure (show other)
+           | Acceptance name explains why example <- weftAccepts,
+             name `elem` map peerName peers
          ]
   where
     counted :: (Ord k) => [k] -> Map.Map k Int

@@ -14,6 +14,7 @@ where
 
 import Data.ByteString (ByteString)
 import Data.ByteString.Char8 qualified as C
+import Data.List (intercalate)
 import Numeric (showHex)
 import Test.QuickCheck
 import Test.QuickCheck.Gen (unGen)
@@ -48,7 +49,7 @@ request chance = do
     orOdd
       chance
       ["/", "/a", "/a?b=c", "/%2e%2E/x", "/a;b,c~d", "/long/" ++ replicate 40 'x']
-      ["*", "a", "http://a/b?c", "https://a:1", "http://a?b", "//a/b", "/a#b", "/\xe9", "/a|b{}", "a:443", "http://u@a/", "http://:1/", "ftp://a/", "/a b", "/\0", "/\x7f", "HTTP/1.1", "/?", "http://a/#", "?a", ""]
+      ["*", "a", "http://a/b?c", "https://a:1", "http://a?b", "//a/b", "/a#b", "/\xe9", "/a|b{}", "a:443", "http://u@a/", "http://:1/", "ftp://a/", "/a b", "/\0", "/\x7f", "HTTP/1.1", "/?", "http://a/#", "?a", "", '/' : replicate 9000 't']
   version <-
     orOdd
       chance
@@ -118,7 +119,7 @@ chunks chance = do
       body <- content `suchThat` (not . null)
       let size = showHex (length body) ""
       written <- orOdd chance [size, "0" ++ size, map upper size] ["+" ++ size, "-" ++ size, "0x" ++ size, " " ++ size, size ++ " ", size ++ "\t", "\t" ++ size, "10000000000000000" ++ size, "ffffffffffffffff", "7fffffffffffffff", "8000000000000000", "", "g", size ++ "h", size ++ "\0", size ++ ".", showHex (length body + 1) "", showHex (length body - 1) "", "0000000000000000000000" ++ size]
-      extension <- orOdd chance ["", "", "", ";a", ";a=b", ";a=\"b c\""] [" ;a", ";", ";a=\"\n\"", ";\0", ";a\rb", "; a = b", ";a=\"\r\n\"", ";\x7f", ";\xff", ",a", ";a;b;c", ";a=b;"]
+      extension <- orOdd chance ["", "", "", ";a", ";a=b", ";a=\"b c\""] [" ;a", ";", ";a=\"\n\"", ";\0", ";a\rb", "; a = b", ";a=\"\r\n\"", ";\x7f", ";\xff", ",a", ";a;b;c", ";a=b;", ';' : replicate 9000 'e']
       end <- chunkEnd
       after <- orOdd chance ["\r\n"] ["", "\n", "\r", "\r\r\n", " \r\n", "x\r\n", "\r\n\r\n"]
       pure (written ++ extension ++ end ++ body ++ after)
@@ -169,6 +170,7 @@ field chance =
       "Expect: pizza",
       "Range: bytes=0-1\r\nRange: bytes=2-3",
       "X-Huge: " ++ replicate 17000 'h',
+      intercalate "\r\n" (replicate 101 "N: n"),
       "Upgrade: websocket\r\nConnection: Upgrade",
       "Content-Length:",
       "Transfer-Encoding:",

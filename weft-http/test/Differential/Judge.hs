@@ -22,9 +22,8 @@ data Judged = Judged
     judgedOurs :: Reading Fault,
     judgedTheirs :: [(String, Reading String)],
     judgedComparisons :: [(String, Comparison)],
-    -- | Which of 'weftAccepts' explain it, by number, if h11 and llhttp refuse what Weft
-    -- accepts.
-    judgedAccepted :: Maybe [Int],
+    -- | If h11 and llhttp refuse what Weft accepts: do 'weftAccepts' explain it?
+    judgedExplained :: Maybe Bool,
     -- | What must not be.
     judgedWrong :: [String]
   }
@@ -42,8 +41,8 @@ judge peers conversations = do
               | (peer, (name, reading)) <- zip peers readings,
                 not (or [who == name && known conversation | Misreading who known _ <- misreadings])
             ]
-          accepted = alone comparisons
-       in Judged conversation ours readings comparisons accepted (concatMap wrong comparisons <> ["h11 and llhttp refuse what we accept: " <> show comparisons | accepted == Just []])
+          explained = alone comparisons
+       in Judged conversation ours readings comparisons explained (concatMap wrong comparisons <> ["h11 and llhttp refuse what we accept: " <> show comparisons | explained == Just False])
     wrong (name, comparison) = case comparison of
       Differ how -> [name <> " reads another request: " <> how]
       OnlyPeerAccepts fault
@@ -53,7 +52,8 @@ judge peers conversations = do
     -- Warp is not asked here: it accepts nearly everything.
     alone comparisons = case (lookup "h11" comparisons, lookup "llhttp" comparisons) of
       (Just (OnlyWeftAccepts i h11), Just (OnlyWeftAccepts j llhttp))
-        | i == j -> Just [n | (n, Acceptance explains _) <- zip [0 ..] weftAccepts, explains h11 llhttp]
+        | i == j ->
+            Just (and [or [explains said | Acceptance name explains _ _ <- weftAccepts, name == who] | (who, said) <- [("h11", h11), ("llhttp", llhttp)]])
       _ -> Nothing
 
 -- | As much left out of a conversation as can be while something is wrong with it.

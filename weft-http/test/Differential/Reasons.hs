@@ -42,7 +42,10 @@ weftRefuses =
     Refusal ControlCharacter ["h11", "warp"] "RFC 9110, section 5.5, allows to refuse them; h11 lets DEL and all but CR, LF and NUL pass",
     Refusal FoldedField ["h11", "warp"] "RFC 9112, section 5.2, lets a server refuse folded lines",
     Refusal HeadTooLarge ["h11", "llhttp", "warp"] "a limit; those of the others are set to 64 KiB here",
-    Refusal MissingHost ["llhttp", "warp"] "RFC 9112, section 3.2, demands 400; node's server sees to it, not its parser",
+    Refusal RequestLineTooLong ["h11", "llhttp", "warp"] "as above",
+    Refusal TooManyFields ["h11", "llhttp", "warp"] "as above",
+    Refusal ChunkOverhead ["h11", "llhttp", "warp"] "as above",
+    Refusal MissingHost ["h11", "llhttp", "warp"] "RFC 9112, section 3.2, demands 400; node's server sees to it, not its parser, and h11 only where the version is 1.1 and not above",
     Refusal RepeatedField ["h11", "llhttp", "warp"] "a Range or a condition that may be there once: which of them counts is not defined",
     Refusal RepeatedHost ["llhttp", "warp"] "RFC 9112, section 3.2, demands 400",
     Refusal TransferEncodingTooOld ["h11", "llhttp", "warp"] "RFC 9112, section 6.1: in HTTP/1.0 its framing is to be treated as faulty",
@@ -51,21 +54,26 @@ weftRefuses =
     Refusal UnsupportedVersion ["h11", "llhttp", "warp"] "505; for the others any digits are a version, or 2.0 is"
   ]
 
--- | What is true of the words with which h11 and llhttp refuse what Weft accepts, and why
--- it is right to accept it.
-data Acceptance = Acceptance (String -> String -> Bool) String
+-- | Who refuses what Weft accepts, with which words, why it is right to accept it, and an
+-- example. Only what both h11 and llhttp refuse must be explained.
+data Acceptance = Acceptance String (String -> Bool) String ByteString
 
 -- | All of these.
 weftAccepts :: [Acceptance]
 weftAccepts =
-  [ Acceptance
-      (\h11 llhttp -> oddExtension h11 && llhttp `elem` ["HPE_INVALID_CHUNK_SIZE", "HPE_STRICT"])
-      "RFC 9112, section 7.1.1, allows blanks before the semicolon of a chunk extension, and bytes above 127 in one are no control characters",
-    Acceptance
-      (\h11 llhttp -> "no_request_line_received" `isPrefixOf` h11 && llhttp `elem` ["HPE_INVALID_CHUNK_SIZE", "HPE_STRICT", "HPE_INVALID_TRANSFER_ENCODING", "HPE_INVALID_VERSION"])
-      "RFC 9112, section 2.2: empty lines before a request line are ignored, which h11 does not do; llhttp refuses the same request for another part of it: an extension as above, a tabulator after the last coding, or HTTP/1.2, which is to be taken for 1.1"
+  [ Acceptance "h11" oddExtension blanks (chunked "5 ;a\r\nhello\r\n0\r\n\r\n"),
+    Acceptance "llhttp" (== "HPE_INVALID_CHUNK_SIZE") blanks (chunked "5\t;a\r\nhello\r\n0\r\n\r\n"),
+    Acceptance "llhttp" (== "HPE_STRICT") "extensions are not looked at, as long as there is no control character in them: they may lack a name" (chunked "5;\r\nhello\r\n0\r\n\r\n"),
+    Acceptance "h11" ("no_request_line_received" `isPrefixOf`) "RFC 9112, section 2.2: empty lines before a request line are to be ignored" "\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
+    Acceptance "llhttp" (== "HPE_INVALID_TRANSFER_ENCODING") "a tabulator after the last coding is a blank at the end of the value" "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\t\r\n\r\n0\r\n\r\n",
+    Acceptance "llhttp" (== "HPE_INVALID_VERSION") "RFC 9110, section 2.5: HTTP/1.2 is to be taken for 1.1" "GET / HTTP/1.2\r\nHost: a\r\n\r\n",
+    Acceptance "h11" (\said -> any (`isPrefixOf` said) ["Only_Transfer-Encoding", "bad_Content-Length"]) framingTrailer (chunked "0\r\nTransfer-Encoding: x\r\n\r\n"),
+    Acceptance "llhttp" (`elem` ["HPE_INVALID_TRANSFER_ENCODING", "HPE_UNEXPECTED_CONTENT_LENGTH", "HPE_INVALID_CONTENT_LENGTH"]) framingTrailer (chunked "0\r\nContent-Length: 5\r\n\r\n")
   ]
   where
+    blanks = "RFC 9112, section 7.1.1, allows blanks before the semicolon of a chunk extension; bytes above 127 in it are no control characters"
+    framingTrailer = "what a trailer section says of lengths has no meaning (RFC 9110, section 6.5.1); handlers see it as a trailer field, and never among the fields of the head"
+    chunked = ("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n" <>)
     -- The header as h11 shows it, in which a blank is an underscore.
     oddExtension said = case dropWhile isHexDigit <$> stripPrefix "illegal_chunk_header:_bytearray(b'" said of
       Just rest -> ";" `isPrefixOf` dropBlanks rest && (not (";" `isPrefixOf` rest) || "\\x" `isInfixOf` rest)
