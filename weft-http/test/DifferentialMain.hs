@@ -60,7 +60,7 @@ tests peers conversations =
         often False 3000 bodies,
       testCase "what warp is known to misread occurs" $ do
         judged <- conversations
-        forM_ misreadings $ \(Misreading _ known why) -> assertBool why (any (known . judgedConversation) judged)
+        forM_ misreadings $ \(Misreading _ known why) -> assertBool why (any (\j -> known (judgedConversation j) (judgedOurs j)) judged)
     ]
       -- Without them it would not be known what they accept.
       <> [ testCase "every reason to refuse what another accepts occurs" $ do

@@ -46,7 +46,7 @@ fuzz peers minutes seed = do
                 explain peers least
                 pure False
               [] ->
-                go (done + batch) (Map.union corpus (Map.fromList [(kind j, judgedConversation j) | j <- judged])) (if now - said >= 60 then now else said)
+                go (done + batch) (if Map.size corpus < 20_000 then Map.union corpus (Map.fromList [(kind j, judgedConversation j) | j <- judged]) else corpus) (if now - said >= 60 then now else said)
   go 0 Map.empty start
   where
     say text = putStrLn ("fuzz: " <> text) >> hFlush stdout

@@ -39,7 +39,7 @@ judge peers conversations = do
           comparisons =
             [ (name, compareReadings peer ours reading)
               | (peer, (name, reading)) <- zip peers readings,
-                not (or [who == name && known conversation | Misreading who known _ <- misreadings])
+                not (or [who == name && known conversation ours | Misreading who known _ <- misreadings])
             ]
           explained = alone comparisons
        in Judged conversation ours readings comparisons explained (concatMap wrong comparisons <> ["h11 and llhttp refuse what we accept: " <> show comparisons | explained == Just False])

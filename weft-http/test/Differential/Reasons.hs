@@ -20,6 +20,7 @@ import Data.ByteString (ByteString)
 import Data.ByteString.Char8 qualified as C
 import Data.Char (isHexDigit, toLower)
 import Data.List (isInfixOf, isPrefixOf, stripPrefix)
+import Differential.Reading
 import Weft.Http.RequestHead (Fault (..))
 
 -- | A fault for which Weft refuses, who may accept it, and why it is refused all the same.
@@ -71,25 +72,26 @@ weftAccepts =
     Acceptance "llhttp" (`elem` ["HPE_INVALID_TRANSFER_ENCODING", "HPE_UNEXPECTED_CONTENT_LENGTH", "HPE_INVALID_CONTENT_LENGTH"]) framingTrailer (chunked "0\r\nContent-Length: 5\r\n\r\n")
   ]
   where
-    blanks = "RFC 9112, section 7.1.1, allows blanks before the semicolon of a chunk extension; bytes above 127 in it are no control characters"
+    blanks = "RFC 9112, section 7.1.1, allows blanks before the semicolon of a chunk extension; bytes above 127 in it are no control characters; a size may have any number of leading zeros, and for h11 it has at most twenty digits"
     framingTrailer = "what a trailer section says of lengths has no meaning (RFC 9110, section 6.5.1); handlers see it as a trailer field, and never among the fields of the head"
     chunked = ("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n" <>)
     -- The header as h11 shows it, in which a blank is an underscore.
-    oddExtension said = case dropWhile isHexDigit <$> stripPrefix "illegal_chunk_header:_bytearray(b'" said of
-      Just rest -> ";" `isPrefixOf` dropBlanks rest && (not (";" `isPrefixOf` rest) || "\\x" `isInfixOf` rest)
+    oddExtension said = case span isHexDigit <$> stripPrefix "illegal_chunk_header:_bytearray(b'" said of
+      Just (digits, rest) -> length digits > 20 || ";" `isPrefixOf` dropBlanks rest && (not (";" `isPrefixOf` rest) || "\\x" `isInfixOf` rest)
       Nothing -> False
     dropBlanks = \case
       '_' : rest -> dropBlanks rest
       '\\' : 't' : rest -> dropBlanks rest
       rest -> rest
 
--- | In whom, in which conversations, and what.
-data Misreading = Misreading String (ByteString -> Bool) String
+-- | In whom, in which conversations (with our reading of them), and what.
+data Misreading = Misreading String (ByteString -> Reading Fault -> Bool) String
 
 -- | What others are known to read wrongly. Where it may come into play they are not asked.
 misreadings :: [Misreading]
 misreadings =
-  [ Misreading "warp" (blankAfterChunked . C.map toLower) "warp leaves blanks at the end of a value: `chunked` with one behind it is not chunked for it, and the body is the next request"
+  [ Misreading "warp" (\text _ -> blankAfterChunked (C.map toLower text)) "warp leaves blanks at the end of a value: `chunked` with one behind it is not chunked for it, and the body is the next request",
+    Misreading "warp" (\_ ours -> any (not . null . messageTrailers) (readingMessages ours)) "warp does not know of trailer fields: for it they are the request line of the next request"
   ]
   where
     blankAfterChunked text = any (`C.isInfixOf` text) ["chunked ", "chunked\t"]
