@@ -9,6 +9,7 @@ import ConnectionTest qualified
 import Control.Monad (when)
 import Data.Maybe (isNothing)
 import FilesTest qualified
+import InteropTest qualified
 import LimitsTest qualified
 import StopTest qualified
 import System.Environment (lookupEnv, setEnv)
@@ -27,5 +28,6 @@ main = do
         ConnectionTest.tests,
         LimitsTest.tests,
         StopTest.tests,
-        TimelineTest.tests
+        TimelineTest.tests,
+        InteropTest.tests
       ]

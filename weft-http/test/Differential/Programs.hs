@@ -48,8 +48,14 @@ withPrograms use = do
       (Just input, Just output, _, _) -> Peer name (ask name input output) (view name) True
       _ -> Peer name (const (fail "no pipes")) id True
     -- h11 tells the value of this field in lower case.
-    view "h11" m = m {messagePath = "", messageFields = [(n, if C.map lowerCase n == "transfer-encoding" then C.map lowerCase v else v) | (n, v) <- messageFields m]}
+    view "h11" m = m {messagePath = "", messageFields = map lowerCodings (messageFields m), messageTrailers = onceCounted (map lowerCodings (messageTrailers m))}
     view _ m = m {messagePath = ""}
+    -- Nor that a trailer section repeats this one.
+    onceCounted fields = case break isLength fields of
+      (before, first : after) -> before <> (first : filter (not . isLength) after)
+      (before, []) -> before
+    isLength (n, _) = C.map lowerCase n == "content-length"
+    lowerCodings (n, v) = (n, if C.map lowerCase n == "transfer-encoding" then C.map lowerCase v else v)
     lowerCase c = if isAsciiUpper c then toLower c else c
 
 -- | The first program that is there and succeeds with these arguments.
