@@ -107,6 +107,33 @@ def checks(table, servers):
                 connection.close()
         keep()
 
+    def forgotten():
+        def numbers():
+            return {name: int(n) for name, n in (line.split() for line in get(client(echo), "/counters").decode().splitlines())}
+
+        def get(connection, target):
+            connection.request("GET", target)
+            said = connection.getresponse().read()
+            connection.close()
+            return said
+
+        def come_and_go(count):
+            for _ in range(count):
+                with connected(echo) as connection:
+                    connection.sendall(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+                    to_end(connection)
+
+        # What is made once, such as buffers, is there after the first of them.
+        come_and_go(500)
+        before = numbers()
+        come_and_go(3000)
+        after = numbers()
+        true(f"the heap is measured: {before}", before["live"] > 0)
+        equal("threads", after["threads"], before["threads"])
+        grown = after["live"] - before["live"]
+        true(f"the live heap has grown by {grown} bytes", grown < 3000 * 16)
+        return f"the live heap has grown by {grown} bytes"
+
     def strict():
         # In a Python that has it.
         for python in (sys.executable, "/usr/bin/python3"):
@@ -125,4 +152,5 @@ def checks(table, servers):
     check("101: another protocol, 1 MB (a raw socket)", upgrade)
     check("1,000 pipelined requests (a raw socket)", pipelined)
     check("60 resets (a raw socket)", reset)
+    table.check("sockets", "3,000 connections come and go: nothing of them is kept", forgotten)
     table.check("h11", "a loop of requests of all kinds", strict)

@@ -196,8 +196,7 @@ class Table:
     """Results as they come, a row each."""
 
     def __init__(self):
-        self.failed = 0
-        self.rows = 0
+        self.rows = self.failed = self.skipped = 0
         print(f"{'client':<14} {'what':<62} {'result':<8} {'s':>6}  note", flush=True)
 
     def check(self, client, what, function):
@@ -208,6 +207,7 @@ class Table:
             result = "ok"
         except Skip as why:
             result, note = "SKIPPED", str(why)
+            self.skipped += 1
         except (AssertionError, subprocess.SubprocessError, OSError, ValueError, KeyError) as error:
             result, note = "FAILED", f"{type(error).__name__}: {error}"
             self.failed += 1
@@ -216,7 +216,7 @@ class Table:
         print(f"{client:<14} {what:<62} {result:<8} {took:6.2f}  {note}".rstrip(), flush=True)
 
     def end(self):
-        print(f"{self.rows} checks, {self.failed} failed", flush=True)
+        print(f"{self.rows} checks, {self.failed} failed, {self.skipped} skipped", flush=True)
         return self.failed == 0
 
 

@@ -30,7 +30,7 @@ def main():
             # It starts servers of its own.
             module.alone(table, asked)
             continue
-        with harness.rig(asked.weft, asked.echo, asked.backend) as servers:
+        with harness.rig(asked.weft, asked.echo, asked.backend, env={"GHCRTS": "-T"}) as servers:
             module.checks(table, servers)
             for program in servers.programs:
                 table.check(program.name, f"is well after {group}", program.alive)
