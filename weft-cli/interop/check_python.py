@@ -107,6 +107,16 @@ def checks(table, servers):
                 connection.close()
         keep()
 
+    def cut_off():
+        # Nobody is there to be answered; and it is no news for the operator.
+        for target in (b"/length", b"/whole", b"/ignore"):
+            for framing in (b"Content-Length: 10\r\n\r\nabc", b"Transfer-Encoding: chunked\r\n\r\n5\r\nabc"):
+                with connected(echo) as connection:
+                    connection.sendall(b"POST " + target + b" HTTP/1.1\r\nHost: a\r\n" + framing)
+                    connection.shutdown(socket.SHUT_WR)
+                    said = to_end(connection)
+                equal(f"answer of {target}", said.partition(b"\r\n")[0], b"HTTP/1.1 200 OK" if target == b"/ignore" else b"")
+
     def forgotten():
         def numbers():
             return {name: int(n) for name, n in (line.split() for line in get(client(echo), "/counters").decode().splitlines())}
@@ -152,5 +162,6 @@ def checks(table, servers):
     check("101: another protocol, 1 MB (a raw socket)", upgrade)
     check("1,000 pipelined requests (a raw socket)", pipelined)
     check("60 resets (a raw socket)", reset)
+    check("the end of the connection within a body (a raw socket)", cut_off)
     table.check("sockets", "3,000 connections come and go: nothing of them is kept", forgotten)
     table.check("h11", "a loop of requests of all kinds", strict)

@@ -99,6 +99,11 @@ class Program:
     def alive(self):
         true(f"{self.name} has ended: {self.errors.read_text()[-500:]}", self.process.poll() is None)
 
+    def well(self):
+        """What clients do is no news for an operator."""
+        self.alive()
+        equal(f"standard error of {self.name}", self.errors.read_bytes()[-500:], b"")
+
     def descriptors(self):
         return len(os.listdir(f"/proc/{self.pid}/fd"))
 

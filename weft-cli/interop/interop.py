@@ -33,7 +33,7 @@ def main():
         with harness.rig(asked.weft, asked.echo, asked.backend, env={"GHCRTS": "-T"}) as servers:
             module.checks(table, servers)
             for program in servers.programs:
-                table.check(program.name, f"is well after {group}", program.alive)
+                table.check(program.name, f"is well after {group}, and has complained of nothing", program.well)
     return 0 if table.end() else 1
 
 

@@ -117,7 +117,7 @@ serve server listener = bracket_ (liftIO (hold server)) (liftIO (letGo server)) 
 start :: Context -> Int -> Int -> SockAddr -> Socket -> SockAddr -> Thread ()
 start context workers turn local socket peer = do
   c <- liftIO (register server socket (Client peer local Nothing))
-  let body = ((prepare >> session context c) `catch` broken) `catch` interrupted
+  let body = ((prepare >> session context c) `catch` broken) `catch` interrupted `catch` unreceived
       whole = interruptible body `finally` (liftIO (withdraw c) >> closeSocket socket >> liftIO (unregister server c))
   thread <-
     forkWith
@@ -137,6 +137,10 @@ start context workers turn local socket peer = do
     broken :: IOException -> Thread ()
     broken _ = pure ()
     interrupted (Interruption _ _) = pure ()
+    -- Nor is one that goes away within the body of its request, or sends what is none when
+    -- the response is under way already.
+    unreceived :: BodyError -> Thread ()
+    unreceived _ = pure ()
 
 -- | Fork a thread that answers 503 without having read anything, and closes. Masked.
 refuseQuickly :: Server -> Int -> Socket -> Thread ()
