@@ -9,15 +9,18 @@ module Main (main) where
 
 import Control.Monad (forM_, unless)
 import Data.ByteString.Char8 qualified as C
+import Data.Char (toLower)
 import Data.List (intercalate)
 import Data.Map.Strict qualified as Map
 import Differential.Conversation
+import Differential.Engine
 import Differential.Fuzz
 import Differential.Judge
 import Differential.Programs
 import Differential.Reading
 import Differential.Reasons
 import Differential.Warp
+import Differential.Weft
 import System.Environment (getArgs)
 import System.Exit (exitFailure)
 import System.IO (hPutStrLn, stderr)
@@ -58,6 +61,17 @@ tests peers conversations =
         forM_ [("clean", 4000), ("closed", 1500), ("partial", 800), ("refused", 4000)] $ \(what, least) -> often what least endings
         forM_ [(0, 4000), (1, 2000), (2, 3000), (3, 1000)] $ \(what, least) -> often what least lengths
         often False 3000 bodies,
+      testCase "the engine reads what the parser reads" $ do
+        -- What it does not know in Expect is answered before a handler is asked.
+        let strange text = let (before, rest) = C.breakSubstring "Expect: 100-continue\r\n" text in mentions before || (not (C.null rest) && strange (C.drop 22 rest))
+            mentions = C.isInfixOf "xpect" . C.map toLower
+            texts = filter (not . strange) (map conversationOf [100_001 .. 104_000])
+        seen <- engineReads texts
+        case [(text, answers) | (text, answers) <- zip texts seen, answers `notElem` expectedOf (readWeft text)] of
+          [] -> pure ()
+          found@((text, answers) : _) ->
+            assertFailure . intercalate "\n" $
+              [show (length found) <> " conversations, of which the first is", show text, "parser: " <> show (readWeft text), "engine: " <> show answers],
       testCase "what warp is known to misread occurs" $ do
         judged <- conversations
         forM_ misreadings $ \(Misreading _ known why) -> assertBool why (any (\j -> known (judgedConversation j) (judgedOurs j)) judged)

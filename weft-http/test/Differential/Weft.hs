@@ -1,7 +1,11 @@
 -- |
 -- What Weft reads in a conversation: the parser of heads and the decoder of bodies, as the
 -- server uses them one after the other.
-module Differential.Weft (readWeft) where
+module Differential.Weft
+  ( readWeft,
+    message,
+  )
+where
 
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
@@ -27,6 +31,7 @@ readWeft = go []
             let done' = message h (B.concat (reverse pieces)) trailers : done
              in if isPersistent h then go done' rest else Reading (reverse done') Closed
 
+-- | A request in the terms of the comparison.
 message :: RequestHead -> ByteString -> [Field] -> Message
 message h content trailers =
   Message
