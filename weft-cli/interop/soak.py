@@ -6,9 +6,9 @@
 For each event source a `weft serve` and a `weft-http-echo`, all at the same time. Clients
 come and go: they keep connections or do not, pipeline, send bodies and leave in the middle
 of them, read slowly, close half, reset. At the end, when the servers have closed what was
-idle, each must have as many descriptors and Weft threads as when it began, and as many OS threads but for
-GHC's spare ones; its live heap must not have grown, nor its resident memory since a fifth of
-the time; and no response was wrong.
+idle, each must have as many descriptors and Weft threads as when it began, and as many OS
+threads but for GHC's spare ones; its live heap must not have grown, nor its resident memory
+since a fifth of the time; and no response was wrong.
 """
 
 import argparse
