@@ -17,11 +17,18 @@ DIR  = site
 FILE =
 # make explore
 SEEDS = 0-99999
+# make soak
+MINUTES = 10
+# make fuzz, which takes MINUTES too
+SEED = 1
+# make test-interop
+GROUPS = split curl python tools browser slow soak
 # Further options for the program that a target runs: make bench-http ARGS=--json
 ARGS =
 
 .PHONY: help setup build serve test lint format docs check-setup view-timeline \
-  explore kv bench bench-yield bench-timers bench-http bench-http-figures setup-build setup-bench program peers clean
+  test-interop soak fuzz explore kv bench bench-yield bench-timers bench-http bench-http-figures \
+  setup-build setup-bench setup-interop servers program peers clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -37,6 +44,16 @@ serve: program ## serve a directory over HTTP [PORT=8080] [DIR=site]
 
 test: setup ## compile without warnings, run all tests, check the layout
 	@tools/run-tests
+
+test-interop: setup-interop servers ## real clients against the servers: a table [GROUPS="curl tools"] [ARGS="--backend epoll"]
+	@exec python3 weft-cli/interop/interop.py $(ARGS) $(GROUPS)
+
+soak: setup-build servers ## clients of every kind for long, and what is left of them [MINUTES=10]
+	@exec python3 weft-cli/interop/soak.py '$(MINUTES)' $(ARGS)
+
+fuzz: setup ## the parser beside those of others, for long [MINUTES=10] [SEED=1]
+	@tools/build weft-http:test:weft-http-differential
+	@cd weft-http && exec ../bin/weft-http-differential fuzz '$(MINUTES)' '$(SEED)'
 
 lint: setup ## hlint, and is everything laid out as ormolu would?
 	@tools/lint
@@ -86,6 +103,13 @@ setup-build:
 
 setup-bench:
 	@tools/setup bench
+
+# What cannot be had is named in the table.
+setup-interop:
+	@tools/setup interop || echo 'make: not all clients are there' >&2
+
+servers: setup-build
+	@tools/build weft-cli:exe:weft weft-cli:exe:weft-http-echo
 
 program: setup-build
 	@tools/build weft-cli:exe:weft

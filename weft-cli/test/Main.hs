@@ -10,6 +10,7 @@ import ConnectionTest qualified
 import Control.Monad (when)
 import Data.Maybe (isNothing)
 import FilesTest qualified
+import InteropTest qualified
 import LimitsTest qualified
 import SitesTest qualified
 import LoadTest qualified
@@ -35,5 +36,6 @@ main = do
         StopTest.tests,
         TimelineTest.tests,
         LoadUnitTest.tests,
-        LoadTest.tests
+        LoadTest.tests,
+        InteropTest.tests
       ]

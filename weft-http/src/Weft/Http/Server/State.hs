@@ -69,10 +69,11 @@ data Open = Open
     openHeld :: !Int,
     -- | Is there a ticker?
     openTicking :: !Bool,
-    -- | Acceptors that wait for room.
-    openRoom :: [Waiter ()],
+    -- | Acceptors that wait for room. Strict, as below: what each change leaves unevaluated
+    -- would refer to the one before, and nobody looks at these lists for days.
+    openRoom :: ![Waiter ()],
     -- | Those that wait until the server is not in use.
-    openNone :: [Waiter ()]
+    openNone :: ![Waiter ()]
   }
 
 -- | One connection.

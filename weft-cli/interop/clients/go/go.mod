@@ -1,0 +1,3 @@
+module weft.example/interop
+
+go 1.19
