@@ -178,6 +178,22 @@ respond context c count h input output = do
               if goesOn
                 then requests context c (count + 1) input 0 waiting
                 else flush context c waiting >> linger context c input
+    -- The same for an application, which is there while its response is sent: that is not
+    -- kept for the next one to go with, because nobody knows what the application does then.
+    (ByApplication application, NoBody)
+      | serverMaxHandlers settings <= 0,
+        headExpectation h /= ExpectUnknown -> do
+          let request = Request h EmptyBody (connectionClient c)
+              sending response = do
+                draining <- liftIO $ do
+                  expired <- expiredIn c
+                  (if expired then revive server c Sending else enter server c Sending)
+                  isDraining server
+                (goesOn, output') <- transmit context c (Answering request input (isPersistent h && not draining && not lastOne) start) response output
+                flush context c output'
+                goesOn <$ liftIO (enter server c Streaming)
+          goesOn <- applied context c application request sending
+          if goesOn then requests context c (count + 1) input 0 noOutput else linger context c input
     _ -> do
       -- What came before may be what the client waits for, to go on with its body.
       flush context c output
@@ -224,7 +240,8 @@ answered context c request sending
         if begun
           then case serverAnswers server of
             ByHandler handler -> (handler request `catch` failing context) >>= sending
-            ByApplication application -> sentBy application
+            -- As above: what an application has answered is sent.
+            ByApplication application -> (,noOutput) <$> applied context c application request sentAtOnce
           else do
             liftIO (observe server RequestShed)
             sending (withRetry (errorResponse serviceUnavailable503 "The server is busy."))
@@ -232,34 +249,46 @@ answered context c request sending
     server = contextServer context
     settings = serverSettings server
     withRetry response = response {responseFields = Field "Retry-After" "1" : responseFields response}
-    sentBy application = do
-      progress <- liftIO (newIORef Unsent)
-      let once response =
-            liftIO (readIORef progress) >>= \case
-              Unsent -> do
-                liftIO (writeIORef progress UnderWay)
-                outcome <- sending response
-                Sent <$ liftIO (writeIORef progress (Done outcome))
-              _ -> throwM (userError "an application has answered a request twice")
-      ended <- try (application request once)
-      liftIO (readIORef progress) >>= \case
-        Done outcome -> do
-          -- Its response was right, whatever it did then.
-          either (told context) (\Sent -> pure ()) ended
-          liftIO (withdraw c)
-          pure outcome
-        UnderWay -> either (throwM :: SomeException -> Thread a) (\Sent -> pure (False, noOutput)) ended
-        Unsent -> case ended of
-          Left e -> failing context e >>= sending
-          Right Sent -> do
-            report context "an application has not answered a request"
-            sending (errorResponse internalServerError500 "")
+    sentAtOnce response = do
+      (goesOn, output) <- sending response
+      flush context c output
+      goesOn <$ liftIO (enter server c Streaming)
+
+-- | Have a request answered by an application; its response is sent by the action, which
+-- says whether the connection goes on, as this does.
+applied :: Context -> Connection -> Application -> Request -> (Response -> Thread Bool) -> Thread Bool
+applied context c application request sending = do
+  progress <- liftIO (newIORef Unsent)
+  let once response =
+        liftIO (readIORef progress) >>= \case
+          Unsent -> do
+            liftIO (writeIORef progress UnderWay)
+            goesOn <- sending response
+            Sent <$ liftIO (writeIORef progress (if goesOn then DoneGoesOn else DoneEnds))
+          _ -> throwM (userError "an application has answered a request twice")
+      done goesOn ended = do
+        -- Its response was right, whatever it did then.
+        either (told context) (\Sent -> pure ()) ended
+        goesOn <$ liftIO (withdraw c)
+  ended <- try (application request once)
+  liftIO (readIORef progress) >>= \case
+    DoneGoesOn -> done True ended
+    DoneEnds -> done False ended
+    UnderWay -> either (throwM :: SomeException -> Thread a) (\Sent -> pure False) ended
+    Unsent -> case ended of
+      Left e -> failing context e >>= sending
+      Right Sent -> do
+        report context "an application has not answered a request"
+        sending (errorResponse internalServerError500 "")
 
 -- | How far an application is with its response.
 data Progress
   = Unsent
   | UnderWay
-  | Done !(Bool, Output)
+  | -- | It was sent, and the connection goes on.
+    DoneGoesOn
+  | -- | It was sent, and the connection ends.
+    DoneEnds
 
 -- | The response to a request whose handler has raised an exception; or the end of the
 -- connection, where there is nobody to be answered.

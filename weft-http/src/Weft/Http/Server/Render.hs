@@ -50,6 +50,7 @@ renderResponseHead name date persistence chunks response =
       | hasNoBody (responseStatus response) = id
       | otherwise = case responseBody response of
           Switch _ -> id
+          Withheld -> id
           body -> case knownLength body of
             Just n -> (contentLength n :)
             Nothing | chunks -> (Field "Transfer-Encoding" "chunked" :)

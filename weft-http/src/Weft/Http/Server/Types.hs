@@ -107,6 +107,8 @@ data Body
     FileBody !File [FilePart] !ByteString (Thread ())
   | -- | The content that a GET would have had, of this length: for HEAD.
     Omitted !Int64
+  | -- | The content that a GET would have had, of which nothing is said: for HEAD.
+    Withheld
   | -- | Content that is made while it is sent, of this length or (in chunks) of any. A
     -- client that takes it slowly holds up its maker. The result is the trailer fields,
     -- which are sent after chunks only. Not run for HEAD. What it raises ends the
@@ -158,6 +160,7 @@ knownLength = \case
   Bytes pieces -> Just (sum (map (fromIntegral . B.length) pieces))
   FileBody _ parts end _ -> Just (sum [fromIntegral (B.length before) + n | FilePart before _ n <- parts] + fromIntegral (B.length end))
   Omitted n -> Just n
+  Withheld -> Nothing
   Streamed n _ -> n
   Switch _ -> Nothing
   Raw _ -> Nothing
@@ -201,6 +204,10 @@ data ServerSettings = ServerSettings
     serverProxy :: !(Maybe Layer),
     -- | What stands between the socket and HTTP, the outermost first: TLS. Default: nothing.
     serverLayers :: [Layer],
+    -- | What is done around each connection, from before its first byte is received to
+    -- after its last, with what the socket says of its client: it runs the session it is
+    -- given, or does not, which closes the connection. Default: the session.
+    serverAround :: !(Maybe (Client -> Thread () -> Thread ())),
     -- | Called after each response; default: nothing. It must not block.
     serverAccessLog :: !(Maybe (Entry -> IO ())),
     -- | Called for all that can be counted; default: nothing. It must not block.
@@ -257,6 +264,7 @@ defaultServerSettings =
       serverSkipBody = 65_536,
       serverProxy = Nothing,
       serverLayers = [],
+      serverAround = Nothing,
       serverAccessLog = Nothing,
       serverObserver = Nothing,
       serverReport = reportToStderr
