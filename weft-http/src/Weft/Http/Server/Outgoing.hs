@@ -87,6 +87,10 @@ flushAlso context c (Output waiting _) more = case (waiting, more) of
     unless (n == B.length bytes) (sendPieces context c [B.drop n bytes])
   _ -> sendPieces context c (reverse waiting <> more)
 
+-- | In octets: to copy so much content behind its head costs less than to send two pieces.
+worthCopying :: Int64
+worthCopying = 4096
+
 -- | The request that is being answered.
 data Answering = Answering
   { answeringRequest :: !Request,
@@ -110,13 +114,18 @@ transmit context c answering response output
       flush context c output
       conversing conversation
       (False, noOutput) <$ recorded context c answering (responseStatus response) 0
+  | Bytes pieces <- responseBody response,
+    not bare,
+    size <- bodyLength (responseBody response),
+    size <= worthCopying = do
+      tick <- liftIO (readClock (serverClock server))
+      case renderBefore (serverName settings) (tickDate tick) persistence chunks response pieces of
+        Left bad -> unsendable bad
+        Right whole -> (keep, gathered [whole]) <$ recorded context c answering (responseStatus response) size
   | otherwise = do
       tick <- liftIO (readClock (serverClock server))
       case renderResponseHead (serverName settings) (tickDate tick) persistence chunks response of
-        Left bad -> do
-          report context ("a handler made a field that cannot be sent: " <> show bad)
-          releaseBody (responseBody response)
-          transmit context c answering (errorResponse internalServerError500 "") output
+        Left bad -> unsendable bad
         Right h -> do
           (sent, output') <- body h
           recorded context c answering (responseStatus response) sent
@@ -125,8 +134,14 @@ transmit context c answering response output
     server = contextServer context
     settings = serverSettings server
     request = answeringRequest answering
-    Output waiting size = output
-    gathered pieces = Output (reverse pieces <> waiting) (size + sum (map B.length pieces))
+    unsendable bad = do
+      report context ("a handler made a field that cannot be sent: " <> show bad)
+      releaseBody (responseBody response)
+      transmit context c answering (errorResponse internalServerError500 "") output
+    Output waiting waitingSize = output
+    gathered = \case
+      [bytes] -> Output (bytes : waiting) (waitingSize + B.length bytes)
+      pieces -> Output (reverse pieces <> waiting) (waitingSize + sum (map B.length pieces))
     chunks = requestVersion request == Http11
     -- The end of content of any length is that of the connection, where there are no chunks.
     delimited = case responseBody response of
