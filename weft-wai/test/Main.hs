@@ -1,7 +1,11 @@
 -- | The tests of @weft-wai@.
 module Main (main) where
 
+import AppsTest qualified
+import BlockingTest qualified
+import DifferentialTest qualified
 import FailureTest qualified
+import FileTest qualified
 import RequestTest qualified
 import ResponseTest qualified
 import Test.Tasty
@@ -13,5 +17,9 @@ main =
       "weft-wai"
       [ RequestTest.tests,
         ResponseTest.tests,
-        FailureTest.tests
+        FileTest.tests,
+        FailureTest.tests,
+        BlockingTest.tests,
+        AppsTest.tests,
+        DifferentialTest.tests
       ]

@@ -50,8 +50,6 @@ tests =
         (rawPathInfo bare, pathInfo bare) @?= ("/", [])
         star <- seen "OPTIONS * HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"
         rawPathInfo star @?= "*"
-        connect' <- seen "CONNECT h:443 HTTP/1.1\r\nHost: h:443\r\nConnection: close\r\n\r\n"
-        (requestMethod connect', rawPathInfo connect') @?= ("CONNECT", "h:443")
         unparsed <- seenWith (setNoParsePath True) "GET http://other/p?r HTTP/1.1\r\nHost: other\r\nConnection: close\r\n\r\n"
         (rawPathInfo unparsed, rawQueryString unparsed) @?= ("http://other/p", "?r"),
       testCase "methods and versions" $ do

@@ -39,10 +39,8 @@ toWai :: Bool -> IO ByteString -> Request -> IO Wai.Request
 toWai unparsed receive request = do
   mine <- copied h
   let fields = map (field mine) (headFields h)
-      -- Of CONNECT the target is all there is.
-      path = if B.null (headPath h) then headTarget h else headPath h
       target = rebased mine (B.take (B.length (headTarget h) - B.length (headQuery h)) (headTarget h))
-      rawPath = if unparsed then target else rebased mine path
+      rawPath = if unparsed then target else rebased mine (headPath h)
       rawQuery = rebased mine (headQuery h)
       -- Of those in the copy: the names of the others may have been overwritten by then.
       valueOf name = lookup name fields
