@@ -69,9 +69,9 @@ tests = testGroup "applications of others" [testGroup (show style) (map ($ style
           serving style (Static.staticApp (Static.defaultFileServerSettings dir)) $ \port -> do
             page <- replyTo "GET" <$> exchange port (get "/page.html")
             (replyStatus page, replyBody page, header "content-type" page) @?= (200, "<p>page</p>", Just "text/html")
-            let tag = maybe "" id (header "etag" page)
-            again <- replyTo "GET" <$> exchange port (getWith "/page.html" ["If-None-Match: " <> tag])
-            (replyStatus again, B.null tag) @?= (304, False)
+            let date = maybe "" id (header "last-modified" page)
+            again <- replyTo "GET" <$> exchange port (getWith "/page.html" ["If-Modified-Since: " <> date])
+            (replyStatus again, B.length date) @?= (304, 29)
             large <- replyTo "GET" <$> exchange port (get "/large.bin")
             B.length (replyBody large) @?= 500_000
             part <- replyTo "GET" <$> exchange port (getWith "/large.bin" ["Range: bytes=10-19"])
@@ -142,7 +142,10 @@ tests = testGroup "applications of others" [testGroup (show style) (map ($ style
     messages = ["hello", "", B.replicate 1000 0x61, B.replicate 200_000 0x62, B.replicate 1_000_000 0x63]
 
 serving :: ApplicationStyle -> Application -> (Int -> IO a) -> IO a
-serving style application = withApplicationSettings (setApplicationStyle style (setWorkers 2 defaultSettings)) (pure application)
+serving style application = withApplicationSettings (setApplicationStyle style (setWorkers 2 quiet)) (pure application)
+  where
+    -- The end of a WebSocket is an exception.
+    quiet = setOnException (\_ _ -> pure ()) defaultSettings
 
 -- | A request is answered with 200 and this.
 ok :: Int -> ByteString -> ByteString -> IO ()

@@ -10,12 +10,14 @@ import Data.ByteString.Builder qualified as Builder
 import Data.ByteString.Char8 qualified as C
 import Data.ByteString.Lazy qualified as Lazy
 import Data.CaseInsensitive qualified as CI
-import Data.List (sort)
+import Data.IORef
+import Data.List (nub, sort)
 import Network.HTTP.Types
 import Network.Wai
 import Network.Wai.Handler.Warp qualified as Warp
 import System.IO.Temp (withSystemTempDirectory)
 import System.Posix.Files (setFileTimes)
+import System.Timeout (timeout)
 import Test.Tasty
 import Test.Tasty.HUnit
 import Test.QuickCheck qualified as Q
@@ -26,16 +28,19 @@ tests =
   testGroup
     "beside Warp"
     [ testCase "the same answers to requests of every kind" . beside $ \weft warp -> do
+        seen <- newIORef []
         result <- Q.quickCheckWithResult Q.stdArgs {Q.maxSuccess = 1000, Q.chatty = False} $ \asked -> Q.ioProperty $ do
-          here <- replyTo (askedMethod asked) <$> exchange weft (render asked)
-          there <- replyTo (askedMethod asked) <$> exchange warp (render asked)
-          pure . Q.checkCoverage
-            . Q.cover 30 (replyStatus there == 200) "200"
-            . Q.cover 0.5 (replyStatus there == 206) "206"
-            . Q.cover 0.5 (replyStatus there == 304) "304"
+          let answer port = replyTo (askedMethod asked) <$> (timeout 5_000_000 (exchange port (render asked)) >>= maybe (assertFailure ("no end of the answer to " <> show asked)) pure)
+          here <- answer weft
+          there <- answer warp
+          modifyIORef' seen (replyStatus there :)
+          pure
             . Q.counterexample (show (render asked) <> "\nhere  " <> show here <> "\nthere " <> show there)
             $ significant here Q.=== significant there
-        unless (Q.isSuccess result) (assertFailure (Q.output result)),
+        unless (Q.isSuccess result) (assertFailure (Q.output result))
+        statuses <- nub . sort <$> readIORef seen
+        -- All that was to be compared was.
+        statuses @?= [200, 204, 206, 302, 304, 404, 412, 416, 500],
       testCase "the same answers to several requests on one connection" . beside $ \weft warp -> do
         let several = B.concat (map (\t -> "GET " <> t <> " HTTP/1.1\r\nHost: h\r\n\r\n") ["/small", "/stream", "/echo?a", "/none", "/large"]) <> get "/small"
             bodies port = map (\r -> (replyStatus r, replyBody r)) . replies (replicate 6 "GET") <$> exchange port several
@@ -91,13 +96,17 @@ render (Asked verb target version fields body) =
 instance Q.Arbitrary Asked where
   arbitrary = do
     verb <- Q.frequency [(6, pure "GET"), (2, pure "HEAD"), (3, pure "POST"), (1, Q.elements ["PUT", "DELETE", "OPTIONS", "PATCH", "FROB"])]
-    path <- Q.elements ["/", "/small", "/large", "/stream", "/stream-length", "/echo", "/echo", "/file", "/file", "/file", "/part", "/no-file", "/none", "/not-modified", "/redirect", "/fail", "/fields", "/a%20b/%ff/%/", "//", "/..", "/x;y=z"]
+    -- To HEAD for a file that is not there Warp sends the content of its 404.
+    path <- Q.elements ["/", "/small", "/large", "/stream", "/stream-length", "/echo", "/echo", "/file", "/file", "/file", "/part", if verb == "HEAD" then "/small" else "/no-file", "/none", "/not-modified", "/redirect", "/fail", "/fields", "/a%20b/%ff/%/", "//", "/..", "/x;y=z"]
     query <- Q.elements ["", "", "?", "?a=b&c", "?x=%20+%zz&&=1", "??"]
     form <- Q.frequency [(9, pure ""), (1, pure "http://h"), (1, pure "https://h:1")]
     version <- Q.frequency [(5, pure "HTTP/1.1"), (1, pure "HTTP/1.0")]
-    fields <- Q.sublistOf ["Accept: a", "accept: b", "Cookie: c=d; e", "X-Empty:", "X-Blank:   two  words  ", "User-Agent: q", "Referer: r", "X-High: \xe4\xff"]
+    -- No blanks at the end of a value: Warp leaves them there.
+    fields <- Q.sublistOf ["Accept: a", "accept: b", "Cookie: c=d; e", "X-Empty:", "X-Blank:   two  words", "User-Agent: q", "Referer: r", "X-High: \xe4\xff"]
+    -- With GET only: Warp looks at ranges with every method, and RFC 9110 (section 14.2)
+    -- defines them for this one.
     conditions <-
-      Q.oneof
+      Q.oneof . (if verb == "GET" then id else take 1) $
         [ pure [],
           Q.elements
             [ ["Range: bytes=0-9"],
@@ -118,7 +127,9 @@ instance Q.Arbitrary Asked where
     body <-
       if verb `elem` ["POST", "PUT", "PATCH"]
         then do
-          size <- Q.elements [0, 1, 8, 9, 100, 5000, 100_000]
+          -- Large ones only where they are read: Warp resets a connection that it closes
+          -- with a body unread, and the answer may be lost.
+          size <- Q.elements ([0, 1, 8, 9, 100] <> (if path == "/echo" then [5000, 100_000] else []))
           chunked <- Q.arbitrary
           pure (Just (chunked, B.replicate size 0x62))
         else pure Nothing
