@@ -8,6 +8,7 @@ module Client
     hear,
     hearUntil,
     hearAll,
+    finish,
     reset,
 
     -- * Requests
@@ -62,6 +63,10 @@ hearAll :: Connected -> IO ByteString
 hearAll c = go []
   where
     go pieces = hear c >>= \more -> if B.null more then pure (B.concat (reverse pieces)) else go (more : pieces)
+
+-- | Say that no more is going to be sent.
+finish :: Connected -> IO ()
+finish (Connected s) = shutdown s ShutdownSend
 
 -- | Close with a reset.
 reset :: Connected -> IO ()
