@@ -29,7 +29,7 @@ tests =
     "beside Warp"
     [ testCase "the same answers to requests of every kind" . beside $ \weft warp -> do
         seen <- newIORef []
-        result <- Q.quickCheckWithResult Q.stdArgs {Q.maxSuccess = 1000, Q.chatty = False} $ \asked -> Q.ioProperty $ do
+        result <- Q.quickCheckWithResult Q.stdArgs {Q.maxSuccess = 4000, Q.chatty = False} $ \asked -> Q.ioProperty $ do
           let answer port = replyTo (askedMethod asked) <$> (timeout 5_000_000 (alone port (render asked)) >>= maybe (assertFailure ("no end of the answer to " <> show asked)) pure)
           here <- answer weft
           there <- answer warp
@@ -40,7 +40,7 @@ tests =
         unless (Q.isSuccess result) (assertFailure (Q.output result))
         statuses <- nub . sort <$> readIORef seen
         -- All that was to be compared was.
-        statuses @?= [200, 204, 206, 302, 304, 404, 412, 416, 500],
+        statuses @?= [200, 204, 206, 302, 304, 404, 412, 500],
       testCase "the same answers to several requests on one connection" . beside $ \weft warp -> do
         let several = B.concat (map (\t -> "GET " <> t <> " HTTP/1.1\r\nHost: h\r\n\r\n") ["/small", "/stream", "/echo?a", "/none", "/large"]) <> get "/small"
             bodies port = map (\r -> (replyStatus r, replyBody r)) . replies (replicate 6 "GET") <$> exchange port several
@@ -109,16 +109,16 @@ instance Q.Arbitrary Asked where
     -- No blanks at the end of a value: Warp leaves them there.
     fields <- Q.sublistOf ["Accept: a", "accept: b", "Cookie: c=d; e", "X-Empty:", "X-Blank:   two  words", "User-Agent: q", "Referer: r", "X-High: \xe4\xff"]
     -- With GET only: Warp looks at ranges with every method, and RFC 9110 (section 14.2)
-    -- defines them for this one.
+    -- defines them for this one. And none beyond the end of the file, for which Warp has no
+    -- answer: it fails.
     conditions <-
-      Q.oneof . (if verb == "GET" then id else take 1) $
-        [ pure [],
-          Q.elements
+      Q.frequency . (if verb == "GET" then id else take 1) $
+        [ (1, pure []),
+          (3,) . Q.elements $
             [ ["Range: bytes=0-9"],
               ["Range: bytes=990-"],
               ["Range: bytes=-5"],
               ["Range: bytes=0-"],
-              ["Range: bytes=2000-"],
               -- A 304 for another date than the file's own is asked for here only when it is
               -- older: for a later one Warp sends the file again (it compares for equality).
               ["If-Modified-Since: Sun, 06 Nov 1994 08:49:37 GMT"],
