@@ -15,6 +15,7 @@ module Weft.Http.Server
     Server,
     newServer,
     newServerWith,
+    newServerDirect,
     serve,
     drain,
     cutOff,
@@ -25,6 +26,7 @@ module Weft.Http.Server
     Handler,
     Middleware,
     Application,
+    DirectApplication,
     Sent,
     Clock,
 

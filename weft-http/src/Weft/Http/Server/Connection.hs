@@ -14,8 +14,9 @@ module Weft.Http.Server.Connection
   )
 where
 
-import Control.Exception (SomeAsyncException, SomeException, displayException, fromException)
-import Control.Monad (unless, when)
+import Control.Exception (SomeAsyncException, SomeException, displayException, fromException, throwIO)
+import Control.Exception qualified as E
+import Control.Monad (unless, void, when)
 import Data.ByteString qualified as B
 import Data.IORef
 import Data.Int (Int64)
@@ -33,6 +34,7 @@ import Weft.Http.Server.State
 import Weft.Http.Server.Types
 import Weft.Http.Server.Wire
 import Weft.Http.Status
+import Weft.IO (direct)
 import Weft.Socket
 import Weft.Time
 
@@ -194,6 +196,14 @@ respond context c count h input output = do
                 goesOn <$ liftIO (enter server c Streaming)
           goesOn <- applied context c application request sending
           if goesOn then requests context c (count + 1) input 0 noOutput else linger context c input
+    (ByDirect application, NoBody)
+      | serverMaxHandlers settings <= 0,
+        headExpectation h /= ExpectUnknown,
+        isEmptyOutput output -> do
+          let request = Request h EmptyBody (connectionClient c)
+              answering draining = Answering request input (isPersistent h && not draining && not lastOne) start
+          goesOn <- appliedDirect context c application request answering
+          if goesOn then requests context c (count + 1) input 0 noOutput else linger context c input
     _ -> do
       -- What came before may be what the client waits for, to go on with its body.
       flush context c output
@@ -242,6 +252,9 @@ answered context c request sending
             ByHandler handler -> (handler request `catch` failing context) >>= sending
             -- As above: what an application has answered is sent.
             ByApplication application -> (,noOutput) <$> applied context c application request sentAtOnce
+            ByDirect application ->
+              let suspending r once = Sent <$ direct (application r (\response -> pure (Just (void (once response)))))
+               in (,noOutput) <$> applied context c suspending request sentAtOnce
           else do
             liftIO (observe server RequestShed)
             sending (withRetry (errorResponse serviceUnavailable503 "The server is busy."))
@@ -280,6 +293,58 @@ applied context c application request sending = do
       Right Sent -> do
         report context "an application has not answered a request"
         sending (errorResponse internalServerError500 "")
+
+-- | The same for one in plain 'IO', and a request without a body: a small response is sent
+-- without suspending it.
+appliedDirect :: Context -> Connection -> DirectApplication -> Request -> (Bool -> Answering) -> Thread Bool
+appliedDirect context c application request answering = do
+  (progress, ended) <- direct $ do
+    progress <- newIORef Unsent
+    (,) progress <$> E.try (application request (once progress))
+  liftIO (readIORef progress) >>= \case
+    DoneGoesOn -> done True ended
+    DoneEnds -> done False ended
+    UnderWay -> either (throwM :: SomeException -> Thread a) (\() -> pure False) ended
+    Unsent -> case ended of
+      Left e -> failing context e >>= later progress
+      Right () -> do
+        report context "an application has not answered a request"
+        later progress (errorResponse internalServerError500 "")
+  where
+    server = contextServer context
+    done goesOn ended = do
+      either (told context) pure ended
+      goesOn <$ liftIO (withdraw c)
+    finished progress goesOn = writeIORef progress (if goesOn then DoneGoesOn else DoneEnds)
+    once progress response =
+      readIORef progress >>= \case
+        Unsent -> do
+          enter server c Sending
+          expired <- expiredIn c
+          draining <- isDraining server
+          tick <- readClock (serverClock server)
+          case wholeNow context (answering draining) response tick of
+            Just (goesOn, bytes) | not expired -> do
+              writeIORef progress UnderWay
+              n <- sendNow c bytes
+              if n == B.length bytes
+                then Nothing <$ (finished progress goesOn >> unlimited c)
+                else pure . Just $ do
+                  sendPieces context c [B.drop n bytes]
+                  liftIO (finished progress goesOn >> enter server c Streaming)
+            _ -> do
+              writeIORef progress UnderWay
+              pure (Just (void (later progress response)))
+        _ -> throwIO (userError "an application has answered a request twice")
+    later progress response = do
+      draining <- liftIO $ do
+        expired <- expiredIn c
+        (if expired then revive server c Sending else enter server c Sending)
+        isDraining server
+      (goesOn, output) <- transmit context c (answering draining) response noOutput
+      flush context c output
+      liftIO (finished progress goesOn >> enter server c Streaming)
+      pure goesOn
 
 -- | How far an application is with its response.
 data Progress

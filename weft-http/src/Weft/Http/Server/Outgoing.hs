@@ -18,6 +18,7 @@ module Weft.Http.Server.Outgoing
     -- * Responses
     Answering (..),
     transmit,
+    wholeNow,
     recorded,
 
     -- * Errors
@@ -204,6 +205,26 @@ transmit context c answering response output
           sending pieces = sendPieces context c pieces >> liftIO (enter server c Streaming)
       liftIO (enter server c Streaming)
       conversation (Duplex receiving sending)
+
+-- | A small response as the bytes that are to be sent, and whether the connection goes on;
+-- if nothing else is to be done about it.
+wholeNow :: Context -> Answering -> Response -> Tick -> Maybe (Bool, ByteString)
+wholeNow context answering response tick = case responseBody response of
+  NoContent -> whole []
+  Bytes pieces | bodyLength (responseBody response) <= worthCopying -> whole pieces
+  _ -> Nothing
+  where
+    request = answeringRequest answering
+    whole pieces
+      | not (contextQuiet context) || requestMethod request == Head || hasNoBody (responseStatus response) = Nothing
+      | otherwise = case renderBefore (serverName (serverSettings (contextServer context))) (tickDate tick) persistence True response pieces of
+          Right bytes -> Just (keep, bytes)
+          Left _ -> Nothing
+    keep = answeringKeep answering && not (asksToClose response)
+    persistence
+      | not keep = Closing
+      | requestVersion request == Http10 = PersistentSaid
+      | otherwise = Persistent
 
 -- | Tell those who want to know that a response was sent.
 recorded :: Context -> Connection -> Answering -> Status -> Int64 -> Thread ()

@@ -12,6 +12,7 @@ module Weft.Http.Server.Types
     Handler,
     Middleware,
     Application,
+    DirectApplication,
     Sent (..),
 
     -- * Responses
@@ -79,6 +80,11 @@ type Middleware = Handler -> Handler
 -- that. It gives its response to the function it is given, once, and answers with what
 -- that answers.
 type Application = Request -> (Response -> Thread Sent) -> Thread Sent
+
+-- | The same in plain 'IO', run as a direct thread ("Weft.IO"). The function it is given
+-- sends a response here and now, where that needs no waiting: the usual case then suspends
+-- nothing. Else it answers with what is to be awaited, at once and once.
+type DirectApplication = Request -> (Response -> IO (Maybe (Thread ()))) -> IO ()
 
 -- | A response was sent.
 data Sent = Sent

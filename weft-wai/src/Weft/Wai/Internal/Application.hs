@@ -9,13 +9,13 @@
 -- responds with, and answers for it when it fails.
 module Weft.Wai.Internal.Application
   ( Serving (..),
-    serveWith,
+    newServerFor,
   )
 where
 
 import Control.Exception (SomeAsyncException, SomeException, fromException, throwIO)
 import Control.Exception qualified as E
-import Control.Monad (when)
+import Control.Monad (void)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.ByteString.Char8 qualified as C
@@ -27,6 +27,7 @@ import GHC.Foreign qualified as Foreign
 import GHC.IO.Encoding (getFileSystemEncoding)
 import Network.HTTP.Types qualified as Http
 import Network.Wai (mapResponseHeaders, responseStatus)
+import Network.Wai qualified as Wai (Application)
 import Network.Wai.Internal qualified as Wai
 import Weft hiding (Settings, defaultSettings)
 import Weft.Http.Request
@@ -51,54 +52,59 @@ data Serving = Serving
 data Progress = Unsent | UnderWay | Finished
   deriving stock (Eq)
 
--- | The application of the server that runs this one.
-serveWith :: Serving -> (Wai.Request -> (Wai.Response -> IO Wai.ResponseReceived) -> IO Wai.ResponseReceived) -> Application
-serveWith serving application request respond = do
-  prefetched <- prefetch settings request
-  styled (settingsStyle settings) (servingRunner serving) $ \(Perform performing) -> do
-    receive <- bodyOf request (Perform performing) prefetched
-    waiRequest <- toWai (settingsNoParsePath settings) receive request
-    progress <- newIORef Unsent
-    let answer response = do
-          -- What is wrong with a response shows here, while it can be replaced.
-          prepared <- prepare serving request response
-          before <- readIORef progress
-          when (before == Unsent) (writeIORef progress UnderWay)
-          Sent <- performing (sendPrepared request prepared respond)
-          writeIORef progress Finished
-          for_ (settingsLogger settings) $ \logger ->
-            logger waiRequest (responseStatus response) (fromIntegral <$> preparedLength prepared)
-          pure Wai.ResponseReceived
-    E.try (application waiRequest answer) >>= \case
-      Right Wai.ResponseReceived -> pure Sent
-      Left e -> failed waiRequest progress answer e
+-- | A server for this application.
+newServerFor :: Serving -> Wai.Application -> Thread Server
+newServerFor serving application = case settingsStyle settings of
+  Direct -> newServerDirect (serverSettingsOf settings) $ \_ request sending ->
+    answering serving application request (awaiting (servingRunner serving)) sending
+  OwnThread -> newServerWith (serverSettingsOf settings) $ \_ request respond ->
+    styled OwnThread (servingRunner serving) $ \perform ->
+      Sent <$ answering serving application request perform (pure . Just . void . respond)
   where
     settings = servingSettings serving
-    failed waiRequest progress answer e
-      | Just (_ :: SomeAsyncException) <- fromException e = throwIO e
-      | otherwise = do
-          settingsOnException settings (Just waiRequest) e
-          readIORef progress >>= \case
-            Finished -> pure Sent
-            -- Only its end can tell the client; as an 'IOError' it is not reported again.
-            UnderWay -> throwIO (userError "a response was not completed")
-            Unsent
-              | Just BodyCutOff <- fromException e -> throwIO e
-              | otherwise -> Sent <$ answer (afterFailure e (settingsOnExceptionResponse settings e))
+
+-- | Have a request answered. The last function sends a response, or says what does.
+answering :: Serving -> Wai.Application -> Request -> Perform -> (Response -> IO (Maybe (Thread ()))) -> IO ()
+answering serving application request perform@(Perform performing) sending = do
+  receive <- bodyOf settings request perform
+  waiRequest <- toWai (settingsNoParsePath settings) receive request
+  progress <- newIORef Unsent
+  let answer response = do
+        -- What is wrong with a response shows here, while it can be replaced.
+        prepared <- prepare serving request response
+        before <- readIORef progress
+        case (prepared, before) of
+          (Ready ready, Unsent) -> do
+            writeIORef progress UnderWay
+            sending ready >>= mapM_ performing
+          (File status fields path part, Unsent) -> do
+            writeIORef progress UnderWay
+            performing $ sendingFile request status fields path part (\ready -> liftIO (sending ready) >>= sequence_)
+          _ -> throwIO (userError "an application has answered a request twice")
+        writeIORef progress Finished
+        for_ (settingsLogger settings) $ \logger ->
+          logger waiRequest (responseStatus response) (fromIntegral <$> preparedLength prepared)
+        pure Wai.ResponseReceived
+      failed e
+        | Just (_ :: SomeAsyncException) <- fromException e = throwIO e
+        | otherwise = do
+            settingsOnException settings (Just waiRequest) e
+            readIORef progress >>= \case
+              Finished -> pure ()
+              -- Only its end can tell the client; as an 'IOError' it is not reported again.
+              UnderWay -> throwIO (userError "a response was not completed")
+              Unsent
+                | Just BodyCutOff <- fromException e -> throwIO e
+                | otherwise -> void (answer (afterFailure e (settingsOnExceptionResponse settings e)))
+  void (application waiRequest answer) `E.catch` failed
+  where
+    settings = servingSettings serving
     -- Where a body could not be received nobody knows where the next request begins.
     afterFailure e response = case fromException e of
       Just (_ :: BodyError) -> mapResponseHeaders (("Connection", "close") :) response
       Nothing -> response
 
 -- Request bodies -------------------------------------------------------------------
-
--- | The pieces of a body that have come already.
-data Prefetched
-  = -- | There is no body.
-    Nothing'
-  | -- | All of it, or why there is not.
-    AllOfIt (Either SomeException [ByteString])
-  | OnDemand
 
 -- Note [Small bodies come first]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
@@ -108,37 +114,32 @@ data Prefetched
 -- received before the application begins. A client that waits for 100 is not told to go on
 -- before the application asks for the body.
 
--- | Receive a small body.
-prefetch :: Settings -> Request -> Thread Prefetched
-prefetch settings request = case requestFraming request of
-  NoBody -> pure Nothing'
+-- | How an application gets the next piece; a small body has been received then.
+bodyOf :: Settings -> Request -> Perform -> IO (IO ByteString)
+bodyOf settings request (Perform performing) = case requestFraming request of
+  NoBody -> pure (pure B.empty)
   FixedBody n
     | settingsStyle settings == Direct,
       n <= fromIntegral (settingsPrefetchBody settings),
       requestExpectation request == NoExpectation ->
-        AllOfIt <$> receiving []
-  _ -> pure OnDemand
+        performing (receiving []) >>= \case
+          -- For the application, which may handle it.
+          Left e -> pure (throwIO e)
+          Right pieces -> do
+            left <- newIORef pieces
+            pure . atomicModifyIORef' left $ \case
+              [] -> ([], B.empty)
+              piece : rest -> (rest, piece)
+  _ -> pure (performing (receiveBody request))
   where
     receiving pieces =
       try (receiveBody request) >>= \case
         Left e
           | Just (_ :: BodyError) <- fromException e -> pure (Left e)
-          | otherwise -> throwM e
+          | otherwise -> throwM (e :: SomeException)
         Right piece
           | B.null piece -> pure (Right (reverse pieces))
           | otherwise -> receiving (piece : pieces)
-
--- | How an application gets the next piece.
-bodyOf :: Request -> Perform -> Prefetched -> IO (IO ByteString)
-bodyOf request (Perform performing) = \case
-  Nothing' -> pure (pure B.empty)
-  OnDemand -> pure (performing (receiveBody request))
-  AllOfIt (Left e) -> pure (throwIO e)
-  AllOfIt (Right pieces) -> do
-    left <- newIORef pieces
-    pure . atomicModifyIORef' left $ \case
-      [] -> ([], B.empty)
-      piece : rest -> (rest, piece)
 
 -- Responses ------------------------------------------------------------------------
 
@@ -151,11 +152,6 @@ preparedLength :: Prepared -> Maybe Int64
 preparedLength = \case
   Ready response -> knownLength (responseBody response)
   File _ _ _ part -> fromIntegral . Wai.filePartByteCount <$> part
-
-sendPrepared :: Request -> Prepared -> (Response -> Thread Sent) -> Thread Sent
-sendPrepared request prepared respond = case prepared of
-  Ready response -> respond response
-  File status fields path part -> sendingFile request status fields path part respond
 
 -- | Make a response of the server of one of WAI.
 prepare :: Serving -> Request -> Wai.Response -> IO Prepared

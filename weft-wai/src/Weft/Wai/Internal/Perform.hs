@@ -9,6 +9,7 @@ module Weft.Wai.Internal.Perform
   ( ApplicationStyle (..),
     Perform (..),
     styled,
+    awaiting,
   )
 where
 
@@ -54,8 +55,12 @@ newtype Perform = Perform (forall a. Thread a -> IO a)
 -- | Run an application on behalf of this thread.
 styled :: ApplicationStyle -> Runner -> (Perform -> IO a) -> Thread a
 styled style runner run' = case style of
-  Direct -> direct (run' (Perform (awaitOrHandOver runner)))
+  Direct -> direct (run' (awaiting runner))
   OwnThread -> onOwnThread run'
+
+-- | Inside a direct thread.
+awaiting :: Runner -> Perform
+awaiting runner = Perform (awaitOrHandOver runner)
 
 awaitOrHandOver :: Runner -> Thread a -> IO a
 awaitOrHandOver runner operation = do

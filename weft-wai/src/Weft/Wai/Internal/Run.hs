@@ -37,7 +37,7 @@ import System.Environment (lookupEnv)
 import Text.Read (readMaybe)
 import Weft hiding (Settings, defaultSettings, myThreadId, run)
 import Weft qualified
-import Weft.Http.Server (drain, newServerWith, serve)
+import Weft.Http.Server (drain, serve)
 import Weft.Internal.Backend (newDescriptor)
 import Weft.Internal.SystemCall qualified as Internal
 import Weft.Kernel (Outcome (..), Waiter, deliver, suspend)
@@ -77,7 +77,7 @@ runSettingsSocket settings given application =
     Weft.runWith (settingsRuntime settings Weft.defaultSettings) $
       withRunner $ \runner -> (`finally` closeSocket listener) $ do
         liftIO (writeIORef begun True)
-        server <- newServerWith (serverSettingsOf settings) (\_ -> serveWith (Serving settings runner) application)
+        server <- newServerFor (Serving settings runner) application
         failure <- liftIO (newIORef Nothing)
         liftIO (settingsInstallShutdownHandler settings (stop stopping))
         liftIO (settingsBeforeMainLoop settings)
