@@ -22,12 +22,13 @@ import Data.Bits ((.&.), (.|.))
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.ByteString.Internal qualified as I
+import Data.Int (Int64)
 import Data.Word (Word8)
 import Foreign.Marshal.Utils (copyBytes)
 import Foreign.Ptr (Ptr, plusPtr)
 import Foreign.Storable (poke, pokeByteOff)
 import GHC.ForeignPtr (unsafeWithForeignPtr)
-import Weft.Http.Internal.Ascii (eqCaseless, renderDecimal, splitCommas)
+import Weft.Http.Internal.Ascii (decimalWidth, eqCaseless, pokeDecimal, splitCommas)
 import Weft.Http.Page (errorPage, pagePolicy, pageType)
 import Weft.Http.Request (Field (..))
 import Weft.Http.Response (BadField, checkField)
@@ -62,7 +63,7 @@ renderBefore name date persistence chunks response pieces = case scan 0 0 given 
         B.length line
           + (if dated then 8 + B.length date else 0)
           + (if served then 10 + B.length name else 0)
-          + lengths framing
+          + framingWidth
           + size
           + B.length connection
           + 2
@@ -71,7 +72,7 @@ renderBefore name date persistence chunks response pieces = case scan 0 0 given 
         p1 <- put start line
         p2 <- if dated then put p1 "Date: " >>= (`put` date) >>= lineEnd else pure p1
         p3 <- if served then put p2 "Server: " >>= (`put` name) >>= lineEnd else pure p2
-        p4 <- putAll framing p3
+        p4 <- putFraming p3
         p5 <- putFields given p4
         p6 <- put p5 connection
         p7 <- lineEnd p6
@@ -90,20 +91,36 @@ renderBefore name date persistence chunks response pieces = case scan 0 0 given 
     given = responseFields response
     line = statusLine (responseStatus response)
     framing
-      | hasNoBody (responseStatus response) = []
+      | hasNoBody (responseStatus response) = Unsaid
       | otherwise = case responseBody response of
-          Switch _ -> []
-          Withheld -> []
+          Switch _ -> Unsaid
+          Withheld -> Unsaid
           body -> case knownLength body of
-            Just n -> ["Content-Length: ", renderDecimal n, "\r\n"]
-            Nothing | chunks -> ["Transfer-Encoding: chunked\r\n"]
-            Nothing -> []
+            Just n -> Length n
+            Nothing -> if chunks then InChunks else Unsaid
+    framingWidth = case framing of
+      Unsaid -> 0
+      Length n -> 18 + decimalWidth n
+      InChunks -> B.length chunkedField
+    putFraming p = case framing of
+      Unsaid -> pure p
+      Length n -> do
+        q <- put p "Content-Length: "
+        pokeDecimal q n
+        lineEnd (q `plusPtr` decimalWidth n)
+      InChunks -> put p chunkedField
     connection = case (responseBody response, persistence) of
       (Switch _, _) | statusCode (responseStatus response) == 101 -> "Connection: Upgrade\r\n"
       (Switch _, _) -> ""
       (_, Persistent) -> ""
       (_, PersistentSaid) -> "Connection: keep-alive\r\n"
       (_, Closing) -> "Connection: close\r\n"
+
+-- | What is said of the length of the content.
+data Framing = Unsaid | Length !Int64 | InChunks
+
+chunkedField :: ByteString
+chunkedField = "Transfer-Encoding: chunked\r\n"
 
 -- | The octets that fields take, and what kinds of fields there are.
 data Scanned = Scanned !Int !Int | Faulty !BadField

@@ -163,13 +163,18 @@ bodyLength = fromMaybe 0 . knownLength
 knownLength :: Body -> Maybe Int64
 knownLength = \case
   NoContent -> Just 0
-  Bytes pieces -> Just (sum (map (fromIntegral . B.length) pieces))
+  Bytes pieces -> Just (octets 0 pieces)
   FileBody _ parts end _ -> Just (sum [fromIntegral (B.length before) + n | FilePart before _ n <- parts] + fromIntegral (B.length end))
   Omitted n -> Just n
   Withheld -> Nothing
   Streamed n _ -> n
   Switch _ -> Nothing
   Raw _ -> Nothing
+
+octets :: Int64 -> [ByteString] -> Int64
+octets n = \case
+  [] -> n
+  piece : rest -> let !n' = n + fromIntegral (B.length piece) in octets n' rest
 
 -- | Give back what a body holds that is not going to be sent.
 releaseBody :: Body -> Thread ()

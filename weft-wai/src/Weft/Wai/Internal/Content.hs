@@ -29,7 +29,7 @@ data Content
 
 -- | Run a builder until it has ended or built more than so many octets.
 gather :: Int -> Builder -> IO Content
-gather most builder = go [] 0 512 (runBuilder builder)
+gather most builder = go [] 0 256 (runBuilder builder)
   where
     go pieces size room writer
       | size > most = pure (Begun pieces room writer)
