@@ -42,7 +42,7 @@ chosen = \case
   ["headers"] -> pure $ \request respond ->
     respond (responseLBS status200 [("Content-Type", "text/plain")] (Lazy.fromStrict (foldMap snd (requestHeaders request))))
   ["stream"] -> pure $ \_ respond ->
-    respond (responseStream status200 [("Content-Type", "text/plain")] (\write flush -> mapM_ (\piece -> write (byteString piece)) ["Hello", ", ", "World", "!"] >> flush))
+    respond (responseStream status200 [("Content-Type", "text/plain")] (\write flush -> mapM_ (write . byteString) ["Hello", ", ", "World", "!"] >> flush))
   ["echo"] -> pure $ \request respond ->
     strictRequestBody request >>= respond . responseLBS status200 [("Content-Type", "text/plain")]
   ["file", path] -> pure $ \_ respond -> respond (responseFile status200 [("Content-Type", "text/plain")] path Nothing)

@@ -9,13 +9,14 @@ import Client
 import Control.Concurrent.Async (forConcurrently, forConcurrently_)
 import Control.Concurrent.MVar
 import Control.Exception (try)
-import Control.Monad (forM, forM_, forever, replicateM)
+import Control.Monad (forM, forM_, forever, replicateM, when)
 import Control.Monad.IO.Class (liftIO)
 import Data.Aeson (FromJSON, ToJSON)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.ByteString.Char8 qualified as C
 import Data.ByteString.Lazy qualified as Lazy
+import Data.Maybe (fromMaybe)
 import Data.Text qualified as Text
 import Data.Text.Lazy qualified as LazyText
 import GHC.Generics (Generic)
@@ -30,14 +31,14 @@ import Network.Wai.Middleware.RequestLogger qualified as Logger
 import Network.Wai.Middleware.RequestSizeLimit (defaultRequestSizeLimitSettings, requestSizeLimitMiddleware, setMaxLengthForRequest)
 import Network.Wai.Middleware.Vhost (vhost)
 import Network.WebSockets qualified as WS
-import Servant qualified
 import Servant (Capture, Get, JSON, Post, QueryParam, ReqBody, (:<|>) (..), (:>))
+import Servant qualified
 import System.IO.Temp (withSystemTempDirectory)
 import System.Log.FastLogger (fromLogStr)
 import Test.Tasty
 import Test.Tasty.HUnit
-import Weft.Wai
 import Web.Scotty qualified as Scotty
+import Weft.Wai
 
 tests :: TestTree
 tests = testGroup "applications of others" [testGroup (show style) (map ($ style) each) | style <- [minBound .. maxBound]]
@@ -69,7 +70,7 @@ tests = testGroup "applications of others" [testGroup (show style) (map ($ style
           serving style (Static.staticApp (Static.defaultFileServerSettings dir)) $ \port -> do
             page <- replyTo "GET" <$> exchange port (get "/page.html")
             (replyStatus page, replyBody page, header "content-type" page) @?= (200, "<p>page</p>", Just "text/html")
-            let date = maybe "" id (header "last-modified" page)
+            let date = fromMaybe "" (header "last-modified" page)
             again <- replyTo "GET" <$> exchange port (getWith "/page.html" ["If-Modified-Since: " <> date])
             (replyStatus again, B.length date) @?= (304, 29)
             large <- replyTo "GET" <$> exchange port (get "/large.bin")
@@ -88,7 +89,7 @@ tests = testGroup "applications of others" [testGroup (show style) (map ($ style
             closed <- try (WS.receiveData c :: IO ByteString)
             pure (answers <> [binary], closed)
           answers @?= messages <> ["\0\1"]
-          either (\e -> case e of WS.CloseRequest code reason -> (code, reason); _ -> (0, "another exception")) (\_ -> (0, "a message")) closed @?= (1000, "bye")
+          either (\case WS.CloseRequest code reason -> (code, reason); _ -> (0, "another exception")) (\_ -> (0, "a message")) closed @?= (1000, "bye")
           -- The same application answers what is no WebSocket.
           ok port (get "/") "not a socket",
         \style -> testCase "wai-websockets: a room in which each message goes to all" $ do
@@ -183,7 +184,7 @@ servantApp :: Application
 servantApp =
   Servant.serve (Servant.Proxy :: Servant.Proxy Api) $
     (\n -> pure (n * n))
-      :<|> (\name -> pure ("hello " <> maybe "nobody" id name))
+      :<|> (\name -> pure ("hello " <> fromMaybe "nobody" name))
       :<|> (\(Point a b) -> pure (Point b a))
 
 echoApp :: Application
@@ -201,7 +202,7 @@ roomApp = do
         c <- WS.acceptRequest pending
         modifyMVar_ room $ \clients -> do
           let clients' = c : clients
-          if length clients' == 5 then forM_ clients' (\each -> WS.sendTextData each ("go" :: ByteString)) else pure ()
+          when (length clients' == 5) $ forM_ clients' (\each -> WS.sendTextData each ("go" :: ByteString))
           pure clients'
         forever $ do
           message <- WS.receiveData c

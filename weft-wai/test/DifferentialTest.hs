@@ -18,9 +18,9 @@ import Network.Wai.Handler.Warp qualified as Warp
 import System.IO.Temp (withSystemTempDirectory)
 import System.Posix.Files (setFileTimes)
 import System.Timeout (timeout)
+import Test.QuickCheck qualified as Q
 import Test.Tasty
 import Test.Tasty.HUnit
-import Test.QuickCheck qualified as Q
 import Weft.Wai
 
 tests :: TestTree

@@ -50,7 +50,7 @@ tests =
         let application _ respond = respond (responseLBS status200 [] "one") >> respond (responseLBS status200 [] "two")
         answer <- served (telling told defaultSettings) application (get "/")
         map replyBody (replies ["GET"] answer) @?= ["one"]
-        length <$> readIORef told >>= (@?= 1),
+        readIORef told >>= (@?= 1) . length,
       testCase "a bracket around a response releases once, when it was sent" $ do
         log' <- newIORef []
         let note x = modifyIORef' log' ((x :: String) :)

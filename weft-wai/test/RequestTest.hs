@@ -1,6 +1,7 @@
 -- | What an application is told of a request.
 module RequestTest (tests) where
 
+import Client
 import Control.Concurrent.MVar
 import Control.Monad (replicateM)
 import Data.ByteString (ByteString)
@@ -14,7 +15,6 @@ import Data.Maybe (isJust)
 import Network.HTTP.Types
 import Network.Socket (SockAddr (..))
 import Network.Wai
-import Client
 import Test.Tasty
 import Test.Tasty.HUnit
 import Test.Tasty.QuickCheck qualified as Q
@@ -71,11 +71,11 @@ tests =
       testGroup
         "bodies"
         [ testCase "of known length, and empty at the end again and again" $ do
-            (sizes, body) <- bodyOf id ("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 11\r\nConnection: close\r\n\r\nhello world")
+            (sizes, body) <- bodyOf id "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 11\r\nConnection: close\r\n\r\nhello world"
             body @?= "hello world"
             drop (length sizes - 3) sizes @?= [0, 0, 0],
           testCase "in chunks" $ do
-            (_, body) <- bodyOf id ("POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n5\r\nhello\r\n6;x=y\r\n world\r\n0\r\nT: t\r\n\r\n")
+            (_, body) <- bodyOf id "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n5\r\nhello\r\n6;x=y\r\n world\r\n0\r\nT: t\r\n\r\n"
             body @?= "hello world",
           testCase "larger than what is received beforehand" $ do
             let large = B.concat (replicate 100_000 "0123456789")

@@ -112,6 +112,7 @@ where
 
 import Control.Exception (SomeException)
 import Data.ByteString (ByteString)
+import Data.Maybe (fromMaybe)
 import Data.Streaming.Network (HostPreference)
 import Data.Vault.Lazy qualified as Vault
 import Network.HTTP.Types (Status)
@@ -167,7 +168,7 @@ setOnOpen action settings = settings {settingsOnOpen = Just action}
 
 -- | What is done when a connection has been accepted.
 getOnOpen :: Settings -> SockAddr -> IO Bool
-getOnOpen settings = maybe (\_ -> pure True) id (settingsOnOpen settings)
+getOnOpen settings = fromMaybe (\_ -> pure True) (settingsOnOpen settings)
 
 -- | What is done when a connection ends.
 setOnClose :: (SockAddr -> IO ()) -> Settings -> Settings
@@ -175,7 +176,7 @@ setOnClose action settings = settings {settingsOnClose = Just action}
 
 -- | What is done when a connection ends.
 getOnClose :: Settings -> SockAddr -> IO ()
-getOnClose settings = maybe (\_ -> pure ()) id (settingsOnClose settings)
+getOnClose settings = fromMaybe (\_ -> pure ()) (settingsOnClose settings)
 
 -- | In seconds: how long a client may take to send a head, between two pieces of a body and
 -- between two requests, and to accept some of a response. Default: 30. Zero: for ever. An

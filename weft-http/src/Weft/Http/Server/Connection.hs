@@ -253,7 +253,7 @@ answered context c request sending
             -- As above: what an application has answered is sent.
             ByApplication application -> (,noOutput) <$> applied context c application request sentAtOnce
             ByDirect application ->
-              let suspending r once = Sent <$ direct (application r (\response -> pure (Just (void (once response)))))
+              let suspending r once = Sent <$ direct (application r (pure . Just . void . once))
                in (,noOutput) <$> applied context c suspending request sentAtOnce
           else do
             liftIO (observe server RequestShed)

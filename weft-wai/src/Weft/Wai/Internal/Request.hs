@@ -21,11 +21,11 @@ import Data.ByteString qualified as B
 import Data.ByteString.Internal (ByteString (BS), mallocByteString)
 import Data.Maybe (isJust)
 import Data.Vault.Lazy qualified as Vault
+import Data.Word (Word8)
 import Foreign.ForeignPtr (ForeignPtr, plusForeignPtr, touchForeignPtr)
 import Foreign.ForeignPtr.Unsafe (unsafeForeignPtrToPtr)
 import Foreign.Marshal.Utils (copyBytes)
 import Foreign.Ptr (Ptr, minusPtr, plusPtr)
-import Data.Word (Word8)
 import Network.HTTP.Types (Header, decodePathSegments, hRange, hReferer, hUserAgent, http10, http11, parseQuery)
 import Network.HTTP.Types.Header (hHost)
 import Network.Wai.Internal qualified as Wai

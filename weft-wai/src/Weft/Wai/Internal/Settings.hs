@@ -18,18 +18,19 @@ module Weft.Wai.Internal.Settings
 where
 
 import Control.Exception (AsyncException (ThreadKilled), SomeAsyncException, SomeException, displayException, fromException)
+import Control.Monad (when)
 import Data.ByteString (ByteString)
 import Data.ByteString.Builder (stringUtf8)
 import Data.Maybe (isNothing)
 import Data.Streaming.Network (HostPreference)
+import GHC.IO.Exception (IOErrorType (InvalidArgument, ResourceVanished))
 import Network.HTTP.Types qualified as Http
 import Network.Socket (SockAddr)
 import Network.Wai (Request, Response, responseBuilder)
 import System.IO (hPutStrLn, stderr)
 import System.IO.Error (ioeGetErrorType)
-import GHC.IO.Exception (IOErrorType (InvalidArgument, ResourceVanished))
-import Weft qualified
 import Weft (bracket, liftIO, seconds)
+import Weft qualified
 import Weft.Http.Request (BodyError (..), Client (..))
 import Weft.Http.Server (Layer, Limits (..), ServerSettings (..), Timeouts (..), defaultLimits, defaultServerSettings, defaultTimeouts)
 import Weft.Wai.Internal.Perform
@@ -128,7 +129,7 @@ serverSettingsOf settings =
           bracket
             (liftIO (maybe (pure True) ($ clientAddress client) (settingsOnOpen settings)))
             (\_ -> liftIO (maybe (pure ()) ($ clientAddress client) (settingsOnClose settings)))
-            (\wanted -> if wanted then session else pure ())
+            (\wanted -> when wanted session)
 
 -- | Print exceptions that are worth it ('defaultShouldDisplayException') to standard error.
 defaultOnException :: Maybe Request -> SomeException -> IO ()
@@ -154,7 +155,7 @@ defaultOnExceptionResponse e = case fromException e of
   Just _ -> saying Http.badRequest400 "Bad Request"
   Nothing -> saying Http.internalServerError500 "Something went wrong"
   where
-    saying status text = responseBuilder status [(Http.hContentType, "text/plain; charset=utf-8")] text
+    saying status = responseBuilder status [(Http.hContentType, "text/plain; charset=utf-8")]
 
 -- | The exception itself, with status 500: for development only.
 exceptionResponseForDebug :: SomeException -> Response
