@@ -129,6 +129,16 @@ tests =
                     respond (text (a <> b <> maybe "" (const "?") never))
               asking style application >>= (@?= "ab")
         ),
+        ( "a response from a forked thread, when what was there before is garbage",
+          \style -> do
+            let application _ respond = race (threadDelay 10_000_000) (respond (text "from there")) >>= either (const (throwIO (userError "late"))) pure
+                -- Where something was that only the run-time system knew of, there is
+                -- something else then.
+                tidy = performMajorGC >> evaluate (length (show [1 .. 50_000 :: Int])) >> performMajorGC
+            withApplicationSettings (settings style) (pure application) $ \port -> do
+              answers <- replicateM 20 (replyBody . replyTo "GET" <$> exchange port (get "/") <* tidy)
+              answers @?= replicate 20 "from there"
+        ),
         ( "an operation of Weft in a forked thread says that it cannot",
           \style -> do
             let application _ respond = do

@@ -129,7 +129,7 @@ serverSettingsOf settings =
           bracket
             (liftIO (maybe (pure True) ($ clientAddress client) (settingsOnOpen settings)))
             (\_ -> liftIO (maybe (pure ()) ($ clientAddress client) (settingsOnClose settings)))
-            (\wanted -> when wanted session)
+            (`when` session)
 
 -- | Print exceptions that are worth it ('defaultShouldDisplayException') to standard error.
 defaultOnException :: Maybe Request -> SomeException -> IO ()
