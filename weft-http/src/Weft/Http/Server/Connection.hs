@@ -203,7 +203,12 @@ respond context c count h input output = do
           let request = Request h EmptyBody (connectionClient c)
               answering draining = Answering request input (isPersistent h && not draining && not lastOne) start
           goesOn <- appliedDirect context c application request answering
-          if goesOn then requests context c (count + 1) input 0 noOutput else linger context c input
+          case input of
+            -- One request has come, and was answered.
+            Input buffer from to | goesOn, from == to -> awaitRequest context c (count + 1) (Input buffer 0 0)
+            _
+              | goesOn -> requests context c (count + 1) input 0 noOutput
+              | otherwise -> linger context c input
     _ -> do
       -- What came before may be what the client waits for, to go on with its body.
       flush context c output
@@ -298,18 +303,25 @@ applied context c application request sending = do
 -- without suspending it.
 appliedDirect :: Context -> Connection -> DirectApplication -> Request -> (Bool -> Answering) -> Thread Bool
 appliedDirect context c application request answering = do
-  (progress, ended) <- direct $ do
+  outcome <- direct $ do
     progress <- newIORef Unsent
-    (,) progress <$> E.try (application request (once progress))
-  liftIO (readIORef progress) >>= \case
-    DoneGoesOn -> done True ended
-    DoneEnds -> done False ended
-    UnderWay -> either (throwM :: SomeException -> Thread a) (\() -> pure False) ended
-    Unsent -> case ended of
-      Left e -> failing context e >>= later progress
-      Right () -> do
-        report context "an application has not answered a request"
-        later progress (errorResponse internalServerError500 "")
+    ended <- E.try (application request (once progress))
+    stage <- readIORef progress
+    case (stage, ended) of
+      -- What happens almost always.
+      (DoneGoesOn, Right ()) -> Nothing <$ withdraw c
+      _ -> pure (Just (progress, stage, ended))
+  case outcome of
+    Nothing -> pure True
+    Just (progress, stage, ended) -> case stage of
+      DoneGoesOn -> done True ended
+      DoneEnds -> done False ended
+      UnderWay -> either (throwM :: SomeException -> Thread a) (\() -> pure False) ended
+      Unsent -> case ended of
+        Left e -> failing context e >>= later progress
+        Right () -> do
+          report context "an application has not answered a request"
+          later progress (errorResponse internalServerError500 "")
   where
     server = contextServer context
     done goesOn ended = do
