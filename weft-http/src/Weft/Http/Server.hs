@@ -15,6 +15,7 @@ module Weft.Http.Server
     Server,
     newServer,
     newServerWith,
+    newServerDirect,
     serve,
     drain,
     cutOff,
@@ -25,6 +26,7 @@ module Weft.Http.Server
     Handler,
     Middleware,
     Application,
+    DirectApplication,
     Sent,
     Clock,
 
@@ -111,8 +113,9 @@ serve server listener = bracket_ (liftIO (hold server)) (liftIO (letGo server)) 
 -- | Fork the session of one connection, which was accepted at the first address. Masked.
 start :: Context -> Int -> Int -> SockAddr -> Socket -> SockAddr -> Thread ()
 start context workers turn local socket peer = do
-  c <- liftIO (register server socket (Client peer local Nothing))
-  let body = ((prepare >> session context c) `catch` failed) `catch` interrupted
+  let client = Client peer local Nothing
+  c <- liftIO (register server socket client)
+  let body = (maybe id ($ client) around (prepare >> session context c) `catch` failed) `catch` interrupted
       whole = interruptible body `finally` (liftIO (retire c) >> (closeSocket socket `finally` liftIO (unregister server c)))
   thread <-
     forkWith
@@ -124,6 +127,7 @@ start context workers turn local socket peer = do
   liftIO (servedBy c thread)
   where
     server = contextServer context
+    around = serverAround (serverSettings server)
     -- Responses leave at once; ours are whole, so there is nothing to wait for.
     prepare = case peer of
       SockAddrUnix _ -> pure ()

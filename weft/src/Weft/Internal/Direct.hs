@@ -29,7 +29,8 @@ module Weft.Internal.Direct
 where
 
 import Control.Exception (Exception (..), SomeException, allowInterrupt, throwIO)
-import Control.Exception.Base (NoMatchingContinuationPrompt (..))
+import Control.Exception.Base (NoMatchingContinuationPrompt (..), noMatchingContinuationPrompt)
+import Foreign.StablePtr (newStablePtr)
 import GHC.Exts
 import GHC.IO (IO (..), unIO)
 import System.IO.Unsafe (unsafePerformIO)
@@ -84,6 +85,14 @@ import Weft.Internal.Trace
 -- a strict place to a plain call there is none, and `await` suspends as if it were
 -- not there; that is harmless, and not to be relied on.
 
+-- Note [The run-time system's exception]
+-- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
+-- What control0# raises there is a constant of base that the run-time system knows by its
+-- address. GHC (9.6.6) does not count that as a reference: once it has been evaluated, a
+-- major collection frees it, and the next control0# that fails raises what is then at its
+-- place; the process dies. A stable pointer, made with the tag and so before the first
+-- control0#, keeps it.
+
 -- Note [Resumed once]
 -- ~~~~~~~~~~~~~~~~~~~
 -- The run-time system would copy a continuation onto the stack as often as asked;
@@ -99,7 +108,10 @@ import Weft.Internal.Trace
 data Tag = Tag (PromptTag# Trace)
 
 tag :: Tag
-tag = unsafePerformIO (IO (\s -> case newPromptTag# s of (# s', t #) -> (# s', Tag t #)))
+tag = unsafePerformIO $ do
+  -- Note [The run-time system's exception]
+  _ <- newStablePtr noMatchingContinuationPrompt
+  IO (\s -> case newPromptTag# s of (# s', t #) -> (# s', Tag t #))
 {-# NOINLINE tag #-}
 
 -- | Run plain 'IO' as a part of a thread. Inside it 'await' performs any operation

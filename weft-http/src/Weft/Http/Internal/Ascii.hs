@@ -37,6 +37,8 @@ module Weft.Http.Internal.Ascii
     decimal,
     Decimal (..),
     renderDecimal,
+    decimalWidth,
+    pokeDecimal,
 
     -- * Building
     build,
@@ -74,9 +76,14 @@ member low high w
   | otherwise = False
 {-# INLINE member #-}
 
+-- | In either case; looked at first, because most bytes are.
+isLetter :: Word8 -> Bool
+isLetter w = (w .|. 0x20) - 0x61 < 26
+{-# INLINE isLetter #-}
+
 -- | @tchar@ of RFC 9110, section 5.6.2: what methods and field names are made of.
 isTokenByte :: Word8 -> Bool
-isTokenByte = member 0x3ff6cfa00000000 0x57ffffffc7fffffe
+isTokenByte w = isLetter w || member 0x3ff6cfa00000000 0x57ffffffc7fffffe w
 {-# INLINE isTokenByte #-}
 
 -- | What a field value may contain: visible characters, blanks and the bytes
@@ -95,7 +102,7 @@ isTargetByte w = w > SP && w < 0x7f && w /= 0x23
 -- | @unreserved@ and @sub-delims@ of RFC 3986: what a registered name is made
 -- of, besides percent-encoded bytes.
 isHostByte :: Word8 -> Bool
-isHostByte = member 0x2bff7fd200000000 0x47fffffe87fffffe
+isHostByte w = isLetter w || member 0x2bff7fd200000000 0x47fffffe87fffffe w
 {-# INLINE isHostByte #-}
 
 -- | @unreserved@ of RFC 3986: what needs no percent-encoding anywhere.
@@ -158,7 +165,9 @@ splitCommas b
 
 -- | A non-empty run of token bytes.
 isToken :: ByteString -> Bool
-isToken b = not (B.null b) && B.all isTokenByte b
+isToken b = not (B.null b) && go 0
+  where
+    go !i = i == B.length b || (isTokenByte (U.unsafeIndex b i) && go (i + 1))
 
 -- | The offset of the first byte, from the given one on, that is no 'isFieldByte'.
 -- There must be one. Values make up most of a head, so this looks at eight bytes
@@ -217,16 +226,23 @@ decimal b
 
 -- | A number in decimal; negative ones, which HTTP does not have, as 0.
 renderDecimal :: Int64 -> ByteString
-renderDecimal given = I.unsafeCreate width (\p -> go p (width - 1) n)
+renderDecimal given = I.unsafeCreate (decimalWidth given) (`pokeDecimal` given)
+
+-- | How many digits it has.
+decimalWidth :: Int64 -> Int
+decimalWidth = go 1
   where
-    n = max 0 given
-    width = digits 1 n
-    digits :: Int -> Int64 -> Int
-    digits !d m = if m < 10 then d else digits (d + 1) (m `quot` 10)
-    go :: Ptr Word8 -> Int -> Int64 -> IO ()
-    go p !i m = do
+    go :: Int -> Int64 -> Int
+    go !d m = if m < 10 then d else go (d + 1) (m `quot` 10)
+
+-- | Write the digits, as many as that.
+pokeDecimal :: Ptr Word8 -> Int64 -> IO ()
+pokeDecimal p given = go (decimalWidth given - 1) (max 0 given)
+  where
+    go :: Int -> Int64 -> IO ()
+    go !i m = do
       pokeByteOff p i (fromIntegral (0x30 + m `rem` 10) :: Word8)
-      if i == 0 then pure () else go p (i - 1) (m `quot` 10)
+      if i == 0 then pure () else go (i - 1) (m `quot` 10)
 
 -- | Run a builder whose result is short. The usual way would begin with a buffer
 -- of 4 KiB.

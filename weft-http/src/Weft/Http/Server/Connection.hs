@@ -14,8 +14,9 @@ module Weft.Http.Server.Connection
   )
 where
 
-import Control.Exception (SomeAsyncException, SomeException, displayException, fromException)
-import Control.Monad (unless, when)
+import Control.Exception (SomeAsyncException, SomeException, displayException, fromException, throwIO)
+import Control.Exception qualified as E
+import Control.Monad (unless, void, when)
 import Data.ByteString qualified as B
 import Data.IORef
 import Data.Int (Int64)
@@ -33,6 +34,7 @@ import Weft.Http.Server.State
 import Weft.Http.Server.Types
 import Weft.Http.Server.Wire
 import Weft.Http.Status
+import Weft.IO (direct)
 import Weft.Socket hiding (Raw)
 import Weft.Time
 
@@ -184,6 +186,35 @@ respond context c count h input output = do
               if goesOn
                 then requests context c (count + 1) input 0 waiting
                 else flush context c waiting >> linger context c input
+    -- The same for an application, which is there while its response is sent: that is not
+    -- kept for the next one to go with, because nobody knows what the application does then.
+    (ByApplication application, NoBody)
+      | serverMaxHandlers settings <= 0,
+        headExpectation h /= ExpectUnknown -> do
+          let request = Request h EmptyBody (connectionClient c)
+              sending response = do
+                draining <- liftIO $ do
+                  expired <- expiredIn c
+                  (if expired then revive server c Sending else enter server c Sending)
+                  isDraining server
+                (goesOn, output') <- transmit context c (Answering request input (isPersistent h && not draining && not lastOne) start (pure ())) response output
+                flush context c output'
+                goesOn <$ liftIO (enter server c Finishing)
+          goesOn <- applied context c application request sending
+          if goesOn then requests context c (count + 1) input 0 noOutput else linger context c input
+    (ByDirect application, NoBody)
+      | serverMaxHandlers settings <= 0,
+        headExpectation h /= ExpectUnknown,
+        isEmptyOutput output -> do
+          let request = Request h EmptyBody (connectionClient c)
+              answering draining = Answering request input (isPersistent h && not draining && not lastOne) start (pure ())
+          goesOn <- appliedDirect context c application request answering
+          case input of
+            -- One request has come, and was answered.
+            Input buffer from to | goesOn, from == to -> awaitRequest context c (count + 1) (Input buffer 0 0)
+            _
+              | goesOn -> requests context c (count + 1) input 0 noOutput
+              | otherwise -> linger context c input
     _ -> do
       -- What came before may be what the client waits for, to go on with its body.
       flush context c output
@@ -245,7 +276,11 @@ answered context c request sending
               -- A client that takes its time is no handler at work.
               unless (isMade (responseBody response)) (liftIO (ended working))
               sending response
-            ByApplication application -> sentBy application
+            -- As above: what an application has answered is sent.
+            ByApplication application -> (,noOutput) <$> applied context c application request sentAtOnce
+            ByDirect application ->
+              let suspending r once = Sent <$ direct (application r (pure . Just . void . once))
+               in (,noOutput) <$> applied context c suspending request sentAtOnce
           else do
             liftIO (observe server RequestShed)
             sending (withRetry (errorResponse serviceUnavailable503 "The server is busy."))
@@ -261,37 +296,105 @@ answered context c request sending
       Raw _ -> True
       _ -> False
     withRetry response = response {responseFields = Field "Retry-After" "1" : responseFields response}
-    sentBy application = do
-      progress <- liftIO (newIORef Unsent)
-      let once response =
-            liftIO (readIORef progress) >>= \case
-              Unsent -> do
-                liftIO (writeIORef progress UnderWay)
-                (goesOn, output) <- sending response
-                -- It was sent when this says so.
-                flush context c output
-                liftIO (enter server c Finishing)
-                Sent <$ liftIO (writeIORef progress (Done (goesOn, noOutput)))
-              _ -> throwM (userError "an application has answered a request twice")
-      outcome <- try (application request once)
-      liftIO (readIORef progress) >>= \case
-        Done next -> do
-          -- Its response was right, whatever it did then.
-          either (told context) (\Sent -> pure ()) outcome
-          liftIO (withdraw c)
-          pure next
-        UnderWay -> either (throwM :: SomeException -> Thread a) (\Sent -> pure (False, noOutput)) outcome
-        Unsent -> case outcome of
-          Left e -> failing context e >>= sending
-          Right Sent -> do
-            report context "an application has not answered a request"
-            sending (errorResponse internalServerError500 "")
+    sentAtOnce response = do
+      (goesOn, output) <- sending response
+      flush context c output
+      goesOn <$ liftIO (enter server c Finishing)
+
+-- | Have a request answered by an application; its response is sent by the action, which
+-- says whether the connection goes on, as this does.
+applied :: Context -> Connection -> Application -> Request -> (Response -> Thread Bool) -> Thread Bool
+applied context c application request sending = do
+  progress <- liftIO (newIORef Unsent)
+  let once response =
+        liftIO (readIORef progress) >>= \case
+          Unsent -> do
+            liftIO (writeIORef progress UnderWay)
+            goesOn <- sending response
+            Sent <$ liftIO (writeIORef progress (if goesOn then DoneGoesOn else DoneEnds))
+          _ -> throwM (userError "an application has answered a request twice")
+      done goesOn ended = do
+        -- Its response was right, whatever it did then.
+        either (told context) (\Sent -> pure ()) ended
+        goesOn <$ liftIO (withdraw c)
+  ended <- try (application request once)
+  liftIO (readIORef progress) >>= \case
+    DoneGoesOn -> done True ended
+    DoneEnds -> done False ended
+    UnderWay -> either (throwM :: SomeException -> Thread a) (\Sent -> pure False) ended
+    Unsent -> case ended of
+      Left e -> failing context e >>= sending
+      Right Sent -> do
+        report context "an application has not answered a request"
+        sending (errorResponse internalServerError500 "")
+
+-- | The same for one in plain 'IO', and a request without a body: a small response is sent
+-- without suspending it.
+appliedDirect :: Context -> Connection -> DirectApplication -> Request -> (Bool -> Answering) -> Thread Bool
+appliedDirect context c application request answering = do
+  outcome <- direct $ do
+    progress <- newIORef Unsent
+    ended <- E.try (application request (once progress))
+    stage <- readIORef progress
+    case (stage, ended) of
+      -- What happens almost always.
+      (DoneGoesOn, Right ()) -> Nothing <$ withdraw c
+      _ -> pure (Just (progress, stage, ended))
+  case outcome of
+    Nothing -> pure True
+    Just (progress, stage, ended) -> case stage of
+      DoneGoesOn -> done True ended
+      DoneEnds -> done False ended
+      UnderWay -> either (throwM :: SomeException -> Thread a) (\() -> pure False) ended
+      Unsent -> case ended of
+        Left e -> failing context e >>= later progress
+        Right () -> do
+          report context "an application has not answered a request"
+          later progress (errorResponse internalServerError500 "")
+  where
+    server = contextServer context
+    done goesOn ended = do
+      either (told context) pure ended
+      goesOn <$ liftIO (withdraw c)
+    finished progress goesOn = writeIORef progress (if goesOn then DoneGoesOn else DoneEnds)
+    once progress response =
+      readIORef progress >>= \case
+        Unsent -> do
+          enter server c Sending
+          expired <- expiredIn c
+          draining <- isDraining server
+          tick <- readClock (serverClock server)
+          case wholeNow context (answering draining) response tick of
+            Just (goesOn, bytes) | not expired -> do
+              writeIORef progress UnderWay
+              n <- sendNow c bytes
+              if n == B.length bytes
+                then Nothing <$ (finished progress goesOn >> unlimited c)
+                else pure . Just $ do
+                  sendPieces context c [B.drop n bytes]
+                  liftIO (finished progress goesOn >> enter server c Finishing)
+            _ -> do
+              writeIORef progress UnderWay
+              pure (Just (void (later progress response)))
+        _ -> throwIO (userError "an application has answered a request twice")
+    later progress response = do
+      draining <- liftIO $ do
+        expired <- expiredIn c
+        (if expired then revive server c Sending else enter server c Sending)
+        isDraining server
+      (goesOn, output) <- transmit context c (answering draining) response noOutput
+      flush context c output
+      liftIO (finished progress goesOn >> enter server c Finishing)
+      pure goesOn
 
 -- | How far an application is with its response.
 data Progress
   = Unsent
   | UnderWay
-  | Done !(Bool, Output)
+  | -- | It was sent, and the connection goes on.
+    DoneGoesOn
+  | -- | It was sent, and the connection ends.
+    DoneEnds
 
 -- | The response to a request whose handler has raised an exception; or the end of the
 -- connection, where there is nobody to be answered.

@@ -18,6 +18,7 @@ module Weft.Http.Server.Outgoing
     -- * Responses
     Answering (..),
     transmit,
+    wholeNow,
     recorded,
 
     -- * Errors
@@ -88,6 +89,10 @@ flushAlso context c (Output waiting _) more = case (waiting, more) of
     unless (n == B.length bytes) (sendPieces context c [B.drop n bytes])
   _ -> sendPieces context c (reverse waiting <> more)
 
+-- | In octets: to copy so much content behind its head costs less than to send two pieces.
+worthCopying :: Int64
+worthCopying = 4096
+
 -- | The request that is being answered.
 data Answering = Answering
   { answeringRequest :: !Request,
@@ -119,13 +124,18 @@ transmit context c answering response output
       report context ("a handler answered with " <> show (statusCode (responseStatus response)) <> ", which is no final response")
       releaseBody (responseBody response)
       transmit context c answering (errorResponse internalServerError500 "") output
+  | Bytes pieces <- responseBody response,
+    not bare,
+    size <- bodyLength (responseBody response),
+    size <= worthCopying = do
+      tick <- liftIO (readClock (serverClock server))
+      case renderBefore (serverName settings) (tickDate tick) persistence chunks response pieces of
+        Left bad -> unsendable bad
+        Right whole -> (keep, gathered [whole]) <$ recorded context c answering (responseStatus response) size
   | otherwise = do
       tick <- liftIO (readClock (serverClock server))
       case renderResponseHead (serverName settings) (tickDate tick) persistence chunks response of
-        Left bad -> do
-          report context ("a handler made a field that cannot be sent: " <> show bad)
-          releaseBody (responseBody response)
-          transmit context c answering (errorResponse internalServerError500 "") output
+        Left bad -> unsendable bad
         Right h -> do
           (sent, output') <- body h
           recorded context c answering (responseStatus response) sent
@@ -134,8 +144,14 @@ transmit context c answering response output
     server = contextServer context
     settings = serverSettings server
     request = answeringRequest answering
-    Output waiting size = output
-    gathered pieces = Output (reverse pieces <> waiting) (size + sum (map B.length pieces))
+    unsendable bad = do
+      report context ("a handler made a field that cannot be sent: " <> show bad)
+      releaseBody (responseBody response)
+      transmit context c answering (errorResponse internalServerError500 "") output
+    Output waiting waitingSize = output
+    gathered = \case
+      [bytes] -> Output (bytes : waiting) (waitingSize + B.length bytes)
+      pieces -> Output (reverse pieces <> waiting) (waitingSize + sum (map B.length pieces))
     chunks = requestVersion request == Http11
     -- The end of content of any length is that of the connection, where there are no chunks.
     delimited = case responseBody response of
@@ -229,6 +245,26 @@ attending context act = do
 -- | End the connection, with this for the operator.
 abort :: Context -> String -> Thread a
 abort context why = report context why >> throwM (Aborted why)
+
+-- | A small response as the bytes that are to be sent, and whether the connection goes on;
+-- if nothing else is to be done about it.
+wholeNow :: Context -> Answering -> Response -> Tick -> Maybe (Bool, ByteString)
+wholeNow context answering response tick = case responseBody response of
+  NoContent -> whole []
+  Bytes pieces | bodyLength (responseBody response) <= worthCopying -> whole pieces
+  _ -> Nothing
+  where
+    request = answeringRequest answering
+    whole pieces
+      | not (contextQuiet context) || requestMethod request == Head || hasNoBody (responseStatus response) = Nothing
+      | otherwise = case renderBefore (serverName (serverSettings (contextServer context))) (tickDate tick) persistence True response pieces of
+          Right bytes -> Just (keep, bytes)
+          Left _ -> Nothing
+    keep = answeringKeep answering && not (asksToClose response) && requestMethod request /= Connect
+    persistence
+      | not keep = Closing
+      | requestVersion request == Http10 = PersistentSaid
+      | otherwise = Persistent
 
 -- | Tell those who want to know that a response was sent.
 recorded :: Context -> Connection -> Answering -> Status -> Int64 -> Thread ()

@@ -16,6 +16,7 @@ module Weft.Http.Server.Phase
     lieDown,
     retire,
     servedBy,
+    unlimited,
 
     -- * By others
     expire,
@@ -129,6 +130,11 @@ isNew c = (< 32) <$> readPrimVar (connectionPhase c)
 -- | Has a deadline cut this connection off?
 expiredIn :: Connection -> IO Bool
 expiredIn c = (== Expired) . phaseOf <$> readPrimVar (connectionPhase c)
+
+-- | From now on this phase may take as long as it likes. Whoever has read the old deadline
+-- looks again before anything is ended.
+unlimited :: Connection -> IO ()
+unlimited c = writePrimVar (connectionDeadline c) maxBound
 
 -- | Which thread serves a connection.
 servedBy :: Connection -> ThreadId -> IO ()

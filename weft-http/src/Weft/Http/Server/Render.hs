@@ -1,4 +1,5 @@
 {-# LANGUAGE OverloadedStrings #-}
+{-# OPTIONS_GHC -O2 #-}
 
 -- |
 -- Description : Responses as bytes
@@ -9,18 +10,28 @@
 module Weft.Http.Server.Render
   ( Persistence (..),
     renderResponseHead,
+    renderBefore,
     renderWhole,
     asksToClose,
     errorResponse,
   )
 where
 
+import Control.Monad (void)
+import Data.Bits ((.&.), (.|.))
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
-import Weft.Http.Internal.Ascii (eqCaseless, splitCommas)
+import Data.ByteString.Internal qualified as I
+import Data.Int (Int64)
+import Data.Word (Word8)
+import Foreign.Marshal.Utils (copyBytes)
+import Foreign.Ptr (Ptr, plusPtr)
+import Foreign.Storable (poke, pokeByteOff)
+import GHC.ForeignPtr (unsafeWithForeignPtr)
+import Weft.Http.Internal.Ascii (decimalWidth, eqCaseless, pokeDecimal, splitCommas)
 import Weft.Http.Page (errorPage, pagePolicy, pageType)
 import Weft.Http.Request (Field (..))
-import Weft.Http.Response hiding (Field (..))
+import Weft.Http.Response (BadField, checkField)
 import Weft.Http.Server.Types
 import Weft.Http.Status
 
@@ -37,35 +48,132 @@ data Persistence
 -- | The head of a response, or the field that cannot be sent. The flag: the client
 -- understands chunks.
 renderResponseHead :: ByteString -> ByteString -> Persistence -> Bool -> Response -> Either BadField ByteString
-renderResponseHead name date persistence chunks response =
-  renderHead (responseStatus response) (dated (served (framed (others <> connection))))
+renderResponseHead name date persistence chunks response = renderBefore name date persistence chunks response []
+
+-- | The same with these bytes behind it, in one string: one pass over the fields, one
+-- allocation, one copy of the content.
+renderBefore :: ByteString -> ByteString -> Persistence -> Bool -> Response -> [ByteString] -> Either BadField ByteString
+renderBefore name date persistence chunks response pieces = case scan 0 0 given of
+  Faulty bad -> Left bad
+  Scanned size seen -> Right (I.unsafeCreate total write)
+    where
+      dated = seen .&. seenDate == 0
+      served = seen .&. seenServer == 0 && not (B.null name)
+      total =
+        B.length line
+          + (if dated then 8 + B.length date else 0)
+          + (if served then 10 + B.length name else 0)
+          + framingWidth
+          + size
+          + B.length connection
+          + 2
+          + lengths pieces
+      write start = do
+        p1 <- put start line
+        p2 <- if dated then put p1 "Date: " >>= (`put` date) >>= lineEnd else pure p1
+        p3 <- if served then put p2 "Server: " >>= (`put` name) >>= lineEnd else pure p2
+        p4 <- putFraming p3
+        p5 <- putFields given p4
+        p6 <- put p5 connection
+        p7 <- lineEnd p6
+        void (putAll pieces p7)
+      putFields fields p = case fields of
+        [] -> pure p
+        f@(Field n v) : rest
+          -- Almost always none is.
+          | seen .&. seenOurs /= 0, kindOf f == seenOurs -> putFields rest p
+          | otherwise -> do
+              q <- put p n
+              poke q 0x3a
+              pokeByteOff q 1 (0x20 :: Word8)
+              put (q `plusPtr` 2) v >>= lineEnd >>= putFields rest
   where
     given = responseFields response
-    -- Almost always none is: then the fields are used as they are.
-    others = if any isOurs given then filter (not . isFraming) given else given
-    has field = any (eqCaseless field . fieldName) given
-    dated = if has "date" then id else (Field "Date" date :)
-    served = if B.null name || has "server" then id else (Field "Server" name :)
-    framed
-      | hasNoBody (responseStatus response) = id
+    line = statusLine (responseStatus response)
+    framing
+      | hasNoBody (responseStatus response) = Unsaid
       | otherwise = case responseBody response of
-          Switch _ -> id
+          Switch _ -> Unsaid
+          Withheld -> Unsaid
           body -> case knownLength body of
-            Just n -> (contentLength n :)
-            Nothing | chunks -> (Field "Transfer-Encoding" "chunked" :)
-            Nothing -> id
+            Just n -> Length n
+            Nothing -> if chunks then InChunks else Unsaid
+    framingWidth = case framing of
+      Unsaid -> 0
+      Length n -> 18 + decimalWidth n
+      InChunks -> B.length chunkedField
+    putFraming p = case framing of
+      Unsaid -> pure p
+      Length n -> do
+        q <- put p "Content-Length: "
+        pokeDecimal q n
+        lineEnd (q `plusPtr` decimalWidth n)
+      InChunks -> put p chunkedField
     connection = case (responseBody response, persistence) of
-      (Switch _, _) | statusCode (responseStatus response) == 101 -> [Field "Connection" "Upgrade"]
-      (Switch _, _) -> []
-      (_, Persistent) -> []
-      (_, PersistentSaid) -> [Field "Connection" "keep-alive"]
-      (_, Closing) -> [Field "Connection" "close"]
-    isOurs field = case B.length (fieldName field) of
-      10 -> isFraming field
-      14 -> isFraming field
-      17 -> isFraming field
-      _ -> False
-    isFraming (Field n _) = eqCaseless "content-length" n || eqCaseless "connection" n || eqCaseless "transfer-encoding" n
+      (Switch _, _) | statusCode (responseStatus response) == 101 -> "Connection: Upgrade\r\n"
+      (Switch _, _) -> ""
+      (_, Persistent) -> ""
+      (_, PersistentSaid) -> "Connection: keep-alive\r\n"
+      (_, Closing) -> "Connection: close\r\n"
+
+-- | What is said of the length of the content.
+data Framing = Unsaid | Length !Int64 | InChunks
+
+chunkedField :: ByteString
+chunkedField = "Transfer-Encoding: chunked\r\n"
+
+-- | The octets that fields take, and what kinds of fields there are.
+data Scanned = Scanned !Int !Int | Faulty !BadField
+
+-- | Check the fields of a handler. Those that it may not set are left out.
+scan :: Int -> Int -> [Field] -> Scanned
+scan !size !seen = \case
+  [] -> Scanned size seen
+  field : rest
+    | kind == seenOurs -> scan size (seen .|. kind) rest
+    | Just bad <- checkField field -> Faulty bad
+    | otherwise -> scan (size + B.length (fieldName field) + B.length (fieldValue field) + 4) (seen .|. kind) rest
+    where
+      kind = kindOf field
+
+-- | As a bit; none for most fields.
+kindOf :: Field -> Int
+kindOf (Field n _) = case B.length n of
+  4 | eqCaseless "date" n -> seenDate
+  6 | eqCaseless "server" n -> seenServer
+  10 | eqCaseless "connection" n -> seenOurs
+  14 | eqCaseless "content-length" n -> seenOurs
+  17 | eqCaseless "transfer-encoding" n -> seenOurs
+  _ -> 0
+
+seenDate, seenServer, seenOurs :: Int
+seenDate = 1
+seenServer = 2
+seenOurs = 4
+
+lengths :: [ByteString] -> Int
+lengths = go 0
+  where
+    go !n = \case
+      [] -> n
+      piece : rest -> go (n + B.length piece) rest
+
+put :: Ptr Word8 -> ByteString -> IO (Ptr Word8)
+put p (I.BS content n) = do
+  unsafeWithForeignPtr content $ \from -> copyBytes p from n
+  pure (p `plusPtr` n)
+{-# INLINE put #-}
+
+putAll :: [ByteString] -> Ptr Word8 -> IO (Ptr Word8)
+putAll pieces p = case pieces of
+  [] -> pure p
+  piece : rest -> put p piece >>= putAll rest
+
+lineEnd :: Ptr Word8 -> IO (Ptr Word8)
+lineEnd p = do
+  poke p 0x0d
+  pokeByteOff p 1 (0x0a :: Word8)
+  pure (p `plusPtr` 2)
 
 -- | Does the handler want the connection to end?
 asksToClose :: Response -> Bool
@@ -81,7 +189,7 @@ renderWhole name date response = case responseBody response of
   Bytes pieces -> whole pieces
   _ -> Nothing
   where
-    whole pieces = either (const Nothing) (\h -> Just (B.concat (h : pieces))) (renderResponseHead name date Persistent True response)
+    whole pieces = either (const Nothing) Just (renderBefore name date Persistent True response pieces)
 
 -- | A small page that says what went wrong.
 errorResponse :: Status -> ByteString -> Response

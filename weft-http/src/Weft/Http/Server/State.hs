@@ -53,6 +53,7 @@ data Server = Server
 data Answers
   = ByHandler Handler
   | ByApplication Application
+  | ByDirect DirectApplication
 
 -- | The open connections by number, the next number, and who waits for what. The server is
 -- in use while there are connections or somebody may make one.

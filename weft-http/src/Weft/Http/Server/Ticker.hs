@@ -11,6 +11,7 @@
 module Weft.Http.Server.Ticker
   ( newServer,
     newServerWith,
+    newServerDirect,
     startTicker,
   )
 where
@@ -39,6 +40,10 @@ newServer settings handler = newServerOf settings (ByHandler . handler)
 -- | The same with an 'Application'.
 newServerWith :: ServerSettings -> (Clock -> Application) -> Thread Server
 newServerWith settings application = newServerOf settings (ByApplication . application)
+
+-- | The same with a 'DirectApplication'.
+newServerDirect :: ServerSettings -> (Clock -> DirectApplication) -> Thread Server
+newServerDirect settings application = newServerOf settings (ByDirect . application)
 
 newServerOf :: ServerSettings -> (Clock -> Answers) -> Thread Server
 newServerOf settings answers = do

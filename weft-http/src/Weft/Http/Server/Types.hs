@@ -12,6 +12,7 @@ module Weft.Http.Server.Types
     Handler,
     Middleware,
     Application,
+    DirectApplication,
     Sent (..),
 
     -- * Responses
@@ -80,6 +81,11 @@ type Middleware = Handler -> Handler
 -- that answers.
 type Application = Request -> (Response -> Thread Sent) -> Thread Sent
 
+-- | The same in plain 'IO', run as a direct thread ("Weft.IO"). The function it is given
+-- sends a response here and now, where that needs no waiting: the usual case then suspends
+-- nothing. Else it answers with what is to be awaited, at once and once.
+type DirectApplication = Request -> (Response -> IO (Maybe (Thread ()))) -> IO ()
+
 -- | A response was sent.
 data Sent = Sent
 
@@ -107,6 +113,8 @@ data Body
     FileBody !File [FilePart] !ByteString (Thread ())
   | -- | The content that a GET would have had, of this length: for HEAD.
     Omitted !Int64
+  | -- | The content that a GET would have had, of which nothing is said: for HEAD.
+    Withheld
   | -- | Content that is made while it is sent, of this length or (in chunks) of any. A
     -- client that takes it slowly holds up its maker. The result is the trailer fields,
     -- which are sent after chunks only. Not run for HEAD. What it raises ends the
@@ -155,12 +163,18 @@ bodyLength = fromMaybe 0 . knownLength
 knownLength :: Body -> Maybe Int64
 knownLength = \case
   NoContent -> Just 0
-  Bytes pieces -> Just (sum (map (fromIntegral . B.length) pieces))
+  Bytes pieces -> Just (octets 0 pieces)
   FileBody _ parts end _ -> Just (sum [fromIntegral (B.length before) + n | FilePart before _ n <- parts] + fromIntegral (B.length end))
   Omitted n -> Just n
+  Withheld -> Nothing
   Streamed n _ -> n
   Switch _ -> Nothing
   Raw _ -> Nothing
+
+octets :: Int64 -> [ByteString] -> Int64
+octets n = \case
+  [] -> n
+  piece : rest -> let !n' = n + fromIntegral (B.length piece) in octets n' rest
 
 -- | Give back what a body holds that is not going to be sent.
 releaseBody :: Body -> Thread ()
@@ -201,6 +215,10 @@ data ServerSettings = ServerSettings
     serverProxy :: !(Maybe Layer),
     -- | What stands between the socket and HTTP, the outermost first: TLS. Default: nothing.
     serverLayers :: [Layer],
+    -- | What is done around each connection, from before its first byte is received to
+    -- after its last, with what the socket says of its client: it runs the session it is
+    -- given, or does not, which closes the connection. Default: the session.
+    serverAround :: !(Maybe (Client -> Thread () -> Thread ())),
     -- | Called after each response; default: nothing. It must not block, and what it
     -- raises is lost.
     serverAccessLog :: !(Maybe (Entry -> IO ())),
@@ -259,6 +277,7 @@ defaultServerSettings =
       serverSkipBody = 65_536,
       serverProxy = Nothing,
       serverLayers = [],
+      serverAround = Nothing,
       serverAccessLog = Nothing,
       serverObserver = Nothing,
       serverReport = reportToStderr

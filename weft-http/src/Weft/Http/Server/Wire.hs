@@ -19,6 +19,7 @@ module Weft.Http.Server.Wire
 
     -- * Sending
     sendOnce,
+    sendNow,
     sendPieces,
     sendFileOnce,
     endSending,
@@ -27,8 +28,12 @@ where
 
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
+import Data.ByteString.Unsafe (unsafeUseAsCStringLen)
 import Data.Int (Int64)
 import Data.Maybe (isNothing)
+import Foreign.C.Types (CInt (..), CSize (..))
+import Foreign.Ptr (Ptr, castPtr)
+import System.Posix.Types (CSsize (..))
 import Weft
 import Weft.Buffer
 import Weft.File (File)
@@ -36,6 +41,8 @@ import Weft.Http.Server.Input
 import Weft.Http.Server.Phase
 import Weft.Http.Server.State
 import Weft.Http.Server.Types
+import Weft.Internal.Backend (descriptorNumber)
+import Weft.Internal.SystemCall (socketDescriptor)
 import Weft.Socket
 
 -- | What all sessions of a server share.
@@ -89,6 +96,19 @@ sendOnce c bytes = case connectionTransport c of
   Nothing -> send (connectionSocket c) bytes
   Just transport -> transportSend transport [bytes]
 {-# INLINE sendOnce #-}
+
+-- | The same in plain 'IO': what the system takes at once, which may be nothing. An error is
+-- nothing, too; who sends the rest is told of it. Where another kernel than the system's
+-- answers, nothing is taken: its descriptors have numbers that no process has.
+sendNow :: Connection -> ByteString -> IO Int
+sendNow c bytes = case connectionTransport c of
+  Nothing -> unsafeUseAsCStringLen bytes $ \(p, n) ->
+    -- MSG_DONTWAIT and MSG_NOSIGNAL.
+    max 0 . fromIntegral <$> c_send (descriptorNumber (socketDescriptor (connectionSocket c))) (castPtr p) (fromIntegral n) 0x4040
+  Just _ -> pure 0
+
+foreign import ccall unsafe "send"
+  c_send :: CInt -> Ptr () -> CSize -> CInt -> IO CSsize
 
 -- | Send all pieces; whenever the client takes some of it, its time begins anew.
 sendPieces :: Context -> Connection -> [ByteString] -> Thread ()

@@ -1,0 +1,166 @@
+{-# LANGUAGE OverloadedStrings #-}
+
+-- |
+-- Description : Listening, serving, stopping
+-- Stability   : not home
+--
+-- Owns a run of the runtime that serves one application, from the socket to the end of its
+-- last connection. Called from ordinary 'IO'.
+module Weft.Wai.Internal.Run
+  ( run,
+    runEnv,
+    runSettings,
+    runSettingsSocket,
+
+    -- * For tests
+    withApplication,
+    withApplicationSettings,
+    testWithApplication,
+    testWithApplicationSettings,
+    openFreePort,
+  )
+where
+
+import Control.Concurrent (forkIO, myThreadId, throwTo)
+import Control.Concurrent.Async (race)
+import Control.Concurrent.MVar
+import Control.Exception (IOException, SomeException)
+import Control.Exception qualified as E
+import Control.Monad (unless, void, when)
+import Data.Foldable (for_)
+import Data.IORef
+import Data.Streaming.Network (bindPortTCP, bindRandomPortTCP)
+import Foreign.C.Types (CInt)
+import Network.Socket qualified as Network
+import Network.Wai (Application)
+import System.Environment (lookupEnv)
+import Text.Read (readMaybe)
+import Weft hiding (Settings, defaultSettings, myThreadId, run)
+import Weft qualified
+import Weft.Http.Server (drain, serve)
+import Weft.Internal.Backend (newDescriptor)
+import Weft.Internal.SystemCall qualified as Internal
+import Weft.Kernel (Outcome (..), Waiter, deliver, suspend)
+import Weft.Outside (withRunner)
+import Weft.Socket (Socket, closeSocket)
+import Weft.Wai.Internal.Application
+import Weft.Wai.Internal.Settings
+
+-- | Serve an application on this port, with the default settings. Returns only with an
+-- exception, such as that the port is taken.
+run :: Int -> Application -> IO ()
+run port = runSettings defaultSettings {settingsPort = port}
+
+-- | The same on the port that the environment variable @PORT@ names, if it does.
+runEnv :: Int -> Application -> IO ()
+runEnv port application =
+  lookupEnv "PORT" >>= \case
+    Nothing -> run port application
+    Just text -> case readMaybe text of
+      Just named -> run named application
+      Nothing -> E.throwIO (userError ("the environment variable PORT is no port: " <> show text))
+
+-- | Serve an application where the settings say. Returns when the action that
+-- 'Weft.Wai.setInstallShutdownHandler' was given has been called, and the connections have
+-- ended.
+runSettings :: Settings -> Application -> IO ()
+runSettings settings application =
+  E.bracket (bindPortTCP (settingsPort settings) (settingsHost settings)) Network.close $ \socket ->
+    runSettingsSocket settings socket application
+
+-- | The same on a socket that listens already. It belongs to the server from now on, which
+-- closes it when it ends.
+runSettingsSocket :: Settings -> Network.Socket -> Application -> IO ()
+runSettingsSocket settings given application =
+  E.bracket (adopt given) abandon $ \(Adopted listener begun _) -> do
+    stopping <- newIORef (Goes [])
+    Weft.runWith (settingsRuntime settings Weft.defaultSettings) $
+      withRunner $ \runner -> (`finally` closeSocket listener) $ do
+        liftIO (writeIORef begun True)
+        server <- newServerFor (Serving settings runner) application
+        failure <- liftIO (newIORef Nothing)
+        liftIO (settingsInstallShutdownHandler settings (stop stopping))
+        liftIO (settingsBeforeMainLoop settings)
+        _ <-
+          forkWith defaultForkOptions {forkLabel = "acceptor"} $
+            serve server listener `catch` \e -> liftIO $ do
+              writeIORef failure (Just (e :: IOException))
+              stop stopping
+        suspend "the end of the service" $ \waiter -> do
+          over <- atomicModifyIORef' stopping $ \case
+            Goes waiters -> (Goes (waiter : waiters), False)
+            Stops -> (Stops, True)
+          when over (void (deliver waiter (Answered ())))
+        void (drain server [listener])
+        liftIO (readIORef failure) >>= mapM_ throwM
+
+-- | Is the service to end? Those that wait for that.
+data Stopping = Goes [Waiter ()] | Stops
+
+-- | From any thread.
+stop :: IORef Stopping -> IO ()
+stop stopping =
+  atomicModifyIORef' stopping (Stops,) >>= \case
+    Goes waiters -> for_ waiters (\waiter -> deliver waiter (Answered ()))
+    Stops -> pure ()
+
+-- | A socket that was taken over, whether there is a thread that will close it, and its
+-- number.
+data Adopted = Adopted !Socket !(IORef Bool) !CInt
+
+-- | Take a socket over from the package @network@.
+adopt :: Network.Socket -> IO Adopted
+adopt given = do
+  address <- Network.getSocketName given
+  let family = case address of
+        Network.SockAddrInet {} -> Network.AF_INET
+        Network.SockAddrInet6 {} -> Network.AF_INET6
+        Network.SockAddrUnix {} -> Network.AF_UNIX
+  number <- Network.socketToFd given
+  Network.setNonBlockIfNeeded number
+  descriptor <- newDescriptor number
+  begun <- newIORef False
+  pure (Adopted (Internal.Socket descriptor family Network.Stream) begun number)
+
+-- | Close it if nobody else did, because the run has not come so far.
+abandon :: Adopted -> IO ()
+abandon (Adopted _ begun number) = do
+  closed <- readIORef begun
+  unless closed (Network.mkSocket number >>= Network.close)
+
+-- Tests ----------------------------------------------------------------------------
+
+-- | Serve an application on a free port while the action runs, which is given the port.
+withApplication :: IO Application -> (Int -> IO a) -> IO a
+withApplication = withApplicationSettings defaultSettings
+
+-- | The same with settings; the port in them is not looked at.
+withApplicationSettings :: Settings -> IO Application -> (Int -> IO a) -> IO a
+withApplicationSettings settings make action = do
+  application <- make
+  E.bracket openFreePort (Network.close . snd) $ \(port, socket) -> do
+    ready <- newEmptyMVar
+    let settings' = settings {settingsBeforeMainLoop = settingsBeforeMainLoop settings >> putMVar ready ()}
+    race (runSettingsSocket settings' socket application) (takeMVar ready >> action port)
+      >>= either (\() -> E.throwIO (userError "the server has ended before its test")) pure
+
+-- | As 'withApplication'; an exception of the application is raised in the thread that
+-- called this, too.
+testWithApplication :: IO Application -> (Int -> IO a) -> IO a
+testWithApplication = testWithApplicationSettings defaultSettings
+
+-- | The same with settings.
+testWithApplicationSettings :: Settings -> IO Application -> (Int -> IO a) -> IO a
+testWithApplicationSettings settings make action = do
+  caller <- myThreadId
+  application <- make
+  let watched request respond =
+        application request respond `E.catch` \e -> do
+          -- A worker must not wait until the exception is received.
+          when (defaultShouldDisplayException e) (void (forkIO (throwTo caller (e :: SomeException))))
+          E.throwIO e
+  withApplicationSettings settings (pure watched) action
+
+-- | A free port on the loopback address, and a socket that listens there.
+openFreePort :: IO (Int, Network.Socket)
+openFreePort = bindRandomPortTCP "127.0.0.1"

@@ -1,0 +1,166 @@
+{-# LANGUAGE OverloadedStrings #-}
+
+-- |
+-- Description : How applications are served
+-- Stability   : not home
+--
+-- The settings, under Warp's names where they mean the same, and what is answered when an
+-- application fails.
+module Weft.Wai.Internal.Settings
+  ( Settings (..),
+    defaultSettings,
+    serverSettingsOf,
+    defaultOnException,
+    defaultShouldDisplayException,
+    defaultOnExceptionResponse,
+    exceptionResponseForDebug,
+  )
+where
+
+import Control.Exception (AsyncException (ThreadKilled), SomeAsyncException, SomeException, displayException, fromException)
+import Control.Monad (when)
+import Data.ByteString (ByteString)
+import Data.ByteString.Builder (stringUtf8)
+import Data.Maybe (isNothing)
+import Data.Streaming.Network (HostPreference)
+import GHC.IO.Exception (IOErrorType (InvalidArgument, ResourceVanished))
+import Network.HTTP.Types qualified as Http
+import Network.Socket (SockAddr)
+import Network.Wai (Request, Response, responseBuilder)
+import System.IO (hPutStrLn, stderr)
+import System.IO.Error (ioeGetErrorType)
+import Weft (bracket, liftIO, seconds)
+import Weft qualified
+import Weft.Http.Request (BodyError (..), Client (..))
+import Weft.Http.Server (Layer, Limits (..), ServerSettings (..), Timeouts (..), defaultLimits, defaultServerSettings, defaultTimeouts)
+import Weft.Wai.Internal.Perform
+
+-- | How applications are served; change 'defaultSettings' with the functions @set…@.
+data Settings = Settings
+  { settingsPort :: !Int,
+    settingsHost :: !HostPreference,
+    settingsOnException :: Maybe Request -> SomeException -> IO (),
+    settingsOnExceptionResponse :: SomeException -> Response,
+    settingsOnOpen :: !(Maybe (SockAddr -> IO Bool)),
+    settingsOnClose :: !(Maybe (SockAddr -> IO ())),
+    -- | In seconds.
+    settingsTimeout :: !Int,
+    settingsBeforeMainLoop :: IO (),
+    settingsServerName :: !ByteString,
+    settingsMaximumBodyFlush :: !(Maybe Int),
+    settingsInstallShutdownHandler :: IO () -> IO (),
+    -- | In seconds.
+    settingsGracefulShutdownTimeout :: !(Maybe Int),
+    settingsMaxTotalHeaderLength :: !Int,
+    settingsAltSvc :: !(Maybe ByteString),
+    settingsLogger :: !(Maybe (Request -> Http.Status -> Maybe Integer -> IO ())),
+    settingsNoParsePath :: !Bool,
+    settingsMaxBuilderResponseBufferSize :: !Int,
+    -- Ours.
+    settingsStyle :: !ApplicationStyle,
+    settingsPrefetchBody :: !Int,
+    settingsMaximumRequestBody :: !(Maybe Int),
+    settingsLayers :: [Layer],
+    settingsProxy :: !(Maybe Layer),
+    settingsServer :: ServerSettings -> ServerSettings,
+    settingsRuntime :: Weft.Settings -> Weft.Settings
+  }
+
+-- | Port 3000, any IPv4 address, a time-out of 30 seconds: Warp's defaults, where there is
+-- such a setting.
+defaultSettings :: Settings
+defaultSettings =
+  Settings
+    { settingsPort = 3000,
+      settingsHost = "*4",
+      settingsOnException = defaultOnException,
+      settingsOnExceptionResponse = defaultOnExceptionResponse,
+      settingsOnOpen = Nothing,
+      settingsOnClose = Nothing,
+      settingsTimeout = 30,
+      settingsBeforeMainLoop = pure (),
+      settingsServerName = "weft",
+      settingsMaximumBodyFlush = Just 8192,
+      settingsInstallShutdownHandler = \_ -> pure (),
+      settingsGracefulShutdownTimeout = Nothing,
+      settingsMaxTotalHeaderLength = 50 * 1024,
+      settingsAltSvc = Nothing,
+      settingsLogger = Nothing,
+      settingsNoParsePath = False,
+      settingsMaxBuilderResponseBufferSize = 65_536,
+      settingsStyle = Direct,
+      settingsPrefetchBody = 65_536,
+      settingsMaximumRequestBody = Nothing,
+      settingsLayers = [],
+      settingsProxy = Nothing,
+      settingsServer = id,
+      settingsRuntime = id
+    }
+
+-- | What they are to the server.
+serverSettingsOf :: Settings -> ServerSettings
+serverSettingsOf settings =
+  settingsServer settings $
+    defaultServerSettings
+      { serverLimits =
+          defaultLimits
+            { limitRequestLine = most,
+              limitHead = most,
+              limitFields = max 100 (most `div` 50),
+              limitExtensionMethods = True
+            },
+        serverTimeouts = defaultTimeouts {timeoutHead = limit, timeoutBody = limit, timeoutIdle = limit, timeoutWrite = limit},
+        serverMaxBody = maybe maxBound fromIntegral (settingsMaximumRequestBody settings),
+        serverGrace = maybe forever' (seconds . max 0) (settingsGracefulShutdownTimeout settings),
+        serverName = settingsServerName settings,
+        serverSkipBody = maybe maxBound fromIntegral (settingsMaximumBodyFlush settings),
+        serverProxy = settingsProxy settings,
+        serverLayers = settingsLayers settings,
+        serverAround = around
+      }
+  where
+    most = max 256 (settingsMaxTotalHeaderLength settings)
+    limit = if settingsTimeout settings <= 0 then forever' else seconds (settingsTimeout settings)
+    -- Ten years; sums of it with the clock do not overflow.
+    forever' = seconds (10 * 366 * 86_400)
+    around
+      | isNothing (settingsOnOpen settings) && isNothing (settingsOnClose settings) = Nothing
+      | otherwise = Just $ \client session ->
+          bracket
+            (liftIO (maybe (pure True) ($ clientAddress client) (settingsOnOpen settings)))
+            (\_ -> liftIO (maybe (pure ()) ($ clientAddress client) (settingsOnClose settings)))
+            (`when` session)
+
+-- | Print exceptions that are worth it ('defaultShouldDisplayException') to standard error.
+defaultOnException :: Maybe Request -> SomeException -> IO ()
+defaultOnException _ e
+  | defaultShouldDisplayException e = hPutStrLn stderr (displayException e)
+  | otherwise = pure ()
+
+-- | Not that a client has gone away, and not that a thread was told to end.
+defaultShouldDisplayException :: SomeException -> Bool
+defaultShouldDisplayException e
+  | Just ThreadKilled <- fromException e = False
+  | Just (_ :: SomeAsyncException) <- fromException e = False
+  | Just (_ :: BodyError) <- fromException e = False
+  | Just failure <- fromException e = ioeGetErrorType failure `notElem` [ResourceVanished, InvalidArgument]
+  | otherwise = True
+
+-- | 413 for a body that is too large, 400 for one that is malformed, 408 for one that takes
+-- too long; for all else 500 and the text @Something went wrong@.
+defaultOnExceptionResponse :: SomeException -> Response
+defaultOnExceptionResponse e = case fromException e of
+  Just BodyTooLarge -> saying Http.requestEntityTooLarge413 "Request body too large"
+  Just BodyTimedOut -> saying Http.requestTimeout408 "Request body took too long"
+  Just _ -> saying Http.badRequest400 "Bad Request"
+  Nothing -> saying Http.internalServerError500 "Something went wrong"
+  where
+    saying status = responseBuilder status [(Http.hContentType, "text/plain; charset=utf-8")]
+
+-- | The exception itself, with status 500: for development only.
+exceptionResponseForDebug :: SomeException -> Response
+exceptionResponseForDebug e =
+  responseBuilder
+    Http.internalServerError500
+    [(Http.hContentType, "text/plain; charset=utf-8")]
+    ("Exception: " <> stringUtf8 (displayException e))

@@ -1,0 +1,155 @@
+-- | Applications that block as GHC's threads do, or have threads of their own.
+module BlockingTest (tests) where
+
+import Client
+import Control.Concurrent
+import Control.Concurrent.Async (concurrently, forConcurrently, race)
+import Control.Concurrent.STM
+import Control.Exception
+import Control.Monad (replicateM, void)
+import Data.ByteString (ByteString)
+import Data.ByteString.Char8 qualified as C
+import Data.ByteString.Lazy qualified as Lazy
+import Data.Either (fromRight)
+import Network.HTTP.Types
+import Network.Wai
+import System.Mem (performMajorGC)
+import System.Timeout (timeout)
+import Test.Tasty
+import Test.Tasty.HUnit
+import Weft.IO qualified as IO
+import Weft.Time (milliseconds, seconds)
+import Weft.Wai
+
+tests :: TestTree
+tests =
+  testGroup
+    "blocking"
+    [ testGroup (show style) (map (\(name, test) -> testCase name (test style)) both)
+      | style <- [minBound .. maxBound]
+    ]
+  where
+    both =
+      [ ( "threadDelay",
+          \style -> asking style (\_ respond -> threadDelay 2000 >> respond (text "slept")) >>= (@?= "slept")
+        ),
+        ( "an MVar that another request fills",
+          \style -> do
+            box <- newEmptyMVar
+            let application request respond
+                  | rawPathInfo request == "/take" = takeMVar box >>= respond . text
+                  | otherwise = putMVar box "handed over" >> respond (text "put")
+            withApplicationSettings (settings style) (pure application) $ \port -> do
+              answers <- forConcurrently ["/take", "/put"] (\target -> replyBody . replyTo "GET" <$> exchange port (get target))
+              answers @?= ["handed over", "put"]
+        ),
+        ( "STM that another request wakes",
+          \style -> do
+            var <- newTVarIO (0 :: Int)
+            let application request respond
+                  | rawPathInfo request == "/wait" = atomically (readTVar var >>= check . (== 3)) >> respond (text "three")
+                  | otherwise = atomically (modifyTVar' var (+ 1)) >> respond (text "one more")
+            withApplicationSettings (settings style) (pure application) $ \port -> do
+              answers <- forConcurrently ["/wait", "/", "/", "/"] (\target -> replyBody . replyTo "GET" <$> exchange port (get target))
+              answers @?= ["three", "one more", "one more", "one more"]
+        ),
+        ( "race and concurrently",
+          \style -> do
+            let application _ respond = do
+                  first' <- race (threadDelay 10_000_000) (pure "fast")
+                  (a, b) <- concurrently (threadDelay 1000 >> pure "a") (pure "b")
+                  respond (text (fromRight "slow" first' <> a <> b))
+            asking style application >>= (@?= "fastab")
+        ),
+        ( "a response from a forked thread",
+          \style -> do
+            let application _ respond = race (threadDelay 10_000_000) (respond (text "from there")) >>= either (const (throwIO (userError "late"))) pure
+            asking style application >>= (@?= "from there")
+        ),
+        ( "a stream that is written by a forked thread",
+          \style -> do
+            let application _ respond = respond . responseStream status200 [] $ \write flush -> do
+                  done <- newEmptyMVar
+                  _ <- forkIO ((write "a" >> flush >> write "b") `finally` putMVar done ())
+                  takeMVar done
+                  write "c"
+            asking style application >>= (@?= "abc")
+        ),
+        ( "timeout around what does not wait for the client",
+          \style -> do
+            let application _ respond = do
+                  early <- timeout 5000 (threadDelay 10_000_000)
+                  late <- timeout 10_000_000 (pure ())
+                  respond (text (C.pack (show (early, late))))
+            asking style application >>= (@?= "(Nothing,Just ())")
+        ),
+        ( "a timeout that does not pass, around the whole",
+          \style -> do
+            let application request respond = timeout 10_000_000 (strictRequestBody request >> respond (text "in time")) >>= maybe (throwIO (userError "late")) pure
+            asking style application >>= (@?= "in time")
+        ),
+        ( "the timeout of Weft, while the client is awaited",
+          \style -> case style of
+            OwnThread -> pure ()
+            Direct -> do
+              let application request respond = IO.timeout (milliseconds 10) (strictRequestBody request) >>= respond . text . maybe "gave up" (const "came")
+              answer <- withApplicationSettings (settings style) (pure application) $ \port -> withClient port $ \c -> do
+                say c "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
+                got <- hearUntil c "gave up"
+                say c "0\r\n\r\n"
+                (got <>) <$> hearAll c
+              replyBody (replyTo "POST" answer) @?= "gave up"
+        ),
+        ( "a timeout that passes while the client is awaited",
+          \style -> case style of
+            -- There it may hit anybody: see the README.
+            Direct -> pure ()
+            OwnThread -> do
+              let application request respond = timeout 10_000 (strictRequestBody request) >>= respond . text . maybe "gave up" (const "came")
+              answer <- withApplicationSettings (settings style) (pure application) $ \port -> withClient port $ \c -> do
+                say c "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
+                got <- hearUntil c "gave up"
+                say c "0\r\n\r\n"
+                (got <>) <$> hearAll c
+              replyBody (replyTo "POST" answer) @?= "gave up"
+        ),
+        ( "many at a time, each asleep",
+          \style -> withApplicationSettings (setWorkers 2 (settings style)) (pure (\_ respond -> threadDelay 20_000 >> respond (text "x"))) $ \port -> do
+            answers <- forConcurrently [1 .. 20 :: Int] (\_ -> replyBody . replyTo "GET" <$> exchange port (get "/"))
+            answers @?= replicate 20 "x"
+        ),
+        ( "the operations of Weft",
+          \style -> case style of
+            OwnThread -> pure ()
+            Direct -> do
+              let application _ respond = do
+                    IO.sleep (milliseconds 1)
+                    (a, b) <- IO.concurrently (IO.blocking (threadDelay 1000) >> pure "a") (pure "b")
+                    never <- IO.timeout (milliseconds 1) (IO.sleep (seconds 3600))
+                    respond (text (a <> b <> maybe "" (const "?") never))
+              asking style application >>= (@?= "ab")
+        ),
+        ( "a response from a forked thread, when what was there before is garbage",
+          \style -> do
+            let application _ respond = race (threadDelay 10_000_000) (respond (text "from there")) >>= either (const (throwIO (userError "late"))) pure
+                -- Where something was that only the run-time system knew of, there is
+                -- something else then.
+                tidy = performMajorGC >> evaluate (length (show [1 .. 50_000 :: Int])) >> performMajorGC
+            withApplicationSettings (settings style) (pure application) $ \port -> do
+              answers <- replicateM 20 (replyBody . replyTo "GET" <$> exchange port (get "/") <* tidy)
+              answers @?= replicate 20 "from there"
+        ),
+        ( "an operation of Weft in a forked thread says that it cannot",
+          \style -> do
+            let application _ respond = do
+                  box <- newEmptyMVar
+                  void (forkIO (try (IO.sleep (milliseconds 1)) >>= putMVar box))
+                  outcome <- takeMVar box
+                  respond (text (C.pack (either (\e -> show (e :: IO.CannotSuspend)) show outcome)))
+            asking style application >>= (@?= "NothingToSuspend")
+        )
+      ]
+    settings style = setApplicationStyle style (setOnException (\_ _ -> pure ()) defaultSettings)
+    text = responseLBS status200 [] . Lazy.fromStrict
+    asking :: ApplicationStyle -> Application -> IO ByteString
+    asking style application = withApplicationSettings (settings style) (pure application) $ \port -> replyBody . replyTo "GET" <$> exchange port (get "/")

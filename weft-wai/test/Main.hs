@@ -1,0 +1,25 @@
+-- | The tests of @weft-wai@.
+module Main (main) where
+
+import AppsTest qualified
+import BlockingTest qualified
+import DifferentialTest qualified
+import FailureTest qualified
+import FileTest qualified
+import RequestTest qualified
+import ResponseTest qualified
+import Test.Tasty
+
+main :: IO ()
+main =
+  defaultMain . localOption (mkTimeout 30_000_000) $
+    testGroup
+      "weft-wai"
+      [ RequestTest.tests,
+        ResponseTest.tests,
+        FileTest.tests,
+        FailureTest.tests,
+        BlockingTest.tests,
+        AppsTest.tests,
+        DifferentialTest.tests
+      ]
