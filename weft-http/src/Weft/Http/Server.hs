@@ -136,7 +136,7 @@ start context workers turn local socket peer = do
       -- A client that goes away is no news.
       | Just (_ :: IOException) <- fromException e = pure ()
       | Just (_ :: BodyError) <- fromException e = pure ()
-      | Just (Aborted _) <- fromException e = pure ()
+      | Just (Aborted _ _) <- fromException e = pure ()
       | Just (_ :: SomeAsyncException) <- fromException e = throwM e
       | otherwise = liftIO (serverReport (serverSettings server) ("a connection failed: " <> displayException e))
     interrupted (Interruption _ _) = pure ()

@@ -66,7 +66,7 @@ layered context (layer : others) c = do
       | Just (_ :: SomeAsyncException) <- fromException e = throwM e
       | otherwise = do
           liftIO (observe (contextServer context) LayerFailed)
-          throwM (Aborted ("a layer failed: " <> displayException e))
+          throwM (Aborted ("a layer failed: " <> displayException e) (Just e))
     plainTransport c' =
       Transport
         { transportReceive = receiveInto (connectionSocket c'),
@@ -310,7 +310,7 @@ applied context c application request sending = do
         liftIO (readIORef progress) >>= \case
           Unsent -> do
             liftIO (writeIORef progress UnderWay)
-            goesOn <- sending response
+            goesOn <- sending response `catch` asItWas
             Sent <$ liftIO (writeIORef progress (if goesOn then DoneGoesOn else DoneEnds))
           _ -> throwM (userError "an application has answered a request twice")
       done goesOn ended = do
@@ -321,7 +321,7 @@ applied context c application request sending = do
   liftIO (readIORef progress) >>= \case
     DoneGoesOn -> done True ended
     DoneEnds -> done False ended
-    UnderWay -> either (throwM :: SomeException -> Thread a) (\Sent -> pure False) ended
+    UnderWay -> either halfway (\Sent -> pure False) ended
     Unsent -> case ended of
       Left e -> failing context e >>= sending
       Right Sent -> do
@@ -345,7 +345,7 @@ appliedDirect context c application request answering = do
     Just (progress, stage, ended) -> case stage of
       DoneGoesOn -> done True ended
       DoneEnds -> done False ended
-      UnderWay -> either (throwM :: SomeException -> Thread a) (\() -> pure False) ended
+      UnderWay -> either halfway (\() -> pure False) ended
       Unsent -> case ended of
         Left e -> failing context e >>= later progress
         Right () -> do
@@ -382,10 +382,21 @@ appliedDirect context c application request answering = do
         expired <- expiredIn c
         (if expired then revive server c Sending else enter server c Sending)
         isDraining server
-      (goesOn, output) <- transmit context c (answering draining) response noOutput
+      (goesOn, output) <- transmit context c (answering draining) response noOutput `catch` asItWas
       flush context c output
       liftIO (finished progress goesOn >> enter server c Finishing)
       pure goesOn
+
+-- | What has made a response fail, as the application has raised it.
+asItWas :: Aborted -> Thread a
+asItWas aborted@(Aborted _ why) = maybe (throwM aborted) throwM why
+
+-- | An exception has left an application while its response was under way. The operator knows
+-- of it already.
+halfway :: SomeException -> Thread a
+halfway e = case fromException e of
+  Just (_ :: SomeAsyncException) -> throwM e
+  Nothing -> throwM (Aborted (displayException e) (Just e))
 
 -- | How far an application is with its response.
 data Progress

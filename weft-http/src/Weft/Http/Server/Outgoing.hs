@@ -235,7 +235,9 @@ attending context act = do
       then throwM e
       else do
         liftIO (observe (contextServer context) HandlerFailed)
-        abort context ("a handler failed while its response was sent: " <> displayException e)
+        let why = "a handler failed while its response was sent: " <> displayException e
+        report context why
+        throwM (Aborted why (Just e))
   where
     isNews e
       | Just (_ :: SomeAsyncException) <- fromException e = True
@@ -244,7 +246,7 @@ attending context act = do
 
 -- | End the connection, with this for the operator.
 abort :: Context -> String -> Thread a
-abort context why = report context why >> throwM (Aborted why)
+abort context why = report context why >> throwM (Aborted why Nothing)
 
 -- | A small response as the bytes that are to be sent, and whether the connection goes on;
 -- if nothing else is to be done about it.

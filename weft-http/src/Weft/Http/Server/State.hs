@@ -23,7 +23,7 @@ module Weft.Http.Server.State
   )
 where
 
-import Control.Exception (Exception (..), asyncExceptionFromException, asyncExceptionToException)
+import Control.Exception (Exception (..), SomeException, asyncExceptionFromException, asyncExceptionToException)
 import Control.Monad.Primitive (RealWorld)
 import Data.Foldable (for_)
 import Data.IORef
@@ -149,10 +149,11 @@ instance Exception Interruption where
   fromException = asyncExceptionFromException
 
 -- | The connection must end, and whoever should know that has been told.
-newtype Aborted = Aborted String
+-- Perhaps with the exception that was the reason.
+data Aborted = Aborted String (Maybe SomeException)
 
 instance Show Aborted where
-  show (Aborted why) = why
+  show (Aborted why _) = why
 
 instance Exception Aborted
 
