@@ -21,6 +21,7 @@ import Data.ByteString qualified as B
 import Data.IORef
 import Data.Int (Int64)
 import Data.Maybe (fromMaybe, isJust)
+import Data.Primitive.PrimVar
 import Weft
 import Weft.Http.Request
 import Weft.Http.RequestHead
@@ -46,7 +47,7 @@ session context plainly = do
   bracket (liftIO (admit server (clientAddress (connectionClient known)))) (mapM_ liftIO) $ \admitted -> do
     c <- layered context (serverLayers settings) known
     if isJust admitted
-      then requests context c 1 emptyInput 0 noOutput
+      then serving context c (requests context c emptyInput 0 noOutput)
       else do
         liftIO (observe server ConnectionRefused)
         refuse context c emptyInput serviceUnavailable503 "There are too many connections from your address."
@@ -76,19 +77,38 @@ layered context (layer : others) c = do
           transportPending = pure False
         }
 
--- | Answer the requests that have come; then wait for more. The first number counts
--- requests, the second says how much of the unread input the parser has seen already.
-requests :: Context -> Connection -> Int -> Input -> Int -> Output -> Thread ()
-requests context c count input scanned output
-  | B.null given = flush context c output >> awaitRequest context c count input
+-- | Serve requests, until the wait for one is interrupted because none comes; then wait
+-- without a buffer (Note [Deadlines] in "Weft.Http.Server.Phase"). The interrupted wait has
+-- neither input nor output, so nothing is lost, and no request pays for a handler of its own.
+serving :: Context -> Connection -> Thread () -> Thread ()
+serving context c body = do
+  asked <- (False <$ body) `catch` resting
+  when asked $ do
+    draining <- liftIO (lieDown c >> isDraining (contextServer context))
+    unless draining $ do
+      -- What a layer has received in the moment in which it was interrupted does not make
+      -- the socket readable again.
+      pending <- maybe (pure False) (liftIO . transportPending) (connectionTransport c)
+      unless pending $ awaitReadable (connectionSocket c)
+      serving context c (receiving context c emptyInput)
+  where
+    resting e@(Interruption reason _)
+      | reason == BufferUnused = pure True
+      | otherwise = throwM e
+
+-- | Answer the requests that have come; then wait for more. The number says how much of the
+-- unread input the parser has seen already.
+requests :: Context -> Connection -> Input -> Int -> Output -> Thread ()
+requests context c input scanned output
+  | B.null given = flush context c output >> awaitRequest context c input
   | otherwise = case parseRequest (serverLimits settings) scanned given of
-      Parsed h used -> respond context c count h (discard used input) output
+      Parsed h used -> respond context c h (discard used input) output
       Incomplete seen -> do
         flush context c output
         -- The first byte of a head starts its time; more bytes do not extend it.
         liftIO (enterHead (contextServer context) c)
         receiveMore context c input >>= \case
-          Just input' -> requests context c count input' seen noOutput
+          Just input' -> requests context c input' seen noOutput
           Nothing -> endOfInput context c input
       Bad fault -> do
         flush context c output
@@ -98,48 +118,33 @@ requests context c count input scanned output
     settings = serverSettings (contextServer context)
 
 -- | Between two requests. The connection keeps its buffer for a while: to wait without one
--- costs another turn through the event source for each request. One that has been idle
--- for longer is asked to give it back (Note [Deadlines] in "Weft.Http.Server.Phase").
-awaitRequest :: Context -> Connection -> Int -> Input -> Thread ()
-awaitRequest context c count input = do
-  (ending, roomy) <- liftIO $ do
+-- costs another turn through the event source for each request.
+awaitRequest :: Context -> Connection -> Input -> Thread ()
+awaitRequest context c input = do
+  ending <- liftIO $ do
     -- A new connection keeps the phase it was registered in: its first head is due.
     fresh <- isNew c
     unless fresh (enter server c (if isJust (connectionTransport c) then Dormant else Idle))
     -- Whoever drains sets the flag and then looks at the phases; we have entered ours
     -- and look at the flag: one of the two sees the other.
     draining <- isDraining server
-    (,) (draining && not fresh) <$> withRoom (contextBuffers context) input
-  unless ending $ case roomy of
-    Input buffer from to ->
-      (Right <$> receiveTo c buffer to maxBound) `catch` resting >>= \case
-        Right 0 -> pure ()
-        Right n -> requests context c count (Input buffer from (to + n)) 0 noOutput
-        Left () -> do
-          without <- liftIO (lieDown c >> dropBuffer (contextBuffers context) roomy)
-          awaitDormant context c count without
-    NoInput -> pure ()
+    pure (draining && not fresh)
+  unless ending (receiving context c input)
   where
     server = contextServer context
-    resting (Interruption _ _) = pure (Left ())
 
--- | The same for a connection that has been idle for a while: without a buffer.
-awaitDormant :: Context -> Connection -> Int -> Input -> Thread ()
-awaitDormant context c count input = do
-  draining <- liftIO (isDraining server)
-  unless draining $ do
-    -- What a layer has received in the moment in which it was interrupted does not make
-    -- the socket readable again.
-    pending <- maybe (pure False) (liftIO . transportPending) (connectionTransport c)
-    unless pending $ awaitReadable (connectionSocket c)
-    roomy <- liftIO (withRoom (contextBuffers context) input)
-    case roomy of
-      Input buffer from to -> do
-        n <- receiveTo c buffer to maxBound
-        unless (n == 0) $ requests context c count (Input buffer from (to + n)) 0 noOutput
+-- | Receive the beginning of the next request; the input is used up.
+receiving :: Context -> Connection -> Input -> Thread ()
+receiving context c input = case input of
+  Input buffer _ _ -> into buffer
+  NoInput ->
+    liftIO (withRoom (contextBuffers context) NoInput) >>= \case
+      Input buffer _ _ -> into buffer
       NoInput -> pure ()
   where
-    server = contextServer context
+    into buffer = do
+      n <- receiveTo c buffer 0 maxBound
+      unless (n == 0) $ requests context c (Input buffer 0 n) 0 noOutput
 
 -- | The client sends no more, or its time is up.
 endOfInput :: Context -> Connection -> Input -> Thread ()
@@ -151,16 +156,16 @@ endOfInput context c input = do
     refuse context c input requestTimeout408 "The request took too long to arrive."
 
 -- | Have one request answered, and go on with what follows it.
-respond :: Context -> Connection -> Int -> RequestHead -> Input -> Output -> Thread ()
-respond context c count h input output = do
-  liftIO (enter server c Handling)
+respond :: Context -> Connection -> RequestHead -> Input -> Output -> Thread ()
+respond context c h input output = do
+  lastOne <- liftIO (enter server c Handling >> isLast)
   start <- if contextQuiet context then pure 0 else instantNanoseconds <$> now
   case (serverAnswers server, headFraming h) of
     (ByHandler handler, NoBody)
       | serverMaxHandlers settings <= 0,
         headExpectation h /= ExpectUnknown -> do
           -- What happens almost always.
-          let request = Request h EmptyBody (connectionClient c)
+          let !request = Request h EmptyBody (connectionClient c)
           response <- handler request `catch` failing context
           -- From here on the client has its time to take the response.
           draining <- liftIO (enter server c Sending >> isDraining server)
@@ -179,19 +184,19 @@ respond context c count h input output = do
                   unless (n == B.length bytes) (sendPieces context c [B.drop n bytes])
                   unless (contextQuiet context) $
                     recorded context c answering (responseStatus response) (bodyLength (responseBody response))
-                  awaitRequest context c (count + 1) (Input buffer 0 0)
+                  awaitRequest context c (Input buffer 0 0)
             _ -> do
               (goesOn, output') <- transmit context c answering response output
               waiting <- bounded context c output'
               if goesOn
-                then requests context c (count + 1) input 0 waiting
+                then requests context c input 0 waiting
                 else flush context c waiting >> linger context c input
     -- The same for an application, which is there while its response is sent: that is not
     -- kept for the next one to go with, because nobody knows what the application does then.
     (ByApplication application, NoBody)
       | serverMaxHandlers settings <= 0,
         headExpectation h /= ExpectUnknown -> do
-          let request = Request h EmptyBody (connectionClient c)
+          let !request = Request h EmptyBody (connectionClient c)
               sending response = do
                 draining <- liftIO $ do
                   expired <- expiredIn c
@@ -201,19 +206,19 @@ respond context c count h input output = do
                 flush context c output'
                 goesOn <$ liftIO (enter server c Finishing)
           goesOn <- applied context c application request sending
-          if goesOn then requests context c (count + 1) input 0 noOutput else linger context c input
+          if goesOn then requests context c input 0 noOutput else linger context c input
     (ByDirect application, NoBody)
       | serverMaxHandlers settings <= 0,
         headExpectation h /= ExpectUnknown,
         isEmptyOutput output -> do
-          let request = Request h EmptyBody (connectionClient c)
+          let !request = Request h EmptyBody (connectionClient c)
               answering draining = Answering request input (isPersistent h && not draining && not lastOne) start (pure ())
           goesOn <- appliedDirect context c application request answering
           case input of
             -- One request has come, and was answered.
-            Input buffer from to | goesOn, from == to -> awaitRequest context c (count + 1) (Input buffer 0 0)
+            Input buffer from to | goesOn, from == to -> awaitRequest context c (Input buffer 0 0)
             _
-              | goesOn -> requests context c (count + 1) input 0 noOutput
+              | goesOn -> requests context c input 0 noOutput
               | otherwise -> linger context c input
     _ -> do
       -- What came before may be what the client waits for, to go on with its body.
@@ -225,16 +230,21 @@ respond context c count h input output = do
       if not goesOn
         then flush context c output' >> linger context c input
         else case headFraming h of
-          NoBody -> bounded context c output' >>= requests context c (count + 1) input 0
+          NoBody -> bounded context c output' >>= requests context c input 0
           _ -> do
             flush context c output'
             skipRest context c incoming >>= \case
-              GoesOn input' -> requests context c (count + 1) input' 0 noOutput
+              GoesOn input' -> requests context c input' 0 noOutput
               TooFar -> linger context c input
   where
     server = contextServer context
     settings = serverSettings server
-    lastOne = serverMaxRequests settings > 0 && count >= serverMaxRequests settings
+    isLast
+      | serverMaxRequests settings <= 0 = pure False
+      | otherwise = do
+          n <- (+ 1) <$> readPrimVar (connectionServed c)
+          writePrimVar (connectionServed c) n
+          pure (n >= serverMaxRequests settings)
 
 -- | Send a response to a request that may have a body: answers whether the connection goes
 -- on, and what waits to be sent.

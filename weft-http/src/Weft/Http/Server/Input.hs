@@ -18,7 +18,6 @@ module Weft.Http.Server.Input
     discard,
     inputOf,
     withRoom,
-    dropBuffer,
   )
 where
 
@@ -91,12 +90,6 @@ inputOf bytes
       buffer <- newBuffer (max usualSize (B.length bytes))
       withBuffer buffer $ \p -> unsafeUseAsCStringLen bytes $ \(from, n) -> copyBytes p (castPtr from) n
       pure (Input buffer 0 (B.length bytes))
-
--- | Give the buffer back, of an input that is used up.
-dropBuffer :: BufferPool -> Input -> IO Input
-dropBuffer pool = \case
-  Input buffer from to | from == to -> NoInput <$ give pool buffer
-  input -> pure input
 
 -- | The same input with room behind it: at the front of its buffer if that is large
 -- enough, else in one twice as large. What was read from it before must not be

@@ -8,6 +8,7 @@ module Weft.Http.Server.Phase
   ( -- * By the connection's thread
     enter,
     enterHead,
+    allowances,
     revive,
     isNew,
     expiredIn,
@@ -33,6 +34,7 @@ import Data.Bits (complement, (.&.))
 import Data.Foldable (for_)
 import Data.IORef
 import Data.Int (Int64)
+import Data.Primitive.PrimArray
 import Data.Primitive.PrimVar
 import Weft
 import Weft.Http.Server.State
@@ -58,7 +60,9 @@ import Weft.Time
 -- handler that has answered in that moment has answered.
 --
 -- In the same way a connection that has been idle for a while is asked to rest (`Resting`):
--- its receive ends, and it waits without a buffer. One with a layer is not asked: its receive
+-- its receive ends, and it waits without a buffer. If the receive has succeeded in that
+-- moment, it returns, and the next that the thread does is to enter a phase: it has just been
+-- dispatched, and has the fuel for that, so the interruption cannot come between. One with a layer is not asked: its receive
 -- may consist of several, the first of which would be lost.
 --
 -- The swap is a compare-and-swap against the phase that was read, and a phase word
@@ -83,29 +87,33 @@ enter server c phase = do
     then when (phase == Handling) (revive server c phase)
     else do
       when (current == Cut || current == Resting) (withdraw c)
-      tick <- readClock (serverClock server)
+      since' <- readPrimVar (serverSince server)
+      let allowed = indexPrimArray (serverAllowed server) (fromEnum phase)
       -- Later than the old deadline or earlier: in either case first the deadline,
       -- then the phase it belongs to.
-      writePrimVar (connectionDeadline c) (limitOf tick)
+      writePrimVar (connectionDeadline c) (if allowed == maxBound then maxBound else since' + allowed)
       -- Fails if the ticker has ended the old phase meanwhile.
       before <- casInt (connectionPhase c) word (withPhase (word + 16) phase)
       unless (before == word) (enter server c phase)
-  where
-    limits = serverTimeouts (serverSettings server)
-    limitOf tick = case phase of
-      Handling -> maybe maxBound (from tick) (timeoutHandler limits)
-      Idle -> from tick (timeoutIdle limits)
-      Dormant -> from tick (timeoutIdle limits)
-      ReceivingHead -> from tick (timeoutHead limits)
-      ReceivingBody -> from tick (timeoutBody limits)
-      Sending -> from tick (timeoutWrite limits)
-      Lingering -> from tick (seconds 2)
-      _ -> maxBound
-    -- The tick may be almost a second old, and a limit must not be cut short.
-    from tick limit = durationNanoseconds (nanoseconds (fromIntegral (tickMonotonic tick)) <> limit <> seconds 1)
 -- A function of its own: it is called from many places of the session, each of
 -- which would be several times as large with it.
 {-# NOINLINE enter #-}
+
+-- | How long each phase may last from the current tick on.
+allowances :: Timeouts -> PrimArray Int64
+allowances limits = primArrayFromList (map (allowed . limit) [minBound .. maxBound])
+  where
+    limit = \case
+      Handling -> timeoutHandler limits
+      Idle -> Just (timeoutIdle limits)
+      Dormant -> Just (timeoutIdle limits)
+      ReceivingHead -> Just (timeoutHead limits)
+      ReceivingBody -> Just (timeoutBody limits)
+      Sending -> Just (timeoutWrite limits)
+      Lingering -> Just (seconds 2)
+      _ -> Nothing
+    -- The tick may be almost a second old, and a limit must not be cut short.
+    allowed = maybe maxBound (\d -> durationNanoseconds (d <> seconds 1))
 
 -- | Some of a head is there and the rest is awaited. What trickles in does not begin
 -- the phase, and its deadline, anew.

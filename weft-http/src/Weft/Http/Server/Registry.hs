@@ -53,10 +53,11 @@ register :: Server -> Socket -> Client -> IO Connection
 register server socket client = do
   phase <- newPrimVar (fromEnum ReceivingHead)
   deadline <- newPrimVar maxBound
+  served <- newPrimVar 0
   fate <- newIORef (Fate Nothing [])
   c <- atomicModifyIORef' (serverConnections server) $ \open ->
     let n = openNext open
-        c = Connection socket Nothing client n phase deadline fate
+        c = Connection socket Nothing client n phase deadline served fate
      in (open {openConnections = IntMap.insert n c (openConnections open), openNext = n + 1, openCount = openCount open + 1}, c)
   enter server c ReceivingHead
   c <$ observe server ConnectionOpened

@@ -30,6 +30,7 @@ import Data.IORef
 import Data.Int (Int64)
 import Data.IntMap.Strict (IntMap)
 import Data.Map.Strict (Map)
+import Data.Primitive.PrimArray (PrimArray)
 import Data.Primitive.PrimVar
 import Data.Word (Word64)
 import Weft (ThreadId)
@@ -45,6 +46,11 @@ data Server = Server
     serverClock :: !Clock,
     serverConnections :: !(IORef Open),
     serverDraining :: !(IORef Bool),
+    -- | When the current tick began, and by how much later a phase may last, in nanoseconds;
+    -- maxBound: as long as it likes. What "Weft.Http.Server.Phase" needs of the clock and
+    -- the settings, near at hand.
+    serverSince :: {-# UNPACK #-} !(PrimVar RealWorld Int64),
+    serverAllowed :: {-# UNPACK #-} !(PrimArray Int64),
     -- | Handlers at work; counted where their number is limited.
     serverBusy :: {-# UNPACK #-} !(PrimVar RealWorld Int)
   }
@@ -88,6 +94,8 @@ data Connection = Connection
     connectionPhase :: {-# UNPACK #-} !(PrimVar RealWorld Int),
     -- | Monotonic nanoseconds; maxBound for none.
     connectionDeadline :: {-# UNPACK #-} !(PrimVar RealWorld Int64),
+    -- | Requests so far; counted where their number is limited.
+    connectionServed :: {-# UNPACK #-} !(PrimVar RealWorld Int),
     -- | Who is condemned when the phase is 'Cut' or 'Resting', and whether that applies.
     connectionFate :: {-# UNPACK #-} !(IORef Fate)
   }

@@ -53,6 +53,8 @@ newServerOf settings answers = do
     Server (unharmed settings) (answers clock) clock
       <$> newIORef (Open IntMap.empty Map.empty 0 0 0 0 False [] [])
       <*> newIORef False
+      <*> newPrimVar (tickMonotonic tick)
+      <*> pure (allowances (serverTimeouts settings))
       <*> newPrimVar 0
 
 -- | What those do who watch the server must not end a connection, let alone the ticker.
@@ -72,7 +74,7 @@ startTicker :: Server -> Thread ()
 startTicker server = mask_ $ do
   none <- liftIO $ atomicModifyIORef' (serverConnections server) (\open -> (open {openTicking = True}, not (openTicking open)))
   when none $ do
-    nextTick >>= liftIO . writeIORef (serverClock server)
+    nextTick >>= liftIO . setClock server
     void $ forkWith defaultForkOptions {forkLabel = "ticker"} (interruptible (ticker server 0))
 
 -- | Once a second, while the server is in use: the date, and the deadlines. The number: how
@@ -80,7 +82,7 @@ startTicker server = mask_ $ do
 ticker :: Server -> Int -> Thread ()
 ticker server before = do
   tick <- nextTick
-  liftIO (writeIORef (serverClock server) tick)
+  liftIO (setClock server tick)
   open <- liftIO (openConnections <$> readIORef (serverConnections server))
   rested <- foldlM (attend server tick) 0 open
   resting <- if rested == 0 && before >= worthCollecting then 0 <$ blocking performMajorGC else pure (before + rested)
@@ -128,6 +130,11 @@ attend server tick rested c = do
     limits = serverTimeouts (serverSettings server)
     -- A reset leaves an error behind at the socket; the end of the stream does not.
     isGone = either (\(_ :: IOError) -> False) (/= 0) <$> try (getOption (connectionSocket c) SoError)
+
+setClock :: Server -> Tick -> IO ()
+setClock server tick = do
+  writeIORef (serverClock server) tick
+  writePrimVar (serverSince server) (tickMonotonic tick)
 
 nextTick :: Thread Tick
 nextTick = do
