@@ -24,6 +24,7 @@ import Network.HTTP.Types (hContentLength, hContentType, methodGet, methodHead, 
 import Network.Wai (Application, Response, rawPathInfo, requestMethod, responseBuilder)
 import Network.Wai.Handler.Warp qualified as Warp
 import Weft.Bench.Http.Page
+import Weft.Wai qualified as Wai
 
 -- | Something that runs a WAI application.
 data WaiHost = WaiHost
@@ -43,7 +44,9 @@ data WaiHost = WaiHost
 waiHosts :: [WaiHost]
 waiHosts =
   [ WaiHost "warp" ("warp " <> VERSION_warp) ["-A4m"] $ \port ->
-      Warp.runSettings (Warp.setHost "127.0.0.1" (Warp.setPort port (Warp.setTimeout 3600 Warp.defaultSettings)))
+      Warp.runSettings (Warp.setHost "127.0.0.1" (Warp.setPort port (Warp.setTimeout 3600 Warp.defaultSettings))),
+    WaiHost "weft-wai" ("weft-wai " <> VERSION_weft_wai) ["-A64m", "-n4m", "-I0"] $ \port ->
+      Wai.runSettings (Wai.setHost "127.0.0.1" (Wai.setPort port (Wai.setTimeout 3600 Wai.defaultSettings)))
   ]
 
 -- | What is served.
