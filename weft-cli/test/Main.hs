@@ -11,9 +11,11 @@ import Control.Monad (when)
 import Data.Maybe (isNothing)
 import FilesTest qualified
 import LimitsTest qualified
-import SitesTest qualified
 import LoadTest qualified
 import LoadUnitTest qualified
+import SecureTest qualified
+import ServiceTest qualified
+import SitesTest qualified
 import StopTest qualified
 import System.Environment (lookupEnv, setEnv)
 import Test.Tasty
@@ -33,6 +35,8 @@ main = do
         ConnectionTest.tests,
         LimitsTest.tests,
         StopTest.tests,
+        ServiceTest.tests,
+        SecureTest.tests,
         TimelineTest.tests,
         LoadUnitTest.tests,
         LoadTest.tests

@@ -26,6 +26,7 @@ onBackend backend =
       testCase "idle connections do not hold it up" (serving ["--workers", "2", "--grace", "30"] idleEnd),
       testCase "connections of the listen queue are served" (serving [] queueServed),
       testCase "the grace period" (serving ["--grace", "1"] graceOver),
+      testCase "signals until the very end" (serving [] signalsToTheEnd),
       testCase "a second signal" (serving ["--grace", "30"] secondSignal),
       testCase "out of descriptors, the grace period still holds" (withSite $ \site -> withServerIn ["prlimit", "--nofile=64"] [] site ["--backend", backend, "--grace", "1", "--max-connections", "10000"] starved),
       testCase "started again on the same port at once" startedAgain
@@ -110,6 +111,14 @@ secondSignal server = bracket (connectSmall server) closeClient $ \client -> do
   repeater <- forkIO (forever (stopWith sigINT server >> threadDelay 100_000))
   within "the second signal to end it" 6 (waitForExit server) >>= (@?= ExitSuccess)
   killThread repeater
+
+-- | A signal that comes late finds an orderly stop, and leaves it one.
+signalsToTheEnd :: Server -> IO ()
+signalsToTheEnd server = do
+  stopWith sigTERM server
+  hammer <- forkIO (forever (stopWith sigINT server))
+  waitForExit server >>= (@?= ExitSuccess)
+  killThread hammer
 
 starved :: Server -> IO ()
 starved server = do
