@@ -237,15 +237,15 @@ checkWrong = withSite $ \site -> do
   assertBool err3 (code3 == ExitFailure 1 && "no.toml" `isInfixOf` err3 && length (lines err3) == 1)
 
 together :: Assertion
-together = withSite $ \site -> forM_ wrongs $ \(args, phrase) -> do
+together = withSite $ \site -> forM_ (wrongs site) $ \(args, phrase) -> do
   (code, out, err) <- runWeft [] (["serve", "--check", site] <> args)
   (code, out) @?= (ExitFailure 1, "")
   assertEqual err 1 (length (lines err))
   assertBool (phrase <> " in " <> err) (phrase `isInfixOf` err)
   where
-    wrongs =
+    wrongs site =
       [ (["--proxy-protocol"], "trusted-proxies names nobody"),
         (["--trusted-proxies", "10.0.0.0/8"], "proxy-protocol is not on"),
-        (["--tls-cert", "/dev/null"], "tls.key is not"),
+        (["--tls-cert", site </> "hello.txt"], "tls.key is not"),
         (["--access-log", "/no/such/log"], "/no/such/log")
       ]

@@ -15,7 +15,7 @@ import Network.Socket.ByteString (recv)
 import System.Directory (doesFileExist, findExecutable, renameFile)
 import System.Exit (ExitCode (..))
 import System.FilePath ((</>))
-import System.IO (hGetLine)
+import System.IO (IOMode (WriteMode), hGetLine, withFile)
 import System.Posix.Signals (sigHUP, sigTERM)
 import System.Process
 import Test.Tasty
@@ -220,9 +220,8 @@ behindHaproxy =
             "backend b",
             " server s 127.0.0.1:" <> show (serverPort server) <> " send-proxy-v2"
           ]
-        let proxy = (proc haproxy ["-db", "-q", "-f", config]) {std_out = NoStream, std_err = NoStream}
-            before = server {serverPort = front}
-        bracket (createProcess proxy) (\(_, _, _, child) -> terminateProcess child >> waitForProcess child) $ \_ -> do
+        let before = server {serverPort = front}
+        silently (proc haproxy ["-db", "-q", "-f", config]) $ \_ -> do
           eventually "HAProxy to listen" 10 (not <$> refusesConnections before)
           reply <- get before "/hello.txt"
           replyBody reply @?= "0123456789abcdef"
@@ -230,6 +229,11 @@ behindHaproxy =
         waitForExit server >>= (@?= ExitSuccess)
       logged <- B.readFile file
       assertBool (C.unpack logged) ("127.0.0.1 - - " `B.isPrefixOf` logged && "GET /hello.txt" `B.isInfixOf` logged)
+
+-- | A program while the body runs. Nobody hears what it says.
+silently :: CreateProcess -> (ProcessHandle -> IO a) -> IO a
+silently program use = withFile "/dev/null" WriteMode $ \nowhere ->
+  withCreateProcess program {std_out = UseHandle nowhere, std_err = UseHandle nowhere} (\_ _ _ child -> use child)
 
 -- | One that nobody listened on a moment ago.
 freePort :: IO Int
@@ -254,9 +258,9 @@ inheritedSocket =
       port <- freePort
       let place = "127.0.0.1:" <> show port
           -- It starts the program when the first client has come.
-          program = (proc activate ["-l", place, "weft", "serve", site, "--port", "1"]) {std_out = NoStream, std_err = NoStream}
+          program = proc activate ["-l", place, "weft", "serve", site, "--port", "1"]
           server = Server port site site (error "no output") (error "no process")
-      bracket (createProcess program) (\(_, _, _, child) -> terminateProcess child >> waitForProcess child) $ \(_, _, _, child) -> do
+      silently program $ \child -> do
         eventually "it to listen" 10 (not <$> refusesConnections server)
         reply <- get server "/hello.txt"
         replyStatus reply @?= 200

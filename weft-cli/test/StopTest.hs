@@ -3,7 +3,7 @@
 module StopTest (tests) where
 
 import Control.Concurrent
-import Control.Exception (bracket)
+import Control.Exception (IOException, bracket, catch)
 import Control.Monad
 import Data.ByteString qualified as B
 import Data.List (isInfixOf)
@@ -116,7 +116,8 @@ secondSignal server = bracket (connectSmall server) closeClient $ \client -> do
 signalsToTheEnd :: Server -> IO ()
 signalsToTheEnd server = do
   stopWith sigTERM server
-  hammer <- forkIO (forever (stopWith sigINT server))
+  -- Until there is nobody left to be told.
+  hammer <- forkIO (forever (stopWith sigINT server) `catch` \(_ :: IOException) -> pure ())
   waitForExit server >>= (@?= ExitSuccess)
   killThread hammer
 
