@@ -116,10 +116,10 @@ secondSignal server = bracket (connectSmall server) closeClient $ \client -> do
 signalsToTheEnd :: Server -> IO ()
 signalsToTheEnd server = do
   stopWith sigTERM server
-  -- Until there is nobody left to be told.
-  hammer <- forkIO (forever (stopWith sigINT server) `catch` \(_ :: IOException) -> pure ())
-  waitForExit server >>= (@?= ExitSuccess)
-  killThread hammer
+  -- Until there is nobody left to be told, leaving the others of this process some time.
+  let hammer = (stopWith sigINT server >> threadDelay 300 >> hammer) `catch` \(_ :: IOException) -> pure ()
+  bracket (forkIO hammer) killThread $ \_ ->
+    waitForExit server >>= (@?= ExitSuccess)
 
 starved :: Server -> IO ()
 starved server = do

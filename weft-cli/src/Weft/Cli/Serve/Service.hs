@@ -9,7 +9,7 @@ module Weft.Cli.Serve.Service
   )
 where
 
-import Control.Monad (unless, void)
+import Control.Monad (unless, void, (>=>))
 import Data.ByteString (ByteString)
 import Data.Foldable (for_)
 import Data.IORef
@@ -99,8 +99,7 @@ serving config = do
           }
     loadAgain accessLog tls = do
       for_ accessLog (void . reopenAccessLog)
-      for_ tls $ \context ->
-        reloadSecure context >>= mapM_ (\why -> liftIO (shownPath why >>= report . ("the certificates stay as they were: " <>)))
+      for_ tls (reloadSecure >=> mapM_ (\why -> liftIO (shownPath why >>= report . ("the certificates stay as they were: " <>))))
 
 report :: String -> IO ()
 report text = hPutStrLn stderr ("weft: " <> text)

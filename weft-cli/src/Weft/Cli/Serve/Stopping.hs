@@ -14,7 +14,7 @@ module Weft.Cli.Serve.Stopping
   )
 where
 
-import Control.Monad (forever, void)
+import Control.Monad (forever, void, when)
 import System.Posix.Signals (sigHUP, sigINT, sigTERM)
 import Weft
 import Weft.Event
@@ -30,7 +30,7 @@ subscribe = openSignals [sigTERM, sigINT, sigHUP]
 awaitStop :: Signals -> Thread () -> Thread ()
 awaitStop signals reload =
   nextSignal signals >>= \n ->
-    if n == sigHUP then reload >> awaitStop signals reload else pure ()
+    when (n == sigHUP) (reload >> awaitStop signals reload)
 
 -- | Whether a second signal has come.
 newtype Haste = Haste Event
