@@ -55,7 +55,7 @@ helpful :: IO ()
 helpful = do
   (code, out, err) <- runWeft [] ["serve", "--help"]
   (code, err) @?= (ExitSuccess, "")
-  forM_ ["--host", "--port", "--workers", "--backend", "--cache-bytes", "--max-connections", "--access-log", "--grace", "--trace", "--quiet"] $ \flag ->
+  forM_ ["--host", "--port", "--workers", "--backend", "--cache-bytes", "--max-connections", "--access-log", "--access-log-format", "--metrics", "--tls-cert", "--tls-key", "--proxy-protocol", "--trusted-proxies", "--reuse-port", "--overload", "--shutdown-delay", "--grace", "--trace", "--quiet"] $ \flag ->
     assertBool flag (flag `isInfixOf` out)
   (code', out', _) <- runWeft [] ["--version"]
   code' @?= ExitSuccess

@@ -20,9 +20,11 @@ import Weft.Cli.Serve.Keys
 import Weft.Cli.Serve.Reader
 import Weft.Cli.Serve.Suggest
 import Weft.Cli.Serve.Toml
+import Weft.Http.AccessLog (LogFormat (..))
 import Weft.Http.Compress
 import Weft.Http.Hosts
 import Weft.Http.Negotiation
+import Weft.Http.Proxy (renderNetwork)
 import Weft.Http.RequestHead (Field (..), Limits (..))
 import Weft.Http.Server (Timeouts (..))
 import Weft.Http.Static
@@ -51,7 +53,7 @@ tests =
       testCase "the example of the manual can be read" manualExample,
       testCase "--check" check,
       testCase "--check says all that is wrong, and where" checkWrong,
-      testCase "what is not served by this version is refused" refusesUnavailable
+      testCase "options that need each other" together
     ]
 
 config :: ByteString -> Either [Problem] Config
@@ -65,10 +67,11 @@ everything = do
   c <-
     good
       "[server]\nhost = \"::1\"\nport = 81\nworkers = 3\nbackend = \"poll\"\nmax-connections = 9\ngrace = 1.5\nskip-body = \"1k\"\nquiet = true\ntrace = \"trace.json\"\n\
-      \[timeouts]\nhead = 1\nbody = 2\nidle = 3\nwrite = 4\n\
+      \overload = \"refuse\"\nretry-after = 7\nmax-per-client = 8\nmax-requests = 9\nmax-body = \"1k\"\nproxy-protocol = true\ntrusted-proxies = [\"10.0.0.0/8\", \"::1\"]\nreuse-port = true\nshutdown-delay = 4\n\
+      \[timeouts]\nhead = 1\nbody = 2\nidle = 3\nwrite = 4\nhandler = 5\n\
       \[limits]\nrequest-line = 1000\nhead = 2000\nfields = 30\n\
-      \[log]\naccess = \"/var/log/weft\"\n\
-      \[tls]\ncertificate = \"c.pem\"\nkey = \"k.pem\"\n\
+      \[log]\naccess = \"/var/log/weft\"\nformat = \"json\"\n\
+      \[tls]\ncertificate = [\"c.pem\", \"/etc/d.pem\"]\nkey = \"k.pem\"\n\
       \[metrics]\nlisten = \"127.0.0.1:9\"\n\
       \[site]\nroot = \"www\"\nindex = [\"a.html\", \"b.html\"]\nlistings = true\ncache-bytes = 5\nlargest-cached = \"2Ki\"\n\
       \precompressed = [\"gzip\", \"br\"]\ncompress = true\ncompress-types = [\"text/*\"]\ncompress-least = 1\ncompress-level = 9\n\
@@ -83,9 +86,13 @@ everything = do
   let l = configLimits c
   [limitRequestLine l, limitHead l, limitFields l] @?= [1000, 2000, 30]
   logAccess (configLog c) @?= Just "/var/log/weft"
-  map (fmap namedPath) [tlsCertificate (configTls c), tlsKey (configTls c)] @?= [Just "/etc/weft/c.pem", Just "/etc/weft/k.pem"]
-  metricsListen (configMetrics c) @?= Just "127.0.0.1:9"
-  siteRoot (configSite c) @?= Just (NamedFile "/etc/weft/www" "/etc/weft/weft.toml:28:1")
+  map (map namedPath) [tlsCertificate (configTls c), tlsKey (configTls c)] @?= [["/etc/weft/c.pem", "/etc/d.pem"], ["/etc/weft/k.pem"]]
+  metricsListen (configMetrics c) @?= Just (Endpoint "127.0.0.1" 9)
+  logFormat (configLog c) @?= Json
+  (confRefuses s, confRetryAfter s, confMaxPerClient s, confMaxRequests s, confMaxBody s) @?= (True, 7, 8, 9, 1000)
+  (confProxyProtocol s, map renderNetwork (confTrustedProxies s), confReusePort s, confShutdownDelay s) @?= (True, ["10.0.0.0/8", "::1/128"], True, seconds 4)
+  timeoutHandler t @?= Just (seconds 5)
+  siteRoot (configSite c) @?= Just (NamedFile "/etc/weft/www" "/etc/weft/weft.toml:39:1")
   settings <- maybe (assertFailure "no site") pure (staticOf (configSite c))
   staticRoot settings @?= "/etc/weft/www"
   staticIndex settings @?= ["a.html", "b.html"]
@@ -157,6 +164,11 @@ mistakes =
     ("a host twice", "[site]\nroot = \"a\"\n[hosts]\n\"a.org\" = \"site\"\n\"A.ORG.\" = \"site\"\n", [("5:1", ["A.ORG.", "already"])]),
     ("what unknown hosts get", "[hosts]\nunknown = 500\n", [("2:1", ["421 or 404"])]),
     ("a site called site", "[sites.site]\nroot = \"a\"\n", [("1:8", ["another"])]),
+    ("a format that there is not", "[log]\nformat = \"other\"\n", [("2:1", ["common, combined and json"])]),
+    ("an overload that there is not", "[server]\noverload = \"drop\"\n", [("2:1", ["wait nor refuse"])]),
+    ("networks that are none", "[server]\ntrusted-proxies = [\"10.0.0.1/8\", \"x\"]\n", [("2:1", ["the network is 10.0.0.0/8"]), ("2:1", ["x: no IPv4"])]),
+    ("metrics without a port", "[metrics]\nlisten = \"127.0.0.1\"\n", [("2:1", ["127.0.0.1:9090"])]),
+    ("metrics on IPv6 without brackets", "[metrics]\nlisten = \"::1:9090\"\n", [("2:1", ["[::1]:9090"])]),
     ("a name with NUL", "[site]\nroot = \"a\\u0000b\"\n", [("2:1", ["NUL"])])
   ]
 
@@ -224,10 +236,16 @@ checkWrong = withSite $ \site -> do
   (code3, _, err3) <- runWeft [] ["serve", "--check", "--config", site </> "no.toml"]
   assertBool err3 (code3 == ExitFailure 1 && "no.toml" `isInfixOf` err3 && length (lines err3) == 1)
 
-refusesUnavailable :: Assertion
-refusesUnavailable = withSite $ \site -> do
-  let file = site </> ".." </> "weft.toml"
-  writeFile file "[site]\nroot = \"site\"\n[server]\nproxy-protocol = true\n[log]\nformat = \"other\"\n[metrics]\nlisten = \"127.0.0.1:0\"\n"
-  (code, _, err) <- runWeft [] ["serve", "--config", file]
-  code @?= ExitFailure 1
-  length (lines err) @?= 3
+together :: Assertion
+together = withSite $ \site -> forM_ (wrongs site) $ \(args, phrase) -> do
+  (code, out, err) <- runWeft [] (["serve", "--check", site] <> args)
+  (code, out) @?= (ExitFailure 1, "")
+  assertEqual err 1 (length (lines err))
+  assertBool (phrase <> " in " <> err) (phrase `isInfixOf` err)
+  where
+    wrongs site =
+      [ (["--proxy-protocol"], "trusted-proxies names nobody"),
+        (["--trusted-proxies", "10.0.0.0/8"], "proxy-protocol is not on"),
+        (["--tls-cert", site </> "hello.txt"], "tls.key is not"),
+        (["--access-log", "/no/such/log"], "/no/such/log")
+      ]

@@ -122,8 +122,7 @@ bodies server = do
     say client (request "POST" "/" ["Transfer-Encoding: chunked"] <> "zz\r\n")
     first <- hear client
     replyStatus first @?= 405
-    second <- hear client
-    replyStatus second @?= 400
+    -- The request was answered: what is wrong with its body ends the connection only.
     expectEnd client
 
 largeBody :: Server -> IO ()

@@ -10,6 +10,7 @@ module Harness
     withServerIn,
     withSite,
     backends,
+    portIn,
     runWeft,
     serverErrors,
     stopWith,
@@ -130,11 +131,15 @@ withServerIn prefix variables site args use = do
           within "the program to say where it listens" 10 (hGetLine out) `catch` \e -> do
             said <- readFile (scratch </> "stderr")
             assertFailure ("the program did not start: " <> show (e :: IOException) <> " " <> said)
-        port <- case reverse (takeWhile isDigit (drop 1 (reverse line))) of
-          [] -> assertFailure ("no port in: " <> line)
-          digits -> pure (read digits)
+        port <- portIn line
         use (Server port site scratch out child)
       _ -> assertFailure "no pipe to the program"
+
+-- | The port of the address at the end of a line.
+portIn :: String -> IO Int
+portIn line = case reverse (takeWhile isDigit (drop 1 (reverse line))) of
+  [] -> assertFailure ("no port in: " <> line)
+  digits -> pure (read digits)
 
 -- | Run the program to its end: exit code, standard output, standard error.
 runWeft :: [(String, String)] -> [String] -> IO (ExitCode, String, String)

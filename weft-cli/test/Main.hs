@@ -12,9 +12,11 @@ import Data.Maybe (isNothing)
 import FilesTest qualified
 import InteropTest qualified
 import LimitsTest qualified
-import SitesTest qualified
 import LoadTest qualified
 import LoadUnitTest qualified
+import SecureTest qualified
+import ServiceTest qualified
+import SitesTest qualified
 import StopTest qualified
 import System.Environment (lookupEnv, setEnv)
 import Test.Tasty
@@ -34,6 +36,8 @@ main = do
         ConnectionTest.tests,
         LimitsTest.tests,
         StopTest.tests,
+        ServiceTest.tests,
+        SecureTest.tests,
         TimelineTest.tests,
         LoadUnitTest.tests,
         LoadTest.tests,

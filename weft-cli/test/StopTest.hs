@@ -3,7 +3,7 @@
 module StopTest (tests) where
 
 import Control.Concurrent
-import Control.Exception (bracket)
+import Control.Exception (IOException, bracket, catch)
 import Control.Monad
 import Data.ByteString qualified as B
 import Data.List (isInfixOf)
@@ -26,6 +26,7 @@ onBackend backend =
       testCase "idle connections do not hold it up" (serving ["--workers", "2", "--grace", "30"] idleEnd),
       testCase "connections of the listen queue are served" (serving [] queueServed),
       testCase "the grace period" (serving ["--grace", "1"] graceOver),
+      testCase "signals until the very end" (serving [] signalsToTheEnd),
       testCase "a second signal" (serving ["--grace", "30"] secondSignal),
       testCase "out of descriptors, the grace period still holds" (withSite $ \site -> withServerIn ["prlimit", "--nofile=64"] [] site ["--backend", backend, "--grace", "1", "--max-connections", "10000"] starved),
       testCase "started again on the same port at once" startedAgain
@@ -110,6 +111,15 @@ secondSignal server = bracket (connectSmall server) closeClient $ \client -> do
   repeater <- forkIO (forever (stopWith sigINT server >> threadDelay 100_000))
   within "the second signal to end it" 6 (waitForExit server) >>= (@?= ExitSuccess)
   killThread repeater
+
+-- | A signal that comes late finds an orderly stop, and leaves it one.
+signalsToTheEnd :: Server -> IO ()
+signalsToTheEnd server = do
+  stopWith sigTERM server
+  -- Until there is nobody left to be told, leaving the others of this process some time.
+  let hammer = (stopWith sigINT server >> threadDelay 300 >> hammer) `catch` \(_ :: IOException) -> pure ()
+  bracket (forkIO hammer) killThread $ \_ ->
+    waitForExit server >>= (@?= ExitSuccess)
 
 starved :: Server -> IO ()
 starved server = do

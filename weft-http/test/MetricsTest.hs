@@ -238,9 +238,9 @@ served = do
     registry <- liftIO newRegistry
     metrics <- liftIO (newHttpMetrics registry)
     registerAll registry
-    let handler r = pure (if requestPath r == "/" then plain ok200 [] "12345" else plain notFound404 [] "no")
+    let handler r = readBody 100 r >> pure (if requestPath r == "/" then plain ok200 [] "12345" else plain notFound404 [] "no")
     withServer defaultServerSettings {serverAccessLog = Just (countEntry metrics)} handler $ \port -> do
-      _ <- exchange port ["GET / HTTP/1.1\r\nHost: t\r\n\r\n", "GET /x HTTP/1.1\r\nHost: t\r\n\r\n", "POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"]
+      _ <- exchange port ["GET / HTTP/1.1\r\nHost: t\r\n\r\n", "GET /x HTTP/1.1\r\nHost: t\r\n\r\n", "POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 7\r\nConnection: close\r\n\r\nseven.."]
       _ <- exchange port ["nonsense\r\n\r\n"]
       pure ()
     h <- liftIO newHealth
@@ -254,6 +254,7 @@ served = do
   let requests m s = valueOf "weft_http_requests_total" [("method", m), ("status", s)] families
   [requests "GET" "2xx", requests "GET" "4xx", requests "POST" "2xx", requests "none" "4xx", requests "HEAD" "2xx"] @?= map Just [1, 1, 1, 1, 0]
   assertBool "octets" (maybe False (>= 12) (valueOf "weft_http_response_bytes_total" [] families))
+  valueOf "weft_http_request_bytes_total" [] families @?= Just 7
   -- Its main thread waits, and there are the server's own.
   assertBool "threads" (maybe False (>= 2) (valueOf "weft_threads" [] families))
   valueOf "weft_workers" [] families @?= Just 2

@@ -12,6 +12,7 @@ import Paths_weft_cli (version)
 import System.Environment (getArgs)
 import System.Exit (ExitCode (..), exitWith)
 import System.IO (hPutStrLn, hSetEncoding, stderr, stdout)
+import System.Posix.Signals (Handler (Ignore), installHandler, sigPIPE)
 import Weft.Cli.Load (loadCommand)
 import Weft.Cli.Serve (serveCommand)
 
@@ -19,6 +20,9 @@ import Weft.Cli.Serve (serveCommand)
 -- is one line on standard error, and status 2.
 main :: IO ()
 main = do
+  -- A pipe that nobody reads is an error of the write, and not the end. The run-time system
+  -- is told to leave signals alone: as it ends it would give SIGINT its default effect.
+  _ <- installHandler sigPIPE Ignore Nothing
   -- Arguments are bytes that need not be text in this locale, and messages repeat
   -- them: the encoding of file names gives back every byte as it came.
   names <- getFileSystemEncoding

@@ -9,7 +9,7 @@
 -- business; refusing them is safe.
 --
 -- @
--- (header, rest) <- 'receiveProxyHeader' 'defaultProxyLimit' (receive socket 2048)
+-- server <- newServer defaultServerSettings {serverProxy = Just ('proxyLayer' networks)} handler
 -- @
 module Weft.Http.Proxy
   ( -- * Parsing
@@ -28,6 +28,9 @@ module Weft.Http.Proxy
     receiveProxyHeader,
     ProxyRefused (..),
 
+    -- * Serving
+    proxyLayer,
+
     -- * Trust
     Network,
     parseNetwork,
@@ -39,13 +42,18 @@ module Weft.Http.Proxy
 where
 
 import Control.Exception (Exception (..))
+import Control.Monad (unless)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Weft
+import Weft.Buffer
+import Weft.Http.Proxy.Before
 import Weft.Http.Proxy.Binary
 import Weft.Http.Proxy.Line
 import Weft.Http.Proxy.Networks
 import Weft.Http.Proxy.Types
+import Weft.Http.Request (Client (..))
+import Weft.Http.Server.Types
 import Weft.Socket (SockAddr)
 
 -- | Look at what a connection has begun with. The number bounds what version 2 may have
@@ -87,6 +95,8 @@ data ProxyRefused
   = ProxyRefused !ProxyFault
   | -- | It ended before the header did; so many bytes had come.
     ProxyEnded !Int
+  | -- | It came from somebody who may not send one.
+    ProxyUntrusted !SockAddr
   deriving stock (Eq, Show)
 
 instance Exception ProxyRefused where
@@ -94,6 +104,7 @@ instance Exception ProxyRefused where
     ProxyRefused fault -> proxyFaultText fault
     ProxyEnded 0 -> "the connection ended before its PROXY header"
     ProxyEnded n -> "the connection ended after " <> show n <> " bytes of its PROXY header"
+    ProxyUntrusted peer -> "a connection from " <> show peer <> ", which is no trusted proxy"
 
 -- | Receive until the header is whole: what it says, and the bytes that came with it and
 -- belong to the client, untouched. The limit is that of 'parseProxyHeader'; the action
@@ -109,3 +120,20 @@ receiveProxyHeader limit next = go B.empty
       NeedMore _ -> do
         more <- next
         if B.null more then throwM (ProxyEnded (B.length input)) else go (input <> more)
+
+-- | For 'Weft.Http.Server.serverProxy': each connection comes from these networks and begins
+-- with a header, or it ends without an answer. The client's addresses are those of the
+-- header, if it has some.
+proxyLayer :: [Network] -> Layer
+proxyLayer networks _ transport client = do
+  unless (isTrusted networks (clientAddress client)) (throwM (ProxyUntrusted (clientAddress client)))
+  buffer <- liftIO (newBuffer roomForBoth)
+  (header, rest) <- receiveProxyHeader defaultProxyLimit $ do
+    n <- transportReceive transport buffer 0 roomForBoth
+    liftIO (copyBuffer buffer 0 n)
+  let (address, local) = clientOf (clientAddress client, clientLocal client) header
+  above <- liftIO (bytesBefore rest transport)
+  pure (above, client {clientAddress = address, clientLocal = local})
+  where
+    -- The header and a request, most often.
+    roomForBoth = 2048

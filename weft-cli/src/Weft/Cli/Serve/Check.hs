@@ -5,7 +5,6 @@
 -- @weft serve --check@, and by every start.
 module Weft.Cli.Serve.Check
   ( checkConfig,
-    unavailable,
   )
 where
 
@@ -18,16 +17,20 @@ import GHC.IO.Exception (IOException (..))
 import Weft
 import Weft.Cli.Serve.Config
 import Weft.Cli.Serve.Paths
+import Weft.Cli.Serve.Secure
 import Weft.File
 import Weft.Http.Static
 
--- | All that is wrong, a line each, as bytes because of the names of files in it.
-checkConfig :: Config -> Thread [ByteString]
-checkConfig config = do
+-- | All that is wrong, a line each, as bytes because of the names of files in it. The action
+-- is told what is no fault, such as that a certificate will soon expire.
+checkConfig :: (String -> IO ()) -> Config -> Thread [ByteString]
+checkConfig report config = do
   sites <- concat <$> forM used checkSite
-  tls <- catMaybes <$> sequenceA [readable "the certificate" (tlsCertificate (configTls config)), readable "the key" (tlsKey (configTls config))]
+  files <- catMaybes <$> sequenceA (map (readable "the certificate") certificates <> map (readable "the key") keys)
+  -- What is in them matters once they can be read.
+  tls <- if null (files <> pairs) then contents else pure files
   logs <- catMaybes <$> sequenceA [writable "the access log" (logAccess (configLog config)), writable "the timeline" (confTrace (configServer config))]
-  pure (nothing <> unused <> sites <> pairs <> tls <> logs <> unavailable config)
+  pure (nothing <> unused <> sites <> pairs <> tls <> proxies <> logs)
   where
     (used, _) = reachable config
     nothing = ["there is nothing to serve: neither DIR nor [site] has a root, and no host has a site" | null used]
@@ -38,18 +41,29 @@ checkConfig config = do
         found <- checkStatic settings
         let at = maybe "" namedAt (siteRoot site)
         pure (map ((if B.null at then "" else at <> ": ") <>) found)
-    pairs = case configTls config of
-      TlsConfig (Just c) Nothing -> [located c "tls.certificate is set, and tls.key is not"]
-      TlsConfig Nothing (Just k) -> [located k "tls.key is set, and tls.certificate is not"]
+    TlsConfig certificates keys = configTls config
+    pairs = case (certificates, keys) of
+      (c : _, []) -> [located c "tls.certificate is set, and tls.key is not"]
+      ([], k : _) -> [located k "tls.key is set, and tls.certificate is not"]
+      (c : _, _ : _) | length certificates /= length keys -> [located c (C.pack ("tls.certificate names " <> counted certificates <> ", and tls.key " <> counted keys))]
       _ -> []
-    readable what = \case
-      Nothing -> pure Nothing
-      Just file ->
-        try (withFile (namedPath file) ReadOnly fileStatus) >>= \case
-          Left e -> pure (Just (located file (B.concat [what, ", ", namedPath file, ", cannot be opened: ", said e])))
-          Right status
-            | statusKind status /= RegularFile -> pure (Just (located file (B.concat [what, ", ", namedPath file, ", is no regular file"])))
-            | otherwise -> pure Nothing
+    counted files = case length files of
+      1 -> "one file"
+      n -> show n <> " files"
+    contents =
+      try (loadSecure report (configTls config)) >>= \case
+        Left (CannotLoad why) -> pure [why]
+        Right _ -> pure []
+    proxies = case (confProxyProtocol (configServer config), confTrustedProxies (configServer config)) of
+      (True, []) -> ["server.proxy-protocol is on, and server.trusted-proxies names nobody: every connection would be refused"]
+      (False, _ : _) -> ["server.trusted-proxies is set, and server.proxy-protocol is not on"]
+      _ -> []
+    readable what file =
+      try (withFile (namedPath file) ReadOnly fileStatus) >>= \case
+        Left e -> pure (Just (located file (B.concat [what, ", ", namedPath file, ", cannot be opened: ", said e])))
+        Right status
+          | statusKind status /= RegularFile -> pure (Just (located file (B.concat [what, ", ", namedPath file, ", is no regular file"])))
+          | otherwise -> pure Nothing
     located file problem = (if B.null (namedAt file) then "" else namedAt file <> ": ") <> problem
     -- Nothing is made by a check: there has to be a directory in which it can be.
     writable what = \case
@@ -68,14 +82,3 @@ checkConfig config = do
 
 said :: IOException -> ByteString
 said = C.pack . ioe_description
-
--- | What can be configured and is not served by this version. To ask for it is an
--- error: a site that is meant to be encrypted must not be served otherwise.
-unavailable :: Config -> [ByteString]
-unavailable config =
-  concat
-    [ ["tls.certificate: this version of weft serve does not speak TLS" | TlsConfig (Just _) _ <- [configTls config]],
-      ["metrics.listen: this version of weft serve has no metrics" | MetricsConfig (Just _) <- [configMetrics config]],
-      ["log.format: this version of weft serve writes the combined format only" | Just format <- [logFormat (configLog config)], format /= "combined"],
-      ["server.proxy-protocol: this version of weft serve does not speak the PROXY protocol" | confProxyProtocol (configServer config)]
-    ]

@@ -13,11 +13,14 @@ where
 
 import Control.Monad (foldM)
 import Data.ByteString (ByteString)
+import Data.ByteString.Char8 qualified as C
 import Data.Maybe (catMaybes, maybeToList)
 import Options.Applicative
 import Weft.Cli.Options
+import Weft.Cli.Serve.Choices
 import Weft.Cli.Serve.Config
 import Weft.Cli.Serve.Paths
+import Weft.Http.Proxy (parseNetworks)
 import Weft.Http.Server
 import Weft.Http.Static
 
@@ -64,14 +67,27 @@ options =
     server (option (number 0 65535) (long "port" <> short 'p' <> metavar "PORT" <> help "Port to listen on; 0 for any free one (default: 8080)")) (\v c -> c {confPort = v}),
     server (option (number 1 256) (long "workers" <> metavar "N" <> help "Workers, each on an OS thread (default: one for each processor)")) (\v c -> c {confWorkers = Just v}),
     server (option backend (long "backend" <> metavar "NAME" <> help "Event source: auto, epoll, io_uring or poll (default: auto, or what WEFT_BACKEND says)")) (\v c -> c {confBackend = v}),
-    server (option (number 1 1_000_000) (long "max-connections" <> metavar "N" <> help "Connections open at a time; more wait in the listen queue (default: what the limit of open files allows, less 256)")) (\v c -> c {confMaxConnections = Just v}),
+    server (option (number 1 1_000_000) (long "max-connections" <> metavar "N" <> help "Connections open at a time (default: what the limit of open files allows, less 256; with --overload refuse less 512)")) (\v c -> c {confMaxConnections = Just v}),
+    server (option (eitherReader parseOverload) (long "overload" <> metavar "wait|refuse" <> help "What happens to more connections: they wait in the listen queue, or are answered with 503 at once (default: wait)")) (\v c -> c {confRefuses = v}),
+    server (option (number 0 86_400) (long "retry-after" <> metavar "SECONDS" <> help "With --overload refuse: when the client is told to come again (default: 1)")) (\v c -> c {confRetryAfter = v}),
+    server (option (number 0 1_000_000) (long "max-per-client" <> metavar "N" <> help "Connections open at a time from one address; one more is answered with 503 (default: any number)")) (\v c -> c {confMaxPerClient = v}),
+    server (option (number 0 1_000_000_000) (long "max-requests" <> metavar "N" <> help "Requests answered on one connection, which then is closed (default: any number)")) (\v c -> c {confMaxRequests = v}),
+    server (option bytes (long "max-body" <> metavar "BYTES" <> help "Bytes of a request body; a larger one is answered with 413 (default: 64Mi)")) (\v c -> c {confMaxBody = fromIntegral v}),
     site (option bytes (long "cache-bytes" <> metavar "BYTES" <> help "Memory for small files; 0 for none (default: 100M)")) (\v s -> s {siteStatic = (siteStatic s) {staticCacheBytes = v}}),
     site (flag' () (long "listings" <> help "List directories that have no index.html")) (\() s -> s {siteStatic = (siteStatic s) {staticListings = True}}),
     site (flag' () (long "compress" <> help "Compress text, scripts and the like with gzip for clients that accept it")) (\() s -> s {siteCompress = True}),
     site (flag' () (long "no-precompressed" <> help "Do not look for files with .br, .zst or .gz beside others")) (\() s -> s {siteStatic = (siteStatic s) {staticPrecompressed = []}}),
     file (strOption (long "fallback" <> metavar "FILE" <> help "Answer with this file, beneath DIR, where there is none: for applications that run in the browser")) (\v -> everySite (\s -> s {siteFallback = Just v})),
-    file (strOption (long "access-log" <> metavar "FILE" <> help "Write an access log in the combined format; - for standard output")) (\v c -> c {configLog = (configLog c) {logAccess = Just v}}),
+    file (strOption (long "access-log" <> metavar "FILE" <> help "Write an access log; - for standard output")) (\v c -> c {configLog = (configLog c) {logAccess = Just v}}),
+    change (option (eitherReader parseLogFormat) (long "access-log-format" <> metavar "FORMAT" <> help "The format of its lines: common, combined or json (default: combined)")) (\v c -> c {configLog = (configLog c) {logFormat = v}}),
+    change (option (eitherReader parseEndpoint) (long "metrics" <> metavar "ADDR:PORT" <> help "Serve /metrics, /healthz and /readyz there")) (\v c -> c {configMetrics = MetricsConfig (Just v)}),
+    file (strOption (long "tls-cert" <> metavar "FILE" <> help "Serve HTTPS with the certificate chain in this file (PEM)" <> action "file")) (\v c -> c {configTls = (configTls c) {tlsCertificate = [NamedFile v ""]}}),
+    file (strOption (long "tls-key" <> metavar "FILE" <> help "The private key of that certificate (PEM)" <> action "file")) (\v c -> c {configTls = (configTls c) {tlsKey = [NamedFile v ""]}}),
+    server (flag' () (long "proxy-protocol" <> help "Each connection begins with a header of the PROXY protocol that names the client")) (\() c -> c {confProxyProtocol = True}),
+    server (option (eitherReader (parseNetworks . C.pack)) (long "trusted-proxies" <> metavar "CIDR,..." <> help "Who may connect with such a header; others are refused")) (\v c -> c {confTrustedProxies = v}),
+    server (flag' () (long "reuse-port" <> help "Other processes may listen on the same port")) (\() c -> c {confReusePort = True}),
     server (option secondsOf (long "grace" <> metavar "SECONDS" <> help "How long SIGTERM or SIGINT waits for responses under way (default: 10)")) (\v c -> c {confGrace = v}),
+    server (option secondsOf (long "shutdown-delay" <> metavar "SECONDS" <> help "How long to go on after SIGTERM or SIGINT, saying that it is not ready, before it stops (default: 0)")) (\v c -> c {confShutdownDelay = v}),
     timeout (option secondsOf (long "head-timeout" <> metavar "SECONDS" <> help "Time for a request head to arrive (default: 10)")) (\v t -> t {timeoutHead = v}),
     timeout (option secondsOf (long "body-timeout" <> metavar "SECONDS" <> help "Time between two pieces of a request body (default: 30)")) (\v t -> t {timeoutBody = v}),
     timeout (option secondsOf (long "idle-timeout" <> metavar "SECONDS" <> help "Time between two requests of a connection (default: 60)")) (\v t -> t {timeoutIdle = v}),
@@ -82,6 +98,7 @@ options =
   where
     server = changing (\f c -> c {configServer = f (configServer c)})
     site = changing everySite
+    change = changing id
     timeout = changing (\f c -> c {configTimeouts = f (configTimeouts c)})
     changing :: ((a -> a) -> Config -> Config) -> Parser v -> (v -> a -> a) -> Parser (Maybe Change)
     changing part parser set = optional (Change . part . set <$> parser)

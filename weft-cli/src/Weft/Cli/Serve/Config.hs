@@ -11,6 +11,8 @@ module Weft.Cli.Serve.Config
     LogConfig (..),
     TlsConfig (..),
     MetricsConfig (..),
+    Endpoint (..),
+    overloadOf,
     NamedFile (..),
 
     -- * Sites
@@ -32,9 +34,11 @@ import Data.Int (Int64)
 import Data.List (nub)
 import Data.Maybe (fromMaybe, isJust)
 import Weft (BackendChoice (Auto), Duration, seconds)
+import Weft.Http.AccessLog (LogFormat (Combined))
 import Weft.Http.Compress
 import Weft.Http.Hosts
 import Weft.Http.Negotiation
+import Weft.Http.Proxy (Network)
 import Weft.Http.Server
 import Weft.Http.Static
 
@@ -64,13 +68,29 @@ data ServerConfig = ServerConfig
     confBackend :: !BackendChoice,
     -- | Default: what the limit of open files allows, less 256.
     confMaxConnections :: !(Maybe Int),
+    -- | Whether more than that are refused with 503, and do not wait; default 'False'.
+    confRefuses :: !Bool,
+    -- | What they are told then: when to come again, in seconds; default 1.
+    confRetryAfter :: !Int,
+    -- | Connections of one client; default 0: any number.
+    confMaxPerClient :: !Int,
+    -- | Requests of one connection; default 0: any number.
+    confMaxRequests :: !Int,
+    -- | Octets of a request body; default 64 MiB.
+    confMaxBody :: !Int64,
     -- | Default 10 s.
     confGrace :: !Duration,
+    -- | For how long it goes on, and says that it is not ready, before it stops; default 0.
+    confShutdownDelay :: !Duration,
     -- | Octets of a request body that are read and thrown away; default 65,536.
     confSkipBody :: !Int64,
     -- | Whether each connection begins with a header that names the client; default
     -- 'False'.
     confProxyProtocol :: !Bool,
+    -- | Who may send such a header; default: nobody.
+    confTrustedProxies :: ![Network],
+    -- | Whether other processes may listen on the same port; default 'False'.
+    confReusePort :: !Bool,
     -- | A timeline goes there; default: none is recorded.
     confTrace :: !(Maybe ByteString),
     -- | Whether only errors are printed; default 'False'.
@@ -81,21 +101,34 @@ data ServerConfig = ServerConfig
 data LogConfig = LogConfig
   { -- | The access log; @-@ is standard output. Default: none.
     logAccess :: !(Maybe ByteString),
-    -- | The format of its lines; default: the combined one.
-    logFormat :: !(Maybe String)
+    -- | The format of its lines; default 'Combined'.
+    logFormat :: !LogFormat
   }
 
--- | A certificate and its key. Both or neither.
+-- | Certificates and their keys, as many of one as of the other.
 data TlsConfig = TlsConfig
-  { tlsCertificate :: !(Maybe NamedFile),
-    tlsKey :: !(Maybe NamedFile)
+  { tlsCertificate :: ![NamedFile],
+    tlsKey :: ![NamedFile]
   }
 
 -- | Where metrics are to be had.
 newtype MetricsConfig = MetricsConfig
   { -- | An address and port of their own; default: nowhere.
-    metricsListen :: Maybe String
+    metricsListen :: Maybe Endpoint
   }
+
+-- | Where to listen.
+data Endpoint = Endpoint
+  { endpointHost :: !String,
+    endpointPort :: !Int
+  }
+  deriving stock (Eq, Show)
+
+-- | What happens to connections beyond their number.
+overloadOf :: ServerConfig -> Overload
+overloadOf config
+  | confRefuses config = RefuseQuickly (confRetryAfter config)
+  | otherwise = WaitInBacklog
 
 -- | A file, and where it was named: @weft.toml:3:1@, or an option.
 data NamedFile = NamedFile
@@ -140,16 +173,24 @@ defaultConfig =
             confWorkers = Nothing,
             confBackend = Auto,
             confMaxConnections = Nothing,
+            confRefuses = False,
+            confRetryAfter = 1,
+            confMaxPerClient = 0,
+            confMaxRequests = 0,
+            confMaxBody = serverMaxBody defaultServerSettings,
             confGrace = seconds 10,
+            confShutdownDelay = seconds 0,
             confSkipBody = 65_536,
             confProxyProtocol = False,
+            confTrustedProxies = [],
+            confReusePort = False,
             confTrace = Nothing,
             confQuiet = False
           },
       configTimeouts = defaultTimeouts,
       configLimits = defaultLimits,
-      configLog = LogConfig Nothing Nothing,
-      configTls = TlsConfig Nothing Nothing,
+      configLog = LogConfig Nothing Combined,
+      configTls = TlsConfig [] [],
       configMetrics = MetricsConfig Nothing,
       configSite = defaultSite,
       configSites = [],

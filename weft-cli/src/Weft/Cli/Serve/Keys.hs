@@ -21,12 +21,14 @@ import Data.Char (isDigit)
 import Data.List (intercalate)
 import Data.Maybe (listToMaybe)
 import Toml.Parser.Types (Val (..))
+import Weft.Cli.Serve.Choices
 import Weft.Cli.Serve.Config
 import Weft.Cli.Serve.Paths
 import Weft.Cli.Serve.Reader
 import Weft.Cli.Serve.Toml
 import Weft.Http.Compress
 import Weft.Http.Negotiation
+import Weft.Http.Proxy (parseNetwork)
 import Weft.Http.Server
 import Weft.Http.Static
 import Weft.Http.Static.Glob
@@ -51,8 +53,8 @@ sections file =
     SomeSection (Section "timeouts" "How long a client may take for what, in seconds." timeoutKeys (\f c -> c {configTimeouts = f (configTimeouts c)})),
     SomeSection (Section "limits" "What a request may be." limitKeys (\f c -> c {configLimits = f (configLimits c)})),
     SomeSection (Section "log" "What is written down." (logKeys file) (\f c -> c {configLog = f (configLog c)})),
-    SomeSection (Section "tls" "HTTPS. Both keys, or neither." (tlsKeys file) (\f c -> c {configTls = f (configTls c)})),
-    SomeSection (Section "metrics" "Figures for monitoring." metricsKeys (\f c -> c {configMetrics = f (configMetrics c)})),
+    SomeSection (Section "tls" "HTTPS. As many of one as of the other." (tlsKeys file) (\f c -> c {configTls = f (configTls c)})),
+    SomeSection (Section "metrics" "Figures and probes for monitoring." metricsKeys (\f c -> c {configMetrics = f (configMetrics c)})),
     SomeSection (Section "site" "A directory, and how it is served." (siteKeys file) (\f c -> c {configSite = f (configSite c)}))
   ]
 
@@ -70,10 +72,18 @@ serverKeys file =
     Key "port" "a number from 0 to 65535" "8080" "The port to listen on; 0 for any free one." (set (integer 0 65535) (\v c -> c {confPort = v})),
     Key "workers" "a number from 1 to 256" "one for each processor" "Workers, each on an OS thread." (set (integer 1 256) (\v c -> c {confWorkers = Just v})),
     Key "backend" "a string" "\"auto\", or what WEFT_BACKEND says" "The event source: auto, epoll, io_uring or poll." (set (text "a string" parseBackend) (\v c -> c {confBackend = v})),
-    Key "max-connections" "a number from 1 to 1000000" "what the limit of open files allows, less 256" "Connections open at a time; more wait in the listen queue." (set (integer 1 1_000_000) (\v c -> c {confMaxConnections = Just v})),
+    Key "max-connections" "a number from 1 to 1000000" "what the limit of open files allows, less 256; with refuse less 512" "Connections open at a time." (set (integer 1 1_000_000) (\v c -> c {confMaxConnections = Just v})),
+    Key "overload" "\"wait\" or \"refuse\"" "\"wait\"" "What happens to more connections: they wait in the listen queue, or are answered with 503 at once." (set (text "a string" parseOverload) (\v c -> c {confRefuses = v})),
+    Key "retry-after" "a number from 0 to 86400" "1" "With refuse: in how many seconds the client is told to come again." (set (integer 0 86_400) (\v c -> c {confRetryAfter = v})),
+    Key "max-per-client" "a number from 0 to 1000000" "0" "Connections open at a time from one address (IPv6: one network of 64 bits); one more is answered with 503. 0 for any number." (set (integer 0 1_000_000) (\v c -> c {confMaxPerClient = v})),
+    Key "max-requests" "a number from 0 to 1000000000" "0" "Requests answered on one connection, which then is closed. 0 for any number." (set (integer 0 1_000_000_000) (\v c -> c {confMaxRequests = v})),
+    Key "max-body" "a number of bytes" "64Mi" "Bytes of a request body; a larger one is answered with 413." (set octets (\v c -> c {confMaxBody = fromIntegral v})),
     Key "grace" "a number of seconds" "10" "How long SIGTERM or SIGINT waits for responses under way." (set duration (\v c -> c {confGrace = v})),
+    Key "shutdown-delay" "a number of seconds" "0" "How long it goes on after SIGTERM or SIGINT, saying that it is not ready, before it stops." (set duration (\v c -> c {confShutdownDelay = v})),
     Key "skip-body" "a number of bytes" "65536" "Of a request body that nobody reads, so much is read and thrown away so that the connection can go on." (set octets (\v c -> c {confSkipBody = fromIntegral v})),
     Key "proxy-protocol" "true or false" "false" "Whether each connection begins with a header of the PROXY protocol that names the client." (set switch (\v c -> c {confProxyProtocol = v})),
+    Key "trusted-proxies" "a network such as \"10.0.0.0/8\", or an array of them" "none" "Who may connect with such a header; an address, or \"unix\", will do. Others are refused." (set (oneOrMore "a string or an array of strings" (text "a string" (parseNetwork . pathFromText))) (\v c -> c {confTrustedProxies = v})),
+    Key "reuse-port" "true or false" "false" "Whether other processes may listen on the same port." (set switch (\v c -> c {confReusePort = v})),
     Key "trace" "the name of a file" "none" "Record a timeline of what the workers do there." (set (filePath file) (\v c -> c {confTrace = Just v})),
     Key "quiet" "true or false" "false" "Print no messages but errors." (set switch (\v c -> c {confQuiet = v}))
   ]
@@ -83,7 +93,8 @@ timeoutKeys =
   [ Key "head" "a number of seconds" "10" "From the first byte of a request to the end of its head." (set duration (\v c -> c {timeoutHead = v})),
     Key "body" "a number of seconds" "30" "Between two pieces of a request body." (set duration (\v c -> c {timeoutBody = v})),
     Key "idle" "a number of seconds" "60" "Between two requests of a connection." (set duration (\v c -> c {timeoutIdle = v})),
-    Key "write" "a number of seconds" "30" "In this time a client must take some of a response." (set duration (\v c -> c {timeoutWrite = v}))
+    Key "write" "a number of seconds" "30" "In this time a client must take some of a response." (set duration (\v c -> c {timeoutWrite = v})),
+    Key "handler" "a number of seconds" "none" "From the end of a request to the beginning of its response; then 503 is answered." (set duration (\v c -> c {timeoutHandler = Just v}))
   ]
 
 limitKeys :: [Key Limits]
@@ -96,7 +107,7 @@ limitKeys =
 logKeys :: ByteString -> [Key LogConfig]
 logKeys file =
   [ Key "access" "the name of a file, or \"-\"" "none" "The access log; \"-\" is standard output." (set (text "a string" logFile) (\v c -> c {logAccess = Just v})),
-    Key "format" "a string" "\"combined\"" "The format of its lines." (set (text "a string" filled) (\v c -> c {logFormat = Just v}))
+    Key "format" "\"common\", \"combined\" or \"json\"" "\"combined\"" "The format of its lines." (set (text "a string" parseLogFormat) (\v c -> c {logFormat = v}))
   ]
   where
     logFile = \case
@@ -105,13 +116,13 @@ logKeys file =
 
 tlsKeys :: ByteString -> [Key TlsConfig]
 tlsKeys file =
-  [ Key "certificate" "the name of a file" "none" "The certificate chain, in PEM." (named file (\v c -> c {tlsCertificate = Just v})),
-    Key "key" "the name of a file" "none" "Its private key, in PEM." (named file (\v c -> c {tlsKey = Just v}))
+  [ Key "certificate" "the name of a file, or an array of them" "none" "Certificate chains, in PEM. A client gets one that is for the host it asks for, or the first." (set (oneOrMore "a string or an array of strings" (namedFile file)) (\v c -> c {tlsCertificate = v})),
+    Key "key" "the name of a file, or an array of them" "none" "Their private keys, in PEM, in the same order." (set (oneOrMore "a string or an array of strings" (namedFile file)) (\v c -> c {tlsKey = v}))
   ]
 
 metricsKeys :: [Key MetricsConfig]
 metricsKeys =
-  [ Key "listen" "a string" "none" "The address and port on which metrics are to be had, such as \"127.0.0.1:9090\"." (set (text "a string" filled) (\v c -> c {metricsListen = Just v}))
+  [ Key "listen" "an address and a port" "none" "Where /metrics, /healthz and /readyz are to be had, such as \"127.0.0.1:9090\" or \"[::1]:9090\"." (set (text "a string" parseEndpoint) (\v c -> c {metricsListen = Just v}))
   ]
 
 -- | The keys of a site, for a file of this name.
@@ -216,7 +227,10 @@ filePath file = after (beside file) (text "the name of a file" fileName)
 
 -- | A file that is named, with where that was.
 named :: ByteString -> (NamedFile -> a -> a) -> Reader (a -> a)
-named file change place node = do
+named file = set (namedFile file)
+
+namedFile :: ByteString -> Reader NamedFile
+namedFile file place node = do
   path <- filePath file place node
   let Place line column = place
-  pure (change (NamedFile path (file <> C.pack (":" <> show line <> ":" <> show column))))
+  pure (NamedFile path (file <> C.pack (":" <> show line <> ":" <> show column)))

@@ -149,7 +149,7 @@ countRequest metrics (Answer method status duration received sent) = do
 
 -- | The same of what an access log is told.
 countEntry :: HttpMetrics -> Entry -> IO ()
-countEntry metrics entry = countRequest metrics (Answer (requestMethod <$> entryRequest entry) (entryStatus entry) (entryDuration entry) 0 (entryBytes entry))
+countEntry metrics entry = countRequest metrics (Answer (requestMethod <$> entryRequest entry) (entryStatus entry) (entryDuration entry) (entryReceived entry) (entryBytes entry))
 
 -- | Count all that a server tells: @serverObserver = Just (countObservation metrics)@.
 countObservation :: HttpMetrics -> Observation -> IO ()

@@ -170,7 +170,7 @@ respond context c h input output = do
           -- From here on the client has its time to take the response.
           draining <- liftIO (enter server c Sending >> isDraining server)
           let keep = isPersistent h && not draining && not lastOne
-              answering = Answering request input keep start (pure ())
+              answering = Answering request input keep start (pure ()) (pure 0)
           case response of
             -- One request has come, its response is at hand.
             Response {responseRendered = Just bytes}
@@ -254,7 +254,7 @@ sendingOnce context c persistent incoming request input start response = do
     expired <- expiredIn c
     (if expired then revive server c Sending else enter server c Sending)
     (,) <$> isDraining server <*> isSkippable context incoming
-  let answering rest = Answering request rest (persistent && not draining && skippable) start (beginAnswer incoming)
+  let answering rest = Answering request rest (persistent && not draining && skippable) start (beginAnswer incoming) (receivedSoFar incoming)
   if isProtocol (responseBody response)
     then -- The other protocol begins behind the body.
 

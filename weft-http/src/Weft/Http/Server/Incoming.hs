@@ -12,6 +12,7 @@ module Weft.Http.Server.Incoming
     requestBodyOf,
     isSkippable,
     beginAnswer,
+    receivedSoFar,
     skipRest,
     Rest (..),
   )
@@ -129,6 +130,12 @@ beginAnswer :: Incoming -> IO ()
 beginAnswer = \case
   Nobody' _ -> pure ()
   Incoming ref _ -> modifyIORef' ref (\state -> state {stateAnswered = True})
+
+-- | Octets that were handed out.
+receivedSoFar :: Incoming -> IO Int64
+receivedSoFar = \case
+  Nobody' _ -> pure 0
+  Incoming ref _ -> stateCount <$> readIORef ref
 
 -- | Where a body has ended.
 data Rest

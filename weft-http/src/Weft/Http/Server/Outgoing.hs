@@ -103,7 +103,9 @@ data Answering = Answering
     -- | When it began, in nanoseconds; 0 where nobody wants to know.
     answeringSince :: !Int64,
     -- | Run before the head of the response is sent.
-    answeringBegins :: IO ()
+    answeringBegins :: IO (),
+    -- | Octets of its body that the handler was given so far.
+    answeringReceived :: IO Int64
   }
 
 -- | Add a response to the output, or send it where it is not in memory. Answers whether the
@@ -274,12 +276,13 @@ recorded context c answering status sent
   | contextQuiet context = pure ()
   | otherwise = do
       end <- now
-      record context c (Just (answeringRequest answering)) status sent (instantNanoseconds end - answeringSince answering)
+      received <- liftIO (answeringReceived answering)
+      record context c (Just (answeringRequest answering)) status sent received (instantNanoseconds end - answeringSince answering)
 
-record :: Context -> Connection -> Maybe Request -> Status -> Int64 -> Int64 -> Thread ()
-record context c request status sent duration = liftIO $ do
+record :: Context -> Connection -> Maybe Request -> Status -> Int64 -> Int64 -> Int64 -> Thread ()
+record context c request status sent received duration = liftIO $ do
   tick <- readClock (serverClock server)
-  let entry = Entry (clientAddress (connectionClient c)) (tickSecond tick) request status sent duration
+  let entry = Entry (clientAddress (connectionClient c)) (tickSecond tick) request status sent received duration
   for_ (serverAccessLog settings) ($ entry)
   for_ (serverObserver settings) ($ ResponseSent entry)
   where
@@ -380,7 +383,7 @@ sendError context c status detail = do
   for_ (renderResponseHead (serverName settings) (tickDate tick) Closing True response) $ \h ->
     sendPieces context c (h : body)
   unless (contextQuiet context) $
-    record context c Nothing status (bodyLength (responseBody response)) 0
+    record context c Nothing status (bodyLength (responseBody response)) 0 0
   where
     server = contextServer context
     settings = serverSettings server

@@ -1,0 +1,48 @@
+-- |
+-- Description : What the values of a service's options may be
+--
+-- Readers that command line and configuration file share, which say what is wrong and what
+-- would be right. Pure.
+module Weft.Cli.Serve.Choices
+  ( parseLogFormat,
+    parseOverload,
+    parseEndpoint,
+  )
+where
+
+import Weft.Cli.Options
+import Weft.Cli.Serve.Config
+import Weft.Http.AccessLog (LogFormat (..))
+
+-- | The format of an access log.
+parseLogFormat :: String -> Either String LogFormat
+parseLogFormat = \case
+  "common" -> Right Common
+  "combined" -> Right Combined
+  "json" -> Right Json
+  other -> Left (show other <> " is not one of common, combined and json")
+
+-- | Whether connections that are too many are refused.
+parseOverload :: String -> Either String Bool
+parseOverload = \case
+  "wait" -> Right False
+  "refuse" -> Right True
+  other -> Left (show other <> " is neither wait nor refuse")
+
+-- | An address or a name and a port; IPv6 in brackets.
+--
+-- >>> parseEndpoint "[::1]:9090"
+-- Right (Endpoint {endpointHost = "::1", endpointPort = 9090})
+parseEndpoint :: String -> Either String Endpoint
+parseEndpoint text = case breakEnd text of
+  (host, Right port) | Just name <- unbracketed host -> Right (Endpoint name port)
+  _ -> Left (show text <> " is not an address and a port, such as 127.0.0.1:9090 or [::1]:9090")
+  where
+    -- At the last colon.
+    breakEnd t = case break (== ':') (reverse t) of
+      (port, ':' : host) -> (reverse host, parseNumber 0 65535 (reverse port))
+      _ -> ("", Left "")
+    unbracketed host = case host of
+      '[' : rest | (name@(_ : _), "]") <- break (== ']') rest -> Just name
+      _ : _ | all (`notElem` ("[]:" :: String)) host -> Just host
+      _ -> Nothing

@@ -1,0 +1,159 @@
+-- |
+-- Description : A service from its start to its end
+--
+-- Puts the parts together as a configuration says: sites, log, TLS, sockets, metrics; tells
+-- the service manager; and takes them apart in an order that loses nothing.
+module Weft.Cli.Serve.Service
+  ( serving,
+    explain,
+  )
+where
+
+import Control.Monad (unless, void, (>=>))
+import Data.ByteString (ByteString)
+import Data.Foldable (for_)
+import Data.IORef
+import Data.List (intercalate)
+import Data.Maybe (fromMaybe, isJust, isNothing)
+import Data.String (fromString)
+import GHC.IO.Exception (IOException (..))
+import System.IO (hFlush, hPutStrLn, stderr, stdout)
+import System.Posix.Resource (Resource (ResourceOpenFiles), ResourceLimit (ResourceLimit), ResourceLimits (..), getResourceLimit, setResourceLimit)
+import System.Posix.Signals (raiseSignal, sigTERM)
+import Weft
+import Weft.Cli.Serve.Admin
+import Weft.Cli.Serve.Config
+import Weft.Cli.Serve.Paths
+import Weft.Cli.Serve.Secure
+import Weft.Cli.Serve.Sites
+import Weft.Cli.Serve.Stopping
+import Weft.Http.AccessLog
+import Weft.Http.Health
+import Weft.Http.Listen
+import Weft.Http.Metrics
+import Weft.Http.Notify
+import Weft.Http.Proxy
+import Weft.Http.Server
+import Weft.Socket
+import Weft.Tls.Server (TlsContext, tlsLayer)
+
+-- | Serve until a signal says stop, then drain. Answers whether it could accept connections
+-- until then. What cannot be done at the start is an 'IOError'.
+serving :: Config -> Thread Bool
+serving config = do
+  -- First of all: a signal that comes while we start is not lost.
+  signals <- subscribe
+  notifier <- openNotifier report
+  sites <- openSites report config
+  accessLog <- traverse openLog (logAccess (configLog config))
+  tls <- loadSecure report (configTls config)
+  listening <- listeners (listenAt (if confReusePort conf then Shared else Alone) (confHost conf) (confPort conf))
+  admin <- traverse (\e -> listenAt Alone (Just (endpointHost e)) (endpointPort e) >>= openAdmin report accessLog) (metricsListen (configMetrics config))
+  descriptors <- liftIO (descriptorsForClients conf)
+  server <- newServer (settingsOf config descriptors report accessLog tls (adminMetrics <$> admin)) (sitesHandler sites)
+  failure <- liftIO (newIORef Nothing)
+  for_ listening $ \listener ->
+    forkWith defaultForkOptions {forkLabel = fromString "acceptor"} $
+      -- A service that cannot accept any more must not look alive: it stops as if it
+      -- had been told to, and says why by its status.
+      serve server listener `catch` \e -> liftIO $ do
+        writeIORef failure (Just (e :: IOException))
+        raiseSignal sigTERM
+  addresses <- mapM localAddress listening
+  shown <- liftIO (shownPath (sitesShown config))
+  liftIO (for_ admin (becomeReady . adminHealth))
+  say ("serving " <> shown <> " on " <> intercalate ", " (map (url (isJust tls)) addresses))
+  for_ admin $ \a -> say ("metrics and probes on " <> url False (adminAddress a))
+  watchOver notifier (pure True)
+  notifyReady notifier
+  let reload = loadAgain accessLog tls >> say "loaded again what can be"
+  awaitStop signals (notifyReloading notifier >> reload >> notifyReady notifier)
+
+  failed <- liftIO (readIORef failure)
+  for_ failed $ \e -> liftIO (report ("cannot accept connections any more: " <> explain e))
+  liftIO (for_ admin (becomeStopping . adminHealth))
+  notifyStopping notifier
+  open <- liftIO (connectionCount server)
+  say ("stopping; " <> show open <> (if open == 1 then " connection is" else " connections are") <> " open")
+  haste <- hasten signals reload (say "stopping at once") server
+  unless (isJust failed) (pauseFor haste (confShutdownDelay conf))
+  ended <- drain server listening
+  for_ accessLog closeAccessLog
+  closeSites sites
+  for_ admin closeAdmin
+  unless ended (say "the grace period is over; the remaining connections were cut off")
+  closeNotifier notifier
+  pure (isNothing failed)
+  where
+    conf = configServer config
+    -- That nobody listens any more is no reason to stop.
+    say text = liftIO . unless (confQuiet conf) . ignoringErrors $ putStrLn ("weft: " <> text) >> hFlush stdout
+    ignoringErrors act = act `catch` \(_ :: IOException) -> pure ()
+    openLog :: ByteString -> Thread AccessLog
+    openLog path =
+      openAccessLogWith
+        defaultAccessLogSettings
+          { accessLogTarget = if path == "-" then LogStdout else LogFile path,
+            accessLogFormat = logFormat (configLog config),
+            accessLogReport = report
+          }
+    loadAgain accessLog tls = do
+      for_ accessLog (void . reopenAccessLog)
+      for_ tls (reloadSecure >=> mapM_ (\why -> liftIO (shownPath why >>= report . ("the certificates stay as they were: " <>))))
+
+report :: String -> IO ()
+report text = hPutStrLn stderr ("weft: " <> text)
+
+settingsOf :: Config -> Int -> (String -> IO ()) -> Maybe AccessLog -> Maybe TlsContext -> Maybe HttpMetrics -> ServerSettings
+settingsOf config descriptors tell accessLog tls metrics =
+  defaultServerSettings
+    { serverTimeouts = configTimeouts config,
+      serverLimits = configLimits config,
+      serverMaxBody = confMaxBody conf,
+      serverMaxConnections = fromMaybe descriptors (confMaxConnections conf),
+      serverOverload = overloadOf conf,
+      serverMaxPerPeer = confMaxPerClient conf,
+      serverMaxRequests = confMaxRequests conf,
+      serverGrace = confGrace conf,
+      serverSkipBody = confSkipBody conf,
+      serverProxy = if confProxyProtocol conf then Just (proxyLayer (confTrustedProxies conf)) else Nothing,
+      serverLayers = maybe [] (pure . tlsLayer) tls,
+      serverAccessLog = logEntry <$> accessLog,
+      serverObserver = countObservation <$> metrics,
+      serverReport = tell
+    }
+  where
+    conf = configServer config
+
+-- | A socket of our own.
+listenAt :: ListenAlone -> Maybe String -> Int -> Thread Socket
+listenAt alone host port =
+  listenOn alone host (show port) 4096 `catch` \e ->
+    throwM (userError ("cannot listen on " <> fromMaybe "*" host <> " port " <> show port <> ": " <> ioe_description (e :: IOException)))
+
+-- | Raise the limit of open files as far as the system lets us, and say how many of
+-- them clients may have: all but some for files, logs, metrics and the runtime, and those
+-- of connections that are being refused.
+descriptorsForClients :: ServerConfig -> IO Int
+descriptorsForClients conf = do
+  limits <- getResourceLimit ResourceOpenFiles
+  raised <- try (setResourceLimit ResourceOpenFiles limits {softLimit = hardLimit limits})
+  pure $ case either (\(_ :: IOException) -> softLimit limits) (\() -> hardLimit limits) raised of
+    ResourceLimit n -> max 16 (fromInteger (min 1_000_000 n) - (if confRefuses conf then 512 else 256))
+    _ -> 1_000_000
+
+-- | An 'IOError' on one line, without the parts that say nothing to an operator.
+explain :: IOException -> String
+explain e = case (ioe_location e, ioe_description e) of
+  ("", description) -> description
+  (location, description) -> maybe "" (<> ": ") (ioe_filename e) <> location <> ": " <> description
+
+-- | A listening address as something to open in a browser.
+url :: Bool -> SockAddr -> String
+url secure = \case
+  SockAddrInet6 port _ (0, 0, 0, 0) _ -> at ("localhost:" <> show port)
+  SockAddrInet port 0 -> at ("localhost:" <> show port)
+  SockAddrUnix path -> "unix:" <> path
+  address -> at (show address)
+  where
+    at place = (if secure then "https://" else "http://") <> place <> "/"
