@@ -202,7 +202,7 @@ respond context c h input output = do
                   expired <- expiredIn c
                   (if expired then revive server c Sending else enter server c Sending)
                   isDraining server
-                (goesOn, output') <- transmit context c (Answering request input (isPersistent h && not draining && not lastOne) start (pure ())) response output
+                (goesOn, output') <- transmit context c (Answering request input (isPersistent h && not draining && not lastOne) start (pure ()) (pure 0)) response output
                 flush context c output'
                 goesOn <$ liftIO (enter server c Finishing)
           goesOn <- applied context c application request sending
@@ -212,7 +212,7 @@ respond context c h input output = do
         headExpectation h /= ExpectUnknown,
         isEmptyOutput output -> do
           let !request = Request h EmptyBody (connectionClient c)
-              answering draining = Answering request input (isPersistent h && not draining && not lastOne) start (pure ())
+              answering draining = Answering request input (isPersistent h && not draining && not lastOne) start (pure ()) (pure 0)
           goesOn <- appliedDirect context c application request answering
           case input of
             -- One request has come, and was answered.
