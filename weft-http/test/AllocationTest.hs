@@ -18,8 +18,8 @@ import Test.Tasty (TestTree, localOption, mkTimeout, testGroup)
 import Test.Tasty.HUnit
 import Weft
 import Weft.Http.Date
-import Weft.Http.RequestHead
 import Weft.Http.Negotiation
+import Weft.Http.RequestHead
 import Weft.Http.Response
 import Weft.Http.Server (Response (..))
 import Weft.Http.Server.Types (Tick (..))

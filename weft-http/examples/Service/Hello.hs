@@ -2,6 +2,7 @@
 -- The smallest service: one answer for every request, and an orderly end.
 module Service.Hello (main) where
 
+import Control.Monad (void)
 import System.Posix.Signals (sigINT, sigTERM)
 import Weft
 import Weft.Http.Server
@@ -14,8 +15,8 @@ main = run $ do
   listener <- listenTcp Nothing "8080" 4096
   server <- newServer defaultServerSettings (const hello)
   fork_ (serve server listener)
-  withSignals [sigINT, sigTERM] $ \signals -> () <$ nextSignal signals
-  () <$ drain server [listener]
+  withSignals [sigINT, sigTERM] (void . nextSignal)
+  void (drain server [listener])
 
 hello :: Handler
 hello _ = pure (plain ok200 [Field "Content-Type" "text/plain"] "hello\n")

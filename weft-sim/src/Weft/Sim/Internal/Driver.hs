@@ -366,4 +366,3 @@ forced entry = either (\(e :: SomeException) -> Throw e) id <$> try (evaluate (e
 -- | The same entry with its node evaluated, and whether others could notice the node.
 peek :: Entry -> IO (Entry, Bool)
 peek entry = (\trace -> (entry {entryResume = const trace}, isVisible trace)) <$> forced entry
-
