@@ -41,10 +41,11 @@ caches static status =
     settings = openSettings static
 
 -- | The content of a file that has this status; 'Nothing' if it has another one by
--- now.
+-- now. That it has not become longer is for its status to say: to read what is behind
+-- the end would be a system call more.
 readWith :: File -> FileStatus -> Thread (Maybe ByteString)
 readWith file status = do
-  bytes <- readAt file 0 (fromIntegral (statusSize status) + 1)
+  bytes <- readAt file 0 (fromIntegral (statusSize status))
   after' <- fileStatus file
   pure (if fromIntegral (B.length bytes) == statusSize status && after' == status then Just bytes else Nothing)
 
