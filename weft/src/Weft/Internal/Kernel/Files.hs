@@ -149,21 +149,19 @@ syncFile env (File d) dataOnly wait k =
   operate env Completed d (Operation.Sync d dataOnly) (pure ()) wait (failing "sync" Nothing (\_ -> k ()))
 
 fileStatus :: Env -> File -> Answering FileStatus
-fileStatus env (File d) = status env d (descriptorNumber d) (statusAtOnce env d) ByteString.empty atEmptyPath
+fileStatus env (File d) = status env (pure d) (descriptorNumber d) (statusAtOnce env d) ByteString.empty atEmptyPath
   where
     atEmptyPath = 0x1000
 
 pathStatus :: Env -> Where -> ByteString -> Answering FileStatus
-pathStatus env place path wait k = startingAt "stat" place $ do
-  none <- noDescriptor
-  status env none (startOf place) attempt path 0 wait k
+pathStatus env place path wait k = startingAt "stat" place (status env noDescriptor (startOf place) attempt path 0 wait k)
   where
     attempt = case place of
       At (File dir) -> pathStatusAtOnce env dir
       CurrentDirectory -> \_ _ _ -> pure wouldBlock
 
-status :: Env -> Descriptor -> CInt -> (Ptr Word8 -> Int -> Ptr Word8 -> IO Int) -> ByteString -> Int -> Answering FileStatus
-status env d start attempt path flags wait k = withPath "stat" path $ \memory -> do
+status :: Env -> IO Descriptor -> CInt -> (Ptr Word8 -> Int -> Ptr Word8 -> IO Int) -> ByteString -> Int -> Answering FileStatus
+status env identify start attempt path flags wait k = withPath "stat" path $ \memory -> do
   result <- mallocForeignPtrBytes statxSize
   let pathAt = unsafeForeignPtrToPtr memory
       resultAt = unsafeForeignPtrToPtr result
@@ -175,7 +173,9 @@ status env d start attempt path flags wait k = withPath "stat" path $ \memory ->
   tried <- attempt pathAt basicStats resultAt
   if tried /= wouldBlock
     then done tried
-    else operateIO env Completed d (Operation.StatAt start (castPtr pathAt) flags basicStats (castPtr resultAt)) wait done
+    else do
+      d <- identify
+      operateIO env Completed d (Operation.StatAt start (castPtr pathAt) flags basicStats (castPtr resultAt)) wait done
   where
     statxSize = 256
     basicStats = 0x7ff
