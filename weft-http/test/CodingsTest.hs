@@ -23,8 +23,10 @@ import Weft.Http.Compress
 import Weft.Http.Negotiation
 import Weft.Http.Request (Field (..))
 import Weft.Http.Static
+import Weft.Http.Static.Cache (lookupCache)
 import Weft.Http.Static.Glob
 import Weft.Http.Static.Rules
+import Weft.Http.Static.Types (Cached (..), Static (..))
 
 tests :: TestTree
 tests =
@@ -49,6 +51,7 @@ tests =
             testCase "what does not become smaller is sent as it is" incompressible,
             testCase "several at a time get what there is, none waits" several
           ],
+        testCase "what is kept of a file is no part of the request" ownPath,
         testCase "fields by pattern" fields,
         testCase "error pages" errors,
         testCase "an error page for what goes wrong in the server" brokenFile,
@@ -121,6 +124,16 @@ siblings settings = withSite files settings $ \site -> do
   liftIO ((replyBody alone, header "vary" alone) @?= ("small", Nothing))
   where
     unique = foldr (\x xs -> if x `elem` xs then xs else x : xs) []
+
+-- The buffer of a request is used again by the next one of the connection. What was a
+-- slice of it named another file by then, and every file was read anew each second.
+ownPath :: Assertion
+ownPath = withSite (\path -> forM_ names (\name -> B.writeFile (path </> C.unpack name) name)) id $ \site -> do
+  fetchEach (address site) [("/" <> name, name) | name <- names]
+  kept <- liftIO (forM names (\name -> fmap cachedPath <$> lookupCache (openCache (opened site)) ("/" <> name)))
+  liftIO (kept @?= map Just names)
+  where
+    names = ["one.txt", "two.txt", "six.txt"]
 
 stale :: Assertion
 stale = withSite fill precompressed $ \site -> do

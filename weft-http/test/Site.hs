@@ -7,9 +7,11 @@ module Site
     Reply (..),
     header,
     fetchFrom,
+    fetchEach,
   )
 where
 
+import Control.Monad (forM_)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.ByteString.Char8 qualified as C
@@ -32,7 +34,8 @@ data Site = Site
     directory :: FilePath,
     opened :: Static,
     -- | What an operator was told.
-    reports :: IORef [String]
+    reports :: IORef [String],
+    address :: SockAddr
   }
 
 -- | A response.
@@ -58,26 +61,29 @@ withSite fill change use = withSystemTempDirectory "weft-http" $ \path -> do
   run $ do
     static <- openStatic (change (defaultStaticSettings (C.pack path)) {staticReport = \s -> modifyIORef' said (s :)})
     let next = liftIO (modifyIORef' clock (second . (+ 1) . tickSecond))
-    overHandler (staticHandler static clock) $ \ask -> use (Site ask next path static said)
+    overHandlerAt (staticHandler static clock) $ \at -> use (Site (fetchFrom at) next path static said at)
     closeStatic static
   where
     second s = Tick s (formatDate (HttpTime s)) 0
 
 -- | A server with this handler, and how to ask it.
 overHandler :: Handler -> ((ByteString -> ByteString -> [ByteString] -> Thread Reply) -> Thread ()) -> Thread ()
-overHandler handler use = do
+overHandler handler use = overHandlerAt handler (use . fetchFrom)
+
+-- | A server with this handler, and where it is.
+overHandlerAt :: Handler -> (SockAddr -> Thread ()) -> Thread ()
+overHandlerAt handler use = do
   server <- newServer defaultServerSettings (const handler)
   listener <- listenTcp (Just "127.0.0.1") "0" 16
   fork_ (serve server listener)
-  address <- localAddress listener
-  use (fetchFrom address)
+  localAddress listener >>= use
   _ <- drain server [listener]
   pure ()
 
 -- | One request on a connection of its own.
 fetchFrom :: SockAddr -> ByteString -> ByteString -> [ByteString] -> Thread Reply
-fetchFrom address method target fields = withSocket (openSocket AF_INET Stream) $ \client -> do
-  connect client address
+fetchFrom at method target fields = withSocket (openSocket AF_INET Stream) $ \client -> do
+  connect client at
   sendAll client (B.concat ([method, " ", target, " HTTP/1.1\r\nConnection: close\r\n"] <> map (<> "\r\n") (["Host: t" | not (any ("Host:" `B.isPrefixOf`) fields)] <> fields) <> ["\r\n"]))
   parse . B.concat <$> toEnd client
   where
@@ -88,3 +94,17 @@ fetchFrom address method target fields = withSocket (openSocket AF_INET Stream) 
             line : others -> Reply (maybe 0 fst (C.readInt (B.drop 9 line))) (map field others) (B.drop 4 rest)
             [] -> Reply 0 [] bytes
     field line = let (name, value) = C.break (== ':') line in (C.map toLower name, B.drop 2 value)
+
+-- | GET each target, one after the other on one connection: how many bytes a whole
+-- response has at least is known by how it ends.
+fetchEach :: SockAddr -> [(ByteString, ByteString)] -> Thread ()
+fetchEach at asked = withSocket (openSocket AF_INET Stream) $ \client -> do
+  connect client at
+  let upTo end got
+        | end `B.isSuffixOf` got = pure ()
+        | otherwise = do
+            piece <- receive client 65536
+            if B.null piece then liftIO (fail ("the connection ended after " <> show got)) else upTo end (got <> piece)
+  forM_ asked $ \(target, end) -> do
+    sendAll client (B.concat ["GET ", target, " HTTP/1.1\r\nHost: t\r\n\r\n"])
+    upTo ("\r\n\r\n" <> end) B.empty

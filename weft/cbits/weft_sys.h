@@ -52,6 +52,13 @@ intptr_t weft_statx(int dir, const char *path, intptr_t flags, intptr_t mask,
                     void *buffer);
 intptr_t weft_resident(int fd, int64_t offset, intptr_t size);
 intptr_t weft_read_in(int fd, int64_t offset, intptr_t size);
+intptr_t weft_is_local(int fd);
+
+/* Files: these answer -EAGAIN instead of waiting. */
+intptr_t weft_open_now(int dir, const char *path, intptr_t flags,
+                       intptr_t resolve);
+intptr_t weft_stat_now(int dir, const char *path, intptr_t mask, void *buffer);
+intptr_t weft_read_now(int fd, void *buffer, intptr_t size, int64_t offset);
 
 /* Descriptors. */
 intptr_t weft_close(int fd);

@@ -8,6 +8,7 @@ module Main (main) where
 import System.Environment (setEnv)
 import System.IO (hSetEncoding, stdout, utf8)
 import Test.Adoption qualified
+import Test.AtOnce qualified
 import Test.CancelStorm qualified
 import Test.Costs qualified
 import Test.Counters qualified
@@ -64,6 +65,7 @@ main = do
         Test.Pool.tests,
         Test.Readiness.tests,
         Test.Adoption.tests,
+        Test.AtOnce.tests,
         Test.CancelStorm.tests,
         Test.Dump.tests,
         Test.Takeover.tests,

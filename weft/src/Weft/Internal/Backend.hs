@@ -58,7 +58,8 @@ data Descriptor = Descriptor
     -- | Unique in the process (modulo 2^32).
     descriptorSerial :: {-# UNPACK #-} !Word32,
     -- | One bit for each worker whose backend may hold state about this
-    -- descriptor, and bit 62 once it is closed. Changed atomically.
+    -- descriptor, and bit 62 once it is closed; for a file those of
+    -- "Weft.Internal.Kernel.AtOnce". Changed atomically.
     descriptorWorkers :: {-# UNPACK #-} !(PrimVar RealWorld Int)
   }
 

@@ -54,6 +54,12 @@ module Weft.Internal.Sys
     statAt,
     readIn,
     residentBytes,
+    isLocal,
+
+    -- ** Without waiting
+    openNow,
+    statNow,
+    readNow,
 
     -- * Descriptors
     close,
@@ -203,7 +209,8 @@ foreign import ccall unsafe "weft_plain_tcp"
   isPlainTcp :: CInt -> IO Result
 
 -- $files
--- All but 'residentBytes' wait for disks and are @safe@ calls.
+-- All but 'residentBytes' and those that end in @Now@ wait for disks and are @safe@
+-- calls.
 
 -- | @pread@; the offset -1 is the file's own position.
 foreign import ccall safe "weft_pread"
@@ -238,6 +245,27 @@ foreign import ccall safe "weft_read_in"
 -- @-EOPNOTSUPP@ where the file system cannot say.
 foreign import ccall unsafe "weft_resident"
   residentBytes :: CInt -> Int64 -> Int -> IO Result
+
+-- | 1 for a descriptor on a file system of this machine, whose metadata are memory
+-- once they were looked up.
+foreign import ccall safe "weft_is_local"
+  isLocal :: CInt -> IO Result
+
+-- | 'openAt', for reading, of a path whose names are all in memory and that does not
+-- leave the file system: directory, path, flags, resolve flags. 'wouldBlock' where
+-- 'openAt' is to be asked. On a local file system only: to open is what it is there.
+foreign import ccall unsafe "weft_open_now"
+  openNow :: CInt -> Ptr () -> Int -> Int -> IO Result
+
+-- | 'statAt' of such a path or, if it is empty, of the descriptor itself: directory,
+-- path, mask, @struct statx@. 'wouldBlock' where 'statAt' is to be asked.
+foreign import ccall unsafe "weft_stat_now"
+  statNow :: CInt -> Ptr () -> Int -> Ptr () -> IO Result
+
+-- | 'readAt' of what is in the page cache, 'wouldBlock' where not all of it is. Not
+-- for a file that was opened with @O_DIRECT@.
+foreign import ccall unsafe "weft_read_now"
+  readNow :: CInt -> Ptr Word8 -> Int -> Int64 -> IO Result
 
 -- | @close@. The number is free afterwards whatever the answer.
 foreign import ccall unsafe "weft_close"

@@ -39,7 +39,8 @@ answerPath static clock request asked = case safePath asked of
   Right path
     | hidden path -> pure notFound
     | otherwise -> handle failed $ do
-        let relative = relativePath path
+        -- What is kept must not be a slice of the request, whose buffer is used again.
+        let relative = B.copy (relativePath path)
         file <- open (if B.null relative then "." else relative)
         flip onException (closeFile file) $ do
           status <- fileStatus file

@@ -1,3 +1,5 @@
+{-# LANGUAGE MultiWayIf #-}
+
 -- |
 -- Description : From the content of files to responses
 -- Stability   : not home
@@ -20,6 +22,7 @@ where
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.IORef
+import Data.Int (Int64)
 import Data.Primitive.PrimVar
 import Weft
 import Weft.File
@@ -41,10 +44,11 @@ caches static status =
     settings = openSettings static
 
 -- | The content of a file that has this status; 'Nothing' if it has another one by
--- now.
+-- now. That it has not become longer is for its status to say: to read what is behind
+-- the end would be a system call more.
 readWith :: File -> FileStatus -> Thread (Maybe ByteString)
 readWith file status = do
-  bytes <- readAt file 0 (fromIntegral (statusSize status) + 1)
+  bytes <- readAt file 0 (fromIntegral (statusSize status))
   after' <- fileStatus file
   pure (if fromIntegral (B.length bytes) == statusSize status && after' == status then Just bytes else Nothing)
 
@@ -52,7 +56,7 @@ readWith file status = do
 remember :: Static -> Tick -> ByteString -> ByteString -> FileStatus -> Meta -> Others -> ByteString -> IO Cached
 remember static tick key path status meta others bytes = do
   checked <- newPrimVar (fromIntegral (tickSecond tick))
-  rendered <- newIORef (Rendered (-1) (wholeOf meta bytes))
+  rendered <- newIORef (Rendered unasked (wholeOf meta bytes))
   let cached =
         Cached
           { cachedHeld = Held bytes meta rendered,
@@ -64,6 +68,12 @@ remember static tick key path status meta others bytes = do
   -- Once as it is, and once rendered.
   cached <$ insertCache (openCache static) key (2 * B.length bytes + 512) cached
 
+-- | In place of the second: not rendered so far, because nobody has had the response, or
+-- one client.
+unasked, askedOnce :: Int64
+unasked = -1
+askedOnce = -2
+
 wholeOf :: Meta -> ByteString -> Response
 wholeOf meta bytes = Response ok200 (metaFields meta) (Bytes [bytes]) Nothing
 
@@ -72,11 +82,14 @@ fromMemory :: Static -> Tick -> Request -> Held -> Thread Response
 fromMemory static tick request held
   | isUnconditional (requestConditions request) && requestMethod request == Get = liftIO $ do
       Rendered second response <- readIORef (heldRendered held)
-      if second == tickSecond tick
-        then pure response
-        else do
-          let rendered = whole {responseRendered = renderWhole (staticServerName (openSettings static)) (tickDate tick) whole}
-          rendered <$ writeIORef (heldRendered held) (Rendered (tickSecond tick) rendered)
+      if
+        | second == tickSecond tick -> pure response
+        -- Many files are asked for once and thrown out again: for that one answer
+        -- the bytes need not be copied behind a head.
+        | second == unasked -> whole <$ writeIORef (heldRendered held) (Rendered askedOnce whole)
+        | otherwise -> do
+            let rendered = whole {responseRendered = renderWhole (staticServerName (openSettings static)) (tickDate tick) whole}
+            rendered <$ writeIORef (heldRendered held) (Rendered (tickSecond tick) rendered)
   | otherwise = conditional tick request (heldMeta held) whole $ \ranges ->
       let slice r = B.take (fromIntegral (rangeLength r)) (B.drop (fromIntegral (rangeFirst r)) (heldBytes held))
        in case ranges of

@@ -17,6 +17,7 @@ module Weft.Internal.Kernel.Env
     operateBefore,
     retire,
     inPool,
+    whileOpen,
 
     -- * Closing descriptors
     closedBit,
@@ -137,7 +138,18 @@ operateBefore env (Just limit) why d operation keep wait next = do
 
 -- | Submit an operation, and count it while it is pending.
 start :: Env -> Descriptor -> Operation -> Wait -> (Int -> IO ()) -> IO Answer
-start env d operation wait completion = do
+start env d operation wait completion = whileOpen env d $ do
+  answer <- submit (envBackend env) operation . Completion wait $ \r -> pendingNow (-1) >> completion r
+  when (isPending answer) (pendingNow 1)
+  pure answer
+  where
+    pendingNow by = readPrimVar (envPending env) >>= writePrimVar (envPending env) . (+ by)
+{-# INLINE start #-}
+
+-- | Run an action that uses the number of a descriptor: 'badDescriptor' if that was
+-- closed, and it is not closed before the action ends.
+whileOpen :: Env -> Descriptor -> IO Int -> IO Int
+whileOpen env d action = do
   workers <- readPrimVar (descriptorWorkers d)
   if testBit workers closedBit
     then pure badDescriptor
@@ -145,16 +157,10 @@ start env d operation wait completion = do
       -- Before the backend can know the descriptor: whoever closes it must see us.
       -- Who closed it since we looked has not, and may have freed the number.
       before <- if testBit workers me then pure workers else fetchOrInt (descriptorWorkers d) (bit me)
-      if testBit before closedBit
-        then pure badDescriptor
-        else do
-          answer <- submit (envBackend env) operation . Completion wait $ \r -> pendingNow (-1) >> completion r
-          when (isPending answer) (pendingNow 1)
-          pure answer
+      if testBit before closedBit then pure badDescriptor else action
   where
     me = hostWorker (envHost env)
-    pendingNow by = readPrimVar (envPending env) >>= writePrimVar (envPending env) . (+ by)
-{-# INLINE start #-}
+{-# INLINE whileOpen #-}
 
 -- | Set in 'descriptorWorkers' when a descriptor is closed.
 closedBit :: Int

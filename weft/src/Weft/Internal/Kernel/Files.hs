@@ -2,8 +2,9 @@
 -- Description : The system kernel's files and directories
 -- Stability   : not home
 --
--- Nothing here touches a disk on the worker: each operation goes to the backend
--- (io_uring, or the pool behind a readiness backend) or to the pool directly.
+-- Nothing here touches a disk on the worker: what is in memory is answered from there
+-- ("Weft.Internal.Kernel.AtOnce"), all else goes to the backend (io_uring, or the pool
+-- behind a readiness backend) or to the pool directly.
 module Weft.Internal.Kernel.Files
   ( openFile,
     readFileAt,
@@ -41,8 +42,10 @@ import System.Posix.Directory.Fd qualified as Posix
 import System.Posix.Types (Fd (..))
 import Weft.Internal.Backend (Descriptor (..), newDescriptor)
 import Weft.Internal.Backend qualified as Operation
+import Weft.Internal.Kernel.AtOnce
 import Weft.Internal.Kernel.Env
 import Weft.Internal.Net
+import Weft.Internal.Sys (wouldBlock)
 import Weft.Internal.SystemCall (Beneath (..), Buffer (..), File (..), FileKind (..), FileStatus (..), OpenFlags (..), OpenMode (..), Where (..))
 import Weft.Internal.Trace
 
@@ -81,22 +84,30 @@ noDescriptor = newDescriptor (-1)
 
 openFile :: Env -> Where -> ByteString -> OpenMode -> OpenFlags -> Answering File
 openFile env place path mode flags wait k = startingAt what place . withPath what path $ \memory -> do
-  none <- noDescriptor
   let creates = mode `elem` [WriteOnly, ReadWrite, Append]
+      system = fromIntegral (c_open_flags (modeNumber mode) (flag openTruncate) (flag openExclusive) (flag openDirect))
+      resolve = case openBeneath flags of StayBeneath -> resolveBeneath .|. resolveNoMagicLinks; Anywhere -> 0
+      pathAt = unsafeForeignPtrToPtr memory
       operation =
         Operation.OpenAt
           (startOf place)
-          (castPtr (unsafeForeignPtrToPtr memory))
-          (fromIntegral (c_open_flags (modeNumber mode) (flag openTruncate) (flag openExclusive) (flag openDirect)))
+          (castPtr pathAt)
+          system
           (if creates then fromIntegral (openPermissions flags) else 0)
-          (case openBeneath flags of StayBeneath -> resolveBeneath .|. resolveNoMagicLinks; Anywhere -> 0)
-  operateIO env Completed none operation wait $ \r -> do
-    touchForeignPtr memory
-    if r < 0
-      then pure (failing what (Just (Char8.unpack path)) (const Done) r)
-      else do
-        d <- newDescriptor (fromIntegral r)
-        pure $ k (File d)
+          resolve
+      done identify r
+        | r < 0 = pure (failing what (Just (Char8.unpack path)) (const Done) r)
+        | otherwise = k . File <$> identify r
+  tried <- case place of
+    At (File dir) | not (creates || openTruncate flags || openDirect flags) -> openAtOnce env dir pathAt system resolve
+    _ -> pure wouldBlock
+  if tried /= wouldBlock
+    then touchForeignPtr memory >> done (openedAtOnce env) tried
+    else do
+      none <- noDescriptor
+      operateIO env Completed none operation wait $ \r -> do
+        touchForeignPtr memory
+        done (opened env (not (openDirect flags))) r
   where
     what = "open"
     flag f = if f flags then 1 else 0
@@ -112,10 +123,16 @@ modeNumber = \case
   Directory -> 4
 
 readFileAt :: Env -> File -> Buffer -> Int -> Int -> Int64 -> Answering Int
-readFileAt env (File d) (Buffer memory room) offset count at wait k =
-  operate env Completed d (Operation.ReadAt d (unsafeForeignPtrToPtr memory `plusPtr` from) (max 0 (min (room - from) count)) at) (touchForeignPtr memory) wait (failing "read" Nothing k)
+readFileAt env (File d) (Buffer memory room) offset count at wait k = do
+  tried <- readAtOnce env d to most at
+  if tried /= wouldBlock
+    then next tried <$ touchForeignPtr memory
+    else operate env Completed d (Operation.ReadAt d to most at) (touchForeignPtr memory) wait next
   where
     from = max 0 (min room offset)
+    to = unsafeForeignPtrToPtr memory `plusPtr` from
+    most = max 0 (min (room - from) count)
+    next = failing "read" Nothing k
 
 writeFileAt :: Env -> File -> ByteString -> Int64 -> Answering Int
 writeFileAt env (File d) (BS memory n) at wait k =
@@ -132,27 +149,33 @@ syncFile env (File d) dataOnly wait k =
   operate env Completed d (Operation.Sync d dataOnly) (pure ()) wait (failing "sync" Nothing (\_ -> k ()))
 
 fileStatus :: Env -> File -> Answering FileStatus
-fileStatus env (File d) = status env d (descriptorNumber d) ByteString.empty atEmptyPath
+fileStatus env (File d) = status env (pure d) (descriptorNumber d) (statusAtOnce env d) ByteString.empty atEmptyPath
   where
     atEmptyPath = 0x1000
 
 pathStatus :: Env -> Where -> ByteString -> Answering FileStatus
-pathStatus env place path wait k = startingAt "stat" place $ do
-  none <- noDescriptor
-  status env none (startOf place) path 0 wait k
+pathStatus env place path wait k = startingAt "stat" place (status env noDescriptor (startOf place) attempt path 0 wait k)
+  where
+    attempt = case place of
+      At (File dir) -> pathStatusAtOnce env dir
+      CurrentDirectory -> \_ _ _ -> pure wouldBlock
 
-status :: Env -> Descriptor -> CInt -> ByteString -> Int -> Answering FileStatus
-status env d start path flags wait k = withPath "stat" path $ \memory -> do
+status :: Env -> IO Descriptor -> CInt -> (Ptr Word8 -> Int -> Ptr Word8 -> IO Int) -> ByteString -> Int -> Answering FileStatus
+status env identify start attempt path flags wait k = withPath "stat" path $ \memory -> do
   result <- mallocForeignPtrBytes statxSize
-  let operation =
-        Operation.StatAt start (castPtr (unsafeForeignPtrToPtr memory)) flags basicStats (castPtr (unsafeForeignPtrToPtr result))
-  operateIO env Completed d operation wait $ \r -> do
-    touchForeignPtr memory
-    if r < 0
-      then pure (failing "stat" (if ByteString.null path then Nothing else Just (Char8.unpack path)) (const Done) r)
-      else do
-        s <- withForeignPtr result peekStatus
-        pure $ k s
+  let pathAt = unsafeForeignPtrToPtr memory
+      resultAt = unsafeForeignPtrToPtr result
+      done r = do
+        touchForeignPtr memory
+        if r < 0
+          then pure (failing "stat" (if ByteString.null path then Nothing else Just (Char8.unpack path)) (const Done) r)
+          else k <$> withForeignPtr result peekStatus
+  tried <- attempt pathAt basicStats resultAt
+  if tried /= wouldBlock
+    then done tried
+    else do
+      d <- identify
+      operateIO env Completed d (Operation.StatAt start (castPtr pathAt) flags basicStats (castPtr resultAt)) wait done
   where
     statxSize = 256
     basicStats = 0x7ff
