@@ -40,10 +40,12 @@ newCells n = do
 cellCount :: Cells -> IO Int
 cellCount (Cells memory) = (`div` 8) <$> getSizeofMutableByteArray memory
 
+-- | The number in a cell, which must be one of them.
 peekCell :: Cells -> Int -> IO Int
 peekCell (Cells memory) = readByteArray memory
 {-# INLINE peekCell #-}
 
+-- | Put a number into a cell, which must be one of them.
 pokeCell :: Cells -> Int -> Int -> IO ()
 pokeCell (Cells memory) = writeByteArray memory
 {-# INLINE pokeCell #-}

@@ -104,6 +104,7 @@ data Distribution = Distribution
   }
   deriving stock (Eq, Show)
 
+-- | Of nothing.
 emptyDistribution :: Distribution
 emptyDistribution = Distribution IntMap.empty 0 0 0 0
 

@@ -26,7 +26,8 @@ import Weft.Socket
 
 -- | The second server, and what it tells of.
 data Admin = Admin
-  { adminAddress :: !SockAddr,
+  { -- | Where it listens.
+    adminAddress :: !SockAddr,
     -- | What the service counts there.
     adminMetrics :: !HttpMetrics,
     -- | What the service says of itself.

@@ -67,8 +67,11 @@ within clock phase body = case (limit, clockEnd clock) of
 
 -- | A response whose content is still to be received.
 data Response = Response
-  { responseStatus :: !Status,
+  { -- | A final one; those before it were passed over.
+    responseStatus :: !Status,
+    -- | What the server speaks.
     responseVersion :: !Version,
+    -- | In the order in which they were sent.
     responseFields :: ![Field],
     -- | Where it came from: after redirections, not what was asked for.
     responseUrl :: !Url,
