@@ -45,7 +45,7 @@ waiHosts :: [WaiHost]
 waiHosts =
   [ WaiHost "warp" ("warp " <> VERSION_warp) ["-A4m"] $ \port ->
       Warp.runSettings (Warp.setHost "127.0.0.1" (Warp.setPort port (Warp.setTimeout 3600 Warp.defaultSettings))),
-    WaiHost "weft-wai" ("weft-wai " <> VERSION_weft_wai) ["-A64m", "-n4m", "-I0"] $ \port ->
+    WaiHost "weft-wai" ("weft-wai " <> VERSION_weft_wai) ["-A4m", "-n256k", "-I0"] $ \port ->
       Wai.runSettings (Wai.setHost "127.0.0.1" (Wai.setPort port (Wai.setTimeout 3600 Wai.defaultSettings)))
   ]
 
