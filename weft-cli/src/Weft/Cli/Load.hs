@@ -29,8 +29,8 @@ import Weft.Cli.Load.Page
 import Weft.Cli.Load.Plan
 import Weft.Cli.Load.Report
 import Weft.Cli.Load.Run
-import Weft.Cli.Load.System
 import Weft.Cli.Load.Text
+import Weft.Cli.System
 import Weft.Http.Client.Types (Target (..), authority)
 import Weft.Socket
 
@@ -56,7 +56,7 @@ putUnderLoad o = withSmallNursery $ do
       address <- reach plan
       progress <- liftIO (progressOn o)
       runLoad o plan address progress
-  report <- either (failing 1 . explained) (pure . reportOf) outcome
+  report <- either (failing 1 . explain) (pure . reportOf) outcome
   terminal <- hIsTerminalDevice stderr
   when (terminal || loadProgress o) (hPutStr stderr (if terminal then "\r\ESC[K" else ""))
   hSetEncoding stdout utf8
@@ -67,9 +67,6 @@ putUnderLoad o = withSmallNursery $ do
   where
     failing code text = hPutStrLn stderr ("weft: " <> text) >> exitWith (ExitFailure code)
     writing path act = act `catch` \e -> failing 1 (path <> ": " <> ioe_description (e :: IOException))
-    explained e = case (ioe_location e, ioe_description e) of
-      ("", description) -> description
-      (location, description) -> maybe "" (<> ": ") (ioe_filename e) <> location <> ": " <> description
 
     -- The address that answers. A server that is not there at all is not to be put under load.
     reach plan = do

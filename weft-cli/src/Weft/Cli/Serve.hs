@@ -26,6 +26,7 @@ import Weft.Cli.Serve.Paths
 import Weft.Cli.Serve.Secure
 import Weft.Cli.Serve.Service
 import Weft.Cli.Serve.Toml
+import Weft.Cli.System
 import Weft.Kernel (Kernel)
 import Weft.Timeline (timelineTo)
 

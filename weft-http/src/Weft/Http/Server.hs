@@ -55,6 +55,7 @@ module Weft.Http.Server
     -- * Layers
     Layer,
     Transport (..),
+    socketTransport,
 
     -- * What is observed
     Entry (..),
@@ -90,7 +91,7 @@ import Weft.Timeout (timeout)
 serve :: Server -> Socket -> Thread ()
 serve server listener = bracket_ (liftIO (hold server)) (liftIO (letGo server)) $ do
   workers <- workerCount
-  context <- liftIO (newContext server)
+  let context = newContext server
   local <- localAddress listener
   startTicker server
   let go turn = do
@@ -170,7 +171,7 @@ tooMany after =
 drain :: Server -> [Socket] -> Thread Bool
 drain server listeners = do
   startDraining server
-  context <- liftIO (newContext server)
+  let context = newContext server
   -- In a thread of its own: where descriptors are short, accepting waits until there
   -- is one, and that may be after the grace period.
   mask_ $ do

@@ -28,7 +28,7 @@ import Network.TLS
 import System.X509 (getSystemCertificateStore)
 import Weft
 import Weft.Http.Request (Security)
-import Weft.Http.Server (Transport (..))
+import Weft.Http.Server (Transport (..), socketTransport)
 import Weft.Socket
 import Weft.Timeout (timeout)
 import Weft.Tls.Internal.Certificates
@@ -138,14 +138,3 @@ parametersFor tls host reasons =
     }
   where
     defaults = clientDefaults host
-
--- | A socket as a transport.
-socketTransport :: Socket -> Transport
-socketTransport socket =
-  Transport
-    { transportReceive = receiveInto socket,
-      transportSend = sendVector socket,
-      transportSendFile = sendFile socket,
-      transportEnd = shutdown socket ShutdownSend,
-      transportPending = pure False
-    }

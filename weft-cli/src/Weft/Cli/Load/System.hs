@@ -11,7 +11,6 @@ module Weft.Cli.Load.System
     takeSample,
     usageBetween,
     parsePairs,
-    raiseDescriptorLimit,
   )
 where
 
@@ -21,7 +20,6 @@ import Data.ByteString.Char8 qualified as C
 import Data.Map.Strict (Map)
 import Data.Map.Strict qualified as Map
 import System.CPUTime (getCPUTime)
-import System.Posix.Resource
 import Weft.Cli.Load.Control (clockNow)
 
 -- | One moment.
@@ -73,12 +71,3 @@ parsePairs content = go (map C.words (C.lines content))
             (go more)
     go (_ : more) = go more
     go [] = Map.empty
-
--- | Raise the limit of open files as far as the system lets us; what it is then.
-raiseDescriptorLimit :: IO Int
-raiseDescriptorLimit = do
-  limits <- getResourceLimit ResourceOpenFiles
-  raised <- try (setResourceLimit ResourceOpenFiles limits {softLimit = hardLimit limits})
-  pure $ case either (\e -> let _ = e :: IOException in softLimit limits) (\() -> hardLimit limits) raised of
-    ResourceLimit n -> fromInteger (min 1_000_000_000 n)
-    _ -> maxBound

@@ -5,7 +5,6 @@
 -- the service manager; and takes them apart in an order that loses nothing.
 module Weft.Cli.Serve.Service
   ( serving,
-    explain,
   )
 where
 
@@ -18,7 +17,6 @@ import Data.Maybe (fromMaybe, isJust, isNothing)
 import Data.String (fromString)
 import GHC.IO.Exception (IOException (..))
 import System.IO (hFlush, hPutStrLn, stderr, stdout)
-import System.Posix.Resource (Resource (ResourceOpenFiles), ResourceLimit (ResourceLimit), ResourceLimits (..), getResourceLimit, setResourceLimit)
 import System.Posix.Signals (raiseSignal, sigTERM)
 import Weft
 import Weft.Cli.Serve.Admin
@@ -27,6 +25,7 @@ import Weft.Cli.Serve.Paths
 import Weft.Cli.Serve.Secure
 import Weft.Cli.Serve.Sites
 import Weft.Cli.Serve.Stopping
+import Weft.Cli.System
 import Weft.Http.AccessLog
 import Weft.Http.Health
 import Weft.Http.Listen
@@ -131,22 +130,14 @@ listenAt alone host port =
   listenOn alone host (show port) 4096 `catch` \e ->
     throwM (userError ("cannot listen on " <> fromMaybe "*" host <> " port " <> show port <> ": " <> ioe_description (e :: IOException)))
 
--- | Raise the limit of open files as far as the system lets us, and say how many of
--- them clients may have: all but some for files, logs, metrics and the runtime, and those
--- of connections that are being refused.
+-- | How many descriptors clients may have: all but some for files, logs, metrics and the
+-- runtime, and those of connections that are being refused.
 descriptorsForClients :: ServerConfig -> IO Int
-descriptorsForClients conf = do
-  limits <- getResourceLimit ResourceOpenFiles
-  raised <- try (setResourceLimit ResourceOpenFiles limits {softLimit = hardLimit limits})
-  pure $ case either (\(_ :: IOException) -> softLimit limits) (\() -> hardLimit limits) raised of
-    ResourceLimit n -> max 16 (fromInteger (min 1_000_000 n) - (if confRefuses conf then 512 else 256))
-    _ -> 1_000_000
-
--- | An 'IOError' on one line, without the parts that say nothing to an operator.
-explain :: IOException -> String
-explain e = case (ioe_location e, ioe_description e) of
-  ("", description) -> description
-  (location, description) -> maybe "" (<> ": ") (ioe_filename e) <> location <> ": " <> description
+descriptorsForClients conf = clients <$> raiseDescriptorLimit
+  where
+    clients limit
+      | limit == maxBound = 1_000_000
+      | otherwise = max 16 (min 1_000_000 limit - (if confRefuses conf then 512 else 256))
 
 -- | A listening address as something to open in a browser.
 url :: Bool -> SockAddr -> String

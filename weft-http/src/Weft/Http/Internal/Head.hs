@@ -38,6 +38,7 @@ import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.ByteString.Unsafe qualified as U
 import Weft.Http.Internal.Ascii
+import Weft.Http.Internal.EndOfHead
 import Weft.Http.Internal.Fault
 import Weft.Http.Internal.Fields
 import Weft.Http.Internal.Framing
@@ -93,31 +94,6 @@ located limits buffer s from = case endOfHead buffer from of
     longest = min (limitRequestLine limits) (limitHead limits - 1)
     lineTooLong available =
       available > longest && B.notElem LF (slice s (s + max 0 longest) buffer)
-
-data EndOfHead
-  = -- | The offset after the empty line.
-    Ends !Int
-  | -- | Not there; the offset from which to look when there is more.
-    Resume !Int
-
--- | Find the first @LF LF@ or @LF CR LF@ from an offset on. The former ends a
--- head too: it is going to be refused, and there is no reason to wait for more.
-endOfHead :: ByteString -> Int -> EndOfHead
-endOfHead buffer = go
-  where
-    size = B.length buffer
-    at = U.unsafeIndex buffer
-    go !i = case B.elemIndex LF (U.unsafeDrop i buffer) of
-      Nothing -> Resume size
-      Just found
-        | j + 1 >= size -> Resume j
-        | at (j + 1) == LF -> Ends (j + 2)
-        | at (j + 1) /= CR -> go (j + 1)
-        | j + 2 >= size -> Resume j
-        | at (j + 2) == LF -> Ends (j + 3)
-        | otherwise -> go (j + 1)
-        where
-          j = i + found
 
 -- | Parse a complete head. See Note [The head is its own sentinel].
 parseHead :: Limits -> ByteString -> Int -> Parsed

@@ -23,6 +23,7 @@ import Data.Int (Int64)
 import Data.Maybe (fromMaybe, isJust)
 import Data.Primitive.PrimVar
 import Weft
+import Weft.Buffer (newBuffer)
 import Weft.Http.Request
 import Weft.Http.RequestHead
 import Weft.Http.Server.Incoming
@@ -36,7 +37,7 @@ import Weft.Http.Server.Types
 import Weft.Http.Server.Wire
 import Weft.Http.Status
 import Weft.IO (direct)
-import Weft.Socket hiding (Raw)
+import Weft.Socket (awaitReadable)
 import Weft.Time
 
 -- | Serve one connection until it ends.
@@ -60,7 +61,7 @@ layered :: Context -> [Layer] -> Connection -> Thread Connection
 layered _ [] c = pure c
 layered context (layer : others) c = do
   (transport, client) <-
-    layer (connectionSocket c) (fromMaybe (plainTransport c) (connectionTransport c)) (connectionClient c) `catch` failed
+    layer (connectionSocket c) (fromMaybe (socketTransport (connectionSocket c)) (connectionTransport c)) (connectionClient c) `catch` failed
   layered context others c {connectionTransport = Just transport, connectionClient = client}
   where
     failed e
@@ -68,14 +69,6 @@ layered context (layer : others) c = do
       | otherwise = do
           liftIO (observe (contextServer context) LayerFailed)
           throwM (Aborted ("a layer failed: " <> displayException e) (Just e))
-    plainTransport c' =
-      Transport
-        { transportReceive = receiveInto (connectionSocket c'),
-          transportSend = sendVector (connectionSocket c'),
-          transportSendFile = sendFile (connectionSocket c'),
-          transportEnd = shutdown (connectionSocket c') ShutdownSend,
-          transportPending = pure False
-        }
 
 -- | Serve requests, until the wait for one is interrupted because none comes; then wait
 -- without a buffer (Note [Deadlines] in "Weft.Http.Server.Phase"). The interrupted wait has
@@ -107,7 +100,7 @@ requests context c input scanned output
         flush context c output
         -- The first byte of a head starts its time; more bytes do not extend it.
         liftIO (enterHead (contextServer context) c)
-        receiveMore context c input >>= \case
+        receiveMore c input >>= \case
           Just input' -> requests context c input' seen noOutput
           Nothing -> endOfInput context c input
       Bad fault -> do
@@ -135,12 +128,9 @@ awaitRequest context c input = do
 
 -- | Receive the beginning of the next request; the input is used up.
 receiving :: Context -> Connection -> Input -> Thread ()
-receiving context c input = case input of
+receiving context c = \case
   Input buffer _ _ -> into buffer
-  NoInput ->
-    liftIO (withRoom (contextBuffers context) NoInput) >>= \case
-      Input buffer _ _ -> into buffer
-      NoInput -> pure ()
+  NoInput -> liftIO (newBuffer usualSize) >>= into
   where
     into buffer = do
       n <- receiveTo c buffer 0 maxBound
@@ -198,13 +188,9 @@ respond context c h input output = do
         headExpectation h /= ExpectUnknown -> do
           let !request = Request h EmptyBody (connectionClient c)
               sending response = do
-                draining <- liftIO $ do
-                  expired <- expiredIn c
-                  (if expired then revive server c Sending else enter server c Sending)
-                  isDraining server
-                (goesOn, output') <- transmit context c (Answering request input (isPersistent h && not draining && not lastOne) start (pure ()) (pure 0)) response output
-                flush context c output'
-                goesOn <$ liftIO (enter server c Finishing)
+                draining <- liftIO (beginSending server c)
+                transmit context c (Answering request input (isPersistent h && not draining && not lastOne) start (pure ()) (pure 0)) response output
+                  >>= finished context c
           goesOn <- applied context c application request sending
           if goesOn then requests context c input 0 noOutput else linger context c input
     (ByDirect application, NoBody)
@@ -250,10 +236,7 @@ respond context c h input output = do
 -- on, and what waits to be sent.
 sendingOnce :: Context -> Connection -> Bool -> Incoming -> Request -> Input -> Int64 -> Response -> Thread (Bool, Output)
 sendingOnce context c persistent incoming request input start response = do
-  (draining, skippable) <- liftIO $ do
-    expired <- expiredIn c
-    (if expired then revive server c Sending else enter server c Sending)
-    (,) <$> isDraining server <*> isSkippable context incoming
+  (draining, skippable) <- liftIO ((,) <$> beginSending (contextServer context) c <*> isSkippable context incoming)
   let answering rest = Answering request rest (persistent && not draining && skippable) start (beginAnswer incoming) (receivedSoFar incoming)
   if isProtocol (responseBody response)
     then -- The other protocol begins behind the body.
@@ -263,7 +246,6 @@ sendingOnce context c persistent incoming request input start response = do
         TooFar -> transmit context c (answering input) (closing (errorResponse badRequest400 "The request has a body.")) noOutput
     else transmit context c (answering input) response noOutput
   where
-    server = contextServer context
     isProtocol = \case
       Switch _ -> True
       Raw _ -> True
@@ -306,10 +288,19 @@ answered context c request sending
       Raw _ -> True
       _ -> False
     withRetry response = response {responseFields = Field "Retry-After" "1" : responseFields response}
-    sentAtOnce response = do
-      (goesOn, output) <- sending response
-      flush context c output
-      goesOn <$ liftIO (enter server c Finishing)
+    sentAtOnce response = sending response >>= finished context c
+
+-- | From here on the client has its time to take the response, also one that had none left.
+-- Answers whether the server drains.
+beginSending :: Server -> Connection -> IO Bool
+beginSending server c = revive server c Sending >> isDraining server
+
+-- | What an application has answered is sent before it goes on, and then it may take as long as
+-- it likes.
+finished :: Context -> Connection -> (Bool, Output) -> Thread Bool
+finished context c (goesOn, output) = do
+  flush context c output
+  goesOn <$ liftIO (enter (contextServer context) c Finishing)
 
 -- | Have a request answered by an application; its response is sent by the action, which
 -- says whether the connection goes on, as this does.
@@ -321,22 +312,30 @@ applied context c application request sending = do
           Unsent -> do
             liftIO (writeIORef progress UnderWay)
             goesOn <- sending response `catch` asItWas
-            Sent <$ liftIO (writeIORef progress (if goesOn then DoneGoesOn else DoneEnds))
-          _ -> throwM (userError "an application has answered a request twice")
-      done goesOn ended = do
-        -- Its response was right, whatever it did then.
-        either (told context) (\Sent -> pure ()) ended
-        goesOn <$ liftIO (withdraw c)
+            Sent <$ liftIO (writeIORef progress (Done goesOn))
+          _ -> throwM (userError twice)
   ended <- try (application request once)
-  liftIO (readIORef progress) >>= \case
-    DoneGoesOn -> done True ended
-    DoneEnds -> done False ended
-    UnderWay -> either halfway (\Sent -> pure False) ended
-    Unsent -> case ended of
-      Left e -> failing context e >>= sending
-      Right Sent -> do
-        report context "an application has not answered a request"
-        sending (errorResponse internalServerError500 "")
+  stage <- liftIO (readIORef progress)
+  concluded context c stage (void ended) sending
+
+-- | An application has ended, having come so far with its response, for which there is the
+-- action if it is to be sent yet. Answers whether the connection goes on.
+concluded :: Context -> Connection -> Progress -> Either SomeException () -> (Response -> Thread Bool) -> Thread Bool
+concluded context c stage ended sending = case (stage, ended) of
+  -- Its response was right, whatever it did then.
+  (Done goesOn, _) -> do
+    either (told context) pure ended
+    goesOn <$ liftIO (withdraw c)
+  (UnderWay, Left e) -> halfway e
+  (UnderWay, Right ()) -> pure False
+  (Unsent, Left e) -> failing context e >>= sending
+  (Unsent, Right ()) -> do
+    report context "an application has not answered a request"
+    sending (errorResponse internalServerError500 "")
+
+-- | What an application is told that does so.
+twice :: String
+twice = "an application has answered a request twice"
 
 -- | The same for one in plain 'IO', and a request without a body: a small response is sent
 -- without suspending it.
@@ -348,25 +347,13 @@ appliedDirect context c application request answering = do
     stage <- readIORef progress
     case (stage, ended) of
       -- What happens almost always.
-      (DoneGoesOn, Right ()) -> Nothing <$ withdraw c
+      (Done True, Right ()) -> Nothing <$ withdraw c
       _ -> pure (Just (progress, stage, ended))
   case outcome of
     Nothing -> pure True
-    Just (progress, stage, ended) -> case stage of
-      DoneGoesOn -> done True ended
-      DoneEnds -> done False ended
-      UnderWay -> either halfway (\() -> pure False) ended
-      Unsent -> case ended of
-        Left e -> failing context e >>= later progress
-        Right () -> do
-          report context "an application has not answered a request"
-          later progress (errorResponse internalServerError500 "")
+    Just (progress, stage, ended) -> concluded context c stage ended (later progress)
   where
     server = contextServer context
-    done goesOn ended = do
-      either (told context) pure ended
-      goesOn <$ liftIO (withdraw c)
-    finished progress goesOn = writeIORef progress (if goesOn then DoneGoesOn else DoneEnds)
     once progress response =
       readIORef progress >>= \case
         Unsent -> do
@@ -379,23 +366,18 @@ appliedDirect context c application request answering = do
               writeIORef progress UnderWay
               n <- sendNow c bytes
               if n == B.length bytes
-                then Nothing <$ (finished progress goesOn >> unlimited c)
+                then Nothing <$ (writeIORef progress (Done goesOn) >> unlimited c)
                 else pure . Just $ do
                   sendPieces context c [B.drop n bytes]
-                  liftIO (finished progress goesOn >> enter server c Finishing)
+                  liftIO (writeIORef progress (Done goesOn) >> enter server c Finishing)
             _ -> do
               writeIORef progress UnderWay
               pure (Just (void (later progress response)))
-        _ -> throwIO (userError "an application has answered a request twice")
+        _ -> throwIO (userError twice)
     later progress response = do
-      draining <- liftIO $ do
-        expired <- expiredIn c
-        (if expired then revive server c Sending else enter server c Sending)
-        isDraining server
-      (goesOn, output) <- transmit context c (answering draining) response noOutput `catch` asItWas
-      flush context c output
-      liftIO (finished progress goesOn >> enter server c Finishing)
-      pure goesOn
+      draining <- liftIO (beginSending server c)
+      goesOn <- (transmit context c (answering draining) response noOutput `catch` asItWas) >>= finished context c
+      goesOn <$ liftIO (writeIORef progress (Done goesOn))
 
 -- | What has made a response fail, as the application has raised it.
 asItWas :: Aborted -> Thread a
@@ -412,10 +394,8 @@ halfway e = case fromException e of
 data Progress
   = Unsent
   | UnderWay
-  | -- | It was sent, and the connection goes on.
-    DoneGoesOn
-  | -- | It was sent, and the connection ends.
-    DoneEnds
+  | -- | It was sent; whether the connection goes on.
+    Done !Bool
 
 -- | The response to a request whose handler has raised an exception; or the end of the
 -- connection, where there is nobody to be answered.

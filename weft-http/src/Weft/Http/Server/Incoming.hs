@@ -108,8 +108,10 @@ next context c ref = do
     settings = serverSettings server
     cutOff :: IOException -> Thread a
     cutOff _ = throwM BodyCutOff
-    -- What follows a body of known length is not touched.
-    wanted decoder = maybe 16_384 (fromIntegral . max 1 . min 65_536) (remaining decoder)
+
+-- | How much to receive at a time. What follows a body of known length is not touched.
+wanted :: Decoder -> Int
+wanted = maybe 16_384 (fromIntegral . max 1 . min 65_536) . remaining
 
 -- | Is it worth while to receive what the handler has left, so that the connection can go
 -- on? A client that waits for 100 may send its body after the response, or not: nobody can
@@ -170,7 +172,7 @@ skipRest context c = \case
         | left' < 0 -> pure TooFar
         | otherwise -> do
             liftIO (enter server c ReceivingBody)
-            bytes <- receivePiece c (maybe 16_384 (fromIntegral . max 1 . min 65_536) (remaining decoder'))
+            bytes <- receivePiece c (wanted decoder')
             if B.null bytes then pure TooFar else go left' decoder' bytes False input
       where
         left' = left - fromIntegral (B.length pending)

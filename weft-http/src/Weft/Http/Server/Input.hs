@@ -2,17 +2,11 @@
 -- Description : What a connection has received and not used
 -- Stability   : not home
 --
--- The input buffer of one connection, which it keeps while it is idle. A buffer of the
--- usual size that a large head has outgrown goes to a pool from which new connections
--- take theirs. Owned by the connection's thread.
+-- The input buffer of one connection, which it keeps until it rests. Owned by the
+-- connection's thread.
 module Weft.Http.Server.Input
-  ( -- * Pools
-    BufferPool,
-    newBufferPool,
+  ( Input (..),
     usualSize,
-
-    -- * Input
-    Input (..),
     emptyInput,
     unread,
     discard,
@@ -24,19 +18,9 @@ where
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.ByteString.Unsafe (unsafeUseAsCStringLen)
-import Data.IORef
 import Foreign.Marshal.Utils (copyBytes, moveBytes)
 import Foreign.Ptr (castPtr, plusPtr)
 import Weft.Buffer
-
--- | Buffers that nobody uses, at most so many.
-newtype BufferPool = BufferPool (IORef Free)
-
-data Free = Free !Int [Buffer]
-
--- | An empty pool.
-newBufferPool :: IO BufferPool
-newBufferPool = BufferPool <$> newIORef (Free 0 [])
 
 -- | In bytes: what an idle connection holds until it rests. Most request heads fit, and
 -- those of browsers into twice as much, which a connection then keeps. GHC puts pinned
@@ -44,20 +28,6 @@ newBufferPool = BufferPool <$> newIORef (Free 0 [])
 -- of 2,048 bytes not even two would.
 usualSize :: Int
 usualSize = 1008
-
--- | More than this many unused buffers are left to the garbage collector.
-mostFree :: Int
-mostFree = 256
-
-take' :: BufferPool -> IO Buffer
-take' (BufferPool ref) =
-  atomicModifyIORef' ref (\case Free n (b : bs) -> (Free (n - 1) bs, Just b); none -> (none, Nothing))
-    >>= maybe (newBuffer usualSize) pure
-
-give :: BufferPool -> Buffer -> IO ()
-give (BufferPool ref) buffer
-  | bufferSize buffer /= usualSize = pure ()
-  | otherwise = atomicModifyIORef' ref $ \free@(Free n bs) -> (if n < mostFree then Free (n + 1) (buffer : bs) else free, ())
 
 -- | A buffer and the part of it that is in use: from the first offset to the second.
 data Input
@@ -94,9 +64,9 @@ inputOf bytes
 -- | The same input with room behind it: at the front of its buffer if that is large
 -- enough, else in one twice as large. What was read from it before must not be
 -- in use any more.
-withRoom :: BufferPool -> Input -> IO Input
-withRoom pool = \case
-  NoInput -> (\b -> Input b 0 0) <$> take' pool
+withRoom :: Input -> IO Input
+withRoom = \case
+  NoInput -> (\b -> Input b 0 0) <$> newBuffer usualSize
   input@(Input buffer from to)
     | from == to -> pure (Input buffer 0 0)
     | to < bufferSize buffer -> pure input
@@ -106,5 +76,4 @@ withRoom pool = \case
     | otherwise -> do
         larger <- newBuffer (2 * bufferSize buffer)
         withBuffer buffer $ \p -> withBuffer larger $ \q -> copyBytes q p to
-        give pool buffer
         pure (Input larger 0 to)

@@ -166,10 +166,7 @@ transmit context c answering response output
       Switch _ -> True
       _ -> False
     keep = answeringKeep answering && delimited && not (asksToClose response)
-    persistence
-      | not keep = Closing
-      | requestVersion request == Http10 = PersistentSaid
-      | otherwise = Persistent
+    persistence = persistenceOf request keep
     bare = requestMethod request == Head || hasNoBody (responseStatus response)
 
     -- The number of octets of content that were sent, and what waits now.
@@ -208,8 +205,7 @@ transmit context c answering response output
       flush context c output
       liftIO (enter server c Streaming)
       stream <- liftIO (newStream h (maybe (if chunks then Chunked else UntilClose) Exactly size') (answeringBegins answering))
-      attending context $ \broken -> do
-        let guarded act = act `onException` liftIO (writeIORef broken True)
+      attending context $ \guarded -> do
         trailers <- make (Sink (guarded . streamWrite context c stream) (guarded (streamFlush context c stream)))
         guarded (streamEnd context c stream trailers)
 
@@ -221,17 +217,14 @@ transmit context c answering response output
             if B.null kept then receivePiece c 16_384 else pure kept
           sending pieces = sendPieces context c pieces >> liftIO (enter server c Streaming)
       liftIO (enter server c Streaming)
-      attending context $ \broken -> do
-        let guarded :: Thread a -> Thread a
-            guarded act = act `onException` liftIO (writeIORef broken True)
-        conversation (Duplex (guarded receiving) (guarded . sending))
+      attending context $ \guarded -> conversation (Duplex (guarded receiving) (guarded . sending))
 
 -- | Do what may fail by itself while a response is sent, in which case the operator is told;
--- or because the connection has failed, and then whoever finds that sets the variable.
-attending :: Context -> (IORef Bool -> Thread a) -> Thread a
+-- or because the connection has failed, which what is done under the function finds.
+attending :: Context -> ((forall x. Thread x -> Thread x) -> Thread a) -> Thread a
 attending context act = do
   broken <- liftIO (newIORef False)
-  act broken `catch` \e -> do
+  act (`onException` liftIO (writeIORef broken True)) `catch` \e -> do
     known <- liftIO (readIORef broken)
     if known || isNews e
       then throwM e
@@ -265,10 +258,15 @@ wholeNow context answering response tick = case responseBody response of
           Right bytes -> Just (keep, bytes)
           Left _ -> Nothing
     keep = answeringKeep answering && not (asksToClose response) && requestMethod request /= Connect
-    persistence
-      | not keep = Closing
-      | requestVersion request == Http10 = PersistentSaid
-      | otherwise = Persistent
+    persistence = persistenceOf request keep
+
+-- | What the client is told, given whether the connection goes on.
+persistenceOf :: Request -> Bool -> Persistence
+persistenceOf request keep
+  | not keep = Closing
+  | requestVersion request == Http10 = PersistentSaid
+  | otherwise = Persistent
+{-# INLINE persistenceOf #-}
 
 -- | Tell those who want to know that a response was sent.
 recorded :: Context -> Connection -> Answering -> Status -> Int64 -> Thread ()
@@ -399,6 +397,6 @@ linger context c input = do
   where
     -- Bounded by the deadline of the phase, which nothing moves.
     drainInput now' = do
-      more <- receiveMore context c now'
+      more <- receiveMore c now'
       expired <- liftIO (expiredIn c)
       unless expired . for_ more $ \input' -> drainInput (discard (B.length (unread input')) input')

@@ -37,6 +37,7 @@ module Weft.Http.Server.Types
     -- * Layers
     Layer,
     Transport (..),
+    socketTransport,
 
     -- * The server's clock
     Tick (..),
@@ -63,7 +64,7 @@ import Weft.Http.Internal.Types (Limits, defaultLimits)
 import Weft.Http.Request
 import Weft.Http.Status
 import Weft.Internal.Runtime (reportToStderr)
-import Weft.Socket (SockAddr, Socket)
+import Weft.Socket (ShutdownHow (..), SockAddr, Socket, receiveInto, sendFile, sendVector, shutdown)
 
 -- | Answers one request. An exception becomes a response with status 500, and is
 -- reported; see 'BodyError' for those of a body.
@@ -314,6 +315,17 @@ data Transport = Transport
     -- although the socket is not readable?
     transportPending :: IO Bool
   }
+
+-- | A plain socket.
+socketTransport :: Socket -> Transport
+socketTransport socket =
+  Transport
+    { transportReceive = receiveInto socket,
+      transportSend = sendVector socket,
+      transportSendFile = sendFile socket,
+      transportEnd = shutdown socket ShutdownSend,
+      transportPending = pure False
+    }
 
 -- | One second of the server's life.
 data Tick = Tick

@@ -48,16 +48,13 @@ import Weft.Socket
 -- | What all sessions of a server share.
 data Context = Context
   { contextServer :: !Server,
-    contextBuffers :: !BufferPool,
     -- | Does nobody want to know of responses?
     contextQuiet :: !Bool
   }
 
 -- | For sessions of this server.
-newContext :: Server -> IO Context
-newContext server = do
-  pool <- newBufferPool
-  pure (Context server pool (isNothing (serverAccessLog settings) && isNothing (serverObserver settings)))
+newContext :: Server -> Context
+newContext server = Context server (isNothing (serverAccessLog settings) && isNothing (serverObserver settings))
   where
     settings = serverSettings server
 
@@ -73,9 +70,9 @@ receiveTo c buffer offset count = case connectionTransport c of
 {-# INLINE receiveTo #-}
 
 -- | Receive into what room there is; 'Nothing' at the end of the stream.
-receiveMore :: Context -> Connection -> Input -> Thread (Maybe Input)
-receiveMore context c input = do
-  roomy <- liftIO (withRoom (contextBuffers context) input)
+receiveMore :: Connection -> Input -> Thread (Maybe Input)
+receiveMore c input = do
+  roomy <- liftIO (withRoom input)
   case roomy of
     NoInput -> pure Nothing
     Input buffer from to -> do
