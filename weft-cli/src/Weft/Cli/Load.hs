@@ -23,7 +23,6 @@ import System.Exit (ExitCode (..), exitWith)
 import System.IO (hFlush, hIsTerminalDevice, hPutStr, hPutStrLn, hSetEncoding, stderr, stdout, utf8)
 import Weft
 import Weft.Cli.Load.Json
-import Weft.Cli.Load.Nursery
 import Weft.Cli.Load.Options
 import Weft.Cli.Load.Page
 import Weft.Cli.Load.Plan
@@ -41,7 +40,7 @@ loadCommand = command "load" (info (putUnderLoad <$> loadOptions) (progDesc "Put
 -- | Make a load. What is wrong with what was asked for is one line on standard error and status
 -- 2; that it cannot be done, or that no request has succeeded, is status 1.
 putUnderLoad :: LoadOptions -> IO ()
-putUnderLoad o = withSmallNursery $ do
+putUnderLoad o = do
   plan <- makePlan o >>= either (failing 2) pure
   for_ (loadReport o) $ \path ->
     unless (any (`isSuffixOf` path) [".html", ".svg"]) (failing 2 (path <> ": the name of a report ends in .html or .svg"))
