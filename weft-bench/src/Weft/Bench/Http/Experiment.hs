@@ -123,7 +123,7 @@ experiment size name =
       experimentRounds = quick 1 5,
       experimentSeconds = case name of
         TailLatency -> quick 2 10
-        -- Long enough to go through a nursery of 64 MB several times.
+        -- Long enough to go through an allocation area several times, whatever its size.
         IdleMemory -> quick 2 3
         _ -> quick 1 2
     }

@@ -31,15 +31,13 @@ module Weft.Http.Server.Registry
 where
 
 import Control.Monad (unless, void, when)
-import Data.Bits (shiftL, shiftR, (.&.), (.|.))
-import Data.Foldable (foldl', for_)
+import Data.Foldable (for_)
 import Data.IORef
 import Data.IntMap.Strict qualified as IntMap
 import Data.Map.Strict qualified as Map
 import Data.Primitive.PrimVar
-import Data.Word (Word64)
-import Network.Socket (hostAddress6ToTuple, tupleToHostAddress)
 import Weft
+import Weft.Http.Internal.Address (Address (..), addressOf, unmapped)
 import Weft.Http.Request (Client)
 import Weft.Http.Server.Phase
 import Weft.Http.Server.State
@@ -90,15 +88,12 @@ admit server address
 
 -- | Who counts as one peer: an IPv4 address, or an IPv6 network of 64 bits, which is what one
 -- customer is given at least.
-peerKey :: SockAddr -> Maybe Word64
-peerKey = \case
-  SockAddrInet _ address -> Just (fromIntegral address)
-  SockAddrInet6 _ _ address _ -> case hostAddress6ToTuple address of
-    (0, 0, 0, 0, 0, 0xffff, high, low) -> Just (fromIntegral (tupleToHostAddress (byte 8 high, byte 0 high, byte 8 low, byte 0 low)))
-    (a, b, c, d, _, _, _, _) -> Just (foldl' (\acc part -> acc `shiftL` 16 .|. fromIntegral part) 0 [a, b, c, d])
-  SockAddrUnix _ -> Nothing
+peerKey :: SockAddr -> Maybe Address
+peerKey = fmap (customer . unmapped) . addressOf
   where
-    byte by w = fromIntegral ((w `shiftR` by) .&. 0xff)
+    customer = \case
+      IPv6 a b _ _ -> IPv6 a b 0 0
+      address -> address
 
 -- | Is a connection that was accepted one too many, which is to be refused? Then it counts as
 -- being refused, and this says when its client may come again. That is decided when it is

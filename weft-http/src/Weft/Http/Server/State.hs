@@ -32,8 +32,8 @@ import Data.IntMap.Strict (IntMap)
 import Data.Map.Strict (Map)
 import Data.Primitive.PrimArray (PrimArray)
 import Data.Primitive.PrimVar
-import Data.Word (Word64)
 import Weft (ThreadId)
+import Weft.Http.Internal.Address (Address)
 import Weft.Http.Request (Client)
 import Weft.Http.Server.Types
 import Weft.Kernel (Waiter)
@@ -66,7 +66,7 @@ data Answers
 data Open = Open
   { openConnections :: !(IntMap Connection),
     -- | How many each peer has; empty unless that is limited.
-    openPeers :: !(Map Word64 Int),
+    openPeers :: !(Map Address Int),
     openNext :: !Int,
     -- | Kept beside the map, whose size is not constant to compute.
     openCount :: !Int,
