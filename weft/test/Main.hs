@@ -27,6 +27,7 @@ import Test.Readiness qualified
 import Test.Scheduling qualified
 import Test.Slots qualified
 import Test.Sockets qualified
+import Test.Strays qualified
 import Test.Support (configurations)
 import Test.Takeover qualified
 import Test.Tasty
@@ -49,6 +50,7 @@ main = do
         Test.Laws.tests,
         Test.Laziness.tests,
         Test.Scheduling.tests,
+        Test.Strays.tests,
         Test.Failures.tests,
         Test.Direct.tests,
         Test.Direct.Programs.tests,

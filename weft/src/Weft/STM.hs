@@ -1,3 +1,5 @@
+{-# LANGUAGE MagicHash #-}
+
 -- |
 -- Transactions over ordinary 'TVar's, in threads of Weft.
 --
@@ -31,6 +33,8 @@ import Control.Monad.STM (STM, catchSTM, check, orElse, retry, throwSTM)
 import Control.Monad.STM qualified as Ghc
 import Data.IORef
 import Data.Primitive.MutVar
+import GHC.Exts (maskAsyncExceptions#)
+import GHC.IO (IO (..))
 import System.Mem.Weak (deRefWeak)
 import Weft.Internal.AtEnd (forget, register)
 import Weft.Internal.Cancel
@@ -113,7 +117,8 @@ start home tcb cell waiter = do
   -- A run that has ended waits for nothing.
   last' <- newIORef (pure ())
   key <- register (homeAtEnd home) (join (readIORef last'))
-  thread <- mask_ (forkIO (mapM_ (`transact` waiter) begun >> forget (homeAtEnd home) key))
+  -- Interruptibly masked, where the worker is so uninterruptibly.
+  thread <- mask_ . forkIO . interruptiblyMasked $ mapM_ (`transact` waiter) begun >> forget (homeAtEnd home) key
   weak <- mkWeakThreadId thread
   -- Throwing may wait.
   let interrupt = void (forkIO (deRefWeak weak >>= mapM_ (`throwTo` Interruption)))
@@ -121,6 +126,10 @@ start home tcb cell waiter = do
   -- With the masking state that the thread itself has.
   interruptible tcb interrupt
   pure (pure ())
+
+-- | Masked interruptibly, whatever the masking is outside.
+interruptiblyMasked :: IO a -> IO a
+interruptiblyMasked (IO io) = IO (maskAsyncExceptions# io)
 
 -- | Masked: see Note [Waiting in a transaction].
 transact :: STM a -> Waiter (End a) -> IO ()

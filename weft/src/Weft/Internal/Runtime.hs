@@ -15,7 +15,7 @@ module Weft.Internal.Runtime
   )
 where
 
-import Control.Concurrent (forkIO, forkOSWithUnmask, getNumCapabilities, newEmptyMVar, putMVar, readMVar, rtsSupportsBoundThreads, setNumCapabilities, tryPutMVar)
+import Control.Concurrent (forkIO, forkOS, getNumCapabilities, newEmptyMVar, putMVar, readMVar, rtsSupportsBoundThreads, setNumCapabilities, tryPutMVar)
 import Control.Exception
 import Control.Monad
 import Data.Foldable (for_, toList, traverse_)
@@ -148,7 +148,8 @@ runWith settings main' = do
       homes = map doorHome (toList doors)
       first = toTrace (main' >>= effect . finish . Right)
       firstTrace = Catch (\_ -> first) (\e -> Effect (Done <$ finish (Left e)))
-      -- Carry a worker for as long as it is ours; the last carrier stops it.
+      -- Carry a worker for as long as it is ours; the last carrier stops it. Masked: Note
+      -- [Strays] in "Weft.Internal.Scheduler".
       carrying index worker = do
         ended <- try (carry worker)
         case ended of
@@ -166,23 +167,24 @@ runWith settings main' = do
         lookForDeadlock deadlocks homes running $ \text -> do
           mapM_ (quietly . settingReport settings) text
           when (settingDeadlock settings == RaiseDeadlock) $ finish (Left (toException Deadlock))
-      takeOver i owner = do
+      takeOver i owner = uninterruptibleMask_ $ do
         found <- readIORef (doorWorker (indexArray doors i))
         for_ found $ \worker ->
           try (adoptWorker (carrierFor shared count others i owner) worker) >>= \case
             Right heir -> carrying i heir
             Left e -> failed i e
       failed index e = finish (Left e) >> putMVar (indexArray done index) ()
-      -- One whose OS thread cannot be started is over at once: 'stop' waits for all.
+      -- One whose OS thread cannot be started is over at once: 'stop' waits for all. Called
+      -- masked, and so is what it starts.
       start recorder monitor kernel index =
-        handle (failed index) . void $ forkOSWithUnmask $ \unmask -> do
+        handle (failed index) . void . forkOS $ do
           let carrier = carrierFor shared count others index index
-          started <- try . unmask $ startWorker (workerSettingsFor recorder monitor kernel index) carrier
+          started <- try $ startWorker (workerSettingsFor recorder monitor kernel index) carrier
           case started of
             Left e -> failed index e
             Right worker -> do
               when (index == 0) $ startThread (workerScheduler worker) (newTcb Nobody rootContext) (\_ -> firstTrace)
-              unmask (carrying index worker)
+              carrying index worker
       workerSettingsFor recorder monitor kernel index =
         WorkerSettings
           { workerIndex = index,

@@ -1,5 +1,7 @@
 {-# LANGUAGE GADTs #-}
 {-# LANGUAGE MagicHash #-}
+{-# LANGUAGE UnboxedTuples #-}
+{-# LANGUAGE UnliftedFFITypes #-}
 {-# OPTIONS_GHC -O2 #-}
 -- Specialising the loop for control blocks whose fields are known makes copies of
 -- it that put the block together again, 80 bytes, whenever the thread is queued.
@@ -26,6 +28,7 @@ module Weft.Internal.Scheduler
     successor,
     runSlice,
     wasCut,
+    receiveStrays,
     startThread,
     threadDropped,
     readyCount,
@@ -53,7 +56,8 @@ import Data.Maybe (fromMaybe)
 import Data.Primitive.MutVar
 import Data.Primitive.PrimArray
 import Data.Primitive.PrimVar (readPrimVar, writePrimVar)
-import GHC.Exts (isTrue#, reallyUnsafePtrEquality#)
+import GHC.Exts (ThreadId#, isTrue#, myThreadId#, reallyUnsafePtrEquality#, unmaskAsyncExceptions#)
+import GHC.IO (IO (..))
 import Weft.Internal.Cancel
 import Weft.Internal.Control
 import Weft.Internal.Policy
@@ -77,6 +81,27 @@ import Weft.Internal.Trace
 -- node or a system call holds is evaluated by whoever makes the node: a lazy field
 -- would be evaluated by the scheduler or the kernel, where nobody can take the worker
 -- over.
+
+-- Note [Strays]
+-- ~~~~~~~~~~~~~
+-- GHC's `throwTo` names a thread of GHC's, and of those a worker has one at a time, its
+-- carrier's, whatever thread of Weft it runs. A program that throws to it
+-- (`System.Timeout.timeout` in an effect or in direct code does, and so does `throwTo` to
+-- what `myThreadId` was there) may mean a thread that is not running any more. So:
+--
+--   * The worker's own code is masked, uninterruptibly: an exception that came out of a
+--     queue or a backend would leave it half changed. Code of the user is unmasked, each
+--     `Effect` and each segment of a direct thread, as it would be anywhere else; what
+--     arrives there is raised there, and if the thread that was meant has not left that
+--     effect or segment it is the right one.
+--   * What has arrived while the worker's own code ran (in a poll, most often) was meant
+--     for nobody who runs, and must not wait for the next effect of anybody. It is a stray:
+--     received at the next turn and before the next segment of a direct thread, and
+--     reported.
+--   * What arrives while another thread runs is raised there. Nobody can tell.
+--
+-- Not masked so: user code that is evaluated rather than performed (a trace that is
+-- forced). Nothing can arrive there.
 
 -- | What one carrier needs to run the threads of its worker. All but the current
 -- thread and the carrier are the worker's, and pass to the next carrier.
@@ -102,6 +127,8 @@ data Scheduler = Scheduler
     -- | Report an exception that left a thread. Runs as the thread's last effect. Must
     -- not throw.
     schedulerUncaught :: !(Tcb -> SomeException -> IO ()),
+    -- | Report an exception that was thrown at the worker: Note [Strays]. Must not throw.
+    schedulerStray :: !(SomeException -> IO ()),
     -- | Thread numbers of one worker are this far apart (the number of workers).
     schedulerStride :: !Int,
     -- | How many nodes of one trace run before the thread goes back to the end of
@@ -170,15 +197,15 @@ bump s c by = do
 
 -- | A scheduler over a ready queue, for the first carrier of the worker with this
 -- home among so many, with so much fuel for each dispatch, at least 1.
-newScheduler :: ReadyQueue -> Carrier -> Home -> (Int -> Home) -> Int -> Int -> AnswerCall -> (Tcb -> SomeException -> IO ()) -> IO Scheduler
-newScheduler queue carrier home homes workers fuel answer uncaught = do
+newScheduler :: ReadyQueue -> Carrier -> Home -> (Int -> Home) -> Int -> Int -> AnswerCall -> (Tcb -> SomeException -> IO ()) -> (SomeException -> IO ()) -> IO Scheduler
+newScheduler queue carrier home homes workers fuel answer uncaught stray = do
   current <- newMutVar nobody
   inherited <- newMutVar (Inherited (-1) rootContext Unmasked 0 nobody)
   counters <- newPrimArray (fromEnum (maxBound :: Counter) + 1)
   setPrimArray counters 0 (fromEnum (maxBound :: Counter) + 1) 0
   writePrimArray counters (fromEnum NextNumber) (homeWorker home + 1)
   away <- newIORef IntMap.empty
-  pure (Scheduler queue current inherited counters carrier home away homes answer uncaught workers (max 1 fuel) False)
+  pure (Scheduler queue current inherited counters carrier home away homes answer uncaught stray workers (max 1 fuel) False)
 
 nobody :: Tcb
 nobody = newTcb Nobody rootContext
@@ -210,7 +237,7 @@ runSlice s dispatches = do
   start <- readCounter s Dispatches
   writePrimArray (schedulerCounters s) (fromEnum SliceEnd) (start + dispatches)
   -- An exception that comes out of a step belongs to the current thread: its
-  -- effect or its pure code raised it. (Nobody throws to a worker.)
+  -- effect or its pure code raised it, or it arrived in its effect.
   -- How much fuel it had left is lost with its stack, so that each exception
   -- of a slice leaves less: a thread that fails and recovers without end goes
   -- to the end of the queue like any other.
@@ -232,6 +259,28 @@ runSlice s dispatches = do
   where
     -- In nodes: about what catching an exception costs.
     cost = 16
+
+-- | Run code of the user. Without effect where GHC is not masked, as in a simulation.
+unmasked :: IO a -> IO a
+unmasked (IO io) = IO (unmaskAsyncExceptions# io)
+{-# INLINE unmasked #-}
+
+-- | Receive what was thrown at this worker while its own code ran: Note [Strays]. On the
+-- carrier, masked or not.
+receiveStrays :: Scheduler -> IO ()
+receiveStrays s = do
+  waiting <- IO (\w -> case myThreadId# w of (# w', me #) -> case pendingExceptions me of IO ask -> ask w')
+  when (waiting /= 0) (receive s)
+{-# INLINE receiveStrays #-}
+
+receive :: Scheduler -> IO ()
+receive s =
+  try (unmasked (pure ())) >>= \case
+    Left e -> schedulerStray s e >> receive s
+    Right () -> pure ()
+{-# NOINLINE receive #-}
+
+foreign import ccall unsafe "weft_pending_exceptions" pendingExceptions :: ThreadId# -> IO Int
 
 -- | Did the monitor end the last slice before its time?
 wasCut :: Scheduler -> IO Bool
@@ -347,8 +396,8 @@ step s line = run
           case condemned of
             Nothing -> push (schedulerQueue s) Yielded tcb k >> next s line
             Just e -> go tcb (handler e) fuel
-      Effect io -> again >> io >>= \t -> run tcb t (fuel - 1)
-      Access _ _ io -> again >> io >>= \t -> run tcb t (fuel - 1)
+      Effect io -> again >> unmasked io >>= \t -> run tcb t (fuel - 1)
+      Access _ _ io -> again >> unmasked io >>= \t -> run tcb t (fuel - 1)
       Internal act -> atHome s tcb act >>= \t -> go tcb t fuel
       -- A thread that is to end forks no more: Note [The end of a run] in
       -- "Weft.Internal.Ending".
@@ -388,12 +437,13 @@ step s line = run
       Identify k -> do
         own <- numbered s tcb
         go own (k (ThreadId (tcbIdentity own))) fuel
-      Direct io -> again >> io (stateMasking (tcbState tcb)) >>= \t -> run tcb t (fuel - 1)
+      Direct io -> receiveStrays s >> again >> unmasked (io (stateMasking (tcbState tcb))) >>= \t -> run tcb t (fuel - 1)
       Await masking body handler -> replace tcb (\st -> st {stateFrames = HandlerFrame handler (stateMasking st) (stateFrames st), stateMasking = masking}) (body ()) fuel
       Reenter io -> do
         let !outer = Tcb (tcbIdentity tcb) (leave (tcbState tcb))
         writeMutVar (schedulerCurrent s) outer
-        again >> io >>= \t -> run outer t (fuel - 1)
+        receiveStrays s
+        again >> unmasked io >>= \t -> run outer t (fuel - 1)
 
     ask :: Tcb -> SystemCall a -> (a -> Trace) -> Int -> IO ()
     ask tcb request k !fuel = case schedulerAnswer s of

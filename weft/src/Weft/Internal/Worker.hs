@@ -32,7 +32,7 @@ module Weft.Internal.Worker
 where
 
 import Control.Concurrent qualified as Ghc
-import Control.Exception (SomeException)
+import Control.Exception (SomeException, displayException)
 import Control.Monad (join, unless, when)
 import Control.Monad.Fix (mfix)
 import Control.Monad.Primitive (RealWorld)
@@ -199,9 +199,19 @@ startWorker settings carrier = do
       (workerFuel settings)
       (instanceAnswer kernel)
       (workerUncaught settings)
+      (workerReport settings . stray)
   setAwake carrier True
   let worker = Worker settings kernel scheduler
   worker <$ writeIORef (doorWorker door) (Just worker)
+
+-- | Said of an exception that was thrown at a worker.
+stray :: SomeException -> String
+stray e =
+  concat
+    [ "an asynchronous exception of GHC was thrown at a worker, while no thread of Weft ran there, and is dropped: ",
+      displayException e,
+      " (System.Timeout.timeout, or throwTo: a worker runs many threads. Weft.IO.timeout and Weft.cancel mean one.)"
+    ]
 
 -- | The same worker for the carrier that takes it over. On that carrier.
 adoptWorker :: Carrier -> Worker -> IO Worker
@@ -284,6 +294,7 @@ carryBy slice worker@(Worker settings kernel scheduler) = look
       if ours then look else pure TakenOver
     home = schedulerHome scheduler
     look = do
+      receiveStrays scheduler
       drain (doorInbox door)
       next <- readCounter scheduler NextNumber
       readPrimVar (homeClock home) >>= noteBirths (homeBirths home) next

@@ -12,7 +12,7 @@ module Weft.Sim.Internal.Homes
   )
 where
 
-import Control.Exception (SomeException)
+import Control.Exception (SomeException, throwIO)
 import Control.Monad.Fix (mfix)
 import Data.Foldable (foldlM, foldrM)
 import Data.IORef
@@ -107,6 +107,8 @@ newWorkers count kernel watcher = do
         1
         (instanceAnswer (indexArray instances index))
         (watchUncaught watcher)
+        -- Meant for whoever runs the simulation.
+        throwIO
     queueOf index =
       Queue
         { enqueue = \why (Ready tcb resume) -> watchReady watcher index why tcb resume,

@@ -1,0 +1,181 @@
+-- |
+-- Description : Exceptions of GHC's that are thrown at a worker
+--
+-- A worker is one thread of GHC's that runs many of Weft's. What a program throws at it
+-- (Note [Strays] in "Weft.Internal.Scheduler") must neither end the run nor hurt a thread
+-- that does not run, must still do its work inside one effect, and must never be lost.
+module Test.Strays (tests) where
+
+import Control.Concurrent (ThreadId, forkIO, myThreadId, newEmptyMVar, putMVar, takeMVar, tryTakeMVar)
+import Control.Concurrent qualified as Concurrent
+import Control.Exception
+import Control.Monad
+import Data.IORef
+import Data.List (isInfixOf, stripPrefix, tails)
+import Data.Maybe (isJust)
+import GHC.Conc (BlockReason (..), ThreadStatus (..), threadStatus)
+import System.Timeout qualified as Ghc
+import Test.Support
+import Test.Tasty
+import Test.Tasty.HUnit
+import Weft (Settings (..), liftIO)
+import Weft qualified
+import Weft.IO (CannotSuspend, await, direct)
+import Weft.Kernel (Outcome (..), deliver, suspend)
+import Weft.MVar qualified as Weft
+
+tests :: TestTree
+tests =
+  testGroup
+    "Exceptions of GHC's, thrown at a worker"
+    [ testGroup
+        "while it sleeps: reported, and nobody is hurt"
+        [ testCase (describeConfig c <> name) (asleep c run')
+          | c <- configurations,
+            (name, run') <- [(", a direct thread waits", direct . await), (", a monadic one waits", id)]
+        ],
+      testCase "a time limit of GHC's ends the effect that it is around" (limits liftIO),
+      testCase "and the segment of a direct thread" (limits direct),
+      testCase "a time limit that has passed while its thread waited hurts nobody" overdue,
+      testCase "effects, and what they fork, are not masked" masking,
+      testGroup "none is lost, whoever runs" [testCase (describeConfig c) (bombarded c) | c <- configurations]
+    ]
+
+newtype Boom = Boom Int
+  deriving stock (Eq, Show)
+
+instance Exception Boom
+
+-- | Run with a list of what was reported.
+reporting :: Config -> ([String] -> a -> Assertion) -> Weft.Thread a -> Assertion
+reporting config verdict body = do
+  said <- newIORef []
+  a <- Weft.runWith (settingsFor config) {settingReport = \text -> atomicModifyIORef' said (\l -> (text : l, ()))} body
+  reports <- reverse <$> readIORef said
+  verdict reports a
+
+-- | Wait until this thread of GHC's is found in this state.
+untilStatus :: (ThreadStatus -> Bool) -> ThreadId -> IO ()
+untilStatus wanted thread = do
+  status <- threadStatus thread
+  unless (wanted status) (Concurrent.yield >> untilStatus wanted thread)
+
+-- | The thread waits, its worker sleeps in a poll; then somebody throws at the worker, and
+-- only after that has been thrown is the thread woken.
+asleep :: Config -> (Weft.Thread () -> Weft.Thread ()) -> Assertion
+asleep config waiting = reporting config verdict $ do
+  here <- liftIO newEmptyMVar
+  thrown <- liftIO newEmptyMVar
+  waiting $ do
+    liftIO (myThreadId >>= putMVar here)
+    suspend "the test" $ \waiter -> void . forkIO $ do
+      worker <- takeMVar here
+      untilStatus (== ThreadBlocked BlockedOnForeignCall) worker
+      thrower <- forkIO (throwTo worker (Boom 1) >> putMVar thrown ())
+      untilStatus (== ThreadBlocked BlockedOnException) thrower
+      void (deliver waiter (Answered ()))
+  -- The worker has taken another turn since.
+  Weft.yield
+  liftIO (takeMVar thrown)
+  where
+    verdict reports () = case reports of
+      [text] -> assertBool text ("Boom 1" `isInfixOf` text && "thrown at a worker" `isInfixOf` text)
+      _ -> assertFailure (show reports)
+
+limits :: (forall a. IO a -> Weft.Thread a) -> Assertion
+limits perform =
+  reporting (head configurations) (\reports result -> (reports, result) @?= ([], Nothing)) $
+    perform (Ghc.timeout 1_000 (forever (newIORef () >>= evaluate) :: IO ()))
+
+-- | The thread's time limit passes while another computes and the thread itself waits.
+-- Where the exception arrives is not known: at the worker itself (reported), or in the
+-- other thread, whose own it may be. The first one always goes on.
+overdue :: Assertion
+overdue = reporting (head configurations) verdict $ do
+  result <- Weft.newEmptyMVar
+  done <- Weft.newEmptyMVar
+  _ <- Weft.fork . direct $ do
+    outcome <- Ghc.timeout 1_000 (await (Weft.takeMVar result))
+    await (Weft.putMVar done outcome)
+  -- Runs until the limit has passed for sure.
+  passed <- liftIO newEmptyMVar
+  _ <- liftIO . forkIO $ Concurrent.threadDelay 5_000 >> putMVar passed ()
+  let wait = do
+        over <- liftIO (isJust <$> tryTakeMVar passed) `Weft.catch` \(_ :: SomeException) -> pure False
+        unless over (Weft.yield >> wait)
+  wait
+  (Weft.putMVar result 'a' >> Weft.takeMVar done) `Weft.catch` \(_ :: SomeException) -> Weft.takeMVar done
+  where
+    -- If the limit arrives in the thread's own segment it is its own.
+    verdict _ outcome = assertBool (show outcome) (outcome `elem` [Just 'a', Nothing])
+
+masking :: Assertion
+masking = reporting (head configurations) (\reports states -> (reports, states) @?= ([], replicate 4 Unmasked)) $ do
+  effect <- liftIO getMaskingState
+  child <- liftIO $ do
+    box <- newEmptyMVar
+    _ <- forkIO (getMaskingState >>= putMVar box)
+    takeMVar box
+  segment <- direct getMaskingState
+  resumed <- direct (await Weft.yield >> getMaskingState)
+  pure [effect, child, segment, resumed]
+
+-- | Threads of every kind run, suspend, mask and recover while one of GHC's throws at their
+-- worker, the next when the last has arrived: in a thread, or at the worker. Each does.
+bombarded :: Config -> Assertion
+bombarded config = do
+  arrived <- newIORef []
+  over <- newIORef False
+  target <- newIORef Nothing
+  let note n = atomicModifyIORef' arrived (\l -> (n : l, ()))
+      noted e = mapM_ (\(Boom n) -> note n) (fromException e)
+      publish = myThreadId >>= writeIORef target . Just
+      bodies =
+        [ direct (untilOver (publish >> await Weft.yield)),
+          direct (untilOver (mask_ (await Weft.yield >> await Weft.yield))),
+          direct (untilOver (mask (\restore -> restore (await Weft.yield) `finally` await Weft.yield))),
+          -- It fails where something is pending, and that comes after the mask.
+          direct (untilOver (uninterruptibleMask_ (await Weft.yield `catch` \e -> void (evaluate (e :: CannotSuspend))))),
+          computing
+        ]
+      untilOver act = mask $ \restore ->
+        let loop = do
+              stop <- readIORef over
+              unless stop (restore act `catch` (noted :: SomeException -> IO ()) >> loop)
+         in loop
+      -- Another takes its place when it has been hit between two handlers.
+      computing = do
+        stop <- liftIO (readIORef over) `Weft.catch` hit
+        unless stop $ do
+          _ <- (False <$ liftIO (evaluate (sum [1 .. 50 :: Int]))) `Weft.catch` hit
+          Weft.yield
+          computing
+      hit (Boom n) = False <$ liftIO (note n)
+      thrower = do
+        forM_ [1 .. count] $ \n -> do
+          untilIt (isJust <$> readIORef target)
+          readIORef target >>= mapM_ (`throwTo` Boom n)
+          untilIt (elem n . take 1 <$> readIORef arrived)
+        writeIORef over True
+      untilIt condition = condition >>= \met -> unless met (Concurrent.yield >> untilIt condition)
+      -- No carrier ends before the run: what is thrown at one that has ended arrives nowhere.
+      settings =
+        (settingsFor config)
+          { settingCarriers = 0,
+            settingReport = mapM_ note . thrownIn,
+            settingUncaught = \_ _ e -> noted e
+          }
+  -- The main thread performs no effects: it cannot be hit. It keeps all workers awake: one
+  -- that sleeps hears nothing before it wakes.
+  Weft.runWith settings $ do
+    done <- Weft.newEmptyMVar
+    mapM_ Weft.fork_ bodies
+    Weft.fork_ $ suspend "the thrower" (\waiter -> void (forkIO (thrower >> void (deliver waiter (Answered ()))))) >> Weft.putMVar done ()
+    let wait = Weft.tryTakeMVar done >>= maybe (knock >> Weft.yield >> wait) pure
+        knock = forM_ [0 .. configWorkers config - 1] $ \i ->
+          Weft.forkWith Weft.defaultForkOptions {Weft.forkWorker = Just i} (pure ())
+    wait
+  readIORef arrived >>= (@?= [1 .. count]) . reverse
+  where
+    count = 150 :: Int
+    thrownIn text = [n | rest <- tails text, Just digits <- [stripPrefix "Boom " rest], (n, _) <- reads digits]
