@@ -6,20 +6,29 @@ import Control.Concurrent
 import Control.Concurrent.Async (concurrently, forConcurrently, race)
 import Control.Concurrent.STM
 import Control.Exception
-import Control.Monad (replicateM, void)
+import Control.Monad (replicateM, unless, void, when)
 import Data.ByteString (ByteString)
 import Data.ByteString.Char8 qualified as C
 import Data.ByteString.Lazy qualified as Lazy
 import Data.Either (fromRight)
+import Data.List (isInfixOf)
 import Network.HTTP.Types
 import Network.Wai
 import System.Mem (performMajorGC)
 import System.Timeout (timeout)
 import Test.Tasty
 import Test.Tasty.HUnit
+import Weft qualified as Runtime
 import Weft.IO qualified as IO
 import Weft.Time (milliseconds, seconds)
 import Weft.Wai
+
+-- | A worker's carrier is a bound thread.
+whereItRuns :: IO ByteString
+whereItRuns = (\bound -> if bound then "on a worker" else "on its own") <$> isCurrentThreadBound
+
+untilIt :: IO Bool -> IO ()
+untilIt condition = condition >>= \met -> unless met (untilIt condition)
 
 tests :: TestTree
 tests =
@@ -89,29 +98,51 @@ tests =
             asking style application >>= (@?= "in time")
         ),
         ( "the timeout of Weft, while the client is awaited",
-          \style -> case style of
-            OwnThread -> pure ()
-            Direct -> do
-              let application request respond = IO.timeout (milliseconds 10) (strictRequestBody request) >>= respond . text . maybe "gave up" (const "came")
-              answer <- withApplicationSettings (settings style) (pure application) $ \port -> withClient port $ \c -> do
-                say c "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
-                got <- hearUntil c "gave up"
-                say c "0\r\n\r\n"
-                (got <>) <$> hearAll c
-              replyBody (replyTo "POST" answer) @?= "gave up"
+          \style -> do
+            let application request respond = IO.timeout (milliseconds 10) (strictRequestBody request) >>= respond . text . maybe "gave up" (const "came")
+            answer <- withApplicationSettings (settings style) (pure application) $ \port -> withClient port $ \c -> do
+              say c "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
+              got <- hearUntil c "gave up"
+              say c "0\r\n\r\n"
+              (got <>) <$> hearAll c
+            replyBody (replyTo "POST" answer) @?= "gave up"
         ),
         ( "a timeout that passes while the client is awaited",
-          \style -> case style of
-            -- There it may hit anybody: see the README.
-            Direct -> pure ()
-            OwnThread -> do
-              let application request respond = timeout 10_000 (strictRequestBody request) >>= respond . text . maybe "gave up" (const "came")
-              answer <- withApplicationSettings (settings style) (pure application) $ \port -> withClient port $ \c -> do
+          \style -> do
+            strays <- newEmptyMVar
+            let application request respond
+                  | requestMethod request == "GET" = whereItRuns >>= respond . text
+                  | otherwise = timeout 10_000 (strictRequestBody request) >>= respond . text . maybe "gave up" (const "came")
+                heard report = when ("thrown at a worker" `isInfixOf` report) (void (tryPutMVar strays ()))
+                quiet = setRuntime (\runtime -> runtime {Runtime.settingReport = heard}) (settings style)
+            withApplicationSettings quiet (pure application) $ \port -> do
+              answer <- withClient port $ \c -> do
                 say c "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
-                got <- hearUntil c "gave up"
+                begun <- case style of
+                  OwnThread -> hearUntil c "gave up"
+                  -- It goes astray when the worker wakes: once a second for sure.
+                  _ -> "" <$ takeMVar strays
                 say c "0\r\n\r\n"
-                (got <>) <$> hearAll c
-              replyBody (replyTo "POST" answer) @?= "gave up"
+                (begun <>) <$> hearAll c
+              replyBody (replyTo "POST" answer) @?= (if style == OwnThread then "gave up" else "came")
+              -- The service goes on, in a way in which this does not happen.
+              let next = replyBody . replyTo "GET" <$> exchange port (get "/")
+              case style of
+                Direct -> next >>= (@?= "on a worker")
+                _ -> untilIt ((== "on its own") <$> next)
+        ),
+        ( "where it runs when it blocks",
+          \style -> withApplicationSettings (settings style) (pure (\_ respond -> threadDelay 500 >> whereItRuns >>= respond . text)) $ \port -> do
+            let next = replyBody . replyTo "GET" <$> exchange port (get "/")
+            case style of
+              Direct -> replicateM 50 next >>= (@?= replicate 50 "on a worker")
+              OwnThread -> next >>= (@?= "on its own")
+              Automatic -> untilIt ((== "on its own") <$> next)
+        ),
+        ( "where it runs when it does not",
+          \style -> withApplicationSettings (settings style) (pure (\_ respond -> whereItRuns >>= respond . text)) $ \port -> do
+            answers <- replicateM 200 (replyBody . replyTo "GET" <$> exchange port (get "/"))
+            answers @?= replicate 200 (if style == OwnThread then "on its own" else "on a worker")
         ),
         ( "many at a time, each asleep",
           \style -> withApplicationSettings (setWorkers 2 (settings style)) (pure (\_ respond -> threadDelay 20_000 >> respond (text "x"))) $ \port -> do
@@ -119,15 +150,13 @@ tests =
             answers @?= replicate 20 "x"
         ),
         ( "the operations of Weft",
-          \style -> case style of
-            OwnThread -> pure ()
-            Direct -> do
-              let application _ respond = do
-                    IO.sleep (milliseconds 1)
-                    (a, b) <- IO.concurrently (IO.blocking (threadDelay 1000) >> pure "a") (pure "b")
-                    never <- IO.timeout (milliseconds 1) (IO.sleep (seconds 3600))
-                    respond (text (a <> b <> maybe "" (const "?") never))
-              asking style application >>= (@?= "ab")
+          \style -> do
+            let application _ respond = do
+                  IO.sleep (milliseconds 1)
+                  (a, b) <- IO.concurrently (IO.blocking (threadDelay 1000) >> pure "a") (pure "b")
+                  never <- IO.timeout (milliseconds 1) (IO.sleep (seconds 3600))
+                  respond (text (a <> b <> maybe "" (const "?") never))
+            asking style application >>= (@?= "ab")
         ),
         ( "a response from a forked thread, when what was there before is garbage",
           \style -> do

@@ -19,6 +19,7 @@ import Test.Ending qualified
 import Test.Examples qualified
 import Test.Failures qualified
 import Test.Files qualified
+import Test.Guests qualified
 import Test.Laws qualified
 import Test.Laziness qualified
 import Test.Local qualified
@@ -51,6 +52,7 @@ main = do
         Test.Laziness.tests,
         Test.Scheduling.tests,
         Test.Strays.tests,
+        Test.Guests.tests,
         Test.Failures.tests,
         Test.Direct.tests,
         Test.Direct.Programs.tests,

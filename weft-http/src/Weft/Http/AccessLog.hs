@@ -46,6 +46,7 @@ import Weft.Http.Request
 import Weft.Http.Server.Types
 import Weft.Http.Status
 import Weft.Internal.Runtime (reportToStderr)
+import Weft.Mask (mask_)
 
 -- | A log that takes entries.
 data AccessLog = AccessLog
@@ -82,7 +83,8 @@ openAccessLogWith :: AccessLogSettings -> Thread AccessLog
 openAccessLogWith settings = do
   output <- openOutput (accessLogPermissions settings) (accessLogTarget settings)
   queue <- liftIO newQueue
-  _ <- forkWith defaultForkOptions {forkLabel = "access log"} (writer (accessLogReport settings) queue output)
+  -- Masked: what is thrown at a worker must not end it. It waits interruptibly.
+  _ <- mask_ (forkWith defaultForkOptions {forkLabel = "access log"} (writer (accessLogReport settings) queue output))
   liftIO (AccessLog queue (accessLogFormat settings) (accessLogQueue settings) <$> newIORef (stampOf 0))
 
 -- | A log in the combined format. The action is for messages to the operator.

@@ -43,6 +43,7 @@ import System.Posix.Process (getProcessID)
 import System.Posix.Types (ProcessID)
 import Weft
 import Weft.Http.Internal.Ascii (Decimal (..), decimal)
+import Weft.Mask (mask_)
 import Weft.Socket
 import Weft.Time
 
@@ -149,7 +150,8 @@ watchdogInterval = notifierWatch
 -- lives, as long as the check says so. Without a watchdog there is none.
 watchOver :: Notifier -> Thread Bool -> Thread ()
 watchOver notifier check = for_ (notifierWatch notifier) $ \interval ->
-  void . forkWith defaultForkOptions {forkLabel = "watchdog"} . forever $ do
+  -- Masked: what is thrown at a worker must not end it. It sleeps interruptibly.
+  void . mask_ . forkWith defaultForkOptions {forkLabel = "watchdog"} . forever $ do
     good <- check
     when good (notify notifier ["WATCHDOG=1"])
     sleep (half interval)

@@ -15,7 +15,7 @@ module Weft.Http.Server
     Server,
     newServer,
     newServerWith,
-    newServerDirect,
+    newServerPlain,
     serve,
     drain,
     cutOff,
@@ -26,7 +26,7 @@ module Weft.Http.Server
     Handler,
     Middleware,
     Application,
-    DirectApplication,
+    PlainApplication (..),
     Sent,
     Clock,
 

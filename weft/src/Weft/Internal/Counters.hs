@@ -67,6 +67,9 @@ data WorkerCounters = WorkerCounters
     countedShared :: !Int,
     -- | How often another carrier has taken this worker over.
     countedTakeovers :: !Int,
+    -- | Exceptions that GHC's threads threw at this worker while no thread ran there: they
+    -- were dropped and reported.
+    countedStrays :: !Int,
     -- | What the kernel says of its part on this worker. The system's: @operations
     -- pending@ and @timers pending@ (gauges), @completions@ and @timers fired@ (counted
     -- since the start).
@@ -94,12 +97,13 @@ instance Semigroup WorkerCounters where
         countedWakeUps = countedWakeUps a + countedWakeUps b,
         countedShared = countedShared a + countedShared b,
         countedTakeovers = countedTakeovers a + countedTakeovers b,
+        countedStrays = countedStrays a + countedStrays b,
         countedKernel = Map.unionWith (+) (countedKernel a) (countedKernel b)
       }
 
 -- | Nothing counted.
 instance Monoid WorkerCounters where
-  mempty = WorkerCounters 0 0 0 0 0 0 0 0 0 0 0 0 0 Map.empty
+  mempty = WorkerCounters 0 0 0 0 0 0 0 0 0 0 0 0 0 0 Map.empty
 
 -- | The sum over all workers.
 total :: Counters -> WorkerCounters
@@ -128,6 +132,7 @@ named c =
     (Text.pack "sleeps", countedSleeps sums),
     (Text.pack "wake-ups", countedWakeUps sums),
     (Text.pack "takeovers", countedTakeovers sums),
+    (Text.pack "stray exceptions", countedStrays sums),
     (Text.pack "carriers", countersCarriers c)
   ]
     <> Map.toList (countedKernel sums)

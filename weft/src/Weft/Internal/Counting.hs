@@ -34,6 +34,7 @@ workerCounters s kernel =
     <*> readCounter s WakeUps
     <*> readCounter s Shared
     <*> readCounter s Takeovers
+    <*> readCounter s Strays
     <*> instanceGauges kernel
 
 -- | What the workers share: how many carriers there are, and the kernel's numbers.

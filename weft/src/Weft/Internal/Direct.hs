@@ -22,6 +22,10 @@ module Weft.Internal.Direct
     await,
     yieldDirect,
 
+    -- * On threads of GHC's
+    Performer (..),
+    hosted,
+
     -- * What can go wrong
     CannotSuspend (..),
     ResumedTwice (..),
@@ -30,6 +34,7 @@ where
 
 import Control.Exception (Exception (..), SomeException, allowInterrupt, throwIO)
 import Control.Exception.Base (NoMatchingContinuationPrompt (..), noMatchingContinuationPrompt)
+import Data.IORef (newIORef, readIORef, writeIORef)
 import Foreign.StablePtr (newStablePtr)
 import GHC.Exts
 import GHC.IO (IO (..), unIO)
@@ -144,16 +149,37 @@ underPrompt io = IO (\s -> case tag of Tag t -> prompt# t io s)
 -- Fails with 'CannotSuspend', at once and without having begun the operation, where
 -- there is nothing to suspend: outside 'direct', and inside what GHC must finish in
 -- one go.
+--
+-- In an action of 'Weft.Outside.onGhcThread' it performs the operation and blocks that
+-- thread of GHC's.
 await :: Thread a -> IO a
-await (Thread m) = IO $ \s -> case getMaskingState# s of
+await operation = IO $ \s -> case isCurrentThreadBound# s of
+  (# s1, 0# #) -> unIO (awaitOffCarrier operation) s1
+  (# s1, _ #) -> unIO (awaitBy (suspending operation) cannotSuspend) s1
+
+-- | The same where the thread of GHC's is no carrier: an action of 'hosted', or a direct
+-- thread of a run that has no OS threads of its own, a simulation. What it is to perform is
+-- kept until it has been performed.
+awaitOffCarrier :: Thread a -> IO a
+awaitOffCarrier operation = awaitBy (suspending operation) (elsewhere operation)
+{-# OPAQUE awaitOffCarrier #-}
+
+-- | Suspend with this capture; the handler is asked what to do where that fails.
+awaitBy :: (State# RealWorld -> (# State# RealWorld, IO a #)) -> (SomeException -> State# RealWorld -> (# State# RealWorld, IO a #)) -> IO a
+awaitBy capture handler = IO $ \s -> case catch# capture handler s of
+  (# s1, IO answer #) -> answer s1
+{-# INLINE awaitBy #-}
+
+-- | End the segment with a node that performs the operation.
+suspending :: Thread a -> State# RealWorld -> (# State# RealWorld, IO a #)
+suspending (Thread m) s = case getMaskingState# s of
   (# s1, state #) ->
     let !masking = maskingOf state
         !captured = awaiting masking m
-        capture = case masking of
-          Unmasked -> captureUnmasked captured
-          _ -> captureMasked captured (interrupted masking (await (Thread m)))
-     in case catch# capture cannotSuspend s1 of
-          (# s2, IO answer #) -> answer s2
+     in case masking of
+          Unmasked -> captureUnmasked captured s1
+          _ -> captureMasked captured (interrupted masking (await (Thread m))) s1
+{-# INLINE suspending #-}
 
 -- | The node that awaits, made of what is left of the segment.
 awaiting :: Masking -> ((a -> Trace) -> Trace) -> Rest (IO a) -> State# RealWorld -> (# State# RealWorld, Trace #)
@@ -224,12 +250,75 @@ taken :: Rest b
 taken _ = unIO (throwIO ResumedTwice)
 {-# OPAQUE taken #-}
 
+-- On threads of GHC's ---------------------------------------------------------------
+
+-- Note [Await on a thread of GHC's]
+-- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
+-- An action of `hosted` has the same operations as a direct thread, but nobody to suspend
+-- to: an await there is to block. Who performs it, and on which worker, is a binding of the
+-- action's, and the prompt that `hosted` puts around it is what finds it: an await that finds
+-- no prompt of a segment leaves to that one with a question, and is entered again at once
+-- with the answer, on the same thread. Where there is neither, it cannot suspend.
+--
+-- Most awaits are on carriers, which are bound threads, while actions of `hosted` are not:
+-- so a look at that keeps what is performed out of the continuations of direct threads.
+
+-- | Performs an operation and waits for it.
+newtype Performer = Performer (forall a. Thread a -> IO a)
+
+-- | How an action of 'hosted' leaves its prompt: it has ended, or asks for the performer.
+data Stop = Finished | Asks !(RestOfAction Performer)
+
+-- | What is left of an action.
+type RestOfAction b = (State# RealWorld -> (# State# RealWorld, b #)) -> State# RealWorld -> (# State# RealWorld, Stop #)
+
+data HostTag = HostTag (PromptTag# Stop)
+
+hostTag :: HostTag
+hostTag = unsafePerformIO (IO (\s -> case newPromptTag# s of (# s', t #) -> (# s', HostTag t #)))
+{-# NOINLINE hostTag #-}
+
+-- | Run an action in which 'await' is performed so. Not on a carrier.
+hosted :: Performer -> IO a -> IO a
+hosted performer action = do
+  result <- newIORef Nothing
+  let go (IO step) =
+        IO (\s -> case hostTag of HostTag t -> prompt# t step s) >>= \case
+          Asks k -> go (IO (k (\s -> (# s, performer #))))
+          Finished -> readIORef result >>= maybe (throwIO ResumedTwice) pure
+  go (action >>= \a -> Finished <$ writeIORef result (Just a))
+
+-- | No segment is around the await: perform it here, if this is an action of 'hosted'.
+elsewhere :: Thread a -> SomeException -> State# RealWorld -> (# State# RealWorld, IO a #)
+elsewhere operation e = unIO $ case fromException e of
+  Just NoMatchingContinuationPrompt -> (\(Performer perform) -> perform operation) <$> performerHere
+  Nothing -> throwIO e
+
+-- | Who performs operations on this thread of GHC's. Called in a handler, so that it is
+-- masked.
+performerHere :: IO Performer
+performerHere = IO (catch# asking cannotSuspend)
+
+asking :: State# RealWorld -> (# State# RealWorld, Performer #)
+asking s = case hostTag of
+  HostTag t -> case myThreadId# s of
+    (# s1, thread #) -> case unIO (pendingExceptions thread) s1 of
+      -- Note [Pending exceptions]
+      (# s2, I# 0# #) -> control0# t (\k s3 -> (# s3, Asks k #)) s2
+      (# s2, _ #) -> case getMaskingState# s2 of
+        (# s3, state #) -> unIO (interrupted (maskingOf state) performerHere) s3
+{-# OPAQUE asking #-}
+
 -- | 'await' of 'Weft.yield', without a frame and with nothing to give back.
 yieldDirect :: IO ()
 yieldDirect = IO $ \s -> case getMaskingState# s of
-  (# s1, 0# #) -> catch# captureYield cannotSuspend s1
+  (# s1, 0# #) -> catch# captureYield yieldElsewhere s1
   (# s1, _ #) -> unIO (await (Thread Yield)) s1
 {-# OPAQUE yieldDirect #-}
+
+yieldElsewhere :: SomeException -> State# RealWorld -> (# State# RealWorld, () #)
+yieldElsewhere e s = case elsewhere (Thread Yield) e s of (# s1, IO yielded #) -> yielded s1
+{-# OPAQUE yieldElsewhere #-}
 
 -- These two are functions of their own so that nothing is allocated to name them.
 

@@ -56,7 +56,7 @@ import Data.Maybe (fromMaybe)
 import Data.Primitive.MutVar
 import Data.Primitive.PrimArray
 import Data.Primitive.PrimVar (readPrimVar, writePrimVar)
-import GHC.Exts (ThreadId#, isTrue#, myThreadId#, reallyUnsafePtrEquality#, unmaskAsyncExceptions#)
+import GHC.Exts (ThreadId#, isTrue#, maskAsyncExceptions#, maskUninterruptible#, myThreadId#, reallyUnsafePtrEquality#, unmaskAsyncExceptions#)
 import GHC.IO (IO (..))
 import Weft.Internal.Cancel
 import Weft.Internal.Control
@@ -90,15 +90,17 @@ import Weft.Internal.Trace
 -- what `myThreadId` was there) may mean a thread that is not running any more. So:
 --
 --   * The worker's own code is masked, uninterruptibly: an exception that came out of a
---     queue or a backend would leave it half changed. Code of the user is unmasked, each
---     `Effect` and each segment of a direct thread, as it would be anywhere else; what
+--     queue or a backend would leave it half changed. Code of the user is not, each
+--     `Effect` and each segment of a direct thread: it is masked as its thread is. What
 --     arrives there is raised there, and if the thread that was meant has not left that
 --     effect or segment it is the right one.
 --   * What has arrived while the worker's own code ran (in a poll, most often) was meant
 --     for nobody who runs, and must not wait for the next effect of anybody. It is a stray:
 --     received at the next turn and before the next segment of a direct thread, and
 --     reported.
---   * What arrives while another thread runs is raised there. Nobody can tell.
+--   * What arrives while another thread runs is raised there. Nobody can tell. A thread
+--     that others depend on masks itself, as an acceptor does: waiting calls are
+--     interruptible all the same.
 --
 -- Not masked so: user code that is evaluated rather than performed (a trace that is
 -- forced). Nothing can arrive there.
@@ -177,6 +179,8 @@ data Counter
     Shared
   | -- | Changes of the carrier.
     Takeovers
+  | -- | Exceptions received in between: Note [Strays].
+    Strays
   deriving stock (Eq, Show, Enum, Bounded)
 
 -- | Read a counter. From another OS thread it may be a little old.
@@ -265,6 +269,19 @@ unmasked :: IO a -> IO a
 unmasked (IO io) = IO (unmaskAsyncExceptions# io)
 {-# INLINE unmasked #-}
 
+-- | Perform an effect in the masking state of its thread.
+performed :: Tcb -> IO a -> IO a
+performed tcb io = case stateMasking (tcbState tcb) of
+  Unmasked -> unmasked io
+  masking -> performedMasked masking io
+{-# INLINE performed #-}
+
+performedMasked :: Masking -> IO a -> IO a
+performedMasked masking (IO io) = case masking of
+  MaskedUninterruptible -> IO (maskUninterruptible# io)
+  _ -> IO (maskAsyncExceptions# io)
+{-# NOINLINE performedMasked #-}
+
 -- | Receive what was thrown at this worker while its own code ran: Note [Strays]. On the
 -- carrier, masked or not.
 receiveStrays :: Scheduler -> IO ()
@@ -276,7 +293,7 @@ receiveStrays s = do
 receive :: Scheduler -> IO ()
 receive s =
   try (unmasked (pure ())) >>= \case
-    Left e -> schedulerStray s e >> receive s
+    Left e -> tally s Strays 1 >> schedulerStray s e >> receive s
     Right () -> pure ()
 {-# NOINLINE receive #-}
 
@@ -396,8 +413,8 @@ step s line = run
           case condemned of
             Nothing -> push (schedulerQueue s) Yielded tcb k >> next s line
             Just e -> go tcb (handler e) fuel
-      Effect io -> again >> unmasked io >>= \t -> run tcb t (fuel - 1)
-      Access _ _ io -> again >> unmasked io >>= \t -> run tcb t (fuel - 1)
+      Effect io -> again >> performed tcb io >>= \t -> run tcb t (fuel - 1)
+      Access _ _ io -> again >> performed tcb io >>= \t -> run tcb t (fuel - 1)
       Internal act -> atHome s tcb act >>= \t -> go tcb t fuel
       -- A thread that is to end forks no more: Note [The end of a run] in
       -- "Weft.Internal.Ending".

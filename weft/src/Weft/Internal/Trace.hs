@@ -441,6 +441,9 @@ data Home = Home
     homeCounters :: IO Counters,
     -- | What is left to do when the run has ended; one for all homes.
     homeAtEnd :: !AtEnd,
+    -- | Not 0: threads of GHC's have become ready for the sake of this worker's threads,
+    -- and the worker lets them run before it sleeps ("Weft.Outside").
+    homeGuests :: !(PrimVar RealWorld Int),
     -- | All homes of the run, by index of the worker.
     homePeers :: Array Home
   }

@@ -87,6 +87,7 @@ newDoor policy closing end numbers everybody peers alone index = do
   waits <- Slots.new
   clock <- newPrimVar 0
   births <- newBirths
+  guests <- newPrimVar 0
   started <- newIORef Nothing
   let home =
         Home
@@ -105,6 +106,7 @@ newDoor policy closing end numbers everybody peers alone index = do
             homeClosing = closing,
             homeCounters = readCounters everybody,
             homeAtEnd = end,
+            homeGuests = guests,
             homePeers = peers
           }
   pure (Door inbox wake home started queue)
@@ -290,11 +292,11 @@ carryBy slice worker@(Worker settings kernel scheduler) = look
     carrier = schedulerCarrier scheduler
     turn = do
       tally scheduler Slices 1
+      receiveStrays scheduler
       ours <- slice scheduler (workerSlice settings)
       if ours then look else pure TakenOver
     home = schedulerHome scheduler
     look = do
-      receiveStrays scheduler
       drain (doorInbox door)
       next <- readCounter scheduler NextNumber
       readPrimVar (homeClock home) >>= noteBirths (homeBirths home) next
@@ -322,8 +324,14 @@ carryBy slice worker@(Worker settings kernel scheduler) = look
       found <- instancePoll kernel mayBlock
       found <$ when found (tally scheduler Fruitful 1)
     several = sizeofArray (workerDoors settings) > 1
+    -- Threads of GHC's that run for threads of this worker would else begin when it sleeps:
+    -- each would wake it with its first word, and wait for the capability again.
+    letGuestsRun = do
+      guests <- readPrimVar (homeGuests home)
+      when (guests /= 0) $ writePrimVar (homeGuests home) 0 >> Ghc.yield
     -- Note [No lost wake-up] in "Weft.Internal.Inbox"
     sleep = do
+      letGuestsRun
       mayBlock <- trySleep (doorInbox door)
       when mayBlock $ do
         setAwake carrier False

@@ -48,7 +48,8 @@ runtimeFamilies c =
     (counter "weft_poll_batches_total" "Those of them that found something.", each countedFruitful),
     (counter "weft_sleeps_total" "Those of them that could block.", each countedSleeps),
     (counter "weft_wakeups_total" "Sleeps ended by another OS thread.", each countedWakeUps),
-    (counter "weft_takeovers_total" "How often a worker was given to another carrier.", each countedTakeovers)
+    (counter "weft_takeovers_total" "How often a worker was given to another carrier.", each countedTakeovers),
+    (counter "weft_stray_exceptions_total" "Exceptions thrown at a worker while no thread ran there, and dropped.", each countedStrays)
   ]
     <> [(describe kind name help, eachKernel key) | (key, kind, name, help) <- ofWorkers]
     <> [(describe kind name help, [sample [] (Whole n) | Just n <- [Map.lookup key (countersKernel c)]]) | (key, kind, name, help) <- ofRun]

@@ -36,7 +36,6 @@ import Weft.Http.Server.State
 import Weft.Http.Server.Types
 import Weft.Http.Server.Wire
 import Weft.Http.Status
-import Weft.IO (direct)
 import Weft.Socket (awaitReadable)
 import Weft.Time
 
@@ -193,13 +192,13 @@ respond context c h input output = do
                   >>= finished context c
           goesOn <- applied context c application request sending
           if goesOn then requests context c input 0 noOutput else linger context c input
-    (ByDirect application, NoBody)
+    (ByPlain application, NoBody)
       | serverMaxHandlers settings <= 0,
         headExpectation h /= ExpectUnknown,
         isEmptyOutput output -> do
           let !request = Request h EmptyBody (connectionClient c)
               answering draining = Answering request input (isPersistent h && not draining && not lastOne) start (pure ()) (pure 0)
-          goesOn <- appliedDirect context c application request answering
+          goesOn <- appliedPlain context c application request answering
           case input of
             -- One request has come, and was answered.
             Input buffer from to | goesOn, from == to -> awaitRequest context c (Input buffer 0 0)
@@ -270,8 +269,8 @@ answered context c request sending
               sending response
             -- As above: what an application has answered is sent.
             ByApplication application -> (,noOutput) <$> applied context c application request sentAtOnce
-            ByDirect application ->
-              let suspending r once = Sent <$ direct (application r (pure . Just . void . once))
+            ByPlain (PlainApplication host application) ->
+              let suspending r once = Sent <$ host (\way -> application way r (pure . Just . void . once))
                in (,noOutput) <$> applied context c suspending request sentAtOnce
           else do
             liftIO (observe server RequestShed)
@@ -339,11 +338,11 @@ twice = "an application has answered a request twice"
 
 -- | The same for one in plain 'IO', and a request without a body: a small response is sent
 -- without suspending it.
-appliedDirect :: Context -> Connection -> DirectApplication -> Request -> (Bool -> Answering) -> Thread Bool
-appliedDirect context c application request answering = do
-  outcome <- direct $ do
+appliedPlain :: Context -> Connection -> PlainApplication -> Request -> (Bool -> Answering) -> Thread Bool
+appliedPlain context c (PlainApplication host application) request answering = do
+  outcome <- host $ \way -> do
     progress <- newIORef Unsent
-    ended <- E.try (application request (once progress))
+    ended <- E.try (application way request (once progress))
     stage <- readIORef progress
     case (stage, ended) of
       -- What happens almost always.

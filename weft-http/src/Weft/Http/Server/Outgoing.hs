@@ -206,7 +206,16 @@ transmit context c answering response output
       liftIO (enter server c Streaming)
       stream <- liftIO (newStream h (maybe (if chunks then Chunked else UntilClose) Exactly size') (answeringBegins answering))
       attending context $ \guarded -> do
-        trailers <- make (Sink (guarded . streamWrite context c stream) (guarded (streamFlush context c stream)))
+        trailers <-
+          make
+            Sink
+              { sinkWrite = guarded . streamWrite context c stream,
+                sinkFlush = guarded (streamFlush context c stream),
+                sinkWriteNow = \builder -> do
+                  full <- streamKeep stream builder
+                  if full then fmap guarded <$> streamFlushNow context c stream else pure Nothing,
+                sinkFlushNow = fmap guarded <$> streamFlushNow context c stream
+              }
         guarded (streamEnd context c stream trailers)
 
     conversing conversation = do
@@ -316,29 +325,61 @@ worthSending = 16_384
 
 streamWrite :: Context -> Connection -> Stream -> Builder -> Thread ()
 streamWrite context c stream builder = do
-  full <- liftIO $ do
-    Kept h pieces size total <- readIORef (outKept stream)
-    let new = filter (not . B.null) (Lazy.toChunks (toLazyByteStringWith (safeStrategy 512 worthSending) Lazy.empty builder))
-        added = sum (map B.length new)
-    writeIORef (outKept stream) (Kept h (reverse new <> pieces) (size + added) (total + fromIntegral added))
-    pure (size + added >= worthSending)
+  full <- liftIO (streamKeep stream builder)
   when full (streamFlush context c stream)
 
+-- | Keep content; is it worth sending now?
+streamKeep :: Stream -> Builder -> IO Bool
+streamKeep stream builder = do
+  Kept h pieces size total <- readIORef (outKept stream)
+  let new = filter (not . B.null) (Lazy.toChunks (toLazyByteStringWith (safeStrategy 512 worthSending) Lazy.empty builder))
+      added = sum (map B.length new)
+  writeIORef (outKept stream) (Kept h (reverse new <> pieces) (size + added) (total + fromIntegral added))
+  pure (size + added >= worthSending)
+
 streamFlush :: Context -> Connection -> Stream -> Thread ()
-streamFlush context c stream = do
-  Kept h pieces size total <- liftIO (readIORef (outKept stream))
+streamFlush context c stream =
+  liftIO (streamTake stream) >>= \case
+    Left excess -> abort context excess
+    Right [] -> pure ()
+    Right pieces -> streamSend context c pieces
+
+-- | The same without waiting, as far as possible; answers with what is left to be done.
+streamFlushNow :: Context -> Connection -> Stream -> IO (Maybe (Thread ()))
+streamFlushNow context c stream =
+  streamTake stream >>= \case
+    Left excess -> pure (Just (abort context excess))
+    Right [] -> pure Nothing
+    Right pieces
+      | size <- sum (map B.length pieces),
+        size <= 2 * worthSending -> do
+          enter (contextServer context) c Sending
+          let bytes = B.concat pieces
+          n <- sendNow c bytes
+          if n == size
+            then Nothing <$ enter (contextServer context) c Streaming
+            else pure (Just (streamSend context c [B.drop n bytes]))
+      | otherwise -> pure (Just (streamSend context c pieces))
+
+streamSend :: Context -> Connection -> [ByteString] -> Thread ()
+streamSend context c pieces = do
+  sendPieces context c pieces
+  liftIO (enter (contextServer context) c Streaming)
+
+-- | Take what is kept, in its frame, to be sent now. Or what is wrong with it.
+streamTake :: Stream -> IO (Either String [ByteString])
+streamTake stream = do
+  Kept h pieces size total <- readIORef (outKept stream)
   case outDelimiting stream of
-    Exactly n | total > n -> abort context ("a handler sends more than the " <> show n <> " octets it has announced")
-    _ -> pure ()
-  liftIO (writeIORef (outKept stream) (Kept B.empty [] 0 total))
-  let content = reverse pieces
-      framed = case outDelimiting stream of
+    Exactly n | total > n -> pure (Left ("a handler sends more than the " <> show n <> " octets it has announced"))
+    _ | B.null h && size == 0 -> pure (Right [])
+    delimiting -> do
+      writeIORef (outKept stream) (Kept B.empty [] 0 total)
+      outBegins stream
+      let content = reverse pieces
+      pure . Right . (h :) $ case delimiting of
         Chunked | size > 0 -> chunkSize size : content <> ["\r\n"]
         _ -> content
-  unless (B.null h && size == 0) $ do
-    liftIO (outBegins stream)
-    sendPieces context c (h : framed)
-    liftIO (enter (contextServer context) c Streaming)
 
 -- | Send what is kept and the end; the octets of content.
 streamEnd :: Context -> Connection -> Stream -> [Field] -> Thread Int64

@@ -59,7 +59,7 @@ data Server = Server
 data Answers
   = ByHandler Handler
   | ByApplication Application
-  | ByDirect DirectApplication
+  | ByPlain PlainApplication
 
 -- | The open connections by number, the next number, and who waits for what. The server is
 -- in use while there are connections or somebody may make one.

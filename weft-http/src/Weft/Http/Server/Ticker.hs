@@ -11,7 +11,7 @@
 module Weft.Http.Server.Ticker
   ( newServer,
     newServerWith,
-    newServerDirect,
+    newServerPlain,
     startTicker,
   )
 where
@@ -29,7 +29,7 @@ import Weft.Http.Date
 import Weft.Http.Server.Phase
 import Weft.Http.Server.State
 import Weft.Http.Server.Types
-import Weft.Mask (interruptible, mask_)
+import Weft.Mask (mask_)
 import Weft.Socket
 import Weft.Time
 
@@ -41,9 +41,9 @@ newServer settings handler = newServerOf settings (ByHandler . handler)
 newServerWith :: ServerSettings -> (Clock -> Application) -> Thread Server
 newServerWith settings application = newServerOf settings (ByApplication . application)
 
--- | The same with a 'DirectApplication'.
-newServerDirect :: ServerSettings -> (Clock -> DirectApplication) -> Thread Server
-newServerDirect settings application = newServerOf settings (ByDirect . application)
+-- | The same with a 'PlainApplication'.
+newServerPlain :: ServerSettings -> (Clock -> PlainApplication) -> Thread Server
+newServerPlain settings application = newServerOf settings (ByPlain . application)
 
 newServerOf :: ServerSettings -> (Clock -> Answers) -> Thread Server
 newServerOf settings answers = do
@@ -75,9 +75,10 @@ startTicker server = mask_ $ do
   none <- liftIO $ atomicModifyIORef' (serverConnections server) (\open -> (open {openTicking = True}, not (openTicking open)))
   when none $ do
     nextTick >>= liftIO . setClock server
-    void $ forkWith defaultForkOptions {forkLabel = "ticker"} (interruptible (ticker server 0))
+    void $ forkWith defaultForkOptions {forkLabel = "ticker"} (ticker server 0)
 
--- | Once a second, while the server is in use: the date, and the deadlines. The number: how
+-- | Masked, as its parent: what is thrown at a worker must not end it (Note [Strays] in
+-- "Weft.Internal.Scheduler"). Once a second, while the server is in use: the date, and the deadlines. The number: how
 -- many connections have been asked to rest since memory was collected for them.
 ticker :: Server -> Int -> Thread ()
 ticker server before = do

@@ -12,7 +12,7 @@ module Weft.Http.Server.Types
     Handler,
     Middleware,
     Application,
-    DirectApplication,
+    PlainApplication (..),
     Sent (..),
 
     -- * Responses
@@ -82,10 +82,20 @@ type Middleware = Handler -> Handler
 -- that answers.
 type Application = Request -> (Response -> Thread Sent) -> Thread Sent
 
--- | The same in plain 'IO', run as a direct thread ("Weft.IO"). The function it is given
--- sends a response here and now, where that needs no waiting: the usual case then suspends
--- nothing. Else it answers with what is to be awaited, at once and once.
-type DirectApplication = Request -> (Response -> IO (Maybe (Thread ()))) -> IO ()
+-- | The same in plain 'IO', and what performs it as a part of the connection's thread: as a
+-- direct thread ('Weft.IO.direct'), on a thread of GHC's ('Weft.Outside.onGhcThread'), or
+-- now this and now that. It tells the application how, with a value that passes through the
+-- server: what performs operations of threads there ('Weft.IO.await',
+-- 'Weft.Outside.runThread'), and what else the two agree on.
+--
+-- The application's other function sends a response here and now, where that needs no
+-- waiting: the usual case then suspends nothing. Else it answers with what is to be performed,
+-- at once and once.
+data PlainApplication
+  = forall p.
+    PlainApplication
+      (forall a. (p -> IO a) -> Thread a)
+      (p -> Request -> (Response -> IO (Maybe (Thread ()))) -> IO ())
 
 -- | A response was sent.
 data Sent = Sent
@@ -136,7 +146,12 @@ data Sink = Sink
   { -- | Send this, or keep it until there is more: some 16 KB are sent together.
     sinkWrite :: Builder -> Thread (),
     -- | Send what is kept.
-    sinkFlush :: Thread ()
+    sinkFlush :: Thread (),
+    -- | The same two in plain 'IO', where nothing need be waited for: 'Nothing'. Else they
+    -- answer with what is to be performed, at once and once.
+    sinkWriteNow :: Builder -> IO (Maybe (Thread ())),
+    -- | As 'sinkFlush'.
+    sinkFlushNow :: IO (Maybe (Thread ()))
   }
 
 -- | Both directions of a connection.

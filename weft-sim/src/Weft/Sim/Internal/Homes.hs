@@ -71,6 +71,7 @@ newWorkers count kernel watcher = do
       waits <- Slots.new
       clock <- newPrimVar 0
       births <- newBirths
+      guests <- newPrimVar 0
       pure
         Home
           { homeWorker = index,
@@ -88,6 +89,7 @@ newWorkers count kernel watcher = do
             homeClosing = closing,
             homeCounters = pure (Counters [] 0 mempty),
             homeAtEnd = end,
+            homeGuests = guests,
             homePeers = homes
           }
     hostOf homes index =

@@ -8,12 +8,11 @@
 -- Has a request answered by an application: makes the request, runs it, sends what it
 -- responds with, and answers for it when it fails.
 module Weft.Wai.Internal.Application
-  ( Serving (..),
-    newServerFor,
+  ( newServerFor,
   )
 where
 
-import Control.Exception (SomeAsyncException, SomeException, fromException, throwIO)
+import Control.Exception (Exception (..), SomeAsyncException, SomeException, throwIO)
 import Control.Exception qualified as E
 import Control.Monad (void)
 import Data.ByteString (ByteString)
@@ -29,10 +28,11 @@ import Network.HTTP.Types qualified as Http
 import Network.Wai (mapResponseHeaders, responseStatus)
 import Network.Wai qualified as Wai (Application)
 import Network.Wai.Internal qualified as Wai
+import System.Timeout (Timeout)
 import Weft hiding (Settings, defaultSettings)
 import Weft.Http.Request
 import Weft.Http.Server hiding (responseStatus)
-import Weft.Http.Server.Types (Sent (..), knownLength)
+import Weft.Http.Server.Types (knownLength)
 import Weft.Http.Status
 import Weft.Outside (Runner)
 import Weft.Wai.Internal.Content
@@ -44,32 +44,34 @@ import Weft.Wai.Internal.Settings
 -- | What serves an application.
 data Serving = Serving
   { servingSettings :: !Settings,
-    -- | Takes in what cannot be awaited.
-    servingRunner :: !Runner
+    -- | Where applications run.
+    servingHost :: Host,
+    servingChooser :: !Chooser
   }
 
 -- | How far a response is.
 data Progress = Unsent | UnderWay | Finished
   deriving stock (Eq)
 
--- | A server for this application.
-newServerFor :: Serving -> Wai.Application -> Thread Server
-newServerFor serving application = case settingsStyle settings of
-  Direct -> newServerDirect (serverSettingsOf settings) $ \_ request sending ->
-    answering serving application request (awaiting (servingRunner serving)) sending
-  OwnThread -> newServerWith (serverSettingsOf settings) $ \_ request respond ->
-    styled OwnThread (servingRunner serving) $ \perform ->
-      Sent <$ answering serving application request perform (pure . Just . void . respond)
-  where
-    settings = servingSettings serving
+-- | A server for this application. The runner takes in what cannot be awaited.
+newServerFor :: Settings -> Runner -> Wai.Application -> Thread Server
+newServerFor settings runner application = do
+  chooser <- newChooser
+  let host :: Host
+      host = hostOf (settingsStyle settings) chooser runner
+      serving = Serving settings host chooser
+  newServerPlain (serverSettingsOf settings) $ \_ ->
+    PlainApplication (\run' -> host (curry run')) (answering serving application)
 
 -- | Have a request answered. The last function sends a response, or says what does.
-answering :: Serving -> Wai.Application -> Request -> Perform -> (Response -> IO (Maybe (Thread ()))) -> IO ()
-answering serving application request perform@(Perform performing) sending = do
-  receive <- bodyOf settings request perform
+answering :: Serving -> Wai.Application -> (Way, Perform) -> Request -> (Response -> IO (Maybe (Thread ()))) -> IO ()
+answering serving application (way, Perform performing) request sending = do
+  receive <- bodyOf settings request way (Perform performing)
   waiRequest <- toWai (settingsNoParsePath settings) receive request
   progress <- newIORef Unsent
+  watch <- beginWatch chooser
   let answer response = do
+        endWatch chooser way watch
         -- What is wrong with a response shows here, while it can be replaced.
         prepared <- prepare serving request response
         before <- readIORef progress
@@ -86,23 +88,39 @@ answering serving application request perform@(Perform performing) sending = do
           logger waiRequest (responseStatus response) (fromIntegral <$> preparedLength prepared)
         pure Wai.ResponseReceived
       failed e
+        | Just (_ :: Timeout) <- fromException e,
+          way == OnWorker = do
+            -- Its own time limit would have received it.
+            misdirected chooser
+            failure (toException Misdirected)
         | Just (_ :: SomeAsyncException) <- fromException e = throwIO e
-        | otherwise = do
-            settingsOnException settings (Just waiRequest) e
-            readIORef progress >>= \case
-              Finished -> pure ()
-              -- Only its end can tell the client; as an 'IOError' it is not reported again.
-              UnderWay -> throwIO (userError "a response was not completed")
-              Unsent
-                | Just BodyCutOff <- fromException e -> throwIO e
-                | otherwise -> void (answer (afterFailure e (settingsOnExceptionResponse settings e)))
+        | otherwise = failure e
+      failure e = do
+        settingsOnException settings (Just waiRequest) e
+        readIORef progress >>= \case
+          Finished -> pure ()
+          -- Only its end can tell the client; as an 'IOError' it is not reported again.
+          UnderWay -> throwIO (userError "a response was not completed")
+          Unsent
+            | Just BodyCutOff <- fromException e -> throwIO e
+            | otherwise -> void (answer (afterFailure e (settingsOnExceptionResponse settings e)))
   void (application waiRequest answer) `E.catch` failed
   where
     settings = servingSettings serving
+    chooser = servingChooser serving
     -- Where a body could not be received nobody knows where the next request begins.
     afterFailure e response = case fromException e of
       Just (_ :: BodyError) -> mapResponseHeaders (("Connection", "close") :) response
       Nothing -> response
+
+-- | A request has received the time limit of another ('System.Timeout.timeout').
+data Misdirected = Misdirected
+  deriving stock (Show)
+
+instance Exception Misdirected where
+  displayException Misdirected =
+    "this request was ended by the time limit (System.Timeout.timeout) of another, which waited for its client; \
+    \from now on applications run on threads of their own, if that is not ruled out by setApplicationStyle Direct"
 
 -- Request bodies -------------------------------------------------------------------
 
@@ -115,11 +133,11 @@ answering serving application request perform@(Perform performing) sending = do
 -- before the application asks for the body.
 
 -- | How an application gets the next piece; a small body has been received then.
-bodyOf :: Settings -> Request -> Perform -> IO (IO ByteString)
-bodyOf settings request (Perform performing) = case requestFraming request of
+bodyOf :: Settings -> Request -> Way -> Perform -> IO (IO ByteString)
+bodyOf settings request way (Perform performing) = case requestFraming request of
   NoBody -> pure (pure B.empty)
   FixedBody n
-    | settingsStyle settings == Direct,
+    | way == OnWorker,
       n <= fromIntegral (settingsPrefetchBody settings),
       requestExpectation request == NoExpectation ->
         performing (receiving []) >>= \case
@@ -168,18 +186,19 @@ prepare serving request = \case
   Wai.ResponseStream status headers body
     | bodiless status -> pure (ready status headers (withheld headers))
     | otherwise -> pure . ready status headers . Streamed (announced headers) $ \sink ->
-        running $ \(Perform performing) -> [] <$ body (performing . sinkWrite sink) (performing (sinkFlush sink))
+        running $ \performing -> [] <$ body (\builder -> sinkWriteNow sink builder >>= mapM_ performing) (sinkFlushNow sink >>= mapM_ performing)
   Wai.ResponseFile status headers path part -> do
     encoding <- getFileSystemEncoding
     bytes <- Foreign.withCString encoding path B.packCString
     pure (File (statusOf status) (fieldsOf headers) bytes part)
   Wai.ResponseRaw conversation _ ->
     pure . ready Http.status200 [] . Raw $ \duplex ->
-      running $ \(Perform performing) ->
+      running $ \performing ->
         conversation (performing (duplexReceive duplex)) (performing . duplexSend duplex . pure)
   where
     settings = servingSettings serving
-    running = styled (settingsStyle settings) (servingRunner serving)
+    running :: ((forall x. Thread x -> IO x) -> IO a) -> Thread a
+    running run' = servingHost serving (\_ (Perform performing) -> run' performing)
     ready status headers body = Ready (Response (statusOf status) (fieldsOf headers) body Nothing)
     statusOf = Status . Http.statusCode
     fieldsOf headers = alternative [Field (CI.original name) value | (name, value) <- headers]

@@ -6,39 +6,87 @@
 -- runs as a direct thread, or on a thread of GHC's own; either way it is given a function
 -- that performs operations of threads.
 module Weft.Wai.Internal.Perform
-  ( ApplicationStyle (..),
+  ( -- * Styles
+    ApplicationStyle (..),
+    Host,
+    hostOf,
+    Chooser,
+    newChooser,
+    newChooserWith,
+    chosen,
+    Way (..),
+
+    -- * What an application tells the chooser
+    Watch,
+    beginWatch,
+    endWatch,
+    misdirected,
+
+    -- * Operations
     Perform (..),
-    styled,
     awaiting,
   )
 where
 
-import Control.Concurrent (forkIO, forkIOWithUnmask, throwTo)
-import Control.Concurrent.MVar
-import Control.Exception (SomeException, throwIO)
+import Control.Concurrent (isCurrentThreadBound)
+import Control.Exception (throwIO)
 import Control.Exception qualified as E
-import Control.Monad (void, when)
+import Control.Monad (unless, when)
+import Control.Monad.Primitive (RealWorld)
+import Data.Bits ((.&.))
 import Data.IORef
+import Data.Primitive.PrimArray
+import GHC.Clock (getMonotonicTimeNSec)
 import Weft
+import Weft.Counters (Counters, WorkerCounters (..), counterReader, total)
 import Weft.IO (CannotSuspend (..), await, direct)
-import Weft.Kernel (Outcome (..), deliver, suspend)
-import Weft.Mask (uninterruptibleMask_)
-import Weft.Outside (Runner, runThread, withRunner)
+import Weft.Outside (Runner, onGhcThread, runThread)
 
 -- | What runs an application.
 data ApplicationStyle
-  = -- | The thread of the connection, on its worker, as a direct thread ("Weft.IO"): the
-    -- fast one. The application must not be interrupted by GHC's asynchronous exceptions
-    -- (@System.Timeout.timeout@) while it waits for its client.
+  = -- | As 'Direct', until the application is seen to hold up its workers, or an
+    -- asynchronous exception of GHC's has gone astray: from then on as 'OwnThread'. Back
+    -- again when its requests have been quick for a while, unless it was an exception.
+    Automatic
+  | -- | The thread of the connection, on its worker, as a direct thread ("Weft.IO"): the
+    -- cheapest. An application that blocks holds up the worker (others take it over after
+    -- some milliseconds), and GHC's asynchronous exceptions (@System.Timeout.timeout@)
+    -- do not reach one that waits for its client: they may hit another request.
     Direct
   | -- | A thread of GHC's own for each request, as under Warp: an application may block as
-    -- it likes, and @timeout@, @throwTo@ and @myThreadId@ mean what they always do. Each
-    -- operation on the connection crosses between OS threads.
+    -- it likes, and @timeout@, @throwTo@ and @myThreadId@ mean what they always do.
     OwnThread
   deriving stock (Eq, Show, Enum, Bounded)
 
--- | Perform an operation of a thread in 'IO'.
+-- | Performs operations of a thread in 'IO'.
 newtype Perform = Perform (forall a. Thread a -> IO a)
+
+-- | Performs plain 'IO' as a part of a thread.
+type Host = forall a. (Way -> Perform -> IO a) -> Thread a
+
+-- | Which way an application runs at the moment.
+data Way = OnWorker | OnItsOwn
+  deriving stock (Eq, Show)
+
+-- | What hosts applications of this style, and what takes in the rest.
+hostOf :: ApplicationStyle -> Chooser -> Runner -> Host
+hostOf style chooser runner = case style of
+  Direct -> \run' -> direct (run' OnWorker (awaiting runner))
+  OwnThread -> onItsOwn
+  Automatic -> \run' ->
+    liftIO (chosen chooser) >>= \case
+      OnWorker -> direct (run' OnWorker (awaiting runner))
+      OnItsOwn -> onItsOwn run'
+  where
+    onItsOwn :: Host
+    onItsOwn run' = onGhcThread runner (\perform -> run' OnItsOwn (Perform (performHere perform)))
+    -- What it has begun with "Weft.IO" runs on a worker.
+    performHere :: (forall a. Thread a -> IO a) -> Thread b -> IO b
+    performHere perform operation = do
+      onWorker <- isCurrentThreadBound
+      if onWorker then awaitOrHandOver runner operation else perform operation
+
+-- Operations -----------------------------------------------------------------------
 
 -- Note [Where nothing can be suspended]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
@@ -51,12 +99,6 @@ newtype Perform = Perform (forall a. Thread a -> IO a)
 --
 -- `await` says that it cannot before it has begun. An exception of the operation itself may
 -- say the same, hence the flag.
-
--- | Run an application on behalf of this thread.
-styled :: ApplicationStyle -> Runner -> (Perform -> IO a) -> Thread a
-styled style runner run' = case style of
-  Direct -> direct (run' (awaiting runner))
-  OwnThread -> onOwnThread run'
 
 -- | Inside a direct thread.
 awaiting :: Runner -> Perform
@@ -71,25 +113,130 @@ awaitOrHandOver runner operation = do
       inside <- readIORef begun
       if inside || e /= NothingToSuspend then throwIO e else runThread runner operation
 
--- | On a thread of GHC's, whose end this one awaits. What interrupts this one is raised
--- there, and when that has ended here.
-onOwnThread :: (Perform -> IO a) -> Thread a
-onOwnThread run' = mask $ \restore -> withRunner $ \runner -> do
-  ended <- liftIO newEmptyMVar
-  waiting <- liftIO (newIORef Nothing)
-  thread <- liftIO $ forkIOWithUnmask $ \unmask -> do
-    E.try (unmask (run' (Perform (runThread runner)))) >>= putMVar ended
-    readIORef waiting >>= mapM_ (\waiter -> void (deliver waiter (Answered ())))
-  let awaitEnd = do
-        suspend "its application, on a thread of GHC's" $ \waiter -> do
-          writeIORef waiting (Just waiter)
-          over <- not <$> isEmptyMVar ended
-          when over (void (deliver waiter (Answered ())))
-        liftIO (readMVar ended)
-  outcome <-
-    restore awaitEnd `catch` \e -> do
-      -- Not by this thread, which must not block until the exception is received.
-      _ <- liftIO . forkIO $ throwTo thread (e :: SomeException)
-      void (uninterruptibleMask_ awaitEnd)
-      throwM e
-  liftIO (either (throwIO :: SomeException -> IO a) pure outcome)
+-- The choice -----------------------------------------------------------------------
+
+-- Note [The choice of a way]
+-- ~~~~~~~~~~~~~~~~~~~~~~~~~~
+-- On a worker an application costs least, and while it blocks, or computes for long, all
+-- connections of the worker wait. On a thread of its own it costs some microseconds more,
+-- and only its client waits. So what decides is how long applications take from their
+-- beginning to their response:
+--
+--   * One request in eight is timed, and all while one of the last ones was slow. One that has taken long counts 16, a quick one takes 1
+--     back; at 64 applications leave the worker. That is one slow request in seventeen, or
+--     four in a row: more than the pauses of a collector or of a busy machine make, and what
+--     a database query in every request comes to at once.
+--   * Fewer that are very slow show as takeovers of workers, which are looked at every
+--     quarter of a second. Eight in a few seconds are enough.
+--   * An asynchronous exception that found nobody, or the wrong one, is reason enough, and
+--     for good: the application uses `timeout`, or `throwTo`.
+--
+-- On threads of their own they are timed in the same way. When the count has come down from
+-- 1,024 they go back, but not sooner than after ten seconds, which double every time.
+--
+-- The words are written without locks by all workers. A count may be lost, and no more.
+
+-- | Which way applications run, and what speaks for it.
+data Chooser = Chooser
+  { chooserWords :: !(MutablePrimArray RealWorld Int),
+    -- | In nanoseconds.
+    chooserClock :: !(IO Int),
+    chooserCounters :: !(IO Counters)
+  }
+
+-- | The words.
+wayWord, scoreWord, samplesWord, lookedWord, takeoversWord, heldWord, backWord, patienceWord, lastWord' :: Int
+wayWord = 0 -- 0: on workers
+scoreWord = 1
+samplesWord = 2
+lookedWord = 3 -- when the counters were looked at, in nanoseconds
+takeoversWord = 4 -- as they were then
+heldWord = 5 -- takeovers, forgotten little by little; times 16
+backWord = 6 -- not before this time
+patienceWord = 7 -- for how long, the next time
+lastWord' = 8
+
+-- | Applications run on workers to begin with.
+newChooser :: Thread Chooser
+newChooser = counterReader >>= liftIO . newChooserWith (fromIntegral <$> getMonotonicTimeNSec)
+
+-- | By this clock, in nanoseconds, and these counters.
+newChooserWith :: IO Int -> IO Counters -> IO Chooser
+newChooserWith clock reader = do
+  words' <- newPrimArray lastWord'
+  setPrimArray words' 0 lastWord' 0
+  writePrimArray words' patienceWord 10_000_000_000
+  pure (Chooser words' clock reader)
+
+-- | The way of the next request.
+chosen :: Chooser -> IO Way
+chosen chooser = (\w -> if w == 0 then OnWorker else OnItsOwn) <$> readPrimArray (chooserWords chooser) wayWord
+{-# INLINE chosen #-}
+
+-- | When a request that is timed began; 0 for others.
+newtype Watch = Watch Int
+
+-- | An application begins.
+beginWatch :: Chooser -> IO Watch
+beginWatch chooser = do
+  n <- readPrimArray (chooserWords chooser) samplesWord
+  writePrimArray (chooserWords chooser) samplesWord (n + 1)
+  score <- readPrimArray (chooserWords chooser) scoreWord
+  if n .&. 7 /= 0 && score == 0 then pure (Watch 0) else Watch <$> chooserClock chooser
+{-# INLINE beginWatch #-}
+
+-- | It has a response, or has failed.
+endWatch :: Chooser -> Way -> Watch -> IO ()
+endWatch chooser way (Watch began) = unless (began == 0) (judge chooser way began)
+{-# INLINE endWatch #-}
+
+judge :: Chooser -> Way -> Int -> IO ()
+judge chooser way began = do
+  time <- chooserClock chooser
+  score <- get scoreWord
+  let score'
+        | time - began > slow = min 1_024 (score + 16)
+        | otherwise = max 0 (score - 1)
+  put scoreWord score'
+  looked <- get lookedWord
+  when (time - looked > 250_000_000) $ look time looked
+  held <- get heldWord
+  now' <- get wayWord
+  case way of
+    OnWorker | now' == 0, score' >= 64 || held >= 8 * 16 -> leave time
+    OnItsOwn
+      | now' /= 0,
+        score' == 0 -> do
+          back <- get backWord
+          when (time > back) $ put wayWord 0
+    _ -> pure ()
+  where
+    words' = chooserWords chooser
+    get = readPrimArray words'
+    put = writePrimArray words'
+    -- Nanoseconds. A thread of its own costs a twentieth of it.
+    slow = 250_000
+    look time looked = do
+      put lookedWord time
+      counted <- total <$> chooserCounters chooser
+      before <- get takeoversWord
+      put takeoversWord (countedTakeovers counted)
+      held <- get heldWord
+      unless (looked == 0) $ put heldWord (held * 31 `div` 32 + 16 * (countedTakeovers counted - before))
+      when (countedStrays counted > 0) $ forGood words'
+    leave time = do
+      put wayWord 1
+      put scoreWord 1_024
+      put heldWord 0
+      patience <- get patienceWord
+      put backWord (time + patience)
+      put patienceWord (min 600_000_000_000 (2 * patience))
+
+-- | An asynchronous exception of GHC's has come to the wrong request, or is likely to.
+misdirected :: Chooser -> IO ()
+misdirected = forGood . chooserWords
+
+forGood :: MutablePrimArray RealWorld Int -> IO ()
+forGood words' = do
+  writePrimArray words' wayWord 1
+  writePrimArray words' backWord maxBound

@@ -77,7 +77,7 @@ runSettingsSocket settings given application =
     Weft.runWith (settingsRuntime settings Weft.defaultSettings) $
       withRunner $ \runner -> (`finally` closeSocket listener) $ do
         liftIO (writeIORef begun True)
-        server <- newServerFor (Serving settings runner) application
+        server <- newServerFor settings runner application
         failure <- liftIO (newIORef Nothing)
         liftIO (settingsInstallShutdownHandler settings (stop stopping))
         liftIO (settingsBeforeMainLoop settings)

@@ -1,0 +1,171 @@
+-- |
+-- Description : Threads of GHC's for threads of Weft
+--
+-- What 'onGhcThread' promises: its action may do what GHC's threads may, has all operations
+-- of Weft, ends before its thread goes on, and is interrupted with it.
+module Test.Guests (tests) where
+
+import Control.Concurrent (forkIO, myThreadId, newEmptyMVar, putMVar, readMVar, takeMVar, threadDelay)
+import Control.Concurrent qualified as Ghc
+import Control.Exception
+import Control.Monad
+import Data.IORef
+import Data.List (nub, sort)
+import System.Timeout qualified as Ghc
+import Test.Support
+import Test.Tasty
+import Test.Tasty.HUnit
+import Weft (Thread, liftIO)
+import Weft qualified
+import Weft.Channel qualified as Weft
+import Weft.IO (CannotSuspend (..), await)
+import Weft.IO qualified as IO
+import Weft.MVar qualified as Weft
+import Weft.Outside (onGhcThread, withRunner)
+import Weft.Time (milliseconds)
+
+tests :: TestTree
+tests =
+  testGroup
+    "Threads of GHC's for threads of Weft"
+    [testGroup (describeConfig c) (map (\(name, test) -> testCase name (test c)) promises) | c <- configurations]
+
+promises :: [(String, Config -> Assertion)]
+promises =
+  [ ("results and exceptions come back", results),
+    ("it blocks, and its worker goes on", blocks),
+    ("await, by what it was given and by itself, masked or not", awaits),
+    ("it is a thread of its own, the same throughout, unmasked", identity),
+    ("a time limit of GHC's ends its await, and what that has begun", limited),
+    ("a cancellation is thrown to it, and comes when it has ended", cancelled),
+    ("one that ends by itself although it was cancelled", stubborn),
+    ("await where nothing can be suspended still says so", nowhere),
+    ("a thousand at a time", many)
+  ]
+
+data Boom = Boom
+  deriving stock (Eq, Show)
+
+instance Exception Boom
+
+guest :: ((forall x. Thread x -> IO x) -> IO a) -> Thread a
+guest action = withRunner (`onGhcThread` action)
+
+results :: Config -> Assertion
+results config = do
+  outcome <- running config $ do
+    a <- guest (\_ -> pure 'a')
+    e <- Weft.try (guest (\_ -> throwIO Boom))
+    n <- guest (\perform -> perform (Weft.yield >> pure (1 :: Int)))
+    f <- Weft.try (guest (\perform -> perform (Weft.throwM Boom)))
+    pure (a, e :: Either Boom (), n, f :: Either Boom ())
+  outcome @?= ('a', Left Boom, 1, Left Boom)
+
+-- | The worker's other thread is what it waits for.
+blocks :: Config -> Assertion
+blocks config = do
+  said <- running config $ do
+    box <- liftIO newEmptyMVar
+    back <- Weft.newEmptyMVar
+    Weft.fork_ (liftIO (putMVar box 'b') >> Weft.putMVar back 'c')
+    guest $ \perform -> (,) <$> takeMVar box <*> perform (Weft.takeMVar back)
+  said @?= ('b', 'c')
+
+awaits :: Config -> Assertion
+awaits config = do
+  seen <- running config $ guest $ \perform -> do
+    a <- perform (pure 'a')
+    b <- await (Weft.yield >> pure 'b')
+    c <- mask_ ((,) <$> await (Weft.yield >> pure 'c') <*> getMaskingState)
+    d <- uninterruptibleMask_ ((,) <$> await (pure 'd') <*> getMaskingState)
+    e <- try (await (Weft.throwM Boom))
+    IO.yield
+    f <- IO.concurrently (pure 'f') (IO.sleep (milliseconds 1))
+    released <- newIORef False
+    g <- bracket (await (pure 'g')) (\_ -> await Weft.yield >> writeIORef released True) pure
+    state <- getMaskingState
+    done <- readIORef released
+    pure (a, b, c, d, e :: Either Boom (), f, g, state, done)
+  seen @?= ('a', 'b', ('c', MaskedInterruptible), ('d', MaskedUninterruptible), Left Boom, ('f', ()), 'g', Unmasked, True)
+
+identity :: Config -> Assertion
+identity config = do
+  (outer, inner, states) <- running config $ do
+    outer <- liftIO myThreadId
+    (inner, states) <- guest $ \perform -> do
+      before <- myThreadId
+      state <- getMaskingState
+      perform Weft.yield
+      await (Weft.sleep (milliseconds 1))
+      later <- myThreadId
+      state' <- getMaskingState
+      pure ([before, later], [state, state'])
+    pure (outer, inner, states)
+  length (nub inner) @?= 1
+  assertBool "a thread of its own" (outer `notElem` inner)
+  states @?= [Unmasked, Unmasked]
+
+-- | The channel has no sender; who waits in it is gone afterwards.
+limited :: Config -> Assertion
+limited config = do
+  (early, late, value) <- running config $ do
+    channel <- Weft.newChannel 1
+    guest $ \perform -> do
+      early <- Ghc.timeout 2_000 (await (Weft.receive channel))
+      late <- Ghc.timeout 10_000_000 (await (Weft.yield >> pure 'l'))
+      perform (Weft.send channel 'v')
+      value <- await (Weft.receive channel)
+      pure (early, late, value)
+  (early, late, value) @?= (Nothing, Just 'l', Just 'v')
+
+cancelled :: Config -> Assertion
+cancelled config = do
+  said <- newIORef []
+  let say x = atomicModifyIORef' said (\l -> (x : l, ()))
+  running config $ do
+    begun <- Weft.newEmptyMVar
+    ended <- Weft.newEmptyMVar
+    child <-
+      Weft.fork $
+        guest (\perform -> perform (Weft.putMVar begun ()) >> forever (threadDelay 1_000_000) `finally` (await Weft.yield >> say "released"))
+          `Weft.finally` (liftIO (say "went on") >> Weft.putMVar ended ())
+    Weft.takeMVar begun
+    Weft.cancel child
+    Weft.takeMVar ended
+  readIORef said >>= (@?= ["released", "went on"]) . reverse
+
+stubborn :: Config -> Assertion
+stubborn config = do
+  end <- running config $ do
+    begun <- Weft.newEmptyMVar
+    over <- liftIO newEmptyMVar
+    result <- Weft.newEmptyMVar
+    child <- Weft.fork $ Weft.mask $ \_ -> do
+      outcome <- Weft.try (guest (\perform -> uninterruptibleMask_ (perform (Weft.putMVar begun ()) >> readMVar over)))
+      Weft.putMVar result (either (\e -> "interrupted: " <> show (e :: SomeException)) show outcome)
+    Weft.takeMVar begun
+    Weft.cancel child
+    liftIO (putMVar over 'o')
+    Weft.takeMVar result
+  assertBool end (take 11 end == "interrupted")
+
+nowhere :: Config -> Assertion
+nowhere config = do
+  inFork <- running config $ guest $ \_ -> do
+    box <- newEmptyMVar
+    _ <- forkIO (try (await Weft.yield) >>= putMVar box)
+    takeMVar box
+  inFork @?= Left NothingToSuspend
+
+many :: Config -> Assertion
+many config = do
+  results' <- running config $ do
+    gate <- liftIO newEmptyMVar
+    replies <- Weft.newUnboundedChannel
+    withRunner $ \runner -> do
+      forM_ [1 .. 1_000 :: Int] $ \n -> Weft.fork_ $ do
+        m <- onGhcThread runner (\perform -> readMVar gate >> perform Weft.yield >> Ghc.yield >> await (pure n))
+        Weft.send replies m
+      liftIO (putMVar gate ())
+      replicateM 1_000 (Weft.receive replies)
+  sort results' @?= map Just [1 .. 1_000]
