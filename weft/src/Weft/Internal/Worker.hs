@@ -97,6 +97,7 @@ newDoor policy closing end numbers everybody peers alone index = do
             homePost = post inbox (join (readIORef wake)),
             homeReady = push queue,
             homeStart = \tcb resume -> readIORef started >>= mapM_ (\worker -> startThread (workerScheduler worker) tcb resume),
+            homeIdentify = \tcb -> readIORef started >>= maybe (pure tcb) (\worker -> numbered (workerScheduler worker) tcb),
             homeGoing = Going home,
             homeWaits = waits,
             homeClock = clock,
