@@ -51,7 +51,8 @@ tests =
           ]
         | config <- configurations
       ]
-      <> [ testCase "a label cannot break the lines" labelsAreTame,
+      <> [ testCase "the age of a thread that was forked on another worker" agesAbroad,
+           testCase "a label cannot break the lines" labelsAreTame,
            testCase "the signal prints to standard error" signalled,
            testCase "a stall is reported by label, once" reportsStall,
            testCase "no stall is reported of those that come back" noStall,
@@ -132,6 +133,15 @@ whileStuck config = do
     sleep (milliseconds 1)
     dumpThreads <* liftIO (putMVar box ())
   hasLine text ["\"stuck\"", "running, or blocked outside Weft, for "]
+
+-- | The worker that numbered it knows when it was born, not the one where it lives.
+agesAbroad :: IO ()
+agesAbroad = do
+  text <- running (Config Epoll 2) $ do
+    forM_ [0, 1] $ \w -> forkWith defaultForkOptions {forkLabel = "somewhere", forkWorker = Just w} (sleep (seconds 1000))
+    sleep (milliseconds 2)
+    dumpThreads
+  forM_ ["worker 0", "worker 1"] $ \w -> hasLine text ["\"somewhere\"", " age ", "ms " <> w]
 
 groupsMany :: Config -> IO ()
 groupsMany config = do

@@ -47,7 +47,7 @@ import Data.Text (Text)
 import Data.Text qualified as Text
 import Numeric (showFFloat)
 import System.Timeout (timeout)
-import Weft.Internal.Births (bornBefore)
+import Weft.Internal.Births
 import Weft.Internal.Peer (withPeer)
 import Weft.Internal.Sys (monotonicNow)
 import Weft.Internal.SystemCall
@@ -94,14 +94,26 @@ data Waits = forall a. Waits !(SystemCall a) !(Maybe Int) !Int
 -- | Ask every worker for its threads. Waits for a second at most.
 snapshot :: [Home] -> IO Snapshot
 snapshot homes = do
-  found <- ask homes $ \home -> homeVisit home (\seen known -> (: known) <$> entryOf home seen) []
-  now <- monotonicNow
+  found <- ask homes $ \home -> do
+    entries <- homeVisit home (\seen known -> (: known) <$> entryOf home seen) []
+    (entries,) <$> copyBirths (homeBirths home)
+  now <- fromIntegral <$> monotonicNow
+  let notes = IntMap.fromList [(worker, births) | (worker, Just (_, births)) <- found]
+      aged e = e {entryAge = ageAt now notes (length homes) (entryNumber e)}
   pure
     Snapshot
-      { snapshotTime = fromIntegral now,
-        snapshotThreads = concat (mapMaybe snd found),
+      { snapshotTime = now,
+        snapshotThreads = [aged e | (_, Just (entries, _)) <- found, e <- entries],
         snapshotMissing = [worker | (worker, Nothing) <- found]
       }
+
+-- | The age of the thread with this number. The notes of its birth are with the worker
+-- that gave the number, and not with the one where it lives: worker w gives w + 1 modulo
+-- how many there are.
+ageAt :: Int -> IntMap Notes -> Int -> Int -> Maybe Int
+ageAt now notes workers n
+  | n <= 0 = Nothing
+  | otherwise = (\births -> maybe 0 (now -) (bornBefore births n)) <$> IntMap.lookup ((n - 1) `mod` workers) notes
 
 -- | Have every worker answer a question, between two slices, and wait for a second at
 -- most. What a question raises (a user's ready queue cannot be visited) is raised here.
@@ -122,7 +134,7 @@ ask homes question = do
   where
     patience = 1_000_000
 
--- | On the worker.
+-- | On the worker. The age is not known there.
 entryOf :: Home -> Seen -> IO Entry
 entryOf home seen = case seen of
   SeenReady tcb -> entry tcb (pure IsReady)
@@ -137,12 +149,7 @@ entryOf home seen = case seen of
   where
     entry tcb state = do
       let context = stateContext (tcbState tcb)
-      now <- fromIntegral <$> monotonicNow
-      age <-
-        if tcbNumber tcb == 0
-          then pure Nothing
-          else Just . maybe 0 (now -) <$> bornBefore (homeBirths home) (tcbNumber tcb)
-      Entry (tcbNumber tcb) (contextLabel context) (contextParent context) (contextScope context) (homeWorker home) age <$> state
+      Entry (tcbNumber tcb) (contextLabel context) (contextParent context) (contextScope context) (homeWorker home) Nothing <$> state
 
 -- Words ------------------------------------------------------------------------
 
