@@ -21,7 +21,8 @@ module Weft.Internal.Watch
 where
 
 import Control.Concurrent (forkIO, isCurrentThreadBound, myThreadId, threadDelay)
-import Control.Exception (SomeException, bracket, catch, throwIO, throwTo, try)
+import Control.Concurrent.MVar
+import Control.Exception (SomeException, bracket, catch, finally, throwIO, throwTo, try)
 import Control.Monad (void, when)
 import Data.ByteString qualified as ByteString
 import Data.IORef
@@ -116,6 +117,9 @@ withDumpSignal wanted homes = handling [Posix.sigUSR1 | wanted] (const (Posix.Ca
 --     process would go on, and the signal would have been swallowed. There the process is
 --     ended by the signal when the run has ended. (Of bound threads we believe that they
 --     are the main one.)
+--   * Nothing is thrown to the caller when the action is over: who throws holds the variable
+--     that says so, and the caller, who takes it then, can be interrupted there. A signal
+--     that comes after that ends the process, as it would have without us.
 --   * The signal has its default effect again from the moment it has come. So a second one
 --     ends the process at once, also where GHC does not get to run the handler.
 
@@ -126,8 +130,11 @@ withEndSignals signals action = do
   caller <- myThreadId
   bound <- isCurrentThreadBound
   came <- newIORef Nothing
-  let end signal = writeIORef came (Just signal) >> throwTo caller (endedBy signal)
-  handling signals (Posix.CatchOnce . end) action `catch` \e -> do
+  running <- newMVar True
+  let end signal = withMVar running $ \case
+        True -> writeIORef came (Just signal) >> throwTo caller (endedBy signal)
+        False -> Posix.raiseSignal signal
+  handling signals (Posix.CatchOnce . end) (action `finally` swapMVar running False) `catch` \e -> do
     signal <- readIORef came
     when (not bound && fmap endedBy signal == Just e) $ mapM_ Posix.raiseSignal signal
     throwIO e
