@@ -151,7 +151,8 @@ fork = forkWith defaultForkOptions
 {-# INLINE fork #-}
 
 -- | Start a thread nobody needs to name. It is lighter than 'fork' by 24 bytes: it
--- gets a number only when somebody asks for it ('myThreadId', a report).
+-- gets a number only when somebody asks for it ('myThreadId', a report), or when it waits
+-- for another thread.
 fork_ :: Thread () -> Thread ()
 fork_ child = Thread (ForkAnonymous (\_ -> toTrace child))
 {-# INLINE fork_ #-}
@@ -213,6 +214,11 @@ myPriority = Thread (\k -> Self (k . tcbPriority))
 
 -- | Run an 'IO' action that may block, on an OS thread of the kernel's pool, and
 -- wait for its result. Its exceptions are raised here.
+--
+-- Cancellable: an action that has not begun is withdrawn, and in one that runs an
+-- asynchronous exception is raised, so that it ends where 'IO' can be interrupted: not in
+-- a foreign call, and not where it is masked and does not block. This waits for that
+-- end; an action that had succeeded has its result delivered.
 blocking :: IO a -> Thread a
 blocking = call . Blocking
 

@@ -2,10 +2,11 @@
 -- Description : The tests of the package weft
 --
 -- One tree of all tests. They run one at a time: several count descriptors,
--- measure CPU time or change limits of the whole process.
+-- measure CPU time or change limits of the whole process. Some need a process of their
+-- own, which is this program again ("Test.Ending").
 module Main (main) where
 
-import System.Environment (setEnv)
+import System.Environment (lookupEnv, setEnv)
 import System.IO (hSetEncoding, stdout, utf8)
 import Test.Adoption qualified
 import Test.AtOnce qualified
@@ -41,7 +42,10 @@ import Test.World (realWorld)
 import Weft.Conformance (conformance)
 
 main :: IO ()
-main = do
+main = lookupEnv Test.Ending.partVariable >>= maybe everything (sequence_ . (`lookup` Test.Ending.parts))
+
+everything :: IO ()
+everything = do
   hSetEncoding stdout utf8
   setEnv "TASTY_NUM_THREADS" "1"
   defaultMain . localOption (mkTimeout 15_000_000) $

@@ -7,6 +7,11 @@
 -- the other parts and is raised as it was. Parts inherit what children of 'Weft.fork'
 -- inherit. All of it can be cancelled, which cancels the parts and waits for them.
 --
+-- A part that somebody else cancelled, or that left with 'Weft.exit', has no result. Where
+-- one is needed, 'ChildFailed' is raised: raised as it was, its exception would end this
+-- thread without a word. Where none is needed ('concurrently_' and the like) such a part
+-- is over, and the others go on.
+--
 -- >>> import Weft
 -- >>> run (concurrently (pure 1) (yield >> pure 'x'))
 -- (1,'x')
@@ -36,7 +41,7 @@ module Weft.Concurrently
   )
 where
 
-import Control.Exception (SomeAsyncException, SomeException, fromException)
+import Control.Exception (SomeAsyncException, fromException)
 import Control.Monad (replicateM, replicateM_, void)
 import Control.Monad.Catch (catch, throwM)
 import Control.Monad.Primitive (RealWorld)
@@ -45,6 +50,7 @@ import Data.IntMap.Strict qualified as IntMap
 import Data.Primitive.MutVar
 import Data.Traversable (mapAccumL)
 import Weft.Internal.Cell
+import Weft.Internal.Scheduler (ThreadExit (..))
 import Weft.Internal.Scope
 import Weft.Internal.SystemCall
 import Weft.Internal.Trace
@@ -66,10 +72,11 @@ concurrently_ left right = asOneCall $ \scope -> do
 -- | Run both until one of them has ended; cancel the other, and wait for its end.
 -- The one that ends first decides, by its result or by its exception.
 race :: Thread a -> Thread b -> Thread (Either a b)
-race left right = withScope $ \scope -> do
+race left right = asOneCall $ \scope -> do
   first <- effect newCell
   let runner body = forkInto scope Daemon defaultForkOptions body $ \result ->
-        internal $ \home _ -> Quiet <$ fillCell (homeWorker home) first result
+        internal $ \home tcb ->
+          Quiet <$ fillCell (homeWorker home) first (either (Left . ChildFailed (ThreadId (tcbIdentity tcb)) (tcbLabel tcb)) Right result)
   _ <- runner (Left <$> left)
   _ <- runner (Right <$> right)
   readCell (Reason "the first of a race" (pure 0) ByThreads) first >>= either throwM pure
@@ -137,9 +144,11 @@ nextOf feed = effect . changing feed $ \case
   done -> (done, Nothing)
 
 -- | A scope whose failures are raised as they were. One that could be taken for a
--- cancellation of this thread stays wrapped.
+-- cancellation of this thread, or would end it as if it had left, stays wrapped.
 asOneCall :: (Scope -> Thread a) -> Thread a
 asOneCall body =
-  withScope body `catch` \failure -> case fromException (failedWith failure) of
-    Just (_ :: SomeAsyncException) -> throwM failure
-    Nothing -> throwM (failedWith failure :: SomeException)
+  withScope body `catch` \failure -> case failedWith failure of
+    e
+      | Just (_ :: SomeAsyncException) <- fromException e -> throwM failure
+      | Just ThreadExit <- fromException e -> throwM failure
+      | otherwise -> throwM e

@@ -53,7 +53,8 @@ import Weft.Internal.Trace
 -- Cancelling. The commit must decide: a transaction that has committed is answered,
 -- so the usual way of `Suspend`, where the cancellation takes the waiter away, will
 -- not do. The thread is parked under a mask that `Suspend` does not interrupt, and
--- the interruption is registered by us: it throws to the GHC thread, which is masked,
+-- the interruption is registered by us, under the thread's identity (which an anonymous
+-- one gets first): it throws to the GHC thread, which is masked,
 -- so that the exception arrives where it blocks, before a commit, or never. It
 -- answers "interrupted", and then the cancellation is raised.
 --
@@ -103,7 +104,7 @@ watched tx probe = Thread $ \k -> Internal $ \_ _ ->
 data End a = Committed a | Interrupted
 
 waitWith :: STM a -> Thread a
-waitWith tx = Thread $ \k -> Internal $ \home tcb -> do
+waitWith tx = Thread $ \k -> Identify $ \_ -> Internal $ \home tcb -> do
   cell <- newMutVar (Just tx)
   pure . unThread (under MaskedUninterruptible (call (Suspend (because "a transaction") (start home tcb cell)))) $ \case
     Committed a -> k a

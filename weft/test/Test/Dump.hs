@@ -31,6 +31,7 @@ import Weft.Internal.SystemCall (Ends (..), Reason (..))
 import Weft.Internal.Trace (internal)
 import Weft.Internal.Trace qualified as Trace
 import Weft.Kernel (Outcome (..), deliver, suspend, suspendWith)
+import Weft.MVar qualified
 import Weft.Mutex
 import Weft.Outside
 import Weft.Pipe
@@ -50,12 +51,15 @@ tests =
           ]
         | config <- configurations
       ]
-      <> [ testCase "a label cannot break the lines" labelsAreTame,
+      <> [ testCase "the age of a thread that was forked on another worker" agesAbroad,
+           testCase "a label cannot break the lines" labelsAreTame,
            testCase "the signal prints to standard error" signalled,
            testCase "a stall is reported by label, once" reportsStall,
            testCase "no stall is reported of those that come back" noStall,
            testCase "deadlock: a cycle of two is named" reportsCycle,
            testCase "deadlock: two threads that lock two mutexes in opposite order" reportsMutexes,
+           testCase "deadlock: a mutex whose holder has ended" reportsEnded,
+           testCase "deadlock: thousands in a chain are reported in time" reportsChain,
            testCase "deadlock: the run can end by it" raisesDeadlock,
            testCase "a ready queue that cannot be visited fails the dump, not the run" unvisitable,
            testCase "no deadlock while a runner is open" noDeadlockOutside,
@@ -129,6 +133,15 @@ whileStuck config = do
     sleep (milliseconds 1)
     dumpThreads <* liftIO (putMVar box ())
   hasLine text ["\"stuck\"", "running, or blocked outside Weft, for "]
+
+-- | The worker that numbered it knows when it was born, not the one where it lives.
+agesAbroad :: IO ()
+agesAbroad = do
+  text <- running (Config Epoll 2) $ do
+    forM_ [0, 1] $ \w -> forkWith defaultForkOptions {forkLabel = "somewhere", forkWorker = Just w} (sleep (seconds 1000))
+    sleep (milliseconds 2)
+    dumpThreads
+  forM_ ["worker 0", "worker 1"] $ \w -> hasLine text ["\"somewhere\"", " age ", "ms " <> w]
 
 groupsMany :: Config -> IO ()
 groupsMany config = do
@@ -250,6 +263,32 @@ reportsMutexes = do
       assertBool line (all (`isInfixOf` line) ["\"left\"", "\"right\"", "held by thread"])
       assertBool line (all (`isInfixOf` line) ["(salt) held by", "(pepper) held by"])
     _ -> assertFailure (show said)
+
+-- | The main thread is the only one that is left; that it waits is no hindrance to its end.
+reportsEnded :: IO ()
+reportsEnded = do
+  (outcome, said) <- reporting (\s -> s {settingDeadlock = RaiseDeadlock}) $ \_ -> do
+    m <- newMutexNamed "left locked"
+    _ <- fork (lock m)
+    yield
+    lock m
+  either (const (pure ())) (\() -> assertFailure "it was locked") outcome
+  assertBool (show said) (any ("the only thread waits" `isInfixOf`) said)
+  assertBool (show said) (any (\l -> all (`isInfixOf` l) ["(left locked) held by thread", ", which has ended"]) said)
+  assertBool (show said) (not (any ("in time" `isInfixOf`) said))
+
+-- | Each waits for the mutex of the next, the last one for that of the last but one.
+reportsChain :: IO ()
+reportsChain = do
+  (_, said) <- reporting (\s -> s {settingDeadlock = RaiseDeadlock}) $ \_ -> do
+    mutexes <- replicateM 5_000 newMutex
+    arrived <- newBarrier 5_000
+    forM_ (zip mutexes (drop 1 mutexes <> [mutexes !! 4_998])) $ \(mine, next) ->
+      fork_ . withMutex mine $ arrive arrived >> withMutex next (pure ())
+    newEmptyMVar' >>= Weft.MVar.takeMVar
+  length (filter ("cycle: " `isInfixOf`) said) @?= 1
+  where
+    newEmptyMVar' = Weft.MVar.newEmptyMVar :: Thread (Weft.MVar.MVar ())
 
 -- | The report would have come meanwhile: see 'reportsCycle', which takes a tenth of it.
 noDeadlockOutside :: IO ()

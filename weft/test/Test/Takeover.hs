@@ -10,7 +10,7 @@
 -- test ends if the others run, and hangs if they do not.
 module Test.Takeover (tests) where
 
-import Control.Concurrent (getNumCapabilities, setNumCapabilities)
+import Control.Concurrent (getNumCapabilities, setNumCapabilities, threadDelay)
 import Control.Concurrent.MVar
 import Control.Exception (BlockedIndefinitelyOnMVar (..), evaluate)
 import Control.Monad
@@ -30,6 +30,7 @@ import Test.Tasty
 import Test.Tasty.HUnit
 import Weft
 import Weft.File (OpenMode (..))
+import Weft.Kernel (Kernel (..), Opened (..))
 import Weft.Pipe
 import Weft.Signal (closeSignals, openSignals)
 import Weft.Socket
@@ -56,7 +57,8 @@ tests =
     ]
     `seqGroup` testGroup
       "Carriers"
-      [ testCase "stuck threads all the time: OS threads stay few, and go" carriersAreBounded,
+      [ testCase "a worker that was slow to start is watched, too" slowStart,
+        testCase "stuck threads all the time: OS threads stay few, and go" carriersAreBounded,
         testCase "the run ends while a thread computes" endsWhileComputing,
         testCase "the run ends when all carriers are stuck" endsAtTheLimit,
         testCase "the run ends at the limit when several threads are stuck" severalAtTheLimit,
@@ -219,6 +221,22 @@ cancelledAfterwards config = do
     stuck
   got @?= Left Cancelled
   readIORef reached >>= (@?= False)
+
+-- | So slow that the monitor has gone to sleep before any worker was awake; and then the
+-- worker's thread is stuck before it has ever slept.
+slowStart :: IO ()
+slowStart = do
+  box <- newEmptyMVar
+  got <- runWith settings {settingKernel = slow (settingKernel settings)} $ do
+    stuck <- spawn (liftIO (takeMVar box))
+    yield
+    liftIO (putMVar box 'x')
+    stuck
+  got @?= 'x'
+  where
+    settings = settingsFor (Config Epoll 1)
+    slow kernel = kernel {openKernel = fmap late . openKernel kernel}
+    late opened = opened {startKernel = \host -> threadDelay 100_000 >> startKernel opened host}
 
 -- | Six at a time, thirty times: the number of OS threads has a bound, and comes back
 -- to what it was.

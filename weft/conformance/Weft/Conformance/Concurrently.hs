@@ -6,7 +6,7 @@
 -- What 'race', 'concurrently' and the traversals do in every way their parts can end.
 module Weft.Conformance.Concurrently (concurrent) where
 
-import Control.Exception (ErrorCall (..), SomeException, fromException)
+import Control.Exception (ErrorCall (..))
 import Control.Monad (forM_, replicateM_, void, when)
 import Data.IORef
 import Data.List (sort)
@@ -17,6 +17,7 @@ import Weft.Concurrently
 import Weft.Conformance.Check
 import Weft.Conformance.Waiting
 import Weft.Conformance.World
+import Weft.Scope (ChildFailed (..))
 
 -- | Racing, doing both, and traversals.
 concurrent :: World -> TestTree
@@ -75,14 +76,22 @@ both world =
       void r `is` Left (ErrorCall "r")
       n <- count
       liftIO (assertBool (show n) (n <= 2)),
-    testCase "a part that somebody else cancelled is no cancellation of this thread" . running world $ do
-      gate <- newGate
-      _ <- fork (waitGate gate >>= cancel)
-      r <- try (concurrently (myThreadId >>= openGate gate >> block :: Thread ()) (pure ()))
-      case r of
-        Left (e :: SomeException) | Just Cancelled <- fromException e -> liftIO (assertFailure "raised as a cancellation")
-        Left _ -> pure ()
-        Right _ -> liftIO (assertFailure "it has a result")
+    testCase "a part that was cancelled, or has left, is no end of this thread" . running world $ do
+      let suicide = myThreadId >>= cancel >> block :: Thread ()
+          wrapped r = case r of
+            Left (ChildFailed {}) -> pure ()
+            Right () -> liftIO (assertFailure "it has a result")
+      forM_ [suicide, exit] $ \part -> do
+        try (void (concurrently part (pure ()))) >>= wrapped
+        try (void (race part block)) >>= wrapped
+        try (void (race block part)) >>= wrapped
+        try (void (forConcurrently [1, 2 :: Int] (\i -> when (i == 1) part))) >>= wrapped
+        try (void (forConcurrentlyN 1 [1, 2 :: Int] (\i -> when (i == 1) part))) >>= wrapped
+        -- Where nobody asks for results it is over.
+        (bump, count) <- newCounter
+        concurrently_ part (yield >> bump)
+        forConcurrently_ [1, 2 :: Int] (\i -> if i == 1 then part else bump)
+        count >>= (`is` 2)
   ]
 
 traversals :: World -> [TestTree]

@@ -19,6 +19,7 @@ import Weft.Conformance.Litmus
 import Weft.Conformance.Waiting
 import Weft.Conformance.World
 import Weft.Event qualified as Event
+import Weft.Mask (mask_)
 import Weft.Semaphore qualified as Semaphore
 
 -- | Events, semaphores, barriers.
@@ -117,5 +118,15 @@ barriers world =
         sleep (milliseconds 1)
         waits <- replicateM 3 (spawn (Barrier.arrive b))
         places <- sequence waits
-        liftIO (sort places @?= [0, 1, 2])
+        liftIO (sort places @?= [0, 1, 2]),
+      Just . litmus world "the last arrival against the cancellation of the other: both go on, or it has not arrived" [["both"], ["cancelled", "replaced"]] $ \say -> do
+        b <- Barrier.newBarrier 2
+        result <- newGate
+        t <- forkWith defaultForkOptions {forkWorker = Just 0} (mask_ (try (Barrier.arrive b) >>= openGate result))
+        yield
+        other <- spawnOn (Just 1) (void (Barrier.arrive b))
+        cancel t
+        waitGate result >>= \case
+          Right _ -> other >> say "both"
+          Left Cancelled -> say "cancelled" >> Barrier.arrive b >> other >> say "replaced"
     ]

@@ -15,11 +15,19 @@ import System.Posix.Signals (sigUSR2)
 import Test.Tasty
 import Test.Tasty.HUnit
 import Weft
+import Weft.Barrier qualified as Barrier
+import Weft.Channel qualified as Channel
+import Weft.Condition qualified as Condition
 import Weft.Conformance.Connecting (connected)
 import Weft.Conformance.Waiting
 import Weft.Conformance.World
+import Weft.Event qualified as Event
+import Weft.MVar qualified as MVar
 import Weft.Mask (mask_, uninterruptibleMask_)
+import Weft.Mutex qualified as Mutex
+import Weft.STM (atomically, check, newTVarIO, readTVar, readTVarIO)
 import Weft.Scope (forkIn_, withScope)
+import Weft.Semaphore qualified as Semaphore
 import Weft.Signal
 import Weft.Socket
 import Weft.Time (minutes)
@@ -62,6 +70,8 @@ counting world body = keepingDescriptors world $ do
 everybody :: World -> Thread () -> Assertion
 everybody world end = void . counting world $ \begin finish -> do
   (a, b) <- connected
+  flag <- liftIO (newTVarIO False)
+  amongThreads <- waitsAmongThreads
   ready <- liftIO (newIORef (0 :: Int))
   let waits :: [Thread ()]
       waits =
@@ -71,8 +81,10 @@ everybody world end = void . counting world $ \begin finish -> do
           withScope (\s -> forkIn_ s (sleep (minutes 60))),
           void (timeout (minutes 60) (receive a 10)),
           mask_ (void (receive a 10)),
-          mask_ (sleep (minutes 60))
+          mask_ (sleep (minutes 60)),
+          atomically (readTVar flag >>= check)
         ]
+          <> amongThreads
           <> [way | worldTimePasses world, way <- [forever yield, forever (liftIO (pure ()))]]
           <> [blocking (newEmptyMVar >>= takeMVar) | worldBeside world]
       body = bracket_ (begin >> liftIO (atomicModifyIORef' ready (\n -> (n + 1, ())))) finish
@@ -84,11 +96,40 @@ everybody world end = void . counting world $ \begin finish -> do
     forkWith defaultForkOptions {forkWorker = Just 1} (fork_ (body way))
   eventually ((== 4 * length waits) <$> readIORef ready)
   replicateM_ 5 yield
-  -- Whoever ends last closes what all use.
+  -- Whoever ends last closes what all use, and keeps the variable: GHC would notice that
+  -- nobody can change it.
   begin
-  fork_ ((sleep (minutes 60) `finally` sleep (milliseconds 1)) `finally` (uninterruptibleMask_ close >> finish))
+  fork_ ((sleep (minutes 60) `finally` sleep (milliseconds 1)) `finally` (uninterruptibleMask_ close >> liftIO (readTVarIO flag) >> finish))
   yield
   end
+
+-- | Ways to wait for other threads, of which none comes.
+waitsAmongThreads :: Thread [Thread ()]
+waitsAmongThreads = do
+  empty <- MVar.newEmptyMVar
+  full <- MVar.newMVar ()
+  hungry <- Channel.newChannel 1
+  crowded <- Channel.newChannel 1
+  Channel.send crowded ()
+  event <- Event.newEvent
+  permits <- Semaphore.newSemaphore 0
+  barrier <- Barrier.newBarrier 1_000
+  condition <- Condition.newCondition
+  held <- Mutex.newMutex
+  Mutex.lock held
+  pure
+    [ MVar.takeMVar empty,
+      void (MVar.readMVar empty),
+      MVar.putMVar full (),
+      void (Channel.receive hungry :: Thread (Maybe ())),
+      Channel.send crowded (),
+      Event.wait event,
+      Semaphore.acquire permits 1,
+      void (Barrier.arrive barrier),
+      Mutex.lock held,
+      Mutex.newMutex >>= \m -> Mutex.withMutex m (Condition.wait condition m),
+      mask_ (MVar.takeMVar empty)
+    ]
 
 interrupted :: World -> Assertion
 interrupted world = do

@@ -7,7 +7,7 @@
 module Weft.Conformance.Handover (handover) where
 
 import Control.Exception (Exception)
-import Control.Monad (forM, replicateM_, unless, void)
+import Control.Monad (forM, replicateM_, unless, void, when)
 import Data.IORef
 import Data.List (sort)
 import Data.Primitive.MutVar (readMutVar)
@@ -18,7 +18,10 @@ import Weft
 import Weft.Channel qualified as Channel
 import Weft.Conformance.Check
 import Weft.Conformance.World
+import Weft.Internal.Barrier qualified as Barrier
 import Weft.Internal.Channel qualified as Internal.Channel
+import Weft.Internal.Condition qualified as Condition
+import Weft.Internal.Event qualified as Event
 import Weft.Internal.MVar qualified as Internal.MVar
 import Weft.Internal.Mutex (Mutex (..), mutexWord)
 import Weft.Internal.Semaphore qualified as Internal.Semaphore
@@ -35,10 +38,10 @@ handover world =
   testGroup
     "cancellation against hand-over"
     [ testCase (name <> ", " <> show (worldRounds world perRun) <> " cancellations") (body world)
-      | (name, body) <- [("mutex", mutexes), ("MVar", mvars), ("MVar, puts that wait", putting), ("semaphore", semaphores), ("channel", channels)]
+      | (name, body) <- [("mutex", mutexes), ("MVar", mvars), ("MVar, puts that wait", putting), ("semaphore", semaphores), ("channel", channels), ("condition", conditions), ("event", events), ("barrier", barriers)]
     ]
 
--- | Five tests in two worlds: 100,000 and more together.
+-- | Eight tests in two worlds: 100,000 and more together.
 perRun :: Int
 perRun = 12_000
 
@@ -191,3 +194,58 @@ channels world = do
   got <- sort <$> readIORef received
   got @?= out
   assertBool (show (length got)) (many world (length got))
+
+-- | Who was signalled or poked holds the mutex again, alone.
+conditions :: World -> Assertion
+conditions world = do
+  inside <- newIORef (0 :: Int)
+  turns <- newIORef (0 :: Int)
+  running world $ do
+    m <- newMutex
+    c <- Condition.newCondition
+    let alone = do
+          n <- liftIO (atomicModifyIORef' inside (\n -> (n + 1, n)))
+          liftIO (n @?= 0)
+          yield
+          liftIO (atomicModifyIORef' inside (\k -> (k - 1, ())))
+    poking world 16 (many world <$> readIORef turns) $ \i -> case i `mod` 8 of
+      0 -> withMutex m (Condition.signal c >> alone)
+      1 -> withMutex m (Condition.broadcast c >> alone) >> replicateM_ 20 yield
+      _ -> withMutex m ((Condition.wait c m >> liftIO (modifyIORef' turns (+ 1))) `finally` alone)
+    word <- liftIO (readPrimVar (mutexWord m))
+    let Condition.Condition queue _ = c
+    left <- liftIO (entries <$> readMutVar queue)
+    liftIO ((word, left) @?= (0, 0))
+  readIORef turns >>= \n -> assertBool (show n) (many world n)
+
+events :: World -> Assertion
+events world = running world $ do
+  e <- Event.newEvent
+  poking world 16 (pure True) $ \i ->
+    if i == 0
+      then Event.set e >> yield >> Event.clear e >> replicateM_ 20 yield
+      else Event.wait e
+  let Event.Event var _ = e
+  state <- liftIO (readMutVar var)
+  liftIO $ case state of
+    Event.Set -> pure ()
+    Event.Unset queue -> entries queue @?= 0
+
+-- | It opens for four at a time, whoever was poked.
+barriers :: World -> Assertion
+barriers world = do
+  arrived <- newIORef (0 :: Int)
+  opened <- newIORef (0 :: Int)
+  let bump ref = liftIO (atomicModifyIORef' ref (\k -> (k + 1, ())))
+  running world $ do
+    b <- Barrier.newBarrier 4
+    poking world 16 (many world <$> readIORef opened) $ \_ -> do
+      place <- Barrier.arrive b
+      bump arrived
+      when (place == 3) (bump opened)
+    let Barrier.Barrier _ var _ = b
+    Barrier.State _ n waiting <- liftIO (readMutVar var)
+    liftIO ((n, length waiting) @?= (0, 0))
+  n <- readIORef opened
+  readIORef arrived >>= (@?= 4 * n)
+  assertBool (show n) (many world n)

@@ -13,6 +13,10 @@ module Weft.Internal.Births
   ( Births,
     newBirths,
     noteBirths,
+
+    -- * Looking
+    Notes,
+    copyBirths,
     bornBefore,
   )
 where
@@ -24,6 +28,9 @@ import Data.Primitive.PrimArray
 -- | The notes of one worker: the number of notes, then pairs of the number that
 -- came next and the time, in nanoseconds.
 newtype Births = Births (MutablePrimArray RealWorld Int)
+
+-- | The same at one moment.
+newtype Notes = Notes (PrimArray Int)
 
 -- | In notes.
 room :: Int
@@ -54,15 +61,19 @@ noteBirths (Births notes) next now = do
       pure (room `div` 2)
 {-# INLINE noteBirths #-}
 
+-- | The notes as they are now. On the worker only.
+copyBirths :: Births -> IO Notes
+copyBirths (Births notes) = Notes <$> freezePrimArray notes 0 (1 + 2 * room)
+
 -- | The earliest noted time at which the thread with this number had been born;
--- 'Nothing' if it is younger than the last note. On the worker only.
-bornBefore :: Births -> Int -> IO (Maybe Int)
-bornBefore (Births notes) number = do
-  n <- readPrimArray notes 0
-  let search low high
-        | low >= high = if low < n then Just <$> readPrimArray notes (2 * low + 2) else pure Nothing
-        | otherwise = do
-            let middle = (low + high) `div` 2
-            next <- readPrimArray notes (2 * middle + 1)
-            if next > number then search low middle else search (middle + 1) high
-  search 0 n
+-- 'Nothing' if it is younger than the last note.
+bornBefore :: Notes -> Int -> Maybe Int
+bornBefore (Notes notes) number = search 0 n
+  where
+    n = indexPrimArray notes 0
+    search low high
+      | low >= high = if low < n then Just (indexPrimArray notes (2 * low + 2)) else Nothing
+      | indexPrimArray notes (2 * middle + 1) > number = search low middle
+      | otherwise = search (middle + 1) high
+      where
+        middle = (low + high) `div` 2

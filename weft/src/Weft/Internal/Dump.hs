@@ -37,6 +37,7 @@ import Data.Char (isDigit)
 import Data.Foldable (toList)
 import Data.IntMap.Strict (IntMap)
 import Data.IntMap.Strict qualified as IntMap
+import Data.IntSet qualified as IntSet
 import Data.List (sortOn)
 import Data.List.NonEmpty (NonEmpty (..))
 import Data.List.NonEmpty qualified as NonEmpty
@@ -46,7 +47,7 @@ import Data.Text (Text)
 import Data.Text qualified as Text
 import Numeric (showFFloat)
 import System.Timeout (timeout)
-import Weft.Internal.Births (bornBefore)
+import Weft.Internal.Births
 import Weft.Internal.Peer (withPeer)
 import Weft.Internal.Sys (monotonicNow)
 import Weft.Internal.SystemCall
@@ -93,14 +94,26 @@ data Waits = forall a. Waits !(SystemCall a) !(Maybe Int) !Int
 -- | Ask every worker for its threads. Waits for a second at most.
 snapshot :: [Home] -> IO Snapshot
 snapshot homes = do
-  found <- ask homes $ \home -> homeVisit home (\seen known -> (: known) <$> entryOf home seen) []
-  now <- monotonicNow
+  found <- ask homes $ \home -> do
+    entries <- homeVisit home (\seen known -> (: known) <$> entryOf home seen) []
+    (entries,) <$> copyBirths (homeBirths home)
+  now <- fromIntegral <$> monotonicNow
+  let notes = IntMap.fromList [(worker, births) | (worker, Just (_, births)) <- found]
+      aged e = e {entryAge = ageAt now notes (length homes) (entryNumber e)}
   pure
     Snapshot
-      { snapshotTime = fromIntegral now,
-        snapshotThreads = concat (mapMaybe snd found),
+      { snapshotTime = now,
+        snapshotThreads = [aged e | (_, Just (entries, _)) <- found, e <- entries],
         snapshotMissing = [worker | (worker, Nothing) <- found]
       }
+
+-- | The age of the thread with this number. The notes of its birth are with the worker
+-- that gave the number, and not with the one where it lives: worker w gives w + 1 modulo
+-- how many there are.
+ageAt :: Int -> IntMap Notes -> Int -> Int -> Maybe Int
+ageAt now notes workers n
+  | n <= 0 = Nothing
+  | otherwise = (\births -> maybe 0 (now -) (bornBefore births n)) <$> IntMap.lookup ((n - 1) `mod` workers) notes
 
 -- | Have every worker answer a question, between two slices, and wait for a second at
 -- most. What a question raises (a user's ready queue cannot be visited) is raised here.
@@ -121,7 +134,7 @@ ask homes question = do
   where
     patience = 1_000_000
 
--- | On the worker.
+-- | On the worker. The age is not known there.
 entryOf :: Home -> Seen -> IO Entry
 entryOf home seen = case seen of
   SeenReady tcb -> entry tcb (pure IsReady)
@@ -136,19 +149,19 @@ entryOf home seen = case seen of
   where
     entry tcb state = do
       let context = stateContext (tcbState tcb)
-      now <- fromIntegral <$> monotonicNow
-      age <-
-        if tcbNumber tcb == 0
-          then pure Nothing
-          else Just . maybe 0 (now -) <$> bornBefore (homeBirths home) (tcbNumber tcb)
-      Entry (tcbNumber tcb) (contextLabel context) (contextParent context) (contextScope context) (homeWorker home) age <$> state
+      Entry (tcbNumber tcb) (contextLabel context) (contextParent context) (contextScope context) (homeWorker home) Nothing <$> state
 
 -- Words ------------------------------------------------------------------------
 
 -- | For people: a line of numbers, then every thread, those that are alike on one
 -- line.
 renderSnapshot :: Snapshot -> IO Text
-renderSnapshot s = do
+renderSnapshot = render (const True)
+
+-- | The same; does a thread with this number live, as far as we know? One that is on its
+-- way from one worker to another is seen by neither.
+render :: (Int -> Bool) -> Snapshot -> IO Text
+render lives s = do
   groups <- mapM group (Map.elems (groups' (snapshotThreads s)))
   pure . Text.unlines $ header : missing <> concat groups
   where
@@ -172,7 +185,7 @@ renderSnapshot s = do
 
     line :: NonEmpty Entry -> IO Text
     line entries@(first :| _) = do
-      what <- mapM (stateText (snapshotTime s)) (NonEmpty.take (if several then 2 else 1) entries)
+      what <- mapM (stateText lives (snapshotTime s)) (NonEmpty.take (if several then 2 else 1) entries)
       let who =
             [if several then number (length entries) <> " threads" else name first]
               <> [quoted (entryLabel first) | not (ShortByteString.null (entryLabel first))]
@@ -196,8 +209,8 @@ groups' entries = NonEmpty.sortWith entryNumber <$> Map.fromListWith (<>) [(key 
       IsWaiting (Waits request _ _) -> Text.map (\c -> if isDigit c then '0' else c) (Text.pack (takeWhile (/= '"') (describe request)))
 
 -- | What one thread does, in words.
-stateText :: Int -> Entry -> IO Text
-stateText now e = case entryState e of
+stateText :: (Int -> Bool) -> Int -> Entry -> IO Text
+stateText lives now e = case entryState e of
   IsReady -> pure "ready"
   IsAway t -> pure ("running, or blocked outside Weft, for " <> duration t)
   IsWaiting (Waits request since holder) -> do
@@ -205,8 +218,15 @@ stateText now e = case entryState e of
       SleepUntil (Instant t) -> pure ("sleep, " <> duration (max 0 (fromIntegral t - now)) <> " left")
       _ -> Text.pack <$> withPeer request (describe request)
     pure . Text.unwords $
-      ["waiting" <> maybe ":" (\t -> " for " <> duration (now - t) <> ":") since, what]
-        <> ["held by thread " <> showText holder | holder /= 0]
+      ["waiting" <> maybe ":" (\t -> " for " <> duration (now - t) <> ":") since, heldBy lives what holder]
+
+-- | What a thread waits for, and who can give it, unless that is said already.
+heldBy :: (Int -> Bool) -> Text -> Int -> Text
+heldBy lives what holder
+  | holder == 0 || who `Text.isSuffixOf` what = what
+  | otherwise = what <> " held by " <> who <> (if lives holder then "" else ", which has ended")
+  where
+    who = "thread " <> showText holder
 
 name :: Entry -> Text
 name e
@@ -271,32 +291,43 @@ deadlocked s = null (snapshotMissing s) && not (null threads) && all stuck threa
 -- what the next one holds, and then all threads.
 renderDeadlock :: Snapshot -> IO [Text]
 renderDeadlock s = do
-  everything <- renderSnapshot s
+  everything <- render (`IntMap.member` byNumber) s
   pure $
-    ("deadlock: nothing can run any more, and " <> counted (length (snapshotThreads s)) "thread" <> " wait for each other")
+    ("deadlock: nothing can run any more, and " <> whoWaits)
       : map cycleText (cycles s)
         <> Text.lines everything
   where
+    whoWaits = case snapshotThreads s of
+      [_] -> "the only thread waits for another"
+      several -> counted (length several) "thread" <> " wait for each other"
     byNumber = IntMap.fromList [(entryNumber e, e) | e <- snapshotThreads s]
-    cycleText members = "cycle: " <> Text.intercalate ", which " (map step members)
+    cycleText members = "cycle: " <> Text.intercalate "; " (map step members)
       where
         step n = maybe ("thread " <> showText n) (\e -> name e <> labelled e <> " waits for " <> waitsFor e) (IntMap.lookup n byNumber)
     labelled e = if ShortByteString.null (entryLabel e) then "" else " " <> quoted (entryLabel e)
     waitsFor e = case entryState e of
-      IsWaiting (Waits request _ holder) -> Text.pack (describe request) <> " held by thread " <> showText holder
+      IsWaiting (Waits request _ holder) -> heldBy (const True) (Text.pack (describe request)) holder
       _ -> ""
 
 -- | The cycles among threads that wait for a holder. Each thread waits for at most
--- one, so that following the holders from any thread ends in a cycle or nowhere.
+-- one, so that following the holders from any thread ends in a cycle, nowhere, or where
+-- somebody has been before: every thread is looked at once.
 cycles :: Snapshot -> [[Int]]
-cycles s = Map.elems (Map.fromList [(minimum c, c) | n <- IntMap.keys waitsOn, c <- follow [] n])
+cycles s = go IntSet.empty (IntMap.keys waitsOn)
   where
     waitsOn :: IntMap Int
     waitsOn =
       IntMap.fromList
         [(entryNumber e, holder) | e <- snapshotThreads s, IsWaiting (Waits _ _ holder) <- [entryState e], holder /= 0, entryNumber e /= 0]
-    follow path n
-      -- Paths are short: a chain of threads that each hold what the one before wants.
-      | n `elem` path = [rotate (dropWhile (/= n) (reverse path))]
-      | otherwise = maybe [] (follow (n : path)) (IntMap.lookup n waitsOn)
+    go _ [] = []
+    go seen (n : rest)
+      | IntSet.member n seen = go seen rest
+      | otherwise = let (seen', found) = follow seen IntSet.empty [] n in map rotate found <> go seen' rest
+    -- The path is there twice: as a set, and in its order, reversed.
+    follow seen on path n
+      | IntSet.member n on = (IntSet.union on seen, [n : reverse (takeWhile (/= n) path)])
+      | IntSet.member n seen = (IntSet.union on seen, [])
+      | otherwise = case IntMap.lookup n waitsOn of
+          Nothing -> (IntSet.insert n (IntSet.union on seen), [])
+          Just holder -> follow seen (IntSet.insert n on) (n : path) holder
     rotate c = let (before, after) = break (== minimum c) c in after <> before

@@ -51,7 +51,9 @@ import Weft.Internal.Trace
 --     number, which says that it was cancelled. One that waits is interrupted by
 --     the kernel (`instanceInterrupt`) and gets its negative number when its operation
 --     ends (`orClosing`). Those that wait in a table of the kernel's host
---     (`homeWaits`) were numbered when they began to wait.
+--     (`homeWaits`) were numbered when they began to wait. One that is first asked for its
+--     number now has not been cancelled: it was away, or has been forked by a
+--     finalizer. It gets a negative number, and is cancelled with that (`numbered`).
 --
 -- The run is over when as many threads have ended as were started. Both counts belong to the
 -- workers and are read from elsewhere: ended first, started last, so that if they are

@@ -18,6 +18,7 @@ module Weft.Internal.Park
   ( -- * Parking
     Waiter,
     waitFor,
+    waitDecided,
     Wish,
     wishFor,
     touch,
@@ -36,7 +37,7 @@ module Weft.Internal.Park
 where
 
 import Control.Exception (SomeException, toException)
-import Control.Monad (unless)
+import Control.Monad (unless, when)
 import Control.Monad.Primitive (RealWorld)
 import Data.Primitive.MutVar
 import Data.Primitive.PrimVar
@@ -79,9 +80,31 @@ touched probe what (Wish number request) = probeTouch probe what number (takeWhi
 -- | Park this thread. The action leaves the waiter where it will be found, or answers
 -- it at once; its answer takes the waiter back when the wait is cancelled. Neither
 -- may throw.
+--
+-- An anonymous thread gets its number here: the end of the run must be able to
+-- cancel it, and no kernel knows of its wait.
 waitFor :: Home -> Tcb -> Wish -> o -> (a -> Trace) -> (Waiter o a -> IO (IO ())) -> IO (Tried a)
-waitFor home tcb wish o k leave = parked home tcb wish o k >>= \waiter -> leave waiter >>= untilCancelled home tcb waiter
+waitFor home anyone wish o k leave = do
+  tcb <- identified home anyone
+  parked home tcb wish o k >>= \waiter -> leave waiter >>= untilCancelled home tcb waiter
 {-# INLINE waitFor #-}
+
+-- | The same where the answer to taking back decides whether the wait is cancelled, and
+-- nobody else answers a waiter that has been taken back. False: it has been answered, or
+-- is about to be, and this thread goes on with that.
+waitDecided :: Home -> Tcb -> Wish -> o -> (a -> Trace) -> (Waiter o a -> IO (IO Bool)) -> IO (Tried a)
+waitDecided home anyone wish o k leave = do
+  tcb <- identified home anyone
+  waiter <- parked home tcb wish o k
+  takeBack <- leave waiter
+  untilCancelledBy tcb (takeBack >>= \taken -> when taken (withdraw home tcb waiter (pure ())))
+{-# INLINE waitDecided #-}
+
+identified :: Home -> Tcb -> IO Tcb
+identified home tcb = case tcbIdentity tcb of
+  Identity {} -> pure tcb
+  Nobody -> homeIdentify home tcb
+{-# INLINE identified #-}
 
 -- In two functions, for the stack of whoever waits: it holds little in between.
 parked :: Home -> Tcb -> Wish -> o -> (a -> Trace) -> IO (Waiter o a)
@@ -93,8 +116,12 @@ parked home tcb (Wish _ request) o k = do
 {-# OPAQUE parked #-}
 
 untilCancelled :: Home -> Tcb -> Waiter o a -> IO () -> IO (Tried a)
-untilCancelled home tcb waiter takeBack = Later <$ interruptible tcb (withdraw home tcb waiter takeBack)
+untilCancelled home tcb waiter takeBack = untilCancelledBy tcb (withdraw home tcb waiter takeBack)
 {-# OPAQUE untilCancelled #-}
+
+untilCancelledBy :: Tcb -> IO () -> IO (Tried a)
+untilCancelledBy tcb abort = Later <$ interruptible tcb abort
+{-# INLINE untilCancelledBy #-}
 
 withdraw :: Home -> Tcb -> Waiter o a -> IO () -> IO ()
 withdraw home tcb waiter takeBack =

@@ -25,6 +25,7 @@ import Data.Maybe (fromMaybe, isNothing)
 import Data.Primitive.Array
 import Data.Text qualified as Text
 import System.IO (hFlush, hPutStrLn, stderr)
+import System.Posix.Signals (Signal, sigHUP, sigTERM)
 import System.Timeout (timeout)
 import Weft.Internal.AtEnd qualified as AtEnd
 import Weft.Internal.Control
@@ -74,6 +75,14 @@ data Settings = Settings
     -- | Print all threads to standard error on the signal @SIGUSR1@, if nobody has
     -- installed a handler for it when the run begins. Default true.
     settingDumpSignal :: !Bool,
+    -- | Signals that end the run if nobody has installed a handler for them when it begins,
+    -- nor takes them by "Weft.Signal". Every thread is cancelled and finalized, as at
+    -- the end of the main thread; then 'runWith' raises 'System.Exit.ExitFailure' with the
+    -- negated number of the signal, with which GHC lets a program end as by that signal.
+    -- (Called in a thread of @forkIO@ it ends the process itself.) A second one ends the process
+    -- at once. Default: SIGTERM and SIGHUP; of SIGINT GHC makes the exception
+    -- 'Control.Exception.UserInterrupt' in its main thread.
+    settingEndSignals :: ![Signal],
     -- | Record what the workers do when, into this file ('Weft.Timeline.timelineTo').
     -- Default: no, which costs nothing. A file that cannot be opened is an 'IOError' of
     -- the run before anything has begun.
@@ -110,6 +119,7 @@ defaultSettings kernel =
       settingStall = Nothing,
       settingDeadlock = ReportDeadlock,
       settingDumpSignal = True,
+      settingEndSignals = [sigTERM, sigHUP],
       settingTrace = Nothing,
       settingUncaught = \thread label e ->
         reportToStderr (show thread <> labelBehind label <> " ended by an exception: " <> displayException e),
@@ -219,7 +229,7 @@ runWith settings main' = do
         monitorEnding monitor
         traverse_ openUp doors
         traverse_ readMVar done
-  withTimeline (settingTrace settings) count (quietly . settingReport settings) (readCounters doors) $ \recorder ->
+  withEndSignals (settingEndSignals settings) . withTimeline (settingTrace settings) count (quietly . settingReport settings) (readCounters doors) $ \recorder ->
     withDumpSignal (settingDumpSignal settings) homes . bracket (openKernel (settingKernel settings) count) closeKernel $ \kernel ->
       withMonitor count others shared inherit $ \monitor -> mask $ \restore -> do
         -- Starting an OS thread waits for it, which an asynchronous exception could

@@ -31,6 +31,7 @@ module Weft.Internal.Scheduler
     receiveStrays,
     startThread,
     threadDropped,
+    numbered,
     readyCount,
     currentThread,
 
@@ -44,12 +45,12 @@ module Weft.Internal.Scheduler
   )
 where
 
-import Control.Exception (Exception, SomeException, fromException, try)
+import Control.Exception (Exception, SomeException, fromException, toException, try)
 import Control.Monad (void, when)
 import Control.Monad.Primitive (RealWorld)
 import Data.Bits (unsafeShiftR, (.&.))
 import Data.ByteString.Short qualified as ShortByteString
-import Data.IORef (IORef, modifyIORef', newIORef)
+import Data.IORef (IORef, modifyIORef', newIORef, readIORef)
 import Data.IntMap.Strict (IntMap)
 import Data.IntMap.Strict qualified as IntMap
 import Data.Maybe (fromMaybe)
@@ -663,15 +664,24 @@ parksInTable = \case
   RenamePath _ _ -> True
   _ -> False
 
--- | The current thread with an identity of its own.
+-- | The current thread with an identity of its own. In a run that is closing it is
+-- cancelled with that: nobody can have done so before, and a number that is given now says
+-- that somebody has (Note [The end of a run] in "Weft.Internal.Ending").
 numbered :: Scheduler -> Tcb -> IO Tcb
 numbered s tcb = case tcbIdentity tcb of
   Identity {} -> pure tcb
   Nobody -> do
-    number <- bump s NextNumber (schedulerStride s)
-    identity <- newIdentity (schedulerHome s) number
+    closing <- readIORef (homeClosing home)
+    identity <-
+      if closing
+        then closingIdentity home
+        else bump s NextNumber (schedulerStride s) >>= newIdentity home
     let !own = tcb {tcbIdentity = identity}
-    own <$ writeMutVar (schedulerCurrent s) own
+    writeMutVar (schedulerCurrent s) own
+    when closing $ condemnFrom home (ThreadId identity) (Cancellation (toException Cancelled) Nothing)
+    pure own
+  where
+    home = schedulerHome s
 
 -- | What a child of this thread starts with, as an anonymous control block:
 -- no handlers, the parent's masking state, and of its context what is inherited.

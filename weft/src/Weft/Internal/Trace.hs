@@ -424,6 +424,9 @@ data Home = Home
     homeReady :: !(Why -> Tcb -> Resume -> IO ()),
     -- | Start a thread from outside, and count it. On the worker only.
     homeStart :: !(Tcb -> Resume -> IO ()),
+    -- | A control block with an identity of its own, for a thread that is to wait. On
+    -- the worker only.
+    homeIdentify :: !(Tcb -> IO Tcb),
     -- | The fate of its threads that nobody has cancelled, shared.
     homeGoing :: Fate,
     -- | The waits of its threads that are in no table of the kernel, for dumps. On

@@ -1,10 +1,10 @@
 -- |
--- Description : What a run tells its operator without being asked
+-- Description : What a run tells its operator without being asked, and signals
 -- Stability   : not home
 --
 -- Reports on threads that held a worker for too long, on deadlock, and on request
--- by a signal. All of it happens on threads of GHC's own or on the monitor's OS
--- thread, and costs nothing until there is something to look at.
+-- by a signal; and the signals that end a run. All of it happens on threads of GHC's own
+-- or on the monitor's OS thread, and costs nothing until there is something to look at.
 module Weft.Internal.Watch
   ( -- * Deadlock
     DeadlockWatch,
@@ -14,20 +14,24 @@ module Weft.Internal.Watch
     -- * Stalls
     watchStall,
 
-    -- * Dumps on a signal
+    -- * Signals
     withDumpSignal,
+    withEndSignals,
   )
 where
 
-import Control.Concurrent (forkIO, threadDelay)
-import Control.Exception (SomeException, bracket, try)
+import Control.Concurrent (forkIO, isCurrentThreadBound, myThreadId, threadDelay)
+import Control.Concurrent.MVar
+import Control.Exception (SomeException, bracket, catch, finally, throwIO, throwTo, try)
 import Control.Monad (void, when)
 import Data.ByteString qualified as ByteString
 import Data.IORef
 import Data.Int (Int64)
 import Data.IntMap.Strict qualified as IntMap
+import Data.Maybe (catMaybes)
 import Data.Text qualified as Text
 import Data.Text.Encoding qualified as Text
+import System.Exit (ExitCode (..))
 import System.IO (hFlush, stderr)
 import System.Posix.Signals qualified as Posix
 import Weft.Internal.AtEnd (openDoors)
@@ -92,18 +96,60 @@ watchStall report limit lost = void . forkIO $ do
 -- | While the action runs, @SIGUSR1@ prints all threads to standard error, unless
 -- the program has a handler of its own.
 withDumpSignal :: Bool -> [Home] -> IO a -> IO a
-withDumpSignal wanted homes action
-  | not wanted = action
-  | otherwise = bracket install restore (const action)
+withDumpSignal wanted homes = handling [Posix.sigUSR1 | wanted] (const (Posix.Catch printDump))
   where
-    install = do
-      before <- Posix.installHandler Posix.sigUSR1 (Posix.Catch printDump) Nothing
-      case before of
-        Posix.Default -> pure (Just before)
-        -- Somebody else's: put back.
-        _ -> Nothing <$ Posix.installHandler Posix.sigUSR1 before Nothing
-    restore = mapM_ (\before -> Posix.installHandler Posix.sigUSR1 before Nothing)
     printDump = void . try @SomeException $ do
       text <- snapshot homes >>= renderSnapshot
       ByteString.hPut stderr (Text.encodeUtf8 text)
       hFlush stderr
+
+-- Note [Signals that end a run]
+-- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
+-- GHC turns SIGINT into an exception in the main thread, which unwinds; other signals end
+-- the process where it stands. We do for them what GHC does for SIGINT, but for the thread
+-- that called `run`: the exception stops the run, every thread of it is cancelled, and
+-- when they have ended it goes on its way.
+--
+--   * The exception is ExitFailure with the negated number: GHC ends a program that its
+--     main thread leaves with that by the signal itself, so that whoever waits for the
+--     process sees the status that he would have seen without us.
+--   * In a thread that forkIO has made an exception ends that thread and nothing else; the
+--     process would go on, and the signal would have been swallowed. There the process is
+--     ended by the signal when the run has ended. (Of bound threads we believe that they
+--     are the main one.)
+--   * Nothing is thrown to the caller when the action is over: who throws holds the variable
+--     that says so, and the caller, who takes it then, can be interrupted there. A signal
+--     that comes after that ends the process, as it would have without us.
+--   * The signal has its default effect again from the moment it has come. So a second one
+--     ends the process at once, also where GHC does not get to run the handler.
+
+-- | While the action runs these signals end it, unless the program has handlers of its
+-- own. Called by the thread that the action is to be stopped in.
+withEndSignals :: [Posix.Signal] -> IO a -> IO a
+withEndSignals signals action = do
+  caller <- myThreadId
+  bound <- isCurrentThreadBound
+  came <- newIORef Nothing
+  running <- newMVar True
+  let end signal = withMVar running $ \case
+        True -> writeIORef came (Just signal) >> throwTo caller (endedBy signal)
+        False -> Posix.raiseSignal signal
+  handling signals (Posix.CatchOnce . end) (action `finally` swapMVar running False) `catch` \e -> do
+    signal <- readIORef came
+    when (not bound && fmap endedBy signal == Just e) $ mapM_ Posix.raiseSignal signal
+    throwIO e
+  where
+    endedBy = ExitFailure . negate . fromIntegral
+
+-- | While the action runs these signals have handlers, if they have their default effect
+-- when it begins.
+handling :: [Posix.Signal] -> (Posix.Signal -> Posix.Handler) -> IO a -> IO a
+handling signals handler action = bracket (catMaybes <$> mapM install signals) (mapM_ restore) (const action)
+  where
+    install signal = do
+      before <- Posix.installHandler signal (handler signal) Nothing
+      case before of
+        Posix.Default -> pure (Just signal)
+        -- Somebody else's: put back.
+        _ -> Nothing <$ Posix.installHandler signal before Nothing
+    restore signal = Posix.installHandler signal Posix.Default Nothing

@@ -98,6 +98,7 @@ newDoor policy closing end numbers everybody peers alone index = do
             homePost = post inbox (join (readIORef wake)),
             homeReady = push queue,
             homeStart = \tcb resume -> readIORef started >>= mapM_ (\worker -> startThread (workerScheduler worker) tcb resume),
+            homeIdentify = \tcb -> readIORef started >>= maybe (pure tcb) (\worker -> numbered (workerScheduler worker) tcb),
             homeGoing = Going home,
             homeWaits = waits,
             homeClock = clock,
@@ -202,7 +203,7 @@ startWorker settings carrier = do
       (instanceAnswer kernel)
       (workerUncaught settings)
       (workerReport settings . stray)
-  setAwake carrier True
+  nowAwake settings carrier
   let worker = Worker settings kernel scheduler
   worker <$ writeIORef (doorWorker door) (Just worker)
 
@@ -337,12 +338,19 @@ carryBy slice worker@(Worker settings kernel scheduler) = look
         setAwake carrier False
         tally scheduler Sleeps 1
         _ <- ask True
-        setAwake carrier True
-        unwatched <- monitorAsleep carrier
-        when unwatched (workerWakeMonitor settings)
+        nowAwake settings carrier
         woken <- awake (doorInbox door)
         when woken (tally scheduler WakeUps 1)
 {-# INLINE carryBy #-}
+
+-- | Say that the worker is awake, and then look whether the monitor sleeps: as it does
+-- when no worker has been awake for a while, or when the first was slow to start.
+nowAwake :: WorkerSettings -> Carrier -> IO ()
+nowAwake settings carrier = do
+  setAwake carrier True
+  unwatched <- monitorAsleep carrier
+  when unwatched (workerWakeMonitor settings)
+{-# INLINE nowAwake #-}
 
 -- | Hand half of the ready threads to a worker that sleeps, if one does. Moving a
 -- thread costs more than running a short one (its descriptors are then known to

@@ -81,6 +81,7 @@ newWorkers count kernel watcher = do
             homePost = watchPost watcher index,
             homeReady = watchReady watcher index,
             homeStart = \tcb resume -> readIORef started >>= mapM_ (\w -> startThread (indexArray (workerSchedulers w) index) tcb resume),
+            homeIdentify = \tcb -> readIORef started >>= maybe (pure tcb) (\w -> numbered (indexArray (workerSchedulers w) index) tcb),
             homeGoing = Going (indexArray homes index),
             homeWaits = waits,
             homeClock = clock,

@@ -14,7 +14,7 @@ where
 
 import Control.Exception (Exception (..), SomeAsyncException, SomeException, throwIO)
 import Control.Exception qualified as E
-import Control.Monad (void)
+import Control.Monad (void, (>=>))
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.ByteString.Char8 qualified as C
@@ -61,7 +61,7 @@ newServerFor settings runner application = do
       host = hostOf (settingsStyle settings) chooser runner
       serving = Serving settings host chooser
   newServerPlain (serverSettingsOf settings) $ \_ ->
-    PlainApplication (\run' -> host (curry run')) (answering serving application)
+    PlainApplication (host . curry) (answering serving application)
 
 -- | Have a request answered. The last function sends a response, or says what does.
 answering :: Serving -> Wai.Application -> (Way, Perform) -> Request -> (Response -> IO (Maybe (Thread ()))) -> IO ()
@@ -186,7 +186,7 @@ prepare serving request = \case
   Wai.ResponseStream status headers body
     | bodiless status -> pure (ready status headers (withheld headers))
     | otherwise -> pure . ready status headers . Streamed (announced headers) $ \sink ->
-        running $ \performing -> [] <$ body (\builder -> sinkWriteNow sink builder >>= mapM_ performing) (sinkFlushNow sink >>= mapM_ performing)
+        running $ \performing -> [] <$ body (sinkWriteNow sink >=> mapM_ performing) (sinkFlushNow sink >>= mapM_ performing)
   Wai.ResponseFile status headers path part -> do
     encoding <- getFileSystemEncoding
     bytes <- Foreign.withCString encoding path B.packCString
