@@ -290,14 +290,26 @@ appliedAtOnce context c application h input = runOnce $ do
   start <- beginning context
   let !request = Request h EmptyBody (connectionClient c)
       answering draining = answeringOf request input (isPersistent h && not draining && not lastOne) start
-  goesOn <- appliedDirect context c application request answering
-  case input of
-    -- One request has come, and was answered.
-    Input buffer from to | goesOn, from == to -> awaitRequest context c (Input buffer 0 0)
-    _
-      | goesOn -> requests context c input 0 noOutput
-      | otherwise -> linger context c input
+      settling = case input of
+        -- One request has come.
+        Input _ from to | from == to -> (\ends -> if ends then Ends else Waits) <$> becomeIdle context c
+        _ -> Proceeds True <$ withdraw c
+  appliedDirect context c application request answering settling >>= \case
+    Waits | Input buffer _ _ <- input -> receivingInto context c buffer
+    Waits -> awaitRequest context c input
+    Proceeds True -> requests context c input 0 noOutput
+    Proceeds False -> linger context c input
+    Ends -> pure ()
 {-# NOINLINE appliedAtOnce #-}
+
+-- | What a connection does after an application.
+data After
+  = -- | It is idle already.
+    Waits
+  | -- | Whether it goes on.
+    Proceeds !Bool
+  | -- | The server drains.
+    Ends
 
 -- | A request that may have a body, or one of which there may be too many.
 answeredAtLength :: Context -> Connection -> RequestHead -> Input -> Output -> Thread ()
@@ -456,20 +468,20 @@ twice :: String
 twice = "an application has answered a request twice"
 
 -- | The same for one in plain 'IO', and a request without a body: a small response is sent
--- without suspending it.
-appliedDirect :: Context -> Connection -> DirectApplication -> Request -> (Bool -> Answering) -> Thread Bool
-appliedDirect context c application request answering = do
+-- without suspending it. The last action is run in the same breath when all went well.
+appliedDirect :: Context -> Connection -> DirectApplication -> Request -> (Bool -> Answering) -> IO After -> Thread After
+appliedDirect context c application request answering settling = do
   outcome <- direct $ do
     progress <- newIORef Unsent
     ended <- E.try (application request (once progress))
     stage <- readIORef progress
     case (stage, ended) of
       -- What happens almost always.
-      (Done True, Right ()) -> Nothing <$ withdraw c
-      _ -> pure (Just (progress, stage, ended))
+      (Done True, Right ()) -> Left <$> settling
+      _ -> pure (Right (progress, stage, ended))
   case outcome of
-    Nothing -> pure True
-    Just (progress, stage, ended) -> concluded context c stage ended (later progress)
+    Left settled -> pure settled
+    Right (progress, stage, ended) -> Proceeds <$> concluded context c stage ended (later progress)
   where
     server = contextServer context
     once progress response =
