@@ -129,7 +129,8 @@ cancelIn src token
 --
 -- An event that waits in our memory is to Note [No wake-up is lost] one that was not
 -- collected yet; and as if it were not, it finds the flags, the waiters and the serial of
--- the moment in which it is handled. Nothing blocks while there is one.
+-- the moment in which it is handled. Nothing blocks while there is one. A policy chooses
+-- among what a portion has made ready, and what was ready before.
 
 -- | How many events are handled in one poll.
 portion :: Int
