@@ -24,6 +24,7 @@ tests =
     [ testProperty "agree with the reference" (withMaxSuccess 20000 prop_reference),
       testProperty "agree on requests of every kind" (checkCoverage prop_reference),
       testProperty "agree with the reference under other limits" (withMaxSuccess 3000 prop_extension),
+      testProperty "agree with the reference under the usual limits" (withMaxSuccess 3000 prop_usual),
       testProperty "cut at every byte" (withMaxSuccess 3000 prop_cuts),
       testProperty "cut at every byte, requests of every kind" (checkCoverage prop_cuts),
       testProperty "a valid head is incomplete up to its last byte" prop_prefix,
@@ -96,6 +97,11 @@ prop_extension = forAllBlind genText $ \text ->
   let limits = tight {limitExtensionMethods = True, limitConnect = True, limitHead = 200, limitRequestLine = 400}
    in counterexample (show text) $
         observe (parseRequest limits 0 text) === reference limits (C.unpack text)
+
+prop_usual :: Property
+prop_usual = forAllBlind genText $ \text ->
+  counterexample (show text) $
+    observe (parseRequest defaultLimits 0 text) === reference defaultLimits (C.unpack text)
 
 -- | Whether the bytes arrive together or one by one, with the offset that the
 -- parser gave: the first verdict is the verdict.

@@ -32,6 +32,7 @@ module Weft.Http.Internal.Ascii
     splitCommas,
     isToken,
     fieldEnd,
+    word64At,
 
     -- * Numbers
     decimal,
@@ -102,7 +103,7 @@ isTargetByte w = w > SP && w < 0x7f && w /= 0x23
 -- | @unreserved@ and @sub-delims@ of RFC 3986: what a registered name is made
 -- of, besides percent-encoded bytes.
 isHostByte :: Word8 -> Bool
-isHostByte w = isLetter w || member 0x2bff7fd200000000 0x47fffffe87fffffe w
+isHostByte w = isLetter w || isDigit w || member 0x2bff7fd200000000 0x47fffffe87fffffe w
 {-# INLINE isHostByte #-}
 
 -- | @unreserved@ of RFC 3986: what needs no percent-encoding anywhere.

@@ -21,6 +21,7 @@ module Weft.Http.Internal.Fields
   )
 where
 
+import Data.Bits ((.|.))
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.ByteString.Char8 qualified as C
@@ -48,8 +49,9 @@ nothingPicked = Picked Absent Absent NoCodings False False NoExpectation False n
 
 -- | The outcome of 'scanFields'.
 data Scanned
-  = -- | All fields in the order of the text, and what was picked out.
-    Scanned ![Field] !Picked
+  = -- | All fields in the order of the text, what was picked out, and the offset behind
+    -- the empty line.
+    Scanned ![Field] !Picked !Int
   | -- | The first fault of syntax.
     Faulty !Fault
 
@@ -62,7 +64,7 @@ scanFields most h start = line start most [] nothingPicked
 
     line !p !room fields !picked
       | at p == CR =
-          if at (p + 1) == LF then Scanned (reverse fields) picked else Faulty BareCarriageReturn
+          if at (p + 1) == LF then Scanned (reverse fields) picked (p + 2) else Faulty BareCarriageReturn
       | room == 0 = Faulty TooManyFields
       | colon == p = Faulty (noName (at p))
       | at colon /= 0x3a = Faulty (noColon (at colon))
@@ -94,7 +96,7 @@ scanFields most h start = line start most [] nothingPicked
 -- compared with, so that an uninteresting field costs next to nothing.
 pick :: ByteString -> ByteString -> Picked -> Picked
 pick name value p = case B.length name of
-  4 | is "host" -> p {pickedHost = another value (pickedHost p)}
+  4 | isHost -> p {pickedHost = another value (pickedHost p)}
   5 | is "range" -> single conditionRange (\v c -> c {conditionRange = v})
   6 | is "expect" -> p {pickedExpectation = expectation value (pickedExpectation p)}
   8
@@ -113,6 +115,9 @@ pick name value p = case B.length name of
   _ -> p
   where
     is lower = eqCaseless lower name
+    -- In every request. Only a letter becomes a letter by this bit.
+    isHost = at 0 0x68 && at 1 0x6f && at 2 0x73 && at 3 0x74
+    at i letter = U.unsafeIndex name i .|. 0x20 == letter
     conditions = pickedConditions p
     single get set = case get conditions of
       Nothing -> p {pickedConditions = set (Just value) conditions}

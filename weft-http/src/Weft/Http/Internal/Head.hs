@@ -11,15 +11,18 @@
 --
 -- == Note [The head is its own sentinel]
 --
--- The pass runs over a complete head @h@, which ends in @LF LF@ or @LF CR LF@
--- and contains neither anywhere else. Three facts make bounds checks superfluous:
+-- The pass runs over bytes @h@ that begin with a head and end in @LF LF@ or @LF CR LF@.
+-- The pass ends at the first of either. Three facts make bounds checks superfluous:
 --
 -- 1. No class of bytes that a loop runs over contains CR or LF, so every loop
 --    stops at the latest at the LF that ends @h@.
--- 2. An offset is advanced past an LF only when it ends a line; the empty line is
---    still ahead then, for it would otherwise have been the end of @h@. So the
+-- 2. An offset is advanced past an LF only when it ends a line; an empty line is
+--    still ahead then, for the pass would otherwise have ended. So the
 --    start of a line is always inside @h@.
 -- 3. CR is never the last byte of @h@, so the byte after a CR can be read.
+--
+-- Mostly a client sends one head and then waits: what is in the buffer ends in an empty
+-- line. Then the pass itself finds the end of the head, which need not be looked for first.
 --
 -- == Note [Order of the verdicts]
 --
@@ -79,25 +82,45 @@ parseRequest limits scanned buffer = emptyLines 0 (limitEmptyLines limits)
 
 -- | Find the end of the head that starts at an offset, looking from another.
 located :: Limits -> ByteString -> Int -> Int -> Parsed
-located limits buffer s from = case endOfHead buffer from of
+located limits buffer s from
+  -- See Note [The head is its own sentinel]. What is in the buffer is within the limits,
+  -- and so is the head.
+  | size - s <= longest,
+    size - s > 3,
+    U.unsafeIndex buffer (size - 1) == LF,
+    U.unsafeIndex buffer (size - 2) == CR,
+    U.unsafeIndex buffer (size - 3) == LF =
+      parseHead limits s (U.unsafeDrop s buffer)
+  | otherwise = searched limits buffer s from
+  where
+    size = B.length buffer
+    longest = longestLine limits
+
+-- | A request line as long as the head may be leaves no room for the rest.
+longestLine :: Limits -> Int
+longestLine limits = min (limitRequestLine limits) (limitHead limits - 1)
+{-# INLINE longestLine #-}
+
+-- | The same where the end must be looked for.
+searched :: Limits -> ByteString -> Int -> Int -> Parsed
+searched limits buffer s from = case endOfHead buffer from of
   Ends end
     | lineTooLong (end - s) -> Bad RequestLineTooLong
     | end - s > limitHead limits -> Bad HeadTooLarge
-    | otherwise -> parseHead limits (slice s end buffer) end
+    | otherwise -> parseHead limits s (slice s end buffer)
   Resume next
     | lineTooLong (size - s) -> Bad RequestLineTooLong
     | size - s >= limitHead limits -> Bad HeadTooLarge
     | otherwise -> Incomplete next
   where
     size = B.length buffer
-    -- A request line as long as the head may be leaves no room for the rest.
-    longest = min (limitRequestLine limits) (limitHead limits - 1)
+    longest = longestLine limits
     lineTooLong available =
       available > longest && B.notElem LF (slice s (s + max 0 longest) buffer)
 
--- | Parse a complete head. See Note [The head is its own sentinel].
-parseHead :: Limits -> ByteString -> Int -> Parsed
-parseHead limits h consumed
+-- | Parse a complete head, which starts at this offset of its buffer. See Note [The head is its own sentinel].
+parseHead :: Limits -> Int -> ByteString -> Parsed
+parseHead limits start h
   | at m /= SP || t == m + 1 || at t /= SP || not protocol = Bad BadRequestLine
   | at (t + 9) == LF = Bad BareLineFeed
   | at (t + 9) /= CR = Bad BadRequestLine
@@ -107,7 +130,7 @@ parseHead limits h consumed
       NoTarget -> Bad BadTarget
       Target path query authority -> case scanFields (limitFields limits) h (t + 11) of
         Faulty fault -> Bad fault
-        Scanned fields picked -> case settle version authority picked of
+        Scanned fields picked end -> case settle version authority picked of
           Unsettled fault -> Bad fault
           Settled host body
             | pickedRepeated picked -> Bad RepeatedField
@@ -128,15 +151,16 @@ parseHead limits h consumed
                       headExpectation = expected version (pickedExpectation picked),
                       headConditions = pickedConditions picked
                     }
-                  consumed
+                  (start + end)
   where
     at = U.unsafeIndex h
     -- The ends of the method, of the part of the target before a "?", and of
     -- the target.
-    m = token 0
+    m = if isGet then 3 else token 0
     q = beforeQuery (m + 1)
     t = inTarget q
-    method = methodOf (slice 0 m h)
+    isGet = at 0 == 0x47 && at 1 == 0x45 && at 2 == 0x54 && at 3 == SP
+    method = if isGet then Get else methodOf (slice 0 m h)
     whole = slice (m + 1) t h
     version = if at (t + 8) == 0x30 then Http10 else Http11
 
@@ -146,7 +170,9 @@ parseHead limits h consumed
 
     -- "HTTP/" DIGIT "." DIGIT. None of these bytes is CR or LF, so the first
     -- that differs is met before the end.
-    protocol =
+    protocol = isHttp11 || isHttp
+    isHttp11 = t + 9 <= B.length h && word64At h (t + 1) == word64At "HTTP/1.1" 0
+    isHttp =
       at (t + 1) == 0x48
         && at (t + 2) == 0x54
         && at (t + 3) == 0x54
@@ -184,7 +210,7 @@ data Target
 -- first @?@, or the length.
 targetOf :: Method -> ByteString -> Int -> Target
 targetOf method whole q
-  | method == Connect =
+  | Connect <- method =
       if isHostAndPort whole && B.elem 0x3a whole then Target "" "" (Just whole) else NoTarget
   | U.unsafeHead whole == 0x2f = Target (U.unsafeTake q whole) (U.unsafeDrop q whole) Nothing
   | whole == "*" = if method == Options then Target whole "" Nothing else NoTarget

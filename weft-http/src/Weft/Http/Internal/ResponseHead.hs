@@ -139,7 +139,7 @@ parseHead limits method h consumed
   | at 5 /= 0x31 = bad BadVersion
   | otherwise = case scanFields (limitFields limits) h (end + 2) of
       Faulty fault -> bad (BadHead fault)
-      Scanned fields picked -> case extentOf method version code picked of
+      Scanned fields picked _ -> case extentOf method version code picked of
         Left fault -> bad (BadHead fault)
         Right extent ->
           ParsedResponse

@@ -1,3 +1,4 @@
+{-# LANGUAGE MultiWayIf #-}
 {-# LANGUAGE OverloadedStrings #-}
 {-# OPTIONS_GHC -O2 -fno-full-laziness #-}
 
@@ -17,13 +18,14 @@ where
 import Control.Exception (SomeAsyncException, SomeException, displayException, fromException, throwIO)
 import Control.Exception qualified as E
 import Control.Monad (unless, void, when)
+import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.IORef
 import Data.Int (Int64)
 import Data.Maybe (fromMaybe, isJust)
 import Data.Primitive.PrimVar
 import Weft
-import Weft.Buffer (newBuffer)
+import Weft.Buffer (Buffer, newBuffer)
 import Weft.Http.Request
 import Weft.Http.RequestHead
 import Weft.Http.Server.Incoming
@@ -88,26 +90,42 @@ serving context c body = do
       | reason == BufferUnused = pure True
       | otherwise = throwM e
 
+-- Note [What is rare]
+-- ~~~~~~~~~~~~~~~~~~~
+-- The way of nearly all requests is 'requests', 'handled', 'receiving'. What is rare, and
+-- what takes server and connection apart, are functions of their own that are not inlined. Otherwise
+-- GHC takes both apart at the beginning, and each closure on the way holds a dozen of
+-- their fields instead of the two.
+
 -- | Answer the requests that have come; then wait for more. The number says how much of the
 -- unread input the parser has seen already.
 requests :: Context -> Connection -> Input -> Int -> Output -> Thread ()
 requests context c input scanned output
   | B.null given = flush context c output >> awaitRequest context c input
-  | otherwise = case parseRequest (serverLimits settings) scanned given of
-      Parsed h used -> respond context c h (discard used input) output
-      Incomplete seen -> do
-        flush context c output
-        -- The first byte of a head starts its time; more bytes do not extend it.
-        liftIO (enterHead (contextServer context) c)
-        receiveMore c input >>= \case
-          Just input' -> requests context c input' seen noOutput
-          Nothing -> endOfInput context c input
-      Bad fault -> do
-        flush context c output
-        refuse context c input (faultStatus fault) (faultText fault)
+  | otherwise = runOnce $ case parseRequest (serverLimits (serverSettings (contextServer context))) scanned given of
+      Parsed h used -> let !rest = discard used input in respond context c h rest output
+      Incomplete seen -> incomplete context c input seen output
+      Bad fault -> bad context c input fault output
   where
     given = unread input
-    settings = serverSettings (contextServer context)
+
+-- | Receive more of a head, of which so much was seen.
+incomplete :: Context -> Connection -> Input -> Int -> Output -> Thread ()
+incomplete context c input seen output = do
+  flush context c output
+  -- The first byte of a head starts its time; more bytes do not extend it.
+  liftIO (enterHead (contextServer context) c)
+  receiveMore c input >>= \case
+    Just input' -> requests context c input' seen noOutput
+    Nothing -> endOfInput context c input
+{-# NOINLINE incomplete #-}
+
+-- | What has come is no request.
+bad :: Context -> Connection -> Input -> Fault -> Output -> Thread ()
+bad context c input fault output = do
+  flush context c output
+  refuse context c input (faultStatus fault) (faultText fault)
+{-# NOINLINE bad #-}
 
 -- | Between two requests. The connection keeps its buffer for a while: to wait without one
 -- costs another turn through the event source for each request.
@@ -116,24 +134,30 @@ awaitRequest context c input = do
   ending <- liftIO $ do
     -- A new connection keeps the phase it was registered in: its first head is due.
     fresh <- isNew c
-    unless fresh (enter server c (if isJust (connectionTransport c) then Dormant else Idle))
-    -- Whoever drains sets the flag and then looks at the phases; we have entered ours
-    -- and look at the flag: one of the two sees the other.
-    draining <- isDraining server
-    pure (draining && not fresh)
+    if fresh then pure False else becomeIdle context c
   unless ending (receiving context c input)
+
+-- | The connection has nothing to do. Answers whether it is to end, because the server drains.
+becomeIdle :: Context -> Connection -> IO Bool
+becomeIdle context c = do
+  enter server c (if isJust (connectionTransport c) then Dormant else Idle)
+  -- Whoever drains sets the flag and then looks at the phases; we have entered ours
+  -- and look at the flag: one of the two sees the other.
+  isDraining server
   where
     server = contextServer context
+{-# OPAQUE becomeIdle #-}
 
 -- | Receive the beginning of the next request; the input is used up.
 receiving :: Context -> Connection -> Input -> Thread ()
 receiving context c = \case
-  Input buffer _ _ -> into buffer
-  NoInput -> liftIO (newBuffer usualSize) >>= into
-  where
-    into buffer = do
-      n <- receiveTo c buffer 0 maxBound
-      unless (n == 0) $ requests context c (Input buffer 0 n) 0 noOutput
+  Input buffer _ _ -> receivingInto context c buffer
+  NoInput -> liftIO (newBuffer usualSize) >>= receivingInto context c
+
+receivingInto :: Context -> Connection -> Buffer -> Thread ()
+receivingInto context c buffer = runOnce $ do
+  n <- receiveTo c buffer 0 maxBound
+  unless (n == 0) $ requests context c (Input buffer 0 n) 0 noOutput
 
 -- | The client sends no more, or its time is up.
 endOfInput :: Context -> Connection -> Input -> Thread ()
@@ -146,90 +170,196 @@ endOfInput context c input = do
 
 -- | Have one request answered, and go on with what follows it.
 respond :: Context -> Connection -> RequestHead -> Input -> Output -> Thread ()
-respond context c h input output = do
-  lastOne <- liftIO (enter server c Handling >> isLast)
-  start <- if contextQuiet context then pure 0 else instantNanoseconds <$> now
-  case (serverAnswers server, headFraming h) of
-    (ByHandler handler, NoBody)
-      | serverMaxHandlers settings <= 0,
-        headExpectation h /= ExpectUnknown -> do
-          -- What happens almost always.
-          let !request = Request h EmptyBody (connectionClient c)
-          response <- handler request `catch` failing context
-          -- From here on the client has its time to take the response.
-          draining <- liftIO (enter server c Sending >> isDraining server)
-          let keep = isPersistent h && not draining && not lastOne
-              answering = Answering request input keep start (pure ()) (pure 0)
-          case response of
-            -- One request has come, its response is at hand.
-            Response {responseRendered = Just bytes}
-              | keep,
-                Get <- headMethod h,
-                isEmptyOutput output,
-                Http11 <- headVersion h,
-                Input buffer from to <- input,
-                from == to -> do
-                  n <- sendOnce c bytes
-                  unless (n == B.length bytes) (sendPieces context c [B.drop n bytes])
-                  unless (contextQuiet context) $
-                    recorded context c answering (responseStatus response) (bodyLength (responseBody response))
-                  awaitRequest context c (Input buffer 0 0)
-            _ -> do
-              (goesOn, output') <- transmit context c answering response output
-              waiting <- bounded context c output'
-              if goesOn
-                then requests context c input 0 waiting
-                else flush context c waiting >> linger context c input
-    -- The same for an application, which is there while its response is sent: that is not
-    -- kept for the next one to go with, because nobody knows what the application does then.
-    (ByApplication application, NoBody)
-      | serverMaxHandlers settings <= 0,
-        headExpectation h /= ExpectUnknown -> do
-          let !request = Request h EmptyBody (connectionClient c)
-              sending response = do
-                draining <- liftIO (beginSending server c)
-                transmit context c (Answering request input (isPersistent h && not draining && not lastOne) start (pure ()) (pure 0)) response output
-                  >>= finished context c
-          goesOn <- applied context c application request sending
-          if goesOn then requests context c input 0 noOutput else linger context c input
-    (ByPlain application, NoBody)
-      | serverMaxHandlers settings <= 0,
-        headExpectation h /= ExpectUnknown,
-        isEmptyOutput output -> do
-          let !request = Request h EmptyBody (connectionClient c)
-              answering draining = Answering request input (isPersistent h && not draining && not lastOne) start (pure ()) (pure 0)
-          goesOn <- appliedPlain context c application request answering
-          case input of
-            -- One request has come, and was answered.
-            Input buffer from to | goesOn, from == to -> awaitRequest context c (Input buffer 0 0)
-            _
-              | goesOn -> requests context c input 0 noOutput
-              | otherwise -> linger context c input
-    _ -> do
-      -- What came before may be what the client waits for, to go on with its body.
-      flush context c output
-      incoming <- liftIO (openBody context h input)
-      let request = Request h (requestBodyOf context c incoming) (connectionClient c)
-          sending = sendingOnce context c (isPersistent h && not lastOne) incoming request input start
-      (goesOn, output') <- answered context c request sending
-      if not goesOn
-        then flush context c output' >> linger context c input
-        else case headFraming h of
-          NoBody -> bounded context c output' >>= requests context c input 0
-          _ -> do
-            flush context c output'
-            skipRest context c incoming >>= \case
-              GoesOn input' -> requests context c input' 0 noOutput
-              TooFar -> linger context c input
+respond context c h input output = case serverAnswers server of
+  ByHandler handler | plainly -> handled context c handler h input output
+  ByApplication application | plainly -> appliedPlainly context c application h input output
+  ByPlain application | plainly, isEmptyOutput output -> appliedAtOnce context c application h input
+  _ -> answeredAtLength context c h input output
   where
     server = contextServer context
-    settings = serverSettings server
-    isLast
-      | serverMaxRequests settings <= 0 = pure False
-      | otherwise = do
-          n <- (+ 1) <$> readPrimVar (connectionServed c)
-          writePrimVar (connectionServed c) n
-          pure (n >= serverMaxRequests settings)
+    -- There is no body, and nothing to be asked first.
+    plainly = case headFraming h of
+      NoBody -> serverMaxHandlers (serverSettings server) <= 0 && headExpectation h /= ExpectUnknown
+      _ -> False
+{-# INLINE respond #-}
+
+-- | What happens almost always.
+handled :: Context -> Connection -> Handler -> RequestHead -> Input -> Output -> Thread ()
+handled context c handler h input output = runOnce $ do
+  lastOne <- liftIO (beginHandling context c)
+  let !request = Request h EmptyBody (connectionClient c)
+      !persistent = isPersistent h && not lastOne
+  if contextQuiet context
+    then handledSince context c handler request input output persistent 0
+    else now >>= handledSince context c handler request input output persistent . instantNanoseconds
+{-# NOINLINE handled #-}
+
+handledSince :: Context -> Connection -> Handler -> Request -> Input -> Output -> Bool -> Int64 -> Thread ()
+handledSince context c handler request !input !output persistent start = runOnce $ do
+  response <- handler request `catch` failing context
+  case input of
+    -- One request has come.
+    Input buffer from to
+      | from == to,
+        isEmptyOutput output ->
+          liftIO (sendQuickly context c request persistent response) >>= \case
+            Idled | contextQuiet context -> receivingInto context c buffer
+            quick -> afterwards context c request input persistent start response quick
+    _ -> transmitted context c request input persistent start response output
+{-# NOINLINE handledSince #-}
+
+-- | Go on after what 'sendQuickly' has done.
+afterwards :: Context -> Connection -> Request -> Input -> Bool -> Int64 -> Response -> Quick -> Thread ()
+afterwards context c request input persistent start response = \case
+  Slowly -> transmitted context c request input persistent start response noOutput
+  Partly goesOn left -> do
+    sendPieces context c [left]
+    told'
+    if goesOn then awaitRequest context c (used input) else linger context c input
+  Idled -> told' >> receiving context c (used input)
+  Final -> told' >> linger context c input
+  Drained -> told'
+  where
+    told' = recorded context c (answeringOf request input persistent start) (responseStatus response) (bodyLength (responseBody response))
+    used = \case
+      Input buffer _ _ -> Input buffer 0 0
+      NoInput -> NoInput
+{-# NOINLINE afterwards #-}
+
+-- | Send the response of a handler together with those before it, or by itself if it is large.
+transmitted :: Context -> Connection -> Request -> Input -> Bool -> Int64 -> Response -> Output -> Thread ()
+transmitted context c request input persistent start response output = do
+  -- From here on the client has its time to take the response.
+  draining <- liftIO (enter server c Sending >> isDraining server)
+  (goesOn, output') <- transmit context c (answeringOf request input (persistent && not draining) start) response output
+  waiting <- bounded context c output'
+  if goesOn
+    then requests context c input 0 waiting
+    else flush context c waiting >> linger context c input
+  where
+    server = contextServer context
+{-# NOINLINE transmitted #-}
+
+-- | A request without a body that is being answered.
+answeringOf :: Request -> Input -> Bool -> Int64 -> Answering
+answeringOf request input keep start = Answering request input keep start (pure ()) (pure 0)
+
+-- | A request has come and is going to be answered. Answers whether it is the last one of its
+-- connection, because there were so many.
+beginHandling :: Context -> Connection -> IO Bool
+beginHandling context c = do
+  enter server c Handling
+  if most <= 0
+    then pure False
+    else do
+      n <- (+ 1) <$> readPrimVar (connectionServed c)
+      writePrimVar (connectionServed c) n
+      pure (n >= most)
+  where
+    server = contextServer context
+    most = serverMaxRequests (serverSettings server)
+{-# OPAQUE beginHandling #-}
+
+-- | When it has come, in nanoseconds, if somebody wants to know.
+beginning :: Context -> Thread Int64
+beginning context = if contextQuiet context then pure 0 else instantNanoseconds <$> now
+{-# INLINE beginning #-}
+
+-- | The same for an application, which is there while its response is sent: that is not
+-- kept for the next one to go with, because nobody knows what the application does then.
+appliedPlainly :: Context -> Connection -> Application -> RequestHead -> Input -> Output -> Thread ()
+appliedPlainly context c application h input output = runOnce $ do
+  lastOne <- liftIO (beginHandling context c)
+  start <- beginning context
+  let !request = Request h EmptyBody (connectionClient c)
+      sending response = do
+        draining <- liftIO (beginSending server c)
+        transmit context c (answeringOf request input (isPersistent h && not draining && not lastOne) start) response output
+          >>= finished context c
+  goesOn <- applied context c application request sending
+  if goesOn then requests context c input 0 noOutput else linger context c input
+  where
+    server = contextServer context
+{-# NOINLINE appliedPlainly #-}
+
+-- | The same for one in plain 'IO'.
+appliedAtOnce :: Context -> Connection -> PlainApplication -> RequestHead -> Input -> Thread ()
+appliedAtOnce context c application h input = runOnce $ do
+  lastOne <- liftIO (beginHandling context c)
+  start <- beginning context
+  let !request = Request h EmptyBody (connectionClient c)
+      answering draining = answeringOf request input (isPersistent h && not draining && not lastOne) start
+      settling = case input of
+        -- One request has come.
+        Input _ from to | from == to -> (\ends -> if ends then Ends else Waits) <$> becomeIdle context c
+        _ -> Proceeds True <$ withdraw c
+  appliedPlain context c application request answering settling >>= \case
+    Waits | Input buffer _ _ <- input -> receivingInto context c buffer
+    Waits -> awaitRequest context c input
+    Proceeds True -> requests context c input 0 noOutput
+    Proceeds False -> linger context c input
+    Ends -> pure ()
+{-# NOINLINE appliedAtOnce #-}
+
+-- | What a connection does after an application.
+data After
+  = -- | It is idle already.
+    Waits
+  | -- | Whether it goes on.
+    Proceeds !Bool
+  | -- | The server drains.
+    Ends
+
+-- | A request that may have a body, or one of which there may be too many.
+answeredAtLength :: Context -> Connection -> RequestHead -> Input -> Output -> Thread ()
+answeredAtLength context c h input output = do
+  lastOne <- liftIO (beginHandling context c)
+  start <- beginning context
+  -- What came before may be what the client waits for, to go on with its body.
+  flush context c output
+  incoming <- liftIO (openBody context h input)
+  let request = Request h (requestBodyOf context c incoming) (connectionClient c)
+      sending = sendingOnce context c (isPersistent h && not lastOne) incoming request input start
+  (goesOn, output') <- answered context c request sending
+  if not goesOn
+    then flush context c output' >> linger context c input
+    else case headFraming h of
+      NoBody -> bounded context c output' >>= requests context c input 0
+      _ -> do
+        flush context c output'
+        skipRest context c incoming >>= \case
+          GoesOn input' -> requests context c input' 0 noOutput
+          TooFar -> linger context c input
+{-# NOINLINE answeredAtLength #-}
+
+-- | What has become of a response that was to be sent at once.
+data Quick
+  = -- | It is none that can be.
+    Slowly
+  | -- | It was sent, and the connection is idle.
+    Idled
+  | -- | It was sent, and the client will send no more requests.
+    Final
+  | -- | It was sent, and the server drains.
+    Drained
+  | -- | Whether the connection goes on after it, and what the socket did not take.
+    Partly !Bool !ByteString
+
+-- | Send a small response in the same breath, without a system call of the thread, without
+-- a deadline (because nothing waits), and with the step to the next request.
+sendQuickly :: Context -> Connection -> Request -> Bool -> Response -> IO Quick
+sendQuickly context c request persistent response = do
+  draining <- isDraining (contextServer context)
+  tick <- readClock (serverClock (contextServer context))
+  case rendered context (answeringOf request NoInput (persistent && not draining) 0) response tick of
+    Nothing -> pure Slowly
+    Just (goesOn, bytes) -> do
+      n <- sendNow c bytes
+      if
+        | n < B.length bytes -> pure (Partly goesOn (B.drop n bytes))
+        | not goesOn -> pure Final
+        | otherwise -> (\ends -> if ends then Drained else Idled) <$> becomeIdle context c
+{-# OPAQUE sendQuickly #-}
 
 -- | Send a response to a request that may have a body: answers whether the connection goes
 -- on, and what waits to be sent.
@@ -337,20 +467,20 @@ twice :: String
 twice = "an application has answered a request twice"
 
 -- | The same for one in plain 'IO', and a request without a body: a small response is sent
--- without suspending it.
-appliedPlain :: Context -> Connection -> PlainApplication -> Request -> (Bool -> Answering) -> Thread Bool
-appliedPlain context c (PlainApplication host application) request answering = do
+-- without suspending it. The last action is run in the same breath when all went well.
+appliedPlain :: Context -> Connection -> PlainApplication -> Request -> (Bool -> Answering) -> IO After -> Thread After
+appliedPlain context c (PlainApplication host application) request answering settling = do
   outcome <- host $ \way -> do
     progress <- newIORef Unsent
     ended <- E.try (application way request (once progress))
     stage <- readIORef progress
     case (stage, ended) of
       -- What happens almost always.
-      (Done True, Right ()) -> Nothing <$ withdraw c
-      _ -> pure (Just (progress, stage, ended))
+      (Done True, Right ()) -> Left <$> settling
+      _ -> pure (Right (progress, stage, ended))
   case outcome of
-    Nothing -> pure True
-    Just (progress, stage, ended) -> concluded context c stage ended (later progress)
+    Left settled -> pure settled
+    Right (progress, stage, ended) -> Proceeds <$> concluded context c stage ended (later progress)
   where
     server = contextServer context
     once progress response =

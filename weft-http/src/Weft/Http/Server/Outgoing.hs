@@ -18,6 +18,7 @@ module Weft.Http.Server.Outgoing
     -- * Responses
     Answering (..),
     transmit,
+    rendered,
     wholeNow,
     recorded,
 
@@ -79,7 +80,7 @@ flush :: Context -> Connection -> Output -> Thread ()
 flush context c output = flushAlso context c output []
 
 flushAlso :: Context -> Connection -> Output -> [ByteString] -> Thread ()
-flushAlso context c (Output waiting _) more = case (waiting, more) of
+flushAlso context c (Output waiting _) more = runOnce $ case (waiting, more) of
   ([], []) -> pure ()
   ([bytes], []) -> do
     -- The usual case: one response, one system call. It needs its deadline all the
@@ -111,7 +112,11 @@ data Answering = Answering
 -- | Add a response to the output, or send it where it is not in memory. Answers whether the
 -- connection goes on.
 transmit :: Context -> Connection -> Answering -> Response -> Output -> Thread (Bool, Output)
-transmit context c answering response output
+transmit context c answering response output = runOnce (transmission context c answering response output)
+
+-- | The same as it stands.
+transmission :: Context -> Connection -> Answering -> Response -> Output -> Thread (Bool, Output)
+transmission context c answering response output
   | Persistent <- persistence,
     Just bytes <- responseRendered response,
     requestMethod request /= Head =
@@ -251,6 +256,18 @@ attending context act = do
 -- | End the connection, with this for the operator.
 abort :: Context -> String -> Thread a
 abort context why = report context why >> throwM (Aborted why Nothing)
+
+-- | The bytes of a response that are at hand or small, and whether the connection goes on.
+rendered :: Context -> Answering -> Response -> Tick -> Maybe (Bool, ByteString)
+rendered context answering response tick
+  | Just bytes <- responseRendered response,
+    Persistent <- persistenceOf request (answeringKeep answering),
+    requestMethod request /= Head =
+      Just (True, bytes)
+  | otherwise = wholeNow context answering response tick
+  where
+    request = answeringRequest answering
+{-# INLINE rendered #-}
 
 -- | A small response as the bytes that are to be sent, and whether the connection goes on;
 -- if nothing else is to be done about it.

@@ -97,7 +97,7 @@ enter server c phase = do
       unless (before == word) (enter server c phase)
 -- A function of its own: it is called from many places of the session, each of
 -- which would be several times as large with it.
-{-# NOINLINE enter #-}
+{-# OPAQUE enter #-}
 
 -- | How long each phase may last from the current tick on.
 allowances :: Timeouts -> PrimArray Int64

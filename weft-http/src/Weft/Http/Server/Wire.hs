@@ -12,6 +12,9 @@ module Weft.Http.Server.Wire
     newContext,
     report,
 
+    -- * Functions that make threads
+    runOnce,
+
     -- * Receiving
     receiveTo,
     receiveMore,
@@ -33,6 +36,7 @@ import Data.Int (Int64)
 import Data.Maybe (isNothing)
 import Foreign.C.Types (CInt (..), CSize (..))
 import Foreign.Ptr (Ptr, castPtr)
+import GHC.Exts (oneShot)
 import System.Posix.Types (CSsize (..))
 import Weft
 import Weft.Buffer
@@ -43,6 +47,7 @@ import Weft.Http.Server.State
 import Weft.Http.Server.Types
 import Weft.Internal.Backend (descriptorNumber)
 import Weft.Internal.SystemCall (socketDescriptor)
+import Weft.Internal.Trace (Thread (..))
 import Weft.Socket
 
 -- | What all sessions of a server share.
@@ -62,6 +67,22 @@ newContext server = Context server (isNothing (serverAccessLog settings) && isNo
 report :: Context -> String -> Thread ()
 report context = liftIO . serverReport (serverSettings (contextServer context))
 
+-- Note [The continuation is a parameter]
+-- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
+-- A thread is a function of its continuation. A function that makes one, and has something
+-- to evaluate first, is compiled as two: it evaluates, makes a closure of all that the
+-- thread needs, and that is given its continuation. GHC must assume that the thread
+-- is run more than once, and what was evaluated is then shared. Here each is run once, where it was
+-- made. 'runOnce' says so, and the continuation becomes one more parameter of the function: no
+-- closure, and the call is a jump to known code.
+
+-- | A thread that is run once for each time that it is made. (To run it more often is right,
+-- too: what is evaluated before its first step is then evaluated again.)
+runOnce :: Thread a -> Thread a
+{- HLINT ignore runOnce "Avoid lambda" -}
+runOnce (Thread body) = Thread (oneShot (\k -> body k))
+{-# INLINE runOnce #-}
+
 -- | As 'receiveInto'.
 receiveTo :: Connection -> Buffer -> Int -> Int -> Thread Int
 receiveTo c buffer offset count = case connectionTransport c of
@@ -71,7 +92,7 @@ receiveTo c buffer offset count = case connectionTransport c of
 
 -- | Receive into what room there is; 'Nothing' at the end of the stream.
 receiveMore :: Connection -> Input -> Thread (Maybe Input)
-receiveMore c input = do
+receiveMore c input = runOnce $ do
   roomy <- liftIO (withRoom input)
   case roomy of
     NoInput -> pure Nothing
@@ -81,7 +102,7 @@ receiveMore c input = do
 
 -- | Receive at most so many bytes into memory of their own.
 receivePiece :: Connection -> Int -> Thread ByteString
-receivePiece c count = do
+receivePiece c count = runOnce $ do
   buffer <- liftIO (newBuffer count)
   n <- receiveTo c buffer 0 count
   -- A small piece must not keep a large buffer alive.
@@ -112,7 +133,7 @@ sendPieces :: Context -> Connection -> [ByteString] -> Thread ()
 sendPieces context c = go . filter (not . B.null)
   where
     go [] = pure ()
-    go pieces = do
+    go pieces = runOnce $ do
       liftIO (enter (contextServer context) c Sending)
       n <- maybe (sendVector (connectionSocket c)) transportSend (connectionTransport c) pieces
       go (dropped n pieces)

@@ -19,7 +19,7 @@ where
 import Control.Monad (unless, void, when)
 import Data.IORef
 import Data.IntMap.Strict qualified as IntMap
-import Data.Primitive.PrimVar (newPrimVar)
+import Data.Primitive.PrimVar (newPrimVar, readPrimVar, writePrimVar)
 import Data.Word (Word64)
 import Foreign.Marshal.Alloc (free, mallocBytes)
 import Foreign.Ptr (Ptr)
@@ -48,8 +48,10 @@ newReadiness poller pool post = do
   jobs <- newIORef IntMap.empty
   closing <- newIORef IntMap.empty
   events <- newEvents 256 >>= newIORef
+  next <- newPrimVar 0
+  end <- newPrimVar 0
   isShut <- newIORef False
-  let src = Source poller table wakeup pool post numbers deliveries jobs closing events isShut
+  let src = Source poller table wakeup pool post numbers deliveries jobs closing events next end isShut
   pure
     Backend
       { backendName = pollerName poller,
@@ -116,26 +118,67 @@ cancelIn src token
   where
     parts = tokenParts token
 
+-- Note [Events in portions]
+-- ~~~~~~~~~~~~~~~~~~~~~~~~~
+-- With a thousand connections one look finds hundreds of events. If all were handled at
+-- once, all their receives would come first and all their sends long after, when nothing
+-- of the connection is in the processor's near memory any more: neither its socket in the
+-- kernel nor what it has received. So a poll handles a portion, the threads that it
+-- makes ready run, and the next poll goes on where this one stopped. It looks for new
+-- events when the old ones are handled.
+--
+-- An event that waits in our memory is to Note [No wake-up is lost] one that was not
+-- collected yet; and as if it were not, it finds the flags, the waiters and the serial of
+-- the moment in which it is handled. Nothing blocks while there is one. A policy chooses
+-- among what a portion has made ready, and what was ready before.
+
+-- | How many events are handled in one poll.
+portion :: Int
+portion = 16
+
 -- | As of 'poll'.
 pollOnce :: Source w -> Timeout -> IO Int
 pollOnce src limit = do
   delivered <- deliverAll src
+  next <- readPrimVar (sourceNext src)
+  end <- readPrimVar (sourceEnd src)
+  if next < end
+    then do
+      ran <- handleSome src next end
+      -- Nobody may have waited for these.
+      if delivered + ran > 0 then pure (delivered + ran) else pollOnce src limit
+    else do
+      n <- collect src (if delivered > 0 then noWait else limit)
+      writePrimVar (sourceEnd src) n
+      (delivered +) <$> handleSome src 0 n
+
+-- | Have the poller fill the buffer; all that was in it is handled.
+collect :: Source w -> Timeout -> IO Int
+collect src limit = do
+  Events _ before <- readIORef (sourceEvents src)
+  found <- readPrimVar (sourceEnd src)
+  when (found == before && before < mostEvents) $ moreEvents src
   Events buffer capacity <- readIORef (sourceEvents src)
   let look = pollerLook poller buffer capacity
-  n <-
-    Sys.throwFailure ("wait for " <> pollerName poller) $
-      if limit == noWait || delivered > 0
-        then look
-        else blockUnlessWoken (sourceWakeup src) (pollerWait poller buffer capacity limit) look
-  ran <- dispatch src buffer n
-  when (n == capacity && capacity < mostEvents) $ moreEvents src
-  pure (delivered + ran)
+  Sys.throwFailure ("wait for " <> pollerName poller) $
+    if limit == noWait
+      then look
+      else blockUnlessWoken (sourceWakeup src) (pollerWait poller buffer capacity limit) look
   where
     poller = sourcePoller src
 
--- | Run what each of so many events brings about.
-dispatch :: Source w -> Ptr Word64 -> Int -> IO Int
-dispatch src buffer n = go 0 0
+-- | Handle a portion of the events from one place up to another.
+handleSome :: Source w -> Int -> Int -> IO Int
+handleSome src from end = do
+  Events buffer _ <- readIORef (sourceEvents src)
+  let to = min end (from + portion)
+  -- First, because an exception on the way must not have them handled twice.
+  writePrimVar (sourceNext src) to
+  dispatch src buffer from to
+
+-- | Run what the events from one place up to another bring about.
+dispatch :: Source w -> Ptr Word64 -> Int -> Int -> IO Int
+dispatch src buffer from n = go from 0
   where
     go !i !ran
       | i == n = pure ran

@@ -64,6 +64,9 @@ data Source w = Source
     sourceClosing :: !(IORef (IntMap Closing)),
     -- | Where the poller puts events.
     sourceEvents :: !(IORef Events),
+    -- | The first of them that was not handled yet, and how many there are.
+    sourceNext :: {-# UNPACK #-} !(PrimVar RealWorld Int),
+    sourceEnd :: {-# UNPACK #-} !(PrimVar RealWorld Int),
     sourceIsShut :: !(IORef Bool)
   }
 
