@@ -105,31 +105,31 @@ mostResting = 2000
 -- | What the ticker does about a connection: see that a client is there while its handler
 -- works, end what has taken too long, and let those rest that have nothing to do, whose
 -- number in this second it adds to.
-attend :: Server -> Tick -> Int -> Connection -> Thread Int
-attend server tick rested c = do
-  (phase, word, deadline) <- liftIO (currentPhase c)
+attend :: Server -> Tick -> Int -> Member -> Thread Int
+attend server tick rested m = do
+  (phase, word, deadline) <- liftIO (currentPhase m)
   let working = phase == Handling || phase == Streaming
   gone <- if working then isGone else pure False
   if
     | gone -> do
-        did <- liftIO (interrupt c word Cut ClientGone)
+        did <- liftIO (interrupt m word Cut ClientGone)
         rested <$ liftIO (when did (observe server ClientLost))
     | tickMonotonic tick >= deadline -> do
-        cut <- liftIO (expire c word deadline)
+        cut <- liftIO (expire m word deadline)
         for_ cut $ \expiry -> do
           liftIO (observe server (TimedOut expiry))
-          for_ (shutdownFor phase) (shutdownQuietly c)
+          for_ (shutdownFor phase) (shutdownQuietly m)
         pure rested
     | phase == Idle,
       rested < mostResting,
       tickMonotonic tick >= deadline - durationNanoseconds (timeoutIdle limits) + 1_000_000_000 -> do
-        did <- liftIO (interrupt c word Resting BufferUnused)
+        did <- liftIO (interrupt m word Resting BufferUnused)
         pure (if did then rested + 1 else rested)
     | otherwise -> pure rested
   where
     limits = serverTimeouts (serverSettings server)
     -- A reset leaves an error behind at the socket; the end of the stream does not.
-    isGone = either (\(_ :: IOError) -> False) (/= 0) <$> try (getOption (connectionSocket c) SoError)
+    isGone = either (\(_ :: IOError) -> False) (/= 0) <$> try (getOption (memberSocket m) SoError)
 
 setClock :: Server -> Tick -> IO ()
 setClock server tick = do
