@@ -75,26 +75,40 @@ startTicker server = mask_ $ do
   none <- liftIO $ atomicModifyIORef' (serverConnections server) (\open -> (open {openTicking = True}, not (openTicking open)))
   when none $ do
     nextTick >>= liftIO . setClock server
-    void $ forkWith defaultForkOptions {forkLabel = "ticker"} (interruptible (ticker server 0))
+    void $ forkWith defaultForkOptions {forkLabel = "ticker"} (interruptible (ticker server noWaste))
 
--- | Once a second, while the server is in use: the date, and the deadlines. The number: how
--- many connections have been asked to rest since memory was collected for them.
-ticker :: Server -> Int -> Thread ()
+-- | Once a second, while the server is in use: the date, the deadlines, and the memory.
+ticker :: Server -> Waste -> Thread ()
 ticker server before = do
   tick <- nextTick
   liftIO (setClock server tick)
-  open <- liftIO (openConnections <$> readIORef (serverConnections server))
-  rested <- foldlM (attend server tick) 0 open
-  resting <- if rested == 0 && before >= worthCollecting then 0 <$ blocking performMajorGC else pure (before + rested)
+  open <- liftIO (readIORef (serverConnections server))
+  rested <- foldlM (attend server tick) 0 (openConnections open)
+  waste <- collected rested (openNext open - openCount open) before
   needed <- liftIO . atomicModifyIORef' (serverConnections server) $ \o -> (o {openTicking = isInUse o}, isInUse o)
   when needed $ do
     -- At the turn of the wall clock's second, so that the date is right.
     wall <- wallClock
     sleep (nanoseconds (fromIntegral (1_000_000_000 - wall `mod` 1_000_000_000)))
-    ticker server resting
+    ticker server waste
 
--- | What so many connections have given back is a megabyte and more, and while they rest there
--- may be no reason for a collection.
+-- | Since memory was last collected for them: connections that were asked to rest, and those
+-- that have ended; and how many had ended, since the start, a second ago.
+data Waste = Waste !Int !Int !Int
+
+noWaste :: Waste
+noWaste = Waste 0 0 0
+
+-- | Collect memory, where connections have given much of it back and there may be no reason
+-- for a collection for hours: in a second in which none has done so. The numbers: of
+-- connections that were asked to rest in this second, and of those that have ended since the
+-- start.
+collected :: Int -> Int -> Waste -> Thread Waste
+collected resting ended (Waste rested gone before)
+  | resting == 0 && ended == before && rested + gone >= worthCollecting = Waste 0 0 ended <$ blocking performMajorGC
+  | otherwise = pure (Waste (rested + resting) (gone + ended - before) ended)
+
+-- | What so many connections have given back is a megabyte and more.
 worthCollecting :: Int
 worthCollecting = 1000
 
