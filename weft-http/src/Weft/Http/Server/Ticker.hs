@@ -100,12 +100,13 @@ noWaste :: Waste
 noWaste = Waste 0 0 0
 
 -- | Collect memory, where connections have given much of it back and there may be no reason
--- for a collection for hours: in a second in which none has done so. The numbers: of
--- connections that were asked to rest in this second, and of those that have ended since the
--- start.
+-- for a collection for hours: in a second in which none has done so. Twice, because after the
+-- first time what is alive lies among what is free, and less goes back to the operating
+-- system. The numbers: of connections that were asked to rest in this second, and of those that
+-- have ended since the start.
 collected :: Int -> Int -> Waste -> Thread Waste
 collected resting ended (Waste rested gone before)
-  | resting == 0 && ended == before && rested + gone >= worthCollecting = Waste 0 0 ended <$ blocking performMajorGC
+  | resting == 0 && ended == before && rested + gone >= worthCollecting = Waste 0 0 ended <$ blocking (performMajorGC >> performMajorGC)
   | otherwise = pure (Waste (rested + resting) (gone + ended - before) ended)
 
 -- | What so many connections have given back is a megabyte and more.
