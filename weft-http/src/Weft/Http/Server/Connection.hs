@@ -115,25 +115,34 @@ judged context e
   | Just (_ :: SomeAsyncException) <- fromException e = pure (Fails e)
   | otherwise = Ends <$ report context ("a connection failed: " <> displayException e)
 
--- | Serve one connection until it ends, or until its wait is interrupted because nobody comes
--- ('BufferUnused'). That is for 'awake', if nothing is around the session.
+-- | Serve one connection until it ends; where there is nothing around the session, only until
+-- its wait is interrupted because nobody comes ('BufferUnused'), which is for 'awake'.
 session :: Context -> Connection -> Thread ()
-session context plainly = do
-  -- Who the client is comes first, and then whether it may have one more connection.
-  known <- layered context (maybe [] pure (serverProxy settings)) plainly
-  if serverMaxPerPeer settings <= 0 && isNothing (serverAround settings)
-    then layered context (serverLayers settings) known >>= begin
-    else bracket (liftIO (admit server (clientAddress (connectionClient known)))) (mapM_ liftIO) $ \admitted -> do
-      c <- layered context (serverLayers settings) known
-      if isJust admitted
-        then serving context c (begin c)
-        else do
-          liftIO (observe server ConnectionRefused)
-          refuse context c emptyInput serviceUnavailable503 "There are too many connections from your address."
+session context plainly
+  | isBare settings = begin plainly
+  | otherwise = do
+      -- Who the client is comes first, and then whether it may have one more connection.
+      known <- layered context (maybe [] pure (serverProxy settings)) plainly
+      bracket (liftIO (admit server (clientAddress (connectionClient known)))) (mapM_ liftIO) $ \admitted -> do
+        c <- layered context (serverLayers settings) known
+        if isJust admitted
+          then serving context c (begin c)
+          else do
+            liftIO (observe server ConnectionRefused)
+            refuse context c emptyInput serviceUnavailable503 "There are too many connections from your address."
   where
     server = contextServer context
     settings = serverSettings server
     begin c = requests context c emptyInput 0 noOutput
+
+-- | Is there nothing that a session must go back to: no layers, nobody who wants to be around
+-- it, and nobody who counts it?
+isBare :: ServerSettings -> Bool
+isBare settings =
+  null (serverLayers settings)
+    && isNothing (serverProxy settings)
+    && isNothing (serverAround settings)
+    && serverMaxPerPeer settings <= 0
 
 -- | Put layers around a connection.
 layered :: Context -> [Layer] -> Connection -> Thread Connection
@@ -159,7 +168,10 @@ serving context c body = do
   when rests $ do
     draining <- liftIO (lieDown (connectionMember c) >> isDraining (contextServer context))
     unless draining $ do
-      awaitReadable (connectionSocket c)
+      -- What a layer has received in the moment in which it was interrupted does not make
+      -- the socket readable again.
+      pending <- maybe (pure False) (liftIO . transportPending) (connectionTransport c)
+      unless pending $ awaitReadable (connectionSocket c)
       serving context c (receiving context c emptyInput)
   where
     asked e@(Interruption reason _)
