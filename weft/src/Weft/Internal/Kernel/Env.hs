@@ -43,7 +43,7 @@ import Data.Primitive.PrimVar
 import Foreign.C.Error (Errno (..), eBADF, eTIMEDOUT, errnoToIOError)
 import Foreign.C.Types (CInt)
 import GHC.Exts (oneShot)
-import GHC.IO (IO (..), unIO)
+import GHC.IO (IO (..))
 import Weft.Internal.Backend
 import Weft.Internal.Cancel
 import Weft.Internal.Interrupt
@@ -102,7 +102,7 @@ operate env why d operation keep wait next = do
 -- | Ask for the end of a pending operation. A function of two arguments, and of the state, so
 -- that what a waiting thread keeps of it is these two, and the answer unboxed.
 abort :: Env -> Answer -> IO ()
-abort env !answer = IO (\s -> unIO (cancel (envBackend env) (answerToken answer)) s)
+abort env !answer = IO $ \s -> case cancel (envBackend env) (answerToken answer) of IO act -> act s
 {-# INLINE abort #-}
 
 -- | A thread whose operation has ended with this result goes on: as given, or with
