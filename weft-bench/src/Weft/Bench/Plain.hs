@@ -24,7 +24,7 @@ import Weft.Socket
 
 -- | Options of the run-time system: those of the program @weft@.
 plainFlags :: [String]
-plainFlags = ["-A4m", "-n256k", "-I0"]
+plainFlags = ["-A4m", "-n256k", "-I0", "-Fd0.1", "--disable-delayed-os-memory-return"]
 
 -- | Serve on 127.0.0.1, on one worker, until SIGTERM or SIGINT. Idle connections are
 -- kept for an hour, as the other servers of the comparison are told to.

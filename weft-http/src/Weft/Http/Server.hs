@@ -64,7 +64,7 @@ module Weft.Http.Server
   )
 where
 
-import Control.Exception (IOException, SomeAsyncException, displayException, fromException)
+import Control.Exception (IOException)
 import Control.Monad (unless, void, when)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
@@ -91,8 +91,7 @@ import Weft.Timeout (timeout)
 serve :: Server -> Socket -> Thread ()
 serve server listener = bracket_ (liftIO (hold server)) (liftIO (letGo server)) $ do
   workers <- workerCount
-  let context = newContext server
-  local <- localAddress listener
+  reception <- Reception (newContext server) <$> localAddress listener
   startTicker server
   let go turn = do
         wanted <- awaitRoom server
@@ -101,7 +100,7 @@ serve server listener = bracket_ (liftIO (hold server)) (liftIO (letGo server)) 
           try (accept listener) >>= \case
             Right (socket, peer) -> do
               liftIO (beginRefusal server) >>= \case
-                Nothing -> start context workers turn local socket peer
+                Nothing -> start reception workers turn socket peer
                 Just after -> refuseQuickly server after socket
               go (turn + 1)
             Left e -> do
@@ -111,36 +110,18 @@ serve server listener = bracket_ (liftIO (hold server)) (liftIO (letGo server)) 
   -- between: nobody else would close it.
   mask_ (go 0)
 
--- | Fork the session of one connection, which was accepted at the first address. Masked.
-start :: Context -> Int -> Int -> SockAddr -> Socket -> SockAddr -> Thread ()
-start context workers turn local socket peer = do
-  let client = Client peer local Nothing
-  c <- liftIO (register server socket client)
-  let body = (maybe id ($ client) around (prepare >> session context c) `catch` failed) `catch` interrupted
-      whole = interruptible body `finally` (liftIO (retire c) >> (closeSocket socket `finally` liftIO (unregister server c)))
+-- | Fork the session of one connection, which was accepted there. Masked.
+start :: Reception -> Int -> Int -> Socket -> SockAddr -> Thread ()
+start reception workers turn socket peer = do
+  m <- liftIO (register (contextServer (receptionContext reception)) socket peer)
   thread <-
     forkWith
       defaultForkOptions
         { forkLabel = "connection",
           forkWorker = if workers == 1 then Nothing else Just (turn `mod` workers)
         }
-      whole
-  liftIO (servedBy c thread)
-  where
-    server = contextServer context
-    around = serverAround (serverSettings server)
-    -- Responses leave at once; ours are whole, so there is nothing to wait for.
-    prepare = case peer of
-      SockAddrUnix _ -> pure ()
-      _ -> setOption socket NoDelay 1
-    failed e
-      -- A client that goes away is no news.
-      | Just (_ :: IOException) <- fromException e = pure ()
-      | Just (_ :: BodyError) <- fromException e = pure ()
-      | Just (Aborted _ _) <- fromException e = pure ()
-      | Just (_ :: SomeAsyncException) <- fromException e = throwM e
-      | otherwise = liftIO (serverReport (serverSettings server) ("a connection failed: " <> displayException e))
-    interrupted (Interruption _ _) = pure ()
+      (attendTo reception m)
+  liftIO (servedBy m thread)
 
 -- | Fork a thread that answers 503 without having read anything, and closes. Masked.
 refuseQuickly :: Server -> Int -> Socket -> Thread ()
@@ -195,7 +176,7 @@ drain server listeners = do
         go 0 = pure ()
         go n =
           try (acceptBefore mempty listener) >>= \case
-            Right (Just (socket, peer)) -> localAddress listener >>= \local -> start context 1 0 local socket peer >> go (n - 1)
+            Right (Just (socket, peer)) -> localAddress listener >>= \local -> start (Reception context local) 1 0 socket peer >> go (n - 1)
             Right Nothing -> pure ()
             Left (_ :: IOException) -> pure ()
 

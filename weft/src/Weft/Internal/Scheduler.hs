@@ -117,6 +117,8 @@ data Scheduler = Scheduler
     -- | What the last thread that forked gave its children (see
     -- Note [The weight of a thread] in "Weft.Internal.Trace").
     schedulerInherited :: {-# UNPACK #-} !(MutVar RealWorld Inherited),
+    -- | And what the last of them was given that has options of its own.
+    schedulerOptioned :: {-# UNPACK #-} !(MutVar RealWorld Optioned),
     schedulerCounters :: {-# UNPACK #-} !(MutablePrimArray RealWorld Int),
     schedulerCarrier :: {-# UNPACK #-} !Carrier,
     schedulerHome :: !Home,
@@ -150,6 +152,10 @@ newtype AnswerCall = AnswerCall (forall a. Tcb -> SystemCall a -> (a -> Trace) -
 -- | A parent (its number, its context and its masking state), the scope it forked
 -- into (0 for none), and the control block that its anonymous children share.
 data Inherited = Inherited !Int !Context !Masking !Int !Tcb
+
+-- | The state of a child without options and the options, and what came of them: the
+-- connections of a server, for instance, all have the same label.
+data Optioned = Optioned !ThreadState !Label !(Maybe Priority) !ThreadState
 
 -- | What a scheduler counts.
 data Counter
@@ -206,11 +212,12 @@ newScheduler :: ReadyQueue -> Carrier -> Home -> (Int -> Home) -> Int -> Int -> 
 newScheduler queue carrier home homes workers fuel answer uncaught stray = do
   current <- newMutVar nobody
   inherited <- newMutVar (Inherited (-1) rootContext Unmasked 0 nobody)
+  optioned <- newMutVar (Optioned (tcbState nobody) mempty Nothing (tcbState nobody))
   counters <- newPrimArray (fromEnum (maxBound :: Counter) + 1)
   setPrimArray counters 0 (fromEnum (maxBound :: Counter) + 1) 0
   writePrimArray counters (fromEnum NextNumber) (homeWorker home + 1)
   away <- newIORef IntMap.empty
-  pure (Scheduler queue current inherited counters carrier home away homes answer uncaught stray workers (max 1 fuel) False)
+  pure (Scheduler queue current inherited optioned counters carrier home away homes answer uncaught stray workers (max 1 fuel) False)
 
 nobody :: Tcb
 nobody = newTcb Nobody rootContext
@@ -431,13 +438,17 @@ step s line = run
         case forkWorker options of
           Nothing -> do
             own <- newIdentity (schedulerHome s) number
-            startThread s (Tcb own (withOptions options (tcbState shared))) child
+            let !plain = tcbState shared
+            state <- withOptions s options plain
+            startThread s (Tcb own state) child
             go parent (k (ThreadId own)) fuel
           Just worker -> do
             let there = schedulerHomes s worker
             own <- newIdentity there number
             _ <- bump s ThreadsStarted 1
-            let !block = Tcb own (withOptions options (tcbState shared))
+            let !plain = tcbState shared
+            state <- withOptions s options plain
+            let !block = Tcb own state
             homePost there (homeReady there Started block child)
             go parent (k (ThreadId own)) fuel
       Done -> do
@@ -703,17 +714,23 @@ inherit s (Tcb identity state) scope = do
 
 -- | The state of a child with options of its own; the state given where there are
 -- none, and then that very state: inlined, or returned in parts, it would be built
--- anew for every child.
-withOptions :: ForkOptions -> ThreadState -> ThreadState
-withOptions (ForkOptions label priority _ _) state
-  | ShortByteString.null label, Nothing <- priority = state
-  | otherwise =
-      let context = stateContext state
-       in state
-            { stateContext =
-                context
-                  { contextLabel = if ShortByteString.null label then contextLabel context else label,
-                    contextPriority = fromMaybe (contextPriority context) priority
+-- anew for every child. That of the last child if its options were the same.
+withOptions :: Scheduler -> ForkOptions -> ThreadState -> IO ThreadState
+withOptions s (ForkOptions label priority _ _) !state
+  | ShortByteString.null label, Nothing <- priority = pure state
+  | otherwise = do
+      Optioned before label' priority' made <- readMutVar (schedulerOptioned s)
+      if isTrue# (reallyUnsafePtrEquality# before state) && label' == label && priority' == priority
+        then pure made
+        else do
+          let context = stateContext state
+              !new =
+                state
+                  { stateContext =
+                      context
+                        { contextLabel = if ShortByteString.null label then contextLabel context else label,
+                          contextPriority = fromMaybe (contextPriority context) priority
+                        }
                   }
-            }
+          new <$ writeMutVar (schedulerOptioned s) (Optioned state label priority new)
 {-# OPAQUE withOptions #-}

@@ -398,8 +398,9 @@ data Fate
   = -- | Nothing in particular.
     Going !Home
   | -- | It waits, or waited, in a way that a cancellation may interrupt; the action
-    -- asks for the end of the wait and does nothing if that has ended.
-    Waiting !Home !(IO ())
+    -- asks for the end of the wait and does nothing if that has ended. It is evaluated, but
+    -- not by the constructor: GHC would make a thunk of one with a function in such a field.
+    Waiting !Home (IO ())
   | -- | Cancellations that it has not noticed yet, oldest first; at least one.
     Condemned !Home [Cancellation]
   | -- | It has ended.

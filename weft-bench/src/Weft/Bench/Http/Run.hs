@@ -12,6 +12,7 @@ module Weft.Bench.Http.Run
   )
 where
 
+import Control.Concurrent (threadDelay)
 import Control.Monad (forM, forM_, unless, when)
 import Data.Either (partitionEithers)
 import Data.Map.Strict qualified as Map
@@ -200,7 +201,13 @@ memoryRounds nursery load setting tell e =
           settle server
           before <- serverMemory (childGroup (serverChild server))
           fmap (\(after, held) -> (sample, before, after, held))
-            <$> withIdle nursery load server idle (serverMemory (childGroup (serverChild server)))
+            <$> withIdle nursery load server idle (threadDelay restTime >> serverMemory (childGroup (serverChild server)))
+
+-- | In microseconds: how long idle connections are left alone before they are weighed. A
+-- server may put them away, and give memory back, only when they have been idle for a few
+-- seconds; what it holds in the first moment it would not hold for long.
+restTime :: Int
+restTime = 12_000_000
 
 -- | Progress and complaints go where they do not disturb the figures.
 say :: Text -> IO ()

@@ -22,6 +22,11 @@ module Weft.Http.Internal.Address
     -- * Socket addresses
     addressOf,
     toSockAddr,
+
+    -- ** To be kept
+    Peer,
+    peerOf,
+    peerAddress,
   )
 where
 
@@ -131,6 +136,27 @@ toSockAddr address port = case address of
   IPv6 a b c d -> SockAddrInet6 port 0 (a, b, c, d) 0
   where
     byte by n = fromIntegral ((n `unsafeShiftR` by) .&. 0xff)
+
+-- | A socket address in little memory: one of IPv6 takes 40 bytes instead of 136.
+data Peer
+  = Peer4 !Word16 !Word32
+  | -- | Port, flow, address, scope.
+    Peer6 !Word16 !Word32 !Word32 !Word32 !Word32 !Word32 !Word32
+  | OtherPeer !SockAddr
+
+-- | A socket address, to be kept.
+peerOf :: SockAddr -> Peer
+peerOf = \case
+  SockAddrInet port address -> Peer4 (fromIntegral port) address
+  SockAddrInet6 port flow (a, b, c, d) scope -> Peer6 (fromIntegral port) flow a b c d scope
+  other -> OtherPeer other
+
+-- | The inverse of 'peerOf'.
+peerAddress :: Peer -> SockAddr
+peerAddress = \case
+  Peer4 port address -> SockAddrInet (fromIntegral port) address
+  Peer6 port flow a b c d scope -> SockAddrInet6 (fromIntegral port) flow (a, b, c, d) scope
+  OtherPeer other -> other
 
 -- | As text, in the form that RFC 5952 recommends for IPv6: lower case, no leading zeros,
 -- the longest run of at least two groups of zeros (the first of several) as @::@.

@@ -9,23 +9,24 @@
 -- The session of one client, as a plain sequential thread: receive a head, have it
 -- answered, send the response, begin again. Pipelined requests are answered in
 -- order, their responses gathered into few sends. Runs as the connection's own
--- thread; everything it holds is released by who forked it.
+-- thread, which closes its socket at the end.
 module Weft.Http.Server.Connection
-  ( session,
+  ( Reception (..),
+    attendTo,
   )
 where
 
-import Control.Exception (SomeAsyncException, SomeException, displayException, fromException, throwIO)
+import Control.Exception (IOException, SomeAsyncException, SomeException, displayException, fromException, throwIO)
 import Control.Exception qualified as E
 import Control.Monad (unless, void, when)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.IORef
 import Data.Int (Int64)
-import Data.Maybe (fromMaybe, isJust)
-import Data.Primitive.PrimVar
+import Data.Maybe (fromMaybe, isJust, isNothing)
 import Weft
 import Weft.Buffer (Buffer, newBuffer)
+import Weft.Http.Internal.Address (peerAddress)
 import Weft.Http.Request
 import Weft.Http.RequestHead
 import Weft.Http.Server.Incoming
@@ -38,24 +39,111 @@ import Weft.Http.Server.State
 import Weft.Http.Server.Types
 import Weft.Http.Server.Wire
 import Weft.Http.Status
-import Weft.Socket (awaitReadable)
+import Weft.Mask (interruptible)
+import Weft.Socket (SockAddr (..), SocketOption (..), awaitReadable, closeSocket, setOption)
 import Weft.Time
 
--- | Serve one connection until it ends.
+-- | What the connections that a listening socket has accepted share: the server, and the
+-- address that they were accepted at.
+data Reception = Reception
+  { receptionContext :: !Context,
+    receptionLocal :: !SockAddr
+  }
+
+-- | What a connection does next.
+data Next
+  = -- | A client has come back.
+    Wakes
+  | -- | It waits for one, without a buffer.
+    Rests
+  | Ends
+  | -- | It ends, and its thread with this exception.
+    Fails SomeException
+
+-- | The life of a connection, until its socket is closed. Starts masked. While the
+-- connection rests nothing is on the stack but what closes it: Note [A connection at rest]
+-- in "Weft.Http.Server.State".
+attendTo :: Reception -> Member -> Thread ()
+attendTo reception m = awake reception m $ \c -> do
+  -- Responses leave at once; ours are whole, so there is nothing to wait for.
+  case clientAddress (connectionClient c) of
+    SockAddrUnix _ -> pure ()
+    _ -> setOption (memberSocket m) NoDelay 1
+  session context c
+  where
+    context = receptionContext reception
+
+-- | Serve, until it rests or ends.
+awake :: Reception -> Member -> (Connection -> Thread ()) -> Thread ()
+awake reception m body =
+  ((Ends <$ interruptible (maybe id ($ client) (serverAround settings) (body c))) `catch` judged context) >>= goOn reception m
+  where
+    context = receptionContext reception
+    settings = serverSettings (contextServer context)
+    client = Client (peerAddress (memberPeer m)) (receptionLocal reception) Nothing
+    c = Connection m Nothing client
+
+-- | Wait for the client.
+resting :: Reception -> Member -> Thread ()
+resting reception m = do
+  draining <- liftIO (lieDown m >> isDraining (contextServer context))
+  if draining
+    then goOn reception m Ends
+    else ((Wakes <$ awaitReadable (memberSocket m)) `catch` judged context) >>= goOn reception m
+  where
+    context = receptionContext reception
+
+goOn :: Reception -> Member -> Next -> Thread ()
+goOn reception m = \case
+  Wakes -> awake reception m (\c -> receiving context c emptyInput)
+  Rests -> resting reception m
+  Ends -> close
+  Fails e -> close >> throwM e
+  where
+    context = receptionContext reception
+    server = contextServer context
+    close = liftIO (retire m) >> (closeSocket (memberSocket m) `finally` liftIO (unregister server m))
+{-# NOINLINE goOn #-}
+
+-- | What becomes of a connection whose thread has raised this.
+judged :: Context -> SomeException -> Thread Next
+judged context e
+  | Just (Interruption reason _) <- fromException e = pure (if reason == BufferUnused then Rests else Ends)
+  -- A client that goes away is no news.
+  | Just (_ :: IOException) <- fromException e = pure Ends
+  | Just (_ :: BodyError) <- fromException e = pure Ends
+  | Just (Aborted _ _) <- fromException e = pure Ends
+  | Just (_ :: SomeAsyncException) <- fromException e = pure (Fails e)
+  | otherwise = Ends <$ report context ("a connection failed: " <> displayException e)
+
+-- | Serve one connection until it ends; where there is nothing around the session, only until
+-- its wait is interrupted because nobody comes ('BufferUnused'), which is for 'awake'.
 session :: Context -> Connection -> Thread ()
-session context plainly = do
-  -- Who the client is comes first, and then whether it may have one more connection.
-  known <- layered context (maybe [] pure (serverProxy settings)) plainly
-  bracket (liftIO (admit server (clientAddress (connectionClient known)))) (mapM_ liftIO) $ \admitted -> do
-    c <- layered context (serverLayers settings) known
-    if isJust admitted
-      then serving context c (requests context c emptyInput 0 noOutput)
-      else do
-        liftIO (observe server ConnectionRefused)
-        refuse context c emptyInput serviceUnavailable503 "There are too many connections from your address."
+session context plainly
+  | isBare settings = begin plainly
+  | otherwise = do
+      -- Who the client is comes first, and then whether it may have one more connection.
+      known <- layered context (maybe [] pure (serverProxy settings)) plainly
+      bracket (liftIO (admit server (clientAddress (connectionClient known)))) (mapM_ liftIO) $ \admitted -> do
+        c <- layered context (serverLayers settings) known
+        if isJust admitted
+          then serving context c (begin c)
+          else do
+            liftIO (observe server ConnectionRefused)
+            refuse context c emptyInput serviceUnavailable503 "There are too many connections from your address."
   where
     server = contextServer context
     settings = serverSettings server
+    begin c = requests context c emptyInput 0 noOutput
+
+-- | Is there nothing that a session must go back to: no layers, nobody who wants to be around
+-- it, and nobody who counts it?
+isBare :: ServerSettings -> Bool
+isBare settings =
+  null (serverLayers settings)
+    && isNothing (serverProxy settings)
+    && isNothing (serverAround settings)
+    && serverMaxPerPeer settings <= 0
 
 -- | Put layers around a connection.
 layered :: Context -> [Layer] -> Connection -> Thread Connection
@@ -71,14 +159,15 @@ layered context (layer : others) c = do
           liftIO (observe (contextServer context) LayerFailed)
           throwM (Aborted ("a layer failed: " <> displayException e) (Just e))
 
--- | Serve requests, until the wait for one is interrupted because none comes; then wait
--- without a buffer (Note [Deadlines] in "Weft.Http.Server.Phase"). The interrupted wait has
--- neither input nor output, so nothing is lost, and no request pays for a handler of its own.
+-- | The same where something is around the session, and stays there: serve requests until
+-- the wait for one is interrupted; then wait without a buffer (Note [Deadlines] in
+-- "Weft.Http.Server.Phase"). The interrupted wait has neither input nor output, so nothing is
+-- lost, and no request pays for a handler of its own.
 serving :: Context -> Connection -> Thread () -> Thread ()
 serving context c body = do
-  asked <- (False <$ body) `catch` resting
-  when asked $ do
-    draining <- liftIO (lieDown c >> isDraining (contextServer context))
+  rests <- (False <$ body) `catch` asked
+  when rests $ do
+    draining <- liftIO (lieDown (connectionMember c) >> isDraining (contextServer context))
     unless draining $ do
       -- What a layer has received in the moment in which it was interrupted does not make
       -- the socket readable again.
@@ -86,7 +175,7 @@ serving context c body = do
       unless pending $ awaitReadable (connectionSocket c)
       serving context c (receiving context c emptyInput)
   where
-    resting e@(Interruption reason _)
+    asked e@(Interruption reason _)
       | reason == BufferUnused = pure True
       | otherwise = throwM e
 
@@ -252,8 +341,7 @@ beginHandling context c = do
   if most <= 0
     then pure False
     else do
-      n <- (+ 1) <$> readPrimVar (connectionServed c)
-      writePrimVar (connectionServed c) n
+      n <- countRequest (connectionMember c)
       pure (n >= most)
   where
     server = contextServer context
@@ -291,14 +379,14 @@ appliedAtOnce context c application h input = runOnce $ do
       answering draining = answeringOf request input (isPersistent h && not draining && not lastOne) start
       settling = case input of
         -- One request has come.
-        Input _ from to | from == to -> (\ends -> if ends then Ends else Waits) <$> becomeIdle context c
-        _ -> Proceeds True <$ withdraw c
+        Input _ from to | from == to -> (\ends -> if ends then Stops else Waits) <$> becomeIdle context c
+        _ -> Proceeds True <$ withdraw (connectionMember c)
   appliedPlain context c application request answering settling >>= \case
     Waits | Input buffer _ _ <- input -> receivingInto context c buffer
     Waits -> awaitRequest context c input
     Proceeds True -> requests context c input 0 noOutput
     Proceeds False -> linger context c input
-    Ends -> pure ()
+    Stops -> pure ()
 {-# NOINLINE appliedAtOnce #-}
 
 -- | What a connection does after an application.
@@ -308,7 +396,7 @@ data After
   | -- | Whether it goes on.
     Proceeds !Bool
   | -- | The server drains.
-    Ends
+    Stops
 
 -- | A request that may have a body, or one of which there may be too many.
 answeredAtLength :: Context -> Connection -> RequestHead -> Input -> Output -> Thread ()
@@ -454,7 +542,7 @@ concluded context c stage ended sending = case (stage, ended) of
   -- Its response was right, whatever it did then.
   (Done goesOn, _) -> do
     either (told context) pure ended
-    goesOn <$ liftIO (withdraw c)
+    goesOn <$ liftIO (withdraw (connectionMember c))
   (UnderWay, Left e) -> halfway e
   (UnderWay, Right ()) -> pure False
   (Unsent, Left e) -> failing context e >>= sending

@@ -90,7 +90,7 @@ next context c ref = do
         foldr seq (pure ()) fields >> B.empty <$ liftIO (writeIORef ref state {stateDecoder = bodyDecoder (serverLimits settings) NoBody, statePending = rest, stateEnded = Just fields})
       Broken fault -> throwM (BodyMalformed fault)
       More decoder -> do
-        phase <- liftIO ((\(phase, _, _) -> if phase == Streaming then Streaming else Handling) <$> currentPhase c)
+        phase <- liftIO ((\(phase, _, _) -> if phase == Streaming then Streaming else Handling) <$> currentPhase (connectionMember c))
         when (stateExpected state && not (stateAnswered state)) (sendPieces context c [interimContinue] `catch` cutOff)
         liftIO (enter server c ReceivingBody)
         bytes <- receivePiece c (wanted decoder) `catch` cutOff

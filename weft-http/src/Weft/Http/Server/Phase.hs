@@ -6,6 +6,7 @@
 -- timer is set or cancelled for a request (Note [Deadlines]).
 module Weft.Http.Server.Phase
   ( -- * By the connection's thread
+    firstPhase,
     enter,
     enterHead,
     allowances,
@@ -76,25 +77,37 @@ phaseOf word = toEnum (word .&. 15)
 withPhase :: Int -> Phase -> Int
 withPhase word phase = (word .&. complement 15) + fromEnum phase
 
+-- | Of a new connection: its first head is due.
+firstPhase :: Server -> IO Pulse
+firstPhase server = deadlineOf server ReceivingHead >>= newPulse (16 + fromEnum ReceivingHead)
+
+-- | When a phase that begins now must have ended.
+deadlineOf :: Server -> Phase -> IO Int64
+deadlineOf server phase = do
+  since' <- readPrimVar (serverSince server)
+  let allowed = indexPrimArray (serverAllowed server) (fromEnum phase)
+  pure (if allowed == maxBound then maxBound else since' + allowed)
+{-# INLINE deadlineOf #-}
+
 -- | Enter a phase. A connection that has expired stays so: 'expiredIn' tells. Only where a
 -- whole request has come in that moment is it revived, because that is answered yet. An
 -- interruption that is on its way does not apply any more.
 enter :: Server -> Connection -> Phase -> IO ()
 enter server c phase = do
-  word <- readPrimVar (connectionPhase c)
+  word <- readPrimVar (phaseWord m)
   let current = phaseOf word
   if current == Expired
     then when (phase == Handling) (revive server c phase)
     else do
-      when (current == Cut || current == Resting) (withdraw c)
-      since' <- readPrimVar (serverSince server)
-      let allowed = indexPrimArray (serverAllowed server) (fromEnum phase)
+      when (current == Cut || current == Resting) (withdraw m)
       -- Later than the old deadline or earlier: in either case first the deadline,
       -- then the phase it belongs to.
-      writePrimVar (connectionDeadline c) (if allowed == maxBound then maxBound else since' + allowed)
+      deadlineOf server phase >>= writeDeadline m
       -- Fails if the ticker has ended the old phase meanwhile.
-      before <- casInt (connectionPhase c) word (withPhase (word + 16) phase)
+      before <- casInt (phaseWord m) word (withPhase (word + 16) phase)
       unless (before == word) (enter server c phase)
+  where
+    m = connectionMember c
 -- A function of its own: it is called from many places of the session, each of
 -- which would be several times as large with it.
 {-# OPAQUE enter #-}
@@ -119,46 +132,50 @@ allowances limits = primArrayFromList (map (allowed . limit) [minBound .. maxBou
 -- the phase, and its deadline, anew.
 enterHead :: Server -> Connection -> IO ()
 enterHead server c = do
-  word <- readPrimVar (connectionPhase c)
+  word <- readPrimVar (phaseWord m)
   unless (phaseOf word == ReceivingHead) (enter server c ReceivingHead)
+  where
+    m = connectionMember c
 
 -- | Enter a phase even where the connection has expired, to say so to the client:
 -- that, too, must have a deadline.
 revive :: Server -> Connection -> Phase -> IO ()
 revive server c phase = do
-  word <- readPrimVar (connectionPhase c)
+  word <- readPrimVar (phaseWord m)
   -- The ticker leaves an expired connection alone, so nobody else writes here.
-  when (phaseOf word == Expired) (writePrimVar (connectionPhase c) (withPhase (word + 16) Handling))
+  when (phaseOf word == Expired) (writePrimVar (phaseWord m) (withPhase (word + 16) Handling))
   enter server c phase
+  where
+    m = connectionMember c
 
 -- | Has no request come on it yet?
 isNew :: Connection -> IO Bool
-isNew c = (< 32) <$> readPrimVar (connectionPhase c)
+isNew c = (< 32) <$> readPrimVar (phaseWord (connectionMember c))
 
 -- | Has a deadline cut this connection off?
 expiredIn :: Connection -> IO Bool
-expiredIn c = (== Expired) . phaseOf <$> readPrimVar (connectionPhase c)
+expiredIn c = (== Expired) . phaseOf <$> readPrimVar (phaseWord (connectionMember c))
 
 -- | From now on this phase may take as long as it likes. Whoever has read the old deadline
 -- looks again before anything is ended.
 unlimited :: Connection -> IO ()
-unlimited c = writePrimVar (connectionDeadline c) maxBound
+unlimited c = writeDeadline (connectionMember c) maxBound
 
 -- | Which thread serves a connection.
-servedBy :: Connection -> ThreadId -> IO ()
-servedBy c thread = writeIORef (connectionFate c) (Fate (Just thread) [])
+servedBy :: Member -> ThreadId -> IO ()
+servedBy m thread = writeIORef (memberFate m) (Served thread)
 
 -- | End a phase whose deadline has passed, if the connection is in it yet.
-expire :: Connection -> Int -> Int64 -> IO (Maybe Expiry)
-expire c word deadline = do
+expire :: Member -> Int -> Int64 -> IO (Maybe Expiry)
+expire m word deadline = do
   -- Read again: the deadline must be of the phase that was read.
-  deadline' <- readPrimVar (connectionDeadline c)
+  deadline' <- readDeadline m
   case expiryOf (phaseOf word) of
     Just expiry | deadline' == deadline -> do
       did <-
         if phaseOf word == Handling
-          then interrupt c word Cut HandlerTooSlow
-          else (== word) <$> casInt (connectionPhase c) word (withPhase word Expired)
+          then interrupt m word Cut HandlerTooSlow
+          else (== word) <$> casInt (phaseWord m) word (withPhase word Expired)
       pure (if did then Just expiry else Nothing)
     _ -> pure Nothing
 
@@ -192,58 +209,76 @@ shutdownFor = \case
 
 -- | Interrupt the thread of a connection, if it is in the phase that was read yet; says
 -- whether it was.
-interrupt :: Connection -> Int -> Phase -> Reason -> IO Bool
-interrupt c word phase reason =
-  readIORef (connectionFate c) >>= \case
-    Fate (Just thread) _ -> do
+interrupt :: Member -> Int -> Phase -> Reason -> IO Bool
+interrupt m word phase reason =
+  readIORef (memberFate m) >>= \case
+    Unserved -> pure False
+    Served thread -> dispatch thread
+    Interrupted thread _ -> dispatch thread
+  where
+    dispatch thread = do
       valid <- newIORef True
       -- Whoever finds the new phase finds this. It is added and not put in the place of
       -- what there is: two may interrupt at a time, and one of them will have.
-      atomicModifyIORef' (connectionFate c) (\(Fate t valids) -> (Fate t (valid : valids), ()))
-      before <- casInt (connectionPhase c) word (withPhase word phase)
+      change thread (valid :)
+      before <- casInt (phaseWord m) word (withPhase word phase)
       if before == word
         then condemnOnce thread (Cancellation (toException (Interruption reason valid)) (Just valid))
-        else atomicModifyIORef' (connectionFate c) (\(Fate t valids) -> (Fate t (filter (/= valid) valids), ()))
+        else change thread (filter (/= valid))
       pure (before == word)
-    _ -> pure False
+    change thread by = atomicModifyIORef' (memberFate m) (\fate -> (fateOf thread (by (sent fate)), ()))
 
 -- | The interruptions that were sent to this thread do not apply any more.
-withdraw :: Connection -> IO ()
-withdraw c = do
-  valids <- atomicModifyIORef' (connectionFate c) (\(Fate thread valids) -> (Fate thread [], valids))
-  for_ valids (`writeIORef` False)
+withdraw :: Member -> IO ()
+withdraw m =
+  readIORef (memberFate m) >>= \case
+    Interrupted thread _ -> do
+      valids <- atomicModifyIORef' (memberFate m) (\fate -> (Served thread, sent fate))
+      for_ valids (`writeIORef` False)
+    _ -> pure ()
+
+-- | What was sent.
+sent :: Fate -> [IORef Bool]
+sent = \case
+  Interrupted _ valids -> valids
+  _ -> []
+
+fateOf :: ThreadId -> [IORef Bool] -> Fate
+fateOf thread = \case
+  [] -> Served thread
+  valids -> Interrupted thread valids
 
 -- | An interrupted receive has ended: from now on the connection is dormant, and its
 -- deadline is what it was.
-lieDown :: Connection -> IO ()
-lieDown c = do
-  withdraw c
-  word <- readPrimVar (connectionPhase c)
+lieDown :: Member -> IO ()
+lieDown m = do
+  withdraw m
+  word <- readPrimVar (phaseWord m)
   -- Nobody else changes that phase; but who lies down looks then if the server drains, and
   -- the other way round, so this must have happened when it looks.
-  when (phaseOf word == Resting) (void (casInt (connectionPhase c) word (withPhase word Dormant)))
+  when (phaseOf word == Resting) (void (casInt (phaseWord m) word (withPhase word Dormant)))
 
 -- | The connection has ended: nobody ends or interrupts it from now on.
-retire :: Connection -> IO ()
-retire c = do
-  word <- readPrimVar (connectionPhase c)
-  before <- casInt (connectionPhase c) word (withPhase (word + 16) Expired)
-  if before == word then withdraw c else retire c
+retire :: Member -> IO ()
+retire m = do
+  word <- readPrimVar (phaseWord m)
+  before <- casInt (phaseWord m) word (withPhase (word + 16) Expired)
+  if before == word then withdraw m else retire m
 
 -- | End a connection that is between two requests.
-expireIdle :: Connection -> Thread ()
-expireIdle c = do
-  word <- liftIO (readPrimVar (connectionPhase c))
+expireIdle :: Member -> Thread ()
+expireIdle m = do
+  word <- liftIO (readPrimVar (phaseWord m))
   when (phaseOf word `elem` [Idle, Dormant]) $ do
-    before <- liftIO (casInt (connectionPhase c) word (withPhase word Expired))
-    for_ (shutdownFor Idle) (when (before == word) . shutdownQuietly c)
+    before <- liftIO (casInt (phaseWord m) word (withPhase word Expired))
+    for_ (shutdownFor Idle) (when (before == word) . shutdownQuietly m)
 
 -- | As the ticker reads it.
-currentPhase :: Connection -> IO (Phase, Int, Int64)
-currentPhase c = do
-  word <- readPrimVar (connectionPhase c)
-  (phaseOf word,word,) <$> readPrimVar (connectionDeadline c)
+currentPhase :: Member -> IO (Phase, Int, Int64)
+currentPhase m = do
+  word <- readPrimVar (phaseWord m)
+  (phaseOf word,word,) <$> readDeadline m
 
 -- | Shut the socket down, if it is not closed.
-shutdownQuietly :: Connection -> ShutdownHow -> Thread ()
-shutdownQuietly c how = void (try @_ @IOError (shutdown (connectionSocket c) how))
+shutdownQuietly :: Member -> ShutdownHow -> Thread ()
+shutdownQuietly m how = void (try @_ @IOError (shutdown (memberSocket m) how))

@@ -37,8 +37,7 @@ import Data.IntMap.Strict qualified as IntMap
 import Data.Map.Strict qualified as Map
 import Data.Primitive.PrimVar
 import Weft
-import Weft.Http.Internal.Address (Address (..), addressOf, unmapped)
-import Weft.Http.Request (Client)
+import Weft.Http.Internal.Address (Address (..), addressOf, peerOf, unmapped)
 import Weft.Http.Server.Phase
 import Weft.Http.Server.State
 import Weft.Http.Server.Types
@@ -46,25 +45,24 @@ import Weft.Kernel (Outcome (..), deliver, suspend)
 import Weft.Socket
 import Weft.Timeout (timeout)
 
--- | Add a connection.
-register :: Server -> Socket -> Client -> IO Connection
-register server socket client = do
-  phase <- newPrimVar (fromEnum ReceivingHead)
-  deadline <- newPrimVar maxBound
-  served <- newPrimVar 0
-  fate <- newIORef (Fate Nothing [])
-  c <- atomicModifyIORef' (serverConnections server) $ \open ->
+-- | Add a connection of this client. The time for its first head begins.
+register :: Server -> Socket -> SockAddr -> IO Member
+register server socket address = do
+  let !peer = peerOf address
+  pulse <- firstPhase server
+  m <- Member socket peer pulse <$> newIORef Unserved
+  number <- atomicModifyIORef' (serverConnections server) $ \open ->
     let n = openNext open
-        c = Connection socket Nothing client n phase deadline served fate
-     in (open {openConnections = IntMap.insert n c (openConnections open), openNext = n + 1, openCount = openCount open + 1}, c)
-  enter server c ReceivingHead
-  c <$ observe server ConnectionOpened
+     in (open {openConnections = IntMap.insert n m (openConnections open), openNext = n + 1, openCount = openCount open + 1}, n)
+  setNumber m number
+  m <$ observe server ConnectionOpened
 
 -- | Remove a connection, whose socket is closed.
-unregister :: Server -> Connection -> IO ()
-unregister server c = do
+unregister :: Server -> Member -> IO ()
+unregister server m = do
+  number <- memberNumber m
   changed server $ \open ->
-    open {openConnections = IntMap.delete (connectionNumber c) (openConnections open), openCount = openCount open - 1}
+    open {openConnections = IntMap.delete number (openConnections open), openCount = openCount open - 1}
   observe server ConnectionClosed
 
 -- | One more connection of this peer, if it may have one; where their number is limited. The
@@ -208,7 +206,7 @@ awaitNone server limit = timeout limit waiting >>= maybe (not <$> liftIO inUse) 
 cutOffAll :: Server -> Thread ()
 cutOffAll server = do
   open <- liftIO (readIORef (serverConnections server))
-  for_ (openConnections open) $ \c -> do
-    shutdownQuietly c ShutdownBoth
-    (phase, word, _) <- liftIO (currentPhase c)
-    when (phase `elem` [Handling, Streaming, Finishing]) $ liftIO (void (interrupt c word Cut ClientGone))
+  for_ (openConnections open) $ \m -> do
+    shutdownQuietly m ShutdownBoth
+    (phase, word, _) <- liftIO (currentPhase m)
+    when (phase `elem` [Handling, Streaming, Finishing]) $ liftIO (void (interrupt m word Cut ClientGone))

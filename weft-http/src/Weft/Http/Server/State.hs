@@ -12,7 +12,17 @@ module Weft.Http.Server.State
     observe,
 
     -- * Connections
+    Member (..),
+    Pulse,
+    newPulse,
+    phaseWord,
+    readDeadline,
+    writeDeadline,
+    countRequest,
+    memberNumber,
+    setNumber,
     Connection (..),
+    connectionSocket,
     Phase (..),
     Fate (..),
 
@@ -30,10 +40,10 @@ import Data.IORef
 import Data.Int (Int64)
 import Data.IntMap.Strict (IntMap)
 import Data.Map.Strict (Map)
-import Data.Primitive.PrimArray (PrimArray)
-import Data.Primitive.PrimVar
+import Data.Primitive.PrimArray
+import Data.Primitive.PrimVar (PrimVar (..))
 import Weft (ThreadId)
-import Weft.Http.Internal.Address (Address)
+import Weft.Http.Internal.Address (Address, Peer)
 import Weft.Http.Request (Client)
 import Weft.Http.Server.Types
 import Weft.Kernel (Waiter)
@@ -64,7 +74,7 @@ data Answers
 -- | The open connections by number, the next number, and who waits for what. The server is
 -- in use while there are connections or somebody may make one.
 data Open = Open
-  { openConnections :: !(IntMap Connection),
+  { openConnections :: !(IntMap Member),
     -- | How many each peer has; empty unless that is limited.
     openPeers :: !(Map Address Int),
     openNext :: !Int,
@@ -83,27 +93,95 @@ data Open = Open
     openNone :: ![Waiter ()]
   }
 
--- | One connection.
+-- Note [A connection at rest]
+-- ~~~~~~~~~~~~~~~~~~~~~~~~~~~
+-- Most of the connections of a server have nothing to do, so what each of them keeps while
+-- it rests is kept small: the 'Member', which the registry holds, and a thread with one
+-- handler. What a session needs beside it, the 'Connection' with the client's address as
+-- users see it, is made anew when the client comes back. Both a server's memory and
+-- the collector's pauses are in proportion to it.
+
+-- | An open connection, as the registry and the ticker know it.
+data Member = Member
+  { memberSocket :: !Socket,
+    -- | The client's address, as it was accepted.
+    memberPeer :: !Peer,
+    memberPulse :: !Pulse,
+    -- | Who is condemned when the phase is 'Cut' or 'Resting', and whether that applies.
+    memberFate :: {-# UNPACK #-} !(IORef Fate)
+  }
+
+-- | What changes with each request, in memory that the collector does not look at. Words:
+--
+-- 0. the phase (4 bits) and how many phases were entered (the rest), changed atomically;
+-- 1. the deadline, monotonic nanoseconds; maxBound for none;
+-- 2. requests so far, counted where their number is limited;
+-- 3. the number of the connection in the registry.
+newtype Pulse = Pulse (MutablePrimArray RealWorld Int)
+
+-- | With these first two words.
+newPulse :: Int -> Int64 -> IO Pulse
+newPulse word deadline = do
+  words' <- newPrimArray 4
+  writePrimArray words' 0 word
+  writePrimArray words' 1 (fromIntegral deadline)
+  writePrimArray words' 2 0
+  writePrimArray words' 3 0
+  pure (Pulse words')
+
+-- | The first word, for whoever changes it atomically.
+phaseWord :: Member -> PrimVar RealWorld Int
+phaseWord m = case memberPulse m of
+  Pulse words' -> PrimVar words'
+{-# INLINE phaseWord #-}
+
+readDeadline :: Member -> IO Int64
+readDeadline m = case memberPulse m of
+  Pulse words' -> fromIntegral <$> readPrimArray words' 1
+{-# INLINE readDeadline #-}
+
+writeDeadline :: Member -> Int64 -> IO ()
+writeDeadline m deadline = case memberPulse m of
+  Pulse words' -> writePrimArray words' 1 (fromIntegral deadline)
+{-# INLINE writeDeadline #-}
+
+-- | One more request has come: how many there were.
+countRequest :: Member -> IO Int
+countRequest m = case memberPulse m of
+  Pulse words' -> do
+    n <- (+ 1) <$> readPrimArray words' 2
+    n <$ writePrimArray words' 2 n
+
+-- | Its number in the registry.
+memberNumber :: Member -> IO Int
+memberNumber m = case memberPulse m of
+  Pulse words' -> readPrimArray words' 3
+
+-- | Once, when it has one.
+setNumber :: Member -> Int -> IO ()
+setNumber m number = case memberPulse m of
+  Pulse words' -> writePrimArray words' 3 number
+
+-- | A connection as its session knows it.
 data Connection = Connection
-  { connectionSocket :: !Socket,
+  { connectionMember :: !Member,
     -- | What a layer has put around the socket.
     connectionTransport :: !(Maybe Transport),
-    connectionClient :: !Client,
-    connectionNumber :: !Int,
-    -- | The phase (4 bits) and how many phases were entered (the rest).
-    connectionPhase :: {-# UNPACK #-} !(PrimVar RealWorld Int),
-    -- | Monotonic nanoseconds; maxBound for none.
-    connectionDeadline :: {-# UNPACK #-} !(PrimVar RealWorld Int64),
-    -- | Requests so far; counted where their number is limited.
-    connectionServed :: {-# UNPACK #-} !(PrimVar RealWorld Int),
-    -- | Who is condemned when the phase is 'Cut' or 'Resting', and whether that applies.
-    connectionFate :: {-# UNPACK #-} !(IORef Fate)
+    connectionClient :: !Client
   }
+
+-- | The socket beneath all layers.
+connectionSocket :: Connection -> Socket
+connectionSocket = memberSocket . connectionMember
+{-# INLINE connectionSocket #-}
 
 -- | The thread of a connection, once it is known, and whether the interruptions that may
 -- have been sent to it apply: mostly none, sometimes one; more where ticker and
 -- 'Weft.Http.Server.cutOff' met.
-data Fate = Fate !(Maybe ThreadId) [IORef Bool]
+data Fate
+  = Unserved
+  | Served !ThreadId
+  | Interrupted !ThreadId [IORef Bool]
 
 -- | What a connection is doing.
 data Phase

@@ -75,27 +75,43 @@ startTicker server = mask_ $ do
   none <- liftIO $ atomicModifyIORef' (serverConnections server) (\open -> (open {openTicking = True}, not (openTicking open)))
   when none $ do
     nextTick >>= liftIO . setClock server
-    void $ forkWith defaultForkOptions {forkLabel = "ticker"} (ticker server 0)
+    void $ forkWith defaultForkOptions {forkLabel = "ticker"} (ticker server noWaste)
 
 -- | Masked, as its parent: what is thrown at a worker must not end it (Note [Strays] in
--- "Weft.Internal.Scheduler"). Once a second, while the server is in use: the date, and the deadlines. The number: how
--- many connections have been asked to rest since memory was collected for them.
-ticker :: Server -> Int -> Thread ()
+-- "Weft.Internal.Scheduler"). Once a second, while the server is in use: the date, the
+-- deadlines, and the memory.
+ticker :: Server -> Waste -> Thread ()
 ticker server before = do
   tick <- nextTick
   liftIO (setClock server tick)
-  open <- liftIO (openConnections <$> readIORef (serverConnections server))
-  rested <- foldlM (attend server tick) 0 open
-  resting <- if rested == 0 && before >= worthCollecting then 0 <$ blocking performMajorGC else pure (before + rested)
+  open <- liftIO (readIORef (serverConnections server))
+  rested <- foldlM (attend server tick) 0 (openConnections open)
+  waste <- collected rested (openNext open - openCount open) before
   needed <- liftIO . atomicModifyIORef' (serverConnections server) $ \o -> (o {openTicking = isInUse o}, isInUse o)
   when needed $ do
     -- At the turn of the wall clock's second, so that the date is right.
     wall <- wallClock
     sleep (nanoseconds (fromIntegral (1_000_000_000 - wall `mod` 1_000_000_000)))
-    ticker server resting
+    ticker server waste
 
--- | What so many connections have given back is a megabyte and more, and while they rest there
--- may be no reason for a collection.
+-- | Since memory was last collected for them: connections that were asked to rest, and those
+-- that have ended; and how many had ended, since the start, a second ago.
+data Waste = Waste !Int !Int !Int
+
+noWaste :: Waste
+noWaste = Waste 0 0 0
+
+-- | Collect memory, where connections have given much of it back and there may be no reason
+-- for a collection for hours: in a second in which none has done so. Twice, because after the
+-- first time what is alive lies among what is free, and less goes back to the operating
+-- system. The numbers: of connections that were asked to rest in this second, and of those that
+-- have ended since the start.
+collected :: Int -> Int -> Waste -> Thread Waste
+collected resting ended (Waste rested gone before)
+  | resting == 0 && ended == before && rested + gone >= worthCollecting = Waste 0 0 ended <$ blocking (performMajorGC >> performMajorGC)
+  | otherwise = pure (Waste (rested + resting) (gone + ended - before) ended)
+
+-- | What so many connections have given back is a megabyte and more.
 worthCollecting :: Int
 worthCollecting = 1000
 
@@ -106,31 +122,31 @@ mostResting = 2000
 -- | What the ticker does about a connection: see that a client is there while its handler
 -- works, end what has taken too long, and let those rest that have nothing to do, whose
 -- number in this second it adds to.
-attend :: Server -> Tick -> Int -> Connection -> Thread Int
-attend server tick rested c = do
-  (phase, word, deadline) <- liftIO (currentPhase c)
+attend :: Server -> Tick -> Int -> Member -> Thread Int
+attend server tick rested m = do
+  (phase, word, deadline) <- liftIO (currentPhase m)
   let working = phase == Handling || phase == Streaming
   gone <- if working then isGone else pure False
   if
     | gone -> do
-        did <- liftIO (interrupt c word Cut ClientGone)
+        did <- liftIO (interrupt m word Cut ClientGone)
         rested <$ liftIO (when did (observe server ClientLost))
     | tickMonotonic tick >= deadline -> do
-        cut <- liftIO (expire c word deadline)
+        cut <- liftIO (expire m word deadline)
         for_ cut $ \expiry -> do
           liftIO (observe server (TimedOut expiry))
-          for_ (shutdownFor phase) (shutdownQuietly c)
+          for_ (shutdownFor phase) (shutdownQuietly m)
         pure rested
     | phase == Idle,
       rested < mostResting,
       tickMonotonic tick >= deadline - durationNanoseconds (timeoutIdle limits) + 1_000_000_000 -> do
-        did <- liftIO (interrupt c word Resting BufferUnused)
+        did <- liftIO (interrupt m word Resting BufferUnused)
         pure (if did then rested + 1 else rested)
     | otherwise -> pure rested
   where
     limits = serverTimeouts (serverSettings server)
     -- A reset leaves an error behind at the socket; the end of the stream does not.
-    isGone = either (\(_ :: IOError) -> False) (/= 0) <$> try (getOption (connectionSocket c) SoError)
+    isGone = either (\(_ :: IOError) -> False) (/= 0) <$> try (getOption (memberSocket m) SoError)
 
 setClock :: Server -> Tick -> IO ()
 setClock server tick = do

@@ -43,6 +43,7 @@ import Data.Primitive.PrimVar
 import Foreign.C.Error (Errno (..), eBADF, eTIMEDOUT, errnoToIOError)
 import Foreign.C.Types (CInt)
 import GHC.Exts (oneShot)
+import GHC.IO (IO (..))
 import Weft.Internal.Backend
 import Weft.Internal.Cancel
 import Weft.Internal.Interrupt
@@ -90,15 +91,19 @@ data Alarm
 -- action keeps the memory that the operation uses alive.
 operate :: Env -> Why -> Descriptor -> Operation -> IO () -> Wait -> (Int -> Trace) -> IO Trace
 operate env why d operation keep wait next = do
-  answer <- start env d operation wait $ \r -> do
-    keep
-    retire env why wait r (oneShot (\_ -> next r))
+  answer <- start env d operation wait (oneShot (\r -> keep >> completed env why wait r (oneShot (\_ -> next r))))
   if isPending answer
     then do
-      interruptible (waitTcb wait) (cancel (envBackend env) (answerToken answer))
+      interruptible (waitTcb wait) (abort env answer)
       pure Parked
     else keep >> pure (next answer)
 {-# INLINE operate #-}
+
+-- | Ask for the end of a pending operation. A function of two arguments, and of the state, so
+-- that what a waiting thread keeps of it is these two, and the answer unboxed.
+abort :: Env -> Answer -> IO ()
+abort env !answer = IO $ \s -> case cancel (envBackend env) (answerToken answer) of IO act -> act s
+{-# INLINE abort #-}
 
 -- | A thread whose operation has ended with this result goes on: as given, or with
 -- the cancellation that ended the operation.
@@ -125,7 +130,7 @@ operateBefore env (Just limit) why d operation keep wait next = do
     keep
     readIORef alarm >>= mapM_ (Timers.cancel (envTimers env))
     late <- readIORef expired
-    retire env why wait r (oneShot (\_ -> next (if late && r < 0 then failedWith eTIMEDOUT else r)))
+    completed env why wait r (oneShot (\_ -> next (if late && r < 0 then failedWith eTIMEDOUT else r)))
   if not (isPending answer)
     then keep >> pure (next answer)
     else do
@@ -133,18 +138,26 @@ operateBefore env (Just limit) why d operation keep wait next = do
         writeIORef expired True
         cancel (envBackend env) (answerToken answer)
       writeIORef alarm (Just key)
-      interruptible (waitTcb wait) (cancel (envBackend env) (answerToken answer))
+      interruptible (waitTcb wait) (abort env answer)
       pure Parked
 
--- | Submit an operation, and count it while it is pending.
+-- | Submit an operation, and count it while it is pending. The completion ends in 'completed'.
 start :: Env -> Descriptor -> Operation -> Wait -> (Int -> IO ()) -> IO Answer
 start env d operation wait completion = whileOpen env d $ do
-  answer <- submit (envBackend env) operation . Completion wait $ \r -> pendingNow (-1) >> completion r
-  when (isPending answer) (pendingNow 1)
+  answer <- submit (envBackend env) operation (Completion wait completion)
+  when (isPending answer) (countPending env 1)
   pure answer
-  where
-    pendingNow by = readPrimVar (envPending env) >>= writePrimVar (envPending env) . (+ by)
 {-# INLINE start #-}
+
+countPending :: Env -> Int -> IO ()
+countPending env by = readPrimVar (envPending env) >>= writePrimVar (envPending env) . (+ by)
+{-# INLINE countPending #-}
+
+-- | The end of an operation that was pending. Not inlined: a completion is what a waiting
+-- thread consists of, and so it holds the environment and not the parts of it that it needs.
+completed :: Env -> Why -> Wait -> Int -> Resume -> IO ()
+completed env why wait r resume = countPending env (-1) >> retire env why wait r resume
+{-# NOINLINE completed #-}
 
 -- | Run an action that uses the number of a descriptor: 'badDescriptor' if that was
 -- closed, and it is not closed before the action ends.

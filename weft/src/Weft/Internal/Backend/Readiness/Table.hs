@@ -207,9 +207,10 @@ readWaiters :: Slot w -> Direction -> IO (Waiters w)
 readWaiters s d = readIORef (waitersOf s d)
 {-# INLINE readWaiters #-}
 
--- | Replace them.
+-- | Replace them. Evaluated first: what is written here waits for long, and unevaluated it is
+-- larger.
 writeWaiters :: Slot w -> Direction -> Waiters w -> IO ()
-writeWaiters s d = writeIORef (waitersOf s d)
+writeWaiters s d !waiters = writeIORef (waitersOf s d) waiters
 {-# INLINE writeWaiters #-}
 
 -- | What the poller has been told.
@@ -257,7 +258,7 @@ data Waiter w = Waiter
 -- none or one.
 data Waiters w
   = NoWaiter
-  | OneWaiter !(Waiter w)
+  | OneWaiter {-# UNPACK #-} !(Waiter w)
   | -- | The first, those after it in order, and the latest in reverse.
     ManyWaiters !(Waiter w) [Waiter w] [Waiter w]
 
