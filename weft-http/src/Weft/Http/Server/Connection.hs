@@ -163,8 +163,9 @@ respond context c h input output = do
               answering = Answering request input keep start (pure ()) (pure 0)
           case response of
             -- One request has come, its response is at hand.
-            Response {responseRendered = Just bytes}
-              | keep,
+            Response {responseRendered = Just bytes, responseBody = body}
+              | inMemory body,
+                keep,
                 Get <- headMethod h,
                 isEmptyOutput output,
                 Http11 <- headVersion h,

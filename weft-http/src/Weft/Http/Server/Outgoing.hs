@@ -39,6 +39,7 @@ import Data.ByteString.Lazy qualified as Lazy
 import Data.Foldable (for_)
 import Data.IORef
 import Data.Int (Int64)
+import Data.Maybe (isJust)
 import Numeric (showHex)
 import Weft
 import Weft.Http.Request
@@ -114,6 +115,7 @@ transmit :: Context -> Connection -> Answering -> Response -> Output -> Thread (
 transmit context c answering response output
   | Persistent <- persistence,
     Just bytes <- responseRendered response,
+    inMemory (responseBody response),
     requestMethod request /= Head =
       (True, gathered [bytes]) <$ recorded context c answering (responseStatus response) (bodyLength (responseBody response))
   | Raw conversation <- responseBody response = do
@@ -136,7 +138,7 @@ transmit context c answering response output
         Right whole -> (keep, gathered [whole]) <$ recorded context c answering (responseStatus response) size
   | otherwise = do
       tick <- liftIO (readClock (serverClock server))
-      case renderResponseHead (serverName settings) (tickDate tick) persistence chunks response of
+      case maybe (renderResponseHead (serverName settings) (tickDate tick) persistence chunks response) Right atHand of
         Left bad -> unsendable bad
         Right h -> do
           (sent, output') <- body h
@@ -165,12 +167,25 @@ transmit context c answering response output
     isSwitch = case responseBody response of
       Switch _ -> True
       _ -> False
-    keep = answeringKeep answering && delimited && not (asksToClose response)
+    -- What was rendered is for a connection that goes on.
+    keep = answeringKeep answering && delimited && (isJust (responseRendered response) || not (asksToClose response))
     persistence = persistenceOf request keep
     bare = requestMethod request == Head || hasNoBody (responseStatus response)
+    -- Only of a file: what is in memory was sent above.
+    atHand = if persistence == Persistent then responseRendered response else Nothing
 
     -- The number of octets of content that were sent, and what waits now.
     body h = case responseBody response of
+      FileBody file [FilePart before offset size] end release
+        | not bare, size > 0, B.null before, B.null end, isEmptyOutput output -> do
+            -- Nearly always all of it is in memory, and taken at once.
+            sent <- liftIO (enter server c Sending >> sendFileNow c h file offset size)
+            if sent == B.length h + fromIntegral size
+              then (size, noOutput) <$ release
+              else do
+                let more = fromIntegral (max 0 (sent - B.length h))
+                    rest = [FilePart B.empty (offset + more) (size - more)]
+                ((size, noOutput) <$ sendParts (B.drop sent h) file rest B.empty) `finally` release
       FileBody file parts end release ->
         ((,noOutput) <$> sendFileBody h file parts end) `finally` release
       Bytes pieces | not bare -> pure (bodyLength (responseBody response), gathered (h : pieces))
@@ -185,12 +200,13 @@ transmit context c answering response output
       | bare || bodyLength (responseBody response) == 0 = 0 <$ flushAlso context c output [h]
       | otherwise = do
           flushAlso context c output []
-          let go before [] = sendPieces context c [before, end]
-              go before (FilePart preamble offset count : rest) = do
-                sendPieces context c [before, preamble]
-                sendPart file offset count
-                go B.empty rest
-          bodyLength (responseBody response) <$ go h parts
+          bodyLength (responseBody response) <$ sendParts h file parts end
+    sendParts before file parts end = case parts of
+      [] -> sendPieces context c [before, end]
+      FilePart preamble offset count : rest -> do
+        sendBefore context c (if B.null preamble then before else before <> preamble)
+        sendPart file offset count
+        sendParts B.empty file rest end
     -- In turns, so that progress moves the deadline. A file that has become shorter
     -- cannot be made good: what was promised is missing, and only the end of the
     -- connection can say so.

@@ -10,6 +10,7 @@ module Weft.Http.Static.Disk
   )
 where
 
+import Control.Monad (forM)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.Foldable (find)
@@ -26,6 +27,8 @@ import Weft.Http.Static.Asked
 import Weft.Http.Static.Cache
 import Weft.Http.Static.Codings
 import Weft.Http.Static.Listing
+import Weft.Http.Static.Open
+import Weft.Http.Static.Opened
 import Weft.Http.Static.Represent
 import Weft.Http.Static.Send
 import Weft.Http.Static.Types
@@ -97,23 +100,35 @@ failed e
 -- more.
 answerFile :: Static -> Clock -> Request -> ByteString -> ByteString -> File -> FileStatus -> Thread Response
 answerFile static clock request asked path file status = do
-  siblings <- siblingsOf static path status
-  content <- if caches static status then readWith file status else pure Nothing
   tick <- liftIO (readClock clock)
+  siblings <- siblingsOf static tick path status
+  let meta = metaOf settings path (varies settings path siblings) Identity "" status
+      kept content = liftIO (othersOf static asked path status siblings >>= \others -> known tick path status meta others content)
+  content <- if caches static (packs settings path status) status then readWith file status else pure Nothing
   case content of
     Just bytes -> do
       closeFile file
-      others <- liftIO (othersOf static asked path status siblings)
-      cached <- liftIO (remember static tick asked path status (metaOf settings path (varies settings path siblings) Identity "" status) others bytes)
-      represent static tick request asked cached
+      cached <- kept (InBytes bytes)
+      rememberIfWorth static asked cached
+      represent static tick request asked cached >>= maybe (pure notFound) pure
     Nothing -> do
-      let chosen = chooseCoding (acceptEncoding request) (map siblingCoding siblings)
-      packed <- maybe (pure Nothing) (\s -> fmap (s,) <$> openSibling static s) (find ((== chosen) . siblingCoding) siblings)
-      case packed of
-        Just (sibling, other) -> flip onException (closeFile other) $ do
-          closeFile file
-          fromFile tick request (metaOf settings path True (siblingCoding sibling) (codingName (siblingCoding sibling)) (siblingStatus sibling)) other
-        Nothing -> fromFile tick request (metaOf settings path (varies settings path siblings) Identity "" status) file
+      worth <- liftIO (worthKeeping (openCache static) OpenFile asked)
+      if worth
+        then do
+          opened <- liftIO (newOpened file)
+          flip finally (releaseOpened opened) $ do
+            cached <- kept (OnDisk opened)
+            remember static asked cached
+            -- We hold it ourselves, so it is open.
+            represent static tick request asked cached >>= maybe (pure notFound) pure
+        else do
+          let chosen = chooseCoding (acceptEncoding request) (map siblingCoding siblings)
+          packed <- maybe (pure Nothing) (\s -> fmap (s,) <$> openSibling static s) (find ((== chosen) . siblingCoding) siblings)
+          case packed of
+            Just (sibling, other) -> flip onException (closeFile other) $ do
+              closeFile file
+              fromFile tick request (metaOf settings path True (siblingCoding sibling) (codingName (siblingCoding sibling)) (siblingStatus sibling)) other (closeFile other)
+            Nothing -> fromFile tick request meta file (closeFile file)
   where
     settings = openSettings static
 
@@ -141,4 +156,6 @@ pageAt static tick path =
           then readWith file status
           else pure Nothing
       -- It is compared with itself alone, without what may lie beside it.
-      liftIO (traverse (fmap cachedHeld . remember static tick key path status (metaOf settings path False Identity "" status) Alone) bytes)
+      forM bytes $ \b -> do
+        cached <- liftIO (known tick path status (metaOf settings path False Identity "" status) Alone (InBytes b))
+        cachedHeld cached <$ remember static key cached
