@@ -76,7 +76,7 @@ mostDescriptors =
 -- | Close the directory, and the files in it that are not being sent.
 closeStatic :: Static -> Thread ()
 closeStatic static = do
-  liftIO (clearCache (openCache static)) >>= letGo
+  liftIO (reduceFiles (openCache static) (const 0)) >>= letGo
   closeFile (openRoot static)
 
 -- | Answer GET and HEAD with files.

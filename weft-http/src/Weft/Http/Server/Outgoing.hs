@@ -168,11 +168,11 @@ transmit context c answering response output
       Switch _ -> True
       _ -> False
     -- What was rendered is for a connection that goes on.
-    keep = answeringKeep answering && delimited && (isJust (responseRendered response) || not (asksToClose response))
+    keep = answeringKeep answering && delimited && (isJust renderedHead || not (asksToClose response))
     persistence = persistenceOf request keep
     bare = requestMethod request == Head || hasNoBody (responseStatus response)
-    -- Only of a file: what is in memory was sent above.
-    atHand = if persistence == Persistent then responseRendered response else Nothing
+    atHand = if persistence == Persistent then renderedHead else Nothing
+    renderedHead = if inMemory (responseBody response) then Nothing else responseRendered response
 
     -- The number of octets of content that were sent, and what waits now.
     body h = case responseBody response of

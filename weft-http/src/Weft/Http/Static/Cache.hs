@@ -15,8 +15,7 @@ module Weft.Http.Static.Cache
     worthKeeping,
     insertCache,
     deleteCache,
-    clearCache,
-    halveFiles,
+    reduceFiles,
     cacheBytes,
     cacheFiles,
     cacheCount,
@@ -147,8 +146,9 @@ worthKeeping cache share key
           (before == mark) <$ writePrimArray (cacheSeen cache) place mark
   where
     (kind, cost) = costOf share key
-    -- FNV-1a.
-    hashed = B.foldl' (\h byte -> (h `xor` fromIntegral byte) * 0x100000001b3) (0xcbf29ce484222325 :: Word64) key
+    -- FNV-1a, and then mixed: it leaves the upper bits alike where only the last bytes differ.
+    sum' = B.foldl' (\h byte -> (h `xor` fromIntegral byte) * 0x100000001b3) (0xcbf29ce484222325 :: Word64) key
+    hashed = (sum' `xor` (sum' `shiftR` 32)) * 0x9e3779b97f4a7c15
     place = fromIntegral (hashed `shiftR` 16) .&. (sightings - 1)
     mark = fromIntegral (hashed `shiftR` 48) :: Word16
 
@@ -184,13 +184,10 @@ insertCache cache key share value
 deleteCache :: Cache a -> ByteString -> IO [a]
 deleteCache cache key = changing cache (pure . remove key)
 
--- | Forget everything.
-clearCache :: Cache a -> IO [a]
-clearCache cache = changing cache $ \contents -> pure (empty, map keptValue (HashMap.elems (contentsMap contents)))
-
--- | Let go of half of what holds descriptors, and of the last one.
-halveFiles :: Cache a -> IO [a]
-halveFiles cache = changing cache $ \contents -> makeRoom Files (lineCount (contentsFiles contents) `div` 2) contents
+-- | Let go of what holds descriptors until as many are left as the function says, given
+-- how many there are.
+reduceFiles :: Cache a -> (Int -> Int) -> IO [a]
+reduceFiles cache left = changing cache $ \contents -> makeRoom Files (left (lineCount (contentsFiles contents))) contents
 
 -- | Writers take turns; they hold the lock for microseconds, never across a system
 -- call, so a worker may wait for it.

@@ -28,7 +28,7 @@ openBeneathRoot static path =
     Right file -> pure file
     Left e
       | isShort e ->
-          liftIO (halveFiles (openCache static)) >>= \case
+          liftIO (reduceFiles (openCache static) (`div` 2)) >>= \case
             [] -> throwM e
             some -> letGo some >> openBeneathRoot static path
       | otherwise -> throwM e
