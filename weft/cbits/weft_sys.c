@@ -170,16 +170,19 @@ static ssize_t byte_at(int fd, int64_t offset) {
 /* How many bytes from the offset on are in the page cache (0 at the end of the
    file), -EAGAIN when not even the first is. Never waits for a disk.
 
-   What is short comes and goes as a whole, by read-ahead and in large folios: when
-   its first and its last byte are there, so is the rest. Otherwise the bytes are
-   read into one small buffer again and again, which stays in the first level of
-   the processor's cache. */
+   What is short comes and goes as a whole, by read-ahead and in large folios, and
+   goes from its beginning: when its first and its last byte are there, so is the
+   rest; within the smallest read-ahead, its first byte says it. There may be less of
+   the file then. Otherwise the bytes are read into one small buffer again and again,
+   which stays in the first level of the processor's cache. */
 intptr_t weft_resident(int fd, int64_t offset, intptr_t size) {
 #ifdef RWF_NOWAIT
-  enum { SHORT = 65536 };
+  enum { TINY = 16384, SHORT = 65536 };
   if (size > 1 && size <= SHORT) {
-    if (byte_at(fd, offset) == -1 && errno == EAGAIN) return -EAGAIN;
-    if (byte_at(fd, offset + size - 1) == 1) return size;
+    ssize_t first = byte_at(fd, offset);
+    if (first == 0) return 0;
+    if (first == -1 && errno == EAGAIN) return -EAGAIN;
+    if (first == 1 && (size <= TINY || byte_at(fd, offset + size - 1) == 1)) return size;
   }
   enum { PIECE = 16384, PIECES = 16 };
   char scratch[PIECE];

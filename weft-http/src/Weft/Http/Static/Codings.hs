@@ -50,14 +50,14 @@ import Weft.Http.Static.Types
 siblingsOf :: Static -> Tick -> ByteString -> FileStatus -> Thread [Sibling]
 siblingsOf static tick path status
   | null codings || any ((`B.isSuffixOf` path) . codingSuffix) codings = pure []
-  | otherwise = catMaybes <$> forM codings sibling
+  | otherwise =
+      whichMayExist (openNames static) (openRoot static) (tickSecond tick) path codingSuffix codings >>= \case
+        [] -> pure []
+        some -> catMaybes <$> forM some sibling
   where
     codings = filter (/= Identity) (staticPrecompressed (openSettings static))
     sibling coding = do
       let beside = path <> codingSuffix coding
-      perhaps <- mayExist (openNames static) (openRoot static) (tickSecond tick) beside
-      if perhaps then look coding beside else pure Nothing
-    look coding beside =
       try (pathStatusAt (At (openRoot static)) beside) >>= \case
         Left (_ :: IOException) -> pure Nothing
         Right other

@@ -11,7 +11,7 @@
 module Weft.Http.Static.Names
   ( Names,
     newNames,
-    mayExist,
+    whichMayExist,
   )
 where
 
@@ -82,10 +82,10 @@ mostDirectories = 4096
 mostNames :: Int
 mostNames = 20_000
 
--- | May there be a file of this path (beneath the directory, which is open), in this
--- second? A path with one of the endings.
-mayExist :: Names -> File -> Int64 -> ByteString -> Thread Bool
-mayExist names root second path = do
+-- | With which endings may there be a file of this path (beneath the directory, which is
+-- open), in this second? Given some of the endings.
+whichMayExist :: Names -> File -> Int64 -> ByteString -> (a -> ByteString) -> [a] -> Thread [a]
+whichMayExist names root second path ending wanted = do
   entry <- liftIO (entryOf names directory)
   checked <- liftIO (readPrimVar (directoryChecked entry))
   mine <-
@@ -100,8 +100,10 @@ mayExist names root second path = do
     directory = B.dropWhileEnd (== 0x2f) before
     place = if B.null directory then "." else directory
     verdict = \case
-      Unknown _ -> True
-      Known _ _ there _ -> HashSet.member name there
+      Known _ _ there _
+        | HashSet.null there -> []
+        | otherwise -> filter (\a -> HashSet.member (name <> ending a) there) wanted
+      Unknown _ -> wanted
     keep entry found = found <$ liftIO (writeIORef (directoryRead entry) found)
 
     renewed entry found = case found of
