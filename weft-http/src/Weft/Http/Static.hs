@@ -69,9 +69,9 @@ openStatic settings = do
 -- | How many the process may have.
 mostDescriptors :: IO Int
 mostDescriptors =
-  softLimit <$> getResourceLimit ResourceOpenFiles >>= \case
-    ResourceLimit n -> pure (fromInteger (min 1_000_000_000 n))
-    _ -> pure maxBound
+  getResourceLimit ResourceOpenFiles >>= \limits -> pure $ case softLimit limits of
+    ResourceLimit n -> fromInteger (min 1_000_000_000 n)
+    _ -> maxBound
 
 -- | Close the directory, and the files in it that are not being sent.
 closeStatic :: Static -> Thread ()

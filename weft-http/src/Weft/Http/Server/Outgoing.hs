@@ -177,7 +177,11 @@ transmit context c answering response output
     -- The number of octets of content that were sent, and what waits now.
     body h = case responseBody response of
       FileBody file [FilePart before offset size] end release
-        | not bare, size > 0, B.null before, B.null end, isEmptyOutput output -> do
+        | not bare,
+          size > 0,
+          B.null before,
+          B.null end,
+          isEmptyOutput output -> do
             -- Nearly always all of it is in memory, and taken at once.
             sent <- liftIO (enter server c Sending >> sendFileNow c h file offset size)
             if sent == B.length h + fromIntegral size

@@ -29,11 +29,13 @@ module Weft.Http.Server.Wire
 where
 
 import Control.Monad (unless)
+import Data.Bits (testBit)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.ByteString.Unsafe (unsafeUseAsCStringLen)
 import Data.Int (Int64)
 import Data.Maybe (isNothing)
+import Data.Primitive.PrimVar (readPrimVar)
 import Foreign.C.Types (CInt (..), CSize (..))
 import Foreign.Ptr (Ptr, castPtr)
 import System.Posix.Types (CSsize (..))
@@ -44,7 +46,8 @@ import Weft.Http.Server.Input
 import Weft.Http.Server.Phase
 import Weft.Http.Server.State
 import Weft.Http.Server.Types
-import Weft.Internal.Backend (descriptorNumber)
+import Weft.Internal.Backend (Descriptor (..))
+import Weft.Internal.Kernel.Env (closedBit)
 import Weft.Internal.Sys qualified as Sys
 import Weft.Internal.SystemCall (fileDescriptor, socketDescriptor)
 import Weft.Socket
@@ -140,10 +143,16 @@ sendBefore context c bytes = unless (B.null bytes) $ do
 sendFileNow :: Connection -> ByteString -> File -> Int64 -> Int64 -> IO Int
 sendFileNow c before file offset size
   | Nothing <- connectionTransport c,
-    size <= 262_144 =
-      unsafeUseAsCStringLen before $ \(p, n) ->
-        Sys.sendFileNow (descriptorNumber (socketDescriptor (connectionSocket c))) (castPtr p) n (descriptorNumber (fileDescriptor file)) offset (fromIntegral size)
+    size <= 262_144 = do
+      -- The number of one that was closed may be another's.
+      marks <- readPrimVar (descriptorWorkers descriptor)
+      if testBit marks closedBit
+        then pure 0
+        else unsafeUseAsCStringLen before $ \(p, n) ->
+          Sys.sendFileNow (descriptorNumber (socketDescriptor (connectionSocket c))) (castPtr p) n (descriptorNumber descriptor) offset (fromIntegral size)
   | otherwise = pure 0
+  where
+    descriptor = fileDescriptor file
 
 -- | As 'sendFile'.
 sendFileOnce :: Connection -> File -> Int64 -> Int -> Thread Int

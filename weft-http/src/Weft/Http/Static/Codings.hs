@@ -28,7 +28,7 @@ import Data.ByteString qualified as B
 import Data.ByteString.Char8 qualified as C
 import Data.Foldable (find)
 import Data.IORef
-import Data.Maybe (catMaybes)
+import Data.Maybe (catMaybes, isJust)
 import Data.Primitive.PrimVar
 import GHC.IO.Exception (IOException)
 import Weft
@@ -151,25 +151,25 @@ represent static tick request asked cached = case cachedOthers cached of
       openSibling static sibling >>= \case
         -- It has changed; the next one to ask finds out how.
         Nothing -> asItIs <* (liftIO (deleteCache (openCache static) asked) >>= letGo)
-        Just file -> flip onException (closeFile file) $ do
+        Just file -> do
           let status = siblingStatus sibling
               meta = metaOf settings path True (siblingCoding sibling) (codingName (siblingCoding sibling)) status
-          content <- if caches static False status then readWith file status else pure Nothing
+          content <- (if caches static False status then readWith file status else pure Nothing) `onException` closeFile file
+          worth <- if isJust content then pure False else liftIO (worthKeeping (openCache static) OpenFile (variantKey variant))
           case content of
             Just bytes -> do
               closeFile file
               other <- as variant meta (InBytes bytes)
               rememberIfWorth static (variantKey variant) other
               fromHeld static tick request (cachedHeld other)
-            Nothing -> do
-              worth <- liftIO (worthKeeping (openCache static) OpenFile (variantKey variant))
-              if worth
-                then do
+            Nothing
+              | worth -> do
                   opened <- liftIO (newOpened file)
-                  other <- as variant meta (OnDisk opened)
-                  (remember static (variantKey variant) other >> fromHeld static tick request (cachedHeld other))
-                    `finally` releaseOpened opened
-                else Just <$> fromFile tick request meta file (closeFile file)
+                  flip finally (releaseOpened opened) $ do
+                    other <- as variant meta (OnDisk opened)
+                    remember static (variantKey variant) other
+                    fromHeld static tick request (cachedHeld other)
+              | otherwise -> Just <$> fromFile tick request meta file (closeFile file) `onException` closeFile file
     -- Whoever comes first makes it; nobody waits.
     made variant = do
       mine <- liftIO ((== 0) <$> casInt (variantBusy variant) 0 1)
@@ -177,18 +177,18 @@ represent static tick request asked cached = case cachedOthers cached of
         InBytes original | mine -> packed variant original
         _ -> asItIs
     packed variant original =
-        flip onException (liftIO (writePrimVar (variantBusy variant) 0)) $ do
-          let level = maybe 6 compressLevel (staticCompress settings)
-              mark = codingName (variantCoding variant) <> C.pack (show level)
-          bytes <- gzipThread level original
-          if B.length bytes >= B.length original
-            then liftIO (writePrimVar (variantBusy variant) 2) >> asItIs
-            else do
-              let meta = (metaOf settings path True (variantCoding variant) mark (cachedStatus cached)) {metaSize = fromIntegral (B.length bytes)}
-              other <- as variant meta (InBytes bytes)
-              remember static (variantKey variant) other
-              liftIO (writePrimVar (variantBusy variant) 0)
-              fromHeld static tick request (cachedHeld other)
+      flip onException (liftIO (writePrimVar (variantBusy variant) 0)) $ do
+        let level = maybe 6 compressLevel (staticCompress settings)
+            mark = codingName (variantCoding variant) <> C.pack (show level)
+        bytes <- gzipThread level original
+        if B.length bytes >= B.length original
+          then liftIO (writePrimVar (variantBusy variant) 2) >> asItIs
+          else do
+            let meta = (metaOf settings path True (variantCoding variant) mark (cachedStatus cached)) {metaSize = fromIntegral (B.length bytes)}
+            other <- as variant meta (InBytes bytes)
+            remember static (variantKey variant) other
+            liftIO (writePrimVar (variantBusy variant) 0)
+            fromHeld static tick request (cachedHeld other)
 
 -- | Is what is cached still what the file is, and are the same files beside it? Asked
 -- of the file system once a second; those who come while one asks are served what was

@@ -134,8 +134,8 @@ whichMayExist names root second path ending wanted = do
     contents dir = do
       status <- fileStatus dir
       there <- listDirectory dir
-      let !wanted = HashSet.fromList [B.copy n | n <- there, any (`B.isSuffixOf` n) (namesEndings names)]
-      pure (status, wanted)
+      let !marked = HashSet.fromList [B.copy n | n <- there, any (`B.isSuffixOf` n) (namesEndings names)]
+      pure (status, marked)
 
 -- | Was its last change so long before this second that another would show?
 settledIn :: Int64 -> FileStatus -> Bool

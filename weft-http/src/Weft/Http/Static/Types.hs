@@ -65,7 +65,8 @@ data StaticSettings = StaticSettings
     staticLargestCached :: !Int,
     -- | Files that are kept open, with what is known of them, to be sent by the system;
     -- default 10,000, and at most a quarter of the descriptors that the process may have.
-    -- Where descriptors run short, they are given up. 0: none.
+    -- What they take connections do not have; they are given up where a file could not be
+    -- opened for want of one. 0: none.
     staticOpenFiles :: !Int,
     -- | Up to this size, in bytes, a file is sent from memory although files may be kept
     -- open; default 8 KiB. To copy more takes longer than to have the system send it.
