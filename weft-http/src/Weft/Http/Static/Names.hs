@@ -120,6 +120,8 @@ whichMayExist names root second path ending wanted = do
               Left (_ :: IOException) -> keep entry (Unknown least)
 
     readAgain entry = do
+      -- Meanwhile, and if we are cancelled, each file is looked for. One reads at a time.
+      _ <- keep entry (Unknown (second + 60))
       start <- now
       result <- try (bracket (openFileAt (At root) place File.Directory defaultOpenFlags {openBeneath = StayBeneath}) closeFile contents)
       end <- now
