@@ -73,7 +73,7 @@ everything = do
       \[log]\naccess = \"/var/log/weft\"\nformat = \"json\"\n\
       \[tls]\ncertificate = [\"c.pem\", \"/etc/d.pem\"]\nkey = \"k.pem\"\n\
       \[metrics]\nlisten = \"127.0.0.1:9\"\n\
-      \[site]\nroot = \"www\"\nindex = [\"a.html\", \"b.html\"]\nlistings = true\ncache-bytes = 5\nlargest-cached = \"2Ki\"\n\
+      \[site]\nroot = \"www\"\nindex = [\"a.html\", \"b.html\"]\nlistings = true\ncache-bytes = 5\nlargest-cached = \"2Ki\"\nopen-files = 7\nlargest-copied = 9\n\
       \precompressed = [\"gzip\", \"br\"]\ncompress = true\ncompress-types = [\"text/*\"]\ncompress-least = 1\ncompress-level = 9\n\
       \fallback = \"/app.html\"\nfallback-extensions = true\nerror-pages = { 404 = \"404.html\", 5xx = \"/e/5.html\" }\n\
       \[[site.headers]]\npath = \"*.css\"\ncache-control = \"no-cache\"\nset = { X-A = \"b\" }\nalways = true\n\
@@ -97,6 +97,7 @@ everything = do
   staticRoot settings @?= "/etc/weft/www"
   staticIndex settings @?= ["a.html", "b.html"]
   (staticListings settings, staticCacheBytes settings, staticLargestCached settings) @?= (True, 5, 2048)
+  (staticOpenFiles settings, staticLargestCopied settings) @?= (7, 9)
   staticPrecompressed settings @?= [Gzip, Brotli]
   staticCompress settings @?= Just defaultCompressSettings {compressTypes = ["text/*"], compressLeast = 1, compressMost = 2048, compressLevel = 9}
   staticFallback settings @?= Just (Fallback "app.html" True)

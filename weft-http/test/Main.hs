@@ -19,6 +19,7 @@ import DateTest qualified
 import ExamplesTest qualified
 import GlobTest qualified
 import HandOverChild (serveUntilTold)
+import KeptOpenTest qualified
 import ListenTest qualified
 import MetricsTest qualified
 import NegotiationTest qualified
@@ -63,6 +64,7 @@ allTests = do
         GlobTest.tests,
         CompressTest.tests,
         StaticTest.tests,
+        KeptOpenTest.tests,
         ServerTest.tests,
         ExamplesTest.tests,
         CodingsTest.tests,

@@ -1,10 +1,12 @@
--- | The cache of small files, against a model and by its promises.
+-- | The cache of files, against a model and by its promises.
 module StaticTest (tests) where
 
 import Control.Monad
 import Data.ByteString (ByteString)
 import Data.ByteString.Char8 qualified as C
+import Data.List (sort)
 import Data.Map.Strict qualified as Map
+import Data.Maybe (catMaybes)
 import Test.QuickCheck.Monadic
 import Test.Tasty
 import Test.Tasty.HUnit hiding (assert)
@@ -20,6 +22,7 @@ tests =
       testCase "what was used since it was last considered is spared once" secondChance,
       testCase "a value larger than the cache is not kept, nor the one it replaces" tooLarge,
       testCase "a cache of no bytes keeps nothing" noBytes,
+      testCase "without room, what is asked for the second time is worth keeping" secondTime,
       testCase "replacing and deleting for ever does not gather keys" churn
     ]
 
@@ -36,73 +39,101 @@ name n = C.pack ("/" <> show n)
 
 -- | What is found is what was put there last; it may have been thrown out, but what
 -- was deleted does not come back.
+--
+-- What the cache lets go of it hands back, once: so that what holds descriptors is closed.
 model :: [Step] -> Property
 model steps = monadicIO $ do
   let limit = 3000
-  cache <- run (newCache limit)
-  (_, lost) <- foldM (step limit cache) (Map.empty, 0 :: Int) (zip steps [0 :: Int ..])
+  cache <- run (newCache limit 3)
+  (_, lost, back) <- foldM (step limit cache) (Map.empty, 0 :: Int, []) (zip steps [0 :: Int ..])
+  halved <- run (reduceFiles cache (`div` 2))
+  rest <- run (catMaybes <$> mapM (lookupCache cache . name) [0 .. 11])
   monitor (cover 20 (lost > 0) "something was thrown out")
+  monitor (cover 20 (not (null halved)) "descriptors were given up")
+  assert (sort (rest <> halved <> back) == [stamp | (Insert _ _, stamp) <- zip steps [0 ..]])
   where
-    step limit cache (known, lost) (s, stamp) = do
-      result <- case s of
+    step limit cache (known, lost, back) (s, stamp) = do
+      (known', lost', gone) <- case s of
         Insert k size -> do
-          run (insertCache cache (name k) size stamp)
-          pure (Map.insert k stamp known, lost)
+          gone <- run (insertCache cache (name k) (share size) stamp)
+          pure (Map.insert k stamp known, lost, gone)
         Delete k -> do
-          run (deleteCache cache (name k))
-          pure (Map.delete k known, lost)
+          gone <- run (deleteCache cache (name k))
+          pure (Map.delete k known, lost, gone)
         Look k ->
           run (lookupCache cache (name k)) >>= \case
-            Nothing -> pure (known, if Map.member k known then lost + 1 else lost)
-            found -> assert (found == Map.lookup k known) >> pure (known, lost)
+            Nothing -> pure (known, if Map.member k known then lost + 1 else lost, [])
+            found -> assert (found == Map.lookup k known) >> pure (known, lost, [])
       held <- run (cacheBytes cache)
+      files <- run (cacheFiles cache)
       count <- run (cacheCount cache)
       assert (held >= 0 && held <= limit)
-      assert ((held == 0) == (count == 0))
-      pure result
+      assert (files >= 0 && files <= 3 && files <= count)
+      assert ((held == 0) == (count == files))
+      pure (known', lost', gone <> back)
+
+-- | Some keep a descriptor.
+share :: Int -> Share
+share size = if even size then InMemory size else OpenFile
 
 roomForAll :: [Step] -> Property
 roomForAll steps = monadicIO $ do
-  cache <- run (newCache 1_000_000)
+  cache <- run (newCache 1_000_000 100)
   known <- foldM (step cache) Map.empty (zip steps [0 :: Int ..])
   count <- run (cacheCount cache)
   assert (count == Map.size known)
   forM_ (Map.toList known) $ \(k, v) -> run (lookupCache cache (name k)) >>= assert . (== Just v)
   where
     step cache known (s, stamp) = case s of
-      Insert k size -> Map.insert k stamp known <$ run (insertCache cache (name k) size stamp)
+      Insert k size -> Map.insert k stamp known <$ run (insertCache cache (name k) (share size) stamp)
       Delete k -> Map.delete k known <$ run (deleteCache cache (name k))
       Look k -> known <$ run (lookupCache cache (name k))
 
 -- | Room for three: of three, the used one is spared, the oldest unused one goes.
 secondChance :: Assertion
 secondChance = do
-  cache <- newCache 3700
-  forM_ [1, 2, 3] $ \k -> insertCache cache (name k) 1000 k
+  cache <- newCache 3700 0
+  forM_ [1, 2, 3] $ \k -> insertCache cache (name k) (InMemory 1000) k
   _ <- lookupCache cache (name 1)
-  insertCache cache (name 4) 1000 4
+  _ <- insertCache cache (name 4) (InMemory 1000) 4
   present cache >>= (@?= [1, 3, 4])
   where
     present cache = filterM (fmap (/= Nothing) . lookupCache cache . name) [1, 2, 3, 4 :: Int]
 
 tooLarge :: Assertion
 tooLarge = do
-  cache <- newCache 2000
-  insertCache cache "/a" 10 'x'
-  insertCache cache "/a" 5000 'y'
+  cache <- newCache 2000 0
+  insertCache cache "/a" (InMemory 10) 'x' >>= (@?= "")
+  insertCache cache "/a" (InMemory 5000) 'y' >>= (@?= "xy")
   lookupCache cache "/a" >>= (@?= Nothing)
   cacheBytes cache >>= (@?= 0)
 
 noBytes :: Assertion
 noBytes = do
-  cache <- newCache 0
-  insertCache cache "/a" 0 'x'
+  cache <- newCache 0 0
+  insertCache cache "/a" (InMemory 0) 'x' >>= (@?= "x")
   lookupCache cache "/a" >>= (@?= Nothing)
+
+-- | Each kind has room of its own.
+secondTime :: Assertion
+secondTime = do
+  cache <- newCache 2500 1
+  let worth kind k = worthKeeping cache kind (name k)
+      small = InMemory 1000
+  worth small 1 >>= (@?= True)
+  worth small 1 >>= (@?= True)
+  forM_ [1, 2] $ \k -> insertCache cache (name k) small k
+  mapM (worth small) [3, 4, 3, 4 :: Int] >>= (@?= [False, False, True, True])
+  worth OpenFile 5 >>= (@?= True)
+  _ <- insertCache cache (name 5) OpenFile 5
+  mapM (worth OpenFile) [6, 6] >>= (@?= [False, True])
+  mapM (worth (InMemory 5000)) [7, 7] >>= (@?= [False, False])
 
 churn :: Assertion
 churn = do
-  cache <- newCache 100_000
-  forM_ [1 .. 20_000 :: Int] $ \n -> insertCache cache (name (n `mod` 7)) 10 n
+  cache <- newCache 100_000 0
+  forM_ [1 .. 20_000 :: Int] $ \n -> insertCache cache (name (n `mod` 7)) (InMemory 10) n
   cacheCount cache >>= (@?= 7)
-  forM_ [0 .. 6] $ \k -> deleteCache cache (name k)
+  gone <- concat <$> forM [0 .. 6] (deleteCache cache . name)
+  length gone @?= 7
   cacheBytes cache >>= (@?= 0)

@@ -159,12 +159,31 @@ intptr_t weft_statx(int dir, const char *path, intptr_t flags, intptr_t mask,
   ANSWER(statx(dir, path, (int)flags, (unsigned)mask, buffer));
 }
 
+#ifdef RWF_NOWAIT
+static ssize_t byte_at(int fd, int64_t offset) {
+  char byte;
+  struct iovec v = {&byte, 1};
+  return preadv2(fd, &v, 1, offset, RWF_NOWAIT);
+}
+#endif
+
 /* How many bytes from the offset on are in the page cache (0 at the end of the
-   file), -EAGAIN when not even the first is. Never waits for a disk. The bytes
-   are read into one small buffer again and again, which stays in the first
-   level of the processor's cache. */
+   file), -EAGAIN when not even the first is. Never waits for a disk.
+
+   What is short comes and goes as a whole, by read-ahead and in large folios, and
+   goes from its beginning: when its first and its last byte are there, so is the
+   rest; within the smallest read-ahead, its first byte says it. There may be less of
+   the file then. Otherwise the bytes are read into one small buffer again and again,
+   which stays in the first level of the processor's cache. */
 intptr_t weft_resident(int fd, int64_t offset, intptr_t size) {
 #ifdef RWF_NOWAIT
+  enum { TINY = 16384, SHORT = 65536 };
+  if (size > 1 && size <= SHORT) {
+    ssize_t first = byte_at(fd, offset);
+    if (first == 0) return 0;
+    if (first == -1 && errno == EAGAIN) return -EAGAIN;
+    if (first == 1 && (size <= TINY || byte_at(fd, offset + size - 1) == 1)) return size;
+  }
   enum { PIECE = 16384, PIECES = 16 };
   char scratch[PIECE];
   struct iovec pieces[PIECES];

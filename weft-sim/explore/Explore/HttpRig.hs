@@ -56,6 +56,7 @@ import Explore.HttpClient
 import Explore.Scenario
 import Weft
 import Weft.File hiding (OpenMode (Directory))
+import Weft.Http.Negotiation (Coding (..))
 import Weft.Http.Server hiding (Conditions, Server)
 import Weft.Http.Server.State (Open (..), Server (..))
 import Weft.Http.Server.Types (readClock, tickSecond)
@@ -134,12 +135,14 @@ defaultSetup = Setup id id id Nothing site
 answering :: Handler -> Setup
 answering handler = defaultSetup {setupHandler = const handler, setupSite = []}
 
--- | Sometimes nothing is kept in memory, and the files are sent from the disk.
+-- | Sometimes nothing is kept in memory, or open, and the files are sent from the disk.
 drawnSetup :: Seed -> Setup
 drawnSetup seed = draw seed $ do
   cache <- oneOf (map pure [0, 10_000, 100_000_000])
   largest <- oneOf (map pure [100, 50_000, 1_000_000])
-  pure defaultSetup {setupStatic = \s -> s {staticCacheBytes = cache, staticLargestCached = largest}}
+  open <- oneOf (map pure [0, 1, 1000])
+  copied <- oneOf (map pure [0, 8192])
+  pure defaultSetup {setupStatic = \s -> s {staticCacheBytes = cache, staticLargestCached = largest, staticOpenFiles = open, staticLargestCopied = copied, staticPrecompressed = [Gzip]}}
 
 -- | Serve the files while the body runs; then drain, and look that nothing is left.
 serving :: Setup -> (Rig -> Thread Complaints) -> Thread Complaints

@@ -1,8 +1,10 @@
 -- |
 -- A handler that serves the files of a directory.
 --
--- Small files are kept in memory, whole responses rendered; large ones are sent by
--- the system from the page cache. A file that changed is noticed within a second.
+-- Small files are kept in memory, whole responses rendered; large ones are kept open and
+-- sent by the system from the page cache. A file that changed is noticed within a second;
+-- one that is written to in place while it is sent is sent as it is then, so files are
+-- better replaced by renaming.
 -- Nothing outside the directory is ever served: paths are taken apart and put
 -- together again ("Weft.Http.Path"), and the operating system is told to resolve
 -- them beneath the directory, symbolic links included (@RESOLVE_BENEATH@). Hidden
@@ -32,6 +34,7 @@ import Data.ByteString.Char8 qualified as C
 import Data.IORef
 import Data.Primitive.PrimVar
 import GHC.IO.Exception (IOException)
+import System.Posix.Resource (Resource (ResourceOpenFiles), ResourceLimit (..), ResourceLimits (..), getResourceLimit)
 import Weft
 import Weft.File hiding (OpenMode (Directory))
 import Weft.File qualified as File
@@ -45,6 +48,9 @@ import Weft.Http.Static.Cache
 import Weft.Http.Static.Check
 import Weft.Http.Static.Codings
 import Weft.Http.Static.Disk
+import Weft.Http.Static.Names
+import Weft.Http.Static.Open
+import Weft.Http.Static.Opened
 import Weft.Http.Static.Represent
 import Weft.Http.Static.Rules
 import Weft.Http.Static.Types
@@ -53,14 +59,25 @@ import Weft.Http.Status
 -- | Open a directory. Fails with an 'IOError' if it cannot be. What else may be wrong
 -- with the settings is for 'checkStatic' to say.
 openStatic :: StaticSettings -> Thread Static
-openStatic settings =
-  Static settings
+openStatic settings = do
+  files <- liftIO (min (staticOpenFiles settings) . (`div` 4) <$> mostDescriptors)
+  Static settings {staticOpenFiles = files}
     <$> openFileAt CurrentDirectory (staticRoot settings) File.Directory defaultOpenFlags
-    <*> liftIO (newCache (staticCacheBytes settings))
+    <*> liftIO (newCache (staticCacheBytes settings) files)
+    <*> liftIO (newNames (map codingSuffix (staticPrecompressed settings)))
 
--- | Close the directory.
+-- | How many the process may have.
+mostDescriptors :: IO Int
+mostDescriptors =
+  getResourceLimit ResourceOpenFiles >>= \limits -> pure $ case softLimit limits of
+    ResourceLimit n -> fromInteger (min 1_000_000_000 n)
+    _ -> maxBound
+
+-- | Close the directory, and the files in it that are not being sent.
 closeStatic :: Static -> Thread ()
-closeStatic = closeFile . openRoot
+closeStatic static = do
+  liftIO (reduceFiles (openCache static) (const 0)) >>= letGo
+  closeFile (openRoot static)
 
 -- | Answer GET and HEAD with files.
 staticHandler :: Static -> Clock -> Handler
@@ -116,10 +133,11 @@ lookAt static clock request asked =
       tick <- readClock clock
       Rendered second response <- readIORef (heldRendered held)
       checked <- readPrimVar (cachedChecked cached)
-      pure $
-        if second == tickSecond tick && checked == fromIntegral second
-          then Whole' response
-          else Kept cached
+      if second == tickSecond tick && checked == fromIntegral second
+        then case heldContent held of
+          InBytes _ -> pure (Whole' response)
+          OnDisk opened -> (\open -> if open then Whole' response else Missing) <$> holdOpened opened
+        else pure (Kept cached)
 {-# INLINE lookAt #-}
 
 -- | The answer where 'atHand' did not have it.
@@ -130,10 +148,11 @@ elsewhere static clock request asked = \case
   Kept cached -> do
     tick <- liftIO (readClock clock)
     fresh <- stillFresh static tick cached
-    if fresh
-      then represent static tick request asked cached
-      else do
-        liftIO (deleteCache (openCache static) asked)
+    answered <- if fresh then represent static tick request asked cached else pure Nothing
+    case answered of
+      Just response -> pure response
+      Nothing -> do
+        liftIO (deleteCache (openCache static) asked) >>= letGo
         answerPath static clock request asked
 
 -- | The fallback in place of a 404, for requests that it is meant for. It is found and
@@ -184,7 +203,9 @@ finished static clock answer request = do
       sized
         response
           { responseFields = Field "Content-Type" (metaType (heldMeta page)) : Field "X-Content-Type-Options" "nosniff" : filter (not . ofPage) (responseFields response),
-            responseBody = if B.null (heldBytes page) then NoContent else Bytes [heldBytes page],
+            responseBody = case heldContent page of
+              InBytes bytes | not (B.null bytes) -> Bytes [bytes]
+              _ -> NoContent,
             responseRendered = Nothing
           }
     sized response = case requestMethod request of

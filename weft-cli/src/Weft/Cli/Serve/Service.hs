@@ -43,12 +43,12 @@ serving config = do
   -- First of all: a signal that comes while we start is not lost.
   signals <- subscribe
   notifier <- openNotifier report
-  sites <- openSites report config
+  (descriptors, files) <- liftIO (shareOfDescriptors conf)
+  sites <- openSites report files config
   accessLog <- traverse openLog (logAccess (configLog config))
   tls <- loadSecure report (configTls config)
   listening <- listeners (listenAt (if confReusePort conf then Shared else Alone) (confHost conf) (confPort conf))
   admin <- traverse (\e -> listenAt Alone (Just (endpointHost e)) (endpointPort e) >>= openAdmin report accessLog) (metricsListen (configMetrics config))
-  descriptors <- liftIO (descriptorsForClients conf)
   server <- newServer (settingsOf config descriptors report accessLog tls (adminMetrics <$> admin)) (sitesHandler sites)
   failure <- liftIO (newIORef Nothing)
   for_ listening $ \listener ->
@@ -130,14 +130,20 @@ listenAt alone host port =
   listenOn alone host (show port) 4096 `catch` \e ->
     throwM (userError ("cannot listen on " <> fromMaybe "*" host <> " port " <> show port <> ": " <> ioe_description (e :: IOException)))
 
--- | How many descriptors clients may have: all but some for files, logs, metrics and the
--- runtime, and those of connections that are being refused.
-descriptorsForClients :: ServerConfig -> IO Int
-descriptorsForClients conf = clients <$> raiseDescriptorLimit
+-- | How many descriptors clients may have, and how many there are for files that are kept
+-- open: an eighth for these, some for files that are sent, logs, metrics and the runtime,
+-- and for connections that are being refused, and all others for clients. More clients,
+-- where they are asked for, leave less for files.
+shareOfDescriptors :: ServerConfig -> IO (Int, Int)
+shareOfDescriptors conf = shares <$> raiseDescriptorLimit
   where
-    clients limit
-      | limit == maxBound = 1_000_000
-      | otherwise = max 16 (min 1_000_000 limit - (if confRefuses conf then 512 else 256))
+    shares limit
+      | limit == maxBound = (1_000_000, 10_000)
+      | otherwise = (max 16 (most - reserved - files), files)
+      where
+        most = min 1_000_000 limit
+        files = max 0 (min (most `div` 8) (most - reserved - fromMaybe 0 (confMaxConnections conf)))
+    reserved = if confRefuses conf then 512 else 256
 
 -- | A listening address as something to open in a browser.
 url :: Bool -> SockAddr -> String

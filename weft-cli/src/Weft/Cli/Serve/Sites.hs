@@ -26,14 +26,17 @@ import Weft.Http.Status
 -- | Open directories by the names of their sites, and which hosts have which.
 data Sites = Sites [(String, Static)] HostsConfig (Maybe String)
 
--- | Open the directories, with this to be told what an operator should know. Fails
--- with an 'IOError' if one cannot be opened.
-openSites :: (String -> IO ()) -> Config -> Thread Sites
-openSites report config = do
-  open <- forM [(name, settings) | name <- names, Just settings <- [siteNamed config name >>= staticOf]] $ \(name, settings) ->
-    (,) name <$> openStatic settings {staticReport = report}
+-- | Open the directories, with this to be told what an operator should know, and so many
+-- files that all of them together may keep open. Fails with an 'IOError' if one cannot be
+-- opened.
+openSites :: (String -> IO ()) -> Int -> Config -> Thread Sites
+openSites report files config = do
+  open <- forM served $ \(name, settings) ->
+    (,) name <$> openStatic settings {staticReport = report, staticOpenFiles = min each (staticOpenFiles settings)}
   pure (Sites open (configHosts config) others)
   where
+    served = [(name, settings) | name <- names, Just settings <- [siteNamed config name >>= staticOf]]
+    each = files `div` max 1 (length served)
     (names, others) = reachable config
 
 -- | Close them.

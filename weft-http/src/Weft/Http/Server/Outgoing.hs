@@ -40,6 +40,7 @@ import Data.ByteString.Lazy qualified as Lazy
 import Data.Foldable (for_)
 import Data.IORef
 import Data.Int (Int64)
+import Data.Maybe (isJust)
 import Numeric (showHex)
 import Weft
 import Weft.Http.Request
@@ -119,6 +120,7 @@ transmission :: Context -> Connection -> Answering -> Response -> Output -> Thre
 transmission context c answering response output
   | Persistent <- persistence,
     Just bytes <- responseRendered response,
+    inMemory (responseBody response),
     requestMethod request /= Head =
       (True, gathered [bytes]) <$ recorded context c answering (responseStatus response) (bodyLength (responseBody response))
   | Raw conversation <- responseBody response = do
@@ -141,7 +143,7 @@ transmission context c answering response output
         Right whole -> (keep, gathered [whole]) <$ recorded context c answering (responseStatus response) size
   | otherwise = do
       tick <- liftIO (readClock (serverClock server))
-      case renderResponseHead (serverName settings) (tickDate tick) persistence chunks response of
+      case maybe (renderResponseHead (serverName settings) (tickDate tick) persistence chunks response) Right atHand of
         Left bad -> unsendable bad
         Right h -> do
           (sent, output') <- body h
@@ -170,12 +172,29 @@ transmission context c answering response output
     isSwitch = case responseBody response of
       Switch _ -> True
       _ -> False
-    keep = answeringKeep answering && delimited && not (asksToClose response)
+    -- What was rendered is for a connection that goes on.
+    keep = answeringKeep answering && delimited && (isJust renderedHead || not (asksToClose response))
     persistence = persistenceOf request keep
     bare = requestMethod request == Head || hasNoBody (responseStatus response)
+    atHand = if persistence == Persistent then renderedHead else Nothing
+    renderedHead = if inMemory (responseBody response) then Nothing else responseRendered response
 
     -- The number of octets of content that were sent, and what waits now.
     body h = case responseBody response of
+      FileBody file [FilePart before offset size] end release
+        | not bare,
+          size > 0,
+          B.null before,
+          B.null end,
+          isEmptyOutput output -> do
+            -- Nearly always all of it is in memory, and taken at once.
+            let atOnce = do
+                  sent <- liftIO (enter server c Sending >> sendFileNow c h file offset size)
+                  unless (sent == B.length h + fromIntegral size) $ do
+                    let more = fromIntegral (max 0 (sent - B.length h))
+                        rest = [FilePart B.empty (offset + more) (size - more)]
+                    sendParts (B.drop sent h) file rest B.empty
+            (size, noOutput) <$ (atOnce `finally` release)
       FileBody file parts end release ->
         ((,noOutput) <$> sendFileBody h file parts end) `finally` release
       Bytes pieces | not bare -> pure (bodyLength (responseBody response), gathered (h : pieces))
@@ -190,12 +209,13 @@ transmission context c answering response output
       | bare || bodyLength (responseBody response) == 0 = 0 <$ flushAlso context c output [h]
       | otherwise = do
           flushAlso context c output []
-          let go before [] = sendPieces context c [before, end]
-              go before (FilePart preamble offset count : rest) = do
-                sendPieces context c [before, preamble]
-                sendPart file offset count
-                go B.empty rest
-          bodyLength (responseBody response) <$ go h parts
+          bodyLength (responseBody response) <$ sendParts h file parts end
+    sendParts before file parts end = case parts of
+      [] -> sendPieces context c [before, end]
+      FilePart preamble offset count : rest -> do
+        sendBefore context c (if B.null preamble then before else before <> preamble)
+        sendPart file offset count
+        sendParts B.empty file rest end
     -- In turns, so that progress moves the deadline. A file that has become shorter
     -- cannot be made good: what was promised is missing, and only the end of the
     -- connection can say so.
@@ -261,6 +281,7 @@ abort context why = report context why >> throwM (Aborted why Nothing)
 rendered :: Context -> Answering -> Response -> Tick -> Maybe (Bool, ByteString)
 rendered context answering response tick
   | Just bytes <- responseRendered response,
+    inMemory (responseBody response),
     Persistent <- persistenceOf request (answeringKeep answering),
     requestMethod request /= Head =
       Just (True, bytes)

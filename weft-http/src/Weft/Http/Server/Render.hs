@@ -181,12 +181,14 @@ asksToClose response = any asks (responseFields response)
   where
     asks (Field name value) = B.length name == 10 && eqCaseless "connection" name && any (eqCaseless "close") (splitCommas value)
 
--- | The very bytes of a response whose body is in memory, for a persistent
--- connection; 'Nothing' where it has another body or a field that cannot be sent.
+-- | The very bytes of a response whose body is in memory, or of the head of one with a
+-- file, for a persistent connection; 'Nothing' where it has another body or a field that
+-- cannot be sent.
 renderWhole :: ByteString -> ByteString -> Response -> Maybe ByteString
 renderWhole name date response = case responseBody response of
   NoContent -> whole []
   Bytes pieces -> whole pieces
+  FileBody {} -> whole []
   _ -> Nothing
   where
     whole pieces = either (const Nothing) Just (renderBefore name date Persistent True response pieces)

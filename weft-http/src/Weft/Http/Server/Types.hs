@@ -25,6 +25,7 @@ module Weft.Http.Server.Types
     streamed,
     bodyLength,
     knownLength,
+    inMemory,
     releaseBody,
 
     -- * Settings
@@ -109,7 +110,7 @@ data Response = Response
     responseBody :: !Body,
     -- | The very bytes of this response on a persistent HTTP/1.1 connection, where
     -- the handler has them at hand ('Weft.Http.Server.Render.renderWhole'). The
-    -- server sends them as they are.
+    -- server sends them as they are. Of a response with a 'FileBody': of its head.
     responseRendered :: !(Maybe ByteString)
   }
 
@@ -174,6 +175,13 @@ streamed status fields make = Response status fields (Streamed Nothing (\sink ->
 -- | In octets; 0 where it is not known before.
 bodyLength :: Body -> Int64
 bodyLength = fromMaybe 0 . knownLength
+
+-- | Is it no file? Then what was rendered is the whole response.
+inMemory :: Body -> Bool
+inMemory = \case
+  FileBody {} -> False
+  _ -> True
+{-# INLINE inMemory #-}
 
 -- | In octets, where that is known before.
 knownLength :: Body -> Maybe Int64

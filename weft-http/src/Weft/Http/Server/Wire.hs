@@ -24,16 +24,21 @@ module Weft.Http.Server.Wire
     sendOnce,
     sendNow,
     sendPieces,
+    sendBefore,
+    sendFileNow,
     sendFileOnce,
     endSending,
   )
 where
 
+import Control.Monad (unless)
+import Data.Bits (testBit)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.ByteString.Unsafe (unsafeUseAsCStringLen)
 import Data.Int (Int64)
 import Data.Maybe (isNothing)
+import Data.Primitive.PrimVar (readPrimVar)
 import Foreign.C.Types (CInt (..), CSize (..))
 import Foreign.Ptr (Ptr, castPtr)
 import GHC.Exts (oneShot)
@@ -45,8 +50,10 @@ import Weft.Http.Server.Input
 import Weft.Http.Server.Phase
 import Weft.Http.Server.State
 import Weft.Http.Server.Types
-import Weft.Internal.Backend (descriptorNumber)
-import Weft.Internal.SystemCall (socketDescriptor)
+import Weft.Internal.Backend (Descriptor (..))
+import Weft.Internal.Kernel.Env (closedBit)
+import Weft.Internal.Sys qualified as Sys
+import Weft.Internal.SystemCall (fileDescriptor, socketDescriptor)
 import Weft.Internal.Trace (Thread (..))
 import Weft.Socket
 
@@ -119,10 +126,12 @@ sendOnce c bytes = case connectionTransport c of
 -- nothing, too; who sends the rest is told of it. Where another kernel than the system's
 -- answers, nothing is taken: its descriptors have numbers that no process has.
 sendNow :: Connection -> ByteString -> IO Int
-sendNow c bytes = case connectionTransport c of
+sendNow = sendFlagged 0x4040 -- MSG_DONTWAIT and MSG_NOSIGNAL
+
+sendFlagged :: CInt -> Connection -> ByteString -> IO Int
+sendFlagged flags c bytes = case connectionTransport c of
   Nothing -> unsafeUseAsCStringLen bytes $ \(p, n) ->
-    -- MSG_DONTWAIT and MSG_NOSIGNAL.
-    max 0 . fromIntegral <$> c_send (descriptorNumber (socketDescriptor (connectionSocket c))) (castPtr p) (fromIntegral n) 0x4040
+    max 0 . fromIntegral <$> c_send (descriptorNumber (socketDescriptor (connectionSocket c))) (castPtr p) (fromIntegral n) flags
   Just _ -> pure 0
 
 foreign import ccall unsafe "send"
@@ -141,6 +150,30 @@ sendPieces context c = go . filter (not . B.null)
     dropped n (p : ps)
       | n >= B.length p = dropped (n - B.length p) ps
       | otherwise = B.drop n p : ps
+
+-- | Send bytes behind which the next part of a file is sent at once: they leave with it,
+-- in one packet less.
+sendBefore :: Context -> Connection -> ByteString -> Thread ()
+sendBefore context c bytes = unless (B.null bytes) $ do
+  n <- liftIO (sendFlagged 0xc040 c bytes) -- MSG_MORE beside those of 'sendNow'
+  unless (n == B.length bytes) (sendPieces context c [B.drop n bytes])
+
+-- | Bytes, and behind them a part of a file (offset, size), as far as the system takes both
+-- at once: how many octets that were. As with 'sendNow' it may be nothing, which it is where
+-- the part is not in memory, or long.
+sendFileNow :: Connection -> ByteString -> File -> Int64 -> Int64 -> IO Int
+sendFileNow c before file offset size
+  | Nothing <- connectionTransport c,
+    size <= 262_144 = do
+      -- The number of one that was closed may be another's.
+      marks <- readPrimVar (descriptorWorkers descriptor)
+      if testBit marks closedBit
+        then pure 0
+        else unsafeUseAsCStringLen before $ \(p, n) ->
+          Sys.sendFileNow (descriptorNumber (socketDescriptor (connectionSocket c))) (castPtr p) n (descriptorNumber descriptor) offset (fromIntegral size)
+  | otherwise = pure 0
+  where
+    descriptor = fileDescriptor file
 
 -- | As 'sendFile'.
 sendFileOnce :: Connection -> File -> Int64 -> Int -> Thread Int

@@ -1,18 +1,23 @@
 -- |
--- Description : Small files in memory
+-- Description : Small files in memory, large ones open
 -- Stability   : not home
 --
--- A cache of values by path, bounded by the sum of their sizes. Reading is one look
--- into an immutable map, without a lock, from any worker. What goes first when room
--- is needed is decided by second chance: the oldest entry that was not used since it
--- was last considered.
+-- A cache of values by path. What a value uses up is memory or a descriptor, and of each
+-- there is so much. Reading is one look into an immutable map, without a lock, from any
+-- worker. What goes first when room is needed is decided by second chance: the oldest
+-- entry that was not used since it was last considered. Where there is no room,
+-- 'worthKeeping' advises to keep only what was asked for lately.
 module Weft.Http.Static.Cache
   ( Cache,
+    Share (..),
     newCache,
     lookupCache,
+    worthKeeping,
     insertCache,
     deleteCache,
+    reduceFiles,
     cacheBytes,
+    cacheFiles,
     cacheCount,
   )
 where
@@ -20,42 +25,96 @@ where
 import Control.Concurrent.MVar (MVar, newMVar, withMVar)
 import Control.Monad (when)
 import Control.Monad.Primitive (RealWorld)
+import Data.Bits (shiftR, xor, (.&.))
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.HashMap.Strict (HashMap)
 import Data.HashMap.Strict qualified as HashMap
 import Data.IORef
+import Data.Primitive.PrimArray
 import Data.Primitive.PrimVar
 import Data.Sequence (Seq (..), (|>))
 import Data.Sequence qualified as Seq
+import Data.Word (Word16, Word64)
 
 -- | A cache of values by path.
 data Cache a = Cache
   { -- | In bytes.
     cacheLimit :: !Int,
+    -- | In descriptors.
+    cacheMostFiles :: !Int,
     cacheLock :: !(MVar ()),
-    cacheState :: !(IORef (Contents a))
+    cacheState :: !(IORef (Contents a)),
+    -- | A mark of the path that was last asked for in vain, by a hash of it.
+    cacheSeen :: !(MutablePrimArray RealWorld Word16)
   }
 
--- | Invariant: the queue names each key of the map, in the order in which they are
--- considered, and perhaps keys that are no longer there; 'contentsBytes' is the sum
--- of the sizes in the map.
+-- | What a value uses up.
+data Share
+  = -- | So many bytes of memory.
+    InMemory !Int
+  | -- | One descriptor. (And some memory, which is not counted: a kilobyte or two.)
+    OpenFile
+  deriving stock (Eq, Show)
+
+-- | What of one kind is used. Invariant: the queue names each key of the map that has
+-- this kind, in the order in which they are considered, and perhaps others; the rest is
+-- the sum of the costs, and the number, of those in the map.
+data Line = Line
+  { lineQueue :: !(Seq ByteString),
+    lineUsed :: !Int,
+    lineCount :: !Int
+  }
+
 data Contents a = Contents
   { contentsMap :: !(HashMap ByteString (Kept a)),
-    contentsQueue :: !(Seq ByteString),
-    contentsBytes :: !Int
+    contentsMemory :: !Line,
+    contentsFiles :: !Line
   }
 
 data Kept a = Kept
   { keptValue :: !a,
-    keptSize :: !Int,
+    keptKind :: !Kind,
+    keptCost :: !Int,
     -- | 1 when it was used since it was last considered.
     keptUsed :: {-# UNPACK #-} !(PrimVar RealWorld Int)
   }
 
--- | An empty cache for so many bytes.
-newCache :: Int -> IO (Cache a)
-newCache limit = Cache (max 0 limit) <$> newMVar () <*> newIORef (Contents HashMap.empty Seq.empty 0)
+data Kind = Memory | Files
+  deriving stock (Eq)
+
+line :: Kind -> Contents a -> Line
+line = \case
+  Memory -> contentsMemory
+  Files -> contentsFiles
+
+setLine :: Kind -> Line -> Contents a -> Contents a
+setLine kind new contents = case kind of
+  Memory -> contents {contentsMemory = new}
+  Files -> contents {contentsFiles = new}
+
+limitOf :: Cache a -> Kind -> Int
+limitOf cache = \case
+  Memory -> cacheLimit cache
+  Files -> cacheMostFiles cache
+
+empty :: Contents a
+empty = Contents HashMap.empty none none
+  where
+    none = Line Seq.empty 0 0
+
+-- | An empty cache for so many bytes and so many descriptors.
+newCache :: Int -> Int -> IO (Cache a)
+newCache limit files = do
+  seen <- newPrimArray sightings
+  setPrimArray seen 0 sightings 0
+  lock <- newMVar ()
+  state <- newIORef empty
+  pure (Cache (max 0 limit) (max 0 files) lock state seen)
+
+-- | Entries of 'cacheSeen', a power of two.
+sightings :: Int
+sightings = 32_768
 
 -- | The value of a path, which is then spared once.
 lookupCache :: Cache a -> ByteString -> IO (Maybe a)
@@ -70,81 +129,125 @@ lookupCache cache key = do
       pure (Just (keptValue kept))
 {-# INLINE lookupCache #-}
 
--- | Keep a value that takes so many bytes, throwing others out as needed. A value
--- larger than the whole cache is not kept.
-insertCache :: Cache a -> ByteString -> Int -> a -> IO ()
-insertCache cache key size value
-  | cost > cacheLimit cache = deleteCache cache key
+-- | Should this be kept, which was asked for and is not here? Where there is room, yes.
+-- Where something must go for it, only if it was asked for before, not long ago: many
+-- files that are asked for once would throw out the few that are asked for often, and
+-- each other. How long ago depends on what else is asked for; the answer may be wrong
+-- by chance, or because two workers ask at a time, and nothing depends on it.
+worthKeeping :: Cache a -> Share -> ByteString -> IO Bool
+worthKeeping cache share key
+  | cost > limitOf cache kind = pure False
+  | otherwise = do
+      contents <- readIORef (cacheState cache)
+      if lineUsed (line kind contents) + cost <= limitOf cache kind
+        then pure True
+        else do
+          before <- readPrimArray (cacheSeen cache) place
+          (before == mark) <$ writePrimArray (cacheSeen cache) place mark
+  where
+    (kind, cost) = costOf share key
+    -- FNV-1a, and then mixed: it leaves the upper bits alike where only the last bytes differ.
+    sum' = B.foldl' (\h byte -> (h `xor` fromIntegral byte) * 0x100000001b3) (0xcbf29ce484222325 :: Word64) key
+    hashed = (sum' `xor` (sum' `shiftR` 32)) * 0x9e3779b97f4a7c15
+    place = fromIntegral (hashed `shiftR` 16) .&. (sightings - 1)
+    mark = fromIntegral (hashed `shiftR` 48) :: Word16
+
+costOf :: Share -> ByteString -> (Kind, Int)
+costOf share key = case share of
+  -- With what the tables take beside the value.
+  InMemory size -> (Memory, size + B.length key + 200)
+  OpenFile -> (Files, 1)
+
+-- | Keep a value, throwing others out as needed. A value larger than the whole cache is
+-- not kept. Answers with what the cache has let go: what was thrown out, or replaced,
+-- or the value itself.
+insertCache :: Cache a -> ByteString -> Share -> a -> IO [a]
+insertCache cache key share value
+  | cost > limitOf cache kind = (<> [value]) <$> deleteCache cache key
   | otherwise = changing cache $ \contents -> do
       used <- newPrimVar 0
-      room <- makeRoom (cacheLimit cache - cost) (remove key contents)
+      let (others, replaced) = remove key contents
+      (room, gone) <- makeRoom kind (limitOf cache kind - cost) others
+      let Line queue sum' count = line kind room
       pure
-        room
-          { contentsMap = HashMap.insert own (Kept value cost used) (contentsMap room),
-            contentsQueue = contentsQueue room |> own,
-            contentsBytes = contentsBytes room + cost
-          }
+        ( (setLine kind (Line (queue |> own) (sum' + cost) (count + 1)) room)
+            { contentsMap = HashMap.insert own (Kept value kind cost used) (contentsMap room)
+            },
+          replaced <> gone
+        )
   where
     -- The key given may share memory with a large buffer.
     own = B.copy key
-    -- What the tables take beside the value.
-    cost = size + B.length key + 200
+    (kind, cost) = costOf share key
 
--- | Forget a path.
-deleteCache :: Cache a -> ByteString -> IO ()
+-- | Forget a path. Answers with what was kept for it.
+deleteCache :: Cache a -> ByteString -> IO [a]
 deleteCache cache key = changing cache (pure . remove key)
+
+-- | Let go of what holds descriptors until as many are left as the function says, given
+-- how many there are.
+reduceFiles :: Cache a -> (Int -> Int) -> IO [a]
+reduceFiles cache left = changing cache $ \contents -> makeRoom Files (left (lineCount (contentsFiles contents))) contents
 
 -- | Writers take turns; they hold the lock for microseconds, never across a system
 -- call, so a worker may wait for it.
-changing :: Cache a -> (Contents a -> IO (Contents a)) -> IO ()
-changing cache change = withMVar (cacheLock cache) $ \() ->
-  readIORef (cacheState cache) >>= change >>= \new -> new `seq` atomicWriteIORef (cacheState cache) new
+changing :: Cache a -> (Contents a -> IO (Contents a, [b])) -> IO [b]
+changing cache change = withMVar (cacheLock cache) $ \() -> do
+  (!new, gone) <- readIORef (cacheState cache) >>= change
+  gone <$ atomicWriteIORef (cacheState cache) new
 
 -- | The key stays in the queue, where 'makeRoom' passes over it, unless too many
 -- such keys have gathered.
-remove :: ByteString -> Contents a -> Contents a
+remove :: ByteString -> Contents a -> (Contents a, [a])
 remove key contents = case HashMap.lookup key (contentsMap contents) of
-  Nothing -> contents
-  Just kept ->
-    tidy
-      contents
-        { contentsMap = HashMap.delete key (contentsMap contents),
-          contentsBytes = contentsBytes contents - keptSize kept
-        }
+  Nothing -> (contents, [])
+  Just kept -> (tidy (keptKind kept) (without key kept contents), [keptValue kept])
+
+without :: ByteString -> Kept a -> Contents a -> Contents a
+without key kept contents =
+  (setLine (keptKind kept) (old {lineUsed = lineUsed old - keptCost kept, lineCount = lineCount old - 1}) contents)
+    { contentsMap = HashMap.delete key (contentsMap contents)
+    }
+  where
+    old = line (keptKind kept) contents
 
 -- | A key that was removed and inserted again stands twice in the queue, which only
 -- lets it be considered sooner.
-tidy :: Contents a -> Contents a
-tidy contents
-  | Seq.length (contentsQueue contents) > 2 * HashMap.size (contentsMap contents) + 64 =
-      contents {contentsQueue = Seq.fromList (HashMap.keys (contentsMap contents))}
+tidy :: Kind -> Contents a -> Contents a
+tidy kind contents
+  | Seq.length (lineQueue old) > 2 * lineCount old + 64 =
+      setLine kind old {lineQueue = Seq.fromList [key | (key, kept) <- HashMap.toList (contentsMap contents), keptKind kept == kind]} contents
   | otherwise = contents
+  where
+    old = line kind contents
 
--- | Throw entries out until at most so many bytes are left. Each is spared at most
--- once, so this ends.
-makeRoom :: Int -> Contents a -> IO (Contents a)
-makeRoom limit contents
-  | contentsBytes contents <= limit = pure contents
-  | otherwise = case contentsQueue contents of
-      Empty -> pure contents
-      key :<| rest -> case HashMap.lookup key (contentsMap contents) of
-        Nothing -> makeRoom limit contents {contentsQueue = rest}
-        Just kept -> do
-          used <- readPrimVar (keptUsed kept)
-          writePrimVar (keptUsed kept) 0
-          makeRoom limit $
-            if used == 1
-              then contents {contentsQueue = rest |> key}
-              else
-                contents
-                  { contentsMap = HashMap.delete key (contentsMap contents),
-                    contentsQueue = rest,
-                    contentsBytes = contentsBytes contents - keptSize kept
-                  }
+-- | Throw entries of a kind out until at most so much of it is used; what was thrown
+-- out. Each is spared at most once, so this ends.
+makeRoom :: Kind -> Int -> Contents a -> IO (Contents a, [a])
+makeRoom kind limit = go []
+  where
+    go gone contents
+      | lineUsed old <= limit = pure (contents, gone)
+      | otherwise = case lineQueue old of
+          Empty -> pure (contents, gone)
+          key :<| rest -> case HashMap.lookup key (contentsMap contents) of
+            Just kept | keptKind kept == kind -> do
+              used <- readPrimVar (keptUsed kept)
+              writePrimVar (keptUsed kept) 0
+              if used == 1
+                then go gone (setLine kind old {lineQueue = rest |> key} contents)
+                else go (keptValue kept : gone) (without key kept (setLine kind old {lineQueue = rest} contents))
+            _ -> go gone (setLine kind old {lineQueue = rest} contents)
+      where
+        old = line kind contents
 
--- | The bytes that the entries are counted for.
+-- | The bytes that the entries in memory are counted for.
 cacheBytes :: Cache a -> IO Int
-cacheBytes cache = contentsBytes <$> readIORef (cacheState cache)
+cacheBytes cache = lineUsed . contentsMemory <$> readIORef (cacheState cache)
+
+-- | The number of entries with a descriptor.
+cacheFiles :: Cache a -> IO Int
+cacheFiles cache = lineCount . contentsFiles <$> readIORef (cacheState cache)
 
 -- | The number of entries.
 cacheCount :: Cache a -> IO Int

@@ -9,6 +9,7 @@
 module Weft.Http.Static.Codings
   ( -- * What there is
     siblingsOf,
+    packs,
     othersOf,
     openSibling,
 
@@ -27,7 +28,7 @@ import Data.ByteString qualified as B
 import Data.ByteString.Char8 qualified as C
 import Data.Foldable (find)
 import Data.IORef
-import Data.Maybe (catMaybes)
+import Data.Maybe (catMaybes, isJust)
 import Data.Primitive.PrimVar
 import GHC.IO.Exception (IOException)
 import Weft
@@ -37,17 +38,22 @@ import Weft.Http.Negotiation
 import Weft.Http.Server.Types
 import Weft.Http.Static.Asked
 import Weft.Http.Static.Cache
-import Weft.Http.Static.Listing
+import Weft.Http.Static.Names
+import Weft.Http.Static.Open
+import Weft.Http.Static.Opened
 import Weft.Http.Static.Represent
 import Weft.Http.Static.Send
 import Weft.Http.Static.Types
 
 -- | The files beside a file that are the same in other codings, in the order of
 -- preference: regular ones that are not older than the original.
-siblingsOf :: Static -> ByteString -> FileStatus -> Thread [Sibling]
-siblingsOf static path status
+siblingsOf :: Static -> Tick -> ByteString -> FileStatus -> Thread [Sibling]
+siblingsOf static tick path status
   | null codings || any ((`B.isSuffixOf` path) . codingSuffix) codings = pure []
-  | otherwise = catMaybes <$> forM codings sibling
+  | otherwise =
+      whichMayExist (openNames static) (openRoot static) (tickSecond tick) path codingSuffix codings >>= \case
+        [] -> pure []
+        some -> catMaybes <$> forM some sibling
   where
     codings = filter (/= Identity) (staticPrecompressed (openSettings static))
     sibling coding = do
@@ -68,10 +74,14 @@ othersOf static asked path status siblings
       Negotiated (beside <> made) <$> newIORef (Choice B.empty Nothing)
   where
     settings = openSettings static
-    worthwhile =
-      compressible settings path && Gzip `notElem` map siblingCoding siblings && maybe False within (staticCompress settings)
-    within how = statusSize status >= fromIntegral (compressLeast how) && statusSize status <= fromIntegral (compressMost how)
+    worthwhile = Gzip `notElem` map siblingCoding siblings && packs settings path status
     variant coding source = Variant coding (B.concat [asked, "\NUL", codingName coding]) source <$> newPrimVar 0
+
+-- | Is a file of a type and a size that the server compresses?
+packs :: StaticSettings -> ByteString -> FileStatus -> Bool
+packs settings path status = maybe False within (staticCompress settings) && compressible settings path
+  where
+    within how = statusSize status >= fromIntegral (compressLeast how) && statusSize status <= fromIntegral (compressMost how)
 
 -- | Open a file in another coding, if it still is what it was.
 openSibling :: Static -> Sibling -> Thread (Maybe File)
@@ -95,7 +105,7 @@ preferred variants choice request = case acceptEncoding request of
   [] -> pure Nothing
   [value] ->
     readIORef choice >>= \case
-      Choice known chosen | known == value -> pure chosen
+      Choice before chosen | before == value -> pure chosen
       _ -> do
         -- The value is a slice of a buffer that is used again. Of two who write at a
         -- time either may win.
@@ -118,8 +128,9 @@ sourceStatus cached variant = case variantSource variant of
   FromFile sibling -> siblingStatus sibling
   Made -> cachedStatus cached
 
--- | Answer with a cached file, in the form that the client prefers.
-represent :: Static -> Tick -> Request -> ByteString -> Cached -> Thread Response
+-- | Answer with a cached file, in the form that the client prefers. 'Nothing' where the
+-- cache has let go of it, and it was closed.
+represent :: Static -> Tick -> Request -> ByteString -> Cached -> Thread (Maybe Response)
 represent static tick request asked cached = case cachedOthers cached of
   Alone -> asItIs
   Negotiated variants choice ->
@@ -127,43 +138,57 @@ represent static tick request asked cached = case cachedOthers cached of
       Nothing -> asItIs
       Just variant ->
         liftIO (inCache static cached variant) >>= \case
-          Just held -> fromMemory static tick request held
+          Just held -> fromHeld static tick request held
           Nothing -> case variantSource variant of
             FromFile sibling -> beside variant sibling
             Made -> made variant
   where
     settings = openSettings static
     path = cachedPath cached
-    asItIs = fromMemory static tick request (cachedHeld cached)
-    keep variant meta bytes = liftIO (cachedHeld <$> remember static tick (variantKey variant) path (sourceStatus cached variant) meta Alone bytes)
+    asItIs = fromHeld static tick request (cachedHeld cached)
+    as variant meta content = liftIO (known tick path (sourceStatus cached variant) meta Alone content)
     beside variant sibling =
       openSibling static sibling >>= \case
         -- It has changed; the next one to ask finds out how.
-        Nothing -> liftIO (deleteCache (openCache static) asked) >> asItIs
-        Just file -> flip onException (closeFile file) $ do
+        Nothing -> asItIs <* (liftIO (deleteCache (openCache static) asked) >>= letGo)
+        Just file -> do
           let status = siblingStatus sibling
               meta = metaOf settings path True (siblingCoding sibling) (codingName (siblingCoding sibling)) status
-          content <- if caches static status then readWith file status else pure Nothing
+          content <- (if caches static False status then readWith file status else pure Nothing) `onException` closeFile file
+          worth <- if isJust content then pure False else liftIO (worthKeeping (openCache static) OpenFile (variantKey variant))
           case content of
-            Just bytes -> closeFile file >> keep variant meta bytes >>= fromMemory static tick request
-            Nothing -> fromFile tick request meta file
+            Just bytes -> do
+              closeFile file
+              other <- as variant meta (InBytes bytes)
+              rememberIfWorth static (variantKey variant) other
+              fromHeld static tick request (cachedHeld other)
+            Nothing
+              | worth -> do
+                  opened <- liftIO (newOpened file)
+                  flip finally (releaseOpened opened) $ do
+                    other <- as variant meta (OnDisk opened)
+                    remember static (variantKey variant) other
+                    fromHeld static tick request (cachedHeld other)
+              | otherwise -> Just <$> fromFile tick request meta file (closeFile file) `onException` closeFile file
     -- Whoever comes first makes it; nobody waits.
     made variant = do
       mine <- liftIO ((== 0) <$> casInt (variantBusy variant) 0 1)
-      if not mine
-        then asItIs
-        else flip onException (liftIO (writePrimVar (variantBusy variant) 0)) $ do
-          let original = heldBytes (cachedHeld cached)
-              level = maybe 6 compressLevel (staticCompress settings)
-              mark = codingName (variantCoding variant) <> C.pack (show level)
-          bytes <- gzipThread level original
-          if B.length bytes >= B.length original
-            then liftIO (writePrimVar (variantBusy variant) 2) >> asItIs
-            else do
-              let meta = (metaOf settings path True (variantCoding variant) mark (cachedStatus cached)) {metaSize = fromIntegral (B.length bytes)}
-              held <- keep variant meta bytes
-              liftIO (writePrimVar (variantBusy variant) 0)
-              fromMemory static tick request held
+      case heldContent (cachedHeld cached) of
+        InBytes original | mine -> packed variant original
+        _ -> asItIs
+    packed variant original =
+      flip onException (liftIO (writePrimVar (variantBusy variant) 0)) $ do
+        let level = maybe 6 compressLevel (staticCompress settings)
+            mark = codingName (variantCoding variant) <> C.pack (show level)
+        bytes <- gzipThread level original
+        if B.length bytes >= B.length original
+          then liftIO (writePrimVar (variantBusy variant) 2) >> asItIs
+          else do
+            let meta = (metaOf settings path True (variantCoding variant) mark (cachedStatus cached)) {metaSize = fromIntegral (B.length bytes)}
+            other <- as variant meta (InBytes bytes)
+            remember static (variantKey variant) other
+            liftIO (writePrimVar (variantBusy variant) 0)
+            fromHeld static tick request (cachedHeld other)
 
 -- | Is what is cached still what the file is, and are the same files beside it? Asked
 -- of the file system once a second; those who come while one asks are served what was
@@ -180,12 +205,12 @@ stillFresh static tick cached = do
         else
           try (pathStatusAt (At (openRoot static)) (cachedPath cached)) >>= \case
             Right status
-              | status == cachedStatus cached -> (== map known beside) . map known <$> siblingsOf static (cachedPath cached) status
+              | status == cachedStatus cached -> (== map identity beside) . map identity <$> siblingsOf static tick (cachedPath cached) status
               | otherwise -> pure False
             Left (_ :: IOException) -> pure False
   where
     second = fromIntegral (tickSecond tick)
-    known sibling = (siblingCoding sibling, siblingStatus sibling)
+    identity sibling = (siblingCoding sibling, siblingStatus sibling)
     beside = case cachedOthers cached of
       Alone -> []
       Negotiated variants _ -> [sibling | Variant {variantSource = FromFile sibling} <- variants]

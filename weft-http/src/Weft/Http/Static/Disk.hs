@@ -10,9 +10,11 @@ module Weft.Http.Static.Disk
   )
 where
 
+import Control.Monad (forM)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.Foldable (find)
+import Data.Maybe (isJust)
 import Foreign.C.Error
 import Foreign.C.Types (CInt)
 import GHC.IO.Exception (IOException (ioe_errno))
@@ -26,6 +28,8 @@ import Weft.Http.Static.Asked
 import Weft.Http.Static.Cache
 import Weft.Http.Static.Codings
 import Weft.Http.Static.Listing
+import Weft.Http.Static.Open
+import Weft.Http.Static.Opened
 import Weft.Http.Static.Represent
 import Weft.Http.Static.Send
 import Weft.Http.Static.Types
@@ -42,16 +46,15 @@ answerPath static clock request asked = case safePath asked of
         -- What is kept must not be a slice of the request, whose buffer is used again.
         let relative = B.copy (relativePath path)
         file <- open (if B.null relative then "." else relative)
-        flip onException (closeFile file) $ do
-          status <- fileStatus file
-          case statusKind status of
-            RegularFile
-              | not (pathIsDirectory path) -> answerFile static clock request asked relative file status
-              | otherwise -> notFound <$ closeFile file
-            DirectoryFile
-              | pathIsDirectory path -> closeFile file >> directory relative
-              | otherwise -> closeFile file >> pure (redirect (asked <> "/" <> requestQuery request))
-            _ -> notFound <$ closeFile file
+        status <- fileStatus file `onException` closeFile file
+        case statusKind status of
+          RegularFile
+            | not (pathIsDirectory path) -> answerFile static clock request asked relative file status
+            | otherwise -> notFound <$ closeFile file
+          DirectoryFile
+            | pathIsDirectory path -> closeFile file >> directory relative
+            | otherwise -> closeFile file >> pure (redirect (asked <> "/" <> requestQuery request))
+          _ -> notFound <$ closeFile file
   where
     settings = openSettings static
     open = openBeneathRoot static
@@ -71,8 +74,8 @@ answerPath static clock request asked = case safePath asked of
               Left e
                 | ioe_errno e `elem` map errnoOf [eNOENT, eNOTDIR] -> tryNames rest
                 | otherwise -> throwM (e :: IOException)
-              Right file -> flip onException (closeFile file) $ do
-                status <- fileStatus file
+              Right file -> do
+                status <- fileStatus file `onException` closeFile file
                 if statusKind status == RegularFile
                   then answerFile static clock request asked (inside name) file status
                   else closeFile file >> tryNames rest
@@ -93,27 +96,41 @@ failed e
   where
     is = elem (ioe_errno e) . map errnoOf
 
--- | Answer with an open regular file, which is closed when it is not needed any
--- more.
+-- | Answer with an open regular file. It is closed here, whatever happens, unless the
+-- cache gets it or the response.
 answerFile :: Static -> Clock -> Request -> ByteString -> ByteString -> File -> FileStatus -> Thread Response
 answerFile static clock request asked path file status = do
-  siblings <- siblingsOf static path status
-  content <- if caches static status then readWith file status else pure Nothing
   tick <- liftIO (readClock clock)
+  (siblings, content) <-
+    ((,) <$> siblingsOf static tick path status <*> (if caches static (packs settings path status) status then readWith file status else pure Nothing))
+      `onException` closeFile file
+  let meta = metaOf settings path (varies settings path siblings) Identity "" status
+      kept how = liftIO (othersOf static asked path status siblings >>= \others -> known tick path status meta others how)
+      answerWith cached = represent static tick request asked cached >>= maybe (pure notFound) pure
+  -- Whether a file in memory is worth it is asked later.
+  worth <- if isJust content then pure False else liftIO (worthKeeping (openCache static) OpenFile asked)
   case content of
     Just bytes -> do
       closeFile file
-      others <- liftIO (othersOf static asked path status siblings)
-      cached <- liftIO (remember static tick asked path status (metaOf settings path (varies settings path siblings) Identity "" status) others bytes)
-      represent static tick request asked cached
-    Nothing -> do
-      let chosen = chooseCoding (acceptEncoding request) (map siblingCoding siblings)
-      packed <- maybe (pure Nothing) (\s -> fmap (s,) <$> openSibling static s) (find ((== chosen) . siblingCoding) siblings)
-      case packed of
-        Just (sibling, other) -> flip onException (closeFile other) $ do
-          closeFile file
-          fromFile tick request (metaOf settings path True (siblingCoding sibling) (codingName (siblingCoding sibling)) (siblingStatus sibling)) other
-        Nothing -> fromFile tick request (metaOf settings path (varies settings path siblings) Identity "" status) file
+      cached <- kept (InBytes bytes)
+      rememberIfWorth static asked cached
+      answerWith cached
+    Nothing
+      | worth -> do
+          opened <- liftIO (newOpened file)
+          -- While we hold it, it is open.
+          flip finally (releaseOpened opened) $ do
+            cached <- kept (OnDisk opened)
+            remember static asked cached
+            answerWith cached
+      | otherwise -> flip onException (closeFile file) $ do
+          let chosen = chooseCoding (acceptEncoding request) (map siblingCoding siblings)
+          packed <- maybe (pure Nothing) (\s -> fmap (s,) <$> openSibling static s) (find ((== chosen) . siblingCoding) siblings)
+          case packed of
+            Just (sibling, other) -> flip onException (closeFile other) $ do
+              closeFile file
+              fromFile tick request (metaOf settings path True (siblingCoding sibling) (codingName (siblingCoding sibling)) (siblingStatus sibling)) other (closeFile other)
+            Nothing -> fromFile tick request meta file (closeFile file)
   where
     settings = openSettings static
 
@@ -141,4 +158,6 @@ pageAt static tick path =
           then readWith file status
           else pure Nothing
       -- It is compared with itself alone, without what may lie beside it.
-      liftIO (traverse (fmap cachedHeld . remember static tick key path status (metaOf settings path False Identity "" status) Alone) bytes)
+      forM bytes $ \b -> do
+        cached <- liftIO (known tick path status (metaOf settings path False Identity "" status) Alone (InBytes b))
+        cachedHeld cached <$ remember static key cached

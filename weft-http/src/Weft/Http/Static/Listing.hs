@@ -6,7 +6,6 @@
 -- directories without an index file where listings are on.
 module Weft.Http.Static.Listing
   ( listing,
-    openBeneathRoot,
   )
 where
 
@@ -24,6 +23,7 @@ import Weft.Http.Page qualified as Page
 import Weft.Http.Path
 import Weft.Http.Server.Types
 import Weft.Http.Static.Asked
+import Weft.Http.Static.Open
 import Weft.Http.Static.Rules
 import Weft.Http.Static.Types
 import Weft.Http.Status
@@ -61,5 +61,3 @@ listing static request relative = do
         of' kind status = Page.Entry name kind (statusSize status) (HttpTime (statusModified status `div` 1_000_000_000))
 
 -- | Open for reading what is beneath the directory; what leads out of it fails.
-openBeneathRoot :: Static -> ByteString -> Thread File
-openBeneathRoot static path = openFileAt (At (openRoot static)) path ReadOnly defaultOpenFlags {openBeneath = StayBeneath}

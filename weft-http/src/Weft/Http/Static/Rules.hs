@@ -99,6 +99,7 @@ overriding new old = filter (not . B.null . fieldValue) (replacing (map extended
       | otherwise = field
 
 replacing :: [Field] -> [Field] -> [Field]
+replacing [] old = old
 replacing new old = filter ((`notElem` map key new) . key) old <> new
   where
     key = caseless . fieldName

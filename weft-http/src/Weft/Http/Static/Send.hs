@@ -5,20 +5,25 @@
 -- Stability   : not home
 --
 -- What is small is read and put into the cache, and sent from memory; what is large is
--- sent by the system. Called by the modules that found the file, on the thread of a
+-- kept open there, and sent by the system. Called by the modules that found the file, on the thread of a
 -- connection.
 module Weft.Http.Static.Send
   ( -- * In memory
     caches,
     readWith,
-    remember,
-    fromMemory,
 
-    -- * From the disk
+    -- * What is kept
+    known,
+    remember,
+    rememberIfWorth,
+    fromHeld,
+
+    -- * Other files
     fromFile,
   )
 where
 
+import Control.Monad (void, when)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.IORef
@@ -32,16 +37,20 @@ import Weft.Http.Server.Render
 import Weft.Http.Server.Types
 import Weft.Http.Static.Asked
 import Weft.Http.Static.Cache
+import Weft.Http.Static.Open
+import Weft.Http.Static.Opened
 import Weft.Http.Static.Represent
 import Weft.Http.Static.Types
 import Weft.Http.Status
 
--- | Whether a file is small enough for the cache.
-caches :: Static -> FileStatus -> Bool
-caches static status =
-  statusSize status <= fromIntegral (staticLargestCached settings) && staticCacheBytes settings > 0
+-- | Whether a file is for memory, given whether the server may compress it.
+caches :: Static -> Bool -> FileStatus -> Bool
+caches static packs status
+  | staticCacheBytes settings <= 0 || beyond (staticLargestCached settings) = False
+  | otherwise = packs || staticOpenFiles settings <= 0 || not (beyond (staticLargestCopied settings))
   where
     settings = openSettings static
+    beyond size = statusSize status > fromIntegral size
 
 -- | The content of a file that has this status; 'Nothing' if it has another one by
 -- now. That it has not become longer is for its status to say: to read what is behind
@@ -52,21 +61,43 @@ readWith file status = do
   after' <- fileStatus file
   pure (if fromIntegral (B.length bytes) == statusSize status && after' == status then Just bytes else Nothing)
 
--- | Put a file into the cache.
-remember :: Static -> Tick -> ByteString -> ByteString -> FileStatus -> Meta -> Others -> ByteString -> IO Cached
-remember static tick key path status meta others bytes = do
+-- | What is known of a file, as it will be kept.
+known :: Tick -> ByteString -> FileStatus -> Meta -> Others -> Content -> IO Cached
+known tick path status meta others content = do
   checked <- newPrimVar (fromIntegral (tickSecond tick))
-  rendered <- newIORef (Rendered unasked (wholeOf meta bytes))
-  let cached =
-        Cached
-          { cachedHeld = Held bytes meta rendered,
-            cachedPath = path,
-            cachedStatus = status,
-            cachedChecked = checked,
-            cachedOthers = others
-          }
+  rendered <- newIORef (Rendered unasked (wholeOf meta content (pure ())))
+  pure
+    Cached
+      { cachedHeld = Held content meta rendered,
+        cachedPath = path,
+        cachedStatus = status,
+        cachedChecked = checked,
+        cachedOthers = others
+      }
+
+-- | Put a file into the cache, which holds it from then on.
+remember :: Static -> ByteString -> Cached -> Thread ()
+remember static key cached = do
+  gone <- liftIO $ do
+    case content of
+      InBytes _ -> pure ()
+      OnDisk opened -> void (holdOpened opened)
+    insertCache (openCache static) key (shareOf content) cached
+  letGo gone
+  where
+    content = heldContent (cachedHeld cached)
+
+-- | Where it is worth it.
+rememberIfWorth :: Static -> ByteString -> Cached -> Thread ()
+rememberIfWorth static key cached = do
+  worth <- liftIO (worthKeeping (openCache static) (shareOf (heldContent (cachedHeld cached))) key)
+  when worth (remember static key cached)
+
+shareOf :: Content -> Share
+shareOf = \case
   -- Once as it is, and once rendered.
-  cached <$ insertCache (openCache static) key (2 * B.length bytes + 512) cached
+  InBytes bytes -> InMemory (2 * B.length bytes + 512)
+  OnDisk _ -> OpenFile
 
 -- | In place of the second: not rendered so far, because nobody has had the response, or
 -- one client.
@@ -74,44 +105,75 @@ unasked, askedOnce :: Int64
 unasked = -1
 askedOnce = -2
 
-wholeOf :: Meta -> ByteString -> Response
-wholeOf meta bytes = Response ok200 (metaFields meta) (Bytes [bytes]) Nothing
+-- | The response with the whole file; the action is run when it was sent, or will not be.
+wholeOf :: Meta -> Content -> Thread () -> Response
+wholeOf meta content release = Response ok200 (metaFields meta) body Nothing
+  where
+    body = case content of
+      InBytes bytes -> Bytes [bytes]
+      OnDisk opened -> FileBody (openedFile opened) [FilePart B.empty 0 (metaSize meta)] B.empty release
 
--- | Answer from memory.
-fromMemory :: Static -> Tick -> Request -> Held -> Thread Response
-fromMemory static tick request held
-  | isUnconditional (requestConditions request) && requestMethod request == Get = liftIO $ do
+-- | Answer with what is held. 'Nothing' where that has been closed.
+fromHeld :: Static -> Tick -> Request -> Held -> Thread (Maybe Response)
+fromHeld static tick request held = case heldContent held of
+  InBytes bytes -> Just <$> fromMemory static tick request held bytes
+  OnDisk opened -> do
+    holding <- liftIO (holdOpened opened)
+    if holding then Just <$> fromOpened static tick request held opened else pure Nothing
+
+-- | Is it the whole file that is asked for, and nothing else?
+isPlain :: Request -> Bool
+isPlain request = isUnconditional (requestConditions request) && requestMethod request == Get
+
+fromMemory :: Static -> Tick -> Request -> Held -> ByteString -> Thread Response
+fromMemory static tick request held bytes
+  | isPlain request = liftIO $ do
       Rendered second response <- readIORef (heldRendered held)
       if
         | second == tickSecond tick -> pure response
         -- Many files are asked for once and thrown out again: for that one answer
         -- the bytes need not be copied behind a head.
         | second == unasked -> whole <$ writeIORef (heldRendered held) (Rendered askedOnce whole)
-        | otherwise -> do
-            let rendered = whole {responseRendered = renderWhole (staticServerName (openSettings static)) (tickDate tick) whole}
-            rendered <$ writeIORef (heldRendered held) (Rendered (tickSecond tick) rendered)
+        | otherwise -> renderedFor static tick held whole
   | otherwise = conditional tick request (heldMeta held) whole $ \ranges ->
-      let slice r = B.take (fromIntegral (rangeLength r)) (B.drop (fromIntegral (rangeFirst r)) (heldBytes held))
+      let slice r = B.take (fromIntegral (rangeLength r)) (B.drop (fromIntegral (rangeFirst r)) bytes)
        in case ranges of
             OneRange r -> Bytes [slice r]
             Ranges parts end -> Bytes (concat [[partPreamble p, slice (partRange p)] | p <- parts] <> [end])
   where
-    whole = wholeOf (heldMeta held) (heldBytes held)
+    whole = wholeOf (heldMeta held) (heldContent held) (pure ())
 
--- | Answer with an open file, which is closed when it is not needed any more.
-fromFile :: Tick -> Request -> Meta -> File -> Thread Response
-fromFile tick request meta file = do
+-- | The same with a file that is kept open, and that the caller holds: the response lets
+-- go of it.
+fromOpened :: Static -> Tick -> Request -> Held -> Opened -> Thread Response
+fromOpened static tick request held opened
+  | isPlain request = liftIO $ do
+      Rendered second response <- readIORef (heldRendered held)
+      if second == tickSecond tick
+        then pure response
+        else renderedFor static tick held (wholeOf (heldMeta held) (heldContent held) (releaseOpened opened))
+  | otherwise = fromFile tick request (heldMeta held) (openedFile opened) (releaseOpened opened)
+
+-- | The response, rendered for this second and kept for others.
+renderedFor :: Static -> Tick -> Held -> Response -> IO Response
+renderedFor static tick held whole = rendered <$ writeIORef (heldRendered held) (Rendered (tickSecond tick) rendered)
+  where
+    rendered = whole {responseRendered = renderWhole (staticServerName (openSettings static)) (tickDate tick) whole}
+
+-- | Answer with an open file. The action is run when it is not needed any more.
+fromFile :: Tick -> Request -> Meta -> File -> Thread () -> Thread Response
+fromFile tick request meta file release = do
   response <- conditional tick request meta whole body
   case responseBody response of
     FileBody {} | requestMethod request == Get -> pure response
     -- HEAD, or a response that does not contain the file.
-    _ -> response {responseBody = omit (responseBody response)} <$ closeFile file
+    _ -> response {responseBody = omit (responseBody response)} <$ release
   where
-    whole = Response ok200 (metaFields meta) (FileBody file [FilePart B.empty 0 (metaSize meta)] B.empty (closeFile file)) Nothing
+    whole = Response ok200 (metaFields meta) (parts [FilePart B.empty 0 (metaSize meta)] B.empty) Nothing
+    parts pieces end = FileBody file pieces end release
     body = \case
-      OneRange r -> FileBody file [FilePart B.empty (rangeFirst r) (rangeLength r)] B.empty (closeFile file)
-      Ranges parts end ->
-        FileBody file [FilePart (partPreamble p) (rangeFirst (partRange p)) (rangeLength (partRange p)) | p <- parts] end (closeFile file)
+      OneRange r -> parts [FilePart B.empty (rangeFirst r) (rangeLength r)] B.empty
+      Ranges rs end -> parts [FilePart (partPreamble p) (rangeFirst (partRange p)) (rangeLength (partRange p)) | p <- rs] end
     omit = \case
       content@FileBody {} -> Omitted (bodyLength content)
       content -> content

@@ -18,6 +18,7 @@ module Weft.Http.Static.Types
     -- * What is cached
     Cached (..),
     Held (..),
+    Content (..),
     Rendered (..),
     Others (..),
     Choice (..),
@@ -45,6 +46,8 @@ import Weft.Http.Negotiation
 import Weft.Http.Response (Field)
 import Weft.Http.Server.Types
 import Weft.Http.Static.Cache
+import Weft.Http.Static.Names
+import Weft.Http.Static.Opened
 import Weft.Http.Static.Rules
 import Weft.Http.Status
 import Weft.Internal.Runtime (reportToStderr)
@@ -56,9 +59,18 @@ data StaticSettings = StaticSettings
     -- | Memory for small files; default 100,000,000 bytes. 0 turns the cache off, and
     -- with it 'staticCompress'.
     staticCacheBytes :: !Int,
-    -- | Files up to this size go into the cache; default 1 MiB. Larger ones are sent
-    -- with @sendfile@.
+    -- | Files up to this size may be kept in memory; default 1 MiB. Where
+    -- 'staticOpenFiles' is not 0, of those larger than 'staticLargestCopied' only the ones
+    -- that 'staticCompress' is for.
     staticLargestCached :: !Int,
+    -- | Files that are kept open, with what is known of them, to be sent by the system;
+    -- default 10,000, and at most a quarter of the descriptors that the process may have.
+    -- What they take connections do not have; they are given up where a file could not be
+    -- opened for want of one. 0: none.
+    staticOpenFiles :: !Int,
+    -- | Up to this size, in bytes, a file is sent from memory although files may be kept
+    -- open; default 8 KiB. To copy more takes longer than to have the system send it.
+    staticLargestCopied :: !Int,
     -- | Whether a directory without an index file is listed; default 'False' (404).
     staticListings :: !Bool,
     -- | Names that are tried in this order for a directory; default @index.html@.
@@ -121,6 +133,8 @@ defaultStaticSettings root =
     { staticRoot = root,
       staticCacheBytes = 100_000_000,
       staticLargestCached = 1024 * 1024,
+      staticOpenFiles = 10_000,
+      staticLargestCopied = 8192,
       staticListings = False,
       staticIndex = ["index.html"],
       staticPrecompressed = [],
@@ -138,10 +152,12 @@ data Static = Static
     openRoot :: !File,
     -- | By path of requests. Keys that begin with or contain NUL, which no request has,
     -- are of what is kept beside: error pages and other codings.
-    openCache :: !(Cache Cached)
+    openCache :: !(Cache Cached),
+    -- | Names that end as those of files in other codings.
+    openNames :: !Names
   }
 
--- | A small file in memory.
+-- | A file that is in memory, or open.
 data Cached = Cached
   { cachedHeld :: {-# UNPACK #-} !Held,
     -- | Where it was found, beneath the root.
@@ -153,13 +169,19 @@ data Cached = Cached
     cachedOthers :: !Others
   }
 
--- | Bytes to be sent.
+-- | What is to be sent.
 data Held = Held
-  { heldBytes :: !ByteString,
+  { heldContent :: !Content,
     heldMeta :: !Meta,
     -- | The response to a plain GET, rendered for one second.
     heldRendered :: !(IORef Rendered)
   }
+
+-- | Where the bytes are.
+data Content
+  = InBytes !ByteString
+  | -- | The cache holds it once.
+    OnDisk !Opened
 
 -- | A response, and the second for which it is rendered.
 data Rendered = Rendered !Int64 !Response

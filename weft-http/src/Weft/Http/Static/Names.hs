@@ -1,0 +1,160 @@
+-- |
+-- Description : Which files lie beside others
+-- Stability   : not home
+--
+-- Nearly no file has another coding of itself beside it, and to find that out for each
+-- file takes a look into the file system for each coding. So the names in a directory
+-- that end as those of codings do are read once, and again when the directory has
+-- changed. Called on the thread of a connection.
+--
+-- See Note [What the time of a directory says].
+module Weft.Http.Static.Names
+  ( Names,
+    newNames,
+    whichMayExist,
+  )
+where
+
+import Control.Monad.Primitive (RealWorld)
+import Data.ByteString (ByteString)
+import Data.ByteString qualified as B
+import Data.HashMap.Strict (HashMap)
+import Data.HashMap.Strict qualified as HashMap
+import Data.HashSet (HashSet)
+import Data.HashSet qualified as HashSet
+import Data.IORef
+import Data.Int (Int64)
+import Data.Primitive.PrimVar
+import GHC.IO.Exception (IOException)
+import Weft
+import Weft.File hiding (OpenMode (Directory))
+import Weft.File qualified as File
+import Weft.Time
+
+-- Note [What the time of a directory says]
+-- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
+-- A name that comes or goes changes the modification time of its directory. That is
+-- compared once a second, as the files themselves are. But
+--
+--   * the time may be as coarse as two seconds: what comes in the moment after the names
+--     were read may leave the time as it is. Names that were read so shortly after a change
+--     are read again in the next second.
+--   * a file system may not keep it: names are not believed for longer than a minute.
+--   * to read many names takes long: that is done for a twentieth of the time at most.
+--     Until it may be done again nothing is known, and each file is looked for.
+--
+-- A file that is there already is not this module's affair: whether it has changed, its
+-- own status says.
+
+-- | What is known of the directories beneath a root, by path.
+data Names = Names
+  { namesEndings :: [ByteString],
+    namesKnown :: !(IORef (HashMap ByteString Directory))
+  }
+
+data Directory = Directory
+  { -- | The second in which it was last compared.
+    directoryChecked :: {-# UNPACK #-} !(PrimVar RealWorld Int),
+    directoryRead :: !(IORef Reading)
+  }
+
+-- | How a directory was found.
+data Reading
+  = -- | Nothing is known, and it is not read before this second.
+    Unknown !Int64
+  | -- | It had this status before it was read, and its last change then was so long
+    -- before that a later one would show in the status.
+    Known !FileStatus !Bool !(HashSet ByteString) !Extent
+
+-- | How long what was read is good, in seconds: read again after the first when it has
+-- changed, after the second in any case.
+data Extent = Extent !Int64 !Int64
+
+-- | For names with these endings.
+newNames :: [ByteString] -> IO Names
+newNames endings = Names endings <$> newIORef HashMap.empty
+
+-- | Directories that are remembered. Beyond that all are forgotten.
+mostDirectories :: Int
+mostDirectories = 4096
+
+-- | Names of one directory that are remembered. With more, nothing is known of it.
+mostNames :: Int
+mostNames = 20_000
+
+-- | With which endings may there be a file of this path (beneath the directory, which is
+-- open), in this second? Given some of the endings.
+whichMayExist :: Names -> File -> Int64 -> ByteString -> (a -> ByteString) -> [a] -> Thread [a]
+whichMayExist names root second path ending wanted = do
+  entry <- liftIO (entryOf names directory)
+  checked <- liftIO (readPrimVar (directoryChecked entry))
+  mine <-
+    if checked == fromIntegral second
+      then pure False
+      else liftIO ((== checked) <$> casInt (directoryChecked entry) checked (fromIntegral second))
+  found <- liftIO (readIORef (directoryRead entry))
+  -- Others go on with what was right a second ago.
+  verdict <$> if mine then renewed entry found else pure found
+  where
+    (before, name) = B.breakEnd (== 0x2f) path
+    directory = B.dropWhileEnd (== 0x2f) before
+    place = if B.null directory then "." else directory
+    verdict = \case
+      Known _ _ there _
+        | HashSet.null there -> []
+        | otherwise -> filter (\a -> HashSet.member (name <> ending a) there) wanted
+      Unknown _ -> wanted
+    keep entry found = found <$ liftIO (writeIORef (directoryRead entry) found)
+
+    renewed entry found = case found of
+      Unknown again
+        | second < again -> pure found
+        | otherwise -> readAgain entry
+      Known status settled _ (Extent least most)
+        | second >= most -> readAgain entry
+        | otherwise ->
+            try (pathStatusAt (At root) place) >>= \case
+              Right now' | now' == status, settled -> pure found
+              Right _ | second >= least -> readAgain entry
+              Right _ -> keep entry (Unknown least)
+              Left (_ :: IOException) -> keep entry (Unknown least)
+
+    readAgain entry = do
+      -- Meanwhile, and if we are cancelled, each file is looked for. One reads at a time.
+      _ <- keep entry (Unknown (second + 60))
+      start <- now
+      result <- try (bracket (openFileAt (At root) place File.Directory defaultOpenFlags {openBeneath = StayBeneath}) closeFile contents)
+      end <- now
+      -- In whole seconds, rounded up: twenty times as long as it took.
+      let pause = 1 + 20 * (instantNanoseconds end - instantNanoseconds start) `div` 1_000_000_000
+      keep entry $ case result of
+        Right (status, there)
+          | HashSet.size there <= mostNames -> Known status (settledIn second status) there (Extent (second + pause) (second + max 60 pause))
+          | otherwise -> Unknown (second + max 60 pause)
+        Left (_ :: IOException) -> Unknown (second + pause)
+
+    contents dir = do
+      status <- fileStatus dir
+      there <- listDirectory dir
+      let !marked = HashSet.fromList [B.copy n | n <- there, any (`B.isSuffixOf` n) (namesEndings names)]
+      pure (status, marked)
+
+-- | Was its last change so long before this second that another would show?
+settledIn :: Int64 -> FileStatus -> Bool
+settledIn second status = statusModified status < (second - 3) * 1_000_000_000
+
+-- | What is known of a directory.
+entryOf :: Names -> ByteString -> IO Directory
+entryOf names directory = do
+  known <- readIORef (namesKnown names)
+  case HashMap.lookup directory known of
+    Just entry -> pure entry
+    Nothing -> do
+      checked <- newPrimVar 0
+      found <- newIORef (Unknown 0)
+      let entry = Directory checked found
+      atomicModifyIORef' (namesKnown names) $ \now' -> case HashMap.lookup directory now' of
+        Just theirs -> (now', theirs)
+        Nothing ->
+          let room = if HashMap.size now' >= mostDirectories then HashMap.empty else now'
+           in (HashMap.insert (B.copy directory) entry room, entry)

@@ -1,0 +1,42 @@
+-- |
+-- Description : Opening and letting go of files
+-- Stability   : not home
+--
+-- All files that are served are opened here, beneath the root; and what the cache lets go
+-- of is closed here. Called on the thread of a connection.
+module Weft.Http.Static.Open
+  ( openBeneathRoot,
+    letGo,
+  )
+where
+
+import Data.ByteString (ByteString)
+import Data.Foldable (for_)
+import Foreign.C.Error
+import GHC.IO.Exception (IOException (ioe_errno))
+import Weft
+import Weft.File
+import Weft.Http.Static.Cache
+import Weft.Http.Static.Opened
+import Weft.Http.Static.Types
+
+-- | Open a path that stays beneath the root. Where descriptors are short, some of those
+-- that the cache holds are given up for it.
+openBeneathRoot :: Static -> ByteString -> Thread File
+openBeneathRoot static path =
+  try (openFileAt (At (openRoot static)) path ReadOnly defaultOpenFlags {openBeneath = StayBeneath}) >>= \case
+    Right file -> pure file
+    Left e
+      | isShort e ->
+          liftIO (reduceFiles (openCache static) (`div` 2)) >>= \case
+            [] -> throwM e
+            some -> letGo some >> openBeneathRoot static path
+      | otherwise -> throwM e
+  where
+    isShort e = ioe_errno e `elem` [Just code | Errno code <- [eMFILE, eNFILE]]
+
+-- | Close what the cache has let go of, unless it is being sent.
+letGo :: [Cached] -> Thread ()
+letGo gone = for_ gone $ \cached -> case heldContent (cachedHeld cached) of
+  InBytes _ -> pure ()
+  OnDisk opened -> releaseOpened opened
