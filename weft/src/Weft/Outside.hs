@@ -29,7 +29,8 @@ module Weft.Outside
   )
 where
 
-import Control.Concurrent (forkIO, forkIOWithUnmask, throwTo)
+import Control.Concurrent (forkIO, throwTo)
+import Control.Concurrent qualified as Ghc
 import Control.Concurrent.MVar
 import Control.Exception (Exception (..), SomeException, catch, mask, throwIO, try)
 import Control.Monad (join, void, when)
@@ -38,11 +39,11 @@ import Data.Foldable (sequenceA_)
 import Data.IORef
 import Data.IntMap.Strict (IntMap)
 import Data.IntMap.Strict qualified as IntMap
-import Data.Primitive.PrimVar (writePrimVar)
 import Weft.Channel
 import Weft.Internal.AtEnd (closeDoor, forget, openDoor, register)
 import Weft.Internal.Cancel
 import Weft.Internal.Direct (Performer (..), hosted)
+import Weft.Internal.Guests (Work (..), engage, expect)
 import Weft.Internal.Sync
 import Weft.Internal.SystemCall
 import Weft.Internal.Trace
@@ -107,7 +108,7 @@ runThread (Runner home calls) body = mask $ \restore -> do
           Waiting' -> (Running t, True)
           other -> (other, False)
         -- Nothing is raised between here and the handler: there is no system call.
-        when wanted $ Catch.try body >>= \outcome -> immediate guest >> effect (answer outcome)
+        when wanted $ Catch.try body >>= \outcome -> immediate (expect . homeGuests) >> effect (answer outcome)
       -- True: it has begun, and will answer.
       interrupt = do
         begun <- atomicModifyIORef' stage $ \case
@@ -162,59 +163,68 @@ receiveFrom runner = runThread runner . receive
 
 -- Note [A thread of GHC's for a thread of Weft]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
--- The two take turns, and a variable says where they are: the one that comes second, the end
--- of the action or the wait for it, finds the other there. Each of the two steps is atomic,
--- so that no end is missed and none is told twice.
+-- The two take turns, and a variable says where they are. Each step is atomic, and who comes
+-- second finds what the first has left: the end finds the waiter, the wait finds the end, an
+-- interruption finds the thread to throw to, or the thread finds the interruption when it
+-- begins. So no end is missed, and none is told twice.
 --
--- What interrupts the wait is thrown to the action, by a third, because who throws waits until
+-- What interrupts the wait is thrown to the action by a third, because who throws waits until
 -- it is received. Then the action's end is awaited, uninterruptibly, as that of a child.
 
 -- | Where the action of 'onGhcThread' is.
 data Turn a
-  = Acting
-  | -- | And its thread of Weft waits.
-    Awaited !(Waiter ())
+  = -- | Under way or about to be, and who waits for its end.
+    Acting !Actor !(Maybe (Waiter ()))
   | Over !(Either SomeException a)
 
--- | Perform plain 'IO' on a thread of GHC's own, begun for it, and wait for its end. There
--- it may do whatever GHC's threads may: block, be thrown to, be cancelled by
--- @System.Timeout.timeout@, ask for its 'Control.Concurrent.myThreadId'. It takes no OS
--- thread while it blocks, and costs about a kilobyte and, where the worker is busy, a
--- microsecond; for what blocks in a foreign call it is no better than
--- 'Weft.blocking'. The function that it is given performs operations of threads, as
--- 'runThread' with this runner does, on this thread's worker; and so does 'Weft.IO.await'
--- there, so that all of "Weft.IO" can be used.
+data Actor
+  = Unborn
+  | -- | It ends before it begins.
+    Unwanted !SomeException
+  | Actor !Ghc.ThreadId
+
+-- | Perform plain 'IO' on a thread of GHC's own, and wait for its end. There it may do
+-- whatever GHC's threads may: block, be thrown to, be cancelled by @System.Timeout.timeout@,
+-- ask for its 'Control.Concurrent.myThreadId'. The thread is the action's until that ends; then it
+-- may be given another one. It takes no OS thread while it blocks, and costs about a
+-- kilobyte and, where the worker is busy, a microsecond; for what blocks in a foreign call
+-- it is no better than 'Weft.blocking'. The function that it is given performs operations of
+-- threads, as 'runThread' with this runner does, on this thread's worker; and so does
+-- 'Weft.IO.await' there, so that all of "Weft.IO" can be used.
 --
 -- Its exceptions are raised here. What interrupts this thread is thrown to the action, and is
 -- raised here when that has ended.
-onGhcThread :: Runner -> ((forall x. Thread x -> IO x) -> IO a) -> Thread a
+onGhcThread :: forall a. Runner -> ((forall x. Thread x -> IO x) -> IO a) -> Thread a
 onGhcThread (Runner _ calls) action = Catch.mask $ \restore -> do
-  (turn, thread) <- immediate $ \home -> do
-    turn <- newIORef Acting
-    guest home
-    thread <- forkIOWithUnmask $ \unmask -> do
-      let perform :: Thread x -> IO x
-          perform = runThread (Runner home calls)
-      outcome <- try (unmask (hosted (Performer perform) (action perform)))
-      join . atomicModifyIORef' turn $ \case
-        Awaited waiter -> (Over outcome, void (deliver waiter (Answered ())))
-        _ -> (Over outcome, pure ())
-    pure (turn, thread)
+  turn <- immediate $ \home -> do
+    turn <- newIORef (Acting Unborn Nothing)
+    turn <$ engage (homeAtEnd home) (homeGuests home) (Work (act turn (runThread (Runner home calls))))
   let end = do
         call . Suspend (because "an action on a thread of GHC's") $ \waiter ->
           fmap pure . join . atomicModifyIORef' turn $ \case
-            Over outcome -> (Over outcome, void (deliver waiter (Answered ())))
-            _ -> (Awaited waiter, pure ())
+            Acting actor _ -> (Acting actor (Just waiter), pure ())
+            over -> (over, void (deliver waiter (Answered ())))
         effect (readIORef turn)
   over <-
     restore end `Catch.catch` \e -> do
-      _ <- effect . forkIO $ throwTo thread (e :: SomeException)
+      effect . join . atomicModifyIORef' turn $ \case
+        Acting Unborn waiter -> (Acting (Unwanted e) waiter, pure ())
+        Acting actor@(Actor thread) waiter -> (Acting actor waiter, void (forkIO (throwTo thread (e :: SomeException))))
+        other -> (other, pure ())
       _ <- Catch.uninterruptibleMask_ end
       Catch.throwM e
   case over of
     Over outcome -> either Catch.throwM pure outcome
-    _ -> Catch.throwM (userError "Weft.Outside.onGhcThread: answered before its end")
-
--- | Somebody outside is ready for the sake of this worker's threads.
-guest :: Home -> IO ()
-guest home = writePrimVar (homeGuests home) 1
+    Acting _ _ -> Catch.throwM (userError "Weft.Outside.onGhcThread: answered before its end")
+  where
+    act :: IORef (Turn a) -> (forall x. Thread x -> IO x) -> (forall x. IO x -> IO x) -> IO ()
+    act turn perform unmask = do
+      me <- Ghc.myThreadId
+      unwanted <- atomicModifyIORef' turn $ \case
+        Acting Unborn waiter -> (Acting (Actor me) waiter, Nothing)
+        other@(Acting (Unwanted e) _) -> (other, Just e)
+        other -> (other, Nothing)
+      outcome <- maybe (try (unmask (hosted (Performer perform) (action perform)))) (pure . Left) unwanted
+      join . atomicModifyIORef' turn $ \case
+        Acting _ waiter -> (Over outcome, mapM_ (\w -> deliver w (Answered ())) waiter)
+        other -> (other, pure ())

@@ -1,5 +1,3 @@
-{-# LANGUAGE MagicHash #-}
-
 -- |
 -- Transactions over ordinary 'TVar's, in threads of Weft.
 --
@@ -33,12 +31,11 @@ import Control.Monad.STM (STM, catchSTM, check, orElse, retry, throwSTM)
 import Control.Monad.STM qualified as Ghc
 import Data.IORef
 import Data.Primitive.MutVar
-import GHC.Exts (maskAsyncExceptions#)
-import GHC.IO (IO (..))
 import System.Mem.Weak (deRefWeak)
 import Weft.Internal.AtEnd (forget, register)
 import Weft.Internal.Cancel
 import Weft.Internal.Cell
+import Weft.Internal.Guests (interruptiblyMasked)
 import Weft.Internal.Sync
 import Weft.Internal.SystemCall
 import Weft.Internal.Trace
@@ -127,10 +124,6 @@ start home tcb cell waiter = do
   -- With the masking state that the thread itself has.
   interruptible tcb interrupt
   pure (pure ())
-
--- | Masked interruptibly, whatever the masking is outside.
-interruptiblyMasked :: IO a -> IO a
-interruptiblyMasked (IO io) = IO (maskAsyncExceptions# io)
 
 -- | Masked: see Note [Waiting in a transaction].
 transact :: STM a -> Waiter (End a) -> IO ()

@@ -40,7 +40,8 @@ promises =
     ("a cancellation is thrown to it, and comes when it has ended", cancelled),
     ("one that ends by itself although it was cancelled", stubborn),
     ("await where nothing can be suspended still says so", nowhere),
-    ("a thousand at a time", many)
+    ("a thousand at a time", many),
+    ("what is thrown at it when it has ended hurts nobody", tardy)
   ]
 
 data Boom = Boom
@@ -127,7 +128,7 @@ cancelled config = do
     ended <- Weft.newEmptyMVar
     child <-
       Weft.fork $
-        guest (\perform -> perform (Weft.putMVar begun ()) >> forever (threadDelay 1_000_000) `finally` (await Weft.yield >> say "released"))
+        guest (\perform -> (perform (Weft.putMVar begun ()) >> forever (threadDelay 1_000_000)) `finally` (await Weft.yield >> say "released"))
           `Weft.finally` (liftIO (say "went on") >> Weft.putMVar ended ())
     Weft.takeMVar begun
     Weft.cancel child
@@ -169,3 +170,16 @@ many config = do
       liftIO (putMVar gate ())
       replicateM 1_000 (Weft.receive replies)
   sort results' @?= map Just [1 .. 1_000]
+
+-- | The thread of GHC's may serve another by then.
+tardy :: Config -> Assertion
+tardy config = do
+  ends <- running config $ withRunner $ \runner -> do
+    first <- onGhcThread runner (\_ -> myThreadId)
+    -- Received while it waits, or dead already: in either case this returns.
+    liftIO $ do
+      thrown <- newEmptyMVar
+      _ <- forkIO (throwTo first Boom >> putMVar thrown ())
+      takeMVar thrown
+    replicateM 3 (onGhcThread runner (\perform -> perform Weft.yield >> pure 'e'))
+  ends @?= "eee"

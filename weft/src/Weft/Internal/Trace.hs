@@ -91,6 +91,7 @@ import GHC.Stack (CallStack)
 import Weft.Internal.AtEnd (AtEnd)
 import Weft.Internal.Births (Births)
 import Weft.Internal.Counters (Counters)
+import Weft.Internal.Guests (Guests)
 import Weft.Internal.Slots (Slots)
 import Weft.Internal.SystemCall (SystemCall, Waiter)
 
@@ -445,9 +446,9 @@ data Home = Home
     homeCounters :: IO Counters,
     -- | What is left to do when the run has ended; one for all homes.
     homeAtEnd :: !AtEnd,
-    -- | Not 0: threads of GHC's have become ready for the sake of this worker's threads,
-    -- and the worker lets them run before it sleeps ("Weft.Outside").
-    homeGuests :: !(PrimVar RealWorld Int),
+    -- | Threads of GHC's that work for this worker's threads ("Weft.Outside"). It lets
+    -- them run before it sleeps.
+    homeGuests :: !Guests,
     -- | All homes of the run, by index of the worker.
     homePeers :: Array Home
   }

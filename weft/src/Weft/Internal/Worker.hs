@@ -49,6 +49,7 @@ import Weft.Internal.Control
 import Weft.Internal.Counters
 import Weft.Internal.Counting
 import Weft.Internal.Ending
+import Weft.Internal.Guests (newGuests, takeExpected)
 import Weft.Internal.Inbox
 import Weft.Internal.Kernel
 import Weft.Internal.Policy
@@ -87,7 +88,7 @@ newDoor policy closing end numbers everybody peers alone index = do
   waits <- Slots.new
   clock <- newPrimVar 0
   births <- newBirths
-  guests <- newPrimVar 0
+  guests <- newGuests
   started <- newIORef Nothing
   let home =
         Home
@@ -328,8 +329,8 @@ carryBy slice worker@(Worker settings kernel scheduler) = look
     -- Threads of GHC's that run for threads of this worker would else begin when it sleeps:
     -- each would wake it with its first word, and wait for the capability again.
     letGuestsRun = do
-      guests <- readPrimVar (homeGuests home)
-      when (guests /= 0) $ writePrimVar (homeGuests home) 0 >> Ghc.yield
+      expected <- takeExpected (homeGuests home)
+      when expected Ghc.yield
     -- Note [No lost wake-up] in "Weft.Internal.Inbox"
     sleep = do
       letGuestsRun

@@ -22,6 +22,7 @@ import Weft.Internal.AtEnd (newAtEnd)
 import Weft.Internal.Births (newBirths)
 import Weft.Internal.Control (carrierFor, newWords)
 import Weft.Internal.Counters (Counters (..))
+import Weft.Internal.Guests (newGuests)
 import Weft.Internal.Kernel
 import Weft.Internal.Policy
 import Weft.Internal.Scheduler
@@ -71,7 +72,7 @@ newWorkers count kernel watcher = do
       waits <- Slots.new
       clock <- newPrimVar 0
       births <- newBirths
-      guests <- newPrimVar 0
+      guests <- newGuests
       pure
         Home
           { homeWorker = index,
