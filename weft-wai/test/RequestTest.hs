@@ -43,6 +43,22 @@ tests =
         isSecure r @?= False
         assertBool (show (remoteHost r)) (case remoteHost r of SockAddrInet _ a -> a /= 0; _ -> False)
         assertBool "the client is known" (isJust (requestClient r)),
+      testCase "who the client is behind a proxy" $ do
+        let application request respond = respond (responseLBS status200 [] (Lazy.fromStrict (C.pack (show (remoteHost request)))))
+            asked change begins = withApplicationSettings (change defaultSettings) (pure application) $ \port -> exchange port (begins <> get "/")
+            told = replyBody . replyTo "GET"
+            header1 = "PROXY TCP4 192.0.2.1 198.51.100.2 4711 443\r\n"
+            wrong = "PROXY TCP4 192.0.2.1 198.51.100.2 4711 70000\r\n"
+        required <- asked setProxyProtocolRequired header1
+        told required @?= "192.0.2.1:4711"
+        asked setProxyProtocolRequired "" >>= (@?= "")
+        optional <- asked setProxyProtocolOptional header1
+        told optional @?= "192.0.2.1:4711"
+        without <- asked setProxyProtocolOptional ""
+        C.takeWhile (/= ':') (told without) @?= "127.0.0.1"
+        asked setProxyProtocolOptional wrong >>= (@?= "")
+        none <- asked setProxyProtocolNone header1
+        replyStatus (replyTo "GET" none) @?= 400,
       testCase "targets in their forms" $ do
         absolute <- seen "GET http://other/p/q?r HTTP/1.1\r\nHost: other\r\nConnection: close\r\n\r\n"
         (rawPathInfo absolute, pathInfo absolute, rawQueryString absolute) @?= ("/p/q", ["p", "q"], "?r")

@@ -14,12 +14,11 @@
 -- runs here after a change of one import. An executable needs @-threaded@, and uses as
 -- many processors as @+RTS -N@ says.
 --
--- An application runs as a direct thread ("Weft.IO"): what it wants of its client (a piece
+-- An application begins as a direct thread ("Weft.IO"): what it wants of its client (a piece
 -- of the body, to have its response sent) suspends it and holds up nobody, and all the
--- operations of "Weft.IO" work in it. What blocks otherwise (an 'Control.Concurrent.MVar.MVar',
--- @threadDelay@, a database) holds up its worker for at most some 20 milliseconds, until
--- another OS thread takes over the others. @System.Timeout.timeout@ around something that
--- waits for the client is not safe in that style: see 'OwnThread'.
+-- operations of "Weft.IO" work in it. Applications that block otherwise (in an
+-- 'Control.Concurrent.MVar.MVar', in @threadDelay@, in the client of a database) are noticed,
+-- and run on threads of GHC's from then on, as under Warp: see 'ApplicationStyle'.
 module Weft.Wai
   ( -- * Running
     run,
@@ -87,6 +86,8 @@ module Weft.Wai
     setLayers,
     setProxyLayer,
     setProxyProtocolNone,
+    setProxyProtocolRequired,
+    setProxyProtocolOptional,
 
     -- ** Of no effect here
     setFdCacheDuration,
@@ -120,6 +121,7 @@ import Network.Socket (SockAddr)
 import Network.Wai (Request, Response, vault)
 import Weft (BackendChoice (..))
 import Weft qualified
+import Weft.Http.Proxy (Presence (..), proxyLayerOfAnybody)
 import Weft.Http.Request (Client (..), Security (..))
 import Weft.Http.Server (Layer, ServerSettings)
 import Weft.Wai.Internal.Perform
@@ -236,8 +238,8 @@ setNoParsePath unparsed settings = settings {settingsNoParsePath = unparsed}
 
 -- | In octets: a body that says that it is not larger is received before its application
 -- begins. Default: 65,536. What of larger ones is read lazily
--- ('Network.Wai.lazyRequestBody') holds up a worker while it is awaited. In the style
--- 'OwnThread' nothing is.
+-- ('Network.Wai.lazyRequestBody') holds up a worker while it is awaited. Where an application
+-- has a thread of GHC's, nothing is received before it begins.
 setPrefetchBody :: Int -> Settings -> Settings
 setPrefetchBody most settings = settings {settingsPrefetchBody = most}
 
@@ -246,7 +248,7 @@ setPrefetchBody most settings = settings {settingsPrefetchBody = most}
 setLogger :: (Request -> Status -> Maybe Integer -> IO ()) -> Settings -> Settings
 setLogger logger settings = settings {settingsLogger = Just logger}
 
--- | What runs applications. Default: 'Direct'.
+-- | What runs applications. Default: 'Automatic'.
 setApplicationStyle :: ApplicationStyle -> Settings -> Settings
 setApplicationStyle style settings = settings {settingsStyle = style}
 
@@ -278,6 +280,18 @@ setProxyLayer layer settings = settings {settingsProxy = Just layer}
 -- | The socket says who the client is. The default.
 setProxyProtocolNone :: Settings -> Settings
 setProxyProtocolNone settings = settings {settingsProxy = Nothing}
+
+-- | Each connection begins with a header of the PROXY protocol, version 1 or 2, which says
+-- who the client is; one that does not is ended. Only for an address that nobody but the
+-- proxy reaches: 'Weft.Http.Proxy.proxyLayer' (with 'setProxyLayer') takes the header from
+-- named networks only.
+setProxyProtocolRequired :: Settings -> Settings
+setProxyProtocolRequired = setProxyLayer (proxyLayerOfAnybody HeaderRequired)
+
+-- | The same where there is a header; where not, the socket says who the client is. Whoever
+-- reaches the address can claim to be anybody.
+setProxyProtocolOptional :: Settings -> Settings
+setProxyProtocolOptional = setProxyLayer (proxyLayerOfAnybody HeaderOptional)
 
 -- | Of no effect: files are opened for each response.
 setFdCacheDuration :: Int -> Settings -> Settings

@@ -30,6 +30,8 @@ module Weft.Http.Proxy
 
     -- * Serving
     proxyLayer,
+    Presence (..),
+    proxyLayerOfAnybody,
 
     -- * Trust
     Network,
@@ -45,6 +47,7 @@ import Control.Exception (Exception (..))
 import Control.Monad (unless)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
+import Data.IORef
 import Weft
 import Weft.Buffer
 import Weft.Http.Proxy.Before
@@ -125,15 +128,40 @@ receiveProxyHeader limit next = go B.empty
 -- with a header, or it ends without an answer. The client's addresses are those of the
 -- header, if it has some.
 proxyLayer :: [Network] -> Layer
-proxyLayer networks _ transport client = do
+proxyLayer networks tell transport client = do
   unless (isTrusted networks (clientAddress client)) (throwM (ProxyUntrusted (clientAddress client)))
+  proxyLayerOfAnybody HeaderRequired tell transport client
+
+-- | Must a connection begin with a header?
+data Presence
+  = -- | One that does not ends without an answer.
+    HeaderRequired
+  | -- | It may. Where not, the client is who the socket says.
+    HeaderOptional
+  deriving stock (Eq, Show)
+
+-- | The same from wherever the connection comes: for an address that only proxies can reach.
+-- Anybody else who reaches it is whoever he says.
+proxyLayerOfAnybody :: Presence -> Layer
+proxyLayerOfAnybody presence _ transport client = do
   buffer <- liftIO (newBuffer roomForBoth)
-  (header, rest) <- receiveProxyHeader defaultProxyLimit $ do
-    n <- transportReceive transport buffer 0 roomForBoth
-    liftIO (copyBuffer buffer 0 n)
+  seen <- liftIO (newIORef B.empty)
+  let next = do
+        n <- transportReceive transport buffer 0 roomForBoth
+        more <- liftIO (copyBuffer buffer 0 n)
+        more <$ liftIO (modifyIORef' seen (<> more))
+      plainly = \case
+        refused | presence == HeaderOptional, isNone refused -> (,) Local <$> liftIO (readIORef seen)
+        refused -> throwM refused
+  (header, rest) <- receiveProxyHeader defaultProxyLimit next `catch` plainly
   let (address, local) = clientOf (clientAddress client, clientLocal client) header
   above <- liftIO (bytesBefore rest transport)
   pure (above, client {clientAddress = address, clientLocal = local})
   where
     -- The header and a request, most often.
     roomForBoth = 2048
+    -- What has come is no header, nor the beginning of one that is wrong.
+    isNone = \case
+      ProxyRefused NoSignature -> True
+      ProxyEnded _ -> True
+      _ -> False
