@@ -72,7 +72,7 @@ import Data.ByteString.Char8 qualified as C
 import Weft
 import Weft.Http.Internal.Types (Limits (..), defaultLimits)
 import Weft.Http.Request
-import Weft.Http.Server.Connection
+import Weft.Http.Server.Attending
 import Weft.Http.Server.Phase
 import Weft.Http.Server.Registry
 import Weft.Http.Server.Render

@@ -1,0 +1,168 @@
+{-# OPTIONS_GHC -O2 -fno-full-laziness #-}
+
+-- |
+-- Description : The life of one connection
+-- Stability   : not home
+--
+-- What a connection's own thread does: it puts layers around the socket, serves, rests
+-- while nobody comes, and closes the socket at the end. The requests themselves are
+-- "Weft.Http.Server.Connection".
+module Weft.Http.Server.Attending
+  ( Reception (..),
+    attendTo,
+  )
+where
+
+import Control.Exception (IOException, SomeAsyncException, SomeException, displayException, fromException)
+import Control.Monad (unless, when)
+import Data.Maybe (fromMaybe, isJust, isNothing)
+import Weft
+import Weft.Http.Internal.Address (peerAddress)
+import Weft.Http.Request
+import Weft.Http.Server.Connection
+import Weft.Http.Server.Input
+import Weft.Http.Server.Outgoing
+import Weft.Http.Server.Phase
+import Weft.Http.Server.Registry
+import Weft.Http.Server.State
+import Weft.Http.Server.Types
+import Weft.Http.Server.Wire
+import Weft.Http.Status
+import Weft.Mask (interruptible)
+import Weft.Socket (SockAddr (..), SocketOption (..), awaitReadable, closeSocket, setOption)
+
+-- | What the connections that a listening socket has accepted share: the server, and the
+-- address that they were accepted at.
+data Reception = Reception
+  { receptionContext :: !Context,
+    receptionLocal :: !SockAddr
+  }
+
+-- | What a connection does next.
+data Next
+  = -- | A client has come back.
+    Wakes
+  | -- | It waits for one, without a buffer.
+    Rests
+  | Ends
+  | -- | It ends, and its thread with this exception.
+    Fails SomeException
+
+-- | The life of a connection, until its socket is closed. Starts masked. While the
+-- connection rests nothing is on the stack but what closes it: Note [A connection at rest]
+-- in "Weft.Http.Server.State".
+attendTo :: Reception -> Member -> Thread ()
+attendTo reception m = awake reception m $ \c -> do
+  -- Responses leave at once; ours are whole, so there is nothing to wait for.
+  case clientAddress (connectionClient c) of
+    SockAddrUnix _ -> pure ()
+    _ -> setOption (memberSocket m) NoDelay 1
+  session context c
+  where
+    context = receptionContext reception
+
+-- | Serve, until it rests or ends.
+awake :: Reception -> Member -> (Connection -> Thread ()) -> Thread ()
+awake reception m body =
+  ((Ends <$ interruptible (maybe id ($ client) (serverAround settings) (body c))) `catch` judged context) >>= goOn reception m
+  where
+    context = receptionContext reception
+    settings = serverSettings (contextServer context)
+    client = Client (peerAddress (memberPeer m)) (receptionLocal reception) Nothing
+    c = Connection m Nothing client
+
+-- | Wait for the client.
+resting :: Reception -> Member -> Thread ()
+resting reception m = do
+  draining <- liftIO (lieDown m >> isDraining (contextServer context))
+  if draining
+    then goOn reception m Ends
+    else ((Wakes <$ awaitReadable (memberSocket m)) `catch` judged context) >>= goOn reception m
+  where
+    context = receptionContext reception
+
+goOn :: Reception -> Member -> Next -> Thread ()
+goOn reception m = \case
+  Wakes -> awake reception m (\c -> receiving context c emptyInput)
+  Rests -> resting reception m
+  Ends -> close
+  Fails e -> close >> throwM e
+  where
+    context = receptionContext reception
+    server = contextServer context
+    close = liftIO (retire m) >> (closeSocket (memberSocket m) `finally` liftIO (unregister server m))
+{-# NOINLINE goOn #-}
+
+-- | What becomes of a connection whose thread has raised this.
+judged :: Context -> SomeException -> Thread Next
+judged context e
+  | Just (Interruption reason _) <- fromException e = pure (if reason == BufferUnused then Rests else Ends)
+  -- A client that goes away is no news.
+  | Just (_ :: IOException) <- fromException e = pure Ends
+  | Just (_ :: BodyError) <- fromException e = pure Ends
+  | Just (Aborted _ _) <- fromException e = pure Ends
+  | Just (_ :: SomeAsyncException) <- fromException e = pure (Fails e)
+  | otherwise = Ends <$ report context ("a connection failed: " <> displayException e)
+
+-- | Serve one connection until it ends; where there is nothing around the session, only until
+-- its wait is interrupted because nobody comes ('BufferUnused'), which is for 'awake'.
+session :: Context -> Connection -> Thread ()
+session context plainly
+  | isBare settings = begin plainly
+  | otherwise = do
+      -- Who the client is comes first, and then whether it may have one more connection.
+      known <- layered context (maybe [] pure (serverProxy settings)) plainly
+      bracket (liftIO (admit server (clientAddress (connectionClient known)))) (mapM_ liftIO) $ \admitted -> do
+        c <- layered context (serverLayers settings) known
+        if isJust admitted
+          then serving context c (begin c)
+          else do
+            liftIO (observe server ConnectionRefused)
+            refuse context c emptyInput serviceUnavailable503 "There are too many connections from your address."
+  where
+    server = contextServer context
+    settings = serverSettings server
+    begin c = requests context c emptyInput 0 noOutput
+
+-- | Is there nothing that a session must go back to: no layers, nobody who wants to be around
+-- it, and nobody who counts it?
+isBare :: ServerSettings -> Bool
+isBare settings =
+  null (serverLayers settings)
+    && isNothing (serverProxy settings)
+    && isNothing (serverAround settings)
+    && serverMaxPerPeer settings <= 0
+
+-- | Put layers around a connection.
+layered :: Context -> [Layer] -> Connection -> Thread Connection
+layered _ [] c = pure c
+layered context (layer : others) c = do
+  (transport, client) <-
+    layer (connectionSocket c) (fromMaybe (socketTransport (connectionSocket c)) (connectionTransport c)) (connectionClient c) `catch` failed
+  layered context others c {connectionTransport = Just transport, connectionClient = client}
+  where
+    failed e
+      | Just (_ :: SomeAsyncException) <- fromException e = throwM e
+      | otherwise = do
+          liftIO (observe (contextServer context) LayerFailed)
+          throwM (Aborted ("a layer failed: " <> displayException e) (Just e))
+
+-- | The same where something is around the session, and stays there: serve requests until
+-- the wait for one is interrupted; then wait without a buffer (Note [Deadlines] in
+-- "Weft.Http.Server.Phase"). The interrupted wait has neither input nor output, so nothing is
+-- lost, and no request pays for a handler of its own.
+serving :: Context -> Connection -> Thread () -> Thread ()
+serving context c body = do
+  rests <- (False <$ body) `catch` asked
+  when rests $ do
+    draining <- liftIO (lieDown (connectionMember c) >> isDraining (contextServer context))
+    unless draining $ do
+      -- What a layer has received in the moment in which it was interrupted does not make
+      -- the socket readable again.
+      pending <- maybe (pure False) (liftIO . transportPending) (connectionTransport c)
+      unless pending $ awaitReadable (connectionSocket c)
+      serving context c (receiving context c emptyInput)
+  where
+    asked e@(Interruption reason _)
+      | reason == BufferUnused = pure True
+      | otherwise = throwM e
