@@ -39,6 +39,7 @@ import Data.Primitive.PrimArray
 import GHC.Clock (getMonotonicTimeNSec)
 import Weft
 import Weft.Counters (Counters, WorkerCounters (..), counterReader, total)
+import Weft.Http.Server.State (Interruption (..), Reason (BufferUnused))
 import Weft.IO (CannotSuspend (..), await, direct)
 import Weft.Outside (Runner, onGhcThread, runThread)
 
@@ -79,7 +80,13 @@ hostOf style chooser runner = case style of
       OnItsOwn -> onItsOwn run'
   where
     onItsOwn :: Host
-    onItsOwn run' = onGhcThread runner (\perform -> run' OnItsOwn (Perform (performHere perform)))
+    onItsOwn run' = do
+      result <- liftIO (newIORef Nothing)
+      onGhcThread runner (\perform -> run' OnItsOwn (Perform (performHere perform)) >>= \a -> a <$ writeIORef result (Just a))
+        -- The server has interrupted the application. What that has made of it decides, as on a
+        -- worker: the client may yet be told that its request has taken too long.
+        `catch` \e@(Interruption reason _) ->
+          if reason == BufferUnused then throwM e else liftIO (readIORef result) >>= maybe (throwM e) pure
     -- What it has begun with "Weft.IO" runs on a worker.
     performHere :: (forall a. Thread a -> IO a) -> Thread b -> IO b
     performHere perform operation = do
