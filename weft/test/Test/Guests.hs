@@ -227,7 +227,7 @@ unescaped = do
   when (capabilities < 2) (Ghc.setNumCapabilities 2)
   begun <- newEmptyMVar
   -- From another capability, so that it does not arrive between two time slices only.
-  target <- mask_ . Ghc.forkOnWithUnmask 0 $ \unmask -> try (unmask (hosted performer (mask_ (putMVar begun () >> action)))) >>= putMVar ended
+  target <- mask_ (Ghc.forkOnWithUnmask 0 (\unmask -> try (unmask (hosted performer (mask_ (putMVar begun () >> action)))) >>= putMVar ended))
   _ <- Ghc.forkOn 1 (takeMVar begun >> replicateM_ count (throwTo target (ErrorCall "thrown")))
   takeMVar ended >>= either (\e -> assertFailure ("escaped: " <> show (e :: SomeException))) pure
   readIORef arrived >>= (@?= count)
