@@ -5,7 +5,7 @@ import Client
 import Control.Concurrent (forkIO)
 import Control.Concurrent.MVar
 import Control.Exception
-import Control.Monad (forever, void)
+import Control.Monad (forM_, forever, void)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.ByteString.Builder qualified as Builder
@@ -14,6 +14,7 @@ import Network.HTTP.Types
 import Network.Wai
 import Test.Tasty
 import Test.Tasty.HUnit
+import Weft.Http.Server (ServerSettings (..), Timeouts (..))
 import Weft.IO qualified as IO
 import Weft.Time (milliseconds)
 import Weft.Wai
@@ -91,6 +92,31 @@ tests =
           takeMVar caught >>= assertBool "asynchronous"
         -- It cannot be garbage while somebody might fill it.
         void (tryPutMVar never ()),
+      testGroup
+        "one whose time is up, and its client is told"
+        [ testCase (show style) $ do
+            let application _ _ = forever (IO.sleep (milliseconds 20))
+                limited server = server {serverTimeouts = (serverTimeouts server) {timeoutHandler = Just (milliseconds 1)}}
+            answer <- served (setApplicationStyle style (setServer limited defaultSettings)) application (get "/")
+            replyStatus (replyTo "GET" answer) @?= 503
+          | style <- [minBound .. maxBound]
+        ],
+      testCase "a thread that an application has left behind sends nothing to others" $ do
+        left <- newEmptyMVar
+        let application request respond
+              | rawPathInfo request == "/first" = respond . responseStream status200 [] $ \write flush -> write "a" >> putMVar left (write "stray" >> flush)
+              | otherwise = respond (responseLBS status200 [] "x")
+        withApplicationSettings (setApplicationStyle OwnThread defaultSettings) (pure application) $ \port -> forM_ [1 .. 20 :: Int] $ \_ -> do
+          _ <- exchange port (get "/first")
+          late <- takeMVar left
+          -- Its descriptor, or one of those after it, has the number of the one that was closed.
+          answer <- withClient port $ \c -> do
+            say c "GET / HTTP/1.1\r\nHost: h\r\n\r\n"
+            first' <- hearUntil c "x"
+            _ <- try late :: IO (Either SomeException ())
+            say c (get "/")
+            (first' <>) <$> hearAll c
+          map replyBody (replies ["GET", "GET"] answer) @?= ["x", "x"],
       testCase "connections are told of when they open and close, and may be refused" $ do
         events <- newIORef []
         closed <- newEmptyMVar

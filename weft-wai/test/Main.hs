@@ -3,6 +3,7 @@ module Main (main) where
 
 import AppsTest qualified
 import BlockingTest qualified
+import ChooserTest qualified
 import DifferentialTest qualified
 import FailureTest qualified
 import FileTest qualified
@@ -20,6 +21,7 @@ main =
         FileTest.tests,
         FailureTest.tests,
         BlockingTest.tests,
+        ChooserTest.tests,
         AppsTest.tests,
         DifferentialTest.tests
       ]

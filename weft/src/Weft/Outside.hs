@@ -104,11 +104,12 @@ runThread (Runner home calls) body = mask $ \restore -> do
   let answer = void . tryPutMVar result
       thread = do
         t <- Thread Identify
-        wanted <- effect . atomicModifyIORef' stage $ \case
+        wanted <- immediate $ \_ -> atomicModifyIORef' stage $ \case
           Waiting' -> (Running t, True)
           other -> (other, False)
-        -- Nothing is raised between here and the handler: there is no system call.
-        when wanted $ Catch.try body >>= \outcome -> immediate (expect . homeGuests) >> effect (answer outcome)
+        -- Nothing is raised between here and the handler, nor behind it: there is no system
+        -- call, and no effect, in front of which one that has no fuel left may be cancelled.
+        when wanted $ Catch.try body >>= \outcome -> immediate (\here -> expect (homeGuests here) >> answer outcome)
       -- True: it has begun, and will answer.
       interrupt = do
         begun <- atomicModifyIORef' stage $ \case
@@ -182,6 +183,8 @@ data Actor
   | -- | It ends before it begins.
     Unwanted !SomeException
   | Actor !Ghc.ThreadId
+  | -- | Somebody throws to it, or is about to: that thread gets no other work afterwards.
+    Interrupted
 
 -- | Perform plain 'IO' on a thread of GHC's own, and wait for its end. There it may do
 -- whatever GHC's threads may: block, be thrown to, be cancelled by @System.Timeout.timeout@,
@@ -209,7 +212,7 @@ onGhcThread (Runner _ calls) action = Catch.mask $ \restore -> do
     restore end `Catch.catch` \e -> do
       effect . join . atomicModifyIORef' turn $ \case
         Acting Unborn waiter -> (Acting (Unwanted e) waiter, pure ())
-        Acting actor@(Actor thread) waiter -> (Acting actor waiter, void (forkIO (throwTo thread (e :: SomeException))))
+        Acting (Actor thread) waiter -> (Acting Interrupted waiter, void (forkIO (throwTo thread (e :: SomeException))))
         other -> (other, pure ())
       _ <- Catch.uninterruptibleMask_ end
       Catch.throwM e
@@ -217,7 +220,7 @@ onGhcThread (Runner _ calls) action = Catch.mask $ \restore -> do
     Over outcome -> either Catch.throwM pure outcome
     Acting _ _ -> Catch.throwM (userError "Weft.Outside.onGhcThread: answered before its end")
   where
-    act :: IORef (Turn a) -> (forall x. Thread x -> IO x) -> (forall x. IO x -> IO x) -> IO ()
+    act :: IORef (Turn a) -> (forall x. Thread x -> IO x) -> (forall x. IO x -> IO x) -> IO Bool
     act turn perform unmask = do
       me <- Ghc.myThreadId
       unwanted <- atomicModifyIORef' turn $ \case
@@ -226,5 +229,8 @@ onGhcThread (Runner _ calls) action = Catch.mask $ \restore -> do
         other -> (other, Nothing)
       outcome <- maybe (try (unmask (hosted (Performer perform) (action perform)))) (pure . Left) unwanted
       join . atomicModifyIORef' turn $ \case
-        Acting _ waiter -> (Over outcome, mapM_ (\w -> deliver w (Answered ())) waiter)
-        other -> (other, pure ())
+        Acting actor waiter -> (Over outcome, isFree actor <$ mapM_ (\w -> deliver w (Answered ())) waiter)
+        other -> (other, pure True)
+    isFree = \case
+      Interrupted -> False
+      _ -> True

@@ -11,6 +11,7 @@ import Control.Exception
 import Control.Monad
 import Data.IORef
 import Data.List (nub, sort)
+import GHC.Conc qualified as Ghc (BlockReason (..), ThreadStatus (..), threadStatus)
 import System.Timeout qualified as Ghc
 import Test.Support
 import Test.Tasty
@@ -20,15 +21,16 @@ import Weft qualified
 import Weft.Channel qualified as Weft
 import Weft.IO (CannotSuspend (..), await)
 import Weft.IO qualified as IO
+import Weft.Internal.Direct (Performer (..), hosted)
 import Weft.MVar qualified as Weft
-import Weft.Outside (onGhcThread, withRunner)
+import Weft.Outside (onGhcThread, runThread, withRunner)
 import Weft.Time (milliseconds)
 
 tests :: TestTree
 tests =
   testGroup
     "Threads of GHC's for threads of Weft"
-    [testGroup (describeConfig c) (map (\(name, test) -> testCase name (test c)) promises) | c <- configurations]
+    (testCase "nothing comes between an action and its await" unescaped : [testGroup (describeConfig c) (map (\(name, test) -> testCase name (test c)) promises) | c <- configurations])
 
 promises :: [(String, Config -> Assertion)]
 promises =
@@ -41,7 +43,9 @@ promises =
     ("one that ends by itself although it was cancelled", stubborn),
     ("await where nothing can be suspended still says so", nowhere),
     ("a thousand at a time", many),
-    ("what is thrown at it when it has ended hurts nobody", tardy)
+    ("what is thrown at it when it has ended hurts nobody", tardy),
+    ("a cancellation that comes too late for it does not hit the next", overtaken),
+    ("who interrupts a thread that has just ended is answered", answered)
   ]
 
 data Boom = Boom
@@ -183,3 +187,77 @@ tardy config = do
       takeMVar thrown
     replicateM 3 (onGhcThread runner (\perform -> perform Weft.yield >> pure 'e'))
   ends @?= "eee"
+
+-- | What interrupts an action is on its way when the action ends; the thread of GHC's, on
+-- another capability, is given the next one at once.
+overtaken :: Config -> Assertion
+overtaken config = do
+  outcomes <- running config $ withRunner $ \runner -> replicateM 100 $ do
+    begun <- Weft.newEmptyMVar
+    ended <- Weft.newEmptyMVar
+    over <- liftIO newEmptyMVar
+    child <-
+      Weft.fork $
+        onGhcThread runner (\perform -> uninterruptibleMask_ (perform (Weft.putMVar begun ()) >> readMVar over))
+          `Weft.finally` Weft.putMVar ended ()
+    Weft.takeMVar begun
+    Weft.cancel child
+    Weft.yield
+    liftIO (putMVar over ())
+    -- The worker stays awake, so that GHC's scheduler does not run here.
+    let wait = Weft.tryTakeMVar ended >>= maybe (Weft.yield >> wait) pure
+    wait
+    Weft.try (onGhcThread runner (\_ -> evaluate (sum [1 .. 100_000 :: Int])))
+  [displayException e | Left e <- outcomes :: [Either SomeException Int]] @?= []
+
+-- | What is thrown arrives in the action, wherever that is.
+unescaped :: Assertion
+unescaped = do
+  arrived <- newIORef (0 :: Int)
+  ended <- newEmptyMVar
+  let performer = Performer (\_ -> throwIO Boom)
+      action =
+        let loop = do
+              n <- readIORef arrived
+              unless (n >= count) $ do
+                interruptible (void (try @Boom (await Weft.yield))) `catch` \(ErrorCall _) -> writeIORef arrived (n + 1)
+                loop
+         in loop
+  capabilities <- Ghc.getNumCapabilities
+  when (capabilities < 2) (Ghc.setNumCapabilities 2)
+  begun <- newEmptyMVar
+  -- From another capability, so that it does not arrive between two time slices only.
+  target <- mask_ (Ghc.forkOnWithUnmask 0 (\unmask -> try (unmask (hosted performer (mask_ (putMVar begun () >> action)))) >>= putMVar ended))
+  _ <- Ghc.forkOn 1 (takeMVar begun >> replicateM_ count (throwTo target (ErrorCall "thrown")))
+  takeMVar ended >>= either (\e -> assertFailure ("escaped: " <> show (e :: SomeException))) pure
+  readIORef arrived >>= (@?= count)
+  where
+    count = 2_000
+
+-- | With this fuel one in sixteen steps of a thread is looked at for a cancellation, and
+-- which these are depends on how many there were before.
+answered :: Config -> Assertion
+answered config = forM_ [0 .. 31] $ \steps -> do
+  outcome <- Weft.runWith (settingsFor config) {Weft.settingFuel = 16, Weft.settingSlice = 1} $ withRunner $ \runner -> do
+    begun <- liftIO newEmptyMVar
+    goOn <- liftIO newEmptyMVar
+    box <- liftIO newEmptyMVar
+    Weft.blocking $ do
+      caller <- forkIO (try (runThread runner (busy begun goOn steps)) >>= putMVar box)
+      takeMVar begun
+      throwTo caller Boom
+      -- It has had the thread cancelled, and waits for its end.
+      untilWaits caller
+      putMVar goOn ()
+      -- Nobody waits for so long.
+      Ghc.timeout 5_000_000 (takeMVar box)
+  outcome @?= Just (Left Boom)
+  where
+    -- Is cancelled in its effect, and then does not look for that.
+    busy begun goOn steps = do
+      () <- Weft.uninterruptibleMask (\_ -> liftIO (putMVar begun () >> takeMVar goOn))
+      replicateM_ steps (Weft.mask (\_ -> pure ()))
+    untilWaits thread =
+      Ghc.threadStatus thread >>= \case
+        Ghc.ThreadBlocked Ghc.BlockedOnMVar -> pure ()
+        _ -> Ghc.yield >> untilWaits thread

@@ -106,6 +106,11 @@ tests =
           done <$ submitPool pool (putMVar done ())
         mapM_ soon dones
         eventually "no thread" ((== PoolGauge 0 0 0) <$> poolGauge pool),
+      testCase "nor does one that was started by somebody masked, as a worker is" $ withPool settings {poolIdleMicroseconds = 1_000} \pool -> do
+        done <- newEmptyMVar
+        _ <- uninterruptibleMask_ (submitPool pool (putMVar done ()))
+        soon done
+        eventually "no thread" ((== PoolGauge 0 0 0) <$> poolGauge pool),
       testCase "a thread that retires loses no job" $ withPool settings {poolIdleMicroseconds = 1} \pool ->
         for_ [1 .. 2_000 :: Int] \_ -> do
           done <- newEmptyMVar

@@ -32,7 +32,7 @@ module Weft.Internal.Direct
   )
 where
 
-import Control.Exception (Exception (..), SomeException, allowInterrupt, throwIO)
+import Control.Exception (Exception (..), SomeException, allowInterrupt, mask, throwIO)
 import Control.Exception.Base (NoMatchingContinuationPrompt (..), noMatchingContinuationPrompt)
 import Data.IORef (newIORef, readIORef, writeIORef)
 import Foreign.StablePtr (newStablePtr)
@@ -260,6 +260,10 @@ taken _ = unIO (throwIO ResumedTwice)
 -- no prompt of a segment leaves to that one with a question, and is entered again at once
 -- with the answer, on the same thread. Where there is neither, it cannot suspend.
 --
+-- Outside of that prompt GHC is masked, as around a segment (Note [Masking of direct threads]):
+-- what is thrown at the thread while the action is in the hands of `hosted` waits until it
+-- is entered again. Raised before, it would unwind past the action's handlers.
+--
 -- Most awaits are on carriers, which are bound threads, while actions of `hosted` are not:
 -- so a look at that keeps what is performed out of the continuations of direct threads.
 
@@ -280,13 +284,13 @@ hostTag = unsafePerformIO (IO (\s -> case newPromptTag# s of (# s', t #) -> (# s
 
 -- | Run an action in which 'await' is performed so. Not on a carrier.
 hosted :: Performer -> IO a -> IO a
-hosted performer action = do
+hosted performer action = mask $ \restore -> do
   result <- newIORef Nothing
   let go (IO step) =
         IO (\s -> case hostTag of HostTag t -> prompt# t step s) >>= \case
           Asks k -> go (IO (k (\s -> (# s, performer #))))
           Finished -> readIORef result >>= maybe (throwIO ResumedTwice) pure
-  go (action >>= \a -> Finished <$ writeIORef result (Just a))
+  go (restore action >>= \a -> Finished <$ writeIORef result (Just a))
 
 -- | No segment is around the await: perform it here, if this is an action of 'hosted'.
 elsewhere :: Thread a -> SomeException -> State# RealWorld -> (# State# RealWorld, IO a #)

@@ -56,8 +56,9 @@ data Idle
 -- | Where a guest waits: for work, or to be told to go.
 type Box = MVar (Maybe Work)
 
--- | What it is given runs an action unmasked.
-newtype Work = Work ((forall a. IO a -> IO a) -> IO ())
+-- | What it is given runs an action unmasked. Answers whether the thread may have other work
+-- now: not if somebody may be about to throw at it yet.
+newtype Work = Work ((forall a. IO a -> IO a) -> IO Bool)
 
 -- | Nobody yet.
 newGuests :: IO Guests
@@ -84,9 +85,9 @@ data Found = One !Box | None | First
 -- did before, and is dropped.
 serve :: Guests -> (forall a. IO a -> IO a) -> Work -> Box -> IO ()
 serve guests unmask (Work work) box = do
-  work unmask
+  free <- work unmask
   stays <- atomicModifyIORef' (guestsIdle guests) $ \case
-    Idle n boxes | n < most -> (Idle (n + 1) (box : boxes), True)
+    Idle n boxes | free, n < most -> (Idle (n + 1) (box : boxes), True)
     other -> (other, False)
   when stays next
   where

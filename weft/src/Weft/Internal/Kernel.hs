@@ -37,6 +37,7 @@ import GHC.Exts (oneShot)
 import Type.Reflection (Typeable, eqTypeRep, typeRep)
 import Weft.Internal.Cancel (Cancelled (..), interruptible, orInterrupted)
 import Weft.Internal.Counters (Gauges)
+import Weft.Internal.Guests (interruptiblyMasked)
 import Weft.Internal.Scheduler (AnswerCall (..))
 import Weft.Internal.Slots qualified as Slots
 import Weft.Internal.SystemCall
@@ -141,7 +142,8 @@ extend interpret kernel = kernel {openKernel = fmap reopened . openKernel kernel
 answerSuspend :: Host -> SystemCall a -> (Waiter a -> IO (IO ())) -> Tcb -> (a -> Trace) -> IO Trace
 answerSuspend host request action tcb k = do
   (waiter, withdraw) <- newWaiter host request tcb k
-  try (action waiter) >>= \case
+  -- What it forks is not to be masked uninterruptibly, as a worker is.
+  try (interruptiblyMasked (action waiter)) >>= \case
     Left e -> void (deliverFrom waiter (hostWorker host) (Failed (e :: SomeException)))
     -- What this action throws must not end the worker.
     Right forgetIt -> interruptible tcb $ withdraw >>= \won -> when won (void (try @SomeException forgetIt))

@@ -44,6 +44,7 @@ import Data.IntMap.Strict qualified as IntMap
 import Data.List (partition)
 import GHC.Conc (getUncaughtExceptionHandler, labelThread)
 import System.Timeout (timeout)
+import Weft.Internal.Guests (interruptiblyMasked)
 
 -- | How large a pool may grow and how fast it shrinks.
 data PoolSettings = PoolSettings
@@ -180,9 +181,10 @@ cancelPool (PoolJob pool key) = atomicModifyIORef' (poolState pool) \s ->
     (Just _, rest) -> (s {waiting = rest}, True)
 
 -- | Called masked: between the count of threads and the thread's existence
--- nothing may come.
+-- nothing may come. The thread itself is masked interruptibly, where a worker is so
+-- uninterruptibly: the end of its wait for a job is thrown to it.
 startThread :: Pool -> IO () -> IO ()
-startThread pool action = void $ forkIOWithUnmask \unmask -> do
+startThread pool action = void $ forkIOWithUnmask \unmask -> interruptiblyMasked do
   self <- myThreadId
   labelThread self "weft pool"
   runJobs pool unmask action

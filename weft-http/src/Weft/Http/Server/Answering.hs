@@ -164,7 +164,8 @@ appliedPlain context c (PlainApplication host application) request answering set
     case (stage, ended) of
       -- What happens almost always.
       (Done True, Right ()) -> Left <$> settling
-      _ -> pure (Right (progress, stage, ended))
+      -- A thread that it has left behind comes too late with a response.
+      _ -> Right (progress, stage, ended) <$ writeIORef progress UnderWay
   case outcome of
     Left settled -> pure settled
     Right (progress, stage, ended) -> Proceeds <$> concluded context c stage ended (later progress)

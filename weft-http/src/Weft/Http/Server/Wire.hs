@@ -130,9 +130,17 @@ sendNow = sendFlagged 0x4040 -- MSG_DONTWAIT and MSG_NOSIGNAL
 
 sendFlagged :: CInt -> Connection -> ByteString -> IO Int
 sendFlagged flags c bytes = case connectionTransport c of
-  Nothing -> unsafeUseAsCStringLen bytes $ \(p, n) ->
-    max 0 . fromIntegral <$> c_send (descriptorNumber (socketDescriptor (connectionSocket c))) (castPtr p) (fromIntegral n) flags
+  Nothing -> do
+    -- The number of one that was closed may be another client's; and who sends may be a thread
+    -- that an application has left behind.
+    marks <- readPrimVar (descriptorWorkers descriptor)
+    if testBit marks closedBit
+      then pure 0
+      else unsafeUseAsCStringLen bytes $ \(p, n) ->
+        max 0 . fromIntegral <$> c_send (descriptorNumber descriptor) (castPtr p) (fromIntegral n) flags
   Just _ -> pure 0
+  where
+    descriptor = socketDescriptor (connectionSocket c)
 
 foreign import ccall unsafe "send"
   c_send :: CInt -> Ptr () -> CSize -> CInt -> IO CSsize

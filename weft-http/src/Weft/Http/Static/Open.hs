@@ -19,6 +19,7 @@ import Weft.File
 import Weft.Http.Static.Cache
 import Weft.Http.Static.Opened
 import Weft.Http.Static.Types
+import Weft.Mask (mask_)
 
 -- | Open a path that stays beneath the root. Where descriptors are short, some of those
 -- that the cache holds are given up for it.
@@ -35,8 +36,9 @@ openBeneathRoot static path =
   where
     isShort e = ioe_errno e `elem` [Just code | Errno code <- [eMFILE, eNFILE]]
 
--- | Close what the cache has let go of, unless it is being sent.
+-- | Close what the cache has let go of, unless it is being sent. Masked, because nobody else
+-- knows of it any more.
 letGo :: [Cached] -> Thread ()
-letGo gone = for_ gone $ \cached -> case heldContent (cachedHeld cached) of
+letGo gone = mask_ . for_ gone $ \cached -> case heldContent (cachedHeld cached) of
   InBytes _ -> pure ()
   OnDisk opened -> releaseOpened opened

@@ -18,6 +18,7 @@ import Control.Monad.Primitive (RealWorld)
 import Data.Primitive.PrimVar
 import Weft
 import Weft.File
+import Weft.Mask (mask_)
 
 -- | An open file, and by how many it is held.
 data Opened = Opened
@@ -41,8 +42,8 @@ holdOpened opened = readPrimVar (openedHolders opened) >>= go
           found <- casInt (openedHolders opened) n (n + 1)
           if found == n then pure True else go found
 
--- | Let go of it. The last one closes the file.
+-- | Let go of it. The last one closes the file, also when it has been cancelled.
 releaseOpened :: Opened -> Thread ()
-releaseOpened opened = do
+releaseOpened opened = mask_ $ do
   before <- liftIO (fetchSubInt (openedHolders opened) 1)
   when (before == 1) (closeFile (openedFile opened))

@@ -33,12 +33,13 @@ import Control.Exception (throwIO)
 import Control.Exception qualified as E
 import Control.Monad (unless, when)
 import Control.Monad.Primitive (RealWorld)
-import Data.Bits ((.&.))
+import Data.Bits (unsafeShiftR)
 import Data.IORef
 import Data.Primitive.PrimArray
 import GHC.Clock (getMonotonicTimeNSec)
 import Weft
 import Weft.Counters (Counters, WorkerCounters (..), counterReader, total)
+import Weft.Http.Server.State (Interruption (..), Reason (BufferUnused))
 import Weft.IO (CannotSuspend (..), await, direct)
 import Weft.Outside (Runner, onGhcThread, runThread)
 
@@ -79,7 +80,13 @@ hostOf style chooser runner = case style of
       OnItsOwn -> onItsOwn run'
   where
     onItsOwn :: Host
-    onItsOwn run' = onGhcThread runner (\perform -> run' OnItsOwn (Perform (performHere perform)))
+    onItsOwn run' = do
+      result <- liftIO (newIORef Nothing)
+      onGhcThread runner (\perform -> run' OnItsOwn (Perform (performHere perform)) >>= \a -> a <$ writeIORef result (Just a))
+        -- The server has interrupted the application. What that has made of it decides, as on a
+        -- worker: the client may yet be told that its request has taken too long.
+        `catch` \e@(Interruption reason _) ->
+          if reason == BufferUnused then throwM e else liftIO (readIORef result) >>= maybe (throwM e) pure
     -- What it has begun with "Weft.IO" runs on a worker.
     performHere :: (forall a. Thread a -> IO a) -> Thread b -> IO b
     performHere perform operation = do
@@ -145,7 +152,7 @@ data Chooser = Chooser
   }
 
 -- | The words.
-wayWord, scoreWord, samplesWord, lookedWord, takeoversWord, heldWord, backWord, patienceWord, lastWord' :: Int
+wayWord, scoreWord, samplesWord, lookedWord, takeoversWord, heldWord, backWord, patienceWord, barredWord, lastWord' :: Int
 wayWord = 0 -- 0: on workers
 scoreWord = 1
 samplesWord = 2
@@ -154,7 +161,8 @@ takeoversWord = 4 -- as they were then
 heldWord = 5 -- takeovers, forgotten little by little; times 16
 backWord = 6 -- not before this time
 patienceWord = 7 -- for how long, the next time
-lastWord' = 8
+barredWord = 8 -- 1: never
+lastWord' = 9
 
 -- | Applications run on workers to begin with.
 newChooser :: Thread Chooser
@@ -182,7 +190,11 @@ beginWatch chooser = do
   n <- readPrimArray (chooserWords chooser) samplesWord
   writePrimArray (chooserWords chooser) samplesWord (n + 1)
   score <- readPrimArray (chooserWords chooser) scoreWord
-  if n .&. 7 /= 0 && score == 0 then pure (Watch 0) else Watch <$> chooserClock chooser
+  if timed n || score /= 0 then Watch <$> chooserClock chooser else pure (Watch 0)
+  where
+    -- One in eight, in no regular order: Knuth's multiplicative hash.
+    timed :: Int -> Bool
+    timed n = (fromIntegral n * 0x9E37_79B9_7F4A_7C15 :: Word) `unsafeShiftR` 61 == 0
 {-# INLINE beginWatch #-}
 
 -- | It has a response, or has failed.
@@ -208,7 +220,8 @@ judge chooser way began = do
       | now' /= 0,
         score' == 0 -> do
           back <- get backWord
-          when (time > back) $ put wayWord 0
+          barred <- get barredWord
+          when (time > back && barred == 0) $ put heldWord 0 >> put wayWord 0
     _ -> pure ()
   where
     words' = chooserWords chooser
@@ -222,7 +235,9 @@ judge chooser way began = do
       before <- get takeoversWord
       put takeoversWord (countedTakeovers counted)
       held <- get heldWord
-      unless (looked == 0) $ put heldWord (held * 31 `div` 32 + 16 * (countedTakeovers counted - before))
+      -- What was long ago says nothing.
+      let kept = if time - looked > 8_000_000_000 then 0 else held * 31 `div` 32
+      unless (looked == 0) $ put heldWord (kept + 16 * (countedTakeovers counted - before))
       when (countedStrays counted > 0) $ forGood words'
     leave time = do
       put wayWord 1
@@ -238,5 +253,5 @@ misdirected = forGood . chooserWords
 
 forGood :: MutablePrimArray RealWorld Int -> IO ()
 forGood words' = do
+  writePrimArray words' barredWord 1
   writePrimArray words' wayWord 1
-  writePrimArray words' backWord maxBound
