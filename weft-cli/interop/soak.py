@@ -13,6 +13,7 @@ since a fifth of the time; and no response was wrong.
 
 import argparse
 import asyncio
+import http.client
 import os
 import random
 import socket
@@ -295,6 +296,13 @@ def soak(minutes, weft, echo, backends, seed=1, rts="-T"):
                 await asyncio.gather(*(client(p, counts[p], site, next(draws), end) for _, p in servers for _ in range(CLIENTS)))
 
             asyncio.run(everybody())
+
+        # The large file stays open from its first request on.
+        for _, program in servers:
+            once = http.client.HTTPConnection("127.0.0.1", program.port)
+            once.request("GET", "/large.bin", headers={"Connection": "close"})
+            once.getresponse().read()
+            once.close()
 
         print(HEADING, flush=True)
         begin = time.monotonic()
