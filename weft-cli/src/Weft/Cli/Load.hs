@@ -22,6 +22,7 @@ import Options.Applicative
 import System.Exit (ExitCode (..), exitWith)
 import System.IO (hFlush, hIsTerminalDevice, hPutStr, hPutStrLn, hSetEncoding, stderr, stdout, utf8)
 import Weft
+import Weft.Cli.Explain
 import Weft.Cli.Load.Json
 import Weft.Cli.Load.Options
 import Weft.Cli.Load.Page
@@ -29,8 +30,8 @@ import Weft.Cli.Load.Plan
 import Weft.Cli.Load.Report
 import Weft.Cli.Load.Run
 import Weft.Cli.Load.Text
-import Weft.Cli.System
 import Weft.Http.Client.Types (Target (..), authority)
+import Weft.Http.Internal.Descriptors
 import Weft.Socket
 
 -- | The command, for the program's parser.
@@ -46,7 +47,7 @@ putUnderLoad o = do
     unless (any (`isSuffixOf` path) [".html", ".svg"]) (failing 2 (path <> ": the name of a report ends in .html or .svg"))
   -- Now, and not after the load.
   for_ (loadReport o) $ \path -> writing path (writeFile path "")
-  descriptors <- raiseDescriptorLimit
+  descriptors <- raiseDescriptors
   let wanted = loadConnections o + loadIdle o + 64
   when (wanted > descriptors) (failing 1 (show (loadConnections o + loadIdle o) <> " connections need more open files than the limit, which is " <> show descriptors))
   processors <- getNumProcessors

@@ -18,6 +18,7 @@ import Options.Applicative
 import System.Exit (ExitCode (..), exitFailure, exitWith)
 import System.IO (hPutStrLn, stderr)
 import Weft
+import Weft.Cli.Explain
 import Weft.Cli.Serve.Check
 import Weft.Cli.Serve.CommandLine
 import Weft.Cli.Serve.Config
@@ -26,7 +27,6 @@ import Weft.Cli.Serve.Paths
 import Weft.Cli.Serve.Secure
 import Weft.Cli.Serve.Service
 import Weft.Cli.Serve.Toml
-import Weft.Cli.System
 import Weft.Kernel (Kernel)
 import Weft.Timeline (timelineTo)
 

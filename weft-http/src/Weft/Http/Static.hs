@@ -34,11 +34,11 @@ import Data.ByteString.Char8 qualified as C
 import Data.IORef
 import Data.Primitive.PrimVar
 import GHC.IO.Exception (IOException)
-import System.Posix.Resource (Resource (ResourceOpenFiles), ResourceLimit (..), ResourceLimits (..), getResourceLimit)
 import Weft
 import Weft.File hiding (OpenMode (Directory))
 import Weft.File qualified as File
 import Weft.Http.Internal.Ascii (eqCaseless)
+import Weft.Http.Internal.Descriptors
 import Weft.Http.Negotiation
 import Weft.Http.Path
 import Weft.Http.Server.Render
@@ -65,13 +65,6 @@ openStatic settings = do
     <$> openFileAt CurrentDirectory (staticRoot settings) File.Directory defaultOpenFlags
     <*> liftIO (newCache (staticCacheBytes settings) files)
     <*> liftIO (newNames (map codingSuffix (staticPrecompressed settings)))
-
--- | How many the process may have.
-mostDescriptors :: IO Int
-mostDescriptors =
-  getResourceLimit ResourceOpenFiles >>= \limits -> pure $ case softLimit limits of
-    ResourceLimit n -> fromInteger (min 1_000_000_000 n)
-    _ -> maxBound
 
 -- | Close the directory, and the files in it that are not being sent.
 closeStatic :: Static -> Thread ()

@@ -19,15 +19,16 @@ import GHC.IO.Exception (IOException (..))
 import System.IO (hFlush, hPutStrLn, stderr, stdout)
 import System.Posix.Signals (raiseSignal, sigTERM)
 import Weft
+import Weft.Cli.Explain
 import Weft.Cli.Serve.Admin
 import Weft.Cli.Serve.Config
 import Weft.Cli.Serve.Paths
 import Weft.Cli.Serve.Secure
 import Weft.Cli.Serve.Sites
 import Weft.Cli.Serve.Stopping
-import Weft.Cli.System
 import Weft.Http.AccessLog
 import Weft.Http.Health
+import Weft.Http.Internal.Descriptors
 import Weft.Http.Listen
 import Weft.Http.Metrics
 import Weft.Http.Notify
@@ -135,7 +136,7 @@ listenAt alone host port =
 -- and for connections that are being refused, and all others for clients. More clients,
 -- where they are asked for, leave less for files.
 shareOfDescriptors :: ServerConfig -> IO (Int, Int)
-shareOfDescriptors conf = shares <$> raiseDescriptorLimit
+shareOfDescriptors conf = shares <$> raiseDescriptors
   where
     shares limit
       | limit == maxBound = (1_000_000, 10_000)

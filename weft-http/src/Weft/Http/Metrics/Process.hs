@@ -20,8 +20,8 @@ import Data.Maybe (listToMaybe)
 import Foreign.C.Types (CInt (..))
 import System.CPUTime (getCPUTime)
 import System.Directory (listDirectory)
-import System.Posix.Resource (Resource (ResourceOpenFiles), ResourceLimit (..), ResourceLimits (..), getResourceLimit)
 import System.Posix.Unistd (SysVar (ClockTick), getSysVar)
+import Weft.Http.Internal.Descriptors
 import Weft.Http.Metrics.Registry
 import Weft.Http.Metrics.Types
 
@@ -42,7 +42,7 @@ registerProcess registry =
       cpu <- getCPUTime
       -- The directory itself is open while it is read.
       open <- orNone (Just . subtract 1 . length <$> listDirectory "/proc/self/fd")
-      most <- limitOf . softLimit <$> getResourceLimit ResourceOpenFiles
+      most <- mostDescriptors
       stat <- orNone (parseStat <$> B.readFile "/proc/self/stat")
       boot <- orNone (parseBootTime <$> B.readFile "/proc/stat")
       ticks <- fromIntegral <$> getSysVar ClockTick
@@ -52,7 +52,7 @@ registerProcess registry =
       pure
         [ [sample [] (Billionths (fromIntegral (cpu `div` 1000)))],
           shown (Whole <$> open),
-          shown (Whole <$> most),
+          [sample [] (Whole most) | most < maxBound],
           shown (Whole . statVirtual <$> stat),
           shown (Whole . (* page) . statResident <$> stat),
           shown (Whole . statThreads <$> stat),
@@ -61,9 +61,6 @@ registerProcess registry =
   where
     gauge name help = Description name help GaugeKind
     orNone act = either (\(_ :: IOException) -> Nothing) id <$> try act
-    limitOf = \case
-      ResourceLimit n -> Just (fromIntegral (min n (fromIntegral (maxBound :: Int))))
-      _ -> Nothing
 
 -- | What we need of @\/proc\/self\/stat@.
 data ProcessStat = ProcessStat

@@ -28,7 +28,7 @@ import Data.ByteString qualified as B
 import Data.ByteString.Char8 qualified as C
 import Data.Foldable (find)
 import Data.IORef
-import Data.Maybe (catMaybes, isJust)
+import Data.Maybe (catMaybes)
 import Data.Primitive.PrimVar
 import GHC.IO.Exception (IOException)
 import Weft
@@ -40,7 +40,6 @@ import Weft.Http.Static.Asked
 import Weft.Http.Static.Cache
 import Weft.Http.Static.Names
 import Weft.Http.Static.Open
-import Weft.Http.Static.Opened
 import Weft.Http.Static.Represent
 import Weft.Http.Static.Send
 import Weft.Http.Static.Types
@@ -146,30 +145,16 @@ represent static tick request asked cached = case cachedOthers cached of
     settings = openSettings static
     path = cachedPath cached
     asItIs = fromHeld static tick request (cachedHeld cached)
-    as variant meta content = liftIO (known tick path (sourceStatus cached variant) meta Alone content)
+    as variant meta = known tick path (sourceStatus cached variant) meta Alone
     beside variant sibling =
       openSibling static sibling >>= \case
         -- It has changed; the next one to ask finds out how.
         Nothing -> asItIs <* (liftIO (deleteCache (openCache static) asked) >>= letGo)
         Just file -> do
           let status = siblingStatus sibling
-              meta = metaOf settings path True (siblingCoding sibling) (codingName (siblingCoding sibling)) status
-          content <- (if caches static False status then readWith file status else pure Nothing) `onException` closeFile file
-          worth <- if isJust content then pure False else liftIO (worthKeeping (openCache static) OpenFile (variantKey variant))
-          case content of
-            Just bytes -> do
-              closeFile file
-              other <- as variant meta (InBytes bytes)
-              rememberIfWorth static (variantKey variant) other
-              fromHeld static tick request (cachedHeld other)
-            Nothing
-              | worth -> do
-                  opened <- liftIO (newOpened file)
-                  flip finally (releaseOpened opened) $ do
-                    other <- as variant meta (OnDisk opened)
-                    remember static (variantKey variant) other
-                    fromHeld static tick request (cachedHeld other)
-              | otherwise -> Just <$> fromFile tick request meta file (closeFile file) `onException` closeFile file
+              meta = metaOfSibling settings path sibling
+          throughCache static (variantKey variant) (caches static False status) file status (as variant meta) (fromHeld static tick request . cachedHeld) $
+            Just <$> fromFile tick request meta file (closeFile file) `onException` closeFile file
     -- Whoever comes first makes it; nobody waits.
     made variant = do
       mine <- liftIO ((== 0) <$> casInt (variantBusy variant) 0 1)
@@ -185,7 +170,7 @@ represent static tick request asked cached = case cachedOthers cached of
           then liftIO (writePrimVar (variantBusy variant) 2) >> asItIs
           else do
             let meta = (metaOf settings path True (variantCoding variant) mark (cachedStatus cached)) {metaSize = fromIntegral (B.length bytes)}
-            other <- as variant meta (InBytes bytes)
+            other <- liftIO (as variant meta (InBytes bytes))
             remember static (variantKey variant) other
             liftIO (writePrimVar (variantBusy variant) 0)
             fromHeld static tick request (cachedHeld other)

@@ -14,7 +14,6 @@ import Control.Monad (forM)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.Foldable (find)
-import Data.Maybe (isJust)
 import Foreign.C.Error
 import Foreign.C.Types (CInt)
 import GHC.IO.Exception (IOException (ioe_errno))
@@ -29,7 +28,6 @@ import Weft.Http.Static.Cache
 import Weft.Http.Static.Codings
 import Weft.Http.Static.Listing
 import Weft.Http.Static.Open
-import Weft.Http.Static.Opened
 import Weft.Http.Static.Represent
 import Weft.Http.Static.Send
 import Weft.Http.Static.Types
@@ -101,36 +99,19 @@ failed e
 answerFile :: Static -> Clock -> Request -> ByteString -> ByteString -> File -> FileStatus -> Thread Response
 answerFile static clock request asked path file status = do
   tick <- liftIO (readClock clock)
-  (siblings, content) <-
-    ((,) <$> siblingsOf static tick path status <*> (if caches static (packs settings path status) status then readWith file status else pure Nothing))
-      `onException` closeFile file
+  siblings <- siblingsOf static tick path status `onException` closeFile file
   let meta = metaOf settings path (varies settings path siblings) Identity "" status
-      kept how = liftIO (othersOf static asked path status siblings >>= \others -> known tick path status meta others how)
-      answerWith cached = represent static tick request asked cached >>= maybe (pure notFound) pure
-  -- Whether a file in memory is worth it is asked later.
-  worth <- if isJust content then pure False else liftIO (worthKeeping (openCache static) OpenFile asked)
-  case content of
-    Just bytes -> do
-      closeFile file
-      cached <- kept (InBytes bytes)
-      rememberIfWorth static asked cached
-      answerWith cached
-    Nothing
-      | worth -> do
-          opened <- liftIO (newOpened file)
-          -- While we hold it, it is open.
-          flip finally (releaseOpened opened) $ do
-            cached <- kept (OnDisk opened)
-            remember static asked cached
-            answerWith cached
-      | otherwise -> flip onException (closeFile file) $ do
-          let chosen = chooseCoding (acceptEncoding request) (map siblingCoding siblings)
-          packed <- maybe (pure Nothing) (\s -> fmap (s,) <$> openSibling static s) (find ((== chosen) . siblingCoding) siblings)
-          case packed of
-            Just (sibling, other) -> flip onException (closeFile other) $ do
-              closeFile file
-              fromFile tick request (metaOf settings path True (siblingCoding sibling) (codingName (siblingCoding sibling)) (siblingStatus sibling)) other (closeFile other)
-            Nothing -> fromFile tick request meta file (closeFile file)
+      about content = othersOf static asked path status siblings >>= \others -> known tick path status meta others content
+      answer cached = represent static tick request asked cached >>= maybe (pure notFound) pure
+  throughCache static asked (caches static (packs settings path status) status) file status about answer $
+    flip onException (closeFile file) $ do
+      let chosen = chooseCoding (acceptEncoding request) (map siblingCoding siblings)
+      packed <- maybe (pure Nothing) (\s -> fmap (s,) <$> openSibling static s) (find ((== chosen) . siblingCoding) siblings)
+      case packed of
+        Just (sibling, other) -> flip onException (closeFile other) $ do
+          closeFile file
+          fromFile tick request (metaOfSibling settings path sibling) other (closeFile other)
+        Nothing -> fromFile tick request meta file (closeFile file)
   where
     settings = openSettings static
 

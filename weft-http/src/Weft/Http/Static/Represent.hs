@@ -6,6 +6,7 @@
 -- a response. Everything but the random boundary of several ranges is pure.
 module Weft.Http.Static.Represent
   ( metaOf,
+    metaOfSibling,
     varies,
     compressible,
     Parts (..),
@@ -75,6 +76,12 @@ metaOf settings path negotiated coding mark status =
       any
         (`eqCaseless` fieldName field)
         ["content-type", "content-encoding", "content-language", "content-disposition", "accept-ranges", "x-content-type-options"]
+
+-- | The same of a file beside another, whose path this is.
+metaOfSibling :: StaticSettings -> ByteString -> Sibling -> Meta
+metaOfSibling settings path sibling = metaOf settings path True coding (codingName coding) (siblingStatus sibling)
+  where
+    coding = siblingCoding sibling
 
 -- | Whether answers with a file of this path depend on what clients accept: where
 -- there are files in other codings, or compressing is on for its type.

@@ -5,8 +5,8 @@
 -- Stability   : not home
 --
 -- What is small is read and put into the cache, and sent from memory; what is large is
--- kept open there, and sent by the system. Called by the modules that found the file, on the thread of a
--- connection.
+-- kept open there, and sent by the system. Called by the modules that found the file, on
+-- the thread of a connection.
 module Weft.Http.Static.Send
   ( -- * In memory
     caches,
@@ -15,7 +15,7 @@ module Weft.Http.Static.Send
     -- * What is kept
     known,
     remember,
-    rememberIfWorth,
+    throughCache,
     fromHeld,
 
     -- * Other files
@@ -87,11 +87,32 @@ remember static key cached = do
   where
     content = heldContent (cachedHeld cached)
 
--- | Where it is worth it.
-rememberIfWorth :: Static -> ByteString -> Cached -> Thread ()
-rememberIfWorth static key cached = do
-  worth <- liftIO (worthKeeping (openCache static) (shareOf (heldContent (cachedHeld cached))) key)
-  when worth (remember static key cached)
+-- | Answer with a file that was just opened, whose status this is, by way of the cache:
+-- with its bytes, if that is what is kept of it, or else with the file, kept open. What
+-- is not worth keeping as an open file is for the last action, which then has to close it;
+-- otherwise it is closed here, whatever happens, unless the cache holds it or the response.
+throughCache :: Static -> ByteString -> Bool -> File -> FileStatus -> (Content -> IO Cached) -> (Cached -> Thread a) -> Thread a -> Thread a
+throughCache static key copied file status about answer uncached = do
+  content <- (if copied then readWith file status else pure Nothing) `onException` closeFile file
+  case content of
+    Just bytes -> do
+      closeFile file
+      cached <- liftIO (about (InBytes bytes))
+      worth <- worthIt (shareOf (heldContent (cachedHeld cached)))
+      when worth (remember static key cached)
+      answer cached
+    Nothing ->
+      worthIt OpenFile >>= \case
+        True -> do
+          opened <- liftIO (newOpened file)
+          -- While we hold it, it is open.
+          flip finally (releaseOpened opened) $ do
+            cached <- liftIO (about (OnDisk opened))
+            remember static key cached
+            answer cached
+        False -> uncached
+  where
+    worthIt share = liftIO (worthKeeping (openCache static) share key)
 
 shareOf :: Content -> Share
 shareOf = \case
