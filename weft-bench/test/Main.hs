@@ -17,7 +17,7 @@ import Weft.Bench.WrkSpec qualified
 
 main :: IO ()
 main =
-  defaultMain . localOption (mkTimeout 60_000_000) $
+  defaultMain . localOption (mkTimeout 180_000_000) $
     testGroup
       "weft-bench"
       [ Weft.Bench.StatisticsSpec.tests,

@@ -190,7 +190,7 @@ shrinking server = do
     setFileSize path 1000
     rest <- hearToEnd client
     assertBool "less than was promised" (B.length rest < 20_000_000)
-  eventually "the operator to be told" 5 (("became shorter" `isInfixOf`) <$> serverErrors server)
+  eventually "the operator to be told" (("became shorter" `isInfixOf`) <$> serverErrors server)
   reply <- get server "/hello.txt"
   replyStatus reply @?= 200
 
@@ -254,7 +254,7 @@ logFile = withSite $ \site -> do
     _ <- get server "/missing"
     _ <- fetch server "HEAD" "/hello.txt" []
     withClient server $ \client -> say client "nonsense\r\n\r\n" >> void (hear client)
-    eventually "four entries" 5 ((== 4) . length . C.lines <$> B.readFile path)
+    eventually "four entries" ((== 4) . length . C.lines <$> B.readFile path)
     entries <- C.lines <$> B.readFile path
     forM_ (zip entries [0 :: Int ..]) $ \(line, n) -> do
       assertBool (show line) ("127.0.0.1 - - [" `B.isPrefixOf` line)
@@ -274,20 +274,20 @@ logOfBusyConnection = withSite $ \site -> do
       targets = [C.pack ("/" <> replicate 8 c <> show n) | n <- [100 .. 299 :: Int], c <- "xy"]
   withServerIn [] [] site ["--access-log", path] $ \server -> do
     withClient server $ \client -> forM_ targets $ \t -> say client (request "GET" t []) >> hear client
-    eventually "all entries" 5 ((== length targets) . length . C.lines <$> B.readFile path)
+    eventually "all entries" ((== length targets) . length . C.lines <$> B.readFile path)
     entries <- C.lines <$> B.readFile path
     [w | line <- entries, w : _ <- [drop 6 (C.words line)]] @?= targets
 
 logStdout :: IO ()
 logStdout = withServer ["--access-log", "-"] $ \server -> do
   _ <- get server "/hello.txt"
-  line <- within "the entry" 5 (C.hGetLine (serverOutput server))
+  line <- within "the entry" (C.hGetLine (serverOutput server))
   assertBool (show line) ("\"GET /hello.txt HTTP/1.1\" 200 16" `B.isInfixOf` line)
 
 logFull :: IO ()
 logFull = withServer ["--access-log", "/dev/full"] $ \server -> do
   replicateM_ 50 (get server "/hello.txt" >>= \r -> replyStatus r @?= 200)
-  eventually "the operator to be told" 5 (("access log" `isInfixOf`) <$> serverErrors server)
+  eventually "the operator to be told" (("access log" `isInfixOf`) <$> serverErrors server)
   said <- serverErrors server
   length (lines said) @?= 1
   stopWith sigTERM server

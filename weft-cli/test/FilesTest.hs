@@ -193,19 +193,19 @@ changed server = do
   replyBody before @?= "0123456789abcdef"
   writeFile (serverSite server </> "new") "fedcba9876543210"
   renameFile (serverSite server </> "new") (serverSite server </> "hello.txt")
-  eventually "the change to be noticed" 3 ((== "fedcba9876543210") . replyBody <$> get server "/hello.txt")
+  eventually "the change to be noticed" ((== "fedcba9876543210") . replyBody <$> get server "/hello.txt")
   after' <- get server "/hello.txt"
   assertBool "another entity tag" (header "etag" after' /= header "etag" before)
   -- In place, too, and shorter.
   writeFile (serverSite server </> "hello.txt") "short"
-  eventually "the change to be noticed" 3 ((== "short") . replyBody <$> get server "/hello.txt")
+  eventually "the change to be noticed" ((== "short") . replyBody <$> get server "/hello.txt")
 
 removed :: Server -> IO ()
 removed server = do
   before <- get server "/hello.txt"
   replyStatus before @?= 200
   renameFile (serverSite server </> "hello.txt") (serverSite server </> "other.txt")
-  eventually "the file to be gone" 3 ((== 404) . replyStatus <$> get server "/hello.txt")
+  eventually "the file to be gone" ((== 404) . replyStatus <$> get server "/hello.txt")
 
 listing :: Server -> IO ()
 listing server = do

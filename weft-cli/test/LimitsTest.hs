@@ -72,7 +72,7 @@ slowBody server = withClient server $ \client -> do
 slowReader :: (Client -> IO ()) -> Server -> IO ()
 slowReader ask server = bracket (connectSmall server) closeClient $ \slow -> do
   ask slow
-  reply <- within "the slow client to be cut off" 10 (get server "/hello.txt")
+  reply <- within "the slow client to be cut off" (get server "/hello.txt")
   replyStatus reply @?= 200
 
 bounded :: Server -> IO ()
@@ -87,19 +87,19 @@ bounded server = do
     forM_ three $ \client -> replicateM_ 20 (say client (request "GET" "/hello.txt" []) >> hear client)
     tryReadMVar answer >>= assertBool "the fourth has to wait" . null
     mapM_ closeClient (take 1 three)
-    reply <- within "room for the fourth" 5 (takeMVar answer)
+    reply <- within "room for the fourth" (takeMVar answer)
     replyStatus reply @?= 200
   mapM_ closeClient (drop 1 three)
 
 outOfDescriptors :: Server -> IO ()
 outOfDescriptors server = do
   clients <- replicateM 100 (connectTo server)
-  eventually "the operator to be told" 5 (("no descriptor" `isInfixOf`) <$> serverErrors server)
+  eventually "the operator to be told" (("no descriptor" `isInfixOf`) <$> serverErrors server)
   -- It does not spin.
   before <- cpuMilliseconds server
   threadDelay 1_000_000
   after' <- cpuMilliseconds server
-  assertBool ("processor time without descriptors: " <> show (after' - before) <> " ms") (after' - before < 100)
+  assertBool ("processor time without descriptors: " <> show (after' - before) <> " ms") (after' - before < 200)
   -- Those who are in are answered, if not with a file.
   case clients of
     first : _ -> do
@@ -108,7 +108,7 @@ outOfDescriptors server = do
       assertBool (show reply) (replyStatus reply `elem` [200, 503])
     [] -> pure ()
   mapM_ closeClient clients
-  eventually "it to recover" 10 ((== 200) . replyStatus <$> get server "/hello.txt")
+  eventually "it to recover" ((== 200) . replyStatus <$> get server "/hello.txt")
   said <- serverErrors server
   assertBool said (length (lines said) < 10)
 
@@ -123,4 +123,4 @@ costsNothing server = bracket (replicateM 1000 (connectTo server)) (mapM_ closeC
   before <- cpuMilliseconds server >>= settle 20
   threadDelay 1_000_000
   after' <- cpuMilliseconds server
-  assertBool ("processor time of an idle second: " <> show (after' - before) <> " ms") (after' - before < 20)
+  assertBool ("processor time of an idle second: " <> show (after' - before) <> " ms") (after' - before < 40)

@@ -26,7 +26,7 @@ main :: IO ()
 main = do
   threads <- lookupEnv "TASTY_NUM_THREADS"
   when (isNothing threads) (setEnv "TASTY_NUM_THREADS" "6")
-  defaultMain . localOption (mkTimeout 40_000_000) $
+  defaultMain . localOption (mkTimeout 180_000_000) $
     testGroup
       "weft-cli"
       [ CommandLineTest.tests,

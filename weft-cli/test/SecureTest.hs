@@ -49,7 +49,7 @@ ask :: Server -> FilePath -> String -> [String] -> IO (ExitCode, String)
 ask server trusted name more = do
   let port = show (serverPort server)
   (code, out, _) <-
-    within "curl" 15 $
+    within "curl" $
       readProcessWithExitCode "curl" (["-sS", "--cacert", trusted, "--resolve", name <> ":" <> port <> ":127.0.0.1"] <> more <> ["https://" <> name <> ":" <> port <> "/hello.txt"]) ""
   pure (code, out)
 

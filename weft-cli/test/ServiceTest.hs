@@ -60,7 +60,7 @@ metrics = withMetrics ["--access-log", "/dev/null"] $ \server admin -> do
   alive <- get admin "/healthz"
   replyStatus alive @?= 200
   -- A response is counted when it was sent, which may be after its client has it.
-  eventually "three requests to be counted" 5 $ do
+  eventually "three requests to be counted" $ do
     text <- replyBody <$> get admin "/metrics"
     let has line = line `elem` C.lines text
     pure (all has ["weft_http_requests_total{method=\"GET\",status=\"2xx\"} 1", "weft_http_requests_total{method=\"GET\",status=\"4xx\"} 1", "weft_http_requests_total{method=\"POST\",status=\"4xx\"} 1", "weft_http_connections_accepted_total 3"])
@@ -86,7 +86,7 @@ untilTheEnd = withMetrics ["--shutdown-delay", "0.5", "--grace", "1"] $ \server 
   -- Still served, during the delay.
   during <- get server "/hello.txt"
   replyStatus during @?= 200
-  eventually "the socket to be closed" 5 (refusesConnections server)
+  eventually "the socket to be closed" (refusesConnections server)
   -- It drains, and the probes are there.
   again <- get admin "/readyz"
   replyStatus again @?= 503
@@ -96,12 +96,12 @@ untilTheEnd = withMetrics ["--shutdown-delay", "0.5", "--grace", "1"] $ \server 
   serverErrors server >>= (@?= "")
 
 hurried :: Assertion
-hurried = withServer ["--shutdown-delay", "60"] $ \server -> do
+hurried = withServer ["--shutdown-delay", "600"] $ \server -> do
   stopWith sigTERM server
   line <- hGetLine (serverOutput server)
   assertBool line ("stopping" `isInfixOf` line)
   stopWith sigTERM server
-  within "the second signal to end it" 6 (waitForExit server) >>= (@?= ExitSuccess)
+  within "the second signal to end it" (waitForExit server) >>= (@?= ExitSuccess)
 
 refusesConnections :: Server -> IO Bool
 refusesConnections server = bracket (socket AF_INET Stream defaultProtocol) close $ \s -> do
@@ -146,7 +146,7 @@ withManager variables use = withSite $ \site -> bracket (socket AF_UNIX Datagram
   let path = site </> ".." </> "notify"
   bind manager (SockAddrUnix path)
   withServerIn [] (("NOTIFY_SOCKET", path) : variables) site [] $ \server ->
-    use server (within "a message to the service manager" 5 (recv manager 4096))
+    use server (within "a message to the service manager" (recv manager 4096))
 
 notified :: Assertion
 notified = withManager [] $ \server hears -> do
@@ -193,7 +193,7 @@ untrusted = withMetrics ["--proxy-protocol", "--trusted-proxies", "10.0.0.0/8"] 
   withClient server $ \client -> do
     sayQuietly client ("PROXY TCP4 192.0.2.7 198.51.100.2 4711 80\r\n" <> request "GET" "/hello.txt" [])
     expectEnd client
-  eventually "it to be counted" 5 (B.isInfixOf "weft_http_layer_failures_total 1\n" . replyBody <$> get admin "/metrics")
+  eventually "it to be counted" (B.isInfixOf "weft_http_layer_failures_total 1\n" . replyBody <$> get admin "/metrics")
 
 slowHeader :: Assertion
 slowHeader = withServer ["--proxy-protocol", "--trusted-proxies", "127.0.0.1", "--head-timeout", "1"] $ \server ->
@@ -222,7 +222,7 @@ behindHaproxy =
           ]
         let before = server {serverPort = front}
         silently (proc haproxy ["-db", "-q", "-f", config]) $ \_ -> do
-          eventually "HAProxy to listen" 10 (not <$> refusesConnections before)
+          eventually "HAProxy to listen" (not <$> refusesConnections before)
           reply <- get before "/hello.txt"
           replyBody reply @?= "0123456789abcdef"
         stopWith sigTERM server
@@ -261,11 +261,11 @@ inheritedSocket =
           program = proc activate ["-l", place, "weft", "serve", site, "--port", "1"]
           server = Server port site site (error "no output") (error "no process")
       silently program $ \child -> do
-        eventually "it to listen" 10 (not <$> refusesConnections server)
+        eventually "it to listen" (not <$> refusesConnections server)
         reply <- get server "/hello.txt"
         replyStatus reply @?= 200
         terminateProcess child
-        within "the program to end" 10 (waitForProcess child) >>= (@?= ExitSuccess)
+        within "the program to end" (waitForProcess child) >>= (@?= ExitSuccess)
 
 refused :: Assertion
 refused = withServer ["--max-connections", "1", "--overload", "refuse", "--retry-after", "7"] $ \server -> do
@@ -276,7 +276,7 @@ refused = withServer ["--max-connections", "1", "--overload", "refuse", "--retry
       reply <- hearHead other
       (replyStatus reply, header "retry-after" reply) @?= (503, Just "7")
   -- There is room again.
-  eventually "room" 5 ((== 200) . replyStatus <$> get server "/hello.txt")
+  eventually "room" ((== 200) . replyStatus <$> get server "/hello.txt")
 
 perClient :: Assertion
 perClient = withServer ["--max-per-client", "1"] $ \server -> withClient server $ \client -> do

@@ -141,7 +141,7 @@ overridden server = do
   withClient server $ \client -> do
     say client (request "GET" "/hello.txt" [])
     _ <- hear client
-    within "the idle connection to end" 5 (expectEnd client)
+    within "the idle connection to end" (expectEnd client)
 
 -- | Without DIR, and without a site for all hosts.
 unknownHosts :: IO ()

@@ -23,11 +23,11 @@ onBackend backend =
     backend
     [ testCase "SIGTERM: a slow download is finished" (serving ["--workers", "2"] (finishes sigTERM)),
       testCase "SIGINT: a slow download is finished" (serving [] (finishes sigINT)),
-      testCase "idle connections do not hold it up" (serving ["--workers", "2", "--grace", "30"] idleEnd),
+      testCase "idle connections do not hold it up" (serving ["--workers", "2", "--grace", "600"] idleEnd),
       testCase "connections of the listen queue are served" (serving [] queueServed),
       testCase "the grace period" (serving ["--grace", "1"] graceOver),
       testCase "signals until the very end" (serving [] signalsToTheEnd),
-      testCase "a second signal" (serving ["--grace", "30"] secondSignal),
+      testCase "a second signal" (serving ["--grace", "600"] secondSignal),
       testCase "out of descriptors, the grace period still holds" (withSite $ \site -> withServerIn ["prlimit", "--nofile=64"] [] site ["--backend", backend, "--grace", "1", "--max-connections", "10000"] starved),
       testCase "started again on the same port at once" startedAgain
     ]
@@ -55,7 +55,7 @@ stopsCleanly signal server = do
 -- | The program says that it stops: from then on it drains.
 untilStopping :: Server -> IO ()
 untilStopping server = do
-  line <- within "the program to say that it stops" 5 (hGetLine (serverOutput server))
+  line <- within "the program to say that it stops" (hGetLine (serverOutput server))
   assertBool line ("stopping" `isInfixOf` line)
 
 finishes :: Signal -> Server -> IO ()
@@ -76,7 +76,7 @@ idleEnd server = do
   forM_ clients $ \client -> say client (request "GET" "/hello.txt" []) >> hear client
   stopWith sigTERM server
   forM_ clients expectEnd
-  within "idle connections to end" 5 (waitForExit server) >>= (@?= ExitSuccess)
+  within "idle connections to end" (waitForExit server) >>= (@?= ExitSuccess)
   mapM_ closeClient clients
   serverErrors server >>= (@?= "")
 
@@ -99,7 +99,7 @@ graceOver server = bracket (connectSmall server) closeClient $ \client -> do
   say client (request "GET" "/large.bin" [])
   _ <- hearHead client
   stopWith sigTERM server
-  within "the grace period to end" 6 (waitForExit server) >>= (@?= ExitSuccess)
+  within "the grace period to end" (waitForExit server) >>= (@?= ExitSuccess)
 
 secondSignal :: Server -> IO ()
 secondSignal server = bracket (connectSmall server) closeClient $ \client -> do
@@ -109,7 +109,7 @@ secondSignal server = bracket (connectSmall server) closeClient $ \client -> do
   untilStopping server
   -- The program listens for the second one soon after it said so.
   repeater <- forkIO (forever (stopWith sigINT server >> threadDelay 100_000))
-  within "the second signal to end it" 6 (waitForExit server) >>= (@?= ExitSuccess)
+  within "the second signal to end it" (waitForExit server) >>= (@?= ExitSuccess)
   killThread repeater
 
 -- | A signal that comes late finds an orderly stop, and leaves it one.
@@ -125,7 +125,7 @@ starved :: Server -> IO ()
 starved server = do
   clients <- replicateM 100 (connectSmall server)
   forM_ clients $ \client -> sayQuietly client (request "GET" "/large.bin" [])
-  eventually "the operator to be told" 5 (("no descriptor" `isInfixOf`) <$> serverErrors server)
+  eventually "the operator to be told" (("no descriptor" `isInfixOf`) <$> serverErrors server)
   stopWith sigTERM server
-  within "the grace period to end" 8 (waitForExit server) >>= (@?= ExitSuccess)
+  within "the grace period to end" (waitForExit server) >>= (@?= ExitSuccess)
   mapM_ closeClient clients

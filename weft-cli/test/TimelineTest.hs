@@ -52,7 +52,7 @@ killed = withSite $ \site -> do
   let file = site </> ".." </> "timeline.json"
   withServerIn [] [] site ["--trace", file] $ \server -> do
     _ <- get server "/hello.txt"
-    eventually "the acceptor to be in the file" 10 (B.isInfixOf "\"acceptor\"" <$> B.readFile file)
+    eventually "the acceptor to be in the file" (B.isInfixOf "\"acceptor\"" <$> B.readFile file)
     stopWith sigKILL server
     void (waitForExit server)
   text <- B.readFile file
@@ -73,7 +73,7 @@ strangeName = withSite $ \site -> do
 
 fullDisk :: IO ()
 fullDisk = withServer ["--trace", "/dev/full"] $ \server -> do
-  eventually "a message" 10 (not . null <$> serverErrors server)
+  eventually "a message" (not . null <$> serverErrors server)
   replicateM_ 3 (get server "/hello.txt" >>= \reply -> replyStatus reply @?= 200)
   stopWith sigTERM server
   waitForExit server >>= (@?= ExitSuccess)

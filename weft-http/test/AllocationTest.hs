@@ -40,9 +40,9 @@ tests =
       testCase "a date into a buffer: at most 200" $
         allocaBytes 32 $
           \p -> atMost 200 (\i -> pokeDate p (HttpTime (784111777 + fromIntegral i))),
-      localOption (mkTimeout 20_000_000) . testCase "a cached page without other codings: at most 300" $ cached id [] 300,
-      localOption (mkTimeout 20_000_000) . testCase "a cached page with another coding, for who takes none: at most 500" $ cached packed [] 500,
-      localOption (mkTimeout 20_000_000) . testCase "a cached page in another coding: at most 2200" $ cached packed ["Accept-Encoding: gzip, deflate, br, zstd"] 2200
+      localOption (mkTimeout 180_000_000) . testCase "a cached page without other codings: at most 300" $ cached id [] 300,
+      localOption (mkTimeout 180_000_000) . testCase "a cached page with another coding, for who takes none: at most 500" $ cached packed [] 500,
+      localOption (mkTimeout 180_000_000) . testCase "a cached page in another coding: at most 2200" $ cached packed ["Accept-Encoding: gzip, deflate, br, zstd"] 2200
     ]
   where
     -- An offset of 1 is as good as 0, and differs from run to run.

@@ -25,7 +25,7 @@ import Weft.Timeout (timeout)
 
 tests :: TestTree
 tests =
-  localOption (mkTimeout 30_000_000) $
+  localOption (mkTimeout 180_000_000) $
     testGroup
       "client"
       [ testGroup

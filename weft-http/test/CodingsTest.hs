@@ -30,7 +30,7 @@ import Weft.Http.Static.Types (Cached (..), Static (..))
 
 tests :: TestTree
 tests =
-  localOption (mkTimeout 20_000_000) $
+  localOption (mkTimeout 180_000_000) $
     testGroup
       "static files"
       [ testGroup

@@ -17,7 +17,7 @@ import Weft.Http.Status
 
 tests :: TestTree
 tests =
-  localOption (mkTimeout 20_000_000) $
+  localOption (mkTimeout 180_000_000) $
     testGroup
       "compress"
       [ testProperty "unpacking gives back what was packed" $ \bytes -> forAll (chooseInt (0, 10)) $ \level ->

@@ -17,7 +17,7 @@ import Weft.Socket qualified as Socket
 
 tests :: TestTree
 tests =
-  localOption (mkTimeout 20_000_000) $
+  localOption (mkTimeout 180_000_000) $
     testGroup
       "examples"
       [ testCase "the smallest service is a program" (void (pure Hello.main)),

@@ -34,7 +34,7 @@ import Weft.Socket
 
 tests :: TestTree
 tests =
-  localOption (mkTimeout 60_000_000) $
+  localOption (mkTimeout 180_000_000) $
     testGroup
       "listening"
       [ testGroup

@@ -33,7 +33,7 @@ import Weft.Time (now, since)
 
 tests :: TestTree
 tests =
-  localOption (mkTimeout 60_000_000) $
+  localOption (mkTimeout 180_000_000) $
     testGroup
       "metrics"
       [ testGroup

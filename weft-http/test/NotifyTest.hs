@@ -19,7 +19,7 @@ import Weft.Time (instantNanoseconds, microseconds, now)
 
 tests :: TestTree
 tests =
-  localOption (mkTimeout 20_000_000) $
+  localOption (mkTimeout 180_000_000) $
     testGroup
       "service manager"
       [ testCase "messages, through a path" (withSystemTempDirectory "weft-notify" (\dir -> messages (dir </> "notify") (C.pack (dir </> "notify")))),

@@ -16,7 +16,7 @@ import Weft.Http.Status
 
 tests :: TestTree
 tests =
-  localOption (mkTimeout 60_000_000) $
+  localOption (mkTimeout 180_000_000) $
     testGroup
       "server table"
       [ testGroup "conversations" [testCase name (one question >>= (@?= answer)) | (name, question, answer) <- table],

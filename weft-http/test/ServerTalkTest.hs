@@ -24,7 +24,7 @@ import Weft.Socket hiding (Raw)
 
 tests :: TestTree
 tests =
-  localOption (mkTimeout 20_000_000) $
+  localOption (mkTimeout 180_000_000) $
     testGroup "server talk" [bodies, streams, protocols, applications, limited, surroundings]
 
 -- | Talk to a server with this handler; nothing may be left unhandled.

@@ -23,7 +23,7 @@ import Weft.Socket
 
 tests :: TestTree
 tests =
-  localOption (mkTimeout 20_000_000) $
+  localOption (mkTimeout 180_000_000) $
     testGroup
       "server"
       [ testCase "an exception of a handler is a 500, and the connection goes on" $ do

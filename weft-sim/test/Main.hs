@@ -32,7 +32,7 @@ main :: IO ()
 main = do
   hSetEncoding stdout utf8
   setEnv "TASTY_NUM_THREADS" "1"
-  defaultMain . localOption (mkTimeout 60_000_000) $
+  defaultMain . localOption (mkTimeout 180_000_000) $
     testGroup
       "weft-sim"
       [ Test.Determinism.tests,

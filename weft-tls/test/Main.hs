@@ -12,7 +12,7 @@ import World
 
 main :: IO ()
 main = withWorld $ \world ->
-  defaultMain . localOption (mkTimeout 120_000_000) $
+  defaultMain . localOption (mkTimeout 180_000_000) $
     testGroup
       "weft-tls"
       [ CertificatesTest.tests world,

@@ -88,13 +88,13 @@ tests =
           \style -> do
             let application _ respond = do
                   early <- timeout 5000 (threadDelay 10_000_000)
-                  late <- timeout 10_000_000 (pure ())
+                  late <- timeout 60_000_000 (pure ())
                   respond (text (C.pack (show (early, late))))
             asking style application >>= (@?= "(Nothing,Just ())")
         ),
         ( "a timeout that does not pass, around the whole",
           \style -> do
-            let application request respond = timeout 10_000_000 (strictRequestBody request >> respond (text "in time")) >>= maybe (throwIO (userError "late")) pure
+            let application request respond = timeout 60_000_000 (strictRequestBody request >> respond (text "in time")) >>= maybe (throwIO (userError "late")) pure
             asking style application >>= (@?= "in time")
         ),
         ( "the timeout of Weft, while the client is awaited",

@@ -30,7 +30,7 @@ tests =
     [ testCase "the same answers to requests of every kind" . beside $ \weft warp -> do
         seen <- newIORef []
         result <- Q.quickCheckWithResult Q.stdArgs {Q.maxSuccess = 4000, Q.chatty = False} $ \asked -> Q.ioProperty $ do
-          let answer port = replyTo (askedMethod asked) <$> (timeout 5_000_000 (alone port (render asked)) >>= maybe (assertFailure ("no end of the answer to " <> show asked)) pure)
+          let answer port = replyTo (askedMethod asked) <$> (timeout 60_000_000 (alone port (render asked)) >>= maybe (assertFailure ("no end of the answer to " <> show asked)) pure)
           here <- answer weft
           there <- answer warp
           modifyIORef' seen (replyStatus there :)

@@ -13,7 +13,7 @@ import Test.Tasty
 
 main :: IO ()
 main =
-  defaultMain . localOption (mkTimeout 30_000_000) $
+  defaultMain . localOption (mkTimeout 180_000_000) $
     testGroup
       "weft-wai"
       [ RequestTest.tests,

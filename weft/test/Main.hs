@@ -48,7 +48,7 @@ everything :: IO ()
 everything = do
   hSetEncoding stdout utf8
   setEnv "TASTY_NUM_THREADS" "1"
-  defaultMain . localOption (mkTimeout 15_000_000) $
+  defaultMain . localOption (mkTimeout 180_000_000) $
     testGroup
       "weft"
       [ testGroup "Conformance" (map (conformance . realWorld) configurations),

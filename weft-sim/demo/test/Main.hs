@@ -11,7 +11,7 @@ import WireTest qualified
 
 main :: IO ()
 main =
-  defaultMain . localOption (mkTimeout 30_000_000) $
+  defaultMain . localOption (mkTimeout 180_000_000) $
     testGroup
       "replicated store"
       [ WireTest.tests,

@@ -117,7 +117,7 @@ limited config = do
     channel <- Weft.newChannel 1
     guest $ \perform -> do
       early <- Ghc.timeout 2_000 (await (Weft.receive channel))
-      late <- Ghc.timeout 10_000_000 (await (Weft.yield >> pure 'l'))
+      late <- Ghc.timeout 60_000_000 (await (Weft.yield >> pure 'l'))
       perform (Weft.send channel 'v')
       value <- await (Weft.receive channel)
       pure (early, late, value)
@@ -250,7 +250,7 @@ answered config = forM_ [0 .. 31] $ \steps -> do
       untilWaits caller
       putMVar goOn ()
       -- Nobody waits for so long.
-      Ghc.timeout 5_000_000 (takeMVar box)
+      Ghc.timeout 60_000_000 (takeMVar box)
   outcome @?= Just (Left Boom)
   where
     -- Is cancelled in its effect, and then does not look for that.

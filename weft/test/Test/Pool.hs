@@ -138,14 +138,14 @@ settings = defaultPoolSettings {poolMaxThreads = 3}
 
 soon :: (HasCallStack) => MVar () -> IO ()
 soon done =
-  timeout 5_000_000 (takeMVar done) >>= \case
+  timeout 60_000_000 (takeMVar done) >>= \case
     Just () -> pure ()
     Nothing -> assertFailure "a job never ran"
 
 -- | Look again until it holds, up to five seconds.
 eventually :: (HasCallStack) => String -> IO Bool -> IO ()
 eventually what holds =
-  timeout 5_000_000 go >>= \case
+  timeout 60_000_000 go >>= \case
     Just () -> pure ()
     Nothing -> assertFailure ("never: " <> what)
   where

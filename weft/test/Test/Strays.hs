@@ -60,6 +60,16 @@ untilStatus wanted thread = do
   status <- threadStatus thread
   unless (wanted status) (Concurrent.yield >> untilStatus wanted thread)
 
+-- | What was thrown at a thread of another capability is first a message to that one. Wait
+-- until it has been read there: a capability reads all its messages before it runs a thread
+-- that was sent to it.
+untilArrived :: ThreadId -> IO ()
+untilArrived thread = do
+  (capability, _) <- Concurrent.threadCapability thread
+  ran <- newEmptyMVar
+  _ <- Concurrent.forkOn capability (putMVar ran ())
+  takeMVar ran
+
 -- | The thread waits, its worker sleeps in a poll; then somebody throws at the worker, and
 -- only after that has been thrown is the thread woken.
 asleep :: Config -> (Weft.Thread () -> Weft.Thread ()) -> Assertion
@@ -73,6 +83,7 @@ asleep config waiting = reporting config verdict $ do
       untilStatus (== ThreadBlocked BlockedOnForeignCall) worker
       thrower <- forkIO (throwTo worker (Boom 1) >> putMVar thrown ())
       untilStatus (== ThreadBlocked BlockedOnException) thrower
+      untilArrived worker
       void (deliver waiter (Answered ()))
   -- The worker has taken another turn since.
   Weft.yield

@@ -148,5 +148,5 @@ outlives = do
     waitGate begun
   dropped <- readIORef said
   assertBool "the thread was not dropped" (dropped > 0)
-  answer <- timeout 5_000_000 (readIORef kept >>= mapM (\runner -> Exception.try (runThread runner (pure ()))))
+  answer <- timeout 60_000_000 (readIORef kept >>= mapM (\runner -> Exception.try (runThread runner (pure ()))))
   answer @?= Just (Just (Left RunnerClosed))
