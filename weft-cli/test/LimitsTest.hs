@@ -31,7 +31,7 @@ onBackend backend =
       testCase "a client that does not read small responses" (serving ["--write-timeout", "1", "--max-connections", "1"] (slowReader small)),
       testCase "no more than --max-connections" (serving ["--max-connections", "3"] bounded),
       testCase "out of descriptors" (withSite $ \site -> withServerIn ["prlimit", "--nofile=64"] [] site ["--backend", backend, "--max-connections", "10000"] outOfDescriptors),
-      testCase "1,000 idle connections cost nothing" (serving ["--workers", "2"] costsNothing)
+      testCase "1,000 idle connections cost nothing" (serving ["--workers", "2", "--head-timeout", "600", "--idle-timeout", "600"] costsNothing)
     ]
   where
     serving args = withServer (["--backend", backend] <> args)

@@ -127,7 +127,7 @@ takeovers :: Assertion
 takeovers = do
   box <- newEmptyMVar
   seen <- newEmptyMVar
-  (during, outside, later) <- runningQuietly $ do
+  (during, outside, later) <- runWith (settingsFor (Config Epoll 1)) $ do
     look <- counterReader
     -- It reads while the worker is stuck, or while the thread is away.
     _ <- liftIO . Ghc.forkIO $ do

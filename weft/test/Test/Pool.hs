@@ -17,6 +17,7 @@ import GHC.Conc (getUncaughtExceptionHandler, setUncaughtExceptionHandler)
 import System.Timeout (timeout)
 import Test.Tasty
 import Test.Tasty.HUnit
+import Weft.Internal.Interrupt
 import Weft.Internal.Pool
 
 -- | The pool alone.
@@ -130,19 +131,44 @@ tests =
           Right _ -> assertFailure "a closed pool took a job"
         gauge <- poolGauge pool
         gaugeThreads gauge @?= 0,
-      testCase "an unused pool shuts down" $ newPool settings >>= shutdownPool
+      testCase "an unused pool shuts down" $ newPool settings >>= shutdownPool,
+      testGroup
+        "interrupting a job"
+        [ testCase "before it begins: it never does" do
+            begun <- newIORef False
+            control <- newJobControl
+            interruptJob control
+            runInterruptible control (writeIORef begun True) >>= interrupted
+            readIORef begun >>= (@?= False),
+          testCase "while it waits" do
+            control <- newJobControl
+            runInterruptible control (interruptJob control >> newEmptyMVar >>= takeMVar) >>= interrupted,
+          testCase "at any time: it ends, and the next one is not hit" $ withPool settings {poolMaxThreads = 1} \pool ->
+            for_ [1 .. 500 :: Int] \i -> do
+              control <- newJobControl
+              done <- newEmptyMVar
+              _ <- submitPool pool (runInterruptible control (newEmptyMVar >>= takeMVar) >>= putMVar done)
+              replicateM_ (i `mod` 7) yield
+              interruptJob control
+              soon done >>= interrupted
+              next <- newEmptyMVar
+              _ <- submitPool pool (try (evaluate (sum [1 .. i])) >>= putMVar next)
+              soon next >>= either (\e -> assertFailure (show (e :: SomeException))) (@?= sum [1 .. i])
+        ]
     ]
+
+interrupted :: (HasCallStack) => Either SomeException () -> Assertion
+interrupted = \case
+  Left e | Just JobInterrupted <- fromException e -> pure ()
+  other -> assertFailure (show other)
 
 settings :: PoolSettings
 settings = defaultPoolSettings {poolMaxThreads = 3}
 
-soon :: (HasCallStack) => MVar () -> IO ()
-soon done =
-  timeout 60_000_000 (takeMVar done) >>= \case
-    Just () -> pure ()
-    Nothing -> assertFailure "a job never ran"
+soon :: (HasCallStack) => MVar a -> IO a
+soon done = timeout 60_000_000 (takeMVar done) >>= maybe (assertFailure "a job never ended") pure
 
--- | Look again until it holds, up to five seconds.
+-- | Look again until it holds, up to a minute.
 eventually :: (HasCallStack) => String -> IO Bool -> IO ()
 eventually what holds =
   timeout 60_000_000 go >>= \case

@@ -37,7 +37,7 @@ realWorld config =
       worldInOrder = configWorkers config == 1,
       worldRun = \listener ->
         runWith
-          (settingsFor config)
+          (inTurn config)
             { settingReport = heardReport listener,
               settingUncaught = \_ _ e -> heardUncaught listener e
             },
