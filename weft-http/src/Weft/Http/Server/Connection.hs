@@ -161,15 +161,12 @@ afterwards context c request input persistent start response = \case
   Partly goesOn left -> do
     sendPieces context c [left]
     told'
-    if goesOn then awaitRequest context c (used input) else linger context c input
-  Idled -> told' >> receiving context c (used input)
+    if goesOn then awaitRequest context c input else linger context c input
+  Idled -> told' >> receiving context c input
   Final -> told' >> linger context c input
   Drained -> told'
   where
     told' = recorded context c (answeringOf request input persistent start) (responseStatus response) (bodyLength (responseBody response))
-    used = \case
-      Input buffer _ _ -> Input buffer 0 0
-      NoInput -> NoInput
 {-# NOINLINE afterwards #-}
 
 -- | Send the response of a handler together with those before it, or by itself if it is large.
