@@ -118,10 +118,7 @@ transmit context c answering response output = runOnce (transmission context c a
 -- | The same as it stands.
 transmission :: Context -> Connection -> Answering -> Response -> Output -> Thread (Bool, Output)
 transmission context c answering response output
-  | Persistent <- persistence,
-    Just bytes <- responseRendered response,
-    inMemory (responseBody response),
-    requestMethod request /= Head =
+  | Just bytes <- atHand request persistence response =
       (True, gathered [bytes]) <$ recorded context c answering (responseStatus response) (bodyLength (responseBody response))
   | Raw conversation <- responseBody response = do
       flush context c output
@@ -143,7 +140,7 @@ transmission context c answering response output
         Right whole -> (keep, gathered [whole]) <$ recorded context c answering (responseStatus response) size
   | otherwise = do
       tick <- liftIO (readClock (serverClock server))
-      case maybe (renderResponseHead (serverName settings) (tickDate tick) persistence chunks response) Right atHand of
+      case maybe (renderResponseHead (serverName settings) (tickDate tick) persistence chunks response) Right headAtHand of
         Left bad -> unsendable bad
         Right h -> do
           (sent, output') <- body h
@@ -176,7 +173,7 @@ transmission context c answering response output
     keep = answeringKeep answering && delimited && (isJust renderedHead || not (asksToClose response))
     persistence = persistenceOf request keep
     bare = requestMethod request == Head || hasNoBody (responseStatus response)
-    atHand = if persistence == Persistent then renderedHead else Nothing
+    headAtHand = if persistence == Persistent then renderedHead else Nothing
     renderedHead = if inMemory (responseBody response) then Nothing else responseRendered response
 
     -- The number of octets of content that were sent, and what waits now.
@@ -280,15 +277,23 @@ abort context why = report context why >> throwM (Aborted why Nothing)
 -- | The bytes of a response that are at hand or small, and whether the connection goes on.
 rendered :: Context -> Answering -> Response -> Tick -> Maybe (Bool, ByteString)
 rendered context answering response tick
-  | Just bytes <- responseRendered response,
-    inMemory (responseBody response),
-    Persistent <- persistenceOf request (answeringKeep answering),
-    requestMethod request /= Head =
-      Just (True, bytes)
+  | Just bytes <- atHand request (persistenceOf request (answeringKeep answering)) response = Just (True, bytes)
   | otherwise = wholeNow context answering response tick
   where
     request = answeringRequest answering
 {-# INLINE rendered #-}
+
+-- | The bytes of a whole response, if its handler had them and they are what this request is
+-- to be answered with.
+atHand :: Request -> Persistence -> Response -> Maybe ByteString
+atHand request persistence response
+  | Just bytes <- responseRendered response,
+    inMemory (responseBody response),
+    Persistent <- persistence,
+    requestMethod request /= Head =
+      Just bytes
+  | otherwise = Nothing
+{-# INLINE atHand #-}
 
 -- | A small response as the bytes that are to be sent, and whether the connection goes on;
 -- if nothing else is to be done about it.
