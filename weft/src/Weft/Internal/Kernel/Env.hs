@@ -90,7 +90,7 @@ data Alarm
 -- | Carry out an operation on a descriptor; the result decides the next node. The
 -- action keeps the memory that the operation uses alive.
 operate :: Env -> Why -> Descriptor -> Operation -> IO () -> Wait -> (Int -> Trace) -> IO Trace
-operate env why d operation keep wait next = do
+operate env why d operation keep !wait next = do
   answer <- start env d operation wait (oneShot (\r -> keep >> completed env why wait r (oneShot (\_ -> next r))))
   if isPending answer
     then do
@@ -142,9 +142,13 @@ operateBefore env (Just limit) why d operation keep wait next = do
       pure Parked
 
 -- | Submit an operation, and count it while it is pending. The completion ends in 'completed'.
+-- Which function 'submit' is, nobody knows here; so what it is given is evaluated, or it would
+-- be given two thunks, to be made, entered and updated for each operation.
 start :: Env -> Descriptor -> Operation -> Wait -> (Int -> IO ()) -> IO Answer
-start env d operation wait completion = whileOpen env d $ do
-  answer <- submit (envBackend env) operation (Completion wait completion)
+start env d operation !wait completion = whileOpen env d $ do
+  let !asked = operation
+      !whole = Completion wait completion
+  answer <- submit (envBackend env) asked whole
   when (isPending answer) (countPending env 1)
   pure answer
 {-# INLINE start #-}

@@ -1,6 +1,6 @@
 {-# LANGUAGE BlockArguments #-}
 {-# LANGUAGE MultiWayIf #-}
-{-# OPTIONS_GHC -O2 #-}
+{-# OPTIONS_GHC -O2 -fno-full-laziness #-}
 
 -- |
 -- Description : Operations on streams: attempts, events and waiters
@@ -138,7 +138,7 @@ noteTransfer src slot direction flag op r =
 
 -- | Have an operation wait. Answers 0, or why the poller refuses to watch.
 park :: Source w -> Slot w -> Direction -> CInt -> Waiter w -> IO Result
-park src slot direction number w = do
+park src slot direction number !w = do
   r <- watch src slot direction number
   if Sys.isFailure r
     then -- Unwatched, the flag would stay Blocked for ever.

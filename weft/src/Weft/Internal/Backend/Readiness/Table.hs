@@ -264,10 +264,11 @@ data Waiters w
 
 -- | Add one at the end.
 appendWaiter :: Waiter w -> Waiters w -> Waiters w
-appendWaiter w = \case
+appendWaiter !w = \case
   NoWaiter -> OneWaiter w
   OneWaiter first -> ManyWaiters first [] [w]
   ManyWaiters first next latest -> ManyWaiters first next (w : latest)
+{-# INLINE appendWaiter #-}
 
 -- | All but the first.
 dropFirst :: Waiters w -> Waiters w
