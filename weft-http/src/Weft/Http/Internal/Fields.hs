@@ -1,4 +1,3 @@
-{-# LANGUAGE MultiWayIf #-}
 {-# OPTIONS_GHC -O2 #-}
 
 -- |
@@ -22,7 +21,7 @@ module Weft.Http.Internal.Fields
   )
 where
 
-import Data.Bits (unsafeShiftR, (.&.), (.|.))
+import Data.Bits ((.|.))
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.ByteString.Char8 qualified as C
@@ -97,10 +96,9 @@ scanFields most h start = line start most [] 0 0 nothingPicked
           | otherwise =
               let !field = Field (slice p colon h) (slice from to h)
                   others = field : fields
-               in if
-                    | colon - p == 4, isHost p -> line next (room - 1) others from (if hostFrom == 0 then to else -1) picked
-                    | isPickable (colon - p) -> case pick field picked of !picked' -> line next (room - 1) others hostFrom hostTo picked'
-                    | otherwise -> line next (room - 1) others hostFrom hostTo picked
+               in if colon - p == 4 && isHost p
+                    then line next (room - 1) others from (if hostFrom == 0 then to else -1) picked
+                    else case pick field picked of !picked' -> line next (room - 1) others hostFrom hostTo picked'
 
     hostOf !from !to
       | from == 0 = Absent
@@ -118,11 +116,6 @@ scanFields most h start = line start most [] 0 0 nothingPicked
     noColon w
       | isBlank w = BlankBeforeColon
       | otherwise = BadFieldName
-
--- | Can a name of this length be one of 'pick'?
-isPickable :: Int -> Bool
-isPickable n = n < 20 && unsafeShiftR (0xa6560 :: Word) n .&. 1 == 1
-{-# INLINE isPickable #-}
 
 -- | Take notice of a field. Its length decides which one or two names it is
 -- compared with, so that an uninteresting field costs next to nothing.

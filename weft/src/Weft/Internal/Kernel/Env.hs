@@ -34,7 +34,7 @@ where
 import Control.Exception (fromException, toException)
 import Control.Monad (when)
 import Control.Monad.Primitive (RealWorld)
-import Data.Bits (bit, testBit)
+import Data.Bits (bit, testBit, unsafeShiftL, (.&.))
 import Data.Foldable (for_)
 import Data.IORef
 import Data.Int (Int64)
@@ -173,10 +173,11 @@ whileOpen env d action = do
     else do
       -- Before the backend can know the descriptor: whoever closes it must see us.
       -- Who closed it since we looked has not, and may have freed the number.
-      before <- if testBit workers me then pure workers else fetchOrInt (descriptorWorkers d) (bit me)
+      before <- if workers .&. me /= 0 then pure workers else fetchOrInt (descriptorWorkers d) me
       if testBit before closedBit then pure badDescriptor else action
   where
-    me = hostWorker (envHost env)
+    -- Not 'bit', which asks whether there is such a bit: there are at most 62 workers.
+    me = unsafeShiftL 1 (hostWorker (envHost env)) :: Int
 {-# INLINE whileOpen #-}
 
 -- | Set in 'descriptorWorkers' when a descriptor is closed.
