@@ -99,7 +99,7 @@ deadlineOf server phase = do
 -- whole request has come in that moment is it revived, because that is answered yet. An
 -- interruption that is on its way does not apply any more.
 enter :: Server -> Connection -> Phase -> IO ()
-enter server c phase = do
+enter !server !c !phase = do
   word <- readPrimVar (phaseWord m)
   if isIn Expired word
     then when (phase == Handling) (revive server c phase)
