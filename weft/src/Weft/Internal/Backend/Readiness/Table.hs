@@ -21,7 +21,6 @@ module Weft.Internal.Backend.Readiness.Table
     Flag (..),
     readFlag,
     writeFlag,
-    raiseFlag,
     readWaiters,
     writeWaiters,
 
@@ -185,16 +184,6 @@ writeFlag s d f = setByteAt s (flagByte d) case f of
   Ready -> 1
   Hangup -> 2
 {-# INLINE writeFlag #-}
-
--- | Note what an event says: 'Hangup' stays when it was there.
-raiseFlag :: Slot w -> Direction -> Flag -> IO ()
-raiseFlag s d f = do
-  old <- readFlag s d
-  case (old, f) of
-    (Hangup, _) -> pure ()
-    (Ready, Ready) -> pure ()
-    _ -> writeFlag s d f
-{-# INLINE raiseFlag #-}
 
 waitersOf :: Slot w -> Direction -> IORef (Waiters w)
 waitersOf s = \case
