@@ -62,6 +62,11 @@ unseen :: Int
 unseen = 0
 {-# NOINLINE unseen #-}
 
+-- | Nobody wants to know when a request came. As 'unseen'.
+untimed :: Int64
+untimed = 0
+{-# NOINLINE untimed #-}
+
 -- | Receive more of a head, of which so much was seen.
 incomplete :: Context -> Connection -> Input -> Int -> Output -> Thread ()
 incomplete context c input seen output = do
@@ -147,7 +152,7 @@ handled context c handler h input output = runOnce $ do
   let !request = Request h EmptyBody (connectionClient c)
       !persistent = isPersistent h && not lastOne
   if contextQuiet context
-    then handledSince context c handler request input output persistent 0
+    then handledSince context c handler request input output persistent untimed
     else now >>= handledSince context c handler request input output persistent . instantNanoseconds
 {-# NOINLINE handled #-}
 
@@ -299,7 +304,7 @@ sendQuickly :: Context -> Connection -> Request -> Bool -> Response -> IO Quick
 sendQuickly context c request persistent response = do
   draining <- isDraining (contextServer context)
   tick <- readClock (serverClock (contextServer context))
-  case rendered context (answeringOf request NoInput (persistent && not draining) 0) response tick of
+  case rendered context request (persistent && not draining) response tick of
     Nothing -> pure Slowly
     Just (goesOn, bytes) -> do
       n <- sendNow c bytes

@@ -274,13 +274,12 @@ attending context act = do
 abort :: Context -> String -> Thread a
 abort context why = report context why >> throwM (Aborted why Nothing)
 
--- | The bytes of a response that are at hand or small, and whether the connection goes on.
-rendered :: Context -> Answering -> Response -> Tick -> Maybe (Bool, ByteString)
-rendered context answering response tick
-  | Just bytes <- atHand request (persistenceOf request (answeringKeep answering)) response = Just (True, bytes)
-  | otherwise = wholeNow context answering response tick
-  where
-    request = answeringRequest answering
+-- | The bytes of a response that are at hand or small, given whether the connection can go on,
+-- and whether it does.
+rendered :: Context -> Request -> Bool -> Response -> Tick -> Maybe (Bool, ByteString)
+rendered context request keep response tick
+  | Just bytes <- atHand request (persistenceOf request keep) response = Just (True, bytes)
+  | otherwise = wholeNow context request keep response tick
 {-# INLINE rendered #-}
 
 -- | The bytes of a whole response, if its handler had them and they are what this request is
@@ -295,22 +294,21 @@ atHand request persistence response
   | otherwise = Nothing
 {-# INLINE atHand #-}
 
--- | A small response as the bytes that are to be sent, and whether the connection goes on;
--- if nothing else is to be done about it.
-wholeNow :: Context -> Answering -> Response -> Tick -> Maybe (Bool, ByteString)
-wholeNow context answering response tick = case responseBody response of
+-- | A small response as the bytes that are to be sent, given whether the connection can go on,
+-- and whether it does; if nothing else is to be done about it.
+wholeNow :: Context -> Request -> Bool -> Response -> Tick -> Maybe (Bool, ByteString)
+wholeNow context request !possible response tick = case responseBody response of
   NoContent -> whole []
   Bytes pieces | bodyLength (responseBody response) <= worthCopying -> whole pieces
   _ -> Nothing
   where
-    request = answeringRequest answering
     whole pieces
       | not (contextQuiet context) || requestMethod request == Head || hasNoBody (responseStatus response) = Nothing
-      | otherwise = case renderBefore (serverName (serverSettings (contextServer context))) (tickDate tick) persistence True response pieces of
-          Right bytes -> Just (keep, bytes)
-          Left _ -> Nothing
-    keep = answeringKeep answering && not (asksToClose response) && requestMethod request /= Connect
-    persistence = persistenceOf request keep
+      | otherwise =
+          let !keep = possible && not (asksToClose response) && requestMethod request /= Connect
+           in case renderBefore (serverName (serverSettings (contextServer context))) (tickDate tick) (persistenceOf request keep) True response pieces of
+                Right bytes -> Just (keep, bytes)
+                Left _ -> Nothing
 
 -- | What the client is told, given whether the connection goes on.
 persistenceOf :: Request -> Bool -> Persistence

@@ -33,8 +33,8 @@ where
 
 import Control.Monad (unless)
 import Data.Bits (testBit)
-import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
+import Data.ByteString.Internal (ByteString (BS))
 import Data.ByteString.Unsafe (unsafeUseAsCStringLen)
 import Data.Int (Int64)
 import Data.Maybe (isNothing)
@@ -43,6 +43,7 @@ import Data.Word (Word8)
 import Foreign.C.Types (CInt)
 import Foreign.Ptr (Ptr, castPtr)
 import GHC.Exts (oneShot)
+import GHC.ForeignPtr (unsafeWithForeignPtr)
 import Weft
 import Weft.Buffer
 import Weft.File (File)
@@ -129,14 +130,14 @@ sendNow :: Connection -> ByteString -> IO Int
 sendNow = sendBy Sys.send
 
 sendBy :: (CInt -> Ptr Word8 -> Int -> IO Int) -> Connection -> ByteString -> IO Int
-sendBy call c bytes = case connectionTransport c of
+sendBy call c (BS content n) = case connectionTransport c of
   Nothing -> do
     -- The number of one that was closed may be another client's; and who sends may be a thread
     -- that an application has left behind.
     marks <- readPrimVar (descriptorWorkers descriptor)
     if testBit marks closedBit
       then pure 0
-      else unsafeUseAsCStringLen bytes $ \(p, n) -> max 0 <$> call (descriptorNumber descriptor) (castPtr p) n
+      else unsafeWithForeignPtr content $ \p -> max 0 <$> call (descriptorNumber descriptor) p n
   Just _ -> pure 0
   where
     descriptor = socketDescriptor (connectionSocket c)
