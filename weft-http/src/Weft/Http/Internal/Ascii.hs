@@ -34,6 +34,7 @@ module Weft.Http.Internal.Ascii
     splitCommas,
     isToken,
     fieldEnd,
+    isFieldValue,
     word64At,
 
     -- * Numbers
@@ -204,20 +205,35 @@ isToken b = not (B.null b) && go 0
 
 -- | The offset of the first byte, from the given one on, that is no 'isFieldByte'.
 -- There must be one. Values make up most of a head, so this looks at eight bytes
--- at a time as long as all of them are at least 32 and none is DEL; both tests
--- are the usual ones on the bytes of a word, which are exact about "any".
+-- at a time as long as it can.
 fieldEnd :: ByteString -> Int -> Int
 fieldEnd b = eight
   where
     size = B.length b
     eight !i
-      | i + 8 <= size, plain (word64At b i) = eight (i + 8)
+      | i + 8 <= size, areFieldBytes (word64At b i) = eight (i + 8)
       | otherwise = one i
     one !i = if isFieldByte (U.unsafeIndex b i) then one (i + 1) else i
-    plain w = (below32 w .|. zero (w `xor` 0x7f7f7f7f7f7f7f7f)) .&. 0x8080808080808080 == 0
-    below32 w = (w - 0x2020202020202020) .&. complement w
-    zero w = (w - 0x0101010101010101) .&. complement w
 {-# INLINE fieldEnd #-}
+
+-- | Is it made of nothing but 'isFieldByte's?
+isFieldValue :: ByteString -> Bool
+isFieldValue b = go 0
+  where
+    size = B.length b
+    go !i
+      | i + 8 <= size, areFieldBytes (word64At b i) = go (i + 8)
+      | otherwise = i == size || (isFieldByte (U.unsafeIndex b i) && go (i + 1))
+
+-- | Are all eight bytes of a word at least 32, and none of them DEL? (A tabulator is a byte of
+-- a field, too, and so rare that it may be looked at by itself.) Both tests are the usual ones
+-- on the bytes of a word, which are exact about "any".
+areFieldBytes :: Word64 -> Bool
+areFieldBytes w = (below32 .|. zero (w `xor` 0x7f7f7f7f7f7f7f7f)) .&. 0x8080808080808080 == 0
+  where
+    below32 = (w - 0x2020202020202020) .&. complement w
+    zero v = (v - 0x0101010101010101) .&. complement v
+{-# INLINE areFieldBytes #-}
 
 -- | Eight bytes from an offset on, in the order of the machine. Unchecked.
 word64At :: ByteString -> Int -> Word64
