@@ -163,7 +163,7 @@ byteClasses = do
   same "unreserved" isUnreserved (letters ++ digits ++ "-._~")
   same "field" isFieldByte ('\t' : [' ' .. '~'] ++ ['\x80' .. '\xff'])
   same "target" isTargetByte (filter (/= '#') ['!' .. '~'])
-  same "path" isPathByte (filter (`notElem` "#?") ['!' .. '~'])
+  same "path" isPathByte (filter (\c -> c /= '#' && c /= '?') ['!' .. '~'])
   same "digit" isDigit digits
   same "hexadecimal" isHexDigit (digits ++ ['a' .. 'f'] ++ ['A' .. 'F'])
   where
