@@ -149,7 +149,7 @@ prop_fieldEnd = forAll (B.pack <$> resize 60 (listOf byte)) $ \value ->
   forAll (choose (0, B.length value)) $ \from ->
     let text = value <> "\n"
         expected = head' [i | i <- [from ..], not (isFieldByte (B.index text i))]
-     in fieldEnd text from === expected
+     in fieldEnd text from === expected .&&. isFieldValue value === B.all isFieldByte value
   where
     byte = frequency [(60, choose (32, 126)), (4, choose (128, 255)), (1, elements [0, 9, 10, 13, 31, 127, 159, 255])]
     head' xs = case xs of
@@ -163,6 +163,7 @@ byteClasses = do
   same "unreserved" isUnreserved (letters ++ digits ++ "-._~")
   same "field" isFieldByte ('\t' : [' ' .. '~'] ++ ['\x80' .. '\xff'])
   same "target" isTargetByte (filter (/= '#') ['!' .. '~'])
+  same "path" isPathByte (filter (\c -> c /= '#' && c /= '?') ['!' .. '~'])
   same "digit" isDigit digits
   same "hexadecimal" isHexDigit (digits ++ ['a' .. 'f'] ++ ['A' .. 'F'])
   where

@@ -30,6 +30,7 @@ struct weft_event {
 /* Streams: these never block when the descriptor is in non-blocking mode. */
 intptr_t weft_recv(int fd, void *buffer, intptr_t size);
 intptr_t weft_send(int fd, const void *buffer, intptr_t size);
+intptr_t weft_send_more(int fd, const void *buffer, intptr_t size);
 intptr_t weft_recvmsg(int fd, void *header);
 intptr_t weft_sendmsg(int fd, const void *header);
 intptr_t weft_accept(int fd, void *address, void *address_size);

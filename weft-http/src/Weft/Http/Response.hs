@@ -88,7 +88,7 @@ pokeHead start status fields = copy start (statusLine status) >>= go fields
 checkField :: Field -> Maybe BadField
 checkField (Field name value)
   | not (isToken name) = Just (BadName name)
-  | not (B.all isFieldByte value) = Just (BadValue name)
+  | not (isFieldValue value) = Just (BadValue name)
   | otherwise = Nothing
 
 -- | @Content-Length@.

@@ -170,8 +170,9 @@ data Completion w = Completion
     completionFor :: !w,
     -- | Runs once with the operation's result, on the worker that owns the
     -- backend, from inside 'poll' and never from inside 'submit'. It must not
-    -- throw, block, or submit: it puts a thread on the ready queue.
-    complete :: !(Int -> IO ())
+    -- throw, block, or submit: it puts a thread on the ready queue. Not strict: of what is
+    -- given a strict field GHC does not see that it is a function already, and makes a thunk.
+    complete :: Int -> IO ()
   }
 
 -- | How a pool thread hands an action to the worker that owns the backend;

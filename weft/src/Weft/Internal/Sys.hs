@@ -33,6 +33,7 @@ module Weft.Internal.Sys
     -- $streams
     recv,
     send,
+    sendMore,
     recvMessage,
     sendMessage,
     accept,
@@ -159,6 +160,10 @@ foreign import ccall unsafe "weft_recv"
 -- | @send@; never raises @SIGPIPE@.
 foreign import ccall unsafe "weft_send"
   send :: CInt -> Ptr Word8 -> Int -> IO Result
+
+-- | The same for bytes behind which others follow at once (@MSG_MORE@).
+foreign import ccall unsafe "weft_send_more"
+  sendMore :: CInt -> Ptr Word8 -> Int -> IO Result
 
 -- | @recvmsg@ with a @struct msghdr@; received descriptors are close-on-exec.
 foreign import ccall unsafe "weft_recvmsg"

@@ -31,10 +31,9 @@ import Weft.Http.Internal.Fault
 import Weft.Http.Internal.Framing
 import Weft.Http.Internal.Types
 
--- | The fields that the server acts on, as far as they were seen.
+-- | The fields that the server acts on, as far as they were seen, but for @Host@.
 data Picked = Picked
-  { pickedHost :: !Once,
-    pickedLength :: !Once,
+  { pickedLength :: !Once,
     pickedCodings :: !Codings,
     pickedClose :: !Bool,
     pickedKeepAlive :: !Bool,
@@ -45,44 +44,70 @@ data Picked = Picked
   }
 
 nothingPicked :: Picked
-nothingPicked = Picked Absent Absent NoCodings False False NoExpectation False noConditions
+nothingPicked = Picked Absent NoCodings False False NoExpectation False noConditions
 
--- | The outcome of 'scanFields'.
-data Scanned
-  = -- | All fields in the order of the text, what was picked out, and the offset behind
-    -- the empty line.
-    Scanned ![Field] !Picked !Int
-  | -- | The first fault of syntax.
-    Faulty !Fault
+-- | The outcome of 'scanFields'. One constructor, whose parts are returned in registers; and what
+-- is not needed until the end of the scan is lazy, so that it is not taken apart in its loops.
+data Scanned = Scanned
+  { -- | The first fault of syntax. Then the rest means nothing.
+    scannedFault :: !(Maybe Fault),
+    -- | All fields in the order of the text. They are put in order when somebody looks at them.
+    scannedFields :: [Field],
+    scannedHost :: Once,
+    -- | What else was picked out.
+    scannedOthers :: Picked,
+    -- | The offset behind the empty line.
+    scannedEnd :: !Int
+  }
 
 -- | Scan at most so many field lines of a head from an offset, which is the start
--- of a line, up to its empty line.
+-- of a line, up to its empty line. Each step calls the next as the last thing that it does, and
+-- is compiled to a jump.
 scanFields :: Int -> ByteString -> Int -> Scanned
-scanFields most h start = line start most [] nothingPicked
+scanFields most h start = line start most [] 0 0 nothingPicked
   where
     at = U.unsafeIndex h
+    faulty fault = Scanned (Just fault) [] Absent nothingPicked 0
 
-    line !p !room fields !picked
+    -- Where the value of Host is: nowhere as long as both offsets are 0. The second is -1 when
+    -- there are two.
+    line !p !room fields !hostFrom !hostTo picked
       | at p == CR =
-          if at (p + 1) == LF then Scanned (reverse fields) picked (p + 2) else Faulty BareCarriageReturn
-      | room == 0 = Faulty TooManyFields
-      | colon == p = Faulty (noName (at p))
-      | at colon /= 0x3a = Faulty (noColon (at colon))
-      | at end /= CR = Faulty (if at end == LF then BareLineFeed else ControlCharacter)
-      | at (end + 1) /= LF = Faulty BareCarriageReturn
-      | otherwise =
-          let name = slice p colon h
-              value = slice from (trimmed from end) h
-              !field = Field name value
-           in line (end + 2) (room - 1) (field : fields) (pick name value picked)
+          if at (p + 1) == LF
+            then let !host = hostOf hostFrom hostTo in Scanned Nothing (reverse fields) host picked (p + 2)
+            else faulty BareCarriageReturn
+      | room == 0 = faulty TooManyFields
+      | otherwise = name p
       where
-        colon = token p
-        from = blanks (colon + 1)
-        end = fieldEnd h from
+        name !i
+          | isTokenByte (at i) = name (i + 1)
+          | i == p = faulty (noName (at i))
+          | at i /= 0x3a = faulty (noColon (at i))
+          | otherwise = blanks i (i + 1)
+        blanks !colon !i
+          | isBlank (at i) = blanks colon (i + 1)
+          | otherwise = case fieldEnd h i of end -> value colon i end
+        value !colon !from !end
+          | at end /= CR = faulty (if at end == LF then BareLineFeed else ControlCharacter)
+          | at (end + 1) /= LF = faulty BareCarriageReturn
+          | otherwise = trimmed colon from (end + 2) end
+        trimmed !colon !from !next !to
+          | to > from, isBlank (at (to - 1)) = trimmed colon from next (to - 1)
+          | otherwise =
+              let !field = Field (slice p colon h) (slice from to h)
+                  others = field : fields
+               in if colon - p == 4 && isHost p
+                    then line next (room - 1) others from (if hostFrom == 0 then to else -1) picked
+                    else case pick field picked of !picked' -> line next (room - 1) others hostFrom hostTo picked'
 
-    token !i = if isTokenByte (at i) then token (i + 1) else i
-    blanks !i = if isBlank (at i) then blanks (i + 1) else i
-    trimmed from !i = if i > from && isBlank (at (i - 1)) then trimmed from (i - 1) else i
+    hostOf !from !to
+      | from == 0 = Absent
+      | to < 0 = Repeated
+      | otherwise = Once (slice from to h)
+
+    -- Only a letter becomes a letter by this bit.
+    isHost i = letter i 0x68 && letter (i + 1) 0x6f && letter (i + 2) 0x73 && letter (i + 3) 0x74
+    letter i lower = at i .|. 0x20 == lower
 
     noName w
       | isBlank w = FoldedField
@@ -94,9 +119,8 @@ scanFields most h start = line start most [] nothingPicked
 
 -- | Take notice of a field. Its length decides which one or two names it is
 -- compared with, so that an uninteresting field costs next to nothing.
-pick :: ByteString -> ByteString -> Picked -> Picked
-pick name value p = case B.length name of
-  4 | isHost -> p {pickedHost = another value (pickedHost p)}
+pick :: Field -> Picked -> Picked
+pick (Field name value) p = case B.length name of
   5 | is "range" -> single conditionRange (\v c -> c {conditionRange = v})
   6 | is "expect" -> p {pickedExpectation = expectation value (pickedExpectation p)}
   8
@@ -115,9 +139,6 @@ pick name value p = case B.length name of
   _ -> p
   where
     is lower = eqCaseless lower name
-    -- In every request. Only a letter becomes a letter by this bit.
-    isHost = at 0 0x68 && at 1 0x6f && at 2 0x73 && at 3 0x74
-    at i letter = U.unsafeIndex name i .|. 0x20 == letter
     conditions = pickedConditions p
     single get set = case get conditions of
       Nothing -> p {pickedConditions = set (Just value) conditions}

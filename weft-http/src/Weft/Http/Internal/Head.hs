@@ -1,3 +1,4 @@
+{-# LANGUAGE MagicHash #-}
 {-# OPTIONS_GHC -O2 #-}
 
 -- |
@@ -40,6 +41,8 @@ where
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.ByteString.Unsafe qualified as U
+import GHC.Exts (indexWord64OffAddr#)
+import GHC.Word (Word64 (..))
 import Weft.Http.Internal.Ascii
 import Weft.Http.Internal.EndOfHead
 import Weft.Http.Internal.Fault
@@ -121,16 +124,35 @@ searched limits buffer s from = case endOfHead buffer from of
 -- | Parse a complete head, which starts at this offset of its buffer. See Note [The head is its own sentinel].
 parseHead :: Limits -> Int -> ByteString -> Parsed
 parseHead limits start h
-  | at m /= SP || t == m + 1 || at t /= SP || not protocol = Bad BadRequestLine
-  | at (t + 9) == LF = Bad BareLineFeed
-  | at (t + 9) /= CR = Bad BadRequestLine
-  | at (t + 10) /= LF = Bad BareCarriageReturn
-  | at (t + 6) /= 0x31 = Bad UnsupportedVersion
-  | otherwise = case targetOf method whole (q - (m + 1)) of
+  -- Of all methods this one is by far the most frequent.
+  | at 0 == 0x47 && at 1 == 0x45 && at 2 == 0x54 && at 3 == SP = path Get 4 4
+  | otherwise = name 0
+  where
+    at = U.unsafeIndex h
+
+    name !m
+      | isTokenByte (at m) = name (m + 1)
+      | at m == SP = path (methodOf (slice 0 m h)) (m + 1) (m + 1)
+      | otherwise = Bad BadRequestLine
+
+    -- The target begins at @b@; the part of it before a @?@ ends at @q@, and all of it at @t@.
+    path method !b !q
+      | isPathByte (at q) = path method b (q + 1)
+      | otherwise = query method b q q
+    query method !b !q !t
+      | isTargetByte (at t) = query method b q (t + 1)
+      | t == b || at t /= SP || not (protocol t) = Bad BadRequestLine
+      | at (t + 9) == LF = Bad BareLineFeed
+      | at (t + 9) /= CR = Bad BadRequestLine
+      | at (t + 10) /= LF = Bad BareCarriageReturn
+      | at (t + 6) /= 0x31 = Bad UnsupportedVersion
+      | otherwise = fieldsBehind method (if at (t + 8) == 0x30 then Http10 else Http11) (slice b t h) (q - b) (t + 11)
+
+    fieldsBehind method !version !whole !q !from = case targetOf method whole q of
       NoTarget -> Bad BadTarget
-      Target path query authority -> case scanFields (limitFields limits) h (t + 11) of
-        Faulty fault -> Bad fault
-        Scanned fields picked end -> case settle version authority picked of
+      Target here query' authority -> case scanFields (limitFields limits) h from of
+        Scanned (Just fault) _ _ _ _ -> Bad fault
+        Scanned Nothing fields named picked end -> case settle version authority named picked of
           Unsettled fault -> Bad fault
           Settled host body
             | pickedRepeated picked -> Bad RepeatedField
@@ -141,8 +163,8 @@ parseHead limits start h
                     { headMethod = method,
                       headVersion = version,
                       headTarget = whole,
-                      headPath = path,
-                      headQuery = query,
+                      headPath = here,
+                      headQuery = query',
                       headHost = host,
                       headFields = fields,
                       headFraming = body,
@@ -152,27 +174,12 @@ parseHead limits start h
                       headConditions = pickedConditions picked
                     }
                   (start + end)
-  where
-    at = U.unsafeIndex h
-    -- The ends of the method, of the part of the target before a "?", and of
-    -- the target.
-    m = if isGet then 3 else token 0
-    q = beforeQuery (m + 1)
-    t = inTarget q
-    isGet = at 0 == 0x47 && at 1 == 0x45 && at 2 == 0x54 && at 3 == SP
-    method = if isGet then Get else methodOf (slice 0 m h)
-    whole = slice (m + 1) t h
-    version = if at (t + 8) == 0x30 then Http10 else Http11
-
-    token !i = if isTokenByte (at i) then token (i + 1) else i
-    beforeQuery !i = if isTargetByte (at i) && at i /= 0x3f then beforeQuery (i + 1) else i
-    inTarget !i = if isTargetByte (at i) then inTarget (i + 1) else i
 
     -- "HTTP/" DIGIT "." DIGIT. None of these bytes is CR or LF, so the first
     -- that differs is met before the end.
-    protocol = isHttp11 || isHttp
-    isHttp11 = t + 9 <= B.length h && word64At h (t + 1) == word64At "HTTP/1.1" 0
-    isHttp =
+    protocol t = isHttp11 t || isHttp t
+    isHttp11 t = t + 9 <= B.length h && word64At h (t + 1) == http11
+    isHttp t =
       at (t + 1) == 0x48
         && at (t + 2) == 0x54
         && at (t + 3) == 0x54
@@ -181,6 +188,10 @@ parseHead limits start h
         && isDigit (at (t + 6))
         && at (t + 7) == 0x2e
         && isDigit (at (t + 8))
+
+http11 :: Word64
+http11 = W64# (indexWord64OffAddr# "HTTP/1.1"# 0#)
+{-# INLINE http11 #-}
 
 methodOf :: ByteString -> Method
 methodOf name = case B.length name of
@@ -237,9 +248,9 @@ data Settled
     Unsettled !Fault
 
 -- | Decide, given the authority of the target if it has one, which wins over
--- @Host@ (RFC 9112, section 3.2.2).
-settle :: Version -> Maybe ByteString -> Picked -> Settled
-settle version authority picked = case pickedHost picked of
+-- @Host@ (RFC 9112, section 3.2.2), that field, and the others.
+settle :: Version -> Maybe ByteString -> Once -> Picked -> Settled
+settle version authority named picked = case named of
   Repeated -> Unsettled RepeatedHost
   Absent
     | version == Http11 -> Unsettled MissingHost

@@ -1,3 +1,5 @@
+{-# OPTIONS_GHC -O2 #-}
+
 -- |
 -- Description : Is this a host and port?
 -- Stability   : not home
@@ -28,10 +30,10 @@ isHostAndPort b
   where
     size = B.length b
 
-    name i
+    name !i
       | i == size = True
-      | w == colon = i > 0 && isPort i
       | isHostByte w = name (i + 1)
+      | w == colon = i > 0 && isPort i
       | w == percent = i + 2 < size && hexAt (i + 1) && hexAt (i + 2) && name (i + 3)
       | otherwise = False
       where
@@ -45,7 +47,7 @@ isHostAndPort b
       | U.unsafeIndex b i /= colon = False
       | otherwise = port (i + 1) 0
     port :: Int -> Int -> Bool
-    port i n
+    port !i !n
       | n > 65535 = False
       | i == size = True
       | isDigit w = port (i + 1) (10 * n + fromIntegral w - 0x30)

@@ -144,8 +144,9 @@ data RequestHead = RequestHead
     -- | Host and port the client means: the authority of an absolute target,
     -- else @Host@; 'Nothing' in HTTP/1.0 only.
     headHost :: !(Maybe ByteString),
-    -- | All fields in the order in which they were sent.
-    headFields :: ![Field],
+    -- | All fields in the order in which they were sent. Not strict: most handlers do not
+    -- look at them.
+    headFields :: [Field],
     headFraming :: !Framing,
     -- | @Connection@ contains @close@.
     headClose :: !Bool,

@@ -178,7 +178,8 @@ appliedPlain context c (PlainApplication host application) request answering set
           expired <- expiredIn c
           draining <- isDraining server
           tick <- readClock (serverClock server)
-          case wholeNow context (answering draining) response tick of
+          let asked = answering draining
+          case wholeNow context (answeringRequest asked) (answeringKeep asked) response tick of
             Just (goesOn, bytes) | not expired -> do
               writeIORef progress UnderWay
               n <- sendNow c bytes

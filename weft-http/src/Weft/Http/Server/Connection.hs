@@ -1,6 +1,8 @@
 {-# LANGUAGE MultiWayIf #-}
 {-# LANGUAGE OverloadedStrings #-}
 {-# OPTIONS_GHC -O2 -fno-full-laziness #-}
+-- A copy of 'requests' for an output that is known to be empty makes that anew each time.
+{-# OPTIONS_GHC -fno-spec-constr #-}
 
 -- |
 -- Description : The requests of one connection
@@ -46,7 +48,7 @@ import Weft.Time
 -- | Answer the requests that have come; then wait for more. The number says how much of the
 -- unread input the parser has seen already.
 requests :: Context -> Connection -> Input -> Int -> Output -> Thread ()
-requests context c input scanned output
+requests context c !input !scanned !output
   | B.null given = flush context c output >> awaitRequest context c input
   | otherwise = runOnce $ case parseRequest (serverLimits (serverSettings (contextServer context))) scanned given of
       Parsed h used -> let !rest = discard used input in respond context c h rest output
@@ -54,6 +56,16 @@ requests context c input scanned output
       Bad fault -> bad context c input fault output
   where
     given = unread input
+
+-- | No part of a new head was seen. Named, or each request would make a value of it.
+unseen :: Int
+unseen = 0
+{-# NOINLINE unseen #-}
+
+-- | Nobody wants to know when a request came. As 'unseen'.
+untimed :: Int64
+untimed = 0
+{-# NOINLINE untimed #-}
 
 -- | Receive more of a head, of which so much was seen.
 incomplete :: Context -> Connection -> Input -> Int -> Output -> Thread ()
@@ -86,7 +98,7 @@ awaitRequest context c input = do
 -- | The connection has nothing to do. Answers whether it is to end, because the server drains.
 becomeIdle :: Context -> Connection -> IO Bool
 becomeIdle context c = do
-  enter server c (if isJust (connectionTransport c) then Dormant else Idle)
+  enter server c $! if isJust (connectionTransport c) then Dormant else Idle
   -- Whoever drains sets the flag and then looks at the phases; we have entered ours
   -- and look at the flag: one of the two sees the other.
   isDraining server
@@ -101,9 +113,13 @@ receiving context c = \case
   NoInput -> liftIO (newBuffer usualSize) >>= receivingInto context c
 
 receivingInto :: Context -> Connection -> Buffer -> Thread ()
-receivingInto context c buffer = runOnce $ do
-  n <- receiveTo c buffer 0 maxBound
-  unless (n == 0) $ requests context c (Input buffer 0 n) 0 noOutput
+receivingInto context c buffer = runOnce $ receiveTo c buffer 0 maxBound >>= received context c buffer
+
+-- | So many bytes have come. A function of its own, so that what a waiting thread keeps is one
+-- closure, and not one around another that takes the number unboxed.
+received :: Context -> Connection -> Buffer -> Int -> Thread ()
+received context c buffer n = runOnce $ unless (n == 0) $ requests context c (Input buffer 0 n) unseen noOutput
+{-# OPAQUE received #-}
 
 -- | The client sends no more, or its time is up.
 endOfInput :: Context -> Connection -> Input -> Thread ()
@@ -136,22 +152,26 @@ handled context c handler h input output = runOnce $ do
   let !request = Request h EmptyBody (connectionClient c)
       !persistent = isPersistent h && not lastOne
   if contextQuiet context
-    then handledSince context c handler request input output persistent 0
+    then handledSince context c handler request input output persistent untimed
     else now >>= handledSince context c handler request input output persistent . instantNanoseconds
 {-# NOINLINE handled #-}
 
 handledSince :: Context -> Connection -> Handler -> Request -> Input -> Output -> Bool -> Int64 -> Thread ()
-handledSince context c handler request !input !output persistent start = runOnce $ do
-  response <- handler request `catch` failing context
-  case input of
-    -- One request has come.
-    Input buffer from to
-      | from == to,
-        isEmptyOutput output ->
-          liftIO (sendQuickly context c request persistent response) >>= \case
-            Idled | contextQuiet context -> receivingInto context c buffer
-            quick -> afterwards context c request input persistent start response quick
-    _ -> transmitted context c request input persistent start response output
+handledSince context c handler request !input !output persistent start = runOnce $ case input of
+  -- One request has come.
+  Input buffer from to
+    | from == to,
+      isEmptyOutput output -> do
+        response <- answer
+        liftIO (sendQuickly context c request persistent response) >>= \case
+          Idled | contextQuiet context -> receivingInto context c buffer
+          quick -> afterwards context c request input persistent start response quick
+  _ -> do
+    response <- answer
+    transmitted context c request input persistent start response output
+  where
+    answer = handler request `catch` failing context
+    {-# INLINE answer #-}
 {-# NOINLINE handledSince #-}
 
 -- | Go on after what 'sendQuickly' has done.
@@ -161,15 +181,12 @@ afterwards context c request input persistent start response = \case
   Partly goesOn left -> do
     sendPieces context c [left]
     told'
-    if goesOn then awaitRequest context c (used input) else linger context c input
-  Idled -> told' >> receiving context c (used input)
+    if goesOn then awaitRequest context c input else linger context c input
+  Idled -> told' >> receiving context c input
   Final -> told' >> linger context c input
   Drained -> told'
   where
     told' = recorded context c (answeringOf request input persistent start) (responseStatus response) (bodyLength (responseBody response))
-    used = \case
-      Input buffer _ _ -> Input buffer 0 0
-      NoInput -> NoInput
 {-# NOINLINE afterwards #-}
 
 -- | Send the response of a handler together with those before it, or by itself if it is large.
@@ -287,12 +304,14 @@ sendQuickly :: Context -> Connection -> Request -> Bool -> Response -> IO Quick
 sendQuickly context c request persistent response = do
   draining <- isDraining (contextServer context)
   tick <- readClock (serverClock (contextServer context))
-  case rendered context (answeringOf request NoInput (persistent && not draining) 0) response tick of
+  case rendered context request (persistent && not draining) response tick of
     Nothing -> pure Slowly
     Just (goesOn, bytes) -> do
       n <- sendNow c bytes
       if
         | n < B.length bytes -> pure (Partly goesOn (B.drop n bytes))
         | not goesOn -> pure Final
-        | otherwise -> (\ends -> if ends then Drained else Idled) <$> becomeIdle context c
+        | otherwise -> do
+            ends <- becomeIdle context c
+            pure $! if ends then Drained else Idled
 {-# OPAQUE sendQuickly #-}

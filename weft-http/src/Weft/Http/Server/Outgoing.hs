@@ -118,10 +118,7 @@ transmit context c answering response output = runOnce (transmission context c a
 -- | The same as it stands.
 transmission :: Context -> Connection -> Answering -> Response -> Output -> Thread (Bool, Output)
 transmission context c answering response output
-  | Persistent <- persistence,
-    Just bytes <- responseRendered response,
-    inMemory (responseBody response),
-    requestMethod request /= Head =
+  | Just bytes <- atHand request persistence response =
       (True, gathered [bytes]) <$ recorded context c answering (responseStatus response) (bodyLength (responseBody response))
   | Raw conversation <- responseBody response = do
       flush context c output
@@ -143,7 +140,7 @@ transmission context c answering response output
         Right whole -> (keep, gathered [whole]) <$ recorded context c answering (responseStatus response) size
   | otherwise = do
       tick <- liftIO (readClock (serverClock server))
-      case maybe (renderResponseHead (serverName settings) (tickDate tick) persistence chunks response) Right atHand of
+      case maybe (renderResponseHead (serverName settings) (tickDate tick) persistence chunks response) Right headAtHand of
         Left bad -> unsendable bad
         Right h -> do
           (sent, output') <- body h
@@ -176,7 +173,7 @@ transmission context c answering response output
     keep = answeringKeep answering && delimited && (isJust renderedHead || not (asksToClose response))
     persistence = persistenceOf request keep
     bare = requestMethod request == Head || hasNoBody (responseStatus response)
-    atHand = if persistence == Persistent then renderedHead else Nothing
+    headAtHand = if persistence == Persistent then renderedHead else Nothing
     renderedHead = if inMemory (responseBody response) then Nothing else responseRendered response
 
     -- The number of octets of content that were sent, and what waits now.
@@ -277,35 +274,41 @@ attending context act = do
 abort :: Context -> String -> Thread a
 abort context why = report context why >> throwM (Aborted why Nothing)
 
--- | The bytes of a response that are at hand or small, and whether the connection goes on.
-rendered :: Context -> Answering -> Response -> Tick -> Maybe (Bool, ByteString)
-rendered context answering response tick
-  | Just bytes <- responseRendered response,
-    inMemory (responseBody response),
-    Persistent <- persistenceOf request (answeringKeep answering),
-    requestMethod request /= Head =
-      Just (True, bytes)
-  | otherwise = wholeNow context answering response tick
-  where
-    request = answeringRequest answering
+-- | The bytes of a response that are at hand or small, given whether the connection can go on,
+-- and whether it does.
+rendered :: Context -> Request -> Bool -> Response -> Tick -> Maybe (Bool, ByteString)
+rendered context request keep response tick
+  | Just bytes <- atHand request (persistenceOf request keep) response = Just (True, bytes)
+  | otherwise = wholeNow context request keep response tick
 {-# INLINE rendered #-}
 
--- | A small response as the bytes that are to be sent, and whether the connection goes on;
--- if nothing else is to be done about it.
-wholeNow :: Context -> Answering -> Response -> Tick -> Maybe (Bool, ByteString)
-wholeNow context answering response tick = case responseBody response of
+-- | The bytes of a whole response, if its handler had them and they are what this request is
+-- to be answered with.
+atHand :: Request -> Persistence -> Response -> Maybe ByteString
+atHand request persistence response
+  | Just bytes <- responseRendered response,
+    inMemory (responseBody response),
+    Persistent <- persistence,
+    requestMethod request /= Head =
+      Just bytes
+  | otherwise = Nothing
+{-# INLINE atHand #-}
+
+-- | A small response as the bytes that are to be sent, given whether the connection can go on,
+-- and whether it does; if nothing else is to be done about it.
+wholeNow :: Context -> Request -> Bool -> Response -> Tick -> Maybe (Bool, ByteString)
+wholeNow context request !possible response tick = case responseBody response of
   NoContent -> whole []
   Bytes pieces | bodyLength (responseBody response) <= worthCopying -> whole pieces
   _ -> Nothing
   where
-    request = answeringRequest answering
     whole pieces
       | not (contextQuiet context) || requestMethod request == Head || hasNoBody (responseStatus response) = Nothing
-      | otherwise = case renderBefore (serverName (serverSettings (contextServer context))) (tickDate tick) persistence True response pieces of
-          Right bytes -> Just (keep, bytes)
-          Left _ -> Nothing
-    keep = answeringKeep answering && not (asksToClose response) && requestMethod request /= Connect
-    persistence = persistenceOf request keep
+      | otherwise =
+          let !keep = possible && not (asksToClose response) && requestMethod request /= Connect
+           in case renderBefore (serverName (serverSettings (contextServer context))) (tickDate tick) (persistenceOf request keep) True response pieces of
+                Right bytes -> Just (keep, bytes)
+                Left _ -> Nothing
 
 -- | What the client is told, given whether the connection goes on.
 persistenceOf :: Request -> Bool -> Persistence

@@ -74,6 +74,12 @@ import Weft.Time
 phaseOf :: Int -> Phase
 phaseOf word = toEnum (word .&. 15)
 
+-- | Is this the phase of a word? Two numbers are compared, which 'phaseOf' would make a phase of
+-- first.
+isIn :: Phase -> Int -> Bool
+isIn phase word = word .&. 15 == fromEnum phase
+{-# INLINE isIn #-}
+
 withPhase :: Int -> Phase -> Int
 withPhase word phase = (word .&. complement 15) + fromEnum phase
 
@@ -93,13 +99,12 @@ deadlineOf server phase = do
 -- whole request has come in that moment is it revived, because that is answered yet. An
 -- interruption that is on its way does not apply any more.
 enter :: Server -> Connection -> Phase -> IO ()
-enter server c phase = do
+enter !server !c !phase = do
   word <- readPrimVar (phaseWord m)
-  let current = phaseOf word
-  if current == Expired
+  if isIn Expired word
     then when (phase == Handling) (revive server c phase)
     else do
-      when (current == Cut || current == Resting) (withdraw m)
+      when (isIn Cut word || isIn Resting word) (withdraw m)
       -- Later than the old deadline or earlier: in either case first the deadline,
       -- then the phase it belongs to.
       deadlineOf server phase >>= writeDeadline m
@@ -110,7 +115,7 @@ enter server c phase = do
     m = connectionMember c
 -- A function of its own: it is called from many places of the session, each of
 -- which would be several times as large with it.
-{-# OPAQUE enter #-}
+{-# NOINLINE enter #-}
 
 -- | How long each phase may last from the current tick on.
 allowances :: Timeouts -> PrimArray Int64
@@ -133,7 +138,7 @@ allowances limits = primArrayFromList (map (allowed . limit) [minBound .. maxBou
 enterHead :: Server -> Connection -> IO ()
 enterHead server c = do
   word <- readPrimVar (phaseWord m)
-  unless (phaseOf word == ReceivingHead) (enter server c ReceivingHead)
+  unless (isIn ReceivingHead word) (enter server c ReceivingHead)
   where
     m = connectionMember c
 
@@ -143,7 +148,7 @@ revive :: Server -> Connection -> Phase -> IO ()
 revive server c phase = do
   word <- readPrimVar (phaseWord m)
   -- The ticker leaves an expired connection alone, so nobody else writes here.
-  when (phaseOf word == Expired) (writePrimVar (phaseWord m) (withPhase (word + 16) Handling))
+  when (isIn Expired word) (writePrimVar (phaseWord m) (withPhase (word + 16) Handling))
   enter server c phase
   where
     m = connectionMember c
@@ -154,7 +159,7 @@ isNew c = (< 32) <$> readPrimVar (phaseWord (connectionMember c))
 
 -- | Has a deadline cut this connection off?
 expiredIn :: Connection -> IO Bool
-expiredIn c = (== Expired) . phaseOf <$> readPrimVar (phaseWord (connectionMember c))
+expiredIn c = isIn Expired <$> readPrimVar (phaseWord (connectionMember c))
 
 -- | From now on this phase may take as long as it likes. Whoever has read the old deadline
 -- looks again before anything is ended.
@@ -173,7 +178,7 @@ expire m word deadline = do
   case expiryOf (phaseOf word) of
     Just expiry | deadline' == deadline -> do
       did <-
-        if phaseOf word == Handling
+        if isIn Handling word
           then interrupt m word Cut HandlerTooSlow
           else (== word) <$> casInt (phaseWord m) word (withPhase word Expired)
       pure (if did then Just expiry else Nothing)
@@ -256,7 +261,7 @@ lieDown m = do
   word <- readPrimVar (phaseWord m)
   -- Nobody else changes that phase; but who lies down looks then if the server drains, and
   -- the other way round, so this must have happened when it looks.
-  when (phaseOf word == Resting) (void (casInt (phaseWord m) word (withPhase word Dormant)))
+  when (isIn Resting word) (void (casInt (phaseWord m) word (withPhase word Dormant)))
 
 -- | The connection has ended: nobody ends or interrupts it from now on.
 retire :: Member -> IO ()

@@ -55,7 +55,8 @@ renderResponseHead name date persistence chunks response = renderBefore name dat
 renderBefore :: ByteString -> ByteString -> Persistence -> Bool -> Response -> [ByteString] -> Either BadField ByteString
 renderBefore name date persistence chunks response pieces = case scan 0 0 given of
   Faulty bad -> Left bad
-  Scanned size seen -> Right (I.unsafeCreate total write)
+  -- Not a thunk: whoever asks sends it.
+  Scanned size seen -> Right $! I.unsafeCreate total write
     where
       dated = seen .&. seenDate == 0
       served = seen .&. seenServer == 0 && not (B.null name)

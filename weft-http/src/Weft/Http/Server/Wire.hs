@@ -33,16 +33,17 @@ where
 
 import Control.Monad (unless)
 import Data.Bits (testBit)
-import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
+import Data.ByteString.Internal (ByteString (BS))
 import Data.ByteString.Unsafe (unsafeUseAsCStringLen)
 import Data.Int (Int64)
 import Data.Maybe (isNothing)
 import Data.Primitive.PrimVar (readPrimVar)
-import Foreign.C.Types (CInt (..), CSize (..))
+import Data.Word (Word8)
+import Foreign.C.Types (CInt)
 import Foreign.Ptr (Ptr, castPtr)
 import GHC.Exts (oneShot)
-import System.Posix.Types (CSsize (..))
+import GHC.ForeignPtr (unsafeWithForeignPtr)
 import Weft
 import Weft.Buffer
 import Weft.File (File)
@@ -126,24 +127,21 @@ sendOnce c bytes = case connectionTransport c of
 -- nothing, too; who sends the rest is told of it. Where another kernel than the system's
 -- answers, nothing is taken: its descriptors have numbers that no process has.
 sendNow :: Connection -> ByteString -> IO Int
-sendNow = sendFlagged 0x4040 -- MSG_DONTWAIT and MSG_NOSIGNAL
+sendNow = sendBy Sys.send
 
-sendFlagged :: CInt -> Connection -> ByteString -> IO Int
-sendFlagged flags c bytes = case connectionTransport c of
+sendBy :: (CInt -> Ptr Word8 -> Int -> IO Int) -> Connection -> ByteString -> IO Int
+sendBy call c (BS content n) = case connectionTransport c of
   Nothing -> do
     -- The number of one that was closed may be another client's; and who sends may be a thread
     -- that an application has left behind.
     marks <- readPrimVar (descriptorWorkers descriptor)
     if testBit marks closedBit
       then pure 0
-      else unsafeUseAsCStringLen bytes $ \(p, n) ->
-        max 0 . fromIntegral <$> c_send (descriptorNumber descriptor) (castPtr p) (fromIntegral n) flags
+      else unsafeWithForeignPtr content $ \p -> max 0 <$> call (descriptorNumber descriptor) p n
   Just _ -> pure 0
   where
     descriptor = socketDescriptor (connectionSocket c)
-
-foreign import ccall unsafe "send"
-  c_send :: CInt -> Ptr () -> CSize -> CInt -> IO CSsize
+{-# INLINE sendBy #-}
 
 -- | Send all pieces; whenever the client takes some of it, its time begins anew.
 sendPieces :: Context -> Connection -> [ByteString] -> Thread ()
@@ -163,7 +161,7 @@ sendPieces context c = go . filter (not . B.null)
 -- in one packet less.
 sendBefore :: Context -> Connection -> ByteString -> Thread ()
 sendBefore context c bytes = unless (B.null bytes) $ do
-  n <- liftIO (sendFlagged 0xc040 c bytes) -- MSG_MORE beside those of 'sendNow'
+  n <- liftIO (sendBy Sys.sendMore c bytes)
   unless (n == B.length bytes) (sendPieces context c [B.drop n bytes])
 
 -- | Bytes, and behind them a part of a file (offset, size), as far as the system takes both

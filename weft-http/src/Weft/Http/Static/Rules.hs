@@ -56,7 +56,7 @@ fieldProblem :: Field -> Maybe String
 fieldProblem (Field name value)
   | not (isToken name) = Just (show name <> " is not the name of a field")
   | caseless name `elem` ours = Just (C.unpack name <> " is the server's own field")
-  | not (B.all isFieldByte value) = Just ("the value of " <> C.unpack name <> " contains a control character")
+  | not (isFieldValue value) = Just ("the value of " <> C.unpack name <> " contains a control character")
   | trim value /= value = Just ("the value of " <> C.unpack name <> " begins or ends with a blank")
   | otherwise = Nothing
   where

@@ -34,7 +34,7 @@ where
 import Control.Exception (fromException, toException)
 import Control.Monad (when)
 import Control.Monad.Primitive (RealWorld)
-import Data.Bits (bit, testBit)
+import Data.Bits (bit, testBit, unsafeShiftL, (.&.))
 import Data.Foldable (for_)
 import Data.IORef
 import Data.Int (Int64)
@@ -90,7 +90,7 @@ data Alarm
 -- | Carry out an operation on a descriptor; the result decides the next node. The
 -- action keeps the memory that the operation uses alive.
 operate :: Env -> Why -> Descriptor -> Operation -> IO () -> Wait -> (Int -> Trace) -> IO Trace
-operate env why d operation keep wait next = do
+operate env why d operation keep !wait next = do
   answer <- start env d operation wait (oneShot (\r -> keep >> completed env why wait r (oneShot (\_ -> next r))))
   if isPending answer
     then do
@@ -142,9 +142,13 @@ operateBefore env (Just limit) why d operation keep wait next = do
       pure Parked
 
 -- | Submit an operation, and count it while it is pending. The completion ends in 'completed'.
+-- Which function 'submit' is, nobody knows here; so what it is given is evaluated, or it would
+-- be given two thunks, to be made, entered and updated for each operation.
 start :: Env -> Descriptor -> Operation -> Wait -> (Int -> IO ()) -> IO Answer
-start env d operation wait completion = whileOpen env d $ do
-  answer <- submit (envBackend env) operation (Completion wait completion)
+start env d operation !wait completion = whileOpen env d $ do
+  let !asked = operation
+      !whole = Completion wait completion
+  answer <- submit (envBackend env) asked whole
   when (isPending answer) (countPending env 1)
   pure answer
 {-# INLINE start #-}
@@ -169,10 +173,11 @@ whileOpen env d action = do
     else do
       -- Before the backend can know the descriptor: whoever closes it must see us.
       -- Who closed it since we looked has not, and may have freed the number.
-      before <- if testBit workers me then pure workers else fetchOrInt (descriptorWorkers d) (bit me)
+      before <- if workers .&. me /= 0 then pure workers else fetchOrInt (descriptorWorkers d) me
       if testBit before closedBit then pure badDescriptor else action
   where
-    me = hostWorker (envHost env)
+    -- Not 'bit', which asks whether there is such a bit: there are at most 62 workers.
+    me = unsafeShiftL 1 (hostWorker (envHost env)) :: Int
 {-# INLINE whileOpen #-}
 
 -- | Set in 'descriptorWorkers' when a descriptor is closed.

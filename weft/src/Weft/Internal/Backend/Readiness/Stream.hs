@@ -1,6 +1,6 @@
 {-# LANGUAGE BlockArguments #-}
 {-# LANGUAGE MultiWayIf #-}
-{-# OPTIONS_GHC -O2 #-}
+{-# OPTIONS_GHC -O2 -fno-full-laziness #-}
 
 -- |
 -- Description : Operations on streams: attempts, events and waiters
@@ -109,7 +109,7 @@ submitStream src slot direction d op done = do
         | r == pagesMissing -> do
             key <- nextSequence src
             started <- bringIn src key op done
-            pure if started then pending (streamToken key d direction) else Sys.canceled
+            pure $! if started then pending (streamToken key d direction) else Sys.canceled
         | otherwise -> r <$ noteTransfer src slot direction flag op r
 {-# INLINE submitStream #-}
 
@@ -117,7 +117,7 @@ parkNew :: Source w -> Slot w -> Direction -> Descriptor -> Operation -> Complet
 parkNew src slot direction d op done = do
   key <- nextSequence src
   r <- park src slot direction (descriptorNumber d) (Waiter key op done)
-  pure if Sys.isFailure r then r else pending (streamToken key d direction)
+  pure $! if Sys.isFailure r then r else pending (streamToken key d direction)
 
 -- | To connect is to begin something, whatever is known about the stream.
 mustBegin :: Operation -> Bool
@@ -138,7 +138,7 @@ noteTransfer src slot direction flag op r =
 
 -- | Have an operation wait. Answers 0, or why the poller refuses to watch.
 park :: Source w -> Slot w -> Direction -> CInt -> Waiter w -> IO Result
-park src slot direction number w = do
+park src slot direction number !w = do
   r <- watch src slot direction number
   if Sys.isFailure r
     then -- Unwatched, the flag would stay Blocked for ever.
@@ -221,9 +221,20 @@ wakeSlot src slot number bits
       | bits .&. readyBit /= 0 = wakeDirection src slot direction Ready
       | otherwise = pure 0
 
--- | Try those who wait, in order, until one would block or none is left.
+-- | An event of one direction. Mostly it is of one in which nobody waits: who sends to us
+-- makes room for what we send, too.
 wakeDirection :: Source w -> Slot w -> Direction -> Flag -> IO Int
-wakeDirection src slot direction news = raiseFlag slot direction news >> go 0
+wakeDirection src slot direction news = do
+  flag <- readFlag slot direction
+  if flag == Blocked
+    then writeFlag slot direction news >> wakeWaiters src slot direction
+    else -- By invariant (1) nobody waits. A hang-up stays when it was there.
+      0 <$ when (flag < news) (writeFlag slot direction news)
+{-# INLINE wakeDirection #-}
+
+-- | Try those who wait, in order, until one would block or none is left.
+wakeWaiters :: Source w -> Slot w -> Direction -> IO Int
+wakeWaiters src slot direction = go 0
   where
     go :: Int -> IO Int
     go !count =

@@ -21,7 +21,6 @@ module Weft.Internal.Backend.Readiness.Table
     Flag (..),
     readFlag,
     writeFlag,
-    raiseFlag,
     readWaiters,
     writeWaiters,
 
@@ -186,16 +185,6 @@ writeFlag s d f = setByteAt s (flagByte d) case f of
   Hangup -> 2
 {-# INLINE writeFlag #-}
 
--- | Note what an event says: 'Hangup' stays when it was there.
-raiseFlag :: Slot w -> Direction -> Flag -> IO ()
-raiseFlag s d f = do
-  old <- readFlag s d
-  case (old, f) of
-    (Hangup, _) -> pure ()
-    (Ready, Ready) -> pure ()
-    _ -> writeFlag s d f
-{-# INLINE raiseFlag #-}
-
 waitersOf :: Slot w -> Direction -> IORef (Waiters w)
 waitersOf s = \case
   Reading -> slotReaders s
@@ -264,10 +253,11 @@ data Waiters w
 
 -- | Add one at the end.
 appendWaiter :: Waiter w -> Waiters w -> Waiters w
-appendWaiter w = \case
+appendWaiter !w = \case
   NoWaiter -> OneWaiter w
   OneWaiter first -> ManyWaiters first [] [w]
   ManyWaiters first next latest -> ManyWaiters first next (w : latest)
+{-# INLINE appendWaiter #-}
 
 -- | All but the first.
 dropFirst :: Waiters w -> Waiters w
