@@ -60,7 +60,6 @@ module Weft.Internal.Sys
     openNow,
     statNow,
     readNow,
-    sendFileNow,
 
     -- * Descriptors
     close,
@@ -267,12 +266,6 @@ foreign import ccall unsafe "weft_stat_now"
 -- for a file that was opened with @O_DIRECT@.
 foreign import ccall unsafe "weft_read_now"
   readNow :: CInt -> Ptr Word8 -> Int -> Int64 -> IO Result
-
--- | Bytes, and behind them a part of a file (its offset and size) that is in the page
--- cache, to a socket in non-blocking mode: how many of both together it took. 0 where the
--- part is not in memory, or there is an error, which the next call will find.
-foreign import ccall unsafe "weft_send_file_now"
-  sendFileNow :: CInt -> Ptr Word8 -> Int -> CInt -> Int64 -> Int -> IO Int
 
 -- | @close@. The number is free afterwards whatever the answer.
 foreign import ccall unsafe "weft_close"

@@ -253,7 +253,7 @@ answeredAtLength context c h input output = do
   start <- beginning context
   -- What came before may be what the client waits for, to go on with its body.
   flush context c output
-  incoming <- liftIO (openBody context h input)
+  incoming <- liftIO (openBody context c h input)
   let request = Request h (requestBodyOf context c incoming) (connectionClient c)
       sending = sendingOnce context c (isPersistent h && not lastOne) incoming request input start
   (goesOn, output') <- answered context c request sending
@@ -290,7 +290,7 @@ sendQuickly context c request persistent response = do
   case rendered context (answeringOf request NoInput (persistent && not draining) 0) response tick of
     Nothing -> pure Slowly
     Just (goesOn, bytes) -> do
-      n <- sendNow c bytes
+      n <- sendHere c bytes
       if
         | n < B.length bytes -> pure (Partly goesOn (B.drop n bytes))
         | not goesOn -> pure Final

@@ -8,6 +8,7 @@ module Weft.Http.Server.Phase
   ( -- * By the connection's thread
     firstPhase,
     enter,
+    enterUntil,
     enterHead,
     allowances,
     revive,
@@ -18,7 +19,6 @@ module Weft.Http.Server.Phase
     lieDown,
     retire,
     servedBy,
-    unlimited,
 
     -- * By others
     expire,
@@ -79,7 +79,9 @@ withPhase word phase = (word .&. complement 15) + fromEnum phase
 
 -- | Of a new connection: its first head is due.
 firstPhase :: Server -> IO Pulse
-firstPhase server = deadlineOf server ReceivingHead >>= newPulse (16 + fromEnum ReceivingHead)
+firstPhase server = do
+  deadline <- deadlineOf server ReceivingHead
+  newPulse (16 + fromEnum ReceivingHead) deadline (maybe 0 (durationNanoseconds . rateGrace) (serverResponseRate (serverSettings server)))
 
 -- | When a phase that begins now must have ended.
 deadlineOf :: Server -> Phase -> IO Int64
@@ -93,7 +95,21 @@ deadlineOf server phase = do
 -- whole request has come in that moment is it revived, because that is answered yet. An
 -- interruption that is on its way does not apply any more.
 enter :: Server -> Connection -> Phase -> IO ()
-enter server c phase = do
+enter server c phase = deadlineOf server phase >>= enterWith server c phase
+-- A function of its own: it is called from many places of the session, each of
+-- which would be several times as large with it.
+{-# OPAQUE enter #-}
+
+-- | Enter the first phase; or the second one, with this deadline, if it comes before that of the
+-- first. Neither is 'Handling'.
+enterUntil :: Server -> Connection -> Phase -> Phase -> Int64 -> IO ()
+enterUntil server c phase sooner limit = do
+  deadline <- deadlineOf server phase
+  if limit < deadline then enterWith server c sooner limit else enterWith server c phase deadline
+
+-- | Enter a phase with this deadline.
+enterWith :: Server -> Connection -> Phase -> Int64 -> IO ()
+enterWith server c phase deadline = do
   word <- readPrimVar (phaseWord m)
   let current = phaseOf word
   if current == Expired
@@ -102,15 +118,12 @@ enter server c phase = do
       when (current == Cut || current == Resting) (withdraw m)
       -- Later than the old deadline or earlier: in either case first the deadline,
       -- then the phase it belongs to.
-      deadlineOf server phase >>= writeDeadline m
+      writeDeadline m deadline
       -- Fails if the ticker has ended the old phase meanwhile.
       before <- casInt (phaseWord m) word (withPhase (word + 16) phase)
-      unless (before == word) (enter server c phase)
+      unless (before == word) (enterWith server c phase deadline)
   where
     m = connectionMember c
--- A function of its own: it is called from many places of the session, each of
--- which would be several times as large with it.
-{-# OPAQUE enter #-}
 
 -- | How long each phase may last from the current tick on.
 allowances :: Timeouts -> PrimArray Int64
@@ -156,11 +169,6 @@ isNew c = (< 32) <$> readPrimVar (phaseWord (connectionMember c))
 expiredIn :: Connection -> IO Bool
 expiredIn c = (== Expired) . phaseOf <$> readPrimVar (phaseWord (connectionMember c))
 
--- | From now on this phase may take as long as it likes. Whoever has read the old deadline
--- looks again before anything is ended.
-unlimited :: Connection -> IO ()
-unlimited c = writeDeadline (connectionMember c) maxBound
-
 -- | Which thread serves a connection.
 servedBy :: Member -> ThreadId -> IO ()
 servedBy m thread = writeIORef (memberFate m) (Served thread)
@@ -186,8 +194,10 @@ expiryOf = \case
   Dormant -> Just ExpiredIdle
   ReceivingHead -> Just ExpiredHead
   ReceivingBody -> Just ExpiredBody
+  ReceivingAtPace -> Just ExpiredBodyRate
   Handling -> Just ExpiredHandler
   Sending -> Just ExpiredWrite
+  SendingAtPace -> Just ExpiredWriteRate
   Lingering -> Just ExpiredWrite
   Streaming -> Nothing
   Expired -> Nothing
@@ -203,7 +213,9 @@ shutdownFor = \case
   Dormant -> Just ShutdownReceive
   ReceivingHead -> Just ShutdownReceive
   ReceivingBody -> Just ShutdownReceive
+  ReceivingAtPace -> Just ShutdownReceive
   Sending -> Just ShutdownBoth
+  SendingAtPace -> Just ShutdownBoth
   Lingering -> Just ShutdownBoth
   _ -> Nothing
 
