@@ -20,10 +20,12 @@ import ExamplesTest qualified
 import GlobTest qualified
 import HandOverChild (serveUntilTold)
 import KeptOpenTest qualified
+import LeftBehindTest qualified
 import ListenTest qualified
 import MetricsTest qualified
 import NegotiationTest qualified
 import NotifyTest qualified
+import PaceTest qualified
 import PageTest qualified
 import PathTest qualified
 import ProxyTest qualified
@@ -32,6 +34,7 @@ import RequestTest qualified
 import ResponseTest qualified
 import ServerTableTest qualified
 import ServerTalkTest qualified
+import TrailersTest qualified
 import ServerTest qualified
 import SmugglingTest qualified
 import StaticTest qualified
@@ -75,6 +78,9 @@ allTests = do
         ListenTest.tests,
         ServerTableTest.tests,
         ServerTalkTest.tests,
+        LeftBehindTest.tests,
+        TrailersTest.tests,
+        PaceTest.tests,
         ClientHeadTest.tests,
         ClientPlacesTest.tests,
         ClientTest.tests
