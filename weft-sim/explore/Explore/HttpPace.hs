@@ -19,9 +19,10 @@ import Explore.HttpClient
 import Explore.HttpRig
 import Explore.Scenario
 import Weft
-import Weft.Http.Server
+import Weft.Http.Server hiding (Client)
 import Weft.Http.Status
 import Weft.Scope
+import Weft.Sim (Config (..))
 import Weft.Socket
 import Weft.Time
 
@@ -36,7 +37,7 @@ scenarios =
       (weathered name about program) {scenarioConfig = \seed -> (inWeather Calm (configOf seed)) {configRaces = False}}
 
 -- | What a client is slow in.
-data Kind
+data Way
   = -- | The first line of a head, which has no end.
     Heading
   | -- | A body, of which the handler reads a piece and then works so many milliseconds.
@@ -47,7 +48,7 @@ data Kind
   deriving stock (Eq, Show)
 
 -- | So many bytes, and so many milliseconds behind them.
-data Habit = Habit Kind Int Int
+data Habit = Habit Way Int Int
   deriving stock (Eq, Show)
 
 habit :: Draw Habit
