@@ -26,7 +26,7 @@ import Weft.Http.Hosts
 import Weft.Http.Negotiation
 import Weft.Http.Proxy (renderNetwork)
 import Weft.Http.RequestHead (Field (..), Limits (..))
-import Weft.Http.Server (Timeouts (..))
+import Weft.Http.Server (MinimumRate (..), Timeouts (..))
 import Weft.Http.Static
 import Weft.Http.Static.Rules
 
