@@ -76,7 +76,7 @@ notSavedUp = forAll rateOf $ \rate -> forAll (choose (1, 1_000)) $ \quick ->
 
 byteAtATime :: Assertion
 byteAtATime = do
-  let rate = defaultMinimumRate
+  let rate = MinimumRate 240 (seconds 5)
       alive every = length (survived (credits rate 0 (replicate 10_000 (every, 1))))
   -- 250 a second.
   alive 4_000_000 @?= 10_000
@@ -87,7 +87,7 @@ byteAtATime = do
 
 lumps :: Assertion
 lumps = do
-  let rate = defaultMinimumRate
+  let rate = MinimumRate 240 (seconds 5)
       -- The socket takes 300 kB at once, and then 100 kB whenever the client has read them.
       alive every = length (survived (credits rate 0 ((0, 300_000) : replicate 100 (every, 100_000))))
   -- 400 octets a second.

@@ -85,7 +85,8 @@ pacing habits = do
         (answering handler)
           { setupServer = \s ->
               s
-                { serverResponseRate = Just (MinimumRate (fromIntegral rateRead) (seconds 5)),
+                { serverBodyRate = Just (MinimumRate 240 (seconds 5)),
+                  serverResponseRate = Just (MinimumRate (fromIntegral rateRead) (seconds 5)),
                   serverSkipBody = 1_000_000,
                   serverObserver = Just $ \case
                     TimedOut expiry -> modifyIORef' observed (expiry :)
@@ -169,7 +170,7 @@ one h@(Habit kind size gap) client = case kind of
         else expect ("read " <> show n <> " bytes") (n > large)
   where
     -- What is on its way counts as taken, and is read when the server has gone.
-    cutOffAfter = 1_000 * (5 * rateRead + underWay) `div` (rateRead - paceOf h) + 1_000 * underWay `div` paceOf h + gap + 2_500
+    cutOffAfter = 1_000 * (5 * rateRead + underWay) `div` (rateRead - paceOf h) + 1_000 * underWay `div` paceOf h + gap + 3_500
     -- Enough for two minutes of a slow one.
     size' = if isSlow h then paceOf h * 120 + 200 else max 10 (min 100_000 (paceOf h * 40))
     body = ByteString.replicate size' 0x61
@@ -180,7 +181,7 @@ one h@(Habit kind size gap) client = case kind of
       wait
     -- When the credit is used up: five seconds, and what the client sends meanwhile. The
     -- server looks once a second.
-    soon = between' "being cut off" 4_000 (5_000 * 240 `div` (240 - paceOf h) + 2 * gap + 2_500)
+    soon = between' "being cut off" 4_000 (5_000 * 240 `div` (240 - paceOf h) + 2 * gap + 3_500)
 
 text :: Int -> ByteString.ByteString
 text = Char8.pack . show

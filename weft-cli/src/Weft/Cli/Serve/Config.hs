@@ -83,7 +83,7 @@ data ServerConfig = ServerConfig
     confMinBodyRate :: !Int64,
     -- | The same with which a client must take a response.
     confMinResponseRate :: !Int64,
-    -- | For how long a client may be slower; default 5 s.
+    -- | For how long a client may be slower; default 30 s.
     confRateGrace :: !Duration,
     -- | Default 10 s.
     confGrace :: !Duration,

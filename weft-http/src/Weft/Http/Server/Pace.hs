@@ -72,8 +72,9 @@ receiveAtPace server c credit receiving = case serverBodyRate (serverSettings se
     liftIO (enter server c ReceivingBody)
     (,credit) <$> receiving
   Just rate -> do
+    -- The phase first: an interruption of the one before must not come between.
+    liftIO (enterWithin server c ReceivingBody ReceivingAtPace credit)
     start <- instantNanoseconds <$> now
-    liftIO (enterUntil server c ReceivingBody ReceivingAtPace (start + credit))
     bytes <- receiving
     end <- instantNanoseconds <$> now
     pure (bytes, creditAfter rate (lumpOf c) credit (end - start) (fromIntegral (B.length bytes)))
@@ -85,10 +86,11 @@ sendAtPace server c sending = case serverResponseRate (serverSettings server) of
     liftIO (enter server c Sending)
     sending
   Just rate -> do
-    start <- instantNanoseconds <$> now
+    -- As above.
     credit <- liftIO $ do
       credit <- readCredit (connectionMember c)
-      credit <$ enterUntil server c Sending SendingAtPace (start + credit)
+      credit <$ enterWithin server c Sending SendingAtPace credit
+    start <- instantNanoseconds <$> now
     n <- sending
     end <- instantNanoseconds <$> now
     n <$ liftIO (writeCredit (connectionMember c) $! creditAfter rate (lumpOf c) credit (end - start) (fromIntegral n))

@@ -8,7 +8,7 @@ module Weft.Http.Server.Phase
   ( -- * By the connection's thread
     firstPhase,
     enter,
-    enterUntil,
+    enterWithin,
     enterHead,
     allowances,
     revive,
@@ -100,11 +100,14 @@ enter server c phase = deadlineOf server phase >>= enterWith server c phase
 -- which would be several times as large with it.
 {-# OPAQUE enter #-}
 
--- | Enter the first phase; or the second one, with this deadline, if it comes before that of the
--- first. Neither is 'Handling'.
-enterUntil :: Server -> Connection -> Phase -> Phase -> Int64 -> IO ()
-enterUntil server c phase sooner limit = do
+-- | Enter the first phase; or the second one, which may last for so many nanoseconds, if that ends
+-- before the first would. Neither is 'Handling'.
+enterWithin :: Server -> Connection -> Phase -> Phase -> Int64 -> IO ()
+enterWithin server c phase sooner time = do
   deadline <- deadlineOf server phase
+  since' <- readPrimVar (serverSince server)
+  -- A tick as in 'allowances'.
+  let limit = since' + max 0 time + 1_000_000_000
   if limit < deadline then enterWith server c sooner limit else enterWith server c phase deadline
 
 -- | Enter a phase with this deadline.

@@ -319,9 +319,10 @@ data MinimumRate = MinimumRate
   }
   deriving stock (Eq, Show)
 
--- | 240 octets a second, 5 seconds: the defaults of ASP.NET's Kestrel.
+-- | 240 octets a second, as ASP.NET's Kestrel asks for, and 30 seconds: a pause that 'timeoutBody'
+-- and 'timeoutWrite' allow by default is allowed.
 defaultMinimumRate :: MinimumRate
-defaultMinimumRate = MinimumRate 240 (seconds 5)
+defaultMinimumRate = MinimumRate 240 (seconds 30)
 
 -- | The defaults named at each field.
 defaultServerSettings :: ServerSettings
