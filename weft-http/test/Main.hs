@@ -34,12 +34,12 @@ import RequestTest qualified
 import ResponseTest qualified
 import ServerTableTest qualified
 import ServerTalkTest qualified
-import TrailersTest qualified
 import ServerTest qualified
 import SmugglingTest qualified
 import StaticTest qualified
 import System.Environment (lookupEnv, setEnv)
 import Test.Tasty (defaultMain, testGroup)
+import TrailersTest qualified
 
 main :: IO ()
 main = lookupEnv "WEFT_TEST_SERVE" >>= maybe allTests serveUntilTold

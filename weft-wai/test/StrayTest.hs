@@ -14,7 +14,6 @@ import Data.IORef
 import Data.List (isInfixOf)
 import Network.HTTP.Types
 import Network.Wai
-import Network.Wai.Internal (ResponseReceived)
 import Test.Tasty
 import Test.Tasty.HUnit
 import Weft.Http.Server (SinkError (..))

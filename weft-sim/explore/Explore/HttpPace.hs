@@ -95,7 +95,7 @@ pacing habits = do
           }
   wrong <- serving setup $ \rig -> withScope $ \scope -> do
     children <- forM (zip [1 :: Int ..] habits) $ \(i, h) ->
-      forkIn scope (onNewMachine (Text.pack ("client" <> show i)) (withClient (rigAddress rig) (\client -> map ((show h <> ": ") <>) <$> one h client)))
+      forkIn scope (onNewMachine (Text.pack ("client" <> show i)) (withClient (rigAddress rig) (fmap (map ((show h <> ": ") <>)) . one h)))
     concat <$> mapM awaitChild children
   seen <- liftIO (readIORef observed)
   let count expiry = length (filter (== expiry) seen)
@@ -177,7 +177,7 @@ one h@(Habit kind size gap) client = case kind of
     statusOf' = either (const 0) answerStatus
     -- Send in our pace, while we wait for the answer.
     trickling bytes wait = withScope $ \scope -> do
-      forkDaemonIn scope (void (attempt (sendIn [size] (sleep (milliseconds gap)) client bytes)))
+      _ <- forkDaemonIn scope (void (attempt (sendIn [size] (sleep (milliseconds gap)) client bytes)))
       wait
     -- When the credit is used up: five seconds, and what the client sends meanwhile. The
     -- server looks once a second.

@@ -18,7 +18,7 @@ import Data.Bits (testBit)
 import Data.ByteString qualified as B
 import Data.ByteString.Unsafe (unsafeUseAsCStringLen)
 import Data.IORef
-import Data.Maybe (isJust)
+import Data.Maybe (isNothing)
 import Data.Primitive.PrimArray
 import Data.Primitive.PrimVar (PrimVar (..), readPrimVar)
 import Data.Word (Word8)
@@ -105,7 +105,7 @@ waited = do
     liftIO $ do
       isOpen (descriptorNumber d) >>= assertBool "the number of a descriptor that is being sent on is free"
       readIORef ended >>= assertBool "closing has returned" . not
-      tryTakeMVar result >>= assertBool "the send has ended" . not . isJust
+      tryTakeMVar result >>= assertBool "the send has ended" . isNothing
     -- Room for what is being sent.
     let untilSent received =
           liftIO (tryTakeMVar result) >>= \case

@@ -12,7 +12,6 @@ module Weft.Http.Body
     bodyDecoder,
     decode,
     Step (..),
-
     gather,
 
     -- * Skipping

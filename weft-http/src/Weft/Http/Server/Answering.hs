@@ -179,16 +179,17 @@ appliedPlain context c (PlainApplication host application) request answering set
       draining <- isDraining server
       tick <- readClock (serverClock server)
       case wholeNow context (answering draining) response tick of
-        Just (goesOn, bytes) | not expired ->
-          sendNowInTurn turn c bytes >>= \case
-            Taken n
-              | n == B.length bytes -> Nothing <$ (endTurn turn (sentAs goesOn) >> enter server c Finishing)
-              | otherwise -> pure . Just $ do
-                  liftIO (enter server c Sending)
-                  sendPieces context c [B.drop n bytes]
-                  liftIO (endTurn turn (sentAs goesOn) >> enter server c Finishing)
-            NotYours -> throwIO (userError twice)
-            Gone -> throwIO (userError "the connection has ended")
+        Just (goesOn, bytes)
+          | not expired ->
+              sendNowInTurn turn c bytes >>= \case
+                Taken n
+                  | n == B.length bytes -> Nothing <$ (endTurn turn (sentAs goesOn) >> enter server c Finishing)
+                  | otherwise -> pure . Just $ do
+                      liftIO (enter server c Sending)
+                      sendPieces context c [B.drop n bytes]
+                      liftIO (endTurn turn (sentAs goesOn) >> enter server c Finishing)
+                NotYours -> throwIO (userError twice)
+                Gone -> throwIO (userError "the connection has ended")
         _ ->
           takeTurn turn descriptor >>= \case
             0 -> pure (Just (void (later turn response)))
