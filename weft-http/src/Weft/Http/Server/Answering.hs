@@ -184,16 +184,17 @@ appliedPlain context c (PlainApplication host application) request answering set
               sendNowInTurn turn c bytes >>= \case
                 Taken n
                   | n == B.length bytes -> Nothing <$ (endTurn turn (sentAs goesOn) >> enter server c Finishing)
-                  | otherwise -> pure . Just $ do
-                      liftIO (enter server c Sending)
+                  | otherwise -> begun $ do
                       sendPieces context c [B.drop n bytes]
                       liftIO (endTurn turn (sentAs goesOn) >> enter server c Finishing)
                 NotYours -> throwIO (userError twice)
                 Gone -> throwIO (userError "the connection has ended")
         _ ->
           takeTurn turn descriptor >>= \case
-            0 -> pure (Just (void (later turn response)))
+            0 -> begun (void (later turn response))
             _ -> throwIO (userError twice)
+    -- The handler has answered: what was to end it must not come before the rest is performed.
+    begun rest = Just rest <$ enter server c Sending
     later turn response = do
       draining <- liftIO (beginSending server c)
       goesOn <- (transmit context c (answering draining) response noOutput `catch` asItWas) >>= finished context c

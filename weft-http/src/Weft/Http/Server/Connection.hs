@@ -258,7 +258,7 @@ answeredAtLength context c h input output = do
       sending = sendingOnce context c (isPersistent h && not lastOne) incoming request input start
   (goesOn, output') <- answered context c request sending
   if not goesOn
-    then flush context c output' >> linger context c input
+    then liftIO (endBody incoming) >> flush context c output' >> linger context c input
     else case headFraming h of
       NoBody -> bounded context c output' >>= requests context c input 0
       _ -> do

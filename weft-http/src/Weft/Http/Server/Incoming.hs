@@ -19,6 +19,7 @@ module Weft.Http.Server.Incoming
     receivedSoFar,
     skipRest,
     Rest (..),
+    endBody,
   )
 where
 
@@ -199,6 +200,12 @@ receivedSoFar :: Incoming -> IO Int64
 receivedSoFar = \case
   Nobody' _ -> pure 0
   Incoming ref _ -> stateCount <$> readIORef ref
+
+-- | Nobody receives it any more.
+endBody :: Incoming -> IO ()
+endBody = \case
+  Nobody' _ -> pure ()
+  Incoming ref _ -> atomicModifyIORef' ref (\state -> (state {stateUse = Over}, ()))
 
 -- | Where a body has ended.
 data Rest

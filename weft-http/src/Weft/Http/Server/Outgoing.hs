@@ -91,8 +91,7 @@ flushAlso context c (Output waiting _) more = runOnce $ case (waiting, more) of
   ([bytes], []) -> do
     -- The usual case: one response, one system call. It needs its deadline all the
     -- same: the buffers of a client that reads nothing may be full already.
-    liftIO (enter (contextServer context) c Sending)
-    n <- sendOnce c bytes
+    n <- sendInPassing (contextServer context) c (sendOnce c bytes)
     unless (n == B.length bytes) (sendPieces context c [B.drop n bytes])
   _ -> sendPieces context c (reverse waiting <> more)
 
@@ -477,24 +476,23 @@ streamTake stream = do
 -- | Send what is kept and the end; the octets of content.
 streamEnd :: Context -> Connection -> Stream -> [Field] -> Thread Int64
 streamEnd context c stream trailers = do
-  Kept _ _ _ total <- liftIO (readIORef (outKept stream))
+  before <- liftIO (casInt (outTurn stream) atRest over)
+  unless (before == atRest) $ abort context (displayException SinkBusy)
+  Kept h pieces size total <- liftIO (readIORef (outKept stream))
+  let content = reverse pieces
   case outDelimiting stream of
     Exactly n | total /= n -> do
       -- What is right of it may go out; only the end of the connection can tell the rest.
-      when (total < n) (streamFlush context c stream)
+      when (total < n) (sendPieces context c (h : content))
       abort context ("a handler sent " <> show total <> " octets and had announced " <> show n)
     _ -> pure ()
-  before <- liftIO (casInt (outTurn stream) atRest over)
-  unless (before == atRest) $ abort context (displayException SinkBusy)
-  Kept h pieces size total' <- liftIO (readIORef (outKept stream))
-  let content = reverse pieces
   section <- case outDelimiting stream of
     Chunked -> B.concat <$> traverse trailer trailers
     _ -> pure B.empty
   sendPieces context c . (h :) $ case outDelimiting stream of
     Chunked -> (if size > 0 then chunkSize size : content <> ["\r\n"] else []) <> ["0\r\n", section, "\r\n"]
     _ -> content
-  pure total'
+  pure total
   where
     -- The content is right, and stays so without it.
     trailer field@(Field name value) = case trailerFault field of

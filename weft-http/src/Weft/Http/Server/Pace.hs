@@ -8,6 +8,7 @@ module Weft.Http.Server.Pace
   ( receiveAtPace,
     startingCredit,
     sendAtPace,
+    sendInPassing,
 
     -- * Arithmetic
     creditAfter,
@@ -18,6 +19,7 @@ import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.Int (Int64)
 import Data.Maybe (isJust)
+import Data.Primitive.PrimVar (readPrimVar)
 import Weft
 import Weft.Http.Server.Phase
 import Weft.Http.Server.State
@@ -94,3 +96,18 @@ sendAtPace server c sending = case serverResponseRate (serverSettings server) of
     n <- sending
     end <- instantNanoseconds <$> now
     n <$ liftIO (writeCredit (connectionMember c) $! creditAfter rate (lumpOf c) credit (end - start) (fromIntegral n))
+
+-- | The same without a look at the clock, for small responses, which seldom wait: of a wait only whole
+-- seconds count, and one less.
+sendInPassing :: Server -> Connection -> Thread Int -> Thread Int
+sendInPassing server c sending = case serverResponseRate (serverSettings server) of
+  Nothing -> do
+    liftIO (enter server c Sending)
+    sending
+  Just rate -> do
+    credit <- liftIO (readCredit (connectionMember c))
+    liftIO (enterWithin server c Sending SendingAtPace credit)
+    start <- liftIO (readPrimVar (serverSince server))
+    n <- sending
+    end <- liftIO (readPrimVar (serverSince server))
+    n <$ liftIO (writeCredit (connectionMember c) $! creditAfter rate (lumpOf c) credit (max 0 (end - start - 1_000_000_000)) (fromIntegral n))
