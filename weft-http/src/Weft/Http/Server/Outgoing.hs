@@ -476,9 +476,8 @@ streamTake stream = do
 -- | Send what is kept and the end; the octets of content.
 streamEnd :: Context -> Connection -> Stream -> [Field] -> Thread Int64
 streamEnd context c stream trailers = do
-  before <- liftIO (casInt (outTurn stream) atRest over)
+  (before, Kept h pieces size total) <- liftIO ((,) <$> casInt (outTurn stream) atRest over <*> readIORef (outKept stream))
   unless (before == atRest) $ abort context (displayException SinkBusy)
-  Kept h pieces size total <- liftIO (readIORef (outKept stream))
   let content = reverse pieces
   case outDelimiting stream of
     Exactly n | total /= n -> do

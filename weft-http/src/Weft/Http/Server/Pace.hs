@@ -1,3 +1,5 @@
+{-# OPTIONS_GHC -O2 #-}
+
 -- |
 -- Description : How slow a client may be
 -- Stability   : not home
@@ -48,9 +50,9 @@ import Weft.Time
 lumpOf :: Connection -> Int64
 lumpOf c = if isJust (connectionTransport c) then 16_384 else 0
 
--- | In nanoseconds.
-worth :: MinimumRate -> Int64 -> Int64
-worth rate octets = octets * (1_000_000_000 `div` max 1 (rateOctets rate))
+-- | Of an octet, in nanoseconds.
+worthOfOne :: MinimumRate -> Int64
+worthOfOne rate = 1_000_000_000 `quot` max 1 (rateOctets rate)
 
 graceOf :: MinimumRate -> Int64
 graceOf = durationNanoseconds . rateGrace
@@ -59,13 +61,15 @@ graceOf = durationNanoseconds . rateGrace
 -- with the octets of a lump.
 creditAfter :: MinimumRate -> Int64 -> Int64 -> Int64 -> Int64 -> Int64
 creditAfter rate lump credit waited octets =
-  min (graceOf rate + worth rate (max octets lump)) (credit - waited + worth rate octets)
+  min (graceOf rate + each * max octets lump) (credit - waited + each * octets)
+  where
+    each = worthOfOne rate
 
 -- | At the beginning of a body.
 startingCredit :: Server -> Connection -> Int64
 startingCredit server c = case serverBodyRate (serverSettings server) of
   Nothing -> 0
-  Just rate -> graceOf rate + worth rate (lumpOf c)
+  Just rate -> graceOf rate + worthOfOne rate * lumpOf c
 
 -- | Wait for a piece of a body, with this credit: the piece, and what is left of the credit.
 receiveAtPace :: Server -> Connection -> Int64 -> Thread ByteString -> Thread (ByteString, Int64)
@@ -105,9 +109,16 @@ sendInPassing server c sending = case serverResponseRate (serverSettings server)
     liftIO (enter server c Sending)
     sending
   Just rate -> do
-    credit <- liftIO (readCredit (connectionMember c))
-    liftIO (enterWithin server c Sending SendingAtPace credit)
-    start <- liftIO (readPrimVar (serverSince server))
+    Begun credit start <- liftIO $ do
+      credit <- readCredit (connectionMember c)
+      enterWithin server c Sending SendingAtPace credit
+      Begun credit <$> readPrimVar (serverSince server)
     n <- sending
-    end <- liftIO (readPrimVar (serverSince server))
-    n <$ liftIO (writeCredit (connectionMember c) $! creditAfter rate (lumpOf c) credit (max 0 (end - start - 1_000_000_000)) (fromIntegral n))
+    n <$ liftIO (passed rate credit start n)
+  where
+    passed rate credit start n = do
+      end <- readPrimVar (serverSince server)
+      writeCredit (connectionMember c) $! creditAfter rate (lumpOf c) credit (max 0 (end - start - 1_000_000_000)) (fromIntegral n)
+
+-- | The credit at the beginning of a wait, and the tick.
+data Begun = Begun !Int64 !Int64

@@ -95,7 +95,7 @@ deadlineOf server phase = do
 -- whole request has come in that moment is it revived, because that is answered yet. An
 -- interruption that is on its way does not apply any more.
 enter :: Server -> Connection -> Phase -> IO ()
-enter server c phase = deadlineOf server phase >>= enterWith server c phase
+enter server c phase = entering server c phase (deadlineOf server phase) (enter server c phase)
 -- A function of its own: it is called from many places of the session, each of
 -- which would be several times as large with it.
 {-# OPAQUE enter #-}
@@ -108,11 +108,13 @@ enterWithin server c phase sooner time = do
   since' <- readPrimVar (serverSince server)
   -- A tick as in 'allowances'.
   let limit = since' + max 0 time + 1_000_000_000
-  if limit < deadline then enterWith server c sooner limit else enterWith server c phase deadline
+      again = enterWithin server c phase sooner time
+  if limit < deadline then entering server c sooner (pure limit) again else entering server c phase (pure deadline) again
+{-# OPAQUE enterWithin #-}
 
--- | Enter a phase with this deadline.
-enterWith :: Server -> Connection -> Phase -> Int64 -> IO ()
-enterWith server c phase deadline = do
+-- | Enter a phase with this deadline. The last action does that again.
+entering :: Server -> Connection -> Phase -> IO Int64 -> IO () -> IO ()
+entering server c phase deadline again = do
   word <- readPrimVar (phaseWord m)
   let current = phaseOf word
   if current == Expired
@@ -121,12 +123,13 @@ enterWith server c phase deadline = do
       when (current == Cut || current == Resting) (withdraw m)
       -- Later than the old deadline or earlier: in either case first the deadline,
       -- then the phase it belongs to.
-      writeDeadline m deadline
+      deadline >>= writeDeadline m
       -- Fails if the ticker has ended the old phase meanwhile.
       before <- casInt (phaseWord m) word (withPhase (word + 16) phase)
-      unless (before == word) (enterWith server c phase deadline)
+      unless (before == word) again
   where
     m = connectionMember c
+{-# INLINE entering #-}
 
 -- | How long each phase may last from the current tick on.
 allowances :: Timeouts -> PrimArray Int64

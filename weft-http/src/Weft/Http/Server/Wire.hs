@@ -184,14 +184,20 @@ sendNowInTurn turn c bytes = case connectionTransport c of
 {-# INLINE sendNowInTurn #-}
 
 -- | Send all pieces; whenever the client takes some of it, its time begins anew, but for what
--- 'serverResponseRate' asks.
+-- 'serverResponseRate' asks. Nearly always all is taken at once, and there is nothing to be measured.
 sendPieces :: Context -> Connection -> [ByteString] -> Thread ()
-sendPieces context c = go . filter (not . B.null)
+sendPieces context c = first . filter (not . B.null)
   where
-    go [] = pure ()
-    go pieces = runOnce $ do
-      n <- sendAtPace (contextServer context) c (maybe (sendVector (connectionSocket c)) transportSend (connectionTransport c) pieces)
-      go (dropped n pieces)
+    first [] = pure ()
+    first pieces = runOnce $ do
+      n <- sendInPassing server c (sendSome pieces)
+      others (dropped n pieces)
+    others [] = pure ()
+    others pieces = runOnce $ do
+      n <- sendAtPace server c (sendSome pieces)
+      others (dropped n pieces)
+    server = contextServer context
+    sendSome = maybe (sendVector (connectionSocket c)) transportSend (connectionTransport c)
     dropped _ [] = []
     dropped n (p : ps)
       | n >= B.length p = dropped (n - B.length p) ps
