@@ -26,7 +26,7 @@ import Weft.Http.Hosts
 import Weft.Http.Negotiation
 import Weft.Http.Proxy (renderNetwork)
 import Weft.Http.RequestHead (Field (..), Limits (..))
-import Weft.Http.Server (Timeouts (..))
+import Weft.Http.Server (MinimumRate (..), Timeouts (..))
 import Weft.Http.Static
 import Weft.Http.Static.Rules
 
@@ -67,7 +67,7 @@ everything = do
   c <-
     good
       "[server]\nhost = \"::1\"\nport = 81\nworkers = 3\nbackend = \"poll\"\nmax-connections = 9\ngrace = 1.5\nskip-body = \"1k\"\nquiet = true\ntrace = \"trace.json\"\n\
-      \overload = \"refuse\"\nretry-after = 7\nmax-per-client = 8\nmax-requests = 9\nmax-body = \"1k\"\nproxy-protocol = true\ntrusted-proxies = [\"10.0.0.0/8\", \"::1\"]\nreuse-port = true\nshutdown-delay = 4\n\
+      \overload = \"refuse\"\nretry-after = 7\nmax-per-client = 8\nmax-requests = 9\nmax-body = \"1k\"\nproxy-protocol = true\ntrusted-proxies = [\"10.0.0.0/8\", \"::1\"]\nreuse-port = true\nshutdown-delay = 4\nmin-body-rate = \"1k\"\nmin-response-rate = 0\nrate-grace = 6\n\
       \[timeouts]\nhead = 1\nbody = 2\nidle = 3\nwrite = 4\nhandler = 5\n\
       \[limits]\nrequest-line = 1000\nhead = 2000\nfields = 30\n\
       \[log]\naccess = \"/var/log/weft\"\nformat = \"json\"\n\
@@ -91,8 +91,9 @@ everything = do
   logFormat (configLog c) @?= Json
   (confRefuses s, confRetryAfter s, confMaxPerClient s, confMaxRequests s, confMaxBody s) @?= (True, 7, 8, 9, 1000)
   (confProxyProtocol s, map renderNetwork (confTrustedProxies s), confReusePort s, confShutdownDelay s) @?= (True, ["10.0.0.0/8", "::1/128"], True, seconds 4)
+  (rateOf s (confMinBodyRate s), rateOf s (confMinResponseRate s)) @?= (Just (MinimumRate 1000 (seconds 6)), Nothing)
   timeoutHandler t @?= Just (seconds 5)
-  siteRoot (configSite c) @?= Just (NamedFile "/etc/weft/www" "/etc/weft/weft.toml:39:1")
+  siteRoot (configSite c) @?= Just (NamedFile "/etc/weft/www" "/etc/weft/weft.toml:42:1")
   settings <- maybe (assertFailure "no site") pure (staticOf (configSite c))
   staticRoot settings @?= "/etc/weft/www"
   staticIndex settings @?= ["a.html", "b.html"]

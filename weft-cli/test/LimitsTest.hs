@@ -27,6 +27,7 @@ onBackend backend =
       testCase "a connection that sends nothing is closed" (serving ["--head-timeout", "1"] silent),
       testCase "an idle connection is closed" (serving ["--idle-timeout", "1"] idle),
       testCase "a body that does not come" (serving ["--body-timeout", "1"] slowBody),
+      testCase "a body that trickles" (serving ["--min-body-rate", "100", "--rate-grace", "1"] trickledBody),
       testCase "a client that does not read a large file" (serving ["--write-timeout", "1", "--max-connections", "1"] (slowReader large1)),
       testCase "a client that does not read small responses" (serving ["--write-timeout", "1", "--max-connections", "1"] (slowReader small)),
       testCase "no more than --max-connections" (serving ["--max-connections", "3"] bounded),
@@ -40,7 +41,7 @@ onBackend backend =
     -- taken whole or not at all.
     small client = void (forkIO (void (try @SomeException (forever (say client (request "GET" "/page.txt" []) >> threadDelay 20)))))
 
-slowHead, trickledHead, headBehindRequest, silent, idle, slowBody :: Server -> IO ()
+slowHead, trickledHead, headBehindRequest, silent, idle, slowBody, trickledBody :: Server -> IO ()
 slowHead server = withClient server $ \client -> do
   say client "GET / HTTP/1.1\r\nHost:"
   reply <- hear client
@@ -67,6 +68,12 @@ slowBody server = withClient server $ \client -> do
   reply <- hear client
   replyStatus reply @?= 405
   expectEnd client
+
+-- Ten a second. Each piece would be in its time.
+trickledBody server = withClient server $ \client -> do
+  say client (request "POST" "/" ["Content-Length: 1000"])
+  trickle <- forkIO (void (try @SomeException (forever (say client "x" >> threadDelay 100_000))))
+  (do reply <- hear client; replyStatus reply @?= 405; expectEnd client) `finally` killThread trickle
 
 -- | There is room for one connection: when another is served, the slow one is gone.
 slowReader :: (Client -> IO ()) -> Server -> IO ()

@@ -22,6 +22,8 @@ tests =
       testProperty "agree with the reference" (withMaxSuccess 5000 prop_reference),
       testProperty "agree on bodies of every kind" (checkCoverage prop_reference),
       testProperty "a fixed length takes exactly so much" prop_fixed,
+      testProperty "gathering is decoding" prop_gather,
+      testCase "small pieces are gathered" gathering,
       testCase "sizes" sizes,
       testCase "overhead is bounded" overhead
     ]
@@ -94,6 +96,30 @@ prop_fixed = forAll (resize 60 (listOf arbitraryASCIIChar)) $ \text ->
           answer = feed (bodyDecoder defaultLimits framing) (pieces ++ [""])
        in answer === ChunksEnd (take n text) (drop n text)
 
+-- | What is gathered is what would be decoded piece by piece.
+prop_gather :: Property
+prop_gather = forAll genChunks $ \(content, encoded) ->
+  forAll (genPieces (C.pack (encoded ++ "GET /"))) $ \pieces ->
+    let go done _ [] = ChunksWait (C.unpack done)
+        go done decoder (input : more) = case gather decoder input of
+          ([], _, _) -> case decode decoder input of
+            More next -> go done next more
+            End _ rest -> ChunksEnd (C.unpack done) (C.unpack (B.concat (rest : more)))
+            _ -> ChunksRefuse
+          (found, rest, next) -> go (done <> B.concat found) next (rest : more)
+     in go "" chunked pieces === ChunksEnd content "GET /"
+
+-- | Small ones together, up to a bound; a large one alone.
+gathering :: Assertion
+gathering = do
+  let ones = B.concat (replicate 40_000 "1\r\na\r\n")
+      (found, rest, _) = gather chunked ones
+  (length found, B.length rest) @?= (16_384, B.length ones - 16_384 * 6 + 2)
+  let (found', rest', _) = gather chunked ("5000\r\n" <> B.replicate 0x5000 0x62 <> "\r\n1\r\na\r\n")
+  (map B.length found', rest') @?= ([0x5000], "\r\n1\r\na\r\n")
+  let (found'', _, next) = gather chunked "2\r\nab\r\nx"
+  (found'', skip next "\r\nx") @?= (["ab"], SkipBroken BadChunk)
+
 sizes :: Assertion
 sizes = do
   skip chunked "7fffffffffffffff\r\nabc" `isMore` True
@@ -117,7 +143,7 @@ overhead :: Assertion
 overhead = do
   let spent = C.pack (concat (replicate 9000 "1;\r\na\r\n"))
       zeros = B.replicate 10000 0x30
-      trailer = "0\r\n" <> C.pack (concat (replicate 1000 "Field: value\r\n")) <> "\r\n"
+      trailer = "0\r\n" <> C.pack (concat (replicate 90 ("Field: " ++ replicate 100 'v' ++ "\r\n"))) <> "\r\n"
       plain = C.pack (concat (replicate 9000 "1\r\na\r\n") ++ "0\r\n\r\n")
   skip chunked spent @?= SkipBroken ChunkOverhead
   skip chunked zeros @?= SkipBroken ChunkOverhead

@@ -20,10 +20,12 @@ import ExamplesTest qualified
 import GlobTest qualified
 import HandOverChild (serveUntilTold)
 import KeptOpenTest qualified
+import LeftBehindTest qualified
 import ListenTest qualified
 import MetricsTest qualified
 import NegotiationTest qualified
 import NotifyTest qualified
+import PaceTest qualified
 import PageTest qualified
 import PathTest qualified
 import ProxyTest qualified
@@ -37,6 +39,7 @@ import SmugglingTest qualified
 import StaticTest qualified
 import System.Environment (lookupEnv, setEnv)
 import Test.Tasty (defaultMain, testGroup)
+import TrailersTest qualified
 
 main :: IO ()
 main = lookupEnv "WEFT_TEST_SERVE" >>= maybe allTests serveUntilTold
@@ -75,6 +78,9 @@ allTests = do
         ListenTest.tests,
         ServerTableTest.tests,
         ServerTalkTest.tests,
+        LeftBehindTest.tests,
+        TrailersTest.tests,
+        PaceTest.tests,
         ClientHeadTest.tests,
         ClientPlacesTest.tests,
         ClientTest.tests

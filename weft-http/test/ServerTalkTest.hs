@@ -101,6 +101,21 @@ bodies =
           forM_ ["hello", "world", "again"] (\body -> sendAll client (post "/" ["Content-Length: 5"] body) >> untilFound client "\r\n\r\n")
         all' <- readIORef kept
         reverse all' @?= ["hello", "world", "again"],
+      testCase "chunks of a byte each are not a piece each" $ do
+        pieces <- newIORef (0 :: Int)
+        (answer, _) <- talking (\r -> forBody_ r (\_ -> liftIO (modifyIORef' pieces (+ 1))) >> pure (plain ok200 [] "")) $ \rig ->
+          conversation rig [post "/" ["Transfer-Encoding: chunked"] (B.concat (replicate 10_000 "1\r\na\r\n") <> "0\r\n\r\n")]
+        statuses answer @?= ["200"]
+        n <- readIORef pieces
+        assertBool (show n <> " pieces") (n < 200),
+      testCase "a body of any pieces is put together" $ do
+        let parts = [B.replicate n 0x61 | n <- [1, 1, 1, 5_000, 1, 4_095, 1, 1, 20_000, 3]]
+        (answer, _) <- talking echo $ \rig -> rigClient rig $ \client -> do
+          fork_ $ do
+            sendAll client (post "/" ["Content-Length: " <> number (sum (map B.length parts)), "Connection: close"] "")
+            forM_ parts (\part -> sendAll client part >> mapM_ (const yield) [1 :: Int .. 6])
+          toEnd client
+        B.drop 4 (snd (B.breakSubstring "\r\n\r\n" answer)) @?= B.concat parts,
       testCase "a body is read while what comes back is sent" $ do
         let pieces = [B.replicate n 0x61 | n <- [1, 500 .. 30_000]]
         (answer, _) <- talking back $ \rig -> rigClient rig $ \client -> do

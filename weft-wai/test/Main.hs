@@ -9,6 +9,7 @@ import FailureTest qualified
 import FileTest qualified
 import RequestTest qualified
 import ResponseTest qualified
+import StrayTest qualified
 import Test.Tasty
 
 main :: IO ()
@@ -21,6 +22,7 @@ main =
         FileTest.tests,
         FailureTest.tests,
         BlockingTest.tests,
+        StrayTest.tests,
         ChooserTest.tests,
         AppsTest.tests,
         DifferentialTest.tests

@@ -96,19 +96,3 @@ intptr_t weft_read_now(int fd, void *buffer, intptr_t size, int64_t offset) {
   return -EAGAIN;
 #endif
 }
-
-/* Send bytes, and behind them a part of a file that is in the page cache: how many
-   of both together the socket took at once. 0 also when the part is not in memory;
-   an error is for the next call to find. */
-intptr_t weft_send_file_now(int out, const void *before, intptr_t length, int in,
-                            int64_t offset, intptr_t size) {
-  if (weft_resident(in, offset, size) < size) return 0;
-  intptr_t sent = 0;
-  if (length > 0) {
-    sent = send(out, before, (size_t)length, MSG_MORE | MSG_DONTWAIT | MSG_NOSIGNAL);
-    if (sent < length) return sent < 0 ? 0 : sent;
-  }
-  off_t at = offset;
-  ssize_t part = sendfile(out, in, &at, (size_t)size);
-  return part > 0 ? sent + part : sent;
-}

@@ -1,6 +1,8 @@
 #define _GNU_SOURCE
 #include "weft_sys.h"
 
+#include "weft_raw.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -33,30 +35,12 @@
 
 /* ---- Streams ---------------------------------------------------------- */
 
-/* The two calls that are made for each request. The C library's recv and send are
-   cancellation points of pthreads: in a process with several threads that is three
-   more calls, 50 instructions. Nobody cancels a thread here. */
-#if defined(SYS_recvfrom) && defined(SYS_sendto)
-#define RECV(fd, buffer, size, flags) \
-  syscall(SYS_recvfrom, fd, buffer, size, flags, NULL, NULL)
-#define SEND(fd, buffer, size, flags) \
-  syscall(SYS_sendto, fd, buffer, size, flags, NULL, 0)
-#else
-#define RECV recv
-#define SEND send
-#endif
-
 intptr_t weft_recv(int fd, void *buffer, intptr_t size) {
-  ANSWER(RECV(fd, buffer, (size_t)size, MSG_DONTWAIT));
+  ANSWER(weft_raw_recv(fd, buffer, (size_t)size, MSG_DONTWAIT));
 }
 
 intptr_t weft_send(int fd, const void *buffer, intptr_t size) {
-  ANSWER(SEND(fd, buffer, (size_t)size, MSG_DONTWAIT | MSG_NOSIGNAL));
-}
-
-/* The same for bytes behind which others follow at once. */
-intptr_t weft_send_more(int fd, const void *buffer, intptr_t size) {
-  ANSWER(SEND(fd, buffer, (size_t)size, MSG_DONTWAIT | MSG_NOSIGNAL | MSG_MORE));
+  ANSWER(weft_raw_send(fd, buffer, (size_t)size, MSG_DONTWAIT | MSG_NOSIGNAL));
 }
 
 intptr_t weft_recvmsg(int fd, void *header) {

@@ -30,7 +30,6 @@ struct weft_event {
 /* Streams: these never block when the descriptor is in non-blocking mode. */
 intptr_t weft_recv(int fd, void *buffer, intptr_t size);
 intptr_t weft_send(int fd, const void *buffer, intptr_t size);
-intptr_t weft_send_more(int fd, const void *buffer, intptr_t size);
 intptr_t weft_recvmsg(int fd, void *header);
 intptr_t weft_sendmsg(int fd, const void *header);
 intptr_t weft_accept(int fd, void *address, void *address_size);
@@ -60,6 +59,15 @@ intptr_t weft_open_now(int dir, const char *path, intptr_t flags,
                        intptr_t resolve);
 intptr_t weft_stat_now(int dir, const char *path, intptr_t mask, void *buffer);
 intptr_t weft_read_now(int fd, void *buffer, intptr_t size, int64_t offset);
+
+/* From any thread, by the words of a descriptor. */
+intptr_t weft_send_now(intptr_t *words, int fd, const void *buffer, intptr_t size,
+                       int flags);
+intptr_t weft_send_once(intptr_t *words, int fd, const void *buffer, intptr_t size,
+                        int flags, intptr_t *turn);
+intptr_t weft_take_turn(intptr_t *words, intptr_t *turn);
+intptr_t weft_send_file_now(intptr_t *words, int out, const void *before,
+                            intptr_t length, int in, int64_t offset, intptr_t size);
 
 /* Descriptors. */
 intptr_t weft_close(int fd);

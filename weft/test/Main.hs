@@ -27,6 +27,7 @@ import Test.Local qualified
 import Test.Pool qualified
 import Test.Readiness qualified
 import Test.Scheduling qualified
+import Test.SendNow qualified
 import Test.Slots qualified
 import Test.Sockets qualified
 import Test.Strays qualified
@@ -67,6 +68,7 @@ everything = do
         Test.Sockets.tests,
         Test.Files.tests,
         Test.Transactions.tests,
+        Test.SendNow.tests,
         Test.Slots.tests,
         Test.Timers.tests,
         Test.Uring.tests,

@@ -23,6 +23,7 @@ import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.ByteString.Char8 qualified as C
 import Data.Char (isAlpha, toLower)
+import Weft.Http.Internal.Trailers (isTrailer)
 import Weft.Http.RequestHead (Fault)
 
 -- | The complete requests, and what came after them. @why@ is what a refusal says.
@@ -112,9 +113,10 @@ compareReadings peer (Reading ours ourEnd) (Reading theirs theirEnd) = go (0 :: 
       (Clean, Partial) -> Differ "the peer waits for the rest of a request that we have not seen"
       _ -> Agree
 
--- | Without what does not matter: the case of field names, blanks around values.
+-- | Without what does not matter: the case of field names, blanks around values; and the trailer
+-- fields that Weft leaves out.
 common :: Message -> Message
-common m = m {messageFields = map plain (messageFields m), messageTrailers = map plain (messageTrailers m)}
+common m = m {messageFields = map plain (messageFields m), messageTrailers = filter (isTrailer . fst) (map plain (messageTrailers m))}
   where
     plain (name, value) = (lower name, trimmed value)
     trimmed = C.dropWhileEnd blank . C.dropWhile blank

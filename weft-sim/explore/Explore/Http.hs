@@ -9,6 +9,7 @@ import Explore.HttpClients qualified as Clients
 import Explore.HttpEnding qualified as Ending
 import Explore.HttpFiles qualified as Files
 import Explore.HttpLimits qualified as Limits
+import Explore.HttpPace qualified as Pace
 import Explore.HttpPatience qualified as Patience
 import Explore.Scenario
 
@@ -22,6 +23,7 @@ scenarios =
       Clients.scenarios,
       Files.scenarios,
       Patience.scenarios,
+      Pace.scenarios,
       Limits.scenarios,
       Ending.scenarios
     ]

@@ -53,6 +53,7 @@ module Weft.Wai
     setOnClose,
     getOnClose,
     setTimeout,
+    setSlowlorisSize,
     setMaximumBodyFlush,
     setMaxTotalHeaderLength,
     setMaximumRequestBody,
@@ -92,7 +93,6 @@ module Weft.Wai
     -- ** Of no effect here
     setFdCacheDuration,
     setFileInfoCacheDuration,
-    setSlowlorisSize,
     setGracefulCloseTimeout1,
     setGracefulCloseTimeout2,
     setHTTP2Disabled,
@@ -301,10 +301,13 @@ setFdCacheDuration _ = id
 setFileInfoCacheDuration :: Int -> Settings -> Settings
 setFileInfoCacheDuration _ = id
 
--- | Of no effect: bytes that trickle in never extend the time of a head, and each piece of a
--- body does.
+-- | In octets: a body of which less than this comes in the time that 'setTimeout' says is
+-- answered with 408, however many pieces that are. Only the time for which the client is waited for
+-- counts. Default: 2,048. Zero: each piece has that time. (Bytes that trickle in never extend
+-- the time of a head.) A client must take a response with 240 octets a second
+-- ('Weft.Http.Server.serverResponseRate'), where there is a time-out.
 setSlowlorisSize :: Int -> Settings -> Settings
-setSlowlorisSize _ = id
+setSlowlorisSize size settings = settings {settingsSlowlorisSize = size}
 
 -- | Of no effect: at the end of a connection two seconds are allowed for what is on its way.
 setGracefulCloseTimeout1 :: Int -> Settings -> Settings

@@ -12,6 +12,7 @@ module Weft.Http.Body
     bodyDecoder,
     decode,
     Step (..),
+    gather,
 
     -- * Skipping
     skip,
@@ -30,6 +31,7 @@ import Data.Int (Int64)
 import Data.Word (Word8)
 import Weft.Http.Internal.Ascii
 import Weft.Http.Internal.Fault
+import Weft.Http.Internal.Trailers
 import Weft.Http.Internal.Types
 
 -- | Where in a body we are.
@@ -37,8 +39,9 @@ data Decoder
   = -- | So many octets of a fixed length are to come.
     Fixed !Int64
   | -- | In a chunked body, how many more octets of extensions, trailer
-    -- fields and idle zeros it may contain, and what has come of its trailer section.
-    Chunks !Phase !Int !ByteString
+    -- fields and idle zeros it may contain, how many more trailer fields, and what has come
+    -- of its trailer section.
+    Chunks !Phase !Int !Int !ByteString
   deriving stock (Eq, Show)
 
 -- | Where in a chunked body we are: what the next byte belongs to.
@@ -78,19 +81,21 @@ data Step
   | -- | Data of the body (a slice of the input, never empty), the rest of the
     -- input, and the decoder for it.
     Piece !ByteString !ByteString !Decoder
-  | -- | The body has ended, with these trailer fields; the next request starts with these
-    -- bytes.
+  | -- | The body has ended, with these trailer fields (those that may be, as
+    -- "Weft.Http.Internal.Trailers" has it: others are left out); the next request starts
+    -- with these bytes.
     End [Field] !ByteString
   | -- | Not a body. Close the connection.
     Broken !Fault
   deriving stock (Eq, Show)
 
--- | A decoder at the start of a body.
+-- | A decoder at the start of a body. The number of trailer fields is limited by 'limitFields':
+-- who wants that to hold for head and trailer together lessens it by the fields of the head.
 bodyDecoder :: Limits -> Framing -> Decoder
 bodyDecoder limits = \case
   NoBody -> Fixed 0
   FixedBody n -> Fixed n
-  ChunkedBody -> Chunks SizeStart (limitChunkOverhead limits) B.empty
+  ChunkedBody -> Chunks SizeStart (limitChunkOverhead limits) (limitFields limits) B.empty
 
 -- | How many octets of data are known to be still to come, or 'Nothing' for
 -- chunks, which do not tell.
@@ -112,8 +117,8 @@ decode (Fixed n) input
   | otherwise = Piece here rest (Fixed (n - fromIntegral (B.length here)))
   where
     (here, rest) = splitAt64 n input
-decode (Chunks start allowance trailers) input
-  | inTrailers start = goTrailers 0 start allowance 0
+decode (Chunks start allowance fields trailers) input
+  | inTrailers start = goTrailers 0 start allowance fields 0
   | otherwise = go start allowance 0
   where
     size = B.length input
@@ -123,7 +128,7 @@ decode (Chunks start allowance trailers) input
     go :: Phase -> Int -> Int -> Step
     go phase !room !i
       | room < 0 = Broken ChunkOverhead
-      | i >= size = More (Chunks phase room B.empty)
+      | i >= size = More (Chunks phase room fields B.empty)
       | otherwise = case phase of
           SizeStart
             | isHexDigit w -> go (SizeDigits (digit w)) room next
@@ -147,49 +152,52 @@ decode (Chunks start allowance trailers) input
             | otherwise -> Broken BadChunk
           SizeEnd n
             | w /= LF -> Broken BadChunk
-            | n == 0 -> goTrailers next TrailerStart room next
+            | n == 0 -> goTrailers next TrailerStart room fields next
             | otherwise -> go (Octets n) room next
           Octets n ->
             let (here, rest) = splitAt64 n (U.unsafeDrop i input)
                 left = n - fromIntegral (B.length here)
-             in Piece here rest (Chunks (if left == 0 then DataReturn else Octets left) room B.empty)
+             in Piece here rest (Chunks (if left == 0 then DataReturn else Octets left) room fields B.empty)
           DataReturn -> expect CR DataFeed
           DataFeed -> expect LF SizeStart
-          _ -> goTrailers i phase room i
+          _ -> goTrailers i phase room fields i
       where
         w = U.unsafeIndex input i
         next = i + 1
         expect byte after = if w == byte then go after room next else Broken BadChunk
 
     -- The trailer section, which begins in this input at the first offset.
-    goTrailers :: Int -> Phase -> Int -> Int -> Step
-    goTrailers !begin phase !room !i
+    goTrailers :: Int -> Phase -> Int -> Int -> Int -> Step
+    goTrailers !begin phase !room !more !i
       | room < 0 = Broken ChunkOverhead
-      | i >= size = More (Chunks phase room (B.copy section))
+      | i >= size = More (Chunks phase room more (B.copy section))
       | otherwise = case phase of
           TrailerStart
-            | w == CR -> goTrailers begin LastFeed room next
-            | isTokenByte w -> goTrailers begin TrailerName (room - 1) next
+            | w == CR -> goTrailers begin LastFeed room more next
+            | more <= 0 -> Broken TooManyFields
+            | isTokenByte w -> goTrailers begin TrailerName (room - 1) (more - 1) next
             | otherwise -> Broken BadChunk
           TrailerName
-            | isTokenByte w -> goTrailers begin phase (room - 1) next
-            | w == colon -> goTrailers begin TrailerValue (room - 1) next
+            | isTokenByte w -> goTrailers begin phase (room - 1) more next
+            | w == colon -> goTrailers begin TrailerValue (room - 1) more next
             | otherwise -> Broken BadChunk
           TrailerValue
-            | isFieldByte w -> goTrailers begin phase (room - 1) next
-            | w == CR -> goTrailers begin TrailerFeed room next
+            | isFieldByte w -> goTrailers begin phase (room - 1) more next
+            | w == CR -> goTrailers begin TrailerFeed room more next
             | otherwise -> Broken BadChunk
           TrailerFeed
-            | w == LF -> goTrailers begin TrailerStart room next
+            | w == LF -> goTrailers begin TrailerStart room more next
             | otherwise -> Broken BadChunk
           LastFeed
-            | w == LF -> End (trailerFields section) (U.unsafeDrop next input)
-            | otherwise -> Broken BadChunk
+            | w /= LF -> Broken BadChunk
+            | any (isFraming . fieldName) received -> Broken FramingInTrailer
+            | otherwise -> End (filter (isTrailer . fieldName) received) (U.unsafeDrop next input)
           _ -> Broken BadChunk
       where
         w = U.unsafeIndex input i
         next = i + 1
         section = trailers <> U.unsafeTake (i - begin) (U.unsafeDrop begin input)
+        received = trailerFields section
     digit = fromIntegral . hexValue
 
 -- | Does the next byte belong to the trailer section?
@@ -212,6 +220,22 @@ trailerFields section = case B.elemIndex CR section of
     field line =
       let (name, value) = B.break (== colon) line
        in Field (B.copy name) (B.copy (trim (B.drop 1 value)))
+
+-- | All the data at the front of the input, as far as that is worth while: small pieces, of
+-- which a client can make many, are taken together up to 16 KB. What follows, and the decoder
+-- for it. No pieces: 'decode' says what there is instead.
+gather :: Decoder -> ByteString -> ([ByteString], ByteString, Decoder)
+gather = go [] 0
+  where
+    go pieces size decoder input = case decode decoder input of
+      Piece here rest decoder'
+        | null pieces, B.length here >= enough || B.null rest -> ([here], rest, decoder')
+        | size' >= enough -> (reverse (here : pieces), rest, decoder')
+        | otherwise -> go (here : pieces) size' decoder' rest
+        where
+          size' = size + B.length here
+      _ -> (reverse pieces, input, decoder)
+    enough = 16_384 :: Int
 
 -- | The outcome of 'skip'.
 data Skipped

@@ -123,7 +123,7 @@ data BodyError
   | -- | The client ended the connection before the body was complete; nobody is there to be
     -- answered.
     BodyCutOff
-  | -- | The client sent nothing for too long: 408.
+  | -- | The client sent nothing for too long, or was too slow for too long: 408.
     BodyTimedOut
   deriving stock (Eq, Show)
 
@@ -195,7 +195,8 @@ requestField name = lookupField name . requestFields
 -- | Wait for the next piece of the body; empty at its end. A client is sent
 -- @100 Continue@ when it waits for that, and no more is received than is asked for: a
 -- client that sends faster than its handler reads is slowed down by its own socket.
--- Raises 'BodyError'.
+-- Raises 'BodyError'; and an 'IOError' where another thread is receiving it, or the request was
+-- answered.
 receiveBody :: Request -> Thread ByteString
 receiveBody request = case requestBody request of
   EmptyBody -> pure B.empty
@@ -225,10 +226,14 @@ readBody limit request = case requestFraming request of
         else
           if size' > fromIntegral limit
             then throwM BodyTooLarge
-            else go size' (piece : pieces)
+            else go size' $! joined piece pieces
+    -- A client can make its pieces as small as it likes, and each costs a hundred bytes.
+    joined piece = \case
+      before : others | B.length before + B.length piece <= 4_096, together <- before <> piece -> together `seq` (together : others)
+      pieces -> piece : pieces
 
--- | The trailer fields of a chunked body (RFC 9110, section 6.5); receives what is left of
--- the body first.
+-- | The trailer fields of a chunked body (RFC 9110, section 6.5), without those that must not be
+-- there ("Weft.Http.Internal.Trailers"); receives what is left of the body first.
 requestTrailers :: Request -> Thread [Field]
 requestTrailers request = case requestBody request of
   EmptyBody -> pure []

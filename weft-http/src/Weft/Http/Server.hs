@@ -38,6 +38,7 @@ module Weft.Http.Server
     Body (..),
     FilePart (..),
     Sink (..),
+    SinkError (..),
     Duplex (..),
     plain,
     streamed,
@@ -46,10 +47,12 @@ module Weft.Http.Server
     -- * Settings
     ServerSettings (..),
     Timeouts (..),
+    MinimumRate (..),
     Overload (..),
     Limits (..),
     defaultServerSettings,
     defaultTimeouts,
+    defaultMinimumRate,
     defaultLimits,
 
     -- * Layers

@@ -14,6 +14,7 @@ module Weft.Internal.Backend
   ( -- * Descriptors
     Descriptor (..),
     newDescriptor,
+    isSending,
 
     -- * Operations
     Operation (..),
@@ -43,7 +44,8 @@ import Control.Monad.Primitive (RealWorld)
 import Data.Bits (complement)
 import Data.IORef (IORef, atomicModifyIORef', newIORef)
 import Data.Int (Int64)
-import Data.Primitive.PrimVar (PrimVar, newPrimVar)
+import Data.Primitive.PrimArray (newPrimArray, readPrimArray, setPrimArray)
+import Data.Primitive.PrimVar (PrimVar (..))
 import Data.Word (Word32, Word8)
 import Foreign.C.Types (CInt)
 import Foreign.Ptr (Ptr)
@@ -59,7 +61,8 @@ data Descriptor = Descriptor
     descriptorSerial :: {-# UNPACK #-} !Word32,
     -- | One bit for each worker whose backend may hold state about this
     -- descriptor, and bit 62 once it is closed; for a file those of
-    -- "Weft.Internal.Kernel.AtOnce". Changed atomically.
+    -- "Weft.Internal.Kernel.AtOnce". Changed atomically. It is the first of two words;
+    -- the second is 'isSending'.
     descriptorWorkers :: {-# UNPACK #-} !(PrimVar RealWorld Int)
   }
 
@@ -74,7 +77,34 @@ instance Show Descriptor where
 newDescriptor :: CInt -> IO Descriptor
 newDescriptor n = do
   s <- atomicModifyIORef' serials (\s -> (s + 1, s))
-  Descriptor n s <$> newPrimVar 0
+  words' <- newPrimArray 2
+  setPrimArray words' 0 2 0
+  pure (Descriptor n s (PrimVar words'))
+
+-- Note [Sending from elsewhere]
+-- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
+-- A number that was closed may be given to another connection at once, and what is sent to
+-- it then reaches the wrong client. Whoever uses a number does it in one of two ways:
+--
+--   * As a worker that has set its bit in 'descriptorWorkers': who closes the descriptor
+--     asks all these workers first ("Weft.Internal.Kernel.Env", 'whileOpen').
+--   * From anywhere, in one of the calls of "Weft.Internal.SendNow", which any thread of
+--     GHC's may make: one that was left behind by the application of a connection that has
+--     ended, too. It writes 1 to
+--     the second word, looks whether the descriptor is closed, sends if not, and
+--     writes 0.
+--
+-- Who closes sets the bit of the closed, and then looks at the second word; it closes the
+-- number when that is 0. Each has written before it looks, so one of the two sees the other:
+-- what begins to send behind the mark sees that, and what began before it is waited for. A
+-- send does not wait, so that is no long time; and all of it is one unsafe foreign call, in
+-- which no exception can come. It takes one atomic operation, the write of the 1, because no two
+-- are there at a time: who finds a 1 sends nothing.
+
+-- | Is somebody sending from elsewhere than a worker's backend? See Note [Sending from elsewhere].
+isSending :: Descriptor -> IO Bool
+isSending d = case descriptorWorkers d of
+  PrimVar words' -> (/= 0) <$> readPrimArray words' 1
 
 serials :: IORef Word32
 serials = unsafePerformIO (newIORef 1)

@@ -33,7 +33,6 @@ module Weft.Internal.Sys
     -- $streams
     recv,
     send,
-    sendMore,
     recvMessage,
     sendMessage,
     accept,
@@ -61,7 +60,6 @@ module Weft.Internal.Sys
     openNow,
     statNow,
     readNow,
-    sendFileNow,
 
     -- * Descriptors
     close,
@@ -160,10 +158,6 @@ foreign import ccall unsafe "weft_recv"
 -- | @send@; never raises @SIGPIPE@.
 foreign import ccall unsafe "weft_send"
   send :: CInt -> Ptr Word8 -> Int -> IO Result
-
--- | The same for bytes behind which others follow at once (@MSG_MORE@).
-foreign import ccall unsafe "weft_send_more"
-  sendMore :: CInt -> Ptr Word8 -> Int -> IO Result
 
 -- | @recvmsg@ with a @struct msghdr@; received descriptors are close-on-exec.
 foreign import ccall unsafe "weft_recvmsg"
@@ -272,12 +266,6 @@ foreign import ccall unsafe "weft_stat_now"
 -- for a file that was opened with @O_DIRECT@.
 foreign import ccall unsafe "weft_read_now"
   readNow :: CInt -> Ptr Word8 -> Int -> Int64 -> IO Result
-
--- | Bytes, and behind them a part of a file (its offset and size) that is in the page
--- cache, to a socket in non-blocking mode: how many of both together it took. 0 where the
--- part is not in memory, or there is an error, which the next call will find.
-foreign import ccall unsafe "weft_send_file_now"
-  sendFileNow :: CInt -> Ptr Word8 -> Int -> CInt -> Int64 -> Int -> IO Int
 
 -- | @close@. The number is free afterwards whatever the answer.
 foreign import ccall unsafe "weft_close"

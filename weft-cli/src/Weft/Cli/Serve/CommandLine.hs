@@ -92,6 +92,9 @@ options =
     timeout (option secondsOf (long "body-timeout" <> metavar "SECONDS" <> help "Time between two pieces of a request body (default: 30)")) (\v t -> t {timeoutBody = v}),
     timeout (option secondsOf (long "idle-timeout" <> metavar "SECONDS" <> help "Time between two requests of a connection (default: 60)")) (\v t -> t {timeoutIdle = v}),
     timeout (option secondsOf (long "write-timeout" <> metavar "SECONDS" <> help "Time in which a client must take some of a response (default: 30)")) (\v t -> t {timeoutWrite = v}),
+    server (option bytes (long "min-body-rate" <> metavar "BYTES" <> help "Bytes a second with which a request body must come; 0 for none (default: 240)")) (\v c -> c {confMinBodyRate = fromIntegral v}),
+    server (option bytes (long "min-response-rate" <> metavar "BYTES" <> help "Bytes a second with which a client must take a response; 0 for none (default: 240)")) (\v c -> c {confMinResponseRate = fromIntegral v}),
+    server (option secondsOf (long "rate-grace" <> metavar "SECONDS" <> help "For so long a client may be slower than that (default: 30)")) (\v c -> c {confRateGrace = v}),
     file (strOption (long "trace" <> metavar "FILE" <> help "Record a timeline of what the workers do, for Perfetto or chrome://tracing; FILE is replaced" <> action "file")) (\v c -> c {configServer = (configServer c) {confTrace = Just v}}),
     server (flag' () (long "quiet" <> short 'q' <> help "Print no messages but errors")) (\() c -> c {confQuiet = True})
   ]

@@ -13,6 +13,7 @@ module Weft.Cli.Serve.Config
     MetricsConfig (..),
     Endpoint (..),
     overloadOf,
+    rateOf,
     NamedFile (..),
 
     -- * Sites
@@ -78,6 +79,12 @@ data ServerConfig = ServerConfig
     confMaxRequests :: !Int,
     -- | Octets of a request body; default 64 MiB.
     confMaxBody :: !Int64,
+    -- | Octets a second with which a request body must come; default 240, 0 for none.
+    confMinBodyRate :: !Int64,
+    -- | The same with which a client must take a response.
+    confMinResponseRate :: !Int64,
+    -- | For how long a client may be slower; default 30 s.
+    confRateGrace :: !Duration,
     -- | Default 10 s.
     confGrace :: !Duration,
     -- | For how long it goes on, and says that it is not ready, before it stops; default 0.
@@ -130,6 +137,12 @@ overloadOf config
   | confRefuses config = RefuseQuickly (confRetryAfter config)
   | otherwise = WaitInBacklog
 
+-- | A minimum rate, of so many octets a second.
+rateOf :: ServerConfig -> Int64 -> Maybe MinimumRate
+rateOf config octets
+  | octets <= 0 = Nothing
+  | otherwise = Just (MinimumRate octets (confRateGrace config))
+
 -- | A file, and where it was named: @weft.toml:3:1@, or an option.
 data NamedFile = NamedFile
   { namedPath :: !ByteString,
@@ -178,6 +191,9 @@ defaultConfig =
             confMaxPerClient = 0,
             confMaxRequests = 0,
             confMaxBody = serverMaxBody defaultServerSettings,
+            confMinBodyRate = rateOctets defaultMinimumRate,
+            confMinResponseRate = rateOctets defaultMinimumRate,
+            confRateGrace = rateGrace defaultMinimumRate,
             confGrace = seconds 10,
             confShutdownDelay = seconds 0,
             confSkipBody = 65_536,

@@ -109,6 +109,8 @@ settingsOf config descriptors tell accessLog tls metrics =
   defaultServerSettings
     { serverTimeouts = configTimeouts config,
       serverLimits = configLimits config,
+      serverBodyRate = rateOf conf (confMinBodyRate conf),
+      serverResponseRate = rateOf conf (confMinResponseRate conf),
       serverMaxBody = confMaxBody conf,
       serverMaxConnections = fromMaybe descriptors (confMaxConnections conf),
       serverOverload = overloadOf conf,

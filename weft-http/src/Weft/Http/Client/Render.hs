@@ -51,4 +51,3 @@ renderRequest standard request = do
       | any (`eqCaseless` name) ["content-length", "transfer-encoding", "expect"] = Left (BadName name)
       | otherwise = Right ()
     field (Field name value) = Builder.byteString name <> ": " <> Builder.byteString value <> "\r\n"
-    lowered = B.map (\w -> if w >= 0x41 && w <= 0x5a then w + 0x20 else w)

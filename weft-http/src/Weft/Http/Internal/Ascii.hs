@@ -31,6 +31,7 @@ module Weft.Http.Internal.Ascii
     slice,
     trim,
     eqCaseless,
+    lowered,
     splitCommas,
     isToken,
     fieldEnd,
@@ -184,6 +185,10 @@ eqCaseless lower given = B.length lower == B.length given && go 0
       | i == B.length lower = True
       | U.unsafeIndex lower i == lowerByte (U.unsafeIndex given i) = go (i + 1)
       | otherwise = False
+
+-- | With ASCII letters in lower case.
+lowered :: ByteString -> ByteString
+lowered = B.map lowerByte
 
 lowerByte :: Word8 -> Word8
 lowerByte w = if w - 0x41 < 26 then w .|. (1 `unsafeShiftL` 5) else w

@@ -55,6 +55,8 @@ data Fault
     BadChunk
   | -- | Chunk extensions or trailer fields beyond the limit.
     ChunkOverhead
+  | -- | A trailer field that is about where the message ends.
+    FramingInTrailer
   | -- | A request line beyond the limit.
     RequestLineTooLong
   | -- | A head beyond the limit.
@@ -102,6 +104,7 @@ faultText = \case
   TransferEncodingTooOld -> "a Transfer-Encoding in HTTP/1.0"
   BadChunk -> "a malformed chunk"
   ChunkOverhead -> "too many chunk extensions or trailer fields"
+  FramingInTrailer -> "a trailer field that says where the message ends"
   RequestLineTooLong -> "the request line is too long"
   HeadTooLarge -> "the header fields are too large"
   TooManyFields -> "there are too many header fields"

@@ -187,7 +187,7 @@ data Limits = Limits
     -- the empty line; default 16384. It bounds the buffer that a connection
     -- needs. Beyond it: 431.
     limitHead :: !Int,
-    -- | The number of header fields; default 100. Beyond it: 431.
+    -- | The number of header fields, and of trailer fields with them; default 100. Beyond it: 431.
     limitFields :: !Int,
     -- | Empty lines tolerated before a request line; default 4. One more: 400.
     limitEmptyLines :: !Int,

@@ -118,7 +118,7 @@ newHttpMetrics registry = do
       closed <- total events closedAt
       opened <- total events openedAt
       others <- mapM (total events) [refusedAt, shedAt, failedAt, lostAt, layerAt]
-      timeouts <- from events expiredAt (map (\n -> [("kind", n)]) ["idle", "head", "body", "handler", "write"])
+      timeouts <- from events expiredAt (map (\n -> [("kind", n)]) ["idle", "head", "body", "handler", "write", "body_rate", "write_rate"])
       pure ([sample [] (Whole opened)] : [sample [] (Whole (opened - closed))] : [[sample [] (Whole n)] | n <- others] <> [timeouts])
   pure (HttpMetrics requests durations events)
 

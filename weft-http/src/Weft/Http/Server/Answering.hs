@@ -38,6 +38,8 @@ import Weft.Http.Server.State
 import Weft.Http.Server.Types
 import Weft.Http.Server.Wire
 import Weft.Http.Status
+import Weft.Internal.SendNow (endTurn, newTurn, readTurn, takeTurn)
+import Weft.Internal.SystemCall (socketDescriptor)
 
 -- | What a connection does after an application.
 data After
@@ -122,17 +124,17 @@ finished context c (goesOn, output) = do
 -- says whether the connection goes on, as this does.
 applied :: Context -> Connection -> Application -> Request -> (Response -> Thread Bool) -> Thread Bool
 applied context c application request sending = do
-  progress <- liftIO (newIORef Unsent)
+  turn <- liftIO newTurn
   let once response =
-        liftIO (readIORef progress) >>= \case
-          Unsent -> do
-            liftIO (writeIORef progress UnderWay)
+        liftIO (takeTurn turn (socketDescriptor (connectionSocket c))) >>= \case
+          0 -> do
             goesOn <- sending response `catch` asItWas
-            Sent <$ liftIO (writeIORef progress (Done goesOn))
+            Sent <$ liftIO (endTurn turn (sentAs goesOn))
           _ -> throwM (userError twice)
-  ended <- try (application request once)
-  stage <- liftIO (readIORef progress)
-  concluded context c stage (void ended) sending
+  outcome <- try (application request once)
+  -- What it has left behind comes too late with a response.
+  stage <- liftIO (takeTurn turn (socketDescriptor (connectionSocket c)))
+  concluded context c (stageOf stage) (void outcome) sending
 
 -- | An application has ended, having come so far with its response, for which there is the
 -- action if it is to be sent yet. Answers whether the connection goes on.
@@ -158,44 +160,46 @@ twice = "an application has answered a request twice"
 appliedPlain :: Context -> Connection -> PlainApplication -> Request -> (Bool -> Answering) -> IO After -> Thread After
 appliedPlain context c (PlainApplication host application) request answering settling = do
   outcome <- host $ \way -> do
-    progress <- newIORef Unsent
-    ended <- E.try (application way request (once progress))
-    stage <- readIORef progress
-    case (stage, ended) of
+    turn <- newTurn
+    outcome <- E.try (application way request (once turn))
+    stage <- readTurn turn
+    case (stageOf stage, outcome) of
       -- What happens almost always.
       (Done True, Right ()) -> Left <$> settling
       -- A thread that it has left behind comes too late with a response.
-      _ -> Right (progress, stage, ended) <$ writeIORef progress UnderWay
+      _ -> (\stage' -> Right (turn, stageOf stage', outcome)) <$> takeTurn turn descriptor
   case outcome of
     Left settled -> pure settled
-    Right (progress, stage, ended) -> Proceeds <$> concluded context c stage ended (later progress)
+    Right (turn, stage, outcome') -> Proceeds <$> concluded context c stage outcome' (later turn)
   where
     server = contextServer context
-    once progress response =
-      readIORef progress >>= \case
-        Unsent -> do
-          enter server c Sending
-          expired <- expiredIn c
-          draining <- isDraining server
-          tick <- readClock (serverClock server)
-          let asked = answering draining
-          case wholeNow context (answeringRequest asked) (answeringKeep asked) response tick of
-            Just (goesOn, bytes) | not expired -> do
-              writeIORef progress UnderWay
-              n <- sendNow c bytes
-              if n == B.length bytes
-                then Nothing <$ (writeIORef progress (Done goesOn) >> unlimited c)
-                else pure . Just $ do
-                  sendPieces context c [B.drop n bytes]
-                  liftIO (writeIORef progress (Done goesOn) >> enter server c Finishing)
-            _ -> do
-              writeIORef progress UnderWay
-              pure (Just (void (later progress response)))
-        _ -> throwIO (userError twice)
-    later progress response = do
+    descriptor = socketDescriptor (connectionSocket c)
+    once turn response = do
+      expired <- expiredIn c
+      draining <- isDraining server
+      tick <- readClock (serverClock server)
+      let asked = answering draining
+      case wholeNow context (answeringRequest asked) (answeringKeep asked) response tick of
+        Just (goesOn, bytes)
+          | not expired ->
+              sendNowInTurn turn c bytes >>= \case
+                Taken n
+                  | n == B.length bytes -> Nothing <$ (endTurn turn (sentAs goesOn) >> enter server c Finishing)
+                  | otherwise -> begun $ do
+                      sendPieces context c [B.drop n bytes]
+                      liftIO (endTurn turn (sentAs goesOn) >> enter server c Finishing)
+                NotYours -> throwIO (userError twice)
+                Gone -> throwIO (userError "the connection has ended")
+        _ ->
+          takeTurn turn descriptor >>= \case
+            0 -> begun (void (later turn response))
+            _ -> throwIO (userError twice)
+    -- The handler has answered: what was to end it must not come before the rest is performed.
+    begun rest = Just rest <$ enter server c Sending
+    later turn response = do
       draining <- liftIO (beginSending server c)
       goesOn <- (transmit context c (answering draining) response noOutput `catch` asItWas) >>= finished context c
-      goesOn <$ liftIO (writeIORef progress (Done goesOn))
+      goesOn <$ liftIO (endTurn turn (sentAs goesOn))
 
 -- | What has made a response fail, as the application has raised it.
 asItWas :: Aborted -> Thread a
@@ -208,12 +212,24 @@ halfway e = case fromException e of
   Just (_ :: SomeAsyncException) -> throwM e
   Nothing -> throwM (Aborted (displayException e) (Just e))
 
--- | How far an application is with its response.
+-- | How far an application is with its response, which is sent by who has its 'Turn'.
 data Progress
   = Unsent
   | UnderWay
   | -- | It was sent; whether the connection goes on.
     Done !Bool
+
+stageOf :: Int -> Progress
+stageOf = \case
+  0 -> Unsent
+  1 -> UnderWay
+  n -> Done (n == sentAs True)
+{-# INLINE stageOf #-}
+
+-- | As what a 'Turn' ends.
+sentAs :: Bool -> Int
+sentAs goesOn = if goesOn then 3 else 2
+{-# INLINE sentAs #-}
 
 -- | The response to a request whose handler has raised an exception; or the end of the
 -- connection, where there is nobody to be answered.

@@ -270,12 +270,12 @@ answeredAtLength context c h input output = do
   start <- beginning context
   -- What came before may be what the client waits for, to go on with its body.
   flush context c output
-  incoming <- liftIO (openBody context h input)
+  incoming <- liftIO (openBody context c h input)
   let request = Request h (requestBodyOf context c incoming) (connectionClient c)
       sending = sendingOnce context c (isPersistent h && not lastOne) incoming request input start
   (goesOn, output') <- answered context c request sending
   if not goesOn
-    then flush context c output' >> linger context c input
+    then liftIO (endBody incoming) >> flush context c output' >> linger context c input
     else case headFraming h of
       NoBody -> bounded context c output' >>= requests context c input 0
       _ -> do
@@ -307,7 +307,7 @@ sendQuickly context c request persistent response = do
   case rendered context request (persistent && not draining) response tick of
     Nothing -> pure Slowly
     Just (goesOn, bytes) -> do
-      n <- sendNow c bytes
+      n <- sendHere c bytes
       if
         | n < B.length bytes -> pure (Partly goesOn (B.drop n bytes))
         | not goesOn -> pure Final

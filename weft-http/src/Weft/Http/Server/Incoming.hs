@@ -6,6 +6,10 @@
 -- skipped afterwards so that the next request can be found. What came together with the
 -- head is in the connection's buffer, and is copied when it is handed out; the rest is
 -- received into memory of its own, which nobody writes to again.
+--
+-- A body belongs to one request: a thread that a handler has left behind, and that asks for
+-- more when the request was answered, would take the bytes of the next one. So who receives says so, and
+-- the session, when it goes on, ends the body for everybody else.
 module Weft.Http.Server.Incoming
   ( Incoming,
     openBody,
@@ -15,11 +19,12 @@ module Weft.Http.Server.Incoming
     receivedSoFar,
     skipRest,
     Rest (..),
+    endBody,
   )
 where
 
 import Control.Exception (IOException)
-import Control.Monad (when)
+import Control.Monad (unless, when)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.IORef
@@ -27,9 +32,11 @@ import Data.Int (Int64)
 import Data.Maybe (fromMaybe)
 import Weft
 import Weft.Http.Body
+import Weft.Http.Internal.Types (Limits (..))
 import Weft.Http.Request
 import Weft.Http.Response (interimContinue)
 import Weft.Http.Server.Input
+import Weft.Http.Server.Pace
 import Weft.Http.Server.Phase
 import Weft.Http.Server.State
 import Weft.Http.Server.Types
@@ -54,17 +61,34 @@ data State = State
     -- | Whether it was sent a head already, behind which there is no place for a 100.
     stateAnswered :: !Bool,
     -- | The trailer fields, once the body has ended.
-    stateEnded :: !(Maybe [Field])
+    stateEnded :: !(Maybe [Field]),
+    -- | How much to ask the socket for, in octets.
+    stateRoom :: !Int,
+    -- | For how long the client may yet be waited for ("Weft.Http.Server.Pace").
+    stateCredit :: !Int64,
+    stateUse :: !Use
   }
 
+-- | Who may receive.
+data Use
+  = Free
+  | -- | A thread is receiving.
+    InUse
+  | -- | Its request was answered.
+    Over
+
 -- | The body after this head, of which the input may hold a part.
-openBody :: Context -> RequestHead -> Input -> IO Incoming
-openBody context h input = case headFraming h of
+openBody :: Context -> Connection -> RequestHead -> Input -> IO Incoming
+openBody context c h input = case headFraming h of
   NoBody -> pure (Nobody' input)
   framing -> do
-    let decoder = bodyDecoder (serverLimits (serverSettings (contextServer context))) framing
+    let limits = serverLimits (serverSettings (contextServer context))
+        -- For head and trailer together.
+        left = case framing of
+          ChunkedBody -> limits {limitFields = limitFields limits - length (headFields h)}
+          _ -> limits
         expected = headExpectation h == ExpectContinue && B.null (unread input)
-    (`Incoming` input) <$> newIORef (State decoder (unread input) True 0 expected False Nothing)
+    (`Incoming` input) <$> newIORef (State (bodyDecoder left framing) (unread input) True 0 expected False Nothing usualRoom (startingCredit (contextServer context) c) Free)
 
 -- | For the handler.
 requestBodyOf :: Context -> Connection -> Incoming -> RequestBody
@@ -75,43 +99,81 @@ requestBodyOf context c = \case
 -- | The next piece.
 next :: Context -> Connection -> IORef State -> Thread ByteString
 next context c ref = do
-  state <- liftIO (readIORef ref)
-  case stateEnded state of
-    Just _ -> pure B.empty
-    Nothing -> case decode (stateDecoder state) (statePending state) of
-      Piece here rest decoder -> do
-        let count = stateCount state + fromIntegral (B.length here)
-        liftIO (writeIORef ref state {stateDecoder = decoder, statePending = rest, stateCount = count})
-        when (count > serverMaxBody settings) (throwM BodyTooLarge)
-        -- Now, and not when somebody looks at it: the buffer is used again.
-        pure $! if stateInBuffer state then B.copy here else here
+  state <- liftIO $ atomicModifyIORef' ref (\state -> (state {stateUse = inUse (stateUse state)}, state))
+  case stateUse state of
+    Over -> throwM (userError "the request whose body was asked for was answered before")
+    InUse -> throwM (userError "two threads receive the body of a request at the same time")
+    Free -> nextOf context c ref state
+  where
+    inUse = \case
+      Free -> InUse
+      use -> use
+
+-- | The same for who has the body in use.
+nextOf :: Context -> Connection -> IORef State -> State -> Thread ByteString
+nextOf context c ref state = case stateEnded state of
+  Just _ -> B.empty <$ free state
+  Nothing -> case gather (stateDecoder state) (statePending state) of
+    ([], _, _) -> case decode (stateDecoder state) (statePending state) of
       End fields rest ->
         -- These, too, are read out of the buffer while it is there.
-        foldr seq (pure ()) fields >> B.empty <$ liftIO (writeIORef ref state {stateDecoder = bodyDecoder (serverLimits settings) NoBody, statePending = rest, stateEnded = Just fields})
-      Broken fault -> throwM (BodyMalformed fault)
-      More decoder -> do
-        phase <- liftIO ((\(phase, _, _) -> if phase == Streaming then Streaming else Handling) <$> currentPhase (connectionMember c))
-        when (stateExpected state && not (stateAnswered state)) (sendPieces context c [interimContinue] `catch` cutOff)
-        liftIO (enter server c ReceivingBody)
-        bytes <- receivePiece c (wanted decoder) `catch` cutOff
-        when (B.null bytes) $ do
-          late <- liftIO (expiredIn c)
-          -- What the handler does about it has its own time.
-          when late (liftIO (revive server c phase))
-          throwM (if late then BodyTimedOut else BodyCutOff)
-        liftIO $ do
-          enter server c phase
-          writeIORef ref state {stateDecoder = decoder, statePending = bytes, stateInBuffer = False, stateExpected = False}
-        next context c ref
+        foldr seq (pure ()) fields >> B.empty <$ free state {stateDecoder = bodyDecoder (serverLimits settings) NoBody, statePending = rest, stateEnded = Just fields}
+      Broken fault -> free state >> throwM (BodyMalformed fault)
+      More decoder -> receivedMore decoder >>= nextOf context c ref
+      -- That would have been gathered.
+      Piece _ rest decoder -> nextOf context c ref state {stateDecoder = decoder, statePending = rest}
+    (pieces, rest, decoder) -> do
+      let count = stateCount state + sum (map (fromIntegral . B.length) pieces)
+      free state {stateDecoder = decoder, statePending = rest, stateCount = count}
+      when (count > serverMaxBody settings) (throwM BodyTooLarge)
+      -- Now, and not when somebody looks at it: the buffer is used again.
+      pure $! case pieces of
+        [piece] -> if stateInBuffer state then B.copy piece else piece
+        _ -> B.concat pieces
   where
     server = contextServer context
     settings = serverSettings server
+    -- From here on somebody else may receive; unless the request was answered meanwhile.
+    free state' = liftIO . atomicModifyIORef' ref $ \found ->
+      let use = case stateUse found of
+            Over -> Over
+            _ -> Free
+       in (state' {stateUse = use, stateAnswered = stateAnswered found}, ())
+    receivedMore decoder = (`onException` free state) $ do
+      phase <- liftIO ((\(phase, _, _) -> if phase == Streaming then Streaming else Handling) <$> currentPhase (connectionMember c))
+      when (stateExpected state) $ do
+        -- The head of the response may have been sent since.
+        answered <- liftIO (stateAnswered <$> readIORef ref)
+        unless answered (sendPieces context c [interimContinue] `catch` cutOff)
+      (bytes, credit) <- receiveAtPace server c (stateCredit state) (receivePiece c asked) `catch` cutOff
+      when (B.null bytes) $ do
+        late <- liftIO (expiredIn c)
+        -- What the handler does about it has its own time.
+        when late (liftIO (revive server c phase))
+        throwM (if late then BodyTimedOut else BodyCutOff)
+      liftIO (enter server c phase)
+      pure state {stateDecoder = decoder, statePending = bytes, stateInBuffer = False, stateExpected = False, stateCredit = credit, stateRoom = roomAfter asked (B.length bytes)}
+      where
+        asked = wanted decoder (stateRoom state)
     cutOff :: IOException -> Thread a
     cutOff _ = throwM BodyCutOff
 
--- | How much to receive at a time. What follows a body of known length is not touched.
-wanted :: Decoder -> Int
-wanted = maybe 16_384 (fromIntegral . max 1 . min 65_536) . remaining
+-- | How much to receive at a time, where there is room for so much. What follows a body of known
+-- length is not touched.
+wanted :: Decoder -> Int -> Int
+wanted decoder room = maybe (min 16_384 room) (fromIntegral . max 1 . min (fromIntegral room)) (remaining decoder)
+
+-- | In octets: what is asked for first.
+usualRoom :: Int
+usualRoom = 16_384
+
+-- | How much room there should be when so much was asked for and so much has come: a client that
+-- sends a byte at a time must not cost a large buffer each.
+roomAfter :: Int -> Int -> Int
+roomAfter asked came
+  | came >= asked = min 65_536 (2 * max usualRoom asked)
+  | 4 * came <= asked = max 1_024 (asked `div` 2)
+  | otherwise = asked
 
 -- | Is it worth while to receive what the handler has left, so that the connection can go
 -- on? A client that waits for 100 may send its body after the response, or not: nobody can
@@ -131,13 +193,19 @@ isSkippable context = \case
 beginAnswer :: Incoming -> IO ()
 beginAnswer = \case
   Nobody' _ -> pure ()
-  Incoming ref _ -> modifyIORef' ref (\state -> state {stateAnswered = True})
+  Incoming ref _ -> atomicModifyIORef' ref (\state -> (state {stateAnswered = True}, ()))
 
 -- | Octets that were handed out.
 receivedSoFar :: Incoming -> IO Int64
 receivedSoFar = \case
   Nobody' _ -> pure 0
   Incoming ref _ -> stateCount <$> readIORef ref
+
+-- | Nobody receives it any more.
+endBody :: Incoming -> IO ()
+endBody = \case
+  Nobody' _ -> pure ()
+  Incoming ref _ -> atomicModifyIORef' ref (\state -> (state {stateUse = Over}, ()))
 
 -- | Where a body has ended.
 data Rest
@@ -146,17 +214,19 @@ data Rest
   | -- | Too far, or nobody knows. Its request was answered: there is nothing more to say.
     TooFar
 
--- | Receive and throw away what is left of a body.
+-- | Receive and throw away what is left of a body. From now on nobody else receives it.
 skipRest :: Context -> Connection -> Incoming -> Thread Rest
 skipRest context c = \case
   Nobody' input -> pure (GoesOn input)
   Incoming ref input -> do
-    state <- liftIO (readIORef ref)
-    case stateEnded state of
-      Just _ -> GoesOn <$> liftIO (after state (statePending state) input)
-      Nothing
+    state <- liftIO $ atomicModifyIORef' ref (\state -> (state {stateUse = Over}, state))
+    case (stateEnded state, stateUse state) of
+      -- A thread that the handler has left behind waits for the next bytes that come.
+      (_, InUse) -> pure TooFar
+      (Just _, _) -> GoesOn <$> liftIO (after state (statePending state) input)
+      (Nothing, _)
         | stateExpected state -> pure TooFar
-        | otherwise -> go budget (stateDecoder state) (statePending state) (stateInBuffer state) input
+        | otherwise -> go budget (stateCredit state) (stateRoom state) (stateDecoder state) (statePending state) (stateInBuffer state) input
   where
     server = contextServer context
     budget = serverSkipBody (serverSettings server)
@@ -164,15 +234,15 @@ skipRest context c = \case
       | stateInBuffer state = pure (suffix rest input)
       | otherwise = inputOf rest
     suffix rest input = discard (B.length (unread input) - B.length rest) input
-    go :: Int64 -> Decoder -> ByteString -> Bool -> Input -> Thread Rest
-    go left decoder pending inBuffer input = case skip decoder pending of
+    go :: Int64 -> Int64 -> Int -> Decoder -> ByteString -> Bool -> Input -> Thread Rest
+    go left credit room decoder pending inBuffer input = case skip decoder pending of
       SkipEnd rest -> GoesOn <$> if inBuffer then pure (suffix rest input) else liftIO (inputOf rest)
       SkipBroken _ -> pure TooFar
       SkipMore decoder'
         | left' < 0 -> pure TooFar
         | otherwise -> do
-            liftIO (enter server c ReceivingBody)
-            bytes <- receivePiece c (wanted decoder')
-            if B.null bytes then pure TooFar else go left' decoder' bytes False input
+            let asked = wanted decoder' room
+            (bytes, credit') <- receiveAtPace server c credit (receivePiece c asked)
+            if B.null bytes then pure TooFar else go left' credit' (roomAfter asked (B.length bytes)) decoder' bytes False input
       where
         left' = left - fromIntegral (B.length pending)

@@ -1,3 +1,4 @@
+{-# LANGUAGE MultiWayIf #-}
 {-# LANGUAGE OverloadedStrings #-}
 {-# OPTIONS_GHC -O2 #-}
 
@@ -29,8 +30,9 @@ module Weft.Http.Server.Outgoing
   )
 where
 
-import Control.Exception (SomeAsyncException, displayException, fromException)
-import Control.Monad (unless, when)
+import Control.Exception (SomeAsyncException, displayException, fromException, throwIO)
+import Control.Monad (unless, void, when)
+import Control.Monad.Primitive (RealWorld)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.ByteString.Builder (Builder)
@@ -41,11 +43,14 @@ import Data.Foldable (for_)
 import Data.IORef
 import Data.Int (Int64)
 import Data.Maybe (isJust)
+import Data.Primitive.PrimVar
 import Numeric (showHex)
 import Weft
+import Weft.Http.Internal.Trailers (isTrailer)
 import Weft.Http.Request
 import Weft.Http.Response (checkField)
 import Weft.Http.Server.Input
+import Weft.Http.Server.Pace
 import Weft.Http.Server.Phase
 import Weft.Http.Server.Render
 import Weft.Http.Server.State
@@ -86,8 +91,7 @@ flushAlso context c (Output waiting _) more = runOnce $ case (waiting, more) of
   ([bytes], []) -> do
     -- The usual case: one response, one system call. It needs its deadline all the
     -- same: the buffers of a client that reads nothing may be full already.
-    liftIO (enter (contextServer context) c Sending)
-    n <- sendOnce c bytes
+    n <- sendInPassing (contextServer context) c (sendOnce c bytes)
     unless (n == B.length bytes) (sendPieces context c [B.drop n bytes])
   _ -> sendPieces context c (reverse waiting <> more)
 
@@ -217,8 +221,7 @@ transmission context c answering response output
     -- cannot be made good: what was promised is missing, and only the end of the
     -- connection can say so.
     sendPart file offset count = unless (count <= 0) $ do
-      liftIO (enter server c Sending)
-      n <- sendFileOnce c file offset (fromIntegral (min count (512 * 1024)))
+      n <- sendAtPace server c (sendFileOnce c file offset (fromIntegral (min count (512 * 1024))))
       when (n == 0) $
         abort context "a file became shorter while it was sent; the connection was cut off"
       sendPart file (offset + fromIntegral n) (count - fromIntegral n)
@@ -227,18 +230,20 @@ transmission context c answering response output
       flush context c output
       liftIO (enter server c Streaming)
       stream <- liftIO (newStream h (maybe (if chunks then Chunked else UntilClose) Exactly size') (answeringBegins answering))
-      attending context $ \guarded -> do
-        trailers <-
-          make
-            Sink
-              { sinkWrite = guarded . streamWrite context c stream,
-                sinkFlush = guarded (streamFlush context c stream),
-                sinkWriteNow = \builder -> do
-                  full <- streamKeep stream builder
-                  if full then fmap guarded <$> streamFlushNow context c stream else pure Nothing,
-                sinkFlushNow = fmap guarded <$> streamFlushNow context c stream
-              }
-        guarded (streamEnd context c stream trailers)
+      let making :: (forall x. Thread x -> Thread x) -> Thread Int64
+          making guarded = do
+            trailers <-
+              make
+                Sink
+                  { sinkWrite = guarded . streamWrite context c stream,
+                    sinkFlush = guarded (streamFlush context c stream),
+                    sinkWriteNow = \builder -> do
+                      full <- streamKeep stream builder
+                      if full then fmap guarded <$> streamFlushNow context c stream else pure Nothing,
+                    sinkFlushNow = fmap guarded <$> streamFlushNow context c stream
+                  }
+            guarded (streamEnd context c stream trailers)
+      attending context making `onException` liftIO (streamOver stream)
 
     conversing conversation = do
       let start = unread (answeringInput answering)
@@ -349,6 +354,8 @@ data Delimiting
 data Stream = OutStream
   { outDelimiting :: !Delimiting,
     outKept :: !(IORef Kept),
+    -- | Who may send; changed atomically. Note [The turn of a stream].
+    outTurn :: {-# UNPACK #-} !(PrimVar RealWorld Int),
     -- | Run before the head is sent.
     outBegins :: IO ()
   }
@@ -357,8 +364,34 @@ data Stream = OutStream
 -- so far.
 data Kept = Kept !ByteString [ByteString] !Int !Int64
 
+-- Note [The turn of a stream]
+-- ~~~~~~~~~~~~~~~~~~~~~~~~~~~
+-- A sink may be known to threads that its application has left behind, and they may use it when
+-- the response has ended and the connection answers another request. So a stream is at rest, or
+-- somebody is sending what it has kept, or it is over:
+--
+--   * Who wants to send makes of "at rest" "sending", and afterwards "at rest" again. It is never
+--     made that when sending has failed or was interrupted: nobody knows then how much of
+--     a chunk has gone out, and nothing must follow it.
+--   * Who ends the stream makes of "at rest" "over". If somebody is sending the connection
+--     ends, and with it what is being sent.
+--   * When it is over, all that would use the sink raises 'SinkEnded', and touches neither the
+--     connection nor its phase.
+
+atRest, beingSent, over :: Int
+atRest = 0
+beingSent = 1
+over = 2
+
 newStream :: ByteString -> Delimiting -> IO () -> IO Stream
-newStream h delimiting begins = (\kept -> OutStream delimiting kept begins) <$> newIORef (Kept h [] 0 0)
+newStream h delimiting begins = do
+  kept <- newIORef (Kept h [] 0 0)
+  turn <- newPrimVar atRest
+  pure (OutStream delimiting kept turn begins)
+
+-- | The response has failed.
+streamOver :: Stream -> IO ()
+streamOver stream = writePrimVar (outTurn stream) over
 
 -- | In octets: what is sent together.
 worthSending :: Int
@@ -372,6 +405,8 @@ streamWrite context c stream builder = do
 -- | Keep content; is it worth sending now?
 streamKeep :: Stream -> Builder -> IO Bool
 streamKeep stream builder = do
+  turn <- readPrimVar (outTurn stream)
+  when (turn == over) (throwIO SinkEnded)
   Kept h pieces size total <- readIORef (outKept stream)
   let new = filter (not . B.null) (Lazy.toChunks (toLazyByteStringWith (safeStrategy 512 worthSending) Lazy.empty builder))
       added = sum (map B.length new)
@@ -381,65 +416,98 @@ streamKeep stream builder = do
 streamFlush :: Context -> Connection -> Stream -> Thread ()
 streamFlush context c stream =
   liftIO (streamTake stream) >>= \case
-    Left excess -> abort context excess
-    Right [] -> pure ()
-    Right pieces -> streamSend context c pieces
+    Wrong why -> abort context why
+    Nothing' -> pure ()
+    Ours pieces -> streamSend context c stream pieces
 
 -- | The same without waiting, as far as possible; answers with what is left to be done.
 streamFlushNow :: Context -> Connection -> Stream -> IO (Maybe (Thread ()))
 streamFlushNow context c stream =
   streamTake stream >>= \case
-    Left excess -> pure (Just (abort context excess))
-    Right [] -> pure Nothing
-    Right pieces
+    Wrong why -> pure (Just (abort context why))
+    Nothing' -> pure Nothing
+    Ours pieces
       | size <- sum (map B.length pieces),
         size <= 2 * worthSending -> do
           enter (contextServer context) c Sending
           let bytes = B.concat pieces
           n <- sendNow c bytes
           if n == size
-            then Nothing <$ enter (contextServer context) c Streaming
-            else pure (Just (streamSend context c [B.drop n bytes]))
-      | otherwise -> pure (Just (streamSend context c pieces))
+            then Nothing <$ streamSent context c stream
+            else pure (Just (streamSend context c stream [B.drop n bytes]))
+      | otherwise -> pure (Just (streamSend context c stream pieces))
 
-streamSend :: Context -> Connection -> [ByteString] -> Thread ()
-streamSend context c pieces = do
+streamSend :: Context -> Connection -> Stream -> [ByteString] -> Thread ()
+streamSend context c stream pieces = do
   sendPieces context c pieces
-  liftIO (enter (contextServer context) c Streaming)
+  liftIO (streamSent context c stream)
+
+-- | All that was taken was sent.
+streamSent :: Context -> Connection -> Stream -> IO ()
+streamSent context c stream = do
+  enter (contextServer context) c Streaming
+  -- Where the response has failed meanwhile it stays over.
+  void (casInt (outTurn stream) beingSent atRest)
+
+-- | What is to be sent now.
+data Take
+  = Nothing'
+  | -- | These, and nobody sends before they were sent.
+    Ours [ByteString]
+  | Wrong String
 
 -- | Take what is kept, in its frame, to be sent now. Or what is wrong with it.
-streamTake :: Stream -> IO (Either String [ByteString])
+streamTake :: Stream -> IO Take
 streamTake stream = do
-  Kept h pieces size total <- readIORef (outKept stream)
-  case outDelimiting stream of
-    Exactly n | total > n -> pure (Left ("a handler sends more than the " <> show n <> " octets it has announced"))
-    _ | B.null h && size == 0 -> pure (Right [])
-    delimiting -> do
-      writeIORef (outKept stream) (Kept B.empty [] 0 total)
-      outBegins stream
-      let content = reverse pieces
-      pure . Right . (h :) $ case delimiting of
-        Chunked | size > 0 -> chunkSize size : content <> ["\r\n"]
-        _ -> content
+  before <- casInt (outTurn stream) atRest beingSent
+  if
+    | before == over -> throwIO SinkEnded
+    | before /= atRest -> pure (Wrong (displayException SinkBusy))
+    | otherwise -> do
+        Kept h pieces size total <- readIORef (outKept stream)
+        case outDelimiting stream of
+          Exactly n | total > n -> pure (Wrong ("a handler sends more than the " <> show n <> " octets it has announced"))
+          _ | B.null h && size == 0 -> Nothing' <$ casInt (outTurn stream) beingSent atRest
+          delimiting -> do
+            writeIORef (outKept stream) (Kept B.empty [] 0 total)
+            outBegins stream
+            let content = reverse pieces
+            pure . Ours . (h :) $ case delimiting of
+              Chunked | size > 0 -> chunkSize size : content <> ["\r\n"]
+              _ -> content
 
 -- | Send what is kept and the end; the octets of content.
 streamEnd :: Context -> Connection -> Stream -> [Field] -> Thread Int64
 streamEnd context c stream trailers = do
-  Kept h pieces size total <- liftIO (readIORef (outKept stream))
+  (before, Kept h pieces size total) <- liftIO ((,) <$> casInt (outTurn stream) atRest over <*> readIORef (outKept stream))
+  unless (before == atRest) $ abort context (displayException SinkBusy)
+  let content = reverse pieces
   case outDelimiting stream of
     Exactly n | total /= n -> do
       -- What is right of it may go out; only the end of the connection can tell the rest.
-      when (total < n) (streamFlush context c stream)
+      when (total < n) (sendPieces context c (h : content))
       abort context ("a handler sent " <> show total <> " octets and had announced " <> show n)
     _ -> pure ()
-  let content = reverse pieces
-      checked = [f | f <- trailers, Nothing <- [checkField f]]
-      section = B.concat [B.concat [name, ": ", value, "\r\n"] | Field name value <- checked]
-      framed = case outDelimiting stream of
-        Chunked -> (if size > 0 then chunkSize size : content <> ["\r\n"] else []) <> ["0\r\n", section, "\r\n"]
-        _ -> content
-  sendPieces context c (h : framed)
+  section <- case outDelimiting stream of
+    Chunked -> B.concat <$> traverse trailer trailers
+    _ -> pure B.empty
+  sendPieces context c . (h :) $ case outDelimiting stream of
+    Chunked -> (if size > 0 then chunkSize size : content <> ["\r\n"] else []) <> ["0\r\n", section, "\r\n"]
+    _ -> content
   pure total
+  where
+    -- The content is right, and stays so without it.
+    trailer field@(Field name value) = case trailerFault field of
+      Nothing -> pure (B.concat [name, ": ", value, "\r\n"])
+      Just why -> B.empty <$ report context ("a handler made a trailer field that cannot be sent: " <> why)
+
+-- | Why a field cannot be sent behind the content.
+trailerFault :: Field -> Maybe String
+trailerFault field = case checkField field of
+  Just bad -> Just (show bad)
+  Nothing
+    | isTrailer (fieldName field) -> Nothing
+    | otherwise -> Just (show (fieldName field) <> " belongs before the content")
 
 chunkSize :: Int -> ByteString
 chunkSize size = C.pack (showHex size "\r\n")

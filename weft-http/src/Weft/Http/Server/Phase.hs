@@ -8,6 +8,7 @@ module Weft.Http.Server.Phase
   ( -- * By the connection's thread
     firstPhase,
     enter,
+    enterWithin,
     enterHead,
     allowances,
     revive,
@@ -18,7 +19,6 @@ module Weft.Http.Server.Phase
     lieDown,
     retire,
     servedBy,
-    unlimited,
 
     -- * By others
     expire,
@@ -85,7 +85,9 @@ withPhase word phase = (word .&. complement 15) + fromEnum phase
 
 -- | Of a new connection: its first head is due.
 firstPhase :: Server -> IO Pulse
-firstPhase server = deadlineOf server ReceivingHead >>= newPulse (16 + fromEnum ReceivingHead)
+firstPhase server = do
+  deadline <- deadlineOf server ReceivingHead
+  newPulse (16 + fromEnum ReceivingHead) deadline (maybe 0 (durationNanoseconds . rateGrace) (serverResponseRate (serverSettings server)))
 
 -- | When a phase that begins now must have ended.
 deadlineOf :: Server -> Phase -> IO Int64
@@ -99,7 +101,26 @@ deadlineOf server phase = do
 -- whole request has come in that moment is it revived, because that is answered yet. An
 -- interruption that is on its way does not apply any more.
 enter :: Server -> Connection -> Phase -> IO ()
-enter !server !c !phase = do
+enter !server !c !phase = entering server c phase (deadlineOf server phase) (enter server c phase)
+-- A function of its own: it is called from many places of the session, each of
+-- which would be several times as large with it.
+{-# NOINLINE enter #-}
+
+-- | Enter the first phase; or the second one, which may last for so many nanoseconds, if that ends
+-- before the first would. Neither is 'Handling'.
+enterWithin :: Server -> Connection -> Phase -> Phase -> Int64 -> IO ()
+enterWithin server c phase sooner time = do
+  deadline <- deadlineOf server phase
+  since' <- readPrimVar (serverSince server)
+  -- A tick as in 'allowances'.
+  let limit = since' + max 0 time + 1_000_000_000
+      again = enterWithin server c phase sooner time
+  if limit < deadline then entering server c sooner (pure limit) again else entering server c phase (pure deadline) again
+{-# NOINLINE enterWithin #-}
+
+-- | Enter a phase with this deadline. The last action does that again.
+entering :: Server -> Connection -> Phase -> IO Int64 -> IO () -> IO ()
+entering server c phase deadline again = do
   word <- readPrimVar (phaseWord m)
   if isIn Expired word
     then when (phase == Handling) (revive server c phase)
@@ -107,15 +128,13 @@ enter !server !c !phase = do
       when (isIn Cut word || isIn Resting word) (withdraw m)
       -- Later than the old deadline or earlier: in either case first the deadline,
       -- then the phase it belongs to.
-      deadlineOf server phase >>= writeDeadline m
+      deadline >>= writeDeadline m
       -- Fails if the ticker has ended the old phase meanwhile.
       before <- casInt (phaseWord m) word (withPhase (word + 16) phase)
-      unless (before == word) (enter server c phase)
+      unless (before == word) again
   where
     m = connectionMember c
--- A function of its own: it is called from many places of the session, each of
--- which would be several times as large with it.
-{-# NOINLINE enter #-}
+{-# INLINE entering #-}
 
 -- | How long each phase may last from the current tick on.
 allowances :: Timeouts -> PrimArray Int64
@@ -161,11 +180,6 @@ isNew c = (< 32) <$> readPrimVar (phaseWord (connectionMember c))
 expiredIn :: Connection -> IO Bool
 expiredIn c = isIn Expired <$> readPrimVar (phaseWord (connectionMember c))
 
--- | From now on this phase may take as long as it likes. Whoever has read the old deadline
--- looks again before anything is ended.
-unlimited :: Connection -> IO ()
-unlimited c = writeDeadline (connectionMember c) maxBound
-
 -- | Which thread serves a connection.
 servedBy :: Member -> ThreadId -> IO ()
 servedBy m thread = writeIORef (memberFate m) (Served thread)
@@ -191,8 +205,10 @@ expiryOf = \case
   Dormant -> Just ExpiredIdle
   ReceivingHead -> Just ExpiredHead
   ReceivingBody -> Just ExpiredBody
+  ReceivingAtPace -> Just ExpiredBodyRate
   Handling -> Just ExpiredHandler
   Sending -> Just ExpiredWrite
+  SendingAtPace -> Just ExpiredWriteRate
   Lingering -> Just ExpiredWrite
   Streaming -> Nothing
   Expired -> Nothing
@@ -208,7 +224,9 @@ shutdownFor = \case
   Dormant -> Just ShutdownReceive
   ReceivingHead -> Just ShutdownReceive
   ReceivingBody -> Just ShutdownReceive
+  ReceivingAtPace -> Just ShutdownReceive
   Sending -> Just ShutdownBoth
+  SendingAtPace -> Just ShutdownBoth
   Lingering -> Just ShutdownBoth
   _ -> Nothing
 

@@ -19,6 +19,8 @@ module Weft.Http.Server.State
     readDeadline,
     writeDeadline,
     countRequest,
+    readCredit,
+    writeCredit,
     memberNumber,
     setNumber,
     Connection (..),
@@ -116,17 +118,20 @@ data Member = Member
 -- 0. the phase (4 bits) and how many phases were entered (the rest), changed atomically;
 -- 1. the deadline, monotonic nanoseconds; maxBound for none;
 -- 2. requests so far, counted where their number is limited;
--- 3. the number of the connection in the registry.
+-- 3. the number of the connection in the registry;
+-- 4. for how long the client may yet be waited for to take some of a response, in nanoseconds
+--    ("Weft.Http.Server.Pace").
 newtype Pulse = Pulse (MutablePrimArray RealWorld Int)
 
--- | With these first two words.
-newPulse :: Int -> Int64 -> IO Pulse
-newPulse word deadline = do
-  words' <- newPrimArray 4
+-- | With these first two words, and the last one.
+newPulse :: Int -> Int64 -> Int64 -> IO Pulse
+newPulse word deadline credit = do
+  words' <- newPrimArray 5
   writePrimArray words' 0 word
   writePrimArray words' 1 (fromIntegral deadline)
   writePrimArray words' 2 0
   writePrimArray words' 3 0
+  writePrimArray words' 4 (fromIntegral credit)
   pure (Pulse words')
 
 -- | The first word, for whoever changes it atomically.
@@ -151,6 +156,14 @@ countRequest m = case memberPulse m of
   Pulse words' -> do
     n <- (+ 1) <$> readPrimArray words' 2
     n <$ writePrimArray words' 2 n
+
+readCredit :: Member -> IO Int64
+readCredit m = case memberPulse m of
+  Pulse words' -> fromIntegral <$> readPrimArray words' 4
+
+writeCredit :: Member -> Int64 -> IO ()
+writeCredit m credit = case memberPulse m of
+  Pulse words' -> writePrimArray words' 4 (fromIntegral credit)
 
 -- | Its number in the registry.
 memberNumber :: Member -> IO Int
@@ -209,6 +222,10 @@ data Phase
     Dormant
   | -- | The response was sent, and its application goes on.
     Finishing
+  | -- | 'ReceivingBody', until the client has been slower than it may be ("Weft.Http.Server.Pace").
+    ReceivingAtPace
+  | -- | 'Sending', in the same way.
+    SendingAtPace
   deriving stock (Eq, Show, Enum, Bounded)
 
 -- | Interrupts a handler, or the receive of an idle connection.

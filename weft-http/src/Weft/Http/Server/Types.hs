@@ -20,6 +20,7 @@ module Weft.Http.Server.Types
     Body (..),
     FilePart (..),
     Sink (..),
+    SinkError (..),
     Duplex (..),
     plain,
     streamed,
@@ -31,9 +32,11 @@ module Weft.Http.Server.Types
     -- * Settings
     ServerSettings (..),
     Timeouts (..),
+    MinimumRate (..),
     Overload (..),
     defaultServerSettings,
     defaultTimeouts,
+    defaultMinimumRate,
 
     -- * Layers
     Layer,
@@ -52,6 +55,7 @@ module Weft.Http.Server.Types
   )
 where
 
+import Control.Exception (Exception (..))
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.ByteString.Builder (Builder)
@@ -142,7 +146,8 @@ data Body
 -- | Bytes, and then a part of the file: its offset and length.
 data FilePart = FilePart !ByteString !Int64 !Int64
 
--- | Takes the content of a response.
+-- | Takes the content of a response, from one thread at a time, until its maker has returned.
+-- Then it raises 'SinkEnded'.
 data Sink = Sink
   { -- | Send this, or keep it until there is more: some 16 KB are sent together.
     sinkWrite :: Builder -> Thread (),
@@ -154,6 +159,19 @@ data Sink = Sink
     -- | As 'sinkFlush'.
     sinkFlushNow :: IO (Maybe (Thread ()))
   }
+
+-- | Why a 'Sink' takes nothing.
+data SinkError
+  = -- | Its response has ended. The connection may be that of another request, or be closed.
+    SinkEnded
+  | -- | Another thread is sending what it has taken, or was interrupted in the middle of that.
+    SinkBusy
+  deriving stock (Eq, Show)
+
+instance Exception SinkError where
+  displayException = \case
+    SinkEnded -> "the response that was written to has ended"
+    SinkBusy -> "two threads have sent a response at the same time, or one was interrupted while it sent"
 
 -- | Both directions of a connection.
 data Duplex = Duplex
@@ -211,6 +229,12 @@ data ServerSettings = ServerSettings
   { -- | What a request head may be; bounds the memory of a connection.
     serverLimits :: !Limits,
     serverTimeouts :: !Timeouts,
+    -- | The least with which a request body must come; default 'defaultMinimumRate'. Slower:
+    -- 408 if nothing was answered yet, and the connection is closed.
+    serverBodyRate :: !(Maybe MinimumRate),
+    -- | The least with which a client must take a response; default 'defaultMinimumRate'.
+    -- Slower: the connection is closed.
+    serverResponseRate :: !(Maybe MinimumRate),
     -- | Octets of a request body; default 67,108,864 (64 MiB). A larger one is answered
     -- with 413, before the handler is asked where its length is known then.
     serverMaxBody :: !Int64,
@@ -284,12 +308,30 @@ data Timeouts = Timeouts
     timeoutHandler :: !(Maybe Duration)
   }
 
+-- | How slow a client may be while it is waited for. The time that a handler takes does not
+-- count, and 'Timeouts' hold beside it. Checked once a second.
+data MinimumRate = MinimumRate
+  { -- | Octets a second; 1 at least.
+    rateOctets :: !Int64,
+    -- | For so long it may be slower, or send nothing at all. What it is faster at other times
+    -- makes up for no more than that.
+    rateGrace :: !Duration
+  }
+  deriving stock (Eq, Show)
+
+-- | 240 octets a second, as ASP.NET's Kestrel asks for, and 30 seconds: a pause that 'timeoutBody'
+-- and 'timeoutWrite' allow by default is allowed.
+defaultMinimumRate :: MinimumRate
+defaultMinimumRate = MinimumRate 240 (seconds 30)
+
 -- | The defaults named at each field.
 defaultServerSettings :: ServerSettings
 defaultServerSettings =
   ServerSettings
     { serverLimits = defaultLimits,
       serverTimeouts = defaultTimeouts,
+      serverBodyRate = Just defaultMinimumRate,
+      serverResponseRate = Just defaultMinimumRate,
       serverMaxBody = 64 * 1024 * 1024,
       serverMaxConnections = 15_000,
       serverOverload = WaitInBacklog,
@@ -407,5 +449,14 @@ data Observation
     ClientLost
 
 -- | Which time limit.
-data Expiry = ExpiredIdle | ExpiredHead | ExpiredBody | ExpiredHandler | ExpiredWrite
+data Expiry
+  = ExpiredIdle
+  | ExpiredHead
+  | ExpiredBody
+  | ExpiredHandler
+  | ExpiredWrite
+  | -- | A request body came more slowly than 'serverBodyRate'.
+    ExpiredBodyRate
+  | -- | A response was taken more slowly than 'serverResponseRate'.
+    ExpiredWriteRate
   deriving stock (Eq, Show, Enum, Bounded)

@@ -1,3 +1,4 @@
+{-# LANGUAGE MultiWayIf #-}
 {-# OPTIONS_GHC -O2 #-}
 
 -- |
@@ -22,7 +23,10 @@ module Weft.Http.Server.Wire
 
     -- * Sending
     sendOnce,
+    sendHere,
     sendNow,
+    sendNowInTurn,
+    InTurn (..),
     sendPieces,
     sendBefore,
     sendFileNow,
@@ -39,20 +43,20 @@ import Data.ByteString.Unsafe (unsafeUseAsCStringLen)
 import Data.Int (Int64)
 import Data.Maybe (isNothing)
 import Data.Primitive.PrimVar (readPrimVar)
-import Data.Word (Word8)
-import Foreign.C.Types (CInt)
-import Foreign.Ptr (Ptr, castPtr)
+import Foreign.Ptr (castPtr)
 import GHC.Exts (oneShot)
 import GHC.ForeignPtr (unsafeWithForeignPtr)
 import Weft
 import Weft.Buffer
 import Weft.File (File)
 import Weft.Http.Server.Input
-import Weft.Http.Server.Phase
+import Weft.Http.Server.Pace
 import Weft.Http.Server.State
 import Weft.Http.Server.Types
 import Weft.Internal.Backend (Descriptor (..))
 import Weft.Internal.Kernel.Env (closedBit)
+import Weft.Internal.SendNow (Behind (..), Turn, isBusy, notYours, takeTurn, wasClosed)
+import Weft.Internal.SendNow qualified as SendNow
 import Weft.Internal.Sys qualified as Sys
 import Weft.Internal.SystemCall (fileDescriptor, socketDescriptor)
 import Weft.Internal.Trace (Thread (..))
@@ -123,35 +127,78 @@ sendOnce c bytes = case connectionTransport c of
   Just transport -> transportSend transport [bytes]
 {-# INLINE sendOnce #-}
 
+-- Note [Sending in plain IO]
+-- ~~~~~~~~~~~~~~~~~~~~~~~~~~
+-- What sends without a system call of the thread is called by the thread of the connection, and by
+-- whatever thread an application has given its functions to: it may be one that the application
+-- has left behind, when the connection has ended and its number is another client's, or
+-- answers another request. The first is ruled out where the number is used
+-- (Note [Sending from elsewhere] in "Weft.Internal.Backend"). The second here and in
+-- "Weft.Http.Server.Outgoing": who sends a response takes its turn, and the session takes it
+-- before it goes on ('sendNowInTurn', 'Weft.Internal.SendNow.takeTurn'); the content of a response
+-- has a turn of its own, which is over when the content is.
+
 -- | The same in plain 'IO': what the system takes at once, which may be nothing. An error is
 -- nothing, too; who sends the rest is told of it. Where another kernel than the system's
--- answers, nothing is taken: its descriptors have numbers that no process has.
-sendNow :: Connection -> ByteString -> IO Int
-sendNow = sendBy Sys.send
-
-sendBy :: (CInt -> Ptr Word8 -> Int -> IO Int) -> Connection -> ByteString -> IO Int
-sendBy call c (BS content n) = case connectionTransport c of
-  Nothing -> do
-    -- The number of one that was closed may be another client's; and who sends may be a thread
-    -- that an application has left behind.
-    marks <- readPrimVar (descriptorWorkers descriptor)
-    if testBit marks closedBit
-      then pure 0
-      else unsafeWithForeignPtr content $ \p -> max 0 <$> call (descriptorNumber descriptor) p n
+-- answers, nothing is taken: its descriptors have numbers that no process has. For the thread
+-- of the connection only, which is who closes the socket.
+sendHere :: Connection -> ByteString -> IO Int
+sendHere c (BS content n) = case connectionTransport c of
+  Nothing -> unsafeWithForeignPtr content $ \p ->
+    max 0 <$> Sys.send (descriptorNumber (socketDescriptor (connectionSocket c))) p n
   Just _ -> pure 0
+
+-- | The same from any thread: Note [Sending in plain IO].
+sendNow :: Connection -> ByteString -> IO Int
+sendNow = sendBehind NothingBehind
+
+sendBehind :: Behind -> Connection -> ByteString -> IO Int
+sendBehind behind c (BS content n) = case connectionTransport c of
+  Nothing -> unsafeWithForeignPtr content $ \p ->
+    max 0 <$> SendNow.sendNow (socketDescriptor (connectionSocket c)) behind p n
+  Just _ -> pure 0
+
+-- | What has become of bytes that were to be sent in turn.
+data InTurn
+  = -- | So many were taken at once; the turn is the caller's.
+    Taken !Int
+  | -- | The turn is another thread's, or was.
+    NotYours
+  | -- | The connection has ended.
+    Gone
+
+-- | The same for who has not got the turn yet.
+sendNowInTurn :: Turn -> Connection -> ByteString -> IO InTurn
+sendNowInTurn turn c (BS content n) = case connectionTransport c of
+  Just _ -> mine
+  Nothing ->
+    unsafeWithForeignPtr content (\p -> SendNow.sendOnce turn descriptor p n) >>= \r ->
+      if
+        | r >= 0 -> pure (Taken r)
+        | r == notYours -> pure NotYours
+        | r == wasClosed -> pure Gone
+        | r == isBusy -> mine
+        | otherwise -> pure (Taken 0)
   where
     descriptor = socketDescriptor (connectionSocket c)
-{-# INLINE sendBy #-}
+    mine = (\before -> if before == 0 then Taken 0 else NotYours) <$> takeTurn turn descriptor
+{-# INLINE sendNowInTurn #-}
 
--- | Send all pieces; whenever the client takes some of it, its time begins anew.
+-- | Send all pieces; whenever the client takes some of it, its time begins anew, but for what
+-- 'serverResponseRate' asks. Nearly always all is taken at once, and there is nothing to be measured.
 sendPieces :: Context -> Connection -> [ByteString] -> Thread ()
-sendPieces context c = go . filter (not . B.null)
+sendPieces context c = first . filter (not . B.null)
   where
-    go [] = pure ()
-    go pieces = runOnce $ do
-      liftIO (enter (contextServer context) c Sending)
-      n <- maybe (sendVector (connectionSocket c)) transportSend (connectionTransport c) pieces
-      go (dropped n pieces)
+    first [] = pure ()
+    first pieces = runOnce $ do
+      n <- sendInPassing server c (sendSome pieces)
+      others (dropped n pieces)
+    others [] = pure ()
+    others pieces = runOnce $ do
+      n <- sendAtPace server c (sendSome pieces)
+      others (dropped n pieces)
+    server = contextServer context
+    sendSome = maybe (sendVector (connectionSocket c)) transportSend (connectionTransport c)
     dropped _ [] = []
     dropped n (p : ps)
       | n >= B.length p = dropped (n - B.length p) ps
@@ -161,12 +208,12 @@ sendPieces context c = go . filter (not . B.null)
 -- in one packet less.
 sendBefore :: Context -> Connection -> ByteString -> Thread ()
 sendBefore context c bytes = unless (B.null bytes) $ do
-  n <- liftIO (sendBy Sys.sendMore c bytes)
+  n <- liftIO (sendBehind MoreBehind c bytes)
   unless (n == B.length bytes) (sendPieces context c [B.drop n bytes])
 
 -- | Bytes, and behind them a part of a file (offset, size), as far as the system takes both
 -- at once: how many octets that were. As with 'sendNow' it may be nothing, which it is where
--- the part is not in memory, or long.
+-- the part is not in memory, or long. The file is the caller's, who closes it.
 sendFileNow :: Connection -> ByteString -> File -> Int64 -> Int64 -> IO Int
 sendFileNow c before file offset size
   | Nothing <- connectionTransport c,
@@ -176,7 +223,7 @@ sendFileNow c before file offset size
       if testBit marks closedBit
         then pure 0
         else unsafeUseAsCStringLen before $ \(p, n) ->
-          Sys.sendFileNow (descriptorNumber (socketDescriptor (connectionSocket c))) (castPtr p) n (descriptorNumber descriptor) offset (fromIntegral size)
+          max 0 <$> SendNow.sendFileNow (socketDescriptor (connectionSocket c)) (castPtr p) n descriptor offset (fromIntegral size)
   | otherwise = pure 0
   where
     descriptor = fileDescriptor file

@@ -32,7 +32,7 @@ import System.IO.Error (ioeGetErrorType)
 import Weft (bracket, liftIO, seconds)
 import Weft qualified
 import Weft.Http.Request (BodyError (..), Client (..))
-import Weft.Http.Server (Layer, Limits (..), ServerSettings (..), Timeouts (..), defaultLimits, defaultServerSettings, defaultTimeouts)
+import Weft.Http.Server (Layer, Limits (..), MinimumRate (..), ServerSettings (..), Timeouts (..), defaultLimits, defaultMinimumRate, defaultServerSettings, defaultTimeouts)
 import Weft.Wai.Internal.Perform
 
 -- | How applications are served; change 'defaultSettings' with the functions @set…@.
@@ -45,6 +45,8 @@ data Settings = Settings
     settingsOnClose :: !(Maybe (SockAddr -> IO ())),
     -- | In seconds.
     settingsTimeout :: !Int,
+    -- | In octets, for each 'settingsTimeout' that a body is waited for.
+    settingsSlowlorisSize :: !Int,
     settingsBeforeMainLoop :: IO (),
     settingsServerName :: !ByteString,
     settingsMaximumBodyFlush :: !(Maybe Int),
@@ -78,6 +80,7 @@ defaultSettings =
       settingsOnOpen = Nothing,
       settingsOnClose = Nothing,
       settingsTimeout = 30,
+      settingsSlowlorisSize = 2048,
       settingsBeforeMainLoop = pure (),
       settingsServerName = "weft",
       settingsMaximumBodyFlush = Just 8192,
@@ -110,6 +113,11 @@ serverSettingsOf settings =
               limitExtensionMethods = True
             },
         serverTimeouts = defaultTimeouts {timeoutHead = limit, timeoutBody = limit, timeoutIdle = limit, timeoutWrite = limit},
+        serverBodyRate =
+          if settingsTimeout settings <= 0 || settingsSlowlorisSize settings <= 0
+            then Nothing
+            else Just (MinimumRate (max 1 (fromIntegral (settingsSlowlorisSize settings `div` settingsTimeout settings))) limit),
+        serverResponseRate = if settingsTimeout settings <= 0 then Nothing else Just defaultMinimumRate,
         serverMaxBody = maybe maxBound fromIntegral (settingsMaximumRequestBody settings),
         serverGrace = maybe forever' (seconds . max 0) (settingsGracefulShutdownTimeout settings),
         serverName = settingsServerName settings,

@@ -32,7 +32,7 @@ module Weft.Internal.Kernel.Env
 where
 
 import Control.Exception (fromException, toException)
-import Control.Monad (when)
+import Control.Monad (void, when)
 import Control.Monad.Primitive (RealWorld)
 import Data.Bits (bit, testBit, unsafeShiftL, (.&.))
 import Data.Foldable (for_)
@@ -167,30 +167,38 @@ completed env why wait r resume = countPending env (-1) >> retire env why wait r
 -- closed, and it is not closed before the action ends.
 whileOpen :: Env -> Descriptor -> IO Int -> IO Int
 whileOpen env d action = do
+  open <- announced env d
+  if open then action else pure badDescriptor
+{-# INLINE whileOpen #-}
+
+-- | From now on whoever closes the descriptor asks this worker first; false if it was closed
+-- before.
+announced :: Env -> Descriptor -> IO Bool
+announced env d = do
   workers <- readPrimVar (descriptorWorkers d)
   if testBit workers closedBit
-    then pure badDescriptor
+    then pure False
     else do
       -- Before the backend can know the descriptor: whoever closes it must see us.
       -- Who closed it since we looked has not, and may have freed the number.
       before <- if workers .&. me /= 0 then pure workers else fetchOrInt (descriptorWorkers d) me
-      if testBit before closedBit then pure badDescriptor else action
+      pure (not (testBit before closedBit))
   where
     -- Not 'bit', which asks whether there is such a bit: there are at most 62 workers.
     me = unsafeShiftL 1 (hostWorker (envHost env)) :: Int
-{-# INLINE whileOpen #-}
+{-# INLINE announced #-}
 
 -- | Set in 'descriptorWorkers' when a descriptor is closed.
 closedBit :: Int
 closedBit = 62
 
 -- | For what the backend has no part in: answer, unless the descriptor was closed
--- and its number may be somebody else's. A thread on another worker that closes it
--- in this very moment is not noticed.
-unlessClosed :: String -> Descriptor -> IO Trace -> IO Trace
-unlessClosed what d answer = do
-  workers <- readPrimVar (descriptorWorkers d)
-  if testBit workers closedBit then pure (failing what Nothing (const Done) badDescriptor) else answer
+-- and its number may be somebody else's. As with 'whileOpen', it is not closed before
+-- the answer is there.
+unlessClosed :: Env -> String -> Descriptor -> IO Trace -> IO Trace
+unlessClosed env what d answer = do
+  open <- announced env d
+  if open then answer else pure (failing what Nothing (const Done) badDescriptor)
 {-# INLINE unlessClosed #-}
 
 -- | Run an action that may block in the pool, and go on with its result. When the
@@ -218,7 +226,8 @@ inPool env action wait k = do
       else interruptJob control
   pure Parked
 
--- | Close a descriptor once nobody's event source knows it any more; closing it
+-- | Close a descriptor once nobody's event source knows it any more, and nobody sends on
+-- it (Note [Sending from elsewhere] in "Weft.Internal.Backend"); closing it
 -- again does nothing. Threads that wait on it get @ECANCELED@.
 closeDescriptor :: Env -> Descriptor -> Wait -> (() -> Trace) -> IO Trace
 closeDescriptor env d wait k = do
@@ -229,13 +238,23 @@ closeDescriptor env d wait k = do
       let host = envHost env
           knowing = [w | w <- [0 .. hostWorkers host - 1], testBit before w]
       left <- newIORef (length knowing)
-      parked <- newIORef False
+      stage <- newIORef Closing
       let finish = do
+            sending <- isSending d
+            if sending then finishLater else finishNow
+          -- A send that does not wait is under way: nearly always for less than this.
+          finishLater = do
+            moment <- Sys.monotonicNow
+            void (Timers.insert (envTimers env) (moment + 100_000) (Alarm finish))
+          finishNow = do
             _ <- Sys.close (descriptorNumber d)
             starved <- atomicModifyIORef' (envStarved env) ([],)
             mapM_ starvedAgain starved
-            waiting <- readIORef parked
-            when waiting $ hostReady host Completed (waitTcb wait) k
+            reached <- readIORef stage
+            writeIORef stage ClosedNow
+            case reached of
+              Awaited -> hostReady host Completed (waitTcb wait) k
+              _ -> pure ()
           -- Runs on this worker, so the count needs no atomic step.
           retired = do
             n <- readIORef left
@@ -248,8 +267,17 @@ closeDescriptor env d wait k = do
           else hostPostTo host w $ do
             there <- readArray (envPeers env) w
             for_ there $ \peer -> forget (envBackend peer) d (hostPost host retired)
-      n <- readIORef left
-      if n == 0 then pure (k ()) else Parked <$ writeIORef parked True
+      reached <- readIORef stage
+      case reached of
+        ClosedNow -> pure (k ())
+        _ -> Parked <$ writeIORef stage Awaited
+
+-- | How far a close is, on the worker that does it.
+data Stage
+  = Closing
+  | -- | Its thread is parked.
+    Awaited
+  | ClosedNow
 
 -- | The next node for a result: what follows, or the error it stands for.
 failing :: String -> Maybe FilePath -> (Int -> Trace) -> Int -> Trace

@@ -58,10 +58,10 @@ startOf = \case
   At (File d) -> descriptorNumber d
 
 -- | Unless the directory to start from was closed.
-startingAt :: String -> Where -> IO Trace -> IO Trace
-startingAt what = \case
+startingAt :: Env -> String -> Where -> IO Trace -> IO Trace
+startingAt env what = \case
   CurrentDirectory -> id
-  At (File d) -> unlessClosed what d
+  At (File d) -> unlessClosed env what d
 
 atFdCwd :: CInt
 atFdCwd = -100
@@ -83,7 +83,7 @@ noDescriptor :: IO Descriptor
 noDescriptor = newDescriptor (-1)
 
 openFile :: Env -> Where -> ByteString -> OpenMode -> OpenFlags -> Answering File
-openFile env place path mode flags wait k = startingAt what place . withPath what path $ \memory -> do
+openFile env place path mode flags wait k = startingAt env what place . withPath what path $ \memory -> do
   let creates = mode `elem` [WriteOnly, ReadWrite, Append]
       system = fromIntegral (c_open_flags (modeNumber mode) (flag openTruncate) (flag openExclusive) (flag openDirect))
       resolve = case openBeneath flags of StayBeneath -> resolveBeneath .|. resolveNoMagicLinks; Anywhere -> 0
@@ -154,7 +154,7 @@ fileStatus env (File d) = status env (pure d) (descriptorNumber d) (statusAtOnce
     atEmptyPath = 0x1000
 
 pathStatus :: Env -> Where -> ByteString -> Answering FileStatus
-pathStatus env place path wait k = startingAt "stat" place (status env noDescriptor (startOf place) attempt path 0 wait k)
+pathStatus env place path wait k = startingAt env "stat" place (status env noDescriptor (startOf place) attempt path 0 wait k)
   where
     attempt = case place of
       At (File dir) -> pathStatusAtOnce env dir
@@ -206,12 +206,12 @@ peekStatus p = do
 
 setFileSize :: Env -> File -> Int64 -> Answering ()
 setFileSize env (File d) size wait k =
-  unlessClosed "truncate" d $ inPool env (c_set_size (descriptorNumber d) size) wait (failing "truncate" Nothing (\_ -> k ()) . fromIntegral)
+  unlessClosed env "truncate" d $ inPool env (c_set_size (descriptorNumber d) size) wait (failing "truncate" Nothing (\_ -> k ()) . fromIntegral)
 
 -- | The names in an open directory, without dot and dot-dot, in the order of the
 -- file system.
 listDirectory :: Env -> File -> Answering [ByteString]
-listDirectory env (File d) wait k = unlessClosed "list" d (inPool env names wait k)
+listDirectory env (File d) wait k = unlessClosed env "list" d (inPool env names wait k)
   where
     names = bracket open Posix.closeDirStream (\stream -> Posix.rewindDirStream stream >> readAll stream)
     -- The stream takes the number it is given for its own, so it gets a duplicate. It closes

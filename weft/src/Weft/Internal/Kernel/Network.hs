@@ -119,13 +119,13 @@ socketTypeOf n = case filter ((== n) . socketTypeNumber) [Stream, Datagram, Raw,
   kind : _ -> kind
   [] -> NoSocketType
 
-bindSocket :: Socket -> SockAddr -> Answering ()
-bindSocket s address wait k =
-  unlessClosed "bind" (socketDescriptor s) . withAddress address $ \p n -> atOnce "bind" (c_bind (number s) p (fromIntegral n)) done wait k
+bindSocket :: Env -> Socket -> SockAddr -> Answering ()
+bindSocket env s address wait k =
+  unlessClosed env "bind" (socketDescriptor s) . withAddress address $ \p n -> atOnce "bind" (c_bind (number s) p (fromIntegral n)) done wait k
 
-listenSocket :: Socket -> Int -> Answering ()
-listenSocket s backlog wait k =
-  unlessClosed "listen" (socketDescriptor s) $
+listenSocket :: Env -> Socket -> Int -> Answering ()
+listenSocket env s backlog wait k =
+  unlessClosed env "listen" (socketDescriptor s) $
     atOnce "listen" (c_listen (number s) (fromIntegral backlog)) done wait k
 
 -- | Accept one connection. What can go wrong without being the caller's fault
@@ -277,7 +277,7 @@ sendTo env s bytes address wait k = do
 
 sendFile :: Env -> Socket -> Descriptor -> Int64 -> Int -> Answering Int
 sendFile env s file offset count wait k =
-  unlessClosed "send file" file $
+  unlessClosed env "send file" file $
     operate
       env
       Completed
@@ -287,21 +287,21 @@ sendFile env s file offset count wait k =
       wait
       (failing "send file" Nothing k)
 
-getOption :: Socket -> SocketOption -> Answering Int
-getOption s (SockOpt level name) wait k = unlessClosed "getsockopt" (socketDescriptor s) . alloca $ \value ->
+getOption :: Env -> Socket -> SocketOption -> Answering Int
+getOption env s (SockOpt level name) wait k = unlessClosed env "getsockopt" (socketDescriptor s) . alloca $ \value ->
   atOnce "getsockopt" (c_getsockopt (number s) level name value) (\_ -> fromIntegral <$> peek value) wait k
 
-setOption :: Socket -> SocketOption -> Int -> Answering ()
-setOption s (SockOpt level name) value wait k =
-  unlessClosed "setsockopt" (socketDescriptor s) $
+setOption :: Env -> Socket -> SocketOption -> Int -> Answering ()
+setOption env s (SockOpt level name) value wait k =
+  unlessClosed env "setsockopt" (socketDescriptor s) $
     atOnce "setsockopt" (c_setsockopt (number s) level name (fromIntegral value)) done wait k
 
-localAddress, peerAddress :: Socket -> Answering SockAddr
-localAddress = addressOf "getsockname" c_getsockname
-peerAddress = addressOf "getpeername" c_getpeername
+localAddress, peerAddress :: Env -> Socket -> Answering SockAddr
+localAddress env = addressOf env "getsockname" c_getsockname
+peerAddress env = addressOf env "getpeername" c_getpeername
 
-addressOf :: String -> (CInt -> Ptr () -> CInt -> IO CInt) -> Socket -> Answering SockAddr
-addressOf what get s wait k = unlessClosed what (socketDescriptor s) . allocaBytes addressRoom $ \p ->
+addressOf :: Env -> String -> (CInt -> Ptr () -> CInt -> IO CInt) -> Socket -> Answering SockAddr
+addressOf env what get s wait k = unlessClosed env what (socketDescriptor s) . allocaBytes addressRoom $ \p ->
   atOnce what (get (number s) p (fromIntegral addressRoom)) (\_ -> peekSocketAddress (castPtr p)) wait k
 
 -- | In the pool: the C library's resolver blocks, for many seconds when no server

@@ -167,19 +167,19 @@ answerTo env wait request k = case request of
   Connect s a limit -> connectSocket env s a limit wait k
   OpenSocket f t -> openSocket f t wait k
   AdoptSocket n -> adoptSocket n wait k
-  Bind s a -> bindSocket s a wait k
-  Listen s n -> listenSocket s n wait k
+  Bind s a -> bindSocket env s a wait k
+  Listen s n -> listenSocket env s n wait k
   ReceiveFrom s b -> receiveFrom env s b wait k
   SendTo s b a -> sendTo env s b a wait k
   SendFile s f o n -> sendFile env s (fileDescriptor f) o n wait k
-  Shutdown s how -> unlessClosed "shutdown" (socketDescriptor s) $ do
+  Shutdown s how -> unlessClosed env "shutdown" (socketDescriptor s) $ do
     r <- c_shutdown (descriptorNumber (socketDescriptor s)) (case how of ShutdownReceive -> 0; ShutdownSend -> 1; ShutdownBoth -> 2)
     pure (failing "shutdown" Nothing (\_ -> k ()) (fromIntegral r))
   CloseSocket s -> closeDescriptor env (socketDescriptor s) wait k
-  GetOption s o -> getOption s o wait k
-  SetOption s o v -> setOption s o v wait k
-  LocalAddress s -> localAddress s wait k
-  PeerAddress s -> peerAddress s wait k
+  GetOption s o -> getOption env s o wait k
+  SetOption s o v -> setOption env s o v wait k
+  LocalAddress s -> localAddress env s wait k
+  PeerAddress s -> peerAddress env s wait k
   Resolve hints h p -> resolve env request hints h p wait k
   OpenPipe -> openPipe wait k
   OpenFifo path mode -> openFifo path mode wait k

@@ -1,0 +1,124 @@
+{-# OPTIONS_GHC -O2 #-}
+
+-- |
+-- Description : How slow a client may be
+-- Stability   : not home
+--
+-- The arithmetic of minimum rates (Note [Credit]), and the waits that it is about: for a piece
+-- of a body, and for a client to take some of a response. By the thread of the connection.
+module Weft.Http.Server.Pace
+  ( receiveAtPace,
+    startingCredit,
+    sendAtPace,
+    sendInPassing,
+
+    -- * Arithmetic
+    creditAfter,
+  )
+where
+
+import Data.ByteString (ByteString)
+import Data.ByteString qualified as B
+import Data.Int (Int64)
+import Data.Maybe (isJust)
+import Data.Primitive.PrimVar (readPrimVar)
+import Weft
+import Weft.Http.Server.Phase
+import Weft.Http.Server.State
+import Weft.Http.Server.Types
+import Weft.Time
+
+-- Note [Credit]
+-- ~~~~~~~~~~~~~
+-- A time limit that begins anew with each byte ends no client that sends one byte in each such
+-- time. So a client has, beside that, a credit: the time for which it may yet be waited for. It begins
+-- with the grace period, becomes less by each wait, and more by what each octet of it
+-- is worth at the minimum rate. While it is more than nothing the client is fast enough:
+-- in any stretch of waiting it has sent what the rate asks for, but for a grace period.
+--
+--   * Only waits count: the time that a handler takes between two pieces is its own.
+--   * Credit is not saved up, or a client that has sent a megabyte quickly could be slow for an
+--     hour: it is never more than the grace period and what the last step was worth. The
+--     latter because octets come in lumps (segments; or of a response what a socket's
+--     buffer has room for, all at once), of which a slow client needs the time of the
+--     next before it comes.
+--   * Under a layer a lump is a record of 16 KB, of which nothing is seen before its end.
+--
+-- The time limit of the wait itself stays what it is; whichever ends first ends the phase.
+
+-- | Octets that a layer may gather before any is seen.
+lumpOf :: Connection -> Int64
+lumpOf c = if isJust (connectionTransport c) then 16_384 else 0
+
+-- | Of an octet, in nanoseconds.
+worthOfOne :: MinimumRate -> Int64
+worthOfOne rate = 1_000_000_000 `quot` max 1 (rateOctets rate)
+
+graceOf :: MinimumRate -> Int64
+graceOf = durationNanoseconds . rateGrace
+
+-- | The credit, in nanoseconds, after a wait of so many nanoseconds has brought so many octets;
+-- with the octets of a lump.
+creditAfter :: MinimumRate -> Int64 -> Int64 -> Int64 -> Int64 -> Int64
+creditAfter rate lump credit waited octets =
+  min (graceOf rate + each * max octets lump) (credit - waited + each * octets)
+  where
+    each = worthOfOne rate
+
+-- | At the beginning of a body.
+startingCredit :: Server -> Connection -> Int64
+startingCredit server c = case serverBodyRate (serverSettings server) of
+  Nothing -> 0
+  Just rate -> graceOf rate + worthOfOne rate * lumpOf c
+
+-- | Wait for a piece of a body, with this credit: the piece, and what is left of the credit.
+receiveAtPace :: Server -> Connection -> Int64 -> Thread ByteString -> Thread (ByteString, Int64)
+receiveAtPace server c credit receiving = case serverBodyRate (serverSettings server) of
+  Nothing -> do
+    liftIO (enter server c ReceivingBody)
+    (,credit) <$> receiving
+  Just rate -> do
+    -- The phase first: an interruption of the one before must not come between.
+    liftIO (enterWithin server c ReceivingBody ReceivingAtPace credit)
+    start <- instantNanoseconds <$> now
+    bytes <- receiving
+    end <- instantNanoseconds <$> now
+    pure (bytes, creditAfter rate (lumpOf c) credit (end - start) (fromIntegral (B.length bytes)))
+
+-- | Wait until the client has taken some of a response: how many octets those were.
+sendAtPace :: Server -> Connection -> Thread Int -> Thread Int
+sendAtPace server c sending = case serverResponseRate (serverSettings server) of
+  Nothing -> do
+    liftIO (enter server c Sending)
+    sending
+  Just rate -> do
+    -- As above.
+    credit <- liftIO $ do
+      credit <- readCredit (connectionMember c)
+      credit <$ enterWithin server c Sending SendingAtPace credit
+    start <- instantNanoseconds <$> now
+    n <- sending
+    end <- instantNanoseconds <$> now
+    n <$ liftIO (writeCredit (connectionMember c) $! creditAfter rate (lumpOf c) credit (end - start) (fromIntegral n))
+
+-- | The same without a look at the clock, for small responses, which seldom wait: of a wait only whole
+-- seconds count, and one less.
+sendInPassing :: Server -> Connection -> Thread Int -> Thread Int
+sendInPassing server c sending = case serverResponseRate (serverSettings server) of
+  Nothing -> do
+    liftIO (enter server c Sending)
+    sending
+  Just rate -> do
+    Begun credit start <- liftIO $ do
+      credit <- readCredit (connectionMember c)
+      enterWithin server c Sending SendingAtPace credit
+      Begun credit <$> readPrimVar (serverSince server)
+    n <- sending
+    n <$ liftIO (passed rate credit start n)
+  where
+    passed rate credit start n = do
+      end <- readPrimVar (serverSince server)
+      writeCredit (connectionMember c) $! creditAfter rate (lumpOf c) credit (max 0 (end - start - 1_000_000_000)) (fromIntegral n)
+
+-- | The credit at the beginning of a wait, and the tick.
+data Begun = Begun !Int64 !Int64

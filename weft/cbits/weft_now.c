@@ -1,0 +1,90 @@
+/*
+ * Sending at once, from any thread: see Note [Sending from elsewhere] in
+ * Weft.Internal.Backend. A descriptor has two words. In the first a bit says that it was
+ * closed; the second is 1 while one of the functions here uses its number.
+ */
+#define _GNU_SOURCE
+#include "weft_sys.h"
+
+#include "weft_raw.h"
+
+#include <errno.h>
+#include <sys/sendfile.h>
+#include <sys/socket.h>
+
+enum { CLOSED_BIT = 62 };
+
+static int begin(intptr_t *words) {
+  return __atomic_exchange_n(&words[1], 1, __ATOMIC_SEQ_CST) == 0;
+}
+
+static void end(intptr_t *words) { __atomic_store_n(&words[1], 0, __ATOMIC_RELEASE); }
+
+static int is_closed(intptr_t *words) {
+  return __atomic_load_n(&words[0], __ATOMIC_SEQ_CST) >> CLOSED_BIT & 1;
+}
+
+/* send with these flags: how many bytes the socket took, or -EBUSY where another thread
+   is here, -ESHUTDOWN where the descriptor was closed. */
+intptr_t weft_send_now(intptr_t *words, int fd, const void *buffer, intptr_t size,
+                       int flags) {
+  if (!begin(words)) return -EBUSY;
+  intptr_t answer = -ESHUTDOWN;
+  if (!is_closed(words)) {
+    ssize_t sent = weft_raw_send(fd, buffer, (size_t)size, flags);
+    answer = sent < 0 ? -errno : sent;
+  }
+  end(words);
+  return answer;
+}
+
+/* The same if it is this thread's turn: the word is 0, and 1 from then on. Else
+   -EALREADY. */
+intptr_t weft_send_once(intptr_t *words, int fd, const void *buffer, intptr_t size,
+                        int flags, intptr_t *turn) {
+  if (!begin(words)) return -EBUSY;
+  intptr_t answer = -EALREADY;
+  if (*turn == 0) {
+    answer = -ESHUTDOWN;
+    if (!is_closed(words)) {
+      *turn = 1;
+      ssize_t sent = weft_raw_send(fd, buffer, (size_t)size, flags);
+      answer = sent < 0 ? -errno : sent;
+    }
+  }
+  end(words);
+  return answer;
+}
+
+/* Take the turn without sending: what the word was, or -EBUSY. */
+intptr_t weft_take_turn(intptr_t *words, intptr_t *turn) {
+  if (!begin(words)) return -EBUSY;
+  intptr_t before = *turn;
+  if (before == 0) *turn = 1;
+  end(words);
+  return before;
+}
+
+/* Send bytes, and behind them a part of a file that is in the page cache: how many
+   of both together the socket took at once. 0 also when the part is not in memory;
+   an error of the socket or the file is for the next call to find. */
+intptr_t weft_send_file_now(intptr_t *words, int out, const void *before,
+                            intptr_t length, int in, int64_t offset, intptr_t size) {
+  if (weft_resident(in, offset, size) < size) return 0;
+  if (!begin(words)) return -EBUSY;
+  intptr_t sent = -ESHUTDOWN;
+  if (!is_closed(words)) {
+    sent = 0;
+    if (length > 0) {
+      sent = weft_raw_send(out, before, (size_t)length, MSG_MORE | MSG_DONTWAIT | MSG_NOSIGNAL);
+      if (sent < 0) sent = 0;
+    }
+    if (sent == length) {
+      off_t at = offset;
+      ssize_t part = sendfile(out, in, &at, (size_t)size);
+      if (part > 0) sent += part;
+    }
+  }
+  end(words);
+  return sent;
+}

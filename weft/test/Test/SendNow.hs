@@ -1,0 +1,216 @@
+{-# LANGUAGE MultiWayIf #-}
+{-# LANGUAGE OverloadedStrings #-}
+
+-- |
+-- A number is not closed while somebody uses it: senders on any OS thread, and workers other
+-- than the one that closes.
+module Test.SendNow
+  ( tests,
+  )
+where
+
+import Control.Concurrent (forkIO, newEmptyMVar, newQSemN, putMVar, signalQSemN, takeMVar, tryTakeMVar, waitQSemN)
+import Control.Concurrent qualified as Ghc
+import Control.Exception (IOException, bracket)
+import Control.Monad
+import Control.Monad.Primitive (RealWorld)
+import Data.Bits (testBit)
+import Data.ByteString qualified as B
+import Data.ByteString.Unsafe (unsafeUseAsCStringLen)
+import Data.IORef
+import Data.Maybe (isNothing)
+import Data.Primitive.PrimArray
+import Data.Primitive.PrimVar (PrimVar (..), readPrimVar)
+import Data.Word (Word8)
+import Foreign.C.Types (CInt (..))
+import Foreign.Marshal.Alloc (allocaBytes)
+import Foreign.Ptr (Ptr, castPtr, nullPtr)
+import Network.Socket qualified as N
+import System.Posix.IO (OpenMode (ReadOnly), closeFd, defaultFileFlags, openFd)
+import System.Posix.Types (Fd (..))
+import Test.Tasty
+import Test.Tasty.HUnit
+import Weft hiding (bracket)
+import Weft.Internal.Backend (Descriptor (..), isSending, newDescriptor)
+import Weft.Internal.Kernel.Env (closedBit)
+import Weft.Internal.SendNow
+import Weft.Internal.Sys qualified as Sys
+import Weft.Internal.SystemCall qualified as Internal
+import Weft.Socket
+
+tests :: TestTree
+tests =
+  localOption (mkTimeout 20_000_000) $
+    testGroup
+      "send now"
+      [ testCase "a descriptor is closed when the send that is under way has ended, and not before" waited,
+        testCase "nothing is sent on a descriptor that was closed, whoever has its number now" refused,
+        testCase "one sends at a time" oneAtATime,
+        testCase "one of many has the turn" oneTurn,
+        testCase "a worker that asks for an option is asked before the number is free" announcing
+      ]
+
+-- | Two ends, of which the first is in blocking mode. Its words lie still, for a call that
+-- waits.
+ends :: IO (MutablePrimArray RealWorld Int, Descriptor, CInt)
+ends = do
+  (a, b) <- N.socketPair N.AF_UNIX N.Stream 0
+  one <- N.socketToFd a
+  other <- N.socketToFd b
+  _ <- Sys.setNonBlocking one 0
+  _ <- Sys.setNonBlocking other 1
+  words' <- newPinnedPrimArray 2
+  setPrimArray words' 0 2 0
+  made <- newDescriptor one
+  pure (words', made {descriptorWorkers = PrimVar words'}, other)
+
+asSocket :: Descriptor -> Socket
+asSocket d = Internal.Socket d AF_UNIX Stream
+
+-- | So many bytes are there to be received, all of which are.
+takeOut :: CInt -> IO Int
+takeOut fd = allocaBytes 65_536 $ \p ->
+  let go !n = Sys.recv fd p 65_536 >>= \r -> if r <= 0 then pure n else go (n + r)
+   in go 0
+
+fill :: CInt -> IO Int
+fill fd = unsafeUseAsCStringLen (B.replicate 65_536 0x61) $ \(p, n) ->
+  let go !sent = Sys.send fd (castPtr p) n >>= \r -> if r <= 0 then pure sent else go (sent + r)
+   in go 0
+
+isOpen :: CInt -> IO Bool
+isOpen fd = (>= 0) <$> c_fcntl fd 1 0 -- F_GETFD
+
+-- | The sender is between its look and the end of its send, because the socket has no room and
+-- waits. With a look and then a send, the number would be free, and soon another's.
+waited :: Assertion
+waited = do
+  (words', d, far) <- ends
+  filled <- fill (descriptorNumber d)
+  result <- newEmptyMVar
+  let text = B.replicate 1_000 0x62
+  _ <- forkIO . unsafeUseAsCStringLen text $ \(p, n) ->
+    c_send_now (mutablePrimArrayContents words') (descriptorNumber d) (castPtr p) n 0x4000 >>= putMVar result
+  let untilIn = isSending d >>= \s -> unless s (Ghc.yield >> untilIn)
+  untilIn
+  runWith defaultSettings {settingWorkers = Just 1} $ do
+    ended <- liftIO (newIORef False)
+    fork_ (closeSocket (asSocket d) >> liftIO (writeIORef ended True))
+    let untilMarked = do
+          marks <- liftIO (readPrimVar (descriptorWorkers d))
+          unless (testBit marks closedBit) (yield >> untilMarked)
+    untilMarked
+    -- Who closes has done all it can.
+    replicateM_ 10 yield
+    liftIO $ do
+      isOpen (descriptorNumber d) >>= assertBool "the number of a descriptor that is being sent on is free"
+      readIORef ended >>= assertBool "closing has returned" . not
+      tryTakeMVar result >>= assertBool "the send has ended" . isNothing
+    -- Room for what is being sent.
+    let untilSent received =
+          liftIO (tryTakeMVar result) >>= \case
+            Just r -> (r,) . (received +) <$> liftIO (takeOut far)
+            Nothing -> liftIO (takeOut far) >>= \n -> yield >> untilSent (received + n)
+    (r, received) <- untilSent 0
+    liftIO ((r, received) @?= (1_000, filled + 1_000))
+    let untilEnded = liftIO (readIORef ended) >>= \e -> unless e (yield >> untilEnded)
+    untilEnded
+    liftIO (isOpen (descriptorNumber d) >>= assertBool "closed" . not)
+  void (Sys.close far)
+
+refused :: Assertion
+refused = do
+  (_, d, far) <- ends
+  run (closeSocket (asSocket d))
+  (one, other) <- successor (descriptorNumber d)
+  r <- unsafeUseAsCStringLen "secret" (\(p, n) -> sendNow d NothingBehind (castPtr p) n)
+  turn <- newTurn
+  r' <- unsafeUseAsCStringLen "secret" (\(p, n) -> sendOnce turn d (castPtr p) n)
+  r'' <- withFileDescriptor (\file -> sendFileNow d nullPtr 0 file 0 1_000)
+  came <- takeOut other
+  (r, r', r'', came) @?= (wasClosed, wasClosed, wasClosed, 0)
+  readTurn turn >>= (@?= 0)
+  isSending d >>= (@?= False)
+  mapM_ Sys.close [far, one, other]
+
+-- | Of a file that is in memory: it is being run.
+withFileDescriptor :: (Descriptor -> IO a) -> IO a
+withFileDescriptor use =
+  bracket (openFd "/proc/self/exe" ReadOnly defaultFileFlags) closeFd $ \(Fd fd) -> newDescriptor fd >>= use
+
+-- | Another pair, one of which has this number.
+successor :: CInt -> IO (CInt, CInt)
+successor wanted = go []
+  where
+    go others = do
+      (a, b) <- N.socketPair N.AF_UNIX N.Stream 0
+      one <- N.socketToFd a
+      other <- N.socketToFd b
+      if
+        | one == wanted -> (one, other) <$ mapM_ Sys.close others
+        | other == wanted -> (other, one) <$ mapM_ Sys.close others
+        | length others > 100 -> assertFailure "the number is not given again"
+        | otherwise -> go (one : other : others)
+
+oneAtATime :: Assertion
+oneAtATime = do
+  (words', d, far) <- ends
+  writePrimArray words' 1 1
+  r <- unsafeUseAsCStringLen "again" (\(p, n) -> sendNow d MoreBehind (castPtr p) n)
+  r' <- withFileDescriptor (\file -> sendFileNow d nullPtr 0 file 0 1_000)
+  (r, r') @?= (isBusy, isBusy)
+  isSending d >>= (@?= True)
+  writePrimArray words' 1 0
+  takeOut far >>= (@?= 0)
+  unsafeUseAsCStringLen "again" (\(p, n) -> sendNow d NothingBehind (castPtr p) n) >>= (@?= 5)
+  takeOut far >>= (@?= 5)
+  run (closeSocket (asSocket d))
+  void (Sys.close far)
+
+oneTurn :: Assertion
+oneTurn = do
+  (_, d, far) <- ends
+  replicateM_ 200 $ do
+    turn <- newTurn
+    begin <- newQSemN 0
+    results <- forM [1 .. threads] $ \i -> do
+      result <- newEmptyMVar
+      _ <- forkIO $ do
+        waitQSemN begin 1
+        if even i
+          then unsafeUseAsCStringLen "x" (\(p, n) -> sendOnce turn d (castPtr p) n) >>= putMVar result . (== 1)
+          else takeTurn turn d >>= putMVar result . (== 0)
+      pure result
+    signalQSemN begin threads
+    winners <- length . filter id <$> mapM takeMVar results
+    -- All who send may have met one who takes; they find that it is busy, and do not have it.
+    winners @?= 1
+    endTurn turn 7
+    takeTurn turn d >>= (@?= 7)
+    unsafeUseAsCStringLen "x" (\(p, n) -> sendOnce turn d (castPtr p) n) >>= (@?= notYours)
+  _ <- takeOut far
+  run (closeSocket (asSocket d))
+  void (Sys.close far)
+  where
+    threads = 6 :: Int
+
+announcing :: Assertion
+announcing = do
+  (_, d, far) <- ends
+  runWith defaultSettings {settingWorkers = Just 2} $ do
+    child <- liftIO newEmptyMVar
+    _ <- forkWith defaultForkOptions {forkWorker = Just 1} $ do
+      r <- try (getOption (asSocket d) SoError)
+      liftIO (putMVar child (either (\(_ :: IOException) -> False) (const True) r))
+    answered <- blocking (takeMVar child)
+    marks <- liftIO (readPrimVar (descriptorWorkers d))
+    liftIO ((answered, testBit marks 1) @?= (True, True))
+    closeSocket (asSocket d)
+  isOpen (descriptorNumber d) >>= (@?= False)
+  void (Sys.close far)
+
+foreign import ccall safe "weft_send_now"
+  c_send_now :: Ptr Int -> CInt -> Ptr Word8 -> Int -> CInt -> IO Int
+
+foreign import ccall unsafe "fcntl"
+  c_fcntl :: CInt -> CInt -> CInt -> IO CInt
