@@ -14,7 +14,7 @@ where
 
 import Control.Exception (Exception (..), SomeAsyncException, SomeException, throwIO)
 import Control.Exception qualified as E
-import Control.Monad (void, (>=>))
+import Control.Monad (unless, void, (>=>))
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.ByteString.Char8 qualified as C
@@ -56,9 +56,9 @@ data Progress = Unsent | UnderWay | Finished
 -- | A server for this application. The runner takes in what cannot be awaited.
 newServerFor :: Settings -> Runner -> Wai.Application -> Thread Server
 newServerFor settings runner application = do
-  chooser <- newChooser
+  chooser <- newChooser (settingsStyle settings)
   let host :: Host
-      host = hostOf (settingsStyle settings) chooser runner
+      host = hostOf chooser runner
       serving = Serving settings host chooser
   newServerPlain (serverSettingsOf settings) $ \_ ->
     PlainApplication (host . curry) (answering serving application)
@@ -71,18 +71,16 @@ answering serving application (way, Perform performing) request sending = do
   progress <- newIORef Unsent
   watch <- beginWatch chooser
   let answer response = do
-        endWatch chooser way watch
         -- What is wrong with a response shows here, while it can be replaced.
         prepared <- prepare serving request response
         before <- readIORef progress
-        case (prepared, before) of
-          (Ready ready, Unsent) -> do
-            writeIORef progress UnderWay
-            sending ready >>= mapM_ performing
-          (File status fields path part, Unsent) -> do
-            writeIORef progress UnderWay
+        unless (before == Unsent) $ throwIO (userError "an application has answered a request twice")
+        writeIORef progress UnderWay
+        endWatch chooser way watch
+        case prepared of
+          Ready ready -> sending ready >>= mapM_ performing
+          File status fields path part ->
             performing $ sendingFile request status fields path part (\ready -> liftIO (sending ready) >>= sequence_)
-          _ -> throwIO (userError "an application has answered a request twice")
         writeIORef progress Finished
         for_ (settingsLogger settings) $ \logger ->
           logger waiRequest (responseStatus response) (fromIntegral <$> preparedLength prepared)
