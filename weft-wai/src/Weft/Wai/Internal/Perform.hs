@@ -8,23 +8,22 @@
 module Weft.Wai.Internal.Perform
   ( -- * Styles
     ApplicationStyle (..),
+    Way (..),
+    Place (..),
     Host,
     hostOf,
+
+    -- * The choice
     Chooser,
     newChooser,
     newChooserWith,
     chosen,
-    Way (..),
 
     -- * What an application tells the chooser
     Watch,
     beginWatch,
     endWatch,
     misdirected,
-
-    -- * Operations
-    Perform (..),
-    awaiting,
   )
 where
 
@@ -59,32 +58,39 @@ data ApplicationStyle
     OwnThread
   deriving stock (Eq, Show, Enum, Bounded)
 
--- | Performs operations of a thread in 'IO'.
-newtype Perform = Perform (forall a. Thread a -> IO a)
-
--- | Performs plain 'IO' as a part of a thread.
-type Host = forall a. (Way -> Perform -> IO a) -> Thread a
-
 -- | Which way an application runs at the moment.
 data Way = OnWorker | OnItsOwn
   deriving stock (Eq, Show)
 
--- | What hosts applications where the chooser says.
+-- | Where an application runs: which way, and what performs operations of a thread there.
+data Place = Place
+  { placeWay :: !Way,
+    performIn :: forall a. Thread a -> IO a
+  }
+
+-- | Performs plain 'IO' as a part of a thread.
+type Host = forall a. (Place -> IO a) -> Thread a
+
+-- | What hosts applications where the chooser says; the runner takes in what cannot be
+-- awaited.
 hostOf :: Chooser -> Runner -> Host
 hostOf chooser runner = case chooser of
-  Always OnWorker -> onWorkers
+  Always OnWorker -> \run' -> direct (run' onWorker)
   Always OnItsOwn -> onItsOwn
-  ByEvidence _ -> \run' ->
-    liftIO (chosen chooser) >>= \case
-      OnWorker -> onWorkers run'
-      OnItsOwn -> onItsOwn run'
+  -- The choice is made by the direct thread: a node of the trace less.
+  ByEvidence evidence -> \run' ->
+    direct
+      ( chosenBy evidence >>= \case
+          OnWorker -> Just <$> run' onWorker
+          OnItsOwn -> pure Nothing
+      )
+      >>= maybe (onItsOwn run') pure
   where
-    onWorkers :: Host
-    onWorkers run' = direct (run' OnWorker (awaiting runner))
+    onWorker = Place OnWorker (awaitOrHandOver runner)
     onItsOwn :: Host
     onItsOwn run' = do
       result <- liftIO (newIORef Nothing)
-      onGhcThread runner (\perform -> run' OnItsOwn (Perform (performHere perform)) >>= \a -> a <$ writeIORef result (Just a))
+      onGhcThread runner (\perform -> run' (Place OnItsOwn (performHere perform)) >>= \a -> a <$ writeIORef result (Just a))
         -- The server has interrupted the application. What that has made of it decides, as on a
         -- worker: the client may yet be told that its request has taken too long.
         `catch` \e@(Interruption reason _) ->
@@ -92,8 +98,8 @@ hostOf chooser runner = case chooser of
     -- What it has begun with "Weft.IO" runs on a worker.
     performHere :: (forall a. Thread a -> IO a) -> Thread b -> IO b
     performHere perform operation = do
-      onWorker <- isCurrentThreadBound
-      if onWorker then awaitOrHandOver runner operation else perform operation
+      carried <- isCurrentThreadBound
+      if carried then awaitOrHandOver runner operation else perform operation
 
 -- Operations -----------------------------------------------------------------------
 
@@ -110,9 +116,6 @@ hostOf chooser runner = case chooser of
 -- say the same, hence the flag.
 
 -- | Inside a direct thread.
-awaiting :: Runner -> Perform
-awaiting runner = Perform (awaitOrHandOver runner)
-
 awaitOrHandOver :: Runner -> Thread a -> IO a
 awaitOrHandOver runner operation = do
   begun <- newIORef False
@@ -193,8 +196,11 @@ newChooserWith clock reader = do
 chosen :: Chooser -> IO Way
 chosen = \case
   Always way -> pure way
-  ByEvidence evidence -> (\w -> if w == 0 then OnWorker else OnItsOwn) <$> readPrimArray (evidenceWords evidence) wayWord
-{-# INLINE chosen #-}
+  ByEvidence evidence -> chosenBy evidence
+
+chosenBy :: Evidence -> IO Way
+chosenBy evidence = (\w -> if w == 0 then OnWorker else OnItsOwn) <$> readPrimArray (evidenceWords evidence) wayWord
+{-# INLINE chosenBy #-}
 
 -- | When a request that is timed began; 0 for others.
 newtype Watch = Watch Int
