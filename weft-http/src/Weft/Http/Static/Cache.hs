@@ -16,6 +16,7 @@ module Weft.Http.Static.Cache
     insertCache,
     deleteCache,
     reduceFiles,
+    sweepFiles,
     cacheBytes,
     cacheFiles,
     cacheCount,
@@ -188,6 +189,22 @@ deleteCache cache key = changing cache (pure . remove key)
 -- how many there are.
 reduceFiles :: Cache a -> (Int -> Int) -> IO [a]
 reduceFiles cache left = changing cache $ \contents -> makeRoom Files (left (lineCount (contentsFiles contents))) contents
+
+-- | Let go of what holds a descriptor and was not used since it was last considered, as all of
+-- it is now.
+sweepFiles :: Cache a -> IO [a]
+sweepFiles cache = changing cache $ \contents -> go [] contents Seq.empty (lineQueue (contentsFiles contents))
+  where
+    go gone contents queue = \case
+      Empty -> pure (setLine Files (contentsFiles contents) {lineQueue = queue} contents, gone)
+      key :<| rest -> case HashMap.lookup key (contentsMap contents) of
+        Just kept | keptKind kept == Files -> do
+          used <- readPrimVar (keptUsed kept)
+          writePrimVar (keptUsed kept) 0
+          if used == 1
+            then go gone contents (queue |> key) rest
+            else go (keptValue kept : gone) (without key kept contents) queue rest
+        _ -> go gone contents queue rest
 
 -- | Writers take turns; they hold the lock for microseconds, never across a system
 -- call, so a worker may wait for it.

@@ -27,9 +27,10 @@ import System.Timeout (Timeout)
 import Weft hiding (Settings, defaultSettings)
 import Weft.Http.Request
 import Weft.Http.Server hiding (responseStatus)
-import Weft.Http.Server.Types (knownLength)
+import Weft.Http.Server.Types (Tick (..), knownLength, readClock)
 import Weft.Outside (Runner)
 import Weft.Wai.Internal.File
+import Weft.Wai.Internal.Files
 import Weft.Wai.Internal.Perform
 import Weft.Wai.Internal.Request
 import Weft.Wai.Internal.Response
@@ -39,7 +40,9 @@ import Weft.Wai.Internal.Settings
 data Serving = Serving
   { servingSettings :: !Settings,
     servingMaking :: !Making,
-    servingChooser :: !Chooser
+    servingChooser :: !Chooser,
+    servingFiles :: !Files,
+    servingClock :: !Clock
   }
 
 -- | A request that is being answered.
@@ -59,15 +62,16 @@ data Exchange = Exchange
 data Progress = Unsent | UnderWay | Finished
   deriving stock (Eq)
 
--- | A server for this application. The runner takes in what cannot be awaited.
-newServerFor :: Settings -> Runner -> Wai.Application -> Thread Server
-newServerFor settings runner application = do
+-- | A server for this application, with files of its own. The runner takes in what cannot be
+-- awaited.
+newServerFor :: Settings -> Runner -> Files -> Wai.Application -> Thread Server
+newServerFor settings runner files application = do
   chooser <- newChooser (settingsStyle settings)
   let host :: Host
       host = hostOf chooser runner
       making = Making (settingsAltSvc settings) (settingsMaxBuilderResponseBufferSize settings) host
-  newServerPlain (serverSettingsOf settings) $ \_ ->
-    PlainApplication host (answering (Serving settings making chooser) application)
+  newServerPlain (serverSettingsOf settings) $ \clock ->
+    PlainApplication host (answering (Serving settings making chooser files clock) application)
 
 -- | Have a request answered. The last function sends a response, or says what does.
 answering :: Serving -> Wai.Application -> Place -> Request -> (Response -> IO (Maybe (Thread ()))) -> IO ()
@@ -91,14 +95,16 @@ answer exchange response = do
   writeIORef progress UnderWay
   endWatch (servingChooser serving) (placeWay place) (exchangeWatch exchange)
   case prepared of
-    Ready ready -> exchangeSend exchange ready >>= mapM_ (performIn place)
-    File status fields path part ->
-      performIn place $ sendingFile request status fields path part (\ready -> liftIO (exchangeSend exchange ready) >>= sequence_)
+    Ready ready -> send ready
+    File status fields path part -> do
+      tick <- readClock (servingClock serving)
+      sendingFile (servingFiles serving) (performIn place) (tickSecond tick) request status fields path part send
   writeIORef progress Finished
   for_ (settingsLogger (servingSettings serving)) $ \logger ->
     logger (exchangeAsked exchange) (responseStatus response) (fromIntegral <$> preparedLength prepared)
   pure Wai.ResponseReceived
   where
+    send ready = exchangeSend exchange ready >>= mapM_ (performIn place)
     Exchange {exchangeServing = serving, exchangeRequest = request, exchangePlace = place, exchangeProgress = progress} = exchange
 {-# OPAQUE answer #-}
 

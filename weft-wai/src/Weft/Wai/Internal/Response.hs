@@ -19,9 +19,15 @@ import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.ByteString.Builder (Builder)
 import Data.ByteString.Char8 qualified as C
+import Data.ByteString.Internal (ByteString (BS), mallocByteString)
 import Data.CaseInsensitive qualified as CI
+import Data.Char (ord)
 import Data.Int (Int64)
+import Data.Word (Word8)
+import Foreign.Ptr (Ptr)
+import Foreign.Storable (pokeByteOff)
 import GHC.Foreign qualified as Foreign
+import GHC.ForeignPtr (unsafeWithForeignPtr)
 import GHC.IO.Encoding (getFileSystemEncoding)
 import Network.HTTP.Types qualified as Http
 import Network.Wai.Internal qualified as Wai
@@ -57,19 +63,35 @@ prepare making method = \case
   Wai.ResponseStream status headers body
     | bodiless method status -> pure (ready status headers (withheld method headers))
     | otherwise -> pure . ready status headers . Streamed (announced headers) $ \sink ->
-        running $ \performing -> [] <$ body (sinkWriteNow sink >=> mapM_ performing) (sinkFlushNow sink >>= mapM_ performing)
+        makingHost making $ \place -> [] <$ body (sinkWriteNow sink >=> mapM_ (performIn place)) (sinkFlushNow sink >>= mapM_ (performIn place))
   Wai.ResponseFile status headers path part -> do
-    encoding <- getFileSystemEncoding
-    bytes <- Foreign.withCString encoding path B.packCString
+    bytes <- encoded path
     pure (File (statusOf status) (fieldsOf making headers) bytes part)
   Wai.ResponseRaw conversation _ ->
     pure . ready Http.status200 [] . Raw $ \duplex ->
-      running $ \performing ->
-        conversation (performing (duplexReceive duplex)) (performing . duplexSend duplex . pure)
+      makingHost making $ \place ->
+        conversation (performIn place (duplexReceive duplex)) (performIn place . duplexSend duplex . pure)
   where
-    running :: ((forall x. Thread x -> IO x) -> IO a) -> Thread a
-    running run' = makingHost making (run' . performIn)
     ready status headers body = Ready (Response (statusOf status) (fieldsOf making headers) body Nothing)
+
+-- | A path as the system has it.
+encoded :: FilePath -> IO ByteString
+encoded path = do
+  content <- mallocByteString most
+  unsafeWithForeignPtr content (\p -> ascii p 0 path) >>= \case
+    -1 -> getFileSystemEncoding >>= \encoding -> Foreign.withCString encoding path B.packCString
+    n -> pure (BS content n)
+  where
+    most = 256
+    -- The same in all encodings of file systems, and nearly all of most paths. -1: it is not.
+    ascii :: Ptr Word8 -> Int -> FilePath -> IO Int
+    ascii p n = \case
+      [] -> pure n
+      c : rest
+        | n < most && code > 0 && code < 0x80 -> pokeByteOff p n (fromIntegral code :: Word8) >> ascii p (n + 1) rest
+        | otherwise -> pure (-1)
+        where
+          code = ord c
 
 statusOf :: Http.Status -> Status
 statusOf = Status . Http.statusCode
