@@ -7,6 +7,7 @@ import ChooserTest qualified
 import DifferentialTest qualified
 import FailureTest qualified
 import FileTest qualified
+import FilesTest qualified
 import RequestTest qualified
 import ResponseTest qualified
 import Test.Tasty
@@ -19,6 +20,7 @@ main =
       [ RequestTest.tests,
         ResponseTest.tests,
         FileTest.tests,
+        FilesTest.tests,
         FailureTest.tests,
         BlockingTest.tests,
         ChooserTest.tests,

@@ -24,11 +24,12 @@ module Weft.Http.Static.Cache
 where
 
 import Control.Concurrent.MVar (MVar, newMVar, withMVar)
-import Control.Monad (when)
+import Control.Monad (filterM, when)
 import Control.Monad.Primitive (RealWorld)
 import Data.Bits (shiftR, xor, (.&.))
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
+import Data.Foldable (foldl')
 import Data.HashMap.Strict (HashMap)
 import Data.HashMap.Strict qualified as HashMap
 import Data.IORef
@@ -193,18 +194,11 @@ reduceFiles cache left = changing cache $ \contents -> makeRoom Files (left (lin
 -- | Let go of what holds a descriptor and was not used since it was last considered, as all of
 -- it is now.
 sweepFiles :: Cache a -> IO [a]
-sweepFiles cache = changing cache $ \contents -> go [] contents Seq.empty (lineQueue (contentsFiles contents))
+sweepFiles cache = changing cache $ \contents -> do
+  unused <- filterM (isUnused . snd) [(key, kept) | (key, kept) <- HashMap.toList (contentsMap contents), keptKind kept == Files]
+  pure (foldl' (\left (key, kept) -> tidy Files (without key kept left)) contents unused, map (keptValue . snd) unused)
   where
-    go gone contents queue = \case
-      Empty -> pure (setLine Files (contentsFiles contents) {lineQueue = queue} contents, gone)
-      key :<| rest -> case HashMap.lookup key (contentsMap contents) of
-        Just kept | keptKind kept == Files -> do
-          used <- readPrimVar (keptUsed kept)
-          writePrimVar (keptUsed kept) 0
-          if used == 1
-            then go gone contents (queue |> key) rest
-            else go (keptValue kept : gone) (without key kept contents) queue rest
-        _ -> go gone contents queue rest
+    isUnused kept = (== 0) <$> readPrimVar (keptUsed kept) <* writePrimVar (keptUsed kept) 0
 
 -- | Writers take turns; they hold the lock for microseconds, never across a system
 -- call, so a worker may wait for it.

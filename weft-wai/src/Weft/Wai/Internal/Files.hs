@@ -59,8 +59,8 @@ import Weft.Mask (mask_)
 -- changed: once a second, one of those who ask looks where the path leads.
 --
 -- A file that was removed keeps its place on the disk while it is open. One that is asked
--- for once (many applications make a file for each response) is not kept therefore, and one
--- that nobody has asked for is closed after 'patience', or after twice as long.
+-- for once (many applications make a file for each response) is not kept therefore, and
+-- those that nobody has asked for since are closed every ten seconds.
 
 -- | The files of an application.
 data Files = Files
@@ -128,11 +128,12 @@ release performing found = do
 obtain :: Files -> Int64 -> ByteString -> AtHand -> Thread Found
 obtain files second path = \case
   AtHand found -> pure found
-  Unsure found -> flip onException (releaseOpened (foundOpened found)) $
-    try (pathStatus path) >>= \case
-      Right status | sameFile status (foundStatus found) -> pure found
-      Right _ -> again found
-      Left (_ :: IOException) -> again found
+  Unsure found ->
+    flip onException (releaseOpened (foundOpened found)) $
+      try (pathStatus path) >>= \case
+        Right status | sameFile status (foundStatus found) -> pure found
+        Right _ -> again found
+        Left (_ :: IOException) -> again found
   Outdated found -> again found
   Elsewhere known -> open files second path known
   where
@@ -216,7 +217,7 @@ letGo gone = mask_ . for_ gone $ \case
 -- | Close what nobody has asked for lately, until nothing is kept.
 tend :: Files -> Thread ()
 tend files = do
-  sleep patience
+  sleep (seconds 10)
   liftIO (sweepFiles (filesCache files)) >>= letGo
   left <- liftIO (cacheFiles (filesCache files))
   if left > 0
@@ -228,10 +229,6 @@ tend files = do
       when (more > 0) $ do
         tended <- liftIO (atomicModifyIORef' (filesTended files) (True,))
         unless tended (tend files)
-
--- | For how long a file is kept that nobody asks for.
-patience :: Duration
-patience = seconds 10
 
 -- | The mark of an open file, without waiting for a server that may have it; none where
 -- another kernel than the system's has opened it.
