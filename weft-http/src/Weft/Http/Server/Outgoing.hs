@@ -404,6 +404,17 @@ streamSend context c pieces = do
   sendPieces context c pieces
   liftIO (enter (contextServer context) c Streaming)
 
+-- | Send these: as one piece in the same breath where they are small and the socket takes them.
+sendTogether :: Context -> Connection -> [ByteString] -> Thread ()
+sendTogether context c pieces
+  | size <= 2 * worthSending = do
+      let bytes = B.concat pieces
+      n <- liftIO (enter (contextServer context) c Sending >> sendNow c bytes)
+      unless (n == size) $ sendPieces context c [B.drop n bytes]
+  | otherwise = sendPieces context c pieces
+  where
+    size = sum (map B.length pieces)
+
 -- | Take what is kept, in its frame, to be sent now. Or what is wrong with it.
 streamTake :: Stream -> IO (Either String [ByteString])
 streamTake stream = do
@@ -435,7 +446,7 @@ streamEnd context c stream trailers = do
       framed = case outDelimiting stream of
         Chunked -> (if size > 0 then chunkSize size : content <> ["\r\n"] else []) <> ["0\r\n", section, "\r\n"]
         _ -> content
-  sendPieces context c (h : framed)
+  sendTogether context c (h : framed)
   pure total
 
 chunkSize :: Int -> ByteString
