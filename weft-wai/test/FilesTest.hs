@@ -37,9 +37,9 @@ tests =
           | style <- [minBound .. maxBound],
             (name, change, after') <-
               [ ("another one in its place", \path -> B.writeFile (path <> "2") "behind" >> renameFile (path <> "2") path, (200, "behind")),
-                ("written anew, of the same size", \path -> B.writeFile path "behind", (200, "behind")),
-                ("shorter", \path -> B.writeFile path "b", (200, "b")),
-                ("longer", \path -> B.appendFile path " and after", (200, "before and after")),
+                ("written anew, of the same size", (`B.writeFile` "behind"), (200, "behind")),
+                ("shorter", (`B.writeFile` "b"), (200, "b")),
+                ("longer", (`B.appendFile` " and after"), (200, "before and after")),
                 ("removed", removeFile, (404, "File not found")),
                 ("removed and made again", \path -> removeFile path >> B.writeFile path "again", (200, "again"))
               ]
@@ -58,7 +58,7 @@ tests =
         forM_ paths (`B.writeFile` "content")
         inFiles $ \files -> do
           forM_ paths $ \path -> replicateM_ 2 (content files 0 path)
-          length <$> openIn dir >>= (@?= 256)
+          openIn dir >>= (@?= 256) . length
         openIn dir >>= (@?= []),
       testCase "where a path leads is looked at once a second" . withDirectory $ \dir -> do
         forM_ ["a", "b"] $ \name -> do

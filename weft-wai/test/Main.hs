@@ -4,6 +4,7 @@ module Main (main) where
 import AppsTest qualified
 import BlockingTest qualified
 import ChooserTest qualified
+import ContentTest qualified
 import DifferentialTest qualified
 import FailureTest qualified
 import FileTest qualified
@@ -19,6 +20,7 @@ main =
       "weft-wai"
       [ RequestTest.tests,
         ResponseTest.tests,
+        ContentTest.tests,
         FileTest.tests,
         FilesTest.tests,
         FailureTest.tests,

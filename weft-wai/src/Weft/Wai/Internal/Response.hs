@@ -18,6 +18,7 @@ import Control.Monad ((>=>))
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.ByteString.Builder (Builder)
+import Data.ByteString.Builder.Extra (byteStringInsert)
 import Data.ByteString.Char8 qualified as C
 import Data.ByteString.Internal (ByteString (BS), mallocByteString)
 import Data.CaseInsensitive qualified as CI
@@ -63,7 +64,7 @@ prepare making method = \case
   Wai.ResponseStream status headers body
     | bodiless method status -> pure (ready status headers (withheld method headers))
     | otherwise -> pure . ready status headers . Streamed (announced headers) $ \sink ->
-        makingHost making $ \place -> [] <$ body (sinkWriteNow sink >=> mapM_ (performIn place)) (sinkFlushNow sink >>= mapM_ (performIn place))
+        makingHost making $ \place -> [] <$ streaming place sink body
   Wai.ResponseFile status headers path part -> do
     bytes <- encoded path
     pure (File (statusOf status) (fieldsOf making headers) bytes part)
@@ -107,6 +108,15 @@ fieldsOf making headers = maybe id ((:) . Field "Alt-Svc") (makingAltSvc making)
             !fields = go rest
          in field : fields
 
+-- | Run the body of a stream. What it writes is handed on when there is much of it, when the
+-- stream is flushed, and at its end.
+streaming :: Place -> Sink -> Wai.StreamingBody -> IO ()
+streaming place sink body = do
+  page <- newPage 512
+  let give = sinkWriteNow sink . byteStringInsert >=> mapM_ (performIn place)
+  body (write page give) (handOn page give >> sinkFlushNow sink >>= mapM_ (performIn place))
+  handOn page give
+
 -- | What a builder builds: as far as it goes, or to be sent while it goes on.
 contentOf :: Making -> Http.ResponseHeaders -> Builder -> IO Body
 contentOf making headers builder =
@@ -114,7 +124,7 @@ contentOf making headers builder =
     Whole [] -> pure NoContent
     Whole pieces -> pure (Bytes pieces)
     Begun pieces room step ->
-      pure . Streamed (announced headers) $ \sink -> [] <$ continue liftIO (sinkWrite sink) pieces room step
+      pure . Streamed (announced headers) $ \sink -> [] <$ continue liftIO (sinkWrite sink . byteStringInsert) pieces room step
 
 -- | Has the response to this method, of this status, no content?
 bodiless :: Method -> Http.Status -> Bool
