@@ -71,19 +71,23 @@ newServerFor settings runner files application = do
       host = hostOf chooser runner
       making = Making (settingsAltSvc settings) (settingsMaxBuilderResponseBufferSize settings) host
   newServerPlain (serverSettingsOf settings) $ \clock ->
-    PlainApplication host (answering (Serving settings making chooser files clock) application)
+    let !serving = Serving settings making chooser files clock
+     in PlainApplication host (answering serving application)
 
--- | Have a request answered. The last function sends a response, or says what does.
+-- | Have a request answered. The last function sends a response, or says what does. It and
+-- those below are functions of their own: inlined, each would take the records apart and put
+-- them together again for each request.
 answering :: Serving -> Wai.Application -> Place -> Request -> (Response -> IO (Maybe (Thread ()))) -> IO ()
 answering serving application place request send = do
   receive <- bodyOf settings request place
   asked <- toWai (settingsNoParsePath settings) receive request
   progress <- newIORef Unsent
   watch <- beginWatch (servingChooser serving)
-  let exchange = Exchange serving request asked place watch progress send
+  let !exchange = Exchange serving request asked place watch progress send
   void (application asked (answer exchange)) `E.catch` failed exchange
   where
     settings = servingSettings serving
+{-# OPAQUE answering #-}
 
 -- | Send a response.
 answer :: Exchange -> Wai.Response -> IO Wai.ResponseReceived
