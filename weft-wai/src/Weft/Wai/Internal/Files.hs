@@ -60,7 +60,7 @@ import Weft.Mask (mask_)
 --
 -- A file that was removed keeps its place on the disk while it is open. One that is asked
 -- for once (many applications make a file for each response) is not kept therefore, and
--- those that nobody has asked for since are closed every ten seconds.
+-- every ten seconds those are closed that nobody has asked for since the last time.
 
 -- | The files of an application.
 data Files = Files
@@ -175,9 +175,10 @@ open :: Files -> Int64 -> ByteString -> Bool -> Thread Found
 open files second path known = do
   file <- openSomehow files path
   found <- look file `onException` closeFile file
-  (gone, untended) <- liftIO (remember found)
-  letGo gone
-  when untended . void $ forkWith defaultForkOptions {forkLabel = "open files"} (tend files)
+  flip onException (releaseOpened (foundOpened found)) $ do
+    (gone, untended) <- liftIO (remember found)
+    letGo gone
+    when untended . void $ forkWith defaultForkOptions {forkLabel = "open files"} (tend files)
   pure found
   where
     look file = do
