@@ -37,7 +37,7 @@ import GHC.ForeignPtr (unsafeWithForeignPtr)
 -- | What a builder has built.
 data Content
   = -- | All of it.
-    Whole [ByteString]
+    Whole ![ByteString]
   | -- | The beginning, newest first, and how it goes on in so much room.
     Begun [ByteString] !Int (BuildStep ())
 

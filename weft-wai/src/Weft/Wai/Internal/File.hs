@@ -23,6 +23,7 @@ import Weft.File (FileStatus (..))
 import Weft.Http.Conditional
 import Weft.Http.Date
 import Weft.Http.ETag (parseETag)
+import Weft.Http.Internal.Ascii (eqCaseless)
 import Weft.Http.Range
 import Weft.Http.Request
 import Weft.Http.Server (Body (..), Response (..))
@@ -44,7 +45,7 @@ sendingFile files performing second request status fields path part send =
 
     answered found
       | Just p <- part = ofPart file p
-      | status /= ok200 = whole status
+      | status /= ok200 || isUnconditional (requestConditions request) = whole status
       | otherwise = case evaluatePreconditions (requestMethod request) (requestConditions request) validators of
           PreconditionFailed -> Response preconditionFailed412 dated NoContent Nothing
           NotModified -> Response notModified304 dated NoContent Nothing
@@ -89,5 +90,4 @@ sendingFile files performing second request status fields path part send =
     inHead response = case requestMethod request of
       Head -> response {responseBody = maybe NoContent Omitted (knownLength (responseBody response))}
       _ -> response
-    named name (Field n _) = lowered n == name
-    lowered = B.map (\w -> if w >= 0x41 && w <= 0x5a then w + 32 else w)
+    named name = eqCaseless name . fieldName

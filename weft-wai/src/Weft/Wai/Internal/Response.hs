@@ -73,7 +73,9 @@ prepare making method = \case
       makingHost making $ \place ->
         conversation (performIn place (duplexReceive duplex)) (performIn place . duplexSend duplex . pure)
   where
-    ready status headers body = Ready (Response (statusOf status) (fieldsOf making headers) body Nothing)
+    ready status headers body =
+      let !fields = fieldsOf making headers
+       in Ready (Response (statusOf status) fields body Nothing)
 
 -- | A path as the system has it.
 encoded :: FilePath -> IO ByteString
@@ -128,12 +130,17 @@ contentOf making headers builder =
 
 -- | Has the response to this method, of this status, no content?
 bodiless :: Method -> Http.Status -> Bool
-bodiless method status = method == Head || hasNoBody (statusOf status)
+bodiless method status = isHead method || hasNoBody (statusOf status)
+
+isHead :: Method -> Bool
+isHead = \case
+  Head -> True
+  _ -> False
 
 -- | What takes its place.
 withheld :: Method -> Http.ResponseHeaders -> Body
 withheld method headers
-  | method == Head = maybe Withheld Omitted (announced headers)
+  | isHead method = maybe Withheld Omitted (announced headers)
   | otherwise = NoContent
 
 -- | The @Content-Length@ that an application has named.
