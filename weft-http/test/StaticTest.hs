@@ -23,6 +23,7 @@ tests =
       testCase "a value larger than the cache is not kept, nor the one it replaces" tooLarge,
       testCase "a cache of no bytes keeps nothing" noBytes,
       testCase "without room, what is asked for the second time is worth keeping" secondTime,
+      testCase "a sweep lets go of the descriptors that were not used since the last one" sweep,
       testCase "replacing and deleting for ever does not gather keys" churn
     ]
 
@@ -128,6 +129,21 @@ secondTime = do
   _ <- insertCache cache (name 5) OpenFile 5
   mapM (worth OpenFile) [6, 6] >>= (@?= [False, True])
   mapM (worth (InMemory 5000)) [7, 7] >>= (@?= [False, False])
+
+sweep :: Assertion
+sweep = do
+  cache <- newCache 100_000 10
+  forM_ [1, 2, 3] $ \k -> insertCache cache (name k) OpenFile k
+  _ <- insertCache cache (name 4) (InMemory 10) 4
+  _ <- deleteCache cache (name 3) >> insertCache cache (name 3) OpenFile 5
+  mapM_ (lookupCache cache . name) [1, 3]
+  sweepFiles cache >>= (@?= [2])
+  _ <- lookupCache cache (name 3)
+  sweepFiles cache >>= (@?= [1])
+  cacheFiles cache >>= (@?= 1)
+  sweepFiles cache >>= (@?= [5])
+  sweepFiles cache >>= (@?= [])
+  lookupCache cache (name 4) >>= (@?= Just 4)
 
 churn :: Assertion
 churn = do

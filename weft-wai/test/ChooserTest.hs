@@ -47,36 +47,33 @@ tests :: TestTree
 tests =
   testGroup
     "the choice of a way"
-    [ testCase "quick requests stay on their worker" $ do
-        world <- newWorld
-        replicateM_ 10_000 (request world (microseconds 20))
-        world `is` OnWorker,
-      testCase "and so they do when one in a hundred is slow, as a collector makes them" $ do
-        world <- newWorld
-        replicateM_ 300 (replicateM_ 99 (request world (microseconds 20)) >> request world (microseconds 9_000))
-        world `is` OnWorker,
-      testCase "a query in each request moves them within a dozen" $ do
-        world <- newWorld
-        replicateM_ 12 (request world (microseconds 500))
-        world `is` OnItsOwn,
-      testCase "one slow request in eight moves them" $ do
-        world <- newWorld
-        replicateM_ 100 (replicateM_ 7 (request world (microseconds 20)) >> request world (microseconds 500))
-        world `is` OnItsOwn,
-      testCase "takeovers move them, though their requests are few" $ do
-        world <- newWorld
-        forM_ [1 .. 20 :: Int] $ \n -> do
-          writeIORef (worldTakeovers world) n
-          replicateM_ 100 (request world (microseconds 20))
-          pass world (seconds 1 `div` 3)
-        world `is` OnItsOwn,
-      testCase "a takeover now and then does not" $ do
-        world <- newWorld
-        forM_ [1 .. 100 :: Int] $ \n -> do
-          writeIORef (worldTakeovers world) n
-          replicateM_ 10 (request world (microseconds 20))
-          pass world (seconds 10)
-        world `is` OnWorker,
+    [ testGroup
+        "by how long requests take"
+        [ testCase name $ do
+            world <- newWorld
+            replicateM_ times (replicateM_ quick (request world (microseconds 20)) >> mapM_ (request world . microseconds) slow)
+            world `is` way
+          | (name, times, quick, slow, way) <-
+              [ ("quick ones stay on their worker", 1, 10_000, Nothing, OnWorker),
+                ("and so they do when one in a hundred is slow, as a collector makes them", 300, 99, Just 9_000, OnWorker),
+                ("a query in each moves them within a dozen", 12, 0, Just 500, OnItsOwn),
+                ("one slow request in eight moves them", 100, 7, Just 500, OnItsOwn)
+              ]
+        ],
+      testGroup
+        "by takeovers of workers"
+        [ testCase name $ do
+            world <- newWorld
+            forM_ [1 .. takeovers] $ \n -> do
+              writeIORef (worldTakeovers world) n
+              replicateM_ between (request world (microseconds 20))
+              pass world pause
+            world `is` way
+          | (name, takeovers, between, pause, way) <-
+              [ ("many move them, though their requests are few", 20, 100, seconds 1 `div` 3, OnItsOwn),
+                ("one now and then does not", 100, 10, seconds 10, OnWorker)
+              ]
+        ],
       testCase "they go back when they have been quick, each time later" $ do
         world <- newWorld
         let leave = replicateM_ 12 (request world (microseconds 500)) >> world `is` OnItsOwn

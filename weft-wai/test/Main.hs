@@ -4,9 +4,11 @@ module Main (main) where
 import AppsTest qualified
 import BlockingTest qualified
 import ChooserTest qualified
+import ContentTest qualified
 import DifferentialTest qualified
 import FailureTest qualified
 import FileTest qualified
+import FilesTest qualified
 import RequestTest qualified
 import ResponseTest qualified
 import StrayTest qualified
@@ -19,7 +21,9 @@ main =
       "weft-wai"
       [ RequestTest.tests,
         ResponseTest.tests,
+        ContentTest.tests,
         FileTest.tests,
+        FilesTest.tests,
         FailureTest.tests,
         BlockingTest.tests,
         StrayTest.tests,

@@ -293,11 +293,12 @@ setProxyProtocolRequired = setProxyLayer (proxyLayerOfAnybody HeaderRequired)
 setProxyProtocolOptional :: Settings -> Settings
 setProxyProtocolOptional = setProxyLayer (proxyLayerOfAnybody HeaderOptional)
 
--- | Of no effect: files are opened for each response.
+-- | Of no effect: a file that is asked for again is kept open, and what is sent is
+-- what is there all the same.
 setFdCacheDuration :: Int -> Settings -> Settings
 setFdCacheDuration _ = id
 
--- | Of no effect: files are looked at for each response.
+-- | Of no effect: each response looks at its file.
 setFileInfoCacheDuration :: Int -> Settings -> Settings
 setFileInfoCacheDuration _ = id
 

@@ -456,6 +456,17 @@ data Take
     Ours [ByteString]
   | Wrong String
 
+-- | Send these: as one piece in the same breath where they are small and the socket takes them.
+sendTogether :: Context -> Connection -> [ByteString] -> Thread ()
+sendTogether context c pieces
+  | size <= 2 * worthSending = do
+      let bytes = B.concat pieces
+      n <- liftIO (enter (contextServer context) c Sending >> sendHere c bytes)
+      unless (n == size) $ sendPieces context c [B.drop n bytes]
+  | otherwise = sendPieces context c pieces
+  where
+    size = sum (map B.length pieces)
+
 -- | Take what is kept, in its frame, to be sent now. Or what is wrong with it.
 streamTake :: Stream -> IO Take
 streamTake stream = do
@@ -491,7 +502,7 @@ streamEnd context c stream trailers = do
   section <- case outDelimiting stream of
     Chunked -> B.concat <$> traverse trailer trailers
     _ -> pure B.empty
-  sendPieces context c . (h :) $ case outDelimiting stream of
+  sendTogether context c . (h :) $ case outDelimiting stream of
     Chunked -> (if size > 0 then chunkSize size : content <> ["\r\n"] else []) <> ["0\r\n", section, "\r\n"]
     _ -> content
   pure total

@@ -16,6 +16,7 @@ module Weft.Http.Static.Cache
     insertCache,
     deleteCache,
     reduceFiles,
+    sweepFiles,
     cacheBytes,
     cacheFiles,
     cacheCount,
@@ -23,11 +24,12 @@ module Weft.Http.Static.Cache
 where
 
 import Control.Concurrent.MVar (MVar, newMVar, withMVar)
-import Control.Monad (when)
+import Control.Monad (filterM, when)
 import Control.Monad.Primitive (RealWorld)
 import Data.Bits (shiftR, xor, (.&.))
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
+import Data.Foldable (foldl')
 import Data.HashMap.Strict (HashMap)
 import Data.HashMap.Strict qualified as HashMap
 import Data.IORef
@@ -188,6 +190,15 @@ deleteCache cache key = changing cache (pure . remove key)
 -- how many there are.
 reduceFiles :: Cache a -> (Int -> Int) -> IO [a]
 reduceFiles cache left = changing cache $ \contents -> makeRoom Files (left (lineCount (contentsFiles contents))) contents
+
+-- | Let go of what holds a descriptor and was not used since it was last considered, as all of
+-- it is now.
+sweepFiles :: Cache a -> IO [a]
+sweepFiles cache = changing cache $ \contents -> do
+  unused <- filterM (isUnused . snd) [(key, kept) | (key, kept) <- HashMap.toList (contentsMap contents), keptKind kept == Files]
+  pure (foldl' (\left (key, kept) -> tidy Files (without key kept left)) contents unused, map (keptValue . snd) unused)
+  where
+    isUnused kept = (== 0) <$> readPrimVar (keptUsed kept) <* writePrimVar (keptUsed kept) 0
 
 -- | Writers take turns; they hold the lock for microseconds, never across a system
 -- call, so a worker may wait for it.

@@ -10,6 +10,7 @@ module Weft.Http.Static.Opened
     newOpened,
     holdOpened,
     releaseOpened,
+    releasedLast,
   )
 where
 
@@ -45,5 +46,9 @@ holdOpened opened = readPrimVar (openedHolders opened) >>= go
 -- | Let go of it. The last one closes the file, also when it has been cancelled.
 releaseOpened :: Opened -> Thread ()
 releaseOpened opened = mask_ $ do
-  before <- liftIO (fetchSubInt (openedHolders opened) 1)
-  when (before == 1) (closeFile (openedFile opened))
+  lastOne <- liftIO (releasedLast opened)
+  when lastOne (closeFile (openedFile opened))
+
+-- | Let go of it in 'IO'. True: whoever has called this is to close the file.
+releasedLast :: Opened -> IO Bool
+releasedLast opened = (== 1) <$> fetchSubInt (openedHolders opened) 1

@@ -5,62 +5,141 @@
 -- Stability   : not home
 --
 -- Runs a builder as far as it fits into memory that one is willing to spend: then its
--- length is known before anything is sent. Nearly every response ends there.
+-- length is known before anything is sent. Nearly every response ends there, and most of
+-- them in the first piece of memory. And runs those of a stream one behind the other in the
+-- same memory, so that small ones become one piece.
 module Weft.Wai.Internal.Content
-  ( Content (..),
+  ( -- * One builder
+    Content (..),
     gather,
     continue,
+
+    -- * Many
+    Page,
+    newPage,
+    write,
+    handOn,
   )
 where
 
+import Control.Monad (when)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.ByteString.Builder (Builder)
-import Data.ByteString.Builder.Extra (BufferWriter, Next (..), byteStringInsert, runBuilder)
+import Data.ByteString.Builder.Internal (BufferRange (..), BuildStep, fillWithBuildStep, runBuilder)
 import Data.ByteString.Internal (ByteString (BS), mallocByteString)
-import Foreign.ForeignPtr (withForeignPtr)
+import Data.IORef
+import Data.Word (Word8)
+import Foreign.ForeignPtr (ForeignPtr, plusForeignPtr)
+import Foreign.Ptr (minusPtr, plusPtr)
+import GHC.ForeignPtr (unsafeWithForeignPtr)
 
 -- | What a builder has built.
 data Content
   = -- | All of it.
-    Whole [ByteString]
-  | -- | The beginning, newest first, and how it goes on: a writer that wants room.
-    Begun [ByteString] !Int BufferWriter
+    Whole ![ByteString]
+  | -- | The beginning, newest first, and how it goes on in so much room.
+    Begun [ByteString] !Int (BuildStep ())
 
 -- | Run a builder until it has ended or built more than so many octets.
 gather :: Int -> Builder -> IO Content
-gather most builder = go [] 0 256 (runBuilder builder)
+gather most builder = do
+  content <- mallocByteString 256
+  fill content 0 256 (runBuilder builder) >>= \case
+    Ended n -> pure (Whole [BS content n | n > 0])
+    filled -> more [] 0 256 content filled
   where
-    go pieces size room writer
-      | size > most = pure (Begun pieces room writer)
+    more pieces size room content = \case
+      Ended n -> pure (Whole (reverse (piece content n <> pieces)))
+      Full n wanted build -> go (piece content n <> pieces) (size + n) (max wanted (min 16_384 (4 * room))) build
+      Inserted n bytes build -> go (bytes : piece content n <> pieces) (size + n + B.length bytes) room build
+    go pieces size room build
+      | size > most = pure (Begun pieces room build)
       | otherwise = do
-          (piece, next) <- step room writer
-          let (pieces', size') = added piece pieces size
-          case next of
-            Done -> pure (Whole (reverse pieces'))
-            More wanted writer' -> go pieces' size' (max wanted (min 16_384 (4 * room))) writer'
-            Chunk bytes writer' -> let (pieces'', size'') = added bytes pieces' size' in go pieces'' size'' room writer'
-    added piece pieces size
-      | B.null piece = (pieces, size)
-      | otherwise = (piece : pieces, size + B.length piece)
+          content <- mallocByteString room
+          fill content 0 room build >>= more pieces size room content
+    piece content n = [BS content n | n > 0]
 
 -- | What has been built goes to the action, and all that is built from there on.
-continue :: (Monad m) => (forall a. IO a -> m a) -> (Builder -> m ()) -> [ByteString] -> Int -> BufferWriter -> m ()
-continue lifting write pieces = \room writer -> mapM_ put (reverse pieces) >> go room writer
+continue :: (Monad m) => (forall a. IO a -> m a) -> (ByteString -> m ()) -> [ByteString] -> Int -> BuildStep () -> m ()
+continue lifting give pieces = \room build -> mapM_ give (reverse pieces) >> go room build
   where
-    put bytes = if B.null bytes then pure () else write (byteStringInsert bytes)
-    go room writer = do
-      (piece, next) <- lifting (step (max 16_384 room) writer)
-      put piece
-      case next of
-        Done -> pure ()
-        More wanted writer' -> go wanted writer'
-        Chunk bytes writer' -> put bytes >> go room writer'
+    go wanted build = do
+      let room = max 16_384 wanted
+      content <- lifting (mallocByteString room)
+      let piece n = when (n > 0) (give (BS content n))
+      lifting (fill content 0 room build) >>= \case
+        Ended n -> piece n
+        Full n wanted' build' -> piece n >> go wanted' build'
+        Inserted n bytes build' -> piece n >> give bytes >> go room build'
 {-# INLINE continue #-}
 
--- | Have so much room written to.
-step :: Int -> BufferWriter -> IO (ByteString, Next)
-step room writer = do
-  content <- mallocByteString room
-  (n, next) <- withForeignPtr content (`writer` room)
-  pure (if n == 0 then B.empty else BS content n, next)
+-- | What the builders of a stream have written and nobody was given yet. Of one thread at a
+-- time.
+newtype Page = Page (IORef Room)
+
+-- | Memory, and three places in it: the beginning of what nobody was given, its end, and the
+-- end of all.
+data Room = Room !(ForeignPtr Word8) !Int !Int !Int
+
+-- | With room for this much.
+newPage :: Int -> IO Page
+newPage size = Page <$> (roomOf size >>= newIORef)
+
+roomOf :: Int -> IO Room
+roomOf size = (\content -> Room content 0 0 size) <$> mallocByteString size
+
+-- | Run a builder. What there is no more room for goes to the action, with what is before it.
+write :: Page -> (ByteString -> IO ()) -> Builder -> IO ()
+write (Page ref) give builder = readIORef ref >>= go (runBuilder builder)
+  where
+    go build room@(Room content from at end) =
+      fill content at end build >>= \case
+        Ended n -> writeIORef ref (Room content from (at + n) end)
+        Full n wanted build' -> do
+          -- Before anything is given: what is given is not to be given again.
+          room' <- roomOf (max 16_384 wanted)
+          writeIORef ref room'
+          mapM_ give (pieceOf room n)
+          go build' room'
+        Inserted n bytes build' -> do
+          let room' = Room content (at + n) (at + n) end
+          writeIORef ref room'
+          mapM_ give (pieceOf room n)
+          give bytes
+          go build' room'
+
+-- | All that was written goes to the action.
+handOn :: Page -> (ByteString -> IO ()) -> IO ()
+handOn (Page ref) give = do
+  room@(Room content _ at end) <- readIORef ref
+  writeIORef ref (Room content at at end)
+  mapM_ give (pieceOf room 0)
+
+-- | What nobody was given, and so much behind it.
+pieceOf :: Room -> Int -> Maybe ByteString
+pieceOf (Room content from at _) n
+  | at + n == from = Nothing
+  | otherwise = Just (BS (content `plusForeignPtr` from) (at + n - from))
+
+-- | How a builder has left the room that it was given; each with how much it has written.
+data Filled
+  = -- | It has ended.
+    Ended !Int
+  | -- | It wants this much room.
+    Full !Int !Int (BuildStep ())
+  | -- | These bytes come behind, and then it goes on.
+    Inserted !Int !ByteString (BuildStep ())
+
+-- | Have memory filled from one place to another.
+fill :: ForeignPtr Word8 -> Int -> Int -> BuildStep () -> IO Filled
+fill content from to build =
+  -- A step is a function that returns, of which GHC knows nothing else.
+  unsafeWithForeignPtr content $ \base -> do
+    let start = base `plusPtr` from
+    fillWithBuildStep
+      build
+      (\end () -> pure (Ended (end `minusPtr` start)))
+      (\end wanted build' -> pure (Full (end `minusPtr` start) wanted build'))
+      (\end bytes build' -> pure (Inserted (end `minusPtr` start) bytes build'))
+      (BufferRange start (base `plusPtr` to))

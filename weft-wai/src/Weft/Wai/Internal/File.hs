@@ -5,52 +5,47 @@
 -- Stability   : not home
 --
 -- What WAI calls a file response, with what Warp does for it: the fields that name the
--- file's date and size, preconditions on them, and ranges. The file is opened for each
--- response and sent by the system.
+-- file's date and size, preconditions on them, and ranges. The file is sent by the system.
 module Weft.Wai.Internal.File
   ( sendingFile,
   )
 where
 
 import Control.Exception (IOException)
+import Control.Exception qualified as E
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.Foldable (find)
+import Data.Int (Int64)
 import Network.Wai.Internal qualified as Wai
-import Weft
-import Weft.File
+import Weft (Thread)
+import Weft.File (FileStatus (..))
 import Weft.Http.Conditional
 import Weft.Http.Date
 import Weft.Http.ETag (parseETag)
+import Weft.Http.Internal.Ascii (eqCaseless)
 import Weft.Http.Range
 import Weft.Http.Request
 import Weft.Http.Server (Body (..), Response (..))
 import Weft.Http.Server qualified as Server
 import Weft.Http.Server.Types (knownLength)
 import Weft.Http.Status
-import Weft.Time (wallClock)
+import Weft.Wai.Internal.Files
 
 -- | Answer a request with a file, of which the status and the fields are given, or a part.
-sendingFile :: Request -> Status -> [Field] -> ByteString -> Maybe Wai.FilePart -> (Response -> Thread a) -> Thread a
-sendingFile request status fields path part answer =
-  bracket (try opened) (either (\(_ :: IOException) -> pure ()) (closeFile . fst)) $ \case
-    Left _ -> answer notThere
-    Right (file, found) -> do
-      now' <- HttpTime . (`div` 1_000_000_000) <$> wallClock
-      answer (inHead (answered now' file found))
+-- The file is held until the last function has returned.
+sendingFile :: Files -> (forall a. Thread a -> IO a) -> Int64 -> Request -> Status -> [Field] -> ByteString -> Maybe Wai.FilePart -> (Response -> IO ()) -> IO ()
+sendingFile files performing second request status fields path part send =
+  E.bracket (E.try (acquire files performing second path)) (either (\(_ :: IOException) -> pure ()) (release performing)) $ \case
+    Left _ -> send notThere
+    Right found -> send (inHead (answered found))
   where
-    opened = do
-      file <- openFile path ReadOnly
-      found <- fileStatus file `onException` closeFile file
-      if statusKind found == RegularFile
-        then pure (file, found)
-        else closeFile file >> throwM (userError "not a regular file")
     notThere =
       inHead (Response notFound404 (Field "Content-Type" "text/plain; charset=utf-8" : filter (not . named "content-type") fields) (Bytes ["File not found"]) Nothing)
 
-    answered now' file found
+    answered found
       | Just p <- part = ofPart file p
-      | status /= ok200 = whole status
+      | status /= ok200 || isUnconditional (requestConditions request) = whole status
       | otherwise = case evaluatePreconditions (requestMethod request) (requestConditions request) validators of
           PreconditionFailed -> Response preconditionFailed412 dated NoContent Nothing
           NotModified -> Response notModified304 dated NoContent Nothing
@@ -68,15 +63,16 @@ sendingFile request status fields path part answer =
                   _ -> whole ok200
             | otherwise -> whole ok200
       where
-        size = statusSize found
-        modified = HttpTime (statusModified found `div` 1_000_000_000)
+        file = foundFile found
+        size = statusSize (foundStatus found)
+        modified = HttpTime (statusModified (foundStatus found) `div` 1_000_000_000)
         validators =
           Validators
             { validatorETag = find (named "etag") fields >>= parseETag . fieldValue,
               validatorModified = Just modified,
-              validatorNow = now'
+              validatorNow = HttpTime second
             }
-        dated = if any (named "last-modified") fields then fields else Field "Last-Modified" (formatDate modified) : fields
+        dated = if any (named "last-modified") fields then fields else Field "Last-Modified" (foundModified found) : fields
         ranged = accepting dated
         whole code = Response code ranged (sent file 0 size) Nothing
 
@@ -89,10 +85,9 @@ sendingFile request status fields path part answer =
         content = sent file (fromIntegral offset) (fromIntegral count)
 
     accepting = (Field "Accept-Ranges" "bytes" :)
-    -- It is closed by the bracket.
+    -- The bracket releases it.
     sent file offset count = FileBody file [Server.FilePart B.empty offset count] B.empty (pure ())
     inHead response = case requestMethod request of
       Head -> response {responseBody = maybe NoContent Omitted (knownLength (responseBody response))}
       _ -> response
-    named name (Field n _) = lowered n == name
-    lowered = B.map (\w -> if w >= 0x41 && w <= 0x5a then w + 32 else w)
+    named name = eqCaseless name . fieldName

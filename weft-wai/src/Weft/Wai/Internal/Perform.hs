@@ -8,23 +8,22 @@
 module Weft.Wai.Internal.Perform
   ( -- * Styles
     ApplicationStyle (..),
+    Way (..),
+    Place (..),
     Host,
     hostOf,
+
+    -- * The choice
     Chooser,
     newChooser,
     newChooserWith,
     chosen,
-    Way (..),
 
     -- * What an application tells the chooser
     Watch,
     beginWatch,
     endWatch,
     misdirected,
-
-    -- * Operations
-    Perform (..),
-    awaiting,
   )
 where
 
@@ -59,30 +58,39 @@ data ApplicationStyle
     OwnThread
   deriving stock (Eq, Show, Enum, Bounded)
 
--- | Performs operations of a thread in 'IO'.
-newtype Perform = Perform (forall a. Thread a -> IO a)
-
--- | Performs plain 'IO' as a part of a thread.
-type Host = forall a. (Way -> Perform -> IO a) -> Thread a
-
 -- | Which way an application runs at the moment.
 data Way = OnWorker | OnItsOwn
   deriving stock (Eq, Show)
 
--- | What hosts applications of this style, and what takes in the rest.
-hostOf :: ApplicationStyle -> Chooser -> Runner -> Host
-hostOf style chooser runner = case style of
-  Direct -> \run' -> direct (run' OnWorker (awaiting runner))
-  OwnThread -> onItsOwn
-  Automatic -> \run' ->
-    liftIO (chosen chooser) >>= \case
-      OnWorker -> direct (run' OnWorker (awaiting runner))
-      OnItsOwn -> onItsOwn run'
+-- | Where an application runs: which way, and what performs operations of a thread there.
+data Place = Place
+  { placeWay :: !Way,
+    performIn :: forall a. Thread a -> IO a
+  }
+
+-- | Performs plain 'IO' as a part of a thread.
+type Host = forall a. (Place -> IO a) -> Thread a
+
+-- | What hosts applications where the chooser says; the runner takes in what cannot be
+-- awaited.
+hostOf :: Chooser -> Runner -> Host
+hostOf chooser runner = case chooser of
+  Always OnWorker -> \run' -> direct (run' onWorker)
+  Always OnItsOwn -> onItsOwn
+  -- The choice is made by the direct thread: a node of the trace less.
+  ByEvidence evidence -> \run' ->
+    direct
+      ( chosenBy evidence >>= \case
+          OnWorker -> Just <$> run' onWorker
+          OnItsOwn -> pure Nothing
+      )
+      >>= maybe (onItsOwn run') pure
   where
+    onWorker = Place OnWorker (awaitOrHandOver runner)
     onItsOwn :: Host
     onItsOwn run' = do
       result <- liftIO (newIORef Nothing)
-      onGhcThread runner (\perform -> run' OnItsOwn (Perform (performHere perform)) >>= \a -> a <$ writeIORef result (Just a))
+      onGhcThread runner (\perform -> run' (Place OnItsOwn (performHere perform)) >>= \a -> a <$ writeIORef result (Just a))
         -- The server has interrupted the application. What that has made of it decides, as on a
         -- worker: the client may yet be told that its request has taken too long.
         `catch` \e@(Interruption reason _) ->
@@ -90,8 +98,8 @@ hostOf style chooser runner = case style of
     -- What it has begun with "Weft.IO" runs on a worker.
     performHere :: (forall a. Thread a -> IO a) -> Thread b -> IO b
     performHere perform operation = do
-      onWorker <- isCurrentThreadBound
-      if onWorker then awaitOrHandOver runner operation else perform operation
+      carried <- isCurrentThreadBound
+      if carried then awaitOrHandOver runner operation else perform operation
 
 -- Operations -----------------------------------------------------------------------
 
@@ -108,9 +116,6 @@ hostOf style chooser runner = case style of
 -- say the same, hence the flag.
 
 -- | Inside a direct thread.
-awaiting :: Runner -> Perform
-awaiting runner = Perform (awaitOrHandOver runner)
-
 awaitOrHandOver :: Runner -> Thread a -> IO a
 awaitOrHandOver runner operation = do
   begun <- newIORef False
@@ -129,10 +134,11 @@ awaitOrHandOver runner operation = do
 -- and only its client waits. So what decides is how long applications take from their
 -- beginning to their response:
 --
---   * One request in eight is timed, and all while one of the last ones was slow. One that has taken long counts 16, a quick one takes 1
---     back; at 64 applications leave the worker. That is one slow request in seventeen, or
---     four in a row: more than the pauses of a collector or of a busy machine make, and what
---     a database query in every request comes to at once.
+--   * One request in eight is timed, and all while one of the last ones was slow. One that
+--     has taken long counts 16, a quick one takes 1 back; at 64 applications leave the
+--     worker. That is one slow request in seventeen, or four in a row: more than the pauses
+--     of a collector or of a busy machine make, and what a database query in every request
+--     comes to at once.
 --   * Fewer that are very slow show as takeovers of workers, which are looked at every
 --     quarter of a second. Eight in a few seconds are enough.
 --   * An asynchronous exception that found nobody, or the wrong one, is reason enough, and
@@ -143,12 +149,18 @@ awaitOrHandOver runner operation = do
 --
 -- The words are written without locks by all workers. A count may be lost, and no more.
 
--- | Which way applications run, and what speaks for it.
-data Chooser = Chooser
-  { chooserWords :: !(MutablePrimArray RealWorld Int),
+-- | Which way applications run.
+data Chooser
+  = -- | The style says so: nothing is timed.
+    Always !Way
+  | ByEvidence !Evidence
+
+-- | What speaks for a way.
+data Evidence = Evidence
+  { evidenceWords :: !(MutablePrimArray RealWorld Int),
     -- | In nanoseconds.
-    chooserClock :: !(IO Int),
-    chooserCounters :: !(IO Counters)
+    evidenceClock :: !(IO Int),
+    evidenceCounters :: !(IO Counters)
   }
 
 -- | The words.
@@ -164,47 +176,61 @@ patienceWord = 7 -- for how long, the next time
 barredWord = 8 -- 1: never
 lastWord' = 9
 
--- | Applications run on workers to begin with.
-newChooser :: Thread Chooser
-newChooser = counterReader >>= liftIO . newChooserWith (fromIntegral <$> getMonotonicTimeNSec)
+-- | The chooser of a style.
+newChooser :: ApplicationStyle -> Thread Chooser
+newChooser = \case
+  Automatic -> counterReader >>= liftIO . newChooserWith (fromIntegral <$> getMonotonicTimeNSec)
+  Direct -> pure (Always OnWorker)
+  OwnThread -> pure (Always OnItsOwn)
 
--- | By this clock, in nanoseconds, and these counters.
+-- | One that goes by this clock, in nanoseconds, and these counters. Applications run on
+-- workers to begin with.
 newChooserWith :: IO Int -> IO Counters -> IO Chooser
 newChooserWith clock reader = do
   words' <- newPrimArray lastWord'
   setPrimArray words' 0 lastWord' 0
   writePrimArray words' patienceWord 10_000_000_000
-  pure (Chooser words' clock reader)
+  pure (ByEvidence (Evidence words' clock reader))
 
 -- | The way of the next request.
 chosen :: Chooser -> IO Way
-chosen chooser = (\w -> if w == 0 then OnWorker else OnItsOwn) <$> readPrimArray (chooserWords chooser) wayWord
-{-# INLINE chosen #-}
+chosen = \case
+  Always way -> pure way
+  ByEvidence evidence -> chosenBy evidence
+
+chosenBy :: Evidence -> IO Way
+chosenBy evidence = (\w -> if w == 0 then OnWorker else OnItsOwn) <$> readPrimArray (evidenceWords evidence) wayWord
+{-# INLINE chosenBy #-}
 
 -- | When a request that is timed began; 0 for others.
 newtype Watch = Watch Int
 
 -- | An application begins.
 beginWatch :: Chooser -> IO Watch
-beginWatch chooser = do
-  n <- readPrimArray (chooserWords chooser) samplesWord
-  writePrimArray (chooserWords chooser) samplesWord (n + 1)
-  score <- readPrimArray (chooserWords chooser) scoreWord
-  if timed n || score /= 0 then Watch <$> chooserClock chooser else pure (Watch 0)
+beginWatch = \case
+  Always _ -> pure (Watch 0)
+  ByEvidence evidence -> do
+    let words' = evidenceWords evidence
+    n <- readPrimArray words' samplesWord
+    writePrimArray words' samplesWord (n + 1)
+    score <- readPrimArray words' scoreWord
+    if timed n || score /= 0 then Watch <$> evidenceClock evidence else pure (Watch 0)
   where
     -- One in eight, in no regular order: Knuth's multiplicative hash.
     timed :: Int -> Bool
     timed n = (fromIntegral n * 0x9E37_79B9_7F4A_7C15 :: Word) `unsafeShiftR` 61 == 0
 {-# INLINE beginWatch #-}
 
--- | It has a response, or has failed.
+-- | It has a response, or has failed. Once for each watch.
 endWatch :: Chooser -> Way -> Watch -> IO ()
-endWatch chooser way (Watch began) = unless (began == 0) (judge chooser way began)
+endWatch chooser way (Watch began) = case chooser of
+  ByEvidence evidence | began /= 0 -> judge evidence way began
+  _ -> pure ()
 {-# INLINE endWatch #-}
 
-judge :: Chooser -> Way -> Int -> IO ()
-judge chooser way began = do
-  time <- chooserClock chooser
+judge :: Evidence -> Way -> Int -> IO ()
+judge evidence way began = do
+  time <- evidenceClock evidence
   score <- get scoreWord
   let score'
         | time - began > slow = min 1_024 (score + 16)
@@ -224,14 +250,14 @@ judge chooser way began = do
           when (time > back && barred == 0) $ put heldWord 0 >> put wayWord 0
     _ -> pure ()
   where
-    words' = chooserWords chooser
+    words' = evidenceWords evidence
     get = readPrimArray words'
     put = writePrimArray words'
     -- Nanoseconds. A thread of its own costs a twentieth of it.
     slow = 250_000
     look time looked = do
       put lookedWord time
-      counted <- total <$> chooserCounters chooser
+      counted <- total <$> evidenceCounters evidence
       before <- get takeoversWord
       put takeoversWord (countedTakeovers counted)
       held <- get heldWord
@@ -249,7 +275,9 @@ judge chooser way began = do
 
 -- | An asynchronous exception of GHC's has come to the wrong request, or is likely to.
 misdirected :: Chooser -> IO ()
-misdirected = forGood . chooserWords
+misdirected = \case
+  Always _ -> pure ()
+  ByEvidence evidence -> forGood (evidenceWords evidence)
 
 forGood :: MutablePrimArray RealWorld Int -> IO ()
 forGood words' = do

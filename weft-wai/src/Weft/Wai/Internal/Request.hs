@@ -36,19 +36,26 @@ import Weft.Wai.Internal.Names
 -- | The request; the action receives the next piece of its body. The flag: leave the target
 -- as it is ('Weft.Wai.setNoParsePath').
 toWai :: Bool -> IO ByteString -> Request -> IO Wai.Request
-toWai unparsed receive request = do
+toWai unparsed receive (Request h _ client) = do
   mine <- copied h
-  let fields = map (field mine) (headFields h)
-      target = rebased mine (B.take (B.length (headTarget h) - B.length (headQuery h)) (headTarget h))
-      rawPath = if unparsed then target else rebased mine (headPath h)
-      rawQuery = rebased mine (headQuery h)
+  -- What costs no more to make than to keep for later is made.
+  let !rawPath
+        | unparsed = rebased mine (B.take (B.length (headTarget h) - B.length (headQuery h)) (headTarget h))
+        | otherwise = rebased mine (headPath h)
+      !rawQuery = rebased mine (headQuery h)
+      !method = case headMethod h of
+        Extension name -> rebased mine name
+        known -> methodName known
+      !size = case headFraming h of
+        NoBody -> noLength
+        FixedBody n -> Wai.KnownLength (fromIntegral n)
+        ChunkedBody -> Wai.ChunkedBody
+      fields = map (field mine) (headFields h)
       -- Of those in the copy: the names of the others may have been overwritten by then.
       valueOf name = lookup name fields
   pure
     Wai.Request
-      { Wai.requestMethod = case headMethod h of
-          Extension name -> rebased mine name
-          known -> methodName known,
+      { Wai.requestMethod = method,
         Wai.httpVersion = case headVersion h of
           Http10 -> http10
           Http11 -> http11,
@@ -61,18 +68,16 @@ toWai unparsed receive request = do
         Wai.queryString = parseQuery rawQuery,
         Wai.requestBody = receive,
         Wai.vault = Vault.insert clientKey client Vault.empty,
-        Wai.requestBodyLength = case headFraming h of
-          NoBody -> Wai.KnownLength 0
-          FixedBody n -> Wai.KnownLength (fromIntegral n)
-          ChunkedBody -> Wai.ChunkedBody,
+        Wai.requestBodyLength = size,
         Wai.requestHeaderHost = valueOf hHost,
         Wai.requestHeaderRange = valueOf hRange,
         Wai.requestHeaderReferer = valueOf hReferer,
         Wai.requestHeaderUserAgent = valueOf hUserAgent
       }
-  where
-    h = requestHead request
-    client = requestClient request
+
+-- | Of a request without a body.
+noLength :: Wai.RequestBodyLength
+noLength = Wai.KnownLength 0
 
 -- | Under this key the vault of a request has what is known of its client.
 clientKey :: Vault.Key Client

@@ -44,6 +44,7 @@ import Weft.Kernel (Outcome (..), Waiter, deliver, suspend)
 import Weft.Outside (withRunner)
 import Weft.Socket (Socket, closeSocket)
 import Weft.Wai.Internal.Application
+import Weft.Wai.Internal.Files
 import Weft.Wai.Internal.Settings
 
 -- | Serve an application on this port, with the default settings. Returns only with an
@@ -75,24 +76,25 @@ runSettingsSocket settings given application =
   E.bracket (adopt given) abandon $ \(Adopted listener begun _) -> do
     stopping <- newIORef (Goes [])
     Weft.runWith (settingsRuntime settings Weft.defaultSettings) $
-      withRunner $ \runner -> (`finally` closeSocket listener) $ do
-        liftIO (writeIORef begun True)
-        server <- newServerFor settings runner application
-        failure <- liftIO (newIORef Nothing)
-        liftIO (settingsInstallShutdownHandler settings (stop stopping))
-        liftIO (settingsBeforeMainLoop settings)
-        _ <-
-          forkWith defaultForkOptions {forkLabel = "acceptor"} $
-            serve server listener `catch` \e -> liftIO $ do
-              writeIORef failure (Just (e :: IOException))
-              stop stopping
-        suspend "the end of the service" $ \waiter -> do
-          over <- atomicModifyIORef' stopping $ \case
-            Goes waiters -> (Goes (waiter : waiters), False)
-            Stops -> (Stops, True)
-          when over (void (deliver waiter (Answered ())))
-        void (drain server [listener])
-        liftIO (readIORef failure) >>= mapM_ throwM
+      withRunner $ \runner ->
+        liftIO newFiles >>= \files -> (`finally` (closeFiles files `finally` closeSocket listener)) $ do
+          liftIO (writeIORef begun True)
+          server <- newServerFor settings runner files application
+          failure <- liftIO (newIORef Nothing)
+          liftIO (settingsInstallShutdownHandler settings (stop stopping))
+          liftIO (settingsBeforeMainLoop settings)
+          _ <-
+            forkWith defaultForkOptions {forkLabel = "acceptor"} $
+              serve server listener `catch` \e -> liftIO $ do
+                writeIORef failure (Just (e :: IOException))
+                stop stopping
+          suspend "the end of the service" $ \waiter -> do
+            over <- atomicModifyIORef' stopping $ \case
+              Goes waiters -> (Goes (waiter : waiters), False)
+              Stops -> (Stops, True)
+            when over (void (deliver waiter (Answered ())))
+          void (drain server [listener])
+          liftIO (readIORef failure) >>= mapM_ throwM
 
 -- | Is the service to end? Those that wait for that.
 data Stopping = Goes [Waiter ()] | Stops

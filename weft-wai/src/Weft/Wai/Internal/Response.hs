@@ -1,0 +1,151 @@
+{-# LANGUAGE OverloadedStrings #-}
+{-# OPTIONS_GHC -O2 #-}
+
+-- |
+-- Description : Responses of WAI as those of the server
+-- Stability   : not home
+--
+-- Makes of a response of WAI one of the server, which can be sent: what is wrong with it
+-- shows here. Those that are made of files "Weft.Wai.Internal.File" makes.
+module Weft.Wai.Internal.Response
+  ( Making (..),
+    Prepared (..),
+    prepare,
+  )
+where
+
+import Control.Monad ((>=>))
+import Data.ByteString (ByteString)
+import Data.ByteString qualified as B
+import Data.ByteString.Builder (Builder)
+import Data.ByteString.Builder.Extra (byteStringInsert)
+import Data.ByteString.Char8 qualified as C
+import Data.ByteString.Internal (ByteString (BS), mallocByteString)
+import Data.CaseInsensitive qualified as CI
+import Data.Char (ord)
+import Data.Int (Int64)
+import Data.Word (Word8)
+import Foreign.Ptr (Ptr)
+import Foreign.Storable (pokeByteOff)
+import GHC.Foreign qualified as Foreign
+import GHC.ForeignPtr (unsafeWithForeignPtr)
+import GHC.IO.Encoding (getFileSystemEncoding)
+import Network.HTTP.Types qualified as Http
+import Network.Wai.Internal qualified as Wai
+import Weft
+import Weft.Http.Request
+import Weft.Http.Server
+import Weft.Http.Status
+import Weft.Wai.Internal.Content
+import Weft.Wai.Internal.Perform
+
+-- | What responses are made with.
+data Making = Making
+  { -- | For the field @Alt-Svc@.
+    makingAltSvc :: !(Maybe ByteString),
+    -- | Octets of a builder that are gathered.
+    makingGathered :: !Int,
+    -- | Where the actions of streams run.
+    makingHost :: Host
+  }
+
+-- | A response that can be sent.
+data Prepared
+  = Ready !Response
+  | -- | With this file.
+    File !Status [Field] !ByteString !(Maybe Wai.FilePart)
+
+-- | Make a response, to a request with this method.
+prepare :: Making -> Method -> Wai.Response -> IO Prepared
+prepare making method = \case
+  Wai.ResponseBuilder status headers builder
+    | bodiless method status -> pure (ready status headers (withheld method headers))
+    | otherwise -> ready status headers <$> contentOf making headers builder
+  Wai.ResponseStream status headers body
+    | bodiless method status -> pure (ready status headers (withheld method headers))
+    | otherwise -> pure . ready status headers . Streamed (announced headers) $ \sink ->
+        makingHost making $ \place -> [] <$ streaming place sink body
+  Wai.ResponseFile status headers path part -> do
+    bytes <- encoded path
+    pure (File (statusOf status) (fieldsOf making headers) bytes part)
+  Wai.ResponseRaw conversation _ ->
+    pure . ready Http.status200 [] . Raw $ \duplex ->
+      makingHost making $ \place ->
+        conversation (performIn place (duplexReceive duplex)) (performIn place . duplexSend duplex . pure)
+  where
+    ready status headers body =
+      let !fields = fieldsOf making headers
+       in Ready (Response (statusOf status) fields body Nothing)
+
+-- | A path as the system has it.
+encoded :: FilePath -> IO ByteString
+encoded path = do
+  content <- mallocByteString most
+  unsafeWithForeignPtr content (\p -> ascii p 0 path) >>= \case
+    -1 -> getFileSystemEncoding >>= \encoding -> Foreign.withCString encoding path B.packCString
+    n -> pure (BS content n)
+  where
+    most = 256
+    -- The same in all encodings of file systems, and nearly all of most paths. -1: it is not.
+    ascii :: Ptr Word8 -> Int -> FilePath -> IO Int
+    ascii p n = \case
+      [] -> pure n
+      c : rest
+        | n < most && code > 0 && code < 0x80 -> pokeByteOff p n (fromIntegral code :: Word8) >> ascii p (n + 1) rest
+        | otherwise -> pure (-1)
+        where
+          code = ord c
+
+statusOf :: Http.Status -> Status
+statusOf = Status . Http.statusCode
+
+-- | Made at once: they are going to be looked at, and a list of what is to be made takes longer.
+fieldsOf :: Making -> Http.ResponseHeaders -> [Field]
+fieldsOf making headers = maybe id ((:) . Field "Alt-Svc") (makingAltSvc making) (go headers)
+  where
+    go = \case
+      [] -> []
+      (name, value) : rest ->
+        let !field = Field (CI.original name) value
+            !fields = go rest
+         in field : fields
+
+-- | Run the body of a stream. What it writes is handed on when there is much of it, when the
+-- stream is flushed, and at its end.
+streaming :: Place -> Sink -> Wai.StreamingBody -> IO ()
+streaming place sink body = do
+  page <- newPage 512
+  let give = sinkWriteNow sink . byteStringInsert >=> mapM_ (performIn place)
+  body (write page give) (handOn page give >> sinkFlushNow sink >>= mapM_ (performIn place))
+  handOn page give
+
+-- | What a builder builds: as far as it goes, or to be sent while it goes on.
+contentOf :: Making -> Http.ResponseHeaders -> Builder -> IO Body
+contentOf making headers builder =
+  gather (makingGathered making) builder >>= \case
+    Whole [] -> pure NoContent
+    Whole pieces -> pure (Bytes pieces)
+    Begun pieces room step ->
+      pure . Streamed (announced headers) $ \sink -> [] <$ continue liftIO (sinkWrite sink . byteStringInsert) pieces room step
+
+-- | Has the response to this method, of this status, no content?
+bodiless :: Method -> Http.Status -> Bool
+bodiless method status = isHead method || hasNoBody (statusOf status)
+
+isHead :: Method -> Bool
+isHead = \case
+  Head -> True
+  _ -> False
+
+-- | What takes its place.
+withheld :: Method -> Http.ResponseHeaders -> Body
+withheld method headers
+  | isHead method = maybe Withheld Omitted (announced headers)
+  | otherwise = NoContent
+
+-- | The @Content-Length@ that an application has named.
+announced :: Http.ResponseHeaders -> Maybe Int64
+announced headers = do
+  value <- lookup Http.hContentLength headers
+  (n, rest) <- C.readInteger value
+  if B.null rest && n >= 0 && n <= fromIntegral (maxBound :: Int64) then Just (fromInteger n) else Nothing

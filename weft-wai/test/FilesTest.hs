@@ -1,0 +1,107 @@
+-- | Files that are kept open: what is sent is what is there.
+module FilesTest (tests) where
+
+import Client
+import Control.Exception (IOException, bracket, try)
+import Control.Monad (forM_, replicateM_)
+import Data.ByteString (ByteString)
+import Data.ByteString qualified as B
+import Data.ByteString.Char8 qualified as C
+import Data.Int (Int64)
+import Data.List (isPrefixOf)
+import Network.HTTP.Types
+import Network.Wai
+import System.Directory (createDirectory, getSymbolicLinkTarget, listDirectory, removeFile, renameDirectory, renameFile)
+import System.IO.Temp (withSystemTempDirectory)
+import Test.Tasty
+import Test.Tasty.HUnit
+import Weft (finally, liftIO, run)
+import Weft.File (readAt)
+import Weft.IO qualified as IO
+import Weft.Wai hiding (run)
+import Weft.Wai.Internal.Files
+
+tests :: TestTree
+tests =
+  testGroup
+    "files that are kept open"
+    [ testGroup
+        "a change is seen by the next request"
+        [ testCase (name <> ", " <> show style) . withDirectory $ \dir -> do
+            let path = dir <> "/file"
+            B.writeFile path "before"
+            serving style path $ \ask -> do
+              replicateM_ 3 (ask >>= (@?= (200, "before")))
+              change path
+              replicateM_ 3 (ask >>= (@?= after'))
+          | style <- [minBound .. maxBound],
+            (name, change, after') <-
+              [ ("another one in its place", \path -> B.writeFile (path <> "2") "behind" >> renameFile (path <> "2") path, (200, "behind")),
+                ("written anew, of the same size", (`B.writeFile` "behind"), (200, "behind")),
+                ("shorter", (`B.writeFile` "b"), (200, "b")),
+                ("longer", (`B.appendFile` " and after"), (200, "before and after")),
+                ("removed", removeFile, (404, "File not found")),
+                ("removed and made again", \path -> removeFile path >> B.writeFile path "again", (200, "again"))
+              ]
+        ],
+      testCase "one that is asked for once is closed, and one that is asked for again is kept, once" . withDirectory $ \dir -> do
+        let path = dir <> "/file"
+        B.writeFile path "content"
+        serving Automatic path $ \ask -> do
+          ask >>= (@?= (200, "content"))
+          openIn dir >>= (@?= [])
+          replicateM_ 5 (ask >>= (@?= (200, "content")))
+          openIn dir >>= (@?= [path])
+        openIn dir >>= (@?= []),
+      testCase "no more than there is room for" . withDirectory $ \dir -> do
+        let paths = [dir <> "/" <> show n | n <- [1 .. 300 :: Int]]
+        forM_ paths (`B.writeFile` "content")
+        inFiles $ \files -> do
+          forM_ paths $ \path -> replicateM_ 2 (content files 0 path)
+          openIn dir >>= (@?= 256) . length
+        openIn dir >>= (@?= []),
+      testCase "where a path leads is looked at once a second" . withDirectory $ \dir -> do
+        forM_ ["a", "b"] $ \name -> do
+          createDirectory (dir <> "/" <> name)
+          B.writeFile (dir <> "/" <> name <> "/file") (C.pack name)
+        inFiles $ \files -> do
+          let path = dir <> "/a/file"
+          replicateM_ 2 (content files 1 path >>= (@?= "a"))
+          renameDirectory (dir <> "/a") (dir <> "/c")
+          renameDirectory (dir <> "/b") (dir <> "/a")
+          content files 1 path >>= (@?= "a")
+          content files 2 path >>= (@?= "b")
+          content files 2 path >>= (@?= "b"),
+      testCase "a directory, and what is not there" . withDirectory $ \dir ->
+        inFiles $ \files -> forM_ [dir, dir <> "/none"] $ \path -> replicateM_ 3 $ do
+          outcome <- try (content files 0 path)
+          either (\(_ :: IOException) -> pure ()) (\_ -> assertFailure path) outcome
+          openIn dir >>= (@?= [])
+    ]
+
+withDirectory :: (FilePath -> IO a) -> IO a
+withDirectory = withSystemTempDirectory "weft-wai"
+
+-- | Ask an application for this file: the status and the content.
+serving :: ApplicationStyle -> FilePath -> (IO (Int, ByteString) -> IO a) -> IO a
+serving style path act =
+  withApplicationSettings (setApplicationStyle style defaultSettings) (pure (\_ respond -> respond (responseFile status200 [] path Nothing))) $ \port ->
+    act ((\r -> (replyStatus r, replyBody r)) . replyTo "GET" <$> exchange port (get "/"))
+
+-- | With files of one's own, in a direct thread.
+inFiles :: (Files -> IO a) -> IO a
+inFiles act = run $ do
+  files <- liftIO newFiles
+  IO.direct (act files) `finally` closeFiles files
+
+-- | What is in a file, as it is found in this second.
+content :: Files -> Int64 -> FilePath -> IO ByteString
+content files second path =
+  bracket (acquire files IO.await second (C.pack path)) (release IO.await) (\found -> IO.await (readAt (foundFile found) 0 100))
+
+-- | The paths of the files and directories of this directory that the process has open.
+openIn :: FilePath -> IO [FilePath]
+openIn dir = do
+  names <- listDirectory "/proc/self/fd"
+  targets <- mapM (try . getSymbolicLinkTarget . ("/proc/self/fd/" <>)) names
+  pure [target | Right target <- targets :: [Either IOException FilePath], dir `isPrefixOf` target]
