@@ -1,7 +1,6 @@
 {-# LANGUAGE GADTs #-}
 {-# LANGUAGE MagicHash #-}
 {-# LANGUAGE UnboxedTuples #-}
-{-# LANGUAGE UnliftedFFITypes #-}
 {-# OPTIONS_GHC -O2 #-}
 -- Specialising the loop for control blocks whose fields are known makes copies of
 -- it that put the block together again, 80 bytes, whenever the thread is queued.
@@ -57,10 +56,11 @@ import Data.Maybe (fromMaybe)
 import Data.Primitive.MutVar
 import Data.Primitive.PrimArray
 import Data.Primitive.PrimVar (readPrimVar, writePrimVar)
-import GHC.Exts (ThreadId#, isTrue#, maskAsyncExceptions#, maskUninterruptible#, myThreadId#, reallyUnsafePtrEquality#, unmaskAsyncExceptions#)
+import GHC.Exts (Int (I#), isTrue#, reallyUnsafePtrEquality#)
 import GHC.IO (IO (..))
 import Weft.Internal.Cancel
 import Weft.Internal.Control
+import Weft.Internal.Masked
 import Weft.Internal.Policy
 import Weft.Internal.Ring (popRing)
 import Weft.Internal.SystemCall (SystemCall (..))
@@ -272,11 +272,6 @@ runSlice s dispatches = do
     -- In nodes: about what catching an exception costs.
     cost = 16
 
--- | Run code of the user. Without effect where GHC is not masked, as in a simulation.
-unmasked :: IO a -> IO a
-unmasked (IO io) = IO (unmaskAsyncExceptions# io)
-{-# INLINE unmasked #-}
-
 -- | Perform an effect in the masking state of its thread.
 performed :: Tcb -> IO a -> IO a
 performed tcb io = case stateMasking (tcbState tcb) of
@@ -285,16 +280,16 @@ performed tcb io = case stateMasking (tcbState tcb) of
 {-# INLINE performed #-}
 
 performedMasked :: Masking -> IO a -> IO a
-performedMasked masking (IO io) = case masking of
-  MaskedUninterruptible -> IO (maskUninterruptible# io)
-  _ -> IO (maskAsyncExceptions# io)
+performedMasked masking io = case masking of
+  MaskedUninterruptible -> uninterruptiblyMasked io
+  _ -> interruptiblyMasked io
 {-# NOINLINE performedMasked #-}
 
 -- | Receive what was thrown at this worker while its own code ran: Note [Strays]. On the
 -- carrier, masked or not.
 receiveStrays :: Scheduler -> IO ()
 receiveStrays s = do
-  waiting <- IO (\w -> case myThreadId# w of (# w', me #) -> case pendingExceptions me of IO ask -> ask w')
+  waiting <- IO (\w -> case pendingHere w of (# w', n #) -> (# w', I# n #))
   when (waiting /= 0) (receive s)
 {-# INLINE receiveStrays #-}
 
@@ -304,8 +299,6 @@ receive s =
     Left e -> tally s Strays 1 >> schedulerStray s e >> receive s
     Right () -> pure ()
 {-# NOINLINE receive #-}
-
-foreign import ccall unsafe "weft_pending_exceptions" pendingExceptions :: ThreadId# -> IO Int
 
 -- | Did the monitor end the last slice before its time?
 wasCut :: Scheduler -> IO Bool
