@@ -26,6 +26,7 @@ import Test.Laziness qualified
 import Test.Local qualified
 import Test.Pool qualified
 import Test.Readiness qualified
+import Test.Roll qualified
 import Test.Scheduling qualified
 import Test.Slots qualified
 import Test.Sockets qualified
@@ -67,6 +68,7 @@ everything = do
         Test.Sockets.tests,
         Test.Files.tests,
         Test.Transactions.tests,
+        Test.Roll.tests,
         Test.Slots.tests,
         Test.Timers.tests,
         Test.Uring.tests,

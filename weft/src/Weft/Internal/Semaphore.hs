@@ -1,4 +1,6 @@
 {-# OPTIONS_GHC -O2 #-}
+-- A question about the number of permits is not worth a thunk.
+{-# OPTIONS_GHC -fno-full-laziness #-}
 -- Taking control blocks apart, to pass their fields, builds them anew wherever a thread
 -- is parked: 80 bytes. (As in "Weft.Internal.Scheduler".)
 {-# OPTIONS_GHC -fno-spec-constr #-}
