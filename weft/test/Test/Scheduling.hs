@@ -35,6 +35,7 @@ import Weft.Internal.SystemCall (Socket (..))
 import Weft.Internal.Trace (Context (..), Fate (..), Identity (..), Trace (Done, Parked), internal, newTcb, rootContext, tcbNumber)
 import Weft.Kernel
 import Weft.MVar qualified as Weft
+import Weft.Mask (mask_)
 import Weft.Mutex
 import Weft.Policy
 import Weft.Socket (Family (..), SocketType (..), awaitReadable, awaitWritable)
@@ -79,6 +80,15 @@ litmus =
           _ <- workerCount
           say "called"
         | fuel <- [minBound, 0, 1, 2, 3]
+      ],
+    testGroup
+      "with little fuel a thread that is cancelled and masked gets on all the same"
+      [ allowed (show fuel) [["through", "waited"]] one {settingFuel = fuel} $ \say -> do
+          child <- mask_ (fork (replicateM_ 50 (liftIO (pure ())) >> say "through"))
+          cancel child
+          replicateM_ 500 yield
+          say "waited"
+        | fuel <- [1 .. 8]
       ],
     testCase "a look at the mark of a fate tells who is condemned" . runWith one $ do
       free <- internal $ \home _ -> forM [Going home, Waiting home (pure ()), Condemned home [], Ended] $ \fate -> do

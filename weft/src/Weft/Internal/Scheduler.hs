@@ -572,7 +572,7 @@ exhausted !s !tcb trace = do
     Nothing -> do
       doomed <- if schedulerPauses s then pure False else isCondemned tcb
       n <- readCounter s Dispatches
-      push (schedulerQueue s) Yielded tcb (const (if doomed then outOfStep n trace else trace))
+      push (schedulerQueue s) Yielded tcb (const (if doomed then outOfStep (schedulerFuel s) n trace else trace))
       next s
 {-# NOINLINE exhausted #-}
 
@@ -588,9 +588,10 @@ isCondemned tcb = case tcbIdentity tcb of
 -- | The fuel of a loop might always end on the same node, where it cannot be cancelled. So a
 -- thread that is to be cancelled begins its next dispatch with up to 15 nodes that do
 -- nothing: how many is irregular in the number of the dispatch, of which one thread may see a
--- regular part (Knuth's multiplicative hash).
-outOfStep :: Int -> Trace -> Trace
-outOfStep n = go ((n * 2_654_435_761) `unsafeShiftR` 28 .&. 15)
+-- regular part (Knuth's multiplicative hash). Always fewer than there is fuel, or a thread that
+-- is masked would come to nothing else.
+outOfStep :: Int -> Int -> Trace -> Trace
+outOfStep fuel n = go (((n * 2_654_435_761) `unsafeShiftR` 28 .&. 0xffff) `rem` min 16 fuel)
   where
     go :: Int -> Trace -> Trace
     go 0 trace = trace
