@@ -60,10 +60,10 @@ import Weft.Internal.Trace
 -- Note [Where a parked thread is]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
 -- A thread that waits for others is known by its place ('Parking') alone. The place is in
--- the state of what it waits for, where who answers finds it; in the roll of its home, where dumps, the
--- look for deadlocks and the end of the run find it ("Weft.Internal.Roll"); and in the
--- thread's 'Fate', where a cancellation finds it. The place becomes vacant once, and who makes
--- it so goes on with the thread:
+-- the state of what it waits for, where who answers finds it; in the roll of its home, where
+-- dumps, the look for deadlocks and the end of the run find it ("Weft.Internal.Roll"); and in
+-- the thread's 'Fate', where a cancellation finds it. The place becomes vacant once, and who
+-- makes it so goes on with the thread:
 --
 --   answer      vacant, out of the roll's count, ready
 --   withdraw    vacant, forgotten by what it waited for, out of the count, ready

@@ -51,8 +51,8 @@ import Unsafe.Coerce (unsafeCoerce)
 -- some: that costs a constant for each entry, on the average.
 --
 -- Invariants: whatever lasts is in the roll exactly once. The entries are at most
--- four times as many as those that last, and 'spare' more. An entry that is over holds nothing
--- but itself, for its variable was emptied.
+-- four times as many as those that last, and six pages more. An entry that is over holds
+-- nothing but itself, for its variable was emptied.
 --
 -- Full pages are frozen, so that the collector looks at them again only when they hold
 -- something younger (Note [Why chunks, and why frozen ones] in "Weft.Internal.Slots").
