@@ -21,7 +21,7 @@ module Weft.Internal.Park
     Waiter,
     waitFor,
     waitDecided,
-    parked,
+    takePlace,
     untilForgotten,
     Wish,
     wishFor,
@@ -53,7 +53,7 @@ import GHC.Exts (oneShot)
 import Unsafe.Coerce (unsafeCoerce)
 import Weft.Internal.Atomic
 import Weft.Internal.Cancel
-import Weft.Internal.Roll
+import Weft.Internal.Roll qualified as Roll
 import Weft.Internal.SystemCall hiding (Waiter)
 import Weft.Internal.Trace
 
@@ -98,7 +98,7 @@ touched probe what (Wish number request) = probeTouch probe what number (takeWhi
 waitFor :: Home -> Tcb -> Wish -> o -> (a -> Trace) -> (Waiter o a -> IO (IO ())) -> IO (Tried a)
 waitFor home anyone wish o k leave = do
   tcb <- identified home anyone
-  parked home tcb wish o k >>= \waiter -> leave waiter >>= untilCancelled home tcb waiter
+  takePlace home tcb wish o k >>= \waiter -> leave waiter >>= untilCancelled home tcb waiter
 {-# INLINE waitFor #-}
 
 -- | The same where the answer to taking back decides whether the wait is cancelled, and
@@ -107,7 +107,7 @@ waitFor home anyone wish o k leave = do
 waitDecided :: Home -> Tcb -> Wish -> o -> (a -> Trace) -> (Waiter o a -> IO (IO Bool)) -> IO (Tried a)
 waitDecided home anyone wish o k leave = do
   tcb <- identified home anyone
-  waiter <- parked home tcb wish o k
+  waiter <- takePlace home tcb wish o k
   takeBack <- leave waiter
   untilCancelledBy tcb (takeBack >>= \taken -> when taken (withdraw home tcb waiter (pure ())))
 {-# INLINE waitDecided #-}
@@ -120,23 +120,23 @@ identified home tcb = case tcbIdentity tcb of
 
 -- In two functions, for the stack of whoever waits: it holds little in between.
 
--- | Its place, in the list of all that are parked. The thread has a number.
-parked :: Home -> Tcb -> Wish -> o -> (a -> Trace) -> IO (Waiter o a)
-parked !home !tcb (Wish _ request) o k = do
+-- | Its place, which is in the list of all that are parked. The thread has a number.
+takePlace :: Home -> Tcb -> Wish -> o -> (a -> Trace) -> IO (Waiter o a)
+takePlace !home !tcb (Wish _ request) o k = do
   since <- readPrimVar (homeClock home)
   place <- newShared (Occupied home tcb request since o k)
-  enter (homeParked home) (unsafeCoerce place) (makeRoomAt home)
+  Roll.enter (homeParked home) (unsafeCoerce place) (makeRoomAt home)
   pure (Parking place)
-{-# NOINLINE parked #-}
+{-# NOINLINE takePlace #-}
 
 -- | Its wait is over, and its place is vacant. On the thread's home.
 departed :: Home -> IO ()
-departed home = leave (homeParked home) (tidyAt home)
+departed home = Roll.leave (homeParked home) (tidyAt home)
 {-# INLINE departed #-}
 
 makeRoomAt, tidyAt :: Home -> IO ()
-makeRoomAt home = makeRoom isOccupied (homeParked home)
-tidyAt home = tidy isOccupied (homeParked home)
+makeRoomAt home = Roll.makeRoom isOccupied (homeParked home)
+tidyAt home = Roll.tidy isOccupied (homeParked home)
 {-# NOINLINE makeRoomAt #-}
 {-# NOINLINE tidyAt #-}
 
@@ -247,7 +247,7 @@ refuse here waiter e =
 
 -- | Visit the waits of a worker's threads that are parked here. On that worker.
 visitParked :: Home -> (Wait -> r -> IO r) -> r -> IO r
-visitParked home f start = foldRoll visit start (homeParked home)
+visitParked home f start = Roll.foldRoll visit start (homeParked home)
   where
     visit r = \case
       Occupied _ tcb request since _ _ -> f (Wait tcb request since) r
@@ -255,4 +255,4 @@ visitParked home f start = foldRoll visit start (homeParked home)
 
 -- | How many there are. From any OS thread; may be a little old there.
 parkedCount :: Home -> IO Int
-parkedCount = living . homeParked
+parkedCount = Roll.living . homeParked

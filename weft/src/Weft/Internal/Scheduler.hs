@@ -63,7 +63,7 @@ import GHC.IO (IO (..))
 import Weft.Internal.Cancel
 import Weft.Internal.Control
 import Weft.Internal.Masked
-import Weft.Internal.Park (departed, parked, untilForgotten)
+import Weft.Internal.Park (departed, takePlace, untilForgotten)
 import Weft.Internal.Policy
 import Weft.Internal.Ring (popRing)
 import Weft.Internal.SystemCall (SystemCall (..))
@@ -629,7 +629,7 @@ takeAlone !s !tcb place k !fuel =
   readMutVar (placeState place) >>= \case
     PlaceEmpty | Identity {} <- tcbIdentity tcb -> do
       let !home = schedulerHome s
-      waiter <- parked home tcb (placeWish place) () k
+      waiter <- takePlace home tcb (placeWish place) () k
       writeMutVar (placeState place) (PlaceHungry waiter)
       _ <- untilForgotten home tcb waiter (placeForget place)
       next s

@@ -33,7 +33,7 @@ import Control.Monad.Primitive (RealWorld)
 import Data.Primitive.MutVar
 import Data.Text (Text)
 import Weft.Internal.Atomic
-import Weft.Internal.Park (Wish, answer, offered, waitFor)
+import Weft.Internal.Park (answer, offered, waitFor)
 import Weft.Internal.Sync
 import Weft.Internal.Trace
 import Weft.Internal.WaitQueue
