@@ -26,6 +26,7 @@ import Test.Laziness qualified
 import Test.Local qualified
 import Test.Pool qualified
 import Test.Readiness qualified
+import Test.Roll qualified
 import Test.Scheduling qualified
 import Test.SendNow qualified
 import Test.Slots qualified
@@ -69,6 +70,7 @@ everything = do
         Test.Files.tests,
         Test.Transactions.tests,
         Test.SendNow.tests,
+        Test.Roll.tests,
         Test.Slots.tests,
         Test.Timers.tests,
         Test.Uring.tests,

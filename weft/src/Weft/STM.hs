@@ -35,7 +35,7 @@ import System.Mem.Weak (deRefWeak)
 import Weft.Internal.AtEnd (forget, register)
 import Weft.Internal.Cancel
 import Weft.Internal.Cell
-import Weft.Internal.Guests (interruptiblyMasked)
+import Weft.Internal.Masked (interruptiblyMasked)
 import Weft.Internal.Sync
 import Weft.Internal.SystemCall
 import Weft.Internal.Trace

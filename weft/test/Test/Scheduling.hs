@@ -27,13 +27,15 @@ import Test.Tasty.QuickCheck hiding (label)
 import Weft hiding (myThreadId)
 import Weft.Channel (Channel, newChannel, tryReceive)
 import Weft.Internal.Backend (newDescriptor)
+import Weft.Internal.Cancel (surelyNotCondemned)
 import Weft.Internal.Inbox
 import Weft.Internal.Policy (newReadyQueue, popAny, push, size)
 import Weft.Internal.Ring
 import Weft.Internal.SystemCall (Socket (..))
-import Weft.Internal.Trace (Context (..), Fate (Ended), Identity (..), Trace (Done, Parked), newTcb, rootContext, tcbNumber)
+import Weft.Internal.Trace (Context (..), Fate (..), Identity (..), Trace (Done, Parked), internal, newTcb, rootContext, tcbNumber)
 import Weft.Kernel
 import Weft.MVar qualified as Weft
+import Weft.Mask (mask_)
 import Weft.Mutex
 import Weft.Policy
 import Weft.Socket (Family (..), SocketType (..), awaitReadable, awaitWritable)
@@ -79,6 +81,20 @@ litmus =
           say "called"
         | fuel <- [minBound, 0, 1, 2, 3]
       ],
+    testGroup
+      "with little fuel a thread that is cancelled and masked gets on all the same"
+      [ allowed (show fuel) [["through", "waited"]] one {settingFuel = fuel} $ \say -> do
+          child <- mask_ (fork (replicateM_ 50 (liftIO (pure ())) >> say "through"))
+          cancel child
+          replicateM_ 500 yield
+          say "waited"
+        | fuel <- [1 .. 8]
+      ],
+    testCase "a look at the mark of a fate tells who is condemned" . runWith one $ do
+      free <- internal $ \home _ -> forM [Going home, Waiting home (pure ()), Condemned home [], Ended] $ \fate -> do
+        var <- newMutVar $! fate
+        surelyNotCondemned var
+      liftIO (free @?= [True, True, False, True]),
     allowed "a child does not run before its parent waits" [["parent", "child"]] one $ \say -> do
       fork_ (say "child")
       say "parent"

@@ -124,7 +124,7 @@ mvars world = running world $ do
         MVar.putMVar v (n + 1)
         liftIO (atomicModifyIORef' turns (\k -> (k + 1, ())))
   n <- liftIO (readIORef turns)
-  let Internal.MVar.MVar (Place var _ _) _ = v
+  let Internal.MVar.MVar (Place {placeState = var}) _ = v
   state <- liftIO (readMutVar var)
   liftIO $ case state of
     Internal.MVar.Full k -> k @?= n
@@ -148,7 +148,7 @@ putting world = do
           MVar.putMVar v a
           note put a
     void (MVar.tryTakeMVar v >>= mapM_ (note taken))
-    let Internal.MVar.MVar (Place var _ _) _ = v
+    let Internal.MVar.MVar (Place {placeState = var}) _ = v
     state <- liftIO (readMutVar var)
     liftIO $ case state of
       Internal.MVar.Empty -> pure ()

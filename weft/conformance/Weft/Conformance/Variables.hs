@@ -7,7 +7,7 @@ module Weft.Conformance.Variables (variables) where
 
 import Control.Exception (ErrorCall)
 import Control.Exception qualified as Exception
-import Control.Monad (forM, forM_, replicateM, replicateM_, unless, when)
+import Control.Monad (forM, forM_, replicateM, replicateM_, unless, void, when)
 import Data.IORef
 import Data.Maybe (catMaybes)
 import Test.Tasty
@@ -57,6 +57,38 @@ mvars world =
           taking >> sequence_ reading
           empty <- MVar.isEmptyMVar v
           unless empty (say "full"),
+      -- Who waits alone to take has a state of its own: Note [Latches and places] in
+      -- "Weft.Internal.Trace".
+      always "one that waits to take is cancelled, alone and in front of others" . running world $ do
+        v <- MVar.newEmptyMVar
+        forM_ [0, 1, 2] $ \behind -> do
+          done <- newGate
+          first <- fork (void (MVar.takeMVar v) `finally` openGate done ())
+          yield
+          others <- replicateM behind (spawn (MVar.takeMVar v))
+          yield
+          cancel first
+          waitGate done
+          forM_ others (\_ -> MVar.putMVar v 'a')
+          got <- sequence others
+          MVar.putMVar v 'b'
+          left <- MVar.tryTakeMVar v
+          again <- spawn (MVar.takeMVar v)
+          yield
+          MVar.putMVar v 'c'
+          c <- again
+          liftIO ((got, left, c) @?= ('a' <$ others, Just 'b', 'c')),
+      ordered world "what was handed to the one that waits is its own, though it is cancelled" $
+        allowed world [["took x", "empty"]] $ \say -> do
+          v <- MVar.newEmptyMVar
+          done <- newGate
+          taking <- fork ((MVar.takeMVar v >>= say . ("took " <>) >> yield >> say "went on") `finally` openGate done ())
+          yield
+          MVar.putMVar v "x"
+          cancel taking
+          waitGate done
+          empty <- MVar.isEmptyMVar v
+          when empty (say "empty"),
       always "modifyMVar_ puts the old value back when it fails" . running world $ do
         v <- MVar.newMVar 'a'
         try (MVar.modifyMVar_ v (\_ -> throwM (userError "f"))) >>= throws (== userError "f")

@@ -1,3 +1,5 @@
+{-# LANGUAGE MagicHash #-}
+{-# LANGUAGE UnboxedTuples #-}
 {-# OPTIONS_GHC -O2 #-}
 
 -- |
@@ -24,6 +26,7 @@ module Weft.Internal.Cancel
     orClosing,
 
     -- * For schedulers
+    surelyNotCondemned,
     cancelledNow,
     newIdentity,
     closingIdentity,
@@ -41,7 +44,8 @@ import Control.Monad.Primitive (RealWorld)
 import Data.IORef (readIORef)
 import Data.Primitive.MutVar
 import Data.Primitive.PrimVar
-import GHC.Exts (oneShot)
+import GHC.Exts (addr2Int#, andI#, anyToAddr#, isTrue#, oneShot, readMutVar#, (/=#))
+import GHC.IO (IO (..))
 import System.IO.Unsafe (unsafePerformIO)
 import Weft.Internal.Trace
 
@@ -159,8 +163,8 @@ takeInterruption tcb = case tcbIdentity tcb of
     readMutVar fate >>= \case
       Condemned home several ->
         filterM applies several >>= \case
-          [] -> Nothing <$ writeMutVar fate (homeGoing home)
-          [Cancellation e _] -> Just e <$ writeMutVar fate (homeGoing home)
+          [] -> Nothing <$ (writeMutVar fate $! homeGoing home)
+          [Cancellation e _] -> Just e <$ (writeMutVar fate $! homeGoing home)
           Cancellation e _ : rest -> Just e <$ writeMutVar fate (Condemned home rest)
       _ -> pure Nothing
 
@@ -193,16 +197,37 @@ closingNumbers :: PrimVar RealWorld Int
 closingNumbers = unsafePerformIO (newPrimVar 0)
 {-# NOINLINE closingNumbers #-}
 
+-- Note [The tag of a fate]
+-- ~~~~~~~~~~~~~~~~~~~~~~~~
+-- Every operation of a thread looks at its fate first, and only wants to know whether it is
+-- condemned. For all that GHC knows the variable may hold a thunk, and evaluating one may take
+-- any time: so the scheduler would save all it has at hand, twenty instructions. But what is
+-- written there is evaluated, and GHC marks a pointer to an evaluated value with the number of its
+-- constructor (from 1, for a type of at most six). So a look at the pointer says it. It may
+-- happen that a pointer has no mark (0); that says nothing, and one looks at the value.
+
+-- | Is there surely no cancellation on its way? A test sees to it that this is true
+-- of no fate that is 'Condemned': Note [The tag of a fate].
+surelyNotCondemned :: MutVar RealWorld Fate -> IO Bool
+surelyNotCondemned (MutVar fate) = IO $ \s -> case readMutVar# fate s of
+  (# s1, f #) -> case anyToAddr# f s1 of
+    (# s2, a #) ->
+      let mark = andI# (addr2Int# a) 7#
+       in (# s2, isTrue# (andI# (mark /=# 0#) (mark /=# 3#)) #)
+{-# INLINE surelyNotCondemned #-}
+
 -- | What a thread must raise before its next system call.
 cancelledNow :: Tcb -> IO (Maybe SomeException)
 cancelledNow tcb
   | Unmasked <- stateMasking (tcbState tcb) = takeInterruption tcb
   | otherwise = pure Nothing
-{-# NOINLINE cancelledNow #-}
+{-# OPAQUE cancelledNow #-}
 
 -- | The identity of a thread with this number that lives here.
 newIdentity :: Home -> Int -> IO Identity
-newIdentity home number = Identity number <$> newMutVar (homeGoing home)
+newIdentity home number = do
+  let !going = homeGoing home
+  Identity number <$> newMutVar going
 
 -- | The thread has ended.
 endFate :: Identity -> IO ()

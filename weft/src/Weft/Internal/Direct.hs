@@ -1,6 +1,5 @@
 {-# LANGUAGE MagicHash #-}
 {-# LANGUAGE UnboxedTuples #-}
-{-# LANGUAGE UnliftedFFITypes #-}
 {-# OPTIONS_GHC -O2 #-}
 -- A suspended thread is to hold its continuation and nothing that was built before
 -- its time: floating out of the lambdas that wait would put it there. And a partial
@@ -39,6 +38,7 @@ import Foreign.StablePtr (newStablePtr)
 import GHC.Exts
 import GHC.IO (IO (..), unIO)
 import System.IO.Unsafe (unsafePerformIO)
+import Weft.Internal.Masked
 import Weft.Internal.Trace
 
 -- Note [Segments]
@@ -131,10 +131,10 @@ direct io = Thread (\k -> Direct (oneShot (\masking -> begin masking (io >>= \a 
 
 -- | Run the first segment. GHC, which is unmasked, is put into the masking state.
 begin :: Masking -> IO Trace -> IO Trace
-begin masking (IO io) = case masking of
-  Unmasked -> underPrompt io
-  MaskedInterruptible -> underPrompt (\s -> maskAsyncExceptions# io s)
-  MaskedUninterruptible -> underPrompt (\s -> maskUninterruptible# io s)
+begin masking io = case masking of
+  Unmasked -> underPrompt (unIO io)
+  MaskedInterruptible -> underPrompt (unIO (interruptiblyMasked io))
+  MaskedUninterruptible -> underPrompt (unIO (uninterruptiblyMasked io))
 {-# OPAQUE begin #-}
 
 -- | Run a segment.
@@ -220,13 +220,10 @@ captureUnmasked captured s = case tag of Tag t -> control0# t captured s
 -- alternative.
 captureMasked :: (Rest (IO a) -> State# RealWorld -> (# State# RealWorld, Trace #)) -> IO a -> State# RealWorld -> (# State# RealWorld, IO a #)
 captureMasked captured alternative s = case tag of
-  Tag t -> case myThreadId# s of
-    (# s1, thread #) -> case unIO (pendingExceptions thread) s1 of
-      (# s2, I# 0# #) -> control0# t captured s2
-      (# s2, _ #) -> (# s2, alternative #)
+  Tag t -> case pendingHere s of
+    (# s1, 0# #) -> control0# t captured s1
+    (# s1, _ #) -> (# s1, alternative #)
 {-# OPAQUE captureMasked #-}
-
-foreign import ccall unsafe "weft_pending_exceptions" pendingExceptions :: ThreadId# -> IO Int
 
 -- | Raise what is pending, if that is allowed here, and then try again.
 interrupted :: Masking -> IO a -> IO a
@@ -305,12 +302,11 @@ performerHere = IO (catch# asking cannotSuspend)
 
 asking :: State# RealWorld -> (# State# RealWorld, Performer #)
 asking s = case hostTag of
-  HostTag t -> case myThreadId# s of
-    (# s1, thread #) -> case unIO (pendingExceptions thread) s1 of
-      -- Note [Pending exceptions]
-      (# s2, I# 0# #) -> control0# t (\k s3 -> (# s3, Asks k #)) s2
-      (# s2, _ #) -> case getMaskingState# s2 of
-        (# s3, state #) -> unIO (interrupted (maskingOf state) performerHere) s3
+  HostTag t -> case pendingHere s of
+    -- Note [Pending exceptions]
+    (# s1, 0# #) -> control0# t (\k s2 -> (# s2, Asks k #)) s1
+    (# s1, _ #) -> case getMaskingState# s1 of
+      (# s2, state #) -> unIO (interrupted (maskingOf state) performerHere) s2
 {-# OPAQUE asking #-}
 
 -- | 'await' of 'Weft.yield', without a frame and with nothing to give back.

@@ -1,5 +1,3 @@
-{-# LANGUAGE MagicHash #-}
-
 -- |
 -- Description : Threads of GHC's that work for a worker
 -- Stability   : not home
@@ -13,7 +11,6 @@ module Weft.Internal.Guests
     engage,
     expect,
     takeExpected,
-    interruptiblyMasked,
   )
 where
 
@@ -25,9 +22,8 @@ import Control.Monad.Primitive (RealWorld)
 import Data.Foldable (for_)
 import Data.IORef
 import Data.Primitive.PrimVar
-import GHC.Exts (maskAsyncExceptions#)
-import GHC.IO (IO (..))
 import Weft.Internal.AtEnd (AtEnd, register)
+import Weft.Internal.Masked (interruptiblyMasked)
 
 -- Note [Guests are kept]
 -- ~~~~~~~~~~~~~~~~~~~~~~
@@ -98,10 +94,6 @@ serve guests unmask (Work work) box = do
         Left (_ :: SomeException) -> next
     -- A kilobyte each.
     most = 256 :: Int
-
--- | Masked, but not uninterruptibly, whatever the masking is outside.
-interruptiblyMasked :: IO a -> IO a
-interruptiblyMasked (IO io) = IO (maskAsyncExceptions# io)
 
 -- | The run is over: those that wait go, and those that work when they are done.
 close :: Guests -> IO ()

@@ -37,7 +37,7 @@ import GHC.Exts (oneShot)
 import Type.Reflection (Typeable, eqTypeRep, typeRep)
 import Weft.Internal.Cancel (Cancelled (..), interruptible, orInterrupted)
 import Weft.Internal.Counters (Gauges)
-import Weft.Internal.Guests (interruptiblyMasked)
+import Weft.Internal.Masked (interruptiblyMasked)
 import Weft.Internal.Scheduler (AnswerCall (..))
 import Weft.Internal.Slots qualified as Slots
 import Weft.Internal.SystemCall

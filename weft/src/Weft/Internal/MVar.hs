@@ -81,6 +81,11 @@ pattern Empty = PlaceEmpty
 pattern Full :: a -> State a
 pattern Full a = PlaceFull a
 
+-- | Nothing, and one taker waits, the first since it was empty. (It may have been
+-- cancelled.) A second makes a queue of it, and a queue stays one until it is empty.
+pattern One :: Waiter () a -> State a
+pattern One waiter = PlaceHungry waiter
+
 pattern Hungry :: Queue () a -> Queue () a -> State a
 pattern Hungry readers takers = PlaceContended (Hungry' readers takers)
 
@@ -90,7 +95,7 @@ pattern Crowded a putters = PlaceContended (Crowded' a putters)
 pattern Busy :: State a
 pattern Busy = PlaceContended Busy'
 
-{-# COMPLETE Empty, Full, Hungry, Crowded, Busy #-}
+{-# COMPLETE Empty, Full, One, Hungry, Crowded, Busy #-}
 
 -- | A full variable.
 newMVar :: a -> Thread (MVar a)
@@ -109,7 +114,7 @@ make home text state = do
   name <- newName home text
   var <- newShared state
   let wishes = Wishes (waiting "MVar" name "to take") (waiting "MVar" name "to put") (waiting "MVar" name "to read")
-      place = Place var (takeLater place (wishTake wishes)) (putLater place (wishPut wishes))
+      place = Place var (takeLater place) (putLater var (wishPut wishes)) (wishTake wishes) (leaveHungry var)
   pure (MVar place (wishRead wishes))
 
 -- | Take the value; wait for one while there is none. Cancellable while it waits; who
@@ -118,13 +123,14 @@ takeMVar :: MVar a -> Thread a
 takeMVar (MVar place _) = Thread (Take place)
 {-# INLINE takeMVar #-}
 
-takeLater :: Place (Waits a) a -> Wish -> Home -> Tcb -> (a -> Trace) -> IO (Tried a)
-takeLater (Place var _ _) wish home tcb k = touch home "take" wish >> takeNow var home park (pure . Got)
+takeLater :: Place (Waits a) a -> Home -> Tcb -> (a -> Trace) -> IO (Tried a)
+takeLater Place {placeState = var, placeWish = wish} home tcb k = touch home "take" wish >> takeNow var home park (pure . Got)
   where
     park = waitFor home tcb wish () k queueUp
     join waiter = takeNow var home (queueUp waiter) (\a -> pure () <$ answer home waiter a)
     queueUp waiter = look var $ \seen -> \case
-      Empty -> swapFor home var seen (Hungry emptyQueue (enqueue waiter emptyQueue)) >>= done
+      Empty -> swapFor home var seen (One waiter) >>= done
+      One other -> swapFor home var seen (Hungry emptyQueue (enqueue waiter (enqueue other emptyQueue))) >>= done
       Hungry readers takers -> swapFor home var seen (Hungry readers (enqueue waiter takers)) >>= done
       _ -> join waiter
       where
@@ -140,6 +146,7 @@ takeNow var here none use = again
         ours <- swapFor here var seen Empty
         if ours then use a else again
       Empty -> none
+      One _ -> none
       Hungry _ _ -> none
       Crowded a putters -> do
         ours <- swapFor here var seen Busy
@@ -164,6 +171,11 @@ leaveHungry :: MutVar RealWorld (State a) -> Home -> IO ()
 leaveHungry var here = settle
   where
     settle = look var $ \seen -> \case
+      One waiter -> do
+        -- It may be another one's, who came when ours had been taken out.
+        waits <- stillWaits waiter
+        ours <- if waits then pure True else swapFor here var seen Empty
+        unless ours settle
       Hungry readers takers -> do
         r <- afterBurial readers
         t <- afterBurial takers
@@ -186,8 +198,8 @@ putMVar (MVar place _) a = Thread (Put place a)
 putBack :: MVar a -> a -> Thread ()
 putBack (MVar place _) a = Thread (Give (placePut place a))
 
-putLater :: Place (Waits a) a -> Wish -> a -> Home -> Tcb -> Resume -> IO (Tried ())
-putLater (Place var _ _) wish a home tcb k = touch home "put into" wish >> putNow var home a park (pure (Got ()))
+putLater :: MutVar RealWorld (State a) -> Wish -> a -> Home -> Tcb -> Resume -> IO (Tried ())
+putLater var wish a home tcb k = touch home "put into" wish >> putNow var home a park (pure (Got ()))
   where
     park = waitFor home tcb wish a k queueUp
     join waiter = putNow var home a (queueUp waiter) (pure () <$ answer home waiter ())
@@ -216,6 +228,11 @@ putNow var here a full done = again
         if ours then done else again
       Full _ -> full
       Crowded _ _ -> full
+      One waiter -> do
+        ours <- swapFor here var seen Empty
+        -- False if the taker was cancelled.
+        served <- if ours then answer here waiter a else pure False
+        if served then done else again
       Hungry _ _ -> do
         served <- serve var here a
         if served then done else again
@@ -244,10 +261,11 @@ serve var here a = look var $ \seen -> \case
 -- | Read the value and leave it there; wait for one while there is none. Comes before
 -- all takes that wait. Cancellable while it waits.
 readMVar :: MVar a -> Thread a
-readMVar (MVar (Place var _ _) wish) = attempt $ \home tcb k ->
+readMVar (MVar (Place {placeState = var}) wish) = attempt $ \home tcb k ->
   let join waiter = readNow var (queueUp waiter) (\a -> pure () <$ answer home waiter a)
       queueUp waiter = look var $ \seen -> \case
         Empty -> swapFor home var seen (Hungry (enqueue waiter emptyQueue) emptyQueue) >>= done
+        One taker -> swapFor home var seen (Hungry (enqueue waiter emptyQueue) (enqueue taker emptyQueue)) >>= done
         Hungry readers takers -> swapFor home var seen (Hungry (enqueue waiter readers) takers) >>= done
         _ -> join waiter
         where
@@ -262,6 +280,7 @@ readNow var none use = again
         Full a -> use a
         Crowded a _ -> use a
         Empty -> none
+        One _ -> none
         Hungry _ _ -> none
         Busy -> relax >> again
 {-# INLINE readNow #-}
@@ -272,17 +291,17 @@ swapMVar mvar new = takeMVar mvar >>= \old -> old <$ putBack mvar new
 
 -- | Take the value if there is one. Never waits.
 tryTakeMVar :: MVar a -> Thread (Maybe a)
-tryTakeMVar (MVar (Place var _ _) wish) = attempt $ \home _ _ ->
+tryTakeMVar (MVar (Place {placeState = var}) wish) = attempt $ \home _ _ ->
   touch home "try to take" wish >> takeNow var home (pure (Got Nothing)) (pure . Got . Just)
 
 -- | Put a value if there is room: true. Never waits.
 tryPutMVar :: MVar a -> a -> Thread Bool
-tryPutMVar (MVar (Place var _ _) wish) a = attempt $ \home _ _ ->
+tryPutMVar (MVar (Place {placeState = var}) wish) a = attempt $ \home _ _ ->
   touch home "try to put into" wish >> putNow var home a (pure (Got False)) (pure (Got True))
 
 -- | The value, if there is one. Never waits.
 tryReadMVar :: MVar a -> Thread (Maybe a)
-tryReadMVar (MVar (Place var _ _) wish) = attempt (\home _ _ -> touch home "try to read" wish >> readNow var (pure (Got Nothing)) (pure . Got . Just))
+tryReadMVar (MVar (Place {placeState = var}) wish) = attempt (\home _ _ -> touch home "try to read" wish >> readNow var (pure (Got Nothing)) (pure . Got . Just))
 
 -- | Is it empty? Perhaps not any more when this returns.
 isEmptyMVar :: MVar a -> Thread Bool

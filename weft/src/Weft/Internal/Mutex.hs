@@ -161,6 +161,9 @@ unlock m = Thread (Unlock (mutexLatch m))
 -- | What the scheduler does not do itself.
 unlockAtLength :: Mutex -> Home -> Tcb -> Resume -> IO (Tried ())
 unlockAtLength m home tcb _ = case tcbIdentity tcb of
+  Identity n _ | homeAlone home -> do
+    word <- readPrimVar (mutexWord m)
+    if shiftR word 1 == n then Got () <$ handOverAlone m home else unlockLater m n word home
   Identity n _ -> do
     touch home "unlock" (mutexWish m)
     found <- swapWord home (mutexWord m) (shiftL n 1) 0
@@ -199,16 +202,34 @@ handOver m here = writePrimVar (mutexWord m) 1 >> next
             else
               claim here waiter >>= \case
                 WaitOver -> next
-                claimed@(Claimed _ wait _ k) -> do
+                claimed@(Claimed _ tcb k) -> do
                   -- Now, because it may run at once. Odd, even if nobody is left in the
                   -- queue: who joins now finds an odd word. Unless there is nobody else.
-                  let number = shiftL (tcbNumber (waitTcb wait)) 1
+                  let number = shiftL (tcbNumber tcb) 1
                   writePrimVar (mutexWord m) (if homeAlone here && isEmpty rest then number else number .|. 1)
                   letGo here claimed k
     free = do
       atomicWriteInt (mutexWord m) 0
       nobody <- isEmpty <$> readMutVar (mutexQueue m)
       unless nobody (announce m here)
+
+-- | The same where the worker is the only one: nobody joins meanwhile.
+handOverAlone :: Mutex -> Home -> IO ()
+handOverAlone m here = readMutVar (mutexQueue m) >>= go
+  where
+    go queue =
+      dequeue queue free $ \(Parking place) rest ->
+        readMutVar place >>= \case
+          Vacant -> go rest
+          Occupied _ tcb _ _ _ k -> do
+            writeMutVar place Vacant
+            publish (mutexQueue m) rest
+            let number = shiftL (tcbNumber tcb) 1
+            writePrimVar (mutexWord m) (if isEmpty rest then number else number .|. 1)
+            departed here
+            homeReady here Woken tcb k
+    free = publish (mutexQueue m) emptyQueue >> writePrimVar (mutexWord m) 0
+{-# NOINLINE handOverAlone #-}
 
 -- | Somebody has joined the queue: make sure that whoever holds the mutex knows.
 announce :: Mutex -> Home -> IO ()

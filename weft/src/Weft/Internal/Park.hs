@@ -2,6 +2,8 @@
 -- Taking control blocks apart, to pass their fields, builds them anew wherever a thread
 -- is parked: 80 bytes. (As in "Weft.Internal.Scheduler".)
 {-# OPTIONS_GHC -fno-spec-constr #-}
+-- What is passed to the functions here has been evaluated.
+{-# OPTIONS_GHC -fworker-wrapper-cbv #-}
 
 -- |
 -- Description : Parking a thread until another thread answers
@@ -19,6 +21,8 @@ module Weft.Internal.Park
     Waiter,
     waitFor,
     waitDecided,
+    takePlace,
+    untilForgotten,
     Wish,
     wishFor,
     touch,
@@ -29,39 +33,47 @@ module Weft.Internal.Park
     answer,
     refuse,
 
-    -- ** In two steps
+    -- ** In parts
+    departed,
     claim,
     Claimed (..),
     letGo,
+
+    -- * Observation
+    visitParked,
+    parkedCount,
   )
 where
 
 import Control.Exception (SomeException, toException)
 import Control.Monad (unless, when)
-import Control.Monad.Primitive (RealWorld)
 import Data.Primitive.MutVar
 import Data.Primitive.PrimVar
 import GHC.Exts (oneShot)
+import Unsafe.Coerce (unsafeCoerce)
 import Weft.Internal.Atomic
 import Weft.Internal.Cancel
-import Weft.Internal.Slots qualified as Slots
+import Weft.Internal.Roll qualified as Roll
 import Weft.Internal.SystemCall hiding (Waiter)
 import Weft.Internal.Trace
 
+-- Note [Where a parked thread is]
+-- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
+-- A thread that waits for others is known by its place ('Parking') alone. The place is in
+-- the state of what it waits for, where who answers finds it; in the roll of its home, where
+-- dumps, the look for deadlocks and the end of the run find it ("Weft.Internal.Roll"); and in
+-- the thread's 'Fate', where a cancellation finds it. The place becomes vacant once, and who
+-- makes it so goes on with the thread:
+--
+--   answer      vacant, out of the roll's count, ready
+--   withdraw    vacant, forgotten by what it waited for, out of the count, ready
+--
+-- Vacant places are dropped when they are met. So a wait is over with one write, and
+-- nothing must be found in a table. A thread that another worker has answered is in no list
+-- until the message has come to its home, as one that moves between workers.
+
 -- | The right to answer one parked thread, once: it offers an @o@ and waits for an @a@.
--- It is at the same time the thread's entry in a queue; when the wait is over nothing of
--- the thread is held by it.
-newtype Waiter o a = Waiter (MutVar RealWorld (Parked o a))
-
-data Parked o a
-  = -- | It waits: where it lives, its wait and where dumps find that, what it offers, how
-    -- it goes on.
-    Occupied !Home !Wait {-# UNPACK #-} !Slots.Key o (a -> Trace)
-  | -- | It was answered or has withdrawn.
-    Vacant
-
--- | What a thread waits for, made once for each object: a system call that no kernel sees.
-data Wish = Wish !Int (SystemCall ())
+type Waiter = Parking
 
 -- | To wait for this object, which has a number of the run.
 wishFor :: Int -> Reason -> Wish
@@ -86,7 +98,7 @@ touched probe what (Wish number request) = probeTouch probe what number (takeWhi
 waitFor :: Home -> Tcb -> Wish -> o -> (a -> Trace) -> (Waiter o a -> IO (IO ())) -> IO (Tried a)
 waitFor home anyone wish o k leave = do
   tcb <- identified home anyone
-  parked home tcb wish o k >>= \waiter -> leave waiter >>= untilCancelled home tcb waiter
+  takePlace home tcb wish o k >>= \waiter -> leave waiter >>= untilCancelled home tcb waiter
 {-# INLINE waitFor #-}
 
 -- | The same where the answer to taking back decides whether the wait is cancelled, and
@@ -95,7 +107,7 @@ waitFor home anyone wish o k leave = do
 waitDecided :: Home -> Tcb -> Wish -> o -> (a -> Trace) -> (Waiter o a -> IO (IO Bool)) -> IO (Tried a)
 waitDecided home anyone wish o k leave = do
   tcb <- identified home anyone
-  waiter <- parked home tcb wish o k
+  waiter <- takePlace home tcb wish o k
   takeBack <- leave waiter
   untilCancelledBy tcb (takeBack >>= \taken -> when taken (withdraw home tcb waiter (pure ())))
 {-# INLINE waitDecided #-}
@@ -107,13 +119,36 @@ identified home tcb = case tcbIdentity tcb of
 {-# INLINE identified #-}
 
 -- In two functions, for the stack of whoever waits: it holds little in between.
-parked :: Home -> Tcb -> Wish -> o -> (a -> Trace) -> IO (Waiter o a)
-parked home tcb (Wish _ request) o k = do
+
+-- | Its place, which is in the list of all that are parked. The thread has a number.
+takePlace :: Home -> Tcb -> Wish -> o -> (a -> Trace) -> IO (Waiter o a)
+takePlace !home !tcb (Wish _ request) o k = do
   since <- readPrimVar (homeClock home)
-  let !wait = Wait tcb request since
-  key <- Slots.insert (homeWaits home) wait
-  Waiter <$> newShared (Occupied home wait key o k)
-{-# OPAQUE parked #-}
+  place <- newShared (Occupied home tcb request since o k)
+  Roll.enter (homeParked home) (unsafeCoerce place) (makeRoomAt home)
+  pure (Parking place)
+{-# NOINLINE takePlace #-}
+
+-- | Its wait is over, and its place is vacant. On the thread's home.
+departed :: Home -> IO ()
+departed home = Roll.leave (homeParked home) (tidyAt home)
+{-# INLINE departed #-}
+
+makeRoomAt, tidyAt :: Home -> IO ()
+makeRoomAt home = Roll.makeRoom isOccupied (homeParked home)
+tidyAt home = Roll.tidy isOccupied (homeParked home)
+{-# NOINLINE makeRoomAt #-}
+{-# NOINLINE tidyAt #-}
+
+isOccupied :: Parked o a -> Bool
+isOccupied = \case
+  Occupied {} -> True
+  Vacant -> False
+
+-- | Say how the wait is cancelled: the function takes the waiter back then.
+untilForgotten :: Home -> Tcb -> Waiter o a -> (Home -> IO ()) -> IO (Tried a)
+untilForgotten home tcb waiter forget = untilCancelledBy tcb (forgotten home tcb waiter forget)
+{-# OPAQUE untilForgotten #-}
 
 untilCancelled :: Home -> Tcb -> Waiter o a -> IO () -> IO (Tried a)
 untilCancelled home tcb waiter takeBack = untilCancelledBy tcb (withdraw home tcb waiter takeBack)
@@ -132,9 +167,13 @@ withdraw home tcb waiter takeBack =
       orInterrupted tcb (\_ -> Throw (toException Cancelled)) >>= arrive claimed
 {-# OPAQUE withdraw #-}
 
+forgotten :: Home -> Tcb -> Waiter o a -> (Home -> IO ()) -> IO ()
+forgotten home tcb waiter forget = withdraw home tcb waiter (forget home)
+{-# OPAQUE forgotten #-}
+
 -- | Is it in the queue still, and not answered and not cancelled?
 stillWaits :: Waiter o a -> IO Bool
-stillWaits (Waiter place) =
+stillWaits (Parking place) =
   readMutVar place >>= \case
     Vacant -> pure False
     _ -> pure True
@@ -142,40 +181,40 @@ stillWaits (Waiter place) =
 
 -- | What it offers, if it still waits.
 offered :: Waiter o a -> IO (Maybe o)
-offered (Waiter place) =
+offered (Parking place) =
   readMutVar place >>= \case
     Vacant -> pure Nothing
-    Occupied _ _ _ o _ -> pure (Just o)
+    Occupied _ _ _ _ o _ -> pure (Just o)
 
 -- | A thread that nobody else will answer now.
 data Claimed a
-  = -- | Where it lives, its wait and where dumps find that, how it goes on.
-    Claimed !Home !Wait {-# UNPACK #-} !Slots.Key (a -> Trace)
+  = -- | Where it lives, its control block, how it goes on.
+    Claimed !Home !Tcb (a -> Trace)
   | -- | The wait is over.
     WaitOver
 
 -- | Take the right to answer; to be followed by 'letGo'.
 claim :: Home -> Waiter o a -> IO (Claimed a)
-claim here (Waiter place) = look place $ \seen -> \case
+claim here (Parking place) = look place $ \seen -> \case
   Vacant -> pure WaitOver
-  Occupied home wait key _ k -> do
+  Occupied home tcb _ _ _ k -> do
     won <- swapFor here place seen Vacant
     -- It changes once.
-    pure (if won then Claimed home wait key k else WaitOver)
+    pure (if won then Claimed home tcb k else WaitOver)
 {-# INLINE claim #-}
 
 -- On the thread's home.
 arrive :: Claimed a -> Resume -> IO ()
 arrive WaitOver _ = pure ()
-arrive (Claimed home wait key _) resume = do
-  Slots.remove (homeWaits home) key
-  homeReady home Woken (waitTcb wait) resume
+arrive (Claimed home tcb _) resume = do
+  departed home
+  homeReady home Woken tcb resume
 {-# OPAQUE arrive #-}
 
 -- | Make the thread go on so. On any worker.
 letGo :: Home -> Claimed a -> Resume -> IO ()
 letGo _ WaitOver _ = pure ()
-letGo here claimed@(Claimed home _ _ _) resume
+letGo here claimed@(Claimed home _ _) resume
   | homeWorker here == homeWorker home = arrive claimed resume
   | otherwise = homePost home (arrive claimed resume)
 {-# INLINE letGo #-}
@@ -183,19 +222,19 @@ letGo here claimed@(Claimed home _ _ _) resume
 -- | Let it go on with this, on this worker. False if the thread was answered before, or
 -- was cancelled; then nothing happens.
 answer :: Home -> Waiter o a -> a -> IO Bool
-answer here waiter@(Waiter place) a
+answer here waiter@(Parking place) a
   | homeAlone here =
       readMutVar place >>= \case
         Vacant -> pure False
-        Occupied _ wait key _ k -> do
+        Occupied _ tcb _ _ _ k -> do
           writeMutVar place Vacant
-          Slots.remove (homeWaits here) key
-          homeReady here Woken (waitTcb wait) (oneShot (\_ -> k a))
+          departed here
+          homeReady here Woken tcb (oneShot (\_ -> k a))
           pure True
   | otherwise =
       claim here waiter >>= \case
         WaitOver -> pure False
-        claimed@(Claimed _ _ _ k) -> True <$ letGo here claimed (oneShot (\_ -> k a))
+        claimed@(Claimed _ _ k) -> True <$ letGo here claimed (oneShot (\_ -> k a))
 {-# OPAQUE answer #-}
 
 -- | The same with an exception.
@@ -205,3 +244,15 @@ refuse here waiter e =
     WaitOver -> pure False
     claimed -> True <$ letGo here claimed (oneShot (\_ -> Throw e))
 {-# OPAQUE refuse #-}
+
+-- | Visit the waits of a worker's threads that are parked here. On that worker.
+visitParked :: Home -> (Wait -> r -> IO r) -> r -> IO r
+visitParked home f start = Roll.foldRoll visit start (homeParked home)
+  where
+    visit r = \case
+      Occupied _ tcb request since _ _ -> f (Wait tcb request since) r
+      Vacant -> pure r
+
+-- | How many there are. From any OS thread; may be a little old there.
+parkedCount :: Home -> IO Int
+parkedCount = Roll.living . homeParked

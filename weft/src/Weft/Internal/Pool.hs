@@ -44,7 +44,7 @@ import Data.IntMap.Strict qualified as IntMap
 import Data.List (partition)
 import GHC.Conc (getUncaughtExceptionHandler, labelThread)
 import System.Timeout (timeout)
-import Weft.Internal.Guests (interruptiblyMasked)
+import Weft.Internal.Masked (interruptiblyMasked)
 
 -- | How large a pool may grow and how fast it shrinks.
 data PoolSettings = PoolSettings

@@ -1,11 +1,12 @@
 {-# LANGUAGE GADTs #-}
 {-# LANGUAGE MagicHash #-}
 {-# LANGUAGE UnboxedTuples #-}
-{-# LANGUAGE UnliftedFFITypes #-}
 {-# OPTIONS_GHC -O2 #-}
 -- Specialising the loop for control blocks whose fields are known makes copies of
 -- it that put the block together again, 80 bytes, whenever the thread is queued.
 {-# OPTIONS_GHC -fno-spec-constr #-}
+-- Note [What a step carries]
+{-# OPTIONS_GHC -fworker-wrapper-cbv -fno-full-laziness #-}
 
 -- |
 -- Description : The scheduler: a traversal of traces
@@ -57,10 +58,12 @@ import Data.Maybe (fromMaybe)
 import Data.Primitive.MutVar
 import Data.Primitive.PrimArray
 import Data.Primitive.PrimVar (readPrimVar, writePrimVar)
-import GHC.Exts (ThreadId#, isTrue#, maskAsyncExceptions#, maskUninterruptible#, myThreadId#, reallyUnsafePtrEquality#, unmaskAsyncExceptions#)
+import GHC.Exts (Int (I#), isTrue#, oneShot, reallyUnsafePtrEquality#)
 import GHC.IO (IO (..))
 import Weft.Internal.Cancel
 import Weft.Internal.Control
+import Weft.Internal.Masked
+import Weft.Internal.Park (departed, takePlace, untilForgotten)
 import Weft.Internal.Policy
 import Weft.Internal.Ring (popRing)
 import Weft.Internal.SystemCall (SystemCall (..))
@@ -190,6 +193,11 @@ data Counter
     Strays
   deriving stock (Eq, Show, Enum, Bounded)
 
+-- | The carrier's line.
+lineOf :: Scheduler -> Line
+lineOf = carrierLine . schedulerCarrier
+{-# INLINE lineOf #-}
+
 -- | Read a counter. From another OS thread it may be a little old.
 readCounter :: Scheduler -> Counter -> IO Int
 readCounter s c = readPrimArray (schedulerCounters s) (fromEnum c)
@@ -253,29 +261,23 @@ runSlice s dispatches = do
   -- How much fuel it had left is lost with its stack, so that each exception
   -- of a slice leaves less: a thread that fails and recovers without end goes
   -- to the end of the queue like any other.
-  let line = carrierLine (schedulerCarrier s)
-      go !raised action =
+  let go !raised action =
         try action >>= \case
           Right () -> pure ()
           Left e -> go (raised + 1) $ do
             tcb <- currentThread s
             let fuel = schedulerFuel s - cost * raised
-            undisturbed <- leaveUser line
+            undisturbed <- leaveUser (lineOf s)
             ours <- if undisturbed then pure True else disturbed s tcb (\_ -> Throw e)
             when ours $ do
               -- At the end of its fuel it can be cancelled; in the handler it is masked.
               instead <- if fuel <= 0 && not (schedulerPauses s) then cancelledNow tcb else pure Nothing
-              raise s line tcb (fromMaybe e instead) fuel
-  go (0 :: Int) (next s line)
-  stillOwner line
+              raise s tcb (fromMaybe e instead) fuel
+  go (0 :: Int) (next s)
+  stillOwner (lineOf s)
   where
     -- In nodes: about what catching an exception costs.
     cost = 16
-
--- | Run code of the user. Without effect where GHC is not masked, as in a simulation.
-unmasked :: IO a -> IO a
-unmasked (IO io) = IO (unmaskAsyncExceptions# io)
-{-# INLINE unmasked #-}
 
 -- | Perform an effect in the masking state of its thread.
 performed :: Tcb -> IO a -> IO a
@@ -285,16 +287,16 @@ performed tcb io = case stateMasking (tcbState tcb) of
 {-# INLINE performed #-}
 
 performedMasked :: Masking -> IO a -> IO a
-performedMasked masking (IO io) = case masking of
-  MaskedUninterruptible -> IO (maskUninterruptible# io)
-  _ -> IO (maskAsyncExceptions# io)
+performedMasked masking io = case masking of
+  MaskedUninterruptible -> uninterruptiblyMasked io
+  _ -> interruptiblyMasked io
 {-# NOINLINE performedMasked #-}
 
 -- | Receive what was thrown at this worker while its own code ran: Note [Strays]. On the
 -- carrier, masked or not.
 receiveStrays :: Scheduler -> IO ()
 receiveStrays s = do
-  waiting <- IO (\w -> case myThreadId# w of (# w', me #) -> case pendingExceptions me of IO ask -> ask w')
+  waiting <- IO (\w -> case pendingHere w of (# w', n #) -> (# w', I# n #))
   when (waiting /= 0) (receive s)
 {-# INLINE receiveStrays #-}
 
@@ -304,8 +306,6 @@ receive s =
     Left e -> tally s Strays 1 >> schedulerStray s e >> receive s
     Right () -> pure ()
 {-# NOINLINE receive #-}
-
-foreign import ccall unsafe "weft_pending_exceptions" pendingExceptions :: ThreadId# -> IO Int
 
 -- | Did the monitor end the last slice before its time?
 wasCut :: Scheduler -> IO Bool
@@ -327,135 +327,117 @@ disturbed s tcb resume =
 {-# NOINLINE disturbed #-}
 
 -- | Dispatch the next ready thread, if the slice has room for it.
-next :: Scheduler -> Line -> IO ()
-next s line = do
+next :: Scheduler -> IO ()
+next !s = do
   n <- readCounter s Dispatches
   limit <- readCounter s SliceEnd
   when (n < limit) $ case schedulerQueue s of
     FifoQueue ring -> popRing ring (pure ()) (dispatch n)
     PolicyQueue queue -> dequeue queue >>= mapM_ (\(Ready tcb resume) -> dispatch n tcb resume)
   where
-    dispatch n tcb resume = do
+    dispatch n !tcb resume = do
       writePrimArray (schedulerCounters s) (fromEnum Dispatches) (n + 1)
       writeMutVar (schedulerCurrent s) tcb
-      enterDispatch line (n + 1)
+      enterDispatch (lineOf s) (n + 1)
       let !trace = resume ()
-      step s line tcb trace (schedulerFuel s)
+      step s tcb trace (schedulerFuel s)
     {-# INLINE dispatch #-}
+
+-- Note [What a step carries]
+-- ~~~~~~~~~~~~~~~~~~~~~~~~~~
+-- A node costs some 70 instructions, so it matters what 'step' has at hand and what it must
+-- save around the next segment of the thread: the scheduler, the control block, the fuel.
+--
+--   * All three are evaluated when they are passed (the bangs, and -fworker-wrapper-cbv),
+--     so that nobody asks again: a question whose answer may be a thunk saves everything
+--     on the stack.
+--   * The parts of the scheduler stay inside it, but for the carrier's line. A function of
+--     this module that is called by 'step' and takes the scheduler apart is OPAQUE, or GHC
+--     would pass it the parts, and read those in front of the loop. What is not inlined
+--     otherwise is NOINLINE, so that its arguments are passed evaluated.
+--   * Nothing is floated out of the loop (-fno-full-laziness), for the same reason.
+--   * What is rare, and what waits, has functions of its own, which go on with 'step' or
+--     'next' as their last act.
 
 -- | Run the current thread from this node on; forcing it is user code.
 --
--- The fuel, at least 1, counts this node. The control block has no bang: a strict
--- one would be taken apart here and built anew at every push, for every thread its
--- own.
---
--- The carrier's line is an argument beside the scheduler, and what is rare has functions
--- of its own: otherwise 'step' would open the scheduler at every node and keep all of
--- its parts on the stack (60 instructions in a switch).
-step :: Scheduler -> Line -> Tcb -> Trace -> Int -> IO ()
-step s line = run
+-- The fuel, at least 1, counts this node. See Note [What a step carries].
+step :: Scheduler -> Tcb -> Trace -> Int -> IO ()
+step !s = run
   where
-    run tcb !trace !fuel = do
-      undisturbed <- leaveUser line
-      if undisturbed then does tcb trace fuel else resumeStep s line tcb trace fuel
+    run !tcb !trace !fuel = do
+      undisturbed <- leaveUser (lineOf s)
+      if undisturbed then does tcb trace fuel else resumeStep s tcb trace fuel
 
-    does tcb trace !fuel | fuel <= 0 = exhausted s line tcb trace
+    does tcb trace !fuel | fuel <= 0 = exhausted s tcb trace
     does tcb trace !fuel = case trace of
       Call request k -> case tcbIdentity tcb of
-        Nobody
-          -- When the run closes it must be known by something: Note [The end of a
-          -- run] in "Weft.Internal.Ending".
-          | parksInTable request -> numbered s tcb >>= \own -> ask own request k fuel
-          | otherwise -> ask tcb request k fuel
-        Identity _ fate -> unlessCondemned tcb fate fuel (ask tcb request k fuel)
+        Nobody -> askUnnumbered s tcb request k fuel
+        Identity _ fate -> unlessCondemned tcb fate fuel (ask s tcb request k fuel)
       -- Note [Latches and places] in "Weft.Internal.Trace".
       Lock latch k -> case tcbIdentity tcb of
-        Identity n fate ->
-          readMutVar fate >>= \case
-            Condemned _ _ -> atLength s line tcb (latchLock latch) k fuel
-            _ -> do
-              alone <- onlyWorker line
-              word <- readPrimVar (latchWord latch)
-              if alone && word == 0
-                then writePrimVar (latchWord latch) (2 * n) >> go tcb (k ()) fuel
-                else atLength s line tcb (latchLock latch) k fuel
-        Nobody -> atLength s line tcb (latchLock latch) k fuel
+        Identity n fate -> do
+          free <- surelyNotCondemned fate
+          alone <- onlyWorker (lineOf s)
+          word <- readPrimVar (latchWord latch)
+          if free && alone && word == 0
+            then writePrimVar (latchWord latch) (2 * n) >> go tcb (k ()) fuel
+            else atLength s tcb (latchLock latch) k fuel
+        Nobody -> atLength s tcb (latchLock latch) k fuel
       Unlock latch k -> case tcbIdentity tcb of
         Identity n _ -> do
-          alone <- onlyWorker line
+          alone <- onlyWorker (lineOf s)
           word <- readPrimVar (latchWord latch)
           if alone && word == 2 * n
             then writePrimVar (latchWord latch) 0 >> go tcb (k ()) fuel
-            else actAtLength s line tcb (latchUnlock latch) k fuel
-        Nobody -> actAtLength s line tcb (latchUnlock latch) k fuel
+            else actAtLength s tcb (latchUnlock latch) k fuel
+        Nobody -> actAtLength s tcb (latchUnlock latch) k fuel
       Take place k -> do
         mayTry <- unhindered tcb
         if mayTry
           then
             readMutVar (placeState place) >>= \case
               PlaceFull a -> writeMutVar (placeState place) PlaceEmpty >> go tcb (k a) fuel
-              _ -> atLength s line tcb (placeTake place) k fuel
-          else atLength s line tcb (placeTake place) k fuel
+              _ -> takeAlone s tcb place k fuel
+          else atLength s tcb (placeTake place) k fuel
       Put place a k -> do
         mayTry <- unhindered tcb
         if mayTry
           then
             readMutVar (placeState place) >>= \case
               PlaceEmpty -> writeMutVar (placeState place) (PlaceFull a) >> go tcb (k ()) fuel
-              _ -> atLength s line tcb (placePut place a) k fuel
-          else atLength s line tcb (placePut place a) k fuel
-      Try act k -> atLength s line tcb act k fuel
-      Give act k -> actAtLength s line tcb act k fuel
-      Parked -> next s line
+              _ -> putAlone s tcb place a k fuel
+          else putAtLength s tcb place a k fuel
+      Try act k -> case tcbIdentity tcb of
+        Nobody -> actAtLength s tcb act k fuel
+        Identity _ fate -> do
+          free <- surelyNotCondemned fate
+          if free then actAtLength s tcb act k fuel else atLength s tcb act k fuel
+      Give act k -> actAtLength s tcb act k fuel
+      Parked -> next s
       Yield k -> case tcbIdentity tcb of
-        Nobody -> push (schedulerQueue s) Yielded tcb k >> next s line
-        Identity _ fate -> unlessCondemned tcb fate fuel (push (schedulerQueue s) Yielded tcb k >> next s line)
+        Nobody -> toTheEnd s tcb k
+        Identity _ fate -> unlessCondemned tcb fate fuel (toTheEnd s tcb k)
       -- Unmasked, whatever the control block says: "Weft.Internal.Direct".
       YieldDirect k handler -> case tcbIdentity tcb of
-        Nobody -> push (schedulerQueue s) Yielded tcb k >> next s line
+        Nobody -> toTheEnd s tcb k
         Identity _ fate -> do
           condemned <-
             readMutVar fate >>= \case
               Condemned _ _ -> takeInterruption tcb
               _ -> pure Nothing
           case condemned of
-            Nothing -> push (schedulerQueue s) Yielded tcb k >> next s line
+            Nothing -> toTheEnd s tcb k
             Just e -> go tcb (handler e) fuel
       Effect io -> again >> performed tcb io >>= \t -> run tcb t (fuel - 1)
       Access _ _ io -> again >> performed tcb io >>= \t -> run tcb t (fuel - 1)
       Internal act -> atHome s tcb act >>= \t -> go tcb t fuel
       -- A thread that is to end forks no more: Note [The end of a run] in
       -- "Weft.Internal.Ending".
-      ForkAnonymous child k -> stillGoing tcb fuel $ do
-        parent <- numbered s tcb
-        shared <- inherit s parent 0
-        startThread s shared child
-        go parent (k ()) fuel
-      Fork options child k -> stillGoing tcb fuel $ do
-        parent <- numbered s tcb
-        shared <- inherit s parent (forkScope options)
-        number <- bump s NextNumber (schedulerStride s)
-        case forkWorker options of
-          Nothing -> do
-            own <- newIdentity (schedulerHome s) number
-            let !plain = tcbState shared
-            state <- withOptions s options plain
-            startThread s (Tcb own state) child
-            go parent (k (ThreadId own)) fuel
-          Just worker -> do
-            let there = schedulerHomes s worker
-            own <- newIdentity there number
-            _ <- bump s ThreadsStarted 1
-            let !plain = tcbState shared
-            state <- withOptions s options plain
-            let !block = Tcb own state
-            homePost there (homeReady there Started block child)
-            go parent (k (ThreadId own)) fuel
-      Done -> do
-        _ <- bump s ThreadsEnded 1
-        endFate (tcbIdentity tcb)
-        next s line
-      Throw e -> raise s line tcb e (fuel - 1)
+      ForkAnonymous child k -> stillGoing tcb fuel $ forkAnonymous s tcb child k fuel
+      Fork options child k -> stillGoing tcb fuel $ fork s tcb options child k fuel
+      Done -> ended s tcb
+      Throw e -> raise s tcb e (fuel - 1)
       Catch body handler -> replace tcb (\st -> st {stateFrames = HandlerFrame handler (stateMasking st) (stateFrames st)}) (body ()) fuel
       Mask masking body -> replace tcb (\st -> st {stateFrames = MaskFrame (stateMasking st) (stateFrames st), stateMasking = masking}) (body ()) fuel
       Leave k a -> replace tcb leave (k a) fuel
@@ -470,23 +452,15 @@ step s line = run
       Await masking body handler -> replace tcb (\st -> st {stateFrames = HandlerFrame handler (stateMasking st) (stateFrames st), stateMasking = masking}) (body ()) fuel
       Reenter io -> do
         let !outer = Tcb (tcbIdentity tcb) (leave (tcbState tcb))
-        writeMutVar (schedulerCurrent s) outer
+        isNow s outer
         receiveStrays s
         again >> unmasked io >>= \t -> run outer t (fuel - 1)
 
-    ask :: Tcb -> SystemCall a -> (a -> Trace) -> Int -> IO ()
-    ask tcb request k !fuel = case schedulerAnswer s of
-      AnswerCall answer -> answer tcb request k >>= \t -> go tcb t fuel
-
     -- It is the only worker, and the thread is not cancelled.
     unhindered tcb = do
-      alone <- onlyWorker line
+      alone <- onlyWorker (lineOf s)
       case tcbIdentity tcb of
-        Identity _ fate
-          | alone ->
-              readMutVar fate >>= \case
-                Condemned _ _ -> pure False
-                _ -> pure True
+        Identity _ fate | alone -> surelyNotCondemned fate
         _ -> pure alone
     {-# INLINE unhindered #-}
 
@@ -496,25 +470,89 @@ step s line = run
     {-# INLINE stillGoing #-}
 
     -- A cancelled thread goes no further than its next system call.
-    unlessCondemned tcb fate fuel act =
-      readMutVar fate >>= \case
-        Condemned _ _ -> cancelledNow tcb >>= maybe act (\e -> raise s line tcb e fuel)
-        _ -> act
+    unlessCondemned tcb fate fuel act = do
+      free <- surelyNotCondemned fate
+      if free then act else cancelledNow tcb >>= maybe act (\e -> raise s tcb e fuel)
     {-# INLINE unlessCondemned #-}
 
     -- Go on with the next node, which is not evaluated before its turn.
     go tcb trace fuel = again >> run tcb trace (fuel - 1)
     {-# INLINE go #-}
 
-    again = enterUser line
+    again = enterUser (lineOf s)
     {-# INLINE again #-}
 
     -- Go on with a changed control block.
     replace (Tcb identity state) change trace fuel = do
       let !tcb = Tcb identity (change state)
-      writeMutVar (schedulerCurrent s) tcb
+      isNow s tcb
       go tcb trace fuel
     {-# INLINE replace #-}
+
+-- | To the end of the queue.
+toTheEnd :: Scheduler -> Tcb -> Resume -> IO ()
+toTheEnd !s !tcb k = push (schedulerQueue s) Yielded tcb k >> next s
+{-# NOINLINE toTheEnd #-}
+
+-- | The current thread has this control block now.
+isNow :: Scheduler -> Tcb -> IO ()
+isNow !s !tcb = writeMutVar (schedulerCurrent s) tcb
+{-# OPAQUE isNow #-}
+
+-- | The thread has ended.
+ended :: Scheduler -> Tcb -> IO ()
+ended !s !tcb = do
+  _ <- bump s ThreadsEnded 1
+  endFate (tcbIdentity tcb)
+  next s
+{-# NOINLINE ended #-}
+
+-- | Have the kernel answer.
+ask :: Scheduler -> Tcb -> SystemCall a -> (a -> Trace) -> Int -> IO ()
+ask !s !tcb request k !fuel = case schedulerAnswer s of
+  AnswerCall answer -> answer tcb request k >>= \t -> enterUser (lineOf s) >> step s tcb t (fuel - 1)
+{-# NOINLINE ask #-}
+
+-- | The same for a thread that may have no number. When the run closes it must be known by
+-- something: Note [The end of a run] in "Weft.Internal.Ending".
+askUnnumbered :: Scheduler -> Tcb -> SystemCall a -> (a -> Trace) -> Int -> IO ()
+askUnnumbered !s !tcb request k !fuel
+  | parksInTable request = numbered s tcb >>= \own -> ask s own request k fuel
+  | otherwise = ask s tcb request k fuel
+{-# NOINLINE askUnnumbered #-}
+
+-- | Start a thread without a number, and go on.
+forkAnonymous :: Scheduler -> Tcb -> Resume -> Resume -> Int -> IO ()
+forkAnonymous !s !tcb child k !fuel = do
+  parent <- numbered s tcb
+  shared <- inherit s parent 0
+  startThread s shared child
+  enterUser (lineOf s)
+  step s parent (k ()) (fuel - 1)
+{-# NOINLINE forkAnonymous #-}
+
+-- | Start a thread, and go on with its identity.
+fork :: Scheduler -> Tcb -> ForkOptions -> Resume -> (ThreadId -> Trace) -> Int -> IO ()
+fork !s !tcb options child k !fuel = do
+  parent <- numbered s tcb
+  shared <- inherit s parent (forkScope options)
+  number <- bump s NextNumber (schedulerStride s)
+  let !plain = tcbState shared
+  own <- case forkWorker options of
+    Nothing -> do
+      own <- newIdentity (schedulerHome s) number
+      state <- withOptions s options plain
+      own <$ startThread s (Tcb own state) child
+    Just worker -> do
+      let there = schedulerHomes s worker
+      own <- newIdentity there number
+      _ <- bump s ThreadsStarted 1
+      state <- withOptions s options plain
+      let !block = Tcb own state
+      own <$ homePost there (homeReady there Started block child)
+  enterUser (lineOf s)
+  step s parent (k (ThreadId own)) (fuel - 1)
+{-# NOINLINE fork #-}
 
 -- | Its fuel is used up: the thread goes to the end of the queue. That counts as a system
 -- call, so that effects without end can be cancelled; but not where what comes next must
@@ -524,18 +562,18 @@ step s line = run
 -- that are entered or left with its result. 'Weft.Mutex.withMutex' locks and then enters the
 -- frame that unlocks, 'Weft.timeout' leaves the frames of its body; with little fuel a
 -- cancelled thread would lose what it holds.
-exhausted :: Scheduler -> Line -> Tcb -> Trace -> IO ()
-exhausted s line tcb trace = do
+exhausted :: Scheduler -> Tcb -> Trace -> IO ()
+exhausted !s !tcb trace = do
   instead <- if not (schedulerPauses s) && mayCancelBefore trace then cancelledNow tcb else pure Nothing
   case instead of
     -- The handler has a little fuel, so that a thread that is cancelled again and again
     -- still gets on.
-    Just e -> raise s line tcb e 1
+    Just e -> raise s tcb e 1
     Nothing -> do
       doomed <- if schedulerPauses s then pure False else isCondemned tcb
       n <- readCounter s Dispatches
-      push (schedulerQueue s) Yielded tcb (const (if doomed then outOfStep n trace else trace))
-      next s line
+      push (schedulerQueue s) Yielded tcb (const (if doomed then outOfStep (schedulerFuel s) n trace else trace))
+      next s
 {-# NOINLINE exhausted #-}
 
 -- | Is a cancellation on its way to this thread?
@@ -550,9 +588,10 @@ isCondemned tcb = case tcbIdentity tcb of
 -- | The fuel of a loop might always end on the same node, where it cannot be cancelled. So a
 -- thread that is to be cancelled begins its next dispatch with up to 15 nodes that do
 -- nothing: how many is irregular in the number of the dispatch, of which one thread may see a
--- regular part (Knuth's multiplicative hash).
-outOfStep :: Int -> Trace -> Trace
-outOfStep n = go ((n * 2_654_435_761) `unsafeShiftR` 28 .&. 15)
+-- regular part (Knuth's multiplicative hash). Always fewer than there is fuel, or a thread that
+-- is masked would come to nothing else.
+outOfStep :: Int -> Int -> Trace -> Trace
+outOfStep fuel n = go (((n * 2_654_435_761) `unsafeShiftR` 28 .&. 0xffff) `rem` min 16 fuel)
   where
     go :: Int -> Trace -> Trace
     go 0 trace = trace
@@ -567,46 +606,82 @@ mayCancelBefore = \case
   _ -> False
 
 -- | The rare way from a segment to the next, which does not meet the other again.
-resumeStep :: Scheduler -> Line -> Tcb -> Trace -> Int -> IO ()
-resumeStep s line tcb trace !fuel = do
+resumeStep :: Scheduler -> Tcb -> Trace -> Int -> IO ()
+resumeStep !s !tcb trace !fuel = do
   ours <- disturbed s tcb (const trace)
-  when ours (step s line tcb trace fuel)
+  when ours (step s tcb trace fuel)
 {-# NOINLINE resumeStep #-}
 
 -- | The long way of an operation that may have been short.
-atLength :: Scheduler -> Line -> Tcb -> (Home -> Tcb -> (a -> Trace) -> IO (Tried a)) -> (a -> Trace) -> Int -> IO ()
-atLength s line tcb act k !fuel = case tcbIdentity tcb of
-  Nobody -> actAtLength s line tcb act k fuel
+atLength :: Scheduler -> Tcb -> (Home -> Tcb -> (a -> Trace) -> IO (Tried a)) -> (a -> Trace) -> Int -> IO ()
+atLength !s !tcb act k !fuel = case tcbIdentity tcb of
+  Nobody -> actAtLength s tcb act k fuel
   Identity _ fate ->
     readMutVar fate >>= \case
-      Condemned _ _ -> tryCondemned s line tcb act k fuel
-      _ -> actAtLength s line tcb act k fuel
+      Condemned _ _ -> tryCondemned s tcb act k fuel
+      _ -> actAtLength s tcb act k fuel
 {-# NOINLINE atLength #-}
 
+-- | Take on the only worker, where there is nothing to be taken at once: most often nobody
+-- waits yet.
+takeAlone :: Scheduler -> Tcb -> Place r a -> (a -> Trace) -> Int -> IO ()
+takeAlone !s !tcb place k !fuel =
+  readMutVar (placeState place) >>= \case
+    PlaceEmpty | Identity {} <- tcbIdentity tcb -> do
+      let !home = schedulerHome s
+      waiter <- takePlace home tcb (placeWish place) () k
+      writeMutVar (placeState place) (PlaceHungry waiter)
+      _ <- untilForgotten home tcb waiter (placeForget place)
+      next s
+    _ -> actAtLength s tcb (placeTake place) k fuel
+{-# NOINLINE takeAlone #-}
+
+-- | Put on the only worker, where the place is not empty or somebody waits: most often one
+-- thread to take, which gets the value.
+putAlone :: Scheduler -> Tcb -> Place r a -> a -> Resume -> Int -> IO ()
+putAlone !s !tcb place a k !fuel =
+  readMutVar (placeState place) >>= \case
+    PlaceHungry (Parking waiter) ->
+      readMutVar waiter >>= \case
+        Occupied _ taker _ _ _ use -> do
+          writeMutVar waiter Vacant
+          writeMutVar (placeState place) PlaceEmpty
+          departed (schedulerHome s)
+          push (schedulerQueue s) Woken taker (oneShot (\_ -> use a))
+          enterUser (lineOf s)
+          step s tcb (k ()) (fuel - 1)
+        Vacant -> actAtLength s tcb (placePut place a) k fuel
+    _ -> actAtLength s tcb (placePut place a) k fuel
+{-# NOINLINE putAlone #-}
+
+-- | The long way to put.
+putAtLength :: Scheduler -> Tcb -> Place r a -> a -> Resume -> Int -> IO ()
+putAtLength !s !tcb place a k !fuel = atLength s tcb (placePut place a) k fuel
+{-# NOINLINE putAtLength #-}
+
 -- | The same if it does not look for a cancellation.
-actAtLength :: Scheduler -> Line -> Tcb -> (Home -> Tcb -> (a -> Trace) -> IO (Tried a)) -> (a -> Trace) -> Int -> IO ()
-actAtLength s line tcb act k !fuel = do
+actAtLength :: Scheduler -> Tcb -> (Home -> Tcb -> (a -> Trace) -> IO (Tried a)) -> (a -> Trace) -> Int -> IO ()
+actAtLength !s !tcb act k !fuel = do
   -- Evaluated here, or it would be a thunk.
   let !home = schedulerHome s
   act home tcb k >>= \case
-    Got a -> enterUser line >> step s line tcb (k a) (fuel - 1)
-    Later -> next s line
-    Instead t -> enterUser line >> step s line tcb t (fuel - 1)
+    Got a -> enterUser (lineOf s) >> step s tcb (k a) (fuel - 1)
+    Later -> next s
+    Instead t -> enterUser (lineOf s) >> step s tcb t (fuel - 1)
 {-# NOINLINE actAtLength #-}
 
--- | Not inlined: a field of the scheduler that is used in 'step' is read there at its
--- beginning, or in a thunk made at every dispatch.
+-- | An action of the library.
 atHome :: Scheduler -> Tcb -> (Home -> Tcb -> IO Trace) -> IO Trace
 atHome s tcb act = act (schedulerHome s) tcb
-{-# NOINLINE atHome #-}
+{-# OPAQUE atHome #-}
 
 -- | An operation of a thread that is cancelled, and may be masked. The rare way, which
 -- does not meet the other again.
-tryCondemned :: Scheduler -> Line -> Tcb -> (Home -> Tcb -> (a -> Trace) -> IO (Tried a)) -> (a -> Trace) -> Int -> IO ()
-tryCondemned s line tcb act k !fuel =
+tryCondemned :: Scheduler -> Tcb -> (Home -> Tcb -> (a -> Trace) -> IO (Tried a)) -> (a -> Trace) -> Int -> IO ()
+tryCondemned !s !tcb act k !fuel =
   cancelledNow tcb >>= \case
-    Just e -> raise s line tcb e fuel
-    Nothing -> enterUser line >> step s line tcb (Give act k) fuel
+    Just e -> raise s tcb e fuel
+    Nothing -> enterUser (lineOf s) >> step s tcb (Give act k) fuel
 {-# NOINLINE tryCondemned #-}
 
 -- | The innermost frame is done with.
@@ -621,21 +696,21 @@ leave st = case stateFrames st of
 -- GHC does, so that a handler is not interrupted before it has begun); 'Leave'
 -- at its end restores the masking state of the 'Catch'. The handler goes on with
 -- the fuel that is left.
-raise :: Scheduler -> Line -> Tcb -> SomeException -> Int -> IO ()
-raise s line (Tcb identity state) e !fuel = go (stateFrames state) (stateMasking state)
+raise :: Scheduler -> Tcb -> SomeException -> Int -> IO ()
+raise s (Tcb identity state) e fuel = go (stateFrames state) (stateMasking state)
   where
     go frames masking = case frames of
       MaskFrame outer rest -> go rest outer
       HandlerFrame handler outer rest -> do
         let !tcb = Tcb identity state {stateFrames = MaskFrame outer rest, stateMasking = max MaskedInterruptible masking}
         writeMutVar (schedulerCurrent s) tcb
-        enterUser line
-        step s line tcb (handler e) fuel
+        enterUser (lineOf s)
+        step s tcb (handler e) fuel
       NoFrames -> do
         let !tcb = Tcb identity state {stateFrames = NoFrames}
         writeMutVar (schedulerCurrent s) tcb
-        enterUser line
-        step s line tcb lastWords fuel
+        enterUser (lineOf s)
+        step s tcb lastWords fuel
     -- To evaluate an exception is code of the user, and so is what the program does
     -- with one that nobody handles: the thread's last effect.
     lastWords = Effect (pure $! if silent then Done else Internal (\_ _ -> reported <$ bump s Uncaught 1))
@@ -645,6 +720,7 @@ raise s line (Tcb identity state) e !fuel = go (stateFrames state) (stateMasking
       Nothing -> case fromException e of
         Just Cancelled -> True
         Nothing -> False
+{-# OPAQUE raise #-}
 
 -- | Put a new thread on the ready queue.
 startThread :: Scheduler -> Tcb -> Resume -> IO ()

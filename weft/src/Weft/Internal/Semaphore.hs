@@ -1,4 +1,6 @@
 {-# OPTIONS_GHC -O2 #-}
+-- A question about the number of permits is not worth a thunk.
+{-# OPTIONS_GHC -fno-full-laziness #-}
 -- Taking control blocks apart, to pass their fields, builds them anew wherever a thread
 -- is parked: 80 bytes. (As in "Weft.Internal.Scheduler".)
 {-# OPTIONS_GHC -fno-spec-constr #-}
@@ -31,7 +33,7 @@ import Control.Monad.Primitive (RealWorld)
 import Data.Primitive.MutVar
 import Data.Text (Text)
 import Weft.Internal.Atomic
-import Weft.Internal.Park (Wish, answer, offered, waitFor)
+import Weft.Internal.Park (answer, offered, waitFor)
 import Weft.Internal.Sync
 import Weft.Internal.Trace
 import Weft.Internal.WaitQueue

@@ -22,6 +22,9 @@ module Weft.Internal.Trace
     Latch (..),
     Place (..),
     Occupancy (..),
+    Wish (..),
+    Parking (..),
+    Parked (..),
     Access (..),
     AccessKind (..),
     Resume,
@@ -92,6 +95,7 @@ import Weft.Internal.AtEnd (AtEnd)
 import Weft.Internal.Births (Births)
 import Weft.Internal.Counters (Counters)
 import Weft.Internal.Guests (Guests)
+import Weft.Internal.Roll (Roll)
 import Weft.Internal.Slots (Slots)
 import Weft.Internal.SystemCall (SystemCall, Waiter)
 
@@ -262,6 +266,18 @@ data Trace
 -- and the thread is not cancelled; in all other cases it goes on with the action, as in
 -- 'Try'. What the operations mean is the business of "Weft.Internal.Mutex" and
 -- "Weft.Internal.MVar".
+--
+-- Handing a value from one thread to another is what most variables are for, so that has a
+-- state of its own, too: one thread waits to take ('PlaceHungry'), without a queue. The
+-- scheduler parks it, and the value that is put goes to it, in one step each. Its invariants:
+--
+--   * A place becomes hungry only when it is empty and nobody waits: its thread is the
+--     first in turn. Who comes then and must wait makes a queue of it, with that one first.
+--   * A hungry place whose thread has been cancelled (its 'Parking' is vacant) means the
+--     same as an empty one. Whoever cancels the wait makes it empty ('placeForget'); who
+--     comes in between gives nothing to a vacant 'Parking'.
+--   * Who takes the thread out of the place makes the place empty first, and hands over
+--     then; what cannot be handed over, since the thread was cancelled, is still its own.
 
 -- | What a mutex is to the scheduler.
 data Latch = Latch
@@ -275,7 +291,11 @@ data Latch = Latch
 data Place r a = Place
   { placeState :: {-# UNPACK #-} !(MutVar RealWorld (Occupancy r a)),
     placeTake :: Home -> Tcb -> (a -> Trace) -> IO (Tried a),
-    placePut :: a -> Home -> Tcb -> Resume -> IO (Tried ())
+    placePut :: a -> Home -> Tcb -> Resume -> IO (Tried ()),
+    -- | What one waits for that takes.
+    placeWish :: Wish,
+    -- | A wait to take was cancelled, and its 'Parking' is vacant: forget it.
+    placeForget :: !(Home -> IO ())
   }
 
 -- | What is in a place.
@@ -284,8 +304,28 @@ data Occupancy r a
     PlaceEmpty
   | -- | A value, and nobody waits.
     PlaceFull a
+  | -- | Nothing, and one thread waits to take (it may have been cancelled).
+    PlaceHungry {-# UNPACK #-} !(Parking () a)
   | -- | Ask the actions.
     PlaceContended !r
+
+-- | What a thread waits for, made once for each object: its number in the run, and a
+-- system call that no kernel sees.
+data Wish = Wish !Int (SystemCall ())
+
+-- | The right to answer one parked thread, once: it offers an @o@ and waits for an @a@.
+-- It is at the same time the thread's entry in a queue, and in the list of all that are
+-- parked on its home; when the wait is over nothing of the thread is held by it.
+-- "Weft.Internal.Park" has its operations.
+newtype Parking o a = Parking (MutVar RealWorld (Parked o a))
+
+-- | What is in it.
+data Parked o a
+  = -- | A thread that waits: where it lives, its control block, what it asked for and since
+    -- when, what it offers, how it goes on.
+    Occupied !Home !Tcb !(SystemCall ()) {-# UNPACK #-} !Int o (a -> Trace)
+  | -- | It was answered or has withdrawn.
+    Vacant
 
 -- | What came of an operation.
 data Tried a
@@ -434,6 +474,9 @@ data Home = Home
     -- | The waits of its threads that are in no table of the kernel, for dumps. On
     -- the worker only.
     homeWaits :: !(Slots Wait),
+    -- | Its threads that wait for others ("Weft.Internal.Park"), whatever they offer and
+    -- wait for. On the worker only.
+    homeParked :: !(Roll (Parked Any Any)),
     -- | The kernel's clock when it last looked, in nanoseconds.
     homeClock :: !(PrimVar RealWorld Int),
     -- | When its threads were numbered.

@@ -52,7 +52,10 @@ import Weft.Internal.Ending
 import Weft.Internal.Guests (newGuests, takeExpected)
 import Weft.Internal.Inbox
 import Weft.Internal.Kernel
+import Weft.Internal.Park (parkedCount, visitParked)
 import Weft.Internal.Policy
+import Weft.Internal.Ring (pushRing)
+import Weft.Internal.Roll (newRoll)
 import Weft.Internal.Scheduler
 import Weft.Internal.Slots qualified as Slots
 import Weft.Internal.Timeline
@@ -86,6 +89,7 @@ newDoor policy closing end numbers everybody peers alone index = do
   wake <- newIORef (pure ())
   queue <- newReadyQueue policy
   waits <- Slots.new
+  parked <- newRoll
   clock <- newPrimVar 0
   births <- newBirths
   guests <- newGuests
@@ -97,11 +101,12 @@ newDoor policy closing end numbers everybody peers alone index = do
             homeProbe = Nothing,
             homeNumbers = numbers,
             homePost = post inbox (join (readIORef wake)),
-            homeReady = push queue,
+            homeReady = pushTo queue,
             homeStart = \tcb resume -> readIORef started >>= mapM_ (\worker -> startThread (workerScheduler worker) tcb resume),
             homeIdentify = \tcb -> readIORef started >>= maybe (pure tcb) (\worker -> numbered (workerScheduler worker) tcb),
             homeGoing = Going home,
             homeWaits = waits,
+            homeParked = parked,
             homeClock = clock,
             homeBirths = births,
             homeVisit = \f start -> readIORef started >>= maybe (pure start) (\worker -> visitThreads worker f start),
@@ -112,6 +117,13 @@ newDoor policy closing end numbers everybody peers alone index = do
             homePeers = peers
           }
   pure (Door inbox wake home started queue)
+
+-- | 'push' as a function of the other three: a partial application is slow to call.
+pushTo :: ReadyQueue -> Why -> Tcb -> Resume -> IO ()
+pushTo = \case
+  FifoQueue ring -> \_ tcb resume -> pushRing ring tcb resume
+  PolicyQueue q -> \why tcb resume -> enqueue q why (Ready tcb resume)
+{-# INLINE pushTo #-}
 
 -- | What the workers behind these doors have counted. From any OS thread.
 readCounters :: Array Door -> IO Counters
@@ -245,8 +257,11 @@ seemsStuck :: Worker -> IO (Bool, Int)
 seemsStuck (Worker _ kernel scheduler) = do
   quiet <- instanceQuiet kernel
   away <- readIORef (schedulerAway scheduler)
-  waiting <- Slots.size (homeWaits (schedulerHome scheduler))
-  pure (quiet && null away, waiting)
+  waiting <- Slots.size (homeWaits home)
+  parked <- parkedCount home
+  pure (quiet && null away, waiting + parked)
+  where
+    home = schedulerHome scheduler
 
 -- | Visit all threads of a worker. On the worker, between two slices: the thread
 -- that ran last is ready, or waits, or has ended.
@@ -256,8 +271,11 @@ visitThreads (Worker _ kernel scheduler) f start = do
   ready <- foldReady (schedulerQueue scheduler) (flip (:)) []
   stuck <- foldlM (\r (tcb, since) -> f (SeenAway tcb since) r) start away
   queued <- foldrM (f . SeenReady) stuck ready
-  waiting <- Slots.foldM (\r _ wait -> f (SeenWaiting wait) r) queued (homeWaits (schedulerHome scheduler))
-  instanceWaits kernel (f . SeenWaiting) waiting
+  waiting <- Slots.foldM (\r _ wait -> f (SeenWaiting wait) r) queued (homeWaits home)
+  parked <- visitParked home (f . SeenWaiting) waiting
+  instanceWaits kernel (f . SeenWaiting) parked
+  where
+    home = schedulerHome scheduler
 
 -- | The workers behind these doors that have started. From any OS thread.
 startedWorkers :: Array Door -> IO [Worker]

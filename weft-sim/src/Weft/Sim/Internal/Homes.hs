@@ -24,7 +24,9 @@ import Weft.Internal.Control (carrierFor, newWords)
 import Weft.Internal.Counters (Counters (..))
 import Weft.Internal.Guests (newGuests)
 import Weft.Internal.Kernel
+import Weft.Internal.Park (visitParked)
 import Weft.Internal.Policy
+import Weft.Internal.Roll (newRoll)
 import Weft.Internal.Scheduler
 import Weft.Internal.Slots qualified as Slots
 import Weft.Internal.Trace
@@ -70,6 +72,7 @@ newWorkers count kernel watcher = do
   where
     newHome closing end numbers started homes index = do
       waits <- Slots.new
+      parked <- newRoll
       clock <- newPrimVar 0
       births <- newBirths
       guests <- newGuests
@@ -85,6 +88,7 @@ newWorkers count kernel watcher = do
             homeIdentify = \tcb -> readIORef started >>= maybe (pure tcb) (\w -> numbered (indexArray (workerSchedulers w) index) tcb),
             homeGoing = Going (indexArray homes index),
             homeWaits = waits,
+            homeParked = parked,
             homeClock = clock,
             homeBirths = births,
             homeVisit = \f start -> readIORef started >>= maybe (pure start) (\w -> visitWorker watcher w index f start),
@@ -127,7 +131,8 @@ visitWorker watcher workers index f start = do
   ready <- watchVisit watcher index
   queued <- foldrM (f . SeenReady) start ready
   waits <- Slots.foldM (\r _ wait -> pure (wait : r)) [] (homeWaits home)
-  waiting <- foldlM (\r wait -> f (SeenWaiting wait) r) queued waits
+  parked <- visitParked home (\wait r -> pure (wait : r)) waits
+  waiting <- foldlM (\r wait -> f (SeenWaiting wait) r) queued parked
   instanceWaits (indexArray (workerInstances workers) index) (f . SeenWaiting) waiting
   where
     home = indexArray (workerHomes workers) index

@@ -1,0 +1,108 @@
+-- |
+-- Description : The roll of who waits, against a set
+--
+-- Random sequences of beginnings and ends, in which those that begin together end together
+-- or not, compared after every step with what should last; and that what is over is
+-- forgotten.
+module Test.Roll (tests) where
+
+import Control.Monad (foldM, forM_, replicateM, unless)
+import Control.Monad.Primitive (RealWorld)
+import Data.List (sort)
+import Data.Map.Strict (Map)
+import Data.Map.Strict qualified as Map
+import Data.Primitive.MutVar
+import System.Mem (performMinorGC)
+import Test.Tasty (TestTree, testGroup)
+import Test.Tasty.HUnit (testCase, (@?=))
+import Test.Tasty.QuickCheck
+import Weft.Internal.Roll
+
+tests :: TestTree
+tests =
+  testGroup
+    "Roll"
+    [ testProperty "lists what lasts, each once, and little else" propModel,
+      testCase "a burst is forgotten when it is over" unitBurst
+    ]
+
+data Command
+  = -- | So many begin.
+    Begin Int
+  | -- | Of those that last, these end: every n-th, beginning with this one.
+    End Int Int
+  | -- | So many begin and end at once.
+    Pass Int
+  | Collect
+  deriving stock (Show)
+
+instance Arbitrary Command where
+  arbitrary =
+    frequency
+      [ (4, Begin <$> choose (1, 200)),
+        (4, End <$> choose (0, 10) <*> choose (1, 10)),
+        (2, Pass <$> choose (1, 200)),
+        (1, pure Collect)
+      ]
+  shrink = \case
+    Begin n -> Begin <$> filter (> 0) (shrink n)
+    Pass n -> Pass <$> filter (> 0) (shrink n)
+    _ -> []
+
+-- | A number, or nothing any more.
+type Content = Maybe Int
+
+-- | What lasts, and the next number.
+data State = State !(Map Int (MutVar RealWorld Content)) !Int
+
+begin :: Roll Content -> State -> IO State
+begin roll (State live n) = do
+  var <- newMutVar (Just n)
+  enter roll var (makeRoom (/= Nothing) roll)
+  pure (State (Map.insert n var live) (n + 1))
+
+end :: Roll Content -> State -> Int -> IO State
+end roll (State live n) k = do
+  forM_ (Map.lookup k live) $ \var -> writeMutVar var Nothing >> leave roll (tidy (/= Nothing) roll)
+  pure (State (Map.delete k live) n)
+
+perform :: Roll Content -> State -> Command -> IO State
+perform roll state = \case
+  Begin n -> foldM (\s _ -> begin roll s) state (replicate n ())
+  End from by -> let State live _ = state in foldM (end roll) state [k | (i, k) <- zip [0 ..] (Map.keys live), i >= from, (i - from) `mod` by == 0]
+  Pass n -> foldM (\s _ -> begin roll s >>= \s'@(State _ next) -> end roll s' (next - 1)) state (replicate n ())
+  Collect -> state <$ performMinorGC
+
+-- | What the roll says, and how many entries it has.
+contents :: Roll Content -> IO ([Int], Int)
+contents = foldRoll (\(found, n) content -> pure (maybe found (: found) content, n + 1)) ([], 0)
+
+propModel :: [Command] -> Property
+propModel commands = ioProperty $ do
+  roll <- newRoll
+  let check state@(State live _) = do
+        (found, n) <- contents roll
+        counted <- living roll
+        pure $
+          counterexample (show (Map.size live, n, counted)) $
+            sort found === Map.keys live
+              .&&. counted === Map.size live
+              .&&. property (n <= 4 * Map.size live + 6 * 64)
+              .&&. seq state True
+      go (state, ok) command = do
+        state' <- perform roll state command
+        result <- check state'
+        pure (state', ok .&&. result)
+  (State live _, result) <- foldM go (State Map.empty 0, property True) commands
+  pure (cover 20 (Map.size live > 200) "many last at the end" result)
+
+unitBurst :: IO ()
+unitBurst = do
+  roll <- newRoll
+  vars <- replicateM 10_000 $ do
+    var <- newMutVar (Just 0)
+    var <$ enter roll var (makeRoom (/= Nothing) roll)
+  forM_ vars $ \var -> writeMutVar var Nothing >> leave roll (tidy (/= Nothing) roll)
+  (found, n) <- contents roll
+  unless (n < 512) (n @?= 0)
+  found @?= []
