@@ -12,6 +12,7 @@ module Weft.Http.Server.Wire
     Context (..),
     newContext,
     report,
+    abort,
 
     -- * Functions that make threads
     runOnce,
@@ -79,6 +80,10 @@ newContext server = Context server (isNothing (serverAccessLog settings) && isNo
 report :: Context -> String -> Thread ()
 report context = liftIO . serverReport (serverSettings (contextServer context))
 
+-- | End the connection, with this for the operator.
+abort :: Context -> String -> Thread a
+abort context why = report context why >> throwM (Aborted why Nothing)
+
 -- Note [The continuation is a parameter]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
 -- A thread is a function of its continuation. A function that makes one, and has something
@@ -134,9 +139,10 @@ sendOnce c bytes = case connectionTransport c of
 -- has left behind, when the connection has ended and its number is another client's, or
 -- answers another request. The first is ruled out where the number is used
 -- (Note [Sending from elsewhere] in "Weft.Internal.Backend"). The second here and in
--- "Weft.Http.Server.Outgoing": who sends a response takes its turn, and the session takes it
+-- "Weft.Http.Server.Answering": who sends a response takes its turn, and the session takes it
 -- before it goes on ('sendNowInTurn', 'Weft.Internal.SendNow.takeTurn'); the content of a response
--- has a turn of its own, which is over when the content is.
+-- has a turn of its own, which is over when the content is (Note [The turn of a stream] in
+-- "Weft.Http.Server.Streaming").
 
 -- | The same in plain 'IO': what the system takes at once, which may be nothing. An error is
 -- nothing, too; who sends the rest is told of it. Where another kernel than the system's

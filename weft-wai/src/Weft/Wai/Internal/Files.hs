@@ -41,6 +41,7 @@ import GHC.IO.Exception (IOException (..))
 import Weft
 import Weft.File
 import Weft.Http.Date
+import Weft.Http.Internal.Descriptors
 import Weft.Http.Static.Cache
 import Weft.Http.Static.Opened
 import Weft.Internal.Backend (descriptorNumber)
@@ -100,9 +101,9 @@ data Mark = Mark !Int64 !Word32 !Word64 !Word32
 -- | None is open.
 newFiles :: IO Files
 newFiles = do
-  -- A quarter of the descriptors that a process has where nobody has seen to it; and memory
-  -- for the paths of some thousand.
-  cache <- newCache 1_000_000 256
+  -- A quarter of the descriptors that a process has where nobody has seen to it, or of fewer;
+  -- and memory for the paths of some thousand.
+  cache <- mostDescriptors >>= newCache 1_000_000 . min 256 . (`div` 4)
   Files cache <$> newIORef False
 
 -- | Close all that nobody has acquired.
