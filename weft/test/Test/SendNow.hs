@@ -9,7 +9,7 @@ module Test.SendNow
   )
 where
 
-import Control.Concurrent (forkIO, newEmptyMVar, newQSemN, putMVar, signalQSemN, takeMVar, tryTakeMVar, waitQSemN)
+import Control.Concurrent (forkIO, getNumCapabilities, newEmptyMVar, newQSemN, putMVar, setNumCapabilities, signalQSemN, takeMVar, tryTakeMVar, waitQSemN)
 import Control.Concurrent qualified as Ghc
 import Control.Exception (IOException, bracket)
 import Control.Monad
@@ -31,7 +31,7 @@ import System.Posix.Types (Fd (..))
 import Test.Tasty
 import Test.Tasty.HUnit
 import Weft hiding (bracket)
-import Weft.Internal.Backend (Descriptor (..), isSending, newDescriptor)
+import Weft.Internal.Backend (Descriptor (..), isSending, mostWorkers, newDescriptor)
 import Weft.Internal.Kernel.Env (closedBit)
 import Weft.Internal.SendNow
 import Weft.Internal.Sys qualified as Sys
@@ -47,7 +47,8 @@ tests =
         testCase "nothing is sent on a descriptor that was closed, whoever has its number now" refused,
         testCase "one sends at a time" oneAtATime,
         testCase "one of many has the turn" oneTurn,
-        testCase "a worker that asks for an option is asked before the number is free" announcing
+        testCase "a worker that asks for an option is asked before the number is free" announcing,
+        testCase "no worker's mark says something else" manyWorkers
       ]
 
 -- | Two ends, of which the first is in blocking mode. Its words lie still, for a call that
@@ -206,6 +207,26 @@ announcing = do
     marks <- liftIO (readPrimVar (descriptorWorkers d))
     liftIO ((answered, testBit marks 1) @?= (True, True))
     closeSocket (asSocket d)
+  isOpen (descriptorNumber d) >>= (@?= False)
+  void (Sys.close far)
+
+-- | As a machine with so many processors has by default.
+manyWorkers :: Assertion
+manyWorkers = do
+  (_, d, far) <- ends
+  bracket getNumCapabilities setNumCapabilities $ \_ ->
+    runWith defaultSettings {settingWorkers = Just 70} $ do
+      workers <- workerCount
+      liftIO (workers @?= mostWorkers)
+      results <- forM [0 .. 69] $ \i -> do
+        result <- liftIO newEmptyMVar
+        _ <- forkWith defaultForkOptions {forkWorker = Just i} $ do
+          r <- try (getOption (asSocket d) SoError)
+          liftIO (putMVar result (either (\(_ :: IOException) -> False) (const True) r))
+        blocking (takeMVar result)
+      marks <- liftIO (readPrimVar (descriptorWorkers d))
+      liftIO ((and results, marks) @?= (True, 2 ^ mostWorkers - 1))
+      closeSocket (asSocket d)
   isOpen (descriptorNumber d) >>= (@?= False)
   void (Sys.close far)
 

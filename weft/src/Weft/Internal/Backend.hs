@@ -14,6 +14,7 @@ module Weft.Internal.Backend
   ( -- * Descriptors
     Descriptor (..),
     newDescriptor,
+    mostWorkers,
     isSending,
 
     -- * Operations
@@ -80,6 +81,11 @@ newDescriptor n = do
   words' <- newPrimArray 2
   setPrimArray words' 0 2 0
   pure (Descriptor n s (PrimVar words'))
+
+-- | How many workers a run may have: each has a bit of its own in 'descriptorWorkers', below
+-- bit 62 and the three of "Weft.Internal.Kernel.AtOnce".
+mostWorkers :: Int
+mostWorkers = 59
 
 -- Note [Sending from elsewhere]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~

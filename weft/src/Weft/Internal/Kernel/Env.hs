@@ -184,7 +184,7 @@ announced env d = do
       before <- if workers .&. me /= 0 then pure workers else fetchOrInt (descriptorWorkers d) me
       pure (not (testBit before closedBit))
   where
-    -- Not 'bit', which asks whether there is such a bit: there are at most 62 workers.
+    -- Not 'bit', which asks whether there is such a bit: there is ('mostWorkers').
     me = unsafeShiftL 1 (hostWorker (envHost env)) :: Int
 {-# INLINE announced #-}
 
