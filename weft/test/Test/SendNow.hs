@@ -16,6 +16,7 @@ import Control.Monad
 import Control.Monad.Primitive (RealWorld)
 import Data.Bits (testBit)
 import Data.ByteString qualified as B
+import Data.ByteString.Char8 qualified as Char8
 import Data.ByteString.Unsafe (unsafeUseAsCStringLen)
 import Data.IORef
 import Data.Maybe (isNothing)
@@ -26,16 +27,21 @@ import Foreign.C.Types (CInt (..))
 import Foreign.Marshal.Alloc (allocaBytes)
 import Foreign.Ptr (Ptr, castPtr, nullPtr)
 import Network.Socket qualified as N
-import System.Posix.IO (OpenMode (ReadOnly), closeFd, defaultFileFlags, openFd)
+import System.Directory (removeFile)
+import System.IO (hClose)
+import System.Posix.IO (OpenMode (ReadOnly, ReadWrite), closeFd, defaultFileFlags, openFd)
+import System.Posix.Temp (mkstemp)
 import System.Posix.Types (Fd (..))
 import Test.Tasty
 import Test.Tasty.HUnit
 import Weft hiding (bracket)
+import Weft.File qualified as File
 import Weft.Internal.Backend (Descriptor (..), isSending, mostWorkers, newDescriptor)
 import Weft.Internal.Kernel.Env (closedBit)
 import Weft.Internal.SendNow
 import Weft.Internal.Sys qualified as Sys
 import Weft.Internal.SystemCall qualified as Internal
+import Weft.Kernel (PoolSettings (..), defaultPoolSettings)
 import Weft.Socket
 
 tests :: TestTree
@@ -48,7 +54,8 @@ tests =
         testCase "one sends at a time" oneAtATime,
         testCase "one of many has the turn" oneTurn,
         testCase "a worker that asks for an option is asked before the number is free" announcing,
-        testCase "no worker's mark says something else" manyWorkers
+        testCase "no worker's mark says something else" manyWorkers,
+        testCase "a file that was closed before the pool came to it is left alone, and so is the next with its number" cutTooLate
       ]
 
 -- | Two ends, of which the first is in blocking mode. Its words lie still, for a call that
@@ -229,6 +236,31 @@ manyWorkers = do
       closeSocket (asSocket d)
   isOpen (descriptorNumber d) >>= (@?= False)
   void (Sys.close far)
+
+cutTooLate :: Assertion
+cutTooLate = withFile $ \one -> withFile $ \other -> do
+  gate <- newEmptyMVar
+  result <- newEmptyMVar
+  let kernel = systemKernel defaultSystemSettings {systemPool = defaultPoolSettings {poolMaxThreads = 1}}
+  runWith defaultSettings {settingWorkers = Just 1, settingKernel = kernel} $ do
+    file <- File.openFile (Char8.pack one) File.ReadWrite
+    fork_ (blocking (takeMVar gate))
+    yield
+    fork_ $ do
+      r <- try (File.setFileSize file 0)
+      liftIO (putMVar result (either (\(_ :: IOException) -> False) (const True) r))
+    yield
+    File.closeFile file
+    -- It has the number now.
+    Fd next <- liftIO (openFd other ReadWrite defaultFileFlags)
+    liftIO (next @?= descriptorNumber (Internal.fileDescriptor file))
+    liftIO (putMVar gate ())
+    cut <- blocking (takeMVar result)
+    liftIO (closeFd (Fd next))
+    liftIO (cut @?= False)
+  mapM B.readFile [one, other] >>= (@?= ["text", "text"])
+  where
+    withFile = bracket (mkstemp "/tmp/weft-test-" >>= \(path, h) -> path <$ (B.hPut h "text" >> hClose h)) removeFile
 
 foreign import ccall safe "weft_send_now"
   c_send_now :: Ptr Int -> CInt -> Ptr Word8 -> Int -> CInt -> IO Int

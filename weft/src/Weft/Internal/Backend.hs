@@ -98,13 +98,14 @@ mostWorkers = 59
 --     GHC's may make: one that was left behind by the application of a connection that has
 --     ended, too. It writes 1 to
 --     the second word, looks whether the descriptor is closed, sends if not, and
---     writes 0.
+--     writes 0. So does a job of the pool that no backend knows of, for as long as it uses the
+--     number ('Weft.Internal.SendNow.whileHeld').
 --
 -- Who closes sets the bit of the closed, and then looks at the second word; it closes the
 -- number when that is 0. Each has written before it looks, so one of the two sees the other:
 -- what begins to send behind the mark sees that, and what began before it is waited for. A
--- send does not wait, so that is no long time; and all of it is one unsafe foreign call, in
--- which no exception can come. It takes one atomic operation, the write of the 1, because no two
+-- send does not wait, so that is no long time; and all of it is one unsafe foreign call (or
+-- masked), in which no exception can come. It takes one atomic operation, the write of the 1, because no two
 -- are there at a time: who finds a 1 sends nothing.
 
 -- | Is somebody sending from elsewhere than a worker's backend? See Note [Sending from elsewhere].

@@ -22,7 +22,7 @@ module Weft.Internal.Kernel.Files
 where
 
 import Control.Exception (bracket)
-import Control.Monad (unless)
+import Control.Monad (when)
 import Data.Bits (shiftL, (.&.), (.|.))
 import Data.ByteString qualified as ByteString
 import Data.ByteString.Char8 qualified as Char8
@@ -30,7 +30,7 @@ import Data.ByteString.Internal (ByteString (BS))
 import Data.ByteString.Unsafe qualified as ByteString
 import Data.Int (Int64)
 import Data.Word (Word16, Word32, Word64, Word8)
-import Foreign.C.Error (eINVAL, eNOTDIR, errnoToIOError, throwErrnoIfMinus1)
+import Foreign.C.Error (Errno (..), eINVAL, eNOTDIR, errnoToIOError, throwErrnoIfMinus1)
 import Foreign.C.Types (CInt (..))
 import Foreign.ForeignPtr
 import Foreign.ForeignPtr.Unsafe (unsafeForeignPtrToPtr)
@@ -45,6 +45,7 @@ import Weft.Internal.Backend qualified as Operation
 import Weft.Internal.Kernel.AtOnce
 import Weft.Internal.Kernel.Env
 import Weft.Internal.Net
+import Weft.Internal.SendNow (wasClosed, whileHeld)
 import Weft.Internal.Sys (wouldBlock)
 import Weft.Internal.SystemCall (Beneath (..), Buffer (..), File (..), FileKind (..), FileStatus (..), OpenFlags (..), OpenMode (..), Where (..))
 import Weft.Internal.Trace
@@ -206,7 +207,12 @@ peekStatus p = do
 
 setFileSize :: Env -> File -> Int64 -> Answering ()
 setFileSize env (File d) size wait k =
-  unlessClosed env "truncate" d $ inPool env (c_set_size (descriptorNumber d) size) wait (failing "truncate" Nothing (\_ -> k ()) . fromIntegral)
+  unlessClosed env "truncate" d $ inPool env (numberOf d (fromIntegral <$> c_set_size (descriptorNumber d) size)) wait (failing "truncate" Nothing (\_ -> k ()))
+
+-- | Use the number of a descriptor on a thread of the pool: it may have been closed since the
+-- job was submitted, and be another file's.
+numberOf :: Descriptor -> IO Int -> IO Int
+numberOf d action = (\r -> if r == wasClosed then badDescriptor else r) <$> whileHeld d action
 
 -- | The names in an open directory, without dot and dot-dot, in the order of the
 -- file system.
@@ -217,9 +223,13 @@ listDirectory env (File d) wait k = unlessClosed env "list" d (inPool env names 
     -- The stream takes the number it is given for its own, so it gets a duplicate. It closes
     -- that also when it is not opened after all.
     open = do
-      status' <- Posix.getFdStatus (Fd (descriptorNumber d))
-      unless (Posix.isDirectory status') $ ioError (errnoToIOError "list" eNOTDIR Nothing Nothing)
-      throwErrnoIfMinus1 "dup" (c_dup (descriptorNumber d)) >>= Posix.unsafeOpenDirStreamFd . Fd
+      r <- numberOf d $ do
+        status' <- Posix.getFdStatus (Fd (descriptorNumber d))
+        if Posix.isDirectory status'
+          then fromIntegral <$> throwErrnoIfMinus1 "dup" (c_dup (descriptorNumber d))
+          else pure (failedWith eNOTDIR)
+      when (r < 0) $ ioError (errnoToIOError "list" (Errno (fromIntegral (negate r))) Nothing Nothing)
+      Posix.unsafeOpenDirStreamFd (Fd (fromIntegral r))
     dots = map Char8.pack [".", ".."]
     readAll stream = do
       name <- Posix.readDirStream stream
