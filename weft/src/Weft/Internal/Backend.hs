@@ -105,8 +105,8 @@ mostWorkers = 59
 -- number when that is 0. Each has written before it looks, so one of the two sees the other:
 -- what begins to send behind the mark sees that, and what began before it is waited for. A
 -- send does not wait, so that is no long time; and all of it is one unsafe foreign call (or
--- masked), in which no exception can come. It takes one atomic operation, the write of the 1, because no two
--- are there at a time: who finds a 1 sends nothing.
+-- masked), in which no exception can come. It takes one atomic operation, the write of the 1,
+-- because no two are there at a time: who finds a 1 sends nothing.
 
 -- | Is somebody sending from elsewhere than a worker's backend? See Note [Sending from elsewhere].
 isSending :: Descriptor -> IO Bool
