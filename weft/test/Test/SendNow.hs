@@ -29,6 +29,7 @@ import Foreign.Ptr (Ptr, castPtr, nullPtr)
 import Network.Socket qualified as N
 import System.Directory (removeFile)
 import System.IO (hClose)
+import System.IO.Temp (withSystemTempDirectory)
 import System.Posix.IO (OpenMode (ReadOnly, ReadWrite), closeFd, defaultFileFlags, openFd)
 import System.Posix.Temp (mkstemp)
 import System.Posix.Types (Fd (..))
@@ -55,7 +56,8 @@ tests =
         testCase "one of many has the turn" oneTurn,
         testCase "a worker that asks for an option is asked before the number is free" announcing,
         testCase "no worker's mark says something else" manyWorkers,
-        testCase "a file that was closed before the pool came to it is left alone, and so is the next with its number" cutTooLate
+        testCase "a file that was closed before the pool came to it is left alone, and so is the next with its number" cutTooLate,
+        testCase "a directory that is closed while a file is opened in it is not the next with its number" openedBeneath
       ]
 
 -- | Two ends, of which the first is in blocking mode. Its words lie still, for a call that
@@ -261,6 +263,28 @@ cutTooLate = withFile $ \one -> withFile $ \other -> do
   mapM B.readFile [one, other] >>= (@?= ["text", "text"])
   where
     withFile = bracket (mkstemp "/tmp/weft-test-" >>= \(path, h) -> path <$ (B.hPut h "text" >> hClose h)) removeFile
+
+openedBeneath :: Assertion
+openedBeneath = forM_ [Uring, Epoll] $ \backend -> withDirectory "one" $ \one -> withDirectory "another" $ \other -> do
+  let kernel = systemKernel defaultSystemSettings {systemBackend = backend}
+  (text, size) <- runWith defaultSettings {settingWorkers = Just 1, settingKernel = kernel} $ do
+    opened <- closedMeanwhile one other $ \dir -> do
+      file <- File.openFileAt (File.At dir) "file" File.ReadOnly File.defaultOpenFlags
+      File.readAt file 0 100 <* File.closeFile file
+    size <- closedMeanwhile one other $ \dir -> File.statusSize <$> File.pathStatusAt (File.At dir) "file"
+    pure (opened, size)
+  (text, size) @?= ("one", 3)
+  where
+    withDirectory text use = withSystemTempDirectory "weft-send-now" $ \path -> B.writeFile (path <> "/file") text >> use path
+    closedMeanwhile one other act = do
+      dir <- File.openFile (Char8.pack one) File.ReadOnly
+      result <- liftIO newEmptyMVar
+      fork_ (act dir >>= liftIO . putMVar result)
+      yield
+      File.closeFile dir
+      Fd next <- liftIO (openFd other ReadOnly defaultFileFlags)
+      liftIO (next @?= descriptorNumber (Internal.fileDescriptor dir))
+      blocking (takeMVar result) <* liftIO (closeFd (Fd next))
 
 foreign import ccall safe "weft_send_now"
   c_send_now :: Ptr Int -> CInt -> Ptr Word8 -> Int -> CInt -> IO Int
