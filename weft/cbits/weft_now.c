@@ -88,3 +88,14 @@ intptr_t weft_send_file_now(intptr_t *words, int out, const void *before,
   end(words);
   return sent;
 }
+
+/* For who uses the number in calls of its own, which may take their time: 0, and the
+   number is not closed before weft_let_go; or -EBUSY, -ESHUTDOWN as above. */
+intptr_t weft_hold(intptr_t *words) {
+  if (!begin(words)) return -EBUSY;
+  if (!is_closed(words)) return 0;
+  end(words);
+  return -ESHUTDOWN;
+}
+
+void weft_let_go(intptr_t *words) { end(words); }

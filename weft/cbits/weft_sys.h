@@ -66,6 +66,8 @@ intptr_t weft_send_now(intptr_t *words, int fd, const void *buffer, intptr_t siz
 intptr_t weft_send_once(intptr_t *words, int fd, const void *buffer, intptr_t size,
                         int flags, intptr_t *turn);
 intptr_t weft_take_turn(intptr_t *words, intptr_t *turn);
+intptr_t weft_hold(intptr_t *words);
+void weft_let_go(intptr_t *words);
 intptr_t weft_send_file_now(intptr_t *words, int out, const void *before,
                             intptr_t length, int in, int64_t offset, intptr_t size);
 

@@ -9,13 +9,14 @@ module Test.SendNow
   )
 where
 
-import Control.Concurrent (forkIO, newEmptyMVar, newQSemN, putMVar, signalQSemN, takeMVar, tryTakeMVar, waitQSemN)
+import Control.Concurrent (forkIO, getNumCapabilities, newEmptyMVar, newQSemN, putMVar, setNumCapabilities, signalQSemN, takeMVar, tryTakeMVar, waitQSemN)
 import Control.Concurrent qualified as Ghc
 import Control.Exception (IOException, bracket)
 import Control.Monad
 import Control.Monad.Primitive (RealWorld)
 import Data.Bits (testBit)
 import Data.ByteString qualified as B
+import Data.ByteString.Char8 qualified as Char8
 import Data.ByteString.Unsafe (unsafeUseAsCStringLen)
 import Data.IORef
 import Data.Maybe (isNothing)
@@ -26,16 +27,22 @@ import Foreign.C.Types (CInt (..))
 import Foreign.Marshal.Alloc (allocaBytes)
 import Foreign.Ptr (Ptr, castPtr, nullPtr)
 import Network.Socket qualified as N
-import System.Posix.IO (OpenMode (ReadOnly), closeFd, defaultFileFlags, openFd)
+import System.Directory (removeFile)
+import System.IO (hClose)
+import System.IO.Temp (withSystemTempDirectory)
+import System.Posix.IO (OpenMode (ReadOnly, ReadWrite), closeFd, defaultFileFlags, openFd)
+import System.Posix.Temp (mkstemp)
 import System.Posix.Types (Fd (..))
 import Test.Tasty
 import Test.Tasty.HUnit
 import Weft hiding (bracket)
-import Weft.Internal.Backend (Descriptor (..), isSending, newDescriptor)
+import Weft.File qualified as File
+import Weft.Internal.Backend (Descriptor (..), isSending, mostWorkers, newDescriptor)
 import Weft.Internal.Kernel.Env (closedBit)
 import Weft.Internal.SendNow
 import Weft.Internal.Sys qualified as Sys
 import Weft.Internal.SystemCall qualified as Internal
+import Weft.Kernel (PoolSettings (..), defaultPoolSettings)
 import Weft.Socket
 
 tests :: TestTree
@@ -47,7 +54,10 @@ tests =
         testCase "nothing is sent on a descriptor that was closed, whoever has its number now" refused,
         testCase "one sends at a time" oneAtATime,
         testCase "one of many has the turn" oneTurn,
-        testCase "a worker that asks for an option is asked before the number is free" announcing
+        testCase "a worker that asks for an option is asked before the number is free" announcing,
+        testCase "no worker's mark says something else" manyWorkers,
+        testCase "a file that was closed before the pool came to it is left alone, and so is the next with its number" cutTooLate,
+        testCase "a directory that is closed while a file is opened in it is not the next with its number" openedBeneath
       ]
 
 -- | Two ends, of which the first is in blocking mode. Its words lie still, for a call that
@@ -208,6 +218,73 @@ announcing = do
     closeSocket (asSocket d)
   isOpen (descriptorNumber d) >>= (@?= False)
   void (Sys.close far)
+
+-- | As a machine with so many processors has by default.
+manyWorkers :: Assertion
+manyWorkers = do
+  (_, d, far) <- ends
+  bracket getNumCapabilities setNumCapabilities $ \_ ->
+    runWith defaultSettings {settingWorkers = Just 70} $ do
+      workers <- workerCount
+      liftIO (workers @?= mostWorkers)
+      results <- forM [0 .. 69] $ \i -> do
+        result <- liftIO newEmptyMVar
+        _ <- forkWith defaultForkOptions {forkWorker = Just i} $ do
+          r <- try (getOption (asSocket d) SoError)
+          liftIO (putMVar result (either (\(_ :: IOException) -> False) (const True) r))
+        blocking (takeMVar result)
+      marks <- liftIO (readPrimVar (descriptorWorkers d))
+      liftIO ((and results, marks) @?= (True, 2 ^ mostWorkers - 1))
+      closeSocket (asSocket d)
+  isOpen (descriptorNumber d) >>= (@?= False)
+  void (Sys.close far)
+
+cutTooLate :: Assertion
+cutTooLate = withFile $ \one -> withFile $ \other -> do
+  gate <- newEmptyMVar
+  result <- newEmptyMVar
+  let kernel = systemKernel defaultSystemSettings {systemPool = defaultPoolSettings {poolMaxThreads = 1}}
+  runWith defaultSettings {settingWorkers = Just 1, settingKernel = kernel} $ do
+    file <- File.openFile (Char8.pack one) File.ReadWrite
+    fork_ (blocking (takeMVar gate))
+    yield
+    fork_ $ do
+      r <- try (File.setFileSize file 0)
+      liftIO (putMVar result (either (\(_ :: IOException) -> False) (const True) r))
+    yield
+    File.closeFile file
+    -- It has the number now.
+    Fd next <- liftIO (openFd other ReadWrite defaultFileFlags)
+    liftIO (next @?= descriptorNumber (Internal.fileDescriptor file))
+    liftIO (putMVar gate ())
+    cut <- blocking (takeMVar result)
+    liftIO (closeFd (Fd next))
+    liftIO (cut @?= False)
+  mapM B.readFile [one, other] >>= (@?= ["text", "text"])
+  where
+    withFile = bracket (mkstemp "/tmp/weft-test-" >>= \(path, h) -> path <$ (B.hPut h "text" >> hClose h)) removeFile
+
+openedBeneath :: Assertion
+openedBeneath = forM_ [Uring, Epoll] $ \backend -> withDirectory "one" $ \one -> withDirectory "another" $ \other -> do
+  let kernel = systemKernel defaultSystemSettings {systemBackend = backend}
+  (text, size) <- runWith defaultSettings {settingWorkers = Just 1, settingKernel = kernel} $ do
+    opened <- closedMeanwhile one other $ \dir -> do
+      file <- File.openFileAt (File.At dir) "file" File.ReadOnly File.defaultOpenFlags
+      File.readAt file 0 100 <* File.closeFile file
+    size <- closedMeanwhile one other $ \dir -> File.statusSize <$> File.pathStatusAt (File.At dir) "file"
+    pure (opened, size)
+  (text, size) @?= ("one", 3)
+  where
+    withDirectory text use = withSystemTempDirectory "weft-send-now" $ \path -> B.writeFile (path <> "/file") text >> use path
+    closedMeanwhile one other act = do
+      dir <- File.openFile (Char8.pack one) File.ReadOnly
+      result <- liftIO newEmptyMVar
+      fork_ (act dir >>= liftIO . putMVar result)
+      yield
+      File.closeFile dir
+      Fd next <- liftIO (openFd other ReadOnly defaultFileFlags)
+      liftIO (next @?= descriptorNumber (Internal.fileDescriptor dir))
+      blocking (takeMVar result) <* liftIO (closeFd (Fd next))
 
 foreign import ccall safe "weft_send_now"
   c_send_now :: Ptr Int -> CInt -> Ptr Word8 -> Int -> CInt -> IO Int

@@ -14,6 +14,7 @@ module Weft.Internal.Backend
   ( -- * Descriptors
     Descriptor (..),
     newDescriptor,
+    mostWorkers,
     isSending,
 
     -- * Operations
@@ -81,6 +82,11 @@ newDescriptor n = do
   setPrimArray words' 0 2 0
   pure (Descriptor n s (PrimVar words'))
 
+-- | How many workers a run may have: each has a bit of its own in 'descriptorWorkers', below
+-- bit 62 and the three of "Weft.Internal.Kernel.AtOnce".
+mostWorkers :: Int
+mostWorkers = 59
+
 -- Note [Sending from elsewhere]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
 -- A number that was closed may be given to another connection at once, and what is sent to
@@ -92,14 +98,15 @@ newDescriptor n = do
 --     GHC's may make: one that was left behind by the application of a connection that has
 --     ended, too. It writes 1 to
 --     the second word, looks whether the descriptor is closed, sends if not, and
---     writes 0.
+--     writes 0. So does a job of the pool that no backend knows of, for as long as it uses the
+--     number ('Weft.Internal.SendNow.whileHeld').
 --
 -- Who closes sets the bit of the closed, and then looks at the second word; it closes the
 -- number when that is 0. Each has written before it looks, so one of the two sees the other:
 -- what begins to send behind the mark sees that, and what began before it is waited for. A
--- send does not wait, so that is no long time; and all of it is one unsafe foreign call, in
--- which no exception can come. It takes one atomic operation, the write of the 1, because no two
--- are there at a time: who finds a 1 sends nothing.
+-- send does not wait, so that is no long time; and all of it is one unsafe foreign call (or
+-- masked), in which no exception can come. It takes one atomic operation, the write of the 1,
+-- because no two are there at a time: who finds a 1 sends nothing.
 
 -- | Is somebody sending from elsewhere than a worker's backend? See Note [Sending from elsewhere].
 isSending :: Descriptor -> IO Bool

@@ -28,6 +28,7 @@ import System.IO (hFlush, hPutStrLn, stderr)
 import System.Posix.Signals (Signal, sigHUP, sigTERM)
 import System.Timeout (timeout)
 import Weft.Internal.AtEnd qualified as AtEnd
+import Weft.Internal.Backend (mostWorkers)
 import Weft.Internal.Control
 import Weft.Internal.Dump (renderSnapshot, snapshot)
 import Weft.Internal.Ending
@@ -44,7 +45,7 @@ import Weft.Internal.Worker
 data Settings = Settings
   { -- | How many workers run threads, each on an OS thread of its own. 'Nothing'
     -- (the default): as many as GHC has capabilities (@+RTS -N@). More than there
-    -- are capabilities raises their number.
+    -- are capabilities raises their number. At least 1, and at most 59.
     settingWorkers :: !(Maybe Int),
     -- | Who answers the system calls.
     settingKernel :: !Kernel,
@@ -143,7 +144,7 @@ runWith settings main' = do
   unless rtsSupportsBoundThreads . throwIO $
     userError "Weft needs GHC's threaded run-time system: add -threaded to the ghc-options of the executable"
   capabilities <- getNumCapabilities
-  let count = max 1 (fromMaybe capabilities (settingWorkers settings))
+  let count = max 1 (min mostWorkers (fromMaybe capabilities (settingWorkers settings)))
       others = max 0 (settingCarriers settings)
   when (count > capabilities) (setNumCapabilities count)
   doors <- newDoors (settingPolicy settings) count

@@ -1,5 +1,6 @@
 {-# LANGUAGE CApiFFI #-}
 {-# LANGUAGE MagicHash #-}
+{-# LANGUAGE MultiWayIf #-}
 {-# LANGUAGE UnliftedFFITypes #-}
 
 -- |
@@ -25,10 +26,14 @@ module Weft.Internal.SendNow
     sendOnce,
     takeTurn,
     notYours,
+
+    -- * Other uses
+    whileHeld,
   )
 where
 
-import Control.Concurrent (yield)
+import Control.Concurrent (threadDelay, yield)
+import Control.Exception (finally, mask_)
 import Control.Monad.Primitive (RealWorld)
 import Data.Int (Int64)
 import Data.Primitive.PrimArray
@@ -117,6 +122,19 @@ takeTurn turn@(Turn (MutablePrimArray word)) d = do
 notYours :: Result
 notYours = failureCode eALREADY
 
+-- | Run an action that uses the number of a descriptor on a thread of the pool, where no
+-- backend knows of it: 'wasClosed' if that was closed, and it is not closed before the action
+-- ends. The action does nothing that another thread must wait for.
+whileHeld :: Descriptor -> IO Result -> IO Result
+whileHeld d action = mask_ again
+  where
+    again =
+      c_hold (wordsOf d) >>= \r ->
+        if
+          | r == isBusy -> threadDelay 100 >> again
+          | r < 0 -> pure r
+          | otherwise -> action `finally` c_let_go (wordsOf d)
+
 wordsOf :: Descriptor -> MutableByteArray# RealWorld
 wordsOf d = case descriptorWorkers d of
   PrimVar (MutablePrimArray words') -> words'
@@ -130,6 +148,12 @@ foreign import ccall unsafe "weft_send_once"
 
 foreign import ccall unsafe "weft_take_turn"
   c_take_turn :: MutableByteArray# RealWorld -> MutableByteArray# RealWorld -> IO Result
+
+foreign import ccall unsafe "weft_hold"
+  c_hold :: MutableByteArray# RealWorld -> IO Result
+
+foreign import ccall unsafe "weft_let_go"
+  c_let_go :: MutableByteArray# RealWorld -> IO ()
 
 foreign import ccall unsafe "weft_send_file_now"
   c_send_file_now :: MutableByteArray# RealWorld -> CInt -> Ptr Word8 -> Int -> CInt -> Int64 -> Int -> IO Result

@@ -184,7 +184,7 @@ announced env d = do
       before <- if workers .&. me /= 0 then pure workers else fetchOrInt (descriptorWorkers d) me
       pure (not (testBit before closedBit))
   where
-    -- Not 'bit', which asks whether there is such a bit: there are at most 62 workers.
+    -- Not 'bit', which asks whether there is such a bit: there is ('mostWorkers').
     me = unsafeShiftL 1 (hostWorker (envHost env)) :: Int
 {-# INLINE announced #-}
 
@@ -194,7 +194,7 @@ closedBit = 62
 
 -- | For what the backend has no part in: answer, unless the descriptor was closed
 -- and its number may be somebody else's. As with 'whileOpen', it is not closed before
--- the answer is there.
+-- the answer is there; but for that of a job of the pool, which looks again itself.
 unlessClosed :: Env -> String -> Descriptor -> IO Trace -> IO Trace
 unlessClosed env what d answer = do
   open <- announced env d

@@ -22,7 +22,7 @@ module Weft.Internal.Kernel.Files
 where
 
 import Control.Exception (bracket)
-import Control.Monad (unless)
+import Control.Monad (void, when)
 import Data.Bits (shiftL, (.&.), (.|.))
 import Data.ByteString qualified as ByteString
 import Data.ByteString.Char8 qualified as Char8
@@ -30,7 +30,7 @@ import Data.ByteString.Internal (ByteString (BS))
 import Data.ByteString.Unsafe qualified as ByteString
 import Data.Int (Int64)
 import Data.Word (Word16, Word32, Word64, Word8)
-import Foreign.C.Error (eINVAL, eNOTDIR, errnoToIOError, throwErrnoIfMinus1)
+import Foreign.C.Error (Errno (..), eINVAL, eNOTDIR, errnoToIOError, getErrno, throwErrnoIfMinus1)
 import Foreign.C.Types (CInt (..))
 import Foreign.ForeignPtr
 import Foreign.ForeignPtr.Unsafe (unsafeForeignPtrToPtr)
@@ -45,17 +45,12 @@ import Weft.Internal.Backend qualified as Operation
 import Weft.Internal.Kernel.AtOnce
 import Weft.Internal.Kernel.Env
 import Weft.Internal.Net
-import Weft.Internal.Sys (wouldBlock)
+import Weft.Internal.SendNow (wasClosed, whileHeld)
+import Weft.Internal.Sys (close, wouldBlock)
 import Weft.Internal.SystemCall (Beneath (..), Buffer (..), File (..), FileKind (..), FileStatus (..), OpenFlags (..), OpenMode (..), Where (..))
 import Weft.Internal.Trace
 
 type Answering a = Wait -> (a -> Trace) -> IO Trace
-
--- | The number of the directory a path starts from.
-startOf :: Where -> CInt
-startOf = \case
-  CurrentDirectory -> atFdCwd
-  At (File d) -> descriptorNumber d
 
 -- | Unless the directory to start from was closed.
 startingAt :: Env -> String -> Where -> IO Trace -> IO Trace
@@ -82,15 +77,30 @@ withPath what path use
 noDescriptor :: IO Descriptor
 noDescriptor = newDescriptor (-1)
 
+-- | Carry out an operation that starts from here. No backend knows of its directory, which may
+-- be closed meanwhile, and its number another's: so it has a number of its own.
+fromPlace :: Env -> Where -> (CInt -> Operation.Operation) -> Wait -> (Int -> IO Trace) -> IO Trace
+fromPlace env place operation wait next = case place of
+  CurrentDirectory -> go atFdCwd (pure ())
+  At (File d) -> do
+    own <- c_dup (descriptorNumber d)
+    if own == -1
+      then getErrno >>= next . failedWith
+      else go own (void (close own))
+  where
+    go start release = do
+      none <- noDescriptor
+      operate env Completed none (operation start) release wait (\r -> Internal (\_ _ -> next r))
+
 openFile :: Env -> Where -> ByteString -> OpenMode -> OpenFlags -> Answering File
 openFile env place path mode flags wait k = startingAt env what place . withPath what path $ \memory -> do
   let creates = mode `elem` [WriteOnly, ReadWrite, Append]
       system = fromIntegral (c_open_flags (modeNumber mode) (flag openTruncate) (flag openExclusive) (flag openDirect))
       resolve = case openBeneath flags of StayBeneath -> resolveBeneath .|. resolveNoMagicLinks; Anywhere -> 0
       pathAt = unsafeForeignPtrToPtr memory
-      operation =
+      operation start =
         Operation.OpenAt
-          (startOf place)
+          start
           (castPtr pathAt)
           system
           (if creates then fromIntegral (openPermissions flags) else 0)
@@ -103,11 +113,9 @@ openFile env place path mode flags wait k = startingAt env what place . withPath
     _ -> pure wouldBlock
   if tried /= wouldBlock
     then touchForeignPtr memory >> done (openedAtOnce env) tried
-    else do
-      none <- noDescriptor
-      operateIO env Completed none operation wait $ \r -> do
-        touchForeignPtr memory
-        done (opened env (not (openDirect flags))) r
+    else fromPlace env place operation wait $ \r -> do
+      touchForeignPtr memory
+      done (opened env (not (openDirect flags))) r
   where
     what = "open"
     flag f = if f flags then 1 else 0
@@ -149,19 +157,20 @@ syncFile env (File d) dataOnly wait k =
   operate env Completed d (Operation.Sync d dataOnly) (pure ()) wait (failing "sync" Nothing (\_ -> k ()))
 
 fileStatus :: Env -> File -> Answering FileStatus
-fileStatus env (File d) = status env (pure d) (descriptorNumber d) (statusAtOnce env d) ByteString.empty atEmptyPath
+fileStatus env (File d) = status here (statusAtOnce env d) ByteString.empty atEmptyPath
   where
+    here operation = operateIO env Completed d (operation (descriptorNumber d))
     atEmptyPath = 0x1000
 
 pathStatus :: Env -> Where -> ByteString -> Answering FileStatus
-pathStatus env place path wait k = startingAt env "stat" place (status env noDescriptor (startOf place) attempt path 0 wait k)
+pathStatus env place path wait k = startingAt env "stat" place (status (fromPlace env place) attempt path 0 wait k)
   where
     attempt = case place of
       At (File dir) -> pathStatusAtOnce env dir
       CurrentDirectory -> \_ _ _ -> pure wouldBlock
 
-status :: Env -> IO Descriptor -> CInt -> (Ptr Word8 -> Int -> Ptr Word8 -> IO Int) -> ByteString -> Int -> Answering FileStatus
-status env identify start attempt path flags wait k = withPath "stat" path $ \memory -> do
+status :: ((CInt -> Operation.Operation) -> Wait -> (Int -> IO Trace) -> IO Trace) -> (Ptr Word8 -> Int -> Ptr Word8 -> IO Int) -> ByteString -> Int -> Answering FileStatus
+status carryOut attempt path flags wait k = withPath "stat" path $ \memory -> do
   result <- mallocForeignPtrBytes statxSize
   let pathAt = unsafeForeignPtrToPtr memory
       resultAt = unsafeForeignPtrToPtr result
@@ -173,9 +182,7 @@ status env identify start attempt path flags wait k = withPath "stat" path $ \me
   tried <- attempt pathAt basicStats resultAt
   if tried /= wouldBlock
     then done tried
-    else do
-      d <- identify
-      operateIO env Completed d (Operation.StatAt start (castPtr pathAt) flags basicStats (castPtr resultAt)) wait done
+    else carryOut (\start -> Operation.StatAt start (castPtr pathAt) flags basicStats (castPtr resultAt)) wait done
   where
     statxSize = 256
     basicStats = 0x7ff
@@ -206,7 +213,12 @@ peekStatus p = do
 
 setFileSize :: Env -> File -> Int64 -> Answering ()
 setFileSize env (File d) size wait k =
-  unlessClosed env "truncate" d $ inPool env (c_set_size (descriptorNumber d) size) wait (failing "truncate" Nothing (\_ -> k ()) . fromIntegral)
+  unlessClosed env "truncate" d $ inPool env (numberOf d (fromIntegral <$> c_set_size (descriptorNumber d) size)) wait (failing "truncate" Nothing (\_ -> k ()))
+
+-- | Use the number of a descriptor on a thread of the pool: it may have been closed since the
+-- job was submitted, and be another file's.
+numberOf :: Descriptor -> IO Int -> IO Int
+numberOf d action = (\r -> if r == wasClosed then badDescriptor else r) <$> whileHeld d action
 
 -- | The names in an open directory, without dot and dot-dot, in the order of the
 -- file system.
@@ -217,9 +229,13 @@ listDirectory env (File d) wait k = unlessClosed env "list" d (inPool env names 
     -- The stream takes the number it is given for its own, so it gets a duplicate. It closes
     -- that also when it is not opened after all.
     open = do
-      status' <- Posix.getFdStatus (Fd (descriptorNumber d))
-      unless (Posix.isDirectory status') $ ioError (errnoToIOError "list" eNOTDIR Nothing Nothing)
-      throwErrnoIfMinus1 "dup" (c_dup (descriptorNumber d)) >>= Posix.unsafeOpenDirStreamFd . Fd
+      r <- numberOf d $ do
+        status' <- Posix.getFdStatus (Fd (descriptorNumber d))
+        if Posix.isDirectory status'
+          then fromIntegral <$> throwErrnoIfMinus1 "dup" (c_dup (descriptorNumber d))
+          else pure (failedWith eNOTDIR)
+      when (r < 0) $ ioError (errnoToIOError "list" (Errno (fromIntegral (negate r))) Nothing Nothing)
+      Posix.unsafeOpenDirStreamFd (Fd (fromIntegral r))
     dots = map Char8.pack [".", ".."]
     readAll stream = do
       name <- Posix.readDirStream stream
