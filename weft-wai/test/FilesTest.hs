@@ -72,6 +72,22 @@ tests =
           content files 1 path >>= (@?= "a")
           content files 2 path >>= (@?= "b")
           content files 2 path >>= (@?= "b"),
+      testCase "one that is not there any more stays open for who has it" . withDirectory $ \dir -> do
+        let path = dir <> "/a/file"
+        createDirectory (dir <> "/a")
+        B.writeFile path "content"
+        inFiles $ \files -> do
+          replicateM_ 2 (content files 1 path)
+          bracket (acquire files IO.await 1 (C.pack path)) (release IO.await) $ \found -> do
+            renameDirectory (dir <> "/a") (dir <> "/b")
+            outcome <- try (content files 2 path)
+            either (\(_ :: IOException) -> pure ()) (\_ -> assertFailure path) outcome
+            IO.await (readAt (foundFile found) 0 100) >>= (@?= "content")
+          openIn dir >>= (@?= []),
+      testCase "a path with a NUL is not that of another file" . withDirectory $ \dir -> do
+        B.writeFile (dir <> "/secret") "content"
+        forM_ ["\0", "\0.png"] $ \end ->
+          serving Automatic (dir <> "/secret" <> end) $ \ask -> replicateM_ 2 (ask >>= (@?= (404, "File not found"))),
       testCase "a directory, and what is not there" . withDirectory $ \dir ->
         inFiles $ \files -> forM_ [dir, dir <> "/none"] $ \path -> replicateM_ 3 $ do
           outcome <- try (content files 0 path)
