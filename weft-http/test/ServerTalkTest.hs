@@ -387,6 +387,9 @@ surroundings =
     [ testCase "observers that fail do not matter" $ do
         (answer, _) <- talkingWith (\s -> s {serverObserver = Just (const failing), serverAccessLog = Just (const failing), serverReport = const failing}) (\r -> if requestPath r == "/bad" then throwM (userError "boom") else echo r) (\rig -> conversation rig [get "/", get "/bad", get "/"])
         statuses answer @?= ["200", "500", "200"],
+      testCase "a report is one line, whatever a client puts into it" $ do
+        (_, seen) <- talking (\_ -> throwM (userError "no file a\nweft: forged\r\ESC[2K")) (\rig -> conversation rig [get "/"])
+        seenReports seen @?= ["a handler failed: user error (no file a\\nweft: forged\\r\\ESC[2K)"],
       testCase "a layer that fails ends its connection" $ do
         (answer, seen) <- talkingWith (\s -> s {serverLayers = [\_ _ _ -> liftIO failing]}) echo (\rig -> conversation rig [get "/"])
         answer @?= ""
