@@ -2,7 +2,7 @@
 -- threads of one run, with a loopback connection between them.
 module ServerTest (tests) where
 
-import Control.Monad (forM_, join, void)
+import Control.Monad (join, void)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.ByteString.Char8 qualified as C
@@ -49,12 +49,6 @@ tests =
           assertBool (show answer) (not ("body" `B.isInfixOf` answer))
           (empty, _) <- talk (\_ -> pure (plain notModified304 [] "body")) [askLast "/"]
           assertBool (show empty) ("\r\n\r\n" `B.isSuffixOf` empty),
-        testCase "a rendered response that asks to close closes" $ do
-          let rendered = (plain ok200 [Field "Connection" "close"] "body") {responseRendered = Just "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nbody"}
-          forM_ [[ask "/", ask "/"], [ask "/" <> ask "/"]] $ \requests' -> do
-            (answer, _) <- talk (\_ -> pure rendered) requests'
-            statuses answer @?= ["200"]
-            assertBool (show answer) ("Connection: close\r\n" `B.isInfixOf` answer && "\r\n\r\nbody" `B.isSuffixOf` answer),
         testCase "pieces of a body come in order" $ do
           (answer, _) <- talk (\_ -> pure (Response ok200 [] (Bytes ["a", "", "bc", "d"]) Nothing)) [ask "/", askLast "/"]
           statuses answer @?= ["200", "200"]
