@@ -10,6 +10,7 @@ import Data.Foldable (toList)
 import Data.IORef
 import Data.List (isInfixOf)
 import ServerRig
+import System.IO.Unsafe (unsafePerformIO)
 import Test.Tasty
 import Test.Tasty.HUnit
 import Weft
@@ -31,6 +32,7 @@ tests =
             | (about, again) <- [("on the same connection", True), ("on another one", False)],
               (name, use) <- sinkUses
           ],
+        testCase "what is flushed while something is written is sent once" flushedMeanwhile,
         testCase "a response that two threads send ends the connection, and the operator is told" twoSend,
         testCase "a response that was interrupted while it was sent ends the connection" interrupted,
         testCase "a body whose request was answered raises, and the next request is whole" bodyKept,
@@ -67,6 +69,19 @@ sinkKept again use = do
   assertBool (show answer) ("\r\n\r\n3\r\nsec\r\n3\r\nond\r\n0\r\n\r\n" `B.isSuffixOf` answer)
   lacks "!" answer
   readIORef outcome >>= (@?= Just (Left SinkEnded))
+  (seenReports seen, seenUncaught seen) @?= ([], [])
+
+-- | As by another thread, while the content is made.
+flushedMeanwhile :: Assertion
+flushedMeanwhile = do
+  let handler _ = pure . (\body -> Response ok200 [] body Nothing) . Streamed (Just 11) $ \sink ->
+        [] <$ do
+          sinkWrite sink "first"
+          let made = unsafePerformIO ("second" <$ (sinkFlushNow sink >>= maybe (pure ()) (\_ -> throwIO (userError "not sent"))))
+          sinkWrite sink (byteString made)
+  (answer, seen) <- withHandler id handler (\rig -> conversation rig [get "/" <> getLast "/"])
+  statuses answer @?= ["200", "200"]
+  assertBool (show answer) ("\r\n\r\nfirstsecond" `B.isSuffixOf` answer)
   (seenReports seen, seenUncaught seen) @?= ([], [])
 
 -- | The client takes nothing while the second one tries.

@@ -387,6 +387,20 @@ surroundings =
     [ testCase "observers that fail do not matter" $ do
         (answer, _) <- talkingWith (\s -> s {serverObserver = Just (const failing), serverAccessLog = Just (const failing), serverReport = const failing}) (\r -> if requestPath r == "/bad" then throwM (userError "boom") else echo r) (\rig -> conversation rig [get "/", get "/bad", get "/"])
         statuses answer @?= ["200", "500", "200"],
+      testCase "a report is one line, whatever a client puts into it" $ do
+        (_, seen) <- talking (\_ -> throwM (userError "no file a\nweft: forged\r\ESC[2K")) (\rig -> conversation rig [get "/"])
+        seenReports seen @?= ["a handler failed: user error (no file a\\nweft: forged\\r\\ESC[2K)"],
+      testCase "a rendered response that asks to close closes" $ do
+        let rendered = (plain ok200 [Field "Connection" "close"] "body") {responseRendered = Just "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nbody"}
+        -- Alone, when it is sent at once, and before another request.
+        forM_ [get "/", get "/" <> get "/"] $ \requests' -> do
+          (answer, _) <- talking (\_ -> pure rendered) $ \rig -> rigClient rig $ \client -> do
+            sendAll client requests'
+            told <- untilFound client "body"
+            _ <- try @_ @IOError (sendAll client (get "/") >> shutdown client ShutdownSend)
+            (told <>) <$> toEnd client
+          statuses answer @?= ["200"]
+          has "Connection: close\r\n" answer,
       testCase "a layer that fails ends its connection" $ do
         (answer, seen) <- talkingWith (\s -> s {serverLayers = [\_ _ _ -> liftIO failing]}) echo (\rig -> conversation rig [get "/"])
         answer @?= ""

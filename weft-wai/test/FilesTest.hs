@@ -2,8 +2,8 @@
 module FilesTest (tests) where
 
 import Client
-import Control.Exception (IOException, bracket, try)
-import Control.Monad (forM_, replicateM_)
+import Control.Exception (IOException, bracket, throwIO, try)
+import Control.Monad (forM_, replicateM_, void)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.ByteString.Char8 qualified as C
@@ -17,6 +17,7 @@ import Test.Tasty
 import Test.Tasty.HUnit
 import Weft (finally, liftIO, run)
 import Weft.File (readAt)
+import Weft.Http.Server (ServerSettings (..))
 import Weft.IO qualified as IO
 import Weft.Wai hiding (run)
 import Weft.Wai.Internal.Files
@@ -72,12 +73,55 @@ tests =
           content files 1 path >>= (@?= "a")
           content files 2 path >>= (@?= "b")
           content files 2 path >>= (@?= "b"),
+      testCase "one that is not there any more stays open for who has it" . withDirectory $ \dir -> do
+        let path = dir <> "/a/file"
+        createDirectory (dir <> "/a")
+        B.writeFile path "content"
+        inFiles $ \files -> do
+          replicateM_ 2 (content files 1 path)
+          bracket (acquire files IO.await 1 (C.pack path)) (release IO.await) $ \found -> do
+            renameDirectory (dir <> "/a") (dir <> "/b")
+            outcome <- try (content files 2 path)
+            either (\(_ :: IOException) -> pure ()) (\_ -> assertFailure path) outcome
+            IO.await (readAt (foundFile found) 0 100) >>= (@?= "content")
+          openIn dir >>= (@?= []),
+      testGroup
+        "is closed, whatever becomes of its response"
+        [ testCase (name <> ", " <> show style) . withDirectory $ \dir -> do
+            let path = dir <> "/file"
+                application _ respond = respond (responseFile status200 [] path Nothing) <* after'
+            B.writeFile path (B.replicate 20_000_000 0x61)
+            withApplicationSettings (quiet (setApplicationStyle style defaultSettings)) (pure application) $ \port ->
+              replicateM_ 3 $ do
+                withClient port $ \client -> do
+                  say client (get "/")
+                  -- Some of the content has come, and most of it does not go into the buffers.
+                  _ <- hearUntil client "aaa"
+                  meanwhile path client
+                B.writeFile path (B.replicate 20_000_000 0x61)
+            openIn dir >>= (@?= [])
+          | style <- [minBound .. maxBound],
+            (name, after', meanwhile) <-
+              [ ("the client is gone", pure (), \_ client -> reset client),
+                ("the file becomes shorter", pure (), \path client -> B.writeFile path "b" >> void (hearAll client)),
+                ("the file is removed", pure (), \path client -> removeFile path >> void (hearAll client)),
+                ("its application fails", throwIO (userError "boom"), \_ client -> void (hearAll client))
+              ]
+        ],
+      testCase "a path with a NUL is not that of another file" . withDirectory $ \dir -> do
+        B.writeFile (dir <> "/secret") "content"
+        forM_ ["\0", "\0.png"] $ \end ->
+          serving Automatic (dir <> "/secret" <> end) $ \ask -> replicateM_ 2 (ask >>= (@?= (404, "File not found"))),
       testCase "a directory, and what is not there" . withDirectory $ \dir ->
         inFiles $ \files -> forM_ [dir, dir <> "/none"] $ \path -> replicateM_ 3 $ do
           outcome <- try (content files 0 path)
           either (\(_ :: IOException) -> pure ()) (\_ -> assertFailure path) outcome
           openIn dir >>= (@?= [])
     ]
+
+-- | What the server says of a file that becomes shorter is of no interest here.
+quiet :: Settings -> Settings
+quiet = setOnException (\_ _ -> pure ()) . setServer (\server -> server {serverReport = \_ -> pure ()})
 
 withDirectory :: (FilePath -> IO a) -> IO a
 withDirectory = withSystemTempDirectory "weft-wai"

@@ -11,6 +11,7 @@ module Explore.HttpPace (scenarios) where
 import Control.Monad (forM, void)
 import Data.ByteString qualified as ByteString
 import Data.ByteString.Char8 qualified as Char8
+import Data.Foldable (fold)
 import Data.IORef
 import Data.Int (Int64)
 import Data.Text qualified as Text
@@ -25,11 +26,14 @@ import Weft.Scope
 import Weft.Sim (Config (..))
 import Weft.Socket
 import Weft.Time
+import Weft.Timeout
 
 scenarios :: [Scenario]
 scenarios =
   [ calmly "http/pace" "who is slower than it may be is cut off in its time, and nobody else is" $ \seed ->
-      pacing (draw seed (several 1 4 habit))
+      pacing (draw seed (several 1 4 habit)),
+    calmly "http/patience" "a handler that gives up waiting for a body takes its own time, and not its client's" $ \seed ->
+      givingUp (draw seed (between 1 50_000))
   ]
   where
     -- What a client does is all that makes it slow.
@@ -196,3 +200,18 @@ timed act = do
 between' :: String -> Int -> Int -> Int64 -> Complaints
 between' what least most ms =
   expect (what <> " took " <> show ms <> " ms, and not between " <> show least <> " and " <> show most) (fromIntegral least <= ms && ms <= fromIntegral most)
+
+-- | A handler waits for a body for so many milliseconds at most, works for a minute, and waits
+-- again; then the rest comes soon.
+givingUp :: Int -> Thread Complaints
+givingUp patience = serving (answering handler) $ \rig -> withClient (rigAddress rig) $ \client -> do
+  sendIn [10_000] (pure ()) client (askWith "POST" "/" ["Content-Length: 5", "Connection: close"])
+  got <- withScope $ \scope -> do
+    _ <- forkDaemonIn scope (sleep (milliseconds (min 25_000 patience + 62_000)) >> void (attempt (sendIn [5] (pure ()) client "hello")))
+    answer False client
+  pure (expect ("answered with " <> show got) (either (const False) ((== "hello") . answerBody) got))
+  where
+    handler request = do
+      early <- timeout (milliseconds (min 25_000 patience)) (receiveBody request)
+      sleep (seconds 60)
+      plain ok200 [] . (fold early <>) <$> readBody 10 request

@@ -184,10 +184,11 @@ appliedPlain context c (PlainApplication host application) request answering set
           | not expired ->
               sendNowInTurn turn c bytes >>= \case
                 Taken n
-                  | n == B.length bytes -> Nothing <$ (endTurn turn (sentAs goesOn) >> enter server c Finishing)
+                  -- The phase first: when the turn has ended, the session may enter the next one.
+                  | n == B.length bytes -> Nothing <$ (enter server c Finishing >> endTurn turn (sentAs goesOn))
                   | otherwise -> begun $ do
                       sendPieces context c [B.drop n bytes]
-                      liftIO (endTurn turn (sentAs goesOn) >> enter server c Finishing)
+                      liftIO (enter server c Finishing >> endTurn turn (sentAs goesOn))
                 NotYours -> throwIO (userError twice)
                 Gone -> throwIO (userError "the connection has ended")
         _ ->

@@ -144,8 +144,8 @@ nextOf context c ref state = case stateEnded state of
       when (stateExpected state) $ do
         -- The head of the response may have been sent since.
         answered <- liftIO (stateAnswered <$> readIORef ref)
-        unless answered (sendPieces context c [interimContinue] `catch` cutOff)
-      (bytes, credit) <- receiveAtPace server c (stateCredit state) (receivePiece c asked) `catch` cutOff
+        unless answered (sendPieces context c [interimContinue] `catch` cutOff) `onException` givenUp phase
+      (bytes, credit) <- receiveAtPace server c (stateCredit state) (receivePiece c asked) `catch` cutOff `onException` givenUp phase
       when (B.null bytes) $ do
         late <- liftIO (expiredIn c)
         -- What the handler does about it has its own time.
@@ -157,6 +157,11 @@ nextOf context c ref state = case stateEnded state of
         asked = wanted decoder (stateRoom state)
     cutOff :: IOException -> Thread a
     cutOff _ = throwM BodyCutOff
+    -- The handler waits with a time limit of its own. From now on it is the handler that takes its
+    -- time, and not the client.
+    givenUp phase = liftIO $ do
+      expired <- expiredIn c
+      unless expired (enter server c phase)
 
 -- | How much to receive at a time, where there is room for so much. What follows a body of known
 -- length is not touched.

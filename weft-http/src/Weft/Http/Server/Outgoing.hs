@@ -36,7 +36,6 @@ import Data.ByteString qualified as B
 import Data.Foldable (for_)
 import Data.IORef
 import Data.Int (Int64)
-import Data.Maybe (isJust)
 import Weft
 import Weft.Http.Request
 import Weft.Http.Server.Input
@@ -164,8 +163,7 @@ transmission context c answering response output
     isSwitch = case responseBody response of
       Switch _ -> True
       _ -> False
-    -- What was rendered is for a connection that goes on.
-    keep = answeringKeep answering && delimited && (isJust renderedHead || not (asksToClose response))
+    keep = answeringKeep answering && delimited && not (asksToClose response)
     persistence = persistenceOf request keep
     bare = requestMethod request == Head || hasNoBody (responseStatus response)
     headAtHand = if persistence == Persistent then renderedHead else Nothing
@@ -260,9 +258,10 @@ attending context act = do
 -- | The bytes of a response that are at hand or small, given whether the connection can go on,
 -- and whether it does.
 rendered :: Context -> Request -> Bool -> Response -> Tick -> Maybe (Bool, ByteString)
-rendered context request keep response tick
-  | Just bytes <- atHand request (persistenceOf request keep) response = Just (True, bytes)
-  | otherwise = wholeNow context request keep response tick
+rendered context request possible response tick
+  -- What was rendered is for a connection that goes on.
+  | Just bytes <- atHand request (persistenceOf request (goesOnAfter request possible response)) response = Just (True, bytes)
+  | otherwise = wholeNow context request possible response tick
 {-# INLINE rendered #-}
 
 -- | The bytes of a whole response, if its handler had them and they are what this request is
@@ -288,10 +287,16 @@ wholeNow context request !possible response tick = case responseBody response of
     whole pieces
       | not (contextQuiet context) || requestMethod request == Head || hasNoBody (responseStatus response) = Nothing
       | otherwise =
-          let !keep = possible && not (asksToClose response) && requestMethod request /= Connect
+          let !keep = goesOnAfter request possible response
            in case renderBefore (serverName (serverSettings (contextServer context))) (tickDate tick) (persistenceOf request keep) True response pieces of
                 Right bytes -> Just (keep, bytes)
                 Left _ -> Nothing
+
+-- | Whether the connection goes on after a response in memory, given whether it can. After a
+-- success the client of @CONNECT@ takes all that comes for the tunnel.
+goesOnAfter :: Request -> Bool -> Response -> Bool
+goesOnAfter request possible response = possible && requestMethod request /= Connect && not (asksToClose response)
+{-# INLINE goesOnAfter #-}
 
 -- | What the client is told, given whether the connection goes on.
 persistenceOf :: Request -> Bool -> Persistence

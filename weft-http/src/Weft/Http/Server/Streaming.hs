@@ -117,11 +117,12 @@ streamKeep :: Stream -> Builder -> IO Bool
 streamKeep stream builder = do
   turn <- readPrimVar (outTurn stream)
   when (turn == over) (throwIO SinkEnded)
-  Kept h pieces size total <- readIORef (outKept stream)
+  -- First all of it, however long that takes: another thread may take what is kept meanwhile, and
+  -- what was taken, with the head, must not be sent again.
   let new = filter (not . B.null) (Lazy.toChunks (toLazyByteStringWith (safeStrategy 512 worthSending) Lazy.empty builder))
-      added = sum (map B.length new)
-  writeIORef (outKept stream) (Kept h (reverse new <> pieces) (size + added) (total + fromIntegral added))
-  pure (size + added >= worthSending)
+      !added = sum (map B.length new)
+  atomicModifyIORef' (outKept stream) $ \(Kept h pieces size total) ->
+    (Kept h (reverse new <> pieces) (size + added) (total + fromIntegral added), size + added >= worthSending)
 
 streamFlush :: Context -> Connection -> Stream -> Thread ()
 streamFlush context c stream =
@@ -185,12 +186,11 @@ streamTake stream = do
     | before == over -> throwIO SinkEnded
     | before /= atRest -> pure (Wrong (displayException SinkBusy))
     | otherwise -> do
-        Kept h pieces size total <- readIORef (outKept stream)
+        Kept h pieces size total <- atomicModifyIORef' (outKept stream) (\kept@(Kept _ _ _ total) -> (Kept B.empty [] 0 total, kept))
         case outDelimiting stream of
           Exactly n | total > n -> pure (Wrong ("a handler sends more than the " <> show n <> " octets it has announced"))
           _ | B.null h && size == 0 -> Nothing' <$ casInt (outTurn stream) beingSent atRest
           delimiting -> do
-            writeIORef (outKept stream) (Kept B.empty [] 0 total)
             outBegins stream
             let content = reverse pieces
             pure . Ours . (h :) $ case delimiting of

@@ -18,6 +18,7 @@ where
 
 import Control.Exception qualified as Exception
 import Control.Monad (void, when)
+import Data.Char (isControl, showLitChar)
 import Data.Foldable (foldlM, for_)
 import Data.IORef
 import Data.IntMap.Strict qualified as IntMap
@@ -57,16 +58,19 @@ newServerOf settings answers = do
       <*> pure (allowances (serverTimeouts settings))
       <*> newPrimVar 0
 
--- | What those do who watch the server must not end a connection, let alone the ticker.
+-- | What those do who watch the server must not end a connection, let alone the ticker. And what
+-- a client can put into a report, as the path in the exception of a file that is not there, must not
+-- look like the next one.
 unharmed :: ServerSettings -> ServerSettings
 unharmed settings =
   settings
     { serverAccessLog = quietly <$> serverAccessLog settings,
       serverObserver = quietly <$> serverObserver settings,
-      serverReport = quietly (serverReport settings)
+      serverReport = quietly (serverReport settings . oneLine)
     }
   where
     quietly act a = act a `Exception.catch` \(_ :: Exception.SomeException) -> pure ()
+    oneLine = concatMap (\char -> if isControl char then showLitChar char "" else [char])
 
 -- | Fork the ticker, if there is none, and see that the clock is right when this returns: a
 -- deadline that is counted from an old tick may have passed already.

@@ -129,12 +129,14 @@ release performing found = do
 obtain :: Files -> Int64 -> ByteString -> AtHand -> Thread Found
 obtain files second path = \case
   AtHand found -> pure found
-  Unsure found ->
-    flip onException (releaseOpened (foundOpened found)) $
-      try (pathStatus path) >>= \case
-        Right status | sameFile status (foundStatus found) -> pure found
-        Right _ -> again found
-        Left (_ :: IOException) -> again found
+  Unsure found -> do
+    -- No longer than this: 'again' lets go of it, too, and to do so twice would close the file
+    -- under somebody else.
+    looked <- try (pathStatus path) `onException` releaseOpened (foundOpened found)
+    case looked of
+      Right status | sameFile status (foundStatus found) -> pure found
+      Right _ -> again found
+      Left (_ :: IOException) -> again found
   Outdated found -> again found
   Elsewhere known -> open files second path known
   where

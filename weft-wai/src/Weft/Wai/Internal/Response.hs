@@ -77,12 +77,13 @@ prepare making method = \case
       let !fields = fieldsOf making headers
        in Ready (Response (statusOf status) fields body Nothing)
 
--- | A path as the system has it.
+-- | A path as the system has it. One with a NUL keeps it, and is refused where it is opened: it must
+-- not become the path of another file, which the application has not named.
 encoded :: FilePath -> IO ByteString
 encoded path = do
   content <- mallocByteString most
   unsafeWithForeignPtr content (\p -> ascii p 0 path) >>= \case
-    -1 -> getFileSystemEncoding >>= \encoding -> Foreign.withCString encoding path B.packCString
+    -1 -> getFileSystemEncoding >>= \encoding -> Foreign.withCStringLen encoding path B.packCStringLen
     n -> pure (BS content n)
   where
     most = 256
