@@ -72,6 +72,8 @@ int weft_pipe(int *ends) { ANSWER(pipe2(ends, O_NONBLOCK | O_CLOEXEC)); }
 
 int weft_open_fifo(const char *path, int flags) { ANSWER(open(path, flags | O_NONBLOCK | O_CLOEXEC)); }
 
+int weft_dup(int fd) { ANSWER(fcntl(fd, F_DUPFD_CLOEXEC, 0)); }
+
 int weft_set_size(int fd, long long size) { ANSWER(ftruncate(fd, (off_t)size)); }
 
 int weft_getrandom(void *memory, int size) { ANSWER(getrandom(memory, (size_t)size, 0)); }

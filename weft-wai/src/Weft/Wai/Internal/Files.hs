@@ -24,6 +24,7 @@ module Weft.Wai.Internal.Files
   )
 where
 
+import Control.Exception qualified as E
 import Control.Monad (unless, void, when)
 import Control.Monad.Primitive (RealWorld)
 import Data.ByteString (ByteString)
@@ -117,7 +118,21 @@ acquire :: Files -> (forall a. Thread a -> IO a) -> Int64 -> ByteString -> IO Fo
 acquire files performing second path =
   atHand files second path >>= \case
     AtHand found -> pure found
-    other -> performing (obtain files second path other)
+    other -> do
+      -- What is held and belongs to nobody else. Who performs may be interrupted when the file has
+      -- been found, or before anything was done.
+      ours <- newIORef (heldBy other)
+      let obtaining = mask_ $ do
+            liftIO (writeIORef ours Nothing)
+            found <- obtain files second path other
+            found <$ liftIO (writeIORef ours (Just found))
+      performing obtaining `E.onException` (readIORef ours >>= mapM_ (release performing))
+  where
+    heldBy = \case
+      AtHand found -> Just found
+      Unsure found -> Just found
+      Outdated found -> Just found
+      Elsewhere _ -> Nothing
 
 -- | It is not needed any more.
 release :: (forall a. Thread a -> IO a) -> Found -> IO ()

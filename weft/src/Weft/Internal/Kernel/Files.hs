@@ -30,7 +30,7 @@ import Data.ByteString.Internal (ByteString (BS))
 import Data.ByteString.Unsafe qualified as ByteString
 import Data.Int (Int64)
 import Data.Word (Word16, Word32, Word64, Word8)
-import Foreign.C.Error (Errno (..), eINVAL, eNOTDIR, errnoToIOError, getErrno, throwErrnoIfMinus1)
+import Foreign.C.Error (Errno (..), eINVAL, eNOTDIR, errnoToIOError)
 import Foreign.C.Types (CInt (..))
 import Foreign.ForeignPtr
 import Foreign.ForeignPtr.Unsafe (unsafeForeignPtrToPtr)
@@ -84,9 +84,7 @@ fromPlace env place operation wait next = case place of
   CurrentDirectory -> go atFdCwd (pure ())
   At (File d) -> do
     own <- c_dup (descriptorNumber d)
-    if own == -1
-      then getErrno >>= next . failedWith
-      else go own (void (close own))
+    if own < 0 then next (fromIntegral own) else go own (void (close own))
   where
     go start release = do
       none <- noDescriptor
@@ -232,7 +230,7 @@ listDirectory env (File d) wait k = unlessClosed env "list" d (inPool env names 
       r <- numberOf d $ do
         status' <- Posix.getFdStatus (Fd (descriptorNumber d))
         if Posix.isDirectory status'
-          then fromIntegral <$> throwErrnoIfMinus1 "dup" (c_dup (descriptorNumber d))
+          then fromIntegral <$> c_dup (descriptorNumber d)
           else pure (failedWith eNOTDIR)
       when (r < 0) $ ioError (errnoToIOError "list" (Errno (fromIntegral (negate r))) Nothing Nothing)
       Posix.unsafeOpenDirStreamFd (Fd (fromIntegral r))
@@ -245,7 +243,8 @@ listDirectory env (File d) wait k = unlessClosed env "list" d (inPool env names 
           rest <- readAll stream
           pure (if name `elem` dots then rest else name : rest)
 
-foreign import ccall unsafe "dup" c_dup :: CInt -> IO CInt
+-- | A duplicate that is closed in programs which are executed; or a negated error.
+foreign import ccall unsafe "weft_dup" c_dup :: CInt -> IO CInt
 
 makeDirectory :: Env -> ByteString -> Answering ()
 makeDirectory env path = onPath env path (Posix.createDirectory path 0o777)
