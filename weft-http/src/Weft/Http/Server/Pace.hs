@@ -93,13 +93,11 @@ sendAtPace server c sending = case serverResponseRate (serverSettings server) of
     sending
   Just rate -> do
     -- As above.
-    credit <- liftIO $ do
-      credit <- readCredit (connectionMember c)
-      credit <$ enterWithin server c Sending SendingAtPace credit
+    credit <- liftIO (enterAtPace server c)
     start <- instantNanoseconds <$> now
     n <- sending
     end <- instantNanoseconds <$> now
-    n <$ liftIO (writeCredit (connectionMember c) $! creditAfter rate (lumpOf c) credit (end - start) (fromIntegral n))
+    n <$ liftIO (spend c rate credit (end - start) n)
 
 -- | The same without a look at the clock, for small responses, which seldom wait: of a wait only whole
 -- seconds count, and one less.
@@ -110,15 +108,25 @@ sendInPassing server c sending = case serverResponseRate (serverSettings server)
     sending
   Just rate -> do
     Begun credit start <- liftIO $ do
-      credit <- readCredit (connectionMember c)
-      enterWithin server c Sending SendingAtPace credit
+      credit <- enterAtPace server c
       Begun credit <$> readPrimVar (serverSince server)
     n <- sending
     n <$ liftIO (passed rate credit start n)
   where
     passed rate credit start n = do
       end <- readPrimVar (serverSince server)
-      writeCredit (connectionMember c) $! creditAfter rate (lumpOf c) credit (max 0 (end - start - 1_000_000_000)) (fromIntegral n)
+      spend c rate credit (max 0 (end - start - 1_000_000_000)) n
+
+-- | Begin to wait for a client that is to take some of a response; its credit.
+enterAtPace :: Server -> Connection -> IO Int64
+enterAtPace server c = do
+  credit <- readCredit (connectionMember c)
+  credit <$ enterWithin server c Sending SendingAtPace credit
+
+-- | What is left of this credit after a wait of so many nanoseconds, in which it has taken so
+-- many octets.
+spend :: Connection -> MinimumRate -> Int64 -> Int64 -> Int -> IO ()
+spend c rate credit waited n = writeCredit (connectionMember c) $! creditAfter rate (lumpOf c) credit waited (fromIntegral n)
 
 -- | The credit at the beginning of a wait, and the tick.
 data Begun = Begun !Int64 !Int64

@@ -192,10 +192,13 @@ streamTake stream = do
           _ | B.null h && size == 0 -> Nothing' <$ casInt (outTurn stream) beingSent atRest
           delimiting -> do
             outBegins stream
-            let content = reverse pieces
-            pure . Ours . (h :) $ case delimiting of
-              Chunked | size > 0 -> chunkSize size : content <> ["\r\n"]
-              _ -> content
+            pure (Ours (h : framed delimiting size (reverse pieces)))
+
+-- | Content of this size in the frame of a piece.
+framed :: Delimiting -> Int -> [ByteString] -> [ByteString]
+framed delimiting size content = case delimiting of
+  Chunked | size > 0 -> chunkSize size : content <> ["\r\n"]
+  _ -> content
 
 -- | Send what is kept and the end; the octets of content.
 streamEnd :: Context -> Connection -> Stream -> [Field] -> Thread Int64
@@ -209,12 +212,10 @@ streamEnd context c stream trailers = do
       when (total < n) (sendPieces context c (h : content))
       abort context ("a handler sent " <> show total <> " octets and had announced " <> show n)
     _ -> pure ()
-  section <- case outDelimiting stream of
-    Chunked -> B.concat <$> traverse trailer trailers
-    _ -> pure B.empty
-  sendTogether context c . (h :) $ case outDelimiting stream of
-    Chunked -> (if size > 0 then chunkSize size : content <> ["\r\n"] else []) <> ["0\r\n", section, "\r\n"]
-    _ -> content
+  end <- case outDelimiting stream of
+    Chunked -> traverse trailer trailers >>= \section -> pure ["0\r\n", B.concat section, "\r\n"]
+    _ -> pure []
+  sendTogether context c (h : framed (outDelimiting stream) size content <> end)
   pure total
   where
     -- The content is right, and stays so without it.

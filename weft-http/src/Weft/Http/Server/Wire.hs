@@ -44,7 +44,8 @@ import Data.ByteString.Unsafe (unsafeUseAsCStringLen)
 import Data.Int (Int64)
 import Data.Maybe (isNothing)
 import Data.Primitive.PrimVar (readPrimVar)
-import Foreign.Ptr (castPtr)
+import Data.Word (Word8)
+import Foreign.Ptr (Ptr, castPtr)
 import GHC.Exts (oneShot)
 import GHC.ForeignPtr (unsafeWithForeignPtr)
 import Weft
@@ -149,20 +150,21 @@ sendOnce c bytes = case connectionTransport c of
 -- answers, nothing is taken: its descriptors have numbers that no process has. For the thread
 -- of the connection only, which is who closes the socket.
 sendHere :: Connection -> ByteString -> IO Int
-sendHere c (BS content n) = case connectionTransport c of
-  Nothing -> unsafeWithForeignPtr content $ \p ->
-    max 0 <$> Sys.send (descriptorNumber (socketDescriptor (connectionSocket c))) p n
-  Just _ -> pure 0
+sendHere = sendBy (Sys.send . descriptorNumber)
 
 -- | The same from any thread: Note [Sending in plain IO].
 sendNow :: Connection -> ByteString -> IO Int
 sendNow = sendBehind NothingBehind
 
 sendBehind :: Behind -> Connection -> ByteString -> IO Int
-sendBehind behind c (BS content n) = case connectionTransport c of
-  Nothing -> unsafeWithForeignPtr content $ \p ->
-    max 0 <$> SendNow.sendNow (socketDescriptor (connectionSocket c)) behind p n
+sendBehind behind = sendBy (`SendNow.sendNow` behind)
+
+-- | By this call, if there is no layer.
+sendBy :: (Descriptor -> Ptr Word8 -> Int -> IO Sys.Result) -> Connection -> ByteString -> IO Int
+sendBy call c (BS content n) = case connectionTransport c of
+  Nothing -> unsafeWithForeignPtr content $ \p -> max 0 <$> call (socketDescriptor (connectionSocket c)) p n
   Just _ -> pure 0
+{-# INLINE sendBy #-}
 
 -- | What has become of bytes that were to be sent in turn.
 data InTurn

@@ -117,19 +117,18 @@ closeFiles files = liftIO (reduceFiles (filesCache files) (const 0)) >>= letGo
 acquire :: Files -> (forall a. Thread a -> IO a) -> Int64 -> ByteString -> IO Found
 acquire files performing second path =
   atHand files second path >>= \case
-    AtHand found -> pure found
-    other -> do
+    Right found -> pure found
+    Left missing -> do
       -- What is held and belongs to nobody else. Who performs may be interrupted when the file has
       -- been found, or before anything was done.
-      ours <- newIORef (heldBy other)
+      ours <- newIORef (heldBy missing)
       let obtaining = mask_ $ do
             liftIO (writeIORef ours Nothing)
-            found <- obtain files second path other
+            found <- obtain files second path missing
             found <$ liftIO (writeIORef ours (Just found))
       performing obtaining `E.onException` (readIORef ours >>= mapM_ (release performing))
   where
     heldBy = \case
-      AtHand found -> Just found
       Unsure found -> Just found
       Outdated found -> Just found
       Elsewhere _ -> Nothing
@@ -141,9 +140,8 @@ release performing found = do
   when lastOne (performing (closeFile (foundFile found)))
 
 -- | Look for a file that is not simply at hand.
-obtain :: Files -> Int64 -> ByteString -> AtHand -> Thread Found
+obtain :: Files -> Int64 -> ByteString -> Missing -> Thread Found
 obtain files second path = \case
-  AtHand found -> pure found
   Unsure found -> do
     -- No longer than this: 'again' lets go of it, too, and to do so twice would close the file
     -- under somebody else.
@@ -161,32 +159,32 @@ obtain files second path = \case
       liftIO (deleteCache (filesCache files) path) >>= letGo
       open files second path True
 
--- | What is known of a path, without waiting. What is found is held for whoever asks.
-data AtHand
-  = AtHand !Found
-  | -- | Somebody is to look where the path leads.
+-- | Why a file is not simply at hand. What is found is held, here too.
+data Missing
+  = -- | Somebody is to look where the path leads.
     Unsure !Found
   | -- | It has changed.
     Outdated !Found
   | -- | It is to be opened; was it asked for before?
     Elsewhere !Bool
 
-atHand :: Files -> Int64 -> ByteString -> IO AtHand
+-- | What is known of a path, without waiting. What is found is held for whoever asks.
+atHand :: Files -> Int64 -> ByteString -> IO (Either Missing Found)
 atHand files second path =
   lookupCache (filesCache files) path >>= \case
-    Nothing -> pure (Elsewhere False)
-    Just Seen -> pure (Elsewhere True)
+    Nothing -> pure (Left (Elsewhere False))
+    Just Seen -> pure (Left (Elsewhere True))
     Just (Kept found) -> do
       held <- holdOpened (foundOpened found)
-      if held then compared found else pure (Elsewhere True)
+      if held then compared found else pure (Left (Elsewhere True))
   where
     compared found = do
       mark <- markOf (foundFile found)
       checked <- readPrimVar (foundChecked found)
       if
-        | mark /= foundMark found -> pure (Outdated found)
-        | checked == second -> pure (AtHand found)
-        | otherwise -> Unsure found <$ writePrimVar (foundChecked found) second
+        | mark /= foundMark found -> pure (Left (Outdated found))
+        | checked == second -> pure (Right found)
+        | otherwise -> Left (Unsure found) <$ writePrimVar (foundChecked found) second
 
 -- | Open a file, and keep it if it was asked for before.
 open :: Files -> Int64 -> ByteString -> Bool -> Thread Found
