@@ -77,15 +77,19 @@ build tick = fmap sum . mapM piece
       Guarded ps -> build tick ps `catch` \(Fault n) -> pure n
       Broken -> throwM (Fault 7)
 
--- | What is seen of a thread: its outline, and what it does when it runs.
+-- | What is seen of a thread: its outline, and what happens until it ends. Whether a thread
+-- that it has forked has another step after that depends on where a slice ends.
 seen :: ((Int -> Thread Int) -> Thread Int) -> IO (String, [Int], Maybe Int)
 seen make = do
   let shown = outlineWith (Answers (const Nothing)) 60 (trace (make (request . Step)))
       further = outline 60 (trace (make (<$ yield) >>= throwM . Fault))
   events <- newIORef []
-  result <- runningQuietly (try (make (\n -> n <$ liftIO (modifyIORef' events (n :)))))
+  let say n = liftIO (modifyIORef' events (n :))
+  result <- runningQuietly (try (make (\n -> n <$ say n)) <* say ended)
   logged <- readIORef events
-  pure (shown <> further, logged, either (\(Fault _) -> Nothing) Just result)
+  pure (shown <> further, dropWhile (/= ended) logged, either (\(Fault _) -> Nothing) Just result)
+  where
+    ended = -1
 
 same :: ((Int -> Thread Int) -> Thread Int) -> ((Int -> Thread Int) -> Thread Int) -> Property
 same a b = monadicIO $ do

@@ -98,6 +98,16 @@ import Weft.Internal.Trace
 -- place; the process dies. A stable pointer, made with the tag and so before the first
 -- control0#, keeps it.
 
+-- Note [Prompt tags of two words]
+-- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
+-- `newPromptTag#` (GHC 9.6 to 9.10) makes an object of one word. The run-time system asks
+-- for two: the compacting collector (`+RTS -c`, and `-M` near its limit) keeps two mark
+-- bits for each object, one in each of its first two words, so the second bit of a
+-- one-word tag is the first bit of its neighbour. A program that keeps such tags alive
+-- is corrupted by a compaction, and the sanity checks of the debugging run-time system
+-- (`-debug`, `+RTS -DS`) stop it. A tag is only ever compared by its address
+-- (`captureContinuationAndAbort`), so another object serves: a variable, two words.
+
 -- Note [Resumed once]
 -- ~~~~~~~~~~~~~~~~~~~
 -- The run-time system would copy a continuation onto the stack as often as asked;
@@ -116,8 +126,12 @@ tag :: Tag
 tag = unsafePerformIO $ do
   -- Note [The run-time system's exception]
   _ <- newStablePtr noMatchingContinuationPrompt
-  IO (\s -> case newPromptTag# s of (# s', t #) -> (# s', Tag t #))
+  IO (\s -> case newWideTag s of (# s', t #) -> (# s', Tag t #))
 {-# NOINLINE tag #-}
+
+-- | A prompt tag of two words.
+newWideTag :: State# RealWorld -> (# State# RealWorld, PromptTag# a #)
+newWideTag s = case newMutVar# () s of (# s1, var #) -> (# s1, unsafeCoerce# var #)
 
 -- | Run plain 'IO' as a part of a thread. Inside it 'await' performs any operation
 -- of a 'Thread', and suspends the thread for it. Between two of those the action runs
@@ -276,7 +290,7 @@ type RestOfAction b = (State# RealWorld -> (# State# RealWorld, b #)) -> State# 
 data HostTag = HostTag (PromptTag# Stop)
 
 hostTag :: HostTag
-hostTag = unsafePerformIO (IO (\s -> case newPromptTag# s of (# s', t #) -> (# s', HostTag t #)))
+hostTag = unsafePerformIO (IO (\s -> case newWideTag s of (# s', t #) -> (# s', HostTag t #)))
 {-# NOINLINE hostTag #-}
 
 -- | Run an action in which 'await' is performed so. Not on a carrier.

@@ -5,7 +5,7 @@
 -- monadic parts in them, are run twice: as a thread, where every await suspends,
 -- and in plain 'IO', where awaiting is running and where GHC says what must come
 -- out. Both write down what they do and in which masking state.
-module Test.Direct.Programs (tests) where
+module Test.Direct.Programs (tests, randomPrograms) where
 
 import Control.Exception
 import Control.Monad (forM, replicateM, replicateM_)
@@ -30,7 +30,7 @@ tests =
   testGroup
     "Direct programs"
     [ testProperty "the programs have what matters" coverage,
-      testProperty "100,000 programs do as a thread what they do in IO" randomPrograms,
+      testProperty "100,000 programs do as a thread what they do in IO" (randomPrograms 100_000),
       testGroup "the masking state across a suspension" masks
     ]
 
@@ -193,8 +193,9 @@ coverage = checkCoverage . forAll programs $ \p ->
         $ True
 
 -- | In batches, each in one run of the scheduler, all threads at the same time.
-randomPrograms :: Property
-randomPrograms = withMaxSuccess (100_000 `div` batch) (forAllShrink (vectorOf batch programs) shrink (monadicIO . agrees))
+-- | About this many programs.
+randomPrograms :: Int -> Property
+randomPrograms count = withMaxSuccess (count `div` batch) (forAllShrink (vectorOf batch programs) shrink (monadicIO . agrees))
   where
     batch = 200
 
