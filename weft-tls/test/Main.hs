@@ -7,6 +7,7 @@ import ClientTest qualified
 import DribbleTest qualified
 import PeersTest qualified
 import RecordsTest qualified
+import SizesTest qualified
 import Test.Tasty
 import World
 
@@ -17,6 +18,7 @@ main = withWorld $ \world ->
       "weft-tls"
       [ CertificatesTest.tests world,
         RecordsTest.tests world,
+        SizesTest.tests world,
         DribbleTest.tests world,
         ClientTest.tests world,
         PeersTest.tests world,

@@ -27,7 +27,8 @@ openPipe = call OpenPipe
 openFifo :: FilePath -> OpenMode -> Thread Pipe
 openFifo path mode = Thread (\k -> foldr seq (Call (OpenFifo path mode) k) path)
 
--- | Wait for bytes and read at most so many; empty at the end of the stream.
+-- | Wait for bytes and read at most so many; empty at the end of the stream. Fails with
+-- @EINVAL@ if that is none.
 readPipe :: Pipe -> Int -> Thread ByteString
 readPipe pipe count = do
   buffer <- liftIO (newBuffer count)

@@ -214,8 +214,8 @@ connectTcp limit host port = do
 resolve :: Maybe AddrInfo -> Maybe HostName -> Maybe ServiceName -> Thread [AddrInfo]
 resolve hints host service = call (Resolve hints host service)
 
--- | Wait for bytes and receive at most so many; empty at the end of the stream.
--- For a hot path use 'receiveInto'.
+-- | Wait for bytes and receive at most so many; empty at the end of the stream. Fails with
+-- @EINVAL@ if that is none. For a hot path use 'receiveInto'.
 receive :: Socket -> Int -> Thread ByteString
 receive s count = do
   buffer <- liftIO (newBuffer count)
@@ -226,8 +226,8 @@ receive s count = do
     else liftIO (copyBuffer buffer 0 n)
 
 -- | Wait for bytes and receive at most so many into a buffer from an offset: how
--- many came, 0 at the end of the stream. The kernel owns that part of the buffer
--- until then.
+-- many came, 0 at the end of the stream and only there: where there is no room for a single
+-- byte it fails with @EINVAL@. The kernel owns that part of the buffer until then.
 receiveInto :: Socket -> Buffer -> Int -> Int -> Thread Int
 receiveInto s buffer offset count = call (Receive s buffer offset count)
 {-# INLINE receiveInto #-}
@@ -298,7 +298,8 @@ awaitReadable s = call (AwaitReadable s)
 awaitWritable :: Socket -> Thread ()
 awaitWritable s = call (AwaitWritable s)
 
--- | Wait for a datagram and receive it, cut off at so many bytes; with its sender.
+-- | Wait for a datagram and receive it, cut off at so many bytes, one at least; with its
+-- sender.
 receiveFrom :: Socket -> Int -> Thread (ByteString, SockAddr)
 receiveFrom s count = do
   buffer <- liftIO (newBuffer count)

@@ -59,6 +59,7 @@ module Weft.Http.Server
     Layer,
     Transport (..),
     socketTransport,
+    receiveRoom,
 
     -- * What is observed
     Entry (..),

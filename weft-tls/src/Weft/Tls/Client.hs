@@ -100,7 +100,7 @@ connectTlsWith tls host transport = do
   reasons <- liftIO (newIORef [])
   turns <- liftIO newTurns
   (context, source) <-
-    liftIO $ contextOn records (takeSome records (waitForMore turns)) (parametersFor tls host reasons)
+    liftIO $ contextOn records (takeRecords records (waitForMore turns)) (parametersFor tls host reasons)
   shake (clientGate tls) turns records (handshake context) `catch` \e -> case fromException e of
     Just (_ :: SomeAsyncException) -> throwM e
     Nothing -> do

@@ -188,7 +188,7 @@ attempt context records client = do
   subject <- liftIO (newIORef Nothing)
   turns <- liftIO newTurns
   (tls, source) <-
-    liftIO $ contextOn records (takeSome records (waitForMore turns)) (parametersFor (settings context) generation subject)
+    liftIO $ contextOn records (takeRecords records (waitForMore turns)) (parametersFor (settings context) generation subject)
   shake (gate context) turns records (handshake tls)
   liftIO $ do
     writeIORef source (takeComplete records)

@@ -21,6 +21,7 @@ import Weft.Conformance.Connecting
 import Weft.Conformance.Waiting
 import Weft.Conformance.World
 import Weft.File
+import Weft.Pipe
 import Weft.Socket
 
 -- | Sending and receiving.
@@ -34,6 +35,7 @@ streams world =
       conforms world "many pieces, empty ones among them" (pieces world),
       inDirectory world "one call sends what there is room for" (partial world),
       conforms world "received into the middle of a buffer, and nothing beside it" (middle world),
+      inDirectory world "without room nothing is received, and that is not the end" noRoom,
       inDirectory world "files, and files that shrink meanwhile" (files world),
       conforms world "reset by the peer is an error of the receiver" reset,
       conforms world "receiving and sending at once on one socket" (fullDuplex world),
@@ -139,6 +141,33 @@ middle world = do
   liftIO (copyBuffer buffer 0 10) ===> "abcd12ghij"
   receiveExactly b 3 ===> "345"
   closeSocket a >> closeSocket b
+
+-- | Whatever there is to receive: nothing, bytes, or the end.
+noRoom :: ByteString -> Thread ()
+noRoom dir = do
+  buffer <- liftIO (newBuffer 8)
+  forM_ [connected, unixPair dir] $ \pair -> do
+    (a, b) <- pair
+    let fails = do
+          failsWith [eINVAL] (receive b 0)
+          failsWith [eINVAL] (receive b (-1))
+          forM_ [(0, 0), (0, -1), (8, 1), (9, 1)] $ \(offset, count) -> failsWith [eINVAL] (receiveInto b buffer offset count)
+          failsWith [eINVAL] (receiveFrom b 0)
+    fails
+    sendAll a "some"
+    fails
+    receiveExactly b 4 ===> "some"
+    shutdown a ShutdownSend
+    awaitReadable b
+    fails
+    receive b 1 ===> ""
+    closeSocket a >> closeSocket b
+  (r, w) <- openPipe
+  failsWith [eINVAL] (readPipe r 0)
+  closePipe w
+  failsWith [eINVAL] (readPipe r 0)
+  readPipe r 1 ===> ""
+  closePipe r
 
 files :: World -> ByteString -> Thread ()
 files world dir = do

@@ -32,7 +32,7 @@ bytesBefore bytes transport
               if B.null have
                 then transportReceive transport buffer offset count
                 else liftIO $ do
-                  let n = minimum [B.length have, count, bufferSize buffer - offset]
+                  n <- min (B.length have) <$> receiveRoom buffer offset count
                   unsafeUseAsCString have $ \from -> withBuffer buffer $ \to -> copyBytes (to `plusPtr` offset) (castPtr from) n
                   n <$ writeIORef left (B.drop n have),
             transportPending = do

@@ -42,6 +42,7 @@ module Weft.Http.Server.Types
     Layer,
     Transport (..),
     socketTransport,
+    receiveRoom,
 
     -- * The server's clock
     Tick (..),
@@ -63,13 +64,13 @@ import Data.IORef
 import Data.Int (Int64)
 import Data.Maybe (fromMaybe)
 import Weft
-import Weft.Buffer (Buffer)
 import Weft.File (File)
 import Weft.Http.Internal.Types (Limits, defaultLimits)
 import Weft.Http.Request
 import Weft.Http.Status
+import Weft.Http.Transport
 import Weft.Internal.Runtime (reportToStderr)
-import Weft.Socket (ShutdownHow (..), SockAddr, Socket, receiveInto, sendFile, sendVector, shutdown)
+import Weft.Socket (SockAddr, Socket)
 
 -- | Answers one request. An exception becomes a response with status 500, and is
 -- reported; see 'BodyError' for those of a body.
@@ -365,32 +366,6 @@ defaultTimeouts =
 -- another layer. What it raises ends the connection. It has the time of the first head
 -- ('timeoutHead').
 type Layer = Socket -> Transport -> Client -> Thread (Transport, Client)
-
--- | How bytes are received and sent.
-data Transport = Transport
-  { -- | As 'Weft.Socket.receiveInto'.
-    transportReceive :: Buffer -> Int -> Int -> Thread Int,
-    -- | Send some bytes of several pieces, as 'Weft.Socket.sendVector'.
-    transportSend :: [ByteString] -> Thread Int,
-    -- | As 'Weft.Socket.sendFile'.
-    transportSendFile :: File -> Int64 -> Int -> Thread Int,
-    -- | Tell the other end that no more is going to be sent.
-    transportEnd :: Thread (),
-    -- | Has something been received already, so that 'transportReceive' would answer
-    -- although the socket is not readable?
-    transportPending :: IO Bool
-  }
-
--- | A plain socket.
-socketTransport :: Socket -> Transport
-socketTransport socket =
-  Transport
-    { transportReceive = receiveInto socket,
-      transportSend = sendVector socket,
-      transportSendFile = sendFile socket,
-      transportEnd = shutdown socket ShutdownSend,
-      transportPending = pure False
-    }
 
 -- | One second of the server's life.
 data Tick = Tick

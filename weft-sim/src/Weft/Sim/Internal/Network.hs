@@ -72,6 +72,7 @@ import Weft.Internal.SystemCall hiding (describe)
 import Weft.Internal.Time (Instant (..))
 import Weft.Internal.Trace (Trace (..), Why (..))
 import Weft.Sim.Internal.Network.Address
+import Weft.Sim.Internal.Network.Bytes (roomOf)
 import Weft.Sim.Internal.Network.Datagrams
 import Weft.Sim.Internal.Network.Descriptors
 import Weft.Sim.Internal.Network.Faults
@@ -180,11 +181,15 @@ connectSocket net s address limit = withSocket net what s $ \sock ask k ->
           Right (ip, port) -> connectInet net sock address ip port (instantNanoseconds <$> limit)
 
 receive :: Network -> Socket -> Buffer -> Int -> Int -> Answering Int
+receive _ _ buffer offset count | hasNoRoom buffer offset count = refuse "receive" eINVAL
 receive net s buffer offset count = withSocket net "receive" s $ \sock ask k ->
   readIORef (sockRole sock) >>= \case
     Streaming end -> standIn Completed (endReaders end) "receive" Nothing (receiveFromEnd net end "receive" buffer offset count) ask k
     Datagrams box -> standIn Completed (boxReaders box) "receive" Nothing (receiveDatagram box "receive" buffer offset count) ask (k . fst)
     _ -> refuse "receive" (notConnected sock) ask k
+
+hasNoRoom :: Buffer -> Int -> Int -> Bool
+hasNoRoom buffer offset count = snd (roomOf buffer offset count) <= 0
 
 -- What a stream socket fails with that is not connected.
 notConnected :: Sock -> Errno
@@ -201,6 +206,7 @@ sendVector net s pieces = withSocket net "send" s $ \sock ask k ->
     _ -> refuse "send" (if sockFamily sock == AF_UNIX then eNOTCONN else ePIPE) ask k
 
 receiveFrom :: Network -> Socket -> Buffer -> Answering (Int, SockAddr)
+receiveFrom _ _ buffer | bufferSize buffer == 0 = refuse "receive from" eINVAL
 receiveFrom net s buffer = withSocket net what s $ \sock ask k ->
   readIORef (sockRole sock) >>= \case
     Datagrams box -> standIn Completed (boxReaders box) what Nothing (receiveDatagram box what buffer 0 (bufferSize buffer)) ask k
@@ -336,6 +342,7 @@ openFifo :: Network -> FilePath -> OpenMode -> Answering Pipe
 openFifo _ path _ = refuse ("open FIFO " <> path) eNOENT
 
 readPipe :: Network -> Pipe -> Buffer -> Int -> Int -> Answering Int
+readPipe _ _ buffer offset count | hasNoRoom buffer offset count = refuse "read" eINVAL
 readPipe net (Pipe d) buffer offset count = withThing net "read" d $ \case
   ThingPipe (ReadEnd pipe) -> standIn Completed (pipeReaders pipe) "read" Nothing (readFrom pipe buffer offset count)
   _ -> refuse "read" eBADF

@@ -23,7 +23,7 @@ module Weft.Tls.Internal.Records
     hasOutput,
 
     -- * For the library
-    takeSome,
+    takeRecords,
     takeComplete,
     NeedMore (..),
     put,
@@ -79,12 +79,16 @@ data Records = Records
   }
 
 -- | Received bytes lie in the memory from the first offset to the second.
+--
+-- Invariant: where 'unread' is 0 a record begins at the first offset, and nowhere else are
+-- bytes read as a header.
 data Inbound = Inbound
   { memory :: !(Maybe Buffer),
     from :: !Int,
     to :: !Int,
-    -- | Has the library taken a header, and not what belongs to it?
-    inRecord :: !Bool,
+    -- | How many bytes of the record that the library has begun to take, its header
+    -- included, it has not taken yet. 0: it has begun none.
+    unread :: !Int,
     -- | Did the last bytes fill all the room there was? Then there are likely more.
     flowing :: !Bool,
     ended :: !Bool
@@ -97,7 +101,7 @@ data Outbound = Outbound [ByteString] [ByteString]
 newRecords :: Transport -> Thread Records
 newRecords transport =
   Records transport
-    <$> liftIO (newIORef (Inbound Nothing 0 0 False False False))
+    <$> liftIO (newIORef (Inbound Nothing 0 0 0 False False))
     <*> liftIO (newIORef (Outbound [] []))
     <*> newMutexNamed "TLS: sending"
 
@@ -112,8 +116,8 @@ fill r = mask_ $ do
     if n == 0 then i {ended = True} else i {to = to i + n, flowing = n == room}
   pure (n > 0)
 
--- | Room behind what is there. A connection that waits for a record has little of it; once
--- it is known how long a record is there is enough for that.
+-- | Room for at least one byte after what is there. A connection that waits for a record has
+-- little of it; once it is known how long a record is there is enough for that.
 makeRoom :: Records -> IO (Buffer, Int)
 makeRoom r = do
   i <- readIORef (inbound r)
@@ -121,17 +125,18 @@ makeRoom r = do
       use buffer at = do
         writeIORef (inbound r) i {memory = Just buffer, from = at - present, to = at}
         pure (buffer, at)
-  wanted <- wantedSize i
+  -- More than is there, also where all that is wanted has come.
+  wanted <- max (present + 1) <$> wantedSize i
   case memory i of
     Just buffer
       | present == 0, flowing i || bufferSize buffer <= idleSize -> use buffer 0
-      | present > 0, from i + wanted <= bufferSize buffer, to i < bufferSize buffer -> pure (buffer, to i)
+      | present > 0, from i + wanted <= bufferSize buffer -> pure (buffer, to i)
       | present > 0,
         wanted <= bufferSize buffer -> do
           withBuffer buffer $ \p -> moveBytes p (p `plusPtr` from i) present
           use buffer present
       | present > 0 -> do
-          larger <- newBuffer (if wanted <= middleSize then middleSize else fullSize)
+          larger <- newBuffer (if wanted <= middleSize then middleSize else max wanted fullSize)
           withBuffer buffer $ \p -> withBuffer larger $ \q -> copyBytes q (p `plusPtr` from i) present
           use larger present
     _ -> newBuffer idleSize >>= \buffer -> use buffer 0
@@ -160,18 +165,25 @@ forgetBuffer :: Records -> IO ()
 forgetBuffer r = modifyIORef' (inbound r) $ \i ->
   if from i == to i then i {memory = Nothing, from = 0, to = 0, flowing = False} else i
 
--- | How many bytes the first record has, as far as that is known yet.
+-- | How many bytes the record at the first offset has, its header included, or what is left
+-- of it, as far as that is known yet. What is longer than allowed has its header only: the
+-- library refuses it, and need not see the rest.
 wantedSize :: Inbound -> IO Int
-wantedSize i
-  | to i - from i < headerSize = pure headerSize
-  | otherwise = case memory i of
-      Nothing -> pure headerSize
-      Just buffer -> withBuffer buffer $ \p -> do
-        high <- peekByteOff p (from i + 3) :: IO Word8
-        low <- peekByteOff p (from i + 4)
-        -- What is longer than allowed is refused by the library, which need not see it.
-        let size = (fromIntegral high `shiftL` 8) .|. fromIntegral (low :: Word8)
-        pure (if size > largestRecord then headerSize else headerSize + size)
+wantedSize i = case memory i of
+  _ | unread i > 0 -> pure (unread i)
+  Just buffer | to i - from i >= headerSize -> withBuffer buffer $ \p -> do
+    high <- peekByteOff p (from i + 3) :: IO Word8
+    low <- peekByteOff p (from i + 4) :: IO Word8
+    let size = (fromIntegral high `shiftL` 8) .|. fromIntegral low
+    pure (if size > largestRecord then headerSize else headerSize + size)
+  _ -> pure headerSize
+
+-- | Is there a whole record, or all that is left of one?
+isComplete :: Records -> IO Bool
+isComplete r = readIORef (inbound r) >>= complete
+
+complete :: Inbound -> IO Bool
+complete i = (to i - from i >=) <$> wantedSize i
 
 -- | The first byte that was not taken.
 firstByte :: Records -> IO (Maybe Word8)
@@ -179,46 +191,38 @@ firstByte r = do
   i <- readIORef (inbound r)
   pure (memory i >>= \buffer -> fst <$> B.uncons (sliceBuffer buffer (from i) (to i - from i)))
 
--- | Is there a whole record?
-isComplete :: Records -> IO Bool
-isComplete r = readIORef (inbound r) >>= complete
-
-complete :: Inbound -> IO Bool
-complete i
-  | to i - from i < headerSize = pure False
-  | otherwise = (to i - from i >=) <$> wantedSize i
-
 -- | Has the stream ended?
 hasEnded :: Records -> IO Bool
 hasEnded r = ended <$> readIORef (inbound r)
 
--- | So many bytes, after waiting for them by an action that fills; fewer at the end of the
--- stream. A copy: the library keeps the messages of a handshake.
-takeSome :: Records -> IO () -> Int -> IO ByteString
-takeSome r wait count = go
+-- | The next bytes of a record, a number of them, after waiting for the whole of it by an
+-- action that fills; fewer at the end of the stream. A copy: the library keeps the messages
+-- of a handshake.
+takeRecords :: Records -> IO () -> Int -> IO ByteString
+takeRecords r wait count = go
   where
     go = do
       i <- readIORef (inbound r)
-      if to i - from i >= count || ended i
-        then do
-          bytes <- maybe (pure B.empty) (\b -> copyBuffer b (from i) (min count (to i - from i))) (memory i)
-          writeIORef (inbound r) i {from = from i + B.length bytes}
-          pure bytes
-        else wait >> go
+      whole <- complete i
+      if whole || ended i || count == 0 then B.copy <$> takeFrom r i count else wait >> go
 
--- | So many bytes of a record that has come as a whole: its header, and then the rest.
+-- | The next bytes of a record that has come as a whole: its header, and then the rest.
 -- Raises 'NeedMore' before a record that has not. The memory is used again when the library
 -- has returned: it has decrypted the record then, to memory of its own.
 takeComplete :: Records -> Int -> IO ByteString
 takeComplete r count = do
   i <- readIORef (inbound r)
-  available <- if inRecord i then pure True else complete i
-  if not available
-    then throwIO NeedMore
-    else do
-      let bytes = maybe B.empty (\b -> sliceBuffer b (from i) (min count (to i - from i))) (memory i)
-      writeIORef (inbound r) i {from = from i + B.length bytes, inRecord = not (inRecord i)}
-      pure bytes
+  whole <- complete i
+  if whole || count == 0 then takeFrom r i count else throwIO NeedMore
+
+-- | A slice of the memory, with bytes of one record. The library takes the first header of a
+-- handshake in two parts, to tell SSL 2 from it.
+takeFrom :: Records -> Inbound -> Int -> IO ByteString
+takeFrom r i count = do
+  left <- wantedSize i
+  let n = minimum [count, left, to i - from i]
+  writeIORef (inbound r) i {from = from i + n, unread = if n == 0 then unread i else left - n}
+  pure (maybe B.empty (\b -> sliceBuffer b (from i) n) (memory i))
 
 -- | The library wants a record that has not come yet.
 data NeedMore = NeedMore

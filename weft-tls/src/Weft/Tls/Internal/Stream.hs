@@ -27,7 +27,7 @@ import Network.TLS
 import Weft
 import Weft.Buffer
 import Weft.File (readAt)
-import Weft.Http.Server (Transport (..))
+import Weft.Http.Server (Transport (..), receiveRoom)
 import Weft.Timeout (timeout)
 import Weft.Tls.Internal.Failure
 import Weft.Tls.Internal.Records
@@ -80,12 +80,9 @@ pending s = do
 
 -- | As 'transportReceive'.
 receiveFrom :: Stream -> Buffer -> Int -> Int -> Thread Int
-receiveFrom s buffer offset count
-  | room <= 0 = pure 0
-  | otherwise = next
+receiveFrom s buffer offset count = liftIO (receiveRoom buffer offset count) >>= next
   where
-    room = min count (bufferSize buffer - offset)
-    next =
+    next room =
       liftIO (advance s) >>= \case
         -- Nothing comes between taking the bytes and the return: no thread that is
         -- interrupted loses any.
@@ -100,7 +97,7 @@ receiveFrom s buffer offset count
           when output (void (flush (records s)))
           more <- fill (records s)
           unless more (liftIO (writeIORef (over s) (Just (Just Truncated))))
-          next
+          next room
 
 -- | How far receiving has come. When it starves there may be something to be sent: an answer
 -- to a change of keys, which may come late, but a peer that asks for many must not fill the

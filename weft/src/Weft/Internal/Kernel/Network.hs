@@ -194,18 +194,26 @@ connectSocket env s address limit wait k = do
     (failing ("connect to " <> show address) Nothing (\_ -> k ()))
 
 receive :: Env -> Socket -> Buffer -> Int -> Int -> Answering Int
-receive env s (Buffer memory room) offset count wait k =
-  operate
-    env
-    Completed
-    (socketDescriptor s)
-    (Operation.Receive (socketDescriptor s) (unsafeForeignPtrToPtr memory `plusPtr` from) (within room from count))
-    (touchForeignPtr memory)
-    wait
-    (failing "receive" Nothing k)
+receive env s (Buffer memory room) offset count wait k
+  | most <= 0 = pure (noRoom "receive" k)
+  | otherwise =
+      operate
+        env
+        Completed
+        (socketDescriptor s)
+        (Operation.Receive (socketDescriptor s) (unsafeForeignPtrToPtr memory `plusPtr` from) most)
+        (touchForeignPtr memory)
+        wait
+        (failing "receive" Nothing k)
   where
     from = max 0 (min room offset)
+    most = within room from count
 {-# INLINE receive #-}
+
+-- | There is no room for what was to be received. To answer with 0 would be taken for the end
+-- of the stream.
+noRoom :: String -> (a -> Trace) -> Trace
+noRoom what _ = failing what Nothing (const Done) (failedWith eINVAL)
 
 -- | As many bytes as asked for, but never outside the buffer.
 within :: Int -> Int -> Int -> Int
@@ -246,6 +254,7 @@ sendVector env s pieces wait k = do
     maxPieces = 64
 
 receiveFrom :: Env -> Socket -> Buffer -> Answering (Int, SockAddr)
+receiveFrom _ _ (Buffer _ 0) _ k = pure (noRoom "receive from" k)
 receiveFrom env s (Buffer memory room) wait k = do
   let from = unsafeForeignPtrToPtr memory
   message <- newMessage' [(castPtr from, room)]
@@ -341,10 +350,12 @@ openFifo path mode wait k = do
       Directory -> 4
 
 readPipe :: Env -> Pipe -> Buffer -> Int -> Int -> Answering Int
-readPipe env (Pipe d) (Buffer memory room) offset count wait k =
-  operate env Completed d (Operation.ReadStream d (unsafeForeignPtrToPtr memory `plusPtr` from) (within room from count)) (touchForeignPtr memory) wait (failing "read" Nothing k)
+readPipe env (Pipe d) (Buffer memory room) offset count wait k
+  | most <= 0 = pure (noRoom "read" k)
+  | otherwise = operate env Completed d (Operation.ReadStream d (unsafeForeignPtrToPtr memory `plusPtr` from) most) (touchForeignPtr memory) wait (failing "read" Nothing k)
   where
     from = max 0 (min room offset)
+    most = within room from count
 
 writePipe :: Env -> Pipe -> ByteString -> Answering Int
 writePipe env (Pipe d) (BS memory n) wait k =
