@@ -91,7 +91,7 @@ conditionsOf = \case
   Tight -> tight
   Stormy -> tight {connectionResets = 0.01}
   where
-    tight = rough {shortSends = 0.4, streamBuffer = 2_000, acceptErrors = 0.1, lateCompletions = 0.6, lateCancellations = 0.7, stalls = 0.3, stallTime = (0, 5_000_000)}
+    tight = rough {shortSends = 0.4, streamBuffer = 2_000, acceptErrors = 0.1, lateCompletions = 0.6, lateCancellations = 0.7, stalls = 0.3, stallTime = (mempty, milliseconds 5)}
 
 -- | A scenario in the weather of its seed.
 weathered :: String -> String -> (Seed -> Thread Complaints) -> Scenario

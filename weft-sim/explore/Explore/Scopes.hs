@@ -13,7 +13,7 @@ import Explore.Draw
 import Explore.Scenario
 import Weft
 import Weft.Internal.Trace (labelText)
-import Weft.Mask (uninterruptibleMask_)
+import Weft.Mask (interruptible, mask_, uninterruptibleMask_)
 import Weft.Scope
 
 scenarios :: [Scenario]
@@ -24,6 +24,7 @@ scenarios =
     small "scopes/daemon" 2 "a daemon is cancelled when the children have ended, and its finalizer has run" daemon,
     small "scopes/late-fork" 2 "who forks into a scope that is ending gets ScopeEnded or is ended with it" lateFork,
     small "scopes/owner-cancelled" 2 "when the owner is cancelled its threads have ended before it has" ownerCancelled,
+    small "scopes/masked-fork" 2 "what a thread that is forked masked was given is released, though its scope ends first" maskedFork,
     small "scopes/cancel-scope" 2 "cancelScope ends the threads, from inside or outside" cancelling,
     drawn "scopes/trees" "no thread of a tree outlives its scope, each finalizer runs once, no failure is lost" trees
   ]
@@ -100,6 +101,17 @@ ownerCancelled = do
   quiet
   got <- said log'
   pure (expect ("began, finalizer, owner: " <> got) (got `elem` ["o", "bfo", "fo", ""]))
+
+maskedFork :: Thread Complaints
+maskedFork = do
+  held <- liftIO (newIORef (0 :: Int))
+  let count by = liftIO (modifyIORef' held (+ by))
+  withScope $ \scope -> do
+    mask_ $ do
+      count 1
+      forkIn_ scope (interruptible (sleep (seconds 100)) `finally` count (-1))
+    cancelScope scope
+  expectEqual "what is still held when the scope has ended" 0 <$> liftIO (readIORef held)
 
 cancelling :: Thread Complaints
 cancelling = do

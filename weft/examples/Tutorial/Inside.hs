@@ -24,7 +24,7 @@ watchful :: Settings
 watchful =
   defaultSettings
     { -- Name a thread that has held a worker for 50 milliseconds.
-      settingStall = Just 50_000_000,
+      settingStall = Just (milliseconds 50),
       -- When all threads wait for each other: say so, and end with an exception.
       settingDeadlock = RaiseDeadlock
     }

@@ -195,7 +195,7 @@ reporting change body = do
 reportsStall :: IO ()
 reportsStall = do
   box <- newEmptyMVar
-  (_, said) <- reporting (\s -> s {settingStall = Just 10_000_000}) $ \soFar -> do
+  (_, said) <- reporting (\s -> s {settingStall = Just (milliseconds 10)}) $ \soFar -> do
     named "culprit" (liftIO (takeMVar box))
     yield
     eventually (not . null <$> soFar)
@@ -207,7 +207,7 @@ reportsStall = do
 noStall :: IO ()
 noStall = do
   box <- newEmptyMVar
-  (_, said) <- reporting (\s -> s {settingStall = Just 3_600_000_000_000}) $ \_ -> do
+  (_, said) <- reporting (\s -> s {settingStall = Just (seconds 3600)}) $ \_ -> do
     named "slow" (liftIO (takeMVar box))
     yield
     sleep (milliseconds 1)
@@ -301,7 +301,7 @@ noDeadlockOutside = do
 
 countsOutside :: IO ()
 countsOutside = do
-  (_, said) <- reporting (\s -> s {settingGrace = 300_000_000}) . const . withRunner $ \runner -> do
+  (_, said) <- reporting (\s -> s {settingGrace = milliseconds 300}) . const . withRunner $ \runner -> do
     fork_ (sleep (seconds 1000))
     replicateM_ 5 (blocking (runThread runner (pure ())))
   said @?= []

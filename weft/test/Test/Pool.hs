@@ -19,6 +19,7 @@ import Test.Tasty
 import Test.Tasty.HUnit
 import Weft.Internal.Interrupt
 import Weft.Internal.Pool
+import Weft.Time (microseconds, milliseconds)
 
 -- | The pool alone.
 tests :: TestTree
@@ -99,7 +100,7 @@ tests =
         eventually "the thread is idle" ((>= 1) . gaugeIdle <$> poolGauge pool)
         gauge <- poolGauge pool
         gaugeThreads gauge @?= 1,
-      testCase "without a job no thread stays" $ withPool settings {poolIdleMicroseconds = 1_000} \pool -> do
+      testCase "without a job no thread stays" $ withPool settings {poolIdle = milliseconds 1} \pool -> do
         gauge <- poolGauge pool
         gaugeThreads gauge @?= 0
         dones <- replicateM 10 do
@@ -107,12 +108,12 @@ tests =
           done <$ submitPool pool (putMVar done ())
         mapM_ soon dones
         eventually "no thread" ((== PoolGauge 0 0 0) <$> poolGauge pool),
-      testCase "nor does one that was started by somebody masked, as a worker is" $ withPool settings {poolIdleMicroseconds = 1_000} \pool -> do
+      testCase "nor does one that was started by somebody masked, as a worker is" $ withPool settings {poolIdle = milliseconds 1} \pool -> do
         done <- newEmptyMVar
         _ <- uninterruptibleMask_ (submitPool pool (putMVar done ()))
         soon done
         eventually "no thread" ((== PoolGauge 0 0 0) <$> poolGauge pool),
-      testCase "a thread that retires loses no job" $ withPool settings {poolIdleMicroseconds = 1} \pool ->
+      testCase "a thread that retires loses no job" $ withPool settings {poolIdle = microseconds 1} \pool ->
         for_ [1 .. 2_000 :: Int] \_ -> do
           done <- newEmptyMVar
           _ <- submitPool pool (putMVar done ())

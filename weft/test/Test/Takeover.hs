@@ -267,7 +267,7 @@ osThreads = length <$> listDirectory "/proc/self/task"
 endsWhileComputing :: IO ()
 endsWhileComputing = do
   stop <- newIORef False
-  got <- runWith (settingsFor (Config Epoll 1)) {settingGrace = 1_000_000} $ do
+  got <- runWith (settingsFor (Config Epoll 1)) {settingGrace = milliseconds 1} $ do
     fork_ (liftIO (goOn stop 0))
     yield
     sleep (milliseconds 1)
@@ -285,7 +285,7 @@ endsWhileComputing = do
 endsAtTheLimit :: IO ()
 endsAtTheLimit = do
   box <- newEmptyMVar
-  got <- timeout 100_000 . runWith (settingsFor (Config Epoll 1)) {settingCarriers = 0, settingGrace = 1_000_000} . liftIO $ takeMVar box
+  got <- timeout 100_000 . runWith (settingsFor (Config Epoll 1)) {settingCarriers = 0, settingGrace = milliseconds 1} . liftIO $ takeMVar box
   got @?= (Nothing :: Maybe ())
   putMVar box ()
 
@@ -294,7 +294,7 @@ endsAtTheLimit = do
 severalAtTheLimit :: IO ()
 severalAtTheLimit = do
   box <- newEmptyMVar
-  got <- timeout 60_000_000 . runWith (settingsFor (Config Epoll 1)) {settingCarriers = 0, settingGrace = 1_000_000} $ do
+  got <- timeout 60_000_000 . runWith (settingsFor (Config Epoll 1)) {settingCarriers = 0, settingGrace = milliseconds 1} $ do
     replicateM_ 5 (fork_ (liftIO (readMVar box)))
     pure 'x'
   putMVar box ()
@@ -307,7 +307,7 @@ runIsForgotten = do
     box <- newEmptyMVar
     held <- newIORef ()
     weak <- mkWeakIORef held (pure ())
-    let settings = (settingsFor (Config Epoll 1)) {settingReport = \_ -> readIORef held, settingGrace = 1_000_000}
+    let settings = (settingsFor (Config Epoll 1)) {settingReport = \_ -> readIORef held, settingGrace = milliseconds 1}
     runWith settings $ do
       -- The first of them stays on the first carrier, which is no C thread's.
       replicateM_ 3 (fork_ (liftIO (readMVar box)))

@@ -138,7 +138,7 @@ outlives :: Assertion
 outlives = do
   kept <- newIORef Nothing
   said <- newIORef (0 :: Int)
-  let settings = (settingsFor one) {settingGrace = 1_000_000, settingReport = \_ -> modifyIORef said (+ 1)}
+  let settings = (settingsFor one) {settingGrace = milliseconds 1, settingReport = \_ -> modifyIORef said (+ 1)}
   runWith settings $ do
     begun <- newGate
     fork_ $ uninterruptibleMask $ \_ -> withRunner $ \runner -> do

@@ -282,4 +282,4 @@ comingFrom c = do
   readIORef logged >>= (@?= ["end", "begin"])
   -- The threads from outside have ended too, so the end of the run is not delayed: the
   -- grace is longer than a test may take.
-  runWith (settingsFor c) {settingGrace = 60_000_000_000} ComingFrom.fromOutside >>= (@?= [1 .. 10])
+  runWith (settingsFor c) {settingGrace = seconds 60} ComingFrom.fromOutside >>= (@?= [1 .. 10])

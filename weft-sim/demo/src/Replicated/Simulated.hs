@@ -33,7 +33,7 @@ import Weft
 import Weft.Concurrently
 import Weft.Sim hiding (check)
 import Weft.Socket (SockAddr (..))
-import Weft.Time (nanoseconds)
+import Weft.Time (microseconds, nanoseconds)
 
 -- | What is run.
 data Cluster = Cluster
@@ -87,7 +87,7 @@ supervised service = forever (service `catch` \e -> sleep (seconds 1) <* remark 
 conditions :: Cluster -> Config
 conditions c =
   defaultConfig
-    { configConditions = rough {linkDelay = (100_000, 3_000_000), syncDelay = (500_000, 10_000_000)},
+    { configConditions = rough {linkDelay = (microseconds 100, milliseconds 3), syncDelay = (microseconds 500, milliseconds 10)},
       configMaxSteps = 100_000_000,
       configMaxTime = nanoseconds (2 * clusterTime c + 60_000_000_000),
       configRaces = False

@@ -99,7 +99,7 @@ oneWay = inCalm $ \rig ->
 
 patience :: Assertion
 patience = do
-  _ <- inWorld calm {retransmissionPatience = 60_000_000_000} 1 $ \rig ->
+  _ <- inWorld calm {retransmissionPatience = seconds 60} 1 $ \rig ->
     connectedOver
       rig
       ( \s -> do

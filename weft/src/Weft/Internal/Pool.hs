@@ -45,21 +45,21 @@ import Data.List (partition)
 import GHC.Conc (getUncaughtExceptionHandler, labelThread)
 import System.Timeout (timeout)
 import Weft.Internal.Masked (interruptiblyMasked)
+import Weft.Internal.Time (Duration, seconds, wholeMicroseconds)
 
 -- | How large a pool may grow and how fast it shrinks.
 data PoolSettings = PoolSettings
   { -- | Most threads at a time; default 16. When all are busy, jobs wait in the
     -- order in which they came. Values below 1 count as 1.
     poolMaxThreads :: !Int,
-    -- | How long a thread without a job stays, in microseconds; default two
-    -- seconds. With 0 every thread retires as soon as the queue is empty.
-    poolIdleMicroseconds :: !Int
+    -- | How long a thread without a job stays; default two seconds. With 0 every thread retires as soon as the queue is empty.
+    poolIdle :: !Duration
   }
   deriving stock (Eq, Show)
 
 -- | 16 threads, two seconds.
 defaultPoolSettings :: PoolSettings
-defaultPoolSettings = PoolSettings {poolMaxThreads = 16, poolIdleMicroseconds = 2_000_000}
+defaultPoolSettings = PoolSettings {poolMaxThreads = 16, poolIdle = seconds 2}
 
 -- | A pool of OS threads.
 --
@@ -212,7 +212,7 @@ runJobs pool unmask = go
         case IntMap.minView (waiting s) of
           Just (next, rest) -> (s {waiting = rest}, Run next)
           Nothing
-            | phase s == Closed || poolIdleMicroseconds (poolSettings pool) <= 0 -> retire s
+            | phase s == Closed || poolIdle (poolSettings pool) <= mempty -> retire s
             | otherwise -> (s {idle = mailbox : idle s}, Wait mailbox)
 
     retire s = (s {threads = threads s - 1}, Retire (threads s == 1 && phase s == Closed))
@@ -220,7 +220,7 @@ runJobs pool unmask = go
     leave isLast = when isLast $ void (tryPutMVar (poolDrained pool) ())
 
     await mailbox =
-      timeout (poolIdleMicroseconds (poolSettings pool)) (readMVar mailbox) >>= \case
+      timeout (max 1 (wholeMicroseconds (poolIdle (poolSettings pool)))) (readMVar mailbox) >>= \case
         Just mail -> receive mail
         Nothing -> do
           -- Who takes the mailbox out of the list decides: we, and then nobody

@@ -20,7 +20,6 @@ import Control.Exception
 import Control.Monad
 import Data.Foldable (for_, toList, traverse_)
 import Data.IORef
-import Data.Int (Int64)
 import Data.Maybe (fromMaybe, isNothing)
 import Data.Primitive.Array
 import Data.Text qualified as Text
@@ -36,6 +35,7 @@ import Weft.Internal.Kernel
 import Weft.Internal.Monitor
 import Weft.Internal.Policy
 import Weft.Internal.Scheduler
+import Weft.Internal.Time (Duration, seconds, wholeMicroseconds)
 import Weft.Internal.Timeline.Writer
 import Weft.Internal.Trace
 import Weft.Internal.Watch
@@ -59,17 +59,17 @@ data Settings = Settings
     -- fairer between threads that are never refused; more: fewer switches. At least 1.
     settingFuel :: !Int,
     -- | How long the threads that are left when the main thread has ended may take to
-    -- end, their finalizers included, in nanoseconds. Default 5 seconds. Those that
-    -- take longer are reported and dropped where they are.
-    settingGrace :: !Int64,
+    -- end, their finalizers included. Default 5 seconds. Those that take longer are
+    -- reported and dropped where they are.
+    settingGrace :: !Duration,
     -- | How many OS threads beside the workers' own there may be to take over from
     -- threads that compute for long or block without the scheduler's knowledge.
     -- Default 64. At the limit the worker of the next such thread waits for it.
     settingCarriers :: !Int,
-    -- | Report a thread, by its label, that has held its worker for longer than this
-    -- many nanoseconds: it computes, or blocks where Weft cannot see it. Others go on
+    -- | Report a thread, by its label, that has held its worker for longer than
+    -- this: it computes, or blocks where Weft cannot see it. Others go on
     -- meanwhile. Default 'Nothing': no report. Not exact to less than 5 milliseconds.
-    settingStall :: !(Maybe Int64),
+    settingStall :: !(Maybe Duration),
     -- | What to do when all threads wait for each other, so that none can ever run
     -- again. Noticed within some tenths of a second. Default 'ReportDeadlock'.
     settingDeadlock :: !OnDeadlock,
@@ -115,7 +115,7 @@ defaultSettings kernel =
       settingPolicy = fifo,
       settingSlice = 256,
       settingFuel = 1000,
-      settingGrace = 5_000_000_000,
+      settingGrace = seconds 5,
       settingCarriers = 64,
       settingStall = Nothing,
       settingDeadlock = ReportDeadlock,
@@ -218,7 +218,7 @@ runWith settings main' = do
         mapM_ (\door -> writeIORef (homeClosing (doorHome door)) True) doors
         traverse_ openUp doors
         living <- countLiving ending
-        ended <- if living == 0 then pure (Just ()) else restore (timeout (fromIntegral (settingGrace settings `div` 1000)) (readMVar (endingQuiet ending)))
+        ended <- if living == 0 then pure (Just ()) else restore (timeout (wholeMicroseconds (settingGrace settings)) (readMVar (endingQuiet ending)))
         when (isNothing ended) $ do
           left <- snapshot homes >>= renderSnapshot
           mapM_ (quietly . settingReport settings . Text.unpack) $

@@ -29,7 +29,7 @@ module Weft.Internal.Scope
 where
 
 import Control.Exception (Exception (..), SomeException, asyncExceptionFromException, asyncExceptionToException)
-import Control.Monad (unless)
+import Control.Monad (unless, void)
 import Control.Monad.Catch (mask, throwM, try, uninterruptibleMask_)
 import Control.Monad.Primitive (RealWorld)
 import Data.Foldable (for_)
@@ -63,7 +63,9 @@ import Weft.Internal.Trace
 --
 -- (A) The scope begins to close between a thread's reservation and its arrival: the
 --     thread is in no register, so nobody cancels it. `arrive` finds that the scope
---     is not open, and the body does not run. The owner waits for it: it is counted.
+--     is not open, and cancels it: unmasked, it ends before its body. Forked masked, it
+--     begins, since it may have been given what it is to release. The owner waits for
+--     it: it is counted.
 -- (B) The last thread ends, and wakes the owner, while another one forks: the fork
 --     reserves first and the owner's `tryClose` finds a count that is not 0, or
 --     `tryClose` comes first and the fork finds the scope closing ('ScopeEnded').
@@ -265,8 +267,8 @@ forkInto scope kind options body ended = mask $ \restore -> do
   admitted <- internal (\_ _ -> reserve scope kind)
   unless admitted (throwM (ScopeEnded (scopeNumber scope)))
   Thread . (evaluatedOptions options .) . Fork options {forkScope = scopeNumber scope} $ \_ -> toTrace $ do
-    alive <- internal (\_ tcb -> arrive scope (ThreadId (tcbIdentity tcb)))
-    result <- if alive then try (restore body) else pure (Left (toException Cancelled))
+    alive <- internal (\home tcb -> arrive home scope (ThreadId (tcbIdentity tcb)))
+    result <- try (restore (if alive then body else noticed >> body))
     ending <- ended result
     case ending of
       Failing e | isFailure scope e -> depart scope kind (Just e)
@@ -282,11 +284,17 @@ counted :: Kind -> Int -> State -> State
 counted Awaited by st = st {stateChildren = stateChildren st + by}
 counted Daemon by st = st {stateDaemons = stateDaemons st + by}
 
--- | False: the thread was cancelled before it began. Race (A).
-arrive :: Scope -> ThreadId -> IO Bool
-arrive scope t = changing (scopeState scope) $ \st -> case statePhase st of
-  Open -> (st {stateMembers = IntMap.insert (threadNumber t) t (stateMembers st)}, True)
-  _ -> (st, False)
+-- | False: the scope was closing before the thread began, which is cancelled. Race (A).
+arrive :: Home -> Scope -> ThreadId -> IO Bool
+arrive home scope t = do
+  alive <- changing (scopeState scope) $ \st -> case statePhase st of
+    Open -> (st {stateMembers = IntMap.insert (threadNumber t) t (stateMembers st)}, True)
+    _ -> (st, False)
+  alive <$ unless alive (doom home t)
+
+-- | A system call that does nothing: an unmasked thread that was cancelled ends here.
+noticed :: Thread ()
+noticed = void (call WorkerCount)
 
 -- | The last act of a thread. Its failure, if it is the first, is recorded in the
 -- same step in which it is uncounted. Race (C).

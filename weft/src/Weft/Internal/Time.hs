@@ -13,6 +13,7 @@ module Weft.Internal.Time
     seconds,
     minutes,
     toSeconds,
+    wholeMicroseconds,
 
     -- * Instants
     Instant (..),
@@ -75,6 +76,11 @@ clamp = fromInteger . max (toInteger (minBound @Int64)) . min (toInteger (maxBou
 -- 1.5
 toSeconds :: Duration -> Double
 toSeconds (Duration n) = fromIntegral n / 1e9
+
+-- | As 'Control.Concurrent.threadDelay' and 'System.Timeout.timeout' have it; 0 for a negative
+-- one, which they take for something else.
+wholeMicroseconds :: Duration -> Int
+wholeMicroseconds (Duration n) = fromIntegral (max 0 n `div` 1000)
 
 -- | A point on the monotonic clock: nanoseconds since an origin that is fixed
 -- while the program runs. It does not jump when the wall clock is set.

@@ -26,7 +26,6 @@ import Control.Exception (SomeException, bracket, catch, finally, throwIO, throw
 import Control.Monad (void, when)
 import Data.ByteString qualified as ByteString
 import Data.IORef
-import Data.Int (Int64)
 import Data.IntMap.Strict qualified as IntMap
 import Data.Maybe (catMaybes)
 import Data.Text qualified as Text
@@ -37,6 +36,7 @@ import System.Posix.Signals qualified as Posix
 import Weft.Internal.AtEnd (openDoors)
 import Weft.Internal.Dump
 import Weft.Internal.Scheduler
+import Weft.Internal.Time (Duration (..), wholeMicroseconds)
 import Weft.Internal.Trace
 import Weft.Internal.Worker
 
@@ -73,11 +73,11 @@ lookForDeadlock (DeadlockWatch lastLook) homes workers report = do
   where
     dispatches = sum <$> mapM (\w -> readCounter (workerScheduler w) Dispatches) workers
 
--- | A carrier has lost this worker: in so many nanoseconds see whether its thread is
+-- | A carrier has lost this worker: after so long see whether its thread is
 -- still away, and report it.
-watchStall :: (String -> IO ()) -> Int64 -> Lost -> IO ()
+watchStall :: (String -> IO ()) -> Duration -> Lost -> IO ()
 watchStall report limit lost = void . forkIO $ do
-  threadDelay (fromIntegral (limit `div` 1000))
+  threadDelay (wholeMicroseconds limit)
   still <- readIORef (lostAway lost)
   when (IntMap.member (lostCarrier lost) still) $
     report $
@@ -87,7 +87,7 @@ watchStall report limit lost = void . forkIO $ do
           " has held worker ",
           show (lostWorker lost),
           " for more than ",
-          show (limit `div` 1_000_000),
+          show (durationNanoseconds limit `div` 1_000_000),
           " ms: it computes, or blocks where Weft cannot see it (its worker was given to another OS thread)"
         ]
   where

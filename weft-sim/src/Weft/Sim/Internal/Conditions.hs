@@ -11,17 +11,16 @@ module Weft.Sim.Internal.Conditions
   )
 where
 
-import Data.Int (Int64)
+import Weft.Internal.Time (Duration, microseconds, milliseconds, seconds)
 
--- | The weather. Durations are ranges in nanoseconds from which each event draws;
--- rates are probabilities for each event.
+-- | The weather. Durations are ranges from which each event draws; rates are probabilities for each event.
 data Conditions = Conditions
   { -- \* Network
 
     -- | From one machine to another, for each segment or datagram.
-    linkDelay :: !(Int64, Int64),
+    linkDelay :: !(Duration, Duration),
     -- | Within a machine.
-    loopbackDelay :: !(Int64, Int64),
+    loopbackDelay :: !(Duration, Duration),
     -- | What a link carries in a second, in bytes; 0: without limit.
     linkBandwidth :: !Int,
     -- | What a connection holds in each direction before the sender waits, in bytes.
@@ -38,14 +37,14 @@ data Conditions = Conditions
     -- (@EMFILE@, for a moment). The kernel deals with them as the real one does.
     acceptErrors :: !Double,
     -- | How long a connection attempt to a machine that does not answer takes to fail.
-    connectPatience :: !Int64,
+    connectPatience :: !Duration,
     -- | How long a connection whose peer does not acknowledge lives: then it fails with
     -- @ETIMEDOUT@.
-    retransmissionPatience :: !Int64,
+    retransmissionPatience :: !Duration,
     -- \* Disk
 
     -- | For each operation; a sync draws from the second.
-    diskDelay, syncDelay :: !(Int64, Int64),
+    diskDelay, syncDelay :: !(Duration, Duration),
     -- | A read or write moves only a part of what it could.
     shortReads, shortWrites :: !Double,
     -- | Of reads, and of writes and syncs, that fail with @EIO@.
@@ -60,7 +59,7 @@ data Conditions = Conditions
     -- completions come out of order and in batches.
     lateCompletions :: !Double,
     -- | How much later.
-    completionDelay :: !(Int64, Int64),
+    completionDelay :: !(Duration, Duration),
     -- | Of cancellations: they take effect after a moment, in which the operation may
     -- still succeed.
     lateCancellations :: !Double,
@@ -68,7 +67,7 @@ data Conditions = Conditions
     -- others run, and more events happen meanwhile. So several completions are found at once.
     stalls :: !Double,
     -- | How long the moment is.
-    stallTime :: !(Int64, Int64)
+    stallTime :: !(Duration, Duration)
   }
   deriving stock (Eq, Show)
 
@@ -76,8 +75,8 @@ data Conditions = Conditions
 calm :: Conditions
 calm =
   Conditions
-    { linkDelay = (100_000, 100_000),
-      loopbackDelay = (5_000, 5_000),
+    { linkDelay = (microseconds 100, microseconds 100),
+      loopbackDelay = (microseconds 5, microseconds 5),
       linkBandwidth = 0,
       streamBuffer = 262_144,
       segmentation = False,
@@ -86,10 +85,10 @@ calm =
       datagramDuplication = 0,
       connectionResets = 0,
       acceptErrors = 0,
-      connectPatience = 127_000_000_000,
-      retransmissionPatience = 924_000_000_000,
-      diskDelay = (20_000, 20_000),
-      syncDelay = (1_000_000, 1_000_000),
+      connectPatience = seconds 127,
+      retransmissionPatience = seconds 924,
+      diskDelay = (microseconds 20, microseconds 20),
+      syncDelay = (milliseconds 1, milliseconds 1),
       shortReads = 0,
       shortWrites = 0,
       readErrors = 0,
@@ -97,10 +96,10 @@ calm =
       diskCapacity = maxBound,
       descriptorLimit = 20_000,
       lateCompletions = 0,
-      completionDelay = (0, 0),
+      completionDelay = (mempty, mempty),
       lateCancellations = 0,
       stalls = 0,
-      stallTime = (0, 0)
+      stallTime = (mempty, mempty)
     }
 
 -- | What a correct program must live with every day: jitter, pieces, short reads and
@@ -108,21 +107,21 @@ calm =
 rough :: Conditions
 rough =
   calm
-    { linkDelay = (20_000, 5_000_000),
-      loopbackDelay = (0, 200_000),
+    { linkDelay = (microseconds 20, milliseconds 5),
+      loopbackDelay = (mempty, microseconds 200),
       streamBuffer = 16_384,
       segmentation = True,
       shortSends = 0.1,
       datagramLoss = 0.05,
       datagramDuplication = 0.02,
       acceptErrors = 0.02,
-      diskDelay = (1_000, 2_000_000),
-      syncDelay = (100_000, 20_000_000),
+      diskDelay = (microseconds 1, milliseconds 2),
+      syncDelay = (microseconds 100, milliseconds 20),
       shortReads = 0.1,
       shortWrites = 0.1,
       lateCompletions = 0.3,
-      completionDelay = (0, 100_000),
+      completionDelay = (mempty, microseconds 100),
       lateCancellations = 0.5,
       stalls = 0.1,
-      stallTime = (0, 500_000)
+      stallTime = (mempty, microseconds 500)
     }

@@ -200,7 +200,7 @@ loop d workers ending result = turn False
       still <- if stalls conditions > 0 then chance (worldRandom world) (stalls conditions) else pure False
       when still $ do
         begin <- clock events
-        limit <- (+ begin) <$> within (worldRandom world) (stallTime conditions)
+        limit <- (+ begin) <$> lasting (worldRandom world) (stallTime conditions)
         meanwhile limit
       setTime
 

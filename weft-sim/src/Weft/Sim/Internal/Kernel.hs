@@ -222,6 +222,6 @@ blockingAction ask action k = do
   result <- try action
   park ask k $ \ticket -> do
     let world = askWorld ask
-    d <- within (worldRandom world) (diskDelay (worldConditions world))
+    d <- lasting (worldRandom world) (diskDelay (worldConditions world))
     _ <- after (worldEvents world) d (void (settle ticket Completed result))
     pure (pure ())

@@ -38,7 +38,7 @@ import Weft.Sim.Internal.World
 -- this one.
 resolve :: World -> Maybe AddrInfo -> Maybe HostName -> Maybe ServiceName -> Answering [AddrInfo]
 resolve world hints host service ask k = park ask k $ \ticket -> do
-  delay <- within (worldRandom world) ((if isLocal then loopbackDelay else linkDelay) (worldConditions world))
+  delay <- lasting (worldRandom world) ((if isLocal then loopbackDelay else linkDelay) (worldConditions world))
   key <- after (worldEvents world) delay $ do
     machines <- machinesOf world
     let known = [(map toLower (Text.unpack (machineName m)), machineAddresses m) | m <- machines]

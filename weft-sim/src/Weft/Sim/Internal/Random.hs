@@ -13,6 +13,7 @@ module Weft.Sim.Internal.Random
     below,
     chance,
     within,
+    lasting,
     word64,
   )
 where
@@ -24,6 +25,7 @@ import Data.Primitive.MutVar
 import Data.Word (Word64)
 import System.Random.SplitMix
 import Text.Read (readPrec)
+import Weft.Internal.Time (Duration (..))
 
 -- | What a simulated run is a function of, beside the program and its configuration.
 newtype Seed = Seed Word64
@@ -86,3 +88,8 @@ within r (low, high)
   | high <= low = pure low
   | otherwise = (low +) . fromIntegral <$> below r (fromIntegral (high - low) + 1)
 {-# INLINE within #-}
+
+-- | A length of time of the closed interval, in nanoseconds, as the events have it.
+lasting :: Random -> (Duration, Duration) -> IO Int64
+lasting r (Duration low, Duration high) = within r (low, high)
+{-# INLINE lasting #-}

@@ -178,7 +178,7 @@ abort ask state key =
       late <- decide world (Cancelling (lateCancellations (worldConditions world)))
       if late > 0
         then do
-          d <- within (worldRandom world) (completionDelay (worldConditions world))
+          d <- lasting (worldRandom world) (completionDelay (worldConditions world))
           void (after (worldEvents world) d cancelIt)
         else cancelIt
     _ -> pure ()
@@ -224,7 +224,7 @@ settleLate ticket why result =
     Open _ -> do
       writeIORef (ticketState ticket) Settled
       let world = askWorld (ticketAsk ticket)
-      d <- within (worldRandom world) (completionDelay (worldConditions world))
+      d <- lasting (worldRandom world) (completionDelay (worldConditions world))
       True <$ after (worldEvents world) d (deliverTicket ticket why result)
     _ -> pure False
 

@@ -49,6 +49,7 @@ import Foreign.C.Error
 import System.IO.Error (ioeSetErrorString)
 import Weft.Internal.Backend (Descriptor (..))
 import Weft.Internal.SystemCall
+import Weft.Internal.Time (Duration)
 import Weft.Internal.Trace
 import Weft.Sim.Internal.Conditions
 import Weft.Sim.Internal.Disk.Crash
@@ -222,13 +223,13 @@ forgetHandle disks handle = do
 -- | An operation of the disk of the machine that asks, on a file or on none. It takes a
 -- time from this range; the action does everything, and decides the result. It does not
 -- happen at all when the wait is cancelled before, or the machine loses its power.
-operation :: Disks -> Ask -> (Conditions -> (Int64, Int64)) -> String -> Maybe Handle -> (Disk -> IO (Either SomeException a)) -> (a -> Trace) -> IO Trace
+operation :: Disks -> Ask -> (Conditions -> (Duration, Duration)) -> String -> Maybe Handle -> (Disk -> IO (Either SomeException a)) -> (a -> Trace) -> IO Trace
 operation disks ask range what handle act k = do
   let world = disksWorld disks
   disk <- diskOf disks (askMachine ask)
   outage <- readIORef (diskOutages disk)
   slowness <- readIORef (diskSlowness disk)
-  usual <- within (worldRandom world) (range (worldConditions world))
+  usual <- lasting (worldRandom world) (range (worldConditions world))
   let delay = if slowness == 1 then usual else round (slowness * fromIntegral usual)
   park ask k $ \ticket -> do
     let settleIt result = void (settle ticket Completed result)

@@ -140,11 +140,11 @@ arrivalOver world path size = do
   now <- clock (worldEvents world)
   case path of
     Through -> pure now
-    Loopback -> (now +) <$> within (worldRandom world) (loopbackDelay conditions)
+    Loopback -> (now +) <$> lasting (worldRandom world) (loopbackDelay conditions)
     Over link -> do
       settings <- readIORef (linkNow link)
       let rate = fromMaybe (linkBandwidth conditions) (linkRate settings)
-      delay <- within (worldRandom world) (linkDelay conditions)
+      delay <- lasting (worldRandom world) (linkDelay conditions)
       begin <-
         if rate <= 0
           then pure now

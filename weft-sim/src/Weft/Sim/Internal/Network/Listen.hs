@@ -36,6 +36,7 @@ import Foreign.C.Error
 import Network.Socket (Family (..), SockAddr (..), SocketOption (..))
 import Weft.Internal.Kernel (Host (..))
 import Weft.Internal.SystemCall (Socket (..))
+import Weft.Internal.Time (Duration (..), seconds)
 import Weft.Internal.Trace (Why (..))
 import Weft.Sim.Internal.Conditions
 import Weft.Sim.Internal.Events
@@ -115,13 +116,13 @@ connectInet net s address to port limit ask k = do
     (_, NoRoute) -> answerNow ask k (Left (failure what Nothing eNETUNREACH))
     (_, ToNobody) -> do
       end <- begin here Nothing ip
-      alarm <- after (worldEvents world) (min 3_000_000_000 (connectPatience conditions)) (giveUp end eHOSTUNREACH)
+      alarm <- after (worldEvents world) (durationNanoseconds (min (seconds 3) (connectPatience conditions))) (giveUp end eHOSTUNREACH)
       writeIORef (endAlarm end) (Just alarm)
       wait end
     (_, ToMachine there) -> do
       end <- begin here (Just there) ip
       back <- pathFrom (netLinks net) there here
-      alarm <- after (worldEvents world) (connectPatience conditions) (giveUp end eTIMEDOUT)
+      alarm <- after (worldEvents world) (durationNanoseconds (connectPatience conditions)) (giveUp end eTIMEDOUT)
       writeIORef (endAlarm end) (Just alarm)
       knock net end there back ip port 1_000_000_000
       wait end

@@ -30,6 +30,7 @@ import Data.Maybe (fromMaybe)
 import Data.Sequence (Seq (..), (|>))
 import Data.Sequence qualified as Seq
 import Foreign.C.Error (Errno, eCONNRESET, ePIPE, eTIMEDOUT)
+import Weft.Internal.Time (Duration (..))
 import Weft.Sim.Internal.Conditions
 import Weft.Sim.Internal.Events
 import Weft.Sim.Internal.Network.Bytes
@@ -144,7 +145,7 @@ pump net from to = do
     stall now segment = do
       alive <- isThere from
       (since, pause) <- fromMaybe (now, 200_000_000) <$> readIORef (flowStalled flow)
-      let patience = since + retransmissionPatience (worldConditions world)
+      let patience = since + durationNanoseconds (retransmissionPatience (worldConditions world))
       case segment of
         Reset -> lost "is lost" >> stop
         _
