@@ -215,10 +215,14 @@ myPriority = Thread (\k -> Self (k . tcbPriority))
 -- | Run an 'IO' action that may block, on an OS thread of the kernel's pool, and
 -- wait for its result. Its exceptions are raised here.
 --
+-- The action runs in the masking state of this thread, as an effect does.
+--
 -- Cancellable: an action that has not begun is withdrawn, and in one that runs an
 -- asynchronous exception is raised, so that it ends where 'IO' can be interrupted: not in
 -- a foreign call, and not where it is masked and does not block. This waits for that
--- end; an action that had succeeded has its result delivered.
+-- end; an action that had succeeded has its result delivered. So a @bracket@ whose
+-- acquisition is a blocking action loses nothing. An action that is not masked may, as in
+-- GHC's threads, be interrupted between its last act and its return.
 blocking :: IO a -> Thread a
 blocking = call . Blocking
 

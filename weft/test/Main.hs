@@ -16,6 +16,7 @@ import Test.Counters qualified
 import Test.Direct qualified
 import Test.Direct.Programs qualified
 import Test.Dump qualified
+import Test.Elsewhere qualified
 import Test.Ending qualified
 import Test.Examples qualified
 import Test.Failures qualified
@@ -59,6 +60,7 @@ everything = do
         Test.Scheduling.tests,
         Test.Strays.tests,
         Test.Guests.tests,
+        Test.Elsewhere.tests,
         Test.Failures.tests,
         Test.Direct.tests,
         Test.Direct.Programs.tests,

@@ -29,11 +29,10 @@ module Weft.Outside
   )
 where
 
-import Control.Concurrent (forkIO, throwTo)
-import Control.Concurrent qualified as Ghc
 import Control.Concurrent.MVar
-import Control.Exception (Exception (..), SomeException, catch, mask, throwIO, try)
-import Control.Monad (join, void, when)
+import Control.Exception (Exception (..), SomeException, catch, getMaskingState, mask, onException, throwIO)
+import Control.Exception qualified as Ghc (MaskingState (..))
+import Control.Monad (void, when)
 import Control.Monad.Catch qualified as Catch
 import Data.Foldable (sequenceA_)
 import Data.IORef
@@ -43,7 +42,9 @@ import Weft.Channel
 import Weft.Internal.AtEnd (closeDoor, forget, openDoor, register)
 import Weft.Internal.Cancel
 import Weft.Internal.Direct (Performer (..), hosted)
-import Weft.Internal.Guests (Work (..), engage, expect)
+import Weft.Internal.Guests (engage, expect)
+import Weft.Internal.Interrupt
+import Weft.Internal.Masked (pendAgain, uninterruptiblyMasked)
 import Weft.Internal.Sync
 import Weft.Internal.SystemCall
 import Weft.Internal.Trace
@@ -92,13 +93,16 @@ shut (Runner _ calls) =
     Open _ underWay -> sequenceA_ underWay
     Closed -> pure ()
 
--- | Run a thread and wait for it; its exceptions are raised here. An asynchronous
--- exception in the caller cancels the thread, waits for its end, and is raised again;
--- a second one ends that wait.
+-- | Run a thread and wait for it, in the masking state of the caller; its exceptions are
+-- raised here. An asynchronous exception in the caller cancels the thread and waits for its
+-- end; a second one ends that wait, unless the caller is masked. If the thread had succeeded,
+-- its result is returned and the exception is pending again, so that a masked caller loses
+-- nothing; else the exception is raised.
 --
 -- Throws 'RunnerClosed'. Blocks the calling OS or GHC thread: not for use on a worker.
 runThread :: Runner -> Thread a -> IO a
 runThread (Runner home calls) body = mask $ \restore -> do
+  masking <- maskingOf <$> restore getMaskingState
   result <- newEmptyMVar
   stage <- newIORef Waiting'
   let answer = void . tryPutMVar result
@@ -109,7 +113,7 @@ runThread (Runner home calls) body = mask $ \restore -> do
           other -> (other, False)
         -- Nothing is raised between here and the handler, nor behind it: there is no system
         -- call, and no effect, in front of which one that has no fuel left may be cancelled.
-        when wanted $ Catch.try body >>= \outcome -> immediate (\here -> expect (homeGuests here) >> answer outcome)
+        when wanted $ Catch.try (if masking == Unmasked then body else under masking body) >>= \outcome -> immediate (\here -> expect (homeGuests here) >> answer outcome)
       -- True: it has begun, and will answer.
       interrupt = do
         begun <- atomicModifyIORef' stage $ \case
@@ -130,11 +134,20 @@ runThread (Runner home calls) body = mask $ \restore -> do
       outcome <-
         restore (readMVar result) `catch` \e -> do
           begun <- interrupt
-          when begun (void (readMVar result))
-          leave key
-          throwIO (e :: SomeException)
+          end <- if begun then patiently masking (readMVar result) `onException` leave key else pure (Left e)
+          case end of
+            Right _ -> end <$ pendAgain e
+            Left _ -> pure (Left (e :: SomeException))
       leave key
       either throwIO pure outcome
+  where
+    patiently = \case
+      Unmasked -> id
+      _ -> uninterruptiblyMasked
+    maskingOf = \case
+      Ghc.Unmasked -> Unmasked
+      Ghc.MaskedInterruptible -> MaskedInterruptible
+      Ghc.MaskedUninterruptible -> MaskedUninterruptible
 
 -- | Where the thread of a call is.
 data Stage = Waiting' | Running !ThreadId | Dropped
@@ -158,33 +171,10 @@ sendFrom :: Runner -> Channel a -> a -> IO ()
 sendFrom runner channel = runThread runner . send channel
 
 -- | Receive a value from a channel; wait while there is none. Throws as 'runThread'
--- does; a value that was received when an asynchronous exception came is lost.
+-- does; a value that was received when an asynchronous exception came is lost, unless the
+-- caller is masked.
 receiveFrom :: Runner -> Channel a -> IO (Maybe a)
 receiveFrom runner = runThread runner . receive
-
--- Note [A thread of GHC's for a thread of Weft]
--- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
--- The two take turns, and a variable says where they are. Each step is atomic, and who comes
--- second finds what the first has left: the end finds the waiter, the wait finds the end, an
--- interruption finds the thread to throw to, or the thread finds the interruption when it
--- begins. So no end is missed, and none is told twice.
---
--- What interrupts the wait is thrown to the action by a third, because who throws waits until
--- it is received. Then the action's end is awaited, uninterruptibly, as that of a child.
-
--- | Where the action of 'onGhcThread' is.
-data Turn a
-  = -- | Under way or about to be, and who waits for its end.
-    Acting !Actor !(Maybe (Waiter ()))
-  | Over !(Either SomeException a)
-
-data Actor
-  = Unborn
-  | -- | It ends before it begins.
-    Unwanted !SomeException
-  | Actor !Ghc.ThreadId
-  | -- | Somebody throws to it, or is about to: that thread gets no other work afterwards.
-    Interrupted
 
 -- | Perform plain 'IO' on a thread of GHC's own, and wait for its end. There it may do
 -- whatever GHC's threads may: block, be thrown to, be cancelled by @System.Timeout.timeout@,
@@ -195,42 +185,25 @@ data Actor
 -- threads, as 'runThread' with this runner does, on this thread's worker; and so does
 -- 'Weft.IO.await' there, so that all of "Weft.IO" can be used.
 --
--- Its exceptions are raised here. What interrupts this thread is thrown to the action, and is
--- raised here when that has ended.
+-- It runs in the masking state of this thread, and its exceptions are raised here. What
+-- interrupts this thread is thrown to the action, and its end is awaited: an action that had
+-- succeeded has its result delivered. If it has failed, what interrupts the thread is raised.
 onGhcThread :: forall a. Runner -> ((forall x. Thread x -> IO x) -> IO a) -> Thread a
-onGhcThread (Runner _ calls) action = Catch.mask $ \restore -> do
-  turn <- immediate $ \home -> do
-    turn <- newIORef (Acting Unborn Nothing)
-    turn <$ engage (homeAtEnd home) (homeGuests home) (Work (act turn (runThread (Runner home calls))))
-  let end = do
-        call . Suspend (because "an action on a thread of GHC's") $ \waiter ->
-          fmap pure . join . atomicModifyIORef' turn $ \case
-            Acting actor _ -> (Acting actor (Just waiter), pure ())
-            over -> (over, void (deliver waiter (Answered ())))
-        effect (readIORef turn)
-  over <-
-    restore end `Catch.catch` \e -> do
-      effect . join . atomicModifyIORef' turn $ \case
-        Acting Unborn waiter -> (Acting (Unwanted e) waiter, pure ())
-        Acting (Actor thread) waiter -> (Acting Interrupted waiter, void (forkIO (throwTo thread (e :: SomeException))))
-        other -> (other, pure ())
-      _ <- Catch.uninterruptibleMask_ end
-      Catch.throwM e
-  case over of
-    Over outcome -> either Catch.throwM pure outcome
-    Acting _ _ -> Catch.throwM (userError "Weft.Outside.onGhcThread: answered before its end")
+onGhcThread runner action = Thread $ \k -> Identify $ \_ -> Internal $ \home tcb -> do
+  control <- newJobControl
+  let perform :: forall x. Thread x -> IO x
+      perform = runThread (onWorker home)
+      begin' waiter = do
+        engage (homeAtEnd home) (homeGuests home) $
+          runInterruptible control (stateMasking (tcbState tcb)) (hosted (Performer perform) (action perform))
+            >>= void . deliver waiter . Answered
+        -- With the masking state that the thread itself has: the end of the action decides, so
+        -- the call itself is not interrupted, as with a transaction that waits.
+        interruptible tcb (interruption tcb >>= mapM_ (interruptJob control))
+        pure (pure ())
+  pure . unThread (under MaskedUninterruptible (call (Suspend (because "an action on a thread of GHC's") begin'))) $ \case
+    ByItself (Right a) -> k a
+    ByItself (Left e) -> Throw e
+    Interrupted e -> Internal (\_ now -> maybe (Throw e) Throw <$> takeInterruption now)
   where
-    act :: IORef (Turn a) -> (forall x. Thread x -> IO x) -> (forall x. IO x -> IO x) -> IO Bool
-    act turn perform unmask = do
-      me <- Ghc.myThreadId
-      unwanted <- atomicModifyIORef' turn $ \case
-        Acting Unborn waiter -> (Acting (Actor me) waiter, Nothing)
-        other@(Acting (Unwanted e) _) -> (other, Just e)
-        other -> (other, Nothing)
-      outcome <- maybe (try (unmask (hosted (Performer perform) (action perform)))) (pure . Left) unwanted
-      join . atomicModifyIORef' turn $ \case
-        Acting actor waiter -> (Over outcome, isFree actor <$ mapM_ (\w -> deliver w (Answered ())) waiter)
-        other -> (other, pure True)
-    isFree = \case
-      Interrupted -> False
-      _ -> True
+    onWorker home = let Runner _ calls = runner in Runner home calls

@@ -9,7 +9,7 @@ where
 
 import Control.Concurrent (yield)
 import Control.Concurrent.MVar
-import Control.Exception
+import Control.Exception hiding (MaskingState (..))
 import Control.Monad
 import Data.Foldable (for_)
 import Data.IORef
@@ -18,6 +18,7 @@ import System.Timeout (timeout)
 import Test.Tasty
 import Test.Tasty.HUnit
 import Weft.Internal.Interrupt
+import Weft.Internal.Masked (Masking (..), inMasking)
 import Weft.Internal.Pool
 import Weft.Time (microseconds, milliseconds)
 
@@ -138,30 +139,37 @@ tests =
         [ testCase "before it begins: it never does" do
             begun <- newIORef False
             control <- newJobControl
-            interruptJob control
-            runInterruptible control (writeIORef begun True) >>= interrupted
+            end control
+            runs control (writeIORef begun True) >>= interrupted
             readIORef begun >>= (@?= False),
           testCase "while it waits" do
             control <- newJobControl
-            runInterruptible control (interruptJob control >> newEmptyMVar >>= takeMVar) >>= interrupted,
+            runs control (end control >> newEmptyMVar >>= takeMVar) >>= interrupted,
           testCase "at any time: it ends, and the next one is not hit" $ withPool settings {poolMaxThreads = 1} \pool ->
             for_ [1 .. 500 :: Int] \i -> do
               control <- newJobControl
               done <- newEmptyMVar
-              _ <- submitPool pool (runInterruptible control (newEmptyMVar >>= takeMVar) >>= putMVar done)
+              _ <- submitPool pool (runs control (newEmptyMVar >>= takeMVar) >>= putMVar done)
               replicateM_ (i `mod` 7) yield
-              interruptJob control
+              end control
               soon done >>= interrupted
               next <- newEmptyMVar
-              _ <- submitPool pool (try (evaluate (sum [1 .. i])) >>= putMVar next)
+              _ <- submitPool pool (inMasking Unmasked (try (evaluate (sum [1 .. i]))) >>= putMVar next)
               soon next >>= either (\e -> assertFailure (show (e :: SomeException))) (@?= sum [1 .. i])
         ]
     ]
 
-interrupted :: (HasCallStack) => Either SomeException () -> Assertion
+interrupted :: (HasCallStack) => JobEnd () -> Assertion
 interrupted = \case
-  Left e | Just JobInterrupted <- fromException e -> pure ()
-  other -> assertFailure (show other)
+  Interrupted e | Just JobInterrupted <- fromException e -> pure ()
+  Interrupted e -> assertFailure (show e)
+  ByItself outcome -> assertFailure (show outcome)
+
+runs :: JobControl -> IO a -> IO (JobEnd a)
+runs control = uninterruptibleMask_ . runInterruptible control Unmasked
+
+end :: JobControl -> IO ()
+end control = interruptJob control (toException JobInterrupted)
 
 settings :: PoolSettings
 settings = defaultPoolSettings {poolMaxThreads = 3}

@@ -15,6 +15,7 @@ import Weft.Conformance.Check
 import Weft.Conformance.Waiting
 import Weft.Conformance.World
 import Weft.Kernel (request)
+import Weft.Mask (mask_, uninterruptibleMask_)
 
 -- | The rest of the system calls.
 system :: World -> TestTree
@@ -23,6 +24,7 @@ system world =
     "system"
     [ conforms world "blocking actions answer and raise, each to its own thread" (blockingActions world),
       conforms world "what a blocking action answers is not evaluated" lazily,
+      conforms world "a blocking action is masked as its thread is" masking,
       conforms world "randomness" randomness,
       conforms world "the number of workers" (workerCount ===> worldWorkers world),
       conforms world "a call that the kernel does not know is an error that names it" (failsNaming "MakeTea" (request MakeTea)),
@@ -40,6 +42,11 @@ blockingActions world = do
   results <- sequence waits
   map (either (\e -> show (e :: IOError)) show) results `is` [if even i then show i else "user error (" <> show i <> ")" | i <- [1 .. 40 :: Int]]
   replicateM_ 10 (blocking (pure ()))
+
+masking :: Thread ()
+masking =
+  mapM (\masked -> masked (blocking Exception.getMaskingState)) [id, mask_, uninterruptibleMask_]
+    ===> [Exception.Unmasked, Exception.MaskedInterruptible, Exception.MaskedUninterruptible]
 
 lazily :: Thread ()
 lazily = do

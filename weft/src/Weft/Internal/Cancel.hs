@@ -22,6 +22,7 @@ module Weft.Internal.Cancel
     -- * For kernels
     interruptible,
     takeInterruption,
+    interruption,
     orInterrupted,
     orClosing,
 
@@ -42,6 +43,7 @@ import Control.Exception (Exception (..), SomeException, asyncExceptionFromExcep
 import Control.Monad (filterM)
 import Control.Monad.Primitive (RealWorld)
 import Data.IORef (readIORef)
+import Data.Maybe (listToMaybe)
 import Data.Primitive.MutVar
 import Data.Primitive.PrimVar
 import GHC.Exts (addr2Int#, andI#, anyToAddr#, isTrue#, oneShot, readMutVar#, (/=#))
@@ -166,6 +168,15 @@ takeInterruption tcb = case tcbIdentity tcb of
           [] -> Nothing <$ (writeMutVar fate $! homeGoing home)
           [Cancellation e _] -> Just e <$ (writeMutVar fate $! homeGoing home)
           Cancellation e _ : rest -> Just e <$ writeMutVar fate (Condemned home rest)
+      _ -> pure Nothing
+
+-- | The exception that 'takeInterruption' would answer; it stays on its way.
+interruption :: Tcb -> IO (Maybe SomeException)
+interruption tcb = case tcbIdentity tcb of
+  Nobody -> pure Nothing
+  Identity _ fate ->
+    readMutVar fate >>= \case
+      Condemned _ several -> filterM applies several >>= \left -> pure (listToMaybe [e | Cancellation e _ <- left])
       _ -> pure Nothing
 
 -- | How a thread goes on whose wait has ended with @ECANCELED@: with the exception

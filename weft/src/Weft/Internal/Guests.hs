@@ -6,7 +6,6 @@
 -- tells the worker when it is to let them run. One for each worker.
 module Weft.Internal.Guests
   ( Guests,
-    Work (..),
     newGuests,
     engage,
     expect,
@@ -14,16 +13,16 @@ module Weft.Internal.Guests
   )
 where
 
-import Control.Concurrent (forkIOWithUnmask)
+import Control.Concurrent (forkIO)
 import Control.Concurrent.MVar
-import Control.Exception (SomeException, allowInterrupt, mask_, try)
+import Control.Exception (try, uninterruptibleMask_)
 import Control.Monad (void, when)
 import Control.Monad.Primitive (RealWorld)
 import Data.Foldable (for_)
 import Data.IORef
 import Data.Primitive.PrimVar
 import Weft.Internal.AtEnd (AtEnd, register)
-import Weft.Internal.Masked (interruptiblyMasked)
+import Weft.Internal.Masked (interruptiblyMasked, receivePending, reportStray)
 
 -- Note [Guests are kept]
 -- ~~~~~~~~~~~~~~~~~~~~~~
@@ -50,18 +49,15 @@ data Idle
     Closed
 
 -- | Where a guest waits: for work, or to be told to go.
-type Box = MVar (Maybe Work)
-
--- | What it is given runs an action unmasked. Answers whether the thread may have other work
--- now: not if somebody may be about to throw at it yet.
-newtype Work = Work ((forall a. IO a -> IO a) -> IO Bool)
+type Box = MVar (Maybe (IO ()))
 
 -- | Nobody yet.
 newGuests :: IO Guests
 newGuests = Guests <$> newPrimVar 0 <*> newIORef Unused
 
--- | Have this done by a thread of GHC's, soon; masked. On the worker. It must not throw.
-engage :: AtEnd -> Guests -> Work -> IO ()
+-- | Have this done by a thread of GHC's, soon; masked uninterruptibly. On the worker. It must
+-- not throw.
+engage :: AtEnd -> Guests -> IO () -> IO ()
 engage end guests work = do
   expect guests
   found <- atomicModifyIORef' (guestsIdle guests) $ \case
@@ -73,25 +69,27 @@ engage end guests work = do
     None -> begin
     First -> register end (close guests) >> begin
   where
-    begin = mask_ . void $ forkIOWithUnmask (\unmask -> interruptiblyMasked (newEmptyMVar >>= serve guests unmask work))
+    begin = uninterruptibleMask_ . void $ forkIO (newEmptyMVar >>= serve guests work)
 
 data Found = One !Box | None | First
 
 -- | A guest's life. It waits interruptibly: what is thrown at it then was meant for what it
 -- did before, and is dropped.
-serve :: Guests -> (forall a. IO a -> IO a) -> Work -> Box -> IO ()
-serve guests unmask (Work work) box = do
-  free <- work unmask
+serve :: Guests -> IO () -> Box -> IO ()
+serve guests work box = do
+  work
+  receivePending stray
   stays <- atomicModifyIORef' (guestsIdle guests) $ \case
-    Idle n boxes | free, n < most -> (Idle (n + 1) (box : boxes), True)
+    Idle n boxes | n < most -> (Idle (n + 1) (box : boxes), True)
     other -> (other, False)
   when stays next
   where
     next =
-      try (allowInterrupt >> takeMVar box) >>= \case
-        Right (Just work') -> serve guests unmask work' box
+      try (interruptiblyMasked (takeMVar box)) >>= \case
+        Right (Just work') -> serve guests work' box
         Right Nothing -> pure ()
-        Left (_ :: SomeException) -> next
+        Left e -> stray e >> next
+    stray = reportStray "a thread of onGhcThread"
     -- A kilobyte each.
     most = 256 :: Int
 

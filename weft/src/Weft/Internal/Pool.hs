@@ -34,9 +34,9 @@ module Weft.Internal.Pool
   )
 where
 
-import Control.Concurrent (forkIOWithUnmask, myThreadId)
+import Control.Concurrent (forkIO, myThreadId)
 import Control.Concurrent.MVar (MVar, newEmptyMVar, putMVar, readMVar, tryPutMVar)
-import Control.Exception (Exception, SomeException, bracket, mask_, throwIO, try)
+import Control.Exception (Exception, SomeException, bracket, throwIO, try, uninterruptibleMask_)
 import Control.Monad (void, when)
 import Data.IORef (IORef, atomicModifyIORef', newIORef, readIORef)
 import Data.IntMap.Strict (IntMap)
@@ -44,7 +44,7 @@ import Data.IntMap.Strict qualified as IntMap
 import Data.List (partition)
 import GHC.Conc (getUncaughtExceptionHandler, labelThread)
 import System.Timeout (timeout)
-import Weft.Internal.Masked (interruptiblyMasked)
+import Weft.Internal.Masked (interruptiblyMasked, receivePending, reportStray)
 import Weft.Internal.Time (Duration, seconds, wholeMicroseconds)
 
 -- | How large a pool may grow and how fast it shrinks.
@@ -148,12 +148,11 @@ data Placement
   | Queued
   | Refused
 
--- | Have a thread of the pool run an action; never waits. An exception that
--- leaves the action is a bug of the action: it is handed to the uncaught
--- exception handler and the pool goes on. Throws 'PoolClosed' after
--- 'shutdownPool'.
+-- | Have a thread of the pool run an action, masked uninterruptibly; never waits. An
+-- exception that leaves the action is a bug of the action: it is handed to the uncaught
+-- exception handler and the pool goes on. Throws 'PoolClosed' after 'shutdownPool'.
 submitPool :: Pool -> IO () -> IO PoolJob
-submitPool pool action = mask_ do
+submitPool pool action = uninterruptibleMask_ do
   (key, placement) <- atomicModifyIORef' (poolState pool) \s ->
     let key = nextJob s
         s' = s {nextJob = key + 1}
@@ -180,23 +179,25 @@ cancelPool (PoolJob pool key) = atomicModifyIORef' (poolState pool) \s ->
     (Nothing, _) -> (s, False)
     (Just _, rest) -> (s {waiting = rest}, True)
 
--- | Called masked: between the count of threads and the thread's existence
--- nothing may come. The thread itself is masked interruptibly, where a worker is so
--- uninterruptibly: the end of its wait for a job is thrown to it.
+-- | Called masked uninterruptibly: between the count of threads and the thread's existence
+-- nothing may come. So is the thread itself: a job may have told others of it, who may throw
+-- to it at any time.
 startThread :: Pool -> IO () -> IO ()
-startThread pool action = void $ forkIOWithUnmask \unmask -> interruptiblyMasked do
+startThread pool action = void $ forkIO do
   self <- myThreadId
   labelThread self "weft pool"
-  runJobs pool unmask action
+  runJobs pool action
 
 -- | The life of a pool thread: run a job, look for the next, retire.
-runJobs :: Pool -> (IO () -> IO ()) -> IO () -> IO ()
-runJobs pool unmask = go
+runJobs :: Pool -> IO () -> IO ()
+runJobs pool = go
   where
     go action = do
-      try (unmask action) >>= \case
+      try action >>= \case
         Right () -> pure ()
         Left e -> report e
+      -- What was thrown too late for this job must not hit the next.
+      receivePending stray
       nextStep >>= \case
         Run next -> go next
         Wait mailbox -> await mailbox
@@ -205,6 +206,8 @@ runJobs pool unmask = go
     report e = do
       handler <- getUncaughtExceptionHandler
       void (try @SomeException (handler e))
+
+    stray = reportStray "a thread of the pool"
 
     nextStep = do
       mailbox <- newEmptyMVar
@@ -220,9 +223,10 @@ runJobs pool unmask = go
     leave isLast = when isLast $ void (tryPutMVar (poolDrained pool) ())
 
     await mailbox =
-      timeout (max 1 (wholeMicroseconds (poolIdle (poolSettings pool)))) (readMVar mailbox) >>= \case
-        Just mail -> receive mail
-        Nothing -> do
+      try (interruptiblyMasked (timeout (max 1 (wholeMicroseconds (poolIdle (poolSettings pool)))) (readMVar mailbox))) >>= \case
+        Left e -> stray e >> await mailbox
+        Right (Just mail) -> receive mail
+        Right Nothing -> do
           -- Who takes the mailbox out of the list decides: we, and then nobody
           -- will fill it; or somebody else, and then its content is on the way.
           gone <- atomicModifyIORef' (poolState pool) \s ->

@@ -283,29 +283,14 @@ runSlice s dispatches = do
 performed :: Tcb -> IO a -> IO a
 performed tcb io = case stateMasking (tcbState tcb) of
   Unmasked -> unmasked io
-  masking -> performedMasked masking io
+  masking -> inMasking masking io
 {-# INLINE performed #-}
-
-performedMasked :: Masking -> IO a -> IO a
-performedMasked masking io = case masking of
-  MaskedUninterruptible -> uninterruptiblyMasked io
-  _ -> interruptiblyMasked io
-{-# NOINLINE performedMasked #-}
 
 -- | Receive what was thrown at this worker while its own code ran: Note [Strays]. On the
 -- carrier, masked or not.
 receiveStrays :: Scheduler -> IO ()
-receiveStrays s = do
-  waiting <- IO (\w -> case pendingHere w of (# w', n #) -> (# w', I# n #))
-  when (waiting /= 0) (receive s)
+receiveStrays s = receivePending (\e -> tally s Strays 1 >> schedulerStray s e)
 {-# INLINE receiveStrays #-}
-
-receive :: Scheduler -> IO ()
-receive s =
-  try (unmasked (pure ())) >>= \case
-    Left e -> tally s Strays 1 >> schedulerStray s e >> receive s
-    Right () -> pure ()
-{-# NOINLINE receive #-}
 
 -- | Did the monitor end the last slice before its time?
 wasCut :: Scheduler -> IO Bool

@@ -95,6 +95,7 @@ import Weft.Internal.AtEnd (AtEnd)
 import Weft.Internal.Births (Births)
 import Weft.Internal.Counters (Counters)
 import Weft.Internal.Guests (Guests)
+import Weft.Internal.Masked (Masking (..))
 import Weft.Internal.Roll (Roll)
 import Weft.Internal.Slots (Slots)
 import Weft.Internal.SystemCall (SystemCall, Waiter)
@@ -561,11 +562,6 @@ data Frames
     HandlerFrame (SomeException -> Trace) !Masking !Frames
   | -- | The masking state to return to.
     MaskFrame !Masking !Frames
-
--- | May a cancellation interrupt this thread? The three states of
--- 'Control.Exception.MaskingState', with the same meaning.
-data Masking = Unmasked | MaskedInterruptible | MaskedUninterruptible
-  deriving stock (Eq, Ord, Show)
 
 -- | What a thread says of itself.
 data Context = Context

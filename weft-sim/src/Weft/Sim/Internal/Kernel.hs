@@ -33,6 +33,7 @@ import Data.Text qualified as Text
 import Data.Type.Equality ((:~~:) (HRefl))
 import Type.Reflection (eqTypeRep, typeRep)
 import Weft.Internal.Kernel
+import Weft.Internal.Masked (inMasking)
 import Weft.Internal.SystemCall
 import Weft.Internal.Time (Instant (..))
 import Weft.Internal.Trace
@@ -215,11 +216,11 @@ sleepUntil ask t k = park ask k $ \ticket -> do
   key <- at (worldEvents (askWorld ask)) t (void (settle ticket Woken (Right ())))
   pure (void (revoke (worldEvents (askWorld ask)) key))
 
--- | Run at once, here: what it does is outside of the simulation. The thread gets its result a
--- little later, as from a pool.
+-- | Run at once, here, in the masking state of its thread: what it does is outside of the
+-- simulation. The thread gets its result a little later, as from a pool.
 blockingAction :: Ask -> IO a -> (a -> Trace) -> IO Trace
 blockingAction ask action k = do
-  result <- try action
+  result <- try (inMasking (stateMasking (tcbState (askTcb ask))) action)
   park ask k $ \ticket -> do
     let world = askWorld ask
     d <- lasting (worldRandom world) (diskDelay (worldConditions world))

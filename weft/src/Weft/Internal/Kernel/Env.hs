@@ -31,7 +31,7 @@ module Weft.Internal.Kernel.Env
   )
 where
 
-import Control.Exception (fromException, toException)
+import Control.Exception (toException)
 import Control.Monad (void, when)
 import Control.Monad.Primitive (RealWorld)
 import Data.Bits (bit, testBit, unsafeShiftL, (.&.))
@@ -204,7 +204,7 @@ unlessClosed env what d answer = do
 -- | Run an action that may block in the pool, and go on with its result. When the
 -- wait is cancelled before a pool thread has begun, nothing is done; afterwards
 -- the action is interrupted with 'JobInterrupted' where it can be, and its own end
--- decides.
+-- decides: Note [Actions elsewhere] in "Weft.Internal.Interrupt".
 inPool :: Env -> IO a -> Wait -> (a -> Trace) -> IO Trace
 inPool env action wait k = do
   let home = hostHome (envHost env)
@@ -213,17 +213,16 @@ inPool env action wait k = do
   control <- newJobControl
   let ready resume = Slots.take (homeWaits home) key >> homeReady home Completed tcb resume
   job <- submitPool (envPool env) $ do
-    result <- runInterruptible control action
+    result <- runInterruptible control (stateMasking (tcbState tcb)) action
     homePost home $ case result of
-      Right a -> ready (oneShot (\_ -> k a))
-      Left e
-        | Just JobInterrupted <- fromException e -> orInterrupted tcb (\_ -> Throw e) >>= ready
-        | otherwise -> ready (oneShot (\_ -> Throw e))
+      ByItself (Right a) -> ready (oneShot (\_ -> k a))
+      ByItself (Left e) -> ready (oneShot (\_ -> Throw e))
+      Interrupted e -> orInterrupted tcb (\_ -> Throw e) >>= ready
   interruptible tcb $ do
     withdrawn <- cancelPool job
     if withdrawn
       then Slots.member (homeWaits home) key >>= \here -> when here (orInterrupted tcb (\_ -> Throw (toException Cancelled)) >>= ready)
-      else interruptJob control
+      else interruptJob control (toException JobInterrupted)
   pure Parked
 
 -- | Close a descriptor once nobody's event source knows it any more, and nobody sends on
