@@ -6,16 +6,15 @@ module Echo
   )
 where
 
-import Control.Monad (forever, unless)
+import Control.Monad (unless)
 import Data.ByteString qualified as ByteString
 import Weft
+import Weft.Serve
 import Weft.Socket
 
 -- | Serve whoever connects, for ever: @run (listenTcp Nothing "7000" 1024 >>= echo)@.
 echo :: Socket -> Thread ()
-echo listener = forever $ do
-  (client, _) <- accept listener
-  fork_ (session client `finally` closeSocket client)
+echo listener = serveOn defaultServeSettings listener (\client _ -> session client)
 
 -- | Send back what comes.
 session :: Socket -> Thread ()

@@ -10,21 +10,18 @@
 --
 -- @
 -- import Weft
+-- import Weft.Serve
 -- import Weft.Socket
 -- import qualified Data.ByteString as ByteString
 --
 -- main :: IO ()
--- main = 'run' $ do
---   listener <- 'Weft.Socket.listenTcp' Nothing \"7000\" 1024
---   forever $ do
---     (client, _) <- 'Weft.Socket.accept' listener
---     'fork_' (session client \`finally\` 'Weft.Socket.closeSocket' client)
+-- main = 'run' $ 'Weft.Serve.serveTcp' 'Weft.Serve.defaultServeSettings' Nothing \"7000\" session
 --
--- session client = do
+-- session client peer = do
 --   bytes <- 'Weft.Socket.receive' client 4096
 --   unless (ByteString.null bytes) $ do
 --     'Weft.Socket.sendAll' client bytes
---     session client
+--     session client peer
 -- @
 --
 -- What there is:
@@ -32,6 +29,8 @@
 -- [The operating system] Sockets are in "Weft.Socket", files in "Weft.File", time in
 --   "Weft.Time", pipes in "Weft.Pipe", signals in "Weft.Signal", memory for input in
 --   "Weft.Buffer".
+-- [Servers] "Weft.Serve" accepts connections, each for a thread of its own; "Weft.Reader" reads
+--   lines and numbers of bytes out of them; "Weft.Relay" is for proxies.
 -- [Several threads] "Weft.Scope" has lifetimes that own threads, "Weft.Concurrently" what
 --   is made of them: races, one thread for each element. "Weft.Timeout" limits time,
 --   "Weft.Mask" says when a thread may be interrupted, "Weft.Local" is its own state.

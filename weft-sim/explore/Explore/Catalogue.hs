@@ -20,6 +20,7 @@ import Explore.Mutex qualified as Mutex
 import Explore.Scenario
 import Explore.Scopes qualified as Scopes
 import Explore.Semaphore qualified as Semaphore
+import Explore.Services qualified as Services
 import Explore.Timeouts qualified as Timeouts
 import Explore.Transactions qualified as Transactions
 
@@ -44,5 +45,6 @@ primitives =
       Timeouts.scenarios,
       Cancellation.scenarios,
       Direct.scenarios,
-      Locals.scenarios
+      Locals.scenarios,
+      Services.scenarios
     ]

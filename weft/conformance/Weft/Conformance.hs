@@ -29,9 +29,12 @@ import Weft.Conformance.Locals
 import Weft.Conformance.Mutexes
 import Weft.Conformance.Pipes
 import Weft.Conformance.Races
+import Weft.Conformance.Reading
+import Weft.Conformance.Relaying
 import Weft.Conformance.Resources
 import Weft.Conformance.ScopeFailures
 import Weft.Conformance.Scopes
+import Weft.Conformance.Serving
 import Weft.Conformance.Signals
 import Weft.Conformance.Sockets
 import Weft.Conformance.Storms
@@ -54,6 +57,9 @@ conformance world =
       testGroup
         "threads"
         (map ($ world) [mutexes, coordination, variables, channels, transactions, locals, scopes, scopeFailures, concurrent, timeouts, endings]),
+      testGroup
+        "services"
+        (map ($ world) [reading, relaying, serving]),
       testGroup
         "interruptions"
         (map ($ world) [cancellation, races, handover, storms])

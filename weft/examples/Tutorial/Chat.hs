@@ -27,7 +27,6 @@ import Data.Char (isAlphaNum)
 import Data.Map.Strict (Map)
 import Data.Map.Strict qualified as Map
 import Data.Text.Encoding (decodeLatin1)
-import Tutorial.Clients (eachClient, untilGone)
 import Tutorial.Lines (lineReader)
 import Weft
 import Weft.Channel (Channel)
@@ -36,6 +35,7 @@ import Weft.Concurrently
 import Weft.Event
 import Weft.STM
 import Weft.Scope
+import Weft.Serve
 import Weft.Socket
 import Weft.Timeout
 
@@ -122,6 +122,7 @@ converse room name client nextLine outgoing = withScope $ \connection -> do
   _ <- forkDaemonIn connection (untilGone hear `finally` Channel.close outgoing)
   deliver
   where
+    untilGone = handle (\(_ :: IOError) -> pure ())
     deliver =
       Channel.receive outgoing >>= \case
         Just line -> sendAll client (line <> "\n") >> deliver
@@ -133,6 +134,6 @@ converse room name client nextLine outgoing = withScope $ \connection -> do
         _ -> pure ()
 
 main :: IO ()
-main = run . withSocket (listenTcp (Just "127.0.0.1") "7000" 1024) $ \listener -> do
+main = run $ do
   room <- newRoom
-  withScope $ \clients -> eachClient clients listener (session room)
+  serveTcp defaultServeSettings (Just "127.0.0.1") "7000" (\client _ -> session room client)

@@ -15,7 +15,7 @@ import Data.Text.Encoding (decodeLatin1)
 import System.Posix.Signals (sigINT, sigTERM)
 import Tutorial.Chat (Member (..), Room (..), announce, join, leave, newRoom, validName)
 import Tutorial.Lines (lineReader)
-import Tutorial.Shutdown (serveUntil)
+import Tutorial.Shutdown (serveRoom)
 import Weft (seconds)
 import Weft.Channel (Channel)
 import Weft.Channel qualified as Channel
@@ -28,7 +28,7 @@ main :: IO ()
 main = run . withSignals [sigTERM, sigINT] $ \signals ->
   withSocket (listenTcp (Just "127.0.0.1") "7000" 1024) $ \listener -> do
     room <- await newRoom
-    await $ serveUntil (void (Signal.nextSignal signals)) (seconds 5) listener room (direct . session room)
+    await $ serveRoom (void (Signal.nextSignal signals)) (seconds 5) listener room (direct . session room)
 
 session :: Room -> Socket -> IO ()
 session room client = do

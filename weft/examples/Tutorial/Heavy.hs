@@ -10,16 +10,14 @@ module Tutorial.Heavy
 where
 
 import Data.ByteString.Char8 qualified as Char8
-import Tutorial.Clients (eachClient)
 import Tutorial.Lines (lineReader)
 import Weft
 import Weft.Concurrently
-import Weft.Scope
+import Weft.Serve
 import Weft.Socket
 
 main :: IO ()
-main = run . withSocket (listenTcp (Just "127.0.0.1") "7000" 1024) $ \listener ->
-  withScope $ \clients -> eachClient clients listener session
+main = run $ serveTcp defaultServeSettings (Just "127.0.0.1") "7000" (\client _ -> session client)
 
 -- | For each line with a number: how many primes are below it?
 session :: Socket -> Thread ()

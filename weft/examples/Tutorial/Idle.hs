@@ -8,16 +8,14 @@ module Tutorial.Idle
   )
 where
 
-import Tutorial.Clients (eachClient)
 import Tutorial.Lines (lineReader)
 import Weft
-import Weft.Scope
+import Weft.Serve
 import Weft.Socket
 import Weft.Timeout
 
 main :: IO ()
-main = run . withSocket (listenTcp (Just "127.0.0.1") "7000" 1024) $ \listener ->
-  withScope $ \clients -> eachClient clients listener (session (seconds 60))
+main = run $ serveTcp defaultServeSettings (Just "127.0.0.1") "7000" (\client _ -> session (seconds 60) client)
 
 session :: Duration -> Socket -> Thread ()
 session patience client = lineReader 1000 client >>= echo

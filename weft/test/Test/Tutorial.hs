@@ -29,11 +29,12 @@ import Tutorial.Heavy qualified as Heavy
 import Tutorial.Idle qualified as Idle
 import Tutorial.Inside qualified as Inside
 import Tutorial.Lines (lineReader)
-import Tutorial.Shutdown (serveUntil)
+import Tutorial.Shutdown (serveRoom)
 import Weft
 import Weft.Event qualified as Event
 import Weft.IO (direct)
 import Weft.Scope
+import Weft.Serve (defaultServeSettings, serveOn)
 import Weft.Signal
 import Weft.Socket
 
@@ -122,7 +123,7 @@ idle c = running c . serving listening serve $ \_ address ->
     expect next ["You have said nothing for a while. Goodbye."]
     expectEnd next
   where
-    serve listener = withScope $ \clients -> Clients.eachClient clients listener (Idle.session (milliseconds 5))
+    serve listener = serveOn defaultServeSettings listener (\client _ -> Idle.session (milliseconds 5) client)
 
 primes :: Config -> Assertion
 primes c = running c . serving listening serve $ \_ address ->
@@ -136,7 +137,7 @@ primes c = running c . serving listening serve $ \_ address ->
     say other "many"
     expectEnd otherNext
   where
-    serve listener = withScope $ \clients -> Clients.eachClient clients listener Heavy.session
+    serve listener = serveOn defaultServeSettings listener (\client _ -> Heavy.session client)
 
 -- ----------------------------------------------------------------------------
 -- Chat
@@ -148,7 +149,7 @@ chatting :: Duration -> Thread Socket -> Session -> (Event.Event -> ThreadId -> 
 chatting grace open session body = do
   stop <- Event.newEvent
   room <- newRoom
-  serving open (\listener -> serveUntil (Event.wait stop) grace listener room (session room)) (body stop)
+  serving open (\listener -> serveRoom (Event.wait stop) grace listener room (session room)) (body stop)
 
 -- | Join; the line that says so has been received by this client.
 entering :: SockAddr -> ByteString -> (Socket -> Thread (Maybe ByteString) -> Thread a) -> Thread a
@@ -224,7 +225,7 @@ signalled c session = running c . withSignals [sigTERM] $ \signals -> do
   room <- newRoom
   withSocket listening $ \listener -> do
     address <- localAddress listener
-    ended <- spawn (serveUntil (void (nextSignal signals)) (seconds 60) listener room (session room))
+    ended <- spawn (serveRoom (void (nextSignal signals)) (seconds 60) listener room (session room))
     entering address "alice" $ \alice aliceNext -> entering address "bob" $ \_ bobNext -> do
       expect aliceNext ["bob is here"]
       say alice "last words"
@@ -243,7 +244,7 @@ limited c session = running c . withSocket cramped $ \listener -> do
   stop <- Event.newEvent
   room <- newRoom
   address <- localAddress listener
-  ended <- spawn (serveUntil (Event.wait stop) (milliseconds 20) listener room (session room))
+  ended <- spawn (serveRoom (Event.wait stop) (milliseconds 20) listener room (session room))
   entering address "alice" $ \alice _ -> do
     -- Alice does not read: her session waits to send. Fewer lines than throw her out.
     replicateM_ 60 (say alice (Char8.replicate 900 'x'))

@@ -69,7 +69,7 @@ module Weft.Http.Server
 where
 
 import Control.Exception (IOException)
-import Control.Monad (unless, void, when)
+import Control.Monad (unless, void)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.ByteString.Char8 qualified as C
@@ -84,7 +84,8 @@ import Weft.Http.Server.State
 import Weft.Http.Server.Ticker
 import Weft.Http.Server.Types
 import Weft.Http.Server.Wire
-import Weft.Mask (allowInterrupt, interruptible, mask_)
+import Weft.Mask (interruptible, mask_)
+import Weft.Serve (acceptEach)
 import Weft.Socket
 import Weft.Timeout (timeout)
 
@@ -94,35 +95,25 @@ import Weft.Timeout (timeout)
 -- connections go on, and so does the socket: 'drain' ends them.
 serve :: Server -> Socket -> Thread ()
 serve server listener = bracket_ (liftIO (hold server)) (liftIO (letGo server)) $ do
-  workers <- workerCount
   reception <- Reception (newContext server) <$> localAddress listener
   startTicker server
-  let go turn = do
-        wanted <- awaitRoom server
-        allowInterrupt
-        when wanted $
-          try (accept listener) >>= \case
-            Right (socket, peer) -> do
-              liftIO (beginRefusal server) >>= \case
-                Nothing -> start reception workers turn socket peer
-                Just after -> refuseQuickly server after socket
-              go (turn + 1)
-            Left e -> do
-              closed <- liftIO (isDraining server)
-              unless closed (throwM (e :: IOException))
-  -- From where a connection is accepted to where its thread has it nothing may come
-  -- between: nobody else would close it.
-  mask_ (go 0)
+  let begin worker socket peer =
+        liftIO (beginRefusal server) >>= \case
+          Nothing -> start reception worker socket peer
+          Just after -> refuseQuickly server after socket
+  acceptEach (awaitRoom server) listener begin `catch` \e -> do
+    closed <- liftIO (isDraining server)
+    unless closed (throwM (e :: IOException))
 
 -- | Fork the session of one connection, which was accepted there. Masked.
-start :: Reception -> Int -> Int -> Socket -> SockAddr -> Thread ()
-start reception workers turn socket peer = do
+start :: Reception -> Maybe Int -> Socket -> SockAddr -> Thread ()
+start reception worker socket peer = do
   m <- liftIO (register (contextServer (receptionContext reception)) socket peer)
   thread <-
     forkWith
       defaultForkOptions
         { forkLabel = "connection",
-          forkWorker = if workers == 1 then Nothing else Just (turn `mod` workers)
+          forkWorker = worker
         }
       (attendTo reception m)
   liftIO (servedBy m thread)
@@ -180,7 +171,7 @@ drain server listeners = do
         go 0 = pure ()
         go n =
           try (acceptBefore mempty listener) >>= \case
-            Right (Just (socket, peer)) -> localAddress listener >>= \local -> start (Reception context local) 1 0 socket peer >> go (n - 1)
+            Right (Just (socket, peer)) -> localAddress listener >>= \local -> start (Reception context local) Nothing socket peer >> go (n - 1)
             Right Nothing -> pure ()
             Left (_ :: IOException) -> pure ()
 

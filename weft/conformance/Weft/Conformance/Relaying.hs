@@ -1,0 +1,130 @@
+{-# LANGUAGE OverloadedStrings #-}
+
+-- |
+-- Description : Moving bytes between sockets
+--
+-- "Weft.Relay" between a client and a server, each at the other end of a connection.
+module Weft.Conformance.Relaying (relaying) where
+
+import Control.Monad (forM_, void)
+import Data.ByteString (ByteString)
+import Data.ByteString qualified as ByteString
+import Data.IORef
+import Test.Tasty
+import Weft
+import Weft.Conformance.Check
+import Weft.Conformance.Connecting
+import Weft.Conformance.Waiting
+import Weft.Conformance.World
+import Weft.Relay
+import Weft.Scope
+import Weft.Socket
+
+-- | Proxies.
+relaying :: World -> TestTree
+relaying world =
+  testGroup
+    "relaying"
+    [ conforms world "the client ends first, then the server" (clientFirst world),
+      conforms world "the server ends first, then the client" (serverFirst world),
+      conforms world "megabytes in both directions at once" (bothWays world),
+      inDirectory world "who does not read stops who writes" (backPressure world),
+      conforms world "a reset ends both directions" (resets world),
+      conforms world "a cancellation ends both directions, and closes nothing" (cancelled world),
+      conforms world "one direction alone" (oneWay world)
+    ]
+
+-- | A client, a server, and the sockets between them.
+between' :: Thread (Socket, Socket) -> (Socket -> Socket -> (Socket, Socket) -> Thread a) -> Thread a
+between' pair body = bracket ((,) <$> pair <*> pair) close $ \((client, left), (right, server)) ->
+  body client server (left, right)
+  where
+    close ((a, b), (c, d)) = mapM_ closeSocket [a, b, c, d]
+
+clientFirst :: World -> Thread ()
+clientFirst world = between' connected $ \client server (left, right) -> do
+  counts <- beside world (relay left right)
+  sendAll client "question"
+  shutdown client ShutdownSend
+  receiveAll server ===> "question"
+  sendAll server "an answer"
+  shutdown server ShutdownSend
+  receiveAll client ===> "an answer"
+  counts ===> (8, 9)
+
+serverFirst :: World -> Thread ()
+serverFirst world = between' connected $ \client server (left, right) -> do
+  counts <- beside world (relay left right)
+  sendAll server "banner"
+  shutdown server ShutdownSend
+  receiveAll client ===> "banner"
+  sendAll client "late words"
+  shutdown client ShutdownSend
+  receiveAll server ===> "late words"
+  counts ===> (10, 6)
+
+bothWays :: World -> Thread ()
+bothWays world = between' connected $ \client server (left, right) -> do
+  counts <- beside world (relay left right)
+  waits <-
+    sequence
+      [ spawn (sendAll client (content 1) >> shutdown client ShutdownSend >> pure True),
+        beside world ((== content 2) <$> receiveAll client),
+        beside world (sendAll server (content 2) >> shutdown server ShutdownSend >> pure True),
+        spawn ((== content 1) <$> receiveAll server)
+      ]
+  forM_ waits (===> True)
+  counts ===> (fromIntegral size, fromIntegral size)
+  where
+    size = 1_500_000 :: Int
+
+-- | What differs at every place, so that nothing that is lost or doubled goes unnoticed.
+content :: Int -> ByteString
+content k = ByteString.concat (take 300 (map chunk [0 ..]))
+  where
+    chunk i = ByteString.pack (take 5_000 (map fromIntegral (iterate (\x -> (x * 31 + i + k) `mod` 65_521) (i :: Int))))
+
+-- | Nobody reads, so sending stops; were memory not bounded, it would not. Then all is there.
+backPressure :: World -> ByteString -> Thread ()
+backPressure world dir = between' (unixPair dir) $ \client server (left, right) -> do
+  counts <- beside world (relay left right)
+  sent <- liftIO (newIORef 0)
+  fillUp (send client (ByteString.replicate 10_000 120) >>= \n -> liftIO (modifyIORef' sent (+ n)))
+  n <- liftIO (readIORef sent)
+  holds (show n <> " bytes went into it") (n < 4_000_000)
+  shutdown client ShutdownSend
+  bytes <- receiveAll server
+  ByteString.length bytes `is` n
+  shutdown server ShutdownSend
+  counts ===> (fromIntegral n, 0)
+
+resets :: World -> Thread ()
+resets world = between' connected $ \client server (left, right) -> do
+  outcome <- beside world (try (relay left right))
+  sendAll client "unread"
+  awaitReadable server
+  -- Closing with unread bytes resets the connection.
+  closeSocket server
+  outcome >>= throws (\(_ :: IOError) -> True)
+
+cancelled :: World -> Thread ()
+cancelled world = between' connected $ \client server (left, right) -> do
+  sendAll client "before"
+  withScope $ \scope -> do
+    running' <- forkDaemonIn scope (relay left right)
+    receiveExactly server 6 ===> "before"
+    cancelAndWait (childThread running')
+    resultOf running' >>= throws (const True)
+  -- The sockets are as they were.
+  outcome <- beside world (receiveExactly right 5)
+  sendAll server "after"
+  outcome ===> "after"
+  void (pure client)
+
+oneWay :: World -> Thread ()
+oneWay world = between' connected $ \client server (left, right) -> do
+  count <- beside world (forward left right)
+  sendAll client "one way"
+  shutdown client ShutdownSend
+  receiveAll server ===> "one way"
+  count ===> 7

@@ -1,0 +1,54 @@
+-- |
+-- Moving bytes between two sockets, as proxies do.
+--
+-- @
+-- session client _ = 'Weft.Socket.withSocket' ('Weft.Socket.connectTcp' ('Weft.seconds' 5) \"127.0.0.1\" \"5432\") $ \\server ->
+--   'relay' client server
+-- @
+--
+-- [Memory] A direction has one buffer of 16 KB and receives again when all of that was sent.
+--   So a reader that is slow slows its writer down, through the system's buffers, and nothing
+--   piles up in the program.
+-- [Half-close] An end of stream is passed on as one: the other socket is shut down for
+--   sending, and its own bytes go on until they end too.
+module Weft.Relay
+  ( relay,
+    forward,
+  )
+where
+
+import Control.Monad (unless)
+import Control.Monad.Catch (catch, throwM)
+import Control.Monad.IO.Class (liftIO)
+import Data.Int (Int64)
+import Foreign.C.Error (Errno (..), eNOTCONN)
+import GHC.IO.Exception (ioe_errno)
+import Weft.Buffer
+import Weft.Concurrently (concurrently)
+import Weft.Internal.Trace (Thread)
+import Weft.Socket
+
+-- | Move bytes in both directions until both have ended: how many went from the first socket
+-- to the second, and how many from the second to the first.
+--
+-- An error in one direction ends the other, too, and is raised; so does a cancellation. Neither
+-- socket is closed here, and after an error bytes may be missing at its other end. It takes
+-- two threads.
+relay :: Socket -> Socket -> Thread (Int64, Int64)
+relay one other = concurrently (forward one other) (forward other one)
+
+-- | Move bytes from one socket to another until the first has no more; then shut the second
+-- down for sending. How many there were.
+forward :: Socket -> Socket -> Thread Int64
+forward from to = do
+  buffer <- liftIO (newBuffer 16_384)
+  let go !count =
+        receiveInto from buffer 0 (bufferSize buffer) >>= \case
+          0 -> count <$ (shutdown to ShutdownSend `catch` unlessGone)
+          -- Shares the buffer, which is received into again when all was sent.
+          n -> sendAll to (sliceBuffer buffer 0 n) *> go (count + fromIntegral n)
+  go 0
+  where
+    -- It was reset, so nobody waits for an end. Who receives from it learns why.
+    unlessGone e = unless (ioe_errno e == Just notConnected) (throwM e)
+    Errno notConnected = eNOTCONN
