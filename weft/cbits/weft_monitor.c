@@ -97,21 +97,24 @@ static void release(weft_monitor *m) {
   free(m);
 }
 
-/* Call the function of the run; the carrier is a bound OS thread in it. What a foreign
-   export would do, but for one thing: at the end of the program GHC stops the calls that
-   are still in progress, as that of a carrier whose thread is stuck, and a foreign export
-   complains of it on standard error. */
+/* Call the function of the run; the carrier is a bound OS thread in it, and GHC's thread is
+   masked from its first moment to its last: one that unmasked at its end would be killed by
+   what others had thrown at it meanwhile, and the process with it. What a foreign export
+   would do is not masked; and at the end of the program GHC stops the calls that are still
+   in progress, as that of a carrier whose thread is stuck, of which a foreign export
+   complains on standard error. */
 static void call_carry(weft_monitor *m, int worker, int64_t line) {
   Capability *cap = rts_lock();
-  HaskellObj result;
   HaskellObj function = rts_apply(cap, (HaskellObj)deRefStablePtr(m->carry), rts_mkInt(cap, worker));
-  rts_evalLazyIO(&cap, rts_apply(cap, function, rts_mkInt(cap, line)), &result);
+  HsStablePtr action = getStablePtr((StgPtr)rts_apply(cap, function, rts_mkInt(cap, line)));
+  rts_evalStableIO(&cap, action, NULL);
   if (rts_getSchedStatus(cap) == Interrupted) {
     rts_unlock(cap);
     pthread_exit(NULL);
   }
   rts_checkSchedStatus("weft", cap);
   rts_unlock(cap);
+  hs_free_stable_ptr(action);
 }
 
 static void *carrier_main(void *argument) {

@@ -11,8 +11,9 @@ import Control.Concurrent qualified as Concurrent
 import Control.Exception
 import Control.Monad
 import Data.IORef
-import Data.List (isInfixOf, stripPrefix, tails)
+import Data.List (isInfixOf, nub, stripPrefix, tails, (\\))
 import Data.Maybe (isJust)
+import Data.Set qualified as Set
 import GHC.Conc (BlockReason (..), ThreadStatus (..), threadStatus)
 import System.Timeout qualified as Ghc
 import Test.Support
@@ -20,6 +21,7 @@ import Test.Tasty
 import Test.Tasty.HUnit
 import Weft (Settings (..), liftIO)
 import Weft qualified
+import Weft.Counters (WorkerCounters (..), counters, total)
 import Weft.IO (CannotSuspend, await, direct)
 import Weft.Kernel (Outcome (..), deliver, suspend)
 import Weft.MVar qualified as Weft
@@ -38,7 +40,8 @@ tests =
       testCase "and the segment of a direct thread" (limits direct),
       testCase "a time limit that has passed while its thread waited hurts nobody" overdue,
       testCase "effects, and what they fork, are not masked" masking,
-      testGroup "none is lost, whoever runs" [testCase (describeConfig c) (bombarded c) | c <- configurations]
+      testGroup "none is lost, whoever runs" [testCase (describeConfig c) (bombarded c) | c <- configurations],
+      testGroup "at carriers that come and go" [testCase (describeConfig c) (relieved c) | c <- configurations]
     ]
 
 newtype Boom = Boom Int
@@ -189,4 +192,61 @@ bombarded config = do
   readIORef arrived >>= (@?= [1 .. count]) . reverse
   where
     count = 150 :: Int
-    thrownIn text = [n | rest <- tails text, Just digits <- [stripPrefix "Boom " rest], (n, _) <- reads digits]
+
+-- | Threads block in effects, masked or not, so that their workers are taken over again and
+-- again, while others throw at every carrier there has been: in an effect, on its way out
+-- of its worker, in the reserve, when it begins. The run goes on to its end. Everything that is
+-- thrown arrives in a thread, or is reported, or its carrier has ended; nothing twice.
+relieved :: Config -> Assertion
+relieved config = do
+  arrived <- newIORef []
+  over <- newIORef False
+  targets <- newIORef Set.empty
+  numbers <- newIORef (0 :: Int)
+  let note n = atomicModifyIORef' arrived (\l -> (n : l, ()))
+      noted e = mapM_ (\(Boom n) -> note n) (fromException e)
+      publish = myThreadId >>= \me -> atomicModifyIORef' targets (\ts -> (Set.insert me ts, ()))
+      stuck = publish >> uninterruptibleMask_ (Concurrent.threadDelay 6_000)
+      -- Masked but for what it does to be hit.
+      body (exposed, act) = Weft.mask $ \restore ->
+        let loop = do
+              stop <- liftIO (readIORef over)
+              unless stop $ ((if exposed then restore act else act) `Weft.catch` \e -> liftIO (noted (e :: SomeException))) >> Weft.yield >> loop
+         in loop
+      kinds = [(True, liftIO stuck), (True, direct stuck), (False, liftIO stuck), (True, direct (await Weft.yield >> uninterruptibleMask_ stuck))]
+      throwing left = unless (left == (0 :: Int)) $ do
+        known <- Set.toList <$> readIORef targets
+        n <- atomicModifyIORef' numbers (\n -> (n + 1, n + 1))
+        case known of
+          [] -> Concurrent.yield >> throwing left
+          _ -> do
+            let target = known !! (n * 7 `mod` length known)
+            throwTo target (Boom n)
+            status <- threadStatus target
+            if status `elem` [ThreadFinished, ThreadDied]
+              then atomicModifyIORef' targets (\ts -> (Set.delete target ts, ())) >> throwing left
+              else throwing (left - 1)
+      settings =
+        (settingsFor config)
+          { settingReport = mapM_ note . thrownIn,
+            settingUncaught = \_ _ e -> noted e
+          }
+  takeovers <- Weft.runWith settings $ do
+    dones <- replicateM 6 Weft.newEmptyMVar
+    forM_ (zip dones (cycle kinds)) $ \(done, act) -> Weft.fork_ (body act >> Weft.putMVar done ())
+    suspend "the throwers" $ \waiter -> void . forkIO $ do
+      ends <- replicateM 4 $ do
+        end <- newEmptyMVar
+        end <$ forkIO (throwing 100 >> putMVar end ())
+      mapM_ takeMVar ends
+      writeIORef over True
+      void (deliver waiter (Answered ()))
+    mapM_ Weft.takeMVar dones
+    countedTakeovers . total <$> counters
+  found <- readIORef arrived
+  assertBool ("arrived twice: " <> show (found \\ nub found)) (length found == length (nub found))
+  assertBool ("few arrived, or few takeovers: " <> show (length found, takeovers)) (length found > 100 && takeovers > 20)
+
+-- | The exceptions that a report speaks of.
+thrownIn :: String -> [Int]
+thrownIn text = [n | rest <- tails text, Just digits <- [stripPrefix "Boom " rest], (n, _) <- reads digits]

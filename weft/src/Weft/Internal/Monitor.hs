@@ -53,7 +53,7 @@ linger = 1_000_000_000
 
 -- | A monitor for so many workers with so many carriers beside theirs, for the time
 -- of an action, at whose end no worker runs any more. The function is called on a
--- bound OS thread with the index of a worker and the number of its new owner, and
+-- bound OS thread, masked, with the index of a worker and the number of its new owner, and
 -- must not throw.
 withMonitor :: Int -> Int -> Words -> Carry -> (Monitor -> IO a) -> IO a
 withMonitor workers others shared carry = bracket begin end

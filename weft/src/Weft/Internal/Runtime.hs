@@ -32,6 +32,7 @@ import Weft.Internal.Control
 import Weft.Internal.Dump (renderSnapshot, snapshot)
 import Weft.Internal.Ending
 import Weft.Internal.Kernel
+import Weft.Internal.Masked (receivePending, unmasked)
 import Weft.Internal.Monitor
 import Weft.Internal.Policy
 import Weft.Internal.Scheduler
@@ -163,6 +164,8 @@ runWith settings main' = do
       -- [Strays] in "Weft.Internal.Scheduler".
       carrying index worker = do
         ended <- try (carry worker)
+        -- What is thrown from here on ends with this thread, which remains masked.
+        receivePending (schedulerStray (workerScheduler worker))
         case ended of
           Right TakenOver -> pure ()
           Right Stopped -> end
@@ -173,7 +176,7 @@ runWith settings main' = do
         | index < 0 = allAsleep
         | otherwise = takeOver index owner
       -- On a thread of its own: the monitor, which calls this, has workers to watch.
-      allAsleep = void . forkIO . void . try @SomeException $ do
+      allAsleep = void . forkIO . void . try @SomeException . unmasked $ do
         running <- startedWorkers doors
         lookForDeadlock deadlocks homes running $ \text -> do
           mapM_ (quietly . settingReport settings) text

@@ -58,8 +58,7 @@ import Data.Maybe (fromMaybe)
 import Data.Primitive.MutVar
 import Data.Primitive.PrimArray
 import Data.Primitive.PrimVar (readPrimVar, writePrimVar)
-import GHC.Exts (Int (I#), isTrue#, oneShot, reallyUnsafePtrEquality#)
-import GHC.IO (IO (..))
+import GHC.Exts (isTrue#, oneShot, reallyUnsafePtrEquality#)
 import Weft.Internal.Cancel
 import Weft.Internal.Control
 import Weft.Internal.Masked
@@ -102,6 +101,8 @@ import Weft.Internal.Trace
 --     for nobody who runs, and must not wait for the next effect of anybody. It is a stray:
 --     received at the next turn and before the next segment of a direct thread, and
 --     reported.
+--   * A carrier that leaves its worker receives for the last time; it is masked to its end
+--     (`call_carry` in @cbits/weft_monitor.c@), which lets go of what comes after that.
 --   * What arrives while another thread runs is raised there. Nobody can tell. A thread
 --     that others depend on masks itself, as an acceptor does: waiting calls are
 --     interruptible all the same.
