@@ -5,14 +5,18 @@ import Control.Monad (void)
 import Data.ByteString qualified as B
 import Data.ByteString.Char8 qualified as C
 import Data.IORef
-import Data.List (isInfixOf)
+import Data.List (isInfixOf, isSuffixOf)
 import Test.Tasty
 import Test.Tasty.HUnit
 import Weft
 import Weft.Concurrently (forConcurrently)
+import Weft.Http.Metrics (newRegistry, scrape)
 import Weft.Http.Server
+import Weft.Internal.Time (Instant (..))
 import Weft.Socket
 import Weft.Tls
+import Weft.Tls.Internal.Failed
+import Weft.Tls.Metrics (countFailures)
 import World
 
 tests :: World -> TestTree
@@ -54,12 +58,37 @@ tests w =
         _ <- program "openssl" ["s_client", "-connect", "127.0.0.1:" <> servedPort served, "-verify_return_error", "-verify", "5"]
         eventually "three failures" $ (== 3) . length <$> readIORef (servedFailures served)
         failures <- liftIO (reverse <$> readIORef (servedFailures served))
-        case failures of
+        liftIO (map failedAlert failures @?= [Just "no_application_protocol", Just "protocol_version", Just "unknown_ca"])
+        case map failedWhy failures of
           [Refused alpn, Refused version, RefusedByPeer alert] ->
             liftIO (assertBool (show failures) ("NoApplicationProtocol" `isInfixOf` alpn && "ProtocolVersion" `isInfixOf` version && "Unknown" `isInfixOf` alert))
-          _ -> liftIO (assertFailure (show failures))
+          _ -> liftIO (assertFailure (show failures)),
+      testCase "failures are counted by reason and alert, and a line tells of them" $ do
+        registry <- newRegistry
+        count <- countFailures registry
+        lines' <- newIORef []
+        let settings = (settingsOf w ["ecdsa"]) {tlsReport = \text -> atomicModifyIORef' lines' (\ls -> (text : ls, ()))}
+        told <- servingWith count settings $ \served -> do
+          void (said served ["\22\3\1\255\255"])
+          _ <- said served []
+          void (said served ["GET / HTTP/1.1\r\n\r\n"])
+          void (said served ["GET / HTTP/1.1\r\n\r\n"])
+          eventually "four failures" $ (== 4) . length <$> readIORef (servedFailures served)
+          liftIO (readIORef lines')
+        -- One line, of the first: the others come within ten seconds.
+        case told of
+          [line] -> assertBool line ("failed: TLS: refused: " `isInfixOf` line && "; alert sent: record_overflow" `isSuffixOf` line)
+          _ -> assertFailure (show told)
+        page <- scrape registry
+        let counted reason alert n = C.concat ["weft_tls_handshake_failures_total{reason=\"", reason, "\",alert=\"", alert, "\"} ", n, "\n"]
+        mapM_ (\l -> assertBool (show page) (l `B.isInfixOf` page)) [counted "refused" "record_overflow" "1", counted "nothing_sent" "none" "1", counted "plain_http" "none" "2"],
+      testCase "of failures a line is told every ten seconds, with the number of the others" $ do
+        let at n = Instant (n * 1_000_000_000)
+            step (quiet, told) n = let (quiet', one) = admit (at n) quiet in (quiet', told <> [one])
+        snd (foldl step (Loud, []) [5, 6, 14, 15, 16, 40, 41]) @?= [Just 0, Nothing, Nothing, Just 2, Nothing, Just 1, Nothing]
     ]
   where
+    servingWith count settings = serving settings {tlsOnFailure = Just count} id
     world = serving (settingsOf w ["ecdsa"]) id
     isClosed = \case
       ConnectionClosed -> True
@@ -75,4 +104,4 @@ tests w =
     failed served wanted = do
       eventually (show wanted) $ (>= length wanted) . length <$> readIORef (servedFailures served)
       failures <- liftIO (readIORef (servedFailures served))
-      liftIO (failures @?= wanted)
+      liftIO (map failedWhy failures @?= wanted)

@@ -33,7 +33,7 @@ tests w =
         anybody <- clientTls NoVerification Nothing
         connected served anybody "elsewhere.test" >>= either (liftIO . assertFailure . show) (\_ -> pure ())
         -- The server is told.
-        eventually "three refusals" $ (== 3) . length . filter isRefusal <$> readIORef (servedFailures served),
+        eventually "three refusals" $ (== 3) . length . filter (isRefusal . failedWhy) <$> readIORef (servedFailures served),
       testCase "the system's authorities do not trust a stranger" $ world $ \served ->
         try (clientTls SystemAuthorities Nothing) >>= \case
           Left (LoadError _ what) -> liftIO (assertBool what ("no certificates" `isInfixOf` what))

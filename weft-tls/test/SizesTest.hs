@@ -7,7 +7,6 @@ import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.ByteString.Unsafe (unsafeUseAsCStringLen)
 import Data.IORef
-import Data.List (isInfixOf)
 import Data.Maybe (fromMaybe)
 import Foreign.Marshal.Utils (copyBytes)
 import Foreign.Ptr (castPtr, plusPtr)
@@ -86,9 +85,7 @@ tests w =
   where
     world = serving (settingsOf w ["ecdsa"])
     trusting = clientTls (AuthoritiesFrom (directory w <> "/ca.pem")) Nothing
-    overflowed = \case
-      Refused why -> "RecordOverflow" `isInfixOf` why
-      _ -> False
+    overflowed failed = failedAlert failed == Just "record_overflow"
 
 -- | The most that may follow a header.
 largest :: Int

@@ -103,7 +103,7 @@ data Served = Served
     servedTls :: TlsContext,
     servedServer :: Server,
     -- | Of handshakes.
-    servedFailures :: IORef [TlsFailure],
+    servedFailures :: IORef [FailedHandshake],
     -- | What the operator was told, and exceptions that nobody handled.
     servedReports :: IORef [String],
     servedObserved :: IORef [Observation]
@@ -128,7 +128,7 @@ servingOn kernel tlsSettings change use = do
   observed <- newIORef []
   let add ref x = atomicModifyIORef' ref (\xs -> (x : xs, ()))
   (result, whole) <- runWith defaultSettings {settingKernel = kernel, settingReport = add reports} $ do
-    tls <- loadTls tlsSettings {tlsOnFailure = Just (\_ -> add failures)}
+    tls <- loadTls tlsSettings {tlsOnFailure = Just (\failed -> mapM_ ($ failed) (tlsOnFailure tlsSettings) >> add failures failed)}
     server <-
       newServer
         (change defaultServerSettings {serverLayers = [tlsLayer tls], serverReport = add reports, serverObserver = Just (add observed), serverGrace = seconds 5})

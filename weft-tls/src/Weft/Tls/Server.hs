@@ -1,5 +1,6 @@
 -- |
--- TLS for the server of "Weft.Http.Server".
+-- TLS for the server of "Weft.Http.Server". Keys are agreed on by X25519, or else P-256, P-384 or
+-- P-521; ML-KEM is not offered, because the library (@tls@ 1.8) has none.
 --
 -- @
 -- tls <- 'loadTls' 'defaultTlsSettings' {'tlsCertificates' = ['CertificateFiles' \"chain.pem\" \"key.pem\"]}
@@ -20,6 +21,7 @@ module Weft.Tls.Server
     -- * Serving
     tlsLayer,
     TlsFailure (..),
+    FailedHandshake (..),
   )
 where
 
@@ -37,10 +39,10 @@ import Weft.Buffer
 import Weft.Http.Request (Client (..))
 import Weft.Http.Server (Layer, Transport (..))
 import Weft.Internal.Runtime (reportToStderr)
-import Weft.Socket (SockAddr)
 import Weft.Time (durationNanoseconds)
 import Weft.Timeout (timeout)
 import Weft.Tls.Internal.Certificates
+import Weft.Tls.Internal.Failed
 import Weft.Tls.Internal.Failure
 import Weft.Tls.Internal.Handshake
 import Weft.Tls.Internal.Library
@@ -69,12 +71,14 @@ data TlsSettings = TlsSettings
     tlsSessions :: !Int,
     -- | How long a session is remembered; default two hours, at most seven days.
     tlsSessionLifetime :: !Duration,
-    -- | Told what an operator should know about the certificates, a line each: that one has
-    -- expired. Default: standard error.
+    -- | Told what an operator should know, a line each: that a certificate has expired; why a
+    -- handshake failed, and which alert was sent, but only every ten seconds, with the number
+    -- of those that had no line. Default: standard error.
     tlsReport :: !(String -> IO ()),
-    -- | Told why a handshake failed, and with whom: for a log at debug level, since anybody can
-    -- make as many as they like. Default: nothing. It must not block.
-    tlsOnFailure :: !(Maybe (SockAddr -> TlsFailure -> IO ()))
+    -- | Told of each handshake that failed: for metrics ("Weft.Tls.Metrics"), or for a log at
+    -- debug level, since anybody can make as many as they like. Default: nothing. It must not
+    -- block.
+    tlsOnFailure :: !(Maybe (FailedHandshake -> IO ()))
   }
 
 -- | Who must show a certificate.
@@ -105,6 +109,7 @@ defaultTlsSettings =
 data TlsContext = TlsContext
   { settings :: !TlsSettings,
     gate :: !Gate,
+    failures :: !FailureLog,
     current :: !(IORef Generation)
   }
 
@@ -120,7 +125,7 @@ data Generation = Generation
 loadTls :: TlsSettings -> Thread TlsContext
 loadTls s = do
   generation <- load s
-  TlsContext s <$> newGate <*> liftIO (newIORef generation)
+  TlsContext s <$> newGate <*> liftIO (newFailureLog (tlsReport s)) <*> liftIO (newIORef generation)
 
 -- | Read the files again: new handshakes are made with what is there now. What was loaded
 -- before stays if anything is wrong. Connections go on with what they began with; sessions
@@ -164,20 +169,28 @@ load s = do
 tlsLayer :: TlsContext -> Layer
 tlsLayer context _ transport client = do
   records <- newRecords transport
-  attempt context records client `catch` \e -> case fromException e of
+  alert <- liftIO (newIORef Nothing)
+  attempt context records alert client `catch` \e -> case fromException e of
     Just (_ :: SomeAsyncException) -> throwM e
     Nothing -> do
       let failure = failureOf (e :: SomeException)
-      liftIO (for_ (tlsOnFailure (settings context)) (\tell -> tell (clientAddress client) failure))
+      sent <- liftIO (readIORef alert)
+      let failed = FailedHandshake (clientAddress client) failure $ case failure of
+            RefusedByPeer name -> Just (alertName name)
+            Refused _ -> sent
+            _ -> Nothing
+      liftIO (for_ (tlsOnFailure (settings context)) ($ failed))
+      logFailure (failures context) failed
       partFrom records failure
       throwM (asIOError failure)
 
-attempt :: TlsContext -> Records -> Client -> Thread (Transport, Client)
-attempt context records client = do
+-- The reference is for the alert that is sent.
+attempt :: TlsContext -> Records -> IORef (Maybe ByteString) -> Client -> Thread (Transport, Client)
+attempt context records alert client = do
   begun <- fill records
   first <- liftIO (firstByte records)
   case first of
-    _ | not begun -> throwM Vanished
+    _ | not begun -> throwM NothingSent
     Just byte
       -- A handshake record.
       | byte == 0x16 -> pure ()
@@ -189,7 +202,7 @@ attempt context records client = do
   turns <- liftIO newTurns
   (tls, source) <-
     liftIO $ contextOn records (takeRecords records (waitForMore turns)) (parametersFor (settings context) generation subject)
-  shake (gate context) turns records (handshake tls)
+  shake (gate context) turns records (noteAlerts alert tls (handshake tls))
   liftIO $ do
     writeIORef source (takeComplete records)
     security <- readIORef subject >>= securityOf tls
@@ -229,6 +242,7 @@ parametersFor s generation subject =
 partFrom :: Records -> TlsFailure -> Thread ()
 partFrom records failure = case failure of
   Vanished -> pure ()
+  NothingSent -> pure ()
   NotTls -> pure ()
   PlainHttp -> liftIO (put records plainAnswer) >> parting
   _ -> parting

@@ -37,9 +37,8 @@ data Admin = Admin
   }
 
 -- | Start it on this socket. The action is for messages to the operator.
-openAdmin :: (String -> IO ()) -> Maybe AccessLog -> Socket -> Thread Admin
-openAdmin report accessLog listener = do
-  registry <- liftIO newRegistry
+openAdmin :: (String -> IO ()) -> Registry -> Maybe AccessLog -> Socket -> Thread Admin
+openAdmin report registry accessLog listener = do
   metrics <- liftIO (newHttpMetrics registry)
   registerAll registry
   liftIO (for_ accessLog (showDropped registry . entriesDropped))

@@ -51,7 +51,7 @@ checkConfig report config = do
       1 -> "one file"
       n -> show n <> " files"
     contents =
-      try (loadSecure report (configTls config)) >>= \case
+      try (loadSecure report Nothing (configTls config)) >>= \case
         Left (CannotLoad why) -> pure [why]
         Right _ -> pure []
     proxies = case (confProxyProtocol (configServer config), confTrustedProxies (configServer config)) of

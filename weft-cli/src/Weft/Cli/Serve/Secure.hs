@@ -15,6 +15,8 @@ import Data.ByteString.Char8 qualified as C
 import Weft
 import Weft.Cli.Serve.Config
 import Weft.Cli.Serve.Paths
+import Weft.Http.Metrics (Registry)
+import Weft.Tls.Metrics (countFailures)
 import Weft.Tls.Server (CertificateFiles (..), LoadError (..), TlsContext, TlsSettings (..), defaultTlsSettings, loadTls, reloadTls)
 
 -- | What is wrong with a certificate or a key, with the name of the file as bytes.
@@ -24,11 +26,14 @@ newtype CannotLoad = CannotLoad ByteString
 instance Exception CannotLoad
 
 -- | Load them, if there are any. The action is told what an operator should know, such as
--- that one has expired. Raises 'CannotLoad'.
-loadSecure :: (String -> IO ()) -> TlsConfig -> Thread (Maybe TlsContext)
-loadSecure report config
+-- that one has expired, or why handshakes fail; these are counted if there is a registry.
+-- Raises 'CannotLoad'.
+loadSecure :: (String -> IO ()) -> Maybe Registry -> TlsConfig -> Thread (Maybe TlsContext)
+loadSecure report registry config
   | null pairs = pure Nothing
-  | otherwise = try (loadTls defaultTlsSettings {tlsCertificates = pairs, tlsReport = reportPath report}) >>= either (throwM . cannotLoad) (pure . Just)
+  | otherwise = do
+      count <- liftIO (traverse countFailures registry)
+      try (loadTls defaultTlsSettings {tlsCertificates = pairs, tlsReport = reportPath report, tlsOnFailure = count}) >>= either (throwM . cannotLoad) (pure . Just)
   where
     pairs = zipWith (\c k -> CertificateFiles (path c) (path k)) (tlsCertificate config) (tlsKey config)
     -- A character for each byte is what names of files are there.

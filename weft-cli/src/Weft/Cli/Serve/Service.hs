@@ -47,9 +47,10 @@ serving config = do
   (descriptors, files) <- liftIO (shareOfDescriptors conf)
   sites <- openSites report files config
   accessLog <- traverse openLog (logAccess (configLog config))
-  tls <- loadSecure report (configTls config)
+  registry <- liftIO newRegistry
+  tls <- loadSecure report (Just registry) (configTls config)
   listening <- listeners (listenAt (if confReusePort conf then Shared else Alone) (confHost conf) (confPort conf))
-  admin <- traverse (\e -> listenAt Alone (Just (endpointHost e)) (endpointPort e) >>= openAdmin report accessLog) (metricsListen (configMetrics config))
+  admin <- traverse (\e -> listenAt Alone (Just (endpointHost e)) (endpointPort e) >>= openAdmin report registry accessLog) (metricsListen (configMetrics config))
   server <- newServer (settingsOf config descriptors report accessLog tls (adminMetrics <$> admin)) (sitesHandler sites)
   failure <- liftIO (newIORef Nothing)
   for_ listening $ \listener ->

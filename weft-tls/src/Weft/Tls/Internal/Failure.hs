@@ -21,6 +21,8 @@ data TlsFailure
     PlainHttp
   | -- | What a client sent first is not TLS.
     NotTls
+  | -- | The connection ended before anything was sent on it, as probes do.
+    NothingSent
   | -- | The connection ended, or was reset, before the handshake did; a time limit
     -- counts as that.
     Vanished
@@ -38,6 +40,7 @@ instance Exception TlsFailure where
   displayException = \case
     PlainHttp -> "TLS: the client spoke plain HTTP"
     NotTls -> "TLS: what came first is not TLS"
+    NothingSent -> "TLS: nothing was sent"
     Vanished -> "TLS: the peer was gone before the handshake had ended"
     Refused why -> "TLS: refused: " <> why
     RefusedByPeer alert -> "TLS: the peer has refused: " <> alert

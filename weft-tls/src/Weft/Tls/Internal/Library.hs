@@ -12,6 +12,7 @@ module Weft.Tls.Internal.Library
 
     -- * Contexts
     contextOn,
+    noteAlerts,
     securityOf,
     serverDefaults,
     clientDefaults,
@@ -27,6 +28,7 @@ import Data.Maybe (fromMaybe)
 import Network.TLS
 import Network.TLS.Extra.Cipher (ciphersuite_strong)
 import Weft.Http.Request (Security (..))
+import Weft.Tls.Internal.Failed (alertIn)
 import Weft.Tls.Internal.Records
 
 -- | The oldest version that is spoken.
@@ -98,6 +100,13 @@ contextOn records first params = do
         }
       params
   pure (context, source)
+
+-- | Keep the name of the alert that the context sends while this is done.
+noteAlerts :: IORef (Maybe ByteString) -> Context -> IO () -> IO ()
+noteAlerts ref context action = do
+  contextHookSetLogging context def {loggingPacketSent = mapM_ (writeIORef ref . Just) . alertIn}
+  action
+  contextHookSetLogging context def
 
 -- | What was agreed on, after the handshake.
 securityOf :: Context -> Maybe ByteString -> IO Security

@@ -1,0 +1,3 @@
+module weft.example/interop-tls
+
+go 1.19

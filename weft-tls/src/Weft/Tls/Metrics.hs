@@ -1,0 +1,29 @@
+-- |
+-- Handshakes that failed, among the metrics of "Weft.Http.Metrics".
+--
+-- @
+-- registry <- liftIO 'Weft.Http.Metrics.newRegistry'
+-- count <- liftIO ('countFailures' registry)
+-- tls <- 'Weft.Tls.Server.loadTls' 'Weft.Tls.Server.defaultTlsSettings' {'Weft.Tls.Server.tlsOnFailure' = Just count}
+-- @
+module Weft.Tls.Metrics (countFailures) where
+
+import Data.IORef
+import Data.Map.Strict qualified as Map
+import Data.Maybe (fromMaybe)
+import Data.Text.Encoding (decodeLatin1)
+import Weft.Http.Metrics
+import Weft.Tls.Internal.Failed
+
+-- | Shows @weft_tls_handshake_failures_total@ by reason and alert; the action counts one. There
+-- are at most some hundreds of pairs, whatever clients do.
+countFailures :: Registry -> IO (FailedHandshake -> IO ())
+countFailures registry = do
+  counts <- newIORef Map.empty
+  register
+    registry
+    [Description "weft_tls_handshake_failures_total" "TLS handshakes that failed, by reason and by the alert that was sent or received." CounterKind]
+    (pure . map (\((reason, alert), n) -> sample [("reason", decodeLatin1 reason), ("alert", decodeLatin1 alert)] (Whole n)) . Map.toList <$> readIORef counts)
+  pure $ \failed ->
+    let key = (failedReason (failedWhy failed), fromMaybe "none" (failedAlert failed))
+     in atomicModifyIORef' counts (\m -> (Map.insertWith (+) key 1 m, ()))
