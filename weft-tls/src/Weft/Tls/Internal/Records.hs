@@ -43,6 +43,7 @@ import Foreign.Storable (peekByteOff)
 import Weft
 import Weft.Buffer
 import Weft.Http.Server (Transport (..))
+import Weft.Internal.Buffer (unsafeSlice)
 import Weft.Mask (mask_)
 import Weft.Mutex
 
@@ -177,7 +178,7 @@ wantedSize i
 firstByte :: Records -> IO (Maybe Word8)
 firstByte r = do
   i <- readIORef (inbound r)
-  pure (memory i >>= \buffer -> fst <$> B.uncons (sliceBuffer buffer (from i) (to i - from i)))
+  pure (memory i >>= \buffer -> fst <$> B.uncons (unsafeSlice buffer (from i) (to i - from i)))
 
 -- | Is there a whole record?
 isComplete :: Records -> IO Bool
@@ -216,7 +217,7 @@ takeComplete r count = do
   if not available
     then throwIO NeedMore
     else do
-      let bytes = maybe B.empty (\b -> sliceBuffer b (from i) (min count (to i - from i))) (memory i)
+      let bytes = maybe B.empty (\b -> unsafeSlice b (from i) (min count (to i - from i))) (memory i)
       writeIORef (inbound r) i {from = from i + B.length bytes, inRecord = not (inRecord i)}
       pure bytes
 
