@@ -5,6 +5,7 @@ import BadClientTest qualified
 import CertificatesTest qualified
 import ClientTest qualified
 import DribbleTest qualified
+import KeptTest qualified
 import PeersTest qualified
 import RecordsTest qualified
 import Test.Tasty
@@ -18,6 +19,7 @@ main = withWorld $ \world ->
       [ CertificatesTest.tests world,
         RecordsTest.tests world,
         DribbleTest.tests world,
+        KeptTest.tests world,
         ClientTest.tests world,
         PeersTest.tests world,
         BadClientTest.tests world
