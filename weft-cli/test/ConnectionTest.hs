@@ -266,8 +266,7 @@ logFile = withSite $ \site -> do
         2 -> has "\"HEAD /hello.txt HTTP/1.1\" 200 "
         _ -> has "\"-\" 400 "
 
--- | What an entry says must be taken from the request before its buffer is used for
--- the next one.
+-- | Each entry is that of its own request, on a connection that has the next one at once.
 logOfBusyConnection :: IO ()
 logOfBusyConnection = withSite $ \site -> do
   let path = site </> ".." </> "access.log"

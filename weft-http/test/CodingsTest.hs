@@ -125,8 +125,8 @@ siblings settings = withSite files settings $ \site -> do
   where
     unique = foldr (\x xs -> if x `elem` xs then xs else x : xs) []
 
--- The buffer of a request is used again by the next one of the connection. What was a
--- slice of it named another file by then, and every file was read anew each second.
+-- The cache once kept slices of a buffer that the next request was received into: they named
+-- another file by then, and every file was read anew each second.
 ownPath :: Assertion
 ownPath = withSite (\path -> forM_ names (\name -> B.writeFile (path </> C.unpack name) name)) id $ \site -> do
   fetchEach (address site) [("/" <> name, name) | name <- names]

@@ -20,6 +20,7 @@ import ExamplesTest qualified
 import GlobTest qualified
 import HandOverChild (serveUntilTold)
 import KeptOpenTest qualified
+import KeptTest qualified
 import LeftBehindTest qualified
 import ListenTest qualified
 import MetricsTest qualified
@@ -68,6 +69,7 @@ allTests = do
         CompressTest.tests,
         StaticTest.tests,
         KeptOpenTest.tests,
+        KeptTest.tests,
         ServerTest.tests,
         ExamplesTest.tests,
         CodingsTest.tests,

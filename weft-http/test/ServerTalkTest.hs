@@ -421,7 +421,7 @@ surroundings =
             { transportReceive = \buffer offset count -> do
                 own <- liftIO (newBuffer 100)
                 n <- transportReceive transport own 0 (min 100 (min count (bufferSize buffer - offset)))
-                let bytes = B.map (xor key) (sliceBuffer own 0 n)
+                bytes <- B.map (xor key) <$> liftIO (copyBuffer own 0 n)
                 n <$ liftIO (withBuffer buffer (\p -> zipWithM_ (pokeElemOff p) [offset ..] (B.unpack bytes))),
               transportSend = \pieces -> do
                 let bytes = B.take 70 (B.concat pieces)

@@ -112,7 +112,7 @@ interruptedInLayer = do
           then do
             own <- liftIO (newBuffer 4096)
             got <- transportReceive below own 0 4096
-            valid <- liftIO (writeIORef held (sliceBuffer own 0 got) >> newIORef True)
+            valid <- liftIO (copyBuffer own 0 got >>= writeIORef held >> newIORef True)
             throwM (Interruption BufferUnused valid)
           else do
             bytes <- liftIO (atomicModifyIORef' held (B.empty,))

@@ -5,6 +5,7 @@ import BadClientTest qualified
 import CertificatesTest qualified
 import ClientTest qualified
 import DribbleTest qualified
+import KeptTest qualified
 import PeersTest qualified
 import RecordsTest qualified
 import SizesTest qualified
@@ -20,6 +21,7 @@ main = withWorld $ \world ->
         RecordsTest.tests world,
         SizesTest.tests world,
         DribbleTest.tests world,
+        KeptTest.tests world,
         ClientTest.tests world,
         PeersTest.tests world,
         BadClientTest.tests world

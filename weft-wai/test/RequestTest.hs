@@ -3,7 +3,7 @@ module RequestTest (tests) where
 
 import Client
 import Control.Concurrent.MVar
-import Control.Monad (replicateM)
+import Control.Monad (forM_, replicateM)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.ByteString.Builder qualified as Builder
@@ -15,6 +15,7 @@ import Data.Maybe (isJust)
 import Network.HTTP.Types
 import Network.Socket (SockAddr (..))
 import Network.Wai
+import Numeric (showHex)
 import Test.Tasty
 import Test.Tasty.HUnit
 import Test.Tasty.QuickCheck qualified as Q
@@ -73,17 +74,7 @@ tests =
         requestMethod odd' @?= "FROBNICATE"
         old <- seen "GET / HTTP/1.0\r\n\r\n"
         (httpVersion old, requestHeaders old, requestHeaderHost old) @?= (http10, [], Nothing),
-      testCase "a request may be kept when the connection's buffer is used again" $ do
-        kept <- newIORef []
-        let application request respond = modifyIORef' kept (request :) >> respond (responseLBS status200 [] "ok")
-            ask i = "GET /path/" <> C.pack (show (i :: Int)) <> " HTTP/1.1\r\nHost: h\r\nX-Number: " <> C.pack (show i) <> "\r\n\r\n"
-        _ <- withApplication (pure application) $ \port -> withClient port $ \c -> do
-          mapM_ (\i -> say c (ask i) >> hearUntil c "ok") [100 .. 139]
-          say c (get "/end") >> hearAll c
-        requests <- reverse <$> readIORef kept
-        map rawPathInfo requests @?= ["/path/" <> C.pack (show i) | i <- [100 :: Int .. 139]] <> ["/end"]
-        [v | r <- requests, (n, v) <- requestHeaders r, n == "x-number"] @?= [C.pack (show i) | i <- [100 :: Int .. 139]]
-        map requestHeaderHost requests @?= replicate 40 (Just "h") <> [Just "localhost"],
+      testCase "all of a request may be kept when its connection has a thousand others" kept,
       testGroup
         "bodies"
         [ testCase "of known length, and empty at the end again and again" $ do
@@ -185,3 +176,49 @@ bodyOf change bytes = do
   _ <- withApplicationSettings (change defaultSettings) (pure application) (`exchange` bytes)
   got <- takeMVar box
   pure (map B.length got, B.concat got)
+
+-- | Requests of many lengths, each alone or several together, with bodies of every framing.
+kept :: Assertion
+kept = do
+  found <- newIORef []
+  let application request respond = do
+        pieces <- piecesOf request
+        modifyIORef' found ((request, pieces) :)
+        respond (responseLBS status200 [] "fin")
+      piecesOf request = getRequestBodyChunk request >>= \piece -> if B.null piece then pure [] else (piece :) <$> piecesOf request
+      numbers = [0 .. 999 :: Int]
+      text i size = C.take size (C.concat (replicate (size + 1) (C.pack (show i))))
+      pathOf i = "/" <> text i (i * 7 `mod` 61)
+      queryOf i = if even i then "" else "?" <> text i (i * 5 `mod` 37)
+      methodOf i = if i `mod` 3 == 0 then "FROB" <> text i 3 else "POST"
+      fieldsOf i =
+        [("Host", "h" <> text i 4), ("Referer", text i 20), ("User-Agent", text i 30), ("Range", "bytes=" <> C.pack (show i) <> "-")]
+          <> [("X-" <> text i (j + 1), text i (i * j `mod` 53)) | j <- [1 .. i `mod` 9]]
+          <> [("Cookie", text i (700 + i)) | i `mod` 41 == 0]
+      bodyOf' i = text i (i `mod` 400)
+      framed i
+        | B.null (bodyOf' i) = ([], "")
+        | odd i = ([("Content-Length", C.pack (show (B.length (bodyOf' i))))], bodyOf' i)
+        | otherwise = ([("Transfer-Encoding", "chunked")], C.pack (showHex (B.length (bodyOf' i)) "\r\n") <> bodyOf' i <> "\r\n0\r\n\r\n")
+      bytes i =
+        let (framing, content) = framed i
+         in B.concat ([methodOf i, " ", pathOf i, queryOf i, " HTTP/1.1\r\n"] <> [n <> ": " <> v <> "\r\n" | (n, v) <- fieldsOf i <> framing] <> ["\r\n", content])
+      heardOf c n got
+        | occurrences got >= (n :: Int) = pure ()
+        | otherwise = hear c >>= \more -> if B.null more then assertFailure "the connection ended" else heardOf c n (got <> more)
+      occurrences got = case B.breakSubstring "\r\n\r\nfin" got of
+        (_, rest) -> if B.null rest then 0 else 1 + occurrences (B.drop 7 rest) :: Int
+  _ <- withApplication (pure application) $ \port -> forM_ (inGroups 200 numbers) $ \some -> withClient port $ \c ->
+    forM_ (zip (cycle [True, False]) (inGroups 5 some)) $ \(together, five) ->
+      if together
+        then say c (B.concat (map bytes five)) >> heardOf c 5 ""
+        else forM_ five (\i -> say c (bytes i) >> heardOf c 1 "")
+  requests <- reverse <$> readIORef found
+  length requests @?= 1000
+  forM_ (zip numbers requests) $ \(i, (r, pieces)) -> do
+    (requestMethod r, rawPathInfo r, rawQueryString r) @?= (methodOf i, pathOf i, queryOf i)
+    [(CI.original n, v) | (n, v) <- requestHeaders r] @?= fieldsOf i <> fst (framed i)
+    [requestHeaderHost r, requestHeaderReferer r, requestHeaderUserAgent r, requestHeaderRange r] @?= map (Just . snd) (take 4 (fieldsOf i))
+    B.concat pieces @?= bodyOf' i
+  where
+    inGroups n some = if null some then [] else let (group, rest) = splitAt n some in group : inGroups n rest

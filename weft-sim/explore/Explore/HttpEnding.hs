@@ -95,8 +95,7 @@ scored :: Score -> Setup
 scored (Score begun _) =
   defaultSetup
     { setupHandler = \_ request -> do
-        -- The request is in a buffer that is used again.
-        let target = ByteString.copy (requestPath request)
+        let target = requestPath request
         say begun target
         yield
         pure (plain ok200 [] (padded target))

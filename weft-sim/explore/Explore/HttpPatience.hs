@@ -9,7 +9,6 @@
 -- drains.
 module Explore.HttpPatience (scenarios) where
 
-import Control.Exception (evaluate)
 import Control.Monad (forM, forM_, forever, void, when)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as ByteString
@@ -76,8 +75,8 @@ resetting clients = do
   begun <- newLog
   ended <- newLog
   let handler request = do
-        number <- liftIO (evaluate (ByteString.copy (requestPath request)))
-        let what = toEnum (asked request)
+        let number = requestPath request
+            what = toEnum (asked request)
             work = do
               say begun number
               sleep (minutes 5) `onException` (now >>= \t -> say ended (number, t))
@@ -254,8 +253,7 @@ restingDrained :: Weather -> [Moment] -> Moment -> Bool -> Thread Complaints
 restingDrained weather wakes moment again = do
   begun <- newLog
   let handler request = do
-        -- At once: the request is in a buffer that is used again.
-        target <- liftIO (evaluate (ByteString.copy (requestPath request)))
+        let target = requestPath request
         plain ok200 [] target <$ say begun target
   (answered, wrong) <- do
     whole <- newLog

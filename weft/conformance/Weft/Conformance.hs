@@ -25,6 +25,7 @@ import Weft.Conformance.Directories
 import Weft.Conformance.Endings
 import Weft.Conformance.Files
 import Weft.Conformance.Handover
+import Weft.Conformance.Kept
 import Weft.Conformance.Locals
 import Weft.Conformance.Mutexes
 import Weft.Conformance.Pipes
@@ -53,7 +54,7 @@ conformance world =
     (worldName world)
     [ testGroup
         "system calls"
-        (map ($ world) [sockets, addresses, streams, closing, datagrams, files, directories, pipes, time, signals, system, resources]),
+        (map ($ world) [sockets, addresses, streams, closing, datagrams, files, directories, pipes, kept, time, signals, system, resources]),
       testGroup
         "threads"
         (map ($ world) [mutexes, coordination, variables, channels, transactions, locals, scopes, scopeFailures, concurrent, timeouts, endings]),

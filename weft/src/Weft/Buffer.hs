@@ -6,23 +6,21 @@
 -- Who owns a buffer: between a system call that names it and the answer the
 -- kernel owns the named part, and nobody else may read or write that part. At all
 -- other times it belongs to the thread that made it, or to which it was handed.
--- 'sliceBuffer' shares the memory with the 'ByteString' that it makes: do not
--- receive into that part again while the 'ByteString' is in use; 'copyBuffer' has
--- no such condition.
+--
+-- A buffer changes, and a 'ByteString' does not: 'copyBuffer' makes one of what is in it.
 module Weft.Buffer
   ( Buffer,
     newBuffer,
     newAlignedBuffer,
     bufferSize,
     withBuffer,
-    sliceBuffer,
     copyBuffer,
   )
 where
 
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as ByteString
-import Data.ByteString.Internal qualified as ByteString (fromForeignPtr, mallocByteString)
+import Data.ByteString.Internal qualified as ByteString (mallocByteString)
 import Data.Primitive.ByteArray (MutableByteArray (..), newAlignedPinnedByteArray)
 import Data.Word (Word8)
 import Foreign.ForeignPtr (withForeignPtr)
@@ -46,15 +44,6 @@ newAlignedBuffer alignment size = do
 -- | Look at the memory, or change it, while no system call owns it.
 withBuffer :: Buffer -> (Ptr Word8 -> IO a) -> IO a
 withBuffer = withForeignPtr . bufferMemory
-
--- | So many bytes from an offset, sharing the buffer's memory (no copy; the whole
--- buffer stays in memory as long as the result does). What lies outside the buffer
--- is left out.
-sliceBuffer :: Buffer -> Int -> Int -> ByteString
-sliceBuffer (Buffer memory size) offset count =
-  ByteString.fromForeignPtr memory from (max 0 (min (size - from) count))
-  where
-    from = max 0 (min size offset)
 
 -- | A copy of so many bytes from an offset, as they are now. What lies outside the buffer
 -- is left out.

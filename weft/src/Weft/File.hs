@@ -55,6 +55,7 @@ import Data.ByteString (ByteString)
 import Data.ByteString qualified as ByteString
 import Data.Int (Int64)
 import Weft.Buffer
+import Weft.Internal.Buffer (unsafeFreeze)
 import Weft.Internal.SystemCall
 import Weft.Internal.Trace
 
@@ -92,9 +93,7 @@ readAt :: File -> Int64 -> Int -> Thread ByteString
 readAt file offset count = do
   buffer <- liftIO (newBuffer count)
   n <- fill buffer 0
-  if 2 * n >= bufferSize buffer
-    then pure (sliceBuffer buffer 0 n)
-    else liftIO (copyBuffer buffer 0 n)
+  unsafeFreeze buffer n
   where
     fill buffer got
       | got >= bufferSize buffer = pure got

@@ -14,6 +14,7 @@ import Control.Monad.IO.Class (liftIO)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as ByteString
 import Weft.Buffer
+import Weft.Internal.Buffer (unsafeFreeze)
 import Weft.Internal.SystemCall
 import Weft.Internal.Trace
 
@@ -33,9 +34,7 @@ readPipe :: Pipe -> Int -> Thread ByteString
 readPipe pipe count = do
   buffer <- liftIO (newBuffer count)
   n <- call (ReadPipe pipe buffer 0 (bufferSize buffer))
-  if 2 * n >= bufferSize buffer
-    then pure (sliceBuffer buffer 0 n)
-    else liftIO (copyBuffer buffer 0 n)
+  unsafeFreeze buffer n
 
 -- | Write all bytes, waiting as often as the pipe is full. Without a reader it
 -- fails with @EPIPE@.

@@ -25,6 +25,7 @@ import Foreign.C.Error (Errno (..), eNOTCONN)
 import GHC.IO.Exception (ioe_errno)
 import Weft.Buffer
 import Weft.Concurrently (concurrently)
+import Weft.Internal.Buffer (unsafeSlice)
 import Weft.Internal.Trace (Thread)
 import Weft.Socket
 
@@ -46,7 +47,7 @@ forward from to = do
         receiveInto from buffer 0 (bufferSize buffer) >>= \case
           0 -> count <$ (shutdown to ShutdownSend `catch` unlessGone)
           -- Shares the buffer, which is received into again when all was sent.
-          n -> sendAll to (sliceBuffer buffer 0 n) *> go (count + fromIntegral n)
+          n -> sendAll to (unsafeSlice buffer 0 n) *> go (count + fromIntegral n)
   go 0
   where
     -- It was reset, so nobody waits for an end. Who receives from it learns why.

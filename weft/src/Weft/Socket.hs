@@ -87,6 +87,7 @@ import Network.Socket
     defaultHints,
   )
 import Weft.Buffer
+import Weft.Internal.Buffer (unsafeFreeze)
 import Weft.Internal.Net (acceptConn)
 import Weft.Internal.SystemCall
 import Weft.Internal.Time (Duration, after)
@@ -220,10 +221,7 @@ receive :: Socket -> Int -> Thread ByteString
 receive s count = do
   buffer <- liftIO (newBuffer count)
   n <- receiveInto s buffer 0 (bufferSize buffer)
-  -- A small result must not keep a large buffer alive.
-  if 2 * n >= bufferSize buffer
-    then pure (sliceBuffer buffer 0 n)
-    else liftIO (copyBuffer buffer 0 n)
+  unsafeFreeze buffer n
 
 -- | Wait for bytes and receive at most so many into a buffer from an offset: how
 -- many came, 0 at the end of the stream and only there: where there is no room for a single

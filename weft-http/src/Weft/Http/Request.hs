@@ -4,9 +4,10 @@
 -- A request as its handler sees it: the head that was parsed, the body as it arrives,
 -- and the client that sent it.
 --
--- The strings of the head share the connection's buffer: they are valid until the
--- handler has answered. Copy what you keep longer ('Data.ByteString.copy'). Pieces of
--- the body are yours.
+-- A request, and every string in it, may be kept for as long as you like; its body can be
+-- received until it was answered. The strings of a head share memory with what was received
+-- together with it, a kilobyte most often, which is there as long as one of them is: copy what you
+-- keep in large numbers ('Data.ByteString.copy').
 module Weft.Http.Request
   ( -- * Requests
     Request (..),

@@ -11,8 +11,8 @@
 --
 -- It refuses whatever another implementation might read differently: lines that
 -- end in LF alone, blanks before a colon, folded fields, control characters, more
--- than one length. The strings in a 'RequestHead' are slices of the buffer: the
--- bytes of the head must stay as they are while the request is in use.
+-- than one length. The strings in a 'RequestHead' are slices of the text that was
+-- parsed, and keep it in memory.
 module Weft.Http.RequestHead
   ( -- * Parsing
     parseRequest,

@@ -23,6 +23,7 @@ import Test.Tasty.HUnit
 import Weft
 import Weft.Buffer
 import Weft.Internal.Backend (newDescriptor)
+import Weft.Internal.Buffer (unsafeSlice)
 import Weft.Internal.SystemCall (Socket (..))
 import Weft.Internal.SystemCall qualified as Call
 import Weft.Pipe
@@ -315,7 +316,7 @@ copied = inCalm $ \rig ->
       ( \s -> do
           buffer <- liftIO (newBuffer 8)
           liftIO (withBuffer buffer (`copyTo` "original"))
-          sendAll s (sliceBuffer buffer 0 8)
+          sendAll s (unsafeSlice buffer 0 8)
           liftIO (withBuffer buffer (`copyTo` "changed!"))
           pause 1
       )

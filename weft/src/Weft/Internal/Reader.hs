@@ -31,6 +31,7 @@ import Data.IORef
 import Foreign.Marshal.Utils (copyBytes, moveBytes)
 import Foreign.Ptr (castPtr, plusPtr)
 import Weft.Buffer
+import Weft.Internal.Buffer (unsafeSlice)
 import Weft.Internal.SystemCall (Socket)
 import Weft.Internal.Trace (Thread)
 import Weft.Socket (receiveInto)
@@ -134,7 +135,7 @@ data Considered
 consider :: Reader -> (ByteString -> Verdict) -> IO Considered
 consider reader judge = do
   st@(State buffer from to) <- readIORef (readerState reader)
-  case judge (sliceBuffer buffer from (to - from)) of
+  case judge (unsafeSlice buffer from (to - from)) of
     Leave n -> pure (Remains n)
     Take content whole -> do
       bytes <- copyBuffer buffer from content

@@ -62,6 +62,7 @@ import Weft.Http.Body (Decoder, Skipped (..), bodyDecoder, skip)
 import Weft.Http.Internal.ResponseHead
 import Weft.Http.Internal.Types (Framing (..), Method (..), defaultLimits)
 import Weft.Http.Status
+import Weft.Internal.Buffer (unsafeSlice)
 import Weft.Socket (Socket)
 
 -- | What is the same for all lanes.
@@ -264,7 +265,7 @@ responses lane@(Lane shared _ cells input _ decoderRef _) t = go
       pokeCell cells cellHave (to - from)
       pure done
 
-    unusualHead from to done = case parseResponse defaultLimits (sharedMethod shared) 0 (sliceBuffer input from (to - from)) of
+    unusualHead from to done = case parseResponse defaultLimits (sharedMethod shared) 0 (unsafeSlice input from (to - from)) of
       IncompleteResponse _ -> keep from to done
       BadResponse _ -> pure broken
       ParsedResponse h used
@@ -289,7 +290,7 @@ responses lane@(Lane shared _ cells input _ decoderRef _) t = go
           if here == left then answered lane t >>= after' (from + here) to (done + 1) else done <$ pokeCell cells cellHave 0
       | mode == modeDecoder = do
           decoder <- readIORef decoderRef
-          let bytes = sliceBuffer input from (to - from)
+          let bytes = unsafeSlice input from (to - from)
           case skip decoder bytes of
             SkipMore decoder' -> do
               writeIORef decoderRef decoder'

@@ -38,6 +38,7 @@ import Foreign.Ptr (Ptr, castPtr, plusPtr)
 import Foreign.Storable (pokeByteOff)
 import Weft.Buffer
 import Weft.Cli.Load.Cells
+import Weft.Internal.Buffer (unsafeSlice)
 
 -- | Text with ranges of numbers in it: some text, then each range with the text behind it.
 data Pattern = Pattern !ByteString ![(Int, Int, ByteString)]
@@ -121,7 +122,7 @@ nextRequests source cells dice buffer count = case source of
                 pattern' <- choose patterns sums
                 go (left - 1 :: Int) =<< write p at pattern'
        in go count 0
-    pure (sliceBuffer buffer 0 n)
+    pure (unsafeSlice buffer 0 n)
   where
     choose patterns sums
       | sizeofSmallArray patterns == 1 = pure (indexSmallArray patterns 0)

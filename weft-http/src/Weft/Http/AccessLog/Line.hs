@@ -30,8 +30,7 @@ import Weft.Http.Internal.Address (addressOf, addressPiece, unmapped)
 import Weft.Http.Internal.Piece
 import Weft.Socket (SockAddr)
 
--- | What is said of one response. Byte strings may be slices of a buffer: they are only
--- looked at while the line is rendered.
+-- | What is said of one response.
 data Line = Line
   { lineClient :: !SockAddr,
     -- | Seconds since 1970-01-01 UTC.

@@ -5,13 +5,15 @@
 -- The vocabulary that the parser fills and the server reads: 'RequestHead', its
 -- parts, and the 'Limits' of what is accepted. Plain data.
 --
--- == Note [Slices of the buffer]
+-- == Note [Slices of the head]
 --
 -- Every 'ByteString' in a 'RequestHead' (but a joined list field, see
--- 'conditionIfMatch') is a slice of the buffer that was parsed. That is why
--- parsing allocates so little, and it binds the caller: the bytes of the head
--- may be overwritten only when the request is no longer in use. What must
--- outlive it is copied with 'Data.ByteString.copy'.
+-- 'conditionIfMatch') is a slice of the string that was parsed, which is why
+-- parsing allocates so little. It never changes: the server parses heads where it
+-- has received them, and receives nothing there again (Note [Bytes are received once]
+-- in "Weft.Http.Server.Input"). But one slice that is kept keeps all that was
+-- received with it in memory, a kilobyte most often; 'Data.ByteString.copy' is for
+-- what is kept in large numbers.
 module Weft.Http.Internal.Types
   ( -- * Requests
     RequestHead (..),
@@ -130,7 +132,7 @@ isUnconditional = \case
 noConditions :: Conditions
 noConditions = Conditions Nothing Nothing Nothing Nothing Nothing Nothing
 
--- | A request head. See Note [Slices of the buffer].
+-- | A request head. See Note [Slices of the head].
 data RequestHead = RequestHead
   { headMethod :: !Method,
     headVersion :: !Version,

@@ -118,7 +118,7 @@ session context plainly
           then serving context c (begin c)
           else do
             liftIO (observe server ConnectionRefused)
-            refuse context c emptyInput serviceUnavailable503 "There are too many connections from your address."
+            refuse context c serviceUnavailable503 "There are too many connections from your address."
   where
     server = contextServer context
     settings = serverSettings server

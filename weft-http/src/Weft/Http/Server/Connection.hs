@@ -23,7 +23,7 @@ import Data.ByteString qualified as B
 import Data.Int (Int64)
 import Data.Maybe (isJust)
 import Weft
-import Weft.Buffer (Buffer, newBuffer)
+import Weft.Buffer (Buffer)
 import Weft.Http.Request
 import Weft.Http.RequestHead
 import Weft.Http.Server.Answering
@@ -53,7 +53,7 @@ requests context c !input !scanned !output
   | otherwise = runOnce $ case parseRequest (serverLimits (serverSettings (contextServer context))) scanned given of
       Parsed h used -> let !rest = discard used input in respond context c h rest output
       Incomplete seen -> incomplete context c input seen output
-      Bad fault -> bad context c input fault output
+      Bad fault -> bad context c fault output
   where
     given = unread input
 
@@ -79,10 +79,10 @@ incomplete context c input seen output = do
 {-# NOINLINE incomplete #-}
 
 -- | What has come is no request.
-bad :: Context -> Connection -> Input -> Fault -> Output -> Thread ()
-bad context c input fault output = do
+bad :: Context -> Connection -> Fault -> Output -> Thread ()
+bad context c fault output = do
   flush context c output
-  refuse context c input (faultStatus fault) (faultText fault)
+  refuse context c (faultStatus fault) (faultText fault)
 {-# NOINLINE bad #-}
 
 -- | Between two requests. The connection keeps its buffer for a while: to wait without one
@@ -108,9 +108,9 @@ becomeIdle context c = do
 
 -- | Receive the beginning of the next request; the input is used up.
 receiving :: Context -> Connection -> Input -> Thread ()
-receiving context c = \case
-  Input buffer _ _ -> receivingInto context c buffer
-  NoInput -> liftIO (newBuffer usualSize) >>= receivingInto context c
+receiving context c input = case remainder input of
+  Just buffer -> receivingInto context c buffer
+  Nothing -> liftIO (freshFor input) >>= receivingInto context c
 
 receivingInto :: Context -> Connection -> Buffer -> Thread ()
 receivingInto context c buffer = runOnce $ receiveTo c buffer 0 maxBound >>= received context c buffer
@@ -128,7 +128,7 @@ endOfInput context c input = do
   -- of a request may have come since: the client then knows that it can try again.
   late <- liftIO ((&&) <$> expiredIn c <*> (not <$> isDraining (contextServer context)))
   when (late && not (B.null (unread input))) $ do
-    refuse context c input requestTimeout408 "The request took too long to arrive."
+    refuse context c requestTimeout408 "The request took too long to arrive."
 
 -- | Have one request answered, and go on with what follows it.
 respond :: Context -> Connection -> RequestHead -> Input -> Output -> Thread ()
@@ -159,12 +159,12 @@ handled context c handler h input output = runOnce $ do
 handledSince :: Context -> Connection -> Handler -> Request -> Input -> Output -> Bool -> Int64 -> Thread ()
 handledSince context c handler request !input !output persistent start = runOnce $ case input of
   -- One request has come.
-  Input buffer from to
+  Input _ from to
     | from == to,
       isEmptyOutput output -> do
         response <- answer
         liftIO (sendQuickly context c request persistent response) >>= \case
-          Idled | contextQuiet context -> receivingInto context c buffer
+          Idled | contextQuiet context -> receiving context c input
           quick -> afterwards context c request input persistent start response quick
   _ -> do
     response <- answer
@@ -181,9 +181,9 @@ afterwards context c request input persistent start response = \case
   Partly goesOn left -> do
     sendPieces context c [left]
     told'
-    if goesOn then awaitRequest context c input else linger context c input
+    if goesOn then awaitRequest context c input else linger context c
   Idled -> told' >> receiving context c input
-  Final -> told' >> linger context c input
+  Final -> told' >> linger context c
   Drained -> told'
   where
     told' = recorded context c (answeringOf request input persistent start) (responseStatus response) (bodyLength (responseBody response))
@@ -198,7 +198,7 @@ transmitted context c request input persistent start response output = do
   waiting <- bounded context c output'
   if goesOn
     then requests context c input 0 waiting
-    else flush context c waiting >> linger context c input
+    else flush context c waiting >> linger context c
   where
     server = contextServer context
 {-# NOINLINE transmitted #-}
@@ -239,7 +239,7 @@ appliedPlainly context c application h input output = runOnce $ do
         transmit context c (answeringOf request input (isPersistent h && not draining && not lastOne) start) response output
           >>= finished context c
   goesOn <- applied context c application request sending
-  if goesOn then requests context c input 0 noOutput else linger context c input
+  if goesOn then requests context c input 0 noOutput else linger context c
   where
     server = contextServer context
 {-# NOINLINE appliedPlainly #-}
@@ -256,10 +256,9 @@ appliedAtOnce context c application h input = runOnce $ do
         Input _ from to | from == to -> (\ends -> if ends then Stops else Waits) <$> becomeIdle context c
         _ -> Proceeds True <$ withdraw (connectionMember c)
   appliedPlain context c application request answering settling >>= \case
-    Waits | Input buffer _ _ <- input -> receivingInto context c buffer
-    Waits -> awaitRequest context c input
+    Waits -> receiving context c input
     Proceeds True -> requests context c input 0 noOutput
-    Proceeds False -> linger context c input
+    Proceeds False -> linger context c
     Stops -> pure ()
 {-# NOINLINE appliedAtOnce #-}
 
@@ -275,14 +274,14 @@ answeredAtLength context c h input output = do
       sending = sendingOnce context c (isPersistent h && not lastOne) incoming request input start
   (goesOn, output') <- answered context c request sending
   if not goesOn
-    then liftIO (endBody incoming) >> flush context c output' >> linger context c input
+    then liftIO (endBody incoming) >> flush context c output' >> linger context c
     else case headFraming h of
       NoBody -> bounded context c output' >>= requests context c input 0
       _ -> do
         flush context c output'
         skipRest context c incoming >>= \case
           GoesOn input' -> requests context c input' 0 noOutput
-          TooFar -> linger context c input
+          TooFar -> linger context c
 {-# NOINLINE answeredAtLength #-}
 
 -- | What has become of a response that was to be sent at once.

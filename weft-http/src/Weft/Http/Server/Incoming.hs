@@ -4,8 +4,8 @@
 --
 -- A handler receives the body of its request piece by piece, and what it leaves is
 -- skipped afterwards so that the next request can be found. What came together with the
--- head is in the connection's buffer, and is copied when it is handed out; the rest is
--- received into memory of its own, which nobody writes to again.
+-- head lies behind it in the connection's buffer; the rest is received into memory of its own.
+-- Nobody writes to either again (Note [Bytes are received once] in "Weft.Http.Server.Input").
 --
 -- A body belongs to one request: a thread that a handler has left behind, and that asks for
 -- more when the request was answered, would take the bytes of the next one. So who receives says so, and
@@ -115,9 +115,7 @@ nextOf context c ref state = case stateEnded state of
   Just _ -> B.empty <$ free state
   Nothing -> case gather (stateDecoder state) (statePending state) of
     ([], _, _) -> case decode (stateDecoder state) (statePending state) of
-      End fields rest ->
-        -- These, too, are read out of the buffer while it is there.
-        foldr seq (pure ()) fields >> B.empty <$ free state {stateDecoder = bodyDecoder (serverLimits settings) NoBody, statePending = rest, stateEnded = Just fields}
+      End fields rest -> B.empty <$ free state {stateDecoder = bodyDecoder (serverLimits settings) NoBody, statePending = rest, stateEnded = Just fields}
       Broken fault -> free state >> throwM (BodyMalformed fault)
       More decoder -> receivedMore decoder >>= nextOf context c ref
       -- That would have been gathered.
@@ -126,9 +124,8 @@ nextOf context c ref state = case stateEnded state of
       let count = stateCount state + sum (map (fromIntegral . B.length) pieces)
       free state {stateDecoder = decoder, statePending = rest, stateCount = count}
       when (count > serverMaxBody settings) (throwM BodyTooLarge)
-      -- Now, and not when somebody looks at it: the buffer is used again.
       pure $! case pieces of
-        [piece] -> if stateInBuffer state then B.copy piece else piece
+        [piece] -> piece
         _ -> B.concat pieces
   where
     server = contextServer context

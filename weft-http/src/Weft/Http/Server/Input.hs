@@ -4,6 +4,15 @@
 --
 -- The input buffer of one connection, which it keeps until it rests. Owned by the
 -- connection's thread.
+--
+-- == Note [Bytes are received once]
+--
+-- What is received lies where it was received, and nobody writes there again: not the next
+-- request, which is received into the memory after it, and not the rest of a head that did not
+-- fit, which goes on in a copy. So a request, and every string in it, may be kept for as long as
+-- anybody likes, and nothing of it is ever copied. What is left of a buffer is used while it has
+-- room for a small request, and for one twice as long as the last; then there is a new one. The
+-- old one is free when nobody has kept anything of it.
 module Weft.Http.Server.Input
   ( Input (..),
     usualSize,
@@ -12,15 +21,18 @@ module Weft.Http.Server.Input
     discard,
     inputOf,
     withRoom,
+    remainder,
+    freshFor,
   )
 where
 
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.ByteString.Unsafe (unsafeUseAsCStringLen)
-import Foreign.Marshal.Utils (copyBytes, moveBytes)
+import Foreign.Marshal.Utils (copyBytes)
 import Foreign.Ptr (castPtr, plusPtr)
 import Weft.Buffer
+import Weft.Internal.Buffer (bufferFrom, unsafeSlice)
 
 -- | In bytes: what an idle connection holds until it rests. Most request heads fit, and
 -- those of browsers into twice as much, which a connection then keeps. GHC puts pinned
@@ -29,7 +41,8 @@ import Weft.Buffer
 usualSize :: Int
 usualSize = 1008
 
--- | A buffer and the part of it that is in use: from the first offset to the second.
+-- | A buffer and the part of it that is in use: from the first offset to the second. What is
+-- before the second is not written to again.
 data Input
   = NoInput
   | Input !Buffer !Int !Int
@@ -38,11 +51,11 @@ data Input
 emptyInput :: Input
 emptyInput = NoInput
 
--- | What has come and was not used, sharing the buffer's memory.
+-- | What has come and was not used.
 unread :: Input -> ByteString
 unread = \case
   NoInput -> mempty
-  Input buffer from to -> sliceBuffer buffer from (to - from)
+  Input buffer from to -> unsafeSlice buffer from (to - from)
 {-# INLINE unread #-}
 
 -- | The first so many unread bytes are used.
@@ -61,19 +74,37 @@ inputOf bytes
       withBuffer buffer $ \p -> unsafeUseAsCStringLen bytes $ \(from, n) -> copyBytes p (castPtr from) n
       pure (Input buffer 0 (B.length bytes))
 
--- | The same input with room behind it: at the front of its buffer if that is large
--- enough, else in one twice as large. What was read from it before must not be
--- in use any more.
+-- | The same input with room behind it: in its own buffer, or in a new one with room for as much
+-- again.
 withRoom :: Input -> IO Input
 withRoom = \case
-  NoInput -> (\b -> Input b 0 0) <$> newBuffer usualSize
   input@(Input buffer from to)
-    | from == to -> pure (Input buffer 0 0)
-    | to < bufferSize buffer -> pure input
-    | from > 0 -> do
-        withBuffer buffer $ \p -> moveBytes p (p `plusPtr` from) (to - from)
-        pure (Input buffer 0 (to - from))
-    | otherwise -> do
-        larger <- newBuffer (2 * bufferSize buffer)
-        withBuffer buffer $ \p -> withBuffer larger $ \q -> copyBytes q p to
-        pure (Input larger 0 to)
+    | from < to, to < bufferSize buffer -> pure input
+    | from < to -> do
+        let count = to - from
+        new <- newBuffer (sizeFor (2 * count))
+        withBuffer buffer $ \p -> withBuffer new $ \q -> copyBytes q (p `plusPtr` from) count
+        pure (Input new 0 count)
+    | Just left <- remainder input -> pure (Input left 0 0)
+  input -> (\b -> Input b 0 0) <$> freshFor input
+
+-- | What is left of the buffer of an input that is used up, if that is enough.
+remainder :: Input -> Maybe Buffer
+remainder = \case
+  Input buffer _ to
+    | left >= usualSize `quot` 4, left >= 2 * to -> Just (bufferFrom to buffer)
+    where
+      left = bufferSize buffer - to
+  _ -> Nothing
+{-# INLINE remainder #-}
+
+-- | A new buffer for what follows an input that is used up. A client whose requests are large is
+-- likely to send more of them.
+freshFor :: Input -> IO Buffer
+freshFor = \case
+  NoInput -> newBuffer usualSize
+  Input _ _ to -> newBuffer (sizeFor to)
+
+-- | The size of a buffer for so many bytes.
+sizeFor :: Int -> Int
+sizeFor count = until (>= count) (* 2) usualSize

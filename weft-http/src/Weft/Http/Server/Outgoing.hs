@@ -37,6 +37,7 @@ import Data.Foldable (for_)
 import Data.IORef
 import Data.Int (Int64)
 import Weft
+import Weft.Buffer (newBuffer)
 import Weft.Http.Request
 import Weft.Http.Server.Input
 import Weft.Http.Server.Pace
@@ -226,8 +227,7 @@ transmission context c answering response output
       attending context making `onException` liftIO (streamOver stream)
 
     conversing conversation = do
-      let start = unread (answeringInput answering)
-      first <- liftIO (newIORef $! B.copy start)
+      first <- liftIO (newIORef $! unread (answeringInput answering))
       let receiving = do
             kept <- liftIO (atomicModifyIORef' first (B.empty,))
             if B.null kept then receivePiece c 16_384 else pure kept
@@ -328,12 +328,12 @@ record context c request status sent received duration = liftIO $ do
 -- Errors ---------------------------------------------------------------------------
 
 -- | Answer with an error and end the connection.
-refuse :: Context -> Connection -> Input -> Status -> ByteString -> Thread ()
-refuse context c input status detail = do
+refuse :: Context -> Connection -> Status -> ByteString -> Thread ()
+refuse context c status detail = do
   -- To say so has its own time, if there is none left.
   liftIO (revive (contextServer context) c Sending)
   sendError context c status detail
-  linger context c input
+  linger context c
 
 -- | Answer what was no request with an error that says so.
 sendError :: Context -> Connection -> Status -> ByteString -> Thread ()
@@ -352,14 +352,15 @@ sendError context c status detail = do
 -- | Close without losing the response: end our direction, and throw away what the
 -- client still sends, for a moment. Closing with unread input makes the system send
 -- a reset, which can overtake the response.
-linger :: Context -> Connection -> Input -> Thread ()
-linger context c input = do
+linger :: Context -> Connection -> Thread ()
+linger context c = do
   liftIO (enter (contextServer context) c Lingering)
   endSending c
-  drainInput (discard (B.length (unread input)) input)
+  -- Not that of the connection, in which there are requests that may have been kept.
+  liftIO (newBuffer usualSize) >>= skipping
   where
     -- Bounded by the deadline of the phase, which nothing moves.
-    drainInput now' = do
-      more <- receiveMore c now'
+    skipping buffer = do
+      n <- receiveTo c buffer 0 maxBound
       expired <- liftIO (expiredIn c)
-      unless expired . for_ more $ \input' -> drainInput (discard (B.length (unread input')) input')
+      unless (n == 0 || expired) (skipping buffer)

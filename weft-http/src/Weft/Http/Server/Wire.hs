@@ -56,6 +56,7 @@ import Weft.Http.Server.Pace
 import Weft.Http.Server.State
 import Weft.Http.Server.Types
 import Weft.Internal.Backend (Descriptor (..))
+import Weft.Internal.Buffer (unsafeFreeze)
 import Weft.Internal.Kernel.Env (closedBit)
 import Weft.Internal.SendNow (Behind (..), Turn, isBusy, notYours, takeTurn, wasClosed)
 import Weft.Internal.SendNow qualified as SendNow
@@ -123,8 +124,7 @@ receivePiece :: Connection -> Int -> Thread ByteString
 receivePiece c count = runOnce $ do
   buffer <- liftIO (newBuffer count)
   n <- receiveTo c buffer 0 count
-  -- A small piece must not keep a large buffer alive.
-  if 2 * n >= count then pure (sliceBuffer buffer 0 n) else liftIO (copyBuffer buffer 0 n)
+  unsafeFreeze buffer n
 
 -- | Send some bytes: how many were taken.
 sendOnce :: Connection -> ByteString -> Thread Int

@@ -106,8 +106,8 @@ preferred variants choice request = case acceptEncoding request of
     readIORef choice >>= \case
       Choice before chosen | before == value -> pure chosen
       _ -> do
-        -- The value is a slice of a buffer that is used again. Of two who write at a
-        -- time either may win.
+        -- A slice would keep all that was received with the request. Of two who write
+        -- at a time either may win.
         let !chosen = among [value]
             !new = Choice (B.copy value) chosen
         chosen <$ writeIORef choice new

@@ -41,7 +41,7 @@ answerPath static clock request asked = case safePath asked of
   Right path
     | hidden path -> pure notFound
     | otherwise -> handle failed $ do
-        -- What is kept must not be a slice of the request, whose buffer is used again.
+        -- It is kept, and a slice would keep all that was received with the request.
         let relative = B.copy (relativePath path)
         file <- open (if B.null relative then "." else relative)
         status <- fileStatus file `onException` closeFile file

@@ -43,6 +43,7 @@ import Foreign.Storable (peekByteOff)
 import Weft
 import Weft.Buffer
 import Weft.Http.Server (Transport (..))
+import Weft.Internal.Buffer (unsafeSlice)
 import Weft.Mask (mask_)
 import Weft.Mutex
 
@@ -189,7 +190,7 @@ complete i = (to i - from i >=) <$> wantedSize i
 firstByte :: Records -> IO (Maybe Word8)
 firstByte r = do
   i <- readIORef (inbound r)
-  pure (memory i >>= \buffer -> fst <$> B.uncons (sliceBuffer buffer (from i) (to i - from i)))
+  pure (memory i >>= \buffer -> fst <$> B.uncons (unsafeSlice buffer (from i) (to i - from i)))
 
 -- | Has the stream ended?
 hasEnded :: Records -> IO Bool
@@ -222,7 +223,7 @@ takeFrom r i count = do
   left <- wantedSize i
   let n = minimum [count, left, to i - from i]
   writeIORef (inbound r) i {from = from i + n, unread = if n == 0 then unread i else left - n}
-  pure (maybe B.empty (\b -> sliceBuffer b (from i) n) (memory i))
+  pure (maybe B.empty (\b -> unsafeSlice b (from i) n) (memory i))
 
 -- | The library wants a record that has not come yet.
 data NeedMore = NeedMore

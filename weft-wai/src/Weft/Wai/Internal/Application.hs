@@ -80,7 +80,7 @@ newServerFor settings runner files application = do
 answering :: Serving -> Wai.Application -> Place -> Request -> (Response -> IO (Maybe (Thread ()))) -> IO ()
 answering serving application place request send = do
   receive <- bodyOf settings request place
-  asked <- toWai (settingsNoParsePath settings) receive request
+  let !asked = toWai (settingsNoParsePath settings) receive request
   progress <- newIORef Unsent
   watch <- beginWatch (servingChooser serving)
   let !exchange = Exchange serving request asked place watch progress send
