@@ -94,6 +94,7 @@ import Weft.Timeout (timeout)
 serve :: Server -> Socket -> Thread ()
 serve server listener = bracket_ (liftIO (hold server)) (liftIO (letGo server)) $ do
   workers <- workerCount
+  boundUnsent listener
   reception <- Reception (newContext server) <$> localAddress listener
   startTicker server
   let go turn = do
@@ -112,6 +113,16 @@ serve server listener = bracket_ (liftIO (hold server)) (liftIO (letGo server)) 
   -- From where a connection is accepted to where its thread has it nothing may come
   -- between: nobody else would close it.
   mask_ (go 0)
+
+-- | See that no connection has the system keep megabytes that its client does not take: what
+-- all of them keep counts together, and where it is too much the system drops packets of
+-- every connection. Unix-domain sockets do not know it.
+boundUnsent :: Socket -> Thread ()
+boundUnsent listener = setOption listener notSentLowAt mostUnsent `catch` \(_ :: IOException) -> pure ()
+
+-- | In bytes: a network of 10 Gb/s takes 0.1 ms for it, and a worker is there again before.
+mostUnsent :: Int
+mostUnsent = 131_072
 
 -- | Fork the session of one connection, which was accepted there. Masked.
 start :: Reception -> Int -> Int -> Socket -> SockAddr -> Thread ()
