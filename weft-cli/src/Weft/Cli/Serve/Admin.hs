@@ -6,6 +6,7 @@
 module Weft.Cli.Serve.Admin
   ( Admin,
     adminAddress,
+    adminRegistry,
     adminMetrics,
     adminHealth,
     openAdmin,
@@ -28,6 +29,8 @@ import Weft.Socket
 data Admin = Admin
   { -- | Where it listens.
     adminAddress :: !SockAddr,
+    -- | What it shows.
+    adminRegistry :: !Registry,
     -- | What the service counts there.
     adminMetrics :: !HttpMetrics,
     -- | What the service says of itself.
@@ -48,11 +51,11 @@ openAdmin report accessLog listener = do
   address <- localAddress listener
   void . forkWith defaultForkOptions {forkLabel = fromString "acceptor of metrics"} $
     serve server listener `catch` \e -> liftIO (report ("metrics and probes are not to be had any more: " <> show (e :: IOException)))
-  pure (Admin address metrics health server listener)
+  pure (Admin address registry metrics health server listener)
   where
     settings =
       defaultServerSettings
-        { serverReport = report,
+        { serverReport = report . ("metrics and probes: " <>),
           -- A handful ask; they must not take descriptors from the service.
           serverMaxConnections = 64,
           serverMaxBody = 65_536,
