@@ -22,6 +22,7 @@ import HandOverChild (serveUntilTold)
 import KeptOpenTest qualified
 import LeftBehindTest qualified
 import ListenTest qualified
+import ListingTest qualified
 import MetricsTest qualified
 import NegotiationTest qualified
 import NotifyTest qualified
@@ -38,6 +39,7 @@ import ServerTest qualified
 import SmugglingTest qualified
 import StaticTest qualified
 import System.Environment (lookupEnv, setEnv)
+import TagsTest qualified
 import Test.Tasty (defaultMain, testGroup)
 import TrailersTest qualified
 
@@ -71,6 +73,8 @@ allTests = do
         ServerTest.tests,
         ExamplesTest.tests,
         CodingsTest.tests,
+        TagsTest.tests,
+        ListingTest.tests,
         AccessLogTest.tests,
         ProxyTest.tests,
         MetricsTest.tests,
