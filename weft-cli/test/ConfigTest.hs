@@ -9,6 +9,7 @@ import Data.ByteString.Char8 qualified as C
 import Data.List (isInfixOf, isPrefixOf, sort)
 import Data.Maybe (fromMaybe)
 import Harness
+import System.Directory (findExecutable)
 import System.Exit (ExitCode (..))
 import System.FilePath ((</>))
 import Test.Tasty
@@ -49,15 +50,19 @@ tests =
       testCase "distances" $
         map (uncurry distance) [("", ""), ("a", ""), ("", "ab"), ("prot", "port"), ("abcd", "abdc"), ("host", "hosts"), ("abc", "xyz"), ("kitten", "sitting"), ("ab", "ba"), ("ca", "abc")]
           @?= [0, 1, 2, 1, 1, 1, 3, 3, 1, 3],
+      testCase "where a key belongs, wherever it stands" belongs,
       testCase "the manual names every key and every option" manual,
       testCase "the example of the manual can be read" manualExample,
       testCase "--check" check,
       testCase "--check says all that is wrong, and where" checkWrong,
+      testCase "--check looks at every file, whatever else is wrong" checkEvery,
       testCase "options that need each other" together
     ]
 
 config :: ByteString -> Either [Problem] Config
-config content = readConfig "/etc/weft/weft.toml" content defaultConfig
+config content = case readConfig "/etc/weft/weft.toml" content defaultConfig of
+  ([], c) -> Right c
+  (problems, _) -> Left problems
 
 good :: ByteString -> IO Config
 good content = either (assertFailure . unlines . map (renderProblem "weft.toml")) pure (config content)
@@ -141,6 +146,12 @@ mistakes =
     ("an unknown key like no other", "[tls]\nqwerty = 1\n", [("2:1", ["there are certificate, key"])]),
     ("a key of another table", "[server]\nidle = 1\n", [("2:1", ["belongs in [timeouts]"])]),
     ("a key outside of tables", "port = 1\n", [("1:1", ["belongs in [server]"])]),
+    ("a key of two tables", "body = 1\nhead = 1\n[server]\nhead = 1\n", [("1:1", ["belongs in [timeouts]"]), ("2:1", ["belongs in [timeouts] or [limits]"]), ("4:1", ["belongs in [timeouts] or [limits]"])]),
+    ("an address to listen on", "listen = \"0.0.0.0:80\"\n[server]\nlisten = \"*:80\"\n", [("1:1", ["host and port in [server]"]), ("3:1", ["host and port in [server]"])]),
+    ("a key outside of tables, misspelt", "max_conections = 1\n", [("1:1", ["did you mean max-connections in [server]?"])]),
+    ("a key of a service in a site", "[sites.a]\nroot = \"a\"\nport = 1\n", [("3:1", ["belongs in [server]"])]),
+    ("a key of a site in a rule", "[[site.headers]]\npath = \"*\"\nindex = [\"a\"]\n", [("3:1", ["belongs in [site]"])]),
+    ("a table of a site outside of it", "[[headers]]\npath = \"*\"\n", [("1:3", ["belongs in [site]"])]),
     ("a key in place of a table", "server = 1\n", [("1:1", ["a table", "an integer"])]),
     ("another type", "[server]\nport = \"80\"\n", [("2:1", ["a number from 0 to 65535", "a string"])]),
     ("a number out of bounds", "[server]\nport = 70000\n", [("2:1", ["70000", "from 0 to 65535"])]),
@@ -183,6 +194,24 @@ wrongly (what, content, expected) = testCase what $ case config content of
     forM_ (zip expected said) $ \((place, phrases), line) -> do
       assertBool line (("f:" <> place) `isPrefixOf` line)
       forM_ phrases $ \phrase -> assertBool (line <> " does not say " <> phrase) (phrase `isInfixOf` line)
+
+-- | Each key in each table that does not have it, and outside of tables.
+belongs :: Assertion
+belongs = forM_ [(key, table) | (key, _) <- homes', table <- "" : "[sites.a]\nroot = \"a\"\n" : "[[site.headers]]\npath = \"*\"\n" : tables'] $ \(key, table) -> do
+  let at = [home | (k, home) <- homes', k == key]
+      own = case table of
+        "" -> []
+        '[' : 's' : 'i' : 't' : 'e' : 's' : _ -> ["[site]"]
+        '[' : '[' : _ -> ["[[site.headers]]"]
+        _ -> [takeWhile (/= '\n') table]
+  unless (any (`elem` at) own) $ case config (C.pack (table <> key <> " = 1\n")) of
+    Left [Problem _ said] -> forM_ at $ \home -> assertBool (table <> said <> " does not say " <> home) (home `isInfixOf` said)
+    other -> assertFailure (table <> key <> either show (const ": nothing was found wrong") other)
+  where
+    tables' = ["[" <> sectionName s <> "]\n" | SomeSection s <- sections ""]
+    homes' =
+      [(keyName k, "[" <> sectionName s <> "]") | SomeSection s <- sections "", k <- sectionKeys s]
+        <> [(keyName k, "[[site.headers]]") | k <- ruleKeys]
 
 severalAtOnce :: Assertion
 severalAtOnce = case config "[site]\nlisting = true\nindex = 3\n[server]\nport = -1\n[hosts]\n\"a\" = \"b\"\n[nothing]\n" of
@@ -237,6 +266,34 @@ checkWrong = withSite $ \site -> do
   (code'', length (lines err'')) @?= (ExitFailure 1, 1)
   (code3, _, err3) <- runWeft [] ["serve", "--check", "--config", site </> "no.toml"]
   assertBool err3 (code3 == ExitFailure 1 && "no.toml" `isInfixOf` err3 && length (lines err3) == 1)
+
+-- | A key that there is not, a directory that is not there, certificates that are none, and a
+-- log that cannot be written, all at once: nothing hides behind something else.
+checkEvery :: Assertion
+checkEvery = withSite $ \site -> do
+  let file = site </> ".." </> "weft.toml"
+  weft <- maybe (assertFailure "no weft") pure =<< findExecutable "weft"
+  writeFile file . unlines $
+    [ "[server]",
+      "prot = 1",
+      -- A program that runs cannot be written.
+      "trace = " <> show weft,
+      "[site]",
+      "root = \"nowhere\"",
+      "listing = true",
+      "[sites.a]",
+      "root = \"nothing\"",
+      "[tls]",
+      "certificate = [\"no.pem\", \"site/hello.txt\"]",
+      "key = [\"site/hello.txt\", \"site/hello.txt\"]",
+      "[log]",
+      "access = \"/no/such/log\""
+    ]
+  (code, out, err) <- runWeft [] ["serve", "--check", "--config", file]
+  (code, out) @?= (ExitFailure 1, "")
+  forM_ ["weft.toml:2:1: server.prot", "weft.toml:6:1: site.listing", "weft.toml:5:1: ", "weft.toml:8:1: ", "weft.toml:10:1: the certificate", "site/hello.txt: ", "the access log, /no/such/log", "the timeline, " <> weft] $ \phrase ->
+    assertBool (phrase <> " in " <> err) (phrase `isInfixOf` err)
+  assertEqual err 8 (length (lines err))
 
 together :: Assertion
 together = withSite $ \site -> forM_ (wrongs site) $ \(args, phrase) -> do

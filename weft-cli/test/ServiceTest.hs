@@ -30,6 +30,7 @@ tests =
       testCase "a second signal ends the shutdown delay" hurried,
       testCase "formats of the access log" formats,
       testCase "SIGHUP rotates the access log" rotation,
+      testCase "with the access log on standard output there is nothing else" logAlone,
       testCase "the service manager is told" notified,
       testCase "the service manager hears that it lives" watched,
       testCase "PROXY headers" (forM_ backends proxied),
@@ -120,6 +121,26 @@ formats = forM_ [("common", commonly), ("combined", commonly), ("json", jsonly)]
   where
     commonly text = "\"GET /hello.txt HTTP/1.1\" 200 16" `B.isInfixOf` text
     jsonly text = all (`B.isInfixOf` text) ["{\"time\":", "\"target\":\"/hello.txt\"", "\"status\":200", "\"bytes\":16"]
+
+-- | From the start to the end, with metrics, and a signal to load again.
+logAlone :: Assertion
+logAlone = withSite $ \site -> do
+  let program = proc "weft" ["serve", site, "--port", "0", "--metrics", "127.0.0.1:0", "--access-log", "-"]
+  withCreateProcess program {std_out = CreatePipe, std_err = CreatePipe} $ \_ out err child -> case (out, err) of
+    (Just logged, Just said) -> do
+      port <- within "the program to say where it listens" (hGetLine said) >>= portIn
+      let server = Server port site site logged child
+      _ <- get server "/hello.txt"
+      stopWith sigHUP server
+      messages <- replicateM 2 (hGetLine said)
+      assertBool (show messages) ("loaded again" `isInfixOf` unlines messages)
+      stopWith sigTERM server
+      waitForExit server >>= (@?= ExitSuccess)
+      text <- B.hGetContents logged
+      assertBool (C.unpack text) (length (C.lines text) == 1 && "GET /hello.txt" `B.isInfixOf` text)
+      rest <- B.hGetContents said
+      assertBool (C.unpack rest) ("stopping" `B.isInfixOf` rest)
+    _ -> assertFailure "no pipes to the program"
 
 rotation :: Assertion
 rotation = withSite $ \site -> do

@@ -23,6 +23,7 @@ import KeptOpenTest qualified
 import KeptTest qualified
 import LeftBehindTest qualified
 import ListenTest qualified
+import ListingTest qualified
 import MetricsTest qualified
 import NegotiationTest qualified
 import NotifyTest qualified
@@ -39,6 +40,7 @@ import ServerTest qualified
 import SmugglingTest qualified
 import StaticTest qualified
 import System.Environment (lookupEnv, setEnv)
+import TagsTest qualified
 import Test.Tasty (defaultMain, testGroup)
 import TrailersTest qualified
 
@@ -73,6 +75,8 @@ allTests = do
         ServerTest.tests,
         ExamplesTest.tests,
         CodingsTest.tests,
+        TagsTest.tests,
+        ListingTest.tests,
         AccessLogTest.tests,
         ProxyTest.tests,
         MetricsTest.tests,

@@ -285,6 +285,8 @@ events = do
   tell 5 ConnectionOpened
   tell 2 ConnectionClosed
   tell 4 ConnectionRefused
+  tell 9 LimitReached
+  showConnectionLimit registry defaultServerSettings {serverMaxConnections = 12}
   tell 1 RequestShed
   tell 6 HandlerFailed
   tell 7 ClientLost
@@ -295,9 +297,10 @@ events = do
   has "connections_accepted_total" [] 5
   has "connections_open" [] 3
   forM_
-    [("connections_refused", 4), ("requests_shed", 1), ("handler_failures", 6), ("clients_lost", 7), ("layer_failures", 8)]
+    [("connections_refused", 4), ("requests_shed", 1), ("handler_failures", 6), ("clients_lost", 7), ("layer_failures", 8), ("connections_limit_reached", 9)]
     (\(name, n) -> has (name <> "_total") [] n)
   forM_ [("head", 1), ("body", 1), ("idle", 2), ("write", 1), ("handler", 1)] (\(l, n) -> has "timeouts_total" [("kind", l)] n)
+  has "connections_limit" [] 12
   has "access_log_dropped_total" [] 17
 
 everything :: IO ()

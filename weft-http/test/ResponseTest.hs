@@ -27,6 +27,7 @@ tests =
       testProperty "entity tags are read as written" prop_etag,
       testProperty "lists of entity tags are read as written" prop_etags,
       testProperty "different files have different tags" prop_fileTag,
+      testProperty "different contents have different tags" prop_contentTag,
       testCase "malformed entity tags" malformedTags
     ]
 
@@ -69,9 +70,18 @@ prop_etags = forAll (resize 5 (listOf genTag)) $ \tags ->
 
 prop_fileTag :: Property
 prop_fileTag = forAll ((,) <$> identity <*> identity) $ \(a, b) ->
-  (fileETag a == fileETag b) === (a == b) .&&. parseETag (renderETag (fileETag a)) === Just (fileETag a)
+  conjoin
+    [ weakMatch (fileETag True a) (fileETag settled b) === (a == b) .&&. strongMatch (fileETag True a) (fileETag settled b) === (settled && a == b) .&&. parseETag (renderETag (fileETag settled a)) === Just (fileETag settled a)
+      | settled <- [False, True]
+    ]
   where
-    identity = FileIdentity <$> elements [Nothing, Just 1, Just 17] <*> elements [0, 1, 17, 0x11] <*> elements [0, 1, 17, -1]
+    identity = FileIdentity <$> elements [0, 1, 17, 0x11] <*> elements [0, 1, 17, -1]
+
+prop_contentTag :: Property
+prop_contentTag = forAll ((,) <$> bytes <*> bytes) $ \(a, b) ->
+  (contentETag a == contentETag b) === (a == b) .&&. parseETag (renderETag (contentETag a)) === Just (contentETag a)
+  where
+    bytes = B.pack <$> resize 3 (listOf (elements [0, 1, 255]))
 
 malformedTags :: Assertion
 malformedTags = do

@@ -96,6 +96,7 @@ observation = \case
   ConnectionOpened -> "opened"
   ConnectionClosed -> "closed"
   ConnectionRefused -> "refused"
+  LimitReached -> "limit"
   LayerFailed -> "layer failed"
   ResponseSent _ -> "sent"
   HandlerFailed -> "failed"

@@ -3,13 +3,14 @@
 module ServerTalkTest (tests) where
 
 import Control.Exception (ErrorCall (..), throwIO)
-import Control.Monad (forM_, join, unless, void, when, zipWithM_)
+import Control.Monad (forM_, join, replicateM_, unless, void, when, zipWithM_)
 import Data.Bits (xor)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.ByteString.Builder (byteString)
 import Data.IORef
 import Data.List (isInfixOf)
+import Data.Primitive.PrimVar (readPrimVar, writePrimVar)
 import Foreign.Storable (pokeElemOff)
 import ServerRig
 import Test.Tasty
@@ -19,6 +20,7 @@ import Weft.Buffer
 import Weft.Event qualified as Event
 import Weft.File (OpenMode (ReadOnly), closeFile, openFile)
 import Weft.Http.Server
+import Weft.Http.Server.State (Server (..))
 import Weft.Http.Status
 import Weft.Socket hiding (Raw)
 
@@ -335,6 +337,34 @@ limited =
           has' "Retry-After: 7\r\n" second
           pure (map statuses [first, second, third])
         answers @?= [["200"], ["503"], ["200"]],
+      testCase "that the limit of connections is reached is counted, and said once a minute" $ do
+        (due, seen) <- talkingWith (\s -> s {serverMaxConnections = 1}) echo $ \rig -> do
+          let several = replicateM_ 3 (conversation rig [get "/"])
+              said = serverFullSaid (rigServer rig)
+          several
+          since <- liftIO (readPrimVar (serverSince (rigServer rig)))
+          due <- subtract (fromIntegral since) <$> liftIO (readPrimVar said)
+          -- A minute goes by.
+          liftIO (writePrimVar said (fromIntegral since)) >> several
+          pure due
+        assertBool (show due) (due > 50_000_000_000 && due <= 60_000_000_000)
+        length (filter (== "limit") (seenObserved seen)) @?= 6
+        seenReports seen @?= replicate 2 "the limit of 1 connections is reached; more wait in the listen queue",
+      testCase "the system keeps little of what a client does not take" $ do
+        taken <- newIORef (0 :: Int)
+        let making sink = replicateM_ 64 (sinkWrite sink (byteString (B.replicate 16_384 0x61)) >> sinkFlush sink >> liftIO (modifyIORef' taken (+ 16_384)))
+        void . talkingWith id (\r -> pure (if requestPath r == "/" then plain ok200 [] "" else streamed ok200 [] making)) $ \rig -> do
+          -- Then it has begun to serve.
+          _ <- conversation rig [get "/"]
+          rigClient rig $ \client -> do
+            sendAll client (getLast "/much")
+            -- The first byte is there when the maker has been stopped, or is not any more.
+            _ <- receive client 1
+            replicateM_ 200 yield
+            n <- liftIO (readIORef taken)
+            liftIO (assertBool (show n) (n > 0 && n < 700_000))
+            _ <- toEnd client
+            liftIO (readIORef taken >>= (@?= 64 * 16_384)),
       testCase "handlers at work" $ do
         gate <- newIORef (pure ())
         working <- newIORef (pure ())

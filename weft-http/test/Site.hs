@@ -3,6 +3,7 @@
 module Site
   ( Site (..),
     withSite,
+    withSiteAt,
     overHandler,
     Reply (..),
     header,
@@ -17,6 +18,7 @@ import Data.ByteString qualified as B
 import Data.ByteString.Char8 qualified as C
 import Data.Char (toLower)
 import Data.IORef
+import Data.Int (Int64)
 import System.IO.Temp (withSystemTempDirectory)
 import Weft
 import Weft.Http.Date
@@ -54,10 +56,14 @@ header name reply = case [v | (n, v) <- replyFields reply, n == name] of
 
 -- | Fill a directory, and serve it.
 withSite :: (FilePath -> IO ()) -> (StaticSettings -> StaticSettings) -> (Site -> Thread ()) -> IO ()
-withSite fill change use = withSystemTempDirectory "weft-http" $ \path -> do
+withSite = withSiteAt 1_700_000_000
+
+-- | The same when it is this second for the server.
+withSiteAt :: Int64 -> (FilePath -> IO ()) -> (StaticSettings -> StaticSettings) -> (Site -> Thread ()) -> IO ()
+withSiteAt start fill change use = withSystemTempDirectory "weft-http" $ \path -> do
   fill path
   said <- newIORef []
-  clock <- newIORef (second 1_700_000_000)
+  clock <- newIORef (second start)
   run $ do
     static <- openStatic (change (defaultStaticSettings (C.pack path)) {staticReport = \s -> modifyIORef' said (s :)})
     let next = liftIO (modifyIORef' clock (second . (+ 1) . tickSecond))

@@ -50,6 +50,7 @@ module Weft.Socket
     -- * Options and names
     getOption,
     setOption,
+    notSentLowAt,
     localAddress,
     peerAddress,
 
@@ -88,7 +89,7 @@ import Network.Socket
   )
 import Weft.Buffer
 import Weft.Internal.Buffer (unsafeFreeze)
-import Weft.Internal.Net (acceptConn)
+import Weft.Internal.Net qualified as Net
 import Weft.Internal.SystemCall
 import Weft.Internal.Time (Duration, after)
 import Weft.Internal.Trace
@@ -163,7 +164,7 @@ listen s backlog = call (Listen s backlog)
 
 -- | Does it accept connections, after 'listen' here or elsewhere?
 isListening :: Socket -> Thread Bool
-isListening s = (/= 0) <$> getOption s acceptConn
+isListening s = (/= 0) <$> getOption s Net.acceptConn
 
 -- | Wait for a connection. Connections that were aborted while they waited are
 -- passed over. When the process or the system has no descriptor left the call
@@ -316,6 +317,14 @@ getOption s option = call (GetOption s option)
 -- | Set an option that is a number.
 setOption :: Socket -> SocketOption -> Int -> Thread ()
 setOption s option value = call (SetOption s option value)
+
+-- | How many bytes a TCP connection takes that it cannot send yet (@TCP_NOTSENT_LOWAT@): with
+-- that many it is not ready for more. What is on its way, and not acknowledged, does not
+-- count. Without it the system takes as much as fits into the send buffer, megabytes for a
+-- client that reads nothing. A connection has the value that its listening socket had when
+-- the client connected.
+notSentLowAt :: SocketOption
+notSentLowAt = Net.notSentLowAt
 
 -- | The address a socket is bound to.
 localAddress :: Socket -> Thread SockAddr

@@ -38,31 +38,34 @@ serveCommand = command "serve" (info (start <$> commandLine) (progDesc "Serve th
 -- be done at the start is a line each on standard error, and status 1.
 start :: CommandLine -> IO ()
 start line = do
-  fromFile <- maybe (pure (Right defaultConfig)) configFrom (lineConfig line)
-  config <- either (\problems -> mapM_ (hPutStrLn stderr) problems >> exitFailure) (applyChanges (lineChanges line)) fromFile
+  (inFile, fromFile) <- maybe (pure ([], defaultConfig)) configFrom (lineConfig line)
+  config <- applyChanges (lineChanges line) fromFile
   when (null (fst (reachable config)) && null (lineConfig line)) $ do
     hPutStrLn stderr "weft: Missing: DIR or --config FILE (see --help)"
     exitWith (ExitFailure 2)
-  problems <- try (runWith (quietly config) (checkConfig told config))
+  mapM_ (hPutStrLn stderr) inFile
+  -- Where the file is not right as a whole, the names in it can be looked at all the same.
+  problems <- try (runWith (quietly config) ((if null inFile then checkConfig else checkFiles) told config))
   case problems of
     Left e -> failWith e
-    Right [] -> pure ()
-    Right wrongs -> mapM_ (shownPath >=> hPutStrLn stderr . ("weft: " <>)) wrongs >> exitFailure
+    Right wrongs -> do
+      mapM_ (shownPath >=> hPutStrLn stderr . ("weft: " <>)) wrongs
+      unless (null inFile && null wrongs) exitFailure
   if lineCheck line then putStrLn "configuration ok" else serveWith config
   where
     -- What is no fault is said once: the service itself says it, too.
     told = if lineCheck line then hPutStrLn stderr . ("weft: " <>) else const (pure ())
     quietly config = defaultSettings {settingWorkers = Just 1, settingKernel = kernelOf config}
 
--- | What a file says, or a line for each thing that is wrong with it.
-configFrom :: FilePath -> IO (Either [String] Config)
+-- | A line for each thing that is wrong with a file, and what the rest of it says.
+configFrom :: FilePath -> IO ([String], Config)
 configFrom file = do
   path <- pathFromArgument file
   try (B.readFile file) >>= \case
-    Left e -> pure (Left ["weft: " <> file <> ": " <> ioe_description e])
-    Right content -> case readConfig path content defaultConfig of
-      Left problems -> pure (Left (map (renderProblem file) problems))
-      Right config -> pure (Right config)
+    Left e -> pure (["weft: " <> file <> ": " <> ioe_description e], defaultConfig)
+    Right content ->
+      let (problems, config) = readConfig path content defaultConfig
+       in pure (map (renderProblem file) problems, config)
 
 -- | Serve until SIGTERM or SIGINT; then drain and end with status 0. What cannot be
 -- done at the start is one line on standard error and status 1.

@@ -20,9 +20,12 @@ module Weft.Http.ETag
     -- * Tags of files
     FileIdentity (..),
     fileETag,
+    contentETag,
+    markETag,
   )
 where
 
+import Data.Bits (xor)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.ByteString.Builder qualified as Builder
@@ -110,29 +113,43 @@ oneTag b
 isOpaqueByte :: Word8 -> Bool
 isOpaqueByte w = w == 0x21 || (w >= 0x23 && w /= 0x7f)
 
--- | What tells one version of a file from another.
+-- | What tells one version of a file from another, and is the same wherever there is a copy of
+-- it: an inode, which would tell more, is not.
 data FileIdentity = FileIdentity
-  { -- | Tells a file from the one that replaced it even where both have the same
-    -- size and a normalised time, as files from reproducible builds do. 'Nothing'
-    -- where several servers with copies of the files are to agree on tags.
-    fileInode :: !(Maybe Word64),
-    -- | In octets.
+  { -- | In octets.
     fileSize :: !Int64,
     -- | The time of the last modification, in nanoseconds since the epoch.
     fileModified :: !Int64
   }
   deriving stock (Eq, Show)
 
--- | A strong tag. Different identities have different tags.
+-- | The tag of a file of which the content is not at hand: strong where it is known that a
+-- change would show in the identity, and weak where the file was changed so lately that
+-- another change may leave the time as it is (RFC 9110, section 8.8.1). Different identities
+-- have different tags.
 --
--- >>> renderETag (fileETag (FileIdentity Nothing 305 1000))
+-- >>> renderETag (fileETag True (FileIdentity 305 1000))
 -- "\"131-3e8\""
-fileETag :: FileIdentity -> ETag
-fileETag (FileIdentity inode size modified) =
-  Strong . build $
-    foldMap (\i -> Builder.word64Hex i <> Builder.char7 '-') inode
-      <> hex size
-      <> Builder.char7 '-'
-      <> hex modified
+fileETag :: Bool -> FileIdentity -> ETag
+fileETag settled (FileIdentity size modified) =
+  (if settled then Strong else Weak) (build (hex (fromIntegral size) <> Builder.char7 '-' <> hex (fromIntegral modified)))
+
+-- | A strong tag of these bytes, whatever else is known of their file: of their number, and a
+-- hash of 64 bits.
+--
+-- >>> renderETag (contentETag "hello")
+-- "\"5.a430d84680aabd0b\""
+contentETag :: ByteString -> ETag
+contentETag bytes = Strong (build (hex (fromIntegral (B.length bytes)) <> Builder.char7 '.' <> hex hash))
   where
-    hex = Builder.word64Hex . fromIntegral
+    -- FNV-1a.
+    hash = B.foldl' (\h byte -> (h `xor` fromIntegral byte) * 0x100000001b3) 0xcbf29ce484222325 bytes
+
+-- | The same with a mark: for what is made of the bytes, such as another coding.
+markETag :: ByteString -> ETag -> ETag
+markETag mark = \case
+  Strong opaque -> Strong (opaque <> "-" <> mark)
+  Weak opaque -> Weak (opaque <> "-" <> mark)
+
+hex :: Word64 -> Builder.Builder
+hex = Builder.word64Hex

@@ -53,6 +53,7 @@ module Weft.Http.Metrics
     Answer (..),
     countEntry,
     countObservation,
+    showConnectionLimit,
     showDropped,
 
     -- * Metrics of runtime and process

@@ -95,6 +95,7 @@ import Weft.Timeout (timeout)
 -- connections go on, and so does the socket: 'drain' ends them.
 serve :: Server -> Socket -> Thread ()
 serve server listener = bracket_ (liftIO (hold server)) (liftIO (letGo server)) $ do
+  boundUnsent listener
   reception <- Reception (newContext server) <$> localAddress listener
   startTicker server
   let begin worker socket peer =
@@ -104,6 +105,16 @@ serve server listener = bracket_ (liftIO (hold server)) (liftIO (letGo server)) 
   acceptEach (awaitRoom server) listener begin `catch` \e -> do
     closed <- liftIO (isDraining server)
     unless closed (throwM (e :: IOException))
+
+-- | See that no connection has the system keep megabytes that its client does not take: what
+-- all of them keep counts together, and where it is too much the system drops packets of
+-- every connection. Unix-domain sockets do not know it.
+boundUnsent :: Socket -> Thread ()
+boundUnsent listener = setOption listener notSentLowAt mostUnsent `catch` \(_ :: IOException) -> pure ()
+
+-- | In bytes: a network of 10 Gb/s takes 0.1 ms for it, and a worker is there again before.
+mostUnsent :: Int
+mostUnsent = 131_072
 
 -- | Fork the session of one connection, which was accepted there. Masked.
 start :: Reception -> Maybe Int -> Socket -> SockAddr -> Thread ()

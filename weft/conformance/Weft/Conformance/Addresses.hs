@@ -29,6 +29,7 @@ addresses world =
       conforms world "bind chooses a port, and gives it to one" ports,
       inDirectory world "the addresses of Unix-domain sockets" paths,
       conforms world "options can be set and read" options,
+      conforms world "a connection has the options of its listener" inherited,
       conforms world "what has no peer, or does not listen, is refused" unconnected,
       conforms world "connecting again leaves the connection as it is" again
     ]
@@ -92,6 +93,19 @@ options = do
   getOption a Network.Type ===> 1
   withSocket (openSocket AF_INET Datagram) (\s -> getOption s Network.Type ===> 2)
   closeSocket a >> closeSocket b
+
+inherited :: Thread ()
+inherited = withSocket (openSocket AF_INET Stream) $ \listener -> do
+  bind listener (localHost 0)
+  listen listener 1
+  setOption listener notSentLowAt 65_536
+  getOption listener notSentLowAt ===> 65_536
+  setOption listener NoDelay 1
+  withSocket (openSocket AF_INET Stream) $ \client -> do
+    localAddress listener >>= connect client
+    withSocket (fst <$> accept listener) $ \server -> do
+      getOption server notSentLowAt ===> 65_536
+      getOption server NoDelay >>= holds "no delay" . (/= 0)
 
 unconnected :: Thread ()
 unconnected = do

@@ -13,6 +13,7 @@ module Weft.Internal.Net
     c_listen,
     c_shutdown,
     acceptConn,
+    notSentLowAt,
     c_getsockopt,
     c_setsockopt,
     c_getsockname,
@@ -56,6 +57,14 @@ acceptConn = SockOpt c_sol_socket c_so_acceptconn
 foreign import capi unsafe "sys/socket.h value SOL_SOCKET" c_sol_socket :: CInt
 
 foreign import capi unsafe "sys/socket.h value SO_ACCEPTCONN" c_so_acceptconn :: CInt
+
+-- | Bytes that a TCP socket holds and has not sent.
+notSentLowAt :: SocketOption
+notSentLowAt = SockOpt c_ipproto_tcp c_tcp_notsent_lowat
+
+foreign import capi unsafe "netinet/in.h value IPPROTO_TCP" c_ipproto_tcp :: CInt
+
+foreign import capi unsafe "netinet/tcp.h value TCP_NOTSENT_LOWAT" c_tcp_notsent_lowat :: CInt
 
 -- | Descriptor, level, name, where the value goes.
 foreign import ccall unsafe "weft_getsockopt" c_getsockopt :: CInt -> CInt -> CInt -> Ptr CInt -> IO CInt

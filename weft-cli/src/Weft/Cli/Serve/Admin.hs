@@ -51,7 +51,7 @@ openAdmin report registry accessLog listener = do
   where
     settings =
       defaultServerSettings
-        { serverReport = report,
+        { serverReport = report . ("metrics and probes: " <>),
           -- A handful ask; they must not take descriptors from the service.
           serverMaxConnections = 64,
           serverMaxBody = 65_536,

@@ -5,6 +5,7 @@
 -- @weft serve --check@, and by every start.
 module Weft.Cli.Serve.Check
   ( checkConfig,
+    checkFiles,
   )
 where
 
@@ -12,8 +13,10 @@ import Control.Monad (forM)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.ByteString.Char8 qualified as C
-import Data.Maybe (catMaybes)
+import Data.List (nub)
+import Data.Maybe (catMaybes, mapMaybe)
 import GHC.IO.Exception (IOException (..))
+import System.Posix.Files.ByteString (fileAccess)
 import Weft
 import Weft.Cli.Serve.Config
 import Weft.Cli.Serve.Paths
@@ -24,23 +27,11 @@ import Weft.Http.Static
 -- | All that is wrong, a line each, as bytes because of the names of files in it. The action
 -- is told what is no fault, such as that a certificate will soon expire.
 checkConfig :: (String -> IO ()) -> Config -> Thread [ByteString]
-checkConfig report config = do
-  sites <- concat <$> forM used checkSite
-  files <- catMaybes <$> sequenceA (map (readable "the certificate") certificates <> map (readable "the key") keys)
-  -- What is in them matters once they can be read.
-  tls <- if null (files <> pairs) then contents else pure files
-  logs <- catMaybes <$> sequenceA [writable "the access log" (logAccess (configLog config)), writable "the timeline" (confTrace (configServer config))]
-  pure (nothing <> unused <> sites <> pairs <> tls <> proxies <> logs)
+checkConfig report config = ((nothing <> unused <> pairs <> proxies) <>) <$> checkFiles report config
   where
     (used, _) = reachable config
     nothing = ["there is nothing to serve: neither DIR nor [site] has a root, and no host has a site" | null used]
     unused = ["no host has the site " <> C.pack (show name) <> "; name it in [hosts]" | (name, _) <- configSites config, name `notElem` used]
-    checkSite name = case siteNamed config name >>= \site -> (,) site <$> staticOf site of
-      Nothing -> pure ["the table [site] has hosts and no root"]
-      Just (site, settings) -> do
-        found <- checkStatic settings
-        let at = maybe "" namedAt (siteRoot site)
-        pure (map ((if B.null at then "" else at <> ": ") <>) found)
     TlsConfig certificates keys = configTls config
     pairs = case (certificates, keys) of
       (c : _, []) -> [located c "tls.certificate is set, and tls.key is not"]
@@ -50,35 +41,67 @@ checkConfig report config = do
     counted files = case length files of
       1 -> "one file"
       n -> show n <> " files"
-    contents =
-      try (loadSecure report Nothing (configTls config)) >>= \case
-        Left (CannotLoad why) -> pure [why]
-        Right _ -> pure []
     proxies = case (confProxyProtocol (configServer config), confTrustedProxies (configServer config)) of
       (True, []) -> ["server.proxy-protocol is on, and server.trusted-proxies names nobody: every connection would be refused"]
       (False, _ : _) -> ["server.trusted-proxies is set, and server.proxy-protocol is not on"]
       _ -> []
+
+-- | What is wrong with the files and directories that it names: each is looked at, whatever is
+-- wrong with others. For a configuration that is not whole, too.
+checkFiles :: (String -> IO ()) -> Config -> Thread [ByteString]
+checkFiles report config = do
+  sites <- concat <$> forM (nub (fst (reachable config) <> map fst (configSites config))) checkSite
+  certificates <- forM (tlsCertificate (configTls config)) (\file -> (,) file <$> readable "the certificate" file)
+  keys <- forM (tlsKey (configTls config)) (\file -> (,) file <$> readable "the key" file)
+  -- What is in them matters once they can be read.
+  tls <- concat <$> forM [(c, k) | ((c, Nothing), (k, Nothing)) <- zip certificates keys] content
+  logs <- catMaybes <$> sequenceA [writable "the access log" (logAccess (configLog config)), writable "the timeline" (confTrace (configServer config))]
+  pure (sites <> mapMaybe snd (certificates <> keys) <> tls <> logs)
+  where
+    checkSite name = case siteNamed config name >>= \site -> (,) site <$> staticOf site of
+      Nothing -> pure ["the table [site] has hosts and no root"]
+      Just (site, settings) -> do
+        found <- checkStatic settings
+        let at = maybe "" namedAt (siteRoot site)
+        pure (map ((if B.null at then "" else at <> ": ") <>) found)
+    content (certificate, key) =
+      try (loadSecure report Nothing (TlsConfig [certificate] [key])) >>= \case
+        Left (CannotLoad why) -> pure [why]
+        Right _ -> pure []
     readable what file =
       try (withFile (namedPath file) ReadOnly fileStatus) >>= \case
         Left e -> pure (Just (located file (B.concat [what, ", ", namedPath file, ", cannot be opened: ", said e])))
         Right status
           | statusKind status /= RegularFile -> pure (Just (located file (B.concat [what, ", ", namedPath file, ", is no regular file"])))
           | otherwise -> pure Nothing
-    located file problem = (if B.null (namedAt file) then "" else namedAt file <> ": ") <> problem
-    -- Nothing is made by a check: there has to be a directory in which it can be.
     writable what = \case
       Nothing -> pure Nothing
       Just "-" -> pure Nothing
-      Just path ->
-        try (pathStatus (beside path ".")) >>= \case
-          Left e -> pure (Just (B.concat [what, ", ", path, ", cannot be written: ", said e]))
-          Right status
-            | statusKind status /= DirectoryFile -> pure (Just (B.concat [what, ", ", path, ", cannot be written: that is in no directory"]))
-            | otherwise ->
-                try (pathStatus path) >>= \case
-                  Right there | statusKind there == DirectoryFile -> pure (Just (B.concat [what, ", ", path, ", cannot be written: it is a directory"]))
-                  Right _ -> pure Nothing
-                  Left (_ :: IOException) -> pure Nothing
+      Just path -> fmap (\why -> B.concat [what, ", ", path, ", cannot be written: ", why]) <$> unwritable path
+
+-- | Why a file cannot be written. Nothing is made by a check: where it is not there, there has
+-- to be a directory in which it can be made.
+unwritable :: ByteString -> Thread (Maybe ByteString)
+unwritable path =
+  try (pathStatus path) >>= \case
+    Right status -> case statusKind status of
+      DirectoryFile -> pure (Just "it is a directory")
+      -- Anything but a file may wait for who reads it.
+      RegularFile -> either (Just . said) (\() -> Nothing) <$> try (withFile path Append (\_ -> pure ()))
+      _ -> pure Nothing
+    Left (_ :: IOException) ->
+      try (pathStatus directory) >>= \case
+        Left e -> pure (Just (said e))
+        Right status
+          | statusKind status /= DirectoryFile -> pure (Just "that is in no directory")
+          | otherwise -> do
+              allowed <- blocking (fileAccess directory False True True)
+              pure (if allowed then Nothing else Just "nothing can be made in its directory")
+  where
+    directory = beside path "."
+
+located :: NamedFile -> ByteString -> ByteString
+located file problem = (if B.null (namedAt file) then "" else namedAt file <> ": ") <> problem
 
 said :: IOException -> ByteString
 said = C.pack . ioe_description

@@ -1,15 +1,17 @@
 -- |
 -- Description : Configuration files
 --
--- From the bytes of a file to a configuration, or to all that is wrong with it. Pure.
+-- From the bytes of a file to a configuration, and to all that is wrong with it. Pure.
 module Weft.Cli.Serve.File
   ( readConfig,
   )
 where
 
+import Control.Applicative ((<|>))
 import Data.ByteString (ByteString)
-import Data.Either (partitionEithers, rights)
+import Data.Either (fromLeft, partitionEithers, rights)
 import Data.List (intercalate, sort)
+import Data.Maybe (catMaybes, fromMaybe)
 import Toml.Parser.Types (Val (..))
 import Weft.Cli.Serve.Config
 import Weft.Cli.Serve.Keys
@@ -19,42 +21,49 @@ import Weft.Cli.Serve.Suggest
 import Weft.Cli.Serve.Toml
 import Weft.Http.Hosts
 
--- | What a file, of this name and content, makes of a configuration.
-readConfig :: ByteString -> ByteString -> Config -> Either [Problem] Config
-readConfig file content start = do
-  root <- either (Left . pure) Right (parseToml content)
-  let (problems, changes) = partitionEithers (map item (tableItems root))
-      config = foldl (flip ($)) start changes
-      -- Sites begin with what [site] says, wherever in the file they stand.
-      (siteProblems, sites) = partitionEithers [site (configSite config) i | i <- children "sites" root]
-      named' = defaultSiteName : map itemKey (children "sites" root)
-      (hostProblems, hosts) = partitionEithers [host named' i | i <- children "hosts" root]
-  case sort (concat (problems <> siteProblems <> hostProblems) <> twice (children "hosts" root)) of
-    [] -> Right config {configSites = sites, configHosts = foldl (flip ($)) (configHosts config) hosts}
-    wrongs -> Left wrongs
+-- | What a file, of this name and content, makes of a configuration: all that is wrong with
+-- it, in the order of the file, and the configuration by what is right.
+readConfig :: ByteString -> ByteString -> Config -> ([Problem], Config)
+readConfig file content start = case parseToml content of
+  Left problem -> ([problem], start)
+  Right root ->
+    let (problems, changes) = unzip (map item (tableItems root))
+        config = foldl (flip ($)) start changes
+        -- Sites begin with what [site] says, wherever in the file they stand.
+        (siteProblems, sites) = unzip [site (configSite config) i | i <- children "sites" root]
+        named' = defaultSiteName : map itemKey (children "sites" root)
+        (hostProblems, hosts) = partitionEithers [host named' i | i <- children "hosts" root]
+     in ( sort (concat (problems <> siteProblems <> hostProblems) <> twice (children "hosts" root)),
+          config {configSites = catMaybes sites, configHosts = foldl (flip ($)) (configHosts config) hosts}
+        )
   where
     known = sections file
     names = [sectionName s | SomeSection s <- known] <> reservedTables
     item i = case [s | s@(SomeSection section) <- known, sectionName section == itemKey i] of
-      SomeSection section : _ -> sectionChange section <$> subTable (readTable (sectionName section) (sectionKeys section) (elsewhere (sectionName section))) (itemPlace i) (itemNode i)
+      SomeSection section : _ -> case subTable Right (itemPlace i) (itemNode i) of
+        Left problems -> (problems, id)
+        Right table -> sectionChange section <$> readTable (sectionName section) (sectionKeys section) belonging table
       []
-        | itemKey i `elem` reservedTables -> id <$ subTable Right (itemPlace i) (itemNode i)
-        | otherwise -> Left [noTable i]
-    noTable i = case (itemNode i, sectionOf (itemKey i), nearest (itemKey i) names) of
-      (Value _, Just section, _) -> Problem (itemPlace i) (itemKey i <> ": there is no such key outside of tables; it belongs in [" <> section <> "]")
-      (_, _, Just name) -> Problem (itemPlace i) (itemKey i <> ": there is no such table; did you mean " <> name <> "?")
-      _ -> Problem (itemPlace i) (itemKey i <> ": there is no such table; there are " <> intercalate ", " names)
-    elsewhere this key = case sectionOf key of
-      Just other | other /= this -> Just other
-      _ -> Nothing
+        | itemKey i `elem` reservedTables -> (fromLeft [] (subTable Right (itemPlace i) (itemNode i)), id)
+        | otherwise -> ([noTable i], id)
+    noTable i = Problem (itemPlace i) (itemKey i <> ": there is no such " <> what <> "; " <> hint)
+      where
+        (what, similar) = case itemNode i of
+          Value _ -> ("key outside of tables", misspelt (itemKey i))
+          _ -> ("table", Nothing)
+        hint = fromMaybe ("there are " <> intercalate ", " names) (belonging (itemKey i) <|> ((\name -> "did you mean " <> name <> "?") <$> nearest (itemKey i) names) <|> similar)
     site base i
-      | itemKey i == defaultSiteName = Left [Problem (itemPlace i) "sites.site: this name is that of the table [site]; choose another"]
-      | otherwise = do
-          change <- subTable (readTable ("sites." <> itemKey i) (siteKeys file) (const Nothing)) (itemPlace i) (itemNode i)
-          let made = change base {siteRoot = Nothing}
-          case siteRoot made of
-            Nothing -> Left [Problem (itemPlace i) ("sites." <> itemKey i <> ": a root is missing")]
-            Just _ -> Right (itemKey i, made)
+      | itemKey i == defaultSiteName = ([Problem (itemPlace i) "sites.site: this name is that of the table [site]; choose another"], Nothing)
+      | otherwise = case subTable Right (itemPlace i) (itemNode i) of
+          Left problems -> (problems, Nothing)
+          Right table ->
+            let (problems, change) = readTable ("sites." <> itemKey i) (siteKeys file) belonging table
+                made = change base {siteRoot = Nothing}
+             in case siteRoot made of
+                  Nothing
+                    | any ((== "root") . itemKey) (tableItems table) -> (problems, Nothing)
+                    | otherwise -> (problems <> [Problem (itemPlace i) ("sites." <> itemKey i <> ": a root is missing")], Nothing)
+                  Just _ -> (problems, Just (itemKey i, made))
 
 -- | Hosts that are there twice, written differently.
 twice :: [Item] -> [Problem]

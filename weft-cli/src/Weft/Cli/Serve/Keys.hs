@@ -10,7 +10,8 @@ module Weft.Cli.Serve.Keys
     siteKeys,
     ruleKeys,
     Rule,
-    sectionOf,
+    belonging,
+    misspelt,
     reservedTables,
   )
 where
@@ -25,6 +26,7 @@ import Weft.Cli.Serve.Choices
 import Weft.Cli.Serve.Config
 import Weft.Cli.Serve.Paths
 import Weft.Cli.Serve.Reader
+import Weft.Cli.Serve.Suggest
 import Weft.Cli.Serve.Toml
 import Weft.Http.Compress
 import Weft.Http.Negotiation
@@ -62,9 +64,26 @@ sections file =
 reservedTables :: [String]
 reservedTables = ["sites", "hosts"]
 
--- | The section that has a key of this name.
-sectionOf :: String -> Maybe String
-sectionOf key = listToMaybe [sectionName s | SomeSection s <- sections "", key `elem` map keyName (sectionKeys s)]
+-- | All tables as they are written, and the names of their keys.
+homes :: [(String, [String])]
+homes =
+  [("[" <> sectionName s <> "]", map keyName (sectionKeys s)) | SomeSection s <- sections ""]
+    <> [("[[site.headers]]", map keyName ruleKeys), ("[hosts]", ["default", "unknown"])]
+
+-- | Where a key belongs that stands in a table that has none of its name, if anywhere.
+belonging :: String -> Maybe String
+belonging key = case [table | (table, keys) <- homes, key `elem` keys] of
+  [] -> Nothing
+  -- It is the name of another thing in most programs.
+  _ | key == "listen" -> Just "the service listens at host and port in [server]; with listen in [metrics] figures and probes have an address of their own"
+  tables' -> Just ("it belongs in " <> intercalate " or " tables')
+
+-- | The key of some table that was probably meant, and that table.
+misspelt :: String -> Maybe String
+misspelt given = do
+  key <- nearest given (concatMap snd homes)
+  table <- listToMaybe [table | (table, keys) <- homes, key `elem` keys]
+  pure ("did you mean " <> key <> " in " <> table <> "?")
 
 serverKeys :: ByteString -> [Key ServerConfig]
 serverKeys file =
@@ -200,7 +219,7 @@ ruleKeys =
 
 rule :: Table -> Either [Problem] HeaderRule
 rule table = do
-  change <- readTable "" ruleKeys (const Nothing) table
+  change <- faultless (readTable "" ruleKeys belonging table)
   let Rule patterns fields always = change (Rule [] [] False)
   if null patterns
     then wrong (tablePlace table) "a path is missing"

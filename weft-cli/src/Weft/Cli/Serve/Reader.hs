@@ -8,6 +8,7 @@ module Weft.Cli.Serve.Reader
   ( -- * Keys
     Key (..),
     readTable,
+    faultless,
     unknownKey,
     wrong,
 
@@ -51,27 +52,30 @@ data Key a = Key
     keyReader :: Reader (a -> a)
   }
 
--- | What a table changes, given its name (for messages), its keys, and where else keys
--- might belong.
-readTable :: String -> [Key a] -> (String -> Maybe String) -> Table -> Either [Problem] (a -> a)
-readTable name keys elsewhere table = case partitionEithers (map item (tableItems table)) of
-  ([], changes) -> Right (\a -> foldl (flip ($)) a changes)
-  (problems, _) -> Left (concat problems)
+-- | What a table changes, given its name (for messages), its keys, and what is said of keys
+-- that belong elsewhere: all that is wrong with it, and what the rest of it changes.
+readTable :: String -> [Key a] -> (String -> Maybe String) -> Table -> ([Problem], a -> a)
+readTable name keys elsewhere table = (concat problems, \a -> foldl (flip ($)) a changes)
   where
+    (problems, changes) = partitionEithers (map item (tableItems table))
     item i = case filter ((== itemKey i) . keyName) keys of
       key : _ -> case keyReader key (itemPlace i) (itemNode i) of
-        Left problems -> Left [Problem place (dotted (itemKey i) <> ": " <> said) | Problem place said <- problems]
+        Left wrongs -> Left [Problem place (dotted (itemKey i) <> ": " <> said) | Problem place said <- wrongs]
         Right change -> Right change
       [] -> Left [unknownKey (itemPlace i) (dotted (itemKey i)) (itemKey i) (map keyName keys) (elsewhere (itemKey i))]
     dotted key = if null name then key else name <> "." <> key
 
+-- | What was read, if nothing is wrong with it.
+faultless :: ([Problem], a) -> Either [Problem] a
+faultless (problems, a) = if null problems then Right a else Left problems
+
 -- | What is said of a key that there is not: its whole name, its name, the names there
--- are, and the table in which there is one of this name.
+-- are, and where it belongs.
 unknownKey :: Place -> String -> String -> [String] -> Maybe String -> Problem
 unknownKey place whole given names elsewhere = Problem place (whole <> ": there is no such key; " <> hint)
   where
     hint = case (elsewhere, nearest given names) of
-      (Just table, _) -> "it belongs in [" <> table <> "]"
+      (Just place', _) -> place'
       (_, Just name) -> "did you mean " <> name <> "?"
       _ -> "there are " <> intercalate ", " names
 

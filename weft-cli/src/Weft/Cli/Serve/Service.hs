@@ -51,7 +51,9 @@ serving config = do
   tls <- loadSecure report (Just registry) (configTls config)
   listening <- listeners (listenAt (if confReusePort conf then Shared else Alone) (confHost conf) (confPort conf))
   admin <- traverse (\e -> listenAt Alone (Just (endpointHost e)) (endpointPort e) >>= openAdmin report registry accessLog) (metricsListen (configMetrics config))
-  server <- newServer (settingsOf config descriptors report accessLog tls (adminMetrics <$> admin)) (sitesHandler sites)
+  let settings = settingsOf config descriptors report accessLog tls (adminMetrics <$> admin)
+  liftIO (showConnectionLimit registry settings)
+  server <- newServer settings (sitesHandler sites)
   failure <- liftIO (newIORef Nothing)
   for_ listening $ \listener ->
     forkWith defaultForkOptions {forkLabel = fromString "acceptor"} $
@@ -63,7 +65,7 @@ serving config = do
   addresses <- mapM localAddress listening
   shown <- liftIO (shownPath (sitesShown config))
   liftIO (for_ admin (becomeReady . adminHealth))
-  say ("serving " <> shown <> " on " <> intercalate ", " (map (url (isJust tls)) addresses))
+  say ("serving " <> shown <> " to at most " <> connections (serverMaxConnections settings) <> " on " <> intercalate ", " (map (url (isJust tls)) addresses))
   for_ admin $ \a -> say ("metrics and probes on " <> url False (adminAddress a))
   watchOver notifier (pure True)
   notifyReady notifier
@@ -75,7 +77,7 @@ serving config = do
   liftIO (for_ admin (becomeStopping . adminHealth))
   notifyStopping notifier
   open <- liftIO (connectionCount server)
-  say ("stopping; " <> show open <> (if open == 1 then " connection is" else " connections are") <> " open")
+  say ("stopping; " <> connections open <> (if open == 1 then " is" else " are") <> " open")
   haste <- hasten signals reload (say "stopping at once") server
   unless (isJust failed) (pauseFor haste (confShutdownDelay conf))
   ended <- drain server listening
@@ -87,8 +89,11 @@ serving config = do
   pure (isNothing failed)
   where
     conf = configServer config
+    connections n = show n <> (if n == 1 then " connection" else " connections")
     -- That nobody listens any more is no reason to stop.
-    say text = liftIO . unless (confQuiet conf) . ignoringErrors $ putStrLn ("weft: " <> text) >> hFlush stdout
+    say text = liftIO . unless (confQuiet conf) . ignoringErrors $ hPutStrLn messages ("weft: " <> text) >> hFlush messages
+    -- Where lines of the access log go there is nothing else.
+    messages = if logAccess (configLog config) == Just "-" then stderr else stdout
     ignoringErrors act = act `catch` \(_ :: IOException) -> pure ()
     openLog :: ByteString -> Thread AccessLog
     openLog path =

@@ -17,6 +17,7 @@ module Weft.Http.Metrics.Http
 
     -- * All that happens
     countObservation,
+    showConnectionLimit,
     showDropped,
   )
 where
@@ -47,7 +48,7 @@ classCount = 6
 receivedAt = methodCount * classCount
 sentAt = receivedAt + 1
 
-openedAt, closedAt, refusedAt, shedAt, failedAt, lostAt, layerAt, expiredAt, eventCount :: Int
+openedAt, closedAt, refusedAt, shedAt, failedAt, lostAt, layerAt, fullAt, expiredAt, eventCount :: Int
 openedAt = 0
 closedAt = 1
 refusedAt = 2
@@ -55,7 +56,8 @@ shedAt = 3
 failedAt = 4
 lostAt = 5
 layerAt = 6
-expiredAt = 7
+fullAt = 7
+expiredAt = 8
 eventCount = expiredAt + length [minBound .. maxBound :: Expiry]
 
 -- | In the order of 'methodIndex'. All methods that HTTP does not know are one, so that
@@ -111,13 +113,14 @@ newHttpMetrics registry = do
       counter "weft_http_handler_failures_total" "Handlers that raised an exception.",
       counter "weft_http_clients_lost_total" "Clients that were gone while their handler worked.",
       counter "weft_http_layer_failures_total" "Connections that ended in a TLS handshake or a PROXY header.",
+      counter "weft_http_connections_limit_reached_total" "How often as many connections were open as there may be.",
       counter "weft_http_timeouts_total" "Time limits that have passed, by what was waited for."
     ]
     $ do
       -- In this order, so that there are never fewer than none open.
       closed <- total events closedAt
       opened <- total events openedAt
-      others <- mapM (total events) [refusedAt, shedAt, failedAt, lostAt, layerAt]
+      others <- mapM (total events) [refusedAt, shedAt, failedAt, lostAt, layerAt, fullAt]
       timeouts <- from events expiredAt (map (\n -> [("kind", n)]) ["idle", "head", "body", "handler", "write", "body_rate", "write_rate"])
       pure ([sample [] (Whole opened)] : [sample [] (Whole (opened - closed))] : [[sample [] (Whole n)] | n <- others] <> [timeouts])
   pure (HttpMetrics requests durations events)
@@ -162,9 +165,15 @@ countObservation metrics = \case
   HandlerFailed -> event failedAt
   ClientLost -> event lostAt
   LayerFailed -> event layerAt
+  LimitReached -> event fullAt
   TimedOut expiry -> event (expiredAt + fromEnum expiry)
   where
     event at = add (httpEvents metrics) at 1
+
+-- | Show how many connections a server may have ('serverMaxConnections').
+showConnectionLimit :: Registry -> ServerSettings -> IO ()
+showConnectionLimit registry settings =
+  readGauge registry "weft_http_connections_limit" "Connections that may be open at a time." (pure (serverMaxConnections settings))
 
 -- | Show how many entries an access log has lost ('Weft.Http.AccessLog.entriesDropped').
 showDropped :: Registry -> IO Int -> IO ()

@@ -51,11 +51,28 @@ register server socket address = do
   let !peer = peerOf address
   pulse <- firstPhase server
   m <- Member socket peer pulse <$> newIORef Unserved
-  number <- atomicModifyIORef' (serverConnections server) $ \open ->
+  (number, count) <- atomicModifyIORef' (serverConnections server) $ \open ->
     let n = openNext open
-     in (open {openConnections = IntMap.insert n m (openConnections open), openNext = n + 1, openCount = openCount open + 1}, n)
+        !count = openCount open + 1
+     in (open {openConnections = IntMap.insert n m (openConnections open), openNext = n + 1, openCount = count}, (n, count))
   setNumber m number
-  m <$ observe server ConnectionOpened
+  observe server ConnectionOpened
+  m <$ when (count == mostConnections server) (limitReached server)
+
+-- | The last connection that there may be is there. Operators are told once a minute at most.
+limitReached :: Server -> IO ()
+limitReached server = do
+  observe server LimitReached
+  time <- fromIntegral <$> readPrimVar (serverSince server)
+  before <- readPrimVar (serverFullSaid server)
+  when (time >= before) $ do
+    mine <- (== before) <$> casInt (serverFullSaid server) before (time + 60_000_000_000)
+    when mine (serverReport (serverSettings server) text)
+  where
+    text = "the limit of " <> show (mostConnections server) <> " connections is reached; more " <> fate
+    fate = case serverOverload (serverSettings server) of
+      WaitInBacklog -> "wait in the listen queue"
+      RefuseQuickly _ -> "are answered with 503"
 
 -- | Remove a connection, whose socket is closed.
 unregister :: Server -> Member -> IO ()

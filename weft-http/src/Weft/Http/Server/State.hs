@@ -64,7 +64,9 @@ data Server = Server
     serverSince :: {-# UNPACK #-} !(PrimVar RealWorld Int64),
     serverAllowed :: {-# UNPACK #-} !(PrimArray Int64),
     -- | Handlers at work; counted where their number is limited.
-    serverBusy :: {-# UNPACK #-} !(PrimVar RealWorld Int)
+    serverBusy :: {-# UNPACK #-} !(PrimVar RealWorld Int),
+    -- | When operators may be told again that there are as many connections as there may be.
+    serverFullSaid :: {-# UNPACK #-} !(PrimVar RealWorld Int)
   }
 
 -- | What answers requests.

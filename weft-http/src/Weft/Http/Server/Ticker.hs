@@ -57,6 +57,7 @@ newServerOf settings answers = do
       <*> newPrimVar (tickMonotonic tick)
       <*> pure (allowances (serverTimeouts settings))
       <*> newPrimVar 0
+      <*> newPrimVar minBound
 
 -- | What those do who watch the server must not end a connection, let alone the ticker. And what
 -- a client can put into a report, as the path in the exception of a file that is not there, must not

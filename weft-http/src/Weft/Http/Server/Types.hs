@@ -239,7 +239,8 @@ data ServerSettings = ServerSettings
     -- | Octets of a request body; default 67,108,864 (64 MiB). A larger one is answered
     -- with 413, before the handler is asked where its length is known then.
     serverMaxBody :: !Int64,
-    -- | Connections open at a time; default 15,000.
+    -- | Connections open at a time; default 15,000. That the limit is reached is reported, once
+    -- a minute at most ('serverReport'), and observed each time ('LimitReached').
     serverMaxConnections :: !Int,
     -- | What happens to more connections than that; default 'WaitInBacklog'.
     serverOverload :: !Overload,
@@ -408,6 +409,9 @@ data Observation
     ConnectionOpened
   | -- | A connection was closed.
     ConnectionClosed
+  | -- | As many connections are open as there may be ('serverMaxConnections'): until one
+    -- closes, no other is served.
+    LimitReached
   | -- | A connection was answered with 503 and not read from: there were too many.
     ConnectionRefused
   | -- | A connection ended because a layer failed, such as a TLS handshake.

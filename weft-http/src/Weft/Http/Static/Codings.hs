@@ -28,12 +28,13 @@ import Data.ByteString qualified as B
 import Data.ByteString.Char8 qualified as C
 import Data.Foldable (find)
 import Data.IORef
-import Data.Maybe (catMaybes)
+import Data.Maybe (catMaybes, fromMaybe)
 import Data.Primitive.PrimVar
 import GHC.IO.Exception (IOException)
 import Weft
 import Weft.File
 import Weft.Http.Compress
+import Weft.Http.ETag
 import Weft.Http.Negotiation
 import Weft.Http.Server.Types
 import Weft.Http.Static.Asked
@@ -60,8 +61,17 @@ siblingsOf static tick path status
       try (pathStatusAt (At (openRoot static)) beside) >>= \case
         Left (_ :: IOException) -> pure Nothing
         Right other
-          | statusKind other == RegularFile, statusModified other >= statusModified status -> pure (Just (Sibling coding beside other))
+          | statusKind other == RegularFile, other `notOlder` status -> pure (Just (Sibling coding beside other))
           | otherwise -> pure Nothing
+
+-- | Whether a file was made after another was changed last, or at the same time as far as it can
+-- tell. Tools that give what they make the time of what they made it from often keep only its
+-- whole seconds, or microseconds: then the time of the original counts as exactly.
+notOlder :: FileStatus -> FileStatus -> Bool
+notOlder made original = statusModified made >= time - time `mod` unit
+  where
+    time = statusModified original
+    unit = fromMaybe 1 (find ((== 0) . (statusModified made `mod`)) [1_000_000_000, 1_000_000, 1_000])
 
 -- | What else a cached file may be sent as.
 othersOf :: Static -> ByteString -> ByteString -> FileStatus -> [Sibling] -> IO Others
@@ -152,9 +162,10 @@ represent static tick request asked cached = case cachedOthers cached of
         Nothing -> asItIs <* (liftIO (deleteCache (openCache static) asked) >>= letGo)
         Just file -> do
           let status = siblingStatus sibling
-              meta = metaOfSibling settings path sibling
-          throughCache static (variantKey variant) (caches static False status) file status (as variant meta) (fromHeld static tick request . cachedHeld) $
-            Just <$> fromFile tick request meta file (closeFile file) `onException` closeFile file
+              meta = metaOfSibling settings path sibling . tagOf tick status
+              about content = as variant (meta (Just content)) content
+          throughCache static (variantKey variant) (caches static False status) file status about (fromHeld static tick request . cachedHeld) $
+            Just <$> fromFile tick request (meta Nothing) file (closeFile file) `onException` closeFile file
     -- Whoever comes first makes it; nobody waits.
     made variant = do
       mine <- liftIO ((== 0) <$> casInt (variantBusy variant) 0 1)
@@ -169,14 +180,16 @@ represent static tick request asked cached = case cachedOthers cached of
         if B.length bytes >= B.length original
           then liftIO (writePrimVar (variantBusy variant) 2) >> asItIs
           else do
-            let meta = (metaOf settings path True (variantCoding variant) mark (cachedStatus cached)) {metaSize = fromIntegral (B.length bytes)}
+            let tag = markETag mark (metaTag (heldMeta (cachedHeld cached)))
+                meta = (metaOf settings path True (variantCoding variant) tag (cachedStatus cached)) {metaSize = fromIntegral (B.length bytes)}
             other <- liftIO (as variant meta (InBytes bytes))
             remember static (variantKey variant) other
             liftIO (writePrimVar (variantBusy variant) 0)
             fromHeld static tick request (cachedHeld other)
 
--- | Is what is cached still what the file is, and are the same files beside it? Asked
--- of the file system once a second; those who come while one asks are served what was
+-- | Is what is cached still what the file is, and are the same files beside it? What was read
+-- right after a change, so that another might not show, is not, once one would. Asked of the
+-- file system once a second; those who come while one asks are served what was
 -- right a second ago.
 stillFresh :: Static -> Tick -> Cached -> Thread Bool
 stillFresh static tick cached = do
@@ -190,7 +203,7 @@ stillFresh static tick cached = do
         else
           try (pathStatusAt (At (openRoot static)) (cachedPath cached)) >>= \case
             Right status
-              | status == cachedStatus cached -> (== map identity beside) . map identity <$> siblingsOf static tick (cachedPath cached) status
+              | status == cachedStatus cached, cachedSettled cached || not (settledIn (tickSecond tick) status) -> (== map identity beside) . map identity <$> siblingsOf static tick (cachedPath cached) status
               | otherwise -> pure False
             Left (_ :: IOException) -> pure False
   where

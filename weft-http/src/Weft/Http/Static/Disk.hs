@@ -61,22 +61,12 @@ answerPath static clock request asked = case safePath asked of
       withFields [Field "Location" (oneSlash target)] (errorResponse movedPermanently301 "")
     -- Two slashes at the front would name another host.
     oneSlash target = "/" <> B.dropWhile (== 0x2f) target
-    directory relative = tryNames (staticIndex settings)
-      where
-        inside name = if B.null relative then name else relative <> "/" <> name
-        tryNames = \case
-          [] | staticListings settings -> listing static request relative
-          [] -> pure notFound
-          name : rest ->
-            try (open (inside name)) >>= \case
-              Left e
-                | ioe_errno e `elem` map errnoOf [eNOENT, eNOTDIR] -> tryNames rest
-                | otherwise -> throwM (e :: IOException)
-              Right file -> do
-                status <- fileStatus file `onException` closeFile file
-                if statusKind status == RegularFile
-                  then answerFile static clock request asked (inside name) file status
-                  else closeFile file >> tryNames rest
+    directory relative =
+      openIndex static relative >>= \case
+        Just (path, file, status) -> answerFile static clock request asked path file status
+        Nothing
+          | staticListings settings -> listing static request relative
+          | otherwise -> pure notFound
 
 errnoOf :: Errno -> Maybe CInt
 errnoOf (Errno e) = Just e
@@ -100,8 +90,8 @@ answerFile :: Static -> Clock -> Request -> ByteString -> ByteString -> File -> 
 answerFile static clock request asked path file status = do
   tick <- liftIO (readClock clock)
   siblings <- siblingsOf static tick path status `onException` closeFile file
-  let meta = metaOf settings path (varies settings path siblings) Identity "" status
-      about content = othersOf static asked path status siblings >>= \others -> known tick path status meta others content
+  let metaWith content = metaOf settings path (varies settings path siblings) Identity (tagOf tick status content) status
+      about content = othersOf static asked path status siblings >>= \others -> known tick path status (metaWith (Just content)) others content
       answer cached = represent static tick request asked cached >>= maybe (pure notFound) pure
   throughCache static asked (caches static (packs settings path status) status) file status about answer $
     flip onException (closeFile file) $ do
@@ -110,8 +100,8 @@ answerFile static clock request asked path file status = do
       case packed of
         Just (sibling, other) -> flip onException (closeFile other) $ do
           closeFile file
-          fromFile tick request (metaOfSibling settings path sibling) other (closeFile other)
-        Nothing -> fromFile tick request meta file (closeFile file)
+          fromFile tick request (metaOfSibling settings path sibling (tagOf tick (siblingStatus sibling) Nothing)) other (closeFile other)
+        Nothing -> fromFile tick request (metaWith Nothing) file (closeFile file)
   where
     settings = openSettings static
 
@@ -140,5 +130,6 @@ pageAt static tick path =
           else pure Nothing
       -- It is compared with itself alone, without what may lie beside it.
       forM bytes $ \b -> do
-        cached <- liftIO (known tick path status (metaOf settings path False Identity "" status) Alone (InBytes b))
+        let tag = tagOf tick status (Just (InBytes b))
+        cached <- liftIO (known tick path status (metaOf settings path False Identity tag status) Alone (InBytes b))
         cachedHeld cached <$ remember static key cached

@@ -9,7 +9,7 @@ module Weft.Http.Static.Listing
   )
 where
 
-import Control.Monad (forM)
+import Control.Monad (forM, when)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.Maybe (catMaybes, fromMaybe)
@@ -28,9 +28,9 @@ import Weft.Http.Static.Rules
 import Weft.Http.Static.Types
 import Weft.Http.Status
 
--- | The names in a directory, as a page. Hidden names, names of what is neither a
--- file nor a directory, and of what could not be opened (a symbolic link that leads
--- out) are left out.
+-- | The names in a directory, as a page. What would not be served is left out: hidden names,
+-- names that no path may contain (with a line end, or a backslash), what is neither a file
+-- nor a directory, and what cannot be opened (a symbolic link that leads out).
 listing :: Static -> Request -> ByteString -> Thread Response
 listing static request relative = do
   names <- bracket (openFileAt (At (openRoot static)) place File.Directory defaultOpenFlags {openBeneath = StayBeneath}) closeFile $ \dir -> do
@@ -54,10 +54,18 @@ listing static request relative = do
           _ -> pure Nothing
       where
         -- The status is that of what a link leads to, wherever that is.
-        served kind status =
-          try (bracket (openBeneathRoot static (place <> "/" <> name)) closeFile (\_ -> pure ())) >>= \case
-            Left (_ :: IOException) -> pure Nothing
-            Right () -> pure (Just (of' kind status))
+        served kind status
+          | Left _ <- safePath (requestPath request <> encodeComponent name) = pure Nothing
+          | otherwise =
+              try (opens kind) >>= \case
+                Left (_ :: IOException) -> pure Nothing
+                Right () -> pure (Just (of' kind status))
+        path = if B.null relative then name else relative <> "/" <> name
+        opens kind = do
+          bracket (openBeneathRoot static path) closeFile (\_ -> pure ())
+          -- A directory is answered with its index, if that can be had, and is not listed then.
+          when (kind == Page.Directory) $
+            bracket (openIndex static path) (mapM_ (\(_, file, _) -> closeFile file)) (\_ -> pure ())
         of' kind status = Page.Entry name kind (statusSize status) (HttpTime (statusModified status `div` 1_000_000_000))
 
 -- | Open for reading what is beneath the directory; what leads out of it fails.

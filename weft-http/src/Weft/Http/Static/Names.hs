@@ -12,6 +12,7 @@ module Weft.Http.Static.Names
   ( Names,
     newNames,
     whichMayExist,
+    settledIn,
   )
 where
 
@@ -139,7 +140,8 @@ whichMayExist names root second path ending wanted = do
       let !marked = HashSet.fromList [B.copy n | n <- there, any (`B.isSuffixOf` n) (namesEndings names)]
       pure (status, marked)
 
--- | Was its last change so long before this second that another would show?
+-- | Was the last change of a file or directory so long before this second that another would
+-- show in its time?
 settledIn :: Int64 -> FileStatus -> Bool
 settledIn second status = statusModified status < (second - 3) * 1_000_000_000
 

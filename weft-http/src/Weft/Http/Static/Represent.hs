@@ -7,6 +7,7 @@
 module Weft.Http.Static.Represent
   ( metaOf,
     metaOfSibling,
+    tagOf,
     varies,
     compressible,
     Parts (..),
@@ -35,16 +36,16 @@ import Weft.Http.Range
 import Weft.Http.Server.Render
 import Weft.Http.Server.Types
 import Weft.Http.Static.Asked
+import Weft.Http.Static.Names (settledIn)
 import Weft.Http.Static.Rules
 import Weft.Http.Static.Types
 import Weft.Http.Status
 
 -- | What is said of a file: its path, whether the answer depends on what the client
--- accepts, the coding, a mark for the entity tag, and the file whose bytes these are, or
--- that they were made from. The mark tells codings apart, and ways to make them: each
--- version of each coding has a tag of its own.
-metaOf :: StaticSettings -> ByteString -> Bool -> Coding -> ByteString -> FileStatus -> Meta
-metaOf settings path negotiated coding mark status =
+-- accepts, the coding, the entity tag, and the file whose bytes these are, or that they were
+-- made from.
+metaOf :: StaticSettings -> ByteString -> Bool -> Coding -> ETag -> FileStatus -> Meta
+metaOf settings path negotiated coding tag status =
   Meta
     { metaSize = statusSize status,
       metaType = fromMaybe mime (lookupField "content-type" fields),
@@ -66,10 +67,6 @@ metaOf settings path negotiated coding mark status =
         <> [Field "Vary" "Accept-Encoding" | negotiated]
     own = fieldsFor (staticHeaders settings) ("/" <> path)
     mime = contentTypeFor (B.takeWhileEnd (/= 0x2f) path)
-    tag = marked (fileETag (FileIdentity (Just (statusInode status)) (statusSize status) (statusModified status)))
-    marked = \case
-      Strong opaque | not (B.null mark) -> Strong (opaque <> "-" <> mark)
-      other -> other
     modified = HttpTime (statusModified status `div` 1_000_000_000)
     -- What a client that has the content already knows of it.
     ofContent field =
@@ -77,11 +74,33 @@ metaOf settings path negotiated coding mark status =
         (`eqCaseless` fieldName field)
         ["content-type", "content-encoding", "content-language", "content-disposition", "accept-ranges", "x-content-type-options"]
 
--- | The same of a file beside another, whose path this is.
-metaOfSibling :: StaticSettings -> ByteString -> Sibling -> Meta
-metaOfSibling settings path sibling = metaOf settings path True coding (codingName coding) (siblingStatus sibling)
+-- | The same of a file beside another, whose path this is, with the tag of its own content.
+metaOfSibling :: StaticSettings -> ByteString -> Sibling -> ETag -> Meta
+metaOfSibling settings path sibling tag = metaOf settings path True coding (markETag (codingName coding) tag) (siblingStatus sibling)
   where
     coding = siblingCoding sibling
+
+-- Note [Tags of files]
+-- ~~~~~~~~~~~~~~~~~~~~
+-- Copies of a file on several servers have the same tag, so that a client that is sent to
+-- another one need not fetch what it has, and can go on with a download. They share content,
+-- size and, if they were copied by what keeps it, time.
+--
+--   * What is read into memory has a tag of its content. The times of files are not always
+--     worth something: builds that can be repeated set them all to the same, and two versions
+--     of a page often have the same size.
+--   * What is only opened, and sent by the system, has a tag of size and time. While another
+--     change may leave the time as it is, the tag is weak: it says that the client need not
+--     fetch the file again, but not that two parts of it fit together.
+--
+-- What was kept while another change could go unseen is read again once it cannot
+-- ('cachedSettled').
+
+-- | The tag of a file as it was found in this second, given its content where it is in memory.
+tagOf :: Tick -> FileStatus -> Maybe Content -> ETag
+tagOf tick status = \case
+  Just (InBytes bytes) -> contentETag bytes
+  _ -> fileETag (settledIn (tickSecond tick) status) (FileIdentity (statusSize status) (statusModified status))
 
 -- | Whether answers with a file of this path depend on what clients accept: where
 -- there are files in other codings, or compressing is on for its type.

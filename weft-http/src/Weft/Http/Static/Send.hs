@@ -37,6 +37,7 @@ import Weft.Http.Server.Render
 import Weft.Http.Server.Types
 import Weft.Http.Static.Asked
 import Weft.Http.Static.Cache
+import Weft.Http.Static.Names (settledIn)
 import Weft.Http.Static.Open
 import Weft.Http.Static.Opened
 import Weft.Http.Static.Represent
@@ -71,6 +72,7 @@ known tick path status meta others content = do
       { cachedHeld = Held content meta rendered,
         cachedPath = path,
         cachedStatus = status,
+        cachedSettled = settledIn (tickSecond tick) status,
         cachedChecked = checked,
         cachedOthers = others
       }

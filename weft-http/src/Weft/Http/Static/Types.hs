@@ -164,6 +164,8 @@ data Cached = Cached
     cachedPath :: !ByteString,
     -- | The file as it was. For another coding: the file that it was made from.
     cachedStatus :: !FileStatus,
+    -- | Whether a change of the file after it was read would show in its status.
+    cachedSettled :: !Bool,
     -- | The second in which it was last compared with the file.
     cachedChecked :: {-# UNPACK #-} !(PrimVar RealWorld Int),
     cachedOthers :: !Others
