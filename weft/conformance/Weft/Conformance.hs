@@ -32,6 +32,7 @@ import Weft.Conformance.Races
 import Weft.Conformance.Resources
 import Weft.Conformance.ScopeFailures
 import Weft.Conformance.Scopes
+import Weft.Conformance.Selecting
 import Weft.Conformance.Signals
 import Weft.Conformance.Sockets
 import Weft.Conformance.Storms
@@ -53,7 +54,7 @@ conformance world =
         (map ($ world) [sockets, addresses, streams, closing, datagrams, files, directories, pipes, time, signals, system, resources]),
       testGroup
         "threads"
-        (map ($ world) [mutexes, coordination, variables, channels, transactions, locals, scopes, scopeFailures, concurrent, timeouts, endings]),
+        (map ($ world) [mutexes, coordination, variables, channels, selecting, transactions, locals, scopes, scopeFailures, concurrent, timeouts, endings]),
       testGroup
         "interruptions"
         (map ($ world) [cancellation, races, handover, storms])
