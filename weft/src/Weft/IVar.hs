@@ -4,6 +4,7 @@
 -- thread reads).
 --
 -- >>> import Weft
+-- >>> import Weft.Scope
 -- >>> :{
 -- run . withScope $ \scope -> do
 --   answer <- newIVar

@@ -4,6 +4,7 @@
 -- Results of children in the order in which the children end.
 --
 -- >>> import Weft
+-- >>> import Weft.Scope
 -- >>> :{
 -- run . withScope $ \scope -> do
 --   downloads <- newJoinSet scope

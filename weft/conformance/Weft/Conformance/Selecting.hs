@@ -5,6 +5,11 @@
 -- worker, and the laws of 'Concurrently'.
 module Weft.Conformance.Selecting (selecting) where
 
+-- The laws are stated as they are; what hlint would simplify is what is tested.
+{- HLINT ignore "Alternative law, left identity" -}
+{- HLINT ignore "Alternative law, right identity" -}
+{- HLINT ignore "Use <$>" -}
+
 import Control.Applicative (Alternative (..))
 import Control.Exception (ErrorCall (..), SomeException)
 import Control.Monad (forM, forM_, replicateM_, unless, void, when)

@@ -16,6 +16,7 @@ module Weft.Internal.Choice
   )
 where
 
+import Control.Monad ((>=>))
 import Data.IORef
 import Data.List (intercalate)
 import GHC.Exts (oneShot)
@@ -78,7 +79,7 @@ instance Functor Choice where
 
 -- | When this is chosen, go on so, as a part of 'select'.
 andThen :: Choice a -> (a -> Thread b) -> Choice b
-andThen (Choice wish try offer join use) next = Choice wish try offer join (\b -> use b >>= next)
+andThen (Choice wish try offer join use) next = Choice wish try offer join (use >=> next)
 
 -- | Wait for the first of several things: exactly one of them happens, and its result is
 -- returned; the others take nothing and give nothing.
