@@ -23,6 +23,7 @@ import Test.Network qualified
 import Test.Property qualified
 import Test.Races qualified
 import Test.Reports qualified
+import Test.Select qualified
 import Test.Signals qualified
 import Test.Simulation qualified
 import Test.Tasty
@@ -50,6 +51,7 @@ main = do
         Test.DiskModel.tests,
         Test.DiskNames.tests,
         Test.DiskCrash.tests,
+        Test.Select.tests,
         Test.Signals.tests,
         Test.Names.tests,
         Test.Http.tests,

@@ -7,6 +7,7 @@ module Explore.Catalogue
 where
 
 import Explore.Barrier qualified as Barrier
+import Explore.Broadcast qualified as Broadcast
 import Explore.Cancellation qualified as Cancellation
 import Explore.Channel qualified as Channel
 import Explore.Concurrently qualified as Concurrently
@@ -19,6 +20,7 @@ import Explore.MVar qualified as MVar
 import Explore.Mutex qualified as Mutex
 import Explore.Scenario
 import Explore.Scopes qualified as Scopes
+import Explore.Select qualified as Select
 import Explore.Semaphore qualified as Semaphore
 import Explore.Services qualified as Services
 import Explore.Timeouts qualified as Timeouts
@@ -35,6 +37,8 @@ primitives =
     [ Mutex.scenarios,
       MVar.scenarios,
       Channel.scenarios,
+      Select.scenarios,
+      Broadcast.scenarios,
       Semaphore.scenarios,
       Barrier.scenarios,
       Condition.scenarios,

@@ -35,6 +35,7 @@ import Weft.Conformance.Relaying
 import Weft.Conformance.Resources
 import Weft.Conformance.ScopeFailures
 import Weft.Conformance.Scopes
+import Weft.Conformance.Selecting
 import Weft.Conformance.Serving
 import Weft.Conformance.Signals
 import Weft.Conformance.Sockets
@@ -57,7 +58,7 @@ conformance world =
         (map ($ world) [sockets, addresses, streams, closing, datagrams, files, directories, pipes, kept, time, signals, system, resources]),
       testGroup
         "threads"
-        (map ($ world) [mutexes, coordination, variables, channels, transactions, locals, scopes, scopeFailures, concurrent, timeouts, endings]),
+        (map ($ world) [mutexes, coordination, variables, channels, selecting, transactions, locals, scopes, scopeFailures, concurrent, timeouts, endings]),
       testGroup
         "services"
         (map ($ world) [reading, relaying, serving]),

@@ -38,9 +38,13 @@ module Weft.Concurrently
     mapConcurrentlyN,
     forConcurrentlyN,
     forConcurrentlyN_,
+
+    -- * As an applicative
+    Concurrently (..),
   )
 where
 
+import Control.Applicative (Alternative (..))
 import Control.Exception (SomeAsyncException, fromException)
 import Control.Monad (replicateM, replicateM_, void)
 import Control.Monad.Catch (catch, throwM)
@@ -50,6 +54,7 @@ import Data.IntMap.Strict qualified as IntMap
 import Data.Primitive.MutVar
 import Data.Traversable (mapAccumL)
 import Weft.Internal.Cell
+import Weft.Internal.Choice
 import Weft.Internal.Scheduler (ThreadExit (..))
 import Weft.Internal.Scope
 import Weft.Internal.SystemCall
@@ -71,6 +76,11 @@ concurrently_ left right = asOneCall $ \scope -> do
 
 -- | Run both until one of them has ended; cancel the other, and wait for its end.
 -- The one that ends first decides, by its result or by its exception.
+--
+-- What the other one has come to is dropped, even if it had ended, too. So
+-- @race ('Weft.Channel.receive' a) ('Weft.Channel.receive' b)@ loses a value whenever both have
+-- received one: for the first of several operations there is "Weft.Select", and for a time
+-- limit "Weft.Timeout", which lose nothing.
 race :: Thread a -> Thread b -> Thread (Either a b)
 race left right = asOneCall $ \scope -> do
   first <- effect newCell
@@ -129,6 +139,34 @@ forConcurrentlyN_ n xs f = do
   asOneCall $ \scope -> do
     let consume = nextOf feed >>= maybe (pure ()) (\(_, x) -> f x >> consume)
     replicateM_ (atMost n xs) (forkIn_ scope consume)
+
+-- | A thread that is combined with others by running them at once: '<*>' is
+-- 'concurrently', '<|>' is 'race', and 'empty' waits for ever.
+--
+-- >>> import Weft
+-- >>> import Control.Applicative
+-- >>> run (runConcurrently (liftA2 (,) (Concurrently (pure 1)) (Concurrently (yield >> pure 'x'))))
+-- (1,'x')
+--
+-- What is said there of results, exceptions and cancellation holds here: the first exception of a
+-- part cancels the others and is raised as it was, and none is left when 'runConcurrently' has
+-- returned or raised. It is no monad, because the second part would have to wait for the first.
+newtype Concurrently a = Concurrently {runConcurrently :: Thread a}
+  deriving newtype (Functor)
+
+instance Applicative Concurrently where
+  pure = Concurrently . pure
+  Concurrently f <*> Concurrently a = Concurrently (uncurry ($) <$> concurrently f a)
+
+instance Alternative Concurrently where
+  empty = Concurrently (select [])
+  Concurrently a <|> Concurrently b = Concurrently (either id id <$> race a b)
+
+instance (Semigroup a) => Semigroup (Concurrently a) where
+  (<>) = liftA2 (<>)
+
+instance (Monoid a) => Monoid (Concurrently a) where
+  mempty = pure mempty
 
 -- | No more threads than elements.
 atMost :: (Foldable f) => Int -> f a -> Int

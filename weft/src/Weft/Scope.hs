@@ -49,7 +49,9 @@ module Weft.Scope
     Child,
     childThread,
     awaitChild,
+    awaitAny,
     resultOf,
+    onChild,
 
     -- * What goes wrong
     ChildFailed (..),
@@ -61,6 +63,7 @@ import Control.Exception (Exception, SomeException, fromException)
 import Control.Monad (void)
 import Control.Monad.Catch (throwM)
 import Weft.Internal.Cell
+import Weft.Internal.Choice
 import Weft.Internal.Scope
 import Weft.Internal.SystemCall
 import Weft.Internal.Trace
@@ -71,6 +74,10 @@ data Child a = Child
     childThread :: !ThreadId,
     _childResult :: !(Cell (Either ChildFailed a))
   }
+
+-- | The same thread.
+instance Eq (Child a) where
+  a == b = childThread a == childThread b
 
 instance Show (Child a) where
   showsPrec _ c = showString "child " . shows (childThread c)
@@ -140,5 +147,22 @@ awaitChild child = awaitOutcome child >>= either throwM pure
 resultOf :: Child a -> Thread (Either SomeException a)
 resultOf child = either (Left . failedWith) Right <$> awaitOutcome child
 
+-- | Wait for the end of the first of several children; which it was, and its result or
+-- 'ChildFailed', as 'awaitChild'. If several have ended, the first in the list. Cancellable;
+-- nothing is taken from a child, so the others, and the same one again, can be waited for
+-- later. Of no children one waits for ever.
+--
+-- To get the results of many children in the order in which they end, see "Weft.JoinSet".
+awaitAny :: [Child a] -> Thread (Child a, a)
+awaitAny children = select [(child,) <$> onChild child | child <- children]
+
+-- | To find a child ended, as 'awaitChild' does: one of several things to wait for
+-- ("Weft.Select").
+onChild :: Child a -> Choice a
+onChild (Child t cell) = onCell (endOf t) cell `andThen` either throwM pure
+
 awaitOutcome :: Child a -> Thread (Either ChildFailed a)
-awaitOutcome (Child t cell) = readCell (Reason ("end of " <> show t) (pure (threadNumber t)) ByThreads) cell
+awaitOutcome (Child t cell) = readCell (endOf t) cell
+
+endOf :: ThreadId -> Reason
+endOf t = Reason ("end of " <> show t) (pure (threadNumber t)) ByThreads

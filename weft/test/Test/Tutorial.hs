@@ -11,10 +11,11 @@ module Test.Tutorial (tests) where
 import ComingFrom qualified
 import Control.Exception (Deadlock (..))
 import Control.Monad
+import Control.Monad.Trans.Reader (runReaderT)
 import Data.ByteString.Char8 (ByteString)
 import Data.ByteString.Char8 qualified as Char8
 import Data.IORef
-import Data.List (isInfixOf)
+import Data.List (isInfixOf, sort)
 import Data.Text qualified as Text
 import System.Posix.Signals (raiseSignal, sigTERM)
 import Test.Support
@@ -31,12 +32,13 @@ import Tutorial.Inside qualified as Inside
 import Tutorial.Lines (lineReader)
 import Tutorial.Shutdown (serveRoom)
 import Weft
+import Weft.Channel (newChannel, send)
 import Weft.Event qualified as Event
 import Weft.IO (direct)
 import Weft.Scope
 import Weft.Serve (defaultServeSettings, serveOn)
 import Weft.Signal
-import Weft.Socket
+import Weft.Socket hiding (send)
 
 tests :: TestTree
 tests =
@@ -281,6 +283,24 @@ comingFrom c = do
     receive here 100
   answer @?= "Hello, Ada"
   readIORef logged >>= (@?= ["end", "begin"])
+  -- The application over ReaderT, in both styles.
+  forM_ [runReaderT ComingFrom.greetAll, direct . runReaderT ComingFrom.greetAll] $ \greeting -> do
+    lines' <- newIORef []
+    lengths <- running c $ do
+      (here, there) <- socketPair
+      sendAll here "Ada Grace"
+      greeting (ComingFrom.Env there (\l -> atomicModifyIORef' lines' (\ls -> (l : ls, ()))))
+    lengths @?= Just [3, 5]
+    written <- readIORef lines'
+    (take 1 written, sort written) @?= (["end"], ["Ada", "Grace", "begin", "end"])
+  chosen <- running c $ do
+    urgent <- newChannel 1
+    normal <- newChannel 1
+    send normal 'n'
+    first <- ComingFrom.firstJob urgent normal
+    send normal 'n' >> send urgent 'u'
+    (,) first <$> ComingFrom.firstJob urgent normal
+  chosen @?= (Right (Just 'n'), Left (Just 'u'))
   -- The threads from outside have ended too, so the end of the run is not delayed: the
   -- grace is longer than a test may take.
   runWith (settingsFor c) {settingGrace = seconds 60} ComingFrom.fromOutside >>= (@?= [1 .. 10])

@@ -24,6 +24,7 @@ module Weft.Internal.Cell
     newCell,
     fillCell,
     readCell,
+    onCell,
   )
 where
 
@@ -34,6 +35,8 @@ import Data.IORef
 import Data.Primitive.MutVar
 import GHC.Exts (casMutVar#)
 import GHC.IO (IO (..))
+import Weft.Internal.Choice
+import Weft.Internal.Park qualified as Park
 import Weft.Internal.SystemCall
 import Weft.Internal.Trace
 
@@ -97,11 +100,37 @@ readCell :: Reason -> Cell a -> Thread a
 readCell reason (Cell var) =
   internal (\_ _ -> readMutVar var) >>= \case
     Full a -> pure a
-    Empty _ -> waitFor reason var enter withdraw
+    Empty _ -> waitFor reason var queueUp withdraw
+
+queueUp :: Awaiting a -> Content a -> (Content a, Maybe a)
+queueUp me = \case
+  Empty others -> (Empty (me : others), Nothing)
+  full@(Full a) -> (full, Just a)
+
+withdraw :: Ticket -> Content a -> Content a
+withdraw ticket = \case
+  Empty others -> Empty (filter (\(Awaiting t _) -> t /= ticket) others)
+  full -> full
+
+-- | To find it full, as one of several things. Whoever fills it may be no worker, and
+-- then sends a message: that the wait may be over when it comes does no harm, since nothing
+-- is taken out of a cell.
+onCell :: Reason -> Cell a -> Choice a
+onCell reason (Cell var) = Choice (Park.wishFor 0 reason) now () join pure
   where
-    enter me = \case
-      Empty others -> (Empty (me : others), Nothing)
-      full@(Full a) -> (full, Just a)
-    withdraw ticket = \case
-      Empty others -> Empty (filter (\(Awaiting t _) -> t /= ticket) others)
-      full -> full
+    now _ =
+      readMutVar var >>= \case
+        Full a -> pure (Got a)
+        Empty _ -> pure Later
+    join home place = do
+      ticket <- newIORef ()
+      there <- changing var (queueUp (Awaiting ticket (Waiter (told home place))))
+      pure $ case there of
+        Just _ -> Nothing
+        Nothing -> Just (\_ -> changing var (\s -> (withdraw ticket s, ())))
+    told home place from outcome
+      | from == homeWorker home = reply home place outcome
+      | otherwise = True <$ homePost home (void (reply home place outcome))
+    reply home place = \case
+      Answered a -> Park.answer home place a
+      Failed e -> Park.refuse home place e

@@ -26,6 +26,10 @@ module Weft.Internal.Channel
     tryReceive,
     Received (..),
 
+    -- * One of several things
+    onReceive,
+    onSend,
+
     -- * The end
     close,
     ChannelClosed (..),
@@ -42,6 +46,7 @@ import Control.Monad.Primitive (RealWorld)
 import Data.Primitive.MutVar
 import Data.Text (Text)
 import Weft.Internal.Atomic
+import Weft.Internal.Choice
 import Weft.Internal.Park
 import Weft.Internal.Sync
 import Weft.Internal.Trace
@@ -133,20 +138,29 @@ sendLater c@(Channel var _ names) a home tcb k =
     park = waitFor home tcb (wishSend names) a k queueUp
     join waiter =
       sendNow c home a (queueUp waiter) (pure () <$ refuse home waiter (toException (closed c))) (pure () <$ answer home waiter ())
-    queueUp waiter = look var $ \seen -> \case
-      Holding n front back | n >= channelRoom c -> swapFor home var seen (Crowded n front back (enqueue waiter emptyQueue)) >>= done
-      Crowded n front back senders -> swapFor home var seen (Crowded n front back (enqueue waiter senders)) >>= done
-      _ -> join waiter
-      where
-        done ours = if ours then pure leave else join waiter
+    queueUp waiter = queueToSend c home waiter (pure (leaveCrowded var home)) (join waiter)
+{-# OPAQUE sendLater #-}
+
+-- | Join those that wait to send; what to do when that is done, and if the state has changed.
+queueToSend :: Channel a -> Home -> Waiter a () -> IO r -> IO r -> IO r
+queueToSend (Channel var room _) home waiter joined changed = look var $ \seen -> \case
+  Holding n front back | n >= room -> swapFor home var seen (Crowded n front back (enqueue waiter emptyQueue)) >>= done
+  Crowded n front back senders -> swapFor home var seen (Crowded n front back (enqueue waiter senders)) >>= done
+  _ -> changed
+  where
+    done ours = if ours then joined else changed
+{-# INLINE queueToSend #-}
+
+leaveCrowded :: MutVar RealWorld (State a) -> Home -> IO ()
+leaveCrowded var here = leave
+  where
     leave = look var $ \seen -> \case
       Crowded n front back senders -> do
         left <- afterBurial senders
-        ours <- swapFor home var seen (if isEmpty left then Holding n front back else Crowded n front back left)
+        ours <- swapFor here var seen (if isEmpty left then Holding n front back else Crowded n front back left)
         unless ours leave
       Busy -> relax >> leave
       _ -> pure ()
-{-# OPAQUE sendLater #-}
 
 closed :: Channel a -> ChannelClosed
 closed = ChannelClosed . describeName "channel" . channelName . channelNames
@@ -199,13 +213,18 @@ receiveLater c@(Channel var _ names) home tcb k = receiveNow c home park (pure (
     park = waitFor home tcb (wishReceive names) () k queueUp
     join waiter = receiveNow c home (queueUp waiter) (reply waiter Nothing) (reply waiter . Just)
     reply waiter a = pure () <$ answer home waiter a
-    queueUp waiter = look var $ \seen -> \case
-      Holding 0 _ _ -> swapFor home var seen (Hungry (enqueue waiter emptyQueue)) >>= done
-      Hungry receivers -> swapFor home var seen (Hungry (enqueue waiter receivers)) >>= done
-      _ -> join waiter
-      where
-        done ours = if ours then pure (leaveHungry var home) else join waiter
+    queueUp waiter = queueToReceive var home waiter (pure (leaveHungry var home)) (join waiter)
 {-# OPAQUE receiveLater #-}
+
+-- | Join those that wait to receive; what to do when that is done, and if the state has changed.
+queueToReceive :: MutVar RealWorld (State a) -> Home -> Waiter () (Maybe a) -> IO r -> IO r -> IO r
+queueToReceive var home waiter joined changed = look var $ \seen -> \case
+  Holding 0 _ _ -> swapFor home var seen (Hungry (enqueue waiter emptyQueue)) >>= done
+  Hungry receivers -> swapFor home var seen (Hungry (enqueue waiter receivers)) >>= done
+  _ -> changed
+  where
+    done ours = if ours then joined else changed
+{-# INLINE queueToReceive #-}
 
 leaveHungry :: MutVar RealWorld (State a) -> Home -> IO ()
 leaveHungry var here = leave
@@ -301,6 +320,28 @@ close c@(Channel var _ names) = immediate (\home -> touch home "close" (wishSend
     refuseAll here senders = dequeue senders (pure ()) $ \waiter rest -> do
       _ <- refuse here waiter (toException (closed c))
       refuseAll here rest
+
+-- | To receive, as 'receive' does.
+onReceive :: Channel a -> Choice (Maybe a)
+onReceive c@(Channel var _ names) =
+  Choice
+    (wishReceive names)
+    (\home -> touch home "receive from" (wishReceive names) >> receiveNow c home (pure Later) (pure (Got Nothing)) (pure . Got . Just))
+    ()
+    (\home waiter -> queueToReceive var home waiter (pure (Just (leaveHungry var))) (pure Nothing))
+    pure
+
+-- | To send this value, as 'send' does. If another is chosen, it was not sent.
+--
+-- 'Weft.Select.select' throws 'ChannelClosed' if the channel is closed, now or while it waits.
+onSend :: Channel a -> a -> Choice ()
+onSend c@(Channel var _ names) a =
+  Choice
+    (wishSend names)
+    (\home -> touch home "send to" (wishSend names) >> sendNow c home a (pure Later) (pure (Instead (throwTrace (closed c)))) (pure (Got ())))
+    a
+    (\home waiter -> queueToSend c home waiter (pure (Just (leaveCrowded var))) (pure Nothing))
+    pure
 
 -- | How many values wait to be received. Perhaps not any more when this returns.
 waitingValues :: Channel a -> Thread Int

@@ -13,6 +13,7 @@ module Weft.Internal.Event
     clear,
     isSet,
     wait,
+    onSet,
   )
 where
 
@@ -21,6 +22,7 @@ import Control.Monad.Primitive (RealWorld)
 import Data.Primitive.MutVar
 import Data.Text (Text)
 import Weft.Internal.Atomic
+import Weft.Internal.Choice
 import Weft.Internal.Park
 import Weft.Internal.Sync
 import Weft.Internal.Trace
@@ -73,11 +75,32 @@ wait :: Event -> Thread ()
 wait (Event state wish) = attempt $ \home tcb k ->
   touch home "wait for" wish >> readMutVar state >>= \case
     Set -> pure (Got ())
-    Unset _ -> waitFor home tcb wish () k (join home)
+    Unset _ -> waitFor home tcb wish () k (\waiter -> queueUp state home waiter (pure (leave state home)) (pure () <$ answer home waiter ()))
+
+-- | To find it set, as 'wait' does.
+onSet :: Event -> Choice ()
+onSet (Event state wish) =
+  Choice
+    wish
+    ( \home ->
+        touch home "wait for" wish >> readMutVar state >>= \case
+          Set -> pure (Got ())
+          Unset _ -> pure Later
+    )
+    ()
+    (\home waiter -> queueUp state home waiter (pure (Just (leave state))) (pure Nothing))
+    pure
+
+-- | Join those that wait; what to do when that is done, and if it is set.
+queueUp :: MutVar RealWorld State -> Home -> Waiter () () -> IO r -> IO r -> IO r
+queueUp state here waiter joined isSet' = again
   where
-    join here waiter = look state $ \seen -> \case
-      Set -> pure () <$ answer here waiter ()
+    again = look state $ \seen -> \case
+      Set -> isSet'
       Unset queue -> do
         ours <- swapFor here state seen (Unset (enqueue waiter queue))
-        if ours then pure (leave here) else join here waiter
-    leave here = change here state (\case Set -> pure Set; Unset queue -> Unset <$> afterBurial queue)
+        if ours then joined else again
+{-# INLINE queueUp #-}
+
+leave :: MutVar RealWorld State -> Home -> IO ()
+leave state here = change here state (\case Set -> pure Set; Unset queue -> Unset <$> afterBurial queue)

@@ -31,6 +31,10 @@ module Weft.Internal.MVar
     tryReadMVar,
     isEmptyMVar,
 
+    -- * One of several things
+    onTake,
+    onRead,
+
     -- * As a lock on a value
     withMVar,
     modifyMVar_,
@@ -45,6 +49,7 @@ import Data.Primitive.MutVar
 import Data.Text (Text)
 import GHC.Exts (oneShot)
 import Weft.Internal.Atomic
+import Weft.Internal.Choice
 import Weft.Internal.Park
 import Weft.Internal.Sync
 import Weft.Internal.Trace
@@ -128,14 +133,29 @@ takeLater Place {placeState = var, placeWish = wish} home tcb k = touch home "ta
   where
     park = waitFor home tcb wish () k queueUp
     join waiter = takeNow var home (queueUp waiter) (\a -> pure () <$ answer home waiter a)
-    queueUp waiter = look var $ \seen -> \case
-      Empty -> swapFor home var seen (One waiter) >>= done
-      One other -> swapFor home var seen (Hungry emptyQueue (enqueue waiter (enqueue other emptyQueue))) >>= done
-      Hungry readers takers -> swapFor home var seen (Hungry readers (enqueue waiter takers)) >>= done
-      _ -> join waiter
-      where
-        done ours = if ours then pure (leaveHungry var home) else join waiter
+    queueUp waiter = queueToTake var home waiter (pure (leaveHungry var home)) (join waiter)
 {-# OPAQUE takeLater #-}
+
+-- | Join those that wait to take; what to do when that is done, and if the state has changed.
+queueToTake :: MutVar RealWorld (State a) -> Home -> Waiter () a -> IO r -> IO r -> IO r
+queueToTake var home waiter joined changed = look var $ \seen -> \case
+  Empty -> swapFor home var seen (One waiter) >>= done
+  One other -> swapFor home var seen (Hungry emptyQueue (enqueue waiter (enqueue other emptyQueue))) >>= done
+  Hungry readers takers -> swapFor home var seen (Hungry readers (enqueue waiter takers)) >>= done
+  _ -> changed
+  where
+    done ours = if ours then joined else changed
+{-# INLINE queueToTake #-}
+
+-- | To take the value, as 'takeMVar' does.
+onTake :: MVar a -> Choice a
+onTake (MVar (Place {placeState = var, placeWish = wish}) _) =
+  Choice
+    wish
+    (\home -> touch home "take" wish >> takeNow var home (pure Later) (pure . Got))
+    ()
+    (\home waiter -> queueToTake var home waiter (pure (Just (leaveHungry var))) (pure Nothing))
+    pure
 
 -- | Take the value if there is one; what to do if there is none, what to do with it.
 takeNow :: MutVar RealWorld (State a) -> Home -> IO r -> (a -> IO r) -> IO r
@@ -263,14 +283,29 @@ serve var here a = look var $ \seen -> \case
 readMVar :: MVar a -> Thread a
 readMVar (MVar (Place {placeState = var}) wish) = attempt $ \home tcb k ->
   let join waiter = readNow var (queueUp waiter) (\a -> pure () <$ answer home waiter a)
-      queueUp waiter = look var $ \seen -> \case
-        Empty -> swapFor home var seen (Hungry (enqueue waiter emptyQueue) emptyQueue) >>= done
-        One taker -> swapFor home var seen (Hungry (enqueue waiter emptyQueue) (enqueue taker emptyQueue)) >>= done
-        Hungry readers takers -> swapFor home var seen (Hungry (enqueue waiter readers) takers) >>= done
-        _ -> join waiter
-        where
-          done ours = if ours then pure (leaveHungry var home) else join waiter
+      queueUp waiter = queueToRead var home waiter (pure (leaveHungry var home)) (join waiter)
    in touch home "read" wish >> readNow var (waitFor home tcb wish () k queueUp) (pure . Got)
+
+-- | Join those that wait to read; what to do when that is done, and if the state has changed.
+queueToRead :: MutVar RealWorld (State a) -> Home -> Waiter () a -> IO r -> IO r -> IO r
+queueToRead var home waiter joined changed = look var $ \seen -> \case
+  Empty -> swapFor home var seen (Hungry (enqueue waiter emptyQueue) emptyQueue) >>= done
+  One taker -> swapFor home var seen (Hungry (enqueue waiter emptyQueue) (enqueue taker emptyQueue)) >>= done
+  Hungry readers takers -> swapFor home var seen (Hungry (enqueue waiter readers) takers) >>= done
+  _ -> changed
+  where
+    done ours = if ours then joined else changed
+{-# INLINE queueToRead #-}
+
+-- | To read the value, as 'readMVar' does.
+onRead :: MVar a -> Choice a
+onRead (MVar (Place {placeState = var}) wish) =
+  Choice
+    wish
+    (\home -> touch home "read" wish >> readNow var (pure Later) (pure . Got))
+    ()
+    (\home waiter -> queueToRead var home waiter (pure (Just (leaveHungry var))) (pure Nothing))
+    pure
 
 readNow :: MutVar RealWorld (State a) -> IO r -> (a -> IO r) -> IO r
 readNow var none use = again

@@ -220,7 +220,6 @@ handOverAlone m here = readMutVar (mutexQueue m) >>= go
     go queue =
       dequeue queue free $ \(Parking place) rest ->
         readMutVar place >>= \case
-          Vacant -> go rest
           Occupied _ tcb _ _ _ k -> do
             writeMutVar place Vacant
             publish (mutexQueue m) rest
@@ -228,6 +227,8 @@ handOverAlone m here = readMutVar (mutexQueue m) >>= go
             writePrimVar (mutexWord m) (if isEmpty rest then number else number .|. 1)
             departed here
             homeReady here Woken tcb k
+          -- A mutex is no 'Weft.Internal.Choice.Choice': its queue has no other places.
+          _ -> go rest
     free = publish (mutexQueue m) emptyQueue >> writePrimVar (mutexWord m) 0
 {-# NOINLINE handOverAlone #-}
 

@@ -68,6 +68,11 @@ import Weft.Internal.Trace
 --   answer      vacant, out of the roll's count, ready
 --   withdraw    vacant, forgotten by what it waited for, out of the count, ready
 --
+-- A thread that waits for the first of several things has a place of that kind, and beside it
+-- one for each of the things (`OneOf`), which only point to the first and are vacant when that
+-- is: so all it takes to choose is the same one write (Note [Choices] in
+-- "Weft.Internal.Choice").
+--
 -- Vacant places are dropped when they are met. So a wait is over with one write, and
 -- nothing must be found in a table. A thread that another worker has answered is in no list
 -- until the message has come to its home, as one that moves between workers.
@@ -143,7 +148,7 @@ tidyAt home = Roll.tidy isOccupied (homeParked home)
 isOccupied :: Parked o a -> Bool
 isOccupied = \case
   Occupied {} -> True
-  Vacant -> False
+  _ -> False
 
 -- | Say how the wait is cancelled: the function takes the waiter back then.
 untilForgotten :: Home -> Tcb -> Waiter o a -> (Home -> IO ()) -> IO (Tried a)
@@ -176,8 +181,8 @@ stillWaits :: Waiter o a -> IO Bool
 stillWaits (Parking place) =
   readMutVar place >>= \case
     Vacant -> pure False
-    _ -> pure True
-{-# INLINE stillWaits #-}
+    Occupied {} -> pure True
+    OneOf _ whole _ -> stillWaits whole
 
 -- | What it offers, if it still waits.
 offered :: Waiter o a -> IO (Maybe o)
@@ -185,6 +190,7 @@ offered (Parking place) =
   readMutVar place >>= \case
     Vacant -> pure Nothing
     Occupied _ _ _ _ o _ -> pure (Just o)
+    OneOf o whole _ -> (\waits -> if waits then Just o else Nothing) <$> stillWaits whole
 
 -- | A thread that nobody else will answer now.
 data Claimed a
@@ -196,12 +202,21 @@ data Claimed a
 -- | Take the right to answer; to be followed by 'letGo'.
 claim :: Home -> Waiter o a -> IO (Claimed a)
 claim here (Parking place) = look place $ \seen -> \case
-  Vacant -> pure WaitOver
   Occupied home tcb _ _ _ k -> do
     won <- swapFor here place seen Vacant
     -- It changes once.
     pure (if won then Claimed home tcb k else WaitOver)
+  Vacant -> pure WaitOver
+  OneOf _ whole use -> claimWhole here whole use
 {-# INLINE claim #-}
+
+-- | Take the right to answer a thread that waits for several things, and answer it here.
+claimWhole :: Home -> Waiter () Resume -> (a -> Trace) -> IO (Claimed a)
+claimWhole here whole use =
+  claim here whole >>= \case
+    WaitOver -> pure WaitOver
+    Claimed home tcb k -> pure (Claimed home tcb (\a -> k (oneShot (\_ -> use a))))
+{-# OPAQUE claimWhole #-}
 
 -- On the thread's home.
 arrive :: Claimed a -> Resume -> IO ()
@@ -225,12 +240,13 @@ answer :: Home -> Waiter o a -> a -> IO Bool
 answer here waiter@(Parking place) a
   | homeAlone here =
       readMutVar place >>= \case
-        Vacant -> pure False
         Occupied _ tcb _ _ _ k -> do
           writeMutVar place Vacant
           departed here
           homeReady here Woken tcb (oneShot (\_ -> k a))
           pure True
+        Vacant -> pure False
+        OneOf _ whole use -> answer here whole (oneShot (\_ -> use a))
   | otherwise =
       claim here waiter >>= \case
         WaitOver -> pure False
@@ -239,10 +255,13 @@ answer here waiter@(Parking place) a
 
 -- | The same with an exception.
 refuse :: Home -> Waiter o a -> SomeException -> IO Bool
-refuse here waiter e =
-  claim here waiter >>= \case
-    WaitOver -> pure False
-    claimed -> True <$ letGo here claimed (oneShot (\_ -> Throw e))
+refuse here waiter@(Parking place) e =
+  readMutVar place >>= \case
+    OneOf _ whole _ -> answer here whole (oneShot (\_ -> Throw e))
+    _ ->
+      claim here waiter >>= \case
+        WaitOver -> pure False
+        claimed -> True <$ letGo here claimed (oneShot (\_ -> Throw e))
 {-# OPAQUE refuse #-}
 
 -- | Visit the waits of a worker's threads that are parked here. On that worker.
@@ -251,7 +270,7 @@ visitParked home f start = Roll.foldRoll visit start (homeParked home)
   where
     visit r = \case
       Occupied _ tcb request since _ _ -> f (Wait tcb request since) r
-      Vacant -> pure r
+      _ -> pure r
 
 -- | How many there are. From any OS thread; may be a little old there.
 parkedCount :: Home -> IO Int

@@ -636,7 +636,7 @@ putAlone !s !tcb place a k !fuel =
           push (schedulerQueue s) Woken taker (oneShot (\_ -> use a))
           enterUser (lineOf s)
           step s tcb (k ()) (fuel - 1)
-        Vacant -> actAtLength s tcb (placePut place a) k fuel
+        _ -> actAtLength s tcb (placePut place a) k fuel
     _ -> actAtLength s tcb (placePut place a) k fuel
 {-# NOINLINE putAlone #-}
 

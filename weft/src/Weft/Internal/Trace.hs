@@ -327,6 +327,10 @@ data Parked o a
     Occupied !Home !Tcb !(SystemCall ()) {-# UNPACK #-} !Int o (a -> Trace)
   | -- | It was answered or has withdrawn.
     Vacant
+  | -- | One of several places of a thread that waits for the first of several things
+    -- ("Weft.Internal.Choice"): what it offers here, the place of the thread itself, which
+    -- decides whether it still waits, and how it goes on if it is answered here.
+    OneOf o {-# UNPACK #-} !(Parking () Resume) (a -> Trace)
 
 -- | What came of an operation.
 data Tried a

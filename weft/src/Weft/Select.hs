@@ -1,0 +1,62 @@
+-- |
+-- Waiting for the first of several things, of which exactly one happens.
+--
+-- >>> import Weft
+-- >>> import Weft.Channel
+-- >>> import Weft.Event
+-- >>> :{
+-- run $ do
+--   jobs <- newChannel 10
+--   stop <- newEvent
+--   send jobs "sweep" >> send jobs "wash" >> set stop
+--   let worker = select [Nothing <$ onSet stop, onReceive jobs]
+--   (,) <$> worker <*> waitingValues jobs
+-- :}
+-- (Nothing,2)
+--
+-- This is what @select@ is in Go and @choose@ in Concurrent ML. In contrast to
+-- 'Weft.Concurrently.race' it starts no threads, and loses nothing: who races two
+-- 'Weft.Channel.receive's may find that both have taken a value, of which one is dropped with
+-- the loser.
+--
+-- What follows a choice is joined to it by 'fmap', and done after the choice:
+--
+-- @
+-- 'Control.Monad.join' ('select' [serve '<$>' 'onReceive' jobs, shutDown '<$' 'onSet' stop])
+-- @
+--
+-- There is no choice for the passing of time, because 'Weft.Timeout.timeout' around 'select' does
+-- the same: a limit loses nothing either. For variables of 'Weft.STM.STM' there is
+-- 'Weft.STM.orElse'.
+--
+-- == Order
+--
+-- If several things are there, the first in the list is taken, always: so put what is to end
+-- a loop before what may keep it busy. Where two must share, let them take turns:
+--
+-- @
+-- merge a b = 'select' [(,) a '<$>' 'onReceive' a, (,) b '<$>' 'onReceive' b] >>= \\(from, value) -> use value >> if from == a then merge b a else merge a b
+-- @
+module Weft.Select
+  ( select,
+    Choice,
+
+    -- * What can be waited for
+    onReceive,
+    onSend,
+    onTake,
+    onRead,
+    onFilled,
+    onSet,
+    onMessage,
+    onChild,
+  )
+where
+
+import Weft.Broadcast (onMessage)
+import Weft.IVar (onFilled)
+import Weft.Internal.Channel (onReceive, onSend)
+import Weft.Internal.Choice
+import Weft.Internal.Event (onSet)
+import Weft.Internal.MVar (onRead, onTake)
+import Weft.Scope (onChild)
