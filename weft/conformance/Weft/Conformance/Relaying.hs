@@ -76,7 +76,7 @@ bothWays world = between' connected $ \client server (left, right) -> do
   forM_ waits (===> True)
   counts ===> (fromIntegral size, fromIntegral size)
   where
-    size = 1_500_000 :: Int
+    size = worldRounds world 1_500_000
 
 -- | What differs at every place, so that nothing that is lost or doubled goes unnoticed.
 content :: Int -> ByteString
