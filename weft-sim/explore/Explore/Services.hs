@@ -14,6 +14,7 @@ import Data.ByteString (ByteString)
 import Data.ByteString qualified as ByteString
 import Data.ByteString.Char8 qualified as Char8
 import Data.IORef
+import Data.Maybe (isJust)
 import Explore.Draw
 import Explore.Scenario
 import Weft
@@ -35,7 +36,7 @@ scenarios =
       },
     drawn "reader/interrupted" "reads that are given up at any time lose no byte" interrupted,
     (drawn "relay/ends" "half-closes, resets and cancellations end a relay; what came through is what was sent" relayed)
-      { scenarioConfig = \seed -> lossy (configOf seed)
+      { scenarioConfig = lossy . configOf
       }
   ]
 
@@ -254,7 +255,7 @@ relayed = do
           <> expect "what came through downstream is not what was sent" (downstream `ByteString.isPrefixOf` content 2 down)
           <> case got of
             Just both -> expectEqual "counted" (fromIntegral up, fromIntegral down) both <> expectEqual "came through" (up, down) (ByteString.length upstream, ByteString.length downstream)
-            Nothing -> expect "it has not ended well, and nobody cancelled it" (blow /= Nothing)
+            Nothing -> expect "it has not ended well, and nobody cancelled it" (isJust blow)
   where
     quietly = handle (\(_ :: IOError) -> pure ())
     hear s log' us = do

@@ -68,19 +68,19 @@ bothWays world = between' connected $ \client server (left, right) -> do
   counts <- beside world (relay left right)
   waits <-
     sequence
-      [ spawn (sendAll client (content 1) >> shutdown client ShutdownSend >> pure True),
-        beside world ((== content 2) <$> receiveAll client),
-        beside world (sendAll server (content 2) >> shutdown server ShutdownSend >> pure True),
-        spawn ((== content 1) <$> receiveAll server)
+      [ spawn (sendAll client (content size 1) >> shutdown client ShutdownSend >> pure True),
+        beside world ((== content size 2) <$> receiveAll client),
+        beside world (sendAll server (content size 2) >> shutdown server ShutdownSend >> pure True),
+        spawn ((== content size 1) <$> receiveAll server)
       ]
   forM_ waits (===> True)
   counts ===> (fromIntegral size, fromIntegral size)
   where
-    size = 1_500_000 :: Int
+    size = worldRounds world 1_500_000
 
--- | What differs at every place, so that nothing that is lost or doubled goes unnoticed.
-content :: Int -> ByteString
-content k = ByteString.concat (take 300 (map chunk [0 ..]))
+-- | So many bytes. They differ at every place, so that nothing that is lost or doubled goes unnoticed.
+content :: Int -> Int -> ByteString
+content size k = ByteString.take size (ByteString.concat (map chunk [0 .. size `div` 5_000]))
   where
     chunk i = ByteString.pack (take 5_000 (map fromIntegral (iterate (\x -> (x * 31 + i + k) `mod` 65_521) (i :: Int))))
 
