@@ -28,7 +28,7 @@ ARGS =
 
 .PHONY: help setup build serve test lint format docs check-setup view-timeline \
   test-interop soak fuzz explore kv bench bench-yield bench-timers bench-http bench-http-figures \
-  setup-build setup-bench setup-interop servers program peers clean
+  setup-build setup-bench setup-interop servers storm program peers clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -48,7 +48,7 @@ test: setup ## compile without warnings, run all tests, check the layout
 test-interop: setup-interop servers ## real clients against the servers: a table [GROUPS="curl tools"] [ARGS="--backend epoll"]
 	@exec python3 weft-cli/interop/interop.py $(ARGS) $(GROUPS)
 
-soak: setup-build servers ## clients of every kind for long, and what is left of them [MINUTES=10]
+soak: setup-build servers storm ## storms of cancellations, clients of every kind for long, and what is left of them [MINUTES=10]
 	@exec python3 weft-cli/interop/soak.py '$(MINUTES)' $(ARGS)
 
 fuzz: setup ## the parser beside those of others, for long [MINUTES=10] [SEED=1]
@@ -110,6 +110,9 @@ setup-interop:
 
 servers: setup-build
 	@tools/build weft-cli:exe:weft weft-cli:exe:weft-http-echo
+
+storm: setup-build
+	@tools/build weft-cli:exe:weft-storm
 
 program: setup-build
 	@tools/build weft-cli:exe:weft

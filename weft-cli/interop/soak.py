@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Hours of clients of every kind, and what is left of them.
 
-    soak.py MINUTES [--weft PROGRAM] [--echo PROGRAM] [--backends epoll,io_uring]
+    soak.py MINUTES [--weft PROGRAM] [--echo PROGRAM] [--storm PROGRAM] [--backends epoll,io_uring]
 
 For each event source a `weft serve` and a `weft-http-echo`, all at the same time. Clients
 come and go: they keep connections or do not, pipeline, send bodies and leave in the middle
@@ -9,16 +9,23 @@ of them, read slowly, close half, reset. At the end, when the servers have close
 idle, each must have as many descriptors and Weft threads as when it began, and as many OS
 threads but for GHC's spare ones; its live heap must not have grown, nor its resident memory
 since a fifth of the time; and no response was wrong.
+
+Beside them, one after the other, go storms of cancellations (`weft-storm`): each kind of call on
+each event source with one and with two workers, 100,000 cancellations each. None may stand still
+or lose anything. They go on to their end when the clients have ended.
 """
 
 import argparse
 import asyncio
 import http.client
+import itertools
 import os
 import random
 import socket
 import struct
+import subprocess
 import sys
+import threading
 import time
 import urllib.request
 
@@ -263,6 +270,27 @@ class Sample:
         return f"{self.descriptors:>12} {self.os_threads:>10} {threads!s:>8} {self.resident / 1e6:>9.1f} {live:>9}"
 
 
+class Storms(threading.Thread):
+    """Storms of cancellations, one after the other."""
+
+    KINDS = ("connect", "accept", "receive", "send", "file")
+    # Without progress for so many seconds a storm has failed.
+    PATIENCE = 20
+
+    def __init__(self, program, cancellations):
+        super().__init__()
+        self.program, self.cancellations = program, cancellations
+        self.done, self.wrong = [], []
+
+    def run(self):
+        for backend, workers, kind in itertools.product(("epoll", "io_uring", "poll"), (1, 2), self.KINDS):
+            asked = [self.program, kind, backend, str(workers), str(self.cancellations), str(self.PATIENCE)]
+            storm = subprocess.run(asked, capture_output=True, text=True, errors="replace")
+            self.done.append(storm.stdout.strip())
+            if storm.returncode != 0 or not storm.stdout:
+                self.wrong.append(f"{' '.join(asked[1:])}: exit status {storm.returncode}: {storm.stderr[-20000:]}")
+
+
 HEADING = f"{'min':>6} {'server':<15} {'source':<9} {'descriptors':>12} {'OS threads':>10} {'threads':>8} {'RSS MB':>9} {'live MB':>9}"
 
 
@@ -357,10 +385,17 @@ def main():
     parser.add_argument("minutes", type=float)
     parser.add_argument("--weft", default="bin/weft")
     parser.add_argument("--echo", default="bin/weft-http-echo")
+    parser.add_argument("--storm", default="bin/weft-storm")
     parser.add_argument("--backends", default="epoll,io_uring")
     parser.add_argument("--seed", type=int, default=1)
     asked = parser.parse_args()
+    storms = Storms(asked.storm, 100_000)
+    storms.start()
     wrong = soak(asked.minutes, asked.weft, asked.echo, asked.backends.split(","), asked.seed)
+    print("the storms go on to their end", flush=True)
+    storms.join()
+    print("\n".join(storms.done))
+    wrong += storms.wrong
     print("\n".join(wrong) or "verdict: nothing is left, and nothing was wrong")
     if wrong:
         print("verdict: FAILED")

@@ -18,6 +18,7 @@ import SecureTest qualified
 import ServiceTest qualified
 import SitesTest qualified
 import StopTest qualified
+import StormTest qualified
 import System.Environment (lookupEnv, setEnv)
 import Test.Tasty
 import TimelineTest qualified
@@ -41,5 +42,6 @@ main = do
         TimelineTest.tests,
         LoadUnitTest.tests,
         LoadTest.tests,
-        InteropTest.tests
+        InteropTest.tests,
+        StormTest.tests
       ]

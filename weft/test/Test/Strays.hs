@@ -245,7 +245,7 @@ relieved config = do
     countedTakeovers . total <$> counters
   found <- readIORef arrived
   assertBool ("arrived twice: " <> show (found \\ nub found)) (length found == length (nub found))
-  assertBool ("few arrived, or few takeovers: " <> show (length found, takeovers)) (length found > 100 && takeovers > 20)
+  assertBool ("few arrived, or few takeovers: " <> show (length found, takeovers)) (length found > 50 && takeovers > 5)
 
 -- | The exceptions that a report speaks of.
 thrownIn :: String -> [Int]
