@@ -16,7 +16,6 @@ import GHC.Conc (getNumProcessors)
 import GHC.IO.Exception (IOException (..))
 import Options.Applicative
 import System.Exit (ExitCode (..), exitFailure, exitWith)
-import System.IO (hPutStrLn, stderr)
 import Weft
 import Weft.Cli.Explain
 import Weft.Cli.Serve.Check
@@ -27,6 +26,7 @@ import Weft.Cli.Serve.Paths
 import Weft.Cli.Serve.Secure
 import Weft.Cli.Serve.Service
 import Weft.Cli.Serve.Toml
+import Weft.Internal.Report (reportToStderr, writeStderr)
 import Weft.Kernel (Kernel)
 import Weft.Timeline (timelineTo)
 
@@ -39,19 +39,19 @@ serveCommand = command "serve" (info (start <$> commandLine) (progDesc "Serve th
 start :: CommandLine -> IO ()
 start line = do
   fromFile <- maybe (pure (Right defaultConfig)) configFrom (lineConfig line)
-  config <- either (\problems -> mapM_ (hPutStrLn stderr) problems >> exitFailure) (applyChanges (lineChanges line)) fromFile
+  config <- either (\problems -> writeStderr (unlines problems) >> exitFailure) (applyChanges (lineChanges line)) fromFile
   when (null (fst (reachable config)) && null (lineConfig line)) $ do
-    hPutStrLn stderr "weft: Missing: DIR or --config FILE (see --help)"
+    reportToStderr "Missing: DIR or --config FILE (see --help)"
     exitWith (ExitFailure 2)
   problems <- try (runWith (quietly config) (checkConfig told config))
   case problems of
     Left e -> failWith e
     Right [] -> pure ()
-    Right wrongs -> mapM_ (shownPath >=> hPutStrLn stderr . ("weft: " <>)) wrongs >> exitFailure
+    Right wrongs -> mapM_ (shownPath >=> reportToStderr) wrongs >> exitFailure
   if lineCheck line then putStrLn "configuration ok" else serveWith config
   where
     -- What is no fault is said once: the service itself says it, too.
-    told = if lineCheck line then hPutStrLn stderr . ("weft: " <>) else const (pure ())
+    told = if lineCheck line then reportToStderr else const (pure ())
     quietly config = defaultSettings {settingWorkers = Just 1, settingKernel = kernelOf config}
 
 -- | What a file says, or a line for each thing that is wrong with it.
@@ -76,7 +76,7 @@ serveWith config = do
   case outcome of
     Right ended -> unless ended (exitWith (ExitFailure 1))
     Left e
-      | Just (CannotLoad why) <- fromException e -> shownPath why >>= hPutStrLn stderr . ("weft: " <>) >> exitFailure
+      | Just (CannotLoad why) <- fromException e -> shownPath why >>= reportToStderr >> exitFailure
       | Just failure <- fromException e -> failWith failure
       | otherwise -> throwM e
   where
@@ -86,4 +86,4 @@ kernelOf :: Config -> Kernel
 kernelOf config = systemKernel defaultSystemSettings {systemBackend = confBackend (configServer config)}
 
 failWith :: IOException -> IO ()
-failWith e = hPutStrLn stderr ("weft: " <> explain e) >> exitFailure
+failWith e = reportToStderr (explain e) >> exitFailure
