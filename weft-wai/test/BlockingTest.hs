@@ -175,7 +175,7 @@ tests =
                   void (forkIO (try (IO.sleep (milliseconds 1)) >>= putMVar box))
                   outcome <- takeMVar box
                   respond (text (C.pack (either (\e -> show (e :: IO.CannotSuspend)) show outcome)))
-            asking style application >>= (@?= "NothingToSuspend")
+            asking style application >>= (@?= C.pack (show IO.NothingToSuspend))
         )
       ]
     settings style = setApplicationStyle style (setOnException (\_ _ -> pure ()) defaultSettings)

@@ -10,6 +10,7 @@
 
 #include "Rts.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <linux/futex.h>
 #include <linux/membarrier.h>
@@ -21,13 +22,21 @@
 #include <time.h>
 #include <unistd.h>
 
+#ifdef __GLIBC__
+/* glibc loads this library when an OS thread is first ended by pthread_exit or cancelled, and
+   ends the process if it cannot: as when all descriptors are taken. So it is loaded while
+   there are some. Where there is none, as in a static program elsewhere, nothing is lost. */
+__attribute__((constructor)) static void load_early(void) { dlopen("libgcc_s.so.1", RTLD_NOW); }
+#endif
+
 typedef _Atomic int64_t word;
 
 /* A place for a carrier of the pool. */
 typedef struct place {
   weft_monitor *monitor;
   enum { NOBODY, IDLE, OFFERED, BUSY } state;
-  int worker; /* what is offered */
+  int worker;             /* what is offered */
+  pthread_cond_t changed; /* a job was offered, or the run is over */
 } place;
 
 struct weft_monitor {
@@ -36,15 +45,19 @@ struct weft_monitor {
   int expedited; /* is there a membarrier? */
   int64_t tick_ns, patience_ns, linger_ns;
   int most; /* places */
+  int few;  /* as many carriers as may be busy before anybody looks what they do */
   HsStablePtr carry;
 
   pthread_t thread;
   pthread_mutex_t lock;
-  pthread_cond_t changed; /* a job was offered, or the run is over */
   /* Under the lock. */
   enum { RUNNING, STOPPING, STOPPED } phase;
   int carriers;  /* places that are not NOBODY's */
-  int allowed;   /* how many of the places may be used now */
+  int busy;      /* places that are OFFERED or BUSY */
+  int allowed;   /* how many of the places may be busy now */
+  int limit;     /* how many may be, at most; more when the run is to end */
+  int ending;    /* the limit has been raised, because the run is to end */
+  int highest;   /* no place from here on has ever been used */
   place *places; /* as many as there may be carriers in the pool */
 
   /* The monitor's thread only. */
@@ -53,6 +66,12 @@ struct weft_monitor {
     int64_t user;  /* what it said */
     int64_t since; /* since when */
   } *seen;
+  int64_t reviewed;   /* when somebody looked what the carriers do */
+  int told;           /* has the operator been told that there is no carrier left? */
+  int64_t tell_after; /* and not before this again */
+  int granted;        /* so many carriers may be started before we look for room again */
+  int refused;        /* why no carrier may be started now: an errno, or 0 */
+  int64_t ask_after;  /* until then */
 };
 
 static int64_t now(void) {
@@ -91,7 +110,7 @@ static void barrier(void) {
 static void release(weft_monitor *m) {
   if (m->carry) hs_free_stable_ptr(m->carry);
   pthread_mutex_destroy(&m->lock);
-  pthread_cond_destroy(&m->changed);
+  for (int i = 0; i < m->highest; i++) pthread_cond_destroy(&m->places[i].changed);
   free(m->seen);
   free(m->places);
   free(m);
@@ -129,12 +148,13 @@ static void *carrier_main(void *argument) {
       call_carry(m, worker, m->workers + (p - m->places));
       pthread_mutex_lock(&m->lock);
       p->state = IDLE;
+      m->busy--;
     }
     int64_t until = now() + m->linger_ns;
     struct timespec t = {.tv_sec = until / 1000000000, .tv_nsec = until % 1000000000};
     int late = 0;
     while (p->state == IDLE && m->phase == RUNNING && late != ETIMEDOUT)
-      late = pthread_cond_timedwait(&m->changed, &m->lock, &t);
+      late = pthread_cond_timedwait(&p->changed, &m->lock, &t);
     if (p->state == IDLE) break;
   }
   p->state = NOBODY;
@@ -149,32 +169,90 @@ static void *carrier_main(void *argument) {
 /* A place whose carrier waits for a job, or one for a new carrier; under the lock. */
 static place *vacancy(weft_monitor *m) {
   place *empty = NULL;
-  for (int i = 0; i < m->allowed; i++) {
+  if (m->busy >= m->allowed) return NULL;
+  for (int i = 0; i < m->highest; i++) {
     if (m->places[i].state == IDLE) return &m->places[i];
     if (m->places[i].state == NOBODY && !empty) empty = &m->places[i];
+  }
+  if (!empty && m->highest < m->most) {
+    pthread_condattr_t c;
+    empty = &m->places[m->highest++];
+    empty->monitor = m;
+    pthread_condattr_init(&c);
+    pthread_condattr_setclock(&c, CLOCK_MONOTONIC);
+    pthread_cond_init(&empty->changed, &c);
+    pthread_condattr_destroy(&c);
   }
   return empty;
 }
 
-static void take_over(weft_monitor *m, int worker) {
+static void *stand(void *gate) {
+  pthread_mutex_lock(gate);
+  pthread_mutex_unlock(gate);
+  return NULL;
+}
+
+/* Has the system room for more OS threads than we are about to start? The last must not be
+   ours: GHC's run-time system ends the process if it cannot have one. All are started at the
+   same time, and end. Answers an errno, or 0. */
+enum { GRANT = 8, ROOM = 2 * GRANT };
+
+static int look_for_room(void) {
+  pthread_t all[ROOM];
+  pthread_attr_t a;
+  pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
+  int some = 0, failure = 0;
+  pthread_attr_init(&a);
+  pthread_attr_setstacksize(&a, 65536);
+  pthread_mutex_lock(&gate);
+  while (some < ROOM && failure == 0) {
+    failure = pthread_create(&all[some], &a, stand, &gate);
+    if (failure == 0) some++;
+  }
+  pthread_mutex_unlock(&gate);
+  for (int i = 0; i < some; i++) pthread_join(all[i], NULL);
+  pthread_attr_destroy(&a);
+  return failure;
+}
+
+/* Before a carrier is started that is not one of the first. */
+static void ask_for_room(weft_monitor *m, int64_t time) {
+  if (m->granted > 0 || time < m->ask_after) return;
+  m->refused = look_for_room();
+  m->granted = m->refused ? 0 : GRANT;
+  m->ask_after = m->refused ? time + 10000000000 : 0;
+}
+
+/* Answers why there is no carrier for it: NO_PLACE, or why the system has no OS thread. */
+enum { NO_PLACE = -1 };
+
+static int take_over(weft_monitor *m, int worker) {
+  int failure = 0;
   struct seen *s = &m->seen[worker];
   word *mark = carrier_word(m, s->line, WEFT_MARK);
   pthread_mutex_lock(&m->lock);
   place *p = vacancy(m);
-  if (p && p->state == NOBODY) {
+  if (p && p->state == NOBODY && m->refused) {
+    failure = m->refused;
+    p = NULL;
+  } else if (p && p->state == NOBODY) {
     pthread_t t;
     pthread_attr_t a;
     pthread_attr_init(&a);
     pthread_attr_setdetachstate(&a, PTHREAD_CREATE_DETACHED);
     p->state = IDLE;
-    if (pthread_create(&t, &a, carrier_main, p) == 0) {
+    failure = pthread_create(&t, &a, carrier_main, p);
+    if (failure == 0) {
       m->carriers++;
+      m->granted--;
       say_carriers(m);
     } else {
       p->state = NOBODY;
       p = NULL;
     }
     pthread_attr_destroy(&a);
+  } else if (!p) {
+    failure = NO_PLACE;
   }
   if (p) {
     int64_t held = atomic_load(mark), proposed = held | WEFT_PROPOSED;
@@ -189,11 +267,48 @@ static void take_over(weft_monitor *m, int worker) {
         atomic_store(carrier_word(m, s->line, WEFT_MARK), 0);
         p->worker = worker;
         p->state = OFFERED;
-        pthread_cond_broadcast(&m->changed);
+        m->busy++;
+        pthread_cond_signal(&p->changed);
       }
     }
   }
   pthread_mutex_unlock(&m->lock);
+  return failure;
+}
+
+/* More than a few carriers are busy: Haskell counts those that GHC knows to be blocked, which
+   are in nobody's way, and so many more are allowed. */
+static void review(weft_monitor *m, int64_t time) {
+  call_carry(m, -2, 0);
+  int64_t blocked = atomic_load(asleep_word(m) + WEFT_BLOCKED);
+  pthread_mutex_lock(&m->lock);
+  m->allowed = m->few + blocked < m->limit ? m->few + (int)blocked : m->limit;
+  pthread_mutex_unlock(&m->lock);
+  m->reviewed = time;
+}
+
+/* A worker is stuck. Some carriers are counted again after a while, and a few milliseconds
+   after there was none for it. */
+static int rescue(weft_monitor *m, int worker, int64_t time) {
+  pthread_mutex_lock(&m->lock);
+  int many = m->busy >= m->few, full = m->busy >= m->allowed, some = m->carriers >= GRANT, ending = m->ending;
+  pthread_mutex_unlock(&m->lock);
+  if (ending) {
+    m->refused = 0; /* what was kept free is for this */
+  } else if (some || m->refused) {
+    ask_for_room(m, time);
+  }
+  if (many && time - m->reviewed >= (full ? 5000000 : 100000000)) review(m, time);
+  return take_over(m, worker);
+}
+
+/* A worker has been stuck for half a second, and there is no carrier for it. Told once, until
+   every worker has one, and not more often than every ten seconds. */
+static void tell(weft_monitor *m, int failure, int64_t time) {
+  if (m->told || time < m->tell_after) return;
+  m->told = 1;
+  m->tell_after = time + 10000000000;
+  call_carry(m, -3, failure == NO_PLACE ? 0 : failure);
 }
 
 static void futex(word *w, int op, int64_t value, const struct timespec *limit) {
@@ -224,7 +339,7 @@ static void *monitor_main(void *argument) {
     clock_nanosleep(CLOCK_MONOTONIC, 0, &t, NULL);
     if (!is_running(m)) break;
     int64_t time = now();
-    int awake = 0;
+    int awake = 0, failure = 0, for_long = 0;
     for (int w = 0; w < m->workers; w++) {
       struct seen *s = &m->seen[w];
       int64_t user = atomic_load(carrier_word(m, s->line, WEFT_USER));
@@ -233,13 +348,17 @@ static void *monitor_main(void *argument) {
         s->user = user;
         s->since = time;
       } else if (time - s->since >= m->patience_ns) {
-        take_over(m, w);
+        int why = rescue(m, w, time);
+        if (why) failure = why;
+        if (why && time - s->since >= 500000000) for_long = 1;
       }
       /* A worker that runs threads looks around once in a tick. */
       int64_t unmarked = 0;
       if (user != 0)
         atomic_compare_exchange_strong(carrier_word(m, s->line, WEFT_MARK), &unmarked, WEFT_ATTEND);
     }
+    if (for_long) tell(m, failure, time);
+    if (!failure) m->told = 0;
     if (awake) {
       quiet_since = time;
     } else if (time - quiet_since > 25000000) {
@@ -262,27 +381,23 @@ static void *monitor_main(void *argument) {
 }
 
 weft_monitor *weft_monitor_start(int workers, int64_t *words, int64_t tick_ns, int64_t patience_ns,
-                                 int64_t linger_ns, int most, HsStablePtr carry) {
+                                 int64_t linger_ns, int few, int most, HsStablePtr carry) {
   weft_monitor *m = calloc(1, sizeof *m);
   if (!m) return NULL;
   m->seen = calloc((size_t)workers, sizeof *m->seen);
-  m->places = calloc((size_t)(most + workers), sizeof *m->places);
-  for (int i = 0; m->places && i < most + workers; i++) m->places[i].monitor = m;
+  m->most = most + WEFT_RESERVE + workers;
+  m->places = calloc((size_t)m->most, sizeof *m->places);
   m->workers = workers;
   m->words = (word *)words;
   m->tick_ns = tick_ns;
   m->patience_ns = patience_ns;
   m->linger_ns = linger_ns;
-  m->most = most + workers;
-  m->allowed = most;
+  m->few = few < most ? few : most;
+  m->limit = most;
+  m->allowed = m->few;
   m->carry = carry;
   for (int w = 0; m->seen && w < workers; w++) m->seen[w].line = w;
   pthread_mutex_init(&m->lock, NULL);
-  pthread_condattr_t c;
-  pthread_condattr_init(&c);
-  pthread_condattr_setclock(&c, CLOCK_MONOTONIC);
-  pthread_cond_init(&m->changed, &c);
-  pthread_condattr_destroy(&c);
   m->expedited = syscall(__NR_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
   if (!m->seen || !m->places || pthread_create(&m->thread, NULL, monitor_main, m) != 0) {
     m->carry = NULL; /* still the caller's */
@@ -297,11 +412,15 @@ void weft_monitor_wake(weft_monitor *m) {
   futex(asleep_word(m), FUTEX_WAKE_PRIVATE, 1, NULL);
 }
 
-/* The run is to end: from now on the reserve of one place for each worker may be used,
-   so that a worker whose thread is stuck can be stopped even at the limit. */
-void weft_monitor_ending(weft_monitor *m) {
+/* The run is to end: so many more carriers from now on. A reserve, with which even at the
+   limit a worker whose thread is stuck cancels its others; and when that is over one for
+   each worker, with which it is stopped. */
+void weft_monitor_ending(weft_monitor *m, int more) {
   pthread_mutex_lock(&m->lock);
-  m->allowed = m->most;
+  m->ending = 1;
+  m->limit += more;
+  m->few = m->limit;
+  m->allowed = m->limit;
   pthread_mutex_unlock(&m->lock);
 }
 
@@ -310,7 +429,7 @@ void weft_monitor_ending(weft_monitor *m) {
 void weft_monitor_stop(weft_monitor *m) {
   pthread_mutex_lock(&m->lock);
   m->phase = STOPPING;
-  pthread_cond_broadcast(&m->changed);
+  for (int i = 0; i < m->highest; i++) pthread_cond_signal(&m->places[i].changed);
   pthread_mutex_unlock(&m->lock);
   weft_monitor_wake(m);
   pthread_join(m->thread, NULL);

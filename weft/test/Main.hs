@@ -25,6 +25,7 @@ import Test.Guests qualified
 import Test.Laws qualified
 import Test.Laziness qualified
 import Test.Local qualified
+import Test.Operator qualified
 import Test.Pool qualified
 import Test.Readiness qualified
 import Test.Roll qualified
@@ -45,7 +46,7 @@ import Test.World (realWorld)
 import Weft.Conformance (conformance)
 
 main :: IO ()
-main = lookupEnv Test.Ending.partVariable >>= maybe everything (sequence_ . (`lookup` Test.Ending.parts))
+main = lookupEnv Test.Ending.partVariable >>= maybe everything (sequence_ . (`lookup` (Test.Ending.parts <> Test.Operator.parts)))
 
 everything :: IO ()
 everything = do
@@ -57,6 +58,7 @@ everything = do
       [ testGroup "Conformance" (map (conformance . realWorld) configurations),
         Test.Laws.tests,
         Test.Laziness.tests,
+        Test.Operator.tests,
         Test.Scheduling.tests,
         Test.Strays.tests,
         Test.Guests.tests,

@@ -11,10 +11,11 @@ import Options.Applicative
 import Paths_weft_cli (version)
 import System.Environment (getArgs)
 import System.Exit (ExitCode (..), exitWith)
-import System.IO (hPutStrLn, hSetEncoding, stderr, stdout)
+import System.IO (hSetEncoding, stderr, stdout)
 import System.Posix.Signals (Handler (Ignore), installHandler, sigPIPE)
 import Weft.Cli.Load (loadCommand)
 import Weft.Cli.Serve (serveCommand)
+import Weft.Internal.Report (reportToStderr)
 
 -- | Parse the command line and run the command. What is wrong with the command line
 -- is one line on standard error, and status 2.
@@ -34,7 +35,7 @@ main = do
     Failure failure
       | (text, ExitFailure code) <- renderFailure failure "weft",
         not (null args) -> do
-          hPutStrLn stderr ("weft: " <> complaint text)
+          reportToStderr (complaint text)
           exitWith (ExitFailure code)
     result -> join (handleParseResult result)
 

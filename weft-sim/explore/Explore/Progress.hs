@@ -24,6 +24,7 @@ import Data.IORef
 import GHC.Clock (getMonotonicTime)
 import Numeric (showFFloat)
 import System.IO
+import Weft.Internal.Report (writeStderr)
 
 data Progress = Progress
   { progressRuns, progressSeeds, progressFailures :: !(IORef Int),
@@ -64,7 +65,7 @@ totalRuns = readIORef . progressRuns
 -- | Write something that stays, on standard output.
 announce :: Progress -> String -> IO ()
 announce p text = withMVar (progressPen p) $ \() -> do
-  when (progressTerminal p) $ hPutStr stderr "\r\ESC[K" >> hFlush stderr
+  when (progressTerminal p) $ writeStderr "\r\ESC[K"
   putStrLn text
   hFlush stdout
 
@@ -73,7 +74,7 @@ showing :: Progress -> Integer -> IO a -> IO a
 showing p total body = bracket (forkIO (forever (threadDelay pause >> line))) (\t -> killThread t >> over) (const body)
   where
     pause = if progressTerminal p then 1_000_000 else 30_000_000
-    over = when (progressTerminal p) (hPutStr stderr "\r\ESC[K" >> hFlush stderr)
+    over = when (progressTerminal p) (writeStderr "\r\ESC[K")
     line = withMVar (progressPen p) $ \() -> do
       runs <- readIORef (progressRuns p)
       seeds <- readIORef (progressSeeds p)
@@ -94,5 +95,4 @@ showing p total body = bracket (forkIO (forever (threadDelay pause >> line))) (\
                 if bad == 1 then " failure, " else " failures, ",
                 scenario
               ]
-      if progressTerminal p then hPutStr stderr ("\r\ESC[K" <> text) else hPutStrLn stderr text
-      hFlush stderr
+      writeStderr (if progressTerminal p then "\r\ESC[K" <> text else text <> "\n")

@@ -20,6 +20,7 @@ import System.Exit
 import System.IO
 import System.Posix.Signals
 import Text.Read (readMaybe)
+import Weft.Internal.Report (writeStderr)
 import Weft.Sim hiding (Exception, Failure, renderFailure)
 
 main :: IO ()
@@ -55,7 +56,7 @@ refusing act =
 
 -- | A mistake of whoever called this.
 mistake :: String -> IO a
-mistake text = hPutStrLn stderr ("weft-explore: " <> text) >> exitWith (ExitFailure 2)
+mistake text = writeStderr ("weft-explore: " <> text <> "\n") >> exitWith (ExitFailure 2)
 
 search :: Options -> IO ()
 search options = do

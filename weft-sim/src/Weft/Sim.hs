@@ -217,8 +217,7 @@ newtype SimulationFailed = SimulationFailed String
 instance Show SimulationFailed where
   show (SimulationFailed report) = report
 
-instance Exception SimulationFailed where
-  displayException (SimulationFailed report) = report
+instance Exception SimulationFailed
 
 -- | The program goes right with each of these seeds; or 'SimulationFailed' is raised with the
 -- report of the first failure, shrunk with at most 500 runs. For a test: in tasty's @testCase@, QuickCheck's @ioProperty@, hedgehog's

@@ -61,10 +61,12 @@ data Calls
 -- | The runner is closed: its 'withRunner' has ended. What was asked for did not
 -- happen, or was cancelled in the middle.
 data RunnerClosed = RunnerClosed
-  deriving stock (Eq, Show)
+  deriving stock (Eq)
 
-instance Exception RunnerClosed where
-  displayException _ = "Weft.Outside: the runner is closed, because its withRunner has ended"
+instance Show RunnerClosed where
+  show _ = "Weft.Outside: the runner is closed, because its withRunner has ended"
+
+instance Exception RunnerClosed
 
 -- | Take in threads from outside while a thread runs; they start on this worker. When
 -- it has ended, calls that are under way fail with 'RunnerClosed' and their threads

@@ -53,6 +53,7 @@ module Weft.Socket
     notSentLowAt,
     localAddress,
     peerAddress,
+    showAddress,
 
     -- * From the package network
     SockAddr (..),
@@ -67,14 +68,14 @@ module Weft.Socket
 where
 
 import Control.Monad (void)
-import Control.Monad.Catch (bracket, onException, throwM, try)
+import Control.Monad.Catch (bracket, catch, onException, throwM, try)
 import Control.Monad.IO.Class (liftIO)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as ByteString
 import Data.Int (Int64)
 import Foreign.C.Error (Errno (..), eTIMEDOUT)
 import Foreign.C.Types (CInt)
-import GHC.IO.Exception (ioe_errno)
+import GHC.IO.Exception (IOException (..))
 import Network.Socket
   ( AddrInfo (..),
     AddrInfoFlag (AI_ADDRCONFIG, AI_PASSIVE),
@@ -88,6 +89,7 @@ import Network.Socket
     defaultHints,
   )
 import Weft.Buffer
+import Weft.Internal.Address (showAddress)
 import Weft.Internal.Buffer (unsafeFreeze)
 import Weft.Internal.Net qualified as Net
 import Weft.Internal.SystemCall
@@ -143,8 +145,8 @@ listenTcpWith options host port backlog = do
       [a] -> open a
       a : rest -> try (open a) >>= either (\e -> firstThatWorks rest `onException` throwM (e :: IOError)) pure
     open a = do
-      s <- openSocket (addrFamily a) Stream
-      flip onException (closeSocket s) $ do
+      s <- naming a (openSocket (addrFamily a) Stream)
+      naming a . flip onException (closeSocket s) $ do
         setOption s ReuseAddr 1
         case addrAddress a of
           SockAddrInet6 _ _ (0, 0, 0, 0) _ -> setOption s IPv6Only 0
@@ -153,8 +155,9 @@ listenTcpWith options host port backlog = do
         bind s (addrAddress a)
         listen s backlog
         pure s
+    naming a body = body `catch` \e -> throwM (e :: IOError) {ioe_location = "listen on " <> showAddress (addrAddress a)}
 
--- | Give a socket its local address.
+-- | Give a socket its local address. Fails with an 'IOError' that names the address.
 bind :: Socket -> SockAddr -> Thread ()
 bind s address = call (Bind s address)
 
@@ -168,7 +171,9 @@ isListening s = (/= 0) <$> getOption s Net.acceptConn
 
 -- | Wait for a connection. Connections that were aborted while they waited are
 -- passed over. When the process or the system has no descriptor left the call
--- keeps waiting until there is one; the operator is told once.
+-- keeps waiting until there is one; the operator is told once. A socket for both
+-- families names an IPv4 client by its address mapped into IPv6; 'showAddress' shows
+-- that as IPv4.
 accept :: Socket -> Thread (Socket, SockAddr)
 accept s = call (Accept s Nothing)
 

@@ -6,7 +6,8 @@ module Test.Dump (tests) where
 
 import Control.Concurrent (forkIO, threadDelay)
 import Control.Concurrent.MVar
-import Control.Exception (Deadlock (..))
+import Control.Concurrent.STM (atomically, check, newTVarIO, readTVar, writeTVar)
+import Control.Exception (Deadlock (..), evaluate)
 import Control.Monad
 import Data.ByteString (ByteString)
 import Data.Either (fromRight)
@@ -17,15 +18,18 @@ import Data.Text qualified as Text
 import Foreign.C.String (peekCStringLen)
 import Foreign.Marshal.Alloc (allocaBytes)
 import Foreign.Ptr (castPtr)
+import System.IO.Unsafe (unsafePerformIO)
 import System.Posix.IO qualified as Posix
 import System.Posix.Signals qualified as Posix
 import Test.Support
 import Test.Tasty
 import Test.Tasty.HUnit
+import Test.Tasty.QuickCheck (Positive (..), Property, ioProperty, testProperty, (===))
 import Weft
 import Weft.Barrier
 import Weft.Channel qualified as Channel
 import Weft.Dump
+import Weft.Internal.Births (bornBefore, copyBirths, newBirths, noteBirths)
 import Weft.Internal.Dump
 import Weft.Internal.SystemCall (Ends (..), Reason (..))
 import Weft.Internal.Trace (internal)
@@ -46,12 +50,15 @@ tests =
           (describeConfig config)
           [ testCase "every thread, and what it waits for" (saysWhat config),
             testCase "the peer of a connection" (namesPeers config),
+            testCase "a peer of IPv4 on a socket for both families" (namesMapped config),
             testCase "a thread that holds up its worker" (whileStuck config),
             testCase "thousands that are alike take one line" (groupsMany config)
           ]
         | config <- configurations
       ]
       <> [ testCase "the age of a thread that was forked on another worker" agesAbroad,
+           testCase "what a thread is stuck in outside Weft" saysReasons,
+           testProperty "an age is known to an eighth, however many births there were" agesKnown,
            testCase "a label cannot break the lines" labelsAreTame,
            testCase "the signal prints to standard error" signalled,
            testCase "a stall is reported by label, once" reportsStall,
@@ -124,6 +131,72 @@ namesPeers config = do
     pure (text, here)
   hasLine text ["\"session\"", "receive up to", "peer 127.0.0.1:" <> Text.pack (show port)]
 
+-- | The package network would show it reversed.
+namesMapped :: Config -> IO ()
+namesMapped config = do
+  (text, here) <- running config $ do
+    listener <- listenTcp (Just "::") "0" 1
+    port <- boundPort listener
+    client <- connectTcp (seconds 5) "127.0.0.1" (show port)
+    here <- boundPort client
+    (server, peer) <- accept listener
+    liftIO (takeWhile (/= ':') (showAddress peer) @?= "127.0.0.1")
+    named "session" (void (receive server 1))
+    yield
+    text <- dumpThreads
+    sendAll client "x"
+    mapM_ closeSocket [listener, client]
+    pure (text, here)
+  hasLine text ["\"session\"", "peer 127.0.0.1:" <> Text.pack (show here)]
+
+-- | GHC knows of each why its OS thread is blocked.
+saysReasons :: IO ()
+saysReasons = do
+  box <- newEmptyMVar
+  var <- newTVarIO False
+  (from, to) <- Posix.createPipe
+  let thunk = unsafePerformIO (readMVar box) :: ()
+      {-# NOINLINE thunk #-}
+  text <- running (Config Epoll 1) $ do
+    named "variable" (liftIO (readMVar box))
+    named "transaction" (liftIO (atomically (readTVar var >>= check)))
+    named "foreign" (liftIO (void (allocaBytes 1 (\p -> Posix.fdReadBuf from p 1))))
+    named "evaluates" (liftIO (evaluate thunk))
+    named "waits for it" (liftIO (evaluate thunk))
+    yield
+    let everybody = ["\"variable\"", "\"transaction\"", "\"foreign\"", "\"evaluates\"", "\"waits for it\""] :: [Text]
+        stuck line = any (`Text.isInfixOf` line) everybody && not ("ready" `Text.isInfixOf` line || "running" `Text.isInfixOf` line)
+        look = do
+          text <- dumpThreads
+          if length (filter stuck (Text.lines text)) == length everybody then pure text else yield >> look
+    text <- look
+    liftIO $ do
+      putMVar box ()
+      atomically (writeTVar var True)
+      void (Posix.fdWrite to "x")
+    pure text
+  mapM_ Posix.closeFd [from, to]
+  hasLine text ["\"variable\"", "blocked on an MVar of GHC's, for "]
+  hasLine text ["\"transaction\"", "blocked in a transaction of GHC's, for "]
+  hasLine text ["\"foreign\"", "in a foreign call, for "]
+  hasLine text ["\"evaluates\"", "blocked on an MVar of GHC's, for "]
+  hasLine text ["\"waits for it\"", "blocked on a value that another thread evaluates, for "]
+
+-- | A server that is busy for days: births in every slice, as the gaps say, of ten
+-- microseconds to ten seconds. The age may be too small by an eighth of it, and by the time from
+-- one note to the next.
+agesKnown :: [Positive Int] -> Property
+agesKnown gaps = ioProperty $ do
+  births <- newBirths
+  let steps = zip [1 ..] (scanl1 (+) (take 20_000 (cycle (1_000_000 : map gap gaps))))
+      gap (Positive n) = 10_000 * 10 ^ (n `mod` 7)
+      longest = maximum (1_000_000 : map gap gaps)
+  forM_ steps $ \(number, time) -> noteBirths births (number + 1) time
+  notes <- copyBirths births
+  let end = snd (last steps)
+      wrong = [(number, age, known) | (number, time) <- steps, let age = end - time, let known = maybe 0 (end -) (bornBefore notes number), known > age || 8 * (age - known - longest) > age]
+  pure (take 3 wrong === [])
+
 whileStuck :: Config -> IO ()
 whileStuck config = do
   box <- newEmptyMVar
@@ -132,7 +205,7 @@ whileStuck config = do
     yield
     sleep (milliseconds 1)
     dumpThreads <* liftIO (putMVar box ())
-  hasLine text ["\"stuck\"", "running, or blocked outside Weft, for "]
+  hasLine text ["\"stuck\"", "blocked on an MVar of GHC's, for "]
 
 -- | The worker that numbered it knows when it was born, not the one where it lives.
 agesAbroad :: IO ()
@@ -188,7 +261,7 @@ signalled = do
 reporting :: (Settings -> Settings) -> (IO [String] -> Thread a) -> IO (Either Deadlock a, [String])
 reporting change body = do
   said <- newIORef []
-  let settings = change (settingsFor (Config Epoll 2)) {settingReport = \line -> atomicModifyIORef' said (\ls -> (line : ls, ()))}
+  let settings = change (settingsFor (Config Epoll 2)) {settingReport = \report -> atomicModifyIORef' said (\ls -> (reverse (lines report) <> ls, ()))}
   outcome <- try (runWith settings (body (reverse <$> readIORef said)))
   (outcome,) . reverse <$> readIORef said
 

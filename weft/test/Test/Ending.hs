@@ -117,7 +117,7 @@ say = liftIO . putStrLn
 reported :: Assertion
 reported = forM_ [Config Epoll 1, Config Epoll 2] $ \c -> do
   reports <- newIORef []
-  runWith (settingsFor c) {settingGrace = milliseconds 30, settingReport = \l -> atomicModifyIORef' reports (\ls -> (l : ls, ()))} $ do
+  runWith (settingsFor c) {settingGrace = milliseconds 30, settingReport = \report -> atomicModifyIORef' reports (\ls -> (reverse (lines report) <> ls, ()))} $ do
     _ <- forkWith defaultForkOptions {forkLabel = "the stubborn one"} (uninterruptibleMask_ (newGate >>= waitGate))
     fork_ (sleep (minutes 60))
     yield

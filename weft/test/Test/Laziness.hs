@@ -121,7 +121,8 @@ driven slices = ioProperty $ do
   door <- (`indexArray` 0) <$> newDoors fifo 1
   control <- newWords 1 0
   let nobody = AnswerCall (\_ _ _ -> fail "no call was expected")
-  scheduler <- newScheduler (doorQueue door) (carrierFor control 1 0 0 0) (doorHome door) (const (doorHome door)) 1 1000 nobody (\_ _ -> pure ()) (\_ -> pure ())
+  carrier <- carrierFor control 1 0 0 0
+  scheduler <- newScheduler (doorQueue door) carrier (doorHome door) (const (doorHome door)) 1 1000 nobody (\_ _ -> pure ()) (\_ -> pure ())
   startThread scheduler (newTcb Nobody rootContext) (\_ -> toTrace (counting reached))
   before <- readIORef reached
   results <- newIORef []

@@ -10,11 +10,12 @@
 -- test ends if the others run, and hangs if they do not.
 module Test.Takeover (tests) where
 
-import Control.Concurrent (getNumCapabilities, setNumCapabilities, threadDelay)
+import Control.Concurrent (forkIO, getNumCapabilities, setNumCapabilities, threadDelay)
 import Control.Concurrent.MVar
 import Control.Exception (BlockedIndefinitelyOnMVar (..), evaluate)
 import Control.Monad
 import Data.IORef
+import Data.List (isInfixOf)
 import Foreign.C.Types (CInt (..), CSize (..))
 import Foreign.Marshal.Alloc (alloca)
 import Foreign.Ptr (Ptr)
@@ -29,6 +30,7 @@ import Test.Support
 import Test.Tasty
 import Test.Tasty.HUnit
 import Weft
+import Weft.Counters (Counters (..), counterReader)
 import Weft.File (OpenMode (..))
 import Weft.Kernel (Kernel (..), Opened (..))
 import Weft.Pipe
@@ -58,6 +60,10 @@ tests =
     `seqGroup` testGroup
       "Carriers"
       [ testCase "a worker that was slow to start is watched, too" slowStart,
+        testGroup
+          "threads that block are more than those that may run"
+          [testCase (describeConfig config <> ", " <> show n <> " threads") (blockedGrow config n) | config <- [Config Epoll 1, Config Epoll 2], n <- [65, 200]],
+        testCase "at the limit it is said once who holds the OS threads" limitIsReported,
         testCase "stuck threads all the time: OS threads stay few, and go" carriersAreBounded,
         testCase "the run ends while a thread computes" endsWhileComputing,
         testCase "the run ends when all carriers are stuck" endsAtTheLimit,
@@ -237,6 +243,44 @@ slowStart = do
     settings = settingsFor (Config Epoll 1)
     slow kernel = kernel {openKernel = fmap late . openKernel kernel}
     late opened = opened {startKernel = \host -> threadDelay 100_000 >> startKernel opened host}
+
+-- | All of them are blocked, and the last of the program's threads runs.
+blockedGrow :: Config -> Int -> IO ()
+blockedGrow config n = do
+  box <- newEmptyMVar
+  got <- timeout 60_000_000 . running config $ do
+    waits <- replicateM n (spawn (liftIO (readMVar box)))
+    yield
+    reader <- counterReader
+    eventually ((>= n - configWorkers config) . countersCarriers <$> reader)
+    liftIO (putMVar box ())
+    length waits <$ sequence_ waits
+  got @?= Just n
+
+-- | Two reports of one state would come within the seconds that its threads take to be
+-- cancelled one after the other; the second state is another.
+limitIsReported :: IO ()
+limitIsReported = do
+  box <- newEmptyMVar
+  said <- newIORef []
+  told <- newEmptyMVar
+  let note text = atomicModifyIORef' said (\texts -> (text : texts, ())) >> putMVar told ()
+  ended <- newEmptyMVar
+  void . forkIO $ do
+    got <- timeout 60_000_000 . runWith (settingsFor (Config Epoll 1)) {settingCarriers = 5, settingReport = note} $ do
+      waits <- replicateM 8 (spawn (label "holder" >> liftIO (readMVar box)))
+      sequence_ waits
+    putMVar ended got
+  -- Nothing of the program can run but what reports it.
+  takeMVar told
+  putMVar box ()
+  takeMVar ended >>= (@?= Just ())
+  texts <- readIORef said
+  case texts of
+    [text] -> do
+      assertBool text ("settingCarriers: 6 " `isInfixOf` text)
+      assertBool text ("6 threads \"holder\"" `isInfixOf` text && "blocked on an MVar of GHC's, for " `isInfixOf` text)
+    _ -> assertFailure (show texts)
 
 -- | Six at a time, thirty times: the number of OS threads has a bound, and comes back
 -- to what it was.

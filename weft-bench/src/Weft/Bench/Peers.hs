@@ -35,12 +35,11 @@ import Data.Maybe (catMaybes)
 import Data.Text (Text)
 import Data.Text qualified as Text
 import Data.Text.Encoding qualified as Text
-import Data.Text.IO qualified as Text
 import System.FilePath ((</>))
-import System.IO (stderr)
 import Weft.Bench.Child
 import Weft.Bench.Report (Cell (..), Row, figure)
 import Weft.Bench.Statistics (median, medianOfRatios)
+import Weft.Internal.Report (writeStderr)
 
 -- | Which of the two measurements.
 data Benchmark
@@ -108,7 +107,7 @@ compareWithPeers nursery c = do
   where
     withArguments (Command program arguments) =
       Command program (arguments ++ comparedArguments c)
-    complain name why = Text.hPutStrLn stderr ("weft-bench: " <> name <> ": " <> why)
+    complain name why = writeStderr ("weft-bench: " <> Text.unpack name <> ": " <> Text.unpack why <> "\n")
 
 -- | The numbers that a program printed, by name.
 type Printed = Map Text Double

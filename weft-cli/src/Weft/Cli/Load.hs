@@ -20,7 +20,7 @@ import GHC.Conc (getNumProcessors)
 import GHC.IO.Exception (IOException (..))
 import Options.Applicative
 import System.Exit (ExitCode (..), exitWith)
-import System.IO (hFlush, hIsTerminalDevice, hPutStr, hPutStrLn, hSetEncoding, stderr, stdout, utf8)
+import System.IO (hFlush, hIsTerminalDevice, hSetEncoding, stderr, stdout, utf8)
 import Weft
 import Weft.Cli.Explain
 import Weft.Cli.Load.Json
@@ -32,6 +32,7 @@ import Weft.Cli.Load.Run
 import Weft.Cli.Load.Text
 import Weft.Http.Client.Types (Target (..), authority)
 import Weft.Http.Internal.Descriptors
+import Weft.Internal.Report (reportToStderr, writeStderr)
 import Weft.Socket
 
 -- | The command, for the program's parser.
@@ -58,14 +59,14 @@ putUnderLoad o = do
       runLoad o plan address progress
   report <- either (failing 1 . explain) (pure . reportOf) outcome
   terminal <- hIsTerminalDevice stderr
-  when (terminal || loadProgress o) (hPutStr stderr (if terminal then "\r\ESC[K" else ""))
+  when (terminal || loadProgress o) (writeStderr (if terminal then "\r\ESC[K" else ""))
   hSetEncoding stdout utf8
   if loadJson o then Lazy.putStrLn (encode (jsonReport report)) else mapM_ putStrLn (textReport report)
   hFlush stdout
   for_ (loadReport o) $ \path -> writing path (writePage path report)
   when (succeeded (resultTotals (reportResult report)) == 0) (failing 1 "no request has succeeded")
   where
-    failing code text = hPutStrLn stderr ("weft: " <> text) >> exitWith (ExitFailure code)
+    failing code text = reportToStderr text >> exitWith (ExitFailure code)
     writing path act = act `catch` \e -> failing 1 (path <> ": " <> ioe_description (e :: IOException))
 
     -- The address that answers. A server that is not there at all is not to be put under load.
@@ -90,5 +91,4 @@ progressOn o = do
         last' <- readIORef before
         when (maybe True (\b -> pointTime point - pointTime b >= 1_000_000_000) last') $ do
           writeIORef before (Just point)
-          hPutStr stderr ((if terminal then "\r\ESC[K" else "") <> progressLine last' point <> (if terminal then "" else "\n"))
-          hFlush stderr
+          writeStderr ((if terminal then "\r\ESC[K" else "") <> progressLine last' point <> (if terminal then "" else "\n"))

@@ -16,7 +16,6 @@ import GHC.Conc (getNumProcessors)
 import GHC.IO.Exception (IOException (..))
 import Options.Applicative
 import System.Exit (ExitCode (..), exitFailure, exitWith)
-import System.IO (hPutStrLn, stderr)
 import Weft
 import Weft.Cli.Explain
 import Weft.Cli.Serve.Check
@@ -27,6 +26,7 @@ import Weft.Cli.Serve.Paths
 import Weft.Cli.Serve.Secure
 import Weft.Cli.Serve.Service
 import Weft.Cli.Serve.Toml
+import Weft.Internal.Report (reportToStderr, writeStderr)
 import Weft.Kernel (Kernel)
 import Weft.Timeline (timelineTo)
 
@@ -41,20 +41,20 @@ start line = do
   (inFile, fromFile) <- maybe (pure ([], defaultConfig)) configFrom (lineConfig line)
   config <- applyChanges (lineChanges line) fromFile
   when (null (fst (reachable config)) && null (lineConfig line)) $ do
-    hPutStrLn stderr "weft: Missing: DIR or --config FILE (see --help)"
+    reportToStderr "Missing: DIR or --config FILE (see --help)"
     exitWith (ExitFailure 2)
-  mapM_ (hPutStrLn stderr) inFile
+  unless (null inFile) (writeStderr (unlines inFile))
   -- Where the file is not right as a whole, the names in it can be looked at all the same.
   problems <- try (runWith (quietly config) ((if null inFile then checkConfig else checkFiles) told config))
   case problems of
     Left e -> failWith e
     Right wrongs -> do
-      mapM_ (shownPath >=> hPutStrLn stderr . ("weft: " <>)) wrongs
+      mapM_ (shownPath >=> reportToStderr) wrongs
       unless (null inFile && null wrongs) exitFailure
   if lineCheck line then putStrLn "configuration ok" else serveWith config
   where
     -- What is no fault is said once: the service itself says it, too.
-    told = if lineCheck line then hPutStrLn stderr . ("weft: " <>) else const (pure ())
+    told = if lineCheck line then reportToStderr else const (pure ())
     quietly config = defaultSettings {settingWorkers = Just 1, settingKernel = kernelOf config}
 
 -- | A line for each thing that is wrong with a file, and what the rest of it says.
@@ -79,7 +79,7 @@ serveWith config = do
   case outcome of
     Right ended -> unless ended (exitWith (ExitFailure 1))
     Left e
-      | Just (CannotLoad why) <- fromException e -> shownPath why >>= hPutStrLn stderr . ("weft: " <>) >> exitFailure
+      | Just (CannotLoad why) <- fromException e -> shownPath why >>= reportToStderr >> exitFailure
       | Just failure <- fromException e -> failWith failure
       | otherwise -> throwM e
   where
@@ -89,4 +89,4 @@ kernelOf :: Config -> Kernel
 kernelOf config = systemKernel defaultSystemSettings {systemBackend = confBackend (configServer config)}
 
 failWith :: IOException -> IO ()
-failWith e = hPutStrLn stderr ("weft: " <> explain e) >> exitFailure
+failWith e = reportToStderr (explain e) >> exitFailure

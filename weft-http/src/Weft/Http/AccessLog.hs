@@ -45,7 +45,7 @@ import Weft.Http.AccessLog.Writer
 import Weft.Http.Request
 import Weft.Http.Server.Types
 import Weft.Http.Status
-import Weft.Internal.Runtime (reportToStderr)
+import Weft.Internal.Report (reportToStderr)
 import Weft.Mask (mask_)
 
 -- | A log that takes entries.

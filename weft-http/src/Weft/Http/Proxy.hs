@@ -57,7 +57,7 @@ import Weft.Http.Proxy.Networks
 import Weft.Http.Proxy.Types
 import Weft.Http.Request (Client (..))
 import Weft.Http.Server.Types
-import Weft.Socket (SockAddr)
+import Weft.Socket (SockAddr, showAddress)
 
 -- | Look at what a connection has begun with. The number bounds what version 2 may have
 -- behind its first 16 bytes; a line of version 1 has at most 107 bytes.
@@ -100,14 +100,16 @@ data ProxyRefused
     ProxyEnded !Int
   | -- | It came from somebody who may not send one.
     ProxyUntrusted !SockAddr
-  deriving stock (Eq, Show)
+  deriving stock (Eq)
 
-instance Exception ProxyRefused where
-  displayException = \case
+instance Show ProxyRefused where
+  show = \case
     ProxyRefused fault -> proxyFaultText fault
     ProxyEnded 0 -> "the connection ended before its PROXY header"
     ProxyEnded n -> "the connection ended after " <> show n <> " bytes of its PROXY header"
-    ProxyUntrusted peer -> "a connection from " <> show peer <> ", which is no trusted proxy"
+    ProxyUntrusted peer -> "a connection from " <> showAddress peer <> ", which is no trusted proxy"
+
+instance Exception ProxyRefused
 
 -- | Receive until the header is whole: what it says, and the bytes that came with it and
 -- belong to the client, untouched. The limit is that of 'parseProxyHeader'; the action

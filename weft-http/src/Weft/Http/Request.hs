@@ -126,14 +126,16 @@ data BodyError
     BodyCutOff
   | -- | The client sent nothing for too long, or was too slow for too long: 408.
     BodyTimedOut
-  deriving stock (Eq, Show)
+  deriving stock (Eq)
 
-instance Exception BodyError where
-  displayException = \case
+instance Show BodyError where
+  show = \case
     BodyTooLarge -> "the request body is too large"
     BodyMalformed fault -> "the request body is malformed: " <> C.unpack (faultText fault)
     BodyCutOff -> "the client ended the connection within a request body"
     BodyTimedOut -> "the request body took too long to arrive"
+
+instance Exception BodyError
 
 -- | A request with this head and no body, for tests of handlers.
 requestOf :: Client -> RequestHead -> Request

@@ -35,7 +35,7 @@ import Weft
 import Weft.Channel (Channel)
 import Weft.Channel qualified as Channel
 import Weft.Scope
-import Weft.Socket (SockAddr)
+import Weft.Socket (SockAddr, showAddress)
 import Weft.Time (Instant, wallClock)
 import Weft.Timeout
 
@@ -93,7 +93,7 @@ withClient settings body = withScope $ \scope -> do
   links <- forM (clientReplicas settings) $ \address -> do
     jobs <- Channel.newChannelNamed "requests for a replica" 100
     _ <- forkDaemonIn scope $ do
-      label (clientName settings <> " to " <> Text.pack (show address))
+      label (clientName settings <> " to " <> Text.pack (showAddress address))
       link (clientAttempt settings) address jobs
     pure jobs
   body (Client settings number counter links)

@@ -20,8 +20,9 @@ import Options.Applicative
 import Replicated.Program
 import Replicated.Simulated
 import System.Exit (ExitCode (..))
-import System.IO (BufferMode (..), hIsTerminalDevice, hPutStr, hPutStrLn, hSetBuffering, readFile', stderr, stdout)
+import System.IO (BufferMode (..), hIsTerminalDevice, hSetBuffering, readFile', stderr, stdout)
 import Text.Read (readMaybe)
+import Weft.Internal.Report (writeStderr)
 import Weft.Sim
 import Weft.Time (durationNanoseconds)
 
@@ -54,7 +55,7 @@ search tell seeds what kinds count file = do
   terminal <- hIsTerminalDevice stderr
   hSetBuffering stdout LineBuffering
   found <- findFailureWith (configure what) (progress terminal) seeds (cluster what) verdictOn
-  when terminal $ hPutStr stderr "\r\ESC[K"
+  when terminal $ writeStderr "\r\ESC[K"
   case found of
     Nothing -> ExitSuccess <$ tell (counted (length seeds) "world" <> ", and nothing went wrong.")
     Just failure -> do
@@ -73,7 +74,7 @@ search tell seeds what kinds count file = do
       faults <- drawFaults (trouble c kinds count) seed
       pure (conditions c) {configFaults = faults}
     progress terminal seed result =
-      when terminal . hPutStr stderr $
+      when terminal . writeStderr $
         "\rseed " <> show seed <> ": " <> show (resultSteps result) <> " steps, " <> show (resultTime result `div` 1_000_000_000) <> " s of virtual time\ESC[K"
 
 -- | @replay@: the same run again.
@@ -89,10 +90,11 @@ replayCommandTo tell = command "replay" (info options (progDesc "Show a failure 
       file <- strArgument (metavar "FILE")
       pure $
         try (readFile' file) >>= \case
-          Left e -> ExitFailure 2 <$ hPutStrLn stderr ("weft-kv: " <> show (e :: IOException))
+          Left e -> ExitFailure 2 <$ complain (show (e :: IOException))
           Right text -> case readMaybe text of
-            Nothing -> ExitFailure 2 <$ hPutStrLn stderr ("weft-kv: " <> file <> " is not a failure that weft-kv simulate has written")
+            Nothing -> ExitFailure 2 <$ complain (file <> " is not a failure that weft-kv simulate has written")
             Just recording -> showRecording tell timeline recording
+    complain text = writeStderr ("weft-kv: " <> text <> "\n")
 
 -- | Run it, and show the faults, what happened, and what is wrong.
 showRecording :: (String -> IO ()) -> Bool -> Recording -> IO ExitCode

@@ -30,10 +30,12 @@ type Record = (Key, Entry)
 
 -- | A log that was spoilt other than by a crash.
 newtype LogDamaged = LogDamaged String
-  deriving stock (Eq, Show)
+  deriving stock (Eq)
 
-instance Exception LogDamaged where
-  displayException (LogDamaged how) = "the log is damaged: " <> how
+instance Show LogDamaged where
+  show (LogDamaged how) = "the log is damaged: " <> how
+
+instance Exception LogDamaged
 
 -- | What a log begins with.
 header :: ByteString

@@ -34,11 +34,12 @@ import Replicated.Replica
 import Replicated.Workload
 import System.Environment (getArgs)
 import System.Exit (ExitCode (..), exitWith)
-import System.IO (hClose, hFlush, hPutStrLn, hSetEncoding, stderr, stdout, utf8)
+import System.IO (hClose, hFlush, hSetEncoding, stderr, stdout, utf8)
 import System.IO.Temp (withSystemTempDirectory)
 import System.Posix.Signals (sigINT, sigTERM)
 import Weft
 import Weft.Concurrently
+import Weft.Internal.Report (writeStderr)
 import Weft.Signal
 import Weft.Socket
 import Weft.Time (nanoseconds)
@@ -81,7 +82,7 @@ understood = \case
   result -> handleParseResult result
 
 mistaken :: String -> IO a
-mistaken text = hPutStrLn stderr ("weft-kv: " <> text) >> exitWith (ExitFailure 2)
+mistaken text = writeStderr ("weft-kv: " <> text <> "\n") >> exitWith (ExitFailure 2)
 
 -- ---------------------------------------------------------------------------
 -- run
@@ -134,7 +135,7 @@ getOptions = do
   replicas <- replicasOption
   mistakes <- mistakeOptions
   key <- strArgument (metavar "KEY")
-  pure $ asClient replicas mistakes $ \client -> get client key >>= conclude (liftIO . maybe (hPutStrLn stderr "nothing") Char8.putStrLn)
+  pure $ asClient replicas mistakes $ \client -> get client key >>= conclude (liftIO . maybe (writeStderr "nothing\n") Char8.putStrLn)
 
 putOptions :: Parser (IO ExitCode)
 putOptions = do
@@ -156,7 +157,7 @@ conclude use = \case
   Failed why -> ExitFailure 1 <$ complain ("failed: " <> Text.unpack why)
   Unknown why -> ExitFailure 3 <$ complain ("outcome unknown: " <> Text.unpack why)
   where
-    complain = liftIO . hPutStrLn stderr
+    complain text = liftIO (writeStderr (text <> "\n"))
 
 -- ---------------------------------------------------------------------------
 -- Options

@@ -57,10 +57,12 @@ receiveUpTo connection = go []
 
 -- | What was received is not of this protocol, and why not.
 newtype Garbage = Garbage Text
-  deriving stock (Eq, Show)
+  deriving stock (Eq)
 
-instance Exception Garbage where
-  displayException (Garbage why) = "not a message: " <> Text.unpack why
+instance Show Garbage where
+  show (Garbage why) = "not a message: " <> Text.unpack why
+
+instance Exception Garbage
 
 -- | What goes wrong with a connection, as a value. The other end may do anything at any
 -- time, so this is no failure of ours.

@@ -38,7 +38,7 @@ import Weft
 import Weft.Buffer
 import Weft.Http.Request (Client (..))
 import Weft.Http.Server (Layer, Transport (..))
-import Weft.Internal.Runtime (reportToStderr)
+import Weft.Internal.Report (reportToStderr)
 import Weft.Time (durationNanoseconds)
 import Weft.Timeout (timeout)
 import Weft.Tls.Internal.Certificates

@@ -27,6 +27,7 @@ addresses world =
     "addresses and options"
     [ conforms world "names are resolved" names,
       conforms world "bind chooses a port, and gives it to one" ports,
+      conforms world "an address that is refused is named" refusedAddress,
       inDirectory world "the addresses of Unix-domain sockets" paths,
       conforms world "options can be set and read" options,
       conforms world "a connection has the options of its listener" inherited,
@@ -65,6 +66,15 @@ ports = withSocket (openSocket AF_INET Stream) $ \s -> do
   -- An address of another machine (it is kept for documentation).
   withSocket (openSocket AF_INET Stream) $ \other ->
     failsWith [eADDRNOTAVAIL] (bind other (SockAddrInet 0 (tupleToHostAddress (192, 0, 2, 1))))
+
+-- | Whoever reads the error must know which of many addresses it was.
+refusedAddress :: Thread ()
+refusedAddress = withSocket (listenTcp (Just "127.0.0.1") "0" 1) $ \taken -> do
+  address <- localAddress taken
+  let port = drop 1 (dropWhile (/= ':') (showAddress address))
+  failsNaming ("listen on " <> showAddress address) (listenTcp (Just "127.0.0.1") port 1)
+  failsNaming "listen on 192.0.2.1:0" (listenTcp (Just "192.0.2.1") "0" 1)
+  withSocket (openSocket AF_INET Stream) $ \s -> failsNaming ("bind to " <> showAddress address) (bind s address)
 
 paths :: ByteString -> Thread ()
 paths dir = do

@@ -70,7 +70,7 @@ failures world =
       cancel (childThread a)
       awaitAll s
       ra <- resultOf a
-      liftIO (either show show ra @?= "Cancelled")
+      liftIO (either show show ra @?= show Cancelled)
       rb <- resultOf b
       liftIO (either show show rb @?= "ThreadExit"),
     testCase "awaitChild gives the result or ChildFailed; the owner's wait for another sibling says the cause" . running world $ do

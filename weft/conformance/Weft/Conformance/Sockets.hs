@@ -71,7 +71,7 @@ refused = do
     r <- try (connect s address)
     case r of
       Right () -> liftIO (assertFailure "somebody listens")
-      Left e -> holds (show e) (show address `isInfixOf` show (e :: IOError))
+      Left e -> holds (show e) (showAddress address `isInfixOf` show (e :: IOError))
   withSocket (openSocket AF_INET Stream) $ \s -> failsWith [eCONNREFUSED] (connect s address)
 
 refusedPath :: ByteString.ByteString -> Thread ()

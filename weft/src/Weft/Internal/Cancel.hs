@@ -83,12 +83,14 @@ import Weft.Internal.Trace
 -- that handles "all synchronous exceptions" lets it pass. It ends a thread
 -- silently.
 data Cancelled = Cancelled
-  deriving stock (Eq, Show)
+  deriving stock (Eq)
+
+instance Show Cancelled where
+  show _ = "the thread was cancelled"
 
 instance Exception Cancelled where
   toException = asyncExceptionToException
   fromException = asyncExceptionFromException
-  displayException _ = "the thread was cancelled"
 
 -- | Have an exception raised in a thread as soon as its masking state allows.
 -- From any OS thread; does not wait for anything.

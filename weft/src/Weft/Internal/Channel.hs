@@ -85,10 +85,12 @@ data State a
 
 -- | Sent to a channel that was closed. The value was not sent.
 newtype ChannelClosed = ChannelClosed String
-  deriving stock (Eq, Show)
+  deriving stock (Eq)
 
-instance Exception ChannelClosed where
-  displayException (ChannelClosed which) = "send to " <> which <> ", which is closed"
+instance Show ChannelClosed where
+  show (ChannelClosed which) = "send to " <> which <> ", which is closed"
+
+instance Exception ChannelClosed
 
 -- | An empty channel in which so many values may wait; then senders wait.
 --

@@ -21,6 +21,7 @@ module Weft.Internal.Control
     -- * A carrier and its worker
     Carrier (..),
     carrierFor,
+    endReserve,
     Line,
     enterDispatch,
     enterUser,
@@ -36,9 +37,12 @@ module Weft.Internal.Control
 
     -- * Observation
     carriersNow,
+    inUser,
+    sayBlocked,
   )
 where
 
+import Control.Concurrent (ThreadId, mkWeakThreadId, myThreadId)
 import Control.Monad (forM_, when)
 import Control.Monad.Primitive (RealWorld)
 import Data.Bits ((.&.))
@@ -47,6 +51,7 @@ import Foreign.Marshal.Array (advancePtr)
 import Foreign.Storable (peek, peekElemOff, poke, pokeElemOff)
 import GHC.Exts (Int (..), Ptr (..), atomicCasWordAddr#, int2Word#, word2Int#)
 import GHC.IO (IO (..))
+import System.Mem.Weak (Weak)
 
 -- Note [Takeover]
 -- ~~~~~~~~~~~~~~~
@@ -111,9 +116,14 @@ newWords workers others = do
       \i -> writePrimArray array (i * line + aloneWord) 1
   pure (Words array)
 
--- | The workers' first carriers, the pool, and the reserve for the end of the run.
+-- | The workers' first carriers, the pool, and the reserves for the end of the run.
 carrierLines :: Int -> Int -> Int
-carrierLines workers others = workers + others + workers
+carrierLines workers others = workers + others + endReserve + workers
+
+-- | So many more carriers there may be while the threads of a run are being ended; after that
+-- one more for each worker. As in @cbits/weft_monitor.h@.
+endReserve :: Int
+endReserve = 64
 
 -- | For the monitor; good for as long as somebody holds the words.
 wordsAddress :: Words -> Ptr Int
@@ -140,22 +150,33 @@ data Carrier = Carrier
     carrierWorker :: {-# UNPACK #-} !Line,
     -- | The monitor's line.
     carrierMonitor :: {-# UNPACK #-} !Line,
+    -- | GHC's name for it. Weak: who is named by a 'ThreadId' is never told that nobody can
+    -- wake it.
+    carrierThread :: !(Weak ThreadId),
     -- | Keeps them all.
     _carrierWords :: !Words
   }
 
--- | Carrier with this number, of so many workers and other carriers, for a worker.
-carrierFor :: Words -> Int -> Int -> Int -> Int -> Carrier
-carrierFor shared workers others worker number =
-  Carrier
-    { carrierLine = lineAt number,
-      carrierNumber = number,
-      carrierWorker = lineAt (carrierLines workers others + worker),
-      carrierMonitor = lineAt (carrierLines workers others + workers),
-      _carrierWords = shared
-    }
-  where
-    lineAt i = wordsAddress shared `advancePtr` (i * line)
+-- | The calling thread as the carrier with this number, of so many workers and other
+-- carriers, for a worker.
+carrierFor :: Words -> Int -> Int -> Int -> Int -> IO Carrier
+carrierFor shared workers others worker number = do
+  self <- myThreadId >>= mkWeakThreadId
+  pure
+    Carrier
+      { carrierLine = lineAt shared number,
+        carrierNumber = number,
+        carrierWorker = lineAt shared (carrierLines workers others + worker),
+        carrierMonitor = monitorLine shared workers others,
+        carrierThread = self,
+        _carrierWords = shared
+      }
+
+lineAt :: Words -> Int -> Line
+lineAt shared i = wordsAddress shared `advancePtr` (i * line)
+
+monitorLine :: Words -> Int -> Int -> Line
+monitorLine shared workers others = lineAt shared (carrierLines workers others + workers)
 
 -- | A thread is dispatched, under this number (not 0), and its code is the user's.
 enterDispatch :: Line -> Int -> IO ()
@@ -231,3 +252,11 @@ monitorAsleep c = (/= 0) <$> peek (carrierMonitor c)
 -- keeps the number there. From anywhere.
 carriersNow :: Carrier -> IO Int
 carriersNow c = peekElemOff (carrierMonitor c) 1
+
+-- | Is the carrier in user code? From anywhere.
+inUser :: Carrier -> IO Bool
+inUser c = (/= 0) <$> peekElemOff (carrierLine c) userWord
+
+-- | Tell the monitor of so many workers and other carriers how many carriers are blocked.
+sayBlocked :: Words -> Int -> Int -> Int -> IO ()
+sayBlocked shared workers others = pokeElemOff (monitorLine shared workers others) 2

@@ -34,6 +34,7 @@ where
 import Control.Exception (Exception (..), SomeException, allowInterrupt, mask, throwIO)
 import Control.Exception.Base (NoMatchingContinuationPrompt (..), noMatchingContinuationPrompt)
 import Data.IORef (newIORef, readIORef, writeIORef)
+import Data.List (intercalate)
 import Foreign.StablePtr (newStablePtr)
 import GHC.Exts
 import GHC.IO (IO (..), unIO)
@@ -363,12 +364,13 @@ data CannotSuspend
   | -- | The call is masked uninterruptibly, and meanwhile somebody threw an
     -- asynchronous exception of GHC at the worker that runs it.
     ExceptionPending
-  deriving stock (Eq, Show)
+  deriving stock (Eq)
 
-instance Exception CannotSuspend where
-  displayException = \case
+instance Show CannotSuspend where
+  show = \case
     NothingToSuspend ->
-      unlines
+      intercalate
+        "\n"
         [ "await: this thread cannot be suspended here. Either there is no 'direct' around the call (in",
           "plain IO, or in a thread started with forkIO), or the call is inside one of these:",
           "  - unsafePerformIO, runST or a value that is evaluated lazily:",
@@ -381,17 +383,22 @@ instance Exception CannotSuspend where
           "      run it with Weft.IO.run, or wrap it in direct."
         ]
     ExceptionPending ->
-      unlines
+      intercalate
+        "\n"
         [ "await: an asynchronous exception of GHC is pending for the worker that runs this thread",
           "(throwTo, killThread or System.Timeout.timeout), while await is masked uninterruptibly.",
           "A worker runs many threads: do not throw to it. Use the operations of Weft to end a wait."
         ]
 
+instance Exception CannotSuspend
+
 -- | A continuation was entered a second time: whoever answers a system call (a
 -- kernel, a policy) has answered twice. Raised in the second one; the first goes on.
 data ResumedTwice = ResumedTwice
-  deriving stock (Eq, Show)
+  deriving stock (Eq)
 
-instance Exception ResumedTwice where
-  displayException ResumedTwice =
+instance Show ResumedTwice where
+  show ResumedTwice =
     "a direct thread was resumed twice: its system call was answered, or a ready queue gave it back, more than once"
+
+instance Exception ResumedTwice

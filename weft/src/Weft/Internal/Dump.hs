@@ -8,7 +8,8 @@
 -- Collects what each worker knows of its threads and puts it into words. Each
 -- worker looks at its own threads, between two slices, when the request comes
 -- through its inbox; nobody takes a lock and nobody reads what another changes. A
--- worker whose thread is stuck answers when it has been taken over.
+-- worker whose thread is stuck answers when it has been taken over; of one that does not
+-- answer, the threads that hold OS threads can be seen from outside.
 --
 -- Called on ordinary GHC threads, never on a carrier: it waits for the workers.
 module Weft.Internal.Dump
@@ -20,6 +21,12 @@ module Weft.Internal.Dump
 
     -- * Putting into words
     renderSnapshot,
+    renderHeld,
+
+    -- * Outside of Weft
+    Outside (..),
+    awayState,
+    outsideText,
 
     -- * Deadlock
     seemDeadlocked,
@@ -45,7 +52,9 @@ import Data.Map.Strict qualified as Map
 import Data.Maybe (fromMaybe, mapMaybe)
 import Data.Text (Text)
 import Data.Text qualified as Text
+import GHC.Conc (BlockReason (..), ThreadStatus (..), threadStatus)
 import Numeric (showFFloat)
+import System.Mem.Weak (deRefWeak)
 import System.Timeout (timeout)
 import Weft.Internal.Births
 import Weft.Internal.Peer (withPeer)
@@ -83,13 +92,46 @@ data Entry = Entry
 data State
   = -- | It could run.
     IsReady
-  | -- | It runs, or blocks outside Weft, and lost its worker so many nanoseconds ago.
-    IsAway !Int
+  | -- | It holds an OS thread, and has for so many nanoseconds.
+    IsAway !Outside !Int
   | -- | It waits, since a time that may not be known.
     IsWaiting Waits
 
 -- | What a thread waits for.
 data Waits = forall a. Waits !(SystemCall a) !(Maybe Int) !Int
+
+-- | What a thread does that holds an OS thread, as GHC sees that.
+data Outside
+  = -- | It runs, or could.
+    Running
+  | Blocked !BlockReason
+  | -- | GHC does not know.
+    Unknown
+  deriving stock (Eq, Ord)
+
+-- | What it does now. From any OS thread.
+awayState :: Away -> IO Outside
+awayState away =
+  deRefWeak (awayCarrier away) >>= \case
+    Nothing -> pure Unknown
+    Just carrier ->
+      threadStatus carrier >>= \case
+        ThreadRunning -> pure Running
+        ThreadBlocked why -> pure (Blocked why)
+        _ -> pure Unknown
+
+-- | It is … .
+outsideText :: Outside -> Text
+outsideText = \case
+  Running -> "running"
+  Unknown -> "running, or blocked outside Weft"
+  Blocked why -> case why of
+    BlockedOnMVar -> "blocked on an MVar of GHC's"
+    BlockedOnSTM -> "blocked in a transaction of GHC's"
+    BlockedOnForeignCall -> "in a foreign call"
+    BlockedOnBlackHole -> "blocked on a value that another thread evaluates"
+    BlockedOnException -> "blocked in throwTo to a thread of GHC's"
+    BlockedOnOther -> "blocked outside Weft"
 
 -- | Ask every worker for its threads. Waits for a second at most.
 snapshot :: [Home] -> IO Snapshot
@@ -97,13 +139,16 @@ snapshot homes = do
   found <- ask homes $ \home -> do
     entries <- homeVisit home (\seen known -> (: known) <$> entryOf home seen) []
     (entries,) <$> copyBirths (homeBirths home)
+  -- Who does not answer can be looked at only from outside.
+  unheard <- concat <$> mapM heldEntries [home | (home, (_, Nothing)) <- zip homes found]
   now <- fromIntegral <$> monotonicNow
   let notes = IntMap.fromList [(worker, births) | (worker, Just (_, births)) <- found]
-      aged e = e {entryAge = ageAt now notes (length homes) (entryNumber e)}
+      -- Who has waited has lived, and a note of its birth may be from later.
+      aged e = e {entryAge = max (stateTime now (entryState e)) <$> ageAt now notes (length homes) (entryNumber e)}
   pure
     Snapshot
       { snapshotTime = now,
-        snapshotThreads = [aged e | (_, Just (entries, _)) <- found, e <- entries],
+        snapshotThreads = [aged e | e <- unheard <> concat [entries | (_, Just (entries, _)) <- found]],
         snapshotMissing = [worker | (worker, Nothing) <- found]
       }
 
@@ -138,9 +183,9 @@ ask homes question = do
 entryOf :: Home -> Seen -> IO Entry
 entryOf home seen = case seen of
   SeenReady tcb -> entry tcb (pure IsReady)
-  SeenAway tcb since -> entry tcb $ do
+  SeenAway away -> entry (awayThread away) $ do
     now <- monotonicNow
-    pure (IsAway (fromIntegral now - since))
+    (`IsAway` (fromIntegral now - awaySince away)) <$> awayState away
   SeenWaiting (Wait tcb request since) -> entry tcb $ do
     holder <- case request of
       Suspend reason _ -> reasonHolder reason
@@ -151,6 +196,17 @@ entryOf home seen = case seen of
       let context = stateContext (tcbState tcb)
       Entry (tcbNumber tcb) (contextLabel context) (contextParent context) (contextScope context) (homeWorker home) Nothing <$> state
 
+-- | Those of its threads that hold OS threads. From any OS thread.
+heldEntries :: Home -> IO [Entry]
+heldEntries home = homeHeld home >>= mapM (entryOf home . SeenAway)
+
+-- | For how long it has been in this state, in nanoseconds; 0 if that is not known.
+stateTime :: Int -> State -> Int
+stateTime now = \case
+  IsAway _ time -> time
+  IsWaiting (Waits _ (Just since) _) -> now - since
+  _ -> 0
+
 -- Words ------------------------------------------------------------------------
 
 -- | For people: a line of numbers, then every thread, those that are alike on one
@@ -158,12 +214,20 @@ entryOf home seen = case seen of
 renderSnapshot :: Snapshot -> IO Text
 renderSnapshot = render (const True)
 
+-- | A line for each thread that holds an OS thread, or for several that are alike. From any OS
+-- thread, and without waiting for a worker.
+renderHeld :: [Home] -> IO [Text]
+renderHeld homes = do
+  entries <- concat <$> mapM heldEntries homes
+  now <- fromIntegral <$> monotonicNow
+  groupLines (const True) now entries
+
 -- | The same; does a thread with this number live, as far as we know? One that is on its
 -- way from one worker to another is seen by neither.
 render :: (Int -> Bool) -> Snapshot -> IO Text
 render lives s = do
-  groups <- mapM group (Map.elems (groups' (snapshotThreads s)))
-  pure . Text.unlines $ header : missing <> concat groups
+  groups <- groupLines lives (snapshotTime s) (snapshotThreads s)
+  pure . Text.unlines $ header : missing <> groups
   where
     header =
       Text.unwords
@@ -172,11 +236,15 @@ render lives s = do
         ]
     states =
       [ (length [() | Entry {entryState = IsReady} <- snapshotThreads s], "ready"),
-        (length [() | Entry {entryState = IsAway _} <- snapshotThreads s], "running for long or blocked outside Weft"),
+        (length [() | Entry {entryState = IsAway _ _} <- snapshotThreads s], "running for long or blocked outside Weft"),
         (length [() | Entry {entryState = IsWaiting _} <- snapshotThreads s], "waiting")
       ]
-    missing = ["worker " <> showText w <> " has not answered: it is in a long action of its own, or the machine is very busy" | w <- snapshotMissing s]
+    missing = ["worker " <> showText w <> " has not answered: a thread holds it and no OS thread is left to take it over, or the machine is very busy. Of its threads only those are known that hold OS threads" | w <- snapshotMissing s]
 
+-- | A line for each thread, or for several that are alike.
+groupLines :: (Int -> Bool) -> Int -> [Entry] -> IO [Text]
+groupLines lives now everybody = concat <$> mapM group (Map.elems (groups' everybody))
+  where
     -- Many that are alike are shown by a few of them.
     group :: NonEmpty Entry -> IO [Text]
     group entries
@@ -185,7 +253,7 @@ render lives s = do
 
     line :: NonEmpty Entry -> IO Text
     line entries@(first :| _) = do
-      what <- mapM (stateText lives (snapshotTime s)) (NonEmpty.take (if several then 2 else 1) entries)
+      what <- mapM (stateText lives now) (NonEmpty.take (if several then 2 else 1) entries)
       let who =
             [if several then number (length entries) <> " threads" else name first]
               <> [quoted (entryLabel first) | not (ShortByteString.null (entryLabel first))]
@@ -205,14 +273,14 @@ groups' entries = NonEmpty.sortWith entryNumber <$> Map.fromListWith (<>) [(key 
     key e = (entryLabel e, entryParent e, entryScope e, shape e)
     shape e = case entryState e of
       IsReady -> "ready"
-      IsAway _ -> "away"
+      IsAway what _ -> outsideText what
       IsWaiting (Waits request _ _) -> Text.map (\c -> if isDigit c then '0' else c) (Text.pack (takeWhile (/= '"') (describe request)))
 
 -- | What one thread does, in words.
 stateText :: (Int -> Bool) -> Int -> Entry -> IO Text
 stateText lives now e = case entryState e of
   IsReady -> pure "ready"
-  IsAway t -> pure ("running, or blocked outside Weft, for " <> duration t)
+  IsAway what t -> pure (outsideText what <> ", for " <> duration t)
   IsWaiting (Waits request since holder) -> do
     what <- case request of
       SleepUntil (Instant t) -> pure ("sleep, " <> duration (max 0 (fromIntegral t - now)) <> " left")

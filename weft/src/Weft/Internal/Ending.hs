@@ -122,7 +122,7 @@ sweep ending s kernel = do
     tcbOf = \case
       SeenReady tcb -> tcb
       SeenWaiting wait -> waitTcb wait
-      SeenAway tcb _ -> tcb
+      SeenAway away -> awayThread away
     condemnOne tcb = do
       let number = tcbNumber tcb
       -- Who gave the number: worker w gives w + 1 modulo their number.

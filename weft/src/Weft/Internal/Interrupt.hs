@@ -71,12 +71,14 @@ data JobEnd a
 -- | Raised in an action that runs on the pool when the thread that waits for it is
 -- cancelled.
 data JobInterrupted = JobInterrupted
-  deriving stock (Eq, Show)
+  deriving stock (Eq)
+
+instance Show JobInterrupted where
+  show _ = "the thread that waited for this action was cancelled"
 
 instance Exception JobInterrupted where
   toException = asyncExceptionToException
   fromException = asyncExceptionFromException
-  displayException _ = "the thread that waited for this action was cancelled"
 
 -- | For a job that has not begun.
 newJobControl :: IO JobControl

@@ -29,11 +29,11 @@ newtype Monitor = Monitor (Ptr Monitor)
 type Carry = Int -> Int -> IO ()
 
 foreign import ccall "weft_monitor_start"
-  c_start :: CInt -> Ptr Int -> Int64 -> Int64 -> Int64 -> CInt -> StablePtr Carry -> IO (Ptr Monitor)
+  c_start :: CInt -> Ptr Int -> Int64 -> Int64 -> Int64 -> CInt -> CInt -> StablePtr Carry -> IO (Ptr Monitor)
 
 foreign import ccall unsafe "weft_monitor_wake" c_wake :: Ptr Monitor -> IO ()
 
-foreign import ccall unsafe "weft_monitor_ending" c_ending :: Ptr Monitor -> IO ()
+foreign import ccall unsafe "weft_monitor_ending" c_ending :: Ptr Monitor -> CInt -> IO ()
 
 foreign import ccall safe "weft_monitor_stop" c_stop :: Ptr Monitor -> IO ()
 
@@ -51,16 +51,22 @@ patience = 3_500_000
 linger :: Int64
 linger = 1_000_000_000
 
--- | A monitor for so many workers with so many carriers beside theirs, for the time
+-- | Beside the workers' own so many carriers may be busy with threads that run; those that
+-- GHC knows to be blocked do not count. More would only wait for each other, and the workers
+-- for them: GHC gives each its time slice.
+few :: CInt
+few = 64
+
+-- | A monitor for some workers with at most this many carriers beside theirs, for the time
 -- of an action, at whose end no worker runs any more. The function is called on a
--- bound OS thread, masked, with the index of a worker and the number of its new owner, and
--- must not throw.
+-- bound OS thread, masked, with the index of a worker and the number of its new owner, or
+-- with one of the negative numbers of @cbits/weft_monitor.h@, and must not throw.
 withMonitor :: Int -> Int -> Words -> Carry -> (Monitor -> IO a) -> IO a
 withMonitor workers others shared carry = bracket begin end
   where
     begin = do
       callback <- newStablePtr carry
-      m <- c_start (fromIntegral workers) (wordsAddress shared) tick patience linger (fromIntegral others) callback
+      m <- c_start (fromIntegral workers) (wordsAddress shared) tick patience linger few (fromIntegral others) callback
       when (m == nullPtr) $ freeStablePtr callback >> throwIO (userError "no OS thread for the monitor could be started")
       pure (Monitor m)
     -- Carriers that are still in user code return through the callback: the last one
@@ -71,7 +77,7 @@ withMonitor workers others shared carry = bracket begin end
 wakeMonitor :: Monitor -> IO ()
 wakeMonitor (Monitor m) = c_wake m
 
--- | The run is to end: workers may be taken over beyond the limit, so that they can
--- be stopped.
-monitorEnding :: Monitor -> IO ()
-monitorEnding (Monitor m) = c_ending m
+-- | The run is to end: workers may be taken over so many times more, beyond the limit. First
+-- so that they cancel their threads ('endReserve'), and then once each to be stopped.
+monitorEnding :: Monitor -> Int -> IO ()
+monitorEnding (Monitor m) = c_ending m . fromIntegral

@@ -91,12 +91,14 @@ data MutexError
     AlreadyHeld String
   | -- | The thread unlocks what it does not hold.
     NotHeld String
-  deriving stock (Eq, Show)
+  deriving stock (Eq)
 
-instance Exception MutexError where
-  displayException = \case
+instance Show MutexError where
+  show = \case
     AlreadyHeld m -> m <> ": this thread holds it already and would wait for itself"
     NotHeld m -> m <> ": unlocked by a thread that does not hold it"
+
+instance Exception MutexError
 
 -- | A free mutex with a label.
 createMutex :: Home -> Text -> IO Mutex

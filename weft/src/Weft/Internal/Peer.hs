@@ -20,6 +20,7 @@ import Foreign.Marshal.Alloc (allocaBytes)
 import Foreign.Ptr (Ptr, castPtr)
 import Network.Socket (SockAddr)
 import Network.Socket.Address (peekSocketAddress)
+import Weft.Internal.Address (showAddress)
 import Weft.Internal.Backend (Descriptor (..))
 import Weft.Internal.Kernel.Env (closedBit)
 import Weft.Internal.Net (c_getpeername, c_getsockname)
@@ -36,8 +37,8 @@ withPeer request text = case socketOf request of
       else do
         peer <- address c_getpeername s
         case peer of
-          Just a -> pure (text <> ", peer " <> show a)
-          Nothing -> maybe text (\a -> text <> ", " <> show a) <$> address c_getsockname s
+          Just a -> pure (text <> ", peer " <> showAddress a)
+          Nothing -> maybe text (\a -> text <> ", " <> showAddress a) <$> address c_getsockname s
 
 address :: (CInt -> Ptr () -> CInt -> IO CInt) -> Socket -> IO (Maybe SockAddr)
 address get s = allocaBytes room $ \p -> do

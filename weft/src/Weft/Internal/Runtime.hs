@@ -11,7 +11,6 @@ module Weft.Internal.Runtime
     OnDeadlock (..),
     defaultSettings,
     runWith,
-    reportToStderr,
   )
 where
 
@@ -23,7 +22,6 @@ import Data.IORef
 import Data.Maybe (fromMaybe, isNothing)
 import Data.Primitive.Array
 import Data.Text qualified as Text
-import System.IO (hFlush, hPutStrLn, stderr)
 import System.Posix.Signals (Signal, sigHUP, sigTERM)
 import System.Timeout (timeout)
 import Weft.Internal.AtEnd qualified as AtEnd
@@ -35,6 +33,7 @@ import Weft.Internal.Kernel
 import Weft.Internal.Masked (receivePending, unmasked)
 import Weft.Internal.Monitor
 import Weft.Internal.Policy
+import Weft.Internal.Report
 import Weft.Internal.Scheduler
 import Weft.Internal.Time (Duration, seconds, wholeMicroseconds)
 import Weft.Internal.Timeline.Writer
@@ -63,9 +62,14 @@ data Settings = Settings
     -- end, their finalizers included. Default 5 seconds. Those that take longer are
     -- reported and dropped where they are.
     settingGrace :: !Duration,
-    -- | How many OS threads beside the workers' own there may be to take over from
-    -- threads that compute for long or block without the scheduler's knowledge.
-    -- Default 64. At the limit the worker of the next such thread waits for it.
+    -- | How many OS threads beside the workers' own there may be, at most, to take over from
+    -- threads that compute for long or block where Weft cannot see it, as in
+    -- 'Control.Concurrent.MVar.takeMVar'. They are started when they are needed and end
+    -- when they are not. Default 2,000; at most 64 for threads that run at the moment,
+    -- because more would wait for each other. At the limit, or when the system has no
+    -- OS thread, the worker of the next such thread waits for it, and all of the worker's
+    -- threads with it. When that has lasted for half a second 'settingReport' is told
+    -- who holds the OS threads: once, until every worker has one again.
     settingCarriers :: !Int,
     -- | Report a thread, by its label, that has held its worker for longer than
     -- this: it computes, or blocks where Weft cannot see it. Others go on
@@ -93,8 +97,9 @@ data Settings = Settings
     -- ended but for this action, which runs as its last effect ('Weft.liftIO'). Default:
     -- one report on standard error. What it throws is ignored.
     settingUncaught :: !(ThreadId -> Label -> SomeException -> IO ()),
-    -- | What to do with a message for the operator, one line. Default: standard
-    -- error.
+    -- | What to do with a message for the operator: one line, or several, without a newline
+    -- at the end. Several OS threads may call it at the same time. Default: standard error,
+    -- each message in one piece.
     settingReport :: !(String -> IO ())
   }
 
@@ -117,7 +122,7 @@ defaultSettings kernel =
       settingSlice = 256,
       settingFuel = 1000,
       settingGrace = seconds 5,
-      settingCarriers = 64,
+      settingCarriers = 2000,
       settingStall = Nothing,
       settingDeadlock = ReportDeadlock,
       settingDumpSignal = True,
@@ -127,10 +132,6 @@ defaultSettings kernel =
         reportToStderr (show thread <> labelBehind label <> " ended by an exception: " <> displayException e),
       settingReport = reportToStderr
     }
-
--- | One report on standard error, written whole.
-reportToStderr :: String -> IO ()
-reportToStderr text = hPutStrLn stderr ("weft: " <> text) >> hFlush stderr
 
 -- | Run a thread, and all that it forks, until it ends; answer with its result or
 -- raise its exception. The threads that are left then are cancelled, and it waits for
@@ -172,19 +173,22 @@ runWith settings main' = do
           Left e -> finish (Left e) >> end
         where
           end = (stopWorker worker `catch` (finish . Left)) `finally` putMVar (indexArray done index) ()
-      inherit index owner
-        | index < 0 = allAsleep
-        | otherwise = takeOver index owner
+      inherit index owner = case index of
+        -1 -> allAsleep
+        -2 -> void . try @SomeException $ countBlocked homes >>= sayBlocked shared count others
+        -3 -> noneLeft owner
+        _ -> takeOver index owner
+      noneLeft errno = void . forkIO . void . try @SomeException $ reportLimit (settingReport settings) homes (count + others) errno
       -- On a thread of its own: the monitor, which calls this, has workers to watch.
       allAsleep = void . forkIO . void . try @SomeException . unmasked $ do
         running <- startedWorkers doors
         lookForDeadlock deadlocks homes running $ \text -> do
-          mapM_ (quietly . settingReport settings) text
+          quietly (settingReport settings text)
           when (settingDeadlock settings == RaiseDeadlock) $ finish (Left (toException Deadlock))
       takeOver i owner = uninterruptibleMask_ $ do
         found <- readIORef (doorWorker (indexArray doors i))
         for_ found $ \worker ->
-          try (adoptWorker (carrierFor shared count others i owner) worker) >>= \case
+          try (carrierFor shared count others i owner >>= (`adoptWorker` worker)) >>= \case
             Right heir -> carrying i heir
             Left e -> failed i e
       failed index e = finish (Left e) >> putMVar (indexArray done index) ()
@@ -192,7 +196,7 @@ runWith settings main' = do
       -- masked, and so is what it starts.
       start recorder monitor kernel index =
         handle (failed index) . void . forkOS $ do
-          let carrier = carrierFor shared count others index index
+          carrier <- carrierFor shared count others index index
           started <- try $ startWorker (workerSettingsFor recorder monitor kernel index) carrier
           case started of
             Left e -> failed index e
@@ -217,20 +221,21 @@ runWith settings main' = do
           }
       -- Every thread is cancelled, and ends. An asynchronous exception (a further one,
       -- if one has ended the run) cuts the waiting short.
-      close restore = do
+      close monitor restore = do
         mapM_ (\door -> writeIORef (homeClosing (doorHome door)) True) doors
+        monitorEnding monitor endReserve
         traverse_ openUp doors
         living <- countLiving ending
         ended <- if living == 0 then pure (Just ()) else restore (timeout (wholeMicroseconds (settingGrace settings)) (readMVar (endingQuiet ending)))
         when (isNothing ended) $ do
           left <- snapshot homes >>= renderSnapshot
-          mapM_ (quietly . settingReport settings . Text.unpack) $
-            Text.pack "these have not ended in time at the end of the run, and are dropped:" : Text.lines left
+          quietly . settingReport settings $
+            "these have not ended in time at the end of the run, and are dropped:\n" <> Text.unpack (Text.stripEnd left)
       -- A further asynchronous exception must wait: what the workers share is
       -- released next, and they may still use it.
       stop monitor = uninterruptibleMask_ $ do
         writeIORef stopped True
-        monitorEnding monitor
+        monitorEnding monitor count
         traverse_ openUp doors
         traverse_ readMVar done
   withEndSignals (settingEndSignals settings) . withTimeline (settingTrace settings) count (quietly . settingReport settings) (readCounters doors) $ \recorder ->
@@ -239,7 +244,7 @@ runWith settings main' = do
         -- Starting an OS thread waits for it, which an asynchronous exception could
         -- interrupt when the first workers run already: hence the firmer mask.
         started <- try (uninterruptibleMask_ (mapM_ (start recorder monitor kernel) [0 .. count - 1]) >> restore (readMVar result))
-        closed <- try (close restore)
+        closed <- try (close monitor restore)
         stop monitor
         AtEnd.runAll (homeAtEnd (doorHome (indexArray doors 0)))
         outcome <- case (started, closed) of

@@ -126,9 +126,8 @@ data Scheduler = Scheduler
     schedulerCounters :: {-# UNPACK #-} !(MutablePrimArray RealWorld Int),
     schedulerCarrier :: {-# UNPACK #-} !Carrier,
     schedulerHome :: !Home,
-    -- | By carrier, the threads that are away with carriers that have lost the
-    -- worker, and when they lost it.
-    schedulerAway :: !(IORef (IntMap (Tcb, Int))),
+    -- | By carrier, the threads that are away with carriers that have lost the worker.
+    schedulerAway :: !(IORef (IntMap Away)),
     -- | The home on the worker with this index (modulo their number).
     schedulerHomes :: !(Int -> Home),
     -- | The kernel.
@@ -237,8 +236,10 @@ successor :: Carrier -> Tcb -> Scheduler -> IO Scheduler
 successor carrier stuck s = do
   current <- newMutVar nobody
   now <- readPrimVar (homeClock (schedulerHome s))
-  modifyIORef' (schedulerAway s) (IntMap.insert (carrierNumber (schedulerCarrier s)) (stuck, now))
+  modifyIORef' (schedulerAway s) (IntMap.insert (carrierNumber before) (Away stuck now (carrierThread before)))
   pure s {schedulerCurrent = current, schedulerCarrier = carrier}
+  where
+    before = schedulerCarrier s
 
 -- | The thread that this carrier runs or ran last. From anywhere.
 currentThread :: Scheduler -> IO Tcb

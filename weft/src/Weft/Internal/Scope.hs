@@ -142,29 +142,19 @@ data ChildFailed = ChildFailed
   }
 
 instance Show ChildFailed where
-  showsPrec p (ChildFailed t l e) =
-    showParen (p > 10) $
-      showString "ChildFailed {failedThread = "
-        . shows t
-        . showString ", failedLabel = "
-        . shows (labelText l)
-        . showString ", failedWith = "
-        . shows e
-        . showString "}"
-
-instance Exception ChildFailed where
-  displayException (ChildFailed t l e) =
+  show (ChildFailed t l e) =
     show t <> labelBehind l <> " failed: " <> displayException e
+
+instance Exception ChildFailed
 
 -- | A scope was asked to take a thread when it had ended, or was ending.
 newtype ScopeEnded = ScopeEnded Int
   deriving stock (Eq)
 
 instance Show ScopeEnded where
-  showsPrec p (ScopeEnded n) = showParen (p > 10) (showString "ScopeEnded " . shows n)
+  show (ScopeEnded n) = "scope " <> show n <> " has ended, or is ending, and takes no thread"
 
-instance Exception ScopeEnded where
-  displayException (ScopeEnded n) = "scope " <> show n <> " has ended, or is ending, and takes no thread"
+instance Exception ScopeEnded
 
 -- | Interrupts the body of a scope in which a thread has failed; does not leave
 -- 'withScope'.

@@ -61,6 +61,7 @@ module Weft.Internal.Trace
     Home (..),
     Wait (..),
     Seen (..),
+    Away (..),
     Why (..),
     Probe (..),
 
@@ -73,6 +74,7 @@ module Weft.Internal.Trace
   )
 where
 
+import Control.Concurrent qualified as Ghc
 import Control.Exception (Exception (..), SomeException)
 import Control.Monad.Catch (ExitCase (..), MonadCatch (..), MonadMask (..), MonadThrow (..))
 import Control.Monad.IO.Class (MonadIO (..))
@@ -91,6 +93,7 @@ import Data.Text.Encoding qualified as Text
 import Data.Text.Encoding.Error qualified as Text
 import GHC.Exts (Any, oneShot)
 import GHC.Stack (CallStack)
+import System.Mem.Weak (Weak)
 import Weft.Internal.AtEnd (AtEnd)
 import Weft.Internal.Births (Births)
 import Weft.Internal.Counters (Counters)
@@ -488,6 +491,9 @@ data Home = Home
     homeBirths :: !Births,
     -- | Visit all its threads. On the worker only.
     homeVisit :: !(forall r. (Seen -> r -> IO r) -> r -> IO r),
+    -- | Those of its threads that hold an OS thread. From any OS thread: a worker that a
+    -- thread keeps from everything else does not answer.
+    homeHeld :: !(IO [Away]),
     -- | The main thread has ended, and all others are to end ("Weft.Internal.Ending").
     homeClosing :: !(IORef Bool),
     -- | What the run has counted. From any OS thread.
@@ -505,8 +511,15 @@ data Home = Home
 data Seen
   = SeenReady !Tcb
   | SeenWaiting !Wait
-  | -- | It runs or blocks by itself, and has lost its worker at this time.
-    SeenAway !Tcb !Int
+  | SeenAway !Away
+
+-- | A thread that runs or blocks by itself: the carrier that has lost its worker with it, and
+-- when; or the one that keeps its worker from everything else, and since when.
+data Away = Away
+  { awayThread :: !Tcb,
+    awaySince :: !Int,
+    awayCarrier :: !(Weak Ghc.ThreadId)
+  }
 
 -- | The same worker.
 instance Eq Home where

@@ -13,6 +13,8 @@ module Weft.Internal.Watch
 
     -- * Stalls
     watchStall,
+    countBlocked,
+    reportLimit,
 
     -- * Signals
     withDumpSignal,
@@ -24,17 +26,19 @@ import Control.Concurrent (forkIO, isCurrentThreadBound, myThreadId, threadDelay
 import Control.Concurrent.MVar
 import Control.Exception (SomeException, bracket, catch, finally, throwIO, throwTo, try)
 import Control.Monad (void, when)
-import Data.ByteString qualified as ByteString
+import Data.Foldable (for_)
 import Data.IORef
 import Data.IntMap.Strict qualified as IntMap
+import Data.List (intercalate)
 import Data.Maybe (catMaybes)
 import Data.Text qualified as Text
-import Data.Text.Encoding qualified as Text
+import Foreign.C.Error (Errno (..), errnoToIOError)
+import GHC.IO.Exception (IOException (ioe_description))
 import System.Exit (ExitCode (..))
-import System.IO (hFlush, stderr)
 import System.Posix.Signals qualified as Posix
 import Weft.Internal.AtEnd (openDoors)
 import Weft.Internal.Dump
+import Weft.Internal.Report (writeStderr)
 import Weft.Internal.Scheduler
 import Weft.Internal.Time (Duration (..), wholeMicroseconds)
 import Weft.Internal.Trace
@@ -50,8 +54,8 @@ newDeadlockWatch = DeadlockWatch <$> newIORef (-1)
 -- | Call when all workers have slept for a while. First a look from outside, which
 -- disturbs nobody. Only if nothing speaks against a deadlock are the workers asked
 -- for their threads, and not again before a thread has run. The last argument is
--- called with what to tell, a line each.
-lookForDeadlock :: DeadlockWatch -> [Home] -> [Worker] -> ([String] -> IO ()) -> IO ()
+-- called with what to tell.
+lookForDeadlock :: DeadlockWatch -> [Home] -> [Worker] -> (String -> IO ()) -> IO ()
 lookForDeadlock (DeadlockWatch lastLook) homes workers report = do
   looks <- mapM seemsStuck workers
   dispatched <- dispatches
@@ -69,7 +73,7 @@ lookForDeadlock (DeadlockWatch lastLook) homes workers report = do
       after <- dispatches
       if after /= dispatched || not (null (snapshotMissing threads))
         then writeIORef lastLook (-1)
-        else when (deadlocked threads) $ renderDeadlock threads >>= report . map Text.unpack
+        else when (deadlocked threads) $ renderDeadlock threads >>= report . Text.unpack . Text.intercalate (Text.pack "\n")
   where
     dispatches = sum <$> mapM (\w -> readCounter (workerScheduler w) Dispatches) workers
 
@@ -79,7 +83,8 @@ watchStall :: (String -> IO ()) -> Duration -> Lost -> IO ()
 watchStall report limit lost = void . forkIO $ do
   threadDelay (wholeMicroseconds limit)
   still <- readIORef (lostAway lost)
-  when (IntMap.member (lostCarrier lost) still) $
+  for_ (IntMap.lookup (lostCarrier lost) still) $ \away -> do
+    what <- outsideText <$> awayState away
     report $
       concat
         [ show (ThreadId (tcbIdentity tcb)),
@@ -88,10 +93,37 @@ watchStall report limit lost = void . forkIO $ do
           show (lostWorker lost),
           " for more than ",
           show (durationNanoseconds limit `div` 1_000_000),
-          " ms: it computes, or blocks where Weft cannot see it (its worker was given to another OS thread)"
+          " ms: it is ",
+          Text.unpack what,
+          " (its worker was given to another OS thread)"
         ]
   where
     tcb = lostThread lost
+
+-- | How many threads that hold OS threads does GHC know to be blocked?
+countBlocked :: [Home] -> IO Int
+countBlocked homes = do
+  held <- concat <$> mapM homeHeld homes
+  length . filter isBlocked <$> mapM awayState held
+  where
+    isBlocked = \case
+      Blocked _ -> True
+      _ -> False
+
+-- | A worker waits for its thread, because there is no OS thread to take it over: so many are
+-- the most there may be, or, with an error number, the system had no other.
+reportLimit :: (String -> IO ()) -> [Home] -> Int -> Int -> IO ()
+reportLimit report homes most errno = do
+  threads <- renderHeld homes
+  report . intercalate "\n" $ concat whatIsWrong : map Text.unpack threads
+  where
+    whatIsWrong =
+      [ "a worker stands still with all of its threads: one of them does not come back, and ",
+        if errno == 0
+          then "all OS threads are held (settingCarriers: " <> show most <> " with the workers' own). "
+          else "the system has no OS thread for the others (" <> ioe_description (errnoToIOError "" (Errno (fromIntegral errno)) Nothing Nothing) <> "). ",
+        "These hold them. They run for long, or block where Weft cannot see it, as its own variables, sockets and 'blocking' do not:"
+      ]
 
 -- | While the action runs, @SIGUSR1@ prints all threads to standard error, unless
 -- the program has a handler of its own.
@@ -100,8 +132,7 @@ withDumpSignal wanted homes = handling [Posix.sigUSR1 | wanted] (const (Posix.Ca
   where
     printDump = void . try @SomeException $ do
       text <- snapshot homes >>= renderSnapshot
-      ByteString.hPut stderr (Text.encodeUtf8 text)
-      hFlush stderr
+      writeStderr (Text.unpack text)
 
 -- Note [Signals that end a run]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~

@@ -58,6 +58,7 @@ import Weft.Internal.Ring (pushRing)
 import Weft.Internal.Roll (newRoll)
 import Weft.Internal.Scheduler
 import Weft.Internal.Slots qualified as Slots
+import Weft.Internal.Sys (monotonicNow)
 import Weft.Internal.Timeline
 import Weft.Internal.Timeline.Recorder (Recorder, recordTakeover)
 import Weft.Internal.Trace
@@ -110,6 +111,7 @@ newDoor policy closing end numbers everybody peers alone index = do
             homeClock = clock,
             homeBirths = births,
             homeVisit = \f start -> readIORef started >>= maybe (pure start) (\worker -> visitThreads worker f start),
+            homeHeld = readIORef started >>= maybe (pure []) heldThreads,
             homeClosing = closing,
             homeCounters = readCounters everybody,
             homeAtEnd = end,
@@ -179,7 +181,7 @@ data Lost = Lost
     lostWorker :: !Int,
     -- | Its key in the threads of the worker that are away.
     lostCarrier :: !Int,
-    lostAway :: !(IORef (IntMap (Tcb, Int)))
+    lostAway :: !(IORef (IntMap Away))
   }
 
 -- | Why a carrier has left its worker.
@@ -269,13 +271,26 @@ visitThreads :: Worker -> (Seen -> r -> IO r) -> r -> IO r
 visitThreads (Worker _ kernel scheduler) f start = do
   away <- readIORef (schedulerAway scheduler)
   ready <- foldReady (schedulerQueue scheduler) (flip (:)) []
-  stuck <- foldlM (\r (tcb, since) -> f (SeenAway tcb since) r) start away
+  stuck <- foldlM (flip (f . SeenAway)) start away
   queued <- foldrM (f . SeenReady) stuck ready
   waiting <- Slots.foldM (\r _ wait -> f (SeenWaiting wait) r) queued (homeWaits home)
   parked <- visitParked home (f . SeenWaiting) waiting
   instanceWaits kernel (f . SeenWaiting) parked
   where
     home = schedulerHome scheduler
+
+-- | Its threads that are away, and the one that it runs, if that does not come back. From any
+-- OS thread.
+heldThreads :: Worker -> IO [Away]
+heldThreads (Worker _ _ scheduler) = do
+  away <- readIORef (schedulerAway scheduler)
+  running <- inUser carrier
+  tcb <- currentThread scheduler
+  since <- readPrimVar (homeClock (schedulerHome scheduler))
+  now <- monotonicNow
+  pure ([Away tcb since (carrierThread carrier) | running, fromIntegral now - since > 10_000_000] <> toList away)
+  where
+    carrier = schedulerCarrier scheduler
 
 -- | The workers behind these doors that have started. From any OS thread.
 startedWorkers :: Array Door -> IO [Worker]

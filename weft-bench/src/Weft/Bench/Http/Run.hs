@@ -19,9 +19,7 @@ import Data.Map.Strict qualified as Map
 import Data.Maybe (catMaybes)
 import Data.Text (Text)
 import Data.Text qualified as Text
-import Data.Text.IO qualified as Text
 import System.FilePath ((</>))
-import System.IO (stderr)
 import System.IO.Temp (withTempDirectory)
 import System.Posix.Files (setFileMode)
 import Weft.Bench.Child
@@ -38,6 +36,7 @@ import Weft.Bench.Http.Server
 import Weft.Bench.Http.Summary
 import Weft.Bench.Peers (rotate)
 import Weft.Bench.Report (Row)
+import Weft.Internal.Report (writeStderr)
 
 -- | What is the same for all experiments.
 data RunSettings = RunSettings
@@ -211,4 +210,4 @@ restTime = 12_000_000
 
 -- | Progress and complaints go where they do not disturb the figures.
 say :: Text -> IO ()
-say = Text.hPutStrLn stderr . ("weft-bench: " <>)
+say text = writeStderr ("weft-bench: " <> Text.unpack text <> "\n")

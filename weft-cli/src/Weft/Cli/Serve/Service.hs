@@ -16,7 +16,7 @@ import Data.List (intercalate)
 import Data.Maybe (fromMaybe, isJust, isNothing)
 import Data.String (fromString)
 import GHC.IO.Exception (IOException (..))
-import System.IO (hFlush, hPutStrLn, stderr, stdout)
+import System.IO (hFlush, stdout)
 import System.Posix.Signals (raiseSignal, sigTERM)
 import Weft
 import Weft.Cli.Explain
@@ -34,6 +34,7 @@ import Weft.Http.Metrics
 import Weft.Http.Notify
 import Weft.Http.Proxy
 import Weft.Http.Server
+import Weft.Internal.Report (reportToStderr)
 import Weft.Socket
 import Weft.Tls.Server (TlsContext, tlsLayer)
 
@@ -108,7 +109,7 @@ serving config = do
       for_ tls (reloadSecure >=> mapM_ (\why -> liftIO (shownPath why >>= report . ("the certificates stay as they were: " <>))))
 
 report :: String -> IO ()
-report text = hPutStrLn stderr ("weft: " <> text)
+report = reportToStderr
 
 settingsOf :: Config -> Int -> (String -> IO ()) -> Maybe AccessLog -> Maybe TlsContext -> Maybe HttpMetrics -> ServerSettings
 settingsOf config descriptors tell accessLog tls metrics =
@@ -160,6 +161,6 @@ url secure = \case
   SockAddrInet6 port _ (0, 0, 0, 0) _ -> at ("localhost:" <> show port)
   SockAddrInet port 0 -> at ("localhost:" <> show port)
   SockAddrUnix path -> "unix:" <> path
-  address -> at (show address)
+  address -> at (showAddress address)
   where
     at place = (if secure then "https://" else "http://") <> place <> "/"

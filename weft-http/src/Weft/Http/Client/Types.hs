@@ -220,10 +220,9 @@ data HttpError
     ResponseOver
   | -- | The client was used outside of its 'Weft.Http.Client.withClient'.
     ClientOver
-  deriving stock (Show)
 
-instance Exception HttpError where
-  displayException = \case
+instance Show HttpError where
+  show = \case
     InvalidUrl url why -> show url <> " is no URL: " <> why
     InvalidField (BadName name) -> "a field name that cannot be sent: " <> show name
     InvalidField (BadValue name) -> "the value of the field " <> C.unpack name <> " cannot be sent"
@@ -238,6 +237,8 @@ instance Exception HttpError where
     BadRedirect location -> "a redirection that leads nowhere: " <> show location
     ResponseOver -> "the response was used after its end"
     ClientOver -> "the client was used after its end"
+
+instance Exception HttpError
 
 phaseText :: Phase -> String
 phaseText = \case

@@ -34,13 +34,12 @@ import Data.Bits (unsafeShiftL, unsafeShiftR, (.&.), (.|.))
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.ByteString.Char8 qualified as C
-import Data.List (foldl', intercalate, sortOn)
-import Data.Ord (Down (..))
+import Data.List (foldl')
 import Data.Word (Word16, Word32)
 import Network.Socket (hostAddressToTuple, tupleToHostAddress)
-import Numeric (showHex)
 import Weft.Http.Internal.Ascii (hexValue, isDigit, isHexDigit)
 import Weft.Http.Internal.Piece
+import Weft.Internal.Address (showHost6)
 import Weft.Socket (PortNumber, SockAddr (..))
 
 -- | The bits of an address, the first one highest.
@@ -158,8 +157,7 @@ peerAddress = \case
   Peer6 port flow a b c d scope -> SockAddrInet6 (fromIntegral port) flow (a, b, c, d) scope
   OtherPeer other -> other
 
--- | As text, in the form that RFC 5952 recommends for IPv6: lower case, no leading zeros,
--- the longest run of at least two groups of zeros (the first of several) as @::@.
+-- | As text, in the form that RFC 5952 recommends for IPv6: see 'showHost6'.
 --
 -- >>> fmap renderAddress (parseIPv6 "2001:DB8:0:0:1:0:0:1")
 -- Just "2001:db8::1:0:0:1"
@@ -170,19 +168,6 @@ renderAddress = assemble . addressPiece
 addressPiece :: Address -> Piece
 addressPiece = \case
   IPv4 n -> part 24 n <> bytes "." <> part 16 n <> bytes "." <> part 8 n <> bytes "." <> part 0 n
-  IPv6 a b c d ->
-    let groups' = [n `unsafeShiftR` by .&. 0xffff | n <- [a, b, c, d], by <- [16, 0]]
-        joined = C.pack . intercalate ":" . map (`showHex` "")
-     in bytes $ case longestZeros groups' of
-          Nothing -> joined groups'
-          Just (from, count) -> joined (take from groups') <> "::" <> joined (drop (from + count) groups')
+  IPv6 a b c d -> bytes (C.pack (showHost6 (a, b, c, d)))
   where
     part by n = number (fromIntegral (n `unsafeShiftR` by .&. 0xff))
-
--- | Where the longest run of at least two zeros begins, and its length.
-longestZeros :: [Word32] -> Maybe (Int, Int)
-longestZeros parts = case sortOn (Down . snd) runs of
-  best : _ -> Just best
-  [] -> Nothing
-  where
-    runs = [(at, n) | at <- [0 .. 7], at == 0 || parts !! (at - 1) /= 0, let n = length (takeWhile (== 0) (drop at parts)), n >= 2]

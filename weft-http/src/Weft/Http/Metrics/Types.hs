@@ -91,14 +91,16 @@ data MetricError
     BadLabel !Text
   | -- | There is a metric of this name already.
     DuplicateName !Text
-  deriving stock (Eq, Show)
+  deriving stock (Eq)
 
-instance Exception MetricError where
-  displayException = \case
+instance Show MetricError where
+  show = \case
     BadName name -> "no name of a metric: " <> show name
     BadSuffix name -> "the suffix of a metric does not fit its kind: " <> show name
     BadLabel name -> "no name of a label: " <> show name
     DuplicateName name -> "two metrics of the same name: " <> show name
+
+instance Exception MetricError
 
 -- | Is the name right, and right for the kind?
 checkDescription :: Description -> Either MetricError ()

@@ -69,7 +69,7 @@ import Weft.Http.Internal.Types (Limits, defaultLimits)
 import Weft.Http.Request
 import Weft.Http.Status
 import Weft.Http.Transport
-import Weft.Internal.Runtime (reportToStderr)
+import Weft.Internal.Report (reportToStderr)
 import Weft.Socket (SockAddr, Socket)
 
 -- | Answers one request. An exception becomes a response with status 500, and is
@@ -167,12 +167,14 @@ data SinkError
     SinkEnded
   | -- | Another thread is sending what it has taken, or was interrupted in the middle of that.
     SinkBusy
-  deriving stock (Eq, Show)
+  deriving stock (Eq)
 
-instance Exception SinkError where
-  displayException = \case
+instance Show SinkError where
+  show = \case
     SinkEnded -> "the response that was written to has ended"
     SinkBusy -> "two threads have sent a response at the same time, or one was interrupted while it sent"
+
+instance Exception SinkError
 
 -- | Both directions of a connection.
 data Duplex = Duplex

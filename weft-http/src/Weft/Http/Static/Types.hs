@@ -50,7 +50,7 @@ import Weft.Http.Static.Names
 import Weft.Http.Static.Opened
 import Weft.Http.Static.Rules
 import Weft.Http.Status
-import Weft.Internal.Runtime (reportToStderr)
+import Weft.Internal.Report (reportToStderr)
 
 -- | What is served and how.
 data StaticSettings = StaticSettings

@@ -92,6 +92,7 @@ newWorkers count kernel watcher = do
             homeClock = clock,
             homeBirths = births,
             homeVisit = \f start -> readIORef started >>= maybe (pure start) (\w -> visitWorker watcher w index f start),
+            homeHeld = pure [],
             homeClosing = closing,
             homeCounters = pure (Counters [] 0 mempty),
             homeAtEnd = end,
@@ -105,10 +106,11 @@ newWorkers count kernel watcher = do
           hostPostTo = watchPost watcher,
           hostReport = watchReport watcher
         }
-    scheduler homes instances shared index =
+    scheduler homes instances shared index = do
+      carrier <- carrierFor shared (count + 1) 0 index index
       newScheduler
         (PolicyQueue (queueOf index))
-        (carrierFor shared (count + 1) 0 index index)
+        carrier
         (indexArray homes index)
         (\i -> indexArray homes (i `mod` count))
         count

@@ -67,6 +67,7 @@ import Data.Maybe (fromMaybe)
 import Foreign.C.Error
 import Foreign.C.Types (CInt)
 import Network.Socket (Family (..), SockAddr (..), SocketOption, SocketType (..))
+import Weft.Internal.Address (showAddress)
 import Weft.Internal.Backend (Descriptor (..))
 import Weft.Internal.SystemCall hiding (describe)
 import Weft.Internal.Time (Instant (..))
@@ -117,11 +118,12 @@ adoptSocket :: CInt -> Answering Socket
 adoptSocket _ = refuse "adopt a socket" eBADF
 
 bindSocket :: Network -> Socket -> SockAddr -> Answering ()
-bindSocket net s address = withSocket net "bind" s (instantly "bind" . bindIt)
+bindSocket net s address = withSocket net what s (instantly what . bindIt)
   where
     bindIt sock
       | sockFamily sock == AF_UNIX = bindPath net sock address
       | otherwise = either (pure . Left) (uncurry (bindInet net sock)) (fromProgram (sockFamily sock) address)
+    what = "bind to " <> showAddress address
 
 listenSocket :: Network -> Socket -> Int -> Answering ()
 listenSocket net s backlog = withSocket net "listen" s (instantly "listen" . listenOn)
@@ -171,7 +173,7 @@ connectSocket net s address limit = withSocket net what s $ \sock ask k ->
           refuse what (fromMaybe eCONNABORTED e) ask k
         _ -> refuse what eISCONN ask k
   where
-    what = "connect to " <> show address
+    what = "connect to " <> showAddress address
     connectFresh sock
       | sockFamily sock == AF_UNIX = case address of
           SockAddrUnix path -> connectUnix net sock path (instantNanoseconds <$> limit)
@@ -225,7 +227,7 @@ sendTo net s bytes address = withSocket net what s $ \sock ask k ->
       | otherwise -> standIn Completed (endWriters end) what Nothing (sendToEnd net end what [bytes]) ask k
     _ -> refuse what (if sockFamily sock == AF_UNIX then eOPNOTSUPP else ePIPE) ask k
   where
-    what = "send to " <> show address
+    what = "send to " <> showAddress address
 
 -- | The bytes of a file come from the function: at most so many from an offset.
 sendFile :: Network -> (Int64 -> Int -> IO (Either Errno ByteString)) -> Socket -> Int64 -> Int -> Answering Int

@@ -53,10 +53,12 @@ data CertificateFiles = CertificateFiles
 
 -- | A file, and what is wrong with it.
 data LoadError = LoadError !FilePath !String
-  deriving stock (Eq, Show)
+  deriving stock (Eq)
 
-instance Exception LoadError where
-  displayException (LoadError path what) = path <> ": " <> what
+instance Show LoadError where
+  show (LoadError path what) = path <> ": " <> what
+
+instance Exception LoadError
 
 -- | A certificate with its key, and the names that it is for.
 data Loaded = Loaded

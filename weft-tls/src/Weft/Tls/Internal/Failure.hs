@@ -34,10 +34,10 @@ data TlsFailure
     Untrusted [String]
   | -- | The stream ended without the peer having said so: what came may be a part only.
     Truncated
-  deriving stock (Eq, Show)
+  deriving stock (Eq)
 
-instance Exception TlsFailure where
-  displayException = \case
+instance Show TlsFailure where
+  show = \case
     PlainHttp -> "TLS: the client spoke plain HTTP"
     NotTls -> "TLS: what came first is not TLS"
     NothingSent -> "TLS: nothing was sent"
@@ -49,6 +49,8 @@ instance Exception TlsFailure where
     where
       commas [] = "no reason is known"
       commas rs = foldr1 (\a b -> a <> ", " <> b) rs
+
+instance Exception TlsFailure
 
 -- | What an exception of the library, or of a socket, means.
 failureOf :: SomeException -> TlsFailure

@@ -147,12 +147,13 @@ failed exchange e
 
 -- | A request has received the time limit of another ('System.Timeout.timeout').
 data Misdirected = Misdirected
-  deriving stock (Show)
 
-instance Exception Misdirected where
-  displayException Misdirected =
+instance Show Misdirected where
+  show Misdirected =
     "this request was ended by the time limit (System.Timeout.timeout) of another, which waited for its client; \
     \from now on applications run on threads of their own, if that is not ruled out by setApplicationStyle Direct"
+
+instance Exception Misdirected
 
 -- Request bodies -------------------------------------------------------------------
 

@@ -27,12 +27,12 @@ import GHC.IO.Exception (IOErrorType (InvalidArgument, ResourceVanished))
 import Network.HTTP.Types qualified as Http
 import Network.Socket (SockAddr)
 import Network.Wai (Request, Response, responseBuilder)
-import System.IO (hPutStrLn, stderr)
 import System.IO.Error (ioeGetErrorType)
 import Weft (bracket, liftIO, seconds)
 import Weft qualified
 import Weft.Http.Request (BodyError (..), Client (..))
 import Weft.Http.Server (Layer, Limits (..), MinimumRate (..), ServerSettings (..), Timeouts (..), defaultLimits, defaultMinimumRate, defaultServerSettings, defaultTimeouts)
+import Weft.Internal.Report (writeStderr)
 import Weft.Wai.Internal.Perform
 
 -- | How applications are served; change 'defaultSettings' with the functions @set…@.
@@ -142,7 +142,7 @@ serverSettingsOf settings =
 -- | Print exceptions that are worth it ('defaultShouldDisplayException') to standard error.
 defaultOnException :: Maybe Request -> SomeException -> IO ()
 defaultOnException _ e
-  | defaultShouldDisplayException e = hPutStrLn stderr (displayException e)
+  | defaultShouldDisplayException e = writeStderr (displayException e <> "\n")
   | otherwise = pure ()
 
 -- | Not that a client has gone away, and not that a thread was told to end.

@@ -54,6 +54,7 @@ import Foreign.Ptr
 import Foreign.Storable
 import Network.Socket (AddrInfo, Family, HostName, ServiceName, SockAddr (SockAddrUnix), SocketOption (..), SocketType (..), getAddrInfo, packFamily, unpackFamily)
 import Network.Socket.Address (peekSocketAddress, pokeSocketAddress, sizeOfSocketAddress)
+import Weft.Internal.Address (showAddress)
 import Weft.Internal.Backend (Descriptor (..), newDescriptor)
 import Weft.Internal.Backend qualified as Operation
 import Weft.Internal.Cancel (interruptible, orInterrupted)
@@ -121,7 +122,9 @@ socketTypeOf n = case filter ((== n) . socketTypeNumber) [Stream, Datagram, Raw,
 
 bindSocket :: Env -> Socket -> SockAddr -> Answering ()
 bindSocket env s address wait k =
-  unlessClosed env "bind" (socketDescriptor s) . withAddress address $ \p n -> atOnce "bind" (c_bind (number s) p (fromIntegral n)) done wait k
+  unlessClosed env what (socketDescriptor s) . withAddress address $ \p n -> atOnce what (c_bind (number s) p (fromIntegral n)) done wait k
+  where
+    what = "bind to " <> showAddress address
 
 listenSocket :: Env -> Socket -> Int -> Answering ()
 listenSocket env s backlog wait k =
@@ -191,7 +194,7 @@ connectSocket env s address limit wait k = do
     (Operation.Connect (socketDescriptor s) (castPtr (unsafeForeignPtrToPtr memory)) size)
     (touchForeignPtr memory)
     wait
-    (failing ("connect to " <> show address) Nothing (\_ -> k ()))
+    (failing ("connect to " <> showAddress address) Nothing (\_ -> k ()))
 
 receive :: Env -> Socket -> Buffer -> Int -> Int -> Answering Int
 receive env s (Buffer memory room) offset count wait k
@@ -282,7 +285,7 @@ sendTo env s bytes address wait k = do
     (Operation.SendMessage (socketDescriptor s) (castPtr (unsafeForeignPtrToPtr message)))
     (touchForeignPtr message >> keepAlive bytes)
     wait
-    (failing ("send to " <> show address) Nothing k)
+    (failing ("send to " <> showAddress address) Nothing k)
 
 sendFile :: Env -> Socket -> Descriptor -> Int64 -> Int -> Answering Int
 sendFile env s file offset count wait k =

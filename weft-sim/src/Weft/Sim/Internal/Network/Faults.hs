@@ -30,6 +30,7 @@ import Data.Foldable (for_)
 import Data.IORef
 import Data.IntMap.Strict qualified as IntMap
 import Foreign.C.Error (eCONNRESET)
+import Weft.Internal.Address (showAddress)
 import Weft.Internal.Backend (Descriptor (..))
 import Weft.Internal.SystemCall hiding (describe)
 import Weft.Sim.Internal.Network.Line
@@ -130,8 +131,8 @@ describeWait net = \case
       readIORef (sockRole sock) >>= \case
         Fresh -> pure Nothing
         Streaming end -> pure (Just (", peer " <> show (endRemote end)))
-        Listening l -> pure (Just (", listening on " <> show (listenerAddress l)))
+        Listening l -> pure (Just (", listening on " <> showAddress (listenerAddress l)))
         Datagrams box ->
           readIORef (boxPeer box) >>= \case
-            Just peer -> pure (Just (", peer " <> show peer))
+            Just peer -> pure (Just (", peer " <> showAddress peer))
             Nothing -> (\a -> Just (", bound to " <> show a)) <$> localName sock

@@ -34,6 +34,7 @@ import Data.Sequence (Seq (..), (|>))
 import Data.Sequence qualified as Seq
 import Foreign.C.Error
 import Network.Socket (Family (..), SockAddr (..), SocketOption (..))
+import Weft.Internal.Address (showAddress)
 import Weft.Internal.Kernel (Host (..))
 import Weft.Internal.SystemCall (Socket (..))
 import Weft.Internal.Time (Duration (..), seconds)
@@ -61,7 +62,7 @@ startListening net s address backlog =
     _ -> do
       l <- newListener address room
       writeIORef (sockRole s) (Listening l)
-      note (netWorld net) (show (sockMachine s) <> ": listens on " <> show address)
+      note (netWorld net) (show (sockMachine s) <> ": listens on " <> showAddress address)
   where
     room = 1 + max 0 (min 4096 backlog)
 
@@ -129,7 +130,7 @@ connectInet net s address to port limit ask k = do
   where
     world = netWorld net
     conditions = worldConditions world
-    what = "connect to " <> show address
+    what = "connect to " <> showAddress address
     noPort e = if e == eADDRINUSE then eADDRNOTAVAIL else e
     begin here there ip = do
       local <-
@@ -152,7 +153,7 @@ connectInet net s address to port limit ask k = do
       readIORef (endPhase end) >>= \case
         Connecting -> do
           closed <- readIORef (endClosed end)
-          unless closed $ note world (endName end <> ": no connection to " <> show address <> (if e == eTIMEDOUT then ": timed out" else ": unreachable"))
+          unless closed $ note world (endName end <> ": no connection to " <> showAddress address <> (if e == eTIMEDOUT then ": timed out" else ": unreachable"))
           die net end e
         _ -> pure ()
     wait end = standIn Completed (endWriters end) what limit (attempt end) ask k
@@ -239,7 +240,7 @@ connectUnix net s path limit ask k = do
   where
     here = sockMachine s
     address = SockAddrUnix path
-    what = "connect to " <> show address
+    what = "connect to " <> showAddress address
     refused e = answerNow ask k (Left (failure what Nothing e))
     attempt l other = do
       open <- isOpenSock net s
@@ -258,7 +259,7 @@ connectUnix net s path limit ask k = do
             writeIORef (endPeer end) (Just server)
             writeIORef (sockRole s) (Streaming end)
             modifyIORef' (listenerQueue l) (|> server)
-            note (netWorld net) (show here <> ": connected to " <> show address)
+            note (netWorld net) (show here <> ": connected to " <> showAddress address)
             serve (listenerAccepting l)
             success ()
 
@@ -280,7 +281,7 @@ acceptFrom net s l limit ask k = do
           stumbles <- chance (worldRandom world) (acceptErrors (worldConditions world))
           if stumbles
             then do
-              note world (show machine <> ": an accept on " <> show (listenerAddress l) <> " fails in passing")
+              note world (show machine <> ": an accept on " <> showAddress (listenerAddress l) <> " fails in passing")
               d <- within (worldRandom world) (0, 1_000_000)
               now <- clock (worldEvents world)
               -- The connection is still there: it is not missed for a limit that comes before.
@@ -311,7 +312,7 @@ acceptFrom net s l limit ask k = do
       unless before $ do
         writeIORef told True
         hostReport (askHost ask) (show machine <> ": no descriptor left for a new connection; accepting goes on when one is free")
-      note world (show machine <> ": no descriptor left for a connection on " <> show (listenerAddress l))
+      note world (show machine <> ": no descriptor left for a connection on " <> showAddress (listenerAddress l))
       starving <- readIORef (listenerStarving l)
       unless starving $ do
         writeIORef (listenerStarving l) True
