@@ -15,7 +15,8 @@ import Control.Monad (forM, forM_, forever, replicateM, replicateM_, unless, voi
 import Data.IORef
 import Data.List (minimumBy, nub, permutations, sort)
 import Data.Ord (comparing)
-import Data.Primitive.MutVar (newMutVar)
+import Data.Primitive.MutVar (newMutVar, readMutVar)
+import Network.Socket qualified as Network
 import Policies (lastInFirstOut)
 import System.IO.Unsafe (unsafePerformIO)
 import Test.QuickCheck.Monadic (monadicIO)
@@ -32,13 +33,13 @@ import Weft.Internal.Inbox
 import Weft.Internal.Policy (newReadyQueue, popAny, push, size)
 import Weft.Internal.Ring
 import Weft.Internal.SystemCall (Socket (..))
-import Weft.Internal.Trace (Context (..), Fate (..), Identity (..), Trace (Done, Parked), internal, newTcb, rootContext, tcbNumber)
+import Weft.Internal.Trace (Context (..), Fate (..), Home (..), Identity (..), Tcb (..), Trace (Done, Parked), internal, newTcb, rootContext, tcbNumber)
 import Weft.Kernel
 import Weft.MVar qualified as Weft
 import Weft.Mask (mask_)
 import Weft.Mutex
 import Weft.Policy
-import Weft.Socket (Family (..), SocketType (..), awaitReadable, awaitWritable)
+import Weft.Socket (Family (..), SocketType (..), accept, awaitReadable, awaitWritable, closeSocket, listenTcp, withSocket)
 
 tests :: TestTree
 tests =
@@ -49,7 +50,11 @@ tests =
       testGroup "policies" policies,
       testGroup "ring" [testProperty "is a queue, across chunks" ringModel],
       testGroup "inbox" [testCase "no message is lost and no wake-up is missed" inboxStress],
-      testGroup "workers" [testCase "a surplus moves to the idle worker" workMoves]
+      testGroup
+        "workers"
+        ( testCase "a surplus moves to the idle worker" workMoves
+            : [testCase ("an acceptor that moves is on its new worker, " <> show backend) (acceptorsMove backend) | backend <- [Epoll, Uring, Poll]]
+        )
     ]
 
 -- | What a program logs under some settings, when it ends.
@@ -347,6 +352,45 @@ workMoves = do
     sequence_ waits
     liftIO (readIORef seen)
   length (nub (map fst places)) @?= 2
+
+-- | Many accepts end in one poll of a worker, beside one that is idle: those threads that are
+-- given to it go on there, and not on the queue of the first.
+acceptorsMove :: BackendChoice -> Assertion
+acceptorsMove backend = do
+  places <- runWith (settingsFor (Config backend 2)) {settingCarriers = 0, settingSlice = 1} . withSocket (listenTcp (Just "127.0.0.1") "0" 128) $ \l -> do
+    port <- boundPort l
+    let go :: Int -> [(Int, Int)] -> Thread [(Int, Int)]
+        go 0 found = pure found
+        go left found
+          | any ((/= 0) . snd) found = pure found
+          | otherwise = do
+              here <- internal (\home _ -> pure (homeWorker home))
+              waits <- replicateM 64 . spawnOn (Just here) $ do
+                (s, _) <- accept l
+                place <- internal placed
+                place <$ closeSocket s
+              replicateM_ 10 yield
+              -- In one effect, so that the worker does not look meanwhile.
+              liftIO . replicateM_ 64 $ connectOnce port
+              now <- sequence waits
+              go (left - 1) (found <> now)
+    go 50 []
+  assertBool "none has moved" (any ((== 1) . snd) places)
+  [place | place@(running', lives) <- places, running' /= lives] @?= []
+  where
+    -- Where the thread runs, and where a cancellation would look for it.
+    placed home tcb = case tcbIdentity tcb of
+      Nobody -> pure (homeWorker home, homeWorker home)
+      Identity _ fate -> (homeWorker home,) . livesAt home <$> readMutVar fate
+    livesAt home = \case
+      Going there -> homeWorker there
+      Waiting there _ -> homeWorker there
+      Condemned there _ -> homeWorker there
+      Ended -> homeWorker home
+    connectOnce port = do
+      s <- Network.socket Network.AF_INET Network.Stream Network.defaultProtocol
+      Network.connect s (Network.SockAddrInet port (Network.tupleToHostAddress (127, 0, 0, 1)))
+      Network.close s
 
 -- | An identity with this number, of no thread that runs.
 numbered :: Int -> Identity

@@ -17,6 +17,7 @@ module Weft.Internal.Kernel.Env
     operateBefore,
     retire,
     inPool,
+    onItsWorker,
     whileOpen,
 
     -- * Closing descriptors
@@ -38,6 +39,7 @@ import Data.Bits (bit, testBit, unsafeShiftL, (.&.))
 import Data.Foldable (for_)
 import Data.IORef
 import Data.Int (Int64)
+import Data.Maybe (fromMaybe)
 import Data.Primitive.Array (MutableArray, readArray)
 import Data.Primitive.PrimVar
 import Foreign.C.Error (Errno (..), eBADF, eTIMEDOUT, errnoToIOError)
@@ -113,11 +115,25 @@ retire env why wait r resume
   | otherwise = hostReady (envHost env) why (waitTcb wait) resume
 {-# INLINE retire #-}
 
--- | As 'operate', where the next node takes reading some memory or touches what is
--- the worker's. The action does not block; its exceptions are the thread's.
+-- | As 'operate', where the next node takes reading some memory. The action does not block,
+-- and uses nothing of this worker's (Note [A thread that moves]); its exceptions are the
+-- thread's.
 operateIO :: Env -> Why -> Descriptor -> Operation -> Wait -> (Int -> IO Trace) -> IO Trace
 operateIO env why d operation wait next = operate env why d operation (pure ()) wait (\r -> Internal (\_ _ -> next r))
 {-# INLINE operateIO #-}
+
+-- Note [A thread that moves]
+-- ~~~~~~~~~~~~~~~~~~~~~~~~~~
+-- A thread whose operation has ended is ready, and a ready thread may be given to another
+-- worker before it runs. So what its next node does must not touch the worker that carried
+-- out the operation: its ready queue, timers and backend are not ours any more, and a thread
+-- that is put into a queue from elsewhere may be lost in it. What needs a worker takes the
+-- one that it finds itself on.
+
+-- | A node that goes on with the part of the worker that the thread is on by then:
+-- Note [A thread that moves].
+onItsWorker :: Env -> (Env -> IO Trace) -> Trace
+onItsWorker env act = Internal (\home _ -> readArray (envPeers env) (homeWorker home) >>= act . fromMaybe env)
 
 -- | As 'operate', but when the instant has come first the operation is cancelled
 -- and fails with @ETIMEDOUT@. If it succeeded after all, it succeeded.

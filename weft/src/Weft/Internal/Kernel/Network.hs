@@ -140,25 +140,25 @@ listenSocket env s backlog wait k =
 -- there at once, so that the policy decides between it and everything else, and a
 -- flood of connections cannot keep the worker here.
 acceptSocket :: Env -> Socket -> Maybe Instant -> Answering (Socket, SockAddr)
-acceptSocket env s limit wait k = attempt False
+acceptSocket first s limit wait k = attempt False first
   where
-    attempt told = do
+    attempt told env = do
       memory <- mallocForeignPtrBytes (addressRoom + 8) :: IO (ForeignPtr Word8)
       let base = unsafeForeignPtrToPtr memory
           lengthAt = castPtr (base `plusPtr` addressRoom)
       poke lengthAt (fromIntegral addressRoom :: Word32)
-      operateBefore env (instantNanoseconds <$> limit) Accepted (socketDescriptor s) (Operation.Accept (socketDescriptor s) (castPtr base) (castPtr lengthAt)) (pure ()) wait (\r -> Internal (\_ _ -> accepted memory told r))
-    accepted memory told r
+      operateBefore env (instantNanoseconds <$> limit) Accepted (socketDescriptor s) (Operation.Accept (socketDescriptor s) (castPtr base) (castPtr lengthAt)) (pure ()) wait (onItsWorker env . accepted memory told)
+    accepted memory told r env
       | r >= 0 = do
           address <- withForeignPtr memory (peekSocketAddress . castPtr)
           d <- newDescriptor (fromIntegral r)
           hostReady (envHost env) Accepted (waitTcb wait) (\_ -> k (Socket d (socketFamily s) (socketType s), address))
           pure Parked
-      | r `elem` passing = attempt told
+      | r `elem` passing = attempt told env
       | r `elem` starving = do
           unless told . hostReport (envHost env) $
             "no descriptor (or memory) left for a new connection; accepting goes on when one is free"
-          starve env (waitTcb wait) (\_ -> Internal (\_ _ -> attempt True))
+          starve env (waitTcb wait) (\_ -> onItsWorker env (attempt True))
           pure Parked
       | otherwise = pure (failing "accept" Nothing (const Done) r)
     -- The peer's fault, or its network's (accept(2)).
