@@ -16,6 +16,7 @@ import Test.DiskNames qualified
 import Test.Explore qualified
 import Test.Exploring qualified
 import Test.Http qualified
+import Test.Interrupting qualified
 import Test.Litmus qualified
 import Test.Machines qualified
 import Test.Names qualified
@@ -27,6 +28,7 @@ import Test.Signals qualified
 import Test.Simulation qualified
 import Test.Tasty
 import Test.Time qualified
+import Test.TornLog qualified
 
 main :: IO ()
 main = do
@@ -37,6 +39,7 @@ main = do
       "weft-sim"
       [ Test.Determinism.tests,
         Test.Litmus.tests,
+        Test.Interrupting.tests,
         Test.Races.tests,
         Test.Exploring.tests,
         Test.Explore.tests,
@@ -50,6 +53,7 @@ main = do
         Test.DiskModel.tests,
         Test.DiskNames.tests,
         Test.DiskCrash.tests,
+        Test.TornLog.tests,
         Test.Signals.tests,
         Test.Names.tests,
         Test.Http.tests,

@@ -76,6 +76,7 @@ module Weft
 
     -- ** Doing things
     liftIO,
+    effectNamed,
     blocking,
     randomBytes,
     workerCount,

@@ -74,6 +74,7 @@ import Data.Int (Int64)
 import Foreign.C.Error (Errno (..), eTIMEDOUT)
 import Foreign.C.Types (CInt)
 import GHC.IO.Exception (ioe_errno)
+import GHC.Stack (HasCallStack, callStack, withFrozenCallStack)
 import Network.Socket
   ( AddrInfo (..),
     AddrInfoFlag (AI_ADDRCONFIG, AI_PASSIVE),
@@ -216,10 +217,10 @@ resolve hints host service = call (Resolve hints host service)
 
 -- | Wait for bytes and receive at most so many; empty at the end of the stream.
 -- For a hot path use 'receiveInto'.
-receive :: Socket -> Int -> Thread ByteString
+receive :: (HasCallStack) => Socket -> Int -> Thread ByteString
 receive s count = do
   buffer <- liftIO (newBuffer count)
-  n <- receiveInto s buffer 0 (bufferSize buffer)
+  n <- withFrozenCallStack receiveInto s buffer 0 (bufferSize buffer)
   -- A small result must not keep a large buffer alive.
   if 2 * n >= bufferSize buffer
     then pure (sliceBuffer buffer 0 n)
@@ -228,26 +229,26 @@ receive s count = do
 -- | Wait for bytes and receive at most so many into a buffer from an offset: how
 -- many came, 0 at the end of the stream. The kernel owns that part of the buffer
 -- until then.
-receiveInto :: Socket -> Buffer -> Int -> Int -> Thread Int
-receiveInto s buffer offset count = call (Receive s buffer offset count)
+receiveInto :: (HasCallStack) => Socket -> Buffer -> Int -> Int -> Thread Int
+receiveInto s buffer offset count = callAt callStack (Receive s buffer offset count)
 {-# INLINE receiveInto #-}
 
 -- | Send all bytes, waiting as often as the socket takes no more.
-sendAll :: Socket -> ByteString -> Thread ()
+sendAll :: (HasCallStack) => Socket -> ByteString -> Thread ()
 sendAll s bytes
   | ByteString.null bytes = pure ()
   | otherwise = do
-      n <- send s bytes
-      if n >= ByteString.length bytes then pure () else sendAll s (ByteString.drop n bytes)
+      n <- withFrozenCallStack send s bytes
+      if n >= ByteString.length bytes then pure () else withFrozenCallStack sendAll s (ByteString.drop n bytes)
 
 -- | Send all of several pieces in order, without joining them.
-sendMany :: Socket -> [ByteString] -> Thread ()
+sendMany :: (HasCallStack) => Socket -> [ByteString] -> Thread ()
 sendMany s pieces = case filter (not . ByteString.null) pieces of
   [] -> pure ()
-  [bytes] -> sendAll s bytes
+  [bytes] -> withFrozenCallStack sendAll s bytes
   some -> do
-    n <- sendVector s some
-    sendMany s (dropBytes n some)
+    n <- withFrozenCallStack sendVector s some
+    withFrozenCallStack sendMany s (dropBytes n some)
 
 -- | Leave out the first so many bytes of several pieces.
 dropBytes :: Int -> [ByteString] -> [ByteString]
@@ -257,14 +258,14 @@ dropBytes n (bytes : rest)
   | otherwise = ByteString.drop n bytes : rest
 
 -- | Send some bytes: as many as the socket takes at once, at least one.
-send :: Socket -> ByteString -> Thread Int
-send s bytes = call (Send s bytes)
+send :: (HasCallStack) => Socket -> ByteString -> Thread Int
+send s bytes = callAt callStack (Send s bytes)
 {-# INLINE send #-}
 
 -- | Send some bytes of several pieces in one system call (of the first 64 pieces
 -- that are not empty).
-sendVector :: Socket -> [ByteString] -> Thread Int
-sendVector s pieces = Thread (\k -> foldr seq (Call (SendVector s some) k) some)
+sendVector :: (HasCallStack) => Socket -> [ByteString] -> Thread Int
+sendVector s pieces = Thread (\k -> foldr seq (CallAt callStack (SendVector s some) k) some)
   where
     -- As many as the kernel would take; evaluated here, where it is the thread's own
     -- affair (see Note [User code and the worker] in "Weft.Internal.Scheduler").
@@ -299,16 +300,16 @@ awaitWritable :: Socket -> Thread ()
 awaitWritable s = call (AwaitWritable s)
 
 -- | Wait for a datagram and receive it, cut off at so many bytes; with its sender.
-receiveFrom :: Socket -> Int -> Thread (ByteString, SockAddr)
+receiveFrom :: (HasCallStack) => Socket -> Int -> Thread (ByteString, SockAddr)
 receiveFrom s count = do
   buffer <- liftIO (newBuffer count)
-  (n, address) <- call (ReceiveFrom s buffer)
+  (n, address) <- callAt callStack (ReceiveFrom s buffer)
   bytes <- liftIO (copyBuffer buffer 0 n)
   pure (bytes, address)
 
 -- | Send one datagram.
-sendTo :: Socket -> ByteString -> SockAddr -> Thread ()
-sendTo s bytes address = void (call (SendTo s bytes address))
+sendTo :: (HasCallStack) => Socket -> ByteString -> SockAddr -> Thread ()
+sendTo s bytes address = void (callAt callStack (SendTo s bytes address))
 
 -- | An option's value, as in @getsockopt(2)@, for options that are numbers.
 getOption :: Socket -> SocketOption -> Thread Int

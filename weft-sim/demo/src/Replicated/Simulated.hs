@@ -87,7 +87,8 @@ supervised service = forever (service `catch` \e -> sleep (seconds 1) <* remark 
 conditions :: Cluster -> Config
 conditions c =
   defaultConfig
-    { configConditions = rough {linkDelay = (100_000, 3_000_000), syncDelay = (500_000, 10_000_000)},
+    { configStrategy = Uniformly 0.1,
+      configConditions = rough {linkDelay = (100_000, 3_000_000), syncDelay = (500_000, 10_000_000)},
       configMaxSteps = 100_000_000,
       configMaxTime = nanoseconds (2 * clusterTime c + 60_000_000_000),
       configRaces = False
