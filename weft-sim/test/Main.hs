@@ -16,6 +16,7 @@ import Test.DiskNames qualified
 import Test.Explore qualified
 import Test.Exploring qualified
 import Test.Http qualified
+import Test.Interrupting qualified
 import Test.Litmus qualified
 import Test.Machines qualified
 import Test.Names qualified
@@ -28,6 +29,7 @@ import Test.Signals qualified
 import Test.Simulation qualified
 import Test.Tasty
 import Test.Time qualified
+import Test.TornLog qualified
 
 main :: IO ()
 main = do
@@ -38,6 +40,7 @@ main = do
       "weft-sim"
       [ Test.Determinism.tests,
         Test.Litmus.tests,
+        Test.Interrupting.tests,
         Test.Races.tests,
         Test.Exploring.tests,
         Test.Explore.tests,
@@ -52,6 +55,7 @@ main = do
         Test.DiskNames.tests,
         Test.DiskCrash.tests,
         Test.Select.tests,
+        Test.TornLog.tests,
         Test.Signals.tests,
         Test.Names.tests,
         Test.Http.tests,

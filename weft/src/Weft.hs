@@ -75,6 +75,7 @@ module Weft
 
     -- ** Doing things
     liftIO,
+    effectNamed,
     blocking,
     randomBytes,
     workerCount,

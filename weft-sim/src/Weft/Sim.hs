@@ -62,6 +62,7 @@ module Weft.Sim
     Strategy (..),
     Schedule,
     Deviation (..),
+    Interruptible (..),
 
     -- ** Results
     Result (..),
@@ -144,6 +145,7 @@ import Weft.Sim.Internal.Choices
 import Weft.Sim.Internal.Conditions
 import Weft.Sim.Internal.Driver (Stuck (..))
 import Weft.Sim.Internal.Faults
+import Weft.Sim.Internal.Interrupts
 import Weft.Sim.Internal.Kernel
 import Weft.Sim.Internal.Race
 import Weft.Sim.Internal.Random
@@ -185,8 +187,10 @@ renderFailure :: Thread a -> Failure a -> IO String
 renderFailure program (Failure found) =
   renderFound 400 found <$> simulateRecorded (foundSeed found) (foundConfig found) program
 
--- | A failure with fewer faults, and then fewer deviations from the default schedule, that is
--- wrong in the same way (the same 'problemKind'). Runs the program so many times at most. Where
+-- | A failure with fewer faults at rounder times, in calmer weather, on one worker, and then with fewer
+-- deviations from the default schedule, that is wrong in the same way (the same 'problemKind').
+-- Runs the program so many times at most. No single deviation of what comes out can be left out, and if
+-- the runs were enough for all schedules with fewer deviations there is none that does. Where
 -- without a fault the rest of the run would be another one, seeds other than the failure's are
 -- tried, too ('failureSeed').
 shrinkFailure :: Int -> Thread a -> Verdict a -> Failure a -> IO (Failure a)

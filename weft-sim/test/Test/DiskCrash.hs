@@ -34,6 +34,7 @@ tests =
     [ testCase "a synced byte is there; an unsynced page is old, new, or torn at a sector" pages,
       testCase "a page that was written twice may come back as it was in between" inBetween,
       testCase "a growing file: its size, its bytes, or one without the other" growing,
+      testCase "what it has grown by is cut off anywhere, with zeroes or stale bytes beside it" ragged,
       testCase "an unsynced cut has happened or not" cutting,
       testCase "of names a prefix of the changes survives" journal,
       testCase "a sync of a directory keeps its names, and what came before" directorySync,
@@ -57,7 +58,8 @@ overSeeds n conditions body = forM (manySeeds n) (\seed -> inWorld conditions se
 page :: Char -> ByteString
 page = Char8.replicate 4096
 
-data Page = Old | New | Torn Int Bool
+-- | Torn: which sectors are new.
+data Page = Old | New | Torn [Bool]
   deriving stock (Eq, Ord, Show)
 
 -- | What became of a page; it must be one of the three.
@@ -65,12 +67,10 @@ classify :: (HasCallStack) => Char -> Char -> ByteString -> IO Page
 classify old new bytes = case nub (Char8.unpack bytes) of
   [c] | c == old -> pure Old
   [c] | c == new -> pure New
-  [c, d]
-    | let n = Char8.length (Char8.takeWhile (== c) bytes),
-      n `mod` 512 == 0,
-      sort [c, d] == sort [old, new],
-      bytes == Char8.replicate n c <> Char8.replicate (4096 - n) d ->
-        pure (Torn (n `div` 512) (c == new))
+  [_, _]
+    | sectors <- [Char8.take 512 (Char8.drop (512 * i) bytes) | i <- [0 .. 7]],
+      all (`elem` [Char8.replicate 512 old, Char8.replicate 512 new]) sectors ->
+        pure (Torn (map ((== new) . Char8.head) sectors))
   _ -> assertFailure ("a page that nobody wrote: " <> show (Char8.group bytes))
 
 pages :: Assertion
@@ -93,13 +93,16 @@ pages = do
         a @?= page 'o'
         fates <- mapM (classify 'o' 'n') [b, c]
         let lost = length (filter (== Old) fates)
-            torn = length [() | Torn _ _ <- fates]
+            torn = length [() | Torn _ <- fates]
         -- What is said is what has happened.
         toldNotes told @?= ["disk of home: crash: /tmp/f: of 2 unsynced page writes " <> show lost <> " lost, " <> show torn <> " torn"]
         pure fates
       _ -> assertFailure "three pages"
-  -- Each fate, with each tear, on either side; and each by itself.
-  seenExactly ([Old, New] <> [Torn n first | n <- [1 .. 7], first <- [False, True]]) (concat outcomes)
+  -- Each fate, with each tear in two, on either side, and tears anywhere; and each by itself.
+  let tears = nub [sectors | Torn sectors <- concat outcomes]
+      inTwo = [replicate n first <> replicate (8 - n) (not first) | n <- [1 .. 7], first <- [False, True]]
+  assertBool "old and new" (all (`elem` concat outcomes) [Old, New])
+  assertBool (show tears) (all (`elem` tears) inTwo && length tears > length inTwo + 10)
   assertBool "one without the other" ([Old, New] `elem` outcomes && [New, Old] `elem` outcomes)
 
 inBetween :: Assertion
@@ -121,8 +124,26 @@ growing = do
     crashHome
     bytes <- readWhole 10_000 "/tmp/f"
     liftIO (ByteString.take 4096 bytes @?= page 'a')
-    if ByteString.length bytes == 4096 then pure Nothing else Just <$> liftIO (classify '\0' 'b' (ByteString.drop 4096 bytes))
-  assertBool (show (nub outcomes)) (all (`elem` outcomes) [Nothing, Just Old, Just New] && or [True | Just (Torn _ _) <- outcomes])
+    pure (nub (Char8.unpack (ByteString.drop 4096 bytes)))
+  -- Torn, it has zeroes, or stale bytes: those of the page before.
+  seenExactly ["", "\0", "b", "b\0", "\0b", "ba", "ab"] outcomes
+
+-- | Within one sector, too; and what is certain is never touched.
+ragged :: Assertion
+ragged = do
+  outcomes <- overSeeds 600 calm $ do
+    withFile "/tmp/f" ReadWrite (\f -> writeAt f 0 "0123456789" >> sync f >> writeAt f 10 "abcdefghij")
+    crashHome
+    bytes <- readWhole 10_000 "/tmp/f"
+    liftIO (ByteString.take 10 bytes @?= "0123456789")
+    pure (ByteString.drop 10 bytes)
+  let pieces = [bytes | bytes <- outcomes, bytes `notElem` ["", "abcdefghij", Char8.replicate 10 '\0']]
+      has part = or [part bytes | bytes <- pieces]
+  assertBool (show (nub pieces)) $
+    all (\bytes -> ByteString.length bytes == 10) pieces
+      && has (\b -> "abc" `ByteString.isPrefixOf` b && Char8.last b == '\0')
+      && has (\b -> "hij" `ByteString.isSuffixOf` b && Char8.head b == '\0')
+      && has (\b -> "abc" `ByteString.isPrefixOf` b && Char8.last b `elem` ['0' .. '9'])
 
 cutting :: Assertion
 cutting = do
@@ -209,7 +230,9 @@ failedSync = do
       readWhole 100 "/tmp/f"
     assertBool "it is told" (any ("a sync of /tmp/f has failed: of 1 unsynced page write" `isInfixOf`) (toldNotes told))
     pure (toldResult told)
-  seenExactly ["old" <> Char8.replicate 11 '\0', "new and longer"] outcomes
+  -- Of what was added, any part; the rest is from before or new.
+  assertBool (show (nub outcomes)) (all (`elem` outcomes) ["old" <> Char8.replicate 11 '\0', "new and longer"])
+  assertBool (show (nub outcomes)) (and [ByteString.length o == 14 && ByteString.take 3 o `elem` ["old", "new"] | o <- outcomes])
 
 -- | One version after another takes the place of a file; the crash comes at any time.
 protocol :: Bool -> Assertion

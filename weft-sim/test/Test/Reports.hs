@@ -9,6 +9,7 @@ module Test.Reports (tests) where
 
 import Control.Monad (forever, void, when)
 import Data.Char (isDigit)
+import Data.IORef (modifyIORef', newIORef)
 import Data.List (isPrefixOf, stripPrefix)
 import Data.Maybe (mapMaybe)
 import Test.Support
@@ -20,7 +21,9 @@ import Weft.MVar
 import Weft.Mask (uninterruptibleMask_)
 import Weft.Mutex
 import Weft.Ref
+import Weft.STM qualified as STM
 import Weft.Sim
+import Weft.Socket
 
 tests :: TestTree
 tests =
@@ -81,6 +84,7 @@ tests =
           "thread 2  take MVar 1 (never), waits",
           "  thread 2: waits: MVar 1 (never), to take"
         ],
+      testCase "effects, sends and transactions have their places" places,
       testCase "only the end of a long run is shown" longRun,
       testCase "the report is what 'check' raises" raised
     ]
@@ -152,6 +156,41 @@ longRun =
       report <- renderFailure busy failure
       report `contains` " earlier lines"
       assertBool "too long" (length (lines report) < 430)
+
+-- | Also where the library calls itself: 'sendAll' sends, and the place is that of 'sendAll'.
+places :: Assertion
+places = do
+  result <- simulateRecorded 0 inOrder talking
+  let text = unlines (renderTimeline (resultTimeline result))
+  mapM_
+    (contains text)
+    [ "effect (counting) at test/Test/Reports.hs:" <> line 2,
+      "transaction at test/Test/Reports.hs:" <> line 3,
+      " at test/Test/Reports.hs:" <> line 5,
+      " at test/Test/Reports.hs:" <> line 6
+    ]
+  where
+    line n = show (talkingLine + n) <> ":"
+
+-- | The line on which the next program begins.
+talkingLine :: Int
+talkingLine = 180
+
+talking :: Thread ()
+talking = do
+  count <- liftIO (newIORef (0 :: Int))
+  effectNamed "counting" (modifyIORef' count (+ 1))
+  _ <- STM.atomically (STM.newTVar 'a')
+  withPair $ \a b -> do
+    sendAll a "hello"
+    void (receive b 5)
+  where
+    withPair use = do
+      listener <- listenTcp (Just "127.0.0.1") "7000" 1
+      a <- connectTcp (seconds 1) "127.0.0.1" "7000"
+      (b, _) <- accept listener
+      () <- use a b
+      mapM_ closeSocket [a, b, listener]
 
 raised :: Assertion
 raised =

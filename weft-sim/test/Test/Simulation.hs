@@ -20,6 +20,7 @@ import Simulation.Deadlock qualified as Deadlock
 import Simulation.Late qualified as Late
 import Simulation.LostUpdate qualified as LostUpdate
 import Simulation.Patience qualified as Patience
+import Simulation.Pool qualified as Pool
 import Simulation.Properties qualified as Properties
 import Simulation.Saving qualified as Saving
 import System.Directory (withCurrentDirectory)
@@ -48,6 +49,10 @@ tests =
         report (check defaultConfig [0 .. 999] (Saving.interrupted Saving.careless) Saving.whole) >>= golden "Saving",
       testCase "careful, it survives a thousand of them" $
         check defaultConfig [0 .. 999] (Saving.interrupted Saving.careful) Saving.whole,
+      testCase "a pool whose borrowers are cancelled: the report" $
+        report (check Pool.config [0 .. 29] (Pool.lending Pool.carelessly) Pool.allBack) >>= golden "Pool",
+      testCase "the safe one survives that" $
+        check Pool.config [0 .. 499] (Pool.lending Pool.safely) Pool.allBack,
       testCase "a late answer: the report" $
         Late.failure Late.asking >>= maybe (assertFailure "nothing was found") (golden "Late"),
       testCase "with another connection there is none" $

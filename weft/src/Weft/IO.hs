@@ -193,6 +193,7 @@ import Control.Exception (Exception, SomeException)
 import Data.ByteString (ByteString)
 import Data.Int (Int64)
 import Data.Text (Text)
+import GHC.Stack (HasCallStack, withFrozenCallStack)
 import Weft (ForkOptions, Label, Priority, Settings, ThreadId)
 import Weft qualified
 import Weft.Buffer (Buffer)
@@ -382,8 +383,8 @@ withMutex :: Mutex -> IO a -> IO a
 withMutex m = await . Mutex.withMutex m . direct
 
 -- | See 'Weft.STM.atomically'.
-atomically :: STM a -> IO a
-atomically = await . STM.atomically
+atomically :: (HasCallStack) => STM a -> IO a
+atomically tx = await (withFrozenCallStack STM.atomically tx)
 
 -- | See 'Weft.Timeout.timeout'.
 timeout :: Duration -> IO a -> IO (Maybe a)
@@ -466,28 +467,28 @@ resolve :: Maybe AddrInfo -> Maybe HostName -> Maybe ServiceName -> IO [AddrInfo
 resolve hints host service = await (Socket.resolve hints host service)
 
 -- | See 'Weft.Socket.receive'.
-receive :: Socket -> Int -> IO ByteString
-receive s count = await (Socket.receive s count)
+receive :: (HasCallStack) => Socket -> Int -> IO ByteString
+receive s count = await (withFrozenCallStack Socket.receive s count)
 
 -- | See 'Weft.Socket.receiveInto'.
-receiveInto :: Socket -> Buffer -> Int -> Int -> IO Int
-receiveInto s buffer offset count = await (Socket.receiveInto s buffer offset count)
+receiveInto :: (HasCallStack) => Socket -> Buffer -> Int -> Int -> IO Int
+receiveInto s buffer offset count = await (withFrozenCallStack Socket.receiveInto s buffer offset count)
 
 -- | See 'Weft.Socket.sendAll'.
-sendAll :: Socket -> ByteString -> IO ()
-sendAll s bytes = await (Socket.sendAll s bytes)
+sendAll :: (HasCallStack) => Socket -> ByteString -> IO ()
+sendAll s bytes = await (withFrozenCallStack Socket.sendAll s bytes)
 
 -- | See 'Weft.Socket.sendMany'.
-sendMany :: Socket -> [ByteString] -> IO ()
-sendMany s pieces = await (Socket.sendMany s pieces)
+sendMany :: (HasCallStack) => Socket -> [ByteString] -> IO ()
+sendMany s pieces = await (withFrozenCallStack Socket.sendMany s pieces)
 
 -- | See 'Weft.Socket.send'.
-send :: Socket -> ByteString -> IO Int
-send s bytes = await (Socket.send s bytes)
+send :: (HasCallStack) => Socket -> ByteString -> IO Int
+send s bytes = await (withFrozenCallStack Socket.send s bytes)
 
 -- | See 'Weft.Socket.sendVector'.
-sendVector :: Socket -> [ByteString] -> IO Int
-sendVector s pieces = await (Socket.sendVector s pieces)
+sendVector :: (HasCallStack) => Socket -> [ByteString] -> IO Int
+sendVector s pieces = await (withFrozenCallStack Socket.sendVector s pieces)
 
 -- | See 'Weft.Socket.sendFile'.
 sendFile :: Socket -> File -> Int64 -> Int -> IO Int
@@ -506,12 +507,12 @@ awaitWritable :: Socket -> IO ()
 awaitWritable = await . Socket.awaitWritable
 
 -- | See 'Weft.Socket.receiveFrom'.
-receiveFrom :: Socket -> Int -> IO (ByteString, SockAddr)
-receiveFrom s count = await (Socket.receiveFrom s count)
+receiveFrom :: (HasCallStack) => Socket -> Int -> IO (ByteString, SockAddr)
+receiveFrom s count = await (withFrozenCallStack Socket.receiveFrom s count)
 
 -- | See 'Weft.Socket.sendTo'.
-sendTo :: Socket -> ByteString -> SockAddr -> IO ()
-sendTo s bytes address = await (Socket.sendTo s bytes address)
+sendTo :: (HasCallStack) => Socket -> ByteString -> SockAddr -> IO ()
+sendTo s bytes address = await (withFrozenCallStack Socket.sendTo s bytes address)
 
 -- | See 'Weft.Socket.getOption'.
 getOption :: Socket -> SocketOption -> IO Int

@@ -31,6 +31,7 @@ import Control.Monad.STM (STM, catchSTM, check, orElse, retry, throwSTM)
 import Control.Monad.STM qualified as Ghc
 import Data.IORef
 import Data.Primitive.MutVar
+import GHC.Stack (CallStack, HasCallStack, callStack)
 import System.Mem.Weak (deRefWeak)
 import Weft.Internal.AtEnd (forget, register)
 import Weft.Internal.Cancel
@@ -73,9 +74,12 @@ import Weft.Internal.Trace
 -- Throws what the transaction throws, and
 -- 'Control.Exception.BlockedIndefinitelyOnSTM' when nothing can ever change a
 -- variable it waits for.
-atomically :: STM a -> Thread a
-atomically tx = Thread $ \k -> unThread (attempt (\home _ _ -> pure (Got (homeProbe home)))) $ \case
-  Just probe -> unThread (watched tx probe) k
+atomically :: (HasCallStack) => STM a -> Thread a
+atomically = atomicallyAt callStack
+
+atomicallyAt :: CallStack -> STM a -> Thread a
+atomicallyAt stack tx = Thread $ \k -> unThread (attempt (\home _ _ -> pure (Got (homeProbe home)))) $ \case
+  Just probe -> unThread (watched stack tx probe) k
   Nothing ->
     Effect $ maybe (unThread (waitWith tx) k) k <$> Ghc.atomically (ifPossible tx)
 
@@ -87,15 +91,15 @@ ifPossible tx = (Just <$> tx) `orElse` pure Nothing
 --
 -- To commit and to tell of it are one node, and so are to fail and to ask to be told: a thread
 -- that came in between would not know what it had learned, or its commit would wake nobody.
-watched :: STM a -> Probe -> Thread a
-watched tx probe = Thread $ \k -> Internal $ \_ _ ->
+watched :: CallStack -> STM a -> Probe -> Thread a
+watched stack tx probe = Thread $ \k -> Internal $ \_ _ ->
   Ghc.atomically (ifPossible tx) >>= \case
-    Just a -> k a <$ probeCommit probe
+    Just a -> k a <$ probeCommit probe stack
     Nothing -> do
       changed <- newCell
       withdraw <- probeRetry probe (Waiter (\from _ -> fillCell from changed ()))
       let waits = readCell (Reason "a transaction" (pure 0) ByThreads) changed `onException` effect withdraw
-      pure (unThread (waits >> atomically tx) k)
+      pure (unThread (waits >> atomicallyAt stack tx) k)
 
 -- | What came of the GHC thread.
 data End a = Committed a | Interrupted

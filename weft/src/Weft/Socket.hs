@@ -76,6 +76,7 @@ import Data.Int (Int64)
 import Foreign.C.Error (Errno (..), eTIMEDOUT)
 import Foreign.C.Types (CInt)
 import GHC.IO.Exception (IOException (..))
+import GHC.Stack (HasCallStack, callStack, withFrozenCallStack)
 import Network.Socket
   ( AddrInfo (..),
     AddrInfoFlag (AI_ADDRCONFIG, AI_PASSIVE),
@@ -223,35 +224,35 @@ resolve hints host service = call (Resolve hints host service)
 
 -- | Wait for bytes and receive at most so many; empty at the end of the stream. Fails with
 -- @EINVAL@ if that is none. For a hot path use 'receiveInto'.
-receive :: Socket -> Int -> Thread ByteString
+receive :: (HasCallStack) => Socket -> Int -> Thread ByteString
 receive s count = do
   buffer <- liftIO (newBuffer count)
-  n <- receiveInto s buffer 0 (bufferSize buffer)
+  n <- withFrozenCallStack receiveInto s buffer 0 (bufferSize buffer)
   unsafeFreeze buffer n
 
 -- | Wait for bytes and receive at most so many into a buffer from an offset: how
 -- many came, 0 at the end of the stream and only there: where there is no room for a single
 -- byte it fails with @EINVAL@. The kernel owns that part of the buffer until then.
-receiveInto :: Socket -> Buffer -> Int -> Int -> Thread Int
-receiveInto s buffer offset count = call (Receive s buffer offset count)
+receiveInto :: (HasCallStack) => Socket -> Buffer -> Int -> Int -> Thread Int
+receiveInto s buffer offset count = callAt callStack (Receive s buffer offset count)
 {-# INLINE receiveInto #-}
 
 -- | Send all bytes, waiting as often as the socket takes no more.
-sendAll :: Socket -> ByteString -> Thread ()
+sendAll :: (HasCallStack) => Socket -> ByteString -> Thread ()
 sendAll s bytes
   | ByteString.null bytes = pure ()
   | otherwise = do
-      n <- send s bytes
-      if n >= ByteString.length bytes then pure () else sendAll s (ByteString.drop n bytes)
+      n <- withFrozenCallStack send s bytes
+      if n >= ByteString.length bytes then pure () else withFrozenCallStack sendAll s (ByteString.drop n bytes)
 
 -- | Send all of several pieces in order, without joining them.
-sendMany :: Socket -> [ByteString] -> Thread ()
+sendMany :: (HasCallStack) => Socket -> [ByteString] -> Thread ()
 sendMany s pieces = case filter (not . ByteString.null) pieces of
   [] -> pure ()
-  [bytes] -> sendAll s bytes
+  [bytes] -> withFrozenCallStack sendAll s bytes
   some -> do
-    n <- sendVector s some
-    sendMany s (dropBytes n some)
+    n <- withFrozenCallStack sendVector s some
+    withFrozenCallStack sendMany s (dropBytes n some)
 
 -- | Leave out the first so many bytes of several pieces.
 dropBytes :: Int -> [ByteString] -> [ByteString]
@@ -261,14 +262,14 @@ dropBytes n (bytes : rest)
   | otherwise = ByteString.drop n bytes : rest
 
 -- | Send some bytes: as many as the socket takes at once, at least one.
-send :: Socket -> ByteString -> Thread Int
-send s bytes = call (Send s bytes)
+send :: (HasCallStack) => Socket -> ByteString -> Thread Int
+send s bytes = callAt callStack (Send s bytes)
 {-# INLINE send #-}
 
 -- | Send some bytes of several pieces in one system call (of the first 64 pieces
 -- that are not empty).
-sendVector :: Socket -> [ByteString] -> Thread Int
-sendVector s pieces = Thread (\k -> foldr seq (Call (SendVector s some) k) some)
+sendVector :: (HasCallStack) => Socket -> [ByteString] -> Thread Int
+sendVector s pieces = Thread (\k -> foldr seq (CallAt callStack (SendVector s some) k) some)
   where
     -- As many as the kernel would take; evaluated here, where it is the thread's own
     -- affair (see Note [User code and the worker] in "Weft.Internal.Scheduler").
@@ -304,16 +305,16 @@ awaitWritable s = call (AwaitWritable s)
 
 -- | Wait for a datagram and receive it, cut off at so many bytes, one at least; with its
 -- sender.
-receiveFrom :: Socket -> Int -> Thread (ByteString, SockAddr)
+receiveFrom :: (HasCallStack) => Socket -> Int -> Thread (ByteString, SockAddr)
 receiveFrom s count = do
   buffer <- liftIO (newBuffer count)
-  (n, address) <- call (ReceiveFrom s buffer)
+  (n, address) <- callAt callStack (ReceiveFrom s buffer)
   bytes <- liftIO (copyBuffer buffer 0 n)
   pure (bytes, address)
 
 -- | Send one datagram.
-sendTo :: Socket -> ByteString -> SockAddr -> Thread ()
-sendTo s bytes address = void (call (SendTo s bytes address))
+sendTo :: (HasCallStack) => Socket -> ByteString -> SockAddr -> Thread ()
+sendTo s bytes address = void (callAt callStack (SendTo s bytes address))
 
 -- | An option's value, as in @getsockopt(2)@, for options that are numbers.
 getOption :: Socket -> SocketOption -> Thread Int

@@ -84,7 +84,7 @@ limited t body = mask $ \restore -> do
   -- Masked as this thread is: it can be cancelled while it sleeps, and when it does
   -- not sleep any more it goes on to its end. But no more than that: where the body cannot
   -- be interrupted the alarm would sleep on behind it.
-  alarm <- Thread . Fork defaultForkOptions $ \_ -> toTrace $ do
+  alarm <- Thread . Fork defaultForkOptions {forkScope = limitScope} $ \_ -> toTrace $ do
     asleep
     internal (\home _ -> condemnFrom home me (Cancellation (toException (TimedOut valid)) (Just valid)))
   outcome <- try (restore body)

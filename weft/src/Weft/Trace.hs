@@ -80,6 +80,7 @@ node = \case
   Identify _ -> NodeSelf
   Describe _ _ -> NodeSelf
   Call request _ -> NodeCall (describe request)
+  CallAt _ request _ -> NodeCall (describe request)
   Direct _ -> NodeEffect
   Await m _ _ -> NodeMask m
   Reenter _ -> NodeEffect
@@ -135,10 +136,13 @@ outlineWith answers limit = unlines . snd . go limit []
           Self k -> line "self" (k (newTcb Nobody rootContext))
           Identify k -> line "self" (k (ThreadId Nobody))
           Describe _ k -> line "describe" (k ())
-          Call request k -> case assume answers request of
-            Just a -> line (describe request) (k a)
-            Nothing -> (n - 1, [describe request, "..."])
+          Call request k -> asked request k
+          CallAt _ request k -> asked request k
       where
+        asked :: SystemCall b -> (b -> Trace) -> (Int, [String])
+        asked request k = case assume answers request of
+          Just a -> line (describe request) (k a)
+          Nothing -> (n - 1, [describe request, "..."])
         line = lineWith handlers
         lineWith frames text rest = (text :) <$> go (n - 1) frames rest
         forked child rest =

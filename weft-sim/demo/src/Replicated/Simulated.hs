@@ -87,7 +87,8 @@ supervised service = forever (service `catch` \e -> sleep (seconds 1) <* remark 
 conditions :: Cluster -> Config
 conditions c =
   defaultConfig
-    { configConditions = rough {linkDelay = (microseconds 100, milliseconds 3), syncDelay = (microseconds 500, milliseconds 10)},
+    { configStrategy = Uniformly 0.1,
+      configConditions = rough {linkDelay = (microseconds 100, milliseconds 3), syncDelay = (microseconds 500, milliseconds 10)},
       configMaxSteps = 100_000_000,
       configMaxTime = nanoseconds (2 * clusterTime c + 60_000_000_000),
       configRaces = False

@@ -79,7 +79,7 @@ data Entry = Entry
     entryLabel :: !Label,
     -- | The number of the thread that forked it; 0 for the main thread.
     entryParent :: !Int,
-    -- | The number of its scope; 0 for none.
+    -- | The number of its scope; 0 for none, 'limitScope' for a time limit's alarm.
     entryScope :: !Int,
     entryWorker :: !Int,
     -- | It has lived for at least this long, in nanoseconds; not known of anonymous
@@ -258,7 +258,7 @@ groupLines lives now everybody = concat <$> mapM group (Map.elems (groups' every
             [if several then number (length entries) <> " threads" else name first]
               <> [quoted (entryLabel first) | not (ShortByteString.null (entryLabel first))]
               <> ["parent " <> showText (entryParent first) | entryParent first /= 0]
-              <> ["scope " <> showText (entryScope first) | entryScope first /= 0]
+              <> [if entryScope first == limitScope then "time limit" else "scope " <> showText (entryScope first) | entryScope first /= 0]
               <> ["age " <> ages (mapMaybe entryAge (toList entries)) | Just _ <- [entryAge first]]
               <> ["worker " <> showText (entryWorker first) | not several]
               <> ["(" <> Text.intercalate ", " (map (showText . entryNumber) (NonEmpty.take 3 entries)) <> ", ...)" | several, entryNumber first /= 0]

@@ -361,6 +361,9 @@ step !s = run
       Call request k -> case tcbIdentity tcb of
         Nobody -> askUnnumbered s tcb request k fuel
         Identity _ fate -> unlessCondemned tcb fate fuel (ask s tcb request k fuel)
+      CallAt _ request k -> case tcbIdentity tcb of
+        Nobody -> askUnnumbered s tcb request k fuel
+        Identity _ fate -> unlessCondemned tcb fate fuel (ask s tcb request k fuel)
       -- Note [Latches and places] in "Weft.Internal.Trace".
       Lock latch k -> case tcbIdentity tcb of
         Identity n fate -> do

@@ -30,6 +30,7 @@ module Weft.Internal.Trace
     Resume,
     ForkOptions (..),
     defaultForkOptions,
+    limitScope,
     evaluatedOptions,
 
     -- * Thread control blocks
@@ -69,6 +70,8 @@ module Weft.Internal.Trace
     effect,
     internal,
     call,
+    callAt,
+    effectNamed,
     under,
     throwTrace,
   )
@@ -92,7 +95,7 @@ import Data.Text qualified as Text
 import Data.Text.Encoding qualified as Text
 import Data.Text.Encoding.Error qualified as Text
 import GHC.Exts (Any, oneShot)
-import GHC.Stack (CallStack)
+import GHC.Stack (CallStack, HasCallStack, callStack)
 import System.Mem.Weak (Weak)
 import Weft.Internal.AtEnd (AtEnd)
 import Weft.Internal.Births (Births)
@@ -221,6 +224,8 @@ data Trace
     Access !Access CallStack (IO Trace)
   | -- | Ask the outside world.
     forall a. Call !(SystemCall a) (a -> Trace)
+  | -- | The same, and where in the program that is: for who watches.
+    forall a. CallAt CallStack !(SystemCall a) (a -> Trace)
   | -- | The thread waits; whoever answers its system call makes it ready again.
     -- Only kernels produce this node.
     Parked
@@ -359,6 +364,8 @@ data AccessKind
   | -- | Reads and writes in one step that nothing divides, which also orders what comes
     -- before it and behind it.
     Modifies
+  | -- | An effect that has a name and a place, on no variable that is known.
+    Affects
   deriving stock (Eq, Show)
 
 -- | Who watches the threads of a run: a simulation. All are called outside user code.
@@ -369,8 +376,8 @@ data Probe = Probe
     -- | A transaction must wait: the waiter is to be answered when a variable may have
     -- changed. Answers how to take it back.
     probeRetry :: Waiter () -> IO (IO ()),
-    -- | A transaction has committed.
-    probeCommit :: IO ()
+    -- | A transaction has committed, which is there in the program.
+    probeCommit :: CallStack -> IO ()
   }
 
 -- | What 'Fork' starts a thread with.
@@ -381,9 +388,14 @@ data ForkOptions = ForkOptions
     forkPriority :: !(Maybe Priority),
     -- | The worker that runs it first; 'Nothing' means: the parent's.
     forkWorker :: !(Maybe Int),
-    -- | The number of the scope that owns it, 0 for none.
+    -- | The number of the scope that owns it, 0 for none; or 'limitScope'.
     forkScope :: !Int
   }
+
+-- | In place of a scope's number: the thread is the alarm of a time limit ("Weft.Timeout") of
+-- the thread that forked it.
+limitScope :: Int
+limitScope = -1
 
 -- | Evaluate what the scheduler will look at, before the node: there it is the thread's
 -- own affair (see Note [User code and the worker] in "Weft.Internal.Scheduler").
@@ -586,7 +598,7 @@ data Context = Context
     contextPriority :: !Priority,
     -- | The number of the thread that forked it, 0 for none.
     contextParent :: !Int,
-    -- | The number of the scope that owns it, 0 for none.
+    -- | The number of the scope that owns it, 0 for none; or 'limitScope'.
     contextScope :: !Int,
     -- | Its local state ("Weft.Local"): what its children inherit, and the rest.
     contextInherited :: !Locals,
@@ -627,6 +639,17 @@ internal act = Thread (\k -> Internal (\home tcb -> k <$> act home tcb))
 call :: SystemCall a -> Thread a
 call request = Thread (Call request)
 {-# INLINE call #-}
+
+-- | The same, for a function that says where it was called.
+callAt :: CallStack -> SystemCall a -> Thread a
+callAt stack request = Thread (CallAt stack request)
+{-# INLINE callAt #-}
+
+-- | As 'liftIO', and the report of a simulation has this name and the place of the call where it
+-- has @effect@ otherwise. 'liftIO' itself cannot know who called it: it is a method of a class.
+effectNamed :: (HasCallStack) => Text -> IO a -> Thread a
+effectNamed name io = Thread (\k -> Access (AccessTo 0 name Affects) callStack (io >>= \a -> pure $! k a))
+{-# INLINE effectNamed #-}
 
 -- | The trace that raises this exception.
 throwTrace :: (Exception e) => e -> Trace

@@ -66,8 +66,16 @@ data Strategy
   | -- | Threads have priorities, drawn when they are first seen, and the highest runs; at so many
     -- steps, drawn from the first so many, the thread that runs gets the lowest, and after
     -- those now and then, so that nobody is left out for ever. Finds a bug that needs d
-    -- orderings with a probability that has a lower bound (Burckhardt et al. 2010, "PCT").
+    -- orderings with a probability that has a lower bound (Burckhardt et al. 2010, "PCT"), if
+    -- the second number is about how many decisions a run has ('Weft.Sim.resultDecisions'). With 0
+    -- each seed draws its own guess, from 16 to 4,096, the smaller of two.
     ByPriority !Int !Int
+  | -- | The thread that has made the fewest steps, so that all keep pace; and with this
+    -- probability any. Finds what goes wrong when all are at the same place.
+    Evenly !Double
+  | -- | Each seed draws one of these: 'Uniformly' with 0.03, 0.1, 0.3 or 0.7; 'ByPriority' with two
+    -- to seven orderings and 0; 'Evenly' with up to 0.2. No way is the best for all bugs.
+    Mixed
   | -- | The options of a schedule, and the first at all other decisions.
     Following Schedule
   deriving stock (Eq, Show)
@@ -95,6 +103,7 @@ data Mind
   = First
   | Dice !Random !Double
   | Ranks !Random !Ranking
+  | Paces !Random !Double !Pacing
   | Script !(IntMap Int)
 
 -- | Who has which priority.
@@ -110,18 +119,38 @@ data Ranking = Ranking
     rankingPeriod :: !Int
   }
 
+-- | How far each thread has come, in decisions for it, by its number.
+data Pacing = Pacing
+  { pacingSteps :: !(MutVar RealWorld (MutablePrimArray RealWorld Int)),
+    -- | How far the thread was that was chosen last: who is new begins there.
+    pacingNow :: !(PrimVar RealWorld Int)
+  }
+
 -- | A chooser for one run. The flag: remember all branches.
 newChooser :: Strategy -> Random -> Bool -> IO Chooser
 newChooser strategy random wanted = do
-  mind <- case strategy of
-    InOrder -> pure First
-    Uniformly p -> pure (Dice random p)
-    ByPriority depth steps -> do
-      points <- mapM (const (below random (max 1 steps))) [2 .. depth]
-      ranks <- newPrimArray 0 >>= newMutVar
-      Ranks random <$> (Ranking ranks <$> newPrimVar 0 <*> newPrimVar 0 <*> pure (IntSet.fromList points) <*> pure steps)
-    Following schedule -> pure (Script (IntMap.fromList [(i, o) | Deviation i o <- schedule]))
+  mind <- mindOf strategy
   Chooser mind <$> newPrimVar 0 <*> newIORef [] <*> (if wanted then Just <$> newIORef [] else pure Nothing) <*> newIORef False
+  where
+    mindOf = \case
+      InOrder -> pure First
+      Uniformly p -> pure (Dice random p)
+      ByPriority depth 0 -> (min <$> below random 9 <*> below random 9) >>= mindOf . ByPriority depth . (2 ^) . (+ 4)
+      ByPriority depth steps -> do
+        points <- mapM (const (below random (max 1 steps))) [2 .. depth]
+        ranks <- newPrimArray 0 >>= newMutVar
+        Ranks random <$> (Ranking ranks <$> newPrimVar 0 <*> newPrimVar 0 <*> pure (IntSet.fromList points) <*> pure steps)
+      Evenly p -> Paces random p <$> (Pacing <$> (newPrimArray 0 >>= newMutVar) <*> newPrimVar 0)
+      Mixed ->
+        below random 8 >>= \case
+          0 -> mindOf (Uniformly 0.03)
+          1 -> mindOf (Uniformly 0.1)
+          2 -> mindOf (Uniformly 0.3)
+          3 -> mindOf (Uniformly 0.3)
+          4 -> mindOf (Uniformly 0.7)
+          5 -> below random 5 >>= mindOf . Evenly . (/ 20) . fromIntegral
+          _ -> below random 6 >>= \d -> mindOf (ByPriority (d + 2) 0)
+      Following schedule -> pure (Script (IntMap.fromList [(i, o) | Deviation i o <- schedule]))
 
 -- | Decide which of the threads runs: so many options (more than one), whether the first is
 -- the thread that runs already, and the thread of each option (below 0 for a message).
@@ -133,6 +162,7 @@ chooseThread chooser goesOn options thread = do
       | goesOn -> chance random p >>= \out -> if out then below random options else pure 0
       | otherwise -> below random options
     Ranks random ranking -> ranked random ranking goesOn options thread
+    Paces random p pacing -> paced random p pacing options thread
     Script script -> scripted chooser script options
   choice <$ made chooser (if goesOn then 1 else 0) options choice
 {-# INLINEABLE chooseThread #-}
@@ -186,26 +216,57 @@ ranked random ranking goesOn options thread = do
 
 -- | The priority of a thread, which is drawn when it is first asked for.
 rankOf :: Random -> Ranking -> Int -> IO Int
-rankOf random ranking t = do
-  ranks <- readMutVar (rankingRanks ranking)
-  let size = sizeofMutablePrimArray ranks
+rankOf random ranking = entryOf (rankingRanks ranking) (below random 1_000_000)
+{-# INLINE rankOf #-}
+
+-- | What is kept for a thread; at first what the action gives.
+entryOf :: MutVar RealWorld (MutablePrimArray RealWorld Int) -> IO Int -> Int -> IO Int
+entryOf table begin t = do
+  known <- readMutVar table
+  let size = sizeofMutablePrimArray known
   if t >= size
     then do
       larger <- newPrimArray (2 * (t + 1))
       setPrimArray larger 0 (2 * (t + 1)) unknown
-      copyMutablePrimArray larger 0 ranks 0 size
-      writeMutVar (rankingRanks ranking) larger
-      rankOf random ranking t
+      copyMutablePrimArray larger 0 known 0 size
+      writeMutVar table larger
+      entryOf table begin t
     else do
-      rank <- readPrimArray ranks t
-      if rank /= unknown
-        then pure rank
+      entry <- readPrimArray known t
+      if entry /= unknown
+        then pure entry
         else do
-          drawn <- below random 1_000_000
-          drawn <$ writePrimArray ranks t drawn
+          new <- begin
+          new <$ writePrimArray known t new
   where
     unknown = minBound
-{-# INLINE rankOf #-}
+{-# INLINEABLE entryOf #-}
+
+-- | Who has made the fewest steps; of several, any. Messages come first. A thread that has waited
+-- has not fallen behind: it goes on from where the others are.
+paced :: Random -> Double -> Pacing -> Int -> (Int -> IO Int) -> IO Int
+paced random p pacing options thread = do
+  any' <- chance random p
+  choice <- if any' then below random options else slowest 0 0 (0 :: Int) maxBound
+  t <- thread choice
+  choice <$ when (t >= 0) (stepped t)
+  where
+    stepped t = do
+      steps <- max <$> readPrimVar (pacingNow pacing) <*> paceOf t
+      writePrimVar (pacingNow pacing) steps
+      table <- readMutVar (pacingSteps pacing)
+      writePrimArray table t (steps + 1)
+    paceOf = entryOf (pacingSteps pacing) (readPrimVar (pacingNow pacing))
+    slowest i best alike fewest
+      | i == options = pure best
+      | otherwise = do
+          t <- thread i
+          steps <- if t < 0 then pure minBound else paceOf t
+          case compare steps fewest of
+            LT -> slowest (i + 1) i 1 steps
+            GT -> slowest (i + 1) best alike fewest
+            -- Each of so many alike is as likely.
+            EQ -> below random (alike + 1) >>= \d -> slowest (i + 1) (if d == 0 then i else best) (alike + 1) fewest
 
 made :: Chooser -> Int -> Int -> Int -> IO ()
 made chooser cost options choice = do

@@ -46,6 +46,7 @@ import Weft.Sim.Internal.Driver.State
 import Weft.Sim.Internal.Driver.Watching
 import Weft.Sim.Internal.Events
 import Weft.Sim.Internal.Homes
+import Weft.Sim.Internal.Interrupts
 import Weft.Sim.Internal.Kernel
 import Weft.Sim.Internal.Race
 import Weft.Sim.Internal.Random
@@ -219,7 +220,10 @@ loop d workers ending result = turn False
       n <- count (driverReady d)
       m <- readPrimVar (driverMessages d)
       if n + m == 0
-        then retryTransactions >>= \again -> if again then advance False else pure Nothing
+        then do
+          again <- retryTransactions
+          more <- if again then pure True else anyM nextStrike (planInterrupts plan)
+          if more then advance False else pure Nothing
         else
           if goesOn
             then do
@@ -284,6 +288,7 @@ loop d workers ending result = turn False
       let tcb = entryTcb entry
           number = tcbNumber tcb
       trace <- forced entry
+      for_ (planInterrupts plan) $ \i -> passed i number >> strikeBefore i entry trace
       writeIORef (driverActor d) (Running number (tcbLabel tcb))
       bumpStep d
       step <- readPrimVar (driverSteps d)
@@ -308,7 +313,53 @@ loop d workers ending result = turn False
       case trace of
         Done -> for_ (planDetector plan) (`ended` number)
         _ -> pure ()
+      for_ (planInterrupts plan) $ \i -> unless same (strikeWaiting i entry trace)
       pure (Just (same && not (isYield trace)))
+
+    -- Note [Interruptions] in "Weft.Sim.Internal.Interrupts".
+    strikeBefore i entry trace = when (isSystemCall trace && masking entry == Unmasked) $ do
+      ways <- strikes i entry
+      unless (null ways) $ do
+        choice <- decideStrike i (planChooser plan) (length ways)
+        for_ (take 1 (drop (choice - 1) ways)) $ \way -> when (choice > 0) (carryOut i entry (before trace) way)
+      where
+        before = maybe "" (", before it does this: " <>) . describeNode (driverStart d)
+
+    strikeWaiting i entry trace = when (isSystemCall trace && not (isYield trace) && masking entry /= MaskedUninterruptible) $ do
+      ways <- strikes i entry
+      unless (null ways) $ do
+        choice <- decideStrike i (planChooser plan) (2 * length ways)
+        let (late, n) = (choice - 1) `divMod` length ways
+        for_ (take 1 (drop n ways)) $ \way -> when (choice > 0) $ do
+          let act = carryOut i entry ", while it waits" way
+          if late == 0 then act else ambush i (tcbNumber (entryTcb entry)) act
+
+    masking = stateMasking . tcbState . entryTcb
+
+    strikes i entry = do
+      closing' <- readIORef (homeClosing home)
+      if closing' then pure [] else strikesAt i (planSim plan) home (entryTcb entry)
+      where
+        home = indexArray (workerHomes workers) (entryWorker entry)
+
+    carryOut i entry when' way = do
+      let tcb = entryTcb entry
+      said <- moment (ByThread (tcbNumber tcb) (tcbLabel tcb)) (strikeWhat way <> when')
+      struck i said
+      note world ("fault: thread " <> show (tcbNumber tcb) <> labelBehind (tcbLabel tcb) <> " " <> momentText said)
+      writeIORef (driverActor d) TheWorldItself
+      strikeNow way >>= mapM_ (toItsEnd (8 :: Int))
+
+    toItsEnd left number = when (left > 0) $ do
+      found <- takeWhere ((== number) . tcbNumber . entryTcb) (driverReady d)
+      for_ found $ \entry -> runThread entry >> toItsEnd (left - 1) number
+
+    -- Nothing can run: somebody may have waited for that.
+    nextStrike i = do
+      closing' <- readIORef (homeClosing (indexArray (workerHomes workers) 0))
+      nextAmbush i >>= \case
+        Just act | not closing' -> act >> anything >>= \ready -> if ready then pure True else nextStrike i
+        _ -> pure False
 
     recorded number tcb trace = for_ (planRecord plan) $ \ref -> do
       writeIORef (driverTouches d) []
@@ -337,10 +388,11 @@ loop d workers ending result = turn False
       _ -> moments
 
     observe detector number step = \case
-      Access access stack _ -> accessed detector number access step (fromMaybe "" (placeOf stack))
+      Access access stack _ | accessKind access /= Affects -> accessed detector number access step (fromMaybe "" (placeOf stack))
       -- What waits so is answered by the library, or by what already was there.
       Call (Suspend _ _) _ -> touched detector number TheWorld >> touched detector number Library
       Call _ _ -> touched detector number TheWorld
+      CallAt {} -> touched detector number TheWorld
       Internal _ -> touched detector number Library
       _ -> pure ()
 
@@ -356,6 +408,9 @@ loop d workers ending result = turn False
           writeIORef (driverActor d) TheWorldItself
           wakeRetries d
           anything
+
+anyM :: (a -> IO Bool) -> Maybe a -> IO Bool
+anyM = maybe (pure False)
 
 -- | Evaluate a thread's next node, which is its own pure code, perhaps long, and whose
 -- exceptions are the thread's. Whoever has it goes on with it: it is evaluated once.

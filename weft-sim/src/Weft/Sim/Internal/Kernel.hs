@@ -11,6 +11,7 @@
 module Weft.Sim.Internal.Kernel
   ( -- * Kernels
     Sim (..),
+    Limit (..),
     newSim,
     simKernel,
 
@@ -23,10 +24,11 @@ where
 
 import Control.Concurrent.MVar
 import Control.Exception (SomeException, toException, try)
-import Control.Monad (void)
+import Control.Monad (filterM, void, when)
 import Data.ByteString qualified as ByteString
 import Data.IORef
 import Data.Int (Int64)
+import Data.IntMap.Strict qualified as IntMap
 import Data.Map.Strict qualified as Map
 import Data.Primitive.PrimVar
 import Data.Text qualified as Text
@@ -59,7 +61,19 @@ data Sim = Sim
     -- | A worker, once one has started.
     simHost :: !(IORef (Maybe Host)),
     -- | Somebody inside who is told what the operator is told, when it is told.
-    simOverhears :: !(IORef (String -> IO ()))
+    simOverhears :: !(IORef (String -> IO ())),
+    -- | The time limits of each thread, by its number, while somebody wants to know.
+    simLimits :: !(IORef (Maybe (IntMap.IntMap [Limit])))
+  }
+
+-- | A time limit that has not expired.
+data Limit = Limit
+  { -- | Its alarm.
+    limitThread :: !Int,
+    -- | Does the alarm still sleep?
+    limitPending :: IO Bool,
+    -- | End its sleep.
+    limitExpire :: IO ()
   }
 
 -- | A new world.
@@ -68,7 +82,7 @@ newSim seed world = do
   disks <- newDisks world
   tickets <- newTickets
   net <- newNetwork world disks
-  Sim world tickets net disks <$> newSignalTable <*> newRandom seed 3 <*> newIORef Nothing <*> newIORef (\_ -> pure ())
+  Sim world tickets net disks <$> newSignalTable <*> newRandom seed 3 <*> newIORef Nothing <*> newIORef (\_ -> pure ()) <*> newIORef Nothing
 
 -- | A request to the simulation itself, which no real kernel answers: what it is, and what
 -- to do, which must not block.
@@ -150,7 +164,7 @@ answerCall sim host tcb request k = case request of
 
 answerAsk :: Sim -> Ask -> SystemCall a -> (a -> Trace) -> IO Trace
 answerAsk sim ask request k = case request of
-  SleepUntil (Instant t) -> sleepUntil ask t k
+  SleepUntil (Instant t) -> sleepUntil sim ask t k
   Receive s b o n -> receive net s b o n ask k
   Send s b -> send net s b ask k
   SendVector s bs -> sendVector net s bs ask k
@@ -211,10 +225,19 @@ answerAsk sim ask request k = case request of
     disks = simDisks sim
 
 -- | A sleep that is over when it begins goes through the queue like any other.
-sleepUntil :: Ask -> Int64 -> (() -> Trace) -> IO Trace
-sleepUntil ask t k = park ask k $ \ticket -> do
-  key <- at (worldEvents (askWorld ask)) t (void (settle ticket Woken (Right ())))
-  pure (void (revoke (worldEvents (askWorld ask)) key))
+sleepUntil :: Sim -> Ask -> Int64 -> (() -> Trace) -> IO Trace
+sleepUntil sim ask t k = park ask k $ \ticket -> do
+  key <- at events t (void (settle ticket Woken (Right ())))
+  when (contextScope context == limitScope) $
+    readIORef (simLimits sim) >>= mapM_ (remember (Limit (tcbNumber tcb) (isOpen ticket) (settleAtOnce ticket Woken (Right ()) >> void (revoke events key))))
+  pure (void (revoke events key))
+  where
+    events = worldEvents (askWorld ask)
+    tcb = askTcb ask
+    context = stateContext (tcbState tcb)
+    remember limit limits = do
+      others <- filterM limitPending (IntMap.findWithDefault [] (contextParent context) limits)
+      writeIORef (simLimits sim) (Just (IntMap.insert (contextParent context) (limit : others) limits))
 
 -- | Run at once, here, in the masking state of its thread: what it does is outside of the
 -- simulation. The thread gets its result a little later, as from a pool.

@@ -31,6 +31,7 @@ renderFound limit found recorded =
   unlines . concat $
     [ [problemText (foundProblem found), ""],
       section "fault script" (renderScript (resultFaults recorded)),
+      section "interrupted" (renderTimeline (resultInterruptions recorded)),
       section "what happened" (shortened (renderTimeline (resultTimeline recorded))),
       section "threads that had not ended" (map renderStuck (resultLeft recorded)),
       section "deadlock" (deadlockCycles (resultLeft recorded)),
@@ -55,10 +56,14 @@ replayOf found =
   "config {configStrategy = "
     <> strategy
     <> (if null faults then "" else ", configFaults = " <> show faults)
+    <> (if configConditions config == configConditions given then "" else ", configConditions = calm")
+    <> (if configWorkers config == configWorkers given then "" else ", configWorkers = " <> show (configWorkers config))
     <> "}"
   where
-    faults = configFaults (foundConfig found)
-    strategy = case configStrategy (foundConfig found) of
+    config = foundConfig found
+    given = foundGiven found
+    faults = configFaults config
+    strategy = case configStrategy config of
       Following s -> "Following " <> brackets (intercalate ", " [unwords ["Deviation", show i, show o] | Deviation i o <- s])
       other -> show other
     brackets t = "[" <> t <> "]"

@@ -29,6 +29,7 @@ import Control.Monad (forM_, join, unless)
 import Data.Function (on)
 import Data.IORef
 import Data.Int (Int64)
+import Data.IntMap.Strict qualified as IntMap
 import Data.IntSet qualified as IntSet
 import Data.List (groupBy, sortOn)
 import Data.Maybe (isJust)
@@ -39,6 +40,7 @@ import Weft.Sim.Internal.Conditions
 import Weft.Sim.Internal.Driver
 import Weft.Sim.Internal.Events
 import Weft.Sim.Internal.Faults
+import Weft.Sim.Internal.Interrupts
 import Weft.Sim.Internal.Kernel
 import Weft.Sim.Internal.Race
 import Weft.Sim.Internal.Random
@@ -52,8 +54,14 @@ data Config = Config
     configConditions :: !Conditions,
     -- | What goes wrong, and when. Default: nothing.
     configFaults :: !FaultScript,
-    -- | How it is decided what runs next. Default: @'Uniformly' 0.1@.
+    -- | How it is decided what runs next. Default: 'Mixed'.
     configStrategy :: !Strategy,
+    -- | What may be interrupted at any of its system calls, as a fault: where dice decide, by them;
+    -- where schedules are explored, each such interruption costs what a preemption costs. Default:
+    -- nothing.
+    configInterrupts :: ![Interruptible],
+    -- | How many interruptions a run has at most. Default 3.
+    configMaxInterrupts :: !Int,
     -- | How many workers the threads live on; between two workers, waking and cancelling
     -- takes a message. Default 1. With 2, more orders of events exist.
     configWorkers :: !Int,
@@ -80,7 +88,9 @@ defaultConfig =
   Config
     { configConditions = calm,
       configFaults = [],
-      configStrategy = Uniformly 0.1,
+      configStrategy = Mixed,
+      configInterrupts = [],
+      configMaxInterrupts = 3,
       configWorkers = 1,
       configMaxSteps = 10_000_000,
       configMaxTime = minutes (24 * 60),
@@ -113,6 +123,8 @@ data Result a = Result
     resultSteps :: !Int,
     -- | Virtual, in nanoseconds.
     resultTime :: !Int64,
+    -- | What was interrupted by 'configInterrupts': at which step, whom, how.
+    resultInterruptions :: [Moment],
     -- | What was decided otherwise than by default: together with the seed, all that is
     -- needed to do it again.
     resultSchedule :: Schedule,
@@ -204,6 +216,12 @@ runOnce stop detail config seed program = do
   -- Those of one instant are one event: the order of events of an instant is drawn.
   forM_ (groupBy ((==) `on` faultTime) (sortOn faultTime (configFaults config))) $ \together ->
     forM_ (take 1 together) $ \(At t _) -> at (worldEvents world) (start + t) (mapM_ (strike sim . faultWhat) together)
+  interrupts <-
+    if null (configInterrupts config)
+      then pure Nothing
+      else do
+        writeIORef (simLimits sim) (Just IntMap.empty)
+        Just <$> (newRandom seed 6 >>= newInterrupts (configInterrupts config) (configMaxInterrupts config))
   detector <- if configRaces config then Just <$> newDetector else pure Nothing
   conclusion <-
     drive
@@ -217,6 +235,7 @@ runOnce stop detail config seed program = do
           planGrace = durationNanoseconds (configGrace config),
           planRecord = if detailTimeline detail then Just moments else Nothing,
           planDetector = detector,
+          planInterrupts = interrupts,
           planUncaught = \tcb e -> do
             machine <- machineOf world tcb
             modifyIORef' uncaught (Uncaught (tcbNumber tcb) (tcbLabel tcb) (show machine) e :),
@@ -235,6 +254,7 @@ runOnce stop detail config seed program = do
       <*> ((<>) . reverse <$> readIORef warnings <*> (maybe (pure False) gaveUp detector >>= \many -> pure ["data races were not looked for any more: there were too many threads" | many]))
       <*> pure (endedSteps conclusion)
       <*> pure (endedTime conclusion)
+      <*> maybe (pure []) interruptions interrupts
       <*> deviations chooser
       <*> decisions chooser
       <*> pure (endedDigest conclusion)

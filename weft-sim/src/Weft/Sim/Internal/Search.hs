@@ -5,7 +5,7 @@
 -- By chance, seed after seed, and systematically, schedule after schedule; and making a failure
 -- smaller once it was found.
 --
--- See Note [Systematic exploration].
+-- See Note [Systematic exploration] and Note [Smaller].
 module Weft.Sim.Internal.Search
   ( -- * By chance
     Found (..),
@@ -31,6 +31,7 @@ import Data.Maybe (isJust)
 import Data.Typeable (TypeRep, typeOf)
 import Weft.Internal.Trace (Thread)
 import Weft.Sim.Internal.Choices
+import Weft.Sim.Internal.Conditions
 import Weft.Sim.Internal.Faults
 import Weft.Sim.Internal.Random
 import Weft.Sim.Internal.Run
@@ -38,10 +39,13 @@ import Weft.Sim.Internal.Verdict
 
 -- | A run that went wrong: what with, and how.
 data Found a = Found
-  { foundConfig :: Config,
+  { -- | The configuration of the run.
+    foundConfig :: Config,
     foundSeed :: Seed,
     foundProblem :: Problem,
-    foundResult :: Result a
+    foundResult :: Result a,
+    -- | The configuration that was searched with, before anything was made smaller.
+    foundGiven :: Config
   }
 
 brief, branching :: Detail
@@ -63,7 +67,7 @@ trySeeds stop configure seeds told program verdict = go seeds
           (result, _) <- runOnce stop brief config seed program
           told seed result
           case verdict result of
-            Just problem -> pure (Just (Found config seed problem result))
+            Just problem -> pure (Just (Found config seed problem result config))
             Nothing -> go rest
 
 -- Note [Systematic exploration]
@@ -139,8 +143,8 @@ exploreSchedules stop bounds config seed text program verdict = level 0 [([], 0)
             then pure (later, seen {exploredAll = False, exploredSchedules = max (exploredSchedules seen) (boundSchedules bounds)})
             else do
               let schedule = reverse reversed
-                  following = config {configStrategy = Following schedule}
-              (result, made) <- runOnce stop branching following seed program
+                  scripted = config {configStrategy = Following schedule}
+              (result, made) <- runOnce stop branching scripted seed program
               let (same, dearer) = foldl' (branch reversed) ([], []) (filter ((>= from) . branchIndex) made)
                   problem = verdict result
                   outcome = outcomeText text result
@@ -151,7 +155,7 @@ exploreSchedules stop bounds config seed text program verdict = level 0 [([], 0)
                         exploredOutcomes = Map.insertWith (+) outcome 1 (exploredOutcomes seen),
                         exploredFailures = exploredFailures seen + maybe 0 (const 1) problem,
                         exploredFound = case exploredFound seen of
-                          Nothing | Just p <- problem -> Just (Found following seed p result)
+                          Nothing | Just p <- problem -> Just (Found scripted seed p result config)
                           other -> other
                       }
               walk dear (same <> rest) (if dear then dearer <> later else later) seen'
@@ -160,17 +164,121 @@ exploreSchedules stop bounds config seed text program verdict = level 0 [([], 0)
       let new = [(Deviation (branchIndex b) o : reversed, branchIndex b + 1) | o <- [1 .. branchOptions b - 1]]
        in if branchCost b == 0 then (new <> same, dearer) else (same, new <> dearer)
 
--- | Make a failure smaller, for at most so many runs: fewer faults, then fewer deviations from the
--- default schedule, with the same kind of problem.
+-- Note [Smaller]
+-- ~~~~~~~~~~~~~~
+-- A failure is made smaller in this order, each step within what is left of the budget of runs:
+--
+--   1. Faults are left out, with what mends them and then one by one (`shrinkScript`), and those
+--      that are left come at rounder times (`earlier`).
+--   2. The weather becomes calm, then one worker does, if that goes wrong in the same way.
+--   3. The schedule is known now, and is followed. Deviations are left out, large parts first,
+--      then one by one until none can be (delta debugging, Zeller & Hildebrandt 2002). A
+--      deviation is known by the number of its decision, and there are more or fewer decisions
+--      before it when an earlier deviation is gone: so the later ones are also tried some decisions
+--      earlier and later (`closer`).
+--   4. What is minimal in this sense need not be the smallest. All schedules with fewer
+--      deviations are run, those with the fewest first, as far as whole numbers of deviations fit
+--      into the budget (`fewer`).
+--   5. What is chosen at a deviation becomes the first other option, if that will do.
+--
+-- Steps 1 and 2 change what follows, so some other seeds are tried there, too.
+
+-- | Make a failure smaller, for at most so many runs, with the same kind of problem: Note [Smaller].
 shrinkFound :: IO Bool -> Int -> Thread a -> Verdict a -> Found a -> IO (Found a)
 shrinkFound stop budget program verdict found0 = do
-  (found1, left) <- shrinkScript stop budget program verdict found0
+  simpler <- shrinkScript stop budget program verdict found0 >>= calmer
+  let (found1, left) = simpler
   -- What was decided is known: follow that.
-  let scripted = found1 {foundConfig = (foundConfig found1) {configStrategy = Following (resultSchedule (foundResult found1))}}
-  (again, left') <- attempt stop program verdict (foundConfig scripted) (scripted, left)
+  (again, left') <- attempt stop program verdict (following (resultSchedule (foundResult found1)) found1) (found1, left)
   case again of
     Nothing -> pure found1
-    Just found2 -> fst <$> shrinkList stop program verdict 0 (\s f -> (foundConfig f) {configStrategy = Following s}) (resultSchedule . foundResult) (found2, left')
+    Just found2 ->
+      fst <$> (shrinkList stop program verdict 0 following scheduleOf (found2, left') >>= closer >>= fewer stop program verdict >>= firstOptions)
+  where
+    try' config state = do
+      (found, left) <- attempt stop program verdict config state
+      pure (maybe (False, (fst state, left)) (\f -> (True, (f, left))) found)
+    -- The first of these that goes wrong in the same way and has fewer deviations.
+    firstOf [] state = pure (False, state)
+    firstOf (config : rest) state@(f, left)
+      | left <= 0 = pure (False, state)
+      | otherwise =
+          try' config state >>= \case
+            (True, (f', left')) | simplerThan f' f -> pure (True, (f', left'))
+            (_, (_, left')) -> firstOf rest (f, left')
+    simplerThan f g = let (a, b) = (scheduleOf f, scheduleOf g) in (length a, map deviationTo a) < (length b, map deviationTo b)
+
+    calmer state@(f, left)
+      | left <= 0 = pure state
+      | otherwise = do
+          let config = foundConfig f
+          state' <- if configConditions config == calm then pure state else reseeded config {configConditions = calm} state
+          let config' = foundConfig (fst state')
+          if configWorkers config' <= 1 then pure state' else reseeded config' {configWorkers = 1} state'
+    reseeded config (f, left) = go (otherSeeds 3 f) left
+      where
+        go [] n = pure (f, n)
+        go (seed : rest) n =
+          attempt stop program verdict config (f {foundSeed = seed}, n) >>= \case
+            (Just found, n') -> pure (found, n')
+            (Nothing, n') -> go rest n'
+
+    closer state@(f, left)
+      | length schedule > 12 || left <= 0 = pure state
+      | otherwise = do
+          (changed, state') <- firstOf [following (before <> map (moved shift) after) f | (before, after) <- without, shift <- [-1, 1, -2, 2, -3, 3]] state
+          if changed then shrinkList stop program verdict 0 following scheduleOf state' >>= closer else pure state'
+      where
+        schedule = scheduleOf f
+        without = [(take i schedule, drop (i + 1) schedule) | i <- [0 .. length schedule - 2]]
+        moved shift (Deviation i o) = Deviation (max 0 (i + shift)) o
+
+    firstOptions state@(f, _) = do
+      let schedule = scheduleOf f
+      (changed, state') <- firstOf [following (take i schedule <> [Deviation at' o'] <> drop (i + 1) schedule) f | (i, Deviation at' o) <- zip [0 ..] schedule, o' <- take 1 [1 .. o - 1]] state
+      if changed then firstOptions state' else pure state'
+
+-- | A failure that goes on by this schedule.
+following :: Schedule -> Found a -> Config
+following schedule f = (foundConfig f) {configStrategy = Following schedule}
+
+scheduleOf :: Found a -> Schedule
+scheduleOf = resultSchedule . foundResult
+
+-- | Its seed, and so many others.
+otherSeeds :: Int -> Found a -> [Seed]
+otherSeeds n f = foundSeed f : [foundSeed f + 1000003 * fromIntegral i | i <- [1 .. n]]
+
+-- | The first failure of the same kind among all schedules with fewer deviations. Those with one
+-- more are only begun if, by what was seen of those with one, the budget is enough for all of them.
+fewer :: IO Bool -> Thread a -> Verdict a -> (Found a, Int) -> IO (Found a, Int)
+fewer stop program verdict (found, budget)
+  | wanted <= 0 = pure (found, budget)
+  | otherwise = level 0 1 [([], 0)] budget
+  where
+    wanted = length (scheduleOf found)
+    level n ways work left
+      | n >= wanted || null work || length work > left = pure (found, left)
+      | otherwise = do
+          (hit, next, left') <- walk work [] left
+          case hit of
+            Just smaller -> pure (smaller, left')
+            Nothing
+              -- So many of the next number of deviations; each of them has about as many ways on.
+              | length next * (if n == 0 then 1 else ways) > left' * (if n == 0 then 1 else ways) -> pure (found, left')
+              | otherwise -> level (n + 1 :: Int) (length next) next left'
+    walk [] later left = pure (Nothing, reverse later, left)
+    walk ((reversed, from) : rest) later left
+      | left <= 0 = pure (Nothing, [], 0)
+      | otherwise = do
+          over <- stop
+          (result, made) <- runOnce stop branching (following (reverse reversed) found) (foundSeed found) program
+          case verdict result of
+            _ | over -> pure (Nothing, [], 0)
+            Just p | sameProblem found p result, not (resultDiverged result) -> pure (Just (found {foundConfig = following (reverse reversed) found, foundProblem = p, foundResult = result}), [], left - 1)
+            _ ->
+              let more = [(Deviation (branchIndex b) o : reversed, branchIndex b + 1) | b <- made, branchIndex b >= from, o <- [1 .. branchOptions b - 1]]
+               in walk rest (reverse more <> later) (left - 1)
 
 -- | Fewer faults; and how many runs are left. First faults with what mends them, then one by
 -- one: a machine that does not start again is a simpler world, too. With a fault less everything after it
@@ -180,7 +288,19 @@ shrinkScript :: IO Bool -> Int -> Thread a -> Verdict a -> Found a -> IO (Found 
 shrinkScript stop budget program verdict found =
   shrinkList stop program verdict 5 (with . sortOn faultTime . concat) (withMendings . script) (found, budget)
     >>= shrinkList stop program verdict 5 with script
+    >>= rounded 0
   where
+    -- The fault with this index, and those after it, come at whole seconds if they can, or tenths.
+    rounded i state@(f, left) = case drop i (script f) of
+      At t _ : _
+        | left > 0 -> go [t' | unit <- [1_000_000_000, 100_000_000, 10_000_000, 1_000_000], let { t' = t - t `mod` unit }, t' /= t, t' > 0] (f, left) >>= rounded (i + 1)
+      _ -> pure state
+      where
+        go [] s = pure s
+        go (t : rest) s@(f', _) =
+          attempt stop program verdict (with (sortOn faultTime [if j == i then At t what else fault | (j, fault@(At _ what)) <- zip [0 ..] (script f')]) f') s >>= \case
+            (Just smaller, n) -> pure (smaller, n)
+            (Nothing, n) -> go rest (f', n)
     with faults f = (foundConfig f) {configFaults = faults}
     script = configFaults . foundConfig
 
@@ -195,12 +315,14 @@ attempt stop program verdict config (found, left)
         else do
           (result, _) <- runOnce stop brief config (foundSeed found) program
           pure $ case verdict result of
-            Just p | sameProblem p result, not (resultDiverged result) -> (Just (Found config (foundSeed found) p result), left - 1)
+            Just p | sameProblem found p result, not (resultDiverged result) -> (Just found {foundConfig = config, foundProblem = p, foundResult = result}, left - 1)
             _ -> (Nothing, left - 1)
-  where
-    sameProblem p result =
-      problemKind p == problemKind (foundProblem found)
-        && raised (problemKind p) result == raised (problemKind p) (foundResult found)
+
+-- | Is this the problem that was found?
+sameProblem :: Found a -> Problem -> Result a -> Bool
+sameProblem found p result =
+  problemKind p == problemKind (foundProblem found)
+    && raised (problemKind p) result == raised (problemKind p) (foundResult found)
 
 -- | Where a problem of this kind is an exception, of which type: without a fault a program may
 -- fail in another way.
@@ -224,7 +346,7 @@ shrinkList stop program verdict others put get (found, left) = chunks (length (g
       | from >= length items || n <= 0 = pure (changed, (f, n))
       | otherwise = do
           let shorter = take from items <> drop (from + size) items
-          (result, n') <- tryEach (foundSeed f : [foundSeed f + 1000003 * fromIntegral i | i <- [1 .. others]]) (put shorter f) (f, n)
+          (result, n') <- tryEach (otherSeeds others f) (put shorter f) (f, n)
           case result of
             Just smaller | length (get smaller) < length items -> pass size from True (smaller, n')
             _ -> pass size (from + size) changed (f, n')

@@ -21,6 +21,7 @@ module Weft.Sim.Internal.Ticket
     Ticket,
     park,
     settle,
+    settleAtOnce,
     isOpen,
 
     -- * All tickets
@@ -36,7 +37,7 @@ module Weft.Sim.Internal.Ticket
 where
 
 import Control.Exception (SomeException, toException)
-import Control.Monad (void)
+import Control.Monad (void, when)
 import Data.Foldable (foldlM)
 import Data.IORef
 import Foreign.C.Error (Errno, errnoToIOError)
@@ -217,6 +218,12 @@ settle ticket why result =
       late <- isLate (askWorld (ticketAsk ticket))
       if late then settleLate ticket why result else True <$ deliverTicket ticket why result
     _ -> pure False
+
+-- | The same, and the result reaches the thread at once whatever is decided otherwise.
+settleAtOnce :: Ticket a -> Why -> Either SomeException a -> IO Bool
+settleAtOnce ticket why result = do
+  open <- isOpen ticket
+  open <$ when open (deliverTicket ticket why result)
 
 settleLate :: Ticket a -> Why -> Either SomeException a -> IO Bool
 settleLate ticket why result =

@@ -72,6 +72,7 @@ isVisible = \case
   Try _ _ -> True
   Give _ _ -> True
   Call _ _ -> True
+  CallAt {} -> True
   Internal _ -> True
   Direct _ -> True
   Reenter _ -> True
@@ -89,6 +90,7 @@ mayWait :: Trace -> Bool
 mayWait = \case
   Call (SleepUntil _) _ -> False
   Call _ _ -> True
+  CallAt {} -> True
   Lock _ _ -> True
   Take _ _ -> True
   Put {} -> True
@@ -105,12 +107,14 @@ isSystemCall = \case
   Put {} -> True
   Try _ _ -> True
   Call _ _ -> True
+  CallAt {} -> True
   _ -> False
 
 -- | Does it run an action of the program?
 isEffect :: Trace -> Bool
 isEffect = \case
   Effect _ -> True
+  Access access _ _ -> accessKind access == Affects
   Direct _ -> True
   Reenter _ -> True
   _ -> False
@@ -130,6 +134,7 @@ describeNode start = \case
   Try _ _ -> Just ""
   Give _ _ -> Just ""
   Call request _ -> Just (describeCall start request)
+  CallAt stack request _ -> Just (describeCall start request <> maybe "" (" at " <>) (placeOf stack))
   Fork {} -> Just ""
   ForkAnonymous _ _ -> Just ""
   Internal _ -> Just ""
@@ -160,13 +165,16 @@ nodeTag trace = I# (dataToTag# trace)
 {-# INLINE nodeTag #-}
 
 describeAccess :: Access -> String
-describeAccess access = what <> " variable " <> show (accessVariable access) <> name
+describeAccess access
+  | accessKind access == Affects = what <> name
+  | otherwise = what <> " variable " <> show (accessVariable access) <> name
   where
     name = if Text.null (accessName access) then "" else " (" <> Text.unpack (accessName access) <> ")"
     what = case accessKind access of
       Reads -> "read"
       Writes -> "write"
       Modifies -> "modify"
+      Affects -> "effect"
 
 -- | As a table: the step, the time, who, what. What a thread does in one go without
 -- anything in between is indented under its first line.

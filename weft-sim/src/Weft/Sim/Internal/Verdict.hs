@@ -81,7 +81,7 @@ flawless r = outcome <|> uncaught <|> racing <|> left
       concat
         [ "thread ",
           show (placeThread p),
-          case placeKind p of Reads -> " reads it"; Writes -> " writes it"; Modifies -> " modifies it",
+          case placeKind p of Reads -> " reads it"; Writes -> " writes it"; Modifies -> " modifies it"; Affects -> " affects it",
           if null (placeWhere p) then "" else " at " <> placeWhere p,
           " (step ",
           show (placeStep p),

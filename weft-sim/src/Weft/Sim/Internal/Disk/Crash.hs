@@ -24,18 +24,27 @@ import Weft.Sim.Internal.Disk.Tree
 import Weft.Sim.Internal.Disk.Unsynced
 import Weft.Sim.Internal.Random
 
--- | Half of the pages survive; of the others one in four is torn.
+-- | Of eight pages three survive, two are lost and three are torn, those that have grown in
+-- two ways.
 byDice :: Random -> Fates IO
 byDice random =
   Fates
-    { fateOfPage = fateBelow =<< below random 8,
+    { fateOfPage = \added -> below random 16 >>= fateOf added,
       fateOfSizes = \n -> below random (n + 1)
     }
   where
-    fateBelow n
-      | n < 4 = pure Survives
-      | n < 7 = pure Lost
-      | otherwise = Torn . (1 +) <$> below random 7 <*> chance random 0.5
+    fateOf :: (Int, Int) -> Int -> IO Fate
+    fateOf (from, to) n
+      | n < 6 = pure Survives
+      | n < 10 = pure Lost
+      | n < 13 || from >= to = below random 4 >>= torn
+      | otherwise = Ragged . (from +) <$> below random (to - from) <*> chance random 0.7 <*> junk
+    -- At one place, or anywhere.
+    torn :: Int -> IO Fate
+    torn n
+      | n == 0 = Torn . fromIntegral . (1 +) <$> below random 254
+      | otherwise = (\i new -> Torn (if new then 2 ^ i - 1 else 255 - (2 ^ i - 1))) . (1 +) <$> below random 7 <*> chance random 0.5
+    junk = chance random 0.4 >>= \zeroes -> if zeroes then pure Zeroes else Stale <$> below random 4096
 
 -- | The power is gone and back: nothing is open, and what was not durable is as fate has it.
 crashed :: Random -> FileSystem -> IO (FileSystem, [String])
@@ -97,6 +106,7 @@ account fates sizes =
     count p = length (filter p fates)
     torn = \case
       Torn {} -> True
+      Ragged {} -> True
       _ -> False
 
 counted :: Int -> String -> String -> String

@@ -47,6 +47,7 @@ import Weft.Internal.SystemCall (Outcome (..), Waiter, deliver)
 import Weft.Internal.Trace
 import Weft.Sim.Internal.Choices
 import Weft.Sim.Internal.Homes
+import Weft.Sim.Internal.Interrupts
 import Weft.Sim.Internal.Kernel
 import Weft.Sim.Internal.Race
 import Weft.Sim.Internal.Ready
@@ -67,6 +68,8 @@ data Plan = Plan
     -- | Where to record what happens.
     planRecord :: !(Maybe (IORef [Moment])),
     planDetector :: !(Maybe Detector),
+    -- | What may be interrupted by chance, if anything may.
+    planInterrupts :: !(Maybe Interrupts),
     -- | Told that a thread was left by an exception.
     planUncaught :: !(Tcb -> SomeException -> IO ()),
     planReport :: !(String -> IO ()),

@@ -30,6 +30,7 @@ import Weft.Sim.Internal.Homes
 import Weft.Sim.Internal.Kernel
 import Weft.Sim.Internal.Race
 import Weft.Sim.Internal.Ready
+import Weft.Sim.Internal.Timeline (placeOf)
 import Weft.Sim.Internal.World
 
 -- | The workers are known a little later.
@@ -62,9 +63,9 @@ watcherOf d holder =
               writePrimVar (driverRetryKey d) (key + 1)
               modifyIORef' (driverRetries d) (IntMap.insert key waiter)
               pure (modifyIORef' (driverRetries d) (IntMap.delete key)),
-            probeCommit = do
+            probeCommit = \stack -> do
               touches Transactions
-              for_ (planRecord plan) $ \_ -> modifyIORef' (driverTouches d) (Did "transaction" :)
+              for_ (planRecord plan) $ \_ -> modifyIORef' (driverTouches d) (Did ("transaction" <> maybe "" (" at " <>) (placeOf stack)) :)
               wakeRetries d
           }
     }
