@@ -5,6 +5,7 @@ import BadClientTest qualified
 import CertificatesTest qualified
 import ClientTest qualified
 import DribbleTest qualified
+import HttpsTest qualified
 import PeersTest qualified
 import RecordsTest qualified
 import SizesTest qualified
@@ -21,6 +22,7 @@ main = withWorld $ \world ->
         SizesTest.tests world,
         DribbleTest.tests world,
         ClientTest.tests world,
+        HttpsTest.tests world,
         PeersTest.tests world,
         BadClientTest.tests world
       ]
