@@ -261,7 +261,7 @@ refusals = withServer [] $ \server -> do
     [ (2, [], "URL"),
       (2, ["ftp://a/"], "ftp://a/"),
       (2, ["http://"], "http://"),
-      (2, ["https://localhost/"], "https"),
+      (1, ["--insecure", "https" <> drop 4 url], "cannot connect"),
       (2, ["http://a{1..2}/"], "path"),
       (2, [url <> "{2..1}"], "range"),
       (2, [url, "http://localhost:1/"], "one server"),

@@ -19,7 +19,8 @@ tests =
     [ testCase "on each event source" (forM_ backends secure),
       testCase "SIGHUP loads the certificates again" reloaded,
       testCase "several certificates, behind a proxy" several,
-      testCase "what is wrong with certificates" wrongly
+      testCase "what is wrong with certificates" wrongly,
+      testCase "weft load by https, which verifies the server" loaded
     ]
 
 -- | Make a certificate for a name that is issued by itself: @NAME.pem@ and @NAME.key@, as
@@ -71,6 +72,22 @@ secure backend = withPlace $ \site place -> do
     case told of
       [line] -> assertBool line ("weft: handshake with " `isPrefixOf` line && " failed: TLS: " `isInfixOf` line)
       _ -> assertFailure (show told)
+
+loaded :: Assertion
+loaded = withPlace $ \site place -> do
+  certificate place "here" "localhost"
+  withServerIn [] [] site ["--tls-cert", place </> "here.pem", "--tls-key", place </> "here.key"] $ \server -> do
+    let load options host = runWeft [] (["load", "-n", "20", "-c", "2", "--idle", "1"] <> options <> ["https://" <> host <> ":" <> show (serverPort server) <> "/hello.txt"])
+    forM_ [(["--ca", place </> "here.pem"], "localhost"), (["--insecure"], "127.0.0.1")] $ \(options, host) -> do
+      (code, out, err) <- load options host
+      (code, err) @?= (ExitSuccess, "")
+      assertBool out ("requests    20 in " `isInfixOf` out)
+    (code, _, err) <- load ["--ca", place </> "here.pem"] "127.0.0.1"
+    code @?= ExitFailure 1
+    assertBool err ("it is not for 127.0.0.1" `isInfixOf` err)
+    (unknown, _, why) <- load ["--ca", place </> "nothing.pem"] "localhost"
+    unknown @?= ExitFailure 1
+    assertBool why ("nothing.pem" `isInfixOf` why)
 
 reloaded :: Assertion
 reloaded = withPlace $ \site place -> do

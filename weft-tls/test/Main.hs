@@ -5,6 +5,7 @@ import BadClientTest qualified
 import CertificatesTest qualified
 import ClientTest qualified
 import DribbleTest qualified
+import HttpsTest qualified
 import KeptTest qualified
 import PeersTest qualified
 import RecordsTest qualified
@@ -23,6 +24,7 @@ main = withWorld $ \world ->
         DribbleTest.tests world,
         KeptTest.tests world,
         ClientTest.tests world,
+        HttpsTest.tests world,
         PeersTest.tests world,
         BadClientTest.tests world
       ]

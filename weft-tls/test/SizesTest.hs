@@ -80,7 +80,7 @@ tests w =
           transport <- connectTls tls "localhost" socket
           sendAll socket (header 23 size)
           outcome <- try (toEnd transport)
-          liftIO (either (@?= RefusedByPeer "received fatal error: RecordOverflow") (assertFailure . show) outcome)
+          liftIO (either (@?= RefusedByPeer "record_overflow") (assertFailure . show) outcome)
     ]
   where
     world = serving (settingsOf w ["ecdsa"])

@@ -90,6 +90,11 @@ script =
       "issue alice \"$ec\" /O=Weft/CN=alice 'extendedKeyUsage=clientAuth\\n' 30",
       "issue short \"$ec\" /CN=localhost \"$here\" 1",
       "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=localhost -addext \"subjectAltName=DNS:localhost\" -days 30 -keyout stranger.key -out stranger.pem",
+      "openssl req -new -key ecdsa.key -subj /CN=localhost -out expired.csr",
+      "printf '[ca]\\ndefault_ca=d\\n[d]\\ndatabase=issued\\nserial=next\\nnew_certs_dir=.\\ndefault_md=sha256\\npolicy=p\\nx509_extensions=e\\n[p]\\ncommonName=supplied\\n[e]\\nsubjectAltName=DNS:localhost\\n' >issuing",
+      ": >issued; echo 01 >next",
+      "openssl ca -batch -notext -config issuing -cert ca.pem -keyfile ca.key -in expired.csr -startdate 20200101000000Z -enddate 20200201000000Z -out expired.pem",
+      "cp ecdsa.key expired.key",
       "openssl genpkey -algorithm RSA -pkeyopt rsa_keygen_bits:2048 -aes256 -pass pass:secret -out locked.key",
       "cp rsa.pem locked.pem"
     ]

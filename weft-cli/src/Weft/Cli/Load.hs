@@ -23,6 +23,7 @@ import System.Exit (ExitCode (..), exitWith)
 import System.IO (hFlush, hIsTerminalDevice, hSetEncoding, stderr, stdout, utf8)
 import Weft
 import Weft.Cli.Explain
+import Weft.Cli.Load.Dial (securedWithin)
 import Weft.Cli.Load.Json
 import Weft.Cli.Load.Options
 import Weft.Cli.Load.Page
@@ -30,10 +31,12 @@ import Weft.Cli.Load.Plan
 import Weft.Cli.Load.Report
 import Weft.Cli.Load.Run
 import Weft.Cli.Load.Text
-import Weft.Http.Client.Types (Target (..), authority)
+import Weft.Http.Client.Types (Scheme (..), Target (..), authority)
 import Weft.Http.Internal.Descriptors
 import Weft.Internal.Report (reportToStderr, writeStderr)
 import Weft.Socket
+import Weft.Tls.Client (Authorities (..), clientTls, secureWith)
+import Weft.Tls.Server (LoadError (..))
 
 -- | The command, for the program's parser.
 loadCommand :: Mod CommandFields (IO ())
@@ -54,9 +57,10 @@ putUnderLoad o = do
   processors <- getNumProcessors
   outcome <-
     try . runWith defaultSettings {settingWorkers = Just (fromMaybe processors (loadWorkers o)), settingKernel = systemKernel defaultSystemSettings {systemBackend = loadBackend o}} $ do
-      address <- reach plan
+      secure <- securing plan
+      address <- reach plan secure
       progress <- liftIO (progressOn o)
-      runLoad o plan address progress
+      runLoad o plan secure address progress
   report <- either (failing 1 . explain) (pure . reportOf) outcome
   terminal <- hIsTerminalDevice stderr
   when (terminal || loadProgress o) (writeStderr (if terminal then "\r\ESC[K" else ""))
@@ -69,14 +73,20 @@ putUnderLoad o = do
     failing code text = reportToStderr text >> exitWith (ExitFailure code)
     writing path act = act `catch` \e -> failing 1 (path <> ": " <> ioe_description (e :: IOException))
 
-    -- The address that answers. A server that is not there at all is not to be put under load.
-    reach plan = do
+    securing plan = case targetScheme (planTarget plan) of
+      Http -> pure pure
+      Https -> do
+        let authorities = if loadInsecure o then NoVerification else maybe SystemAuthorities AuthoritiesFrom (loadCa o)
+        tls <- clientTls authorities Nothing `catch` \(LoadError path what) -> throwM (userError (path <> ": " <> what))
+        pure (secureWith tls (planTarget plan))
+
+    -- The address that answers. A server that is not there at all, or is not who it should be, is
+    -- not to be put under load.
+    reach plan secure = do
       let target = planTarget plan
-          name = C.unpack (authority target)
-      socket <-
-        connectTcp (loadTimeout o) (C.unpack (targetHost target)) (show (targetPort target)) `catch` \e ->
-          throwM (userError ("cannot connect to " <> name <> ": " <> ioe_description (e :: IOException)))
-      peerAddress socket `finally` closeSocket socket
+          failed e = throwM (userError ("cannot connect to " <> C.unpack (authority target) <> ": " <> ioe_description (e :: IOException)))
+      socket <- connectTcp (loadTimeout o) (C.unpack (targetHost target)) (show (targetPort target)) `catch` failed
+      ((securedWithin (loadTimeout o) secure socket `catch` failed) >> peerAddress socket) `finally` closeSocket socket
 
 -- | What tells how it goes: on a terminal a line that is written again ten times a second, else
 -- one a second, else nothing.

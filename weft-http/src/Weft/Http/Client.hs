@@ -15,6 +15,15 @@
 -- gives its place to the next who waits. Everything it does are system calls of Weft, so it
 -- works under a simulated kernel as it is.
 --
+-- == HTTPS
+--
+-- The package @weft-tls@ secures connections, and verifies servers:
+--
+-- @
+-- tls <- 'Weft.Tls.Client.clientTls' 'Weft.Tls.Client.SystemAuthorities' Nothing
+-- Client.'withClient' Client.'defaultClientSettings' {Client.'clientSecure' = Just ('Weft.Tls.Client.secureWith' tls)} $ \client -> ...
+-- @
+--
 -- == Connections
 --
 -- A connection is kept when both sides are content with that and the response was received
@@ -66,10 +75,9 @@ module Weft.Http.Client
     ClientTimeouts (..),
     defaultClientTimeouts,
 
-    -- ** Other transports
-    Transport (..),
+    -- ** Connections
     connectPlain,
-    socketTransport,
+    Transport (..),
 
     -- * Looking
     openConnections,
@@ -80,16 +88,17 @@ where
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Weft
+import Weft.Http.Client.Connection (connectPlain)
 import Weft.Http.Client.Exchange
 import Weft.Http.Client.Pool (Lease (..), Pool, withConnection, withPool)
 import Weft.Http.Client.Pool qualified as Pool
 import Weft.Http.Client.Render
-import Weft.Http.Client.Transport
 import Weft.Http.Client.Types
 import Weft.Http.Client.Url
 import Weft.Http.Internal.Ascii (eqCaseless)
 import Weft.Http.Internal.Types (Field (..), Method (..), defaultLimits, lookupField)
 import Weft.Http.Status
+import Weft.Http.Transport (Transport (..))
 import Weft.Time (after, now)
 
 -- | A set of connections, and how they are used.
@@ -100,6 +109,7 @@ defaultClientSettings :: ClientSettings
 defaultClientSettings =
   ClientSettings
     { clientConnect = connectPlain,
+      clientSecure = Nothing,
       clientTimeouts = defaultClientTimeouts,
       clientLimits = defaultLimits,
       clientConnections = 256,

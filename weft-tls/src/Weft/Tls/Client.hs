@@ -13,12 +13,16 @@ module Weft.Tls.Client
     connectTls,
     connectTlsWith,
     socketTransport,
+
+    -- * For "Weft.Http.Client"
+    secureWith,
   )
 where
 
 import Control.Exception (SomeAsyncException, SomeException, fromException)
 import Control.Monad (unless)
 import Data.ByteString (ByteString)
+import Data.ByteString.Char8 qualified as C
 import Data.Functor (void)
 import Data.IORef
 import Data.Maybe (isNothing)
@@ -27,6 +31,7 @@ import Data.X509.Validation (FailedReason (UnknownCA))
 import Network.TLS
 import System.X509 (getSystemCertificateStore)
 import Weft
+import Weft.Http.Client (Target (..))
 import Weft.Http.Request (Security)
 import Weft.Http.Server (Transport (..), socketTransport)
 import Weft.Socket
@@ -116,6 +121,14 @@ connectTlsWith tls host transport = do
     security <- securityOf context Nothing
     above <- streamTransport ClientSide records context
     pure (above, security)
+
+-- | For 'Weft.Http.Client.clientSecure': TLS with the host of a URL, whose certificate is
+-- verified as the settings say. What 'connectTls' raises is an 'IOError' here, which says the
+-- same.
+secureWith :: ClientTlsSettings -> Target -> Transport -> Thread Transport
+secureWith tls target transport = do
+  (above, _) <- connectTlsWith tls (C.unpack (targetHost target)) transport `catch` (throwM . asIOError)
+  pure above {transportReceive = \buffer offset count -> transportReceive above buffer offset count `catch` (throwM . asIOError)}
 
 parametersFor :: ClientTlsSettings -> HostName -> IORef [String] -> ClientParams
 parametersFor tls host reasons =

@@ -29,6 +29,7 @@ import Control.Exception (IOException, SomeAsyncException, SomeException, fromEx
 import Control.Monad (void, when)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
+import Data.ByteString.Char8 qualified as C
 import Data.Foldable (for_)
 import Data.IORef
 import Data.X509 (CertificateChain (..))
@@ -176,7 +177,7 @@ tlsLayer context _ transport client = do
       let failure = failureOf (e :: SomeException)
       sent <- liftIO (readIORef alert)
       let failed = FailedHandshake (clientAddress client) failure $ case failure of
-            RefusedByPeer name -> Just (alertName name)
+            RefusedByPeer name -> Just (C.pack name)
             Refused _ -> sent
             _ -> Nothing
       liftIO (for_ (tlsOnFailure (settings context)) ($ failed))

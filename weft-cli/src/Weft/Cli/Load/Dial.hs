@@ -9,6 +9,8 @@ module Weft.Cli.Load.Dial
     newDialer,
     dialAddress,
     dial,
+    Secure,
+    securedWithin,
   )
 where
 
@@ -18,23 +20,39 @@ import GHC.IO.Exception (IOException (..))
 import Network.Socket (hostAddressToTuple, tupleToHostAddress)
 import Weft
 import Weft.Cli.Load.Cells
+import Weft.Http.Transport
 import Weft.Socket
+import Weft.Timeout (timeout)
 
--- | Where to, how long it may take, and which address of our own is in use: 0 is the
--- system's choice.
-data Dialer = Dialer !SockAddr !Duration !Cells
+-- | Where to, how it is secured, how long each of these may take, and which address of our own is
+-- in use: 0 is the system's choice.
+data Dialer = Dialer !SockAddr !Secure !Duration !Cells
+
+-- | Puts TLS around a connection, or nothing.
+type Secure = Transport -> Thread Transport
 
 -- | A dialer for an address, with a limit of time for each connection.
-newDialer :: Duration -> SockAddr -> IO Dialer
-newDialer limit address = Dialer address limit <$> newCells 1
+newDialer :: Duration -> Secure -> SockAddr -> IO Dialer
+newDialer limit secure address = Dialer address secure limit <$> newCells 1
 
 -- | Where it leads.
 dialAddress :: Dialer -> SockAddr
-dialAddress (Dialer address _ _) = address
+dialAddress (Dialer address _ _ _) = address
 
--- | A new connection, its data sent without delay. Throws an 'IOError'.
-dial :: Dialer -> Thread Socket
-dial dialer@(Dialer address limit own) = do
+-- | A new connection, its data sent without delay; the socket is to be closed. Throws an
+-- 'IOError'.
+dial :: Dialer -> Thread (Socket, Transport)
+dial dialer@(Dialer _ secure limit _) = mask $ \restore -> do
+  socket <- restore (dialSocket dialer)
+  transport <- restore (securedWithin limit secure socket) `onException` closeSocket socket
+  pure (socket, transport)
+
+-- | Secure a connection, within a time.
+securedWithin :: Duration -> Secure -> Socket -> Thread Transport
+securedWithin limit secure socket = timeout limit (secure (socketTransport socket)) >>= maybe (throwM (userError "the TLS handshake took too long")) pure
+
+dialSocket :: Dialer -> Thread Socket
+dialSocket dialer@(Dialer address _ limit own) = do
   from <- liftIO (peekCell own 0)
   try (attempt from) >>= \case
     Right socket -> pure socket
@@ -43,7 +61,7 @@ dial dialer@(Dialer address limit own) = do
           -- The first that finds it out moves on for all.
           now' <- liftIO (peekCell own 0)
           when (now' == from) (void (liftIO (addCell own 0 1)))
-          dial dialer
+          dialSocket dialer
       | otherwise -> throwM e
   where
     attempt from = mask $ \restore -> do

@@ -14,7 +14,7 @@ module Weft.Cli.Load.Driver
 where
 
 import Control.Exception (IOException)
-import Control.Monad (unless, void, when)
+import Control.Monad (void, when)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Weft
@@ -23,7 +23,8 @@ import Weft.Cli.Load.Dial
 import Weft.Cli.Load.Histogram
 import Weft.Cli.Load.Lane
 import Weft.Cli.Load.Tally
-import Weft.Socket
+import Weft.Http.Transport
+import Weft.Socket (closeSocket)
 import Weft.Time
 
 -- | An instant, and what the clock said at that time: from one to the other.
@@ -37,8 +38,8 @@ driveLane origin dialer lane = connecting (milliseconds 10)
       before <- liftIO clockNow
       try (dial dialer) >>= \case
         Left (_ :: IOException) -> refused pause
-        Right socket -> do
-          useful <- (connected before socket >>= finished) `finally` closeSocket socket
+        Right (socket, transport) -> do
+          useful <- (connected before socket transport >>= finished) `finally` closeSocket socket
           case useful of
             Nothing -> pure ()
             Just True -> connecting (milliseconds 10)
@@ -52,48 +53,47 @@ driveLane origin dialer lane = connecting (milliseconds 10)
     -- How a connection ended; 'Nothing' when all is done.
     finished = maybe (pure Nothing) (fmap Just . liftIO . ended lane)
 
-    connected before socket = do
+    connected before socket transport = do
       under <- liftIO $ do
         t <- clockNow
         record (tallyConnect (laneTally lane)) (t - before)
         opened lane socket
         outstanding lane
-      try (if under > 0 then liftIO (sendAgain lane) >>= sending origin lane socket else beginning origin lane socket) >>= \case
+      try (if under > 0 then liftIO (sendAgain lane) >>= sending origin lane transport else beginning origin lane transport) >>= \case
         Right end -> pure end
         Left (_ :: IOException) -> pure (Just Lost)
 
 -- | The first request of a connection.
-beginning :: Origin -> Lane -> Socket -> Thread (Maybe End)
-beginning origin lane socket = case sharedPace (laneShared lane) of
-  Nothing -> liftIO (beginClosed lane) >>= next origin lane socket
-  Just pace -> liftIO (schedule lane pace) >>= next origin lane socket
+beginning :: Origin -> Lane -> Transport -> Thread (Maybe End)
+beginning origin lane transport = case sharedPace (laneShared lane) of
+  Nothing -> liftIO (beginClosed lane) >>= next origin lane transport
+  Just pace -> liftIO (schedule lane pace) >>= next origin lane transport
 
 -- | Do what is to be done next.
-next :: Origin -> Lane -> Socket -> Step -> Thread (Maybe End)
-next origin lane socket = \case
-  Send bytes -> sending origin lane socket bytes
-  Receive -> receiving origin lane socket
-  Next -> beginning origin lane socket
-  SleepUntil due -> waiting origin lane socket due
+next :: Origin -> Lane -> Transport -> Step -> Thread (Maybe End)
+next origin lane transport = \case
+  Send bytes -> sending origin lane transport bytes
+  Receive -> receiving origin lane transport
+  Next -> beginning origin lane transport
+  SleepUntil due -> waiting origin lane transport due
   Finish -> pure Nothing
   Close -> pure (Just Agreed)
   Malformed -> pure (Just Nonsense)
 
-sending :: Origin -> Lane -> Socket -> ByteString -> Thread (Maybe End)
-sending origin lane socket bytes = do
-  n <- send socket bytes
-  unless (n == B.length bytes) (sendAll socket (B.drop n bytes))
-  receiving origin lane socket
+sending :: Origin -> Lane -> Transport -> ByteString -> Thread (Maybe End)
+sending origin lane transport bytes = do
+  n <- transportSend transport [bytes]
+  if n < B.length bytes then sending origin lane transport (B.drop n bytes) else receiving origin lane transport
 
-receiving :: Origin -> Lane -> Socket -> Thread (Maybe End)
-receiving origin lane socket = do
+receiving :: Origin -> Lane -> Transport -> Thread (Maybe End)
+receiving origin lane transport = do
   have <- liftIO (unread lane)
-  n <- receiveInto socket (laneInput lane) have maxBound
-  if n == 0 then pure (Just Lost) else liftIO (received lane n) >>= next origin lane socket
+  n <- transportReceive transport (laneInput lane) have maxBound
+  if n == 0 then pure (Just Lost) else liftIO (received lane n) >>= next origin lane transport
 
 -- | Wait until a request is due, and send it.
-waiting :: Origin -> Lane -> Socket -> Int -> Thread (Maybe End)
-waiting origin@(Origin instant zero) lane socket due = do
+waiting :: Origin -> Lane -> Transport -> Int -> Thread (Maybe End)
+waiting origin@(Origin instant zero) lane transport due = do
   t <- liftIO clockNow
   when (due > t) (void (sleepUntil (after (nanoseconds (due - zero)) instant)))
-  liftIO (sendDue lane due) >>= sending origin lane socket
+  liftIO (sendDue lane due) >>= sending origin lane transport

@@ -19,9 +19,11 @@ where
 import Control.Exception (IOException)
 import Control.Monad (forM_, void, when)
 import Weft
+import Weft.Buffer (newBuffer)
 import Weft.Cli.Load.Cells
 import Weft.Cli.Load.Dial
 import Weft.Event
+import Weft.Http.Transport
 import Weft.Scope
 import Weft.Semaphore
 import Weft.Socket
@@ -51,14 +53,16 @@ openIdlers scope dialer count limit = do
             when first settledOnce
             sleep pause
             idler False (min (seconds 1) (pause <> pause))
-          Right socket -> do
+          Right (socket, transport) -> do
             let open = liftIO (addCell cells 0 1)
                 closed = liftIO (addCell cells 0 (-1)) >> closeSocket socket
-            (open >> when first settledOnce >> awaitReadable socket `catch` gone) `finally` closed
+            (open >> when first settledOnce >> unasked transport `catch` gone) `finally` closed
             void (liftIO (addCell cells 1 1))
             -- A server may be closing all of them at once.
             sleep (milliseconds 10)
             idler False (milliseconds 10)
+      -- Until it ends, or something comes.
+      unasked transport = liftIO (newBuffer 1) >>= \byte -> void (transportReceive transport byte 0 1)
       gone :: IOException -> Thread ()
       gone _ = pure ()
   forM_ [0 .. count - 1] $ \i ->

@@ -28,7 +28,7 @@ import GHC.IO.Encoding (getFileSystemEncoding)
 import GHC.IO.Exception (ioe_description)
 import Weft.Cli.Load.Options
 import Weft.Cli.Load.Source
-import Weft.Http.Client.Types (Scheme (..), Target (..), Url (..), authority)
+import Weft.Http.Client.Types (Target (..), Url (..), authority)
 import Weft.Http.Client.Url (parseUrl)
 import Weft.Http.Internal.Types (Field (..), Method (..), lookupField)
 import Weft.Http.Response (BadField (..), checkField)
@@ -56,7 +56,6 @@ makePlan o = runExceptT $ do
   case [other | Weighted _ (other, _) <- others, other /= target] of
     other : _ -> throwE ("all URLs must lead to one server: " <> C.unpack (authority target) <> " and " <> C.unpack (authority other) <> " are two")
     [] -> pure ()
-  when (targetScheme target == Https) (throwE "https is not supported; use http")
   fields <- mapM (\text -> liftIO (bytesOf text) >>= except . fieldOf) (loadFields o)
   body <- mapM readBody (loadBody o)
   method <- maybe (pure (if isJust body then "POST" else "GET")) (liftIO . bytesOf) (loadMethod o)

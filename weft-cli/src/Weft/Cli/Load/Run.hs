@@ -83,10 +83,10 @@ data IdleResult = IdleResult
   }
   deriving stock (Eq, Show)
 
--- | Put a server, at this address, under load. The action is told now and then how it goes: the
+-- | Put a server, at this address and secured so, under load. The action is told now and then how it goes: the
 -- time in nanoseconds since the beginning, responses and errors.
-runLoad :: LoadOptions -> Plan -> SockAddr -> (Point -> IO ()) -> Thread Result
-runLoad o plan address progress = do
+runLoad :: LoadOptions -> Plan -> Secure -> SockAddr -> (Point -> IO ()) -> Thread Result
+runLoad o plan secure address progress = do
   workers <- workerCount
   control <- liftIO (newControl (case loadAmount o of Count n -> Just n; For _ -> Nothing))
   let connections = case loadAmount o of
@@ -103,7 +103,7 @@ runLoad o plan address progress = do
           }
   tallies <- liftIO (replicateM workers newTally)
   lanes <- liftIO $ forM [0 .. connections - 1] $ \i -> newLane shared (tallies !! (i `mod` workers)) (loadSeed o * 1_000_003 + i)
-  dialer <- liftIO (newDialer (loadTimeout o) address)
+  dialer <- liftIO (newDialer (loadTimeout o) secure address)
   interrupted <- liftIO (newIORef False)
   allEnded <- newEvent
   running <- liftIO (newCells 1 >>= \cells -> cells <$ pokeCell cells 0 connections)

@@ -31,6 +31,8 @@ import Numeric (showHex)
 import Weft
 import Weft.Event
 import Weft.Http.Body
+import Weft.Http.Client.Connection (Connection, closeConnection, sendPieces)
+import Weft.Http.Client.Connection qualified as Connection
 import Weft.Http.Client.Pool (Lease (..), Verdict (..))
 import Weft.Http.Client.Types
 import Weft.Http.Internal.ResponseHead
@@ -80,7 +82,7 @@ data Response = Response
 
 -- | The connection as the receiver sees it.
 data Input = Input
-  { inputTransport :: !Transport,
+  { inputConnection :: !Connection,
     inputClock :: !Clock,
     inputState :: !(Ref State),
     -- | What became of sending the body.
@@ -125,8 +127,8 @@ exchange :: Limits -> Clock -> Lease -> Request -> ByteString -> (Response -> Th
 exchange limits clock lease request h use = do
   state <- newRef Over
   sending <- newRef Unsent
-  let transport = leaseTransport lease
-      input = Input transport clock state sending
+  let connection = leaseConnection lease
+      input = Input connection clock state sending
       answered interim final = do
         (response, reusable) <- receiveHead limits input request interim
         _ <- final
@@ -136,7 +138,7 @@ exchange limits clock lease request h use = do
         pure (a, if reusable && ended && isSent sent then Keep else Discard)
       isSent = \case Sent _ -> True; _ -> False
       became outcome = now >>= atomicWriteRef sending . outcome
-      send pieces = within clock Sending (transportSend transport pieces)
+      send pieces = within clock Sending (sendPieces connection pieces)
       -- A server that refuses a request closes the connection, perhaps before it has all of
       -- it: its answer may be there all the same.
       sendOr failed act = act `catch` \e -> failed (e :: IOException)
@@ -157,7 +159,7 @@ exchange limits clock lease request h use = do
                 | Just (SomeAsyncException _) <- fromException e -> throwM e
                 | Just Cancelled <- fromException e -> throwM e
                 | Just (NotTaken _) <- fromException e -> became SendFailed
-                | otherwise -> atomicWriteRef sending (BodyFailed e) >> transportClose transport
+                | otherwise -> atomicWriteRef sending (BodyFailed e) >> closeConnection connection
           answered (set goAhead) $ do
             -- A final response to the question whether the body is wanted says no.
             asked <- not <$> isSet goAhead
@@ -268,7 +270,7 @@ patiently input body = do
 -- | Wait for bytes; at least one.
 receiveSome :: Input -> Phase -> Thread ByteString
 receiveSome input phase = do
-  bytes <- transportReceive (inputTransport input) 16384 `catch` (throwM . ConnectionLost phase . Just)
+  bytes <- Connection.receiveSome (inputConnection input) `catch` (throwM . ConnectionLost phase . Just)
   if B.null bytes then throwM (ConnectionLost phase Nothing) else pure bytes
 
 -- | Wait for the next piece of the content; empty at its end. Pieces are as they come, and
@@ -280,7 +282,7 @@ receivePiece response =
     Ended _ -> pure B.empty
     ToTheEnd rest
       | B.null rest -> do
-          bytes <- within (inputClock input) ReceivingBody (transportReceive (inputTransport input) 16384) `catch` (throwM . ConnectionLost ReceivingBody . Just)
+          bytes <- within (inputClock input) ReceivingBody (Connection.receiveSome (inputConnection input)) `catch` (throwM . ConnectionLost ReceivingBody . Just)
           when (B.null bytes) (writeRef state (Ended B.empty))
           pure bytes
       | otherwise -> rest <$ writeRef state (ToTheEnd B.empty)

@@ -22,6 +22,7 @@ import Control.Monad (unless, void)
 import Data.Foldable (for_)
 import Weft
 import Weft.Event
+import Weft.Http.Client.Connection
 import Weft.Http.Client.Places (Bounds (..), Grant (..), Orders (..), Places)
 import Weft.Http.Client.Places qualified as Places
 import Weft.Http.Client.Types
@@ -40,14 +41,14 @@ data Pool = Pool
   }
 
 -- | An idle connection and the thread that watches it.
-data Idle = Idle !Transport !(Child ())
+data Idle = Idle !Connection !(Child ())
 
 -- | Who waits finds here what was granted.
 type Waiter = MVar (Grant Idle)
 
 -- | A connection in use.
 data Lease = Lease
-  { leaseTransport :: !Transport,
+  { leaseConnection :: !Connection,
     -- | It has served a request before, and may have been closed since.
     leaseUsed :: !Bool
   }
@@ -61,7 +62,7 @@ withPool :: ClientSettings -> (Pool -> Thread a) -> Thread a
 withPool settings body = withScope $ \scope -> do
   places <- newRefNamed "connections of a client" Places.noPlaces
   let pool = Pool (Bounds (max 1 (clientConnections settings)) (max 1 (clientConnectionsPerTarget settings))) settings scope places
-  body pool `finally` (atomicModifyRef places Places.close >>= mapM_ (\(Idle transport _) -> transportClose transport))
+  body pool `finally` (atomicModifyRef places Places.close >>= mapM_ (\(Idle connection _) -> endConnection connection))
 
 -- | Connections that are open or being opened.
 openConnections :: Pool -> Thread Int
@@ -77,10 +78,10 @@ idleConnections pool = Places.idleCount <$> atomicReadRef (poolPlaces pool)
 withConnection :: Pool -> Bool -> (forall x. Phase -> Thread x -> Thread x) -> Target -> (Lease -> Thread (a, Verdict)) -> Thread a
 withConnection pool new limited target body = mask $ \restore -> do
   lease <- obtain pool new limited target
-  let gone = transportClose (leaseTransport lease) `finally` leave pool target
+  let gone = closeConnection (leaseConnection lease) `finally` leave pool target
   (a, verdict) <- restore (body lease) `onException` gone
   case verdict of
-    Keep | clientIdle (poolSettings pool) > mempty -> a <$ keep pool target (leaseTransport lease)
+    Keep | clientIdle (poolSettings pool) > mempty -> a <$ keep pool target (leaseConnection lease)
     _ -> a <$ gone
 
 -- | Wait for a place, and a connection in it. Masked; waiting is interruptible.
@@ -100,53 +101,53 @@ obtain pool new limited target = do
       unless mine $
         uninterruptibleMask_ (takeMVar waiter) >>= \case
           Open -> leave pool target
-          Reuse (Idle transport watch) -> do
+          Reuse (Idle connection watch) -> do
             cancel (childThread watch)
-            transportClose transport `finally` leave pool target
+            closeConnection connection `finally` leave pool target
     use = \case
       Open -> open
-      Reuse (Idle transport watch) -> do
+      Reuse (Idle connection watch) -> do
         cancel (childThread watch)
         -- Two threads must not wait for its input. When the watch has ended by itself,
         -- something has happened to the connection.
-        alive <- either (const True) (const False) <$> resultOf watch `onException` lose transport
+        alive <- either (const True) (const False) <$> resultOf watch `onException` lose connection
         if alive && not new
-          then pure (Lease transport True)
+          then pure (Lease connection True)
           else do
-            transportClose transport `onException` leave pool target
+            closeConnection connection `onException` leave pool target
             if new then open else leave pool target >> waitForPlace >>= use
     open = flip onException (leave pool target) $ do
       over <- Places.isClosed <$> atomicReadRef (poolPlaces pool)
       if over
         then throwM ClientOver
-        else (`Lease` False) <$> (limited Connecting (clientConnect (poolSettings pool) target) `catch` failed)
+        else (`Lease` False) <$> (limited Connecting (connectTo (poolSettings pool) target) `catch` failed)
     failed e = throwM (ConnectFailed target (e :: IOException))
-    lose transport = transportClose transport `finally` leave pool target
+    lose connection = closeConnection connection `finally` leave pool target
 
 -- | A connection is closed, or was never opened.
 leave :: Pool -> Target -> Thread ()
 leave pool target = atomicModifyRef (poolPlaces pool) (Places.giveUp (poolBounds pool) target) >>= carryOut
 
 -- | A connection is idle from now on. Masked.
-keep :: Pool -> Target -> Transport -> Thread ()
-keep pool target transport = do
+keep :: Pool -> Target -> Connection -> Thread ()
+keep pool target connection = do
   entered <- newEvent
   number <- newRef (0 :: Int)
   -- The watch inherits the mask, and may be interrupted only where it waits.
   try (forkDaemonIn (poolScope pool) (interruptible (wait entered) >> watching number)) >>= \case
     -- The client has ended before its last user.
-    Left (_ :: ScopeEnded) -> transportClose transport `finally` leave pool target
+    Left (_ :: ScopeEnded) -> closeConnection connection `finally` leave pool target
     Right watch -> do
-      (turn, orders) <- atomicModifyRef (poolPlaces pool) (Places.giveBack (poolBounds pool) target (Idle transport watch))
+      (turn, orders) <- atomicModifyRef (poolPlaces pool) (Places.giveBack (poolBounds pool) target (Idle connection watch))
       writeRef number turn
       carryOut orders
       set entered
   where
     watching number = do
-      void (interruptible (timeout (clientIdle (poolSettings pool)) (transportWatch transport)) `catch` \e -> pure (Just (ignored e)))
+      void (interruptible (timeout (clientIdle (poolSettings pool)) (watchIdle connection)) `catch` \e -> pure (Just (ignored e)))
       n <- readRef number
       removed <- atomicModifyRef (poolPlaces pool) (Places.removeIdle (poolBounds pool) target n)
-      for_ removed $ \orders -> transportClose transport `finally` carryOut orders
+      for_ removed $ \orders -> interruptible (endConnection connection) `finally` carryOut orders
     ignored :: IOException -> ()
     ignored _ = ()
 
@@ -154,4 +155,4 @@ keep pool target transport = do
 carryOut :: Orders Idle Waiter -> Thread ()
 carryOut orders = uninterruptibleMask_ $ do
   for_ (ordersGranted orders) (uncurry putMVar)
-  for_ (ordersClosing orders) $ \(Idle transport watch) -> cancel (childThread watch) >> transportClose transport
+  for_ (ordersClosing orders) $ \(Idle connection watch) -> cancel (childThread watch) >> closeConnection connection

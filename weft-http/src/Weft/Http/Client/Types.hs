@@ -17,9 +17,6 @@ module Weft.Http.Client.Types
     isReplayable,
     isIdempotent,
 
-    -- * Connections
-    Transport (..),
-
     -- * Settings
     ClientSettings (..),
     ClientTimeouts (..),
@@ -41,6 +38,8 @@ import Weft.Http.Internal.Fault
 import Weft.Http.Internal.ResponseHead
 import Weft.Http.Internal.Types (Field, Limits, Method (..))
 import Weft.Http.Response (BadField (..))
+import Weft.Http.Transport (Transport)
+import Weft.Socket (Socket)
 
 -- | What a URL begins with.
 data Scheme = Http | Https
@@ -113,26 +112,16 @@ isIdempotent = \case
   Trace -> True
   _ -> False
 
--- | A connection, as the client uses it: TCP, or something on top of that. One thread at a
--- time receives or watches, and one sends; either may be cancelled.
-data Transport = Transport
-  { -- | Wait for bytes, at most so many; empty at the end of the stream.
-    transportReceive :: Int -> Thread ByteString,
-    -- | Send all of the pieces.
-    transportSend :: [ByteString] -> Thread (),
-    -- | Wait, while the connection is idle, until it is of no use any more: because its other
-    -- end was closed, or something has come that nobody has asked for.
-    transportWatch :: Thread (),
-    -- | Close it, without waiting for the other end. Threads that wait on it fail with an
-    -- 'IOError'. Closing it again does nothing.
-    transportClose :: Thread ()
-  }
-
 -- | How a client behaves.
 data ClientSettings = ClientSettings
-  { -- | Makes a connection; default: TCP for @http@. Another package gives one that knows
-    -- @https@. It may fail with any 'IOError'.
-    clientConnect :: !(Target -> Thread Transport),
+  { -- | Makes a connection, which the client closes; default: TCP. It may fail with any
+    -- 'IOError'.
+    clientConnect :: !(Target -> Thread Socket),
+    -- | Secures a connection for @https@: verifies who is at its other end, and encrypts.
+    -- Default: nothing does, and @https@ fails. The package @weft-tls@ has it
+    -- (@Weft.Tls.Client.secureWith@). It may fail with any 'IOError', and so may the transport;
+    -- where the end of the stream was not announced, that must.
+    clientSecure :: !(Maybe (Target -> Transport -> Thread Transport)),
     clientTimeouts :: !ClientTimeouts,
     -- | Bounds of response heads and of the overhead of chunks.
     clientLimits :: !Limits,

@@ -17,14 +17,12 @@ module Weft.Tls.Internal.Failed
 
     -- * Alerts
     alertIn,
-    alertName,
   )
 where
 
 import Control.Exception (displayException)
 import Data.ByteString (ByteString)
 import Data.ByteString.Char8 qualified as C
-import Data.Char (isAlpha, isUpper, toLower)
 import Data.Foldable (for_)
 import Data.IORef
 import Data.List (stripPrefix)
@@ -99,13 +97,5 @@ line (FailedHandshake client why alert) n =
 -- | The alert that a packet is, as the library shows packets.
 alertIn :: String -> Maybe ByteString
 alertIn packet = case stripPrefix "Alert" packet of
-  Just rest | '(' : parts <- dropWhile (/= '(') rest -> Just (alertName (takeWhile (/= ')') (drop 1 (dropWhile (/= ',') parts))))
+  Just rest | '(' : parts <- dropWhile (/= '(') rest -> Just (C.pack (alertName (takeWhile (/= ')') parts)))
   _ -> Nothing
-
--- | The name in RFC 8446 of an alert that the library calls so: @ProtocolVersion@ is
--- @protocol_version@. The last word in what is given counts.
-alertName :: String -> ByteString
-alertName shown = C.pack (drop 1 (concatMap split (lastWord shown)))
-  where
-    lastWord = reverse . takeWhile isAlpha . dropWhile (not . isAlpha) . reverse
-    split c = if isUpper c then ['_', toLower c] else [c]

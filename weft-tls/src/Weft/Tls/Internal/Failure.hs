@@ -7,10 +7,12 @@ module Weft.Tls.Internal.Failure
   ( TlsFailure (..),
     failureOf,
     asIOError,
+    alertName,
   )
 where
 
 import Control.Exception
+import Data.Char (isAlpha, isUpper, toLower)
 import Data.List (isPrefixOf)
 import GHC.IO.Exception (IOErrorType (ProtocolError), IOException (..))
 import Network.TLS (TLSError (..), TLSException (..))
@@ -28,7 +30,7 @@ data TlsFailure
     Vanished
   | -- | It was refused here, for this reason.
     Refused String
-  | -- | The peer has refused, with this alert.
+  | -- | The peer has refused, with this alert: its name in RFC 8446, such as @unknown_ca@.
     RefusedByPeer String
   | -- | The certificate of the server is not trusted, for these reasons.
     Untrusted [String]
@@ -58,7 +60,7 @@ failureOf e
   | Just failure <- fromException e = failure
   | Just (_ :: IOException) <- fromException e = Vanished
   | Just tls <- fromException e = case tls of
-      Terminated True why _ -> RefusedByPeer why
+      Terminated True why _ -> RefusedByPeer (alertName why)
       Terminated False why inner -> ofError why inner
       HandshakeFailed inner -> ofError "" inner
       PostHandshake inner -> ofError "" inner
@@ -70,13 +72,14 @@ ofError :: String -> TLSError -> TlsFailure
 ofError _ Error_EOF = Vanished
 ofError why inner = case inner of
   Error_Protocol (text, _, alert)
-    | "remote side fatal error" `isPrefixOf` text -> RefusedByPeer (show alert)
+    | "remote side fatal error" `isPrefixOf` text -> RefusedByPeer (alertName (show alert))
     | otherwise -> Refused (text <> " (" <> show alert <> ")")
   Error_Packet text -> if "partial packet" `isPrefixOf` text then Vanished else Refused text
   Error_Packet_unexpected got wanted
-    | "Alert" `isPrefixOf` got -> RefusedByPeer got
+    | "Alert" `isPrefixOf` got -> RefusedByPeer (alertName got)
     | otherwise -> Refused ("got " <> got <> wanted)
-  Error_Packet_Parsing text -> Refused ("it cannot be parsed: " <> text)
+  -- Several lines, of which the first says it.
+  Error_Packet_Parsing text -> Refused ("it cannot be parsed: " <> takeWhile (/= '\n') text)
   Error_Certificate text -> Refused ("its certificate: " <> text)
   Error_HandshakePolicy text -> Refused text
   Error_Misc text -> Refused (if null text then why else text)
@@ -84,3 +87,11 @@ ofError why inner = case inner of
 -- | As the server of weft-http takes the end of a connection: it is no news.
 asIOError :: TlsFailure -> IOException
 asIOError failure = IOError Nothing ProtocolError "TLS" (displayException failure) Nothing Nothing
+
+-- | The name in RFC 8446 of an alert that the library calls so: @ProtocolVersion@ is
+-- @protocol_version@. The last word in what is given counts.
+alertName :: String -> String
+alertName shown = drop 1 (concatMap split (lastWord shown))
+  where
+    lastWord = reverse . takeWhile isAlpha . dropWhile (not . isAlpha) . reverse
+    split c = if isUpper c then ['_', toLower c] else [c]
