@@ -6,7 +6,6 @@ import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.ByteString.Char8 qualified as C
 import Data.IORef
-import Data.List (nub)
 import Data.Word (Word8)
 import Site
 import System.Posix.ByteString qualified as Posix

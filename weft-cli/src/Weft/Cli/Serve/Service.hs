@@ -92,9 +92,11 @@ serving config = do
     conf = configServer config
     connections n = show n <> (if n == 1 then " connection" else " connections")
     -- That nobody listens any more is no reason to stop.
-    say text = liftIO . unless (confQuiet conf) . ignoringErrors $ hPutStrLn messages ("weft: " <> text) >> hFlush messages
+    say text = liftIO . unless (confQuiet conf) . ignoringErrors $ message text
     -- Where lines of the access log go there is nothing else.
-    messages = if logAccess (configLog config) == Just "-" then stderr else stdout
+    message text
+      | logAccess (configLog config) == Just "-" = report text
+      | otherwise = putStrLn ("weft: " <> text) >> hFlush stdout
     ignoringErrors act = act `catch` \(_ :: IOException) -> pure ()
     openLog :: ByteString -> Thread AccessLog
     openLog path =

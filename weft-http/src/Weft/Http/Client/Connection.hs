@@ -24,9 +24,10 @@ import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.ByteString.Char8 qualified as C
 import Weft
-import Weft.Buffer
+import Weft.Buffer (newBuffer)
 import Weft.Http.Client.Types
 import Weft.Http.Transport
+import Weft.Internal.Buffer (unsafeFreeze)
 import Weft.Socket hiding (Stream)
 import Weft.Timeout (timeout)
 
@@ -61,8 +62,7 @@ receiveSome :: Connection -> Thread ByteString
 receiveSome c = do
   buffer <- liftIO (newBuffer room)
   n <- transportReceive (connectionTransport c) buffer 0 room
-  -- A small result must not keep a large buffer alive.
-  if 2 * n >= room then pure (sliceBuffer buffer 0 n) else liftIO (copyBuffer buffer 0 n)
+  unsafeFreeze buffer n
   where
     room = 16_384
 
