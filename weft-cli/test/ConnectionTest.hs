@@ -44,7 +44,6 @@ logs =
     "access log"
     [ testCase "entries are what was asked, hostile bytes escaped" logFile,
       testCase "entries of a busy connection are its own" logOfBusyConnection,
-      testCase "on standard output" logStdout,
       testCase "a full disk does not stop the service" logFull
     ]
 
@@ -276,12 +275,6 @@ logOfBusyConnection = withSite $ \site -> do
     eventually "all entries" ((== length targets) . length . C.lines <$> B.readFile path)
     entries <- C.lines <$> B.readFile path
     [w | line <- entries, w : _ <- [drop 6 (C.words line)]] @?= targets
-
-logStdout :: IO ()
-logStdout = withServer ["--access-log", "-"] $ \server -> do
-  _ <- get server "/hello.txt"
-  line <- within "the entry" (C.hGetLine (serverOutput server))
-  assertBool (show line) ("\"GET /hello.txt HTTP/1.1\" 200 16" `B.isInfixOf` line)
 
 logFull :: IO ()
 logFull = withServer ["--access-log", "/dev/full"] $ \server -> do
