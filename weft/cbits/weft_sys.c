@@ -172,30 +172,24 @@ static ssize_t byte_at(int fd, int64_t offset) {
 /* How many bytes from the offset on are in the page cache (0 at the end of the
    file), -EAGAIN when not even the first is. Never waits for a disk.
 
-   What is short comes and goes as a whole, by read-ahead and in large folios, and
-   goes from its beginning: when its first and its last byte are there, so is the
-   rest; within the smallest read-ahead, its first byte says it. There may be less of
-   the file then. Otherwise the bytes are read into one small buffer again and again,
-   which stays in the first level of the processor's cache. */
+   Pages come and go in runs, by read-ahead and in large folios, and a run goes from
+   its beginning: the first byte of every 64 KiB is looked at, and the last byte of
+   all; within the smallest read-ahead, the first byte says it. There may be less of
+   the file then. */
 intptr_t weft_resident(int fd, int64_t offset, intptr_t size) {
 #ifdef RWF_NOWAIT
-  enum { TINY = 16384, SHORT = 65536 };
-  if (size > 1 && size <= SHORT) {
-    ssize_t first = byte_at(fd, offset);
-    if (first == 0) return 0;
-    if (first == -1 && errno == EAGAIN) return -EAGAIN;
-    if (first == 1 && (size <= TINY || byte_at(fd, offset + size - 1) == 1)) return size;
+  enum { TINY = 16384, RUN = 65536, MOST = 4 * RUN };
+  if (size > MOST) size = MOST;
+  intptr_t at = 0;
+  while (at < size) {
+    ssize_t there = byte_at(fd, offset + at);
+    if (there == -1 && errno == EINTR) continue;
+    if (there != 1)
+      return at > 0 ? at : there == 0 ? 0 : -(intptr_t)errno;
+    intptr_t last = size - 1;
+    at = at == last || size <= TINY ? size : at + RUN < last ? at + RUN : last;
   }
-  enum { PIECE = 16384, PIECES = 16 };
-  char scratch[PIECE];
-  struct iovec pieces[PIECES];
-  int count = 0;
-  for (intptr_t left = size; left > 0 && count < PIECES; count++) {
-    pieces[count].iov_base = scratch;
-    pieces[count].iov_len = left < PIECE ? (size_t)left : PIECE;
-    left -= PIECE;
-  }
-  ANSWER(preadv2(fd, pieces, count, offset, RWF_NOWAIT));
+  return size;
 #else
   (void)fd, (void)offset, (void)size;
   return -EOPNOTSUPP;

@@ -558,59 +558,6 @@ int weft_uring_cancel_all(struct weft_uring *r) {
   return done(r);
 }
 
-/* Trying at once ------------------------------------------------------------- */
-
-#define TRY(call)                                    \
-  do {                                               \
-    int64_t result;                                  \
-    do result = (call);                              \
-    while (result < 0 && errno == EINTR);            \
-    return result >= 0 ? result : -(int64_t)errno;   \
-  } while (0)
-
-int64_t weft_try_receive(int fd, void *to, size_t n) {
-  TRY(recv(fd, to, n, MSG_DONTWAIT));
-}
-int64_t weft_try_send(int fd, const void *from, size_t n) {
-  TRY(send(fd, from, n, MSG_DONTWAIT | MSG_NOSIGNAL));
-}
-int64_t weft_try_receive_message(int fd, void *message) {
-  TRY(recvmsg(fd, message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC));
-}
-int64_t weft_try_send_message(int fd, const void *message) {
-  TRY(sendmsg(fd, message, MSG_DONTWAIT | MSG_NOSIGNAL));
-}
-int64_t weft_try_accept(int fd, void *address, void *size) {
-  TRY(accept4(fd, address, size, SOCK_NONBLOCK | SOCK_CLOEXEC));
-}
-int64_t weft_try_read(int fd, void *to, size_t n) { TRY(read(fd, to, n)); }
-int64_t weft_try_write(int fd, const void *from, size_t n) { TRY(write(fd, from, n)); }
-
-/* Is the byte at this offset in the page cache? Also yes when it is beyond the
- * end of the file; no when the file system cannot tell. */
-static int cached(int fd, int64_t offset) {
-  char byte;
-  struct iovec v = {&byte, 1};
-  return preadv2(fd, &v, 1, offset, RWF_NOWAIT) >= 0;
-}
-
-int64_t weft_try_sendfile(int out, int in, int64_t offset, uint64_t n, int probe) {
-  if (n > WEFT_SENDFILE_CHUNK) n = WEFT_SENDFILE_CHUNK;
-  if (probe && n > 0) {
-    /* Pages come and go in runs (read-ahead, large folios): one look in 64 KiB,
-     * and one at the end, costs some 2 % of sending them. */
-    for (uint64_t at = 0; at < n; at += 65536)
-      if (!cached(in, offset + at)) return WEFT_COLD;
-    if (!cached(in, offset + n - 1)) return WEFT_COLD;
-  }
-  for (;;) {
-    off_t from = offset;
-    ssize_t sent = sendfile(out, in, &from, n);
-    if (sent >= 0) return sent;
-    if (errno != EINTR) return -errno;
-  }
-}
-
 #else /* no io_uring, or one that is too old */
 
 struct weft_uring *weft_uring_new(uint32_t sq_entries, uint32_t cq_entries,
@@ -656,13 +603,5 @@ ABSENT(int, weft_uring_stat_at, R, int fd, const void *a, int f, uint32_t m, voi
 ABSENT(int, weft_uring_cancel, R, uint64_t target)
 ABSENT(int, weft_uring_cancel_descriptor, R, int fd)
 ABSENT(int, weft_uring_cancel_all, R)
-ABSENT(int64_t, weft_try_receive, int fd, void *a, size_t n)
-ABSENT(int64_t, weft_try_send, int fd, const void *a, size_t n)
-ABSENT(int64_t, weft_try_receive_message, int fd, void *a)
-ABSENT(int64_t, weft_try_send_message, int fd, const void *a)
-ABSENT(int64_t, weft_try_accept, int fd, void *a, void *b)
-ABSENT(int64_t, weft_try_read, int fd, void *a, size_t n)
-ABSENT(int64_t, weft_try_write, int fd, const void *a, size_t n)
-ABSENT(int64_t, weft_try_sendfile, int out, int in, int64_t o, uint64_t n, int p)
 
 #endif

@@ -96,18 +96,7 @@ int weft_uring_cancel_all(struct weft_uring *);
 /* Is no request for wake-ups in flight? */
 int weft_uring_quiet(const struct weft_uring *r);
 
-/* The same operations tried at once, without waiting: a result, or -EAGAIN. */
-int64_t weft_try_receive(int fd, void *, size_t);
-int64_t weft_try_send(int fd, const void *, size_t);
-int64_t weft_try_receive_message(int fd, void *);
-int64_t weft_try_send_message(int fd, const void *);
-int64_t weft_try_accept(int fd, void *, void *);
-int64_t weft_try_read(int fd, void *, size_t);
-int64_t weft_try_write(int fd, const void *, size_t);
-/* At most WEFT_SENDFILE_CHUNK bytes. With probe set answers WEFT_COLD when part
- * of them would have to come from the disk. */
-int64_t weft_try_sendfile(int out, int in, int64_t offset, uint64_t, int probe);
-#define WEFT_COLD (-5000)
+/* What weft_uring_warm reads at most: what weft_resident looks at. */
 #define WEFT_SENDFILE_CHUNK (256 * 1024)
 
 #endif

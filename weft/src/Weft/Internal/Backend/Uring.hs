@@ -42,15 +42,16 @@ import Foreign.C.Types (CInt)
 import Foreign.StablePtr (newStablePtr)
 import GHC.Clock (getMonotonicTimeNSec)
 import Weft.Internal.Backend
+import Weft.Internal.Backend.Attempt (attempt)
 import Weft.Internal.Backend.Uring.Descriptors (Descriptors)
 import Weft.Internal.Backend.Uring.Descriptors qualified as Descriptors
 import Weft.Internal.Backend.Uring.Ring (Ring, SetupFailure (..), SetupStep (..))
 import Weft.Internal.Backend.Uring.Ring qualified as Ring
 import Weft.Internal.Backend.Uring.Steps
-import Weft.Internal.Backend.Uring.Try (attempt, notReady)
 import Weft.Internal.Backend.Uring.UserData (operationData, operationKey)
 import Weft.Internal.Slots (Key (..), Slots)
 import Weft.Internal.Slots qualified as Slots
+import Weft.Internal.Sys qualified as Sys
 
 -- Note [Life of an operation]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~~
@@ -242,7 +243,7 @@ uringPending = Slots.size . table
 submitOperation :: Uring w -> Operation -> Completion w -> IO Answer
 submitOperation u op done =
   readIORef (phase u) >>= \case
-    Open -> withDescriptors op (start notReady) $ \d file -> do
+    Open -> withDescriptors op (start Sys.wouldBlock) $ \d file -> do
       shut <- isShut u d
       fileShut <- maybe (pure False) (isShut u) file
       if shut || fileShut
@@ -251,7 +252,7 @@ submitOperation u op done =
     _ -> pure eCanceled
   where
     answer tried
-      | tried >= -4095, tried /= notReady = pure tried
+      | tried >= -4095, tried /= Sys.wouldBlock = pure tried
       | otherwise = start tried
     start tried = do
       let s = firstStage op tried
@@ -273,12 +274,15 @@ tryFirst :: Uring w -> Descriptor -> Operation -> IO Int
 tryFirst u d op = case op of
   Receive _ _ n -> unlessDrained n
   ReadStream _ _ n -> unlessDrained n
+  -- Whoever only waits has most often tried already.
+  AwaitReadable _ -> pure Sys.wouldBlock
+  AwaitWritable _ -> pure Sys.wouldBlock
   _ -> attempt op
   where
     unlessDrained n = do
       drained <- Descriptors.isDrained (descriptors u) d
       if drained
-        then pure notReady
+        then pure Sys.wouldBlock
         else do
           r <- attempt op
           when (r > 0 && r < n) $ Descriptors.setDrained (descriptors u) d True

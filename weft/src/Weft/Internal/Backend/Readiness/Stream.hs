@@ -32,7 +32,7 @@ import Data.Bits (shiftL, shiftR, testBit, (.&.), (.|.))
 import Data.Foldable (for_)
 import Foreign.C.Types (CInt)
 import Weft.Internal.Backend
-import Weft.Internal.Backend.Readiness.Attempt
+import Weft.Internal.Backend.Attempt
 import Weft.Internal.Backend.Readiness.Jobs
 import Weft.Internal.Backend.Readiness.Poller
 import Weft.Internal.Backend.Readiness.Source

@@ -28,9 +28,10 @@ module Weft.Internal.Backend.Uring.Steps
 where
 
 import Weft.Internal.Backend (Descriptor (..), Operation (..))
+import Weft.Internal.Backend.Attempt (attempt, pagesMissing, sendResident)
 import Weft.Internal.Backend.Uring.Ring (Submission)
 import Weft.Internal.Backend.Uring.Ring qualified as Ring
-import Weft.Internal.Backend.Uring.Try (attempt, cold, connectResult, notReady, sendFileChunk, sendWarm)
+import Weft.Internal.Sys qualified as Sys
 
 -- | What the kernel was asked to do last for an operation.
 data Stage
@@ -62,7 +63,7 @@ data Next
     Continue !Stage
   deriving stock (Eq, Show)
 
--- | Where to begin, given what an attempt answered ('notReady' when none was
+-- | Where to begin, given what an attempt answered ('Sys.wouldBlock' when none was
 -- made).
 firstStage :: Operation -> Int -> Stage
 firstStage op tried = case op of
@@ -70,7 +71,7 @@ firstStage op tried = case op of
   AwaitReadable {} -> UntilReadable
   WriteStream {} -> UntilWritable
   AwaitWritable {} -> UntilWritable
-  SendFile {} | tried == cold -> Warming
+  SendFile {} | tried == pagesMissing -> Warming
   SendFile {} -> UntilWritable
   _ -> Whole
 
@@ -82,7 +83,7 @@ submission = \case
   UntilReadable -> withDescriptor Ring.awaitReadable
   UntilWritable -> withDescriptor Ring.awaitWritable
   Warming -> \case
-    SendFile _ f o n -> Ring.warm (descriptorNumber f) (min sendFileChunk n) o
+    SendFile _ f o n -> Ring.warm (descriptorNumber f) n o
     op -> whole op
   where
     withDescriptor f op = withDescriptors op (whole op) (\d _ -> f (descriptorNumber d))
@@ -160,12 +161,12 @@ after wish stage op result
         | result == eIsConnected -> Deliver 0
         | result == eAlready || result == eInProgress -> unlessCancelled UntilWritable
       -- The kernel gave up waiting by itself; we do it in two steps.
-      _ | itself, result == notReady, Just s <- readiness op -> unlessCancelled s
+      _ | itself, result == Sys.wouldBlock, Just s <- readiness op -> unlessCancelled s
       _ -> Deliver result
   | otherwise = case (stage, op) of
       _ | itself -> pure (Deliver result)
-      (_, Connect d _ _) -> tried <$> connectResult d
-      (Warming, SendFile d f o n) -> tried <$> sendWarm d f o (if result == 0 then n else min n result)
+      (_, Connect d _ _) -> tried <$> Sys.connectResult (descriptorNumber d)
+      (Warming, SendFile d f o n) -> tried <$> sendResident d f o (min n result)
       (_, AwaitReadable _) -> pure (Deliver 0)
       (_, AwaitWritable _) -> pure (Deliver 0)
       _ -> tried <$> attempt op
@@ -176,8 +177,8 @@ after wish stage op result
       Wanted -> Continue s
       Cancelled -> Deliver eCanceled
     tried r
-      | r == notReady = unlessCancelled (waiting stage)
-      | r == cold = unlessCancelled Warming
+      | r == Sys.wouldBlock = unlessCancelled (waiting stage)
+      | r == pagesMissing = unlessCancelled Warming
       | otherwise = Deliver r
     waiting = \case
       Warming -> UntilWritable

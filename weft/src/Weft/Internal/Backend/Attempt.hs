@@ -4,11 +4,13 @@
 -- Description : Operations on streams, tried without blocking
 -- Stability   : not home
 --
--- The non-blocking system call behind each operation on a stream. This module
--- owns no state: it says which call an operation is, in which direction it may
--- have to wait, and what its answer proves about the stream.
-module Weft.Internal.Backend.Readiness.Attempt
+-- The non-blocking system call behind each operation on a stream, for every backend: those
+-- on readiness try before and after they wait, and io_uring before it submits. This module
+-- owns no state: it says which call an operation is, and what its answer proves about the
+-- stream.
+module Weft.Internal.Backend.Attempt
   ( -- * Trying
+    attempt,
     firstAttempt,
     laterAttempt,
     sendResident,
@@ -45,6 +47,8 @@ laterAttempt untouched = \case
   AwaitWritable _ | untouched -> pure 0
   other -> attempt other
 
+-- | One system call. 'Sys.wouldBlock' also for what is not tried: a connection, which has to
+-- be begun, and operations on files.
 attempt :: Operation -> IO Result
 attempt = \case
   Receive d p n -> Sys.recv (number d) p n
@@ -61,8 +65,8 @@ attempt = \case
     if resident < 0
       then pure pagesMissing
       else sendResident d file offset (min n resident)
-  -- The rest are the pool's; they never come here.
   _ -> pure Sys.wouldBlock
+{-# INLINE attempt #-}
 
 -- | @sendfile@ of bytes known to be in the page cache.
 sendResident :: Descriptor -> Descriptor -> Int64 -> Int -> IO Result
