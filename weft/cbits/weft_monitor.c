@@ -50,6 +50,7 @@ struct weft_monitor {
 
   pthread_t thread;
   pthread_mutex_t lock;
+  pthread_cond_t left; /* a carrier has ended */
   /* Under the lock. */
   enum { RUNNING, STOPPING, STOPPED } phase;
   int carriers;  /* places that are not NOBODY's */
@@ -105,11 +106,20 @@ static void barrier(void) {
     atomic_thread_fence(memory_order_seq_cst);
 }
 
+static void new_cond(pthread_cond_t *c) {
+  pthread_condattr_t a;
+  pthread_condattr_init(&a);
+  pthread_condattr_setclock(&a, CLOCK_MONOTONIC);
+  pthread_cond_init(c, &a);
+  pthread_condattr_destroy(&a);
+}
+
 /* Freed by the last who uses it: the run or a carrier that came back late. With it goes
    the function that carriers are called through, and all of the run that hangs on it. */
 static void release(weft_monitor *m) {
   if (m->carry) hs_free_stable_ptr(m->carry);
   pthread_mutex_destroy(&m->lock);
+  pthread_cond_destroy(&m->left);
   for (int i = 0; i < m->highest; i++) pthread_cond_destroy(&m->places[i].changed);
   free(m->seen);
   free(m->places);
@@ -132,8 +142,8 @@ static void call_carry(weft_monitor *m, int worker, int64_t line) {
     pthread_exit(NULL);
   }
   rts_checkSchedStatus("weft", cap);
+  hs_free_stable_ptr(action); /* while GHC cannot end: it waits for who has a capability */
   rts_unlock(cap);
-  hs_free_stable_ptr(action);
 }
 
 static void *carrier_main(void *argument) {
@@ -157,12 +167,15 @@ static void *carrier_main(void *argument) {
       late = pthread_cond_timedwait(&p->changed, &m->lock, &t);
     if (p->state == IDLE) break;
   }
+  /* GHC keeps a record of each OS thread that has called it. Nobody waits for a carrier that
+     is late (Note [The last of the carriers]): GHC may be ending, and its record stays. */
+  if (m->phase != STOPPED) hs_thread_done();
   p->state = NOBODY;
   int last = --m->carriers == 0 && m->phase == STOPPED;
   say_carriers(m);
+  pthread_cond_signal(&m->left);
   pthread_mutex_unlock(&m->lock);
   if (last) release(m);
-  hs_thread_done(); /* GHC keeps a record of each OS thread that has called it */
   return NULL;
 }
 
@@ -175,13 +188,9 @@ static place *vacancy(weft_monitor *m) {
     if (m->places[i].state == NOBODY && !empty) empty = &m->places[i];
   }
   if (!empty && m->highest < m->most) {
-    pthread_condattr_t c;
     empty = &m->places[m->highest++];
     empty->monitor = m;
-    pthread_condattr_init(&c);
-    pthread_condattr_setclock(&c, CLOCK_MONOTONIC);
-    pthread_cond_init(&empty->changed, &c);
-    pthread_condattr_destroy(&c);
+    new_cond(&empty->changed);
   }
   return empty;
 }
@@ -398,6 +407,7 @@ weft_monitor *weft_monitor_start(int workers, int64_t *words, int64_t tick_ns, i
   m->carry = carry;
   for (int w = 0; m->seen && w < workers; w++) m->seen[w].line = w;
   pthread_mutex_init(&m->lock, NULL);
+  new_cond(&m->left);
   m->expedited = syscall(__NR_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
   if (!m->seen || !m->places || pthread_create(&m->thread, NULL, monitor_main, m) != 0) {
     m->carry = NULL; /* still the caller's */
@@ -424,6 +434,22 @@ void weft_monitor_ending(weft_monitor *m, int more) {
   pthread_mutex_unlock(&m->lock);
 }
 
+/* Note [The last of the carriers]
+   A run may be the program's last act, after which GHC ends. A carrier that then still calls
+   GHC ends the process with an error. So the end of a run waits for carriers that are on
+   their way out: those that have no job, and those that are in Weft's own code, which is
+   short. Not for those whose thread is stuck in user code: they are late, and call GHC no
+   more when they come back, but for a free. The time limit is for a machine that does not
+   let them run. */
+static int on_their_way(weft_monitor *m) {
+  for (int i = 0; i < m->highest; i++) {
+    place *p = &m->places[i];
+    if (p->state == IDLE || p->state == OFFERED) return 1;
+    if (p->state == BUSY && atomic_load(carrier_word(m, m->workers + i, WEFT_USER)) == 0) return 1;
+  }
+  return 0;
+}
+
 /* When no worker runs any more. Carriers that are still in user code end by themselves
    when they leave it. */
 void weft_monitor_stop(weft_monitor *m) {
@@ -434,6 +460,9 @@ void weft_monitor_stop(weft_monitor *m) {
   weft_monitor_wake(m);
   pthread_join(m->thread, NULL);
   pthread_mutex_lock(&m->lock);
+  int64_t until = now() + 1000000000;
+  struct timespec t = {.tv_sec = until / 1000000000, .tv_nsec = until % 1000000000};
+  while (on_their_way(m) && pthread_cond_timedwait(&m->left, &m->lock, &t) != ETIMEDOUT) {}
   int none = m->carriers == 0;
   m->phase = STOPPED;
   pthread_mutex_unlock(&m->lock);

@@ -25,6 +25,7 @@ module Weft.JoinSet
   )
 where
 
+import Control.Monad (when)
 import Control.Monad.Catch (mask_, onException, throwM)
 import Data.IORef
 import Weft.Channel
@@ -35,7 +36,9 @@ import Weft.Scope
 -- | Children of a scope whose results are taken one after the other.
 data JoinSet a = JoinSet
   { joinScope :: !Scope,
-    joinEnded :: !(Channel (Either ChildFailed a)),
+    -- | Results; and 'Nothing' for a child whose result somebody waits for and that was refused
+    -- by the scope.
+    joinEnded :: !(Channel (Maybe (Either ChildFailed a))),
     -- | Children whose result nobody has taken or waits for. Each of these sends one.
     joinLeft :: !(IORef Int)
   }
@@ -49,14 +52,17 @@ forkInSet :: JoinSet a -> Thread a -> Thread ThreadId
 forkInSet set body = mask_ $ do
   -- Before the thread: its result may come before this returns.
   count set 1
-  forkInto (joinScope set) Awaited defaultForkOptions body ended `onException` count set (-1)
+  forkInto (joinScope set) Awaited defaultForkOptions body ended `onException` refused
   where
+    refused = do
+      awaited <- effect . atomicModifyIORef' (joinLeft set) $ \n -> if n > 0 then (n - 1, False) else (n, True)
+      when awaited (send (joinEnded set) Nothing)
     -- Masked, and there is room: so it does not wait, and is not interrupted.
     ended = \case
-      Right a -> Quiet <$ send (joinEnded set) (Right a)
+      Right a -> Quiet <$ send (joinEnded set) (Just (Right a))
       Left e -> do
         failed <- internal (\_ tcb -> pure (ChildFailed (ThreadId (tcbIdentity tcb)) (tcbLabel tcb) e))
-        Failing e <$ send (joinEnded set) (Left failed)
+        Failing e <$ send (joinEnded set) (Just (Left failed))
 
 -- | Take the result of the child that has ended first, of those whose result was not taken
 -- yet; wait for one. 'Nothing' if there is no child whose result nobody else has taken or waits
@@ -68,7 +74,11 @@ joinNext :: JoinSet a -> Thread (Maybe a)
 joinNext set = mask_ $ do
   claimed <- effect . atomicModifyIORef' (joinLeft set) $ \n -> if n > 0 then (n - 1, True) else (n, False)
   if claimed
-    then (receive (joinEnded set) `onException` count set 1) >>= maybe (pure Nothing) (either throwM (pure . Just))
+    then
+      (receive (joinEnded set) `onException` count set 1) >>= \case
+        Just (Just result) -> either throwM (pure . Just) result
+        Just Nothing -> joinNext set
+        Nothing -> pure Nothing
     else pure Nothing
 
 count :: JoinSet a -> Int -> Thread ()

@@ -3,13 +3,12 @@
 --
 -- >>> import Weft
 -- >>> import Weft.Channel
--- >>> import Weft.Event
 -- >>> :{
 -- run $ do
 --   jobs <- newChannel 10
---   stop <- newEvent
---   send jobs "sweep" >> send jobs "wash" >> set stop
---   let worker = select [Nothing <$ onSet stop, onReceive jobs]
+--   stop <- newChannel 1
+--   send jobs "sweep" >> send jobs "wash" >> send stop ()
+--   let worker = select [Nothing <$ onReceive stop, onReceive jobs]
 --   (,) <$> worker <*> waitingValues jobs
 -- :}
 -- (Nothing,2)

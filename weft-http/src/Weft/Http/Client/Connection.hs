@@ -5,7 +5,7 @@
 -- A socket and what is around it. One thread at a time receives or watches, and one sends; either
 -- may be cancelled.
 module Weft.Http.Client.Connection
-  ( Connection,
+  ( Connection (connectionTransport),
     connectTo,
     receiveSome,
     sendPieces,

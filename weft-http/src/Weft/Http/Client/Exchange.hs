@@ -31,13 +31,14 @@ import Numeric (showHex)
 import Weft
 import Weft.Event
 import Weft.Http.Body
-import Weft.Http.Client.Connection (Connection, closeConnection, sendPieces)
+import Weft.Http.Client.Connection (Connection (connectionTransport), closeConnection, sendPieces)
 import Weft.Http.Client.Connection qualified as Connection
 import Weft.Http.Client.Pool (Lease (..), Verdict (..))
 import Weft.Http.Client.Types
 import Weft.Http.Internal.ResponseHead
 import Weft.Http.Internal.Types (Field, Framing (..), Limits, Version)
 import Weft.Http.Status
+import Weft.Http.Transport (transportPending)
 import Weft.Ref
 import Weft.Scope
 import Weft.Time (Instant, after, now)
@@ -135,7 +136,9 @@ exchange limits clock lease request h use = do
         a <- use response
         ended <- settled input
         sent <- atomicReadRef sending
-        pure (a, if reusable && ended && isSent sent then Keep else Discard)
+        -- What has come and was not asked for would be taken for the next response.
+        more <- liftIO (transportPending (connectionTransport connection))
+        pure (a, if reusable && ended && isSent sent && not more then Keep else Discard)
       isSent = \case Sent _ -> True; _ -> False
       became outcome = now >>= atomicWriteRef sending . outcome
       send pieces = within clock Sending (sendPieces connection pieces)
