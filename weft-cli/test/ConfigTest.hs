@@ -12,6 +12,7 @@ import Harness
 import System.Directory (findExecutable)
 import System.Exit (ExitCode (..))
 import System.FilePath ((</>))
+import System.Posix.Files (createSymbolicLink)
 import Test.Tasty
 import Test.Tasty.HUnit
 import Weft (milliseconds, seconds)
@@ -47,15 +48,13 @@ tests =
       testCase "what was probably meant" $
         map (`nearest` ["host", "port", "max-connections", "cache-control"]) ["prot", "hots", "Port", "max_connections", "maxconnections", "cache", "colour", "x"]
           @?= [Just "port", Just "host", Just "port", Just "max-connections", Just "max-connections", Just "cache-control", Nothing, Nothing],
-      testCase "distances" $
-        map (uncurry distance) [("", ""), ("a", ""), ("", "ab"), ("prot", "port"), ("abcd", "abdc"), ("host", "hosts"), ("abc", "xyz"), ("kitten", "sitting"), ("ab", "ba"), ("ca", "abc")]
-          @?= [0, 1, 2, 1, 1, 1, 3, 3, 1, 3],
       testCase "where a key belongs, wherever it stands" belongs,
       testCase "the manual names every key and every option" manual,
       testCase "the example of the manual can be read" manualExample,
       testCase "--check" check,
       testCase "--check says all that is wrong, and where" checkWrong,
       testCase "--check looks at every file, whatever else is wrong" checkEvery,
+      testCase "--check follows the link that a log is" checkLogs,
       testCase "options that need each other" together
     ]
 
@@ -266,6 +265,17 @@ checkWrong = withSite $ \site -> do
   (code'', length (lines err'')) @?= (ExitFailure 1, 1)
   (code3, _, err3) <- runWeft [] ["serve", "--check", "--config", site </> "no.toml"]
   assertBool err3 (code3 == ExitFailure 1 && "no.toml" `isInfixOf` err3 && length (lines err3) == 1)
+
+-- | A symbolic link counts for where it leads, also if there is nothing yet.
+checkLogs :: Assertion
+checkLogs = withSite $ \site -> do
+  let beside name = site </> ".." </> name
+  createSymbolicLink "new" (beside "link")
+  createSymbolicLink "no/where" (beside "dangling")
+  createSymbolicLink "loop" (beside "loop")
+  forM_ [(beside "link", True), (beside "dangling", False), (beside "loop", False), ("", False)] $ \(log', fits) -> do
+    (code, _, err) <- runWeft [] ["serve", "--check", "--access-log", log', site]
+    assertEqual (log' <> ": " <> err) (fits, not fits) (code == ExitSuccess, "the access log, " `isInfixOf` err)
 
 -- | A key that there is not, a directory that is not there, certificates that are none, and a
 -- log that cannot be written, all at once: nothing hides behind something else.

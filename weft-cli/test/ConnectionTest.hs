@@ -16,6 +16,7 @@ import System.Posix.Files (setFileSize)
 import System.Posix.Signals (sigTERM)
 import Test.Tasty
 import Test.Tasty.HUnit
+import Weft.Test.Waiting (eventuallyIO)
 
 tests :: TestTree
 tests = testGroup "connections" (map onBackend backends <> [logs])
@@ -189,7 +190,7 @@ shrinking server = do
     setFileSize path 1000
     rest <- hearToEnd client
     assertBool "less than was promised" (B.length rest < 20_000_000)
-  eventually "the operator to be told" (("became shorter" `isInfixOf`) <$> serverErrors server)
+  eventuallyIO "the operator to be told" (("became shorter" `isInfixOf`) <$> serverErrors server)
   reply <- get server "/hello.txt"
   replyStatus reply @?= 200
 
@@ -253,7 +254,7 @@ logFile = withSite $ \site -> do
     _ <- get server "/missing"
     _ <- fetch server "HEAD" "/hello.txt" []
     withClient server $ \client -> say client "nonsense\r\n\r\n" >> void (hear client)
-    eventually "four entries" ((== 4) . length . C.lines <$> B.readFile path)
+    eventuallyIO "four entries" ((== 4) . length . C.lines <$> B.readFile path)
     entries <- C.lines <$> B.readFile path
     forM_ (zip entries [0 :: Int ..]) $ \(line, n) -> do
       assertBool (show line) ("127.0.0.1 - - [" `B.isPrefixOf` line)
@@ -272,14 +273,14 @@ logOfBusyConnection = withSite $ \site -> do
       targets = [C.pack ("/" <> replicate 8 c <> show n) | n <- [100 .. 299 :: Int], c <- "xy"]
   withServerIn [] [] site ["--access-log", path] $ \server -> do
     withClient server $ \client -> forM_ targets $ \t -> say client (request "GET" t []) >> hear client
-    eventually "all entries" ((== length targets) . length . C.lines <$> B.readFile path)
+    eventuallyIO "all entries" ((== length targets) . length . C.lines <$> B.readFile path)
     entries <- C.lines <$> B.readFile path
     [w | line <- entries, w : _ <- [drop 6 (C.words line)]] @?= targets
 
 logFull :: IO ()
 logFull = withServer ["--access-log", "/dev/full"] $ \server -> do
   replicateM_ 50 (get server "/hello.txt" >>= \r -> replyStatus r @?= 200)
-  eventually "the operator to be told" (("access log" `isInfixOf`) <$> serverErrors server)
+  eventuallyIO "the operator to be told" (("access log" `isInfixOf`) <$> serverErrors server)
   said <- serverErrors server
   length (lines said) @?= 1
   stopWith sigTERM server

@@ -39,20 +39,15 @@ module Harness
     fetch,
     get,
     request,
-
-    -- * Waiting
-    eventually,
-    within,
   )
 where
 
-import Control.Concurrent (threadDelay)
 import Control.Exception
 import Control.Monad
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.ByteString.Char8 qualified as C
-import Data.Char (isDigit, toLower)
+import Data.Char (isDigit)
 import Data.IORef
 import Data.Maybe (fromMaybe, isNothing, listToMaybe)
 import Network.Socket
@@ -64,8 +59,10 @@ import System.IO
 import System.IO.Temp (withSystemTempDirectory)
 import System.Posix.Signals (Signal, sigKILL, signalProcess)
 import System.Process
-import System.Timeout (timeout)
 import Test.Tasty.HUnit
+import Weft.Test.Loopback (untilEmpty)
+import Weft.Test.Message (Reply (..), header, readHead, request)
+import Weft.Test.Waiting (within)
 
 -- | A running @weft serve@.
 data Server = Server
@@ -220,18 +217,6 @@ sayQuietly client bytes = say client bytes `catch` \(_ :: IOException) -> pure (
 endOfRequests :: Client -> IO ()
 endOfRequests (Client s _) = shutdown s ShutdownSend
 
--- | What the server answers with.
-data Reply = Reply
-  { replyStatus :: Int,
-    replyHeaders :: [(ByteString, ByteString)],
-    replyBody :: ByteString
-  }
-  deriving stock (Eq, Show)
-
--- | The value of a field, which is named in lower case.
-header :: ByteString -> Reply -> Maybe ByteString
-header name reply = lookup name (replyHeaders reply)
-
 -- | The next response, with its body.
 hear :: Client -> IO Reply
 hear client = do
@@ -252,14 +237,7 @@ hearHead client@(Client _ ref) = do
         False -> assertFailure ("the connection ended in a head: " <> show have)
     else do
       writeIORef ref (B.drop 4 after)
-      case C.lines (C.filter (/= '\r') before) of
-        statusLine : fields
-          | Just (code, _) <- C.readInt (B.drop 9 statusLine),
-            "HTTP/1.1 " `B.isPrefixOf` statusLine ->
-              pure (Reply code (map field fields) B.empty)
-        _ -> assertFailure ("no response: " <> show before)
-  where
-    field line = let (name, value) = C.break (== ':') line in (C.map toLower name, C.dropWhile (== ' ') (B.drop 1 value))
+      maybe (assertFailure ("no response: " <> show before)) pure (readHead before)
 
 takeBytes :: Client -> Int -> IO ByteString
 takeBytes client@(Client _ ref) n = do
@@ -287,12 +265,10 @@ more (Client s ref) = do
 
 -- | All that comes until the server ends the connection.
 hearToEnd :: Client -> IO ByteString
-hearToEnd client@(Client _ ref) = B.concat . reverse <$> go []
+hearToEnd client@(Client _ ref) = (<>) <$> taken <*> untilEmpty (next `catch` \(_ :: IOException) -> pure B.empty)
   where
-    go pieces = do
-      ok <- more client `catch` \(_ :: IOException) -> pure False
-      piece <- readIORef ref <* writeIORef ref B.empty
-      if ok then go (piece : pieces) else pure (piece : pieces)
+    taken = readIORef ref <* writeIORef ref B.empty
+    next = more client >> taken
 
 -- | Some bytes, as they come.
 hearSome :: Client -> IO ByteString
@@ -306,11 +282,6 @@ hearSome client@(Client _ ref) = do
 expectEnd :: Client -> IO ()
 expectEnd client = hearToEnd client >>= assertEqual "nothing more comes" ""
 
--- | A request with these fields.
-request :: ByteString -> ByteString -> [ByteString] -> ByteString
-request method target fields =
-  B.concat ([method, " ", target, " HTTP/1.1\r\nHost: test\r\n"] <> map (<> "\r\n") fields <> ["\r\n"])
-
 -- | One request on a connection of its own.
 fetch :: Server -> ByteString -> ByteString -> [ByteString] -> IO Reply
 fetch server method target fields = withClient server $ \client -> do
@@ -320,17 +291,3 @@ fetch server method target fields = withClient server $ \client -> do
 -- | GET.
 get :: Server -> ByteString -> IO Reply
 get server target = fetch server "GET" target []
-
--- | Poll until something holds.
-eventually :: String -> IO Bool -> IO ()
-eventually what check = within what go
-  where
-    go =
-      check >>= \case
-        True -> pure ()
-        False -> threadDelay 20_000 >> go
-
--- | This must end, though perhaps not soon on a machine that does other things: what has
--- not ended after a minute hangs.
-within :: String -> IO a -> IO a
-within what act = timeout 60_000_000 act >>= maybe (assertFailure ("waited a minute for " <> what)) pure

@@ -13,6 +13,7 @@ import Data.List (isInfixOf)
 import Harness
 import Test.Tasty
 import Test.Tasty.HUnit
+import Weft.Test.Waiting (eventuallyIO, within)
 
 tests :: TestTree
 tests = testGroup "limits" (map onBackend backends)
@@ -101,7 +102,7 @@ bounded server = do
 outOfDescriptors :: Server -> IO ()
 outOfDescriptors server = do
   clients <- replicateM 100 (connectTo server)
-  eventually "the operator to be told" (("no descriptor" `isInfixOf`) <$> serverErrors server)
+  eventuallyIO "the operator to be told" (("no descriptor" `isInfixOf`) <$> serverErrors server)
   -- It does not spin.
   before <- cpuMilliseconds server
   threadDelay 1_000_000
@@ -115,7 +116,7 @@ outOfDescriptors server = do
       assertBool (show reply) (replyStatus reply `elem` [200, 503])
     [] -> pure ()
   mapM_ closeClient clients
-  eventually "it to recover" ((== 200) . replyStatus <$> get server "/hello.txt")
+  eventuallyIO "it to recover" ((== 200) . replyStatus <$> get server "/hello.txt")
   said <- serverErrors server
   assertBool said (length (lines said) < 10)
 

@@ -265,6 +265,8 @@ refusals = withServer [] $ \server -> do
       (2, ["http://a{1..2}/"], "path"),
       (2, [url <> "{2..1}"], "range"),
       (2, [url, "http://localhost:1/"], "one server"),
+      (2, ["http://localhost:1/", "https://localhost:1/"], "http://localhost:1 and https://localhost:1 are two"),
+      (1, ["--ca", "/no/such/authority", "https" <> drop 4 url], "weft: /no/such/authority: No such"),
       (2, ["--urls", "/no/such/list"], "/no/such/list"),
       (2, ["-b", "@/no/such/body", url], "/no/such/body"),
       (2, ["-H", "nothing", url], "nothing"),

@@ -11,6 +11,7 @@ import System.Posix.Signals (sigHUP, sigTERM)
 import System.Process
 import Test.Tasty
 import Test.Tasty.HUnit
+import Weft.Test.Waiting (within)
 
 tests :: TestTree
 tests =

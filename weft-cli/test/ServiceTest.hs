@@ -20,6 +20,7 @@ import System.Posix.Signals (sigHUP, sigTERM)
 import System.Process
 import Test.Tasty
 import Test.Tasty.HUnit
+import Weft.Test.Waiting (eventuallyIO, within)
 
 tests :: TestTree
 tests =
@@ -61,7 +62,7 @@ metrics = withMetrics ["--access-log", "/dev/null"] $ \server admin -> do
   alive <- get admin "/healthz"
   replyStatus alive @?= 200
   -- A response is counted when it was sent, which may be after its client has it.
-  eventually "three requests to be counted" $ do
+  eventuallyIO "three requests to be counted" $ do
     text <- replyBody <$> get admin "/metrics"
     let has line = line `elem` C.lines text
     pure (all has ["weft_http_requests_total{method=\"GET\",status=\"2xx\"} 1", "weft_http_requests_total{method=\"GET\",status=\"4xx\"} 1", "weft_http_requests_total{method=\"POST\",status=\"4xx\"} 1", "weft_http_connections_accepted_total 3"])
@@ -87,7 +88,7 @@ untilTheEnd = withMetrics ["--shutdown-delay", "0.5", "--grace", "1"] $ \server 
   -- Still served, during the delay.
   during <- get server "/hello.txt"
   replyStatus during @?= 200
-  eventually "the socket to be closed" (refusesConnections server)
+  eventuallyIO "the socket to be closed" (refusesConnections server)
   -- It drains, and the probes are there.
   again <- get admin "/readyz"
   replyStatus again @?= 503
@@ -214,7 +215,7 @@ untrusted = withMetrics ["--proxy-protocol", "--trusted-proxies", "10.0.0.0/8"] 
   withClient server $ \client -> do
     sayQuietly client ("PROXY TCP4 192.0.2.7 198.51.100.2 4711 80\r\n" <> request "GET" "/hello.txt" [])
     expectEnd client
-  eventually "it to be counted" (B.isInfixOf "weft_http_layer_failures_total 1\n" . replyBody <$> get admin "/metrics")
+  eventuallyIO "it to be counted" (B.isInfixOf "weft_http_layer_failures_total 1\n" . replyBody <$> get admin "/metrics")
 
 slowHeader :: Assertion
 slowHeader = withServer ["--proxy-protocol", "--trusted-proxies", "127.0.0.1", "--head-timeout", "1"] $ \server ->
@@ -243,7 +244,7 @@ behindHaproxy =
           ]
         let before = server {serverPort = front}
         silently (proc haproxy ["-db", "-q", "-f", config]) $ \_ -> do
-          eventually "HAProxy to listen" (not <$> refusesConnections before)
+          eventuallyIO "HAProxy to listen" (not <$> refusesConnections before)
           reply <- get before "/hello.txt"
           replyBody reply @?= "0123456789abcdef"
         stopWith sigTERM server
@@ -282,7 +283,7 @@ inheritedSocket =
           program = proc activate ["-l", place, "weft", "serve", site, "--port", "1"]
           server = Server port site site (error "no output") (error "no process")
       silently program $ \child -> do
-        eventually "it to listen" (not <$> refusesConnections server)
+        eventuallyIO "it to listen" (not <$> refusesConnections server)
         reply <- get server "/hello.txt"
         replyStatus reply @?= 200
         terminateProcess child
@@ -297,7 +298,7 @@ refused = withServer ["--max-connections", "1", "--overload", "refuse", "--retry
       reply <- hearHead other
       (replyStatus reply, header "retry-after" reply) @?= (503, Just "7")
   -- There is room again.
-  eventually "room" ((== 200) . replyStatus <$> get server "/hello.txt")
+  eventuallyIO "room" ((== 200) . replyStatus <$> get server "/hello.txt")
 
 perClient :: Assertion
 perClient = withServer ["--max-per-client", "1"] $ \server -> withClient server $ \client -> do

@@ -12,6 +12,7 @@ import System.FilePath ((</>))
 import System.Process (callProcess, readProcess)
 import Test.Tasty
 import Test.Tasty.HUnit
+import Weft.Test.Waiting (within)
 
 tests :: TestTree
 tests =

@@ -13,6 +13,7 @@ import System.IO (hGetLine)
 import System.Posix.Signals (Signal, sigCONT, sigINT, sigSTOP, sigTERM)
 import Test.Tasty
 import Test.Tasty.HUnit
+import Weft.Test.Waiting (eventuallyIO, within)
 
 tests :: TestTree
 tests = testGroup "stopping" (map onBackend backends)
@@ -125,7 +126,7 @@ starved :: Server -> IO ()
 starved server = do
   clients <- replicateM 100 (connectSmall server)
   forM_ clients $ \client -> sayQuietly client (request "GET" "/large.bin" [])
-  eventually "the operator to be told" (("no descriptor" `isInfixOf`) <$> serverErrors server)
+  eventuallyIO "the operator to be told" (("no descriptor" `isInfixOf`) <$> serverErrors server)
   stopWith sigTERM server
   within "the grace period to end" (waitForExit server) >>= (@?= ExitSuccess)
   mapM_ closeClient clients

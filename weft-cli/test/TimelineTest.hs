@@ -15,6 +15,7 @@ import System.FilePath ((</>))
 import System.Posix.Signals (sigKILL, sigTERM)
 import Test.Tasty
 import Test.Tasty.HUnit
+import Weft.Test.Waiting (eventuallyIO)
 
 tests :: TestTree
 tests =
@@ -52,7 +53,7 @@ killed = withSite $ \site -> do
   let file = site </> ".." </> "timeline.json"
   withServerIn [] [] site ["--trace", file] $ \server -> do
     _ <- get server "/hello.txt"
-    eventually "the acceptor to be in the file" (B.isInfixOf "\"acceptor\"" <$> B.readFile file)
+    eventuallyIO "the acceptor to be in the file" (B.isInfixOf "\"acceptor\"" <$> B.readFile file)
     stopWith sigKILL server
     void (waitForExit server)
   text <- B.readFile file
@@ -73,7 +74,7 @@ strangeName = withSite $ \site -> do
 
 fullDisk :: IO ()
 fullDisk = withServer ["--trace", "/dev/full"] $ \server -> do
-  eventually "a message" (not . null <$> serverErrors server)
+  eventuallyIO "a message" (not . null <$> serverErrors server)
   replicateM_ 3 (get server "/hello.txt" >>= \reply -> replyStatus reply @?= 200)
   stopWith sigTERM server
   waitForExit server >>= (@?= ExitSuccess)

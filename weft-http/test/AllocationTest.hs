@@ -25,6 +25,7 @@ import Weft.Http.Server (Response (..))
 import Weft.Http.Server.Types (Tick (..))
 import Weft.Http.Static
 import Weft.Http.Status
+import Weft.Test.Message (Reply (..))
 
 tests :: TestTree
 tests =
@@ -37,9 +38,6 @@ tests =
       testCase "a head into a buffer: at most 320" $
         allocaBytes 512 $
           \p -> atMost 320 (\_ -> void (pokeHead p ok200 fields)),
-      testCase "a date into a buffer: at most 200" $
-        allocaBytes 32 $
-          \p -> atMost 200 (\i -> pokeDate p (HttpTime (784111777 + fromIntegral i))),
       localOption (mkTimeout 180_000_000) . testCase "a cached page without other codings: at most 300" $ cached id [] 300,
       localOption (mkTimeout 180_000_000) . testCase "a cached page with another coding, for who takes none: at most 500" $ cached packed [] 500,
       localOption (mkTimeout 180_000_000) . testCase "a cached page in another coding: at most 2200" $ cached packed ["Accept-Encoding: gzip, deflate, br, zstd"] 2200

@@ -15,7 +15,7 @@ import Test.Tasty.HUnit
 import Weft
 import Weft.Concurrently
 import Weft.Event qualified as Event
-import Weft.Http.Client (Client, ClientSettings (..), ClientTimeouts (..), Field (..), HttpError (..), Method (..), Phase (..), Reply (..), RequestBody (..))
+import Weft.Http.Client (Client, ClientPhase (..), ClientSettings (..), ClientTimeouts (..), Field (..), HttpError (..), Method (..), Reply (..), RequestBody (..))
 import Weft.Http.Client qualified as Client
 import Weft.Http.Internal.Fault (Fault (BadChunk, BadContentLength, HeadTooLarge))
 import Weft.Http.Internal.ResponseHead (ResponseFault (BadHead, BadStatusLine, TooManyInterim, UnexpectedSwitch))
@@ -26,6 +26,8 @@ import Weft.Http.Server (SinkError (..), defaultServerSettings, drain, newServer
 import Weft.Http.Status
 import Weft.Scope
 import Weft.Socket
+import Weft.Test.Loopback (loopbackListener, portOf, servingListener, toEnd)
+import Weft.Test.Waiting (eventuallyThread)
 import Weft.Timeout (timeout)
 
 tests :: TestTree
@@ -74,7 +76,7 @@ tests =
 -- connections there were.
 serving :: [Socket -> Thread ()] -> (ByteString -> Thread a) -> Thread (a, Int)
 serving scripts body = withScope $ \scope -> do
-  listener <- listenTcp (Just "127.0.0.1") "0" 64
+  listener <- loopbackListener
   count <- liftIO (newIORef 0)
   _ <- forkDaemonIn scope . quietly $ do
     for_ scripts $ \script -> do
@@ -83,10 +85,7 @@ serving scripts body = withScope $ \scope -> do
       -- A script may be left by its client at any time.
       forkDaemonIn scope (quietly (script socket) `finally` closeSocket socket)
     closeSocket listener
-  port <-
-    localAddress listener >>= \case
-      SockAddrInet p _ -> pure p
-      _ -> pure 0
+  port <- portOf <$> localAddress listener
   a <- body ("http://127.0.0.1:" <> C.pack (show port)) `finally` closeSocket listener
   (,) a <$> liftIO (readIORef count)
   where
@@ -108,18 +107,8 @@ hearHead socket = go B.empty
 answer :: ByteString -> Socket -> Thread ()
 answer bytes socket = hearHead socket >> sendAll socket bytes
 
--- | Wait for the other side to close.
-untilEnd :: Socket -> Thread ByteString
-untilEnd socket = B.concat <$> go
-  where
-    go = receive socket 65536 >>= \b -> if B.null b then pure [] else (b :) <$> go
-
 ok :: ByteString -> ByteString
 ok bytes = "HTTP/1.1 200 OK\r\nContent-Length: " <> C.pack (show (B.length bytes)) <> "\r\n\r\n" <> bytes
-
--- | Look again and again until it is so.
-eventually :: Thread Bool -> Thread ()
-eventually check = check >>= \so -> unless so (sleep (milliseconds 1) >> eventually check)
 
 content :: Reply -> (Int, ByteString)
 content r = (statusCode (replyStatus r), replyContent r)
@@ -132,14 +121,9 @@ keepsAlive :: Assertion
 keepsAlive = do
   (replies, open, idle) <- run $ do
     server <- newServer defaultServerSettings (\_ _ -> pure (plain ok200 [] "hello"))
-    listener <- listenTcp (Just "127.0.0.1") "0" 16
-    fork_ (serve server listener)
-    port <- localAddress listener >>= \case SockAddrInet p _ -> pure p; _ -> pure 0
-    result <- Client.withClient Client.defaultClientSettings $ \client -> do
-      replies <- replicateM 5 (Client.get client ("http://127.0.0.1:" <> C.pack (show port) <> "/"))
+    servingListener (serve server) (drain server . pure) $ \_ address -> Client.withClient Client.defaultClientSettings $ \client -> do
+      replies <- replicateM 5 (Client.get client ("http://127.0.0.1:" <> C.pack (show (portOf address)) <> "/"))
       (,,) replies <$> Client.openConnections client <*> Client.idleConnections client
-    ended <- drain server [listener]
-    if ended then pure result else throwM (userError "a connection was left over")
   map content replies @?= replicate 5 (200, "hello")
   (open, idle) @?= (1, 1)
 
@@ -164,7 +148,7 @@ noticesClose = do
   (replies, count) <- talk id [answer (ok "1"), answer (ok "2")] $ \client base -> do
     to <- Client.url (base <> "/")
     first <- Client.get client (base <> "/")
-    eventually ((== 0) <$> Client.openConnections client)
+    eventuallyThread "no connection is open" ((== 0) <$> Client.openConnections client)
     -- It could not be repeated, and need not be.
     second <- Client.request client (Client.requestTo Post to)
     pure [first, second]
@@ -175,11 +159,11 @@ idleEnds :: Assertion
 idleEnds = do
   (rest, _) <- run $ do
     ended <- Event.newEvent
-    serving [\s -> answer (ok "1") s >> untilEnd s >> Event.set ended] $ \base ->
+    serving [\s -> answer (ok "1") s >> toEnd s >> Event.set ended] $ \base ->
       Client.withClient Client.defaultClientSettings {clientIdle = milliseconds 5} $ \client -> do
         _ <- Client.get client base
         Event.wait ended
-        eventually ((== 0) <$> Client.openConnections client)
+        eventuallyThread "no connection is open" ((== 0) <$> Client.openConnections client)
         Client.idleConnections client
   rest @?= 0
 
@@ -325,7 +309,7 @@ bodies = do
 promises :: Assertion
 promises = do
   for_ [\out -> out "123456", \out -> out "1", \_ -> throwM (userError "the body failed")] $ \produce -> do
-    (e, _) <- talk id [void . untilEnd] $ \client base -> do
+    (e, _) <- talk id [void . toEnd] $ \client base -> do
       to <- Client.url base
       try (Client.request client (Client.requestTo Put to) {Client.requestBody = Streamed (Just 5) produce})
     case e of
@@ -338,7 +322,7 @@ continues = do
   content reply @?= (200, "hello!")
 declines = do
   rest <- newIORef ""
-  (reply, _) <- talk id [\s -> answer "HTTP/1.1 417 No\r\nContent-Length: 0\r\n\r\n" s >> untilEnd s >>= liftIO . writeIORef rest] expecting
+  (reply, _) <- talk id [\s -> answer "HTTP/1.1 417 No\r\nContent-Length: 0\r\n\r\n" s >> toEnd s >>= liftIO . writeIORef rest] expecting
   content reply @?= (417, "")
   readIORef rest >>= (@?= "")
 impatient = do
@@ -352,7 +336,7 @@ expecting client base = do
 
 earlyAnswer :: Assertion
 earlyAnswer = do
-  (reply, _) <- talk id [\s -> answer "HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\n\r\nno" s >> shutdown s ShutdownSend >> void (untilEnd s)] $ \client base -> do
+  (reply, _) <- talk id [\s -> answer "HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\n\r\nno" s >> shutdown s ShutdownSend >> void (toEnd s)] $ \client base -> do
     to <- Client.url base
     -- A body without an end: only the answer ends it.
     reply <- Client.request client (Client.requestTo Post to) {Client.requestBody = Streamed Nothing (\out -> forever (out (B.replicate 65536 0x61)))}
@@ -381,7 +365,7 @@ cancelled = do
     asked <- Event.newEvent
     gone <- Event.newEvent
     rest <- liftIO (newIORef "unset")
-    serving [\s -> hearHead s >> Event.set asked >> untilEnd s >>= \b -> liftIO (writeIORef rest b) >> Event.set gone] $ \base ->
+    serving [\s -> hearHead s >> Event.set asked >> toEnd s >>= \b -> liftIO (writeIORef rest b) >> Event.set gone] $ \base ->
       Client.withClient Client.defaultClientSettings $ \client -> do
         withScope $ \scope -> do
           child <- forkIn scope (Client.get client base)
@@ -395,8 +379,8 @@ limits :: Assertion
 limits = do
   let short f s = s {clientTimeouts = f (clientTimeouts s)}
       brief = milliseconds 5
-      silent s = void (hearHead s >> untilEnd s)
-      half s = answer "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n12345" s >> void (untilEnd s)
+      silent s = void (hearHead s >> toEnd s)
+      half s = answer "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n12345" s >> void (toEnd s)
       slow s = hearHead s >> sendAll s "HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n" >> forever (sendAll s "x" >> sleep (milliseconds 1))
   for_
     [ (short (\t -> t {timeoutHead = brief}), silent, Just AwaitingHead),
@@ -421,7 +405,7 @@ refused = do
   (e, _) <- run $ do
     ((), _) <- serving [] (const (pure ()))
     listener <- listenTcp (Just "127.0.0.1") "0" 1
-    port <- localAddress listener >>= \case SockAddrInet p _ -> pure p; _ -> pure 0
+    port <- portOf <$> localAddress listener
     closeSocket listener
     Client.withClient Client.defaultClientSettings $ \client -> do
       e <- failing (Client.get client ("http://127.0.0.1:" <> C.pack (show port)))

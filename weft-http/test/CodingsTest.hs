@@ -27,6 +27,7 @@ import Weft.Http.Static.Cache (lookupCache)
 import Weft.Http.Static.Glob
 import Weft.Http.Static.Rules
 import Weft.Http.Static.Types (Cached (..), Static (..))
+import Weft.Test.Message (Reply (..), header)
 
 tests :: TestTree
 tests =

@@ -14,6 +14,7 @@ import Weft
 import Weft.Http.Compress
 import Weft.Http.Server
 import Weft.Http.Status
+import Weft.Test.Message (Reply (..), header)
 
 tests :: TestTree
 tests =

@@ -33,7 +33,7 @@ same = formatDate modified
 after = formatDate (HttpTime 784111778)
 
 strong :: Validators
-strong = Validators (Just (Strong "a")) (Just modified) now
+strong = Validators (Just (Strong "a")) (Just modified) True now
 
 -- | The facts about each field are written beside it, so that the model below
 -- needs neither tags nor dates.
@@ -81,6 +81,7 @@ unsettled = do
   let conditions = noConditions {conditionIfRange = Just same, conditionRange = Just "bytes=0-1"}
       at seconds = evaluatePreconditions Get conditions strong {validatorNow = HttpTime (784111777 + seconds)}
   map at [0, 1, 2] @?= [PerformWhole, PerformWhole, Perform]
+  evaluatePreconditions Get conditions strong {validatorExact = False} @?= PerformWhole
 
 weakStrong :: Assertion
 weakStrong = do
@@ -88,6 +89,6 @@ weakStrong = do
   let pairs = [(Weak "1", Weak "1"), (Weak "1", Weak "2"), (Weak "1", Strong "1"), (Strong "1", Strong "1")]
   map (uncurry strongMatch) pairs @?= [False, False, False, True]
   map (uncurry weakMatch) pairs @?= [True, False, True, True]
-  evaluatePreconditions Get noConditions {conditionIfMatch = Just "*"} (Validators Nothing Nothing now) @?= Perform
-  evaluatePreconditions Get noConditions {conditionIfMatch = Just "\"a\""} (Validators Nothing Nothing now) @?= PreconditionFailed
-  evaluatePreconditions Get noConditions {conditionIfUnmodifiedSince = Just before} (Validators Nothing Nothing now) @?= Perform
+  evaluatePreconditions Get noConditions {conditionIfMatch = Just "*"} (Validators Nothing Nothing False now) @?= Perform
+  evaluatePreconditions Get noConditions {conditionIfMatch = Just "\"a\""} (Validators Nothing Nothing False now) @?= PreconditionFailed
+  evaluatePreconditions Get noConditions {conditionIfUnmodifiedSince = Just before} (Validators Nothing Nothing False now) @?= Perform

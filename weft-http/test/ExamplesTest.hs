@@ -12,8 +12,9 @@ import Test.Tasty
 import Test.Tasty.HUnit
 import Weft
 import Weft.Http.Server
-import Weft.Socket hiding (SocketType (..))
-import Weft.Socket qualified as Socket
+import Weft.Socket
+import Weft.Test.Loopback (connected, serving, toEnd, untilFound)
+import Weft.Test.Message (request)
 
 tests :: TestTree
 tests =
@@ -36,9 +37,9 @@ tests =
         testCase "a body goes back as it comes, to one who waits for 100" $ do
           answer <- conversing $ \client -> do
             sendAll client (post "/echo" "Transfer-Encoding: chunked\r\nExpect: 100-continue")
-            begun <- until' "\r\n\r\n" client
+            begun <- untilFound client "\r\n\r\n"
             sendAll client "3\r\nabc\r\n"
-            first <- until' "abc\r\n" client
+            first <- untilFound client "abc\r\n"
             sendAll client "3\r\ndef\r\n0\r\n\r\n"
             rest <- toEnd client
             pure [begun, first, rest]
@@ -47,12 +48,12 @@ tests =
         testCase "content without an end, and a client that leaves" $ do
           answer <- conversing $ \client -> do
             sendAll client (get "/prices" "Accept: text/event-stream")
-            until' "data: 100\n\n" client
+            untilFound client "data: 100\n\n"
           assertBool (show answer) ("text/event-stream" `B.isInfixOf` answer),
         testCase "another protocol" $ do
           answer <- conversing $ \client -> do
             sendAll client (get "/line" "Connection: upgrade\r\nUpgrade: line" <> "early ")
-            h <- until' "\r\n\r\n" client
+            h <- untilFound client "\r\n\r\n"
             sendAll client "late"
             shutdown client ShutdownSend
             rest <- toEnd client
@@ -63,11 +64,11 @@ tests =
     lastLine = last . C.lines . C.filter (/= '\r') . C.dropWhileEnd (`elem` ("\r\n" :: String))
 
 post, get :: ByteString -> ByteString -> ByteString
-post path field = B.concat ["POST ", path, " HTTP/1.1\r\nHost: t\r\nConnection: close\r\n", field, "\r\n\r\n"]
-get path field = B.concat ["GET ", path, " HTTP/1.1\r\nHost: t\r\n", field, "\r\n\r\n"]
+post path field = request "POST" path ["Connection: close", field]
+get path field = request "GET" path [field]
 
 talking :: ByteString -> IO ByteString
-talking request = conversing (\client -> sendAll client request >> toEnd client)
+talking bytes = conversing (\client -> sendAll client bytes >> toEnd client)
 
 -- | With a client of the service, whose requests are counted.
 conversing :: (Socket -> Thread a) -> IO a
@@ -75,20 +76,7 @@ conversing body = do
   count <- newIORef 0
   answer <- run $ do
     server <- newServer defaultServerSettings {serverGrace = mempty} (const (counted count stock))
-    listener <- listenTcp (Just "127.0.0.1") "0" 16
-    fork_ (serve server listener)
-    address <- localAddress listener
-    answer <- withSocket (openSocket AF_INET Socket.Stream) $ \client -> connect client address >> body client
-    answer <$ drain server [listener]
+    -- One conversation leaves its connection open, and the grace is over at once.
+    serving (serve server) ((True <$) . drain server . pure) (`connected` body)
   readIORef count >>= (@?= 1)
   pure answer
-
-until' :: ByteString -> Socket -> Thread ByteString
-until' end client = go B.empty
-  where
-    go got
-      | end `B.isInfixOf` got = pure got
-      | otherwise = receive client 65536 >>= \piece -> if B.null piece then pure got else go (got <> piece)
-
-toEnd :: Socket -> Thread ByteString
-toEnd client = receive client 65536 >>= \piece -> if B.null piece then pure B.empty else (piece <>) <$> toEnd client

@@ -22,7 +22,10 @@ import Weft.Http.Client qualified as Client
 import Weft.Http.Proxy
 import Weft.Http.Server
 import Weft.Http.Status
+import Weft.Internal.Core.Buffer (memoryOf)
 import Weft.Socket
+import Weft.Test.Loopback (toEnd)
+import Weft.Test.Message (get, post, statuses)
 
 tests :: TestTree
 tests =
@@ -36,6 +39,7 @@ tests =
             testCase "of an application" $ requestsOf (\settings note -> withApplication (settings . quiet) (\request respond -> keeping note request >>= respond)),
             testCase "under a layer" $ requestsOf (\settings -> withHandler (\s -> settings (quiet s) {serverLayers = [\_ below client -> pure (below, client)]}) . keeping)
           ],
+        testCase "a small body keeps no large buffer in memory" smallBodies,
         testCase "entries of the log" entries,
         testCase "a counter of hits has as many keys as there are paths" hits,
         testCase "responses and pieces of their content" responses,
@@ -54,6 +58,20 @@ data Sent' = Sent'
     sentBody :: ByteString,
     sentTrailers :: [Field]
   }
+
+-- | Bodies that come with their head, or in a chunk with the end of the body.
+smallBodies :: Assertion
+smallBodies = do
+  kept <- newIORef []
+  (answers, _) <- withHandler id (\request -> plain ok200 [] "" <$ (receiveBody request >>= \piece -> liftIO (modifyIORef' kept (piece :)))) $ \rig ->
+    conversation rig $
+      concat [[post "/" ["Content-Length: 10", padding] "0123456789"] | padding <- ["X: " <> C.replicate 15_000 'x', "X: y", "X: " <> C.replicate 700 'x']]
+        <> [post "/" ["Transfer-Encoding: chunked"] "", "a\r\n0123456789\r\n0\r\n\r\n"]
+  length (statuses answers) @?= 4
+  pieces <- readIORef kept
+  pieces @?= replicate 4 "0123456789"
+  sizes <- mapM memoryOf pieces
+  assertBool (show sizes) (all (<= 20) sizes)
 
 -- | The requests of this test differ in all lengths, and in whether what came before ends in
 -- the middle of the same memory: short ones, long ones, bodies of every framing.

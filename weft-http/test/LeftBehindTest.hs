@@ -20,6 +20,9 @@ import Weft.Http.Server.Phase (currentPhase)
 import Weft.Http.Server.State (Open (..), Phase (..), Server (..))
 import Weft.Http.Status
 import Weft.Socket hiding (Raw)
+import Weft.Test.Loopback (toEnd, untilFound)
+import Weft.Test.Message (get, getLast, post, statuses)
+import Weft.Test.Observing (has, lacks)
 
 tests :: TestTree
 tests =

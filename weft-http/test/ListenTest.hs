@@ -5,7 +5,6 @@ module ListenTest (tests) where
 import Control.Exception (IOException)
 import Control.Monad (forM, forM_, replicateM, replicateM_, unless, when)
 import Data.ByteString (ByteString)
-import Data.ByteString qualified as B
 import Data.ByteString.Char8 qualified as C
 import Data.Either (isLeft)
 import Data.IORef
@@ -28,9 +27,11 @@ import Test.Tasty.HUnit
 import Weft
 import Weft.Http.Listen
 import Weft.Http.Listen.Activation (adoptListening, parseActivation)
-import Weft.Internal.Backend (descriptorNumber)
-import Weft.Internal.SystemCall (socketDescriptor)
+import Weft.Internal.Core.SystemCall (socketDescriptor)
+import Weft.Internal.Os.Descriptor (descriptorNumber)
 import Weft.Socket
+import Weft.Test.Loopback (connected, portOf, toEnd)
+import Weft.Test.Message (contentOf, getLast)
 
 tests :: TestTree
 tests =
@@ -141,7 +142,7 @@ refusals = do
 shared :: IO ()
 shared = run $ do
   withSocket (listenOn Shared (Just "127.0.0.1") "0" 16) $ \a -> do
-    port <- portOf a
+    port <- show . portOf <$> localAddress a
     b <- listenOn Shared (Just "127.0.0.1") port 16
     same <- (==) <$> localAddress a <*> localAddress b
     liftIO (assertBool "another address" same)
@@ -149,15 +150,9 @@ shared = run $ do
     refused <- try (listenOn Alone (Just "127.0.0.1") port 16)
     liftIO (assertBool "alone beside another" (either (\(_ :: IOException) -> True) (const False) refused))
   withSocket (listenOn Alone (Just "127.0.0.1") "0" 16) $ \a -> do
-    port <- portOf a
+    port <- show . portOf <$> localAddress a
     refused <- try (listenOn Shared (Just "127.0.0.1") port 16)
     liftIO (assertBool "beside one that is alone" (either (\(_ :: IOException) -> True) (const False) refused))
-
-portOf :: Socket -> Thread String
-portOf s =
-  localAddress s >>= \case
-    SockAddrInet port _ -> pure (show port)
-    other -> liftIO (assertFailure (show other))
 
 -- | A manager of services: the way to start one, which returns when it is ready, and gives
 -- the way to stop it, which returns when it has ended, all well.
@@ -193,18 +188,7 @@ managing body = withSystemTempDirectory "weft-handover" $ \dir -> do
 
 -- | One connection, one request: who has answered.
 ask :: SockAddr -> Thread ByteString
-ask address = withSocket (openSocket AF_INET Stream) $ \client -> do
-  connect client address
-  sendAll client "GET / HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n"
-  answerOf <$> toEnd client
-
-answerOf :: ByteString -> ByteString
-answerOf = B.drop 4 . snd . B.breakSubstring "\r\n\r\n"
-
-toEnd :: Socket -> Thread ByteString
-toEnd client = B.concat <$> go
-  where
-    go = receive client 65536 >>= \piece -> if B.null piece then pure [] else (piece :) <$> go
+ask address = connected address (\client -> sendAll client (getLast "/") >> contentOf <$> toEnd client)
 
 inheritedHandOver :: IO ()
 inheritedHandOver = do
@@ -256,7 +240,7 @@ reusePortHandOver = managing $ \start -> do
   setOption holder ReusePort 1
   bind holder (SockAddrInet 0 (N.tupleToHostAddress (127, 0, 0, 1)))
   address <- localAddress holder
-  port <- portOf holder
+  port <- show . portOf <$> localAddress holder
   stopOld <- start "old" Nothing [("WEFT_TEST_PORT", port)]
   stopNew <- start "new" Nothing [("WEFT_TEST_PORT", port)]
   waiting <- replicateM 64 $ do
@@ -268,7 +252,7 @@ reusePortHandOver = managing $ \start -> do
   -- The old one lets them finish, those too that it has not looked at yet.
   answers <- forM waiting $ \client -> do
     sendAll client "GET / HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n"
-    answer <- answerOf <$> toEnd client
+    answer <- contentOf <$> toEnd client
     closeSocket client
     pure answer
   let wait = liftIO (readIORef stopped) >>= \s -> unless s (sleep (milliseconds 1) >> wait)

@@ -15,6 +15,7 @@ import Test.Tasty.QuickCheck
 import Weft
 import Weft.Http.Path (encodeComponent)
 import Weft.Http.Static
+import Weft.Test.Message (Reply (..))
 
 tests :: TestTree
 tests =

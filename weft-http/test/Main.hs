@@ -17,6 +17,7 @@ import Control.Monad (when)
 import Data.Maybe (isNothing)
 import DateTest qualified
 import ExamplesTest qualified
+import ExchangeTest qualified
 import GlobTest qualified
 import HandOverChild (serveUntilTold)
 import KeptOpenTest qualified
@@ -74,6 +75,7 @@ allTests = do
         KeptTest.tests,
         ServerTest.tests,
         ExamplesTest.tests,
+        ExchangeTest.tests,
         CodingsTest.tests,
         TagsTest.tests,
         ListingTest.tests,

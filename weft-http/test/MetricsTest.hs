@@ -29,6 +29,7 @@ import Weft.Http.Request
 import Weft.Http.Server
 import Weft.Http.Status
 import Weft.Socket
+import Weft.Test.Loopback (connected, serving, toEnd)
 import Weft.Time (now, since)
 
 tests :: TestTree
@@ -263,18 +264,10 @@ served = do
 withServer :: ServerSettings -> Handler -> (SockAddr -> Thread a) -> Thread a
 withServer settings handler body = do
   server <- newServer settings (const handler)
-  listener <- listenTcp (Just "127.0.0.1") "0" 16
-  fork_ (serve server listener)
-  result <- localAddress listener >>= body
-  ended <- drain server [listener]
-  if ended then pure result else throwM (userError "a connection was left over")
+  serving (serve server) (drain server . pure) body
 
 exchange :: SockAddr -> [ByteString] -> Thread ByteString
-exchange address requests = withSocket (openSocket AF_INET Stream) $ \client -> do
-  connect client address
-  mapM_ (sendAll client) requests
-  let go = receive client 65536 >>= \piece -> if B.null piece then pure [] else (piece :) <$> go
-  B.concat <$> go
+exchange address requests = connected address (\client -> mapM_ (sendAll client) requests >> toEnd client)
 
 events :: IO ()
 events = do

@@ -28,8 +28,8 @@ tests =
       testCase "media types" mimeTypes
     ]
 
-file :: ByteString -> Entry
-file name = Entry name File 305 (HttpTime 784111777)
+file :: ByteString -> ListingEntry
+file name = ListingEntry name File 305 (HttpTime 784111777)
 
 genName :: Gen ByteString
 genName = C.pack <$> resize 10 (listOf1 (elements "ab<>&\"' :.%?#\xc3\xa4\xff\n"))
@@ -50,7 +50,7 @@ prop_links = forAll (genName `suchThat` (\n -> n `notElem` [".", ".."] && C.notE
 
 order :: Assertion
 order = do
-  let entries = [file "b", Entry "z" Directory 0 (HttpTime 0), file "a", Entry "y" Directory 0 (HttpTime 0)]
+  let entries = [file "b", ListingEntry "z" Directory 0 (HttpTime 0), file "a", ListingEntry "y" Directory 0 (HttpTime 0)]
       text = listingPage defaultOrder "/" entries
       at needle = B.length (fst (B.breakSubstring needle text))
       places = map at [">y/<", ">z/<", ">a<", ">b<"]
@@ -59,7 +59,7 @@ order = do
 orders :: Assertion
 orders = do
   let at size name = (file name) {entrySize = size, entryModified = HttpTime (1000 - size)}
-      entries = [at 20 "a", at 10 "b", at 20 "c", Entry "z" Directory 4096 (HttpTime 1), Entry "y" Directory 0 (HttpTime 2)]
+      entries = [at 20 "a", at 10 "b", at 20 "c", ListingEntry "z" Directory 4096 (HttpTime 1), ListingEntry "y" Directory 0 (HttpTime 2)]
       asked query = names (listingPage (orderFromQuery query) "/" entries)
       names page = case B.breakSubstring "<tr><td><a href=\"" page of
         (_, rest)
@@ -73,7 +73,7 @@ orders = do
 rows :: Assertion
 rows = do
   listingPage defaultOrder "/" [file "a b"] `has` "<tr><td><a href=\"a%20b\">a b</a></td><td title=\"305 bytes\">305 B</td><td>1994-11-06 08:49</td></tr>"
-  listingPage defaultOrder "/" [Entry "d" Directory 4096 (HttpTime 0)] `has` "<tr><td><a href=\"d/\">d/</a></td><td></td><td>1970-01-01 00:00</td></tr>"
+  listingPage defaultOrder "/" [ListingEntry "d" Directory 4096 (HttpTime 0)] `has` "<tr><td><a href=\"d/\">d/</a></td><td></td><td>1970-01-01 00:00</td></tr>"
   listingPage defaultOrder "/x/" [] `has` "href=\"../\""
   assertBool "the root has no parent" (B.null (snd (B.breakSubstring "../" (listingPage defaultOrder "/" []))))
   listingPage defaultOrder "/" [file "javascript:alert(1)"] `has` "href=\"javascript%3Aalert%281%29\""

@@ -48,7 +48,7 @@ tests =
       testGroup "trusted networks" networks
     ]
 
-parse :: ByteString -> Parsed
+parse :: ByteString -> ProxyParsed
 parse = parseProxyHeader defaultProxyLimit
 
 understood :: (String, ByteString, ProxyHeader) -> TestTree
@@ -246,10 +246,10 @@ addresses =
       [a, b, c, d, e, f, g, h] -> parseIPv6 (C.pack (intercalate ":" (map (`showHex` "") gs))) === Just (IPv6 (a `shiftL` 16 .|. b) (c `shiftL` 16 .|. d) (e `shiftL` 16 .|. f) (g `shiftL` 16 .|. h))
       _ -> property False,
     testCase "what is no IPv6 address" $
-      forM_ [":", ":::", "1", "1:2:3:4:5:6:7", "1:2:3:4:5:6:7:8:9", "1::2:3:4:5:6:7:8", "1::2::3", "12345::", ":1::", "::1:", "g::", "1:2:3:4:5:6:7:1.2.3.4", "1.2.3.4::", "::1.2.3", "[::1]", ""] $ \text ->
+      forM_ [":", ":::", "1", "1:2:3:4:5:6:7", "1:2:3:4:5:6:7:8:9", "1::2:3:4:5:6:7:8", "1::2::3", "12345::", ":1::", "::1:", "g::", "1:2:3:4:5:6:7:1.2.3.4", "1.2.3.4::", "::1.2.3", "[::1]", "::00001", ":1:2:3:4:5:6:7:8", " ::1", "fe80::1%lo", "::1\0", ""] $ \text ->
         assertEqual (show text) Nothing (parseIPv6 text),
     testCase "what is no IPv4 address" $
-      forM_ ["1.2.3", "1.2.3.4.5", "1.2.3.", ".1.2.3", "1..2.3", "1.2.3.256", "1.2.3.04", "0x1.2.3.4", " 1.2.3.4", "1.2.3.4 ", "1.2.3.-4", ""] $ \text ->
+      forM_ ["1.2.3", "1.2.3.4.5", "1.2.3.", ".1.2.3", "1..2.3", "1.2.3.256", "1.2.3.04", "0x1.2.3.4", " 1.2.3.4", "1.2.3.4 ", "1.2.3.-4", "1.2.3.4\0", "16909060", ""] $ \text ->
         assertEqual (show text) Nothing (parseIPv4 text)
   ]
   where

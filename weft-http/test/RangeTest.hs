@@ -162,7 +162,7 @@ emptyFile = do
 example :: Assertion
 example = do
   let framed = multipart (boundary 0 0) "text/plain" 10 [ByteRange 0 1, ByteRange 8 9]
-      name = boundaryText (boundary 0 0)
+      name = boundary 0 0
   multipartType framed @?= "multipart/byteranges; boundary=" <> name
   render "0123456789" framed
     @?= B.concat

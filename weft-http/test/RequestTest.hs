@@ -15,7 +15,7 @@ import Test.Tasty.HUnit
 import Test.Tasty.QuickCheck (testProperty)
 import Weft.Http.Internal.Ascii
 import Weft.Http.RequestHead
-import Weft.Http.Status (Status (..), statusCode)
+import Weft.Http.Status (badRequest400, statusCode)
 
 tests :: TestTree
 tests =
@@ -206,4 +206,4 @@ persistence = do
       _ -> Nothing
 
 faults :: Assertion
-faults = sequence_ [assertBool (show f) (faultStatus f >= Status 400 && not (B.null (faultText f))) | f <- [minBound .. maxBound]]
+faults = sequence_ [assertBool (show f) (faultStatus f >= badRequest400 && not (B.null (faultText f))) | f <- [minBound .. maxBound]]

@@ -52,8 +52,8 @@ prop_decimal = forAll (oneof [arbitrarySizedNatural, abs <$> (arbitraryBoundedIn
 statusLines :: Assertion
 statusLines = do
   statusLine ok200 @?= "HTTP/1.1 200 OK\r\n"
-  statusLine headerFieldsTooLarge431 @?= "HTTP/1.1 431 Request Header Fields Too Large\r\n"
-  statusLine (Status 299) @?= "HTTP/1.1 299 Success\r\n"
+  statusLine requestHeaderFieldsTooLarge431 @?= "HTTP/1.1 431 Request Header Fields Too Large\r\n"
+  statusLine (mkStatus 299 "a\r\nb") @?= "HTTP/1.1 299 \r\n"
   map hasNoBody [continue100, ok200, noContent204, partialContent206, notModified304] @?= [True, False, True, False, True]
   assertBool "valid" (isRight (renderHead ok200 [contentLength 0]))
 
@@ -70,10 +70,7 @@ prop_etags = forAll (resize 5 (listOf genTag)) $ \tags ->
 
 prop_fileTag :: Property
 prop_fileTag = forAll ((,) <$> identity <*> identity) $ \(a, b) ->
-  conjoin
-    [ weakMatch (fileETag True a) (fileETag settled b) === (a == b) .&&. strongMatch (fileETag True a) (fileETag settled b) === (settled && a == b) .&&. parseETag (renderETag (fileETag settled a)) === Just (fileETag settled a)
-      | settled <- [False, True]
-    ]
+  weakMatch (fileETag a) (fileETag b) === (a == b) .&&. strongMatch (fileETag a) (fileETag b) === False .&&. parseETag (renderETag (fileETag a)) === Just (fileETag a)
   where
     identity = FileIdentity <$> elements [0, 1, 17, 0x11] <*> elements [0, 1, 17, -1]
 

@@ -11,33 +11,20 @@ module ServerRig
 
     -- * Talking
     conversation,
-    toEnd,
-    untilFound,
-
-    -- * Requests
-    get,
-    getLast,
-    post,
-
-    -- * Looking at answers
-    statuses,
     essence,
-    has,
-    lacks,
   )
 where
 
 import Control.Exception (displayException)
-import Control.Monad (replicateM, unless)
+import Control.Monad (unless)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
-import Data.ByteString.Char8 qualified as C
-import Data.IORef
-import Test.Tasty.HUnit
 import Weft
 import Weft.Http.Server
 import Weft.Http.Status
 import Weft.Socket
+import Weft.Test.Loopback (connected, servingListener, tryToEnd)
+import Weft.Test.Observing (recorder)
 
 -- | What a server has told those who watch it, the first first.
 data Seen = Seen
@@ -68,27 +55,25 @@ withApplication settings application = serving settings (\s -> newServerWith s (
 
 serving :: (ServerSettings -> ServerSettings) -> (ServerSettings -> Thread Server) -> (Rig -> Thread a) -> IO (a, Seen)
 serving settings new body = do
-  [entries, observed, reports, uncaught] <- replicateM 4 (newIORef [])
-  let note ref what = atomicModifyIORef' ref (\all' -> (what : all', ()))
-      told =
+  (noteEntry, entries) <- recorder
+  (noteObserved, observed) <- recorder
+  (noteReport, reports) <- recorder
+  (noteUncaught, uncaught) <- recorder
+  let told =
         defaultServerSettings
           { serverName = "",
-            serverAccessLog = Just (\e -> note entries (show (statusCode (entryStatus e), entryBytes e))),
-            serverObserver = Just (note observed . observation),
-            serverReport = note reports
+            serverAccessLog = Just (\e -> noteEntry (statusCode (entryStatus e), fromIntegral (entryBytes e))),
+            serverObserver = Just (noteObserved . observation),
+            serverReport = noteReport
           }
-  a <- runWith defaultSettings {settingUncaught = \_ _ e -> note uncaught (displayException e)} $ do
+  a <- runWith defaultSettings {settingUncaught = \_ _ e -> noteUncaught (displayException e)} $ do
     server <- new (settings told)
-    listener <- listenTcp (Just "127.0.0.1") "0" 64
-    fork_ (serve server listener)
-    address <- localAddress listener
-    a <- body (Rig server listener (\act -> withSocket (openSocket AF_INET Stream) (\client -> connect client address >> act client)))
-    ended <- drain server [listener]
+    a <- servingListener (serve server) (drain server . pure) $ \listener address ->
+      body (Rig server listener (connected address))
     left <- liftIO (connectionCount server)
-    unless (ended && left == 0) (throwM (userError "a connection was left over"))
+    unless (left == 0) (throwM (userError "a connection was left over"))
     pure a
-  let sorted ref = reverse <$> readIORef ref
-  seen <- Seen . map read <$> sorted entries <*> sorted observed <*> sorted reports <*> sorted uncaught
+  seen <- Seen <$> entries <*> observed <*> reports <*> uncaught
   pure (a, seen)
 
 observation :: Observation -> String
@@ -111,42 +96,10 @@ conversation rig parts = rigClient rig $ \client -> do
   mapM_ (\part -> sendAll client part >> pause) parts
   -- A server may have closed already.
   _ <- try @_ @IOError (shutdown client ShutdownSend)
-  toEnd client
+  tryToEnd client
   where
     -- On one worker the server has looked at it then.
     pause = mapM_ (const yield) [1 :: Int .. 6]
-
--- | All that comes, until the other end says that there is no more or is gone.
-toEnd :: Socket -> Thread ByteString
-toEnd client = B.concat <$> go
-  where
-    go =
-      try @_ @IOError (receive client 65536) >>= \case
-        Right piece | not (B.null piece) -> (piece :) <$> go
-        _ -> pure []
-
--- | What comes until these bytes have come, or the end.
-untilFound :: Socket -> ByteString -> Thread ByteString
-untilFound client wanted = go ""
-  where
-    go got
-      | wanted `B.isInfixOf` got = pure got
-      | otherwise = receive client 65536 >>= \piece -> if B.null piece then pure got else go (got <> piece)
-
-get, getLast :: ByteString -> ByteString
-get target = "GET " <> target <> " HTTP/1.1\r\nHost: t\r\n\r\n"
-getLast target = "GET " <> target <> " HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n"
-
--- | With these fields and what follows the head.
-post :: ByteString -> [ByteString] -> ByteString -> ByteString
-post target fields body = "POST " <> target <> " HTTP/1.1\r\nHost: t\r\n" <> B.concat (map (<> "\r\n") fields) <> "\r\n" <> body
-
--- | The codes of the status lines in what came.
-statuses :: ByteString -> [ByteString]
-statuses bytes = case B.breakSubstring "HTTP/1.1 " bytes of
-  (_, rest)
-    | B.null rest -> []
-    | otherwise -> B.take 3 (B.drop 9 rest) : statuses (B.drop 9 rest)
 
 -- | Without the lines of @Date@ and what is about pages of errors.
 essence :: ByteString -> ByteString
@@ -155,7 +108,3 @@ essence bytes = case B.breakSubstring "\r\n" bytes of
     | B.null rest -> line
     | any (`B.isPrefixOf` line) ["Date: ", "Content-Security-Policy: "] -> essence (B.drop 2 rest)
     | otherwise -> line <> "\r\n" <> essence (B.drop 2 rest)
-
-has, lacks :: (HasCallStack) => ByteString -> ByteString -> Assertion
-has part whole = assertBool (C.unpack part <> " is not in " <> show whole) (part `B.isInfixOf` whole)
-lacks part whole = assertBool (C.unpack part <> " is in " <> show whole) (not (part `B.isInfixOf` whole))

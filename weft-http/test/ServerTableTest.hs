@@ -13,6 +13,7 @@ import Test.Tasty
 import Test.Tasty.HUnit
 import Weft.Http.Server
 import Weft.Http.Status
+import Weft.Test.Message (get, getLast, post, statuses)
 
 tests :: TestTree
 tests =
@@ -46,7 +47,7 @@ handler request = case requestPath request of
   "/known" -> pure (Response ok200 [] (Streamed (Just 6) (\sink -> [Field "T" "unsent"] <$ mapM_ (sinkWrite sink . byteString) ["one", "two"])) Nothing)
   "/trailing" -> pure (Response ok200 [Field "Trailer" "Sum"] (Streamed Nothing (\sink -> [Field "Sum" "3", Field "Bad" "a\r\nb"] <$ sinkWrite sink "abc")) Nothing)
   "/back" -> pure (streamed ok200 [] (\sink -> forBody_ request (\piece -> sinkWrite sink (byteString piece) >> sinkFlush sink)))
-  "/switch" -> pure (Response (Status 101) [Field "Upgrade" "echo"] (Switch echoing) Nothing)
+  "/switch" -> pure (Response switchingProtocols101 [Field "Upgrade" "echo"] (Switch echoing) Nothing)
   "/raw" -> pure (Response ok200 [] (Raw (\duplex -> duplexSend duplex ["raw:"] >> echoing duplex)) Nothing)
   _ -> pure (plain ok200 [] (B.intercalate "|" [methodName (requestMethod request), requestTarget request, requestPath request, requestQuery request, fromMaybe "-" (requestHost request)]))
   where

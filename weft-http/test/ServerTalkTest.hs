@@ -23,6 +23,9 @@ import Weft.Http.Server
 import Weft.Http.Server.State (Server (..))
 import Weft.Http.Status
 import Weft.Socket hiding (Raw)
+import Weft.Test.Loopback (toEnd, untilFound)
+import Weft.Test.Message (get, getLast, post, statuses)
+import Weft.Test.Observing (has, lacks)
 
 tests :: TestTree
 tests =
@@ -180,7 +183,7 @@ streams =
         readIORef made >>= (@?= 0),
       testCase "a response that is none yet is no response" $
         forM_ [100, 103] $ \code -> do
-          (answer, seen) <- talking (\_ -> pure (plain (Status code) [] "")) (\rig -> conversation rig [get "/"])
+          (answer, seen) <- talking (\_ -> pure (plain (toEnum code) [] "")) (\rig -> conversation rig [get "/"])
           statuses answer @?= ["500"]
           length (seenReports seen) @?= 1
     ]
@@ -194,7 +197,7 @@ protocols =
   testGroup
     "other protocols"
     [ testCase "what comes with the request for another protocol belongs to that" $ do
-        (answer, _) <- talking (switching (Status 101)) (\rig -> conversation rig ["GET / HTTP/1.1\r\nHost: t\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\nab", "cd"])
+        (answer, _) <- talking (switching switchingProtocols101) (\rig -> conversation rig ["GET / HTTP/1.1\r\nHost: t\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\nab", "cd"])
         has "HTTP/1.1 101 Switching Protocols\r\n" answer
         has "\r\nUpgrade: echo\r\nConnection: Upgrade\r\n\r\n" answer
         lacks "Content-Length" answer
@@ -217,7 +220,7 @@ protocols =
       testGroup
         "a body does not belong to the protocol behind it"
         [ testCase name $ do
-            (answer, _) <- talking (\r -> when reads' (void (readBody 100 r)) >> switching (Status 101) r) (\rig -> conversation rig [post "/" ["Connection: upgrade", "Upgrade: echo", framing] (body <> "ab"), "cd"])
+            (answer, _) <- talking (\r -> when reads' (void (readBody 100 r)) >> switching switchingProtocols101 r) (\rig -> conversation rig [post "/" ["Connection: upgrade", "Upgrade: echo", framing] (body <> "ab"), "cd"])
             statuses answer @?= ["101"]
             assertBool (show answer) ("\r\n\r\nabcd" `B.isSuffixOf` answer)
           | (name, framing, body, reads') <-
@@ -228,7 +231,7 @@ protocols =
               ]
         ],
       testCase "one that fails is reported" $ do
-        (_, seen) <- talking (\_ -> pure (Response (Status 101) [] (Switch (\_ -> liftIO (throwIO (ErrorCall "boom")))) Nothing)) (\rig -> conversation rig [get "/"])
+        (_, seen) <- talking (\_ -> pure (Response switchingProtocols101 [] (Switch (\_ -> liftIO (throwIO (ErrorCall "boom")))) Nothing)) (\rig -> conversation rig [get "/"])
         assertBool (show seen) (any ("boom" `isInfixOf`) (seenReports seen))
     ]
   where

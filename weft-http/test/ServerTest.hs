@@ -20,6 +20,9 @@ import Weft.Http.Server
 import Weft.Http.Server.State (Interruption (..), Reason (..))
 import Weft.Http.Status
 import Weft.Socket
+import Weft.Test.Loopback (connected, loopbackListener, serving, toEnd)
+import Weft.Test.Message (get, getLast, statuses)
+import Weft.Test.Observing (recorder)
 
 tests :: TestTree
 tests =
@@ -27,10 +30,10 @@ tests =
     testGroup
       "server"
       [ testCase "an exception of a handler is a 500, and the connection goes on" $ do
-          (answer, _) <- talk (\r -> if requestPath r == "/bad" then throwM (userError "boom") else pure (plain ok200 [] "fine")) [ask "/bad", askLast "/"]
+          (answer, _) <- talk (\r -> if requestPath r == "/bad" then throwM (userError "boom") else pure (plain ok200 [] "fine")) [get "/bad", getLast "/"]
           statuses answer @?= ["500", "200"],
         testCase "a field that cannot be sent is a 500" $ do
-          (answer, _) <- talk (\_ -> pure (plain ok200 [Field "X" "a\r\nSet-Cookie: b"] "")) [askLast "/"]
+          (answer, _) <- talk (\_ -> pure (plain ok200 [Field "X" "a\r\nSet-Cookie: b"] "")) [getLast "/"]
           statuses answer @?= ["500"]
           assertBool (show answer) (not ("Set-Cookie" `B.isInfixOf` answer)),
         testCase "a file body is released once, also when its head cannot be sent" $ do
@@ -38,27 +41,27 @@ tests =
           let handler fields _ = do
                 file <- openFile "/dev/null" ReadOnly
                 pure (Response ok200 fields (FileBody file [] "end" (closeFile file >> liftIO (modifyIORef' released (+ 1)))) Nothing)
-          _ <- talk (handler [Field "X" "a\nb"]) [askLast "/"]
+          _ <- talk (handler [Field "X" "a\nb"]) [getLast "/"]
           readIORef released >>= (@?= 1)
-          (answer, _) <- talk (handler []) [askLast "/"]
+          (answer, _) <- talk (handler []) [getLast "/"]
           readIORef released >>= (@?= 2)
           assertBool (show answer) ("\r\n\r\nend" `B.isSuffixOf` answer),
         testCase "HEAD, 204 and 304 have no body, whatever the handler says" $ do
           let rendered = (plain ok200 [] "body") {responseRendered = Just "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nbody"}
           (answer, _) <- talk (\_ -> pure rendered) ["HEAD / HTTP/1.1\r\nHost: t\r\n\r\n", "HEAD / HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n"]
           assertBool (show answer) (not ("body" `B.isInfixOf` answer))
-          (empty, _) <- talk (\_ -> pure (plain notModified304 [] "body")) [askLast "/"]
+          (empty, _) <- talk (\_ -> pure (plain notModified304 [] "body")) [getLast "/"]
           assertBool (show empty) ("\r\n\r\n" `B.isSuffixOf` empty),
         testCase "pieces of a body come in order" $ do
-          (answer, _) <- talk (\_ -> pure (Response ok200 [] (Bytes ["a", "", "bc", "d"]) Nothing)) [ask "/", askLast "/"]
+          (answer, _) <- talk (\_ -> pure (Response ok200 [] (Bytes ["a", "", "bc", "d"]) Nothing)) [get "/", getLast "/"]
           statuses answer @?= ["200", "200"]
           assertBool (show answer) ("\r\n\r\nabcd" `B.isSuffixOf` answer && "Content-Length: 4\r\n" `B.isInfixOf` answer),
         testCase "many pipelined large responses come whole" $ do
           let body = B.replicate 100_000 0x61
-          (answer, _) <- talk (\_ -> pure (plain ok200 [] body)) [B.concat (replicate 20 (ask "/") <> [askLast "/"])]
+          (answer, _) <- talk (\_ -> pure (plain ok200 [] body)) [B.concat (replicate 20 (get "/") <> [getLast "/"])]
           C.count 'a' answer `div` 100_000 @?= 21,
         testCase "each response is an entry of the log" $ do
-          (_, entries) <- talk (\_ -> pure (plain ok200 [] "12345")) [ask "/x", askLast "/y"]
+          (_, entries) <- talk (\_ -> pure (plain ok200 [] "12345")) [get "/x", getLast "/y"]
           [(statusCode (entryStatus e), entryBytes e) | e <- entries] @?= [(200, 5), (200, 5)],
         testCase "what a layer holds when its connection is asked to rest is not waited for" $ do
           answer <- interruptedInLayer
@@ -70,34 +73,15 @@ tests =
           assertBool (show answer) ("Connection: close\r\n" `B.isInfixOf` answer)
       ]
 
-ask, askLast :: ByteString -> ByteString
-ask target = "GET " <> target <> " HTTP/1.1\r\nHost: t\r\n\r\n"
-askLast target = "GET " <> target <> " HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n"
-
--- | The codes of the status lines in what came.
-statuses :: ByteString -> [ByteString]
-statuses bytes = case B.breakSubstring "HTTP/1.1 " bytes of
-  (_, rest)
-    | B.null rest -> []
-    | otherwise -> B.take 3 (B.drop 9 rest) : statuses (B.drop 9 rest)
-
 -- | Send these bytes to a server with such a handler: all it sends, and its log.
 talk :: Handler -> [ByteString] -> IO (ByteString, [Entry])
 talk handler requests = do
-  logged <- newIORef []
+  (note, logged) <- recorder
   answer <- run $ do
-    server <- newServer defaultServerSettings {serverAccessLog = Just (\e -> atomicModifyIORef' logged (\es -> (e : es, ())))} (const handler)
-    listener <- listenTcp (Just "127.0.0.1") "0" 16
-    fork_ (serve server listener)
-    address <- localAddress listener
-    answer <- withSocket (openSocket AF_INET Stream) $ \client -> do
-      connect client address
-      mapM_ (sendAll client) requests
-      toEnd client
-    ended <- drain server [listener]
-    if ended then pure answer else throwM (userError "a connection was left over")
-  entries <- readIORef logged
-  pure (answer, reverse entries)
+    server <- newServer defaultServerSettings {serverAccessLog = Just note} (const handler)
+    serving (serve server) (drain server . pure) $ \address ->
+      connected address (\client -> mapM_ (sendAll client) requests >> toEnd client)
+  (,) answer <$> logged
 
 -- | Two requests through a layer that is interrupted in the moment in which it has received the
 -- second: the socket does not become readable for that again.
@@ -123,21 +107,11 @@ interruptedInLayer = do
                 pure (B.length bytes)
   run $ do
     server <- newServer defaultServerSettings {serverLayers = [layer]} (\_ _ -> pure (plain ok200 [] "fine"))
-    listener <- listenTcp (Just "127.0.0.1") "0" 16
-    fork_ (serve server listener)
-    address <- localAddress listener
-    answer <- withSocket (openSocket AF_INET Stream) $ \client -> do
-      connect client address
-      sendAll client (ask "/")
+    serving (serve server) (drain server . pure) $ \address -> connected address $ \client -> do
+      sendAll client (get "/")
       first <- receive client 65536
-      sendAll client (askLast "/")
+      sendAll client (getLast "/")
       (first <>) <$> toEnd client
-    answer <$ drain server [listener]
-
-toEnd :: Socket -> Thread ByteString
-toEnd client = B.concat <$> go
-  where
-    go = receive client 65536 >>= \piece -> if B.null piece then pure [] else (piece :) <$> go
 
 drainingWhileHandled :: IO ByteString
 drainingWhileHandled = run $ do
@@ -145,12 +119,11 @@ drainingWhileHandled = run $ do
   server <- newServer defaultServerSettings $ \_ _ -> do
     join (liftIO (readIORef begin))
     pure (plain ok200 [] "last")
-  listener <- listenTcp (Just "127.0.0.1") "0" 16
+  listener <- loopbackListener
   -- 'drain' marks the server in its first step, before it waits for anything.
   liftIO (writeIORef begin (fork_ (void (drain server [listener])) >> yield))
   fork_ (serve server listener)
   address <- localAddress listener
-  withSocket (openSocket AF_INET Stream) $ \client -> do
-    connect client address
-    sendAll client (ask "/")
+  connected address $ \client -> do
+    sendAll client (get "/")
     toEnd client

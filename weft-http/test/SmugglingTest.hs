@@ -111,7 +111,7 @@ tests =
         ],
       testCase "statuses" $
         map faultStatus [BadContentLength, RequestLineTooLong, HeadTooLarge, TooManyFields, UnknownTransferCoding, UnknownMethod, UnsupportedVersion]
-          @?= [badRequest400, uriTooLong414, headerFieldsTooLarge431, headerFieldsTooLarge431, notImplemented501, notImplemented501, versionNotSupported505]
+          @?= [badRequest400, requestURITooLong414, requestHeaderFieldsTooLarge431, requestHeaderFieldsTooLarge431, notImplemented501, notImplemented501, httpVersionNotSupported505]
     ]
 
 post :: [ByteString] -> ByteString

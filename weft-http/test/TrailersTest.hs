@@ -20,6 +20,7 @@ import Weft.Http.Internal.Trailers
 import Weft.Http.RequestHead
 import Weft.Http.Server
 import Weft.Http.Status (ok200)
+import Weft.Test.Message (get, post, statuses)
 
 tests :: TestTree
 tests =

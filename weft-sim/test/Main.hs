@@ -4,7 +4,7 @@
 -- One tree of all tests.
 module Main (main) where
 
-import System.Environment (setEnv)
+import System.Environment (lookupEnv, setEnv)
 import System.IO (hSetEncoding, stdout, utf8)
 import Test.Audit qualified
 import Test.Conformance qualified
@@ -24,6 +24,7 @@ import Test.Network qualified
 import Test.Property qualified
 import Test.Races qualified
 import Test.Reports qualified
+import Test.Sealed qualified
 import Test.Select qualified
 import Test.Signals qualified
 import Test.Simulation qualified
@@ -34,6 +35,10 @@ import Test.TornLog qualified
 main :: IO ()
 main = do
   hSetEncoding stdout utf8
+  lookupEnv "WEFT_TEST_SEALED" >>= maybe allTests Test.Sealed.sealed
+
+allTests :: IO ()
+allTests = do
   setEnv "TASTY_NUM_THREADS" "1"
   defaultMain . localOption (mkTimeout 180_000_000) $
     testGroup
@@ -59,6 +64,7 @@ main = do
         Test.Signals.tests,
         Test.Names.tests,
         Test.Http.tests,
+        Test.Sealed.tests,
         Test.Simulation.tests,
         Test.Conformance.tests
       ]

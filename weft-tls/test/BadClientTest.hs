@@ -12,8 +12,10 @@ import Weft
 import Weft.Concurrently (forConcurrently)
 import Weft.Http.Metrics (newRegistry, scrape)
 import Weft.Http.Server
-import Weft.Internal.Time (Instant (..))
+import Weft.Internal.Data.Time (Instant (..))
 import Weft.Socket
+import Weft.Test.Loopback (connected, toEnd, tryConverse)
+import Weft.Test.Waiting (eventually)
 import Weft.Tls
 import Weft.Tls.Internal.Failed
 import Weft.Tls.Metrics (countFailures)
@@ -42,7 +44,7 @@ tests w =
         eventually "all have ended" $ (== 7) . length <$> readIORef (servedFailures served),
       testCase "a handshake that stalls has the time of a head" $
         serving (settingsOf w ["ecdsa"]) (\s -> s {serverTimeouts = defaultTimeouts {timeoutHead = milliseconds 10}}) $ \served -> do
-          answers <- forConcurrently ["\22", "\22\3\1\2\0\1\0\1"] $ \bytes -> withSocket (openSocket AF_INET Stream) $ \socket -> connect socket (servedAddress served) >> sendAll socket bytes >> hear socket
+          answers <- forConcurrently ["\22", "\22\3\1\2\0\1\0\1"] $ \bytes -> connected (servedAddress served) $ \socket -> sendAll socket bytes >> toEnd socket
           liftIO (map (B.take 1) answers @?= ["", ""])
           failed served [Vanished, Vanished]
           observed <- liftIO (readIORef (servedObserved served))
@@ -93,14 +95,8 @@ tests w =
     isClosed = \case
       ConnectionClosed -> True
       _ -> False
-    hear socket = do
-      piece <- receive socket 65536
-      if B.null piece then pure piece else (piece <>) <$> hear socket
     said :: Served -> [B.ByteString] -> Thread B.ByteString
-    said served pieces = withSocket (openSocket AF_INET Stream) $ \socket -> do
-      connect socket (servedAddress served)
-      void (try @_ @IOError (mapM_ (sendAll socket) pieces >> shutdown socket ShutdownSend))
-      either (\(_ :: IOError) -> "") id <$> try (hear socket)
+    said served pieces = connected (servedAddress served) (tryConverse pieces)
     failed served wanted = do
       eventually (show wanted) $ (>= length wanted) . length <$> readIORef (servedFailures served)
       failures <- liftIO (readIORef (servedFailures served))

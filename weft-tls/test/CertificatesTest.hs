@@ -22,8 +22,8 @@ tests w =
         C.writeFile (at "text.pem") "hello\n"
         C.writeFile (at "cut.pem") "-----BEGIN CERTIFICATE-----\nMIIB\n"
         C.writeFile (at "nonsense.pem") "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
-        fails (CertificateFiles (at "none.pem") (at "rsa.key")) ["none.pem", "does not exist"]
-        fails (CertificateFiles (at "rsa.pem") (at "none.key")) ["none.key", "does not exist"]
+        fails (CertificateFiles (at "none.pem") (at "rsa.key")) ["none.pem", "No such file"]
+        fails (CertificateFiles (at "rsa.pem") (at "none.key")) ["none.key", "No such file"]
         fails (CertificateFiles (directory w) (at "rsa.key")) [directory w]
         fails (CertificateFiles (at "text.pem") (at "rsa.key")) ["text.pem", "not PEM"]
         fails (CertificateFiles (at "cut.pem") (at "rsa.key")) ["cut.pem", "not PEM"]

@@ -2,7 +2,7 @@
 module ClientTest (tests) where
 
 import Control.Exception (IOException)
-import Control.Monad (void, (>=>))
+import Control.Monad (forM, forM_, void, (>=>))
 import Data.ByteString qualified as B
 import Data.IORef
 import Data.List (isInfixOf)
@@ -13,6 +13,8 @@ import Weft.Buffer
 import Weft.Concurrently (concurrently)
 import Weft.Http.Server
 import Weft.Socket
+import Weft.Test.Loopback (connected)
+import Weft.Test.Waiting (eventually)
 import Weft.Timeout (timeout)
 import Weft.Tls
 import World
@@ -23,24 +25,34 @@ tests w =
     "client"
     [ testCase "trusts a server whose certificate is for the host, name or address" $ world $ \served -> do
         tls <- trusting
-        mapM_ (connected served tls >=> either (liftIO . assertFailure . show) (\_ -> pure ())) ["localhost", "LOCALHOST", "127.0.0.1"],
+        mapM_ (shaken served tls >=> either (liftIO . assertFailure . show) (\_ -> pure ())) ["localhost", "LOCALHOST", "localhost.", "127.0.0.1", "::1", "::0.0.0.1", "0:0::0001", "fe80::10%lo"],
+      testCase "tells a server the name without a dot at its end, and no address" $ world $ \served -> do
+        tls <- trusting
+        names <- forM ["localhost.", "localhost", "127.0.0.1", "::0.0.0.1"] $ \host ->
+          withSocket (openSocket AF_INET Stream) $ \socket -> do
+            connect socket (servedAddress served)
+            transport <- connectTls tls host socket
+            answer <- exchange transport [ask "/"]
+            pure (not (B.null (snd (B.breakSubstring "securityServerName = Just \"localhost\"" answer))))
+        liftIO (names @?= [True, True, False, False]),
       testCase "does not trust others, and says why" $ world $ \served -> do
         tls <- trusting
-        connected served tls "elsewhere.test" >>= untrusted "not for elsewhere.test"
-        connected served tls "127.0.0.2" >>= untrusted "not for 127.0.0.2"
+        shaken served tls "elsewhere.test" >>= untrusted "not for elsewhere.test"
+        forM_ ["127.0.0.2", "::2", "::0.0.0.2", "127.2"] $ \host ->
+          shaken served tls host >>= untrusted ("not for " <> host)
         stranger <- clientTls (AuthoritiesFrom (at "stranger.pem")) Nothing
-        connected served stranger "localhost" >>= untrusted "authority is not known"
+        shaken served stranger "localhost" >>= untrusted "authority is not known"
         anybody <- clientTls NoVerification Nothing
-        connected served anybody "elsewhere.test" >>= either (liftIO . assertFailure . show) (\_ -> pure ())
+        shaken served anybody "elsewhere.test" >>= either (liftIO . assertFailure . show) (\_ -> pure ())
         -- The server is told.
-        eventually "three refusals" $ (== 3) . length . filter (isRefusal . failedWhy) <$> readIORef (servedFailures served),
+        eventually "six refusals" $ (== 6) . length . filter (isRefusal . failedWhy) <$> readIORef (servedFailures served),
       testCase "the system's authorities do not trust a stranger" $ world $ \served ->
         try (clientTls SystemAuthorities Nothing) >>= \case
           Left (LoadError _ what) -> liftIO (assertBool what ("no certificates" `isInfixOf` what))
-          Right tls -> connected served tls "localhost" >>= untrusted "authority is not known",
+          Right tls -> shaken served tls "localhost" >>= untrusted "authority is not known",
       testCase "both see what was agreed on" $ world $ \served -> do
         tls <- trusting
-        ours <- connected served tls "localhost"
+        ours <- shaken served tls "localhost"
         theirs <- withConnection served tls (\t -> exchange t [ask "/"])
         let agreed = either (\_ -> "") securityCipher ours
             expected = Security "TLS1.3" agreed (Just "http/1.1") (Just "localhost") Nothing
@@ -76,12 +88,11 @@ tests w =
               (B.concat <$> receiveExactly (B.length large))
           liftIO (assertBool (show (B.length echoed)) (echoed == large))
           transportEnd transport
-          rest <- toEnd transport
+          rest <- transportToEnd transport
           liftIO (rest @?= ""),
       testCase "a stream that is cut off is not one that has ended" $ world $ \served -> do
         tls <- trusting
-        withSocket (openSocket AF_INET Stream) $ \socket -> do
-          connect socket (servedAddress served)
+        connected (servedAddress served) $ \socket -> do
           -- What comes after so many bytes is withheld.
           left <- liftIO (newIORef (100_000 :: Int))
           let plainly = socketTransport socket
@@ -98,8 +109,7 @@ tests w =
       testCase "a record that was tampered with ends the connection, on both sides" $ do
         world $ \served -> do
           tls <- trusting
-          withSocket (openSocket AF_INET Stream) $ \socket -> do
-            connect socket (servedAddress served)
+          connected (servedAddress served) $ \socket -> do
             sends <- liftIO (newIORef (0 :: Int))
             let plainly = socketTransport socket
                 tampering pieces = do
@@ -152,13 +162,12 @@ tests w =
     untrusted part = \case
       Left (Untrusted reasons) -> liftIO (assertBool (show reasons) (any (part `isInfixOf`) reasons))
       other -> liftIO (assertFailure (show other))
-    connected :: Served -> ClientTlsSettings -> HostName -> Thread (Either TlsFailure Security)
-    connected served tls host = withSocket (openSocket AF_INET Stream) $ \socket -> do
-      connect socket (servedAddress served)
+    shaken :: Served -> ClientTlsSettings -> HostName -> Thread (Either TlsFailure Security)
+    shaken served tls host = connected (servedAddress served) $ \socket -> do
       try $ do
         (transport, security) <- connectTlsWith tls host (socketTransport socket)
         transportEnd transport
-        security <$ toEnd transport
+        security <$ transportToEnd transport
     -- In TLS 1.3 the client learns of it when it receives.
     refuses served tls = do
       outcome <- try @_ @TlsFailure (try @_ @IOException (withConnection served tls (\t -> exchange t [ask "/"])))

@@ -12,6 +12,7 @@ import Weft
 import Weft.Concurrently (forConcurrently)
 import Weft.Http.Server
 import Weft.Socket
+import Weft.Test.Loopback (connected)
 import Weft.Tls
 import World
 
@@ -24,8 +25,7 @@ tests w =
         [ testCase (show backend <> ", " <> certificate <> ", " <> show oldest) $
             servingOn (systemKernel defaultSystemSettings {systemBackend = backend}) (settingsOf w [certificate]) slowly $ \served -> do
               tls <- clientTls (AuthoritiesFrom (directory w <> "/ca.pem")) Nothing
-              withSocket (openSocket AF_INET Stream) $ \socket -> do
-                connect socket (servedAddress served)
+              connected (servedAddress served) $ \socket -> do
                 (transport, _) <- connectTlsWith tls {clientOldest = oldest} "localhost" (dribble (socketTransport socket))
                 answer <- exchange transport ["POST /sum HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 3000\r\n\r\n", B.replicate 3000 0x61]
                 liftIO (assertBool (show answer) ("\r\n\r\n3000 " `B.isInfixOf` answer))

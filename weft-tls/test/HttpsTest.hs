@@ -20,6 +20,7 @@ import Weft.Http.Client qualified as Client
 import Weft.Http.Server (Observation (..), ServerSettings (..), Timeouts (..), defaultTimeouts)
 import Weft.Http.Status
 import Weft.Socket
+import Weft.Test.Waiting (eventually)
 import Weft.Tls
 import World
 

@@ -17,6 +17,8 @@ import Weft
 import Weft.Buffer
 import Weft.Http.Server
 import Weft.Socket
+import Weft.Test.Loopback (connected)
+import Weft.Test.Waiting (eventually)
 import Weft.Tls
 import Weft.Tls.Internal.Records
 import World
@@ -66,8 +68,7 @@ tests w =
         assertBool (show sizes) (minimum sizes < 1024 && maximum sizes > 15_900),
       testCase "a record that is longer than allowed is refused with an alert" $ world id $ \served -> do
         forM_ [18_433, 65_535] $ \size -> do
-          answer <- withSocket (openSocket AF_INET Stream) $ \socket -> do
-            connect socket (servedAddress served)
+          answer <- connected (servedAddress served) $ \socket -> do
             sendAll socket (header 22 size)
             receive socket 7
           -- Fatal: record_overflow.
@@ -75,11 +76,10 @@ tests w =
         eventually "two refusals" $ (== 2) . length . filter overflowed <$> readIORef (servedFailures served)
         -- After the handshake.
         tls <- trusting
-        forM_ [18_433, 65_535] $ \size -> withSocket (openSocket AF_INET Stream) $ \socket -> do
-          connect socket (servedAddress served)
+        forM_ [18_433, 65_535] $ \size -> connected (servedAddress served) $ \socket -> do
           transport <- connectTls tls "localhost" socket
           sendAll socket (header 23 size)
-          outcome <- try (toEnd transport)
+          outcome <- try (transportToEnd transport)
           liftIO (either (@?= RefusedByPeer "record_overflow") (assertFailure . show) outcome)
     ]
   where
@@ -162,8 +162,7 @@ recordsFrom segments = do
 
 -- | A request with a greeting that is longer by so many bytes than it need be: how long.
 greeting :: Served -> ClientTlsSettings -> Int -> Thread Int
-greeting served tls extra = withSocket (openSocket AF_INET Stream) $ \socket -> do
-  connect socket (servedAddress served)
+greeting served tls extra = connected (servedAddress served) $ \socket -> do
   sent <- liftIO (newIORef Nothing)
   let noting pieces = do
         liftIO (modifyIORef' sent (maybe (Just (sum (map B.length pieces))) Just))

@@ -19,18 +19,17 @@ module World
     -- * Threads as clients
     withConnection,
     exchange,
-    toEnd,
+    transportToEnd,
     ask,
 
     -- * Programs
     program,
     programWithInput,
     commanding,
-    eventually,
   )
 where
 
-import Control.Monad (unless)
+import Control.Monad (unless, (>=>))
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.ByteString.Builder (byteString)
@@ -39,7 +38,6 @@ import Data.IORef
 import System.Exit (ExitCode)
 import System.IO.Temp (withSystemTempDirectory)
 import System.Process (callProcess, proc, readCreateProcessWithExitCode)
-import System.Timeout qualified as System
 import Test.Tasty.HUnit
 import Weft
 import Weft.Buffer
@@ -48,6 +46,11 @@ import Weft.Http.Server
 import Weft.Http.Status
 import Weft.Kernel (Kernel)
 import Weft.Socket hiding (Raw)
+import Weft.Test.Loopback (connected, portOf, untilEmpty)
+import Weft.Test.Loopback qualified as Loopback
+import Weft.Test.Message qualified as Message
+import Weft.Test.Observing (recorder)
+import Weft.Test.Waiting (within)
 import Weft.Tls
 
 -- | A directory with certificates: @ca@, which has issued @rsa@ and @ecdsa@ (both for
@@ -83,7 +86,7 @@ script =
       "  printf '%b' \"$4\" >$1.ext",
       "  openssl x509 -req -in $1.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days $5 -extfile $1.ext -out $1.pem",
       "}",
-      "here='subjectAltName=DNS:localhost,IP:127.0.0.1\\nextendedKeyUsage=serverAuth\\n'",
+      "here='subjectAltName=DNS:localhost,IP:127.0.0.1,IP:::1,IP:fe80::10\\nextendedKeyUsage=serverAuth\\n'",
       "issue ecdsa \"$ec\" /CN=localhost \"$here\" 30",
       "issue rsa '-algorithm RSA -pkeyopt rsa_keygen_bits:2048' /CN=localhost \"$here\" 30",
       "issue other \"$ec\" /CN=other.test 'subjectAltName=DNS:other.test,DNS:*.wild.test\\n' 30",
@@ -109,8 +112,6 @@ data Served = Served
     servedServer :: Server,
     -- | Of handshakes.
     servedFailures :: IORef [FailedHandshake],
-    -- | What the operator was told, and exceptions that nobody handled.
-    servedReports :: IORef [String],
     servedObserved :: IORef [Observation]
   }
 
@@ -129,26 +130,18 @@ serving = servingOn (systemKernel defaultSystemSettings)
 servingOn :: Kernel -> TlsSettings -> (ServerSettings -> ServerSettings) -> (Served -> Thread a) -> IO a
 servingOn kernel tlsSettings change use = do
   failures <- newIORef []
-  reports <- newIORef []
+  (report, reports) <- recorder
   observed <- newIORef []
   let add ref x = atomicModifyIORef' ref (\xs -> (x : xs, ()))
-  (result, whole) <- runWith defaultSettings {settingKernel = kernel, settingReport = add reports} $ do
+  result <- runWith defaultSettings {settingKernel = kernel, settingReport = report} $ do
     tls <- loadTls tlsSettings {tlsOnFailure = Just (\failed -> mapM_ ($ failed) (tlsOnFailure tlsSettings) >> add failures failed)}
     server <-
       newServer
-        (change defaultServerSettings {serverLayers = [tlsLayer tls], serverReport = add reports, serverObserver = Just (add observed), serverGrace = seconds 5})
+        (change defaultServerSettings {serverLayers = [tlsLayer tls], serverReport = report, serverObserver = Just (add observed), serverGrace = seconds 5})
         (const handler)
-    listener <- listenTcp (Just "127.0.0.1") "0" 1024
-    fork_ (serve server listener)
-    address <- localAddress listener
-    let port = case address of
-          SockAddrInet p _ -> show p
-          _ -> "0"
-    result <- use (Served port address tls server failures reports observed)
-    (,) result <$> drain server [listener]
-  whole @? "a connection was left over"
-  told <- readIORef reports
-  told @?= []
+    Loopback.serving (serve server) (drain server . pure) $ \address ->
+      use (Served (show (portOf address)) address tls server failures observed)
+  reports >>= (@?= [])
   pure result
 
 -- | @/@: who asks; @/echo@: what is sent; @/large@: some megabytes of memory; @/file?path@: a file; @/stream?count@:
@@ -180,15 +173,13 @@ handler request = case requestPath request of
 
 -- | Connect with TLS as @localhost@.
 withConnection :: Served -> ClientTlsSettings -> (Transport -> Thread a) -> Thread a
-withConnection served tls use = withSocket (openSocket AF_INET Stream) $ \socket -> do
-  connect socket (servedAddress served)
-  connectTls tls "localhost" socket >>= use
+withConnection served tls use = connected (servedAddress served) (connectTls tls "localhost" >=> use)
 
 -- | Send all, say that it was all, and hear what comes.
 exchange :: Transport -> [ByteString] -> Thread ByteString
 exchange transport pieces = do
   go pieces
-  toEnd transport
+  transportToEnd transport
   where
     go ps = unless (all B.null ps) $ do
       n <- transportSend transport ps
@@ -197,25 +188,21 @@ exchange transport pieces = do
     dropped n (p : ps) | n >= B.length p = dropped (n - B.length p) ps
     dropped n (p : ps) = B.drop n p : ps
 
-toEnd :: Transport -> Thread ByteString
-toEnd transport = do
+-- | All that comes until the other end has ended its direction.
+transportToEnd :: Transport -> Thread ByteString
+transportToEnd transport = do
   buffer <- liftIO (newBuffer 40_000)
-  let go = do
-        n <- transportReceive transport buffer 0 maxBound
-        if n == 0 then pure [] else liftIO (copyBuffer buffer 0 n) >>= \piece -> (piece :) <$> go
-  B.concat <$> go
+  untilEmpty (transportReceive transport buffer 0 maxBound >>= liftIO . copyBuffer buffer 0)
 
 ask :: ByteString -> ByteString
-ask target = "GET " <> target <> " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+ask target = Message.request "GET" target ["Host: localhost", "Connection: close"]
 
--- | Run a program to its end, within a hundred seconds: status, output and errors.
+-- | Run a program to its end, within two minutes: status, output and errors.
 program :: FilePath -> [String] -> Thread (ExitCode, String, String)
 program name arguments = programWithInput name arguments ""
 
 programWithInput :: FilePath -> [String] -> String -> Thread (ExitCode, String, String)
-programWithInput name arguments input = blocking $ do
-  done <- System.timeout 100_000_000 (readCreateProcessWithExitCode (proc name arguments) input)
-  maybe (assertFailure (name <> " did not end")) pure done
+programWithInput name arguments = blocking . within (name <> " to end") . readCreateProcessWithExitCode (proc name arguments)
 
 -- | Have @openssl s_client@ obey a command (a letter) when it is connected, and send a request
 -- when it has said this: all it printed.
@@ -237,10 +224,3 @@ commanding w served arguments command said = do
           "wait",
           "cat printed"
         ]
-
--- | Wait until something is so, for some seconds at most.
-eventually :: String -> IO Bool -> Thread ()
-eventually what test = go (400 :: Int)
-  where
-    go 0 = liftIO (assertFailure ("it never came to be: " <> what))
-    go n = liftIO test >>= \yes -> unless yes (sleep (milliseconds 10) >> go (n - 1))

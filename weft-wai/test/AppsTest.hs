@@ -46,7 +46,7 @@ tests = testGroup "applications of others" [testGroup (show style) (map ($ style
     each =
       [ \style -> testCase "scotty" $ do
           application <- scottyApp
-          serving style application $ \port -> do
+          onTwoWorkers style application $ \port -> do
             ok port (get "/hello/world") "hello world"
             ok port (get "/add?a=1&b=41") "42"
             ok port (posting "/form" "application/x-www-form-urlencoded" "name=a%20b&x=y") "a b"
@@ -56,7 +56,7 @@ tests = testGroup "applications of others" [testGroup (show style) (map ($ style
             replyStatus missing @?= 404
             failed <- replyTo "GET" <$> exchange port (get "/fail")
             replyStatus failed @?= 500,
-        \style -> testCase "servant" . serving style servantApp $ \port -> do
+        \style -> testCase "servant" . onTwoWorkers style servantApp $ \port -> do
           ok port (get "/square/12") "144"
           ok port (get "/greet?name=you") "\"hello you\""
           ok port (posting "/point" "application/json" "{\"x\":1,\"y\":2}") "{\"x\":2,\"y\":1}"
@@ -67,7 +67,7 @@ tests = testGroup "applications of others" [testGroup (show style) (map ($ style
         \style -> testCase "wai-app-static" . withSystemTempDirectory "weft-wai" $ \dir -> do
           B.writeFile (dir <> "/page.html") "<p>page</p>"
           B.writeFile (dir <> "/large.bin") (B.replicate 500_000 0x62)
-          serving style (Static.staticApp (Static.defaultFileServerSettings dir)) $ \port -> do
+          onTwoWorkers style (Static.staticApp (Static.defaultFileServerSettings dir)) $ \port -> do
             page <- replyTo "GET" <$> exchange port (get "/page.html")
             (replyStatus page, replyBody page, header "content-type" page) @?= (200, "<p>page</p>", Just "text/html")
             let date = fromMaybe "" (header "last-modified" page)
@@ -79,7 +79,7 @@ tests = testGroup "applications of others" [testGroup (show style) (map ($ style
             (replyStatus part, replyBody part) @?= (206, B.replicate 10 0x62)
             missing <- replyTo "GET" <$> exchange port (get "/none")
             replyStatus missing @?= 404,
-        \style -> testCase "wai-websockets: echo, large messages, pings, the closing handshake" . serving style echoApp $ \port -> do
+        \style -> testCase "wai-websockets: echo, large messages, pings, the closing handshake" . onTwoWorkers style echoApp $ \port -> do
           (answers, closed) <- WS.runClient "127.0.0.1" port "/chat" $ \c -> do
             answers <- forM messages $ \m -> WS.sendTextData c m >> WS.receiveData c
             WS.sendPing c ("ping" :: ByteString)
@@ -94,14 +94,14 @@ tests = testGroup "applications of others" [testGroup (show style) (map ($ style
           ok port (get "/") "not a socket",
         \style -> testCase "wai-websockets: a room in which each message goes to all" $ do
           application <- roomApp
-          serving style application $ \port -> do
+          onTwoWorkers style application $ \port -> do
             heard <- forConcurrently [1 .. 5 :: Int] $ \i -> WS.runClient "127.0.0.1" port "/" $ \c -> do
               -- The room says when all have come.
               "go" <- WS.receiveData c :: IO ByteString
               WS.sendTextData c (C.pack (show i))
               replicateM 5 (WS.receiveData c)
             forM_ heard (\messages' -> sum [maybe 0 fst (C.readInt m) | m <- messages'] @?= 15),
-        \style -> testCase "wai-extra: gzip" . serving style (gzip def (\_ respond -> respond (responseLBS status200 [("Content-Type", "text/plain")] (Lazy.replicate 50_000 0x61)))) $ \port -> do
+        \style -> testCase "wai-extra: gzip" . onTwoWorkers style (gzip def (\_ respond -> respond (responseLBS status200 [("Content-Type", "text/plain")] (Lazy.replicate 50_000 0x61)))) $ \port -> do
           packed <- replyTo "GET" <$> exchange port (getWith "/" ["Accept-Encoding: gzip"])
           (header "content-encoding" packed, B.take 2 (replyBody packed), B.length (replyBody packed) < 1000) @?= (Just "gzip", "\x1f\x8b", True)
           plain <- replyTo "GET" <$> exchange port (get "/")
@@ -109,15 +109,15 @@ tests = testGroup "applications of others" [testGroup (show style) (map ($ style
         \style -> testCase "wai-extra: autohead, forceSSL, vhost, a limit of size" $ do
           let page name _ respond = respond (responseLBS status200 [] name)
               hosts = vhost [((== Just "a") . requestHeaderHost, page "A"), ((== Just "b") . requestHeaderHost, page "B")] (page "other")
-          serving style (autohead hosts) $ \port -> do
+          onTwoWorkers style (autohead hosts) $ \port -> do
             bodies <- forM ["a", "b", "c"] (\host -> replyBody . replyTo "GET" <$> exchange port ("GET / HTTP/1.1\r\nHost: " <> host <> "\r\nConnection: close\r\n\r\n"))
             bodies @?= ["A", "B", "other"]
             headed <- replyTo "HEAD" <$> exchange port "HEAD / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
             (replyStatus headed, header "content-length" headed) @?= (200, Nothing)
-          serving style (forceSSL (page "never")) $ \port -> do
+          onTwoWorkers style (forceSSL (page "never")) $ \port -> do
             moved <- replyTo "GET" <$> exchange port (get "/x?y")
             (replyStatus moved, header "location" moved) @?= (301, Just "https://localhost/x?y")
-          serving style (requestSizeLimitMiddleware (setMaxLengthForRequest (\_ -> pure (Just 10)) defaultRequestSizeLimitSettings) (\request respond -> strictRequestBody request >>= respond . responseLBS status200 [])) $ \port -> do
+          onTwoWorkers style (requestSizeLimitMiddleware (setMaxLengthForRequest (\_ -> pure (Just 10)) defaultRequestSizeLimitSettings) (\request respond -> strictRequestBody request >>= respond . responseLBS status200 [])) $ \port -> do
             ok port (posting "/" "text/plain" "small") "small"
             large <- replyTo "POST" <$> exchange port (posting "/" "text/plain" (B.replicate 100 0x61))
             replyStatus large @?= 413,
@@ -129,24 +129,21 @@ tests = testGroup "applications of others" [testGroup (show style) (map ($ style
                 { Logger.outputFormat = Logger.Apache Logger.FromSocket,
                   Logger.destination = Logger.Callback (\line -> modifyMVar_ lines' (pure . (fromLogStr line :)))
                 }
-          serving style (logger (\_ respond -> respond (responseLBS status404 [] "nothing"))) $ \port -> do
+          onTwoWorkers style (logger (\_ respond -> respond (responseLBS status404 [] "nothing"))) $ \port -> do
             _ <- exchange port (get "/a?b")
             logged <- readMVar lines'
             length logged @?= 1
             assertBool (show logged) (all ("\"GET /a?b HTTP/1.1\" 404" `B.isInfixOf`) logged && all ("127.0.0.1" `B.isPrefixOf`) logged),
         \style -> testCase "many clients at a time" $ do
           application <- scottyApp
-          serving style application $ \port ->
+          onTwoWorkers style application $ \port ->
             forConcurrently_ [1 .. 30 :: Int] $ \i -> forM_ [1 .. 5 :: Int] $ \j ->
               ok port (get ("/add?a=" <> C.pack (show i) <> "&b=" <> C.pack (show j))) (C.pack (show (i + j)))
       ]
     messages = ["hello", "", B.replicate 1000 0x61, B.replicate 200_000 0x62, B.replicate 1_000_000 0x63]
 
-serving :: ApplicationStyle -> Application -> (Int -> IO a) -> IO a
-serving style application = withApplicationSettings (setApplicationStyle style (setWorkers 2 quiet)) (pure application)
-  where
-    -- The end of a WebSocket is an exception.
-    quiet = setOnException (\_ _ -> pure ()) defaultSettings
+onTwoWorkers :: ApplicationStyle -> Application -> (Int -> IO a) -> IO a
+onTwoWorkers = servingWith (setWorkers 2)
 
 -- | A request is answered with 200 and this.
 ok :: Int -> ByteString -> ByteString -> IO ()

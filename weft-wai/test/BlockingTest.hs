@@ -48,7 +48,7 @@ tests =
             let application request respond
                   | rawPathInfo request == "/take" = takeMVar box >>= respond . text
                   | otherwise = putMVar box "handed over" >> respond (text "put")
-            withApplicationSettings (settings style) (pure application) $ \port -> do
+            serving style application $ \port -> do
               answers <- forConcurrently ["/take", "/put"] (\target -> replyBody . replyTo "GET" <$> exchange port (get target))
               answers @?= ["handed over", "put"]
         ),
@@ -58,7 +58,7 @@ tests =
             let application request respond
                   | rawPathInfo request == "/wait" = atomically (readTVar var >>= check . (== 3)) >> respond (text "three")
                   | otherwise = atomically (modifyTVar' var (+ 1)) >> respond (text "one more")
-            withApplicationSettings (settings style) (pure application) $ \port -> do
+            serving style application $ \port -> do
               answers <- forConcurrently ["/wait", "/", "/", "/"] (\target -> replyBody . replyTo "GET" <$> exchange port (get target))
               answers @?= ["three", "one more", "one more", "one more"]
         ),
@@ -100,7 +100,7 @@ tests =
         ( "the timeout of Weft, while the client is awaited",
           \style -> do
             let application request respond = IO.timeout (milliseconds 10) (strictRequestBody request) >>= respond . text . maybe "gave up" (const "came")
-            answer <- withApplicationSettings (settings style) (pure application) $ \port -> withClient port $ \c -> do
+            answer <- serving style application $ \port -> withClient port $ \c -> do
               say c "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
               got <- hearUntil c "gave up"
               say c "0\r\n\r\n"
@@ -132,7 +132,7 @@ tests =
                 _ -> untilIt ((== "on its own") <$> next)
         ),
         ( "where it runs when it blocks",
-          \style -> withApplicationSettings (settings style) (pure (\_ respond -> threadDelay 500 >> whereItRuns >>= respond . text)) $ \port -> do
+          \style -> serving style (\_ respond -> threadDelay 500 >> whereItRuns >>= respond . text) $ \port -> do
             let next = replyBody . replyTo "GET" <$> exchange port (get "/")
             case style of
               Direct -> replicateM 50 next >>= (@?= replicate 50 "on a worker")
@@ -140,12 +140,12 @@ tests =
               Automatic -> untilIt ((== "on its own") <$> next)
         ),
         ( "where it runs when it does not",
-          \style -> withApplicationSettings (settings style) (pure (\_ respond -> whereItRuns >>= respond . text)) $ \port -> do
+          \style -> serving style (\_ respond -> whereItRuns >>= respond . text) $ \port -> do
             answers <- replicateM 200 (replyBody . replyTo "GET" <$> exchange port (get "/"))
             answers @?= replicate 200 (if style == OwnThread then "on its own" else "on a worker")
         ),
         ( "many at a time, each asleep",
-          \style -> withApplicationSettings (setWorkers 2 (settings style)) (pure (\_ respond -> threadDelay 20_000 >> respond (text "x"))) $ \port -> do
+          \style -> servingWith (setWorkers 2) style (\_ respond -> threadDelay 20_000 >> respond (text "x")) $ \port -> do
             answers <- forConcurrently [1 .. 20 :: Int] (\_ -> replyBody . replyTo "GET" <$> exchange port (get "/"))
             answers @?= replicate 20 "x"
         ),
@@ -164,7 +164,7 @@ tests =
                 -- Where something was that only the run-time system knew of, there is
                 -- something else then.
                 tidy = performMajorGC >> evaluate (length (show [1 .. 50_000 :: Int])) >> performMajorGC
-            withApplicationSettings (settings style) (pure application) $ \port -> do
+            serving style application $ \port -> do
               answers <- replicateM 20 (replyBody . replyTo "GET" <$> exchange port (get "/") <* tidy)
               answers @?= replicate 20 "from there"
         ),
@@ -181,4 +181,4 @@ tests =
     settings style = setApplicationStyle style (setOnException (\_ _ -> pure ()) defaultSettings)
     text = responseLBS status200 [] . Lazy.fromStrict
     asking :: ApplicationStyle -> Application -> IO ByteString
-    asking style application = withApplicationSettings (settings style) (pure application) $ \port -> replyBody . replyTo "GET" <$> exchange port (get "/")
+    asking style application = serving style application $ \port -> replyBody . replyTo "GET" <$> exchange port (get "/")

@@ -8,10 +8,9 @@ import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.ByteString.Char8 qualified as C
 import Data.Int (Int64)
-import Data.List (isPrefixOf)
 import Network.HTTP.Types
 import Network.Wai
-import System.Directory (createDirectory, getSymbolicLinkTarget, listDirectory, removeFile, renameDirectory, renameFile)
+import System.Directory (createDirectory, removeFile, renameDirectory, renameFile)
 import System.IO.Temp (withSystemTempDirectory)
 import Test.Tasty
 import Test.Tasty.HUnit
@@ -19,6 +18,7 @@ import Weft (finally, liftIO, run)
 import Weft.File (readAt)
 import Weft.Http.Server (ServerSettings (..))
 import Weft.IO qualified as IO
+import Weft.Test.Observing (openBelow)
 import Weft.Wai hiding (run)
 import Weft.Wai.Internal.Files
 
@@ -31,7 +31,7 @@ tests =
         [ testCase (name <> ", " <> show style) . withDirectory $ \dir -> do
             let path = dir <> "/file"
             B.writeFile path "before"
-            serving style path $ \ask -> do
+            servingFile style path $ \ask -> do
               replicateM_ 3 (ask >>= (@?= (200, "before")))
               change path
               replicateM_ 3 (ask >>= (@?= after'))
@@ -48,19 +48,19 @@ tests =
       testCase "one that is asked for once is closed, and one that is asked for again is kept, once" . withDirectory $ \dir -> do
         let path = dir <> "/file"
         B.writeFile path "content"
-        serving Automatic path $ \ask -> do
+        servingFile Automatic path $ \ask -> do
           ask >>= (@?= (200, "content"))
-          openIn dir >>= (@?= [])
+          openBelow dir >>= (@?= [])
           replicateM_ 5 (ask >>= (@?= (200, "content")))
-          openIn dir >>= (@?= [path])
-        openIn dir >>= (@?= []),
+          openBelow dir >>= (@?= [path])
+        openBelow dir >>= (@?= []),
       testCase "no more than there is room for" . withDirectory $ \dir -> do
         let paths = [dir <> "/" <> show n | n <- [1 .. 300 :: Int]]
         forM_ paths (`B.writeFile` "content")
         inFiles $ \files -> do
           forM_ paths $ \path -> replicateM_ 2 (content files 0 path)
-          openIn dir >>= (@?= 256) . length
-        openIn dir >>= (@?= []),
+          openBelow dir >>= (@?= 256) . length
+        openBelow dir >>= (@?= []),
       testCase "where a path leads is looked at once a second" . withDirectory $ \dir -> do
         forM_ ["a", "b"] $ \name -> do
           createDirectory (dir <> "/" <> name)
@@ -84,7 +84,7 @@ tests =
             outcome <- try (content files 2 path)
             either (\(_ :: IOException) -> pure ()) (\_ -> assertFailure path) outcome
             IO.await (readAt (foundFile found) 0 100) >>= (@?= "content")
-          openIn dir >>= (@?= []),
+          openBelow dir >>= (@?= []),
       testGroup
         "is closed, whatever becomes of its response"
         [ testCase (name <> ", " <> show style) . withDirectory $ \dir -> do
@@ -99,7 +99,7 @@ tests =
                   _ <- hearUntil client "aaa"
                   meanwhile path client
                 B.writeFile path (B.replicate 20_000_000 0x61)
-            openIn dir >>= (@?= [])
+            openBelow dir >>= (@?= [])
           | style <- [minBound .. maxBound],
             (name, after', meanwhile) <-
               [ ("the client is gone", pure (), \_ client -> reset client),
@@ -111,12 +111,12 @@ tests =
       testCase "a path with a NUL is not that of another file" . withDirectory $ \dir -> do
         B.writeFile (dir <> "/secret") "content"
         forM_ ["\0", "\0.png"] $ \end ->
-          serving Automatic (dir <> "/secret" <> end) $ \ask -> replicateM_ 2 (ask >>= (@?= (404, "File not found"))),
+          servingFile Automatic (dir <> "/secret" <> end) $ \ask -> replicateM_ 2 (ask >>= (@?= (404, "File not found"))),
       testCase "a directory, and what is not there" . withDirectory $ \dir ->
         inFiles $ \files -> forM_ [dir, dir <> "/none"] $ \path -> replicateM_ 3 $ do
           outcome <- try (content files 0 path)
           either (\(_ :: IOException) -> pure ()) (\_ -> assertFailure path) outcome
-          openIn dir >>= (@?= [])
+          openBelow dir >>= (@?= [])
     ]
 
 -- | What the server says of a file that becomes shorter is of no interest here.
@@ -127,9 +127,9 @@ withDirectory :: (FilePath -> IO a) -> IO a
 withDirectory = withSystemTempDirectory "weft-wai"
 
 -- | Ask an application for this file: the status and the content.
-serving :: ApplicationStyle -> FilePath -> (IO (Int, ByteString) -> IO a) -> IO a
-serving style path act =
-  withApplicationSettings (setApplicationStyle style defaultSettings) (pure (\_ respond -> respond (responseFile status200 [] path Nothing))) $ \port ->
+servingFile :: ApplicationStyle -> FilePath -> (IO (Int, ByteString) -> IO a) -> IO a
+servingFile style path act =
+  serving style (\_ respond -> respond (responseFile status200 [] path Nothing)) $ \port ->
     act ((\r -> (replyStatus r, replyBody r)) . replyTo "GET" <$> exchange port (get "/"))
 
 -- | With files of one's own, in a direct thread.
@@ -142,10 +142,3 @@ inFiles act = run $ do
 content :: Files -> Int64 -> FilePath -> IO ByteString
 content files second path =
   bracket (acquire files IO.await second (C.pack path)) (release IO.await) (\found -> IO.await (readAt (foundFile found) 0 100))
-
--- | The paths of the files and directories of this directory that the process has open.
-openIn :: FilePath -> IO [FilePath]
-openIn dir = do
-  names <- listDirectory "/proc/self/fd"
-  targets <- mapM (try . getSymbolicLinkTarget . ("/proc/self/fd/" <>)) names
-  pure [target | Right target <- targets :: [Either IOException FilePath], dir `isPrefixOf` target]

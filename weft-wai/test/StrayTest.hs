@@ -34,9 +34,6 @@ tests =
       | style <- [minBound .. maxBound]
     ]
 
-serving :: ApplicationStyle -> Application -> (Int -> IO a) -> IO a
-serving style application = withApplicationSettings (setApplicationStyle style (setOnException (\_ _ -> pure ()) defaultSettings)) (pure application)
-
 text :: ByteString -> Response
 text = responseLBS status200 [] . Lazy.fromStrict
 

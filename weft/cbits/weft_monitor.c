@@ -3,7 +3,7 @@
  * One OS thread looks at every worker each tick. A worker whose carrier has been in
  * user code, in one and the same dispatch, for longer than the patience is given to
  * another carrier. The protocol between a carrier and the monitor is Note [Takeover]
- * of Weft.Internal.Control; this file has the monitor's side of it, and the pool of
+ * of Weft.Internal.Os.Control; this file has the monitor's side of it, and the pool of
  * carriers. No function here holds a lock while Haskell code runs. */
 #define _GNU_SOURCE
 #include "weft_monitor.h"

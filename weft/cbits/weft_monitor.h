@@ -1,4 +1,4 @@
-/* Carriers and the monitor: see Weft.Internal.Control. */
+/* Carriers and the monitor: see Weft.Internal.Os.Control. */
 #ifndef WEFT_MONITOR_H
 #define WEFT_MONITOR_H
 
@@ -6,7 +6,7 @@
 
 #include <stdint.h>
 
-/* The shared words, in lines of 64 bytes; Weft.Internal.Control has the same
+/* The shared words, in lines of 64 bytes; Weft.Internal.Os.Control has the same
    layout. First one line for each carrier (each worker's first, then the pool's, then
    what may be used in addition when the run is to end), then one for each worker, then one for the
    monitor (whether it sleeps, how many carriers there are, and how many of them were

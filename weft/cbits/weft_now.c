@@ -1,7 +1,6 @@
 /*
- * Sending at once, from any thread: see Note [Sending from elsewhere] in
- * Weft.Internal.Backend. A descriptor has two words. In the first a bit says that it was
- * closed; the second is 1 while one of the functions here uses its number.
+ * Sending at once, from any thread: each function holds the descriptor, by Note [Who may
+ * use the number] in Weft.Internal.Os.Descriptor, which also says what its two words are.
  */
 #define _GNU_SOURCE
 #include "weft_sys.h"
@@ -38,31 +37,16 @@ intptr_t weft_send_now(intptr_t *words, int fd, const void *buffer, intptr_t siz
   return answer;
 }
 
-/* The same if it is this thread's turn: the word is 0, and 1 from then on. Else
-   -EALREADY. */
-intptr_t weft_send_once(intptr_t *words, int fd, const void *buffer, intptr_t size,
-                        int flags, intptr_t *turn) {
+/* recv without waiting; fails as weft_send_now. */
+intptr_t weft_receive_now(intptr_t *words, int fd, void *buffer, intptr_t size) {
   if (!begin(words)) return -EBUSY;
-  intptr_t answer = -EALREADY;
-  if (*turn == 0) {
-    answer = -ESHUTDOWN;
-    if (!is_closed(words)) {
-      *turn = 1;
-      ssize_t sent = weft_raw_send(fd, buffer, (size_t)size, flags);
-      answer = sent < 0 ? -errno : sent;
-    }
+  intptr_t answer = -ESHUTDOWN;
+  if (!is_closed(words)) {
+    ssize_t got = weft_raw_recv(fd, buffer, (size_t)size, MSG_DONTWAIT);
+    answer = got < 0 ? -errno : got;
   }
   end(words);
   return answer;
-}
-
-/* Take the turn without sending: what the word was, or -EBUSY. */
-intptr_t weft_take_turn(intptr_t *words, intptr_t *turn) {
-  if (!begin(words)) return -EBUSY;
-  intptr_t before = *turn;
-  if (before == 0) *turn = 1;
-  end(words);
-  return before;
 }
 
 /* Send bytes, and behind them a part of a file that is in the page cache: how many

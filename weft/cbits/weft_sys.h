@@ -1,5 +1,5 @@
 /*
- * The system calls behind Weft.Internal.Sys.
+ * The system calls behind Weft.Internal.Os.Sys.
  *
  * Every function answers what the call answers, or the negated errno: errno
  * itself is a property of an OS thread, and a Haskell thread may move to
@@ -63,9 +63,7 @@ intptr_t weft_read_now(int fd, void *buffer, intptr_t size, int64_t offset);
 /* From any thread, by the words of a descriptor. */
 intptr_t weft_send_now(intptr_t *words, int fd, const void *buffer, intptr_t size,
                        int flags);
-intptr_t weft_send_once(intptr_t *words, int fd, const void *buffer, intptr_t size,
-                        int flags, intptr_t *turn);
-intptr_t weft_take_turn(intptr_t *words, intptr_t *turn);
+intptr_t weft_receive_now(intptr_t *words, int fd, void *buffer, intptr_t size);
 intptr_t weft_hold(intptr_t *words);
 void weft_let_go(intptr_t *words);
 intptr_t weft_send_file_now(intptr_t *words, int out, const void *before,

@@ -40,7 +40,7 @@
 --   in for GHC's own threads.
 -- [Seeing what it does] "Weft.Dump" lists all threads, "Weft.Counters" has numbers,
 --   "Weft.Timeline" a record for Perfetto, "Weft.Trace" looks at a thread without running
---   it.
+--   it, and "Weft.Model" is a page that says what running it means.
 -- [Replacing parts] The order in which threads run is a value of "Weft.Policy"; who
 --   answers their calls is a value of "Weft.Kernel".
 module Weft
@@ -119,13 +119,14 @@ import Data.ByteString.Short (toShort)
 import Data.Text (Text)
 import Data.Text.Encoding (encodeUtf8)
 import Weft.Internal.Backend.Choose (BackendChoice (..))
-import Weft.Internal.Cancel (Cancelled (..), condemnFrom)
+import Weft.Internal.Core.Cancel (Cancelled (..), condemnFrom)
+import Weft.Internal.Core.Scheduler (ThreadExit (..))
+import Weft.Internal.Core.Self
+import Weft.Internal.Core.SystemCall (SystemCall (Blocking, RandomBytes, WorkerCount))
+import Weft.Internal.Core.Trace
 import Weft.Internal.Kernel.System
-import Weft.Internal.Runtime hiding (defaultSettings)
-import Weft.Internal.Runtime qualified as Runtime
-import Weft.Internal.Scheduler (ThreadExit (..))
-import Weft.Internal.SystemCall (SystemCall (Blocking, RandomBytes, WorkerCount))
-import Weft.Internal.Trace
+import Weft.Internal.Run.Runtime hiding (defaultSettings)
+import Weft.Internal.Run.Runtime qualified as Runtime
 import Weft.Time
 
 -- | Run a thread, and all that it forks, with the default settings.
@@ -154,12 +155,12 @@ fork = forkWith defaultForkOptions
 -- gets a number only when somebody asks for it ('myThreadId', a report), or when it waits
 -- for another thread.
 fork_ :: Thread () -> Thread ()
-fork_ child = Thread (ForkAnonymous (\_ -> toTrace child))
+fork_ child = Thread (\k -> Fork Nothing (\_ -> toTrace child) (\_ -> k ()))
 {-# INLINE fork_ #-}
 
 -- | Start a thread with a label, a priority, or on a certain worker.
 forkWith :: ForkOptions -> Thread () -> Thread ThreadId
-forkWith options child = Thread (evaluatedOptions options . Fork options (\_ -> toTrace child))
+forkWith options child = Thread (evaluatedOptions options . Fork (Just options) (\_ -> toTrace child))
 {-# INLINE forkWith #-}
 
 -- | Let every other ready thread run (under the policy 'Weft.Policy.fifo').
@@ -191,26 +192,26 @@ cancelWith t e = do
 
 -- | The identity of this thread.
 myThreadId :: Thread ThreadId
-myThreadId = Thread Identify
+myThreadId = myself
 
 -- | Name this thread, for reports; children that it forks later inherit the name.
 label :: Text -> Thread ()
 label text = Thread $ \k ->
   -- Evaluated with the node, where it is the thread's own affair.
-  let !name = toShort (encodeUtf8 text) in Describe (\c -> c {contextLabel = name}) k
+  let !name = toShort (encodeUtf8 text) in unThread (changeContext (\c -> c {contextLabel = name})) k
 
 -- | The name of this thread; empty if it has none.
 myLabel :: Thread Label
-myLabel = Thread (\k -> Self (k . tcbLabel))
+myLabel = tcbLabel <$> self
 
 -- | Change the priority of this thread; smaller runs sooner, under policies that
 -- look at it.
 setPriority :: Priority -> Thread ()
-setPriority p = Thread (\k -> p `seq` Describe (\c -> c {contextPriority = p}) k)
+setPriority p = Thread (\k -> p `seq` unThread (changeContext (\c -> c {contextPriority = p})) k)
 
 -- | The priority of this thread.
 myPriority :: Thread Priority
-myPriority = Thread (\k -> Self (k . tcbPriority))
+myPriority = tcbPriority <$> self
 
 -- | Run an 'IO' action that may block, on an OS thread of the kernel's pool, and
 -- wait for its result. Its exceptions are raised here.

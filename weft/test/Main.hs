@@ -10,6 +10,7 @@ import System.Environment (lookupEnv, setEnv)
 import System.IO (hSetEncoding, stdout, utf8)
 import Test.Adoption qualified
 import Test.AtOnce qualified
+import Test.Attempts qualified
 import Test.CancelStorm qualified
 import Test.Costs qualified
 import Test.Counters qualified
@@ -26,11 +27,11 @@ import Test.Laws qualified
 import Test.Laziness qualified
 import Test.Local qualified
 import Test.Operator qualified
+import Test.Park qualified
 import Test.Pool qualified
 import Test.Readiness qualified
 import Test.Roll qualified
 import Test.Scheduling qualified
-import Test.SendNow qualified
 import Test.Slots qualified
 import Test.Sockets qualified
 import Test.Strays qualified
@@ -73,11 +74,12 @@ everything = do
         Test.Sockets.tests,
         Test.Files.tests,
         Test.Transactions.tests,
-        Test.SendNow.tests,
+        Test.Attempts.tests,
         Test.Roll.tests,
         Test.Slots.tests,
         Test.Timers.tests,
         Test.Uring.tests,
+        Test.Park.tests,
         Test.Pool.tests,
         Test.Readiness.tests,
         Test.Adoption.tests,

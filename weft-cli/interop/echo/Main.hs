@@ -93,7 +93,7 @@ handler request = case requestPath request of
           go (n + 1)
     [] <$ go 1
   -- Another protocol: everything comes back.
-  "/upgrade" -> pure (Response (Status 101) [Field "Upgrade" "echo", Field "Connection" "Upgrade"] (Switch echoing) Nothing)
+  "/upgrade" -> pure (Response switchingProtocols101 [Field "Upgrade" "echo", Field "Connection" "Upgrade"] (Switch echoing) Nothing)
   "/counters" -> liveNumbers
   _ -> pure (plain notFound404 [] "no such handler\n")
   where

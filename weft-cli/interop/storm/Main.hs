@@ -29,8 +29,8 @@ import System.Posix.Process (exitImmediately, getProcessID)
 import System.Posix.Signals (raiseSignal, sigUSR1)
 import Weft
 import Weft.File qualified as File
-import Weft.Internal.Backend (descriptorNumber)
-import Weft.Internal.SystemCall (socketDescriptor)
+import Weft.Internal.Core.SystemCall (socketDescriptor)
+import Weft.Internal.Os.Descriptor (descriptorNumber)
 import Weft.MVar qualified as MVar
 import Weft.Mask (allowInterrupt, mask_, uninterruptibleMask_)
 import Weft.Socket

@@ -15,17 +15,17 @@ import System.IO (hSetEncoding, stderr, stdout)
 import System.Posix.Signals (Handler (Ignore), installHandler, sigPIPE)
 import Weft.Cli.Load (loadCommand)
 import Weft.Cli.Serve (serveCommand)
-import Weft.Internal.Report (reportToStderr)
+import Weft.Internal.Os.Report (reportToStderr)
 
--- | Parse the command line and run the command. What is wrong with the command line
--- is one line on standard error, and status 2.
+-- | Parse the command line and run the command. A wrong command line is one line on standard
+-- error, and status 2.
 main :: IO ()
 main = do
-  -- A pipe that nobody reads is an error of the write, and not the end. The run-time system
-  -- is told to leave signals alone: as it ends it would give SIGINT its default effect.
+  -- A closed pipe is an error of the write, not the end of the process. The GHC run-time leaves
+  -- signals alone, because as it ends it would give SIGINT its default effect.
   _ <- installHandler sigPIPE Ignore Nothing
-  -- Arguments are bytes that need not be text in this locale, and messages repeat
-  -- them: the encoding of file names gives back every byte as it came.
+  -- Arguments are bytes, not necessarily text of this locale, and messages repeat them: the
+  -- encoding of file names preserves every byte.
   names <- getFileSystemEncoding
   hSetEncoding stdout names
   hSetEncoding stderr names
@@ -39,7 +39,7 @@ main = do
           exitWith (ExitFailure code)
     result -> join (handleParseResult result)
 
--- | What is wrong, without the pages about what would be right.
+-- | The error message without the usage page.
 complaint :: String -> String
 complaint text = case takeWhile (not . null) (lines text) of
   wrong@(first : _) | take 6 first /= "Usage:" -> unwords wrong <> hint

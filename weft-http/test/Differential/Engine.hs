@@ -11,7 +11,7 @@ module Differential.Engine
 where
 
 import Control.Exception (evaluate)
-import Control.Monad (forM, void)
+import Control.Monad (forM)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.ByteString.Char8 qualified as C
@@ -22,7 +22,8 @@ import Weft
 import Weft.Http.RequestHead (Fault, faultStatus)
 import Weft.Http.Server
 import Weft.Http.Status
-import Weft.Socket
+import Weft.Test.Loopback (connected, serving, tryConverse)
+import Weft.Test.Message (statuses)
 
 -- | What was seen at both ends.
 data Answers = Answers
@@ -38,21 +39,12 @@ engineReads conversations = do
   seen <- newIORef []
   run $ do
     server <- newServer defaultServerSettings {serverReport = \_ -> pure ()} (const (noting seen))
-    listener <- listenTcp (Just "127.0.0.1") "0" 16
-    fork_ (serve server listener)
-    address <- localAddress listener
-    answers <- forM conversations $ \text -> do
-      liftIO (writeIORef seen [])
-      said <- withSocket (openSocket AF_INET Stream) $ \client -> do
-        connect client address
-        -- The server may be gone before everything is sent.
-        quietly (sendAll client text)
-        quietly (shutdown client ShutdownSend)
-        toEnd client
-      messages <- liftIO (readIORef seen)
-      pure (Answers (reverse messages) (filter (>= 200) (statuses said)))
-    ended <- drain server [listener]
-    if ended then pure answers else throwM (userError "a connection was left over")
+    serving (serve server) (drain server . pure) $ \address ->
+      forM conversations $ \text -> do
+        liftIO (writeIORef seen [])
+        said <- connected address (tryConverse [text])
+        messages <- liftIO (readIORef seen)
+        pure (Answers (reverse messages) (filter (>= 200) (map (maybe 0 fst . C.readInt) (statuses said))))
   where
     noting seen request = do
       body <- readBody 100_000_000 request
@@ -62,11 +54,6 @@ engineReads conversations = do
       _ <- liftIO (evaluate (length (show noted)))
       liftIO (modifyIORef' seen (noted :))
       pure (plain ok200 [] "")
-    quietly act = void (try @_ @IOError act)
-    toEnd client =
-      try @_ @IOError (receive client 65536) >>= \case
-        Right piece | not (B.null piece) -> (piece <>) <$> toEnd client
-        _ -> pure B.empty
 
 copied :: Message -> Message
 copied m =
@@ -76,13 +63,6 @@ copied m =
       messagePath = B.copy (messagePath m),
       messageFields = [(B.copy name, B.copy value) | (name, value) <- messageFields m]
     }
-
--- | The codes of the status lines in what came.
-statuses :: ByteString -> [Int]
-statuses bytes = case B.breakSubstring "HTTP/1.1 " bytes of
-  (_, rest)
-    | B.null rest -> []
-    | otherwise -> maybe 0 fst (C.readInt (B.drop 9 rest)) : statuses (B.drop 9 rest)
 
 -- | What the engine has to answer to what was read: everything that may be right.
 expectedOf :: Reading Fault -> [Answers]

@@ -18,6 +18,7 @@ import Network.Wai
 import Network.Wai.Handler.Warp (defaultSettings, setHTTP2Disabled, setOnException, setTimeout)
 import Network.Wai.Handler.Warp.Internal (Connection (..), runSettingsConnection)
 import Network.Wai.Handler.Warp.Internal qualified as Warp
+import Weft.Test.Loopback (untilEmpty)
 
 -- | One connection: what is to come, whether its end was reached, and what was noted.
 data Line = Line
@@ -83,7 +84,7 @@ connection line = do
 application :: MVar Line -> Application
 application current request answer = do
   line <- readMVar current
-  body <- B.concat <$> pieces
+  body <- untilEmpty (getRequestBodyChunk request)
   -- A body that the end of the connection has cut off is none.
   cut <- readIORef (lineEnded line)
   if cut
@@ -91,9 +92,6 @@ application current request answer = do
     else modifyIORef' (lineMessages line) (message body :)
   answer (responseLBS status200 [] "")
   where
-    pieces = do
-      piece <- getRequestBodyChunk request
-      if B.null piece then pure [] else (piece :) <$> pieces
     message body =
       Message
         { messageMethod = requestMethod request,

@@ -5,4 +5,4 @@ import Replicated.Commands (replayCommand, simulateCommand)
 import Replicated.Program (mainWith)
 
 main :: IO ()
-main = mainWith [simulateCommand, replayCommand]
+main = mainWith [simulateCommand putStrLn, replayCommand putStrLn]

@@ -7,7 +7,7 @@ module Faults (runWithout, Instead (..), diskFull, inputOutputError) where
 import Control.Exception (toException)
 import GHC.IO.Exception (IOErrorType (..), IOException (..))
 import Weft
-import Weft.Internal.Trace (Trace (Throw))
+import Weft.Internal.Core.Trace (Trace (Throw))
 import Weft.Kernel
 
 -- | What to answer instead of the truth.

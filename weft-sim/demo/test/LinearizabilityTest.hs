@@ -12,7 +12,7 @@ import Replicated.Linearizability
 import Test.Tasty
 import Test.Tasty.HUnit
 import Test.Tasty.QuickCheck
-import Weft.Internal.Time (Instant (..))
+import Weft.Internal.Data.Time (Instant (..))
 
 tests :: TestTree
 tests =

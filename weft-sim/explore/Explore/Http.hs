@@ -7,6 +7,7 @@ import Explore.HttpApplications qualified as Applications
 import Explore.HttpBodies qualified as Bodies
 import Explore.HttpClients qualified as Clients
 import Explore.HttpEnding qualified as Ending
+import Explore.HttpExchange qualified as Exchange
 import Explore.HttpFiles qualified as Files
 import Explore.HttpLimits qualified as Limits
 import Explore.HttpPace qualified as Pace
@@ -20,6 +21,7 @@ scenarios =
     [ Answers.scenarios,
       Bodies.scenarios,
       Applications.scenarios,
+      Exchange.scenarios,
       Clients.scenarios,
       Files.scenarios,
       Patience.scenarios,

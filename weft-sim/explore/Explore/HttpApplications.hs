@@ -135,7 +135,7 @@ cuttingOff byGrace guests micros = do
       handler request = case requestPath request of
         "/busy" -> holding (sleep (minutes 3)) >> pure (plain ok200 [] "")
         "/down" -> pure (streamed ok200 [] endless)
-        "/talk" -> pure (Response (Status 101) [] (Switch (\duplex -> holding (void (duplexReceive duplex) >> sleep (minutes 3)))) Nothing)
+        "/talk" -> pure (Response switchingProtocols101 [] (Switch (\duplex -> holding (void (duplexReceive duplex) >> sleep (minutes 3)))) Nothing)
         "/up" -> holding (readBody 1_000_000 request) >>= \b -> pure (plain ok200 [] (Char8.pack (show (ByteString.length b))))
         _ -> pure (plain ok200 [] "ok")
       setup = (answering handler) {setupServer = \s -> s {serverGrace = milliseconds 700, serverMaxConnections = 4, serverOverload = RefuseQuickly 1, serverMaxHandlers = 3, serverMaxPerPeer = 2}}

@@ -60,7 +60,7 @@ place = oneOf (map pure [minBound ..])
 sleeping :: Thread () -> Place -> ByteString -> Response
 sleeping work what said' = case what of
   InStream -> streamed ok200 [] (\sink -> sinkWrite sink "early" >> sinkFlush sink >> work >> sinkWrite sink (byteString said'))
-  InProtocol -> Response (Status 101) [] (Switch (\duplex -> work >> duplexSend duplex [said'])) Nothing
+  InProtocol -> Response switchingProtocols101 [] (Switch (\duplex -> work >> duplexSend duplex [said'])) Nothing
   InHandler -> plain ok200 [] said'
 
 -- | A client: where its handler works, when it resets, and whether with a body.
@@ -320,5 +320,5 @@ sluggish weather sloths = serving (answering handler) $ \rig -> do
     trickle = sendIn [1] (sleep (seconds 1))
     handler request = case requestPath request of
       "/endless" -> pure (streamed ok200 [] (\sink -> forever (sinkWrite sink (byteString (ByteString.replicate 5_000 0x61)) >> sinkFlush sink)))
-      "/protocol" -> pure (Response (Status 101) [] (Switch (void . duplexReceive)) Nothing)
+      "/protocol" -> pure (Response switchingProtocols101 [] (Switch (void . duplexReceive)) Nothing)
       _ -> echoing request

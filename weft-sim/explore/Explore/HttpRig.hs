@@ -123,13 +123,15 @@ data Setup = Setup
     setupHandler :: Handler -> Handler,
     -- | In place of the handler.
     setupApplication :: Maybe Application,
+    -- | The same in plain 'IO'.
+    setupPlain :: Maybe PlainApplication,
     -- | The files there are.
     setupSite :: [(ByteString, ByteString)]
   }
 
 -- | As it comes.
 defaultSetup :: Setup
-defaultSetup = Setup id id id Nothing site
+defaultSetup = Setup id id id Nothing Nothing site
 
 -- | Without files, with this handler.
 answering :: Handler -> Setup
@@ -166,9 +168,10 @@ servingBy setup body = do
       listen listener 1024
       let settings = setupServer setup defaultServerSettings {serverReport = \text -> modifyIORef' reports (text :)}
       ticks <- liftIO (newIORef (pure 0))
-      server <- case setupApplication setup of
-        Just application -> newServerWith settings (const application)
-        Nothing -> newServer settings $ \clock -> setupHandler setup $ \request -> do
+      server <- case (setupApplication setup, setupPlain setup) of
+        (Just application, _) -> newServerWith settings (const application)
+        (_, Just application) -> newServerPlain settings (const application)
+        _ -> newServer settings $ \clock -> setupHandler setup $ \request -> do
           liftIO (writeIORef ticks (tickSecond <$> readClock clock))
           staticHandler static clock request
       wrong <- body (Rig server listener home reports (draining server listener (serverGrace settings)))

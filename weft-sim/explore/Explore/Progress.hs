@@ -24,7 +24,7 @@ import Data.IORef
 import GHC.Clock (getMonotonicTime)
 import Numeric (showFFloat)
 import System.IO
-import Weft.Internal.Report (writeStderr)
+import Weft.Internal.Os.Report (writeStderr)
 
 data Progress = Progress
   { progressRuns, progressSeeds, progressFailures :: !(IORef Int),

@@ -12,7 +12,7 @@ import Data.Text.Encoding (encodeUtf8)
 import Explore.Draw
 import Explore.Scenario
 import Weft
-import Weft.Internal.Trace (labelText)
+import Weft.Internal.Core.Trace (labelText)
 import Weft.Mask (interruptible, mask_, uninterruptibleMask_)
 import Weft.Scope
 

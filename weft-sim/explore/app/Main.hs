@@ -20,7 +20,7 @@ import System.Exit
 import System.IO
 import System.Posix.Signals
 import Text.Read (readMaybe)
-import Weft.Internal.Report (writeStderr)
+import Weft.Internal.Os.Report (writeStderr)
 import Weft.Sim hiding (Exception, Failure, renderFailure)
 
 main :: IO ()

@@ -1,9 +1,8 @@
 -- |
--- The same threads in a simulated world.
+-- Runs the same threads in a simulated world.
 --
--- A thread's system calls can be answered by anything. Here they are answered from a seed:
--- time is virtual, the network and the disks are imagined, and what runs next is decided,
--- step by step, by chance or by a script. The program does not change and does not know.
+-- A seed answers every system call: time is virtual, the network and the disks exist in memory
+-- only, and dice or a script choose at each step which thread runs. The program does not change.
 --
 -- Two deposits at the same time, on an account that is read and then written:
 --
@@ -13,8 +12,7 @@
 -- >>> import Weft.Ref (modifyRef, newRef, readRef)
 -- >>> let deposits = newRef (0 :: Int) >>= \balance -> concurrently_ (modifyRef balance (+ 10)) (modifyRef balance (+ 20)) >> readRef balance
 --
--- Run once, with a seed, it seems to work. In all schedules with at most two preemptions it
--- does not:
+-- One run with one seed succeeds. Among all schedules with at most two preemptions some fail:
 --
 -- >>> resultOutcome <$> simulate 0 defaultConfig {configStrategy = InOrder} deposits
 -- Value 30
@@ -30,20 +28,19 @@
 -- >>> (resultOutcome result, resultTime result)
 -- (Value (),86400000000000)
 --
--- As a test: 'check' with many seeds, 'checkAll' with all schedules of a small program. Both
--- throw 'SimulationFailed' with a report, made small first. The page @docs\/simulation.md@
--- is an introduction.
+-- In tests, 'check' runs many seeds and 'checkAll' all schedules of a small program. Both shrink
+-- a failure and throw 'SimulationFailed' with a report. @docs\/simulation.md@ is an introduction.
 --
--- What is simulated: every system call of the library, scheduling, cancellation. What is
--- not: 'Weft.liftIO' and 'Weft.blocking' actions run as they are, at once. A run is a
--- function of the seed as long as these are; what they do with the real clock, real
--- descriptors or other threads of GHC is outside.
+-- The simulation covers every system call of the library, scheduling and cancellation.
+-- 'Weft.liftIO' and 'Weft.blocking' actions run for real, at once. A run is a
+-- function of the seed as long as they are: the real clock, real descriptors and other threads
+-- of GHC are outside of the simulation.
 --
--- All functions here block the calling thread of GHC until their runs are over. An asynchronous
--- exception, as that of a time limit, stops them. They keep nothing between two runs, and may be
--- called from several threads of GHC at once.
+-- Each function here blocks the calling thread of GHC until its runs are over; an asynchronous
+-- exception, such as a time limit's, stops them. They share no state, so several threads of GHC
+-- may call them at once.
 --
--- In the manner of FoundationDB's simulation; of dejafu and io-sim, which simulate programs
+-- The idea follows FoundationDB's simulation, and dejafu and io-sim, which simulate programs
 -- that were written for them.
 module Weft.Sim
   ( -- * Running once
@@ -139,8 +136,8 @@ where
 import Control.Exception (Exception (..), throwIO)
 import Control.Monad (when)
 import Network.Socket (HostAddress)
+import Weft.Internal.Core.Trace (Thread)
 import Weft.Internal.Kernel (Kernel (..))
-import Weft.Internal.Trace (Thread)
 import Weft.Sim.Internal.Choices
 import Weft.Sim.Internal.Conditions
 import Weft.Sim.Internal.Driver (Stuck (..))
@@ -157,14 +154,14 @@ import Weft.Sim.Internal.Timeline
 import Weft.Sim.Internal.Verdict
 import Weft.Sim.Internal.World
 
--- | Run a program once, in a world of its own. The result is a function of the three but for what
--- the program does with 'Weft.liftIO'. Raises nothing that the program raises: that is in
+-- | Run a program once, in its own world. The result is a function of the three arguments, apart
+-- from the program's 'Weft.liftIO' actions. Exceptions of the program are not thrown: they are in
 -- 'resultOutcome' and 'resultUncaught'.
 simulate :: Seed -> Config -> Thread a -> IO (Result a)
 simulate = simulateWith False
 
--- | The same, and 'resultTimeline' has all that happened. Takes several times as long, and memory
--- for each step.
+-- | Like 'simulate', and record everything in 'resultTimeline'. Takes several times as long, and
+-- memory for each step.
 simulateRecorded :: Seed -> Config -> Thread a -> IO (Result a)
 simulateRecorded = simulateWith True
 
@@ -172,32 +169,31 @@ simulateWith :: Bool -> Seed -> Config -> Thread a -> IO (Result a)
 simulateWith recorded seed config program =
   privately $ \stop -> fst <$> runOnce stop Detail {detailTimeline = recorded, detailBranches = False, detailAudit = False} config seed program
 
--- | Run it again as the last line of a report says, and print the whole timeline on standard
--- output. Where the report says @config {..}@, @config@ is the configuration that was checked.
+-- | Repeat a run, as the last line of a report says, and print its whole timeline on standard
+-- output. Where the report says @config {..}@, pass the configuration that was checked.
 replay :: Seed -> Config -> Thread a -> IO ()
 replay seed config program = simulateRecorded seed config program >>= mapM_ putStrLn . renderTimeline . resultTimeline
 
 -- | A run that went wrong.
 newtype Failure a = Failure {failureFound :: Found a}
 
--- | What is wrong, with the seed, the fault script, all that happened, what every thread was
--- waiting for, and how to see it again. Of the timeline the last 400 lines. Runs the failure once
--- more, so the program must be the one that failed.
+-- | A report: the problem, the seed, the fault script, the last 400 lines of the timeline, what
+-- every thread waited for, and how to repeat the run. Runs the failure once more, so pass the
+-- program that failed.
 renderFailure :: Thread a -> Failure a -> IO String
 renderFailure program (Failure found) =
   renderFound 400 found <$> simulateRecorded (foundSeed found) (foundConfig found) program
 
--- | A failure with fewer faults at rounder times, in calmer weather, on one worker, and then with fewer
--- deviations from the default schedule, that is wrong in the same way (the same 'problemKind').
--- Runs the program so many times at most. No single deviation of what comes out can be left out, and if
--- the runs were enough for all schedules with fewer deviations there is none that does. Where
--- without a fault the rest of the run would be another one, seeds other than the failure's are
--- tried, too ('failureSeed').
+-- | Look for a simpler failure of the same kind ('problemKind'): fewer faults at rounder times,
+-- 'calm' conditions, one worker, then fewer deviations from the default schedule. Runs the program
+-- at most this number of times. No single deviation of the result can be left out; if the budget
+-- covered all schedules with fewer deviations, none of them fails. Leaving out a fault changes the
+-- rest of the run, so other seeds are tried as well ('failureSeed').
 shrinkFailure :: Int -> Thread a -> Verdict a -> Failure a -> IO (Failure a)
 shrinkFailure budget program verdict (Failure found) =
   Failure <$> privately (\stop -> shrinkFound stop budget program verdict found)
 
--- | The same with fewer faults only: for large programs, whose schedules are long.
+-- | Like 'shrinkFailure', but only leaves out faults: for large programs, whose schedules are long.
 shrinkFaults :: Int -> Thread a -> Verdict a -> Failure a -> IO (Failure a)
 shrinkFaults budget program verdict (Failure found) =
   Failure <$> privately (\stop -> fst <$> shrinkScript stop budget program verdict found)
@@ -206,16 +202,16 @@ shrinkFaults budget program verdict (Failure found) =
 failureSeed :: Failure a -> Seed
 failureSeed = foundSeed . failureFound
 
--- | What went wrong in its world, by script: the cause, perhaps. What came of it is 'failureResult'.
+-- | The faults that the script caused, perhaps the cause of the failure.
 failureFaults :: Failure a -> FaultScript
 failureFaults = configFaults . foundConfig . failureFound
 
--- | What came of it.
+-- | The result of the failed run.
 failureResult :: Failure a -> Result a
 failureResult = foundResult . failureFound
 
--- | Raised by 'check' and 'checkAll': the report ('renderFailure'). So is what 'show' and
--- 'displayException' make of it.
+-- | 'check' and 'checkAll' throw this with the report ('renderFailure'), which 'show' and
+-- 'displayException' return as it is.
 newtype SimulationFailed = SimulationFailed String
 
 instance Show SimulationFailed where
@@ -223,9 +219,9 @@ instance Show SimulationFailed where
 
 instance Exception SimulationFailed
 
--- | The program goes right with each of these seeds; or 'SimulationFailed' is raised with the
--- report of the first failure, shrunk with at most 500 runs. For a test: in tasty's @testCase@, QuickCheck's @ioProperty@, hedgehog's
--- @evalIO@.
+-- | Check that the program succeeds with each of these seeds. Throws 'SimulationFailed' with the
+-- report of the first failure, shrunk in at most 500 runs. Usable in tasty's @testCase@,
+-- QuickCheck's @ioProperty@ and hedgehog's @evalIO@.
 check :: Config -> [Seed] -> Thread a -> Verdict a -> IO ()
 check config seeds program verdict =
   findFailure config seeds program verdict >>= mapM_ (failing program verdict)
@@ -236,40 +232,39 @@ failing program verdict failure = do
   report <- renderFailure program smaller
   throwIO (SimulationFailed report)
 
--- | The first of these seeds with which the program goes wrong, as it is, not shrunk.
+-- | The first of these seeds with which the program fails, not shrunk.
 findFailure :: Config -> [Seed] -> Thread a -> Verdict a -> IO (Maybe (Failure a))
 findFailure config = findFailureWith (\_ -> pure config) (\_ _ -> pure ())
 
--- | The same with a configuration for each seed, as one with a fault script that was drawn from
--- it ('drawFaults'); the action is told of every run, to show progress for example.
+-- | Like 'findFailure', with a configuration for each seed, for example a fault script from
+-- 'drawFaults'. The action is called after every run, for example to show progress.
 findFailureWith :: (Seed -> IO Config) -> (Seed -> Result a -> IO ()) -> [Seed] -> Thread a -> Verdict a -> IO (Maybe (Failure a))
 findFailureWith configure told seeds program verdict =
   privately $ \stop -> fmap Failure <$> trySeeds stop configure seeds told program verdict
 
--- | Run all schedules of a program with at most two preemptions (100,000 at most) in the default
--- configuration with seed 0, and count the outcomes. Does not stop at a failure.
+-- | Run all schedules of a program with at most two preemptions (at most 100,000 schedules) in the
+-- default configuration with seed 0, and count the outcomes. A failure does not stop it.
 explore :: (Show a) => Thread a -> IO (Exploration a)
 explore program = exploreWith defaultBounds {boundGoOn = True} defaultConfig 0 show program flawless
 
--- | Run all schedules within bounds: with this configuration and seed (of which 'configStrategy'
--- does not count), telling outcomes apart by a text. Schedules with fewer preemptions come first;
--- what was found is 'exploredFound', wrapped by 'Failure' for 'renderFailure'.
+-- | Run all schedules within bounds, those with fewer preemptions first. 'configStrategy' is
+-- ignored. The function renders values, to tell outcomes apart. To render 'exploredFound', wrap
+-- it in 'Failure' and use 'renderFailure'.
 exploreWith :: Bounds -> Config -> Seed -> (a -> String) -> Thread a -> Verdict a -> IO (Exploration a)
 exploreWith bounds config seed text program verdict =
   privately $ \stop -> exploreSchedules stop bounds config seed text program verdict
 
--- | The program goes right in all schedules within the bounds, with seed 0; or 'SimulationFailed'
--- is raised with the report of the first failure, shrunk. Says nothing if 'boundSchedules' were not
--- enough to see all: 'exploreWith' does ('exploredAll').
+-- | Check that the program succeeds in all schedules within the bounds, with seed 0. Throws
+-- 'SimulationFailed' with the report of the first failure, shrunk. It does not tell if
+-- 'boundSchedules' was too small to see all: 'exploreWith' does ('exploredAll').
 checkAll :: Bounds -> Config -> Thread a -> Verdict a -> IO ()
 checkAll bounds config program verdict = do
   explored <- exploreWith bounds config 0 (const "") program verdict
   mapM_ (failing program verdict . Failure) (exploredFound explored)
 
--- | Is the program a function of its seed? Runs it twice and compares all that happened.
--- 'Nothing' if both went the same way; otherwise the first lines that differ. What makes a
--- difference is mostly 'Weft.liftIO' with the real clock, real randomness, or variables that live
--- longer than a run.
+-- | Check that the program is a function of its seed: run it twice and compare the timelines.
+-- 'Nothing' if they agree, otherwise the first lines that differ. The usual cause is a
+-- 'Weft.liftIO' with the real clock, real randomness or a variable that outlives the run.
 --
 -- >>> isDeterministic defaultConfig 0 (pure ())
 -- Nothing
@@ -285,35 +280,34 @@ isDeterministic config seed program = do
   where
     lines' = renderTimeline . resultTimeline
 
--- | What a program does that its simulation cannot know of, as far as it can be seen; empty
--- is good. Runs it three times: effects that open descriptors of the operating system or that take
--- real time (they sleep, wait or compute) are named with their thread and step, descriptors of
--- the operating system that are handed to simulated calls too, and it is told if two runs with
--- one seed differ ('isDeterministic').
+-- | List what the program does outside of the simulation, as far as this can be seen; empty is
+-- good. Runs the program three times, and names with thread and step the effects that open real
+-- descriptors or take real time (sleep, wait, compute), real descriptors passed to simulated
+-- calls, and a difference between two runs with one seed ('isDeterministic').
 --
--- What cannot be seen: an effect that only reads the real clock, and keeps to itself what it saw.
+-- It cannot see an effect that reads the real clock and keeps the value to itself.
 audit :: Config -> Seed -> Thread a -> IO [String]
 audit config seed program = do
   (result, _) <- privately $ \stop -> runOnce stop Detail {detailTimeline = False, detailBranches = False, detailAudit = True} config seed program
   differs <- isDeterministic config seed program
   pure (resultWarnings result <> maybe [] (\(a, b) -> ["two runs with seed " <> show seed <> " differ: in one " <> show a <> ", in the other " <> show b]) differs)
 
--- | Draw a fault script for a seed; the same one each time. Empty where the plan has no machines or
--- no kinds of faults.
+-- | Draw a fault script for a seed, always the same one. Empty if the plan has no machines or no
+-- kinds of faults.
 drawFaults :: FaultPlan -> Seed -> IO FaultScript
 drawFaults plan seed = newRandom seed 5 >>= drawScript plan
 
--- | The first address of a machine, in network byte order, as
--- 'Network.Socket.SockAddrInet' wants it. 10.0.0.1 for the home machine, 10.0.0.2 for the next.
+-- | The first address of a machine, in network byte order as in
+-- 'Network.Socket.SockAddrInet': 10.0.0.1 for the home machine, 10.0.0.2 for the next.
 machineAddress :: Machine -> HostAddress
 machineAddress machine = case machineAddresses machine of
   a : _ -> a
   [] -> 0
 
 -- | A simulated world as a kernel for 'Weft.runWith' ('Weft.settingKernel'): the production
--- run-time with its OS threads, over virtual time, for when the schedule is not of interest.
--- Every run has a world of its own. Only with one worker ('Weft.settingWorkers'), because its
--- world cannot be changed by two OS threads at a time; others fail when they start.
+-- scheduler with its OS threads over virtual time, for tests that do not depend on the schedule.
+-- Every run has its own world. Runs with several workers ('Weft.settingWorkers') fail at their
+-- start, because two OS threads cannot change a world at a time.
 simulatedKernel :: Seed -> Conditions -> Kernel
 simulatedKernel seed conditions =
   Kernel
@@ -321,7 +315,7 @@ simulatedKernel seed conditions =
       openKernel = \workers -> do
         when (workers /= 1) . ioError . userError $
           "a simulated kernel runs with one worker (settingWorkers = Just 1), not with " <> show workers
-        world <- newWorld conditions seed byChance Nothing (\_ -> pure ())
+        world <- newWorld conditions seed byChance (\_ -> pure ())
         sim <- newSim seed world
         openKernel (simKernel sim) workers
     }

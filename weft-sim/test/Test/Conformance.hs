@@ -19,8 +19,8 @@ import Test.Tasty.HUnit
 import Text.Read (readMaybe)
 import Weft
 import Weft.Conformance
-import Weft.Internal.Backend (Descriptor (..))
 import Weft.Internal.Kernel (Kernel (..), Opened (..))
+import Weft.Internal.Os.Descriptor (Descriptor (..))
 import Weft.Sim
 import Weft.Sim.Internal.Disk (createSymlink)
 import Weft.Sim.Internal.Kernel (Sim (..), newSim, overhear, simKernel, steer)
@@ -117,7 +117,7 @@ produced name seed conditions =
       Kernel
         { kernelName = "simulated",
           openKernel = \workers -> do
-            world <- newWorld conditions {descriptorLimit = 1000} (further + seed) byChance Nothing (\_ -> pure ())
+            world <- newWorld conditions {descriptorLimit = 1000} (further + seed) byChance (\_ -> pure ())
             sim <- newSim (further + seed) world
             opened <- openKernel (simKernel sim) workers
             pure

@@ -17,6 +17,7 @@ import Test.Tasty
 import Test.Tasty.HUnit
 import Test.Tasty.QuickCheck
 import Weft
+import Weft.Internal.Core.Trace (Home (..), internal)
 import Weft.Mask (mask_)
 import Weft.Sim
 
@@ -28,12 +29,19 @@ tests =
       -- With a seed of its own: the same programs every time.
       localOption (QuickCheckReplay (Just 20_261)) . testProperty "random programs" $ withMaxSuccess 300 randomPrograms,
       localOption (QuickCheckReplay (Just 20_262)) . testProperty "no thread is left when a random program has ended" $ withMaxSuccess 5000 nobodyLeft,
+      testCase "a world with one worker runs the code of one worker" sameCode,
       testCase "another seed is another run" differentSeeds,
       testCase "isDeterministic shows where two runs part" partsWhere,
       testCase "a schedule of another program is noticed" anotherProgram,
       testCase "pure code is evaluated once" evaluatedOnce,
       testCase "a long record takes time as it is long" longRecord
     ]
+
+-- | What is simulated is what runs: plain writes with one worker, atomic steps with several.
+sameCode :: Assertion
+sameCode = forM_ [1, 2] $ \workers -> do
+  result <- simulate 0 defaultConfig {configWorkers = workers} (internal (\home _ -> pure (homeAlone home)))
+  tell result @?= "value " <> show (workers == 1)
 
 programs :: [(String, Thread String)]
 programs =

@@ -22,8 +22,8 @@ import Test.Tasty.HUnit
 import Weft
 import Weft.Buffer
 import Weft.File
-import Weft.Internal.Backend (newDescriptor)
-import Weft.Internal.SystemCall (File (..))
+import Weft.Internal.Core.SystemCall (File (..))
+import Weft.Internal.Os.Descriptor (newDescriptor)
 import Weft.Scope
 import Weft.Sim.Internal.Conditions
 import Weft.Sim.Internal.Disk (contentsFrom, setDiskCapacity, setDiskErrors, setDiskSlowness)
@@ -58,12 +58,6 @@ tests =
       testCase "reads and writes are short in rough weather" shortness,
       testCase "the same seed does the same" sameSeed
     ]
-  where
-    everywhere :: TestName -> Thread () -> TestTree
-    everywhere name body =
-      testCase name $ do
-        inWorld calm 1 body
-        forM_ (manySeeds 20) (\seed -> inWorld rough seed body)
 
 with :: ByteString -> OpenMode -> OpenFlags -> (File -> Thread a) -> Thread a
 with path mode flags = bracket (openFileAt CurrentDirectory path mode flags) closeFile

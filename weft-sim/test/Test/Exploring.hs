@@ -13,6 +13,8 @@ import Data.IORef
 import Data.List (isPrefixOf)
 import Data.Map.Strict qualified as Map
 import Data.Maybe (isJust, isNothing)
+import GHC.Stats (RTSStats (..), getRTSStats)
+import System.Mem (performMajorGC)
 import Test.Litmus.Programs
 import Test.Support
 import Test.Tasty
@@ -42,6 +44,7 @@ tests =
       testCase "five philosophers are found within 100 seeds, each time" fivePhilosophers,
       testCase "faults that do not matter are left out" smallerScript,
       testCase "a failure does not become one of another type" sameType,
+      testCase "a long run becomes smaller in little memory" longRun,
       testCase "a budget of no runs leaves a failure as it is" noBudget,
       testCase "an exploration is the same each time" sameAgain,
       testCase "it ends with the first failure, or goes on" goesOn,
@@ -101,6 +104,29 @@ smallerScript = do
       configFaults (foundConfig (failureFound smaller)) @?= [At 5_000 (SkewClock "b" 9_000)]
       report <- renderFailure program smaller
       mapM_ (contains report) ["fault script:", "0.000005s  the clock of b is ahead by 0.000009s", "configFaults = [At {faultTime = 5000, faultWhat = SkewClock \"b\" 9000}]"]
+
+-- | A run of 100,000 decisions among ten threads has 900,000 schedules with one deviation more. They
+-- are not kept when the budget is not enough for them.
+longRun :: Assertion
+longRun = do
+  short <- findFailure defaultConfig {configStrategy = Uniformly 0.3} [0 .. 199] twice verdict >>= orFail
+  schedule <- resultSchedule . foundResult . failureFound <$> shrinkFailure 500 twice verdict short
+  length schedule @?= 2
+  failure <- findFailure defaultConfig {configStrategy = Following schedule} [0] long verdict >>= orFail
+  before <- max_live_bytes <$> (performMajorGC >> getRTSStats)
+  smaller <- shrinkFailure 20 long verdict failure
+  assertBool "a short run" (resultDecisions (foundResult (failureFound smaller)) > 100_000)
+  peak <- max_live_bytes <$> (performMajorGC >> getRTSStats)
+  assertBool ("up to " <> show peak <> " bytes were live") (peak < before + 30_000_000)
+  where
+    verdict = tolerating ["race"] (flawlessAnd (\a -> if a == "11" then Just "both were lost" else Nothing))
+    twice = (<>) <$> lostUpdate <*> lostUpdate
+    long = do
+      result <- twice
+      replicateM_ 10 (fork (replicateM_ 10_000 yield))
+      replicateM_ 10_001 yield
+      pure result
+    orFail = maybe (assertFailure "nothing was found") pure
 
 noBudget :: Assertion
 noBudget =

@@ -8,6 +8,7 @@ module Test.InWorld
     Told (..),
     inWorld,
     inWorld',
+    everywhere,
     manySeeds,
 
     -- * Steering
@@ -23,15 +24,18 @@ module Test.InWorld
   )
 where
 
+import Control.Monad (forM_)
 import Data.IORef
 import Data.Maybe (fromMaybe)
 import Data.Text qualified as Text
 import Foreign.C.Error (Errno (..))
 import Foreign.C.Types (CInt)
 import GHC.IO.Exception (ioe_errno)
+import Test.Tasty (TestName, TestTree)
 import Test.Tasty.HUnit
 import Weft
-import Weft.Internal.Trace (Thread (..), Trace (Describe))
+import Weft.Conformance.Check ((===>))
+import Weft.Internal.Core.Self (changeContext)
 import Weft.Sim.Internal.Conditions
 import Weft.Sim.Internal.Disk
 import Weft.Sim.Internal.Kernel
@@ -54,7 +58,8 @@ inWorld' conditions seed body = do
   warnings <- newIORef []
   uncaught <- newIORef []
   let keep ref line = modifyIORef' ref (line :)
-  sim <- newWorld conditions seed byChance (Just (keep notes)) (keep warnings) >>= newSim seed
+  world <- newWorld conditions seed byChance (keep warnings)
+  sim <- newSim seed world {worldNote = Just (keep notes)}
   a <-
     runWith
       defaultSettings
@@ -66,6 +71,13 @@ inWorld' conditions seed body = do
       body
   readIORef uncaught >>= (@?= [])
   Told a . reverse <$> readIORef notes <*> (reverse <$> readIORef warnings)
+
+-- | A test that is run in a calm world, and in rough ones of twenty seeds.
+everywhere :: TestName -> Thread () -> TestTree
+everywhere name body =
+  testCase name $ do
+    inWorld calm 1 body
+    forM_ (manySeeds 20) (\seed -> inWorld rough seed body)
 
 -- | The first so many seeds.
 manySeeds :: Int -> [Seed]
@@ -87,12 +99,7 @@ newMachine name = homeSteer (\sim _ -> addMachine (simWorld sim) (Text.pack name
 onMachine :: Machine -> Thread a -> Thread a
 onMachine machine body = go (machineNumber machine) *> body <* go 0
   where
-    go n = Thread (Describe (residing (Residence n 0)))
-
-(===>) :: (Eq a, Show a, HasCallStack) => Thread a -> a -> Thread ()
-action ===> wanted = action >>= \got -> liftIO (got @?= wanted)
-
-infix 1 ===>
+    go n = changeContext (residing (Residence n 0))
 
 -- | The action must fail with this errno.
 failsWith :: (HasCallStack) => Errno -> Thread a -> Thread ()

@@ -11,7 +11,6 @@ import Test.Tasty.HUnit
 import Weft
 import Weft.Scope
 import Weft.Signal
-import Weft.Sim.Internal.Conditions
 import Weft.Sim.Internal.Kernel (Sim (..))
 import Weft.Sim.Internal.Signals (crashSignals, raiseSignal)
 import Weft.Sim.Internal.World (Machine)
@@ -30,12 +29,6 @@ tests =
       everywhere "each machine has its own" perMachine,
       everywhere "a crash ends subscriptions" crashes
     ]
-  where
-    everywhere :: TestName -> Thread () -> TestTree
-    everywhere name body =
-      testCase name $ do
-        inWorld calm 1 body
-        forM_ (manySeeds 20) (\seed -> inWorld rough seed body)
 
 usr1, usr2 :: SignalNumber
 usr1 = 10

@@ -107,7 +107,7 @@ weftKv :: String -> IO (ExitCode, String)
 weftKv arguments = do
   printed <- newIORef []
   let line text = modifyIORef' printed (text :)
-      parser = info (hsubparser (simulateCommandTo line <> replayCommandTo line)) mempty
+      parser = info (hsubparser (simulateCommand line <> replayCommand line)) mempty
   case execParserPure defaultPrefs parser (words arguments) of
     Success act -> do
       code <- act

@@ -1,5 +1,4 @@
--- |
--- TLS 1.2 and 1.3 for threads of Weft.
+-- | TLS 1.2 and 1.3 for threads of Weft.
 --
 -- "Weft.Tls.Server" is a layer for the HTTP server of @weft-http@, "Weft.Tls.Client" connects
 -- to servers.

@@ -1,5 +1,4 @@
--- |
--- Serves WAI applications with the HTTP server of "Weft.Http.Server".
+-- | Serves WAI applications with the HTTP server of "Weft.Http.Server".
 --
 -- @
 -- import Network.HTTP.Types (status200)
@@ -10,15 +9,13 @@
 -- main = 'run' 3000 (\\_ respond -> respond (responseLBS status200 [] \"Hello, World!\"))
 -- @
 --
--- The names are those of @Network.Wai.Handler.Warp@: an application that runs under Warp
--- runs here after a change of one import. An executable needs @-threaded@, and uses as
--- many processors as @+RTS -N@ says.
+-- The names are those of @Network.Wai.Handler.Warp@: an application for Warp runs here after a
+-- change of one import. An executable needs @-threaded@, and uses the processors of @+RTS -N@.
 --
--- An application begins as a direct thread ("Weft.IO"): what it wants of its client (a piece
--- of the body, to have its response sent) suspends it and holds up nobody, and all the
--- operations of "Weft.IO" work in it. Applications that block otherwise (in an
--- 'Control.Concurrent.MVar.MVar', in @threadDelay@, in the client of a database) are noticed,
--- and run on threads of GHC's from then on, as under Warp: see 'ApplicationStyle'.
+-- An application begins as a direct thread ("Weft.IO"): waiting for its client (for the body, or
+-- to send) suspends it without blocking others, and it may use all of "Weft.IO". Applications that
+-- block otherwise (in an 'Control.Concurrent.MVar.MVar', in @threadDelay@, in a database client)
+-- are detected and then run on GHC threads, as under Warp: see 'ApplicationStyle'.
 module Weft.Wai
   ( -- * Running
     run,
@@ -90,7 +87,7 @@ module Weft.Wai
     setProxyProtocolRequired,
     setProxyProtocolOptional,
 
-    -- ** Of no effect here
+    -- ** Without effect
     setFdCacheDuration,
     setFileInfoCacheDuration,
     setGracefulCloseTimeout1,
@@ -148,46 +145,45 @@ setHost host settings = settings {settingsHost = host}
 getHost :: Settings -> HostPreference
 getHost = settingsHost
 
--- | What is done with an exception that leaves an application, and with the request where
--- there is one. Default: 'defaultOnException'. Not called when the client has reset its
--- connection, which interrupts the application with an asynchronous exception.
+-- | Called with an exception that leaves an application, and the request if there is one. Default:
+-- 'defaultOnException'. Not called when the client resets its connection, which interrupts the
+-- application with an asynchronous exception.
 setOnException :: (Maybe Request -> SomeException -> IO ()) -> Settings -> Settings
 setOnException action settings = settings {settingsOnException = action}
 
--- | What is done with an exception.
+-- | The handler of exceptions.
 getOnException :: Settings -> Maybe Request -> SomeException -> IO ()
 getOnException = settingsOnException
 
--- | What is answered instead, if the response has not begun. Default:
--- 'defaultOnExceptionResponse'. Not for what is no request, which never comes to an
--- application.
+-- | The response to an exception, if the response has not begun. Default:
+-- 'defaultOnExceptionResponse'. Not used for malformed requests, which reach no application.
 setOnExceptionResponse :: (SomeException -> Response) -> Settings -> Settings
 setOnExceptionResponse respond settings = settings {settingsOnExceptionResponse = respond}
 
--- | What is done when a connection has been accepted; @False@ closes it.
+-- | Called when a connection was accepted; @False@ closes it.
 setOnOpen :: (SockAddr -> IO Bool) -> Settings -> Settings
 setOnOpen action settings = settings {settingsOnOpen = Just action}
 
--- | What is done when a connection has been accepted.
+-- | The action for accepted connections.
 getOnOpen :: Settings -> SockAddr -> IO Bool
 getOnOpen settings = fromMaybe (\_ -> pure True) (settingsOnOpen settings)
 
--- | What is done when a connection ends.
+-- | Called when a connection ends.
 setOnClose :: (SockAddr -> IO ()) -> Settings -> Settings
 setOnClose action settings = settings {settingsOnClose = Just action}
 
--- | What is done when a connection ends.
+-- | The action for ended connections.
 getOnClose :: Settings -> SockAddr -> IO ()
 getOnClose settings = fromMaybe (\_ -> pure ()) (settingsOnClose settings)
 
--- | In seconds: how long a client may take to send a head, between two pieces of a body and
--- between two requests, and to accept some of a response. Default: 30. Zero: for ever. An
--- application may take as long as it likes.
+-- | In seconds: how long a client may take to send a head, between two pieces of a body and between
+-- requests, and to accept a part of a response. Default: 30. Zero: unlimited. Applications have no
+-- limit.
 setTimeout :: Int -> Settings -> Settings
 setTimeout limit settings = settings {settingsTimeout = limit}
 
--- | Of a body that an application has not read, at most so many octets are received so that
--- the connection can go on; 'Nothing': any number. Default: 8192.
+-- | In octets: how much of a body that the application left unread is received to keep the
+-- connection; 'Nothing': all. Default: 8192.
 setMaximumBodyFlush :: Maybe Int -> Settings -> Settings
 setMaximumBodyFlush most settings = settings {settingsMaximumBodyFlush = fmap (max 0) most}
 
@@ -199,22 +195,20 @@ setMaxTotalHeaderLength most settings = settings {settingsMaxTotalHeaderLength =
 setMaximumRequestBody :: Maybe Int -> Settings -> Settings
 setMaximumRequestBody most settings = settings {settingsMaximumRequestBody = most}
 
--- | Done when the socket listens and before connections are accepted.
+-- | Run when the socket listens, before connections are accepted.
 setBeforeMainLoop :: IO () -> Settings -> Settings
 setBeforeMainLoop action settings = settings {settingsBeforeMainLoop = action}
 
--- | Is given an action that ends the service, to be called from anywhere, such as a handler
--- of a signal: nothing is accepted any more, idle connections are closed, requests under
--- way are answered, and then 'runSettings' returns.
+-- | Receives an action that ends the service, callable from any thread, such as a signal handler:
+-- it stops accepting, closes idle connections and finishes requests; then 'runSettings' returns.
 setInstallShutdownHandler :: (IO () -> IO ()) -> Settings -> Settings
 setInstallShutdownHandler install settings = settings {settingsInstallShutdownHandler = install}
 
--- | In seconds: how long requests under way may take after that. Default: 'Nothing', as
--- long as they like.
+-- | In seconds: how long requests may take after that. Default: 'Nothing', unlimited.
 setGracefulShutdownTimeout :: Maybe Int -> Settings -> Settings
 setGracefulShutdownTimeout limit settings = settings {settingsGracefulShutdownTimeout = limit}
 
--- | In seconds: how long requests under way may take at the end.
+-- | The limit for requests at shutdown, in seconds.
 getGracefulShutdownTimeout :: Settings -> Maybe Int
 getGracefulShutdownTimeout = settingsGracefulShutdownTimeout
 
@@ -226,25 +220,23 @@ setServerName name settings = settings {settingsServerName = name}
 setAltSvc :: ByteString -> Settings -> Settings
 setAltSvc value settings = settings {settingsAltSvc = Just value}
 
--- | In octets: what a builder builds is kept in memory up to here, and sent with its
--- length. What is larger is sent as it is built, in chunks (but with its length where the
--- application names that). Default: 65,536.
+-- | In octets: a builder's output up to this size is buffered and sent with its length. Larger
+-- output is streamed in chunks, or with the length that the application names. Default: 65,536.
 setMaxBuilderResponseBufferSize :: Int -> Settings -> Settings
 setMaxBuilderResponseBufferSize most settings = settings {settingsMaxBuilderResponseBufferSize = most}
 
--- | Give applications the target's path as it is, also where it is an absolute one.
+-- | Pass the target's path unparsed, even of an absolute target.
 setNoParsePath :: Bool -> Settings -> Settings
 setNoParsePath unparsed settings = settings {settingsNoParsePath = unparsed}
 
--- | In octets: a body that says that it is not larger is received before its application
--- begins. Default: 65,536. What of larger ones is read lazily
--- ('Network.Wai.lazyRequestBody') holds up a worker while it is awaited. Where an application
--- has a thread of GHC's, nothing is received before it begins.
+-- | In octets: a body of a known length up to this is received before its application begins.
+-- Default: 65,536. Reading a larger one lazily ('Network.Wai.lazyRequestBody') blocks a worker.
+-- Applications on GHC threads have nothing received beforehand.
 setPrefetchBody :: Int -> Settings -> Settings
 setPrefetchBody most settings = settings {settingsPrefetchBody = most}
 
--- | Called after each response of an application, with its length where that was known
--- before it was sent. It must not block.
+-- | Called after each response, with its length if that was known before sending. It must not
+-- block.
 setLogger :: (Request -> Status -> Maybe Integer -> IO ()) -> Settings -> Settings
 setLogger logger settings = settings {settingsLogger = Just logger}
 
@@ -256,7 +248,7 @@ setApplicationStyle style settings = settings {settingsStyle = style}
 setWorkers :: Int -> Settings -> Settings
 setWorkers n = setRuntime (\runtime -> runtime {Weft.settingWorkers = Just n})
 
--- | What tells the workers of events. Default: the better one of those that there are.
+-- | The event source of the workers. Default: the best available.
 setBackend :: BackendChoice -> Settings -> Settings
 setBackend backend =
   setRuntime (\runtime -> runtime {Weft.settingKernel = Weft.systemKernel Weft.defaultSystemSettings {Weft.systemBackend = backend}})
@@ -269,60 +261,56 @@ setRuntime change settings = settings {settingsRuntime = change . settingsRuntim
 setServer :: (ServerSettings -> ServerSettings) -> Settings -> Settings
 setServer change settings = settings {settingsServer = change . settingsServer settings}
 
--- | What stands between the socket and HTTP, the outermost first, such as TLS.
+-- | Layers between the socket and HTTP, such as TLS, outermost first.
 setLayers :: [Layer] -> Settings -> Settings
 setLayers layers settings = settings {settingsLayers = layers}
 
--- | What tells who the client is, before the other layers: the PROXY protocol.
+-- | A layer below the others that determines the client's address: the PROXY protocol.
 setProxyLayer :: Layer -> Settings -> Settings
 setProxyLayer layer settings = settings {settingsProxy = Just layer}
 
--- | The socket says who the client is. The default.
+-- | Use the socket's address of the client. The default.
 setProxyProtocolNone :: Settings -> Settings
 setProxyProtocolNone settings = settings {settingsProxy = Nothing}
 
--- | Each connection begins with a header of the PROXY protocol, version 1 or 2, which says
--- who the client is; one that does not is ended. Only for an address that nobody but the
--- proxy reaches: 'Weft.Http.Proxy.proxyLayer' (with 'setProxyLayer') takes the header from
--- named networks only.
+-- | Require a header of the PROXY protocol, version 1 or 2, with the client's address, and close
+-- other connections. Only for an address that the proxy alone can reach; 'Weft.Http.Proxy.proxyLayer'
+-- (with 'setProxyLayer') accepts headers from named networks only.
 setProxyProtocolRequired :: Settings -> Settings
 setProxyProtocolRequired = setProxyLayer (proxyLayerOfAnybody HeaderRequired)
 
--- | The same where there is a header; where not, the socket says who the client is. Whoever
--- reaches the address can claim to be anybody.
+-- | Accept a header of the PROXY protocol; without one, use the socket's address. Anyone who
+-- reaches the address can forge the client's.
 setProxyProtocolOptional :: Settings -> Settings
 setProxyProtocolOptional = setProxyLayer (proxyLayerOfAnybody HeaderOptional)
 
--- | Of no effect: a file that is asked for again is kept open, and what is sent is
--- what is there all the same.
+-- | Without effect: a file that is requested again stays open, and is checked on each request.
 setFdCacheDuration :: Int -> Settings -> Settings
 setFdCacheDuration _ = id
 
--- | Of no effect: each response looks at its file.
+-- | Without effect: each response checks its file.
 setFileInfoCacheDuration :: Int -> Settings -> Settings
 setFileInfoCacheDuration _ = id
 
--- | In octets: a body of which less than this comes in the time that 'setTimeout' says is
--- answered with 408, however many pieces that are. Only the time for which the client is waited for
--- counts. Default: 2,048. Zero: each piece has that time. (Bytes that trickle in never extend
--- the time of a head.) A client must take a response with 240 octets a second
--- ('Weft.Http.Server.serverResponseRate'), where there is a time-out.
+-- | In octets: a body that brings less than this in the time of 'setTimeout' is answered with 408.
+-- Only time spent waiting for the client counts. Default: 2,048. Zero: each piece has that time.
+-- Trickling bytes never extend the time of a head. A client must take 240 octets of a response a
+-- second ('Weft.Http.Server.serverResponseRate'), if there is a time limit.
 setSlowlorisSize :: Int -> Settings -> Settings
 setSlowlorisSize size settings = settings {settingsSlowlorisSize = size}
 
--- | Of no effect: at the end of a connection two seconds are allowed for what is on its way.
+-- | Without effect: a closing connection has two seconds for data in flight.
 setGracefulCloseTimeout1 :: Int -> Settings -> Settings
 setGracefulCloseTimeout1 _ = id
 
--- | Of no effect, as 'setGracefulCloseTimeout1'.
+-- | Without effect, as 'setGracefulCloseTimeout1'.
 setGracefulCloseTimeout2 :: Int -> Settings -> Settings
 setGracefulCloseTimeout2 _ = id
 
--- | Of no effect: there is only HTTP/1.
+-- | Without effect: only HTTP/1 is supported.
 setHTTP2Disabled :: Settings -> Settings
 setHTTP2Disabled = id
 
--- | What is known of the client: both addresses, and the connection's TLS. 'Nothing' for a
--- request that did not come from here.
+-- | The client's addresses and TLS; 'Nothing' for a request not received by this server.
 requestClient :: Request -> Maybe Client
 requestClient = Vault.lookup clientKey . vault

@@ -15,6 +15,7 @@ where
 
 import Test.Tasty
 import Weft.Conformance.Addresses
+import Weft.Conformance.Attempts
 import Weft.Conformance.Cancellation
 import Weft.Conformance.Channels
 import Weft.Conformance.Closing
@@ -55,7 +56,7 @@ conformance world =
     (worldName world)
     [ testGroup
         "system calls"
-        (map ($ world) [sockets, addresses, streams, closing, datagrams, files, directories, pipes, kept, time, signals, system, resources]),
+        (map ($ world) [sockets, addresses, streams, attempting, closing, datagrams, files, directories, pipes, kept, time, signals, system, resources]),
       testGroup
         "threads"
         (map ($ world) [mutexes, coordination, variables, channels, selecting, transactions, locals, scopes, scopeFailures, concurrent, timeouts, endings]),

@@ -74,7 +74,7 @@ leave room name = do
   atomically $ modifyTVar' (roomMembers room) (fmap (Map.delete name))
   announce room (name <> " has left")
 
--- | A line for everybody. Never waits: who is too slow is thrown out.
+-- | A line for everybody. Never waits: a member that is too slow is thrown out.
 announce :: Room -> ByteString -> Thread ()
 announce room line = do
   members <- liftIO (readTVarIO (roomMembers room))

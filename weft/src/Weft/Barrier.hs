@@ -11,4 +11,4 @@ module Weft.Barrier
   )
 where
 
-import Weft.Internal.Barrier
+import Weft.Internal.Sync.Barrier

@@ -44,5 +44,5 @@ module Weft.Broadcast
   )
 where
 
-import Weft.Internal.Broadcast
-import Weft.Internal.Channel (ChannelClosed (..))
+import Weft.Internal.Sync.Broadcast
+import Weft.Internal.Sync.Channel (ChannelClosed (..))

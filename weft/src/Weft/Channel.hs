@@ -36,4 +36,4 @@ module Weft.Channel
   )
 where
 
-import Weft.Internal.Channel
+import Weft.Internal.Sync.Channel

@@ -53,12 +53,14 @@ import Data.Foldable (toList, traverse_)
 import Data.IntMap.Strict qualified as IntMap
 import Data.Primitive.MutVar
 import Data.Traversable (mapAccumL)
-import Weft.Internal.Cell
-import Weft.Internal.Choice
-import Weft.Internal.Scheduler (ThreadExit (..))
-import Weft.Internal.Scope
-import Weft.Internal.SystemCall
-import Weft.Internal.Trace
+import Weft.Internal.Core.Atomic (newShared)
+import Weft.Internal.Core.Park (wishFor)
+import Weft.Internal.Core.Scheduler (ThreadExit (..))
+import Weft.Internal.Core.SystemCall
+import Weft.Internal.Core.Trace
+import Weft.Internal.Sync.Choice
+import Weft.Internal.Sync.IVar
+import Weft.Internal.Sync.Scope
 import Weft.Scope
 
 -- | Run both and wait for both.
@@ -83,13 +85,13 @@ concurrently_ left right = asOneCall $ \scope -> do
 -- limit "Weft.Timeout", which lose nothing.
 race :: Thread a -> Thread b -> Thread (Either a b)
 race left right = asOneCall $ \scope -> do
-  first <- effect newCell
+  first <- effect newIVar
   let runner body = forkInto scope Daemon defaultForkOptions body $ \result ->
         internal $ \home tcb ->
-          Quiet <$ fillCell (homeWorker home) first (either (Left . ChildFailed (ThreadId (tcbIdentity tcb)) (tcbLabel tcb)) Right result)
+          Quiet <$ fillIVar home first (either (Left . ChildFailed (ThreadId (tcbIdentity tcb)) (tcbLabel tcb)) Right result)
   _ <- runner (Left <$> left)
   _ <- runner (Right <$> right)
-  readCell (Reason "the first of a race" (pure 0) ByThreads) first >>= either throwM pure
+  readIVar (wishFor 0 (Reason "the first of a race" (pure 0) ByThreads)) first >>= either throwM pure
 
 -- | The same without the result.
 race_ :: Thread a -> Thread b -> Thread ()
@@ -121,7 +123,7 @@ mapConcurrentlyN n f xs = forConcurrentlyN n xs f
 -- is not taken yet is not evaluated.
 forConcurrentlyN :: (Traversable t) => Int -> t a -> (a -> Thread b) -> Thread (t b)
 forConcurrentlyN n xs f = do
-  feed <- effect (newMutVar (Feed 0 (toList xs)))
+  feed <- effect (newShared (Feed 0 (toList xs)))
   parts <- asOneCall $ \scope -> do
     let collect done = nextOf feed >>= maybe (pure done) (\(i, x) -> f x >>= \y -> collect ((i, y) : done))
     children <- replicateM (atMost n xs) (forkIn scope (collect []))
@@ -135,7 +137,7 @@ forConcurrentlyN n xs f = do
 -- | The same without the results; the container may be endless.
 forConcurrentlyN_ :: (Foldable f) => Int -> f a -> (a -> Thread b) -> Thread ()
 forConcurrentlyN_ n xs f = do
-  feed <- effect (newMutVar (Feed 0 (toList xs)))
+  feed <- effect (newShared (Feed 0 (toList xs)))
   asOneCall $ \scope -> do
     let consume = nextOf feed >>= maybe (pure ()) (\(_, x) -> f x >> consume)
     replicateM_ (atMost n xs) (forkIn_ scope consume)
@@ -177,7 +179,7 @@ data Feed a = Feed !Int [a]
 
 -- | An effect, and nothing of the library's own: the list is the user's code.
 nextOf :: MutVar RealWorld (Feed a) -> Thread (Maybe (Int, a))
-nextOf feed = effect . changing feed $ \case
+nextOf feed = effect . atomicModifyMutVar' feed $ \case
   Feed i (x : rest) -> (Feed (i + 1) rest, Just (i, x))
   done -> (done, Nothing)
 

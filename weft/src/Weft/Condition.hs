@@ -20,4 +20,4 @@ module Weft.Condition
   )
 where
 
-import Weft.Internal.Condition
+import Weft.Internal.Sync.Condition

@@ -23,8 +23,8 @@ module Weft.Counters
   )
 where
 
-import Weft.Internal.Counters
-import Weft.Internal.Trace (Home (..), Thread, internal)
+import Weft.Internal.Core.Trace (Home (..), Thread, internal)
+import Weft.Internal.Data.Counters
 
 -- | What the run of this thread has counted. Does not block.
 counters :: Thread Counters

@@ -24,9 +24,9 @@ import Control.Exception (SomeException, try)
 import Control.Monad (void)
 import Data.Foldable (toList)
 import Data.Text (Text)
-import Weft.Internal.Dump
-import Weft.Internal.SystemCall
-import Weft.Internal.Trace
+import Weft.Internal.Core.SystemCall
+import Weft.Internal.Core.Trace
+import Weft.Internal.Observe.Dump
 
 -- | All threads, for people to read. Takes some microseconds for each thread, in
 -- parts between two slices of each worker; a worker that does not answer within a

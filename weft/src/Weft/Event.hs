@@ -15,4 +15,4 @@ module Weft.Event
   )
 where
 
-import Weft.Internal.Event
+import Weft.Internal.Sync.Event

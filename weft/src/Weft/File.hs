@@ -55,9 +55,9 @@ import Data.ByteString (ByteString)
 import Data.ByteString qualified as ByteString
 import Data.Int (Int64)
 import Weft.Buffer
-import Weft.Internal.Buffer (unsafeFreeze)
-import Weft.Internal.SystemCall
-import Weft.Internal.Trace
+import Weft.Internal.Core.Buffer (unsafeFreeze)
+import Weft.Internal.Core.SystemCall
+import Weft.Internal.Core.Trace
 
 -- | No truncation, not exclusive, cached, anywhere, permissions 0666.
 defaultOpenFlags :: OpenFlags

@@ -200,7 +200,7 @@ import Weft.Buffer (Buffer)
 import Weft.Concurrently qualified as Concurrently
 import Weft.File (File, FileStatus, OpenFlags, OpenMode, Where)
 import Weft.File qualified as File
-import Weft.Internal.Direct
+import Weft.Internal.Core.Direct
 import Weft.Mutex (Mutex)
 import Weft.Mutex qualified as Mutex
 import Weft.Pipe (Pipe)

@@ -42,9 +42,9 @@ import Control.Exception (Exception (..), SomeException)
 import Control.Monad (void)
 import Control.Monad.Catch (finally, mask_, throwM)
 import Data.Text (Text)
-import Weft.Internal.Choice
-import Weft.Internal.MVar
-import Weft.Internal.Trace
+import Weft.Internal.Core.Trace
+import Weft.Internal.Sync.Choice
+import Weft.Internal.Sync.MVar
 
 -- | A variable that is filled once, with a value or an exception.
 newtype IVar a = IVar (MVar (Either SomeException a))

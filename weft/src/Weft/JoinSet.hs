@@ -29,8 +29,8 @@ import Control.Monad (when)
 import Control.Monad.Catch (mask_, onException, throwM)
 import Data.IORef
 import Weft.Channel
-import Weft.Internal.Scope (Ending (..), Kind (..), forkInto)
-import Weft.Internal.Trace
+import Weft.Internal.Core.Trace
+import Weft.Internal.Sync.Scope (Ending (..), Kind (..), forkInto)
 import Weft.Scope
 
 -- | Children of a scope whose results are taken one after the other.

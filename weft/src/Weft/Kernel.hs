@@ -38,18 +38,17 @@ module Weft.Kernel
     AnswerCall (..),
     SystemCall (..),
     describe,
-    newWaiter,
     answerSuspend,
   )
 where
 
 import Data.Typeable (Typeable)
 import Weft.Internal.Backend.Choose
+import Weft.Internal.Core.SystemCall
+import Weft.Internal.Core.Trace
 import Weft.Internal.Kernel
 import Weft.Internal.Kernel.System
-import Weft.Internal.Pool
-import Weft.Internal.SystemCall
-import Weft.Internal.Trace
+import Weft.Internal.Os.Pool
 
 -- | Make an application's own system call. The kernel must have been extended for
 -- requests of this type, or it fails with an 'IOError' that says so.

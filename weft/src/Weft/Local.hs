@@ -33,7 +33,8 @@ import Data.Primitive.PrimVar
 import GHC.Exts (Any)
 import System.IO.Unsafe (unsafePerformIO)
 import Unsafe.Coerce (unsafeCoerce)
-import Weft.Internal.Trace
+import Weft.Internal.Core.Self
+import Weft.Internal.Core.Trace
 
 -- | A key for values of one type, with the value of threads that have set none.
 --
@@ -67,8 +68,7 @@ numbers = unsafePerformIO (newPrimVar 0)
 
 -- | This thread's value.
 getLocal :: Local a -> Thread a
-getLocal key = Thread $ \k -> Self $ \tcb ->
-  k (maybe (localDefault key) unsafeCoerce (found key (stateContext (tcbState tcb))))
+getLocal key = maybe (localDefault key) unsafeCoerce . found key . stateContext . tcbState <$> self
 
 -- | Change this thread's value. The value is evaluated first.
 setLocal :: Local a -> a -> Thread ()
@@ -85,7 +85,7 @@ withLocal :: Local a -> a -> Thread b -> Thread b
 withLocal key a body = bracket exchange (put key) (const body)
   where
     exchange = do
-      before <- Thread $ \k -> Self (k . found key . stateContext . tcbState)
+      before <- found key . stateContext . tcbState <$> self
       before <$ setLocal key a
 
 found :: Local a -> Context -> Maybe Any
@@ -94,7 +94,7 @@ found key context = IntMap.lookup (localNumber key) (contextLocals context)
 -- The change is made outside user code, so it must be short: the map is lazy in its
 -- values, and these are evaluated already.
 put :: Local a -> Maybe Any -> Thread ()
-put key value = Thread (Describe change)
+put key value = changeContext change
   where
     change context =
       context

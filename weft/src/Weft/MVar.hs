@@ -32,4 +32,4 @@ module Weft.MVar
   )
 where
 
-import Weft.Internal.MVar
+import Weft.Internal.Sync.MVar

@@ -27,23 +27,25 @@ where
 import Control.Exception (MaskingState (..))
 import Control.Monad (void)
 import Control.Monad.Catch (mask, mask_, uninterruptibleMask, uninterruptibleMask_)
-import Weft.Internal.SystemCall (SystemCall (WorkerCount))
-import Weft.Internal.Trace hiding (Masking (..))
-import Weft.Internal.Trace qualified as Trace
+import Weft.Internal.Core.SystemCall (SystemCall (WorkerCount))
+import Weft.Internal.Core.Trace hiding (Masking (..))
+import Weft.Internal.Core.Trace qualified as Trace
 
 -- | The masking state of this thread.
 getMaskingState :: Thread MaskingState
-getMaskingState = Thread $ \k -> Self $ \tcb -> k $ case stateMasking (tcbState tcb) of
-  Trace.Unmasked -> Unmasked
-  Trace.MaskedInterruptible -> MaskedInterruptible
-  Trace.MaskedUninterruptible -> MaskedUninterruptible
+getMaskingState =
+  self >>= \tcb -> pure $ case stateMasking (tcbState tcb) of
+    Trace.Unmasked -> Unmasked
+    Trace.MaskedInterruptible -> MaskedInterruptible
+    Trace.MaskedUninterruptible -> MaskedUninterruptible
 
 -- | Run a part of a masked region unmasked. In an uninterruptible one it changes
 -- nothing (as 'Control.Exception.interruptible').
 interruptible :: Thread a -> Thread a
-interruptible body = Thread $ \k -> Self $ \tcb -> case stateMasking (tcbState tcb) of
-  Trace.MaskedInterruptible -> unThread (under Trace.Unmasked body) k
-  _ -> unThread body k
+interruptible body =
+  self >>= \tcb -> case stateMasking (tcbState tcb) of
+    Trace.MaskedInterruptible -> under Trace.Unmasked body
+    _ -> body
 
 -- | In a masked region: raise what is waiting to be raised, if the region is not
 -- uninterruptible. Does not block, and lets no other thread run.

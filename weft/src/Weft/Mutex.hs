@@ -29,9 +29,9 @@ module Weft.Mutex
 where
 
 import Data.Text (Text)
-import Weft.Internal.Mutex
+import Weft.Internal.Core.Trace
 import Weft.Internal.Sync
-import Weft.Internal.Trace
+import Weft.Internal.Sync.Mutex
 
 -- | A free mutex.
 newMutex :: Thread Mutex

@@ -39,15 +39,16 @@ import Data.IORef
 import Data.IntMap.Strict (IntMap)
 import Data.IntMap.Strict qualified as IntMap
 import Weft.Channel
-import Weft.Internal.AtEnd (closeDoor, forget, openDoor, register)
-import Weft.Internal.Cancel
-import Weft.Internal.Direct (Performer (..), hosted)
-import Weft.Internal.Guests (engage, expect)
-import Weft.Internal.Interrupt
-import Weft.Internal.Masked (pendAgain, uninterruptiblyMasked)
+import Weft.Internal.Core.Cancel
+import Weft.Internal.Core.Direct (Performer (..), hosted)
+import Weft.Internal.Core.Guests (engage, expect)
+import Weft.Internal.Core.Interrupt
+import Weft.Internal.Core.Self
+import Weft.Internal.Core.SystemCall
+import Weft.Internal.Core.Trace
+import Weft.Internal.Os.AtEnd (closeDoor, forget, openDoor, register)
+import Weft.Internal.Os.Masked (pendAgain, uninterruptiblyMasked)
 import Weft.Internal.Sync
-import Weft.Internal.SystemCall
-import Weft.Internal.Trace
 
 -- | A run that takes in threads from outside.
 data Runner = Runner !Home !(IORef Calls)
@@ -83,7 +84,7 @@ withRunner use = do
     -- The run may end first: then this has no finally, and is dropped.
     end <- register (homeAtEnd home) (shut runner)
     pure (runner, end)
-  andFinally (use runner) . immediate $ \home -> do
+  andFinally (use runner) . immediate (Uses []) $ \home -> do
     forget (homeAtEnd home) end
     shut runner
     closeDoor (homeAtEnd home)
@@ -109,13 +110,13 @@ runThread (Runner home calls) body = mask $ \restore -> do
   stage <- newIORef Waiting'
   let answer = void . tryPutMVar result
       thread = do
-        t <- Thread Identify
-        wanted <- immediate $ \_ -> atomicModifyIORef' stage $ \case
+        t <- myself
+        wanted <- immediate (Uses []) $ \_ -> atomicModifyIORef' stage $ \case
           Waiting' -> (Running t, True)
           other -> (other, False)
         -- Nothing is raised between here and the handler, nor behind it: there is no system
         -- call, and no effect, in front of which one that has no fuel left may be cancelled.
-        when wanted $ Catch.try (if masking == Unmasked then body else under masking body) >>= \outcome -> immediate (\here -> expect (homeGuests here) >> answer outcome)
+        when wanted $ Catch.try (if masking == Unmasked then body else under masking body) >>= \outcome -> immediate (Uses []) (\here -> expect (homeGuests here) >> answer outcome)
       -- True: it has begun, and will answer.
       interrupt = do
         begun <- atomicModifyIORef' stage $ \case
@@ -191,7 +192,7 @@ receiveFrom runner = runThread runner . receive
 -- interrupts this thread is thrown to the action, and its end is awaited: an action that had
 -- succeeded has its result delivered. If it has failed, what interrupts the thread is raised.
 onGhcThread :: forall a. Runner -> ((forall x. Thread x -> IO x) -> IO a) -> Thread a
-onGhcThread runner action = Thread $ \k -> Identify $ \_ -> Internal $ \home tcb -> do
+onGhcThread runner action = Thread $ \k -> unThread myself $ \_ -> internally $ \home tcb -> do
   control <- newJobControl
   let perform :: forall x. Thread x -> IO x
       perform = runThread (onWorker home)
@@ -206,6 +207,6 @@ onGhcThread runner action = Thread $ \k -> Identify $ \_ -> Internal $ \home tcb
   pure . unThread (under MaskedUninterruptible (call (Suspend (because "an action on a thread of GHC's") begin'))) $ \case
     ByItself (Right a) -> k a
     ByItself (Left e) -> Throw e
-    Interrupted e -> Internal (\_ now -> maybe (Throw e) Throw <$> takeInterruption now)
+    Interrupted e -> internally (\_ now -> maybe (Throw e) Throw <$> takeInterruption now)
   where
     onWorker home = let Runner _ calls = runner in Runner home calls

@@ -14,9 +14,9 @@ import Control.Monad.IO.Class (liftIO)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as ByteString
 import Weft.Buffer
-import Weft.Internal.Buffer (unsafeFreeze)
-import Weft.Internal.SystemCall
-import Weft.Internal.Trace
+import Weft.Internal.Core.Buffer (unsafeFreeze)
+import Weft.Internal.Core.SystemCall
+import Weft.Internal.Core.Trace
 
 -- | A new pipe: the end to read from, the end to write to.
 openPipe :: Thread (Pipe, Pipe)
@@ -26,7 +26,7 @@ openPipe = call OpenPipe
 -- reader it fails with @ENXIO@; with 'ReadOnly' and no writer it is at its end.
 -- 'ReadWrite' always opens.
 openFifo :: FilePath -> OpenMode -> Thread Pipe
-openFifo path mode = Thread (\k -> foldr seq (Call (OpenFifo path mode) k) path)
+openFifo path mode = Thread (\k -> foldr seq (unThread (call (OpenFifo path mode)) k) path)
 
 -- | Wait for bytes and read at most so many; empty at the end of the stream. Fails with
 -- @EINVAL@ if that is none.

@@ -37,5 +37,5 @@ module Weft.Policy
   )
 where
 
-import Weft.Internal.Policy
-import Weft.Internal.Trace
+import Weft.Internal.Core.Policy
+import Weft.Internal.Core.Trace

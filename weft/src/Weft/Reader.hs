@@ -60,8 +60,13 @@ import Control.Monad.IO.Class (liftIO)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as ByteString
 import Data.ByteString.Char8 qualified as Char8
-import Weft.Internal.Reader
-import Weft.Internal.Trace (Thread)
+import Weft.Internal.Core.Trace (Thread)
+import Weft.Internal.Sync.Reader
+import Weft.Socket (Socket, receiveInto)
+
+-- | A reader of what a socket receives. It takes 4 KB.
+newReader :: Socket -> Thread Reader
+newReader = newReaderInto . receiveInto
 
 -- | Why a read has failed. The bytes are still in the reader.
 data ReadError

@@ -44,15 +44,16 @@ where
 import Data.IORef
 import Data.Text (Text)
 import GHC.Stack (CallStack, HasCallStack, callStack, withFrozenCallStack)
-import Weft.Internal.Atomic (freshNumber)
-import Weft.Internal.Trace
+import Weft.Internal.Core.Atomic (freshNumber)
+import Weft.Internal.Core.Trace
+import Weft.Internal.Sync (immediate)
 
 -- | A variable that holds an @a@.
-data Ref a = Ref !(IORef a) !Access !Access !Access
+data Ref a = Ref !(IORef a) {-# UNPACK #-} !Int !Text
 
 -- | Are they the same variable?
 instance Eq (Ref a) where
-  Ref a _ _ _ == Ref b _ _ _ = a == b
+  Ref a _ _ == Ref b _ _ = a == b
 
 -- | A variable with this value, which is not evaluated.
 newRef :: a -> Thread (Ref a)
@@ -63,16 +64,16 @@ newRefNamed :: Text -> a -> Thread (Ref a)
 newRefNamed name a = internal $ \home _ -> do
   number <- freshNumber home
   ref <- newIORef a
-  pure (Ref ref (AccessTo number name Reads) (AccessTo number name Writes) (AccessTo number name Modifies))
+  pure (Ref ref number name)
 
 -- | The value. Not ordered with what other threads do.
 readRef :: (HasCallStack) => Ref a -> Thread a
-readRef (Ref ref reads' _ _) = accessing callStack reads' (readIORef ref)
+readRef ref@(Ref var _ _) = atOnce callStack Reads ref (readIORef var)
 {-# INLINE readRef #-}
 
 -- | Replace the value by one that is not evaluated.
 writeRef :: (HasCallStack) => Ref a -> a -> Thread ()
-writeRef (Ref ref _ writes _) a = accessing callStack writes (writeIORef ref a)
+writeRef ref@(Ref var _ _) a = atOnce callStack Writes ref (writeIORef var a)
 {-# INLINE writeRef #-}
 
 -- | Read and then write: another thread may come in between, and then one of the two
@@ -91,24 +92,33 @@ modifyRef' ref f = withFrozenCallStack (readRef ref >>= \a -> let !b = f a in wr
 -- Such steps order threads: what one did before its step is seen by the other behind
 -- its own.
 atomicModifyRef :: (HasCallStack) => Ref a -> (a -> (a, b)) -> Thread b
-atomicModifyRef (Ref ref _ _ modifies) f = accessing callStack modifies (atomicModifyIORef' ref f)
+atomicModifyRef ref@(Ref var _ _) f = modifying callStack ref (atomicModifyIORef' var f)
 {-# INLINE atomicModifyRef #-}
 
 -- | The same without an answer.
 atomicModifyRef_ :: (HasCallStack) => Ref a -> (a -> a) -> Thread ()
-atomicModifyRef_ (Ref ref _ _ modifies) f = accessing callStack modifies (atomicModifyIORef' ref (\a -> (f a, ())))
+atomicModifyRef_ ref@(Ref var _ _) f = modifying callStack ref (atomicModifyIORef' var (\a -> (f a, ())))
 {-# INLINE atomicModifyRef_ #-}
 
 -- | The value, ordered as 'atomicModifyRef' orders.
 atomicReadRef :: (HasCallStack) => Ref a -> Thread a
-atomicReadRef (Ref ref _ _ modifies) = accessing callStack modifies (atomicModifyIORef' ref (\a -> (a, a)))
+atomicReadRef ref@(Ref var _ _) = modifying callStack ref (atomicModifyIORef' var (\a -> (a, a)))
 {-# INLINE atomicReadRef #-}
 
 -- | Replace the value, ordered as 'atomicModifyRef' orders. The value is evaluated.
 atomicWriteRef :: (HasCallStack) => Ref a -> a -> Thread ()
-atomicWriteRef (Ref ref _ _ modifies) a = accessing callStack modifies (atomicModifyIORef' ref (const (a, ())))
+atomicWriteRef ref@(Ref var _ _) a = modifying callStack ref (atomicModifyIORef' var (const (a, ())))
 {-# INLINE atomicWriteRef #-}
 
-accessing :: CallStack -> Access -> IO a -> Thread a
-accessing stack access io = Thread (\k -> Access access stack (io >>= \a -> pure $! k a))
-{-# INLINE accessing #-}
+-- | An access that evaluates nothing, done on the worker like any operation.
+atOnce :: CallStack -> AccessKind -> Ref a -> IO b -> Thread b
+atOnce stack kind ref io = immediate (sight stack kind ref) (const io)
+{-# INLINE atOnce #-}
+
+-- | An access that evaluates what the user gave: his code.
+modifying :: CallStack -> Ref a -> IO b -> Thread b
+modifying stack ref = effectSeen (sight stack Modifies ref)
+{-# INLINE modifying #-}
+
+sight :: CallStack -> AccessKind -> Ref a -> Sight b
+sight stack kind (Ref _ number name) = Accesses (AccessTo number name kind) stack

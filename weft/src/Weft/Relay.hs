@@ -25,8 +25,8 @@ import Foreign.C.Error (Errno (..), eNOTCONN)
 import GHC.IO.Exception (ioe_errno)
 import Weft.Buffer
 import Weft.Concurrently (concurrently)
-import Weft.Internal.Buffer (unsafeSlice)
-import Weft.Internal.Trace (Thread)
+import Weft.Internal.Core.Buffer (unsafeSlice)
+import Weft.Internal.Core.Trace (Thread)
 import Weft.Socket
 
 -- | Move bytes in both directions until both have ended: how many went from the first socket

@@ -33,13 +33,15 @@ import Data.IORef
 import Data.Primitive.MutVar
 import GHC.Stack (CallStack, HasCallStack, callStack)
 import System.Mem.Weak (deRefWeak)
-import Weft.Internal.AtEnd (forget, register)
-import Weft.Internal.Cancel
-import Weft.Internal.Cell
-import Weft.Internal.Masked (interruptiblyMasked)
+import Weft.Internal.Core.Cancel
+import Weft.Internal.Core.Park (wishFor)
+import Weft.Internal.Core.Self
+import Weft.Internal.Core.SystemCall
+import Weft.Internal.Core.Trace
+import Weft.Internal.Os.AtEnd (forget, register)
+import Weft.Internal.Os.Masked (interruptiblyMasked)
 import Weft.Internal.Sync
-import Weft.Internal.SystemCall
-import Weft.Internal.Trace
+import Weft.Internal.Sync.IVar
 
 -- Note [Waiting in a transaction]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
@@ -78,7 +80,7 @@ atomically :: (HasCallStack) => STM a -> Thread a
 atomically = atomicallyAt callStack
 
 atomicallyAt :: CallStack -> STM a -> Thread a
-atomicallyAt stack tx = Thread $ \k -> unThread (attempt (\home _ _ -> pure (Got (homeProbe home)))) $ \case
+atomicallyAt stack tx = Thread $ \k -> unThread (attempt (Uses []) (\home _ _ -> pure (Got (homeProbe home)))) $ \case
   Just probe -> unThread (watched stack tx probe) k
   Nothing ->
     Effect $ maybe (unThread (waitWith tx) k) k <$> Ghc.atomically (ifPossible tx)
@@ -92,25 +94,25 @@ ifPossible tx = (Just <$> tx) `orElse` pure Nothing
 -- To commit and to tell of it are one node, and so are to fail and to ask to be told: a thread
 -- that came in between would not know what it had learned, or its commit would wake nobody.
 watched :: CallStack -> STM a -> Probe -> Thread a
-watched stack tx probe = Thread $ \k -> Internal $ \_ _ ->
+watched stack tx probe = Thread $ \k -> internally $ \home _ ->
   Ghc.atomically (ifPossible tx) >>= \case
     Just a -> k a <$ probeCommit probe stack
     Nothing -> do
-      changed <- newCell
-      withdraw <- probeRetry probe (Waiter (\from _ -> fillCell from changed ()))
-      let waits = readCell (Reason "a transaction" (pure 0) ByThreads) changed `onException` effect withdraw
+      changed <- newIVar
+      withdraw <- probeRetry probe (Waiter (\_ -> fillIVar home changed ()))
+      let waits = readIVar (wishFor 0 (Reason "a transaction" (pure 0) ByThreads)) changed `onException` effect withdraw
       pure (unThread (waits >> atomicallyAt stack tx) k)
 
 -- | What came of the GHC thread.
 data End a = Committed a | Interrupted
 
 waitWith :: STM a -> Thread a
-waitWith tx = Thread $ \k -> Identify $ \_ -> Internal $ \home tcb -> do
+waitWith tx = Thread $ \k -> unThread myself $ \_ -> internally $ \home tcb -> do
   cell <- newMutVar (Just tx)
   pure . unThread (under MaskedUninterruptible (call (Suspend (because "a transaction") (start home tcb cell)))) $ \case
     Committed a -> k a
     -- The cancellation may have been called off.
-    Interrupted -> Internal (\_ now -> maybe (unThread (waitWith tx) k) Throw <$> takeInterruption now)
+    Interrupted -> internally (\_ now -> maybe (unThread (waitWith tx) k) Throw <$> takeInterruption now)
 
 start :: Home -> Tcb -> MutVar RealWorld (Maybe (STM a)) -> Waiter (End a) -> IO (IO ())
 start home tcb cell waiter = do

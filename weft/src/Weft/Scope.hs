@@ -62,17 +62,18 @@ where
 import Control.Exception (Exception, SomeException, fromException)
 import Control.Monad (void)
 import Control.Monad.Catch (throwM)
-import Weft.Internal.Cell
-import Weft.Internal.Choice
-import Weft.Internal.Scope
-import Weft.Internal.SystemCall
-import Weft.Internal.Trace
+import Weft.Internal.Core.Park (wishFor)
+import Weft.Internal.Core.SystemCall (Ends (..), Reason (..))
+import Weft.Internal.Core.Trace
+import Weft.Internal.Sync.Choice
+import Weft.Internal.Sync.IVar
+import Weft.Internal.Sync.Scope
 
 -- | A thread of a scope that ends with an @a@.
 data Child a = Child
   { -- | Its identity.
     childThread :: !ThreadId,
-    _childResult :: !(Cell (Either ChildFailed a))
+    _childResult :: !(IVar (Either ChildFailed a))
   }
 
 -- | The same thread.
@@ -100,13 +101,13 @@ forkInWith scope options body = started scope Awaited options body Failing
 -- and no failure: the scope and its other threads go on.
 forkTryIn :: (Exception e) => Scope -> Thread a -> Thread (Child (Either e a))
 forkTryIn scope body = do
-  cell <- effect newCell
+  var <- effect newIVar
   t <- forkInto scope Awaited defaultForkOptions body $ \case
-    Right a -> Quiet <$ filled cell (Right (Right a))
+    Right a -> Quiet <$ filled var (Right (Right a))
     Left e
-      | Just expected <- fromException e -> Quiet <$ filled cell (Right (Left expected))
-      | otherwise -> failedIn cell e
-  pure (Child t cell)
+      | Just expected <- fromException e -> Quiet <$ filled var (Right (Left expected))
+      | otherwise -> failedIn var e
+  pure (Child t var)
 
 -- | Fork a thread that the scope does not wait for: it is cancelled when the body
 -- and all children have ended, and the scope ends after it.
@@ -119,18 +120,18 @@ forkDaemonInWith scope options body = started scope Daemon options body Failing
 
 started :: Scope -> Kind -> ForkOptions -> Thread a -> (SomeException -> Ending) -> Thread (Child a)
 started scope kind options body ending = do
-  cell <- effect newCell
+  var <- effect newIVar
   t <- forkInto scope kind options body $ \case
-    Right a -> Quiet <$ filled cell (Right a)
-    Left e -> ending e <$ failedIn cell e
-  pure (Child t cell)
+    Right a -> Quiet <$ filled var (Right a)
+    Left e -> ending e <$ failedIn var e
+  pure (Child t var)
 
-filled :: Cell (Either ChildFailed a) -> Either ChildFailed a -> Thread ()
-filled cell result = internal (\home _ -> void (fillCell (homeWorker home) cell result))
+filled :: IVar (Either ChildFailed a) -> Either ChildFailed a -> Thread ()
+filled var result = internal (\home _ -> void (fillIVar home var result))
 
-failedIn :: Cell (Either ChildFailed a) -> SomeException -> Thread Ending
-failedIn cell e = internal $ \home tcb -> do
-  _ <- fillCell (homeWorker home) cell (Left (ChildFailed (ThreadId (tcbIdentity tcb)) (tcbLabel tcb) e))
+failedIn :: IVar (Either ChildFailed a) -> SomeException -> Thread Ending
+failedIn var e = internal $ \home tcb -> do
+  _ <- fillIVar home var (Left (ChildFailed (ThreadId (tcbIdentity tcb)) (tcbLabel tcb) e))
   pure (Failing e)
 
 -- | Wait for the end of a thread; its result, or 'ChildFailed'. A child that was
@@ -159,10 +160,10 @@ awaitAny children = select [(child,) <$> onChild child | child <- children]
 -- | To find a child ended, as 'awaitChild' does: one of several things to wait for
 -- ("Weft.Select").
 onChild :: Child a -> Choice a
-onChild (Child t cell) = onCell (endOf t) cell `andThen` either throwM pure
+onChild (Child t result) = onFilled (endOf t) result `andThen` either throwM pure
 
 awaitOutcome :: Child a -> Thread (Either ChildFailed a)
-awaitOutcome (Child t cell) = readCell (endOf t) cell
+awaitOutcome (Child t result) = readIVar (endOf t) result
 
-endOf :: ThreadId -> Reason
-endOf t = Reason ("end of " <> show t) (pure (threadNumber t)) ByThreads
+endOf :: ThreadId -> Wish
+endOf t = wishFor 0 (Reason ("end of " <> show t) (pure (threadNumber t)) ByThreads)

@@ -54,8 +54,8 @@ where
 
 import Weft.Broadcast (onMessage)
 import Weft.IVar (onFilled)
-import Weft.Internal.Channel (onReceive, onSend)
-import Weft.Internal.Choice
-import Weft.Internal.Event (onSet)
-import Weft.Internal.MVar (onRead, onTake)
+import Weft.Internal.Sync.Channel (onReceive, onSend)
+import Weft.Internal.Sync.Choice
+import Weft.Internal.Sync.Event (onSet)
+import Weft.Internal.Sync.MVar (onRead, onTake)
 import Weft.Scope (onChild)

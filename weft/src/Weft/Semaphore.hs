@@ -18,4 +18,4 @@ module Weft.Semaphore
   )
 where
 
-import Weft.Internal.Semaphore
+import Weft.Internal.Sync.Semaphore

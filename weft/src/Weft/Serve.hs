@@ -47,7 +47,7 @@ import Foreign.C.Error
 import GHC.IO.Exception (ioe_errno)
 import Weft
 import Weft.Concurrently (race_)
-import Weft.Internal.Scheduler (ThreadExit (..))
+import Weft.Internal.Core.Scheduler (ThreadExit (..))
 import Weft.Mask (allowInterrupt, interruptible, mask_)
 import Weft.Reader (ReadError (..))
 import Weft.Scope

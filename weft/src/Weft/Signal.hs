@@ -22,8 +22,8 @@ module Weft.Signal
 where
 
 import Control.Monad.Catch (bracket)
-import Weft.Internal.SystemCall
-import Weft.Internal.Trace
+import Weft.Internal.Core.SystemCall
+import Weft.Internal.Core.Trace
 
 -- | Subscribe while the body runs. The signals lose their default effect in the
 -- whole process for that time, and have it again afterwards.
@@ -32,7 +32,7 @@ withSignals wanted = bracket (openSignals wanted) closeSignals
 
 -- | Subscribe. Signals that arrive are kept, up to 1,000, until they are taken.
 openSignals :: [SignalNumber] -> Thread Signals
-openSignals wanted = Thread (\k -> foldr seq (Call (OpenSignals wanted) k) wanted)
+openSignals wanted = Thread (\k -> foldr seq (unThread (call (OpenSignals wanted)) k) wanted)
 
 -- | Take the oldest signal that has arrived, or wait for the next one. Only one
 -- thread at a time may wait: an earlier one fails with an 'IOError'.

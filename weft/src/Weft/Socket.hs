@@ -90,12 +90,12 @@ import Network.Socket
     defaultHints,
   )
 import Weft.Buffer
-import Weft.Internal.Address (showAddress)
-import Weft.Internal.Buffer (unsafeFreeze)
-import Weft.Internal.Net qualified as Net
-import Weft.Internal.SystemCall
-import Weft.Internal.Time (Duration, after)
-import Weft.Internal.Trace
+import Weft.Internal.Core.Buffer (unsafeFreeze)
+import Weft.Internal.Core.SystemCall
+import Weft.Internal.Core.Trace
+import Weft.Internal.Data.Time (Duration, after)
+import Weft.Internal.Os.Address (showAddress)
+import Weft.Internal.Os.Net qualified as Net
 import Weft.Time (now)
 
 -- | A new socket, non-blocking and closed on exec.
@@ -269,10 +269,10 @@ send s bytes = callAt callStack (Send s bytes)
 -- | Send some bytes of several pieces in one system call (of the first 64 pieces
 -- that are not empty).
 sendVector :: (HasCallStack) => Socket -> [ByteString] -> Thread Int
-sendVector s pieces = Thread (\k -> foldr seq (CallAt callStack (SendVector s some) k) some)
+sendVector s pieces = Thread (\k -> foldr seq (Call callStack (SendVector s some) k) some)
   where
     -- As many as the kernel would take; evaluated here, where it is the thread's own
-    -- affair (see Note [User code and the worker] in "Weft.Internal.Scheduler").
+    -- affair (see Note [User code and the worker] in "Weft.Internal.Core.Scheduler").
     some = take 64 (filter (not . ByteString.null) pieces)
 
 -- | Send at most so many bytes of a file from an offset, without a copy through

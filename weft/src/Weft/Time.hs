@@ -30,9 +30,9 @@ module Weft.Time
 where
 
 import Data.Int (Int64)
-import Weft.Internal.SystemCall
-import Weft.Internal.Time
-import Weft.Internal.Trace
+import Weft.Internal.Core.SystemCall
+import Weft.Internal.Core.Trace
+import Weft.Internal.Data.Time
 
 -- | Wait for so long, at least; a duration that is not positive lets other
 -- threads run once. The wait ends at the first poll of the event source after the

@@ -22,4 +22,4 @@ module Weft.Timeline
   )
 where
 
-import Weft.Internal.Timeline.Writer
+import Weft.Internal.Observe.Timeline.Writer

@@ -22,9 +22,10 @@ where
 import Control.Exception (Exception (..), asyncExceptionFromException, asyncExceptionToException)
 import Control.Monad.Catch (mask, throwM, try)
 import Data.IORef
-import Weft.Internal.Cancel
-import Weft.Internal.Time
-import Weft.Internal.Trace
+import Weft.Internal.Core.Cancel
+import Weft.Internal.Core.Self
+import Weft.Internal.Core.Trace
+import Weft.Internal.Data.Time
 import Weft.Time (now, sleepUntil)
 
 -- Note [Time limits]
@@ -79,12 +80,12 @@ deadline d = after d <$> now
 
 limited :: Instant -> Thread a -> Thread (Maybe a)
 limited t body = mask $ \restore -> do
-  me <- Thread Identify
+  me <- myself
   valid <- effect (newIORef True)
   -- Masked as this thread is: it can be cancelled while it sleeps, and when it does
   -- not sleep any more it goes on to its end. But no more than that: where the body cannot
   -- be interrupted the alarm would sleep on behind it.
-  alarm <- Thread . Fork defaultForkOptions {forkScope = limitScope} $ \_ -> toTrace $ do
+  alarm <- Thread . Fork (Just defaultForkOptions {forkScope = limitScope}) $ \_ -> toTrace $ do
     asleep
     internal (\home _ -> condemnFrom home me (Cancellation (toException (TimedOut valid)) (Just valid)))
   outcome <- try (restore body)
@@ -97,6 +98,7 @@ limited t body = mask $ \restore -> do
       | Just (TimedOut v) <- fromException e, v == valid -> pure Nothing
       | otherwise -> throwM e
   where
-    asleep = Thread $ \k -> Self $ \tcb -> case stateMasking (tcbState tcb) of
-      MaskedUninterruptible -> unThread (under MaskedInterruptible (sleepUntil t)) k
-      _ -> unThread (sleepUntil t) k
+    asleep =
+      self >>= \tcb -> case stateMasking (tcbState tcb) of
+        MaskedUninterruptible -> under MaskedInterruptible (sleepUntil t)
+        _ -> sleepUntil t

@@ -32,8 +32,9 @@ module Weft.Trace
 where
 
 import Control.Exception (SomeException)
-import Weft.Internal.SystemCall (SystemCall, describe)
-import Weft.Internal.Trace
+import Data.List (intercalate)
+import Weft.Internal.Core.SystemCall (SystemCall, describe)
+import Weft.Internal.Core.Trace
 
 -- | The trace of a thread that is run for its effects.
 trace :: Thread a -> Trace
@@ -48,7 +49,7 @@ data Node
   | NodeFork
   | NodeThrow SomeException
   | NodeCatch
-  | NodeMask Masking
+  | NodeMask
   | NodeLeave
   | NodeSelf
   | -- | With its description.
@@ -61,30 +62,18 @@ node = \case
   Done -> NodeDone
   Parked -> NodeParked
   Effect _ -> NodeEffect
-  Internal _ -> NodeEffect
-  Lock _ _ -> NodeEffect
-  Unlock _ _ -> NodeEffect
-  Take _ _ -> NodeEffect
-  Put {} -> NodeEffect
-  Try _ _ -> NodeEffect
-  Give _ _ -> NodeEffect
-  Access {} -> NodeEffect
   Yield _ -> NodeYield
+  Perform op _ _ -> case primitiveSight op of
+    Unseen _ -> NodeSelf
+    Masks _ -> NodeMask
+    Yields -> NodeYield
+    _ -> NodeEffect
   Fork {} -> NodeFork
-  ForkAnonymous _ _ -> NodeFork
   Throw e -> NodeThrow e
   Catch _ _ -> NodeCatch
-  Mask m _ -> NodeMask m
   Leave _ _ -> NodeLeave
-  Self _ -> NodeSelf
-  Identify _ -> NodeSelf
-  Describe _ _ -> NodeSelf
-  Call request _ -> NodeCall (describe request)
-  CallAt _ request _ -> NodeCall (describe request)
-  Direct _ -> NodeEffect
-  Await m _ _ -> NodeMask m
-  Reenter _ -> NodeEffect
-  YieldDirect _ _ -> NodeYield
+  Call _ request _ -> NodeCall (describe request)
+  Enter _ -> NodeEffect
 
 -- | Answers to assume while looking at a trace.
 newtype Answers = Answers {assume :: forall a. SystemCall a -> Maybe a}
@@ -112,32 +101,25 @@ outlineWith answers limit = unlines . snd . go limit []
           Done -> (n - 1, ["done"])
           Parked -> (n - 1, ["parked"])
           Effect _ -> (n - 1, ["effect", "..."])
-          Internal _ -> (n - 1, ["effect", "..."])
-          Lock _ _ -> (n - 1, ["lock", "..."])
-          Unlock _ _ -> (n - 1, ["unlock", "..."])
-          Take _ _ -> (n - 1, ["take", "..."])
-          Put {} -> (n - 1, ["put", "..."])
-          Try _ _ -> (n - 1, ["effect", "..."])
-          Give _ _ -> (n - 1, ["effect", "..."])
-          Access {} -> (n - 1, ["access", "..."])
-          Direct _ -> (n - 1, ["direct", "..."])
-          Await m body h -> lineWith (h : handlers) ("await " <> show m) (body ())
-          Reenter _ -> (n - 1, ["reenter", "..."])
-          YieldDirect k _ -> line "yield" (k ())
+          Perform op _ k -> case primitiveSight op of
+            Unseen a -> line "self" (k a)
+            Masks a -> lineWith (Throw : handlers) "mask" (k a)
+            Bookkeeping -> (n - 1, ["effect", "..."])
+            Awaits (Wish _ request) -> (n - 1, [describe request, "..."])
+            Uses uses -> (n - 1, [intercalate ", " [verb | Use verb _ <- uses], "..."])
+            Accesses _ _ -> (n - 1, ["access", "..."])
+            Begins -> (n - 1, ["direct", "..."])
+            Resumes -> (n - 1, ["direct", "..."])
+            Yields -> (n - 1, ["yield", "..."])
+          Enter _ -> (n - 1, ["direct", "..."])
           Yield k -> line "yield" (k ())
           Fork _ child k -> forked child (k (ThreadId Nobody))
-          ForkAnonymous child k -> forked child (k ())
           Throw e -> case handlers of
             h : rest -> lineWith rest ("throw " <> show e) (h e)
             [] -> (n - 1, ["throw " <> show e])
           Catch body h -> lineWith (h : handlers) "catch" (body ())
-          Mask m body -> lineWith (Throw : handlers) ("mask " <> show m) (body ())
           Leave k a -> lineWith (drop 1 handlers) "leave" (k a)
-          Self k -> line "self" (k (newTcb Nobody rootContext))
-          Identify k -> line "self" (k (ThreadId Nobody))
-          Describe _ k -> line "describe" (k ())
-          Call request k -> asked request k
-          CallAt _ request k -> asked request k
+          Call _ request k -> asked request k
       where
         asked :: SystemCall b -> (b -> Trace) -> (Int, [String])
         asked request k = case assume answers request of

@@ -76,8 +76,8 @@ import Control.Monad.Trans.State.Lazy qualified as Lazy
 import Control.Monad.Trans.State.Strict qualified as Strict
 import Control.Monad.Trans.Writer.CPS qualified as Cps
 import Weft.Concurrently qualified as Concurrently
-import Weft.Internal.Direct (await, direct)
-import Weft.Internal.Trace (Thread)
+import Weft.Internal.Core.Direct (await, direct)
+import Weft.Internal.Core.Trace (Thread)
 import Weft.Scope (Child, Scope)
 import Weft.Scope qualified as Scope
 import Weft.Time (Duration, Instant)

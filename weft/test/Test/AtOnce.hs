@@ -8,11 +8,9 @@
 module Test.AtOnce (tests) where
 
 import Control.Monad (forM_, replicateM_)
-import Data.Bits (testBit)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.ByteString.Char8 qualified as C
-import Data.Primitive.PrimVar
 import Foreign.C.Error
 import Foreign.C.Types (CInt)
 import Foreign.Marshal.Alloc (allocaBytes)
@@ -24,9 +22,10 @@ import Test.Tasty
 import Test.Tasty.HUnit
 import Weft
 import Weft.File
-import Weft.Internal.Backend (Descriptor (..))
-import Weft.Internal.Sys qualified as Sys
-import Weft.Internal.SystemCall (File (..))
+import Weft.Internal.Core.SystemCall (File (..))
+import Weft.Internal.Os.Descriptor (descriptorNumber, knows)
+import Weft.Internal.Os.Descriptor qualified as Descriptor
+import Weft.Internal.Os.Sys qualified as Sys
 
 tests :: TestTree
 tests =
@@ -54,8 +53,7 @@ near config body = withSystemTempDirectory "weft-at-once" $ \path -> do
   running config . withFile (C.pack path) Directory $ \dir -> do
     local <- liftIO (Sys.isLocal (number dir))
     _ <- pathStatusAt (At dir) "f"
-    -- Bit 61 of Note [What does not wait].
-    eventually ((== (local == 1)) . (`testBit` 61) <$> readPrimVar (descriptorWorkers (fileDescriptor dir)))
+    eventually ((== (local == 1)) <$> fileDescriptor dir `knows` Descriptor.local)
     body path dir
   where
     content = B.replicate 5000 0x61
@@ -135,4 +133,4 @@ direct _ dir = do
     counts <- liftIO (allocaBytes 8000 (\p -> mapM (Sys.readNow (number f) p 8000) [0, 4000, 5000]))
     liftIO (forM_ (zip counts [5000, 1000, 0]) (\(n, expected) -> assertBool (show counts) (n == expected || n == Sys.wouldBlock)))
   where
-    readHere f = (`testBit` 59) <$> liftIO (readPrimVar (descriptorWorkers (fileDescriptor f)))
+    readHere f = liftIO (fileDescriptor f `knows` Descriptor.buffered)

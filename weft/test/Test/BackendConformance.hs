@@ -37,8 +37,9 @@ import Test.Tasty
 import Test.Tasty.HUnit
 import Test.Visit qualified as Visit
 import Weft.Internal.Backend
-import Weft.Internal.Pool (submitPool)
-import Weft.Internal.Sys qualified as Sys
+import Weft.Internal.Os.Descriptor (Descriptor, descriptorNumber, newDescriptor)
+import Weft.Internal.Os.Pool (submitPool)
+import Weft.Internal.Os.Sys qualified as Sys
 
 -- | The suite for a backend, under its name.
 tests :: String -> MakeBackend -> TestTree

@@ -26,7 +26,8 @@ import Test.Rig
 import Test.Tasty
 import Test.Tasty.HUnit
 import Weft.Internal.Backend
-import Weft.Internal.Sys qualified as Sys
+import Weft.Internal.Os.Descriptor
+import Weft.Internal.Os.Sys qualified as Sys
 
 -- | The tests, on every backend.
 tests :: TestTree

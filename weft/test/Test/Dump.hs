@@ -5,6 +5,7 @@
 module Test.Dump (tests) where
 
 import Control.Concurrent (forkIO, threadDelay)
+import Control.Concurrent qualified as Concurrent
 import Control.Concurrent.MVar
 import Control.Concurrent.STM (atomically, check, newTVarIO, readTVar, writeTVar)
 import Control.Exception (Deadlock (..), evaluate)
@@ -12,12 +13,14 @@ import Control.Monad
 import Data.ByteString (ByteString)
 import Data.Either (fromRight)
 import Data.IORef
+import Data.IntMap.Strict qualified as IntMap
 import Data.List (isInfixOf)
 import Data.Text (Text)
 import Data.Text qualified as Text
 import Foreign.C.String (peekCStringLen)
 import Foreign.Marshal.Alloc (allocaBytes)
 import Foreign.Ptr (castPtr)
+import GHC.Conc (mkWeakThreadId)
 import System.IO.Unsafe (unsafePerformIO)
 import System.Posix.IO qualified as Posix
 import System.Posix.Signals qualified as Posix
@@ -29,11 +32,13 @@ import Weft
 import Weft.Barrier
 import Weft.Channel qualified as Channel
 import Weft.Dump
-import Weft.Internal.Births (bornBefore, copyBirths, newBirths, noteBirths)
-import Weft.Internal.Dump
-import Weft.Internal.SystemCall (Ends (..), Reason (..))
-import Weft.Internal.Trace (internal)
-import Weft.Internal.Trace qualified as Trace
+import Weft.Internal.Core.SystemCall (Ends (..), Reason (..))
+import Weft.Internal.Core.Trace (internal)
+import Weft.Internal.Core.Trace qualified as Trace
+import Weft.Internal.Data.Births (bornBefore, copyBirths, newBirths, noteBirths)
+import Weft.Internal.Observe.Dump
+import Weft.Internal.Run.Watch (stillAway)
+import Weft.Internal.Run.Worker (Lost (..))
 import Weft.Kernel (Outcome (..), deliver, suspend, suspendWith)
 import Weft.MVar qualified
 import Weft.Mutex
@@ -63,6 +68,7 @@ tests =
            testCase "the signal prints to standard error" signalled,
            testCase "a stall is reported by label, once" reportsStall,
            testCase "no stall is reported of those that come back" noStall,
+           testCase "nor of one whose carrier's number is another's by then" otherStall,
            testCase "deadlock: a cycle of two is named" reportsCycle,
            testCase "deadlock: two threads that lock two mutexes in opposite order" reportsMutexes,
            testCase "deadlock: a mutex whose holder has ended" reportsEnded,
@@ -116,26 +122,16 @@ saysWhat config = do
   hasLine text ["8 threads: 1 ready, 7 waiting"]
 
 namesPeers :: Config -> IO ()
-namesPeers config = do
-  (text, port) <- running config $ do
-    listener <- listenTcp (Just "127.0.0.1") "0" 16
-    port <- boundPort listener
-    client <- connectTcp (seconds 5) "127.0.0.1" (show port)
-    here <- boundPort client
-    (server, _) <- accept listener
-    named "session" (void (receive server 1))
-    yield
-    text <- dumpThreads
-    sendAll client "x"
-    mapM_ closeSocket [listener, client]
-    pure (text, here)
-  hasLine text ["\"session\"", "receive up to", "peer 127.0.0.1:" <> Text.pack (show port)]
+namesPeers = namesPeerOn "127.0.0.1"
 
 -- | The package network would show it reversed.
 namesMapped :: Config -> IO ()
-namesMapped config = do
+namesMapped = namesPeerOn "::"
+
+namesPeerOn :: HostName -> Config -> IO ()
+namesPeerOn host config = do
   (text, here) <- running config $ do
-    listener <- listenTcp (Just "::") "0" 1
+    listener <- listenTcp (Just host) "0" 16
     port <- boundPort listener
     client <- connectTcp (seconds 5) "127.0.0.1" (show port)
     here <- boundPort client
@@ -147,7 +143,7 @@ namesMapped config = do
     sendAll client "x"
     mapM_ closeSocket [listener, client]
     pure (text, here)
-  hasLine text ["\"session\"", "peer 127.0.0.1:" <> Text.pack (show here)]
+  hasLine text ["\"session\"", "receive up to", "peer 127.0.0.1:" <> Text.pack (show here)]
 
 -- | GHC knows of each why its OS thread is blocked.
 saysReasons :: IO ()
@@ -288,6 +284,13 @@ noStall = do
     liftIO (putMVar box ())
     yield
   said @?= []
+
+otherStall :: IO ()
+otherStall = do
+  carrier <- Concurrent.myThreadId >>= mkWeakThreadId
+  let away since = Trace.Away (Trace.newTcb Trace.Nobody Trace.rootContext) since carrier
+      lost found = Lost (away 1) 0 7 <$> newIORef (IntMap.fromList [(7, away since) | since <- found])
+  mapM (lost >=> stillAway) [[1], [2], []] >>= (@?= [True, False, False])
 
 -- | Two threads that each hold what the other wants.
 reportsCycle :: IO ()

@@ -1,7 +1,7 @@
 -- |
 -- Description : Actions that another thread of GHC's performs, cancelled by the thousand
 --
--- Note [Actions elsewhere] in "Weft.Internal.Interrupt": an action is masked as its thread
+-- Note [Actions elsewhere] in "Weft.Internal.Core.Interrupt": an action is masked as its thread
 -- is, and one that has succeeded has its result delivered. So a masked acquisition is either
 -- interrupted with nothing done, or released. What is counted: permits.
 module Test.Elsewhere (tests) where

@@ -7,12 +7,17 @@
 -- ended by an exception to its caller, and does not wait for ever.
 module Test.Ending (tests, partVariable, parts) where
 
-import Control.Concurrent (forkIO, killThread, newEmptyMVar, putMVar, readMVar, takeMVar)
+import Control.Concurrent (MVar, forkIO, killThread, newEmptyMVar, putMVar, readMVar, takeMVar)
+import Control.Concurrent qualified as Concurrent
 import Control.Exception (SomeException)
 import Control.Exception qualified as Exception
-import Control.Monad (forM_)
+import Control.Monad (forM_, unless, void)
 import Data.IORef
 import Data.List (isInfixOf, sort)
+import Foreign.Ptr (Ptr)
+import Foreign.StablePtr (StablePtr, castPtrToStablePtr, castStablePtrToPtr, deRefStablePtr, newStablePtr)
+import GHC.Conc (BlockReason (..), ThreadStatus (..), listThreads, threadStatus)
+import GHC.Exts (Any)
 import System.Environment (getEnvironment, getExecutablePath)
 import System.Exit (ExitCode (..))
 import System.IO (BufferMode (NoBuffering), hSetBuffering, stdout)
@@ -22,6 +27,8 @@ import Test.Support
 import Test.Tasty
 import Test.Tasty.HUnit
 import Weft
+import Weft.Internal.Os.Masked (unmasked)
+import Weft.Internal.Run.Watch (withEndSignals)
 import Weft.MVar qualified as MVar
 import Weft.Mask (uninterruptibleMask_)
 import Weft.Time (minutes)
@@ -36,7 +43,9 @@ tests =
         "a signal that nobody takes ends everything, and then the process"
         [ testCase "a run of the main thread" (signalled "main thread" ["child", "main"]),
           testCase "a run of another thread" (signalled "another thread" ["child", "main"]),
-          testCase "a second one, at once" (signalled "stubborn" ["first"])
+          testCase "a second one, at once" (signalled "stubborn" ["first"]),
+          testCase "the handlers are taken away although the caller is interrupted" handlersGo,
+          testCase "its exception comes, and comes in time, although the caller is interrupted" comesInTime
         ],
       testCase "what does not end in time is reported by label, and dropped" reported
     ]
@@ -110,6 +119,70 @@ stubborn :: Thread ()
 stubborn =
   (liftIO (Posix.raiseSignal Posix.sigTERM) >> sleep (minutes 60))
     `finally` (say "first" >> liftIO (Posix.raiseSignal Posix.sigTERM) >> say "second" >> sleep (minutes 60))
+
+-- | Signals that do nothing where nobody has a handler for them.
+harmless :: [Posix.Signal]
+harmless = [Posix.urgentDataAvailable, Posix.continueProcess]
+
+-- | The caller of 'withEndSignals' waits for GHC's table of handlers, which this test holds,
+-- when something is thrown at it.
+handlersGo :: Assertion
+handlersGo = do
+  table <- tableOfHandlers
+  begun <- newEmptyMVar
+  leave <- newEmptyMVar
+  leaving <- newIORef False
+  ended <- newEmptyMVar
+  caller <- forkIO $ do
+    outcome <- Exception.try (withEndSignals harmless (putMVar begun () >> takeMVar leave >> writeIORef leaving True))
+    putMVar ended (outcome :: Either SomeException ())
+  takeMVar begun
+  outcome <- Exception.bracket (takeMVar table) (putMVar table) $ \_ -> do
+    putMVar leave ()
+    untilIO (readIORef leaving)
+    untilIO ((== ThreadBlocked BlockedOnMVar) <$> threadStatus caller)
+    thrower <- forkIO (killThread caller)
+    untilIO ((`elem` [ThreadFinished, ThreadBlocked BlockedOnException]) <$> threadStatus thrower)
+    pure (takeMVar ended)
+  outcome >>= either (\e -> show e @?= "thread killed") (\() -> assertFailure "it ended well")
+  left <- mapM (\signal -> Posix.installHandler signal Posix.Default Nothing) harmless
+  length [() | Posix.Default <- left] @?= length harmless
+
+-- | GHC's own, by which it finds what to run when a signal comes.
+tableOfHandlers :: IO (MVar Any)
+tableOfHandlers = do
+  other <- newEmptyMVar >>= newStablePtr
+  c_handlers (castStablePtrToPtr (other :: StablePtr (MVar Any))) >>= deRefStablePtr . castPtrToStablePtr
+
+foreign import ccall unsafe "getOrSetGHCConcSignalSignalHandlerStore" c_handlers :: Ptr () -> IO (Ptr ())
+
+-- | The caller is about to leave, masked, when the signal's exception is thrown at it, and
+-- something else.
+comesInTime :: Assertion
+comesInTime = do
+  ended <- newEmptyMVar
+  _ <- forkIO . Exception.mask_ $ do
+    outcome <- Exception.try (withEndSignals harmless (Exception.uninterruptibleMask_ twice))
+    later <- Exception.try (unmasked (pure ()))
+    putMVar ended (outcome, later)
+  takeMVar ended >>= (@?= ("Left (ExitFailure (-23))", "Right ()")) . both
+  where
+    both (outcome, later) = (show (outcome :: Either SomeException ()), show (later :: Either SomeException ()))
+    twice = do
+      me <- Concurrent.myThreadId
+      -- GHC raises the later of the two first.
+      throwing (Posix.raiseSignal Posix.urgentDataAvailable)
+      throwing (void (forkIO (Exception.throwTo me (userError "something else"))))
+    -- Until one more thread waits to throw.
+    throwing :: IO () -> IO ()
+    throwing act = do
+      before <- waiting
+      act
+      untilIO ((> before) <$> waiting)
+    waiting = length . filter (== ThreadBlocked BlockedOnException) <$> (listThreads >>= mapM threadStatus)
+
+untilIO :: IO Bool -> IO ()
+untilIO condition = condition >>= \holds' -> unless holds' (Concurrent.yield >> untilIO condition)
 
 say :: String -> Thread ()
 say = liftIO . putStrLn

@@ -20,8 +20,8 @@ import Test.Support
 import Test.Tasty
 import Test.Tasty.HUnit
 import Weft
-import Weft.Internal.Trace (threadNumber)
-import Weft.Internal.Trace qualified as Trace
+import Weft.Internal.Core.Trace (threadNumber)
+import Weft.Internal.Core.Trace qualified as Trace
 import Weft.Kernel (Kernel (..), Opened (..), hostWorker)
 import Weft.Pipe
 

@@ -21,7 +21,7 @@ import Weft qualified
 import Weft.Channel qualified as Weft
 import Weft.IO (CannotSuspend (..), await)
 import Weft.IO qualified as IO
-import Weft.Internal.Direct (Performer (..), hosted)
+import Weft.Internal.Core.Direct (Performer (..), hosted)
 import Weft.MVar qualified as Weft
 import Weft.Outside (onGhcThread, runThread, withRunner)
 import Weft.Time (milliseconds)

@@ -5,7 +5,8 @@
 --
 -- 'Thread' as functor, applicative and monad, observed through its trace and
 -- through running it; the laws of throwing, catching and masking; and random
--- concurrent programs against a reference interpreter ("Test.Program").
+-- concurrent programs against a reference interpreter ("Test.Program") and the model
+-- ("Weft.Model").
 module Test.Laws (tests) where
 
 -- The laws are stated as they are; what hlint would simplify is what is tested.
@@ -16,11 +17,11 @@ module Test.Laws (tests) where
 {- HLINT ignore "Use >>" -}
 {- HLINT ignore "Use >=>" -}
 
-import Control.Exception (ErrorCall (..), SomeException, throw, throwIO)
+import Control.Exception (ErrorCall (..), SomeException, fromException, throw, throwIO)
 import Control.Monad (ap, join, liftM, replicateM_, void)
 import Control.Monad.Catch (ExitCase (..))
 import Data.IORef
-import Data.Maybe (isJust)
+import Data.Maybe (isJust, isNothing)
 import Test.Program
 import Test.QuickCheck.Monadic (monadicIO, run)
 import Test.QuickCheck.Monadic qualified as Q
@@ -29,8 +30,10 @@ import Test.Tasty
 import Test.Tasty.HUnit
 import Test.Tasty.QuickCheck hiding (label)
 import Weft hiding (run)
-import Weft.Internal.Trace (Masking (..))
+import Weft.Internal.Core.Scheduler (ThreadExit)
+import Weft.Internal.Core.Trace (Masking (..))
 import Weft.Kernel (request)
+import Weft.Model (runModel)
 import Weft.Policy (bands)
 import Weft.Trace
 
@@ -41,7 +44,7 @@ tests =
     [ testGroup "Functor, Applicative, Monad" monadLaws,
       testGroup "exceptions" exceptionLaws,
       testGroup "bracket releases once" bracketLaws,
-      testProperty "random programs do what the reference says" programs
+      testProperty "random programs do what the reference and the model say" programs
     ]
 
 -- * Functor, Applicative, Monad
@@ -238,7 +241,7 @@ bracketLaws =
 -- * Random programs
 
 -- | Under every slice and two ways to be first-in-first-out, a program's events
--- are those of the reference, and what leaves a thread is reported once.
+-- are those of the reference and of the model, and what leaves a thread is reported once.
 programs :: Property
 programs = withMaxSuccess 400 . forAllShrink (scale (`div` 2) arbitrary) shrink $ \program ->
   forAll (elements [1, 2, 3, 256]) $ \slice ->
@@ -248,31 +251,46 @@ programs = withMaxSuccess 400 . forAllShrink (scale (`div` 2) arbitrary) shrink 
        in checkCoverage
             . cover 10 (not (null reports)) "an exception leaves a thread"
             . cover 10 (any brackets program) "a bracket"
+            . cover 10 (any asks program) "a system call that waits"
             . cover 5 (length [() | Masked _ Firm <- wanted] + length [() | Masked _ Soft <- wanted] > 0) "a masked part"
             . cover 20 (length (filter forks program) > 1) "several threads"
             . monadicIO
             $ do
-              (got, uncaught) <- run (execute slice ownPolicy program)
-              Q.monitor (counterexample ("expected " <> show wanted <> "\nbut got  " <> show got <> "\nuncaught " <> show uncaught))
-              Q.assert (got == wanted && uncaught == length reports)
+              model <- run (observed modelled program)
+              -- No thread has more turns than the program has statements.
+              real <- run (observed (scheduled slice ownPolicy (programSize program + 2)) program)
+              Q.monitor . counterexample . unlines $ zipWith (<>) ["reference ", "model     ", "scheduler "] (map show [(wanted, length reports), model, real])
+              Q.assert (model == (wanted, length reports) && real == model)
   where
     brackets = \case Brackets {} -> True; _ -> False
     forks = \case Forks {} -> True; _ -> False
+    asks = \case Asks n -> n > 0; _ -> False
 
-execute :: Int -> Bool -> Program -> IO ([Event], Int)
-execute slice ownPolicy program = do
+-- | What is seen of a program, given how to run it: its events, and how many exceptions were
+-- reported.
+observed :: (Thread () -> IO Int) -> Program -> IO ([Event], Int)
+observed execute program = do
   events <- newIORef []
-  uncaught <- newIORef (0 :: Int)
   names <- newIORef 1
-  let settings =
-        (settingsFor (Config Poll 1))
-          { settingSlice = slice,
-            settingPolicy = if ownPolicy then bands "one band" 1 (\_ _ -> 0) else settingPolicy defaultSettings,
-            settingUncaught = \_ _ _ -> modifyIORef' uncaught (+ 1)
-          }
-  runWith settings $ do
-    fork_ (perform (\e -> modifyIORef' events (e :)) names program `catch` \(Fault _) -> pure ())
-    -- No thread can yield more often than the program has statements, and each
-    -- turn of this one lets every other thread have a turn.
-    replicateM_ (programSize program + 2) yield
-  (,) . reverse <$> readIORef events <*> readIORef uncaught
+  reported <- execute (perform (\e -> modifyIORef' events (e :)) names program `catch` \(Fault _) -> pure ())
+  (,reported) . reverse <$> readIORef events
+
+-- | By the model, for which the end of a thread by 'exit' is an exception like any other.
+modelled :: Thread () -> IO Int
+modelled thread = length . filter (isNothing . fromException @ThreadExit . snd) <$> runModel answered thread
+
+-- | By the scheduler, which is to go on for so many turns.
+scheduled :: Int -> Bool -> Int -> Thread () -> IO Int
+scheduled slice ownPolicy turns thread = do
+  uncaught <- newIORef (0 :: Int)
+  let settings = settingsFor (Config Poll 1)
+  runWith
+    settings
+      { settingSlice = slice,
+        settingPolicy = if ownPolicy then bands "one band" 1 (\_ _ -> 0) else settingPolicy settings,
+        settingKernel = settingKernel settings `answeredBy` answered,
+        settingUncaught = \_ _ _ -> modifyIORef' uncaught (+ 1)
+      }
+    -- Each turn of this thread lets every other have one.
+    (fork_ thread >> replicateM_ turns yield)
+  readIORef uncaught

@@ -20,12 +20,13 @@ import Test.Tasty.HUnit
 import Test.Tasty.QuickCheck hiding (label)
 import Weft hiding (try)
 import Weft.IO (direct)
-import Weft.Internal.Control (carrierFor, newWords)
-import Weft.Internal.Policy (fifo)
-import Weft.Internal.Scheduler hiding (Uncaught)
-import Weft.Internal.SystemCall (SystemCall (Now, WorkerCount))
-import Weft.Internal.Trace (Identity (Nobody), newTcb, rootContext, toTrace)
-import Weft.Internal.Worker (Door (..), newDoors)
+import Weft.Internal.Core.Policy (fifo)
+import Weft.Internal.Core.Scheduler hiding (Uncaught)
+import Weft.Internal.Core.SystemCall (SystemCall (Now, WorkerCount))
+import Weft.Internal.Core.Trace (Identity (Nobody), newTcb, rootContext, toTrace)
+import Weft.Internal.Os.Control (carrierFor, newWords)
+import Weft.Internal.Run.Worker (Door (..), newDoors)
+import Weft.Semaphore (acquire, newSemaphore, release, tryAcquire)
 import Weft.Time (now)
 import Weft.Trace
 
@@ -36,6 +37,7 @@ tests =
     [ testGroup "forcing a node does not touch what follows it" (map bottomAfter nodes),
       testGroup "pure code before a node runs with it" (map bottomBefore nodes),
       testProperty "an outline of depth n runs n segments of pure code" segments,
+      testCase "a number of permits is evaluated with its node" permits,
       testCase "an outline runs no effect" noEffect,
       testCase "infinite threads have outlines" infinite,
       testCase "answers lead further" answers,
@@ -50,7 +52,7 @@ nodes =
     ("fork", void (fork undefined), "NodeFork"),
     ("fork_", fork_ undefined, "NodeFork"),
     ("catch", handle (\(ErrorCall _) -> undefined) undefined, "NodeCatch"),
-    ("mask", mask (\restore -> restore undefined), "NodeSelf"),
+    ("mask", mask (\restore -> restore undefined), "NodeMask"),
     ("label", label mempty, "NodeSelf"),
     ("myThreadId", void myThreadId, "NodeSelf"),
     ("a call", void now, "NodeCall"),
@@ -68,6 +70,14 @@ bottomBefore :: (String, Thread (), String) -> TestTree
 bottomBefore (name, thread, _) = testCase name $ do
   r <- try (evaluate (node (trace ((error "here" :: Int) `seq` thread))))
   either (\(ErrorCall message) -> message @?= "here") (assertFailure . show) r
+
+-- | It is code of the user, and must not be evaluated in the scheduler.
+permits :: Assertion
+permits = do
+  s <- run (newSemaphore 1)
+  forM_ [acquire s, void . tryAcquire s, release s] $ \use -> do
+    r <- try (evaluate (node (trace (use (error "here")))))
+    either (\(ErrorCall message) -> message @?= "here") (assertFailure . show) r
 
 -- | A thread that yields for ever, and counts in its pure code how far it came.
 counting :: IORef Int -> Thread ()

@@ -28,7 +28,7 @@ import Weft
 import Weft.Barrier
 import Weft.Channel (ChannelClosed (..))
 import Weft.IO (CannotSuspend (..))
-import Weft.Internal.Interrupt (JobInterrupted (..))
+import Weft.Internal.Core.Interrupt (JobInterrupted (..))
 import Weft.Mutex (MutexError (..))
 import Weft.Outside (RunnerClosed (..))
 import Weft.Scope

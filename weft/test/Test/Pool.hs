@@ -17,9 +17,9 @@ import GHC.Conc (getUncaughtExceptionHandler, setUncaughtExceptionHandler)
 import System.Timeout (timeout)
 import Test.Tasty
 import Test.Tasty.HUnit
-import Weft.Internal.Interrupt
-import Weft.Internal.Masked (Masking (..), inMasking)
-import Weft.Internal.Pool
+import Weft.Internal.Core.Interrupt
+import Weft.Internal.Os.Masked (Masking (..), inMasking)
+import Weft.Internal.Os.Pool
 import Weft.Time (microseconds, milliseconds)
 
 -- | The pool alone.

@@ -1,10 +1,12 @@
+{-# LANGUAGE GADTs #-}
+
 -- |
 -- Description : A small language of threads, and what its programs must do
 --
--- Random programs that fork, yield, throw, catch, mask, bracket and exit; their
+-- Random programs that fork, yield, ask, throw, catch, mask, bracket and exit; their
 -- translation to 'Thread'; and a reference interpreter that shares no code and no
 -- technique with the library: an abstract machine over an explicit stack and an
--- explicit list of ready threads.
+-- explicit list of ready threads. "Weft.Model" is another, which shares 'Thread'.
 module Test.Program
   ( -- * Programs
     Program,
@@ -19,6 +21,8 @@ module Test.Program
 
     -- * The library's answer
     perform,
+    answered,
+    answeredBy,
 
     -- * The reference's answer
     reference,
@@ -29,10 +33,14 @@ import Control.Exception (Exception, throw, throwIO)
 import Control.Monad (void, when)
 import Control.Monad.Catch (uninterruptibleMask_)
 import Data.IORef
+import Data.Type.Equality ((:~~:) (HRefl))
+import GHC.Stack (emptyCallStack)
 import Test.QuickCheck
 import Test.Support (maskingNow)
+import Type.Reflection (eqTypeRep, typeRep)
 import Weft
-import Weft.Internal.Trace (Masking (..))
+import Weft.Internal.Core.Trace (Masking (..), Trace (..))
+import Weft.Kernel (AnswerCall (..), Instance (..), Kernel (..), Opened (..), SystemCall (..), describe, request)
 
 -- | Statements, one after the other.
 type Program = [Statement]
@@ -44,6 +52,8 @@ data Statement
   | -- | Write the masking state into the log.
     SayMasking
   | Yields
+  | -- | A system call whose answer, this number, comes after that number of turns.
+    Asks Int
   | Forks Program
   | Fails How Int
   | -- | The body, the handler.
@@ -108,16 +118,19 @@ statement n
       frequency
         [ (6, Say <$> choose (0, 99)),
           (3, pure SayMasking),
+          (3, pure (Forks [SayMasking])),
           (5, pure Yields),
+          (3, Asks <$> choose (0, 3)),
           (3, Fails <$> arbitraryBoundedEnum <*> choose (0, 9)),
           (1, pure Exits)
         ]
 
--- | How many statements.
+-- | How many statements, counting a question once for each turn that it takes.
 programSize :: Program -> Int
 programSize = sum . map one
   where
     one = \case
+      Asks n -> 1 + n
       Forks p -> 1 + programSize p
       Catches a b -> 1 + programSize a + programSize b
       Masks a b -> 1 + programSize a + programSize b
@@ -136,6 +149,7 @@ perform emit names = body 0
       Say n -> liftIO (emit (Said me n))
       SayMasking -> maskingNow >>= liftIO . emit . Masked me . level
       Yields -> yield
+      Asks n -> liftIO (newIORef n) >>= request . Question n >>= liftIO . emit . Said me
       Forks p -> do
         child <- liftIO (atomicModifyIORef' names (\n -> (n + 1, n)))
         -- Both ways to fork must behave alike.
@@ -156,6 +170,36 @@ perform emit names = body 0
       Unmasked -> Open
       MaskedInterruptible -> Soft
       MaskedUninterruptible -> Firm
+
+-- | What 'Asks' asks: the answer, and how many turns are left until it comes.
+data Question a where
+  Question :: Int -> IORef Int -> Question Int
+
+instance Show (Question a) where
+  show (Question n _) = "ask for " <> show n
+
+-- | The answer, if it is time.
+answered :: SystemCall a -> IO (Maybe a)
+answered = \case
+  Extend (e :: f b)
+    | Just HRefl <- eqTypeRep (typeRep @f) (typeRep @Question),
+      Question n left <- e -> do
+        turns <- readIORef left
+        if turns == 0 then pure (Just n) else Nothing <$ writeIORef left (turns - 1)
+  other -> ioError (userError (describe other))
+
+-- | A kernel whose 'Extend' is answered so. Who has no answer yet yields, and asks again.
+answeredBy :: Kernel -> (forall a. SystemCall a -> IO (Maybe a)) -> Kernel
+answeredBy kernel answer = kernel {openKernel = fmap opened . openKernel kernel}
+  where
+    opened o = o {startKernel = fmap started . startKernel o}
+    started i = case instanceAnswer i of
+      AnswerCall inner ->
+        i
+          { instanceAnswer = AnswerCall $ \tcb call k -> case call of
+              Extend _ -> maybe (Yield (\_ -> Call emptyCallStack call k)) k <$> answer call
+              _ -> inner tcb call k
+          }
 
 -- | A thread of the reference machine: what is on its stack, and its masking.
 data Machine = Machine Int [Item] Level
@@ -192,6 +236,7 @@ reference program = turn 1 [Machine 0 (map Do program) Open]
             Say k -> Said who k : go n who rest l children
             SayMasking -> Masked who l : go n who rest l children
             Yields -> turn n (others <> reverse (Machine who rest l : children))
+            Asks k -> go n who (map Do (replicate k Yields <> [Say k]) <> rest) l children
             Forks p -> go (n + 1) who rest l (Machine n (map Do p <> [Watch]) l : children)
             Fails _ _ -> unwind n who rest l children Failing
             Catches a h -> go n who (map Do a <> (Handler h l : rest)) l children

@@ -28,8 +28,9 @@ import Weft.Internal.Backend.Poll (newPoll)
 import Weft.Internal.Backend.Readiness.Poller
 import Weft.Internal.Backend.Readiness.Stream
 import Weft.Internal.Backend.Readiness.Table
-import Weft.Internal.Pool
-import Weft.Internal.Sys qualified as Sys
+import Weft.Internal.Os.Descriptor
+import Weft.Internal.Os.Pool
+import Weft.Internal.Os.Sys qualified as Sys
 
 -- | Everything about the readiness backends.
 tests :: TestTree

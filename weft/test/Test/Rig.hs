@@ -50,12 +50,11 @@ where
 
 import Control.Concurrent (runInBoundThread)
 import Control.Exception (bracket, finally)
-import Control.Monad (join, unless, void)
+import Control.Monad (join, unless)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.ByteString.Unsafe qualified as B
 import Data.IORef
-import Data.Primitive.PrimVar (fetchOrInt)
 import Data.Word (Word8)
 import Foreign.C.Error (Errno)
 import Foreign.Marshal.Alloc (allocaBytes)
@@ -71,8 +70,9 @@ import Weft.Internal.Backend
 import Weft.Internal.Backend.Epoll (newEpoll)
 import Weft.Internal.Backend.Poll (newPoll)
 import Weft.Internal.Backend.Uring (defaultUringSettings, describeSetupFailure, newUring)
-import Weft.Internal.Pool
-import Weft.Internal.Sys qualified as Sys
+import Weft.Internal.Os.Descriptor
+import Weft.Internal.Os.Pool
+import Weft.Internal.Os.Sys qualified as Sys
 
 -- | How to make the backend that is tested.
 type MakeBackend = Pool -> Post -> IO (Backend Int)
@@ -210,11 +210,9 @@ withLink rig make = bracket make \l -> mapM_ closing [near l, far l]
   where
     closing d = forget (rigBackend rig) d (closeNow d)
 
--- | Close a descriptor, once: bit 63 of its word says that it was.
+-- | Close a descriptor, once.
 closeNow :: Descriptor -> IO ()
-closeNow d = do
-  before <- fetchOrInt (descriptorWorkers d) minBound
-  unless (before < 0) $ void (Sys.close (descriptorNumber d))
+closeNow d = markClosed d >>= mapM_ (\_ -> Sys.close (descriptorNumber d))
 
 -- | A socket pair.
 unixPair :: IO Link

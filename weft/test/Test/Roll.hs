@@ -16,7 +16,7 @@ import System.Mem (performMinorGC)
 import Test.Tasty (TestTree, testGroup)
 import Test.Tasty.HUnit (testCase, (@?=))
 import Test.Tasty.QuickCheck
-import Weft.Internal.Roll
+import Weft.Internal.Data.Roll
 
 tests :: TestTree
 tests =

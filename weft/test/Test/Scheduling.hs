@@ -27,13 +27,13 @@ import Test.Tasty.HUnit
 import Test.Tasty.QuickCheck hiding (label)
 import Weft hiding (myThreadId)
 import Weft.Channel (Channel, newChannel, tryReceive)
-import Weft.Internal.Backend (newDescriptor)
-import Weft.Internal.Cancel (surelyNotCondemned)
-import Weft.Internal.Inbox
-import Weft.Internal.Policy (newReadyQueue, popAny, push, size)
-import Weft.Internal.Ring
-import Weft.Internal.SystemCall (Socket (..))
-import Weft.Internal.Trace (Context (..), Fate (..), Home (..), Identity (..), Tcb (..), Trace (Done, Parked), internal, newTcb, rootContext, tcbNumber)
+import Weft.Internal.Core.Cancel (surelyNotCondemned)
+import Weft.Internal.Core.Policy (newReadyQueue, popAny, push, size)
+import Weft.Internal.Core.Ring
+import Weft.Internal.Core.SystemCall (Socket (..))
+import Weft.Internal.Core.Trace (Context (..), Fate (..), Home (..), Identity (..), Tcb (..), Trace (Done, Parked), internal, newTcb, rootContext, tcbNumber)
+import Weft.Internal.Data.Inbox
+import Weft.Internal.Os.Descriptor (newDescriptor)
 import Weft.Kernel
 import Weft.MVar qualified as Weft
 import Weft.Mask (mask_)

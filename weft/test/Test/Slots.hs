@@ -15,8 +15,8 @@ import System.Mem (performMinorGC)
 import Test.Tasty (TestTree, testGroup)
 import Test.Tasty.HUnit (assertBool, testCase, (@?=))
 import Test.Tasty.QuickCheck
-import Weft.Internal.Slots (Key (..), Slots)
-import Weft.Internal.Slots qualified as Slots
+import Weft.Internal.Data.Slots (Key (..), Slots)
+import Weft.Internal.Data.Slots qualified as Slots
 
 tests :: TestTree
 tests =

@@ -2,7 +2,7 @@
 -- Description : Exceptions of GHC's that are thrown at a worker
 --
 -- A worker is one thread of GHC's that runs many of Weft's. What a program throws at it
--- (Note [Strays] in "Weft.Internal.Scheduler") must neither end the run nor hurt a thread
+-- (Note [Strays] in "Weft.Internal.Core.Scheduler.Strays") must neither end the run nor hurt a thread
 -- that does not run, must still do its work inside one effect, and must never be lost.
 module Test.Strays (tests) where
 
@@ -22,7 +22,7 @@ import Test.Tasty.HUnit
 import Weft (Settings (..), liftIO)
 import Weft qualified
 import Weft.Counters (WorkerCounters (..), counters, total)
-import Weft.IO (CannotSuspend, await, direct)
+import Weft.IO (CannotSuspend, await, direct, sleep, yield)
 import Weft.Kernel (Outcome (..), deliver, suspend)
 import Weft.MVar qualified as Weft
 
@@ -39,6 +39,16 @@ tests =
       testCase "a time limit of GHC's ends the effect that it is around" (limits liftIO),
       testCase "and the segment of a direct thread" (limits direct),
       testCase "a time limit that has passed while its thread waited hurts nobody" overdue,
+      testGroup
+        "a direct thread that is hit runs its finalizers"
+        [ testCase name (finalized act)
+          | (name, act) <-
+              [ ("at a yield", yield),
+                ("at an await", await (pure ())),
+                ("at a sleep", sleep mempty),
+                ("at a masked await", mask_ (await Weft.yield))
+              ]
+        ],
       testCase "effects, and what they fork, are not masked" masking,
       testGroup "none is lost, whoever runs" [testCase (describeConfig c) (bombarded c) | c <- configurations],
       testGroup "at carriers that come and go" [testCase (describeConfig c) (relieved c) | c <- configurations]
@@ -122,6 +132,28 @@ overdue = reporting (head configurations) verdict $ do
   where
     -- If the limit arrives in the thread's own segment it is its own.
     verdict _ outcome = assertBool (show outcome) (outcome `elem` [Just 'a', Nothing])
+
+-- | The limit passes while the thread suspends and goes on, or at the worker between. Its
+-- continuation is dropped in neither case: Note [Continuations are held or entered] in
+-- "Weft.Internal.Core.Direct".
+finalized :: IO () -> Assertion
+finalized act = do
+  reported <- newIORef False
+  missed <- newIORef (0 :: Int)
+  let untilReported = readIORef reported >>= \over -> unless over (act >> untilReported)
+      settings = (settingsFor (head configurations)) {settingCarriers = 0, settingReport = \_ -> writeIORef reported True}
+  Weft.runWith settings . replicateM_ 250 $ do
+    liftIO (writeIORef reported False)
+    final <- liftIO (newIORef False)
+    ended <- Weft.newEmptyMVar
+    Weft.fork_ $ do
+      direct (void (Ghc.timeout 300 untilReported `finally` writeIORef final True)) `Weft.catch` \(_ :: SomeException) -> pure ()
+      Weft.putMVar ended ()
+    -- It may be in what this one does between two waits, too.
+    let wait = Weft.takeMVar ended `Weft.catch` \(_ :: SomeException) -> wait
+    wait
+    liftIO (readIORef final >>= \ran -> unless ran (modifyIORef' missed (+ 1)))
+  readIORef missed >>= (@?= 0)
 
 masking :: Assertion
 masking = reporting (head configurations) (\reports states -> (reports, states) @?= ([], replicate 4 Unmasked)) $ do

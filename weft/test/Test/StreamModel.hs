@@ -24,7 +24,8 @@ import Test.Tasty
 import Test.Tasty.HUnit
 import Test.Tasty.QuickCheck (testProperty)
 import Weft.Internal.Backend
-import Weft.Internal.Sys qualified as Sys
+import Weft.Internal.Os.Descriptor
+import Weft.Internal.Os.Sys qualified as Sys
 
 -- | One step of a program. The number says which pair, modulo their count.
 data Action

@@ -46,9 +46,9 @@ import Test.Tasty.HUnit
 import Weft
 import Weft.Conformance.Check (failsWith)
 import Weft.Conformance.Waiting
-import Weft.Internal.Backend (newDescriptor)
-import Weft.Internal.SystemCall (Socket (..))
-import Weft.Internal.Trace (Masking, Tcb (..), Thread (..), ThreadState (..), Trace (Self))
+import Weft.Internal.Core.SystemCall (Socket (..))
+import Weft.Internal.Core.Trace (Masking, Tcb (..), ThreadState (..), self)
+import Weft.Internal.Os.Descriptor (newDescriptor)
 import Weft.Socket
 
 -- | Which event source, and how many workers.
@@ -114,7 +114,7 @@ boundPort listener =
 
 -- | The masking state of this thread.
 maskingNow :: Thread Masking
-maskingNow = Thread (\k -> Self (k . stateMasking . tcbState))
+maskingNow = stateMasking . tcbState <$> self
 
 -- | How many descriptors this process has open.
 openDescriptors :: IO Int

@@ -37,9 +37,9 @@ import Test.Tasty.HUnit hiding (assert)
 import Test.Tasty.QuickCheck hiding (Success, label, total)
 import Weft hiding (run)
 import Weft.Counters
-import Weft.Internal.Timeline.Event
-import Weft.Internal.Timeline.Recorder
-import Weft.Internal.Trace (Context (..), Identity (Nobody), newTcb, rootContext)
+import Weft.Internal.Core.Trace (Context (..), Identity (Nobody), newTcb, rootContext)
+import Weft.Internal.Observe.Timeline.Event
+import Weft.Internal.Observe.Timeline.Recorder
 import Weft.Socket
 import Weft.Timeline
 

@@ -13,8 +13,8 @@ import System.Mem (getAllocationCounter)
 import Test.Tasty (TestTree, testGroup)
 import Test.Tasty.HUnit (assertBool, testCase, (@?=))
 import Test.Tasty.QuickCheck
-import Weft.Internal.Timers (TimerKey, Timers)
-import Weft.Internal.Timers qualified as Timers
+import Weft.Internal.Data.Timers (TimerKey, Timers)
+import Weft.Internal.Data.Timers qualified as Timers
 
 tests :: TestTree
 tests =

@@ -37,8 +37,9 @@ import Weft.Internal.Backend.Uring.Ring qualified as Ring
 import Weft.Internal.Backend.Uring.Steps (Next (..), Stage (..), Wish (..))
 import Weft.Internal.Backend.Uring.Steps qualified as Steps
 import Weft.Internal.Backend.Uring.UserData
-import Weft.Internal.Slots (Key (..), keyBits)
-import Weft.Internal.Sys qualified as Sys
+import Weft.Internal.Data.Slots (Key (..), keyBits)
+import Weft.Internal.Os.Descriptor
+import Weft.Internal.Os.Sys qualified as Sys
 
 tests :: TestTree
 tests =

@@ -28,8 +28,9 @@ import Test.Tasty
 import Test.Tasty.HUnit
 import Test.Tasty.QuickCheck (testProperty)
 import Weft.Internal.Backend
-import Weft.Internal.Pool (submitPool)
-import Weft.Internal.Sys qualified as Sys
+import Weft.Internal.Os.Descriptor
+import Weft.Internal.Os.Pool (submitPool)
+import Weft.Internal.Os.Sys qualified as Sys
 
 -- | One step. The number picks a place, or an operation that was begun.
 data Step

@@ -25,8 +25,8 @@ import Test.Support
 import Test.Tasty.HUnit
 import Weft
 import Weft.Conformance (Listener (..), World (..))
-import Weft.Internal.Backend (Descriptor (..))
-import Weft.Internal.SystemCall (Socket (..))
+import Weft.Internal.Core.SystemCall (Socket (..))
+import Weft.Internal.Os.Descriptor (Descriptor (..))
 
 -- | The machine that this runs on, through one event source.
 realWorld :: Config -> World

@@ -1,7 +1,6 @@
 {-# LANGUAGE CPP #-}
 
 -- |
--- Module      : Weft.Bench.Application
 -- Description : One WAI application, and the servers that can run it
 --
 -- The page and the greeting from memory, as a WAI application: no file is opened, no

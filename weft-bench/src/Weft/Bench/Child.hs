@@ -1,5 +1,4 @@
 -- |
--- Module      : Weft.Bench.Child
 -- Description : Child processes that never outlive this one's work
 --
 -- Servers, load generators and peers run as children. Each leads a process group

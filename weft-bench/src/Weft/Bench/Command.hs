@@ -1,5 +1,4 @@
 -- |
--- Module      : Weft.Bench.Command
 -- Description : The command line of weft-bench
 --
 -- The list of its commands. Each lives in a module of its own under
@@ -12,6 +11,7 @@ where
 
 import Control.Monad (join)
 import Options.Applicative
+import Weft.Bench.Command.Figure (figureCommand)
 import Weft.Bench.Command.Http (httpCommand, httpFiguresCommand)
 import Weft.Bench.Command.Peers (peerTimersCommand, peerYieldCommand)
 import Weft.Bench.Command.Servers (plainCommand, waiCommand)
@@ -29,4 +29,4 @@ runCommand = join (customExecParser (prefs showHelpOnEmpty) (info (commands <**>
         <> header "weft-bench - the figures of Weft, each beside a peer in the same run"
         <> footer "Every command measures on this machine only and asks nothing of any other. weft-bench/README.md says what the figures mean."
     commands =
-      hsubparser (mconcat [yieldCommand, timersCommand, syncCommand, peerYieldCommand, peerTimersCommand, httpCommand, httpFiguresCommand, waiCommand, plainCommand, stallCommand, spreadCommand, simCommand])
+      hsubparser (mconcat [yieldCommand, timersCommand, syncCommand, peerYieldCommand, peerTimersCommand, httpCommand, httpFiguresCommand, figureCommand, waiCommand, plainCommand, stallCommand, spreadCommand, simCommand])

@@ -1,5 +1,4 @@
 -- |
--- Module      : Weft.Bench.Harness
 -- Description : The phases of the yield and timer measurements
 --
 -- What happens in which order when threads are measured, the same for every

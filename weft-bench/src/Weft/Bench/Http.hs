@@ -1,14 +1,11 @@
 -- |
--- Module      : Weft.Bench.Http
 -- Description : The comparison of HTTP servers
 --
 -- Does the experiments that were asked for ("Weft.Bench.Http.Run"), prints what came of
 -- them, and leaves it as JSON, as Markdown and as pictures where that is wanted.
 -- README.md of this package says what the figures mean.
 module Weft.Bench.Http
-  ( HttpSettings (..),
-    defaultHttpSettings,
-    compareServers,
+  ( compareServers,
     drawAgain,
   )
 where
@@ -26,7 +23,6 @@ import System.Exit (die)
 import System.FilePath ((</>))
 import System.Posix.Resource
 import Weft.Bench.Child
-import Weft.Bench.Http.Client (Client (..))
 import Weft.Bench.Http.Content (Content (..))
 import Weft.Bench.Http.Experiment
 import Weft.Bench.Http.Figures (figures)
@@ -34,59 +30,9 @@ import Weft.Bench.Http.Launch
 import Weft.Bench.Http.Name
 import Weft.Bench.Http.Run
 import Weft.Bench.Http.Scenario
+import Weft.Bench.Http.Settings
 import Weft.Bench.Machine (machineRow)
 import Weft.Bench.Report
-
--- | What to compare, and how thoroughly. What is 'Nothing' is as each experiment plans it.
-data HttpSettings = HttpSettings
-  { httpSize :: !Size,
-    httpExperiments :: ![ExperimentName],
-    httpRounds :: !(Maybe Int),
-    httpSeconds :: !(Maybe Int),
-    -- | only these, where an experiment's content can be served by them
-    httpServers :: !(Maybe [ServerName]),
-    httpScenarios :: !(Maybe [Scenario]),
-    -- | how many files lie on the disk, and of how many bytes
-    httpFiles :: !(Maybe Int),
-    httpFileBytes :: !(Maybe Int),
-    httpClient :: !Client,
-    -- | the processor that the servers stay on
-    httpServerCpu :: !Int,
-    -- | the processor that the clients stay on
-    httpClientCpu :: !Int,
-    -- | the program @weft@
-    httpWeft :: !FilePath,
-    -- | the directory with the peers that were built
-    httpPeers :: !FilePath,
-    -- | the directory under which the served files are made, and removed afterwards
-    httpWork :: !FilePath,
-    -- | where the results are left as files
-    httpOut :: !(Maybe FilePath),
-    -- | with 'Json' every sample is printed as well, as soon as there is one
-    httpFormat :: !Format
-  }
-
--- | All experiments as planned, in a checkout of the project.
-defaultHttpSettings :: HttpSettings
-defaultHttpSettings =
-  HttpSettings
-    { httpSize = Whole,
-      httpExperiments = [minBound ..],
-      httpRounds = Nothing,
-      httpSeconds = Nothing,
-      httpServers = Nothing,
-      httpScenarios = Nothing,
-      httpFiles = Nothing,
-      httpFileBytes = Nothing,
-      httpClient = Ask,
-      httpServerCpu = 0,
-      httpClientCpu = 1,
-      httpWeft = "bin/weft",
-      httpPeers = "weft-bench/peers/bin",
-      httpWork = "/var/tmp",
-      httpOut = Nothing,
-      httpFormat = Table
-    }
 
 -- | Measure and print. Ends the program when there is nothing at all to report.
 compareServers :: HttpSettings -> IO ()
@@ -99,30 +45,21 @@ compareServers settings = do
   directory <- makeAbsolute (httpPeers settings)
   allow <- descriptorLimit
   let experiments = map (planned settings) (httpExperiments settings)
-      run =
-        RunSettings
-          { runWeft = weft,
-            runPeers = directory,
-            runWork = httpWork settings,
-            runServerCpu = httpServerCpu settings,
-            runClientCpu = httpClientCpu settings,
-            runClient = httpClient settings,
-            runSample = when (httpFormat settings == Json) . printRows Json
-          }
+      placed = settings {httpWeft = weft, httpPeers = directory}
   machine <- machineRow
   versions <- forM (nub (concatMap experimentServers experiments)) $ \name ->
     (\v -> [("kind", Name "server"), ("server", Name (serverName name)), ("version", maybe Absent Name v)])
       <$> launchVersion (Paths weft directory "" 0) name
   let about = machine : versions
   mapM_ print' [[machine], versions]
-  results <- endingOnSignals $ foldM (one run allow about) [] experiments
+  results <- endingOnSignals $ foldM (one placed allow about) [] experiments
   when (all (all null . snd) results) (die "weft-bench: nothing could be measured")
   where
     -- What is done is left after each experiment: the whole takes long, and may be
     -- interrupted.
-    one run allow about done e = do
+    one placed allow about done e = do
       scenarios <- allow (experimentScenarios e)
-      summaries <- withNursery $ \nursery -> runExperiment nursery run e {experimentScenarios = scenarios}
+      summaries <- withNursery $ \nursery -> runExperiment nursery placed e {experimentScenarios = scenarios}
       forM_ summaries print'
       let results = done ++ [(experimentTitle (experimentIs e), summaries)]
       results <$ forM_ (httpOut settings) (leave about results)

@@ -1,5 +1,4 @@
 -- |
--- Module      : Weft.Bench.Machine
 -- Description : What the figures were measured on
 --
 -- A figure without its machine says nothing. One row: the processor, how many there

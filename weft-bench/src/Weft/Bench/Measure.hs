@@ -1,5 +1,4 @@
 -- |
--- Module      : Weft.Bench.Measure
 -- Description : Clocks and the counters of the run-time system
 --
 -- What a measurement in this process reads: two clocks and the heap. The heap's

@@ -1,5 +1,4 @@
 -- |
--- Module      : Weft.Bench.Named
 -- Description : Things that the command line calls by name
 --
 -- The inverse of giving names, with a complaint that says which names there are. Pure.

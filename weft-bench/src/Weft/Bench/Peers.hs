@@ -1,5 +1,4 @@
 -- |
--- Module      : Weft.Bench.Peers
 -- Description : Threads of other languages, measured in the same run
 --
 -- The programs under @peers/@ print one JSON object with the fields that
@@ -39,7 +38,7 @@ import System.FilePath ((</>))
 import Weft.Bench.Child
 import Weft.Bench.Report (Cell (..), Row, figure)
 import Weft.Bench.Statistics (median, medianOfRatios)
-import Weft.Internal.Report (writeStderr)
+import Weft.Internal.Os.Report (writeStderr)
 
 -- | Which of the two measurements.
 data Benchmark

@@ -1,5 +1,4 @@
 -- |
--- Module      : Weft.Bench.Plain
 -- Description : Weft's HTTP server with a plain handler
 --
 -- The page and the greeting from memory: what a request costs when the handler costs

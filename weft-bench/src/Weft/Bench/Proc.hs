@@ -1,5 +1,4 @@
 -- |
--- Module      : Weft.Bench.Proc
 -- Description : Processor time of a process and its children, from /proc
 --
 -- What a server has spent: user and system time of every OS thread of every

@@ -1,5 +1,4 @@
 -- |
--- Module      : Weft.Bench.Report
 -- Description : Rows of named figures, as JSON lines or as a table
 --
 -- The one way in which every command of @weft-bench@ prints what it measured:

@@ -1,5 +1,4 @@
 -- |
--- Module      : Weft.Bench.Sim
 -- Description : The simulator's speed, beside the same programs on the real kernel
 --
 -- How many system calls a simulated world answers in a second and how many schedules of a

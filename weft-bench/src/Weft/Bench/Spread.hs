@@ -1,5 +1,4 @@
 -- |
--- Module      : Weft.Bench.Spread
 -- Description : How threads that compute spread over workers
 --
 -- So many threads of equal work, all forked on one worker (Li & Zdancewic 2007,

@@ -1,5 +1,4 @@
 -- |
--- Module      : Weft.Bench.Stall
 -- Description : What a thread that does not come back costs the others
 --
 -- A ticker thread sleeps for a millisecond at a time while another thread computes,

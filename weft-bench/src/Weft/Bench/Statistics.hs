@@ -1,5 +1,4 @@
 -- |
--- Module      : Weft.Bench.Statistics
 -- Description : Medians, and ratios within a round
 --
 -- What is done with several measurements of one thing. Pure. A machine that is

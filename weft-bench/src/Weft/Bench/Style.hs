@@ -1,5 +1,4 @@
 -- |
--- Module      : Weft.Bench.Style
 -- Description : The styles of thread that this program can measure
 --
 -- A style is a way to write threads in Haskell. To add one, write a module that
@@ -7,13 +6,10 @@
 -- and the comparisons with the peers, then know it.
 module Weft.Bench.Style
   ( styles,
-    findStyle,
     module Weft.Bench.Style.Type,
   )
 where
 
-import Data.List (find)
-import Data.Text (Text)
 import Weft.Bench.Style.Direct (directStyle)
 import Weft.Bench.Style.Ghc (ghcStyle)
 import Weft.Bench.Style.Monadic (monadicStyle, numberedStyle)
@@ -22,7 +18,3 @@ import Weft.Bench.Style.Type
 -- | All styles, the default first.
 styles :: [Style]
 styles = [monadicStyle, numberedStyle, directStyle, ghcStyle]
-
--- | By name.
-findStyle :: Text -> Maybe Style
-findStyle name = find ((== name) . styleName) styles

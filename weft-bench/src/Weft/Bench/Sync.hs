@@ -1,5 +1,4 @@
 -- |
--- Module      : Weft.Bench.Sync
 -- Description : Synchronization of Weft's threads beside GHC's
 --
 -- Runs each scenario with Weft and with GHC in turns and reports medians, and the

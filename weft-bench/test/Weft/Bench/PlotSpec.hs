@@ -1,13 +1,14 @@
 -- | Pictures: where marks and names stand, and what is drawn from which rows.
 module Weft.Bench.PlotSpec (tests) where
 
+import Chart
 import Data.List (sort)
 import Data.Text qualified as Text
 import Test.Tasty (TestTree, testGroup)
 import Test.Tasty.HUnit (assertBool, testCase, (@?=))
 import Test.Tasty.QuickCheck (NonEmptyList (..), Positive (..), checkCoverage, counterexample, cover, testProperty, (.&&.), (===))
+import Weft.Bench.Command.Figure (figureOf)
 import Weft.Bench.Http.Figures
-import Weft.Bench.Plot
 import Weft.Bench.Report (Cell (..), Row)
 
 tests :: TestTree
@@ -52,6 +53,10 @@ tests =
         -- What has no place on a logarithmic axis is left out.
         Text.count "<circle" svg @?= 2
         Text.count ">one<" svg @?= 1,
+      testCase "bars of a field, the shortest first, beside how many times it they are" $ do
+        let svg = maybe "" renderChart (figureOf "ns" "t" [[("peer", Name "go"), ("ns", Figure 30)], [("style", Name "direct"), ("ns", Count 20)], [("peer", Name "none")]])
+        Text.count "<rect" svg @?= 3
+        assertBool (Text.unpack svg) (">go<" `Text.isInfixOf` snd (Text.breakOn ">direct<" svg) && "(1.5 times)" `Text.isInfixOf` svg),
       testGroup
         "Figures"
         [ testCase "nothing is drawn from nothing" $ map fst (figures []) @?= [],

@@ -1,10 +1,9 @@
 -- |
 -- Description : @weft load URL@
 --
--- Puts an HTTP server under load and says how it took it.
+-- Puts an HTTP server under load and reports how it performs.
 module Weft.Cli.Load
   ( loadCommand,
-    putUnderLoad,
   )
 where
 
@@ -33,7 +32,7 @@ import Weft.Cli.Load.Run
 import Weft.Cli.Load.Text
 import Weft.Http.Client.Types (Scheme (..), Target (..), authority)
 import Weft.Http.Internal.Descriptors
-import Weft.Internal.Report (reportToStderr, writeStderr)
+import Weft.Internal.Os.Report (reportToStderr, writeStderr)
 import Weft.Socket
 import Weft.Tls.Client (Authorities (..), clientTls, secureWith)
 import Weft.Tls.Server (LoadError (..))
@@ -42,14 +41,14 @@ import Weft.Tls.Server (LoadError (..))
 loadCommand :: Mod CommandFields (IO ())
 loadCommand = command "load" (info (putUnderLoad <$> loadOptions) (progDesc "Put an HTTP server under load, and measure how it takes it" <> failureCode 2))
 
--- | Make a load. What is wrong with what was asked for is one line on standard error and status
--- 2; that it cannot be done, or that no request has succeeded, is status 1.
+-- | Run a load. A wrong command line is one line on standard error and status 2; a load that fails,
+-- or in which no request succeeds, is status 1.
 putUnderLoad :: LoadOptions -> IO ()
 putUnderLoad o = do
   plan <- makePlan o >>= either (failing 2) pure
   for_ (loadReport o) $ \path ->
     unless (any (`isSuffixOf` path) [".html", ".svg"]) (failing 2 (path <> ": the name of a report ends in .html or .svg"))
-  -- Now, and not after the load.
+  -- Fail before the load, not after it.
   for_ (loadReport o) $ \path -> writing path (writeFile path "")
   descriptors <- raiseDescriptors
   let wanted = loadConnections o + loadIdle o + 64
@@ -80,16 +79,16 @@ putUnderLoad o = do
         tls <- clientTls authorities Nothing `catch` \(LoadError path what) -> throwM (userError (path <> ": " <> what))
         pure (secureWith tls (planTarget plan))
 
-    -- The address that answers. A server that is not there at all, or is not who it should be, is
-    -- not to be put under load.
+    -- Find the address that answers. A server that is absent, or fails the TLS verification, gets
+    -- no load.
     reach plan secure = do
       let target = planTarget plan
           failed e = throwM (userError ("cannot connect to " <> C.unpack (authority target) <> ": " <> ioe_description (e :: IOException)))
       socket <- connectTcp (loadTimeout o) (C.unpack (targetHost target)) (show (targetPort target)) `catch` failed
       ((securedWithin (loadTimeout o) secure socket `catch` failed) >> peerAddress socket) `finally` closeSocket socket
 
--- | What tells how it goes: on a terminal a line that is written again ten times a second, else
--- one a second, else nothing.
+-- | Shows progress: on a terminal one line, rewritten ten times a second; else a line a second, or
+-- nothing.
 progressOn :: LoadOptions -> IO (Point -> IO ())
 progressOn o = do
   terminal <- hIsTerminalDevice stderr

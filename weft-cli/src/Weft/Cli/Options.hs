@@ -1,8 +1,7 @@
 -- |
--- Description : What the values of options may be
+-- Description : Readers of option values
 --
--- Readers of values, on the command line and in configuration files, that say what is
--- wrong and what would be right.
+-- For the command line and configuration files. An error says what is wrong and what is expected.
 module Weft.Cli.Options
   ( -- * Values
     parseNumber,
@@ -32,8 +31,8 @@ parseNumber low high text
   | not (null text) && all isDigit text && length text < 18 && read text >= low && read text <= high = Right (read text)
   | otherwise = Left (show text <> " is not a number from " <> show low <> " to " <> show high)
 
--- | A number of bytes, with a suffix k, M or G (powers of 1,000) or Ki, Mi, Gi
--- (powers of 1,024) if wanted.
+-- | A number of bytes, with an optional suffix k, M or G (powers of 1,000) or Ki, Mi, Gi (powers
+-- of 1,024).
 --
 -- >>> parseBytes "64Ki"
 -- Right 65536

@@ -1,10 +1,9 @@
 -- |
 -- Description : @weft serve@
 --
--- Serves the files of directories until a signal says stop, then drains.
+-- Serves the files of directories until a signal stops it, then drains.
 module Weft.Cli.Serve
   ( serveCommand,
-    serveWith,
   )
 where
 
@@ -26,7 +25,7 @@ import Weft.Cli.Serve.Paths
 import Weft.Cli.Serve.Secure
 import Weft.Cli.Serve.Service
 import Weft.Cli.Serve.Toml
-import Weft.Internal.Report (reportToStderr, writeStderr)
+import Weft.Internal.Os.Report (reportToStderr, writeStderr)
 import Weft.Kernel (Kernel)
 import Weft.Timeline (timelineTo)
 
@@ -34,8 +33,8 @@ import Weft.Timeline (timelineTo)
 serveCommand :: Mod CommandFields (IO ())
 serveCommand = command "serve" (info (start <$> commandLine) (progDesc "Serve the files of a directory over HTTP/1.1" <> failureCode 2))
 
--- | Make a configuration of the file and the options, check it, and serve. What cannot
--- be done at the start is a line each on standard error, and status 1.
+-- | Combine the file and the options into a configuration, check it, and serve. Errors at the
+-- start are a line each on standard error, and status 1.
 start :: CommandLine -> IO ()
 start line = do
   (inFile, fromFile) <- maybe (pure ([], defaultConfig)) configFrom (lineConfig line)
@@ -44,7 +43,7 @@ start line = do
     reportToStderr "Missing: DIR or --config FILE (see --help)"
     exitWith (ExitFailure 2)
   unless (null inFile) (writeStderr (unlines inFile))
-  -- Where the file is not right as a whole, the names in it can be looked at all the same.
+  -- Even where the file as a whole is wrong, the files that it names can be checked.
   problems <- try (runWith (quietly config) ((if null inFile then checkConfig else checkFiles) told config))
   case problems of
     Left e -> failWith e
@@ -53,11 +52,11 @@ start line = do
       unless (null inFile && null wrongs) exitFailure
   if lineCheck line then putStrLn "configuration ok" else serveWith config
   where
-    -- What is no fault is said once: the service itself says it, too.
+    -- Say a warning once: the service repeats it.
     told = if lineCheck line then reportToStderr else const (pure ())
     quietly config = defaultSettings {settingWorkers = Just 1, settingKernel = kernelOf config}
 
--- | A line for each thing that is wrong with a file, and what the rest of it says.
+-- | The errors of a file, a line each, and the configuration from the rest of it.
 configFrom :: FilePath -> IO ([String], Config)
 configFrom file = do
   path <- pathFromArgument file
@@ -67,8 +66,8 @@ configFrom file = do
       let (problems, config) = readConfig path content defaultConfig
        in pure (map (renderProblem file) problems, config)
 
--- | Serve until SIGTERM or SIGINT; then drain and end with status 0. What cannot be
--- done at the start is one line on standard error and status 1.
+-- | Serve until SIGTERM or SIGINT; then drain and end with status 0. An error at the start is one
+-- line on standard error and status 1.
 serveWith :: Config -> IO ()
 serveWith config = do
   processors <- getNumProcessors

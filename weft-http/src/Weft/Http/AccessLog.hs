@@ -1,13 +1,11 @@
--- |
--- Access logs that never hold up a worker: entries go into a bounded queue, and one
--- thread writes them out in batches, in the common, the combined or a JSON format.
+-- | Access logs that never block a worker: entries go into a bounded queue, and one thread writes
+-- them in batches, in the common, the combined or a JSON format.
 --
--- A log that cannot be written (a full disk) does not stop the service: the operator
--- is told once for each spell, entries are dropped meanwhile and counted, and writing
--- is tried again with the next batch.
+-- A log that cannot be written (a full disk) does not stop the service: the log reports the
+-- failure once, drops and counts entries meanwhile, and tries again with each batch.
 --
--- To rotate, rename the file and have it opened again ('reopenAccessLog'), as with
--- @SIGHUP@: no entry is lost, and none is in both files.
+-- To rotate, rename the file and reopen it ('reopenAccessLog'), as on @SIGHUP@: no entry is
+-- lost or written twice.
 module Weft.Http.AccessLog
   ( -- * Logs
     AccessLog,
@@ -45,7 +43,7 @@ import Weft.Http.AccessLog.Writer
 import Weft.Http.Request
 import Weft.Http.Server.Types
 import Weft.Http.Status
-import Weft.Internal.Report (reportToStderr)
+import Weft.Internal.Os.Report (reportToStderr)
 import Weft.Mask (mask_)
 
 -- | A log that takes entries.
@@ -53,23 +51,22 @@ data AccessLog = AccessLog
   { logQueue :: !Queue,
     logFormat :: !LogFormat,
     logMost :: !Int,
-    -- | Of the last line; those of one second share it.
+    -- | The stamp of the last line, shared by all lines of its second.
     logStamp :: !(IORef Stamp)
   }
 
--- | How a log is kept.
+-- | Where a log goes, its format and its bounds.
 data AccessLogSettings = AccessLogSettings
   { -- | Default: standard output.
     accessLogTarget :: !LogTarget,
     -- | Default: 'Combined'.
     accessLogFormat :: !LogFormat,
-    -- | Bytes of lines that may wait for the writer, 64 more for each line; default
-    -- 16,000,000. Beyond it entries are dropped.
+    -- | Bound of the queue in bytes, of which each line takes its length and 64; default
+    -- 16,000,000. The log drops entries beyond it.
     accessLogQueue :: !Int,
-    -- | Of a file that is made, before the process's mask; default 0640.
+    -- | Permissions of a new file, before the process's umask; default 0640.
     accessLogPermissions :: !CInt,
-    -- | Told what the operator should know, a line each; default: standard error. It must
-    -- not block.
+    -- | Reports a line to the operator; default: standard error. It must not block.
     accessLogReport :: !(String -> IO ())
   }
 
@@ -77,25 +74,24 @@ data AccessLogSettings = AccessLogSettings
 defaultAccessLogSettings :: AccessLogSettings
 defaultAccessLogSettings = AccessLogSettings LogStdout Combined 16_000_000 0o640 reportToStderr
 
--- | Open a log and fork its writer. Fails with an 'IOError' if the file cannot be
--- opened.
+-- | Open a log and fork its writer. Throws an 'IOError' if the file cannot be opened.
 openAccessLogWith :: AccessLogSettings -> Thread AccessLog
 openAccessLogWith settings = do
   output <- openOutput (accessLogPermissions settings) (accessLogTarget settings)
   queue <- liftIO newQueue
-  -- Masked: what is thrown at a worker must not end it. It waits interruptibly.
+  -- Masked, so that an asynchronous exception does not end the writer. It waits interruptibly.
   _ <- mask_ (forkWith defaultForkOptions {forkLabel = "access log"} (writer (accessLogReport settings) queue output))
   liftIO (AccessLog queue (accessLogFormat settings) (accessLogQueue settings) <$> newIORef (stampOf 0))
 
--- | A log in the combined format. The action is for messages to the operator.
+-- | Open a log in the combined format. The action reports a line to the operator.
 openAccessLog :: LogTarget -> (String -> IO ()) -> Thread AccessLog
 openAccessLog target report = openAccessLogWith defaultAccessLogSettings {accessLogTarget = target, accessLogReport = report}
 
--- | Leave an entry for the writer. Does not block.
+-- | Enqueue an entry for the writer. Does not block.
 logEntry :: AccessLog -> Entry -> IO ()
 logEntry accessLog = logLine accessLog . lineOf
 
--- | The same with a line of your own making.
+-- | 'logEntry' with a line of the caller's own. Does not block.
 logLine :: AccessLog -> Line -> IO ()
 logLine accessLog line = do
   known <- readIORef (logStamp accessLog)
@@ -103,27 +99,24 @@ logLine accessLog line = do
     if stampSecond known == lineTime line
       then pure known
       else let new = stampOf (lineTime line) in new <$ writeIORef (logStamp accessLog) new
-  -- Now, and not when the writer gets to it: the request's bytes are those of a
-  -- buffer that the next request is received into.
+  -- Rendered now: the line's strings are slices of a buffer that the next request reuses.
   evaluate (render (logFormat accessLog) stamp line) >>= enqueue (logQueue accessLog) (logMost accessLog)
 
--- | Open the file of the log again by its name, for it has been renamed: entries that were
--- left before go to the old file, those that are left after this returns to the new one,
--- and those meanwhile to one of the two. Answers whether it could be opened; if not, the
--- old file is kept and the operator told. Of standard output there is nothing to open.
+-- | Reopen the log's file by its name, after it was renamed, and wait for that: entries logged
+-- before the call go to the old file, those logged after it returns to the new one. 'False' if the
+-- file cannot be opened; the log then keeps the old one and reports it. 'True' for standard output.
 reopenAccessLog :: AccessLog -> Thread Bool
 reopenAccessLog = askReopen . logQueue
 
--- | Write what is left and end the writer. Entries that come later are not written.
+-- | Write the queued entries, wait for that, and end the writer. Drops later entries.
 closeAccessLog :: AccessLog -> Thread ()
 closeAccessLog = askClose . logQueue
 
--- | How many entries were lost since the log was opened, for want of room or because they
--- could not be written. From any thread.
+-- | Entries dropped since the log was opened: no room, or not writable. From any thread.
 entriesDropped :: AccessLog -> IO Int
 entriesDropped = droppedSoFar . logQueue
 
--- | What an entry says.
+-- | The line of an entry.
 lineOf :: Entry -> Line
 lineOf entry =
   Line
@@ -146,10 +139,10 @@ lineOf entry =
           lineUserAgent = lookupField "user-agent" (requestFields r)
         }
 
--- | One line with its line end, as 'logLine' leaves it for the writer.
+-- | Render one line, with its line end.
 renderLine :: LogFormat -> Line -> ByteString
 renderLine format line = render format (stampOf (lineTime line)) line
 
--- | An entry in the combined format.
+-- | Render an entry in the combined format.
 combined :: Entry -> ByteString
 combined = renderLine Combined . lineOf

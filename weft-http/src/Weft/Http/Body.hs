@@ -1,11 +1,9 @@
 -- |
--- Description : The body of a request, piece by piece
+-- Description : The decoder of request bodies
 --
--- Takes the framing off a request body as it arrives: fixed lengths and chunks
--- (RFC 9112, section 7.1). The decoder is a value that is given whatever bytes
--- there are and says what they were; it holds a few numbers and no bytes. A
--- server uses it to hand a body to its application, and to skip what the
--- application left unread so that the next request can be found.
+-- Takes the framing off a body as it arrives: fixed lengths and chunks (RFC 9112, section 7.1).
+-- The decoder is a value that classifies the bytes at hand; it keeps a few numbers and no data.
+-- The server uses it to hand a body to the handler, and to skip what the handler left unread.
 module Weft.Http.Body
   ( -- * Decoding
     Decoder,
@@ -34,19 +32,18 @@ import Weft.Http.Internal.Fault
 import Weft.Http.Internal.Trailers
 import Weft.Http.Internal.Types
 
--- | Where in a body we are.
+-- | The position in a body.
 data Decoder
-  = -- | So many octets of a fixed length are to come.
+  = -- | Octets to come of a body of fixed length.
     Fixed !Int64
-  | -- | In a chunked body, how many more octets of extensions, trailer
-    -- fields and idle zeros it may contain, how many more trailer fields, and what has come
-    -- of its trailer section.
-    Chunks !Phase !Int !Int !ByteString
+  | -- | A chunked body: how many more octets of extensions, trailer fields and superfluous zeros
+    -- and how many more trailer fields it may contain, and the trailer section so far.
+    Chunks !ChunkPlace !Int !Int !ByteString
   deriving stock (Eq, Show)
 
--- | Where in a chunked body we are: what the next byte belongs to.
-data Phase
-  = -- | The first digit of a size.
+-- | The position in a chunked body, by what the next byte belongs to.
+data ChunkPlace
+  = -- | The first digit of a chunk size.
     SizeStart
   | -- | Another digit of a size, or what follows it.
     SizeDigits !Int64
@@ -56,7 +53,7 @@ data Phase
     Extensions !Int64
   | -- | The LF after a size; its CR was seen.
     SizeEnd !Int64
-  | -- | So many octets of data.
+  | -- | Octets to come of a chunk's data.
     Octets !Int64
   | -- | The CR after the data of a chunk.
     DataReturn
@@ -74,37 +71,34 @@ data Phase
     LastFeed
   deriving stock (Eq, Show)
 
--- | What the front of the input was.
+-- | What the front of the input is.
 data Step
-  = -- | Used up, without ending the body: go on with more input.
+  = -- | All of the input is consumed and the body goes on.
     More !Decoder
-  | -- | Data of the body (a slice of the input, never empty), the rest of the
-    -- input, and the decoder for it.
+  | -- | Data (a non-empty slice of the input), the rest of the input, and its decoder.
     Piece !ByteString !ByteString !Decoder
-  | -- | The body has ended, with these trailer fields (those that may be, as
-    -- "Weft.Http.Internal.Trailers" has it: others are left out); the next request starts
-    -- with these bytes.
+  | -- | The end of the body, with its permitted trailer fields ("Weft.Http.Internal.Trailers");
+    -- the next request starts with these bytes.
     End [Field] !ByteString
-  | -- | Not a body. Close the connection.
+  | -- | Malformed: close the connection.
     Broken !Fault
   deriving stock (Eq, Show)
 
--- | A decoder at the start of a body. The number of trailer fields is limited by 'limitFields':
--- who wants that to hold for head and trailer together lessens it by the fields of the head.
+-- | A decoder at the start of a body. 'limitFields' bounds the trailer fields; to bound head and
+-- trailer together, the caller subtracts the number of fields of the head.
 bodyDecoder :: Limits -> Framing -> Decoder
 bodyDecoder limits = \case
   NoBody -> Fixed 0
   FixedBody n -> Fixed n
   ChunkedBody -> Chunks SizeStart (limitChunkOverhead limits) (limitFields limits) B.empty
 
--- | How many octets of data are known to be still to come, or 'Nothing' for
--- chunks, which do not tell.
+-- | Octets of data still to come; 'Nothing' for a chunked body.
 remaining :: Decoder -> Maybe Int64
 remaining = \case
   Fixed n -> Just n
   Chunks {} -> Nothing
 
--- | Look at the front of the input.
+-- | Decode the front of the input.
 --
 -- >>> decode (bodyDecoder defaultLimits (FixedBody 2)) "abc"
 -- Piece "ab" "c" (Fixed 0)
@@ -123,9 +117,8 @@ decode (Chunks start allowance fields trailers) input
   where
     size = B.length input
 
-    -- Byte by byte, except in data. What is left of the allowance is a plain
-    -- countdown: a byte that is overhead costs one.
-    go :: Phase -> Int -> Int -> Step
+    -- Byte by byte, except in data. Each byte of overhead takes one from the allowance.
+    go :: ChunkPlace -> Int -> Int -> Step
     go phase !room !i
       | room < 0 = Broken ChunkOverhead
       | i >= size = More (Chunks phase room fields B.empty)
@@ -166,8 +159,8 @@ decode (Chunks start allowance fields trailers) input
         next = i + 1
         expect byte after = if w == byte then go after room next else Broken BadChunk
 
-    -- The trailer section, which begins in this input at the first offset.
-    goTrailers :: Int -> Phase -> Int -> Int -> Int -> Step
+    -- The trailer section, which begins at the first offset of this input.
+    goTrailers :: Int -> ChunkPlace -> Int -> Int -> Int -> Step
     goTrailers !begin phase !room !more !i
       | room < 0 = Broken ChunkOverhead
       | i >= size = More (Chunks phase room more (B.copy section))
@@ -200,8 +193,7 @@ decode (Chunks start allowance fields trailers) input
         received = trailerFields section
     digit = fromIntegral . hexValue
 
--- | Does the next byte belong to the trailer section?
-inTrailers :: Phase -> Bool
+inTrailers :: ChunkPlace -> Bool
 inTrailers = \case
   TrailerStart -> True
   TrailerName -> True
@@ -210,8 +202,7 @@ inTrailers = \case
   LastFeed -> True
   _ -> False
 
--- | The fields of a trailer section that was found well-formed: lines, and perhaps the CR
--- of the empty line.
+-- | The fields of a well-formed trailer section, perhaps with the CR of the empty line.
 trailerFields :: ByteString -> [Field]
 trailerFields section = case B.elemIndex CR section of
   Just n | n > 0 -> field (U.unsafeTake n section) : trailerFields (B.drop (n + 2) section)
@@ -221,9 +212,8 @@ trailerFields section = case B.elemIndex CR section of
       let (name, value) = B.break (== colon) line
        in Field (B.copy name) (B.copy (trim (B.drop 1 value)))
 
--- | All the data at the front of the input, as far as that is worth while: small pieces, of
--- which a client can make many, are taken together up to 16 KB. What follows, and the decoder
--- for it. No pieces: 'decode' says what there is instead.
+-- | Data at the front of the input, the rest, and its decoder. Small chunks are gathered up to
+-- 16 KiB. Without data, 'decode' says what the input holds instead.
 gather :: Decoder -> ByteString -> ([ByteString], ByteString, Decoder)
 gather = go [] 0
   where
@@ -239,16 +229,15 @@ gather = go [] 0
 
 -- | The outcome of 'skip'.
 data Skipped
-  = -- | The input is used up and the body goes on.
+  = -- | The input is consumed and the body goes on.
     SkipMore !Decoder
-  | -- | The body has ended; the next request starts with these bytes.
+  | -- | The end of the body; the next request starts with these bytes.
     SkipEnd !ByteString
-  | -- | Not a body. Close the connection.
+  | -- | Malformed: close the connection.
     SkipBroken !Fault
   deriving stock (Eq, Show)
 
--- | Run over body bytes without looking at the data. How much to skip before
--- closing instead is for the caller to decide, by counting what it gives.
+-- | Skip body bytes. The caller counts its input to decide when to close the connection instead.
 skip :: Decoder -> ByteString -> Skipped
 skip decoder input = case decode decoder input of
   More next -> SkipMore next

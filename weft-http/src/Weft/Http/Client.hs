@@ -1,5 +1,4 @@
--- |
--- An HTTP/1.1 client on Weft threads, which keeps connections for the next request.
+-- | An HTTP/1.1 client on Weft threads, with a pool of persistent connections.
 --
 -- @
 -- import Weft
@@ -10,14 +9,13 @@
 --   liftIO (print (Client.'replyStatus' reply, Client.'replyContent' reply))
 -- @
 --
--- This module is meant to be imported qualified. A client may be used by any number of
--- threads; all of it can be cancelled, which closes the connection that was in use and
--- gives its place to the next who waits. Everything it does are system calls of Weft, so it
--- works under a simulated kernel as it is.
+-- Import this module qualified. Any number of threads may share a client. All operations can be
+-- cancelled, which closes the connection in use and frees its place. They are system calls of
+-- Weft only, so a simulated kernel runs them too.
 --
 -- == HTTPS
 --
--- The package @weft-tls@ secures connections, and verifies servers:
+-- The package @weft-tls@ secures connections and verifies servers:
 --
 -- @
 -- tls <- 'Weft.Tls.Client.clientTls' 'Weft.Tls.Client.SystemAuthorities' Nothing
@@ -26,12 +24,12 @@
 --
 -- == Connections
 --
--- A connection is kept when both sides are content with that and the response was received
--- to its end. The one that was used last is used next. Who waits for one is served in turn.
--- An idle connection that the server closes is noticed and closed here too; should that
--- come so late that a request has been sent on it, and the request can be repeated without
--- harm (its method is idempotent, its body not a stream) and no byte of a response has come,
--- it is sent once more on a new connection. In all other cases the caller hears of it.
+-- The pool keeps a connection when both sides allow it and the response was received to its end,
+-- and reuses the most recent one first. Requests that wait for a connection are served in turn.
+-- The pool also closes an idle connection that the server closes. If the server's close crosses a
+-- request, the client repeats the request once on a new connection, provided that its method is
+-- idempotent, its body is not a stream and no byte of a response has arrived. In all other cases
+-- the request fails with 'ConnectionLost'.
 module Weft.Http.Client
   ( -- * Clients
     Client,
@@ -67,7 +65,7 @@ module Weft.Http.Client
 
     -- * Errors
     HttpError (..),
-    Phase (..),
+    ClientPhase (..),
 
     -- * Settings
     ClientSettings (..),
@@ -79,7 +77,7 @@ module Weft.Http.Client
     connectPlain,
     Transport (..),
 
-    -- * Looking
+    -- * Statistics
     openConnections,
     idleConnections,
   )
@@ -101,7 +99,7 @@ import Weft.Http.Status
 import Weft.Http.Transport (Transport (..))
 import Weft.Time (after, now)
 
--- | A set of connections, and how they are used.
+-- | A pool of connections with its settings.
 data Client = Client !ClientSettings !Pool
 
 -- | The defaults named at each field.
@@ -120,15 +118,15 @@ defaultClientSettings =
       clientFields = []
     }
 
--- | A client for as long as the body runs. Its idle connections are closed then.
+-- | A client for the duration of the body, whose idle connections are closed afterwards.
 withClient :: ClientSettings -> (Client -> Thread a) -> Thread a
 withClient settings body = withPool settings (body . Client settings)
 
--- | Connections that are open or being opened, idle ones included.
+-- | Connections open or being opened, idle ones included.
 openConnections :: Client -> Thread Int
 openConnections (Client _ pool) = Pool.openConnections pool
 
--- | Connections that wait for a request.
+-- | Idle connections.
 idleConnections :: Client -> Thread Int
 idleConnections (Client _ pool) = Pool.idleConnections pool
 
@@ -136,7 +134,7 @@ idleConnections (Client _ pool) = Pool.idleConnections pool
 requestTo :: Method -> Url -> Request
 requestTo method to = Request method to [] Empty False
 
--- | Read a URL. Throws 'InvalidUrl'.
+-- | Parse a URL. Throws 'InvalidUrl'.
 url :: ByteString -> Thread Url
 url text = either (throwM . InvalidUrl text) pure (parseUrl text)
 
@@ -145,24 +143,23 @@ data Reply = Reply
   { replyStatus :: !Status,
     replyFields :: ![Field],
     replyContent :: !ByteString,
-    -- | Where it came from: after redirections, not what was asked for.
+    -- | The URL of this response, after redirections.
     replyUrl :: !Url
   }
   deriving stock (Eq, Show)
 
--- | GET a URL: the whole response, whatever its status. Throws 'HttpError', among them
--- 'ContentTooLong' for more than 'clientMostContent'.
+-- | GET a URL and wait for the whole response, whatever its status. Throws 'HttpError', among
+-- them 'ContentTooLong' for more than 'clientMostContent'.
 get :: Client -> ByteString -> Thread Reply
 get client text = url text >>= request client . requestTo Get
 
--- | Make any request: the whole response, as for 'get'.
+-- | Send a request and wait for the whole response, with the errors of 'get'.
 request :: Client -> Request -> Thread Reply
 request client@(Client settings _) asked = withResponse client asked $ \response -> do
   content <- readResponseBody (clientMostContent settings) response
   pure (Reply (responseStatus response) (responseFields response) content (responseUrl response))
 
--- | The rest of the content, if it is not longer than so many octets; else 'ContentTooLong'
--- is thrown.
+-- | The rest of the content; throws 'ContentTooLong' if it exceeds this many octets.
 readResponseBody :: Int -> Response -> Thread ByteString
 readResponseBody limit response = go 0 []
   where
@@ -173,12 +170,12 @@ readResponseBody limit response = go 0 []
         then pure (B.concat (reverse pieces))
         else if size' > limit then throwM (ContentTooLong limit) else go size' (piece : pieces)
 
--- | Make a request and use the response while its content comes in ('receivePiece'). The
--- response is over when the body ends; when its content is not, the connection is closed.
+-- | Send a request and use the response while its content arrives ('receivePiece'). The response
+-- ends with the body; if its content has not ended by then, the client closes the connection.
 withResponse :: Client -> Request -> (Response -> Thread a) -> Thread a
 withResponse (Client settings pool) asked use = do
   end <- traverse (\d -> after d <$> now) (timeoutWhole timeouts)
-  follow (Clock timeouts end) (clientRedirects settings) asked
+  follow (TimeLimits timeouts end) (clientRedirects settings) asked
   where
     timeouts = clientTimeouts settings
     follow clock left this = do
@@ -188,7 +185,7 @@ withResponse (Client settings pool) asked use = do
       case outcome of
         Right a -> pure a
         Left next -> follow clock (left - 1) next
-    -- An old connection may have been closed while the request was on its way.
+    -- The server may have closed an old connection while the request was on its way.
     attempt clock this body = do
       h <- either (throwM . InvalidField) pure (renderRequest (clientFields settings) this)
       let once new = withConnection pool new (within clock) (urlTarget (requestUrl this)) $ \lease ->
@@ -208,7 +205,7 @@ withResponse (Client settings pool) asked use = do
             else redirect (statusCode (responseStatus response)) location this
       | otherwise = Nothing
 
--- | The request that follows a redirection; 'Nothing' when it cannot be made again.
+-- | The request after a redirection; 'Nothing' if its body cannot be sent again.
 redirect :: Int -> ByteString -> Request -> Maybe (Either HttpError Request)
 redirect status location this
   | becomesGet = Just (moved (\r -> r {requestMethod = Get, requestBody = Empty, requestExpectContinue = False}))
@@ -221,7 +218,7 @@ redirect status location this
     moved change = case location `relativeTo` requestUrl this of
       Left _ -> Left (BadRedirect location)
       Right to -> Right (change this {requestUrl = to, requestFields = filter (mayFollow to) (requestFields this)})
-    -- What was meant for one server is not told to another.
+    -- Credentials for one server are not sent to another.
     mayFollow to f
       | urlTarget to == urlTarget (requestUrl this) = True
       | otherwise = not (any (`eqCaseless` fieldName f) ["authorization", "cookie", "host", "proxy-authorization"])

@@ -1,9 +1,8 @@
 -- |
--- Description : Compressing what handlers answer with
+-- Description : Compression of responses
 --
--- Responses whose content is in memory, packed with gzip for clients that accept it.
--- Static files have their own way, which packs each once ("Weft.Http.Static"); this is
--- for other handlers.
+-- Compresses content in memory with gzip for clients that accept it. Static files have
+-- precompressed and cached forms instead ("Weft.Http.Static").
 module Weft.Http.Compress
   ( -- * For handlers
     compress,
@@ -32,21 +31,19 @@ import Weft
 import Weft.Http.ETag
 import Weft.Http.Internal.Ascii
 import Weft.Http.Negotiation
+import Weft.Http.Request
 import Weft.Http.Server.Types
-import Weft.Http.Static.Asked
 import Weft.Http.Static.Rules (caseless)
 import Weft.Http.Status
 
--- | What is compressed, and how.
+-- | Which content is compressed, and how.
 data CompressSettings = CompressSettings
-  { -- | Media types, in lower case and without parameters: @text\/html@, or @text\/*@
-    -- for all of a kind. Default: 'defaultCompressTypes'.
+  { -- | Media types, in lower case and without parameters: @text\/html@, or @text\/*@ for all
+    -- subtypes. Default: 'defaultCompressTypes'.
     compressTypes :: ![ByteString],
-    -- | Content of fewer octets is sent as it is; default 256. Less than that is not
-    -- worth the fields that it takes to say so.
+    -- | Smaller content, in octets, is sent as it is; default 256.
     compressLeast :: !Int,
-    -- | Content of more octets is sent as it is; default 1 MiB. It bounds what one
-    -- response costs.
+    -- | Larger content, in octets, is sent as it is; default 1 MiB. Bounds the cost of a response.
     compressMost :: !Int,
     -- | From 1 (fast) to 9 (small); default 6.
     compressLevel :: !Int
@@ -63,8 +60,7 @@ defaultCompressSettings =
       compressLevel = 6
     }
 
--- | Text in its many forms; and not images, sound, films and archives, which are
--- compressed already.
+-- | Textual types. Images, sound, films and archives are compressed already.
 defaultCompressTypes :: [ByteString]
 defaultCompressTypes =
   [ "text/*",
@@ -86,7 +82,7 @@ defaultCompressTypes =
     "image/svg+xml"
   ]
 
--- | Why something is no member of 'compressTypes'.
+-- | Why a string is not valid in 'compressTypes'.
 --
 -- >>> map typeProblem ["text/*", "text", "*/*"]
 -- [Nothing,Just "is not a media type, such as text/html or text/*",Nothing]
@@ -96,7 +92,7 @@ typeProblem range = case C.split '/' range of
   [kind, subtype] | isToken kind, isToken subtype -> Just "is not in lower case"
   _ -> Just "is not a media type, such as text/html or text/*"
 
--- | Whether content of this @Content-Type@ is to be compressed.
+-- | Is content of this @Content-Type@ compressed?
 --
 -- >>> map (compressesType defaultCompressSettings) ["Text/HTML; charset=utf-8", "image/png"]
 -- [True,False]
@@ -105,12 +101,10 @@ compressesType settings contentType = any (`elem` compressTypes settings) [kind,
   where
     kind = caseless (trim (C.takeWhile (/= ';') contentType))
 
--- | Answer as the handler does, with its content compressed where the client accepts
--- that, the type is one of 'compressTypes' and the size is between the bounds. What is
--- in a file, is made as it is sent, has a @Content-Encoding@ already or must not be
--- changed (@no-transform@) is left alone, and so are parts (206). A strong entity tag
--- becomes weak: it no longer names these very bytes, but preconditions that a client
--- makes from it hold for the handler.
+-- | Compress a handler's content if the client accepts it, its type is one of 'compressTypes' and
+-- its size is in bounds. Files, streams, content with a @Content-Encoding@ or @no-transform@, and
+-- parts (206) stay as they are. A strong entity tag becomes weak: it no longer names the bytes
+-- sent, but preconditions made from it still hold for the handler.
 compress :: CompressSettings -> Handler -> Handler
 compress settings handler request = do
   response <- handler request
@@ -120,7 +114,7 @@ compress settings handler request = do
         let size = sum (map B.length pieces),
         size >= compressLeast settings,
         size <= compressMost settings ->
-          case chooseCoding (acceptEncoding request) [Gzip] of
+          case chooseCoding (lookupFields "accept-encoding" (requestFields request)) [Gzip] of
             Gzip -> packed response <$> gzipThread (compressLevel settings) (B.concat pieces)
             _ -> pure (varying response)
     Omitted _ | eligible response -> pure (varying response)
@@ -140,26 +134,25 @@ compress settings handler request = do
           responseRendered = Nothing
         }
     weaken f
-      | eqCaseless "etag" (fieldName f), Just (Strong tag) <- parseETag (fieldValue f) = [f {fieldValue = renderETag (Weak tag)}]
-      -- Ranges would be those of what was not compressed.
+      | eqCaseless "etag" (fieldName f), Just tag <- parseETag (fieldValue f) = [f {fieldValue = renderETag (weakened tag)}]
+      -- Ranges would be those of the uncompressed content.
       | eqCaseless "accept-ranges" (fieldName f) = []
       | otherwise = [f]
     vary = Field "Vary" "Accept-Encoding"
 
--- | Compress, at a level from 1 to 9. The same bytes always give the same bytes: there
--- is no time in the header.
+-- | Compress at a level from 1 to 9. Deterministic: the header has no time.
 gzip :: Int -> ByteString -> ByteString
 gzip level bytes = L.toStrict (GZip.compressWith parameters (L.fromStrict bytes))
   where
     parameters =
       GZip.defaultCompressParams
         { GZip.compressLevel = GZip.compressionLevel (max 1 (min 9 level)),
-          -- The zlib library runs a call of C until this much has come out.
+          -- zlib runs one C call until this much output has come.
           GZip.compressBufferSize = 16 * 1024
         }
 
--- | 'gzip' without holding up the worker: a little is compressed at once, which takes
--- less than a millisecond or two, more on another OS thread.
+-- | 'gzip' without blocking the worker: up to 32 KiB (a millisecond or two) in place, more on
+-- another OS thread.
 gzipThread :: Int -> ByteString -> Thread ByteString
 gzipThread level bytes
   | B.length bytes <= 32 * 1024 = liftIO packed

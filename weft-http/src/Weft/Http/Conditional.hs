@@ -1,9 +1,8 @@
 -- |
 -- Description : Preconditions
 --
--- One pure function from the preconditions of a request and the validators of
--- the selected representation to what is to be done, in the precedence of RFC
--- 9110, section 13.2.2.
+-- Evaluates the preconditions of a request against the validators of the selected
+-- representation, in the precedence of RFC 9110, section 13.2.2. Pure.
 module Weft.Http.Conditional
   ( Validators (..),
     Outcome (..),
@@ -16,23 +15,25 @@ import Weft.Http.Date
 import Weft.Http.ETag
 import Weft.Http.Internal.Types
 
--- | What is known of the representation that the request selects.
+-- | The validators of the selected representation.
 data Validators = Validators
   { validatorETag :: !(Maybe ETag),
     validatorModified :: !(Maybe HttpTime),
-    -- | Now, the @Date@ of the response. A modification in the current or the
-    -- last second may not have been the last one in it, so that its date does not
-    -- yet name the bytes (RFC 9110, section 8.8.2.2).
+    -- | Is 'validatorModified' the second of the last change, rather than a time that a tool gave
+    -- to several versions? If not, @If-Range@ with a date fails.
+    validatorExact :: !Bool,
+    -- | The @Date@ of the response. A modification in this second or the one before may not have
+    -- been the last one in its second, so its date is no strong validator yet (RFC 9110,
+    -- section 8.8.2.2).
     validatorNow :: !HttpTime
   }
   deriving stock (Eq, Show)
 
--- | What is to be done.
+-- | What the server must do.
 data Outcome
   = -- | Perform the method; @Range@ applies if there is one.
     Perform
-  | -- | Perform the method, but ignore @Range@: what the client has part of is
-    -- not what there is now.
+  | -- | Perform the method without @Range@: the client has part of another version.
     PerformWhole
   | -- | Answer 304 without a body.
     NotModified
@@ -40,10 +41,10 @@ data Outcome
     PreconditionFailed
   deriving stock (Eq, Ord, Show, Enum, Bounded)
 
--- | Evaluate the preconditions of a request whose answer would otherwise be a
--- success. Dates that cannot be read count as absent.
+-- | Evaluate the preconditions of a request that would otherwise succeed. Invalid dates count as
+-- absent.
 --
--- >>> let v = Validators (Just (Strong "a")) Nothing (HttpTime 0)
+-- >>> let v = Validators (Just (Strong "a")) Nothing False (HttpTime 0)
 -- >>> evaluatePreconditions Get noConditions {conditionIfNoneMatch = Just "\"a\""} v
 -- NotModified
 -- >>> evaluatePreconditions Put noConditions {conditionIfNoneMatch = Just "*"} v
@@ -81,7 +82,7 @@ evaluatePreconditions method conditions validators
             NotModified
         | otherwise -> partly
 
-    -- Step 5: If-Range, which means something beside a Range and to GET alone.
+    -- Step 5: If-Range, only with a Range and GET.
     partly = case conditionIfRange conditions of
       Just given
         | method == Get,
@@ -97,7 +98,7 @@ evaluatePreconditions method conditions validators
     sameBytes :: ByteString -> Bool
     sameBytes given
       | Just tag <- parseETag given = any (strongMatch tag) (validatorETag validators)
-      | Just time <- parseDate given = validatorModified validators == Just time && settled time
+      | Just time <- parseDate given = validatorExact validators && validatorModified validators == Just time && settled time
       | otherwise = False
     settled (HttpTime modified) =
       let HttpTime now = validatorNow validators in modified < now - 1

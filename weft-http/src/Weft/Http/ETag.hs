@@ -1,8 +1,7 @@
 -- |
 -- Description : Entity tags
 --
--- Entity tags (RFC 9110, section 8.8.3): their comparison, their syntax, and the
--- tag that a static file gets from what @stat@ says about it.
+-- The comparison and syntax of entity tags (RFC 9110, section 8.8.3), and the tags of static files.
 module Weft.Http.ETag
   ( -- * Tags
     ETag (..),
@@ -21,7 +20,11 @@ module Weft.Http.ETag
     FileIdentity (..),
     fileETag,
     contentETag,
+    hashETag,
+    hashMore,
+    hashStart,
     markETag,
+    weakened,
   )
 where
 
@@ -34,15 +37,15 @@ import Data.Int (Int64)
 import Data.Word (Word64, Word8)
 import Weft.Http.Internal.Ascii (build, isBlank)
 
--- | An entity tag; the string is what stands between the quotes.
+-- | An entity tag: the string between the quotes.
 data ETag
-  = -- | Names these very bytes.
+  = -- | Identifies the exact bytes.
     Strong !ByteString
-  | -- | Names something equivalent.
+  | -- | Identifies equivalent content.
     Weak !ByteString
   deriving stock (Eq, Ord, Show)
 
--- | As it stands in a field.
+-- | Render a tag for a field.
 --
 -- >>> renderETag (Weak "a")
 -- "W/\"a\""
@@ -51,18 +54,18 @@ renderETag = \case
   Strong opaque -> B.concat ["\"", opaque, "\""]
   Weak opaque -> B.concat ["W/\"", opaque, "\""]
 
--- | Exactly one tag.
+-- | Parse exactly one tag.
 parseETag :: ByteString -> Maybe ETag
 parseETag b = case oneTag b of
   Just (tag, rest) | B.null rest -> Just tag
   _ -> Nothing
 
--- | Both strong, and the same. For everything that puts bytes together.
+-- | Equality of strong tags, required where bytes are combined.
 strongMatch :: ETag -> ETag -> Bool
 strongMatch (Strong a) (Strong b) = a == b
 strongMatch _ _ = False
 
--- | The same, whether weak or strong. For deciding whether a copy is still good.
+-- | Equality of weak or strong tags, enough to revalidate a copy.
 weakMatch :: ETag -> ETag -> Bool
 weakMatch a b = opaqueOf a == opaqueOf b
   where
@@ -70,17 +73,16 @@ weakMatch a b = opaqueOf a == opaqueOf b
       Strong opaque -> opaque
       Weak opaque -> opaque
 
--- | What @If-Match@ and @If-None-Match@ hold.
+-- | The value of @If-Match@ or @If-None-Match@.
 data TagList
-  = -- | @*@: whatever there is.
+  = -- | @*@: any representation.
     AnyTag
-  | -- | One of these. Empty when the field is malformed from the start.
+  | -- | One of these tags; empty if the field is malformed from the start.
     Tags [ETag]
   deriving stock (Eq, Show)
 
--- | Read a list of tags. Reading stops at the first thing that is no tag; the
--- tags before it count. A tag too few errs on the safe side: a download that need
--- not have been, a change that is refused.
+-- | Parse a list of tags up to the first malformed one. A missing tag is safe: it causes a
+-- needless download or a refused change.
 --
 -- >>> parseTagList "\"a\", W/\"b\""
 -- Tags [Strong "a",Weak "b"]
@@ -98,7 +100,7 @@ parseTagList given = Tags (list (separators given))
           next = B.dropWhile isBlank rest
     separators = B.dropWhile (\w -> isBlank w || w == 0x2c)
 
--- | The tag at the front, and what follows.
+-- | The tag at the front, and the rest.
 oneTag :: ByteString -> Maybe (ETag, ByteString)
 oneTag b
   | "W/\"" `B.isPrefixOf` b = quoted Weak (B.drop 3 b)
@@ -113,43 +115,55 @@ oneTag b
 isOpaqueByte :: Word8 -> Bool
 isOpaqueByte w = w == 0x21 || (w >= 0x23 && w /= 0x7f)
 
--- | What tells one version of a file from another, and is the same wherever there is a copy of
--- it: an inode, which would tell more, is not.
+-- | Identifies a version of a file, the same on every copy of it; therefore without the inode.
 data FileIdentity = FileIdentity
   { -- | In octets.
     fileSize :: !Int64,
-    -- | The time of the last modification, in nanoseconds since the epoch.
+    -- | Last modification, in nanoseconds since the epoch.
     fileModified :: !Int64
   }
   deriving stock (Eq, Show)
 
--- | The tag of a file of which the content is not at hand: strong where it is known that a
--- change would show in the identity, and weak where the file was changed so lately that
--- another change may leave the time as it is (RFC 9110, section 8.8.1). Different identities
--- have different tags.
+-- | The weak tag of a file of unknown content. A tool can give two versions one time, so equal
+-- tags do not imply equal bytes (RFC 9110, section 8.8.1).
 --
--- >>> renderETag (fileETag True (FileIdentity 305 1000))
--- "\"131-3e8\""
-fileETag :: Bool -> FileIdentity -> ETag
-fileETag settled (FileIdentity size modified) =
-  (if settled then Strong else Weak) (build (hex (fromIntegral size) <> Builder.char7 '-' <> hex (fromIntegral modified)))
+-- >>> renderETag (fileETag (FileIdentity 305 1000))
+-- "W/\"131-3e8\""
+fileETag :: FileIdentity -> ETag
+fileETag (FileIdentity size modified) =
+  Weak (build (hex (fromIntegral size) <> Builder.char7 '-' <> hex (fromIntegral modified)))
 
--- | A strong tag of these bytes, whatever else is known of their file: of their number, and a
--- hash of 64 bits.
+-- | A strong tag of content: its length and a hash of 64 bits.
 --
 -- >>> renderETag (contentETag "hello")
 -- "\"5.a430d84680aabd0b\""
 contentETag :: ByteString -> ETag
-contentETag bytes = Strong (build (hex (fromIntegral (B.length bytes)) <> Builder.char7 '.' <> hex hash))
-  where
-    -- FNV-1a.
-    hash = B.foldl' (\h byte -> (h `xor` fromIntegral byte) * 0x100000001b3) 0xcbf29ce484222325 bytes
+contentETag bytes = hashETag (B.length bytes) (hashMore bytes hashStart)
 
--- | The same with a mark: for what is made of the bytes, such as another coding.
+-- | 'contentETag' of pieces: their total length, and 'hashMore' of each piece in turn, starting
+-- from 'hashStart'.
+hashETag :: Int -> Word64 -> ETag
+hashETag count hash = Strong (build (hex (fromIntegral count) <> Builder.char7 '.' <> hex hash))
+
+-- | FNV-1a, which suffices to tell versions apart: a collision helps no attacker.
+hashMore :: ByteString -> Word64 -> Word64
+hashMore bytes start = B.foldl' (\h byte -> (h `xor` fromIntegral byte) * 0x100000001b3) start bytes
+
+-- | The hash of no bytes.
+hashStart :: Word64
+hashStart = 0xcbf29ce484222325
+
+-- | Append a mark to a tag, for a form derived from the bytes, such as another coding.
 markETag :: ByteString -> ETag -> ETag
 markETag mark = \case
   Strong opaque -> Strong (opaque <> "-" <> mark)
   Weak opaque -> Weak (opaque <> "-" <> mark)
+
+-- | The weak tag with the same string.
+weakened :: ETag -> ETag
+weakened = \case
+  Strong opaque -> Weak opaque
+  weak -> weak
 
 hex :: Word64 -> Builder.Builder
 hex = Builder.word64Hex

@@ -1,11 +1,8 @@
--- |
--- Whether a service is alive, and whether it wants requests: what orchestrators and load
--- balancers ask, on an address beside the service's own.
+-- | Liveness and readiness for orchestrators and load balancers, served on a separate address.
 --
--- [@\/healthz@] 200 as long as the program answers at all. Who gets no answer starts it
---   anew.
--- [@\/readyz@] 200 while it wants requests; 503 before it has started and from the moment
---   at which it is to stop. Who gets that sends nobody, and leaves it alone.
+-- [@\/healthz@] 200 as long as the program answers; an orchestrator restarts one that does not.
+-- [@\/readyz@] 200 while the service accepts requests; 503 before it has started and once it is
+--   about to stop, which diverts requests without a restart.
 module Weft.Http.Health
   ( -- * Health
     Health,
@@ -30,40 +27,40 @@ import Weft.Http.Request
 import Weft.Http.Server.Types
 import Weft.Http.Status
 
--- | What a service says of itself.
+-- | The shared readiness of a service.
 newtype Health = Health (IORef Readiness)
 
--- | Does it want requests?
+-- | Does the service accept requests?
 data Readiness
   = -- | Not yet.
     Starting
   | Ready
-  | -- | No more. It may still answer some.
+  | -- | About to stop; it still answers the requests that arrive.
     Stopping
   deriving stock (Eq, Show, Enum, Bounded)
 
--- | 'Starting'.
+-- | Make a state that is 'Starting'.
 newHealth :: IO Health
 newHealth = Health <$> newIORef Starting
 
--- | From any thread.
+-- | Read the state. From any thread.
 readiness :: Health -> IO Readiness
 readiness (Health ref) = readIORef ref
 
--- | It accepts connections. One that is to stop does not become ready again.
+-- | Become 'Ready' unless the service is 'Stopping'. From any thread.
 becomeReady :: Health -> IO ()
 becomeReady (Health ref) = atomicModifyIORef' ref (\now' -> (if now' == Starting then Ready else now', ()))
 
--- | It is to stop.
+-- | Become 'Stopping'. From any thread.
 becomeStopping :: Health -> IO ()
 becomeStopping (Health ref) = atomicModifyIORef' ref (const (Stopping, ()))
 
--- | Say that it is to stop, and go on as before for so long, until load balancers have
--- noticed: they ask only every few seconds. Drain afterwards. Can be cancelled.
+-- | Become 'Stopping', then sleep so that load balancers, which poll every few seconds, notice.
+-- Drain afterwards. Can be cancelled.
 stopAfter :: Health -> Duration -> Thread ()
 stopAfter health delay = liftIO (becomeStopping health) >> sleep delay
 
--- | Answers for @\/healthz@ and @\/readyz@, and 404 to all else.
+-- | Answer @\/healthz@ and @\/readyz@; 404 for other paths.
 healthHandler :: Health -> Handler
 healthHandler health request = case requestPath request of
   "/healthz" -> asked (pure (answer ok200 "ok\n"))
@@ -82,7 +79,7 @@ healthHandler health request = case requestPath request of
 answer :: Status -> ByteString -> Response
 answer status = plain status [Field "Content-Type" "text/plain; charset=utf-8", Field "Cache-Control" "no-store"]
 
--- | All that is served beside the service: @\/metrics@, @\/healthz@ and @\/readyz@.
+-- | Answer @\/metrics@, @\/healthz@ and @\/readyz@.
 adminHandler :: Registry -> Health -> Handler
 adminHandler registry health request = case requestPath request of
   "/metrics" -> metricsHandler registry request

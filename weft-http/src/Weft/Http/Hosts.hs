@@ -1,9 +1,8 @@
 -- |
 -- Description : Handlers by host name
 --
--- Virtual hosts: one server, several names, a handler for each. A request is answered
--- by the handler of its host (the authority of its target, else @Host@); case, port and
--- a dot at the end do not matter.
+-- Virtual hosts: the authority of a request's target, or else its @Host@, selects the handler.
+-- Case, port and a final dot are ignored.
 module Weft.Http.Hosts
   ( -- * Names
     HostPattern (..),
@@ -28,21 +27,21 @@ import Data.ByteString.Char8 qualified as C
 import Data.HashMap.Strict (HashMap)
 import Data.HashMap.Strict qualified as HashMap
 import Weft.Http.Internal.Host (isHostAndPort)
+import Weft.Http.Request
 import Weft.Http.Server.Render (errorResponse)
 import Weft.Http.Server.Types
-import Weft.Http.Static.Asked
 import Weft.Http.Static.Rules (caseless)
 import Weft.Http.Status
 
--- | Which hosts are meant.
+-- | The hosts of an entry.
 data HostPattern
-  = -- | This one, in lower case.
+  = -- | This host, in lower case.
     ExactHost !ByteString
-  | -- | All names that end in a dot and this, at whatever depth; not the name itself.
+  | -- | All names below this one, at any depth, without the name itself.
     Subdomains !ByteString
   deriving stock (Eq, Ord, Show)
 
--- | Read a host name, or @*.@ and one; or say what is wrong with it.
+-- | Parse a host name, perhaps after @*.@; the error completes a sentence.
 --
 -- >>> parseHostPattern "*.Example.org"
 -- Right (Subdomains "example.org")
@@ -64,7 +63,7 @@ parseHostPattern given
       Just ('[', _) -> not ("]" `B.isSuffixOf` b)
       _ -> C.elem ':' b
 
--- | The name in a @Host@: without port and final dot, in lower case.
+-- | Normalise a @Host@: no port, no final dot, lower case.
 --
 -- >>> map hostName ["Example.ORG:8080", "example.org.", "[::1]:80", "example.org.:80"]
 -- ["example.org","example.org","[::1]","example.org"]
@@ -79,15 +78,14 @@ hostName given = caseless (withoutDot name)
 -- | Values by host.
 data HostTable a = HostTable !(HashMap ByteString a) !(HashMap ByteString a)
 
--- | A table; of two entries for the same hosts the first counts.
+-- | Build a table; the first of equal entries counts.
 hostTable :: [(HostPattern, a)] -> HostTable a
 hostTable entries =
   HostTable
     (HashMap.fromListWith (\_ first -> first) [(name, a) | (ExactHost name, a) <- entries])
     (HashMap.fromListWith (\_ first -> first) [(name, a) | (Subdomains name, a) <- entries])
 
--- | What a host has: that of its very name, else that of the longest name it is
--- below.
+-- | The value of a host: that of its exact name, else of the longest name above it.
 lookupHost :: HostTable a -> ByteString -> Maybe a
 lookupHost (HostTable exact below) given = case HashMap.lookup name exact of
   Nothing | not (HashMap.null below) -> climb name
@@ -98,14 +96,13 @@ lookupHost (HostTable exact below) given = case HashMap.lookup name exact of
       Nothing -> Nothing
       Just i -> let parent = B.drop (i + 1) b in HashMap.lookup parent below <|> climb parent
 
--- | Answer with the handler of the request's host; the other handler is for hosts that
--- are in no entry, and for requests of HTTP\/1.0 that name none.
+-- | Answer with the handler of the request's host. The second handler answers unknown hosts and
+-- HTTP\/1.0 requests without a host.
 byHost :: HostTable Handler -> Handler -> Handler
 byHost table others request = case requestHost request >>= lookupHost table of
   Just handler -> handler request
   Nothing -> others request
 
--- | Answer everything with a status that says that the host is not served here: 421
--- or 404.
+-- | Answer with a status (421 or 404) that says that the host is not served here.
 misdirected :: Status -> Handler
 misdirected status _ = pure (errorResponse status "This host is not served here.")

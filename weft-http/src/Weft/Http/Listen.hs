@@ -1,17 +1,14 @@
--- |
--- Where a server's listening sockets come from: its own, alone on their address or beside
--- those of another process, or sockets that a service manager has opened.
+-- | The listening sockets of a server: its own, alone or sharing the address with another process,
+-- or inherited from a service manager. Both sharing and inheriting let a new process take over
+-- without clients noticing:
 --
--- Both other ways let a new process take over from an old one without a client noticing:
---
--- [Inherited sockets] There is one queue of waiting connections, and whoever accepts next
---   takes the first. Nothing is lost when one process stops accepting.
--- [@SO_REUSEPORT@] Each process has a queue of its own. Connections that wait in that of a
---   socket that is closed are reset, so 'Weft.Http.Server.drain' accepts them first. What
---   comes between its last look and the closing is reset all the same, unless the system
---   moves it to another queue: Linux does with @sysctl net.ipv4.tcp_migrate_req=1@.
+-- [Inherited sockets] All processes accept from one queue of waiting connections. Nothing is lost
+--   when one process stops accepting.
+-- [@SO_REUSEPORT@] Each process has a queue. Closing a socket resets the connections in its queue,
+--   so 'Weft.Http.Server.drain' accepts them first. Connections that arrive between its last look
+--   and the close are reset, unless Linux moves them (@sysctl net.ipv4.tcp_migrate_req=1@).
 module Weft.Http.Listen
-  ( -- * Our own
+  ( -- * Own sockets
     listenOn,
     ListenAlone (..),
 
@@ -19,7 +16,7 @@ module Weft.Http.Listen
     activatedSockets,
     Activated (..),
 
-    -- * Either
+    -- * Inherited or own
     listeners,
   )
 where
@@ -32,22 +29,21 @@ import Weft
 import Weft.Http.Listen.Activation
 import Weft.Socket
 
--- | May others listen on the same address?
+-- | May other sockets listen on the same address?
 data ListenAlone
   = Alone
-  | -- | Other sockets of the same user, if they say so too (@SO_REUSEPORT@).
+  | -- | Those of the same user that are 'Shared' too (@SO_REUSEPORT@).
     Shared
   deriving stock (Eq, Show)
 
--- | Listen on host, port and with a backlog as 'listenTcp' does.
+-- | Listen as 'listenTcp' does, on a host and port and with a backlog.
 listenOn :: ListenAlone -> Maybe HostName -> ServiceName -> Int -> Thread Socket
 listenOn alone = listenTcpWith [(ReusePort, 1) | alone == Shared]
 
--- | The listening sockets that a service manager has opened for this process, as systemd
--- does for a @.socket@ unit; none if there is no such. Each is checked, made non-blocking
--- and closed on exec. The variables that speak of them are removed from the environment, so
--- that no child takes them for its own: call it once, early. Fails with an 'IOError' that
--- says which descriptor is wrong, and why.
+-- | The listening sockets opened by a service manager, such as systemd for a @.socket@ unit; often
+-- none. Checks each and makes it non-blocking and close-on-exec. Removes the environment variables
+-- of the protocol, so that no child process adopts the sockets: call it once, early. Throws an
+-- 'IOError' that names an invalid descriptor and the reason.
 activatedSockets :: Thread [Activated]
 activatedSockets = do
   parsed <- liftIO $ do
@@ -57,7 +53,7 @@ activatedSockets = do
     pure (parseActivation me (\name -> find ((== name) . fst) given >>= snd))
   either (throwM . userError) adoptListening parsed
 
--- | The inherited sockets, or if there are none one that is opened by the action.
+-- | The inherited sockets, or else the one that the action opens.
 listeners :: Thread Socket -> Thread [Socket]
 listeners open =
   activatedSockets >>= \case

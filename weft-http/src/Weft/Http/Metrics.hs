@@ -1,6 +1,5 @@
--- |
--- Metrics in the text format of Prometheus, version 0.0.4: counters, gauges and histograms
--- of the program, of the HTTP server, of the runtime and of the process.
+-- | Metrics in Prometheus' text format, version 0.0.4: counters, gauges and histograms of the
+-- program, the HTTP server, the runtime and the process.
 --
 -- @
 -- registry <- liftIO 'newRegistry'
@@ -10,9 +9,9 @@
 -- admin <- newServer defaultServerSettings (\\_ -> 'metricsHandler' registry)
 -- @
 --
--- To count costs some nanoseconds, takes no lock and allocates nothing; numbers that
--- others have already are only read, when somebody asks. Serve them on an address of their
--- own: they are not for everybody.
+-- Counting takes some nanoseconds, no lock and no allocation; values that the runtime and the
+-- system keep are only read during a scrape. Serve metrics on an address of their own, since they
+-- are not for the public.
 module Weft.Http.Metrics
   ( -- * Registries
     Registry,
@@ -39,7 +38,7 @@ module Weft.Http.Metrics
     -- ** Of any kind
     register,
     Description (..),
-    Kind (..),
+    MetricKind (..),
     Sample (..),
     Value (..),
     sample,
@@ -75,17 +74,17 @@ import Weft.Http.Request
 import Weft.Http.Server.Types
 import Weft.Http.Status
 
--- | Show what runtime, garbage collector and process say of themselves.
+-- | Register the metrics of the runtime, the garbage collector and the process.
 registerAll :: Registry -> Thread ()
 registerAll registry = do
   registerRuntime registry
   liftIO (registerGhc registry >> registerProcess registry)
 
--- | All metrics as text.
+-- | All metrics as text. May block a little.
 scrape :: Registry -> IO ByteString
 scrape registry = exposition <$> gather registry
 
--- | Answers GET and HEAD with all metrics, whatever the path.
+-- | Answer GET and HEAD with all metrics, whatever the path.
 metricsHandler :: Registry -> Handler
 metricsHandler registry request
   | requestMethod request `elem` [Get, Head] =

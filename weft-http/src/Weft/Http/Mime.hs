@@ -1,8 +1,8 @@
 -- |
 -- Description : Media types by file name
 --
--- The @Content-Type@ of a file from its name: the table of the @mime-types@
--- package, a few types it lacks, and the character encoding for text.
+-- The @Content-Type@ of a file by its name: the table of the @mime-types@ package, a few more
+-- types, and the charset of text.
 module Weft.Http.Mime
   ( contentTypeFor,
     defaultContentType,
@@ -19,8 +19,8 @@ import Data.Text.Encoding qualified as T
 import Data.Text.Encoding.Error qualified as T
 import Network.Mime qualified as Mime
 
--- | The @Content-Type@ of a file of this name. Case is ignored; the longest
--- known extension counts (@tar.gz@ before @gz@). Text is said to be UTF-8.
+-- | The @Content-Type@ of a file name. Ignores case and uses the longest known extension
+-- (@tar.gz@ before @gz@). Text is declared as UTF-8.
 --
 -- >>> contentTypeFor "Index.HTML"
 -- "text/html; charset=utf-8"
@@ -31,7 +31,7 @@ contentTypeFor name = withCharset (Mime.mimeByExt types defaultContentType text)
   where
     text = T.toLower (T.decodeUtf8With T.lenientDecode name)
 
--- | For files of an unknown kind: browsers save them rather than guess.
+-- | The type of unknown files, which makes browsers save them rather than guess.
 defaultContentType :: ByteString
 defaultContentType = "application/octet-stream"
 
@@ -40,7 +40,7 @@ withCharset mime
   | "text/" `B.isPrefixOf` mime || mime `elem` alsoText = mime <> "; charset=utf-8"
   | otherwise = mime
   where
-    -- JSON is UTF-8 by definition, XML says itself what it is.
+    -- JSON is UTF-8 by definition; XML declares its encoding.
     alsoText = ["application/javascript", "application/ecmascript", "application/manifest+json"]
 
 types :: Map Text ByteString

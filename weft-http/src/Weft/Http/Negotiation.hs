@@ -1,9 +1,9 @@
 -- |
--- Description : What a client accepts: content codings and media types
+-- Description : Negotiation of content codings and media types
 --
--- The weighted lists of @Accept-Encoding@ and @Accept@ (RFC 9110, sections 12.4.2,
--- 12.5.1 and 12.5.3), and the choice among what there is. Pure; called for a request
--- whose answer depends on them, and for no other.
+-- The weighted lists of @Accept-Encoding@ and @Accept@ (RFC 9110, sections 12.4.2, 12.5.1 and
+-- 12.5.3), and the choice among what is available. Pure. Not http-media: it reads @gzip;Q=0@ and
+-- @gzip;q=0;a=b@ as gzip of weight 1.
 module Weft.Http.Negotiation
   ( -- * Content codings
     Coding (..),
@@ -29,16 +29,16 @@ import Data.Foldable (find)
 import Data.Maybe (fromMaybe)
 import Weft.Http.Internal.Ascii
 
--- | How the bytes of a representation are packed.
+-- | A content coding.
 data Coding
-  = -- | Not at all.
+  = -- | Unencoded.
     Identity
   | Gzip
   | Brotli
   | Zstandard
   deriving stock (Eq, Ord, Show, Enum, Bounded)
 
--- | As it stands in @Content-Encoding@.
+-- | The name for @Content-Encoding@.
 --
 -- >>> map codingName [Identity, Gzip, Brotli, Zstandard]
 -- ["identity","gzip","br","zstd"]
@@ -49,7 +49,7 @@ codingName = \case
   Brotli -> "br"
   Zstandard -> "zstd"
 
--- | What is appended to the name of a file for the same in this coding.
+-- | The suffix of a precompressed file's name.
 --
 -- >>> map codingSuffix [Identity, Gzip, Brotli, Zstandard]
 -- ["",".gz",".br",".zst"]
@@ -60,22 +60,21 @@ codingSuffix = \case
   Brotli -> ".br"
   Zstandard -> ".zst"
 
--- | The coding of a name, whose case is ignored. @x-gzip@ is an old name of gzip.
+-- | The coding of a name, without case. @x-gzip@ is an old name of gzip.
 codingNamed :: ByteString -> Maybe Coding
 codingNamed name
   | eqCaseless "x-gzip" name = Just Gzip
   | otherwise = find (\coding -> eqCaseless (codingName coding) name) [minBound .. maxBound]
 
--- | One member of a list: a name, and its weight in thousandths.
+-- | A member of a list: a name, and its weight in thousandths.
 data Weighted = Weighted
   { weightedName :: !ByteString,
     weight :: !Int
   }
   deriving stock (Eq, Show)
 
--- | The members of all lines of a field. Parameters other than the weight are left
--- out, and so is a member whose weight is malformed: what a client may not have asked
--- for is not forced on it.
+-- | The members of all lines of a field. Drops parameters other than the weight, and members with
+-- a malformed weight: the client may not have asked for them.
 --
 -- >>> parseWeighted ["gzip;q=0.8, br", "*;q=0"]
 -- [Weighted {weightedName = "gzip", weight = 800},Weighted {weightedName = "br", weight = 1000},Weighted {weightedName = "*", weight = 0}]
@@ -90,13 +89,13 @@ parseWeighted values =
       Just w <- [weightIn parameters]
   ]
 
--- | The weight among @;name=value@ parameters; without one it is 1.
+-- | The weight among @;name=value@ parameters; 1 by default.
 weightIn :: ByteString -> Maybe Int
 weightIn parameters = case [B.drop 2 p | p <- map trim (C.split ';' parameters), eqCaseless "q=" (B.take 2 p)] of
   [] -> Just 1000
   q : _ -> qvalue q
 
--- | @0@, @1@, and up to three decimals of which those after @1.@ are zeros.
+-- | @0@ or @1@ with up to three decimals, at most 1.
 qvalue :: ByteString -> Maybe Int
 qvalue q = case C.uncons q of
   Just (whole, rest)
@@ -115,11 +114,9 @@ qvalue q = case C.uncons q of
           Just (B.foldl' (\n d -> n * 10 + fromIntegral d - 0x30) 0 digits * 10 ^ (3 - B.length digits))
       | otherwise = Nothing
 
--- | The coding to send: of those there are, in the server's order of preference, the
--- first of the highest weight, if it weighs at least as much as sending the bytes as
--- they are. The lines are those of @Accept-Encoding@. A client that accepts nothing of
--- what there is, not even 'Identity', is sent that all the same: there is nothing
--- better to be had.
+-- | The coding to send, given the lines of @Accept-Encoding@ and the available codings in the
+-- server's order of preference: the first of the highest weight, if that is at least the weight of
+-- 'Identity'. 'Identity' also if the client accepts nothing available.
 --
 -- >>> chooseCoding ["gzip, deflate, br"] [Brotli, Gzip]
 -- Brotli
@@ -140,11 +137,11 @@ chooseCoding values available = case [(q, c) | c <- available, c /= Identity, Ju
     named coding = weight <$> find (\m -> codingNamed (weightedName m) == Just coding) members
     others = weight <$> find ((== "*") . weightedName) members
     quality coding = named coding <|> others
-    -- Not mentioned, it is acceptable, and anything that is mentioned is better.
+    -- Unmentioned, identity is acceptable, but anything mentioned is better.
     unpacked = fromMaybe 0 (quality Identity)
 
--- | Whether a client with these lines of @Accept@ takes a type (in lower case, without
--- parameters). The most specific member decides. Without any line everything is taken.
+-- | Does a client with these lines of @Accept@ take a type (in lower case, without parameters)?
+-- The most specific member decides; without any line the client takes everything.
 --
 -- >>> acceptsType ["text/html, */*;q=0.1"] "text/html"
 -- True

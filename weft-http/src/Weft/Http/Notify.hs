@@ -1,7 +1,5 @@
--- |
--- Telling a service manager what the service is doing, as @sd_notify(3)@ does: that it is
--- ready, reloads or stops, and that it is alive. Without a manager that wants to know
--- nothing is sent.
+-- | Notifies a service manager as @sd_notify(3)@ does: that the service is ready, reloads, stops,
+-- or is alive. Without a manager nothing is sent.
 --
 -- @
 -- notifier <- 'openNotifier' report
@@ -47,19 +45,19 @@ import Weft.Mask (mask_)
 import Weft.Socket
 import Weft.Time
 
--- | The way to the service manager, if there is one.
+-- | The connection to the service manager, if any.
 data Notifier = Notifier
   { notifierSocket :: !(Maybe (Socket, SockAddr)),
-    -- | How often it wants to hear that we live.
+    -- | The interval of the watchdog.
     notifierWatch :: !(Maybe Duration),
     notifierReport :: !(String -> IO ()),
-    -- | The operator was told that messages do not arrive.
+    -- | A failure to send was reported.
     notifierFailed :: !(IORef Bool)
   }
 
--- | Find out from the environment who wants to know, and remove the variables, so that no
--- child speaks for us: call it once, early. What is wrong with them, and later that messages
--- do not arrive, the operator is told once; the service goes on.
+-- | Open the notifier named in the environment, and remove the variables, so that no child process
+-- uses them: call it once, early. The action reports invalid variables, and the first message that
+-- cannot be sent; the service goes on.
 openNotifier :: (String -> IO ()) -> Thread Notifier
 openNotifier report = do
   (given, usec, pid, me) <- liftIO $ do
@@ -78,11 +76,11 @@ openNotifier report = do
   where
     orReport = either (\why -> Nothing <$ liftIO (report why)) pure
 
--- | Of no use any more.
+-- | Close the notifier; it must not be used afterwards.
 closeNotifier :: Notifier -> Thread ()
 closeNotifier notifier = for_ (notifierSocket notifier) (closeSocket . fst)
 
--- | The address in @NOTIFY_SOCKET@: an absolute path, or @\@@ and a name without a file.
+-- | Parse @NOTIFY_SOCKET@: an absolute path, or @\@@ and an abstract name.
 --
 -- >>> parseNotifySocket "/run/systemd/notify"
 -- Right /run/systemd/notify
@@ -94,11 +92,10 @@ parseNotifySocket name
   | otherwise = Right (SockAddrUnix (C.unpack name))
   where
     wrong why = Left ("NOTIFY_SOCKET " <> why <> ": " <> C.unpack name)
-    -- With the NUL behind a path.
+    -- Leaves room for a final NUL.
     longest = 107
 
--- | How often the service manager wants to hear from us, by @WATCHDOG_USEC@ and
--- @WATCHDOG_PID@.
+-- | The interval of the watchdog from @WATCHDOG_USEC@, if @WATCHDOG_PID@ is ours or absent.
 parseWatchdog :: ProcessID -> Maybe ByteString -> Maybe ByteString -> Either String (Maybe Duration)
 parseWatchdog me usec pid = case usec of
   Nothing -> Right Nothing
@@ -113,26 +110,25 @@ parseWatchdog me usec pid = case usec of
       Decimal n | n <= fromIntegral (maxBound :: Int) `div` 1000 -> Just (fromIntegral n)
       _ -> Nothing
 
--- | The service has started, or has loaded its configuration again.
+-- | Notify that the service has started, or has reloaded its configuration.
 notifyReady :: Notifier -> Thread ()
 notifyReady notifier = notify notifier ["READY=1"]
 
--- | It loads its configuration again; 'notifyReady' follows.
+-- | Notify that the service reloads its configuration; 'notifyReady' follows.
 notifyReloading :: Notifier -> Thread ()
 notifyReloading notifier = do
   t <- now
   notify notifier ["RELOADING=1", "MONOTONIC_USEC=" <> C.pack (show (instantNanoseconds t `div` 1000))]
 
--- | It is about to stop.
+-- | Notify that the service is about to stop.
 notifyStopping :: Notifier -> Thread ()
 notifyStopping notifier = notify notifier ["STOPPING=1"]
 
--- | What it is doing, for people, on one line.
+-- | Send a status for people, on one line.
 notifyStatus :: Notifier -> ByteString -> Thread ()
 notifyStatus notifier text = notify notifier ["STATUS=" <> B.map (max 0x20) text]
 
--- | Send one message of assignments such as @READY=1@. Never fails: what cannot be sent the
--- operator is told, once.
+-- | Send one message of assignments such as @READY=1@. Never fails; reports the first error.
 notify :: Notifier -> [ByteString] -> Thread ()
 notify notifier assignments = for_ (notifierSocket notifier) $ \(socket, address) ->
   try (sendTo socket (C.intercalate "\n" assignments) address) >>= \case
@@ -141,16 +137,15 @@ notify notifier assignments = for_ (notifierSocket notifier) $ \(socket, address
       told <- atomicModifyIORef' (notifierFailed notifier) (True,)
       unless told (notifierReport notifier ("the service manager cannot be notified: " <> show (e :: IOException)))
 
--- | How often the service manager wants to hear that the service lives. If it does not, it
--- ends the process and starts another.
+-- | How often the service manager expects a sign of life. Without one it restarts the service.
 watchdogInterval :: Notifier -> Maybe Duration
 watchdogInterval = notifierWatch
 
--- | Fork a thread that tells the service manager, twice in each interval, that the service
--- lives, as long as the check says so. Without a watchdog there is none.
+-- | Fork a thread that sends a sign of life twice in each interval while the check succeeds. Does
+-- nothing without a watchdog.
 watchOver :: Notifier -> Thread Bool -> Thread ()
 watchOver notifier check = for_ (notifierWatch notifier) $ \interval ->
-  -- Masked: what is thrown at a worker must not end it. It sleeps interruptibly.
+  -- Masked, so that an asynchronous exception does not end it. It sleeps interruptibly.
   void . mask_ . forkWith defaultForkOptions {forkLabel = "watchdog"} . forever $ do
     good <- check
     when good (notify notifier ["WATCHDOG=1"])

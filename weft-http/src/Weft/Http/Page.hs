@@ -1,17 +1,16 @@
 -- |
 -- Description : Directory listings and error pages
 --
--- The two kinds of HTML page that a file server makes itself. Both are complete
--- documents in UTF-8 that load nothing else, follow the reader's choice of light
--- or dark, and contain no byte of a request or file name unescaped.
+-- Complete HTML documents in UTF-8 that load nothing else, follow the reader's choice of light or
+-- dark, and contain no unescaped byte of a request or file name.
 module Weft.Http.Page
   ( -- * Directory listings
     listingPage,
-    Entry (..),
+    ListingEntry (..),
     EntryKind (..),
     humanSize,
 
-    -- ** Their order
+    -- ** Order
     Order (..),
     Column (..),
     defaultOrder,
@@ -20,7 +19,7 @@ module Weft.Http.Page
     -- * Error pages
     errorPage,
 
-    -- * Their type
+    -- * Fields
     pageType,
     pagePolicy,
   )
@@ -38,9 +37,9 @@ import Weft.Http.Date
 import Weft.Http.Internal.Html
 import Weft.Http.Status
 
--- | What a directory contains.
-data Entry = Entry
-  { -- | As the directory has it: bytes, not encoded.
+-- | An entry of a directory.
+data ListingEntry = ListingEntry
+  { -- | The raw bytes of the name.
     entryName :: !ByteString,
     entryKind :: !EntryKind,
     -- | In octets; not shown for directories.
@@ -63,7 +62,7 @@ pageType = "text/html; charset=utf-8"
 pagePolicy :: ByteString
 pagePolicy = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 
--- | What the entries of a listing are sorted by, and in which direction.
+-- | The column and direction that a listing is sorted by.
 data Order = Order
   { orderColumn :: !Column,
     orderDescending :: !Bool
@@ -81,8 +80,8 @@ data Column
 defaultOrder :: Order
 defaultOrder = Order ByName False
 
--- | The order that a query asks for, as the links in the head of a listing do. What it
--- does not say, or says in another way, is as in 'defaultOrder'.
+-- | The order in a query, as the links in the head of a listing set it; 'defaultOrder' for what is
+-- missing or invalid.
 --
 -- >>> orderFromQuery "?sort=size&order=desc"
 -- Order {orderColumn = BySize, orderDescending = True}
@@ -98,9 +97,9 @@ orderFromQuery query =
   where
     parameters = map (C.breakEnd (== '=')) (C.split '&' (C.drop 1 query))
 
--- | The listing of a directory, directories first. The name is the decoded path for
--- the heading, with a slash at either end; the links are relative to that path.
-listingPage :: Order -> ByteString -> [Entry] -> ByteString
+-- | The listing of a directory, directories first. The path is decoded and has a slash at either
+-- end; the links are relative to it.
+listingPage :: Order -> ByteString -> [ListingEntry] -> ByteString
 listingPage order path entries =
   page ("Index of " <> escapeText path) $
     "<h1>Index of "
@@ -112,15 +111,15 @@ listingPage order path entries =
       <> foldMap row (sortBy ordered entries)
       <> "</tbody>\n</table>\n"
   where
-    -- Equals are in the order of their names, which are all different.
+    -- Ties are broken by name, which is unique.
     ordered a b = comparing entryKind a b <> directed (column a b) <> comparing entryName a b
     directed = if orderDescending order then compare EQ else id
     column a b = case orderColumn order of
       ByName -> comparing entryName a b
-      -- The size of a directory says nothing, and is not shown.
+      -- The size of a directory is meaningless and not shown.
       BySize -> if entryKind a == Directory then EQ else comparing entrySize a b
       ByDate -> comparing entryModified a b
-    -- A second click turns the order round.
+    -- A second click reverses the order.
     heading c
       | c == orderColumn order = headed (if orderDescending order then "descending" else "ascending") c (not (orderDescending order))
       | otherwise = headed "none" c False
@@ -164,7 +163,7 @@ listingPage order path entries =
 humanSize :: Int64 -> ByteString
 humanSize = L.toStrict . Builder.toLazyByteString . go ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"] 0
   where
-    -- The second number is the part below the unit, in 1024ths of it.
+    -- The second number is the rest, in 1024ths of the unit.
     go :: [Builder] -> Int64 -> Int64 -> Builder
     go (unit : larger) part n
       | n >= 1024, _ : _ <- larger = go larger (n `rem` 1024) (n `quot` 1024)
@@ -172,7 +171,7 @@ humanSize = L.toStrict . Builder.toLazyByteString . go ["B", "KiB", "MiB", "GiB"
       | otherwise = Builder.int64Dec n <> " " <> unit
     go [] _ n = Builder.int64Dec n
 
--- | The page of an error. The sentence may contain anything.
+-- | An error page. The sentence is escaped.
 errorPage :: Status -> ByteString -> ByteString
 errorPage status sentence =
   page title ("<h1>" <> title <> "</h1>\n<p>" <> escapeText sentence <> "</p>\n")

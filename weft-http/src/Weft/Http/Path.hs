@@ -1,12 +1,9 @@
 -- |
--- Description : From a request target to a file name that stays inside
+-- Description : Safe paths
 --
--- A request's path is taken apart into components that can be appended to a
--- directory one by one and never lead out of it. Everything doubtful is refused
--- rather than repaired: a client that sends it is broken or probing.
---
--- What the file system makes of a component (a symbolic link out of the tree) is
--- for the code that opens it.
+-- Splits a request's path into components that can be appended to a directory and never leave it.
+-- Refuses everything doubtful rather than repairing it: a client that sends it is broken or
+-- probing. Symbolic links are the concern of the code that opens the file.
 module Weft.Http.Path
   ( -- * Safe paths
     SafePath,
@@ -35,27 +32,24 @@ import Weft.Http.Internal.Ascii
 import Weft.Http.Internal.Html (percentEncode)
 import Weft.Http.Status
 
--- | Components none of which is empty, @.@ or @..@, is longer than 255 bytes, or
--- contains a slash, a backslash, a control character or DEL. They are bytes, as
--- names on Unix are; no character encoding is assumed.
+-- | Components that are not empty, @.@ or @..@, have at most 255 bytes, and contain no slash,
+-- backslash, control character or DEL. Bytes, without an assumed character encoding.
 data SafePath = SafePath ![ByteString] !Bool
   deriving stock (Eq, Show)
 
--- | From the top down, decoded; empty for the root.
+-- | Decoded components from the top down; empty for the root.
 pathComponents :: SafePath -> [ByteString]
 pathComponents (SafePath components _) = components
 
--- | Whether the path ended in a slash, or in @\/.@.
+-- | Did the path end in a slash, or in @\/.@?
 pathIsDirectory :: SafePath -> Bool
 pathIsDirectory (SafePath _ directory) = directory
 
--- | The components with slashes between them, without one at either end; empty
--- for the root.
+-- | The components joined with slashes; empty for the root.
 relativePath :: SafePath -> ByteString
 relativePath = B.intercalate "/" . pathComponents
 
--- | Whether a component starts with a dot, which many servers take as a reason
--- to deny the file (@.git@, @.htpasswd@).
+-- | Does a component start with a dot (@.git@, @.htpasswd@)? Many servers deny such files.
 hasHiddenComponent :: SafePath -> Bool
 hasHiddenComponent = any ("." `B.isPrefixOf`) . pathComponents
 
@@ -67,10 +61,10 @@ data PathFault
     BadEncoding
   | -- | A component @..@, encoded or not.
     ParentComponent
-  | -- | Two slashes in a row: the same file would have many names, and
-    -- @\/\/host@ in a redirect would lead to another host.
+  | -- | Two slashes in a row: the file would have many names, and @\/\/host@ in a redirect would
+    -- name another host.
     EmptyComponent
-  | -- | A slash in encoded form inside a component.
+  | -- | An encoded slash inside a component.
     EncodedSlash
   | -- | A backslash, encoded or not, which is a separator elsewhere.
     Backslash
@@ -80,20 +74,14 @@ data PathFault
     TooLong
   deriving stock (Eq, Ord, Show, Enum, Bounded)
 
--- | 400 where the path is no path, 404 where there cannot be a file of that name.
+-- | 400 for a malformed path, 404 where no such file can exist.
 pathFaultStatus :: PathFault -> Status
-pathFaultStatus = \case
-  NotAbsolute -> badRequest400
-  BadEncoding -> badRequest400
-  ParentComponent -> badRequest400
-  ControlByte -> badRequest400
-  EmptyComponent -> notFound404
-  EncodedSlash -> notFound404
-  Backslash -> notFound404
-  TooLong -> notFound404
+pathFaultStatus fault
+  | fault `elem` [EmptyComponent, EncodedSlash, Backslash, TooLong] = notFound404
+  | otherwise = badRequest400
 
--- | Take the path of a request (without its query) apart. It is split at slashes
--- first and decoded once afterwards; components @.@ are dropped.
+-- | Split the path of a request (without its query) at slashes, then decode the components once
+-- and drop @.@ components.
 --
 -- >>> relativePath <$> safePath "/a%20b/./c"
 -- Right "a b/c"
@@ -104,7 +92,7 @@ pathFaultStatus = \case
 safePath :: ByteString -> Either PathFault SafePath
 safePath given = case C.uncons given of
   Just ('/', rest) -> do
-    -- Decoding only ever shortens, to a third at most.
+    -- Decoding shortens, to a third at most.
     when (B.length rest > 3 * longestPath) (Left TooLong)
     components <- split rest
     when (sum (map ((+ 1) . B.length) components) > longestPath) (Left TooLong)
@@ -135,8 +123,8 @@ safePath given = case C.uncons given of
       let final = C.takeWhileEnd (/= '/') rest
        in B.null final || percentDecode final == Just "."
 
--- | Replace each @%XX@ by its byte; 'Nothing' if a @%@ is not followed by two
--- hexadecimal digits. A string without @%@ is returned as it is.
+-- | Decode each @%XX@; 'Nothing' for a @%@ without two hexadecimal digits. Without @%@ the result
+-- shares the input.
 --
 -- >>> percentDecode "%41%2f"
 -- Just "A/"
@@ -159,7 +147,7 @@ percentDecode b
       | otherwise = Just (at i, i + 1)
     percent = 0x25
 
--- | Percent-encode a file name for use as one component of a link.
+-- | Percent-encode a file name as one component of a link.
 --
 -- >>> encodeComponent "a b/ä"
 -- "a%20b%2F%E4"

@@ -1,12 +1,9 @@
--- |
--- The PROXY protocol, versions 1 and 2, as HAProxy's @proxy-protocol.txt@ has it: a proxy
--- in front says, in a header before the first byte of the client, where the connection
--- comes from.
+-- | The PROXY protocol, versions 1 and 2 (HAProxy's @proxy-protocol.txt@): a proxy in front sends
+-- the client's address in a header before the first byte of the client.
 --
--- Whoever can connect can write such a header. So it is read from peers in trusted
--- networks only ('isTrusted'), and from them it must come: a connection that may have one
--- or not is one whose address the client chooses. What to do with others is the server's
--- business; refusing them is safe.
+-- Anyone who can connect can write such a header. So read it only from peers in trusted networks
+-- ('isTrusted'), and require it from them: if it were optional, a client could choose its address.
+-- Refusing all other peers is safe.
 --
 -- @
 -- server <- newServer defaultServerSettings {serverProxy = Just ('proxyLayer' networks)} handler
@@ -15,7 +12,7 @@ module Weft.Http.Proxy
   ( -- * Parsing
     parseProxyHeader,
     defaultProxyLimit,
-    Parsed (..),
+    ProxyParsed (..),
     ProxyHeader (..),
     Extras (..),
     noExtras,
@@ -47,10 +44,12 @@ import Control.Exception (Exception (..))
 import Control.Monad (unless)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
+import Data.ByteString.Unsafe (unsafeUseAsCString)
 import Data.IORef
+import Foreign.Marshal.Utils (copyBytes)
+import Foreign.Ptr (castPtr, plusPtr)
 import Weft
 import Weft.Buffer
-import Weft.Http.Proxy.Before
 import Weft.Http.Proxy.Binary
 import Weft.Http.Proxy.Line
 import Weft.Http.Proxy.Networks
@@ -59,17 +58,16 @@ import Weft.Http.Request (Client (..))
 import Weft.Http.Server.Types
 import Weft.Socket (SockAddr, showAddress)
 
--- | Look at what a connection has begun with. The number bounds what version 2 may have
--- behind its first 16 bytes; a line of version 1 has at most 107 bytes.
+-- | Parse the beginning of a connection. The number bounds what follows the first 16 bytes of
+-- version 2; a line of version 1 has at most 107 bytes.
 --
--- It can be asked again with more of the same input: what was refused stays refused, and a
--- header stays that header, whatever follows.
+-- Monotonic in the input: further bytes change neither a refusal nor a header.
 --
 -- >>> parseProxyHeader defaultProxyLimit "PROXY TCP4 192.0.2.1 198.51.100.2 4711 443\r\nGET /"
 -- Header (Proxied 192.0.2.1:4711 198.51.100.2:443 (Extras {extrasAlpn = Nothing, extrasAuthority = Nothing, extrasUniqueId = Nothing, extrasTls = Nothing})) 44
 -- >>> parseProxyHeader defaultProxyLimit "GET / HTTP/1.1\r\n"
 -- Refused NoSignature
-parseProxyHeader :: Int -> ByteString -> Parsed
+parseProxyHeader :: Int -> ByteString -> ProxyParsed
 parseProxyHeader limit input
   | have == 0 = NeedMore shortestLine
   | begins signature = if have < B.length signature then NeedMore (16 - have) else parseBinary limit input
@@ -81,24 +79,23 @@ parseProxyHeader limit input
     -- "PROXY UNKNOWN" and the line end.
     shortestLine = 15
 
--- | 4,096 bytes: addresses, and every value that proxies send.
+-- | 4,096 bytes: enough for addresses and all values that proxies send.
 defaultProxyLimit :: Int
 defaultProxyLimit = 4096
 
--- | The client and the address that it connected to, given those of the connection
--- itself (peer, local).
+-- | The client's and the local address, given those of the connection itself (peer, local).
 clientOf :: (SockAddr, SockAddr) -> ProxyHeader -> (SockAddr, SockAddr)
 clientOf own = \case
   Proxied client local _ -> (client, local)
   Local -> own
   Unknown -> own
 
--- | A connection did not begin with a header that is taken.
+-- | Why a connection was refused.
 data ProxyRefused
   = ProxyRefused !ProxyFault
-  | -- | It ended before the header did; so many bytes had come.
+  | -- | It ended within the header, after this many bytes.
     ProxyEnded !Int
-  | -- | It came from somebody who may not send one.
+  | -- | Its peer is not a trusted proxy.
     ProxyUntrusted !SockAddr
   deriving stock (Eq)
 
@@ -111,11 +108,9 @@ instance Show ProxyRefused where
 
 instance Exception ProxyRefused
 
--- | Receive until the header is whole: what it says, and the bytes that came with it and
--- belong to the client, untouched. The limit is that of 'parseProxyHeader'; the action
--- waits for the next bytes, and gives none at the end. Throws 'ProxyRefused'.
---
--- It sets no time limit: the server's for a request head is a good one.
+-- | Receive a header: its contents, and the bytes after it that belong to the client. The limit is
+-- that of 'parseProxyHeader'; the action waits for more bytes and returns none at the end. Throws
+-- 'ProxyRefused'. Sets no time limit; that of a request head suits.
 receiveProxyHeader :: Int -> Thread ByteString -> Thread (ProxyHeader, ByteString)
 receiveProxyHeader limit next = go B.empty
   where
@@ -126,24 +121,23 @@ receiveProxyHeader limit next = go B.empty
         more <- next
         if B.null more then throwM (ProxyEnded (B.length input)) else go (input <> more)
 
--- | For 'Weft.Http.Server.serverProxy': each connection comes from these networks and begins
--- with a header, or it ends without an answer. The client's addresses are those of the
--- header, if it has some.
+-- | For 'Weft.Http.Server.serverProxy': requires these networks and a header, and closes other
+-- connections unanswered. The client's addresses are those of the header, if it has some.
 proxyLayer :: [Network] -> Layer
 proxyLayer networks tell transport client = do
   unless (isTrusted networks (clientAddress client)) (throwM (ProxyUntrusted (clientAddress client)))
   proxyLayerOfAnybody HeaderRequired tell transport client
 
--- | Must a connection begin with a header?
+-- | Is a header required?
 data Presence
-  = -- | One that does not ends without an answer.
+  = -- | Connections without one are closed unanswered.
     HeaderRequired
-  | -- | It may. Where not, the client is who the socket says.
+  | -- | Without one, the client has the socket's address.
     HeaderOptional
   deriving stock (Eq, Show)
 
--- | The same from wherever the connection comes: for an address that only proxies can reach.
--- Anybody else who reaches it is whoever he says.
+-- | 'proxyLayer' for all peers: for an address that only proxies can reach. Anyone else who
+-- reaches it can forge its address.
 proxyLayerOfAnybody :: Presence -> Layer
 proxyLayerOfAnybody presence _ transport client = do
   buffer <- liftIO (newBuffer roomForBoth)
@@ -160,10 +154,31 @@ proxyLayerOfAnybody presence _ transport client = do
   above <- liftIO (bytesBefore rest transport)
   pure (above, client {clientAddress = address, clientLocal = local})
   where
-    -- The header and a request, most often.
+    -- Usually enough for the header and a request.
     roomForBoth = 2048
-    -- What has come is no header, nor the beginning of one that is wrong.
+    -- The received bytes neither are nor begin a malformed header.
     isNone = \case
       ProxyRefused NoSignature -> True
       ProxyEnded _ -> True
       _ -> False
+
+-- | A transport that first returns the client's bytes that arrived with the header.
+bytesBefore :: ByteString -> Transport -> IO Transport
+bytesBefore bytes transport
+  | B.null bytes = pure transport
+  | otherwise = do
+      left <- newIORef bytes
+      pure
+        transport
+          { transportReceive = \buffer offset count -> do
+              have <- liftIO (readIORef left)
+              if B.null have
+                then transportReceive transport buffer offset count
+                else liftIO $ do
+                  n <- min (B.length have) <$> receiveRoom buffer offset count
+                  unsafeUseAsCString have $ \from -> withBuffer buffer $ \to -> copyBytes (to `plusPtr` offset) (castPtr from) n
+                  n <$ writeIORef left (B.drop n have),
+            transportPending = do
+              have <- readIORef left
+              if B.null have then transportPending transport else pure True
+          }

@@ -1,10 +1,9 @@
 -- |
 -- Description : Ranges
 --
--- From a @Range@ field and the size of a representation to the parts that are
--- sent (RFC 9110, section 14). Many small or overlapping ranges cost a server
--- far more than they cost a client, so their number is bounded, and ranges that
--- overlap or nearly touch are sent as one.
+-- From a @Range@ field and the size of a representation to the parts that are sent (RFC 9110,
+-- section 14). Many small or overlapping ranges cost a server far more than they cost a client, so
+-- their number is bounded, and ranges that overlap or nearly touch are sent as one.
 module Weft.Http.Range
   ( -- * Resolving a @Range@
     resolveRange,
@@ -42,7 +41,7 @@ data RangeSpec
     FromTo !Int64 !Int64
   | -- | From a position to the end.
     From !Int64
-  | -- | So many octets at the end.
+  | -- | This many octets at the end.
     Suffix !Int64
   deriving stock (Eq, Show)
 
@@ -109,9 +108,8 @@ resolveRange limits size field = case parseRanges (limitRanges limits) field of
       Suffix n -> n > 0
       _ -> False
 
--- | Read @bytes=@ and at least one and at most so many ranges. Positions too
--- large for an 'Int64' are taken to be the largest. 'Nothing' means that the
--- field is to be ignored.
+-- | Read @bytes=@ and at least one and at most so many ranges. Positions too large for an 'Int64'
+-- are taken to be the largest. 'Nothing' means that the field is to be ignored.
 parseRanges :: Int -> ByteString -> Maybe [RangeSpec]
 parseRanges most field
   | not (eqCaseless "bytes" unit) || B.null set || C.count ',' set > 2 * most = Nothing

@@ -1,13 +1,11 @@
 -- |
--- Description : What a handler is asked
+-- Description : Requests as handlers see them
 --
--- A request as its handler sees it: the head that was parsed, the body as it arrives,
--- and the client that sent it.
+-- A request: its parsed head, its body as it arrives, and its client.
 --
--- A request, and every string in it, may be kept for as long as you like; its body can be
--- received until it was answered. The strings of a head share memory with what was received
--- together with it, a kilobyte most often, which is there as long as one of them is: copy what you
--- keep in large numbers ('Data.ByteString.copy').
+-- A handler may keep a request and its strings; the body can be received until the response is
+-- complete. A string of the head retains all bytes received with it, typically a kilobyte; copy
+-- what is kept in large numbers ('Data.ByteString.copy').
 module Weft.Http.Request
   ( -- * Requests
     Request (..),
@@ -74,57 +72,54 @@ data Request = Request
     requestClient :: !Client
   }
 
--- | Where a request comes from.
+-- | The origin of a request.
 data Client = Client
-  { -- | The client's address; behind a proxy that says so (the PROXY protocol), that of
-    -- the client in front of it.
+  { -- | The client's address: with the PROXY protocol, that of the proxy's client.
     clientAddress :: !SockAddr,
     -- | The address that the client connected to.
     clientLocal :: !SockAddr,
-    -- | 'Nothing': a plain connection.
+    -- | TLS parameters; 'Nothing' on a plain connection.
     clientSecurity :: !(Maybe Security)
   }
   deriving stock (Eq, Show)
 
--- | What is known of a connection's TLS.
+-- | The TLS parameters of a connection.
 data Security = Security
   { -- | Such as @TLS1.3@.
     securityVersion :: !ByteString,
     -- | Such as @TLS_AES_128_GCM_SHA256@.
     securityCipher :: !ByteString,
-    -- | The protocol that was agreed on by ALPN.
+    -- | The protocol negotiated by ALPN.
     securityProtocol :: !(Maybe ByteString),
     -- | The host that the client named (SNI).
     securityServerName :: !(Maybe ByteString),
-    -- | The subject of the client's certificate, where it has shown one that was verified;
-    -- such as @CN=alice,O=Example@.
+    -- | The subject of a verified client certificate, such as @CN=alice,O=Example@.
     securitySubject :: !(Maybe ByteString)
   }
   deriving stock (Eq, Show)
 
--- | How the body of a request is received.
+-- | The source of a request body.
 data RequestBody
   = -- | There is none.
     EmptyBody
-  | -- | How to receive the next piece, which is empty at the end and from then on; and the
-    -- trailer fields, which are known when the body has ended.
+  | -- | Receives the next piece, empty at the end and afterwards; and the trailer fields, known
+    -- when the body has ended.
     RequestBody (Thread ByteString) (Thread [Field])
 
 -- | No body.
 noBody :: RequestBody
 noBody = EmptyBody
 
--- | Why a body could not be received. What a handler lets pass is answered with the
--- status named here, and the connection ends.
+-- | Why a body could not be received. If a handler does not catch it, the server answers with the
+-- status named here and closes the connection.
 data BodyError
   = -- | It is larger than allowed: 413.
     BodyTooLarge
   | -- | Its chunks are malformed: 400.
     BodyMalformed !Fault
-  | -- | The client ended the connection before the body was complete; nobody is there to be
-    -- answered.
+  | -- | The client ended the connection within the body.
     BodyCutOff
-  | -- | The client sent nothing for too long, or was too slow for too long: 408.
+  | -- | The client sent nothing, or too slowly, for too long: 408.
     BodyTimedOut
   deriving stock (Eq)
 
@@ -195,17 +190,15 @@ requestConditions = headConditions . requestHead
 requestField :: ByteString -> Request -> Maybe ByteString
 requestField name = lookupField name . requestFields
 
--- | Wait for the next piece of the body; empty at its end. A client is sent
--- @100 Continue@ when it waits for that, and no more is received than is asked for: a
--- client that sends faster than its handler reads is slowed down by its own socket.
--- Raises 'BodyError'; and an 'IOError' where another thread is receiving it, or the request was
--- answered.
+-- | Wait for the next piece of the body; empty at its end. Sends @100 Continue@ if the client waits
+-- for it, and receives nothing before it is asked, so that back pressure reaches the client. Throws
+-- 'BodyError', or an 'IOError' while another thread receives or after the response.
 receiveBody :: Request -> Thread ByteString
 receiveBody request = case requestBody request of
   EmptyBody -> pure B.empty
   RequestBody next _ -> next
 
--- | Do something with each piece of the body, as they come.
+-- | Run an action on each piece of the body as it arrives. Throws as 'receiveBody'.
 forBody_ :: Request -> (ByteString -> Thread ()) -> Thread ()
 forBody_ request act = go
   where
@@ -213,8 +206,7 @@ forBody_ request act = go
       piece <- receiveBody request
       unless (B.null piece) (act piece >> go)
 
--- | The whole body, of at most so many octets; a larger one raises 'BodyTooLarge'
--- as soon as that is known.
+-- | The whole body; throws 'BodyTooLarge' as soon as it is known to exceed this many octets.
 readBody :: Int -> Request -> Thread ByteString
 readBody limit request = case requestFraming request of
   FixedBody n | n > fromIntegral limit -> throwM BodyTooLarge
@@ -230,13 +222,13 @@ readBody limit request = case requestFraming request of
           if size' > fromIntegral limit
             then throwM BodyTooLarge
             else go size' $! joined piece pieces
-    -- A client can make its pieces as small as it likes, and each costs a hundred bytes.
+    -- A client can make pieces arbitrarily small, and each costs a hundred bytes.
     joined piece = \case
       before : others | B.length before + B.length piece <= 4_096, together <- before <> piece -> together `seq` (together : others)
       pieces -> piece : pieces
 
--- | The trailer fields of a chunked body (RFC 9110, section 6.5), without those that must not be
--- there ("Weft.Http.Internal.Trailers"); receives what is left of the body first.
+-- | The permitted trailer fields of a chunked body (RFC 9110, section 6.5;
+-- "Weft.Http.Internal.Trailers"), after receiving the rest of the body.
 requestTrailers :: Request -> Thread [Field]
 requestTrailers request = case requestBody request of
   EmptyBody -> pure []

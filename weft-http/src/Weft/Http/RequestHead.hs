@@ -9,10 +9,9 @@
 -- >>> parseRequest defaultLimits 0 "GET /a?b HTTP/1.1\r\nHost: c\r\n\r\nnext"
 -- Parsed (RequestHead {headMethod = Get, headVersion = Http11, headTarget = "/a?b", headPath = "/a", headQuery = "?b", headHost = Just "c", headFields = [Field {fieldName = "Host", fieldValue = "c"}], headFraming = NoBody, headClose = False, headKeepAlive = False, headExpectation = NoExpectation, headConditions = Conditions {conditionIfMatch = Nothing, conditionIfNoneMatch = Nothing, conditionIfModifiedSince = Nothing, conditionIfUnmodifiedSince = Nothing, conditionIfRange = Nothing, conditionRange = Nothing}}) 30
 --
--- It refuses whatever another implementation might read differently: lines that
--- end in LF alone, blanks before a colon, folded fields, control characters, more
--- than one length. The strings in a 'RequestHead' are slices of the text that was
--- parsed, and keep it in memory.
+-- It refuses whatever another implementation might read differently: lines that end in LF alone,
+-- blanks before a colon, folded fields, control characters, more than one length. The strings in a
+-- 'RequestHead' are slices of the text that was parsed, and keep it in memory.
 module Weft.Http.RequestHead
   ( -- * Parsing
     parseRequest,

@@ -1,10 +1,9 @@
 -- |
 -- Description : Response heads
 --
--- Status line and fields to bytes, in one allocation or straight into a buffer
--- that is going to be sent. Names and values are checked first, because they may
--- come from a handler that put a piece of the request into them: a line end there
--- would let a client write its own response.
+-- Status line and fields to bytes, in one allocation or straight into a buffer that is going to be
+-- sent. Names and values are checked first, because they may come from a handler that put a piece
+-- of the request into them: a line end there would let a client write its own response.
 module Weft.Http.Response
   ( -- * Rendering
     renderHead,
@@ -98,7 +97,6 @@ checkField (Field name value)
 contentLength :: Int64 -> Field
 contentLength = Field "Content-Length" . renderDecimal
 
--- | The whole interim response that a client with 'Weft.Http.Request.ExpectContinue'
--- waits for.
+-- | The whole interim response that a client with 'Weft.Http.Request.ExpectContinue' waits for.
 interimContinue :: ByteString
 interimContinue = "HTTP/1.1 100 Continue\r\n\r\n"

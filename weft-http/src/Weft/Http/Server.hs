@@ -1,8 +1,6 @@
 {-# LANGUAGE OverloadedStrings #-}
 
--- |
--- An HTTP/1.1 server on Weft threads: each connection is a thread, a handler
--- answers requests.
+-- | An HTTP/1.1 server on Weft threads: each connection is a thread, a handler answers requests.
 --
 -- @
 -- main = 'Weft.run' $ do
@@ -89,10 +87,9 @@ import Weft.Serve (acceptEach)
 import Weft.Socket
 import Weft.Timeout (timeout)
 
--- | Accept connections on a listening socket and serve them, each on a thread of
--- its own, spread over the workers in turn. Ends when 'drain' has closed the
--- socket; a server can serve several sockets at a time. When it is cancelled the
--- connections go on, and so does the socket: 'drain' ends them.
+-- | Accept connections on a listening socket and serve each on its own thread, distributed over
+-- the workers in turn. Returns when 'drain' has closed the socket; a server can serve several
+-- sockets. Cancelling it leaves the connections and the socket open; 'drain' ends them.
 serve :: Server -> Socket -> Thread ()
 serve server listener = bracket_ (liftIO (hold server)) (liftIO (letGo server)) $ do
   boundUnsent listener
@@ -106,17 +103,16 @@ serve server listener = bracket_ (liftIO (hold server)) (liftIO (letGo server)) 
     closed <- liftIO (isDraining server)
     unless closed (throwM (e :: IOException))
 
--- | See that no connection has the system keep megabytes that its client does not take: what
--- all of them keep counts together, and where it is too much the system drops packets of
--- every connection. Unix-domain sockets do not know it.
+-- | Bound the unsent data in the system's buffers, which all connections share: beyond its limit
+-- the system drops packets of every connection. Unix-domain sockets lack the option.
 boundUnsent :: Socket -> Thread ()
 boundUnsent listener = setOption listener notSentLowAt mostUnsent `catch` \(_ :: IOException) -> pure ()
 
--- | In bytes: a network of 10 Gb/s takes 0.1 ms for it, and a worker is there again before.
+-- | In bytes: 0.1 ms at 10 Gb/s, and a worker returns before.
 mostUnsent :: Int
 mostUnsent = 131_072
 
--- | Fork the session of one connection, which was accepted there. Masked.
+-- | Fork the thread of an accepted connection. Called masked.
 start :: Reception -> Maybe Int -> Socket -> SockAddr -> Thread ()
 start reception worker socket peer = do
   m <- liftIO (register (contextServer (receptionContext reception)) socket peer)
@@ -129,7 +125,7 @@ start reception worker socket peer = do
       (attendTo reception m)
   liftIO (servedBy m thread)
 
--- | Fork a thread that answers 503 without having read anything, and closes. Masked.
+-- | Fork a thread that answers 503 without reading, and closes. Called masked.
 refuseQuickly :: Server -> Int -> Socket -> Thread ()
 refuseQuickly server after socket = do
   liftIO (observe server ConnectionRefused)
@@ -137,11 +133,11 @@ refuseQuickly server after socket = do
   where
     body = void . timeout (seconds 1) $ saying `catch` \(_ :: IOException) -> pure ()
     saying
-      -- Under a layer nobody would understand it.
+      -- A client of a layer such as TLS would not understand it.
       | null (serverLayers (serverSettings server)) = do
           sendAll socket (tooMany after)
           shutdown socket ShutdownSend
-          -- As when a session ends: what the client has sent must not reset the response.
+          -- Unread bytes would cause a reset that loses the response.
           let skipping = receive socket 4096 >>= \bytes -> unless (B.null bytes) skipping
           skipping
       | otherwise = pure ()
@@ -151,19 +147,17 @@ tooMany after =
   B.concat
     ["HTTP/1.1 503 Service Unavailable\r\nRetry-After: ", C.pack (show after), "\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"]
 
--- | Stop: serve what already waits in the listen queues, close the sockets, end
--- idle connections, let responses that are under way finish, at most for the grace
--- period ('serverGrace'); then cut off what is left. Answers whether all had ended by
--- themselves. When it is cancelled it can be called again.
+-- | Stop gracefully: serve the connections that wait in the listen queues, close the sockets, end
+-- idle connections, and let responses finish within 'serverGrace'; then abort the rest. 'True' if
+-- none was aborted. Can be called again after it was cancelled.
 drain :: Server -> [Socket] -> Thread Bool
 drain server listeners = do
   startDraining server
   let context = newContext server
-  -- In a thread of its own: where descriptors are short, accepting waits until there
-  -- is one, and that may be after the grace period.
+  -- In a thread of its own: short of descriptors, accepting may wait beyond the grace period.
   mask_ $ do
     liftIO (hold server)
-    -- What is accepted now has its limits, and its date, though nobody may serve any more.
+    -- Connections accepted now need the ticker's limits and date even without 'serve'.
     startTicker server
     fork_ $
       mapM_ (acceptWaiting context) listeners
@@ -176,7 +170,7 @@ drain server listeners = do
       cutOffAll server
       False <$ awaitNone server (seconds 1)
   where
-    -- Bounded: new ones may come as fast as they are taken.
+    -- Bounded, since clients may connect as fast as we accept.
     acceptWaiting context listener = go (4096 :: Int)
       where
         go 0 = pure ()
@@ -186,6 +180,6 @@ drain server listeners = do
             Right Nothing -> pure ()
             Left (_ :: IOException) -> pure ()
 
--- | Cut every connection off where it is, so that 'drain' ends now.
+-- | Abort every connection, so that 'drain' ends now.
 cutOff :: Server -> Thread ()
 cutOff = cutOffAll

@@ -1,19 +1,16 @@
--- |
--- A handler that serves the files of a directory.
+-- | A handler that serves the files of a directory.
 --
--- Small files are kept in memory, whole responses rendered; large ones are kept open and
--- sent by the system from the page cache. A file that changed is noticed within a second;
--- one that is written to in place while it is sent is sent as it is then, so files are
--- better replaced by renaming.
--- Nothing outside the directory is ever served: paths are taken apart and put
--- together again ("Weft.Http.Path"), and the operating system is told to resolve
--- them beneath the directory, symbolic links included (@RESOLVE_BENEATH@). Hidden
--- files (a name that begins with a dot, but for @.well-known@) are not served.
+-- Small files are kept in memory, whole responses rendered; large ones are kept open and sent by
+-- the system from the page cache. A file that changed is noticed within a second; one that is
+-- written to in place while it is sent is sent as it is then, so files are better replaced by
+-- renaming. Nothing outside the directory is ever served: paths are taken apart and put together
+-- again ("Weft.Http.Path"), and the operating system is told to resolve them beneath the directory,
+-- symbolic links included (@RESOLVE_BENEATH@). Hidden files (a name that begins with a dot, but for
+-- @.well-known@) are not served.
 --
--- A file may be sent in another coding: one that lies beside it
--- ('staticPrecompressed'), or that the server makes once and keeps
--- ('staticCompress'). Each coding has its own length and entity tag, and ranges are
--- those of the coding that is sent.
+-- A file may be sent in another coding: one that lies beside it ('staticPrecompressed'), or that
+-- the server makes once and keeps ('staticCompress'). Each coding has its own length and entity
+-- tag, and ranges are those of the coding that is sent.
 module Weft.Http.Static
   ( StaticSettings (..),
     defaultStaticSettings,
@@ -32,6 +29,7 @@ import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.ByteString.Char8 qualified as C
 import Data.IORef
+import Data.Maybe (isJust)
 import Data.Primitive.PrimVar
 import GHC.IO.Exception (IOException)
 import Weft
@@ -41,9 +39,9 @@ import Weft.Http.Internal.Ascii (eqCaseless)
 import Weft.Http.Internal.Descriptors
 import Weft.Http.Negotiation
 import Weft.Http.Path
+import Weft.Http.Request
 import Weft.Http.Server.Render
 import Weft.Http.Server.Types
-import Weft.Http.Static.Asked
 import Weft.Http.Static.Cache
 import Weft.Http.Static.Check
 import Weft.Http.Static.Codings
@@ -85,7 +83,7 @@ staticHandler static clock
       _ -> pure (withFields [allow] (errorResponse methodNotAllowed405 "Only GET and HEAD are answered here."))
     allow = Field "Allow" "GET, HEAD, OPTIONS"
     found request =
-      liftIO (atHand static clock request) >>= \case
+      liftIO (lookAt static clock request (requestPath request)) >>= \case
         Whole' response -> pure response
         there -> do
           response <- elsewhere static clock request (requestPath request) there
@@ -101,29 +99,23 @@ data AtHand
   | -- | A file, to be compared with the disk, or not to be sent whole.
     Kept !Cached
 
--- | One look into the cache, in one effect: nearly all requests end here. What a client
--- accepts is looked at only where there is something to choose from.
-atHand :: Static -> Clock -> Request -> IO AtHand
-atHand static clock request = lookAt static clock request (requestPath request)
-
--- | The same for another path. Inlined, so that the path is not made a value.
+-- | What the cache has for a path, in one effect: nearly all requests end here. What a client
+-- accepts is looked at only where there is something to choose from. Inlined, so that the path is
+-- not made a value.
 lookAt :: Static -> Clock -> Request -> ByteString -> IO AtHand
 lookAt static clock request asked =
   lookupCache (openCache static) asked >>= \case
     Nothing -> pure Missing
     Just cached
       | Get <- requestMethod request,
-        isUnconditional (requestConditions request) ->
+        isUnconditional (requestConditions request) -> do
+          tick <- readClock clock
           case cachedOthers cached of
-            Alone -> whole cached (cachedHeld cached)
-            Negotiated variants choice ->
-              ready static variants choice request cached >>= \case
-                Nothing -> pure (Kept cached)
-                Just held -> whole cached held
+            Alone -> whole tick cached (cachedHeld cached)
+            Negotiated variants choice -> ready static tick variants choice request cached >>= maybe (pure (Kept cached)) (whole tick cached)
       | otherwise -> pure (Kept cached)
   where
-    whole cached held = do
-      tick <- readClock clock
+    whole tick cached held = do
       Rendered second response <- readIORef (heldRendered held)
       checked <- readPrimVar (cachedChecked cached)
       if second == tickSecond tick && checked == fromIntegral second
@@ -133,14 +125,14 @@ lookAt static clock request asked =
         else pure (Kept cached)
 {-# INLINE lookAt #-}
 
--- | The answer where 'atHand' did not have it.
+-- | The answer where 'lookAt' did not have it.
 elsewhere :: Static -> Clock -> Request -> ByteString -> AtHand -> Thread Response
 elsewhere static clock request asked = \case
   Whole' response -> pure response
   Missing -> answerPath static clock request asked
   Kept cached -> do
     tick <- liftIO (readClock clock)
-    fresh <- stillFresh static tick cached
+    fresh <- stillFresh static tick (isJust (conditionRange (requestConditions request))) cached
     answered <- if fresh then represent static tick request asked cached else pure Nothing
     case answered of
       Just response -> pure response

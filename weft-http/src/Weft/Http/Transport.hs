@@ -1,11 +1,10 @@
 -- |
--- How bytes are received and sent: by a socket, or by something around one, as TLS. What the
--- server's layers make, and what the client secures its connections with.
+-- Receiving and sending bytes by a socket, or by a layer over one, such as TLS, for server and client.
 module Weft.Http.Transport
   ( Transport (..),
     socketTransport,
 
-    -- * For those who make one
+    -- * For implementations
     receiveRoom,
   )
 where
@@ -18,23 +17,22 @@ import Weft.Buffer (Buffer, bufferSize)
 import Weft.File (File)
 import Weft.Socket (ShutdownHow (..), Socket, receiveInto, sendFile, sendVector, shutdown)
 
--- | How bytes are received and sent.
+-- | A duplex byte stream.
 data Transport = Transport
-  { -- | As 'Weft.Socket.receiveInto': 0 is the end of the stream, and nothing else is
-    -- ('receiveRoom'). A thread that is cancelled while it waits loses no bytes.
+  { -- | As 'Weft.Socket.receiveInto': 0 only at the end of the stream ('receiveRoom'). Cancelling
+    -- a waiting thread loses no bytes.
     transportReceive :: Buffer -> Int -> Int -> Thread Int,
     -- | Send some bytes of several pieces, as 'Weft.Socket.sendVector'.
     transportSend :: [ByteString] -> Thread Int,
     -- | As 'Weft.Socket.sendFile'.
     transportSendFile :: File -> Int64 -> Int -> Thread Int,
-    -- | Tell the other end that no more is going to be sent.
+    -- | Announce the end of sending.
     transportEnd :: Thread (),
-    -- | Has something been received already, so that 'transportReceive' would answer
-    -- although the socket is not readable?
+    -- | Can 'transportReceive' return bytes although the socket is not readable?
     transportPending :: IO Bool
   }
 
--- | A plain socket.
+-- | The transport of a plain socket.
 socketTransport :: Socket -> Transport
 socketTransport socket =
   Transport
@@ -45,8 +43,8 @@ socketTransport socket =
       transportPending = pure False
     }
 
--- | For a 'transportReceive': how many bytes may be received into this buffer from this offset,
--- of a number that is asked for. Raises 'IOError' (@EINVAL@) if there is no room for one.
+-- | How many of the requested bytes fit into this buffer from this offset. Throws an 'IOError'
+-- (@EINVAL@) if none does.
 receiveRoom :: Buffer -> Int -> Int -> IO Int
 receiveRoom buffer offset count
   | room > 0, offset >= 0 = pure room

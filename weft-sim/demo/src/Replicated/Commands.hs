@@ -8,21 +8,20 @@
 module Replicated.Commands
   ( simulateCommand,
     replayCommand,
-    simulateCommandTo,
-    replayCommandTo,
   )
 where
 
 import Control.Exception (IOException, try)
 import Control.Monad (unless, when)
 import Data.List (intercalate)
+import Data.Text qualified as Text
 import Options.Applicative
 import Replicated.Program
 import Replicated.Simulated
 import System.Exit (ExitCode (..))
 import System.IO (BufferMode (..), hIsTerminalDevice, hSetBuffering, readFile', stderr, stdout)
 import Text.Read (readMaybe)
-import Weft.Internal.Report (writeStderr)
+import Weft.Internal.Os.Report (writeStderr)
 import Weft.Sim
 import Weft.Time (durationNanoseconds)
 
@@ -34,13 +33,9 @@ data Recording = Recording
   }
   deriving stock (Show, Read)
 
--- | @simulate@: seed after seed.
-simulateCommand :: Command
-simulateCommand = simulateCommandTo putStrLn
-
--- | The same; what it says goes there, line by line.
-simulateCommandTo :: (String -> IO ()) -> Command
-simulateCommandTo tell = command "simulate" (info options (progDesc "Run the store in simulated worlds, with trouble, and check what the clients saw"))
+-- | @simulate@: seed after seed. What it says goes to the function, line by line.
+simulateCommand :: (String -> IO ()) -> Command
+simulateCommand tell = command "simulate" (info options (progDesc "Run the store in simulated worlds, with trouble, and check what the clients saw"))
   where
     options = do
       seeds <- option range (long "seeds" <> metavar "FROM-TO" <> value (0, 199) <> help "One world for each seed (default: 0-199)")
@@ -77,13 +72,9 @@ search tell seeds what kinds count file = do
       when terminal . writeStderr $
         "\rseed " <> show seed <> ": " <> show (resultSteps result) <> " steps, " <> show (resultTime result `div` 1_000_000_000) <> " s of virtual time\ESC[K"
 
--- | @replay@: the same run again.
-replayCommand :: Command
-replayCommand = replayCommandTo putStrLn
-
--- | The same; what it says goes there, line by line.
-replayCommandTo :: (String -> IO ()) -> Command
-replayCommandTo tell = command "replay" (info options (progDesc "Show a failure that simulate has written to a file"))
+-- | @replay@: the same run again. What it says goes to the function, line by line.
+replayCommand :: (String -> IO ()) -> Command
+replayCommand tell = command "replay" (info options (progDesc "Show a failure that simulate has written to a file"))
   where
     options = do
       timeline <- switch (long "timeline" <> help "Show every step of every thread, too")
@@ -115,7 +106,7 @@ showRecording tell timeline (Recording seed what faults) = do
   where
     indented line = if null line then "" else "  " <> line
 
--- | So many of these.
+-- | A number of things.
 counted :: Int -> String -> String
 counted n what = show n <> " " <> what <> (if n == 1 then "" else "s")
 
@@ -142,12 +133,9 @@ range = eitherReader $ \text -> case break (== '-') text of
   _ -> Left (show text <> " is not of the form FROM-TO")
 
 kindsOf :: ReadM [FaultKind]
-kindsOf = eitherReader $ \text -> if text == "none" then Right [] else mapM one (splitOn text)
+kindsOf = eitherReader $ \text -> if text == "none" then Right [] else mapM (one . Text.unpack) (Text.splitOn "," (Text.pack text))
   where
     one t = maybe (Left ("there is no kind of fault " <> show t <> "; there are none, " <> intercalate ", " (map nameOfKind [minBound ..]))) Right (lookup t [(nameOfKind k, k) | k <- [minBound ..]])
-    splitOn t = case break (== ',') t of
-      (a, ',' : rest) -> a : splitOn rest
-      (a, _) -> [a]
 
 -- | As on the command line.
 nameOfKind :: FaultKind -> String

@@ -1,7 +1,7 @@
 -- |
 -- Description : What clients and replicas say to each other
 --
--- A message is a length of four bytes and so many bytes of body.
+-- A message is a length of four bytes, and a body of that length.
 module Replicated.Message
   ( Request (..),
     Reply (..),

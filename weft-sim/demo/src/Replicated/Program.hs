@@ -39,7 +39,7 @@ import System.IO.Temp (withSystemTempDirectory)
 import System.Posix.Signals (sigINT, sigTERM)
 import Weft
 import Weft.Concurrently
-import Weft.Internal.Report (writeStderr)
+import Weft.Internal.Os.Report (writeStderr)
 import Weft.Signal
 import Weft.Socket
 import Weft.Time (nanoseconds)
@@ -51,7 +51,7 @@ type Command = Mod CommandFields (IO ExitCode)
 main :: IO ()
 main = mainWith []
 
--- | The same with more commands. What the system refuses is one line, and status 2.
+-- | The program with more commands. What the system refuses is one line, and status 2.
 mainWith :: [Command] -> IO ()
 mainWith more = do
   hSetEncoding stdout utf8

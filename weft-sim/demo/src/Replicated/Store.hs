@@ -48,7 +48,7 @@ data Store = Store
     storeQueue :: !(Channel Pending)
   }
 
--- | An entry for the disk, and who waits for it to be there.
+-- | An entry for the disk, and where the thread that stores it waits for the outcome.
 data Pending = Pending
   { pendingKey :: !Key,
     pendingEntry :: !Entry,

@@ -45,7 +45,7 @@ receiveMessage connection = do
   where
     cutShort = Garbage "the connection ended in the middle of a message"
 
--- | So many bytes, or fewer if the stream ends before.
+-- | This number of bytes, or fewer if the stream ends before.
 receiveUpTo :: Socket -> Int -> Thread ByteString
 receiveUpTo connection = go []
   where

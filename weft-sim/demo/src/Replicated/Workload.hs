@@ -78,6 +78,6 @@ worker settings recorder name client = do
       where
         value = encodeUtf8 (name <> "." <> Text.pack (show n))
 
--- | So many parts of 65,536.
+-- | This number of parts of 65,536.
 fraction :: Int -> Duration -> Duration
 fraction parts whole = nanoseconds (fromIntegral (durationNanoseconds whole) * parts `div` 65536)

@@ -16,8 +16,8 @@ import Test.Network.Rig
 import Test.Tasty
 import Test.Tasty.HUnit
 import Weft
-import Weft.Internal.SystemCall qualified as Call
-import Weft.Internal.Trace (call)
+import Weft.Internal.Core.SystemCall qualified as Call
+import Weft.Internal.Core.Trace (call)
 import Weft.Sim.Internal.Conditions
 import Weft.Sim.Internal.Network (cut, cutOneWay, heal)
 import Weft.Socket

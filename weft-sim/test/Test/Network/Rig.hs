@@ -45,7 +45,7 @@ import GHC.IO.Exception (ioe_errno)
 import Network.Socket (HostAddress)
 import Test.Tasty.HUnit
 import Weft
-import Weft.Internal.Trace (Thread (..), Trace (..))
+import Weft.Internal.Core.Self (changeContext)
 import Weft.Kernel (Outcome (..), Waiter, deliver, suspend)
 import Weft.Sim.Internal.Conditions
 import Weft.Sim.Internal.Kernel
@@ -70,13 +70,16 @@ inWorld conditions seed body = do
   reports <- newIORef []
   warnings <- newIORef []
   uncaught <- newIORef []
-  world <- newWorld conditions seed byChance (Just (\n -> modifyIORef' notes (n :))) (\w -> modifyIORef' warnings (w :))
+  made <- newWorld conditions seed byChance (\w -> modifyIORef' warnings (w :))
+  let world = made {worldNote = Just (\n -> modifyIORef' notes (n :))}
   mapM_ (\name -> addMachine world (Text.pack name) []) ["a", "b", "c"]
   sim <- newSim seed world
   let settings =
         defaultSettings
           { settingKernel = simKernel sim,
             settingWorkers = Just 1,
+            -- A busy machine must not have the worker taken over in the middle of an effect.
+            settingCarriers = 0,
             settingDeadlock = RaiseDeadlock,
             settingReport = \r -> modifyIORef' reports (r :),
             settingUncaught = \_ _ e -> modifyIORef' uncaught (show e :)
@@ -105,7 +108,7 @@ residingAt m body = do
   life <- liftIO (readIORef (machineLife m))
   moveTo (Residence (machineNumber m) life) *> (body `finally` moveTo (Residence 0 0))
   where
-    moveTo r = Thread (\k -> Describe (residing r) (\_ -> k ()))
+    moveTo r = changeContext (residing r)
 
 newtype Gate a = Gate (IORef (Either [Waiter a] (Outcome a)))
 

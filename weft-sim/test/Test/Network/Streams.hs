@@ -22,10 +22,10 @@ import Test.Tasty
 import Test.Tasty.HUnit
 import Weft
 import Weft.Buffer
-import Weft.Internal.Backend (newDescriptor)
-import Weft.Internal.Buffer (unsafeSlice)
-import Weft.Internal.SystemCall (Socket (..))
-import Weft.Internal.SystemCall qualified as Call
+import Weft.Internal.Core.Buffer (unsafeSlice)
+import Weft.Internal.Core.SystemCall (Socket (..))
+import Weft.Internal.Core.SystemCall qualified as Call
+import Weft.Internal.Os.Descriptor (newDescriptor)
 import Weft.Pipe
 import Weft.Sim.Internal.Conditions
 import Weft.Sim.Internal.Disk (newDisks)
@@ -326,7 +326,7 @@ copied = inCalm $ \rig ->
 
 files :: Assertion
 files = do
-  world <- newWorld calm 1 byChance Nothing (\_ -> pure ())
+  world <- newWorld calm 1 byChance (\_ -> pure ())
   net <- newDisks world >>= newNetwork world
   home <- homeMachine world
   outgoing <- newFlow Through 10

@@ -1,5 +1,4 @@
--- |
--- TLS to servers.
+-- | TLS to servers.
 --
 -- @
 -- tls <- 'clientTls' 'SystemAuthorities'
@@ -25,7 +24,6 @@ import Data.ByteString (ByteString)
 import Data.ByteString.Char8 qualified as C
 import Data.Functor (void)
 import Data.IORef
-import Data.Maybe (isNothing)
 import Data.X509.CertificateStore (CertificateStore, listCertificates, makeCertificateStore)
 import Data.X509.Validation (FailedReason (UnknownCA))
 import Network.TLS
@@ -44,33 +42,31 @@ import Weft.Tls.Internal.Records
 import Weft.Tls.Internal.Stream
 import Weft.Tls.Internal.Trust
 
--- | How TLS is spoken to servers. Made by 'clientTls', and changed by its fields; one serves
--- all connections of a run.
+-- | The settings of TLS to servers, made by 'clientTls' and shared by all connections of a run.
 data ClientTlsSettings = ClientTlsSettings
-  { -- | Whose certificates are trusted. 'Nothing': any server is, and so is whoever sits in
-    -- between.
+  { -- | The trusted authorities. 'Nothing' trusts any server, and any attacker in between.
     clientAuthorities :: !(Maybe CertificateStore),
-    -- | The oldest version that is spoken; default 'Tls12'.
+    -- | The oldest version to accept; default 'Tls12'.
     clientOldest :: !TlsVersion,
-    -- | Protocols that are offered by ALPN; default @http/1.1@. Empty: none.
+    -- | Protocols to offer by ALPN; default @http/1.1@. Empty: none.
     clientProtocols :: [ByteString],
-    -- | What is shown to a server that asks for a certificate; default: nothing.
+    -- | The certificate for servers that ask for one; default: none.
     clientCertificate :: !(Maybe Credential),
-    -- | How many handshakes compute at a time.
+    -- | Limits concurrent handshakes.
     clientGate :: !Gate
   }
 
--- | Where the certificates of authorities come from.
+-- | The source of the authorities' certificates.
 data Authorities
   = -- | The system's.
     SystemAuthorities
   | -- | This file (PEM).
     AuthoritiesFrom !FilePath
-  | -- | Servers are not verified: for tests.
+  | -- | Servers are not verified; for tests.
     NoVerification
   deriving stock (Eq, Show)
 
--- | Load the authorities, and, if wanted, a certificate to show. Raises 'LoadError'.
+-- | Load the authorities and an optional client certificate. Throws 'LoadError'.
 clientTls :: Authorities -> Maybe CertificateFiles -> Thread ClientTlsSettings
 clientTls authorities shown = do
   store <- case authorities of
@@ -84,32 +80,32 @@ clientTls authorities shown = do
   credential <- mapM (fmap loadedCredential . loadCertificate) shown
   ClientTlsSettings store Tls12 ["http/1.1"] credential <$> newGate
 
--- | Speak TLS on a connected socket with this host: a name, which the server is told (SNI),
--- or an address. Its certificate must be for that. Raises 'TlsFailure', and 'IOError' as the
--- socket does. Closing the socket stays the caller's; to limit the time, so does that
--- ('Weft.Timeout.timeout'). @TCP_NODELAY@ is set.
+-- | Speak TLS with this host on a connected socket. The host is a name, which is also sent (SNI),
+-- or an address; the server's certificate must be for it. Throws 'TlsFailure', and the socket's
+-- 'IOError's. The caller closes the socket and limits the time ('Weft.Timeout.timeout'). Sets
+-- @TCP_NODELAY@.
 --
--- The transport raises 'TlsFailure' where a socket would answer with the end of the stream,
--- if the server has not announced it ('Truncated'). 'transportEnd' announces ours.
+-- The transport throws 'Truncated' at an end of stream that the server has not announced.
+-- 'transportEnd' announces ours.
 connectTls :: ClientTlsSettings -> HostName -> Socket -> Thread Transport
 connectTls tls host socket = do
-  -- What is sent in several records must not wait for the acknowledgement of the first. A
-  -- socket that is not TCP has no such option.
+  -- Records must not wait for acknowledgements. Only TCP sockets have this option.
   _ <- try @_ @IOError (setOption socket NoDelay 1)
   fst <$> connectTlsWith tls host (socketTransport socket)
 
--- | The same over any transport; and what was agreed on.
+-- | 'connectTls' over any transport, with the negotiated parameters.
 connectTlsWith :: ClientTlsSettings -> HostName -> Transport -> Thread (Transport, Security)
 connectTlsWith tls host transport = do
   records <- newRecords transport
   reasons <- liftIO (newIORef [])
+  identity <- liftIO (identityOf host)
   turns <- liftIO newTurns
   (context, source) <-
-    liftIO $ contextOn records (takeRecords records (waitForMore turns)) (parametersFor tls host reasons)
+    liftIO $ contextOn records (takeRecords records (waitForMore turns)) (parametersFor tls identity reasons)
   shake (clientGate tls) turns records (handshake context) `catch` \e -> case fromException e of
     Just (_ :: SomeAsyncException) -> throwM e
     Nothing -> do
-      -- The alert that the library has written.
+      -- Sends the alert that the library has written.
       void . try @_ @IOError . timeout (seconds 1) $ flush records
       why <- liftIO (readIORef reasons)
       unless (null why) (throwM (Untrusted why))
@@ -122,32 +118,34 @@ connectTlsWith tls host transport = do
     above <- streamTransport ClientSide records context
     pure (above, security)
 
--- | For 'Weft.Http.Client.clientSecure': TLS with the host of a URL, whose certificate is
--- verified as the settings say. What 'connectTls' raises is an 'IOError' here, which says the
--- same.
+-- | For 'Weft.Http.Client.clientSecure': TLS with the host of a URL, verified as the settings say.
+-- Throws the failures of 'connectTls' as 'IOError's.
 secureWith :: ClientTlsSettings -> Target -> Transport -> Thread Transport
 secureWith tls target transport = do
   (above, _) <- connectTlsWith tls (C.unpack (targetHost target)) transport `catch` (throwM . asIOError)
   pure above {transportReceive = \buffer offset count -> transportReceive above buffer offset count `catch` (throwM . asIOError)}
 
-parametersFor :: ClientTlsSettings -> HostName -> IORef [String] -> ClientParams
-parametersFor tls host reasons =
+parametersFor :: ClientTlsSettings -> Identity -> IORef [String] -> ClientParams
+parametersFor tls identity reasons =
   defaults
     { -- An address is not a name (RFC 6066, section 3).
-      clientUseServerNameIndication = isNothing (isAddress host),
+      clientUseServerNameIndication = named,
       clientSupported = supportedFrom (clientOldest tls),
       clientHooks =
         (clientHooks defaults)
           { onServerCertificate = \_ _ _ chain -> case clientAuthorities tls of
               Nothing -> pure []
               Just store -> do
-                wrong <- verifyServer store host chain
+                wrong <- verifyServer store identity chain
                 writeIORef reasons wrong
-                -- The library says no more than that to the server.
+                -- The library sends the server no more than this.
                 pure [UnknownCA | not (null wrong)],
             onCertificateRequest = \_ -> pure (clientCertificate tls),
             onSuggestALPN = pure (if null (clientProtocols tls) then Nothing else Just (clientProtocols tls))
           }
     }
   where
+    (host, named) = case identity of
+      DnsId name -> (name, True)
+      IpId name _ -> (name, False)
     defaults = clientDefaults host

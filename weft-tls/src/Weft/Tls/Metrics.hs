@@ -1,5 +1,4 @@
--- |
--- Handshakes that failed, among the metrics of "Weft.Http.Metrics".
+-- | Counts failed handshakes among the metrics of "Weft.Http.Metrics".
 --
 -- @
 -- registry <- liftIO 'Weft.Http.Metrics.newRegistry'
@@ -15,8 +14,8 @@ import Data.Text.Encoding (decodeLatin1)
 import Weft.Http.Metrics
 import Weft.Tls.Internal.Failed
 
--- | Shows @weft_tls_handshake_failures_total@ by reason and alert; the action counts one. There
--- are at most some hundreds of pairs, whatever clients do.
+-- | Register @weft_tls_handshake_failures_total@ by reason and alert; the action counts a failure.
+-- Clients can cause at most some hundreds of label pairs.
 countFailures :: Registry -> IO (FailedHandshake -> IO ())
 countFailures registry = do
   counts <- newIORef Map.empty

@@ -1,5 +1,4 @@
--- |
--- TLS for the server of "Weft.Http.Server". Keys are agreed on by X25519, or else P-256, P-384 or
+-- | TLS for the server of "Weft.Http.Server". Keys are agreed on by X25519, or else P-256, P-384 or
 -- P-521; ML-KEM is not offered, because the library (@tls@ 1.8) has none.
 --
 -- @
@@ -39,7 +38,7 @@ import Weft
 import Weft.Buffer
 import Weft.Http.Request (Client (..))
 import Weft.Http.Server (Layer, Transport (..))
-import Weft.Internal.Report (reportToStderr)
+import Weft.Internal.Os.Report (reportToStderr)
 import Weft.Time (durationNanoseconds)
 import Weft.Timeout (timeout)
 import Weft.Tls.Internal.Certificates
@@ -52,43 +51,39 @@ import Weft.Tls.Internal.Sessions
 import Weft.Tls.Internal.Stream
 import Weft.Tls.Internal.Trust
 
--- | How TLS is spoken.
+-- | The settings of a TLS server.
 data TlsSettings = TlsSettings
-  { -- | Each client gets one that is for the name it asks for (SNI); of several for a name,
-    -- with keys of different kinds, one that it understands. The first is for all other
-    -- clients. Default: none, with which 'loadTls' fails.
+  { -- | The client's server name (SNI) selects a certificate; of several with keys of different
+    -- kinds, one that the client supports. The first is the default. Default: none, which 'loadTls'
+    -- refuses.
     tlsCertificates :: [CertificateFiles],
-    -- | The oldest version that is spoken; default 'Tls12'.
+    -- | The oldest version to accept; default 'Tls12'.
     tlsOldest :: !TlsVersion,
-    -- | Protocols that a client may choose from by ALPN, the preferred first; default
-    -- @http/1.1@. A client that asks for others only is refused; one that does not ask
-    -- is served. Empty: ALPN is not spoken.
+    -- | Protocols for ALPN, preferred first; default @http/1.1@. Refuses a client that offers only
+    -- others; serves one that offers none. Empty: no ALPN.
     tlsProtocols :: [ByteString],
-    -- | Are clients asked for certificates? Default 'NoClientCertificates'.
+    -- | Whether to ask clients for certificates; default 'NoClientCertificates'.
     tlsClients :: !ClientCertificates,
-    -- | How many sessions are remembered, so that clients that come again have a shorter
-    -- handshake; default 10,000, of some 2 KB each. 0: none. None either where clients
-    -- are asked for certificates, because a resumed session does not show them.
+    -- | Sessions to remember for resumption; default 10,000, some 2 KB each. 0: none. Also none
+    -- with client certificates, which a resumed session does not show.
     tlsSessions :: !Int,
-    -- | How long a session is remembered; default two hours, at most seven days.
+    -- | How long to remember a session; default two hours, at most seven days.
     tlsSessionLifetime :: !Duration,
-    -- | Told what an operator should know, a line each: that a certificate has expired; why a
-    -- handshake failed, and which alert was sent, but only every ten seconds, with the number
-    -- of those that had no line. Default: standard error.
+    -- | Reports a line to the operator: an expired certificate, or a failed handshake with its
+    -- alert, at most every ten seconds with the number of unreported ones. Default: standard error.
     tlsReport :: !(String -> IO ()),
-    -- | Told of each handshake that failed: for metrics ("Weft.Tls.Metrics"), or for a log at
-    -- debug level, since anybody can make as many as they like. Default: nothing. It must not
-    -- block.
+    -- | Called for each failed handshake: for metrics ("Weft.Tls.Metrics") or a debug log, since
+    -- anyone can cause failures. Default: none. It must not block.
     tlsOnFailure :: !(Maybe (FailedHandshake -> IO ()))
   }
 
--- | Who must show a certificate.
+-- | Which clients must show a certificate.
 data ClientCertificates
   = -- | Nobody is asked.
     NoClientCertificates
-  | -- | A client may show one; it must have been issued by an authority in this file (PEM).
+  | -- | A client may show one, issued by an authority in this file (PEM).
     OptionalFrom !FilePath
-  | -- | A client must show one.
+  | -- | A client must show one, issued by an authority in this file (PEM).
     RequiredFrom !FilePath
   deriving stock (Eq, Show)
 
@@ -106,7 +101,7 @@ defaultTlsSettings =
       tlsOnFailure = Nothing
     }
 
--- | What connections are encrypted with. Belongs to one run.
+-- | The loaded settings of a server. Belongs to one run.
 data TlsContext = TlsContext
   { settings :: !TlsSettings,
     gate :: !Gate,
@@ -114,23 +109,22 @@ data TlsContext = TlsContext
     current :: !(IORef Generation)
   }
 
--- | What was loaded at one time.
+-- | The files loaded at one time.
 data Generation = Generation
   { parameters :: !ServerParams,
     certificates :: [Loaded],
     authorities :: !(Maybe CertificateStore)
   }
 
--- | Read the certificates and keys. Raises 'LoadError', which names the file and says what
--- is wrong with it. A certificate that has expired, or soon will, is reported and used.
+-- | Load the certificates and keys. Throws 'LoadError', which names the file and its fault.
+-- Reports, but uses, certificates that have expired or soon will.
 loadTls :: TlsSettings -> Thread TlsContext
 loadTls s = do
   generation <- load s
   TlsContext s <$> newGate <*> liftIO (newFailureLog (tlsReport s)) <*> liftIO (newIORef generation)
 
--- | Read the files again: new handshakes are made with what is there now. What was loaded
--- before stays if anything is wrong. Connections go on with what they began with; sessions
--- that began before are not resumed.
+-- | Load the files again for new handshakes, or keep the loaded ones on any error. Open connections
+-- continue; older sessions are not resumed.
 reloadTls :: TlsContext -> Thread (Either LoadError ())
 reloadTls context =
   try (load (settings context)) >>= \case
@@ -164,9 +158,8 @@ load s = do
   where
     lifetime = fromIntegral (max 0 (min (7 * 24 * 60 * 60) (durationNanoseconds (tlsSessionLifetime s) `div` 1_000_000_000)))
 
--- | TLS between the socket and HTTP, for 'Weft.Http.Server.serverLayers'. The handler sees
--- what was agreed on as 'clientSecurity'. A client that speaks HTTP without TLS is told so,
--- with status 400.
+-- | TLS for 'Weft.Http.Server.serverLayers'. The handler sees the negotiated parameters as
+-- 'clientSecurity'. A client that speaks HTTP without TLS gets a 400.
 tlsLayer :: TlsContext -> Layer
 tlsLayer context _ transport client = do
   records <- newRecords transport
@@ -185,7 +178,7 @@ tlsLayer context _ transport client = do
       partFrom records failure
       throwM (asIOError failure)
 
--- The reference is for the alert that is sent.
+-- The reference receives the alert that is sent.
 attempt :: TlsContext -> Records -> IORef (Maybe ByteString) -> Client -> Thread (Transport, Client)
 attempt context records alert client = do
   begun <- fill records
@@ -210,7 +203,7 @@ attempt context records alert client = do
     above <- streamTransport ServerSide records tls
     pure (above, client {clientSecurity = Just security})
 
--- | For one connection; the reference is for the subject of the client.
+-- | The parameters of one connection; the reference receives the client's subject.
 parametersFor :: TlsSettings -> Generation -> IORef (Maybe ByteString) -> ServerParams
 parametersFor s generation subject =
   (parameters generation)
@@ -224,11 +217,11 @@ parametersFor s generation subject =
           }
     }
   where
-    -- An empty answer refuses the client.
+    -- An empty choice refuses the client.
     chooseProtocol offered = case filter (`elem` offered) (tlsProtocols s) of
       protocol : _ -> protocol
       [] -> B.empty
-    -- They are in our order, and there is one.
+    -- In our order of preference, and never empty.
     head' = foldr const (error "the library asks for one of no ciphers")
     refused = CertificateUsageReject (CertificateRejectOther "no certificates are expected")
     check store chain = case (chain, tlsClients s) of
@@ -239,7 +232,7 @@ parametersFor s generation subject =
           [] -> CertificateUsageAccept <$ writeIORef subject (subjectText chain)
           reason : _ -> pure (CertificateUsageReject (CertificateRejectOther reason))
 
--- | Tell the client, as far as that is possible, within a second.
+-- | Notify the client if possible, within a second.
 partFrom :: Records -> TlsFailure -> Thread ()
 partFrom records failure = case failure of
   Vanished -> pure ()
@@ -251,8 +244,7 @@ partFrom records failure = case failure of
     parting = void . try @_ @IOException . timeout (seconds 1) $ do
       _ <- flush records
       transportEnd (below records)
-      -- What the client has sent, and nobody reads, would reset the connection, and the
-      -- client might not see what it was told.
+      -- Unread bytes would cause a reset, and the client might not see the response.
       buffer <- liftIO (newBuffer 4096)
       let skip n = when (n > (0 :: Int)) $ do
             got <- transportReceive (below records) buffer 0 4096

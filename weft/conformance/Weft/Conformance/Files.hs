@@ -137,7 +137,7 @@ times dir = do
   sleep (milliseconds 20)
   withFile (dir <> "/f") WriteOnly (\f -> writeAt f 0 "y")
   new <- pathStatus (dir <> "/f")
-  holds (show (old, new)) (statusModified new > statusModified old && statusInode new == statusInode old)
+  holds (show (old, new)) (statusModified new > statusModified old && statusChanged new >= statusModified new && statusInode new == statusInode old)
 
 direct :: World -> ByteString -> Thread ()
 direct world dir = do

@@ -18,15 +18,14 @@ import Weft
 import Weft.Channel qualified as Channel
 import Weft.Conformance.Check
 import Weft.Conformance.World
-import Weft.Internal.Barrier qualified as Barrier
-import Weft.Internal.Channel qualified as Internal.Channel
-import Weft.Internal.Condition qualified as Condition
-import Weft.Internal.Event qualified as Event
-import Weft.Internal.MVar qualified as Internal.MVar
-import Weft.Internal.Mutex (Mutex (..), mutexWord)
-import Weft.Internal.Semaphore qualified as Internal.Semaphore
-import Weft.Internal.Trace (Place (..))
-import Weft.Internal.WaitQueue (entries)
+import Weft.Internal.Sync.Barrier qualified as Barrier
+import Weft.Internal.Sync.Channel qualified as Internal.Channel
+import Weft.Internal.Sync.Condition qualified as Condition
+import Weft.Internal.Sync.Event qualified as Event
+import Weft.Internal.Sync.MVar qualified as Internal.MVar
+import Weft.Internal.Sync.Mutex (Mutex (..), mutexWord)
+import Weft.Internal.Sync.Semaphore qualified as Internal.Semaphore
+import Weft.Internal.Sync.WaitQueue (entries)
 import Weft.MVar qualified as MVar
 import Weft.Mutex
 import Weft.Semaphore qualified as Semaphore
@@ -124,7 +123,7 @@ mvars world = running world $ do
         MVar.putMVar v (n + 1)
         liftIO (atomicModifyIORef' turns (\k -> (k + 1, ())))
   n <- liftIO (readIORef turns)
-  let Internal.MVar.MVar (Place {placeState = var}) _ = v
+  let var = Internal.MVar.mvarState v
   state <- liftIO (readMutVar var)
   liftIO $ case state of
     Internal.MVar.Full k -> k @?= n
@@ -148,7 +147,7 @@ putting world = do
           MVar.putMVar v a
           note put a
     void (MVar.tryTakeMVar v >>= mapM_ (note taken))
-    let Internal.MVar.MVar (Place {placeState = var}) _ = v
+    let var = Internal.MVar.mvarState v
     state <- liftIO (readMutVar var)
     liftIO $ case state of
       Internal.MVar.Empty -> pure ()
@@ -162,7 +161,7 @@ semaphores :: World -> Assertion
 semaphores world = running world $ do
   s <- Semaphore.newSemaphore 5
   poking world 16 (pure True) $ \i -> Semaphore.withPermits s (1 + i `mod` 5) yield
-  let Internal.Semaphore.Semaphore var _ = s
+  let var = Internal.Semaphore.semaphoreState s
   Internal.Semaphore.State free queue <- liftIO (readMutVar var)
   liftIO ((free, entries queue) @?= (5, 0))
 

@@ -17,7 +17,7 @@ import Weft.Conformance.Check
 import Weft.Conformance.Litmus
 import Weft.Conformance.Waiting
 import Weft.Conformance.World
-import Weft.Internal.Direct (await, direct)
+import Weft.Internal.Core.Direct (await, direct)
 import Weft.MVar qualified as MVar
 import Weft.Mutex
 
@@ -57,8 +57,8 @@ mvars world =
           taking >> sequence_ reading
           empty <- MVar.isEmptyMVar v
           unless empty (say "full"),
-      -- Who waits alone to take has a state of its own: Note [Latches and places] in
-      -- "Weft.Internal.Trace".
+      -- Who waits alone to take has a state of its own: `One` in
+      -- "Weft.Internal.Sync.MVar".
       always "one that waits to take is cancelled, alone and in front of others" . running world $ do
         v <- MVar.newEmptyMVar
         forM_ [0, 1, 2] $ \behind -> do

@@ -27,7 +27,7 @@ import Control.Monad (forM_, void)
 import Data.IORef
 import Data.Primitive.MutVar (readMutVar)
 import Weft
-import Weft.Internal.Trace (Fate (..), Identity (..), ThreadId (..))
+import Weft.Internal.Core.Trace (Fate (..), Identity (..), ThreadId (..))
 import Weft.Kernel (Outcome (..), Waiter, deliver, suspend)
 
 -- | A value that comes once, and the threads that wait for it.

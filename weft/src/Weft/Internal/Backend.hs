@@ -1,6 +1,7 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
 -- |
--- Description : The completion-shaped record behind which every event source hides
--- Stability   : not home
+-- Description : The interface of event sources, in the shape of completions
 --
 -- An event source ("backend") is what one worker polls. This module owns the
 -- words that the kernel of "Weft.Internal.Kernel" and the backends share: the
@@ -11,13 +12,7 @@
 -- The shape is that of io_uring, because a readiness source can imitate
 -- completions (try, wait until ready, try again) and not the other way round.
 module Weft.Internal.Backend
-  ( -- * Descriptors
-    Descriptor (..),
-    newDescriptor,
-    mostWorkers,
-    isSending,
-
-    -- * Operations
+  ( -- * Operations
     Operation (..),
     describeOperation,
     streamOf,
@@ -41,89 +36,20 @@ module Weft.Internal.Backend
   )
 where
 
-import Control.Monad.Primitive (RealWorld)
 import Data.Bits (complement)
-import Data.IORef (IORef, atomicModifyIORef', newIORef)
 import Data.Int (Int64)
-import Data.Primitive.PrimArray (newPrimArray, readPrimArray, setPrimArray)
-import Data.Primitive.PrimVar (PrimVar (..))
-import Data.Word (Word32, Word8)
+import Data.Word (Word8)
 import Foreign.C.Types (CInt)
 import Foreign.Ptr (Ptr)
-import System.IO.Unsafe (unsafePerformIO)
+import Weft.Internal.Os.Descriptor (Descriptor)
 
--- | An open file descriptor and its identity. The kernel reuses numbers at
--- once, so a number alone cannot tell an operation on this descriptor from one
--- on its predecessor: every table entry and every event carries the serial too.
-data Descriptor = Descriptor
-  { -- | The number the operating system gave.
-    descriptorNumber :: {-# UNPACK #-} !CInt,
-    -- | Unique in the process (modulo 2^32).
-    descriptorSerial :: {-# UNPACK #-} !Word32,
-    -- | One bit for each worker whose backend may hold state about this
-    -- descriptor, and bit 62 once it is closed; for a file those of
-    -- "Weft.Internal.Kernel.AtOnce". Changed atomically. It is the first of two words;
-    -- the second is 'isSending'.
-    descriptorWorkers :: {-# UNPACK #-} !(PrimVar RealWorld Int)
-  }
-
-instance Eq Descriptor where
-  a == b = descriptorSerial a == descriptorSerial b && descriptorNumber a == descriptorNumber b
-
-instance Show Descriptor where
-  showsPrec _ d = showString "fd " . shows (descriptorNumber d)
-
--- | Give a freshly opened descriptor its identity. The number must be in
--- non-blocking mode if it is a socket, a pipe or a terminal.
-newDescriptor :: CInt -> IO Descriptor
-newDescriptor n = do
-  s <- atomicModifyIORef' serials (\s -> (s + 1, s))
-  words' <- newPrimArray 2
-  setPrimArray words' 0 2 0
-  pure (Descriptor n s (PrimVar words'))
-
--- | How many workers a run may have: each has a bit of its own in 'descriptorWorkers', below
--- bit 62 and the three of "Weft.Internal.Kernel.AtOnce".
-mostWorkers :: Int
-mostWorkers = 59
-
--- Note [Sending from elsewhere]
--- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
--- A number that was closed may be given to another connection at once, and what is sent to
--- it then reaches the wrong client. Whoever uses a number does it in one of two ways:
---
---   * As a worker that has set its bit in 'descriptorWorkers': who closes the descriptor
---     asks all these workers first ("Weft.Internal.Kernel.Env", 'whileOpen').
---   * From anywhere, in one of the calls of "Weft.Internal.SendNow", which any thread of
---     GHC's may make: one that was left behind by the application of a connection that has
---     ended, too. It writes 1 to
---     the second word, looks whether the descriptor is closed, sends if not, and
---     writes 0. So does a job of the pool that no backend knows of, for as long as it uses the
---     number ('Weft.Internal.SendNow.whileHeld').
---
--- Who closes sets the bit of the closed, and then looks at the second word; it closes the
--- number when that is 0. Each has written before it looks, so one of the two sees the other:
--- what begins to send behind the mark sees that, and what began before it is waited for. A
--- send does not wait, so that is no long time; and all of it is one unsafe foreign call (or
--- masked), in which no exception can come. It takes one atomic operation, the write of the 1,
--- because no two are there at a time: who finds a 1 sends nothing.
-
--- | Is somebody sending from elsewhere than a worker's backend? See Note [Sending from elsewhere].
-isSending :: Descriptor -> IO Bool
-isSending d = case descriptorWorkers d of
-  PrimVar words' -> (/= 0) <$> readPrimArray words' 1
-
-serials :: IORef Word32
-serials = unsafePerformIO (newIORef 1)
-{-# NOINLINE serials #-}
-
--- | What a backend can be asked to do. Memory behind a pointer must stay valid
+-- | What a backend can be asked to do. Memory that a pointer points to must stay valid
 -- until the completion has run: the completion's closure keeps it alive.
 --
 -- Every operation answers with a number as @io_uring@ does: zero or more for
 -- success, the negated @errno@ for failure.
 data Operation
-  = -- | @recv@: at most so many bytes into memory; 0 means end of stream.
+  = -- | @recv@ into memory of this size; 0 means end of stream.
     Receive !Descriptor !(Ptr Word8) !Int
   | -- | @send@ (with @MSG_NOSIGNAL@): how many bytes the socket took.
     Send !Descriptor !(Ptr Word8) !Int
@@ -134,7 +60,7 @@ data Operation
   | -- | @accept4@ with @SOCK_NONBLOCK|SOCK_CLOEXEC@: address, address length
     -- (a @socklen_t@, both may be null); answers the new number.
     Accept !Descriptor !(Ptr ()) !(Ptr ())
-  | -- | @connect@ to an address of so many bytes; answers 0 when established.
+  | -- | @connect@ to an address of this size; answers 0 when established.
     Connect !Descriptor !(Ptr ()) !Int
   | -- | Wait until a read would not block (data, end of stream, or an error).
     AwaitReadable !Descriptor
@@ -144,7 +70,7 @@ data Operation
     ReadStream !Descriptor !(Ptr Word8) !Int
   | -- | Write to a pipe, FIFO, terminal or eventfd (no offset).
     WriteStream !Descriptor !(Ptr Word8) !Int
-  | -- | @sendfile@ from an offset of a file to a socket, so many bytes at most.
+  | -- | @sendfile@ from an offset of a file to a socket, this many bytes at most.
     -- Never waits for a disk on the worker.
     SendFile !Descriptor !Descriptor !Int64 !Int
   | -- | @pread@ of a file at an offset.
@@ -200,7 +126,7 @@ describeOperation = \case
   where
     on d what = what <> " on " <> show d
 
--- | Who waits for an operation, and what becomes of its result.
+-- | The owner's note on an operation, and what becomes of the result.
 data Completion w = Completion
   { -- | Whatever the owner of the backend wants to be told by 'visit'. The backend
     -- keeps it while the operation is pending and looks at nothing in it.

@@ -1,8 +1,8 @@
 {-# LANGUAGE GADTs #-}
+{-# OPTIONS_HADDOCK not-home #-}
 
 -- |
--- Description : Who answers system calls, as a value
--- Stability   : not home
+-- Description : What answers system calls, as a value
 --
 -- A 'Kernel' is opened once for a run, started on every worker, and answers the system calls of the
 -- threads that run there. Three kinds exist: the system kernel
@@ -24,29 +24,26 @@ module Weft.Internal.Kernel
 
     -- * For writers of kernels
     answerSuspend,
-    newWaiter,
     resumeAs,
   )
 where
 
 import Control.Exception (SomeException, toException, try)
-import Control.Monad (void, when)
-import Data.Primitive.PrimVar
+import Control.Monad (void)
 import Data.Type.Equality ((:~~:) (HRefl))
 import GHC.Exts (oneShot)
 import Type.Reflection (Typeable, eqTypeRep, typeRep)
-import Weft.Internal.Cancel (Cancelled (..), interruptible, orInterrupted)
-import Weft.Internal.Counters (Gauges)
-import Weft.Internal.Masked (interruptiblyMasked)
-import Weft.Internal.Scheduler (AnswerCall (..))
-import Weft.Internal.Slots qualified as Slots
-import Weft.Internal.SystemCall
-import Weft.Internal.Trace
+import Weft.Internal.Core.Park qualified as Park
+import Weft.Internal.Core.Scheduler (AnswerCall (..))
+import Weft.Internal.Core.SystemCall
+import Weft.Internal.Core.Trace
+import Weft.Internal.Data.Counters (Gauges)
+import Weft.Internal.Os.Masked (interruptiblyMasked)
 
 -- | An operating system for threads, real or imagined.
 data Kernel = Kernel
   { kernelName :: !String,
-    -- | Make what the workers share, for so many of them. Once for each run.
+    -- | Make what the workers share, for this many of them. Once for each run.
     openKernel :: Int -> IO Opened
   }
 
@@ -102,11 +99,10 @@ data Instance = Instance
     instanceWake :: !(IO ()),
     -- | From now on this OS thread is the worker's carrier.
     instanceAdopt :: !(IO ()),
-    -- | Visit the waits that are not in 'homeWaits', for dumps.
+    -- | Visit the waits of threads that are not parked ('homeParked'), for dumps.
     instanceWaits :: !(forall r. (Wait -> r -> IO r) -> r -> IO r),
-    -- | Interrupt every wait, but for those in 'homeWaits', of a thread that has no
-    -- identity, so that nobody else can; unless it is uninterruptible. Only when the
-    -- run is closing.
+    -- | Interrupt every such wait of a thread that has no identity, so that nothing
+    -- else can; unless it is uninterruptible. Only when the run is closing.
     instanceInterrupt :: !(IO ()),
     -- | Is there nothing under way that could make a thread ready: no operation, no
     -- timer, no action in a pool? From any OS thread; may be a little old.
@@ -140,40 +136,15 @@ extend interpret kernel = kernel {openKernel = fmap reopened . openKernel kernel
 
 -- | Answer a 'Suspend': park the thread and hand its waiter to the action.
 answerSuspend :: Host -> SystemCall a -> (Waiter a -> IO (IO ())) -> Tcb -> (a -> Trace) -> IO Trace
-answerSuspend host request action tcb k = do
-  (waiter, withdraw) <- newWaiter host request tcb k
-  -- What it forks is not to be masked uninterruptibly, as a worker is.
-  try (interruptiblyMasked (action waiter)) >>= \case
-    Left e -> void (deliverFrom waiter (hostWorker host) (Failed (e :: SomeException)))
-    -- What this action throws must not end the worker.
-    Right forgetIt -> interruptible tcb $ withdraw >>= \won -> when won (void (try @SomeException forgetIt))
-  pure Parked
-
--- | The right to answer a thread of this worker, once, from anywhere; and the
--- action that takes it back to raise the cancellation that is on its way. One of
--- the two wins.
-newWaiter :: Host -> SystemCall a -> Tcb -> (a -> Trace) -> IO (Waiter a, IO Bool)
-newWaiter host request tcb k = do
-  let home = hostHome host
-  answered <- newPrimVar (0 :: Int)
-  since <- readPrimVar (homeClock home)
-  key <- Slots.insert (homeWaits home) (Wait tcb request since)
-  let claim = (== 0) <$> casInt answered 0 1
-      arrive resume = do
-        _ <- Slots.take (homeWaits home) key
-        homeReady home Woken tcb resume
-      answer from outcome = do
-        won <- claim
-        when won $
-          if from == homeWorker home
-            then arrive (resumeAs k outcome)
-            else homePost home (arrive (resumeAs k outcome))
-        pure won
-      withdraw = do
-        won <- claim
-        when won $ orInterrupted tcb (\_ -> Throw (toException Cancelled)) >>= arrive
-        pure won
-  pure (Waiter answer, withdraw)
+answerSuspend host request action tcb k =
+  Parked <$ Park.waitFor (hostHome host) tcb (Wish 0 request) () Park.resumed hand
+  where
+    hand place =
+      -- What it forks is not to be masked uninterruptibly, as a worker is.
+      try (interruptiblyMasked (action (Waiter (Park.answerFromAnywhere place . resumeAs k)))) >>= \case
+        Left e -> pure () <$ Park.answerHere Woken place (resumeAs k (Failed (e :: SomeException)))
+        -- What this action throws must not end the worker.
+        Right takeBack -> pure (void (try @SomeException takeBack))
 
 -- | How a thread goes on with an outcome.
 resumeAs :: (a -> Trace) -> Outcome a -> Resume

@@ -1,8 +1,8 @@
 {-# OPTIONS_GHC -O2 #-}
+{-# OPTIONS_HADDOCK not-home #-}
 
 -- |
 -- Description : What the ways to synchronize threads have in common
--- Stability   : not home
 --
 -- How an operation tries first and waits only if it must, how it notices a
 -- cancellation, and what a dump says of it. Used by "Weft.Mutex", "Weft.MVar" and
@@ -14,7 +14,8 @@ module Weft.Internal.Sync
     attempt,
     immediate,
     relax,
-    touch,
+    using,
+    awaitIn,
 
     -- * Waking
     wakeFirst,
@@ -42,19 +43,19 @@ import Data.Primitive.MutVar
 import Data.Text (Text)
 import Data.Text qualified as Text
 import GHC.Exts (oneShot)
-import Weft.Internal.Atomic
-import Weft.Internal.Park
-import Weft.Internal.SystemCall (Ends (..), Reason (..))
-import Weft.Internal.Trace
-import Weft.Internal.WaitQueue
+import Weft.Internal.Core.Atomic
+import Weft.Internal.Core.Park
+import Weft.Internal.Core.SystemCall (Ends (..), Reason (..))
+import Weft.Internal.Core.Trace
+import Weft.Internal.Sync.WaitQueue
 
 -- Note [Synchronization]
 -- ~~~~~~~~~~~~~~~~~~~~~~
 -- Threads of one run live on several workers, so what they share is changed in
 -- atomic steps: an immutable state in a variable, replaced by compare-and-swap, or a
--- word. An operation first tries in a `Try` node, on the worker and outside user
+-- word. An operation ("Weft.Internal.Core.Primitive") first tries, on the worker and outside user
 -- code, where nothing is parked and little or nothing allocated. Only if it
--- must wait does it park its thread ("Weft.Internal.Park") and leave the waiter in a
+-- must wait does it park its thread ("Weft.Internal.Core.Park") and leave the waiter in a
 -- queue, unless the state has changed meanwhile. That part is in functions of its own
 -- (OPAQUE): what GHC shares between the two it would allocate before it tries.
 --
@@ -80,18 +81,34 @@ import Weft.Internal.WaitQueue
 --
 -- All of it belongs to one run: a waiter is known by the index of its worker, and a run
 -- with one worker needs no atomic steps (Note [The only worker] in
--- "Weft.Internal.Atomic").
+-- "Weft.Internal.Core.Atomic").
 
--- | An operation that may not have to wait. The action is given the continuation, for
--- the case that it must; it runs on the worker and must not run user code.
-attempt :: (Home -> Tcb -> (a -> Trace) -> IO (Tried a)) -> Thread a
-attempt act = Thread (Try act)
+-- | An operation that may have to wait, and looks for a cancellation first. The action is
+-- given the continuation, for the case that it must wait.
+attempt :: Sight a -> (Home -> Tcb -> (a -> Trace) -> IO (Tried a)) -> Thread a
+attempt sight act = Thread (Perform (primitive (\here _ k -> currentTcb here >>= \tcb -> act (hereHome here) tcb k) True sight) ())
 {-# INLINE attempt #-}
 
 -- | An operation that never waits and does not look for a cancellation.
-immediate :: (Home -> IO a) -> Thread a
-immediate act = Thread (Give (\home _ _ -> Got <$> act home))
+immediate :: Sight a -> (Home -> IO a) -> Thread a
+immediate sight act = Thread (Perform (primitive (\here _ _ -> Got <$> act (hereHome here)) False sight) ())
 {-# INLINE immediate #-}
+
+-- | Wait for what comes once, in a state of the library's own that threads share: what is
+-- there, how to join those that wait, how to leave them. A system call only if it waits.
+awaitIn :: Wish -> MutVar RealWorld s -> (s -> Maybe a) -> (Waiter () a -> s -> s) -> (Home -> Waiter () a -> IO ()) -> Thread a
+awaitIn wish var there join leave =
+  internal (\_ _ -> look') >>= \case
+    Just a -> pure a
+    Nothing -> attempt (Awaits wish) $ \home tcb k ->
+      look' >>= \case
+        Just a -> pure (Got a)
+        Nothing -> waitFor home tcb wish () k $ \waiter ->
+          changing home var (\s -> case there s of Nothing -> (join waiter s, Nothing); found -> (s, found)) >>= \case
+            Nothing -> pure (leave home waiter)
+            Just a -> pure () <$ answer home waiter a
+  where
+    look' = there <$> readMutVar var
 
 -- | Answer the first that still waits; false if nobody does.
 wakeFirst :: Home -> MutVar RealWorld (Queue o a) -> a -> IO Bool

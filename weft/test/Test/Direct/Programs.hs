@@ -22,8 +22,8 @@ import Test.Tasty.QuickCheck
 import Weft (Thread)
 import Weft qualified
 import Weft.IO
-import Weft.Internal.Trace (Masking)
-import Weft.Internal.Trace qualified as Trace
+import Weft.Internal.Core.Trace (Masking)
+import Weft.Internal.Core.Trace qualified as Trace
 
 tests :: TestTree
 tests =

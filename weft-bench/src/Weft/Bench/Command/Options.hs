@@ -1,5 +1,4 @@
 -- |
--- Module      : Weft.Bench.Command.Options
 -- Description : Options that several commands have
 --
 -- Shared pieces of the command line, so that an option is called the same

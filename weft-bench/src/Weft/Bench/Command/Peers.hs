@@ -1,5 +1,4 @@
 -- |
--- Module      : Weft.Bench.Command.Peers
 -- Description : weft-bench peer-yield, weft-bench peer-timers
 --
 -- The same measurements beside threads of other languages, in interleaved rounds.
@@ -11,7 +10,6 @@ module Weft.Bench.Command.Peers
   )
 where
 
-import Data.List (find)
 import Data.Text (Text)
 import Data.Text qualified as Text
 import Options.Applicative
@@ -20,6 +18,7 @@ import System.Exit (die)
 import Weft.Bench.Child
 import Weft.Bench.Command.Options
 import Weft.Bench.Harness (defaultSleepMilliseconds)
+import Weft.Bench.Named (named)
 import Weft.Bench.Peers
 import Weft.Bench.Report (Format, printRows)
 import Weft.Bench.Style
@@ -63,7 +62,8 @@ shared =
 run :: Benchmark -> Shared -> Int -> (Int -> [String]) -> IO ()
 run benchmark s threads more = do
   this <- getExecutablePath
-  peers <- traverse (named (map (styleAsPeer this) styles ++ knownPeers (sharedDirectory s) benchmark)) (sharedPeers s)
+  let known = map (styleAsPeer this) styles ++ knownPeers (sharedDirectory s) benchmark
+  peers <- either (die . ("weft-bench: " ++)) pure (traverse (named "peer" peerName known) (sharedPeers s))
   rows <-
     endingOnSignals . withNursery $ \nursery ->
       compareWithPeers
@@ -83,5 +83,3 @@ run benchmark s threads more = do
     styleAsPeer this threaded =
       Peer (styleName threaded) . Command this $
         [Text.unpack (benchmarkName benchmark), "--style", Text.unpack (styleName threaded), "--json", "--repeat", "1"]
-    named all' name =
-      maybe (die ("weft-bench: no such peer: " ++ Text.unpack name)) pure (find ((== name) . peerName) all')

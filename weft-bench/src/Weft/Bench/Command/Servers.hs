@@ -1,5 +1,4 @@
 -- |
--- Module      : Weft.Bench.Command.Servers
 -- Description : weft-bench wai, weft-bench plain
 --
 -- Runs the servers that are part of this program. The comparison of servers

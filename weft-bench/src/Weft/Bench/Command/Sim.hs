@@ -1,5 +1,4 @@
 -- |
--- Module      : Weft.Bench.Command.Sim
 -- Description : weft-bench sim
 --
 -- The measurements of the simulator.

@@ -1,5 +1,4 @@
 -- |
--- Module      : Weft.Bench.Command.Stall
 -- Description : weft-bench stall, weft-bench spread
 --
 -- What threads that compute or block do to the others, and how they share workers.

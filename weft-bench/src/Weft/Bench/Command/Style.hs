@@ -1,5 +1,4 @@
 -- |
--- Module      : Weft.Bench.Command.Style
 -- Description : weft-bench yield, weft-bench timers
 --
 -- The measurements of threads written in Haskell, in any of the styles that
@@ -16,6 +15,7 @@ import Options.Applicative
 import Weft.Bench.Command.Options
 import Weft.Bench.Harness
 import Weft.Bench.Measure (requireStats, runtimeFlags)
+import Weft.Bench.Named (named)
 import Weft.Bench.Report (Cell (Name), printRows)
 import Weft.Bench.Style
 
@@ -50,10 +50,8 @@ timersCommand =
 styleOption :: Parser Style
 styleOption =
   option
-    (eitherReader (\t -> maybe (Left ("no such style: " ++ t)) Right (findStyle (Text.pack t))))
-    (long "style" <> metavar "STYLE" <> foldMap value (take 1 styles) <> help ("one of: " ++ names))
-  where
-    names = Text.unpack (Text.intercalate ", " (map styleName styles))
+    (eitherReader (named "style" styleName styles . Text.pack))
+    (long "style" <> metavar "STYLE" <> foldMap value (take 1 styles) <> help ("one of: " ++ Text.unpack (Text.intercalate ", " (map styleName styles))))
 
 repeatOption :: Parser Int
 repeatOption =

@@ -1,5 +1,4 @@
 -- |
--- Module      : Weft.Bench.Command.Sync
 -- Description : weft-bench sync
 --
 -- The measurements of mutexes, variables, channels and transactions.

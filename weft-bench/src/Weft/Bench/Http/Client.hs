@@ -1,5 +1,4 @@
 -- |
--- Module      : Weft.Bench.Http.Client
 -- Description : The programs that ask, behind one interface
 --
 -- A client is a command line and a way to read what it prints. There is @ask@, one of

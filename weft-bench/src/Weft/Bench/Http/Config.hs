@@ -1,5 +1,4 @@
 -- |
--- Module      : Weft.Bench.Http.Config
 -- Description : Configurations for nginx, lighttpd and Apache, as good as we know how
 --
 -- A comparison is worth what its opponents' configurations are. Each server gets

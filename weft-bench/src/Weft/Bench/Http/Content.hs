@@ -1,5 +1,4 @@
 -- |
--- Module      : Weft.Bench.Http.Content
 -- Description : What is served: a page, a greeting, or many files
 --
 -- The content of an experiment: what lies in the served directory, which URLs the

@@ -1,5 +1,4 @@
 -- |
--- Module      : Weft.Bench.Http.Experiment
 -- Description : What is compared, and how thoroughly
 --
 -- The experiments by name: for each the content, the servers, the loads, and the

@@ -1,5 +1,4 @@
 -- |
--- Module      : Weft.Bench.Http.Figures
 -- Description : The pictures of the comparison of servers
 --
 -- Which figures are drawn from the rows of a run, and how each server looks in all of
@@ -10,13 +9,13 @@ module Weft.Bench.Http.Figures
   )
 where
 
+import Chart
 import Data.List (nub, sort, sortOn)
 import Data.Maybe (fromMaybe, isJust, mapMaybe)
 import Data.Text (Text)
 import Data.Text qualified as Text
 import Weft.Bench.Http.Experiment
 import Weft.Bench.Http.Scenario
-import Weft.Bench.Plot
 import Weft.Bench.Report (Row, cellName, cellNumber)
 
 -- | The name of each figure and its SVG. What the rows do not tell is not drawn.

@@ -1,5 +1,4 @@
 -- |
--- Module      : Weft.Bench.Http.Launch
 -- Description : The command that starts a server, and its version
 --
 -- Writes configurations where a server needs one. "Weft.Bench.Http.Server" runs the

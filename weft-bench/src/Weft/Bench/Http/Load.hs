@@ -1,5 +1,4 @@
 -- |
--- Module      : Weft.Bench.Http.Load
 -- Description : One measurement of one server
 --
 -- Runs a client against a server and reads the server's processor time before
@@ -39,25 +38,19 @@ import System.Timeout (timeout)
 import Weft.Bench.Child
 import Weft.Bench.Http.Client
 import Weft.Bench.Http.Server (Server (..))
+import Weft.Bench.Http.Settings
 import Weft.Bench.Proc
 import Weft.Bench.Statistics (per)
 
 -- | How it is asked.
 data LoadSettings = LoadSettings
-  { -- | the client that is used where it can do what is asked
-    loadClient :: !Client,
+  { loadHttp :: !HttpSettings,
     -- | a path, as 'askingTarget'
     loadTarget :: !String,
     -- | the path that idle connections ask for once
     loadIdlePath :: !String,
     -- | of one measurement; at least 1
-    loadSeconds :: !Int,
-    -- | the processor that the client and the idle connections stay on
-    loadCpu :: !Int,
-    -- | the program @weft@
-    loadWeft :: !FilePath,
-    -- | the directory with the peers
-    loadPeers :: !FilePath
+    loadSeconds :: !Int
   }
 
 -- | One measurement.
@@ -113,13 +106,14 @@ warmUp nursery settings server connections =
 
 runClient :: Nursery -> LoadSettings -> Int -> Server -> Int -> Maybe Double -> IO (Either Text LoadReport)
 runClient nursery settings seconds server connections rate =
-  runChild nursery (seconds + 30) (pinned (loadCpu settings) (clientCommand (loadWeft settings) (loadPeers settings) client asking)) >>= \case
+  runChild nursery (seconds + 30) (pinned (httpClientCpu http) (clientCommand (httpWeft http) (httpPeers http) client asking)) >>= \case
     Failed why -> pure (Left why)
     Finished output -> case readReport client output of
       Left why -> pure (Left (Text.pack why))
       Right report -> Right report <$ modifyIORef' (serverAsked server) (+ reportRequests report)
   where
-    client = chooseClient (loadClient settings) asking
+    http = loadHttp settings
+    client = chooseClient (httpClient http) asking
     asking = Asking (serverPort server) (loadTarget settings) connections seconds rate
 
 -- | What became of the idle connections.
@@ -156,9 +150,9 @@ withIdle nursery settings server connections action =
   where
     start :: IO (Either IOException Child)
     start =
-      try . startChild nursery . pinned (loadCpu settings) $
+      try . startChild nursery . pinned (httpClientCpu (loadHttp settings)) $
         Command
-          (loadPeers settings </> "idle")
+          (httpPeers (loadHttp settings) </> "idle")
           ["--port", show (serverPort server), "--connections", show connections, "--request", loadIdlePath settings]
     line child seconds =
       fromRight Nothing

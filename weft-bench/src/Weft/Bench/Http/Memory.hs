@@ -1,5 +1,4 @@
 -- |
--- Module      : Weft.Bench.Http.Memory
 -- Description : What a server holds, and what the kernel holds for it
 --
 -- Resident memory of all processes of a server, and the memory of the kernel that

@@ -1,5 +1,4 @@
 -- |
--- Module      : Weft.Bench.Http.Name
 -- Description : The servers that are compared
 --
 -- Which there are, what each is called, and what each can serve. How one is started

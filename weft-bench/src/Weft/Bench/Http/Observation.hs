@@ -1,5 +1,4 @@
 -- |
--- Module      : Weft.Bench.Http.Observation
 -- Description : What was seen of one server in one round
 --
 -- The raw material of the reports. "Weft.Bench.Http.Summary" makes medians of it.

@@ -1,5 +1,4 @@
 -- |
--- Module      : Weft.Bench.Http.Page
 -- Description : The page and the greeting that are served
 --
 -- 305 bytes of HTML: small enough that what is measured is the server and not the

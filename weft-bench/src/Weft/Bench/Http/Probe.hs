@@ -1,5 +1,4 @@
 -- |
--- Module      : Weft.Bench.Http.Probe
 -- Description : Does a server answer, and rightly?
 --
 -- One GET on a new connection to 127.0.0.1, before anything is measured: a server

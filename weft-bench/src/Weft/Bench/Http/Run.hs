@@ -1,13 +1,11 @@
 -- |
--- Module      : Weft.Bench.Http.Run
 -- Description : One experiment, done
 --
 -- Starts the experiment's servers, measures them scenario by scenario, round by round,
 -- one at a time and each round in another order, so that what disturbs the machine for
 -- a while disturbs all of them; then stops them. Called by "Weft.Bench.Http".
 module Weft.Bench.Http.Run
-  ( RunSettings (..),
-    runExperiment,
+  ( runExperiment,
     say,
   )
 where
@@ -23,7 +21,7 @@ import System.FilePath ((</>))
 import System.IO.Temp (withTempDirectory)
 import System.Posix.Files (setFileMode)
 import Weft.Bench.Child
-import Weft.Bench.Http.Client (Client, LoadReport (..))
+import Weft.Bench.Http.Client (LoadReport (..))
 import Weft.Bench.Http.Content
 import Weft.Bench.Http.Experiment
 import Weft.Bench.Http.Launch (Paths (..))
@@ -33,42 +31,28 @@ import Weft.Bench.Http.Name
 import Weft.Bench.Http.Observation
 import Weft.Bench.Http.Scenario
 import Weft.Bench.Http.Server
+import Weft.Bench.Http.Settings
 import Weft.Bench.Http.Summary
 import Weft.Bench.Peers (rotate)
-import Weft.Bench.Report (Row)
-import Weft.Internal.Report (writeStderr)
-
--- | What is the same for all experiments.
-data RunSettings = RunSettings
-  { -- | the program @weft@
-    runWeft :: !FilePath,
-    -- | the directory with the peers
-    runPeers :: !FilePath,
-    -- | the directory under which one for this run is made
-    runWork :: !FilePath,
-    runServerCpu :: !Int,
-    runClientCpu :: !Int,
-    runClient :: !Client,
-    -- | told of every sample as soon as there is one
-    runSample :: !([Row] -> IO ())
-  }
+import Weft.Bench.Report (Format (..), Row, printRows)
+import Weft.Internal.Os.Report (writeStderr)
 
 -- | Its summary, a list for each scenario. Empty when no server could be started.
-runExperiment :: Nursery -> RunSettings -> Experiment -> IO [[Row]]
+runExperiment :: Nursery -> HttpSettings -> Experiment -> IO [[Row]]
 runExperiment nursery settings e =
   -- Not under the users' own temporary directory, which may be memory: these files are
   -- to lie on a disk. Open to all, because Apache changes to another user.
-  withTempDirectory (runWork settings) "weft-bench-http" $ \work -> do
+  withTempDirectory (httpWork settings) "weft-bench-http" $ \work -> do
     setFileMode work 0o755
     say (experimentName (experimentIs e) <> ": " <> experimentTitle (experimentIs e))
     let site = work </> "site"
-        paths = Paths (runWeft settings) (runPeers settings) work cache
-        setting = Setting paths (experimentContent e) site (runServerCpu settings) connections
+        paths = Paths (httpWeft settings) (httpPeers settings) work cache
+        setting = Setting paths (experimentContent e) site (httpServerCpu settings) connections
     makeSite site
     (allocated, observations) <-
       if experimentIs e == IdleMemory
-        then memoryRounds nursery load setting (runSample settings) e
-        else loadRounds nursery load setting (runSample settings) e
+        then memoryRounds nursery load setting tell e
+        else loadRounds nursery load setting tell e
     pure (map (withAllocation allocated) (summaryRows (experimentBase e) (experimentServers e) observations))
   where
     connections = maximum (256 : [scenarioActive s + scenarioIdle s | s <- experimentScenarios e])
@@ -80,15 +64,14 @@ runExperiment nursery settings e =
     -- A cold set is to be twenty times as large as the cache, as 2 GiB were beside the
     -- 100 MB of Li & Zdancewic 2007.
     cache = if experimentCold e then max 1_000_000 (totalBytes (experimentContent e) `div` 20) else 100_000_000
+    -- Every sample is told as soon as there is one.
+    tell = when (httpFormat settings == Json) . printRows Json
     load =
       LoadSettings
-        { loadClient = runClient settings,
+        { loadHttp = settings,
           loadTarget = contentTarget (experimentContent e),
           loadIdlePath = fst (contentSample (experimentContent e)),
-          loadSeconds = experimentSeconds e,
-          loadCpu = runClientCpu settings,
-          loadWeft = runWeft settings,
-          loadPeers = runPeers settings
+          loadSeconds = experimentSeconds e
         }
 
 type Seen = (Map.Map Text Double, [Observation])

@@ -1,5 +1,4 @@
 -- |
--- Module      : Weft.Bench.Http.Scenario
 -- Description : How many connections, how fast, and how many idle ones beside them
 --
 -- What the command line calls a scenario: @64@ is 64 connections that ask as

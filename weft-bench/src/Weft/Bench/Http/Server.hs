@@ -1,5 +1,4 @@
 -- |
--- Module      : Weft.Bench.Http.Server
 -- Description : A server that runs and has answered rightly
 --
 -- Starts a server on a processor and a port of its own, asks it until it answers, and

@@ -1,5 +1,4 @@
 -- |
--- Module      : Weft.Bench.Http.Summary
 -- Description : From observations to medians and ratios
 --
 -- What is reported of the observations that the driver ("Weft.Bench.Http")

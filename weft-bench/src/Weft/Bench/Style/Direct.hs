@@ -1,5 +1,4 @@
 -- |
--- Module      : Weft.Bench.Style.Direct
 -- Description : Weft's threads, written in plain IO
 --
 -- The threads of "Weft.Bench.Style.Monadic", started in the same way on the same

@@ -1,5 +1,4 @@
 -- |
--- Module      : Weft.Bench.Style.Ghc
 -- Description : GHC's own threads: forkIO, yield and threadDelay
 --
 -- The threads that a Haskell programmer has without Weft. They run on the one

@@ -1,5 +1,4 @@
 -- |
--- Module      : Weft.Bench.Style.Monadic
 -- Description : Weft's threads, written in the monad
 --
 -- The threads of the package @weft@, by its public interface, on one worker of the

@@ -1,5 +1,4 @@
 -- |
--- Module      : Weft.Bench.Style.Type
 -- Description : What a style of thread must supply
 --
 -- Apart from "Weft.Bench.Style" so that the modules of the styles can import it.

@@ -1,5 +1,4 @@
 -- |
--- Module      : Weft.Bench.Sync.Scenarios
 -- Description : What threads do to each other, in Weft and with GHC's own
 --
 -- Each scenario twice: with the threads and the synchronization of Weft, and with

@@ -1,13 +1,11 @@
 {-# LANGUAGE MagicHash #-}
 {-# LANGUAGE UnboxedTuples #-}
-{-# OPTIONS_GHC -O2 #-}
 
 -- |
 -- Description : Numbers that are counted up, without allocation
 --
--- A flat array of machine words for what the threads of a load count and keep. A thread may
--- move from one worker to another, so what several threads add to is added to atomically:
--- that costs a few nanoseconds, and no count is ever lost.
+-- A flat array of machine words for the counters of a load. A thread may move between workers, so
+-- shared cells are updated atomically: this costs a few nanoseconds and loses no count.
 module Weft.Cli.Load.Cells
   ( Cells,
     newCells,
@@ -26,7 +24,7 @@ import Data.Primitive.ByteArray
 import GHC.Exts (Int (..), casIntArray#, fetchAddIntArray#, isTrue#, (==#))
 import GHC.IO (IO (..))
 
--- | So many words.
+-- | A fixed number of words.
 newtype Cells = Cells (MutableByteArray RealWorld)
 
 -- | All zero.
@@ -36,32 +34,32 @@ newCells n = do
   setByteArray memory 0 n (0 :: Int)
   pure (Cells memory)
 
--- | How many there are.
+-- | The number of cells.
 cellCount :: Cells -> IO Int
 cellCount (Cells memory) = (`div` 8) <$> getSizeofMutableByteArray memory
 
--- | The number in a cell, which must be one of them.
+-- | Read a cell, which must exist.
 peekCell :: Cells -> Int -> IO Int
 peekCell (Cells memory) = readByteArray memory
 {-# INLINE peekCell #-}
 
--- | Put a number into a cell, which must be one of them.
+-- | Write a cell, which must exist.
 pokeCell :: Cells -> Int -> Int -> IO ()
 pokeCell (Cells memory) = writeByteArray memory
 {-# INLINE pokeCell #-}
 
--- | Add to a cell, in one step that nothing divides: what it was before.
+-- | Add to a cell atomically, and answer its old value.
 addCell :: Cells -> Int -> Int -> IO Int
 addCell (Cells (MutableByteArray memory)) (I# i) (I# n) = IO $ \s -> case fetchAddIntArray# memory i n s of
   (# s', before #) -> (# s', I# before #)
 {-# INLINE addCell #-}
 
--- | Make a cell at least so large.
+-- | Raise a cell to at least this value.
 maxCell :: Cells -> Int -> Int -> IO ()
 maxCell cells i n = peekCell cells i >>= \before -> when (n > before) (replaceIf cells i (< n) n)
 {-# INLINE maxCell #-}
 
--- | Make a cell at most so large.
+-- | Lower a cell to at most this value.
 minCell :: Cells -> Int -> Int -> IO ()
 minCell cells i n = peekCell cells i >>= \before -> when (n < before) (replaceIf cells i (> n) n)
 {-# INLINE minCell #-}

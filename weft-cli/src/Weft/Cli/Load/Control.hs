@@ -1,11 +1,10 @@
-{-# OPTIONS_GHC -O2 #-}
+{-# OPTIONS_HADDOCK not-home #-}
 
 -- |
--- Description : Which requests may be sent, and when
--- Stability   : not home
+-- Description : When requests may be sent, and how many
 --
--- What all connections of a load ask before they send: is there time left, are there requests
--- left, when is the next one due? A few words in shared memory; nothing here blocks.
+-- Every connection of a load asks here before it sends: is there time, are there requests left,
+-- when is the next one due? A few words in shared memory; nothing here blocks.
 module Weft.Cli.Load.Control
   ( Control,
     newControl,
@@ -32,11 +31,10 @@ clockNow :: IO Int
 clockNow = fromIntegral <$> getMonotonicTimeNSec
 {-# INLINE clockNow #-}
 
--- | When requests count, and how many are left; the flag says whether their number is limited.
+-- | The measured window and the requests left; the flag says whether their number is limited.
 data Control = Control !Bool !Cells
 
--- Its cells: the time that counts, requests that may still be sent, and of a schedule how many
--- were taken from it and when it begins.
+-- The cells: the window, the requests left, and of a schedule the number taken and its start.
 cellFrom, cellUntil, cellTickets, cellTaken, cellZero :: Int
 cellFrom = 0
 cellUntil = 1
@@ -52,7 +50,7 @@ newControl count = do
   mapM_ (pokeCell cells cellTickets) count
   pure (Control (isJust count) cells)
 
--- | Say when a schedule begins, and which time counts, in nanoseconds of the monotonic clock.
+-- | Set the start of the schedule and the measured window, in nanoseconds of the monotonic clock.
 setWindow :: Control -> Int -> Int -> Int -> IO ()
 setWindow (Control _ cells) zero from to = pokeCell cells cellZero zero >> pokeCell cells cellFrom from >> pokeCell cells cellUntil to
 
@@ -60,12 +58,10 @@ windowStart, windowEnd :: Control -> IO Int
 windowStart (Control _ cells) = peekCell cells cellFrom
 windowEnd (Control _ cells) = peekCell cells cellUntil
 
--- | No further requests.
 endNow :: Control -> Int -> IO ()
 endNow (Control _ cells) = minCell cells cellUntil
 
--- | How many of so many further requests may be sent now. Those before the time that counts
--- cost nothing.
+-- | How many of a number of requests may be sent now. Those before the window are free.
 claim :: Control -> Int -> Int -> IO Int
 claim (Control limited cells) now wanted = do
   start <- peekCell cells cellFrom
@@ -78,8 +74,8 @@ claim (Control limited cells) now wanted = do
         else max 0 . min wanted <$> addCell cells cellTickets (negate wanted)
 {-# INLINE claim #-}
 
--- | When the next request of a schedule is due, with so many nanoseconds from one to the next;
--- 'Nothing' at its end.
+-- | When the next request of a schedule is due, at this interval in nanoseconds; 'Nothing' at the
+-- end of the schedule.
 takeScheduled :: Control -> Double -> IO (Maybe Int)
 takeScheduled (Control limited cells) pace = do
   zero <- peekCell cells cellZero

@@ -1,13 +1,13 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
 -- |
 -- Description : Connections to the server under load
--- Stability   : not home
 --
--- Makes connections, and more of them than one address has ports for: on loopback every
--- address 127.0.0.x is one's own, and each has ports of its own.
+-- Makes connections, more of them than one address has ports for: on loopback every address
+-- 127.0.0.x is local and has its own ports.
 module Weft.Cli.Load.Dial
   ( Dialer,
     newDialer,
-    dialAddress,
     dial,
     Secure,
     securedWithin,
@@ -24,8 +24,8 @@ import Weft.Http.Transport
 import Weft.Socket
 import Weft.Timeout (timeout)
 
--- | Where to, how it is secured, how long each of these may take, and which address of our own is
--- in use: 0 is the system's choice.
+-- | The server's address, TLS if any, the time limit of each step, and which local address is in
+-- use: 0 lets the system choose.
 data Dialer = Dialer !SockAddr !Secure !Duration !Cells
 
 -- | Puts TLS around a connection, or nothing.
@@ -35,19 +35,13 @@ type Secure = Transport -> Thread Transport
 newDialer :: Duration -> Secure -> SockAddr -> IO Dialer
 newDialer limit secure address = Dialer address secure limit <$> newCells 1
 
--- | Where it leads.
-dialAddress :: Dialer -> SockAddr
-dialAddress (Dialer address _ _ _) = address
-
--- | A new connection, its data sent without delay; the socket is to be closed. Throws an
--- 'IOError'.
+-- | A new connection without Nagle's algorithm; the caller closes the socket. Throws 'IOError'.
 dial :: Dialer -> Thread (Socket, Transport)
 dial dialer@(Dialer _ secure limit _) = mask $ \restore -> do
   socket <- restore (dialSocket dialer)
   transport <- restore (securedWithin limit secure socket) `onException` closeSocket socket
   pure (socket, transport)
 
--- | Secure a connection, within a time.
 securedWithin :: Duration -> Secure -> Socket -> Thread Transport
 securedWithin limit secure socket = timeout limit (secure (socketTransport socket)) >>= maybe (throwM (userError "the TLS handshake took too long")) pure
 
@@ -58,7 +52,7 @@ dialSocket dialer@(Dialer address _ limit own) = do
     Right socket -> pure socket
     Left e
       | noPorts e && onLoopback && from < 250 -> do
-          -- The first that finds it out moves on for all.
+          -- The first thread that finds the ports used up moves on for all.
           now' <- liftIO (peekCell own 0)
           when (now' == from) (void (liftIO (addCell own 0 1)))
           dialSocket dialer

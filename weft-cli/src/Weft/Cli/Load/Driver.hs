@@ -1,12 +1,10 @@
-{-# OPTIONS_GHC -O2 #-}
+{-# OPTIONS_HADDOCK not-home #-}
 
 -- |
 -- Description : The thread of one connection of a load
--- Stability   : not home
 --
--- Connects, sends requests, receives responses, and connects again when the connection has
--- ended, until there is nothing left to send. A plain sequential thread over the bookkeeping
--- of "Weft.Cli.Load.Lane".
+-- Connects, sends requests, receives responses, and connects again when a connection has ended,
+-- until nothing is left to send: a sequential thread over the state of "Weft.Cli.Load.Lane".
 module Weft.Cli.Load.Driver
   ( driveLane,
     Origin (..),
@@ -27,10 +25,9 @@ import Weft.Http.Transport
 import Weft.Socket (closeSocket)
 import Weft.Time
 
--- | An instant, and what the clock said at that time: from one to the other.
+-- | One moment as an instant and as a reading of the clock, to convert between the two.
 data Origin = Origin !Instant !Int
 
--- | Run a lane to its end.
 driveLane :: Origin -> Dialer -> Lane -> Thread ()
 driveLane origin dialer lane = connecting (milliseconds 10)
   where
@@ -43,14 +40,14 @@ driveLane origin dialer lane = connecting (milliseconds 10)
           case useful of
             Nothing -> pure ()
             Just True -> connecting (milliseconds 10)
-            -- It was closed before it brought anything: no reason for haste.
+            -- The connection closed without a response: do not hurry.
             Just False -> sleep pause >> connecting (longer pause)
     refused pause = do
       more <- liftIO (withoutConnection lane)
       when more (sleep pause >> connecting (longer pause))
     longer pause = min (seconds 1) (pause <> pause)
 
-    -- How a connection ended; 'Nothing' when all is done.
+    -- How a connection ended; 'Nothing' when the lane is done.
     finished = maybe (pure Nothing) (fmap Just . liftIO . ended lane)
 
     connected before socket transport = do
@@ -63,13 +60,12 @@ driveLane origin dialer lane = connecting (milliseconds 10)
         Right end -> pure end
         Left (_ :: IOException) -> pure (Just Lost)
 
--- | The first request of a connection.
 beginning :: Origin -> Lane -> Transport -> Thread (Maybe End)
 beginning origin lane transport = case sharedPace (laneShared lane) of
   Nothing -> liftIO (beginClosed lane) >>= next origin lane transport
   Just pace -> liftIO (schedule lane pace) >>= next origin lane transport
 
--- | Do what is to be done next.
+-- | Carry out a step.
 next :: Origin -> Lane -> Transport -> Step -> Thread (Maybe End)
 next origin lane transport = \case
   Send bytes -> sending origin lane transport bytes

@@ -1,19 +1,15 @@
-{-# OPTIONS_GHC -O2 #-}
-
 -- |
--- Description : How often which value came, to three significant digits
+-- Description : A histogram with three significant digits
 --
--- A histogram whose buckets are as wide as the values are large (the idea is that of HDR
--- Histogram): below 2,048 each value has a bucket of its own, and from there on each power of
--- two is divided into 1,024. So a value is known to less than one part in a thousand, from a
--- nanosecond to more than an hour, in a quarter of a megabyte. To record allocates nothing;
--- histograms of several workers are added up at the end.
+-- The width of the buckets grows with the values, as in HDR Histogram: each value below 2,048 has
+-- its own bucket, and each power of two above is divided into 1,024. So a value is known to less
+-- than one part in a thousand, from a nanosecond to more than an hour, in a quarter of a megabyte.
+-- Recording allocates nothing; the histograms of several workers are merged at the end.
 module Weft.Cli.Load.Histogram
   ( -- * Recording
     Histogram,
     newHistogram,
     record,
-    largestValue,
 
     -- * Looking
     Distribution (..),
@@ -38,7 +34,7 @@ import Data.IntMap.Strict (IntMap)
 import Data.IntMap.Strict qualified as IntMap
 import Weft.Cli.Load.Cells
 
--- | Counts of values.
+-- | How often each size of value was recorded; recording is atomic.
 newtype Histogram = Histogram Cells
 
 -- The first cells hold the sum, the least and the largest value as they were given.
@@ -48,19 +44,19 @@ leastCell = 1
 largestCell = 2
 firstBucket = 8
 
--- | Values above it count as it: about 78 hours in nanoseconds.
+-- | Larger values count as this one: about 78 hours in nanoseconds.
 largestValue :: Int
 largestValue = 1 `unsafeShiftL` 48 - 1
 
--- | The width of a bucket is less than this part of any value in it.
+-- | A bucket is narrower than this part of any value in it.
 precision :: Double
 precision = 1 / 1024
 
--- | The number of the bucket of a value, which is not negative.
+-- | The bucket of a value, which is not negative.
 bucketOf :: Int -> Int
 bucketOf v = (e `unsafeShiftL` 10) + (v `unsafeShiftR` e)
   where
-    -- How many bits more than eleven the value has.
+    -- The number of bits above eleven.
     e = max 0 (53 - countLeadingZeros v)
 {-# INLINE bucketOf #-}
 
@@ -91,7 +87,7 @@ record (Histogram cells) given = do
   maxCell cells largestCell v
 {-# INLINE record #-}
 
--- | What was recorded, as a value.
+-- | A snapshot of a histogram.
 data Distribution = Distribution
   { -- | Counts of the buckets that are not empty.
     distributionCounts :: !(IntMap Int),
@@ -104,11 +100,11 @@ data Distribution = Distribution
   }
   deriving stock (Eq, Show)
 
--- | Of nothing.
+-- | No values.
 emptyDistribution :: Distribution
 emptyDistribution = Distribution IntMap.empty 0 0 0 0
 
--- | The counts up to now.
+-- | Take a snapshot.
 freeze :: Histogram -> IO Distribution
 freeze (Histogram cells) = do
   size <- cellCount cells
@@ -123,7 +119,7 @@ freeze (Histogram cells) = do
   largest <- peekCell cells largestCell
   pure (if IntMap.null counts then emptyDistribution else Distribution counts (sum (IntMap.elems counts)) total least largest)
 
--- | Both together.
+-- | Add two snapshots.
 merge :: Distribution -> Distribution -> Distribution
 merge a b
   | distributionCount a == 0 = b
@@ -137,8 +133,8 @@ merge a b
           distributionLargest = max (distributionLargest a) (distributionLargest b)
         }
 
--- | The least value that is not exceeded by such a part of all values (from 0 to 1), rounded
--- up to the end of its bucket; 0 when there is none.
+-- | The least value that this part of all values (from 0 to 1) does not exceed, rounded up to the
+-- end of its bucket; 0 when there is none.
 percentile :: Double -> Distribution -> Int
 percentile p d = go 0 (IntMap.toAscList (distributionCounts d))
   where

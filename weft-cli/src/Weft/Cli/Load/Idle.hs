@@ -1,12 +1,11 @@
-{-# LANGUAGE OverloadedStrings #-}
+{-# OPTIONS_HADDOCK not-home #-}
 
 -- |
 -- Description : Connections that do nothing
--- Stability   : not home
 --
--- Opens connections beside those that carry the load, and keeps them open: most clients of a
--- real server are idle most of the time, and a server must not be slower for that (O'Sullivan &
--- Tibell 2010, figure 2). One that the server closes is opened again.
+-- Opens connections beside those of the load, and keeps them open: most clients of a real server
+-- are idle, and must not slow it down (O'Sullivan & Tibell 2010, figure 2). A connection that the
+-- server closes is opened again.
 module Weft.Cli.Load.Idle
   ( Idlers,
     openIdlers,
@@ -29,19 +28,17 @@ import Weft.Semaphore
 import Weft.Socket
 import Weft.Timeout (timeout)
 
--- | Their numbers: 0 open, 1 opened again, 2 attempts that failed, 3 those that have been open or
--- failed once.
+-- | Counters: 0 open, 1 reopened, 2 failed attempts, 3 connections that have opened or failed once.
 newtype Idlers = Idlers Cells
 
--- | Open so many, on all workers, and wait until each has been open once or could not be
--- opened, or for so long. They end with the scope.
+-- | Open this number of connections, on all workers, and wait until each has opened or failed once,
+-- at most for this time. They end with the scope.
 openIdlers :: Scope -> Dialer -> Int -> Duration -> Thread Idlers
 openIdlers scope dialer count limit = do
   cells <- liftIO (newCells 4)
   workers <- workerCount
   ready <- newEvent
-  -- More at a time would overflow the listen queue of the server, which is not what an idle
-  -- connection is to measure.
+  -- More at a time would overflow the server's listen queue.
   few <- newSemaphore 128
   let settledOnce = do
         before <- liftIO (addCell cells 3 1)
@@ -61,7 +58,7 @@ openIdlers scope dialer count limit = do
             -- A server may be closing all of them at once.
             sleep (milliseconds 10)
             idler False (milliseconds 10)
-      -- Until it ends, or something comes.
+      -- Until the connection ends, or bytes arrive.
       unasked transport = liftIO (newBuffer 1) >>= \byte -> void (transportReceive transport byte 0 1)
       gone :: IOException -> Thread ()
       gone _ = pure ()
@@ -70,14 +67,12 @@ openIdlers scope dialer count limit = do
   when (count > 0) (void (timeout limit (wait ready)))
   pure (Idlers cells)
 
--- | How many are open.
 idlersOpen :: Idlers -> IO Int
 idlersOpen (Idlers cells) = peekCell cells 0
 
--- | How often the server has closed one, which was opened again.
+-- | How often a connection that the server closed was opened again.
 idlersReopened :: Idlers -> IO Int
 idlersReopened (Idlers cells) = peekCell cells 1
 
--- | Attempts that have failed.
 idlersFailed :: Idlers -> IO Int
 idlersFailed (Idlers cells) = peekCell cells 2

@@ -1,9 +1,10 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
 -- |
 -- Description : The report of a load for programs
--- Stability   : not home
 --
--- The report as one JSON object on one line. Times are in nanoseconds, as whole numbers; the
--- names of the members are part of what the program promises (docs/load.md). Pure.
+-- One JSON object on one line. Times are whole nanoseconds; the names of the members are stable
+-- (docs/load.md). Pure.
 module Weft.Cli.Load.Json
   ( jsonReport,
   )
@@ -17,7 +18,6 @@ import Weft.Cli.Load.Run
 import Weft.Cli.Load.System
 import Weft.Cli.Load.Tally
 
--- | All figures.
 jsonReport :: Report -> Value
 jsonReport report =
   object

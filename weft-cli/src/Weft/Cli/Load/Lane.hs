@@ -1,21 +1,19 @@
-{-# OPTIONS_GHC -O2 #-}
+{-# OPTIONS_HADDOCK not-home #-}
 
 -- |
--- Description : What one connection of a load knows
--- Stability   : not home
+-- Description : The state of one connection of a load
 --
--- A lane is the place of one connection: the requests that are under way on it, the part of a
--- response that has come, and what is to be done next. This module is the bookkeeping, actions
--- that do not block and hardly allocate; "Weft.Cli.Load.Driver" is the thread that runs it.
+-- A lane holds the requests in progress on one connection, the part of a response that has
+-- arrived, and the next step. Its actions do not block and hardly allocate;
+-- "Weft.Cli.Load.Driver" is the thread that runs it.
 --
 -- == Note [Due and sent]
 --
--- A request is /due/ when it was to be sent, and /sent/ later if there was no connection free
--- to send it. Where requests come at a fixed rate the two differ as soon as the server is slow,
--- and a load that looked at the latter only would leave out just what a user would notice
--- (coordinated omission). So the latency counts from when a request was due, and whether a
--- request counts at all is decided by that too. Where the next request waits for the response to
--- the one before, the two are the same.
+-- A request is /due/ at its scheduled time, and /sent/ later if no connection was free. At a fixed
+-- rate the two differ as soon as the server is slow, and measuring from the latter would hide just
+-- what users notice (coordinated omission). So the latency counts from the due time, which also
+-- decides whether a request counts at all. Where each request waits for the response to the
+-- previous one, the two times are equal.
 module Weft.Cli.Load.Lane
   ( -- * What all lanes share
     Shared (..),
@@ -62,31 +60,30 @@ import Weft.Http.Body (Decoder, Skipped (..), bodyDecoder, skip)
 import Weft.Http.Internal.ResponseHead
 import Weft.Http.Internal.Types (Framing (..), Method (..), defaultLimits)
 import Weft.Http.Status
-import Weft.Internal.Buffer (unsafeSlice)
+import Weft.Internal.Core.Buffer (unsafeSlice)
 import Weft.Socket (Socket)
 
--- | What is the same for all lanes.
+-- | What all lanes share.
 data Shared = Shared
   { sharedSource :: !Source,
     sharedMethod :: !Method,
-    -- | Requests that are under way on one connection at a time.
+    -- | Requests in progress on one connection at a time.
     sharedDepth :: !Int,
-    -- | Nanoseconds from one request to the next, of all lanes together; 'Nothing' where a
-    -- request waits for the response to the one before.
+    -- | Nanoseconds between two requests of all lanes together; 'Nothing' where each request
+    -- waits for the response to the previous one.
     sharedPace :: !(Maybe Double),
-    -- | The size of the buffer of a connection.
+    -- | The size of a connection's buffer.
     sharedInput :: !Int,
     sharedControl :: !Control
   }
 
--- | The place of one connection.
 data Lane = Lane
   { laneShared :: !Shared,
     laneTally :: !Tally,
     laneCells :: !Cells,
     laneInput :: !Buffer,
     laneOutput :: !Buffer,
-    -- | Of content that is not simply so many bytes.
+    -- | For content that is not a known number of bytes.
     laneDecoder :: !(IORef Decoder),
     laneSocket :: !(IORef (Maybe Socket))
   }
@@ -113,7 +110,7 @@ modeFixed = 1
 modeDecoder = 2
 modeToTheEnd = 3
 
--- | A lane, with the number that its dice begin with.
+-- | A lane, with the seed of its dice.
 newLane :: Shared -> Tally -> Int -> IO Lane
 newLane shared tally seed = do
   let depth = sharedDepth shared
@@ -125,11 +122,10 @@ newLane shared tally seed = do
     <*> newIORef (bodyDecoder defaultLimits NoBody)
     <*> newIORef Nothing
 
--- | Requests that are under way.
 outstanding :: Lane -> IO Int
 outstanding lane = peekCell (laneCells lane) cellCount'
 
--- | When the oldest of them was sent. From any thread: it may be answered meanwhile.
+-- | When the oldest request was sent. From any thread: its response may arrive meanwhile.
 oldestSent :: Lane -> IO Int
 oldestSent lane = peekCell (laneCells lane) cellOldest >>= \i -> peekCell (laneCells lane) (cellRing + sharedDepth (laneShared lane) + i)
 
@@ -137,11 +133,11 @@ oldestSent lane = peekCell (laneCells lane) cellOldest >>= \i -> peekCell (laneC
 lastAnswer :: Lane -> IO Int
 lastAnswer lane = peekCell (laneCells lane) cellLast
 
--- | The connection is going to be cut off because of a time limit.
+-- | A time limit is about to cut off the connection.
 flagTimeout :: Lane -> IO ()
 flagTimeout lane = pokeCell (laneCells lane) cellTimedOut 1
 
--- | What the thread of a lane is to do.
+-- | The next step of a lane's thread.
 data Step
   = -- | Send these bytes, then receive.
     Send !ByteString
@@ -158,7 +154,7 @@ data Step
   | -- | What has come is no response.
     Malformed
 
--- | Put requests into the ring, and make them.
+-- | Render requests and put them into the ring.
 prepare :: Lane -> Int -> Int -> Int -> IO ByteString
 prepare (Lane shared _ cells _ output _ _) due sent count = do
   oldest <- peekCell cells cellOldest
@@ -177,11 +173,11 @@ prepare (Lane shared _ cells _ output _ _) due sent count = do
   nextRequests (sharedSource shared) cells cellDice output count
 {-# INLINE prepare #-}
 
--- | The first requests of a connection, where each waits for the response to the one before.
+-- | The first requests of a connection, where each waits for the response to the previous one.
 beginClosed :: Lane -> IO Step
 beginClosed lane = clockNow >>= \t -> further lane t (sharedDepth (laneShared lane))
 
--- | So many further requests, if they may be sent.
+-- | This number of further requests, as far as they may be sent.
 further :: Lane -> Int -> Int -> IO Step
 further lane t wanted = do
   count <- claim (sharedControl (laneShared lane)) t wanted
@@ -194,11 +190,11 @@ further lane t wanted = do
 schedule :: Lane -> Double -> IO Step
 schedule lane pace = maybe Finish SleepUntil <$> takeScheduled (sharedControl (laneShared lane)) pace
 
--- | A request that was due then is sent now.
+-- | Send a request that was due at this time.
 sendDue :: Lane -> Int -> IO ByteString
 sendDue lane due = clockNow >>= \t -> prepare lane due (max due t) 1
 
--- | All that is under way once more, on another connection: as it was due, and sent now.
+-- | Repeat all requests in progress on another connection: their due times stay.
 sendAgain :: Lane -> IO ByteString
 sendAgain (Lane shared _ cells _ output _ _) = do
   t <- clockNow
@@ -208,13 +204,13 @@ sendAgain (Lane shared _ cells _ output _ _) = do
   mapM_ (\i -> pokeCell cells (cellRing + depth + (oldest + i) `rem` depth) t) [0 .. count - 1]
   nextRequests (sharedSource shared) cells cellDice output count
 
--- | Where in the input the next bytes belong.
+-- | The offset of the next bytes in the input.
 unread :: Lane -> IO Int
 unread lane = peekCell (laneCells lane) cellHave
 {-# INLINE unread #-}
 
--- | So many bytes have come (more than none): find the responses in them, count these, and say
--- what is next.
+-- | This number of bytes (at least one) has arrived: find and count the responses in them, and
+-- answer the next step.
 received :: Lane -> Int -> IO Step
 received lane@(Lane shared _ cells input _ _ _) n = do
   t <- clockNow
@@ -226,16 +222,16 @@ received lane@(Lane shared _ cells input _ _ _) n = do
       Nothing | done > 0 -> further lane t done
       Just _ | done > 0 -> pure Next
       _ -> do
-        -- A head that does not fit will never end.
+        -- A head that fills the buffer will never end.
         have' <- peekCell cells cellHave
         pure (if have' >= bufferSize input then Malformed else Receive)
 
--- | Results of 'responses' beside the number of those that have ended.
+-- | Results of 'responses' beside the number of ended responses.
 closes, broken :: Int
 closes = -1
 broken = -2
 
--- | Walk over the input from one offset to another; so many responses have ended so far.
+-- | Scan the input between two offsets, given the number of responses that have ended so far.
 responses :: Lane -> Int -> Int -> Int -> Int -> IO Int
 responses lane@(Lane shared _ cells input _ decoderRef _) t = go
   where
@@ -259,7 +255,7 @@ responses lane@(Lane shared _ cells input _ decoderRef _) t = go
               inContent modeFixed end to done
             else if end == incomplete then keep from to done else unusualHead from to done
 
-    -- The beginning of a head goes to the front, with room behind it.
+    -- Move the beginning of a head to the front, with room after it.
     keep from to done = do
       when (from > 0) (withBuffer input (\p -> moveBytes p (p `plusPtr` from) (to - from)))
       pokeCell cells cellHave (to - from)
@@ -306,8 +302,7 @@ responses lane@(Lane shared _ cells input _ decoderRef _) t = go
 
     after' from to done more = if more then go from to done else pure closes
 
--- | The response to the oldest request has ended: count it. Says whether the connection goes
--- on.
+-- | Count the response to the oldest request. Answers whether the connection goes on.
 answered :: Lane -> Int -> IO Bool
 answered (Lane shared tally cells _ _ _ _) t = do
   let depth = sharedDepth shared
@@ -327,14 +322,13 @@ answered (Lane shared tally cells _ _ _ _) t = do
   pokeCell cells cellAnswered (before + 1)
   (== 0) <$> peekCell cells cellClosing
 
--- | Take the oldest request out of the ring.
 forget :: Cells -> Int -> Int -> IO ()
 forget cells depth oldest = do
   pokeCell cells cellOldest (if oldest + 1 == depth then 0 else oldest + 1)
   under <- peekCell cells cellCount'
   pokeCell cells cellCount' (under - 1)
 
--- | A new connection stands.
+-- | A connection is established.
 opened :: Lane -> Socket -> IO ()
 opened lane socket = do
   mapM_ (\i -> pokeCell (laneCells lane) i 0) [cellHave, cellMode, cellTimedOut, cellClosing, cellAnswered]
@@ -349,8 +343,8 @@ data End
   | -- | What came was no response.
     Nonsense
 
--- | A connection has ended: count the requests that came to nothing. Says whether it had been of
--- any use.
+-- | A connection has ended: count the requests that it leaves unanswered. Answers whether it
+-- brought any response.
 ended :: Lane -> End -> IO Bool
 ended lane@(Lane _ tally cells _ _ _ _) how = do
   writeIORef (laneSocket lane) Nothing
@@ -359,7 +353,7 @@ ended lane@(Lane _ tally cells _ _ _ _) how = do
   have <- peekCell cells cellHave
   case how of
     Nonsense -> do
-      -- It may be more than was asked for.
+      -- The server may have sent more than was requested.
       under <- outstanding lane
       if under > 0 then give FramingError else countError tally FramingError 1
     _ | timedOut -> give TimeoutError
@@ -368,14 +362,14 @@ ended lane@(Lane _ tally cells _ _ _ _) how = do
       | mode == modeToTheEnd -> void (clockNow >>= answered lane)
       | otherwise -> do
           useful <- (> 0) <$> peekCell cells cellAnswered
-          -- A connection that was kept may be closed at any time between two responses; what
-          -- had been sent meanwhile is sent again.
+          -- A server may close a kept connection at any time between two responses; requests sent
+          -- meanwhile are repeated.
           if useful && mode == modeHead && have == 0 then countReopened tally else give ResetError
   (> 0) <$> peekCell cells cellAnswered
   where
     give = giveUp lane
 
--- | All that is under way has come to this.
+-- | Count all requests in progress as errors of this kind.
 giveUp :: Lane -> ErrorKind -> IO ()
 giveUp lane@(Lane shared tally cells _ _ _ _) kind = do
   under <- peekCell cells cellCount'
@@ -387,8 +381,8 @@ giveUp lane@(Lane shared tally cells _ _ _ _) kind = do
     forget cells (sharedDepth shared) oldest
     giveUp lane kind
 
--- | There is no connection to be had: a request that was to be sent, or those that were to be
--- sent again, have come to nothing. Says whether there is something left to do.
+-- | No connection could be made: count the request to be sent, or those to be repeated, as errors.
+-- Answers whether anything is left to do.
 withoutConnection :: Lane -> IO Bool
 withoutConnection lane@(Lane shared tally _ _ _ _ _) = do
   t <- clockNow

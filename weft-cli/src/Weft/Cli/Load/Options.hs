@@ -1,8 +1,9 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
 -- |
 -- Description : The command line of @weft load@
--- Stability   : not home
 --
--- What may be asked for, and whether it fits together.
+-- The options, and whether they fit together.
 module Weft.Cli.Load.Options
   ( LoadOptions (..),
     Amount (..),
@@ -14,7 +15,6 @@ import Options.Applicative
 import Weft (BackendChoice (Auto), Duration, seconds)
 import Weft.Cli.Options
 
--- | What @weft load@ was asked to do.
 data LoadOptions = LoadOptions
   { loadUrls :: ![String],
     loadList :: !(Maybe FilePath),
@@ -38,14 +38,13 @@ data LoadOptions = LoadOptions
     loadReport :: !(Maybe FilePath)
   }
 
--- | When it ends.
+-- | The end of a load.
 data Amount
   = -- | After so long.
     For !Duration
   | -- | After so many requests.
     Count !Int
 
--- | The parser of the options.
 loadOptions :: Parser LoadOptions
 loadOptions =
   LoadOptions

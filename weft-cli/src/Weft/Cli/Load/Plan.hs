@@ -1,11 +1,10 @@
-{-# LANGUAGE OverloadedStrings #-}
+{-# OPTIONS_HADDOCK not-home #-}
 
 -- |
 -- Description : From the command line to a load
--- Stability   : not home
 --
--- Reads what the options name, checks that it fits together, and renders the requests. What is
--- wrong is one line.
+-- Reads what the options name, checks that it fits together, and renders the requests. An error is
+-- one line.
 module Weft.Cli.Load.Plan
   ( Plan (..),
     makePlan,
@@ -29,11 +28,10 @@ import GHC.IO.Exception (ioe_description)
 import Weft.Cli.Load.Options
 import Weft.Cli.Load.Source
 import Weft.Http.Client.Types (Target (..), Url (..), authority)
-import Weft.Http.Client.Url (parseUrl)
+import Weft.Http.Client.Url (parseUrl, renderUrl)
 import Weft.Http.Internal.Types (Field (..), Method (..), lookupField)
 import Weft.Http.Response (BadField (..), checkField)
 
--- | What a load is made of.
 data Plan = Plan
   { planTarget :: !Target,
     planMethod :: !Method,
@@ -44,7 +42,7 @@ data Plan = Plan
 
 type Check = ExceptT String IO
 
--- | A plan, or what is wrong.
+-- | A plan, or the error message.
 makePlan :: LoadOptions -> IO (Either String Plan)
 makePlan o = runExceptT $ do
   fromList <- maybe (pure []) listed (loadList o)
@@ -54,7 +52,7 @@ makePlan o = runExceptT $ do
   resolved <- forM urls $ \(Weighted w text) -> Weighted w <$> except (urlPattern text)
   let Weighted _ (target, _) :| others = resolved
   case [other | Weighted _ (other, _) <- others, other /= target] of
-    other : _ -> throwE ("all URLs must lead to one server: " <> C.unpack (authority target) <> " and " <> C.unpack (authority other) <> " are two")
+    other : _ -> throwE ("all URLs must lead to one server: " <> origin target <> " and " <> origin other <> " are two")
     [] -> pure ()
   fields <- mapM (\text -> liftIO (bytesOf text) >>= except . fieldOf) (loadFields o)
   body <- mapM readBody (loadBody o)
@@ -73,6 +71,7 @@ makePlan o = runExceptT $ do
         planName = C.unpack first <> (if null others then "" else " and " <> show (length others) <> " more")
       }
   where
+    origin server = C.unpack (renderUrl (Url server ""))
     listed :: FilePath -> Check [Weighted ByteString]
     listed path = do
       content <- contentOf path (if path == "-" then B.getContents else B.readFile path)
@@ -87,11 +86,11 @@ makePlan o = runExceptT $ do
 bytesOf :: String -> IO ByteString
 bytesOf text = getFileSystemEncoding >>= \names -> Foreign.withCString names text B.packCString
 
--- | Where a URL leads, and its path with the ranges in it. A URL without a scheme is one of http.
+-- | The target of a URL, and its path with ranges. A URL without a scheme is an http URL.
 urlPattern :: ByteString -> Either String (Target, Pattern)
 urlPattern given = named $ do
   Pattern start ranges <- parsePattern text
-  -- With the largest numbers it must be a URL; the ranges must be in its path.
+  -- It must be a URL with the largest numbers inserted; the ranges must be in its path.
   url <- parseUrl (B.concat (start : [C.pack (show high) <> behind | (_, high, behind) <- ranges]))
   base <- parseUrl start
   when (urlTarget base /= urlTarget url) (Left "a range may only be in the path")
@@ -119,7 +118,7 @@ fieldOf text = case C.break (== ':') text of
 checkMethod :: ByteString -> Maybe ByteString
 checkMethod m = if isNothing (checkField (Field m "")) && m /= "CONNECT" then Just m else Nothing
 
--- | All fields of a request.
+-- | The fields of a request, with the standard ones.
 standard :: Target -> [Field] -> Maybe ByteString -> [Field]
 standard target fields body =
   [Field "Host" (authority target) | absent "host"]
@@ -129,7 +128,7 @@ standard target fields body =
   where
     absent name = isNothing (lookupField name fields)
 
--- | With this text at its end.
+-- | Append a text.
 followedBy :: Pattern -> ByteString -> Pattern
 followedBy (Pattern start ranges) end = case reverse ranges of
   [] -> Pattern (start <> end) []

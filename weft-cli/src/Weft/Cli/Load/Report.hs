@@ -1,9 +1,10 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
 -- |
--- Description : What a result says
--- Stability   : not home
+-- Description : The figures of a load
 --
--- The figures of a load, worked out from what was counted, and the warnings: was it really the
--- server that was measured? Pure; the reports for people and for programs show these.
+-- Computes the figures of a load and the warnings: was it really the server that was measured?
+-- Pure; the reports for people and for programs show these.
 module Weft.Cli.Load.Report
   ( Report (..),
     reportOf,
@@ -26,35 +27,32 @@ import Weft.Cli.Load.Run
 import Weft.Cli.Load.System
 import Weft.Cli.Load.Tally
 
--- | The figures.
 data Report = Report
   { reportResult :: !Result,
-    -- | Responses in a second.
+    -- | Responses per second.
     reportRate :: !Double,
-    -- | Bytes of responses in a second, heads included.
+    -- | Response bytes per second, including heads.
     reportBytes :: !Double,
-    -- | The mean number of requests that were in progress: responses times their mean time,
-    -- divided by the time of the run (Kerneis & Chroboczek 2009, section 2).
+    -- | The mean number of requests in progress: responses times their mean time, divided by the
+    -- time of the run (Kerneis & Chroboczek 2009, section 2).
     reportMeasured :: !Double,
-    -- | How many could be.
+    -- | The limit of requests in progress.
     reportOffered :: !Double,
-    -- | Processor time of this program, as a part of what its workers could use.
+    -- | This program's processor time, as a part of what its workers could use.
     reportBusy :: !Double,
-    -- | Processor time of this program for each response, in nanoseconds.
+    -- | This program's processor time per response, in nanoseconds.
     reportCpuEach :: !Double,
     reportWarnings :: ![String]
   }
 
--- | Which percentiles are shown, as parts of 1, and what they are called.
+-- | The percentiles shown, as parts of 1, and their names.
 percentiles :: [(Double, String)]
 percentiles = [(0.5, "50"), (0.75, "75"), (0.9, "90"), (0.95, "95"), (0.99, "99"), (0.999, "99.9"), (0.9999, "99.99")]
 
--- | Responses that say that the request succeeded (or that there is nothing new, or that it is
--- elsewhere).
+-- | Responses with a status of success or redirection.
 succeeded :: Totals -> Int
 succeeded counted = sum (take 3 (totalStatus counted))
 
--- | Work the figures out.
 reportOf :: Result -> Report
 reportOf result =
   Report
@@ -79,7 +77,7 @@ reportOf result =
     busy = fromIntegral (usageCpu usage) / (fromIntegral (usageWall usage) * fromIntegral (resultWorkers result))
     warnings = acceptQueue <> client <> schedule <> idle <> ["a signal ended it early" | resultInterrupted result]
 
-    -- Too short a run says nothing: its beginning and end weigh too much.
+    -- The beginning and the end of a short run weigh too much.
     meaningful = elapsed > 0.5 && responses > 100
     closed = isNothing (resultRate result)
     unused = closed && measured < 0.9 * offered
@@ -93,7 +91,7 @@ reportOf result =
     because = case reasons of
       [] -> "connections were not open or not used all the time"
       _ -> intercalate ", " reasons <> "; the accept queue of the server was the bottleneck"
-    -- A connection that the queue had no room for is tried again after a second.
+    -- A connection that overflows the listen queue is retried after a second.
     reasons =
       ["a listen queue overflowed " <> showCount (fromIntegral overflows) <> " times" | overflows > 0]
         <> ["connections took up to " <> showTime slowest | slowest > 900_000_000]
@@ -118,7 +116,7 @@ reportOf result =
           idleAtStart i < idleWanted i
       ]
 
--- | Nanoseconds.
+-- | Render nanoseconds.
 --
 -- >>> map showTime [950, 12345, 1500000, 2340000000]
 -- ["950 ns","12.3 \181s","1.50 ms","2.34 s"]
@@ -131,14 +129,14 @@ showTime n
   where
     x = fromIntegral n :: Double
 
--- | Three digits that count.
+-- | Three significant digits.
 three :: Double -> String
 three x
   | x < 9.995 = showFixed 2 x
   | x < 99.95 = showFixed 1 x
   | otherwise = showFixed 0 x
 
--- | A number, its thousands divided.
+-- | Render a number, with separated thousands.
 --
 -- >>> map showCount [12.34, 123456.7]
 -- ["12.3","123,457"]
@@ -151,7 +149,7 @@ showCount x
       (some, []) -> some
       (some, rest) -> some <> "," <> divide rest
 
--- | A number of bytes.
+-- | Render a number of bytes.
 showBytes :: Double -> String
 showBytes x
   | x < 1e3 = showFixed 0 x <> " B"
@@ -159,6 +157,6 @@ showBytes x
   | x < 1e9 = three (x / 1e6) <> " MB"
   | otherwise = three (x / 1e9) <> " GB"
 
--- | With so many decimals.
+-- | Render with a number of decimals.
 showFixed :: Int -> Double -> String
 showFixed digits x = showFFloat (Just digits) x ""

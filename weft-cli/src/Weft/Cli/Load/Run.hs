@@ -1,11 +1,10 @@
-{-# LANGUAGE OverloadedStrings #-}
+{-# OPTIONS_HADDOCK not-home #-}
 
 -- |
--- Description : A load, from its first connection to its result
--- Stability   : not home
+-- Description : Running a load
 --
--- Starts the lanes, watches over their time limits, takes samples while they run, and gathers
--- what they have counted. Runs as the main thread of the program.
+-- Starts the lanes, enforces their time limits, takes samples, and gathers the counters. Runs as
+-- the main thread of the program.
 module Weft.Cli.Load.Run
   ( runLoad,
     Result (..),
@@ -40,31 +39,30 @@ import Weft.Socket
 import Weft.Time
 import Weft.Timeout (timeout)
 
--- | What came of a load.
 data Result = Result
   { resultName :: !String,
     resultWorkers :: !Int,
     resultConnections :: !Int,
     resultDepth :: !Int,
     resultRate :: !(Maybe Double),
-    -- | From the beginning of the time that counts to the last response, in nanoseconds.
+    -- | From the start of the measured window to the last response, in nanoseconds.
     resultElapsed :: !Int,
-    -- | How long requests were to be sent, where that was given.
+    -- | For how long to send requests, if given.
     resultPlanned :: !(Maybe Int),
     resultTotals :: !Totals,
-    -- | From when a request was due (see Note [Due and sent] in "Weft.Cli.Load.Lane").
+    -- | From the due time (see Note [Due and sent] in "Weft.Cli.Load.Lane").
     resultLatency :: !Distribution,
-    -- | From when it was sent; the same where there is no schedule.
+    -- | From the time of sending; the same where there is no schedule.
     resultService :: !Distribution,
     resultConnect :: !Distribution,
     resultSeries :: ![Point],
     resultUsage :: !Usage,
     resultIdle :: !(Maybe IdleResult),
-    -- | A signal has ended it early.
+    -- | A signal ended it early.
     resultInterrupted :: !Bool
   }
 
--- | What had come up to a time after the beginning, in nanoseconds.
+-- | The counters at a time after the start, in nanoseconds.
 data Point = Point
   { pointTime :: !Int,
     pointResponses :: !Int,
@@ -72,10 +70,10 @@ data Point = Point
   }
   deriving stock (Eq, Show)
 
--- | Of connections that do nothing.
+-- | The idle connections.
 data IdleResult = IdleResult
   { idleWanted :: !Int,
-    -- | Open when the load began, and when it ended.
+    -- | Open at the start and at the end of the load.
     idleAtStart :: !Int,
     idleAtEnd :: !Int,
     idleReopened :: !Int,
@@ -83,8 +81,8 @@ data IdleResult = IdleResult
   }
   deriving stock (Eq, Show)
 
--- | Put a server, at this address and secured so, under load. The action is told now and then how it goes: the
--- time in nanoseconds since the beginning, responses and errors.
+-- | Put the server at this address under load, perhaps over TLS. The action is called with the
+-- progress: the time in nanoseconds since the start, responses and errors.
 runLoad :: LoadOptions -> Plan -> Secure -> SockAddr -> (Point -> IO ()) -> Thread Result
 runLoad o plan secure address progress = do
   workers <- workerCount
@@ -120,7 +118,7 @@ runLoad o plan secure address progress = do
           Count _ -> maxBound
         origin = Origin instant zero
     liftIO (setWindow control zero from to)
-    -- A signal ends the load; what there is then is the result. A second one waits for nothing.
+    -- A signal ends the load and keeps the results so far. A second one ends it at once.
     _ <- forkDaemonIn scope $ do
       _ <- nextSignal signals
       liftIO (writeIORef interrupted True >> clockNow >>= endNow control)
@@ -164,8 +162,8 @@ runLoad o plan secure address progress = do
   where
     limit = fromIntegral (durationNanoseconds (loadTimeout o)) :: Int
 
-    -- Until the last lane has ended: cut off what takes too long, and take samples. Ten times a
-    -- second at first, and no more than some hundreds in all.
+    -- Until the last lane ends: cut off what takes too long, and take samples, at first ten a
+    -- second, and at most some hundreds in all.
     overlook control from lanes tallies allEnded = do
       points <- liftIO (newIORef [])
       let go n = do

@@ -1,12 +1,10 @@
-{-# OPTIONS_GHC -O2 #-}
-
 -- |
--- Description : The end of a response, found quickly
+-- Description : A fast scan for the end of a response
 --
--- Looks at the head of a response where it lies, for no more than a load needs: the status and
--- the length. It judges only what is quite usual: a final response of HTTP/1.1 with a
--- @Content-Length@ or without content. All others are for the full parser
--- ("Weft.Http.Internal.ResponseHead"), which also knows what is malformed. Allocates nothing.
+-- Scans the head of a response in place for what a load needs: the status and the length. It
+-- accepts only usual heads: final responses of HTTP/1.1 with a @Content-Length@ or without
+-- content. It leaves all others to the full parser ("Weft.Http.Internal.ResponseHead"), which
+-- also detects malformed ones. Allocates nothing.
 module Weft.Cli.Load.Scan
   ( scanHead,
     incomplete,
@@ -21,17 +19,17 @@ import Foreign.Ptr (Ptr, minusPtr, nullPtr, plusPtr)
 import Foreign.Storable (peekByteOff)
 import Weft.Cli.Load.Cells
 
--- | Not all of the head is there yet.
+-- | The head is not complete yet.
 incomplete :: Int
 incomplete = 0
 
--- | For the full parser.
+-- | The full parser has to decide.
 unusual :: Int
 unusual = -1
 
 -- | The end of the head that begins at one offset, in memory that is valid up to another; or
--- 'incomplete' or 'unusual'. The flag says that the response has no content whatever its
--- fields say (HEAD). Status and length of the content are left in the two cells.
+-- 'incomplete' or 'unusual'. The flag says that the response has no content whatever its fields
+-- say (HEAD). The two cells receive status and content length.
 scanHead :: Cells -> Int -> Int -> Bool -> Ptr Word8 -> Int -> Int -> IO Int
 scanHead cells statusCell lengthCell bare p from to
   | to - from < 16 = pure incomplete
@@ -53,7 +51,7 @@ scanHead cells statusCell lengthCell bare p from to
     byte = peekByteOff p
     digit i = (\w -> fromIntegral w - 0x30) <$> byte i :: IO Int
 
-    -- What the length is before it is known, and when there is no content.
+    -- The length before it is known, and when there is no content.
     unknown = -1
     without = -2
 
@@ -98,13 +96,12 @@ scanHead cells statusCell lengthCell bare p from to
               if on .|. 0x2020 == 0x6e6f && colon == 0x3a then connection (i + 11) size else nextLine i size
             _ -> nextLine i size
 
-    -- A short line at the end of what is there: wait for more of it, or leave it to the full
-    -- parser.
+    -- A short line at the end of the input: wait for more, or leave it to the full parser.
     lastLine i = do
       found <- memchr (p `plusPtr` i) 0x0a (fromIntegral (to - i))
       pure (if found == nullPtr then incomplete else unusual)
 
-    -- "Transfer-Encoding" begins with "tr"; "trailer" is not worth telling apart.
+    -- "Transfer-Encoding" begins with "tr", and so does "trailer", which needs no distinction.
     fieldT i size = do
       second <- byte (i + 1)
       if second .|. 0x20 == 0x72 then pure unusual else nextLine i size
@@ -128,7 +125,7 @@ scanHead cells statusCell lengthCell bare p from to
                     then nextLine j (if size == without then without else n)
                     else pure unusual
 
-    -- Anything but keep-alive means that there is something to do.
+    -- Any value but keep-alive is unusual.
     connection i size = do
       w <- byte i
       let j = if w == 0x20 then i + 1 else i

@@ -1,13 +1,11 @@
-{-# LANGUAGE OverloadedStrings #-}
-{-# OPTIONS_GHC -O2 #-}
+{-# OPTIONS_HADDOCK not-home #-}
 
 -- |
--- Description : Which requests are sent
--- Stability   : not home
+-- Description : The requests of a load
 --
--- Requests are rendered before the load begins. Where there are several, or where a URL has
--- a range of numbers in it, one is chosen at random for each request and written to the
--- buffer of its connection; where there is one only, all connections send the same bytes.
+-- Requests are rendered before the load begins. With several, or with a range of numbers in a URL,
+-- each connection chooses one at random and writes it to its buffer; otherwise all connections
+-- send the same bytes.
 module Weft.Cli.Load.Source
   ( -- * Patterns
     Pattern (..),
@@ -38,9 +36,9 @@ import Foreign.Ptr (Ptr, castPtr, plusPtr)
 import Foreign.Storable (pokeByteOff)
 import Weft.Buffer
 import Weft.Cli.Load.Cells
-import Weft.Internal.Buffer (unsafeSlice)
+import Weft.Internal.Core.Buffer (unsafeSlice)
 
--- | Text with ranges of numbers in it: some text, then each range with the text behind it.
+-- | Text with ranges of numbers: some text, then each range with the text after it.
 data Pattern = Pattern !ByteString ![(Int, Int, ByteString)]
   deriving stock (Eq, Show)
 
@@ -66,12 +64,12 @@ parsePattern text = case C.break (== '{') text of
       Just (n, rest) | C.all isDigit (B.take 1 t), n < 10 ^ (15 :: Int) -> Right (n, rest)
       _ -> wrong
 
--- | Something, and how often it is to be chosen compared with the others.
+-- | A value, and its weight in a random choice.
 data Weighted a = Weighted {weightOf :: !Int, weighted :: !a}
   deriving stock (Eq, Show)
 
--- | Read a list of URLs: one on each line, perhaps with a weight behind it. Empty lines, and
--- those that begin with @#@, do not count. What is wrong names its line.
+-- | Read a list of URLs, one on each line, with an optional weight after it. Ignores empty lines
+-- and those that begin with @#@. Errors name their line.
 parseList :: ByteString -> Either String [Weighted ByteString]
 parseList content = concat <$> traverse line (zip [1 :: Int ..] (C.lines content))
   where
@@ -84,14 +82,13 @@ parseList content = concat <$> traverse line (zip [1 :: Int ..] (C.lines content
         | otherwise -> Left ("line " <> show n <> ": the weight is not a number from 1 to 1000000")
       _ -> Left ("line " <> show n <> ": not a URL and a weight")
 
--- | All requests that may be sent.
 data Source
-  = -- | The same request again and again: its length, and many of them on end.
+  = -- | One request repeated: its length, and many copies of it in a row.
     Always !Int !ByteString
-  | -- | One of these, the chance of each given by the sums of the weights up to it.
+  | -- | One of these requests, each with the sum of the weights up to it.
     AtRandom !(SmallArray Pattern) !(PrimArray Int) !Int
 
--- | A source of these requests, at most so many of which are sent together.
+-- | A source of these requests, which sends at most this number of them together.
 newSource :: Int -> [Weighted Pattern] -> Source
 newSource depth = \case
   [Weighted _ (Pattern bytes [])] -> Always (B.length bytes) (B.concat (replicate depth bytes))
@@ -103,14 +100,13 @@ newSource depth = \case
   where
     longest (Pattern before ranges) = B.length before + sum [length (show high) + B.length behind | (_, high, behind) <- ranges]
 
--- | The length of the longest request.
 sourceLargest :: Source -> Int
 sourceLargest = \case
   Always size _ -> size
   AtRandom _ _ size -> size
 
--- | The bytes of so many requests. Those that are made are in the buffer, and valid until it
--- is written again; the cell holds the state of the dice.
+-- | The bytes of this number of requests. They may be in the buffer, and are valid until it is
+-- written again; the cell holds the state of the dice.
 nextRequests :: Source -> Cells -> Int -> Buffer -> Int -> IO ByteString
 nextRequests source cells dice buffer count = case source of
   Always size bytes -> pure (U.unsafeTake (count * size) bytes)
@@ -157,8 +153,8 @@ decimal p at n = (at + width) <$ go (at + width - 1) n
       pokeByteOff p i (fromIntegral (0x30 + m `rem` 10) :: Word8)
       if i == at then pure () else go (i - 1) (m `quot` 10)
 
--- | A number from 0 up to, not including, the given one. The generator is splitmix64, which
--- needs one word of state and serves any beginning.
+-- | A number from 0 to below the given one, by splitmix64, which needs one word of state and
+-- accepts any seed.
 roll :: Cells -> Int -> Int -> IO Int
 roll cells dice bound = do
   before <- peekCell cells dice

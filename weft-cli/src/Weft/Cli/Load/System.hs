@@ -1,10 +1,11 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
 -- |
--- Description : What the system says about a load
--- Stability   : not home
+-- Description : The system's counters during a load
 --
 -- Counters of the kernel and the processor time of this process, read before and after: they
--- tell a server that is slow from a listen queue that is full and from a client that cannot keep
--- up. What cannot be read is left out.
+-- distinguish a slow server from a full listen queue and from a client that cannot keep up.
+-- Counters that cannot be read are left out.
 module Weft.Cli.Load.System
   ( Sample (..),
     Usage (..),
@@ -22,21 +23,20 @@ import Data.Map.Strict qualified as Map
 import System.CPUTime (getCPUTime)
 import Weft.Cli.Load.Control (clockNow)
 
--- | One moment.
 data Sample = Sample
   { sampleTime :: !Int,
     sampleCpu :: !Int,
     sampleCounters :: !(Map B.ByteString Int)
   }
 
--- | What happened between two moments.
+-- | The difference of two samples.
 data Usage = Usage
   { -- | Processor time of this process, user and system, in nanoseconds.
     usageCpu :: !Int,
     usageWall :: !Int,
-    -- | Times that a listen queue of this network namespace was full; 'Nothing': unknown.
+    -- | Overflows of listen queues in this network namespace; 'Nothing': unknown.
     usageOverflows :: !(Maybe Int),
-    -- | Segments that were sent again in this network namespace.
+    -- | Retransmitted segments in this network namespace.
     usageRetransmitted :: !(Maybe Int)
   }
   deriving stock (Eq, Show)
@@ -59,8 +59,8 @@ usageBetween before after =
   where
     grown name = (-) <$> Map.lookup name (sampleCounters after) <*> Map.lookup name (sampleCounters before)
 
--- | Read the format of @/proc/net/snmp@: a line of names, then one of numbers, each after the
--- name of their group.
+-- | Read the format of @/proc/net/snmp@: a line of names, then one of numbers, each after the name
+-- of its group.
 parsePairs :: B.ByteString -> Map B.ByteString Int
 parsePairs content = go (map C.words (C.lines content))
   where

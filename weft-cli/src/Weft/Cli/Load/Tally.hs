@@ -1,11 +1,9 @@
-{-# OPTIONS_GHC -O2 #-}
+{-# OPTIONS_HADDOCK not-home #-}
 
 -- |
--- Description : What is counted during a load
--- Stability   : not home
+-- Description : The counters of a load
 --
--- One tally for each worker, so that workers do not fight for the same cache lines; they are
--- added up when somebody wants to know.
+-- One tally for each worker, so that workers do not share cache lines; readers add them up.
 module Weft.Cli.Load.Tally
   ( Tally (..),
     newTally,
@@ -31,18 +29,18 @@ import Control.Monad (forM, void, when)
 import Weft.Cli.Load.Cells
 import Weft.Cli.Load.Histogram
 
--- | What was counted by the connections of one worker.
+-- | The counters of one worker's connections.
 data Tally = Tally
   { tallyCells :: !Cells,
-    -- | From when a request was to be sent to the end of its response.
+    -- | From the due time of a request to the end of its response.
     tallyLatency :: !Histogram,
-    -- | From when it was sent; used only where that may be later.
+    -- | From the time of sending; used only where that may differ.
     tallyService :: !Histogram,
-    -- | From the beginning of a connection to when it stands.
+    -- | From the beginning of a connection until it is established.
     tallyConnect :: !Histogram
   }
 
--- | Why there is no response.
+-- | Why a request has no response.
 data ErrorKind
   = -- | There was no connection to be had.
     ConnectError
@@ -62,8 +60,8 @@ errorText = \case
   FramingError -> "framing"
   ResetError -> "reset"
 
--- The cells: bytes, then responses by the first digit of their status (1 to 5), errors by
--- kind, connections opened again, responses before the window.
+-- The cells: bytes, responses by the first digit of their status (1 to 5), errors by kind, reopened
+-- connections, responses before the window.
 bytesCell, statusCell, errorCell, reopenedCell, warmupCell, cells :: Int
 bytesCell = 0
 statusCell = 1
@@ -75,8 +73,8 @@ cells = 32
 newTally :: IO Tally
 newTally = Tally <$> newCells cells <*> newHistogram <*> newHistogram <*> newHistogram
 
--- | A response with this status and so many bytes, head included; how long it took since it
--- was due and since it was sent. The flag says whether the two may differ.
+-- | A response with this status and size, head included, and the times since it was due and since
+-- it was sent. The flag says whether the two may differ.
 countResponse :: Tally -> Bool -> Int -> Int -> Int -> Int -> IO ()
 countResponse tally two status size latency service = do
   void (addCell (tallyCells tally) (statusCell + status `quot` 100) 1)
@@ -85,7 +83,7 @@ countResponse tally two status size latency service = do
   when two (record (tallyService tally) service)
 {-# INLINE countResponse #-}
 
--- | So many requests that came to this.
+-- | Count this number of requests as errors.
 countError :: Tally -> ErrorKind -> Int -> IO ()
 countError tally kind = void . addCell (tallyCells tally) (errorCell + fromEnum kind)
 
@@ -93,11 +91,11 @@ countError tally kind = void . addCell (tallyCells tally) (errorCell + fromEnum 
 countReopened :: Tally -> IO ()
 countReopened tally = void (addCell (tallyCells tally) reopenedCell 1)
 
--- | A response to a request of the time that does not count.
+-- | Count a response to a request before the measured window.
 countWarmup :: Tally -> IO ()
 countWarmup tally = void (addCell (tallyCells tally) warmupCell 1)
 
--- | What was counted by all workers.
+-- | The sum of all workers' counters.
 data Totals = Totals
   { totalBytes :: !Int,
     -- | Responses by the first digit of the status, from 1 to 5.
@@ -108,7 +106,6 @@ data Totals = Totals
   }
   deriving stock (Eq, Show)
 
--- | Up to now.
 totals :: [Tally] -> IO Totals
 totals tallies = do
   let at i = sum <$> mapM (\t -> peekCell (tallyCells t) i) tallies
@@ -117,14 +114,13 @@ totals tallies = do
   errors <- forM [minBound ..] (\kind -> (kind,) <$> at (errorCell + fromEnum kind))
   Totals size status errors <$> at reopenedCell <*> at warmupCell
 
--- | All responses, whatever their status.
+-- | All responses, of any status.
 totalResponses :: Totals -> Int
 totalResponses = sum . totalStatus
 
--- | Responses that say that the request did not succeed: those with 4xx and 5xx.
+-- | Responses with a status of 4xx or 5xx.
 totalRefused :: Totals -> Int
 totalRefused = sum . drop 3 . totalStatus
 
--- | All requests without a response.
 totalErrors :: Totals -> Int
 totalErrors = sum . map snd . totalErrorsBy

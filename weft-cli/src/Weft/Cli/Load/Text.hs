@@ -1,8 +1,9 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
 -- |
 -- Description : The report of a load for people
--- Stability   : not home
 --
--- Plain text of at most some thirty lines. Pure.
+-- Plain text of at most about thirty lines. Pure.
 module Weft.Cli.Load.Text
   ( textReport,
     progressLine,
@@ -16,7 +17,6 @@ import Weft.Cli.Load.Report
 import Weft.Cli.Load.Run
 import Weft.Cli.Load.Tally
 
--- | All lines.
 textReport :: Report -> [String]
 textReport report =
   [ resultName result,
@@ -60,8 +60,7 @@ textReport report =
         <> [row (name <> "%") (showTime . percentile p) | (p, name) <- percentiles]
         <> [row "largest" (showTime . distributionLargest)]
 
--- | Bars of the numbers of responses between two times, each step about 1.6 times the one
--- before.
+-- | Bars for the numbers of responses by time; each step is about 1.6 times the previous one.
 histogram :: Distribution -> [String]
 histogram d =
   [ "  " <> padLeft 10 ("< " <> showTime high) <> padLeft 14 (showCount (fromIntegral n)) <> "  " <> replicate (bar n) '#'
@@ -79,7 +78,7 @@ histogram d =
     most = maximum (1 : map snd shown)
     bar n = if n == 0 then 0 else max 1 ((n * 44) `div` most) :: Int
 
--- | How it goes, on one line.
+-- | The progress on one line.
 progressLine :: Maybe Point -> Point -> String
 progressLine before p =
   showFixed 0 (fromIntegral (pointTime p) / 1e9)

@@ -1,8 +1,8 @@
 -- |
 -- Description : Metrics and probes beside a service
 --
--- A second server, on an address of its own, that answers for @\/metrics@, @\/healthz@ and
--- @\/readyz@. It is there from before the service is ready until after it has stopped.
+-- A second server, on its own address, that answers @\/metrics@, @\/healthz@ and @\/readyz@, from
+-- before the service is ready until after it has stopped.
 module Weft.Cli.Serve.Admin
   ( Admin,
     adminAddress,
@@ -24,13 +24,13 @@ import Weft.Http.Metrics
 import Weft.Http.Server
 import Weft.Socket
 
--- | The second server, and what it tells of.
+-- | The second server, and what it reports.
 data Admin = Admin
   { -- | Where it listens.
     adminAddress :: !SockAddr,
-    -- | What the service counts there.
+    -- | The counters of the service.
     adminMetrics :: !HttpMetrics,
-    -- | What the service says of itself.
+    -- | The health of the service.
     adminHealth :: !Health,
     adminServer :: !Server,
     adminListener :: !Socket
@@ -52,7 +52,7 @@ openAdmin report registry accessLog listener = do
     settings =
       defaultServerSettings
         { serverReport = report . ("metrics and probes: " <>),
-          -- A handful ask; they must not take descriptors from the service.
+          -- It has few clients, which must not take descriptors from the service.
           serverMaxConnections = 64,
           serverMaxBody = 65_536,
           serverGrace = seconds 1

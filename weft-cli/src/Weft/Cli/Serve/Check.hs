@@ -1,8 +1,8 @@
 -- |
--- Description : Can this configuration be served?
+-- Description : Checking a configuration
 --
--- What a configuration names, compared with the file system, without listening: done by
--- @weft serve --check@, and by every start.
+-- Compares what a configuration names with the file system, without listening. @weft serve
+-- --check@ does so, and every start.
 module Weft.Cli.Serve.Check
   ( checkConfig,
     checkFiles,
@@ -16,7 +16,7 @@ import Data.ByteString.Char8 qualified as C
 import Data.List (nub)
 import Data.Maybe (catMaybes, mapMaybe)
 import GHC.IO.Exception (IOException (..))
-import System.Posix.Files.ByteString (fileAccess)
+import System.Posix.Files.ByteString (fileAccess, readSymbolicLink)
 import Weft
 import Weft.Cli.Serve.Config
 import Weft.Cli.Serve.Paths
@@ -24,8 +24,8 @@ import Weft.Cli.Serve.Secure
 import Weft.File
 import Weft.Http.Static
 
--- | All that is wrong, a line each, as bytes because of the names of files in it. The action
--- is told what is no fault, such as that a certificate will soon expire.
+-- | All errors, a line each, as bytes because they contain file names. The action gets warnings,
+-- for example that a certificate will soon expire.
 checkConfig :: (String -> IO ()) -> Config -> Thread [ByteString]
 checkConfig report config = ((nothing <> unused <> pairs <> proxies) <>) <$> checkFiles report config
   where
@@ -46,14 +46,14 @@ checkConfig report config = ((nothing <> unused <> pairs <> proxies) <>) <$> che
       (False, _ : _) -> ["server.trusted-proxies is set, and server.proxy-protocol is not on"]
       _ -> []
 
--- | What is wrong with the files and directories that it names: each is looked at, whatever is
--- wrong with others. For a configuration that is not whole, too.
+-- | The errors of the named files and directories. Each is checked, whatever is wrong with others;
+-- the configuration may be incomplete.
 checkFiles :: (String -> IO ()) -> Config -> Thread [ByteString]
 checkFiles report config = do
   sites <- concat <$> forM (nub (fst (reachable config) <> map fst (configSites config))) checkSite
   certificates <- forM (tlsCertificate (configTls config)) (\file -> (,) file <$> readable "the certificate" file)
   keys <- forM (tlsKey (configTls config)) (\file -> (,) file <$> readable "the key" file)
-  -- What is in them matters once they can be read.
+  -- Only readable files have content to check.
   tls <- concat <$> forM [(c, k) | ((c, Nothing), (k, Nothing)) <- zip certificates keys] content
   logs <- catMaybes <$> sequenceA [writable "the access log" (logAccess (configLog config)), writable "the timeline" (confTrace (configServer config))]
   pure (sites <> mapMaybe snd (certificates <> keys) <> tls <> logs)
@@ -79,17 +79,26 @@ checkFiles report config = do
       Just "-" -> pure Nothing
       Just path -> fmap (\why -> B.concat [what, ", ", path, ", cannot be written: ", why]) <$> unwritable path
 
--- | Why a file cannot be written. Nothing is made by a check: where it is not there, there has
--- to be a directory in which it can be made.
+-- | Why a file cannot be written. A check creates nothing: for an absent file, its directory must
+-- allow creating it. A symbolic link may lead to such a place.
 unwritable :: ByteString -> Thread (Maybe ByteString)
-unwritable path =
-  try (pathStatus path) >>= \case
-    Right status -> case statusKind status of
-      DirectoryFile -> pure (Just "it is a directory")
-      -- Anything but a file may wait for who reads it.
-      RegularFile -> either (Just . said) (\() -> Nothing) <$> try (withFile path Append (\_ -> pure ()))
-      _ -> pure Nothing
-    Left (_ :: IOException) ->
+unwritable = at (40 :: Int)
+  where
+    at links path
+      | B.null path = pure (Just "its name is empty")
+      | otherwise =
+          try (pathStatus path) >>= \case
+            Right status -> case statusKind status of
+              DirectoryFile -> pure (Just "it is a directory")
+              -- Opening anything else, such as a pipe, may wait for its reader.
+              RegularFile -> either (Just . said) (\() -> Nothing) <$> try (withFile path Append (\_ -> pure ()))
+              _ -> pure Nothing
+            Left (_ :: IOException) ->
+              try (blocking (readSymbolicLink path)) >>= \case
+                Right target | links > 0 -> at (links - 1) (beside path target)
+                Right _ -> pure (Just "too many symbolic links")
+                Left (_ :: IOException) -> missing (beside path ".")
+    missing directory =
       try (pathStatus directory) >>= \case
         Left e -> pure (Just (said e))
         Right status
@@ -97,8 +106,6 @@ unwritable path =
           | otherwise -> do
               allowed <- blocking (fileAccess directory False True True)
               pure (if allowed then Nothing else Just "nothing can be made in its directory")
-  where
-    directory = beside path "."
 
 located :: NamedFile -> ByteString -> ByteString
 located file problem = (if B.null (namedAt file) then "" else namedAt file <> ": ") <> problem

@@ -1,8 +1,7 @@
 -- |
--- Description : What the values of a service's options may be
+-- Description : Values shared by command line and configuration file
 --
--- Readers that command line and configuration file share, which say what is wrong and what
--- would be right. Pure.
+-- Readers that say what is wrong and what is expected. Pure.
 module Weft.Cli.Serve.Choices
   ( parseLogFormat,
     parseOverload,
@@ -22,7 +21,7 @@ parseLogFormat = \case
   "json" -> Right Json
   other -> Left (show other <> " is not one of common, combined and json")
 
--- | Whether connections that are too many are refused.
+-- | Whether excess connections are refused.
 parseOverload :: String -> Either String Bool
 parseOverload = \case
   "wait" -> Right False

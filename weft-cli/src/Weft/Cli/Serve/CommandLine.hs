@@ -1,8 +1,8 @@
 -- |
 -- Description : The options of weft serve
 --
--- The command line as a list of changes to a configuration: an option that is not given
--- changes nothing, so that what a file says holds.
+-- The command line as a list of changes to a configuration: an absent option changes nothing, so
+-- that the file's value holds.
 module Weft.Cli.Serve.CommandLine
   ( CommandLine (..),
     commandLine,
@@ -24,10 +24,10 @@ import Weft.Http.Proxy (parseNetworks)
 import Weft.Http.Server
 import Weft.Http.Static
 
--- | What was asked for.
+-- | The parsed command line.
 data CommandLine = CommandLine
   { lineConfig :: !(Maybe FilePath),
-    -- | Check the configuration, and do not serve.
+    -- | Check the configuration instead of serving.
     lineCheck :: !Bool,
     lineChanges :: [Change]
   }
@@ -35,10 +35,10 @@ data CommandLine = CommandLine
 -- | What an option changes.
 data Change
   = Change (Config -> Config)
-  | -- | Something about a file, whose name is in the encoding of the locale.
+  | -- | A change by a file name, which is in the encoding of the locale.
     ChangeFile FilePath (ByteString -> Config -> Config)
 
--- | Make all changes.
+-- | Apply the changes in order.
 applyChanges :: [Change] -> Config -> IO Config
 applyChanges changes start = foldM apply start changes
   where

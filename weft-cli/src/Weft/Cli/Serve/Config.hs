@@ -1,9 +1,8 @@
 -- |
--- Description : What weft serve can be told
+-- Description : The configuration of weft serve
 --
--- The configuration of the service as data, with its defaults. The command line and
--- configuration files are two ways to change it; "Weft.Cli.Serve.Keys" says what is
--- called how in files.
+-- The configuration as data, with its defaults. The command line and configuration files change
+-- it; "Weft.Cli.Serve.Keys" names its parts in files.
 module Weft.Cli.Serve.Config
   ( Config (..),
     defaultConfig,
@@ -18,7 +17,6 @@ module Weft.Cli.Serve.Config
 
     -- * Sites
     Site (..),
-    defaultSite,
     staticOf,
     everySite,
     siteNamed,
@@ -43,7 +41,7 @@ import Weft.Http.Proxy (Network)
 import Weft.Http.Server
 import Weft.Http.Static
 
--- | Everything.
+-- | The whole configuration.
 data Config = Config
   { configServer :: !ServerConfig,
     configTimeouts :: !Timeouts,
@@ -51,7 +49,7 @@ data Config = Config
     configLog :: !LogConfig,
     configTls :: !TlsConfig,
     configMetrics :: !MetricsConfig,
-    -- | The site of all hosts that have no other, and what the others begin with.
+    -- | The site of all hosts that have no other; other sites start from it.
     configSite :: !Site,
     -- | More sites, by name.
     configSites :: ![(String, Site)],
@@ -69,36 +67,36 @@ data ServerConfig = ServerConfig
     confBackend :: !BackendChoice,
     -- | Default: what the limit of open files allows, less 256.
     confMaxConnections :: !(Maybe Int),
-    -- | Whether more than that are refused with 503, and do not wait; default 'False'.
+    -- | Whether excess connections get 503 instead of waiting; default 'False'.
     confRefuses :: !Bool,
-    -- | What they are told then: when to come again, in seconds; default 1.
+    -- | The seconds after which they may retry; default 1.
     confRetryAfter :: !Int,
-    -- | Connections of one client; default 0: any number.
+    -- | Connections per client; default 0: any number.
     confMaxPerClient :: !Int,
-    -- | Requests of one connection; default 0: any number.
+    -- | Requests per connection; default 0: any number.
     confMaxRequests :: !Int,
     -- | Octets of a request body; default 64 MiB.
     confMaxBody :: !Int64,
-    -- | Octets a second with which a request body must come; default 240, 0 for none.
+    -- | The minimum rate of a request body in octets per second; default 240, 0 for none.
     confMinBodyRate :: !Int64,
-    -- | The same with which a client must take a response.
+    -- | The minimum rate at which a client takes a response, likewise.
     confMinResponseRate :: !Int64,
-    -- | For how long a client may be slower; default 30 s.
+    -- | How long a client may be slower; default 30 s.
     confRateGrace :: !Duration,
     -- | Default 10 s.
     confGrace :: !Duration,
-    -- | For how long it goes on, and says that it is not ready, before it stops; default 0.
+    -- | How long the service goes on, while reporting that it is not ready, before it stops;
+    -- default 0.
     confShutdownDelay :: !Duration,
-    -- | Octets of a request body that are read and thrown away; default 65,536.
+    -- | Octets of an unused request body that are read and dropped; default 65,536.
     confSkipBody :: !Int64,
-    -- | Whether each connection begins with a header that names the client; default
-    -- 'False'.
+    -- | Whether each connection begins with a PROXY header; default 'False'.
     confProxyProtocol :: !Bool,
-    -- | Who may send such a header; default: nobody.
+    -- | Peers that may send such a header; default: none.
     confTrustedProxies :: ![Network],
     -- | Whether other processes may listen on the same port; default 'False'.
     confReusePort :: !Bool,
-    -- | A timeline goes there; default: none is recorded.
+    -- | The file of the timeline; default: none is recorded.
     confTrace :: !(Maybe ByteString),
     -- | Whether only errors are printed; default 'False'.
     confQuiet :: !Bool
@@ -118,32 +116,32 @@ data TlsConfig = TlsConfig
     tlsKey :: ![NamedFile]
   }
 
--- | Where metrics are to be had.
+-- | Where metrics are served.
 newtype MetricsConfig = MetricsConfig
   { -- | An address and port of their own; default: nowhere.
     metricsListen :: Maybe Endpoint
   }
 
--- | Where to listen.
+-- | An address to listen on.
 data Endpoint = Endpoint
   { endpointHost :: !String,
     endpointPort :: !Int
   }
   deriving stock (Eq, Show)
 
--- | What happens to connections beyond their number.
+-- | The treatment of excess connections.
 overloadOf :: ServerConfig -> Overload
 overloadOf config
   | confRefuses config = RefuseQuickly (confRetryAfter config)
   | otherwise = WaitInBacklog
 
--- | A minimum rate, of so many octets a second.
+-- | A minimum rate in octets per second.
 rateOf :: ServerConfig -> Int64 -> Maybe MinimumRate
 rateOf config octets
   | octets <= 0 = Nothing
   | otherwise = Just (MinimumRate octets (confRateGrace config))
 
--- | A file, and where it was named: @weft.toml:3:1@, or an option.
+-- | A file, and the place that names it: @weft.toml:3:1@, or an option.
 data NamedFile = NamedFile
   { namedPath :: !ByteString,
     namedAt :: !ByteString
@@ -154,19 +152,19 @@ data NamedFile = NamedFile
 data Site = Site
   { -- | The directory, and where it was named.
     siteRoot :: !(Maybe NamedFile),
-    -- | How it is served; what the other fields say is not yet in it.
+    -- | How it is served, without the other fields' values.
     siteStatic :: !StaticSettings,
     -- | Whether the server compresses; default 'False'.
     siteCompress :: !Bool,
     -- | What it compresses, if it does.
     siteCompressHow :: !CompressSettings,
-    -- | The file for all paths that have none; default: 404.
+    -- | The file for all paths without a file; default: 404.
     siteFallback :: !(Maybe ByteString),
-    -- | Whether for paths with an extension, too; default 'False'.
+    -- | Whether also for paths with an extension; default 'False'.
     siteFallbackExtensions :: !Bool
   }
 
--- | Which hosts have which site.
+-- | The sites of hosts.
 data HostsConfig = HostsConfig
   { hostSites :: ![(HostPattern, String)],
     -- | The site of all others.
@@ -175,7 +173,7 @@ data HostsConfig = HostsConfig
     hostUnknown :: !Int
   }
 
--- | The defaults named at each field. There is no directory to serve in it.
+-- | The defaults named at each field, and no directory.
 defaultConfig :: Config
 defaultConfig =
   Config
@@ -213,7 +211,7 @@ defaultConfig =
       configHosts = HostsConfig [] Nothing 421
     }
 
--- | A site without a root. Files that lie compressed beside others are used.
+-- | A site without a root. It uses precompressed files.
 defaultSite :: Site
 defaultSite =
   Site
@@ -225,7 +223,7 @@ defaultSite =
       siteFallbackExtensions = False
     }
 
--- | How a site is served, if it has a root. What fits into the cache is compressed.
+-- | How a site is served, if it has a root. Compresses what fits into the cache.
 staticOf :: Site -> Maybe StaticSettings
 staticOf site = set <$> siteRoot site
   where
@@ -241,7 +239,7 @@ everySite :: (Site -> Site) -> Config -> Config
 everySite change config =
   config {configSite = change (configSite config), configSites = fmap change <$> configSites config}
 
--- | What the site of the table @[site]@ is called among the others.
+-- | The name of the site of the table @[site]@.
 defaultSiteName :: String
 defaultSiteName = "site"
 
@@ -251,8 +249,7 @@ siteNamed config name
   | name == defaultSiteName = Just (configSite config)
   | otherwise = lookup name (configSites config)
 
--- | The names of the sites that requests can reach, and the name of the one for hosts
--- that have no other, if there is one.
+-- | The names of the reachable sites, and of the site for all other hosts, if there is one.
 reachable :: Config -> ([String], Maybe String)
 reachable config = (nub (map snd (hostSites hosts) <> maybe [] pure others), others)
   where

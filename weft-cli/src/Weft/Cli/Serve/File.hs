@@ -1,7 +1,7 @@
 -- |
 -- Description : Configuration files
 --
--- From the bytes of a file to a configuration, and to all that is wrong with it. Pure.
+-- From the bytes of a file to a configuration and its errors. Pure.
 module Weft.Cli.Serve.File
   ( readConfig,
   )
@@ -21,15 +21,15 @@ import Weft.Cli.Serve.Suggest
 import Weft.Cli.Serve.Toml
 import Weft.Http.Hosts
 
--- | What a file, of this name and content, makes of a configuration: all that is wrong with
--- it, in the order of the file, and the configuration by what is right.
+-- | Apply a file, given its name and content, to a configuration: its errors in the order of the
+-- file, and the configuration by its correct parts.
 readConfig :: ByteString -> ByteString -> Config -> ([Problem], Config)
 readConfig file content start = case parseToml content of
   Left problem -> ([problem], start)
   Right root ->
     let (problems, changes) = unzip (map item (tableItems root))
         config = foldl (flip ($)) start changes
-        -- Sites begin with what [site] says, wherever in the file they stand.
+        -- Sites start from [site], wherever in the file it is.
         (siteProblems, sites) = unzip [site (configSite config) i | i <- children "sites" root]
         named' = defaultSiteName : map itemKey (children "sites" root)
         (hostProblems, hosts) = partitionEithers [host named' i | i <- children "hosts" root]
@@ -65,7 +65,7 @@ readConfig file content start = case parseToml content of
                     | otherwise -> (problems <> [Problem (itemPlace i) ("sites." <> itemKey i <> ": a root is missing")], Nothing)
                   Just _ -> (problems, Just (itemKey i, made))
 
--- | Hosts that are there twice, written differently.
+-- | Hosts that occur twice, written differently.
 twice :: [Item] -> [Problem]
 twice items =
   [ Problem (itemPlace i) ("hosts." <> show (itemKey i) <> ": this host has a site already")
@@ -76,11 +76,11 @@ twice items =
   where
     parsed = parseHostPattern . pathFromText . itemKey
 
--- | What a table at the top contains.
+-- | The content of a top-level table.
 children :: String -> Table -> [Item]
 children name table = concat [tableItems sub | Item key _ (SubTable sub) <- tableItems table, key == name]
 
--- | One item of [hosts]: a host and its site, or what is to be done with others.
+-- | One item of [hosts]: a host and its site, or the rule for other hosts.
 host :: [String] -> Item -> Either [Problem] (HostsConfig -> HostsConfig)
 host sites item = case itemKey item of
   "default" -> (\name hosts -> hosts {hostDefault = Just name}) <$> siteName

@@ -1,8 +1,8 @@
 -- |
--- Description : What is called how in configuration files
+-- Description : The keys of configuration files
 --
--- The one table of keys. Reading a file, the suggestions for what is not in it, and the
--- manual (docs\/serving.md, by a test) go by it.
+-- The one table of keys, for reading a file, for suggestions, and for the manual
+-- (docs\/serving.md, which a test compares).
 module Weft.Cli.Serve.Keys
   ( Section (..),
     sections,
@@ -37,7 +37,7 @@ import Weft.Http.Static.Glob
 import Weft.Http.Static.Rules
 import Weft.Kernel (parseBackend)
 
--- | A table of the file and its keys: the part of the configuration that it changes.
+-- | A table of the file, its keys, and the part of the configuration that it changes.
 data Section a = Section
   { sectionName :: !String,
     sectionHelp :: !String,
@@ -48,7 +48,7 @@ data Section a = Section
 -- | A section, whatever it changes.
 data SomeSection = forall a. SomeSection (Section a)
 
--- | All sections, for a file of this name: other files are named as seen from it.
+-- | All sections; relative paths start at the directory of the file of this name.
 sections :: ByteString -> [SomeSection]
 sections file =
   [ SomeSection (Section "server" "Where and how the service runs." (serverKeys file) (\f c -> c {configServer = f (configServer c)})),
@@ -60,25 +60,25 @@ sections file =
     SomeSection (Section "site" "A directory, and how it is served." (siteKeys file) (\f c -> c {configSite = f (configSite c)}))
   ]
 
--- | The tables whose keys are names of the operator's.
+-- | The tables whose keys the operator chooses.
 reservedTables :: [String]
 reservedTables = ["sites", "hosts"]
 
--- | All tables as they are written, and the names of their keys.
+-- | All tables as written, and the names of their keys.
 homes :: [(String, [String])]
 homes =
   [("[" <> sectionName s <> "]", map keyName (sectionKeys s)) | SomeSection s <- sections ""]
     <> [("[[site.headers]]", map keyName ruleKeys), ("[hosts]", ["default", "unknown"])]
 
--- | Where a key belongs that stands in a table that has none of its name, if anywhere.
+-- | The right table of a misplaced key, if there is one.
 belonging :: String -> Maybe String
 belonging key = case [table | (table, keys) <- homes, key `elem` keys] of
   [] -> Nothing
-  -- It is the name of another thing in most programs.
+  -- Most programs use this name for something else.
   _ | key == "listen" -> Just "the service listens at host and port in [server]; with listen in [metrics] figures and probes have an address of their own"
   tables' -> Just ("it belongs in " <> intercalate " or " tables')
 
--- | The key of some table that was probably meant, and that table.
+-- | The key that was probably meant, and its table.
 misspelt :: String -> Maybe String
 misspelt given = do
   key <- nearest given (concatMap snd homes)
@@ -147,7 +147,7 @@ metricsKeys =
   [ Key "listen" "an address and a port" "none" "Where /metrics, /healthz and /readyz are to be had, such as \"127.0.0.1:9090\" or \"[::1]:9090\"." (set (text "a string" parseEndpoint) (\v c -> c {metricsListen = Just v}))
   ]
 
--- | The keys of a site, for a file of this name.
+-- | The keys of a site, relative to a file of this name.
 siteKeys :: ByteString -> [Key Site]
 siteKeys file =
   [ Key "root" "the name of a directory" "none" "The directory." (named file (\v s -> s {siteRoot = Just v})),
@@ -194,7 +194,7 @@ errorPages = everyItem page
       [a, _, _] | all isDigit key, a `elem` ("45" :: String) -> Just (ErrorStatus (read key))
       _ -> Nothing
 
--- | A rule as it is read.
+-- | A rule while it is read.
 data Rule = Rule
   { ruleDraftPatterns :: [Glob],
     ruleDraftFields :: [Field],
@@ -225,7 +225,7 @@ rule table = do
     then wrong (tablePlace table) "a path is missing"
     else either (wrong (tablePlace table) . intercalate "; ") Right (headerRule patterns fields always)
 
--- Readers, and what is done with what they read.
+-- Readers combined with setters.
 
 set :: Reader v -> (v -> a -> a) -> Reader (a -> a)
 set reader change place node = change <$> reader place node
@@ -236,7 +236,7 @@ after f reader place node = f <$> reader place node
 filled :: String -> Either String String
 filled s = if null s then Left "this is empty" else Right s
 
--- | A path beneath the root.
+-- | A path below the root.
 inside :: String -> Either String ByteString
 inside path = either (\problem -> Left (show path <> " " <> problem)) Right (insidePath (pathFromText path))
 
@@ -249,7 +249,7 @@ fileName name
 filePath :: ByteString -> Reader ByteString
 filePath file = after (beside file) (text "the name of a file" fileName)
 
--- | A file that is named, with where that was.
+-- | The name of a file, with the place of the name.
 named :: ByteString -> (NamedFile -> a -> a) -> Reader (a -> a)
 named file = set (namedFile file)
 

@@ -1,8 +1,8 @@
 -- |
 -- Description : Names of files, as bytes
 --
--- The system has bytes; a command line has characters in the encoding of the locale, a
--- configuration file has Unicode. This is where they are made the same.
+-- The system has bytes, a command line has characters in the encoding of the locale, a
+-- configuration file has Unicode. This module converts between them.
 module Weft.Cli.Serve.Paths
   ( pathFromArgument,
     pathFromText,
@@ -28,11 +28,11 @@ pathFromArgument path = getFileSystemEncoding >>= \names -> Foreign.withCString 
 pathFromText :: String -> ByteString
 pathFromText = L.toStrict . toLazyByteString . stringUtf8
 
--- | Bytes as something to print; standard error gives them back as they were.
+-- | Bytes as printable text; standard error restores the bytes.
 shownPath :: ByteString -> IO String
 shownPath path = getFileSystemEncoding >>= \names -> B.useAsCStringLen path (Foreign.peekCStringLen names)
 
--- | A path as seen from the directory of a file.
+-- | A path relative to the directory of a file.
 --
 -- >>> map (beside "/etc/weft/weft.toml") ["site", "/srv/site"]
 -- ["/etc/weft/site","/srv/site"]
@@ -41,8 +41,7 @@ beside file path
   | "/" `B.isPrefixOf` path = path
   | otherwise = fst (C.breakEnd (== '/') file) <> path
 
--- | A path beneath the root of a site, or what is wrong with it. A slash in front is
--- the root of the site.
+-- | A path below the root of a site, or its error. A leading slash is the root of the site.
 --
 -- >>> map insidePath ["/errors/404.html", "../404.html"]
 -- [Right "errors/404.html",Left "leads out of the root of the site"]

@@ -1,15 +1,13 @@
 -- |
--- Description : From TOML to configuration: the parts that tables are made of
+-- Description : Readers of tables in configuration files
 --
--- A table of a configuration file is a list of keys ('Key'), each with how its value is
--- read and what it changes. Reading a table finds all that is wrong with it, not only
--- the first thing. Pure.
+-- A table of a configuration file is a list of keys ('Key'), each with a reader of its value and
+-- its effect. Reading a table finds all errors in it, not only the first. Pure.
 module Weft.Cli.Serve.Reader
   ( -- * Keys
     Key (..),
     readTable,
     faultless,
-    unknownKey,
     wrong,
 
     -- * Values
@@ -21,7 +19,6 @@ module Weft.Cli.Serve.Reader
     duration,
     arrayOf,
     oneOrMore,
-    checked,
     orElse,
     subTable,
     tables,
@@ -37,23 +34,23 @@ import Weft.Cli.Options
 import Weft.Cli.Serve.Suggest
 import Weft.Cli.Serve.Toml
 
--- | Reads the value of a key, or says what is wrong with it.
+-- | Reads the value of a key, or answers its errors.
 type Reader a = Place -> Node -> Either [Problem] a
 
 -- | One key of a table that changes an @a@.
 data Key a = Key
   { keyName :: !String,
-    -- | What its value is, for the manual and for messages: @a number from 1 to 256@.
+    -- | Its values, for the manual and for messages: @a number from 1 to 256@.
     keyWants :: !String,
-    -- | What holds without it, for the manual.
+    -- | Its default, for the manual.
     keyDefault :: !String,
-    -- | What it means, for the manual.
+    -- | Its meaning, for the manual.
     keyHelp :: !String,
     keyReader :: Reader (a -> a)
   }
 
--- | What a table changes, given its name (for messages), its keys, and what is said of keys
--- that belong elsewhere: all that is wrong with it, and what the rest of it changes.
+-- | Read a table, given its name for messages, its keys, and hints for misplaced keys: all errors,
+-- and the changes by the rest of it.
 readTable :: String -> [Key a] -> (String -> Maybe String) -> Table -> ([Problem], a -> a)
 readTable name keys elsewhere table = (concat problems, \a -> foldl (flip ($)) a changes)
   where
@@ -65,12 +62,11 @@ readTable name keys elsewhere table = (concat problems, \a -> foldl (flip ($)) a
       [] -> Left [unknownKey (itemPlace i) (dotted (itemKey i)) (itemKey i) (map keyName keys) (elsewhere (itemKey i))]
     dotted key = if null name then key else name <> "." <> key
 
--- | What was read, if nothing is wrong with it.
+-- | The result, if there are no errors.
 faultless :: ([Problem], a) -> Either [Problem] a
 faultless (problems, a) = if null problems then Right a else Left problems
 
--- | What is said of a key that there is not: its whole name, its name, the names there
--- are, and where it belongs.
+-- | The error for an unknown key: its whole name, its name, the known names, and its right place.
 unknownKey :: Place -> String -> String -> [String] -> Maybe String -> Problem
 unknownKey place whole given names elsewhere = Problem place (whole <> ": there is no such key; " <> hint)
   where
@@ -79,14 +75,14 @@ unknownKey place whole given names elsewhere = Problem place (whole <> ": there 
       (_, Just name) -> "did you mean " <> name <> "?"
       _ -> "there are " <> intercalate ", " names
 
--- | One thing is wrong.
+-- | One error.
 wrong :: Place -> String -> Either [Problem] a
 wrong place said = Left [Problem place said]
 
 mismatch :: String -> Reader a
 mismatch wants place node = wrong place ("this has to be " <> wants <> ", and is " <> kindOf node)
 
--- | A string, of which something is made.
+-- | A string, converted.
 text :: String -> (String -> Either String a) -> Reader a
 text wants make place = \case
   Value (ValString s) -> either (wrong place) Right (make s)
@@ -123,22 +119,16 @@ duration place = \case
 -- | An array.
 arrayOf :: String -> Reader a -> Reader [a]
 arrayOf wants one place = \case
-  Value (ValArray values) -> case partitionEithers (map (one place . Value) values) of
-    ([], all') -> Right all'
-    (problems, _) -> Left (concat problems)
+  Value (ValArray values) -> together (map (one place . Value) values)
   node -> mismatch wants place node
 
--- | An array, or one of what is in it.
+-- | An array, or a single element.
 oneOrMore :: String -> Reader a -> Reader [a]
 oneOrMore wants one place node = case node of
   Value (ValArray _) -> arrayOf wants one place node
   _ -> pure <$> one place node
 
--- | What the first reader takes, made by a function that may find fault with it.
-checked :: (a -> Either String b) -> Reader a -> Reader b
-checked check reader place node = reader place node >>= either (wrong place) Right . check
-
--- | What the first reader reads, and the second where the value is of another kind.
+-- | The first reader for values of a kind, else the second.
 orElse :: (Node -> Bool) -> Reader a -> Reader a -> Reader a
 orElse isFirst first second place node = if isFirst node then first place node else second place node
 
@@ -148,18 +138,20 @@ subTable use place = \case
   SubTable table -> use table
   node -> mismatch "a table" place node
 
--- | What is read from each item of a table, or all that is wrong with them.
+-- | The results of all items of a table, or all their errors.
 everyItem :: (Item -> Either [Problem] a) -> Table -> Either [Problem] [a]
-everyItem use table = case partitionEithers (map use (tableItems table)) of
+everyItem use = together . map use . tableItems
+
+-- | All results, or all errors.
+together :: [Either [Problem] a] -> Either [Problem] [a]
+together results = case partitionEithers results of
   ([], all') -> Right all'
   (problems, _) -> Left (concat problems)
 
--- | An array of tables; an empty array will do, and one table.
+-- | An array of tables, which may be empty, or one table.
 tables :: (Table -> Either [Problem] a) -> Reader [a]
 tables use place = \case
-  Tables several -> case partitionEithers (map use several) of
-    ([], all') -> Right all'
-    (problems, _) -> Left (concat problems)
+  Tables several -> together (map use several)
   SubTable table -> pure <$> use table
   Value (ValArray []) -> Right []
   node -> mismatch "an array of tables" place node

@@ -1,7 +1,7 @@
 -- |
 -- Description : The certificates of a service
 --
--- From the names of files in a configuration to what connections are encrypted with.
+-- Loads TLS certificates and keys from the files of a configuration.
 module Weft.Cli.Serve.Secure
   ( loadSecure,
     reloadSecure,
@@ -19,15 +19,15 @@ import Weft.Http.Metrics (Registry)
 import Weft.Tls.Metrics (countFailures)
 import Weft.Tls.Server (CertificateFiles (..), LoadError (..), TlsContext, TlsSettings (..), defaultTlsSettings, loadTls, reloadTls)
 
--- | What is wrong with a certificate or a key, with the name of the file as bytes.
+-- | The error of a certificate or key, with the file name as bytes.
 newtype CannotLoad = CannotLoad ByteString
   deriving stock (Show)
 
 instance Exception CannotLoad
 
--- | Load them, if there are any. The action is told what an operator should know, such as
--- that one has expired, or why handshakes fail; these are counted if there is a registry.
--- Raises 'CannotLoad'.
+-- | Load the certificates, if any. The action gets messages for the operator, such as expired
+-- certificates and the causes of failed handshakes; a registry counts the latter. Throws
+-- 'CannotLoad'.
 loadSecure :: (String -> IO ()) -> Maybe Registry -> TlsConfig -> Thread (Maybe TlsContext)
 loadSecure report registry config
   | null pairs = pure Nothing
@@ -36,10 +36,10 @@ loadSecure report registry config
       try (loadTls defaultTlsSettings {tlsCertificates = pairs, tlsReport = reportPath report, tlsOnFailure = count}) >>= either (throwM . cannotLoad) (pure . Just)
   where
     pairs = zipWith (\c k -> CertificateFiles (path c) (path k)) (tlsCertificate config) (tlsKey config)
-    -- A character for each byte is what names of files are there.
+    -- File names there have one character for each byte.
     path = C.unpack . namedPath
 
--- | Load them again, or answer with what is wrong; then nothing has changed.
+-- | Load the certificates again, or answer the error; then the old ones stay.
 reloadSecure :: TlsContext -> Thread (Maybe ByteString)
 reloadSecure context = either (Just . said . cannotLoad) (\() -> Nothing) <$> reloadTls context
   where
@@ -48,9 +48,9 @@ reloadSecure context = either (Just . said . cannotLoad) (\() -> Nothing) <$> re
 cannotLoad :: LoadError -> CannotLoad
 cannotLoad (LoadError path what) = CannotLoad (C.pack path <> ": " <> pathFromText what)
 
--- | Give the bytes of names back as they were.
+-- | Restore the bytes of file names.
 reportPath :: (String -> IO ()) -> String -> IO ()
 reportPath report text
-  -- Whatever is no byte did not come from a name.
+  -- A larger character did not come from a file name.
   | all (< '\256') text = shownPath (C.pack text) >>= report
   | otherwise = report text

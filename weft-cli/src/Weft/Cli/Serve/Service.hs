@@ -1,8 +1,8 @@
 -- |
 -- Description : A service from its start to its end
 --
--- Puts the parts together as a configuration says: sites, log, TLS, sockets, metrics; tells
--- the service manager; and takes them apart in an order that loses nothing.
+-- Assembles sites, log, TLS, sockets and metrics as a configuration says, notifies the service
+-- manager, and shuts the parts down in an order that loses nothing.
 module Weft.Cli.Serve.Service
   ( serving,
   )
@@ -34,15 +34,15 @@ import Weft.Http.Metrics
 import Weft.Http.Notify
 import Weft.Http.Proxy
 import Weft.Http.Server
-import Weft.Internal.Report (reportToStderr)
+import Weft.Internal.Os.Report (reportToStderr)
 import Weft.Socket
 import Weft.Tls.Server (TlsContext, tlsLayer)
 
--- | Serve until a signal says stop, then drain. Answers whether it could accept connections
--- until then. What cannot be done at the start is an 'IOError'.
+-- | Serve until a signal stops it, then drain. Answers whether it could accept connections until
+-- then. Throws 'IOError' for errors at the start.
 serving :: Config -> Thread Bool
 serving config = do
-  -- First of all: a signal that comes while we start is not lost.
+  -- First of all, so that no signal during the start is lost.
   signals <- subscribe
   notifier <- openNotifier report
   (descriptors, files) <- liftIO (shareOfDescriptors conf)
@@ -58,8 +58,8 @@ serving config = do
   failure <- liftIO (newIORef Nothing)
   for_ listening $ \listener ->
     forkWith defaultForkOptions {forkLabel = fromString "acceptor"} $
-      -- A service that cannot accept any more must not look alive: it stops as if it
-      -- had been told to, and says why by its status.
+      -- A service that cannot accept any more must not look alive: it stops as if by a signal,
+      -- and its status tells why.
       serve server listener `catch` \e -> liftIO $ do
         writeIORef failure (Just (e :: IOException))
         raiseSignal sigTERM
@@ -91,9 +91,9 @@ serving config = do
   where
     conf = configServer config
     connections n = show n <> (if n == 1 then " connection" else " connections")
-    -- That nobody listens any more is no reason to stop.
+    -- A closed output is no reason to stop.
     say text = liftIO . unless (confQuiet conf) . ignoringErrors $ message text
-    -- Where lines of the access log go there is nothing else.
+    -- The access log on standard output has it for itself.
     message text
       | logAccess (configLog config) == Just "-" = report text
       | otherwise = putStrLn ("weft: " <> text) >> hFlush stdout
@@ -136,16 +136,15 @@ settingsOf config descriptors tell accessLog tls metrics =
   where
     conf = configServer config
 
--- | A socket of our own.
+-- | Open a listening socket.
 listenAt :: ListenAlone -> Maybe String -> Int -> Thread Socket
 listenAt alone host port =
   listenOn alone host (show port) 4096 `catch` \e ->
     throwM (userError ("cannot listen on " <> fromMaybe "*" host <> " port " <> show port <> ": " <> ioe_description (e :: IOException)))
 
--- | How many descriptors clients may have, and how many there are for files that are kept
--- open: an eighth for these, some for files that are sent, logs, metrics and the runtime,
--- and for connections that are being refused, and all others for clients. More clients,
--- where they are asked for, leave less for files.
+-- | The descriptors for clients, and for files that are kept open. An eighth is for the latter,
+-- some are for files being sent, logs, metrics, the runtime and refused connections, and all
+-- others are for clients. Asking for more clients leaves less for files.
 shareOfDescriptors :: ServerConfig -> IO (Int, Int)
 shareOfDescriptors conf = shares <$> raiseDescriptors
   where
@@ -157,7 +156,7 @@ shareOfDescriptors conf = shares <$> raiseDescriptors
         files = max 0 (min (most `div` 8) (most - reserved - fromMaybe 0 (confMaxConnections conf)))
     reserved = if confRefuses conf then 512 else 256
 
--- | A listening address as something to open in a browser.
+-- | A listening address as a URL for a browser.
 url :: Bool -> SockAddr -> String
 url secure = \case
   SockAddrInet6 port _ (0, 0, 0, 0) _ -> at ("localhost:" <> show port)

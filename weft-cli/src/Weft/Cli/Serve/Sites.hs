@@ -1,8 +1,7 @@
 -- |
 -- Description : From the configuration of sites to the handler of the server
 --
--- Opens the directories of all sites that requests can reach, and chooses among them by
--- host.
+-- Opens the directories of all reachable sites, and chooses among them by host.
 module Weft.Cli.Serve.Sites
   ( Sites,
     openSites,
@@ -21,14 +20,12 @@ import Weft.Cli.Serve.Config
 import Weft.Http.Hosts
 import Weft.Http.Server
 import Weft.Http.Static
-import Weft.Http.Status
 
--- | Open directories by the names of their sites, and which hosts have which.
+-- | Open directories by the names of their sites, and the hosts of each.
 data Sites = Sites [(String, Static)] HostsConfig (Maybe String)
 
--- | Open the directories, with this to be told what an operator should know, and so many
--- files that all of them together may keep open. Fails with an 'IOError' if one cannot be
--- opened.
+-- | Open the directories. The action gets messages for the operator; the number limits the files
+-- that all of them together keep open. Throws 'IOError' if a directory cannot be opened.
 openSites :: (String -> IO ()) -> Int -> Config -> Thread Sites
 openSites report files config = do
   open <- forM served $ \(name, settings) ->
@@ -49,12 +46,12 @@ sitesHandler (Sites open hosts others) clock
   | null (hostSites hosts) = fallback
   | otherwise = byHost (hostTable (mapMaybe (traverse handlerOf) (hostSites hosts))) fallback
   where
-    -- One for each site, and not for each request.
+    -- Made once for each site, not for each request.
     handlers = [(name, staticHandler static clock) | (name, static) <- open]
     handlerOf name = lookup name handlers
-    fallback = fromMaybe (misdirected (Status (hostUnknown hosts))) (others >>= handlerOf)
+    fallback = fromMaybe (misdirected (toEnum (hostUnknown hosts))) (others >>= handlerOf)
 
--- | What is served, for the message at the start.
+-- | The served directories, for the message at the start.
 sitesShown :: Config -> ByteString
 sitesShown config = case fst (reachable config) of
   [name] | Just root <- siteNamed config name >>= siteRoot -> namedPath root

@@ -1,10 +1,9 @@
 -- |
--- Description : What signals do to a service
+-- Description : The signals of a service
 --
--- SIGHUP loads again what can be loaded again, at any time. SIGTERM and SIGINT stop; the
--- second one stops at once. The subscription stays open until the process has ended: a
--- signal that comes while it ends finds somebody who takes it, and does not turn an orderly
--- end into a failure.
+-- SIGHUP reloads what can be reloaded, at any time. SIGTERM and SIGINT drain; a second one stops at
+-- once. The subscription stays open until the process has ended, so that a late signal does not
+-- turn an orderly end into a failure.
 module Weft.Cli.Serve.Stopping
   ( subscribe,
     awaitStop,
@@ -22,11 +21,11 @@ import Weft.Http.Server
 import Weft.Signal
 import Weft.Timeout
 
--- | From now on these signals have no effect but that they can be awaited.
+-- | From now on these signals can be awaited and have no other effect.
 subscribe :: Thread Signals
 subscribe = openSignals [sigTERM, sigINT, sigHUP]
 
--- | Wait for a signal to stop, and do this for each that says to load again.
+-- | Wait for a signal to stop; run the action at each signal to reload.
 awaitStop :: Signals -> Thread () -> Thread ()
 awaitStop signals reload =
   nextSignal signals >>= \n ->
@@ -35,8 +34,8 @@ awaitStop signals reload =
 -- | Whether a second signal has come.
 newtype Haste = Haste Event
 
--- | Fork a thread that waits for a second signal, says so, and then cuts off whatever
--- connection there is or comes.
+-- | Fork a thread that waits for a second signal, announces it, and then cuts off every present and
+-- new connection.
 hasten :: Signals -> Thread () -> Thread () -> Server -> Thread Haste
 hasten signals reload announce server = do
   event <- newEvent
@@ -48,6 +47,6 @@ hasten signals reload announce server = do
     forever (cutOff server >> sleep (milliseconds 20))
   pure (Haste event)
 
--- | Wait for so long, but not after a second signal.
+-- | Wait for this time, or until a second signal.
 pauseFor :: Haste -> Duration -> Thread ()
 pauseFor (Haste event) time = void (timeout time (wait event))

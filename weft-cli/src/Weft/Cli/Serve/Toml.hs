@@ -1,7 +1,7 @@
 -- |
 -- Description : TOML with positions
 --
--- A TOML document as a tree in which everything that was written knows where. Pure.
+-- A TOML document as a tree in which everything has its position. Pure.
 module Weft.Cli.Serve.Toml
   ( -- * Trees
     Table (..),
@@ -35,7 +35,7 @@ import Toml.Semantics (SemanticError (..), SemanticErrorKind (..), semantics)
 data Place = Place !Int !Int
   deriving stock (Eq, Ord, Show)
 
--- | What is wrong, and where.
+-- | An error, and its position.
 data Problem = Problem !Place !String
   deriving stock (Eq, Ord, Show)
 
@@ -46,14 +46,14 @@ data Problem = Problem !Place !String
 renderProblem :: FilePath -> Problem -> String
 renderProblem file (Problem (Place line column) text) = file <> ":" <> show line <> ":" <> show column <> ": " <> text
 
--- | A table: where it begins, and its items in the order in which they stand.
+-- | A table: its beginning, and its items in the order of the file.
 data Table = Table
   { tablePlace :: !Place,
     tableItems :: [Item]
   }
   deriving stock (Show)
 
--- | A key, where it was written, and what it has.
+-- | A key, its position, and its value.
 data Item = Item
   { itemKey :: !String,
     itemPlace :: !Place,
@@ -61,7 +61,7 @@ data Item = Item
   }
   deriving stock (Show)
 
--- | What a key has.
+-- | The value of a key.
 data Node
   = Value !Val
   | SubTable !Table
@@ -76,7 +76,7 @@ parseToml bytes = do
     Right text -> Right (T.unpack text)
     Left _ -> Left (Problem (notUtf8 bytes) "this is not UTF-8, as TOML has to be")
   expressions <- either (\(Located p e) -> Left (Problem (place p) e)) Right (parseRawToml text)
-  -- What is assigned twice, and the like.
+  -- Detects what is assigned twice, and the like.
   case semantics expressions of
     Left (Located p e) -> Left (Problem (place p) (errorKey e <> ": " <> explained (errorKind e)))
     Right _ -> Right (snd (foldl step ([], Table (Place 1 1) []) expressions))
@@ -86,7 +86,7 @@ parseToml bytes = do
       ClosedTable -> "this table is complete already and cannot be added to"
       ImplicitlyTable -> "this is a table already"
 
--- | The first line that is no UTF-8.
+-- | The first line that is not UTF-8.
 notUtf8 :: ByteString -> Place
 notUtf8 bytes = Place (length (takeWhile fine (B.split 0x0a bytes)) + 1) 1
   where
@@ -95,8 +95,8 @@ notUtf8 bytes = Place (length (takeWhile fine (B.split 0x0a bytes)) + 1) 1
 place :: Position -> Place
 place p = Place (posLine p) (posColumn p)
 
--- | One line of a document: the path of the table that it is in, and what is known so
--- far. The document has been found to make sense.
+-- | Add one line of a document, given the path of its table and the tree so far. The document has
+-- been validated.
 step :: ([Located String], Table) -> Expr -> ([Located String], Table)
 step (current, root) = \case
   KeyValExpr key value -> (current, alter (current <> toList key) (\_ -> node (at (toList key)) value) root)
@@ -137,11 +137,11 @@ alter path change table = case path of
       | otherwise = table {tableItems = tableItems table <> [Item name (place p) (f Nothing)]}
     inside here rest = \case
       Just (SubTable sub) -> SubTable (alter rest change sub)
-      -- What follows belongs to the last one.
+      -- What follows belongs to the last table.
       Just (Tables tables) | not (null tables) -> Tables (init tables <> [alter rest change (last tables)])
       _ -> SubTable (alter rest change (Table here []))
 
--- | What kind of value it is, for messages.
+-- | The kind of a value, for messages.
 kindOf :: Node -> String
 kindOf = \case
   SubTable _ -> "a table"

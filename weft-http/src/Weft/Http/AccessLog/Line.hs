@@ -1,12 +1,11 @@
 {-# OPTIONS_GHC -O2 #-}
+{-# OPTIONS_HADDOCK not-home #-}
 
 -- |
 -- Description : A line of an access log
--- Stability   : not home
 --
--- What a line says, and its three forms. Pure. Rendering happens on the worker, for each
--- request, so a line is measured first and then written into memory of just its size
--- (Note [Measured pieces]).
+-- Rendering runs on the worker for each request, so a line is measured first and written into
+-- memory of exactly its size (Note [Measured pieces]). Pure.
 module Weft.Http.AccessLog.Line
   ( -- * Lines
     Line (..),
@@ -30,23 +29,23 @@ import Weft.Http.Internal.Address (addressOf, addressPiece, unmapped)
 import Weft.Http.Internal.Piece
 import Weft.Socket (SockAddr)
 
--- | What is said of one response.
+-- | What a log line says of one response.
 data Line = Line
   { lineClient :: !SockAddr,
     -- | Seconds since 1970-01-01 UTC.
     lineTime :: !Int64,
-    -- | 'Nothing' where the request could not be parsed.
+    -- | 'Nothing' if the request could not be parsed.
     lineRequest :: !(Maybe LineRequest),
     lineStatus :: !Int,
-    -- | Octets of content that were sent.
+    -- | Octets of content sent.
     lineBytes :: !Int64,
-    -- | From the request to the end of its response, in nanoseconds, if it was measured.
+    -- | Nanoseconds from the request to the end of its response, if measured.
     lineDuration :: !(Maybe Int64),
-    -- | The version of TLS, such as @TLSv1.3@, on a connection that has it.
+    -- | The version of TLS, such as @TLSv1.3@, if the connection has it.
     lineTls :: !(Maybe ByteString)
   }
 
--- | What the client sent. A format evaluates only what it shows.
+-- | The request of a log line. A format evaluates only the fields that it shows.
 data LineRequest = LineRequest
   { lineMethod :: ByteString,
     lineTarget :: ByteString,
@@ -57,19 +56,18 @@ data LineRequest = LineRequest
     lineUserAgent :: Maybe ByteString
   }
 
--- | How a line is written.
+-- | The format of a line.
 data LogFormat
-  = -- | The common log format of the first servers: client, two dashes, time, request,
-    -- status, octets; and the duration in microseconds, or a dash, at the end.
+  = -- | The common log format: client, two dashes, time, request, status, octets; and at the end
+    -- the duration in microseconds, or a dash.
     Common
-  | -- | The same with referrer and user agent before the duration, in quotes.
+  | -- | 'Common' with referrer and user agent, in quotes, before the duration.
     Combined
-  | -- | A JSON object. Its members are listed in @docs\/operating.md@; one that is not known
-    -- is left out.
+  | -- | A JSON object, without unknown members. @docs\/operating.md@ lists the members.
     Json
   deriving stock (Eq, Show, Enum, Bounded)
 
--- | A second, as the formats write it.
+-- | A second in the notations of the formats.
 data Stamp = Stamp
   { stampSecond :: !Int64,
     -- | @21/Nov/2026:08:53:34 +0000@.
@@ -78,7 +76,7 @@ data Stamp = Stamp
     stampIso :: !ByteString
   }
 
--- | Out of @Sat, 21 Nov 2026 08:53:34 GMT@ and @2026-11-21 08:53@.
+-- | Assembled from @Sat, 21 Nov 2026 08:53:34 GMT@ and @2026-11-21 08:53@.
 stampOf :: Int64 -> Stamp
 stampOf second =
   Stamp
@@ -91,8 +89,8 @@ stampOf second =
     date = formatDate time
     part from count = B.take count (B.drop from date)
 
--- | One line with its line end. The stamp is that of its second. What a client chose is
--- escaped: a line is one line, and in a quoted part there is no quote.
+-- | Render one line, with its line end, given the stamp of its second. The client's strings are
+-- escaped: they contain no line end, and no quote in a quoted part.
 render :: LogFormat -> Stamp -> Line -> ByteString
 render format stamp line = case format of
   Common -> assemble (common stamp line <> duration <> bytes "\n")
@@ -111,7 +109,7 @@ render format stamp line = case format of
     field get = maybe (bytes "-") quotable (lineRequest line >>= get)
     duration = maybe (bytes "-") (number . microseconds) (lineDuration line)
 
--- | With a space at its end.
+-- | The part that 'Common' and 'Combined' share, with a final space.
 common :: Stamp -> Line -> Piece
 common stamp line =
   client line
@@ -152,8 +150,7 @@ json stamp line =
         <> text ",\"user_agent\":\"" (lineUserAgent r)
     text name = maybe mempty (\value -> bytes name <> jsonText value <> bytes "\"")
 
--- | The address without its port, IPv4 where it is that; of Unix-domain sockets there is
--- nothing to tell.
+-- | The address without its port; mapped IPv4 as IPv4. Unix-domain sockets have none.
 client :: Line -> Piece
 client line = maybe (bytes "unix:") (addressPiece . unmapped) (addressOf (lineClient line))
 

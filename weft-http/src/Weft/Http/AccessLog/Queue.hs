@@ -1,22 +1,24 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
 -- |
--- Description : The lines that wait to be written
--- Stability   : not home
+-- Description : The queue of log lines
 --
--- Between those who log, on any worker, and the one thread that writes. Whoever logs does
--- one atomic exchange and never waits; the writer takes everything at once.
+-- The queue between workers that log and the one writer thread. Enqueueing is one atomic
+-- exchange and never waits; the writer takes everything at once. Not fast-logger: on
+-- @\/dev\/full@ its writer threads raise where an entry is made, and its single writer dies, so
+-- that the queue grows and a flush never ends.
 module Weft.Http.AccessLog.Queue
   ( Queue,
     newQueue,
 
-    -- * Those who log
+    -- * For threads that log
     enqueue,
     askReopen,
     askClose,
     droppedSoFar,
 
-    -- * The writer
+    -- * For the writer
     Batch (..),
-    Next (..),
     takeBatch,
     awaitBatch,
     countLost,
@@ -32,12 +34,12 @@ import Data.IORef
 import Weft
 import Weft.Kernel (Outcome (..), Waiter, deliver, suspend)
 
--- | What waits.
+-- | The queue of one log.
 newtype Queue = Queue (IORef Pending)
 
--- | Lines, newest first, and the memory they take; how many have found no room since the
--- last batch, and how many were lost altogether; the writer, if it waits; who waits for the
--- file to be opened again; and whether the log is to end.
+-- | Lines, newest first, and their memory; how many found no room since the last batch, and how
+-- many were lost altogether; the writer, if it waits; the threads that wait for the file to be
+-- reopened.
 data Pending = Pending
   { pendingLines :: [ByteString],
     pendingBytes :: !Int,
@@ -45,17 +47,16 @@ data Pending = Pending
     pendingLost :: !Int,
     pendingWriter :: !(Maybe (Waiter ())),
     pendingReopen :: [Waiter Bool],
-    pendingState :: !State
+    pendingState :: !QueueState
   }
 
-data State = Open | Closing !(Waiter ()) | Closed
+data QueueState = Open | Closing !(Waiter ()) | Closed
 
--- | Nothing waits.
+-- | An empty, open queue.
 newQueue :: IO Queue
 newQueue = Queue <$> newIORef (Pending [] 0 0 0 Nothing [] Open)
 
--- | Leave a line for the writer, if with it not more than so many bytes wait. From any
--- thread.
+-- | Enqueue a line unless the queue would exceed this many bytes. From any thread.
 enqueue :: Queue -> Int -> ByteString -> IO ()
 enqueue (Queue ref) most line = do
   wake <- atomicModifyIORef' ref $ \p ->
@@ -64,12 +65,11 @@ enqueue (Queue ref) most line = do
       else (p {pendingLines = line : pendingLines p, pendingBytes = pendingBytes p + size, pendingWriter = Nothing}, pendingWriter p)
   for_ wake (\w -> deliver w (Answered ()))
   where
-    -- With what the line costs beside its bytes.
+    -- The line and its overhead.
     size = B.length line + 64
     isClosed = \case Closed -> True; _ -> False
 
--- | Wait until the writer has opened its file again, and learn whether it could. 'False' at
--- once if the log was closed.
+-- | Ask the writer to reopen its file, and wait for its success; 'False' at once if closed.
 askReopen :: Queue -> Thread Bool
 askReopen (Queue ref) = suspend "the access log to be opened again" $ \waiter -> do
   (open, wake) <- atomicModifyIORef' ref $ \p -> case pendingState p of
@@ -78,8 +78,7 @@ askReopen (Queue ref) = suspend "the access log to be opened again" $ \waiter ->
   unless open (void (deliver waiter (Answered False)))
   for_ wake (\w -> deliver w (Answered ()))
 
--- | Wait until what waits is written and the writer has ended. At once if somebody has
--- asked before.
+-- | Ask the writer to write all and end, and wait for that; a second call returns at once.
 askClose :: Queue -> Thread ()
 askClose (Queue ref) = suspend "the access log to be written" $ \waiter -> do
   (already, wake) <- atomicModifyIORef' ref $ \p -> case pendingState p of
@@ -88,39 +87,33 @@ askClose (Queue ref) = suspend "the access log to be written" $ \waiter -> do
   when already (void (deliver waiter (Answered ())))
   for_ wake (\w -> deliver w (Answered ()))
 
--- | Lines that were lost since the log was opened, for want of room or because they could
--- not be written.
+-- | Lines lost since the log was opened: no room, or not writable.
 droppedSoFar :: Queue -> IO Int
 droppedSoFar (Queue ref) = pendingLost <$> readIORef ref
 
--- | What the writer has taken.
+-- | What the writer takes at once.
 data Batch = Batch
   { -- | Oldest first.
     batchLines :: [ByteString],
-    -- | How many found no room since the last one.
+    -- | Lines that found no room since the last batch.
     batchRefused :: !Int,
-    -- | Who waits for the file to be opened again, after these lines.
+    -- | Threads that wait for the file to be reopened after these lines.
     batchReopen :: [Waiter Bool],
-    batchNext :: !Next
+    -- | The thread that waits for the end: this is the last batch unless it holds lines.
+    batchFinish :: !(Maybe (Waiter ()))
   }
 
--- | What comes after a batch.
-data Next
-  = Continue
-  | -- | This was the last one, unless something was left meanwhile; somebody waits.
-    Finish !(Waiter ())
-
--- | All that waits, in one step: a line is in one batch, and whoever wants the file to be
--- opened again is in the batch with the lines that were there before.
+-- | Take all in one step: each line is in one batch, and a request to reopen is in the batch of
+-- the lines that were enqueued before it.
 takeBatch :: Queue -> IO Batch
 takeBatch (Queue ref) = atomicModifyIORef' ref $ \p ->
   ( p {pendingLines = [], pendingBytes = 0, pendingRefused = 0, pendingReopen = []},
     Batch (reverse (pendingLines p)) (pendingRefused p) (reverse (pendingReopen p)) $ case pendingState p of
-      Closing waiter -> Finish waiter
-      _ -> Continue
+      Closing waiter -> Just waiter
+      _ -> Nothing
   )
 
--- | Wait until there is something to do.
+-- | Wait until the queue holds lines or requests.
 awaitBatch :: Queue -> Thread ()
 awaitBatch (Queue ref) = suspend "access log entries" $ \waiter -> do
   already <- atomicModifyIORef' ref $ \p -> case pendingState p of
@@ -128,11 +121,11 @@ awaitBatch (Queue ref) = suspend "access log entries" $ \waiter -> do
     _ -> (p, True)
   when already (void (deliver waiter (Answered ())))
 
--- | So many lines could not be written.
+-- | Count lines that could not be written.
 countLost :: Queue -> Int -> IO ()
 countLost (Queue ref) n = atomicModifyIORef' ref (\p -> (p {pendingLost = pendingLost p + n}, ()))
 
--- | The writer has ended: whoever comes now is answered at once.
+-- | Close the queue as the writer ends: later requests are answered at once.
 finish :: Queue -> Waiter () -> IO ()
 finish (Queue ref) waiter = do
   late <- atomicModifyIORef' ref (\p -> (p {pendingState = Closed, pendingReopen = []}, pendingReopen p))

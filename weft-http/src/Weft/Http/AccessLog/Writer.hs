@@ -1,12 +1,13 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
 -- |
 -- Description : The thread that writes an access log
--- Stability   : not home
 --
--- Takes what waits and writes it in one system call, again and again. It alone knows the
--- file: to open it again is a request like a line, and comes in its turn.
+-- Writes each batch in one system call. The writer alone uses the file: reopening it is a
+-- request in the queue, served in its turn.
 module Weft.Http.AccessLog.Writer
   ( LogTarget (..),
-    Output,
+    LogOutput,
     openOutput,
     writer,
   )
@@ -23,58 +24,58 @@ import System.IO (hFlush, stdout)
 import Weft
 import Weft.File
 import Weft.Http.AccessLog.Queue
-import Weft.Internal.SystemCall qualified as Call
-import Weft.Internal.Trace (call)
+import Weft.Internal.Core.SystemCall qualified as Call
+import Weft.Internal.Core.Trace (call)
 import Weft.Kernel (Outcome (..), deliver)
 
 -- | Where lines go.
 data LogTarget
   = LogStdout
-  | -- | Appended to.
+  | -- | Appends to the file at this path.
     LogFile !ByteString
   deriving stock (Eq, Show)
 
--- | It is open.
-data Output
+-- | An open target.
+data LogOutput
   = ToStdout
-  | -- | With the path, and the permissions if it has to be made.
+  | -- | The path, and the permissions of a new file.
     ToFile !ByteString !CInt !File
 
--- | Fails with an 'IOError'. The permissions are for a file that is made.
-openOutput :: CInt -> LogTarget -> Thread Output
+-- | Open a target. Throws an 'IOError'. The permissions are those of a new file.
+openOutput :: CInt -> LogTarget -> Thread LogOutput
 openOutput permissions = \case
   LogStdout -> pure ToStdout
   LogFile path -> ToFile path permissions <$> openFileAt CurrentDirectory path Append defaultOpenFlags {openPermissions = permissions}
 
--- | What the writer knows from one batch to the next.
+-- | The writer's state between batches.
 data Writing = Writing
-  { writingOutput :: !Output,
-    -- | The last bytes that reached the file were no whole line.
+  { writingOutput :: !LogOutput,
+    -- | The file ends in an incomplete line.
     writingTorn :: !Bool,
-    -- | Lines were lost: the operator knows, and how many were it so far?
+    -- | The number of lines lost in the current spell, which was reported.
     writingLost :: !(Maybe Int)
   }
 
--- | Write until the log is closed. The action tells the operator.
-writer :: (String -> IO ()) -> Queue -> Output -> Thread ()
+-- | Write until the log is closed. The action reports to the operator.
+writer :: (String -> IO ()) -> Queue -> LogOutput -> Thread ()
 writer report queue output = go (Writing output False Nothing)
   where
     go before = do
       batch <- liftIO (takeBatch queue)
       written <- put before batch
       after <- reopened (batchReopen batch) written
-      case batchNext batch of
-        Finish waiter
+      case batchFinish batch of
+        Just waiter
           | null (batchLines batch),
             null (batchReopen batch) -> do
               liftIO (recovered after)
               closeOutput (writingOutput after)
               liftIO (finish queue waiter)
-        Finish _ -> go after
-        Continue -> awaitBatch queue >> go after
+        Just _ -> go after
+        Nothing -> awaitBatch queue >> go after
 
     put before batch
-      -- Nothing was tried: what was wrong may still be.
+      -- No write was tried, so the failure may persist.
       | null (batchLines batch) = if batchRefused batch == 0 then pure before else lost (batchRefused batch) Nothing before
       | otherwise = do
           let start = ["\n" | writingTorn before]
@@ -86,7 +87,7 @@ writer report queue output = go (Writing output False Nothing)
           liftIO (when (missing > 0) (countLost queue missing))
           lost (batchRefused batch + missing) failure before {writingTorn = torn}
 
-    -- Once when it begins, and once when it is over.
+    -- Reports once when a spell of lost lines begins, and once when it ends.
     lost n failure state
       | n == 0 = state {writingLost = Nothing} <$ liftIO (recovered state)
       | otherwise = do
@@ -98,7 +99,7 @@ writer report queue output = go (Writing output False Nothing)
     recovered state = for_ (writingLost state) $ \n ->
       report (show n <> (if n == 1 then " access log entry was" else " access log entries were") <> " dropped")
 
-    -- Whoever asks meanwhile is answered with the next batch.
+    -- A request that comes during this is answered with the next batch.
     reopened [] state = pure state
     reopened waiters state = do
       (ok, state') <- case writingOutput state of
@@ -106,7 +107,7 @@ writer report queue output = go (Writing output False Nothing)
         old@(ToFile path permissions _) ->
           try (openOutput permissions (LogFile path)) >>= \case
             Right new -> do
-              -- It may be the same file, if nobody has renamed it.
+              -- It may be the same file, if it was not renamed.
               torn <- if writingTorn state then sameFile old new else pure False
               (True, state {writingOutput = new, writingTorn = torn}) <$ closeOutput old
             Left e -> do
@@ -115,25 +116,24 @@ writer report queue output = go (Writing output False Nothing)
       liftIO (for_ waiters (\w -> deliver w (Answered ok)))
       pure state'
 
--- | Do both write to one file?
-sameFile :: Output -> Output -> Thread Bool
+sameFile :: LogOutput -> LogOutput -> Thread Bool
 sameFile a b = either (\(_ :: IOException) -> False) id <$> try ((==) <$> identity a <*> identity b)
   where
     identity = \case
       ToStdout -> pure Nothing
       ToFile _ _ file -> (\s -> Just (statusDevice s, statusInode s)) <$> fileStatus file
 
--- | A failure to close says nothing that a failed write had not said.
-closeOutput :: Output -> Thread ()
+-- | Close the file. An error says nothing that a failed write has not said.
+closeOutput :: LogOutput -> Thread ()
 closeOutput = \case
   ToStdout -> pure ()
   ToFile _ _ file -> void (try @_ @IOException (closeFile file))
 
--- | How many bytes were written, and why no more.
-writeAll :: Output -> ByteString -> Thread (Int, Maybe IOException)
+-- | Write all; the number of bytes written, and the error that stopped it.
+writeAll :: LogOutput -> ByteString -> Thread (Int, Maybe IOException)
 writeAll output text = case output of
   ToStdout ->
-    -- How much of it has come out before a failure, the handle does not say.
+    -- The handle does not say how many bytes it wrote before a failure.
     either (\e -> (0, Just e)) (\() -> (B.length text, Nothing)) <$> try (blocking (B.hPut stdout text >> hFlush stdout))
   ToFile _ _ file ->
     let go count

@@ -1,11 +1,12 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
 -- |
 -- Description : Connections of the client
--- Stability   : not home
 --
--- A socket and what is around it. One thread at a time receives or watches, and one sends; either
--- may be cancelled.
+-- A socket and its transport. One thread at a time receives or watches, and one sends; both
+-- operations can be cancelled.
 module Weft.Http.Client.Connection
-  ( Connection (connectionTransport),
+  ( ClientConnection (connectionTransport),
     connectTo,
     receiveSome,
     sendPieces,
@@ -13,7 +14,7 @@ module Weft.Http.Client.Connection
     endConnection,
     closeConnection,
 
-    -- * By default
+    -- * The default
     connectPlain,
   )
 where
@@ -27,19 +28,17 @@ import Weft
 import Weft.Buffer (newBuffer)
 import Weft.Http.Client.Types
 import Weft.Http.Transport
-import Weft.Internal.Buffer (unsafeFreeze)
+import Weft.Internal.Core.Buffer (unsafeFreeze)
 import Weft.Socket hiding (Stream)
 import Weft.Timeout (timeout)
 
--- | A connection to a target.
-data Connection = Connection
+data ClientConnection = ClientConnection
   { connectionSocket :: !Socket,
     connectionTransport :: !Transport
   }
 
--- | Connect, and secure it for @https@. The limit of time is the caller's business. What goes
--- wrong is an 'IOError'.
-connectTo :: ClientSettings -> Target -> Thread Connection
+-- | Connect, and secure the connection for @https@. Throws an 'IOError'. Sets no time limit.
+connectTo :: ClientSettings -> Target -> Thread ClientConnection
 connectTo settings target = case (targetScheme target, clientSecure settings) of
   (Http, _) -> around (\_ -> pure)
   (Https, Just secure) -> around secure
@@ -47,18 +46,18 @@ connectTo settings target = case (targetScheme target, clientSecure settings) of
   where
     around secure = mask $ \restore -> do
       socket <- restore (clientConnect settings target)
-      restore (Connection socket <$> secure target (socketTransport socket)) `onException` closeSocket socket
+      restore (ClientConnection socket <$> secure target (socketTransport socket)) `onException` closeSocket socket
 
--- | A connection by TCP.
+-- | Connect by TCP.
 connectPlain :: Target -> Thread Socket
 connectPlain target = mask $ \restore -> do
-  -- Whoever limits the time interrupts; the limit here is no more than a bound.
+  -- The caller limits the time.
   socket <- restore (connectTcp (seconds 3600) (C.unpack (targetHost target)) (show (targetPort target)))
   setOption socket NoDelay 1 `onException` closeSocket socket
   pure socket
 
 -- | Wait for bytes; empty at the end of the stream.
-receiveSome :: Connection -> Thread ByteString
+receiveSome :: ClientConnection -> Thread ByteString
 receiveSome c = do
   buffer <- liftIO (newBuffer room)
   n <- transportReceive (connectionTransport c) buffer 0 room
@@ -66,8 +65,7 @@ receiveSome c = do
   where
     room = 16_384
 
--- | Send all of the pieces.
-sendPieces :: Connection -> [ByteString] -> Thread ()
+sendPieces :: ClientConnection -> [ByteString] -> Thread ()
 sendPieces c = go . filter (not . B.null)
   where
     go pieces = unless (null pieces) (transportSend (connectionTransport c) pieces >>= \n -> go (rest n pieces))
@@ -75,20 +73,18 @@ sendPieces c = go . filter (not . B.null)
     rest n (p : ps) = B.drop n p : ps
     rest _ [] = []
 
--- | Wait, while the connection is idle, until it is of no use any more: because its other end was
--- closed, or something has come that nobody has asked for. What belongs to TLS alone, as the
--- tickets that servers send, is taken.
-watchIdle :: Connection -> Thread ()
+-- | Wait until the idle connection is useless: the server closed it, or sent something unasked.
+-- Records of TLS itself, such as session tickets, do not count.
+watchIdle :: ClientConnection -> Thread ()
 watchIdle c = do
   buffer <- liftIO (newBuffer 1)
   void (transportReceive (connectionTransport c) buffer 0 1)
 
--- | Say that nothing more is going to be sent, if the other end takes that within a second, and
--- close it. Of an idle connection.
-endConnection :: Connection -> Thread ()
+-- | End the stream in order (waiting at most a second) and close an idle connection.
+endConnection :: ClientConnection -> Thread ()
 endConnection c = void (try @_ @IOException (timeout (seconds 1) (transportEnd (connectionTransport c)))) `finally` closeConnection c
 
--- | Close it, without waiting for the other end. Threads that wait on it fail with an 'IOError'.
--- Closing it again does nothing.
-closeConnection :: Connection -> Thread ()
+-- | Close the connection without waiting for the server; idempotent. Pending operations on it fail
+-- with an 'IOError'.
+closeConnection :: ClientConnection -> Thread ()
 closeConnection = closeSocket . connectionSocket

@@ -1,16 +1,15 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
 -- |
 -- Description : One request and its response on one connection
--- Stability   : not home
 --
--- Sends a request, receives the head of its response, and hands out the content piece by
--- piece, when it is asked for: what is not asked for is not received, and fills the buffers
--- between here and the server until that stops sending. Runs in the thread that makes the
--- request; a long body is sent by a second one, since a server may answer before it has
--- received it all.
+-- Sends a request, receives the response head, and receives the content piece by piece on
+-- demand, so that back pressure reaches the server. Runs in the requesting thread; a second
+-- thread sends a long body, since a server may answer before it has received all of it.
 module Weft.Http.Client.Exchange
   ( -- * Exchanges
     exchange,
-    Clock (..),
+    TimeLimits (..),
     within,
     Unanswered (..),
 
@@ -31,7 +30,7 @@ import Numeric (showHex)
 import Weft
 import Weft.Event
 import Weft.Http.Body
-import Weft.Http.Client.Connection (Connection (connectionTransport), closeConnection, sendPieces)
+import Weft.Http.Client.Connection (ClientConnection (connectionTransport), closeConnection, sendPieces)
 import Weft.Http.Client.Connection qualified as Connection
 import Weft.Http.Client.Pool (Lease (..), Verdict (..))
 import Weft.Http.Client.Types
@@ -44,15 +43,15 @@ import Weft.Scope
 import Weft.Time (Instant, after, now)
 import Weft.Timeout (timeout, timeoutAt)
 
--- | The limits of time of one request.
-data Clock = Clock
+-- | The time limits of one request.
+data TimeLimits = TimeLimits
   { clockTimeouts :: !ClientTimeouts,
-    -- | When all of it must be over.
+    -- | The deadline of the whole request.
     clockEnd :: !(Maybe Instant)
   }
 
--- | Wait no longer than the phase may take.
-within :: Clock -> Phase -> Thread a -> Thread a
+-- | Limit an action to the time of its phase; throws 'TimedOut'.
+within :: TimeLimits -> ClientPhase -> Thread a -> Thread a
 within clock phase body = case (limit, clockEnd clock) of
   (Nothing, Nothing) -> body
   (Nothing, Just end) -> limited end
@@ -68,82 +67,80 @@ within clock phase body = case (limit, clockEnd clock) of
       ReceivingBody -> Just (timeoutPiece timeouts)
     timeouts = clockTimeouts clock
 
--- | A response whose content is still to be received.
+-- | A response whose content may still have to be received.
 data Response = Response
-  { -- | A final one; those before it were passed over.
+  { -- | The final status; interim responses were skipped.
     responseStatus :: !Status,
-    -- | What the server speaks.
+    -- | As the server names it in the status line.
     responseVersion :: !Version,
-    -- | In the order in which they were sent.
+    -- | In the order received.
     responseFields :: ![Field],
-    -- | Where it came from: after redirections, not what was asked for.
+    -- | The URL of this response, after redirections.
     responseUrl :: !Url,
-    responseInput :: !Input
+    responseInput :: !ResponseInput
   }
 
--- | The connection as the receiver sees it.
-data Input = Input
-  { inputConnection :: !Connection,
-    inputClock :: !Clock,
-    inputState :: !(Ref State),
-    -- | What became of sending the body.
+-- | The receiving side of an exchange.
+data ResponseInput = ResponseInput
+  { inputConnection :: !ClientConnection,
+    inputClock :: !TimeLimits,
+    inputState :: !(Ref ReceiveState),
     inputSending :: !(Ref SendState)
   }
 
--- | How far the content was received.
-data State
-  = -- | What the decoder says of the bytes that are here and of those to come.
+-- | The progress of receiving the content.
+data ReceiveState
+  = -- | The decoder and the bytes received after its position.
     Content !Decoder !ByteString
-  | -- | Until the connection ends.
+  | -- | The content lasts until the connection ends.
     ToTheEnd !ByteString
-  | -- | It has ended, and this followed it.
+  | -- | The content has ended; these bytes followed it.
     Ended !ByteString
-  | -- | The response was given up or is over.
+  | -- | The response was abandoned or has ended.
     Over
 
--- | What became of sending the body.
+-- | The progress of sending the request.
 data SendState
   = Unsent
-  | -- | Since when.
+  | -- | Sent at this time.
     Sent !Instant
-  | -- | Since when the connection does not take it.
+  | -- | The connection has refused it since this time.
     SendFailed !Instant
-  | -- | What makes the body has failed, or took too long: this is to be raised where the
-    -- response is awaited.
+  | -- | The producer of the body failed or took too long; raised where the response is awaited.
     BodyFailed !SomeException
 
--- | The connection ended before the first byte of a response. Whoever has used an old
--- connection may try a new one.
+-- | The connection ended before the first byte of a response. A request on a reused connection
+-- may be tried again on a new one.
 newtype Unanswered = Unanswered HttpError
   deriving stock (Show)
 
 instance Exception Unanswered
 
--- | What does not fit into a few segments is sent by a thread of its own. In octets.
+-- | In octets. A second thread sends longer bodies.
 sentAtOnce :: Int
 sentAtOnce = 16 * 1024
 
--- | Make a request, whose head is given, and use the response.
-exchange :: Limits -> Clock -> Lease -> Request -> ByteString -> (Response -> Thread a) -> Thread (a, Verdict)
+-- | Send a request, given its head, and use the response.
+exchange :: Limits -> TimeLimits -> Lease -> Request -> ByteString -> (Response -> Thread a) -> Thread (a, Verdict)
 exchange limits clock lease request h use = do
   state <- newRef Over
   sending <- newRef Unsent
   let connection = leaseConnection lease
-      input = Input connection clock state sending
+      input = ResponseInput connection clock state sending
       answered interim final = do
         (response, reusable) <- receiveHead limits input request interim
         _ <- final
         a <- use response
         ended <- settled input
         sent <- atomicReadRef sending
-        -- What has come and was not asked for would be taken for the next response.
+        -- Excess bytes would be taken for the next response.
         more <- liftIO (transportPending (connectionTransport connection))
         pure (a, if reusable && ended && isSent sent && not more then Keep else Discard)
       isSent = \case Sent _ -> True; _ -> False
       became outcome = now >>= atomicWriteRef sending . outcome
       send pieces = within clock Sending (sendPieces connection pieces)
-      -- A server that refuses a request closes the connection, perhaps before it has all of
-      -- it: its answer may be there all the same.
+      -- A server that refuses a request may close the connection before it has received all of
+      -- it; its response may have arrived all the same.
       sendOr failed act = act `catch` \e -> failed (e :: IOException)
       inline pieces = do
         sendOr (\_ -> became SendFailed) (send pieces >> became Sent)
@@ -164,7 +161,7 @@ exchange limits clock lease request h use = do
                 | Just (NotTaken _) <- fromException e -> became SendFailed
                 | otherwise -> atomicWriteRef sending (BodyFailed e) >> closeConnection connection
           answered (set goAhead) $ do
-            -- A final response to the question whether the body is wanted says no.
+            -- A final response to Expect: 100-continue refuses the body.
             asked <- not <$> isSet goAhead
             when asked (cancel (childThread sender))
       chunk piece = case requestBody request of
@@ -182,13 +179,13 @@ exchange limits clock lease request h use = do
   case result of
     Right done -> pure done
     Left (e :: SomeException) -> do
-      -- The failure of the body is the cause of those that follow from it.
+      -- The failure of the body caused those that follow.
       sent <- atomicReadRef sending
       case sent of
         BodyFailed cause | isConnectionTrouble e -> throwM cause
         _ -> throwM e
 
--- | The connection did not take what was sent.
+-- | The connection refused bytes of the body.
 newtype NotTaken = NotTaken IOException
   deriving stock (Show)
 
@@ -199,17 +196,16 @@ isConnectionTrouble e = case fromException e of
   Just (ConnectionLost _ _) -> True
   _ -> isJust (fromException e :: Maybe Unanswered)
 
--- | In pieces, each of which begins the time for sending anew.
+-- | Split a body; each piece has the time limit of its own.
 inPieces :: ByteString -> [ByteString]
 inPieces bytes
   | B.null bytes = []
   | otherwise = let (piece, rest) = B.splitAt (256 * 1024) bytes in piece : inPieces rest
 
--- | The size of a chunk.
 hexadecimal :: Int -> ByteString
 hexadecimal n = C.pack (showHex n "")
 
--- | Hold a producer to the length that it has promised.
+-- | Hold a producer to its promised length.
 counted :: Int64 -> ((ByteString -> Thread ()) -> Thread ()) -> (ByteString -> Thread ()) -> Thread ()
 counted n produce out = do
   left <- newRef n
@@ -222,9 +218,9 @@ counted n produce out = do
   rest <- readRef left
   unless (rest == 0) (throwM (InvalidLength n))
 
--- | Receive the head of the final response; interim ones are passed over, and the first
--- makes the action happen. Says also whether the connection may serve another request.
-receiveHead :: Limits -> Input -> Request -> Thread () -> Thread (Response, Bool)
+-- | Receive the head of the final response, and whether the connection may serve another request.
+-- Skips interim responses; the first of them runs the action.
+receiveHead :: Limits -> ResponseInput -> Request -> Thread () -> Thread (Response, Bool)
 receiveHead limits input request interim = do
   (h, rest) <- go (0 :: Int) 0 B.empty
   writeRef (inputState input) $ case headExtent h of
@@ -249,8 +245,8 @@ receiveHead limits input request interim = do
         go passed seen (have <> more)
     mostInterim = 32
 
--- | Wait for some of a head: its time begins when the request has been sent.
-patiently :: Input -> Thread a -> Thread a
+-- | Wait for more of a head. Its time limit begins when the request has been sent.
+patiently :: ResponseInput -> Thread a -> Thread a
 patiently input body = do
   t <- now
   begun <- since' t <$> atomicReadRef (inputSending input)
@@ -263,21 +259,21 @@ patiently input body = do
       if later > begun && maybe True (> t') (clockEnd clock) then patiently input body else throwM (TimedOut AwaitingHead)
   where
     clock = inputClock input
-    -- What is still being sent has limits of its own.
+    -- Sending has time limits of its own.
     since' t = \case
       Unsent -> t
       Sent at -> at
       SendFailed at -> at
       BodyFailed _ -> t
 
--- | Wait for bytes; at least one.
-receiveSome :: Input -> Phase -> Thread ByteString
+-- | Wait for at least one byte.
+receiveSome :: ResponseInput -> ClientPhase -> Thread ByteString
 receiveSome input phase = do
   bytes <- Connection.receiveSome (inputConnection input) `catch` (throwM . ConnectionLost phase . Just)
   if B.null bytes then throwM (ConnectionLost phase Nothing) else pure bytes
 
--- | Wait for the next piece of the content; empty at its end. Pieces are as they come, and
--- nothing is received that is not asked for.
+-- | Wait for the next piece of the content; empty at its end. Receives nothing before it is asked.
+-- Throws 'HttpError'. Can be cancelled.
 receivePiece :: Response -> Thread ByteString
 receivePiece response =
   readRef state >>= \case
@@ -301,9 +297,8 @@ receivePiece response =
         writeRef state (Content decoder' B.empty)
         within (inputClock input) ReceivingBody (receiveSome input ReceivingBody) >>= go decoder'
 
--- | Has the content ended, with nothing behind it? What is here and was not asked for is
--- passed over.
-settled :: Input -> Thread Bool
+-- | Has the content ended, with no bytes after it? Skips content that is already here.
+settled :: ResponseInput -> Thread Bool
 settled input =
   readRef (inputState input) >>= \case
     Ended rest -> pure (B.null rest)

@@ -1,14 +1,14 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
 -- |
--- Description : Who gets which connection
--- Stability   : not home
+-- Description : The accounting of the connection pool
 --
--- The bookkeeping of the client's pool as a pure value: how many connections are open to
--- which target, which of them are idle, and who waits. Every change ends with 'settle',
--- which serves those who wait in their order and says what is to be done. What waits (@w@)
--- and what a connection is (@c@) is the business of "Weft.Http.Client.Pool".
+-- The client's pool as a pure value: the open and idle connections and the waiters of each
+-- target. Every change ends with 'settle', which serves the waiters in order and returns what the
+-- caller must do. Waiters (@w@) and connections (@c@) belong to "Weft.Http.Client.Pool".
 --
--- Invariant: nobody waits who could be served. So a newcomer that is served at once has
--- overtaken only those that wait for something that it does not take.
+-- Invariant: no waiter could be served. So a newcomer that is served at once has overtaken only
+-- waiters for something that it does not take.
 module Weft.Http.Client.Places
   ( Places,
     noPlaces,
@@ -42,26 +42,26 @@ import Data.Sequence (Seq (..))
 import Data.Sequence qualified as Seq
 import Weft.Http.Client.Types (Target)
 
--- | How many connections may be open.
+-- | Bounds on open connections, in total and for each target.
 data Bounds = Bounds
   { boundTotal :: !Int,
     boundEach :: !Int
   }
 
--- | All places.
+-- | The state of a pool.
 data Places c w = Places
-  { -- | Connections that are open or may be opened, idle ones included.
+  { -- | Connections open or being opened, idle ones included.
     placesOpen :: !Int,
     placesHosts :: !(Map Target (Host c w)),
-    -- | Numbers for those who wait and for idle connections: later is larger.
+    -- | The next number for waiters and idle connections.
     placesTurn :: !Int,
     placesClosed :: !Bool
   }
 
--- | The places of one target. One with nothing in it is left out of the map.
+-- | The connections and waiters of one target. The map omits empty ones.
 data Host c w = Host
   { hostOpen :: !Int,
-    -- | Newest first: the one used last is the least likely to have been closed.
+    -- | Newest first: the most recently used is the least likely to be closed.
     hostIdle :: !(Seq (Int, c)),
     -- | Oldest first.
     hostWaiting :: !(Seq (Int, w))
@@ -70,21 +70,21 @@ data Host c w = Host
 noPlaces :: Places c w
 noPlaces = Places 0 Map.empty 0 False
 
--- | What somebody is given.
+-- | What a waiter receives.
 data Grant c
   = -- | An idle connection.
     Reuse !c
-  | -- | The right to open one.
+  | -- | Permission to open a connection.
     Open
 
--- | What is to be done after a change: by whoever made it.
+-- | What the caller must do after a change.
 data Orders c w = Orders
   { ordersGranted :: [(w, Grant c)],
-    -- | Idle connections that have lost their places.
+    -- | Idle connections to close.
     ordersClosing :: [c]
   }
 
--- | Ask for a connection; the number is for 'withdraw'.
+-- | Enqueue a waiter; the number identifies it to 'withdraw'.
 ask :: Bounds -> Target -> w -> Places c w -> (Places c w, (Int, Orders c w))
 ask bounds target w places = (places', (turn, orders))
   where
@@ -93,13 +93,13 @@ ask bounds target w places = (places', (turn, orders))
       settle bounds . atHost target (\h -> h {hostWaiting = hostWaiting h :|> (turn, w)}) $
         places {placesTurn = turn + 1}
 
--- | Do not wait any more: 'False' when something was granted already.
+-- | Remove a waiter; 'False' if it was already served.
 withdraw :: Target -> Int -> Places c w -> (Places c w, Bool)
 withdraw target turn places = case Seq.findIndexL ((== turn) . fst) (hostWaiting (hostAt target places)) of
   Nothing -> (places, False)
   Just i -> (atHost target (\h -> h {hostWaiting = Seq.deleteAt i (hostWaiting h)}) places, True)
 
--- | A connection is idle from now on; the number is for 'removeIdle'.
+-- | Make a connection idle; the number identifies it to 'removeIdle'.
 giveBack :: Bounds -> Target -> c -> Places c w -> (Places c w, (Int, Orders c w))
 giveBack bounds target c places
   | placesClosed places = (\orders -> (turn, orders {ordersClosing = c : ordersClosing orders})) <$> giveUp bounds target places
@@ -107,17 +107,17 @@ giveBack bounds target c places
   where
     turn = placesTurn places
 
--- | A connection that was not idle is closed, or could not be opened.
+-- | Release the place of a connection that is closed or was never opened.
 giveUp :: Bounds -> Target -> Places c w -> (Places c w, Orders c w)
 giveUp bounds target places = settle bounds (oneLess target places)
 
--- | An idle connection is of no use any more: 'Nothing' when it is not idle.
+-- | Release the place of an idle connection; 'Nothing' if it is no longer idle.
 removeIdle :: Bounds -> Target -> Int -> Places c w -> (Places c w, Maybe (Orders c w))
 removeIdle bounds target turn places = case Seq.findIndexL ((== turn) . fst) (hostIdle (hostAt target places)) of
   Nothing -> (places, Nothing)
   Just i -> Just <$> giveUp bounds target (atHost target (\h -> h {hostIdle = Seq.deleteAt i (hostIdle h)}) places)
 
--- | No connection is kept from now on; all that are idle are to be closed.
+-- | Close the pool: it keeps no connection from now on, and returns the idle ones.
 close :: Places c w -> (Places c w, [c])
 close places =
   ( places
@@ -136,7 +136,7 @@ openCount = placesOpen
 idleCount = sum . map (Seq.length . hostIdle) . Map.elems . placesHosts
 waitingCount = sum . map (Seq.length . hostWaiting) . Map.elems . placesHosts
 
--- | The invariants, for tests.
+-- | Do the invariants hold? For tests.
 isSound :: Bounds -> Places c w -> Bool
 isSound bounds places =
   placesOpen places == sum (map hostOpen hosts)
@@ -161,7 +161,7 @@ nonEmpty h = if hostOpen h == 0 && Seq.null (hostWaiting h) then Nothing else Ju
 oneLess :: Target -> Places c w -> Places c w
 oneLess target places = atHost target (\h -> h {hostOpen = hostOpen h - 1}) places {placesOpen = placesOpen places - 1}
 
--- | Serve all who can be served, the one that has waited longest first.
+-- | Serve all waiters that can be served, oldest first.
 settle :: Bounds -> Places c w -> (Places c w, Orders c w)
 settle bounds = go [] []
   where
@@ -177,7 +177,7 @@ settle bounds = go [] []
                  in go ((w, Open) : granted) (evicted <> closing) (oneMore target roomy)
     oneMore target places = atHost target (\h -> h {hostOpen = hostOpen h + 1}) places {placesOpen = placesOpen places + 1}
 
--- | Of each target whose oldest waiter can be served: that waiter, and those behind.
+-- | For each target whose oldest waiter can be served: that waiter, and those after it.
 candidates :: Bounds -> Places c w -> [(Target, Host c w, (Int, w), Seq (Int, w))]
 candidates bounds places =
   [ (target, h, first, rest)
@@ -188,7 +188,7 @@ candidates bounds places =
   where
     roomy = placesOpen places < boundTotal bounds || not (all (Seq.null . hostIdle) (placesHosts places))
 
--- | Take the connection that has been idle for longest.
+-- | Remove the connection that has been idle longest.
 evict :: Places c w -> (Places c w, [c])
 evict places = case [(turn, c, target, idle) | (target, h) <- Map.toList (placesHosts places), idle :|> (turn, c) <- [hostIdle h]] of
   [] -> (places, [])

@@ -1,11 +1,11 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
 -- |
--- Description : The connections of a client
--- Stability   : not home
+-- Description : The connection pool of a client
 --
--- Gives out connections and takes them back, within bounds, fairly ("Weft.Http.Client.Places"
--- decides). An idle connection has a thread that watches it: when its other end is closed,
--- or its time is up, it is closed here too, so that it is not found out by the request that
--- wanted to use it. Called by the threads that make requests.
+-- Leases connections within bounds and in order ("Weft.Http.Client.Places" decides). A thread
+-- watches each idle connection and closes it when the server does or its time is up, so that no
+-- request meets a dead connection.
 module Weft.Http.Client.Pool
   ( Pool,
     withPool,
@@ -32,7 +32,6 @@ import Weft.Ref
 import Weft.Scope
 import Weft.Timeout (timeout)
 
--- | The connections of a client.
 data Pool = Pool
   { poolBounds :: !Bounds,
     poolSettings :: !ClientSettings,
@@ -41,41 +40,43 @@ data Pool = Pool
   }
 
 -- | An idle connection and the thread that watches it.
-data Idle = Idle !Connection !(Child ())
+data Idle = Idle !ClientConnection !(Child ())
 
--- | Who waits finds here what was granted.
+-- | Receives what was granted.
 type Waiter = MVar (Grant Idle)
 
 -- | A connection in use.
 data Lease = Lease
-  { leaseConnection :: !Connection,
-    -- | It has served a request before, and may have been closed since.
+  { leaseConnection :: !ClientConnection,
+    -- | It has served a request, so the server may have closed it since.
     leaseUsed :: !Bool
   }
 
--- | What becomes of a connection when its user is done with it.
+-- | Whether a connection is kept after use.
 data Verdict = Keep | Discard
   deriving stock (Eq, Show)
 
--- | A pool for as long as the body runs.
+-- | A pool for the duration of the body.
 withPool :: ClientSettings -> (Pool -> Thread a) -> Thread a
 withPool settings body = withScope $ \scope -> do
   places <- newRefNamed "connections of a client" Places.noPlaces
   let pool = Pool (Bounds (max 1 (clientConnections settings)) (max 1 (clientConnectionsPerTarget settings))) settings scope places
-  body pool `finally` (atomicModifyRef places Places.close >>= mapM_ (\(Idle connection _) -> endConnection connection))
+  body pool `finally` do
+    idle <- map (\(Idle connection _) -> connection) <$> atomicModifyRef places Places.close
+    -- To end one waits for its other end, and may be interrupted.
+    mapM_ endConnection idle `onException` uninterruptibleMask_ (mapM_ closeConnection idle)
 
--- | Connections that are open or being opened.
+-- | Connections open or being opened.
 openConnections :: Pool -> Thread Int
 openConnections pool = Places.openCount <$> atomicReadRef (poolPlaces pool)
 
--- | Those of them that nobody uses.
+-- | Idle connections.
 idleConnections :: Pool -> Thread Int
 idleConnections pool = Places.idleCount <$> atomicReadRef (poolPlaces pool)
 
--- | Use a connection to a target; a new one if the flag says so. It is kept if the body says
--- so, and closed if the body is left in any other way. The two actions limit the time of
--- waiting and of connecting.
-withConnection :: Pool -> Bool -> (forall x. Phase -> Thread x -> Thread x) -> Target -> (Lease -> Thread (a, Verdict)) -> Thread a
+-- | Lease a connection to a target, a new one if the flag is set. The body's verdict decides
+-- whether it is kept; an exception closes it. The function limits the time of each phase.
+withConnection :: Pool -> Bool -> (forall x. ClientPhase -> Thread x -> Thread x) -> Target -> (Lease -> Thread (a, Verdict)) -> Thread a
 withConnection pool new limited target body = mask $ \restore -> do
   lease <- obtain pool new limited target
   let gone = closeConnection (leaseConnection lease) `finally` leave pool target
@@ -84,8 +85,8 @@ withConnection pool new limited target body = mask $ \restore -> do
     Keep | clientIdle (poolSettings pool) > mempty -> a <$ keep pool target (leaseConnection lease)
     _ -> a <$ gone
 
--- | Wait for a place, and a connection in it. Masked; waiting is interruptible.
-obtain :: Pool -> Bool -> (forall x. Phase -> Thread x -> Thread x) -> Target -> Thread Lease
+-- | Wait for a place and a connection. Called masked; waiting is interruptible.
+obtain :: Pool -> Bool -> (forall x. ClientPhase -> Thread x -> Thread x) -> Target -> Thread Lease
 obtain pool new limited target = do
   over <- Places.isClosed <$> atomicReadRef (poolPlaces pool)
   if over then throwM ClientOver else waitForPlace >>= use
@@ -97,7 +98,7 @@ obtain pool new limited target = do
       limited Waiting (takeMVar waiter) `onException` takeBack waiter turn
     takeBack waiter turn = do
       mine <- atomicModifyRef (poolPlaces pool) (Places.withdraw target turn)
-      -- Something was granted, and is there or about to be.
+      -- The grant is in the variable or about to be.
       unless mine $
         uninterruptibleMask_ (takeMVar waiter) >>= \case
           Open -> leave pool target
@@ -108,8 +109,8 @@ obtain pool new limited target = do
       Open -> open
       Reuse (Idle connection watch) -> do
         cancel (childThread watch)
-        -- Two threads must not wait for its input. When the watch has ended by itself,
-        -- something has happened to the connection.
+        -- Only one thread may wait for input. A watch that has ended by itself saw the connection
+        -- end.
         alive <- either (const True) (const False) <$> resultOf watch `onException` lose connection
         if alive && not new
           then pure (Lease connection True)
@@ -124,18 +125,18 @@ obtain pool new limited target = do
     failed e = throwM (ConnectFailed target (e :: IOException))
     lose connection = closeConnection connection `finally` leave pool target
 
--- | A connection is closed, or was never opened.
+-- | Release the place of a connection that is closed or was never opened.
 leave :: Pool -> Target -> Thread ()
 leave pool target = atomicModifyRef (poolPlaces pool) (Places.giveUp (poolBounds pool) target) >>= carryOut
 
--- | A connection is idle from now on. Masked.
-keep :: Pool -> Target -> Connection -> Thread ()
+-- | Make a connection idle. Called masked.
+keep :: Pool -> Target -> ClientConnection -> Thread ()
 keep pool target connection = do
   entered <- newEvent
   number <- newRef (0 :: Int)
-  -- The watch inherits the mask, and may be interrupted only where it waits.
+  -- The watch inherits the mask and is interruptible only where it waits.
   try (forkDaemonIn (poolScope pool) (interruptible (wait entered) >> watching number)) >>= \case
-    -- The client has ended before its last user.
+    -- The client ended before its last user.
     Left (_ :: ScopeEnded) -> closeConnection connection `finally` leave pool target
     Right watch -> do
       (turn, orders) <- atomicModifyRef (poolPlaces pool) (Places.giveBack (poolBounds pool) target (Idle connection watch))
@@ -151,7 +152,7 @@ keep pool target connection = do
     ignored :: IOException -> ()
     ignored _ = ()
 
--- | Do what a change has brought about. All of it: who was granted something waits for it.
+-- | Carry out all orders, uninterruptibly: the waiters depend on it.
 carryOut :: Orders Idle Waiter -> Thread ()
 carryOut orders = uninterruptibleMask_ $ do
   for_ (ordersGranted orders) (uncurry putMVar)

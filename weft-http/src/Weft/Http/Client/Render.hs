@@ -1,9 +1,10 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
 -- |
 -- Description : The head of a request as bytes
--- Stability   : not home
 --
--- Request line and fields, checked first: what the caller put into a field must not become a
--- field, or a request, of its own. Pure.
+-- Checks and renders the request line and the fields: a field's value must not become another
+-- field or request. Pure.
 module Weft.Http.Client.Render
   ( renderRequest,
   )
@@ -19,8 +20,7 @@ import Weft.Http.Internal.Ascii
 import Weft.Http.Internal.Types (Field (..), Method (..), lookupField, methodName)
 import Weft.Http.Response (BadField (..), checkField)
 
--- | The bytes of a head, with these fields beside the request's own where it has none of the
--- name.
+-- | Render a head, with these standard fields unless the request has one of the name.
 renderRequest :: [Field] -> Request -> Either BadField ByteString
 renderRequest standard request = do
   traverse_ (maybe (Right ()) Left . checkField) fields
@@ -46,7 +46,7 @@ renderRequest standard request = do
       Streamed (Just n) _ -> Field "Content-Length" (renderDecimal n) : expect
       Streamed Nothing _ -> Field "Transfer-Encoding" "chunked" : expect
     expect = [Field "Expect" "100-continue" | requestExpectContinue request]
-    -- Where the body ends is said once, by us.
+    -- The client alone sends the framing fields.
     reserved (Field name _)
       | any (`eqCaseless` name) ["content-length", "transfer-encoding", "expect"] = Left (BadName name)
       | otherwise = Right ()

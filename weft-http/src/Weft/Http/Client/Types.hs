@@ -1,11 +1,11 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
 -- |
 -- Description : Requests, settings and errors of the HTTP client
--- Stability   : not home
 --
--- The vocabulary of "Weft.Http.Client". Plain data, but for the bodies of requests that are
--- made as they are sent, and for how a connection is made.
+-- The types of "Weft.Http.Client".
 module Weft.Http.Client.Types
-  ( -- * Where to
+  ( -- * URLs
     Scheme (..),
     Target (..),
     Url (..),
@@ -24,7 +24,7 @@ module Weft.Http.Client.Types
 
     -- * Errors
     HttpError (..),
-    Phase (..),
+    ClientPhase (..),
   )
 where
 
@@ -41,11 +41,11 @@ import Weft.Http.Response (BadField (..))
 import Weft.Http.Transport (Transport)
 import Weft.Socket (Socket)
 
--- | What a URL begins with.
+-- | The scheme of a URL.
 data Scheme = Http | Https
   deriving stock (Eq, Ord, Show)
 
--- | Where a connection leads: requests for one target share connections.
+-- | The server of a connection: requests for one target share connections.
 data Target = Target
   { targetScheme :: !Scheme,
     -- | A name, or an address without brackets.
@@ -54,15 +54,15 @@ data Target = Target
   }
   deriving stock (Eq, Ord, Show)
 
--- | A target, and what is asked of it.
+-- | A target with a path and query.
 data Url = Url
   { urlTarget :: !Target,
-    -- | Path and query as they are sent: starts with @/@.
+    -- | Path and query as sent, beginning with @/@.
     urlPath :: !ByteString
   }
   deriving stock (Eq, Ord, Show)
 
--- | Host and port as in the field @Host@: without the port that the scheme implies.
+-- | Host and port as in @Host@, without the default port of the scheme.
 authority :: Target -> ByteString
 authority (Target scheme host port)
   | port == (case scheme of Http -> 80; Https -> 443) = name
@@ -74,34 +74,32 @@ authority (Target scheme host port)
 data Request = Request
   { requestMethod :: !Method,
     requestUrl :: !Url,
-    -- | Beside @Host@ (which is sent unless it is here), @Content-Length@ and
-    -- @Transfer-Encoding@ (which must not be here).
+    -- | Besides @Host@ (by default the target's). @Content-Length@ and @Transfer-Encoding@ are refused.
     requestFields :: [Field],
     requestBody :: !RequestBody,
-    -- | Ask the server whether it wants the body before it is sent (@Expect:
-    -- 100-continue@). One that does not answer gets it after 'timeoutContinue'.
+    -- | Send @Expect: 100-continue@ and hold the body until the server agrees, or until
+    -- 'timeoutContinue'.
     requestExpectContinue :: !Bool
   }
 
--- | What is sent with a request.
+-- | The body of a request.
 data RequestBody
-  = -- | Nothing.
+  = -- | No body.
     Empty
   | -- | These bytes.
     Whole !ByteString
-  | -- | Content that is made as it is sent, by calls of the function that is given: of a
-    -- known length, which must be kept, or in chunks. It runs on a thread of its own,
-    -- while the response is awaited, and is cancelled when the response has ended.
+  | -- | Content produced while it is sent, by calls of the given function: of a known length,
+    -- which must be kept, or chunked. The producer runs on a thread of its own while the response
+    -- is awaited, and is cancelled when the response ends.
     Streamed !(Maybe Int64) ((ByteString -> Thread ()) -> Thread ())
 
--- | Can the body be sent a second time?
+-- | Can the body be sent again?
 isReplayable :: RequestBody -> Bool
 isReplayable = \case
   Streamed _ _ -> False
   _ -> True
 
--- | Does it make no difference whether such a request is carried out once or twice (RFC
--- 9110, section 9.2.2)?
+-- | Is the method idempotent (RFC 9110, section 9.2.2)?
 isIdempotent :: Method -> Bool
 isIdempotent = \case
   Get -> True
@@ -112,49 +110,44 @@ isIdempotent = \case
   Trace -> True
   _ -> False
 
--- | How a client behaves.
+-- | The settings of a client.
 data ClientSettings = ClientSettings
-  { -- | Makes a connection, which the client closes; default: TCP. It may fail with any
-    -- 'IOError'.
+  { -- | Opens a connection, which the client closes; default: TCP. May throw any 'IOError'.
     clientConnect :: !(Target -> Thread Socket),
-    -- | Secures a connection for @https@: verifies who is at its other end, and encrypts.
-    -- Default: nothing does, and @https@ fails. The package @weft-tls@ has it
-    -- (@Weft.Tls.Client.secureWith@). It may fail with any 'IOError', and so may the transport;
-    -- where the end of the stream was not announced, that must.
+    -- | Secures a connection for @https@: verifies the server and encrypts. Default: none, and
+    -- @https@ fails; see @Weft.Tls.Client.secureWith@ of the package @weft-tls@. It and its
+    -- transport may throw any 'IOError', and the transport must at an unannounced end of stream.
     clientSecure :: !(Maybe (Target -> Transport -> Thread Transport)),
     clientTimeouts :: !ClientTimeouts,
-    -- | Bounds of response heads and of the overhead of chunks.
+    -- | Bounds of response heads and of chunk overhead.
     clientLimits :: !Limits,
-    -- | Connections open at a time, idle ones included; default 256. Requests beyond it
-    -- wait, after an idle connection to another target was closed.
+    -- | Open connections, idle ones included; default 256. Requests beyond it wait; an idle
+    -- connection to another target makes room.
     clientConnections :: !Int,
-    -- | The same for each target; default 16.
+    -- | Open connections to each target; default 16.
     clientConnectionsPerTarget :: !Int,
-    -- | How long a connection is kept that nobody uses; default 60 s. Not positive: not at
-    -- all.
+    -- | How long an idle connection is kept; default 60 s. Not positive: none is kept.
     clientIdle :: !Duration,
-    -- | Redirections that are followed; default 0: a redirection is a response like any
-    -- other.
+    -- | Redirections to follow; default 0, which returns a redirection as a response.
     clientRedirects :: !Int,
-    -- | The content that 'Weft.Http.Client.get' and 'Weft.Http.Client.request' keep in
-    -- memory, in octets; default 16 MiB.
+    -- | Octets of content that 'Weft.Http.Client.get' and 'Weft.Http.Client.request' accept;
+    -- default 16 MiB.
     clientMostContent :: !Int,
-    -- | Fields of every request that has none of the name; default: none.
+    -- | Fields added to every request that lacks the name; default: none.
     clientFields :: ![Field]
   }
 
--- | How long what may take.
+-- | The time limits of a request.
 data ClientTimeouts = ClientTimeouts
-  { -- | To resolve a name and make a connection; default 10 s.
+  { -- | Resolving the name and connecting; default 10 s.
     timeoutConnect :: !Duration,
-    -- | Between the end of the request and that of the response's head; default 60 s.
+    -- | From the end of the request to the response head; default 60 s.
     timeoutHead :: !Duration,
     -- | Between two pieces of a body, in either direction; default 30 s.
     timeoutPiece :: !Duration,
-    -- | For all of it, waiting for a place included, up to the end of the response's
-    -- content; default: none.
+    -- | The whole request, including waiting for a connection; default: none.
     timeoutWhole :: !(Maybe Duration),
-    -- | For the answer to @Expect: 100-continue@; default 1 s.
+    -- | Waiting for the answer to @Expect: 100-continue@; default 1 s.
     timeoutContinue :: !Duration
   }
   deriving stock (Eq, Show)
@@ -170,44 +163,44 @@ defaultClientTimeouts =
       timeoutContinue = seconds 1
     }
 
--- | What a request was at.
-data Phase
-  = -- | Waiting for one of the connections that may be open.
+-- | The phase of a request.
+data ClientPhase
+  = -- | Waiting for a free place in the pool.
     Waiting
   | Connecting
   | Sending
-  | -- | From the end of the request to that of the response's head.
+  | -- | From the end of the request to the response head.
     AwaitingHead
   | ReceivingBody
   deriving stock (Eq, Ord, Show)
 
--- | Why there is no response, or not all of one.
+-- | Why a request failed.
 data HttpError
-  = -- | This is no URL; and what is wrong with it.
+  = -- | An invalid URL, and what is wrong with it.
     InvalidUrl !ByteString !String
-  | -- | A field of the request that cannot be sent.
+  | -- | A field that cannot be sent.
     InvalidField !BadField
-  | -- | The stream of a request's body was to be so long, and is not.
+  | -- | The body's stream did not have this promised length.
     InvalidLength !Int64
-  | -- | There is no connection to be had.
+  | -- | No connection could be opened.
     ConnectFailed !Target !IOException
-  | -- | It took too long.
-    TimedOut !Phase
-  | -- | The connection has ended too early: it was closed, or it failed in this way.
-    ConnectionLost !Phase !(Maybe IOException)
-  | -- | The head of the response is none.
+  | -- | The time limit of a phase passed.
+    TimedOut !ClientPhase
+  | -- | The connection ended too early, perhaps with this error.
+    ConnectionLost !ClientPhase !(Maybe IOException)
+  | -- | The response head is malformed.
     MalformedResponse !ResponseFault
-  | -- | The content of the response is not what its framing says.
+  | -- | The content contradicts its framing.
     MalformedContent !Fault
-  | -- | The content is longer than so many octets.
+  | -- | The content exceeds this many octets.
     ContentTooLong !Int
-  | -- | More redirections than may be followed.
+  | -- | More redirections than this limit.
     TooManyRedirects !Int
-  | -- | A redirection that leads nowhere: its @Location@.
+  | -- | A redirection with this invalid @Location@.
     BadRedirect !ByteString
-  | -- | The response was used outside of its 'Weft.Http.Client.withResponse'.
+  | -- | The response was used after its 'Weft.Http.Client.withResponse' returned.
     ResponseOver
-  | -- | The client was used outside of its 'Weft.Http.Client.withClient'.
+  | -- | The client was used after its 'Weft.Http.Client.withClient' returned.
     ClientOver
 
 instance Show HttpError where
@@ -229,7 +222,7 @@ instance Show HttpError where
 
 instance Exception HttpError
 
-phaseText :: Phase -> String
+phaseText :: ClientPhase -> String
 phaseText = \case
   Waiting -> "waiting for a free connection"
   Connecting -> "connecting"

@@ -1,9 +1,10 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
 -- |
 -- Description : URLs of the client
--- Stability   : not home
 --
--- From text to a 'Url', and from the @Location@ of a redirection to the next one (RFC 3986,
--- section 5.2). Pure.
+-- Parses URLs and resolves the @Location@ of a redirection (RFC 3986, section 5.2). Pure. Not
+-- network-uri: it takes port 99999 and refuses @http:\/\/a\/?b[]=1@, to which servers redirect.
 module Weft.Http.Client.Url
   ( parseUrl,
     renderUrl,
@@ -19,8 +20,8 @@ import Weft.Http.Client.Types
 import Weft.Http.Internal.Ascii
 import Weft.Http.Internal.Host (isHostAndPort)
 
--- | Read an absolute URL. The fragment is left out, and what may not stand in a URL must
--- have been percent-encoded.
+-- | Parse an absolute URL and drop its fragment. Bytes not allowed in a URL must be
+-- percent-encoded.
 --
 -- >>> parseUrl "http://localhost:8080/a?b#c"
 -- Right (Url {urlTarget = Target {targetScheme = Http, targetHost = "localhost", targetPort = 8080}, urlPath = "/a?b"})
@@ -56,7 +57,7 @@ from scheme rest
 rooted :: ByteString -> ByteString
 rooted path = if "/" `B.isPrefixOf` path then path else "/" <> path
 
--- | As text.
+-- | Render a URL.
 --
 -- >>> renderUrl <$> parseUrl "HTTP://LOCALHOST:80"
 -- Right "http://localhost/"
@@ -65,7 +66,7 @@ renderUrl (Url target path) = scheme <> "://" <> authority target <> path
   where
     scheme = case targetScheme target of Http -> "http"; Https -> "https"
 
--- | Where a reference leads that was found at a URL.
+-- | Resolve a reference found at a URL.
 --
 -- >>> (fmap renderUrl . (`relativeTo` Url (Target Http "a" 80) "/b/c?d")) <$> ["../e", "?f", "//g/h", "https://i"]
 -- [Right "http://a/e",Right "http://a/b/c?f",Right "http://g/h",Right "https://i/"]
@@ -83,7 +84,7 @@ relativeTo given (Url target base)
     hasScheme = let (before, after') = C.span (`notElem` (":/?" :: String)) reference in not (B.null before) && ":" `B.isPrefixOf` after'
     basePath = C.takeWhile (/= '?') base
 
--- | Take the segments @.@ and @..@ out of a path, which may have a query.
+-- | Remove the segments @.@ and @..@ from a path, which may have a query.
 withoutDots :: ByteString -> ByteString
 withoutDots whole = rooted (C.intercalate "/" (reverse (go [] (C.split '/' (B.drop 1 path))))) <> query
   where

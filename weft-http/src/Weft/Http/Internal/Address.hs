@@ -1,12 +1,11 @@
 {-# OPTIONS_GHC -O2 #-}
+{-# OPTIONS_HADDOCK not-home #-}
 
 -- |
 -- Description : Addresses as text, strictly
--- Stability   : not home
 --
--- IPv4 and IPv6 addresses as the PROXY protocol and lists of networks write them. One
--- address has one IPv4 form, without leading zeros, so that nobody reads an octal number
--- where another reads a decimal one. Pure.
+-- IPv4 and IPv6 addresses as the PROXY protocol and lists of networks write them. IPv4 has one
+-- form, without leading zeros: an octal reading is impossible. Pure.
 module Weft.Http.Internal.Address
   ( -- * Addresses
     Address (..),
@@ -23,7 +22,7 @@ module Weft.Http.Internal.Address
     addressOf,
     toSockAddr,
 
-    -- ** To be kept
+    -- ** Compact
     Peer,
     peerOf,
     peerAddress,
@@ -34,12 +33,16 @@ import Data.Bits (unsafeShiftL, unsafeShiftR, (.&.), (.|.))
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.ByteString.Char8 qualified as C
-import Data.List (foldl')
 import Data.Word (Word16, Word32)
-import Network.Socket (hostAddressToTuple, tupleToHostAddress)
-import Weft.Http.Internal.Ascii (hexValue, isDigit, isHexDigit)
+import Foreign.C.String (CString)
+import Foreign.C.Types (CInt (..))
+import Foreign.Marshal.Array (allocaArray, peekArray)
+import Foreign.Ptr (Ptr)
+import Network.Socket (Family (AF_INET, AF_INET6), hostAddressToTuple, packFamily, tupleToHostAddress)
+import System.IO.Unsafe (unsafeDupablePerformIO)
+import Weft.Http.Internal.Ascii (isDigit)
 import Weft.Http.Internal.Piece
-import Weft.Internal.Address (showHost6)
+import Weft.Internal.Os.Address (showHost6)
 import Weft.Socket (PortNumber, SockAddr (..))
 
 -- | The bits of an address, the first one highest.
@@ -48,18 +51,18 @@ data Address
   | IPv6 !Word32 !Word32 !Word32 !Word32
   deriving stock (Eq, Ord, Show)
 
--- | Four decimal numbers with a dot between each two.
+-- | Parse four decimal numbers separated by dots.
 --
 -- >>> parseIPv4 "10.0.0.1"
 -- Just (IPv4 167772161)
 -- >>> parseIPv4 "10.0.0.01"
 -- Nothing
 parseIPv4 :: ByteString -> Maybe Address
-parseIPv4 text = case traverse (parseDecimal 255) (C.split '.' text) of
-  Just parts@[_, _, _, _] -> Just (IPv4 (foldl' (\n part -> n `unsafeShiftL` 8 .|. fromIntegral part) 0 parts))
+parseIPv4 = presented AF_INET 1 $ \case
+  [n] -> Just (IPv4 n)
   _ -> Nothing
 
--- | An unsigned number up to a limit, in decimal, without a leading zero.
+-- | Parse an unsigned decimal number up to a limit, without leading zeros.
 parseDecimal :: Int -> ByteString -> Maybe Int
 parseDecimal limit text
   | B.null text || B.length text > 9 || not (B.all isDigit text) = Nothing
@@ -69,9 +72,8 @@ parseDecimal limit text
   where
     n = B.foldl' (\m d -> 10 * m + fromIntegral d - 0x30) 0 text
 
--- | Groups of up to four hexadecimal digits, 128 bits together; one @::@ stands for the
--- groups of zeros that are missing, at least one. The last two groups may be an IPv4
--- address. No zone and no brackets.
+-- | Parse groups of up to four hexadecimal digits, at most one @::@ (at least one group of zeros),
+-- and perhaps an IPv4 address as the last two groups. No zone, no brackets.
 --
 -- >>> parseIPv6 "::1"
 -- Just (IPv6 0 0 0 1)
@@ -80,47 +82,31 @@ parseDecimal limit text
 -- >>> parseIPv6 "1::2::3"
 -- Nothing
 parseIPv6 :: ByteString -> Maybe Address
-parseIPv6 text
-  | B.length text > 45 = Nothing
-  | otherwise = case B.breakSubstring "::" text of
-      (whole, "") -> groups True whole >>= exactly
-      (front, rest) -> do
-        let back = B.drop 2 rest
-        before <- if B.null front then Just [] else groups False front
-        after <- if B.null back then Just [] else groups True back
-        let missing = 8 - length before - length after
-        if missing < 1 then Nothing else exactly (before <> replicate missing 0 <> after)
-  where
-    exactly = \case
-      [a, b, c, d, e, f, g, h] -> Just (IPv6 (pair a b) (pair c d) (pair e f) (pair g h))
-      _ -> Nothing
-    pair :: Word16 -> Word16 -> Word32
-    pair high low = fromIntegral high `unsafeShiftL` 16 .|. fromIntegral low
+parseIPv6 = presented AF_INET6 4 $ \case
+  [a, b, c, d] -> Just (IPv6 a b c d)
+  _ -> Nothing
 
--- | The groups of a part without @::@. The flag: it is the end of the address.
-groups :: Bool -> ByteString -> Maybe [Word16]
-groups end = go . C.split ':'
-  where
-    go = \case
-      [] -> Just []
-      [final]
-        | end,
-          C.elem '.' final -> case parseIPv4 final of
-            Just (IPv4 n) -> Just [fromIntegral (n `unsafeShiftR` 16), fromIntegral (n .&. 0xffff)]
-            _ -> Nothing
-      group : rest -> (:) <$> hex group <*> go rest
-    hex group
-      | B.null group || B.length group > 4 || not (B.all isHexDigit group) = Nothing
-      | otherwise = Just (B.foldl' (\n d -> 16 * n + fromIntegral (hexValue d)) 0 group)
+-- | Parse with the C library, into an address of this many words. iproute reads
+-- @:1:2:3:4:5:6:7:8@ and takes @::00001@ for @::@.
+presented :: Family -> Int -> ([Word32] -> Maybe Address) -> ByteString -> Maybe Address
+presented family size from text
+  | B.length text > 45 || B.elem 0 text = Nothing
+  | otherwise = unsafeDupablePerformIO . B.useAsCString text $ \p -> allocaArray size $ \q -> do
+      known <- inetPton (packFamily family) p q
+      if known == 1 then from . map ntohl <$> peekArray size q else pure Nothing
 
--- | An IPv4 address that was mapped into IPv6 (@::ffff:0:0\/96@), as itself: a client that
--- a listening socket for both families has taken.
+foreign import ccall unsafe "inet_pton" inetPton :: CInt -> CString -> Ptr Word32 -> IO CInt
+
+foreign import ccall unsafe "ntohl" ntohl :: Word32 -> Word32
+
+-- | Turn an IPv4 address mapped into IPv6 (@::ffff:0:0\/96@) into IPv4, as a socket for both
+-- families reports it.
 unmapped :: Address -> Address
 unmapped = \case
   IPv6 0 0 0xffff n -> IPv4 n
   address -> address
 
--- | The address in a socket address; 'Nothing' of what is no internet address.
+-- | The address in a socket address; 'Nothing' outside the internet families.
 addressOf :: SockAddr -> Maybe Address
 addressOf = \case
   SockAddrInet _ address -> case hostAddressToTuple address of
@@ -128,7 +114,7 @@ addressOf = \case
   SockAddrInet6 _ _ (a, b, c, d) _ -> Just (IPv6 a b c d)
   SockAddrUnix _ -> Nothing
 
--- | With a port.
+-- | A socket address from an address and a port.
 toSockAddr :: Address -> PortNumber -> SockAddr
 toSockAddr address port = case address of
   IPv4 n -> SockAddrInet port (tupleToHostAddress (byte 24 n, byte 16 n, byte 8 n, byte 0 n))
@@ -136,14 +122,14 @@ toSockAddr address port = case address of
   where
     byte by n = fromIntegral ((n `unsafeShiftR` by) .&. 0xff)
 
--- | A socket address in little memory: one of IPv6 takes 40 bytes instead of 136.
+-- | A compact socket address to store: an IPv6 one takes 40 bytes instead of 136.
 data Peer
   = Peer4 !Word16 !Word32
   | -- | Port, flow, address, scope.
     Peer6 !Word16 !Word32 !Word32 !Word32 !Word32 !Word32 !Word32
   | OtherPeer !SockAddr
 
--- | A socket address, to be kept.
+-- | Compact a socket address.
 peerOf :: SockAddr -> Peer
 peerOf = \case
   SockAddrInet port address -> Peer4 (fromIntegral port) address
@@ -157,14 +143,14 @@ peerAddress = \case
   Peer6 port flow a b c d scope -> SockAddrInet6 (fromIntegral port) flow (a, b, c, d) scope
   OtherPeer other -> other
 
--- | As text, in the form that RFC 5952 recommends for IPv6: see 'showHost6'.
+-- | Render an address, IPv6 as RFC 5952 recommends: see 'showHost6'.
 --
 -- >>> fmap renderAddress (parseIPv6 "2001:DB8:0:0:1:0:0:1")
 -- Just "2001:db8::1:0:0:1"
 renderAddress :: Address -> ByteString
 renderAddress = assemble . addressPiece
 
--- | The same as a part of something larger.
+-- | 'renderAddress' as a piece of a larger text.
 addressPiece :: Address -> Piece
 addressPiece = \case
   IPv4 n -> part 24 n <> bytes "." <> part 16 n <> bytes "." <> part 8 n <> bytes "." <> part 0 n

@@ -1,13 +1,12 @@
 {-# LANGUAGE MagicHash #-}
 {-# LANGUAGE PatternSynonyms #-}
+{-# OPTIONS_HADDOCK not-home #-}
 
 -- |
--- Description : Classes of bytes, and small helpers on slices
--- Stability   : not home
+-- Description : Classes of bytes, and operations on slices
 --
--- The character classes of RFC 9110 and RFC 3986 as tests on bytes, and the few
--- operations on slices that every header needs: trimming, caseless comparison,
--- strict decimals. All pure, called from the parsers of this package.
+-- The character classes of RFC 9110 and RFC 3986 as tests on bytes, and the operations on slices
+-- that the parsers of this package share: trimming, caseless comparison, strict decimals. Pure.
 module Weft.Http.Internal.Ascii
   ( -- * Classes of bytes
     isTokenByte,
@@ -74,8 +73,8 @@ pattern LF = 10
 pattern CR = 13
 pattern SP = 32
 
--- | Is a byte in the class with this bit? The parsers ask for nearly every byte of a head: a
--- look into a table takes half as many instructions as comparisons do.
+-- | Is the byte in the class of this bit? The parsers ask for nearly every byte of a head; a table
+-- takes half as many instructions as comparisons.
 member :: Word8 -> Word8 -> Bool
 member bit (W8# w) = case classes of
   Classes table -> W8# (indexWord8OffAddr# table (word2Int# (word8ToWord# w))) .&. bit /= 0
@@ -83,9 +82,8 @@ member bit (W8# w) = case classes of
 
 data Classes = Classes Addr#
 
--- | The classes of each byte, sixteen in a row, as 64 and the sum of the bits that are named
--- below: @_@ is in all of them, @\@@ in none. The tests compare it with the grammars' own lists of
--- characters.
+-- | The classes of each byte, sixteen to a row: 64 plus the bits named below; @_@ is in all
+-- classes, @\@@ in none. The tests compare the table with the grammars.
 classes :: Classes
 classes =
   Classes
@@ -106,44 +104,39 @@ classes =
     \AAAAAAAAAAAAAAAA\
     \AAAAAAAAAAAAAAAA"#
 
--- | @tchar@ of RFC 9110, section 5.6.2: what methods and field names are made of.
+-- | @tchar@ of RFC 9110, section 5.6.2: a byte of a method or field name.
 isTokenByte :: Word8 -> Bool
 isTokenByte = member 16
 {-# INLINE isTokenByte #-}
 
--- | @unreserved@ and @sub-delims@ of RFC 3986: what a registered name is made
--- of, besides percent-encoded bytes.
+-- | @unreserved@ and @sub-delims@ of RFC 3986: a byte of a registered name.
 isHostByte :: Word8 -> Bool
 isHostByte = member 8
 {-# INLINE isHostByte #-}
 
--- | What a request target may contain here: visible ASCII without @#@. That is
--- wider than RFC 3986, because browsers send @|@ and @{@ as they are, and
--- narrower than what some servers take, because bytes from 128 up are refused.
+-- | A byte of a request target: visible ASCII without @#@. Wider than RFC 3986, because browsers
+-- send @|@ and @{@ unencoded; narrower than some servers, because bytes from 128 up are refused.
 isTargetByte :: Word8 -> Bool
 isTargetByte = member 4
 {-# INLINE isTargetByte #-}
 
--- | The same without the @?@ that ends a path.
+-- | 'isTargetByte' without the @?@ that ends a path.
 isPathByte :: Word8 -> Bool
 isPathByte = member 2
 {-# INLINE isPathByte #-}
 
--- | What a field value may contain: visible characters, blanks and the bytes
--- from 128 up (@obs-text@), but no control character.
+-- | A byte of a field value: visible characters, blanks and bytes from 128 up (@obs-text@).
 isFieldByte :: Word8 -> Bool
 isFieldByte = member 1
 {-# INLINE isFieldByte #-}
 
--- | @unreserved@ of RFC 3986: what needs no percent-encoding anywhere.
+-- | @unreserved@ of RFC 3986: a byte that never needs percent-encoding.
 isUnreserved :: Word8 -> Bool
 isUnreserved w = isLetter w || isDigit w || w == 0x2d || w == 0x2e || w == 0x5f || w == 0x7e
-{-# INLINE isUnreserved #-}
 
--- | In either case.
+-- | An ASCII letter.
 isLetter :: Word8 -> Bool
 isLetter w = (w .|. 0x20) - 0x61 < 26
-{-# INLINE isLetter #-}
 
 -- | A space or a tabulator.
 isBlank :: Word8 -> Bool
@@ -167,17 +160,16 @@ hexValue w
   | otherwise = (w .|. 0x20) - 0x57
 {-# INLINE hexValue #-}
 
--- | The bytes from one offset up to, not including, another. Unchecked.
+-- | The bytes from the first offset up to, not including, the second. Unchecked.
 slice :: Int -> Int -> ByteString -> ByteString
 slice from to = U.unsafeTake (to - from) . U.unsafeDrop from
 {-# INLINE slice #-}
 
--- | Without blanks at either end.
+-- | Remove blanks at both ends.
 trim :: ByteString -> ByteString
 trim = B.dropWhileEnd isBlank . B.dropWhile isBlank
 
--- | Equality that ignores the case of ASCII letters. The first argument is in
--- lower case already.
+-- | Equality without the case of ASCII letters; the first argument is in lower case.
 eqCaseless :: ByteString -> ByteString -> Bool
 eqCaseless lower given = B.length lower == B.length given && go 0
   where
@@ -186,7 +178,7 @@ eqCaseless lower given = B.length lower == B.length given && go 0
       | U.unsafeIndex lower i == lowerByte (U.unsafeIndex given i) = go (i + 1)
       | otherwise = False
 
--- | With ASCII letters in lower case.
+-- | ASCII letters in lower case.
 lowered :: ByteString -> ByteString
 lowered = B.map lowerByte
 
@@ -194,9 +186,8 @@ lowerByte :: Word8 -> Word8
 lowerByte w = if w - 0x41 < 26 then w .|. (1 `unsafeShiftL` 5) else w
 {-# INLINE lowerByte #-}
 
--- | The members of a comma-separated list, trimmed. Empty members are kept, so
--- that each caller decides whether it tolerates them; there is always at least
--- one, which an empty @Transfer-Encoding@ must not escape by.
+-- | The trimmed members of a comma-separated list. Keeps empty members, so that each caller
+-- decides about them, and has at least one, so that an empty @Transfer-Encoding@ is noticed.
 splitCommas :: ByteString -> [ByteString]
 splitCommas b
   | B.null b = [b]
@@ -208,9 +199,8 @@ isToken b = not (B.null b) && go 0
   where
     go !i = i == B.length b || (isTokenByte (U.unsafeIndex b i) && go (i + 1))
 
--- | The offset of the first byte, from the given one on, that is no 'isFieldByte'.
--- There must be one. Values make up most of a head, so this looks at eight bytes
--- at a time as long as it can.
+-- | The offset of the first byte, from the given one on, that is not 'isFieldByte'. It must exist.
+-- Looks at eight bytes at a time, because values make up most of a head.
 fieldEnd :: ByteString -> Int -> Int
 fieldEnd b = eight
   where
@@ -221,7 +211,7 @@ fieldEnd b = eight
     one !i = if isFieldByte (U.unsafeIndex b i) then one (i + 1) else i
 {-# INLINE fieldEnd #-}
 
--- | Is it made of nothing but 'isFieldByte's?
+-- | Is every byte an 'isFieldByte'?
 isFieldValue :: ByteString -> Bool
 isFieldValue b = go 0
   where
@@ -230,9 +220,8 @@ isFieldValue b = go 0
       | i + 8 <= size, areFieldBytes (word64At b i) = go (i + 8)
       | otherwise = i == size || (isFieldByte (U.unsafeIndex b i) && go (i + 1))
 
--- | Are all eight bytes of a word at least 32, and none of them DEL? (A tabulator is a byte of
--- a field, too, and so rare that it may be looked at by itself.) Both tests are the usual ones
--- on the bytes of a word, which are exact about "any".
+-- | Are all eight bytes of a word at least 32 and not DEL? (A tabulator is rare enough to be
+-- tested by itself.) Both bit tests are exact about "any".
 areFieldBytes :: Word64 -> Bool
 areFieldBytes w = (below32 .|. zero (w `xor` 0x7f7f7f7f7f7f7f7f)) .&. 0x8080808080808080 == 0
   where
@@ -240,23 +229,23 @@ areFieldBytes w = (below32 .|. zero (w `xor` 0x7f7f7f7f7f7f7f7f)) .&. 0x80808080
     zero v = (v - 0x0101010101010101) .&. complement v
 {-# INLINE areFieldBytes #-}
 
--- | Eight bytes from an offset on, in the order of the machine. Unchecked.
+-- | Eight bytes from an offset on, in native byte order. Unchecked.
 word64At :: ByteString -> Int -> Word64
 word64At (I.BS content _) i =
   I.accursedUnutterablePerformIO (unsafeWithForeignPtr content (`peekByteOff` i))
 {-# INLINE word64At #-}
 
--- | How a string read as an unsigned decimal.
+-- | The outcome of 'decimal'.
 data Decimal
-  = -- | Empty, or with a byte that is no digit: signs, blanks and @0x@ too.
+  = -- | Empty, or with a byte that is not a digit: signs, blanks and @0x@ too.
     NotDecimal
-  | -- | Digits only, but above the largest 'Int64'.
+  | -- | Digits only, above the largest 'Int64'.
     TooLarge
   | -- | The value.
     Decimal !Int64
   deriving stock (Eq, Show)
 
--- | Read a whole string as an unsigned decimal; leading zeros are allowed.
+-- | Parse a whole string as an unsigned decimal with any leading zeros.
 --
 -- >>> decimal "0042"
 -- Decimal 42
@@ -278,18 +267,18 @@ decimal b
         d = fromIntegral (U.unsafeIndex b i) - 0x30
     limit = 922337203685477580
 
--- | A number in decimal; negative ones, which HTTP does not have, as 0.
+-- | Render a number in decimal; a negative one, which HTTP lacks, as 0.
 renderDecimal :: Int64 -> ByteString
 renderDecimal given = I.unsafeCreate (decimalWidth given) (`pokeDecimal` given)
 
--- | How many digits it has.
+-- | The number of digits of a number.
 decimalWidth :: Int64 -> Int
 decimalWidth = go 1
   where
     go :: Int -> Int64 -> Int
     go !d m = if m < 10 then d else go (d + 1) (m `quot` 10)
 
--- | Write the digits, as many as that.
+-- | Write the digits of a number, 'decimalWidth' bytes.
 pokeDecimal :: Ptr Word8 -> Int64 -> IO ()
 pokeDecimal p given = go (decimalWidth given - 1) (max 0 given)
   where
@@ -298,8 +287,7 @@ pokeDecimal p given = go (decimalWidth given - 1) (max 0 given)
       pokeByteOff p i (fromIntegral (0x30 + m `rem` 10) :: Word8)
       if i == 0 then pure () else go (i - 1) (m `quot` 10)
 
--- | Run a builder whose result is short. The usual way would begin with a buffer
--- of 4 KiB.
+-- | Run a builder of a short result. The default would begin with a buffer of 4 KiB.
 build :: Builder.Builder -> ByteString
 build =
   L.toStrict

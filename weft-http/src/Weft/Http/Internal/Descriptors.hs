@@ -1,8 +1,9 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
 -- |
 -- Description : The limit of open descriptors
--- Stability   : not home
 --
--- How many descriptors the process may have. Not blocking; may be called from anywhere.
+-- The process's limit of open descriptors. Not blocking; from any thread.
 module Weft.Http.Internal.Descriptors
   ( mostDescriptors,
     raiseDescriptors,
@@ -13,14 +14,14 @@ import Control.Exception (IOException, try)
 import Control.Monad (void)
 import System.Posix.Resource
 
--- | How many the process may have; 'maxBound' if that is not limited.
+-- | The limit of open descriptors; 'maxBound' without one.
 mostDescriptors :: IO Int
 mostDescriptors =
   getResourceLimit ResourceOpenFiles >>= \limits -> pure $ case softLimit limits of
     ResourceLimit n -> fromInteger (min (toInteger (maxBound :: Int)) n)
     _ -> maxBound
 
--- | Raise the limit as far as the system lets us, which may be not at all; what it is then.
+-- | Raise the limit as far as the system permits, and return it.
 raiseDescriptors :: IO Int
 raiseDescriptors = do
   limits <- getResourceLimit ResourceOpenFiles

@@ -1,9 +1,10 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
 -- |
--- Description : Where a head ends
--- Stability   : not home
+-- Description : The end of a head
 --
--- Both parsers of heads look for the end first, with @memchr@, and go over a complete head
--- afterwards (Note [The head is its own sentinel] in "Weft.Http.Internal.Head"). Pure.
+-- Finds the end of a head with @memchr@ before a parser goes over it
+-- (Note [The head is its own sentinel] in "Weft.Http.Internal.Head"). Pure.
 module Weft.Http.Internal.EndOfHead
   ( EndOfHead (..),
     endOfHead,
@@ -15,15 +16,15 @@ import Data.ByteString qualified as B
 import Data.ByteString.Unsafe qualified as U
 import Weft.Http.Internal.Ascii
 
--- | The outcome of looking for it.
+-- | The outcome of 'endOfHead'.
 data EndOfHead
   = -- | The offset after the empty line.
     Ends !Int
-  | -- | Not there; the offset from which to look when there is more.
+  | -- | Not found; the offset to resume from when more bytes have arrived.
     Resume !Int
 
--- | Find the first @LF LF@ or @LF CR LF@ from an offset on. The former ends a
--- head too: it is going to be refused, and there is no reason to wait for more.
+-- | Find the first @LF LF@ or @LF CR LF@ from an offset on. @LF LF@ ends a head that will be
+-- refused, so there is no need to wait for more.
 endOfHead :: ByteString -> Int -> EndOfHead
 endOfHead buffer = go
   where
@@ -40,5 +41,5 @@ endOfHead buffer = go
         | otherwise -> go (j + 1)
         where
           j = i + found
--- Inlined where it is used, so that its outcome is not allocated.
+-- Inlined so that its outcome is not allocated.
 {-# INLINE endOfHead #-}

@@ -1,11 +1,11 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
 -- |
--- Description : What can be wrong with a request
--- Stability   : not home
+-- Description : Faults of requests
 --
--- Every reason for which a request is refused before anybody looks at what it
--- asks for, by name, with the status that answers it and a sentence for the log.
--- After any of them the connection is closed: where the next request would start
--- is no longer certain, and guessing is how requests are smuggled.
+-- Every reason to refuse a malformed request, with its status and a sentence for the log. The
+-- server closes the connection after any of them: where the next request starts is uncertain,
+-- and guessing enables request smuggling.
 module Weft.Http.Internal.Fault
   ( Fault (..),
     faultStatus,
@@ -20,7 +20,7 @@ import Weft.Http.Status
 data Fault
   = -- | The request line is not method, target and version, one space between.
     BadRequestLine
-  | -- | The target fits none of the forms, or not the one its method wants.
+  | -- | The target has none of the forms, or not the one of its method.
     BadTarget
   | -- | A line ended in LF without CR.
     BareLineFeed
@@ -32,22 +32,21 @@ data Fault
     BadFieldName
   | -- | Blanks between a field name and its colon.
     BlankBeforeColon
-  | -- | A field continued on a line that starts with a blank (@obs-fold@).
+  | -- | A field continued on the next line (@obs-fold@).
     FoldedField
-  | -- | A field that may be there once was there twice.
+  | -- | A field that may occur once was repeated.
     RepeatedField
   | -- | HTTP/1.1 without a @Host@.
     MissingHost
   | -- | More than one @Host@.
     RepeatedHost
-  | -- | A @Host@, or an authority in the target, that is no host and port.
+  | -- | A @Host@, or an authority in the target, that is not host and port.
     BadHost
-  | -- | A @Content-Length@ that is not one decimal number of octets.
+  | -- | A @Content-Length@ that is not one decimal number.
     BadContentLength
   | -- | Both @Content-Length@ and @Transfer-Encoding@.
     AmbiguousLength
-  | -- | A malformed @Transfer-Encoding@, or one in which @chunked@ is not the
-    -- last coding and there once.
+  | -- | A malformed @Transfer-Encoding@, or one in which @chunked@ is repeated or not last.
     BadTransferEncoding
   | -- | A @Transfer-Encoding@ in HTTP/1.0.
     TransferEncodingTooOld
@@ -55,7 +54,7 @@ data Fault
     BadChunk
   | -- | Chunk extensions or trailer fields beyond the limit.
     ChunkOverhead
-  | -- | A trailer field that is about where the message ends.
+  | -- | A trailer field that concerns framing.
     FramingInTrailer
   | -- | A request line beyond the limit.
     RequestLineTooLong
@@ -65,25 +64,24 @@ data Fault
     TooManyFields
   | -- | A transfer coding other than @chunked@.
     UnknownTransferCoding
-  | -- | A method nobody here has heard of, or @CONNECT@.
+  | -- | An unknown method, or @CONNECT@.
     UnknownMethod
   | -- | A major version other than 1.
     UnsupportedVersion
   deriving stock (Eq, Ord, Show, Enum, Bounded)
 
--- | The status that answers a fault (RFC 9110, section 15; RFC 6585 for 431).
+-- | The status of a fault (RFC 9110, section 15; RFC 6585 for 431).
 faultStatus :: Fault -> Status
 faultStatus = \case
-  RequestLineTooLong -> uriTooLong414
-  HeadTooLarge -> headerFieldsTooLarge431
-  TooManyFields -> headerFieldsTooLarge431
+  RequestLineTooLong -> requestURITooLong414
+  HeadTooLarge -> requestHeaderFieldsTooLarge431
+  TooManyFields -> requestHeaderFieldsTooLarge431
   UnknownTransferCoding -> notImplemented501
   UnknownMethod -> notImplemented501
-  UnsupportedVersion -> versionNotSupported505
+  UnsupportedVersion -> httpVersionNotSupported505
   _ -> badRequest400
 
--- | One short sentence without a full stop, for logs and error pages. It never
--- contains a byte of the request.
+-- | A short sentence without a full stop, for logs and error pages, without bytes of the request.
 faultText :: Fault -> ByteString
 faultText = \case
   BadRequestLine -> "the request line is malformed"

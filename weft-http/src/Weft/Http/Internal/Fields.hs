@@ -1,16 +1,13 @@
 {-# OPTIONS_GHC -O2 #-}
+{-# OPTIONS_HADDOCK not-home #-}
 
 -- |
 -- Description : The header fields of a request, in one pass
--- Stability   : not home
 --
--- Scans the field lines of a complete head and, in the same pass, picks out the
--- fields that the server acts on. Called by "Weft.Http.Internal.Head" with a
--- head that is known to end; see Note [The head is its own sentinel] there for
--- why nothing here compares an offset with the length.
---
--- Faults of syntax are found here, in the order of the text. What the picked
--- fields mean together is decided afterwards, in "Weft.Http.Internal.Head".
+-- Scans the field lines of a complete head and picks out the fields that the server acts on.
+-- "Weft.Http.Internal.Head" calls it with a head that is known to end; Note [The head is its own
+-- sentinel] there says why no offset is compared with the length. The scan finds faults of syntax
+-- in the order of the text; the callers interpret the picked fields.
 module Weft.Http.Internal.Fields
   ( -- * Scanning
     scanFields,
@@ -31,14 +28,14 @@ import Weft.Http.Internal.Fault
 import Weft.Http.Internal.Framing
 import Weft.Http.Internal.Types
 
--- | The fields that the server acts on, as far as they were seen, but for @Host@.
+-- | The fields that the server acts on, except @Host@.
 data Picked = Picked
   { pickedLength :: !Once,
     pickedCodings :: !Codings,
     pickedClose :: !Bool,
     pickedKeepAlive :: !Bool,
     pickedExpectation :: !Expectation,
-    -- | One of the 'Conditions' that may occur once did so twice.
+    -- | A field of 'Conditions' that may occur once was repeated.
     pickedRepeated :: !Bool,
     pickedConditions :: !Conditions
   }
@@ -46,31 +43,28 @@ data Picked = Picked
 nothingPicked :: Picked
 nothingPicked = Picked Absent NoCodings False False NoExpectation False noConditions
 
--- | The outcome of 'scanFields'. One constructor, whose parts are returned in registers; and what
--- is not needed until the end of the scan is lazy, so that it is not taken apart in its loops.
+-- | The outcome of 'scanFields'. One constructor, so that its parts are returned in registers;
+-- parts not needed in the loops are lazy, so that the loops do not unpack them.
 data Scanned = Scanned
-  { -- | The first fault of syntax. Then the rest means nothing.
+  { -- | The first fault of syntax, which invalidates the rest.
     scannedFault :: !(Maybe Fault),
-    -- | All fields in the order of the text. They are put in order when somebody looks at them.
+    -- | All fields in the order of the text; reversed lazily.
     scannedFields :: [Field],
     scannedHost :: Once,
-    -- | What else was picked out.
     scannedOthers :: Picked,
-    -- | The offset behind the empty line.
+    -- | The offset after the empty line.
     scannedEnd :: !Int
   }
 
--- | Scan at most so many field lines of a head from an offset, which is the start
--- of a line, up to its empty line. Each step calls the next as the last thing that it does, and
--- is compiled to a jump.
+-- | Scan at most this many field lines from an offset at the start of a line up to the empty line.
+-- Every step is a tail call, compiled to a jump.
 scanFields :: Int -> ByteString -> Int -> Scanned
 scanFields most h start = line start most [] 0 0 nothingPicked
   where
     at = U.unsafeIndex h
     faulty fault = Scanned (Just fault) [] Absent nothingPicked 0
 
-    -- Where the value of Host is: nowhere as long as both offsets are 0. The second is -1 when
-    -- there are two.
+    -- The offsets of Host's value: both 0 without one; the second is -1 for a repeated Host.
     line !p !room fields !hostFrom !hostTo picked
       | at p == CR =
           if at (p + 1) == LF
@@ -105,7 +99,7 @@ scanFields most h start = line start most [] 0 0 nothingPicked
       | to < 0 = Repeated
       | otherwise = Once (slice from to h)
 
-    -- Only a letter becomes a letter by this bit.
+    -- Setting this bit maps no other byte to a letter.
     isHost i = letter i 0x68 && letter (i + 1) 0x6f && letter (i + 2) 0x73 && letter (i + 3) 0x74
     letter i lower = at i .|. 0x20 == lower
 
@@ -117,8 +111,8 @@ scanFields most h start = line start most [] 0 0 nothingPicked
       | isBlank w = BlankBeforeColon
       | otherwise = BadFieldName
 
--- | Take notice of a field. Its length decides which one or two names it is
--- compared with, so that an uninteresting field costs next to nothing.
+-- | Record a field. Its length selects the one or two names that it is compared with, so that an
+-- irrelevant field costs next to nothing.
 pick :: Field -> Picked -> Picked
 pick (Field name value) p = case B.length name of
   5 | is "range" -> single conditionRange (\v c -> c {conditionRange = v})
@@ -144,7 +138,7 @@ pick (Field name value) p = case B.length name of
       Nothing -> p {pickedConditions = set (Just value) conditions}
       Just _ -> p {pickedRepeated = True}
     list get set = p {pickedConditions = set (Just $! joined (get conditions)) conditions}
-    -- Copies, but only when a client splits one list over several lines.
+    -- Copies only when a client splits a list over several lines.
     joined = \case
       Nothing -> value
       Just before -> B.concat [before, ", ", value]
@@ -163,7 +157,7 @@ connection value p
   where
     options = splitCommas value
 
--- | @100-continue@ in every line and nothing else, or unknown.
+-- | 'ExpectContinue' if every line says just @100-continue@.
 expectation :: ByteString -> Expectation -> Expectation
 expectation value before
   | eqCaseless "100-continue" value, before /= ExpectUnknown = ExpectContinue

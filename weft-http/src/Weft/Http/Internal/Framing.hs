@@ -1,11 +1,11 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
 -- |
--- Description : Where does the body of a request end?
--- Stability   : not home
+-- Description : The framing of request bodies
 --
--- The decision that smuggling attacks are made of, in one place: from the
--- @Content-Length@ and @Transfer-Encoding@ of a head to a 'Framing' or a fault
--- (RFC 9112, sections 6.1 to 6.3). Stricter than the RFC wherever it leaves a
--- choice, because a proxy in front may have chosen otherwise.
+-- Decides between @Content-Length@ and @Transfer-Encoding@ (RFC 9112, sections 6.1 to 6.3), the
+-- decision that request smuggling attacks. Stricter than the RFC wherever it leaves a choice,
+-- because a proxy in front may have chosen otherwise.
 module Weft.Http.Internal.Framing
   ( -- * Fields that may occur once
     Once (..),
@@ -27,32 +27,32 @@ import Weft.Http.Internal.Ascii
 import Weft.Http.Internal.Fault
 import Weft.Http.Internal.Types
 
--- | How often a field was seen.
+-- | The occurrences of a field.
 data Once
   = Absent
   | Once !ByteString
   | Repeated
 
--- | One more field of this name.
+-- | Add an occurrence of the field.
 another :: ByteString -> Once -> Once
 another value = \case
   Absent -> Once value
   _ -> Repeated
 
--- | The transfer codings seen so far, in order over all lines of the field.
+-- | The transfer codings so far, in order over all lines of the field.
 data Codings
-  = -- | No such field.
+  = -- | No @Transfer-Encoding@.
     NoCodings
   | -- | @chunked@ alone.
     Chunked
-  | -- | Well-formed codings unknown here, the last of them not @chunked@.
+  | -- | Well-formed unknown codings, the last of them not @chunked@.
     Foreign
-  | -- | Codings unknown here, then @chunked@.
+  | -- | Unknown codings, then @chunked@.
     ForeignChunked
-  | -- | Something after @chunked@, an empty member, or no token.
+  | -- | Something after @chunked@, an empty member, or not a token.
     Malformed
 
--- | Add the codings of one more line.
+-- | Add the codings of one line.
 moreCodings :: ByteString -> Codings -> Codings
 moreCodings value before = List.foldl' coding before (splitCommas value)
 
@@ -69,12 +69,11 @@ coding before member
   | otherwise = Malformed
   where
     isChunked = eqCaseless "chunked" member
-    -- Parameters of a coding are not looked at; @chunked@ has none.
+    -- Ignores the parameters of a coding; @chunked@ has none.
     name = trim (C.takeWhile (/= ';') member)
 
--- | Decide. A @Content-Length@ that is repeated is refused even when its values
--- agree. An unknown coding without a final @chunked@ is answered with 501 rather
--- than 400: both close the connection, and 501 says what is the matter.
+-- | Decide the framing. A repeated @Content-Length@ is refused even with equal values. An unknown
+-- coding without a final @chunked@ gets 501 rather than 400, which names the reason.
 framing :: Version -> Once -> Codings -> Either Fault Framing
 framing version contentLength codings = case (codings, contentLength) of
   (NoCodings, Absent) -> Right NoBody

@@ -1,37 +1,33 @@
 {-# LANGUAGE MagicHash #-}
 {-# OPTIONS_GHC -O2 #-}
+{-# OPTIONS_HADDOCK not-home #-}
 
 -- |
 -- Description : The parser of request heads
--- Stability   : not home
 --
--- 'parseRequest' turns the bytes at the front of a connection's buffer into a
--- 'RequestHead'. It runs once for every request served, so it looks for the end of
--- the head first (with @memchr@) and then makes a single pass over it that
--- allocates slices and nothing else. Pure; callable from any thread.
+-- 'parseRequest' turns the bytes at the front of a connection's buffer into a 'RequestHead'. It
+-- makes a single pass over each head and allocates only slices. Pure; from any thread.
 --
 -- == Note [The head is its own sentinel]
 --
--- The pass runs over bytes @h@ that begin with a head and end in @LF LF@ or @LF CR LF@.
--- The pass ends at the first of either. Three facts make bounds checks superfluous:
+-- The pass runs over bytes @h@ that begin with a head and end in @LF LF@ or @LF CR LF@, and ends
+-- at the first of either. Three facts make bounds checks superfluous:
 --
--- 1. No class of bytes that a loop runs over contains CR or LF, so every loop
---    stops at the latest at the LF that ends @h@.
--- 2. An offset is advanced past an LF only when it ends a line; an empty line is
---    still ahead then, for the pass would otherwise have ended. So the
---    start of a line is always inside @h@.
+-- 1. No loop's class of bytes contains CR or LF, so every loop stops at the latest at the LF that
+--    ends @h@.
+-- 2. The pass advances past an LF only when it ends a line; an empty line is still ahead then, or
+--    the pass would have ended. So the start of a line is always inside @h@.
 -- 3. CR is never the last byte of @h@, so the byte after a CR can be read.
 --
--- Mostly a client sends one head and then waits: what is in the buffer ends in an empty
--- line. Then the pass itself finds the end of the head, which need not be looked for first.
+-- A client usually sends one head and waits, so the buffer ends in an empty line, and the pass
+-- finds the end of the head without a search before it.
 --
 -- == Note [Order of the verdicts]
 --
--- A faulty head often has several faults. Which one is reported depends on the
--- bytes alone, not on how they arrived: sizes first, then the request line, then
--- the version, then the fields in the order of the text, then @Host@, the
--- framing, repetitions and last the method. The first byte of a request line is
--- judged at once, so that a client that speaks TLS hears about it.
+-- Which fault of several is reported depends on the bytes alone, not on how they arrived: sizes
+-- first, then the request line, the version, the fields in the order of the text, @Host@, the
+-- framing, repetitions and last the method. The first byte of a request line is judged at once,
+-- so that a client that speaks TLS gets an answer.
 module Weft.Http.Internal.Head
   ( Parsed (..),
     parseRequest,
@@ -51,20 +47,19 @@ import Weft.Http.Internal.Framing
 import Weft.Http.Internal.Host
 import Weft.Http.Internal.Types
 
--- | The outcome of looking at the front of a buffer.
+-- | The outcome of 'parseRequest'.
 data Parsed
-  = -- | The head is not there yet. The number is to be given to the next call,
-    -- which then does not look at the same bytes again.
+  = -- | The head is incomplete. Pass the number to the next call, which then skips the bytes
+    -- already searched.
     Incomplete !Int
-  | -- | This will never be a request; answer with 'faultStatus' and close.
+  | -- | Malformed; answer with 'faultStatus' and close.
     Bad !Fault
-  | -- | A request, and the number of bytes that its head took: the body, or the
-    -- next request, starts there.
+  | -- | A request and the length of its head in bytes: the body, or the next request, follows.
     Parsed !RequestHead !Int
   deriving stock (Eq, Show)
 
--- | Parse the request head at the front of a buffer. The number is 0 for a new
--- head, and what 'Incomplete' said when more bytes were added after it.
+-- | Parse the request head at the front of a buffer. The number is 0 for a new head, or that of
+-- 'Incomplete' when bytes were added.
 --
 -- >>> parseRequest defaultLimits 0 "GET / HTTP/1.1\r\nHost: a\r\n"
 -- Incomplete 24
@@ -83,11 +78,10 @@ parseRequest limits scanned buffer = emptyLines 0 (limitEmptyLines limits)
       | U.unsafeIndex buffer (s + 1) == LF = emptyLines (s + 2) (room - 1)
       | otherwise = Bad BadRequestLine
 
--- | Find the end of the head that starts at an offset, looking from another.
+-- | Find the end of the head that starts at the first offset, searching from the second.
 located :: Limits -> ByteString -> Int -> Int -> Parsed
 located limits buffer s from
-  -- See Note [The head is its own sentinel]. What is in the buffer is within the limits,
-  -- and so is the head.
+  -- See Note [The head is its own sentinel]. The buffer is within the limits, and so is the head.
   | size - s <= longest,
     size - s > 3,
     U.unsafeIndex buffer (size - 1) == LF,
@@ -104,7 +98,7 @@ longestLine :: Limits -> Int
 longestLine limits = min (limitRequestLine limits) (limitHead limits - 1)
 {-# INLINE longestLine #-}
 
--- | The same where the end must be looked for.
+-- | Slow path of 'located': search for the end.
 searched :: Limits -> ByteString -> Int -> Int -> Parsed
 searched limits buffer s from = case endOfHead buffer from of
   Ends end
@@ -121,10 +115,10 @@ searched limits buffer s from = case endOfHead buffer from of
     lineTooLong available =
       available > longest && B.notElem LF (slice s (s + max 0 longest) buffer)
 
--- | Parse a complete head, which starts at this offset of its buffer. See Note [The head is its own sentinel].
+-- | Parse a complete head at this offset of its buffer. See Note [The head is its own sentinel].
 parseHead :: Limits -> Int -> ByteString -> Parsed
 parseHead limits start h
-  -- Of all methods this one is by far the most frequent.
+  -- GET is by far the most frequent method.
   | at 0 == 0x47 && at 1 == 0x45 && at 2 == 0x54 && at 3 == SP = path Get 4 4
   | otherwise = name 0
   where
@@ -135,7 +129,7 @@ parseHead limits start h
       | at m == SP = path (methodOf (slice 0 m h)) (m + 1) (m + 1)
       | otherwise = Bad BadRequestLine
 
-    -- The target begins at @b@; the part of it before a @?@ ends at @q@, and all of it at @t@.
+    -- The target is from @b@ to @t@; its path ends at @q@, at a @?@ or at @t@.
     path method !b !q
       | isPathByte (at q) = path method b (q + 1)
       | otherwise = query method b q q
@@ -150,7 +144,7 @@ parseHead limits start h
 
     fieldsBehind method !version !whole !q !from = case targetOf method whole q of
       NoTarget -> Bad BadTarget
-      Target here query' authority -> case scanFields (limitFields limits) h from of
+      TargetParts here query' authority -> case scanFields (limitFields limits) h from of
         Scanned (Just fault) _ _ _ _ -> Bad fault
         Scanned Nothing fields named picked end -> case settle version authority named picked of
           Unsettled fault -> Bad fault
@@ -175,8 +169,7 @@ parseHead limits start h
                     }
                   (start + end)
 
-    -- "HTTP/" DIGIT "." DIGIT. None of these bytes is CR or LF, so the first
-    -- that differs is met before the end.
+    -- "HTTP/" DIGIT "." DIGIT. None of these is CR or LF, so a mismatch is met before the end.
     protocol t = isHttp11 t || isHttp t
     isHttp11 t = t + 9 <= B.length h && word64At h (t + 1) == http11
     isHttp t =
@@ -211,23 +204,23 @@ methodOf name = case B.length name of
   _ -> Extension name
 
 -- | A target taken apart.
-data Target
+data TargetParts
   = -- | Path, query with its @?@, and authority if the target has one.
-    Target !ByteString !ByteString !(Maybe ByteString)
-  | -- | None of the forms that its method allows.
+    TargetParts !ByteString !ByteString !(Maybe ByteString)
+  | -- | Not one of the forms of its method.
     NoTarget
 
--- | Take a target apart (RFC 9112, section 3.2). The number is the offset of the
--- first @?@, or the length.
-targetOf :: Method -> ByteString -> Int -> Target
+-- | Split a target (RFC 9112, section 3.2). The number is the offset of the first @?@, or the
+-- length.
+targetOf :: Method -> ByteString -> Int -> TargetParts
 targetOf method whole q
   | Connect <- method =
-      if isHostAndPort whole && B.elem 0x3a whole then Target "" "" (Just whole) else NoTarget
-  | U.unsafeHead whole == 0x2f = Target (U.unsafeTake q whole) (U.unsafeDrop q whole) Nothing
-  | whole == "*" = if method == Options then Target whole "" Nothing else NoTarget
+      if isHostAndPort whole && B.elem 0x3a whole then TargetParts "" "" (Just whole) else NoTarget
+  | U.unsafeHead whole == 0x2f = TargetParts (U.unsafeTake q whole) (U.unsafeDrop q whole) Nothing
+  | whole == "*" = if method == Options then TargetParts whole "" Nothing else NoTarget
   | otherwise = case absolute (U.unsafeTake q whole) of
       Nothing -> NoTarget
-      Just (authority, path) -> Target path (U.unsafeDrop q whole) (Just authority)
+      Just (authority, path) -> TargetParts path (U.unsafeDrop q whole) (Just authority)
 
 -- | The authority and path of an absolute @http@ or @https@ URI without query.
 absolute :: ByteString -> Maybe (ByteString, ByteString)
@@ -240,15 +233,15 @@ absolute uri
     http = eqCaseless "http" scheme || eqCaseless "https" scheme
     (authority, path) = B.break (== 0x2f) (B.drop 3 afterColon)
 
--- | What the picked fields mean together.
+-- | The host and framing of a request, or why there are none.
 data Settled
-  = -- | The host that is meant, and where the body ends.
+  = -- | The host and the framing of the body.
     Settled !(Maybe ByteString) !Framing
-  | -- | They contradict each other or the version.
+  | -- | The fields contradict each other or the version.
     Unsettled !Fault
 
--- | Decide, given the authority of the target if it has one, which wins over
--- @Host@ (RFC 9112, section 3.2.2), that field, and the others.
+-- | Combine the authority of the target, which wins over @Host@ (RFC 9112, section 3.2.2), @Host@,
+-- and the other picked fields.
 settle :: Version -> Maybe ByteString -> Once -> Picked -> Settled
 settle version authority named picked = case named of
   Repeated -> Unsettled RepeatedHost

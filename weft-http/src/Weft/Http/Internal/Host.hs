@@ -1,12 +1,11 @@
 {-# OPTIONS_GHC -O2 #-}
+{-# OPTIONS_HADDOCK not-home #-}
 
 -- |
--- Description : Is this a host and port?
--- Stability   : not home
+-- Description : The grammar of host and port
 --
--- The grammar of @Host@ and of a target's authority: @uri-host [ ":" port ]@ of
--- RFC 9110, section 7.2, over RFC 3986, section 3.2. Called by the parser of
--- heads, once for each request.
+-- The grammar of @Host@ and of a target's authority: @uri-host [ ":" port ]@ of RFC 9110,
+-- section 7.2, over RFC 3986, section 3.2. Runs once for each request.
 module Weft.Http.Internal.Host (isHostAndPort) where
 
 import Data.ByteString (ByteString)
@@ -15,10 +14,9 @@ import Data.ByteString.Unsafe qualified as U
 import Data.Word (Word8)
 import Weft.Http.Internal.Ascii
 
--- | A registered name, an IPv4 address or an IPv6 address in brackets, then
--- perhaps a port of at most 65535. An empty string is a host too: it is what a
--- client must send when its URI has no authority. User information (@user\@@) is
--- refused, as RFC 9110, section 4.2.4, asks.
+-- | A registered name, an IPv4 address or a bracketed IPv6 address, with an optional port up to
+-- 65535. The empty string is valid: a client sends it for a URI without authority. User
+-- information (@user\@@) is refused, as RFC 9110, section 4.2.4, asks.
 isHostAndPort :: ByteString -> Bool
 isHostAndPort b
   | B.null b = True
@@ -40,8 +38,7 @@ isHostAndPort b
         w = U.unsafeIndex b i
     hexAt i = isHexDigit (U.unsafeIndex b i)
 
-    -- Nothing, or a colon and digits from here to the end. RFC 3986 allows a
-    -- colon without digits.
+    -- Empty, or a colon and any number of digits (RFC 3986 allows none) up to the end.
     isPort i
       | i == size = True
       | U.unsafeIndex b i /= colon = False
@@ -55,9 +52,8 @@ isHostAndPort b
       where
         w = U.unsafeIndex b i
 
--- | The bytes of an IPv6 address, perhaps with an IPv4 address at its end. That
--- the groups are as many as they should be is not checked: the server compares
--- hosts and never connects to them.
+-- | The characters of an IPv6 address. The number of groups is not checked: the server only
+-- compares hosts and never connects to them.
 isIpv6 :: ByteString -> Bool
 isIpv6 b = B.length b >= 2 && B.elem colon b && B.all ok b
   where

@@ -1,9 +1,9 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
 -- |
 -- Description : Escaping for HTML and for links
--- Stability   : not home
 --
--- The two ways in which foreign bytes get into a page: as text and as part of a
--- link. Used by "Weft.Http.Page" and "Weft.Http.Path".
+-- Escapes untrusted bytes for a page, as text and as part of a link.
 module Weft.Http.Internal.Html
   ( escapeText,
     percentEncode,
@@ -21,8 +21,8 @@ import Data.Text.Encoding.Error qualified as T
 import Data.Word (Word8)
 import Weft.Http.Internal.Ascii (isUnreserved)
 
--- | Bytes as UTF-8 text for the content of an element or a quoted attribute.
--- What is no UTF-8, and control characters, become U+FFFD.
+-- | Bytes as UTF-8 text of an element or a quoted attribute. Invalid UTF-8 and control characters
+-- become U+FFFD.
 escapeText :: ByteString -> Builder
 escapeText = T.foldr (\c rest -> escaped c <> rest) mempty . T.decodeUtf8With T.lenientDecode
   where
@@ -35,12 +35,11 @@ escapeText = T.foldr (\c rest -> escaped c <> rest) mempty . T.decodeUtf8With T.
       c
         | c < ' ' || (c >= '\x7f' && c < '\xa0') || isOverride c -> Builder.charUtf8 '\xfffd'
         | otherwise -> Builder.charUtf8 c
-    -- Characters that reverse the direction of the text around them can make
-    -- one file name look like another.
+    -- Characters that override the text direction can disguise a file name.
     isOverride c = (c >= '\x202a' && c <= '\x202e') || (c >= '\x2066' && c <= '\x2069')
 
--- | Bytes as one component of a link: everything but unreserved characters is
--- encoded, @\/@ and @:@ included, so that a name is never taken for a scheme.
+-- | Bytes as one component of a link. Encodes all but unreserved characters, including @\/@ and
+-- @:@, so that a name is never read as a scheme.
 percentEncode :: ByteString -> Builder
 percentEncode = B.foldr (\w rest -> encoded w <> rest) mempty
   where

@@ -1,18 +1,16 @@
 {-# OPTIONS_GHC -O2 #-}
+{-# OPTIONS_HADDOCK not-home #-}
 
 -- |
 -- Description : Pieces of text of a known length
--- Stability   : not home
 --
--- What a log line is put together from: bytes as they are, and bytes that a client chose,
--- escaped. Pure.
+-- The parts of a log line: bytes, and escaped bytes of the client. Pure.
 --
 -- == Note [Measured pieces]
 --
--- A builder of @bytestring@ does not know how much it will write: it begins with a buffer
--- of a guessed size and copies when it is done. A line waits in a queue, so its memory
--- should be just its own. A piece knows its exact length before it is written; nearly all
--- that clients send needs no escape, and one look at the bytes says so.
+-- A builder of @bytestring@ guesses the size of its buffer and copies at the end. Log lines wait
+-- in a queue and should take no more memory than their text, so a piece knows its exact length
+-- before it is written. One scan finds that nearly all client data needs no escape.
 module Weft.Http.Internal.Piece
   ( Piece,
     assemble,
@@ -34,7 +32,7 @@ import Foreign.Marshal.Utils (copyBytes)
 import Foreign.Ptr (Ptr, castPtr, plusPtr)
 import Foreign.Storable (poke, pokeByteOff)
 
--- | A length, and how to write that many bytes: it gives the position behind them.
+-- | A length, and a writer of that many bytes that returns the position after them.
 data Piece = Piece !Int (Ptr Word8 -> IO (Ptr Word8))
 
 instance Semigroup Piece where
@@ -45,12 +43,12 @@ instance Monoid Piece where
   mempty = Piece 0 pure
   {-# INLINE mempty #-}
 
--- | In one allocation.
+-- | Write the whole piece in one allocation.
 assemble :: Piece -> ByteString
 assemble (Piece size write) = I.unsafeCreate size (void . write)
 {-# INLINE assemble #-}
 
--- | As they are.
+-- | Unescaped bytes.
 bytes :: ByteString -> Piece
 bytes text = Piece (B.length text) (copy text)
 {-# INLINE bytes #-}
@@ -59,14 +57,14 @@ copy :: ByteString -> Ptr Word8 -> IO (Ptr Word8)
 copy text p = U.unsafeUseAsCStringLen text $ \(from, n) -> (p `plusPtr` n) <$ copyBytes p (castPtr from) n
 {-# INLINE copy #-}
 
--- | In decimal; what is negative as 0.
+-- | A number in decimal; negative numbers as 0.
 number :: Int64 -> Piece
 number given = Piece (decimalWidth n) (pokeDecimal n)
   where
     n = max 0 given
 {-# INLINE number #-}
 
--- | Of a number that is not negative.
+-- | Digits of a non-negative number.
 decimalWidth :: Int64 -> Int
 decimalWidth = go 1
   where
@@ -82,8 +80,8 @@ pokeDecimal n p = (p `plusPtr` width) <$ go (width - 1) n
       pokeByteOff p at (fromIntegral (0x30 + m `rem` 10) :: Word8)
       if at == 0 then pure () else go (at - 1) (m `quot` 10)
 
--- | For a part between quotes: a backslash before quotes and backslashes, and @\\xhh@ for
--- every byte that is no visible ASCII character or space.
+-- | Text for a quoted part: a backslash before quotes and backslashes, and @\\xhh@ for every byte
+-- but visible ASCII and space.
 quotable :: ByteString -> Piece
 quotable text = if isPlain text then bytes text else escaping width write text
   where
@@ -97,10 +95,9 @@ quotable text = if isPlain text then bytes text else escaping width write text
       2 -> put p [0x5c, b]
       _ -> put p [0x5c, 0x78, hexDigit (b `quot` 16), hexDigit (b `rem` 16)]
 
--- | For a JSON string: @\\u00hh@ for control characters, and a backslash before quotes and
--- backslashes. What is UTF-8 stays it; in anything else each byte from 128 on is the
--- character of that number (ISO 8859-1). So is what holds a control character of Unicode's
--- second set, which some terminals obey.
+-- | Text for a JSON string: @\\u00hh@ for control characters, and a backslash before quotes and
+-- backslashes. UTF-8 is kept; in other text, and in text with C1 control characters (which some
+-- terminals obey), each byte from 128 on becomes the character of that number (ISO 8859-1).
 jsonText :: ByteString -> Piece
 jsonText text = if isPlain text then bytes text else escaping width write text
   where
@@ -115,15 +112,15 @@ jsonText text = if isPlain text then bytes text else escaping width write text
       2 -> put p [0x5c, b]
       _ -> put p [0x5c, 0x75, 0x30, 0x30, hexDigit (b `quot` 16), hexDigit (b `rem` 16)]
 
--- | Does this UTF-8 have a character from 128 to 159?
+-- | Does this UTF-8 text contain a character from 128 to 159?
 secondControls :: ByteString -> Bool
 secondControls text = or (zipWith (\a b -> a == 0xc2 && b < 0xa0) (B.unpack text) (drop 1 (B.unpack text)))
 
--- | Visible ASCII and spaces, and nothing that is escaped between quotes.
+-- | Is the text visible ASCII and spaces without quotes or backslashes?
 isPlain :: ByteString -> Bool
 isPlain = B.all (\b -> b >= 0x20 && b < 0x7f && b /= 0x22 && b /= 0x5c)
 
--- | Each byte in its width.
+-- | Write each byte in its width.
 escaping :: (Word8 -> Int) -> (Ptr Word8 -> Word8 -> IO (Ptr Word8)) -> ByteString -> Piece
 escaping width write text =
   Piece (B.foldl' (\n b -> n + width b) 0 text) (\p -> B.foldl' (\go b -> go >>= (`write` b)) (pure p) text)

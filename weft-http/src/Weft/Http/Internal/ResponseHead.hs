@@ -1,17 +1,15 @@
 {-# OPTIONS_GHC -O2 #-}
+{-# OPTIONS_HADDOCK not-home #-}
 
 -- |
 -- Description : The parser of response heads
--- Stability   : not home
 --
--- The counterpart of "Weft.Http.Internal.Head" for clients: status line, fields, and
--- where the content ends (RFC 9112, sections 4 and 6.3). As strict as the parser of
--- requests, and for the same reason: a response that two programs delimit differently
--- is one that somebody can forge. Pure; callable from any thread.
+-- The counterpart of "Weft.Http.Internal.Head" for clients: status line, fields, and the end of
+-- the content (RFC 9112, sections 4 and 6.3). Equally strict: a response that two programs
+-- delimit differently can be forged. Pure; from any thread.
 --
--- The pass over the fields is 'scanFields', which wants a head that ends in @LF LF@ or
--- @LF CR LF@ and contains neither before; see Note [The head is its own sentinel] in
--- "Weft.Http.Internal.Head".
+-- 'scanFields' wants a head that ends in @LF LF@ or @LF CR LF@ and contains neither before; see
+-- Note [The head is its own sentinel] in "Weft.Http.Internal.Head".
 module Weft.Http.Internal.ResponseHead
   ( -- * Parsing
     parseResponse,
@@ -19,7 +17,7 @@ module Weft.Http.Internal.ResponseHead
 
     -- * Heads
     ResponseHead (..),
-    Extent (..),
+    ResponseExtent (..),
     isReusable,
 
     -- * Faults
@@ -39,14 +37,14 @@ import Weft.Http.Internal.Framing
 import Weft.Http.Internal.Types hiding (RequestHead (..))
 import Weft.Http.Status
 
--- | A response head. Its strings are slices of what was parsed.
+-- | A response head. Its strings are slices of the input.
 data ResponseHead = ResponseHead
   { headVersion :: !Version,
     headStatus :: !Status,
-    -- | The reason phrase; it means nothing (RFC 9112, section 4).
+    -- | The reason phrase, which has no meaning (RFC 9112, section 4).
     headReason :: {-# UNPACK #-} !ByteString,
     headFields :: ![Field],
-    headExtent :: !Extent,
+    headExtent :: !ResponseExtent,
     -- | @Connection@ contains @close@.
     headClose :: !Bool,
     -- | @Connection@ contains @keep-alive@.
@@ -54,37 +52,35 @@ data ResponseHead = ResponseHead
   }
   deriving stock (Eq, Show)
 
--- | How the end of the content is found.
-data Extent
-  = -- | By its framing; what follows belongs to the next response.
+-- | How the content ends.
+data ResponseExtent
+  = -- | By its framing; the next response follows.
     Framed !Framing
   | -- | By the end of the connection.
     UntilClose
   deriving stock (Eq, Show)
 
--- | May another request follow on the connection when the content has ended (RFC 9112,
--- section 9.3)?
+-- | May another request follow on the connection (RFC 9112, section 9.3)?
 isReusable :: ResponseHead -> Bool
 isReusable h
   | headClose h || headExtent h == UntilClose = False
   | otherwise = headVersion h == Http11 || headKeepAlive h
 
--- | Why something is no response.
+-- | Why a response is malformed.
 data ResponseFault
-  = -- | It does not begin with version, a status of three digits from 100 to 599, and a
-    -- reason phrase.
+  = -- | Not a version, a status from 100 to 599, and a reason phrase.
     BadStatusLine
   | -- | A major version other than 1.
     BadVersion
-  | -- | What is wrong with the rest of the head. The same faults as in requests.
+  | -- | A fault in the fields, as in requests.
     BadHead !Fault
-  | -- | A 101 that nobody has asked for.
+  | -- | A 101 without a request for it.
     UnexpectedSwitch
-  | -- | More interim responses than anybody sends.
+  | -- | Too many interim responses.
     TooManyInterim
   deriving stock (Eq, Show)
 
--- | One short sentence without a full stop.
+-- | A short sentence without a full stop.
 responseFaultText :: ResponseFault -> ByteString
 responseFaultText = \case
   BadStatusLine -> "the status line is malformed"
@@ -93,27 +89,27 @@ responseFaultText = \case
   UnexpectedSwitch -> "the server switches to another protocol unasked"
   TooManyInterim -> "too many interim responses"
 
--- | The outcome of looking at the front of what was received.
+-- | The outcome of 'parseResponse'.
 data ParsedResponse
-  = -- | The head is not there yet. The number is to be given to the next call, which
-    -- then does not look at the same bytes again.
+  = -- | The head is incomplete. Pass the number to the next call, which then skips the bytes
+    -- already searched.
     IncompleteResponse !Int
-  | -- | This will never be a response: close the connection.
+  | -- | Malformed; close the connection.
     BadResponse !ResponseFault
-  | -- | A head, and the number of bytes that it took.
+  | -- | A head and its length in bytes.
     ParsedResponse !ResponseHead !Int
   deriving stock (Eq, Show)
 
--- | Parse the response head at the front of a buffer, which answers a request with this
--- method. Of the limits, those of the head and the number of fields apply.
+-- | Parse the response head at the front of a buffer, for a request with this method. The limits
+-- of the head and of the number of fields apply.
 --
 -- >>> parseResponse defaultLimits Get 0 "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nab"
--- ParsedResponse (ResponseHead {headVersion = Http11, headStatus = 200, headReason = "OK", headFields = [Field {fieldName = "Content-Length", fieldValue = "2"}], headExtent = Framed (FixedBody 2), headClose = False, headKeepAlive = False}) 38
+-- ParsedResponse (ResponseHead {headVersion = Http11, headStatus = Status {statusCode = 200, statusMessage = "OK"}, headReason = "OK", headFields = [Field {fieldName = "Content-Length", fieldValue = "2"}], headExtent = Framed (FixedBody 2), headClose = False, headKeepAlive = False}) 38
 -- >>> parseResponse defaultLimits Get 0 "SSH-2.0-OpenSSH"
 -- BadResponse BadStatusLine
 parseResponse :: Limits -> Method -> Int -> ByteString -> ParsedResponse
 parseResponse limits method scanned buffer
-  -- Whoever speaks another protocol may wait for us: do not wait for a line's end.
+  -- A peer that speaks another protocol may wait for us, so do not wait for a line end.
   | not (protocol `B.isPrefixOf` buffer || buffer `B.isPrefixOf` protocol) = BadResponse BadStatusLine
   | otherwise = case endOfHead buffer scanned of
       Ends end
@@ -126,11 +122,11 @@ parseResponse limits method scanned buffer
 protocol :: ByteString
 protocol = "HTTP/"
 
--- | Parse a complete head, which begins with @HTTP/@.
+-- | Parse a complete head that begins with @HTTP/@.
 parseHead :: Limits -> Method -> ByteString -> Int -> ParsedResponse
 parseHead limits method h consumed
-  -- The bytes up to here are looked at one after the other, and none of those that are
-  -- asked for is CR or LF: the first that differs is met before the end.
+  -- These bytes are tested in order, and none of the expected ones is CR or LF, so a mismatch is
+  -- met before the end.
   | not (isDigit (at 5)) || at 6 /= 0x2e || not (isDigit (at 7)) || at 8 /= SP = bad BadStatusLine
   | not (isDigit (at 9) && isDigit (at 10) && isDigit (at 11)) || code < 100 || code > 599 = bad BadStatusLine
   | at 12 /= SP && at 12 /= CR = bad BadStatusLine
@@ -145,7 +141,7 @@ parseHead limits method h consumed
           ParsedResponse
             ResponseHead
               { headVersion = version,
-                headStatus = Status code,
+                headStatus = toEnum code,
                 headReason = if at 12 == SP then slice 13 end h else B.empty,
                 headFields = fields,
                 headExtent = extent,
@@ -159,12 +155,12 @@ parseHead limits method h consumed
     digit i = fromIntegral (at i) - 0x30 :: Int
     code = digit 9 * 100 + digit 10 * 10 + digit 11
     version = if at 7 == 0x30 then Http10 else Http11
-    -- The space after the status is due even without a reason, and often missing.
+    -- The space after the status is required even without a reason, but often missing.
     end = fieldEnd h 12
 
--- | RFC 9112, section 6.3. A coding that is unknown here cannot be taken off, so it is
--- refused rather than read to the end of the connection.
-extentOf :: Method -> Version -> Int -> Picked -> Either Fault Extent
+-- | RFC 9112, section 6.3. An unknown coding cannot be decoded, so it is refused rather than read
+-- to the end of the connection.
+extentOf :: Method -> Version -> Int -> Picked -> Either Fault ResponseExtent
 extentOf method version code picked
   | method == Head || code < 200 || code == 204 || code == 304 = Right (Framed NoBody)
   | NoCodings <- pickedCodings picked, Absent <- pickedLength picked = Right UntilClose

@@ -1,12 +1,11 @@
 {-# LANGUAGE OverloadedStrings #-}
+{-# OPTIONS_HADDOCK not-home #-}
 
 -- |
--- Description : Which fields may stand behind the content
--- Stability   : not home
+-- Description : Permitted trailer fields
 --
--- The rule for trailer fields, received and sent, in one place (RFC 9110, section 6.5.1): what
--- a message means must not change when its content has been read. Pure; asked for trailer
--- fields only.
+-- The rule for received and sent trailer fields (RFC 9110, section 6.5.1): a trailer must not
+-- change the meaning of content already read. Pure.
 module Weft.Http.Internal.Trailers
   ( isTrailer,
     isFraming,
@@ -19,16 +18,16 @@ import Data.Set (Set)
 import Data.Set qualified as Set
 import Weft.Http.Internal.Ascii (lowered)
 
--- | May a field of this name be a trailer field? Not if it is about framing, routing,
--- authentication, the request or the response as such, or how the content is to be read; nor if it is
--- about the connection.
+-- | May a field of this name be a trailer field? Not if it concerns framing, routing,
+-- authentication, the request or response as such, the interpretation of the content, or the
+-- connection.
 isTrailer :: ByteString -> Bool
 isTrailer name = not (Set.member lower early || any (`B.isPrefixOf` lower) ["if-", "proxy-", "x-forwarded-", "access-control-"])
   where
     lower = lowered name
 
--- | Is it about where the message ends? Behind the content it can only be meant for somebody
--- who has read the message otherwise.
+-- | Does the field concern framing? In a trailer it can only aim at a program that framed the
+-- message differently.
 isFraming :: ByteString -> Bool
 isFraming name = lowered name `elem` ["content-length", "transfer-encoding"]
 

@@ -1,19 +1,17 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
 -- |
--- Description : What a parsed request is
--- Stability   : not home
+-- Description : The types of a parsed request
 --
--- The vocabulary that the parser fills and the server reads: 'RequestHead', its
--- parts, and the 'Limits' of what is accepted. Plain data.
+-- The types that the parser fills and the server reads: 'RequestHead', its parts, and the 'Limits'.
 --
 -- == Note [Slices of the head]
 --
--- Every 'ByteString' in a 'RequestHead' (but a joined list field, see
--- 'conditionIfMatch') is a slice of the string that was parsed, which is why
--- parsing allocates so little. It never changes: the server parses heads where it
--- has received them, and receives nothing there again (Note [Bytes are received once]
--- in "Weft.Http.Server.Input"). But one slice that is kept keeps all that was
--- received with it in memory, a kilobyte most often; 'Data.ByteString.copy' is for
--- what is kept in large numbers.
+-- Every 'ByteString' in a 'RequestHead' (except a joined list field, see 'conditionIfMatch') is a
+-- slice of the parsed string, which never changes: the server parses heads in place and receives
+-- nothing there again (Note [Bytes are received once] in "Weft.Http.Server.Input"). A retained
+-- slice retains all bytes received with it, typically a kilobyte; copy what is kept in large
+-- numbers ('Data.ByteString.copy').
 module Weft.Http.Internal.Types
   ( -- * Requests
     RequestHead (..),
@@ -25,7 +23,7 @@ module Weft.Http.Internal.Types
     lookupFields,
     isPersistent,
 
-    -- ** What the server needs of the fields
+    -- ** Fields that the server acts on
     Framing (..),
     Expectation (..),
     Conditions (..),
@@ -42,8 +40,7 @@ import Data.ByteString (ByteString)
 import Data.Int (Int64)
 import Weft.Http.Internal.Ascii (eqCaseless)
 
--- | The request methods of RFC 9110, section 9, and RFC 5789. Names are
--- case-sensitive.
+-- | The methods of RFC 9110, section 9, and RFC 5789. Names are case-sensitive.
 data Method
   = Get
   | Head
@@ -58,7 +55,7 @@ data Method
     Extension !ByteString
   deriving stock (Eq, Show)
 
--- | As it stands in a request line.
+-- | The name of a method.
 methodName :: Method -> ByteString
 methodName = \case
   Get -> "GET"
@@ -72,48 +69,46 @@ methodName = \case
   Connect -> "CONNECT"
   Extension name -> name
 
--- | The version of a request. A minor version above 1 counts as 1.1 (RFC 9110,
--- section 2.5).
+-- | The version of a request. Minor versions above 1 count as 1.1 (RFC 9110, section 2.5).
 data Version
   = Http10
   | Http11
   deriving stock (Eq, Ord, Show)
 
--- | A header field. The name is as it was sent; compare it caselessly.
+-- | A header field. The name is as sent; compare it caselessly.
 data Field = Field
   { -- | A token.
     fieldName :: {-# UNPACK #-} !ByteString,
-    -- | Without blanks around it.
+    -- | Without surrounding blanks.
     fieldValue :: {-# UNPACK #-} !ByteString
   }
   deriving stock (Eq, Show)
 
--- | How the end of the request's body is found (RFC 9112, section 6.3).
+-- | The framing of a request body (RFC 9112, section 6.3).
 data Framing
-  = -- | No body follows the head.
+  = -- | No body.
     NoBody
-  | -- | So many octets follow; at least one.
+  | -- | This many octets, at least one.
     FixedBody !Int64
-  | -- | Chunks follow.
+  | -- | Chunks.
     ChunkedBody
   deriving stock (Eq, Show)
 
 -- | The @Expect@ field.
 data Expectation
   = NoExpectation
-  | -- | @100-continue@, in HTTP/1.1: the client waits for a 100 before it sends
-    -- its body, or for the final response.
+  | -- | @100-continue@ in HTTP/1.1: the client waits for a 100 or the final response before it
+    -- sends its body.
     ExpectContinue
-  | -- | Anything else, which is to be answered with 417.
+  | -- | Anything else; answered with 417.
     ExpectUnknown
   deriving stock (Eq, Show)
 
--- | The fields of preconditions and ranges, as they were sent. They are parsed
--- only when a response depends on them ("Weft.Http.Conditional").
+-- | The fields of preconditions and ranges as sent, parsed on demand ("Weft.Http.Conditional").
 data Conditions = Conditions
-  { -- | Several lines of it are joined with commas.
+  { -- | Several lines are joined with commas.
     conditionIfMatch :: !(Maybe ByteString),
-    -- | Several lines of it are joined with commas.
+    -- | Several lines are joined with commas.
     conditionIfNoneMatch :: !(Maybe ByteString),
     conditionIfModifiedSince :: !(Maybe ByteString),
     conditionIfUnmodifiedSince :: !(Maybe ByteString),
@@ -122,13 +117,13 @@ data Conditions = Conditions
   }
   deriving stock (Eq, Show)
 
--- | Is there neither a precondition nor a range? Looks at no more than it must.
+-- | Is there neither a precondition nor a range?
 isUnconditional :: Conditions -> Bool
 isUnconditional = \case
   Conditions Nothing Nothing Nothing Nothing Nothing Nothing -> True
   _ -> False
 
--- | Neither preconditions nor a range. Requests without any share this value.
+-- | Neither preconditions nor a range; one value shared by all such requests.
 noConditions :: Conditions
 noConditions = Conditions Nothing Nothing Nothing Nothing Nothing Nothing
 
@@ -136,18 +131,15 @@ noConditions = Conditions Nothing Nothing Nothing Nothing Nothing Nothing
 data RequestHead = RequestHead
   { headMethod :: !Method,
     headVersion :: !Version,
-    -- | The whole target as it was sent.
+    -- | The whole target as sent.
     headTarget :: {-# UNPACK #-} !ByteString,
-    -- | The path of the target, still percent-encoded: starts with @/@, or is
-    -- @*@ (for @OPTIONS@ only).
+    -- | The path of the target, still percent-encoded: begins with @/@, or is @*@ (@OPTIONS@ only).
     headPath :: {-# UNPACK #-} !ByteString,
     -- | The query with its @?@, or empty.
     headQuery :: {-# UNPACK #-} !ByteString,
-    -- | Host and port the client means: the authority of an absolute target,
-    -- else @Host@; 'Nothing' in HTTP/1.0 only.
+    -- | The authority of an absolute target, else @Host@; 'Nothing' in HTTP/1.0 only.
     headHost :: !(Maybe ByteString),
-    -- | All fields in the order in which they were sent. Not strict: most handlers do not
-    -- look at them.
+    -- | All fields in the order sent; lazy, because most handlers ignore them.
     headFields :: [Field],
     headFraming :: !Framing,
     -- | @Connection@ contains @close@.
@@ -159,7 +151,7 @@ data RequestHead = RequestHead
   }
   deriving stock (Eq, Show)
 
--- | The value of the first field of this name, which is given in lower case.
+-- | The value of the first field of this name, given in lower case.
 --
 -- >>> lookupField "accept" [Field "Accept" "text/html"]
 -- Just "text/html"
@@ -168,12 +160,12 @@ lookupField name fields = case lookupFields name fields of
   [] -> Nothing
   value : _ -> Just value
 
--- | The values of all fields of this name, which is given in lower case.
+-- | The values of all fields of this name, given in lower case.
 lookupFields :: ByteString -> [Field] -> [ByteString]
 lookupFields name fields = [fieldValue f | f <- fields, eqCaseless name (fieldName f)]
 
--- | Whether the client is content to send another request on this connection
--- (RFC 9112, section 9.3). The server may still close it.
+-- | Does the client allow another request on this connection (RFC 9112, section 9.3)? The server
+-- may still close it.
 isPersistent :: RequestHead -> Bool
 isPersistent request
   | headClose request = False
@@ -181,26 +173,22 @@ isPersistent request
       Http11 -> True
       Http10 -> headKeepAlive request
 
--- | What is accepted. All sizes are in octets.
+-- | The bounds of a request. All sizes are in octets.
 data Limits = Limits
   { -- | The request line with its line end; default 8192. Beyond it: 414.
     limitRequestLine :: !Int,
-    -- | The whole head, from the first octet of the request line to the end of
-    -- the empty line; default 16384. It bounds the buffer that a connection
-    -- needs. Beyond it: 431.
+    -- | The whole head with its empty line; default 16384. Bounds the buffer of a connection.
+    -- Beyond it: 431.
     limitHead :: !Int,
-    -- | The number of header fields, and of trailer fields with them; default 100. Beyond it: 431.
+    -- | Header and trailer fields together; default 100. Beyond it: 431.
     limitFields :: !Int,
     -- | Empty lines tolerated before a request line; default 4. One more: 400.
     limitEmptyLines :: !Int,
-    -- | Octets of chunk extensions and trailer fields in one body; default 8192.
-    -- Beyond it: 400.
+    -- | Octets of chunk extensions and trailer fields in a body; default 8192. Beyond it: 400.
     limitChunkOverhead :: !Int,
-    -- | Whether methods outside RFC 9110 reach the application; default
-    -- 'False', which answers them with 501.
+    -- | Do other methods than those of RFC 9110 reach the application? Default: no, 501.
     limitExtensionMethods :: !Bool,
-    -- | Whether @CONNECT@ reaches the application; default 'False', which
-    -- answers it with 501.
+    -- | Does @CONNECT@ reach the application? Default: no, 501.
     limitConnect :: !Bool
   }
   deriving stock (Eq, Show)

@@ -1,9 +1,10 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
 -- |
--- Description : Listening sockets that were inherited, as systemd hands them over
--- Stability   : not home
+-- Description : Socket activation
 --
--- The protocol of @sd_listen_fds(3)@: descriptors from 3 on, their number and names in
--- environment variables, and the process that they are for.
+-- The protocol of @sd_listen_fds(3)@: descriptors from 3 on, and environment variables with their
+-- number, their names and the receiving process.
 module Weft.Http.Listen.Activation
   ( Activated (..),
     parseActivation,
@@ -24,20 +25,19 @@ import Weft
 import Weft.Http.Internal.Address (parseDecimal)
 import Weft.Socket
 
--- | A listening socket that was inherited.
+-- | An inherited listening socket.
 data Activated = Activated
-  { -- | As the service manager calls it (@FileDescriptorName=@); @unknown@ without one.
+  { -- | The service manager's name for it (@FileDescriptorName=@), or @unknown@.
     activatedName :: !ByteString,
     activatedSocket :: !Socket,
     activatedAddress :: !SockAddr
   }
 
--- | All variables of the protocol.
 variables :: [ByteString]
 variables = ["LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", "LISTEN_PIDFDID"]
 
--- | Descriptors and their names, given our process and how to look a variable up. None if
--- they are for another process, such as one that has started us.
+-- | Descriptors and their names, given our process and a lookup of variables. Empty if they are
+-- meant for another process, such as our parent.
 parseActivation :: ProcessID -> (ByteString -> Maybe ByteString) -> Either String [(CInt, ByteString)]
 parseActivation me look = case (look "LISTEN_PID", look "LISTEN_FDS") of
   (Just pid, Just count) -> do
@@ -59,8 +59,8 @@ parseActivation me look = case (look "LISTEN_PID", look "LISTEN_FDS") of
             | length names == n -> Right names
             | otherwise -> Left ("LISTEN_FDNAMES has " <> show (length names) <> " names for " <> show n <> " descriptors")
 
--- | Take the descriptors over. Fails with an 'IOError' that names the first one that is no
--- listening stream socket for TCP or of the Unix domain; then none is left open.
+-- | Adopt the descriptors. Throws an 'IOError' that names the first one that is not a listening
+-- stream socket of TCP or the Unix domain, after closing all.
 adoptListening :: [(CInt, ByteString)] -> Thread [Activated]
 adoptListening = go []
   where
@@ -82,6 +82,6 @@ adoptListening = go []
       SockAddrInet {} -> True
       SockAddrInet6 {} -> True
       SockAddrUnix _ -> True
-    -- SOCK_STREAM, on every system.
+    -- SOCK_STREAM on every system.
     streamType = 1
     refuse fd name why = throwM (userError ("inherited descriptor " <> show fd <> " (" <> C.unpack (fromMaybe name (B.stripSuffix ".socket" name)) <> "): " <> why))

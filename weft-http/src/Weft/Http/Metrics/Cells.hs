@@ -1,22 +1,20 @@
 {-# LANGUAGE MagicHash #-}
 {-# LANGUAGE UnboxedTuples #-}
 {-# OPTIONS_GHC -O2 #-}
+{-# OPTIONS_HADDOCK not-home #-}
 
 -- |
--- Description : Numbers that many workers add to
--- Stability   : not home
+-- Description : Counters with a row for each worker
 --
--- A row of numbers, once for each worker: whoever counts adds to the row of the worker
--- that it runs on, and whoever reads sums the rows up. No lock, and no allocation.
+-- A row of numbers for each worker: counting adds to the current worker's row, reading sums the
+-- rows. No lock, no allocation.
 --
 -- == Note [Rows]
 --
--- A number in one place that all workers add to moves between their caches with each
--- addition, which costs more than serving a small part of a request. So each GHC
--- capability has its own row, and rows do not share cache lines (two lines are fetched
--- together on many machines, hence 128 bytes). Additions are atomic all the same: two
--- threads of one capability may be in the middle of one, when a worker is taken over. An
--- atomic addition to a line that nobody else holds costs a few nanoseconds.
+-- A shared number moves between the workers' caches with each addition. So each GHC capability has
+-- its own row, and rows do not share cache lines (many machines fetch pairs of lines, hence 128
+-- bytes). Additions are still atomic: during a takeover two threads of one capability may be in
+-- the middle of one. An atomic addition to an uncontended line costs a few nanoseconds.
 module Weft.Http.Metrics.Cells
   ( Cells,
     newCells,
@@ -39,7 +37,7 @@ import GHC.IO (IO (..))
 -- | Rows of numbers; the words from one row to the next, and the number of rows less one.
 data Cells = Cells {-# UNPACK #-} !(MutableByteArray RealWorld) !Int !Int
 
--- | A row for each processor, of so many zeros. Processors that come later share rows.
+-- | A row of this many zeros for each processor. Processors added later share rows.
 newCells :: Int -> IO Cells
 newCells count = do
   processors <- max <$> getNumProcessors <*> getNumCapabilities
@@ -57,14 +55,14 @@ newCells count = do
 -- | The row of one capability.
 newtype Row = Row Int
 
--- | The row to add to, here and now. It may be another one's soon, which does no harm.
+-- | The row of the current capability. Another thread may use the row too, which is safe.
 myRow :: IO Row
 myRow = IO $ \s -> case myThreadId# s of
   (# s1, me #) -> case threadStatus# me s1 of
     (# s2, _, capability, _ #) -> (# s2, Row (I# capability) #)
 {-# INLINE myRow #-}
 
--- | Add to the number with this index, unchecked.
+-- | Add to the number of this index, unchecked.
 addIn :: Cells -> Row -> Int -> Int -> IO ()
 addIn (Cells (MutableByteArray cells) stride mask) (Row row) index (I# n) = IO $ \s ->
   case fetchAddIntArray# cells at n s of
@@ -73,12 +71,12 @@ addIn (Cells (MutableByteArray cells) stride mask) (Row row) index (I# n) = IO $
     !(I# at) = (row .&. mask) * stride + index
 {-# INLINE addIn #-}
 
--- | The same in the row of here and now.
+-- | 'addIn' the current row.
 add :: Cells -> Int -> Int -> IO ()
 add cells index n = myRow >>= \row -> addIn cells row index n
 {-# INLINE add #-}
 
--- | The sum of a number over all rows. Additions that come meanwhile may be in it or not.
+-- | The sum of a number over all rows. May miss concurrent additions.
 total :: Cells -> Int -> IO Int
 total (Cells cells stride mask) index = go 0 0
   where
@@ -86,6 +84,6 @@ total (Cells cells stride mask) index = go 0 0
       | row > mask = pure sum'
       | otherwise = readByteArray cells (row * stride + index) >>= \n -> go (row + 1) (sum' + n)
 
--- | The first so many numbers.
+-- | The sums of the first numbers.
 totals :: Cells -> Int -> IO [Int]
 totals cells count = mapM (total cells) [0 .. count - 1]

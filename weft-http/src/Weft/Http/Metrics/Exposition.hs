@@ -1,8 +1,9 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
 -- |
--- Description : Metrics as text
--- Stability   : not home
+-- Description : The text format of Prometheus
 --
--- The text format of Prometheus, version 0.0.4. Pure.
+-- Renders metrics in version 0.0.4 of the format. Pure.
 module Weft.Http.Metrics.Exposition
   ( exposition,
     expositionType,
@@ -20,11 +21,11 @@ import Data.Text qualified as Text
 import Data.Text.Encoding (encodeUtf8Builder)
 import Weft.Http.Metrics.Types
 
--- | Its media type.
+-- | The media type of the format.
 expositionType :: ByteString
 expositionType = "text/plain; version=0.0.4; charset=utf-8"
 
--- | All families, each with its help and its type. One without samples is left out.
+-- | Render all families with their help and type. Omits families without samples.
 exposition :: [Family] -> ByteString
 exposition = L.toStrict . Builder.toLazyByteString . foldMap family
 
@@ -36,7 +37,7 @@ family (Family (Description name help kind) samples)
   where
     one (Sample suffix labels value) = text name <> text suffix <> braces labels <> " " <> renderValue value <> "\n"
 
-kindName :: Kind -> Builder
+kindName :: MetricKind -> Builder
 kindName = \case
   CounterKind -> "counter"
   GaugeKind -> "gauge"
@@ -50,7 +51,7 @@ braces labels = "{" <> mconcat (intersperse "," [text name <> "=\"" <> escaped T
 text :: Text -> Builder
 text = encodeUtf8Builder
 
--- | Backslashes and line ends; in quotes these too.
+-- | Escape backslashes and line ends, and quotes if the flag is set.
 escaped :: Bool -> Text -> Builder
 escaped quotes = text . Text.concatMap one
   where
@@ -60,7 +61,7 @@ escaped quotes = text . Text.concatMap one
       '"' | quotes -> "\\\""
       c -> Text.singleton c
 
--- | As Go's @ParseFloat@ reads it.
+-- | Render a number for Go's @ParseFloat@.
 --
 -- >>> map (Builder.toLazyByteString . renderValue) [Whole 7, Billionths 2500000, Billionths (-1), Real (1/0)]
 -- ["7","0.0025","-0.000000001","+Inf"]

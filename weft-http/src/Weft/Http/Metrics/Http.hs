@@ -1,11 +1,11 @@
 {-# OPTIONS_GHC -O2 #-}
+{-# OPTIONS_HADDOCK not-home #-}
 
 -- |
--- Description : What an HTTP server counts
--- Stability   : not home
+-- Description : The metrics of an HTTP server
 --
--- The metrics of a server, and one small action for each thing that happens to it. All may
--- be called from any thread; they take no lock and do not block.
+-- One action for each kind of event. All may be called from any thread, take no lock and do not
+-- block.
 module Weft.Http.Metrics.Http
   ( HttpMetrics,
     newHttpMetrics,
@@ -15,7 +15,7 @@ module Weft.Http.Metrics.Http
     Answer (..),
     countEntry,
 
-    -- * All that happens
+    -- * All events
     countObservation,
     showConnectionLimit,
     showDropped,
@@ -37,31 +37,27 @@ data HttpMetrics = HttpMetrics
   { -- | Requests by method and status, then octets received and sent.
     httpRequests :: !Cells,
     httpDurations :: !Histogram,
-    -- | All else, and time limits by kind.
+    -- | All other events, then time limits by kind.
     httpEvents :: !Cells
   }
 
--- Where what is, in the rows.
+-- The layout of the rows of requests.
 methodCount, classCount, receivedAt, sentAt :: Int
 methodCount = length methods
 classCount = 6
 receivedAt = methodCount * classCount
 sentAt = receivedAt + 1
 
-openedAt, closedAt, refusedAt, shedAt, failedAt, lostAt, layerAt, fullAt, expiredAt, eventCount :: Int
-openedAt = 0
-closedAt = 1
-refusedAt = 2
-shedAt = 3
-failedAt = 4
-lostAt = 5
-layerAt = 6
-fullAt = 7
-expiredAt = 8
+-- | Indices of the events before the time limits.
+data Event = Opened | Closed | Refused | Shed | Failed | Lost | LayerLost | Full
+  deriving stock (Enum, Bounded)
+
+expiredAt, eventCount :: Int
+expiredAt = length [minBound .. maxBound :: Event]
 eventCount = expiredAt + length [minBound .. maxBound :: Expiry]
 
--- | In the order of 'methodIndex'. All methods that HTTP does not know are one, so that
--- clients cannot make more of them.
+-- | In the order of 'methodIndex'. All unknown methods share a label, so that clients cannot add
+-- labels.
 methods :: [Text]
 methods = ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "TRACE", "PATCH", "CONNECT", "other", "none"]
 
@@ -79,13 +75,15 @@ methodIndex = \case
   Just (Extension _) -> 9
   Nothing -> 10
 
--- | 1xx to 5xx, and all else.
+-- | 1xx to 5xx, and others.
 classIndex :: Status -> Int
-classIndex (Status code)
+classIndex status
   | code >= 100 && code < 600 = code `quot` 100 - 1
   | otherwise = 5
+  where
+    code = statusCode status
 
--- | Make and register them.
+-- | Create the metrics and register them. Throws 'MetricError' for duplicates.
 newHttpMetrics :: Registry -> IO HttpMetrics
 newHttpMetrics registry = do
   requests <- newCells (sentAt + 1)
@@ -117,20 +115,20 @@ newHttpMetrics registry = do
       counter "weft_http_timeouts_total" "Time limits that have passed, by what was waited for."
     ]
     $ do
-      -- In this order, so that there are never fewer than none open.
-      closed <- total events closedAt
-      opened <- total events openedAt
-      others <- mapM (total events) [refusedAt, shedAt, failedAt, lostAt, layerAt, fullAt]
+      -- Closed is read first, so that the difference is never negative.
+      closed <- total events (fromEnum Closed)
+      opened <- total events (fromEnum Opened)
+      others <- mapM (total events . fromEnum) [Refused .. Full]
       timeouts <- from events expiredAt (map (\n -> [("kind", n)]) ["idle", "head", "body", "handler", "write", "body_rate", "write_rate"])
       pure ([sample [] (Whole opened)] : [sample [] (Whole (opened - closed))] : [[sample [] (Whole n)] | n <- others] <> [timeouts])
   pure (HttpMetrics requests durations events)
 
--- | One request and its response.
+-- | A request and its response.
 data Answer = Answer
-  { -- | 'Nothing' where the request could not be parsed.
+  { -- | 'Nothing' if the request could not be parsed.
     answerMethod :: !(Maybe Method),
     answerStatus :: !Status,
-    -- | In nanoseconds; negative if it was not measured.
+    -- | In nanoseconds; negative if not measured.
     answerDuration :: !Int64,
     -- | Octets of content received.
     answerReceived :: !Int64,
@@ -138,7 +136,7 @@ data Answer = Answer
     answerSent :: !Int64
   }
 
--- | Count a request, once its response was sent. Allocates nothing.
+-- | Count a request after its response was sent. Allocates nothing.
 countRequest :: HttpMetrics -> Answer -> IO ()
 countRequest metrics (Answer method status duration received sent) = do
   row <- myRow
@@ -150,31 +148,32 @@ countRequest metrics (Answer method status duration received sent) = do
     requests = httpRequests metrics
 {-# INLINE countRequest #-}
 
--- | The same of what an access log is told.
+-- | Count an entry of the access log.
 countEntry :: HttpMetrics -> Entry -> IO ()
 countEntry metrics entry = countRequest metrics (Answer (requestMethod <$> entryRequest entry) (entryStatus entry) (entryDuration entry) (entryReceived entry) (entryBytes entry))
 
--- | Count all that a server tells: @serverObserver = Just (countObservation metrics)@.
+-- | Count an event of a server: @serverObserver = Just (countObservation metrics)@.
 countObservation :: HttpMetrics -> Observation -> IO ()
 countObservation metrics = \case
   ResponseSent entry -> countEntry metrics entry
-  ConnectionOpened -> event openedAt
-  ConnectionClosed -> event closedAt
-  ConnectionRefused -> event refusedAt
-  RequestShed -> event shedAt
-  HandlerFailed -> event failedAt
-  ClientLost -> event lostAt
-  LayerFailed -> event layerAt
-  LimitReached -> event fullAt
-  TimedOut expiry -> event (expiredAt + fromEnum expiry)
+  ConnectionOpened -> event Opened
+  ConnectionClosed -> event Closed
+  ConnectionRefused -> event Refused
+  RequestShed -> event Shed
+  HandlerFailed -> event Failed
+  ClientLost -> event Lost
+  LayerFailed -> event LayerLost
+  LimitReached -> event Full
+  TimedOut expiry -> count (expiredAt + fromEnum expiry)
   where
-    event at = add (httpEvents metrics) at 1
+    event = count . fromEnum
+    count at = add (httpEvents metrics) at 1
 
--- | Show how many connections a server may have ('serverMaxConnections').
+-- | Register the limit of open connections ('serverMaxConnections').
 showConnectionLimit :: Registry -> ServerSettings -> IO ()
 showConnectionLimit registry settings =
   readGauge registry "weft_http_connections_limit" "Connections that may be open at a time." (pure (serverMaxConnections settings))
 
--- | Show how many entries an access log has lost ('Weft.Http.AccessLog.entriesDropped').
+-- | Register the number of lost log entries ('Weft.Http.AccessLog.entriesDropped').
 showDropped :: Registry -> IO Int -> IO ()
 showDropped registry = readCounter registry "weft_http_access_log_dropped_total" "Access log entries that were lost."

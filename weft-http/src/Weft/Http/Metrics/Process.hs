@@ -1,9 +1,9 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
 -- |
--- Description : What the operating system knows of the process
--- Stability   : not home
+-- Description : The metrics of the process
 --
--- The @process_*@ metrics that all of Prometheus' libraries have. Read from @\/proc@; what
--- a system does not have there is left out.
+-- The standard @process_*@ metrics of Prometheus, read from @\/proc@ as far as the system has them.
 module Weft.Http.Metrics.Process
   ( registerProcess,
     ProcessStat (..),
@@ -25,7 +25,7 @@ import Weft.Http.Internal.Descriptors
 import Weft.Http.Metrics.Registry
 import Weft.Http.Metrics.Types
 
--- | Show CPU time, memory, descriptors and the start of the process.
+-- | Register CPU time, memory, descriptors and the start of the process.
 registerProcess :: Registry -> IO ()
 registerProcess registry =
   register
@@ -40,7 +40,7 @@ registerProcess registry =
     ]
     $ do
       cpu <- getCPUTime
-      -- The directory itself is open while it is read.
+      -- Less the directory's own descriptor.
       open <- orNone (Just . subtract 1 . length <$> listDirectory "/proc/self/fd")
       most <- mostDescriptors
       stat <- orNone (parseStat <$> B.readFile "/proc/self/stat")
@@ -62,10 +62,10 @@ registerProcess registry =
     gauge name help = Description name help GaugeKind
     orNone act = either (\(_ :: IOException) -> Nothing) id <$> try act
 
--- | What we need of @\/proc\/self\/stat@.
+-- | The used fields of @\/proc\/self\/stat@.
 data ProcessStat = ProcessStat
   { statThreads :: !Int,
-    -- | After the start of the system, in clock ticks.
+    -- | Since the start of the system, in clock ticks.
     statStart :: !Int,
     -- | In bytes.
     statVirtual :: !Int,
@@ -74,17 +74,17 @@ data ProcessStat = ProcessStat
   }
   deriving stock (Eq, Show)
 
--- | The name of the program is in parentheses and may contain anything, so the numbers
--- begin behind the last one.
+-- | Parse the fields after the last parenthesis: the program's name, in parentheses, may contain
+-- anything.
 parseStat :: ByteString -> Maybe ProcessStat
 parseStat text = case traverse (fmap fst . C.readInt) (drop 17 fields) of
   Just (threads : _ : start : virtual : resident : _) -> Just (ProcessStat threads start virtual resident)
   _ -> Nothing
   where
-    -- The third field of the line and those behind it, up to the resident memory.
+    -- From the third field of the line to the resident memory.
     fields = take 22 (C.words (snd (C.breakEnd (== ')') text)))
 
--- | When the system was started, in seconds since 1970-01-01 UTC.
+-- | The start of the system, in seconds since 1970-01-01 UTC.
 parseBootTime :: ByteString -> Maybe Int
 parseBootTime text = listToMaybe [n | line <- C.lines text, Just rest <- [B.stripPrefix "btime " line], Just (n, "") <- [C.readInt rest]]
 

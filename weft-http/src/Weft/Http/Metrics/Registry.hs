@@ -1,11 +1,11 @@
 {-# OPTIONS_GHC -O2 #-}
+{-# OPTIONS_HADDOCK not-home #-}
 
 -- |
--- Description : The metrics of a program
--- Stability   : not home
+-- Description : The registry of metrics
 --
--- Knows every metric of a program and asks all of them when somebody wants to see them.
--- Counting does not come here: whoever counts holds the metric itself.
+-- Knows every metric of a program and reads them for a scrape. Counting uses the metric itself
+-- and does not come here.
 module Weft.Http.Metrics.Registry
   ( -- * Registries
     Registry,
@@ -29,7 +29,7 @@ module Weft.Http.Metrics.Registry
     observeIn,
     durationBuckets,
 
-    -- * Others
+    -- * Values read on demand
     readGauge,
     readCounter,
   )
@@ -50,18 +50,17 @@ import Weft.Http.Metrics.Cells
 import Weft.Http.Metrics.Exposition (renderValue)
 import Weft.Http.Metrics.Types
 
--- | The metrics that are known, newest first, and the names that are taken.
+-- | The registered metrics, newest first, and the names in use.
 newtype Registry = Registry (IORef ([Collector], Set Text))
 
 data Collector = Collector ![Description] (IO [[Sample]])
 
--- | Without metrics.
+-- | An empty registry.
 newRegistry :: IO Registry
 newRegistry = Registry <$> newIORef ([], Set.empty)
 
--- | Add families whose samples are read when somebody wants to see them: the action gives
--- those of each family, in the same order. It runs on a pool of OS threads, and may block a
--- little. Throws 'MetricError'.
+-- | Register families. The action returns the samples of each family, in the same order; it runs
+-- at each scrape on a pool of OS threads and may block a little. Throws 'MetricError'.
 register :: Registry -> [Description] -> IO [[Sample]] -> IO ()
 register (Registry ref) descriptions collect = do
   mapM_ (either throwIO pure . checkDescription) descriptions
@@ -76,24 +75,24 @@ register (Registry ref) descriptions collect = do
         | name `Set.member` taken -> Just name
         | otherwise -> firstTwice (Set.insert name taken) rest
 
--- | What all metrics say now, in the order in which they were registered.
+-- | The samples of all metrics now, in the order of registration.
 gather :: Registry -> IO [Family]
 gather (Registry ref) = do
   (collectors, _) <- readIORef ref
   concat <$> forM (reverse collectors) (\(Collector descriptions collect) -> zipWith Family descriptions <$> collect)
 
--- | A number that grows.
+-- | A number that only grows.
 data Counter = Counter !Cells !Int
 
--- | A counter without labels. The name ends in @_total@.
+-- | A counter without labels. The name ends in @_total@. Throws 'MetricError'.
 newCounter :: Registry -> Text -> Text -> IO Counter
 newCounter registry name help =
   newCounters registry name help [[]] >>= \case
     counter : _ -> pure counter
     [] -> throwIO (BadName name)
 
--- | A counter for each set of labels, in the same order. They are next to each other in
--- memory. All are shown from the beginning, with 0.
+-- | A counter for each set of labels, in the same order and adjacent in memory. All are exposed
+-- from the beginning, with 0. Throws 'MetricError'.
 newCounters :: Registry -> Text -> Text -> [Labels] -> IO [Counter]
 newCounters registry name help labels = do
   mapM_ (either throwIO pure . checkLabelName . fst) (concat labels)
@@ -102,33 +101,33 @@ newCounters registry name help labels = do
     (: []) <$> zipWithM (\l i -> sample l . Whole <$> total cells i) labels [0 ..]
   pure (map (Counter cells) [0 .. length labels - 1])
 
--- | By one. From any thread; costs some nanoseconds and allocates nothing.
+-- | Add one. From any thread; takes some nanoseconds and allocates nothing.
 increment :: Counter -> IO ()
 increment counter = addTo counter 1
 {-# INLINE increment #-}
 
--- | By so many, which must not be negative.
+-- | Add a number that must not be negative. From any thread.
 addTo :: Counter -> Int -> IO ()
 addTo (Counter cells index) = add cells index
 {-# INLINE addTo #-}
 
--- | What it has counted.
+-- | The current value.
 counterValue :: Counter -> IO Int
 counterValue (Counter cells index) = total cells index
 
--- | How often something had which size: the upper bounds of the buckets, and for each one,
--- and for what is larger than all, how often; and the sum.
+-- | The bounds of the buckets; for each, and for larger values, the number of observations; and
+-- the sum of the values.
 data Histogram = Histogram !(PrimArray Int) !Cells
 
--- | What is observed, and how it is shown.
+-- | The unit of observations, and how they are exposed.
 data Unit
-  = -- | Observed in nanoseconds, shown in seconds.
+  = -- | Observed in nanoseconds, exposed in seconds.
     Seconds
-  | -- | Bytes and other things that are shown as they are.
+  | -- | Bytes and other units, exposed as observed.
     Units
   deriving stock (Eq, Show)
 
--- | With these upper bounds (inclusive), in what is observed.
+-- | A histogram with these inclusive upper bounds, in the observed unit. Throws 'MetricError'.
 newHistogram :: Registry -> Text -> Text -> Unit -> [Int] -> IO Histogram
 newHistogram registry name help unit given = do
   cells <- newCells (count + 2)
@@ -137,7 +136,7 @@ newHistogram registry name help unit given = do
     sum' <- total cells (count + 1)
     let upTo = scanl1 (+) counts
         buckets = zipWith (\bound n -> Sample "_bucket" [("le", bound)] (Whole n)) (map (shown . value) bounds <> ["+Inf"]) upTo
-    -- The number of all is that of the last bucket, whatever was counted meanwhile.
+    -- The count equals the last bucket even during concurrent observations.
     pure [buckets <> [Sample "_sum" [] (value sum'), Sample "_count" [] (Whole (sum counts))]]
   pure (Histogram (primArrayFromList bounds) cells)
   where
@@ -148,12 +147,12 @@ newHistogram registry name help unit given = do
       Units -> Whole
     shown = Lazy.toStrict . decodeUtf8 . toLazyByteString . renderValue
 
--- | From any thread; costs some nanoseconds and allocates nothing.
+-- | Add an observation. From any thread; takes some nanoseconds and allocates nothing.
 observe :: Histogram -> Int -> IO ()
 observe histogram n = myRow >>= \row -> observeIn histogram row n
 {-# INLINE observe #-}
 
--- | The same, for somebody who knows the row.
+-- | 'observe' with a known row.
 observeIn :: Histogram -> Row -> Int -> IO ()
 observeIn (Histogram bounds cells) row n = do
   addIn cells row (bucket 0) 1
@@ -164,14 +163,14 @@ observeIn (Histogram bounds cells) row n = do
       | i < count, n > indexPrimArray bounds i = bucket (i + 1)
       | otherwise = i
 
--- | For the durations of requests, in nanoseconds: from 100 µs to 10 s.
+-- | Buckets for durations of requests in nanoseconds: from 100 µs to 10 s.
 durationBuckets :: [Int]
 durationBuckets = [digit * power | power <- [100_000, 1_000_000, 10_000_000, 100_000_000, 1_000_000_000], digit <- [1, 2, 5]] <> [10_000_000_000]
 
--- | A number that is read when somebody wants to see it.
+-- | A gauge that is read at each scrape. Throws 'MetricError'.
 readGauge :: Registry -> Text -> Text -> IO Int -> IO ()
 readGauge registry name help get = register registry [Description name help GaugeKind] ((\n -> [[sample [] (Whole n)]]) <$> get)
 
--- | The same of one that grows only and begins at 0.
+-- | A counter that is read at each scrape; it begins at 0 and only grows. Throws 'MetricError'.
 readCounter :: Registry -> Text -> Text -> IO Int -> IO ()
 readCounter registry name help get = register registry [Description name help CounterKind] ((\n -> [[sample [] (Whole n)]]) <$> get)

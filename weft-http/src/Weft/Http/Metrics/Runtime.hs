@@ -1,10 +1,10 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
 -- |
--- Description : What the runtime counts
--- Stability   : not home
+-- Description : The metrics of the runtime
 --
--- The counters of a run ("Weft.Counters") and, where the program was started with
--- @+RTS -T@, those of GHC's garbage collector. Nothing is counted for this: the numbers
--- are there, and are read when somebody wants to see them.
+-- The counters of a run ("Weft.Counters") and, for programs started with @+RTS -T@, those of
+-- GHC's garbage collector. Both exist anyway and are only read at a scrape.
 module Weft.Http.Metrics.Runtime
   ( registerRuntime,
     runtimeFamilies,
@@ -22,16 +22,15 @@ import Weft.Counters
 import Weft.Http.Metrics.Registry
 import Weft.Http.Metrics.Types
 
--- | Show what the run of this thread counts.
+-- | Register the counters of this thread's run.
 registerRuntime :: Registry -> Thread ()
 registerRuntime registry = do
   readCounters <- counterReader
   liftIO (register registry (map fst (runtimeFamilies noCounters)) (map snd . runtimeFamilies <$> readCounters))
   where
-    -- The families are the same whatever was counted.
+    -- The families do not depend on the counts.
     noCounters = Counters [] 0 Map.empty
 
--- | Each family and its samples.
 runtimeFamilies :: Counters -> [(Description, [Sample])]
 runtimeFamilies c =
   [ (gauge "weft_workers" "Workers of the run.", one (length (countersWorkers c))),
@@ -67,8 +66,8 @@ runtimeFamilies c =
       [sample (("name", key) : ofWorker i) (Whole n) | (i, w) <- workers, (key, n) <- Map.toList (countedKernel w), key `notElem` [k | (k, _, _, _) <- ofWorkers]]
         <> [sample [("name", key)] (Whole n) | (key, n) <- Map.toList (countersKernel c), key `notElem` [k | (k, _, _, _) <- ofRun]]
 
--- | What the system's kernel says of each worker, by the name that it has there.
-ofWorkers :: [(Text, Kind, Text, Text)]
+-- | The kernel's values for each worker, by their names there.
+ofWorkers :: [(Text, MetricKind, Text, Text)]
 ofWorkers =
   [ ("operations pending", GaugeKind, "weft_operations_pending", "Operations that the event source has not completed."),
     ("timers pending", GaugeKind, "weft_timers_pending", "Timers that are set."),
@@ -76,15 +75,15 @@ ofWorkers =
     ("timers fired", CounterKind, "weft_timers_fired_total", "Timers whose time has come.")
   ]
 
--- | And of what the workers share.
-ofRun :: [(Text, Kind, Text, Text)]
+-- | The kernel's values shared by the workers.
+ofRun :: [(Text, MetricKind, Text, Text)]
 ofRun =
   [ ("pool threads", GaugeKind, "weft_pool_threads", "OS threads that carry out what blocks."),
     ("pool idle", GaugeKind, "weft_pool_idle_threads", "Those of them that have nothing to do."),
     ("pool waiting", GaugeKind, "weft_pool_waiting_jobs", "Jobs that none of them has taken.")
   ]
 
--- | Show what GHC's runtime system counts, if it does: the program was started with
+-- | Register the counters of GHC's runtime system if it keeps them: the program was started with
 -- @+RTS -T@ or linked with @-with-rtsopts=-T@.
 registerGhc :: Registry -> IO ()
 registerGhc registry = do

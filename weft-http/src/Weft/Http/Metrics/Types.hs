@@ -1,13 +1,13 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
 -- |
--- Description : What metrics are
--- Stability   : not home
+-- Description : The data model of metrics
 --
--- The data model of Prometheus, as far as we use it: families of samples, each with a name,
--- a kind and labels. Plain data.
+-- The part of Prometheus' data model that we use: families of samples with names, kinds and labels.
 module Weft.Http.Metrics.Types
   ( -- * Families
     Description (..),
-    Kind (..),
+    MetricKind (..),
     Family (..),
 
     -- * Samples
@@ -30,33 +30,32 @@ import Data.Char (isAsciiLower, isAsciiUpper, isDigit)
 import Data.Text (Text)
 import Data.Text qualified as Text
 
--- | What a family is: its name, with the unit at its end and @_total@ behind that of a
--- counter; a sentence for people; its kind.
+-- | The name of a family, which ends in the unit, and for a counter in @_total@; a sentence for
+-- people; and the kind.
 data Description = Description
   { descriptionName :: !Text,
     descriptionHelp :: !Text,
-    descriptionKind :: !Kind
+    descriptionKind :: !MetricKind
   }
   deriving stock (Eq, Show)
 
--- | How the samples of a family change.
-data Kind
-  = -- | They grow only, and begin at 0 with the process.
+-- | The kind of a family.
+data MetricKind
+  = -- | Begins at 0 with the process and only grows.
     CounterKind
   | GaugeKind
   | HistogramKind
-  | -- | Nobody knows.
+  | -- | Of unknown kind.
     UntypedKind
   deriving stock (Eq, Show, Enum, Bounded)
 
--- | A family and its samples at a moment.
+-- | A family and its samples at one time.
 data Family = Family !Description [Sample]
   deriving stock (Eq, Show)
 
 -- | One number.
 data Sample = Sample
-  { -- | Behind the name of the family: @_bucket@, @_sum@ and @_count@ of a histogram, else
-    -- empty.
+  { -- | Suffix of the family's name: @_bucket@, @_sum@ or @_count@ of a histogram, else empty.
     sampleSuffix :: !Text,
     sampleLabels :: !Labels,
     sampleValue :: !Value
@@ -66,11 +65,10 @@ data Sample = Sample
 -- | Names and values; no name twice.
 type Labels = [(Text, Text)]
 
--- | Times are counted in nanoseconds and shown in seconds, without a way through floating
--- point.
+-- | Nanoseconds are exposed as seconds without floating point.
 data Value
   = Whole !Int
-  | -- | So many parts of a thousand million.
+  | -- | In billionths.
     Billionths !Int
   | Real !Double
   deriving stock (Eq, Show)
@@ -79,17 +77,17 @@ data Value
 sample :: Labels -> Value -> Sample
 sample = Sample ""
 
--- | A mistake of the program, found when it registers a metric.
+-- | A programming error, found when a metric is registered.
 data MetricError
-  = -- | Letters, digits, underscores and colons are allowed, and no digit in front.
+  = -- | A name may contain letters, digits, underscores and colons, and not begin with a digit.
     BadName !Text
-  | -- | The name of a counter does not end in @_total@, or that of something else does, or
-    -- in one of the suffixes of a histogram.
+  | -- | The name of a counter, and only that, ends in @_total@; no name ends in a suffix of
+    -- histograms.
     BadSuffix !Text
-  | -- | Letters, digits and underscores are allowed, no digit and no two underscores in
-    -- front; @le@ is for histograms.
+  | -- | A label may contain letters, digits and underscores, and not begin with a digit or two
+    -- underscores; @le@ is for histograms.
     BadLabel !Text
-  | -- | There is a metric of this name already.
+  | -- | The name is already registered.
     DuplicateName !Text
   deriving stock (Eq)
 
@@ -102,7 +100,7 @@ instance Show MetricError where
 
 instance Exception MetricError
 
--- | Is the name right, and right for the kind?
+-- | Is the name valid, and valid for the kind?
 checkDescription :: Description -> Either MetricError ()
 checkDescription (Description name _ kind) = do
   unless (validName (== ':') name) (Left (BadName name))
@@ -110,7 +108,7 @@ checkDescription (Description name _ kind) = do
       histogram = any (`Text.isSuffixOf` name) ["_bucket", "_sum", "_count"]
   when (counter /= (kind == CounterKind) || histogram) (Left (BadSuffix name))
 
--- | May a metric of ours have a label of this name?
+-- | May a registered metric have a label of this name?
 checkLabelName :: Text -> Either MetricError ()
 checkLabelName name =
   unless (validName (const False) name && not ("__" `Text.isPrefixOf` name) && name /= "le") (Left (BadLabel name))
@@ -122,6 +120,6 @@ validName also name = case Text.uncons name of
   where
     first c = isAsciiLower c || isAsciiUpper c || c == '_' || also c
 
--- | All names under which the samples of a family appear.
+-- | All names of the samples of a family.
 reservedNames :: Description -> [Text]
 reservedNames (Description name _ kind) = name : [name <> suffix | kind == HistogramKind, suffix <- ["_bucket", "_sum", "_count"]]

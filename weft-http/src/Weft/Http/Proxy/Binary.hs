@@ -1,9 +1,10 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
 -- |
 -- Description : The PROXY protocol, version 2
--- Stability   : not home
 --
--- A signature of 12 bytes, command, family, the length of the rest, two addresses, and
--- values that each have a type and a length (TLVs). Pure.
+-- A signature of 12 bytes, command, family, length of the rest, two addresses, and values with
+-- type and length (TLVs). Pure.
 module Weft.Http.Proxy.Binary
   ( signature,
     parseBinary,
@@ -22,22 +23,21 @@ import Weft.Http.Internal.Address
 import Weft.Http.Proxy.Types
 import Weft.Socket (SockAddr (..))
 
--- | What every header begins with. No HTTP request does.
+-- | The first bytes of every header, with which no HTTP request begins.
 signature :: ByteString
 signature = "\r\n\r\n\0\r\nQUIT\n"
 
--- | Of input that begins with the 'signature'; what follows the first 16 bytes has at most
--- so many.
-parseBinary :: Int -> ByteString -> Parsed
+-- | Parse input that begins with 'signature'; the number bounds the bytes after the first 16.
+parseBinary :: Int -> ByteString -> ProxyParsed
 parseBinary limit input
-  -- Each byte is judged as soon as it is there, so that more bytes do not change it.
+  -- Each byte is judged when it arrives, so that more bytes do not change the outcome.
   | have > 12, command > 0x21 || command < 0x20 = Refused BadCommand
   | have > 13, command == 0x21, isNothing (addressSize family) = Refused BadFamily
   | have < 16 = NeedMore (16 - have)
   | size > limit = Refused TooLong
   | command == 0x21, maybe False (size <) (addressSize family) = Refused TooShort
   | have < 16 + size = NeedMore (16 + size - have)
-  -- Of a health check the rest is to be ignored, the family too.
+  -- Of a health check the rest is ignored, including the family.
   | command == 0x20 = Header Local (16 + size)
   | family == 0 = Header Unknown (16 + size)
   | otherwise = either Refused (`Header` (16 + size)) (proxied family (B.take (16 + size) input))
@@ -47,8 +47,7 @@ parseBinary limit input
     family = B.index input 13
     size = fromIntegral (word16 14 input)
 
--- | The bytes that both addresses of a family take together; 'Nothing' for what is
--- refused.
+-- | The bytes of both addresses of a family; 'Nothing' if it is refused.
 addressSize :: Word8 -> Maybe Int
 addressSize = \case
   0x00 -> Just 0
@@ -57,7 +56,7 @@ addressSize = \case
   0x31 -> Just 216
   _ -> Nothing
 
--- | Of a whole header with addresses.
+-- | Parse a complete header with addresses.
 proxied :: Word8 -> ByteString -> Either ProxyFault ProxyHeader
 proxied family whole = do
   values <- maybe (Left BadValues) Right (splitValues (B.drop start whole))
@@ -78,7 +77,7 @@ proxied family whole = do
         | B.isPrefixOf "\0" name -> B.dropWhileEnd (== 0) name
         | otherwise -> B.takeWhile (/= 0) name
 
--- | Types and contents. 'Nothing' if they do not fill the bytes.
+-- | Types and contents; 'Nothing' if they do not fill the bytes exactly.
 splitValues :: ByteString -> Maybe [(Word8, ByteString)]
 splitValues bytes
   | B.null bytes = Just []
@@ -87,8 +86,7 @@ splitValues bytes
   where
     size = fromIntegral (word16 1 bytes) :: Int
 
--- | Of several values of a type the first one counts. Types that are not known are passed
--- over, as the protocol wants it.
+-- | The first value of each type counts. Unknown types are skipped, as the protocol demands.
 extrasOf :: [(Word8, ByteString)] -> Maybe Extras
 extrasOf values = do
   guard (maybe True ((<= 128) . B.length) (lookup 0x05 values))
@@ -96,7 +94,7 @@ extrasOf values = do
   tls <- traverse tlsOf (lookup 0x20 values)
   Just (Extras (lookup 0x01 values) (lookup 0x02 values) (lookup 0x05 values) tls)
 
--- | Flags, the result of the verification (0 is good), and values again.
+-- | Flags, the result of the verification (0 is good), and nested values.
 tlsOf :: ByteString -> Maybe ProxyTls
 tlsOf bytes = do
   guard (B.length bytes >= 5)
@@ -112,8 +110,8 @@ tlsOf bytes = do
         tlsCommonName = lookup 0x22 values
       }
 
--- | A checksum, if there is one, is that of the header with zeros in its place. The offset is
--- that of the values.
+-- | Is the checksum, if present, that of the header with zeros in its place? The number is the
+-- offset of the values.
 checksumHolds :: ByteString -> Int -> [(Word8, ByteString)] -> Bool
 checksumHolds whole start values = case break ((== 0x03) . fst) values of
   (before, (_, sent) : _) ->
@@ -121,14 +119,14 @@ checksumHolds whole start values = case break ((== 0x03) . fst) values of
      in crc32c (B.take at whole <> B.replicate 4 0 <> B.drop (at + 4) whole) == word32 0 sent
   _ -> True
 
--- | CRC-32C (Castagnoli), bit by bit: a header is short, and few carry one.
+-- | CRC-32C (Castagnoli), bit by bit: headers are short, and few have a checksum.
 crc32c :: ByteString -> Word32
 crc32c = complement . B.foldl' byte 0xffffffff
   where
     byte crc b = iterate bit' (crc `xor` fromIntegral b) !! 8
     bit' crc = (crc `unsafeShiftR` 1) `xor` (if testBit crc 0 then 0x82f63b78 else 0)
 
--- | In the order of the network, from an offset on.
+-- | A number in network byte order at an offset.
 word16 :: Int -> ByteString -> Word16
 word16 at bytes = fromIntegral (B.index bytes at) `unsafeShiftL` 8 .|. fromIntegral (B.index bytes (at + 1))
 

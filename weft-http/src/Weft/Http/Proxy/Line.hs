@@ -1,9 +1,10 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
 -- |
 -- Description : The PROXY protocol, version 1
--- Stability   : not home
 --
--- One line of text, at most 107 bytes with its line end. Strict: single spaces,
--- addresses of the family that is named, ports without leading zeros. Pure.
+-- One line of text, at most 107 bytes with its end. Strict: single spaces, addresses of the named
+-- family, ports without leading zeros. Pure.
 module Weft.Http.Proxy.Line
   ( parseLine,
     longestLine,
@@ -20,20 +21,20 @@ import Weft.Http.Proxy.Types
 longestLine :: Int
 longestLine = 107
 
--- | Of input that begins with @PROXY@ and a space.
-parseLine :: ByteString -> Parsed
+-- | Parse input that begins with @PROXY@ and a space.
+parseLine :: ByteString -> ProxyParsed
 parseLine input = case B.breakSubstring "\r\n" (B.take longestLine input) of
   (line, end)
     | not (B.null end) -> maybe (Refused BadLine) (\header -> Header header (B.length line + 2)) (lineHeader line)
     | B.length input >= longestLine -> Refused LineTooLong
-    -- The line end is missing, or half of it.
+    -- All or half of the line end is missing.
     | C.isSuffixOf "\r" input -> NeedMore 1
     | otherwise -> NeedMore (if B.length input == longestLine - 1 then 1 else 2)
 
--- | Of the line without its end.
+-- | Parse a line without its end.
 lineHeader :: ByteString -> Maybe ProxyHeader
 lineHeader line = case C.split ' ' line of
-  -- Whatever else the line says is to be ignored.
+  -- The rest of the line is ignored.
   _ : "UNKNOWN" : _ -> Just Unknown
   [_, "TCP4", source, destination, from, to] -> proxied (parseIPv4 source) (parseIPv4 destination) from to
   [_, "TCP6", source, destination, from, to] -> proxied (parseIPv6 source) (parseIPv6 destination) from to

@@ -1,9 +1,9 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
 -- |
--- Description : Networks that are trusted
--- Stability   : not home
+-- Description : Trusted networks
 --
--- Whose word is taken for where a connection comes from: a list of networks in CIDR
--- notation. Pure.
+-- A list of networks in CIDR notation whose peers may send a PROXY header. Pure.
 module Weft.Http.Proxy.Networks
   ( Network,
     parseNetwork,
@@ -23,18 +23,16 @@ import Weft.Http.Internal.Address
 import Weft.Http.Internal.Ascii (splitCommas)
 import Weft.Socket (SockAddr (..))
 
--- | A set of addresses: those with the same first bits, or all Unix-domain sockets.
+-- | The addresses with the same first bits, or all Unix-domain sockets.
 data Network
-  = -- | All bits behind the first so many are zero.
+  = -- | A prefix, with zeros after its first bits, and its length.
     Network !Address !Int
   | UnixSockets
   deriving stock (Eq, Show)
 
--- | A network in CIDR notation, a single address, or @unix@ for every peer on a
--- Unix-domain socket. The error says what is wrong, on one line.
---
--- An IPv4 network that is written in its form mapped into IPv6, such as
--- @::ffff:10.0.0.0\/104@, is that IPv4 network.
+-- | Parse a network in CIDR notation, a single address, or @unix@ for all Unix-domain peers. The
+-- error is one line. An IPv4 network mapped into IPv6, such as @::ffff:10.0.0.0\/104@, is that IPv4
+-- network.
 --
 -- >>> fmap renderNetwork (parseNetwork "10.0.0.0/8")
 -- Right "10.0.0.0/8"
@@ -61,8 +59,7 @@ parseNetwork text
       v4@(IPv4 _) | IPv6 {} <- address, size >= 96 -> Network v4 (size - 96)
       _ -> Network address size
 
--- | Several with commas between them, blanks around each allowed. None are an error: who
--- trusts nobody need not say so.
+-- | Parse networks separated by commas and blanks. An empty list is an error.
 parseNetworks :: ByteString -> Either String [Network]
 parseNetworks = traverse parseNetwork . splitCommas
 
@@ -71,7 +68,7 @@ widthOf = \case
   IPv4 _ -> 32
   IPv6 {} -> 128
 
--- | Only the first so many bits.
+-- | Keep only the first bits.
 masked :: Int -> Address -> Address
 masked size = \case
   IPv4 n -> IPv4 (n .&. mask size)
@@ -83,20 +80,20 @@ masked size = \case
       | n >= 32 = maxBound
       | otherwise = complement 0 `unsafeShiftL` (32 - n)
 
--- | As it can be read again.
+-- | Render a network for 'parseNetwork'.
 renderNetwork :: Network -> String
 renderNetwork = \case
   UnixSockets -> "unix"
   Network address size -> C.unpack (renderAddress address) <> "/" <> show size
 
--- | Is this peer in the network? An IPv4 client of a socket for both families counts as
--- IPv4: @::\/0@ does not contain it, @0.0.0.0\/0@ does.
+-- | Is this peer in the network? An IPv4 client of a socket for both families counts as IPv4:
+-- @0.0.0.0\/0@ contains it, @::\/0@ does not.
 contains :: Network -> SockAddr -> Bool
 contains network peer = case (network, unmapped <$> addressOf peer) of
   (UnixSockets, Nothing) -> True
   (Network prefix size, Just address) -> widthOf prefix == widthOf address && masked size address == prefix
   _ -> False
 
--- | Is it in one of them?
+-- | Is the peer in one of the networks?
 isTrusted :: [Network] -> SockAddr -> Bool
 isTrusted networks peer = any (`contains` peer) networks

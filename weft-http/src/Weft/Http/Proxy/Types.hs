@@ -1,8 +1,9 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
 -- |
--- Description : What a PROXY header says
--- Stability   : not home
+-- Description : The contents of PROXY headers
 --
--- The vocabulary of both versions' parsers. Plain data.
+-- The types of both versions' parsers.
 module Weft.Http.Proxy.Types
   ( -- * Headers
     ProxyHeader (..),
@@ -11,7 +12,7 @@ module Weft.Http.Proxy.Types
     ProxyTls (..),
 
     -- * Progress
-    Parsed (..),
+    ProxyParsed (..),
     ProxyFault (..),
     proxyFaultText,
   )
@@ -20,88 +21,73 @@ where
 import Data.ByteString (ByteString)
 import Weft.Socket (SockAddr)
 
--- | Where a connection comes from, as the proxy in front says.
+-- | The origin of a connection, according to the proxy.
 data ProxyHeader
-  = -- | From the proxy itself, such as its health check: the connection's own addresses are
-    -- right (version 2 only).
+  = -- | The proxy itself, such as its health check: the connection's own addresses apply (version
+    -- 2 only).
     Local
-  | -- | The proxy does not know, or it is of no family that this protocol has: the
-    -- connection's own addresses are all there is.
+  | -- | Unknown to the proxy, or of another family: the connection's own addresses apply.
     Unknown
-  | -- | The client's address, the address that it connected to, and what else the proxy
-    -- says.
+  | -- | The client's address, the address that it connected to, and the other values.
     Proxied !SockAddr !SockAddr !Extras
   deriving stock (Eq, Show)
 
--- | What version 2 can say beside addresses. Byte strings are as the proxy sent them:
--- those of 'extrasAlpn', 'extrasAuthority' and 'tlsCommonName' come from the client in
--- the end.
+-- | The other values of version 2, as the proxy sent them. 'extrasAlpn', 'extrasAuthority' and
+-- 'tlsCommonName' come from the client.
 data Extras = Extras
-  { -- | The application protocol that client and proxy have agreed on.
+  { -- | The application protocol agreed on by client and proxy.
     extrasAlpn :: !(Maybe ByteString),
     -- | The host name that the client asked for (in TLS: the server name).
     extrasAuthority :: !(Maybe ByteString),
-    -- | A name that the proxy has given to the connection, at most 128 bytes.
+    -- | The proxy's identifier of the connection, at most 128 bytes.
     extrasUniqueId :: !(Maybe ByteString),
-    -- | TLS between client and proxy; 'Nothing' if the proxy does not speak of it.
+    -- | TLS between client and proxy; 'Nothing' if the proxy does not say.
     extrasTls :: !(Maybe ProxyTls)
   }
   deriving stock (Eq, Show)
 
--- | Nothing.
+-- | No values.
 noExtras :: Extras
 noExtras = Extras Nothing Nothing Nothing Nothing
 
 -- | TLS between client and proxy.
 data ProxyTls = ProxyTls
-  { -- | Did the client connect over TLS at all?
+  { -- | Did the client connect over TLS?
     tlsUsed :: !Bool,
-    -- | Did it show a certificate, on this connection or in this session, and was it found
-    -- to be good?
+    -- | Did it present a valid certificate, on this connection or in this session?
     tlsVerified :: !Bool,
     -- | Such as @TLSv1.3@.
     tlsVersion :: !(Maybe ByteString),
     tlsCipher :: !(Maybe ByteString),
-    -- | Of the client's certificate.
+    -- | The common name of the client's certificate.
     tlsCommonName :: !(Maybe ByteString)
   }
   deriving stock (Eq, Show)
 
--- | How far the beginning of a connection has been understood.
-data Parsed
-  = -- | It may be a header. At least so many bytes are missing.
+-- | The outcome of parsing the beginning of a connection.
+data ProxyParsed
+  = -- | An incomplete header; at least this many bytes are missing.
     NeedMore !Int
-  | -- | It is none, or one that is refused; more bytes do not change that.
+  | -- | No header, or a refused one; more bytes do not change that.
     Refused !ProxyFault
-  | -- | A header of so many bytes. What follows it belongs to the client.
+  | -- | A header and its length in bytes. The client's bytes follow.
     Header !ProxyHeader !Int
   deriving stock (Eq, Show)
 
--- | Why a connection is refused.
+-- | Why a connection is refused, as 'proxyFaultText' explains.
 data ProxyFault
-  = -- | It does not begin with either signature.
-    NoSignature
-  | -- | Version 1: no end of the line within 107 bytes.
-    LineTooLong
-  | -- | Version 1: the line is not as the protocol wants it.
-    BadLine
-  | -- | Version 2: a version or a command that there is not.
-    BadCommand
-  | -- | Version 2: a family or transport that there is not, or datagrams, which a
-    -- connection does not carry.
-    BadFamily
-  | -- | Version 2: shorter than the addresses of its family.
-    TooShort
-  | -- | Version 2: longer than the limit.
-    TooLong
-  | -- | Version 2: the values behind the addresses do not end where the header does, or one
-    -- of them has a length that it cannot have.
-    BadValues
-  | -- | Version 2: the checksum does not match.
-    BadChecksum
+  = NoSignature
+  | LineTooLong
+  | BadLine
+  | BadCommand
+  | BadFamily
+  | TooShort
+  | TooLong
+  | BadValues
+  | BadChecksum
   deriving stock (Eq, Show, Enum, Bounded)
 
--- | For the operator, on one line.
+-- | A line for the operator.
 proxyFaultText :: ProxyFault -> String
 proxyFaultText = \case
   NoSignature -> "the connection does not begin with a PROXY header"

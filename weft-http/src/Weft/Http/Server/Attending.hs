@@ -1,8 +1,8 @@
 {-# OPTIONS_GHC -O2 -fno-full-laziness #-}
+{-# OPTIONS_HADDOCK not-home #-}
 
 -- |
 -- Description : The life of one connection
--- Stability   : not home
 --
 -- What a connection's own thread does: it puts layers around the socket, serves, rests
 -- while nobody comes, and closes the socket at the end. The requests themselves are

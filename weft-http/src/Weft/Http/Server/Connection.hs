@@ -3,10 +3,10 @@
 {-# OPTIONS_GHC -O2 -fno-full-laziness #-}
 -- A copy of 'requests' for an output that is known to be empty makes that anew each time.
 {-# OPTIONS_GHC -fno-spec-constr #-}
+{-# OPTIONS_HADDOCK not-home #-}
 
 -- |
 -- Description : The requests of one connection
--- Stability   : not home
 --
 -- The session of one client, as a plain sequential thread: receive a head, have it
 -- answered, send the response, begin again. Pipelined requests are answered in
@@ -18,7 +18,6 @@ module Weft.Http.Server.Connection
 where
 
 import Control.Monad (unless, when)
-import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.Int (Int64)
 import Data.Maybe (isJust)
@@ -27,6 +26,7 @@ import Weft.Buffer (Buffer)
 import Weft.Http.Request
 import Weft.Http.RequestHead
 import Weft.Http.Server.Answering
+import Weft.Http.Server.Exchange
 import Weft.Http.Server.Incoming
 import Weft.Http.Server.Input
 import Weft.Http.Server.Outgoing
@@ -134,7 +134,6 @@ endOfInput context c input = do
 respond :: Context -> Connection -> RequestHead -> Input -> Output -> Thread ()
 respond context c h input output = case serverAnswers server of
   ByHandler handler | plainly -> handled context c handler h input output
-  ByApplication application | plainly -> appliedPlainly context c application h input output
   ByPlain application | plainly, isEmptyOutput output -> appliedAtOnce context c application h input
   _ -> answeredAtLength context c h input output
   where
@@ -164,7 +163,7 @@ handledSince context c handler request !input !output persistent start = runOnce
       isEmptyOutput output -> do
         response <- answer
         liftIO (sendQuickly context c request persistent response) >>= \case
-          Idled | contextQuiet context -> receiving context c input
+          Waits | contextQuiet context -> receiving context c input
           quick -> afterwards context c request input persistent start response quick
   _ -> do
     response <- answer
@@ -175,26 +174,35 @@ handledSince context c handler request !input !output persistent start = runOnce
 {-# NOINLINE handledSince #-}
 
 -- | Go on after what 'sendQuickly' has done.
-afterwards :: Context -> Connection -> Request -> Input -> Bool -> Int64 -> Response -> Quick -> Thread ()
+afterwards :: Context -> Connection -> Request -> Input -> Bool -> Int64 -> Response -> After -> Thread ()
 afterwards context c request input persistent start response = \case
   Slowly -> transmitted context c request input persistent start response noOutput
   Partly goesOn left -> do
-    sendPieces context c [left]
+    write context c [left]
     told'
-    if goesOn then awaitRequest context c input else linger context c
-  Idled -> told' >> receiving context c input
-  Final -> told' >> linger context c
-  Drained -> told'
+    proceeding context c input (Proceeds goesOn)
+  next -> told' >> proceeding context c input next
   where
-    told' = recorded context c (answeringOf request input persistent start) (responseStatus response) (bodyLength (responseBody response))
+    told' = do
+      answering <- answeringOf request input persistent start
+      recorded context c answering (responseStatus response) (bodyLength (responseBody response))
 {-# NOINLINE afterwards #-}
+
+-- | Go on after a response that was sent.
+proceeding :: Context -> Connection -> Input -> After -> Thread ()
+proceeding context c input = \case
+  Waits -> receiving context c input
+  Proceeds True -> requests context c input 0 noOutput
+  Proceeds False -> linger context c
+  _ -> pure ()
 
 -- | Send the response of a handler together with those before it, or by itself if it is large.
 transmitted :: Context -> Connection -> Request -> Input -> Bool -> Int64 -> Response -> Output -> Thread ()
 transmitted context c request input persistent start response output = do
   -- From here on the client has its time to take the response.
   draining <- liftIO (enter server c Sending >> isDraining server)
-  (goesOn, output') <- transmit context c (answeringOf request input (persistent && not draining) start) response output
+  answering <- answeringOf request input (persistent && not draining) start
+  (goesOn, output') <- transmit context c answering response output
   waiting <- bounded context c output'
   if goesOn
     then requests context c input 0 waiting
@@ -204,8 +212,11 @@ transmitted context c request input persistent start response output = do
 {-# NOINLINE transmitted #-}
 
 -- | A request without a body that is being answered.
-answeringOf :: Request -> Input -> Bool -> Int64 -> Answering
-answeringOf request input keep start = Answering request input keep start (pure ()) (pure 0)
+answeringOf :: Request -> Input -> Bool -> Int64 -> Thread Answering
+answeringOf request input keep start = do
+  exchange <- liftIO newExchange
+  pure $! Answering request input keep start (Nobody' input) exchange
+{-# INLINE answeringOf #-}
 
 -- | A request has come and is going to be answered. Answers whether it is the last one of its
 -- connection, because there were so many.
@@ -227,39 +238,18 @@ beginning :: Context -> Thread Int64
 beginning context = if contextQuiet context then pure 0 else instantNanoseconds <$> now
 {-# INLINE beginning #-}
 
--- | The same for an application, which is there while its response is sent: that is not
--- kept for the next one to go with, because nobody knows what the application does then.
-appliedPlainly :: Context -> Connection -> Application -> RequestHead -> Input -> Output -> Thread ()
-appliedPlainly context c application h input output = runOnce $ do
-  lastOne <- liftIO (beginHandling context c)
-  start <- beginning context
-  let !request = Request h EmptyBody (connectionClient c)
-      sending response = do
-        draining <- liftIO (beginSending server c)
-        transmit context c (answeringOf request input (isPersistent h && not draining && not lastOne) start) response output
-          >>= finished context c
-  goesOn <- applied context c application request sending
-  if goesOn then requests context c input 0 noOutput else linger context c
-  where
-    server = contextServer context
-{-# NOINLINE appliedPlainly #-}
-
--- | The same for one in plain 'IO'.
+-- | Have a request without a body answered by an application in plain 'IO'. Its response is not kept
+-- for the next one to go with, because nobody knows what the application does then.
 appliedAtOnce :: Context -> Connection -> PlainApplication -> RequestHead -> Input -> Thread ()
 appliedAtOnce context c application h input = runOnce $ do
   lastOne <- liftIO (beginHandling context c)
   start <- beginning context
-  let !request = Request h EmptyBody (connectionClient c)
-      answering draining = answeringOf request input (isPersistent h && not draining && not lastOne) start
-      settling = case input of
+  let settling = case input of
         -- One request has come.
         Input _ from to | from == to -> (\ends -> if ends then Stops else Waits) <$> becomeIdle context c
         _ -> Proceeds True <$ withdraw (connectionMember c)
-  appliedPlain context c application request answering settling >>= \case
-    Waits -> receiving context c input
-    Proceeds True -> requests context c input 0 noOutput
-    Proceeds False -> linger context c
-    Stops -> pure ()
+  answering <- answeringOf (Request h EmptyBody (connectionClient c)) input (isPersistent h && not lastOne) start
+  appliedPlain context c application answering settling >>= proceeding context c input
 {-# NOINLINE appliedAtOnce #-}
 
 -- | A request that may have a body, or one of which there may be too many.
@@ -269,48 +259,35 @@ answeredAtLength context c h input output = do
   start <- beginning context
   -- What came before may be what the client waits for, to go on with its body.
   flush context c output
-  incoming <- liftIO (openBody context c h input)
+  exchange <- liftIO newExchange
+  incoming <- liftIO (openBody context c exchange h input)
   let request = Request h (requestBodyOf context c incoming) (connectionClient c)
-      sending = sendingOnce context c (isPersistent h && not lastOne) incoming request input start
-  (goesOn, output') <- answered context c request sending
+  (goesOn, output') <- answered context c (Answering request input (isPersistent h && not lastOne) start incoming exchange)
   if not goesOn
-    then liftIO (endBody incoming) >> flush context c output' >> linger context c
+    then liftIO (stopReceiving exchange) >> flush context c output' >> linger context c
     else case headFraming h of
       NoBody -> bounded context c output' >>= requests context c input 0
       _ -> do
         flush context c output'
         skipRest context c incoming >>= \case
-          GoesOn input' -> requests context c input' 0 noOutput
-          TooFar -> linger context c
+          Just input' -> requests context c input' 0 noOutput
+          Nothing -> linger context c
 {-# NOINLINE answeredAtLength #-}
-
--- | What has become of a response that was to be sent at once.
-data Quick
-  = -- | It is none that can be.
-    Slowly
-  | -- | It was sent, and the connection is idle.
-    Idled
-  | -- | It was sent, and the client will send no more requests.
-    Final
-  | -- | It was sent, and the server drains.
-    Drained
-  | -- | Whether the connection goes on after it, and what the socket did not take.
-    Partly !Bool !ByteString
 
 -- | Send a small response in the same breath, without a system call of the thread, without
 -- a deadline (because nothing waits), and with the step to the next request.
-sendQuickly :: Context -> Connection -> Request -> Bool -> Response -> IO Quick
+sendQuickly :: Context -> Connection -> Request -> Bool -> Response -> IO After
 sendQuickly context c request persistent response = do
   draining <- isDraining (contextServer context)
   tick <- readClock (serverClock (contextServer context))
   case rendered context request (persistent && not draining) response tick of
     Nothing -> pure Slowly
     Just (goesOn, bytes) -> do
-      n <- sendHere c bytes
+      n <- tryWrite context c bytes
       if
         | n < B.length bytes -> pure (Partly goesOn (B.drop n bytes))
-        | not goesOn -> pure Final
+        | not goesOn -> pure (Proceeds False)
         | otherwise -> do
             ends <- becomeIdle context c
-            pure $! if ends then Drained else Idled
+            pure $! if ends then Stops else Waits
 {-# OPAQUE sendQuickly #-}

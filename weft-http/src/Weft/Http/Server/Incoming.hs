@@ -1,6 +1,7 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
 -- |
 -- Description : Receiving the body of a request
--- Stability   : not home
 --
 -- A handler receives the body of its request piece by piece, and what it leaves is
 -- skipped afterwards so that the next request can be found. What came together with the
@@ -8,22 +9,19 @@
 -- Nobody writes to either again (Note [Bytes are received once] in "Weft.Http.Server.Input").
 --
 -- A body belongs to one request: a thread that a handler has left behind, and that asks for
--- more when the request was answered, would take the bytes of the next one. So who receives says so, and
--- the session, when it goes on, ends the body for everybody else.
+-- more when the request was answered, would take the bytes of the next one. So a thread that receives
+-- says so in the exchange, in which the session, when it goes on, ends the body for everybody else.
 module Weft.Http.Server.Incoming
-  ( Incoming,
+  ( Incoming (..),
     openBody,
     requestBodyOf,
     isSkippable,
-    beginAnswer,
     receivedSoFar,
     skipRest,
-    Rest (..),
-    endBody,
   )
 where
 
-import Control.Exception (IOException)
+import Control.Exception (IOException, evaluate)
 import Control.Monad (unless, when)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
@@ -35,19 +33,22 @@ import Weft.Http.Body
 import Weft.Http.Internal.Types (Limits (..))
 import Weft.Http.Request
 import Weft.Http.Response (interimContinue)
+import Weft.Http.Server.Exchange
 import Weft.Http.Server.Input
 import Weft.Http.Server.Pace
 import Weft.Http.Server.Phase
 import Weft.Http.Server.State
 import Weft.Http.Server.Types
 import Weft.Http.Server.Wire
+import Weft.Internal.Core.Buffer (trimmed)
 
 -- | A body that is on its way.
 data Incoming
   = -- | There is none; the input after the head.
     Nobody' !Input
-  | Incoming !(IORef State) !Input
+  | Incoming !Exchange !(IORef State) !Input
 
+-- | Written by the thread that receives, which 'beginReceiving' makes the only one.
 data State = State
   { stateDecoder :: !Decoder,
     -- | Received and not yet decoded.
@@ -58,28 +59,17 @@ data State = State
     stateCount :: !Int64,
     -- | Whether the client waits for 100.
     stateExpected :: !Bool,
-    -- | Whether it was sent a head already, behind which there is no place for a 100.
-    stateAnswered :: !Bool,
     -- | The trailer fields, once the body has ended.
     stateEnded :: !(Maybe [Field]),
     -- | How much to ask the socket for, in octets.
     stateRoom :: !Int,
     -- | For how long the client may yet be waited for ("Weft.Http.Server.Pace").
-    stateCredit :: !Int64,
-    stateUse :: !Use
+    stateCredit :: !Int64
   }
 
--- | Who may receive.
-data Use
-  = Free
-  | -- | A thread is receiving.
-    InUse
-  | -- | Its request was answered.
-    Over
-
 -- | The body after this head, of which the input may hold a part.
-openBody :: Context -> Connection -> RequestHead -> Input -> IO Incoming
-openBody context c h input = case headFraming h of
+openBody :: Context -> Connection -> Exchange -> RequestHead -> Input -> IO Incoming
+openBody context c exchange h input = case headFraming h of
   NoBody -> pure (Nobody' input)
   framing -> do
     let limits = serverLimits (serverSettings (contextServer context))
@@ -88,60 +78,47 @@ openBody context c h input = case headFraming h of
           ChunkedBody -> limits {limitFields = limitFields limits - length (headFields h)}
           _ -> limits
         expected = headExpectation h == ExpectContinue && B.null (unread input)
-    (`Incoming` input) <$> newIORef (State (bodyDecoder left framing) (unread input) True 0 expected False Nothing usualRoom (startingCredit (contextServer context) c) Free)
+    state <- newIORef (State (bodyDecoder left framing) (unread input) True 0 expected Nothing usualRoom (startingCredit (contextServer context) c))
+    pure (Incoming exchange state input)
 
 -- | For the handler.
 requestBodyOf :: Context -> Connection -> Incoming -> RequestBody
 requestBodyOf context c = \case
   Nobody' _ -> noBody
-  Incoming ref _ -> RequestBody (next context c ref) (liftIO (fromMaybe [] . stateEnded <$> readIORef ref))
+  Incoming exchange ref _ -> RequestBody (next context c exchange ref) (liftIO (fromMaybe [] . stateEnded <$> readIORef ref))
 
 -- | The next piece.
-next :: Context -> Connection -> IORef State -> Thread ByteString
-next context c ref = do
-  state <- liftIO $ atomicModifyIORef' ref (\state -> (state {stateUse = inUse (stateUse state)}, state))
-  case stateUse state of
-    Over -> throwM (userError "the request whose body was asked for was answered before")
-    InUse -> throwM (userError "two threads receive the body of a request at the same time")
-    Free -> nextOf context c ref state
-  where
-    inUse = \case
-      Free -> InUse
-      use -> use
+next :: Context -> Connection -> Exchange -> IORef State -> Thread ByteString
+next context c exchange ref = liftIO (beginReceiving exchange >> readIORef ref) >>= nextOf context c exchange ref
 
--- | The same for who has the body in use.
-nextOf :: Context -> Connection -> IORef State -> State -> Thread ByteString
-nextOf context c ref state = case stateEnded state of
+-- | The same for the thread that receives.
+nextOf :: Context -> Connection -> Exchange -> IORef State -> State -> Thread ByteString
+nextOf context c exchange ref state = case stateEnded state of
   Just _ -> B.empty <$ free state
   Nothing -> case gather (stateDecoder state) (statePending state) of
     ([], _, _) -> case decode (stateDecoder state) (statePending state) of
       End fields rest -> B.empty <$ free state {stateDecoder = bodyDecoder (serverLimits settings) NoBody, statePending = rest, stateEnded = Just fields}
       Broken fault -> free state >> throwM (BodyMalformed fault)
-      More decoder -> receivedMore decoder >>= nextOf context c ref
+      More decoder -> receivedMore decoder >>= nextOf context c exchange ref
       -- That would have been gathered.
-      Piece _ rest decoder -> nextOf context c ref state {stateDecoder = decoder, statePending = rest}
+      Piece _ rest decoder -> nextOf context c exchange ref state {stateDecoder = decoder, statePending = rest}
     (pieces, rest, decoder) -> do
       let count = stateCount state + sum (map (fromIntegral . B.length) pieces)
       free state {stateDecoder = decoder, statePending = rest, stateCount = count}
       when (count > serverMaxBody settings) (throwM BodyTooLarge)
-      pure $! case pieces of
-        [piece] -> piece
-        _ -> B.concat pieces
+      case pieces of
+        -- It may lie in a large buffer.
+        [piece] -> liftIO (trimmed piece >>= evaluate)
+        _ -> pure $! B.concat pieces
   where
     server = contextServer context
     settings = serverSettings server
-    -- From here on somebody else may receive; unless the request was answered meanwhile.
-    free state' = liftIO . atomicModifyIORef' ref $ \found ->
-      let use = case stateUse found of
-            Over -> Over
-            _ -> Free
-       in (state' {stateUse = use, stateAnswered = stateAnswered found}, ())
+    -- From here on another thread may receive.
+    free state' = liftIO (writeIORef ref state' >> endReceiving exchange)
     receivedMore decoder = (`onException` free state) $ do
       phase <- liftIO ((\(phase, _, _) -> if phase == Streaming then Streaming else Handling) <$> currentPhase (connectionMember c))
-      when (stateExpected state) $ do
-        -- The head of the response may have been sent since.
-        answered <- liftIO (stateAnswered <$> readIORef ref)
-        unless answered (sendPieces context c [interimContinue] `catch` cutOff) `onException` givenUp phase
+      when (stateExpected state) $
+        liftIO (beginInforming exchange) >>= mapM_ (\stage -> informing stage `onException` givenUp phase)
       (bytes, credit) <- receiveAtPace server c (stateCredit state) (receivePiece c asked) `catch` cutOff `onException` givenUp phase
       when (B.null bytes) $ do
         late <- liftIO (expiredIn c)
@@ -152,6 +129,10 @@ nextOf context c ref state = case stateEnded state of
       pure state {stateDecoder = decoder, statePending = bytes, stateInBuffer = False, stateExpected = False, stateCredit = credit, stateRoom = roomAfter asked (B.length bytes)}
       where
         asked = wanted decoder (stateRoom state)
+    -- When that is interrupted nobody knows how much of it has gone out, and nothing follows it.
+    informing stage = do
+      (write context c [interimContinue] `catch` cutOff) `onException` liftIO (failContent exchange)
+      liftIO (endInforming exchange stage)
     cutOff :: IOException -> Thread a
     cutOff _ = throwM BodyCutOff
     -- The handler waits with a time limit of its own. From now on it is the handler that takes its
@@ -183,7 +164,7 @@ roomAfter asked came
 isSkippable :: Context -> Incoming -> IO Bool
 isSkippable context = \case
   Nobody' _ -> pure True
-  Incoming ref _ -> do
+  Incoming _ ref _ -> do
     state <- readIORef ref
     pure $ case stateEnded state of
       Just _ -> True
@@ -191,43 +172,26 @@ isSkippable context = \case
         not (stateExpected state)
           && maybe True (<= serverSkipBody (serverSettings (contextServer context))) (remaining (stateDecoder state))
 
--- | The head of the response is about to be sent.
-beginAnswer :: Incoming -> IO ()
-beginAnswer = \case
-  Nobody' _ -> pure ()
-  Incoming ref _ -> atomicModifyIORef' ref (\state -> (state {stateAnswered = True}, ()))
-
 -- | Octets that were handed out.
 receivedSoFar :: Incoming -> IO Int64
 receivedSoFar = \case
   Nobody' _ -> pure 0
-  Incoming ref _ -> stateCount <$> readIORef ref
+  Incoming _ ref _ -> stateCount <$> readIORef ref
 
--- | Nobody receives it any more.
-endBody :: Incoming -> IO ()
-endBody = \case
-  Nobody' _ -> pure ()
-  Incoming ref _ -> atomicModifyIORef' ref (\state -> (state {stateUse = Over}, ()))
-
--- | Where a body has ended.
-data Rest
-  = -- | The input after it.
-    GoesOn !Input
-  | -- | Too far, or nobody knows. Its request was answered: there is nothing more to say.
-    TooFar
-
--- | Receive and throw away what is left of a body. From now on nobody else receives it.
-skipRest :: Context -> Connection -> Incoming -> Thread Rest
+-- | Receive and throw away what is left of a body: the input after it, or 'Nothing' where that is
+-- too far, or where nobody can tell. From now on nobody else receives it.
+skipRest :: Context -> Connection -> Incoming -> Thread (Maybe Input)
 skipRest context c = \case
-  Nobody' input -> pure (GoesOn input)
-  Incoming ref input -> do
-    state <- liftIO $ atomicModifyIORef' ref (\state -> (state {stateUse = Over}, state))
-    case (stateEnded state, stateUse state) of
+  Nobody' input -> pure (Just input)
+  Incoming exchange ref input -> do
+    taken <- liftIO (stopReceiving exchange)
+    state <- liftIO (readIORef ref)
+    case stateEnded state of
       -- A thread that the handler has left behind waits for the next bytes that come.
-      (_, InUse) -> pure TooFar
-      (Just _, _) -> GoesOn <$> liftIO (after state (statePending state) input)
-      (Nothing, _)
-        | stateExpected state -> pure TooFar
+      _ | taken -> pure Nothing
+      Just _ -> Just <$> liftIO (after state (statePending state) input)
+      Nothing
+        | stateExpected state -> pure Nothing
         | otherwise -> go budget (stateCredit state) (stateRoom state) (stateDecoder state) (statePending state) (stateInBuffer state) input
   where
     server = contextServer context
@@ -236,15 +200,15 @@ skipRest context c = \case
       | stateInBuffer state = pure (suffix rest input)
       | otherwise = inputOf rest
     suffix rest input = discard (B.length (unread input) - B.length rest) input
-    go :: Int64 -> Int64 -> Int -> Decoder -> ByteString -> Bool -> Input -> Thread Rest
+    go :: Int64 -> Int64 -> Int -> Decoder -> ByteString -> Bool -> Input -> Thread (Maybe Input)
     go left credit room decoder pending inBuffer input = case skip decoder pending of
-      SkipEnd rest -> GoesOn <$> if inBuffer then pure (suffix rest input) else liftIO (inputOf rest)
-      SkipBroken _ -> pure TooFar
+      SkipEnd rest -> Just <$> if inBuffer then pure (suffix rest input) else liftIO (inputOf rest)
+      SkipBroken _ -> pure Nothing
       SkipMore decoder'
-        | left' < 0 -> pure TooFar
+        | left' < 0 -> pure Nothing
         | otherwise -> do
             let asked = wanted decoder' room
             (bytes, credit') <- receiveAtPace server c credit (receivePiece c asked)
-            if B.null bytes then pure TooFar else go left' credit' (roomAfter asked (B.length bytes)) decoder' bytes False input
+            if B.null bytes then pure Nothing else go left' credit' (roomAfter asked (B.length bytes)) decoder' bytes False input
       where
         left' = left - fromIntegral (B.length pending)

@@ -1,6 +1,7 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
 -- |
 -- Description : What a connection has received and not used
--- Stability   : not home
 --
 -- The input buffer of one connection, which it keeps until it rests. Owned by the
 -- connection's thread.
@@ -32,7 +33,7 @@ import Data.ByteString.Unsafe (unsafeUseAsCStringLen)
 import Foreign.Marshal.Utils (copyBytes)
 import Foreign.Ptr (castPtr, plusPtr)
 import Weft.Buffer
-import Weft.Internal.Buffer (bufferFrom, unsafeSlice)
+import Weft.Internal.Core.Buffer (bufferFrom, unsafeSlice)
 
 -- | In bytes: what an idle connection holds until it rests. Most request heads fit, and
 -- those of browsers into twice as much, which a connection then keeps. GHC puts pinned

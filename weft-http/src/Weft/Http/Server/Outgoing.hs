@@ -1,9 +1,9 @@
 {-# LANGUAGE OverloadedStrings #-}
 {-# OPTIONS_GHC -O2 #-}
+{-# OPTIONS_HADDOCK not-home #-}
 
 -- |
 -- Description : Sending responses
--- Stability   : not home
 --
 -- Responses in memory are gathered, so that those to pipelined requests leave in few
 -- sends; files and content that is made while it is sent go out as they come.
@@ -30,7 +30,7 @@ module Weft.Http.Server.Outgoing
 where
 
 import Control.Exception (SomeAsyncException, displayException, fromException)
-import Control.Monad (unless, when)
+import Control.Monad (unless)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.Foldable (for_)
@@ -39,8 +39,9 @@ import Data.Int (Int64)
 import Weft
 import Weft.Buffer (newBuffer)
 import Weft.Http.Request
+import Weft.Http.Server.Exchange
+import Weft.Http.Server.Incoming
 import Weft.Http.Server.Input
-import Weft.Http.Server.Pace
 import Weft.Http.Server.Phase
 import Weft.Http.Server.Render
 import Weft.Http.Server.State
@@ -79,12 +80,7 @@ flush context c output = flushAlso context c output []
 flushAlso :: Context -> Connection -> Output -> [ByteString] -> Thread ()
 flushAlso context c (Output waiting _) more = runOnce $ case (waiting, more) of
   ([], []) -> pure ()
-  ([bytes], []) -> do
-    -- The usual case: one response, one system call. It needs its deadline all the
-    -- same: the buffers of a client that reads nothing may be full already.
-    n <- sendInPassing (contextServer context) c (sendOnce c bytes)
-    unless (n == B.length bytes) (sendPieces context c [B.drop n bytes])
-  _ -> sendPieces context c (reverse waiting <> more)
+  _ -> write context c (reverse waiting <> more)
 
 -- | In octets: to copy so much content behind its head costs less than to send two pieces.
 worthCopying :: Int64
@@ -99,10 +95,9 @@ data Answering = Answering
     answeringKeep :: !Bool,
     -- | When it began, in nanoseconds; 0 where nobody wants to know.
     answeringSince :: !Int64,
-    -- | Run before the head of the response is sent.
-    answeringBegins :: IO (),
-    -- | Octets of its body that the handler was given so far.
-    answeringReceived :: IO Int64
+    answeringBody :: !Incoming,
+    -- | Which the thread that sends the response owns.
+    answeringExchange :: !Exchange
   }
 
 -- | Add a response to the output, or send it where it is not in memory. Answers whether the
@@ -172,26 +167,12 @@ transmission context c answering response output
 
     -- The number of octets of content that were sent, and what waits now.
     body h = case responseBody response of
-      FileBody file [FilePart before offset size] end release
-        | not bare,
-          size > 0,
-          B.null before,
-          B.null end,
-          isEmptyOutput output -> do
-            -- Nearly always all of it is in memory, and taken at once.
-            let atOnce = do
-                  sent <- liftIO (enter server c Sending >> sendFileNow c h file offset size)
-                  unless (sent == B.length h + fromIntegral size) $ do
-                    let more = fromIntegral (max 0 (sent - B.length h))
-                        rest = [FilePart B.empty (offset + more) (size - more)]
-                    sendParts (B.drop sent h) file rest B.empty
-            (size, noOutput) <$ (atOnce `finally` release)
       FileBody file parts end release ->
         ((,noOutput) <$> sendFileBody h file parts end) `finally` release
       Bytes pieces | not bare -> pure (bodyLength (responseBody response), gathered (h : pieces))
       Streamed size' make | not bare -> (,noOutput) <$> sendStream h size' make
       Switch conversation -> do
-        liftIO (answeringBegins answering)
+        liftIO (beginAnswer (answeringExchange answering))
         flushAlso context c output [h]
         (0, noOutput) <$ conversing conversation
       _ -> pure (0, gathered [h])
@@ -199,39 +180,32 @@ transmission context c answering response output
     sendFileBody h file parts end
       | bare || bodyLength (responseBody response) == 0 = 0 <$ flushAlso context c output [h]
       | otherwise = do
-          flushAlso context c output []
+          flush context c output
+          -- From here on the client has its time to take the response.
+          liftIO (enter server c Sending)
           bodyLength (responseBody response) <$ sendParts h file parts end
     sendParts before file parts end = case parts of
-      [] -> sendPieces context c [before, end]
+      [] -> write context c [before, end]
       FilePart preamble offset count : rest -> do
-        sendBefore context c (if B.null preamble then before else before <> preamble)
-        sendPart file offset count
+        writeFilePart context c (if B.null preamble then before else before <> preamble) file offset count
         sendParts B.empty file rest end
-    -- In turns, so that progress moves the deadline. A file that has become shorter
-    -- cannot be made good: what was promised is missing, and only the end of the
-    -- connection can say so.
-    sendPart file offset count = unless (count <= 0) $ do
-      n <- sendAtPace server c (sendFileOnce c file offset (fromIntegral (min count (512 * 1024))))
-      when (n == 0) $
-        abort context "a file became shorter while it was sent; the connection was cut off"
-      sendPart file (offset + fromIntegral n) (count - fromIntegral n)
 
     sendStream h size' make = do
       flush context c output
       liftIO (enter server c Streaming)
-      stream <- liftIO (newStream h (maybe (if chunks then Chunked else UntilClose) Exactly size') (answeringBegins answering))
+      stream <- liftIO (newStream h (maybe (if chunks then Chunked else UntilClose) Exactly size') (answeringExchange answering))
       let making :: (forall x. Thread x -> Thread x) -> Thread Int64
           making guarded = do
             trailers <- make (streamSink context c stream guarded)
             guarded (streamEnd context c stream trailers)
-      attending context making `onException` liftIO (streamOver stream)
+      attending context making `onException` liftIO (failContent (answeringExchange answering))
 
     conversing conversation = do
       first <- liftIO (newIORef $! unread (answeringInput answering))
       let receiving = do
             kept <- liftIO (atomicModifyIORef' first (B.empty,))
             if B.null kept then receivePiece c 16_384 else pure kept
-          sending pieces = sendPieces context c pieces >> liftIO (enter server c Streaming)
+          sending pieces = write context c pieces >> liftIO (enter server c Streaming)
       liftIO (enter server c Streaming)
       attending context $ \guarded -> conversation (Duplex (guarded receiving) (guarded . sending))
 
@@ -312,7 +286,7 @@ recorded context c answering status sent
   | contextQuiet context = pure ()
   | otherwise = do
       end <- now
-      received <- liftIO (answeringReceived answering)
+      received <- liftIO (receivedSoFar (answeringBody answering))
       record context c (Just (answeringRequest answering)) status sent received (instantNanoseconds end - answeringSince answering)
 
 record :: Context -> Connection -> Maybe Request -> Status -> Int64 -> Int64 -> Int64 -> Thread ()
@@ -342,7 +316,7 @@ sendError context c status detail = do
   let response = errorResponse status detail
       body = case responseBody response of Bytes pieces -> pieces; _ -> []
   for_ (renderResponseHead (serverName settings) (tickDate tick) Closing True response) $ \h ->
-    sendPieces context c (h : body)
+    write context c (h : body)
   unless (contextQuiet context) $
     record context c Nothing status (bodyLength (responseBody response)) 0 0
   where

@@ -1,8 +1,8 @@
 {-# OPTIONS_GHC -O2 #-}
+{-# OPTIONS_HADDOCK not-home #-}
 
 -- |
 -- Description : How slow a client may be
--- Stability   : not home
 --
 -- The arithmetic of minimum rates (Note [Credit]), and the waits that it is about: for a piece
 -- of a body, and for a client to take some of a response. By the thread of the connection.
@@ -10,7 +10,6 @@ module Weft.Http.Server.Pace
   ( receiveAtPace,
     startingCredit,
     sendAtPace,
-    sendInPassing,
 
     -- * Arithmetic
     creditAfter,
@@ -21,7 +20,6 @@ import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.Int (Int64)
 import Data.Maybe (isJust)
-import Data.Primitive.PrimVar (readPrimVar)
 import Weft
 import Weft.Http.Server.Phase
 import Weft.Http.Server.State
@@ -93,40 +91,9 @@ sendAtPace server c sending = case serverResponseRate (serverSettings server) of
     sending
   Just rate -> do
     -- As above.
-    credit <- liftIO (enterAtPace server c)
+    credit <- liftIO (readCredit (connectionMember c))
+    liftIO (enterWithin server c Sending SendingAtPace credit)
     start <- instantNanoseconds <$> now
     n <- sending
     end <- instantNanoseconds <$> now
-    n <$ liftIO (spend c rate credit (end - start) n)
-
--- | The same without a look at the clock, for small responses, which seldom wait: of a wait only whole
--- seconds count, and one less.
-sendInPassing :: Server -> Connection -> Thread Int -> Thread Int
-sendInPassing server c sending = case serverResponseRate (serverSettings server) of
-  Nothing -> do
-    liftIO (enter server c Sending)
-    sending
-  Just rate -> do
-    Begun credit start <- liftIO $ do
-      credit <- enterAtPace server c
-      Begun credit <$> readPrimVar (serverSince server)
-    n <- sending
-    n <$ liftIO (passed rate credit start n)
-  where
-    passed rate credit start n = do
-      end <- readPrimVar (serverSince server)
-      spend c rate credit (max 0 (end - start - 1_000_000_000)) n
-
--- | Begin to wait for a client that is to take some of a response; its credit.
-enterAtPace :: Server -> Connection -> IO Int64
-enterAtPace server c = do
-  credit <- readCredit (connectionMember c)
-  credit <$ enterWithin server c Sending SendingAtPace credit
-
--- | What is left of this credit after a wait of so many nanoseconds, in which it has taken so
--- many octets.
-spend :: Connection -> MinimumRate -> Int64 -> Int64 -> Int -> IO ()
-spend c rate credit waited n = writeCredit (connectionMember c) $! creditAfter rate (lumpOf c) credit waited (fromIntegral n)
-
--- | The credit at the beginning of a wait, and the tick.
-data Begun = Begun !Int64 !Int64
+    n <$ liftIO (writeCredit (connectionMember c) $! creditAfter rate (lumpOf c) credit (end - start) (fromIntegral n))

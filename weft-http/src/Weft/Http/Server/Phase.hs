@@ -1,6 +1,7 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
 -- |
 -- Description : What a connection is doing, and for how long it may
--- Stability   : not home
 --
 -- Setting a deadline is one store to memory that belongs to the connection: no
 -- timer is set or cancelled for a request (Note [Deadlines]).
@@ -40,8 +41,8 @@ import Data.Primitive.PrimVar
 import Weft
 import Weft.Http.Server.State
 import Weft.Http.Server.Types
-import Weft.Internal.Cancel (condemnOnce)
-import Weft.Internal.Trace (Cancellation (..))
+import Weft.Internal.Core.Cancel (condemnOnce)
+import Weft.Internal.Core.Trace (Cancellation (..))
 import Weft.Socket
 import Weft.Time
 

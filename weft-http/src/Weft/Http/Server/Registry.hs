@@ -1,9 +1,9 @@
 {-# LANGUAGE MultiWayIf #-}
 {-# LANGUAGE OverloadedStrings #-}
+{-# OPTIONS_HADDOCK not-home #-}
 
 -- |
 -- Description : The open connections, how many there may be, and draining
--- Stability   : not home
 --
 -- Knows which connections are open, and bounds their number: in total, by peer, and that of
 -- the handlers at work.

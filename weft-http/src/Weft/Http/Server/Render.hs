@@ -1,9 +1,9 @@
 {-# LANGUAGE OverloadedStrings #-}
 {-# OPTIONS_GHC -O2 #-}
+{-# OPTIONS_HADDOCK not-home #-}
 
 -- |
 -- Description : Responses as bytes
--- Stability   : not home
 --
 -- Adds to a response what is the server's business (@Date@, @Server@,
 -- @Content-Length@, @Connection@) and renders its head. Pure.

@@ -1,6 +1,7 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
 -- |
 -- Description : What a server and its connections are
--- Stability   : not home
 --
 -- The types that the parts of the server share: the server, its open connections, and
 -- what each of them is doing.
@@ -45,6 +46,7 @@ import Data.Map.Strict (Map)
 import Data.Primitive.PrimArray
 import Data.Primitive.PrimVar (PrimVar (..))
 import Weft (ThreadId)
+import Weft.Attempt (Attempts)
 import Weft.Http.Internal.Address (Address, Peer)
 import Weft.Http.Request (Client)
 import Weft.Http.Server.Types
@@ -56,6 +58,8 @@ data Server = Server
   { serverSettings :: !ServerSettings,
     serverAnswers :: !Answers,
     serverClock :: !Clock,
+    -- | How responses are sent that need not wait.
+    serverAttempts :: !Attempts,
     serverConnections :: !(IORef Open),
     serverDraining :: !(IORef Bool),
     -- | When the current tick began, and by how much later a phase may last, in nanoseconds;

@@ -1,9 +1,9 @@
 {-# LANGUAGE MultiWayIf #-}
 {-# LANGUAGE OverloadedStrings #-}
+{-# OPTIONS_HADDOCK not-home #-}
 
 -- |
 -- Description : The server's clock, and what is done once a second
--- Stability   : not home
 --
 -- A thread of the server, the ticker, renders the @Date@ of each second, and attends to
 -- every connection: cuts off those whose deadline has passed, sees that the clients of
@@ -26,6 +26,7 @@ import Data.Map.Strict qualified as Map
 import Data.Primitive.PrimVar
 import System.Mem (performMajorGC)
 import Weft
+import Weft.Attempt (attempts)
 import Weft.Http.Date
 import Weft.Http.Server.Phase
 import Weft.Http.Server.State
@@ -49,9 +50,10 @@ newServerPlain settings application = newServerOf settings (ByPlain . applicatio
 newServerOf :: ServerSettings -> (Clock -> Answers) -> Thread Server
 newServerOf settings answers = do
   tick <- nextTick
+  tries <- attempts
   liftIO $ do
     clock <- newIORef tick
-    Server (unharmed settings) (answers clock) clock
+    Server (unharmed settings) (answers clock) clock tries
       <$> newIORef (Open IntMap.empty Map.empty 0 0 0 0 False [] [])
       <*> newIORef False
       <*> newPrimVar (tickMonotonic tick)
@@ -83,7 +85,7 @@ startTicker server = mask_ $ do
     void $ forkWith defaultForkOptions {forkLabel = "ticker"} (ticker server noWaste)
 
 -- | Masked, as its parent: what is thrown at a worker must not end it (Note [Strays] in
--- "Weft.Internal.Scheduler"). Once a second, while the server is in use: the date, the
+-- "Weft.Internal.Core.Scheduler.Strays"). Once a second, while the server is in use: the date, the
 -- deadlines, and the memory.
 ticker :: Server -> Waste -> Thread ()
 ticker server before = do

@@ -1,8 +1,8 @@
 {-# LANGUAGE OverloadedStrings #-}
+{-# OPTIONS_HADDOCK not-home #-}
 
 -- |
 -- Description : Handlers, responses and the settings of the HTTP server
--- Stability   : not home
 --
 -- The vocabulary between the connection loop ("Weft.Http.Server.Connection") and
 -- what answers requests, and what an operator can set. Pure, except for the clock
@@ -69,7 +69,7 @@ import Weft.Http.Internal.Types (Limits, defaultLimits)
 import Weft.Http.Request
 import Weft.Http.Status
 import Weft.Http.Transport
-import Weft.Internal.Report (reportToStderr)
+import Weft.Internal.Os.Report (reportToStderr)
 import Weft.Socket (SockAddr, Socket)
 
 -- | Answers one request. An exception becomes a response with status 500, and is

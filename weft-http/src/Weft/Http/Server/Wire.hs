@@ -1,18 +1,19 @@
-{-# LANGUAGE MultiWayIf #-}
 {-# OPTIONS_GHC -O2 #-}
+{-# OPTIONS_HADDOCK not-home #-}
 
 -- |
 -- Description : Bytes of a connection, with their deadlines
--- Stability   : not home
 --
 -- Receiving and sending on a connection, whether it is a plain socket or has a layer
--- around it, and the context that all sessions of a server share.
+-- around it, and the context that all sessions of a server share. Every response leaves here:
+-- Note [Trying first].
 module Weft.Http.Server.Wire
   ( -- * The context of sessions
     Context (..),
     newContext,
     report,
     abort,
+    abortNow,
 
     -- * Functions that make threads
     runOnce,
@@ -23,46 +24,31 @@ module Weft.Http.Server.Wire
     receivePiece,
 
     -- * Sending
-    sendOnce,
-    sendHere,
-    sendNow,
-    sendNowInTurn,
-    InTurn (..),
-    sendPieces,
-    sendBefore,
-    sendFileNow,
-    sendFileOnce,
+    tryWrite,
+    tryWriteAll,
+    write,
+    writeFilePart,
     endSending,
   )
 where
 
-import Control.Monad (unless)
-import Data.Bits (testBit)
+import Control.Exception (throwIO)
+import Control.Monad (unless, when)
+import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
-import Data.ByteString.Internal (ByteString (BS))
-import Data.ByteString.Unsafe (unsafeUseAsCStringLen)
 import Data.Int (Int64)
 import Data.Maybe (isNothing)
-import Data.Primitive.PrimVar (readPrimVar)
-import Data.Word (Word8)
-import Foreign.Ptr (Ptr, castPtr)
 import GHC.Exts (oneShot)
-import GHC.ForeignPtr (unsafeWithForeignPtr)
 import Weft
+import Weft.Attempt
 import Weft.Buffer
 import Weft.File (File)
 import Weft.Http.Server.Input
 import Weft.Http.Server.Pace
 import Weft.Http.Server.State
 import Weft.Http.Server.Types
-import Weft.Internal.Backend (Descriptor (..))
-import Weft.Internal.Buffer (unsafeFreeze)
-import Weft.Internal.Kernel.Env (closedBit)
-import Weft.Internal.SendNow (Behind (..), Turn, isBusy, notYours, takeTurn, wasClosed)
-import Weft.Internal.SendNow qualified as SendNow
-import Weft.Internal.Sys qualified as Sys
-import Weft.Internal.SystemCall (fileDescriptor, socketDescriptor)
-import Weft.Internal.Trace (Thread (..))
+import Weft.Internal.Core.Buffer (unsafeFreeze)
+import Weft.Internal.Core.Trace (Thread (..))
 import Weft.Socket
 
 -- | What all sessions of a server share.
@@ -84,7 +70,11 @@ report context = liftIO . serverReport (serverSettings (contextServer context))
 
 -- | End the connection, with this for the operator.
 abort :: Context -> String -> Thread a
-abort context why = report context why >> throwM (Aborted why Nothing)
+abort context = liftIO . abortNow context
+
+-- | 'abort' in plain 'IO'.
+abortNow :: Context -> String -> IO a
+abortNow context why = serverReport (serverSettings (contextServer context)) why >> throwIO (Aborted why Nothing)
 
 -- Note [The continuation is a parameter]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
@@ -126,119 +116,89 @@ receivePiece c count = runOnce $ do
   n <- receiveTo c buffer 0 count
   unsafeFreeze buffer n
 
--- | Send some bytes: how many were taken.
-sendOnce :: Connection -> ByteString -> Thread Int
-sendOnce c bytes = case connectionTransport c of
-  Nothing -> send (connectionSocket c) bytes
-  Just transport -> transportSend transport [bytes]
-{-# INLINE sendOnce #-}
+-- Note [Trying first]
+-- ~~~~~~~~~~~~~~~~~~~
+-- All bytes of a server leave here, except where a layer is in between. A connection that has
+-- room takes them in plain 'IO' ("Weft.Attempt"): no system call of the thread, and no deadline,
+-- because nothing waits. Only what is left is sent by calls that wait, each under a deadline of its
+-- own ("Weft.Http.Server.Pace"). Whoever writes owns the exchange (Note [The owner of an exchange]
+-- in "Weft.Http.Server.Exchange"), or is the session between two exchanges.
 
--- Note [Sending in plain IO]
--- ~~~~~~~~~~~~~~~~~~~~~~~~~~
--- What sends without a system call of the thread is called by the thread of the connection, and by
--- whatever thread an application has given its functions to: it may be one that the application
--- has left behind, when the connection has ended and its number is another client's, or
--- answers another request. The first is ruled out where the number is used
--- (Note [Sending from elsewhere] in "Weft.Internal.Backend"). The second here and in
--- "Weft.Http.Server.Answering": who sends a response takes its turn, and the session takes it
--- before it goes on ('sendNowInTurn', 'Weft.Internal.SendNow.takeTurn'); the content of a response
--- has a turn of its own, which is over when the content is (Note [The turn of a stream] in
--- "Weft.Http.Server.Streaming").
-
--- | The same in plain 'IO': what the system takes at once, which may be nothing. An error is
--- nothing, too; who sends the rest is told of it. Where another kernel than the system's
--- answers, nothing is taken: its descriptors have numbers that no process has. For the thread
--- of the connection only, which is who closes the socket.
-sendHere :: Connection -> ByteString -> IO Int
-sendHere = sendBy (Sys.send . descriptorNumber)
-
--- | The same from any thread: Note [Sending in plain IO].
-sendNow :: Connection -> ByteString -> IO Int
-sendNow = sendBehind NothingBehind
-
-sendBehind :: Behind -> Connection -> ByteString -> IO Int
-sendBehind behind = sendBy (`SendNow.sendNow` behind)
-
--- | By this call, if there is no layer.
-sendBy :: (Descriptor -> Ptr Word8 -> Int -> IO Sys.Result) -> Connection -> ByteString -> IO Int
-sendBy call c (BS content n) = case connectionTransport c of
-  Nothing -> unsafeWithForeignPtr content $ \p -> max 0 <$> call (socketDescriptor (connectionSocket c)) p n
+-- | Send as much as the client takes at once, from any thread: how many bytes. None under a
+-- layer, and none when the connection was closed; 'write' is told of errors.
+tryWrite :: Context -> Connection -> ByteString -> IO Int
+tryWrite context c bytes = case connectionTransport c of
+  Nothing -> trySend (attemptsOf context) (connectionSocket c) bytes
   Just _ -> pure 0
-{-# INLINE sendBy #-}
+{-# INLINE tryWrite #-}
 
--- | What has become of bytes that were to be sent in turn.
-data InTurn
-  = -- | So many were taken at once; the turn is the caller's.
-    Taken !Int
-  | -- | The turn is another thread's, or was.
-    NotYours
-  | -- | The connection has ended.
-    Gone
+attemptsOf :: Context -> Attempts
+attemptsOf = serverAttempts . contextServer
+{-# INLINE attemptsOf #-}
 
--- | The same for who has not got the turn yet.
-sendNowInTurn :: Turn -> Connection -> ByteString -> IO InTurn
-sendNowInTurn turn c (BS content n) = case connectionTransport c of
-  Just _ -> mine
-  Nothing ->
-    unsafeWithForeignPtr content (\p -> SendNow.sendOnce turn descriptor p n) >>= \r ->
-      if
-        | r >= 0 -> pure (Taken r)
-        | r == notYours -> pure NotYours
-        | r == wasClosed -> pure Gone
-        | r == isBusy -> mine
-        | otherwise -> pure (Taken 0)
+-- | Send all pieces.
+write :: Context -> Connection -> [ByteString] -> Thread ()
+write = writeBefore False
+
+-- | Send as much of several pieces as the client takes at once, from any thread: what is left.
+tryWriteAll :: Context -> Connection -> [ByteString] -> IO [ByteString]
+tryWriteAll context c pieces = case connectionTransport c of
+  Nothing -> trying False context c (together pieces)
+  Just _ -> pure (filter (not . B.null) pieces)
+
+trying :: Bool -> Context -> Connection -> [ByteString] -> IO [ByteString]
+trying more context c = \case
+  [] -> pure []
+  piece : rest -> do
+    n <- (if more || not (null rest) then trySendMore else trySend) (attemptsOf context) (connectionSocket c) piece
+    if n == B.length piece then trying more context c rest else pure (B.drop n piece : rest)
+
+-- | Send all pieces, which more follows at once if the flag says so: it leaves in one packet with
+-- the last of them.
+writeBefore :: Bool -> Context -> Connection -> [ByteString] -> Thread ()
+writeBefore more context c pieces = runOnce $ case connectionTransport c of
+  Nothing -> liftIO (trying more context c (together pieces)) >>= waiting (sendVector (connectionSocket c))
+  Just transport -> waiting (transportSend transport) (filter (not . B.null) pieces)
   where
-    descriptor = socketDescriptor (connectionSocket c)
-    mine = (\before -> if before == 0 then Taken 0 else NotYours) <$> takeTurn turn descriptor
-{-# INLINE sendNowInTurn #-}
-
--- | Send all pieces; whenever the client takes some of it, its time begins anew, but for what
--- 'serverResponseRate' asks. Nearly always all is taken at once, and there is nothing to be measured.
-sendPieces :: Context -> Connection -> [ByteString] -> Thread ()
-sendPieces context c = first . filter (not . B.null)
-  where
-    first [] = pure ()
-    first pieces = runOnce $ do
-      n <- sendInPassing server c (sendSome pieces)
-      others (dropped n pieces)
-    others [] = pure ()
-    others pieces = runOnce $ do
-      n <- sendAtPace server c (sendSome pieces)
-      others (dropped n pieces)
-    server = contextServer context
-    sendSome = maybe (sendVector (connectionSocket c)) transportSend (connectionTransport c)
+    waiting _ [] = pure ()
+    waiting sendSome left = do
+      n <- sendAtPace (contextServer context) c (sendSome left)
+      waiting sendSome (dropped n left)
     dropped _ [] = []
     dropped n (p : ps)
       | n >= B.length p = dropped (n - B.length p) ps
       | otherwise = B.drop n p : ps
 
--- | Send bytes behind which the next part of a file is sent at once: they leave with it,
--- in one packet less.
-sendBefore :: Context -> Connection -> ByteString -> Thread ()
-sendBefore context c bytes = unless (B.null bytes) $ do
-  n <- liftIO (sendBehind MoreBehind c bytes)
-  unless (n == B.length bytes) (sendPieces context c [B.drop n bytes])
-
--- | Bytes, and behind them a part of a file (offset, size), as far as the system takes both
--- at once: how many octets that were. As with 'sendNow' it may be nothing, which it is where
--- the part is not in memory, or long. The file is the caller's, who closes it.
-sendFileNow :: Connection -> ByteString -> File -> Int64 -> Int64 -> IO Int
-sendFileNow c before file offset size
-  | Nothing <- connectionTransport c,
-    size <= 262_144 = do
-      -- The number of one that was closed may be another's.
-      marks <- readPrimVar (descriptorWorkers descriptor)
-      if testBit marks closedBit
-        then pure 0
-        else unsafeUseAsCStringLen before $ \(p, n) ->
-          max 0 <$> SendNow.sendFileNow (socketDescriptor (connectionSocket c)) (castPtr p) n descriptor offset (fromIntegral size)
-  | otherwise = pure 0
+-- | The same bytes in few pieces: small ones are joined, which costs less than to send each.
+together :: [ByteString] -> [ByteString]
+together = go [] 0
   where
-    descriptor = fileDescriptor file
+    go joined size = \case
+      piece : rest | size + B.length piece <= 32_768 -> go (piece : joined) (size + B.length piece) rest
+      rest
+        | size > 0 -> B.concat (reverse joined) : go [] 0 rest
+        | piece : rest' <- rest -> piece : go [] 0 rest'
+        | otherwise -> []
 
--- | As 'sendFile'.
-sendFileOnce :: Connection -> File -> Int64 -> Int -> Thread Int
-sendFileOnce c = maybe (sendFile (connectionSocket c)) transportSendFile (connectionTransport c)
+-- | Send bytes, and after them a part of a file (offset, size). A file that has become shorter
+-- cannot be made good: only the end of the connection tells the client.
+writeFilePart :: Context -> Connection -> ByteString -> File -> Int64 -> Int64 -> Thread ()
+writeFilePart context c before file offset size = runOnce $ do
+  -- Nearly always all of it is in memory, and taken at once.
+  sent <- case connectionTransport c of
+    Nothing -> liftIO (trySendFile (attemptsOf context) (connectionSocket c) before file offset (fromIntegral size))
+    Just _ -> pure 0
+  unless (sent == B.length before + fromIntegral size) $ do
+    let more = fromIntegral (max 0 (sent - B.length before))
+    writeBefore True context c [B.drop sent before]
+    going (offset + more) (size - more)
+  where
+    sendSome = maybe (sendFile (connectionSocket c)) transportSendFile (connectionTransport c)
+    -- In turns, so that progress moves the deadline.
+    going from count = unless (count <= 0) $ do
+      n <- sendAtPace (contextServer context) c (sendSome file from (fromIntegral (min count 524_288)))
+      when (n == 0) $ abort context "a file became shorter while it was sent; the connection was cut off"
+      going (from + fromIntegral n) (count - fromIntegral n)
 
 -- | Nothing more will be sent.
 endSending :: Connection -> Thread ()

@@ -1,6 +1,7 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
 -- |
 -- Description : Small files in memory, large ones open
--- Stability   : not home
 --
 -- A cache of values by path. What a value uses up is memory or a descriptor, and of each
 -- there is so much. Reading is one look into an immutable map, without a lock, from any
@@ -53,7 +54,7 @@ data Cache a = Cache
 
 -- | What a value uses up.
 data Share
-  = -- | So many bytes of memory.
+  = -- | This many bytes of memory.
     InMemory !Int
   | -- | One descriptor. (And some memory, which is not counted: a kilobyte or two.)
     OpenFile
@@ -160,9 +161,8 @@ costOf share key = case share of
   InMemory size -> (Memory, size + B.length key + 200)
   OpenFile -> (Files, 1)
 
--- | Keep a value, throwing others out as needed. A value larger than the whole cache is
--- not kept. Answers with what the cache has let go: what was thrown out, or replaced,
--- or the value itself.
+-- | Keep a value, throwing others out as needed. A value larger than the whole cache is not kept.
+-- Answers with what the cache has let go: what was thrown out, or replaced, or the value itself.
 insertCache :: Cache a -> ByteString -> Share -> a -> IO [a]
 insertCache cache key share value
   | cost > limitOf cache kind = (<> [value]) <$> deleteCache cache key

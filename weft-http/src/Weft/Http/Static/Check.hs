@@ -1,6 +1,7 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
 -- |
 -- Description : Can this be served?
--- Stability   : not home
 --
 -- Compares settings with the file system, before anything is served: what a request
 -- would find out too late.

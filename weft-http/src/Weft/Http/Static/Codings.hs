@@ -1,6 +1,7 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
 -- |
 -- Description : One file in several codings
--- Stability   : not home
 --
 -- Which other codings there are of a file, which one a client prefers, and where its
 -- bytes come from: a file beside the original, or the server, which packs it once. The
@@ -36,8 +37,8 @@ import Weft.File
 import Weft.Http.Compress
 import Weft.Http.ETag
 import Weft.Http.Negotiation
+import Weft.Http.Request
 import Weft.Http.Server.Types
-import Weft.Http.Static.Asked
 import Weft.Http.Static.Cache
 import Weft.Http.Static.Names
 import Weft.Http.Static.Open
@@ -74,15 +75,17 @@ notOlder made original = statusModified made >= time - time `mod` unit
     unit = fromMaybe 1 (find ((== 0) . (statusModified made `mod`)) [1_000_000_000, 1_000_000, 1_000])
 
 -- | What else a cached file may be sent as.
-othersOf :: Static -> ByteString -> ByteString -> FileStatus -> [Sibling] -> IO Others
-othersOf static asked path status siblings
+othersOf :: Static -> ByteString -> ByteString -> FileStatus -> ETag -> [Sibling] -> IO Others
+othersOf static asked path status tag siblings
   | not (varies settings path siblings) = pure Alone
   | otherwise = do
       beside <- forM siblings (\s -> variant (siblingCoding s) (FromFile s))
-      made <- if worthwhile then (: []) <$> variant Gzip Made else pure []
+      made <- if worthwhile then (: []) <$> variant Gzip (Made (markETag mark tag)) else pure []
       Negotiated (beside <> made) <$> newIORef (Choice B.empty Nothing)
   where
     settings = openSettings static
+    -- Bytes of another level are others.
+    mark = codingName Gzip <> C.pack (show (levelOf settings))
     worthwhile = Gzip `notElem` map siblingCoding siblings && packs settings path status
     variant coding source = Variant coding (B.concat [asked, "\NUL", codingName coding]) source <$> newPrimVar 0
 
@@ -102,15 +105,15 @@ openSibling static sibling =
       if status == siblingStatus sibling then pure (Just file) else Nothing <$ closeFile file
 
 -- | The form of a cached file that a client prefers, if it is in memory.
-ready :: Static -> [Variant] -> IORef Choice -> Request -> Cached -> IO (Maybe Held)
-ready static variants choice request cached =
+ready :: Static -> Tick -> [Variant] -> IORef Choice -> Request -> Cached -> IO (Maybe Held)
+ready static tick variants choice request cached =
   preferred variants choice request >>= \case
     Nothing -> pure (Just (cachedHeld cached))
-    Just variant -> inCache static cached variant
+    Just variant -> inCache static tick variant
 
 -- | The form that a client prefers; 'Nothing' is the file as it is.
 preferred :: [Variant] -> IORef Choice -> Request -> IO (Maybe Variant)
-preferred variants choice request = case acceptEncoding request of
+preferred variants choice request = case lookupFields "accept-encoding" (requestFields request) of
   [] -> pure Nothing
   [value] ->
     readIORef choice >>= \case
@@ -125,17 +128,26 @@ preferred variants choice request = case acceptEncoding request of
   where
     among values = let coding = chooseCoding values (map variantCoding variants) in find ((== coding) . variantCoding) variants
 
-inCache :: Static -> Cached -> Variant -> IO (Maybe Held)
-inCache static cached variant =
-  lookupCache (openCache static) (variantKey variant) >>= \case
-    Just other | cachedStatus other == sourceStatus cached variant -> pure (Just (cachedHeld other))
-    _ -> pure Nothing
+-- | A variant that the cache has, made of what there is now: a file beside the original that has
+-- the same status (and was not read while that says too little), or the bytes of this original.
+inCache :: Static -> Tick -> Variant -> IO (Maybe Held)
+inCache static tick variant = (>>= current) <$> lookupCache (openCache static) (variantKey variant)
+  where
+    current other
+      | fits = Just (cachedHeld other)
+      | otherwise = Nothing
+      where
+        fits = case variantSource variant of
+          FromFile sibling -> cachedStatus other == siblingStatus sibling && believed tick other
+          Made tag -> metaTag (heldMeta (cachedHeld other)) == tag
 
--- | The file whose bytes another coding is made from.
-sourceStatus :: Cached -> Variant -> FileStatus
-sourceStatus cached variant = case variantSource variant of
-  FromFile sibling -> siblingStatus sibling
-  Made -> cachedStatus cached
+-- | Is the content that was read still that of the status? Not, if it was read right after a
+-- change, so that another might not show, once one would.
+believed :: Tick -> Cached -> Bool
+believed tick cached = cachedSettled cached || not (settledIn (tickSecond tick) (cachedStatus cached))
+
+levelOf :: StaticSettings -> Int
+levelOf = maybe 6 compressLevel . staticCompress
 
 -- | Answer with a cached file, in the form that the client prefers. 'Nothing' where the
 -- cache has let go of it, and it was closed.
@@ -146,66 +158,58 @@ represent static tick request asked cached = case cachedOthers cached of
     liftIO (preferred variants choice request) >>= \case
       Nothing -> asItIs
       Just variant ->
-        liftIO (inCache static cached variant) >>= \case
+        liftIO (inCache static tick variant) >>= \case
           Just held -> fromHeld static tick request held
           Nothing -> case variantSource variant of
             FromFile sibling -> beside variant sibling
-            Made -> made variant
+            Made tag -> made variant tag
   where
     settings = openSettings static
     path = cachedPath cached
     asItIs = fromHeld static tick request (cachedHeld cached)
-    as variant meta = known tick path (sourceStatus cached variant) meta Alone
     beside variant sibling =
       openSibling static sibling >>= \case
         -- It has changed; the next one to ask finds out how.
         Nothing -> asItIs <* (liftIO (deleteCache (openCache static) asked) >>= letGo)
         Just file -> do
           let status = siblingStatus sibling
-              meta = metaOfSibling settings path sibling . tagOf tick status
-              about content = as variant (meta (Just content)) content
-          throughCache static (variantKey variant) (caches static False status) file status about (fromHeld static tick request . cachedHeld) $
-            Just <$> fromFile tick request (meta Nothing) file (closeFile file) `onException` closeFile file
-    -- Whoever comes first makes it; nobody waits.
-    made variant = do
+              about tag = known tick path status (metaOfSibling settings path sibling tag) Alone
+          throughCache static tick (variantKey variant) (caches static False status) file status about (fromHeld static tick request . cachedHeld) $ \tag ->
+            Just <$> fromFile tick request (metaOfSibling settings path sibling tag) file (closeFile file) `onException` closeFile file
+    -- The first request makes it; the others do not wait.
+    made variant tag = do
       mine <- liftIO ((== 0) <$> casInt (variantBusy variant) 0 1)
       case heldContent (cachedHeld cached) of
-        InBytes original | mine -> packed variant original
+        InBytes original | mine -> packed variant tag original
         _ -> asItIs
-    packed variant original =
+    packed variant tag original =
       flip onException (liftIO (writePrimVar (variantBusy variant) 0)) $ do
-        let level = maybe 6 compressLevel (staticCompress settings)
-            mark = codingName (variantCoding variant) <> C.pack (show level)
-        bytes <- gzipThread level original
+        bytes <- gzipThread (levelOf settings) original
         if B.length bytes >= B.length original
           then liftIO (writePrimVar (variantBusy variant) 2) >> asItIs
           else do
-            let tag = markETag mark (metaTag (heldMeta (cachedHeld cached)))
-                meta = (metaOf settings path True (variantCoding variant) tag (cachedStatus cached)) {metaSize = fromIntegral (B.length bytes)}
-            other <- liftIO (as variant meta (InBytes bytes))
+            let meta = (metaOf settings path True (variantCoding variant) tag (cachedStatus cached)) {metaSize = fromIntegral (B.length bytes)}
+            other <- liftIO (known tick path (cachedStatus cached) meta Alone (InBytes bytes))
             remember static (variantKey variant) other
             liftIO (writePrimVar (variantBusy variant) 0)
             fromHeld static tick request (cachedHeld other)
 
--- | Is what is cached still what the file is, and are the same files beside it? What was read
--- right after a change, so that another might not show, is not, once one would. Asked of the
--- file system once a second; those who come while one asks are served what was
--- right a second ago.
-stillFresh :: Static -> Tick -> Cached -> Thread Bool
-stillFresh static tick cached = do
-  checked <- liftIO (readPrimVar (cachedChecked cached))
-  if checked == second
-    then pure True
-    else do
-      mine <- liftIO ((== checked) <$> casInt (cachedChecked cached) checked second)
-      if not mine
-        then pure True
-        else
-          try (pathStatusAt (At (openRoot static)) (cachedPath cached)) >>= \case
-            Right status
-              | status == cachedStatus cached, cachedSettled cached || not (settledIn (tickSecond tick) status) -> (== map identity beside) . map identity <$> siblingsOf static tick (cachedPath cached) status
-              | otherwise -> pure False
-            Left (_ :: IOException) -> pure False
+-- | Is what is cached still what the file is, and are the same files beside it? The file system
+-- is asked once a second, by one thread: the others are served what was right a second ago. For a
+-- part of a file it is asked each time, because the client joins it to others.
+stillFresh :: Static -> Tick -> Bool -> Cached -> Thread Bool
+stillFresh static tick forPart cached = do
+  mine <- liftIO $ do
+    checked <- readPrimVar (cachedChecked cached)
+    if checked == second then pure False else (== checked) <$> casInt (cachedChecked cached) checked second
+  if mine || forPart
+    then
+      try (pathStatusAt (At (openRoot static)) (cachedPath cached)) >>= \case
+        Right status
+          | status == cachedStatus cached, believed tick cached -> (== map identity beside) . map identity <$> siblingsOf static tick (cachedPath cached) status
+        Right _ -> pure False
+        Left (_ :: IOException) -> pure False
+    else pure True
   where
     second = fromIntegral (tickSecond tick)
     identity sibling = (siblingCoding sibling, siblingStatus sibling)

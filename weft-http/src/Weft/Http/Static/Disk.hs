@@ -1,6 +1,7 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
 -- |
 -- Description : Files from the file system
--- Stability   : not home
 --
 -- From a path to an answer, by way of the file system. Called where the cache has
 -- nothing, on the thread of a connection.
@@ -19,11 +20,12 @@ import Foreign.C.Types (CInt)
 import GHC.IO.Exception (IOException (ioe_errno))
 import Weft
 import Weft.File hiding (OpenMode (Directory))
+import Weft.Http.ETag
 import Weft.Http.Negotiation
 import Weft.Http.Path
+import Weft.Http.Request
 import Weft.Http.Server.Render
 import Weft.Http.Server.Types
-import Weft.Http.Static.Asked
 import Weft.Http.Static.Cache
 import Weft.Http.Static.Codings
 import Weft.Http.Static.Listing
@@ -90,18 +92,18 @@ answerFile :: Static -> Clock -> Request -> ByteString -> ByteString -> File -> 
 answerFile static clock request asked path file status = do
   tick <- liftIO (readClock clock)
   siblings <- siblingsOf static tick path status `onException` closeFile file
-  let metaWith content = metaOf settings path (varies settings path siblings) Identity (tagOf tick status content) status
-      about content = othersOf static asked path status siblings >>= \others -> known tick path status (metaWith (Just content)) others content
+  let metaWith tag = metaOf settings path (varies settings path siblings) Identity tag status
+      about tag content = othersOf static asked path status tag siblings >>= \others -> known tick path status (metaWith tag) others content
       answer cached = represent static tick request asked cached >>= maybe (pure notFound) pure
-  throughCache static asked (caches static (packs settings path status) status) file status about answer $
+  throughCache static tick asked (caches static (packs settings path status) status) file status about answer $ \tag ->
     flip onException (closeFile file) $ do
-      let chosen = chooseCoding (acceptEncoding request) (map siblingCoding siblings)
+      let chosen = chooseCoding (lookupFields "accept-encoding" (requestFields request)) (map siblingCoding siblings)
       packed <- maybe (pure Nothing) (\s -> fmap (s,) <$> openSibling static s) (find ((== chosen) . siblingCoding) siblings)
       case packed of
         Just (sibling, other) -> flip onException (closeFile other) $ do
           closeFile file
-          fromFile tick request (metaOfSibling settings path sibling (tagOf tick (siblingStatus sibling) Nothing)) other (closeFile other)
-        Nothing -> fromFile tick request (metaWith Nothing) file (closeFile file)
+          fromFile tick request (metaOfSibling settings path sibling (sizeAndTime (siblingStatus sibling))) other (closeFile other)
+        Nothing -> fromFile tick request (metaWith tag) file (closeFile file)
   where
     settings = openSettings static
 
@@ -112,7 +114,7 @@ pageAt static tick path =
   liftIO (lookupCache (openCache static) key) >>= \case
     Nothing -> load
     Just cached ->
-      stillFresh static tick cached >>= \case
+      stillFresh static tick False cached >>= \case
         True -> pure (Just (cachedHeld cached))
         False -> load
   where
@@ -130,6 +132,5 @@ pageAt static tick path =
           else pure Nothing
       -- It is compared with itself alone, without what may lie beside it.
       forM bytes $ \b -> do
-        let tag = tagOf tick status (Just (InBytes b))
-        cached <- liftIO (known tick path status (metaOf settings path False Identity tag status) Alone (InBytes b))
+        cached <- liftIO (known tick path status (metaOf settings path False Identity (contentETag b) status) Alone (InBytes b))
         cachedHeld cached <$ remember static key cached

@@ -15,7 +15,6 @@ where
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.ByteString.Char8 qualified as C
-import Data.Word (Word8)
 
 -- | A pattern that was understood.
 data Glob = Glob
@@ -42,7 +41,7 @@ data Piece
     AnyBytes
   | -- | @?@
     AnyByte
-  | Exactly !Word8
+  | Exactly !Char
 
 -- | Read a pattern, or say what is wrong with it.
 --
@@ -67,52 +66,50 @@ parseGlob text
   | C.elem '/' text && C.head text /= '/' = Left ("has a slash, so it must begin with one: " <> show ("/" <> text))
   | "/" `B.isSuffixOf` text = Left ("ends in a slash; for all that is inside: " <> show (text <> "**"))
   | otherwise = do
-      alternatives <- braces (B.unpack text)
+      alternatives <- braces (C.unpack text)
       Glob text <$> traverse parts alternatives
   where
-    parts bytes
-      | slash `elem` bytes = traverse part (splitSlash (drop 1 bytes))
-      | otherwise = (\p -> [AnyDepth, p]) <$> part bytes
-    part bytes
-      | null bytes = Left "has an empty component"
-      | bytes `elem` [[dot], [dot, dot]] = Left "has a component . or .., which no path has"
-      | bytes == [star, star] = Right AnyDepth
-      | otherwise = Name <$> pieces bytes
+    parts pattern'
+      | '/' `elem` pattern' = traverse part (splitSlash (drop 1 pattern'))
+      | otherwise = (\p -> [AnyDepth, p]) <$> part pattern'
+    part = \case
+      "" -> Left "has an empty component"
+      name | name `elem` [".", ".."] -> Left "has a component . or .., which no path has"
+      "**" -> Right AnyDepth
+      name -> Name <$> pieces name
     pieces = \case
       [] -> Right []
-      w : rest
-        | w == backslash, escaped : after <- rest -> (Exactly escaped :) <$> pieces after
-        | w == backslash -> Left "ends in a backslash"
-        | w == star, next : _ <- rest, next == star -> Left "has ** beside something else: it must be a component of its own"
-        | w == star -> (AnyBytes :) <$> pieces rest
-        | w == question -> (AnyByte :) <$> pieces rest
-        | w `elem` [0x5b, 0x5d] -> Left "has a bracket, which is reserved: write \\[ or \\]"
-        | otherwise -> (Exactly w :) <$> pieces rest
+      "\\" -> Left "ends in a backslash"
+      '\\' : escaped : rest -> (Exactly escaped :) <$> pieces rest
+      '*' : '*' : _ -> Left "has ** beside something else: it must be a component of its own"
+      '*' : rest -> (AnyBytes :) <$> pieces rest
+      '?' : rest -> (AnyByte :) <$> pieces rest
+      c : rest
+        | c `elem` ("[]" :: String) -> Left "has a bracket, which is reserved: write \\[ or \\]"
+        | otherwise -> (Exactly c :) <$> pieces rest
 
 -- | Write out the alternatives in braces.
-braces :: [Word8] -> Either String [[Word8]]
-braces bytes = do
-  whole <- go bytes
+braces :: String -> Either String [String]
+braces text = do
+  whole <- go text
   if length (take 65 whole) > 64 then Left "has more than 64 alternatives" else Right whole
   where
     go = \case
       [] -> Right [[]]
-      w : rest
-        | w == backslash, escaped : after <- rest -> map ([w, escaped] <>) <$> go after
-        | w == open -> do
-            (choices, after) <- inside [] [] rest
-            others <- go after
-            Right [choice <> other | choice <- choices, other <- others]
-        | w == close -> Left "has a } without {"
-        | otherwise -> map (w :) <$> go rest
+      '\\' : escaped : rest -> map (['\\', escaped] <>) <$> go rest
+      '{' : rest -> do
+        (choices, after) <- inside [] [] rest
+        others <- go after
+        Right [choice <> other | choice <- choices, other <- others]
+      '}' : _ -> Left "has a } without {"
+      c : rest -> map (c :) <$> go rest
     inside done current = \case
       [] -> Left "has a { without }"
-      w : rest
-        | w == backslash, escaped : after <- rest -> inside done (escaped : w : current) after
-        | w == close -> Right (reverse (reverse current : done), rest)
-        | w == comma -> inside (reverse current : done) [] rest
-        | w == open -> Left "has braces within braces"
-        | otherwise -> inside done (w : current) rest
+      '\\' : escaped : rest -> inside done (escaped : '\\' : current) rest
+      '}' : rest -> Right (reverse (reverse current : done), rest)
+      ',' : rest -> inside (reverse current : done) [] rest
+      '{' : _ -> Left "has braces within braces"
+      c : rest -> inside done (c : current) rest
 
 -- | Whether a path, which begins with a slash and is not encoded, fits a pattern. A
 -- slash at its end is ignored.
@@ -125,12 +122,12 @@ matchesGlob glob path = any (\parts -> wildcard isDepth fits parts components) (
       Name _ -> False
     fits part component = case part of
       AnyDepth -> True
-      Name pieces -> wildcard isRun same pieces (B.unpack component)
+      Name pieces -> wildcard isRun same pieces (C.unpack component)
     isRun = \case
       AnyBytes -> True
       _ -> False
-    same piece w = case piece of
-      Exactly expected -> expected == w
+    same piece c = case piece of
+      Exactly expected -> expected == c
       _ -> True
 
 -- | Compare a pattern, some of whose members stand for any run, with a list. Where it
@@ -145,17 +142,7 @@ wildcard isRun same = go Nothing
     go (Just (ps, _ : xs)) _ _ = go (Just (ps, xs)) ps xs
     go _ _ _ = False
 
-splitSlash :: [Word8] -> [[Word8]]
-splitSlash bytes = case break (== slash) bytes of
+splitSlash :: String -> [String]
+splitSlash text = case break (== '/') text of
   (before, []) -> [before]
   (before, _ : rest) -> before : splitSlash rest
-
-slash, star, question, backslash, open, close, comma, dot :: Word8
-slash = 0x2f
-star = 0x2a
-question = 0x3f
-backslash = 0x5c
-open = 0x7b
-close = 0x7d
-comma = 0x2c
-dot = 0x2e

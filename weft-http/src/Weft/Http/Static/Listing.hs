@@ -1,6 +1,7 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
 -- |
 -- Description : The names in a directory
--- Stability   : not home
 --
 -- Reads a directory and makes a page of it. Called on the thread of a connection, for
 -- directories without an index file where listings are on.
@@ -18,11 +19,11 @@ import Weft
 import Weft.File hiding (OpenMode (Directory))
 import Weft.File qualified as File
 import Weft.Http.Date
-import Weft.Http.Page hiding (Entry (..), EntryKind (..))
+import Weft.Http.Page hiding (EntryKind (..), ListingEntry (..))
 import Weft.Http.Page qualified as Page
 import Weft.Http.Path
+import Weft.Http.Request
 import Weft.Http.Server.Types
-import Weft.Http.Static.Asked
 import Weft.Http.Static.Open
 import Weft.Http.Static.Rules
 import Weft.Http.Static.Types
@@ -66,6 +67,6 @@ listing static request relative = do
           -- A directory is answered with its index, if that can be had, and is not listed then.
           when (kind == Page.Directory) $
             bracket (openIndex static path) (mapM_ (\(_, file, _) -> closeFile file)) (\_ -> pure ())
-        of' kind status = Page.Entry name kind (statusSize status) (HttpTime (statusModified status `div` 1_000_000_000))
+        of' kind status = Page.ListingEntry name kind (statusSize status) (HttpTime (statusModified status `div` 1_000_000_000))
 
 -- | Open for reading what is beneath the directory; what leads out of it fails.

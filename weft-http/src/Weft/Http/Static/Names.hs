@@ -1,6 +1,7 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
 -- |
 -- Description : Which files lie beside others
--- Stability   : not home
 --
 -- Nearly no file has another coding of itself beside it, and to find that out for each
 -- file takes a look into the file system for each coding. So the names in a directory
@@ -32,10 +33,9 @@ import Weft.File hiding (OpenMode (Directory))
 import Weft.File qualified as File
 import Weft.Time
 
--- Note [What the time of a directory says]
--- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
--- A name that comes or goes changes the modification time of its directory. That is
--- compared once a second, as the files themselves are. But
+-- Note [What the time of a directory says] ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~ A name that
+-- comes or goes changes the modification time of its directory. That is compared once a second, as
+-- the files themselves are. But
 --
 --   * the time may be as coarse as two seconds: what comes in the moment after the names
 --     were read may leave the time as it is. Names that were read so shortly after a change
@@ -114,7 +114,7 @@ whichMayExist names root second path ending wanted = do
       Known status settled _ (Extent least most)
         | second >= most -> readAgain entry
         | otherwise ->
-            try (pathStatusAt (At root) place) >>= \case
+            try (modification <$> pathStatusAt (At root) place) >>= \case
               Right now' | now' == status, settled -> pure found
               Right _ | second >= least -> readAgain entry
               Right _ -> keep entry (Unknown least)
@@ -135,15 +135,19 @@ whichMayExist names root second path ending wanted = do
         Left (_ :: IOException) -> Unknown (second + pause)
 
     contents dir = do
-      status <- fileStatus dir
+      status <- modification <$> fileStatus dir
       there <- listDirectory dir
       let !marked = HashSet.fromList [B.copy n | n <- there, any (`B.isSuffixOf` n) (namesEndings names)]
       pure (status, marked)
 
+-- | What names depend on: another change of a directory's status, of its permissions say, changes none.
+modification :: FileStatus -> FileStatus
+modification status = status {statusChanged = statusModified status}
+
 -- | Was the last change of a file or directory so long before this second that another would
--- show in its time?
+-- show in its times?
 settledIn :: Int64 -> FileStatus -> Bool
-settledIn second status = statusModified status < (second - 3) * 1_000_000_000
+settledIn second status = max (statusModified status) (statusChanged status) < (second - 3) * 1_000_000_000
 
 -- | What is known of a directory.
 entryOf :: Names -> ByteString -> IO Directory

@@ -1,9 +1,9 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
 -- |
 -- Description : Opening and letting go of files
--- Stability   : not home
 --
--- All files that are served are opened here, beneath the root; and what the cache lets go
--- of is closed here. Called on the thread of a connection.
+-- Opens all served files beneath the root, and closes what the cache drops. On connection threads.
 module Weft.Http.Static.Open
   ( openBeneathRoot,
     openIndex,
@@ -23,8 +23,7 @@ import Weft.Http.Static.Opened
 import Weft.Http.Static.Types
 import Weft.Mask (mask_)
 
--- | Open a path that stays beneath the root. Where descriptors are short, some of those
--- that the cache holds are given up for it.
+-- | Open a path beneath the root. Short of descriptors, it closes some that the cache holds.
 openBeneathRoot :: Static -> ByteString -> Thread File
 openBeneathRoot static path =
   try (openFileAt (At (openRoot static)) path ReadOnly defaultOpenFlags {openBeneath = StayBeneath}) >>= \case
@@ -38,8 +37,8 @@ openBeneathRoot static path =
   where
     isShort e = ioe_errno e `elem` [Just code | Errno code <- [eMFILE, eNFILE]]
 
--- | The file that a directory is answered with: the first of the index files that is there, with
--- its path and its status. Raises what the system says of one that is there and cannot be had.
+-- | The first existing index file of a directory, with its path and status. Throws the system's
+-- error for one that exists and cannot be opened.
 openIndex :: Static -> ByteString -> Thread (Maybe (ByteString, File, FileStatus))
 openIndex static directory = tryNames (staticIndex (openSettings static))
   where
@@ -57,8 +56,7 @@ openIndex static directory = tryNames (staticIndex (openSettings static))
               then pure (Just (inside name, file, status))
               else closeFile file >> tryNames rest
 
--- | Close what the cache has let go of, unless it is being sent. Masked, because nobody else
--- knows of it any more.
+-- | Close what the cache has dropped, unless it is being sent. Masked: nothing else refers to it.
 letGo :: [Cached] -> Thread ()
 letGo gone = mask_ . for_ gone $ \cached -> case heldContent (cachedHeld cached) of
   InBytes _ -> pure ()

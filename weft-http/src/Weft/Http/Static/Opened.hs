@@ -1,9 +1,10 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
 -- |
--- Description : Files that are kept open
--- Stability   : not home
+-- Description : Shared open files
 --
--- A file that several responses send at a time, and that the cache keeps beside them. It
--- is closed by whoever lets go of it last: the cache may throw it out while it is sent.
+-- A file that the cache and several responses share. The last holder closes it, since the cache
+-- may drop it while it is sent.
 module Weft.Http.Static.Opened
   ( Opened,
     openedFile,
@@ -21,9 +22,9 @@ import Weft
 import Weft.File
 import Weft.Mask (mask_)
 
--- | An open file, and by how many it is held.
+-- | An open file and the number of its holders.
 data Opened = Opened
-  { -- | For those who hold it.
+  { -- | For holders only.
     openedFile :: !File,
     -- | Once 0 it stays 0: the file is being closed.
     openedHolders :: {-# UNPACK #-} !(PrimVar RealWorld Int)
@@ -33,7 +34,7 @@ data Opened = Opened
 newOpened :: File -> IO Opened
 newOpened file = Opened file <$> newPrimVar 1
 
--- | Hold it once more; false if it was closed before.
+-- | Hold the file once more; false if it was closed before.
 holdOpened :: Opened -> IO Bool
 holdOpened opened = readPrimVar (openedHolders opened) >>= go
   where
@@ -43,12 +44,12 @@ holdOpened opened = readPrimVar (openedHolders opened) >>= go
           found <- casInt (openedHolders opened) n (n + 1)
           if found == n then pure True else go found
 
--- | Let go of it. The last one closes the file, also when it has been cancelled.
+-- | Release a hold. The last one closes the file, even when cancelled.
 releaseOpened :: Opened -> Thread ()
 releaseOpened opened = mask_ $ do
   lastOne <- liftIO (releasedLast opened)
   when lastOne (closeFile (openedFile opened))
 
--- | Let go of it in 'IO'. True: whoever has called this is to close the file.
+-- | Release a hold in 'IO'. True: the caller must close the file.
 releasedLast :: Opened -> IO Bool
 releasedLast opened = (== 1) <$> fetchSubInt (openedHolders opened) 1

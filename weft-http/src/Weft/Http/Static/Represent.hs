@@ -1,13 +1,13 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
 -- |
 -- Description : From a file to a response
--- Stability   : not home
 --
 -- The head that a file has in each coding, and what preconditions and ranges make of
 -- a response. Everything but the random boundary of several ranges is pure.
 module Weft.Http.Static.Represent
   ( metaOf,
     metaOfSibling,
-    tagOf,
     varies,
     compressible,
     Parts (..),
@@ -33,17 +33,15 @@ import Weft.Http.Mime
 import Weft.Http.Multipart
 import Weft.Http.Negotiation
 import Weft.Http.Range
+import Weft.Http.Request
 import Weft.Http.Server.Render
 import Weft.Http.Server.Types
-import Weft.Http.Static.Asked
-import Weft.Http.Static.Names (settledIn)
 import Weft.Http.Static.Rules
 import Weft.Http.Static.Types
 import Weft.Http.Status
 
--- | What is said of a file: its path, whether the answer depends on what the client
--- accepts, the coding, the entity tag, and the file whose bytes these are, or that they were
--- made from.
+-- | What is said of a file: its path, whether the answer depends on what the client accepts, the
+-- coding, the entity tag, and the file whose bytes these are, or that they were made from.
 metaOf :: StaticSettings -> ByteString -> Bool -> Coding -> ETag -> FileStatus -> Meta
 metaOf settings path negotiated coding tag status =
   Meta
@@ -51,6 +49,7 @@ metaOf settings path negotiated coding tag status =
       metaType = fromMaybe mime (lookupField "content-type" fields),
       metaTag = tag,
       metaModified = modified,
+      metaExact = not negotiated && statusChanged status `div` 1_000_000_000 == statusModified status `div` 1_000_000_000,
       metaFields = fields,
       metaFields304 = filter (not . ofContent) fields
     }
@@ -80,27 +79,25 @@ metaOfSibling settings path sibling tag = metaOf settings path True coding (mark
   where
     coding = siblingCoding sibling
 
--- Note [Tags of files]
--- ~~~~~~~~~~~~~~~~~~~~
--- Copies of a file on several servers have the same tag, so that a client that is sent to
--- another one need not fetch what it has, and can go on with a download. They share content,
--- size and, if they were copied by what keeps it, time.
+-- Note [Tags of files] ~~~~~~~~~~~~~~~~~~~~ Copies of a file on several servers have the same tag,
+-- so that a client that is sent to another one need not fetch what it has, and can resume a
+-- download. They share content, size and, if they were copied by what keeps it, time; not the
+-- inode, nor the time of the last change of the status ('statusChanged').
 --
---   * What is read into memory has a tag of its content. The times of files are not always
---     worth something: builds that can be repeated set them all to the same, and two versions
---     of a page often have the same size.
---   * What is only opened, and sent by the system, has a tag of size and time. While another
---     change may leave the time as it is, the tag is weak: it says that the client need not
---     fetch the file again, but not that two parts of it fit together.
+-- The time says little: builds that can be repeated give all files one time, and two versions
+-- often have one size. So a strong tag is a hash of the content:
 --
--- What was kept while another change could go unseen is read again once it cannot
--- ('cachedSettled').
-
--- | The tag of a file as it was found in this second, given its content where it is in memory.
-tagOf :: Tick -> FileStatus -> Maybe Content -> ETag
-tagOf tick status = \case
-  Just (InBytes bytes) -> contentETag bytes
-  _ -> fileETag (settledIn (tickSecond tick) status) (FileIdentity (statusSize status) (statusModified status))
+--   * of what is read into memory;
+--   * of what is kept open, up to 'staticLargestHashed' bytes, read once for it. While a
+--     further change may leave the status as it is ('settledIn'), this tag is weak, because the
+--     open file may have other bytes by now.
+--
+-- All other files have a weak tag of size and time: @If-Range@ fails with it, and the client is
+-- sent the whole file. A date in @If-Range@ counts where it is that of the last change of the
+-- status too, so that no tool has set it, and where the file has one coding only ('metaExact').
+--
+-- Whether the cache has the current content, 'statusChanged' says. What was read while a further
+-- change could go unseen is read again once it cannot ('cachedSettled').
 
 -- | Whether answers with a file of this path depend on what clients accept: where
 -- there are files in other codings, or compressing is on for its type.
@@ -135,7 +132,7 @@ conditional tick request meta whole partial =
           case resolveRange defaultRangeLimits size range of
             Whole -> pure whole
             Unsatisfiable ->
-              pure (withFields [Field "Content-Range" (unsatisfiedRange size)] (errorResponse rangeNotSatisfiable416 ""))
+              pure (withFields [Field "Content-Range" (unsatisfiedRange size)] (errorResponse requestedRangeNotSatisfiable416 ""))
             Single r ->
               pure (Response partialContent206 (Field "Content-Range" (contentRange size r) : metaFields meta) (partial (OneRange r)) Nothing)
             Several rs -> do
@@ -146,14 +143,14 @@ conditional tick request meta whole partial =
       | otherwise -> pure whole
   where
     size = metaSize meta
-    validators = Validators (Just (metaTag meta)) (Just (metaModified meta)) (HttpTime (tickSecond tick))
+    validators = Validators (Just (metaTag meta)) (Just (metaModified meta)) (metaExact meta) (HttpTime (tickSecond tick))
     word = B.foldl' (\acc byte -> acc `shiftL` 8 .|. fromIntegral byte) (0 :: Word64)
 
 -- | With these fields in front of its own.
 withFields :: [Field] -> Response -> Response
 withFields fields response = response {responseFields = fields <> responseFields response, responseRendered = Nothing}
 
--- | The same head, and no content.
+-- | Omit the content of a response, with an unchanged head.
 withoutContent :: Response -> Response
 withoutContent response =
   response {responseBody = Omitted (bodyLength (responseBody response)), responseRendered = Nothing}

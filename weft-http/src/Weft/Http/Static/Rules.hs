@@ -79,8 +79,7 @@ fieldProblem (Field name value)
         "upgrade"
       ]
 
--- | What some rules set for a path: of the rules that fit, later ones win, field by
--- field.
+-- | What some rules set for a path: of the rules that fit, later ones win, field by field.
 fieldsFor :: [HeaderRule] -> ByteString -> [Field]
 fieldsFor rules path =
   foldl (flip replacing) [] [ruleFields rule | rule <- rules, any (`matchesGlob` path) (rulePatterns rule)]

@@ -1,8 +1,8 @@
 {-# LANGUAGE MultiWayIf #-}
+{-# OPTIONS_HADDOCK not-home #-}
 
 -- |
 -- Description : From the content of files to responses
--- Stability   : not home
 --
 -- What is small is read and put into the cache, and sent from memory; what is large is
 -- kept open there, and sent by the system. Called by the modules that found the file, on
@@ -16,6 +16,7 @@ module Weft.Http.Static.Send
     known,
     remember,
     throughCache,
+    sizeAndTime,
     fromHeld,
 
     -- * Other files
@@ -31,11 +32,12 @@ import Data.Int (Int64)
 import Data.Primitive.PrimVar
 import Weft
 import Weft.File
+import Weft.Http.ETag
 import Weft.Http.Multipart
 import Weft.Http.Range
+import Weft.Http.Request
 import Weft.Http.Server.Render
 import Weft.Http.Server.Types
-import Weft.Http.Static.Asked
 import Weft.Http.Static.Cache
 import Weft.Http.Static.Names (settledIn)
 import Weft.Http.Static.Open
@@ -93,13 +95,13 @@ remember static key cached = do
 -- with its bytes, if that is what is kept of it, or else with the file, kept open. What
 -- is not worth keeping as an open file is for the last action, which then has to close it;
 -- otherwise it is closed here, whatever happens, unless the cache holds it or the response.
-throughCache :: Static -> ByteString -> Bool -> File -> FileStatus -> (Content -> IO Cached) -> (Cached -> Thread a) -> Thread a -> Thread a
-throughCache static key copied file status about answer uncached = do
+throughCache :: Static -> Tick -> ByteString -> Bool -> File -> FileStatus -> (ETag -> Content -> IO Cached) -> (Cached -> Thread a) -> (ETag -> Thread a) -> Thread a
+throughCache static tick key copied file status about answer uncached = do
   content <- (if copied then readWith file status else pure Nothing) `onException` closeFile file
   case content of
     Just bytes -> do
       closeFile file
-      cached <- liftIO (about (InBytes bytes))
+      cached <- liftIO (about (contentETag bytes) (InBytes bytes))
       worth <- worthIt (shareOf (heldContent (cachedHeld cached)))
       when worth (remember static key cached)
       answer cached
@@ -109,12 +111,32 @@ throughCache static key copied file status about answer uncached = do
           opened <- liftIO (newOpened file)
           -- While we hold it, it is open.
           flip finally (releaseOpened opened) $ do
-            cached <- liftIO (about (OnDisk opened))
+            hashed <- hashOf static file status
+            let tag = maybe (sizeAndTime status) (if settledIn (tickSecond tick) status then id else weakened) hashed
+            cached <- liftIO (about tag (OnDisk opened))
             remember static key cached
             answer cached
-        False -> uncached
+        False -> uncached (sizeAndTime status)
   where
     worthIt share = liftIO (worthKeeping (openCache static) share key)
+
+-- | The tag of a file whose content is not known.
+sizeAndTime :: FileStatus -> ETag
+sizeAndTime status = fileETag (FileIdentity (statusSize status) (statusModified status))
+
+-- | The tag of the content of an open file that has this status, unless it is too large or
+-- changes meanwhile.
+hashOf :: Static -> File -> FileStatus -> Thread (Maybe ETag)
+hashOf static file status
+  | size > fromIntegral (staticLargestHashed (openSettings static)) = pure Nothing
+  | otherwise = go 0 hashStart
+  where
+    size = statusSize status
+    go at !hash
+      | at >= size = (\now' -> if now' == status then Just (hashETag (fromIntegral size) hash) else Nothing) <$> fileStatus file
+      | otherwise = do
+          bytes <- readAt file at (fromIntegral (min 65_536 (size - at)))
+          if B.null bytes then pure Nothing else go (at + fromIntegral (B.length bytes)) (hashMore bytes hash)
 
 shareOf :: Content -> Share
 shareOf = \case
@@ -166,8 +188,7 @@ fromMemory static tick request held bytes
   where
     whole = wholeOf (heldMeta held) (heldContent held) (pure ())
 
--- | The same with a file that is kept open, and that the caller holds: the response lets
--- go of it.
+-- | The same with a file that is kept open, and that the caller holds: the response lets go of it.
 fromOpened :: Static -> Tick -> Request -> Held -> Opened -> Thread Response
 fromOpened static tick request held opened
   | isPlain request = liftIO $ do

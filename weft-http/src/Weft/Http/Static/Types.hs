@@ -1,6 +1,7 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
 -- |
 -- Description : What static files are made of
--- Stability   : not home
 --
 -- The settings of a directory that is served, and what is in memory while it is: the
 -- vocabulary between the modules under "Weft.Http.Static".
@@ -50,7 +51,7 @@ import Weft.Http.Static.Names
 import Weft.Http.Static.Opened
 import Weft.Http.Static.Rules
 import Weft.Http.Status
-import Weft.Internal.Report (reportToStderr)
+import Weft.Internal.Os.Report (reportToStderr)
 
 -- | What is served and how.
 data StaticSettings = StaticSettings
@@ -59,9 +60,8 @@ data StaticSettings = StaticSettings
     -- | Memory for small files; default 100,000,000 bytes. 0 turns the cache off, and
     -- with it 'staticCompress'.
     staticCacheBytes :: !Int,
-    -- | Files up to this size may be kept in memory; default 1 MiB. Where
-    -- 'staticOpenFiles' is not 0, of those larger than 'staticLargestCopied' only the ones
-    -- that 'staticCompress' is for.
+    -- | Files up to this size may be kept in memory; default 1 MiB. Where 'staticOpenFiles' is not
+    -- 0, of those larger than 'staticLargestCopied' only the ones that 'staticCompress' is for.
     staticLargestCached :: !Int,
     -- | Files that are kept open, with what is known of them, to be sent by the system;
     -- default 10,000, and at most a quarter of the descriptors that the process may have.
@@ -71,6 +71,9 @@ data StaticSettings = StaticSettings
     -- | Up to this size, in bytes, a file is sent from memory although files may be kept
     -- open; default 8 KiB. To copy more takes longer than to have the system send it.
     staticLargestCopied :: !Int,
+    -- | Up to this size, in bytes, a file that is kept open is read once for its entity tag, so
+    -- that downloads of it can be resumed; default 16 MiB. Larger ones have a weak tag.
+    staticLargestHashed :: !Int,
     -- | Whether a directory without an index file is listed; default 'False' (404).
     staticListings :: !Bool,
     -- | Names that are tried in this order for a directory; default @index.html@.
@@ -93,15 +96,13 @@ data StaticSettings = StaticSettings
     staticFallback :: !(Maybe Fallback),
     -- | The @Server@ field, as in the server's settings.
     staticServerName :: !ByteString,
-    -- | Told what an operator should know where the server cannot: that a file could
-    -- not be read and an error page was sent. Default: standard error. It must not
-    -- block.
+    -- | Told what an operator should know where the server cannot: that a file could not be read
+    -- and an error page was sent. Default: standard error. It must not block.
     staticReport :: !(String -> IO ())
   }
 
--- | One file for all paths without a file, as an application needs that makes its own
--- sense of paths in the browser. It is the answer to GET and HEAD by clients that
--- accept @text\/html@.
+-- | One file for all paths without a file, as an application needs that makes its own sense of
+-- paths in the browser. It is the answer to GET and HEAD by clients that accept @text\/html@.
 data Fallback = Fallback
   { -- | Beneath the directory, such as @index.html@.
     fallbackFile :: !ByteString,
@@ -135,6 +136,7 @@ defaultStaticSettings root =
       staticLargestCached = 1024 * 1024,
       staticOpenFiles = 10_000,
       staticLargestCopied = 8192,
+      staticLargestHashed = 16 * 1024 * 1024,
       staticListings = False,
       staticIndex = ["index.html"],
       staticPrecompressed = [],
@@ -192,9 +194,8 @@ data Rendered = Rendered !Int64 !Response
 data Others
   = -- | Nothing, so that no request needs to be asked what it accepts.
     Alone
-  | -- | These, in the order of preference. There may be none, where the answer only
-    -- says that it might have been another. And what was chosen last: clients of one
-    -- kind all say the same.
+  | -- | These, in the order of preference. There may be none, where the answer only says that it
+    -- might have been another. And what was chosen last: clients of one kind all say the same.
     Negotiated [Variant] !(IORef Choice)
 
 -- | What was chosen for these lines of @Accept-Encoding@, if there was just one.
@@ -215,8 +216,8 @@ data Variant = Variant
 data Source
   = -- | A file beside the original.
     FromFile !Sibling
-  | -- | The server packs it.
-    Made
+  | -- | The server packs it: the tag of the result, which names the original too.
+    Made !ETag
 
 -- | A file beside another one.
 data Sibling = Sibling
@@ -232,6 +233,8 @@ data Meta = Meta
     metaType :: !ByteString,
     metaTag :: !ETag,
     metaModified :: !HttpTime,
+    -- | Whether that tells versions and codings apart: see Note [Tags of files].
+    metaExact :: !Bool,
     -- | Of a response with status 200 or 206.
     metaFields :: [Field],
     -- | Of a response with status 304.

@@ -1,10 +1,10 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
 -- |
 -- Description : What an effect does outside of the simulation
--- Stability   : not home
 --
--- Watches one effect of a thread from outside: how long it took by the real clock, and
--- which descriptors of the operating system are open that were not before. Called by the
--- driver when it was asked to.
+-- Measures one effect of a thread from outside: how long it takes by the real clock, and which
+-- descriptors of the operating system it leaves open.
 module Weft.Sim.Internal.Audit
   ( audited,
   )
@@ -15,9 +15,8 @@ import Control.Monad (unless, when)
 import Data.List (isSuffixOf, (\\))
 import System.Posix.Directory qualified as Posix
 import System.Posix.Files (readSymbolicLink)
-import Weft.Internal.Sys (monotonicNow)
+import Weft.Internal.Os.Sys (monotonicNow)
 
--- | Run a step, and tell what it did.
 audited :: (String -> IO ()) -> IO () -> IO ()
 audited tell step = do
   before <- openDescriptors
@@ -33,8 +32,8 @@ audited tell step = do
   where
     tolerated = 20
 
--- | The numbers of those that are open now, and what they are, but for the one that this
--- takes itself. Where that cannot be known, none.
+-- | The open descriptors and what they are, without the one that this listing opens. Empty where
+-- the system does not tell.
 openDescriptors :: IO [(String, FilePath)]
 openDescriptors = either (\(_ :: IOException) -> []) id <$> try listing
   where

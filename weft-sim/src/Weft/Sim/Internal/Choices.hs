@@ -1,8 +1,8 @@
 {-# OPTIONS_GHC -O2 #-}
+{-# OPTIONS_HADDOCK not-home #-}
 
 -- |
 -- Description : Who decides what runs next, and how
--- Stability   : not home
 --
 -- Wherever a simulated run could go on in several ways there is a /decision/: a number of
 -- options, of which the first is what happens if nobody cares. A 'Chooser' decides by

@@ -1,9 +1,10 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
 -- |
 -- Description : What the simulated world is like
--- Stability   : not home
 --
--- Delays, sizes and how often small things go wrong everywhere. What goes wrong at a
--- certain time at a certain place (a crash, a partition) is a fault, and not here.
+-- Delays, sizes and how often small things go wrong everywhere. An event at a certain time and
+-- place (a crash, a partition) is a fault instead.
 module Weft.Sim.Internal.Conditions
   ( Conditions (..),
     calm,
@@ -11,9 +12,9 @@ module Weft.Sim.Internal.Conditions
   )
 where
 
-import Weft.Internal.Time (Duration, microseconds, milliseconds, seconds)
+import Weft.Internal.Data.Time (Duration, microseconds, milliseconds, seconds)
 
--- | The weather. Durations are ranges from which each event draws; rates are probabilities for each event.
+-- | Each event draws from the ranges of durations; rates are probabilities for each event.
 data Conditions = Conditions
   { -- \* Network
 
@@ -21,50 +22,52 @@ data Conditions = Conditions
     linkDelay :: !(Duration, Duration),
     -- | Within a machine.
     loopbackDelay :: !(Duration, Duration),
-    -- | What a link carries in a second, in bytes; 0: without limit.
+    -- | Bytes that a link carries per second; 0: without limit.
     linkBandwidth :: !Int,
-    -- | What a connection holds in each direction before the sender waits, in bytes.
+    -- | Bytes that a connection holds in each direction before the sender waits.
     streamBuffer :: !Int,
-    -- | Cut what is sent at arbitrary points, so that it arrives in other pieces?
+    -- | Cut sent bytes at arbitrary points, so that they arrive in other pieces?
     segmentation :: !Bool,
-    -- | A send takes only a part of what it could.
+    -- | Of sends: takes only a part of what it could.
     shortSends :: !Double,
+    -- | Of attempts ("Weft.Attempt") that could succeed: answers that it would have to wait, as
+    -- the real kernel does when it is short of memory.
+    failedAttempts :: !Double,
     -- | Of datagrams between machines.
     datagramLoss, datagramDuplication :: !Double,
-    -- | Of connections, at each segment: it is reset.
+    -- | Of segments: the connection is reset.
     connectionResets :: !Double,
-    -- | Of accepts: fails with an error of the peer's (@ECONNABORTED@), or of this machine's
-    -- (@EMFILE@, for a moment). The kernel deals with them as the real one does.
+    -- | Of accepts: fails with an error of the peer (@ECONNABORTED@) or, for a moment, of this
+    -- machine (@EMFILE@). The kernel handles them as the real one does.
     acceptErrors :: !Double,
-    -- | How long a connection attempt to a machine that does not answer takes to fail.
+    -- | How long connecting to a machine that does not answer takes to fail.
     connectPatience :: !Duration,
-    -- | How long a connection whose peer does not acknowledge lives: then it fails with
+    -- | How long a connection lives without its peer's acknowledgements, before it fails with
     -- @ETIMEDOUT@.
     retransmissionPatience :: !Duration,
     -- \* Disk
 
-    -- | For each operation; a sync draws from the second.
+    -- | For each operation, and for each sync.
     diskDelay, syncDelay :: !(Duration, Duration),
-    -- | A read or write moves only a part of what it could.
+    -- | Of reads and writes: moves only a part of what it could.
     shortReads, shortWrites :: !Double,
     -- | Of reads, and of writes and syncs, that fail with @EIO@.
     readErrors, writeErrors :: !Double,
-    -- | Bytes that all files of a machine may hold together; then @ENOSPC@.
+    -- | Bytes that all files of a machine may hold together, before @ENOSPC@.
     diskCapacity :: !Int,
     -- \* Resources and completions
 
     -- | Descriptors of each machine, 100,000 at most.
     descriptorLimit :: !Int,
-    -- | Of operations whose result is known at once: they complete later nevertheless, so that
-    -- completions come out of order and in batches.
+    -- | Of operations whose result is known at once: completes later, so that completions come out
+    -- of order and in batches.
     lateCompletions :: !Double,
     -- | How much later.
     completionDelay :: !(Duration, Duration),
-    -- | Of cancellations: they take effect after a moment, in which the operation may
-    -- still succeed.
+    -- | Of cancellations: takes effect after a moment, in which the operation may still succeed.
     lateCancellations :: !Double,
-    -- | Of events: after them no thread runs for a moment, as when the operating system lets
-    -- others run, and more events happen meanwhile. So several completions are found at once.
+    -- | Of events: no thread runs for a moment after it, as when the operating system runs others.
+    -- More events happen meanwhile, so that several completions are found at once.
     stalls :: !Double,
     -- | How long the moment is.
     stallTime :: !(Duration, Duration)
@@ -81,6 +84,7 @@ calm =
       streamBuffer = 262_144,
       segmentation = False,
       shortSends = 0,
+      failedAttempts = 0,
       datagramLoss = 0,
       datagramDuplication = 0,
       connectionResets = 0,
@@ -102,8 +106,8 @@ calm =
       stallTime = (mempty, mempty)
     }
 
--- | What a correct program must live with every day: jitter, pieces, short reads and
--- writes, lost datagrams, completions in any order. No errors.
+-- | What a correct program meets every day: jitter, pieces, short reads and writes, lost
+-- datagrams, completions in any order. No errors.
 rough :: Conditions
 rough =
   calm
@@ -112,6 +116,7 @@ rough =
       streamBuffer = 16_384,
       segmentation = True,
       shortSends = 0.1,
+      failedAttempts = 0.2,
       datagramLoss = 0.05,
       datagramDuplication = 0.02,
       acceptErrors = 0.02,

@@ -1,8 +1,8 @@
 {-# OPTIONS_GHC -O2 #-}
+{-# OPTIONS_HADDOCK not-home #-}
 
 -- |
 -- Description : The loop that runs a simulated world, one step at a time
--- Stability   : not home
 --
 -- Takes the place of the workers' loops and OS threads of a production run: it chooses a
 -- thread that is ready, or a message between workers, and lets the production scheduler
@@ -33,11 +33,11 @@ import Data.Maybe (fromMaybe)
 import Data.Primitive.Array
 import Data.Primitive.PrimVar
 import Data.Sequence qualified as Seq
-import Weft.Internal.AtEnd (openDoors, runAll)
-import Weft.Internal.Ending
-import Weft.Internal.Scheduler
-import Weft.Internal.SystemCall (SystemCall (..))
-import Weft.Internal.Trace
+import Weft.Internal.Core.Scheduler
+import Weft.Internal.Core.SystemCall (SystemCall (..))
+import Weft.Internal.Core.Trace
+import Weft.Internal.Os.AtEnd (openDoors, runAll)
+import Weft.Internal.Run.Ending
 import Weft.Sim.Internal.Audit
 import Weft.Sim.Internal.Choices
 import Weft.Sim.Internal.Conditions
@@ -388,12 +388,15 @@ loop d workers ending result = turn False
       _ -> moments
 
     observe detector number step = \case
-      Access access stack _ | accessKind access /= Affects -> accessed detector number access step (fromMaybe "" (placeOf stack))
+      Perform op _ _ -> case primitiveSight op of
+        Bookkeeping -> touched detector number Library
+        Awaits _ -> touched detector number Library
+        Uses uses -> forM_ uses $ \(Use _ (Wish object _)) -> touched detector number (Numbered object)
+        Accesses access stack | accessKind access /= Affects -> accessed detector number access step (fromMaybe "" (placeOf stack))
+        _ -> pure ()
       -- What waits so is answered by the library, or by what already was there.
-      Call (Suspend _ _) _ -> touched detector number TheWorld >> touched detector number Library
-      Call _ _ -> touched detector number TheWorld
-      CallAt {} -> touched detector number TheWorld
-      Internal _ -> touched detector number Library
+      Call _ (Suspend _ _) _ -> touched detector number TheWorld >> touched detector number Library
+      Call {} -> touched detector number TheWorld
       _ -> pure ()
 
     -- Transactions that wait are tried again when a variable may have changed without

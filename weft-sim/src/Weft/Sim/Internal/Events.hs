@@ -1,13 +1,12 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
 -- |
 -- Description : Virtual time, and what is to happen in it
--- Stability   : not home
 --
--- The clock of a simulated world and its queue of events. The clock moves only in
--- 'fireNext', to the time of the first event; nothing here looks at a real clock. Used by
--- one OS thread at a time.
+-- The clock of a simulated world and its event queue. Only 'fireNext' moves the clock, to the
+-- time of the first event; nothing here reads a real clock. Used by one OS thread at a time.
 --
--- Events of one instant happen in an order that is drawn when they are made: the
--- queue is ordered by the instant and some further bits.
+-- The order of events of one instant is drawn when they are made, as further bits of the key.
 module Weft.Sim.Internal.Events
   ( Events,
     newEvents,
@@ -31,33 +30,31 @@ import Control.Monad.Primitive (RealWorld)
 import Data.Bits (shiftL, shiftR)
 import Data.Int (Int64)
 import Data.Primitive.PrimVar
-import Weft.Internal.Timers (TimerKey, Timers)
-import Weft.Internal.Timers qualified as Timers
+import Weft.Internal.Data.Timers (TimerKey, Timers)
+import Weft.Internal.Data.Timers qualified as Timers
 
--- | The clock, the queue, and how to order events of one instant: a number below 64.
+-- | The clock, the queue, and the source of a number below 64 that orders events of one instant.
 data Events = Events !(PrimVar RealWorld Int64) !(Timers (IO ())) !(IO Int)
 
--- | Names one event, to revoke it.
 type EventKey = TimerKey
 
--- | Nothing is to happen; the clock stands at this time, in nanoseconds. It may go on for
--- 2^57 of them (four years).
+-- | No events; the clock stands at this time, in nanoseconds. It may advance by 2^57 of them
+-- (four years).
 newEvents :: Int64 -> IO Int -> IO Events
 newEvents start order = Events <$> newPrimVar start <*> Timers.new <*> pure order
 
--- | What time it is.
 clock :: Events -> IO Int64
 clock (Events now _ _) = readPrimVar now
 {-# INLINE clock #-}
 
--- | Let something happen at an instant; in this one if that is past.
+-- | Schedule an event at an instant; a past one means now.
 at :: Events -> Int64 -> IO () -> IO EventKey
 at (Events now timers order) instant act = do
   moment <- readPrimVar now
   bits <- order
   Timers.insert timers (min latest (max moment instant) `shiftL` orderBits + fromIntegral bits) act
 
--- | Let something happen in so many nanoseconds.
+-- | Schedule an event after a delay in nanoseconds.
 after :: Events -> Int64 -> IO () -> IO EventKey
 after events delay act = do
   moment <- clock events
@@ -69,21 +66,19 @@ orderBits = 6
 latest :: Int64
 latest = 1 `shiftL` 56
 
--- | It is not to happen. False if it has happened.
+-- | False if the event has happened.
 revoke :: Events -> EventKey -> IO Bool
 revoke (Events _ timers _) = Timers.cancel timers
 
--- | How many are to happen.
 pendingEvents :: Events -> IO Int
 pendingEvents (Events _ timers _) = Timers.size timers
 
--- | When the next one happens.
 nextEvent :: Events -> IO (Maybe Int64)
 nextEvent (Events _ timers _) = do
   n <- Timers.size timers
   if n == 0 then pure Nothing else Just . (`shiftR` orderBits) <$> Timers.nextDeadline timers
 
--- | Go to the next event and let it happen. False if there is none.
+-- | Move the clock to the next event and run it. False if there is none.
 fireNext :: Events -> IO Bool
 fireNext (Events now timers _) = do
   n <- Timers.size timers

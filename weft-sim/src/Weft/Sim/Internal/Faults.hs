@@ -1,9 +1,10 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
 -- |
 -- Description : What goes wrong, when and where, as a script
--- Stability   : not home
 --
--- A fault script is a list of events with their times. It is data: printed with a failure,
--- read again, shrunk, and drawn at random from a 'FaultPlan'. The driver's world carries it out.
+-- A fault script is a list of events with their times. It is data: printed with a failure, read
+-- again, shrunk, and drawn at random from a 'FaultPlan'. The driver's world executes it.
 module Weft.Sim.Internal.Faults
   ( -- * Scripts
     FaultScript,
@@ -25,19 +26,19 @@ import Data.Int (Int64)
 import Data.List (partition, sortOn)
 import Data.Text (Text)
 import Data.Text qualified as Text
-import Weft.Internal.Time (Duration (..))
+import Weft.Internal.Data.Time (Duration (..))
 import Weft.Sim.Internal.Random
 import Weft.Sim.Internal.Timeline (showTime)
 
--- | What happens, at which times. Faults of one instant happen in the order in which they are here.
+-- | Faults and their times. Faults of one instant happen in the order of the list.
 type FaultScript = [TimedFault]
 
--- | A fault so many nanoseconds after the start.
+-- | A fault, and its time in nanoseconds since the start.
 data TimedFault = At {faultTime :: !Int64, faultWhat :: !Fault}
   deriving stock (Eq, Show, Read)
 
--- | What can go wrong, and be mended. Machines are known by their names; what names a
--- machine that there is not does nothing.
+-- | What can go wrong, and be mended. Machines are given by name; a fault of an unknown machine
+-- does nothing.
 data Fault
   = -- | It loses its power ('Weft.Sim.crash'); the home machine never does.
     Crash !Text
@@ -53,17 +54,17 @@ data Fault
     CutOneWay [Text] [Text]
   | -- | All links are as they were.
     Heal
-  | -- | All links take so many nanoseconds longer.
+  | -- | All links take this number of nanoseconds longer.
     SlowLinks !Int64
   | -- | All connections of a machine are reset.
     ResetConnections !Text
-  | -- | Its wall clock is ahead by so many nanoseconds.
+  | -- | Its wall clock is ahead by this number of nanoseconds.
     SkewClock !Text !Int64
   | -- | Of its disk operations this part fails with @EIO@.
     FailDisk !Text !Double
-  | -- | Its disk operations take so many times as long.
+  | -- | Its disk operations take this many times as long.
     SlowDisk !Text !Double
-  | -- | Its files may grow by no more than so many bytes.
+  | -- | Its files may grow by no more than this number of bytes.
     FillDisk !Text !Int
   | -- | Its disk is as it was.
     MendDisk !Text
@@ -71,35 +72,33 @@ data Fault
     Signal !Text !Int
   deriving stock (Eq, Show, Read)
 
--- | For people: a line for each.
+-- | A line of text for each fault.
 renderScript :: FaultScript -> [String]
 renderScript = map (\(At t f) -> showTime t <> "  " <> describeFault f)
 
--- | In words.
 describeFault :: Fault -> String
-describeFault = describe
+describeFault = \case
+  Crash m -> name m <> " crashes"
+  Restart m -> name m <> " starts again"
+  Blackout ms -> names ms <> " crash"
+  PowerReturns ms -> names ms <> " start again"
+  Cut a b -> "nothing passes between " <> names a <> " and " <> names b
+  CutOneWay a b -> "nothing passes from " <> names a <> " to " <> names b
+  Heal -> "the network is whole again"
+  SlowLinks d -> "links take " <> showTime d <> " longer"
+  ResetConnections m -> "the connections of " <> name m <> " are reset"
+  SkewClock m 0 -> "the clock of " <> name m <> " is right again"
+  SkewClock m d -> "the clock of " <> name m <> " is " <> (if d < 0 then "behind by " else "ahead by ") <> showTime (abs d)
+  FailDisk m p -> "the disk of " <> name m <> " fails, with probability " <> show p
+  SlowDisk m x -> "the disk of " <> name m <> " is " <> show x <> " times slower"
+  FillDisk m n -> "the disk of " <> name m <> " has room for " <> show n <> " bytes"
+  MendDisk m -> "the disk of " <> name m <> " works again"
+  Signal m n -> name m <> " gets signal " <> show n
   where
-    describe = \case
-      Crash m -> name m <> " crashes"
-      Restart m -> name m <> " starts again"
-      Blackout ms -> names ms <> " crash"
-      PowerReturns ms -> names ms <> " start again"
-      Cut a b -> "nothing passes between " <> names a <> " and " <> names b
-      CutOneWay a b -> "nothing passes from " <> names a <> " to " <> names b
-      Heal -> "the network is whole again"
-      SlowLinks d -> "links take " <> showTime d <> " longer"
-      ResetConnections m -> "the connections of " <> name m <> " are reset"
-      SkewClock m 0 -> "the clock of " <> name m <> " is right again"
-      SkewClock m d -> "the clock of " <> name m <> " is " <> (if d < 0 then "behind by " else "ahead by ") <> showTime (abs d)
-      FailDisk m p -> "the disk of " <> name m <> " fails, with probability " <> show p
-      SlowDisk m x -> "the disk of " <> name m <> " is " <> show x <> " times slower"
-      FillDisk m n -> "the disk of " <> name m <> " has room for " <> show n <> " bytes"
-      MendDisk m -> "the disk of " <> name m <> " works again"
-      Signal m n -> name m <> " gets signal " <> show n
     name = Text.unpack
     names = unwords . map name
 
--- | Each fault with what mends it, if that is in the script: what to leave out together.
+-- | Each fault with the one that mends it, if the script has it: what to leave out together.
 withMendings :: FaultScript -> [FaultScript]
 withMendings = \case
   [] -> []
@@ -107,7 +106,7 @@ withMendings = \case
     (before, mending : after) -> [fault, mending] : withMendings (before <> after)
     _ -> [fault] : withMendings rest
 
--- | Is the first over when the second comes?
+-- | Does the second fault end the first?
 mends :: Fault -> Fault -> Bool
 mends = \cases
   (Crash m) (Restart m') -> m == m'
@@ -121,21 +120,21 @@ mends = \cases
   (FillDisk m _) (MendDisk m') -> m == m'
   _ _ -> False
 
--- | From what scripts are drawn.
+-- | What random scripts are made of.
 data FaultPlan = FaultPlan
-  { -- | Names of the machines that may be hit by anything.
+  { -- | Machines that any fault may hit.
     planMachines :: [Text],
-    -- | Names of machines whose clocks may jump and which may be cut off, but that neither
-    -- crash nor have trouble with their disks: those that the test itself needs.
+    -- | Machines whose clocks may jump and which may be cut off, but which neither crash nor have
+    -- disk trouble: those that the test itself needs.
     planBystanders :: [Text],
-    -- | Which kinds of faults.
+    -- | Kinds of faults.
     planKinds :: [FaultKind],
-    -- | Between the first and the last time a fault may come, both since the start.
+    -- | The first and the last time of a fault, since the start.
     planFrom, planUntil :: !Duration,
-    -- | How many faults, at most: a number from 0 on is drawn. Each is mended again, but for a
+    -- | The largest number of faults; a number from 0 on is drawn. Each is mended again, except a
     -- reset, which is over at once.
     planCount :: !Int,
-    -- | How long each lasts, at most.
+    -- | How long each fault lasts, at most.
     planLength :: !Duration
   }
   deriving stock (Eq, Show)

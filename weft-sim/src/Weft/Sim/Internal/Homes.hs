@@ -1,6 +1,7 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
 -- |
 -- Description : The workers of a simulated run, without OS threads
--- Stability   : not home
 --
 -- Makes for each worker what its threads see of it and the production scheduler, over a
 -- ready list that all of them share. Who runs them in turn is the driver.
@@ -18,18 +19,17 @@ import Data.Foldable (foldlM, foldrM)
 import Data.IORef
 import Data.Primitive.Array
 import Data.Primitive.PrimVar
-import Weft.Internal.AtEnd (newAtEnd)
-import Weft.Internal.Births (newBirths)
-import Weft.Internal.Control (carrierFor, newWords)
-import Weft.Internal.Counters (Counters (..))
-import Weft.Internal.Guests (newGuests)
+import Weft.Internal.Core.Guests (newGuests)
+import Weft.Internal.Core.Park (visitParked)
+import Weft.Internal.Core.Policy
+import Weft.Internal.Core.Scheduler
+import Weft.Internal.Core.Trace
+import Weft.Internal.Data.Births (newBirths)
+import Weft.Internal.Data.Counters (Counters (..))
+import Weft.Internal.Data.Roll (newRoll)
 import Weft.Internal.Kernel
-import Weft.Internal.Park (visitParked)
-import Weft.Internal.Policy
-import Weft.Internal.Roll (newRoll)
-import Weft.Internal.Scheduler
-import Weft.Internal.Slots qualified as Slots
-import Weft.Internal.Trace
+import Weft.Internal.Os.AtEnd (newAtEnd)
+import Weft.Internal.Os.Control (carrierFor, newWords)
 
 -- | What the driver wants to be told, and asked.
 data Watcher = Watcher
@@ -59,9 +59,7 @@ newWorkers count kernel watcher = do
   closing <- newIORef False
   end <- newAtEnd
   numbers <- newPrimVar 0
-  -- For one more than there are: with one alone the scheduler would take short ways that
-  -- nobody sees.
-  shared <- newWords (count + 1) 0
+  shared <- newWords count 0
   started <- newIORef Nothing
   homes <- mfix $ \homes -> arrayFromList <$> mapM (newHome closing end numbers started homes) [0 .. count - 1]
   opened <- openKernel kernel count
@@ -71,7 +69,6 @@ newWorkers count kernel watcher = do
   workers <$ writeIORef started (Just workers)
   where
     newHome closing end numbers started homes index = do
-      waits <- Slots.new
       parked <- newRoll
       clock <- newPrimVar 0
       births <- newBirths
@@ -79,7 +76,7 @@ newWorkers count kernel watcher = do
       pure
         Home
           { homeWorker = index,
-            homeAlone = False,
+            homeAlone = count == 1,
             homeProbe = Just (watchProbe watcher),
             homeNumbers = numbers,
             homePost = watchPost watcher index,
@@ -87,7 +84,6 @@ newWorkers count kernel watcher = do
             homeStart = \tcb resume -> readIORef started >>= mapM_ (\w -> startThread (indexArray (workerSchedulers w) index) tcb resume),
             homeIdentify = \tcb -> readIORef started >>= maybe (pure tcb) (\w -> numbered (indexArray (workerSchedulers w) index) tcb),
             homeGoing = Going (indexArray homes index),
-            homeWaits = waits,
             homeParked = parked,
             homeClock = clock,
             homeBirths = births,
@@ -107,7 +103,7 @@ newWorkers count kernel watcher = do
           hostReport = watchReport watcher
         }
     scheduler homes instances shared index = do
-      carrier <- carrierFor shared (count + 1) 0 index index
+      carrier <- carrierFor shared count 0 index index
       newScheduler
         (PolicyQueue (queueOf index))
         carrier
@@ -132,8 +128,7 @@ visitWorker :: Watcher -> Workers -> Int -> (Seen -> r -> IO r) -> r -> IO r
 visitWorker watcher workers index f start = do
   ready <- watchVisit watcher index
   queued <- foldrM (f . SeenReady) start ready
-  waits <- Slots.foldM (\r _ wait -> pure (wait : r)) [] (homeWaits home)
-  parked <- visitParked home (\wait r -> pure (wait : r)) waits
+  parked <- visitParked home (\wait r -> pure (wait : r)) []
   waiting <- foldlM (\r wait -> f (SeenWaiting wait) r) queued parked
   instanceWaits (indexArray (workerInstances workers) index) (f . SeenWaiting) waiting
   where

@@ -1,8 +1,8 @@
 {-# LANGUAGE GADTs #-}
+{-# OPTIONS_HADDOCK not-home #-}
 
 -- |
 -- Description : The kernel that answers from a seed
--- Stability   : not home
 --
 -- Puts the parts of a simulated world together behind the same value as the system
 -- kernel: which part answers which system call, and how time passes. One OS thread at a time
@@ -34,11 +34,12 @@ import Data.Primitive.PrimVar
 import Data.Text qualified as Text
 import Data.Type.Equality ((:~~:) (HRefl))
 import Type.Reflection (eqTypeRep, typeRep)
+import Weft.Internal.Core.SystemCall
+import Weft.Internal.Core.Trace
+import Weft.Internal.Data.Time (Instant (..))
 import Weft.Internal.Kernel
-import Weft.Internal.Masked (inMasking)
-import Weft.Internal.SystemCall
-import Weft.Internal.Time (Instant (..))
-import Weft.Internal.Trace
+import Weft.Internal.Os.Masked (inMasking)
+import Weft.Sim.Internal.Attempts
 import Weft.Sim.Internal.Conditions
 import Weft.Sim.Internal.Disk
 import Weft.Sim.Internal.Events
@@ -209,9 +210,10 @@ answerAsk sim ask request k = case request of
     bytes <- ByteString.pack <$> mapM (\_ -> fromIntegral <$> below (simEntropy sim) 256) [1 .. n]
     pure (k bytes)
   OpenSignals wanted -> openSignals (simSignals sim) wanted ask k
-  NextSignal s -> nextSignal (simSignals sim) s ask k
+  NextSignal s -> nextSignal s ask k
   CloseSignals s -> closeSignals (simSignals sim) s ask k
   WorkerCount -> pure (k (hostWorkers (askHost ask)))
+  KernelAttempts -> k <$> attemptsOf net disks ask
   Now -> clock (worldEvents (simWorld sim)) >>= \t -> pure (k (Instant t))
   Suspend _ action -> answerSuspend (askHost ask) request action (askTcb ask) k
   Blocking action -> blockingAction ask action k

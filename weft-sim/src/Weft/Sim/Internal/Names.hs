@@ -1,10 +1,12 @@
+{-# LANGUAGE OverloadedStrings #-}
+{-# OPTIONS_HADDOCK not-home #-}
+
 -- |
 -- Description : Simulated name resolution
--- Stability   : not home
 --
--- What @getaddrinfo@ answers in a simulated world, without asking anybody: the names of
--- machines, @localhost@, numeric addresses; services by number and a few by name. The
--- shape of the answers, with and without hints, is that of the GNU C library.
+-- Answers @getaddrinfo@ in a simulated world: the names of machines, @localhost@, numeric
+-- addresses; services by number and a few by name. The answers, with and without hints, have the
+-- shape of the GNU C library's.
 module Weft.Sim.Internal.Names
   ( resolve,
 
@@ -21,21 +23,20 @@ import Data.Bits (shiftL, (.|.))
 import Data.Char (digitToInt, isDigit, isHexDigit, toLower)
 import Data.List (find)
 import Data.Maybe (isJust)
+import Data.Text (Text)
 import Data.Text qualified as Text
 import Data.Word (Word16, Word32)
 import GHC.IO.Exception (IOErrorType (NoSuchThing), IOException (..))
 import Network.Socket
 import Numeric (readHex)
-import Weft.Internal.Trace (Why (Completed))
+import Weft.Internal.Core.Trace (Why (Completed))
 import Weft.Sim.Internal.Conditions
 import Weft.Sim.Internal.Events
 import Weft.Sim.Internal.Random
 import Weft.Sim.Internal.Ticket
 import Weft.Sim.Internal.World
 
--- | Names of machines, @localhost@, numeric addresses; services by number or well-known name.
--- It takes the time of a question to another machine, if the host is not numeric and not
--- this one.
+-- | Takes the time of a question to another machine, unless the host is numeric or this one.
 resolve :: World -> Maybe AddrInfo -> Maybe HostName -> Maybe ServiceName -> Answering [AddrInfo]
 resolve world hints host service ask k = park ask k $ \ticket -> do
   delay <- lasting (worldRandom world) ((if isLocal then loopbackDelay else linkDelay) (worldConditions world))
@@ -49,7 +50,7 @@ resolve world hints host service ask k = park ask k $ \ticket -> do
       Nothing -> True
       Just name -> isLocalhost name || isJust (readAddress name)
 
--- | What the package network throws.
+-- | The exception of the package network.
 failed :: Maybe AddrInfo -> Maybe HostName -> Maybe ServiceName -> String -> SomeException
 failed hints host service why = toException (IOError Nothing NoSuchThing location why Nothing Nothing)
   where
@@ -59,7 +60,7 @@ failed hints host service why = toException (IOError Nothing NoSuchThing locatio
         <> (", host name: " <> show host)
         <> (", service name: " <> show service <> ")")
 
--- | Look up, given the machines' names in lower case and their addresses; or why not.
+-- | Given the machines' names in lower case and their addresses. 'Left' is the reason of a failure.
 lookUp :: [(String, [HostAddress])] -> Maybe AddrInfo -> Maybe HostName -> Maybe ServiceName -> Either String [AddrInfo]
 lookUp machines hints host service = do
   kinds <- kindsOf hints
@@ -100,7 +101,6 @@ familyOf = \case
   V4 _ -> AF_INET
   V6 _ _ -> AF_INET6
 
--- | An IPv4 address as an IPv6 one.
 mapped :: Address -> Address
 mapped = \case
   V4 a -> V6 (0, 0, 0xffff, a) 0
@@ -116,7 +116,6 @@ socketAddress port = \case
       octet n = fromIntegral (a `div` (2 ^ (n :: Int)))
   V6 a scope -> SockAddrInet6 port 0 a scope
 
--- | Socket types with their protocols.
 kindsOf :: Maybe AddrInfo -> Either String [(SocketType, ProtocolNumber)]
 kindsOf hints = case filter agrees [(Stream, 6), (Datagram, 17), (Raw, 0)] of
   [] -> Left "ai_socktype not supported"
@@ -126,14 +125,14 @@ kindsOf hints = case filter agrees [(Stream, 6), (Datagram, 17), (Raw, 0)] of
       Nothing -> True
       Just h -> addrSocketType h `elem` [NoSocketType, kind] && addrProtocol h `elem` [0, protocol]
 
--- | The port, and the socket types for which there is such a service.
+-- | The port, and the socket types that have such a service.
 portOf :: [AddrInfoFlag] -> Maybe ServiceName -> [(SocketType, ProtocolNumber)] -> Either String (PortNumber, [(SocketType, ProtocolNumber)])
 portOf flags service kinds = case service of
   Nothing -> Right (0, kinds)
   Just "" -> Right (0, kinds)
   Just digits | all isDigit digits -> case kinds of
     [(Raw, _)] -> Left badService
-    -- What is too large wraps, as it does there.
+    -- The GNU C library wraps large numbers, too.
     _ -> Right (fromInteger (read digits), kinds)
   Just _ | AI_NUMERICSERV `elem` flags -> Left unknown
   Just name -> case find ((== name) . serviceName) services of
@@ -153,7 +152,7 @@ addressesOf :: [(String, [HostAddress])] -> [AddrInfoFlag] -> HostName -> Either
 addressesOf machines flags name
   | Just a <- readAddress name = Right [a]
   | AI_NUMERICHOST `elem` flags = Left unknown
-  -- No machine has an IPv6 address but its loopback's, which does not count.
+  -- Machines have no IPv6 address except loopback, which does not count.
   | isLocalhost name = Right (V4 loopback : [V6 (0, 0, 0, 1) 0 | AI_ADDRCONFIG `notElem` flags])
   | Just addresses@(_ : _) <- lookup (map toLower (withoutDot name)) machines = Right (map hostOrder addresses)
   | otherwise = Left unknown
@@ -163,7 +162,7 @@ addressesOf machines flags name
 isLocalhost :: HostName -> Bool
 isLocalhost name = map toLower (withoutDot name) == "localhost"
 
--- | The root's dot at the end of a full name.
+-- | Drop the root's dot at the end of a full name.
 withoutDot :: String -> String
 withoutDot name = case reverse name of
   '.' : rest -> reverse rest
@@ -182,9 +181,9 @@ readScoped name = case break (== '%') name of
   (address, _ : scope) | not (null scope), all isDigit scope -> (,fromInteger (read scope)) <$> readIPv6 address
   _ -> Nothing
 
--- | Four numbers and dots. The shorter, octal and hexadecimal forms of old are not known.
+-- | Four numbers and dots, without the old shorter, octal and hexadecimal forms.
 readIPv4 :: String -> Maybe Word32
-readIPv4 text = case splitOn '.' text of
+readIPv4 text = case splitOn "." text of
   parts@[_, _, _, _] -> fromOctets <$> traverse octet parts
   _ -> Nothing
   where
@@ -197,21 +196,20 @@ readIPv4 text = case splitOn '.' text of
 fromOctets :: [Word32] -> Word32
 fromOctets = foldl (\a o -> a `shiftL` 8 .|. o) 0
 
--- | Eight groups of up to four hexadecimal digits, of which one run of zeroes may be left out;
--- the last two may be written as an IPv4 address.
+-- | Eight groups of up to four hexadecimal digits, with one run of zeroes abbreviated; the last
+-- two may be an IPv4 address.
 readIPv6 :: String -> Maybe HostAddress6
-readIPv6 text = case halves of
+readIPv6 text = case splitOn "::" text of
   [whole] -> groups whole >>= \gs -> if length gs == 8 then words32 gs else Nothing
   [before, after'] -> do
     high <- if null before then Just [] else groups before
     low <- if null after' then Just [] else groups after'
     let missing = 8 - length high - length low
-    -- The IPv4 part stands at the very end only.
+    -- The IPv4 part must be last.
     if missing >= 1 && '.' `notElem` before then words32 (high <> replicate missing 0 <> low) else Nothing
   _ -> Nothing
   where
-    halves = splitDouble text
-    groups part = case reverse (splitOn ':' part) of
+    groups part = case reverse (splitOn ":" part) of
       end : begin
         | '.' `elem` end -> do
             a <- readIPv4 end
@@ -227,16 +225,5 @@ readIPv6 text = case halves of
       _ -> Nothing
     pair a b = fromIntegral a `shiftL` 16 .|. fromIntegral b
 
--- | The parts before and after each double colon.
-splitDouble :: String -> [String]
-splitDouble = go ""
-  where
-    go part = \case
-      ':' : ':' : rest -> reverse part : go "" rest
-      c : rest -> go (c : part) rest
-      [] -> [reverse part]
-
-splitOn :: Char -> String -> [String]
-splitOn c text = case break (== c) text of
-  (part, _ : rest) -> part : splitOn c rest
-  (part, []) -> [part]
+splitOn :: Text -> String -> [String]
+splitOn separator = map Text.unpack . Text.splitOn separator . Text.pack

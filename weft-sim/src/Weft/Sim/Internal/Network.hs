@@ -1,11 +1,11 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
 -- |
 -- Description : The simulated network
--- Stability   : not home
 --
--- What each network call does to the tables of "Weft.Sim.Internal.Network.Types",
--- depending on what its socket is: here is decided which part answers. Calls fail as on
--- Linux, under the names under which the system kernel reports failures. Used by whoever
--- runs the simulation.
+-- What each network call does to the tables of "Weft.Sim.Internal.Network.Types": this module
+-- dispatches by the state of the socket. Calls fail as on Linux, with the system kernel's
+-- operation names. Used by the OS thread that runs the simulation.
 --
 -- Differences to a real network: a port is free again as soon as its socket is closed; there is
 -- no broadcast; @SO_LINGER@ takes a number, and 0 means a reset.
@@ -67,11 +67,11 @@ import Data.Maybe (fromMaybe)
 import Foreign.C.Error
 import Foreign.C.Types (CInt)
 import Network.Socket (Family (..), SockAddr (..), SocketOption, SocketType (..))
-import Weft.Internal.Address (showAddress)
-import Weft.Internal.Backend (Descriptor (..))
-import Weft.Internal.SystemCall hiding (describe)
-import Weft.Internal.Time (Instant (..))
-import Weft.Internal.Trace (Trace (..), Why (..))
+import Weft.Internal.Core.SystemCall hiding (describe)
+import Weft.Internal.Core.Trace (Trace (..), Why (..))
+import Weft.Internal.Data.Time (Instant (..))
+import Weft.Internal.Os.Address (showAddress)
+import Weft.Internal.Os.Descriptor (Descriptor (..))
 import Weft.Sim.Internal.Network.Address
 import Weft.Sim.Internal.Network.Bytes (roomOf)
 import Weft.Sim.Internal.Network.Datagrams
@@ -88,7 +88,7 @@ import Weft.Sim.Internal.Network.Types
 import Weft.Sim.Internal.Ticket
 import Weft.Sim.Internal.World
 
--- An answer that cannot have had to wait.
+-- An answer that never waits.
 instantly :: String -> IO (Either Errno a) -> Answering a
 instantly what act ask k = act >>= answerNow ask k . either (Left . failure what Nothing) Right
 {-# INLINE instantly #-}
@@ -113,7 +113,7 @@ openSocket net family kind ask = instantly "socket" make ask
               enlist net machine d (ThingSocket sock)
               pure (Right (Socket d family kind))
 
--- | There are none: nobody outside of the world opens a descriptor in it.
+-- | Fails: nobody outside of the world opens a descriptor in it.
 adoptSocket :: CInt -> Answering Socket
 adoptSocket _ = refuse "adopt a socket" eBADF
 
@@ -142,7 +142,7 @@ listenSocket net s backlog = withSocket net "listen" s (instantly "listen" . lis
                     Left e -> pure (Left e)
                     Right () -> Right () <$ start sock
             BoundInet ip port -> do
-              -- Sockets may share an address as long as only one of them listens.
+              -- Sockets may share an address while at most one of them listens.
               taken <- isTaken net sock ip port
               if taken then pure (Left eADDRINUSE) else Right () <$ start sock
             _ -> Right () <$ start sock
@@ -166,7 +166,7 @@ connectSocket net s address limit = withSocket net what s $ \sock ask k ->
     Streaming end ->
       readIORef (endPhase end) >>= \case
         Connecting -> refuse what eALREADY ask k
-        -- After a failed attempt it says so once more, and then may try again.
+        -- After a failed attempt the error is reported once, then a retry is allowed.
         Unconnected -> do
           e <- takeError (endError end)
           writeIORef (sockRole sock) Fresh
@@ -193,7 +193,7 @@ receive net s buffer offset count = withSocket net "receive" s $ \sock ask k ->
 hasNoRoom :: Buffer -> Int -> Int -> Bool
 hasNoRoom buffer offset count = snd (roomOf buffer offset count) <= 0
 
--- What a stream socket fails with that is not connected.
+-- The error of an unconnected stream socket.
 notConnected :: Sock -> Errno
 notConnected sock = if sockFamily sock == AF_UNIX then eINVAL else eNOTCONN
 
@@ -221,7 +221,7 @@ sendTo :: Network -> Socket -> ByteString -> SockAddr -> Answering Int
 sendTo net s bytes address = withSocket net what s $ \sock ask k ->
   readIORef (sockRole sock) >>= \case
     Datagrams box -> sendDatagram net sock box what bytes (Just address) ask k
-    -- TCP does not look at the address.
+    -- TCP ignores the address.
     Streaming end
       | sockFamily sock == AF_UNIX -> refuse what eISCONN ask k
       | otherwise -> standIn Completed (endWriters end) what Nothing (sendToEnd net end what [bytes]) ask k
@@ -229,7 +229,7 @@ sendTo net s bytes address = withSocket net what s $ \sock ask k ->
   where
     what = "send to " <> showAddress address
 
--- | The bytes of a file come from the function: at most so many from an offset.
+-- | The function reads the file: at most this number of bytes from an offset.
 sendFile :: Network -> (Int64 -> Int -> IO (Either Errno ByteString)) -> Socket -> Int64 -> Int -> Answering Int
 sendFile net contents s offset count = withSocket net what s $ \sock ask k ->
   readIORef (sockRole sock) >>= \case
@@ -252,7 +252,7 @@ awaitReadable net s = withSocket net "wait" s $ \sock ask k ->
 awaitWritable net s = withSocket net "wait" s $ \sock ask k ->
   readIORef (sockRole sock) >>= \case
     Streaming end -> standIn Completed (endWriters end) "wait" Nothing (endWritable end) ask k
-    -- Nobody ever writes to a listener: this ends when it is closed.
+    -- A listener is never writable: the wait ends when it is closed.
     Listening l -> standIn Completed (listenerConnecting l) "wait" Nothing (listenerGone l) ask k
     _ -> answerNow ask k (Right ())
 
@@ -275,7 +275,6 @@ shutdownSocket net s how = withSocket net "shutdown" s $ \sock ask k ->
 closeSocket :: Network -> Socket -> Answering ()
 closeSocket net s = closeThing net (socketDescriptor s)
 
--- Closing what is closed does nothing.
 closeThing :: Network -> Descriptor -> Answering ()
 closeThing net d ask k
   | descriptorNumber d < firstDescriptor = withThing net "close" d (\_ ask' k' -> answerNow ask' k' (Right ())) ask k
@@ -295,7 +294,7 @@ closeIt net = \case
       Listening l -> do
         stopListening net l
         dismiss (listenerAccepting l) canceled
-    -- It may wait in somebody else's line.
+    -- It may wait in another socket's queue.
     unless (sockFamily sock /= AF_UNIX) $ do
       others <- unixSockets net
       for_ others $ \other ->
@@ -339,7 +338,7 @@ openPipe net ask = instantly "pipe" make ask
               enlist net machine w (ThingPipe (WriteEnd pipe))
               pure (Right (Pipe r, Pipe w))
 
--- | There are none: no call makes a FIFO.
+-- | Fails: no call makes a FIFO.
 openFifo :: Network -> FilePath -> OpenMode -> Answering Pipe
 openFifo _ path _ = refuse ("open FIFO " <> path) eNOENT
 

@@ -1,6 +1,7 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
 -- |
 -- Description : Accesses that nothing orders
--- Stability   : not home
 --
 -- A detector of data races by vector clocks (Fidge 1988, Mattern 1989; as FastTrack and
 -- ThreadSanitizer use them). It is told what each step of a run does and reports two accesses
@@ -42,7 +43,7 @@ import Data.IntMap.Strict qualified as IntMap
 import Data.Map.Strict (Map)
 import Data.Map.Strict qualified as Map
 import Data.Text (Text)
-import Weft.Internal.Trace (Access (..), AccessKind (..))
+import Weft.Internal.Core.Trace (Access (..), AccessKind (..))
 
 -- | By thread, how many of its steps are known to be over. Only threads that have had an access to a
 -- variable are in it: of the others nobody asks what they have done. So a clock is small where many

@@ -1,10 +1,11 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
 -- |
 -- Description : A stream of random numbers from a seed
--- Stability   : not home
 --
--- SplitMix (Steele, Lea & Flood 2014) in a variable. Streams that serve different
--- purposes are split from one seed, so that one more draw for the network does not change
--- what the scheduler draws. Everything that is random in a simulation comes from here.
+-- SplitMix (Steele, Lea & Flood 2014) in a variable: the only source of randomness in a
+-- simulation. Each purpose has its own stream, split from the seed, so that one more draw for the
+-- network does not change what the scheduler draws.
 module Weft.Sim.Internal.Random
   ( Seed (..),
     Random,
@@ -25,9 +26,9 @@ import Data.Primitive.MutVar
 import Data.Word (Word64)
 import System.Random.SplitMix
 import Text.Read (readPrec)
-import Weft.Internal.Time (Duration (..))
+import Weft.Internal.Data.Time (Duration (..))
 
--- | What a simulated run is a function of, beside the program and its configuration.
+-- | A simulated run is a function of its seed, the program and its configuration.
 newtype Seed = Seed Word64
   deriving stock (Eq, Ord)
   deriving newtype (Num, Enum)
@@ -38,21 +39,20 @@ instance Show Seed where
 instance Read Seed where
   readPrec = Seed <$> readPrec
 
--- | A stream. Used by one OS thread at a time.
+-- | A stream of random numbers, used by one OS thread at a time.
 newtype Random = Random (MutVar RealWorld SMGen)
 
--- | The stream of a seed for one purpose, which has a number.
+-- | The stream of a seed for the purpose of this number.
 newRandom :: Seed -> Word64 -> IO Random
 newRandom (Seed seed) purpose = Random <$> newMutVar (mkSMGen (seed `xor` (purpose * 0x9e3779b97f4a7c15)))
 
--- | A stream of its own for something new: a link, a disk.
+-- | A new stream, for example of a link or a disk.
 splitRandom :: Random -> IO Random
 splitRandom (Random ref) = do
   (mine, other) <- splitSMGen <$> readMutVar ref
   writeMutVar ref mine
   Random <$> newMutVar other
 
--- | 64 random bits.
 word64 :: Random -> IO Word64
 word64 (Random ref) = do
   (w, g) <- nextWord64 <$> readMutVar ref
@@ -60,7 +60,7 @@ word64 (Random ref) = do
   pure w
 {-# INLINE word64 #-}
 
--- | One of the numbers from 0, so many; 0 if there are none.
+-- | A number from 0 to below the limit; 0 if the limit is 0.
 below :: Random -> Int -> IO Int
 below (Random ref) n
   | n <= 1 = pure 0
@@ -70,8 +70,7 @@ below (Random ref) n
       pure (fromIntegral w)
 {-# INLINE below #-}
 
--- | True with this probability. Draws nothing if that is 0 or 1, so that what cannot
--- happen costs nothing.
+-- | True with this probability. Draws nothing if that is 0 or 1.
 chance :: Random -> Double -> IO Bool
 chance (Random ref) p
   | p <= 0 = pure False
@@ -89,7 +88,7 @@ within r (low, high)
   | otherwise = (low +) . fromIntegral <$> below r (fromIntegral (high - low) + 1)
 {-# INLINE within #-}
 
--- | A length of time of the closed interval, in nanoseconds, as the events have it.
+-- | A duration of the closed interval, in nanoseconds.
 lasting :: Random -> (Duration, Duration) -> IO Int64
 lasting r (Duration low, Duration high) = within r (low, high)
 {-# INLINE lasting #-}

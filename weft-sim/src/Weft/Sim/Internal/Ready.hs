@@ -1,11 +1,10 @@
 {-# OPTIONS_GHC -O2 #-}
+{-# OPTIONS_HADDOCK not-home #-}
 
 -- |
--- Description : The threads that are ready, of all simulated workers
--- Stability   : not home
+-- Description : The ready threads of all simulated workers
 --
--- A list in the order of arrival from which any entry can be taken: which one is the
--- strategy's business. Used by the driver.
+-- A list in the order of arrival from which the strategy takes any entry.
 module Weft.Sim.Internal.Ready
   ( ReadyList,
     Entry (..),
@@ -25,31 +24,28 @@ import Control.Monad.Primitive (RealWorld)
 import Data.Primitive.Array
 import Data.Primitive.MutVar
 import Data.Primitive.PrimVar
-import Weft.Internal.Trace
+import Weft.Internal.Core.Trace
 
--- | A thread, the worker it lives on, and how it goes on.
+-- | A thread, its worker, and its continuation.
 data Entry = Entry
   { entryWorker :: {-# UNPACK #-} !Int,
     entryTcb :: !Tcb,
     entryResume :: !Resume
   }
 
--- | The memory, where the first is, and how many there are; in order, without gaps.
+-- | The memory, the index of the first, and the length; in order, without gaps.
 data ReadyList = ReadyList !(MutVar RealWorld (MutableArray RealWorld Entry)) !(PrimVar RealWorld Int) !(PrimVar RealWorld Int)
 
--- | Nobody.
 newReadyList :: IO ReadyList
 newReadyList = ReadyList <$> (newArray 16 gone >>= newMutVar) <*> newPrimVar 0 <*> newPrimVar 0
 
 gone :: Entry
 gone = error "Weft.Sim.Internal.Ready: no entry"
 
--- | How many.
 count :: ReadyList -> IO Int
 count (ReadyList _ _ n) = readPrimVar n
 {-# INLINE count #-}
 
--- | One more, at the end.
 append :: ReadyList -> Entry -> IO ()
 append list@(ReadyList memory start size) !e = do
   array <- readMutVar memory
@@ -59,7 +55,7 @@ append list@(ReadyList memory start size) !e = do
   if s + n < room
     then writeArray array (s + n) e >> writePrimVar size (n + 1)
     else do
-      -- To the front of the same memory if half of it is free, else of a larger one.
+      -- Move to the front of the same memory if half of it is free, else to a larger one.
       if 2 * s > room
         then do
           copyMutableArray array 0 array s n
@@ -71,7 +67,7 @@ append list@(ReadyList memory start size) !e = do
       writePrimVar start 0
       append list e
 
--- | Look at one by its index in the order of arrival.
+-- | By its index in the order of arrival.
 entryAt :: ReadyList -> Int -> IO Entry
 entryAt (ReadyList memory start _) i = do
   array <- readMutVar memory
@@ -79,7 +75,7 @@ entryAt (ReadyList memory start _) i = do
   readArray array (s + i)
 {-# INLINE entryAt #-}
 
--- | Take one out; the others keep their order.
+-- | Take one by its index; the others keep their order.
 takeAt :: ReadyList -> Int -> IO Entry
 takeAt list@(ReadyList memory start size) i = do
   n <- readPrimVar size
@@ -89,14 +85,12 @@ takeAt list@(ReadyList memory start size) i = do
       array <- readMutVar memory
       s <- readPrimVar start
       e <- readArray array (s + i)
-      -- Those before it move up.
       when (i > 0) $ copyMutableArray array (s + 1) array s i
       writeArray array s gone
       writePrimVar start (s + 1)
       writePrimVar size (n - 1)
       pure e
 
--- | Take the last one out.
 takeLast :: ReadyList -> IO Entry
 takeLast (ReadyList memory start size) = do
   array <- readMutVar memory
@@ -109,7 +103,6 @@ takeLast (ReadyList memory start size) = do
   pure e
 {-# INLINE takeLast #-}
 
--- | Take out the first of a certain kind.
 takeWhere :: (Entry -> Bool) -> ReadyList -> IO (Maybe Entry)
 takeWhere wanted list = count list >>= go 0
   where
@@ -119,6 +112,5 @@ takeWhere wanted list = count list >>= go 0
           e <- entryAt list i
           if wanted e then Just <$> takeAt list i else go (i + 1) n
 
--- | All, in order.
 entries :: ReadyList -> IO [Entry]
 entries list = count list >>= \n -> mapM (entryAt list) [0 .. n - 1]

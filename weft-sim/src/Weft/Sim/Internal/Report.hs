@@ -1,10 +1,10 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
 -- |
 -- Description : What went wrong, how, and how to see it again, in words
--- Stability   : not home
 --
--- Puts a failure on paper: the problem, the seed, the faults, the schedule, every step of
--- every thread, what each thread waits for, the cycles of a deadlock, and what to call to
--- run it again.
+-- Renders a failure: the problem, the seed, the faults, the schedule, the steps, what each thread
+-- waits for, the cycles of a deadlock, and the call that repeats the run.
 module Weft.Sim.Internal.Report
   ( renderFound,
     renderStuck,
@@ -15,7 +15,6 @@ where
 import Data.IntMap.Strict qualified as IntMap
 import Data.List (intercalate, nub)
 import Data.Maybe (fromMaybe)
-import Weft.Internal.Trace (labelBehind)
 import Weft.Sim.Internal.Choices
 import Weft.Sim.Internal.Driver (Stuck (..))
 import Weft.Sim.Internal.Faults
@@ -24,8 +23,8 @@ import Weft.Sim.Internal.Search
 import Weft.Sim.Internal.Timeline
 import Weft.Sim.Internal.Verdict
 
--- | A failure in full; the timeline is that of the given run, which must be the same one,
--- recorded. So many of its last lines are shown at most.
+-- | A failure in full, with at most this number of last lines of the timeline of the second run,
+-- which must be the same run, recorded.
 renderFound :: Int -> Found a -> Result b -> String
 renderFound limit found recorded =
   unlines . concat $
@@ -49,8 +48,7 @@ renderFound limit found recorded =
       | length ls <= limit = ls
       | otherwise = ("... " <> show (length ls - limit) <> " earlier lines") : drop (length ls - limit) ls
 
--- | What identifies the run beside the seed, as Haskell reads it: the strategy and, if
--- there are any, the faults.
+-- | The strategy and the faults, if any, as Haskell reads them: with the seed they fix the run.
 replayOf :: Found a -> String
 replayOf found =
   "config {configStrategy = "
@@ -64,24 +62,17 @@ replayOf found =
     given = foundGiven found
     faults = configFaults config
     strategy = case configStrategy config of
-      Following s -> "Following " <> brackets (intercalate ", " [unwords ["Deviation", show i, show o] | Deviation i o <- s])
+      Following s -> "Following [" <> intercalate ", " [unwords ["Deviation", show i, show o] | Deviation i o <- s] <> "]"
       other -> show other
-    brackets t = "[" <> t <> "]"
 
--- | A thread and what it waits for.
 renderStuck :: Stuck -> String
 renderStuck s =
-  concat
-    [ "thread ",
-      show (stuckThread s),
-      labelBehind (stuckLabel s),
-      maybe "" ((" on " <>) . show) (stuckMachine s),
-      ": ",
-      maybe "ready" ("waits: " <>) (stuckFor s),
-      if stuckHolder s == 0 then "" else ", held by thread " <> show (stuckHolder s)
-    ]
+  threadText (stuckThread s) (stuckLabel s)
+    <> maybe "" ((" on " <>) . show) (stuckMachine s)
+    <> maybe ": ready" (": waits: " <>) (stuckFor s)
+    <> (if stuckHolder s == 0 then "" else ", held by " <> threadText (stuckHolder s) mempty)
 
--- | Threads that wait for what the next one holds, a line for each cycle.
+-- | Cycles of threads that wait for what the next one holds, a line each.
 deadlockCycles :: [Stuck] -> [String]
 deadlockCycles stuck = nub (concatMap (cycleFrom . stuckThread) stuck)
   where
@@ -94,8 +85,5 @@ deadlockCycles stuck = nub (concatMap (cycleFrom . stuckThread) stuck)
           | Just s <- IntMap.lookup t holders = go (stuckHolder s) (t : path)
           | otherwise = []
     rotate path = let (before, after) = break (== minimum path) path in after <> before
-    sentence path =
-      intercalate ", and " [step t | t <- path]
-    step t = case IntMap.lookup t holders of
-      Just s -> "thread " <> show t <> labelBehind (stuckLabel s) <> " waits for " <> fromMaybe "" (stuckFor s) <> ", which thread " <> show (stuckHolder s) <> " holds"
-      Nothing -> "thread " <> show t
+    sentence path = intercalate ", and " [step (holders IntMap.! t) | t <- path]
+    step s = threadText (stuckThread s) (stuckLabel s) <> " waits for " <> fromMaybe "" (stuckFor s) <> ", which " <> threadText (stuckHolder s) mempty <> " holds"

@@ -1,9 +1,10 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
 -- |
--- Description : One simulated run: what goes in, what comes out
--- Stability   : not home
+-- Description : One simulated run
 --
--- Builds a world, carries out the fault script in it, drives the program, and says what came
--- of it. A run is a function of its configuration and its seed.
+-- Builds a world, executes its fault script, drives the program, and collects the result. A run
+-- is a function of its configuration and its seed.
 module Weft.Sim.Internal.Run
   ( -- * Configuration
     Config (..),
@@ -25,7 +26,7 @@ where
 import Control.Concurrent (forkIO, killThread, threadDelay)
 import Control.Concurrent.MVar
 import Control.Exception (SomeException, mask, onException, throwIO, try)
-import Control.Monad (forM_, join, unless)
+import Control.Monad (forM_, unless)
 import Data.Function (on)
 import Data.IORef
 import Data.Int (Int64)
@@ -33,8 +34,8 @@ import Data.IntMap.Strict qualified as IntMap
 import Data.IntSet qualified as IntSet
 import Data.List (groupBy, sortOn)
 import Data.Maybe (isJust)
-import Weft.Internal.Time (Duration (..), minutes, seconds)
-import Weft.Internal.Trace
+import Weft.Internal.Core.Trace
+import Weft.Internal.Data.Time (Duration (..), minutes, seconds)
 import Weft.Sim.Internal.Choices
 import Weft.Sim.Internal.Conditions
 import Weft.Sim.Internal.Driver
@@ -54,35 +55,34 @@ data Config = Config
     configConditions :: !Conditions,
     -- | What goes wrong, and when. Default: nothing.
     configFaults :: !FaultScript,
-    -- | How it is decided what runs next. Default: 'Mixed'.
+    -- | How the next thread is chosen. Default: 'Mixed'.
     configStrategy :: !Strategy,
-    -- | What may be interrupted at any of its system calls, as a fault: where dice decide, by them;
-    -- where schedules are explored, each such interruption costs what a preemption costs. Default:
-    -- nothing.
+    -- | What may be interrupted at any of its system calls, as a fault: by chance, or, where
+    -- schedules are explored, at the cost of a preemption. Default: nothing.
     configInterrupts :: ![Interruptible],
     -- | How many interruptions a run has at most. Default 3.
     configMaxInterrupts :: !Int,
-    -- | How many workers the threads live on; between two workers, waking and cancelling
-    -- takes a message. Default 1. With 2, more orders of events exist.
+    -- | How many workers the threads live on; waking and cancelling between workers takes a
+    -- message, so with 2 more orders of events exist. Default 1.
     configWorkers :: !Int,
-    -- | The run is ended after so many steps (nodes of traces, messages, events). Default 10
+    -- | The run ends after this number of steps (nodes of traces, messages, events). Default 10
     -- million.
     configMaxSteps :: !Int,
-    -- | The run is ended when so much virtual time has passed. Default a day.
+    -- | The run ends when this much virtual time has passed. Default a day.
     configMaxTime :: !Duration,
-    -- | How long, in virtual time, the threads that are left when the main thread has ended
-    -- may take to end. Default 5 seconds ('Weft.settingGrace').
+    -- | Virtual time that threads may take to end after the main thread.
+    -- Default 5 seconds ('Weft.settingGrace').
     configGrace :: !Duration,
-    -- | Look for data races on "Weft.Ref"s. Default true. Only what the library does orders
-    -- two accesses; what 'Weft.liftIO' actions do among themselves does not.
+    -- | Look for data races on "Weft.Ref"s. Default true. Only the library's operations order two
+    -- accesses; what 'Weft.liftIO' actions do among themselves does not.
     configRaces :: !Bool,
-    -- | When schedules are explored, also explore when completions and cancellations
-    -- arrive and the order of simultaneous events. Default false.
+    -- | When schedules are explored, also explore the times of completions and cancellations and
+    -- the order of simultaneous events. Default false.
     configExploreWorld :: !Bool
   }
   deriving stock (Eq, Show)
 
--- | The defaults.
+-- | What each field says is the default.
 defaultConfig :: Config
 defaultConfig =
   Config
@@ -103,47 +103,45 @@ defaultConfig =
 roughConfig :: Config
 roughConfig = defaultConfig {configConditions = rough, configWorkers = 2}
 
--- | What came of a run.
+-- | The result of a run.
 data Result a = Result
   { resultOutcome :: Outcome a,
-    -- | Exceptions that left other threads than the main one, but for cancellations.
+    -- | Exceptions that left other threads than the main one, except cancellations.
     resultUncaught :: [Uncaught],
-    -- | Data races, each pair of places once. None are looked for without 'configRaces'.
+    -- | Data races, each pair of places once; empty without 'configRaces'.
     resultRaces :: [Race],
-    -- | The threads that were left at the end, and what each waited for. Empty if all have
-    -- ended.
+    -- | The threads that had not ended, and what each waited for.
     resultLeft :: [Stuck],
-    -- | How many descriptors are open at the end, on all machines.
+    -- | Open descriptors at the end, on all machines.
     resultDescriptors :: !Int,
     -- | What the run told its operator.
     resultReports :: [String],
     -- | What the simulation could not see through.
     resultWarnings :: [String],
-    -- | How many steps there were: nodes of traces, messages, events.
+    -- | Nodes of traces, messages and events.
     resultSteps :: !Int,
-    -- | Virtual, in nanoseconds.
+    -- | Virtual time in nanoseconds.
     resultTime :: !Int64,
-    -- | What was interrupted by 'configInterrupts': at which step, whom, how.
+    -- | The interruptions by 'configInterrupts': at which step, whom, how.
     resultInterruptions :: [Moment],
-    -- | What was decided otherwise than by default: together with the seed, all that is
-    -- needed to do it again.
+    -- | The decisions that differ from the default: with the seed, all that repeats the run.
     resultSchedule :: Schedule,
-    -- | How many decisions there were.
+    -- | The number of decisions.
     resultDecisions :: !Int,
-    -- | A number that differs when two runs differ, most likely.
+    -- | A hash of the run: two different runs almost certainly have different ones.
     resultDigest :: !Int,
-    -- | What happened, in order; empty if it was not recorded.
+    -- | What happened, in order; empty unless recorded.
     resultTimeline :: [Moment],
     -- | The seed it was run with.
     resultSeed :: !Seed,
     -- | The faults it was run with.
     resultFaults :: FaultScript,
-    -- | The schedule asked for what was not possible: it is of another program, or the program is
-    -- not a function of its seed.
+    -- | The schedule asked for something impossible: it belongs to another program, or the program
+    -- is not a function of its seed.
     resultDiverged :: !Bool
   }
 
--- | What came of the main thread.
+-- | The end of the main thread.
 data Outcome a
   = -- | It returned this.
     Value a
@@ -161,7 +159,7 @@ data Outcome a
 data Uncaught = Uncaught
   { -- | The number of the thread.
     uncaughtThread :: !Int,
-    -- | What it was called ('Weft.label').
+    -- | Its label ('Weft.label').
     uncaughtLabel :: !Label,
     -- | Of the machine it was on.
     uncaughtMachine :: !String,
@@ -170,18 +168,18 @@ data Uncaught = Uncaught
   }
   deriving stock (Show)
 
--- | What is to be kept of a run beside its result.
+-- | What to record of a run beside its result.
 data Detail = Detail
-  { -- | What happened, step by step.
+  { -- | Everything that happens, step by step.
     detailTimeline :: !Bool,
-    -- | All decisions that could have gone otherwise.
+    -- | All decisions that had an alternative.
     detailBranches :: !Bool,
-    -- | What effects do outside of the simulation, as warnings.
+    -- | Effects outside of the simulation, as warnings.
     detailAudit :: !Bool
   }
 
--- | Run a program once. The action says when to give up; then it raises nothing and the
--- result is 'StepLimit'. Use within 'privately'.
+-- | Run a program once, within 'privately'. When the action says to give up, the result is
+-- 'StepLimit'.
 runOnce :: IO Bool -> Detail -> Config -> Seed -> Thread a -> IO (Result a, [Branch])
 runOnce stop detail config seed program = do
   dice <- newRandom seed 4
@@ -190,8 +188,6 @@ runOnce stop detail config seed program = do
   reports <- newIORef []
   warnings <- newIORef []
   uncaught <- newIORef []
-  begin <- newIORef 0
-  timing <- newIORef (pure 0)
   let decision random what
         | explored what = chooseWorld chooser 2 (min 1 <$> byChance random what) >>= \c -> pure (meaning what c)
         | otherwise = byChance random what
@@ -199,30 +195,20 @@ runOnce stop detail config seed program = do
         Ordering -> configExploreWorld config
         Completing p -> configExploreWorld config && p > 0
         Cancelling p -> configExploreWorld config && p > 0
-      meaning what c = case what of
-        Ordering -> if c == 0 then 32 else 0
-        _ -> c
-      noting
-        | detailTimeline detail = Just $ \text -> do
-            now <- join (readIORef timing)
-            start <- readIORef begin
-            modifyIORef' moments (Moment 0 (now - start) ByWorld text :)
-        | otherwise = Nothing
-  world <- newWorld (configConditions config) seed decision noting (\text -> modifyIORef' warnings (text :))
-  clock (worldEvents world) >>= writeIORef begin
-  writeIORef timing (clock (worldEvents world))
+        Attempting p -> configExploreWorld config && p > 0
+      meaning Ordering c = if c == 0 then 32 else 0
+      meaning _ c = c
+  made <- newWorld (configConditions config) seed decision (\text -> modifyIORef' warnings (text :))
+  let happened text = clock (worldEvents made) >>= \now -> modifyIORef' moments (Moment 0 (now - worldStart) ByWorld text :)
+      world = if detailTimeline detail then made {worldNote = Just happened} else made
   sim <- newSim seed world
-  start <- clock (worldEvents world)
-  -- Those of one instant are one event: the order of events of an instant is drawn.
+  -- The faults of one instant are one event, because the order of such events is drawn.
   forM_ (groupBy ((==) `on` faultTime) (sortOn faultTime (configFaults config))) $ \together ->
-    forM_ (take 1 together) $ \(At t _) -> at (worldEvents world) (start + t) (mapM_ (strike sim . faultWhat) together)
-  interrupts <-
-    if null (configInterrupts config)
-      then pure Nothing
-      else do
-        writeIORef (simLimits sim) (Just IntMap.empty)
-        Just <$> (newRandom seed 6 >>= newInterrupts (configInterrupts config) (configMaxInterrupts config))
-  detector <- if configRaces config then Just <$> newDetector else pure Nothing
+    forM_ (take 1 together) $ \(At t _) -> at (worldEvents world) (worldStart + t) (mapM_ (strike sim . faultWhat) together)
+  interrupts <- given (not (null (configInterrupts config))) $ do
+    writeIORef (simLimits sim) (Just IntMap.empty)
+    newRandom seed 6 >>= newInterrupts (configInterrupts config) (configMaxInterrupts config)
+  detector <- given (configRaces config) newDetector
   conclusion <-
     drive
       Plan
@@ -264,6 +250,7 @@ runOnce stop detail config seed program = do
       <*> diverged chooser
   (result,) <$> branches chooser
   where
+    given wanted act = if wanted then Just <$> act else pure Nothing
     outcomeOf = \case
       Returned a -> Value a
       Raised e -> Exception e
@@ -272,17 +259,17 @@ runOnce stop detail config seed program = do
       TooMuchTime -> TimeLimit
       GivenUp -> StepLimit
 
--- | Run simulations on a thread of GHC of their own. What a simulated thread raises is
--- caught by its scheduler, and so would be an exception that somebody throws to this thread, as
--- a time limit of a test does; so such an exception arrives here, and makes the simulations
--- stop. The action given to the body answers whether they are to.
+-- | Run simulations on their own thread of GHC. The scheduler would catch an exception that
+-- another thread throws to this one (a test's time limit) like one that a simulated thread
+-- raises; here it arrives instead, and stops the simulations. The action given to the body tells
+-- whether to stop.
 privately :: (IO Bool -> IO a) -> IO a
 privately body = mask $ \restore -> do
   stop <- newIORef False
   done <- newEmptyMVar
   thread <- forkIO (try (restore (body (readIORef stop))) >>= putMVar done)
-  -- Again until it is over: each exception ends one computation, and the simulated thread
-  -- that it was of may begin another.
+  -- Repeat until it is over: each exception ends one computation, and the simulated thread of that
+  -- computation may begin another.
   let interrupt = do
         killThread thread
         over <- isJust <$> tryReadMVar done

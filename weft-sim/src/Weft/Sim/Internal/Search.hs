@@ -1,6 +1,7 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
 -- |
 -- Description : Looking for a run that goes wrong
--- Stability   : not home
 --
 -- By chance, seed after seed, and systematically, schedule after schedule; and making a failure
 -- smaller once it was found.
@@ -23,13 +24,15 @@ module Weft.Sim.Internal.Search
   )
 where
 
+import Control.Applicative ((<|>))
 import Control.Exception (SomeException (..))
-import Data.List (foldl', sortOn)
+import Control.Monad ((>=>))
+import Data.List (inits, sortOn, tails)
 import Data.Map.Strict (Map)
 import Data.Map.Strict qualified as Map
-import Data.Maybe (isJust)
+import Data.Maybe (fromMaybe, isJust)
 import Data.Typeable (TypeRep, typeOf)
-import Weft.Internal.Trace (Thread)
+import Weft.Internal.Core.Trace (Thread)
 import Weft.Sim.Internal.Choices
 import Weft.Sim.Internal.Conditions
 import Weft.Sim.Internal.Faults
@@ -58,11 +61,10 @@ trySeeds :: IO Bool -> (Seed -> IO Config) -> [Seed] -> (Seed -> Result a -> IO 
 trySeeds stop configure seeds told program verdict = go seeds
   where
     go [] = pure Nothing
-    go (seed : rest) = do
-      over <- stop
-      if over
-        then pure Nothing
-        else do
+    go (seed : rest) =
+      stop >>= \case
+        True -> pure Nothing
+        False -> do
           config <- configure seed
           (result, _) <- runOnce stop brief config seed program
           told seed result
@@ -73,7 +75,7 @@ trySeeds stop configure seeds told program verdict = go seeds
 -- Note [Systematic exploration]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
 -- A schedule is known by its deviations from the default. Running one tells all the
--- decisions that were made; each decision behind the last deviation, with each option that
+-- decisions that were made; each decision after the last deviation, with each option that
 -- was not taken, is a schedule that nobody has run: the same deviations and one more. So
 -- every schedule is run once, and what is to be done is a tree.
 --
@@ -123,53 +125,51 @@ exploreSchedules stop bounds config seed text program verdict = level 0 [([], 0)
     level cost work seen
       | null work = pure seen
       | otherwise = do
-          (next, seen') <- walk (cost < boundPreemptions bounds) work [] seen
-          if halted seen'
-            then pure seen' {exploredAll = exploredAll seen' && null next}
-            else
-              if cost >= boundPreemptions bounds
-                then pure seen'
-                else level (cost + 1 :: Int) next seen'
+          let dear = cost < boundPreemptions bounds
+          (next, seen') <- walk dear work [] seen
+          if dear && not (halted seen')
+            then level (cost + 1 :: Int) next seen'
+            else pure seen' {exploredAll = exploredAll seen' && null next}
 
     halted seen = exploredSchedules seen >= boundSchedules bounds || (isJust (exploredFound seen) && not (boundGoOn bounds))
 
     -- The flag: what costs more is wanted.
     walk _ [] later seen = pure (later, seen)
-    walk dear ((reversed, from) : rest) later seen
+    walk dear (prefix : rest) later seen
       | halted seen = pure (later, seen {exploredAll = False})
-      | otherwise = do
-          over <- stop
-          if over
-            then pure (later, seen {exploredAll = False, exploredSchedules = max (exploredSchedules seen) (boundSchedules bounds)})
-            else do
-              let schedule = reverse reversed
-                  scripted = config {configStrategy = Following schedule}
+      | otherwise =
+          stop >>= \case
+            True -> pure (later, seen {exploredAll = False, exploredSchedules = max (exploredSchedules seen) (boundSchedules bounds)})
+            False -> do
+              let scripted = config {configStrategy = Following (reverse (fst prefix))}
               (result, made) <- runOnce stop branching scripted seed program
-              let (same, dearer) = foldl' (branch reversed) ([], []) (filter ((>= from) . branchIndex) made)
+              let costing cost = further prefix (reverse (filter (cost . branchCost) made))
                   problem = verdict result
-                  outcome = outcomeText text result
                   seen' =
                     seen
                       { exploredSchedules = exploredSchedules seen + 1,
                         exploredSteps = exploredSteps seen + resultSteps result,
-                        exploredOutcomes = Map.insertWith (+) outcome 1 (exploredOutcomes seen),
-                        exploredFailures = exploredFailures seen + maybe 0 (const 1) problem,
-                        exploredFound = case exploredFound seen of
-                          Nothing | Just p <- problem -> Just (Found scripted seed p result config)
-                          other -> other
+                        exploredOutcomes = Map.insertWith (+) (outcomeText text result) 1 (exploredOutcomes seen),
+                        exploredFailures = exploredFailures seen + length problem,
+                        exploredFound = exploredFound seen <|> ((\p -> Found scripted seed p result config) <$> problem)
                       }
-              walk dear (same <> rest) (if dear then dearer <> later else later) seen'
+              walk dear (costing (== 0) <> rest) (if dear then costing (/= 0) <> later else later) seen'
 
-    branch reversed (same, dearer) b =
-      let new = [(Deviation (branchIndex b) o : reversed, branchIndex b + 1) | o <- [1 .. branchOptions b - 1]]
-       in if branchCost b == 0 then (new <> same, dearer) else (same, new <> dearer)
+-- | What has been chosen, latest first, and the decision from which on more may be.
+type Prefix = (Schedule, Int)
+
+-- | The schedules with one deviation more, at one of these decisions. Lazy: they are as many as the
+-- decisions, times their options.
+further :: Prefix -> [Branch] -> [Prefix]
+further (chosen, from) made =
+  [(Deviation i o : chosen, i + 1) | Branch i options _ <- made, i >= from, o <- [1 .. options - 1]]
 
 -- Note [Smaller]
 -- ~~~~~~~~~~~~~~
 -- A failure is made smaller in this order, each step within what is left of the budget of runs:
 --
 --   1. Faults are left out, with what mends them and then one by one (`shrinkScript`), and those
---      that are left come at rounder times (`earlier`).
+--      that are left come at rounder times (`rounded`).
 --   2. The weather becomes calm, then one worker does, if that goes wrong in the same way.
 --   3. The schedule is known now, and is followed. Deviations are left out, large parts first,
 --      then one by one until none can be (delta debugging, Zeller & Hildebrandt 2002). A
@@ -183,60 +183,81 @@ exploreSchedules stop bounds config seed text program verdict = level 0 [([], 0)
 --
 -- Steps 1 and 2 change what follows, so some other seeds are tried there, too.
 
--- | Make a failure smaller, for at most so many runs, with the same kind of problem: Note [Smaller].
-shrinkFound :: IO Bool -> Int -> Thread a -> Verdict a -> Found a -> IO (Found a)
-shrinkFound stop budget program verdict found0 = do
-  simpler <- shrinkScript stop budget program verdict found0 >>= calmer
-  let (found1, left) = simpler
-  -- What was decided is known: follow that.
-  (again, left') <- attempt stop program verdict (following (resultSchedule (foundResult found1)) found1) (found1, left)
-  case again of
-    Nothing -> pure found1
-    Just found2 ->
-      fst <$> (shrinkList stop program verdict 0 following scheduleOf (found2, left') >>= closer >>= fewer stop program verdict >>= firstOptions)
+-- | A failure, and how many runs are left to make it smaller.
+type Budgeted a = (Found a, Int)
+
+-- | Run with this configuration and the failure's seed: the same failure in that run, if it is one,
+-- what is left, and all decisions of the run, if they are wanted.
+type Attempt a = Detail -> Config -> Budgeted a -> IO (Maybe (Found a), Int, [Branch])
+
+attemptOf :: IO Bool -> Thread a -> Verdict a -> Attempt a
+attemptOf stop program verdict detail config (found, left)
+  | left <= 0 = pure (Nothing, 0, [])
+  | otherwise =
+      stop >>= \case
+        True -> pure (Nothing, 0, [])
+        False -> do
+          (result, made) <- runOnce stop detail config (foundSeed found) program
+          pure $ case verdict result of
+            Just p | sameProblem found p result, not (resultDiverged result) -> (Just found {foundConfig = config, foundProblem = p, foundResult = result}, left - 1, made)
+            _ -> (Nothing, left - 1, made)
+
+-- | The first of these configurations, each with a seed, with which the run goes wrong in the same
+-- way and is what is wanted.
+firstOf :: Attempt a -> (Found a -> Bool) -> [(Seed, Config)] -> Budgeted a -> IO (Maybe (Found a), Int)
+firstOf attempt wanted configs (found, left) = go configs left
   where
-    try' config state = do
-      (found, left) <- attempt stop program verdict config state
-      pure (maybe (False, (fst state, left)) (\f -> (True, (f, left))) found)
-    -- The first of these that goes wrong in the same way and has fewer deviations.
-    firstOf [] state = pure (False, state)
-    firstOf (config : rest) state@(f, left)
-      | left <= 0 = pure (False, state)
-      | otherwise =
-          try' config state >>= \case
-            (True, (f', left')) | simplerThan f' f -> pure (True, (f', left'))
-            (_, (_, left')) -> firstOf rest (f, left')
-    simplerThan f g = let (a, b) = (scheduleOf f, scheduleOf g) in (length a, map deviationTo a) < (length b, map deviationTo b)
+    go [] n = pure (Nothing, n)
+    go ((seed, config) : rest) n =
+      attempt brief config (found {foundSeed = seed}, n) >>= \case
+        (Just smaller, n', _) | wanted smaller -> pure (Just smaller, n')
+        (_, n', _) -> if n' > 0 then go rest n' else pure (Nothing, n')
 
-    calmer state@(f, left)
-      | left <= 0 = pure state
-      | otherwise = do
-          let config = foundConfig f
-          state' <- if configConditions config == calm then pure state else reseeded config {configConditions = calm} state
-          let config' = foundConfig (fst state')
-          if configWorkers config' <= 1 then pure state' else reseeded config' {configWorkers = 1} state'
-    reseeded config (f, left) = go (otherSeeds 3 f) left
-      where
-        go [] n = pure (f, n)
-        go (seed : rest) n =
-          attempt stop program verdict config (f {foundSeed = seed}, n) >>= \case
-            (Just found, n') -> pure (found, n')
-            (Nothing, n') -> go rest n'
+-- | That one, or what there was.
+orKept :: Budgeted a -> (Maybe (Found a), Int) -> Budgeted a
+orKept (found, _) (smaller, left) = (fromMaybe found smaller, left)
 
-    closer state@(f, left)
-      | length schedule > 12 || left <= 0 = pure state
-      | otherwise = do
-          (changed, state') <- firstOf [following (before <> map (moved shift) after) f | (before, after) <- without, shift <- [-1, 1, -2, 2, -3, 3]] state
-          if changed then shrinkList stop program verdict 0 following scheduleOf state' >>= closer else pure state'
+-- | Make a failure smaller, in at most this number of runs, with the same kind of problem: Note [Smaller].
+shrinkFound :: IO Bool -> Int -> Thread a -> Verdict a -> Found a -> IO (Found a)
+shrinkFound stop budget program verdict given = do
+  calmed <- shrinkScript stop budget program verdict given >>= calmer
+  -- What was decided is known: follow that.
+  firstOf attempt (const True) [alike (fst calmed) (scheduleOf (fst calmed))] calmed >>= \case
+    (Nothing, _) -> pure (fst calmed)
+    (Just found, left) -> fst <$> (leavingOut (found, left) >>= closer >>= fewer attempt >>= firstOptions)
+  where
+    attempt = attemptOf stop program verdict
+    alike found schedule = (foundSeed found, following schedule found)
+    leavingOut = shrinkList attempt 0 following scheduleOf
+    -- One of these, if it is simpler; then from there.
+    simpler again state@(found, _) schedules =
+      firstOf attempt ((< weight found) . weight) (map (alike found) schedules) state >>= \case
+        (Nothing, left) -> pure (found, left)
+        (Just smaller, left) -> again (smaller, left)
+    weight found = (length (scheduleOf found), map deviationTo (scheduleOf found))
+
+    calmer state = withConditions state >>= withWorkers
+    withConditions state@(found, _)
+      | configConditions (foundConfig found) == calm = pure state
+      | otherwise = reseeded (foundConfig found) {configConditions = calm} state
+    withWorkers state@(found, _)
+      | configWorkers (foundConfig found) <= 1 = pure state
+      | otherwise = reseeded (foundConfig found) {configWorkers = 1} state
+    reseeded config state@(found, _) = orKept state <$> firstOf attempt (const True) (map (,config) (otherSeeds 3 found)) state
+
+    closer state@(found, _)
+      | length schedule > 12 = pure state
+      | otherwise = simpler (leavingOut >=> closer) state [before <> map (moved shift) after | (before, _, after) <- splits schedule, not (null after), shift <- [-1, 1, -2, 2, -3, 3]]
       where
-        schedule = scheduleOf f
-        without = [(take i schedule, drop (i + 1) schedule) | i <- [0 .. length schedule - 2]]
+        schedule = scheduleOf found
         moved shift (Deviation i o) = Deviation (max 0 (i + shift)) o
 
-    firstOptions state@(f, _) = do
-      let schedule = scheduleOf f
-      (changed, state') <- firstOf [following (take i schedule <> [Deviation at' o'] <> drop (i + 1) schedule) f | (i, Deviation at' o) <- zip [0 ..] schedule, o' <- take 1 [1 .. o - 1]] state
-      if changed then firstOptions state' else pure state'
+    firstOptions state@(found, _) =
+      simpler firstOptions state [before <> (Deviation i 1 : after) | (before, Deviation i o, after) <- splits (scheduleOf found), o > 1]
+
+-- | Each element, with what is before and after it.
+splits :: [x] -> [([x], x, [x])]
+splits xs = [(before, x, after) | (before, x : after) <- zip (inits xs) (tails xs)]
 
 -- | A failure that goes on by this schedule.
 following :: Schedule -> Found a -> Config
@@ -245,78 +266,55 @@ following schedule f = (foundConfig f) {configStrategy = Following schedule}
 scheduleOf :: Found a -> Schedule
 scheduleOf = resultSchedule . foundResult
 
--- | Its seed, and so many others.
+-- | Its seed, and this number of others.
 otherSeeds :: Int -> Found a -> [Seed]
 otherSeeds n f = foundSeed f : [foundSeed f + 1000003 * fromIntegral i | i <- [1 .. n]]
 
 -- | The first failure of the same kind among all schedules with fewer deviations. Those with one
--- more are only begun if, by what was seen of those with one, the budget is enough for all of them.
-fewer :: IO Bool -> Thread a -> Verdict a -> (Found a, Int) -> IO (Found a, Int)
-fewer stop program verdict (found, budget)
-  | wanted <= 0 = pure (found, budget)
-  | otherwise = level 0 1 [([], 0)] budget
+-- more are only begun if the budget is enough for all of them. If it is not, they are not kept:
+-- a run of 100,000 decisions has millions.
+fewer :: Attempt a -> Budgeted a -> IO (Budgeted a)
+fewer attempt (found, budget) = level (length (scheduleOf found)) [([], 0)] budget
   where
-    wanted = length (scheduleOf found)
-    level n ways work left
-      | n >= wanted || null work || length work > left = pure (found, left)
-      | otherwise = do
-          (hit, next, left') <- walk work [] left
-          case hit of
-            Just smaller -> pure (smaller, left')
-            Nothing
-              -- So many of the next number of deviations; each of them has about as many ways on.
-              | length next * (if n == 0 then 1 else ways) > left' * (if n == 0 then 1 else ways) -> pure (found, left')
-              | otherwise -> level (n + 1 :: Int) (length next) next left'
-    walk [] later left = pure (Nothing, reverse later, left)
-    walk ((reversed, from) : rest) later left
-      | left <= 0 = pure (Nothing, [], 0)
-      | otherwise = do
-          over <- stop
-          (result, made) <- runOnce stop branching (following (reverse reversed) found) (foundSeed found) program
-          case verdict result of
-            _ | over -> pure (Nothing, [], 0)
-            Just p | sameProblem found p result, not (resultDiverged result) -> pure (Just (found {foundConfig = following (reverse reversed) found, foundProblem = p, foundResult = result}), [], left - 1)
-            _ ->
-              let more = [(Deviation (branchIndex b) o : reversed, branchIndex b + 1) | b <- made, branchIndex b >= from, o <- [1 .. branchOptions b - 1]]
-               in walk rest (reverse more <> later) (left - 1)
+    -- How many numbers of deviations there are to try, and the schedules with the first of them.
+    level numbers work left
+      | numbers <= 0 || null work = pure (found, left)
+      | otherwise =
+          walk work (if numbers > 1 then Just (0, []) else Nothing) left >>= \case
+            (Just smaller, _, left') -> pure (smaller, left')
+            (Nothing, next, left') -> level (numbers - 1) (maybe [] (reverse . snd) next) left'
+    -- The schedules with one deviation more, latest first, and how many; none if they are too many.
+    walk [] next left = pure (Nothing, next, left)
+    walk (prefix : rest) next left =
+      attempt (if isJust next then branching else brief) (following (reverse (fst prefix)) found) (found, left) >>= \case
+        (Nothing, left', made) | left' > 0 || null rest -> walk rest (next >>= fitting left' (further prefix made)) left'
+        (hit, left', _) -> pure (hit, Nothing, left')
+    fitting room new (n, later)
+      | n + length few > room = Nothing
+      | otherwise = Just (n + length few, reverse few <> later)
+      where
+        few = take (room + 1) new
 
 -- | Fewer faults; and how many runs are left. First faults with what mends them, then one by
 -- one: a machine that does not start again is a simpler world, too. With a fault less everything after it
 -- happens at other times, and what went wrong may just not happen: so a few other seeds are tried,
 -- too, and the one that is found counts from then on.
-shrinkScript :: IO Bool -> Int -> Thread a -> Verdict a -> Found a -> IO (Found a, Int)
+shrinkScript :: IO Bool -> Int -> Thread a -> Verdict a -> Found a -> IO (Budgeted a)
 shrinkScript stop budget program verdict found =
-  shrinkList stop program verdict 5 (with . sortOn faultTime . concat) (withMendings . script) (found, budget)
-    >>= shrinkList stop program verdict 5 with script
+  shrinkList attempt 5 (with . sortOn faultTime . concat) (withMendings . script) (found, budget)
+    >>= shrinkList attempt 5 with script
     >>= rounded 0
   where
+    attempt = attemptOf stop program verdict
     -- The fault with this index, and those after it, come at whole seconds if they can, or tenths.
-    rounded i state@(f, left) = case drop i (script f) of
-      At t _ : _
-        | left > 0 -> go [t' | unit <- [1_000_000_000, 100_000_000, 10_000_000, 1_000_000], let { t' = t - t `mod` unit }, t' /= t, t' > 0] (f, left) >>= rounded (i + 1)
+    rounded i state@(f, _) = case splitAt i (script f) of
+      (before, At t what : after) -> do
+        let rounder = [t' | unit <- [1_000_000_000, 100_000_000, 10_000_000, 1_000_000], let t' = t - t `mod` unit, t' /= t, t' > 0]
+            scripts = [sortOn faultTime (before <> (At t' what : after)) | t' <- rounder]
+        firstOf attempt (const True) [(foundSeed f, with faults f) | faults <- scripts] state >>= rounded (i + 1) . orKept state
       _ -> pure state
-      where
-        go [] s = pure s
-        go (t : rest) s@(f', _) =
-          attempt stop program verdict (with (sortOn faultTime [if j == i then At t what else fault | (j, fault@(At _ what)) <- zip [0 ..] (script f')]) f') s >>= \case
-            (Just smaller, n) -> pure (smaller, n)
-            (Nothing, n) -> go rest (f', n)
     with faults f = (foundConfig f) {configFaults = faults}
     script = configFaults . foundConfig
-
--- | The same failure with another configuration, if it is one.
-attempt :: IO Bool -> Thread a -> Verdict a -> Config -> (Found a, Int) -> IO (Maybe (Found a), Int)
-attempt stop program verdict config (found, left)
-  | left <= 0 = pure (Nothing, 0)
-  | otherwise = do
-      over <- stop
-      if over
-        then pure (Nothing, 0)
-        else do
-          (result, _) <- runOnce stop brief config (foundSeed found) program
-          pure $ case verdict result of
-            Just p | sameProblem found p result, not (resultDiverged result) -> (Just found {foundConfig = config, foundProblem = p, foundResult = result}, left - 1)
-            _ -> (Nothing, left - 1)
 
 -- | Is this the problem that was found?
 sameProblem :: Found a -> Problem -> Result a -> Bool
@@ -333,27 +331,21 @@ raised kind result = case kind of
   _ -> Nothing
 
 -- | Leave out parts of a list, large ones first (delta debugging, Zeller & Hildebrandt 2002). Each
--- time so many other seeds are tried, too.
-shrinkList :: IO Bool -> Thread a -> Verdict a -> Int -> ([x] -> Found a -> Config) -> (Found a -> [x]) -> (Found a, Int) -> IO (Found a, Int)
-shrinkList stop program verdict others put get (found, left) = chunks (length (get found)) (found, left)
+-- time this number of other seeds is tried, too.
+shrinkList :: Attempt a -> Int -> ([x] -> Found a -> Config) -> (Found a -> [x]) -> Budgeted a -> IO (Budgeted a)
+shrinkList attempt others put get given = chunks (length (get (fst given))) given
   where
     chunks size state
       | size < 1 = pure state
       | otherwise = do
           (changed, state') <- pass size 0 False state
           if changed then chunks (min size (length (get (fst state')))) state' else chunks (size `div` 2) state'
-    pass size from changed (f, n)
-      | from >= length items || n <= 0 = pure (changed, (f, n))
+    pass size from changed state@(f, left)
+      | from >= length items || left <= 0 = pure (changed, state)
       | otherwise = do
-          let shorter = take from items <> drop (from + size) items
-          (result, n') <- tryEach (otherSeeds others f) (put shorter f) (f, n)
-          case result of
-            Just smaller | length (get smaller) < length items -> pass size from True (smaller, n')
-            _ -> pass size (from + size) changed (f, n')
+          let shorter = put (take from items <> drop (from + size) items) f
+          firstOf attempt (const True) (map (,shorter) (otherSeeds others f)) state >>= \case
+            (Just smaller, left') | length (get smaller) < length items -> pass size from True (smaller, left')
+            (_, left') -> pass size (from + size) changed (f, left')
       where
         items = get f
-    tryEach [] _ (_, n) = pure (Nothing, n)
-    tryEach (seed : rest) config (f, n) =
-      attempt stop program verdict config (f {foundSeed = seed}, n) >>= \case
-        (Nothing, n') | n' > 0 -> tryEach rest config (f, n')
-        done -> pure done

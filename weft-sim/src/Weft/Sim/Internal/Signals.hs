@@ -1,6 +1,7 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
 -- |
 -- Description : The simulated processes' signals
--- Stability   : not home
 --
 -- Every machine runs one process, and a signal comes to it when the world sends one. Who
 -- has subscribed gets it in a queue of its own, as from the system kernel; real signals
@@ -23,8 +24,8 @@ import Data.IntMap.Strict (IntMap)
 import Data.IntMap.Strict qualified as IntMap
 import Data.List (nub)
 import Foreign.C.Error (eINVAL)
-import Weft.Internal.SystemCall
-import Weft.Internal.Trace
+import Weft.Internal.Core.SystemCall
+import Weft.Internal.Core.Trace
 import Weft.Sim.Internal.Ticket
 import Weft.Sim.Internal.World
 
@@ -49,8 +50,8 @@ openSignals (SignalTable ref) several ask k
 
 -- | Take the oldest signal that has arrived, or wait for the next. At most one thread waits on
 -- a subscription: an earlier one fails.
-nextSignal :: SignalTable -> Signals -> Answering SignalNumber
-nextSignal _ s ask k =
+nextSignal :: Signals -> Answering SignalNumber
+nextSignal s ask k =
   readIORef (signalsState s) >>= \case
     Arrived (n : rest) -> do
       writeIORef (signalsState s) (Arrived rest)
@@ -63,9 +64,9 @@ nextSignal _ s ask k =
   where
     wait = park ask k $ \ticket -> do
       me <- newIORef ()
-      writeIORef (signalsState s) (Expected me (Waiter (\_ outcome -> settle ticket Woken (resultOf outcome))))
-      -- Who was replaced was answered, so that its withdrawal never runs: it is this
-      -- one that stands there.
+      writeIORef (signalsState s) (Expected me (Waiter (settle ticket Woken . resultOf)))
+      -- A waiter that was replaced has been answered, and its withdrawal never runs: the one
+      -- found here is this one.
       pure (writeIORef (signalsState s) (Arrived []))
 
 resultOf :: Outcome a -> Either SomeException a
@@ -80,7 +81,7 @@ closeSignals (SignalTable ref) s ask k = do
   dismiss wasClosed s
   answerNow ask k (Right ())
 
--- | Whoever waits fails, and what has arrived is gone.
+-- | A thread that waits fails, and signals that have arrived are dropped.
 dismiss :: String -> Signals -> IO ()
 dismiss why s = do
   before <- readIORef (signalsState s)

@@ -1,6 +1,7 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
 -- |
 -- Description : Machines that start, crash and start again, from inside a simulated run
--- Stability   : not home
 --
 -- What a program that knows it is simulated can do to its world: the test, not what is
 -- tested. Each is a system call that no real kernel answers.
@@ -28,9 +29,10 @@ import Data.Primitive.Array
 import Data.Primitive.PrimVar
 import Data.Text (Text)
 import Network.Socket (HostAddress)
+import Weft.Internal.Core.Self
+import Weft.Internal.Core.Trace
+import Weft.Internal.Data.Time (Duration (..))
 import Weft.Internal.Kernel (Host (..))
-import Weft.Internal.Time (Duration (..))
-import Weft.Internal.Trace
 import Weft.Sim.Internal.Disk (crashDisk)
 import Weft.Sim.Internal.Kernel
 import Weft.Sim.Internal.Network (crashMachine)
@@ -42,7 +44,7 @@ import Weft.Sim.Internal.World
 newMachine :: Text -> Thread Machine
 newMachine name = newMachineWith name []
 
--- | The same with these addresses, in network byte order.
+-- | As 'newMachine', with these addresses, in network byte order.
 newMachineWith :: Text -> [HostAddress] -> Thread Machine
 newMachineWith name addresses = steer "make a machine" (\sim _ -> addMachine (simWorld sim) name addresses)
 
@@ -58,8 +60,8 @@ thisMachine = steer "ask for the machine" (\_ ask -> pure (askMachine ask))
 onMachine :: Machine -> Thread a -> Thread a
 onMachine machine body = do
   there <- steer "ask for the life of a machine" (\_ _ -> Residence (machineNumber machine) <$> readIORef (machineLife machine))
-  here <- Thread (\k -> Self (k . residenceOf))
-  bracket_ (Thread (Describe (residing there))) (Thread (Describe (residing here))) body
+  here <- residenceOf <$> self
+  bracket_ (changeContext (residing there)) (changeContext (residing here)) body
 
 -- | Give a machine its program, and start it there: now, if the machine is up, and at every
 -- 'restart'. An exception that leaves it is a failure of the run ('Weft.Sim.resultUncaught').
@@ -76,7 +78,7 @@ launch sim machine = readIORef (simHost sim) >>= mapM_ (launchOn sim machine)
 launchOn :: Sim -> Machine -> Host -> IO ()
 launchOn sim machine host = do
   up <- readIORef (machineUp machine)
-  -- What starts when the run closes has nobody who ends it.
+  -- Nobody would end what starts when the run closes.
   closing <- readIORef (homeClosing home)
   when (up && not closing) $ do
     program <- readIORef (machineProgram machine)
@@ -94,7 +96,7 @@ launchOn sim machine host = do
 crash :: Machine -> Thread ()
 crash machine = steer ("crash " <> show machine) (\sim _ -> crashNow sim machine)
 
--- | The same, for fault scripts.
+-- | As 'crash', for fault scripts.
 crashNow :: Sim -> Machine -> IO ()
 crashNow sim machine = do
   up <- readIORef (machineUp machine)
@@ -114,7 +116,7 @@ crashNow sim machine = do
 restart :: Machine -> Thread ()
 restart machine = steer ("restart " <> show machine) (\sim _ -> restartNow sim machine)
 
--- | The same, for fault scripts.
+-- | As 'restart', for fault scripts.
 restartNow :: Sim -> Machine -> IO ()
 restartNow sim machine = do
   up <- readIORef (machineUp machine)
@@ -124,7 +126,7 @@ restartNow sim machine = do
 isUp :: Machine -> Thread Bool
 isUp machine = steer ("is " <> show machine <> " up?") (\_ _ -> readIORef (machineUp machine))
 
--- | Its wall clock is ahead of the world's by so much. The monotonic clock is not
+-- | Its wall clock is ahead of the world's by this much. The monotonic clock is not
 -- affected.
 setClockSkew :: Machine -> Duration -> Thread ()
 setClockSkew machine (Duration skew) = steer ("skew the clock of " <> show machine) $ \sim _ -> do

@@ -1,6 +1,7 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
 -- |
 -- Description : Carrying out a fault
--- Stability   : not home
 --
 -- What each fault of a script does to the parts of a simulated world.
 module Weft.Sim.Internal.Strike
@@ -8,7 +9,7 @@ module Weft.Sim.Internal.Strike
   )
 where
 
-import Control.Monad (unless)
+import Control.Monad (join, unless)
 import Data.Foldable (for_)
 import Data.IORef
 import Data.Text (Text)
@@ -30,8 +31,8 @@ strike sim fault = do
     Restart m -> on m (restartNow sim)
     Blackout ms -> mapM_ (\m -> on m (crashNow sim)) ms
     PowerReturns ms -> mapM_ (\m -> on m (restartNow sim)) ms
-    Cut a b -> (,) <$> group a <*> group b >>= uncurry (cut net)
-    CutOneWay a b -> (,) <$> group a <*> group b >>= uncurry (cutOneWay net)
+    Cut a b -> join (cut net <$> group a <*> group b)
+    CutOneWay a b -> join (cutOneWay net <$> group a <*> group b)
     Heal -> do
       everybody <- machinesOf world
       heal net everybody everybody
@@ -56,7 +57,7 @@ strike sim fault = do
     disks = simDisks sim
     usual = worldConditions world
     on :: Text -> (Machine -> IO ()) -> IO ()
-    on name act = machineNamed world name >>= \found -> for_ found act
+    on name act = machineNamed world name >>= mapM_ act
     group names = filter ((`elem` names) . machineName) <$> machinesOf world
     everyLink change = do
       everybody <- machinesOf world

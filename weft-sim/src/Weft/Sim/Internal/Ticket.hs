@@ -1,10 +1,11 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
 -- |
 -- Description : A system call of a simulated kernel, from the question to the answer
--- Stability   : not home
 --
 -- Every call is asked with an 'Ask' and answered at once or by a 'Ticket', which its
--- thread waits for. Here is decided when an answer that is known reaches the thread, and
--- which of an answer and a cancellation wins. Used by whoever runs the simulation.
+-- thread waits for. This module decides when an answer that is known reaches the thread, and
+-- whether an answer or a cancellation wins. Used by the OS thread that runs the simulation.
 --
 -- See Note [The life of a ticket].
 module Weft.Sim.Internal.Ticket
@@ -42,11 +43,11 @@ import Data.Foldable (foldlM)
 import Data.IORef
 import Foreign.C.Error (Errno, errnoToIOError)
 import GHC.Exts (oneShot)
-import Weft.Internal.Cancel
+import Weft.Internal.Core.Cancel
+import Weft.Internal.Core.Trace
+import Weft.Internal.Data.Slots (Slots)
+import Weft.Internal.Data.Slots qualified as Slots
 import Weft.Internal.Kernel (Host (..))
-import Weft.Internal.Slots (Slots)
-import Weft.Internal.Slots qualified as Slots
-import Weft.Internal.Trace
 import Weft.Sim.Internal.Conditions
 import Weft.Sim.Internal.Events
 import Weft.Sim.Internal.Random
@@ -95,10 +96,7 @@ answer :: Why -> Answering' a
 answer why ask k result = do
   late <- isLate (askWorld ask)
   if late
-    then do
-      park ask k $ \ticket -> do
-        void (settleLate ticket why result)
-        pure (pure ())
+    then park ask k $ \ticket -> pure () <$ settleLate ticket why result
     else answerNow ask k result
 {-# INLINE answer #-}
 
@@ -139,7 +137,7 @@ ticketsOf (Tickets slots) worker = reverse <$> Slots.foldM (\found key t -> pure
   where
     workerOf (OpenTicket ask _) = homeWorker (hostHome (askHost ask))
 
--- | Visit who waits, of the threads of one worker.
+-- | Visit the waits of the threads of one worker.
 visitTickets :: Tickets -> Int -> (Wait -> r -> IO r) -> r -> IO r
 visitTickets tickets worker f start = ticketsOf tickets worker >>= foldlM (\r (_, OpenTicket ask _) -> f (askWait ask) r) start
 
@@ -162,14 +160,13 @@ park ask k leave = do
   state <- newIORef (Open (pure ()))
   key <- Slots.insert slots (OpenTicket ask state)
   withdraw <- leave (Ticket ask key k state)
-  -- It may have been answered already.
-  readIORef state >>= \case
-    Open _ -> writeIORef state (Open withdraw)
-    _ -> pure ()
-  readIORef state >>= \case
-    Closed -> pure ()
-    _ -> interruptible (askTcb ask) (abort ask state key)
-  pure Parked
+  let mayEnd = interruptible (askTcb ask) (abort ask state key)
+  Parked
+    <$ ( readIORef state >>= \case
+           Open _ -> writeIORef state (Open withdraw) >> mayEnd
+           Settled -> mayEnd
+           Closed -> pure ()
+       )
 
 -- | A cancellation asks for the end of a wait.
 abort :: Ask -> IORef State -> Slots.Key -> IO ()
@@ -177,11 +174,7 @@ abort ask state key =
   readIORef state >>= \case
     Open _ -> do
       late <- decide world (Cancelling (lateCancellations (worldConditions world)))
-      if late > 0
-        then do
-          d <- lasting (worldRandom world) (completionDelay (worldConditions world))
-          void (after (worldEvents world) d cancelIt)
-        else cancelIt
+      if late > 0 then soon world cancelIt else cancelIt
     _ -> pure ()
   where
     world = askWorld ask
@@ -197,10 +190,11 @@ abort ask state key =
           homeReady home Completed tcb resume
         _ -> pure ()
 
-forgetTicket :: Ticket a -> IO ()
-forgetTicket ticket = Slots.remove slots (ticketKey ticket)
-  where
-    Tickets slots = askTickets (ticketAsk ticket)
+-- | A little later.
+soon :: World -> IO () -> IO ()
+soon world act = do
+  delay <- lasting (worldRandom world) (completionDelay (worldConditions world))
+  void (after (worldEvents world) delay act)
 
 -- | Is nothing decided?
 isOpen :: Ticket a -> IO Bool
@@ -212,35 +206,29 @@ isOpen ticket =
 -- | Decide the result; it reaches the thread at once or a little later. False if it was
 -- decided before, or the wait was cancelled: then what was to be handed over must go back.
 settle :: Ticket a -> Why -> Either SomeException a -> IO Bool
-settle ticket why result =
-  readIORef (ticketState ticket) >>= \case
-    Open _ -> do
-      late <- isLate (askWorld (ticketAsk ticket))
-      if late then settleLate ticket why result else True <$ deliverTicket ticket why result
-    _ -> pure False
+settle ticket why result = do
+  open <- isOpen ticket
+  open <$ when open (isLate (askWorld (ticketAsk ticket)) >>= \late -> (if late then settleLate else deliverTicket) ticket why result)
 
--- | The same, and the result reaches the thread at once whatever is decided otherwise.
+-- | As 'settle', and the result reaches the thread at once.
 settleAtOnce :: Ticket a -> Why -> Either SomeException a -> IO Bool
 settleAtOnce ticket why result = do
   open <- isOpen ticket
   open <$ when open (deliverTicket ticket why result)
 
-settleLate :: Ticket a -> Why -> Either SomeException a -> IO Bool
-settleLate ticket why result =
-  readIORef (ticketState ticket) >>= \case
-    Open _ -> do
-      writeIORef (ticketState ticket) Settled
-      let world = askWorld (ticketAsk ticket)
-      d <- lasting (worldRandom world) (completionDelay (worldConditions world))
-      True <$ after (worldEvents world) d (deliverTicket ticket why result)
-    _ -> pure False
+-- | Decide the result of an open ticket, which reaches the thread a little later.
+settleLate :: Ticket a -> Why -> Either SomeException a -> IO ()
+settleLate ticket why result = do
+  writeIORef (ticketState ticket) Settled
+  soon (askWorld (ticketAsk ticket)) (deliverTicket ticket why result)
 
 deliverTicket :: Ticket a -> Why -> Either SomeException a -> IO ()
 deliverTicket ticket why result = do
+  let Ask {askTickets = Tickets slots, askHost = host} = ticketAsk ticket
+      k = ticketResume ticket
   writeIORef (ticketState ticket) Closed
-  forgetTicket ticket
-  let k = ticketResume ticket
-  homeReady (hostHome (askHost (ticketAsk ticket))) why (askTcb (ticketAsk ticket)) $ case result of
+  Slots.remove slots (ticketKey ticket)
+  homeReady (hostHome host) why (askTcb (ticketAsk ticket)) $ case result of
     Right a -> oneShot (\_ -> k a)
     Left e -> oneShot (\_ -> Throw e)
 

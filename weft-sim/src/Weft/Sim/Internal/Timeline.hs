@@ -1,9 +1,9 @@
 {-# LANGUAGE GADTs #-}
 {-# LANGUAGE MagicHash #-}
+{-# OPTIONS_HADDOCK not-home #-}
 
 -- |
 -- Description : What happened in a simulated run, step by step
--- Stability   : not home
 --
 -- The words for one step, and how a list of them is shown: a line for each, with a
 -- column for each thread. Recorded by the driver, only when somebody wants it.
@@ -27,14 +27,15 @@ where
 import Control.Exception (SomeException)
 import Data.ByteString.Short qualified as ShortByteString
 import Data.Int (Int64)
+import Data.List (intercalate)
 import Data.Map.Strict qualified as Map
 import Data.Text qualified as Text
 import GHC.Exts (Int (..), dataToTag#)
 import GHC.Stack (CallStack, SrcLoc (..), getCallStack)
 import Numeric (showFFloat)
-import Weft.Internal.SystemCall (SystemCall (..), describe)
-import Weft.Internal.Time (Instant (..))
-import Weft.Internal.Trace
+import Weft.Internal.Core.SystemCall (SystemCall (..), describe)
+import Weft.Internal.Core.Trace
+import Weft.Internal.Data.Time (Instant (..))
 
 -- | Something that happened.
 data Moment = Moment
@@ -62,90 +63,76 @@ data Who
 isVisible :: Trace -> Bool
 isVisible = \case
   Effect _ -> True
-  Access {} -> True
   Yield _ -> True
-  YieldDirect _ _ -> True
-  Lock _ _ -> True
-  Unlock _ _ -> True
-  Take _ _ -> True
-  Put {} -> True
-  Try _ _ -> True
-  Give _ _ -> True
-  Call _ _ -> True
-  CallAt {} -> True
-  Internal _ -> True
-  Direct _ -> True
-  Reenter _ -> True
+  Perform op _ _ -> case primitiveSight op of
+    Unseen _ -> False
+    Masks _ -> False
+    _ -> True
+  Call {} -> True
+  Enter _ -> True
   _ -> False
 
 -- | Does the thread give way to others of its own accord?
 isYield :: Trace -> Bool
 isYield = \case
   Yield _ -> True
-  YieldDirect _ _ -> True
+  Perform op _ _ | Yields <- primitiveSight op -> True
   _ -> False
 
 -- | May its thread have to wait for something that it did not ask for by name?
 mayWait :: Trace -> Bool
 mayWait = \case
-  Call (SleepUntil _) _ -> False
-  Call _ _ -> True
-  CallAt {} -> True
-  Lock _ _ -> True
-  Take _ _ -> True
-  Put {} -> True
-  Try _ _ -> True
-  _ -> False
+  Call _ (SleepUntil _) _ -> False
+  trace -> isSystemCall trace && not (isYield trace)
 
 -- | Does the thread look for a cancellation there?
 isSystemCall :: Trace -> Bool
 isSystemCall = \case
-  Yield _ -> True
-  YieldDirect _ _ -> True
-  Lock _ _ -> True
-  Take _ _ -> True
-  Put {} -> True
-  Try _ _ -> True
-  Call _ _ -> True
-  CallAt {} -> True
-  _ -> False
+  Perform op _ _ | primitiveLooks op -> True
+  Call {} -> True
+  trace -> isYield trace
 
 -- | Does it run an action of the program?
 isEffect :: Trace -> Bool
 isEffect = \case
   Effect _ -> True
-  Access access _ _ -> accessKind access == Affects
-  Direct _ -> True
-  Reenter _ -> True
+  Enter _ -> True
+  Perform op _ _ -> case primitiveSight op of
+    Accesses access _ -> accessKind access == Affects
+    Begins -> True
+    Resumes -> True
+    _ -> False
   _ -> False
 
 -- | A node in words, in a run that began at this time; 'Nothing' for what is of no interest.
--- Operations on objects are described by what they touch.
 describeNode :: Int64 -> Trace -> Maybe String
 describeNode start = \case
   Effect _ -> Just "effect"
-  Access access stack _ -> Just (describeAccess access <> maybe "" (" at " <>) (placeOf stack))
   Yield _ -> Just "yield"
-  YieldDirect _ _ -> Just "yield"
-  Lock _ _ -> Just "lock"
-  Unlock _ _ -> Just "unlock"
-  Take _ _ -> Just "take"
-  Put {} -> Just "put"
-  Try _ _ -> Just ""
-  Give _ _ -> Just ""
-  Call request _ -> Just (describeCall start request)
-  CallAt stack request _ -> Just (describeCall start request <> maybe "" (" at " <>) (placeOf stack))
+  Perform op _ _ -> case primitiveSight op of
+    Unseen _ -> Nothing
+    Masks _ -> Nothing
+    Bookkeeping -> Just ""
+    Awaits (Wish _ request) -> Just (describe request)
+    Uses uses -> Just (intercalate ", " (map describeUse uses))
+    Accesses access stack -> Just (describeAccess access <> at stack)
+    Begins -> Just "effect"
+    Resumes -> Just "effect"
+    Yields -> Just "yield"
+  Call stack request _ -> Just (describeCall start request <> at stack)
   Fork {} -> Just ""
-  ForkAnonymous _ _ -> Just ""
-  Internal _ -> Just ""
-  Direct _ -> Just "effect"
-  Reenter _ -> Just "effect"
+  Enter _ -> Just "effect"
   Done -> Just "end"
   Throw e -> Just ("raise " <> oneLine e)
   _ -> Nothing
   where
+    at = maybe "" (" at " <>) . placeOf
     oneLine :: SomeException -> String
     oneLine = unwords . lines . show
+
+-- | As in @lock mutex 7 (accounts)@: the object's name is what stands before the comma.
+describeUse :: Use -> String
+describeUse (Use verb (Wish _ request)) = verb <> " " <> takeWhile (/= ',') (describe request)
 
 -- | A system call, with times as the timeline has them.
 describeCall :: Int64 -> SystemCall a -> String

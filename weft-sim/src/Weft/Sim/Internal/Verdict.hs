@@ -1,6 +1,7 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
 -- |
 -- Description : What is wrong with a run
--- Stability   : not home
 --
 -- Judges results: what is a failure whatever the program is for (an exception that nobody
 -- handled, a deadlock, a race, a thread that was left behind), and what its test says of it.
@@ -11,6 +12,7 @@ module Weft.Sim.Internal.Verdict
     flawlessAnd,
     tolerating,
     outcomeText,
+    threadText,
   )
 where
 
@@ -18,7 +20,7 @@ import Control.Applicative ((<|>))
 import Control.Exception (displayException)
 import Data.List (intercalate)
 import Data.Text qualified as Text
-import Weft.Internal.Trace (AccessKind (..), labelBehind)
+import Weft.Internal.Core.Trace (AccessKind (..), Label, labelBehind)
 import Weft.Sim.Internal.Driver (Stuck (..))
 import Weft.Sim.Internal.Race
 import Weft.Sim.Internal.Run
@@ -58,14 +60,7 @@ flawless r = outcome <|> uncaught <|> racing <|> left
       [] -> Nothing
       Uncaught n label machine e : _ ->
         Just . Problem "uncaught" $
-          concat
-            [ "thread ",
-              show n,
-              labelBehind label,
-              if machine == "home" then "" else " on " <> machine,
-              " was ended by an exception: ",
-              displayException e
-            ]
+          threadText n label <> (if machine == "home" then "" else " on " <> machine) <> " was ended by an exception: " <> displayException e
     racing = case resultRaces r of
       [] -> Nothing
       Race v name first second : _ ->
@@ -78,20 +73,18 @@ flawless r = outcome <|> uncaught <|> racing <|> left
               "  and nothing orders the two"
             ]
     place p =
-      concat
-        [ "thread ",
-          show (placeThread p),
-          case placeKind p of Reads -> " reads it"; Writes -> " writes it"; Modifies -> " modifies it"; Affects -> " affects it",
-          if null (placeWhere p) then "" else " at " <> placeWhere p,
-          " (step ",
-          show (placeStep p),
-          ")"
-        ]
+      threadText (placeThread p) mempty
+        <> (case placeKind p of Reads -> " reads it"; Writes -> " writes it"; Modifies -> " modifies it"; Affects -> " affects it")
+        <> (if null (placeWhere p) then "" else " at " <> placeWhere p)
+        <> (" (step " <> show (placeStep p) <> ")")
     left = case (resultOutcome r, resultLeft r) of
       (Value _, s : _) ->
-        Just . Problem "left" $
-          "thread " <> show (stuckThread s) <> labelBehind (stuckLabel s) <> " had not ended when it was time, at the end of the run"
+        Just (Problem "left" (threadText (stuckThread s) (stuckLabel s) <> " had not ended when it was time, at the end of the run"))
       _ -> Nothing
+
+-- | A thread by its number, and its label if it has one.
+threadText :: Int -> Label -> String
+threadText n label = "thread " <> show n <> labelBehind label
 
 -- | Nothing is wrong in this sense, and the value of the main thread is right: 'Nothing', or what
 -- is wrong with it.

@@ -1,15 +1,17 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
 -- |
 -- Description : The state that all parts of a simulated kernel share
--- Stability   : not home
 --
 -- Owns the machines, their clocks and descriptor numbers, which thread is on which
 -- machine, and the two sources of everything that is not determined by the program: the
 -- world's random numbers and the decisions that an exploration may take over. Used by one
--- OS thread at a time: whoever runs the simulation.
+-- OS thread at a time, which runs the simulation.
 module Weft.Sim.Internal.World
   ( -- * Worlds
     World (..),
     newWorld,
+    worldStart,
     note,
     warn,
 
@@ -57,8 +59,8 @@ import Foreign.C.Types (CInt)
 import GHC.Exts (Any)
 import Network.Socket (HostAddress)
 import Unsafe.Coerce (unsafeCoerce)
-import Weft.Internal.Backend (Descriptor, newDescriptor)
-import Weft.Internal.Trace
+import Weft.Internal.Core.Trace
+import Weft.Internal.Os.Descriptor (Descriptor, newDescriptor)
 import Weft.Sim.Internal.Conditions
 import Weft.Sim.Internal.Events
 import Weft.Sim.Internal.Random
@@ -88,6 +90,9 @@ data Decision
     Completing !Double
   | -- | Does a cancellation take effect at once (0) or, with this probability, later (1)?
     Cancelling !Double
+  | -- | Does an attempt that could succeed succeed (0) or, with this probability, answer that it
+    -- would have to wait (1)?
+    Attempting !Double
   | -- | Which of the events of one instant comes first? A number below 64 for each.
     Ordering
   deriving stock (Eq, Show)
@@ -97,20 +102,25 @@ byChance :: Random -> Decision -> IO Int
 byChance random = \case
   Completing p -> fromEnum <$> chance random p
   Cancelling p -> fromEnum <$> chance random p
+  Attempting p -> fromEnum <$> chance random p
   Ordering -> below random 64
 {-# INLINE byChance #-}
 
--- | A world with a home machine and no other. It is 2020-09-13 12:26:40 UTC there; the
--- monotonic clock begins at a second.
-newWorld :: Conditions -> Seed -> (Random -> Decision -> IO Int) -> Maybe (String -> IO ()) -> (String -> IO ()) -> IO World
-newWorld conditions seed decision noting warning = do
+-- | What the monotonic clock of a world begins with.
+worldStart :: Int64
+worldStart = 1_000_000_000
+
+-- | A world with a home machine and no other, of which nobody records. It is
+-- 2020-09-13 12:26:40 UTC there.
+newWorld :: Conditions -> Seed -> (Random -> Decision -> IO Int) -> (String -> IO ()) -> IO World
+newWorld conditions seed decision warning = do
   random <- newRandom seed 1
   forDecisions <- newRandom seed 2
   let choose = decision forDecisions
-  events <- newEvents 1_000_000_000 (choose Ordering)
+  events <- newEvents worldStart (choose Ordering)
   machines <- newIORef IntMap.empty
   deaths <- newPrimVar 0
-  let world = World conditions events random choose machines deaths noting warning
+  let world = World conditions events random choose machines deaths Nothing warning
   -- 127.0.0.1 is every machine; this is what others know it by.
   world <$ addMachine world (Text.pack "home") [addressOfMachine 0]
 

@@ -1,9 +1,10 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
 -- |
 -- Description : Certificates and keys from files
--- Stability   : not home
 --
--- Reads certificate chains with their keys, says what is wrong with them in a way that an
--- operator can act on, and chooses among them by the name that a client asks for.
+-- Reads certificate chains and keys, reports faults in terms that an operator can act on, and
+-- selects certificates by server name.
 module Weft.Tls.Internal.Certificates
   ( -- * Loading
     CertificateFiles (..),
@@ -22,7 +23,7 @@ module Weft.Tls.Internal.Certificates
   )
 where
 
-import Control.Exception (Exception (..), IOException)
+import Control.Exception (Exception)
 import Crypto.PubKey.ECC.Generate (generateQ)
 import Crypto.PubKey.Ed25519 qualified as Ed25519
 import Crypto.PubKey.RSA qualified as RSA
@@ -37,14 +38,15 @@ import Data.PEM
 import Data.X509
 import Data.X509.EC (ecPrivKeyCurve, ecPubKeyCurve, unserializePoint)
 import Data.X509.Memory (readKeyFileFromMemory)
+import GHC.IO.Exception (IOException (ioe_description))
 import Network.TLS (Credential)
 import System.Hourglass (dateCurrent)
 import Weft
 import Weft.File (readWhole)
 
--- | Where a certificate is.
+-- | The files of a certificate.
 data CertificateFiles = CertificateFiles
-  { -- | The certificate, and after it those that lead to an authority; PEM.
+  { -- | The certificate, followed by the intermediate ones; PEM.
     certificateChain :: !FilePath,
     -- | Its private key, without a passphrase; PEM.
     certificateKey :: !FilePath
@@ -60,15 +62,15 @@ instance Show LoadError where
 
 instance Exception LoadError
 
--- | A certificate with its key, and the names that it is for.
+-- | A certificate with its key and names.
 data Loaded = Loaded
   { loadedCredential :: !Credential,
     loadedNames :: [String],
-    -- | What an operator should know.
+    -- | Warnings for the operator.
     loadedWarnings :: [String]
   }
 
--- | Read one; raises 'LoadError'.
+-- | Load a certificate. Throws 'LoadError'.
 loadCertificate :: CertificateFiles -> Thread Loaded
 loadCertificate files = do
   chain <- readCertificates (certificateChain files)
@@ -85,7 +87,7 @@ loadCertificate files = do
       warnings = [certificateChain files <> ": the certificate " <> text | text <- validity now begins ends]
   pure (Loaded (CertificateChain chain, key) (namesOf leaf) warnings)
 
--- | What is to be said at this time of a certificate that is valid from one time to another.
+-- | The warnings at this time about a certificate with this period of validity.
 validity :: DateTime -> DateTime -> DateTime -> [String]
 validity now begins ends
   | now > ends = ["has expired, on " <> on ends]
@@ -98,7 +100,7 @@ validity now begins ends
 wrong :: FilePath -> String -> Thread a
 wrong path what = throwM (LoadError path what)
 
--- | All certificates of a PEM file, of which there is one at least.
+-- | The certificates of a PEM file, at least one.
 readCertificates :: FilePath -> Thread [SignedCertificate]
 readCertificates path = do
   pems <- readPem path
@@ -123,17 +125,15 @@ insteadOf pems = ", but: " <> intercalate ", " (map pemName pems)
 
 readPem :: FilePath -> Thread [PEM]
 readPem path = do
-  bytes <- try (readWhole largest (C.pack path)) >>= either (wrong path . reason) pure
+  bytes <- try (readWhole largest (C.pack path)) >>= either (wrong path . ioe_description) pure
   case pemParseBS bytes of
     Right pems@(_ : _) -> pure pems
     Right [] -> wrong path "this is not PEM: it has no line that begins with -----BEGIN"
     Left what -> wrong path ("this is not PEM: " <> what)
   where
     largest = 1024 * 1024
-    reason :: IOException -> String
-    reason = displayException
 
--- | Is this the public half of that? 'Nothing' for kinds of keys that are not known.
+-- | Does the public key belong to the private one? 'Nothing' for unknown kinds.
 belongs :: PubKey -> PrivKey -> Maybe Bool
 belongs public private = case (public, private) of
   (PubKeyRSA p, PrivKeyRSA k) -> Just (RSA.public_n p == RSA.public_n (RSA.private_pub k))
@@ -152,7 +152,7 @@ belongs public private = case (public, private) of
   (_, PrivKeyEd25519 _) -> Just False
   _ -> Nothing
 
--- | The hosts that a certificate is for; its common name counts where it names none.
+-- | The hosts of a certificate: its alternative names, else its common name.
 namesOf :: Certificate -> [String]
 namesOf c = case extensionGet (certExtensions c) of
   Just (ExtSubjectAltName alternatives) -> [map toLower name | AltNameDNS name <- alternatives]
@@ -162,8 +162,7 @@ namesOf c = case extensionGet (certExtensions c) of
         Just name <- [asn1CharacterToString text]
     ]
 
--- | The certificates for a name: those that are for it, else the first one, which is the
--- default.
+-- | The certificates for a name, else the first one, which is the default.
 chooseFor :: Maybe String -> [Loaded] -> [Credential]
 chooseFor name loaded = map loadedCredential $ case filter fits loaded of
   [] -> take 1 loaded
@@ -171,8 +170,7 @@ chooseFor name loaded = map loadedCredential $ case filter fits loaded of
   where
     fits l = maybe False (\n -> any (matches (map toLower n)) (loadedNames l)) name
 
--- | Is a name (in small letters) one of those that a pattern stands for? A star is one label,
--- the first.
+-- | Does a lower-case name match a pattern? A star matches the first label.
 matches :: String -> String -> Bool
 matches name pattern' = case pattern' of
   '*' : '.' : parent -> case break (== '.') name of

@@ -1,14 +1,15 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
 -- |
--- Description : What an operator is told of handshakes that failed
--- Stability   : not home
+-- Description : Reports of failed handshakes
 --
--- A handshake that failed, in words and in labels; and who is told of how many of them. Used by
--- the threads of connections.
+-- Describes failed handshakes in words and labels, and limits the rate of the reports. Used by the
+-- threads of connections.
 module Weft.Tls.Internal.Failed
   ( FailedHandshake (..),
     failedReason,
 
-    -- * A line from time to time
+    -- * A log of limited rate
     FailureLog,
     newFailureLog,
     logFailure,
@@ -31,17 +32,17 @@ import Weft.Socket (SockAddr)
 import Weft.Time (Instant, after, now)
 import Weft.Tls.Internal.Failure
 
--- | A handshake of a server that did not come about.
+-- | A failed handshake of a server.
 data FailedHandshake = FailedHandshake
   { failedClient :: !SockAddr,
     failedWhy :: !TlsFailure,
-    -- | The alert that the client was sent, or has sent ('RefusedByPeer'), by its name in
-    -- RFC 8446 such as @protocol_version@.
+    -- | The alert sent to or received from the client ('RefusedByPeer'), by its name in RFC 8446
+    -- such as @protocol_version@.
     failedAlert :: !(Maybe ByteString)
   }
   deriving stock (Eq, Show)
 
--- | One of a few words, for a label of a metric.
+-- | The failure as one of a few labels of a metric.
 failedReason :: TlsFailure -> ByteString
 failedReason = \case
   PlainHttp -> "plain_http"
@@ -53,19 +54,19 @@ failedReason = \case
   Untrusted _ -> "untrusted"
   Truncated -> "truncated"
 
--- | Who is told, and of which.
+-- | An action that reports, and the state of the rate limit.
 data FailureLog = FailureLog !(String -> IO ()) !(IORef Quiet)
 
--- | No line before an instant; and how many there would have been since the last.
+-- | No report before an instant, and the number of suppressed reports.
 data Quiet = Loud | QuietUntil !Instant !Int
   deriving stock (Eq, Show)
 
--- | Lines are told by this action.
+-- | A log that reports lines by this action.
 newFailureLog :: (String -> IO ()) -> IO FailureLog
 newFailureLog tell = FailureLog tell <$> newIORef Loud
 
--- | Anybody can make as many handshakes fail as they like: a line every ten seconds at most, with
--- the number of those that had none. None of a connection that has sent nothing, as probes do.
+-- | Report a failure, at most every ten seconds, with the number of those suppressed: anyone can
+-- cause failures. Ignores connections that sent nothing, as probes do.
 logFailure :: FailureLog -> FailedHandshake -> Thread ()
 logFailure (FailureLog tell state) failed
   | failedWhy failed == NothingSent = pure ()
@@ -73,8 +74,7 @@ logFailure (FailureLog tell state) failed
       t <- now
       liftIO (atomicModifyIORef' state (admit t) >>= \passed -> for_ passed (tell . line failed))
 
--- | A handshake has failed at this instant: is it told, and of how many before it was nothing
--- told?
+-- | Is a failure at this instant reported, and how many were suppressed before it?
 admit :: Instant -> Quiet -> (Quiet, Maybe Int)
 admit t = \case
   QuietUntil end n
@@ -94,7 +94,7 @@ line (FailedHandshake client why alert) n =
       _ -> "; no alert sent"
     more = if n == 0 then "" else " (and " <> show n <> " more since the last report)"
 
--- | The alert that a packet is, as the library shows packets.
+-- | The alert in a packet, as the library shows packets.
 alertIn :: String -> Maybe ByteString
 alertIn packet = case stripPrefix "Alert" packet of
   Just rest | '(' : parts <- dropWhile (/= '(') rest -> Just (C.pack (alertName (takeWhile (/= ')') parts)))

@@ -1,8 +1,9 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
 -- |
--- Description : Why a TLS connection did not come about, or ended
--- Stability   : not home
+-- Description : Failures of TLS connections
 --
--- One type for all that goes wrong with a peer, in words for an operator.
+-- One type for all failures caused by a peer, in words for an operator.
 module Weft.Tls.Internal.Failure
   ( TlsFailure (..),
     failureOf,
@@ -17,24 +18,23 @@ import Data.List (isPrefixOf)
 import GHC.IO.Exception (IOErrorType (ProtocolError), IOException (..))
 import Network.TLS (TLSError (..), TLSException (..))
 
--- | What went wrong with a peer.
+-- | A failure caused by a peer.
 data TlsFailure
-  = -- | A client spoke HTTP without TLS. It was told so.
+  = -- | A client spoke HTTP without TLS, and was told so.
     PlainHttp
-  | -- | What a client sent first is not TLS.
+  | -- | A client's first bytes are not TLS.
     NotTls
   | -- | The connection ended before anything was sent on it, as probes do.
     NothingSent
-  | -- | The connection ended, or was reset, before the handshake did; a time limit
-    -- counts as that.
+  | -- | The connection ended, was reset, or timed out during the handshake.
     Vanished
-  | -- | It was refused here, for this reason.
+  | -- | We refused the peer for this reason.
     Refused String
-  | -- | The peer has refused, with this alert: its name in RFC 8446, such as @unknown_ca@.
+  | -- | The peer refused us with this alert: its name in RFC 8446, such as @unknown_ca@.
     RefusedByPeer String
-  | -- | The certificate of the server is not trusted, for these reasons.
+  | -- | The server's certificate is not trusted, for these reasons.
     Untrusted [String]
-  | -- | The stream ended without the peer having said so: what came may be a part only.
+  | -- | The stream ended unannounced, so the data may be incomplete.
     Truncated
   deriving stock (Eq)
 
@@ -54,7 +54,7 @@ instance Show TlsFailure where
 
 instance Exception TlsFailure
 
--- | What an exception of the library, or of a socket, means.
+-- | Translate an exception of the library or a socket.
 failureOf :: SomeException -> TlsFailure
 failureOf e
   | Just failure <- fromException e = failure
@@ -78,18 +78,18 @@ ofError why inner = case inner of
   Error_Packet_unexpected got wanted
     | "Alert" `isPrefixOf` got -> RefusedByPeer (alertName got)
     | otherwise -> Refused ("got " <> got <> wanted)
-  -- Several lines, of which the first says it.
+  -- Only the first line is informative.
   Error_Packet_Parsing text -> Refused ("it cannot be parsed: " <> takeWhile (/= '\n') text)
   Error_Certificate text -> Refused ("its certificate: " <> text)
   Error_HandshakePolicy text -> Refused text
   Error_Misc text -> Refused (if null text then why else text)
 
--- | As the server of weft-http takes the end of a connection: it is no news.
+-- | A failure as the end of a connection, which weft-http's server does not report.
 asIOError :: TlsFailure -> IOException
 asIOError failure = IOError Nothing ProtocolError "TLS" (displayException failure) Nothing Nothing
 
--- | The name in RFC 8446 of an alert that the library calls so: @ProtocolVersion@ is
--- @protocol_version@. The last word in what is given counts.
+-- | The name in RFC 8446 of an alert in the library's notation: @ProtocolVersion@ is
+-- @protocol_version@. Uses the last word of the argument.
 alertName :: String -> String
 alertName shown = drop 1 (concatMap split (lastWord shown))
   where

@@ -1,9 +1,9 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
 -- |
 -- Description : Handshakes, off the worker
--- Stability   : not home
 --
--- Runs the library's handshake on a thread of GHC, in turns with the thread of Weft that
--- waits for the socket.
+-- Runs the library's handshake on a GHC thread, in turns with the Weft thread that waits for I/O.
 module Weft.Tls.Internal.Handshake
   ( Gate,
     newGate,
@@ -24,14 +24,11 @@ import Weft
 import Weft.Semaphore
 import Weft.Tls.Internal.Records
 
--- Note [Handshakes in turns]
--- ~~~~~~~~~~~~~~~~~~~~~~~~~~
--- A handshake is code of the library that receives in the middle, so it has to be suspended
--- there. A direct thread (`Weft.IO`) cannot run it: the library runs it, to catch its
--- exceptions, on a further thread of GHC (`withAsync`), from where no thread of Weft can be
--- suspended; and its computation, milliseconds, would hold up all threads of a worker.
---
--- So it runs on a thread of GHC, in strict turns with the thread of Weft:
+-- Note [Handshakes in turns] ~~~~~~~~~~~~~~~~~~~~~~~~~~ The library's handshake receives in the
+-- middle, so it must be suspended there. A direct thread (`Weft.IO`) cannot run it: to catch
+-- exceptions the library starts another GHC thread (`withAsync`), where no Weft thread can be
+-- suspended; and its milliseconds of computation would block all threads of the worker. So it runs
+-- on a GHC thread, in strict turns with the Weft thread:
 --
 --     Weft                                  GHC
 --     blocking: go on, and wait  -------->  computes, until it has to receive
@@ -39,25 +36,24 @@ import Weft.Tls.Internal.Records
 --     blocking: go on, and wait  -------->  ...
 --     flush                      <--------  Ended
 --
--- One of the two runs at a time, so nothing they share needs a lock. The locks of the
--- library are held by GHC's threads, and no thread of Weft wants them before `Ended`. Both
--- waits for the other are on OS threads of the pool (`blocking`) and last for as long as the
--- computation does: the waiting for a peer is the Weft thread's, in `fill`. The gate lets
--- as many compute at a time as there are workers, so that a flood of handshakes neither
--- takes all processors nor the pool, which files are read in as well.
+-- Only one of the two runs at a time, so shared state needs no lock. GHC threads hold the
+-- library's locks, and no Weft thread wants them before `Ended`. Both wait for each other on OS
+-- threads of the pool (`blocking`) and only during computation: the Weft thread waits for the
+-- peer, in `fill`. The gate admits as many computations as there are workers, so that a flood of
+-- handshakes takes neither all processors nor the whole pool, which also reads files.
 --
--- If the thread of Weft is cancelled, it says so (`cancelled`), and the other one ends at its
--- next receive. A thread of GHC that nobody can answer any more, because the run has
--- ended, is ended by the garbage collector (`BlockedIndefinitelyOnMVar`).
+-- A cancelled Weft thread sets `cancelled`, and the GHC thread ends at its next receive. When the
+-- run has ended, the garbage collector ends a GHC thread that waits for ever
+-- (`BlockedIndefinitelyOnMVar`).
 
--- | How many handshakes compute at a time.
+-- | Limits concurrent handshake computations.
 newtype Gate = Gate Semaphore
 
--- | For handshakes of this run.
+-- | A gate for this run.
 newGate :: Thread Gate
 newGate = workerCount >>= fmap Gate . newSemaphoreNamed "TLS: handshakes" . max 1
 
--- | What passes between the two threads.
+-- | The channel between the two threads.
 data Turns = Turns
   { events :: !(MVar Event),
     answers :: !(MVar ()),
@@ -68,11 +64,10 @@ data Event
   = Wants
   | Ended (Either SomeException ())
 
--- | For one handshake.
 newTurns :: IO Turns
 newTurns = Turns <$> newEmptyMVar <*> newEmptyMVar <*> newIORef False
 
--- | On the thread of GHC: have the other one fill the records.
+-- | On the GHC thread: let the Weft thread fill the records.
 waitForMore :: Turns -> IO ()
 waitForMore turns = do
   putMVar (events turns) Wants
@@ -80,13 +75,13 @@ waitForMore turns = do
   given <- readIORef (cancelled turns)
   when given (throwIO Abandoned)
 
--- | The thread that the handshake was for is gone.
+-- | The Weft thread of the handshake was cancelled.
 data Abandoned = Abandoned
   deriving stock (Show)
 
 instance Exception Abandoned
 
--- | Run a handshake, whose context receives by 'waitForMore'. Raises what it raises.
+-- | Run a handshake whose context receives by 'waitForMore'. Throws its exceptions.
 shake :: Gate -> Turns -> Records -> IO () -> Thread ()
 shake (Gate gate) turns records handshake = go start `onException` liftIO abandon
   where
@@ -100,7 +95,7 @@ shake (Gate gate) turns records handshake = go start `onException` liftIO abando
         Ended (Right ()) -> void (flush records)
         Ended (Left e) -> throwM e
     start = void (forkIOWithUnmask (\unmask -> E.try (unmask handshake) >>= putMVar (events turns) . Ended))
-    -- In this order: whoever takes an answer looks at the flag then.
+    -- In this order: the GHC thread reads the flag after it takes an answer.
     abandon = do
       writeIORef (cancelled turns) True
       void (tryPutMVar (answers turns) ())

@@ -1,10 +1,10 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
 -- |
--- Description : What is asked of the TLS library
--- Stability   : not home
+-- Description : The interface to the TLS library
 --
--- The versions, ciphers and groups that are spoken, the library's defaults for all else, and
--- the names of things. All that depends on the library's version is here and in
--- "Weft.Tls.Internal.Sessions".
+-- The accepted versions, ciphers and groups, and their names. All code that depends on the
+-- library's version is here and in "Weft.Tls.Internal.Sessions".
 module Weft.Tls.Internal.Library
   ( -- * What is spoken
     TlsVersion (..),
@@ -31,12 +31,12 @@ import Weft.Http.Request (Security (..))
 import Weft.Tls.Internal.Failed (alertIn)
 import Weft.Tls.Internal.Records
 
--- | The oldest version that is spoken.
+-- | The oldest version to accept.
 data TlsVersion = Tls12 | Tls13
   deriving stock (Eq, Ord, Show, Enum, Bounded)
 
--- | Versions from this one; ciphers that authenticate what they encrypt, with keys that are
--- forgotten, the cheapest first; curves, and no signatures with SHA-1.
+-- | Versions from this one; authenticated ciphers with forward secrecy, cheapest first; elliptic
+-- curves; and no signatures with SHA-1.
 supportedFrom :: TlsVersion -> Supported
 supportedFrom oldest =
   def
@@ -60,13 +60,10 @@ supportedFrom oldest =
       supportedSession = True
     }
 
--- | The ciphers that are spoken, in the order in which they are chosen, by the numbers and
--- names of IANA.
---
--- AES goes first only where the cryptographic library uses the processor's instructions for
--- it, which it need not have been built for (Debian's is not). Without them it is ten times
--- as expensive as ChaCha20 (29 milliseconds for a megabyte, and 3), and looks keys up in
--- tables, which takes a time that depends on them.
+-- | The accepted ciphers in order of preference, by IANA's numbers and names. AES is first only if
+-- the cryptographic library uses the processor's instructions for it, which Debian's build does
+-- not. Without them AES takes ten times as long as ChaCha20 (29 ms a megabyte, and 3), and its
+-- table look-ups take a time that depends on the key.
 names :: [(CipherID, ByteString)]
 names
   | AESNI `elem` processorOptions && PCLMUL `elem` processorOptions = aes <> chacha
@@ -86,7 +83,7 @@ names
         (0xCCA8, "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256")
       ]
 
--- | A context over these records, and what gives it bytes, which may be replaced.
+-- | A context over these records, and its replaceable source of bytes.
 contextOn :: (TLSParams params) => Records -> (Int -> IO ByteString) -> params -> IO (Context, IORef (Int -> IO ByteString))
 contextOn records first params = do
   source <- newIORef first
@@ -101,14 +98,14 @@ contextOn records first params = do
       params
   pure (context, source)
 
--- | Keep the name of the alert that the context sends while this is done.
+-- | Record the alert that the context sends during the action.
 noteAlerts :: IORef (Maybe ByteString) -> Context -> IO () -> IO ()
 noteAlerts ref context action = do
   contextHookSetLogging context def {loggingPacketSent = mapM_ (writeIORef ref . Just) . alertIn}
   action
   contextHookSetLogging context def
 
--- | What was agreed on, after the handshake.
+-- | The negotiated parameters after the handshake.
 securityOf :: Context -> Maybe ByteString -> IO Security
 securityOf context subject = do
   information <- contextGetInformation context

@@ -1,12 +1,12 @@
 {-# OPTIONS_GHC -O2 #-}
+{-# OPTIONS_HADDOCK not-home #-}
 
 -- |
 -- Description : The bytes between a socket and the TLS library
--- Stability   : not home
 --
--- What was received and the library has not taken, and what the library has written and
--- was not sent. The library itself never waits for a socket here (Note [Who waits]):
--- threads fill and flush, before and after it is called.
+-- Buffers bytes received but not taken by the library, and bytes written by the library but not
+-- sent. Threads fill and flush before and after calls of the library, which itself never waits for
+-- a socket (Note [Who waits]).
 module Weft.Tls.Internal.Records
   ( Records,
     newRecords,
@@ -43,29 +43,23 @@ import Foreign.Storable (peekByteOff)
 import Weft
 import Weft.Buffer
 import Weft.Http.Server (Transport (..))
-import Weft.Internal.Buffer (unsafeSlice)
+import Weft.Internal.Core.Buffer (unsafeSlice)
 import Weft.Mask (mask_)
 import Weft.Mutex
 
--- Note [Who waits]
--- ~~~~~~~~~~~~~~~~
--- The library takes its locks (MVars) around whole operations, the sending and receiving
--- of its backend included. A thread that was suspended in the backend would hold such a
--- lock meanwhile, and the next thread that wanted it would block its worker, perhaps the
--- one that is to wake the first: a deadlock. So after the handshake the backend never
--- waits:
+-- Note [Who waits] ~~~~~~~~~~~~~~~~ The library holds its locks (MVars) around whole operations,
+-- including those of its backend. A thread suspended in the backend would hold such a lock, and the
+-- next thread to want it would block its worker, perhaps the one that must wake the first: a
+-- deadlock. So after the handshake the backend never waits:
 --
---   * Receiving: the library is called when a whole record has come, and takes that. When
---     it wants another one (the first was a session ticket, say) and there is none, the
---     backend raises `NeedMore`. It does so between two records only, where the library
---     has nothing half done: what it had changed it has stored. It is called again when
---     more has come.
---   * Sending: the backend puts what it is given into a queue, which is flushed afterwards.
+--   * Receiving: the library is called when a whole record is here. When it wants another (the
+--     first was a session ticket, say) the backend raises `NeedMore`, only between two records,
+--     where the library has stored its state. It is called again when more has come.
+--   * Sending: the backend queues what it is given, and the queue is flushed afterwards.
 --
--- Invariant: no lock of the library is held while a thread of Weft waits for anything. Two
--- threads may therefore use a connection at a time, one to receive and one to send, as with
--- a socket; on two workers one may wait for the other for as long as a record takes to be
--- encrypted.
+-- Invariant: no Weft thread waits while a lock of the library is held. So one thread may receive
+-- and another send, as with a socket; on two workers one may wait while the other encrypts a
+-- record.
 --
 -- The handshake is not of this kind: see "Weft.Tls.Internal.Handshake".
 
@@ -75,30 +69,28 @@ data Records = Records
     below :: !Transport,
     inbound :: !(IORef Inbound),
     outbound :: !(IORef Outbound),
-    -- | Who sends; so that what two threads have the library write is not mixed.
+    -- | Held to send, so that the records of two threads are not mixed.
     sending :: !Mutex
   }
 
--- | Received bytes lie in the memory from the first offset to the second.
+-- | The received bytes are in the memory from the first offset to the second.
 --
--- Invariant: where 'unread' is 0 a record begins at the first offset, and nowhere else are
--- bytes read as a header.
+-- Invariant: if 'unread' is 0, a record begins at the first offset; headers are read only there.
 data Inbound = Inbound
   { memory :: !(Maybe Buffer),
     from :: !Int,
     to :: !Int,
-    -- | How many bytes of the record that the library has begun to take, its header
-    -- included, it has not taken yet. 0: it has begun none.
+    -- | Bytes, header included, still to take of the record that the library has begun; else 0.
     unread :: !Int,
-    -- | Did the last bytes fill all the room there was? Then there are likely more.
+    -- | Did the last receive fill the buffer? Then more is likely.
     flowing :: !Bool,
     ended :: !Bool
   }
 
--- | Oldest first; then newest first.
+-- | Two parts of a queue: oldest first, then newest first.
 data Outbound = Outbound [ByteString] [ByteString]
 
--- | Nothing received, nothing to be sent.
+-- | Empty buffers over a transport.
 newRecords :: Transport -> Thread Records
 newRecords transport =
   Records transport
@@ -106,8 +98,8 @@ newRecords transport =
     <*> liftIO (newIORef (Outbound [] []))
     <*> newMutexNamed "TLS: sending"
 
--- | Wait for some bytes; false at the end of the stream. May be interrupted, and nothing is
--- lost then: what has come is there ('isComplete').
+-- | Wait for some bytes; false at the end of the stream. May be interrupted without losing bytes
+-- ('isComplete').
 fill :: Records -> Thread Bool
 fill r = mask_ $ do
   (buffer, at) <- liftIO (makeRoom r)
@@ -117,8 +109,8 @@ fill r = mask_ $ do
     if n == 0 then i {ended = True} else i {to = to i + n, flowing = n == room}
   pure (n > 0)
 
--- | Room for at least one byte after what is there. A connection that waits for a record has
--- little of it; once it is known how long a record is there is enough for that.
+-- | Make room for at least one byte: little for a connection that waits for a record, and enough
+-- for the record once its length is known.
 makeRoom :: Records -> IO (Buffer, Int)
 makeRoom r = do
   i <- readIORef (inbound r)
@@ -126,7 +118,7 @@ makeRoom r = do
       use buffer at = do
         writeIORef (inbound r) i {memory = Just buffer, from = at - present, to = at}
         pure (buffer, at)
-  -- More than is there, also where all that is wanted has come.
+  -- More than is present, even if all wanted bytes are.
   wanted <- max (present + 1) <$> wantedSize i
   case memory i of
     Just buffer
@@ -142,14 +134,14 @@ makeRoom r = do
           use larger present
     _ -> newBuffer idleSize >>= \buffer -> use buffer 0
 
--- | What a connection holds that waits for something to come: most requests fit.
+-- | The buffer of an idle connection, which holds most requests.
 idleSize :: Int
 idleSize = 1024
 
 middleSize :: Int
 middleSize = 4096
 
--- | Two records of the largest size, and a bit.
+-- | Two records of the largest size.
 fullSize :: Int
 fullSize = 2 * (headerSize + largestRecord)
 
@@ -160,15 +152,13 @@ headerSize = 5
 largestRecord :: Int
 largestRecord = 16_384 + 2048
 
--- | A wait was interrupted: the connection may be idle for long, and an empty buffer is not
--- kept for that.
+-- | Release an empty buffer when a wait is interrupted, since the connection may stay idle.
 forgetBuffer :: Records -> IO ()
 forgetBuffer r = modifyIORef' (inbound r) $ \i ->
   if from i == to i then i {memory = Nothing, from = 0, to = 0, flowing = False} else i
 
--- | How many bytes the record at the first offset has, its header included, or what is left
--- of it, as far as that is known yet. What is longer than allowed has its header only: the
--- library refuses it, and need not see the rest.
+-- | The length of the record at the first offset, header included, or of its rest, as far as
+-- known. Of a record that is too long only the header, which suffices for the library to refuse it.
 wantedSize :: Inbound -> IO Int
 wantedSize i = case memory i of
   _ | unread i > 0 -> pure (unread i)
@@ -179,7 +169,7 @@ wantedSize i = case memory i of
     pure (if size > largestRecord then headerSize else headerSize + size)
   _ -> pure headerSize
 
--- | Is there a whole record, or all that is left of one?
+-- | Is a whole record here, or all the rest of one?
 isComplete :: Records -> IO Bool
 isComplete r = readIORef (inbound r) >>= complete
 
@@ -196,9 +186,8 @@ firstByte r = do
 hasEnded :: Records -> IO Bool
 hasEnded r = ended <$> readIORef (inbound r)
 
--- | The next bytes of a record, a number of them, after waiting for the whole of it by an
--- action that fills; fewer at the end of the stream. A copy: the library keeps the messages
--- of a handshake.
+-- | The next bytes of a record, after the action has filled until the whole of it is here; fewer
+-- at the end of the stream. A copy, because the library keeps the messages of a handshake.
 takeRecords :: Records -> IO () -> Int -> IO ByteString
 takeRecords r wait count = go
   where
@@ -207,17 +196,16 @@ takeRecords r wait count = go
       whole <- complete i
       if whole || ended i || count == 0 then B.copy <$> takeFrom r i count else wait >> go
 
--- | The next bytes of a record that has come as a whole: its header, and then the rest.
--- Raises 'NeedMore' before a record that has not. The memory is used again when the library
--- has returned: it has decrypted the record then, to memory of its own.
+-- | The next bytes of a complete record: its header, then the rest. Throws 'NeedMore' before an
+-- incomplete one. Reuses the memory once the library has decrypted the record into its own.
 takeComplete :: Records -> Int -> IO ByteString
 takeComplete r count = do
   i <- readIORef (inbound r)
   whole <- complete i
   if whole || count == 0 then takeFrom r i count else throwIO NeedMore
 
--- | A slice of the memory, with bytes of one record. The library takes the first header of a
--- handshake in two parts, to tell SSL 2 from it.
+-- | A slice of the memory within one record. The library takes the first header of a handshake in
+-- two parts, to recognise SSL 2.
 takeFrom :: Records -> Inbound -> Int -> IO ByteString
 takeFrom r i count = do
   left <- wantedSize i
@@ -225,17 +213,17 @@ takeFrom r i count = do
   writeIORef (inbound r) i {from = from i + n, unread = if n == 0 then unread i else left - n}
   pure (maybe B.empty (\b -> unsafeSlice b (from i) n) (memory i))
 
--- | The library wants a record that has not come yet.
+-- | The library wants a record that is not here yet.
 data NeedMore = NeedMore
   deriving stock (Show)
 
 instance Exception NeedMore
 
--- | Send this with the next 'flush'.
+-- | Queue bytes for the next 'flush'.
 put :: Records -> ByteString -> IO ()
 put r bytes = atomicModifyIORef' (outbound r) (\(Outbound old new) -> (Outbound old (bytes : new), ()))
 
--- | Is there anything to be sent?
+-- | Is anything queued?
 hasOutput :: Records -> IO Bool
 hasOutput r = isJust . oldest <$> readIORef (outbound r)
   where
@@ -243,8 +231,8 @@ hasOutput r = isJust . oldest <$> readIORef (outbound r)
       ([], []) -> Nothing
       _ -> Just ()
 
--- | Send what was put; says whether the other end took it at once. When it is interrupted
--- the rest is sent by the next.
+-- | Send what is queued; did the peer take it at once? After an interruption the next call sends
+-- the rest.
 flush :: Records -> Thread Bool
 flush r =
   liftIO (hasOutput r) >>= \case

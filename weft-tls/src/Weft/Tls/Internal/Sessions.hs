@@ -1,10 +1,10 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
 -- |
--- Description : Sessions that may be resumed, in memory
--- Stability   : not home
+-- Description : A cache of resumable sessions
 --
--- What the library asks to be remembered of a session, by its number, so that a client that
--- comes again is spared the expensive part of the handshake. Bounded in number and time.
--- Called from any OS thread.
+-- Remembers sessions by their number, bounded in number and time, so that returning clients skip
+-- the expensive part of the handshake. Called from any OS thread.
 module Weft.Tls.Internal.Sessions
   ( newSessions,
   )
@@ -21,7 +21,7 @@ import Data.Word (Word64)
 import GHC.Clock (getMonotonicTimeNSec)
 import Network.TLS
 
--- | Sessions by their number, and the numbers in the order in which they came.
+-- | Sessions by their number, and the numbers in order of arrival.
 data Store = Store
   { sessions :: !(Map ShortByteString Entry),
     order :: !(IntMap ShortByteString),
@@ -30,7 +30,7 @@ data Store = Store
 
 data Entry = Entry !Int !Word64 SessionData
 
--- | Remembers at most so many sessions, each for so many seconds; the oldest go first.
+-- | Remembers at most this many sessions, each for this many seconds; drops the oldest first.
 newSessions :: Int -> Int -> IO SessionManager
 newSessions most lifetimeSeconds
   | most <= 0 = pure noSessionManager
@@ -49,7 +49,7 @@ newSessions most lifetimeSeconds
             sessionResumeOnlyOnce = \number -> look number <* forget number,
             sessionEstablish = \number session -> do
               now <- getMonotonicTimeNSec
-              -- A thunk in here would keep the whole handshake.
+              -- An unevaluated session would retain the whole handshake.
               _ <- evaluate (length (show session))
               let until' = now + fromIntegral lifetimeSeconds * 1_000_000_000
               atomicModifyIORef' store (\s -> (limited (with (toShort number) until' session s), ())),

@@ -1,12 +1,11 @@
 {-# OPTIONS_GHC -O2 #-}
+{-# OPTIONS_HADDOCK not-home #-}
 
 -- |
 -- Description : An encrypted connection after its handshake
--- Stability   : not home
 --
--- Gives an established context the interface of a connection. See Note [Who waits] in
--- "Weft.Tls.Internal.Records": the library is called in plain IO, and what waits is between
--- the calls.
+-- A 'Transport' over an established context. The library is called in plain IO, and threads wait
+-- between the calls (Note [Who waits] in "Weft.Tls.Internal.Records").
 module Weft.Tls.Internal.Stream
   ( Side (..),
     streamTransport,
@@ -32,9 +31,8 @@ import Weft.Timeout (timeout)
 import Weft.Tls.Internal.Failure
 import Weft.Tls.Internal.Records
 
--- | Whose end it is. A server takes whatever ends a connection for its end: what it does then
--- does not depend on how. A client must know whether a response is complete, so there
--- everything but a close that was announced is an exception ('TlsFailure').
+-- | A server treats every end of a connection alike. A client must know whether a response is
+-- complete, so any end that was not announced is a 'TlsFailure'.
 data Side = ServerSide | ClientSide
   deriving stock (Eq)
 
@@ -43,13 +41,13 @@ data Stream = Stream
   { side :: !Side,
     records :: !Records,
     context :: !Context,
-    -- | Decrypted, and not given yet.
+    -- | Decrypted bytes, not yet delivered.
     plain :: !(IORef ByteString),
-    -- | How the receiving direction has ended.
+    -- | How the receiving direction ended.
     over :: !(IORef (Maybe (Maybe TlsFailure))),
-    -- | Has the end been announced from here?
+    -- | Have we announced the end?
     farewell :: !(IORef Bool),
-    -- | How much is encrypted at a time.
+    -- | Bytes to encrypt at a time.
     portion :: !(IORef Int)
   }
 
@@ -69,7 +67,7 @@ streamTransport whose rs ctx = do
         transportPending = pending s
       }
 
--- | Is there something to be received without the socket?
+-- | Can bytes be received without the socket?
 pending :: Stream -> IO Bool
 pending s = do
   left <- readIORef (plain s)
@@ -84,8 +82,7 @@ receiveFrom s buffer offset count = liftIO (receiveRoom buffer offset count) >>=
   where
     next room =
       liftIO (advance s) >>= \case
-        -- Nothing comes between taking the bytes and the return: no thread that is
-        -- interrupted loses any.
+        -- Not interruptible between taking the bytes and returning, so no bytes are lost.
         Ready -> liftIO (deliver s buffer offset room)
         Over Nothing -> 0 <$ sayFarewell s
         Over (Just failure) -> do
@@ -99,15 +96,14 @@ receiveFrom s buffer offset count = liftIO (receiveRoom buffer offset count) >>=
           unless more (liftIO (writeIORef (over s) (Just (Just Truncated))))
           next room
 
--- | How far receiving has come. When it starves there may be something to be sent: an answer
--- to a change of keys, which may come late, but a peer that asks for many must not fill the
--- memory.
+-- | The state of receiving. Starving, there may be something to send: the answer to a key update,
+-- which may be late, but must not fill the memory if a peer asks for many.
 data Progress
   = Ready
   | Starved !Bool
   | Over !(Maybe TlsFailure)
 
--- | Have something decrypted, if there is nothing yet.
+-- | Decrypt a record unless decrypted bytes are here.
 advance :: Stream -> IO Progress
 advance s = do
   left <- readIORef (plain s)
@@ -131,12 +127,12 @@ decrypt s =
       | otherwise -> finish (Just (failureOf (e :: SomeException)))
   where
     finish how = do
-      -- In both cases the library has said farewell itself.
+      -- In both cases the library has announced the end.
       writeIORef (farewell s) True
       writeIORef (over s) (Just how)
       pure (Over how)
 
--- | Copy what is there to its place.
+-- | Copy decrypted bytes into a buffer.
 deliver :: Stream -> Buffer -> Int -> Int -> IO Int
 deliver s buffer offset room = do
   left <- readIORef (plain s)
@@ -145,12 +141,12 @@ deliver s buffer offset room = do
   writeIORef (plain s) $! B.drop n left
   pure n
 
--- | As 'transportSend': encrypts some of it, all of which is sent.
+-- | As 'transportSend': encrypts some of the bytes and sends all of those.
 sendTo :: Stream -> [ByteString] -> Thread Int
 sendTo s pieces = do
   n <- liftIO $ do
     limit <- readIORef (portion s)
-    -- Small pieces become one record.
+    -- Joins small pieces in one record.
     let bytes = B.concat (taken limit pieces)
     done <- readIORef (over s)
     case done of
@@ -169,26 +165,23 @@ sendTo s pieces = do
       | B.length p >= limit = [B.take limit p]
       | otherwise = p : taken (limit - B.length p) ps
 
--- | What is encrypted at a time for a peer that takes it as it comes; four records.
---
--- A peer that is slower has one record at a time: that it has taken a portion is the sign
--- of life that the server's time limit for sending looks at.
+-- | Bytes to encrypt at a time for a peer that keeps up: four records. A slower peer gets one
+-- record at a time, so that each one taken resets the server's time limit for sending.
 largePortion :: Int
 largePortion = 4 * recordSize
 
--- | The most that a record holds.
+-- | The capacity of a record.
 recordSize :: Int
 recordSize = 16_384
 
--- | Announce the end, send that, and end the direction.
+-- | Announce the end, send the announcement, and end the direction.
 end :: Stream -> Thread ()
 end s = do
   announce s
   void (flush (records s))
   transportEnd (below (records s))
 
--- | Have the library announce the end, once. It may want to hear of the peer first, which
--- it then does not.
+-- | Let the library announce the end, once, without waiting for the peer's.
 announce :: Stream -> Thread ()
 announce s = liftIO $ do
   done <- readIORef (farewell s)
@@ -196,7 +189,7 @@ announce s = liftIO $ do
     writeIORef (farewell s) True
     bye (context s) `E.catch` \(_ :: SomeException) -> pure ()
 
--- | The peer has ended: announce the end as well, if it takes that within a second.
+-- | The peer has ended: announce our end, within a second.
 sayFarewell :: Stream -> Thread ()
 sayFarewell s = do
   waiting <- liftIO (hasOutput (records s))

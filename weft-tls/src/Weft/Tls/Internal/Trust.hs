@@ -1,86 +1,65 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
 -- |
--- Description : Whose certificates are trusted
--- Stability   : not home
+-- Description : Verification of certificates
 --
--- Verification of the certificates of peers: those of servers against the host that was
--- wanted, those of clients against an authority.
+-- Verifies servers against the wanted host, and clients against an authority.
 module Weft.Tls.Internal.Trust
   ( verifyServer,
     verifyClient,
-    isAddress,
+    Identity (..),
+    identityOf,
   )
 where
 
+import Control.Exception (IOException, try)
 import Data.ByteString qualified as B
-import Data.Word (Word16, Word8)
 import Data.X509
 import Data.X509.CertificateStore (CertificateStore)
 import Data.X509.Validation
-import Text.Read (readMaybe)
+import Network.Socket (AddrInfo (..), AddrInfoFlag (AI_NUMERICHOST), SockAddr (..), defaultHints, getAddrInfo, hostAddress6ToTuple, hostAddressToTuple)
 
--- | What is wrong with a server's chain for this host; nothing, if it is to be trusted.
-verifyServer :: CertificateStore -> HostName -> CertificateChain -> IO [String]
-verifyServer store host chain =
-  map describe <$> validate HashSHA256 hooks defaultChecks store noCache (host, B.empty) chain
+-- | The faults of a server's chain; empty if it is trusted.
+verifyServer :: CertificateStore -> Identity -> CertificateChain -> IO [String]
+verifyServer store identity chain = case identity of
+  DnsId name -> against name defaultHooks
+  -- The library verifies names only.
+  IpId name address -> against name defaultHooks {hookValidateName = \_ certificate -> [NameMismatch name | address `notElem` addressesOf certificate]}
   where
-    hooks = case isAddress host of
-      -- The library knows names only.
-      Just address -> defaultHooks {hookValidateName = \_ certificate -> [NameMismatch host | address `notElem` addressesOf certificate]}
-      Nothing -> defaultHooks
+    against name hooks = map describe <$> validate HashSHA256 hooks defaultChecks store noCache (name, B.empty) chain
 
--- | What is wrong with a client's chain.
+-- | The faults of a client's chain.
 verifyClient :: CertificateStore -> CertificateChain -> IO [String]
 verifyClient store chain =
   map describe <$> validate HashSHA256 defaultHooks checks store noCache ("", B.empty) chain
   where
     checks = defaultChecks {checkFQHN = False, checkLeafKeyPurpose = [KeyUsagePurpose_ClientAuth]}
 
--- | Each chain is looked at anew.
+-- | Verify every chain anew.
 noCache :: ValidationCache
 noCache = ValidationCache (\_ _ _ -> pure ValidationCacheUnknown) (\_ _ _ -> pure ())
 
--- | The bytes of an address that was given as one (IPv4, or IPv6 without a zone).
-isAddress :: HostName -> Maybe B.ByteString
-isAddress host
-  | ':' `elem` host = B.pack . concatMap halves <$> six host
-  | otherwise = B.pack <$> four host
+-- | The host that a certificate must be for (the reference identity of RFC 9525).
+data Identity
+  = -- | A name, without the final dot, which certificates and SNI omit.
+    DnsId !HostName
+  | -- | An address, as given and in bytes.
+    IpId !HostName !B.ByteString
+
+-- | The identity of a host: an address in any spelling that the system accepts, or a name.
+identityOf :: HostName -> IO Identity
+identityOf host =
+  try (getAddrInfo (Just defaultHints {addrFlags = [AI_NUMERICHOST]}) (Just name) Nothing) >>= \case
+    Right (info : _) | Just bytes <- bytesOf (addrAddress info) -> pure (IpId name (B.pack bytes))
+    Right _ -> pure (DnsId name)
+    Left (_ :: IOException) -> pure (DnsId name)
   where
+    name = if length host > 1 && last host == '.' then init host else host
+    bytesOf = \case
+      SockAddrInet _ address -> let (a, b, c, d) = hostAddressToTuple address in Just [a, b, c, d]
+      SockAddrInet6 _ _ address _ -> let (a, b, c, d, e, f, g, h) = hostAddress6ToTuple address in Just (concatMap halves [a, b, c, d, e, f, g, h])
+      SockAddrUnix _ -> Nothing
     halves n = [fromIntegral (n `div` 256), fromIntegral (n `mod` 256)]
-
-four :: String -> Maybe [Word8]
-four text = case splitOn '.' text of
-  parts@[_, _, _, _] -> mapM octet parts
-  _ -> Nothing
-  where
-    octet digits
-      | not (null digits), length digits <= 3, all (`elem` ['0' .. '9']) digits = narrow =<< readMaybe digits
-      | otherwise = Nothing
-    narrow n = if n <= (255 :: Int) then Just (fromIntegral n) else Nothing
-
-six :: String -> Maybe [Word16]
-six text = case splitAtGap text of
-  Just (before, after) -> do
-    left <- groups before
-    right <- groups after
-    let missing = 8 - length left - length right
-    if missing >= 1 then Just (left <> replicate missing 0 <> right) else Nothing
-  Nothing -> groups text >>= \gs -> if length gs == 8 then Just gs else Nothing
-  where
-    groups "" = Just []
-    groups t = mapM group (splitOn ':' t)
-    group digits
-      | not (null digits), length digits <= 4, all (`elem` ['0' .. '9'] <> ['a' .. 'f'] <> ['A' .. 'F']) digits = readMaybe ("0x" <> digits)
-      | otherwise = Nothing
-    splitAtGap = go ""
-      where
-        go before (':' : ':' : after) = Just (reverse before, after)
-        go before (c : rest) = go (c : before) rest
-        go _ [] = Nothing
-
-splitOn :: Char -> String -> [String]
-splitOn c text = case break (== c) text of
-  (part, _ : rest) -> part : splitOn c rest
-  (part, []) -> [part]
 
 addressesOf :: Certificate -> [B.ByteString]
 addressesOf c = case extensionGet (certExtensions c) of

@@ -1,12 +1,11 @@
 {-# LANGUAGE OverloadedStrings #-}
 {-# OPTIONS_GHC -O2 #-}
+{-# OPTIONS_HADDOCK not-home #-}
 
 -- |
--- Description : Applications of WAI as those of the server
--- Stability   : not home
+-- Description : The adapter from WAI applications to the server
 --
--- Has a request answered by an application: makes the request, runs it, sends what it
--- responds with, and answers for it when it fails.
+-- Converts a request, runs the application, sends its response, and answers its failures.
 module Weft.Wai.Internal.Application
   ( newServerFor,
   )
@@ -36,7 +35,7 @@ import Weft.Wai.Internal.Request
 import Weft.Wai.Internal.Response
 import Weft.Wai.Internal.Settings
 
--- | What serves an application.
+-- | The state shared by all requests of an application.
 data Serving = Serving
   { servingSettings :: !Settings,
     servingMaking :: !Making,
@@ -45,25 +44,25 @@ data Serving = Serving
     servingClock :: !Clock
   }
 
--- | A request that is being answered.
+-- | A request in progress.
 data Exchange = Exchange
   { exchangeServing :: !Serving,
     exchangeRequest :: !Request,
-    -- | The same as the application has it.
+    -- | The request as WAI has it.
     exchangeAsked :: !Wai.Request,
     exchangePlace :: !Place,
     exchangeWatch :: !Watch,
     exchangeProgress :: {-# UNPACK #-} !(IORef Progress),
-    -- | Sends a response, or says what does.
+    -- | Sends a response, or returns the operation that does.
     exchangeSend :: Response -> IO (Maybe (Thread ()))
   }
 
--- | How far a response is.
+-- | The progress of a response.
 data Progress = Unsent | UnderWay | Finished
   deriving stock (Eq)
 
--- | A server for this application, with files of its own. The runner takes in what cannot be
--- awaited.
+-- | A server for this application. The runner performs operations where a thread cannot be
+-- suspended.
 newServerFor :: Settings -> Runner -> Files -> Wai.Application -> Thread Server
 newServerFor settings runner files application = do
   chooser <- newChooser (settingsStyle settings)
@@ -74,9 +73,9 @@ newServerFor settings runner files application = do
     let !serving = Serving settings making chooser files clock
      in PlainApplication host (answering serving application)
 
--- | Have a request answered. The last function sends a response, or says what does. It and
--- those below are functions of their own: inlined, each would take the records apart and put
--- them together again for each request.
+-- | Answer a request; the last function sends a response, or returns the operation that does. This
+-- and the functions below are out of line: inlined, they would unpack and rebuild the records for
+-- each request.
 answering :: Serving -> Wai.Application -> Place -> Request -> (Response -> IO (Maybe (Thread ()))) -> IO ()
 answering serving application place request send = do
   receive <- bodyOf settings request place
@@ -94,7 +93,7 @@ answer :: Exchange -> Wai.Response -> IO Wai.ResponseReceived
 answer exchange response = do
   before <- readIORef progress
   unless (before == Unsent) $ throwIO (userError "an application has answered a request twice")
-  -- What is wrong with a response shows here, while it can be replaced.
+  -- Raises the faults of a response while it can be replaced.
   prepared <- prepare (servingMaking serving) (requestMethod request) response
   writeIORef progress UnderWay
   endWatch (servingChooser serving) (placeWay place) (exchangeWatch exchange)
@@ -117,12 +116,12 @@ preparedLength = \case
   Ready response -> knownLength (responseBody response)
   File _ _ _ part -> fromIntegral . Wai.filePartByteCount <$> part
 
--- | Answer for an application that has raised an exception.
+-- | Handle an exception of an application.
 failed :: Exchange -> SomeException -> IO ()
 failed exchange e
   | Just (_ :: Timeout) <- fromException e,
     placeWay (exchangePlace exchange) == OnWorker = do
-      -- Its own time limit would have received it.
+      -- Not its own time limit, which would have caught it.
       misdirected (servingChooser serving)
       failure (toException Misdirected)
   | Just (_ :: SomeAsyncException) <- fromException e = throwIO e
@@ -134,18 +133,18 @@ failed exchange e
       settingsOnException settings (Just (exchangeAsked exchange)) e'
       readIORef (exchangeProgress exchange) >>= \case
         Finished -> pure ()
-        -- Only its end can tell the client; as an 'IOError' it is not reported again.
+        -- Ends the connection; an 'IOError' is not reported again.
         UnderWay -> throwIO (userError "a response was not completed")
         Unsent
           | Just BodyCutOff <- fromException e' -> throwIO e'
           | otherwise -> void (answer exchange (afterFailure e' (settingsOnExceptionResponse settings e')))
-    -- Where a body could not be received nobody knows where the next request begins.
+    -- The start of the next request is unknown after a failed body.
     afterFailure e' response = case fromException e' of
       Just (_ :: BodyError) -> mapResponseHeaders (("Connection", "close") :) response
       Nothing -> response
 {-# OPAQUE failed #-}
 
--- | A request has received the time limit of another ('System.Timeout.timeout').
+-- | A request was hit by another's time limit ('System.Timeout.timeout').
 data Misdirected = Misdirected
 
 instance Show Misdirected where
@@ -157,15 +156,13 @@ instance Exception Misdirected
 
 -- Request bodies -------------------------------------------------------------------
 
--- Note [Small bodies come first]
--- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
--- An application may read the body inside the evaluation of a value, where it cannot be
--- suspended (Note [Where nothing can be suspended] in "Weft.Wai.Internal.Perform"): what
--- servant calls a request body is a lazy string. So a body that says that it is small is
--- received before the application begins. A client that waits for 100 is not told to go on
--- before the application asks for the body.
+-- Note [Small bodies come first] ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~ An application may read the body
+-- inside a lazy value (servant's request bodies), where it cannot be suspended (Note [Where nothing
+-- can be suspended] in "Weft.Wai.Internal.Perform"). So a body of a small known length is received
+-- before the application begins. A client that waits for 100 gets it only when the application asks
+-- for the body.
 
--- | How an application gets the next piece; a small body has been received then.
+-- | The source of a body's pieces; receives a small body at once.
 bodyOf :: Settings -> Request -> Place -> IO (IO ByteString)
 bodyOf settings request place = case requestFraming request of
   NoBody -> pure (pure B.empty)

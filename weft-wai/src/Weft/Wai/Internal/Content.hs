@@ -1,8 +1,8 @@
 {-# OPTIONS_GHC -O2 #-}
+{-# OPTIONS_HADDOCK not-home #-}
 
 -- |
 -- Description : Running builders
--- Stability   : not home
 --
 -- Runs a builder as far as it fits into memory that one is willing to spend: then its
 -- length is known before anything is sent. Nearly every response ends there, and most of
@@ -74,8 +74,7 @@ continue lifting give pieces = \room build -> mapM_ give (reverse pieces) >> go 
         Inserted n bytes build' -> piece n >> give bytes >> go room build'
 {-# INLINE continue #-}
 
--- | What the builders of a stream have written and nobody was given yet. Of one thread at a
--- time.
+-- | What the builders of a stream have written and nobody was given yet. Of one thread at a time.
 newtype Page = Page (IORef Room)
 
 -- | Memory, and three places in it: the beginning of what nobody was given, its end, and the

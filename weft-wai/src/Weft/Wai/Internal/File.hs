@@ -1,8 +1,8 @@
 {-# LANGUAGE OverloadedStrings #-}
+{-# OPTIONS_HADDOCK not-home #-}
 
 -- |
 -- Description : Files as responses
--- Stability   : not home
 --
 -- What WAI calls a file response, with what Warp does for it: the fields that name the
 -- file's date and size, preconditions on them, and ranges. The file is sent by the system.
@@ -58,7 +58,7 @@ sendingFile files performing second request status fields path part send =
                     | rangeLength r < size ->
                         Response partialContent206 (Field "Content-Range" (contentRange size r) : ranged) (sent file (rangeFirst r) (rangeLength r)) Nothing
                   Unsatisfiable ->
-                    Response rangeNotSatisfiable416 (Field "Content-Range" (unsatisfiedRange size) : dated) NoContent Nothing
+                    Response requestedRangeNotSatisfiable416 (Field "Content-Range" (unsatisfiedRange size) : dated) NoContent Nothing
                   -- Several ranges need not be honoured (RFC 9110, section 14.2).
                   _ -> whole ok200
             | otherwise -> whole ok200
@@ -70,6 +70,8 @@ sendingFile files performing second request status fields path part send =
           Validators
             { validatorETag = find (named "etag") fields >>= parseETag . fieldValue,
               validatorModified = Just modified,
+              -- As warp has it.
+              validatorExact = True,
               validatorNow = HttpTime second
             }
         dated = if any (named "last-modified") fields then fields else Field "Last-Modified" (foundModified found) : fields

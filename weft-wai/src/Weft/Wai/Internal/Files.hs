@@ -2,10 +2,10 @@
 {-# LANGUAGE MultiWayIf #-}
 {-# LANGUAGE OverloadedStrings #-}
 {-# OPTIONS_GHC -O2 #-}
+{-# OPTIONS_HADDOCK not-home #-}
 
 -- |
 -- Description : Files that applications answer with
--- Stability   : not home
 --
 -- Opens the files of responses, and keeps those open that are asked for again. Called on
 -- the threads of connections; one thread closes what nobody has asked for lately.
@@ -45,20 +45,18 @@ import Weft.Http.Date
 import Weft.Http.Internal.Descriptors
 import Weft.Http.Static.Cache
 import Weft.Http.Static.Opened
-import Weft.Internal.Backend (descriptorNumber)
-import Weft.Internal.Sys qualified as Sys
-import Weft.Internal.SystemCall (fileDescriptor)
+import Weft.Internal.Core.SystemCall (fileDescriptor)
+import Weft.Internal.Os.Descriptor (descriptorNumber)
+import Weft.Internal.Os.Sys qualified as Sys
 import Weft.Mask (mask_)
 
--- Note [A file that is kept open]
--- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
--- To open a file takes a turn through the pool, because a path may lead to a disk that
--- sleeps. So a file that has been asked for twice is kept open, and each request makes sure,
--- with one system call on the open file, that it is as it was: the time of its last change,
--- its size, and how many names it has. That shows what is written to it at once, and
--- also that it was removed or that another one was moved to its place, which takes
--- a name from it. What it does not show is that a directory above was moved, or a link
--- changed: once a second, one of those who ask looks where the path leads.
+-- Note [A file that is kept open] ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~ To open a file takes a turn
+-- through the pool, because a path may lead to a disk that sleeps. So a file that has been asked
+-- for twice is kept open, and each request makes sure, with one system call on the open file, that
+-- it is as it was: the time of its last change, its size, and how many names it has. That shows
+-- what is written to it at once, and also that it was removed or that another one was moved to its
+-- place, which takes a name from it. What it does not show is that a directory above was moved, or
+-- a link changed: once a second, one of those who ask looks where the path leads.
 --
 -- A file that was removed keeps its place on the disk while it is open. One that is asked
 -- for once (many applications make a file for each response) is not kept therefore, and
@@ -90,7 +88,7 @@ data Found = Found
     foundChecked :: {-# UNPACK #-} !(PrimVar RealWorld Int64)
   }
 
--- | For whoever has acquired it.
+-- | The file, for threads that have acquired it.
 foundFile :: Found -> File
 foundFile = openedFile . foundOpened
 

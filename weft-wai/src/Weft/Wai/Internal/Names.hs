@@ -1,8 +1,8 @@
 {-# LANGUAGE OverloadedStrings #-}
+{-# OPTIONS_HADDOCK not-home #-}
 
 -- |
 -- Description : Header names that need not be made
--- Stability   : not home
 --
 -- WAI compares header names without case, by a folded copy that 'CI.mk' makes of each.
 -- For the names that clients send all the time it is made once.

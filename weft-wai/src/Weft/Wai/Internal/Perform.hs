@@ -1,10 +1,10 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
 -- |
 -- Description : Where an application runs
--- Stability   : not home
 --
--- A WAI application is plain 'IO' that now and then wants something of its connection. It
--- runs as a direct thread, or on a thread of GHC's own; either way it is given a function
--- that performs operations of threads.
+-- A WAI application is plain 'IO' with some operations on its connection. It runs as a direct
+-- thread or on a GHC thread; a 'Place' performs thread operations in either.
 module Weft.Wai.Internal.Perform
   ( -- * Styles
     ApplicationStyle (..),
@@ -44,25 +44,24 @@ import Weft.Outside (Runner, onGhcThread, runThread)
 
 -- | What runs an application.
 data ApplicationStyle
-  = -- | As 'Direct', until the application is seen to hold up its workers, or an
-    -- asynchronous exception of GHC's has gone astray: from then on as 'OwnThread'. Back
-    -- again when its requests have been quick for a while, unless it was an exception.
+  = -- | 'Direct' until the application blocks its workers, or an asynchronous exception of GHC hits
+    -- the wrong thread; then 'OwnThread'. Returns to 'Direct' when requests have been quick for a
+    -- while, unless it was an exception.
     Automatic
-  | -- | The thread of the connection, on its worker, as a direct thread ("Weft.IO"): the
-    -- cheapest. An application that blocks holds up the worker (others take it over after
-    -- some milliseconds), and GHC's asynchronous exceptions (@System.Timeout.timeout@)
-    -- do not reach one that waits for its client: they may hit another request.
+  | -- | The connection's thread, as a direct thread ("Weft.IO"): the cheapest. A blocking
+    -- application blocks the worker until its takeover some milliseconds later, and asynchronous
+    -- exceptions (@System.Timeout.timeout@) may hit another request when it waits for its client.
     Direct
-  | -- | A thread of GHC's own for each request, as under Warp: an application may block as
-    -- it likes, and @timeout@, @throwTo@ and @myThreadId@ mean what they always do.
+  | -- | A GHC thread for each request, as under Warp: it may block, and @timeout@, @throwTo@ and
+    -- @myThreadId@ work as usual.
     OwnThread
   deriving stock (Eq, Show, Enum, Bounded)
 
--- | Which way an application runs at the moment.
+-- | The current way of running an application.
 data Way = OnWorker | OnItsOwn
   deriving stock (Eq, Show)
 
--- | Where an application runs: which way, and what performs operations of a thread there.
+-- | The way of a request, and its function to perform thread operations.
 data Place = Place
   { placeWay :: !Way,
     performIn :: forall a. Thread a -> IO a
@@ -71,13 +70,12 @@ data Place = Place
 -- | Performs plain 'IO' as a part of a thread.
 type Host = forall a. (Place -> IO a) -> Thread a
 
--- | What hosts applications where the chooser says; the runner takes in what cannot be
--- awaited.
+-- | Host applications as the chooser decides. The runner performs what cannot be awaited.
 hostOf :: Chooser -> Runner -> Host
 hostOf chooser runner = case chooser of
   Always OnWorker -> \run' -> direct (run' onWorker)
   Always OnItsOwn -> onItsOwn
-  -- The choice is made by the direct thread: a node of the trace less.
+  -- The direct thread chooses, which saves a node of the trace.
   ByEvidence evidence -> \run' ->
     direct
       ( chosenBy evidence >>= \case
@@ -91,11 +89,11 @@ hostOf chooser runner = case chooser of
     onItsOwn run' = do
       result <- liftIO (newIORef Nothing)
       onGhcThread runner (\perform -> run' (Place OnItsOwn (performHere perform)) >>= \a -> a <$ writeIORef result (Just a))
-        -- The server has interrupted the application. What that has made of it decides, as on a
-        -- worker: the client may yet be told that its request has taken too long.
+        -- The server interrupted the application, whose result decides, as on a worker: the
+        -- client may still learn that its request took too long.
         `catch` \e@(Interruption reason _) ->
           if reason == BufferUnused then throwM e else liftIO (readIORef result) >>= maybe (throwM e) pure
-    -- What it has begun with "Weft.IO" runs on a worker.
+    -- Forks by "Weft.IO" run on a worker.
     performHere :: (forall a. Thread a -> IO a) -> Thread b -> IO b
     performHere perform operation = do
       carried <- isCurrentThreadBound
@@ -103,17 +101,14 @@ hostOf chooser runner = case chooser of
 
 -- Operations -----------------------------------------------------------------------
 
--- Note [Where nothing can be suspended]
--- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
--- A direct thread cannot be suspended inside the evaluation of a value, as when the body is
--- read lazily (`lazyRequestBody`), nor outside of itself, as when an application has its
--- response sent by a thread it has forked (`race`). There the operation is handed to a
--- thread of Weft's own, and GHC's waits for it. In the first case it holds up the worker,
--- which others then take over (within 20 ms); in the second the connection's thread waits
--- for the forked one, with the same effect.
+-- Note [Where nothing can be suspended] ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~ A direct thread
+-- cannot be suspended inside the evaluation of a value (a lazily read body, `lazyRequestBody`), nor
+-- from another GHC thread (a response sent from inside `race`). There a new Weft thread performs
+-- the operation, and the GHC thread waits: in the first case it blocks the worker until a takeover
+-- (within 20 ms), in the second the connection's thread does.
 --
--- `await` says that it cannot before it has begun. An exception of the operation itself may
--- say the same, hence the flag.
+-- `await` reports this before the operation begins. The operation itself may raise the same
+-- exception, hence the flag.
 
 -- | Inside a direct thread.
 awaitOrHandOver :: Runner -> Thread a -> IO a
@@ -127,27 +122,22 @@ awaitOrHandOver runner operation = do
 
 -- The choice -----------------------------------------------------------------------
 
--- Note [The choice of a way]
--- ~~~~~~~~~~~~~~~~~~~~~~~~~~
--- On a worker an application costs least, and while it blocks, or computes for long, all
--- connections of the worker wait. On a thread of its own it costs some microseconds more,
--- and only its client waits. So what decides is how long applications take from their
--- beginning to their response:
+-- Note [The choice of a way] ~~~~~~~~~~~~~~~~~~~~~~~~~~ On a worker an application costs least, but
+-- its blocking and long computations delay all connections of the worker. On its own thread it
+-- costs some microseconds more and delays only its client. So the time from an application's start
+-- to its response decides:
 --
---   * One request in eight is timed, and all while one of the last ones was slow. One that
---     has taken long counts 16, a quick one takes 1 back; at 64 applications leave the
---     worker. That is one slow request in seventeen, or four in a row: more than the pauses
---     of a collector or of a busy machine make, and what a database query in every request
---     comes to at once.
---   * Fewer that are very slow show as takeovers of workers, which are looked at every
---     quarter of a second. Eight in a few seconds are enough.
---   * An asynchronous exception that found nobody, or the wrong one, is reason enough, and
---     for good: the application uses `timeout`, or `throwTo`.
+--   * One request in eight is timed, and all while a recent one was slow. A slow one adds 16, a
+--     quick one subtracts 1; at 64 applications leave the worker. One slow request in seventeen,
+--     or four in a row, exceed the pauses of a collector or busy machine.
+--   * Fewer but very slow requests show as takeovers of workers, checked every quarter of a
+--     second. Eight in a few seconds are enough.
+--   * An asynchronous exception that hit no thread or the wrong one decides for good: the
+--     application uses `timeout` or `throwTo`.
 --
--- On threads of their own they are timed in the same way. When the count has come down from
--- 1,024 they go back, but not sooner than after ten seconds, which double every time.
---
--- The words are written without locks by all workers. A count may be lost, and no more.
+-- On GHC threads the timing continues. When the count has fallen from 1,024, applications return,
+-- but not before ten seconds, a time that doubles each time. All workers write the words without
+-- locks, which may lose a count but does no other harm.
 
 -- | Which way applications run.
 data Chooser
@@ -155,7 +145,7 @@ data Chooser
     Always !Way
   | ByEvidence !Evidence
 
--- | What speaks for a way.
+-- | The measurements for the choice.
 data Evidence = Evidence
   { evidenceWords :: !(MutablePrimArray RealWorld Int),
     -- | In nanoseconds.
@@ -183,8 +173,7 @@ newChooser = \case
   Direct -> pure (Always OnWorker)
   OwnThread -> pure (Always OnItsOwn)
 
--- | One that goes by this clock, in nanoseconds, and these counters. Applications run on
--- workers to begin with.
+-- | A chooser with this clock, in nanoseconds, and counters. Begins on workers.
 newChooserWith :: IO Int -> IO Counters -> IO Chooser
 newChooserWith clock reader = do
   words' <- newPrimArray lastWord'
@@ -202,10 +191,10 @@ chosenBy :: Evidence -> IO Way
 chosenBy evidence = (\w -> if w == 0 then OnWorker else OnItsOwn) <$> readPrimArray (evidenceWords evidence) wayWord
 {-# INLINE chosenBy #-}
 
--- | When a request that is timed began; 0 for others.
+-- | When a timed request began; 0 for others.
 newtype Watch = Watch Int
 
--- | An application begins.
+-- | Note the start of an application.
 beginWatch :: Chooser -> IO Watch
 beginWatch = \case
   Always _ -> pure (Watch 0)
@@ -221,7 +210,7 @@ beginWatch = \case
     timed n = (fromIntegral n * 0x9E37_79B9_7F4A_7C15 :: Word) `unsafeShiftR` 61 == 0
 {-# INLINE beginWatch #-}
 
--- | It has a response, or has failed. Once for each watch.
+-- | Note its response or failure, once for each watch.
 endWatch :: Chooser -> Way -> Watch -> IO ()
 endWatch chooser way (Watch began) = case chooser of
   ByEvidence evidence | began /= 0 -> judge evidence way began
@@ -253,7 +242,7 @@ judge evidence way began = do
     words' = evidenceWords evidence
     get = readPrimArray words'
     put = writePrimArray words'
-    -- Nanoseconds. A thread of its own costs a twentieth of it.
+    -- Nanoseconds; a GHC thread costs a twentieth of it.
     slow = 250_000
     look time looked = do
       put lookedWord time
@@ -261,7 +250,7 @@ judge evidence way began = do
       before <- get takeoversWord
       put takeoversWord (countedTakeovers counted)
       held <- get heldWord
-      -- What was long ago says nothing.
+      -- Old counts decay.
       let kept = if time - looked > 8_000_000_000 then 0 else held * 31 `div` 32
       unless (looked == 0) $ put heldWord (kept + 16 * (countedTakeovers counted - before))
       when (countedStrays counted > 0) $ forGood words'
@@ -273,7 +262,7 @@ judge evidence way began = do
       put backWord (time + patience)
       put patienceWord (min 600_000_000_000 (2 * patience))
 
--- | An asynchronous exception of GHC's has come to the wrong request, or is likely to.
+-- | Note that an asynchronous exception of GHC hit, or probably hit, the wrong request.
 misdirected :: Chooser -> IO ()
 misdirected = \case
   Always _ -> pure ()

@@ -1,10 +1,10 @@
 {-# OPTIONS_GHC -O2 #-}
 -- The field of a request that has its body may be set by its name, whatever it is called.
 {-# OPTIONS_GHC -Wno-deprecations #-}
+{-# OPTIONS_HADDOCK not-home #-}
 
 -- |
 -- Description : Requests as WAI has them
--- Stability   : not home
 --
 -- Makes of a request of the server one of WAI. Its strings are those of the server's, which
 -- may be kept. What an application does not look at is not made.

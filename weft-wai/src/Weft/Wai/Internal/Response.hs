@@ -1,9 +1,9 @@
 {-# LANGUAGE OverloadedStrings #-}
 {-# OPTIONS_GHC -O2 #-}
+{-# OPTIONS_HADDOCK not-home #-}
 
 -- |
 -- Description : Responses of WAI as those of the server
--- Stability   : not home
 --
 -- Makes of a response of WAI one of the server, which can be sent: what is wrong with it
 -- shows here. Those that are made of files "Weft.Wai.Internal.File" makes.
@@ -67,7 +67,7 @@ prepare making method = \case
         makingHost making $ \place -> [] <$ streaming place sink body
   Wai.ResponseFile status headers path part -> do
     bytes <- encoded path
-    pure (File (statusOf status) (fieldsOf making headers) bytes part)
+    pure (File status (fieldsOf making headers) bytes part)
   Wai.ResponseRaw conversation _ ->
     pure . ready Http.status200 [] . Raw $ \duplex ->
       makingHost making $ \place ->
@@ -75,7 +75,7 @@ prepare making method = \case
   where
     ready status headers body =
       let !fields = fieldsOf making headers
-       in Ready (Response (statusOf status) fields body Nothing)
+       in Ready (Response status fields body Nothing)
 
 -- | A path as the system has it. One with a NUL keeps it, and is refused where it is opened: it must
 -- not become the path of another file, which the application has not named.
@@ -96,9 +96,6 @@ encoded path = do
         | otherwise -> pure (-1)
         where
           code = ord c
-
-statusOf :: Http.Status -> Status
-statusOf = Status . Http.statusCode
 
 -- | Made at once: they are going to be looked at, and a list of what is to be made takes longer.
 fieldsOf :: Making -> Http.ResponseHeaders -> [Field]
@@ -131,7 +128,7 @@ contentOf making headers builder =
 
 -- | Has the response to this method, of this status, no content?
 bodiless :: Method -> Http.Status -> Bool
-bodiless method status = isHead method || hasNoBody (statusOf status)
+bodiless method status = isHead method || hasNoBody status
 
 isHead :: Method -> Bool
 isHead = \case

@@ -1,8 +1,8 @@
 {-# LANGUAGE OverloadedStrings #-}
+{-# OPTIONS_HADDOCK not-home #-}
 
 -- |
 -- Description : Listening, serving, stopping
--- Stability   : not home
 --
 -- Owns a run of the runtime that serves one application, from the socket to the end of its
 -- last connection. Called from ordinary 'IO'.
@@ -38,8 +38,8 @@ import Text.Read (readMaybe)
 import Weft hiding (Settings, defaultSettings, myThreadId, run)
 import Weft qualified
 import Weft.Http.Server (drain, serve)
-import Weft.Internal.Backend (newDescriptor)
-import Weft.Internal.SystemCall qualified as Internal
+import Weft.Internal.Core.SystemCall qualified as Internal
+import Weft.Internal.Os.Descriptor (newDescriptor)
 import Weft.Kernel (Outcome (..), Waiter, deliver, suspend)
 import Weft.Outside (withRunner)
 import Weft.Socket (Socket, closeSocket)
@@ -52,7 +52,7 @@ import Weft.Wai.Internal.Settings
 run :: Int -> Application -> IO ()
 run port = runSettings defaultSettings {settingsPort = port}
 
--- | The same on the port that the environment variable @PORT@ names, if it does.
+-- | 'run' on the port in the environment variable @PORT@, if set.
 runEnv :: Int -> Application -> IO ()
 runEnv port application =
   lookupEnv "PORT" >>= \case
@@ -62,8 +62,7 @@ runEnv port application =
       Nothing -> E.throwIO (userError ("the environment variable PORT is no port: " <> show text))
 
 -- | Serve an application where the settings say. Returns when the action that
--- 'Weft.Wai.setInstallShutdownHandler' was given has been called, and the connections have
--- ended.
+-- 'Weft.Wai.setInstallShutdownHandler' was given has been called, and the connections have ended.
 runSettings :: Settings -> Application -> IO ()
 runSettings settings application =
   E.bracket (bindPortTCP (settingsPort settings) (settingsHost settings)) Network.close $ \socket ->
@@ -106,8 +105,7 @@ stop stopping =
     Goes waiters -> for_ waiters (\waiter -> deliver waiter (Answered ()))
     Stops -> pure ()
 
--- | A socket that was taken over, whether there is a thread that will close it, and its
--- number.
+-- | A socket that was taken over, whether there is a thread that will close it, and its number.
 data Adopted = Adopted !Socket !(IORef Bool) !CInt
 
 -- | Take a socket over from the package @network@.
@@ -136,7 +134,7 @@ abandon (Adopted _ begun number) = do
 withApplication :: IO Application -> (Int -> IO a) -> IO a
 withApplication = withApplicationSettings defaultSettings
 
--- | The same with settings; the port in them is not looked at.
+-- | 'withApplication' with settings, whose port is ignored.
 withApplicationSettings :: Settings -> IO Application -> (Int -> IO a) -> IO a
 withApplicationSettings settings make action = do
   application <- make
@@ -151,7 +149,7 @@ withApplicationSettings settings make action = do
 testWithApplication :: IO Application -> (Int -> IO a) -> IO a
 testWithApplication = testWithApplicationSettings defaultSettings
 
--- | The same with settings.
+-- | 'testWithApplication' with settings.
 testWithApplicationSettings :: Settings -> IO Application -> (Int -> IO a) -> IO a
 testWithApplicationSettings settings make action = do
   caller <- myThreadId

@@ -1,8 +1,8 @@
 {-# LANGUAGE OverloadedStrings #-}
+{-# OPTIONS_HADDOCK not-home #-}
 
 -- |
 -- Description : How applications are served
--- Stability   : not home
 --
 -- The settings, under Warp's names where they mean the same, and what is answered when an
 -- application fails.
@@ -32,7 +32,7 @@ import Weft (bracket, liftIO, seconds)
 import Weft qualified
 import Weft.Http.Request (BodyError (..), Client (..))
 import Weft.Http.Server (Layer, Limits (..), MinimumRate (..), ServerSettings (..), Timeouts (..), defaultLimits, defaultMinimumRate, defaultServerSettings, defaultTimeouts)
-import Weft.Internal.Report (writeStderr)
+import Weft.Internal.Os.Report (writeStderr)
 import Weft.Wai.Internal.Perform
 
 -- | How applications are served; change 'defaultSettings' with the functions @set…@.

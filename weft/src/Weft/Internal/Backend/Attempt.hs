@@ -1,10 +1,10 @@
 {-# LANGUAGE BlockArguments #-}
+{-# OPTIONS_HADDOCK not-home #-}
 
 -- |
 -- Description : Operations on streams, tried without blocking
--- Stability   : not home
 --
--- The non-blocking system call behind each operation on a stream, for every backend: those
+-- The non-blocking system call of each operation on a stream, for every backend: those
 -- on readiness try before and after they wait, and io_uring before it submits. This module
 -- owns no state: it says which call an operation is, and what its answer proves about the
 -- stream.
@@ -23,9 +23,10 @@ where
 
 import Data.Int (Int64)
 import Foreign.C.Types (CInt)
-import Weft.Internal.Backend (Descriptor (..), Operation (..))
-import Weft.Internal.Sys (Result)
-import Weft.Internal.Sys qualified as Sys
+import Weft.Internal.Backend (Operation (..))
+import Weft.Internal.Os.Descriptor (Descriptor, descriptorNumber)
+import Weft.Internal.Os.Sys (Result)
+import Weft.Internal.Os.Sys qualified as Sys
 
 -- | Try an operation that was not tried before. 'Sys.wouldBlock' asks for a
 -- 'laterAttempt' when its descriptor is ready; 'pagesMissing' for the file's
@@ -38,8 +39,8 @@ firstAttempt = \case
   other -> attempt other
 {-# INLINE firstAttempt #-}
 
--- | Try an operation again after an event. The flag: nobody has used what the event
--- announced yet, so that one who only waits for it need not ask.
+-- | Try an operation again after an event. The flag: what the event announced is not used
+-- yet, so that an operation that only waits for it need not ask.
 laterAttempt :: Bool -> Operation -> IO Result
 laterAttempt untouched = \case
   Connect d _ _ -> Sys.connectResult (number d)

@@ -1,6 +1,7 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
 -- |
 -- Description : Which event source the workers use
--- Stability   : not home
 --
 -- Turns a user's choice ("epoll", "io_uring", "poll", "auto") into a backend for
 -- each worker, and says so once when it had to take another one.
@@ -24,7 +25,7 @@ import Weft.Internal.Backend (Backend, Post)
 import Weft.Internal.Backend.Epoll (newEpoll)
 import Weft.Internal.Backend.Poll (newPoll)
 import Weft.Internal.Backend.Uring (defaultUringSettings, describeSetupFailure, newUring)
-import Weft.Internal.Pool (Pool)
+import Weft.Internal.Os.Pool (Pool)
 
 -- | An event source, by name.
 data BackendChoice

@@ -1,6 +1,7 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
 -- |
 -- Description : The epoll backend
--- Stability   : not home
 --
 -- Linux's @epoll@ as a poller, edge-triggered: a descriptor is registered once,
 -- the first time that an operation on it waits, and no call is made for it
@@ -16,8 +17,8 @@ import Control.Monad (void)
 import Weft.Internal.Backend (Backend, Post)
 import Weft.Internal.Backend.Readiness (newReadiness)
 import Weft.Internal.Backend.Readiness.Poller
-import Weft.Internal.Pool (Pool)
-import Weft.Internal.Sys qualified as Sys
+import Weft.Internal.Os.Pool (Pool)
+import Weft.Internal.Os.Sys qualified as Sys
 
 -- | An event source on a new epoll instance. Files go to the pool; what comes
 -- back from it goes through the post. Throws an 'IOError' when the kernel

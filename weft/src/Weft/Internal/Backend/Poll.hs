@@ -1,8 +1,8 @@
 {-# LANGUAGE BlockArguments #-}
+{-# OPTIONS_HADDOCK not-home #-}
 
 -- |
 -- Description : The poll backend
--- Stability   : not home
 --
 -- @poll(2)@ as a poller: level-triggered, and there on every Unix. It hands the
 -- kernel the whole set at every wait, so a wait costs time proportional to the
@@ -29,9 +29,9 @@ import Foreign.Storable (peekByteOff, peekElemOff, pokeByteOff, pokeElemOff)
 import Weft.Internal.Backend (Backend, Post)
 import Weft.Internal.Backend.Readiness (newReadiness)
 import Weft.Internal.Backend.Readiness.Poller
-import Weft.Internal.Pool (Pool)
-import Weft.Internal.Sys (Result)
-import Weft.Internal.Sys qualified as Sys
+import Weft.Internal.Os.Pool (Pool)
+import Weft.Internal.Os.Sys (Result)
+import Weft.Internal.Os.Sys qualified as Sys
 
 -- | The set of watched descriptors: a dense array for the kernel, and where in
 -- it each number is.

@@ -1,10 +1,10 @@
 {-# LANGUAGE BlockArguments #-}
 {-# LANGUAGE MultiWayIf #-}
 {-# OPTIONS_GHC -O2 #-}
+{-# OPTIONS_HADDOCK not-home #-}
 
 -- |
 -- Description : A completion-shaped event source on top of a readiness source
--- Stability   : not home
 --
 -- The portable front end: it makes a 'Backend' out of a 'Poller'. An operation
 -- on a stream goes to "Weft.Internal.Backend.Readiness.Stream", one on a file to
@@ -31,8 +31,9 @@ import Weft.Internal.Backend.Readiness.Source
 import Weft.Internal.Backend.Readiness.Stream
 import Weft.Internal.Backend.Readiness.Table
 import Weft.Internal.Backend.Wakeup
-import Weft.Internal.Pool (Pool)
-import Weft.Internal.Sys qualified as Sys
+import Weft.Internal.Os.Descriptor (Descriptor (..))
+import Weft.Internal.Os.Pool (Pool)
+import Weft.Internal.Os.Sys qualified as Sys
 
 -- | A backend on a poller. File operations run in the pool and come back
 -- through the post.
@@ -145,7 +146,7 @@ pollOnce src limit = do
   if next < end
     then do
       ran <- handleSome src next end
-      -- Nobody may have waited for these.
+      -- Perhaps no operation waited for these.
       if delivered + ran > 0 then pure (delivered + ran) else pollOnce src limit
     else do
       n <- collect src (if delivered > 0 then noWait else limit)

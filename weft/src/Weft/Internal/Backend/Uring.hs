@@ -1,6 +1,7 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
 -- |
 -- Description : The event source on io_uring
--- Stability   : not home
 --
 -- Operations that would block become submissions on a ring shared with the
 -- kernel; 'poll' hands over all that gathered and collects what has completed, in
@@ -49,9 +50,10 @@ import Weft.Internal.Backend.Uring.Ring (Ring, SetupFailure (..), SetupStep (..)
 import Weft.Internal.Backend.Uring.Ring qualified as Ring
 import Weft.Internal.Backend.Uring.Steps
 import Weft.Internal.Backend.Uring.UserData (operationData, operationKey)
-import Weft.Internal.Slots (Key (..), Slots)
-import Weft.Internal.Slots qualified as Slots
-import Weft.Internal.Sys qualified as Sys
+import Weft.Internal.Data.Slots (Key (..), Slots)
+import Weft.Internal.Data.Slots qualified as Slots
+import Weft.Internal.Os.Descriptor (Descriptor (..))
+import Weft.Internal.Os.Sys qualified as Sys
 
 -- Note [Life of an operation]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~~
@@ -171,7 +173,7 @@ data Uring w = Uring
     table :: !(Slots (Pending w)),
     descriptors :: !Descriptors,
     -- | Not empty only while the kernel does not take submissions. In order: what
-    -- comes later must queue behind.
+    -- comes later must queue after them.
     backlog :: !(IORef (Seq Queued)),
     -- | By descriptor number: what 'forget' is to run.
     forgetting :: !(IORef (IntMap (IO ()))),
@@ -274,7 +276,7 @@ tryFirst :: Uring w -> Descriptor -> Operation -> IO Int
 tryFirst u d op = case op of
   Receive _ _ n -> unlessDrained n
   ReadStream _ _ n -> unlessDrained n
-  -- Whoever only waits has most often tried already.
+  -- An operation that only waits was most often tried already.
   AwaitReadable _ -> pure Sys.wouldBlock
   AwaitWritable _ -> pure Sys.wouldBlock
   _ -> attempt op
@@ -361,7 +363,7 @@ pollRing u t = do
       else Ring.wait (ring u) t
   collect u ran n
 
--- | Complete so many events, and those that came in the meantime if there may be
+-- | Complete this many events, and those that came in the meantime if there may be
 -- more than were shown.
 collect :: Uring w -> Int -> Int -> IO Int
 collect u = go

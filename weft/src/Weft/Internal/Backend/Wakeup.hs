@@ -1,8 +1,8 @@
 {-# LANGUAGE BlockArguments #-}
+{-# OPTIONS_HADDOCK not-home #-}
 
 -- |
 -- Description : Waking a worker that blocks in its event source
--- Stability   : not home
 --
 -- A worker blocks in the kernel; what another OS thread has for it must get it
 -- out. This module owns the event counter (@eventfd@) that does so, and the
@@ -35,7 +35,7 @@ import Foreign.Marshal.Alloc (alloca)
 import Foreign.Marshal.Utils (with)
 import Foreign.Ptr (castPtr)
 import Foreign.Storable (peek)
-import Weft.Internal.Sys qualified as Sys
+import Weft.Internal.Os.Sys qualified as Sys
 
 -- Note [The states of a wake-up]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
@@ -43,21 +43,21 @@ import Weft.Internal.Sys qualified as Sys
 -- barrier:
 --
 --     0                  running: the owner looks at its inbox before it blocks
---     notified           running, and somebody has called wakeUp
+--     notified           running, and wakeUp was called
 --     blocked            in, or about to enter, a blocking wait
---     blocked+notified   the same, and somebody has called wakeUp
+--     blocked+notified   the same, and wakeUp was called
 --
 -- wakeUp sets 'notified'. The one that turns blocked into blocked+notified, and
 -- only that one, writes the counter. The owner sets 'blocked' before it blocks
 -- and does not block if it finds 'notified'; after the wait it clears both.
 --
--- Nothing is lost: who has filled the inbox and then finds 'notified' set may
+-- Nothing is lost: a thread that has filled the inbox and then finds 'notified' set can
 -- rely on the owner, which will clear it later and look at the inbox after that.
 --
 -- The write may come late, when the owner has already woken for another reason.
 -- Then it causes one wait that returns at once, which is harmless; but it must
 -- not come after the counter's number is closed, because the number may be
--- somebody else's by then. So the owner counts what it is owed: one for each
+-- that of another file by then. So the owner counts what it is owed: one for each
 -- blocked+notified it cleared, minus what it has read; 'freeWakeup' waits for
 -- the rest, which are between two instructions of their threads.
 
@@ -84,7 +84,7 @@ newWakeup = do
 -- afterwards.
 freeWakeup :: Wakeup -> IO ()
 freeWakeup w = do
-  -- From here on nobody finds "blocked", so nobody begins a write.
+  -- From here on no thread finds "blocked", so none begins a write.
   void $ fetchOrInt (wakeupState w) notified
   awaitWrites
   void $ Sys.close (wakeupDescriptor w)

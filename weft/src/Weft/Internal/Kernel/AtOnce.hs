@@ -1,8 +1,8 @@
 {-# OPTIONS_GHC -O2 #-}
+{-# OPTIONS_HADDOCK not-home #-}
 
 -- |
 -- Description : Operations on files that are answered from memory
--- Stability   : not home
 --
 -- What is asked of a file most often is in memory: its name, its status, its bytes. To
 -- get it from there is a system call of a microsecond; to have it got is a submission
@@ -26,17 +26,14 @@ where
 
 import Control.Exception (try)
 import Control.Monad (unless, void, when)
-import Data.Bits (bit, testBit, (.|.))
 import Data.Int (Int64)
-import Data.Primitive.PrimVar
 import Data.Word (Word8)
 import Foreign.Ptr
 import Foreign.Storable (peek)
-import Weft.Internal.Backend (Descriptor (..), newDescriptor)
-import Weft.Internal.Kernel (Host (..))
 import Weft.Internal.Kernel.Env
-import Weft.Internal.Pool (PoolClosed, submitPool)
-import Weft.Internal.Sys qualified as Sys
+import Weft.Internal.Os.Descriptor
+import Weft.Internal.Os.Pool (PoolClosed, submitPool)
+import Weft.Internal.Os.Sys qualified as Sys
 
 -- Note [What does not wait]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~
@@ -46,7 +43,7 @@ import Weft.Internal.Sys qualified as Sys
 --   names    RESOLVE_CACHED looks names up in memory only (EAGAIN: not all there).
 --   opening  The promise ends with the name: the file system's own part of opening
 --            follows, which on a network asks a server, and on a local disk is memory.
---   status   The same: statx asks a server where there is one.
+--   status   As opening: statx asks a server where there is one.
 --   reading  RWF_NOWAIT reads what is in the page cache. But not under O_DIRECT, where
 --            it only means that submitting does not wait.
 --
@@ -55,46 +52,26 @@ import Weft.Internal.Sys qualified as Sys
 -- names; one that is not in it is treated as before. To ask where a directory is can
 -- take as long as a server likes: a pool thread does, when the directory is first used,
 -- and until it has answered nothing is tried.
---
--- The answers are kept in 'descriptorWorkers', above the workers' bits:
---
---   near      on a local file system
---   asked     a pool thread was asked whether it is
---   buffered  opened without O_DIRECT
---
--- With more workers than there are bits below, none is ever set. A late answer of a
--- pool thread about a number that was closed is written to the descriptor that had it,
--- and nobody looks there.
-
-nearBit, askedBit, bufferedBit :: Int
-nearBit = 61
-askedBit = 60
-bufferedBit = 59
+-- The answers are 'Facts' of the descriptor.
 
 -- | A file that was opened the slow way. The flag: without @O_DIRECT@.
-opened :: Env -> Bool -> Int -> IO Descriptor
-opened env buffered = marked env (if buffered then bit bufferedBit else 0)
+opened :: Bool -> Int -> IO Descriptor
+opened isBuffered = newDescriptorWith (if isBuffered then buffered else mempty) . fromIntegral
 
 -- | A file that 'openAtOnce' opened.
-openedAtOnce :: Env -> Int -> IO Descriptor
-openedAtOnce env = marked env (bit nearBit .|. bit askedBit .|. bit bufferedBit)
+openedAtOnce :: Int -> IO Descriptor
+openedAtOnce = newDescriptorWith (local <> localAsked <> buffered) . fromIntegral
 
-marked :: Env -> Int -> Int -> IO Descriptor
-marked env marks number = do
-  d <- newDescriptor (fromIntegral number)
-  when (hostWorkers (envHost env) <= bufferedBit) $ writePrimVar (descriptorWorkers d) marks
-  pure d
-
--- | May it be used for attempts? If nobody knows, somebody is asked.
+-- | May it be used for attempts? If that is not known, a pool thread finds out.
 isNear :: Env -> Descriptor -> IO Bool
 isNear env d = do
-  marks <- readPrimVar (descriptorWorkers d)
-  unless (testBit marks askedBit || hostWorkers (envHost env) > bufferedBit) $ do
-    before <- fetchOrInt (descriptorWorkers d) (bit askedBit)
-    unless (testBit before askedBit) . void . try @PoolClosed . submitPool (envPool env) $ do
-      local <- Sys.isLocal (descriptorNumber d)
-      when (local == 1) $ void (fetchOrInt (descriptorWorkers d) (bit nearBit))
-  pure (testBit marks nearBit)
+  asked <- d `knows` localAsked
+  unless asked $ do
+    first <- learn d localAsked
+    when first . void . try @PoolClosed . submitPool (envPool env) $ do
+      answer <- Sys.isLocal (descriptorNumber d)
+      when (answer == 1) $ void (learn d local)
+  d `knows` local
 
 -- | Open for reading a path relative to a directory: flags, resolve flags.
 openAtOnce :: Env -> Descriptor -> Ptr Word8 -> Int -> Int -> IO Int
@@ -120,8 +97,8 @@ statusAtOnce env d path mask to = do
 -- | Bytes of an open file.
 readAtOnce :: Env -> Descriptor -> Ptr Word8 -> Int -> Int64 -> IO Int
 readAtOnce env d to count at = do
-  marks <- readPrimVar (descriptorWorkers d)
-  if testBit marks bufferedBit && count <= mostAtOnce && at >= 0
+  inCache <- d `knows` buffered
+  if inCache && count <= mostAtOnce && at >= 0
     then whileOpen env d (Sys.readNow (descriptorNumber d) to count at)
     else pure Sys.wouldBlock
 

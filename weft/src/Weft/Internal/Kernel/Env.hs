@@ -1,8 +1,8 @@
 {-# OPTIONS_GHC -O2 #-}
+{-# OPTIONS_HADDOCK not-home #-}
 
 -- |
 -- Description : What the parts of the system kernel share on one worker
--- Stability   : not home
 --
 -- Carries an operation from a system call to the backend and its result back to
 -- the thread. Everything here runs on the worker that owns the 'Env'.
@@ -21,7 +21,6 @@ module Weft.Internal.Kernel.Env
     whileOpen,
 
     -- * Closing descriptors
-    closedBit,
     closeDescriptor,
     unlessClosed,
 
@@ -33,9 +32,8 @@ module Weft.Internal.Kernel.Env
 where
 
 import Control.Exception (toException)
-import Control.Monad (void, when)
+import Control.Monad (unless, void, when)
 import Control.Monad.Primitive (RealWorld)
-import Data.Bits (bit, testBit, unsafeShiftL, (.&.))
 import Data.Foldable (for_)
 import Data.IORef
 import Data.Int (Int64)
@@ -47,14 +45,15 @@ import Foreign.C.Types (CInt)
 import GHC.Exts (oneShot)
 import GHC.IO (IO (..))
 import Weft.Internal.Backend
-import Weft.Internal.Cancel
-import Weft.Internal.Interrupt
+import Weft.Internal.Core.Cancel
+import Weft.Internal.Core.Interrupt
+import Weft.Internal.Core.Park qualified as Park
+import Weft.Internal.Core.Trace
+import Weft.Internal.Data.Timers qualified as Timers
 import Weft.Internal.Kernel (Host (..), hostPost, hostReady, hostWorker)
-import Weft.Internal.Pool
-import Weft.Internal.Slots qualified as Slots
-import Weft.Internal.Sys qualified as Sys
-import Weft.Internal.Timers qualified as Timers
-import Weft.Internal.Trace
+import Weft.Internal.Os.Descriptor
+import Weft.Internal.Os.Pool
+import Weft.Internal.Os.Sys qualified as Sys
 
 -- | One worker's part of the system kernel.
 data Env = Env
@@ -119,7 +118,7 @@ retire env why wait r resume
 -- and uses nothing of this worker's (Note [A thread that moves]); its exceptions are the
 -- thread's.
 operateIO :: Env -> Why -> Descriptor -> Operation -> Wait -> (Int -> IO Trace) -> IO Trace
-operateIO env why d operation wait next = operate env why d operation (pure ()) wait (\r -> Internal (\_ _ -> next r))
+operateIO env why d operation wait next = operate env why d operation (pure ()) wait (\r -> internally (\_ _ -> next r))
 {-# INLINE operateIO #-}
 
 -- Note [A thread that moves]
@@ -133,7 +132,7 @@ operateIO env why d operation wait next = operate env why d operation (pure ()) 
 -- | A node that goes on with the part of the worker that the thread is on by then:
 -- Note [A thread that moves].
 onItsWorker :: Env -> (Env -> IO Trace) -> Trace
-onItsWorker env act = Internal (\home _ -> readArray (envPeers env) (homeWorker home) >>= act . fromMaybe env)
+onItsWorker env act = internally (\home _ -> readArray (envPeers env) (homeWorker home) >>= act . fromMaybe env)
 
 -- | As 'operate', but when the instant has come first the operation is cancelled
 -- and fails with @ETIMEDOUT@. If it succeeded after all, it succeeded.
@@ -158,7 +157,7 @@ operateBefore env (Just limit) why d operation keep wait next = do
       pure Parked
 
 -- | Submit an operation, and count it while it is pending. The completion ends in 'completed'.
--- Which function 'submit' is, nobody knows here; so what it is given is evaluated, or it would
+-- Which function 'submit' is, is not known here; so what it is given is evaluated, or it would
 -- be given two thunks, to be made, entered and updated for each operation.
 start :: Env -> Descriptor -> Operation -> Wait -> (Int -> IO ()) -> IO Answer
 start env d operation !wait completion = whileOpen env d $ do
@@ -183,81 +182,54 @@ completed env why wait r resume = countPending env (-1) >> retire env why wait r
 -- closed, and it is not closed before the action ends.
 whileOpen :: Env -> Descriptor -> IO Int -> IO Int
 whileOpen env d action = do
-  open <- announced env d
+  open <- enterWorker d (hostWorker (envHost env))
   if open then action else pure badDescriptor
 {-# INLINE whileOpen #-}
 
--- | From now on whoever closes the descriptor asks this worker first; false if it was closed
--- before.
-announced :: Env -> Descriptor -> IO Bool
-announced env d = do
-  workers <- readPrimVar (descriptorWorkers d)
-  if testBit workers closedBit
-    then pure False
-    else do
-      -- Before the backend can know the descriptor: whoever closes it must see us.
-      -- Who closed it since we looked has not, and may have freed the number.
-      before <- if workers .&. me /= 0 then pure workers else fetchOrInt (descriptorWorkers d) me
-      pure (not (testBit before closedBit))
-  where
-    -- Not 'bit', which asks whether there is such a bit: there is ('mostWorkers').
-    me = unsafeShiftL 1 (hostWorker (envHost env)) :: Int
-{-# INLINE announced #-}
-
--- | Set in 'descriptorWorkers' when a descriptor is closed.
-closedBit :: Int
-closedBit = 62
-
 -- | For what the backend has no part in: answer, unless the descriptor was closed
--- and its number may be somebody else's. As with 'whileOpen', it is not closed before
+-- and its number may be another's. As with 'whileOpen', it is not closed before
 -- the answer is there; but for that of a job of the pool, which looks again itself.
 unlessClosed :: Env -> String -> Descriptor -> IO Trace -> IO Trace
 unlessClosed env what d answer = do
-  open <- announced env d
+  open <- enterWorker d (hostWorker (envHost env))
   if open then answer else pure (failing what Nothing (const Done) badDescriptor)
 {-# INLINE unlessClosed #-}
 
 -- | Run an action that may block in the pool, and go on with its result. When the
 -- wait is cancelled before a pool thread has begun, nothing is done; afterwards
 -- the action is interrupted with 'JobInterrupted' where it can be, and its own end
--- decides: Note [Actions elsewhere] in "Weft.Internal.Interrupt".
+-- decides: Note [Actions elsewhere] in "Weft.Internal.Core.Interrupt".
 inPool :: Env -> IO a -> Wait -> (a -> Trace) -> IO Trace
-inPool env action wait k = do
+inPool env action (Wait anyone request _) k = do
   let home = hostHome (envHost env)
-      tcb = waitTcb wait
-  key <- Slots.insert (homeWaits home) wait
+  tcb <- Park.identified home anyone
   control <- newJobControl
-  let ready resume = Slots.take (homeWaits home) key >> homeReady home Completed tcb resume
-  job <- submitPool (envPool env) $ do
-    result <- runInterruptible control (stateMasking (tcbState tcb)) action
-    homePost home $ case result of
-      ByItself (Right a) -> ready (oneShot (\_ -> k a))
-      ByItself (Left e) -> ready (oneShot (\_ -> Throw e))
-      Interrupted e -> orInterrupted tcb (\_ -> Throw e) >>= ready
-  interruptible tcb $ do
-    withdrawn <- cancelPool job
-    if withdrawn
-      then Slots.member (homeWaits home) key >>= \here -> when here (orInterrupted tcb (\_ -> Throw (toException Cancelled)) >>= ready)
-      else interruptJob control (toException JobInterrupted)
-  pure Parked
+  (Parked <$) . Park.waitDecided home tcb (Wish 0 request) () Park.resumed $ \place -> do
+    let goOn = Park.answerHere Completed place
+    job <- submitPool (envPool env) $ do
+      result <- runInterruptible control (stateMasking (tcbState tcb)) action
+      homePost home $ case result of
+        ByItself (Right a) -> goOn (oneShot (\_ -> k a))
+        ByItself (Left e) -> goOn (oneShot (\_ -> Throw e))
+        Interrupted e -> orInterrupted tcb (\_ -> Throw e) >>= goOn
+    pure $ do
+      withdrawn <- cancelPool job
+      withdrawn <$ unless withdrawn (interruptJob control (toException JobInterrupted))
 
--- | Close a descriptor once nobody's event source knows it any more, and nobody sends on
--- it (Note [Sending from elsewhere] in "Weft.Internal.Backend"); closing it
--- again does nothing. Threads that wait on it get @ECANCELED@.
+-- | Close a descriptor once no event source knows it and no thread holds it (Note [Who may
+-- use the number] in "Weft.Internal.Os.Descriptor"); closing it again does nothing. Threads that wait on it get @ECANCELED@.
 closeDescriptor :: Env -> Descriptor -> Wait -> (() -> Trace) -> IO Trace
 closeDescriptor env d wait k = do
-  before <- fetchOrInt (descriptorWorkers d) (bit closedBit)
-  if testBit before closedBit
-    then pure (k ())
-    else do
+  markClosed d >>= \case
+    Nothing -> pure (k ())
+    Just knowing -> do
       let host = envHost env
-          knowing = [w | w <- [0 .. hostWorkers host - 1], testBit before w]
       left <- newIORef (length knowing)
       stage <- newIORef Closing
       let finish = do
-            sending <- isSending d
-            if sending then finishLater else finishNow
-          -- A send that does not wait is under way: nearly always for less than this.
+            held <- isHeld d
+            if held then finishLater else finishNow
+          -- It is held for one call that does not wait: nearly always for less than this.
           finishLater = do
             moment <- Sys.monotonicNow
             void (Timers.insert (envTimers env) (moment + 100_000) (Alarm finish))

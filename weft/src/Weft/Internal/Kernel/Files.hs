@@ -1,10 +1,11 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
 -- |
 -- Description : The system kernel's files and directories
--- Stability   : not home
 --
 -- Nothing here touches a disk on the worker: what is in memory is answered from there
 -- ("Weft.Internal.Kernel.AtOnce"), all else goes to the backend (io_uring, or the pool
--- behind a readiness backend) or to the pool directly.
+-- of a readiness backend) or to the pool directly.
 module Weft.Internal.Kernel.Files
   ( openFile,
     readFileAt,
@@ -40,15 +41,14 @@ import Foreign.Storable
 import System.Posix.ByteString qualified as Posix
 import System.Posix.Directory.Fd qualified as Posix
 import System.Posix.Types (Fd (..))
-import Weft.Internal.Backend (Descriptor (..), newDescriptor)
 import Weft.Internal.Backend qualified as Operation
+import Weft.Internal.Core.SystemCall (Beneath (..), Buffer (..), File (..), FileKind (..), FileStatus (..), OpenFlags (..), OpenMode (..), Where (..))
+import Weft.Internal.Core.Trace
 import Weft.Internal.Kernel.AtOnce
 import Weft.Internal.Kernel.Env
-import Weft.Internal.Net
-import Weft.Internal.SendNow (wasClosed, whileHeld)
-import Weft.Internal.Sys (close, wouldBlock)
-import Weft.Internal.SystemCall (Beneath (..), Buffer (..), File (..), FileKind (..), FileStatus (..), OpenFlags (..), OpenMode (..), Where (..))
-import Weft.Internal.Trace
+import Weft.Internal.Os.Descriptor
+import Weft.Internal.Os.Net
+import Weft.Internal.Os.Sys (close, wouldBlock)
 
 type Answering a = Wait -> (a -> Trace) -> IO Trace
 
@@ -88,7 +88,7 @@ fromPlace env place operation wait next = case place of
   where
     go start release = do
       none <- noDescriptor
-      operate env Completed none (operation start) release wait (\r -> Internal (\_ _ -> next r))
+      operate env Completed none (operation start) release wait (\r -> internally (\_ _ -> next r))
 
 openFile :: Env -> Where -> ByteString -> OpenMode -> OpenFlags -> Answering File
 openFile env place path mode flags wait k = startingAt env what place . withPath what path $ \memory -> do
@@ -110,10 +110,10 @@ openFile env place path mode flags wait k = startingAt env what place . withPath
     At (File dir) | not (creates || openTruncate flags || openDirect flags) -> openAtOnce env dir pathAt system resolve
     _ -> pure wouldBlock
   if tried /= wouldBlock
-    then touchForeignPtr memory >> done (openedAtOnce env) tried
+    then touchForeignPtr memory >> done openedAtOnce tried
     else fromPlace env place operation wait $ \r -> do
       touchForeignPtr memory
-      done (opened env (not (openDirect flags))) r
+      done (opened (not (openDirect flags))) r
   where
     what = "open"
     flag f = if f flags then 1 else 0
@@ -191,8 +191,8 @@ peekStatus p = do
   mode <- peekByteOff p 28 :: IO Word16
   inode <- peekByteOff p 32 :: IO Word64
   size <- peekByteOff p 40 :: IO Word64
-  modifiedSeconds <- peekByteOff p 112 :: IO Int64
-  modifiedNanoseconds <- peekByteOff p 120 :: IO Word32
+  changed <- timeAt 96
+  modified <- timeAt 112
   major <- peekByteOff p 136 :: IO Word32
   minor <- peekByteOff p 140 :: IO Word32
   pure
@@ -203,20 +203,21 @@ peekStatus p = do
           0o120000 -> SymbolicLink
           _ -> OtherFile,
         statusSize = fromIntegral size,
-        statusModified = modifiedSeconds * 1_000_000_000 + fromIntegral modifiedNanoseconds,
+        statusModified = modified,
+        statusChanged = changed,
         statusInode = inode,
         statusDevice = fromIntegral major `shiftL` 32 .|. fromIntegral minor,
         statusPermissions = fromIntegral (mode .&. 0o7777)
       }
+  where
+    timeAt offset = do
+      seconds <- peekByteOff p offset :: IO Int64
+      nanoseconds <- peekByteOff p (offset + 8) :: IO Word32
+      pure (seconds * 1_000_000_000 + fromIntegral nanoseconds)
 
 setFileSize :: Env -> File -> Int64 -> Answering ()
 setFileSize env (File d) size wait k =
-  unlessClosed env "truncate" d $ inPool env (numberOf d (fromIntegral <$> c_set_size (descriptorNumber d) size)) wait (failing "truncate" Nothing (\_ -> k ()))
-
--- | Use the number of a descriptor on a thread of the pool: it may have been closed since the
--- job was submitted, and be another file's.
-numberOf :: Descriptor -> IO Int -> IO Int
-numberOf d action = (\r -> if r == wasClosed then badDescriptor else r) <$> whileHeld d action
+  unlessClosed env "truncate" d $ inPool env (whileHeld d (fromIntegral <$> c_set_size (descriptorNumber d) size)) wait (failing "truncate" Nothing (\_ -> k ()))
 
 -- | The names in an open directory, without dot and dot-dot, in the order of the
 -- file system.
@@ -227,7 +228,7 @@ listDirectory env (File d) wait k = unlessClosed env "list" d (inPool env names 
     -- The stream takes the number it is given for its own, so it gets a duplicate. It closes
     -- that also when it is not opened after all.
     open = do
-      r <- numberOf d $ do
+      r <- whileHeld d $ do
         status' <- Posix.getFdStatus (Fd (descriptorNumber d))
         if Posix.isDirectory status'
           then fromIntegral <$> c_dup (descriptorNumber d)

@@ -1,8 +1,8 @@
 {-# OPTIONS_GHC -O2 #-}
+{-# OPTIONS_HADDOCK not-home #-}
 
 -- |
 -- Description : The system kernel's sockets and pipes
--- Stability   : not home
 --
 -- How each network system call becomes an operation of the backend, on the worker
 -- that asks. What cannot block is done here and now.
@@ -54,19 +54,19 @@ import Foreign.Ptr
 import Foreign.Storable
 import Network.Socket (AddrInfo, Family, HostName, ServiceName, SockAddr (SockAddrUnix), SocketOption (..), SocketType (..), getAddrInfo, packFamily, unpackFamily)
 import Network.Socket.Address (peekSocketAddress, pokeSocketAddress, sizeOfSocketAddress)
-import Weft.Internal.Address (showAddress)
-import Weft.Internal.Backend (Descriptor (..), newDescriptor)
 import Weft.Internal.Backend qualified as Operation
-import Weft.Internal.Cancel (interruptible, orInterrupted)
+import Weft.Internal.Core.Cancel (interruptible, orInterrupted)
+import Weft.Internal.Core.SystemCall (Buffer (..), OpenMode (..), Outcome (..), Pipe (..), Socket (..), SystemCall, deliver)
+import Weft.Internal.Core.Trace
+import Weft.Internal.Data.Time (Instant (..))
+import Weft.Internal.Data.Timers qualified as Timers
 import Weft.Internal.Kernel (Host (..), answerSuspend, hostReady)
 import Weft.Internal.Kernel.Env
-import Weft.Internal.Net
-import Weft.Internal.Pool (cancelPool, submitPool)
-import Weft.Internal.Sys (monotonicNow)
-import Weft.Internal.SystemCall (Buffer (..), OpenMode (..), Outcome (..), Pipe (..), Socket (..), SystemCall, deliver)
-import Weft.Internal.Time (Instant (..))
-import Weft.Internal.Timers qualified as Timers
-import Weft.Internal.Trace
+import Weft.Internal.Os.Address (showAddress)
+import Weft.Internal.Os.Descriptor (Descriptor (..), newDescriptor)
+import Weft.Internal.Os.Net
+import Weft.Internal.Os.Pool (cancelPool, submitPool)
+import Weft.Internal.Os.Sys (monotonicNow)
 
 type Answering a = Wait -> (a -> Trace) -> IO Trace
 
@@ -317,7 +317,7 @@ addressOf env what get s wait k = unlessClosed env what (socketDescriptor s) . a
   atOnce what (get (number s) p (fromIntegral addressRoom)) (\_ -> peekSocketAddress (castPtr p)) wait k
 
 -- | In the pool: the C library's resolver blocks, for many seconds when no server
--- answers, and cannot be interrupted. So whoever is cancelled leaves it behind.
+-- answers, and cannot be interrupted. So a thread that is cancelled leaves it to itself.
 resolve :: Env -> SystemCall [AddrInfo] -> Maybe AddrInfo -> Maybe HostName -> Maybe ServiceName -> Answering [AddrInfo]
 resolve env request hints host service wait = answerSuspend (envHost env) request ask (waitTcb wait)
   where
@@ -333,7 +333,7 @@ openPipe wait k = allocaArray 2 $ \ends ->
     [r, w] -> k (r, w)
     _ -> Done
 
--- | Never waits for the other end: reading an end that nobody has opened for
+-- | Never waits for the other end: reading an end that is not open for
 -- writing is at its end of file; opening for writing without a reader fails with
 -- @ENXIO@.
 openFifo :: FilePath -> OpenMode -> Answering Pipe
@@ -397,7 +397,7 @@ newMessage address pieces = do
       pokeByteOff header 8 (fromIntegral (sizeOfSocketAddress a) :: Word32)
   message <$ touchForeignPtr message
   where
-    -- The pieces stay where they are; whoever sends them keeps them alive.
+    -- The pieces stay where they are; the sender keeps them alive.
     piece bytes = ByteString.unsafeUseAsCStringLen bytes (\(p, n) -> pure (castPtr p, n))
 
 newMessage' :: [(Ptr (), Int)] -> IO (ForeignPtr Word8)

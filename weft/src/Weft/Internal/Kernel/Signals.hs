@@ -1,8 +1,9 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
 -- |
 -- Description : The system kernel's signals
--- Stability   : not home
 --
--- A registry, one for the process, of who subscribes to which signal. GHC runs a
+-- A registry, one for the process, of the subscriptions to signals. GHC runs a
 -- signal's handler on an ordinary GHC thread; it hands the signal to every
 -- subscription, which keeps it or wakes the thread that waits for it.
 module Weft.Internal.Kernel.Signals
@@ -23,7 +24,7 @@ import Data.Map.Strict qualified as Map
 import Foreign.C.Error (eINVAL, errnoToIOError)
 import System.IO.Unsafe (unsafePerformIO)
 import System.Posix.Signals qualified as Posix
-import Weft.Internal.SystemCall
+import Weft.Internal.Core.SystemCall
 
 -- | The subscriptions to each signal, and what handled it before the first.
 type Registry = Map SignalNumber (Posix.Handler, [Signals])
@@ -64,7 +65,7 @@ arrived n = withMVar registry $ \known ->
         Unsubscribed -> (Unsubscribed, Nothing)
       -- A waiter that was cancelled in this moment does not take it.
       for_ waiting $ \w -> deliver w (Answered n) >>= \taken -> unless taken (give s)
-    -- Signals that nobody takes must not fill the memory; the system would merge
+    -- Signals that no thread takes must not fill the memory; the system would merge
     -- them, too.
     limit = 1000
 

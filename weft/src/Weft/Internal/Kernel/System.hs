@@ -1,9 +1,9 @@
 {-# LANGUAGE GADTs #-}
 {-# OPTIONS_GHC -O2 #-}
+{-# OPTIONS_HADDOCK not-home #-}
 
 -- |
 -- Description : The kernel that answers with the operating system
--- Stability   : not home
 --
 -- Puts the parts together: which part answers which system call, and how a worker
 -- waits for the first of an event, a timer and a wake-up.
@@ -28,20 +28,22 @@ import Foreign.Ptr (plusPtr)
 import Weft.Internal.Backend hiding (Operation (..))
 import Weft.Internal.Backend qualified as Operation
 import Weft.Internal.Backend.Choose
-import Weft.Internal.Cancel
-import Weft.Internal.Counters (Gauges)
+import Weft.Internal.Core.Cancel
+import Weft.Internal.Core.SystemCall
+import Weft.Internal.Core.Trace
+import Weft.Internal.Data.Counters (Gauges)
+import Weft.Internal.Data.Time
+import Weft.Internal.Data.Timers qualified as Timers
 import Weft.Internal.Kernel
+import Weft.Internal.Kernel.Attempts
 import Weft.Internal.Kernel.Env
 import Weft.Internal.Kernel.Files
 import Weft.Internal.Kernel.Network
 import Weft.Internal.Kernel.Signals
-import Weft.Internal.Net
-import Weft.Internal.Pool
-import Weft.Internal.Sys qualified as Sys
-import Weft.Internal.SystemCall
-import Weft.Internal.Time
-import Weft.Internal.Timers qualified as Timers
-import Weft.Internal.Trace
+import Weft.Internal.Os.Descriptor (descriptorNumber)
+import Weft.Internal.Os.Net
+import Weft.Internal.Os.Pool
+import Weft.Internal.Os.Sys qualified as Sys
 
 -- | How the system kernel is set up.
 data SystemSettings = SystemSettings
@@ -205,6 +207,7 @@ answerTo env wait request k = case request of
   NextSignal s -> answerSuspend (envHost env) request (nextSignal s) (waitTcb wait) k
   CloseSignals s -> closeSignals s >> pure (k ())
   WorkerCount -> pure $ k (hostWorkers (envHost env))
+  KernelAttempts -> pure $ k systemAttempts
   Blocking action -> inPool env action wait k
   Suspend _ action -> answerSuspend (envHost env) request action (waitTcb wait) k
   Extend e -> pure (Throw (toException (userError ("no kernel extension answers the request " <> show e))))

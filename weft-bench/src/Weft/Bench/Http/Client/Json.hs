@@ -1,5 +1,4 @@
 -- |
--- Module      : Weft.Bench.Http.Client.Json
 -- Description : What ask prints, understood
 --
 -- One JSON object, its last line. Pure.

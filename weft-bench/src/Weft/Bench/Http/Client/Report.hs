@@ -1,5 +1,4 @@
 -- |
--- Module      : Weft.Bench.Http.Client.Report
 -- Description : What every client reports of a run
 --
 -- The figures that a client ("Weft.Bench.Http.Client") must give, and those that only

@@ -1,5 +1,4 @@
 -- |
--- Module      : Weft.Bench.Http.Client.WeftLoad
 -- Description : What weft load prints, understood
 --
 -- The report of @weft load --json@: one JSON object, times in nanoseconds. Pure.

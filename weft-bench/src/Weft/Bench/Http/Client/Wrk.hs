@@ -1,5 +1,4 @@
 -- |
--- Module      : Weft.Bench.Http.Client.Wrk
 -- Description : What wrk prints, understood
 --
 -- The report of the load generator wrk, run with @--latency@. Pure.

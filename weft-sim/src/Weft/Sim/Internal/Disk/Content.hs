@@ -1,9 +1,10 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
 -- |
 -- Description : The bytes of a simulated file
--- Stability   : not home
 --
--- A file's content as immutable pages of 4,096 bytes; pure. A page that was never written
--- is not there and reads as zeroes. A write copies what it is given, once.
+-- Immutable pages of 4,096 bytes; pure. A page that was never written is absent and reads as
+-- zeroes. A write copies its bytes, once.
 module Weft.Sim.Internal.Disk.Content
   ( Content (..),
     emptyContent,
@@ -28,19 +29,17 @@ import Data.Int (Int64)
 import Data.IntMap.Strict (IntMap)
 import Data.IntMap.Strict qualified as IntMap
 
--- | A size in bytes, and pages by number. Every page has 'pageSize' bytes. Of a content that
--- can be read, those beyond the size are zero and no page begins there.
+-- | A size in bytes, and pages by number. Every page has 'pageSize' bytes. In a content that can
+-- be read, the bytes beyond the size are zero and no page begins there.
 data Content = Content
   { contentSize :: !Int64,
     contentPages :: !(IntMap ByteString)
   }
   deriving stock (Eq, Show)
 
--- | No bytes.
 emptyContent :: Content
 emptyContent = Content 0 IntMap.empty
 
--- | Bytes of a page.
 pageSize :: Int
 pageSize = 4096
 
@@ -48,12 +47,11 @@ zeroes :: ByteString
 zeroes = ByteString.replicate pageSize 0
 {-# NOINLINE zeroes #-}
 
--- | The page of this number.
 pageAt :: Content -> Int -> ByteString
 pageAt content n = IntMap.findWithDefault zeroes n (contentPages content)
 
--- | At most so many bytes from an offset that is not negative, in pieces that share the
--- memory of the pages. None beyond the end.
+-- | At most this number of bytes from an offset that is not negative, in pieces that share the
+-- pages' memory. None beyond the end.
 readContent :: Int64 -> Int -> Content -> [ByteString]
 readContent from count content = go from (min (fromIntegral count) (contentSize content - from))
   where
@@ -65,14 +63,14 @@ readContent from count content = go from (min (fromIntegral count) (contentSize 
               n = fromIntegral (ByteString.length piece)
            in piece : go (at + n) (left - n)
 
--- | The page and the place in it of an offset.
+-- | The page of an offset, and the place in it.
 place :: Int64 -> (Int, Int)
 place at = (fromIntegral page, fromIntegral start)
   where
     (page, start) = at `divMod` fromIntegral pageSize
 
--- | The pages that these bytes change when they are written at an offset, as they are
--- afterwards. They share no memory with the bytes, which may be a buffer's.
+-- | The pages that a write of these bytes at an offset changes, in their new state. They share no
+-- memory with the bytes, which may belong to a buffer.
 writtenPages :: Int64 -> ByteString -> Content -> [(Int, ByteString)]
 writtenPages from bytes content
   | ByteString.null bytes = []
@@ -85,8 +83,7 @@ writtenPages from bytes content
             | otherwise = ByteString.concat [ByteString.take start old, here, ByteString.drop (start + ByteString.length here) old]
        in (page, new) : writtenPages (from + fromIntegral (ByteString.length here)) rest content
 
--- | How many of so many bytes can be written at an offset when at most so many pages that
--- are not there may become so.
+-- | How many of a number of bytes fit at an offset if there is room for a number of new pages.
 fittingPages :: Int -> Int64 -> Int -> Content -> Int
 fittingPages room from count content = go room from
   where
@@ -100,15 +97,14 @@ fittingPages room from count content = go room from
         (page, start) = place at
         next = at + fromIntegral (pageSize - start)
 
--- | Replace a page; the size stays.
+-- | The size stays.
 putPage :: Int -> ByteString -> Content -> Content
 putPage n page content = content {contentPages = IntMap.insert n page (contentPages content)}
 
--- | At least so many bytes.
 growTo :: Int64 -> Content -> Content
 growTo size content = content {contentSize = max size (contentSize content)}
 
--- | Cut or extend; what was cut off is zero when it comes back.
+-- | Cut or extend. Bytes that were cut off are zero when the content grows again.
 setSize :: Int64 -> Content -> Content
 setSize size content
   | start == 0 = Content size below

@@ -1,9 +1,10 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
 -- |
--- Description : What becomes of a file system without a sync
--- Stability   : not home
+-- Description : Losing what was not synced
 --
--- Draws the fate of everything that is not durable: at a crash, and of one file when a
--- sync of it fails. Answers what happened, in words, a line each.
+-- Draws what becomes of everything that is not durable: at a crash, and of one file when its sync
+-- fails. Answers with a line of text for each change.
 --
 -- See Note [What a crash leaves] in "Weft.Sim.Internal.Disk.Unsynced".
 module Weft.Sim.Internal.Disk.Crash
@@ -24,8 +25,8 @@ import Weft.Sim.Internal.Disk.Tree
 import Weft.Sim.Internal.Disk.Unsynced
 import Weft.Sim.Internal.Random
 
--- | Of eight pages three survive, two are lost and three are torn, those that have grown in
--- two ways.
+-- | Of eight pages three survive, two are lost and three are torn; a page that has grown is torn
+-- in one of two ways.
 byDice :: Random -> Fates IO
 byDice random =
   Fates
@@ -46,7 +47,7 @@ byDice random =
       | otherwise = (\i new -> Torn (if new then 2 ^ i - 1 else 255 - (2 ^ i - 1))) . (1 +) <$> below random 7 <*> chance random 0.5
     junk = chance random 0.4 >>= \zeroes -> if zeroes then pure Zeroes else Stale <$> below random 4096
 
--- | The power is gone and back: nothing is open, and what was not durable is as fate has it.
+-- | A power cut: all files are closed, and what was not durable meets its fate.
 crashed :: Random -> FileSystem -> IO (FileSystem, [String])
 crashed random fs = do
   surviving <- below random (Seq.length (fsJournal fs) + 1)
@@ -90,14 +91,13 @@ crashed random fs = do
         before = contentSize (seen (nodeData node))
         now = contentSize (seen after)
 
--- | The system has given up what a sync up to the mark was to write; programs do not see
--- it yet. The sizes stay.
+-- | The system has given up what a sync up to the mark should have written. Programs do not see
+-- it yet, and the sizes stay.
 syncFailed :: Random -> Mark -> FileData -> IO (FileData, String)
 syncFailed random upTo file = do
   (after, fates, sizes) <- settleTo (byDice random) {fateOfSizes = pure} upTo file
   pure (after, account fates sizes)
 
--- | How many page writes were lost, and so on.
 account :: [Fate] -> Int -> String
 account fates sizes =
   "of " <> counted (length fates) "unsynced page write" "unsynced page writes" <> " " <> intercalate ", " (pages <> [counted sizes "change" "changes" <> " of the size lost" | sizes > 0])

@@ -1,9 +1,10 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
 -- |
 -- Description : The disks of all machines, their descriptors, and operations under way
--- Stability   : not home
 --
--- Who has which file open, and how an operation takes time: it does everything at the
--- event of its completion, and before that nothing. Used by one OS thread at a time.
+-- Which files are open, and how an operation takes time: all its effects happen at the event of
+-- its completion. Used by one OS thread at a time.
 module Weft.Sim.Internal.Disk.Device
   ( -- * Disks
     Disks (..),
@@ -31,6 +32,7 @@ module Weft.Sim.Internal.Disk.Device
 
     -- * Operations
     operation,
+    failing,
     refuse,
 
     -- * Crashes
@@ -40,6 +42,9 @@ where
 
 import Control.Exception (SomeException, toException)
 import Control.Monad (forM_, unless, void, when)
+import Data.Bifunctor (first)
+import Data.ByteString (ByteString)
+import Data.ByteString.Char8 qualified as Char8
 import Data.IORef
 import Data.Int (Int64)
 import Data.IntMap.Strict (IntMap)
@@ -47,10 +52,10 @@ import Data.IntMap.Strict qualified as IntMap
 import Data.Maybe (isJust)
 import Foreign.C.Error
 import System.IO.Error (ioeSetErrorString)
-import Weft.Internal.Backend (Descriptor (..))
-import Weft.Internal.SystemCall
-import Weft.Internal.Time (Duration)
-import Weft.Internal.Trace
+import Weft.Internal.Core.SystemCall
+import Weft.Internal.Core.Trace
+import Weft.Internal.Data.Time (Duration)
+import Weft.Internal.Os.Descriptor (Descriptor (..))
 import Weft.Sim.Internal.Conditions
 import Weft.Sim.Internal.Disk.Crash
 import Weft.Sim.Internal.Disk.FileSystem
@@ -60,26 +65,24 @@ import Weft.Sim.Internal.Random
 import Weft.Sim.Internal.Ticket
 import Weft.Sim.Internal.World
 
--- | The disks of a world.
 data Disks = Disks
   { disksWorld :: !World,
-    -- | By the number of the machine; made when they are first used.
+    -- | By the number of the machine; a disk is made at its first use.
     disksOf :: !(IORef (IntMap Disk)),
-    -- | What is open, by the number of the descriptor, which says on which machine.
+    -- | The open files, by the number of the descriptor, which determines the machine.
     disksHandles :: !(IORef (IntMap Handle))
   }
 
--- | One machine's disk.
 data Disk = Disk
   { diskMachine :: !Machine,
     diskSystem :: !(IORef FileSystem),
-    -- | How likely reads fail, and writes.
+    -- | Probabilities that reads fail, and that writes and syncs do.
     diskErrors :: !(IORef (Double, Double)),
-    -- | In bytes.
+    -- | The capacity in bytes.
     diskRoom :: !(IORef Int),
-    -- | How many times as long everything takes.
+    -- | The factor by which operations take longer.
     diskSlowness :: !(IORef Double),
-    -- | How often the power was lost: an operation from before that does nothing.
+    -- | The number of power cuts: an operation from before the last one does nothing.
     diskOutages :: !(IORef Int)
   }
 
@@ -92,7 +95,7 @@ data Handle = Handle
     handleDirect :: !Bool,
     -- | For operations that name no offset.
     handlePosition :: !(IORef Int64),
-    -- | The operations on it that are under way, oldest first: what completes one now, or
+    -- | The operations under way, oldest first, each with the function that completes it now or
     -- ends it with @ECANCELED@.
     handleUnderWay :: !(IORef (Int, IntMap (Ending -> IO ())))
   }
@@ -104,7 +107,6 @@ data Ending = CompletesNow | IsCanceled
 newDisks :: World -> IO Disks
 newDisks world = Disks world <$> newIORef IntMap.empty <*> newIORef IntMap.empty
 
--- | The disk of a machine.
 diskOf :: Disks -> Machine -> IO Disk
 diskOf disks machine = do
   known <- readIORef (disksOf disks)
@@ -123,45 +125,46 @@ diskOf disks machine = do
   where
     conditions = worldConditions (disksWorld disks)
 
--- | Look at a file system. What is seen is evaluated, so that it does not keep all of it.
+-- | The result is evaluated, so that it does not retain the file system.
 onSystem :: Disk -> (FileSystem -> a) -> IO a
 onSystem disk f = do
   !a <- f <$> readIORef (diskSystem disk)
   pure a
 
--- | Change a file system.
 changeSystem :: Disk -> (FileSystem -> FileSystem) -> IO ()
 changeSystem disk = modifyIORef' (diskSystem disk)
 
--- | What time the machine believes it is.
+-- | The time that the machine believes it is.
 wallClock :: Disks -> Disk -> IO Int64
 wallClock disks = wallClockOf (disksWorld disks) . diskMachine
 
--- | Record what a disk does.
 noteDisk :: Disks -> Disk -> String -> IO ()
 noteDisk disks disk text = note (disksWorld disks) ("disk of " <> show (diskMachine disk) <> ": " <> text)
 
--- | From now on reads, and writes and syncs, fail with these probabilities.
+-- | Set the probabilities with which reads fail, and writes and syncs.
 setDiskErrors :: Disks -> Machine -> (Double, Double) -> IO ()
-setDiskErrors disks machine rates = diskOf disks machine >>= \disk -> writeIORef (diskErrors disk) rates
+setDiskErrors = setting diskErrors
 
--- | From now on the files of a machine may hold so many bytes together, in whole pages of
--- 4,096; holes take no room. What they hold stays.
+-- | Set how many bytes the files of a machine may hold together, in whole pages of 4,096; holes
+-- take no room. Present content stays.
 setDiskCapacity :: Disks -> Machine -> Int -> IO ()
-setDiskCapacity disks machine room = diskOf disks machine >>= \disk -> writeIORef (diskRoom disk) room
+setDiskCapacity = setting diskRoom
 
--- | From now on every operation that begins takes so many times as long as usual.
+-- | Every operation that begins from now on takes this many times as long as usual.
 setDiskSlowness :: Disks -> Machine -> Double -> IO ()
-setDiskSlowness disks machine factor = diskOf disks machine >>= \disk -> writeIORef (diskSlowness disk) (max 0 factor)
+setDiskSlowness disks machine = setting diskSlowness disks machine . max 0
 
--- | The handle of a descriptor that was taken for it. The caller counts it as open.
+setting :: (Disk -> IORef a) -> Disks -> Machine -> a -> IO ()
+setting field disks machine a = diskOf disks machine >>= \disk -> writeIORef (field disk) a
+
+-- | Make the handle for a descriptor, which the caller has taken. The caller counts the open file.
 openHandle :: Disks -> Disk -> Inode -> OpenMode -> Bool -> Descriptor -> IO File
 openHandle disks disk n mode direct d = do
   handle <- Handle d disk n mode direct <$> newIORef 0 <*> newIORef (0, IntMap.empty)
   File d <$ modifyIORef' (disksHandles disks) (IntMap.insert (fromIntegral (descriptorNumber d)) handle)
 
--- | Do something with an open file of the machine that asks, or refuse: @EBADF@ if it was closed,
--- and in clear words if it is not one of this world or this machine.
+-- | Use an open file of the asking machine, or refuse: with @EBADF@ if it was closed, with a
+-- clear message if it belongs to another world or machine.
 withHandle :: Disks -> Ask -> String -> File -> (Handle -> IO Trace) -> IO Trace
 withHandle disks ask what (File d) use
   | descriptorNumber d < firstDescriptor = Throw . toException <$> refuseReal disks what d
@@ -172,10 +175,9 @@ withHandle disks ask what (File d) use
           | diskMachine (handleDisk handle) == askMachine ask -> use handle
           | otherwise -> foreigner ("a file of the machine " <> show (diskMachine (handleDisk handle)) <> ", used on " <> show (askMachine ask))
   where
-    foreigner why = do
-      Throw . toException <$> refuseForeign disks what d why
+    foreigner why = Throw . toException <$> refuseForeign disks what d why
 
--- | The refusal of a descriptor of the real world, about which there is a warning.
+-- | Refuse a real descriptor, with a warning.
 refuseReal :: Disks -> String -> Descriptor -> IO IOError
 refuseReal disks what d = refuseForeign disks what d "a real file, which a simulated kernel does not know"
 
@@ -185,7 +187,6 @@ refuseForeign disks what d why = do
   warn (disksWorld disks) (what <> ": " <> text)
   pure (ioeSetErrorString (errnoToIOError what eBADF Nothing Nothing) text)
 
--- | The open file of this descriptor.
 lookupHandle :: Disks -> Descriptor -> IO (Maybe Handle)
 lookupHandle disks d = do
   handles <- readIORef (disksHandles disks)
@@ -193,12 +194,11 @@ lookupHandle disks d = do
     Just handle | handleDescriptor handle == d -> Just handle
     _ -> Nothing
 
--- | Was it not closed?
 isOpenHandle :: Disks -> Handle -> IO Bool
 isOpenHandle disks handle = isJust <$> lookupHandle disks (handleDescriptor handle)
 
--- | Close a file; closing it again does nothing. Of the operations under way on it each
--- completes now or fails with @ECANCELED@.
+-- | Close a file; closing it again does nothing. Each of its operations under way completes now or
+-- fails with @ECANCELED@.
 closeFile :: Disks -> File -> Answering ()
 closeFile disks file@(File d) ask k
   | descriptorNumber d < firstDescriptor = withHandle disks ask "close" file (\_ -> pure (k ()))
@@ -220,9 +220,9 @@ forgetHandle disks handle = do
   modifyIORef' (disksHandles disks) (IntMap.delete (fromIntegral number))
   giveDescriptor (diskMachine (handleDisk handle)) number
 
--- | An operation of the disk of the machine that asks, on a file or on none. It takes a
--- time from this range; the action does everything, and decides the result. It does not
--- happen at all when the wait is cancelled before, or the machine loses its power.
+-- | An operation of the asking machine's disk, on a file or on none. It takes a time from this
+-- range; then the action does everything and decides the result. It never happens if the wait is
+-- cancelled or the machine loses its power before.
 operation :: Disks -> Ask -> (Conditions -> (Duration, Duration)) -> String -> Maybe Handle -> (Disk -> IO (Either SomeException a)) -> (a -> Trace) -> IO Trace
 operation disks ask range what handle act k = do
   let world = disksWorld disks
@@ -236,7 +236,7 @@ operation disks ask range what handle act k = do
         complete = do
           outage' <- readIORef (diskOutages disk)
           if outage' /= outage
-            then settleIt (Left (ioeSetString "the machine has lost its power" (errnoToIOError what eIO Nothing Nothing)))
+            then settleIt (Left (toException (ioeSetErrorString (errnoToIOError what eIO Nothing Nothing) "the machine has lost its power")))
             else do
               waiting <- isOpen ticket
               when waiting (act disk >>= settleIt)
@@ -250,19 +250,21 @@ operation disks ask range what handle act k = do
             IsCanceled -> withdraw >> settleIt (Left (failure what Nothing eCanceled))
        in (number + 1, IntMap.insert number end others)
     pure withdraw
-  where
-    ioeSetString text e = toException (ioeSetErrorString e text)
 
--- | As Linux has it.
+-- | The number on Linux.
 eCanceled :: Errno
 eCanceled = Errno 125
 
--- | A failure that is known at once.
+-- | Turn an errno into the exception of an operation, with its path if it has one.
+failing :: String -> Maybe ByteString -> IO (Either Errno a) -> IO (Either SomeException a)
+failing what path = fmap (first (failure what (Char8.unpack <$> path)))
+
+-- | Fail at once.
 refuse :: String -> Maybe FilePath -> Errno -> Trace
 refuse what path e = Throw (failure what path e)
 
--- | A machine has lost its power: nothing is open, what was under way has not happened, and
--- what was not synced is lost, or torn.
+-- | A power cut: all files are closed, operations under way never happen, and what was not synced
+-- is lost or torn.
 crashDisk :: Disks -> Machine -> IO ()
 crashDisk disks machine = do
   disk <- diskOf disks machine

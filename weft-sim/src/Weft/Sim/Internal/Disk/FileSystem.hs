@@ -1,11 +1,12 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
 -- |
 -- Description : A simulated file system
--- Stability   : not home
 --
--- Files by number, directories, and the journal between the directories as programs see
--- them and as the disk holds them. Pure: time, errors and chance are the callers'. A number is
--- kept for as long as somebody could get at the file: by a name, by a descriptor, or by a
--- crash that brings a removed name back.
+-- Files by number, directories, and the journal between the directories as programs see them and
+-- as the disk holds them. Pure: the callers add time, errors and chance. A file number is kept
+-- as long as the file is reachable: by a name, by a descriptor, or by a crash that restores a
+-- removed name.
 --
 -- See Note [What a crash leaves] in "Weft.Sim.Internal.Disk.Unsynced".
 module Weft.Sim.Internal.Disk.FileSystem
@@ -48,20 +49,19 @@ import Data.List (foldl')
 import Data.Sequence (Seq, (|>))
 import Data.Sequence qualified as Seq
 import Foreign.C.Error (Errno)
-import Weft.Internal.SystemCall (Beneath)
+import Weft.Internal.Core.SystemCall (Beneath)
 import Weft.Sim.Internal.Disk.Content
 import Weft.Sim.Internal.Disk.Tree
 import Weft.Sim.Internal.Disk.Unsynced
 
--- | A file system.
 data FileSystem = FileSystem
   { fsNodes :: !(IntMap Node),
     -- | As programs see it.
     fsTree :: !Tree,
-    -- | As the disk holds it for certain, and the changes from there, oldest first.
+    -- | As the disk certainly holds it, and the changes since, oldest first.
     fsTreeOnDisk :: !Tree,
     fsJournal :: !(Seq Change),
-    -- | How many changes came before those.
+    -- | How many changes have left the journal.
     fsJournalStart :: !Int,
     -- | The next number.
     fsNextInode :: !Inode,
@@ -69,7 +69,7 @@ data FileSystem = FileSystem
     fsPages :: !Int
   }
 
--- | What has a name.
+-- | A file, directory, symbolic link or socket name.
 data Node = Node
   { nodeKind :: !Kind,
     -- | Empty if it is no regular file.
@@ -77,66 +77,60 @@ data Node = Node
     -- | Nanoseconds since 1970, as read and as it is on the disk.
     nodeModified, nodeModifiedOnDisk :: !Int64,
     nodePermissions :: !Int,
-    -- | Has it a name?
     nodeNamed :: !Bool,
-    -- | Could a crash give it back a name that it lost?
+    -- | Could a crash restore a name that it lost?
     nodeMayReturn :: !Bool,
-    -- | Descriptors.
+    -- | Open descriptors.
     nodeOpens :: !Int,
-    -- | What a sync of it commits of the journal: everything before this.
+    -- | A sync of it commits the journal up to here.
     nodeJournal :: !Int
   }
 
--- | What it is.
 data Kind
   = Regular
   | Folder
   | -- | A symbolic link, and what it says.
     Link !ByteString
-  | -- | The name of a Unix-domain socket. Who is bound to it is known to the network.
+  | -- | The name of a Unix-domain socket. The network knows which socket is bound to it.
     SocketName
   deriving stock (Eq, Show)
 
--- | Is it a directory?
 nodeIsDirectory :: Node -> Bool
 nodeIsDirectory = (== Folder) . nodeKind
 
--- | With an empty directory @\/tmp@, durable.
+-- | An empty file system with a durable directory @\/tmp@.
 newFileSystem :: Int64 -> FileSystem
 newFileSystem now = FileSystem nodes tree tree Seq.empty 0 (tmp + 1) 0
   where
     tmp = rootInode + 1
     nodes = IntMap.fromList [(rootInode, folder 0o755), (tmp, folder 0o1777)]
     folder permissions = (freshNode Folder permissions now) {nodeNamed = True}
-    tree = applyChange (CreateFolder rootInode (Char8.pack "tmp") tmp) emptyTree
+    tree = applyChange (Create True rootInode (Char8.pack "tmp") tmp) emptyTree
 
 freshNode :: Kind -> Int -> Int64 -> Node
 freshNode kind permissions now = Node kind emptyFile now now permissions False True 0 0
 
--- | The file of this number. It must be there: somebody holds a name or descriptor of it.
+-- | The file of this number, which must be present: the caller holds a name or descriptor of it.
 nodeOf :: FileSystem -> Inode -> Node
 nodeOf fs n = fsNodes fs IntMap.! n
 
--- | Change what is known of a file, but not its content.
 adjustNode :: (Node -> Node) -> Inode -> FileSystem -> FileSystem
 adjustNode f n fs = fs {fsNodes = IntMap.adjust f n (fsNodes fs)}
 
--- | One more descriptor.
 opened :: Inode -> FileSystem -> FileSystem
 opened = reweigh (\node -> node {nodeOpens = nodeOpens node + 1})
 
--- | One less.
 closed :: Inode -> FileSystem -> FileSystem
 closed n = sweep n . reweigh (\node -> node {nodeOpens = nodeOpens node - 1}) n
 
--- | Change a file, and what all of them take from the capacity. It must be there.
+-- | Change a file, which must be present, and adjust the pages in use.
 reweigh :: (Node -> Node) -> Inode -> FileSystem -> FileSystem
 reweigh f n fs = fs {fsNodes = IntMap.insert n after (fsNodes fs), fsPages = fsPages fs + weight after - weight before}
   where
     before = nodeOf fs n
     after = f before
 
--- | Free the space, and then the number, if nobody can get at it any more.
+-- | Free the space, and then the number, of a file that is no longer reachable.
 sweep :: Inode -> FileSystem -> FileSystem
 sweep n fs = case IntMap.lookup n (fsNodes fs) of
   Just node
@@ -146,29 +140,27 @@ sweep n fs = case IntMap.lookup n (fsNodes fs) of
         fs {fsNodes = IntMap.delete n (fsNodes fs)}
   _ -> fs
 
--- | How many pages a file takes from the capacity.
+-- | The pages that a file takes from the capacity.
 weight :: Node -> Int
 weight node
   | nodeNamed node || nodeOpens node > 0 = IntMap.size (contentPages (seen (nodeData node)))
   | otherwise = 0
 
--- | How many pages more all files together may have, of so many bytes.
 roomFor :: Int -> FileSystem -> Int
 roomFor capacity fs = capacity `div` pageSize - fsPages fs
 
--- | Change a file's content, at this time. It is open.
+-- | Change the content of an open file, at this time.
 changeData :: Int64 -> (FileData -> FileData) -> Inode -> FileSystem -> FileSystem
 changeData now f = reweigh (\node -> node {nodeData = f (nodeData node), nodeModified = now})
 
--- | Something new, with these permissions less those of the usual mask, 022. It has no name
--- yet. A number is never given twice.
+-- | Make a nameless file with these permissions, less the usual mask 022. Numbers are never reused.
 newNode :: Kind -> Int -> Int64 -> FileSystem -> (Inode, FileSystem)
 newNode kind permissions now fs =
   (n, fs {fsNodes = IntMap.insert n (freshNode kind (permissions .&. 0o7777 .&. complement 0o022) now) (fsNodes fs), fsNextInode = n + 1})
   where
     n = fsNextInode fs
 
--- | Change names, at this time. What the change is about must be there.
+-- | Change names at this time. The files concerned must be present.
 change :: Int64 -> Change -> FileSystem -> FileSystem
 change now it fs = limited (named (foldr touch (unnamed journalled) (touchedBy it)))
   where
@@ -176,19 +168,17 @@ change now it fs = limited (named (foldr touch (unnamed journalled) (touchedBy i
     position = journalEnd journalled
     touch = adjustNode (\node -> node {nodeModified = now, nodeJournal = position})
     named = case it of
-      CreateFile _ _ n -> adjustNode (\node -> node {nodeNamed = True, nodeJournal = position}) n
-      CreateFolder _ _ n -> adjustNode (\node -> node {nodeNamed = True, nodeJournal = position}) n
+      Create _ _ _ n -> adjustNode (\node -> node {nodeNamed = True, nodeJournal = position}) n
       _ -> id
     unnamed f = maybe f (\n -> reweigh (\node -> node {nodeNamed = False}) n f) (replacedBy (fsTree fs) it)
     limited f
       | Seq.length (fsJournal f) > 1024 = commitTo (fsJournalStart f + 256) f
       | otherwise = f
 
--- | Where the journal ends.
 journalEnd :: FileSystem -> Int
 journalEnd fs = fsJournalStart fs + Seq.length (fsJournal fs)
 
--- | The names that were changed before this place of the journal are durable.
+-- | Make the name changes before this place of the journal durable.
 commitTo :: Int -> FileSystem -> FileSystem
 commitTo upTo fs = foldl' commit left (toList covered)
   where
@@ -200,7 +190,7 @@ commitTo upTo fs = foldl' commit left (toList covered)
       where
         applied = f {fsTreeOnDisk = applyChange it (fsTreeOnDisk f)}
 
--- | Where a path leads, from a directory.
+-- | Resolve a path from a directory.
 leadsTo :: FileSystem -> Inode -> Beneath -> Final -> ByteString -> Either Errno Found
 leadsTo fs = follow saying (fsTree fs)
   where
@@ -208,6 +198,6 @@ leadsTo fs = follow saying (fsTree fs)
       Just (Link text) -> Just text
       _ -> Nothing
 
--- | A path of it from the root, for people.
+-- | A path from the root, for messages.
 pathOf :: FileSystem -> Inode -> ByteString
 pathOf fs n = IntMap.findWithDefault (Char8.pack ("removed file " <> show n)) n (pathsOf (fsTree fs))

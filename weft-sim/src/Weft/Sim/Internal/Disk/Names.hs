@@ -1,12 +1,12 @@
 {-# LANGUAGE OverloadedStrings #-}
+{-# OPTIONS_HADDOCK not-home #-}
 
 -- |
 -- Description : Operations on paths and directories of simulated disks
--- Stability   : not home
 --
--- Opening, looking, making, removing, renaming: the same errors under the same names of
--- operations as the system kernel's. And what has a name without being a file: symbolic links,
--- which no call of a thread makes, and sockets, which the network binds.
+-- Open, look up, make, remove and rename, with the system kernel's errors and operation names.
+-- Symbolic links, which no thread's call makes, and sockets, which the network binds, have names
+-- without being files.
 module Weft.Sim.Internal.Disk.Names
   ( openFile,
     fileStatus,
@@ -23,17 +23,17 @@ module Weft.Sim.Internal.Disk.Names
   )
 where
 
-import Control.Exception (SomeException)
 import Control.Monad (void)
+import Data.Bifunctor (first)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as ByteString
 import Data.ByteString.Char8 qualified as Char8
 import Data.IORef
 import Data.Map.Strict qualified as Map
 import Foreign.C.Error
-import Weft.Internal.Backend (descriptorNumber)
-import Weft.Internal.SystemCall
-import Weft.Internal.Trace
+import Weft.Internal.Core.SystemCall
+import Weft.Internal.Core.Trace
+import Weft.Internal.Os.Descriptor (descriptorNumber)
 import Weft.Sim.Internal.Conditions
 import Weft.Sim.Internal.Disk.Content
 import Weft.Sim.Internal.Disk.Device
@@ -43,13 +43,13 @@ import Weft.Sim.Internal.Disk.Unsynced
 import Weft.Sim.Internal.Ticket
 import Weft.Sim.Internal.World
 
--- | An operation on a path. It gets the directory to start from, and answers an errno.
+-- | An operation on a path, given the directory to start from.
 onPath :: Disks -> Where -> String -> Maybe ByteString -> (Disk -> Inode -> IO (Either Errno a)) -> Answering a
 onPath disks place what path act ask k = case place of
   CurrentDirectory -> go Nothing
   At file -> withHandle disks ask what file (go . Just)
   where
-    go handle = operation disks ask diskDelay what Nothing (\disk -> named what path (start handle >>= either (pure . Left) (act disk))) k
+    go handle = operation disks ask diskDelay what Nothing (\disk -> failing what path (start handle >>= either (pure . Left) (act disk))) k
     start = \case
       Nothing -> pure (Right rootInode)
       Just handle ->
@@ -58,21 +58,17 @@ onPath disks place what path act ask k = case place of
           True -> onSystem (handleDisk handle) $ \fs ->
             if nodeIsDirectory (nodeOf fs (handleInode handle)) then Right (handleInode handle) else Left eNOTDIR
 
-named :: String -> Maybe ByteString -> IO (Either Errno a) -> IO (Either SomeException a)
-named what path = fmap (either (Left . failure what (Char8.unpack <$> path)) Right)
-
--- | A path cannot hold a NUL.
 withoutNul :: String -> ByteString -> IO Trace -> IO Trace
 withoutNul what path go
   | ByteString.elem 0 path = pure (refuse what (Just (Char8.unpack path)) eINVAL)
   | otherwise = go
 
--- | Open a path, and make the file if the mode does.
+-- | Open a path, and create the file if the mode says so.
 openFile :: Disks -> Where -> ByteString -> OpenMode -> OpenFlags -> Answering File
 openFile disks place path mode flags ask k = withoutNul "open" path (onPath disks place "open" (Just path) open ask k)
   where
     world = disksWorld disks
-    -- As Linux does it: first a number, then the path.
+    -- Like Linux: take a number first, then resolve the path.
     open disk start =
       takeDescriptor world (diskMachine disk) >>= \case
         Nothing -> Left eMFILE <$ noteDisk disks disk "no descriptor is left for an open"
@@ -101,24 +97,22 @@ openFile disks place path mode flags ask k = withoutNul "open" path (onPath disk
           | slash -> Left eISDIR
           | otherwise ->
               let (n, fs') = newNode Regular (fromIntegral (openPermissions flags)) now fs
-               in Right (n, change now (CreateFile d name n) fs')
+               in Right (n, change now (Create False d name n) fs')
         (Nothing, Itself {}) -> Left eNOENT
     truncated now n fs
       | openTruncate flags && contentSize (seen (nodeData (nodeOf fs n))) > 0 = changeData now (resize 0) n fs
       | otherwise = fs
 
--- | Of an open file.
 fileStatus :: Disks -> File -> Answering FileStatus
 fileStatus disks file ask k = withHandle disks ask "stat" file $ \handle ->
   operation disks ask diskDelay "stat" (Just handle) (\disk -> Right <$> onSystem disk (statusOf disk (handleInode handle))) k
 
--- | Of what a path leads to.
 pathStatus :: Disks -> Where -> ByteString -> Answering FileStatus
 pathStatus disks place path ask k = withoutNul "stat" path (onPath disks place "stat" (if ByteString.null path then Nothing else Just path) look ask k)
   where
     look disk start = onSystem disk $ \fs -> (\n -> statusOf disk n fs) <$> existing fs start Followed path
 
--- | What is at a path, and a directory if the path says so.
+-- | The file at a path, which must be a directory if the path ends with a slash.
 existing :: FileSystem -> Inode -> Final -> ByteString -> Either Errno Inode
 existing fs start final path = do
   found <- leadsTo fs start Anywhere final path
@@ -133,6 +127,8 @@ statusOf disk n fs =
     { statusKind = kind,
       statusSize = size,
       statusModified = nodeModified node,
+      -- No call sets the modification time.
+      statusChanged = nodeModified node,
       statusInode = fromIntegral n,
       statusDevice = fromIntegral (machineNumber (diskMachine disk)) + 1,
       statusPermissions = nodePermissions node
@@ -146,16 +142,16 @@ statusOf disk n fs =
       Link text -> (SymbolicLink, fromIntegral (ByteString.length text))
       SocketName -> (OtherFile, 0)
 
--- | The names in an open directory, in their order.
+-- | Sorted.
 listDirectory :: Disks -> File -> Answering [ByteString]
 listDirectory disks file ask k = withHandle disks ask "list" file $ \handle ->
-  operation disks ask diskDelay "list" (Just handle) (\disk -> named "list" Nothing (onSystem disk (names handle))) k
+  operation disks ask diskDelay "list" (Just handle) (\disk -> failing "list" Nothing (onSystem disk (names handle))) k
   where
     names handle fs
       | nodeIsDirectory (nodeOf fs (handleInode handle)) = Right (Map.keys (namesIn (fsTree fs) (handleInode handle)))
       | otherwise = Left eNOTDIR
 
--- | An operation that changes names: what to do, or an errno.
+-- | An operation that changes names, given its change or errno.
 changing :: Disks -> String -> Maybe ByteString -> (FileSystem -> Either (String, Errno) (Maybe Change)) -> Answering ()
 changing disks what path decision ask = operation disks ask diskDelay what Nothing act
   where
@@ -167,45 +163,32 @@ changing disks what path decision ask = operation disks ask diskDelay what Nothi
         Right Nothing -> pure (Right ())
         Right (Just it) -> Right <$> changeSystem disk (change now it)
 
--- | Make a directory with permissions 0777, less the mask.
+-- | With permissions 0777, less the mask.
 makeDirectory :: Disks -> ByteString -> Answering ()
 makeDirectory disks path ask k = withoutNul "path" path (operation disks ask diskDelay what Nothing make k)
   where
     what = "createDirectory"
-    make disk = do
-      fs <- readIORef (diskSystem disk)
-      now <- wallClock disks disk
-      named what (Just path) $ case leadsTo fs rootInode Anywhere LinkItself path of
-        Left e -> pure (Left e)
-        Right (Named d name Nothing _) -> do
-          let (n, fs') = newNode Folder 0o777 now fs
-          writeIORef (diskSystem disk) $! change now (CreateFolder d name n) fs'
-          pure (Right ())
-        Right _ -> pure (Left eEXIST)
+    make disk = failing what (Just path) (void <$> makeNamed disks disk Folder eEXIST path)
 
--- | As the system kernel: look first, then remove in the one way or the other.
+-- | Like the system kernel: look first, then remove a file or a directory.
 removePath :: Disks -> ByteString -> Answering ()
 removePath disks path ask k = withoutNul "path" path (changing disks "getSymbolicLinkStatus" (Just path) decision ask k)
   where
     decision fs = do
-      n <- left "getSymbolicLinkStatus" (existing fs rootInode LinkItself path)
-      found <- left "getSymbolicLinkStatus" (leadsTo fs rootInode Anywhere LinkItself path)
-      case found of
-        Itself _ "" -> Left ("removeDirectory", eBUSY)
-        Itself _ final -> Left ("removeDirectory", if final == "." then eINVAL else eNOTEMPTY)
+      (n, found) <- first ("getSymbolicLinkStatus",) $ (,) <$> existing fs rootInode LinkItself path <*> leadsTo fs rootInode Anywhere LinkItself path
+      first ("removeDirectory",) $ case found of
+        Itself _ "" -> Left eBUSY
+        Itself _ final -> Left (if final == "." then eINVAL else eNOTEMPTY)
         Named d name _ _
-          | isDirectory (fsTree fs) n && not (Map.null (namesIn (fsTree fs) n)) -> Left ("removeDirectory", eNOTEMPTY)
+          | not (Map.null (namesIn (fsTree fs) n)) -> Left eNOTEMPTY
           | otherwise -> Right (Just (Remove d name))
 
-left :: String -> Either Errno a -> Either (String, Errno) a
-left what = either (\e -> Left (what, e)) Right
-
--- | Atomic; replaces a file, or an empty directory, as Linux does.
+-- | Atomic. Replaces a file, or an empty directory, like Linux.
 renamePath :: Disks -> ByteString -> ByteString -> Answering ()
 renamePath disks from to ask k = withoutNul "path" (from <> to) (changing disks what Nothing decision ask k)
   where
     what = "rename '" <> Char8.unpack from <> "' to '" <> Char8.unpack to <> "'"
-    decision fs = left what $ do
+    decision fs = first (what,) $ do
       let tree = fsTree fs
       source <- leadsTo fs rootInode Anywhere LinkItself from
       target <- leadsTo fs rootInode Anywhere LinkItself to
@@ -214,7 +197,7 @@ renamePath disks from to ask k = withoutNul "path" (from <> to) (changing disks 
           | not directory && (slash || slash') -> Left eNOTDIR
           | Just n == there -> Right Nothing
           | directory && isWithin tree d' n -> Left eINVAL
-          -- A directory over what is in it, which is looked at first.
+          -- A directory over one of its contents: Linux checks this first.
           | Just m <- there, isWithin tree d m -> Left eNOTEMPTY
           | Just m <- there, isDirectory tree m, not directory -> Left eISDIR
           | Just m <- there, directory, not (isDirectory tree m) -> Left eNOTDIR
@@ -225,37 +208,35 @@ renamePath disks from to ask k = withoutNul "path" (from <> to) (changing disks 
         (Named _ _ Nothing _, Named {}) -> Left eNOENT
         _ -> Left eBUSY
 
--- | Make a symbolic link that says this, at this path. It takes no time: no call of a thread
--- makes links, but tests of those that follow them do.
+-- | Make a symbolic link with this text. It takes no time: only tests make links, no thread's call
+-- does.
 createSymlink :: Disks -> Machine -> ByteString -> ByteString -> IO (Either Errno ())
 createSymlink disks machine text path
   | ByteString.null text = pure (Left eNOENT)
   | ByteString.length text >= 4096 = pure (Left eNAMETOOLONG)
-  | otherwise = void <$> makeNamed disks machine (Link text) eEXIST path
+  | otherwise = diskOf disks machine >>= \disk -> void <$> makeNamed disks disk (Link text) eEXIST path
 
--- | Give a socket of this machine a name, which is made for it: its number. @EADDRINUSE@ if there
--- is something of that name, though it were only what a socket has left behind.
+-- | Make a name for a socket of this machine, and answer its number. @EADDRINUSE@ if the name
+-- exists, even if only a closed socket has left it.
 nameSocket :: Disks -> Machine -> ByteString -> IO (Either Errno Inode)
-nameSocket disks machine = makeNamed disks machine SocketName eADDRINUSE
+nameSocket disks machine path = diskOf disks machine >>= \disk -> makeNamed disks disk SocketName eADDRINUSE path
 
--- | Make something at a path where there is nothing, or fail like that.
-makeNamed :: Disks -> Machine -> Kind -> Errno -> ByteString -> IO (Either Errno Inode)
-makeNamed disks machine kind taken path = do
-  disk <- diskOf disks machine
+-- | Make something where there is nothing, or fail with this errno.
+makeNamed :: Disks -> Disk -> Kind -> Errno -> ByteString -> IO (Either Errno Inode)
+makeNamed disks disk kind taken path = do
   fs <- readIORef (diskSystem disk)
   now <- wallClock disks disk
   case leadsTo fs rootInode Anywhere LinkItself path of
     Left e -> pure (Left e)
     Right (Named d name Nothing slash)
-      | slash -> pure (Left eNOENT)
+      | slash && kind /= Folder -> pure (Left eNOENT)
       | otherwise -> do
           let (n, fs') = newNode kind 0o777 now fs
-          writeIORef (diskSystem disk) $! change now (CreateFile d name n) fs'
+          writeIORef (diskSystem disk) $! change now (Create (kind == Folder) d name n) fs'
           pure (Right n)
     Right _ -> pure (Left taken)
 
--- | Which socket has this name: its number, as 'nameSocket' gave it. @ECONNREFUSED@ if something
--- else has it.
+-- | The number of the socket of this name, as from 'nameSocket'. @ECONNREFUSED@ for any other file.
 findSocket :: Disks -> Machine -> ByteString -> IO (Either Errno Inode)
 findSocket disks machine path = do
   disk <- diskOf disks machine

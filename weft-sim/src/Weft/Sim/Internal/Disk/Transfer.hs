@@ -1,9 +1,10 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
 -- |
 -- Description : Reading, writing and syncing files of simulated disks
--- Stability   : not home
 --
--- Everything that moves bytes, with the errors and the shortness that the conditions ask
--- for. The memory of a request is touched in its completion only.
+-- Everything that moves bytes, with the errors and short transfers of the conditions. The memory
+-- of a request is only touched in its completion.
 module Weft.Sim.Internal.Disk.Transfer
   ( readFileAt,
     writeFileAt,
@@ -14,7 +15,6 @@ module Weft.Sim.Internal.Disk.Transfer
   )
 where
 
-import Control.Exception (SomeException)
 import Control.Monad (foldM_, void, when)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as ByteString
@@ -29,8 +29,8 @@ import Foreign.ForeignPtr
 import Foreign.ForeignPtr.Unsafe (unsafeForeignPtrToPtr)
 import Foreign.Marshal.Utils (copyBytes)
 import Foreign.Ptr
-import Weft.Internal.Backend (descriptorNumber)
-import Weft.Internal.SystemCall
+import Weft.Internal.Core.SystemCall
+import Weft.Internal.Os.Descriptor (descriptorNumber)
 import Weft.Sim.Internal.Conditions
 import Weft.Sim.Internal.Disk.Content
 import Weft.Sim.Internal.Disk.Crash
@@ -41,14 +41,14 @@ import Weft.Sim.Internal.Random
 import Weft.Sim.Internal.Ticket
 import Weft.Sim.Internal.World
 
--- | No file is larger, as of ext4 with pages of 4,096 bytes.
+-- | The limit of ext4 with pages of 4,096 bytes.
 largestFile :: Int64
 largestFile = 16 * 1024 * 1024 * 1024 * 1024
 
--- | Read into the memory of a buffer, at the end of the time that it takes.
+-- | Fills the buffer when the operation completes.
 readFileAt :: Disks -> File -> Buffer -> Int -> Int -> Int64 -> Answering Int
 readFileAt disks file (Buffer memory room) offset count at ask k = withHandle disks ask what file $ \handle ->
-  operation disks ask diskDelay what (Just handle) (failing what . act handle) k
+  operation disks ask diskDelay what (Just handle) (failing what Nothing . act handle) k
   where
     what = "read"
     from = max 0 (min room offset)
@@ -72,18 +72,18 @@ readFileAt disks file (Buffer memory room) offset count at ask k = withHandle di
 copyPiece :: Ptr Word8 -> ByteString -> IO (Ptr Word8)
 copyPiece to piece = unsafeUseAsCStringLen piece $ \(from, n) -> (to `plusPtr` n) <$ copyBytes to (castPtr from) n
 
--- | Write these bytes, or the first of them.
+-- | Writes all of these bytes, or the first of them.
 writeFileAt :: Disks -> File -> ByteString -> Int64 -> Answering Int
 writeFileAt disks file bytes at ask k = withHandle disks ask "write" file $ \handle ->
-  operation disks ask diskDelay "write" (Just handle) (\disk -> failing "write" (writing disks disk handle bytes at)) k
+  operation disks ask diskDelay "write" (Just handle) (\disk -> failing "write" Nothing (writing disks disk handle bytes at)) k
 
--- | The same with a part of a buffer. Its bytes are those that it has when the write completes.
+-- | Write the bytes that a part of the buffer has when the write completes.
 writeBufferAt :: Disks -> File -> Buffer -> Int -> Int -> Int64 -> Answering Int
 writeBufferAt disks file (Buffer memory room) offset count = writeFileAt disks file (BS (memory `plusForeignPtr` from) (max 0 (min (room - from) count)))
   where
     from = max 0 (min room offset)
 
--- | A write, now. Takes as much as there is room for.
+-- | Perform a write now, as far as there is room.
 writing :: Disks -> Disk -> Handle -> ByteString -> Int64 -> IO (Either Errno Int)
 writing disks disk handle bytes@(BS memory count) at = do
   before <- onSystem disk (content handle)
@@ -99,21 +99,20 @@ writing disks disk handle bytes@(BS memory count) at = do
         | place >= largestFile = Just eFBIG
         | fitting == 0 = Just eNOSPC
         | otherwise = Nothing
-  when (refusal == Just eNOSPC) $ onSystem disk (`pathOf` handleInode handle) >>= \path -> noteDisk disks disk ("full: a write to " <> Char8.unpack path <> " fails")
+  when (refusal == Just eNOSPC) $ noteFile disks handle (\path -> "full: a write to " <> path <> " fails")
   orBroken disks handle snd "a write" refusal $ do
     n <- shorten (disksWorld disks) handle shortWrites fitting
     now <- wallClock disks disk
     let pages = writtenPages place (ByteString.take n bytes) before
         end = place + fromIntegral n
-    -- The bytes may be a buffer's: they are copied before anybody goes on.
+    -- The bytes may belong to a buffer: copy them before anything else runs.
     when (n > 0) . changeSystem disk $ changeData now (writePages pages end) (handleInode handle)
     moveOn handle at end
     pure n
 
--- | Cut or extend.
 setFileSize :: Disks -> File -> Int64 -> Answering ()
 setFileSize disks file size ask k = withHandle disks ask what file $ \handle ->
-  operation disks ask diskDelay what (Just handle) (failing what . act handle) k
+  operation disks ask diskDelay what (Just handle) (failing what Nothing . act handle) k
   where
     what = "truncate"
     act handle disk
@@ -123,22 +122,21 @@ setFileSize disks file size ask k = withHandle disks ask what file $ \handle ->
           now <- wallClock disks disk
           Right <$> changeSystem disk (changeData now (resize size) (handleInode handle))
 
--- | Make content durable, and a new file's name or a directory's names; with the flag not the
--- time of the last modification. Covers what had been done when it was asked for.
+-- | Make content durable, and a new file's name or a directory's names; with the flag, not the
+-- modification time. Covers what was done before the call.
 syncFile :: Disks -> File -> Bool -> Answering ()
 syncFile disks file dataOnly ask k = withHandle disks ask "sync" file $ \handle -> do
   asked <- onSystem (handleDisk handle) (\fs -> nodeOf fs (handleInode handle))
-  operation disks ask syncDelay "sync" (Just handle) (failing "sync" . act handle asked (mark (nodeData asked))) k
+  operation disks ask syncDelay "sync" (Just handle) (failing "sync" Nothing . act handle asked (mark (nodeData asked))) k
   where
     act handle asked upTo disk = do
       broken <- fails disks handle snd "a sync"
       if broken
         then do
           node <- onSystem disk (`nodeOf` handleInode handle)
-          path <- onSystem disk (`pathOf` handleInode handle)
           (after, told) <- syncFailed (worldRandom (disksWorld disks)) upTo (nodeData node)
           changeSystem disk (adjustNode (\n -> n {nodeData = after}) (handleInode handle))
-          noteDisk disks disk ("a sync of " <> Char8.unpack path <> " has failed: " <> told)
+          noteFile disks handle (\path -> "a sync of " <> path <> " has failed: " <> told)
           pure (Left eIO)
         else do
           changeSystem disk $ commitTo (nodeJournal asked) . adjustNode (synced asked upTo) (handleInode handle)
@@ -149,8 +147,7 @@ syncFile disks file dataOnly ask k = withHandle disks ask "sync" file $ \handle 
           nodeModifiedOnDisk = if dataOnly then nodeModifiedOnDisk node else nodeModified asked
         }
 
--- | For a socket that sends a file: at most so many bytes from an offset. It takes no time of
--- its own.
+-- | For sending a file on a socket: at most this number of bytes from an offset. Takes no time.
 contentsFrom :: Disks -> File -> Int64 -> Int -> IO (Either Errno ByteString)
 contentsFrom disks (File d) at count =
   lookupHandle disks d >>= \case
@@ -165,9 +162,6 @@ contentsFrom disks (File d) at count =
             | otherwise = Nothing
       orBroken disks handle fst "a read" refusal (ByteString.concat <$> onSystem (handleDisk handle) (readContent at (max 0 count) . content handle))
 
-failing :: String -> IO (Either Errno a) -> IO (Either SomeException a)
-failing what = fmap (either (Left . failure what Nothing) Right)
-
 content :: Handle -> FileSystem -> Content
 content handle fs = seen (nodeData (nodeOf fs (handleInode handle)))
 
@@ -175,39 +169,41 @@ mayRead, mayWrite :: OpenMode -> Bool
 mayRead = (`elem` [ReadOnly, ReadWrite, Directory])
 mayWrite = (`elem` [WriteOnly, ReadWrite, Append])
 
--- | Where an operation begins: an offset of -1 means the file's own position.
+-- | Where an operation begins: offset -1 means the file's own position.
 placeOf :: Handle -> Int64 -> IO Int64
 placeOf handle at = if at == -1 then readIORef (handlePosition handle) else pure at
 
 moveOn :: Handle -> Int64 -> Int64 -> IO ()
 moveOn handle at end = when (at == -1) (writeIORef (handlePosition handle) end)
 
--- | What direct I/O refuses: memory, offset and length are multiples of the block size.
+-- | Direct I/O wants memory, offset and length in multiples of the block size.
 misaligned :: Handle -> ForeignPtr Word8 -> Int -> Int64 -> Bool
 misaligned handle memory count place =
   handleDirect handle && any ((/= 0) . (`mod` pageSize)) [unsafeForeignPtrToPtr memory `minusPtr` nullPtr, count, fromIntegral place]
 
--- | Refuse, or fail with @EIO@ as often as the disk does, or act.
+-- | Refuse, or fail with @EIO@ at the disk's rate, or act.
 orBroken :: Disks -> Handle -> ((Double, Double) -> Double) -> String -> Maybe Errno -> IO a -> IO (Either Errno a)
 orBroken disks handle rate what refusal act = case refusal of
   Just e -> pure (Left e)
   Nothing -> fails disks handle rate what >>= \broken -> if broken then pure (Left eIO) else Right <$> act
 
--- | Is this the one that fails?
 fails :: Disks -> Handle -> ((Double, Double) -> Double) -> String -> IO Bool
 fails disks handle rate what = do
-  rates <- readIORef (diskErrors disk)
+  rates <- readIORef (diskErrors (handleDisk handle))
   broken <- chance (worldRandom (disksWorld disks)) (rate rates)
-  when broken $ onSystem disk (`pathOf` handleInode handle) >>= \path -> noteDisk disks disk (what <> " of " <> Char8.unpack path <> " fails")
-  pure broken
-  where
-    disk = handleDisk handle
+  broken <$ when broken (noteFile disks handle (\path -> what <> " of " <> path <> " fails"))
 
--- | A part of what could be moved, at least one byte; of direct I/O whole blocks.
+noteFile :: Disks -> Handle -> (String -> String) -> IO ()
+noteFile disks handle text = do
+  path <- onSystem (handleDisk handle) (`pathOf` handleInode handle)
+  noteDisk disks (handleDisk handle) (text (Char8.unpack path))
+
+-- | Perhaps a part of this number of bytes: at least one byte, or whole blocks for direct I/O.
 shorten :: World -> Handle -> (Conditions -> Double) -> Int -> IO Int
 shorten world handle rate n
-  | handleDirect handle, n > pageSize = drawn >>= \short -> if short then (pageSize *) . (1 +) <$> below (worldRandom world) (n `div` pageSize - 1) else pure n
-  | handleDirect handle || n <= 1 = pure n
-  | otherwise = drawn >>= \short -> if short then (1 +) <$> below (worldRandom world) (n - 1) else pure n
+  | n <= unit = pure n
+  | otherwise = do
+      short <- chance (worldRandom world) (rate (worldConditions world))
+      if short then (unit *) . (1 +) <$> below (worldRandom world) (n `div` unit - 1) else pure n
   where
-    drawn = chance (worldRandom world) (rate (worldConditions world))
+    unit = if handleDirect handle then pageSize else 1

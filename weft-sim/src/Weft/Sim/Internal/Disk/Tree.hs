@@ -1,12 +1,11 @@
 {-# LANGUAGE OverloadedStrings #-}
+{-# OPTIONS_HADDOCK not-home #-}
 
 -- |
 -- Description : Directories and paths of a simulated file system
--- Stability   : not home
 --
--- Which names are in which directory, what changes them, and where a path leads. Pure.
--- Files are numbers here: whatever has a name and is no directory. What a symbolic link says
--- is asked of the caller.
+-- Which names are in which directory, what changes them, and where a path leads. Pure. Everything
+-- with a name that is no directory is just a number; the caller knows what symbolic links say.
 module Weft.Sim.Internal.Disk.Tree
   ( -- * Directories
     Tree,
@@ -40,104 +39,95 @@ import Data.IntMap.Strict qualified as IntMap
 import Data.Map.Strict (Map)
 import Data.Map.Strict qualified as Map
 import Foreign.C.Error
-import Weft.Internal.SystemCall (Beneath (..))
+import Weft.Internal.Core.SystemCall (Beneath (..))
 
 -- | A file or directory by number.
 type Inode = Int
 
--- | The directories by number, each with the one it is in and the names in it.
+-- | The directories by number, each with its parent and its names.
 newtype Tree = Tree (IntMap Folder)
 
 data Folder = Folder !Inode !(Map ByteString Inode)
 
--- | The directory in which absolute paths begin.
 rootInode :: Inode
 rootInode = 1
 
--- | The root, empty.
 emptyTree :: Tree
 emptyTree = Tree (IntMap.singleton rootInode (Folder rootInode Map.empty))
 
--- | Is it a directory that has not been removed?
+-- | Is it a directory that still exists?
 isDirectory :: Tree -> Inode -> Bool
 isDirectory (Tree folders) n = IntMap.member n folders
 
--- | The names in a directory, in their order; none if it is not one.
+-- | The names in a directory; none for other files.
 namesIn :: Tree -> Inode -> Map ByteString Inode
 namesIn (Tree folders) n = maybe Map.empty (\(Folder _ names) -> names) (IntMap.lookup n folders)
 
 parentOf :: Tree -> Inode -> Inode
 parentOf (Tree folders) n = maybe rootInode (\(Folder parent _) -> parent) (IntMap.lookup n folders)
 
--- | Is the first directory the second one, or somewhere beneath it?
+-- | Is the first directory the second one or below it?
 isWithin :: Tree -> Inode -> Inode -> Bool
 isWithin tree n top = n == top || (n /= rootInode && isWithin tree (parentOf tree n) top)
 
--- | Everything that has a name, with its path from the root, and the root.
+-- | The path of everything that has a name, and of the root.
 pathsOf :: Tree -> IntMap ByteString
 pathsOf tree = IntMap.insert rootInode "/" (IntMap.fromList (go "" rootInode))
   where
     go path n = concat [(m, there) : go there m | (name, m) <- Map.toList (namesIn tree n), let there = path <> "/" <> name]
 
--- | What is done to the names of a directory.
+-- | A change of names.
 data Change
-  = -- | A new file.
-    CreateFile !Inode !ByteString !Inode
-  | -- | A new directory.
-    CreateFolder !Inode !ByteString !Inode
+  = -- | Something new; the flag: a directory.
+    Create !Bool !Inode !ByteString !Inode
   | -- | A file or empty directory loses its name.
     Remove !Inode !ByteString
   | -- | What has the first name gets the second one, in place of what has that.
     Rename !Inode !ByteString !Inode !ByteString
   deriving stock (Eq, Show)
 
--- | Do it. What it is about must be there.
+-- | The files concerned must be present.
 applyChange :: Change -> Tree -> Tree
 applyChange change tree@(Tree folders) = case change of
-  CreateFile d name n -> put d name n tree
-  CreateFolder d name n -> put d name n (Tree (IntMap.insert n (Folder d Map.empty) folders))
-  Remove d name -> without (Map.lookup name (namesIn tree d)) (drop' d name tree)
+  Create folder d name n -> put d name n (if folder then Tree (IntMap.insert n (Folder d Map.empty) folders) else tree)
+  Remove d name -> without (replacedBy tree change) (drop' d name tree)
   Rename d name d' name' -> case Map.lookup name (namesIn tree d) of
     Nothing -> tree
     Just n -> moved n d' (put d' name' n (drop' d name (without (replacedBy tree change) tree)))
   where
-    put d name n (Tree fs) = Tree (IntMap.adjust (\(Folder p names) -> Folder p (Map.insert name n names)) d fs)
-    drop' d name (Tree fs) = Tree (IntMap.adjust (\(Folder p names) -> Folder p (Map.delete name names)) d fs)
+    on d f (Tree fs) = Tree (IntMap.adjust f d fs)
+    put d name n = on d (\(Folder p names) -> Folder p (Map.insert name n names))
+    drop' d name = on d (\(Folder p names) -> Folder p (Map.delete name names))
+    moved n d = on n (\(Folder _ names) -> Folder d names)
     without gone (Tree fs) = Tree (maybe fs (`IntMap.delete` fs) gone)
-    moved n d (Tree fs) = Tree (IntMap.adjust (\(Folder _ names) -> Folder d names) n fs)
 
--- | What loses its last name by the change.
+-- | The file that loses its last name by the change.
 replacedBy :: Tree -> Change -> Maybe Inode
 replacedBy tree = \case
   Remove d name -> Map.lookup name (namesIn tree d)
   Rename _ _ d' name' -> Map.lookup name' (namesIn tree d')
   _ -> Nothing
 
--- | The directories in which it changes names.
+-- | The directories whose names it changes.
 touchedBy :: Change -> [Inode]
 touchedBy = \case
-  CreateFile d _ _ -> [d]
-  CreateFolder d _ _ -> [d]
+  Create _ d _ _ -> [d]
   Remove d _ -> [d]
   Rename d _ d' _ -> [d, d']
 
 -- | Where a path leads.
 data Found
-  = -- | To a name in a directory, which may be there; the flag tells whether the path ends
-    -- with a slash.
+  = -- | To a name in a directory, which may exist; the flag tells of a slash at the end.
     Named !Inode !ByteString !(Maybe Inode) !Bool
-  | -- | To a directory that is not named by the path's last part, which is this: empty, dot or
-    -- dot-dot.
+  | -- | To a directory, by a path whose last part, which this is, is empty, dot or dot-dot.
     Itself !Inode !ByteString
 
--- | What is there.
 foundInode :: Found -> Maybe Inode
 foundInode = \case
   Named _ _ n _ -> n
   Itself n _ -> Just n
 
--- | What becomes of a symbolic link at the very end of a path. A slash behind it makes that
--- no end.
+-- | What to do with a symbolic link at the very end of a path, without a slash after it.
 data Final
   = -- | It is followed.
     Followed
@@ -145,8 +135,8 @@ data Final
     LinkItself
   deriving stock (Eq, Show)
 
--- | Follow a path from a directory, and the symbolic links on the way: the function knows what
--- those say. More than 40 of them are a loop (@ELOOP@).
+-- | Resolve a path from a directory, following symbolic links, whose texts the function knows.
+-- More than 40 links are a loop (@ELOOP@).
 follow :: (Inode -> Maybe ByteString) -> Tree -> Inode -> Beneath -> Final -> ByteString -> Either Errno Found
 follow saying tree start beneath final path
   | ByteString.null path = Left eNOENT
@@ -154,8 +144,8 @@ follow saying tree start beneath final path
   | not (isAbsolute path || isDirectory tree start) = Left eNOENT
   | otherwise = from start 0 0 (slashAtEnd path) path []
   where
-    -- Go on with a path that was given, or with what a link says and the rest behind it: how
-    -- deep beneath the start, after how many links, and whether all of it ends with a slash.
+    -- Go on with a text (the path or a link's) and the rest after it: the depth below the start,
+    -- the number of links so far, and whether the whole ends with a slash.
     from :: Inode -> Int -> Int -> Bool -> ByteString -> [ByteString] -> Either Errno Found
     from here depth links slash text rest
       | not (isAbsolute text) = go here depth links slash "" parts

@@ -1,6 +1,7 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
 -- |
 -- Description : The threads that are left when a simulated run is over
--- Stability   : not home
 --
 -- Says of each what it waits for, on which machine, and who holds that.
 module Weft.Sim.Internal.Driver.Remaining
@@ -12,8 +13,8 @@ import Control.Monad (forM)
 import Data.List (sortOn)
 import Data.Maybe (fromMaybe)
 import Data.Primitive.Array
-import Weft.Internal.SystemCall (Reason (..), SystemCall (..))
-import Weft.Internal.Trace
+import Weft.Internal.Core.SystemCall (Reason (..), SystemCall (..))
+import Weft.Internal.Core.Trace
 import Weft.Sim.Internal.Driver.State
 import Weft.Sim.Internal.Homes
 import Weft.Sim.Internal.Kernel

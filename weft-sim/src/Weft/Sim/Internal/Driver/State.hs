@@ -1,8 +1,8 @@
 {-# OPTIONS_GHC -O2 #-}
+{-# OPTIONS_HADDOCK not-home #-}
 
 -- |
 -- Description : What the driver of a simulated run knows
--- Stability   : not home
 --
 -- The plan of a run, what comes of it, and the state between two steps, with the small
 -- things that are done to it. Used by "Weft.Sim.Internal.Driver" and its parts.
@@ -40,11 +40,11 @@ import Data.Primitive.Array
 import Data.Primitive.PrimArray
 import Data.Primitive.PrimVar
 import Data.Sequence (Seq)
-import Weft.Internal.Cancel (endFate)
+import Weft.Internal.Core.Cancel (endFate)
+import Weft.Internal.Core.Scheduler
+import Weft.Internal.Core.SystemCall (Outcome (..), Waiter, deliver)
+import Weft.Internal.Core.Trace
 import Weft.Internal.Kernel (Kernel)
-import Weft.Internal.Scheduler
-import Weft.Internal.SystemCall (Outcome (..), Waiter, deliver)
-import Weft.Internal.Trace
 import Weft.Sim.Internal.Choices
 import Weft.Sim.Internal.Homes
 import Weft.Sim.Internal.Interrupts

@@ -1,8 +1,8 @@
 {-# OPTIONS_GHC -O2 #-}
+{-# OPTIONS_HADDOCK not-home #-}
 
 -- |
 -- Description : What the workers of a simulated run tell its driver
--- Stability   : not home
 --
 -- The scheduler's queue, its inbox and its probe, as the driver sees them: threads that
 -- become ready, messages, what is done to which object. Called by the scheduler and the kernel
@@ -21,10 +21,10 @@ import Data.Primitive.Array
 import Data.Primitive.PrimArray
 import Data.Primitive.PrimVar
 import Data.Sequence ((|>))
-import Weft.Internal.Cancel (newIdentity)
-import Weft.Internal.Policy (Ready (..))
-import Weft.Internal.Scheduler
-import Weft.Internal.Trace
+import Weft.Internal.Core.Cancel (newIdentity)
+import Weft.Internal.Core.Policy (Ready (..))
+import Weft.Internal.Core.Scheduler
+import Weft.Internal.Core.Trace
 import Weft.Sim.Internal.Driver.State
 import Weft.Sim.Internal.Homes
 import Weft.Sim.Internal.Kernel
@@ -55,10 +55,7 @@ watcherOf d holder =
       watchReport = \text -> note world text >> planReport plan text,
       watchProbe =
         Probe
-          { probeTouch = \what number name -> do
-              for_ (planRecord plan) $ \_ -> modifyIORef' (driverTouches d) (Did (what <> " " <> name) :)
-              touches (Numbered number),
-            probeRetry = \waiter -> do
+          { probeRetry = \waiter -> do
               key <- readPrimVar (driverRetryKey d)
               writePrimVar (driverRetryKey d) (key + 1)
               modifyIORef' (driverRetries d) (IntMap.insert key waiter)
@@ -66,7 +63,10 @@ watcherOf d holder =
             probeCommit = \stack -> do
               touches Transactions
               for_ (planRecord plan) $ \_ -> modifyIORef' (driverTouches d) (Did ("transaction" <> maybe "" (" at " <>) (placeOf stack)) :)
-              wakeRetries d
+              wakeRetries d,
+            probeAttempt = \text -> do
+              touches TheWorld
+              for_ (planRecord plan) $ \_ -> modifyIORef' (driverTouches d) (Caused text :)
           }
     }
   where

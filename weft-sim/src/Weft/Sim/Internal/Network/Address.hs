@@ -1,6 +1,7 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
 -- |
 -- Description : Addresses: what a program writes and what the network uses
--- Stability   : not home
 --
 -- A 'SockAddr' of a program becomes an 'IP' and a port, and back. An IPv4 address
 -- that an IPv6 socket writes as @::ffff:10.0.0.1@ is that IPv4 address here.

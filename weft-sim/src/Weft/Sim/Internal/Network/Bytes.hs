@@ -1,6 +1,7 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
 -- |
 -- Description : A queue of bytes
--- Stability   : not home
 --
 -- What has arrived on a stream and was not read: pieces of memory in order, and how many bytes
 -- they are together. Bytes are copied into it and out of it, once each: the caller may use its
@@ -29,7 +30,7 @@ import Data.Word (Word8)
 import Foreign.ForeignPtr (withForeignPtr)
 import Foreign.Marshal.Utils (copyBytes)
 import Foreign.Ptr (Ptr, plusPtr)
-import Weft.Internal.SystemCall (Buffer (..))
+import Weft.Internal.Core.SystemCall (Buffer (..))
 
 -- | The queue.
 newtype Bytes = Bytes (IORef Content)

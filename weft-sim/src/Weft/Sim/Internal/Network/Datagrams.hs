@@ -1,8 +1,8 @@
 {-# LANGUAGE MultiWayIf #-}
+{-# OPTIONS_HADDOCK not-home #-}
 
 -- |
 -- Description : Datagrams, over UDP and in the Unix domain
--- Stability   : not home
 --
 -- A datagram between machines may be lost, doubled and overtaken; within a machine it arrives,
 -- in order. Whoever does not receive in time loses what no longer fits into its
@@ -32,8 +32,8 @@ import Data.Sequence (Seq (..), (|>))
 import Data.Sequence qualified as Seq
 import Foreign.C.Error
 import Network.Socket (Family (..), SockAddr (..))
-import Weft.Internal.SystemCall (Buffer, ShutdownHow (..))
-import Weft.Internal.Trace (Why (..))
+import Weft.Internal.Core.SystemCall (Buffer, ShutdownHow (..))
+import Weft.Internal.Core.Trace (Why (..))
 import Weft.Sim.Internal.Conditions
 import Weft.Sim.Internal.Events
 import Weft.Sim.Internal.Network.Address

@@ -1,6 +1,7 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
 -- |
 -- Description : The table of a simulated kernel's descriptors for sockets and pipes
--- Stability   : not home
 --
 -- From a descriptor to what it stands for: only if it is of this machine and is
 -- not closed. A number is used again as soon as it is closed, so an entry is good for one
@@ -10,6 +11,7 @@ module Weft.Sim.Internal.Network.Descriptors
     enlist,
     strike,
     isOpenSock,
+    thingAt,
     canceled,
 
     -- * Using
@@ -21,10 +23,11 @@ where
 import Control.Exception (toException)
 import Data.IORef
 import Data.IntMap.Strict qualified as IntMap
+import Data.Maybe (isJust)
 import Foreign.C.Error (Errno (..), eBADF, eNOTSOCK)
-import Weft.Internal.Backend (Descriptor (..))
-import Weft.Internal.SystemCall (Socket (..))
-import Weft.Internal.Trace (Trace (..))
+import Weft.Internal.Core.SystemCall (Socket (..))
+import Weft.Internal.Core.Trace (Trace (..))
+import Weft.Internal.Os.Descriptor (Descriptor (..))
 import Weft.Sim.Internal.Network.Types
 import Weft.Sim.Internal.Ticket
 import Weft.Sim.Internal.World
@@ -53,13 +56,17 @@ strike net d = do
       pure (Just thing)
     _ -> pure Nothing
 
+-- | What a descriptor stands for, on any machine; 'Nothing' if it is closed.
+thingAt :: Network -> Descriptor -> IO (Maybe Thing)
+thingAt net d = do
+  entries <- readIORef (netEntries net)
+  pure $ case IntMap.lookup (fromIntegral (descriptorNumber d)) entries of
+    Just (Entry serial _ thing) | serial == descriptorSerial d -> Just thing
+    _ -> Nothing
+
 -- | Is the socket not closed?
 isOpenSock :: Network -> Sock -> IO Bool
-isOpenSock net s = do
-  entries <- readIORef (netEntries net)
-  pure $ case IntMap.lookup (fromIntegral (descriptorNumber (sockDescriptor s))) entries of
-    Just (Entry serial _ _) -> serial == descriptorSerial (sockDescriptor s)
-    Nothing -> False
+isOpenSock net s = isJust <$> thingAt net (sockDescriptor s)
 
 -- | As an operation ends whose descriptor is closed: @ECANCELED@ (on Linux).
 canceled :: Errno

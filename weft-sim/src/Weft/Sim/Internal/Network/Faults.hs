@@ -1,8 +1,8 @@
 {-# LANGUAGE GADTs #-}
+{-# OPTIONS_HADDOCK not-home #-}
 
 -- |
 -- Description : What befalls the network, and what reports say of it
--- Stability   : not home
 --
 -- The network as those see it who steer a simulation: links that are cut and heal, machines
 -- that lose their power, and what a thread waits for on the network. Used by whoever runs the
@@ -30,9 +30,9 @@ import Data.Foldable (for_)
 import Data.IORef
 import Data.IntMap.Strict qualified as IntMap
 import Foreign.C.Error (eCONNRESET)
-import Weft.Internal.Address (showAddress)
-import Weft.Internal.Backend (Descriptor (..))
-import Weft.Internal.SystemCall hiding (describe)
+import Weft.Internal.Core.SystemCall hiding (describe)
+import Weft.Internal.Os.Address (showAddress)
+import Weft.Internal.Os.Descriptor (Descriptor (..))
 import Weft.Sim.Internal.Network.Line
 import Weft.Sim.Internal.Network.Links hiding (setLink)
 import Weft.Sim.Internal.Network.Links qualified as Links

@@ -1,6 +1,7 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
 -- |
 -- Description : Threads that wait in line for the same thing
--- Stability   : not home
 --
 -- Whatever may have to wait on the network (to receive, to send, to accept) is an
 -- 'Attempt': it does the whole of its work or nothing. It is tried when it is asked for, and,
@@ -34,7 +35,7 @@ import Data.Int (Int64)
 import Data.IntMap.Strict (IntMap)
 import Data.IntMap.Strict qualified as IntMap
 import Foreign.C.Error (Errno, eTIMEDOUT)
-import Weft.Internal.Trace (Trace, Why (..))
+import Weft.Internal.Core.Trace (Trace, Why (..))
 import Weft.Sim.Internal.Events
 import Weft.Sim.Internal.Ticket
 import Weft.Sim.Internal.World

@@ -1,8 +1,8 @@
 {-# LANGUAGE MultiWayIf #-}
+{-# OPTIONS_HADDOCK not-home #-}
 
 -- |
 -- Description : How connections begin
--- Stability   : not home
 --
 -- Listening, connecting and accepting, for TCP and for stream sockets of the Unix domain.
 -- TCP's handshake takes its three steps over the network; any of them may be lost, and is then
@@ -34,11 +34,11 @@ import Data.Sequence (Seq (..), (|>))
 import Data.Sequence qualified as Seq
 import Foreign.C.Error
 import Network.Socket (Family (..), SockAddr (..), SocketOption (..))
-import Weft.Internal.Address (showAddress)
+import Weft.Internal.Core.SystemCall (Socket (..))
+import Weft.Internal.Core.Trace (Why (..))
+import Weft.Internal.Data.Time (Duration (..), seconds)
 import Weft.Internal.Kernel (Host (..))
-import Weft.Internal.SystemCall (Socket (..))
-import Weft.Internal.Time (Duration (..), seconds)
-import Weft.Internal.Trace (Why (..))
+import Weft.Internal.Os.Address (showAddress)
 import Weft.Sim.Internal.Conditions
 import Weft.Sim.Internal.Events
 import Weft.Sim.Internal.Network.Address

@@ -1,6 +1,7 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
 -- |
 -- Description : Options of sockets
--- Stability   : not home
 --
 -- Options are numbers by level and name. Those that mean something here: @SO_REUSEADDR@,
 -- @SO_REUSEPORT@, @IPV6_V6ONLY@, @SO_SNDBUF@ (the room of a stream), and @SO_LINGER@: 0 has

@@ -1,6 +1,7 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
 -- |
 -- Description : The names of Unix-domain sockets
--- Stability   : not home
 --
 -- Which socket is meant by a path. Binding makes a name in the file system of the
 -- socket's machine ("Weft.Sim.Internal.Disk"), which may be renamed and removed there and outlives

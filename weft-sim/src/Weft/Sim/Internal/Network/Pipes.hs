@@ -1,8 +1,8 @@
 {-# LANGUAGE MultiWayIf #-}
+{-# OPTIONS_HADDOCK not-home #-}
 
 -- |
 -- Description : Pipes
--- Stability   : not home
 --
 -- A pipe holds 65,536 bytes; what is written with one call of at most 4,096 (@PIPE_BUF@)
 -- stays together. Both ends are on one machine. Used by whoever runs the simulation.
@@ -18,7 +18,7 @@ import Data.ByteString (ByteString)
 import Data.ByteString qualified as ByteString
 import Data.IORef
 import Foreign.C.Error
-import Weft.Internal.SystemCall (Buffer)
+import Weft.Internal.Core.SystemCall (Buffer)
 import Weft.Sim.Internal.Conditions
 import Weft.Sim.Internal.Network.Bytes
 import Weft.Sim.Internal.Network.Descriptors (canceled)

@@ -1,8 +1,8 @@
 {-# LANGUAGE MultiWayIf #-}
+{-# OPTIONS_HADDOCK not-home #-}
 
 -- |
 -- Description : Which socket has which address
--- Stability   : not home
 --
 -- The ports of every machine: who is bound to them, who may be bound beside whom, and who
 -- receives what is sent to one. And whose address is whose.

@@ -1,8 +1,8 @@
 {-# LANGUAGE MultiWayIf #-}
+{-# OPTIONS_HADDOCK not-home #-}
 
 -- |
 -- Description : How a connection's segments travel
--- Stability   : not home
 --
 -- One direction of a connection is a queue of segments with the time at which each arrives,
 -- and one event for the first of them. What does not get through stays in the queue and is
@@ -30,7 +30,7 @@ import Data.Maybe (fromMaybe)
 import Data.Sequence (Seq (..), (|>))
 import Data.Sequence qualified as Seq
 import Foreign.C.Error (Errno, eCONNRESET, ePIPE, eTIMEDOUT)
-import Weft.Internal.Time (Duration (..))
+import Weft.Internal.Data.Time (Duration (..))
 import Weft.Sim.Internal.Conditions
 import Weft.Sim.Internal.Events
 import Weft.Sim.Internal.Network.Bytes

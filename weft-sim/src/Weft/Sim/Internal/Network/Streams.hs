@@ -1,6 +1,7 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
 -- |
 -- Description : What a program does with a connection
--- Stability   : not home
 --
 -- To receive, to send, to end a direction, to close: each is an 'Attempt' at an 'End', for
 -- TCP and for stream sockets of the Unix domain. Used by whoever runs the simulation.
@@ -27,7 +28,7 @@ import Data.Int (Int64)
 import Data.Maybe (isJust)
 import Data.Sequence qualified as Seq
 import Foreign.C.Error
-import Weft.Internal.SystemCall (Buffer, ShutdownHow (..))
+import Weft.Internal.Core.SystemCall (Buffer, ShutdownHow (..))
 import Weft.Sim.Internal.Conditions
 import Weft.Sim.Internal.Network.Bytes
 import Weft.Sim.Internal.Network.Descriptors (canceled)

@@ -1,6 +1,7 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
 -- |
 -- Description : What the simulated network consists of
--- Stability   : not home
 --
 -- The tables of the network, and the states of sockets, connections and pipes. What
 -- happens to them is in the other modules. Everything is used by whoever runs the simulation,
@@ -60,7 +61,7 @@ import Data.Word (Word32)
 import Foreign.C.Error (Errno)
 import Foreign.C.Types (CInt)
 import Network.Socket (Family, SockAddr, SocketType)
-import Weft.Internal.Backend (Descriptor (..))
+import Weft.Internal.Os.Descriptor (Descriptor (..))
 import Weft.Sim.Internal.Disk (Disks)
 import Weft.Sim.Internal.Events
 import Weft.Sim.Internal.Network.Address

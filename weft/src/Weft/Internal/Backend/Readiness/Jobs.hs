@@ -1,8 +1,8 @@
 {-# LANGUAGE BlockArguments #-}
+{-# OPTIONS_HADDOCK not-home #-}
 
 -- |
 -- Description : Operations of a readiness backend that the pool carries out
--- Stability   : not home
 --
 -- A file is always "ready", and still its disk makes the caller wait; so what
 -- touches a disk goes to the pool. This module owns the way there and back:
@@ -28,15 +28,16 @@ import Data.IntMap.Strict qualified as IntMap
 import Weft.Internal.Backend
 import Weft.Internal.Backend.Readiness.Source
 import Weft.Internal.Backend.Readiness.Table
-import Weft.Internal.Pool (PoolClosed (..), cancelPool, submitPool)
-import Weft.Internal.Sys (Result)
-import Weft.Internal.Sys qualified as Sys
+import Weft.Internal.Os.Descriptor (Descriptor (..))
+import Weft.Internal.Os.Pool (PoolClosed (..), cancelPool, submitPool)
+import Weft.Internal.Os.Sys (Result)
+import Weft.Internal.Os.Sys qualified as Sys
 
 -- Note [The life of a job]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~
 -- The pool thread makes one foreign call, stores its result, and posts 'endJob'
 -- to the worker. Everything else happens on the worker, so the table of jobs
--- needs no lock, and who takes a job out of it completes the operation:
+-- needs no lock, and the function that takes a job out of it completes the operation:
 --
 --   endJob        the usual way
 --   withdrawJob   no pool thread had begun: nothing was done, -ECANCELED
@@ -81,7 +82,7 @@ removeJob :: Source w -> Int -> IO ()
 removeJob src key = modifyIORef' (sourceJobs src) (IntMap.delete key)
 
 -- | The operation's completion is queued before this, so that the action of a
--- 'closeAfterJobs' comes behind it.
+-- 'closeAfterJobs' comes after it.
 releaseDescriptors :: Source w -> Job w -> IO ()
 releaseDescriptors src job = for_ (jobDescriptors job) \d ->
   slotOf src d >>= \case
@@ -119,7 +120,7 @@ withdrawJobsOf src d = do
   mapM_ (withdrawJob src) keys
   pure (length keys)
 
--- | Queue an action behind the end of so many jobs, which is not 0.
+-- | Run an action after the end of this many jobs, which is not 0.
 closeAfterJobs :: Source w -> Descriptor -> Closing -> IO ()
 closeAfterJobs src d closing =
   modifyIORef' (sourceClosing src) (IntMap.insert (fromIntegral (descriptorSerial d)) closing)

@@ -1,6 +1,7 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
 -- |
 -- Description : What a readiness source must be able to do
--- Stability   : not home
 --
 -- A poller tells when a descriptor is ready and does nothing else: epoll,
 -- poll, and whatever other kernels have. This module owns the small record of
@@ -31,8 +32,8 @@ import Data.Int (Int32, Int64)
 import Data.Word (Word32, Word64)
 import Foreign.C.Types (CInt)
 import Foreign.Ptr (Ptr)
-import Weft.Internal.Sys (Result)
-import Weft.Internal.Sys qualified as Sys
+import Weft.Internal.Os.Sys (Result)
+import Weft.Internal.Os.Sys qualified as Sys
 
 -- | When a poller reports a descriptor.
 data Trigger
@@ -40,7 +41,7 @@ data Trigger
     -- once for its life, with 'bothDirections'.
     Edge
   | -- | As long as it is ready. It is registered for the directions in which an
-    -- operation waits, and for nothing else: what nobody waits for would be
+    -- operation waits, and for nothing else: what no operation waits for would be
     -- reported for ever.
     Level
   deriving stock (Eq, Show)
@@ -55,10 +56,10 @@ data Poller = Poller
     pollerWatch :: !(CInt -> Key -> Interest -> IO Result),
     -- | Drop a descriptor. Harmless for one that is not registered.
     pollerRemove :: !(CInt -> IO ()),
-    -- | Collect at most so many events: for each the key and the readiness bits
-    -- of "Weft.Internal.Sys", 64 bits each. Never blocks.
+    -- | Collect events, at most this many: for each the key and the readiness bits
+    -- of "Weft.Internal.Os.Sys", 64 bits each. Never blocks.
     pollerLook :: !(Ptr Word64 -> Int -> IO Result),
-    -- | The same, but when there is none block for at most so many nanoseconds
+    -- | As 'pollerLook', but when there is none block for at most this many nanoseconds
     -- (negative: for ever). One @safe@ foreign call.
     pollerWait :: !(Ptr Word64 -> Int -> Int64 -> IO Result),
     -- | Free the resources.

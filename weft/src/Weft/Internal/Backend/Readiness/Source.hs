@@ -1,8 +1,8 @@
 {-# LANGUAGE BlockArguments #-}
+{-# OPTIONS_HADDOCK not-home #-}
 
 -- |
 -- Description : The state of a readiness backend
--- Stability   : not home
 --
 -- What the parts of "Weft.Internal.Backend.Readiness" share: the record of the
 -- backend's state, the queue of what the next @poll@ has to deliver, and the
@@ -43,9 +43,10 @@ import Weft.Internal.Backend
 import Weft.Internal.Backend.Readiness.Poller (Direction (..), Poller (..))
 import Weft.Internal.Backend.Readiness.Table
 import Weft.Internal.Backend.Wakeup (Wakeup)
-import Weft.Internal.Pool (Pool, PoolJob)
-import Weft.Internal.Sys (Result)
-import Weft.Internal.Sys qualified as Sys
+import Weft.Internal.Os.Descriptor (Descriptor (..))
+import Weft.Internal.Os.Pool (Pool, PoolJob)
+import Weft.Internal.Os.Sys (Result)
+import Weft.Internal.Os.Sys qualified as Sys
 
 -- | The state of a backend; the parameter is that of 'Backend'.
 data Source w = Source
@@ -54,11 +55,11 @@ data Source w = Source
     sourceWakeup :: !Wakeup,
     sourcePool :: !Pool,
     sourcePost :: !Post,
-    -- | The counter behind 'nextSequence'.
+    -- | The counter of 'nextSequence'.
     sourceSequence :: {-# UNPACK #-} !(PrimVar RealWorld Int),
     -- | What the next @poll@ runs before it looks for events, latest first.
     sourceDeliveries :: !(IORef [Delivery w]),
-    -- | Jobs in the pool by sequence number. Whoever takes one out completes it.
+    -- | Jobs in the pool by sequence number: Note [The life of a job].
     sourceJobs :: !(IORef (IntMap (Job w))),
     -- | By serial: descriptors that are forgotten while jobs still use them.
     sourceClosing :: !(IORef (IntMap Closing)),
@@ -84,7 +85,7 @@ nextSequence src = do
 -- only.
 data Delivery w
   = Complete !Operation !(Completion w) !Result
-  | -- | The action of a @forget@, behind the completions it waited for.
+  | -- | The action of a @forget@, after the completions it waited for.
     Finish !(IO ())
 
 -- | Have the next @poll@ run something.
@@ -130,7 +131,7 @@ slotOf src d =
 
 -- | Give a slot to a descriptor that is not in it; false when the descriptor is
 -- the one that was dropped from it, or one from before: its number is closed,
--- or somebody else's. Serials wrap, so "before" means among the last million.
+-- or another's. Serials wrap, so "before" means among the last million.
 moveIn :: Source w -> Slot w -> Descriptor -> IO Bool
 moveIn src slot d = do
   phase <- slotPhase slot
@@ -139,7 +140,7 @@ moveIn src slot d = do
   if phase /= Vacant && age < 0x100000
     then pure False
     else do
-      -- Closed without a forget: nobody will answer those who wait.
+      -- Closed without a forget: no event will end the operations that wait.
       unless (phase /= Occupied) do
         for_ [Reading, Writing] \direction -> do
           ws <- listWaiters <$> readWaiters slot direction
@@ -170,9 +171,9 @@ data JobPart
     Whole
   | -- | It prepares the operation, which goes on when the job has ended.
     Preparation
-  | -- | The same, but the operation was cancelled meanwhile.
+  | -- | A preparation of an operation that was cancelled meanwhile.
     PreparationInVain
   deriving stock (Eq)
 
--- | A descriptor that is to be closed when so many jobs have ended.
+-- | A descriptor that is to be closed when this many jobs have ended.
 data Closing = Closing !Word32 !(IO ())

@@ -1,10 +1,10 @@
 {-# LANGUAGE BlockArguments #-}
 {-# LANGUAGE MultiWayIf #-}
 {-# OPTIONS_GHC -O2 -fno-full-laziness #-}
+{-# OPTIONS_HADDOCK not-home #-}
 
 -- |
 -- Description : Operations on streams: attempts, events and waiters
--- Stability   : not home
 --
 -- Where attempts, events and waiters of a readiness backend meet. An operation
 -- is tried first; when it would block it waits in its descriptor's slot, and an
@@ -37,8 +37,9 @@ import Weft.Internal.Backend.Readiness.Jobs
 import Weft.Internal.Backend.Readiness.Poller
 import Weft.Internal.Backend.Readiness.Source
 import Weft.Internal.Backend.Readiness.Table
-import Weft.Internal.Sys (Result)
-import Weft.Internal.Sys qualified as Sys
+import Weft.Internal.Os.Descriptor (Descriptor (..))
+import Weft.Internal.Os.Sys (Result)
+import Weft.Internal.Os.Sys qualified as Sys
 
 -- Note [No wake-up is lost]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~
@@ -54,7 +55,7 @@ import Weft.Internal.Sys qualified as Sys
 --   (2) if the flag is Blocked, then the stream would block, or an event is
 --       still to be collected that says it does not.
 --
--- With (1) and (2), whoever waits is woken. (1) is by construction: only
+-- With (1) and (2), every operation that waits is woken. (1) is by construction: only
 -- 'park' adds a waiter, and an event ('wakeDirection') that raises the flag
 -- tries the waiters until none is left or the flag is Blocked again.
 --
@@ -176,7 +177,7 @@ watch src slot direction number = case pollerTrigger poller of
       serial <- slotSerial slot
       pollerWatch poller number (makeKey number serial) interest
 
--- | Have a level-triggered poller watch no more than what somebody waits for.
+-- | Have a level-triggered poller watch no more than what operations wait for.
 settle :: Source w -> Slot w -> CInt -> IO ()
 settle src slot number = when (pollerTrigger poller == Level) do
   before <- readInterest slot
@@ -204,7 +205,7 @@ settle src slot number = when (pollerTrigger poller == Level) do
 wakeSlot :: Source w -> Slot w -> CInt -> Int -> IO Int
 wakeSlot src slot number bits
   | bits .&. Sys.invalidBit /= 0 = do
-      -- Closed without a forget: say so to those who wait.
+      -- Closed without a forget: the operations that wait end.
       ws <- (<>) <$> (listWaiters <$> readWaiters slot Reading) <*> (listWaiters <$> readWaiters slot Writing)
       pollerRemove (sourcePoller src) number
       vacateSlot slot
@@ -228,11 +229,11 @@ wakeDirection src slot direction news = do
   flag <- readFlag slot direction
   if flag == Blocked
     then writeFlag slot direction news >> wakeWaiters src slot direction
-    else -- By invariant (1) nobody waits. A hang-up stays when it was there.
+    else -- By invariant (1) no operation waits. A hang-up stays when it was there.
       0 <$ when (flag < news) (writeFlag slot direction news)
 {-# INLINE wakeDirection #-}
 
--- | Try those who wait, in order, until one would block or none is left.
+-- | Try the operations that wait, in order, until one would block or none is left.
 wakeWaiters :: Source w -> Slot w -> Direction -> IO Int
 wakeWaiters src slot direction = go 0
   where

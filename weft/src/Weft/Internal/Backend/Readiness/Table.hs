@@ -1,8 +1,8 @@
 {-# LANGUAGE BlockArguments #-}
+{-# OPTIONS_HADDOCK not-home #-}
 
 -- |
 -- Description : What a backend knows about each descriptor number
--- Stability   : not home
 --
 -- The registration table of "Weft.Internal.Backend.Readiness": one slot for
 -- each descriptor number, found by two array lookups. A slot lives as long as

@@ -1,6 +1,7 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
 -- |
 -- Description : What the ring's owner remembers about each open descriptor
--- Stability   : not home
 --
 -- A table by descriptor number, in unboxed memory: how many operations are
 -- pending, whether the last receive emptied the socket, and whether the
@@ -43,7 +44,7 @@ import Data.Primitive.ByteArray
   )
 import Data.Primitive.MutVar (MutVar, newMutVar, readMutVar, writeMutVar)
 import Data.Word (Word32)
-import Weft.Internal.Backend (Descriptor (..))
+import Weft.Internal.Os.Descriptor (Descriptor (..))
 
 -- | Four 32-bit words for each number: serial, pending operations, flags, unused.
 newtype Descriptors = Descriptors (MutVar RealWorld Table)

@@ -1,6 +1,7 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
 -- |
 -- Description : The ring that is shared with the kernel
--- Stability   : not home
 --
 -- Bindings to @cbits/weft_uring.c@, which speaks to the kernel. Every foreign
 -- call is @unsafe@ (it does not block) but the one of 'wait'. All functions but
@@ -142,7 +143,7 @@ turn :: Ring -> IO Int
 turn r = fromIntegral <$> with r c_turn
 {-# INLINE turn #-}
 
--- | As 'turn', but block for so many nanoseconds at most (negative: for ever)
+-- | As 'turn', but block for this many nanoseconds at most (negative: for ever)
 -- when nothing has completed.
 wait :: Ring -> Int64 -> IO Int
 wait r t = fromIntegral <$> with r (`c_wait` t)
@@ -231,7 +232,7 @@ readAt fd p n o r i = queue (\q -> c_read_at q fd p (clamp n) o i) r
 writeAt :: CInt -> Ptr Word8 -> Int -> Int64 -> Submission
 writeAt fd p n o r i = queue (\q -> c_write_at q fd p (clamp n) o i) r
 
--- | Read part of a file into memory that nobody looks at: it is cached then.
+-- | Read part of a file into memory that is not looked at: it is cached then.
 warm :: CInt -> Int -> Int64 -> Submission
 warm fd n o r i = queue (\q -> c_warm q fd (clamp n) o i) r
 

@@ -1,6 +1,7 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
 -- |
 -- Description : From an operation to submissions, and from completions to a result
--- Stability   : not home
 --
 -- Most operations are one submission. The others wait for readiness and are then
 -- tried (pipes in non-blocking mode, which the ring would answer with @EAGAIN@),
@@ -27,11 +28,12 @@ module Weft.Internal.Backend.Uring.Steps
   )
 where
 
-import Weft.Internal.Backend (Descriptor (..), Operation (..))
+import Weft.Internal.Backend (Operation (..))
 import Weft.Internal.Backend.Attempt (attempt, pagesMissing, sendResident)
 import Weft.Internal.Backend.Uring.Ring (Submission)
 import Weft.Internal.Backend.Uring.Ring qualified as Ring
-import Weft.Internal.Sys qualified as Sys
+import Weft.Internal.Os.Descriptor (Descriptor, descriptorNumber)
+import Weft.Internal.Os.Sys qualified as Sys
 
 -- | What the kernel was asked to do last for an operation.
 data Stage

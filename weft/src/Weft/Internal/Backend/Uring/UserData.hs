@@ -1,6 +1,7 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
 -- |
 -- Description : What travels with a submission and comes back with its completion
--- Stability   : not home
 --
 -- 64 bits: the kind in the low three (0 for an operation; the others are made and
 -- consumed in @cbits/weft_uring.c@), above it the 60 bits of the key under which
@@ -14,7 +15,7 @@ where
 
 import Data.Bits (shiftL, shiftR, (.&.))
 import Data.Word (Word64)
-import Weft.Internal.Slots (Key (..))
+import Weft.Internal.Data.Slots (Key (..))
 
 -- | The number that stands for the operation under a key.
 operationData :: Key -> Word64

@@ -1,0 +1,249 @@
+{-# LANGUAGE MultiWayIf #-}
+{-# OPTIONS_GHC -O2 #-}
+{-# OPTIONS_HADDOCK not-home #-}
+
+-- |
+-- Description : Who may answer a request
+--
+-- A request, and everything that may still be done for it, as one word that every thread
+-- changes atomically: its response, the content of that while it is made, and its body. The
+-- session makes an exchange for each request, and closes it before it goes on.
+--
+-- See Note [The owner of an exchange].
+module Weft.Http.Server.Exchange
+  ( Exchange,
+    newExchange,
+
+    -- * The response
+    Claim (..),
+    claim,
+    claiming,
+    settle,
+    Progress (..),
+    conclude,
+
+    -- * Content that is made while it is sent
+    beginContent,
+    checkContent,
+    takeContent,
+    restContent,
+    closeContent,
+    failContent,
+
+    -- * The body of the request
+    beginInforming,
+    endInforming,
+    beginAnswer,
+    beginReceiving,
+    endReceiving,
+    stopReceiving,
+  )
+where
+
+import Control.Exception (throwIO)
+import Control.Monad (void, when)
+import Control.Monad.Primitive (RealWorld)
+import Data.Bits (complement, (.&.), (.|.))
+import Data.Primitive.PrimVar
+import Weft
+import Weft.Http.Server.Types
+
+-- Note [The owner of an exchange]
+-- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
+-- An application may give what it was given to other threads: the function that sends its
+-- response, the sink of that, the body of the request. It may leave these threads running when
+-- it ends, and then the session goes on to the next request on the same connection. So what a
+-- thread does for a request it does as the owner of a stage that it has claimed in the word.
+--
+-- The stages, and who leaves each (s: the session, a: any thread of the application):
+--
+--   Unanswered --claim, a--> Sending --settle, a--> Kept | Ended
+--   Sending --beginContent, a--> Resting --takeContent, a--> Sending --restContent, a--> Resting
+--   Resting --closeContent, a--> Closing --settle, a--> Kept | Ended
+--   Unanswered | Resting --beginInforming, a--> Informing --endInforming, a--> where it was
+--   all before Ended --conclude, s--> Over          Resting | Sending --failContent, a--> Over
+--
+-- Nobody but the owner of Sending, Closing and Informing writes to the connection, and the
+-- session not before 'conclude' has answered. The interleavings:
+--
+--   (A) Two threads answer. One claims Unanswered; the other finds another stage, and is refused.
+--   (B) The application ends while a thread of it begins to answer. Where 'conclude' comes first
+--       the thread is refused, and the session answers in its place. Where the claim comes first
+--       the session finds Sending: nobody knows how much has gone out, so the connection ends.
+--   (C) Two threads use a sink. The second finds Sending, and the response fails.
+--   (D) A sink is used when its response has ended, and the connection may be that of another
+--       request, or closed: the thread finds Closing or later, and raises 'SinkEnded'.
+--   (E) A thread is interrupted in the middle of sending. The stage stays Sending: nothing ever
+--       follows what may be half of a chunk, and the connection ends.
+--   (F) A body is asked for while the response begins, of a client that waits for 100 (Continue).
+--       Either the 100 comes first, and the response waits for Informing to end; or the head has
+--       gone out (a flag), and there is no 100.
+--   (G) Two threads receive the body, or one does when the session goes on. A flag says that a
+--       thread receives: a second is refused. Another says that the body is over: from then on
+--       every thread is refused, and the session, which sets it, is told of one that receives: it
+--       would take the bytes of the next request, so the connection ends.
+
+-- | What may be done for one request, and by whom.
+newtype Exchange = Exchange (PrimVar RealWorld Int)
+
+unanswered, informing, sending, resting, closing, ended, kept, over :: Int
+unanswered = 0
+informing = 1
+sending = 2
+resting = 3
+closing = 4
+ended = 5
+kept = 6
+over = 7
+
+-- | Flags beside the stage: the head has gone out; a thread receives the body; nobody may any
+-- more.
+headFlag, receivingFlag, bodyOverFlag :: Int
+headFlag = 8
+receivingFlag = 16
+bodyOverFlag = 32
+
+stageOf :: Int -> Int
+stageOf word = word .&. 7
+{-# INLINE stageOf #-}
+
+-- | The same flags with this stage.
+at :: Int -> Int -> Int
+at word stage = (word .&. complement 7) .|. stage
+{-# INLINE at #-}
+
+-- | Nobody has answered yet.
+newExchange :: IO Exchange
+newExchange = Exchange <$> newPrimVar unanswered
+{-# INLINE newExchange #-}
+
+-- | Change the word in one step; what it was.
+change :: Exchange -> (Int -> Int) -> IO Int
+change (Exchange var) f = readPrimVar var >>= go
+  where
+    go before
+      | after == before = pure before
+      | otherwise = casInt var before after >>= \found -> if found == before then pure before else go found
+      where
+        after = f before
+{-# INLINE change #-}
+
+-- | From one stage to another, if it is in that; the stage in which it was.
+advance :: Exchange -> Int -> Int -> IO Int
+advance exchange from to = stageOf <$> change exchange (\word -> if stageOf word == from then word `at` to else word)
+{-# INLINE advance #-}
+
+-- | What comes of the attempt to own a stage.
+data Claim
+  = Claimed
+  | -- | Another thread sends a 100 (Continue): to be tried again.
+    NotYet
+  | Refused
+  deriving stock (Eq)
+
+claimOf :: Int -> Int -> Claim
+claimOf from found
+  | found == from = Claimed
+  | found == informing = NotYet
+  | otherwise = Refused
+{-# INLINE claimOf #-}
+
+-- | Become the thread that sends the response.
+claim :: Exchange -> IO Claim
+claim exchange = claimOf unanswered <$> advance exchange unanswered sending
+{-# INLINE claim #-}
+
+-- | Wait for a claim: is it granted?
+claiming :: IO Claim -> Thread Bool
+claiming act =
+  liftIO act >>= \case
+    Claimed -> pure True
+    Refused -> pure False
+    -- The client has to take 25 octets.
+    NotYet -> sleep (milliseconds 1) >> claiming act
+
+-- | The response was sent: whether the connection goes on after it.
+settle :: Exchange -> Bool -> IO ()
+settle exchange goesOn = void (change exchange (\word -> if stageOf word < ended then word `at` (if goesOn then kept else ended) else word))
+{-# INLINE settle #-}
+
+-- | How far a response has come.
+data Progress
+  = Unsent
+  | UnderWay
+  | -- | It was sent; whether the connection goes on.
+    Done !Bool
+
+-- | From now on nobody but the session sends.
+conclude :: Exchange -> IO Progress
+conclude exchange = do
+  before <- stageOf <$> change exchange (\word -> if stageOf word < ended then word `at` over else word)
+  pure $
+    if
+      | before == kept -> Done True
+      | before == ended -> Done False
+      | before == unanswered -> Unsent
+      | otherwise -> UnderWay
+{-# INLINE conclude #-}
+
+-- | The response has content that is made from now on; nothing of it was sent.
+beginContent :: Exchange -> IO ()
+beginContent exchange = void (change exchange (\word -> if stageOf word < ended then word `at` resting else word))
+
+-- | Raise 'SinkEnded' where there is no more content.
+checkContent :: Exchange -> IO ()
+checkContent (Exchange var) = readPrimVar var >>= \word -> when (stageOf word >= closing) (throwIO SinkEnded)
+
+-- | Become the thread that sends a part of the content, perhaps the head before it. Raises
+-- 'SinkEnded' where there is no more content.
+takeContent :: Exchange -> IO Claim
+takeContent exchange = do
+  before <- stageOf <$> change exchange (\word -> if stageOf word == resting then (word .|. headFlag) `at` sending else word)
+  when (before >= closing) (throwIO SinkEnded)
+  pure (claimOf resting before)
+
+-- | The part was sent.
+restContent :: Exchange -> IO ()
+restContent exchange = void (advance exchange sending resting)
+
+-- | Become the thread that sends the last part.
+closeContent :: Exchange -> IO Claim
+closeContent exchange = claimOf resting <$> advance exchange resting closing
+
+-- | Nothing of the content is sent any more.
+failContent :: Exchange -> IO ()
+failContent exchange = void (change exchange (\word -> if stageOf word < ended then word `at` over else word))
+
+-- | Become the thread that sends a 100 (Continue): the stage to go back to, where there is a
+-- place for it yet.
+beginInforming :: Exchange -> IO (Maybe Int)
+beginInforming exchange = do
+  before <- change exchange (\word -> if mayInform word then word `at` informing else word)
+  pure (if mayInform before then Just (stageOf before) else Nothing)
+  where
+    mayInform word = word .&. headFlag == 0 && (stageOf word == unanswered || stageOf word == resting)
+
+-- | It was sent.
+endInforming :: Exchange -> Int -> IO ()
+endInforming exchange before = void (advance exchange informing before)
+
+-- | The head is about to go out.
+beginAnswer :: Exchange -> IO ()
+beginAnswer exchange = void (change exchange (.|. headFlag))
+
+-- | Become the thread that receives the body, or raise an 'IOError'.
+beginReceiving :: Exchange -> IO ()
+beginReceiving exchange = do
+  before <- change exchange (\word -> if word .&. (receivingFlag .|. bodyOverFlag) == 0 then word .|. receivingFlag else word)
+  if
+    | before .&. bodyOverFlag /= 0 -> ioError (userError "the request whose body was asked for was answered before")
+    | before .&. receivingFlag /= 0 -> ioError (userError "two threads receive the body of a request at the same time")
+    | otherwise -> pure ()
+
+-- | Another thread may receive.
+endReceiving :: Exchange -> IO ()
+endReceiving exchange = void (change exchange (.&. complement receivingFlag))
+
+-- | From now on nobody but the session receives. Does another thread at the moment?
+stopReceiving :: Exchange -> IO Bool
+stopReceiving exchange = (\before -> before .&. receivingFlag /= 0) <$> change exchange (.|. bodyOverFlag)

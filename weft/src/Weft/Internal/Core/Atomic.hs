@@ -1,0 +1,125 @@
+{-# LANGUAGE MagicHash #-}
+{-# LANGUAGE UnboxedTuples #-}
+{-# OPTIONS_GHC -O2 #-}
+{-# OPTIONS_HADDOCK not-home #-}
+
+-- |
+-- Description : Replacing an immutable state in one atomic step
+--
+-- What the synchronization of threads is built on: a variable that holds an
+-- immutable value and is changed by compare-and-swap. All functions but 'look' and
+-- 'swapAtomically' are for workers, outside user code: Note [The only worker].
+module Weft.Internal.Core.Atomic
+  ( newShared,
+    Seen,
+    look,
+    swapFor,
+    swapAtomically,
+    swapWord,
+    change,
+    changing,
+    publish,
+    freshNumber,
+  )
+where
+
+import Control.Monad (unless)
+import Control.Monad.Primitive (RealWorld)
+import Data.Primitive.MutVar
+import Data.Primitive.PrimVar
+import GHC.Exts (Any, casMutVar#)
+import GHC.IO (IO (..))
+import Unsafe.Coerce (unsafeCoerce)
+import Weft.Internal.Core.Trace (Home (..))
+
+-- Note [What was seen]
+-- ~~~~~~~~~~~~~~~~~~~~
+-- Compare-and-swap compares pointers. GHC may take a value apart and put it
+-- together again elsewhere, equal and not the same, and then the swap would fail
+-- for ever. So the pointer that was read is kept beside the value, under a type
+-- that GHC knows no constructor of.
+--
+-- GHC may still use the pointer that evaluating the value gave. It is the same one
+-- if what the variable holds is always evaluated: hence `newShared`, and the bangs.
+
+-- | A variable for this module's functions.
+newShared :: a -> IO (MutVar RealWorld a)
+newShared !a = newMutVar a
+
+-- | The very pointer that was read.
+newtype Seen a = Seen Any
+
+-- | Read a variable: its value, and what to say to 'swapFor'.
+look :: MutVar RealWorld a -> (Seen a -> a -> IO r) -> IO r
+look ref use = do
+  a <- readMutVar (unsafeCoerce ref)
+  use (Seen a) (unsafeCoerce a)
+{-# INLINE look #-}
+
+-- Note [The only worker]
+-- ~~~~~~~~~~~~~~~~~~~~~~
+-- What threads share is changed by primitives ("Weft.Internal.Core.Primitive") and by messages:
+-- on a worker, outside user code, where it cannot be taken over. If a run has one worker
+-- these exclude each other, and a plain read and a plain write do. A locked instruction
+-- costs six nanoseconds, as much as GHC needs to take an MVar and to put it back.
+--
+-- Hence every change needs the worker at hand. Other OS threads send it a message; or they
+-- share a variable that is changed by 'swapAtomically' only, by everybody.
+
+-- | Replace what was seen, if it is still there. The new value is evaluated first.
+-- A full memory barrier, unless the worker is the only one.
+swapFor :: Home -> MutVar RealWorld a -> Seen a -> a -> IO Bool
+swapFor home ref seen !new
+  | homeAlone home = True <$ writeMutVar ref new
+  | otherwise = swapAtomically ref seen new
+{-# INLINE swapFor #-}
+
+-- | 'swapFor' from any OS thread, and also in user code.
+swapAtomically :: MutVar RealWorld a -> Seen a -> a -> IO Bool
+swapAtomically ref (Seen old) !new = case unsafeCoerce ref of
+  MutVar anyRef -> do
+    -- The pointers are variables here, not applications: where nothing is optimised
+    -- an application is a new thunk, which is never what the variable holds.
+    let !anyNew = unsafeCoerce new :: Any
+    IO $ \s -> case casMutVar# anyRef old anyNew s of
+      (# s', 0#, _ #) -> (# s', True #)
+      (# s', _, _ #) -> (# s', False #)
+{-# INLINE swapAtomically #-}
+
+-- | Replace a word that has this value; answers what it was. A barrier as above.
+swapWord :: Home -> PrimVar RealWorld Int -> Int -> Int -> IO Int
+swapWord home word old new
+  | homeAlone home = do
+      found <- readPrimVar word
+      if found == old then found <$ writePrimVar word new else pure found
+  | otherwise = casInt word old new
+{-# INLINE swapWord #-}
+
+-- | Apply a cheap function, again if another worker was faster.
+change :: Home -> MutVar RealWorld a -> (a -> IO a) -> IO ()
+change home ref f = again
+  where
+    again = look ref $ \seen a -> do
+      b <- f a
+      done <- swapFor home ref seen b
+      unless done again
+{-# INLINE change #-}
+
+-- | Apply a cheap function that also has a result.
+changing :: Home -> MutVar RealWorld a -> (a -> (a, r)) -> IO r
+changing home ref f = again
+  where
+    again = look ref $ \seen a -> do
+      let (b, r) = f a
+      done <- swapFor home ref seen b
+      if done then pure r else again
+
+-- | Replace what no other thread may replace now. Evaluated first; a thread that sees the new
+-- value sees what was written before it.
+publish :: MutVar RealWorld a -> a -> IO ()
+publish ref !a = writeMutVar ref a
+{-# INLINE publish #-}
+
+-- | A number for a new object that a dump may name: unique in the run, from 1.
+freshNumber :: Home -> IO Int
+freshNumber home = (+ 1) <$> fetchAddInt (homeNumbers home) 1

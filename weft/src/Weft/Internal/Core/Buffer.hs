@@ -1,0 +1,99 @@
+{-# LANGUAGE MagicHash #-}
+{-# OPTIONS_HADDOCK not-home #-}
+
+-- |
+-- Description : Buffers, and byte strings in their memory
+--
+-- "Weft.Buffer" offers the first part. It does not offer the second, because a program could make
+-- a 'ByteString' with it that changes: see 'unsafeSlice'.
+module Weft.Internal.Core.Buffer
+  ( Buffer,
+    newBuffer,
+    newAlignedBuffer,
+    bufferSize,
+    withBuffer,
+    copyBuffer,
+
+    -- * Byte strings in their memory
+    unsafeSlice,
+    unsafeFreeze,
+    trimmed,
+    memoryOf,
+    bufferFrom,
+  )
+where
+
+import Control.Monad.IO.Class (liftIO)
+import Data.ByteString (ByteString)
+import Data.ByteString qualified as ByteString
+import Data.ByteString.Internal qualified as ByteString (ByteString (BS), fromForeignPtr, mallocByteString)
+import Data.Primitive.ByteArray (MutableByteArray (..), getSizeofMutableByteArray, newAlignedPinnedByteArray)
+import Data.Word (Word8)
+import Foreign.ForeignPtr (plusForeignPtr, withForeignPtr)
+import Foreign.Ptr
+import GHC.Exts (mutableByteArrayContents#)
+import GHC.ForeignPtr (ForeignPtr (..), ForeignPtrContents (..))
+import Weft.Internal.Core.SystemCall (Buffer (..))
+import Weft.Internal.Core.Trace (Thread)
+
+-- | Memory of this size in bytes that is garbage-collected and does not move; its
+-- content is whatever it was. A size below 0 counts as 0.
+newBuffer :: Int -> IO Buffer
+newBuffer size = Buffer <$> ByteString.mallocByteString (max 0 size) <*> pure (max 0 size)
+
+-- | Memory at an address that is a multiple of the alignment (a power of two), of this size in
+-- bytes, as files opened with direct I/O need (4,096 serves everywhere).
+newAlignedBuffer :: Int -> Int -> IO Buffer
+newAlignedBuffer alignment size = do
+  MutableByteArray memory <- newAlignedPinnedByteArray (max 0 size) (max 1 alignment)
+  pure (Buffer (ForeignPtr (mutableByteArrayContents# memory) (PlainPtr memory)) (max 0 size))
+
+-- | Look at the memory, or change it, while no system call owns it.
+withBuffer :: Buffer -> (Ptr Word8 -> IO a) -> IO a
+withBuffer = withForeignPtr . bufferMemory
+
+-- | A copy of the bytes from an offset, of this number, as they are now. What lies outside the buffer
+-- is left out.
+--
+-- An action: a pure copy of the same part would be shared with an earlier one.
+copyBuffer :: Buffer -> Int -> Int -> IO ByteString
+copyBuffer (Buffer memory size) offset count =
+  withForeignPtr memory $ \p -> ByteString.packCStringLen (castPtr (p `plusPtr` from), max 0 (min (size - from) count))
+  where
+    from = max 0 (min size offset)
+
+-- | So many bytes from an offset, without a copy; what lies outside the buffer is left out. The
+-- whole buffer stays in memory as long as the result does.
+--
+-- A 'ByteString' is a value: whoever is given one may keep it, in a table or in something that
+-- is evaluated later. So there are two sound uses. Either nobody writes to this part of the
+-- memory again; what lies after it may still be received into. Or the result, and all that is
+-- made of it, is used up before somebody writes, and is handed to nobody who could keep it.
+unsafeSlice :: Buffer -> Int -> Int -> ByteString
+unsafeSlice (Buffer memory size) offset count =
+  ByteString.fromForeignPtr memory from (max 0 (min (size - from) count))
+  where
+    from = max 0 (min size offset)
+
+-- | The first so many bytes of a buffer that nobody writes to again. A few of them are copied,
+-- so as not to keep a large buffer alive.
+unsafeFreeze :: Buffer -> Int -> Thread ByteString
+unsafeFreeze buffer count
+  | 2 * count >= bufferSize buffer = pure (unsafeSlice buffer 0 count)
+  | otherwise = liftIO (copyBuffer buffer 0 count)
+
+-- | The same bytes, copied if they are less than half of the memory that they keep.
+trimmed :: ByteString -> IO ByteString
+trimmed bytes = (\size -> if 2 * ByteString.length bytes < size then ByteString.copy bytes else bytes) <$> memoryOf bytes
+
+-- | How many bytes of GHC's heap a string keeps; 0 if it lies elsewhere.
+memoryOf :: ByteString -> IO Int
+memoryOf (ByteString.BS (ForeignPtr _ contents) _) = case contents of
+  PlainPtr array -> getSizeofMutableByteArray (MutableByteArray array)
+  MallocPtr array _ -> getSizeofMutableByteArray (MutableByteArray array)
+  _ -> pure 0
+
+-- | The memory from an offset on, which must be in the buffer, as a buffer.
+bufferFrom :: Int -> Buffer -> Buffer
+bufferFrom offset (Buffer memory size) = Buffer (memory `plusForeignPtr` offset) (size - offset)
+{-# INLINE bufferFrom #-}

@@ -1,0 +1,258 @@
+{-# LANGUAGE MagicHash #-}
+{-# LANGUAGE UnboxedTuples #-}
+{-# OPTIONS_GHC -O2 #-}
+{-# OPTIONS_HADDOCK not-home #-}
+
+-- |
+-- Description : Cancellation: from whoever asks to the wait that ends
+--
+-- A cancellation is an exception on its way to a thread. It travels as a message
+-- to the worker where the thread lives, and everything that follows happens
+-- there: this module owns the states of a thread's 'Fate' and the changes between
+-- them. Schedulers look for a cancellation before a system call; kernels say when
+-- a wait may be interrupted.
+--
+-- See Note [Cancellation].
+module Weft.Internal.Core.Cancel
+  ( -- * Asking
+    condemn,
+    condemnOnce,
+    condemnFrom,
+
+    -- * For kernels
+    interruptible,
+    takeInterruption,
+    interruption,
+    orInterrupted,
+    orClosing,
+
+    -- * For schedulers
+    surelyNotCondemned,
+    cancelledNow,
+    newIdentity,
+    closingIdentity,
+    endFate,
+    moveTo,
+
+    -- * The exception
+    Cancelled (..),
+  )
+where
+
+import Control.Exception (Exception (..), SomeException, asyncExceptionFromException, asyncExceptionToException)
+import Control.Monad (filterM)
+import Control.Monad.Primitive (RealWorld)
+import Data.IORef (readIORef)
+import Data.Maybe (listToMaybe)
+import Data.Primitive.MutVar
+import Data.Primitive.PrimVar
+import GHC.Exts (addr2Int#, andI#, anyToAddr#, isTrue#, oneShot, readMutVar#, (/=#))
+import GHC.IO (IO (..))
+import System.IO.Unsafe (unsafePerformIO)
+import Weft.Internal.Core.Trace
+
+-- Note [Cancellation]
+-- ~~~~~~~~~~~~~~~~~~~
+-- A thread lives on one worker, its home. Only the home worker, outside user code,
+-- reads a fate to act on it or writes it; everybody else reads it for the home and
+-- posts a message there. So there is no race inside one fate, and these are all
+-- its changes:
+--
+--   Going     --condemn-->    Condemned    noticed at the next system call
+--   Waiting   --condemn-->    Condemned    and the wait's abort action runs, once
+--   Condemned --condemn-->    Condemned    one more, behind the others
+--   Going, Waiting --wait-->  Waiting      a wait that may be interrupted begins
+--   Condemned --wait-->       Condemned    and the wait's abort action runs at once
+--   Condemned --throw-->      Going        or Condemned with the rest
+--   Going, Waiting --move-->  Going        at another home (Condemned keeps its list)
+--   any       --end-->        Ended
+--
+-- When a wait ends nothing is written: a Waiting whose wait is over means Going,
+-- because abort actions do nothing when their wait is over.
+--
+-- A message that finds the thread at another home goes on to that one. The thread
+-- is moved by its old home, which changes the fate first; so at most one message
+-- is one step late, and it is never lost.
+--
+-- An abort only asks. The operation retires through its own completion: with
+-- success, and then the thread goes on and is still Condemned; or with ECANCELED,
+-- and then the exception is raised there. An operation that succeeded is therefore
+-- never lost. A wait under an uninterruptible mask never becomes Waiting.
+
+-- | Raised in a thread that somebody cancelled. An asynchronous exception: code
+-- that handles "all synchronous exceptions" lets it pass. It ends a thread
+-- silently.
+data Cancelled = Cancelled
+  deriving stock (Eq)
+
+instance Show Cancelled where
+  show _ = "the thread was cancelled"
+
+instance Exception Cancelled where
+  toException = asyncExceptionToException
+  fromException = asyncExceptionFromException
+
+-- | Have an exception raised in a thread as soon as its masking state allows.
+-- From any OS thread; does not wait for anything.
+condemn :: ThreadId -> SomeException -> IO ()
+condemn t e = condemnOnce t (Cancellation e Nothing)
+
+-- | The same, with a reference that says whether it still applies.
+condemnOnce :: ThreadId -> Cancellation -> IO ()
+condemnOnce (ThreadId Nobody) _ = pure ()
+condemnOnce (ThreadId (Identity _ fate)) cancellation = seek fate cancellation
+
+-- | The same from a worker, outside user code: a thread that lives there is condemned
+-- at once, and not when the worker looks into its inbox. So a thread that cancels
+-- itself notices at its next system call.
+condemnFrom :: Home -> ThreadId -> Cancellation -> IO ()
+condemnFrom _ (ThreadId Nobody) _ = pure ()
+condemnFrom here (ThreadId (Identity _ fate)) cancellation = arrive here fate cancellation
+
+-- | Send a cancellation to where the thread lives.
+seek :: MutVar RealWorld Fate -> Cancellation -> IO ()
+seek fate cancellation = readMutVar fate >>= mapM_ (\home -> homePost home (arrive home fate cancellation)) . homeOf
+
+-- | A cancellation has come to this worker.
+arrive :: Home -> MutVar RealWorld Fate -> Cancellation -> IO ()
+arrive here fate cancellation =
+  readMutVar fate >>= \case
+    Ended -> pure ()
+    found | homeOf found /= Just here -> seek fate cancellation
+    found -> do
+      valid <- applies cancellation
+      if not valid
+        then pure ()
+        else case found of
+          Condemned home others -> writeMutVar fate (Condemned home (others <> [cancellation]))
+          Waiting home abort -> writeMutVar fate (Condemned home [cancellation]) >> abort
+          _ -> writeMutVar fate (Condemned here [cancellation])
+
+homeOf :: Fate -> Maybe Home
+homeOf = \case
+  Going home -> Just home
+  Waiting home _ -> Just home
+  Condemned home _ -> Just home
+  Ended -> Nothing
+
+applies :: Cancellation -> IO Bool
+applies (Cancellation _ valid) = maybe (pure True) readIORef valid
+
+-- | A wait of this thread has begun. The action asks for its end; it does nothing
+-- when the wait is over. It runs on the thread's home, now or later or never.
+interruptible :: Tcb -> IO () -> IO ()
+interruptible tcb !abort = case tcbIdentity tcb of
+  Nobody -> pure ()
+  Identity _ fate
+    | stateMasking (tcbState tcb) == MaskedUninterruptible -> pure ()
+    | otherwise ->
+        readMutVar fate >>= \case
+          -- Evaluated before it is written, or a thunk would be.
+          Going home -> writeMutVar fate $! Waiting home abort
+          Waiting home _ -> writeMutVar fate $! Waiting home abort
+          Condemned home several -> do
+            left <- filterM applies several
+            case left of
+              [] -> writeMutVar fate $! Waiting home abort
+              _ -> writeMutVar fate (Condemned home left) >> abort
+          Ended -> pure ()
+{-# INLINE interruptible #-}
+
+-- | The exception to raise in this thread now, if there is one; it is then no
+-- longer on its way. Whether the masking state allows it is for the caller to say.
+takeInterruption :: Tcb -> IO (Maybe SomeException)
+takeInterruption tcb = case tcbIdentity tcb of
+  Nobody -> pure Nothing
+  Identity _ fate ->
+    readMutVar fate >>= \case
+      Condemned home several ->
+        filterM applies several >>= \case
+          [] -> Nothing <$ (writeMutVar fate $! homeGoing home)
+          [Cancellation e _] -> Just e <$ (writeMutVar fate $! homeGoing home)
+          Cancellation e _ : rest -> Just e <$ writeMutVar fate (Condemned home rest)
+      _ -> pure Nothing
+
+-- | The exception that 'takeInterruption' would answer; it stays on its way.
+interruption :: Tcb -> IO (Maybe SomeException)
+interruption tcb = case tcbIdentity tcb of
+  Nobody -> pure Nothing
+  Identity _ fate ->
+    readMutVar fate >>= \case
+      Condemned _ several -> filterM applies several >>= \left -> pure (listToMaybe [e | Cancellation e _ <- left])
+      _ -> pure Nothing
+
+-- | How a thread goes on whose wait has ended with @ECANCELED@: with the exception
+-- that was on its way, or as given when there was none, or none may be raised: an
+-- operation also ends so when somebody else closes its descriptor.
+orInterrupted :: Tcb -> Resume -> IO Resume
+orInterrupted tcb resume
+  | stateMasking (tcbState tcb) == MaskedUninterruptible = pure resume
+  | otherwise = maybe resume (\e -> oneShot (\_ -> Throw e)) <$> takeInterruption tcb
+
+-- | The same for an anonymous thread, which is only ever interrupted when its run is
+-- closing: it is then known by an identity, so that it is not interrupted again.
+orClosing :: Home -> Tcb -> Resume -> IO (Tcb, Resume)
+orClosing home tcb resume = case tcbIdentity tcb of
+  Identity {} -> (tcb,) <$> orInterrupted tcb resume
+  Nobody -> do
+    closing <- readIORef (homeClosing home)
+    if not closing || stateMasking (tcbState tcb) == MaskedUninterruptible
+      then pure (tcb, resume)
+      else do
+        own <- closingIdentity home
+        pure (tcb {tcbIdentity = own}, oneShot (\_ -> Throw (toException Cancelled)))
+
+-- | An identity for a thread that was cancelled because its run is closing.
+closingIdentity :: Home -> IO Identity
+closingIdentity home = fetchAddInt closingNumbers 1 >>= newIdentity home . subtract 1 . negate
+
+closingNumbers :: PrimVar RealWorld Int
+closingNumbers = unsafePerformIO (newPrimVar 0)
+{-# NOINLINE closingNumbers #-}
+
+-- Note [The tag of a fate]
+-- ~~~~~~~~~~~~~~~~~~~~~~~~
+-- Every operation of a thread looks at its fate first, and only wants to know whether it is
+-- condemned. For all that GHC knows the variable may hold a thunk, and evaluating one may take
+-- any time: so the scheduler would save all it has at hand, twenty instructions. But what is
+-- written there is evaluated, and GHC marks a pointer to an evaluated value with the number of its
+-- constructor (from 1, for a type of at most six). So a look at the pointer says it. It may
+-- happen that a pointer has no mark (0); that says nothing, and one looks at the value.
+
+-- | Is there surely no cancellation on its way? A test sees to it that this is true
+-- of no fate that is 'Condemned': Note [The tag of a fate].
+surelyNotCondemned :: MutVar RealWorld Fate -> IO Bool
+surelyNotCondemned (MutVar fate) = IO $ \s -> case readMutVar# fate s of
+  (# s1, f #) -> case anyToAddr# f s1 of
+    (# s2, a #) ->
+      let mark = andI# (addr2Int# a) 7#
+       in (# s2, isTrue# (andI# (mark /=# 0#) (mark /=# 3#)) #)
+{-# INLINE surelyNotCondemned #-}
+
+-- | What a thread must raise before its next system call.
+cancelledNow :: Tcb -> IO (Maybe SomeException)
+cancelledNow tcb
+  | Unmasked <- stateMasking (tcbState tcb) = takeInterruption tcb
+  | otherwise = pure Nothing
+{-# OPAQUE cancelledNow #-}
+
+-- | The identity of a thread with this number that lives here.
+newIdentity :: Home -> Int -> IO Identity
+newIdentity home number = do
+  let !going = homeGoing home
+  Identity number <$> newMutVar going
+
+-- | The thread has ended.
+endFate :: Identity -> IO ()
+endFate = \case
+  Nobody -> pure ()
+  Identity _ fate -> writeMutVar fate Ended
+
+-- | A ready thread is about to move to another home. On its old one.
+moveTo :: Home -> Identity -> IO ()
+moveTo home = \case
+  Nobody -> pure ()
+  Identity _ fate -> modifyMutVar' fate $ \case
+    Condemned _ several -> Condemned home several
+    Ended -> Ended
+    _ -> homeGoing home

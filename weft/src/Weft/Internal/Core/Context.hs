@@ -1,0 +1,69 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
+-- |
+-- Description : What a thread says of itself
+--
+-- Its label, its priority, who forked it and its local values. Immutable, and shared with
+-- its siblings until it changes something.
+module Weft.Internal.Core.Context
+  ( Context (..),
+    rootContext,
+    Label,
+    labelText,
+    labelBehind,
+    Priority,
+    Locals,
+    limitScope,
+  )
+where
+
+import Data.ByteString.Short (ShortByteString)
+import Data.ByteString.Short qualified as ShortByteString
+import Data.IntMap.Strict (IntMap)
+import Data.IntMap.Strict qualified as IntMap
+import Data.Text (Text)
+import Data.Text qualified as Text
+import Data.Text.Encoding qualified as Text
+import Data.Text.Encoding.Error qualified as Text
+import GHC.Exts (Any)
+
+-- | What a thread says of itself.
+data Context = Context
+  { contextLabel :: !Label,
+    contextPriority :: !Priority,
+    -- | The number of the thread that forked it, 0 for none.
+    contextParent :: !Int,
+    -- | The number of the scope that owns it, 0 for none; or 'limitScope'.
+    contextScope :: !Int,
+    -- | Its local state ("Weft.Local"): what its children inherit, and the rest.
+    contextInherited :: !Locals,
+    contextLocals :: !Locals
+  }
+
+-- | Values by the number of their key.
+type Locals = IntMap Any
+
+-- | Of the main thread.
+rootContext :: Context
+rootContext = Context mempty 0 0 0 IntMap.empty IntMap.empty
+
+-- | In place of a scope's number: the thread is the alarm of a time limit ("Weft.Timeout") of
+-- the thread that forked it.
+limitScope :: Int
+limitScope = -1
+
+-- | A name for people: shown in reports and dumps. UTF-8.
+type Label = ShortByteString
+
+-- | As text; what is not UTF-8 is replaced.
+labelText :: Label -> Text
+labelText = Text.decodeUtf8With Text.lenientDecode . ShortByteString.fromShort
+
+-- | In parentheses, to stand behind the name of a thread; nothing for no label.
+labelBehind :: Label -> String
+labelBehind label
+  | ShortByteString.null label = ""
+  | otherwise = " (" <> Text.unpack (labelText label) <> ")"
+
+-- | Smaller runs sooner, under the policies that look at it. Default 0.
+type Priority = Int

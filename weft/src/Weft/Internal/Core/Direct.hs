@@ -1,0 +1,499 @@
+{-# LANGUAGE MagicHash #-}
+{-# LANGUAGE UnboxedTuples #-}
+{-# OPTIONS_GHC -O2 #-}
+-- A suspended thread is to hold its continuation and nothing that was built before
+-- its time: floating out of the lambdas that wait would put it there. And a partial
+-- application, as which eta reduction leaves "enter this with that", is slower to call
+-- than a function.
+{-# OPTIONS_GHC -fno-full-laziness -fno-do-eta-reduction #-}
+{-# OPTIONS_HADDOCK not-home #-}
+
+-- |
+-- Description : Direct threads: plain IO that suspends
+--
+-- Owns the bridge between 'IO' and traces. 'direct' runs an 'IO' action as a part
+-- of a thread, and 'await', inside it, captures what is left of the action as a
+-- continuation and makes that the continuation of a 'Trace' (delimited
+-- continuations: King et al., GHC proposal 313). The scheduler knows the four nodes
+-- that come out of here and nothing of continuations.
+module Weft.Internal.Core.Direct
+  ( direct,
+    await,
+    yieldDirect,
+
+    -- * On threads of GHC's
+    Performer (..),
+    hosted,
+
+    -- * What can go wrong
+    CannotSuspend (..),
+    ResumedTwice (..),
+  )
+where
+
+import Control.Exception (Exception (..), SomeException, allowInterrupt, mask, throwIO)
+import Control.Exception.Base (NoMatchingContinuationPrompt (..), noMatchingContinuationPrompt)
+import Data.IORef (newIORef, readIORef, writeIORef)
+import Data.List (intercalate)
+import Data.Primitive.MutVar (MutVar (..))
+import Data.Void (Void, absurd)
+import Foreign.StablePtr (newStablePtr)
+import GHC.Exts
+import GHC.IO (IO (..), unIO)
+import System.IO.Unsafe (unsafePerformIO)
+import Weft.Internal.Core.Cancel (takeInterruption)
+import Weft.Internal.Core.Trace
+import Weft.Internal.Os.Masked
+
+-- Note [Segments]
+-- ~~~~~~~~~~~~~~~
+-- A direct thread runs in segments: from `direct`, or from the answer to an `await`,
+-- to the next `await` or the end. Each runs on the worker's stack under a prompt of
+-- its own, and comes back to the scheduler with the next node of the trace:
+--
+--     scheduler | prompt | frames of the thread's IO code ... | await
+--                        '-------- captured by control0# -----'
+--
+-- What a segment throws and does not catch unwinds to the scheduler, as from an
+-- `Effect`, and from there to the thread's own frames.
+--
+-- Nothing of the thread's pure code may run under the prompt, or an await inside it
+-- would capture half of an evaluation: so a segment ends by returning the next node
+-- unevaluated, and an `await` hands the scheduler a function.
+
+-- Note [Masking of direct threads]
+-- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
+-- Within a segment GHC's masking state is the truth, and the one in the control block
+-- is that of the enclosing `direct`:
+--
+--   * The scheduler runs with GHC's exceptions unmasked. `direct` learns the thread's
+--     state from its node and puts GHC into it, under the prompt. So the frames
+--     that mask are among those that are captured, control0# takes GHC back to
+--     unmasked, and entering the continuation puts it where it was.
+--   * `await` reads GHC's state, and its node has the operation run in that state.
+--     What cancels the operation there, or fails in it, reaches the handler of the
+--     node, and that raises it in the continuation, at the `await`.
+--   * The frame of the node is left by `reenters`, which enters the continuation in the
+--     same step. Were it left first, a cancellation could find the thread with the
+--     masking of its control block, which may be weaker than that of the code in
+--     the continuation, and unwind past it: its finalizers would never run.
+--   * The short cut for `yield` has no frame. It is for code that is unmasked, so its
+--     node, `yields`, lets a cancellation through whatever the control block says,
+--     and hands it to the continuation and not to a frame.
+
+-- Note [A catch frame for control0#]
+-- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
+-- control0# fails with NoMatchingContinuationPrompt where no prompt is below, or a
+-- thunk, a transaction or a foreign call is on the way to it. That tells a user
+-- nothing, so a handler around control0# says it better. It is captured with the rest:
+-- 2 words in every continuation, and a nanosecond. The answer to `await` is therefore
+-- not run inside it but returned through it, an action: an exception of the answer is
+-- not looked at by that handler.
+--
+-- GHC sees a thunk by its update frame. Where it has compiled an `unsafePerformIO` in
+-- a strict place to a plain call there is none, and `await` suspends as if it were
+-- not there; that is harmless, and not to be relied on.
+
+-- Note [The run-time system's exception]
+-- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
+-- What control0# raises there is a constant of base that the run-time system knows by its
+-- address. GHC (9.6.6) does not count that as a reference: once it has been evaluated, a
+-- major collection frees it, and the next control0# that fails raises what is then at its
+-- place; the process dies. A stable pointer, made with the tag and so before the first
+-- control0#, keeps it.
+
+-- Note [Prompt tags of two words]
+-- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
+-- `newPromptTag#` (GHC 9.6 to 9.10) makes an object of one word. The run-time system asks
+-- for two: the compacting collector (`+RTS -c`, and `-M` near its limit) keeps two mark
+-- bits for each object, one in each of its first two words, so the second bit of a
+-- one-word tag is the first bit of its neighbour. A program that keeps such tags alive
+-- is corrupted by a compaction, and the sanity checks of the debugging run-time system
+-- (`-debug`, `+RTS -DS`) stop it. A tag is only ever compared by its address
+-- (`captureContinuationAndAbort`), so another object serves: a variable, two words.
+
+-- Note [Continuations are held or entered]
+-- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
+-- An exception of GHC's `throwTo` (`System.Timeout.timeout`) unwinds a carrier wherever it
+-- is unmasked and comes to a safe point: a heap or stack check, or the unmasking. If what
+-- is left of a direct thread were only in a register or on the stack there, it would be
+-- dropped, and its finalizers would never run. So at every safe point
+--
+--     a continuation is held by a node of the trace, or its frames are on the stack.
+--
+--   * Out: `control0#` hands it to a function that stores it into a variable which a node
+--     made before already has (`keep`), and returns that node. It allocates nothing.
+--     The carrier masks itself as it returns to the scheduler.
+--   * In: the scheduler is masked. It stores the node into the carrier's 'Unentered', and the
+--     node's action unmasks, sets the prompt and enters the continuation with an action
+--     that empties the 'Unentered' as its first act (`enter`). The run-time system copies the
+--     frames and calls that action without a safe point in between; whatever came before,
+--     even a stack check of the continuation itself, came while the node was stored.
+--   * The scheduler receives what unwinds a carrier. If the 'Unentered' has a node, the segment
+--     has not begun: the exception was meant for nobody who runs. It is a stray (Note
+--     [Strays] in "Weft.Internal.Core.Scheduler"), and the scheduler runs that node again.
+--
+-- Nobody asks whether an exception is pending before a segment: to unmask raises it. The
+-- unmasking is outside of the prompt, since a captured frame that unmasks would be run by
+-- the entering of the continuation (Note [Pending exceptions]).
+
+-- Note [Resumed once]
+-- ~~~~~~~~~~~~~~~~~~~
+-- The run-time system would copy a continuation onto the stack as often as asked;
+-- finalizers would run twice. Hence what `await` gives away is not the continuation
+-- but a variable with it, and who takes it leaves a failure in its place. (That also
+-- lets go of the frames as soon as they are in use.) For the short cut the queue of
+-- ready threads is that promise: it gives back every thread once (`Queue` in
+-- "Weft.Internal.Core.Policy"), and nobody else is given the node.
+
+-- | The one prompt tag. One is enough: a segment never runs inside another one of the
+-- same stack but through a scheduler of its own (a nested 'Weft.run' has its own
+-- OS threads).
+data Tag = Tag (PromptTag# Trace)
+
+tag :: Tag
+tag = unsafePerformIO $ do
+  -- Note [The run-time system's exception]
+  _ <- newStablePtr noMatchingContinuationPrompt
+  IO (\s -> case newWideTag s of (# s', t #) -> (# s', Tag t #))
+{-# NOINLINE tag #-}
+
+-- | A prompt tag of two words.
+newWideTag :: State# RealWorld -> (# State# RealWorld, PromptTag# a #)
+newWideTag s = case newMutVar# () s of (# s1, var #) -> (# s1, unsafeCoerce# var #)
+
+-- | Run plain 'IO' as a part of a thread. Inside it 'await' performs any operation
+-- of a 'Thread', and suspends the thread for it. Between two of those the action runs
+-- on the worker, as 'Weft.liftIO' does, and must not block.
+--
+-- GHC's masking state inside is that of the thread. Exceptions pass through in
+-- both directions.
+direct :: IO a -> Thread a
+direct io = Thread (\k -> Perform beginning (oneShot (\masking -> oneShot (\unentered -> begin masking (io >>= \a -> pure (k a)) unentered))) absurd)
+{-# INLINE direct #-}
+
+-- The nodes of direct threads: Note [Masking of direct threads].
+
+-- | Run the first segment, in the thread's masking state.
+beginning :: Primitive (Masking -> Unentered -> IO Trace) Void
+beginning = primitive act False Begins
+  where
+    act here segment _ = do
+      tcb <- currentTcb here
+      let !masking = stateMasking (tcbState tcb)
+      pure (Run (Enter (segment masking)))
+{-# NOINLINE beginning #-}
+
+-- | The masking state in which an operation is awaited, and what its exceptions go to.
+data Awaited = Awaited !Masking (SomeException -> Trace)
+
+-- | Enter a frame with both; it ends with 'reenters'.
+awaits :: Primitive Awaited ()
+awaits = primitive act False (Masks ())
+  where
+    act here (Awaited masking handler) _ = do
+      Tcb identity state <- currentTcb here
+      become here (Tcb identity state {stateFrames = HandlerFrame handler (stateMasking state) (stateFrames state), stateMasking = masking})
+      pure (Got ())
+{-# NOINLINE awaits #-}
+
+-- | Leave that frame and, with nothing in between, go on with the 'Enter' that the action
+-- results in.
+reenters :: Primitive (IO Trace) Void
+reenters = primitive act False Resumes
+  where
+    act here segment _ = do
+      Tcb identity state <- currentTcb here
+      become here (Tcb identity (leaveFrame state))
+      Run <$> segment
+{-# NOINLINE reenters #-}
+
+-- | Yield in a direct thread that is unmasked, whatever its control block says: a cancellation
+-- that comes then goes to the function, not to a frame.
+yields :: Primitive (SomeException -> Trace) ()
+yields = primitive act False Yields
+  where
+    act here handler k = do
+      tcb <- currentTcb here
+      takeInterruption tcb >>= \case
+        Just e -> pure (Instead (handler e))
+        Nothing -> Later <$ homeReady (hereHome here) Yielded tcb k
+{-# NOINLINE yields #-}
+
+-- | Run the first segment in the masking state.
+begin :: Masking -> IO Trace -> Unentered -> IO Trace
+begin masking io = case masking of
+  Unmasked -> entering id
+  MaskedInterruptible -> entering interruptiblyMasked
+  MaskedUninterruptible -> entering uninterruptiblyMasked
+  where
+    entering within = enter (\begun s -> unIO (within (IO begun >> io)) s) (\s -> (# s, () #))
+    {-# INLINE entering #-}
+{-# OPAQUE begin #-}
+
+-- | Run a segment: enter a continuation, whose await does this. Called masked, with the node
+-- in the 'Unentered'. See Note [Continuations are held or entered].
+enter :: Rest b -> (State# RealWorld -> (# State# RealWorld, b #)) -> Unentered -> IO Trace
+enter k answer (MutVar unentered) = IO (unmaskAsyncExceptions# (\s -> case tag of Tag t -> prompt# t (\s1 -> k begun s1) s))
+  where
+    -- Allocates nothing.
+    begun s = case writeMutVar# unentered Parked s of s1 -> answer s1
+{-# OPAQUE enter #-}
+
+-- | Perform an operation of a 'Thread' inside 'direct': suspend this thread until it
+-- is done, and go on with its result, or raise its exception. It runs in GHC's
+-- masking state of this place.
+--
+-- Fails with 'CannotSuspend', at once and without having begun the operation, where
+-- there is nothing to suspend: outside 'direct', and inside what GHC must finish in
+-- one go.
+--
+-- In an action of 'Weft.Outside.onGhcThread' it performs the operation and blocks that
+-- thread of GHC's.
+await :: Thread a -> IO a
+await operation = IO $ \s -> case isCurrentThreadBound# s of
+  (# s1, 0# #) -> unIO (awaitOffCarrier operation) s1
+  (# s1, _ #) -> unIO (awaitBy (suspending operation) cannotSuspend) s1
+
+-- | The same where the thread of GHC's is no carrier: an action of 'hosted', or a direct
+-- thread of a run that has no OS threads of its own, a simulation. What it is to perform is
+-- kept until it has been performed.
+awaitOffCarrier :: Thread a -> IO a
+awaitOffCarrier operation = awaitBy (suspending operation) (elsewhere operation)
+{-# OPAQUE awaitOffCarrier #-}
+
+-- | Suspend with this capture; the handler is asked what to do where that fails.
+awaitBy :: (State# RealWorld -> (# State# RealWorld, IO a #)) -> (SomeException -> State# RealWorld -> (# State# RealWorld, IO a #)) -> IO a
+awaitBy capture handler = IO $ \s -> case catch# capture handler s of
+  (# s1, IO answer #) -> answer s1
+{-# INLINE awaitBy #-}
+
+-- | End the segment with a node that performs the operation.
+suspending :: Thread a -> State# RealWorld -> (# State# RealWorld, IO a #)
+suspending (Thread m) s = case getMaskingState# s of
+  (# s1, state #) -> case newMutVar# taken s1 of
+    (# s2, var #) ->
+      let !masking = maskingOf state
+          !node = awaiting masking m (Once var)
+       in case masking of
+            Unmasked -> captureUnmasked (keep var node) s2
+            _ -> captureMasked (keep var node) (interrupted masking (await (Thread m))) s2
+{-# INLINE suspending #-}
+
+-- | The node that awaits, given where what is left of the segment will be. Opaque: see 'keep'.
+awaiting :: Masking -> ((a -> Trace) -> Trace) -> Once a -> Trace
+awaiting masking m once = Perform awaits (Awaited masking (\e -> next (throwIO e))) (oneShot (\_ -> m (oneShot (\a -> next (pure a)))))
+  where
+    next answer = Perform reenters (resume once answer) absurd
+{-# OPAQUE awaiting #-}
+
+-- | Store the continuation and end the segment with the node. That has come out of an opaque
+-- function, or GHC would make it in here, where nothing must be allocated (Note
+-- [Continuations are held or entered]).
+keep :: MutVar# RealWorld (Rest b) -> Trace -> Keep b
+keep var node = \k s -> case writeMutVar# var k s of s1 -> (# s1, node #)
+{-# INLINE keep #-}
+
+-- | As "GHC.IO" encodes it.
+maskingOf :: Int# -> Masking
+maskingOf = \case
+  0# -> Unmasked
+  1# -> MaskedUninterruptible
+  _ -> MaskedInterruptible
+
+-- | What is left of a segment: give it an action, and it goes on with that one's result.
+type Rest b = (State# RealWorld -> (# State# RealWorld, b #)) -> State# RealWorld -> (# State# RealWorld, Trace #)
+
+-- | What becomes of it when the segment ends.
+type Keep b = Rest b -> State# RealWorld -> (# State# RealWorld, Trace #)
+
+-- | End the segment.
+captureUnmasked :: Keep b -> State# RealWorld -> (# State# RealWorld, b #)
+captureUnmasked kept s = case tag of Tag t -> control0# t kept s
+{-# INLINE captureUnmasked #-}
+
+-- Note [Pending exceptions]
+-- ~~~~~~~~~~~~~~~~~~~~~~~~~
+-- When control0# leaves a masked part while somebody waits in `throwTo` to raise an
+-- exception in this OS thread, GHC (9.6, and others: its test T27651) raises it over
+-- a stack that is not in order, and the process dies. Weft throws nothing to
+-- a worker, but a program can: `System.Timeout.timeout` in direct code is the likely
+-- case. So a masked await asks first. If it is interruptible, it is a place where
+-- such an exception is due, and raises it; if not, it fails.
+--
+-- The queue that is asked is changed only by the scheduler of the capability that runs
+-- this thread, and that gets its turn when the thread allocates: `captureMasked` does
+-- not, between the question and control0#. It is opaque to keep it so.
+
+-- | The same where GHC is masked, unless an exception is pending: then the
+-- alternative.
+captureMasked :: Keep (IO a) -> IO a -> State# RealWorld -> (# State# RealWorld, IO a #)
+captureMasked kept alternative s = case tag of
+  Tag t -> case pendingHere s of
+    (# s1, 0# #) -> control0# t kept s1
+    (# s1, _ #) -> (# s1, alternative #)
+{-# OPAQUE captureMasked #-}
+
+-- | Raise what is pending, if that is allowed here, and then try again.
+interrupted :: Masking -> IO a -> IO a
+interrupted masking again = case masking of
+  MaskedUninterruptible -> throwIO ExceptionPending
+  _ -> allowInterrupt >> again
+
+-- | A continuation that can be taken once.
+data Once a = Once (MutVar# RealWorld (Rest (IO a)))
+
+-- | Take the continuation, to be entered with what the 'await' is to do.
+resume :: Once a -> IO a -> IO Trace
+resume (Once var) answer = IO $ \s -> case readMutVar# var s of
+  (# s1, k #) -> case casMutVar# var k taken s1 of
+    (# s2, 0#, _ #) -> (# s2, Enter (\unentered -> enter k (\s3 -> (# s3, answer #)) unentered) #)
+    (# s2, _, _ #) -> (# s2, Throw (toException ResumedTwice) #)
+{-# OPAQUE resume #-}
+
+-- | What is left where a continuation was. Entered like one.
+taken :: Rest b
+taken answer s = case answer s of (# s1, _ #) -> unIO (throwIO ResumedTwice) s1
+{-# OPAQUE taken #-}
+
+-- On threads of GHC's ---------------------------------------------------------------
+
+-- Note [Await on a thread of GHC's]
+-- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
+-- An action of `hosted` has the same operations as a direct thread, but nobody to suspend
+-- to: an await there is to block. Who performs it, and on which worker, is a binding of the
+-- action's, and the prompt that `hosted` puts around it is what finds it: an await that finds
+-- no prompt of a segment leaves to that one with a question, and is entered again at once
+-- with the answer, on the same thread. Where there is neither, it cannot suspend.
+--
+-- Outside of that prompt GHC is masked, as around a segment (Note [Masking of direct threads]):
+-- what is thrown at the thread while the action is in the hands of `hosted` waits until it
+-- is entered again. Raised before, it would unwind past the action's handlers.
+--
+-- Most awaits are on carriers, which are bound threads, while actions of `hosted` are not:
+-- so a look at that keeps what is performed out of the continuations of direct threads.
+
+-- | Performs an operation and waits for it.
+newtype Performer = Performer (forall a. Thread a -> IO a)
+
+-- | How an action of 'hosted' leaves its prompt: it has ended, or asks for the performer.
+data Stop = Finished | Asks !(RestOfAction Performer)
+
+-- | What is left of an action.
+type RestOfAction b = (State# RealWorld -> (# State# RealWorld, b #)) -> State# RealWorld -> (# State# RealWorld, Stop #)
+
+data HostTag = HostTag (PromptTag# Stop)
+
+hostTag :: HostTag
+hostTag = unsafePerformIO (IO (\s -> case newWideTag s of (# s', t #) -> (# s', HostTag t #)))
+{-# NOINLINE hostTag #-}
+
+-- | Run an action in which 'await' is performed so. Not on a carrier.
+hosted :: Performer -> IO a -> IO a
+hosted performer action = mask $ \restore -> do
+  result <- newIORef Nothing
+  let go (IO step) =
+        IO (\s -> case hostTag of HostTag t -> prompt# t step s) >>= \case
+          Asks k -> go (IO (k (\s -> (# s, performer #))))
+          Finished -> readIORef result >>= maybe (throwIO ResumedTwice) pure
+  go (restore action >>= \a -> Finished <$ writeIORef result (Just a))
+
+-- | No segment is around the await: perform it here, if this is an action of 'hosted'.
+elsewhere :: Thread a -> SomeException -> State# RealWorld -> (# State# RealWorld, IO a #)
+elsewhere operation e = unIO $ case fromException e of
+  Just NoMatchingContinuationPrompt -> (\(Performer perform) -> perform operation) <$> performerHere
+  Nothing -> throwIO e
+
+-- | Who performs operations on this thread of GHC's. Called in a handler, so that it is
+-- masked.
+performerHere :: IO Performer
+performerHere = IO (catch# asking cannotSuspend)
+
+asking :: State# RealWorld -> (# State# RealWorld, Performer #)
+asking s = case hostTag of
+  HostTag t -> case pendingHere s of
+    -- Note [Pending exceptions]
+    (# s1, 0# #) -> control0# t (\k s2 -> (# s2, Asks k #)) s1
+    (# s1, _ #) -> case getMaskingState# s1 of
+      (# s2, state #) -> unIO (interrupted (maskingOf state) performerHere) s2
+{-# OPAQUE asking #-}
+
+-- | 'await' of 'Weft.yield', without a frame and with nothing to give back.
+yieldDirect :: IO ()
+yieldDirect = IO $ \s -> case getMaskingState# s of
+  (# s1, 0# #) -> catch# captureYield yieldElsewhere s1
+  (# s1, _ #) -> unIO (await (Thread Yield)) s1
+{-# OPAQUE yieldDirect #-}
+
+yieldElsewhere :: SomeException -> State# RealWorld -> (# State# RealWorld, () #)
+yieldElsewhere e s = case elsewhere (Thread Yield) e s of (# s1, IO yielded #) -> yielded s1
+{-# OPAQUE yieldElsewhere #-}
+
+-- These two are functions of their own so that nothing is allocated to name them.
+
+captureYield :: State# RealWorld -> (# State# RealWorld, () #)
+captureYield s = case newMutVar# taken s of
+  (# s1, var #) -> let !node = yielding var in captureUnmasked (keep var node) s1
+{-# OPAQUE captureYield #-}
+
+yielding :: MutVar# RealWorld (Rest ()) -> Trace
+yielding var = Perform yields (\e -> goOn (unIO (throwIO e))) (\_ -> goOn (\s -> (# s, () #)))
+  where
+    goOn answer = Enter (\unentered -> IO (\s -> case readMutVar# var s of (# s1, k #) -> unIO (enter k answer unentered) s1))
+    {-# INLINE goOn #-}
+{-# OPAQUE yielding #-}
+
+-- | The handler around @control0#@.
+cannotSuspend :: SomeException -> State# RealWorld -> (# State# RealWorld, a #)
+cannotSuspend e = unIO $ case fromException e of
+  Just NoMatchingContinuationPrompt -> throwIO NothingToSuspend
+  Nothing -> throwIO e
+{-# OPAQUE cannotSuspend #-}
+
+-- | An 'await' was called where it cannot suspend. The program is wrong: change it,
+-- rather than handle this.
+data CannotSuspend
+  = -- | There is no 'direct' around the call, or something is in between that GHC
+    -- must finish in one go.
+    NothingToSuspend
+  | -- | The call is masked uninterruptibly, and meanwhile somebody threw an
+    -- asynchronous exception of GHC at the worker that runs it.
+    ExceptionPending
+  deriving stock (Eq)
+
+instance Show CannotSuspend where
+  show = \case
+    NothingToSuspend ->
+      intercalate
+        "\n"
+        [ "await: this thread cannot be suspended here. Either there is no 'direct' around the call (in",
+          "plain IO, or in a thread started with forkIO), or the call is inside one of these:",
+          "  - unsafePerformIO, runST or a value that is evaluated lazily:",
+          "      await first, and build the value from the result;",
+          "  - atomically:",
+          "      await before or after the transaction;",
+          "  - a callback from foreign code, or an action that another OS thread runs (blocking, forkIO):",
+          "      await before, or pass the callback's data to a direct thread that awaits;",
+          "  - IO outside of any thread:",
+          "      run it with Weft.IO.run, or wrap it in direct."
+        ]
+    ExceptionPending ->
+      intercalate
+        "\n"
+        [ "await: an asynchronous exception of GHC is pending for the worker that runs this thread",
+          "(throwTo, killThread or System.Timeout.timeout), while await is masked uninterruptibly.",
+          "A worker runs many threads: do not throw to it. Use the operations of Weft to end a wait."
+        ]
+
+instance Exception CannotSuspend
+
+-- | A continuation was entered a second time: whoever answers a system call (a
+-- kernel, a policy) has answered twice. Raised in the second one; the first goes on.
+data ResumedTwice = ResumedTwice
+  deriving stock (Eq)
+
+instance Show ResumedTwice where
+  show ResumedTwice =
+    "a direct thread was resumed twice: its system call was answered, or a ready queue gave it back, more than once"
+
+instance Exception ResumedTwice

@@ -1,0 +1,113 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
+-- |
+-- Description : Threads of GHC's that work for a worker
+--
+-- Keeps threads of GHC's that perform plain 'IO' for threads of Weft ("Weft.Outside"), and
+-- tells the worker when it is to let them run. One for each worker.
+module Weft.Internal.Core.Guests
+  ( Guests,
+    newGuests,
+    engage,
+    expect,
+    takeExpected,
+  )
+where
+
+import Control.Concurrent (forkIO)
+import Control.Concurrent.MVar
+import Control.Exception (try, uninterruptibleMask_)
+import Control.Monad (void, when)
+import Control.Monad.Primitive (RealWorld)
+import Data.Foldable (for_)
+import Data.IORef
+import Data.Primitive.PrimVar
+import Weft.Internal.Os.AtEnd (AtEnd, register)
+import Weft.Internal.Os.Masked (interruptiblyMasked, receivePending, reportStray)
+
+-- Note [Guests are kept]
+-- ~~~~~~~~~~~~~~~~~~~~~~
+-- A guest that has done its work waits for more, on a variable of its own. That is not for
+-- the cost of a fork, which is small: `forkIO` has GHC switch threads soon afterwards, and a
+-- carrier is a bound thread, from which a switch goes through the operating system. A
+-- worker that forked a thread for each of a batch of requests would be sent away and called
+-- back for each. Waking a thread that waits has no such consequence: the worker wakes all of
+-- the batch, and lets them run together when it has nothing else to do.
+
+-- | The guests of a worker.
+data Guests = Guests
+  { -- | Not 0: some have become ready since the worker let them run.
+    guestsExpected :: !(PrimVar RealWorld Int),
+    guestsIdle :: !(IORef Idle)
+  }
+
+-- | Who waits for work.
+data Idle
+  = -- | There was none yet.
+    Unused
+  | Idle !Int [Box]
+  | -- | The run is over.
+    Closed
+
+-- | Where a guest waits: for work, or to be told to go.
+type Box = MVar (Maybe (IO ()))
+
+-- | Nobody yet.
+newGuests :: IO Guests
+newGuests = Guests <$> newPrimVar 0 <*> newIORef Unused
+
+-- | Have this done by a thread of GHC's, soon; masked uninterruptibly. On the worker. It must
+-- not throw.
+engage :: AtEnd -> Guests -> IO () -> IO ()
+engage end guests work = do
+  expect guests
+  found <- atomicModifyIORef' (guestsIdle guests) $ \case
+    Idle n (box : boxes) -> (Idle (n - 1) boxes, One box)
+    Unused -> (Idle 0 [], First)
+    other -> (other, None)
+  case found of
+    One box -> putMVar box (Just work)
+    None -> begin
+    First -> register end (close guests) >> begin
+  where
+    begin = uninterruptibleMask_ . void $ forkIO (newEmptyMVar >>= serve guests work)
+
+data Found = One !Box | None | First
+
+-- | A guest's life. It waits interruptibly: what is thrown at it then was meant for what it
+-- did before, and is dropped.
+serve :: Guests -> IO () -> Box -> IO ()
+serve guests work box = do
+  work
+  receivePending stray
+  stays <- atomicModifyIORef' (guestsIdle guests) $ \case
+    Idle n boxes | n < most -> (Idle (n + 1) (box : boxes), True)
+    other -> (other, False)
+  when stays next
+  where
+    next =
+      try (interruptiblyMasked (takeMVar box)) >>= \case
+        Right (Just work') -> serve guests work' box
+        Right Nothing -> pure ()
+        Left e -> stray e >> next
+    stray = reportStray "a thread of onGhcThread"
+    -- A kilobyte each.
+    most = 256 :: Int
+
+-- | The run is over: those that wait go, and those that work when they are done.
+close :: Guests -> IO ()
+close guests =
+  atomicModifyIORef' (guestsIdle guests) (Closed,) >>= \case
+    Idle _ boxes -> for_ boxes (`putMVar` Nothing)
+    _ -> pure ()
+
+-- | Some are ready for the sake of this worker's threads. From any OS thread.
+expect :: Guests -> IO ()
+expect guests = writePrimVar (guestsExpected guests) 1
+
+-- | Are any? Then it was told that now. On the worker.
+takeExpected :: Guests -> IO Bool
+takeExpected guests =
+  readPrimVar (guestsExpected guests) >>= \case
+    0 -> pure False
+    _ -> True <$ writePrimVar (guestsExpected guests) 0

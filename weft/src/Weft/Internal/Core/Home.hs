@@ -1,0 +1,127 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
+-- |
+-- Description : A worker, as its threads see it
+--
+-- What an operation of a thread may ask of the worker that the thread lives on. Made by
+-- "Weft.Internal.Run.Worker", and by a simulation for each worker that it plays.
+module Weft.Internal.Core.Home
+  ( Home (..),
+    Why (..),
+    Probe (..),
+
+    -- * Looking at its threads
+    Seen (..),
+    Wait (..),
+    Away (..),
+  )
+where
+
+import Control.Concurrent qualified as Ghc
+import Control.Monad.Primitive (RealWorld)
+import Data.IORef (IORef)
+import Data.Primitive.Array (Array)
+import Data.Primitive.PrimVar (PrimVar)
+import GHC.Exts (Any)
+import GHC.Stack (CallStack)
+import System.Mem.Weak (Weak)
+import Weft.Internal.Core.Guests (Guests)
+import Weft.Internal.Core.Parking (Parked)
+import Weft.Internal.Core.SystemCall (SystemCall, Waiter)
+import Weft.Internal.Core.Tcb
+import Weft.Internal.Data.Births (Births)
+import Weft.Internal.Data.Counters (Counters)
+import Weft.Internal.Data.Roll (Roll)
+import Weft.Internal.Os.AtEnd (AtEnd)
+
+-- | A worker, as seen by a thread that lives there.
+data Home = Home
+  { homeWorker :: !Int,
+    -- | It is the only worker of the run: Note [The only worker] in "Weft.Internal.Core.Atomic".
+    homeAlone :: !Bool,
+    -- | Who watches. 'Nothing' but in simulations.
+    homeProbe :: !(Maybe Probe),
+    -- | Numbers for what a dump may name; one variable for all homes of a run.
+    homeNumbers :: !(PrimVar RealWorld Int),
+    -- | Have an action run on the worker, soon. From any OS thread.
+    homePost :: !(IO () -> IO ()),
+    -- | Make a thread ready. On the worker only.
+    homeReady :: !(Why -> Tcb -> Resume -> IO ()),
+    -- | Start a thread from outside, and count it. On the worker only.
+    homeStart :: !(Tcb -> Resume -> IO ()),
+    -- | A control block with an identity of its own, for a thread that is to wait. On
+    -- the worker only.
+    homeIdentify :: !(Tcb -> IO Tcb),
+    -- | The fate of its threads that nobody has cancelled, shared.
+    homeGoing :: Fate,
+    -- | Its parked threads ("Weft.Internal.Core.Park"), whatever they offer and wait for. On the
+    -- worker only.
+    homeParked :: !(Roll (Parked Any Any)),
+    -- | The kernel's clock when it last looked, in nanoseconds.
+    homeClock :: !(PrimVar RealWorld Int),
+    -- | When its threads were numbered.
+    homeBirths :: !Births,
+    -- | Visit all its threads. On the worker only.
+    homeVisit :: !(forall r. (Seen -> r -> IO r) -> r -> IO r),
+    -- | Those of its threads that hold an OS thread. From any OS thread: a worker that a
+    -- thread keeps from everything else does not answer.
+    homeHeld :: !(IO [Away]),
+    -- | The main thread has ended, and all others are to end ("Weft.Internal.Run.Ending").
+    homeClosing :: !(IORef Bool),
+    -- | What the run has counted. From any OS thread.
+    homeCounters :: IO Counters,
+    -- | What is left to do when the run has ended; one for all homes.
+    homeAtEnd :: !AtEnd,
+    -- | Threads of GHC's that work for this worker's threads ("Weft.Outside"). It lets
+    -- them run before it sleeps.
+    homeGuests :: !Guests,
+    -- | All homes of the run, by index of the worker.
+    homePeers :: Array Home
+  }
+
+-- | A living thread, as a visit finds it.
+data Seen
+  = SeenReady !Tcb
+  | SeenWaiting !Wait
+  | SeenAway !Away
+
+-- | A thread that runs or blocks by itself: the carrier that has lost its worker with it, and
+-- when; or the one that keeps its worker from everything else, and since when.
+data Away = Away
+  { awayThread :: !Tcb,
+    awaySince :: !Int,
+    awayCarrier :: !(Weak Ghc.ThreadId)
+  }
+
+-- | The same worker.
+instance Eq Home where
+  a == b = homeWorker a == homeWorker b
+
+-- | A thread that waits: its control block, what it asked for, and since when by
+-- the clock of its home.
+data Wait = forall a. Wait {waitTcb :: !Tcb, _waitCall :: !(SystemCall a), waitSince :: !Int}
+
+-- | Why a thread is ready.
+data Why
+  = -- | It has just been forked.
+    Started
+  | -- | It called 'Weft.yield', or used up its slice.
+    Yielded
+  | -- | A connection was accepted for it.
+    Accepted
+  | -- | Another operation on a connection, pipe or file has completed.
+    Completed
+  | -- | It slept, or somebody woke it.
+    Woken
+  deriving stock (Eq, Ord, Show, Enum, Bounded)
+
+-- | Who watches the threads of a run: a simulation. All are called outside user code.
+data Probe = Probe
+  { -- | A transaction must wait: the waiter is to be answered when a variable may have
+    -- changed. Answers how to take it back.
+    probeRetry :: Waiter () -> IO (IO ()),
+    -- | A transaction has committed, which is there in the program.
+    probeCommit :: CallStack -> IO (),
+    -- | Plain 'IO' has made an attempt at the outside world ("Weft.Attempt"): what, on one line.
+    probeAttempt :: String -> IO ()
+  }

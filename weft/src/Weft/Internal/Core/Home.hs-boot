@@ -1,0 +1,3 @@
+module Weft.Internal.Core.Home (Home) where
+
+data Home

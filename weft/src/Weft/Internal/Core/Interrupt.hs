@@ -1,0 +1,125 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
+-- |
+-- Description : Interrupting an action that another thread of GHC's runs
+--
+-- A thread of the pool runs one job after the other, and a guest one action after the other.
+-- An exception that is thrown to end one must not hit the next, and one that is to end before
+-- its thread has come to it must not begin: this module makes the beginning of a job, its end
+-- and an interruption of it take turns. The thrower may be on any OS thread and is never made
+-- to wait.
+module Weft.Internal.Core.Interrupt
+  ( JobControl,
+    newJobControl,
+    runInterruptible,
+    interruptJob,
+    JobEnd (..),
+    JobInterrupted (..),
+  )
+where
+
+import Control.Concurrent (ThreadId, forkIO, myThreadId, throwTo)
+import Control.Concurrent.MVar
+import Control.Exception (Exception (..), SomeException, asyncExceptionFromException, asyncExceptionToException, mask_, try)
+import Control.Monad (void)
+import Weft.Internal.Os.Masked
+
+-- Note [Actions elsewhere]
+-- ~~~~~~~~~~~~~~~~~~~~~~~~
+-- A thread may have an action performed by another thread of GHC's ('Weft.blocking',
+-- 'Weft.Outside.onGhcThread'), or be performed for one ('Weft.Outside.runThread'). Wherever
+-- the action runs, it is as if its thread had run it:
+--
+--   (1) It runs in the masking state of its thread, and everything around it, to the moment
+--       when its result is on its way, runs masked.
+--   (2) A cancellation is thrown to it, and its own end is awaited. If it ends with a
+--       result, that is delivered, and the cancellation is still on its way: to a thread of
+--       Weft it comes at the next system call, in a thread of GHC's it is made pending again.
+--       Only if it fails has it been interrupted.
+--
+-- So what an action acquires is not lost while it is masked, as the acquisition of a
+-- `bracket` is: it is interrupted only where it blocks, with nothing done, or not at all.
+-- That is what GHC's threads have among themselves. As with them an action that is not
+-- masked may be interrupted between its last act and its return.
+--
+-- What never is thrown at runs masked uninterruptibly, and needs no care: jobs of the
+-- backends and of the resolver, whose cancelled thread waits for the result (files) or
+-- leaves it behind (names, which hold nothing). An effect whose worker is taken over goes
+-- on on its own OS thread, and its result follows the worker (Note [Takeover] in
+-- "Weft.Internal.Os.Control"). A transaction that waits has the same rule on its own terms
+-- (Note [Waiting in a transaction] in "Weft.STM").
+
+-- | Where a job is. Whoever has taken it decides alone.
+newtype JobControl = JobControl (MVar Phase)
+
+data Phase
+  = -- | Nobody has begun it, though it may have a thread.
+    NotBegun
+  | -- | It is not to begin any more, for this reason.
+    Withdrawn !SomeException
+  | Running !ThreadId
+  | -- | It runs, and has been thrown to.
+    Struck
+  | Over
+
+-- | What has become of a job.
+data JobEnd a
+  = -- | It has ended by itself, whether somebody has thrown to it or not.
+    ByItself !(Either SomeException a)
+  | -- | It has failed, or did not begin, and somebody has thrown to it.
+    Interrupted !SomeException
+
+-- | Raised in an action that runs on the pool when the thread that waits for it is
+-- cancelled.
+data JobInterrupted = JobInterrupted
+  deriving stock (Eq)
+
+instance Show JobInterrupted where
+  show _ = "the thread that waited for this action was cancelled"
+
+instance Exception JobInterrupted where
+  toException = asyncExceptionToException
+  fromException = asyncExceptionFromException
+
+-- | For a job that has not begun.
+newJobControl :: IO JobControl
+newJobControl = JobControl <$> newMVar NotBegun
+
+-- | Run a job in this masking state, unless 'interruptJob' came first. What was thrown to it
+-- by that has arrived, or never will, when this returns. Called masked uninterruptibly.
+runInterruptible :: JobControl -> Masking -> IO a -> IO (JobEnd a)
+runInterruptible (JobControl phase) masking action = do
+  me <- myThreadId
+  takeMVar phase >>= \case
+    Withdrawn e -> Interrupted e <$ putMVar phase (Withdrawn e)
+    _ -> do
+      putMVar phase (Running me)
+      result <- try (inMasking masking action)
+      struck <- finish
+      pure $ case result of
+        Left e | struck -> Interrupted e
+        _ -> ByItself result
+  where
+    -- Whoever throws holds the variable, so taking it may be interrupted by what
+    -- is being thrown, and then it has come too late.
+    finish =
+      try (interruptiblyMasked (takeMVar phase)) >>= \case
+        Left (_ :: SomeException) -> finish
+        Right Struck -> True <$ putMVar phase Over
+        Right _ -> False <$ putMVar phase Over
+
+-- | End a job early with this exception, or before it has begun. Once. Does not wait:
+-- throwing waits for as long as the job is in a foreign call, and is left to a thread of its
+-- own.
+interruptJob :: JobControl -> SomeException -> IO ()
+interruptJob (JobControl phase) e =
+  mask_ $
+    tryTakeMVar phase >>= \case
+      Just NotBegun -> putMVar phase (Withdrawn e)
+      Just Over -> putMVar phase Over
+      found -> void . forkIO $ maybe (takeMVar phase) pure found >>= end >>= putMVar phase
+  where
+    end = \case
+      NotBegun -> pure (Withdrawn e)
+      Running t -> Struck <$ throwTo t e
+      done -> pure done

@@ -1,0 +1,170 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
+-- |
+-- Description : The order in which ready threads run, as a value
+--
+-- A 'Policy' makes the ready queue of each worker. The queue of one worker is
+-- used by that worker only. First-in-first-out is built into the scheduler
+-- ('Ring'); every other policy is a record of functions that a user can write.
+module Weft.Internal.Core.Policy
+  ( -- * Policies
+    Policy (..),
+    fifo,
+    priorities,
+    favourConnections,
+    favourAccepting,
+    bands,
+
+    -- * Writing a policy
+    Ready (..),
+    Why (..),
+    Queue (..),
+
+    -- * Ready queues
+    ReadyQueue (..),
+    newReadyQueue,
+    push,
+    size,
+    popAny,
+    foldReady,
+  )
+where
+
+import Data.Foldable (foldlM)
+import Data.IORef
+import Data.IntMap.Strict qualified as IntMap
+import Data.Primitive.Array
+import Weft.Internal.Core.Ring
+import Weft.Internal.Core.Trace
+
+-- | How a worker chooses which ready thread runs next.
+data Policy
+  = -- | In the order in which they became ready.
+    Fifo
+  | -- | Another queue: its name, and how each worker makes its own.
+    Policy String (IO Queue)
+
+instance Show Policy where
+  show Fifo = "fifo"
+  show (Policy name _) = name
+
+-- | A thread that is ready to run. A policy may look at its control block
+-- ('tcbLabel', 'tcbPriority') and has no use for the rest.
+data Ready = Ready !Tcb !Resume
+
+-- | A queue of ready threads. It must give back every thread once. The functions
+-- are called by one worker at a time and must not block.
+data Queue = Queue
+  { enqueue :: Why -> Ready -> IO (),
+    -- | 'Nothing' if and only if it is empty.
+    dequeue :: IO (Maybe Ready),
+    -- | Also called from other OS threads, for counters: it must only read.
+    queued :: IO Int,
+    -- | Visit every thread in the queue, for a dump.
+    visitQueue :: forall r. (r -> Tcb -> r) -> r -> IO r
+  }
+
+-- | First in, first out: every ready thread runs before any runs twice.
+fifo :: Policy
+fifo = Fifo
+
+-- | The thread with the smallest 'Weft.priority' number first; among equals,
+-- first in, first out. A thread of low priority waits for as long as threads of
+-- higher priority are ready. Logarithmic in the number of distinct priorities.
+priorities :: Policy
+priorities = Policy "priorities" $ do
+  levels <- newIORef IntMap.empty
+  total <- newIORef 0
+  pure
+    Queue
+      { enqueue = \_ (Ready tcb resume) -> do
+          known <- readIORef levels
+          let level = tcbPriority tcb
+          ring <- case IntMap.lookup level known of
+            Just ring -> pure ring
+            Nothing -> do
+              ring <- newRing
+              ring <$ writeIORef levels (IntMap.insert level ring known)
+          modifyIORef' total (+ 1)
+          pushRing ring tcb resume,
+        dequeue =
+          let go known = case IntMap.minViewWithKey known of
+                Nothing -> pure Nothing
+                Just ((_, ring), rest) ->
+                  popRing ring (writeIORef levels rest >> go rest) $ \tcb resume -> do
+                    modifyIORef' total (subtract 1)
+                    pure (Just (Ready tcb resume))
+           in readIORef levels >>= go,
+        queued = readIORef total,
+        visitQueue = \f start -> readIORef levels >>= foldlM (foldRing' f) start
+      }
+
+-- | Knot's first policy (von Behren et al. 2003, section 4): what belongs to a
+-- connection that is open runs before a new connection is taken on. Under
+-- overload the connections that were accepted are served quickly, and the others
+-- wait in the listen queue.
+favourConnections :: Policy
+favourConnections = bands "favour-connections" 2 (\why _ -> if why == Accepted then 1 else 0)
+
+-- | Knot's second policy: threads that accept run first, so that no connection
+-- waits to be accepted. Latency then grows with the number of connections.
+favourAccepting :: Policy
+favourAccepting = bands "favour-accepting" 2 (\why _ -> if why == Accepted then 0 else 1)
+
+-- | So many queues, each first in, first out; a thread goes into the one with the
+-- given index (clamped), and the first that is not empty is served.
+bands :: String -> Int -> (Why -> Tcb -> Int) -> Policy
+bands name count choose = Policy name $ do
+  let n = max 1 count
+  rings <- newArray n (error "bands: not initialised") >>= \a -> a <$ mapM_ (\i -> newRing >>= writeArray a i) [0 .. n - 1]
+  frozen <- unsafeFreezeArray rings
+  pure
+    Queue
+      { enqueue = \why (Ready tcb resume) ->
+          pushRing (indexArray frozen (max 0 (min (n - 1) (choose why tcb)))) tcb resume,
+        dequeue =
+          let go i
+                | i == n = pure Nothing
+                | otherwise = popRing (indexArray frozen i) (go (i + 1)) (\tcb resume -> pure (Just (Ready tcb resume)))
+           in go 0,
+        queued = sum <$> mapM sizeRing (foldr (:) [] frozen),
+        visitQueue = \f start -> foldlM (foldRing' f) start frozen
+      }
+
+-- | 'foldRing' with its arguments in the order of a fold's step.
+foldRing' :: (r -> Tcb -> r) -> r -> Ring -> IO r
+foldRing' f r ring = foldRing ring f r
+
+-- | The queue of one worker: the built-in one, which the scheduler reads without
+-- a call through an unknown function, or a policy's.
+data ReadyQueue
+  = FifoQueue {-# UNPACK #-} !Ring
+  | PolicyQueue !Queue
+
+-- | An empty queue under a policy.
+newReadyQueue :: Policy -> IO ReadyQueue
+newReadyQueue = \case
+  Fifo -> FifoQueue <$> newRing
+  Policy _ make -> PolicyQueue <$> make
+
+-- | Add a thread.
+push :: ReadyQueue -> Why -> Tcb -> Resume -> IO ()
+push (FifoQueue ring) _ tcb resume = pushRing ring tcb resume
+push (PolicyQueue q) why tcb resume = enqueue q why (Ready tcb resume)
+{-# INLINE push #-}
+
+-- | How many threads are ready.
+size :: ReadyQueue -> IO Int
+size (FifoQueue ring) = sizeRing ring
+size (PolicyQueue q) = queued q
+{-# INLINE size #-}
+
+-- | Take the next thread (the scheduler has its own, faster way for 'Fifo').
+popAny :: ReadyQueue -> IO (Maybe Ready)
+popAny (FifoQueue ring) = popRing ring (pure Nothing) (\tcb resume -> pure (Just (Ready tcb resume)))
+popAny (PolicyQueue q) = dequeue q
+
+-- | Visit the ready threads.
+foldReady :: ReadyQueue -> (r -> Tcb -> r) -> r -> IO r
+foldReady (FifoQueue ring) f start = foldRing ring f start
+foldReady (PolicyQueue q) f start = visitQueue q f start

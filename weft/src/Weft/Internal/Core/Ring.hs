@@ -1,0 +1,206 @@
+{-# LANGUAGE MagicHash #-}
+{-# LANGUAGE UnboxedTuples #-}
+{-# OPTIONS_GHC -O2 #-}
+{-# OPTIONS_HADDOCK not-home #-}
+
+-- |
+-- Description : The first-in-first-out queue of ready threads
+--
+-- A queue of ready threads (control block and continuation, two words each) for
+-- one owner: only the worker that holds it may touch it. Chunks of 128 threads
+-- are linked into a list, so that a large queue is never copied to grow and a
+-- minor collection scans only the chunks that were written, not one huge array
+-- (design note on card scanning: Note [Chunks]).
+module Weft.Internal.Core.Ring
+  ( Ring,
+    newRing,
+    pushRing,
+    popRing,
+    sizeRing,
+    foldRing,
+  )
+where
+
+import Control.Monad (when)
+import Control.Monad.Primitive (RealWorld)
+import Data.Bits ((.&.))
+import Data.Primitive.PrimArray
+import Data.Primitive.SmallArray
+import GHC.Exts (Any, SmallMutableArray#, readSmallArray#, unsafeCoerce#, writeSmallArray#)
+import GHC.Exts qualified as Exts
+import GHC.IO (IO (..))
+import Unsafe.Coerce (unsafeCoerce)
+import Weft.Internal.Core.Trace (Resume, Tcb, Trace (Done))
+
+-- Note [Chunks]
+-- ~~~~~~~~~~~~~
+-- A chunk is a small array of 2 * 128 slots and a link:
+--
+--     | tcb 0 | resume 0 | tcb 1 | resume 1 | ... | tcb 127 | resume 127 | next |
+--
+-- 257 words keep it below the size (3,276 bytes) from which GHC treats an array
+-- as a large object. Elements are read at the head and written at the tail; a
+-- slot that was read is overwritten at once, so the queue retains nothing that
+-- has left it. A chunk that was emptied is kept as the spare for the next one
+-- that is needed: a steady queue allocates nothing.
+--
+-- Two counters that only grow say all: how many threads were ever taken and ever
+-- put. Their low bits are the places within the head and the tail chunk, their
+-- difference is the size. (A third word that holds the size would be written
+-- twice at every switch, each time waiting for the time before.)
+--
+-- Invariant: the tail chunk has room. The next chunk is linked when the last
+-- place is filled, and not when a thread finds none; so the head chunk too can
+-- move on as soon as it is empty, and neither push nor pop begins with a question.
+
+-- | A queue of ready threads.
+data Ring = Ring
+  { -- | Threads ever taken, threads ever put, whether there is a spare chunk.
+    _ringInts :: {-# UNPACK #-} !(MutablePrimArray RealWorld Int),
+    -- | Head chunk, tail chunk, spare chunk: Note [Unlifted chunks].
+    _ringChunks :: {-# UNPACK #-} !(SmallMutableArray RealWorld Any)
+  }
+
+-- Note [Unlifted chunks]
+-- ~~~~~~~~~~~~~~~~~~~~~~
+-- Arrays whose elements are arrays: the primitive operations of GHC are
+-- polymorphic in the levity of the elements, those of the package primitive are
+-- not. A chunk stored in a box would cost a load and a test at every access. So
+-- these two functions look at an array with the type that its slot has: nothing
+-- but chunks is ever in '_ringChunks' and in slot 'linkSlot' of a chunk once it
+-- is linked, and nobody reads them at any other type.
+
+type Chunk = SmallMutableArray RealWorld Any
+
+readChunk :: SmallMutableArray RealWorld Any -> Int -> IO Chunk
+readChunk (SmallMutableArray array) (Exts.I# i) = IO $ \s ->
+  case readSmallArray# (ofChunks array) i s of
+    (# s', chunk #) -> (# s', SmallMutableArray chunk #)
+{-# INLINE readChunk #-}
+
+writeChunk :: SmallMutableArray RealWorld Any -> Int -> Chunk -> IO ()
+writeChunk (SmallMutableArray array) (Exts.I# i) (SmallMutableArray chunk) = IO $ \s ->
+  case writeSmallArray# (ofChunks array) i chunk s of
+    s' -> (# s', () #)
+{-# INLINE writeChunk #-}
+
+ofChunks :: SmallMutableArray# RealWorld Any -> SmallMutableArray# RealWorld (SmallMutableArray# RealWorld Any)
+ofChunks = unsafeCoerce#
+{-# INLINE ofChunks #-}
+
+perChunk, linkSlot :: Int
+perChunk = 128
+linkSlot = 2 * perChunk
+
+-- | The first slot of the thread with this number.
+slotOf :: Int -> Int
+slotOf number = 2 * (number .&. (perChunk - 1))
+{-# INLINE slotOf #-}
+
+-- The registers.
+taken, put, spares :: Int
+taken = 0
+put = 1
+spares = 2
+
+-- The chunks that a ring knows.
+headChunk, tailChunk, spareChunk :: Int
+headChunk = 0
+tailChunk = 1
+spareChunk = 2
+
+-- | An empty queue.
+newRing :: IO Ring
+newRing = do
+  first <- newChunk
+  ints <- newPrimArray 3
+  setPrimArray ints 0 3 0
+  chunks <- newSmallArray 3 nothing
+  mapM_ (\i -> writeChunk chunks i first) [headChunk, tailChunk, spareChunk]
+  pure (Ring ints chunks)
+
+newChunk :: IO Chunk
+newChunk = newSmallArray (linkSlot + 1) nothing
+
+-- | What an empty slot holds.
+nothing :: Any
+nothing = unsafeCoerce Done
+{-# NOINLINE nothing #-}
+
+-- | Put a thread at the end.
+pushRing :: Ring -> Tcb -> Resume -> IO ()
+pushRing ring@(Ring ints chunks) tcb resume = do
+  number <- readPrimArray ints put
+  chunk <- readChunk chunks tailChunk
+  let slot = slotOf number
+  writeSmallArray chunk slot (unsafeCoerce tcb)
+  writeSmallArray chunk (slot + 1) (unsafeCoerce resume)
+  writePrimArray ints put (number + 1)
+  when (slot == linkSlot - 2) (extend ring chunk)
+{-# INLINE pushRing #-}
+
+-- | The tail chunk is full: link the next.
+extend :: Ring -> Chunk -> IO ()
+extend (Ring ints chunks) full = do
+  spare <- readPrimArray ints spares
+  next <- if spare == 0 then newChunk else readChunk chunks spareChunk
+  writePrimArray ints spares 0
+  writeChunk full linkSlot next
+  writeChunk chunks tailChunk next
+  -- The spare is the tail chunk now, which is kept anyhow: nothing is retained.
+  writeChunk chunks spareChunk next
+{-# NOINLINE extend #-}
+
+-- | Take the thread at the front, or say that there is none.
+popRing :: Ring -> IO r -> (Tcb -> Resume -> IO r) -> IO r
+popRing ring@(Ring ints chunks) empty found = do
+  number <- readPrimArray ints taken
+  end <- readPrimArray ints put
+  if number == end
+    then empty
+    else do
+      chunk <- readChunk chunks headChunk
+      let slot = slotOf number
+      tcb <- readSmallArray chunk slot
+      resume <- readSmallArray chunk (slot + 1)
+      writeSmallArray chunk slot nothing
+      writeSmallArray chunk (slot + 1) nothing
+      writePrimArray ints taken (number + 1)
+      when (slot == linkSlot - 2) (advance ring chunk)
+      found (unsafeCoerce tcb) (unsafeCoerce resume)
+{-# INLINE popRing #-}
+
+-- | The head chunk is empty: go on with the next.
+advance :: Ring -> Chunk -> IO ()
+advance (Ring ints chunks) empty = do
+  next <- readChunk empty linkSlot
+  writeChunk chunks headChunk next
+  writeSmallArray empty linkSlot nothing
+  writeChunk chunks spareChunk empty
+  writePrimArray ints spares 1
+{-# NOINLINE advance #-}
+
+-- | How many threads are queued.
+sizeRing :: Ring -> IO Int
+sizeRing (Ring ints _) = do
+  number <- readPrimArray ints taken
+  end <- readPrimArray ints put
+  pure (end - number)
+{-# INLINE sizeRing #-}
+
+-- | Visit the queued threads in order without taking them, for dumps and tests.
+foldRing :: forall r. Ring -> (r -> Tcb -> r) -> r -> IO r
+foldRing (Ring ints chunks) f start = do
+  number <- readPrimArray ints taken
+  end <- readPrimArray ints put
+  chunk <- readChunk chunks headChunk
+  go number end chunk start
+  where
+    go :: Int -> Int -> Chunk -> r -> IO r
+    go number end chunk !acc
+      | number == end = pure acc
+      | otherwise = do
+          let slot = slotOf number
+          tcb <- readSmallArray chunk slot
+          next <- if slot == linkSlot - 2 then readChunk chunk linkSlot else pure chunk
+          go (number + 1) end next (f acc (unsafeCoerce tcb))

@@ -1,0 +1,391 @@
+{-# LANGUAGE GADTs #-}
+{-# OPTIONS_GHC -O2 #-}
+-- Specialising the loop for control blocks whose fields are known makes copies of
+-- it that put the block together again, 80 bytes, whenever the thread is queued.
+{-# OPTIONS_GHC -fno-spec-constr #-}
+-- Note [What a step carries]
+{-# OPTIONS_GHC -fworker-wrapper-cbv -fno-full-laziness #-}
+{-# OPTIONS_HADDOCK not-home #-}
+
+-- |
+-- Description : The scheduler: a traversal of traces
+--
+-- Runs ready threads, one at a time, on the carrier that owns the worker. It
+-- takes a thread from the ready queue, forces its trace node by node and does
+-- what each node says, until the thread parks, yields, ends or has used up its
+-- fuel. What a node asks of the outside world goes to the kernel, which answers
+-- with the next node. Nothing here knows about sockets, clocks or OS threads.
+--
+-- The one loop is 'runSlice'; its parts are 'next' (choose a thread), 'step' (run
+-- one) and 'raise' (find the handler of an exception).
+--
+-- See Note [User code and the worker].
+module Weft.Internal.Core.Scheduler
+  ( -- * Running threads
+    runSlice,
+    startThread,
+    ThreadExit (..),
+
+    -- * The scheduler of a carrier
+    Scheduler (..),
+    AnswerCall (..),
+    newScheduler,
+    schedulerHome,
+    currentThread,
+    successor,
+    receiveStrays,
+    numbered,
+    threadDropped,
+    readyCount,
+    wasCut,
+
+    -- * Counters
+    Counter (..),
+    readCounter,
+    tally,
+  )
+where
+
+import Control.Exception (AsyncException (StackOverflow), SomeException, fromException, try)
+import Control.Monad (when)
+import Data.Maybe (fromMaybe)
+import Data.Primitive.MutVar
+import Data.Primitive.PrimArray
+import Data.Primitive.PrimVar (readPrimVar, writePrimVar)
+import Weft.Internal.Core.Cancel
+import Weft.Internal.Core.Policy
+import Weft.Internal.Core.Primitive (Fast (..), Slot (..))
+import Weft.Internal.Core.Ring (popRing)
+import Weft.Internal.Core.Scheduler.Anonymous
+import Weft.Internal.Core.Scheduler.Fork
+import Weft.Internal.Core.Scheduler.Fuel
+import Weft.Internal.Core.Scheduler.State
+import Weft.Internal.Core.Scheduler.Strays
+import Weft.Internal.Core.Scheduler.Takeover
+import Weft.Internal.Core.Self
+import Weft.Internal.Core.SystemCall (SystemCall (..))
+import Weft.Internal.Core.Trace
+import Weft.Internal.Os.Control
+import Weft.Internal.Os.Masked
+
+-- Note [User code and the worker]
+-- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
+-- User code is what forcing a trace evaluates, and what an `Effect` does. It may
+-- take any time. Everything else (the queue, the kernel, an operation)
+-- touches what belongs to the worker, is our own, and is short.
+--
+-- The rule: user code runs between 'enterUser' and 'leaveUser', and nothing of the
+-- worker is touched there. When 'leaveUser' answers that the worker was taken over
+-- meanwhile, the thread goes to the worker's inbox with what it has come to, and
+-- this carrier returns from 'runSlice' without touching anything else. Note
+-- [Takeover] in "Weft.Internal.Os.Control" says how that is decided.
+--
+-- So a kernel answers with a trace that it has not forced: `pure (k a)`, and what a
+-- node or a system call holds is evaluated by whoever makes the node: a lazy field
+-- would be evaluated by the scheduler or the kernel, where nobody can take the worker
+-- over.
+
+-- | Run ready threads until the queue is empty, or so many were dispatched, or the
+-- monitor wants the worker to look around. False: the worker was taken over, and
+-- this carrier must not touch it again.
+runSlice :: Scheduler -> Int -> IO Bool
+runSlice s dispatches = do
+  start <- readCounter s Dispatches
+  writePrimArray (schedulerCounters s) (fromEnum SliceEnd) (start + dispatches)
+  -- An exception that comes out of a step belongs to the current thread: its
+  -- effect or its pure code raised it, or it arrived in its effect.
+  -- How much fuel it had left is lost with its stack, so that each exception
+  -- of a slice leaves less: a thread that fails and recovers without end goes
+  -- to the end of the queue like any other.
+  let go !raised action =
+        try action >>= \case
+          Right () -> pure ()
+          Left e -> go (raised + 1) $ do
+            tcb <- currentThread s
+            unentered <- readMutVar (schedulerUnentered s)
+            writeMutVar (schedulerUnentered s) Parked
+            let fuel = schedulerFuel s - cost * raised
+                -- It was meant for nobody who runs: Note [Strays] in
+                -- "Weft.Internal.Core.Scheduler.Strays".
+                (stray, rest) = case unentered of
+                  Parked -> (False, Throw e)
+                  _ -> (True, if overflown e then Throw e else unentered)
+            undisturbed <- leaveUser (lineOf s)
+            ours <- if undisturbed then pure True else disturbed s tcb (const rest)
+            if stray
+              then do
+                when ours (tally s Strays 1)
+                schedulerStray s e
+                when ours (enterUser (lineOf s) >> step s tcb rest fuel)
+              else when ours $ do
+                -- At the end of its fuel it can be cancelled; in the handler it is masked.
+                instead <- if fuel <= 0 && not (schedulerPauses s) then cancelledNow tcb else pure Nothing
+                raise s tcb (fromMaybe e instead) fuel
+  go (0 :: Int) (next s)
+  stillOwner (lineOf s)
+  where
+    -- In nodes: about what catching an exception costs.
+    cost = 16
+    -- There is no stack for what is left of the thread: entering it again would fail again.
+    overflown e = case fromException e of
+      Just StackOverflow -> True
+      _ -> False
+
+-- | Perform an effect in the masking state of its thread.
+performed :: Tcb -> IO a -> IO a
+performed tcb io = case stateMasking (tcbState tcb) of
+  Unmasked -> unmasked io
+  masking -> inMasking masking io
+{-# INLINE performed #-}
+
+-- | Dispatch the next ready thread, if the slice has room for it.
+next :: Scheduler -> IO ()
+next !s = do
+  n <- readCounter s Dispatches
+  limit <- readCounter s SliceEnd
+  when (n < limit) $ case schedulerQueue s of
+    FifoQueue ring -> popRing ring (pure ()) (dispatch n)
+    PolicyQueue queue -> dequeue queue >>= mapM_ (\(Ready tcb resume) -> dispatch n tcb resume)
+  where
+    dispatch n !tcb resume = do
+      writePrimArray (schedulerCounters s) (fromEnum Dispatches) (n + 1)
+      become (schedulerHere s) tcb
+      enterDispatch (lineOf s) (n + 1)
+      let !trace = resume ()
+      step s tcb trace (schedulerFuel s)
+    {-# INLINE dispatch #-}
+
+-- Note [What a step carries]
+-- ~~~~~~~~~~~~~~~~~~~~~~~~~~
+-- A node costs some 70 instructions, so it matters what 'step' has at hand and what it must
+-- save around the next segment of the thread: the scheduler, the control block, the fuel.
+--
+--   * All three are evaluated when they are passed (the bangs, and -fworker-wrapper-cbv),
+--     so that nobody asks again: a question whose answer may be a thunk saves everything
+--     on the stack.
+--   * The parts of the scheduler stay inside it, but for the carrier's line. A function of
+--     this module that is called by 'step' and takes the scheduler apart is OPAQUE, or GHC
+--     would pass it the parts, and read those in front of the loop. What is not inlined
+--     otherwise is NOINLINE, so that its arguments are passed evaluated.
+--   * Nothing is floated out of the loop (-fno-full-laziness), for the same reason.
+--   * What is rare, and what waits, has functions of its own, which go on with 'step' or
+--     'next' as their last act.
+
+-- | Run the current thread from this node on; forcing it is user code.
+--
+-- The fuel, at least 1, counts this node. See Note [What a step carries].
+step :: Scheduler -> Tcb -> Trace -> Int -> IO ()
+step !s = run
+  where
+    run !tcb !trace !fuel = do
+      undisturbed <- leaveUser (lineOf s)
+      if undisturbed then does tcb trace fuel else resumeStep s tcb trace fuel
+
+    does tcb trace !fuel | fuel <= 0 = exhausted s tcb trace
+    does tcb trace !fuel = case trace of
+      Effect io -> again >> performed tcb io >>= \t -> run tcb t (fuel - 1)
+      Yield k -> unlessCancelled tcb fuel (toTheEnd s tcb k)
+      Perform op p k ->
+        let here = perform tcb op p k fuel
+         in case tcbIdentity tcb of
+              Identity _ fate | primitiveLooks op -> do
+                free <- surelyNotCondemned fate
+                if free then here else performCondemned s tcb op p k fuel
+              _ -> here
+      Call _ request k -> case tcbIdentity tcb of
+        Nobody -> ask s tcb request k fuel
+        Identity _ fate -> unlessCondemned tcb fate fuel (ask s tcb request k fuel)
+      Leave k a -> replace tcb leaveFrame (k a) fuel
+      Catch body handler -> replace tcb (\st -> st {stateFrames = HandlerFrame handler (stateMasking st) (stateFrames st)}) (body ()) fuel
+      Throw e -> raise s tcb e (fuel - 1)
+      -- A thread that is to end forks no more: Note [The end of a run] in
+      -- "Weft.Internal.Run.Ending".
+      Fork options child k -> unlessCancelled tcb fuel $ case options of
+        Nothing -> forksAnonymous s tcb child k fuel
+        Just chosen -> forks s tcb chosen child k fuel
+      Parked -> next s
+      Done -> ended s tcb
+      Enter io -> enters s tcb trace io fuel
+
+    -- The fast cases have no call. Where there are several workers, or it is another case, the
+    -- action knows what to do.
+    perform :: forall p a. Tcb -> Primitive p a -> p -> (a -> Trace) -> Int -> IO ()
+    perform tcb op p k fuel = case primitiveFast op of
+      NoFast -> performs s op p k fuel
+      Hold word | Identity n _ <- tcbIdentity tcb -> do
+        alone <- onlyWorker (lineOf s)
+        found <- readPrimVar word
+        if alone && found == 0 then writePrimVar word (2 * n) >> go tcb (k ()) fuel else performs s op p k fuel
+      LetGo word | Identity n _ <- tcbIdentity tcb -> do
+        alone <- onlyWorker (lineOf s)
+        found <- readPrimVar word
+        if alone && found == 2 * n then writePrimVar word 0 >> go tcb (k ()) fuel else performs s op p k fuel
+      TakeOut slot -> do
+        alone <- onlyWorker (lineOf s)
+        readMutVar slot >>= \case
+          Full a | alone -> writeMutVar slot Empty >> go tcb (k a) fuel
+          _ -> performs s op p k fuel
+      PutIn slot -> do
+        alone <- onlyWorker (lineOf s)
+        readMutVar slot >>= \case
+          Empty | alone -> writeMutVar slot (Full p) >> go tcb (k ()) fuel
+          _ -> performs s op p k fuel
+      _ -> performs s op p k fuel
+    {-# INLINE perform #-}
+
+    unlessCancelled tcb fuel act = case tcbIdentity tcb of
+      Nobody -> act
+      Identity _ fate -> unlessCondemned tcb fate fuel act
+    {-# INLINE unlessCancelled #-}
+
+    -- A cancelled thread goes no further than its next system call.
+    unlessCondemned tcb fate fuel act = do
+      free <- surelyNotCondemned fate
+      if free then act else cancelledNow tcb >>= maybe act (\e -> raise s tcb e fuel)
+    {-# INLINE unlessCondemned #-}
+
+    -- Go on with the next node, which is not evaluated before its turn.
+    go tcb trace fuel = again >> run tcb trace (fuel - 1)
+    {-# INLINE go #-}
+
+    again = enterUser (lineOf s)
+    {-# INLINE again #-}
+
+    -- Go on with a changed control block.
+    replace (Tcb identity state) change trace fuel = do
+      let !tcb = Tcb identity (change state)
+      isNow s tcb
+      go tcb trace fuel
+    {-# INLINE replace #-}
+
+-- | To the end of the queue.
+toTheEnd :: Scheduler -> Tcb -> Resume -> IO ()
+toTheEnd !s !tcb k = push (schedulerQueue s) Yielded tcb k >> next s
+{-# NOINLINE toTheEnd #-}
+
+-- | The current thread has this control block now.
+isNow :: Scheduler -> Tcb -> IO ()
+isNow !s !tcb = become (schedulerHere s) tcb
+{-# OPAQUE isNow #-}
+
+-- | The thread has ended.
+ended :: Scheduler -> Tcb -> IO ()
+ended !s !tcb = do
+  _ <- bump s ThreadsEnded 1
+  endFate (tcbIdentity tcb)
+  next s
+{-# NOINLINE ended #-}
+
+-- | Run the segment of this node.
+enters :: Scheduler -> Tcb -> Trace -> (Unentered -> IO Trace) -> Int -> IO ()
+enters !s !tcb node io !fuel = do
+  writeMutVar (schedulerUnentered s) node
+  enterUser (lineOf s)
+  io (schedulerUnentered s) >>= \trace -> step s tcb trace (fuel - 1)
+{-# NOINLINE enters #-}
+
+-- | Carry out a primitive by its action.
+performs :: Scheduler -> Primitive p a -> p -> (a -> Trace) -> Int -> IO ()
+performs !s !op p k !fuel =
+  primitiveAct op (schedulerHere s) p k >>= \case
+    Got a -> do
+      -- It may have replaced the control block.
+      tcb <- currentThread s
+      enterUser (lineOf s)
+      step s tcb (k a) (fuel - 1)
+    tried -> follow s tried k fuel
+{-# NOINLINE performs #-}
+
+-- | Go on after an operation.
+follow :: Scheduler -> Tried a -> (a -> Trace) -> Int -> IO ()
+follow !s !tried k !fuel = case tried of
+  Later -> next s
+  Got a -> goOn (k a)
+  Instead trace -> goOn trace
+  Run trace -> currentThread s >>= \tcb -> step s tcb trace fuel
+  where
+    goOn trace = do
+      tcb <- currentThread s
+      enterUser (lineOf s)
+      step s tcb trace (fuel - 1)
+{-# NOINLINE follow #-}
+
+-- | An operation of a thread that is to be cancelled, and may be masked.
+performCondemned :: Scheduler -> Tcb -> Primitive p a -> p -> (a -> Trace) -> Int -> IO ()
+performCondemned !s !tcb !op p k !fuel =
+  cancelledNow tcb >>= \case
+    Just e -> raise s tcb e fuel
+    Nothing -> performs s op p k fuel
+{-# NOINLINE performCondemned #-}
+
+-- | Have the kernel answer.
+ask :: Scheduler -> Tcb -> SystemCall a -> (a -> Trace) -> Int -> IO ()
+ask !s !tcb request k !fuel = case schedulerAnswer s of
+  AnswerCall answer -> answer tcb request k >>= \t -> enterUser (lineOf s) >> step s tcb t (fuel - 1)
+{-# NOINLINE ask #-}
+
+-- | Start a thread without a number, and go on.
+forksAnonymous :: Scheduler -> Tcb -> Resume -> (ThreadId -> Trace) -> Int -> IO ()
+forksAnonymous !s !tcb child k !fuel = do
+  parent <- numbered s tcb
+  forkAnonymous s parent child
+  enterUser (lineOf s)
+  step s parent (k (ThreadId Nobody)) (fuel - 1)
+{-# NOINLINE forksAnonymous #-}
+
+-- | Start a thread, and go on with its identity.
+forks :: Scheduler -> Tcb -> ForkOptions -> Resume -> (ThreadId -> Trace) -> Int -> IO ()
+forks !s !tcb options child k !fuel = do
+  parent <- numbered s tcb
+  identity <- fork s parent options child
+  enterUser (lineOf s)
+  step s parent (k identity) (fuel - 1)
+{-# NOINLINE forks #-}
+
+-- | Its fuel is used up: the thread goes to the end of the queue.
+exhausted :: Scheduler -> Tcb -> Trace -> IO ()
+exhausted !s !tcb trace =
+  dueAtPause s tcb trace >>= \case
+    -- The handler has a little fuel, so that a thread that is cancelled again and again
+    -- still gets on.
+    Just e -> raise s tcb e 1
+    Nothing -> pausedBefore s tcb trace >>= toTheEnd s tcb
+{-# NOINLINE exhausted #-}
+
+-- | Slow path from a segment to the next, in a function of its own so that GHC does not join
+-- it with the other.
+resumeStep :: Scheduler -> Tcb -> Trace -> Int -> IO ()
+resumeStep !s !tcb trace !fuel = do
+  ours <- disturbed s tcb (const trace)
+  when ours (step s tcb trace fuel)
+{-# NOINLINE resumeStep #-}
+
+-- | Unwind the current thread to its innermost handler and run that, masked (as
+-- GHC does, so that a handler is not interrupted before it has begun); 'Leave'
+-- at its end restores the masking state of the 'Catch'. The handler goes on with
+-- the fuel that is left.
+raise :: Scheduler -> Tcb -> SomeException -> Int -> IO ()
+raise s (Tcb identity state) e fuel = go (stateFrames state) (stateMasking state)
+  where
+    go frames masking = case frames of
+      MaskFrame outer rest -> go rest outer
+      HandlerFrame handler outer rest -> do
+        let !tcb = Tcb identity state {stateFrames = MaskFrame outer rest, stateMasking = max MaskedInterruptible masking}
+        become (schedulerHere s) tcb
+        enterUser (lineOf s)
+        step s tcb (handler e) fuel
+      NoFrames -> do
+        let !tcb = Tcb identity state {stateFrames = NoFrames}
+        become (schedulerHere s) tcb
+        enterUser (lineOf s)
+        step s tcb lastWords fuel
+    -- To evaluate an exception is code of the user, and so is what the program does
+    -- with one that nobody handles: the thread's last effect.
+    lastWords = Effect (pure $! if silent then Done else internally (\_ _ -> reported <$ bump s Uncaught 1))
+    reported = unThread (myself >> self) (\own -> Effect (Done <$ schedulerUncaught s own e))
+    silent = case fromException e of
+      Just ThreadExit -> True
+      Nothing -> case fromException e of
+        Just Cancelled -> True
+        Nothing -> False
+{-# OPAQUE raise #-}

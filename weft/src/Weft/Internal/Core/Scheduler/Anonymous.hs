@@ -1,0 +1,100 @@
+{-# LANGUAGE MagicHash #-}
+{-# OPTIONS_GHC -O2 #-}
+{-# OPTIONS_HADDOCK not-home #-}
+
+-- |
+-- Description : What threads share, and when they get a number of their own
+--
+-- Control blocks for new threads, as light as they can be: see
+-- Note [The weight of a thread].
+module Weft.Internal.Core.Scheduler.Anonymous
+  ( inherit,
+    withOptions,
+    numbered,
+  )
+where
+
+import Control.Exception (toException)
+import Control.Monad (when)
+import Data.ByteString.Short qualified as ShortByteString
+import Data.IORef (readIORef)
+import Data.Maybe (fromMaybe)
+import Data.Primitive.MutVar
+import GHC.Exts (isTrue#, reallyUnsafePtrEquality#)
+import Weft.Internal.Core.Cancel
+import Weft.Internal.Core.Scheduler.State
+import Weft.Internal.Core.Trace
+
+-- Note [The weight of a thread]
+-- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
+-- A thread that waits in a queue costs the queue's two words (control block,
+-- continuation), its continuation, and its control block if that is its own.
+-- Hence what threads of one parent have in common is shared: a `Tcb` is a number
+-- and a pointer to a `ThreadState`, which siblings share until one catches or
+-- masks, and which points to a `Context`, shared until one changes its label.
+-- An anonymous thread has no identity, so it shares the whole `Tcb`; the first
+-- question for its number gives it one of its own. These are immutable: the
+-- scheduler holds the current one and puts the changed copy in its place. What
+-- must be found by others, the `Fate`, is a variable of the `Identity`.
+
+-- | What a child of this thread starts with, as an anonymous control block:
+-- no handlers, the parent's masking state, and of its context what is inherited.
+inherit :: Scheduler -> Tcb -> Int -> IO Tcb
+inherit s (Tcb identity state) scope = do
+  Inherited owner known masking into shared <- readMutVar (schedulerInherited s)
+  if owner == number && masking == stateMasking state && into == scope && same known context
+    then pure shared
+    else do
+      let child =
+            Tcb Nobody . ThreadState NoFrames (stateMasking state) $
+              context {contextParent = number, contextScope = scope, contextLocals = contextInherited context}
+      child <$ writeMutVar (schedulerInherited s) (Inherited number context (stateMasking state) scope child)
+  where
+    number = identityNumber identity
+    context = stateContext state
+    -- A context that is equal and not the same only costs a new block.
+    same a b = isTrue# (reallyUnsafePtrEquality# a b)
+{-# OPAQUE inherit #-}
+
+-- | The state of a child with options of its own; the state given where there are
+-- none, and then that very state: inlined, or returned in parts, it would be built
+-- anew for every child. That of the last child if its options were the same.
+withOptions :: Scheduler -> ForkOptions -> ThreadState -> IO ThreadState
+withOptions s (ForkOptions label priority _ _) !state
+  | ShortByteString.null label, Nothing <- priority = pure state
+  | otherwise = do
+      Optioned before label' priority' made <- readMutVar (schedulerOptioned s)
+      if isTrue# (reallyUnsafePtrEquality# before state) && label' == label && priority' == priority
+        then pure made
+        else do
+          let context = stateContext state
+              !new =
+                state
+                  { stateContext =
+                      context
+                        { contextLabel = if ShortByteString.null label then contextLabel context else label,
+                          contextPriority = fromMaybe (contextPriority context) priority
+                        }
+                  }
+          new <$ writeMutVar (schedulerOptioned s) (Optioned state label priority new)
+{-# OPAQUE withOptions #-}
+
+-- | The current thread with an identity of its own. In a run that is closing it is
+-- cancelled with that: nobody can have done so before, and a number that is given now says
+-- that somebody has (Note [The end of a run] in "Weft.Internal.Run.Ending").
+numbered :: Scheduler -> Tcb -> IO Tcb
+numbered s tcb = case tcbIdentity tcb of
+  Identity {} -> pure tcb
+  Nobody -> do
+    closing <- readIORef (homeClosing home)
+    identity <-
+      if closing
+        then closingIdentity home
+        else bump s NextNumber (schedulerStride s) >>= newIdentity home
+    let !own = tcb {tcbIdentity = identity}
+    become (schedulerHere s) own
+    when closing $ condemnFrom home (ThreadId identity) (Cancellation (toException Cancelled) Nothing)
+    pure own
+  where
+    home = schedulerHome s
+{-# OPAQUE numbered #-}

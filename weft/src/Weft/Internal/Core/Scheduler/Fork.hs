@@ -1,0 +1,56 @@
+{-# OPTIONS_GHC -O2 #-}
+{-# OPTIONS_HADDOCK not-home #-}
+
+-- |
+-- Description : Starting threads
+--
+-- Puts new threads on a ready queue: this worker's, or another's by a message.
+module Weft.Internal.Core.Scheduler.Fork
+  ( startThread,
+    fork,
+    forkAnonymous,
+    ThreadExit (..),
+  )
+where
+
+import Control.Exception (Exception)
+import Weft.Internal.Core.Cancel (newIdentity)
+import Weft.Internal.Core.Policy
+import Weft.Internal.Core.Scheduler.Anonymous
+import Weft.Internal.Core.Scheduler.State
+import Weft.Internal.Core.Trace
+
+-- | Put a new thread on the ready queue.
+startThread :: Scheduler -> Tcb -> Resume -> IO ()
+startThread s tcb resume = bump s ThreadsStarted 1 >> push (schedulerQueue s) Started tcb resume
+{-# INLINE startThread #-}
+
+-- | Start a child without a number of this thread, which has one.
+forkAnonymous :: Scheduler -> Tcb -> Resume -> IO ()
+forkAnonymous s parent child = do
+  shared <- inherit s parent 0
+  startThread s shared child
+{-# INLINE forkAnonymous #-}
+
+-- | Start a child of this thread, which has a number; its identity.
+fork :: Scheduler -> Tcb -> ForkOptions -> Resume -> IO ThreadId
+fork s parent options child = do
+  plain <- tcbState <$> inherit s parent (forkScope options)
+  number <- bump s NextNumber (schedulerStride s)
+  state <- withOptions s options plain
+  case forkWorker options of
+    Nothing -> do
+      own <- newIdentity (schedulerHome s) number
+      ThreadId own <$ startThread s (Tcb own state) child
+    Just worker -> do
+      let there = schedulerHomes s worker
+      own <- newIdentity there number
+      _ <- bump s ThreadsStarted 1
+      let !block = Tcb own state
+      ThreadId own <$ homePost there (homeReady there Started block child)
+
+-- | Raised by 'Weft.exit': ends the thread after its finalizers, silently.
+data ThreadExit = ThreadExit
+  deriving stock (Show)
+
+instance Exception ThreadExit

@@ -1,0 +1,70 @@
+{-# OPTIONS_GHC -O2 #-}
+{-# OPTIONS_HADDOCK not-home #-}
+
+-- |
+-- Description : What happens to a thread at the end of its fuel
+--
+-- A thread that runs without end goes to the end of the queue now and then. That counts as
+-- a system call, so that it can be cancelled there.
+module Weft.Internal.Core.Scheduler.Fuel
+  ( dueAtPause,
+    pausedBefore,
+  )
+where
+
+import Control.Exception (SomeException)
+import Data.Bits (unsafeShiftR, (.&.))
+import Data.Primitive.MutVar
+import Weft.Internal.Core.Cancel
+import Weft.Internal.Core.Scheduler.State
+import Weft.Internal.Core.Trace
+
+-- | The cancellation to raise in this thread, whose fuel is used up, in place of its next
+-- node: not where what comes next must not be kept from happening.
+--
+-- Only in front of an effect: not between an operation that has succeeded and the frames
+-- that are entered or left with its result. 'Weft.Mutex.withMutex' locks and then enters the
+-- frame that unlocks, 'Weft.timeout' leaves the frames of its body; with little fuel a
+-- cancelled thread would lose what it holds.
+dueAtPause :: Scheduler -> Tcb -> Trace -> IO (Maybe SomeException)
+dueAtPause s tcb trace
+  | not (schedulerPauses s) && mayCancelBefore trace = cancelledNow tcb
+  | otherwise = pure Nothing
+
+-- | How it goes on in its next dispatch.
+pausedBefore :: Scheduler -> Tcb -> Trace -> IO Resume
+pausedBefore s tcb trace = do
+  doomed <- if schedulerPauses s then pure False else isCondemned tcb
+  n <- readCounter s Dispatches
+  pure (const (if doomed then outOfStep (schedulerFuel s) n trace else trace))
+
+-- | Is a cancellation on its way to this thread?
+isCondemned :: Tcb -> IO Bool
+isCondemned tcb = case tcbIdentity tcb of
+  Nobody -> pure False
+  Identity _ fate ->
+    readMutVar fate >>= \case
+      Condemned _ _ -> pure True
+      _ -> pure False
+
+-- | The fuel of a loop might always end on the same node, where it cannot be cancelled. So a
+-- thread that is to be cancelled begins its next dispatch with up to 15 nodes that do
+-- nothing: how many is irregular in the number of the dispatch, of which one thread may see a
+-- regular part (Knuth's multiplicative hash). Always fewer than there is fuel, or a thread that
+-- is masked would come to nothing else.
+outOfStep :: Int -> Int -> Trace -> Trace
+outOfStep fuel n = go (((n * 2_654_435_761) `unsafeShiftR` 28 .&. 0xffff) `rem` min 16 fuel)
+  where
+    go :: Int -> Trace -> Trace
+    go 0 trace = trace
+    go k trace = unThread self (\_ -> go (k - 1) trace)
+
+-- | May a cancellation come in front of this node, beside those that look for one themselves?
+mayCancelBefore :: Trace -> Bool
+mayCancelBefore = \case
+  Effect _ -> True
+  Perform op _ _ -> case primitiveSight op of
+    Accesses _ _ -> True
+    Begins -> True
+    _ -> False
+  _ -> False

@@ -1,0 +1,185 @@
+{-# OPTIONS_GHC -O2 #-}
+{-# OPTIONS_HADDOCK not-home #-}
+
+-- |
+-- Description : What a scheduler knows
+--
+-- The record that "Weft.Internal.Core.Scheduler" and its parts work on, and its counters. All but
+-- the counters is for the carrier that owns the worker.
+module Weft.Internal.Core.Scheduler.State
+  ( Scheduler (..),
+    AnswerCall (..),
+    Inherited (..),
+    Optioned (..),
+    newScheduler,
+    nobody,
+    schedulerHome,
+    currentThread,
+    lineOf,
+
+    -- * Counters
+    Counter (..),
+    readCounter,
+    tally,
+    bump,
+    wasCut,
+    readyCount,
+    threadDropped,
+  )
+where
+
+import Control.Exception (SomeException)
+import Control.Monad (void)
+import Control.Monad.Primitive (RealWorld)
+import Data.IORef (IORef, newIORef)
+import Data.IntMap.Strict (IntMap)
+import Data.IntMap.Strict qualified as IntMap
+import Data.Primitive.MutVar
+import Data.Primitive.PrimArray
+import Weft.Internal.Core.Policy
+import Weft.Internal.Core.SystemCall (SystemCall)
+import Weft.Internal.Core.Trace
+import Weft.Internal.Os.Control
+
+-- | What one carrier needs to run the threads of its worker. All but the current
+-- thread and the carrier are the worker's, and pass to the next carrier.
+data Scheduler = Scheduler
+  { schedulerQueue :: !ReadyQueue,
+    -- | The worker and the thread that runs.
+    schedulerHere :: Here,
+    -- | Each carrier has its own, as it has its own current thread.
+    schedulerUnentered :: {-# UNPACK #-} !Unentered,
+    -- | What the last thread that forked gave its children (see
+    -- Note [The weight of a thread] in "Weft.Internal.Core.Scheduler.Anonymous").
+    schedulerInherited :: {-# UNPACK #-} !(MutVar RealWorld Inherited),
+    -- | And what the last of them was given that has options of its own.
+    schedulerOptioned :: {-# UNPACK #-} !(MutVar RealWorld Optioned),
+    schedulerCounters :: {-# UNPACK #-} !(MutablePrimArray RealWorld Int),
+    schedulerCarrier :: {-# UNPACK #-} !Carrier,
+    -- | By carrier, the threads that are away with carriers that have lost the worker.
+    schedulerAway :: !(IORef (IntMap Away)),
+    -- | The home on the worker with this index (modulo their number).
+    schedulerHomes :: !(Int -> Home),
+    -- | The kernel.
+    schedulerAnswer :: !AnswerCall,
+    -- | Report an exception that left a thread. Runs as the thread's last effect. Must
+    -- not throw.
+    schedulerUncaught :: !(Tcb -> SomeException -> IO ()),
+    -- | Report an exception that was thrown at the worker: Note [Strays]. Must not throw.
+    schedulerStray :: !(SomeException -> IO ()),
+    -- | Thread numbers of one worker are this far apart (the number of workers).
+    schedulerStride :: !Int,
+    -- | How many nodes of one trace run before the thread goes back to the end of
+    -- the queue: the bound on what one thread can take at a time.
+    schedulerFuel :: !Int,
+    -- | The end of the fuel is a pause, behind which the thread goes on as if nothing had
+    -- been: it does not look for a cancellation there. In a simulation, which has fuel for
+    -- one node and pauses everywhere; false otherwise.
+    schedulerPauses :: !Bool
+  }
+
+-- | How a kernel answers: given the thread, its system call and its continuation,
+-- the next node of the trace ('Parked' if the answer comes later).
+newtype AnswerCall = AnswerCall (forall a. Tcb -> SystemCall a -> (a -> Trace) -> IO Trace)
+
+-- | A parent (its number, its context and its masking state), the scope it forked
+-- into (0 for none), and the control block that its anonymous children share.
+data Inherited = Inherited !Int !Context !Masking !Int !Tcb
+
+-- | The state of a child without options and the options, and what came of them: the
+-- connections of a server, for instance, all have the same label.
+data Optioned = Optioned !ThreadState !Label !(Maybe Priority) !ThreadState
+
+-- | The worker, as its threads see it.
+schedulerHome :: Scheduler -> Home
+schedulerHome s = hereHome (schedulerHere s)
+{-# INLINE schedulerHome #-}
+
+-- | The thread that this carrier runs or ran last. From anywhere.
+currentThread :: Scheduler -> IO Tcb
+currentThread s = currentTcb (schedulerHere s)
+{-# INLINE currentThread #-}
+
+-- | What a scheduler counts.
+data Counter
+  = -- | Threads that were taken from the ready queue.
+    Dispatches
+  | -- | Threads started.
+    ThreadsStarted
+  | -- | Threads ended.
+    ThreadsEnded
+  | -- | Exceptions that left a thread.
+    Uncaught
+  | -- | The next thread number (not a count).
+    NextNumber
+  | -- | How far 'Dispatches' may go in this slice (not a count).
+    SliceEnd
+  | -- | What a dispatch touches is above, in one cache line; the rest is counted by the
+    -- worker ("Weft.Internal.Run.Worker"). Slices.
+    Slices
+  | -- | Polls.
+    Polls
+  | -- | Polls that found something.
+    Fruitful
+  | -- | Polls that could block.
+    Sleeps
+  | -- | Sleeps that a message ended.
+    WakeUps
+  | -- | Threads given to another worker.
+    Shared
+  | -- | Changes of the carrier.
+    Takeovers
+  | -- | Exceptions received in between: Note [Strays].
+    Strays
+  deriving stock (Eq, Show, Enum, Bounded)
+
+-- | The carrier's line.
+lineOf :: Scheduler -> Line
+lineOf = carrierLine . schedulerCarrier
+{-# INLINE lineOf #-}
+
+-- | Read a counter. From another OS thread it may be a little old.
+readCounter :: Scheduler -> Counter -> IO Int
+readCounter s c = readPrimArray (schedulerCounters s) (fromEnum c)
+{-# INLINE readCounter #-}
+
+-- | Count so many more. On the worker.
+tally :: Scheduler -> Counter -> Int -> IO ()
+tally s c by = void (bump s c by)
+{-# INLINE tally #-}
+
+bump :: Scheduler -> Counter -> Int -> IO Int
+bump s c by = do
+  n <- readPrimArray (schedulerCounters s) (fromEnum c)
+  n <$ writePrimArray (schedulerCounters s) (fromEnum c) (n + by)
+{-# INLINE bump #-}
+
+-- | Did the monitor end the last slice before its time?
+wasCut :: Scheduler -> IO Bool
+wasCut s = (== 0) <$> readCounter s SliceEnd
+
+-- | How many threads are ready.
+readyCount :: Scheduler -> IO Int
+readyCount = size . schedulerQueue
+{-# INLINE readyCount #-}
+
+-- | A thread that nobody can name any more has ended without running.
+threadDropped :: Scheduler -> IO ()
+threadDropped s = void (bump s ThreadsEnded 1)
+
+-- | A scheduler over a ready queue, for the first carrier of the worker with this
+-- home among so many, with so much fuel for each dispatch, at least 1.
+newScheduler :: ReadyQueue -> Carrier -> Home -> (Int -> Home) -> Int -> Int -> AnswerCall -> (Tcb -> SomeException -> IO ()) -> (SomeException -> IO ()) -> IO Scheduler
+newScheduler queue carrier home homes workers fuel answer uncaught stray = do
+  running <- newMutVar nobody
+  unentered <- newMutVar Parked
+  inherited <- newMutVar (Inherited (-1) rootContext Unmasked 0 nobody)
+  optioned <- newMutVar (Optioned (tcbState nobody) mempty Nothing (tcbState nobody))
+  counters <- newPrimArray (fromEnum (maxBound :: Counter) + 1)
+  setPrimArray counters 0 (fromEnum (maxBound :: Counter) + 1) 0
+  writePrimArray counters (fromEnum NextNumber) (homeWorker home + 1)
+  away <- newIORef IntMap.empty
+  pure (Scheduler queue (Here home running) unentered inherited optioned counters carrier away homes answer uncaught stray workers (max 1 fuel) False)
+
+nobody :: Tcb
+nobody = newTcb Nobody rootContext

@@ -1,0 +1,54 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
+-- |
+-- Description : What a thread knows and says of itself
+--
+-- Reading a thread's number, which an anonymous thread is given with that, changing its
+-- context, and naming its effects.
+module Weft.Internal.Core.Self
+  ( self,
+    myself,
+    changeContext,
+    effectNamed,
+  )
+where
+
+import Data.Text (Text)
+import GHC.Stack (HasCallStack, callStack)
+import Weft.Internal.Core.Trace
+
+-- | The identity of this thread; an anonymous thread is given one.
+myself :: Thread ThreadId
+myself = Thread (Perform identify ())
+{-# INLINE myself #-}
+
+-- | Replace what this thread says of itself. The function must be short.
+changeContext :: (Context -> Context) -> Thread ()
+changeContext change = Thread (Perform replaceContext change)
+{-# INLINE changeContext #-}
+
+identify :: Primitive () ThreadId
+identify = primitive (\here _ _ -> Got . ThreadId . tcbIdentity <$> numberedHere here) False (Unseen (ThreadId Nobody))
+{-# NOINLINE identify #-}
+
+replaceContext :: Primitive (Context -> Context) ()
+replaceContext = primitive act False (Unseen ())
+  where
+    act here change _ = do
+      Tcb identity state <- numberedHere here
+      Got () <$ become here (Tcb identity state {stateContext = change (stateContext state)})
+{-# NOINLINE replaceContext #-}
+
+-- | The control block of this thread with an identity of its own.
+numberedHere :: Here -> IO Tcb
+numberedHere here =
+  currentTcb here >>= \tcb -> case tcbIdentity tcb of
+    Identity {} -> pure tcb
+    Nobody -> homeIdentify (hereHome here) tcb
+
+-- | As 'Control.Monad.IO.Class.liftIO', and the report of a simulation has this name and the
+-- place of the call where it has @effect@ otherwise. 'Control.Monad.IO.Class.liftIO' itself cannot
+-- know who called it: it is a method of a class.
+effectNamed :: (HasCallStack) => Text -> IO a -> Thread a
+effectNamed name = effectSeen (Accesses (AccessTo 0 name Affects) callStack)
+{-# INLINE effectNamed #-}

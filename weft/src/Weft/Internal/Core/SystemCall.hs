@@ -1,0 +1,366 @@
+{-# LANGUAGE GADTs #-}
+{-# OPTIONS_HADDOCK not-home #-}
+
+-- |
+-- Description : What a thread can ask of the outside world, as data
+--
+-- The vocabulary between threads and kernels. A 'SystemCall' describes a request
+-- and is inert; a kernel ("Weft.Internal.Kernel") answers it. Wherever it can be,
+-- the description is first-order data, so that a dump can print what a thread
+-- waits for and a simulator can answer it.
+module Weft.Internal.Core.SystemCall
+  ( -- * System calls
+    SystemCall (..),
+    describe,
+
+    -- * Attempts
+    Attempts (..),
+    More (..),
+
+    -- * What they are about
+    Socket (..),
+    File (..),
+    Pipe (..),
+    Buffer (..),
+    ShutdownHow (..),
+    OpenMode (..),
+    OpenFlags (..),
+    Beneath (..),
+    Where (..),
+    FileStatus (..),
+    FileKind (..),
+    SignalNumber,
+    Signals (..),
+    SignalState (..),
+
+    -- * Waiting for an answer
+    Waiter (..),
+    Outcome (..),
+    Reason (..),
+    Ends (..),
+    because,
+  )
+where
+
+import Control.Exception (SomeException)
+import Data.ByteString (ByteString)
+import Data.ByteString qualified as ByteString
+import Data.IORef (IORef)
+import Data.Int (Int64)
+import Data.Typeable (Typeable)
+import Data.Word (Word64, Word8)
+import Foreign.C.Types (CInt)
+import Foreign.ForeignPtr (ForeignPtr)
+import Network.Socket (AddrInfo, Family, HostName, ServiceName, SockAddr, SocketOption, SocketType)
+import Weft.Internal.Data.Time (Instant (..))
+import Weft.Internal.Os.Descriptor (Descriptor)
+
+-- | A request that answers with an @a@. Failures are exceptions raised in the
+-- thread that asked: 'IOError' with the operation's name and @errno@ for what
+-- the operating system refuses.
+data SystemCall a where
+  -- Sockets
+  OpenSocket :: !Family -> !SocketType -> SystemCall Socket
+  AdoptSocket :: !CInt -> SystemCall Socket
+  Bind :: !Socket -> !SockAddr -> SystemCall ()
+  Listen :: !Socket -> !Int -> SystemCall ()
+  Accept :: !Socket -> !(Maybe Instant) -> SystemCall (Socket, SockAddr)
+  Connect :: !Socket -> !SockAddr -> !(Maybe Instant) -> SystemCall ()
+  Receive :: !Socket -> !Buffer -> !Int -> !Int -> SystemCall Int
+  Send :: !Socket -> !ByteString -> SystemCall Int
+  SendVector :: !Socket -> [ByteString] -> SystemCall Int
+  ReceiveFrom :: !Socket -> !Buffer -> SystemCall (Int, SockAddr)
+  SendTo :: !Socket -> !ByteString -> !SockAddr -> SystemCall Int
+  SendFile :: !Socket -> !File -> !Int64 -> !Int -> SystemCall Int
+  AwaitReadable :: !Socket -> SystemCall ()
+  AwaitWritable :: !Socket -> SystemCall ()
+  Shutdown :: !Socket -> !ShutdownHow -> SystemCall ()
+  CloseSocket :: !Socket -> SystemCall ()
+  GetOption :: !Socket -> !SocketOption -> SystemCall Int
+  SetOption :: !Socket -> !SocketOption -> !Int -> SystemCall ()
+  LocalAddress :: !Socket -> SystemCall SockAddr
+  PeerAddress :: !Socket -> SystemCall SockAddr
+  Resolve :: !(Maybe AddrInfo) -> !(Maybe HostName) -> !(Maybe ServiceName) -> SystemCall [AddrInfo]
+  -- Pipes and FIFOs
+  OpenPipe :: SystemCall (Pipe, Pipe)
+  OpenFifo :: !FilePath -> !OpenMode -> SystemCall Pipe
+  ReadPipe :: !Pipe -> !Buffer -> !Int -> !Int -> SystemCall Int
+  WritePipe :: !Pipe -> !ByteString -> SystemCall Int
+  ClosePipe :: !Pipe -> SystemCall ()
+  -- Files
+  OpenFile :: !Where -> !ByteString -> !OpenMode -> !OpenFlags -> SystemCall File
+  ReadFile :: !File -> !Buffer -> !Int -> !Int -> !Int64 -> SystemCall Int
+  WriteFile :: !File -> !ByteString -> !Int64 -> SystemCall Int
+  WriteBuffer :: !File -> !Buffer -> !Int -> !Int -> !Int64 -> SystemCall Int
+  SyncFile :: !File -> !Bool -> SystemCall ()
+  FileStatusOf :: !File -> SystemCall FileStatus
+  PathStatus :: !Where -> !ByteString -> SystemCall FileStatus
+  SetFileSize :: !File -> !Int64 -> SystemCall ()
+  CloseFile :: !File -> SystemCall ()
+  ListDirectory :: !File -> SystemCall [ByteString]
+  MakeDirectory :: !ByteString -> SystemCall ()
+  RemovePath :: !ByteString -> SystemCall ()
+  RenamePath :: !ByteString -> !ByteString -> SystemCall ()
+  -- Time, randomness, signals
+  Now :: SystemCall Instant
+  WallClock :: SystemCall Int64
+  SleepUntil :: !Instant -> SystemCall ()
+  RandomBytes :: !Int -> SystemCall ByteString
+  OpenSignals :: [SignalNumber] -> SystemCall Signals
+  NextSignal :: !Signals -> SystemCall SignalNumber
+  CloseSignals :: !Signals -> SystemCall ()
+  -- Everything else
+  WorkerCount :: SystemCall Int
+  KernelAttempts :: SystemCall Attempts
+  Blocking :: IO a -> SystemCall a
+  -- | Park this thread and hand its 'Waiter' to the action, which runs on the
+  -- worker and must not block. It answers with what is to be done when the wait is
+  -- cancelled before it was answered: take the waiter back from where it was left.
+  Suspend :: !Reason -> (Waiter a -> IO (IO ())) -> SystemCall a
+  -- | The open constructor: an application's own request. A kernel that was
+  -- extended for requests of type @e@ answers it ('Weft.Kernel.extend').
+  Extend :: (Typeable e, Show (e a)) => e a -> SystemCall a
+
+-- | What a kernel does at once or not at all, as functions in plain 'IO' for any OS thread:
+-- no system call of a thread, no worker. They are good on all workers for as long as the run
+-- lasts. Each answers a count, or a negated @errno@: @EAGAIN@ where it would have to wait, and
+-- @ESHUTDOWN@ where the socket was closed, also when its number is another's by now.
+-- "Weft.Attempt" is what programs use.
+data Attempts = Attempts
+  { -- | How many bytes the socket has taken.
+    attemptSend :: !(Socket -> More -> ByteString -> IO Int),
+    -- | Bytes, and after them a part of a file (its offset and size): how many of both together
+    -- the socket has taken. The caller owns the file and does not close it meanwhile.
+    attemptSendFile :: !(Socket -> ByteString -> File -> Int64 -> Int -> IO Int),
+    -- | How many bytes have come into a part of a buffer (its offset and size, at least one
+    -- byte); 0 at the end of the stream.
+    attemptReceive :: !(Socket -> Buffer -> Int -> Int -> IO Int)
+  }
+
+instance Show Attempts where
+  showsPrec _ _ = showString "attempts"
+
+-- | What follows the bytes that are sent.
+data More
+  = NothingMore
+  | -- | More bytes, at once: both leave in one packet.
+    MoreFollows
+  deriving stock (Eq, Show)
+
+-- | A network or Unix-domain socket, non-blocking.
+data Socket = Socket
+  { socketDescriptor :: !Descriptor,
+    socketFamily :: !Family,
+    socketType :: !SocketType
+  }
+  deriving stock (Eq)
+
+instance Show Socket where
+  showsPrec _ s = showString "socket " . shows (socketDescriptor s)
+
+-- | An open file or directory.
+newtype File = File {fileDescriptor :: Descriptor}
+  deriving stock (Eq)
+
+instance Show File where
+  showsPrec _ f = showString "file " . shows (fileDescriptor f)
+
+-- | One end of a pipe or FIFO, non-blocking.
+newtype Pipe = Pipe {pipeDescriptor :: Descriptor}
+  deriving stock (Eq)
+
+instance Show Pipe where
+  showsPrec _ p = showString "pipe " . shows (pipeDescriptor p)
+
+-- | Memory that the garbage collector does not move, and its size in bytes.
+--
+-- Ownership: between a system call that names a buffer and its answer the kernel
+-- owns the named part, and nobody else may read or write it. At all other times
+-- it belongs to the thread that made it or was given it. A 'ByteString' made
+-- from a buffer without copying shares its memory.
+data Buffer = Buffer
+  { bufferMemory :: {-# UNPACK #-} !(ForeignPtr Word8),
+    -- | In bytes.
+    bufferSize :: {-# UNPACK #-} !Int
+  }
+
+-- | Which direction of a connection ends.
+data ShutdownHow = ShutdownReceive | ShutdownSend | ShutdownBoth
+  deriving stock (Eq, Show)
+
+-- | What a file is opened for.
+data OpenMode
+  = -- | It must exist.
+    ReadOnly
+  | -- | Created if it does not exist.
+    WriteOnly
+  | -- | Created if it does not exist.
+    ReadWrite
+  | -- | Created if it does not exist; every write goes to the end.
+    Append
+  | -- | A directory, to list or to open files beneath.
+    Directory
+  deriving stock (Eq, Show)
+
+-- | How a file is opened beside its mode.
+data OpenFlags = OpenFlags
+  { -- | Cut an existing file to length 0.
+    openTruncate :: !Bool,
+    -- | Fail if it exists.
+    openExclusive :: !Bool,
+    -- | Bypass the page cache; memory, offset and length must be multiples of
+    -- the device's block size (4,096 serves everywhere).
+    openDirect :: !Bool,
+    -- | May the path lead out of the directory it starts from?
+    openBeneath :: !Beneath,
+    -- | Permission bits of a file that is created, before the process's mask.
+    openPermissions :: !CInt
+  }
+  deriving stock (Eq, Show)
+
+-- | What a path may do.
+data Beneath
+  = -- | Anything.
+    Anywhere
+  | -- | Stay beneath its directory: dot-dot, absolute paths and symbolic links
+    -- that lead out of it fail with @EXDEV@ (@RESOLVE_BENEATH@).
+    StayBeneath
+  deriving stock (Eq, Show)
+
+-- | What a path is relative to.
+data Where = CurrentDirectory | At !File
+  deriving stock (Eq, Show)
+
+-- | What the operating system knows about a file.
+data FileStatus = FileStatus
+  { statusKind :: !FileKind,
+    -- | In bytes.
+    statusSize :: !Int64,
+    -- | Last modification, nanoseconds since 1970-01-01 UTC.
+    statusModified :: !Int64,
+    -- | Last change of content or status, which no program can set; nanoseconds as above.
+    statusChanged :: !Int64,
+    statusInode :: !Word64,
+    statusDevice :: !Word64,
+    -- | Permission bits.
+    statusPermissions :: !Int
+  }
+  deriving stock (Eq, Show)
+
+-- | The kinds of files that services tell apart.
+data FileKind = RegularFile | DirectoryFile | SymbolicLink | OtherFile
+  deriving stock (Eq, Show)
+
+-- | As in @signal(7)@.
+type SignalNumber = CInt
+
+-- | A subscription to signals.
+data Signals = Signals
+  { signalsWanted :: [SignalNumber],
+    signalsState :: !(IORef SignalState)
+  }
+
+-- | What is known of a subscription.
+data SignalState
+  = -- | These have arrived and were not taken, oldest first.
+    Arrived [SignalNumber]
+  | -- | A thread waits for the next. The variable tells its wait from others.
+    Expected !(IORef ()) !(Waiter SignalNumber)
+  | -- | It was closed.
+    Unsubscribed
+
+-- | How a system call ended.
+data Outcome a = Failed SomeException | Answered a
+
+-- | The right to answer one suspended thread, once.
+newtype Waiter a = Waiter
+  { -- | Deliver the outcome, from any OS thread. False if the thread was answered
+    -- before, or was cancelled; then nothing happens.
+    deliver :: Outcome a -> IO Bool
+  }
+
+-- | What a suspended thread waits for. Looked at by dumps only.
+data Reason = Reason
+  { -- | On one line.
+    reasonText :: String,
+    -- | The number of the thread that holds what it waits for; 0 if nobody does, or
+    -- many. Must not block.
+    reasonHolder :: IO Int,
+    -- | Who can end the wait.
+    reasonEnds :: !Ends
+  }
+
+-- | Who can end a wait.
+data Ends
+  = -- | Other threads of the run. When all that is left waits for this, it waits for
+    -- ever.
+    ByThreads
+  | -- | Anybody.
+    ByAnybody
+  deriving stock (Eq, Show)
+
+-- | Waiting for something outside.
+because :: String -> Reason
+because text = Reason text (pure 0) ByAnybody
+
+-- | What a thread that made this call waits for, on one line.
+describe :: SystemCall a -> String
+describe = \case
+  OpenSocket f t -> unwords ["open a socket", show f, show t]
+  AdoptSocket n -> "adopt descriptor " <> show n
+  Bind s a -> onto s ("bind to " <> show a)
+  Listen s n -> onto s ("listen with a backlog of " <> show n)
+  Accept s _ -> onto s "accept"
+  Connect s a _ -> onto s ("connect to " <> show a)
+  Receive s _ _ n -> onto s ("receive up to " <> bytes n)
+  Send s b -> onto s ("send " <> bytes (ByteString.length b))
+  SendVector s bs -> onto s ("send " <> bytes (sum (map ByteString.length bs)))
+  ReceiveFrom s b -> onto s ("receive a datagram of up to " <> bytes (bufferSize b))
+  SendTo s b a -> onto s ("send " <> bytes (ByteString.length b) <> " to " <> show a)
+  SendFile s f o n -> onto s ("send " <> bytes n <> " of " <> show f <> " from offset " <> show o)
+  AwaitReadable s -> onto s "wait until readable"
+  AwaitWritable s -> onto s "wait until writable"
+  Shutdown s how -> onto s (show how)
+  CloseSocket s -> onto s "close"
+  GetOption s o -> onto s ("get " <> show o)
+  SetOption s o v -> onto s ("set " <> show o <> " to " <> show v)
+  LocalAddress s -> onto s "local address"
+  PeerAddress s -> onto s "peer address"
+  Resolve _ h p -> "resolve " <> maybe "*" show h <> maybe "" ((" " <>) . show) p
+  OpenPipe -> "open a pipe"
+  OpenFifo path mode -> "open FIFO " <> show path <> " " <> show mode
+  ReadPipe p _ _ n -> "read up to " <> bytes n <> " from " <> show p
+  WritePipe p b -> "write " <> bytes (ByteString.length b) <> " to " <> show p
+  ClosePipe p -> "close " <> show p
+  OpenFile _ path mode _ -> "open file " <> show path <> " " <> show mode
+  ReadFile f _ _ n o -> "read up to " <> bytes n <> " of " <> show f <> " at offset " <> show o
+  WriteFile f b o -> "write " <> bytes (ByteString.length b) <> " to " <> show f <> place o
+  WriteBuffer f _ _ n o -> "write " <> bytes n <> " to " <> show f <> place o
+  SyncFile f _ -> "sync " <> show f
+  FileStatusOf f -> "status of " <> show f
+  PathStatus _ path -> "status of " <> show path
+  SetFileSize f n -> "set the size of " <> show f <> " to " <> show n
+  CloseFile f -> "close " <> show f
+  ListDirectory f -> "list " <> show f
+  MakeDirectory path -> "make directory " <> show path
+  RemovePath path -> "remove " <> show path
+  RenamePath a b -> "rename " <> show a <> " to " <> show b
+  Now -> "read the clock"
+  WallClock -> "read the wall clock"
+  SleepUntil (Instant t) -> "sleep until " <> show t
+  RandomBytes n -> bytes n <> " of randomness"
+  OpenSignals ns -> "subscribe to signals " <> show ns
+  NextSignal s -> "next of signals " <> show (signalsWanted s)
+  CloseSignals s -> "unsubscribe from signals " <> show (signalsWanted s)
+  WorkerCount -> "number of workers"
+  KernelAttempts -> "attempts"
+  Blocking _ -> "a blocking action"
+  Suspend reason _ -> reasonText reason
+  Extend e -> show e
+  where
+    onto s what = what <> " on " <> show s
+    bytes n = show n <> (if n == 1 then " byte" else " bytes")
+    place o = if o < 0 then " at its end" else " at offset " <> show o
+
+instance Show (SystemCall a) where
+  show = describe

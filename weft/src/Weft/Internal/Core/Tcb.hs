@@ -1,0 +1,137 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
+-- |
+-- Description : Thread control blocks and identities
+--
+-- What a scheduler keeps for a thread between two nodes of its trace ('Tcb'), and what
+-- makes it a thread that can be named and cancelled ('Identity'). The changes of a 'Fate'
+-- are the business of "Weft.Internal.Core.Cancel".
+module Weft.Internal.Core.Tcb
+  ( -- * Control blocks
+    Tcb (..),
+    ThreadState (..),
+    Frames (..),
+    Masking (..),
+    Resume,
+    newTcb,
+    leaveFrame,
+    tcbNumber,
+    tcbLabel,
+    tcbPriority,
+
+    -- * Identities
+    Identity (..),
+    identityNumber,
+    ThreadId (..),
+    threadNumber,
+    Fate (..),
+    Cancellation (..),
+  )
+where
+
+import Control.Exception (SomeException)
+import Control.Monad.Primitive (RealWorld)
+import Data.IORef (IORef)
+import Data.Primitive.MutVar (MutVar)
+import Weft.Internal.Core.Context
+import {-# SOURCE #-} Weft.Internal.Core.Home (Home)
+import {-# SOURCE #-} Weft.Internal.Core.Trace (Trace)
+import Weft.Internal.Os.Masked (Masking (..))
+
+-- | What the scheduler keeps for a thread.
+data Tcb = Tcb
+  { tcbIdentity :: !Identity,
+    tcbState :: !ThreadState
+  }
+
+-- | 0 for an anonymous thread that has not been asked for its number.
+tcbNumber :: Tcb -> Int
+tcbNumber = identityNumber . tcbIdentity
+
+-- | The part of a thread's state that its control flow changes.
+data ThreadState = ThreadState
+  { stateFrames :: !Frames,
+    stateMasking :: !Masking,
+    stateContext :: !Context
+  }
+
+-- | The handler stack, innermost first.
+data Frames
+  = NoFrames
+  | -- | A handler, and the masking state to return to.
+    HandlerFrame (SomeException -> Trace) !Masking !Frames
+  | -- | The masking state to return to.
+    MaskFrame !Masking !Frames
+
+-- | How a suspended thread goes on: a function, not a lazy 'Trace', because a
+-- function closure is one word smaller than a thunk, needs no update, and is
+-- entered once (see Note [One-shot continuations]).
+type Resume = () -> Trace
+
+-- | A control block for a thread that starts.
+newTcb :: Identity -> Context -> Tcb
+newTcb identity context = Tcb identity (ThreadState NoFrames Unmasked context)
+
+-- | The label of a thread.
+tcbLabel :: Tcb -> Label
+tcbLabel = contextLabel . stateContext . tcbState
+
+-- | The priority of a thread.
+tcbPriority :: Tcb -> Priority
+tcbPriority = contextPriority . stateContext . tcbState
+
+-- | The innermost frame is done with.
+leaveFrame :: ThreadState -> ThreadState
+leaveFrame st = case stateFrames st of
+  -- Of a 'Catch' it is the state already; the body of an 'Await' has its own.
+  HandlerFrame _ masking rest -> st {stateFrames = rest, stateMasking = masking}
+  MaskFrame masking rest -> st {stateFrames = rest, stateMasking = masking}
+  NoFrames -> st
+
+-- | The identity of a thread: unique in a run, never reused. Whoever holds one
+-- can cancel the thread; holding it keeps nothing of an ended thread alive.
+newtype ThreadId = ThreadId Identity
+
+instance Eq ThreadId where
+  a == b = threadNumber a == threadNumber b
+
+instance Ord ThreadId where
+  compare a b = compare (threadNumber a) (threadNumber b)
+
+instance Show ThreadId where
+  showsPrec _ t = showString "thread " . shows (threadNumber t)
+
+-- | The number of a thread, as reports and dumps show it.
+threadNumber :: ThreadId -> Int
+threadNumber (ThreadId identity) = identityNumber identity
+
+-- | What makes a thread one that can be named and cancelled.
+data Identity
+  = -- | An anonymous thread that has not been asked for its number.
+    Nobody
+  | -- | Its number, and what is to become of it.
+    Identity {-# UNPACK #-} !Int {-# UNPACK #-} !(MutVar RealWorld Fate)
+
+-- | 0 for nobody.
+identityNumber :: Identity -> Int
+identityNumber = \case
+  Nobody -> 0
+  Identity n _ -> n
+
+-- | What is to become of a thread. Only its home worker changes this (see
+-- "Weft.Internal.Core.Cancel").
+data Fate
+  = -- | Nothing in particular.
+    Going !Home
+  | -- | It waits, or waited, in a way that a cancellation may interrupt; the action
+    -- asks for the end of the wait and does nothing if that has ended. It is evaluated, but
+    -- not by the constructor: GHC would make a thunk of one with a function in such a field.
+    Waiting !Home (IO ())
+  | -- | Cancellations that it has not noticed yet, oldest first; at least one.
+    Condemned !Home [Cancellation]
+  | -- | It has ended.
+    Ended
+
+-- | An exception on its way to a thread, and whether it still applies: who asked
+-- for it may have set the reference to false, on the thread's worker.
+data Cancellation = Cancellation !SomeException !(Maybe (IORef Bool))

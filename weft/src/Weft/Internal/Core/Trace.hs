@@ -1,0 +1,267 @@
+{-# LANGUAGE GADTs #-}
+{-# OPTIONS_HADDOCK not-home #-}
+
+-- |
+-- Description : Threads and their traces
+--
+-- The heart of the library: 'Thread', the view of the programmer, and 'Trace',
+-- the view of the scheduler. Everything here is pure; running a trace is the
+-- business of "Weft.Internal.Core.Scheduler".
+--
+-- A thread is a function in continuation-passing style whose result is the lazy
+-- tree of its system calls (Claessen 1999; Li & Zdancewic 2007, section 3).
+--
+-- The node for what the library does for itself is "Weft.Internal.Core.Primitive"; what a
+-- scheduler keeps for a thread is "Weft.Internal.Core.Tcb", what a thread sees of its worker
+-- "Weft.Internal.Core.Home". This module passes them on.
+module Weft.Internal.Core.Trace
+  ( -- * Threads
+    Thread (..),
+    toTrace,
+
+    -- * Traces
+    Trace (..),
+    Unentered,
+    ForkOptions (..),
+    defaultForkOptions,
+    evaluatedOptions,
+
+    -- * Building threads
+    effect,
+    effectSeen,
+    call,
+    callAt,
+    throwTrace,
+    internal,
+    internally,
+    self,
+    under,
+
+    -- * What they are made of
+    module Weft.Internal.Core.Context,
+    module Weft.Internal.Core.Home,
+    module Weft.Internal.Core.Primitive,
+    module Weft.Internal.Core.Parking,
+    module Weft.Internal.Core.Tcb,
+  )
+where
+
+import Control.Exception (Exception (..), SomeException)
+import Control.Monad.Catch (ExitCase (..), MonadCatch (..), MonadMask (..), MonadThrow (..))
+import Control.Monad.IO.Class (MonadIO (..))
+import Control.Monad.Primitive (RealWorld)
+import Data.Primitive.MutVar (MutVar)
+import GHC.Exts (oneShot)
+import GHC.Stack (CallStack, emptyCallStack)
+import Weft.Internal.Core.Context
+import Weft.Internal.Core.Home
+import Weft.Internal.Core.Parking
+import Weft.Internal.Core.Primitive hiding (Fast (..), Slot (..))
+import Weft.Internal.Core.SystemCall (SystemCall)
+import Weft.Internal.Core.Tcb
+
+-- | A sequential program that runs on a Weft scheduler and results in an @a@.
+--
+-- What it does between two system calls is pure code, and blocking in a system
+-- call blocks this thread only.
+newtype Thread a = Thread {unThread :: (a -> Trace) -> Trace}
+
+-- Note [One-shot continuations]
+-- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
+-- A scheduler enters each continuation once, and GHC cannot know. Without the
+-- promise, full laziness floats the body of `\_ -> rest k` out of the lambda:
+-- then every suspended thread is a closure *and* a thunk (40 bytes instead of
+-- 16 in the `yield` benchmark). `oneShot` is that promise. Entering one twice
+-- stays correct: only sharing is lost.
+
+instance Functor Thread where
+  fmap f (Thread m) = Thread (\k -> m (oneShot (\a -> k (f a))))
+  {-# INLINE fmap #-}
+
+instance Applicative Thread where
+  pure a = Thread (\k -> k a)
+  {-# INLINE pure #-}
+  Thread mf <*> Thread ma = Thread (\k -> mf (oneShot (\f -> ma (oneShot (\a -> k (f a))))))
+  {-# INLINE (<*>) #-}
+  Thread ma *> Thread mb = Thread (\k -> ma (oneShot (\_ -> mb k)))
+  {-# INLINE (*>) #-}
+  Thread ma <* Thread mb = Thread (\k -> ma (oneShot (\a -> mb (oneShot (\_ -> k a)))))
+  {-# INLINE (<*) #-}
+
+instance Monad Thread where
+  Thread m >>= f = Thread (\k -> m (oneShot (\a -> unThread (f a) k)))
+  {-# INLINE (>>=) #-}
+  (>>) = (*>)
+  {-# INLINE (>>) #-}
+
+instance MonadFail Thread where
+  fail message = Thread (\_ -> throwTrace (userError message))
+
+-- | Run an 'IO' action on the worker, between two system calls. The action must
+-- not block (see 'Weft.blocking' for those that may).
+instance MonadIO Thread where
+  liftIO = effect
+  {-# INLINE liftIO #-}
+
+instance (Semigroup a) => Semigroup (Thread a) where
+  ma <> mb = (<>) <$> ma <*> mb
+
+instance (Monoid a) => Monoid (Thread a) where
+  mempty = pure mempty
+
+instance MonadThrow Thread where
+  throwM e = Thread (\_ -> throwTrace e)
+
+-- | As in 'IO': the handler runs masked, so that nothing interrupts it before it
+-- has begun, and the masking state of the 'catch' is restored after it.
+instance MonadCatch Thread where
+  catch (Thread body) handler = Thread $ \k ->
+    Catch (oneShot (\_ -> body (Leave k))) $ \e -> case fromException e of
+      Just x -> unThread (handler x) (Leave k)
+      Nothing -> Throw e
+
+instance MonadMask Thread where
+  mask action = Thread $ \k -> Perform maskUnlessMasked () . oneShot $ \case
+    Unmasked -> unThread (action (under Unmasked)) (Leave k)
+    outer -> unThread (action (under outer)) k
+  uninterruptibleMask action = Thread $ \k ->
+    Perform enterMask MaskedUninterruptible (oneShot (\outer -> unThread (action (under outer)) (Leave k)))
+  generalBracket acquire release use = mask $ \restore -> do
+    resource <- acquire
+    result <- catchAll' (restore (use resource)) $ \e -> release resource (ExitCaseException e) *> throwM e
+    cleanup <- release resource (ExitCaseSuccess result)
+    pure (result, cleanup)
+    where
+      catchAll' body handler = catch body (\e -> handler (e :: SomeException))
+
+-- | The trace of a whole thread whose result nobody wants.
+toTrace :: Thread a -> Trace
+toTrace (Thread m) = m (\_ -> Done)
+{-# INLINE toTrace #-}
+
+-- | The system calls of a thread, each with what follows it. Forcing a node
+-- runs the thread's pure code up to its next system call and no further.
+data Trace
+  = -- | Run an action that does not block (@SYS_NBIO@ of Li & Zdancewic 2007). This and
+    -- the next five cost the least: GHC has a pointer tag for six.
+    Effect (IO Trace)
+  | -- | Let other threads run.
+    Yield Resume
+  | -- | Do what the library does for itself, given an argument
+    -- ("Weft.Internal.Core.Primitive").
+    forall p a. Perform !(Primitive p a) p (a -> Trace)
+  | -- | Ask the outside world. Where in the program that is, for those who watch, or
+    -- the empty stack.
+    forall a. Call CallStack !(SystemCall a) (a -> Trace)
+  | -- | The end of the body of a 'Catch' or a mask: its result goes to what follows.
+    forall a. Leave (a -> Trace) a
+  | -- | Run the first with the second as handler; both end in 'Leave'.
+    Catch Resume (SomeException -> Trace)
+  | -- | Raise an exception in this thread.
+    Throw SomeException
+  | -- | Start a thread; go on with its identity. Without options it is anonymous: numbered
+    -- only when somebody asks, and the identity names nobody.
+    Fork !(Maybe ForkOptions) Resume (ThreadId -> Trace)
+  | -- | The thread waits; whoever answers its system call makes it ready again.
+    -- Only kernels produce this node.
+    Parked
+  | -- | The thread has ended.
+    Done
+  | -- | Run a segment of a direct thread ("Weft.Internal.Core.Direct"). Never cancelled before it
+    -- has begun: it holds what is left of the thread, with its finalizers.
+    Enter (Unentered -> IO Trace)
+
+-- | The node of the segment that a carrier is entering; 'Parked' when it is entering none.
+-- Note [Continuations are held or entered] in "Weft.Internal.Core.Direct".
+type Unentered = MutVar RealWorld Trace
+
+-- | What 'Fork' starts a thread with.
+data ForkOptions = ForkOptions
+  { -- | The label; empty means: inherit the parent's.
+    forkLabel :: !Label,
+    -- | The priority; 'Nothing' means: inherit the parent's.
+    forkPriority :: !(Maybe Priority),
+    -- | The worker that runs it first; 'Nothing' means: the parent's.
+    forkWorker :: !(Maybe Int),
+    -- | The number of the scope that owns it, 0 for none; or 'limitScope'.
+    forkScope :: !Int
+  }
+
+-- | Evaluate what the scheduler will look at, before the node: there it is the thread's
+-- own affair (see Note [User code and the worker] in "Weft.Internal.Core.Scheduler").
+evaluatedOptions :: ForkOptions -> a -> a
+evaluatedOptions (ForkOptions _ priority worker _) a = foldr seq (foldr seq a priority) worker
+{-# INLINE evaluatedOptions #-}
+
+-- | Inherit everything.
+defaultForkOptions :: ForkOptions
+defaultForkOptions = ForkOptions mempty Nothing Nothing 0
+
+-- | An action that does not block, as a thread.
+effect :: IO a -> Thread a
+effect io = Thread (\k -> Effect (io >>= \a -> pure $! k a))
+{-# INLINE effect #-}
+
+-- | An effect that those see who watch.
+effectSeen :: Sight a -> IO a -> Thread a
+effectSeen sight io = Thread $ \k ->
+  Perform (primitive (\_ act _ -> pure (Run (Effect act))) False sight) (io >>= \a -> pure $! k a) k
+{-# INLINE effectSeen #-}
+
+-- | A system call, as a thread.
+call :: SystemCall a -> Thread a
+call = callAt emptyCallStack
+{-# INLINE call #-}
+
+-- | A system call of a function that knows where it was called.
+callAt :: CallStack -> SystemCall a -> Thread a
+callAt stack request = Thread (Call stack request)
+{-# INLINE callAt #-}
+
+-- | The trace that raises this exception.
+throwTrace :: (Exception e) => e -> Trace
+throwTrace = Throw . toException
+
+-- | An action of the library on what belongs to the worker, as a thread.
+internal :: (Home -> Tcb -> IO a) -> Thread a
+internal act = Thread (Perform (primitive (\here _ _ -> currentTcb here >>= fmap Got . act (hereHome here)) False Bookkeeping) ())
+{-# INLINE internal #-}
+
+-- | An action of the library that comes back with what follows.
+internally :: (Home -> Tcb -> IO Trace) -> Trace
+internally act = unThread (internal act) id
+{-# INLINE internally #-}
+
+-- | The control block of this thread, as it is.
+self :: Thread Tcb
+self = Thread (Perform readSelf ())
+{-# INLINE self #-}
+
+readSelf :: Primitive () Tcb
+readSelf = primitive (\here _ _ -> Got <$> currentTcb here) False (Unseen (newTcb Nobody rootContext))
+{-# NOINLINE readSelf #-}
+
+-- | Run a thread in a masking state.
+under :: Masking -> Thread a -> Thread a
+under masking (Thread body) = Thread (\k -> Perform enterMask masking (oneShot (\_ -> body (Leave k))))
+
+-- | Enter a masking state, until the matching 'Leave'; the one before.
+enterMask :: Primitive Masking Masking
+enterMask = primitive (\here !masking _ -> currentTcb here >>= masked here masking) False (Masks Unmasked)
+{-# NOINLINE enterMask #-}
+
+-- | Mask, until the matching 'Leave', if the thread is not masked; the state before.
+maskUnlessMasked :: Primitive () Masking
+maskUnlessMasked = primitive act False (Masks Unmasked)
+  where
+    act here _ _ = do
+      tcb <- currentTcb here
+      case stateMasking (tcbState tcb) of
+        Unmasked -> masked here MaskedInterruptible tcb
+        outer -> pure (Got outer)
+{-# NOINLINE maskUnlessMasked #-}
+
+masked :: Here -> Masking -> Tcb -> IO (Tried Masking)
+masked here masking (Tcb identity state) = do
+  become here (Tcb identity state {stateFrames = MaskFrame (stateMasking state) (stateFrames state), stateMasking = masking})
+  pure (Got (stateMasking state))

@@ -1,0 +1,3 @@
+module Weft.Internal.Core.Trace (Trace) where
+
+data Trace

@@ -1,0 +1,69 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
+-- |
+-- Description : What other OS threads hand to a worker
+--
+-- A queue with many writers and one reader. Any OS thread may 'post'; the worker
+-- that owns the inbox 'drain's it between slices. Whether a sleeping worker must
+-- be woken is decided here, so that one sleep costs at most one wake-up.
+module Weft.Internal.Data.Inbox
+  ( Inbox,
+    newInbox,
+    post,
+    drain,
+    trySleep,
+    awake,
+    isAsleep,
+  )
+where
+
+import Control.Monad (unless, when)
+import Data.IORef
+
+-- Note [No lost wake-up]
+-- ~~~~~~~~~~~~~~~~~~~~~~
+-- The inbox is one atomic word: the messages, newest first, and whether the
+-- worker sleeps. A worker falls asleep by changing `Box [] Awake` to `Box [] Asleep`
+-- in one atomic step, which fails if there is a message. A writer adds its
+-- message and marks the worker awake in one atomic step, and wakes it if it was
+-- asleep. So a message is either seen by `trySleep` or sees the sleeper, and of
+-- many writers only the first wakes.
+
+-- | Messages for one worker.
+newtype Inbox = Inbox (IORef Box)
+
+data Box = Box [IO ()] !Bool
+
+-- | An empty inbox of a worker that is awake.
+newInbox :: IO Inbox
+newInbox = Inbox <$> newIORef (Box [] False)
+
+-- | Leave an action for the worker; the second argument wakes it if it sleeps.
+post :: Inbox -> IO () -> IO () -> IO ()
+post (Inbox ref) wakeUp message = do
+  asleep <- atomicModifyIORef' ref (\(Box messages asleep) -> (Box (message : messages) False, asleep))
+  when asleep wakeUp
+
+-- | Run what was posted, oldest first. On the worker.
+drain :: Inbox -> IO ()
+drain (Inbox ref) = do
+  -- A plain read first: this runs after every slice, and the atomic step costs more.
+  Box seen _ <- readIORef ref
+  unless (null seen) $ do
+    messages <- atomicModifyIORef' ref (\(Box messages asleep) -> (Box [] asleep, messages))
+    sequence_ (reverse messages)
+
+-- | Mark the worker as sleeping, unless there is a message. On the worker, just
+-- before it blocks; false means: do not block.
+trySleep :: Inbox -> IO Bool
+trySleep (Inbox ref) = atomicModifyIORef' ref $ \case
+  Box [] _ -> (Box [] True, True)
+  box -> (box, False)
+
+-- | The worker does not block any more. On the worker. Was it a message that woke it?
+awake :: Inbox -> IO Bool
+awake (Inbox ref) = atomicModifyIORef' ref (\(Box messages asleep) -> (Box messages False, not asleep))
+
+-- | A look from outside; may be out of date at once.
+isAsleep :: Inbox -> IO Bool
+isAsleep (Inbox ref) = (\(Box _ asleep) -> asleep) <$> readIORef ref

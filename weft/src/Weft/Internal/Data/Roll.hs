@@ -1,0 +1,218 @@
+{-# LANGUAGE MagicHash #-}
+{-# LANGUAGE UnboxedTuples #-}
+{-# OPTIONS_GHC -O2 #-}
+{-# OPTIONS_HADDOCK not-home #-}
+
+-- |
+-- Description : The list of what lasts, entered at its beginning and dropped when it is over
+--
+-- A list of variables, each of which says whether it stands for something that lasts
+-- ("Weft.Internal.Core.Park": a thread that waits) or is over. A variable enters at the beginning of
+-- what it stands for, and need not be found at the end: the list is tidied now and then. One
+-- worker owns a roll, and one OS thread at a time uses it.
+--
+-- See Note [The roll].
+module Weft.Internal.Data.Roll
+  ( Roll,
+    newRoll,
+    enter,
+    makeRoom,
+    leave,
+    tidy,
+    living,
+    foldRoll,
+  )
+where
+
+import Control.Monad (when)
+import Control.Monad.Primitive (RealWorld)
+import Data.Foldable (foldlM)
+import Data.Primitive.MutVar
+import Data.Primitive.PrimArray
+import Data.Primitive.SmallArray
+import GHC.Exts (Any, Int (..), MutVar#, SmallArray#, SmallMutableArray#, indexSmallArray#, readSmallArray#, unsafeCoerce#, writeSmallArray#)
+import GHC.IO (IO (..))
+import Unsafe.Coerce (unsafeCoerce)
+
+-- Note [The roll]
+-- ~~~~~~~~~~~~~~~
+-- Most waits are short, and few end in the order in which they began. A table with a slot
+-- for each costs as much at the end of a wait as at its beginning; here the end is a
+-- subtraction. It is the variable itself that says whether what it stands for lasts, as it
+-- must anyhow, so that only one ends the wait.
+--
+--     open page   | v | v | v | ...     |     filled from the left
+--     full pages  [v v v ... v] [v v ... v]   frozen, none empty
+--
+-- When the open page is full, what is over is dropped from it. If more than half of it
+-- lasts it becomes a full page, or else what is left is filled up again: so a short wait
+-- never leaves the open page, and costs a 32nd of looking at 64 variables. The full pages
+-- are gone through when there are twice as many entries as there are that last, and
+-- some: that costs a constant for each entry, on the average.
+--
+-- Invariants: whatever lasts is in the roll exactly once. The entries are at most
+-- four times as many as those that last, and six pages more. An entry that is over holds
+-- nothing but itself, for its variable was emptied.
+--
+-- Full pages are frozen, so that the collector looks at them again only when they hold
+-- something younger (Note [Why chunks, and why frozen ones] in "Weft.Internal.Data.Slots").
+
+-- | A list of variables.
+data Roll a = Roll
+  { -- | How many are in the open page, how many last, how many are in full pages, below
+    -- how many that last the full pages are to be gone through.
+    _rollInts :: {-# UNPACK #-} !(MutablePrimArray RealWorld Int),
+    -- | Its elements are primitive variables, and are read at that type.
+    _rollOpen :: {-# UNPACK #-} !(SmallMutableArray RealWorld Any),
+    _rollFull :: {-# UNPACK #-} !(MutVar RealWorld [Page])
+  }
+
+-- | A frozen array of primitive variables.
+newtype Page = Page (SmallArray Any)
+
+filled, lasting, inFull, threshold :: Int
+filled = 0
+lasting = 1
+inFull = 2
+threshold = 3
+
+-- | Entries of a page.
+perPage :: Int
+perPage = 64
+
+-- | Superfluous entries that are not worth a look.
+spare :: Int
+spare = 4 * perPage
+
+-- | Empty.
+newRoll :: IO (Roll a)
+newRoll = do
+  ints <- newPrimArray 4
+  setPrimArray ints 0 4 0
+  Roll ints <$> newSmallArray perPage nothing <*> newMutVar []
+
+-- | Fills what is not used of a page, and is never read.
+nothing :: Any
+nothing = unsafeCoerce ()
+{-# NOINLINE nothing #-}
+
+-- | Add a variable. The action is to call 'makeRoom'.
+enter :: Roll a -> MutVar RealWorld a -> IO () -> IO ()
+enter (Roll ints open _) var full = do
+  n <- readPrimArray ints filled
+  put open n var
+  writePrimArray ints filled (n + 1)
+  l <- readPrimArray ints lasting
+  writePrimArray ints lasting (l + 1)
+  when (n == perPage - 1) full
+{-# INLINE enter #-}
+
+-- | One is over; its variable says so already. The action is to call 'tidy'.
+leave :: Roll a -> IO () -> IO ()
+leave (Roll ints _ _) few = do
+  l <- readPrimArray ints lasting
+  writePrimArray ints lasting (l - 1)
+  limit <- readPrimArray ints threshold
+  when (l <= limit) few
+{-# INLINE leave #-}
+
+-- | How many last. From any OS thread; may be a little old there.
+living :: Roll a -> IO Int
+living (Roll ints _ _) = readPrimArray ints lasting
+
+put :: SmallMutableArray RealWorld Any -> Int -> MutVar RealWorld a -> IO ()
+put (SmallMutableArray array) (I# i) (MutVar var) = IO $ \s -> case writeSmallArray# (ofVariables array) i var s of s' -> (# s', () #)
+{-# INLINE put #-}
+
+get :: SmallMutableArray RealWorld Any -> Int -> IO (MutVar RealWorld a)
+get (SmallMutableArray array) (I# i) = IO $ \s -> case readSmallArray# (ofVariables array) i s of (# s', var #) -> (# s', MutVar var #)
+{-# INLINE get #-}
+
+ofVariables :: SmallMutableArray# RealWorld Any -> SmallMutableArray# RealWorld (MutVar# RealWorld a)
+ofVariables = unsafeCoerce#
+{-# INLINE ofVariables #-}
+
+-- | The open page is full: keep what lasts by this test.
+makeRoom :: (a -> Bool) -> Roll a -> IO ()
+makeRoom lasts roll@(Roll ints open full) = do
+  kept <- sift lasts open
+  if 2 * kept <= perPage
+    then writePrimArray ints filled kept
+    else do
+      page <- freezeSmallArray open 0 kept
+      modifyMutVar' full (Page page :)
+      writePrimArray ints filled 0
+      more <- (+ kept) <$> readPrimArray ints inFull
+      writePrimArray ints inFull more
+      setThreshold roll
+      l <- readPrimArray ints lasting
+      when (more > 2 * l + spare) (tidy lasts roll)
+{-# INLINE makeRoom #-}
+
+-- | When a quarter of the full pages lasts, it is time to go through them.
+setThreshold :: Roll a -> IO ()
+setThreshold (Roll ints _ _) = do
+  n <- readPrimArray ints inFull
+  writePrimArray ints threshold (if n <= spare then -1 else n `div` 4)
+
+-- | Move those of a page that last to its front; how many they are.
+sift :: (a -> Bool) -> SmallMutableArray RealWorld Any -> IO Int
+sift lasts page = go 0 0
+  where
+    go :: Int -> Int -> IO Int
+    go i kept
+      | i == perPage = pure kept
+      | otherwise = do
+          var <- get page i
+          a <- readMutVar var
+          if lasts a then put page kept var >> go (i + 1) (kept + 1) else go (i + 1) kept
+{-# INLINE sift #-}
+
+-- | Drop from the full pages what is over by this test.
+tidy :: (a -> Bool) -> Roll a -> IO ()
+tidy lasts roll@(Roll ints _ full) = do
+  pages <- readMutVar full
+  scratch <- newSmallArray perPage nothing
+  (fuller, kept) <- foldlM (again scratch) ([], 0) pages
+  left <- if kept == 0 then pure fuller else (: fuller) . Page <$> freezeSmallArray scratch 0 kept
+  writeMutVar full left
+  writePrimArray ints inFull (perPage * length fuller + kept)
+  setThreshold roll
+  where
+    again scratch start page = go 0 start
+      where
+        go i (done, !kept)
+          | i == entries page = pure (done, kept)
+          | otherwise = do
+              let var = entry page i
+              a <- readMutVar var
+              if not (lasts a)
+                then go (i + 1) (done, kept)
+                else do
+                  put scratch kept var
+                  if kept + 1 < perPage
+                    then go (i + 1) (done, kept + 1)
+                    else freezeSmallArray scratch 0 perPage >>= \new -> go (i + 1) (Page new : done, 0)
+{-# INLINE tidy #-}
+
+-- | Fold over all variables, those included that stand for nothing any more.
+foldRoll :: (r -> a -> IO r) -> r -> Roll a -> IO r
+foldRoll f start (Roll ints open full) = do
+  n <- readPrimArray ints filled
+  pages <- readMutVar full
+  foldlM frozen start pages >>= \r -> foldlM (\r' i -> get open i >>= visit r') r [0 .. n - 1]
+  where
+    visit r var = readMutVar var >>= f r
+    frozen r page = foldlM (\r' i -> visit r' (entry page i)) r [0 .. entries page - 1]
+
+entries :: Page -> Int
+entries (Page page) = sizeofSmallArray page
+{-# INLINE entries #-}
+
+entry :: Page -> Int -> MutVar RealWorld a
+entry (Page (SmallArray page)) (I# i) = case indexSmallArray# (frozenVariables page) i of (# var #) -> MutVar var
+{-# INLINE entry #-}
+
+frozenVariables :: SmallArray# Any -> SmallArray# (MutVar# RealWorld a)
+frozenVariables = unsafeCoerce#
+{-# INLINE frozenVariables #-}

@@ -1,0 +1,396 @@
+{-# LANGUAGE MagicHash #-}
+{-# LANGUAGE UnboxedTuples #-}
+{-# OPTIONS_GHC -O2 #-}
+{-# OPTIONS_HADDOCK not-home #-}
+
+-- |
+-- Description : A growable table of values addressed by small integers
+--
+-- A number that is handed to the operating system and comes back later (of a
+-- completion, a timer) has what belongs to it here. A table is owned
+-- by one worker and used by one OS thread at a time; nothing here is atomic.
+--
+-- See Note [Why chunks, and why frozen ones] and Note [Keys].
+module Weft.Internal.Data.Slots
+  ( -- * Tables
+    Slots,
+    new,
+    size,
+
+    -- * Keys
+    Key (..),
+    slotBits,
+    keyBits,
+    before,
+
+    -- * One slot
+    insert,
+    lookup,
+    take,
+    remove,
+    replace,
+    member,
+
+    -- * All slots
+    foldM,
+    capacity,
+  )
+where
+
+import Control.Monad (void, when)
+import Control.Monad.Primitive (RealWorld)
+import Data.Bits (shiftL, shiftR, (.&.), (.|.))
+import Data.Primitive.Array
+  ( MutableArray,
+    copyMutableArray,
+    newArray,
+    readArray,
+    writeArray,
+  )
+import Data.Primitive.ByteArray
+  ( MutableByteArray,
+    copyMutableByteArray,
+    newByteArray,
+    readByteArray,
+    writeByteArray,
+  )
+import Data.Primitive.MutVar (MutVar, newMutVar, readMutVar, writeMutVar)
+import Data.Primitive.SmallArray
+  ( SmallArray (..),
+    SmallMutableArray (..),
+    newSmallArray,
+    readSmallArray,
+    unsafeFreezeSmallArray,
+    unsafeThawSmallArray,
+    writeSmallArray,
+  )
+import GHC.Exts (unsafeCoerce#)
+import Prelude hiding (lookup, take)
+
+-- Note [Why chunks, and why frozen ones]
+-- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
+-- A large boxed mutable array is scanned by cards at every minor collection
+-- after a write, and a small mutable array stays on the collector's list of
+-- mutable objects for as long as it lives: a million values in small mutable
+-- arrays of 32 cost 170 microseconds and more at every minor collection, written
+-- to or not. A frozen array leaves that list as soon as it points to nothing
+-- younger. So values live in chunks of 32 that are frozen at all times but for
+-- the instant of a write: thawing puts a chunk on the list (once), and the next
+-- collection takes it off. The same million then costs 1 microsecond, and a
+-- chunk that was written to is scanned alone.
+--
+-- The outer array holds the chunks and is written only when the table grows.
+
+-- Note [Keys]
+-- ~~~~~~~~~~~
+-- A key is a slot number (low 27 bits) and a generation (the next 33 bits): 60
+-- bits, never negative, so that there is room for a tag beside it in 64 bits.
+-- The generation counts the insertions of the whole table, not those of the
+-- slot: a key is not given again within 2^33 insertions, whatever happens to the
+-- slot, the table may shrink and forget a slot's history, and keys compare in
+-- the order of insertion ('before').
+--
+-- For each slot there is one word of unboxed memory, the mark:
+--   a key (not negative)   the slot is live, under this key
+--   negative               the slot is free; says which free slot comes next
+-- so that one comparison tells a live key from a stale one.
+
+-- | A table of values.
+data Slots a = Slots
+  { registers :: !(MutableByteArray RealWorld),
+    -- | Replaced when the table grows or shrinks.
+    store :: !(MutVar RealWorld (Store a))
+  }
+
+data Store a = Store
+  { -- | One word for each slot: Note [Keys].
+    marks :: !(MutableByteArray RealWorld),
+    -- | Frozen but for the instant of a write, although the type says mutable.
+    chunks :: !(MutableArray RealWorld (SmallMutableArray RealWorld a)),
+    -- | In slots; a multiple of 'chunkSlots'.
+    room :: !Int
+  }
+
+-- | Names a value in a table. A key whose value is gone names nothing.
+newtype Key = Key {keyNumber :: Int}
+  deriving newtype (Eq, Show)
+
+-- | The low bits of a key that are the slot: at most 134 million values at once.
+slotBits :: Int
+slotBits = 27
+
+-- | The low bits of a key that may be set.
+keyBits :: Int
+keyBits = 60
+
+slotOf :: Key -> Int
+slotOf (Key k) = k .&. (1 `shiftL` slotBits - 1)
+{-# INLINE slotOf #-}
+
+-- | Was the first key given before the second? True to the order of insertion
+-- unless 2^32 insertions lie between them.
+before :: Key -> Key -> Bool
+before (Key a) (Key b) = (a - b) `shiftL` (64 - keyBits) < 0
+{-# INLINE before #-}
+
+chunkShift, chunkSlots :: Int
+chunkShift = 5
+chunkSlots = 32
+
+-- The registers, one word each.
+rFree, rUsed, rLive, rGeneration, rTidyBelow, rChunks, rCredit :: Int
+
+-- | The head of the free list (last in, first out), or -1.
+rFree = 0
+
+-- | Slots at and above this number were never used, or are forgotten.
+rUsed = 1
+
+-- | How many slots are live.
+rLive = 2
+
+-- | The generation that the next key gets.
+rGeneration = 3
+
+-- | 'tidy' when fewer than this many are live.
+rTidyBelow = 4
+
+-- | How many chunks are allocated; the outer array may have room for more.
+rChunks = 5
+
+-- | How many values can be taken before 'tidy' is worth another try.
+rCredit = 6
+
+-- | An empty table.
+new :: IO (Slots a)
+new = do
+  r <- newByteArray (7 * 8)
+  mapM_ (\i -> writeByteArray r i (0 :: Int)) [rUsed .. rCredit]
+  writeByteArray r rFree (-1 :: Int)
+  Slots r <$> (newMutVar =<< newStore 0)
+
+newStore :: Int -> IO (Store a)
+newStore slots = do
+  m <- newByteArray (slots * 8)
+  absent <- newSmallArray 0 vacant
+  c <- newArray (slots `shiftR` chunkShift) absent
+  pure (Store m c slots)
+
+-- | Fills the slots that hold no value.
+vacant :: a
+vacant = errorWithoutStackTrace "Weft.Internal.Data.Slots: an empty slot was read"
+{-# NOINLINE vacant #-}
+
+-- | How many values the table holds.
+size :: Slots a -> IO Int
+size s = register s rLive
+{-# INLINE size #-}
+
+-- | For how many values there is room without growing.
+capacity :: Slots a -> IO Int
+capacity s = room <$> readMutVar (store s)
+
+register :: Slots a -> Int -> IO Int
+register s = readByteArray (registers s)
+{-# INLINE register #-}
+
+setRegister :: Slots a -> Int -> Int -> IO ()
+setRegister s = writeByteArray (registers s)
+{-# INLINE setRegister #-}
+
+-- | Put a value into a free slot.
+insert :: Slots a -> a -> IO Key
+insert s a = do
+  free <- register s rFree
+  slot <- if free < 0 then extend s else free <$ unlink free
+  generation <- register s rGeneration
+  setRegister s rGeneration ((generation + 1) .&. (1 `shiftL` (keyBits - slotBits) - 1))
+  st <- readMutVar (store s)
+  let key = generation `shiftL` slotBits .|. slot
+  writeByteArray (marks st) slot key
+  writeSlot st slot a
+  live <- register s rLive
+  setRegister s rLive (live + 1)
+  pure (Key key)
+  where
+    unlink slot = do
+      st <- readMutVar (store s)
+      mark <- readByteArray (marks st) slot
+      setRegister s rFree (nextFree mark)
+{-# INLINEABLE insert #-}
+
+-- | The mark of a free slot before this one on the free list; its own inverse.
+freeMark, nextFree :: Int -> Int
+freeMark next = -2 - next
+nextFree = freeMark
+
+-- | Write one value: Note [Why chunks, and why frozen ones]. The freeze must not
+-- be applied to a chunk that was not thawed first: the header would claim that
+-- the chunk is on the collector's list.
+writeSlot :: Store a -> Int -> a -> IO ()
+writeSlot st slot a = do
+  SmallMutableArray c <- readArray (chunks st) (slot `shiftR` chunkShift)
+  m <- unsafeThawSmallArray (SmallArray (unsafeCoerce# c))
+  writeSmallArray m (slot .&. (chunkSlots - 1)) a
+  _ <- unsafeFreezeSmallArray m
+  pure ()
+{-# INLINE writeSlot #-}
+
+readSlot :: Store a -> Int -> IO a
+readSlot st slot = do
+  c <- readArray (chunks st) (slot `shiftR` chunkShift)
+  readSmallArray c (slot .&. (chunkSlots - 1))
+{-# INLINE readSlot #-}
+
+-- | Run the continuation for a live key on its store, or give the default.
+whenLive :: Slots a -> Key -> r -> (Store a -> Int -> IO r) -> IO r
+whenLive s key@(Key k) stale act = do
+  used <- register s rUsed
+  let slot = slotOf key
+  if slot >= used
+    then pure stale
+    else do
+      st <- readMutVar (store s)
+      mark <- readByteArray (marks st) slot
+      if mark == k then act st slot else pure stale
+{-# INLINE whenLive #-}
+
+-- | Does the key name a value?
+member :: Slots a -> Key -> IO Bool
+member s key = whenLive s key False (\_ _ -> pure True)
+{-# INLINE member #-}
+
+-- | The value under a key.
+lookup :: Slots a -> Key -> IO (Maybe a)
+lookup s key = whenLive s key Nothing (\st slot -> Just <$> readSlot st slot)
+{-# INLINE lookup #-}
+
+-- | Put another value under a live key; the key stays. False for a stale key.
+replace :: Slots a -> Key -> a -> IO Bool
+replace s key a = whenLive s key False (\st slot -> True <$ writeSlot st slot a)
+{-# INLINE replace #-}
+
+-- | Remove and answer the value under a key; the slot is free again.
+take :: Slots a -> Key -> IO (Maybe a)
+take s key = whenLive s key Nothing $ \st slot -> Just <$> takeSlot s st slot
+{-# INLINE take #-}
+
+-- | Remove the value under a key; the slot is free again. Does nothing for a stale key.
+remove :: Slots a -> Key -> IO ()
+remove s key = whenLive s key () $ \st slot -> void (takeSlot s st slot)
+{-# NOINLINE remove #-}
+
+takeSlot :: Slots a -> Store a -> Int -> IO a
+takeSlot s st slot = do
+  a <- readSlot st slot
+  writeSlot st slot vacant
+  free <- register s rFree
+  writeByteArray (marks st) slot (freeMark free)
+  setRegister s rFree slot
+  live <- subtract 1 <$> register s rLive
+  setRegister s rLive live
+  threshold <- register s rTidyBelow
+  credit <- subtract 1 <$> register s rCredit
+  setRegister s rCredit credit
+  when (live < threshold || credit < 0) (tidy s)
+  pure a
+{-# INLINE takeSlot #-}
+
+-- | Fold over the live values in the order of their slots. The function may
+-- 'replace' values, and must not insert or take any.
+foldM :: (b -> Key -> a -> IO b) -> b -> Slots a -> IO b
+foldM f z s = do
+  used <- register s rUsed
+  st <- readMutVar (store s)
+  let go slot !acc
+        | slot == used = pure acc
+        | otherwise = do
+            mark <- readByteArray (marks st) slot
+            if mark < 0
+              then go (slot + 1) acc
+              else readSlot st slot >>= f acc (Key mark) >>= go (slot + 1)
+  go 0 z
+{-# INLINE foldM #-}
+
+-- | The next slot that was never used.
+extend :: Slots a -> IO Int
+extend s = do
+  slot <- register s rUsed
+  st <- readMutVar (store s)
+  st' <- if slot < room st then pure st else grow s st
+  allocated <- register s rChunks
+  let chunk = slot `shiftR` chunkShift
+  when (chunk >= allocated) $ do
+    c <- newSmallArray chunkSlots vacant
+    _ <- unsafeFreezeSmallArray c
+    writeArray (chunks st') chunk c
+    setRegister s rChunks (chunk + 1)
+  setRegister s rUsed (slot + 1)
+  pure slot
+{-# NOINLINE extend #-}
+
+-- | A quarter more room: what is not used stays below a fifth.
+grow :: Slots a -> Store a -> IO (Store a)
+grow s st = do
+  let wanted = room st + max chunkSlots (room st `shiftR` 2)
+      slots = (wanted + chunkSlots - 1) .&. negate chunkSlots
+  when (slots > 1 `shiftL` slotBits) $
+    errorWithoutStackTrace "Weft.Internal.Data.Slots: more than 2^27 values at once"
+  st' <- resized s st slots (room st)
+  setRegister s rTidyBelow (if slots <= smallest then 0 else slots `shiftR` 2)
+  setRegister s rCredit slots
+  pure st'
+
+-- | Replace the store by one with this room that keeps the first slots, this many.
+resized :: Slots a -> Store a -> Int -> Int -> IO (Store a)
+resized s st slots kept = do
+  st' <- newStore slots
+  copyMutableByteArray (marks st') 0 (marks st) 0 (kept * 8)
+  copyMutableArray (chunks st') 0 (chunks st) 0 ((kept + chunkSlots - 1) `shiftR` chunkShift)
+  writeMutVar (store s) st'
+  pure st'
+
+-- | Tables up to this much room are not worth tidying.
+smallest :: Int
+smallest = 1024
+
+-- | Give memory back after a burst: forget the free slots above the highest live
+-- one, and let the lowest free slots be used first, so that the top drains. It
+-- scans the table: when the live part has halved since the last time (or is a
+-- quarter of a table that grew), and when as many values were taken as there are
+-- slots. The first is at most once for every bit of the size between two growths,
+-- the second costs a constant for each value.
+tidy :: Slots a -> IO ()
+tidy s = do
+  live <- register s rLive
+  used <- register s rUsed
+  if 2 * live > used
+    then setRegister s rCredit used
+    else tidyUp s live used
+{-# NOINLINE tidy #-}
+
+tidyUp :: Slots a -> Int -> Int -> IO ()
+tidyUp s live used = do
+  st <- readMutVar (store s)
+  let highest slot
+        | slot < 0 = pure (-1)
+        | otherwise = do
+            mark <- readByteArray (marks st) slot
+            if mark < (0 :: Int) then highest (slot - 1) else pure slot
+      relink slot next
+        | slot < 0 = setRegister s rFree next
+        | otherwise = do
+            mark <- readByteArray (marks st) slot
+            if mark < (0 :: Int)
+              then writeByteArray (marks st) slot (freeMark next) >> relink (slot - 1) slot
+              else relink (slot - 1) next
+  top <- highest (used - 1)
+  relink top (-1)
+  setRegister s rUsed (top + 1)
+  let needed = (top + 1 + chunkSlots - 1) `shiftR` chunkShift
+      slots = max chunkSlots ((needed + needed `shiftR` 2) `shiftL` chunkShift)
+  when (2 * slots <= room st) $ do
+    _ <- resized s st slots (needed `shiftL` chunkShift)
+    setRegister s rChunks needed
+  setRegister s rTidyBelow (if slots <= smallest then 0 else max 1 (live `shiftR` 1))
+  setRegister s rCredit (max smallest (top + 1))

@@ -1,0 +1,343 @@
+{-# OPTIONS_GHC -O2 #-}
+{-# OPTIONS_HADDOCK not-home #-}
+
+-- |
+-- Description : The timers of one worker
+--
+-- A queue of deadlines with what to do at each, for millions of sleeping threads
+-- and for time limits that are nearly always cancelled. One worker owns it and
+-- one OS thread at a time uses it. Deadlines are nanoseconds of a clock that the
+-- caller chooses; nothing here reads one.
+--
+-- See Note [The heap].
+module Weft.Internal.Data.Timers
+  ( -- * Queues
+    Timers,
+    new,
+    size,
+
+    -- * Timers
+    TimerKey,
+    insert,
+    cancel,
+
+    -- * Expiry
+    nextDeadline,
+    never,
+    popExpired,
+
+    -- * Inspection
+    foldM,
+    foldKeysM,
+    heapBytes,
+  )
+where
+
+import Control.Monad (when)
+import Control.Monad.Primitive (RealWorld)
+import Data.Bits (shiftL, shiftR)
+import Data.Int (Int64)
+import Data.Primitive.ByteArray
+  ( MutableByteArray,
+    copyMutableByteArray,
+    getSizeofMutableByteArray,
+    newAlignedPinnedByteArray,
+    readByteArray,
+    writeByteArray,
+  )
+import Data.Primitive.MutVar (MutVar, newMutVar, readMutVar, writeMutVar)
+import Data.Primitive.PrimVar (PrimVar, newPrimVar, readPrimVar, writePrimVar)
+import Weft.Internal.Data.Slots (Key (..), Slots, before)
+import Weft.Internal.Data.Slots qualified as Slots
+
+-- Note [The heap]
+-- ~~~~~~~~~~~~~~~
+-- An implicit heap with four children to a node, in unboxed memory. An entry is
+-- two words: the deadline, and the key of a slot in a table that holds what to
+-- do. The root is entry 3, so that the children of entry i are the entries
+-- 4i-8 .. 4i-5: 64 bytes that begin at a multiple of 64, one cache line.
+--
+-- Invariants:
+--   (order)  no entry is due before its parent; among equal deadlines the key
+--            that was given first comes first.
+--   (live)   each live slot has exactly one entry. An entry whose key is stale
+--            was cancelled: a dead entry.
+--   (dead)   after every call at most half as many entries are dead as live, or
+--            there are at most 'tolerated' entries in all.
+--
+-- Cancelling removes the value from the table and leaves the entry behind, which
+-- costs no sifting; when there are too many dead entries they are all thrown out
+-- at once and the heap is built anew in linear time. There is no index from slots
+-- to entries to keep up to date, which would cost one scattered write for every
+-- entry that sifting moves.
+--
+-- Memory for each timer: the entry 16 to 20 bytes (24 to 30 with as many dead
+-- ones as (dead) allows), the table 17 to 20.
+
+-- | Timers that each carry an @a@.
+data Timers a = Timers
+  { slots :: !(Slots a),
+    -- | Replaced when it grows or shrinks.
+    heap :: !(MutVar RealWorld Heap),
+    -- | Entries in the heap, dead ones included.
+    entries :: !(PrimVar RealWorld Int)
+  }
+
+-- | Its room, in entries, and its memory.
+data Heap = Heap !Int !(MutableByteArray RealWorld)
+
+-- | Names one timer for 'cancel'. Once the timer has fired or was cancelled the
+-- key names nothing (for the next 2^33 timers).
+type TimerKey = Key
+
+-- | No timers.
+new :: IO (Timers a)
+new = Timers <$> Slots.new <*> (newMutVar =<< newHeap 32) <*> newPrimVar 0
+
+newHeap :: Int -> IO Heap
+newHeap n = Heap n <$> newAlignedPinnedByteArray ((n + root) * 16) 64
+
+-- | How many timers are pending.
+size :: Timers a -> IO Int
+size = Slots.size . slots
+{-# INLINE size #-}
+
+-- | Bytes of heap and table, beside the values.
+heapBytes :: Timers a -> IO Int
+heapBytes t = do
+  Heap _ m <- readMutVar (heap t)
+  bytes <- getSizeofMutableByteArray m
+  table <- Slots.capacity (slots t)
+  pure (bytes + table * 8 + (table `shiftR` 5) * (34 + 1) * 8)
+
+-- | Set a timer. Logarithmic at worst; constant when deadlines come in order.
+insert :: Timers a -> Int64 -> a -> IO TimerKey
+insert t deadline a = do
+  key <- Slots.insert (slots t) a
+  n <- readPrimVar (entries t)
+  Heap room m <- readMutVar (heap t)
+  m' <- if n < room then pure m else resize t (room + max 32 (room `shiftR` 2))
+  writePrimVar (entries t) (n + 1)
+  siftUp m' (n + root) deadline key
+  pure key
+
+-- | Remove a timer before it fires. False when it fired already or was
+-- cancelled. Constant on average.
+cancel :: Timers a -> TimerKey -> IO Bool
+cancel t key =
+  Slots.take (slots t) key >>= \case
+    Nothing -> pure False
+    Just _ -> True <$ settle t
+
+-- | Restore (dead) after timers went from the table.
+settle :: Timers a -> IO ()
+settle t = do
+  n <- readPrimVar (entries t)
+  live <- Slots.size (slots t)
+  when (n > tolerated && 2 * (n - live) > live) (sweep t)
+{-# INLINE settle #-}
+
+-- | Fewer entries than this are not worth a sweep.
+tolerated :: Int
+tolerated = 64
+
+-- | The deadline that comes first, or 'never'.
+nextDeadline :: Timers a -> IO Int64
+nextDeadline t = do
+  n <- readPrimVar (entries t)
+  if n == 0
+    then pure never
+    else do
+      Heap _ m <- readMutVar (heap t)
+      key <- keyAt m root
+      live <- Slots.member (slots t) key
+      if live then deadlineAt m root else dropFirst t >> nextDeadline t
+
+-- | Later than any deadline: there is no timer.
+never :: Int64
+never = maxBound
+
+-- | Fire the timers that are due at the time given, in the order of their
+-- deadlines and, where these are equal, in the order in which they were set.
+-- Answers how many fired.
+--
+-- The action may set and cancel timers. At most as many fire as were pending at
+-- the start, so that an action that sets a timer which is due at once cannot keep
+-- the worker here; what is still due fires in the next call.
+popExpired :: Timers a -> Int64 -> (a -> IO ()) -> IO Int
+popExpired t now act = size t >>= go 0
+  where
+    go !fired !limit
+      | fired == limit = done fired
+      | otherwise = do
+          n <- readPrimVar (entries t)
+          if n == 0
+            then done fired
+            else do
+              Heap _ m <- readMutVar (heap t)
+              deadline <- deadlineAt m root
+              if deadline > now
+                then done fired
+                else do
+                  key <- keyAt m root
+                  -- Off the heap first: the action may set timers.
+                  dropFirst t
+                  Slots.take (slots t) key >>= \case
+                    Nothing -> go fired limit
+                    Just a -> act a >> go (fired + 1) limit
+    done :: Int -> IO Int
+    done 0 = pure 0
+    done fired = fired <$ (settle t >> shrink t)
+{-# INLINEABLE popExpired #-}
+
+-- | Fold over the pending timers with their deadlines, in no particular order.
+-- The function must not change the queue.
+foldM :: (b -> Int64 -> a -> IO b) -> b -> Timers a -> IO b
+foldM f z t = do
+  n <- readPrimVar (entries t)
+  Heap _ m <- readMutVar (heap t)
+  let go i acc
+        | i == n + root = pure acc
+        | otherwise = do
+            key <- keyAt m i
+            Slots.lookup (slots t) key >>= \case
+              Nothing -> go (i + 1) acc
+              Just a -> do
+                deadline <- deadlineAt m i
+                f acc deadline a >>= go (i + 1)
+  go root z
+{-# INLINEABLE foldM #-}
+
+-- | Fold over the pending timers with their keys, as 'foldM'.
+foldKeysM :: (b -> TimerKey -> a -> IO b) -> b -> Timers a -> IO b
+foldKeysM f z t = Slots.foldM f z (slots t)
+{-# INLINEABLE foldKeysM #-}
+
+-- The heap itself -----------------------------------------------------------
+
+root :: Int
+root = 3
+
+parent, firstChild :: Int -> Int
+parent i = i `shiftR` 2 + 2
+firstChild i = i `shiftL` 2 - 8
+{-# INLINE parent #-}
+{-# INLINE firstChild #-}
+
+deadlineAt :: MutableByteArray RealWorld -> Int -> IO Int64
+deadlineAt m i = readByteArray m (2 * i)
+{-# INLINE deadlineAt #-}
+
+keyAt :: MutableByteArray RealWorld -> Int -> IO Key
+keyAt m i = Key <$> readByteArray m (2 * i + 1)
+{-# INLINE keyAt #-}
+
+put :: MutableByteArray RealWorld -> Int -> Int64 -> Key -> IO ()
+put m i deadline (Key key) = do
+  writeByteArray m (2 * i) deadline
+  writeByteArray m (2 * i + 1) key
+{-# INLINE put #-}
+
+-- | Is the first entry due before the second?
+earlier :: Int64 -> Key -> Int64 -> Key -> Bool
+earlier d k d' k' = d < d' || (d == d' && k `before` k')
+{-# INLINE earlier #-}
+
+-- | Put an entry into the hole at this place or, while it is due before its
+-- parent, move the parent down and go on there.
+siftUp :: MutableByteArray RealWorld -> Int -> Int64 -> Key -> IO ()
+siftUp m hole !deadline !key
+  | hole == root = put m hole deadline key
+  | otherwise = do
+      let up = parent hole
+      d <- deadlineAt m up
+      k <- keyAt m up
+      if earlier deadline key d k
+        then put m hole d k >> siftUp m up deadline key
+        else put m hole deadline key
+
+-- | Put an entry into the hole at this place or, while a child is due before it,
+-- move the first of the children up and go on there. The heap ends before @end@.
+siftDown :: MutableByteArray RealWorld -> Int -> Int -> Int64 -> Key -> IO ()
+siftDown m end = go
+  where
+    go hole !deadline !key
+      | child >= end = put m hole deadline key
+      | otherwise = do
+          d <- deadlineAt m child
+          k <- keyAt m child
+          smallest (child + 1) (min end (child + 4)) child d k
+      where
+        child = firstChild hole
+        smallest i stop !best !d !k
+          | i < stop = do
+              d' <- deadlineAt m i
+              if d' > d
+                then smallest (i + 1) stop best d k
+                else do
+                  k' <- keyAt m i
+                  if earlier d' k' d k
+                    then smallest (i + 1) stop i d' k'
+                    else smallest (i + 1) stop best d k
+          | earlier d k deadline key = put m hole d k >> go best deadline key
+          | otherwise = put m hole deadline key
+
+-- | Remove the first entry.
+dropFirst :: Timers a -> IO ()
+dropFirst t = do
+  n <- subtract 1 <$> readPrimVar (entries t)
+  writePrimVar (entries t) n
+  Heap _ m <- readMutVar (heap t)
+  when (n > 0) $ do
+    d <- deadlineAt m (n + root)
+    k <- keyAt m (n + root)
+    siftDown m (n + root) root d k
+
+-- | Throw out the dead entries and restore (order), in linear time.
+sweep :: Timers a -> IO ()
+sweep t = do
+  n <- readPrimVar (entries t)
+  Heap _ m <- readMutVar (heap t)
+  let compact from to
+        | from == n + root = pure to
+        | otherwise = do
+            k <- keyAt m from
+            live <- Slots.member (slots t) k
+            if live
+              then do
+                d <- deadlineAt m from
+                put m to d k
+                compact (from + 1) (to + 1)
+              else compact (from + 1) to
+      build end i
+        | i < root = pure ()
+        | otherwise = do
+            d <- deadlineAt m i
+            k <- keyAt m i
+            siftDown m end i d k
+            build end (i - 1)
+  end <- compact root root
+  writePrimVar (entries t) (end - root)
+  when (end > root + 1) $ build end (parent (end - 1))
+  shrink t
+{-# NOINLINE sweep #-}
+
+-- | Give memory back when less than a quarter is used.
+shrink :: Timers a -> IO ()
+shrink t = do
+  n <- readPrimVar (entries t)
+  Heap room _ <- readMutVar (heap t)
+  when (room > 1024 && n < room `shiftR` 2) $ do
+    _ <- resize t (n + max 32 (n `shiftR` 1))
+    pure ()
+
+-- | Move the entries to memory with so much room.
+resize :: Timers a -> Int -> IO (MutableByteArray RealWorld)
+resize t room = do
+  n <- readPrimVar (entries t)
+  Heap _ m <- readMutVar (heap t)
+  h@(Heap _ m') <- newHeap room
+  copyMutableByteArray m' (root * 16) m (root * 16) (n * 16)
+  writeMutVar (heap t) h
+  pure m'
+{-# NOINLINE resize #-}

@@ -1,0 +1,61 @@
+{-# LANGUAGE GADTs #-}
+{-# OPTIONS_HADDOCK not-home #-}
+
+-- |
+-- Description : With whom a thread that waits talks
+--
+-- For dumps: the address of the peer of the socket that a system call is about, or
+-- of the socket itself when it has no peer. Asks the operating system about the
+-- descriptor as it is now; of one that was closed nothing is said.
+module Weft.Internal.Kernel.Peer
+  ( withPeer,
+  )
+where
+
+import Control.Exception (IOException, try)
+import Foreign.C.Types (CInt)
+import Foreign.Marshal.Alloc (allocaBytes)
+import Foreign.Ptr (Ptr, castPtr)
+import Network.Socket (SockAddr)
+import Network.Socket.Address (peekSocketAddress)
+import Weft.Internal.Core.SystemCall
+import Weft.Internal.Os.Address (showAddress)
+import Weft.Internal.Os.Descriptor (descriptorNumber, isClosed)
+import Weft.Internal.Os.Net (c_getpeername, c_getsockname)
+
+-- | Add the address to the description of a system call on a socket.
+withPeer :: SystemCall a -> String -> IO String
+withPeer request text = case socketOf request of
+  Nothing -> pure text
+  Just s -> do
+    closed <- isClosed (socketDescriptor s)
+    if closed
+      then pure text
+      else do
+        peer <- address c_getpeername s
+        case peer of
+          Just a -> pure (text <> ", peer " <> showAddress a)
+          Nothing -> maybe text (\a -> text <> ", " <> showAddress a) <$> address c_getsockname s
+
+address :: (CInt -> Ptr () -> CInt -> IO CInt) -> Socket -> IO (Maybe SockAddr)
+address get s = allocaBytes room $ \p -> do
+  r <- get (descriptorNumber (socketDescriptor s)) p (fromIntegral room)
+  if r < 0
+    then pure Nothing
+    else either (\(_ :: IOException) -> Nothing) Just <$> try (peekSocketAddress (castPtr p))
+  where
+    room = 128 :: Int
+
+-- | The socket that a thread waits on.
+socketOf :: SystemCall a -> Maybe Socket
+socketOf = \case
+  Accept s _ -> Just s
+  Receive s _ _ _ -> Just s
+  Send s _ -> Just s
+  SendVector s _ -> Just s
+  ReceiveFrom s _ -> Just s
+  SendTo s _ _ -> Just s
+  SendFile s _ _ _ -> Just s
+  AwaitReadable s -> Just s
+  AwaitWritable s -> Just s
+  _ -> Nothing

@@ -1,0 +1,180 @@
+{-# LANGUAGE MultiWayIf #-}
+{-# OPTIONS_HADDOCK not-home #-}
+
+-- |
+-- Description : The file of a timeline
+--
+-- Opens the file, and runs the one thread of GHC that takes what the workers have
+-- recorded and writes it. Its calls may block for as long as the disk does; the
+-- workers do not notice. When the file cannot be written any more the operator is told
+-- once, and recording ends.
+module Weft.Internal.Observe.Timeline.Writer
+  ( -- * Settings
+    Timeline (..),
+    timelineTo,
+
+    -- * Running
+    withTimeline,
+  )
+where
+
+import Control.Concurrent (ThreadId, forkIO, forkIOWithUnmask, killThread)
+import Control.Concurrent.MVar
+import Control.Exception
+import Control.Monad (unless, void, when)
+import Control.Monad.Primitive (RealWorld)
+import Data.ByteString qualified as ByteString
+import Data.ByteString.Builder (Builder, toLazyByteString)
+import Data.ByteString.Lazy qualified as Lazy
+import Data.Map.Strict qualified as Map
+import Data.Maybe (isJust, isNothing)
+import Data.Primitive.Array
+import Data.Primitive.PrimVar (PrimVar)
+import Data.Text (Text)
+import Data.Text qualified as Text
+import System.Environment (getProgName)
+import System.IO
+import System.Posix.Process (getProcessID)
+import System.Timeout (timeout)
+import Weft.Internal.Data.Counters
+import Weft.Internal.Observe.Timeline.Event
+import Weft.Internal.Observe.Timeline.Recorder
+import Weft.Internal.Os.Sys qualified as Sys
+
+-- | Where and how a timeline is recorded.
+data Timeline = Timeline
+  { -- | The file. It is replaced. It may be a FIFO that somebody reads.
+    timelineFile :: !FilePath,
+    -- | Memory for what each worker has recorded and the file has not, in bytes; rounded
+    -- up to a power of two, at least 32 KiB. Default 4 MiB, some hundred thousand events.
+    -- Without room events are dropped; the file says how many.
+    timelineBuffer :: !Int,
+    -- | How often the file is written, in microseconds; sooner when a buffer is half
+    -- full at that moment. Default 50,000.
+    timelineInterval :: !Int
+  }
+  deriving stock (Eq, Show)
+
+-- | A timeline in this file, with the defaults.
+timelineTo :: FilePath -> Timeline
+timelineTo file = Timeline file 4_194_304 50_000
+
+-- | Record a timeline, if one is wanted, of so many workers: how to report what goes
+-- wrong later, how to read the counters, and what to do meanwhile with the recorder of
+-- each worker. A file that cannot be opened is an 'IOError' here. At the end what was
+-- recorded is written, for five seconds at most.
+withTimeline :: Maybe Timeline -> Int -> (String -> IO ()) -> IO Counters -> ((Int -> Maybe Recorder) -> IO a) -> IO a
+withTimeline Nothing _ _ _ use = use (const Nothing)
+withTimeline (Just timeline) workers report look use = bracket begin end (use . recorderOf)
+  where
+    begin = do
+      process <- Process . fromIntegral <$> getProcessID
+      name <- getProgName
+      file <- openBinaryFile (timelineFile timeline) WriteMode
+      flip onException (hClose file) $ do
+        -- Each write is of whole events: nothing of one stays behind in a buffer.
+        hSetBuffering file NoBuffering
+        switch <- newSwitch
+        origin <- fromIntegral <$> Sys.monotonicNow
+        recorders <- arrayFromList <$> mapM (newRecorder switch origin (timelineBuffer timeline)) [0 .. workers - 1]
+        stop <- newEmptyMVar
+        finished <- newEmptyMVar
+        let writer = Writer process file (timelineInterval timeline) recorders look stop
+            write unmask =
+              try (unmask (writeTimeline writer (Text.pack name))) >>= \case
+                Right () -> pure ()
+                Left e -> do
+                  switchOff switch
+                  unless (fromException e == Just ThreadKilled) $
+                    report ("timeline: " <> displayException e <> "; no more of it is written")
+                  hClose file `catch` \(_ :: IOException) -> pure ()
+        thread <- forkIOWithUnmask $ \unmask -> write unmask `finally` putMVar finished ()
+        pure (Running recorders switch stop finished thread)
+    end (Running _ switch stop finished thread) = do
+      putMVar stop ()
+      whole <- timeout 5_000_000 (readMVar finished)
+      when (isNothing whole) $ do
+        switchOff switch
+        report ("timeline: " <> timelineFile timeline <> ": writing it takes too long; its end is missing")
+        -- It may be in a call that does not return: that is not waited for.
+        void (forkIO (killThread thread))
+    recorderOf running worker
+      | worker < workers = Just (indexArray (runningRecorders running) worker)
+      | otherwise = Nothing
+
+-- | A timeline that is being recorded.
+data Running = Running
+  { runningRecorders :: !(Array Recorder),
+    _switch :: !(PrimVar RealWorld Int),
+    _stop :: !(MVar ()),
+    _finished :: !(MVar ()),
+    _thread :: !ThreadId
+  }
+
+-- | What the writing thread needs.
+data Writer = Writer
+  { writerProcess :: !Process,
+    writerFile :: !Handle,
+    writerInterval :: !Int,
+    writerRecorders :: !(Array Recorder),
+    writerLook :: !(IO Counters),
+    writerStop :: !(MVar ())
+  }
+
+-- | Write until it is time to stop, and then what is left, and the end.
+writeTimeline :: Writer -> Text -> IO ()
+writeTimeline writer name = do
+  put writer (renderHead (writerProcess writer) name (sizeofArray (writerRecorders writer)))
+  go Map.empty False
+  where
+    go known stopping = do
+      known' <- writeCounters writer known
+      busy <- or <$> mapM (writeEvents writer) (foldr (:) [] (writerRecorders writer))
+      if
+        | stopping && not busy -> put writer renderEnd >> hClose (writerFile writer)
+        | stopping || busy -> tryReadMVar (writerStop writer) >>= go known' . isJust
+        | otherwise -> timeout (max 1 (writerInterval writer)) (readMVar (writerStop writer)) >>= go known' . isJust
+
+-- | Write what a worker has published up to now. Is it time to look again already?
+writeEvents :: Writer -> Recorder -> IO Bool
+writeEvents writer recorder = go (0 :: Int)
+  where
+    go n = do
+      events <- takeEvents recorder batch
+      case events of
+        [] -> pure (n > pressing)
+        _ -> do
+          put writer (foldMap (\e -> separator <> renderEvent (writerProcess writer) (recorderWorker recorder) e) events)
+          if n < enough then go (n + length events) else pure True
+    -- So many in one write; so many in one turn, before the others'.
+    batch = 512
+    enough = 16_384
+    pressing = recorderCapacity recorder `div` 2
+
+-- | Write the numbers that have changed, on a track of their own.
+writeCounters :: Writer -> Map.Map Text Int -> IO (Map.Map Text Int)
+writeCounters writer known = case foldr (:) [] (writerRecorders writer) of
+  [] -> pure known
+  recorders@(r : _) -> do
+    c <- writerLook writer
+    dropped <- mapM droppedEvents recorders
+    now <- timelineNow r
+    let sums = total c
+        numbers =
+          Map.unions
+            [ Map.fromList
+                [ (Text.pack "threads", threadsAlive sums),
+                  (Text.pack "threads away", countedAway sums),
+                  (Text.pack "carriers", countersCarriers c)
+                ],
+              Map.fromList [(Text.pack ("worker " <> show w <> " dropped events"), n) | (w, n) <- zip [0 :: Int ..] dropped, n > 0],
+              countedKernel sums,
+              countersKernel c
+            ]
+        changed = Map.differenceWith (\new old -> if new == old then Nothing else Just new) numbers known
+    put writer (foldMap (\(name, n) -> separator <> renderCounter (writerProcess writer) 0 now name n) (Map.toList changed))
+    pure numbers
+
+-- | Write whole events, at once.
+put :: Writer -> Builder -> IO ()
+put writer text = ByteString.hPut (writerFile writer) (Lazy.toStrict (toLazyByteString text))

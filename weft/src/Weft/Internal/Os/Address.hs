@@ -1,0 +1,64 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
+-- |
+-- Description : Socket addresses as text
+--
+-- For messages, dumps and logs. The package @network@ shows an IPv4 address that was
+-- mapped into IPv6 (a client of a socket for both families) with its bytes reversed:
+-- nothing in this project shows a 'SockAddr' with 'show'. Pure.
+module Weft.Internal.Os.Address
+  ( showAddress,
+    showHost6,
+  )
+where
+
+import Data.Bits (unsafeShiftR, (.&.))
+import Data.List (intercalate, sortOn)
+import Data.Ord (Down (..))
+import Data.Word (Word32)
+import Network.Socket (HostAddress6, SockAddr (..), hostAddressToTuple)
+import Numeric (showHex)
+
+-- | An address with its port: @192.0.2.1:80@, @[2001:db8::1]:80@ (with the number of its
+-- zone, if it has one: @[fe80::1%2]:80@), or the path of a Unix-domain socket. An IPv4
+-- address that was mapped into IPv6 is shown as itself, so that one client has one name
+-- whatever socket took its connection. @show@ of a 'SockAddr' reverses such an address.
+--
+-- >>> showAddress (SockAddrInet6 80 0 (0, 0, 0xffff, 0xc0000201) 0)
+-- "192.0.2.1:80"
+showAddress :: SockAddr -> String
+showAddress = \case
+  SockAddrInet port host | (a, b, c, d) <- hostAddressToTuple host -> dotted [a, b, c, d] <> ":" <> show port
+  SockAddrInet6 port _ (0, 0, 0xffff, n) _ -> dotted (octets n) <> ":" <> show port
+  SockAddrInet6 port _ host zone -> "[" <> showHost6 host <> (if zone == 0 then "" else "%" <> show zone) <> "]:" <> show port
+  SockAddrUnix path -> path
+
+-- | In the form that RFC 5952 recommends: lower case, no leading zeros, the longest run of at
+-- least two groups of zeros (the first of several) as @::@, and a mapped IPv4 address with
+-- its numbers.
+--
+-- >>> showHost6 (0x20010db8, 0, 0x10000, 1)
+-- "2001:db8::1:0:0:1"
+showHost6 :: HostAddress6 -> String
+showHost6 (0, 0, 0xffff, n) = "::ffff:" <> dotted (octets n)
+showHost6 (a, b, c, d) = case longestZeros groups of
+  Nothing -> joined groups
+  Just (from, count) -> joined (take from groups) <> "::" <> joined (drop (from + count) groups)
+  where
+    groups = [n `unsafeShiftR` by .&. 0xffff | n <- [a, b, c, d], by <- [16, 0]]
+    joined = intercalate ":" . map (`showHex` "")
+
+-- | Where the longest run of at least two zeros begins, and its length.
+longestZeros :: [Word32] -> Maybe (Int, Int)
+longestZeros parts = case sortOn (Down . snd) runs of
+  best : _ -> Just best
+  [] -> Nothing
+  where
+    runs = [(at, n) | at <- [0 .. 7], at == 0 || parts !! (at - 1) /= 0, let n = length (takeWhile (== 0) (drop at parts)), n >= 2]
+
+dotted :: (Show a) => [a] -> String
+dotted = intercalate "." . map show
+
+-- | The first one is the highest.
+octets :: Word32 -> [Word32]
+octets n = [n `unsafeShiftR` by .&. 0xff | by <- [24, 16, 8, 0]]

@@ -1,0 +1,262 @@
+{-# LANGUAGE MagicHash #-}
+{-# LANGUAGE UnboxedTuples #-}
+{-# OPTIONS_GHC -O2 #-}
+{-# OPTIONS_HADDOCK not-home #-}
+
+-- |
+-- Description : The words that carriers and the monitor share
+--
+-- A few words of pinned memory tell the monitor which carriers are in user code,
+-- and tell a carrier whether the worker is still its own. This module owns their
+-- layout (that of @cbits/weft_monitor.h@) and the carrier's side of the protocol;
+-- the scheduler calls it twice for every segment of a thread.
+--
+-- See Note [Takeover].
+module Weft.Internal.Os.Control
+  ( -- * The words of a run
+    Words,
+    newWords,
+    wordsAddress,
+
+    -- * A carrier and its worker
+    Carrier (..),
+    carrierFor,
+    endReserve,
+    Line,
+    enterDispatch,
+    enterUser,
+    onlyWorker,
+    leaveUser,
+    standing,
+    Standing (..),
+    stillOwner,
+
+    -- * Sleep
+    setAwake,
+    monitorAsleep,
+
+    -- * Observation
+    carriersNow,
+    inUser,
+    sayBlocked,
+  )
+where
+
+import Control.Concurrent (ThreadId, mkWeakThreadId, myThreadId)
+import Control.Monad (forM_, when)
+import Control.Monad.Primitive (RealWorld)
+import Data.Bits ((.&.))
+import Data.Primitive.PrimArray
+import Foreign.Marshal.Array (advancePtr)
+import Foreign.Storable (peek, peekElemOff, poke, pokeElemOff)
+import GHC.Exts (Int (..), Ptr (..), atomicCasWordAddr#, int2Word#, word2Int#)
+import GHC.IO (IO (..))
+import System.Mem.Weak (Weak)
+
+-- Note [Takeover]
+-- ~~~~~~~~~~~~~~~
+-- A worker is a ready queue, an inbox, a kernel instance and timers. The OS thread
+-- that runs it at the moment is its carrier. While the carrier runs code of the
+-- user (a segment of a trace, an effect) it touches none of these, and another
+-- carrier may take the worker over: the thread that does not come back is then
+-- the old carrier's own affair, until it comes back and is put into the worker's
+-- inbox like any thread that was woken.
+--
+-- Two words of the carrier decide. USER: the number of the dispatch while it is in user
+-- code, else 0. MARK: 0 while it owns its worker and nobody wants anything.
+--
+--   carrier, entering user code           monitor, when USER has been n for long
+--     USER := n                             MARK := PROPOSED            (cas)
+--   carrier, leaving user code              membarrier
+--     USER := 0                             if USER == n
+--     if MARK == 0 go on                      MARK := LOST              (cas)
+--     else if MARK is LOST: lost            else
+--     else MARK := 0 (cas), go on             MARK := 0                 (cas)
+--          or, if that fails, look again
+--
+-- The carrier's way is two plain stores and a load, because it is taken some fifty
+-- million times a second. A store and a later load may change places in a
+-- processor; membarrier(2) makes every OS thread of the process pass a full
+-- barrier, so that after it either the monitor sees the carrier's `USER := 0`, or
+-- the carrier's load of MARK sees PROPOSED. If both happen the cas decides.
+--
+-- Without membarrier (a kernel before 4.14, a sandbox that forbids it) only the
+-- monitor passes a barrier. The carrier's store would have to wait in its
+-- processor's buffer for as long as the monitor takes for a failed system call and
+-- a barrier, at the end of a segment that lasted ten milliseconds.
+--
+-- Beside that, a processor must not let others see what a carrier did in user code, or
+-- `USER := n` itself, before what it did to the worker before that. On x86-64 stores
+-- are seen in their order. A processor that does not promise that needs a releasing
+-- store to enter user code.
+--
+-- Who owns which worker only the monitor knows, and only it changes it. The line of a
+-- carrier of the pool is used again when the carrier has come back.
+--
+-- The second mark, ATTEND, is set once in a tick and means: end this slice and
+-- look at the event source. It bounds a slice of long segments in time.
+
+-- | The words.
+newtype Words = Words (MutablePrimArray RealWorld Int)
+
+-- | In words: what one carrier or worker writes must not share a cache line with
+-- what another does.
+line :: Int
+line = 8
+
+-- | The words for so many workers and so many carriers in the pool. Worker i is
+-- owned by carrier i.
+newWords :: Int -> Int -> IO Words
+newWords workers others = do
+  let room = (carrierLines workers others + workers + 1) * line
+  array <- newAlignedPinnedPrimArray room
+  setPrimArray array 0 room 0
+  when (workers == 1) $
+    forM_ [0 .. carrierLines workers others - 1] $
+      \i -> writePrimArray array (i * line + aloneWord) 1
+  pure (Words array)
+
+-- | The workers' first carriers, the pool, and the reserves for the end of the run.
+carrierLines :: Int -> Int -> Int
+carrierLines workers others = workers + others + endReserve + workers
+
+-- | So many more carriers there may be while the threads of a run are being ended; after that
+-- one more for each worker. As in @cbits/weft_monitor.h@.
+endReserve :: Int
+endReserve = 64
+
+-- | For the monitor; good for as long as somebody holds the words.
+wordsAddress :: Words -> Ptr Int
+wordsAddress (Words array) = mutablePrimArrayContents array
+
+-- | What a carrier uses between two segments: the address of its line. One machine
+-- word, so that the scheduler can have it at hand. The third word of the line is the
+-- number of the present dispatch, the fourth is 1 if the run has one worker.
+-- It does not change.
+type Line = Ptr Int
+
+userWord, markWord, dispatchWord, aloneWord :: Int
+userWord = 0
+markWord = 1
+dispatchWord = 2
+aloneWord = 3
+
+-- | A carrier that owns, or owned, a worker.
+data Carrier = Carrier
+  { carrierLine :: {-# UNPACK #-} !Line,
+    -- | Its number: that of its line.
+    carrierNumber :: {-# UNPACK #-} !Int,
+    -- | The worker's line.
+    carrierWorker :: {-# UNPACK #-} !Line,
+    -- | The monitor's line.
+    carrierMonitor :: {-# UNPACK #-} !Line,
+    -- | GHC's name for it. Weak: who is named by a 'ThreadId' is never told that nobody can
+    -- wake it.
+    carrierThread :: !(Weak ThreadId),
+    -- | Keeps them all.
+    _carrierWords :: !Words
+  }
+
+-- | The calling thread as the carrier with this number, of so many workers and other
+-- carriers, for a worker.
+carrierFor :: Words -> Int -> Int -> Int -> Int -> IO Carrier
+carrierFor shared workers others worker number = do
+  self <- myThreadId >>= mkWeakThreadId
+  pure
+    Carrier
+      { carrierLine = lineAt shared number,
+        carrierNumber = number,
+        carrierWorker = lineAt shared (carrierLines workers others + worker),
+        carrierMonitor = monitorLine shared workers others,
+        carrierThread = self,
+        _carrierWords = shared
+      }
+
+lineAt :: Words -> Int -> Line
+lineAt shared i = wordsAddress shared `advancePtr` (i * line)
+
+monitorLine :: Words -> Int -> Int -> Line
+monitorLine shared workers others = lineAt shared (carrierLines workers others + workers)
+
+-- | A thread is dispatched, under this number (not 0), and its code is the user's.
+enterDispatch :: Line -> Int -> IO ()
+enterDispatch l n = pokeElemOff l dispatchWord n >> pokeElemOff l userWord n
+{-# INLINE enterDispatch #-}
+
+-- | What follows is code of the user again, in the same dispatch.
+enterUser :: Line -> IO ()
+enterUser l = peekElemOff l dispatchWord >>= pokeElemOff l userWord
+{-# INLINE enterUser #-}
+
+-- | Is the worker the only one of its run?
+onlyWorker :: Line -> IO Bool
+onlyWorker l = (/= 0) <$> peekElemOff l aloneWord
+{-# INLINE onlyWorker #-}
+
+-- | How a carrier stands to its worker.
+data Standing
+  = -- | It owns the worker.
+    Owner
+  | -- | It does, and should look at the event source soon.
+    OwnerWanted
+  | -- | It does not, and must not touch the worker.
+    Displaced
+  deriving stock (Eq, Show)
+
+-- | User code is over. True: the worker is still this carrier's, and nothing else is
+-- wanted. Otherwise 'standing' says more.
+leaveUser :: Line -> IO Bool
+leaveUser l = do
+  pokeElemOff l userWord 0
+  (== 0) <$> peekElemOff l markWord
+{-# INLINE leaveUser #-}
+
+-- | How the carrier stands to its worker; takes the marks away.
+standing :: Line -> IO Standing
+standing l = peekElemOff l markWord >>= go
+  where
+    go mark
+      | mark == 0 = pure Owner
+      | mark .&. lost /= 0 = pure Displaced
+      | otherwise = do
+          found <- compareAndSwap (l `advancePtr` markWord) mark 0
+          if found == mark
+            then pure (if mark .&. attend /= 0 then OwnerWanted else Owner)
+            else go found
+{-# NOINLINE standing #-}
+
+attend, lost :: Int
+attend = 2
+lost = 4
+
+-- | Answers what was found: the expected if it was replaced.
+compareAndSwap :: Ptr Int -> Int -> Int -> IO Int
+compareAndSwap (Ptr address) (I# expected) (I# new) =
+  IO $ \s -> case atomicCasWordAddr# address (int2Word# expected) (int2Word# new) s of
+    (# s', found #) -> (# s', I# (word2Int# found) #)
+
+-- | Does the carrier own the worker? Outside user code.
+stillOwner :: Line -> IO Bool
+stillOwner l = (\mark -> mark .&. lost == 0) <$> peekElemOff l markWord
+{-# INLINE stillOwner #-}
+
+-- | Say that the worker is awake, or is about to sleep.
+setAwake :: Carrier -> Bool -> IO ()
+setAwake c awake = poke (carrierWorker c) (if awake then 1 else 0)
+
+-- | Does the monitor sleep, so that a worker that wakes must wake it?
+monitorAsleep :: Carrier -> IO Bool
+monitorAsleep c = (/= 0) <$> peek (carrierMonitor c)
+
+-- | How many carriers there are beside those that the workers began with; the monitor
+-- keeps the number there. From anywhere.
+carriersNow :: Carrier -> IO Int
+carriersNow c = peekElemOff (carrierMonitor c) 1
+
+-- | Is the carrier in user code? From anywhere.
+inUser :: Carrier -> IO Bool
+inUser c = (/= 0) <$> peekElemOff (carrierLine c) userWord
+
+-- | Tell the monitor of so many workers and other carriers how many carriers are blocked.
+sayBlocked :: Words -> Int -> Int -> Int -> IO ()
+sayBlocked shared workers others = pokeElemOff (monitorLine shared workers others) 2

@@ -1,0 +1,217 @@
+{-# LANGUAGE CApiFFI #-}
+{-# LANGUAGE MagicHash #-}
+{-# LANGUAGE MultiWayIf #-}
+{-# LANGUAGE UnliftedFFITypes #-}
+{-# OPTIONS_HADDOCK not-home #-}
+
+-- |
+-- Description : An open file descriptor, and the users of its number
+--
+-- Owns the identity of a descriptor and the two words of its shared state: which workers
+-- use it, whether it is closed, what is known of its file, and whether another thread uses
+-- its number at this moment. Every function here may be called from any OS thread.
+module Weft.Internal.Os.Descriptor
+  ( -- * Descriptors
+    Descriptor (..),
+    newDescriptor,
+
+    -- * Use by a worker
+    mostWorkers,
+    enterWorker,
+
+    -- * Closing
+    markClosed,
+    isClosed,
+
+    -- * Use by another thread
+    whileHeld,
+    isHeld,
+    wasClosed,
+    isBusy,
+
+    -- * Facts about a file
+    Facts,
+    local,
+    localAsked,
+    buffered,
+    newDescriptorWith,
+    knows,
+    learn,
+  )
+where
+
+import Control.Concurrent (threadDelay)
+import Control.Exception (finally, mask_)
+import Control.Monad.Primitive (RealWorld)
+import Data.Bits (bit, testBit, unsafeShiftL, (.&.), (.|.))
+import Data.IORef (IORef, atomicModifyIORef', newIORef)
+import Data.Primitive.PrimArray
+import Data.Primitive.PrimVar
+import Data.Word (Word32)
+import Foreign.C.Error (Errno (..), eBUSY)
+import Foreign.C.Types (CInt (..))
+import GHC.Exts (MutableByteArray#)
+import System.IO.Unsafe (unsafePerformIO)
+import Weft.Internal.Os.Sys (Result, badDescriptor, failureCode)
+
+-- Note [Who may use the number]
+-- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
+-- The operating system gives a closed number to the next connection at once, and what is
+-- then sent to it reaches the wrong client. So a number is used in one of two ways only, and
+-- closing waits for both:
+--
+--   * By a worker that has entered ('enterWorker'), for as long as its backend likes. The
+--     closing thread asks every such worker to forget the descriptor.
+--   * By any OS thread that holds the descriptor ('whileHeld', and the calls of
+--     @weft_now.c@, which hold it for one call that does not wait). Holding is: write 1 to
+--     the second word, look whether the descriptor is closed, use the number if not, write 0.
+--     One thread holds it at a time; a thread that finds the 1 of another does nothing.
+--
+-- 'markClosed' sets the closed bit and learns in the same atomic step which workers have
+-- entered; after
+-- it the closing thread reads the second word, and closes the number when that is 0. Both
+-- sides write before they look. So a use that begins after the mark sees the mark, and the
+-- closing thread sees a use that began before it. A thread that holds does not wait for
+-- others, and no exception interrupts it, so closing is never late for long.
+--
+-- The bits of the first word:
+--
+--   0 .. 58   the worker with this index has entered
+--   59 .. 61  'buffered', 'localAsked', 'local'
+--   62        closed
+
+-- | An open file descriptor and its identity. The kernel reuses numbers at
+-- once, so a number alone cannot tell an operation on this descriptor from one
+-- on its predecessor: every table entry and every event carries the serial too.
+data Descriptor = Descriptor
+  { -- | The number the operating system gave.
+    descriptorNumber :: {-# UNPACK #-} !CInt,
+    -- | Unique in the process (modulo 2^32).
+    descriptorSerial :: {-# UNPACK #-} !Word32,
+    -- | The two words of Note [Who may use the number]. For this module, and for foreign
+    -- calls that hold the descriptor.
+    descriptorWords :: {-# UNPACK #-} !(MutablePrimArray RealWorld Int)
+  }
+
+instance Eq Descriptor where
+  a == b = descriptorSerial a == descriptorSerial b && descriptorNumber a == descriptorNumber b
+
+instance Show Descriptor where
+  showsPrec _ d = showString "fd " . shows (descriptorNumber d)
+
+-- | Give a freshly opened descriptor its identity. The number must be in
+-- non-blocking mode if it is a socket, a pipe or a terminal.
+newDescriptor :: CInt -> IO Descriptor
+newDescriptor = newDescriptorWith mempty
+
+-- | 'newDescriptor' of a file of which something is known.
+newDescriptorWith :: Facts -> CInt -> IO Descriptor
+newDescriptorWith (Facts facts) n = do
+  s <- atomicModifyIORef' serials (\s -> (s + 1, s))
+  words' <- newPrimArray 2
+  writePrimArray words' 0 facts
+  writePrimArray words' 1 0
+  pure (Descriptor n s words')
+
+serials :: IORef Word32
+serials = unsafePerformIO (newIORef 1)
+{-# NOINLINE serials #-}
+
+marks :: Descriptor -> PrimVar RealWorld Int
+marks = PrimVar . descriptorWords
+{-# INLINE marks #-}
+
+closedBit :: Int
+closedBit = 62
+
+-- | How many workers a run may have: each has a bit of its own.
+mostWorkers :: Int
+mostWorkers = 59
+
+-- | From now on closing asks the worker with this index first. False if the descriptor was
+-- closed before.
+enterWorker :: Descriptor -> Int -> IO Bool
+enterWorker d worker = do
+  seen <- readPrimVar (marks d)
+  if testBit seen closedBit
+    then pure False
+    else do
+      -- Closed since we looked, it was closed without us, and its number may be free.
+      before <- if seen .&. me /= 0 then pure seen else fetchOrInt (marks d) me
+      pure (not (testBit before closedBit))
+  where
+    -- Not 'bit', which asks whether there is such a bit: there is ('mostWorkers').
+    me = unsafeShiftL 1 worker :: Int
+{-# INLINE enterWorker #-}
+
+-- | Mark it as closed: the workers that have entered it, or nothing if it was closed before.
+-- The caller closes the number when they have forgotten it and it is not held ('isHeld').
+markClosed :: Descriptor -> IO (Maybe [Int])
+markClosed d = do
+  before <- fetchOrInt (marks d) (bit closedBit)
+  pure $ if testBit before closedBit then Nothing else Just (filter (testBit before) [0 .. mostWorkers - 1])
+
+-- | Was 'markClosed' called?
+isClosed :: Descriptor -> IO Bool
+isClosed d = (`testBit` closedBit) <$> readPrimVar (marks d)
+{-# INLINE isClosed #-}
+
+-- | Does a thread hold it?
+isHeld :: Descriptor -> IO Bool
+isHeld d = (/= 0) <$> readPrimArray (descriptorWords d) 1
+
+-- | Hold the descriptor while an action uses its number; @EBADF@ if it was closed. The action
+-- does nothing that another thread must wait for.
+whileHeld :: Descriptor -> IO Result -> IO Result
+whileHeld d action = mask_ again
+  where
+    !(MutablePrimArray words') = descriptorWords d
+    again =
+      c_hold words' >>= \r ->
+        if
+          | r == isBusy -> threadDelay 100 >> again
+          | r < 0 -> pure badDescriptor
+          | otherwise -> action `finally` c_let_go words'
+
+-- | How a call that holds the descriptor fails when it was closed. Not @EBADF@, which is what
+-- the system says of numbers that it does not know: those of other kernels.
+wasClosed :: Result
+wasClosed = failureCode (Errno codeShutDown)
+
+foreign import capi "errno.h value ESHUTDOWN" codeShutDown :: CInt
+
+-- | How such a call fails when another thread holds the descriptor.
+isBusy :: Result
+isBusy = failureCode eBUSY
+
+foreign import ccall unsafe "weft_hold"
+  c_hold :: MutableByteArray# RealWorld -> IO Result
+
+foreign import ccall unsafe "weft_let_go"
+  c_let_go :: MutableByteArray# RealWorld -> IO ()
+
+-- | What is known about a file: a set of the following.
+newtype Facts = Facts Int
+
+instance Semigroup Facts where
+  Facts a <> Facts b = Facts (a .|. b)
+
+instance Monoid Facts where
+  mempty = Facts 0
+
+-- | It is on a local file system; a thread was asked whether it is; it was opened without
+-- @O_DIRECT@.
+local, localAsked, buffered :: Facts
+local = Facts (bit 61)
+localAsked = Facts (bit 60)
+buffered = Facts (bit 59)
+
+-- | Are these facts known?
+knows :: Descriptor -> Facts -> IO Bool
+knows d (Facts facts) = (\seen -> seen .&. facts == facts) <$> readPrimVar (marks d)
+{-# INLINE knows #-}
+
+-- | Add facts; false if they were known. About a descriptor that was closed they are added
+-- in vain: its successor has words of its own.
+learn :: Descriptor -> Facts -> IO Bool
+learn d (Facts facts) = (\before -> before .&. facts /= facts) <$> fetchOrInt (marks d) facts

@@ -1,0 +1,270 @@
+{-# LANGUAGE BlockArguments #-}
+{-# OPTIONS_HADDOCK not-home #-}
+
+-- |
+-- Description : A bounded pool of OS threads for what blocks
+--
+-- Disk I/O never blocks a worker: where the kernel has no asynchronous call for
+-- it, the call runs here. Li and Zdancewic (2007, section 4.4) call this
+-- @SYS_BLIO@. This module owns the queue of jobs and the threads that run them;
+-- any thread may call it, and no call but 'shutdownPool' waits for anything.
+--
+-- Threads are started on demand, kept for the next job, and retire when there
+-- is none: an idle program has no pool thread at all.
+module Weft.Internal.Os.Pool
+  ( -- * Settings
+    PoolSettings (..),
+    defaultPoolSettings,
+
+    -- * Pools
+    Pool,
+    newPool,
+    shutdownPool,
+    withPool,
+
+    -- * Jobs
+    PoolJob,
+    submitPool,
+    cancelPool,
+    PoolClosed (..),
+
+    -- * Observation
+    PoolGauge (..),
+    poolGauge,
+  )
+where
+
+import Control.Concurrent (forkIO, myThreadId)
+import Control.Concurrent.MVar (MVar, newEmptyMVar, putMVar, readMVar, tryPutMVar)
+import Control.Exception (Exception, SomeException, bracket, throwIO, try, uninterruptibleMask_)
+import Control.Monad (void, when)
+import Data.IORef (IORef, atomicModifyIORef', newIORef, readIORef)
+import Data.IntMap.Strict (IntMap)
+import Data.IntMap.Strict qualified as IntMap
+import Data.List (partition)
+import GHC.Conc (getUncaughtExceptionHandler, labelThread)
+import System.Timeout (timeout)
+import Weft.Internal.Data.Time (Duration, seconds, wholeMicroseconds)
+import Weft.Internal.Os.Masked (interruptiblyMasked, receivePending, reportStray)
+
+-- | How large a pool may grow and how fast it shrinks.
+data PoolSettings = PoolSettings
+  { -- | Most threads at a time; default 16. When all are busy, jobs wait in the
+    -- order in which they came. Values below 1 count as 1.
+    poolMaxThreads :: !Int,
+    -- | How long a thread without a job stays; default two seconds. With 0 every thread retires as soon as the queue is empty.
+    poolIdle :: !Duration
+  }
+  deriving stock (Eq, Show)
+
+-- | 16 threads, two seconds.
+defaultPoolSettings :: PoolSettings
+defaultPoolSettings = PoolSettings {poolMaxThreads = 16, poolIdle = seconds 2}
+
+-- | A pool of OS threads.
+--
+-- The queue itself has no bound, because a refused job would need a second
+-- queue of those who wait for room: each job stands for one parked thread of
+-- the program, so whatever bounds the threads bounds the queue.
+data Pool = Pool
+  { poolSettings :: !PoolSettings,
+    poolState :: !(IORef State),
+    -- | Full when the pool is closed and its last thread has gone.
+    poolDrained :: !(MVar ())
+  }
+
+-- Note [One state, one step]
+-- ~~~~~~~~~~~~~~~~~~~~~~~~~~
+-- Every change is one atomicModifyIORef' of the whole state, and no lock is
+-- held across anything: a worker that submits can never wait for a pool thread
+-- that the run-time system has descheduled. What must happen outside (start a
+-- thread, fill a mailbox) follows from the step and is done after it, by the
+-- one who made the step.
+--
+-- Invariants:
+--   (1) 'waiting' is empty unless all threads allowed exist and none is idle;
+--   (2) a mailbox is in 'idle' if and only if its thread waits for it and
+--       nobody has promised to fill it: who takes it out fills it, once;
+--   (3) 'threads' counts those between their start and their last step.
+
+-- | See Note [One state, one step].
+data State = State
+  { -- | Jobs nobody has taken, oldest first.
+    waiting :: !(IntMap (IO ())),
+    nextJob :: !Int,
+    -- | The mailbox of each idle thread, the last to fall idle first, so that
+    -- those that are not needed stay idle and retire.
+    idle :: [Mailbox],
+    threads :: !Int,
+    phase :: !Phase
+  }
+
+data Phase
+  = -- | Jobs are taken.
+    Open
+  | -- | No job is taken any more; those that were taken still run.
+    Closed
+  deriving stock (Eq)
+
+-- | How an idle thread gets its next job, or is told to go ('Nothing'). Each
+-- serves for one wait, and is read and never taken: 'timeout' may answer
+-- 'Nothing' although its action had ended, and what had been taken were lost.
+type Mailbox = MVar (Maybe (IO ()))
+
+-- | A job that was submitted.
+data PoolJob = PoolJob !Pool !Int
+
+-- | Thrown by 'submitPool' after 'shutdownPool'.
+data PoolClosed = PoolClosed
+  deriving stock (Eq, Show)
+
+instance Exception PoolClosed
+
+-- | A pool without threads.
+newPool :: PoolSettings -> IO Pool
+newPool settings =
+  Pool settings {poolMaxThreads = max 1 (poolMaxThreads settings)}
+    <$> newIORef (State IntMap.empty 0 [] 0 Open)
+    <*> newEmptyMVar
+
+-- | Take no more jobs, run those already taken, and wait until the last thread
+-- has gone. Harmless when done twice.
+shutdownPool :: Pool -> IO ()
+shutdownPool pool = do
+  (mailboxes, none) <- atomicModifyIORef' (poolState pool) \s ->
+    (s {idle = [], phase = Closed}, (idle s, threads s == 0))
+  mapM_ (`putMVar` Nothing) mailboxes
+  when none $ void (tryPutMVar (poolDrained pool) ())
+  readMVar (poolDrained pool)
+
+-- | A pool for the time of an action.
+withPool :: PoolSettings -> (Pool -> IO a) -> IO a
+withPool settings = bracket (newPool settings) shutdownPool
+
+-- | What submitting a job asks of the one who submits.
+data Placement
+  = HandTo !Mailbox
+  | StartThread
+  | Queued
+  | Refused
+
+-- | Have a thread of the pool run an action, masked uninterruptibly; never waits. An
+-- exception that leaves the action is a bug of the action: it is handed to the uncaught
+-- exception handler and the pool goes on. Throws 'PoolClosed' after 'shutdownPool'.
+submitPool :: Pool -> IO () -> IO PoolJob
+submitPool pool action = uninterruptibleMask_ do
+  (key, placement) <- atomicModifyIORef' (poolState pool) \s ->
+    let key = nextJob s
+        s' = s {nextJob = key + 1}
+     in case idle s of
+          _ | phase s == Closed -> (s, (key, Refused))
+          mailbox : rest -> (s' {idle = rest}, (key, HandTo mailbox))
+          []
+            | threads s < poolMaxThreads (poolSettings pool) ->
+                (s' {threads = threads s + 1}, (key, StartThread))
+            | otherwise ->
+                (s' {waiting = IntMap.insert key action (waiting s)}, (key, Queued))
+  case placement of
+    HandTo mailbox -> putMVar mailbox (Just action)
+    StartThread -> startThread pool action
+    Queued -> pure ()
+    Refused -> throwIO PoolClosed
+  pure (PoolJob pool key)
+
+-- | Withdraw a job: true when it had not been given to a thread, and then it
+-- never runs.
+cancelPool :: PoolJob -> IO Bool
+cancelPool (PoolJob pool key) = atomicModifyIORef' (poolState pool) \s ->
+  case IntMap.updateLookupWithKey (\_ _ -> Nothing) key (waiting s) of
+    (Nothing, _) -> (s, False)
+    (Just _, rest) -> (s {waiting = rest}, True)
+
+-- | Called masked uninterruptibly: between the count of threads and the thread's existence
+-- nothing may come. So is the thread itself: a job may have told others of it, who may throw
+-- to it at any time.
+startThread :: Pool -> IO () -> IO ()
+startThread pool action = void $ forkIO do
+  self <- myThreadId
+  labelThread self "weft pool"
+  runJobs pool action
+
+-- | The life of a pool thread: run a job, look for the next, retire.
+runJobs :: Pool -> IO () -> IO ()
+runJobs pool = go
+  where
+    go action = do
+      try action >>= \case
+        Right () -> pure ()
+        Left e -> report e
+      -- What was thrown too late for this job must not hit the next.
+      receivePending stray
+      nextStep >>= \case
+        Run next -> go next
+        Wait mailbox -> await mailbox
+        Retire isLast -> leave isLast
+
+    report e = do
+      handler <- getUncaughtExceptionHandler
+      void (try @SomeException (handler e))
+
+    stray = reportStray "a thread of the pool"
+
+    nextStep = do
+      mailbox <- newEmptyMVar
+      atomicModifyIORef' (poolState pool) \s ->
+        case IntMap.minView (waiting s) of
+          Just (next, rest) -> (s {waiting = rest}, Run next)
+          Nothing
+            | phase s == Closed || poolIdle (poolSettings pool) <= mempty -> retire s
+            | otherwise -> (s {idle = mailbox : idle s}, Wait mailbox)
+
+    retire s = (s {threads = threads s - 1}, Retire (threads s == 1 && phase s == Closed))
+
+    leave isLast = when isLast $ void (tryPutMVar (poolDrained pool) ())
+
+    await mailbox =
+      try (interruptiblyMasked (timeout (max 1 (wholeMicroseconds (poolIdle (poolSettings pool)))) (readMVar mailbox))) >>= \case
+        Left e -> stray e >> await mailbox
+        Right (Just mail) -> receive mail
+        Right Nothing -> do
+          -- Who takes the mailbox out of the list decides: we, and then nobody
+          -- will fill it; or somebody else, and then its content is on the way.
+          gone <- atomicModifyIORef' (poolState pool) \s ->
+            case partition (== mailbox) (idle s) of
+              ([], _) -> (s, Nothing)
+              (_, others) -> Just <$> retire s {idle = others}
+          case gone of
+            Just (Retire isLast) -> leave isLast
+            _ -> readMVar mailbox >>= receive
+
+    receive = \case
+      Just next -> go next
+      Nothing -> do
+        isLast <- atomicModifyIORef' (poolState pool) retire
+        case isLast of
+          Retire True -> leave True
+          _ -> pure ()
+
+-- | What a thread does after a job.
+data Step
+  = Run (IO ())
+  | Wait !Mailbox
+  | -- | Go; true for the last thread of a closed pool.
+    Retire !Bool
+
+-- | Numbers for an operator.
+data PoolGauge = PoolGauge
+  { -- | Threads that exist.
+    gaugeThreads :: !Int,
+    -- | Threads without a job.
+    gaugeIdle :: !Int,
+    -- | Jobs that no thread has taken.
+    gaugeWaiting :: !Int
+  }
+  deriving stock (Eq, Show)
+
+-- | The pool at this moment; takes no lock.
+poolGauge :: Pool -> IO PoolGauge
+poolGauge pool = do
+  s <- readIORef (poolState pool)
+  pure PoolGauge {gaugeThreads = threads s, gaugeIdle = length (idle s), gaugeWaiting = IntMap.size (waiting s)}

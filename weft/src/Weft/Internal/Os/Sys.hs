@@ -1,0 +1,339 @@
+{-# LANGUAGE CApiFFI #-}
+{-# OPTIONS_HADDOCK not-home #-}
+
+-- |
+-- Description : Thin bindings to the system calls
+--
+-- The system calls of a Unix-like kernel as the backends need them, through the
+-- C functions of @cbits/weft_sys.c@. This module owns the convention that every
+-- call answers a number, or the negated @errno@; it holds no state, and any
+-- thread may call it. Import it qualified: @import Weft.Internal.Os.Sys qualified
+-- as Sys@.
+--
+-- A call that cannot block is an @unsafe@ foreign call: some ten nanoseconds.
+-- It holds its capability, and every collection waits for it, so what can block
+-- is a @safe@ one and belongs on a pool thread, or is the one wait of an idle
+-- worker.
+module Weft.Internal.Os.Sys
+  ( -- * Answers
+    Result,
+    failureCode,
+    isFailure,
+    resultErrno,
+    throwFailure,
+
+    -- ** Failures that are looked for
+    wouldBlock,
+    inProgress,
+    canceled,
+    badDescriptor,
+    notPermitted,
+
+    -- * Streams
+    -- $streams
+    recv,
+    send,
+    recvMessage,
+    sendMessage,
+    accept,
+    connect,
+    connectResult,
+    readStream,
+    writeStream,
+    sendFile,
+    readyNow,
+    awaitReady,
+    isPlainTcp,
+
+    -- * Files
+    -- $files
+    readAt,
+    writeAt,
+    sync,
+    openAt,
+    statAt,
+    readIn,
+    residentBytes,
+    isLocal,
+
+    -- ** Without waiting
+    openNow,
+    statNow,
+    readNow,
+
+    -- * Descriptors
+    close,
+    setNonBlocking,
+    newEventCounter,
+
+    -- * Waiting
+
+    -- ** Readiness bits
+    readableBit,
+    writableBit,
+    readHangupBit,
+    writeHangupBit,
+    invalidBit,
+
+    -- ** epoll
+    epollCreate,
+    epollAdd,
+    epollRemove,
+    epollWait,
+    epollWaitNoBlock,
+
+    -- ** poll
+    pollEvents,
+    pollWait,
+    pollWaitNoBlock,
+
+    -- * Time
+    monotonicNow,
+  )
+where
+
+import Data.Int (Int64)
+import Data.Word (Word64, Word8)
+import Foreign.C.Error (Errno (..), eAGAIN, eBADF, eINPROGRESS, ePERM, errnoToIOError)
+import Foreign.C.Types (CInt (..))
+import Foreign.Ptr (Ptr)
+
+-- | What a call answered: zero or more for success, the negated @errno@ for
+-- failure.
+type Result = Int
+
+-- | The answer that stands for a failure.
+failureCode :: Errno -> Result
+failureCode (Errno e) = negate (fromIntegral e)
+{-# INLINE failureCode #-}
+
+-- | Does the answer stand for a failure?
+isFailure :: Result -> Bool
+isFailure = (< 0)
+{-# INLINE isFailure #-}
+
+-- | The failure behind an answer for which 'isFailure' holds.
+resultErrno :: Result -> Errno
+resultErrno = Errno . fromIntegral . negate
+
+-- | Throw an 'IOError' that names the place when the answer stands for a
+-- failure; for set-up code, where there is no thread to answer.
+throwFailure :: String -> IO Result -> IO Result
+throwFailure place call = do
+  r <- call
+  if isFailure r then ioError (errnoToIOError place (resultErrno r) Nothing Nothing) else pure r
+
+-- | @-EAGAIN@.
+wouldBlock :: Result
+wouldBlock = failureCode eAGAIN
+
+-- | @-EINPROGRESS@.
+inProgress :: Result
+inProgress = failureCode eINPROGRESS
+
+-- | @-ECANCELED@: the answer of an operation that was cancelled.
+canceled :: Result
+canceled = failureCode (Errno codeCanceled)
+
+-- "Foreign.C.Error" does not know this one.
+foreign import capi "errno.h value ECANCELED" codeCanceled :: CInt
+
+-- | @-EBADF@.
+badDescriptor :: Result
+badDescriptor = failureCode eBADF
+
+-- | @-EPERM@.
+notPermitted :: Result
+notPermitted = failureCode ePERM
+
+-- $streams
+-- None of these blocks. The socket calls say so themselves (@MSG_DONTWAIT@);
+-- 'readStream', 'writeStream', 'accept', 'connect' and 'sendFile' need the
+-- descriptor to be in non-blocking mode.
+
+-- | @recv@ into memory of so many bytes.
+foreign import ccall unsafe "weft_recv"
+  recv :: CInt -> Ptr Word8 -> Int -> IO Result
+
+-- | @send@; never raises @SIGPIPE@.
+foreign import ccall unsafe "weft_send"
+  send :: CInt -> Ptr Word8 -> Int -> IO Result
+
+-- | @recvmsg@ with a @struct msghdr@; received descriptors are close-on-exec.
+foreign import ccall unsafe "weft_recvmsg"
+  recvMessage :: CInt -> Ptr () -> IO Result
+
+-- | @sendmsg@ with a @struct msghdr@; never raises @SIGPIPE@.
+foreign import ccall unsafe "weft_sendmsg"
+  sendMessage :: CInt -> Ptr () -> IO Result
+
+-- | @accept4@: address and its length (both may be null). The new descriptor
+-- is non-blocking and close-on-exec.
+foreign import ccall unsafe "weft_accept"
+  accept :: CInt -> Ptr () -> Ptr () -> IO Result
+
+-- | @connect@ to an address of so many bytes; 'inProgress' when it goes on.
+foreign import ccall unsafe "weft_connect"
+  connect :: CInt -> Ptr () -> Int -> IO Result
+
+-- | How the attempt to connect ended: 0, a failure, or 'wouldBlock' while it
+-- goes on.
+foreign import ccall unsafe "weft_connect_result"
+  connectResult :: CInt -> IO Result
+
+-- | @read@ of a pipe, FIFO, terminal or event counter.
+foreign import ccall unsafe "weft_read"
+  readStream :: CInt -> Ptr Word8 -> Int -> IO Result
+
+-- | @write@ to a pipe, FIFO, terminal or event counter.
+foreign import ccall unsafe "weft_write"
+  writeStream :: CInt -> Ptr Word8 -> Int -> IO Result
+
+-- | @sendfile@ to a socket, from a file at an offset, at most so many bytes. It
+-- does wait for a disk where the bytes are not in the page cache: ask
+-- 'residentBytes' first.
+foreign import ccall unsafe "weft_sendfile"
+  sendFile :: CInt -> CInt -> Int64 -> Int -> IO Result
+
+-- | 0 when what the readiness bits name would not block now, 'wouldBlock' when
+-- it would.
+foreign import ccall unsafe "weft_ready_now"
+  readyNow :: CInt -> Int -> IO Result
+
+-- | Wait until what the readiness bits name would not block. A @safe@ call.
+foreign import ccall safe "weft_await_ready"
+  awaitReady :: CInt -> Int -> IO Result
+
+-- | 1 for a TCP socket with nothing (such as kernel TLS) on top; 0 otherwise.
+foreign import ccall unsafe "weft_plain_tcp"
+  isPlainTcp :: CInt -> IO Result
+
+-- $files
+-- All but 'residentBytes' and those that end in @Now@ wait for disks and are @safe@
+-- calls.
+
+-- | @pread@; the offset -1 is the file's own position.
+foreign import ccall safe "weft_pread"
+  readAt :: CInt -> Ptr Word8 -> Int -> Int64 -> IO Result
+
+-- | @pwrite@; the offset -1 is the file's own position.
+foreign import ccall safe "weft_pwrite"
+  writeAt :: CInt -> Ptr Word8 -> Int -> Int64 -> IO Result
+
+-- | @fsync@, or @fdatasync@ when the second argument is not 0.
+foreign import ccall safe "weft_fsync"
+  sync :: CInt -> Int -> IO Result
+
+-- | @openat2@: directory, path as a C string, flags, mode (looked at only when
+-- the flags create a file), resolve flags. Where the kernel has no @openat2@ it
+-- is @openat@, or @-ENOSYS@ when resolve flags are asked for: a promise about
+-- symbolic links is never dropped silently.
+foreign import ccall safe "weft_openat2"
+  openAt :: CInt -> Ptr () -> Int -> Int -> Int -> IO Result
+
+-- | @statx@: directory, path as a C string, flags, mask, @struct statx@.
+foreign import ccall safe "weft_statx"
+  statAt :: CInt -> Ptr () -> Int -> Int -> Ptr () -> IO Result
+
+-- | Bring so many bytes from an offset on into the page cache; answers how many
+-- of them the file has.
+foreign import ccall safe "weft_read_in"
+  readIn :: CInt -> Int64 -> Int -> IO Result
+
+-- | How many bytes from an offset on are in the page cache (at most 256 KiB are
+-- looked at); 'wouldBlock' when none is, 0 at the end of the file,
+-- @-EOPNOTSUPP@ where the file system cannot say.
+foreign import ccall unsafe "weft_resident"
+  residentBytes :: CInt -> Int64 -> Int -> IO Result
+
+-- | 1 for a descriptor on a file system of this machine, whose metadata are memory
+-- once they were looked up.
+foreign import ccall safe "weft_is_local"
+  isLocal :: CInt -> IO Result
+
+-- | 'openAt', for reading, of a path whose names are all in memory and that does not
+-- leave the file system: directory, path, flags, resolve flags. 'wouldBlock' where
+-- 'openAt' is to be asked. On a local file system only: to open is what it is there.
+foreign import ccall unsafe "weft_open_now"
+  openNow :: CInt -> Ptr () -> Int -> Int -> IO Result
+
+-- | 'statAt' of such a path or, if it is empty, of the descriptor itself: directory,
+-- path, mask, @struct statx@. 'wouldBlock' where 'statAt' is to be asked.
+foreign import ccall unsafe "weft_stat_now"
+  statNow :: CInt -> Ptr () -> Int -> Ptr () -> IO Result
+
+-- | 'readAt' of what is in the page cache, 'wouldBlock' where not all of it is. Not
+-- for a file that was opened with @O_DIRECT@.
+foreign import ccall unsafe "weft_read_now"
+  readNow :: CInt -> Ptr Word8 -> Int -> Int64 -> IO Result
+
+-- | @close@. The number is free afterwards whatever the answer.
+foreign import ccall unsafe "weft_close"
+  close :: CInt -> IO Result
+
+-- | Switch non-blocking mode on (not 0) or off.
+foreign import ccall unsafe "weft_set_nonblocking"
+  setNonBlocking :: CInt -> Int -> IO Result
+
+-- | A new @eventfd@, non-blocking and close-on-exec.
+foreign import ccall unsafe "weft_eventfd"
+  newEventCounter :: IO Result
+
+-- | A read would not block.
+readableBit :: Int
+readableBit = 1
+
+-- | A write would not block.
+writableBit :: Int
+writableBit = 2
+
+-- | End of stream, an error or urgent data: a short read proves nothing.
+readHangupBit :: Int
+readHangupBit = 4
+
+-- | The other side is gone, or an error: a short write proves nothing.
+writeHangupBit :: Int
+writeHangupBit = 8
+
+-- | The number is not an open descriptor.
+invalidBit :: Int
+invalidBit = 16
+
+-- | A new epoll instance.
+foreign import ccall unsafe "weft_epoll_create"
+  epollCreate :: IO Result
+
+-- | Register a descriptor under a key for some readiness bits, edge-triggered.
+-- Reports what it is ready for already as the first event.
+foreign import ccall unsafe "weft_epoll_add"
+  epollAdd :: CInt -> CInt -> Word64 -> Int -> IO Result
+
+-- | Drop a descriptor.
+foreign import ccall unsafe "weft_epoll_remove"
+  epollRemove :: CInt -> CInt -> IO Result
+
+-- | Wait for at most so many events for so many nanoseconds (negative: for
+-- ever). Each event is a key and readiness bits, 64 bits each.
+foreign import ccall safe "weft_epoll_wait"
+  epollWait :: CInt -> Ptr Word64 -> Int -> Int64 -> IO Result
+
+-- | 'epollWait' for a time limit of 0.
+foreign import ccall unsafe "weft_epoll_wait"
+  epollWaitNoBlock :: CInt -> Ptr Word64 -> Int -> Int64 -> IO Result
+
+-- | Readiness bits as the @events@ of a @struct pollfd@.
+foreign import ccall unsafe "weft_poll_events"
+  pollEvents :: Int -> IO Int
+
+-- | @ppoll@ over an array of @struct pollfd@ with their keys beside it; events
+-- as of 'epollWait'.
+foreign import ccall safe "weft_poll_wait"
+  pollWait :: Ptr Word8 -> Ptr Word64 -> Int -> Ptr Word64 -> Int -> Int64 -> IO Result
+
+-- | 'pollWait' for a time limit of 0.
+foreign import ccall unsafe "weft_poll_wait"
+  pollWaitNoBlock :: Ptr Word8 -> Ptr Word64 -> Int -> Ptr Word64 -> Int -> Int64 -> IO Result
+
+-- | Nanoseconds of the monotonic clock; allocates nothing.
+foreign import ccall unsafe "weft_monotonic"
+  monotonicNow :: IO Int64

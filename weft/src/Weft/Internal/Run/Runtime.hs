@@ -1,0 +1,257 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
+-- |
+-- Description : Starting and stopping the workers of a program
+--
+-- Owns a run: makes the doors, starts one worker for each capability on a bound
+-- OS thread, runs the main thread on the first of them, and when that has ended
+-- stops the workers and releases what their kernels hold. Called from ordinary
+-- 'IO'.
+module Weft.Internal.Run.Runtime
+  ( Settings (..),
+    OnDeadlock (..),
+    defaultSettings,
+    runWith,
+  )
+where
+
+import Control.Concurrent (forkIO, forkOS, getNumCapabilities, newEmptyMVar, putMVar, readMVar, rtsSupportsBoundThreads, setNumCapabilities, tryPutMVar)
+import Control.Exception
+import Control.Monad
+import Data.Foldable (for_, toList, traverse_)
+import Data.IORef
+import Data.Maybe (fromMaybe, isNothing)
+import Data.Primitive.Array
+import Data.Text qualified as Text
+import System.Posix.Signals (Signal, sigHUP, sigTERM)
+import System.Timeout (timeout)
+import Weft.Internal.Core.Policy
+import Weft.Internal.Core.Scheduler
+import Weft.Internal.Core.Trace
+import Weft.Internal.Data.Time (Duration, seconds, wholeMicroseconds)
+import Weft.Internal.Kernel
+import Weft.Internal.Observe.Dump (renderSnapshot, snapshot)
+import Weft.Internal.Observe.Timeline.Writer
+import Weft.Internal.Os.AtEnd qualified as AtEnd
+import Weft.Internal.Os.Control
+import Weft.Internal.Os.Descriptor (mostWorkers)
+import Weft.Internal.Os.Masked (receivePending, unmasked)
+import Weft.Internal.Os.Monitor
+import Weft.Internal.Os.Report
+import Weft.Internal.Run.Ending
+import Weft.Internal.Run.Watch
+import Weft.Internal.Run.Worker
+
+-- | How a program is run.
+data Settings = Settings
+  { -- | How many workers run threads, each on an OS thread of its own. 'Nothing'
+    -- (the default): as many as GHC has capabilities (@+RTS -N@). More than there
+    -- are capabilities raises their number. At least 1, and at most 59.
+    settingWorkers :: !(Maybe Int),
+    -- | Who answers the system calls.
+    settingKernel :: !Kernel,
+    -- | The order in which ready threads run. Default 'fifo'.
+    settingPolicy :: !Policy,
+    -- | How many ready threads run between two polls of the event source. Default
+    -- 256. Fewer: events are noticed sooner, and polling costs more.
+    settingSlice :: !Int,
+    -- | How many system calls and effects one thread may make before it goes to
+    -- the end of the ready queue as if it had yielded. Default 1,000. Fewer:
+    -- fairer between threads that are never refused; more: fewer switches. At least 1.
+    settingFuel :: !Int,
+    -- | How long the threads that are left when the main thread has ended may take to
+    -- end, their finalizers included. Default 5 seconds. Those that take longer are
+    -- reported and dropped where they are.
+    settingGrace :: !Duration,
+    -- | How many OS threads beside the workers' own there may be, at most, to take over from
+    -- threads that compute for long or block where Weft cannot see it, as in
+    -- 'Control.Concurrent.MVar.takeMVar'. They are started when they are needed and end
+    -- when they are not. Default 2,000; at most 64 for threads that run at the moment,
+    -- because more would wait for each other. At the limit, or when the system has no
+    -- OS thread, the worker of the next such thread waits for it, and all of the worker's
+    -- threads with it. When that has lasted for half a second 'settingReport' is told
+    -- who holds the OS threads: once, until every worker has one again.
+    settingCarriers :: !Int,
+    -- | Report a thread, by its label, that has held its worker for longer than
+    -- this: it computes, or blocks where Weft cannot see it. Others go on
+    -- meanwhile. Default 'Nothing': no report. Not exact to less than 5 milliseconds.
+    settingStall :: !(Maybe Duration),
+    -- | What to do when all threads wait for each other, so that none can ever run
+    -- again. Noticed within some tenths of a second. Default 'ReportDeadlock'.
+    settingDeadlock :: !OnDeadlock,
+    -- | Print all threads to standard error on the signal @SIGUSR1@, if nobody has
+    -- installed a handler for it when the run begins. Default true.
+    settingDumpSignal :: !Bool,
+    -- | Signals that end the run if nobody has installed a handler for them when it begins,
+    -- nor takes them by "Weft.Signal". Every thread is cancelled and finalized, as at
+    -- the end of the main thread; then 'runWith' raises 'System.Exit.ExitFailure' with the
+    -- negated number of the signal, with which GHC lets a program end as by that signal.
+    -- (Called in a thread of @forkIO@ it ends the process itself.) A second one ends the process
+    -- at once. Default: SIGTERM and SIGHUP; of SIGINT GHC makes the exception
+    -- 'Control.Exception.UserInterrupt' in its main thread.
+    settingEndSignals :: ![Signal],
+    -- | Record what the workers do when, into this file ('Weft.Timeline.timelineTo').
+    -- Default: no, which costs nothing. A file that cannot be opened is an 'IOError' of
+    -- the run before anything has begun.
+    settingTrace :: !(Maybe Timeline),
+    -- | What to do with an exception that left a thread; the thread itself has
+    -- ended but for this action, which runs as its last effect ('Weft.liftIO'). Default:
+    -- one report on standard error. What it throws is ignored.
+    settingUncaught :: !(ThreadId -> Label -> SomeException -> IO ()),
+    -- | What to do with a message for the operator: one line, or several, without a newline
+    -- at the end. Several OS threads may call it at the same time. Default: standard error,
+    -- each message in one piece.
+    settingReport :: !(String -> IO ())
+  }
+
+-- | What to do about a deadlock.
+data OnDeadlock
+  = -- | Report it, with the cycles of threads and what they hold, and go on waiting:
+    -- something outside the run may still wake a thread.
+    ReportDeadlock
+  | -- | Report it and end the run: 'runWith' raises 'Control.Exception.Deadlock'.
+    RaiseDeadlock
+  deriving stock (Eq, Show)
+
+-- | The defaults, with the given kernel.
+defaultSettings :: Kernel -> Settings
+defaultSettings kernel =
+  Settings
+    { settingWorkers = Nothing,
+      settingKernel = kernel,
+      settingPolicy = fifo,
+      settingSlice = 256,
+      settingFuel = 1000,
+      settingGrace = seconds 5,
+      settingCarriers = 2000,
+      settingStall = Nothing,
+      settingDeadlock = ReportDeadlock,
+      settingDumpSignal = True,
+      settingEndSignals = [sigTERM, sigHUP],
+      settingTrace = Nothing,
+      settingUncaught = \thread label e ->
+        reportToStderr (show thread <> labelBehind label <> " ended by an exception: " <> displayException e),
+      settingReport = reportToStderr
+    }
+
+-- | Run a thread, and all that it forks, until it ends; answer with its result or
+-- raise its exception. The threads that are left then are cancelled, and it waits for
+-- their end ('settingGrace').
+--
+-- An asynchronous exception in the caller stops the run and is raised again when
+-- the workers have stopped. A thread that is in the middle of a computation or a
+-- foreign call then goes on until that ends, and no further. Needs GHC's threaded
+-- run-time system (@-threaded@).
+runWith :: Settings -> Thread a -> IO a
+runWith settings main' = do
+  unless rtsSupportsBoundThreads . throwIO $
+    userError "Weft needs GHC's threaded run-time system: add -threaded to the ghc-options of the executable"
+  capabilities <- getNumCapabilities
+  let count = max 1 (min mostWorkers (fromMaybe capabilities (settingWorkers settings)))
+      others = max 0 (settingCarriers settings)
+  when (count > capabilities) (setNumCapabilities count)
+  doors <- newDoors (settingPolicy settings) count
+  result <- newEmptyMVar
+  stopped <- newIORef False
+  deadlocks <- newDeadlockWatch
+  shared <- newWords count others
+  -- Filled when the worker has stopped.
+  done <- arrayFromList <$> replicateM count newEmptyMVar
+  ending <- newEnding count (map workerScheduler <$> startedWorkers doors)
+  let finish = void . tryPutMVar result
+      homes = map doorHome (toList doors)
+      first = toTrace (main' >>= effect . finish . Right)
+      firstTrace = Catch (\_ -> first) (\e -> Effect (Done <$ finish (Left e)))
+      -- Carry a worker for as long as it is ours; the last carrier stops it. Masked: Note
+      -- [Strays] in "Weft.Internal.Core.Scheduler".
+      carrying index worker = do
+        ended <- try (carry worker)
+        -- What is thrown from here on ends with this thread, which remains masked.
+        receivePending (schedulerStray (workerScheduler worker))
+        case ended of
+          Right TakenOver -> pure ()
+          Right Stopped -> end
+          Left e -> finish (Left e) >> end
+        where
+          end = (stopWorker worker `catch` (finish . Left)) `finally` putMVar (indexArray done index) ()
+      inherit index owner = case index of
+        -1 -> allAsleep
+        -2 -> void . try @SomeException $ countBlocked homes >>= sayBlocked shared count others
+        -3 -> noneLeft owner
+        _ -> takeOver index owner
+      noneLeft errno = void . forkIO . void . try @SomeException $ reportLimit (settingReport settings) homes (count + others) errno
+      -- On a thread of its own: the monitor, which calls this, has workers to watch.
+      allAsleep = void . forkIO . void . try @SomeException . unmasked $ do
+        running <- startedWorkers doors
+        lookForDeadlock deadlocks homes running $ \text -> do
+          quietly (settingReport settings text)
+          when (settingDeadlock settings == RaiseDeadlock) $ finish (Left (toException Deadlock))
+      takeOver i owner = uninterruptibleMask_ $ do
+        found <- readIORef (doorWorker (indexArray doors i))
+        for_ found $ \worker ->
+          try (carrierFor shared count others i owner >>= (`adoptWorker` worker)) >>= \case
+            Right heir -> carrying i heir
+            Left e -> failed i e
+      failed index e = finish (Left e) >> putMVar (indexArray done index) ()
+      -- One whose OS thread cannot be started is over at once: 'stop' waits for all. Called
+      -- masked, and so is what it starts.
+      start recorder monitor kernel index =
+        handle (failed index) . void . forkOS $ do
+          carrier <- carrierFor shared count others index index
+          started <- try $ startWorker (workerSettingsFor recorder monitor kernel index) carrier
+          case started of
+            Left e -> failed index e
+            Right worker -> do
+              when (index == 0) $ startThread (workerScheduler worker) (newTcb Nobody rootContext) (\_ -> firstTrace)
+              carrying index worker
+      workerSettingsFor recorder monitor kernel index =
+        WorkerSettings
+          { workerIndex = index,
+            workerDoors = doors,
+            workerSlice = max 1 (settingSlice settings),
+            workerFuel = settingFuel settings,
+            workerStop = readIORef stopped,
+            workerReport = quietly . settingReport settings,
+            workerUncaught = \tcb e ->
+              quietly (settingUncaught settings (ThreadId (tcbIdentity tcb)) (tcbLabel tcb) e),
+            workerKernel = kernel,
+            workerEnding = ending,
+            workerTakenOver = \lost -> for_ (settingStall settings) $ \limit -> watchStall (quietly . settingReport settings) limit lost,
+            workerWakeMonitor = wakeMonitor monitor,
+            workerRecorder = recorder index
+          }
+      -- Every thread is cancelled, and ends. An asynchronous exception (a further one,
+      -- if one has ended the run) cuts the waiting short.
+      close monitor restore = do
+        mapM_ (\door -> writeIORef (homeClosing (doorHome door)) True) doors
+        monitorEnding monitor endReserve
+        traverse_ openUp doors
+        living <- countLiving ending
+        ended <- if living == 0 then pure (Just ()) else restore (timeout (wholeMicroseconds (settingGrace settings)) (readMVar (endingQuiet ending)))
+        when (isNothing ended) $ do
+          left <- snapshot homes >>= renderSnapshot
+          quietly . settingReport settings $
+            "these have not ended in time at the end of the run, and are dropped:\n" <> Text.unpack (Text.stripEnd left)
+      -- A further asynchronous exception must wait: what the workers share is
+      -- released next, and they may still use it.
+      stop monitor = uninterruptibleMask_ $ do
+        writeIORef stopped True
+        monitorEnding monitor count
+        traverse_ openUp doors
+        traverse_ readMVar done
+  withEndSignals (settingEndSignals settings) . withTimeline (settingTrace settings) count (quietly . settingReport settings) (readCounters doors) $ \recorder ->
+    withDumpSignal (settingDumpSignal settings) homes . bracket (openKernel (settingKernel settings) count) closeKernel $ \kernel ->
+      withMonitor count others shared inherit $ \monitor -> mask $ \restore -> do
+        -- Starting an OS thread waits for it, which an asynchronous exception could
+        -- interrupt when the first workers run already: hence the firmer mask.
+        started <- try (uninterruptibleMask_ (mapM_ (start recorder monitor kernel) [0 .. count - 1]) >> restore (readMVar result))
+        closed <- try (close monitor restore)
+        stop monitor
+        AtEnd.runAll (homeAtEnd (doorHome (indexArray doors 0)))
+        outcome <- case (started, closed) of
+          (Right outcome, Right ()) -> pure outcome
+          (Left e, _) -> throwIO (e :: SomeException)
+          (_, Left e) -> throwIO (e :: SomeException)
+        either throwIO pure outcome
+  where
+    quietly action = action `catch` \(_ :: SomeException) -> pure ()

@@ -1,0 +1,409 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
+-- |
+-- Description : A worker: one loop that runs ready threads and polls its kernel
+--
+-- Owns the loop that alternates between running ready threads
+-- ("Weft.Internal.Core.Scheduler") and polling the event source
+-- ("Weft.Internal.Kernel"), falls asleep when there is nothing to do, and hands
+-- work to workers that are idle. Everything here runs on the carrier that owns the
+-- worker, a bound OS thread, except what goes through a 'Door'.
+module Weft.Internal.Run.Worker
+  ( -- * Doors
+    Door (..),
+    newDoors,
+    postThrough,
+    openUp,
+
+    -- * Workers
+    WorkerSettings (..),
+    Worker (..),
+    Ended (..),
+    Lost (..),
+    startedWorkers,
+    startWorker,
+    adoptWorker,
+    carry,
+    stopWorker,
+    seemsStuck,
+
+    -- * Observation
+    readCounters,
+  )
+where
+
+import Control.Concurrent qualified as Ghc
+import Control.Exception (SomeException, displayException)
+import Control.Monad (join, unless, when)
+import Control.Monad.Fix (mfix)
+import Control.Monad.Primitive (RealWorld)
+import Data.Foldable (foldlM, foldrM, for_, toList)
+import Data.IORef
+import Data.IntMap.Strict (IntMap)
+import Data.Maybe (catMaybes)
+import Data.Primitive.Array
+import Data.Primitive.PrimVar
+import Weft.Internal.Core.Cancel (moveTo)
+import Weft.Internal.Core.Guests (newGuests, takeExpected)
+import Weft.Internal.Core.Park (parkedCount, visitParked)
+import Weft.Internal.Core.Policy
+import Weft.Internal.Core.Ring (pushRing)
+import Weft.Internal.Core.Scheduler
+import Weft.Internal.Core.Trace
+import Weft.Internal.Data.Births
+import Weft.Internal.Data.Counters
+import Weft.Internal.Data.Inbox
+import Weft.Internal.Data.Roll (newRoll)
+import Weft.Internal.Kernel
+import Weft.Internal.Observe.Counting
+import Weft.Internal.Observe.Timeline
+import Weft.Internal.Observe.Timeline.Recorder (Recorder, recordTakeover)
+import Weft.Internal.Os.AtEnd (AtEnd, newAtEnd)
+import Weft.Internal.Os.Control
+import Weft.Internal.Os.Sys (monotonicNow)
+import Weft.Internal.Run.Ending
+
+-- | How the rest of the program reaches a worker, from any OS thread.
+data Door = Door
+  { doorInbox :: !Inbox,
+    -- | Set when the worker's kernel has started.
+    doorWake :: !(IORef (IO ())),
+    -- | The worker as its threads see it.
+    doorHome :: !Home,
+    -- | Set when the worker has started.
+    doorWorker :: !(IORef (Maybe Worker)),
+    -- | To be touched on the worker only; here so that a posted action can.
+    doorQueue :: !ReadyQueue
+  }
+
+-- | The doors of so many workers, which have not started yet.
+newDoors :: Policy -> Int -> IO (Array Door)
+newDoors policy count = do
+  closing <- newIORef False
+  end <- newAtEnd
+  numbers <- newPrimVar 0
+  mfix $ \doors -> arrayFromList <$> mapM (newDoor policy closing end numbers doors (doorHome <$> doors) (count == 1)) [0 .. count - 1]
+
+newDoor :: Policy -> IORef Bool -> AtEnd -> PrimVar RealWorld Int -> Array Door -> Array Home -> Bool -> Int -> IO Door
+newDoor policy closing end numbers everybody peers alone index = do
+  inbox <- newInbox
+  wake <- newIORef (pure ())
+  queue <- newReadyQueue policy
+  parked <- newRoll
+  clock <- newPrimVar 0
+  births <- newBirths
+  guests <- newGuests
+  started <- newIORef Nothing
+  let home =
+        Home
+          { homeWorker = index,
+            homeAlone = alone,
+            homeProbe = Nothing,
+            homeNumbers = numbers,
+            homePost = post inbox (join (readIORef wake)),
+            homeReady = pushTo queue,
+            homeStart = \tcb resume -> readIORef started >>= mapM_ (\worker -> startThread (workerScheduler worker) tcb resume),
+            homeIdentify = \tcb -> readIORef started >>= maybe (pure tcb) (\worker -> numbered (workerScheduler worker) tcb),
+            homeGoing = Going home,
+            homeParked = parked,
+            homeClock = clock,
+            homeBirths = births,
+            homeVisit = \f start -> readIORef started >>= maybe (pure start) (\worker -> visitThreads worker f start),
+            homeHeld = readIORef started >>= maybe (pure []) heldThreads,
+            homeClosing = closing,
+            homeCounters = readCounters everybody,
+            homeAtEnd = end,
+            homeGuests = guests,
+            homePeers = peers
+          }
+  pure (Door inbox wake home started queue)
+
+-- | 'push' as a function of the other three: a partial application is slow to call.
+pushTo :: ReadyQueue -> Why -> Tcb -> Resume -> IO ()
+pushTo = \case
+  FifoQueue ring -> \_ tcb resume -> pushRing ring tcb resume
+  PolicyQueue q -> \why tcb resume -> enqueue q why (Ready tcb resume)
+{-# INLINE pushTo #-}
+
+-- | What the workers behind these doors have counted. From any OS thread.
+readCounters :: Array Door -> IO Counters
+readCounters doors = do
+  workers <- mapM (readIORef . doorWorker) (toList doors)
+  each <- mapM (maybe (pure mempty) (\w -> workerCounters (workerScheduler w) (workerInstance w))) workers
+  (carriers, gauges) <- case catMaybes workers of
+    [] -> pure (0, mempty)
+    w : _ -> sharedGauges (workerScheduler w) (workerKernel (workerSettings w))
+  pure (Counters each carriers gauges)
+
+-- | Have an action run on the worker, soon.
+postThrough :: Door -> IO () -> IO ()
+postThrough = homePost . doorHome
+
+-- | Make the worker look around, even if it sleeps.
+openUp :: Door -> IO ()
+openUp door = postThrough door (pure ())
+
+-- | What a worker is started with.
+data WorkerSettings = WorkerSettings
+  { workerIndex :: !Int,
+    -- | Of all workers, by index.
+    workerDoors :: !(Array Door),
+    -- | Threads dispatched between two polls.
+    workerSlice :: !Int,
+    -- | Nodes of one trace run between two dispatches.
+    workerFuel :: !Int,
+    -- | Is it time to stop?
+    workerStop :: !(IO Bool),
+    workerReport :: !(String -> IO ()),
+    workerUncaught :: !(Tcb -> SomeException -> IO ()),
+    workerKernel :: !Opened,
+    workerEnding :: !Ending,
+    -- | Called when this OS thread has taken a worker over.
+    workerTakenOver :: !(Lost -> IO ()),
+    -- | Wake the monitor.
+    workerWakeMonitor :: !(IO ()),
+    -- | Where to leave the events of a timeline, if there is to be one.
+    workerRecorder :: !(Maybe Recorder)
+  }
+
+-- | A worker that has started, as one of its carriers sees it.
+data Worker = Worker
+  { workerSettings :: !WorkerSettings,
+    workerInstance :: !Instance,
+    workerScheduler :: !Scheduler
+  }
+
+-- | A thread whose carrier has lost its worker.
+data Lost = Lost
+  { lostThread :: !Away,
+    lostWorker :: !Int,
+    -- | Its key in the threads of the worker that are away. Another's when it has come back.
+    lostCarrier :: !Int,
+    lostAway :: !(IORef (IntMap Away))
+  }
+
+-- | Why a carrier has left its worker.
+data Ended
+  = -- | It was time to stop; the worker is to be stopped ('stopWorker').
+    Stopped
+  | -- | Another carrier has taken it over.
+    TakenOver
+  deriving stock (Eq, Show)
+
+-- | Make a worker. On its first carrier.
+startWorker :: WorkerSettings -> Carrier -> IO Worker
+startWorker settings carrier = do
+  let doors = workerDoors settings
+      count = sizeofArray doors
+      door = indexArray doors (workerIndex settings)
+  kernel <-
+    fmap (maybe id recordedPolls (workerRecorder settings)) . startKernel (workerKernel settings) $
+      Host
+        { hostHome = doorHome door,
+          hostWorkers = count,
+          hostPostTo = postThrough . indexArray doors,
+          hostReport = workerReport settings
+        }
+  writeIORef (doorWake door) (instanceWake kernel)
+  scheduler <-
+    newScheduler
+      (doorQueue door)
+      carrier
+      (doorHome door)
+      (\i -> doorHome (indexArray doors (i `mod` count)))
+      count
+      (workerFuel settings)
+      (instanceAnswer kernel)
+      (workerUncaught settings)
+      (workerReport settings . stray)
+  nowAwake settings carrier
+  let worker = Worker settings kernel scheduler
+  worker <$ writeIORef (doorWorker door) (Just worker)
+
+-- | Said of an exception that was thrown at a worker.
+stray :: SomeException -> String
+stray e =
+  concat
+    [ "an asynchronous exception of GHC was thrown at a worker, while no thread of Weft ran there, and is dropped: ",
+      displayException e,
+      " (System.Timeout.timeout, or throwTo: a worker runs many threads. Weft.IO.timeout and Weft.cancel mean one.)"
+    ]
+
+-- | The same worker for the carrier that takes it over. On that carrier.
+adoptWorker :: Carrier -> Worker -> IO Worker
+adoptWorker carrier worker = do
+  stuck <- currentThread before
+  (away, scheduler) <- successor carrier stuck before
+  tally scheduler Takeovers 1
+  for_ (workerRecorder settings) (`recordTakeover` stuck)
+  let heir = worker {workerScheduler = scheduler}
+  writeIORef (doorWorker (doorOf worker)) (Just heir)
+  instanceAdopt (workerInstance worker)
+  workerTakenOver settings $
+    Lost
+      { lostThread = away,
+        lostWorker = workerIndex settings,
+        lostCarrier = carrierNumber (schedulerCarrier before),
+        lostAway = schedulerAway scheduler
+      }
+  pure heir
+  where
+    before = workerScheduler worker
+    settings = workerSettings worker
+
+-- | Can nothing outside make a thread of this worker ready, and are there threads that
+-- wait? Cheap; from any OS thread, and may be a little old.
+seemsStuck :: Worker -> IO (Bool, Int)
+seemsStuck (Worker _ kernel scheduler) = do
+  quiet <- instanceQuiet kernel
+  away <- readIORef (schedulerAway scheduler)
+  parked <- parkedCount (schedulerHome scheduler)
+  pure (quiet && null away, parked)
+
+-- | Visit all threads of a worker. On the worker, between two slices: the thread
+-- that ran last is ready, or waits, or has ended.
+visitThreads :: Worker -> (Seen -> r -> IO r) -> r -> IO r
+visitThreads (Worker _ kernel scheduler) f start = do
+  away <- readIORef (schedulerAway scheduler)
+  ready <- foldReady (schedulerQueue scheduler) (flip (:)) []
+  stuck <- foldlM (flip (f . SeenAway)) start away
+  queued <- foldrM (f . SeenReady) stuck ready
+  parked <- visitParked (schedulerHome scheduler) (f . SeenWaiting) queued
+  instanceWaits kernel (f . SeenWaiting) parked
+
+-- | Its threads that are away, and the one that it runs, if that does not come back. From any
+-- OS thread.
+heldThreads :: Worker -> IO [Away]
+heldThreads (Worker _ _ scheduler) = do
+  away <- readIORef (schedulerAway scheduler)
+  running <- inUser carrier
+  tcb <- currentThread scheduler
+  since <- readPrimVar (homeClock (schedulerHome scheduler))
+  now <- monotonicNow
+  pure ([Away tcb since (carrierThread carrier) | running, fromIntegral now - since > 10_000_000] <> toList away)
+  where
+    carrier = schedulerCarrier scheduler
+
+-- | The workers behind these doors that have started. From any OS thread.
+startedWorkers :: Array Door -> IO [Worker]
+startedWorkers doors = catMaybes <$> mapM (readIORef . doorWorker) (toList doors)
+
+-- | Release what a worker holds, when it is time to stop. On its last carrier.
+stopWorker :: Worker -> IO ()
+stopWorker worker = do
+  setAwake (schedulerCarrier (workerScheduler worker)) False
+  writeIORef (doorWake (doorOf worker)) (pure ())
+  instanceStop (workerInstance worker)
+
+doorOf :: Worker -> Door
+doorOf worker = indexArray (workerDoors settings) (workerIndex settings)
+  where
+    settings = workerSettings worker
+
+-- | Be the worker's carrier. One turn is: a slice of ready threads, the inbox, a
+-- poll. The poll does not block while threads are ready, and it comes after every
+-- slice, so neither starves the other. The first thing is a look: nobody has looked
+-- for a while when the worker was taken over, and who has taken it over from the
+-- monitor's reserve, to stop it, must not run a thread that could hold it, too.
+carry :: Worker -> IO Ended
+carry worker = case workerRecorder (workerSettings worker) of
+  Nothing -> carryBy runSlice worker
+  Just recorder -> carryBy (recordedSlice recorder) worker
+
+-- | With this way to run a slice. Inlined, so that there are two loops and the plain
+-- one knows nothing of recorders.
+carryBy :: (Scheduler -> Int -> IO Bool) -> Worker -> IO Ended
+carryBy slice worker@(Worker settings kernel scheduler) = look
+  where
+    door = doorOf worker
+    carrier = schedulerCarrier scheduler
+    turn = do
+      tally scheduler Slices 1
+      receiveStrays scheduler
+      ours <- slice scheduler (workerSlice settings)
+      if ours then look else pure TakenOver
+    home = schedulerHome scheduler
+    look = do
+      drain (doorInbox door)
+      next <- readCounter scheduler NextNumber
+      readPrimVar (homeClock home) >>= noteBirths (homeBirths home) next
+      closing <- readIORef (homeClosing home)
+      when closing (endThreads (workerEnding settings) scheduler kernel)
+      ready <- readyCount scheduler
+      stop <- workerStop settings
+      if stop
+        then pure Stopped
+        else do
+          if ready > 0
+            then do
+              when (ready > 1 && several) (shareWork settings scheduler ready)
+              _ <- ask False
+              -- The slice was long: other threads of GHC may wait for this
+              -- capability (the pool's, the program's own).
+              cut <- wasCut scheduler
+              when cut Ghc.yield
+            else do
+              found <- ask False
+              unless found sleep
+          turn
+    ask mayBlock = do
+      tally scheduler Polls 1
+      found <- instancePoll kernel mayBlock
+      found <$ when found (tally scheduler Fruitful 1)
+    several = sizeofArray (workerDoors settings) > 1
+    -- Threads of GHC's that run for threads of this worker would else begin when it sleeps:
+    -- each would wake it with its first word, and wait for the capability again.
+    letGuestsRun = do
+      expected <- takeExpected (homeGuests home)
+      when expected Ghc.yield
+    -- Note [No lost wake-up] in "Weft.Internal.Data.Inbox"
+    sleep = do
+      letGuestsRun
+      mayBlock <- trySleep (doorInbox door)
+      when mayBlock $ do
+        setAwake carrier False
+        tally scheduler Sleeps 1
+        _ <- ask True
+        nowAwake settings carrier
+        woken <- awake (doorInbox door)
+        when woken (tally scheduler WakeUps 1)
+{-# INLINE carryBy #-}
+
+-- | Say that the worker is awake, and then look whether the monitor sleeps: as it does
+-- when no worker has been awake for a while, or when the first was slow to start.
+nowAwake :: WorkerSettings -> Carrier -> IO ()
+nowAwake settings carrier = do
+  setAwake carrier True
+  unwatched <- monitorAsleep carrier
+  when unwatched (workerWakeMonitor settings)
+{-# INLINE nowAwake #-}
+
+-- | Hand half of the ready threads to a worker that sleeps, if one does. Moving a
+-- thread costs more than running a short one (its descriptors are then known to
+-- two event sources), so this is for a real surplus: more than one slice holds.
+shareWork :: WorkerSettings -> Scheduler -> Int -> IO ()
+shareWork settings scheduler ready =
+  when (ready > surplus) $ go 0
+  where
+    doors = workerDoors settings
+    surplus = 4
+    go i
+      | i >= sizeofArray doors = pure ()
+      | i == workerIndex settings = go (i + 1)
+      | otherwise = do
+          let there = indexArray doors i
+          asleep <- isAsleep (doorInbox there)
+          if asleep
+            then do
+              moved <- takeReady (doorHome there) (min 256 (ready `div` 2))
+              tally scheduler Shared (length moved)
+              postThrough there (for_ moved (\(Ready tcb resume) -> push (doorQueue there) Started tcb resume))
+            else go (i + 1)
+    takeReady :: Home -> Int -> IO [Ready]
+    takeReady _ 0 = pure []
+    takeReady there n =
+      popAny (schedulerQueue scheduler) >>= \case
+        Nothing -> pure []
+        Just r@(Ready tcb _) -> do
+          moveTo there (tcbIdentity tcb)
+          (r :) <$> takeReady there (n - 1)

@@ -1,0 +1,376 @@
+{-# OPTIONS_GHC -O2 #-}
+-- Taking control blocks apart, to pass their fields, builds them anew wherever a thread
+-- is parked: 80 bytes. (As in "Weft.Internal.Core.Scheduler".)
+{-# OPTIONS_GHC -fno-spec-constr #-}
+{-# OPTIONS_HADDOCK not-home #-}
+
+-- |
+-- Description : How "Weft.Channel" works
+--
+-- The states of a variable, and the operations, each a change of one. See
+-- Note [Synchronization] in "Weft.Internal.Sync".
+module Weft.Internal.Sync.Channel
+  ( Channel (..),
+    State (..),
+    newChannel,
+    newChannelNamed,
+    newUnboundedChannel,
+    newUnboundedChannelNamed,
+
+    -- * Sending and receiving
+    send,
+    receive,
+
+    -- ** Without waiting
+    trySend,
+    tryReceive,
+    Received (..),
+
+    -- * One of several things
+    onReceive,
+    onSend,
+
+    -- * The end
+    close,
+    ChannelClosed (..),
+
+    -- * Looking
+    waitingValues,
+  )
+where
+
+import Control.Exception (ErrorCall (..), Exception (..), toException)
+import Control.Monad (unless, when)
+import Control.Monad.Catch (throwM)
+import Control.Monad.Primitive (RealWorld)
+import Data.Primitive.MutVar
+import Data.Text (Text)
+import Weft.Internal.Core.Atomic
+import Weft.Internal.Core.Park
+import Weft.Internal.Core.Trace
+import Weft.Internal.Sync
+import Weft.Internal.Sync.Choice
+import Weft.Internal.Sync.WaitQueue
+
+-- | A queue of values.
+data Channel a = Channel
+  { channelState :: {-# UNPACK #-} !(MutVar RealWorld (State a)),
+    -- | How many values may wait.
+    channelRoom :: {-# UNPACK #-} !Int,
+    channelSend :: !(Primitive a ()),
+    channelReceive :: !(Primitive () (Maybe a)),
+    channelNames :: Names
+  }
+
+-- | What it is called, and what those wait for that send and receive. Made when it is
+-- needed first.
+data Names = Names {channelName :: !Name, wishSend, wishReceive :: !Wish}
+
+-- | The same channel.
+instance Eq (Channel a) where
+  a == b = channelState a == channelState b
+
+-- | The values that wait, and who waits.
+data State a
+  = -- | Values (how many, the front, the back reversed); nobody waits.
+    Holding !Int [a] [a]
+  | -- | No values; receivers, at least one (some may have been cancelled).
+    Hungry !(Queue () (Maybe a))
+  | -- | As many values as there may be; senders, at least one (some may have been
+    -- cancelled).
+    Crowded !Int [a] [a] !(Queue a ())
+  | -- | A sender is being asked whether it still wants to. Note [Synchronization] in
+    -- "Weft.Internal.Sync".
+    Busy
+  | -- | Closed, with what was sent before.
+    Closed [a]
+
+-- | Sent to a channel that was closed. The value was not sent.
+newtype ChannelClosed = ChannelClosed String
+  deriving stock (Eq)
+
+instance Show ChannelClosed where
+  show (ChannelClosed which) = "send to " <> which <> ", which is closed"
+
+instance Exception ChannelClosed
+
+-- | An empty channel in which so many values may wait; then senders wait.
+--
+-- Throws 'ErrorCall' if the number is less than 1.
+newChannel :: Int -> Thread (Channel a)
+newChannel = newChannelNamed mempty
+
+-- | The same with a label, for reports.
+newChannelNamed :: Text -> Int -> Thread (Channel a)
+newChannelNamed text room = do
+  when (room < 1) $ throwM (ErrorCall "Weft.Channel.newChannel: there must be room for one value at least")
+  internal (\home _ -> make home text room)
+
+-- | An empty channel in which any number of values may wait. Senders never wait, so
+-- nothing holds them back when receivers are slower: prefer a bound.
+newUnboundedChannel :: Thread (Channel a)
+newUnboundedChannel = newUnboundedChannelNamed mempty
+
+-- | The same with a label, for reports.
+newUnboundedChannelNamed :: Text -> Thread (Channel a)
+newUnboundedChannelNamed text = internal (\home _ -> make home text maxBound)
+
+make :: Home -> Text -> Int -> IO (Channel a)
+make home text room = do
+  name <- newName home text
+  state <- newShared (Holding 0 [] [])
+  let names = Names name (waiting "channel" name "to send") (waiting "channel" name "to receive")
+      c =
+        Channel
+          state
+          room
+          (primitive (sendAct c) True (using "send to" (wishSend names)))
+          (primitive (receiveAct c) True (using "receive from" (wishReceive names)))
+          names
+  pure c
+
+-- | Send a value; wait while there is no room. Cancellable while it waits; who is
+-- cancelled has sent nothing. The value is not evaluated.
+--
+-- Throws 'ChannelClosed' if the channel is closed, now or while this waits.
+send :: Channel a -> a -> Thread ()
+send c = Thread . Perform (channelSend c)
+{-# INLINE send #-}
+
+sendAct :: Channel a -> Here -> a -> Resume -> IO (Tried ())
+sendAct c = \here a k -> look (channelState c) $ \seen -> \case
+  Holding n front back | n < channelRoom c -> do
+    ours <- swapFor (hereHome here) (channelState c) seen (Holding (n + 1) front (a : back))
+    if ours then pure (Got ()) else sendLater c here a k
+  _ -> sendLater c here a k
+{-# INLINE sendAct #-}
+
+sendLater :: Channel a -> Here -> a -> Resume -> IO (Tried ())
+sendLater c@Channel {channelState = var, channelNames = names} here a k =
+  sendNow c home a park (pure (Instead (throwTrace (closed c)))) (pure (Got ()))
+  where
+    !home = hereHome here
+    park = currentTcb here >>= \tcb -> waitFor home tcb (wishSend names) a k queueUp
+    join waiter =
+      sendNow c home a (queueUp waiter) (pure () <$ refuse home waiter (toException (closed c))) (pure () <$ answer home waiter ())
+    queueUp waiter = queueToSend c home waiter (pure (leaveCrowded var home)) (join waiter)
+{-# OPAQUE sendLater #-}
+
+-- | Join those that wait to send; what to do when that is done, and if the state has changed.
+queueToSend :: Channel a -> Home -> Waiter a () -> IO r -> IO r -> IO r
+queueToSend Channel {channelState = var, channelRoom = room} home waiter joined changed = look var $ \seen -> \case
+  Holding n front back | n >= room -> swapFor home var seen (Crowded n front back (enqueue waiter emptyQueue)) >>= done
+  Crowded n front back senders -> swapFor home var seen (Crowded n front back (enqueue waiter senders)) >>= done
+  _ -> changed
+  where
+    done ours = if ours then joined else changed
+{-# INLINE queueToSend #-}
+
+leaveCrowded :: MutVar RealWorld (State a) -> Home -> IO ()
+leaveCrowded var here = leave
+  where
+    leave = look var $ \seen -> \case
+      Crowded n front back senders -> do
+        left <- afterBurial senders
+        ours <- swapFor here var seen (if isEmpty left then Holding n front back else Crowded n front back left)
+        unless ours leave
+      Busy -> relax >> leave
+      _ -> pure ()
+
+closed :: Channel a -> ChannelClosed
+closed = ChannelClosed . describeName "channel" . channelName . channelNames
+
+-- | Send if there is room; the value, what to do if there is no room, if the channel is
+-- closed, and if it was sent.
+sendNow :: Channel a -> Home -> a -> IO r -> IO r -> IO r -> IO r
+sendNow Channel {channelState = var, channelRoom = room} here a full shut done = again
+  where
+    again = look var $ \seen -> \case
+      Holding n front back
+        | n < room -> do
+            ours <- swapFor here var seen (Holding (n + 1) front (a : back))
+            if ours then done else again
+        | otherwise -> full
+      Hungry _ -> do
+        served <- serve var here a
+        if served then done else again
+      Crowded {} -> full
+      Busy -> relax >> again
+      Closed _ -> shut
+{-# INLINE sendNow #-}
+
+-- | Give the value to the first receiver that waits. False: try again, we still have
+-- it.
+serve :: MutVar RealWorld (State a) -> Home -> a -> IO Bool
+serve var here a = look var $ \seen -> \case
+  Hungry receivers -> dequeue receivers (False <$ swapFor here var seen (Holding 0 [] [])) $ \waiter rest -> do
+    ours <- swapFor here var seen (if isEmpty rest then Holding 0 [] [] else Hungry rest)
+    -- False if the receiver was cancelled.
+    if ours then answer here waiter (Just a) else pure False
+  _ -> pure False
+{-# OPAQUE serve #-}
+
+-- | Receive the value that was sent first; wait for one while there is none.
+-- 'Nothing' when the channel is closed and empty. Cancellable while it waits; who is
+-- cancelled has received nothing.
+receive :: Channel a -> Thread (Maybe a)
+receive c = Thread (Perform (channelReceive c) ())
+{-# INLINE receive #-}
+
+receiveAct :: Channel a -> Here -> () -> (Maybe a -> Trace) -> IO (Tried (Maybe a))
+receiveAct c = \here _ k -> look (channelState c) $ \seen -> \case
+  Holding n (a : front) back -> do
+    ours <- swapFor (hereHome here) (channelState c) seen (Holding (n - 1) front back)
+    if ours then pure (Got (Just a)) else receiveLater c here k
+  _ -> receiveLater c here k
+{-# INLINE receiveAct #-}
+
+receiveLater :: Channel a -> Here -> (Maybe a -> Trace) -> IO (Tried (Maybe a))
+receiveLater c@Channel {channelState = var, channelNames = names} here k =
+  receiveNow c home park (pure (Got Nothing)) (pure . Got . Just)
+  where
+    !home = hereHome here
+    park = currentTcb here >>= \tcb -> waitFor home tcb (wishReceive names) () k queueUp
+    join waiter = receiveNow c home (queueUp waiter) (reply waiter Nothing) (reply waiter . Just)
+    reply waiter a = pure () <$ answer home waiter a
+    queueUp waiter = queueToReceive var home waiter (pure (leaveHungry var home)) (join waiter)
+{-# OPAQUE receiveLater #-}
+
+-- | Join those that wait to receive; what to do when that is done, and if the state has changed.
+queueToReceive :: MutVar RealWorld (State a) -> Home -> Waiter () (Maybe a) -> IO r -> IO r -> IO r
+queueToReceive var home waiter joined changed = look var $ \seen -> \case
+  Holding 0 _ _ -> swapFor home var seen (Hungry (enqueue waiter emptyQueue)) >>= done
+  Hungry receivers -> swapFor home var seen (Hungry (enqueue waiter receivers)) >>= done
+  _ -> changed
+  where
+    done ours = if ours then joined else changed
+{-# INLINE queueToReceive #-}
+
+leaveHungry :: MutVar RealWorld (State a) -> Home -> IO ()
+leaveHungry var here = leave
+  where
+    leave = look var $ \seen -> \case
+      Hungry receivers -> do
+        left <- afterBurial receivers
+        ours <- swapFor here var seen (if isEmpty left then Holding 0 [] [] else Hungry left)
+        unless ours leave
+      _ -> pure ()
+
+-- | Receive if there is a value; what to do if there is none, if there never will be
+-- one, and with the value.
+receiveNow :: Channel a -> Home -> IO r -> IO r -> (a -> IO r) -> IO r
+receiveNow Channel {channelState = var, channelRoom = room} here none ended use = again
+  where
+    again = look var $ \seen -> \case
+      Holding n front back -> first front back none $ \a front' back' -> do
+        ours <- swapFor here var seen (Holding (n - 1) front' back')
+        if ours then use a else again
+      Hungry _ -> none
+      Crowded n front back senders -> first front back none $ \a front' back' -> do
+        ours <- swapFor here var seen Busy
+        if ours then refill var room here (n - 1) front' back' senders >> use a else again
+      Busy -> relax >> again
+      Closed [] -> ended
+      Closed (a : rest) -> do
+        ours <- swapFor here var seen (Closed rest)
+        if ours then use a else again
+{-# INLINE receiveNow #-}
+
+-- | The first of a front and a back.
+first :: [a] -> [a] -> r -> (a -> [a] -> [a] -> r) -> r
+first front back none use = case front of
+  a : front' -> use a front' back
+  [] -> case reverse back of
+    a : front' -> use a front' []
+    [] -> none
+{-# INLINE first #-}
+
+-- | The channel is ours (Busy) and there is room: senders that still wait send.
+refill :: MutVar RealWorld (State a) -> Int -> Home -> Int -> [a] -> [a] -> Queue a () -> IO ()
+refill var room here = go
+  where
+    go n front back senders
+      | n >= room = publish var (if isEmpty senders then Holding n front back else Crowded n front back senders)
+      | otherwise = dequeue senders (publish var (Holding n front back)) $ \waiter rest ->
+          offered waiter >>= \case
+            Nothing -> go n front back rest
+            Just a -> do
+              delivered <- answer here waiter ()
+              if delivered then go (n + 1) front (a : back) rest else go n front back rest
+{-# OPAQUE refill #-}
+
+-- | Send a value if there is room: true. Never waits.
+--
+-- Throws 'ChannelClosed' if the channel is closed.
+trySend :: Channel a -> a -> Thread Bool
+trySend c a = attempt (using "try to send to" (wishSend (channelNames c))) $ \home _ _ ->
+  sendNow c home a (pure (Got False)) (pure (Instead (throwTrace (closed c)))) (pure (Got True))
+
+-- | What there was to receive.
+data Received a
+  = Received a
+  | -- | Nothing yet.
+    NotYet
+  | -- | Nothing ever: the channel is closed and empty.
+    EndOfChannel
+  deriving stock (Eq, Show, Functor)
+
+-- | Receive the value that was sent first, if there is one. Never waits.
+tryReceive :: Channel a -> Thread (Received a)
+tryReceive c = attempt (using "try to receive from" (wishReceive (channelNames c))) $ \home _ _ ->
+  receiveNow c home (pure (Got NotYet)) (pure (Got EndOfChannel)) (pure . Got . Received)
+
+-- | Close the channel. What was sent before can be received; then receivers get
+-- 'Nothing', those that wait at once. Senders fail, those that wait at once too.
+-- Closing again does nothing. Neither waits nor notices a cancellation.
+close :: Channel a -> Thread ()
+close c@Channel {channelState = var} = immediate (using "close" (wishSend (channelNames c))) go
+  where
+    go here = look var $ \seen -> \case
+      Holding _ front back -> shut here seen (front <> reverse back) (pure ())
+      Hungry receivers -> shut here seen [] (wakeAll here Nothing receivers)
+      Crowded _ front back senders -> shut here seen (front <> reverse back) (refuseAll here senders)
+      Busy -> relax >> go here
+      Closed _ -> pure ()
+    shut here seen left after = do
+      ours <- swapFor here var seen (Closed left)
+      if ours then after else go here
+    refuseAll here senders = dequeue senders (pure ()) $ \waiter rest -> do
+      _ <- refuse here waiter (toException (closed c))
+      refuseAll here rest
+
+-- | To receive, as 'receive' does.
+onReceive :: Channel a -> Choice (Maybe a)
+onReceive c@Channel {channelState = var} =
+  Choice
+    (wishReceive (channelNames c))
+    "receive from"
+    (\home -> receiveNow c home (pure Later) (pure (Got Nothing)) (pure . Got . Just))
+    ()
+    (\home waiter -> queueToReceive var home waiter (pure (Just (leaveHungry var))) (pure Nothing))
+    pure
+
+-- | To send this value, as 'send' does. If another is chosen, it was not sent.
+--
+-- 'Weft.Select.select' throws 'ChannelClosed' if the channel is closed, now or while it waits.
+onSend :: Channel a -> a -> Choice ()
+onSend c@Channel {channelState = var} a =
+  Choice
+    (wishSend (channelNames c))
+    "send to"
+    (\home -> sendNow c home a (pure Later) (pure (Instead (throwTrace (closed c)))) (pure (Got ())))
+    a
+    (\home waiter -> queueToSend c home waiter (pure (Just (leaveCrowded var))) (pure Nothing))
+    pure
+
+-- | How many values wait to be received. Perhaps not any more when this returns.
+waitingValues :: Channel a -> Thread Int
+waitingValues c = immediate (using "look at" (wishReceive (channelNames c))) (const go)
+  where
+    go =
+      readMutVar (channelState c) >>= \case
+        Holding n _ _ -> pure n
+        Crowded n _ _ _ -> pure n
+        Hungry _ -> pure 0
+        Closed left -> pure (length left)
+        Busy -> relax >> go

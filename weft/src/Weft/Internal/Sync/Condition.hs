@@ -1,0 +1,77 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
+-- |
+-- Description : How "Weft.Condition" works
+--
+-- A queue of threads that hold a mutex again when they leave it. See
+-- Note [Synchronization] in "Weft.Internal.Sync".
+module Weft.Internal.Sync.Condition
+  ( Condition (..),
+    newCondition,
+    newConditionNamed,
+    wait,
+    signal,
+    broadcast,
+  )
+where
+
+import Control.Exception (SomeException)
+import Control.Monad (void)
+import Control.Monad.Catch (catch, mask_, throwM)
+import Control.Monad.Primitive (RealWorld)
+import Data.Primitive.MutVar
+import Data.Text (Text)
+import Weft.Internal.Core.Atomic
+import Weft.Internal.Core.Park
+import Weft.Internal.Core.Trace
+import Weft.Internal.Sync
+import Weft.Internal.Sync.Mutex
+import Weft.Internal.Sync.WaitQueue
+
+-- | What threads wait for that hold a mutex.
+data Condition = Condition !(MutVar RealWorld (Queue () ())) !Wish
+
+-- | A condition that nobody waits for.
+newCondition :: Thread Condition
+newCondition = newConditionNamed mempty
+
+-- | The same with a label, for reports.
+newConditionNamed :: Text -> Thread Condition
+newConditionNamed text = internal $ \home _ -> do
+  name <- newName home text
+  queue <- newShared emptyQueue
+  pure (Condition queue (waiting "condition" name "a signal"))
+
+-- | Let go of the mutex and wait for a signal, in one step; then hold the mutex
+-- again. Cancellable while it waits for the signal; the mutex is held again in any
+-- case when this returns or throws, so that it suits 'Weft.Mutex.withMutex'.
+--
+-- Throws 'NotHeld' if this thread does not hold the mutex; then it does not hold it
+-- afterwards either.
+wait :: Condition -> Mutex -> Thread ()
+wait (Condition queue wish) m = mask_ $ do
+  -- Masked: an exception comes out of the wait only, when the mutex was let go of, and never
+  -- before it, when the thread would lock what it holds.
+  held <- parked `catch` \e -> relock *> throwM (e :: SomeException)
+  if held then relock else throwM (NotHeld (show m))
+  where
+    relock = under MaskedUninterruptible (lock m)
+    -- False: the mutex is not this thread's.
+    parked = attempt (Uses [Use "wait for" wish, Use "unlock" (mutexWish m)]) $ \home tcb k -> do
+      held <- heldBy m (tcbNumber tcb)
+      if not held || tcbNumber tcb == 0
+        then pure (Got False)
+        else Later <$ waitFor home tcb wish () (\() -> k True) (park home tcb)
+    park home tcb waiter = do
+      change home queue (pure . enqueue waiter)
+      releaseAs m (tcbNumber tcb) home
+      pure (leaveQueue home queue)
+
+-- | Wake the thread that has waited longest, if one waits. The signal is for a thread
+-- that waits now; it is not kept.
+signal :: Condition -> Thread ()
+signal (Condition queue wish) = immediate (using "signal" wish) $ \home -> void (wakeFirst home queue ())
+
+-- | Wake all that wait now.
+broadcast :: Condition -> Thread ()
+broadcast (Condition queue wish) = immediate (using "broadcast" wish) $ \home -> takeAll home queue >>= wakeAll home ()

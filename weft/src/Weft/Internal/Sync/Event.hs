@@ -1,0 +1,108 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
+-- |
+-- Description : How "Weft.Event" works
+--
+-- The two states of an event, and the operations, each a change of one. See
+-- Note [Synchronization] in "Weft.Internal.Sync".
+module Weft.Internal.Sync.Event
+  ( Event (..),
+    State (..),
+    newEvent,
+    newEventNamed,
+    set,
+    clear,
+    isSet,
+    wait,
+    onSet,
+  )
+where
+
+import Control.Monad (unless)
+import Control.Monad.Primitive (RealWorld)
+import Data.Primitive.MutVar
+import Data.Text (Text)
+import Weft.Internal.Core.Atomic
+import Weft.Internal.Core.Park
+import Weft.Internal.Core.Trace
+import Weft.Internal.Sync
+import Weft.Internal.Sync.Choice
+import Weft.Internal.Sync.WaitQueue
+
+-- | A flag that threads wait for.
+data Event = Event !(MutVar RealWorld State) !Wish
+
+-- | Is it set? If not, who waits.
+data State = Set | Unset !(Queue () ())
+
+-- | An event that is not set.
+newEvent :: Thread Event
+newEvent = newEventNamed mempty
+
+-- | The same with a label, for reports.
+newEventNamed :: Text -> Thread Event
+newEventNamed text = internal $ \home _ -> do
+  name <- newName home text
+  state <- newShared (Unset emptyQueue)
+  pure (Event state (waiting "event" name "until it is set"))
+
+-- | Set it and wake all that wait for it. If it is set, nothing happens.
+set :: Event -> Thread ()
+set (Event state wish) = immediate (using "set" wish) go
+  where
+    go here = look state $ \seen -> \case
+      Set -> pure ()
+      Unset queue -> do
+        ours <- swapFor here state seen Set
+        if ours then wakeAll here () queue else go here
+
+-- | From now on threads wait again.
+clear :: Event -> Thread ()
+clear (Event state wish) = immediate (using "clear" wish) go
+  where
+    go here = look state $ \seen -> \case
+      Set -> swapFor here state seen (Unset emptyQueue) >>= \ours -> unless ours (go here)
+      Unset _ -> pure ()
+
+-- | Is it set? Perhaps not any more when this returns.
+isSet :: Event -> Thread Bool
+isSet (Event state wish) = immediate (using "look at" wish) (\_ -> isIt <$> readMutVar state)
+  where
+    isIt = \case Set -> True; Unset _ -> False
+
+-- | Wait until it is set. Who was woken goes on even if the event has been cleared
+-- since. Cancellable.
+wait :: Event -> Thread ()
+wait (Event state wish) = attempt (using "wait for" wish) $ \home tcb k ->
+  readMutVar state >>= \case
+    Set -> pure (Got ())
+    Unset _ -> waitFor home tcb wish () k (\waiter -> queueUp state home waiter (pure (leave state home)) (pure () <$ answer home waiter ()))
+
+-- | To find it set, as 'wait' does.
+onSet :: Event -> Choice ()
+onSet (Event state wish) =
+  Choice
+    wish
+    "wait for"
+    ( \_ ->
+        readMutVar state >>= \case
+          Set -> pure (Got ())
+          Unset _ -> pure Later
+    )
+    ()
+    (\home waiter -> queueUp state home waiter (pure (Just (leave state))) (pure Nothing))
+    pure
+
+-- | Join those that wait; what to do when that is done, and if it is set.
+queueUp :: MutVar RealWorld State -> Home -> Waiter () () -> IO r -> IO r -> IO r
+queueUp state here waiter joined isSet' = again
+  where
+    again = look state $ \seen -> \case
+      Set -> isSet'
+      Unset queue -> do
+        ours <- swapFor here state seen (Unset (enqueue waiter queue))
+        if ours then joined else again
+{-# INLINE queueUp #-}
+
+leave :: MutVar RealWorld State -> Home -> IO ()
+leave state here = change here state (\case Set -> pure Set; Unset queue -> Unset <$> afterBurial queue)

@@ -1,0 +1,406 @@
+{-# LANGUAGE PatternSynonyms #-}
+{-# OPTIONS_GHC -O2 #-}
+-- Taking control blocks apart, to pass their fields, builds them anew wherever a thread
+-- is parked: 80 bytes. (As in "Weft.Internal.Core.Scheduler".)
+{-# OPTIONS_GHC -fno-spec-constr #-}
+{-# OPTIONS_HADDOCK not-home #-}
+
+-- |
+-- Description : How "Weft.MVar" works
+--
+-- The states of a variable, and the operations, each a change of one. See
+-- Note [Synchronization] in "Weft.Internal.Sync".
+module Weft.Internal.Sync.MVar
+  ( MVar (..),
+    Slot (..),
+    newMVar,
+    newEmptyMVar,
+    newEmptyMVarNamed,
+
+    -- * Taking and putting
+    takeMVar,
+    putMVar,
+    readMVar,
+    swapMVar,
+
+    -- * Without waiting
+    tryTakeMVar,
+    tryPutMVar,
+    tryReadMVar,
+    isEmptyMVar,
+
+    -- * One of several things
+    onTake,
+    onRead,
+
+    -- * As a lock on a value
+    withMVar,
+    modifyMVar_,
+    modifyMVar,
+  )
+where
+
+import Control.Monad (unless)
+import Control.Monad.Primitive (RealWorld)
+import Data.Maybe (isNothing)
+import Data.Primitive.MutVar
+import Data.Text (Text)
+import GHC.Exts (oneShot)
+import Weft.Internal.Core.Atomic
+import Weft.Internal.Core.Park
+import Weft.Internal.Core.Primitive (Fast (..), Slot (..))
+import Weft.Internal.Core.Trace
+import Weft.Internal.Sync
+import Weft.Internal.Sync.Choice
+import Weft.Internal.Sync.WaitQueue
+
+-- | A place for a value.
+data MVar a = MVar
+  { mvarState :: {-# UNPACK #-} !(MutVar RealWorld (State a)),
+    mvarTake :: !(Primitive () a),
+    mvarPut :: !(Primitive a ()),
+    mvarWishes :: Wishes
+  }
+
+-- | What those wait for that take, put and read. Made when it is needed first.
+data Wishes = Wishes {wishTake, wishPut, wishRead :: !Wish}
+
+-- | The same variable.
+instance Eq (MVar a) where
+  a == b = mvarState a == mvarState b
+
+-- | What is in the place and who waits.
+--
+-- Handing a value from one thread to another is what most variables are for, hence 'One': a second
+-- taker makes a queue of it, and a queue stays one until it is empty. Whoever takes the thread out
+-- of the variable makes that empty first, and hands over then; what cannot be handed over, since
+-- the thread was cancelled, is still its own.
+type State a = Slot (Waits a) a
+
+-- | Who waits.
+data Waits a
+  = -- | No value; readers and takers, not both none (some may have been cancelled).
+    Hungry' !(Queue () a) !(Queue () a)
+  | -- | A value; putters, at least one (some may have been cancelled).
+    Crowded' a !(Queue a ())
+  | -- | A putter is being asked whether it still wants to. Note [Synchronization] in
+    -- "Weft.Internal.Sync".
+    Busy'
+
+pattern Hungry :: Queue () a -> Queue () a -> State a
+pattern Hungry readers takers = Contended (Hungry' readers takers)
+
+pattern Crowded :: a -> Queue a () -> State a
+pattern Crowded a putters = Contended (Crowded' a putters)
+
+pattern Busy :: State a
+pattern Busy = Contended Busy'
+
+{-# COMPLETE Empty, Full, One, Hungry, Crowded, Busy #-}
+
+-- | A full variable.
+newMVar :: a -> Thread (MVar a)
+newMVar a = internal (\home _ -> make home mempty (Full a))
+
+-- | An empty variable.
+newEmptyMVar :: Thread (MVar a)
+newEmptyMVar = newEmptyMVarNamed mempty
+
+-- | The same with a label, for reports.
+newEmptyMVarNamed :: Text -> Thread (MVar a)
+newEmptyMVarNamed text = internal (\home _ -> make home text Empty)
+
+make :: Home -> Text -> State a -> IO (MVar a)
+make home text state = do
+  name <- newName home text
+  var <- newShared state
+  let wishes = Wishes (waiting "MVar" name "to take") (waiting "MVar" name "to put") (waiting "MVar" name "to read")
+      mvar =
+        MVar
+          var
+          (Primitive (TakeOut var) (takeAct mvar (leaveHungry var)) True (using "take" (wishTake wishes)))
+          (Primitive (PutIn var) (putAct mvar) True (using "put into" (wishPut wishes)))
+          wishes
+  pure mvar
+
+-- | Take the value; wait for one while there is none. Cancellable while it waits; who
+-- is cancelled has taken nothing.
+takeMVar :: MVar a -> Thread a
+takeMVar mvar = Thread (Perform (mvarTake mvar) ())
+{-# INLINE takeMVar #-}
+
+-- | With what a cancelled wait does, made once.
+takeAct :: MVar a -> (Home -> IO ()) -> Here -> () -> (a -> Trace) -> IO (Tried a)
+takeAct mvar@MVar {mvarState = var, mvarWishes = wishes} forget = \here _ k -> do
+  tcb <- currentTcb here
+  let !home = hereHome here
+  state <- readMutVar var
+  case state of
+    -- Most often nobody waits yet.
+    Empty
+      | homeAlone home,
+        Identity {} <- tcbIdentity tcb -> do
+          waiter <- takePlace home tcb (wishTake wishes) () k
+          writeMutVar var (One waiter)
+          untilForgotten home tcb waiter forget
+    _ -> takeLater mvar here k
+{-# INLINE takeAct #-}
+
+takeLater :: MVar a -> Here -> (a -> Trace) -> IO (Tried a)
+takeLater MVar {mvarState = var, mvarWishes = wishes} here k = takeNow var home park (pure . Got)
+  where
+    !home = hereHome here
+    park = currentTcb here >>= \tcb -> waitFor home tcb (wishTake wishes) () k queueUp
+    join waiter = takeNow var home (queueUp waiter) (\a -> pure () <$ answer home waiter a)
+    queueUp waiter = queueToTake var home waiter (pure (leaveHungry var home)) (join waiter)
+{-# OPAQUE takeLater #-}
+
+-- | Join those that wait to take; what to do when that is done, and if the state has changed.
+queueToTake :: MutVar RealWorld (State a) -> Home -> Waiter () a -> IO r -> IO r -> IO r
+queueToTake var home waiter joined changed = look var $ \seen -> \case
+  Empty -> swapFor home var seen (One waiter) >>= done
+  One other -> swapFor home var seen (Hungry emptyQueue (enqueue waiter (enqueue other emptyQueue))) >>= done
+  Hungry readers takers -> swapFor home var seen (Hungry readers (enqueue waiter takers)) >>= done
+  _ -> changed
+  where
+    done ours = if ours then joined else changed
+{-# INLINE queueToTake #-}
+
+-- | To take the value, as 'takeMVar' does.
+onTake :: MVar a -> Choice a
+onTake MVar {mvarState = var, mvarWishes = wishes} =
+  Choice
+    (wishTake wishes)
+    "take"
+    (\home -> takeNow var home (pure Later) (pure . Got))
+    ()
+    (\home waiter -> queueToTake var home waiter (pure (Just (leaveHungry var))) (pure Nothing))
+    pure
+
+-- | Take the value if there is one; what to do if there is none, what to do with it.
+takeNow :: MutVar RealWorld (State a) -> Home -> IO r -> (a -> IO r) -> IO r
+takeNow var here none use = again
+  where
+    again = look var $ \seen -> \case
+      Full a -> do
+        ours <- swapFor here var seen Empty
+        if ours then use a else again
+      Empty -> none
+      One _ -> none
+      Hungry _ _ -> none
+      Crowded a putters -> do
+        ours <- swapFor here var seen Busy
+        if ours then refill var here putters >> use a else again
+      Busy -> relax >> again
+{-# INLINE takeNow #-}
+
+-- | The variable is ours (Busy) and empty: the first putter that still waits puts.
+refill :: MutVar RealWorld (State a) -> Home -> Queue a () -> IO ()
+refill var here putters = dequeue putters (publish var Empty) $ \waiter rest ->
+  -- Nobody changes a Busy variable but us.
+  offered waiter >>= \case
+    Nothing -> refill var here rest
+    Just a -> do
+      delivered <- answer here waiter ()
+      if delivered
+        then publish var (if isEmpty rest then Full a else Crowded a rest)
+        else refill var here rest
+{-# OPAQUE refill #-}
+
+leaveHungry :: MutVar RealWorld (State a) -> Home -> IO ()
+leaveHungry var here = settle
+  where
+    settle = look var $ \seen -> \case
+      One waiter -> do
+        -- It may be another one's, who came when ours had been taken out.
+        waits <- stillWaits waiter
+        ours <- if waits then pure True else swapFor here var seen Empty
+        unless ours settle
+      Hungry readers takers -> do
+        r <- afterBurial readers
+        t <- afterBurial takers
+        ours <- swapFor here var seen (hungry r t)
+        unless ours settle
+      _ -> pure ()
+
+hungry :: Queue () a -> Queue () a -> State a
+hungry readers takers
+  | isEmpty readers && isEmpty takers = Empty
+  | otherwise = Hungry readers takers
+
+-- | Put a value; wait for room while there is one. Cancellable while it waits; who is
+-- cancelled has put nothing.
+putMVar :: MVar a -> a -> Thread ()
+putMVar mvar = Thread . Perform (mvarPut mvar)
+{-# INLINE putMVar #-}
+
+-- | Put a value, and notice a cancellation only if this must wait.
+putBack :: MVar a -> a -> Thread ()
+putBack mvar = Thread . Perform (mvarPut mvar) {primitiveLooks = False}
+
+putAct :: MVar a -> Here -> a -> Resume -> IO (Tried ())
+putAct mvar@MVar {mvarState = var} = \here a k -> do
+  let !home = hereHome here
+  state <- readMutVar var
+  case state of
+    -- Most often one thread waits to take, which gets the value.
+    One (Parking place)
+      | homeAlone home ->
+          readMutVar place >>= \case
+            Occupied _ taker _ _ _ use -> do
+              writeMutVar place Vacant
+              writeMutVar var Empty
+              departed home
+              homeReady home Woken taker (oneShot (\_ -> use a))
+              pure (Got ())
+            _ -> putLater mvar here a k
+    _ -> putLater mvar here a k
+{-# INLINE putAct #-}
+
+putLater :: MVar a -> Here -> a -> Resume -> IO (Tried ())
+putLater MVar {mvarState = var, mvarWishes = wishes} here a k = putNow var home a park (pure (Got ()))
+  where
+    !home = hereHome here
+    park = currentTcb here >>= \tcb -> waitFor home tcb (wishPut wishes) a k queueUp
+    join waiter = putNow var home a (queueUp waiter) (pure () <$ answer home waiter ())
+    queueUp waiter = look var $ \seen -> \case
+      Full b -> swapFor home var seen (Crowded b (enqueue waiter emptyQueue)) >>= done
+      Crowded b putters -> swapFor home var seen (Crowded b (enqueue waiter putters)) >>= done
+      _ -> join waiter
+      where
+        done ours = if ours then pure settle else join waiter
+    settle = look var $ \seen -> \case
+      Crowded b putters -> do
+        left <- afterBurial putters
+        ours <- swapFor home var seen (if isEmpty left then Full b else Crowded b left)
+        unless ours settle
+      Busy -> relax >> settle
+      _ -> pure ()
+{-# OPAQUE putLater #-}
+
+-- | Put the value if there is room; what to do if there is none, and if there was.
+putNow :: MutVar RealWorld (State a) -> Home -> a -> IO r -> IO r -> IO r
+putNow var here a full done = again
+  where
+    again = look var $ \seen -> \case
+      Empty -> do
+        ours <- swapFor here var seen (Full a)
+        if ours then done else again
+      Full _ -> full
+      Crowded _ _ -> full
+      One waiter -> do
+        ours <- swapFor here var seen Empty
+        -- False if the taker was cancelled.
+        served <- if ours then answer here waiter a else pure False
+        if served then done else again
+      Hungry _ _ -> do
+        served <- serve var here a
+        if served then done else again
+      Busy -> relax >> again
+{-# INLINE putNow #-}
+
+-- | Give the value to those that wait: to all readers, and to the first taker or, if
+-- there is none, to the variable. False: try again, we still have it.
+serve :: MutVar RealWorld (State a) -> Home -> a -> IO Bool
+serve var here a = look var $ \seen -> \case
+  Hungry readers takers
+    | isEmpty readers -> dequeue takers (swapFor here var seen (Full a)) $ \waiter rest -> do
+        ours <- swapFor here var seen (if isEmpty rest then Empty else Hungry readers rest)
+        -- False if the taker was cancelled.
+        if ours then answer here waiter a else pure False
+    -- In one step, or a reader could have read what is then never put.
+    | otherwise -> dequeue takers (withReaders seen (Full a) readers (pure True)) $ \waiter rest ->
+        withReaders seen (if isEmpty rest then Empty else Hungry emptyQueue rest) readers (answer here waiter a)
+  _ -> pure False
+  where
+    withReaders seen new readers after = do
+      ours <- swapFor here var seen new
+      if ours then wakeAll here a readers >> after else pure False
+{-# OPAQUE serve #-}
+
+-- | Read the value and leave it there; wait for one while there is none. Comes before
+-- all takes that wait. Cancellable while it waits.
+readMVar :: MVar a -> Thread a
+readMVar MVar {mvarState = var, mvarWishes = wishes} = attempt (using "read" (wishRead wishes)) $ \home tcb k ->
+  let join waiter = readNow var (queueUp waiter) (\a -> pure () <$ answer home waiter a)
+      queueUp waiter = queueToRead var home waiter (pure (leaveHungry var home)) (join waiter)
+   in readNow var (waitFor home tcb (wishRead wishes) () k queueUp) (pure . Got)
+
+-- | Join those that wait to read; what to do when that is done, and if the state has changed.
+queueToRead :: MutVar RealWorld (State a) -> Home -> Waiter () a -> IO r -> IO r -> IO r
+queueToRead var home waiter joined changed = look var $ \seen -> \case
+  Empty -> swapFor home var seen (Hungry (enqueue waiter emptyQueue) emptyQueue) >>= done
+  One taker -> swapFor home var seen (Hungry (enqueue waiter emptyQueue) (enqueue taker emptyQueue)) >>= done
+  Hungry readers takers -> swapFor home var seen (Hungry (enqueue waiter readers) takers) >>= done
+  _ -> changed
+  where
+    done ours = if ours then joined else changed
+{-# INLINE queueToRead #-}
+
+-- | To read the value, as 'readMVar' does.
+onRead :: MVar a -> Choice a
+onRead MVar {mvarState = var, mvarWishes = wishes} =
+  Choice
+    (wishRead wishes)
+    "read"
+    (\_ -> readNow var (pure Later) (pure . Got))
+    ()
+    (\home waiter -> queueToRead var home waiter (pure (Just (leaveHungry var))) (pure Nothing))
+    pure
+
+readNow :: MutVar RealWorld (State a) -> IO r -> (a -> IO r) -> IO r
+readNow var none use = again
+  where
+    again =
+      readMutVar var >>= \case
+        Full a -> use a
+        Crowded a _ -> use a
+        Empty -> none
+        One _ -> none
+        Hungry _ _ -> none
+        Busy -> relax >> again
+{-# INLINE readNow #-}
+
+-- | Take the value and put another. Other threads may come in between.
+swapMVar :: MVar a -> a -> Thread a
+swapMVar mvar new = takeMVar mvar >>= \old -> old <$ putBack mvar new
+
+-- | Take the value if there is one. Never waits.
+tryTakeMVar :: MVar a -> Thread (Maybe a)
+tryTakeMVar MVar {mvarState = var, mvarWishes = wishes} = attempt (using "try to take" (wishTake wishes)) $ \home _ _ ->
+  takeNow var home (pure (Got Nothing)) (pure . Got . Just)
+
+-- | Put a value if there is room: true. Never waits.
+tryPutMVar :: MVar a -> a -> Thread Bool
+tryPutMVar MVar {mvarState = var, mvarWishes = wishes} a = attempt (using "try to put into" (wishPut wishes)) $ \home _ _ ->
+  putNow var home a (pure (Got False)) (pure (Got True))
+
+-- | The value, if there is one. Never waits.
+tryReadMVar :: MVar a -> Thread (Maybe a)
+tryReadMVar MVar {mvarState = var, mvarWishes = wishes} = attempt (using "try to read" (wishRead wishes)) $ \_ _ _ ->
+  readNow var (pure (Got Nothing)) (pure . Got . Just)
+
+-- | Is it empty? Perhaps not any more when this returns.
+isEmptyMVar :: MVar a -> Thread Bool
+isEmptyMVar mvar = isNothing <$> tryReadMVar mvar
+
+-- | Take the value, run a thread with it, and put it back, however the thread ends.
+withMVar :: MVar a -> (a -> Thread b) -> Thread b
+withMVar mvar use = takeMVar mvar >>= \a -> andFinally (use a) (putBack mvar a)
+{-# INLINE withMVar #-}
+
+-- | Take the value, run a thread with it, and put its result; if it fails, the old
+-- value. Atomic with respect to threads that take before they put.
+modifyMVar_ :: MVar a -> (a -> Thread a) -> Thread ()
+modifyMVar_ mvar f = takeMVar mvar >>= \a -> orElseRestore (f a) (putBack mvar a) >>= putBack mvar
+{-# INLINE modifyMVar_ #-}
+
+-- | The same with a result.
+modifyMVar :: MVar a -> (a -> Thread (a, b)) -> Thread b
+modifyMVar mvar f = do
+  a <- takeMVar mvar
+  -- The pair is taken apart where a failure still restores the old value.
+  Thread $ \k ->
+    unThread
+      (orElseRestore (f a >>= \(new, b) -> pure (new, b)) (putBack mvar a))
+      (oneShot (\(new, b) -> unThread (putBack mvar new) (oneShot (\_ -> k b))))

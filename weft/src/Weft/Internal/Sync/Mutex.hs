@@ -1,0 +1,245 @@
+{-# OPTIONS_GHC -O2 #-}
+-- Taking control blocks apart, to pass their fields, builds them anew wherever a thread
+-- is parked: 80 bytes. (As in "Weft.Internal.Core.Scheduler".)
+{-# OPTIONS_GHC -fno-spec-constr #-}
+{-# OPTIONS_HADDOCK not-home #-}
+
+-- |
+-- Description : How a mutex works
+--
+-- A word and a queue. See Note [The word of a mutex]. The functions in 'IO' run on
+-- workers, outside user code.
+module Weft.Internal.Sync.Mutex
+  ( Mutex (..),
+    MutexError (..),
+    createMutex,
+    lock,
+    tryLock,
+    unlock,
+    taken,
+
+    -- * For conditions
+    heldBy,
+    releaseAs,
+  )
+where
+
+import Control.Exception (Exception (..))
+import Control.Monad (unless, when)
+import Control.Monad.Primitive (RealWorld)
+import Data.Bits (shiftL, shiftR, (.|.))
+import Data.Primitive.MutVar
+import Data.Primitive.PrimVar
+import Data.Text (Text)
+import Weft.Internal.Core.Atomic
+import Weft.Internal.Core.Park
+import Weft.Internal.Core.Primitive (Fast (..))
+import Weft.Internal.Core.Self
+import Weft.Internal.Core.Trace
+import Weft.Internal.Sync
+import Weft.Internal.Sync.WaitQueue
+
+-- Note [The word of a mutex]
+-- ~~~~~~~~~~~~~~~~~~~~~~~~~~
+-- The word is twice the number of the holder, plus one if somebody may wait:
+--
+--   0       free
+--   2n      thread n holds it, and nobody waits
+--   2n + 1  thread n holds it, and must look into the queue when it unlocks
+--   1       on its way from one thread to the next
+--
+--   lock        0 -> 2n by compare-and-swap; or else
+--               join the queue, then announce
+--   unlock      2n -> 0 by compare-and-swap; or else
+--               2n + 1 -> 1, then hand over
+--   hand over   to the first in the queue that was not cancelled: 1 -> 2n' + 1, and
+--               make it ready; if there is none, 1 -> 0, and if the queue is not empty
+--               then, announce
+--   announce    0 -> 1, then hand over;  2n -> 2n + 1;  odd: nothing to do
+--
+-- No wake-up is lost: who joins reads the word after the queue was written, and who
+-- frees the mutex reads the queue after the word was written, each with a full
+-- barrier in between. So one of them sees the other. Only who hands over changes a
+-- word that is 1. (With one worker none of this happens at the same time.)
+--
+-- Neither lock nor unlock allocates when there is nobody to wait for; the word is unboxed.
+
+-- | A lock that one thread at a time holds.
+data Mutex = Mutex
+  { -- | Note [The word of a mutex]
+    mutexWord :: {-# UNPACK #-} !(PrimVar RealWorld Int),
+    mutexLock, mutexUnlock :: !(Primitive () ()),
+    mutexQueue :: {-# UNPACK #-} !(MutVar RealWorld (Queue () ())),
+    mutexWish :: !Wish,
+    mutexName :: !Name
+  }
+
+-- | The same mutex.
+instance Eq Mutex where
+  a == b = mutexQueue a == mutexQueue b
+
+instance Show Mutex where
+  showsPrec _ = showString . describeName "mutex" . mutexName
+
+-- | A mistake in the use of a mutex.
+data MutexError
+  = -- | The thread locks what it holds: it would wait for itself for ever.
+    AlreadyHeld String
+  | -- | The thread unlocks what it does not hold.
+    NotHeld String
+  deriving stock (Eq)
+
+instance Show MutexError where
+  show = \case
+    AlreadyHeld m -> m <> ": this thread holds it already and would wait for itself"
+    NotHeld m -> m <> ": unlocked by a thread that does not hold it"
+
+instance Exception MutexError
+
+-- | A free mutex with a label.
+createMutex :: Home -> Text -> IO Mutex
+createMutex home text = do
+  name <- newName home text
+  word <- newPrimVar 0
+  queue <- newShared emptyQueue
+  let wish = waitingFor "mutex" name ((`shiftR` 1) <$> readPrimVar word)
+      m = Mutex word (Primitive (Hold word) (lockAct m) True (using "lock" wish)) (Primitive (LetGo word) (unlockAct m) False (using "unlock" wish)) queue wish name
+  pure m
+
+-- | Wait until the mutex is free and hold it. Threads get it in the order in which
+-- they came. Cancellable while it waits; who is cancelled does not hold it, and whom
+-- it was handed to before does.
+--
+-- Throws 'AlreadyHeld' if this thread holds it.
+lock :: Mutex -> Thread ()
+lock m = Thread (Perform (mutexLock m) ())
+{-# INLINE lock #-}
+
+lockAct :: Mutex -> Here -> () -> Resume -> IO (Tried ())
+lockAct m = \here _ k -> do
+  tcb <- currentTcb here
+  case tcbIdentity tcb of
+    Identity n _ -> do
+      let !home = hereHome here
+      found <- swapWord home (mutexWord m) 0 (shiftL n 1)
+      if found == 0 then pure (Got ()) else lockLater m n found home tcb k
+    Nobody -> numberedFirst (lock m) k
+{-# INLINE lockAct #-}
+
+-- | Ask for this thread's number, which gives it one, and go on.
+numberedFirst :: Thread a -> (a -> Trace) -> IO (Tried a)
+numberedFirst body k = pure (Instead (unThread (myself >> body) k))
+{-# OPAQUE numberedFirst #-}
+
+lockLater :: Mutex -> Int -> Int -> Home -> Tcb -> (() -> Trace) -> IO (Tried ())
+lockLater m n found home tcb k
+  | shiftR found 1 == n = pure (Instead (throwTrace (AlreadyHeld (show m))))
+  | otherwise = waitFor home tcb (mutexWish m) () k $ \waiter -> do
+      change home (mutexQueue m) (pure . enqueue waiter)
+      announce m home
+      pure (leaveQueue home (mutexQueue m))
+{-# OPAQUE lockLater #-}
+
+-- | Hold the mutex if it is free: true. Never waits; false also if this thread
+-- holds it.
+tryLock :: Mutex -> Thread Bool
+tryLock m = attempt (using "try to lock" (mutexWish m)) $ \home tcb k -> case tcbIdentity tcb of
+  Nobody -> numberedFirst (tryLock m) k
+  Identity n _ -> do
+    found <- swapWord home (mutexWord m) 0 (shiftL n 1)
+    pure (if found == 0 then Got True else Got False)
+
+-- | Let go of the mutex; the thread that has waited longest holds it then. Neither
+-- waits nor notices a cancellation.
+--
+-- Throws 'NotHeld' if this thread does not hold it.
+unlock :: Mutex -> Thread ()
+unlock m = Thread (Perform (mutexUnlock m) ())
+{-# INLINE unlock #-}
+
+unlockAct :: Mutex -> Here -> () -> Resume -> IO (Tried ())
+unlockAct m = \here _ _ -> do
+  tcb <- currentTcb here
+  let !home = hereHome here
+      -- A thread that has locked has a number.
+      n = tcbNumber tcb
+  found <- swapWord home (mutexWord m) (shiftL n 1) 0
+  if found == shiftL n 1 && n /= 0 then pure (Got ()) else unlockLater m n found home
+{-# INLINE unlockAct #-}
+
+unlockLater :: Mutex -> Int -> Int -> Home -> IO (Tried ())
+unlockLater m n found home
+  | n == 0 || shiftR found 1 /= n = pure (Instead (throwTrace (NotHeld (show m))))
+  | homeAlone home = Got () <$ handOverAlone m home
+  | otherwise = Got () <$ handOver m home
+{-# OPAQUE unlockLater #-}
+
+-- | Does the thread with this number hold the mutex?
+heldBy :: Mutex -> Int -> IO Bool
+heldBy m n = (== n) . (`shiftR` 1) <$> readPrimVar (mutexWord m)
+
+-- | Unlock for the thread with this number, which holds it, on this worker.
+releaseAs :: Mutex -> Int -> Home -> IO ()
+releaseAs m n here = do
+  found <- swapWord here (mutexWord m) (shiftL n 1) 0
+  unless (found == shiftL n 1) (handOver m here)
+
+-- | To the first that still waits. The word is ours: odd, and we were the holder, or
+-- have made it 1.
+handOver :: Mutex -> Home -> IO ()
+handOver m here = writePrimVar (mutexWord m) 1 >> next
+  where
+    next =
+      look (mutexQueue m) $ \seen queue ->
+        dequeue queue free $ \waiter rest -> do
+          ours <- swapFor here (mutexQueue m) seen rest
+          if not ours
+            then next
+            else
+              claim here waiter >>= \case
+                WaitOver -> next
+                claimed@(Claimed _ tcb k) -> do
+                  -- Now, because it may run at once. Odd, even if nobody is left in the
+                  -- queue: who joins now finds an odd word. Unless there is nobody else.
+                  let number = shiftL (tcbNumber tcb) 1
+                  writePrimVar (mutexWord m) (if homeAlone here && isEmpty rest then number else number .|. 1)
+                  letGo here claimed k
+    free = do
+      atomicWriteInt (mutexWord m) 0
+      nobody <- isEmpty <$> readMutVar (mutexQueue m)
+      unless nobody (announce m here)
+
+-- | To the first that still waits, where the worker is the only one: nobody joins meanwhile.
+handOverAlone :: Mutex -> Home -> IO ()
+handOverAlone m here = readMutVar (mutexQueue m) >>= go
+  where
+    go queue =
+      dequeue queue free $ \(Parking place) rest ->
+        readMutVar place >>= \case
+          Occupied _ tcb _ _ _ k -> do
+            writeMutVar place Vacant
+            publish (mutexQueue m) rest
+            let number = shiftL (tcbNumber tcb) 1
+            writePrimVar (mutexWord m) (if isEmpty rest then number else number .|. 1)
+            departed here
+            homeReady here Woken tcb k
+          -- A mutex is no 'Weft.Internal.Sync.Choice.Choice': its queue has no other places.
+          _ -> go rest
+    free = publish (mutexQueue m) emptyQueue >> writePrimVar (mutexWord m) 0
+{-# NOINLINE handOverAlone #-}
+
+-- | Somebody has joined the queue: make sure that whoever holds the mutex knows.
+announce :: Mutex -> Home -> IO ()
+announce m here = atomicReadInt (mutexWord m) >>= go
+  where
+    go seen
+      | odd seen = pure ()
+      | otherwise = do
+          found <- swapWord here (mutexWord m) seen (seen .|. 1)
+          if found /= seen
+            then go found
+            else when (seen == 0) (handOver m here)
+
+-- | Does anybody hold it, or is it on its way to somebody?
+taken :: Mutex -> IO Bool
+taken m = (/= 0) <$> readPrimVar (mutexWord m)

@@ -1,0 +1,321 @@
+{-# OPTIONS_GHC -O2 #-}
+{-# OPTIONS_HADDOCK not-home #-}
+
+-- |
+-- Description : The lifetime that owns a set of threads
+--
+-- Owns the state of a scope: which threads it has, whether it takes more, what has
+-- failed in it and who waits. 'withScope' is its beginning and its end; every thread
+-- in it passes 'forkInto' on the way in and 'depart' on the way out. Called from any
+-- worker. Public names are in "Weft.Scope".
+--
+-- See Note [The life of a scope].
+module Weft.Internal.Sync.Scope
+  ( -- * Scopes
+    Scope,
+    withScope,
+    cancelScope,
+    awaitAll,
+
+    -- * Threads in them
+    Kind (..),
+    Ending (..),
+    forkInto,
+
+    -- * What goes wrong
+    ChildFailed (..),
+    ScopeEnded (..),
+  )
+where
+
+import Control.Exception (Exception (..), SomeException, asyncExceptionFromException, asyncExceptionToException)
+import Control.Monad (unless, void)
+import Control.Monad.Catch (mask, throwM, try, uninterruptibleMask_)
+import Control.Monad.Primitive (RealWorld)
+import Data.Foldable (for_)
+import Data.IORef
+import Data.IntMap.Strict (IntMap)
+import Data.IntMap.Strict qualified as IntMap
+import Data.Maybe (isNothing)
+import Data.Primitive.MutVar
+import Weft.Internal.Core.Atomic (changing, freshNumber, newShared)
+import Weft.Internal.Core.Cancel
+import Weft.Internal.Core.Park
+import Weft.Internal.Core.Scheduler (ThreadExit (..))
+import Weft.Internal.Core.Self
+import Weft.Internal.Core.SystemCall (Ends (..), Reason (..), SystemCall (WorkerCount))
+import Weft.Internal.Core.Trace
+import Weft.Internal.Sync (awaitIn)
+
+-- Note [The life of a scope]
+-- ~~~~~~~~~~~~~~~~~~~~~~~~~~
+-- One variable holds the whole state and is changed atomically; its phases are
+--
+--   Open     takes threads.
+--   Closing  takes none; whoever is in it was cancelled. Entered when the owner's
+--            body has ended and no thread is left that is waited for, when the body
+--            was left by an exception, when a thread has failed, and by
+--            'cancelScope'. Never left but for Closed.
+--   Closed   nobody is in it. Entered by the owner, who alone can.
+--
+-- A thread is counted before it is forked (`reserve`), registers itself as its first
+-- act (`arrive`), and is uncounted as its last (`depart`). The count, and not the
+-- register, is what the owner waits for; the register is for reaching the threads to
+-- cancel them. It enters masked, so that no cancellation gets between. The races:
+--
+-- (A) The scope begins to close between a thread's reservation and its arrival: the
+--     thread is in no register, so nobody cancels it. `arrive` finds that the scope
+--     is not open, and cancels it: unmasked, it ends before its body. Forked masked, it
+--     begins, since it may have been given what it is to release. The owner waits for
+--     it: it is counted.
+-- (B) The last thread ends, and wakes the owner, while another one forks: the fork
+--     reserves first and the owner's `tryClose` finds a count that is not 0, or
+--     `tryClose` comes first and the fork finds the scope closing ('ScopeEnded').
+-- (C) A thread fails while the owner leaves its body by itself. The failure is in the
+--     state before the count sinks, so the owner reads it at the end. The exception
+--     that was sent to interrupt the body is disarmed by the owner on its own worker
+--     when it has left the body, and hits nothing later (`scopeArmed`).
+-- (D) A cancellation of the owner comes when its body is over. While it waits for
+--     the threads of its own accord it is interrupted, and cancels them. While it
+--     waits for threads that were cancelled, it waits on ('uninterruptibleMask_'),
+--     and the exception is raised after the end of the scope.
+-- (E) A thread forks into its own scope when that is closing already and its
+--     cancellation is on the way: it gets 'ScopeEnded'. That is no failure of the
+--     thread: it was ending, and only learned of it in this way.
+-- (F) A thread fails while the owner is still forking: the fork finds the scope closing
+--     before the exception that interrupts the body has arrived. The owner, too, has
+--     only learned in this way of the failure, and that is what is raised.
+
+-- | The lifetime of some threads.
+data Scope = Scope
+  { scopeNumber :: {-# UNPACK #-} !Int,
+    scopeOwner :: !ThreadId,
+    -- | May the owner be interrupted? Race (C).
+    scopeArmed :: {-# UNPACK #-} !(IORef Bool),
+    scopeState :: {-# UNPACK #-} !(MutVar RealWorld State)
+  }
+
+instance Eq Scope where
+  a == b = scopeNumber a == scopeNumber b
+
+instance Show Scope where
+  showsPrec _ s = showString "scope " . shows (scopeNumber s)
+
+data Phase = Open | Closing | Closed
+  deriving stock (Eq)
+
+data State = State
+  { statePhase :: !Phase,
+    -- | The threads that have arrived and not departed, by number.
+    stateMembers :: !(IntMap ThreadId),
+    -- | Threads that were reserved and have not departed.
+    stateChildren :: {-# UNPACK #-} !Int,
+    stateDaemons :: {-# UNPACK #-} !Int,
+    -- | The first.
+    stateFailure :: !(Maybe ChildFailed),
+    stateWaiting :: ![(Until, Waiter () ())]
+  }
+
+-- | What somebody waits for: the end of the children, or of the daemons too.
+data Until = Childless | Empty
+  deriving stock (Eq)
+
+reached :: Until -> State -> Bool
+reached Childless st = stateChildren st == 0
+reached Empty st = stateChildren st == 0 && stateDaemons st == 0
+
+-- | Is a thread waited for, or cancelled when nobody else is left?
+data Kind = Awaited | Daemon
+  deriving stock (Eq, Show)
+
+-- | What the end of a thread means to its scope.
+data Ending
+  = -- | Nothing.
+    Quiet
+  | -- | It fails.
+    Failing SomeException
+
+-- | A thread of a scope was ended by an exception: raised in the owner of the scope.
+data ChildFailed = ChildFailed
+  { failedThread :: !ThreadId,
+    failedLabel :: !Label,
+    -- | What was raised.
+    failedWith :: SomeException
+  }
+
+instance Show ChildFailed where
+  show (ChildFailed t l e) =
+    show t <> labelBehind l <> " failed: " <> displayException e
+
+instance Exception ChildFailed
+
+-- | A scope was asked to take a thread when it had ended, or was ending.
+newtype ScopeEnded = ScopeEnded Int
+  deriving stock (Eq)
+
+instance Show ScopeEnded where
+  show (ScopeEnded n) = "scope " <> show n <> " has ended, or is ending, and takes no thread"
+
+instance Exception ScopeEnded
+
+-- | Interrupts the body of a scope in which a thread has failed; does not leave
+-- 'withScope'.
+newtype Interrupt = Interrupt Scope
+
+instance Show Interrupt where
+  show (Interrupt s) = "a thread of " <> show s <> " has failed"
+
+instance Exception Interrupt where
+  toException = asyncExceptionToException
+  fromException = asyncExceptionFromException
+
+-- | Run a thread's body with a scope that ends with it: when this returns or raises,
+-- every thread that was forked into the scope has ended, its finalizers included.
+--
+-- When the body has returned, it waits for the children and cancels the daemons
+-- then. When the body was left by an exception, or this thread is cancelled, all are
+-- cancelled. When one of the threads fails, the others are cancelled, the body is
+-- interrupted, and 'ChildFailed' is raised here with the first failure. An exception
+-- of the body itself is raised as it is, also when there was a failure; that the scope takes
+-- no threads any more since one has failed ('ScopeEnded') is no such exception.
+--
+-- While it waits for children of its own accord it can be cancelled; while it waits
+-- for threads that were cancelled it cannot, so that nothing is left behind: they
+-- end as soon as their finalizers let them.
+withScope :: (Scope -> Thread a) -> Thread a
+withScope body = mask $ \restore -> do
+  scope <- openScope
+  outcome <- try (restore (body scope >>= \a -> a <$ closeWhenChildless scope))
+  internal (\home _ -> writeIORef (scopeArmed scope) False >> close home scope)
+  uninterruptibleMask_ (await Empty scope)
+  failure <- internal (\home _ -> changing home (scopeState scope) (\st -> (st {statePhase = Closed}, stateFailure st)))
+  case outcome of
+    Right a -> maybe (pure a) throwM failure
+    Left e
+      | Just (Interrupt s) <- fromException e, s == scope -> throwM (maybe e toException failure)
+      -- The owner waited for a thread that was cancelled because another had failed.
+      | Just (ChildFailed _ _ why) <- fromException e, not (isFailure scope why), Just first <- failure -> throwM first
+      -- The owner forked when one had failed. Race (F).
+      | Just (ScopeEnded n) <- fromException e, n == scopeNumber scope, Just first <- failure -> throwM first
+      | otherwise -> throwM e
+
+openScope :: Thread Scope
+openScope = do
+  owner <- myself
+  internal $ \home _ -> Scope <$> freshNumber home <*> pure owner <*> newIORef True <*> newShared (State Open IntMap.empty 0 0 Nothing [])
+
+-- | Wait for the children and let no more in. Race (B).
+closeWhenChildless :: Scope -> Thread ()
+closeWhenChildless scope = do
+  closed <- internal $ \home _ -> do
+    (closed, doomed) <- changing home (scopeState scope) tryClose
+    closed <$ for_ doomed (doom home)
+  unless closed (await Childless scope >> closeWhenChildless scope)
+  where
+    tryClose st
+      | stateChildren st > 0 = (st, (False, []))
+      | otherwise = (True,) <$> closing st
+
+-- | The state in which nobody comes in any more, and who is to be cancelled.
+closing :: State -> (State, [ThreadId])
+closing st = case statePhase st of
+  Open -> (st {statePhase = Closing}, IntMap.elems (stateMembers st))
+  _ -> (st, [])
+
+close :: Home -> Scope -> IO ()
+close home scope = changing home (scopeState scope) closing >>= mapM_ (doom home)
+
+doom :: Home -> ThreadId -> IO ()
+doom home t = condemnFrom home t (Cancellation (toException Cancelled) Nothing)
+
+-- | Cancel every thread of a scope, and let no more in. Does not wait for their end,
+-- and leaves the owner's body alone ('awaitAll' there waits for them). From any
+-- thread; again, or after the end of the scope, it does nothing.
+cancelScope :: Scope -> Thread ()
+cancelScope scope = internal (\home _ -> close home scope)
+
+-- | Wait until no child of the scope is left; daemons do not count. From any thread
+-- that is none of them: a child would wait for itself. Cancellable. It returns also
+-- when children have failed or were cancelled.
+awaitAll :: Scope -> Thread ()
+awaitAll = await Childless
+
+await :: Until -> Scope -> Thread ()
+await goal scope = awaitIn wish (scopeState scope) there enter leave
+  where
+    wish = wishFor (scopeNumber scope) (Reason ("end of the threads of " <> show scope) (pure 0) ByThreads)
+    there st = if reached goal st then Just () else Nothing
+    enter me st = st {stateWaiting = (goal, me) : stateWaiting st}
+    leave home me = changing home (scopeState scope) (\st -> (st {stateWaiting = filter ((/= me) . snd) (stateWaiting st)}, ()))
+
+-- | Fork a thread into a scope, or raise 'ScopeEnded'. What it has come to is handed
+-- to the function, in the thread itself and masked, which says what it means; the
+-- function must not block. The thread has the masking state of who forks it.
+forkInto :: Scope -> Kind -> ForkOptions -> Thread a -> (Either SomeException a -> Thread Ending) -> Thread ThreadId
+forkInto scope kind options body ended = mask $ \restore -> do
+  admitted <- internal (\home _ -> reserve home scope kind)
+  unless admitted (throwM (ScopeEnded (scopeNumber scope)))
+  Thread . (evaluatedOptions options .) . Fork (Just options {forkScope = scopeNumber scope}) $ \_ -> toTrace $ do
+    alive <- internal (\home tcb -> arrive home scope (ThreadId (tcbIdentity tcb)))
+    result <- try (restore (if alive then body else noticed >> body))
+    ending <- ended result
+    case ending of
+      Failing e | isFailure scope e -> depart scope kind (Just e)
+      _ -> depart scope kind Nothing
+{-# INLINEABLE forkInto #-}
+
+reserve :: Home -> Scope -> Kind -> IO Bool
+reserve home scope kind = changing home (scopeState scope) $ \st -> case statePhase st of
+  Open -> (counted kind 1 st, True)
+  _ -> (st, False)
+
+counted :: Kind -> Int -> State -> State
+counted Awaited by st = st {stateChildren = stateChildren st + by}
+counted Daemon by st = st {stateDaemons = stateDaemons st + by}
+
+-- | False: the scope was closing before the thread began, which is cancelled. Race (A).
+arrive :: Home -> Scope -> ThreadId -> IO Bool
+arrive home scope t = do
+  alive <- changing home (scopeState scope) $ \st -> case statePhase st of
+    Open -> (st {stateMembers = IntMap.insert (threadNumber t) t (stateMembers st)}, True)
+    _ -> (st, False)
+  alive <$ unless alive (doom home t)
+
+-- | A system call that does nothing: an unmasked thread that was cancelled ends here.
+noticed :: Thread ()
+noticed = void (call WorkerCount)
+
+-- | The last act of a thread. Its failure, if it is the first, is recorded in the
+-- same step in which it is uncounted. Race (C).
+depart :: Scope -> Kind -> Maybe SomeException -> Thread ()
+depart scope kind failed = internal $ \home tcb -> do
+  let gone st = counted kind (-1) st {stateMembers = IntMap.delete (tcbNumber tcb) (stateMembers st)}
+      failure = ChildFailed (ThreadId (tcbIdentity tcb)) (tcbLabel tcb) <$> failed
+      record st
+        | Just _ <- failure, isNothing (stateFailure st) = let (st', doomed) = closing st in (st' {stateFailure = failure}, Just doomed)
+        | otherwise = (st, Nothing)
+      step before =
+        let (st, doomed) = record (gone before)
+            (go, stay) = partitionReached st
+         in (st {stateWaiting = stay}, (doomed, go))
+  (first, woken) <- changing home (scopeState scope) step
+  for_ first $ \doomed -> do
+    condemnFrom home (scopeOwner scope) (Cancellation (toException (Interrupt scope)) (Just (scopeArmed scope)))
+    mapM_ (doom home) doomed
+  for_ woken $ \waiter -> answer home waiter ()
+  where
+    partitionReached st
+      | null (stateWaiting st) = ([], [])
+      | otherwise = foldr (split st) ([], []) (stateWaiting st)
+    split st w@(goal, waiter) (go, stay)
+      | reached goal st = (waiter : go, stay)
+      | otherwise = (go, w : stay)
+
+-- | Is this exception a failure of a thread of the scope? Not when it was cancelled,
+-- or left by itself, or was told that its scope is ending: race (E).
+isFailure :: Scope -> SomeException -> Bool
+isFailure scope e
+  | Just Cancelled <- fromException e = False
+  | Just ThreadExit <- fromException e = False
+  | Just (ScopeEnded n) <- fromException e = n /= scopeNumber scope
+  | otherwise = True

@@ -1,0 +1,173 @@
+{-# OPTIONS_GHC -O2 #-}
+-- A question about the number of permits is not worth a thunk.
+{-# OPTIONS_GHC -fno-full-laziness #-}
+-- Taking control blocks apart, to pass their fields, builds them anew wherever a thread
+-- is parked: 80 bytes. (As in "Weft.Internal.Core.Scheduler".)
+{-# OPTIONS_GHC -fno-spec-constr #-}
+{-# OPTIONS_HADDOCK not-home #-}
+
+-- |
+-- Description : How "Weft.Semaphore" works
+--
+-- The states of a variable, and the operations, each a change of one. See
+-- Note [Synchronization] in "Weft.Internal.Sync".
+module Weft.Internal.Sync.Semaphore
+  ( Semaphore (..),
+    State (..),
+    newSemaphore,
+    newSemaphoreNamed,
+    withPermits,
+    withPermit,
+
+    -- * One step at a time
+    acquire,
+    tryAcquire,
+    release,
+    available,
+  )
+where
+
+import Control.Exception (ErrorCall (..))
+import Control.Monad (unless)
+import Control.Monad.Primitive (RealWorld)
+import Data.Primitive.MutVar
+import Data.Text (Text)
+import Weft.Internal.Core.Atomic
+import Weft.Internal.Core.Park (answer, offered, waitFor)
+import Weft.Internal.Core.Trace
+import Weft.Internal.Sync
+import Weft.Internal.Sync.WaitQueue
+
+-- | A number of permits.
+data Semaphore = Semaphore
+  { semaphoreState :: {-# UNPACK #-} !(MutVar RealWorld State),
+    semaphoreAcquire, semaphoreRelease :: !(Primitive Int ()),
+    semaphoreNames :: Names
+  }
+
+-- | What it is called, and what those wait for that want one permit. Made when somebody
+-- waits.
+data Names = Names {semaphoreName :: !Name, wishOne :: !Wish}
+
+-- | The permits that are free, and who waits. Whenever the number of free permits has
+-- grown or the first in the queue has changed, 'settle' follows.
+data State = State !Int !(Queue Int ())
+
+-- | So many permits (0 or more; below 0 counts as debt, to be released first).
+newSemaphore :: Int -> Thread Semaphore
+newSemaphore = newSemaphoreNamed mempty
+
+-- | The same with a label, for reports.
+newSemaphoreNamed :: Text -> Int -> Thread Semaphore
+newSemaphoreNamed text n = internal $ \home _ -> do
+  name <- newName home text
+  state <- newShared (State n emptyQueue)
+  let names = Names name (waiting "semaphore" name "1 permit")
+      s =
+        Semaphore
+          state
+          (primitive (acquireAct s) True (using "acquire" (wishOne names)))
+          (primitive (releaseAct s) False (using "release" (wishOne names)))
+          names
+  pure s
+
+-- | Hold one permit while a thread runs.
+withPermit :: Semaphore -> Thread a -> Thread a
+withPermit s = withPermits s 1
+{-# INLINE withPermit #-}
+
+-- | Hold so many permits while a thread runs.
+withPermits :: Semaphore -> Int -> Thread a -> Thread a
+withPermits s n body = acquire s n *> andFinally body (release s n)
+{-# INLINE withPermits #-}
+
+-- | Take so many permits; wait until they are free and nobody has waited longer.
+-- Cancellable while it waits; who is cancelled has taken none. To take more than
+-- there will ever be waits for ever, and so do those behind.
+--
+-- Throws 'ErrorCall' if the number is negative.
+acquire :: Semaphore -> Int -> Thread ()
+acquire s !n = Thread (Perform (semaphoreAcquire s) n)
+{-# INLINE acquire #-}
+
+acquireAct :: Semaphore -> Here -> Int -> Resume -> IO (Tried ())
+acquireAct s = \here n k -> look (semaphoreState s) $ \seen (State free queue) ->
+  if free >= n && n >= 0 && isEmpty queue
+    then do
+      ours <- swapFor (hereHome here) (semaphoreState s) seen (State (free - n) queue)
+      if ours then pure (Got ()) else acquireLater s n here k
+    else acquireLater s n here k
+{-# INLINE acquireAct #-}
+
+acquireLater :: Semaphore -> Int -> Here -> Resume -> IO (Tried ())
+acquireLater s@Semaphore {semaphoreState = state, semaphoreNames = names} n here k
+  | n < 0 = pure (Instead (throwTrace (ErrorCall "Weft.Semaphore.acquire: a negative number of permits")))
+  | otherwise =
+      currentTcb here >>= \tcb -> waitFor home tcb wish n k $ \waiter -> do
+        change home state (\(State free queue) -> pure (State free (enqueue waiter queue)))
+        settle s home
+        pure leave
+  where
+    !home = hereHome here
+    wish = if n == 1 then wishOne names else waiting "semaphore" (semaphoreName names) (show n <> " permits")
+    leave = do
+      change home state (\(State free queue) -> State free <$> afterBurial queue)
+      -- It may have been the first, and those behind want less.
+      settle s home
+{-# OPAQUE acquireLater #-}
+
+-- | Take so many permits if they are free and nobody waits: true. Never waits.
+tryAcquire :: Semaphore -> Int -> Thread Bool
+tryAcquire s !n = attempt (using "try to acquire" (wishOne (semaphoreNames s))) $ \home _ _ ->
+  let go = look (semaphoreState s) $ \seen (State free queue) ->
+        if free >= n && isEmpty queue
+          then do
+            ours <- swapFor home (semaphoreState s) seen (State (free - n) queue)
+            if ours then pure (Got True) else go
+          else pure (Got False)
+   in go
+
+-- | Give back so many permits, or add them; a thread need not have taken them.
+-- Neither waits nor notices a cancellation.
+release :: Semaphore -> Int -> Thread ()
+release s !n = Thread (Perform (semaphoreRelease s) n)
+{-# INLINE release #-}
+
+releaseAct :: Semaphore -> Here -> Int -> Resume -> IO (Tried ())
+releaseAct s = \here n _ -> look (semaphoreState s) $ \seen (State free queue) ->
+  if isEmpty queue
+    then do
+      ours <- swapFor (hereHome here) (semaphoreState s) seen (State (free + n) queue)
+      if ours then pure (Got ()) else releaseLater s n (hereHome here)
+    else releaseLater s n (hereHome here)
+{-# INLINE releaseAct #-}
+
+releaseLater :: Semaphore -> Int -> Home -> IO (Tried ())
+releaseLater s n home = Got () <$ (give s n home >> settle s home)
+{-# OPAQUE releaseLater #-}
+
+-- | Add permits.
+give :: Semaphore -> Int -> Home -> IO ()
+give Semaphore {semaphoreState = state} n home = change home state (\(State free queue) -> pure (State (free + n) queue))
+
+-- | Give permits to the first in the queue for as long as there are enough.
+settle :: Semaphore -> Home -> IO ()
+settle s@Semaphore {semaphoreState = state} here = look state $ \seen (State free queue) ->
+  dequeue queue (pure ()) $ \waiter rest ->
+    offered waiter >>= \case
+      Nothing -> swapFor here state seen (State free rest) >> settle s here
+      Just n
+        | n > free -> pure ()
+        | otherwise -> do
+            ours <- swapFor here state seen (State (free - n) rest)
+            if not ours
+              then settle s here
+              else do
+                delivered <- answer here waiter ()
+                unless delivered (give s n here)
+                settle s here
+
+-- | How many permits are free. Perhaps not any more when this returns.
+available :: Semaphore -> Thread Int
+available s = immediate (using "look at" (wishOne (semaphoreNames s))) $ \_ ->
+  (\(State free _) -> free) <$> readMutVar (semaphoreState s)
