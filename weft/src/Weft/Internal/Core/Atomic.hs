@@ -41,6 +41,10 @@ import Weft.Internal.Core.Trace (Home (..))
 --
 -- GHC may still use the pointer that evaluating the value gave. It is the same one
 -- if what the variable holds is always evaluated: hence `newShared`, and the bangs.
+--
+-- Where nothing is optimised, and in interpreted code, what is written as an application
+-- (of a coercion, of the constructor of a newtype) is a new thunk, which the variable never
+-- holds. So the pointer is read as a `Seen`, and passed as the variable that it was read into.
 
 -- | A variable for this module's functions.
 newShared :: a -> IO (MutVar RealWorld a)
@@ -50,10 +54,10 @@ newShared !a = newMutVar a
 newtype Seen a = Seen Any
 
 -- | Read a variable: its value, and what to say to 'swapFor'.
-look :: MutVar RealWorld a -> (Seen a -> a -> IO r) -> IO r
+look :: forall a r. MutVar RealWorld a -> (Seen a -> a -> IO r) -> IO r
 look ref use = do
-  a <- readMutVar (unsafeCoerce ref)
-  use (Seen a) (unsafeCoerce a)
+  seen <- readMutVar (unsafeCoerce ref :: MutVar RealWorld (Seen a))
+  use seen (unsafeCoerce seen)
 {-# INLINE look #-}
 
 -- Note [The only worker]
@@ -76,12 +80,10 @@ swapFor home ref seen !new
 
 -- | 'swapFor' from any OS thread, and also in user code.
 swapAtomically :: MutVar RealWorld a -> Seen a -> a -> IO Bool
-swapAtomically ref (Seen old) !new = case unsafeCoerce ref of
-  MutVar anyRef -> do
-    -- The pointers are variables here, not applications: where nothing is optimised
-    -- an application is a new thunk, which is never what the variable holds.
-    let !anyNew = unsafeCoerce new :: Any
-    IO $ \s -> case casMutVar# anyRef old anyNew s of
+swapAtomically ref (Seen seen) !new = case unsafeCoerce ref of
+  MutVar var -> do
+    let !next = unsafeCoerce new
+    IO $ \s -> case casMutVar# var seen next s of
       (# s', 0#, _ #) -> (# s', True #)
       (# s', _, _ #) -> (# s', False #)
 {-# INLINE swapAtomically #-}
