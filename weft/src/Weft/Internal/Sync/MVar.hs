@@ -129,9 +129,10 @@ takeMVar :: MVar a -> Thread a
 takeMVar mvar = Thread (Perform (mvarTake mvar) ())
 {-# INLINE takeMVar #-}
 
--- | With what a cancelled wait does, made once.
+-- | With what a cancelled wait does, made once. The patterns here and in 'putAct' are lazy since
+-- the variable is made of these.
 takeAct :: MVar a -> (Home -> IO ()) -> Here -> () -> (a -> Trace) -> IO (Tried a)
-takeAct mvar@MVar {mvarState = var, mvarWishes = wishes} forget = \here _ k -> do
+takeAct ~mvar@MVar {mvarState = var, mvarWishes = wishes} forget = \here _ k -> do
   tcb <- currentTcb here
   let !home = hereHome here
   state <- readMutVar var
@@ -239,7 +240,7 @@ putBack :: MVar a -> a -> Thread ()
 putBack mvar = Thread . Perform (mvarPut mvar) {primitiveLooks = False}
 
 putAct :: MVar a -> Here -> a -> Resume -> IO (Tried ())
-putAct mvar@MVar {mvarState = var} = \here a k -> do
+putAct ~mvar@MVar {mvarState = var} = \here a k -> do
   let !home = hereHome here
   state <- readMutVar var
   case state of
