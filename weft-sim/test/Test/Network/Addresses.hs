@@ -35,6 +35,7 @@ tests =
       testCase "a listener that is closed resets who waits" listenerClosed,
       testCase "accept within a time" acceptLimit,
       testCase "no descriptor left: accept waits, tells once, goes on" starved,
+      testCase "no descriptor left, time and again: told once a minute" oftenStarved,
       testCase "accept passes over what is not its fault" stumbling,
       testCase "options" options,
       testCase "ports of clients are used up" portsUsedUp
@@ -309,6 +310,30 @@ starved = do
     liftIO (readIORef (rigReports rig)) >>= (`is` 1) . length
     mapM_ closeSocket clients
     residingAt b (mapM_ closeSocket (l : accepted))
+  pure ()
+
+oftenStarved :: Assertion
+oftenStarved = do
+  _ <- inWorld calm {descriptorLimit = 4} 1 $ \rig -> do
+    b <- machine rig "b"
+    l <- residingAt b (listenAt 80 16)
+    let short = do
+          client <- dial b 80
+          hoard <- residingAt b (replicateM 3 tcp)
+          server <- spawnAt b (fst <$> accept l)
+          pause 1
+          residingAt b (mapM_ closeSocket hoard)
+          accepted <- server
+          closeSocket client
+          residingAt b (closeSocket accepted)
+    replicateM_ 3 short
+    liftIO (readIORef (rigReports rig)) >>= (`is` 1) . length
+    pause 60_000
+    short
+    reports <- liftIO (readIORef (rigReports rig))
+    length reports `is` 2
+    length (filter ("(2 more since the last report)" `isInfixOf`) reports) `is` 1
+    residingAt b (closeSocket l)
   pure ()
 
 stumbling :: Assertion

@@ -49,6 +49,7 @@ import Weft.Internal.Core.Cancel
 import Weft.Internal.Core.Interrupt
 import Weft.Internal.Core.Park qualified as Park
 import Weft.Internal.Core.Trace
+import Weft.Internal.Data.Shortage (Shortage)
 import Weft.Internal.Data.Timers qualified as Timers
 import Weft.Internal.Kernel (Host (..), hostPost, hostReady, hostWorker)
 import Weft.Internal.Os.Descriptor
@@ -71,7 +72,9 @@ data Env = Env
     envCompleted :: !(PrimVar RealWorld Int),
     envFired :: !(PrimVar RealWorld Int),
     -- | Accepts that wait for a free descriptor.
-    envStarved :: !(IORef [Starved])
+    envStarved :: !(IORef [Starved]),
+    -- | What the operator was told of it.
+    envShortage :: !Shortage
   }
 
 -- | An accept that waits for a free descriptor: whether it was tried again, and how

@@ -58,6 +58,7 @@ import Weft.Internal.Backend qualified as Operation
 import Weft.Internal.Core.Cancel (interruptible, orInterrupted)
 import Weft.Internal.Core.SystemCall (Buffer (..), OpenMode (..), Outcome (..), Pipe (..), Socket (..), SystemCall, deliver)
 import Weft.Internal.Core.Trace
+import Weft.Internal.Data.Shortage
 import Weft.Internal.Data.Time (Instant (..))
 import Weft.Internal.Data.Timers qualified as Timers
 import Weft.Internal.Kernel (Host (..), answerSuspend, hostReady)
@@ -134,7 +135,7 @@ listenSocket env s backlog wait k =
 -- | Accept one connection. What can go wrong without being the caller's fault
 -- does not reach it: a connection that was aborted while it waited is skipped, and
 -- when descriptors or memory are short ('starved') the accept waits until one is
--- closed or a moment has passed, and the operator is told once.
+-- closed or a moment has passed, and the operator is told, once a minute.
 --
 -- The accepted connection always passes through the ready queue, even when it was
 -- there at once, so that the policy decides between it and everything else, and a
@@ -156,8 +157,10 @@ acceptSocket first s limit wait k = attempt False first
           pure Parked
       | r `elem` passing = attempt told env
       | r `elem` starving = do
-          unless told . hostReport (envHost env) $
-            "no descriptor (or memory) left for a new connection; accepting goes on when one is free"
+          unless told $ do
+            now <- monotonicNow
+            runShort (envShortage env) (fromIntegral now) (hostReport (envHost env)) $
+              "no descriptor (or memory) left for a new connection; accepting goes on when one is free"
           starve env (waitTcb wait) (\_ -> onItsWorker env (attempt True))
           pure Parked
       | otherwise = pure (failing "accept" Nothing (const Done) r)

@@ -32,6 +32,7 @@ import Weft.Internal.Core.Cancel
 import Weft.Internal.Core.SystemCall
 import Weft.Internal.Core.Trace
 import Weft.Internal.Data.Counters (Gauges)
+import Weft.Internal.Data.Shortage (newShortage)
 import Weft.Internal.Data.Time
 import Weft.Internal.Data.Timers qualified as Timers
 import Weft.Internal.Kernel
@@ -84,6 +85,7 @@ startSystem choose pool peers host = do
   completed <- newPrimVar 0
   fired <- newPrimVar 0
   starved <- newIORef []
+  shortage <- newShortage
   let env =
         Env
           { envHost = host,
@@ -94,7 +96,8 @@ startSystem choose pool peers host = do
             envPending = pendingOperations,
             envCompleted = completed,
             envFired = fired,
-            envStarved = starved
+            envStarved = starved,
+            envShortage = shortage
           }
   writeArray peers (hostWorker host) (Just env)
   Sys.monotonicNow >>= writePrimVar (homeClock (hostHome host)) . fromIntegral

@@ -36,6 +36,7 @@ import Foreign.C.Error
 import Network.Socket (Family (..), SockAddr (..), SocketOption (..))
 import Weft.Internal.Core.SystemCall (Socket (..))
 import Weft.Internal.Core.Trace (Why (..))
+import Weft.Internal.Data.Shortage
 import Weft.Internal.Data.Time (Duration (..), seconds)
 import Weft.Internal.Kernel (Host (..))
 import Weft.Internal.Os.Address (showAddress)
@@ -266,7 +267,7 @@ connectUnix net s path limit ask k = do
 -- | Take the oldest connection, with a descriptor for it.
 --
 -- What is not the caller's fault is not told it: it goes on waiting, as the real kernel has it
--- do. When the machine has no descriptor left the operator is told, once for each call.
+-- do. When the machine has no descriptor left the operator is told, once a minute.
 acceptFrom :: Network -> Sock -> Listener -> Maybe Int64 -> Answering (Socket, SockAddr)
 acceptFrom net s l limit ask k = do
   told <- newIORef False
@@ -311,7 +312,12 @@ acceptFrom net s l limit ask k = do
       before <- readIORef told
       unless before $ do
         writeIORef told True
-        hostReport (askHost ask) (show machine <> ": no descriptor left for a new connection; accepting goes on when one is free")
+        known <- IntMap.lookup (machineNumber machine) <$> readIORef (netShortages net)
+        shortage <- maybe newShortage pure known
+        modifyIORef' (netShortages net) (IntMap.insert (machineNumber machine) shortage)
+        now <- clock (worldEvents world)
+        runShort shortage (fromIntegral now) (hostReport (askHost ask)) $
+          show machine <> ": no descriptor left for a new connection; accepting goes on when one is free"
       note world (show machine <> ": no descriptor left for a connection on " <> showAddress (listenerAddress l))
       starving <- readIORef (listenerStarving l)
       unless starving $ do
