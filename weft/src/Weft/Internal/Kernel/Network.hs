@@ -159,7 +159,10 @@ acceptSocket first s limit wait k = attempt False first
       | r `elem` starving = do
           unless told $ do
             now <- monotonicNow
-            runShort (envShortage env) (fromIntegral now) (hostReport (envHost env)) $
+            runShort
+              (envShortage env)
+              (fromIntegral now)
+              (hostReport (envHost env))
               "no descriptor (or memory) left for a new connection; accepting goes on when one is free"
           starve env (waitTcb wait) (\_ -> onItsWorker env (attempt True))
           pure Parked
