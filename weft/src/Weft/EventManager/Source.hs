@@ -26,6 +26,7 @@ module Weft.EventManager.Source
     interestBits,
     Events,
     eventBits,
+    invalid,
     putEvents,
     Result,
   )

@@ -154,6 +154,26 @@ descriptors rig =
           fill next
           until' m "the new one" ((== 2) . length <$> noted)
           noted >>= (@?= [("old", closed), ("new", readable)]),
+      testCase "an event that was collected before a close is not the next owner's" $ withRig rig \m new _ ->
+        withLink new \a -> withLink new \b -> do
+          (note, noted) <- collecting
+          isFirst <- newIORef True
+          nexts <- newIORef []
+          let hit other _ _ = do
+                first <- atomicModifyIORef' isFirst (False,)
+                when first do
+                  closeWith m (linkNear other) (closeNear other)
+                  next <- again other
+                  modifyIORef' nexts (next :)
+                  void $ register m (linkNear next) toRead OneShot (const note)
+          fill a
+          fill b
+          _ <- register m (linkNear a) toRead OneShot (hit b)
+          _ <- register m (linkNear b) toRead OneShot (hit a)
+          _ <- settled m
+          readIORef nexts >>= (@?= 1) . length
+          noted >>= (@?= [])
+          readIORef nexts >>= mapM_ release,
       testCase "a number that was closed without a word can be registered again" $ on \m link -> do
         (note, noted) <- collecting
         fill link
