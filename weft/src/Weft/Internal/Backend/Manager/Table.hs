@@ -74,7 +74,7 @@ newStripes = smallArrayFromListN stripeCount <$> replicateM stripeCount (newMVar
 
 -- | See 'Weft.EventManager.register'.
 register :: EventManager -> Fd -> Interest -> Lifetime -> (Registration -> Events -> IO ()) -> IO Registration
-register m (Fd number) interest lifetime callback = do
+register m (Fd number) interest lifetime callback = mask_ do
   when (interest == noInterest) $ throwResult (Sys.failureCode eINVAL)
   when (number < 0) $ throwResult Sys.badDescriptor
   registration <- Registration m number interest lifetime callback <$> newIORef True
