@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/select.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -260,16 +261,24 @@ static struct timespec timespec_of(int64_t nanoseconds) {
 
 intptr_t weft_epoll_create(void) { ANSWER(epoll_create1(EPOLL_CLOEXEC)); }
 
-/* Edge-triggered. EPOLLPRI is asked for because urgent data makes short reads:
-   see Note [No wake-up is lost]. */
-intptr_t weft_epoll_add(int epfd, int fd, uint64_t key, intptr_t bits) {
-  struct epoll_event e = {.events = EPOLLET, .data = {.u64 = key}};
+/* EPOLLPRI is asked for because urgent data makes short reads: see
+   Note [No wake-up is lost]. */
+intptr_t weft_epoll_watch(int epfd, int fd, uint64_t key, intptr_t trigger,
+                          intptr_t bits) {
+  struct epoll_event e = {.data = {.u64 = key}};
+  if (trigger == WEFT_EDGE) e.events |= EPOLLET;
+  if (trigger == WEFT_ONCE) e.events |= EPOLLONESHOT;
   if (bits & WEFT_READABLE) e.events |= EPOLLIN | EPOLLRDHUP | EPOLLPRI;
   if (bits & WEFT_WRITABLE) e.events |= EPOLLOUT;
-  intptr_t r = epoll_ctl(epfd, EPOLL_CTL_ADD, fd, &e);
+  if (bits & WEFT_PEER_CLOSED) e.events |= EPOLLRDHUP;
+  /* What is watched once is mostly watched again: its registration is still there,
+     disarmed. What is watched for longer mostly is new. */
+  int first = trigger == WEFT_ONCE ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
+  intptr_t r = epoll_ctl(epfd, first, fd, &e);
   /* A predecessor of this number can still be there when its open file is also
      held under another number. */
   if (r == -1 && errno == EEXIST) r = epoll_ctl(epfd, EPOLL_CTL_MOD, fd, &e);
+  if (r == -1 && errno == ENOENT) r = epoll_ctl(epfd, EPOLL_CTL_ADD, fd, &e);
   return r == -1 ? -(intptr_t)errno : 0;
 }
 
@@ -302,6 +311,8 @@ static uint64_t bits_of_epoll(uint32_t e) {
   if (e & EPOLLOUT) bits |= WEFT_WRITABLE;
   if (e & (EPOLLHUP | EPOLLERR))
     bits |= WEFT_READABLE | WEFT_WRITABLE | WEFT_READ_HANGUP | WEFT_WRITE_HANGUP;
+  if (e & (EPOLLHUP | EPOLLRDHUP)) bits |= WEFT_PEER_CLOSED;
+  if (e & EPOLLERR) bits |= WEFT_FAILED;
   return bits;
 }
 
@@ -332,39 +343,93 @@ intptr_t weft_epoll_wait(int epfd, struct weft_event *events, intptr_t capacity,
 
 intptr_t weft_poll_events(intptr_t bits) {
   intptr_t events = 0;
-  if (bits & WEFT_READABLE) events |= POLLIN | POLLPRI;
+  if (bits & WEFT_READABLE) events |= POLLIN | POLLPRI | POLLRDHUP;
   if (bits & WEFT_WRITABLE) events |= POLLOUT;
+  if (bits & WEFT_PEER_CLOSED) events |= POLLRDHUP;
   return events;
+}
+
+uint64_t weft_bits_of_poll(intptr_t e) {
+  uint64_t bits = 0;
+  if (e & (POLLIN | POLLPRI | POLLRDHUP)) bits |= WEFT_READABLE;
+  if (e & POLLPRI) bits |= WEFT_READ_HANGUP;
+  if (e & POLLOUT) bits |= WEFT_WRITABLE;
+  if (e & (POLLHUP | POLLERR))
+    bits |= WEFT_READABLE | WEFT_WRITABLE | WEFT_READ_HANGUP | WEFT_WRITE_HANGUP;
+  if (e & (POLLHUP | POLLRDHUP)) bits |= WEFT_PEER_CLOSED;
+  if (e & POLLERR) bits |= WEFT_FAILED;
+  if (e & POLLNVAL) bits |= WEFT_INVALID;
+  return bits;
+}
+
+static int poll_once(struct pollfd *fds, intptr_t count, int64_t timeout) {
+  struct timespec t = timespec_of(timeout < 0 ? 0 : timeout);
+  return ppoll(fds, (nfds_t)count, timeout < 0 ? NULL : &t, NULL);
+}
+
+/* select, asked and answered as poll is. One closed descriptor fails the whole call,
+   so then each is asked whether it is open. */
+static int select_once(struct pollfd *fds, intptr_t count, int64_t timeout) {
+  fd_set in, out, urgent;
+  int top = -1, ready = 0;
+  FD_ZERO(&in);
+  FD_ZERO(&out);
+  FD_ZERO(&urgent);
+  for (intptr_t i = 0; i < count; i++) {
+    int fd = fds[i].fd;
+    if (fds[i].events & POLLIN) FD_SET(fd, &in);
+    if (fds[i].events & POLLPRI) FD_SET(fd, &urgent);
+    if (fds[i].events & POLLOUT) FD_SET(fd, &out);
+    if (fd > top) top = fd;
+  }
+  struct timespec t = timespec_of(timeout < 0 ? 0 : timeout);
+  int n = pselect(top + 1, &in, &out, &urgent, timeout < 0 ? NULL : &t, NULL);
+  if (n == -1 && errno != EBADF) return -1;
+  for (intptr_t i = 0; i < count; i++) {
+    int fd = fds[i].fd, events = 0;
+    if (n == -1) {
+      if (fcntl(fd, F_GETFD) == -1) events = POLLNVAL;
+    } else {
+      if (FD_ISSET(fd, &in)) events |= POLLIN;
+      if (FD_ISSET(fd, &urgent)) events |= POLLPRI;
+      if (FD_ISSET(fd, &out)) events |= POLLOUT;
+    }
+    fds[i].revents = (short)events;
+    ready += events != 0;
+  }
+  return ready;
+}
+
+intptr_t weft_select_limit(void) { return FD_SETSIZE; }
+
+static intptr_t wait_in_set(int once(struct pollfd *, intptr_t, int64_t),
+                            struct pollfd *fds, const uint64_t *keys,
+                            intptr_t count, struct weft_event *events,
+                            intptr_t capacity, int64_t timeout) {
+  int64_t deadline = deadline_of(timeout), left = timeout;
+  int ready;
+  while ((ready = once(fds, count, left)) == -1 && errno == EINTR)
+    left = left_until(deadline, timeout);
+  if (ready == -1) return -(intptr_t)errno;
+  intptr_t n = 0;
+  for (intptr_t i = 0; ready > 0 && i < count && n < capacity; i++) {
+    if (fds[i].revents == 0) continue;
+    events[n].key = keys[i];
+    events[n].bits = weft_bits_of_poll(fds[i].revents);
+    n++;
+    ready--;
+  }
+  return n;
 }
 
 intptr_t weft_poll_wait(struct pollfd *fds, const uint64_t *keys, intptr_t count,
                         struct weft_event *events, intptr_t capacity,
                         int64_t timeout) {
-  int64_t deadline = deadline_of(timeout), left = timeout;
-  int ready;
-  for (;;) {
-    struct timespec t = timespec_of(left < 0 ? 0 : left);
-    ready = ppoll(fds, (nfds_t)count, left < 0 ? NULL : &t, NULL);
-    if (ready != -1 || errno != EINTR) break;
-    left = left_until(deadline, timeout);
-  }
-  if (ready == -1) return -(intptr_t)errno;
-  intptr_t n = 0;
-  for (intptr_t i = 0; ready > 0 && i < count && n < capacity; i++) {
-    int e = fds[i].revents;
-    if (e == 0) continue;
-    uint64_t bits = 0;
-    if (e & (POLLIN | POLLPRI)) bits |= WEFT_READABLE;
-    if (e & POLLPRI) bits |= WEFT_READ_HANGUP;
-    if (e & POLLOUT) bits |= WEFT_WRITABLE;
-    if (e & (POLLHUP | POLLERR))
-      bits |=
-          WEFT_READABLE | WEFT_WRITABLE | WEFT_READ_HANGUP | WEFT_WRITE_HANGUP;
-    if (e & POLLNVAL) bits |= WEFT_INVALID;
-    events[n].key = keys[i];
-    events[n].bits = bits;
-    n++;
-    ready--;
-  }
-  return n;
+  return wait_in_set(poll_once, fds, keys, count, events, capacity, timeout);
+}
+
+intptr_t weft_select_wait(struct pollfd *fds, const uint64_t *keys, intptr_t count,
+                          struct weft_event *events, intptr_t capacity,
+                          int64_t timeout) {
+  return wait_in_set(select_once, fds, keys, count, events, capacity, timeout);
 }

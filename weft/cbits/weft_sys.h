@@ -18,8 +18,13 @@ enum {
   WEFT_WRITABLE = 2,
   WEFT_READ_HANGUP = 4,  /* a short read proves nothing from now on */
   WEFT_WRITE_HANGUP = 8, /* a short write proves nothing from now on */
-  WEFT_INVALID = 16      /* the number is not an open descriptor */
+  WEFT_INVALID = 16,     /* the number is not an open descriptor */
+  WEFT_PEER_CLOSED = 32, /* the other side sends nothing more */
+  WEFT_FAILED = 64       /* an error is pending */
 };
+
+/* When a poller reports a descriptor. */
+enum { WEFT_LEVEL = 0, WEFT_EDGE = 1, WEFT_ONCE = 2 };
 
 /* One event, the same for every poller. */
 struct weft_event {
@@ -76,11 +81,18 @@ intptr_t weft_eventfd(void);
 
 /* Waiting. Time limits are in nanoseconds; negative means for ever. */
 intptr_t weft_epoll_create(void);
-intptr_t weft_epoll_add(int epfd, int fd, uint64_t key, intptr_t bits);
+intptr_t weft_epoll_watch(int epfd, int fd, uint64_t key, intptr_t trigger,
+                          intptr_t bits);
 intptr_t weft_epoll_remove(int epfd, int fd);
 intptr_t weft_epoll_wait(int epfd, struct weft_event *events, intptr_t capacity,
                          int64_t timeout);
 intptr_t weft_poll_events(intptr_t bits);
+uint64_t weft_bits_of_poll(intptr_t events);
+/* Descriptors from this number on are too large for select. */
+intptr_t weft_select_limit(void);
+intptr_t weft_select_wait(struct pollfd *fds, const uint64_t *keys, intptr_t count,
+                          struct weft_event *events, intptr_t capacity,
+                          int64_t timeout);
 intptr_t weft_poll_wait(struct pollfd *fds, const uint64_t *keys, intptr_t count,
                         struct weft_event *events, intptr_t capacity,
                         int64_t timeout);

@@ -3,12 +3,13 @@
 -- |
 -- Description : The epoll backend
 --
--- Linux's @epoll@ as a poller, edge-triggered: a descriptor is registered once,
--- the first time that an operation on it waits, and no call is made for it
--- again. Used through the front end "Weft.Internal.Backend.Readiness" on the
--- worker that owns it.
+-- Linux's @epoll@ as a poller. Workers use it edge-triggered: a descriptor is
+-- registered once, the first time that an operation on it waits, and no call is made
+-- for it again. The front end for workers is "Weft.Internal.Backend.Readiness", that for
+-- plain @IO@ "Weft.EventManager".
 module Weft.Internal.Backend.Epoll
   ( newEpoll,
+    epoll,
   )
 where
 
@@ -25,18 +26,26 @@ import Weft.Internal.Os.Sys qualified as Sys
 -- refuses the instance.
 newEpoll :: Pool -> Post -> IO (Backend w)
 newEpoll pool post = do
+  poller <- epoll
+  newReadiness poller pool post `onException` pollerFree poller
+
+-- | Linux's @epoll@: a wait costs time for what is ready, and none for what is not. It
+-- refuses regular files with @EPERM@; 'Weft.EventManager.register' takes them to be
+-- always ready. Throws an 'IOError' when the kernel refuses an instance.
+epoll :: IO Poller
+epoll = do
   instanceNumber <- fromIntegral <$> Sys.throwFailure "epoll_create1" Sys.epollCreate
-  let closeInstance = void (Sys.close instanceNumber)
-  newReadiness
+  pure
     Poller
       { pollerName = "epoll",
         pollerTrigger = Edge,
-        pollerWatch = \number (Key key) (Interest bits) -> Sys.epollAdd instanceNumber number key bits,
+        pollerHasOnce = True,
+        pollerIsShared = True,
+        pollerClock = Sys.monotonicNow,
+        pollerWatch = \number (Key key) trigger (Interest bits) ->
+          Sys.epollWatch instanceNumber number key (fromEnum trigger) bits,
         pollerRemove = void . Sys.epollRemove instanceNumber,
         pollerLook = \events capacity -> Sys.epollWaitNoBlock instanceNumber events capacity 0,
         pollerWait = Sys.epollWait instanceNumber,
-        pollerFree = closeInstance
+        pollerFree = void (Sys.close instanceNumber)
       }
-    pool
-    post
-    `onException` closeInstance

@@ -1,4 +1,5 @@
 {-# LANGUAGE BlockArguments #-}
+{-# LANGUAGE MultiWayIf #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
@@ -8,19 +9,25 @@
 -- kernel the whole set at every wait, so a wait costs time proportional to the
 -- number of descriptors on which something waits: fine for hundreds, the wrong
 -- choice for thousands. It is the fallback, and the second opinion that the
--- conformance suite compares epoll with. Used through the front end
--- "Weft.Internal.Backend.Readiness" on the worker that owns it.
+-- conformance suite compares epoll with. @select(2)@, which is asked in the same way and
+-- knows the first 1,024 numbers only, is the other one on the same set. The front end for
+-- workers is "Weft.Internal.Backend.Readiness", that for plain @IO@ "Weft.EventManager".
 module Weft.Internal.Backend.Poll
   ( newPoll,
+    poll,
+    select,
   )
 where
 
+import Control.Exception (onException)
 import Control.Monad (when)
 import Control.Monad.Primitive (RealWorld)
+import Data.Bits ((.&.))
 import Data.IORef (IORef, newIORef, readIORef, writeIORef)
-import Data.Int (Int16, Int32)
+import Data.Int (Int16, Int32, Int64)
 import Data.Primitive.ByteArray
 import Data.Word (Word64, Word8)
+import Foreign.C.Error (eINVAL, eOPNOTSUPP)
 import Foreign.C.Types (CInt)
 import Foreign.Marshal.Alloc (free, mallocBytes)
 import Foreign.Marshal.Utils (copyBytes)
@@ -50,26 +57,54 @@ data WatchSet = WatchSet
 -- goes through the post.
 newPoll :: Pool -> Post -> IO (Backend w)
 newPoll pool post = do
+  poller <- poll
+  newReadiness poller pool post `onException` pollerFree poller
+
+-- | @poll@: a wait costs time for each descriptor that is registered.
+poll :: IO Poller
+poll = onSet "poll" (\_ _ -> pure 0) Sys.pollWait Sys.pollWaitNoBlock
+
+-- | @select@: as 'poll', for descriptors below 1,024. A larger one is refused with @EINVAL@,
+-- 'toSeePeerClose' alone with @EOPNOTSUPP@. Of what has happened it knows 'readable' and
+-- 'writable' only; what other sources call 'peerClosed' and 'failed' is one of these.
+select :: IO Poller
+select = onSet "select" check Sys.selectWait Sys.selectWaitNoBlock
+  where
+    check number (Interest bits) = do
+      limit <- Sys.selectLimit
+      pure
+        if
+          | number < 0 || fromIntegral number >= limit -> Sys.failureCode eINVAL
+          | bits .&. interestBits bothDirections == 0 -> Sys.failureCode eOPNOTSUPP
+          | otherwise -> 0
+
+-- | A call that is given the whole set each time.
+type WaitInSet = Ptr Word8 -> Ptr Word64 -> Int -> Ptr Word64 -> Int -> Int64 -> IO Result
+
+onSet :: String -> (CInt -> Interest -> IO Result) -> WaitInSet -> WaitInSet -> IO Poller
+onSet name check wait look = do
   ref <- newSet >>= newIORef
-  newReadiness
+  pure
     Poller
-      { pollerName = "poll",
+      { pollerName = name,
         pollerTrigger = Level,
-        pollerWatch = watchIn ref,
+        pollerHasOnce = False,
+        pollerIsShared = False,
+        pollerClock = Sys.monotonicNow,
+        pollerWatch = \number key _ interest ->
+          check number interest >>= \r -> if Sys.isFailure r then pure r else watchIn ref number key interest,
         pollerRemove = removeFrom ref,
         pollerLook = \events capacity -> do
           s <- readIORef ref
-          Sys.pollWaitNoBlock (setEntries s) (setKeys s) (setCount s) events capacity 0,
+          look (setEntries s) (setKeys s) (setCount s) events capacity 0,
         pollerWait = \events capacity limit -> do
           s <- readIORef ref
-          Sys.pollWait (setEntries s) (setKeys s) (setCount s) events capacity limit,
+          wait (setEntries s) (setKeys s) (setCount s) events capacity limit,
         pollerFree = do
           s <- readIORef ref
           free (setEntries s)
           free (setKeys s)
       }
-    pool
-    post
 
 entrySize :: Int
 entrySize = 8

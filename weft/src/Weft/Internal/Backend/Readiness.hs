@@ -21,7 +21,7 @@ import Data.IORef
 import Data.IntMap.Strict qualified as IntMap
 import Data.Primitive.PrimVar (newPrimVar, readPrimVar, writePrimVar)
 import Data.Word (Word64)
-import Foreign.Marshal.Alloc (free, mallocBytes)
+import Foreign.Marshal.Alloc (free)
 import Foreign.Ptr (Ptr)
 import Foreign.Storable (peekElemOff)
 import Weft.Internal.Backend
@@ -43,12 +43,12 @@ newReadiness poller pool post = do
   wakeup <- newWakeup
   _ <-
     Sys.throwFailure "watch a wake-up" $
-      pollerWatch poller (wakeupDescriptor wakeup) (wakeupKey wakeup) (interestIn Reading)
+      pollerWatch poller (wakeupDescriptor wakeup) (wakeupKey wakeup) (pollerTrigger poller) (interestIn Reading)
   numbers <- newPrimVar 0
   deliveries <- newIORef []
   jobs <- newIORef IntMap.empty
   closing <- newIORef IntMap.empty
-  events <- newEvents 256 >>= newIORef
+  events <- newBuffer 256 >>= newIORef
   next <- newPrimVar 0
   end <- newPrimVar 0
   isShut <- newIORef False
@@ -71,9 +71,6 @@ newReadiness poller pool post = do
 -- The number alone would do while it is open; no descriptor is made of it.
 wakeupKey :: Wakeup -> Key
 wakeupKey w = makeKey (wakeupDescriptor w) 0
-
-newEvents :: Int -> IO Events
-newEvents capacity = (`Events` capacity) <$> mallocBytes (16 * capacity)
 
 -- | As of 'submit'.
 submitTo :: Source w -> Operation -> Completion w -> IO Answer
@@ -156,10 +153,9 @@ pollOnce src limit = do
 -- | Have the poller fill the buffer; all that was in it is handled.
 collect :: Source w -> Timeout -> IO Int
 collect src limit = do
-  Events _ before <- readIORef (sourceEvents src)
   found <- readPrimVar (sourceEnd src)
-  when (found == before && before < mostEvents) $ moreEvents src
-  Events buffer capacity <- readIORef (sourceEvents src)
+  enlarge found (sourceEvents src)
+  Buffer buffer capacity <- readIORef (sourceEvents src)
   let look = pollerLook poller buffer capacity
   Sys.throwFailure ("wait for " <> pollerName poller) $
     if limit == noWait
@@ -171,7 +167,7 @@ collect src limit = do
 -- | Handle a portion of the events from one place up to another.
 handleSome :: Source w -> Int -> Int -> IO Int
 handleSome src from end = do
-  Events buffer _ <- readIORef (sourceEvents src)
+  Buffer buffer _ <- readIORef (sourceEvents src)
   let to = min end (from + portion)
   -- First, because an exception on the way must not have them handled twice.
   writePrimVar (sourceNext src) to
@@ -201,16 +197,6 @@ dispatch src buffer from n = go from 0
               if phase == Occupied && serial == keySerial key
                 then wakeSlot src slot (keyNumber key) bits
                 else pure 0
-
--- | A full buffer means that there may be more: twice the room for next time.
-moreEvents :: Source w -> IO ()
-moreEvents src = do
-  Events buffer capacity <- readIORef (sourceEvents src)
-  newEvents (2 * capacity) >>= writeIORef (sourceEvents src)
-  free buffer
-
-mostEvents :: Int
-mostEvents = 16_384
 
 -- | As of 'forget'. Final: the backend refuses the descriptor from now on.
 forgetIn :: Source w -> Descriptor -> IO () -> IO ()
@@ -279,5 +265,5 @@ shutdownSource src = do
     _ <- deliverAll src
     freeWakeup (sourceWakeup src)
     pollerFree (sourcePoller src)
-    Events buffer _ <- readIORef (sourceEvents src)
+    Buffer buffer _ <- readIORef (sourceEvents src)
     free buffer

@@ -74,10 +74,12 @@ module Weft.Internal.Os.Sys
     readHangupBit,
     writeHangupBit,
     invalidBit,
+    peerClosedBit,
+    failedBit,
 
     -- ** epoll
     epollCreate,
-    epollAdd,
+    epollWatch,
     epollRemove,
     epollWait,
     epollWaitNoBlock,
@@ -86,6 +88,11 @@ module Weft.Internal.Os.Sys
     pollEvents,
     pollWait,
     pollWaitNoBlock,
+
+    -- ** select
+    selectLimit,
+    selectWait,
+    selectWaitNoBlock,
 
     -- * Time
     monotonicNow,
@@ -299,14 +306,22 @@ writeHangupBit = 8
 invalidBit :: Int
 invalidBit = 16
 
+-- | The other side sends nothing more, or is gone.
+peerClosedBit :: Int
+peerClosedBit = 32
+
+-- | An error is pending.
+failedBit :: Int
+failedBit = 64
+
 -- | A new epoll instance.
 foreign import ccall unsafe "weft_epoll_create"
   epollCreate :: IO Result
 
--- | Register a descriptor under a key for some readiness bits, edge-triggered.
--- Reports what it is ready for already as the first event.
-foreign import ccall unsafe "weft_epoll_add"
-  epollAdd :: CInt -> CInt -> Word64 -> Int -> IO Result
+-- | Register a descriptor under a key, or replace its registration: trigger (0 level, 1 edge,
+-- 2 once) and readiness bits. What it is ready for already is the first event.
+foreign import ccall unsafe "weft_epoll_watch"
+  epollWatch :: CInt -> CInt -> Word64 -> Int -> Int -> IO Result
 
 -- | Drop a descriptor.
 foreign import ccall unsafe "weft_epoll_remove"
@@ -333,6 +348,18 @@ foreign import ccall safe "weft_poll_wait"
 -- | 'pollWait' for a time limit of 0.
 foreign import ccall unsafe "weft_poll_wait"
   pollWaitNoBlock :: Ptr Word8 -> Ptr Word64 -> Int -> Ptr Word64 -> Int -> Int64 -> IO Result
+
+-- | The first number that is too large for @select@.
+foreign import ccall unsafe "weft_select_limit"
+  selectLimit :: IO Int
+
+-- | 'pollWait' by @pselect@. No number may reach 'selectLimit'.
+foreign import ccall safe "weft_select_wait"
+  selectWait :: Ptr Word8 -> Ptr Word64 -> Int -> Ptr Word64 -> Int -> Int64 -> IO Result
+
+-- | 'selectWait' for a time limit of 0.
+foreign import ccall unsafe "weft_select_wait"
+  selectWaitNoBlock :: Ptr Word8 -> Ptr Word64 -> Int -> Ptr Word64 -> Int -> Int64 -> IO Result
 
 -- | Nanoseconds of the monotonic clock; allocates nothing.
 foreign import ccall unsafe "weft_monotonic"

@@ -5,12 +5,19 @@
 --
 -- A poller tells when a descriptor is ready and does nothing else: epoll,
 -- poll, and whatever other kernels have. This module owns the small record of
--- functions that "Weft.Internal.Backend.Readiness" builds a backend on, and the
--- words for keys and readiness. After O'Sullivan and Tibell 2010.
+-- functions on which both front ends are built, "Weft.Internal.Backend.Readiness" for the
+-- workers and "Weft.EventManager" for plain @IO@, and the words for keys and readiness.
+-- After O'Sullivan and Tibell 2010.
 module Weft.Internal.Backend.Readiness.Poller
   ( -- * Pollers
     Poller (..),
     Trigger (..),
+    putEvents,
+
+    -- ** Memory for events
+    Buffer (..),
+    newBuffer,
+    enlarge,
 
     -- * Keys
     Key (..),
@@ -24,50 +31,112 @@ module Weft.Internal.Backend.Readiness.Poller
     interestIn,
     noInterest,
     bothDirections,
+    toRead,
+    toWrite,
+    toSeePeerClose,
+
+    -- * Events
+    Events (..),
+    has,
+    readable,
+    writable,
+    peerClosed,
+    failed,
+    invalid,
+    closed,
+    refused,
   )
 where
 
-import Data.Bits (shiftL, shiftR, (.|.))
+import Control.Monad (when, zipWithM_)
+import Data.Bits (shiftL, shiftR, (.&.), (.|.))
+import Data.IORef (IORef, readIORef, writeIORef)
 import Data.Int (Int32, Int64)
 import Data.Word (Word32, Word64)
 import Foreign.C.Types (CInt)
+import Foreign.Marshal.Alloc (free, mallocBytes)
 import Foreign.Ptr (Ptr)
+import Foreign.Storable (pokeElemOff)
 import Weft.Internal.Os.Sys (Result)
 import Weft.Internal.Os.Sys qualified as Sys
 
 -- | When a poller reports a descriptor.
 data Trigger
-  = -- | When it becomes ready, and once when it is registered. It is registered
-    -- once for its life, with 'bothDirections'.
-    Edge
-  | -- | As long as it is ready. It is registered for the directions in which an
+  = -- | As long as it is ready. A worker registers it for the directions in which an
     -- operation waits, and for nothing else: what no operation waits for would be
     -- reported for ever.
     Level
-  deriving stock (Eq, Show)
+  | -- | When it becomes ready, and once when it is registered. A worker registers it
+    -- once for its life, with 'bothDirections'.
+    Edge
+  | -- | As 'Level', but one event at most: then not again until it is registered again.
+    Once
+  deriving stock (Eq, Show, Enum)
 
--- | A source of readiness. All functions are called by the worker that owns it.
+-- | A source of readiness: a system call that waits for descriptors, or what imitates one.
+--
+-- One thread at a time uses it, which need not be the same always. Every function answers
+-- a number: zero or more, or the negated @errno@ of a failure.
 data Poller = Poller
-  { -- | As of @backendName@.
+  { -- | Its name, for messages.
     pollerName :: !String,
+    -- | What a worker has it registered with: 'Edge' where it is known, else 'Level'.
+    -- The event manager uses 'Level' and 'Once'. A poller knows 'Level'.
     pollerTrigger :: !Trigger,
+    -- | Does it know 'Once'? Where not, the event manager removes what has fired.
+    pollerHasOnce :: !Bool,
+    -- | May any thread watch and remove, also while another one waits? Where not, the event
+    -- manager has the thread that waits do so, between two waits.
+    pollerIsShared :: !Bool,
+    -- | The clock by which it waits: nanoseconds since an origin of its own. It never goes
+    -- backwards.
+    pollerClock :: !(IO Int64),
     -- | Register a descriptor under a key, or replace what it is registered
-    -- for. Answers 0 or the negated @errno@.
-    pollerWatch :: !(CInt -> Key -> Interest -> IO Result),
+    -- for. Answers 0 or the negated @errno@; @EPERM@ for one that is always ready.
+    pollerWatch :: !(CInt -> Key -> Trigger -> Interest -> IO Result),
     -- | Drop a descriptor. Harmless for one that is not registered.
     pollerRemove :: !(CInt -> IO ()),
-    -- | Collect events, at most this many: for each the key and the readiness bits
-    -- of "Weft.Internal.Os.Sys", 64 bits each. Never blocks.
+    -- | Collect events, at most this many: for each the key and the bits of its
+    -- 'Events', 64 bits each ('putEvents'). Never blocks.
     pollerLook :: !(Ptr Word64 -> Int -> IO Result),
     -- | As 'pollerLook', but when there is none block for at most this many nanoseconds
-    -- (negative: for ever). One @safe@ foreign call.
+    -- (negative: for ever). One @safe@ foreign call. It must return, with no events if
+    -- need be, when a descriptor that it watches becomes ready, and may return sooner.
     pollerWait :: !(Ptr Word64 -> Int -> Int64 -> IO Result),
-    -- | Free the resources.
+    -- | Free the resources. Nothing is called afterwards.
     pollerFree :: !(IO ())
   }
 
+-- | Put events where 'pollerLook' was asked to, as many as fit; answers how many.
+putEvents :: Ptr Word64 -> Int -> [(Key, Events)] -> IO Result
+putEvents buffer capacity events = do
+  zipWithM_ put [0 ..] some
+  pure (length some)
+  where
+    some = take capacity events
+    put i (Key key, Events bits) = do
+      pokeElemOff buffer (2 * i) key
+      pokeElemOff buffer (2 * i + 1) (fromIntegral bits)
+
+-- | Memory for events, and for how many.
+data Buffer = Buffer !(Ptr Word64) !Int
+
+-- | Memory for this many events, to be freed.
+newBuffer :: Int -> IO Buffer
+newBuffer capacity = (`Buffer` capacity) <$> mallocBytes (16 * capacity)
+
+-- | A full buffer means that there may be more: twice the room for next time, up to a
+-- bound. The first argument is how many events were found.
+enlarge :: Int -> IORef Buffer -> IO ()
+enlarge found ref = do
+  Buffer buffer capacity <- readIORef ref
+  when (found == capacity && capacity < 16_384) $ do
+    newBuffer (2 * capacity) >>= writeIORef ref
+    free buffer
+
 -- | Identifies a descriptor in an event: its number and its serial, so that an
--- event of a descriptor that is gone is never taken for one of its successor.
+-- event of a descriptor that is gone is never taken for one of its successor. A poller
+-- hands it back as it is.
 newtype Key = Key Word64
   deriving newtype (Eq, Show)
 
@@ -91,7 +160,7 @@ keySerial (Key k) = fromIntegral (k `shiftR` 32)
 data Direction = Reading | Writing
   deriving stock (Eq, Show)
 
--- | A set of directions, as readiness bits.
+-- | What is waited for on a descriptor: a set. Combine with '<>'.
 newtype Interest = Interest {interestBits :: Int}
   deriving newtype (Eq, Show)
 
@@ -111,3 +180,79 @@ noInterest = Interest 0
 -- | Both.
 bothDirections :: Interest
 bothDirections = interestIn Reading <> interestIn Writing
+
+-- | That a read would not block: there is something to read, or the end of it, or a failure.
+toRead :: Interest
+toRead = interestIn Reading
+
+-- | That a write would not block: there is room, or a failure.
+toWrite :: Interest
+toWrite = interestIn Writing
+
+-- | That the other side of a socket has ended its sending, or is gone, whether or not
+-- there is still something to read. @select@ cannot wait for it.
+toSeePeerClose :: Interest
+toSeePeerClose = Interest Sys.peerClosedBit
+
+-- | What has happened to a descriptor: a set. Combine with '<>', ask with 'has'.
+newtype Events = Events {eventBits :: Int}
+  deriving newtype (Eq)
+
+instance Semigroup Events where
+  Events a <> Events b = Events (a .|. b)
+
+-- | Nothing.
+instance Monoid Events where
+  mempty = Events 0
+
+instance Show Events where
+  showsPrec p events = showParen (p > 6) $ case [name | (name, e) <- names, events `has` e] of
+    [] -> showString "mempty"
+    first : others -> showString first . foldr (\name rest -> showString " <> " . showString name . rest) id others
+    where
+      names =
+        [ ("readable", readable),
+          ("writable", writable),
+          ("peerClosed", peerClosed),
+          ("failed", failed),
+          ("closed", closed),
+          ("refused", refused)
+        ]
+
+-- | Is any of the second set in the first one?
+--
+-- >>> (readable <> peerClosed) `has` peerClosed
+-- True
+has :: Events -> Events -> Bool
+has (Events a) (Events b) = a .&. b /= 0
+{-# INLINE has #-}
+
+-- | A read would not block.
+readable :: Events
+readable = Events Sys.readableBit
+
+-- | A write would not block.
+writable :: Events
+writable = Events Sys.writableBit
+
+-- | The other side sends nothing more, or is gone. What it has sent before may still be
+-- there to be read.
+peerClosed :: Events
+peerClosed = Events Sys.peerClosedBit
+
+-- | An error is pending; the next operation says which. The reading side of a pipe that
+-- is gone is one, for the writing side.
+failed :: Events
+failed = Events Sys.failedBit
+
+-- | The number is not an open descriptor. For pollers: the event manager makes 'closed' of it.
+invalid :: Events
+invalid = Events Sys.invalidBit
+
+-- | The descriptor was closed on this side. It is not registered any more.
+closed :: Events
+closed = Events 128
+
+-- | The poller cannot watch the descriptor. It is not registered any more.
+refused :: Events
+refused = Events 256

@@ -10,7 +10,6 @@
 module Weft.Internal.Backend.Readiness.Source
   ( -- * State
     Source (..),
-    Events (..),
     nextSequence,
 
     -- * Deliveries
@@ -37,10 +36,9 @@ import Data.Foldable (for_)
 import Data.IORef (IORef, modifyIORef', readIORef, writeIORef)
 import Data.IntMap.Strict (IntMap)
 import Data.Primitive.PrimVar (PrimVar, readPrimVar, writePrimVar)
-import Data.Word (Word32, Word64)
-import Foreign.Ptr (Ptr)
+import Data.Word (Word32)
 import Weft.Internal.Backend
-import Weft.Internal.Backend.Readiness.Poller (Direction (..), Poller (..))
+import Weft.Internal.Backend.Readiness.Poller (Buffer, Direction (..), Poller (..))
 import Weft.Internal.Backend.Readiness.Table
 import Weft.Internal.Backend.Wakeup (Wakeup)
 import Weft.Internal.Os.Descriptor (Descriptor (..))
@@ -64,15 +62,12 @@ data Source w = Source
     -- | By serial: descriptors that are forgotten while jobs still use them.
     sourceClosing :: !(IORef (IntMap Closing)),
     -- | Where the poller puts events.
-    sourceEvents :: !(IORef Events),
+    sourceEvents :: !(IORef Buffer),
     -- | The first of them that was not handled yet, and how many there are.
     sourceNext :: {-# UNPACK #-} !(PrimVar RealWorld Int),
     sourceEnd :: {-# UNPACK #-} !(PrimVar RealWorld Int),
     sourceIsShut :: !(IORef Bool)
   }
-
--- | Memory for events, and for how many.
-data Events = Events !(Ptr Word64) !Int
 
 -- | A number for a pending operation: the part of its token that is its own.
 nextSequence :: Source w -> IO Int

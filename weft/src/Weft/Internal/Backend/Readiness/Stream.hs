@@ -160,7 +160,7 @@ watch src slot direction number = case pollerTrigger poller of
           plain <- Sys.isPlainTcp number
           writeRegistration slot if plain == 1 then RegisteredPlainTcp else Registered
         pure r
-  Level -> do
+  _ -> do
     before <- readInterest slot
     let wanted = before <> interestIn direction
     if wanted == before
@@ -175,7 +175,7 @@ watch src slot direction number = case pollerTrigger poller of
     poller = sourcePoller src
     tell interest = do
       serial <- slotSerial slot
-      pollerWatch poller number (makeKey number serial) interest
+      pollerWatch poller number (makeKey number serial) (pollerTrigger poller) interest
 
 -- | Have a level-triggered poller watch no more than what operations wait for.
 settle :: Source w -> Slot w -> CInt -> IO ()
@@ -190,7 +190,7 @@ settle src slot number = when (pollerTrigger poller == Level) do
       else do
         serial <- slotSerial slot
         -- To ask a poller for less cannot fail.
-        _ <- pollerWatch poller number (makeKey number serial) wanted
+        _ <- pollerWatch poller number (makeKey number serial) Level wanted
         pure ()
     writeInterest slot wanted
   where

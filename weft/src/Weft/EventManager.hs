@@ -1,0 +1,263 @@
+{-# LANGUAGE BlockArguments #-}
+
+-- |
+-- An event manager for plain 'IO' programs, with no threads of Weft's in them: it tells when
+-- descriptors are ready and when times have come. After the public interface of O'Sullivan
+-- and Tibell's event manager (2010); what differs is in @docs\/events.md@.
+--
+-- A manager does nothing by itself. Somebody calls 'step', again and again, or 'loop': the
+-- /stepper/. All callbacks run inside of that call, one after the other, and nowhere else;
+-- one that takes long holds up the others, and an exception of one leaves 'step' at once
+-- (what was to run after it runs in the next step). Everything but 'step', 'loop' and
+-- 'freeEventManager' may be called by any thread, callbacks included, and does not block.
+-- What blocks ('waitReadable', 'waitWritable', 'delay') is for other threads than the
+-- stepper, and refuses to be called from a callback.
+--
+-- A program links with @-threaded@ if other threads are to run while the stepper waits.
+-- A wait is one foreign call: an exception that is thrown to the stepper arrives when it
+-- ends, which 'wake' and 'stop' bring about.
+--
+-- > withLoop epoll \manager -> do
+-- >   events <- waitReadable manager fd
+-- >   ...
+module Weft.EventManager
+  ( -- * Managers
+    EventManager,
+    newEventManager,
+    freeEventManager,
+    withEventManager,
+    withLoop,
+
+    -- ** Running
+    step,
+    loop,
+    wake,
+    stop,
+
+    -- * Descriptors
+    register,
+    unregister,
+    closeWith,
+    Registration,
+    Lifetime (..),
+
+    -- ** What is waited for
+    Interest,
+    toRead,
+    toWrite,
+    toSeePeerClose,
+
+    -- ** What has happened
+    Events,
+    has,
+    readable,
+    writable,
+    peerClosed,
+    failed,
+    closed,
+    refused,
+
+    -- * Timeouts
+    Timeout,
+    setTimeout,
+    updateTimeout,
+    cancelTimeout,
+
+    -- * Waiting
+    waitReadable,
+    waitWritable,
+    delay,
+
+    -- ** In transactions
+    Timer,
+    TimerState (..),
+    startTimer,
+    timerState,
+    awaitTimer,
+    cancelTimer,
+  )
+where
+
+import Control.Concurrent (forkIOWithUnmask, myThreadId)
+import Control.Concurrent.MVar
+import Control.Concurrent.STM
+import Control.Exception
+import Control.Monad (void, when)
+import Foreign.C.Error (Errno, eBADF, eINVAL, errnoToIOError)
+import System.Posix.Types (Fd)
+import Weft.Internal.Backend.Manager qualified as Manager
+import Weft.Internal.Backend.Manager.State
+import Weft.Internal.Backend.Manager.Table qualified as Table
+import Weft.Internal.Backend.Manager.Timeouts qualified as Timeouts
+import Weft.Internal.Backend.Readiness.Poller
+import Weft.Internal.Data.Time (Duration)
+import Weft.Internal.Os.Sys (canceled, resultErrno)
+
+-- | Make a manager on a source ("Weft.EventManager.Source"), which it owns from then on. A
+-- program may have several; a descriptor should be registered with one of them at a time.
+-- Throws an 'IOError' where the kernel refuses.
+newEventManager :: IO Poller -> IO EventManager
+newEventManager = Manager.newEventManager
+
+-- | Free a manager, as its last step: registered callbacks are told 'closed', on the calling
+-- thread; descriptors stay open. Timeouts do not run, and threads that wait are told so by
+-- an 'IOError'. Waits for the step that another thread is in, and has it end. Nothing can be
+-- registered afterwards; a second call does nothing.
+freeEventManager :: EventManager -> IO ()
+freeEventManager = Manager.freeEventManager
+
+-- | A manager for the time of an action, which steps it.
+withEventManager :: IO Poller -> (EventManager -> IO a) -> IO a
+withEventManager source = bracket (newEventManager source) freeEventManager
+
+-- | A manager that a thread of its own steps for the time of an action. An exception of a
+-- callback ends that thread, and is thrown to the one that called 'withLoop'.
+withLoop :: IO Poller -> (EventManager -> IO a) -> IO a
+withLoop source body = withEventManager source \m -> do
+  caller <- myThreadId
+  ended <- newEmptyMVar
+  mask \restore -> do
+    _ <- forkIOWithUnmask \unmask -> do
+      r <- try @SomeException (unmask (loop m))
+      putMVar ended ()
+      either (throwTo caller) pure r
+    restore (body m) `finally` (stop m >> readMVar ended)
+
+-- | Run what is due, wait for events if there was nothing, and run their callbacks; answers
+-- how many ran. It waits for as long as the second argument says, 'Nothing' for any time, and
+-- not at all when something was due. It also ends when 'wake' is called, or when something
+-- was registered or set since the last wait: then the answer can be 0.
+--
+-- One thread at a time steps; others wait for it. Throws what a callback throws, and an
+-- 'IOError' when it is called from a callback.
+step :: EventManager -> Maybe Duration -> IO Int
+step = Manager.step
+
+-- | Step until 'stop' is called, or the manager is freed. Throws what a callback throws.
+loop :: EventManager -> IO ()
+loop = Manager.loop
+
+-- | End the wait that the stepper is in, or if it is in none, its next one.
+wake :: EventManager -> IO ()
+wake = Manager.wake
+
+-- | Have 'loop' return after the step that it is in. If nobody is in it, the next 'loop'
+-- returns at once.
+stop :: EventManager -> IO ()
+stop = Manager.stop
+
+-- | Have a callback run when a descriptor is ready (level-triggered: as long as it is ready,
+-- not only when it becomes so). The callback gets its registration, and what has happened:
+-- of that only what it waits for, and 'peerClosed', 'failed', 'closed' and 'refused', which
+-- end waits of all kinds. There may be several registrations for a descriptor; they run in
+-- the order in which they were made. A regular file is always ready.
+--
+-- The manager does not own the descriptor. Close it by 'closeWith', or 'unregister' first:
+-- what is registered for a number that is closed in secret would be reported for the
+-- number's next owner.
+--
+-- Throws an 'IOError': @EBADF@ for a number that is not open, @EINVAL@ for no interest, and
+-- others where the source refuses. A source that only the stepper may use (@poll@, @select@)
+-- refuses later, by an event, 'refused'.
+register :: EventManager -> Fd -> Interest -> Lifetime -> (Registration -> Events -> IO ()) -> IO Registration
+register = Table.register
+
+-- | Drop a registration. False when it is gone already: it was dropped, it was 'OneShot' and
+-- its callback has run or is running, or its descriptor was closed. After that the callback
+-- does not begin to run; if another thread is the stepper, it may be running at this moment.
+unregister :: Registration -> IO Bool
+unregister = Table.unregister
+
+-- | Close a descriptor, by the action given, and tell all who have registered for it that it
+-- is 'closed'; their callbacks run in the next step. While the action runs nobody registers
+-- for the number, so no registration is for two descriptors. What the action throws is thrown,
+-- and the registrations are gone all the same.
+closeWith :: EventManager -> Fd -> (Fd -> IO ()) -> IO ()
+closeWith = Table.closeWith
+
+-- | Have a callback run, in a step, when this much time has passed: never sooner, and never
+-- inside of 'setTimeout', even for no time at all. Callbacks run in the order in which they
+-- are due. There is no lock; to set a timeout costs an atomic step and, if the stepper
+-- waits, its wake-up.
+setTimeout :: EventManager -> Duration -> IO () -> IO Timeout
+setTimeout m d action = Timeouts.setTimeout m d action (pure ())
+
+-- | Have a timeout run when this much time has passed from now. To put it off is to store a
+-- number. False when it has run already, is running, or was cancelled.
+updateTimeout :: Timeout -> Duration -> IO Bool
+updateTimeout = Timeouts.updateTimeout
+
+-- | Have a timeout not run. False when it has run already, is running, or was cancelled.
+cancelTimeout :: Timeout -> IO Bool
+cancelTimeout = Timeouts.cancelTimeout
+
+-- | Block until a read would not block. Answers 'readable' with what else has happened.
+-- Throws an 'IOError': @EBADF@ when the descriptor is not open, or is closed by 'closeWith'
+-- meanwhile, @EINVAL@ when the source refuses it. Interruptible; then nothing is left behind.
+waitReadable :: EventManager -> Fd -> IO Events
+waitReadable m fd = waitFor "waitReadable" m fd toRead
+
+-- | Block until a write would not block; as 'waitReadable'.
+waitWritable :: EventManager -> Fd -> IO Events
+waitWritable m fd = waitFor "waitWritable" m fd toWrite
+
+waitFor :: String -> EventManager -> Fd -> Interest -> IO Events
+waitFor place m fd interest = mask_ do
+  refuseInCallback m place
+  answer <- newEmptyMVar
+  registration <- register m fd interest OneShot (const (putMVar answer))
+  events <- takeMVar answer `onException` unregister registration
+  when (events `has` closed) $ failWith place eBADF
+  when (events `has` refused) $ failWith place eINVAL
+  pure events
+
+-- | Block for this long, never shorter. Interruptible; then nothing is left behind. Throws
+-- an 'IOError' (@ECANCELED@) when the manager is freed meanwhile.
+delay :: EventManager -> Duration -> IO ()
+delay m d = mask_ do
+  refuseInCallback m "delay"
+  answer <- newEmptyMVar
+  timeout <- Timeouts.setTimeout m d (putMVar answer True) (putMVar answer False)
+  ran <- takeMVar answer `onException` cancelTimeout timeout
+  if ran then pure () else failWith "delay" (resultErrno canceled)
+
+failWith :: String -> Errno -> IO a
+failWith place errno = ioError (errnoToIOError place errno Nothing Nothing)
+
+-- | A timeout that transactions can wait for.
+data Timer = Timer !Timeout !(TVar TimerState)
+
+-- | What has become of a timer.
+data TimerState
+  = -- | Its time has not come.
+    Running
+  | -- | Its time has come.
+    Rung
+  | -- | It was cancelled, or its manager was freed.
+    Cancelled
+  deriving stock (Eq, Show, Enum, Bounded)
+
+-- | A timer that rings when this much time has passed.
+startTimer :: EventManager -> Duration -> IO Timer
+startTimer m d = do
+  state <- newTVarIO Running
+  timeout <- Timeouts.setTimeout m d (atomically (writeTVar state Rung)) (atomically (writeTVar state Cancelled))
+  pure (Timer timeout state)
+
+-- | What has become of it.
+timerState :: Timer -> STM TimerState
+timerState (Timer _ state) = readTVar state
+
+-- | Retry until it does not run any more; then, has it rung?
+awaitTimer :: Timer -> STM Bool
+awaitTimer timer =
+  timerState timer >>= \case
+    Running -> retry
+    state -> pure (state == Rung)
+
+-- | Cancel it. False when it has rung, or was cancelled.
+cancelTimer :: Timer -> IO Bool
+cancelTimer (Timer timeout state) = mask_ do
+  mine <- cancelTimeout timeout
+  when mine $ void (atomically (writeTVar state Cancelled))
+  pure mine

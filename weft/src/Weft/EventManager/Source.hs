@@ -1,0 +1,39 @@
+-- |
+-- Where an event manager learns what is ready: the system calls of the kernel, a script for
+-- tests, or a record of your own.
+--
+-- A 'Poller' is O'Sullivan and Tibell's back end (2010): watch, wait, free. The workers of
+-- "Weft" use the same records. One of your own needs 'pollerWatch', 'pollerRemove', and
+-- 'pollerLook' and 'pollerWait' that answer with 'putEvents'.
+module Weft.EventManager.Source
+  ( -- * Sources
+    epoll,
+    poll,
+    select,
+
+    -- * A source for tests
+    Script,
+    scripted,
+    setReady,
+    scriptAt,
+    scriptNow,
+
+    -- * Writing one
+    Poller (..),
+    Trigger (..),
+    Key,
+    Interest,
+    interestBits,
+    Events,
+    eventBits,
+    invalid,
+    putEvents,
+    Result,
+  )
+where
+
+import Weft.Internal.Backend.Epoll (epoll)
+import Weft.Internal.Backend.Poll (poll, select)
+import Weft.Internal.Backend.Readiness.Poller
+import Weft.Internal.Backend.Readiness.Script
+import Weft.Internal.Os.Sys (Result)

@@ -1,0 +1,181 @@
+{-# LANGUAGE BlockArguments #-}
+{-# OPTIONS_HADDOCK not-home #-}
+
+-- |
+-- Description : An event manager for plain IO
+--
+-- Makes, steps and frees a manager on any poller. "Weft.EventManager" is what users see
+-- of it. The parts: the descriptors ("Weft.Internal.Backend.Manager.Table"), the timeouts
+-- ("Weft.Internal.Backend.Manager.Timeouts"), and the loop, which is here.
+module Weft.Internal.Backend.Manager
+  ( newEventManager,
+    freeEventManager,
+    step,
+    loop,
+    wake,
+    stop,
+  )
+where
+
+import Control.Concurrent (myThreadId)
+import Control.Concurrent.MVar
+import Control.Exception (bracket_, finally, mask_, onException)
+import Control.Monad (unless, void, when)
+import Data.Foldable (for_)
+import Data.IORef
+import Data.Int (Int64)
+import Data.IntSet qualified as IntSet
+import Foreign.Marshal.Alloc (free)
+import Foreign.Storable (peekElemOff)
+import Weft.Internal.Backend.Manager.State
+import Weft.Internal.Backend.Manager.Table
+import Weft.Internal.Backend.Manager.Timeouts
+import Weft.Internal.Backend.Readiness.Poller
+import Weft.Internal.Backend.Wakeup
+import Weft.Internal.Data.Inbox (drain, newInbox)
+import Weft.Internal.Data.Time (Duration (..))
+import Weft.Internal.Data.Timers qualified as Timers
+import Weft.Internal.Os.Sys qualified as Sys
+
+-- | See 'Weft.EventManager.newEventManager'.
+newEventManager :: IO Poller -> IO EventManager
+newEventManager source = mask_ do
+  poller <- source
+  flip onException (pollerFree poller) do
+    wakeup <- newWakeup
+    flip onException (freeWakeup wakeup) do
+      _ <-
+        Sys.throwFailure "watch a wake-up" $
+          pollerWatch poller (wakeupDescriptor wakeup) (wakeupKey wakeup) Level toRead
+      EventManager poller wakeup
+        <$> newInbox
+        <*> newStripes
+        <*> Timers.new
+        <*> newMVar ()
+        <*> newIORef Nothing
+        <*> newIORef []
+        <*> newIORef IntSet.empty
+        <*> (newBuffer 256 >>= newIORef)
+        <*> newIORef 0
+        <*> newIORef 0
+        <*> newIORef False
+        <*> newIORef False
+
+-- The serials of other descriptors begin with 1.
+wakeupKey :: Wakeup -> Key
+wakeupKey w = makeKey (wakeupDescriptor w) 0
+
+-- | Be the stepper for the time of an action.
+asStepper :: EventManager -> String -> IO a -> IO a
+asStepper m place action = do
+  refuseInCallback m place
+  me <- myThreadId
+  bracket_
+    (takeMVar (managerStepping m) >> writeIORef (managerStepper m) (Just me))
+    (writeIORef (managerStepper m) Nothing >> putMVar (managerStepping m) ())
+    action
+
+-- | See 'Weft.EventManager.step'.
+step :: EventManager -> Maybe Duration -> IO Int
+step m limit = asStepper m "step" do
+  refuseWhenFree m "step"
+  drain (managerInbox m)
+  due <- runDue m
+  told <- runPending m
+  always <- readIORef (managerAlways m)
+  next <- readIORef (managerNext m)
+  end <- readIORef (managerEnd m)
+  when (next == end) $
+    if due + told > 0 || not (IntSet.null always)
+      then collect m 0
+      else untilNext m >>= collect m . earlier (maybe (-1) (max 0 . durationNanoseconds) limit)
+  for_ (IntSet.toList always) (handleAlways m . fromIntegral)
+  ready <- runPending m
+  handled <- handleAll m
+  drain (managerInbox m)
+  late <- runDue m
+  last_ <- runPending m
+  pure (due + told + ready + handled + late + last_)
+  where
+    earlier a b
+      | a < 0 = b
+      | b < 0 = a
+      | otherwise = min a b
+
+-- | Have the poller fill the buffer, of which all was handled, and wait for at most this long.
+collect :: EventManager -> Int64 -> IO ()
+collect m limit = mask_ do
+  found <- readIORef (managerEnd m)
+  enlarge found (managerBuffer m)
+  Buffer buffer capacity <- readIORef (managerBuffer m)
+  writeIORef (managerNext m) 0
+  writeIORef (managerEnd m) 0
+  let look = pollerLook poller buffer capacity
+  n <-
+    Sys.throwFailure ("wait for " <> pollerName poller) $
+      if limit == 0
+        then look
+        else blockUnlessWoken (managerWakeup m) (pollerWait poller buffer capacity limit) look
+  writeIORef (managerEnd m) n
+  where
+    poller = managerPoller m
+
+-- | Handle the events in the buffer, one after the other with its callbacks; answers how
+-- many callbacks ran. What one callback unregisters or closes, a later event does not find.
+handleAll :: EventManager -> IO Int
+handleAll m = go 0
+  where
+    go !count = do
+      i <- readIORef (managerNext m)
+      end <- readIORef (managerEnd m)
+      if i >= end
+        then pure count
+        else do
+          Buffer buffer _ <- readIORef (managerBuffer m)
+          key <- Key <$> peekElemOff buffer (2 * i)
+          bits <- fromIntegral <$> peekElemOff buffer (2 * i + 1)
+          mask_ do
+            writeIORef (managerNext m) (i + 1)
+            if key == wakeupKey (managerWakeup m)
+              then drainWakeup (managerWakeup m)
+              else handleEvent m key bits
+          ran <- runPending m
+          go (count + ran)
+
+-- | See 'Weft.EventManager.loop'.
+loop :: EventManager -> IO ()
+loop m = do
+  stopped <- atomicModifyIORef' (managerIsStopped m) (False,)
+  isFree <- readIORef (managerIsFree m)
+  unless (stopped || isFree) do
+    void (step m Nothing)
+    loop m
+
+-- | See 'Weft.EventManager.wake'.
+wake :: EventManager -> IO ()
+wake = wakeUp . managerWakeup
+
+-- | See 'Weft.EventManager.stop'.
+stop :: EventManager -> IO ()
+stop m = do
+  writeIORef (managerIsStopped m) True
+  wake m
+
+-- | See 'Weft.EventManager.freeEventManager'.
+freeEventManager :: EventManager -> IO ()
+freeEventManager m = do
+  refuseInCallback m "freeEventManager"
+  already <- atomicModifyIORef' (managerIsFree m) (True,)
+  unless already do
+    stop m
+    asStepper m "freeEventManager" $ flip finally release do
+      drain (managerInbox m)
+      closeAll m
+      dropAll m
+      void (runPending m)
+  where
+    release = do
+      freeWakeup (managerWakeup m)
+      pollerFree (managerPoller m)
+      Buffer buffer _ <- readIORef (managerBuffer m)
+      free buffer

@@ -1,0 +1,193 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
+-- |
+-- Description : The state of an event manager
+--
+-- What the parts of "Weft.Internal.Backend.Manager" share, and the one rule about threads:
+-- the /stepper/, the thread that is inside @step@, runs every callback and owns the timers;
+-- every other thread leaves a message and wakes it ('onStepper').
+module Weft.Internal.Backend.Manager.State
+  ( -- * State
+    EventManager (..),
+    Timeout (..),
+
+    -- * Descriptors
+    Stripe (..),
+    Slot (..),
+    Told (..),
+    Registration (..),
+    Lifetime (..),
+    stripeOf,
+
+    -- * The stepper
+    isStepper,
+    onStepper,
+    leave,
+    refuseInCallback,
+    refuseWhenFree,
+
+    -- * Callbacks
+    enqueue,
+    runPending,
+  )
+where
+
+import Control.Concurrent (ThreadId, myThreadId)
+import Control.Concurrent.MVar (MVar)
+import Control.Monad (when)
+import Control.Monad.Primitive (RealWorld)
+import Data.IORef
+import Data.IntMap.Strict (IntMap)
+import Data.IntSet (IntSet)
+import Data.Primitive.PrimVar (PrimVar)
+import Data.Primitive.SmallArray (SmallArray, indexSmallArray, sizeofSmallArray)
+import Data.Word (Word32)
+import Foreign.C.Types (CInt)
+import System.IO.Error (illegalOperationErrorType, ioeSetErrorString, mkIOError)
+import Weft.Internal.Backend.Readiness.Poller
+import Weft.Internal.Backend.Wakeup (Wakeup, wakeUp)
+import Weft.Internal.Data.Inbox (Inbox, post)
+import Weft.Internal.Data.Timers (TimerKey, Timers)
+
+-- | Tells plain @IO@ when descriptors are ready and when times have come.
+data EventManager = EventManager
+  { managerPoller :: !Poller,
+    managerWakeup :: !Wakeup,
+    -- | Messages for the stepper. They run no callback: one that throws would take the
+    -- others with it.
+    managerInbox :: !Inbox,
+    -- | By number, modulo their count: Note [Stripes], "Weft.Internal.Backend.Manager.Table".
+    managerStripes :: !(SmallArray (MVar Stripe)),
+    -- | The stepper's.
+    managerTimers :: !(Timers Timeout),
+    -- | Held by the stepper.
+    managerStepping :: !(MVar ()),
+    managerStepper :: !(IORef (Maybe ThreadId)),
+    -- | Callbacks that are to run, first come first. The stepper's.
+    managerPending :: !(IORef [IO ()]),
+    -- | Numbers that are always ready, regular files. The stepper's.
+    managerAlways :: !(IORef IntSet),
+    -- | Where the poller puts events, which of them was not handled yet, and how many there
+    -- are. An exception of a callback leaves the rest for the next step.
+    managerBuffer :: !(IORef Buffer),
+    managerNext :: !(IORef Int),
+    managerEnd :: !(IORef Int),
+    managerIsStopped :: !(IORef Bool),
+    managerIsFree :: !(IORef Bool)
+  }
+
+-- | An action that is to run when its time has come.
+data Timeout = Timeout
+  { timeoutManager :: !EventManager,
+    -- | When it is due; 'minBound' when it has run, or was cancelled.
+    timeoutDeadline :: !(PrimVar RealWorld Int),
+    -- | When the heap has it due: Note [Deadlines], "Weft.Internal.Backend.Manager.Timeouts".
+    timeoutQueuedAt :: !(PrimVar RealWorld Int),
+    timeoutKey :: !(IORef (Maybe TimerKey)),
+    timeoutAction :: !(IO ()),
+    -- | What to do instead when the manager is freed before.
+    timeoutDrop :: !(IO ())
+  }
+
+-- | The descriptors with some numbers.
+data Stripe = Stripe
+  { -- | The serial that was given last.
+    stripeSerial :: !Word32,
+    stripeSlots :: !(IntMap Slot)
+  }
+
+-- | A descriptor that something waits for, or that the poller still knows.
+data Slot = Slot
+  { slotSerial :: !Word32,
+    slotTold :: !Told,
+    -- | Latest first.
+    slotRegistrations :: ![Registration]
+  }
+
+-- | What the poller has been told of a descriptor.
+data Told
+  = -- | Nothing that it would still report.
+    Untold
+  | Told !Trigger !Interest
+  | -- | It refused, for the descriptor is always ready.
+    AlwaysReady
+  deriving stock (Eq)
+
+-- | A callback that is registered for a descriptor.
+data Registration = Registration
+  { registrationManager :: !EventManager,
+    registrationNumber :: !CInt,
+    registrationInterest :: !Interest,
+    registrationLifetime :: !Lifetime,
+    registrationCallback :: !(Registration -> Events -> IO ()),
+    -- | Not unregistered, and has not run for the last time.
+    registrationIsLive :: !(IORef Bool)
+  }
+
+instance Eq Registration where
+  a == b = registrationIsLive a == registrationIsLive b
+
+-- | How often a registration reports.
+data Lifetime
+  = -- | Once: it is gone before its callback runs.
+    OneShot
+  | -- | In every step in which what it waits for is so (level-triggered), until it is
+    -- unregistered.
+    Persistent
+  deriving stock (Eq, Show, Enum, Bounded)
+
+-- | The lock and the descriptors of a number.
+stripeOf :: EventManager -> CInt -> MVar Stripe
+stripeOf m number = indexSmallArray stripes (fromIntegral number `mod` sizeofSmallArray stripes)
+  where
+    stripes = managerStripes m
+
+-- | Is the calling thread inside 'Weft.EventManager.step'?
+isStepper :: EventManager -> IO Bool
+isStepper m = do
+  me <- myThreadId
+  (== Just me) <$> readIORef (managerStepper m)
+
+-- | Run an internal action on the stepper: now, or by a message.
+onStepper :: EventManager -> IO () -> IO ()
+onStepper m action = isStepper m >>= \here -> if here then action else leave m action
+
+-- | Leave a message for the next step.
+leave :: EventManager -> IO () -> IO ()
+leave m action = do
+  -- The word of the wake-up, and not the inbox, knows whether the stepper blocks.
+  post (managerInbox m) (pure ()) action
+  wakeUp (managerWakeup m)
+
+-- | What waits for a step cannot be called from inside of one.
+refuseInCallback :: EventManager -> String -> IO ()
+refuseInCallback m place = do
+  here <- isStepper m
+  when here $ illegal place "called from a callback of this event manager"
+
+-- | Nothing is registered with a manager that was freed.
+refuseWhenFree :: EventManager -> String -> IO ()
+refuseWhenFree m place = do
+  free <- readIORef (managerIsFree m)
+  when free $ illegal place "the event manager was freed"
+
+illegal :: String -> String -> IO a
+illegal place reason =
+  ioError (mkIOError illegalOperationErrorType place Nothing Nothing `ioeSetErrorString` reason)
+
+-- | Have callbacks run after those that are to run already. On the stepper.
+enqueue :: EventManager -> [IO ()] -> IO ()
+enqueue m actions = modifyIORef' (managerPending m) (<> actions)
+
+-- | Run the callbacks that are to run; answers how many there were. On the stepper.
+runPending :: EventManager -> IO Int
+runPending m = go 0
+  where
+    go !count =
+      readIORef (managerPending m) >>= \case
+        [] -> pure count
+        action : rest -> do
+          -- First, so that an exception does not have it run twice.
+          writeIORef (managerPending m) rest
+          action
+          go (count + 1)

@@ -1,0 +1,264 @@
+{-# LANGUAGE BlockArguments #-}
+{-# OPTIONS_HADDOCK not-home #-}
+
+-- |
+-- Description : The descriptors of an event manager
+--
+-- Who has registered for which descriptor, and what the poller was told of it. Any thread
+-- registers, unregisters and closes; the stepper looks up what an event is for.
+--
+-- See Note [Stripes] and Note [What the poller is told].
+module Weft.Internal.Backend.Manager.Table
+  ( newStripes,
+    register,
+    unregister,
+    closeWith,
+
+    -- * For the stepper
+    handleEvent,
+    handleAlways,
+    closeAll,
+  )
+where
+
+import Control.Concurrent.MVar
+import Control.Exception (mask_, onException)
+import Control.Monad (join, replicateM, unless, when)
+import Data.Bits ((.&.), (.|.))
+import Data.Foldable (for_)
+import Data.IORef
+import Data.IntMap.Strict qualified as IntMap
+import Data.IntSet qualified as IntSet
+import Data.Primitive.SmallArray (SmallArray, smallArrayFromListN)
+import Foreign.C.Error (eINVAL, ePERM, errnoToIOError)
+import Foreign.C.Types (CInt)
+import System.Posix.Types (Fd (..))
+import Weft.Internal.Backend.Manager.State
+import Weft.Internal.Backend.Readiness.Poller
+import Weft.Internal.Os.Sys (Result)
+import Weft.Internal.Os.Sys qualified as Sys
+
+-- Note [Stripes]
+-- ~~~~~~~~~~~~~~
+-- The table is divided into stripes by number, each under a lock of its own, as GHC's event
+-- manager does. Under the lock of a number
+--
+--   * its registrations and what the poller was told of it change together, so that the
+--     poller is never told of two changes in the wrong order;
+--   * a descriptor is closed. A thread that registers for the number meanwhile waits, and
+--     finds it closed, or the number's next owner.
+--
+-- No callback runs under a lock. A slot has a serial, which its events carry: an event of
+-- a descriptor that was closed, and that was collected before, finds another serial or no
+-- slot.
+
+-- Note [What the poller is told]
+-- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
+-- Where all who wait for a descriptor wait for one event, the poller is asked for one
+-- ('Once'), if it knows that: then no call is needed after the event, and the next
+-- registration is one call. Else it is asked for 'Level'.
+--
+-- A poller that any thread may use is told at once. Another one is told by the stepper, who
+-- gets a message; until then the poller may report what nobody waits for any more, which
+-- finds no registration.
+--
+-- Who registers has the poller told even of what it should know already: the number may
+-- have been closed, without notice, and given to another file, and then it knows nothing.
+
+stripeCount :: Int
+stripeCount = 64
+
+-- | No descriptors.
+newStripes :: IO (SmallArray (MVar Stripe))
+newStripes = smallArrayFromListN stripeCount <$> replicateM stripeCount (newMVar (Stripe 0 IntMap.empty))
+
+-- | See 'Weft.EventManager.register'.
+register :: EventManager -> Fd -> Interest -> Lifetime -> (Registration -> Events -> IO ()) -> IO Registration
+register m (Fd number) interest lifetime callback = mask_ do
+  when (interest == noInterest) $ throwResult (Sys.failureCode eINVAL)
+  when (number < 0) $ throwResult Sys.badDescriptor
+  registration <- Registration m number interest lifetime callback <$> newIORef True
+  now <- maySettle m
+  -- Else the poller would say so later, in an event.
+  unless now do
+    r <- Sys.readyNow number (interestBits interest)
+    when (r == Sys.badDescriptor) $ throwResult r
+  r <- modifyMVar (stripeOf m number) \stripe -> do
+    refuseWhenFree m "register"
+    let (stripe', slot) = slotIn stripe number
+        wanted = slot {slotRegistrations = registration : slotRegistrations slot}
+    if now
+      then do
+        (r, told) <- settle m True number wanted
+        -- Refused: as before. What others have registered for stays.
+        pure (if Sys.isFailure r then (stripe, r) else (put number told stripe', r))
+      else pure (put number (Just wanted) stripe', 0)
+  when (Sys.isFailure r) $ throwResult r
+  unless now $ leave m (settleLater m True number)
+  pure registration
+  where
+    throwResult r = ioError (errnoToIOError "register" (Sys.resultErrno r) Nothing Nothing)
+
+-- | See 'Weft.EventManager.unregister'.
+unregister :: Registration -> IO Bool
+unregister registration = mask_ do
+  live <- atomicModifyIORef' (registrationIsLive registration) (False,)
+  when live do
+    now <- maySettle m
+    known <- modifyMVar (stripeOf m number) \stripe -> case IntMap.lookup (fromIntegral number) (stripeSlots stripe) of
+      Just slot
+        | registration `elem` slotRegistrations slot -> do
+            let left = slot {slotRegistrations = filter (/= registration) (slotRegistrations slot)}
+            told <- if now then snd <$> settle m False number left else pure (Just left)
+            pure (put number told stripe, True)
+      _ -> pure (stripe, False)
+    when (known && not now) $ leave m (settleLater m False number)
+  pure live
+  where
+    m = registrationManager registration
+    number = registrationNumber registration
+
+-- | See 'Weft.EventManager.closeWith'.
+closeWith :: EventManager -> Fd -> (Fd -> IO ()) -> IO ()
+closeWith m fd@(Fd number) close = mask_ do
+  now <- maySettle m
+  notice <- newIORef (pure ())
+  let notify = join (readIORef notice)
+  modifyMVar_ (stripeOf m number) \stripe -> do
+    stripe' <- case IntMap.lookup (fromIntegral number) (stripeSlots stripe) of
+      Nothing -> pure stripe
+      Just slot -> do
+        let serial = stripeSerial stripe + 1
+            emptied = slot {slotSerial = serial, slotRegistrations = []}
+            told = firing closed (slotRegistrations slot)
+        told' <- if now then snd <$> settle m False number emptied else pure (Just emptied)
+        writeIORef notice do
+          leave m do
+            enqueue m told
+            unless now $ settleLater m False number
+        pure (put number told' stripe {stripeSerial = serial})
+    -- Nobody is registered any more, whatever becomes of the close.
+    (stripe' <$ close fd) `onException` notify
+  notify
+
+-- | An event: run, or have run, what it is for. On the stepper.
+handleEvent :: EventManager -> Key -> Int -> IO ()
+handleEvent m key bits = handle m (keyNumber key) \slot ->
+  if slotSerial slot /= keySerial key then Nothing else Just (Events bits)
+
+-- | What is always ready has an event in each step. On the stepper.
+handleAlways :: EventManager -> CInt -> IO ()
+handleAlways m number = do
+  handle m number \slot -> if isAlways slot then Just (readable <> writable) else Nothing
+  left <- withMVar (stripeOf m number) (pure . IntMap.lookup (fromIntegral number) . stripeSlots)
+  unless (any isAlways left) $ modifyIORef' (managerAlways m) (IntSet.delete (fromIntegral number))
+  where
+    isAlways slot = slotTold slot == AlwaysReady
+
+handle :: EventManager -> CInt -> (Slot -> Maybe Events) -> IO ()
+handle m number eventsFor = do
+  run <- modifyMVar (stripeOf m number) \stripe ->
+    case IntMap.lookup (fromIntegral number) (stripeSlots stripe) of
+      Just slot | Just events <- eventsFor slot -> do
+        let all' = slotRegistrations slot
+            isInvalid = events `has` invalid
+            goes r = isInvalid || (concerns events r && registrationLifetime r == OneShot)
+            told = case slotTold slot of
+              Told Once _ -> Untold
+              other -> other
+            left = slot {slotTold = told, slotRegistrations = filter (not . goes) all'}
+            reports
+              | isInvalid = firing closed all'
+              | otherwise = firing events (filter (concerns events) all')
+        (r, settled) <- settle m False number left
+        pure
+          if Sys.isFailure r
+            then (put number Nothing stripe, reports <> firing refused (slotRegistrations left))
+            else (put number settled stripe, reports)
+      _ -> pure (stripe, [])
+  enqueue m run
+
+-- | Does a registration hear of it? Of what ends a descriptor all do.
+concerns :: Events -> Registration -> Bool
+concerns (Events bits) r = bits .&. (interestBits (registrationInterest r) .|. always) /= 0
+  where
+    always = eventBits (failed <> invalid)
+
+-- | The callbacks of registrations, first come first, of which each hears what it waits for
+-- and what ends the descriptor.
+firing :: Events -> [Registration] -> [IO ()]
+firing events registrations = [report r | r <- reverse registrations]
+  where
+    final = events `has` (closed <> refused)
+    report r = do
+      live <-
+        if final || registrationLifetime r == OneShot
+          then atomicModifyIORef' (registrationIsLive r) (False,)
+          else readIORef (registrationIsLive r)
+      when live $ registrationCallback r r (heard r)
+    heard r = Events (eventBits events .&. (interestBits (registrationInterest r) .|. eventBits endings))
+    endings = peerClosed <> failed <> closed <> refused
+
+-- | Everything is told that it is closed, for the manager is freed. On the stepper.
+closeAll :: EventManager -> IO ()
+closeAll m = for_ (managerStripes m) \stripes -> do
+  slots <- modifyMVar stripes \stripe -> pure (stripe {stripeSlots = IntMap.empty}, stripeSlots stripe)
+  enqueue m (concatMap (firing closed . slotRegistrations) slots)
+
+-- | The slot of a number, new if need be.
+slotIn :: Stripe -> CInt -> (Stripe, Slot)
+slotIn stripe number = case IntMap.lookup (fromIntegral number) (stripeSlots stripe) of
+  Just slot -> (stripe, slot)
+  Nothing -> (stripe {stripeSerial = serial}, Slot serial Untold [])
+  where
+    serial = stripeSerial stripe + 1
+
+put :: CInt -> Maybe Slot -> Stripe -> Stripe
+put number slot stripe = stripe {stripeSlots = IntMap.alter (const slot) (fromIntegral number) (stripeSlots stripe)}
+
+-- | May the calling thread use the poller?
+maySettle :: EventManager -> IO Bool
+maySettle m = if pollerIsShared (managerPoller m) then pure True else isStepper m
+
+-- | Tell the poller what a number is waited for, if it does not know or if that is forced.
+-- Under the number's lock. Answers a failure, and the slot if it is still needed.
+settle :: EventManager -> Bool -> CInt -> Slot -> IO (Result, Maybe Slot)
+settle m forced number slot = case slotRegistrations slot of
+  [] -> do
+    case slotTold slot of
+      Told _ _ -> pollerRemove poller number
+      _ -> pure ()
+    pure (0, Nothing)
+  registrations
+    | slotTold slot == wanted && not forced -> pure (0, Just slot)
+    | slotTold slot == AlwaysReady && not forced -> pure (0, Just slot)
+    | otherwise -> do
+        r <- pollerWatch poller number (makeKey number (slotSerial slot)) trigger interest
+        if r == Sys.failureCode ePERM
+          then do
+            onStepper m $ modifyIORef' (managerAlways m) (IntSet.insert (fromIntegral number))
+            pure (0, Just slot {slotTold = AlwaysReady})
+          else pure (r, Just slot {slotTold = wanted})
+    where
+      interest = foldr ((<>) . registrationInterest) noInterest registrations
+      trigger
+        | pollerHasOnce poller && all ((== OneShot) . registrationLifetime) registrations = Once
+        | otherwise = Level
+      wanted = Told trigger interest
+  where
+    poller = managerPoller m
+
+-- | 'settle' for a message. On the stepper.
+settleLater :: EventManager -> Bool -> CInt -> IO ()
+settleLater m forced number = do
+  refusals <- modifyMVar (stripeOf m number) \stripe ->
+    case IntMap.lookup (fromIntegral number) (stripeSlots stripe) of
+      Nothing -> pure (stripe, [])
+      Just slot -> do
+        (r, settled) <- settle m forced number slot
+        if Sys.isFailure r
+          then do
+            pollerRemove (managerPoller m) number
+            pure (put number Nothing stripe, firing refused (slotRegistrations slot))
+          else pure (put number settled stripe, [])
+  enqueue m refusals

@@ -1,0 +1,159 @@
+{-# LANGUAGE BlockArguments #-}
+{-# OPTIONS_HADDOCK not-home #-}
+
+-- |
+-- Description : The timeouts of an event manager
+--
+-- Timeouts are set, changed and cancelled by any thread and run by the stepper, which owns
+-- the queue ("Weft.Internal.Data.Timers"). No lock is taken: the deadline is a word that
+-- all of them change atomically.
+module Weft.Internal.Backend.Manager.Timeouts
+  ( setTimeout,
+    updateTimeout,
+    cancelTimeout,
+
+    -- * For the stepper
+    runDue,
+    untilNext,
+    dropAll,
+  )
+where
+
+import Control.Monad (unless, void, when)
+import Data.Foldable (for_)
+import Data.IORef
+import Data.Int (Int64)
+import Data.Primitive.PrimVar
+import Weft.Internal.Backend.Manager.State
+import Weft.Internal.Backend.Readiness.Poller (Poller (..))
+import Weft.Internal.Data.Time (Duration (..), Instant (..), after)
+import Weft.Internal.Data.Timers qualified as Timers
+
+-- Note [Deadlines]
+-- ~~~~~~~~~~~~~~~~
+-- The deadline that counts is the one in the timeout. The heap has an entry for it that is
+-- never due later:
+--
+--   (early)  the entry is due at the deadline or before, or a message that makes it so is
+--            on its way to the stepper.
+--
+-- When the entry is due and the deadline is not, the stepper puts it back in at the
+-- deadline. So to put a deadline off is one atomic store, however often it happens; only to
+-- bring it forward takes a message.
+--
+-- The stepper writes when the entry is due and then reads the deadline. Who updates
+-- changes the deadline and then reads when the entry is due. Both are atomic with full
+-- barriers, so one of them sees the other, and (early) holds.
+--
+-- Who turns the deadline into 'gone' decides what becomes of the timeout: the stepper runs
+-- it, or who cancels has cancelled it.
+
+-- | In place of a deadline.
+gone :: Int
+gone = minBound
+
+-- | See 'Weft.EventManager.setTimeout'. The second action is run in place of the first when the
+-- manager is freed.
+setTimeout :: EventManager -> Duration -> IO () -> IO () -> IO Timeout
+setTimeout m d action dropped = do
+  refuseWhenFree m "setTimeout"
+  deadline <- deadlineIn m d
+  timeout <- Timeout m <$> newPrimVar deadline <*> newPrimVar minBound <*> newIORef Nothing <*> pure action <*> pure dropped
+  onStepper m (queue timeout)
+  -- It may have been freed meanwhile, and nobody reads messages any more.
+  free <- readIORef (managerIsFree m)
+  when free $ void (dropTimeout timeout)
+  pure timeout
+
+deadlineIn :: EventManager -> Duration -> IO Int
+deadlineIn m d = do
+  now <- pollerClock (managerPoller m)
+  pure $! fromIntegral (instantNanoseconds (max (Duration 0) d `after` Instant now))
+
+-- | See 'Weft.EventManager.updateTimeout'.
+updateTimeout :: Timeout -> Duration -> IO Bool
+updateTimeout timeout d = do
+  deadline <- deadlineIn (timeoutManager timeout) d
+  change timeout deadline >>= \case
+    False -> pure False
+    True -> do
+      queuedAt <- atomicReadInt (timeoutQueuedAt timeout)
+      when (deadline < queuedAt) $ onStepper (timeoutManager timeout) (queue timeout)
+      pure True
+
+-- | See 'Weft.EventManager.cancelTimeout'.
+cancelTimeout :: Timeout -> IO Bool
+cancelTimeout timeout = do
+  mine <- change timeout gone
+  -- The heap holds the action until then.
+  when mine $ onStepper (timeoutManager timeout) (unqueue timeout)
+  pure mine
+
+-- | Change a deadline, unless it is gone.
+change :: Timeout -> Int -> IO Bool
+change timeout new = atomicReadInt (timeoutDeadline timeout) >>= go
+  where
+    go old
+      | old == gone = pure False
+      | otherwise = do
+          seen <- casInt (timeoutDeadline timeout) old new
+          if seen == old then pure True else go seen
+
+-- | Make the heap's entry, or bring it forward. On the stepper.
+queue :: Timeout -> IO ()
+queue timeout = do
+  unqueue timeout
+  deadline <- atomicReadInt (timeoutDeadline timeout)
+  unless (deadline == gone) do
+    atomicWriteInt (timeoutQueuedAt timeout) deadline
+    key <- Timers.insert (managerTimers (timeoutManager timeout)) (fromIntegral deadline) timeout
+    writeIORef (timeoutKey timeout) (Just key)
+    now <- atomicReadInt (timeoutDeadline timeout)
+    when (now < deadline) $ queue timeout
+
+unqueue :: Timeout -> IO ()
+unqueue timeout = do
+  known <- readIORef (timeoutKey timeout)
+  for_ known \key -> do
+    writeIORef (timeoutKey timeout) Nothing
+    void $ Timers.cancel (managerTimers (timeoutManager timeout)) key
+
+-- | Run what is due, in the order of the deadlines; answers how many ran. On the stepper.
+runDue :: EventManager -> IO Int
+runDue m = do
+  next <- Timers.nextDeadline (managerTimers m)
+  if next == Timers.never
+    then pure 0
+    else do
+      now <- pollerClock (managerPoller m)
+      ran <- newIORef 0
+      when (next <= now) $ void $ Timers.popExpired (managerTimers m) now \timeout -> do
+        writeIORef (timeoutKey timeout) Nothing
+        deadline <- atomicReadInt (timeoutDeadline timeout)
+        if fromIntegral deadline > now || deadline == gone
+          then queue timeout
+          else do
+            seen <- casInt (timeoutDeadline timeout) deadline gone
+            if seen == deadline
+              then modifyIORef' ran (+ 1) >> timeoutAction timeout
+              else queue timeout
+      readIORef ran
+
+-- | Nanoseconds until the next timeout, negative for none. On the stepper.
+untilNext :: EventManager -> IO Int64
+untilNext m = do
+  next <- Timers.nextDeadline (managerTimers m)
+  if next == Timers.never
+    then pure (-1)
+    else max 0 . (next -) <$> pollerClock (managerPoller m)
+
+-- | All are dropped, for the manager is freed. On the stepper.
+dropAll :: EventManager -> IO ()
+dropAll m = do
+  timeouts <- Timers.foldM (\found _ t -> pure (t : found)) [] (managerTimers m)
+  for_ timeouts dropTimeout
+
+dropTimeout :: Timeout -> IO ()
+dropTimeout timeout = do
+  mine <- change timeout gone
+  when mine $ timeoutDrop timeout

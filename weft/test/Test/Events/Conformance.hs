@@ -1,0 +1,15 @@
+-- |
+-- Description : What an event manager does, on every source
+module Test.Events.Conformance
+  ( conformance,
+  )
+where
+
+import Test.Events.Descriptors (descriptors)
+import Test.Events.Rig (Rig (rigName))
+import Test.Events.Timeouts (timeouts)
+import Test.Tasty
+
+-- | All tests that need no second thread.
+conformance :: Rig -> TestTree
+conformance rig = testGroup (rigName rig) [descriptors rig, timeouts rig]

@@ -1,0 +1,129 @@
+{-# LANGUAGE BlockArguments #-}
+
+-- |
+-- Description : An event manager and several threads
+module Test.Events.Races
+  ( races,
+  )
+where
+
+import Control.Concurrent
+import Control.Concurrent.STM (atomically)
+import Control.Exception
+import Control.Monad (forM_, replicateM, replicateM_, void, when, (>=>))
+import Data.IORef
+import Test.Events.Rig
+import Test.Tasty
+import Test.Tasty.HUnit
+import Weft.EventManager
+import Weft.Internal.Data.Time
+
+-- | Waking, waiting, and closing under each other's hands.
+races :: Rig -> TestTree
+races rig =
+  testGroup
+    (rigName rig)
+    [ testCase "wake ends a wait, also one that has not begun" $ withRig rig \m _ _ -> do
+        wake m
+        step m Nothing >>= (@?= 0)
+        answer <- forked (step m Nothing)
+        wake m
+        takeMVar answer >>= either throwIO (@?= 0),
+      testCase "stop ends a loop, also one that has not begun" $ withRig rig \m _ _ -> do
+        stop m
+        loop m
+        answer <- forked (loop m)
+        stop m
+        takeMVar answer >>= either throwIO pure,
+      testCase "freeing ends a loop and tells those who wait" $ withRig rig \_ new _ -> withLink new \link -> do
+        (source, _, _) <- rigMake rig
+        m <- newEventManager source
+        looping <- forked (loop m)
+        waiting <- forked (waitReadable m (linkNear link))
+        delayed <- forked (delay m (seconds 3600))
+        timer <- startTimer m (seconds 3600)
+        -- What is posted before is known to the loop when this has come.
+        delay m (nanoseconds 0)
+        freeEventManager m
+        takeMVar looping >>= either throwIO pure
+        takeMVar waiting >>= isIOError "waitReadable"
+        takeMVar delayed >>= isIOError "delay"
+        atomically (awaitTimer timer) >>= (@?= False),
+      testCase "waiting for a descriptor" $ withLoopOf \m new -> withLink new \link -> do
+        waitWritable m (linkNear link) >>= (@?= writable)
+        choke link
+        writes <- forked (waitWritable m (linkNear link))
+        reads' <- forked (waitReadable m (linkNear link))
+        fill link
+        takeMVar reads' >>= either throwIO (@?= readable)
+        unchoke link
+        takeMVar writes >>= either throwIO (@?= writable),
+      testCase "closing ends waits with an error" $ withLoopOf \m new -> withLink new \link -> do
+        answers <- replicateM 10 (forked (waitReadable m (linkNear link)))
+        -- Those who come too late find the number closed.
+        closeWith m (linkNear link) (closeNear link)
+        forM_ answers (takeMVar >=> isIOError "a wait"),
+      testCase "an interrupted wait leaves nothing behind" $ withLoopOf \m new -> withLink new \link -> do
+        entered <- newEmptyMVar
+        ended <- newEmptyMVar
+        t <- mask_ $ forkIOWithUnmask \unmask ->
+          (putMVar entered () >> unmask (void (waitReadable m (linkNear link)))) `catch` \e -> putMVar ended (show (e :: AsyncException))
+        takeMVar entered
+        killThread t
+        takeMVar ended >>= (@?= "thread killed")
+        fill link
+        waitReadable m (linkNear link) >>= (@?= readable),
+      testCase "10,000 threads delay for a millisecond" $ withLoopOf \m _ -> do
+        answers <- replicateM 10_000 (forked (delay m (milliseconds 1)))
+        forM_ answers (takeMVar >=> either throwIO pure),
+      testCase "timeouts are put off, brought forward and cancelled by two threads" $ withLoopOf \m _ -> do
+        ran <- newIORef (0 :: Int)
+        replicateM_ 500 do
+          done <- newEmptyMVar
+          timeout <- setTimeout m (microseconds 300) (atomicModifyIORef' ran (\n -> (n + 1, ())) >> putMVar done True)
+          other <- forked (forM_ [1 .. 20] \n -> updateTimeout timeout (microseconds (20 * n)))
+          forM_ [1 .. 20] \n -> updateTimeout timeout (microseconds (200 - 10 * n))
+          takeMVar other >>= either throwIO pure
+          cancelled <- cancelTimeout timeout
+          when cancelled $ putMVar done False
+          takeMVar done >>= \r -> r @?= not cancelled,
+      testCase "two threads register, close and reuse a number" $ withLoopOf \m _ -> contend rig m
+    ]
+  where
+    withLoopOf body = do
+      (source, new, _) <- rigMake rig
+      withLoop source (`body` new)
+
+-- | Each thread makes descriptors, registers for them and closes them; the numbers are the
+-- same ones again and again, and go from one thread to the other. Every registration ends
+-- once, by what happens to its own descriptor.
+contend :: Rig -> EventManager -> Assertion
+contend rig m = do
+  (_, new, _) <- rigMake rig
+  answers <- replicateM 2 . forked $ replicateM_ 2000 do
+    told <- newEmptyMVar
+    link <- new
+    _ <- register m (linkNear link) toRead OneShot \_ e -> putMVar told e
+    dropped <- register m (linkNear link) toWrite Persistent \_ _ -> pure ()
+    _ <- unregister dropped
+    closeWith m (linkNear link) (closeNear link)
+    takeMVar told >>= (@?= closed)
+    next <- new
+    _ <- register m (linkNear next) toRead OneShot \_ e -> putMVar told e
+    fill next
+    takeMVar told >>= (@?= readable)
+    release next
+    release link
+  forM_ answers (takeMVar >=> either throwIO pure)
+
+forked :: IO a -> IO (MVar (Either SomeException a))
+forked action = do
+  answer <- newEmptyMVar
+  _ <- forkIO (try action >>= putMVar answer)
+  pure answer
+
+isIOError :: String -> Either SomeException a -> Assertion
+isIOError what = \case
+  Left e | Just (_ :: IOException) <- fromException e -> pure ()
+  Left e -> assertFailure (what <> " threw " <> show e)
+  Right _ -> assertFailure (what <> " came to an end")
