@@ -14,7 +14,7 @@ module Weft.Tcp.Icmp
   )
 where
 
-import Control.Monad (when)
+import Control.Monad (unless, when)
 import Data.Bits (shiftR, (.&.))
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
@@ -53,7 +53,7 @@ data Message
 parseMessage :: Address -> Address -> ByteString -> Either Malformed Message
 parseMessage source target b = do
   when (B.length b < 8) (Left Truncated)
-  when (not (holds (base source target (B.length b) <> sumBytes b))) (Left BadChecksum)
+  unless (holds (base source target (B.length b) <> sumBytes b)) (Left BadChecksum)
   let kind = octet b 0
       code = octet b 1
       rest = B.drop 8 b

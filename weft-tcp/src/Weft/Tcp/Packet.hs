@@ -28,7 +28,7 @@ module Weft.Tcp.Packet
   )
 where
 
-import Control.Monad (when)
+import Control.Monad (unless, when)
 import Data.Bits (shiftL, shiftR, testBit, (.&.), (.|.))
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
@@ -94,7 +94,7 @@ parse4 b = do
       fragment = word16 b 6
   when (header < 20 || total < header) (Left BadLength)
   when (B.length b < total) (Left Truncated)
-  when (not (holds (sumBytes (B.take header b)))) (Left BadChecksum)
+  unless (holds (sumBytes (B.take header b))) (Left BadChecksum)
   -- More fragments, or an offset. The bit in front of them (reserved) and "do not fragment"
   -- mean nothing to the receiver.
   when (fragment .&. 0x3fff /= 0) (Left Fragmented)

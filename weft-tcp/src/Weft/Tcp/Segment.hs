@@ -39,7 +39,7 @@ module Weft.Tcp.Segment
   )
 where
 
-import Control.Monad (when)
+import Control.Monad (unless, when)
 import Data.Bits (shiftL, shiftR, (.&.), (.|.))
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
@@ -137,7 +137,7 @@ parseSegment source target b = do
   let header = fromIntegral (octet b 12 `shiftR` 4) * 4
   when (header < 20) (Left BadLength)
   when (B.length b < header) (Left Truncated)
-  when (not (holds (pseudoHeader source target protocolTcp (B.length b) <> sumBytes b))) (Left BadChecksum)
+  unless (holds (pseudoHeader source target protocolTcp (B.length b) <> sumBytes b)) (Left BadChecksum)
   let ports = Ports (word16 b 0) (word16 b 2)
   when (sourcePort ports == 0 || targetPort ports == 0) (Left BadPort)
   options <- parseOptions noOptions (B.drop 20 (B.take header b))

@@ -88,7 +88,7 @@ within s (Range a b) = a `upTo` s && s `before` b
 
 -- | Do two ranges share a number?
 overlaps :: Range -> Range -> Bool
-overlaps x y = not (isEmpty (intersect x y))
+overlaps x y = not (isEmpty (x `intersect` y))
 
 -- | Do two ranges share a number, or is one right after the other?
 touches :: Range -> Range -> Bool
