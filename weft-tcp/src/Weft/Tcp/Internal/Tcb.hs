@@ -167,7 +167,7 @@ data Tcb = Tcb
     timedAt :: !Instant,
     -- | The peer's timestamp to echo, and what is added to this end's clock (RFC 7323).
     tsRecent, tsOffset :: !Word32,
-    tcbWindow :: !Window,
+    tcbWindow :: {-# UNPACK #-} !Window,
     tcbRecovery :: !Recovery,
     tcbScoreboard :: !Scoreboard,
     tcbReassembly :: !Reassembly,
