@@ -1,0 +1,136 @@
+-- |
+-- Description : How much may be on the way
+--
+-- Congestion control as a value: what happens to the congestion window when data are
+-- acknowledged, when a loss is noticed and when the retransmission timer fires. Which bytes are
+-- lost is not decided here.
+module Weft.Tcp.Congestion
+  ( Window (..),
+    Memory (..),
+    Acked (..),
+    Control (..),
+    initialWindow,
+    newReno,
+    cubic,
+  )
+where
+
+import Data.Int (Int64)
+import Data.Word (Word32)
+
+-- | What a connection keeps. All amounts are bytes.
+data Window = Window
+  { -- | How much may be outstanding.
+    windowBytes :: !Word32,
+    -- | Slow start ends here.
+    windowThreshold :: !Word32,
+    windowMemory :: !Memory
+  }
+  deriving stock (Eq, Show)
+
+-- | What an algorithm remembers of earlier losses. A connection without one shares 'NoMemory'.
+data Memory
+  = NoMemory
+  | -- | CUBIC: the window before the last reduction, when this round of growth began
+    -- (microseconds; negative before the first acknowledgement of it), the window then, and the
+    -- estimate of what Reno would have. Windows in segments.
+    Cubic !Double !Int64 !Double !Double
+  deriving stock (Eq, Show)
+
+-- | An acknowledgement of new data.
+data Acked = Acked
+  { -- | Microseconds.
+    ackedAt :: !Int64,
+    ackedBytes :: !Word32,
+    -- | How much was outstanding before it.
+    ackedFlight :: !Word32,
+    -- | The largest segment.
+    ackedMss :: !Word32,
+    -- | Smoothed, in microseconds.
+    ackedRtt :: !Word32
+  }
+
+-- | One algorithm.
+data Control = Control
+  { controlName :: String,
+    -- | New data were acknowledged, outside of fast recovery.
+    controlAcked :: Acked -> Window -> Window,
+    -- | A loss was noticed by acknowledgements: given the segment and the bytes outstanding.
+    controlLoss :: Word32 -> Word32 -> Window -> Window,
+    -- | The retransmission timer fired for the first time for these data.
+    controlTimeout :: Word32 -> Word32 -> Window -> Window
+  }
+
+-- | Ten segments, at most 14,600 bytes unless two segments are more (RFC 6928).
+initialWindow :: Word32 -> Window
+initialWindow mss = Window (min (10 * mss) (max (2 * mss) 14600)) maxBound NoMemory
+
+-- Windows stay below 2^30, the largest window a peer can offer, so that sums do not overflow.
+grow :: Word32 -> Word32 -> Word32
+grow n w = min (2 ^ (30 :: Int)) (w + n)
+
+-- RFC 5681, section 3.1, with the limit of RFC 3465 for acknowledgements of two segments.
+slowStart :: Acked -> Window -> Window
+slowStart a w
+  -- A window that is not used up says nothing about the path (RFC 7661).
+  | 2 * ackedFlight a < windowBytes w = w
+  | otherwise = w {windowBytes = grow (min (ackedBytes a) (2 * ackedMss a)) (windowBytes w)}
+
+-- | RFC 5681 and 6582: a segment more in each round trip, half after a loss.
+newReno :: Control
+newReno =
+  Control
+    { controlName = "newreno",
+      controlAcked = \a w ->
+        if windowBytes w < windowThreshold w
+          then slowStart a w
+          else
+            if ackedFlight a + ackedMss a <= windowBytes w
+              then w
+              else w {windowBytes = grow (max 1 (share (ackedMss a) (min (ackedBytes a) (2 * ackedMss a)) (windowBytes w))) (windowBytes w)},
+      controlLoss = \mss flight w -> let half = max (flight `div` 2) (2 * mss) in w {windowBytes = half, windowThreshold = half},
+      controlTimeout = \mss flight w -> w {windowBytes = mss, windowThreshold = max (flight `div` 2) (2 * mss)}
+    }
+  where
+    share mss n w = fromIntegral ((fromIntegral mss * fromIntegral n :: Int64) `div` fromIntegral w)
+
+-- | RFC 9438: after a loss the window follows a cubic function of the time since, around the
+-- window at which that loss happened.
+cubic :: Control
+cubic =
+  Control
+    { controlName = "cubic",
+      controlAcked = \a w -> if windowBytes w < windowThreshold w then slowStart a w else avoidance a w,
+      controlLoss = reduce id,
+      controlTimeout = \mss flight w -> reduce (const mss) mss flight w
+    }
+  where
+    beta = 0.7 :: Double
+    reduce choose mss flight w =
+      let segments = fromIntegral (windowBytes w) / fromIntegral mss
+          -- Section 4.7: fast convergence leaves room for a flow that comes.
+          top = case windowMemory w of
+            Cubic before _ _ _ | segments < before -> segments * (1 + beta) / 2
+            _ -> segments
+          -- Section 4.6: of what was outstanding, which may be less than was allowed.
+          after = max (2 * mss) (truncate (fromIntegral flight * beta))
+       in Window (choose after) after (Cubic top (-1) 0 0)
+    avoidance a w
+      | ackedFlight a + ackedMss a <= windowBytes w = w
+      | otherwise =
+          let mss = fromIntegral (ackedMss a) :: Double
+              now = fromIntegral (windowBytes w) / mss
+              (top, begun, from, reno) = case windowMemory w of
+                Cubic was b f r | b >= 0 -> (was, b, f, r)
+                Cubic was _ _ _ -> (was, ackedAt a, now, now)
+                NoMemory -> (now, ackedAt a, now, now)
+              -- Equations 1 and 2, a round trip ahead; section 4.3 for the Reno-friendly region.
+              k = if top <= from then 0 else ((top - from) / 0.4) ** (1 / 3)
+              t = fromIntegral (ackedAt a - begun + fromIntegral (ackedRtt a)) / 1e6
+              target = max now (min (1.5 * now) (0.4 * (t - k) ^ (3 :: Int) + max top from))
+              alpha = if reno >= top then 1 else 3 * (1 - beta) / (1 + beta)
+              reno' = reno + alpha * (fromIntegral (ackedBytes a) / mss) / now
+              next = max reno' (now + (target - now) / now * (fromIntegral (ackedBytes a) / mss))
+              -- However long the connection paused, no more than slow start would add.
+              bytes = min (fromIntegral (windowBytes w) + fromIntegral (ackedBytes a)) (next * mss)
+           in Window (min (2 ^ (30 :: Int)) (max (windowBytes w) (truncate bytes))) (windowThreshold w) (Cubic top begun from reno')

@@ -1,0 +1,239 @@
+-- |
+-- Description : One TCP connection, a pure function
+--
+-- A connection is a value. 'step' takes it from an input and the time to the next value, the
+-- segments to send and the answers for the user (RFC 9293). Nothing here performs @IO@, reads a
+-- clock or sees a byte of payload: who runs it keeps the bytes, and passes them by their sequence
+-- numbers.
+--
+-- * Bytes to send: the user writes them somewhere, 'Wrote' says how many. A segment asks for the
+--   bytes of its own sequence numbers. 'Acknowledged' says how many may be dropped.
+-- * Bytes received: 'Store' names ranges of sequence numbers that the segment brought and that
+--   are new. What lies between 'rcvRead' and 'rcvNxt' may be read; 'Consumed' says how much was.
+-- * Time: 'Due' must be given at or after 'deadline'.
+module Weft.Tcp.Connection
+  ( -- * Making one
+    activeOpen,
+    passiveOpen,
+    refusal,
+    initialSequence,
+
+    -- * Going on
+    step,
+    deadline,
+    Input (..),
+    Step (..),
+    Answer (..),
+    Failure (..),
+
+    -- * Settings
+    Settings (..),
+    KeepAlive (..),
+    defaultSettings,
+    Instant,
+    never,
+
+    -- * What it is
+    Tcb,
+    tcbState,
+    State (..),
+    readable,
+    readableFrom,
+  )
+where
+
+import Data.Bits (unsafeShiftR)
+import Data.Word (Word32, Word8)
+import Weft.Tcp.Congestion
+import Weft.Tcp.Internal.Acked
+import Weft.Tcp.Internal.Arrive
+import Weft.Tcp.Internal.Output
+import Weft.Tcp.Internal.Reassembly
+import Weft.Tcp.Internal.Scoreboard
+import Weft.Tcp.Internal.Tcb
+import Weft.Tcp.Segment
+import Weft.Tcp.Sequence
+
+-- | The initial sequence number by RFC 6528: a clock of 4 microseconds, and a keyed hash of
+-- addresses and ports that the caller computes.
+initialSequence :: Word32 -> Instant -> Seq
+initialSequence hash now = Seq (hash + fromIntegral (now `unsafeShiftR` 2))
+
+-- | Ask a peer for a connection (OPEN, active: section 3.10.1). Given the initial sequence number
+-- and the offset of timestamps, which nobody should be able to guess.
+activeOpen :: Settings -> Seq -> Word32 -> Instant -> Step
+activeOpen settings iss offset now = Step t [synSegment now t] []
+  where
+    t = (blank settings iss offset now) {tcbState = SynSent, timerAt = now + 1000000}
+
+-- | Answer a SYN that came to a listener (section 3.10.7.2). 'Nothing': the segment is no SYN
+-- that opens a connection; 'refusal' says what to answer.
+passiveOpen :: Settings -> Seq -> Word32 -> Instant -> Segment -> Maybe Step
+passiveOpen settings iss offset now s
+  | f `has` syn, not (f `has` ack), not (f `has` rst), not (f `has` fin) = Just (Step t [synSegment now t] [])
+  | otherwise = Nothing
+  where
+    f = segmentFlags s
+    t = put Passive True ((negotiated now s (blank settings iss offset now)) {tcbState = SynReceived, timerAt = now + 1000000})
+
+-- | What a segment is answered with for which there is no connection (section 3.10.7.1).
+refusal :: Segment -> Maybe Segment
+refusal s
+  | f `has` rst = Nothing
+  | f `has` ack = Just (Segment (segmentAck s) (Seq 0) rst 0 0 noOptions 0)
+  | otherwise = Just (Segment (Seq 0) (segmentEnd s) (rst <> ack) 0 0 noOptions 0)
+  where
+    f = segmentFlags s
+
+blank :: Settings -> Seq -> Word32 -> Instant -> Tcb
+blank settings iss offset now =
+  Tcb
+    { tcbState = SynSent,
+      tcbSettings = settings,
+      tcbMarks = 0,
+      sndUna = iss,
+      sndNxt = iss `advance` 1,
+      sndEnd = iss `advance` 1,
+      sndWnd = 0,
+      sndMaxWnd = 0,
+      sndWl1 = Seq 0,
+      sndWl2 = Seq 0,
+      sndMss = 536,
+      sndScale = 0,
+      rcvScale = scaleFor (settingReceiveBuffer settings),
+      sndBackoff = 0,
+      sndDups = 0,
+      sndProbes = 0,
+      rcvNxt = Seq 0,
+      rcvAdv = Seq 0,
+      rcvRead = Seq 0,
+      rcvFin = Seq 0,
+      rcvAcked = Seq 0,
+      rttSmooth = 0,
+      rttVar = 0,
+      timedSeq = iss,
+      timedAt = now,
+      tsRecent = 0,
+      tsOffset = offset,
+      tcbWindow = initialWindow 536,
+      tcbRecovery = Open,
+      tcbScoreboard = emptyScoreboard,
+      tcbReassembly = emptyReassembly,
+      timerAt = never,
+      ackAt = never,
+      progressAt = now,
+      heardAt = now,
+      sentAt = now,
+      challengeAt = now - 100000
+    }
+
+-- The least shift with which the field covers the buffer.
+scaleFor :: Word32 -> Word8
+scaleFor buffer = fromIntegral (length (takeWhile (< buffer) (take 14 (iterate (* 2) 65535))))
+
+-- | How many bytes may be read.
+readable :: Tcb -> Word32
+readable t
+  | t `is` FinSeen && rcvFin t `before` rcvNxt t = distance (rcvRead t) (rcvFin t)
+  | otherwise = distance (rcvRead t) (rcvNxt t)
+
+-- | The number of the first byte that may be read.
+readableFrom :: Tcb -> Seq
+readableFrom = rcvRead
+
+-- | When 'Due' is next needed; 'never' if it is not.
+deadline :: Tcb -> Instant
+deadline t
+  | tcbState t == Closed = never
+  | otherwise = minimum [timerAt t, ackAt t, maybe never fst (asking t), givesUp t]
+
+-- When to give up (section 3.8.3). A peer that answers probes of its closed window is there.
+givesUp :: Tcb -> Instant
+givesUp t
+  | tcbState t == TimeWait || tcbState t == FinWait2 || timerAt t == never = never
+  | otherwise = since + settingUserTimeout (tcbSettings t)
+  where
+    since = if synchronized (tcbState t) && sndWnd t < fromIntegral (sndMss t) then max (heardAt t) (progressAt t) else progressAt t
+
+-- When the next question to a silent peer is due (section 3.8.4), and whether it is in vain.
+asking :: Tcb -> Maybe (Instant, Bool)
+asking t = case settingKeepAlive (tcbSettings t) of
+  Just k
+    | timerAt t == never,
+      tcbState t `elem` [Established, CloseWait, FinWait2] ->
+        Just (heardAt t + keepIdle k + fromIntegral (sndProbes t) * keepInterval k, sndProbes t >= keepCount k)
+  _ -> Nothing
+
+-- | One step.
+step :: Instant -> Input -> Tcb -> Step
+step now input t = case input of
+  Arrived s -> arrived now s t
+  Due -> due now t
+  -- What came may be read after the end.
+  Consumed n -> consumed now t {rcvRead = rcvRead t `advance` min n (readable t)}
+  _ | tcbState t == Closed -> Step t [] []
+  Wrote n
+    | t `is` FinQueued -> Step t [] []
+    | otherwise -> finish False now [] (started t {sndEnd = sndEnd t `advance` n})
+  Shutdown -> shut now t
+  Close
+    -- Section 3.6.1: the peer learns that what it sent is lost.
+    | readable t > 0 && synchronized (tcbState t) -> aborted t
+    | tcbState t == SynSent -> Step t {tcbState = Closed} [] []
+    | tcbState t == FinWait2 -> finish False now [] (put UserGone True t) {timerAt = now + settingFinWait (tcbSettings t)}
+    | otherwise -> shut now (put UserGone True t)
+  Abort -> aborted t
+  where
+    -- With nothing outstanding before, the user's patience begins now.
+    started x = if flight t == 0 && unsent t == 0 then x {progressAt = now} else x
+
+aborted :: Tcb -> Step
+aborted t = Step t {tcbState = Closed, timerAt = never, ackAt = never} [resetSegment t | tcbState t `notElem` [SynSent, TimeWait]] []
+
+-- Section 3.10.4.
+shut :: Instant -> Tcb -> Step
+shut now t
+  | t `is` FinQueued = Step t [] []
+  | otherwise = finish False now [] (put FinQueued True t) {tcbState = next, progressAt = if flight t == 0 then now else progressAt t}
+  where
+    next = case tcbState t of
+      Established -> FinWait1
+      CloseWait -> LastAck
+      s -> s
+
+-- The peer learns of room that is worth it (section 3.8.6.2.2).
+consumed :: Instant -> Tcb -> Step
+consumed now t
+  | synchronized (tcbState t) && not (t `is` FinSeen && rcvFin t `before` rcvNxt t) && distance (rcvNxt t) edge >= open + min (buffer `div` 2) (2 * fromIntegral (settingMss (tcbSettings t))) = finish False now [] (put AckNow True t)
+  | otherwise = Step t [] []
+  where
+    buffer = settingReceiveBuffer (tcbSettings t)
+    edge = earlier (rcvRead t `advance` buffer) (rcvNxt t `advance` (65535 * 2 ^ rcvScale t))
+    open = distance (rcvNxt t) (rcvAdv t)
+
+-- Timers: section 3.10.8.
+due :: Instant -> Tcb -> Step
+due now t
+  | tcbState t == Closed = Step t [] []
+  | givesUp t <= now = gone
+  | timerAt t <= now = fired
+  | Just (at, vain) <- asking t, at <= now = if vain then gone else let (s, t') = probeSegment now t {sndProbes = sndProbes t + 1} in Step t' [s] []
+  | ackAt t <= now = finish False now [] (put AckNow True t)
+  | otherwise = Step t [] []
+  where
+    gone = Step t {tcbState = Closed, timerAt = never, ackAt = never} [resetSegment t | synchronized (tcbState t)] [Failed TimedOut]
+    fired
+      | tcbState t == TimeWait || tcbState t == FinWait2 = Step t {tcbState = Closed, timerAt = never, ackAt = never} [] []
+      | not (synchronized (tcbState t)) =
+          let t1 = (put SynAgain True t) {sndBackoff = min 15 (sndBackoff t + 1)}
+              t' = t1 {timerAt = now + retransmissionTimeout t1}
+           in Step t' [synSegment now t'] []
+      | flight t > 0 = finish True now [] (timedOut t)
+      | otherwise = probing
+    -- The window is closed, or too small to be worth a segment: sections 3.8.6.1 and 3.8.6.2.1 (4).
+    probing
+      | usable t > 0 = finish False now [] t {sndMaxWnd = usable t, timerAt = never}
+      | otherwise =
+          let t1 = t {sndBackoff = min 15 (sndBackoff t + 1)}
+              (s, t2) = probeSegment now t1 {timerAt = now + retransmissionTimeout t1}
+           in Step t2 [s] []

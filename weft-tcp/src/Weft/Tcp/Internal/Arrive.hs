@@ -1,0 +1,224 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
+-- |
+-- Description : A segment arrives
+--
+-- RFC 9293, section 3.10.7, in its order, with the checks of RFC 5961 and RFC 7323.
+module Weft.Tcp.Internal.Arrive
+  ( arrived,
+    negotiated,
+    finish,
+  )
+where
+
+import Data.Int (Int32)
+import Data.Maybe (fromMaybe, isJust)
+import Data.Word (Word32)
+import Weft.Tcp.Congestion
+import Weft.Tcp.Internal.Acked
+import Weft.Tcp.Internal.Output
+import Weft.Tcp.Internal.Reassembly
+import Weft.Tcp.Internal.Tcb
+import Weft.Tcp.Segment
+import Weft.Tcp.Sequence
+
+-- | Take in a segment, and send what may be sent then.
+arrived :: Instant -> Segment -> Tcb -> Step
+arrived now s t = case tcbState t of
+  Closed -> Step t [] []
+  SynSent -> synSent now s t
+  _ -> acceptable now s t {heardAt = now, sndProbes = 0}
+
+-- | Send what may be sent, with these answers.
+finish :: Bool -> Instant -> [Answer] -> Tcb -> Step
+finish force now answers t = Step t' out answers
+  where
+    (out, t') = transmit force now t
+
+-- | What both ends' SYNs say about options. The windows of SYNs are not scaled.
+negotiated :: Instant -> Segment -> Tcb -> Tcb
+negotiated now s t =
+  foldr
+    (uncurry put)
+    t
+      { rcvNxt = segmentSeq s `advance` 1,
+        rcvRead = segmentSeq s `advance` 1,
+        rcvAdv = segmentSeq s `advance` (1 + min 65535 (settingReceiveBuffer settings)),
+        rcvAcked = segmentSeq s `advance` 1,
+        sndWnd = fromIntegral (segmentWindow s),
+        sndMaxWnd = fromIntegral (segmentWindow s),
+        sndWl1 = segmentSeq s,
+        sndWl2 = segmentAck s,
+        sndMss = payload,
+        sndScale = if scaling then fromMaybe 0 (optionScale o) else 0,
+        rcvScale = if scaling then rcvScale t else 0,
+        tsRecent = maybe 0 timestampValue (optionTimestamps o),
+        -- RFC 5681, section 3.1: a SYN that was lost is a sign of congestion.
+        tcbWindow = (initialWindow (fromIntegral payload)) {windowBytes = if t `is` SynAgain then fromIntegral payload else windowBytes (initialWindow (fromIntegral payload))},
+        heardAt = now
+      }
+    [(SackOn, settingSack settings && optionSackPermitted o), (TimestampsOn, timestamps), (ScaleOn, scaling)]
+  where
+    settings = tcbSettings t
+    o = segmentOptions s
+    scaling = settingScaling settings && isJust (optionScale o)
+    timestamps = settingTimestamps settings && isJust (optionTimestamps o)
+    -- A peer may ask for less than any path has; 64 bytes are enough for all options. Without the
+    -- option it is 536 (RFC 9293, section 3.7.1).
+    payload = max 64 (min (settingMss settings) (fromMaybe 536 (optionMss o))) - (if timestamps then 12 else 0)
+
+-- Section 3.10.7.3.
+synSent :: Instant -> Segment -> Tcb -> Step
+synSent now s t
+  | f `has` ack && not acks = Step t [Segment (segmentAck s) (Seq 0) rst 0 0 noOptions 0 | not (f `has` rst)] []
+  | f `has` rst = if f `has` ack then failed Refused t else Step t [] []
+  | not (f `has` syn) = Step t [] []
+  | f `has` ack = finish False now [Opened] (put AckNow True (opened known {sndUna = segmentAck s}))
+  | otherwise =
+      -- Simultaneous open: section 3.5, figure 8.
+      let t' = known {tcbState = SynReceived} in Step t' [synSegment now t'] []
+  where
+    f = segmentFlags s
+    acks = segmentAck s == sndNxt t
+    known = negotiated now s t
+    opened x = (sampled x) {tcbState = if t `is` FinQueued then FinWait1 else Established, timerAt = never, sndBackoff = 0, timedAt = -1, progressAt = now}
+    sampled x = if t `is` SynAgain then x else measure (fromIntegral (min 600000000 (max 1 (now - timedAt t)))) x
+
+failed :: Failure -> Tcb -> Step
+failed why t = Step t {tcbState = Closed, timerAt = never, ackAt = never} [] [Failed why]
+
+-- First to fourth of section 3.10.7.4.
+acceptable :: Instant -> Segment -> Tcb -> Step
+acceptable now s t
+  -- A SYN again: the answer to it was lost.
+  | tcbState t == SynReceived && f `has` syn && segmentSeq s == rcvNxt t `retreat` 1 && not (f `has` rst) =
+      if f `has` ack && segmentAck s == sndNxt t then handshaken now s {segmentFlags = ack, segmentSeq = rcvNxt t, segmentLength = 0} t else Step t [synSegment now t] []
+  -- RFC 7323, section 5.3: a segment older than the last one in order. A connection that was
+  -- silent for 24 days does not know.
+  | old && not (f `has` rst) = if segmentSpan s > 0 then reply else challenge now t
+  | not inWindow = if f `has` rst then ignore else if segmentSpan s > 0 then reply else challenge now t
+  -- RFC 5961, section 3.2; RFC 1337 for TIME-WAIT.
+  | f `has` rst =
+      if segmentSeq s /= rcvNxt t
+        then challenge now t
+        else case tcbState t of
+          TimeWait -> ignore
+          SynReceived -> failed Refused t
+          s' | s' `elem` [Closing, LastAck] -> Step t {tcbState = Closed, timerAt = never, ackAt = never} [] []
+          _ -> failed Reset t
+  -- RFC 5961, section 4.2.
+  | f `has` syn = challenge now t
+  | not (f `has` ack) = ignore
+  | tcbState t == SynReceived =
+      if segmentAck s == sndNxt t then handshaken now s t else Step t [Segment (segmentAck s) (Seq 0) rst 0 0 noOptions 0] []
+  | otherwise = acking now s (recent t)
+  where
+    f = segmentFlags s
+    ignore = Step t [] []
+    reply = let (x, t') = acknowledgement now t in Step t' [x] []
+    old = case optionTimestamps (segmentOptions s) of
+      Just x | t `is` TimestampsOn -> (fromIntegral (timestampValue x - tsRecent t) :: Int32) < 0
+      _ -> False
+    -- RFC 7323, section 4.3.
+    recent x = case optionTimestamps (segmentOptions s) of
+      Just y | x `is` TimestampsOn, segmentSeq s `upTo` rcvAcked x -> x {tsRecent = timestampValue y}
+      _ -> x
+    -- The table of section 3.4, but for two allowances: an acknowledgement at the right edge (a
+    -- peer that filled the window sends those), and one with data at a closed window.
+    inWindow
+      | segmentSpan s == 0 = rcvNxt t `upTo` segmentSeq s && segmentSeq s `upTo` rcvAdv t
+      | rcvNxt t == rcvAdv t = segmentSeq s == rcvNxt t
+      | otherwise = segmentSeq s `before` rcvAdv t && rcvNxt t `before` segmentEnd s
+
+-- An acknowledgement that says where this end is, ten times a second at most, so that two ends
+-- that do not understand each other do not keep each other busy (RFC 5961, section 7).
+challenge :: Instant -> Tcb -> Step
+challenge now t
+  | now - challengeAt t < 100000 = Step t [] []
+  | otherwise = let (x, t') = acknowledgement now t {challengeAt = now} in Step t' [x] []
+
+handshaken :: Instant -> Segment -> Tcb -> Step
+handshaken now s t = case acking now s t' of
+  Step t'' out answers -> Step t'' out (Opened : answers)
+  where
+    t' =
+      (if t `is` SynAgain then t else measure (fromIntegral (min 600000000 (max 1 (now - timedAt t)))) t)
+        { tcbState = if t `is` FinQueued then FinWait1 else Established,
+          sndUna = segmentAck s,
+          sndBackoff = 0,
+          timedAt = -1,
+          timerAt = never,
+          progressAt = now,
+          sndWl1 = segmentSeq s `retreat` 1
+        }
+
+-- Fifth: the acknowledgement.
+acking :: Instant -> Segment -> Tcb -> Step
+acking now s t
+  -- RFC 5961, section 5.2: neither of the future nor of long ago.
+  | sndNxt t `before` a || a `before` (sndUna t `retreat` sndMaxWnd t) = challenge now t
+  | otherwise =
+      let (force, user, t1) = if a `before` sndUna t then (False, 0, t) else acknowledged now s t
+          t2 = if a `before` sndUna t then t1 else updateWindow (sndUna t `before` a) s t1
+          finAcked = t2 `is` FinSent && sndUna t2 == sndNxt t2
+          answers = [Acknowledged user | user > 0]
+       in case tcbState t2 of
+            FinWait1 | finAcked -> text now s force answers t2 {tcbState = FinWait2, timerAt = if t2 `is` UserGone then now + settingFinWait (tcbSettings t2) else never}
+            Closing | finAcked -> text now s force answers (waiting now t2)
+            LastAck | finAcked -> Step t2 {tcbState = Closed, timerAt = never, ackAt = never} [] answers
+            _ -> text now s force answers t2
+  where
+    a = segmentAck s
+
+waiting :: Instant -> Tcb -> Tcb
+waiting now t = t {tcbState = TimeWait, timerAt = now + settingTimeWait (tcbSettings t), ackAt = never}
+
+-- Seventh and eighth: the payload and the FIN.
+text :: Instant -> Segment -> Bool -> [Answer] -> Tcb -> Step
+text now s force answers t
+  | tcbState t `elem` [CloseWait, Closing, LastAck, TimeWait] =
+      -- The peer's FIN came before; what else comes is an old segment. TIME-WAIT starts anew.
+      let again' = if tcbState t == TimeWait && segmentSpan s > 0 then waiting now t else t
+       in finish force now answers (put AckNow (t `is` AckNow || segmentSpan s > 0) again')
+  | segmentSpan s == 0 = finish force now answers t
+  -- Section 3.6.1: nobody will read what came.
+  | t `is` UserGone && not (isEmpty piece) =
+      Step t {tcbState = Closed, timerAt = never, ackAt = never} [resetSegment t] (answers ++ [Failed Reset])
+  | otherwise = finish force now (answers ++ [Store fresh | not (null fresh)] ++ [EndOfStream | ended]) (closing moved)
+  where
+    -- What of it is new and in the window, and before the peer's end.
+    limit = if t `is` FinSeen then earlier (rcvAdv t) (rcvFin t) else rcvAdv t
+    payload = Range (segmentSeq s) (segmentSeq s `advance` segmentLength s)
+    piece = payload `intersect` Range (rcvNxt t) limit
+    (queue, fresh)
+      | isEmpty piece = (tcbReassembly t, [])
+      | otherwise = fromMaybe (tcbReassembly t, []) (insertRange piece (tcbReassembly t))
+    finNow = segmentFlags s `has` fin && not (t `is` FinSeen) && rangeEnd payload `upTo` rcvAdv t && rcvNxt t `upTo` rangeEnd payload
+    seen = if finNow then (put FinSeen True t) {rcvFin = rangeEnd payload} else t
+    (next, rest) = takeReady (rcvNxt t) queue
+    ended = seen `is` FinSeen && next == rcvFin seen
+    inOrder = distance (rcvNxt t) next
+    moved =
+      delayed
+        seen
+          { rcvNxt = if ended then next `advance` 1 else next,
+            rcvAdv = if ended then later (rcvAdv seen) (next `advance` 1) else rcvAdv seen,
+            rcvRead = rcvRead seen,
+            tcbReassembly = if ended then emptyReassembly else rest
+          }
+    -- RFC 5681, section 4.2: at once for what is out of order, old or fills a gap; else for every
+    -- second full segment, or after a while.
+    delayed x
+      | ended || not (isComplete queue' && isComplete (tcbReassembly t)) || inOrder == 0 || finNow = put AckNow True x
+      | distance (rcvAcked x) (rcvNxt x) >= 2 * full = put AckNow True x
+      | ackAt x == never = x {ackAt = now + settingAckDelay (tcbSettings x)}
+      | otherwise = x
+    queue' = rest
+    full = fromIntegral (settingMss (tcbSettings t)) - 12 :: Word32
+    closing x
+      | not ended = x
+      | otherwise = case tcbState x of
+          Established -> x {tcbState = CloseWait}
+          FinWait1 -> x {tcbState = Closing}
+          FinWait2 -> waiting now x
+          _ -> x

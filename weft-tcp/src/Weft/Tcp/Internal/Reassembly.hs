@@ -1,0 +1,66 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
+-- |
+-- Description : What arrived before its turn
+--
+-- The ranges of sequence numbers beyond the next one expected that are here already. Their bytes
+-- lie in the user's memory, not here. The ranges are in the order in which a selective
+-- acknowledgement reports them, the one that grew last in front (RFC 2018, section 4); no two
+-- touch. There are few, so everything walks a list.
+module Weft.Tcp.Internal.Reassembly
+  ( Reassembly,
+    emptyReassembly,
+    isComplete,
+    arrivedRanges,
+    mostRanges,
+    insertRange,
+    takeReady,
+  )
+where
+
+import Data.List (partition, sortOn)
+import Weft.Tcp.Sequence
+
+-- | Ranges that do not touch, the most recent first.
+newtype Reassembly = Reassembly [Range]
+  deriving stock (Eq, Show)
+
+-- | Nothing is out of turn. One value, shared by all connections to which that applies.
+emptyReassembly :: Reassembly
+emptyReassembly = Reassembly []
+
+-- | Is nothing out of turn?
+isComplete :: Reassembly -> Bool
+isComplete (Reassembly r) = null r
+
+-- | The ranges, the most recent first.
+arrivedRanges :: Reassembly -> [Range]
+arrivedRanges (Reassembly r) = r
+
+-- | How many ranges there may be. A peer that sends every second byte costs this much, and the
+-- rest of what it sends is dropped; it is sent again.
+mostRanges :: Int
+mostRanges = 64
+
+-- | Enter a range that is not empty. The answer is what of it is new, in order: what is here
+-- already is not taken a second time, so that bytes a user may have seen never change. 'Nothing':
+-- there are too many ranges, and the bytes must be dropped.
+insertRange :: Range -> Reassembly -> Maybe (Reassembly, [Range])
+insertRange new (Reassembly old)
+  | null joined && length apart >= mostRanges = Nothing
+  | otherwise = Just (Reassembly (whole : apart), fresh)
+  where
+    (joined, apart) = partition (touches new) old
+    whole = foldr (\(Range a b) (Range c d) -> Range (earlier a c) (later b d)) new joined
+    -- Sorted by the distance from the first number of all, since there is no order on them.
+    fresh = foldl (\pieces cut -> concatMap (`without` cut) pieces) [new] (inOrder joined)
+    inOrder = sortOn (distance (rangeStart whole) . rangeStart)
+
+-- | Given the next number expected: where the bytes that are here without a gap end, and what
+-- remains out of turn.
+takeReady :: Seq -> Reassembly -> (Seq, Reassembly)
+takeReady next r@(Reassembly old) = case filter (upToNext . rangeStart) old of
+  [] -> (next, r)
+  ready -> (foldr (later . rangeEnd) next ready, Reassembly (filter (not . upToNext . rangeStart) old))
+  where
+    upToNext = (`upTo` next)

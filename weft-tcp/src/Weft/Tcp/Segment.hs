@@ -1,0 +1,237 @@
+-- |
+-- Description : TCP segments and their options
+--
+-- RFC 9293, section 3.1, with the options of RFC 2018 (selective acknowledgements) and RFC 7323
+-- (window scale, timestamps). A segment here is its header and the length of its payload: a
+-- connection never looks at payloads.
+module Weft.Tcp.Segment
+  ( -- * Segments
+    Segment (..),
+    segmentSpan,
+    segmentEnd,
+    Ports (..),
+
+    -- ** Flags
+    Flags (..),
+    fin,
+    syn,
+    rst,
+    psh,
+    ack,
+    urg,
+    ece,
+    cwr,
+    has,
+
+    -- ** Options
+    Options (..),
+    noOptions,
+    optionsLength,
+    Timestamps (..),
+
+    -- * Bytes
+    parseSegment,
+    buildSegment,
+    peekPorts,
+
+    -- * Refusals
+    Malformed (..),
+  )
+where
+
+import Control.Monad (unless, when)
+import Data.Bits (shiftL, shiftR, (.&.), (.|.))
+import Data.ByteString (ByteString)
+import Data.ByteString qualified as B
+import Data.Word (Word16, Word32, Word8)
+import Weft.Tcp.Checksum
+import Weft.Tcp.Internal.Bytes
+import Weft.Tcp.Packet (Address, protocolTcp, pseudoHeader)
+import Weft.Tcp.Sequence
+
+-- | The eight flags.
+newtype Flags = Flags Word8
+  deriving newtype (Eq)
+
+instance Show Flags where
+  showsPrec _ f = showString [c | (c, x) <- zip "FSRPAUEC" [fin, syn, rst, psh, ack, urg, ece, cwr], f `has` x]
+
+-- | Both.
+instance Semigroup Flags where
+  Flags a <> Flags b = Flags (a .|. b)
+
+instance Monoid Flags where
+  mempty = Flags 0
+
+-- | One flag each, with the names of RFC 9293.
+fin, syn, rst, psh, ack, urg, ece, cwr :: Flags
+fin = Flags 1
+syn = Flags 2
+rst = Flags 4
+psh = Flags 8
+ack = Flags 16
+urg = Flags 32
+ece = Flags 64
+cwr = Flags 128
+
+-- | Are all flags of the second among the first?
+has :: Flags -> Flags -> Bool
+has (Flags a) (Flags b) = a .&. b == b
+{-# INLINE has #-}
+
+-- | Source and target.
+data Ports = Ports {sourcePort :: {-# UNPACK #-} !Word16, targetPort :: {-# UNPACK #-} !Word16}
+  deriving stock (Eq, Ord, Show)
+
+-- | What a timestamp option says.
+data Timestamps = Timestamps {timestampValue :: {-# UNPACK #-} !Word32, timestampEcho :: {-# UNPACK #-} !Word32}
+  deriving stock (Eq, Show)
+
+-- | The options that are understood. Others are skipped.
+data Options = Options
+  { -- | The largest payload that the sender of this wants to receive.
+    optionMss :: !(Maybe Word16),
+    -- | By how many bits windows are shifted; at most 14.
+    optionScale :: !(Maybe Word8),
+    optionSackPermitted :: !Bool,
+    optionTimestamps :: !(Maybe Timestamps),
+    -- | At most four, and three beside timestamps.
+    optionSack :: ![Range]
+  }
+  deriving stock (Eq, Show)
+
+-- | None at all.
+noOptions :: Options
+noOptions = Options Nothing Nothing False Nothing []
+
+-- | A header, and how long the payload is.
+data Segment = Segment
+  { segmentSeq :: {-# UNPACK #-} !Seq,
+    -- | Meaningless without the flag.
+    segmentAck :: {-# UNPACK #-} !Seq,
+    segmentFlags :: {-# UNPACK #-} !Flags,
+    -- | As in the header: not yet scaled.
+    segmentWindow :: {-# UNPACK #-} !Word16,
+    segmentUrgent :: {-# UNPACK #-} !Word16,
+    segmentOptions :: !Options,
+    -- | Of the payload, in bytes.
+    segmentLength :: {-# UNPACK #-} !Word32
+  }
+  deriving stock (Eq, Show)
+
+-- | How many sequence numbers it takes up: its payload, a SYN and a FIN (SEG.LEN of RFC 9293).
+segmentSpan :: Segment -> Word32
+segmentSpan s = segmentLength s + bit syn + bit fin
+  where
+    bit f = if segmentFlags s `has` f then 1 else 0
+
+-- | The number after its last.
+segmentEnd :: Segment -> Seq
+segmentEnd s = segmentSeq s `advance` segmentSpan s
+
+-- | A segment between two addresses, its ports and its payload (a slice). Everything after the
+-- header is payload. A checksum is always needed.
+parseSegment :: Address -> Address -> ByteString -> Either Malformed (Ports, Segment, ByteString)
+parseSegment source target b = do
+  when (B.length b < 20) (Left Truncated)
+  let header = fromIntegral (octet b 12 `shiftR` 4) * 4
+  when (header < 20) (Left BadLength)
+  when (B.length b < header) (Left Truncated)
+  unless (holds (pseudoHeader source target protocolTcp (B.length b) <> sumBytes b)) (Left BadChecksum)
+  let ports = Ports (word16 b 0) (word16 b 2)
+  when (sourcePort ports == 0 || targetPort ports == 0) (Left BadPort)
+  options <- parseOptions noOptions (B.drop 20 (B.take header b))
+  let segment =
+        Segment
+          { segmentSeq = Seq (word32 b 4),
+            segmentAck = Seq (word32 b 8),
+            segmentFlags = Flags (octet b 13),
+            segmentWindow = word16 b 14,
+            segmentUrgent = word16 b 18,
+            segmentOptions = options,
+            segmentLength = fromIntegral (B.length b - header)
+          }
+  pure (ports, segment, B.drop header b)
+
+-- | The ports and the sequence number alone, from at least eight bytes: what an ICMP message
+-- quotes of a segment that this end sent.
+peekPorts :: ByteString -> Maybe (Ports, Seq)
+peekPorts b
+  | B.length b < 8 = Nothing
+  | otherwise = Just (Ports (word16 b 0) (word16 b 2), Seq (word32 b 4))
+
+-- RFC 9293, section 3.2 (MUST-7: a length that leads astray does no harm). A known option with
+-- another length than its own is refused; of two of a kind the last counts.
+parseOptions :: Options -> ByteString -> Either Malformed Options
+parseOptions !o b = case B.uncons b of
+  Nothing -> Right o
+  Just (0, _) -> Right o
+  Just (1, rest) -> parseOptions o rest
+  Just (kind, rest)
+    | B.null rest || size < 2 || B.length b < size -> Left (BadOption kind)
+    | otherwise -> do
+        o' <- option kind
+        parseOptions o' (B.drop size b)
+    where
+      size = fromIntegral (octet b 1)
+      option = \case
+        2 -> o {optionMss = Just (word16 b 2)} <$ ofSize 4
+        -- RFC 7323, section 2.3: a larger shift counts as 14.
+        3 -> o {optionScale = Just (min 14 (octet b 2))} <$ ofSize 3
+        4 -> o {optionSackPermitted = True} <$ ofSize 2
+        5 -> do
+          when (size < 10 || (size - 2) .&. 7 /= 0) (Left (BadOption 5))
+          pure o {optionSack = [Range (Seq (word32 b i)) (Seq (word32 b (i + 4))) | i <- [2, 10 .. size - 8]]}
+        8 -> o {optionTimestamps = Just (Timestamps (word32 b 2) (word32 b 6))} <$ ofSize 10
+        _ -> Right o
+      ofSize n = when (size /= n) (Left (BadOption kind))
+
+-- Each is padded in front to a multiple of four bytes, as is usual.
+options4 :: Options -> Piece
+options4 o =
+  foldMap (\m -> byte8 2 <> byte8 4 <> byte16 m) (optionMss o)
+    <> foldMap (\s -> byte8 1 <> byte8 3 <> byte8 3 <> byte8 s) (optionScale o)
+    <> (if optionSackPermitted o then byte16 0x0101 <> byte16 0x0402 else mempty)
+    <> foldMap (\t -> byte16 0x0101 <> byte16 0x080a <> byte32 (timestampValue t) <> byte32 (timestampEcho t)) (optionTimestamps o)
+    <> case optionSack o of
+      [] -> mempty
+      ranges ->
+        byte16 0x0101
+          <> byte8 5
+          <> byte8 (fromIntegral (2 + 8 * length ranges))
+          <> foldMap (\(Range (Seq a) (Seq b)) -> byte32 a <> byte32 b) ranges
+
+-- | How many bytes the options take up in a header: a multiple of four, at most 40 in what may be
+-- sent.
+optionsLength :: Options -> Int
+optionsLength o =
+  maybe 0 (const 4) (optionMss o)
+    + maybe 0 (const 4) (optionScale o)
+    + (if optionSackPermitted o then 4 else 0)
+    + maybe 0 (const 12) (optionTimestamps o)
+    + (if null (optionSack o) then 0 else 4 + 8 * length (optionSack o))
+
+-- | The bytes of a segment with its payload, whose length counts, not the one in the segment.
+-- The options must fit ('optionsLength').
+buildSegment :: Address -> Address -> Ports -> Segment -> ByteString -> ByteString
+buildSegment source target ports s payload = build (header (checksum total) <> bytes payload)
+  where
+    size = 20 + optionsLength (segmentOptions s)
+    total =
+      pseudoHeader source target protocolTcp (size + B.length payload)
+        <> sumBytes (build (header 0))
+        <> sumBytes payload
+    Flags flags = segmentFlags s
+    Seq number = segmentSeq s
+    Seq acknowledged = segmentAck s
+    header sum16 =
+      byte16 (sourcePort ports)
+        <> byte16 (targetPort ports)
+        <> byte32 number
+        <> byte32 acknowledged
+        <> byte8 (fromIntegral ((size `div` 4) `shiftL` 4))
+        <> byte8 flags
+        <> byte16 (segmentWindow s)
+        <> byte16 sum16
+        <> byte16 (segmentUrgent s)
+        <> options4 (segmentOptions s)

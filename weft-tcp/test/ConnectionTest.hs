@@ -1,0 +1,120 @@
+-- |
+-- Description : One connection against segments made by hand
+module ConnectionTest (tests) where
+
+import Data.Int (Int64)
+import Test.Tasty (TestTree, testGroup)
+import Test.Tasty.HUnit (testCase, (@?=))
+import Weft.Tcp.Connection
+import Weft.Tcp.Internal.Acked (measure)
+import Weft.Tcp.Internal.Tcb
+import Weft.Tcp.Segment
+import Weft.Tcp.Sequence
+
+plain :: Settings
+plain = defaultSettings {settingTimestamps = False, settingSack = False, settingScaling = False}
+
+-- | Established at 0 by a peer whose numbers begin at 1000; this end's begin at 5000.
+established :: Settings -> Tcb
+established settings = case passiveOpen settings (Seq 5000) 0 0 (segment 1000 0 syn 0) {segmentOptions = noOptions {optionMss = Just 1460}} of
+  Just s -> stepTcb (step 0 (Arrived (segment 1001 5001 ack 0)) (stepTcb s))
+  Nothing -> error "no SYN"
+
+segment :: Int64 -> Int64 -> Flags -> Int64 -> Segment
+segment s a f n = Segment (Seq (fromIntegral s)) (Seq (fromIntegral a)) f 60000 0 noOptions (fromIntegral n)
+
+-- | The flags, numbers and lengths of what is sent.
+sent :: Step -> [(Flags, Seq, Seq, Int)]
+sent s = [(segmentFlags g, segmentSeq g, segmentAck g, fromIntegral (segmentLength g)) | g <- stepSegments s]
+
+next :: Step -> Instant -> Input -> Step
+next s now i = step now i (stepTcb s)
+
+tests :: TestTree
+tests =
+  testGroup
+    "connection"
+    [ testCase "the timeout of RFC 6298" $ do
+        let t1 = measure 100000 open {rttSmooth = 0}
+            t2 = measure 300000 t1
+        (rttSmooth t1, rttVar t1, retransmissionTimeout t1) @?= (100000, 50000, 300000)
+        -- 3/4 of 50 ms and 1/4 of 200; 7/8 of 100 ms and 1/8 of 300.
+        (rttSmooth t2, rttVar t2, retransmissionTimeout t2) @?= (125000, 87500, 475000)
+        retransmissionTimeout t2 {sndBackoff = 2} @?= 1900000,
+      testCase "ten segments at first" $
+        length (stepSegments (step 1 (Wrote 100000) open)) @?= 10,
+      testCase "a reset with the exact number" $ do
+        stepAnswers (step 1 (Arrived (segment 1001 0 rst 0)) open) @?= [Failed Reset]
+        sent (step 1 (Arrived (segment 1002 0 rst 0)) open) @?= [(ack, Seq 5001, Seq 1001, 0)]
+        sent (step 1 (Arrived (segment 999999 0 rst 0)) open) @?= [],
+      testCase "a SYN is challenged, and not ten thousand times" $ do
+        let one = step 1 (Arrived (segment 1001 5001 syn 0)) open
+        sent one @?= [(ack, Seq 5001, Seq 1001, 0)]
+        sent (next one 2 (Arrived (segment 1001 5001 syn 0))) @?= []
+        length (sent (next one 200000 (Arrived (segment 1001 5001 syn 0)))) @?= 1,
+      testCase "an acknowledgement of the future is challenged" $ do
+        let s = step 1 (Arrived (segment 1001 9999 ack 10)) open
+        sent s @?= [(ack, Seq 5001, Seq 1001, 0)]
+        stepAnswers s @?= [],
+      testCase "Nagle's algorithm" $ do
+        let one = step 1 (Wrote 10) open
+            two = next one 2 (Wrote 10)
+        sent one @?= [(ack <> psh, Seq 5001, Seq 1001, 10)]
+        sent two @?= []
+        sent (next two 3 (Arrived (segment 1001 5011 ack 0))) @?= [(ack <> psh, Seq 5011, Seq 1001, 10)]
+        length (sent (next (step 1 (Wrote 10) (established plain {settingNoDelay = True})) 2 (Wrote 10))) @?= 1,
+      testCase "the second segment is acknowledged at once, the first after 40 ms" $ do
+        let one = step 1 (Arrived (segment 1001 5001 ack 1460)) open
+        sent one @?= []
+        deadline (stepTcb one) @?= 40001
+        sent (next one 40001 Due) @?= [(ack, Seq 5001, Seq 2461, 0)]
+        sent (next one 2 (Arrived (segment 2461 5001 ack 1460))) @?= [(ack, Seq 5001, Seq 3921, 0)],
+      testCase "the third duplicate acknowledgement sends a segment again" $ do
+        let begun = step 1 (Wrote 14600) open
+            dup s n = next s n (Arrived (segment 1001 5001 ack 0))
+            two = dup (dup begun 2) 3
+        sent (dup begun 2) @?= []
+        take 1 (sent (dup two 4)) @?= [(ack, Seq 5001, Seq 1001, 1460)],
+      testCase "a closed window is probed, and the pauses grow" $ do
+        let closed = step 1 (Arrived (segment 1001 5001 ack 0) {segmentWindow = 0}) open
+            waits = next closed 2 (Wrote 100)
+            first = deadline (stepTcb waits)
+            probe = next waits first Due
+        sent waits @?= []
+        sent probe @?= [(ack, Seq 5000, Seq 1001, 0)]
+        deadline (stepTcb probe) - first @?= 2 * (first - 2)
+        sent (next probe (first + 1) (Arrived (segment 1001 5001 ack 0))) @?= [(ack <> psh, Seq 5001, Seq 1001, 100)],
+      testCase "the user's patience ends" $ do
+        let s = next (step 1 (Wrote 100) open) 300000001 Due
+        stepAnswers s @?= [Failed TimedOut]
+        deadline (stepTcb s) @?= never,
+      testCase "keep-alive asks three times" $ do
+        let ask s = next s (deadline (stepTcb s)) Due
+            quiet = established plain {settingKeepAlive = Just (KeepAlive 1000000 100000 3)}
+            steps = take 4 (drop 1 (iterate ask (Step quiet [] [])))
+        map (length . stepSegments) steps @?= [1, 1, 1, 1]
+        map stepAnswers steps @?= [[], [], [], [Failed TimedOut]],
+      testCase "after the FIN of both, TIME-WAIT ends" $ do
+        let mine = step 1 Shutdown open
+            acked = next mine 2 (Arrived (segment 1001 5002 ack 0))
+            theirs = next acked 3 (Arrived (segment 1001 5002 (ack <> fin) 0))
+        map (tcbState . stepTcb) [mine, acked, theirs] @?= [FinWait1, FinWait2, TimeWait]
+        stepAnswers theirs @?= [EndOfStream]
+        sent theirs @?= [(ack, Seq 5002, Seq 1002, 0)]
+        deadline (stepTcb theirs) @?= 60000003
+        tcbState (stepTcb (next theirs 60000003 Due)) @?= Closed,
+      testCase "data for a user who is gone are answered with a reset" $ do
+        let s = next (step 1 Close open) 2 (Arrived (segment 1001 5002 ack 10))
+        map (\(f, _, _, _) -> f) (sent s) @?= [rst <> ack]
+        tcbState (stepTcb s) @?= Closed,
+      testCase "a user who closes without having read resets" $ do
+        let s = next (step 1 (Arrived (segment 1001 5001 ack 10)) open) 2 Close
+        map (\(f, _, _, _) -> f) (sent s) @?= [rst <> ack],
+      testCase "a closed port" $ do
+        fmap segmentFlags (refusal (segment 1 2 syn 0)) @?= Just (rst <> ack)
+        fmap segmentAck (refusal (segment 1 2 syn 0)) @?= Just (Seq 2)
+        fmap segmentSeq (refusal (segment 1 2 ack 0)) @?= Just (Seq 2)
+        refusal (segment 1 2 rst 0) @?= Nothing
+    ]
+  where
+    open = established plain

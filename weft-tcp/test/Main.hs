@@ -1,0 +1,12 @@
+-- |
+-- Description : Tests of weft-tcp
+module Main (main) where
+
+import ConnectionTest qualified
+import RangeTest qualified
+import Test.Tasty (defaultMain, testGroup)
+import WireTest qualified
+import WorldTest qualified
+
+main :: IO ()
+main = defaultMain (testGroup "weft-tcp" [ConnectionTest.tests, RangeTest.tests, WireTest.tests, WorldTest.tests])

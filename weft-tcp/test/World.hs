@@ -1,0 +1,353 @@
+-- |
+-- Description : Two ends and a bad link, in virtual time
+--
+-- A world is a function of its seed: the settings of both ends, how their users write and read,
+-- and what the link does to packets. After each step the promises of a connection are checked.
+module World
+  ( Mistake (..),
+    Outcome (..),
+    noMistake,
+    runWorld,
+  )
+where
+
+import Control.Monad (unless, when)
+import Data.Bits (shiftL, shiftR, xor)
+import Data.ByteString (ByteString)
+import Data.ByteString qualified as B
+import Data.Either (isLeft)
+import Data.Foldable (foldl', foldlM)
+import Data.Int (Int64)
+import Data.Map.Strict qualified as M
+import Data.Word (Word32, Word64)
+import Weft.Tcp.Congestion
+import Weft.Tcp.Connection
+import Weft.Tcp.Internal.Output (pipe)
+import Weft.Tcp.Internal.Scoreboard
+import Weft.Tcp.Internal.Tcb
+import Weft.Tcp.Packet
+import Weft.Tcp.Segment
+import Weft.Tcp.Sequence
+
+-- | What is done to a connection after each step, to see that a mistake is found.
+data Mistake = Mistake String (Tcb -> Tcb)
+
+noMistake :: Mistake
+noMistake = Mistake "none" id
+
+-- | How a world ended, when all went well.
+data Outcome = Outcome {outcomeTime :: Instant, outcomeSegments :: Int, outcomeLost :: Int, outcomeAgain :: Int}
+  deriving stock (Show)
+
+-- | Random numbers (SplitMix).
+draw :: Word64 -> Word64
+draw z0 = z3 `xor` (z3 `shiftR` 31)
+  where
+    z1 = z0 * 0x9e3779b97f4a7c15 + 0x9e3779b97f4a7c15
+    z2 = (z1 `xor` (z1 `shiftR` 30)) * 0xbf58476d1ce4e5b9
+    z3 = (z2 `xor` (z2 `shiftR` 27)) * 0x94d049bb133111eb
+
+data Side = A | B
+  deriving stock (Eq, Ord, Show)
+
+other :: Side -> Side
+other A = B
+other B = A
+
+data End = End
+  { endTcb :: Maybe Tcb,
+    endSettings :: Settings,
+    endIss :: Seq,
+    endStream :: ByteString,
+    endWritten, endAcked, endRead :: Int,
+    endStore :: M.Map Int ByteString,
+    endSlow :: Int64,
+    endReading, endEof, endShut :: Bool,
+    -- Right edge that was shown, and the end of what was sent.
+    endEdge, endSent :: Maybe Seq
+  }
+
+data Event = Packet' Side Segment ByteString | Read' Side | Open' Side
+
+data Link = Link {linkDelay, linkJitter, linkByte :: Int64, linkQueue :: Int64, linkLoss, linkTwice, linkBad :: Word64}
+
+data W = W
+  { wNow :: Instant,
+    wDice :: Word64,
+    wCount, wSegments, wLost, wAgain :: Int,
+    wEvents :: M.Map (Instant, Int) Event,
+    wA, wB :: End,
+    wBusyA, wBusyB :: Instant
+  }
+
+roll :: Word64 -> W -> (Word64, W)
+roll n w = (draw (wDice w) `mod` n, w {wDice = wDice w + 1})
+
+end :: Side -> W -> End
+end A = wA
+end B = wB
+
+setEnd :: Side -> End -> W -> W
+setEnd A e w = w {wA = e}
+setEnd B e w = w {wB = e}
+
+after :: Int64 -> Event -> W -> W
+after d e w = w {wEvents = M.insert (wNow w + d, wCount w) e (wEvents w), wCount = wCount w + 1}
+
+-- | Run the world of a seed: what is wrong in it, or how it ended.
+runWorld :: Mistake -> Word64 -> Either String Outcome
+runWorld mistake seed = go (0 :: Int) world
+  where
+    base = draw seed * 1000003
+    pick i n = fromIntegral (draw (base + i) `mod` n) :: Int
+    oneOf i xs = xs !! pick i (fromIntegral (length xs))
+    link =
+      Link
+        { linkDelay = oneOf 1 [10, 1000, 20000, 150000],
+          linkJitter = oneOf 2 [1, 1, 500, 30000],
+          linkByte = oneOf 3 [0, 0, 1, 20],
+          linkQueue = oneOf 4 [20000, 500000],
+          linkLoss = oneOf 5 [0, 0, 10, 50, 300],
+          linkTwice = oneOf 6 [0, 0, 100],
+          linkBad = oneOf 7 [0, 0, 50]
+        }
+    settings i =
+      defaultSettings
+        { settingReceiveBuffer = oneOf (i + 1) [600, 4000, 20000, 65535, 300000],
+          settingMss = oneOf (i + 2) [100, 536, 1460, 9000],
+          settingControl = oneOf (i + 3) [newReno, cubic],
+          settingNoDelay = oneOf (i + 4) [True, False],
+          settingSack = oneOf (i + 5) [True, True, False],
+          settingTimestamps = oneOf (i + 6) [True, True, False],
+          settingScaling = oneOf (i + 7) [True, True, False],
+          settingUserTimeout = 100000000000
+        }
+    newEnd i =
+      End
+        { endTcb = Nothing,
+          endSettings = settings i,
+          endIss = Seq (oneOf (i + 8) [0, 0xfffffff0, 0x7ffffff0, fromIntegral (draw (base + i))]),
+          endStream = let n = oneOf (i + 9) [0, 1, 700, 5000, 40000] in fst (B.unfoldrN n (\x -> Just (fromIntegral (x `shiftR` 5), x * 3 + i + 1)) base),
+          endWritten = 0,
+          endAcked = 0,
+          endRead = 0,
+          endStore = M.empty,
+          endSlow = oneOf (i + 10) [0, 0, 5000, 700000],
+          endReading = False,
+          endEof = False,
+          endShut = False,
+          endEdge = Nothing,
+          endSent = Nothing
+        }
+    world = after 0 (Open' A) (if pick 8 8 == 0 then after 3 (Open' B) start else start)
+    start = W 0 (base + 5000) 0 0 0 0 M.empty (newEnd 100) (newEnd 200) 0 0
+
+    go n w
+      | n > 60000 = Left "does not end"
+      | otherwise = do
+          let due s = maybe never deadline (endTcb (end s w))
+              first = maybe never (fst . fst) (M.lookupMin (wEvents w))
+              next = minimum [due A, due B, first]
+          if next == never
+            then ended w
+            else do
+              when (next < wNow w) (Left "a deadline in the past")
+              let w' = w {wNow = next}
+              go (n + 1) =<< case M.minViewWithKey (wEvents w') of
+                Just (((at, _), e), rest) | at == next -> event e w' {wEvents = rest}
+                _ -> input Due (if due A == next then A else B) w' >>= waits (if due A == next then A else B)
+
+    waits s w = case endTcb (end s w) of
+      Just t | deadline t <= wNow w -> Left "a deadline that was served is still due"
+      _ -> Right w
+
+    ended w = do
+      sequence_ [finished s (end s w) (end (other s) w) | s <- [A, B]]
+      Right (Outcome (wNow w) (wSegments w) (wLost w) (wAgain w))
+    finished s e peer = do
+      unless (maybe False ((== Closed) . tcbState) (endTcb e)) (Left (show s ++ " ended in " ++ show (fmap tcbState (endTcb e))))
+      unless (endRead e == B.length (endStream peer)) (Left (show s ++ " read " ++ show (endRead e) ++ " of " ++ show (B.length (endStream peer))))
+      unless (endEof e) (Left (show s ++ " saw no end"))
+      -- On a link this bad TIME-WAIT may end before the last acknowledgement gets through.
+      unless (linkLoss link >= 300 || endAcked e == B.length (endStream e)) (Left (show s ++ ": " ++ show (endAcked e) ++ " bytes acknowledged"))
+
+    event e w = case e of
+      Open' s -> case endTcb (end s w) of
+        Nothing -> let x = end s w in stepped s Nothing (activeOpen (endSettings x) (endIss x) 77 (wNow w)) B.empty w
+        Just _ -> Right w
+      Read' s -> do
+        let x = end s w
+        amount <- Right (maybe 0 readable (endTcb x))
+        let (r, w1) = roll 5000 w
+        reads' s (min amount (fromIntegral r + 1)) (setEnd s x {endReading = False} w1)
+      Packet' s seg payload -> case endTcb (end s w) of
+        Just t | tcbState t /= Closed -> inputWith (Arrived seg) payload s w
+        Nothing | Just st <- passiveOpen (endSettings (end s w)) (endIss (end s w)) 99 (wNow w) seg -> stepped s Nothing st B.empty w
+        _ -> maybe (Right w) (\r -> Right (send s r B.empty w)) (refusal seg)
+
+    input i = inputWith i B.empty
+    inputWith i payload s w = case endTcb (end s w) of
+      Nothing -> Right w
+      Just t -> stepped s (Just (i, t)) (step (wNow w) i t) payload w
+
+    -- One step was made: check it, send what it sends, tell the user.
+    stepped s before' (Step t0 segments answers) payload w = do
+      let Mistake _ spoil = mistake
+          t = spoil t0
+          x = end s w
+      either (\m -> Left (show s ++ " " ++ show (tcbState t) ++ " at " ++ show (wNow w) ++ ": " ++ m)) Right (check x before' t segments)
+      -- By the peer's own book, not by what this end believes.
+      case endTcb (end (other s) w) of
+        Just peer
+          | tcbState peer /= SynSent,
+            any (\g -> segmentSpan g > 1 && rcvAdv peer `before` segmentEnd g) segments ->
+              Left (show s ++ " sends what was never asked for")
+        _ -> Right ()
+      let edges = [segmentAck g `advance` (fromIntegral (segmentWindow g) `shiftL` scaleOf g t) | g <- segments, segmentFlags g `has` ack, not (segmentFlags g `has` rst)]
+          x1 = x {endTcb = Just t, endEdge = foldl' latest (endEdge x) edges, endSent = foldl' latest (endSent x) (map segmentEnd segments)}
+          again' = length [() | g <- segments, segmentSpan g > 0, Just old <- [endSent x], segmentSeq g `before` old]
+          w1 = foldl' (\v g -> send s g (slice x1 g) v) (setEnd s x1 w {wAgain = wAgain w + again'}) segments
+      foldlM (answer s payload before') w1 answers >>= writes s
+
+    latest old new' = Just (maybe new' (`later` new') old)
+    scaleOf g t = if segmentFlags g `has` syn then 0 else fromIntegral (rcvScale t) :: Int
+    slice x g = B.take (fromIntegral (segmentLength g)) (B.drop (fromIntegral (distance (endIss x `advance` 1) (segmentSeq g))) (B.take (endWritten x) (endStream x)))
+
+    answer s payload before' w = \case
+      Opened -> Right w
+      Failed why -> Left (show s ++ " failed: " ++ show why)
+      EndOfStream -> let x = end s w in Right (setEnd s x {endEof = True} w)
+      Acknowledged n ->
+        let x = end s w
+            sum' = endAcked x + fromIntegral n
+         in if sum' > endRead' (end (other s) w) then Left "acknowledged what did not arrive" else Right (setEnd s x {endAcked = sum'} w)
+      Store ranges -> do
+        let x = end s w
+            from = case before' of Just (Arrived g, _) -> segmentSeq g; _ -> Seq 0
+            first = endIss (end (other s) w) `advance` 1
+            piece (Range a b) = (fromIntegral (distance first a), B.take (fromIntegral (distance a b)) (B.drop (fromIntegral (distance from a)) payload), fromIntegral (distance a b))
+            put' m r = let (at, bytes, n) = piece r in if B.length bytes /= n then Left "stores what is not in the segment" else Right (M.insert at bytes m)
+        store <- foldlM put' (endStore x) ranges
+        let x1 = x {endStore = store}
+            w1 = setEnd s x1 w
+        if endSlow x == 0
+          then reads' s (maybe 0 readable (endTcb x1)) w1
+          else Right (if endReading x then w1 else after (endSlow x) (Read' s) (setEnd s x1 {endReading = True} w1))
+    -- What is there at least, read or not.
+    endRead' x = endRead x + maybe 0 (fromIntegral . readable) (endTcb x)
+
+    -- The user takes bytes, which must be the peer's.
+    reads' s n w
+      | n == 0 = Right w
+      | otherwise = do
+          let x = end s w
+              (got, store) = takeBytes (fromIntegral n) (endRead x) (endStore x)
+              should = B.take (fromIntegral n) (B.drop (endRead x) (endStream (end (other s) w)))
+          unless (got == should) (Left (show s ++ ": wrong bytes at " ++ show (endRead x)))
+          let x1 = x {endStore = store, endRead = endRead x + fromIntegral n}
+              more = maybe 0 readable (endTcb x) > n
+              w1 = if more && not (endReading x1) then after (endSlow x) (Read' s) (setEnd s x1 {endReading = True} w) else setEnd s x1 w
+          input (Consumed n) s w1
+
+    -- The user writes while its memory has room, and says when that was all.
+    writes s w = case endTcb x of
+      Just t
+        | tcbState t /= Closed,
+          not (endShut x) ->
+            if endWritten x == B.length (endStream x)
+              then input Shutdown s (setEnd s x {endShut = True} w)
+              else
+                let (r, w1) = roll 6000 w
+                    n = minimum [fromIntegral r + 1, B.length (endStream x) - endWritten x, 16000 - (endWritten x - endAcked x)]
+                 in if n <= 0 then Right w1 else input (Wrote (fromIntegral n)) s (setEnd s x {endWritten = endWritten x + n} w1)
+      _ -> Right w
+      where
+        x = end s w
+
+    -- Put a packet on the link.
+    send s g payload w0
+      | linkByte link > 0 && queued > linkQueue link = lost w0
+      | dice < linkLoss link = lost w1
+      -- Real bytes with a bit changed must be refused.
+      | bad < linkBad link = if isLeft (parseSegment here there (flipped (buildSegment here there (Ports 1 2) g payload))) then lost w3 else error "a corrupt segment was taken"
+      | twice < linkTwice link = deliver (deliver w4)
+      | otherwise = deliver w4
+      where
+        busy = if s == A then wBusyA w0 else wBusyB w0
+        queued = max 0 (busy - wNow w0)
+        (dice, w1) = roll 1000 w0 {wSegments = wSegments w0 + 1}
+        (bad, w2) = roll 1000 w1
+        (bit, w3) = roll 1000000 w2
+        (twice, w4) = roll 1000 w3
+        lost v = v {wLost = wLost v + 1}
+        through = max (wNow w0) busy + linkByte link * (40 + fromIntegral (segmentLength g))
+        deliver v0 =
+          let (j, v) = roll (fromIntegral (linkJitter link)) v0
+              v' = after (through - wNow w0 + linkDelay link + fromIntegral j) (Packet' (other s) g payload) v
+           in if s == A then v' {wBusyA = through} else v' {wBusyB = through}
+        flipped b = let i = fromIntegral bit `mod` (8 * B.length b) in B.concat [B.take (i `div` 8) b, B.singleton (B.index b (i `div` 8) `xor` (1 `shiftL` (i `mod` 8))), B.drop (i `div` 8 + 1) b]
+        here = Address4 1
+        there = Address4 2
+
+-- | Take so many bytes from a place on.
+takeBytes :: Int -> Int -> M.Map Int ByteString -> (ByteString, M.Map Int ByteString)
+takeBytes n at m
+  | n > 0,
+    Just b <- M.lookup at m =
+      let rest = M.delete at m
+          (now', later') = B.splitAt n b
+          (more, m') = takeBytes (n - B.length now') (at + B.length now') (if B.null later' then rest else M.insert (at + B.length now') later' rest)
+       in (now' <> more, m')
+  | otherwise = (B.empty, m)
+
+-- | What holds after each step.
+check :: End -> Maybe (Input, Tcb) -> Tcb -> [Segment] -> Either String ()
+check x before' t segments = do
+  must "una after nxt" (sndUna t `upTo` sndNxt t)
+  must "sent more than was written" (sndNxt t `upTo` (sndEnd t `advance` 1))
+  must "no timer" (tcbState t == Closed || flight t == 0 || timerAt t /= never)
+  must "no timer for what waits" (not (maySend (tcbState t)) || unsent t == 0 && not (pendingFin t) || timerAt t /= never)
+  must "the window is smaller than a segment" (windowBytes (tcbWindow t) >= fromIntegral (sndMss t) || not (synchronized (tcbState t)))
+  must "pipe" (pipe t <= 2 * flight t)
+  must "scoreboard" (and [sndUna t `before` a && b `upTo` sndNxt t | Range a b <- sackedRanges (tcbScoreboard t)])
+  must "a deadline after the end" (tcbState t /= Closed || deadline t == never)
+  must "received beyond the window" (not (synchronized (tcbState t)) || rcvNxt t `upTo` rcvAdv t)
+  must "no time for an acknowledgement" (tcbState t `notElem` [Established, FinWait1, FinWait2] || rcvAcked t == rcvNxt t || ackAt t /= never)
+  must "more than the user's memory" (not (synchronized (tcbState t)) || distance (rcvRead t) (rcvAdv t) <= settingReceiveBuffer (tcbSettings t) + 1)
+  case before' of
+    Just (_, o) | tcbState o /= SynSent -> do
+      must "una went back" (sndUna o `upTo` sndUna t)
+      must "nxt went back" (sndNxt o `upTo` sndNxt t)
+      must "rcvNxt went back" (rcvNxt o `upTo` rcvNxt t)
+      must "the right edge went back" (rcvAdv o `upTo` rcvAdv t)
+      must "spoke after the end" (tcbState o /= Closed || null segments)
+      must ("from " ++ show (tcbState o)) (tcbState t `elem` following (tcbState o))
+    _ -> Right ()
+  mapM_ emitted segments
+  where
+    must what holds' = unless holds' (Left what)
+    emitted g = do
+      must "outside of the peer's window" (segmentSpan g == 0 || segmentFlags g `has` syn || segmentEnd g `upTo` windowEdge t || segmentSeq g == sndUna t && segmentSpan g <= 1)
+      must "more than the peer's segment" (segmentLength g + fromIntegral (optionsLength (segmentOptions g)) <= fromIntegral (sndMss t) + 12)
+      must "too many options" (optionsLength (segmentOptions g) <= 40)
+      -- Less than the unit in which windows are counted (RFC 7323, section 2.4).
+      case endEdge x of
+        Just e
+          | segmentFlags g `has` ack,
+            not (segmentFlags g `has` rst),
+            not (segmentFlags g `has` syn) ->
+              must "the window shrank" (e `before` (segmentAck g `advance` (fromIntegral (segmentWindow g) `shiftL` fromIntegral (rcvScale t)) `advance` (1 `shiftL` fromIntegral (rcvScale t) :: Word32)))
+        _ -> Right ()
+
+-- | Figure 5 of RFC 9293, with what one segment may do at once.
+following :: State -> [State]
+following s =
+  s : Closed : case s of
+    SynSent -> [SynReceived, Established, FinWait1]
+    SynReceived -> [Established, FinWait1, FinWait2, CloseWait, Closing]
+    Established -> [FinWait1, CloseWait]
+    FinWait1 -> [FinWait2, Closing, TimeWait]
+    FinWait2 -> [TimeWait]
+    CloseWait -> [LastAck]
+    Closing -> [TimeWait]
+    _ -> []
