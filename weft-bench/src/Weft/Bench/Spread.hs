@@ -1,8 +1,9 @@
 -- |
 -- Description : How threads that compute spread over workers
 --
--- So many threads of equal work, all forked on one worker (Li & Zdancewic 2007,
--- figure 18), with one worker and with two.
+-- So many threads of equal work, all forked on one worker, with one worker and with two.
+-- The number of threads is that of Li & Zdancewic 2007, figure 18, whose threads also
+-- yield and share a transactional variable.
 module Weft.Bench.Spread
   ( SpreadSettings (..),
     spreadRows,
