@@ -5,6 +5,7 @@ module Main (main) where
 import Test.Tasty (defaultMain, localOption, mkTimeout, testGroup)
 import Weft.Bench.ChildSpec qualified
 import Weft.Bench.ClientSpec qualified
+import Weft.Bench.ContestSpec qualified
 import Weft.Bench.ExperimentSpec qualified
 import Weft.Bench.HarnessSpec qualified
 import Weft.Bench.HttpSpec qualified
@@ -26,6 +27,7 @@ main =
         Weft.Bench.ProcSpec.tests,
         Weft.Bench.HttpSpec.tests,
         Weft.Bench.ClientSpec.tests,
+        Weft.Bench.ContestSpec.tests,
         Weft.Bench.ExperimentSpec.tests,
         Weft.Bench.PlotSpec.tests,
         Weft.Bench.PeersSpec.tests,
