@@ -14,6 +14,7 @@ import Weft.Bench.PlotSpec qualified
 import Weft.Bench.ProcSpec qualified
 import Weft.Bench.ReportSpec qualified
 import Weft.Bench.StatisticsSpec qualified
+import Weft.Bench.WorksSpec qualified
 import Weft.Bench.WrkSpec qualified
 
 main :: IO ()
@@ -28,6 +29,7 @@ main =
         Weft.Bench.HttpSpec.tests,
         Weft.Bench.ClientSpec.tests,
         Weft.Bench.ContestSpec.tests,
+        Weft.Bench.WorksSpec.tests,
         Weft.Bench.ExperimentSpec.tests,
         Weft.Bench.PlotSpec.tests,
         Weft.Bench.PeersSpec.tests,

@@ -75,8 +75,7 @@ parsePoint = traverse $ \argument -> case Text.breakOn "=" (Text.pack argument) 
 data Contender = Contender
   { -- | as given to @--contenders@
     contenderName :: !Text,
-    -- | the command, but for the point; nothing where it is known not to reach that size,
-    -- with the reason
+    -- | the command for a point, or why it is known not to reach that size
     contenderCommand :: Point -> Either Text Command
   }
 
@@ -130,7 +129,7 @@ measureOnce :: Nursery -> Contest -> Int -> Point -> Contender -> IO (Either Tex
 measureOnce nursery c r point contender = case contenderCommand contender point of
   Left why -> pure (Left why)
   Right (Command program arguments) ->
-    runChild nursery (contestPatience c) (confined (Command program (arguments ++ pointArguments point))) >>= \case
+    runChild nursery (contestPatience c) (confined (Command program arguments)) >>= \case
       Failed why -> pure (Left why)
       Finished output -> pure $ case parsePrinted output of
         Left why -> Left (Text.pack why)

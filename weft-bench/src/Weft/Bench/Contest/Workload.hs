@@ -113,13 +113,13 @@ contendersOf this peers places w =
   [ Contender (kindName kind) $ \point ->
       if kind == Ghc && over point "threads" 4_096 && workloadName w == "disk-random"
         then Left "not tried: each read would hold an OS thread"
-        else Right (Command this (["contender", Text.unpack (workloadName w), Text.unpack (kindName kind)] ++ places))
+        else Right (Command this (["contender", Text.unpack (workloadName w), Text.unpack (kindName kind)] ++ places ++ pointArguments point))
     | kind <- kinds
   ]
     ++ [ Contender name $ \point ->
            if program == "nptl" && over point "threads" 16_384
              then Left "not tried above 16,384 OS threads"
-             else Right (Command (peers </> program) (Text.unpack (workloadName w) : places))
+             else Right (Command (peers </> program) (Text.unpack (workloadName w) : places ++ pointArguments point))
          | (program, name) <- workloadPeers w
        ]
   where
