@@ -27,7 +27,7 @@ GROUPS = split curl python tools browser slow soak
 ARGS =
 
 .PHONY: help setup build serve test lint format docs check-setup view-timeline \
-  test-interop soak fuzz explore kv bench bench-yield bench-timers bench-http bench-http-figures \
+  test-interop soak fuzz explore kv bench bench-yield bench-timers bench-http bench-http-figures figures \
   setup-build setup-bench setup-interop servers storm program peers clean
 
 help: ## list the targets
@@ -91,6 +91,9 @@ bench-http: setup-bench build peers ## HTTP beside nginx, Apache, warp, Go, ... 
 
 bench-http-figures: setup-bench build peers ## the same, and leave rows, tables and figures in docs/figures
 	@bin/weft-bench http --weft bin/weft --out docs/figures $(ARGS)
+
+figures: setup-bench build peers ## the works' experiments, and docs/figures.md of them; hours [ARGS=--quick: ten minutes]
+	@bin/weft-bench works $(ARGS)
 
 clean: ## remove all that was compiled
 	@rm -rf dist-newstyle bin

@@ -5,6 +5,7 @@ module Main (main) where
 import Test.Tasty (defaultMain, localOption, mkTimeout, testGroup)
 import Weft.Bench.ChildSpec qualified
 import Weft.Bench.ClientSpec qualified
+import Weft.Bench.ContestSpec qualified
 import Weft.Bench.ExperimentSpec qualified
 import Weft.Bench.HarnessSpec qualified
 import Weft.Bench.HttpSpec qualified
@@ -13,6 +14,7 @@ import Weft.Bench.PlotSpec qualified
 import Weft.Bench.ProcSpec qualified
 import Weft.Bench.ReportSpec qualified
 import Weft.Bench.StatisticsSpec qualified
+import Weft.Bench.WorksSpec qualified
 import Weft.Bench.WrkSpec qualified
 
 main :: IO ()
@@ -26,6 +28,8 @@ main =
         Weft.Bench.ProcSpec.tests,
         Weft.Bench.HttpSpec.tests,
         Weft.Bench.ClientSpec.tests,
+        Weft.Bench.ContestSpec.tests,
+        Weft.Bench.WorksSpec.tests,
         Weft.Bench.ExperimentSpec.tests,
         Weft.Bench.PlotSpec.tests,
         Weft.Bench.PeersSpec.tests,

@@ -52,6 +52,8 @@ data Chart = Chart
 -- | What is in it.
 data Content
   = Lines !Axis !Axis ![Series]
+  | -- | lines, and for each the ranges of its points: place, least, most
+    Ranged !Axis !Axis ![(Series, [(Double, Double, Double)])]
   | -- | the unit, and the bars in the order in which they are drawn
     Bars !Text ![Bar]
 
@@ -116,7 +118,8 @@ chartElement chart = document 800 (chartHeight chart) (chartTitle chart) (header
   where
     header = words' "title" 16 28 "start" (chartTitle chart) <> words' "muted" 16 48 "start" (chartSubtitle chart)
     body = case chartContent chart of
-      Lines x y series -> linesIn x y series
+      Lines x y series -> linesIn x y [(s, []) | s <- series]
+      Ranged x y series -> linesIn x y series
       Bars unit bars -> barsIn unit bars
     sources = [words' "muted" 16 (chartBottom chart + 18 + 16 * n) "start" s | (n, s) <- zip [0 ..] (chartSource chart)]
 
@@ -124,25 +127,27 @@ chartHeight, chartBottom :: Chart -> Double
 chartHeight chart = chartBottom chart + 14 + 16 * fromIntegral (length (chartSource chart))
 chartBottom chart = case chartContent chart of
   Lines {} -> 462
+  Ranged {} -> 462
   Bars _ bars -> 88 + 28 * fromIntegral (length bars)
 
 -- Lines in a frame; the names stand to the right of it, in the order in which the
--- lines end.
-linesIn :: Axis -> Axis -> [Series] -> [Element]
-linesIn xAxis yAxis series =
+-- lines end. A range is a thin line through its point.
+linesIn :: Axis -> Axis -> [(Series, [(Double, Double, Double)])] -> [Element]
+linesIn xAxis yAxis ranged =
   gridX
     ++ gridY
     ++ [words' "label" ((left + right) / 2) 448 "middle" (axisLabel xAxis)]
     ++ [turned "label" 22 ((top + bottom) / 2) (axisLabel yAxis)]
+    ++ [polyline (lookClasses (seriesLook s) <> " leader") [(xPlace x, yPlace low), (xPlace x, yPlace high)] | (s, ranges) <- ranged, (x, low, high) <- ranges, usable xAxis x, usable yAxis low, low < high]
     ++ concatMap line (sortOn (lookOurs . seriesLook) drawn)
     ++ names
   where
     (left, right, top, bottom) = (84, 596, 66, 404)
-    drawn = [s {seriesPoints = points} | s <- series, let points = filter (\(a, b) -> usable xAxis a && usable yAxis b) (seriesPoints s), not (null points)]
+    drawn = [s {seriesPoints = points} | (s, _) <- ranged, let points = filter (\(a, b) -> usable xAxis a && usable yAxis b) (seriesPoints s), not (null points)]
     usable axis v = axisScale axis == Linear || v > 0
     values f = concatMap (map f . seriesPoints) drawn
     (xTicks, xPlace) = placing xAxis (left, right) (values fst)
-    (yTicks, yPlace) = placing yAxis (bottom, top) (values snd)
+    (yTicks, yPlace) = placing yAxis (bottom, top) (values snd ++ filter (usable yAxis) (concat [[low, high] | (_, ranges) <- ranged, (_, low, high) <- ranges]))
     gridX = concat [[stroke "grid" x top x bottom, words' "tick" x (bottom + 18) "middle" t] | (v, t) <- xTicks, let x = xPlace v]
     gridY = concat [[stroke "grid" left y right y, words' "tick" (left - 8) (y + 4) "end" t] | (v, t) <- yTicks, let y = yPlace v]
     line s =

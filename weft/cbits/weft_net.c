@@ -70,6 +70,17 @@ int weft_getpeername(int fd, void *address, int room) { return name_of(getpeerna
 
 int weft_pipe(int *ends) { ANSWER(pipe2(ends, O_NONBLOCK | O_CLOEXEC)); }
 
+/* How many bytes a pipe holds; with a size above 0 it is changed first, rounded up by the
+   kernel. */
+int weft_pipe_capacity(int fd, int size) {
+#ifdef F_SETPIPE_SZ
+  ANSWER(size > 0 ? fcntl(fd, F_SETPIPE_SZ, size) : fcntl(fd, F_GETPIPE_SZ));
+#else
+  (void)fd, (void)size;
+  return -ENOSYS;
+#endif
+}
+
 int weft_open_fifo(const char *path, int flags) { ANSWER(open(path, flags | O_NONBLOCK | O_CLOEXEC)); }
 
 int weft_dup(int fd) { ANSWER(fcntl(fd, F_DUPFD_CLOEXEC, 0)); }

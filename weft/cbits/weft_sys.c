@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/magic.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <string.h>
@@ -17,6 +18,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
+#include <sys/vfs.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -103,15 +105,21 @@ intptr_t weft_await_ready(int fd, intptr_t bits) {
   ANSWER(poll(&p, 1, -1) == -1 ? -1 : 0);
 }
 
-/* 1 for a TCP socket without an upper-layer protocol (kernel TLS, MPTCP): one
-   where a short transfer proves that there is nothing left to transfer. */
-intptr_t weft_plain_tcp(int fd) {
+/* 1 for a stream where a short transfer proves that there is nothing left to transfer: a TCP
+   socket without an upper-layer protocol (kernel TLS, MPTCP), and a pipe. Not a FIFO, into
+   which another process may write packets (O_DIRECT), at which a read stops. */
+intptr_t weft_gives_all(int fd) {
 #ifdef TCP_ULP
   char name[16];
   socklen_t size = sizeof name;
-  return getsockopt(fd, IPPROTO_TCP, TCP_ULP, name, &size) == 0 && size == 0;
+  if (getsockopt(fd, IPPROTO_TCP, TCP_ULP, name, &size) == 0) return size == 0;
+#endif
+#ifdef F_GETPIPE_SZ
+  struct stat status;
+  struct statfs system;
+  return fstat(fd, &status) == 0 && S_ISFIFO(status.st_mode) && fstatfs(fd, &system) == 0 &&
+         system.f_type == PIPEFS_MAGIC && !(fcntl(fd, F_GETFL) & O_DIRECT);
 #else
-  (void)fd;
   return 0;
 #endif
 }

@@ -180,7 +180,10 @@ module Weft.IO
     openPipe,
     openFifo,
     readPipe,
+    readPipeInto,
     writePipe,
+    pipeCapacity,
+    setPipeCapacity,
     closePipe,
 
     -- * Signals
@@ -622,9 +625,21 @@ openFifo path mode = await (Pipe.openFifo path mode)
 readPipe :: Pipe -> Int -> IO ByteString
 readPipe pipe count = await (Pipe.readPipe pipe count)
 
+-- | See 'Weft.Pipe.readPipeInto'.
+readPipeInto :: Pipe -> Buffer -> Int -> Int -> IO Int
+readPipeInto pipe buffer offset count = await (Pipe.readPipeInto pipe buffer offset count)
+
 -- | See 'Weft.Pipe.writePipe'.
 writePipe :: Pipe -> ByteString -> IO ()
 writePipe pipe bytes = await (Pipe.writePipe pipe bytes)
+
+-- | See 'Weft.Pipe.pipeCapacity'.
+pipeCapacity :: Pipe -> IO Int
+pipeCapacity = await . Pipe.pipeCapacity
+
+-- | See 'Weft.Pipe.setPipeCapacity'.
+setPipeCapacity :: Pipe -> Int -> IO Int
+setPipeCapacity pipe count = await (Pipe.setPipeCapacity pipe count)
 
 -- | See 'Weft.Pipe.closePipe'.
 closePipe :: Pipe -> IO ()

@@ -1,6 +1,6 @@
 -- |
 -- State of a thread: values under typed keys, which only this thread sees (the
--- "stack-local state" of Li 2008, chapter 6).
+-- "stack-local state" of Li 2008, section 4.3.5).
 --
 -- >>> import Weft
 -- >>> :{

@@ -4,9 +4,16 @@ module Weft.Pipe
   ( Pipe,
     openPipe,
     openFifo,
-    readPipe,
-    writePipe,
     closePipe,
+
+    -- * Bytes
+    readPipe,
+    readPipeInto,
+    writePipe,
+
+    -- * Capacity
+    pipeCapacity,
+    setPipeCapacity,
   )
 where
 
@@ -29,12 +36,21 @@ openFifo :: FilePath -> OpenMode -> Thread Pipe
 openFifo path mode = Thread (\k -> foldr seq (unThread (call (OpenFifo path mode)) k) path)
 
 -- | Wait for bytes and read at most so many; empty at the end of the stream. Fails with
--- @EINVAL@ if that is none.
+-- @EINVAL@ if that is none. Each call allocates as many bytes as it is asked for, however few
+-- come: for a hot path use 'readPipeInto'.
 readPipe :: Pipe -> Int -> Thread ByteString
 readPipe pipe count = do
   buffer <- liftIO (newBuffer count)
-  n <- call (ReadPipe pipe buffer 0 (bufferSize buffer))
+  n <- readPipeInto pipe buffer 0 (bufferSize buffer)
   unsafeFreeze buffer n
+
+-- | Wait for bytes and read at most so many into a buffer from an offset: how many came, 0 at
+-- the end of the stream and only there: where there is no room for a single byte it fails with
+-- @EINVAL@. The kernel owns that part of the buffer until then. A thread that is cancelled
+-- while it waits has read nothing.
+readPipeInto :: Pipe -> Buffer -> Int -> Int -> Thread Int
+readPipeInto pipe buffer offset count = call (ReadPipe pipe buffer offset count)
+{-# INLINE readPipeInto #-}
 
 -- | Write all bytes, waiting as often as the pipe is full. Without a reader it
 -- fails with @EPIPE@.
@@ -44,6 +60,20 @@ writePipe pipe bytes
   | otherwise = do
       n <- call (WritePipe pipe bytes)
       writePipe pipe (ByteString.drop n bytes)
+
+-- | How many bytes the pipe holds before a writer has to wait. Does not wait. Linux gives a
+-- pipe 65,536. Fails with @ENOSYS@ on systems that do not tell.
+pipeCapacity :: Pipe -> Thread Int
+pipeCapacity pipe = call (PipeCapacity pipe Nothing)
+
+-- | Change how many bytes the pipe holds, from either end, and answer how many these are now:
+-- at least as many as were asked for. Linux rounds up to a power of two, and to a page. Does
+-- not wait; a writer that waits goes on when there is room for it. Fails with @EBUSY@ where it
+-- is to hold fewer bytes than are in it, with @EPERM@ above the limit of the system (1 MiB,
+-- @\/proc\/sys\/fs\/pipe-max-size@), with @EINVAL@ for less than one byte, and with @ENOSYS@
+-- on systems where that cannot be chosen.
+setPipeCapacity :: Pipe -> Int -> Thread Int
+setPipeCapacity pipe count = call (PipeCapacity pipe (Just count))
 
 -- | Close one end. Threads that wait on it fail with @ECANCELED@. Closing it again
 -- does nothing.

@@ -3,8 +3,9 @@
 --
 -- Everything that is made of 'STM', as the packages @stm@ and @stm-containers@ are,
 -- works here, and between threads of Weft and GHC's own ('Control.Concurrent.forkIO').
--- Only 'atomically' is another: its 'retry' parks the thread and holds up no worker
--- (Li & Zdancewic 2007, section 4.7).
+-- Only 'atomically' is another: its 'retry' parks the thread and holds up no worker.
+-- The library of Li & Zdancewic 2007 (section 4.3) leaves this out: GHC's 'retry' would
+-- have blocked a worker there, so only transactions that do not wait could be used.
 module Weft.STM
   ( atomically,
 

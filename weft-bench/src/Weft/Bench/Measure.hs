@@ -15,6 +15,7 @@ module Weft.Bench.Measure
     -- ** Spending
     Spent (..),
     spending,
+    processCpu,
 
     -- * Heap
     Bytes (..),
@@ -77,7 +78,8 @@ spending action = do
   used <- subtract cpu <$> processCpu
   pure (Spent time used, result)
 
--- getCPUTime counts picoseconds, of user and system time together.
+-- | Processor time of this process so far, all its OS threads together. (getCPUTime counts
+-- picoseconds, of user and system time.)
 processCpu :: IO Nanoseconds
 processCpu = Nanoseconds . fromInteger . (`div` 1000) <$> getCPUTime
 

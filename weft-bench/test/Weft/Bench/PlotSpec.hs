@@ -48,6 +48,12 @@ tests =
         let svg = renderChart (Chart "a < b & c" "s" ["<x>"] (Bars "unit" [Bar "<y>" (Look "grey" Solid False) 1 ""]))
         mapM_ (\t -> assertBool (Text.unpack t) (t `Text.isInfixOf` svg)) ["a &lt; b &amp; c", "&lt;x&gt;", "&lt;y&gt;"]
         assertBool "markup" (not (any (`Text.isInfixOf` svg) ["<x>", "<y>", "a < b"])),
+      testCase "a range is a thin line of its own, and stretches the axis" $ do
+        let svg ranges = renderChart (Chart "t" "s" [] (Ranged (Axis "x" Linear []) (Axis "y" Linear []) [(Series "one" (Look "green" Solid False) [(1, 2), (2, 3)], ranges)]))
+            thin = Text.count "green leader"
+        thin (svg [(1, 1, 40)]) - thin (svg []) @?= 1
+        thin (svg [(1, 2, 2)]) - thin (svg []) @?= 0
+        assertBool "the axis" (">40<" `Text.isInfixOf` svg [(1, 1, 40)] && not (">40<" `Text.isInfixOf` svg [])),
       testCase "a line has its points and its name" $ do
         let svg = renderChart (Chart "t" "s" [] (Lines (Axis "x" Logarithmic []) (Axis "y" Linear []) [Series "one" (Look "green" Dashed False) [(1, 2), (10, 3), (0, 9)]]))
         -- What has no place on a logarithmic axis is left out.

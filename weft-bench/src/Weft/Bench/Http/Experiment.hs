@@ -26,7 +26,8 @@ import Weft.Bench.Named (named)
 
 -- | Which.
 data ExperimentName
-  = -- | a page of 305 bytes by the number of clients (Kerneis & Chroboczek 2009, figure 2)
+  = -- | a page of 305 bytes by the number of clients: the size and the loads of Kerneis &
+    -- Chroboczek 2009, figure 2, on kept connections (theirs serve one request each)
     PageLoad
   | -- | a greeting from a handler
     HelloLoad

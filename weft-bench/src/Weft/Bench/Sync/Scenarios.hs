@@ -142,7 +142,8 @@ ghcContended threads n = do
   v <- Ghc.newMVar ()
   ghcTogether (replicate threads (times (n `div` threads) (Ghc.takeMVar v >> Ghc.yield >> Ghc.putMVar v ())))
 
--- Each thread goes round all the variables (Li & Zdancewic 2007, figure 22).
+-- Each thread goes round all the variables. (Figure 22 of Li & Zdancewic 2007 is another
+-- workload: one thread for each processor, one variable.)
 increments :: Int -> Int -> Thread ()
 increments variables n = do
   vs <- liftIO (replicateM variables (Stm.newTVarIO (0 :: Int)))

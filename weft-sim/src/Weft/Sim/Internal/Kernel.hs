@@ -191,6 +191,7 @@ answerAsk sim ask request k = case request of
   OpenFifo path mode -> openFifo net path mode ask k
   ReadPipe p b o n -> readPipe net p b o n ask k
   WritePipe p b -> writePipe net p b ask k
+  PipeCapacity p size -> pipeCapacity net p size ask k
   ClosePipe p -> closePipe net p ask k
   OpenFile place path mode flags -> openFile disks place path mode flags ask k
   ReadFile f b o n at' -> readFileAt disks f b o n at' ask k

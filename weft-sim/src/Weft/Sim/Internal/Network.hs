@@ -39,6 +39,7 @@ module Weft.Sim.Internal.Network
     openPipe,
     openFifo,
     readPipe,
+    pipeCapacity,
     writePipe,
     closePipe,
 
@@ -352,6 +353,12 @@ writePipe :: Network -> Pipe -> ByteString -> Answering Int
 writePipe net (Pipe d) bytes = withThing net "write" d $ \case
   ThingPipe (WriteEnd pipe) -> standIn Completed (pipeWriters pipe) "write" Nothing (writeTo net pipe bytes)
   _ -> refuse "write" eBADF
+
+pipeCapacity :: Network -> Pipe -> Maybe Int -> Answering Int
+pipeCapacity net (Pipe d) size = withThing net "fcntl" d $ \case
+  ThingPipe (ReadEnd pipe) -> instantly "fcntl" (capacityOf pipe size)
+  ThingPipe (WriteEnd pipe) -> instantly "fcntl" (capacityOf pipe size)
+  ThingSocket _ -> refuse "fcntl" eBADF
 
 closePipe :: Network -> Pipe -> Answering ()
 closePipe net (Pipe d) = closeThing net d

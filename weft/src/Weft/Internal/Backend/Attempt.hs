@@ -90,5 +90,7 @@ provesExhausted :: Operation -> Result -> Bool
 provesExhausted op r = case op of
   Receive _ _ n -> r > 0 && r < n
   Send _ _ n -> r >= 0 && r < n
+  ReadStream _ _ n -> r > 0 && r < n
+  WriteStream _ _ n -> r >= 0 && r < n
   _ -> False
 {-# INLINE provesExhausted #-}

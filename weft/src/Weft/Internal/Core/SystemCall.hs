@@ -86,6 +86,8 @@ data SystemCall a where
   OpenFifo :: !FilePath -> !OpenMode -> SystemCall Pipe
   ReadPipe :: !Pipe -> !Buffer -> !Int -> !Int -> SystemCall Int
   WritePipe :: !Pipe -> !ByteString -> SystemCall Int
+  -- | How many bytes it holds, after it was changed to hold at least so many, if any are named.
+  PipeCapacity :: !Pipe -> !(Maybe Int) -> SystemCall Int
   ClosePipe :: !Pipe -> SystemCall ()
   -- Files
   OpenFile :: !Where -> !ByteString -> !OpenMode -> !OpenFlags -> SystemCall File
@@ -331,6 +333,7 @@ describe = \case
   OpenFifo path mode -> "open FIFO " <> show path <> " " <> show mode
   ReadPipe p _ _ n -> "read up to " <> bytes n <> " from " <> show p
   WritePipe p b -> "write " <> bytes (ByteString.length b) <> " to " <> show p
+  PipeCapacity p size -> maybe "get the capacity of " (\n -> "set the capacity to " <> bytes n <> " of ") size <> show p
   ClosePipe p -> "close " <> show p
   OpenFile _ path mode _ -> "open file " <> show path <> " " <> show mode
   ReadFile f _ _ n o -> "read up to " <> bytes n <> " of " <> show f <> " at offset " <> show o

@@ -31,6 +31,7 @@ module Weft.Internal.Kernel.Network
     openFifo,
     readPipe,
     writePipe,
+    pipeCapacity,
   )
 where
 
@@ -369,6 +370,14 @@ readPipe env (Pipe d) (Buffer memory room) offset count wait k
 writePipe :: Env -> Pipe -> ByteString -> Answering Int
 writePipe env (Pipe d) (BS memory n) wait k =
   operate env Completed d (Operation.WriteStream d (unsafeForeignPtrToPtr memory) n) (touchForeignPtr memory) wait (failing "write" Nothing k)
+
+-- | A size that is no positive @int@ is refused here: C would see another number.
+pipeCapacity :: Env -> Pipe -> Maybe Int -> Answering Int
+pipeCapacity env (Pipe d) size wait k = unlessClosed env "fcntl" d $ case size of
+  Just n | n < 1 || n > fromIntegral (maxBound :: CInt) -> pure (failing "fcntl" Nothing (const Done) (fromIntegral (negate einval)))
+  _ -> atOnce "fcntl" (c_pipe_capacity (descriptorNumber d) (maybe 0 fromIntegral size)) (pure . fromIntegral) wait k
+  where
+    Errno einval = eINVAL
 
 -- | Room for any socket address.
 addressRoom :: Int

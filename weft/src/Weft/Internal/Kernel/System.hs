@@ -190,6 +190,7 @@ answerTo env wait request k = case request of
   OpenFifo path mode -> openFifo path mode wait k
   ReadPipe p b o n -> readPipe env p b o n wait k
   WritePipe p b -> writePipe env p b wait k
+  PipeCapacity p size -> pipeCapacity env p size wait k
   ClosePipe p -> closeDescriptor env (pipeDescriptor p) wait k
   OpenFile place path mode flags -> openFile env place path mode flags wait k
   ReadFile f b o n at -> readFileAt env f b o n at wait k

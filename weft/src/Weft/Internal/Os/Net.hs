@@ -19,6 +19,7 @@ module Weft.Internal.Os.Net
     c_getsockname,
     c_getpeername,
     c_pipe,
+    c_pipe_capacity,
     c_open_fifo,
     c_set_size,
     c_getrandom,
@@ -80,6 +81,9 @@ foreign import ccall unsafe "weft_getpeername" c_getpeername :: CInt -> Ptr () -
 
 -- | Room for two descriptors: the reading end first.
 foreign import ccall unsafe "weft_pipe" c_pipe :: Ptr CInt -> IO CInt
+
+-- | Descriptor, the wanted size or 0 to ask only; answers how many bytes it holds.
+foreign import ccall unsafe "weft_pipe_capacity" c_pipe_capacity :: CInt -> CInt -> IO CInt
 
 -- | Path, flags; never waits for the other end.
 foreign import ccall unsafe "weft_open_fifo" c_open_fifo :: CString -> CInt -> IO CInt

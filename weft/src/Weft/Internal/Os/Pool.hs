@@ -5,9 +5,9 @@
 -- Description : A bounded pool of OS threads for what blocks
 --
 -- Disk I/O never blocks a worker: where the kernel has no asynchronous call for
--- it, the call runs here. Li and Zdancewic (2007, section 4.4) call this
--- @SYS_BLIO@. This module owns the queue of jobs and the threads that run them;
--- any thread may call it, and no call but 'shutdownPool' waits for anything.
+-- it, the call runs here. This is @SYS_BLIO@ of Li 2008 (section 3.2.6). This module owns
+-- the queue of jobs and the threads that run them; any thread may call it, and no call
+-- but 'shutdownPool' waits for anything.
 --
 -- Threads are started on demand, kept for the next job, and retire when there
 -- is none: an idle program has no pool thread at all.

@@ -43,7 +43,7 @@ module Weft.Internal.Os.Sys
     sendFile,
     readyNow,
     awaitReady,
-    isPlainTcp,
+    givesAll,
 
     -- * Files
     -- $files
@@ -211,9 +211,9 @@ foreign import ccall unsafe "weft_ready_now"
 foreign import ccall safe "weft_await_ready"
   awaitReady :: CInt -> Int -> IO Result
 
--- | 1 for a TCP socket with nothing (such as kernel TLS) on top; 0 otherwise.
-foreign import ccall unsafe "weft_plain_tcp"
-  isPlainTcp :: CInt -> IO Result
+-- | 1 for a TCP socket with nothing (such as kernel TLS) on top, and for a pipe; 0 otherwise.
+foreign import ccall unsafe "weft_gives_all"
+  givesAll :: CInt -> IO Result
 
 -- $files
 -- All but 'residentBytes' and those that end in @Now@ wait for disks and are @safe@

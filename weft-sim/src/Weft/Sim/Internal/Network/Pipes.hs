@@ -4,12 +4,13 @@
 -- |
 -- Description : Pipes
 --
--- A pipe holds 65,536 bytes; what is written with one call of at most 4,096 (@PIPE_BUF@)
+-- A pipe holds 65,536 bytes unless it is told otherwise; what is written with one call of at most 4,096 (@PIPE_BUF@)
 -- stays together. Both ends are on one machine. Used by whoever runs the simulation.
 module Weft.Sim.Internal.Network.Pipes
   ( newPipe,
     readFrom,
     writeTo,
+    capacityOf,
     closePipeEnd,
   )
 where
@@ -29,7 +30,7 @@ import Weft.Sim.Internal.World
 
 -- | An empty one, open at both ends.
 newPipe :: IO PipeBuffer
-newPipe = PipeBuffer <$> newBytes <*> newIORef True <*> newIORef True <*> newLine <*> newLine
+newPipe = PipeBuffer <$> newBytes <*> newIORef 65_536 <*> newIORef True <*> newIORef True <*> newLine <*> newLine
 
 -- | Take bytes; 0 when there are none and nobody can write any.
 readFrom :: PipeBuffer -> Buffer -> Int -> Int -> Attempt Int
@@ -53,6 +54,7 @@ writeTo :: Network -> PipeBuffer -> ByteString -> Attempt Int
 writeTo net pipe bytes = do
   open <- readIORef (pipeHasReader pipe)
   there <- sizeOf (pipeBytes pipe)
+  capacity <- readIORef (pipeRoom pipe)
   let room = capacity - there
   if
     | not open -> refusal "write" ePIPE
@@ -66,13 +68,30 @@ writeTo net pipe bytes = do
   where
     size = ByteString.length bytes
     random = worldRandom (netWorld net)
-    capacity = 65_536
     atomic = 4_096
     put n = do
       -- A copy: the caller may write to this memory as soon as it is answered.
       append (pipeBytes pipe) (ByteString.copy (ByteString.take n bytes))
       serve (pipeReaders pipe)
       success n
+
+-- | How many bytes it holds, after it was told to hold others. As Linux has it: whole pages,
+-- a power of two of them, and at most 1 MiB for those who are not privileged.
+capacityOf :: PipeBuffer -> Maybe Int -> IO (Either Errno Int)
+capacityOf pipe = \case
+  Nothing -> Right <$> readIORef (pipeRoom pipe)
+  Just n
+    | n < 1 || n > 2_147_483_647 -> pure (Left eINVAL)
+    | n > 1_048_576 -> pure (Left ePERM)
+    | otherwise -> do
+        there <- sizeOf (pipeBytes pipe)
+        let size = until (>= n) (* 2) 4_096
+        if there > size
+          then pure (Left eBUSY)
+          else do
+            writeIORef (pipeRoom pipe) size
+            serve (pipeWriters pipe)
+            pure (Right size)
 
 -- | One end is closed: those that wait there are told so, and those at the other end
 -- learn of it.

@@ -323,6 +323,8 @@ data LoopQueue = LoopQueue !(IORef (Seq (IO ()))) !(IORef Int64)
 -- | The inside of a pipe.
 data PipeBuffer = PipeBuffer
   { pipeBytes :: !Bytes,
+    -- | How many it holds.
+    pipeRoom :: !(IORef Int),
     -- | Which ends are open.
     pipeHasReader, pipeHasWriter :: !(IORef Bool),
     pipeReaders, pipeWriters :: !Line

@@ -77,11 +77,13 @@ import Weft.Internal.Os.Sys qualified as Sys
 -- Before a descriptor is registered there are no events to collect, and (2)
 -- holds all the same: registering reports what is there already.
 --
--- (b) needs a stream socket that gives all it has. A datagram is short by
--- nature, a Unix socket stops where descriptors are passed, kernel TLS at a
--- record: these are told from plain TCP when they are registered with an
--- edge-triggered poller. A level-triggered one repeats itself, so that (2)
--- always holds.
+-- (b) needs a stream that gives all it has, and takes all it has room for. A
+-- datagram is short by nature, a Unix socket stops where descriptors are passed,
+-- kernel TLS at a record, a FIFO where another process writes packets: these are
+-- told from plain TCP and from pipes when they are registered with an
+-- edge-triggered poller. (A pipe reports an edge when it was empty, and when it
+-- was full. Its ends are closed with a hang-up or an error, as of TCP.) A
+-- level-triggered poller repeats itself, so that (2) always holds.
 --
 -- Hangup ends with EAGAIN only (an error on a datagram socket passes).
 
@@ -157,8 +159,8 @@ watch src slot direction number = case pollerTrigger poller of
       else do
         r <- tell bothDirections
         unless (Sys.isFailure r) do
-          plain <- Sys.isPlainTcp number
-          writeRegistration slot if plain == 1 then RegisteredPlainTcp else Registered
+          all' <- Sys.givesAll number
+          writeRegistration slot if all' == 1 then RegisteredGivesAll else Registered
         pure r
   _ -> do
     before <- readInterest slot

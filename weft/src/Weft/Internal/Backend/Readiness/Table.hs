@@ -117,7 +117,7 @@ data Registration
   | -- | It knows the descriptor.
     Registered
   | -- | It does, and a short transfer proves that there is nothing left.
-    RegisteredPlainTcp
+    RegisteredGivesAll
   deriving stock (Eq, Show)
 
 -- | The serial of the present or the last descriptor.
@@ -209,7 +209,7 @@ readRegistration s = do
   pure case b of
     0 -> Unregistered
     1 -> Registered
-    _ -> RegisteredPlainTcp
+    _ -> RegisteredGivesAll
 {-# INLINE readRegistration #-}
 
 -- | Note what the poller has been told.
@@ -217,7 +217,7 @@ writeRegistration :: Slot w -> Registration -> IO ()
 writeRegistration s r = setByteAt s 7 case r of
   Unregistered -> 0
   Registered -> 1
-  RegisteredPlainTcp -> 2
+  RegisteredGivesAll -> 2
 
 -- | The directions a level-triggered poller watches.
 readInterest :: Slot w -> IO Interest

@@ -1,0 +1,3 @@
+module weft-peer-gofigures
+
+go 1.21

@@ -1,0 +1,80 @@
+-- |
+-- Description : weft-bench pipes, stm, disk-random, spread, contender
+--
+-- A command for each workload of "Weft.Bench.Contest.Workload": its parameters are options
+-- that take lists, and all combinations are measured. @contender@ is what these run: one
+-- kind of thread at one point.
+module Weft.Bench.Command.Contest
+  ( contestCommands,
+  )
+where
+
+import Control.Monad (join)
+import Data.Text (Text)
+import Data.Text qualified as Text
+import Options.Applicative
+import System.Environment (getExecutablePath)
+import System.Exit (die)
+import Weft.Bench.Child (endingOnSignals, withNursery)
+import Weft.Bench.Command.Options
+import Weft.Bench.Contest
+import Weft.Bench.Contest.Kind
+import Weft.Bench.Contest.Workload
+import Weft.Bench.Measure (requireStats)
+import Weft.Bench.Named (named)
+import Weft.Bench.Report (Format, printRows)
+
+-- | @pipes@, @stm@, @disk-random@, @spread@, and @contender@.
+contestCommands :: Mod CommandFields (IO ())
+contestCommands = foldMap one workloads <> aloneCommand
+  where
+    one w = command (Text.unpack (workloadName w)) (info (parser w) (progDesc (workloadAbout w)))
+    parser w = compete w <$> formatOption <*> chosen w <*> rounds <*> peersOption "weft-bench/peers/bin" <*> work <*> traverse values (workloadKeys w)
+    names w = map contenderName (contendersOf "" "" [] w)
+    chosen w =
+      option
+        (commaSeparated Right)
+        (long "contenders" <> metavar "LIST" <> value (names w) <> help ("any of " ++ Text.unpack (Text.intercalate ", " (names w)) ++ "; the first is the base of the ratios (default: all)"))
+    rounds = option positive (long "rounds" <> metavar "R" <> value 5 <> showDefault <> help "interleaved rounds")
+    work = strOption (long "work" <> metavar "DIR" <> value "/var/tmp" <> showDefault <> help "where a file or FIFOs are made for as long as this runs, on a disk")
+    values k =
+      (,) (keyName k)
+        <$> option
+          (commaSeparated natural)
+          (long (Text.unpack (keyName k)) <> metavar "N,.." <> value (keyDefault k) <> showDefaultWith shown <> help (keyHelp k))
+    shown = Text.unpack . Text.intercalate "," . map (Text.pack . show)
+
+natural :: Text -> Either String Int
+natural text = case reads (filter (/= '_') (Text.unpack text)) of
+  [(n, "")] | n >= 0, n <= toInteger (maxBound :: Int) -> Right (fromInteger n)
+  _ -> Left ("not a number: " ++ Text.unpack text)
+
+compete :: Workload -> Format -> [Text] -> Int -> FilePath -> FilePath -> [(Text, [Int])] -> IO ()
+compete w format names rounds peers work keys = do
+  this <- getExecutablePath
+  rows <- endingOnSignals . withNursery $ \nursery ->
+    withPlaces work points $ \places -> do
+      contenders <- either (die . ("weft-bench: " ++)) pure (traverse (named "contender" contenderName (contendersOf this peers places w)) names)
+      let contest = Contest (workloadName w) contenders points rounds 600
+      contestRows contest <$> runContest nursery [] (const (pure ())) contest
+  case rows of
+    [] -> die "weft-bench: nobody could be measured; `make -C weft-bench/peers` builds the peers"
+    _ -> printRows format rows
+  where
+    points = pointsOf keys
+
+aloneCommand :: Mod CommandFields (IO ())
+aloneCommand =
+  command "contender" (info parser (progDesc "One kind of thread at one point of a workload; what pipes, stm, disk-random and spread run"))
+  where
+    parser =
+      alone
+        <$> strArgument (metavar "WORKLOAD")
+        <*> strArgument (metavar "KIND" <> help (Text.unpack (Text.intercalate ", " (map kindName kinds))))
+        <*> many (strArgument (metavar "KEY=VALUE.."))
+    alone workload kind arguments = do
+      requireStats
+      join . either (die . ("weft-bench: " ++)) (pure . (>>= printWork)) $ do
+        w <- named "workload" workloadName workloads workload
+        k <- named "kind" kindName kinds kind
+        parsePoint arguments >>= workloadWork w k

@@ -1,0 +1,131 @@
+-- |
+-- Description : The kinds of threads of Haskell, as contenders
+--
+-- Weft's threads, written in the monad or in plain 'IO', on each event source, and GHC's
+-- own. All are started in the same way and timed from then until the last has ended. The
+-- measuring thread is one of their kind.
+module Weft.Bench.Contest.Kind
+  ( Kind (..),
+    kinds,
+    kindName,
+
+    -- * Running
+    Bodies (..),
+    runKind,
+  )
+where
+
+import Control.Concurrent (forkIO, forkOn)
+import Control.Concurrent.MVar
+import Control.Exception (SomeException, throwIO, try)
+import Control.Monad (forM_, void, when)
+import Data.IORef
+import Data.Text (Text)
+import GHC.Conc (setNumCapabilities)
+import GHC.Stats (RTSStats (..), getRTSStats)
+import System.Mem (performMajorGC)
+import Weft hiding (try)
+import Weft.Bench.Contest (Work (..))
+import Weft.Bench.Measure
+
+-- | Which threads.
+data Kind
+  = -- | Weft's, in the monad
+    Monadic !BackendChoice
+  | -- | Weft's, in plain 'IO'
+    Direct !BackendChoice
+  | -- | @forkIO@
+    Ghc
+  deriving stock (Eq, Show)
+
+-- | All, in the order of the reports.
+kinds :: [Kind]
+kinds = [Monadic Epoll, Monadic Uring, Direct Epoll, Direct Uring, Ghc]
+
+-- | As the command line and the reports call it.
+kindName :: Kind -> Text
+kindName = \case
+  Monadic b -> "weft-" <> source b
+  Direct b -> "direct-" <> source b
+  Ghc -> "forkIO"
+  where
+    source = \case
+      Uring -> "io_uring"
+      Epoll -> "epoll"
+      Poll -> "poll"
+      Auto -> "auto"
+
+-- | The threads of a measurement. What makes them is not timed.
+data Bodies
+  = -- | Weft's; each is on the worker of its number if the threads are to stay apart
+    InWeft !BackendChoice !Bool (Thread [Thread ()])
+  | -- | GHC's
+    InGhc !Bool (IO [IO ()])
+
+-- | Run them on so many processors; they do so many operations together.
+runKind :: Int -> Int -> Bodies -> IO Work
+runKind processors operations bodies = do
+  setNumCapabilities processors
+  case bodies of
+    InWeft backend apart make -> do
+      result <- newEmptyMVar
+      runWith defaultSettings {settingWorkers = Just processors, settingKernel = systemKernel defaultSystemSettings {systemBackend = backend}} $ do
+        threads <- make
+        (over, wait) <- liftIO (countdown (length threads))
+        begin <- liftIO snapshot
+        forM_ (zip [0 ..] threads) $ \(i, body) ->
+          (if apart then void . forkWith defaultForkOptions {forkWorker = Just i} else fork_) (body >> liftIO over)
+        blocking wait
+        liftIO (since operations begin >>= putMVar result)
+      takeMVar result
+    InGhc apart make -> inThread $ do
+      threads <- make
+      (over, wait) <- countdown (length threads)
+      begin <- snapshot
+      forM_ (zip [0 ..] threads) $ \(i, body) ->
+        (if apart then forkOn (i `mod` processors) else forkIO) (body >> over)
+      wait
+      since operations begin
+  where
+    -- The main thread is bound to an OS thread, and a switch to it costs microseconds.
+    inThread act = do
+      box <- newEmptyMVar
+      _ <- forkIO (try act >>= putMVar box)
+      takeMVar box >>= either (\e -> throwIO (e :: SomeException)) pure
+
+-- What each thread does at its end, and what waits for the last.
+countdown :: Int -> IO (IO (), IO ())
+countdown threads = do
+  left <- newIORef threads
+  done <- newEmptyMVar
+  let over = atomicModifyIORef' left (\n -> (n - 1, n - 1)) >>= \n -> when (n == 0) (putMVar done ())
+  pure (over, takeMVar done)
+
+data Snapshot = Snapshot !Nanoseconds !Nanoseconds !RTSStats
+
+-- After a collection, so that the counters are true and the first one is not ours.
+snapshot :: IO Snapshot
+snapshot = do
+  performMajorGC
+  stats <- getRTSStats
+  cpu <- processCpu
+  start <- now
+  pure (Snapshot start cpu stats)
+
+since :: Int -> Snapshot -> IO Work
+since operations (Snapshot start cpu before) = do
+  time <- elapsedSince start
+  used <- subtract cpu <$> processCpu
+  collected <- gc_elapsed_ns <$> getRTSStats
+  performMajorGC
+  allocated <- allocated_bytes <$> getRTSStats
+  pure
+    Work
+      { workOperations = operations,
+        workTime = time,
+        workCpu = used,
+        workMore =
+          [ ("allocated_bytes_per_operation", fromIntegral (allocated - allocated_bytes before) / fromIntegral operations),
+            ("gc_share", fromIntegral (collected - gc_elapsed_ns before) / max 1 (toDouble time))
+          ]
+      }

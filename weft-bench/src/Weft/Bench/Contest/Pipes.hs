@@ -1,0 +1,165 @@
+{-# LANGUAGE CApiFFI #-}
+{-# OPTIONS_GHC -optc-D_GNU_SOURCE #-}
+
+-- |
+-- Description : Pairs of threads that send each other bytes over pipes
+--
+-- In each pair one thread sends so many bytes and waits for as many, over and over; the
+-- other answers. Beside them threads wait, each at a FIFO into which nobody writes (Li &
+-- Zdancewic 2007, figures 20 and 21; Li 2008, figures 3.15, 5.6 and 5.7).
+module Weft.Bench.Contest.Pipes
+  ( pipesWork,
+  )
+where
+
+import Control.Concurrent (forkIO, threadDelay, threadWaitRead, threadWaitWrite)
+import Control.Monad (forM_, replicateM, unless, void)
+import Data.ByteString (ByteString)
+import Data.ByteString qualified as Bytes
+import Data.ByteString.Unsafe (unsafeUseAsCString)
+import Data.Text qualified as Text
+import Foreign.C.Error (throwErrnoIfMinus1_)
+import Foreign.C.Types (CInt (..), CSize (..))
+import Foreign.Marshal.Alloc (allocaBytes)
+import Foreign.Ptr (Ptr, castPtr, plusPtr)
+import System.FilePath ((</>))
+import System.Posix.IO (FdOption (..), OpenFileFlags (..), OpenMode (..), createPipe, defaultFileFlags, openFd, setFdOption)
+import System.Posix.Types (CSsize (..), Fd (..))
+import Weft (Thread, fork_, liftIO)
+import Weft.Bench.Contest
+import Weft.Bench.Contest.Kind
+import Weft.Buffer
+import Weft.File qualified as Weft (OpenMode (..))
+import Weft.IO qualified as IO
+import Weft.Pipe
+import Weft.Time (milliseconds, sleep)
+
+data Size = Size
+  { sizePairs :: !Int,
+    sizeBytes :: !Int,
+    sizeCapacity :: !Int,
+    sizeRounds :: !Int,
+    -- | where the FIFOs are at which threads wait
+    sizeIdle :: ![FilePath]
+  }
+
+-- | By threads of a kind. The point: @processors@, @pairs@, @bytes@, @capacity@, @idle@,
+-- @total@ (bytes, which are the operations), and @fifos@ if any are idle.
+pipesWork :: Kind -> Point -> Either String (IO Work)
+pipesWork kind point = do
+  processors <- number point "processors"
+  pairs <- number point "pairs"
+  bytes <- number point "bytes"
+  capacity <- number point "capacity"
+  idle <- number point "idle"
+  total <- number point "total"
+  directory <- if idle == 0 then Right "" else maybe (Left "fifos is missing") (Right . Text.unpack) (lookup "fifos" point)
+  let rounds = max 1 (total `div` (2 * bytes * pairs))
+      size = Size pairs bytes capacity rounds [directory </> show i | i <- [0 .. idle - 1]]
+  pure . runKind processors (rounds * 2 * bytes * pairs) $ case kind of
+    Monadic backend -> InWeft backend False (monadic size)
+    Direct backend -> InWeft backend False (direct size)
+    Ghc -> InGhc False (ghc size)
+
+-- | The pipes of a pair: what the first reads and writes, and the second.
+pipesOf :: Size -> Thread ((Pipe, Pipe), (Pipe, Pipe))
+pipesOf size = do
+  (r1, w1) <- openPipe
+  (r2, w2) <- openPipe
+  forM_ [w1, w2] (`setPipeCapacity` sizeCapacity size)
+  pure ((r2, w1), (r1, w2))
+
+-- | Once all wait.
+idling :: Size -> (Pipe -> Thread ()) -> Thread ()
+idling size waiting = do
+  forM_ (sizeIdle size) $ \path -> openFifo path Weft.ReadWrite >>= fork_ . waiting
+  unless (null (sizeIdle size)) (sleep (milliseconds 50))
+
+monadic :: Size -> Thread [Thread ()]
+monadic size = do
+  idling size $ \pipe -> liftIO (newBuffer 1) >>= \b -> void (readPipeInto pipe b 0 1)
+  fmap concat . replicateM (sizePairs size) $ do
+    ((r2, w1), (r1, w2)) <- pipesOf size
+    x <- liftIO (newBuffer (sizeBytes size))
+    y <- liftIO (newBuffer (sizeBytes size))
+    pure
+      [ times (sizeRounds size) (writePipe w1 token >> whole x r2 (sizeBytes size)),
+        times (sizeRounds size) (whole y r1 (sizeBytes size) >> writePipe w2 token)
+      ]
+  where
+    token = tokenOf size
+    whole :: Buffer -> Pipe -> Int -> Thread ()
+    whole !buffer !pipe !left
+      | left <= 0 = pure ()
+      | otherwise = readPipeInto pipe buffer 0 left >>= \n -> whole buffer pipe (left - n)
+
+direct :: Size -> Thread [Thread ()]
+direct size = do
+  idling size $ \pipe -> IO.direct (newBuffer 1 >>= \b -> void (IO.readPipeInto pipe b 0 1))
+  fmap concat . replicateM (sizePairs size) $ do
+    ((r2, w1), (r1, w2)) <- pipesOf size
+    x <- liftIO (newBuffer (sizeBytes size))
+    y <- liftIO (newBuffer (sizeBytes size))
+    pure
+      [ IO.direct (times (sizeRounds size) (IO.writePipe w1 token >> whole x r2 (sizeBytes size))),
+        IO.direct (times (sizeRounds size) (whole y r1 (sizeBytes size) >> IO.writePipe w2 token))
+      ]
+  where
+    token = tokenOf size
+    whole :: Buffer -> Pipe -> Int -> IO ()
+    whole !buffer !pipe !left
+      | left <= 0 = pure ()
+      | otherwise = IO.readPipeInto pipe buffer 0 left >>= \n -> whole buffer pipe (left - n)
+
+ghc :: Size -> IO [IO ()]
+ghc size = do
+  forM_ (sizeIdle size) $ \path -> do
+    fd <- openFd path ReadWrite defaultFileFlags {nonBlock = True}
+    forkIO (allocaBytes 1 (\b -> whole fd b 1))
+  unless (null (sizeIdle size)) (threadDelay 50_000)
+  fmap concat . replicateM (sizePairs size) $ do
+    (r1, w1) <- pipe
+    (r2, w2) <- pipe
+    pure
+      [ allocaBytes (sizeBytes size) $ \b -> times (sizeRounds size) (put w1 >> whole r2 b (sizeBytes size)),
+        allocaBytes (sizeBytes size) $ \b -> times (sizeRounds size) (whole r1 b (sizeBytes size) >> put w2)
+      ]
+  where
+    token = tokenOf size
+    pipe = do
+      (r@(Fd number'), w) <- createPipe
+      forM_ [r, w] $ \fd -> setFdOption fd NonBlockingRead True
+      throwErrnoIfMinus1_ "F_SETPIPE_SZ" (c_fcntl number' c_setpipe_sz (fromIntegral (sizeCapacity size)))
+      pure (r, w)
+    put fd = unsafeUseAsCString token $ \p -> give fd (castPtr p) (sizeBytes size)
+    -- A call first, then the wait, as "GHC.Event" is meant to be used.
+    give :: Fd -> Ptr () -> Int -> IO ()
+    give !fd !p !left
+      | left <= 0 = pure ()
+      | otherwise = do
+          n <- c_write fd p (fromIntegral left)
+          if n > 0 then give fd (p `plusPtr` fromIntegral n) (left - fromIntegral n) else threadWaitWrite fd >> give fd p left
+    whole :: Fd -> Ptr () -> Int -> IO ()
+    whole !fd !p !left
+      | left <= 0 = pure ()
+      | otherwise = do
+          n <- c_read fd p (fromIntegral left)
+          if n > 0 then whole fd p (left - fromIntegral n) else threadWaitRead fd >> whole fd p left
+
+tokenOf :: Size -> ByteString
+tokenOf size = Bytes.replicate (sizeBytes size) 120
+
+times :: (Monad m) => Int -> m () -> m ()
+times n act = go n
+  where
+    go 0 = pure ()
+    go k = act >> go (k - 1 :: Int)
+{-# INLINE times #-}
+
+foreign import ccall unsafe "read" c_read :: Fd -> Ptr () -> CSize -> IO CSsize
+
+foreign import ccall unsafe "write" c_write :: Fd -> Ptr () -> CSize -> IO CSsize
+
+foreign import capi unsafe "fcntl.h fcntl" c_fcntl :: CInt -> CInt -> CInt -> IO CInt
+
+foreign import capi unsafe "fcntl.h value F_SETPIPE_SZ" c_setpipe_sz :: CInt

@@ -1,0 +1,56 @@
+-- |
+-- Description : Threads that compute and yield, on one processor and on more
+--
+-- Each thread computes, increments a transactional variable that all share if that is asked
+-- for, and yields; over and over (Li & Zdancewic 2007, figure 18: 1,024 threads). The work
+-- allocates nothing, so that the collector has no part in it.
+module Weft.Bench.Contest.Spread
+  ( spreadWork,
+  )
+where
+
+import Control.Concurrent qualified as Ghc
+import Control.Concurrent.STM qualified as Stm
+import Control.Exception (evaluate)
+import Control.Monad (when)
+import Weft (Thread, liftIO, yield)
+import Weft.Bench.Contest
+import Weft.Bench.Contest.Kind
+import Weft.Bench.Contest.Random
+import Weft.IO qualified as IO
+import Weft.STM qualified as Weft
+
+-- | By threads of a kind. The point: @processors@, @threads@, @turns@ of each (which are
+-- the operations), @steps@ (of a generator in each turn), @counter@ (0 or 1).
+spreadWork :: Kind -> Point -> Either String (IO Work)
+spreadWork kind point = do
+  processors <- number point "processors"
+  threads <- number point "threads"
+  turns <- number point "turns"
+  work <- number point "steps"
+  counter <- (> 0) <$> number point "counter"
+  let monadic v = go turns
+        where
+          go :: Int -> State -> Thread ()
+          go 0 _ = pure ()
+          go k a = do
+            b <- liftIO (evaluate (steps work a))
+            when counter (Weft.atomically (count v))
+            yield
+            go (k - 1) b
+      plain stm rest v = go turns
+        where
+          go :: Int -> State -> IO ()
+          go 0 _ = pure ()
+          go k a = do
+            b <- evaluate (steps work a)
+            when counter (stm (count v))
+            () <- rest
+            go (k - 1) b
+      all' body = Stm.newTVarIO (0 :: Int) >>= \v -> pure [body v (seeded i) | i <- [0 .. threads - 1]]
+  pure . runKind processors (turns * threads) $ case kind of
+    Monadic backend -> InWeft backend False (liftIO (all' monadic))
+    Direct backend -> InWeft backend False (liftIO (all' (\v a -> IO.direct (plain (IO.await . Weft.atomically) IO.yield v a))))
+    Ghc -> InGhc False (all' (plain Stm.atomically Ghc.yield))
+  where
+    count v = Stm.modifyTVar' v (+ 1)

@@ -1,0 +1,141 @@
+-- |
+-- Description : The page of the works: pictures, tables, verdicts
+--
+-- Makes Markdown and SVG of what was measured. Pure.
+module Weft.Bench.Works.Page
+  ( Result (..),
+    pageOf,
+    picturesOf,
+  )
+where
+
+import Chart
+import Data.List (nub, sortOn)
+import Data.Maybe (fromMaybe, mapMaybe)
+import Data.Text (Text)
+import Data.Text qualified as Text
+import Weft.Bench.Contest
+import Weft.Bench.Report
+import Weft.Bench.Works.Claim
+import Weft.Bench.Works.Plan
+
+-- | What was measured of an experiment.
+data Result = Result
+  { resultPlanned :: !Planned,
+    resultContest :: !Contest,
+    resultSamples :: ![Sample]
+  }
+
+-- | The page: the size, the machine and the versions, the results, all claims; pictures lie
+-- in the directory that is named.
+pageOf :: Size -> [Row] -> Text -> [Result] -> [Claim] -> Text
+pageOf size about directory results claims =
+  Text.intercalate "\n" $
+    [ "# The works' experiments, repeated\n",
+      "Made by `make figures`; not to be changed by hand. What the works state is in",
+      "[works.json](../weft-bench/works.json), in our words and with their places; nothing was read off a plot.",
+      "Figures and sections of Li & Zdancewic 2007 are those of *A language-based approach to unifying events",
+      "and threads*. A claim is *reproduced* where the figure here is within its bounds at all sizes,",
+      "*reversed* where it is at none. [weft-bench/README.md](../weft-bench/README.md) says who the contenders",
+      "are and how they are measured.\n"
+    ]
+      ++ [ "> **This is a quick run**: one round, small sizes. It shows that everything works; none of its figures\n> is to be quoted, and its verdicts may be those of chance.\n"
+           | size == Quick
+         ]
+      ++ [renderMarkdown (map (drop 1) about)]
+      ++ concatMap section results
+      ++ ["## Not yet measured\n"]
+      ++ ["- " <> claimWork c <> ", " <> claimPlace c <> ": " <> claimStates c <> ". *" <> why <> ".*" | c@Claim {claimTest = Missing why} <- claims]
+      ++ [""]
+  where
+    section r =
+      let name = plannedName (resultPlanned r)
+          rows = contestRows (resultContest r) (resultSamples r)
+       in ["## " <> plannedTitle (resultPlanned r) <> "\n", plannedAbout (resultPlanned r) <> "\n"]
+            ++ ["![" <> title <> "](" <> directory <> "/" <> file <> ".svg)\n" | (file, title, _) <- picturesOf size about r]
+            ++ [renderMarkdown [verdict r c | c <- claims, experimentOf c == Just name]]
+            ++ ["Nobody could be measured.\n" | null rows]
+            ++ [silent | silent <- [missing r rows], not (Text.null silent)]
+    verdict r c =
+      let (words', here) = verdictText (judge (resultContest r) (resultSamples r) c)
+       in [ ("claim", Name (claimStates c)),
+            ("source", Name (claimWork c <> ", " <> claimPlace c)),
+            ("their machine", Name (claimMachine c)),
+            ("theirs", Name (claimTheirs c)),
+            ("here", Name (subject c <> here)),
+            ("verdict", Name (words' <> (if Text.null (claimNote c) then "" else " (" <> claimNote c <> ")")))
+          ]
+    subject c = case claimTest c of
+      Bounds _ field of' over _ _ _ _ _ -> of' <> maybe "" (" over " <>) over <> (if field == "per_second" then "" else ", " <> Text.replace "_" " " field) <> ": "
+      _ -> ""
+    missing r rows = case [n | n <- map contenderName (contestContenders (resultContest r)), n `notElem` mapMaybe (textAt "contender") rows] of
+      [] -> ""
+      absent -> "Without a figure: " <> Text.intercalate ", " absent <> ".\n"
+
+experimentOf :: Claim -> Maybe Text
+experimentOf c = case claimTest c of
+  Missing _ -> Nothing
+  Unreachable e _ -> Just e
+  Bounds e _ _ _ _ _ _ _ _ -> Just e
+
+-- | For each combination of the parameters that are not along the picture: the name of its
+-- file, its title, its chart.
+picturesOf :: Size -> [Row] -> Result -> [(Text, Text, Chart)]
+picturesOf size about r =
+  [ (name, title, Chart title subtitle sources content)
+    | others <- nub (map (filter ((/= xKey) . fst)) (pointsPlanned p)),
+      let mine = [row | row <- rows, and [numberAt k row == Just (read (Text.unpack v)) | (k, v) <- others]]
+          changing = [(k, v) | (k, v) <- others, maybe False ((> 1) . length) (lookup k (plannedKeys p))]
+          name = Text.intercalate "-" ("works" : plannedName p : [k <> v | (k, v) <- changing])
+          title = plannedTitle p <> (if null changing then "" else ": " <> Text.intercalate ", " [k <> " " <> v | (k, v) <- changing])
+          subtitle = Text.intercalate ", " [k <> " " <> grouped (read (Text.unpack v)) | (k, v) <- others, (k, v) `notElem` changing],
+      Just content <- [contentOf mine]
+  ]
+  where
+    p = resultPlanned r
+    (xKey, xLabel) = plannedX p
+    (field, unit, yLabel) = plannedY p
+    rows = contestRows (resultContest r) (resultSamples r)
+    names rows' = nub (mapMaybe (textAt "contender") rows')
+    few = length (fromMaybe [] (lookup xKey (plannedKeys p))) <= 2
+    contentOf mine
+      | null values = Nothing
+      | few = Just (Bars (yLabel <> lastOf mine) [Bar n (lookOf n) (v * unit) "" | (n, v) <- sortOn snd (barsOf mine)])
+      | otherwise = Just (Ranged (Axis xLabel Logarithmic []) (Axis yLabel Logarithmic []) [(series n mine, ranges n mine) | n <- names mine])
+      where
+        values = mapMaybe (numberAt field) mine
+    -- Bars are of the last place along the picture: the most processors.
+    barsOf mine = [(n, v) | row <- atLast mine, Just n <- [textAt "contender" row], Just v <- [numberAt field row]]
+    atLast mine = [row | row <- mine, numberAt xKey row == lastX mine]
+    lastX mine = case mapMaybe (numberAt xKey) mine of
+      [] -> Nothing
+      xs -> Just (maximum xs)
+    lastOf mine = maybe "" (\x -> ", " <> grouped (round x) <> " " <> xLabel) (lastX mine)
+    -- On a logarithmic axis nothing is at 0.
+    place x = if xKey == "idle" then x + 1 else x
+    series n mine = Series n (lookOf n) [(place x, y * unit) | (x, y) <- at n field mine]
+    ranges n mine = [(place x, low * unit, high * unit) | field == "per_second", ((x, low), (_, high)) <- zip (at n "per_second_least" mine) (at n "per_second_most" mine)]
+    at n f mine = sortOn fst [(x, y) | row <- mine, textAt "contender" row == Just n, Just x <- [numberAt xKey row], Just y <- [numberAt f row]]
+    sources =
+      (if size == Quick then "A quick run: nothing to quote from." else "Medians of " <> Text.pack (show (plannedRounds p)) <> " interleaved rounds; thin lines are their range.")
+        : [Text.intercalate ", " (mapMaybe (`textAt` row) ["processor", "kernel"]) | row <- about, textAt "kind" row == Just "machine"]
+
+textAt :: Text -> Row -> Maybe Text
+textAt key row = lookup key row >>= cellName
+
+numberAt :: Text -> Row -> Maybe Double
+numberAt key row = lookup key row >>= cellNumber
+
+-- Colours that differ in print too, by their lines.
+lookOf :: Text -> Look
+lookOf name =
+  fromMaybe (Look "grey" Dotted False) . lookup name $
+    [ ("weft-epoll", Look "orange" Solid True),
+      ("weft-io_uring", Look "orange" Dashed True),
+      ("direct-epoll", Look "amber" Solid False),
+      ("direct-io_uring", Look "amber" Dashed False),
+      ("forkIO", Look "blue" Solid False),
+      ("NPTL", Look "green" Dashed False),
+      ("Go", Look "sky" Dotted False),
+      ("tokio", Look "pink" Dotted False)
+    ]
