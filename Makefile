@@ -27,7 +27,7 @@ GROUPS = split curl python tools browser slow soak
 ARGS =
 
 .PHONY: help setup build serve test lint format docs check-setup view-timeline \
-  test-interop soak fuzz explore kv bench bench-yield bench-timers bench-http bench-http-figures \
+  test-interop soak fuzz explore kv bench bench-yield bench-timers bench-http bench-http-figures gate \
   setup-build setup-bench setup-interop servers storm program peers clean
 
 help: ## list the targets
@@ -91,6 +91,10 @@ bench-http: setup-bench build peers ## HTTP beside nginx, Apache, warp, Go, ... 
 
 bench-http-figures: setup-bench build peers ## the same, and leave rows, tables and figures in docs/figures
 	@bin/weft-bench http --weft bin/weft --out docs/figures $(ARGS)
+
+gate: setup-bench ## what a request costs in instructions, code and memory, beside the committed figures [ARGS=--write]
+	@tools/build weft-cli:exe:weft weft-wai:exe:weft-wai-hello
+	@exec weft-bench/gate/gate.py $(ARGS)
 
 clean: ## remove all that was compiled
 	@rm -rf dist-newstyle bin
