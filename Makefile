@@ -27,7 +27,7 @@ GROUPS = split curl python tools browser slow soak
 ARGS =
 
 .PHONY: help setup build serve test lint format docs check-setup view-timeline \
-  test-interop soak fuzz explore kv bench bench-yield bench-timers bench-http bench-http-figures figures \
+  test-interop soak fuzz explore kv bench bench-yield bench-timers bench-http bench-http-figures figures gate \
   setup-build setup-bench setup-interop servers storm program peers clean
 
 help: ## list the targets
@@ -94,6 +94,10 @@ bench-http-figures: setup-bench build peers ## the same, and leave rows, tables 
 
 figures: setup-bench build peers ## the works' experiments, and docs/figures.md of them; hours [ARGS=--quick: ten minutes]
 	@bin/weft-bench works $(ARGS)
+
+gate: setup-bench ## what a request costs in instructions, code and memory, beside the committed figures [ARGS=--write]
+	@tools/build weft-cli:exe:weft weft-wai:exe:weft-wai-hello
+	@exec weft-bench/gate/gate.py $(ARGS)
 
 clean: ## remove all that was compiled
 	@rm -rf dist-newstyle bin

@@ -6,6 +6,7 @@ module Main (main) where
 
 import AccessLogTest qualified
 import AllocationTest qualified
+import AtHandTest qualified
 import BodyTest qualified
 import ClientHeadTest qualified
 import ClientPlacesTest qualified
@@ -87,6 +88,7 @@ allTests = do
         ServerTableTest.tests,
         ServerTalkTest.tests,
         LeftBehindTest.tests,
+        AtHandTest.tests,
         TrailersTest.tests,
         PaceTest.tests,
         ClientHeadTest.tests,

@@ -7,6 +7,7 @@ module ServerRig
     Seen (..),
     Rig (..),
     withHandler,
+    withAtHand,
     withApplication,
 
     -- * Talking
@@ -48,6 +49,10 @@ data Rig = Rig
 -- | Serve with a handler while the body runs; then drain, with nobody left over.
 withHandler :: (ServerSettings -> ServerSettings) -> Handler -> (Rig -> Thread a) -> IO (a, Seen)
 withHandler settings handler = serving settings (\s -> newServer s (const handler))
+
+-- | The same with what is at hand before that.
+withAtHand :: (ServerSettings -> ServerSettings) -> AtHand -> Handler -> (Rig -> Thread a) -> IO (a, Seen)
+withAtHand settings atHand handler = serving settings (\s -> newServerAtHand s (const (atHand, handler)))
 
 -- | The same with an application.
 withApplication :: (ServerSettings -> ServerSettings) -> Application -> (Rig -> Thread a) -> IO (a, Seen)

@@ -1,8 +1,8 @@
 /* The monitor of a run, and the OS threads that carry its workers.
  *
- * One OS thread looks at every worker each tick. A worker whose carrier has been in
- * user code, in one and the same dispatch, for longer than the patience is given to
- * another carrier. The protocol between a carrier and the monitor is Note [Takeover]
+ * One OS thread looks at every worker now and then (Note [When the monitor looks]). A
+ * worker whose carrier has been in user code, in one and the same dispatch, for longer
+ * than the patience is given to another carrier. The protocol between a carrier and the monitor is Note [Takeover]
  * of Weft.Internal.Os.Control; this file has the monitor's side of it, and the pool of
  * carriers. No function here holds a lock while Haskell code runs. */
 #define _GNU_SOURCE
@@ -43,14 +43,16 @@ struct weft_monitor {
   int workers;
   word *words;
   int expedited; /* is there a membarrier? */
-  int64_t tick_ns, patience_ns, linger_ns;
+  int64_t tick_ns, longest_ns; /* the shortest and the longest time between two looks */
+  int64_t patience_ns, linger_ns;
   int most; /* places */
   int few;  /* as many carriers as may be busy before anybody looks what they do */
   HsStablePtr carry;
 
   pthread_t thread;
   pthread_mutex_t lock;
-  pthread_cond_t left; /* a carrier has ended */
+  pthread_cond_t left;  /* a carrier has ended */
+  pthread_cond_t ended; /* the phase is no longer RUNNING */
   /* Under the lock. */
   enum { RUNNING, STOPPING, STOPPED } phase;
   int carriers;  /* places that are not NOBODY's */
@@ -66,6 +68,7 @@ struct weft_monitor {
     int64_t line;  /* that of the carrier that owns the worker */
     int64_t user;  /* what it said */
     int64_t since; /* since when */
+    int64_t number; /* of the last dispatch in which it was seen in user code */
   } *seen;
   int64_t reviewed;   /* when somebody looked what the carriers do */
   int told;           /* has the operator been told that there is no carrier left? */
@@ -120,6 +123,7 @@ static void release(weft_monitor *m) {
   if (m->carry) hs_free_stable_ptr(m->carry);
   pthread_mutex_destroy(&m->lock);
   pthread_cond_destroy(&m->left);
+  pthread_cond_destroy(&m->ended);
   for (int i = 0; i < m->highest; i++) pthread_cond_destroy(&m->places[i].changed);
   free(m->seen);
   free(m->places);
@@ -340,15 +344,49 @@ static int is_running(weft_monitor *m) {
   return running;
 }
 
+/* Wait until this time, or until the run is to end. Does it go on? */
+static int pause_until(weft_monitor *m, int64_t until) {
+  struct timespec t = {.tv_sec = until / 1000000000, .tv_nsec = until % 1000000000};
+  int late = 0;
+  pthread_mutex_lock(&m->lock);
+  while (m->phase == RUNNING && late != ETIMEDOUT) late = pthread_cond_timedwait(&m->ended, &m->lock, &t);
+  int running = m->phase == RUNNING;
+  pthread_mutex_unlock(&m->lock);
+  return running;
+}
+
+/* Note [When the monitor looks]
+   A look costs a worker that is busy some 15 microseconds of its processor, so the monitor
+   looks often only while there is a reason. After a look that found a worker *slow* it looks
+   again after a tick; after any other it waits twice as long as before, up to the longest
+   pause, eight milliseconds. A worker is slow if it is in user code and makes fewer than
+   BRISK dispatches in a millisecond, or none since the last look: it is stuck, or its threads
+   compute for long and its slices are to be ended early (ATTEND).
+
+   A stuck worker is not missed. Its USER keeps one number n from some moment S on, and the
+   monitor does not sleep (below). The first look after S, at A, is at most the longest pause
+   later, finds n, and notes A. Each look after that finds n again, so the worker is slow, and
+   is given away by the first that is at least the patience after A. The next look is at most
+   the longest pause after A; if that is sooner than the patience, it is a tick at a time from
+   there. So the worker's other threads are delayed by at most
+     longest + max(longest, patience + tick) = 8 + max(8, 3.5 + 1.5) = 16 milliseconds,
+   and by what the system and GHC take to let the new carrier run.
+
+   When all workers sleep for a while the monitor does, too, without a limit. Nothing is
+   missed: a worker says that it is awake before it runs a thread, and wakes a monitor that
+   it finds asleep; a membarrier orders the stores and loads of the two (without one the
+   monitor wakes every 50 milliseconds). Then the first look is a tick later. A stuck worker
+   does not say that it sleeps, and so keeps the monitor awake. */
+enum { BRISK = 4 };
+
+static int is_slow(int64_t dispatches, int64_t elapsed) { return dispatches * 1000000 < BRISK * elapsed; }
+
 static void *monitor_main(void *argument) {
   weft_monitor *m = argument;
-  int64_t quiet_since = now();
-  for (;;) {
-    struct timespec t = {.tv_sec = m->tick_ns / 1000000000, .tv_nsec = m->tick_ns % 1000000000};
-    clock_nanosleep(CLOCK_MONOTONIC, 0, &t, NULL);
-    if (!is_running(m)) break;
+  int64_t quiet_since = now(), looked = quiet_since, pause = m->tick_ns;
+  while (pause_until(m, now() + pause)) {
     int64_t time = now();
-    int awake = 0, failure = 0, for_long = 0;
+    int awake = 0, slow = 0, failure = 0, for_long = 0;
     for (int w = 0; w < m->workers; w++) {
       struct seen *s = &m->seen[w];
       int64_t user = atomic_load(carrier_word(m, s->line, WEFT_USER));
@@ -361,11 +399,16 @@ static void *monitor_main(void *argument) {
         if (why) failure = why;
         if (why && time - s->since >= 500000000) for_long = 1;
       }
-      /* A worker that runs threads looks around once in a tick. */
-      int64_t unmarked = 0;
-      if (user != 0)
+      if (user != 0) {
+        slow |= is_slow(user - s->number, time - looked);
+        s->number = user;
+        /* A worker that runs threads looks around after each look of ours. */
+        int64_t unmarked = 0;
         atomic_compare_exchange_strong(carrier_word(m, s->line, WEFT_MARK), &unmarked, WEFT_ATTEND);
+      }
     }
+    looked = time;
+    pause = slow ? m->tick_ns : pause < m->longest_ns / 2 ? 2 * pause : m->longest_ns;
     if (for_long) tell(m, failure, time);
     if (!failure) m->told = 0;
     if (awake) {
@@ -382,15 +425,17 @@ static void *monitor_main(void *argument) {
       if (is_running(m) && all_asleep(m)) call_carry(m, -1, 0);
       while (atomic_load(asleep_word(m)) && is_running(m) && all_asleep(m)) futex(asleep_word(m), FUTEX_WAIT_PRIVATE, 1, m->expedited ? NULL : &now_and_then);
       atomic_store(asleep_word(m), 0);
-      quiet_since = now();
+      quiet_since = looked = now();
+      pause = m->tick_ns;
     }
   }
   hs_thread_done();
   return NULL;
 }
 
-weft_monitor *weft_monitor_start(int workers, int64_t *words, int64_t tick_ns, int64_t patience_ns,
-                                 int64_t linger_ns, int few, int most, HsStablePtr carry) {
+weft_monitor *weft_monitor_start(int workers, int64_t *words, int64_t tick_ns, int64_t longest_ns,
+                                 int64_t patience_ns, int64_t linger_ns, int few, int most,
+                                 HsStablePtr carry) {
   weft_monitor *m = calloc(1, sizeof *m);
   if (!m) return NULL;
   m->seen = calloc((size_t)workers, sizeof *m->seen);
@@ -399,6 +444,7 @@ weft_monitor *weft_monitor_start(int workers, int64_t *words, int64_t tick_ns, i
   m->workers = workers;
   m->words = (word *)words;
   m->tick_ns = tick_ns;
+  m->longest_ns = longest_ns;
   m->patience_ns = patience_ns;
   m->linger_ns = linger_ns;
   m->few = few < most ? few : most;
@@ -408,12 +454,14 @@ weft_monitor *weft_monitor_start(int workers, int64_t *words, int64_t tick_ns, i
   for (int w = 0; m->seen && w < workers; w++) m->seen[w].line = w;
   pthread_mutex_init(&m->lock, NULL);
   new_cond(&m->left);
+  new_cond(&m->ended);
   m->expedited = syscall(__NR_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
   if (!m->seen || !m->places || pthread_create(&m->thread, NULL, monitor_main, m) != 0) {
     m->carry = NULL; /* still the caller's */
     release(m);
     return NULL;
   }
+  pthread_setname_np(m->thread, "weft-monitor");
   return m;
 }
 
@@ -455,6 +503,7 @@ static int on_their_way(weft_monitor *m) {
 void weft_monitor_stop(weft_monitor *m) {
   pthread_mutex_lock(&m->lock);
   m->phase = STOPPING;
+  pthread_cond_signal(&m->ended);
   for (int i = 0; i < m->highest; i++) pthread_cond_signal(&m->places[i].changed);
   pthread_mutex_unlock(&m->lock);
   weft_monitor_wake(m);

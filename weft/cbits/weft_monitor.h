@@ -28,7 +28,7 @@ typedef struct weft_monitor weft_monitor;
    there is no carrier left for it, or the system had no OS thread for one (the second
    argument is its errno). `few` may be busy, and all that are blocked in addition, up to
    `most`. Once it has started, the monitor owns the pointer and frees it. */
-weft_monitor *weft_monitor_start(int workers, int64_t *words, int64_t tick_ns,
+weft_monitor *weft_monitor_start(int workers, int64_t *words, int64_t tick_ns, int64_t longest_ns,
                                  int64_t patience_ns, int64_t linger_ns, int few, int most,
                                  HsStablePtr carry);
 void weft_monitor_wake(weft_monitor *m);

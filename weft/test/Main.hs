@@ -26,6 +26,7 @@ import Test.Guests qualified
 import Test.Laws qualified
 import Test.Laziness qualified
 import Test.Local qualified
+import Test.Monitor qualified
 import Test.Operator qualified
 import Test.Park qualified
 import Test.Pool qualified
@@ -87,6 +88,7 @@ everything = do
         Test.CancelStorm.tests,
         Test.Dump.tests,
         Test.Takeover.tests,
+        Test.Monitor.tests,
         Test.Ending.tests,
         Test.Local.tests,
         Test.Timeline.tests

@@ -171,9 +171,11 @@ servingBy setup body = do
       server <- case (setupApplication setup, setupPlain setup) of
         (Just application, _) -> newServerWith settings (const application)
         (_, Just application) -> newServerPlain settings (const application)
-        _ -> newServer settings $ \clock -> setupHandler setup $ \request -> do
-          liftIO (writeIORef ticks (tickSecond <$> readClock clock))
-          staticHandler static clock request
+        -- What other handlers have not put into the cache is not at hand.
+        _ -> newServerAtHand settings $ \clock ->
+          (,) (staticAtHand static clock) . setupHandler setup $ \request -> do
+            liftIO (writeIORef ticks (tickSecond <$> readClock clock))
+            staticHandler static clock request
       wrong <- body (Rig server listener home reports (draining server listener (serverGrace settings)))
       left <- liftIO (connectionCount server)
       sleep (seconds 2)

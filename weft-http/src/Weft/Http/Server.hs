@@ -12,6 +12,7 @@ module Weft.Http.Server
   ( -- * Servers
     Server,
     newServer,
+    newServerAtHand,
     newServerWith,
     newServerPlain,
     serve,
@@ -22,6 +23,7 @@ module Weft.Http.Server
 
     -- * Handlers
     Handler,
+    AtHand,
     Middleware,
     Application,
     PlainApplication (..),

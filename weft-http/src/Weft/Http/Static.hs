@@ -20,6 +20,7 @@ module Weft.Http.Static
     openStatic,
     closeStatic,
     staticHandler,
+    staticAtHand,
     checkStatic,
   )
 where
@@ -91,8 +92,18 @@ staticHandler static clock
             Just fallback | responseStatus response == notFound404 -> fallen static clock request fallback response
             _ -> pure response
 
+-- | Answer GET with what is in the cache and was compared with the disk in this second:
+-- 'staticHandler' answers the same, and all other requests.
+staticAtHand :: Static -> Clock -> AtHand
+staticAtHand static clock
+  | embellished (openSettings static) = \_ -> pure Nothing
+  | otherwise = \request ->
+      lookAt static clock request (requestPath request) >>= \case
+        Whole' response -> pure (Just response)
+        _ -> pure Nothing
+
 -- | What the cache has for a request.
-data AtHand
+data Known
   = Missing
   | -- | The response itself.
     Whole' !Response
@@ -102,7 +113,7 @@ data AtHand
 -- | What the cache has for a path, in one effect: nearly all requests end here. What a client
 -- accepts is looked at only where there is something to choose from. Inlined, so that the path is
 -- not made a value.
-lookAt :: Static -> Clock -> Request -> ByteString -> IO AtHand
+lookAt :: Static -> Clock -> Request -> ByteString -> IO Known
 lookAt static clock request asked =
   lookupCache (openCache static) asked >>= \case
     Nothing -> pure Missing
@@ -126,7 +137,7 @@ lookAt static clock request asked =
 {-# INLINE lookAt #-}
 
 -- | The answer where 'lookAt' did not have it.
-elsewhere :: Static -> Clock -> Request -> ByteString -> AtHand -> Thread Response
+elsewhere :: Static -> Clock -> Request -> ByteString -> Known -> Thread Response
 elsewhere static clock request asked = \case
   Whole' response -> pure response
   Missing -> answerPath static clock request asked

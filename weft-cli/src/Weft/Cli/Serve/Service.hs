@@ -54,7 +54,7 @@ serving config = do
   admin <- traverse (\e -> listenAt Alone (Just (endpointHost e)) (endpointPort e) >>= openAdmin report registry accessLog) (metricsListen (configMetrics config))
   let settings = settingsOf config descriptors report accessLog tls (adminMetrics <$> admin)
   liftIO (showConnectionLimit registry settings)
-  server <- newServer settings (sitesHandler sites)
+  server <- newServerAtHand settings (\clock -> (sitesAtHand sites clock, sitesHandler sites clock))
   failure <- liftIO (newIORef Nothing)
   for_ listening $ \listener ->
     forkWith defaultForkOptions {forkLabel = fromString "acceptor"} $

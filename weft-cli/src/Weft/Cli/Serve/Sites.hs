@@ -7,6 +7,7 @@ module Weft.Cli.Serve.Sites
     openSites,
     closeSites,
     sitesHandler,
+    sitesAtHand,
     sitesShown,
   )
 where
@@ -50,6 +51,16 @@ sitesHandler (Sites open hosts others) clock
     handlers = [(name, staticHandler static clock) | (name, static) <- open]
     handlerOf name = lookup name handlers
     fallback = fromMaybe (misdirected (toEnum (hostUnknown hosts))) (others >>= handlerOf)
+
+-- | Answer with what the host's site has at hand.
+sitesAtHand :: Sites -> Clock -> AtHand
+sitesAtHand (Sites open hosts others) clock
+  | null (hostSites hosts) = fallback
+  | otherwise = \request -> fromMaybe fallback (requestHost request >>= lookupHost table) request
+  where
+    atHands = [(name, staticAtHand static clock) | (name, static) <- open]
+    table = hostTable (mapMaybe (traverse (`lookup` atHands)) (hostSites hosts))
+    fallback = fromMaybe (\_ -> pure Nothing) (others >>= (`lookup` atHands))
 
 -- | The served directories, for the message at the start.
 sitesShown :: Config -> ByteString

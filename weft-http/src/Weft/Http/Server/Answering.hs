@@ -79,7 +79,7 @@ answered context c answering
         begun <- liftIO (readIORef working)
         if begun
           then case serverAnswers server of
-            ByHandler handler -> do
+            ByHandler _ handler -> do
               response <- handler request `catch` failing context
               -- A client that takes its time is no handler at work.
               unless (isMade (responseBody response)) (liftIO (ended working))

@@ -98,7 +98,7 @@ awaitRequest context c input = do
 -- | The connection has nothing to do. Answers whether it is to end, because the server drains.
 becomeIdle :: Context -> Connection -> IO Bool
 becomeIdle context c = do
-  enter server c $! if isJust (connectionTransport c) then Dormant else Idle
+  if isJust (connectionTransport c) then enter server c Dormant else stayIdle server c
   -- Whoever drains sets the flag and then looks at the phases; we have entered ours
   -- and look at the flag: one of the two sees the other.
   isDraining server
@@ -133,7 +133,7 @@ endOfInput context c input = do
 -- | Have one request answered, and go on with what follows it.
 respond :: Context -> Connection -> RequestHead -> Input -> Output -> Thread ()
 respond context c h input output = case serverAnswers server of
-  ByHandler handler | plainly -> handled context c handler h input output
+  ByHandler quick handler | plainly -> handled context c quick handler h input output
   ByPlain application | plainly, isEmptyOutput output -> appliedAtOnce context c application h input
   _ -> answeredAtLength context c h input output
   where
@@ -145,18 +145,59 @@ respond context c h input output = case serverAnswers server of
 {-# INLINE respond #-}
 
 -- | What happens almost always.
-handled :: Context -> Connection -> Handler -> RequestHead -> Input -> Output -> Thread ()
-handled context c handler h input output = runOnce $ do
-  lastOne <- liftIO (beginHandling context c)
+handled :: Context -> Connection -> AtHand -> Handler -> RequestHead -> Input -> Output -> Thread ()
+handled context c quick handler h !input !output = runOnce $ do
   let !request = Request h EmptyBody (connectionClient c)
-      !persistent = isPersistent h && not lastOne
-  if contextQuiet context
-    then handledSince context c handler request input output persistent untimed
-    else now >>= handledSince context c handler request input output persistent . instantNanoseconds
+      -- One request has come.
+      !alone = case input of
+        Input _ from to -> from == to && isEmptyOutput output
+        NoInput -> False
+  liftIO (opening context c quick request alone) >>= \case
+    Given Waits _ -> receiving context c input
+    Given quickly response -> afterwards context c request input (isPersistent h) untimed response quickly
+    Asks persistent -> asked context c handler request input output persistent
 {-# NOINLINE handled #-}
 
-handledSince :: Context -> Connection -> Handler -> Request -> Input -> Output -> Bool -> Int64 -> Thread ()
-handledSince context c handler request !input !output persistent start = runOnce $ case input of
+-- | What a request has come to in the first effect of its thread.
+data Opened
+  = -- | Its response was at hand, and this has become of it.
+    Given !After !Response
+  | -- | The handler works; whether the connection can go on after it.
+    Asks !Bool
+
+-- | Answer with what is at hand, if the request has come alone and nobody wants to know about it:
+-- one effect, which waits for nothing, and so needs no phase and no handler of exceptions (Note
+-- [Deadlines] in "Weft.Http.Server.Phase"). Everything else is left to the handler.
+opening :: Context -> Connection -> AtHand -> Request -> Bool -> IO Opened
+opening context c quick request alone
+  | alone,
+    contextQuiet context,
+    serverMaxRequests (serverSettings (contextServer context)) <= 0 = do
+      idle <- isIdle c
+      there <- if idle then quick request else pure Nothing
+      case there of
+        Nothing -> asks
+        Just response -> do
+          !quickly <- sendQuickly context c request persistent response
+          pure (Given quickly response)
+  | otherwise = asks
+  where
+    !persistent = isPersistent (requestHead request)
+    asks = do
+      lastOne <- beginHandling context c
+      pure $! Asks (persistent && not lastOne)
+{-# OPAQUE opening #-}
+
+-- | Have the handler answer.
+asked :: Context -> Connection -> Handler -> Request -> Input -> Output -> Bool -> Thread ()
+asked context c handler request input output persistent =
+  if contextQuiet context
+    then askedSince context c handler request input output persistent untimed
+    else now >>= askedSince context c handler request input output persistent . instantNanoseconds
+{-# INLINE asked #-}
+
+askedSince :: Context -> Connection -> Handler -> Request -> Input -> Output -> Bool -> Int64 -> Thread ()
+askedSince context c handler request !input !output persistent start = runOnce $ case input of
   -- One request has come.
   Input _ from to
     | from == to,
@@ -171,11 +212,12 @@ handledSince context c handler request !input !output persistent start = runOnce
   where
     answer = handler request `catch` failing context
     {-# INLINE answer #-}
-{-# NOINLINE handledSince #-}
+{-# NOINLINE askedSince #-}
 
 -- | Go on after what 'sendQuickly' has done.
 afterwards :: Context -> Connection -> Request -> Input -> Bool -> Int64 -> Response -> After -> Thread ()
 afterwards context c request input persistent start response = \case
+  -- Nothing else waits to be sent.
   Slowly -> transmitted context c request input persistent start response noOutput
   Partly goesOn left -> do
     write context c [left]
@@ -184,7 +226,7 @@ afterwards context c request input persistent start response = \case
   next -> told' >> proceeding context c input next
   where
     told' = do
-      answering <- answeringOf request input persistent start
+      answering <- liftIO (newAnswering request input persistent start)
       recorded context c answering (responseStatus response) (bodyLength (responseBody response))
 {-# NOINLINE afterwards #-}
 
@@ -201,7 +243,7 @@ transmitted :: Context -> Connection -> Request -> Input -> Bool -> Int64 -> Res
 transmitted context c request input persistent start response output = do
   -- From here on the client has its time to take the response.
   draining <- liftIO (enter server c Sending >> isDraining server)
-  answering <- answeringOf request input (persistent && not draining) start
+  answering <- liftIO (newAnswering request input (persistent && not draining) start)
   (goesOn, output') <- transmit context c answering response output
   waiting <- bounded context c output'
   if goesOn
@@ -212,11 +254,10 @@ transmitted context c request input persistent start response output = do
 {-# NOINLINE transmitted #-}
 
 -- | A request without a body that is being answered.
-answeringOf :: Request -> Input -> Bool -> Int64 -> Thread Answering
-answeringOf request input keep start = do
-  exchange <- liftIO newExchange
+newAnswering :: Request -> Input -> Bool -> Int64 -> IO Answering
+newAnswering request input keep start = do
+  exchange <- newExchange
   pure $! Answering request input keep start (Nobody' input) exchange
-{-# INLINE answeringOf #-}
 
 -- | A request has come and is going to be answered. Answers whether it is the last one of its
 -- connection, because there were so many.
@@ -242,14 +283,16 @@ beginning context = if contextQuiet context then pure 0 else instantNanoseconds 
 -- for the next one to go with, because nobody knows what the application does then.
 appliedAtOnce :: Context -> Connection -> PlainApplication -> RequestHead -> Input -> Thread ()
 appliedAtOnce context c application h input = runOnce $ do
-  lastOne <- liftIO (beginHandling context c)
-  start <- beginning context
-  let settling = case input of
-        -- One request has come.
-        Input _ from to | from == to -> (\ends -> if ends then Stops else Waits) <$> becomeIdle context c
-        _ -> Proceeds True <$ withdraw (connectionMember c)
-  answering <- answeringOf (Request h EmptyBody (connectionClient c)) input (isPersistent h && not lastOne) start
+  begun <- liftIO $ do
+    lastOne <- beginHandling context c
+    newAnswering (Request h EmptyBody (connectionClient c)) input (isPersistent h && not lastOne) untimed
+  answering <- if contextQuiet context then pure begun else (\start -> begun {answeringSince = start}) <$> beginning context
   appliedPlain context c application answering settling >>= proceeding context c input
+  where
+    settling = case input of
+      -- One request has come.
+      Input _ from to | from == to -> (\ends -> if ends then Stops else Waits) <$> becomeIdle context c
+      _ -> Proceeds True <$ withdraw (connectionMember c)
 {-# NOINLINE appliedAtOnce #-}
 
 -- | A request that may have a body, or one of which there may be too many.

@@ -108,7 +108,7 @@ transmit context c answering response output = runOnce (transmission context c a
 -- | The same as it stands.
 transmission :: Context -> Connection -> Answering -> Response -> Output -> Thread (Bool, Output)
 transmission context c answering response output
-  | Just bytes <- atHand request persistence response =
+  | Just bytes <- atHand request (answeringKeep answering) response =
       (True, gathered [bytes]) <$ recorded context c answering (responseStatus response) (bodyLength (responseBody response))
   | Raw conversation <- responseBody response = do
       flush context c output
@@ -155,13 +155,13 @@ transmission context c answering response output
       Switch _ -> False
       Raw _ -> False
       -- After a success its client takes all that comes for the tunnel.
-      _ -> requestMethod request /= Connect
+      _ -> not (isConnect request)
     isSwitch = case responseBody response of
       Switch _ -> True
       _ -> False
     keep = answeringKeep answering && delimited && not (asksToClose response)
     persistence = persistenceOf request keep
-    bare = requestMethod request == Head || hasNoBody (responseStatus response)
+    bare = isHead request || hasNoBody (responseStatus response)
     headAtHand = if persistence == Persistent then renderedHead else Nothing
     renderedHead = if inMemory (responseBody response) then Nothing else responseRendered response
 
@@ -230,22 +230,24 @@ attending context act = do
       | otherwise = False
 
 -- | The bytes of a response that are at hand or small, given whether the connection can go on,
--- and whether it does.
+-- and whether it does. What is at hand is for a connection that goes on.
 rendered :: Context -> Request -> Bool -> Response -> Tick -> Maybe (Bool, ByteString)
 rendered context request possible response tick
-  -- What was rendered is for a connection that goes on.
-  | Just bytes <- atHand request (persistenceOf request (goesOnAfter request possible response)) response = Just (True, bytes)
+  | Just bytes <- atHand request possible response = Just (True, bytes)
   | otherwise = wholeNow context request possible response tick
 {-# INLINE rendered #-}
 
 -- | The bytes of a whole response, if its handler had them and they are what this request is
--- to be answered with.
-atHand :: Request -> Persistence -> Response -> Maybe ByteString
-atHand request persistence response
-  | Just bytes <- responseRendered response,
+-- to be answered with, given whether the connection can go on. They say that it does, in the way
+-- of HTTP\/1.1.
+atHand :: Request -> Bool -> Response -> Maybe ByteString
+atHand request possible response
+  | possible,
+    Just bytes <- responseRendered response,
     inMemory (responseBody response),
-    Persistent <- persistence,
-    requestMethod request /= Head =
+    Http11 <- requestVersion request,
+    hasUsualContent request,
+    not (asksToClose response) =
       Just bytes
   | otherwise = Nothing
 {-# INLINE atHand #-}
@@ -259,7 +261,7 @@ wholeNow context request !possible response tick = case responseBody response of
   _ -> Nothing
   where
     whole pieces
-      | not (contextQuiet context) || requestMethod request == Head || hasNoBody (responseStatus response) = Nothing
+      | not (contextQuiet context) || isHead request || hasNoBody (responseStatus response) = Nothing
       | otherwise =
           let !keep = goesOnAfter request possible response
            in case renderBefore (serverName (serverSettings (contextServer context))) (tickDate tick) (persistenceOf request keep) True response pieces of
@@ -269,8 +271,25 @@ wholeNow context request !possible response tick = case responseBody response of
 -- | Whether the connection goes on after a response in memory, given whether it can. After a
 -- success the client of @CONNECT@ takes all that comes for the tunnel.
 goesOnAfter :: Request -> Bool -> Response -> Bool
-goesOnAfter request possible response = possible && requestMethod request /= Connect && not (asksToClose response)
+goesOnAfter request possible response = possible && not (isConnect request) && not (asksToClose response)
 {-# INLINE goesOnAfter #-}
+
+-- Constructors, and not @==@: that of 'Method' is a call, which has names to compare.
+
+isHead, isConnect :: Request -> Bool
+isHead request = case requestMethod request of
+  Head -> True
+  _ -> False
+isConnect request = case requestMethod request of
+  Connect -> True
+  _ -> False
+{-# INLINE isHead #-}
+{-# INLINE isConnect #-}
+
+-- | Does a response have the content that its fields say, whatever its status?
+hasUsualContent :: Request -> Bool
+hasUsualContent request = not (isHead request || isConnect request)
+{-# INLINE hasUsualContent #-}
 
 -- | What the client is told, given whether the connection goes on.
 persistenceOf :: Request -> Bool -> Persistence

@@ -11,6 +11,8 @@ module Weft.Http.Server.Phase
     enter,
     enterWithin,
     enterHead,
+    isIdle,
+    stayIdle,
     allowances,
     revive,
     isNew,
@@ -66,6 +68,13 @@ import Weft.Time
 -- moment, it returns, and the next that the thread does is to enter a phase: it has just been
 -- dispatched, and has the fuel for that, so the interruption cannot come between. One with a layer is not asked: its receive
 -- may consist of several, the first of which would be lost.
+--
+-- A request that is answered at once, from what is at hand, is answered in the phase 'Idle', and
+-- the deadline moves: one store. The ticker may have read the old deadline, which has just passed,
+-- and end the phase after that: then the connection ends after its response, as if the request
+-- had come before and the deadline had passed after it. Who drains finds it idle, too: the
+-- response goes out, because only receiving is shut down. Nothing interrupts such an answer:
+-- it waits for nothing.
 --
 -- The swap is a compare-and-swap against the phase that was read, and a phase word
 -- carries the count of phases entered: a deadline can only end the phase that it
@@ -136,6 +145,20 @@ entering server c phase deadline again = do
   where
     m = connectionMember c
 {-# INLINE entering #-}
+
+-- | Is it between two requests, and has nobody ended that or asked it to rest?
+isIdle :: Connection -> IO Bool
+isIdle c = isIn Idle <$> readPrimVar (phaseWord (connectionMember c))
+{-# INLINE isIdle #-}
+
+-- | 'enter' for 'Idle': where the connection has stayed idle, only its deadline moves.
+stayIdle :: Server -> Connection -> IO ()
+stayIdle server c = do
+  idle <- isIdle c
+  if idle
+    then deadlineOf server Idle >>= writeDeadline (connectionMember c)
+    else enter server c Idle
+{-# INLINE stayIdle #-}
 
 -- | How long each phase may last from the current tick on.
 allowances :: Timeouts -> PrimArray Int64

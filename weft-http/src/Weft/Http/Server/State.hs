@@ -75,7 +75,8 @@ data Server = Server
 
 -- | What answers requests.
 data Answers
-  = ByHandler Handler
+  = -- | First what is at hand.
+    ByHandler !AtHand !Handler
   | ByApplication Application
   | ByPlain PlainApplication
 

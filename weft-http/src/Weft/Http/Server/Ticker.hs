@@ -10,6 +10,7 @@
 -- working handlers are there, and lets those rest that have nothing to do.
 module Weft.Http.Server.Ticker
   ( newServer,
+    newServerAtHand,
     newServerWith,
     newServerPlain,
     startTicker,
@@ -37,7 +38,11 @@ import Weft.Time
 
 -- | A server that has no connections yet. Its handler may read the server's clock.
 newServer :: ServerSettings -> (Clock -> Handler) -> Thread Server
-newServer settings handler = newServerOf settings (ByHandler . handler)
+newServer settings handler = newServerOf settings (ByHandler (\_ -> pure Nothing) . handler)
+
+-- | The same with what can answer some requests at once, before the handler is asked.
+newServerAtHand :: ServerSettings -> (Clock -> (AtHand, Handler)) -> Thread Server
+newServerAtHand settings both = newServerOf settings (uncurry ByHandler . both)
 
 -- | The same with an 'Application'.
 newServerWith :: ServerSettings -> (Clock -> Application) -> Thread Server

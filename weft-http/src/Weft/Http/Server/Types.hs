@@ -11,6 +11,7 @@ module Weft.Http.Server.Types
   ( -- * Handlers
     Handler,
     Middleware,
+    AtHand,
     Application,
     PlainApplication (..),
     Sent (..),
@@ -82,6 +83,12 @@ type Handler = Request -> Thread Response
 
 -- | Handlers around handlers; they compose with @(.)@.
 type Middleware = Handler -> Handler
+
+-- | Answers a request at once, in plain 'IO', or leaves it to a 'Handler': 'Nothing'. The time limit
+-- for handlers is not for it, nobody tells it that the client is gone, and an exception ends the
+-- connection. So it is for what is at hand: it is short, does not wait, and raises nothing. It is
+-- asked for requests without a body, and not for all of them.
+type AtHand = Request -> IO (Maybe Response)
 
 -- | A handler that is there while its response is sent: it can hold resources around
 -- that. It gives its response to the function it is given, once, and answers with what

@@ -93,8 +93,10 @@ import System.Mem.Weak (Weak)
 -- Who owns which worker only the monitor knows, and only it changes it. The line of a
 -- carrier of the pool is used again when the carrier has come back.
 --
--- The second mark, ATTEND, is set once in a tick and means: end this slice and
--- look at the event source. It bounds a slice of long segments in time.
+-- The second mark, ATTEND, is set by each look of the monitor that finds the carrier in user
+-- code, and means: end this slice and look at the event source. It bounds a slice of long
+-- segments in time: the monitor looks often at a worker that makes few dispatches (Note [When
+-- the monitor looks] in @cbits/weft_monitor.c@).
 
 -- | The words.
 newtype Words = Words (MutablePrimArray RealWorld Int)

@@ -30,7 +30,7 @@ newtype Monitor = Monitor (Ptr Monitor)
 type Carry = Int -> Int -> IO ()
 
 foreign import ccall "weft_monitor_start"
-  c_start :: CInt -> Ptr Int -> Int64 -> Int64 -> Int64 -> CInt -> CInt -> StablePtr Carry -> IO (Ptr Monitor)
+  c_start :: CInt -> Ptr Int -> Int64 -> Int64 -> Int64 -> Int64 -> CInt -> CInt -> StablePtr Carry -> IO (Ptr Monitor)
 
 foreign import ccall unsafe "weft_monitor_wake" c_wake :: Ptr Monitor -> IO ()
 
@@ -38,13 +38,19 @@ foreign import ccall unsafe "weft_monitor_ending" c_ending :: Ptr Monitor -> CIn
 
 foreign import ccall safe "weft_monitor_stop" c_stop :: Ptr Monitor -> IO ()
 
--- | A worker is looked at this often while one is awake.
+-- | From one look at the workers to the next while one of them seems to be stuck, in
+-- nanoseconds.
 tick :: Int64
 tick = 1_500_000
 
--- | Its carrier may be in one dispatch for this long. With the tick that makes some
--- five milliseconds, beside which GHC may keep the new carrier from running until the
--- end of its own time slice, 20 by default. A takeover costs some 30 microseconds.
+-- | From one look to the next while none does, at most. Twice this is the longest that the
+-- other threads of a stuck worker are delayed (Note [When the monitor looks] in
+-- @cbits/weft_monitor.c@), beside which GHC may keep the new carrier from running until the
+-- end of its own time slice, 20 milliseconds by default.
+longest :: Int64
+longest = 8_000_000
+
+-- | A carrier may be in one dispatch for this long. A takeover costs some 30 microseconds.
 patience :: Int64
 patience = 3_500_000
 
@@ -67,7 +73,7 @@ withMonitor workers others shared carry = bracket begin end
   where
     begin = do
       callback <- newStablePtr carry
-      m <- c_start (fromIntegral workers) (wordsAddress shared) tick patience linger few (fromIntegral others) callback
+      m <- c_start (fromIntegral workers) (wordsAddress shared) tick longest patience linger few (fromIntegral others) callback
       when (m == nullPtr) $ freeStablePtr callback >> throwIO (userError "no OS thread for the monitor could be started")
       pure (Monitor m)
     -- Carriers that are still in user code return through the callback: the last one

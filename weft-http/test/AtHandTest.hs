@@ -1,0 +1,104 @@
+-- | Requests that are answered with what is at hand: when that is asked for, and what becomes of
+-- its responses.
+module AtHandTest (tests) where
+
+import Control.Monad (replicateM)
+import Data.ByteString (ByteString)
+import Data.ByteString qualified as B
+import Data.Foldable (toList)
+import Data.IORef
+import ServerRig
+import Test.Tasty
+import Test.Tasty.HUnit
+import Weft
+import Weft.Http.Server hiding (Server)
+import Weft.Http.Server.Phase (currentPhase)
+import Weft.Http.Server.State (Open (..), Phase (..), Server (..))
+import Weft.Http.Status
+import Weft.Socket
+import Weft.Test.Loopback (toEnd, untilFound)
+import Weft.Test.Message (get, getLast, statuses)
+import Weft.Test.Observing (has)
+
+tests :: TestTree
+tests =
+  localOption (mkTimeout 20_000_000) $
+    testGroup
+      "at hand"
+      [ testCase "a connection's first request is the handler's, and what is not at hand" $ do
+          (answers, seen) <- quietly id $ \client -> mapM (ask client) [get "/there", get "/there", get "/gone", get "/there"]
+          answers @?= ["asked", "given", "asked", "given"]
+          (seenReports seen, seenUncaught seen) @?= ([], []),
+        testCase "requests that come together are the handler's" $ do
+          (answers, _) <- quietly id $ \client -> do
+            first <- ask client (get "/there")
+            sendAll client (get "/there" <> getLast "/there")
+            (first,) <$> toEnd client
+          fst answers @?= "asked"
+          assertEqual (show answers) 2 (occurrences "asked" (snd answers)),
+        testCase "the connection stays in its phase" $ do
+          (words', _) <- quietlyWith id $ \server client -> do
+            _ <- ask client (get "/there")
+            mapM (\_ -> idleAfter server client) [1 :: Int .. 3]
+          case words' of
+            first : others -> others @?= [first, first]
+            [] -> assertFailure "none",
+        testCase "a client that ends the connection with its request" $ do
+          (answer, _) <- quietly id $ \client -> do
+            _ <- ask client (get "/there")
+            sendAll client (getLast "/there")
+            toEnd client
+          statuses answer @?= ["200"]
+          has "Connection: close\r\n" answer
+          has "given" answer,
+        testCase "a response that the client does not take at once" $ do
+          (size, _) <- quietly id $ \client -> do
+            _ <- ask client (get "/there")
+            sendAll client (getLast "/large")
+            B.length <$> toEnd client
+          assertBool (show size) (size > large),
+        testCase "where requests are limited, all are the handler's" $ do
+          (answers, _) <- quietly (\s -> s {serverMaxRequests = 3}) $ \client -> replicateM 3 (ask client (get "/there"))
+          answers @?= replicate 3 "asked",
+        testCase "where somebody observes responses, all are the handler's" $ do
+          told <- newIORef (0 :: Int)
+          (answers, _) <- quietly (\s -> s {serverAccessLog = Just (\_ -> atomicModifyIORef' told (\n -> (n + 1, ())))}) $ \client ->
+            replicateM 3 (ask client (get "/there"))
+          answers @?= replicate 3 "asked"
+          readIORef told >>= (@?= 3)
+      ]
+  where
+    occurrences part = length . filter (part `B.isPrefixOf`) . B.tails
+
+large :: Int
+large = 20_000_000
+
+-- | A client of a server of which nobody wants to know anything.
+quietly :: (ServerSettings -> ServerSettings) -> (Socket -> Thread a) -> IO (a, Seen)
+quietly settings use = quietlyWith settings (const use)
+
+quietlyWith :: (ServerSettings -> ServerSettings) -> (Server -> Socket -> Thread a) -> IO (a, Seen)
+quietlyWith settings use =
+  withAtHand (\s -> settings s {serverAccessLog = Nothing, serverObserver = Nothing}) atHand (\_ -> pure (plain ok200 [] "asked")) $ \rig ->
+    rigClient rig (use (rigServer rig))
+  where
+    atHand request = pure $ case requestPath request of
+      "/there" -> Just (plain ok200 [] "given")
+      "/large" -> Just (plain ok200 [] (B.replicate large 0x61))
+      _ -> Nothing
+
+-- | The end of the content of the next response.
+ask :: Socket -> ByteString -> Thread ByteString
+ask client request = do
+  sendAll client request
+  B.takeEnd 5 <$> untilFound client "\r\n\r\n"
+
+-- | Have a request answered: the word of the phase then, which counts phases.
+idleAfter :: Server -> Socket -> Thread Int
+idleAfter server client = do
+  answer <- ask client (get "/there")
+  liftIO (answer @?= "given")
+  phases <- liftIO (readIORef (serverConnections server) >>= mapM currentPhase . toList . openConnections)
+  case phases of
+    [(Idle, word, _)] -> pure word
+    _ -> liftIO (assertFailure (show [phase | (phase, _, _) <- phases]))
