@@ -7,8 +7,9 @@
 #include <stdint.h>
 #include <sys/epoll.h>
 
-// A program that is linked without the options, or against another base, does not have these.
-#define ORIGINAL(symbol) extern StgClosure __real_##symbol;
+// Weak, because the shared library of this package is linked without the options. It can be
+// loaded (by ghci, for Template Haskell), and nothing in it is called then.
+#define ORIGINAL(symbol) extern StgClosure __real_##symbol __attribute__((weak));
 ORIGINAL(base_GHCziEventziThread_threadWaitRead1_closure)
 ORIGINAL(base_GHCziEventziThread_threadDelay1_closure)
 ORIGINAL(base_GHCziEventziThread_closeFdWith1_closure)
