@@ -24,6 +24,24 @@ StgClosure *weft_ghc_io_original(StgInt which) {
   }
 }
 
+// What the originals refer to must not be collected. Those who call them refer to the stand-ins,
+// which GHC's collector does not follow to the originals; so these are roots from the start, as
+// functions are that are exported to C.
+static struct ForeignExportsList originals = {
+    .n_entries = 4,
+    .exports = {
+        (StgPtr)&__real_base_GHCziEventziThread_threadWaitRead1_closure,
+        (StgPtr)&__real_base_GHCziEventziThread_threadDelay1_closure,
+        (StgPtr)&__real_base_GHCziEventziThread_closeFdWith1_closure,
+        (StgPtr)&__real_base_SystemziTimeout_timeout1_closure,
+    }};
+
+static void __attribute__((constructor)) keep_originals(void) {
+  for (int which = 0; which < 4; which++)
+    if (!originals.exports[which]) return;
+  registerForeignExports(&originals);
+}
+
 static StgStablePtr handlers[4];
 
 // The caller makes the stable pointers before, once, and never frees them.

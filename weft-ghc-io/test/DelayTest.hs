@@ -3,6 +3,7 @@
 module DelayTest (tests) where
 
 import Control.Concurrent (threadDelay)
+import Control.Concurrent.STM (atomically, check, readTVar, registerDelay)
 import Control.Exception (finally)
 import Control.Monad
 import Data.IORef
@@ -45,6 +46,15 @@ tests =
           pure (short, long, never, nested)
         result @?= (Nothing, Just 'b', Just 'c', Just Nothing)
         readIORef waitingBody >>= (@?= 1),
+      testCase "registerDelay and atomically: the wait ends, and other threads go on" $ do
+        meanwhile <- newIORef (0 :: Int)
+        onWorkers 1 . IO.withScope $ \scope -> do
+          waiter <- IO.forkIn scope $ do
+            over <- registerDelay 100_000
+            atomically (readTVar over >>= check)
+            readIORef meanwhile
+          _ <- IO.forkDaemonIn scope (forever (threadDelay 1000 >> modifyIORef' meanwhile (+ 1)))
+          IO.awaitChild waiter >>= \n -> assertBool "they went on" (n > 0),
       testCase "timeout of base beside other threads hits none of them" $ do
         results <- onWorkers 1 . IO.withScope $ \scope -> do
           children <- forM [1 .. 100 :: Int] $ \n ->

@@ -10,6 +10,7 @@ import Existing
 import Network.Socket (accept, close)
 import Network.Socket.ByteString (sendAll)
 import Support
+import System.Mem (performMajorGC)
 import System.Timeout (timeout)
 import Test.Tasty
 import Test.Tasty.HUnit
@@ -53,5 +54,15 @@ tests =
         sendAll b (Char8.pack "x")
         takeMVar result >>= (@?= Char8.pack "x")
         close a >> close b,
+      testCase "after collections of what nothing refers to" $
+        replicateM_ 20 $ do
+          (a, b) <- socketPairs
+          waiter <- newEmptyMVar
+          _ <- forkIO (threadDelay 100 >> timeout 60_000_000 (waitFor a) >>= putMVar waiter)
+          performMajorGC
+          sendAll b (Char8.pack "x")
+          performMajorGC
+          takeMVar waiter >>= (@?= Just (Char8.pack "x"))
+          close a >> close b,
       testCase "install again changes nothing" GhcIO.install
     ]

@@ -5,11 +5,11 @@ module InterruptTest (tests) where
 import Control.Concurrent (threadDelay)
 import Control.Exception
 import Control.Monad
+import Data.ByteString.Char8 qualified as Char8
 import Data.IORef
 import Existing (waitFor)
 import Network.Socket (close)
 import Network.Socket.ByteString (sendAll)
-import Data.ByteString.Char8 qualified as Char8
 import Support
 import Test.Tasty
 import Test.Tasty.HUnit

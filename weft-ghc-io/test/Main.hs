@@ -9,6 +9,7 @@ import DelayTest qualified
 import GhcTest qualified
 import InterruptTest qualified
 import ServeTest qualified
+import SimulationTest qualified
 import Test.Tasty
 import Weft.GhcIO qualified as GhcIO
 
@@ -17,4 +18,4 @@ main = do
   -- Throws if the program was not linked for it.
   GhcIO.install
   defaultMain . localOption (mkTimeout 60_000_000) $
-    testGroup "libraries in Weft threads" [ServeTest.tests, DelayTest.tests, InterruptTest.tests, CloseTest.tests, GhcTest.tests]
+    testGroup "libraries in Weft threads" [ServeTest.tests, DelayTest.tests, InterruptTest.tests, CloseTest.tests, GhcTest.tests, SimulationTest.tests]

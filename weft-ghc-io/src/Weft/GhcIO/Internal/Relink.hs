@@ -34,6 +34,7 @@ import Weft.GhcIO.Internal.Table (Interest (..))
 import Weft.GhcIO.Internal.Wait
 import Weft.IO (CannotSuspend, await, direct)
 import Weft.Internal.Core.Trace (Thread)
+import Weft.Internal.Os.Simulated (everSimulated)
 import Weft.Time (microseconds, sleep)
 import Weft.Timeout qualified as Weft
 
@@ -43,16 +44,21 @@ import Weft.Timeout qualified as Weft
 -- thread of GHC's, which most others are not: those wait as before, after a look at that. On
 -- a bound thread the handler tries to suspend, which fails where there is no direct thread, or
 -- something is in between that GHC must finish in one go; then the original waits there.
+--
+-- A simulated run has no carriers. Where there has been one in the process, all threads try,
+-- so that a wait in a simulated run is refused.
 
 -- | What GHC compiles a function of 'IO' to.
 type Code a = State# RealWorld -> (# State# RealWorld, a #)
 
 -- | Wait in the Weft thread if this is one, and else as base does.
 suspendedOr :: IO a -> Thread a -> IO a
-suspendedOr base weft =
-  isCurrentThreadBound >>= \case
-    False -> base
-    True ->
+suspendedOr base weft = do
+  bound <- isCurrentThreadBound
+  tries <- if bound then pure True else everSimulated
+  if not tries
+    then base
+    else
       try (await weft) >>= \case
         Right a -> pure a
         Left e -> base where _ = e :: CannotSuspend
@@ -90,8 +96,8 @@ numberOf (Fd number) = number
 limited :: Int -> Int
 limited = min 3_000_000_000_000_000
 
--- The originals. They are reached by the addresses of static closures; stable pointers keep
--- what those refer to.
+-- The originals. They are reached by the addresses of static closures; @weft_ghc_io.c@ keeps what
+-- those refer to.
 
 originalWait :: Event -> Fd -> IO ()
 originalWait event fd = IO (code event fd)
@@ -133,9 +139,7 @@ look :: Int -> IO Original
 look which = do
   Ptr address <- original which
   case addrToAny# address of
-    (# f #) -> do
-      _ <- newStablePtr f
-      pure (Original f)
+    (# f #) -> pure (Original f)
 
 -- | Install the handlers. True if calls of these functions reach them, of each one. Otherwise
 -- no handler is left.

@@ -133,9 +133,10 @@ interests source waits = foldl' (.|.) 0 [bitsOf (waitInterest w) | w <- waits, w
 -- | How many Weft threads wait for this number.
 waiting :: CInt -> IO Int
 waiting number =
-  readIORef table >>= \cells -> pure $! case IntMap.lookup (fromIntegral number) cells of
-    Just (Cell _ waits) -> length waits
-    Nothing -> 0
+  readIORef table >>= \cells ->
+    pure $! case IntMap.lookup (fromIntegral number) cells of
+      Just (Cell _ waits) -> length waits
+      Nothing -> 0
 
 -- | Does anybody wait with this source?
 anyIn :: CInt -> IO Bool

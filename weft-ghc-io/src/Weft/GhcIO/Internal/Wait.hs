@@ -72,7 +72,8 @@ newtype NotSimulated = NotSimulated String
 
 instance Show NotSimulated where
   show (NotSimulated what) =
-    what <> ": weft-ghc-io cannot simulate a wait of a library, since the descriptor and the clock are real. "
+    what
+      <> ": weft-ghc-io cannot simulate a wait of a library, since the descriptor and the clock are real. "
       <> "Use the operations of Weft in simulated runs, or give the code what it waits with as an argument."
 
 instance Exception NotSimulated
@@ -112,10 +113,11 @@ awaitDescriptor interest number = do
               else void (deliver (waitWaiter wait) (Failed (Catch.toException (failure (Errno (fromIntegral (negate r)))))))
       pure (withdraw number wait)
     lookForItself =
-      effect (Sys.readyNow number (if interest == Readable then Sys.readableBit else Sys.writableBit)) >>= \r -> if
-        | r >= 0 -> pure ()
-        | r == Sys.wouldBlock -> sleep (milliseconds 1) >> lookForItself
-        | otherwise -> throwM (failure (Errno (fromIntegral (negate r))))
+      effect (Sys.readyNow number (if interest == Readable then Sys.readableBit else Sys.writableBit)) >>= \r ->
+        if
+          | r >= 0 -> pure ()
+          | r == Sys.wouldBlock -> sleep (milliseconds 1) >> lookForItself
+          | otherwise -> throwM (failure (Errno (fromIntegral (negate r))))
     closed = failure eBADF
     failure e = errnoToIOError "threadWait" e Nothing Nothing
 
