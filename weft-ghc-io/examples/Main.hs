@@ -9,7 +9,7 @@
 module Main (main) where
 
 import Control.Concurrent (forkIO, threadDelay)
-import Control.Monad (forever, replicateM_, unless)
+import Control.Monad (forever, replicateM_, unless, void)
 import Data.IORef
 import GHC.Clock (getMonotonicTime)
 import Network.Socket (accept)
@@ -23,8 +23,8 @@ import Weft.IO qualified as IO
 main :: IO ()
 main =
   getArgs >>= \case
-    ["weft", clients] -> GhcIO.install >> IO.run (IO.withScope (\scope -> serve (\thread -> () <$ IO.forkDaemonIn scope thread) (read clients)))
-    ["ghc", clients] -> serve (\thread -> () <$ forkIO thread) (read clients)
+    ["weft", clients] -> GhcIO.install >> IO.run (IO.withScope (\scope -> serve (void . IO.forkDaemonIn scope) (read clients)))
+    ["ghc", clients] -> serve (void . forkIO) (read clients)
     _ -> die "usage: weft-ghc-io-session (weft|ghc) CLIENTS"
 
 -- | Serve so many clients that are there at the same time.

@@ -20,7 +20,7 @@ tests =
   testGroup
     "interruption"
     [ testCase "a cancellation ends a recv; bracket releases once" $ do
-        (released, left) <- cancelled (\act -> act)
+        (released, left) <- cancelled id
         (released, left) @?= (1, 0),
       testCase "a cancellation ends a recv that is masked, since it waits" $ do
         (released, left) <- cancelled mask_

@@ -95,7 +95,7 @@ awaitDescriptor interest number = do
   if closing then lookForItself else sourceHere >>= armed
   where
     armed source =
-      call (Suspend reason (\waiter -> (newIORef () >>= \name -> begin (Wait name interest source waiter)))) >>= \case
+      call (Suspend reason (\waiter -> newIORef () >>= \name -> begin (Wait name interest source waiter))) >>= \case
         Ready -> pure ()
         ClosedMeanwhile -> throwM closed
         Again -> sleep (milliseconds 1) >> awaitDescriptor interest number
@@ -135,7 +135,8 @@ armWanted source number = wanted source number >>= go
 sourceHere :: Thread CInt
 sourceHere = internal $ \home _ -> do
   let run = homeNumbers home
-  lookup run <$> readIORef sources >>= \case
+  there <- lookup run <$> readIORef sources
+  case there of
     Just source -> pure source
     Nothing -> do
       source <- fromIntegral <$> Sys.throwFailure "epoll_create" Sys.epollCreate
