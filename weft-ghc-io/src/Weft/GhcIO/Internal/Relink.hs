@@ -119,7 +119,9 @@ originalTimeout time action = IO (code time action)
   where
     code = unsafeCoerce (theOriginal timeoutOriginal) :: Int -> IO a -> Code (Maybe a)
 
--- | A function of base, in a box.
+{- HLINT ignore Original "Use newtype instead of data" -}
+
+-- | A function of base, in a box: its address is not tagged, so to evaluate it would be to run it.
 data Original = Original Any
 
 theOriginal :: Original -> Any
