@@ -30,6 +30,7 @@ import Weft.Internal.Data.Roll (newRoll)
 import Weft.Internal.Kernel
 import Weft.Internal.Os.AtEnd (newAtEnd)
 import Weft.Internal.Os.Control (carrierFor, newWords)
+import Weft.Internal.Os.Simulated (noteSimulation)
 
 -- | What the driver wants to be told, and asked.
 data Watcher = Watcher
@@ -57,6 +58,7 @@ data Workers = Workers
 newWorkers :: Int -> Kernel -> Watcher -> IO Workers
 newWorkers count kernel watcher = do
   closing <- newIORef False
+  noteSimulation
   end <- newAtEnd
   numbers <- newPrimVar 0
   shared <- newWords count 0

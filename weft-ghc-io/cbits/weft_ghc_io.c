@@ -1,0 +1,89 @@
+// What stands in for functions of base (stand_ins.cmm), and waiting for descriptors that
+// belong to somebody else.
+
+#include "Rts.h"
+
+#include <errno.h>
+#include <stdint.h>
+#include <sys/epoll.h>
+
+// Weak, because the shared library of this package is linked without the options. It can be
+// loaded (by ghci, for Template Haskell), and nothing in it is called then.
+#define ORIGINAL(symbol) extern StgClosure __real_##symbol __attribute__((weak));
+ORIGINAL(base_GHCziEventziThread_threadWaitRead1_closure)
+ORIGINAL(base_GHCziEventziThread_threadDelay1_closure)
+ORIGINAL(base_GHCziEventziThread_closeFdWith1_closure)
+ORIGINAL(base_SystemziTimeout_timeout1_closure)
+
+StgClosure *weft_ghc_io_original(StgInt which) {
+  switch (which) {
+    case 0: return &__real_base_GHCziEventziThread_threadWaitRead1_closure;
+    case 1: return &__real_base_GHCziEventziThread_threadDelay1_closure;
+    case 2: return &__real_base_GHCziEventziThread_closeFdWith1_closure;
+    default: return &__real_base_SystemziTimeout_timeout1_closure;
+  }
+}
+
+// What the originals refer to must not be collected. Those who call them refer to the stand-ins,
+// which GHC's collector does not follow to the originals; so these are roots from the start, as
+// functions are that are exported to C.
+static struct ForeignExportsList originals = {
+    .n_entries = 4,
+    .exports = {
+        (StgPtr)&__real_base_GHCziEventziThread_threadWaitRead1_closure,
+        (StgPtr)&__real_base_GHCziEventziThread_threadDelay1_closure,
+        (StgPtr)&__real_base_GHCziEventziThread_closeFdWith1_closure,
+        (StgPtr)&__real_base_SystemziTimeout_timeout1_closure,
+    }};
+
+static void __attribute__((constructor)) keep_originals(void) {
+  for (int which = 0; which < 4; which++)
+    if (!originals.exports[which]) return;
+  registerForeignExports(&originals);
+}
+
+static StgStablePtr handlers[4];
+
+// The caller makes the stable pointers before, once, and never frees them.
+void weft_ghc_io_install(StgInt which, StgStablePtr handler) {
+  __atomic_store_n(&handlers[which], handler, __ATOMIC_RELEASE);
+}
+
+// The function that is to run: the handler, or the original while there is none.
+StgClosure *weft_ghc_io_handler(StgInt which) {
+  StgStablePtr handler = __atomic_load_n(&handlers[which], __ATOMIC_ACQUIRE);
+  return handler ? (StgClosure *)deRefStablePtr(handler)
+                 : weft_ghc_io_original(which);
+}
+
+enum { READABLE = 1, WRITABLE = 2 };
+
+// Report once, as soon as one of them holds, and also if it holds now. 0, or a negated errno.
+intptr_t weft_ghc_io_arm(int source, int descriptor, intptr_t interest) {
+  struct epoll_event e = {
+      .events = EPOLLONESHOT | (interest & READABLE ? EPOLLIN : 0) |
+                (interest & WRITABLE ? EPOLLOUT : 0),
+      .data = {.fd = descriptor}};
+  int r = epoll_ctl(source, EPOLL_CTL_MOD, descriptor, &e);
+  if (r == -1 && errno == ENOENT) {
+    r = epoll_ctl(source, EPOLL_CTL_ADD, descriptor, &e);
+    // Another thread has added it meanwhile.
+    if (r == -1 && errno == EEXIST)
+      r = epoll_ctl(source, EPOLL_CTL_MOD, descriptor, &e);
+  }
+  return r == -1 ? -errno : 0;
+}
+
+// What has been reported, pairs of descriptor and interest, at most `capacity` of them.
+// Does not wait. An error or a hang-up is for everybody.
+intptr_t weft_ghc_io_reported(int source, int32_t *pairs, intptr_t capacity) {
+  struct epoll_event events[64];
+  int n = epoll_wait(source, events, capacity < 64 ? (int)capacity : 64, 0);
+  for (int i = 0; i < n; i++) {
+    uint32_t e = events[i].events;
+    if (e & (EPOLLERR | EPOLLHUP)) e |= EPOLLIN | EPOLLOUT;
+    pairs[2 * i] = events[i].data.fd;
+    pairs[2 * i + 1] = (e & EPOLLIN ? READABLE : 0) | (e & EPOLLOUT ? WRITABLE : 0);
+  }
+  return n < 0 ? 0 : n;
+}

@@ -1,0 +1,21 @@
+-- |
+-- Description : Existing code inside Weft threads
+--
+-- The program is linked as any program is that depends on the package.
+module Main (main) where
+
+import CloseTest qualified
+import DelayTest qualified
+import GhcTest qualified
+import InterruptTest qualified
+import ServeTest qualified
+import SimulationTest qualified
+import Test.Tasty
+import Weft.GhcIO qualified as GhcIO
+
+main :: IO ()
+main = do
+  -- Throws if the program was not linked for it.
+  GhcIO.install
+  defaultMain . localOption (mkTimeout 60_000_000) $
+    testGroup "libraries in Weft threads" [ServeTest.tests, DelayTest.tests, InterruptTest.tests, CloseTest.tests, GhcTest.tests, SimulationTest.tests]

@@ -1,0 +1,53 @@
+-- |
+-- Description : What the tests share
+module Support
+  ( onWorkers,
+    osThreads,
+    socketPairs,
+    untilWaiting,
+    untilWaitingFor,
+    untilBlocked,
+    waitsNow,
+  )
+where
+
+import Control.Concurrent (ThreadId, yield)
+import Control.Monad (unless)
+import GHC.Conc (ThreadStatus (..), threadStatus)
+import Network.Socket
+import System.Directory (listDirectory)
+import System.Posix.Types (Fd (..))
+import Weft qualified
+import Weft.GhcIO.Internal.Table (waiting)
+import Weft.IO qualified as IO
+
+-- | Run on so many workers.
+onWorkers :: Int -> IO a -> IO a
+onWorkers n = IO.runWith Weft.defaultSettings {Weft.settingWorkers = Just n}
+
+-- | How many OS threads this process has.
+osThreads :: IO Int
+osThreads = length <$> listDirectory "/proc/self/task"
+
+-- | Connected sockets.
+socketPairs :: IO (Socket, Socket)
+socketPairs = socketPair AF_UNIX Stream defaultProtocol
+
+-- | In a direct thread: let others run until a Weft thread waits for this socket.
+untilWaiting :: Socket -> IO ()
+untilWaiting s = withFdSocket s (untilWaitingFor . Fd)
+
+-- | The same by number.
+untilWaitingFor :: Fd -> IO ()
+untilWaitingFor fd@(Fd number) = waiting number >>= \n -> unless (n > 0) (IO.yield >> untilWaitingFor fd)
+
+-- | Not in a direct thread: wait until this thread of GHC's is blocked.
+untilBlocked :: ThreadId -> IO ()
+untilBlocked thread =
+  threadStatus thread >>= \case
+    ThreadBlocked _ -> pure ()
+    _ -> yield >> untilBlocked thread
+
+-- | How many Weft threads wait for this socket.
+waitsNow :: Socket -> IO Int
+waitsNow s = withFdSocket s waiting
