@@ -3,12 +3,6 @@
 --
 -- A barrier for n threads lets them go on when n have arrived, and then begins anew
 -- (it is cyclic). A barrier belongs to one run.
-module Weft.Barrier
-  ( Barrier,
-    newBarrier,
-    newBarrierNamed,
-    arrive,
-  )
-where
+module Weft.Barrier (Barrier, newBarrier, newBarrierNamed, arrive) where
 
 import Weft.Internal.Sync.Barrier

@@ -17,13 +17,7 @@
 -- Children can be added at any time, by a child too, so that the set is one way to keep
 -- some work under way: take a result, fork what follows from it, until there is none.
 -- (After the @JoinSet@ of tokio.)
-module Weft.JoinSet
-  ( JoinSet,
-    newJoinSet,
-    forkInSet,
-    joinNext,
-  )
-where
+module Weft.JoinSet (JoinSet, newJoinSet, forkInSet, joinNext) where
 
 import Control.Monad (when)
 import Control.Monad.Catch (mask_, onException, throwM)

@@ -1,14 +1,6 @@
 -- |
 -- Pipes and FIFOs. Both ends are non-blocking and closed on exec.
-module Weft.Pipe
-  ( Pipe,
-    openPipe,
-    openFifo,
-    readPipe,
-    writePipe,
-    closePipe,
-  )
-where
+module Weft.Pipe (Pipe, openPipe, openFifo, readPipe, writePipe, closePipe) where
 
 import Control.Monad.IO.Class (liftIO)
 import Data.ByteString (ByteString)

@@ -12,12 +12,7 @@
 -- nest in any way. Each ends its own body only: an inner one does not take the
 -- exception of an outer one for its own, and one whose body has ended interrupts
 -- nothing that comes later.
-module Weft.Timeout
-  ( timeout,
-    timeoutAt,
-    deadline,
-  )
-where
+module Weft.Timeout (timeout, timeoutAt, deadline) where
 
 import Control.Exception (Exception (..), asyncExceptionFromException, asyncExceptionToException)
 import Control.Monad.Catch (mask, throwM, try)

@@ -5,11 +5,7 @@
 --
 -- Looks for a seed with which the simulated store goes wrong, makes the failure smaller, writes
 -- it to a file, and shows it again from there.
-module Replicated.Commands
-  ( simulateCommand,
-    replayCommand,
-  )
-where
+module Replicated.Commands (simulateCommand, replayCommand) where
 
 import Control.Exception (IOException, try)
 import Control.Monad (unless, when)

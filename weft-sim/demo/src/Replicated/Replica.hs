@@ -7,12 +7,7 @@
 -- a replica only that it never forgets what it has acknowledged.
 --
 -- The algorithm is that of Attiya, Bar-Noy and Dolev (1995), for many writers.
-module Replicated.Replica
-  ( replica,
-    ReplicaSettings (..),
-    defaultReplicaSettings,
-  )
-where
+module Replicated.Replica (replica, ReplicaSettings (..), defaultReplicaSettings) where
 
 import Control.Monad (forever, void)
 import Data.ByteString (ByteString)

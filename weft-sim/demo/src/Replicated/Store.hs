@@ -7,14 +7,7 @@
 --
 -- What is not on the disk cannot be read either: a reader who found all of a majority
 -- agreeing on it would return it, and a crash could then take it back.
-module Replicated.Store
-  ( Store,
-    StoreSettings (..),
-    withStore,
-    lookupEntry,
-    storeEntry,
-  )
-where
+module Replicated.Store (Store, StoreSettings (..), withStore, lookupEntry, storeEntry) where
 
 import Control.Monad (forM_, forever)
 import Data.ByteString (ByteString)

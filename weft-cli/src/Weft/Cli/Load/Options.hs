@@ -4,12 +4,7 @@
 -- Description : The command line of @weft load@
 --
 -- The options, and whether they fit together.
-module Weft.Cli.Load.Options
-  ( LoadOptions (..),
-    Amount (..),
-    loadOptions,
-  )
-where
+module Weft.Cli.Load.Options (LoadOptions (..), Amount (..), loadOptions) where
 
 import Options.Applicative
 import Weft (BackendChoice (Auto), Duration, seconds)

@@ -5,10 +5,7 @@
 --
 -- One self-contained HTML file: figures, charts, tables. A name that ends in @.svg@ gets the charts
 -- alone.
-module Weft.Cli.Load.Page
-  ( writePage,
-  )
-where
+module Weft.Cli.Load.Page (writePage) where
 
 import Chart
 import Data.ByteString qualified as B

@@ -4,11 +4,7 @@
 -- Description : The report of a load for people
 --
 -- Plain text of at most about thirty lines. Pure.
-module Weft.Cli.Load.Text
-  ( textReport,
-    progressLine,
-  )
-where
+module Weft.Cli.Load.Text (textReport, progressLine) where
 
 import Data.IntMap.Strict qualified as IntMap
 import Data.Maybe (isJust)

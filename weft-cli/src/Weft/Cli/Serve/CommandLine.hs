@@ -3,13 +3,7 @@
 --
 -- The command line as a list of changes to a configuration: an absent option changes nothing, so
 -- that the file's value holds.
-module Weft.Cli.Serve.CommandLine
-  ( CommandLine (..),
-    commandLine,
-    Change,
-    applyChanges,
-  )
-where
+module Weft.Cli.Serve.CommandLine (CommandLine (..), commandLine, Change, applyChanges) where
 
 import Control.Monad (foldM)
 import Data.ByteString (ByteString)

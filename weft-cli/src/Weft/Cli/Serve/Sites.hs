@@ -2,14 +2,7 @@
 -- Description : From the configuration of sites to the handler of the server
 --
 -- Opens the directories of all reachable sites, and chooses among them by host.
-module Weft.Cli.Serve.Sites
-  ( Sites,
-    openSites,
-    closeSites,
-    sitesHandler,
-    sitesShown,
-  )
-where
+module Weft.Cli.Serve.Sites (Sites, openSites, closeSites, sitesHandler, sitesShown) where
 
 import Control.Monad (forM, forM_)
 import Data.ByteString (ByteString)

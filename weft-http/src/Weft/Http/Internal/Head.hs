@@ -28,11 +28,7 @@
 -- first, then the request line, the version, the fields in the order of the text, @Host@, the
 -- framing, repetitions and last the method. The first byte of a request line is judged at once,
 -- so that a client that speaks TLS gets an answer.
-module Weft.Http.Internal.Head
-  ( Parsed (..),
-    parseRequest,
-  )
-where
+module Weft.Http.Internal.Head (Parsed (..), parseRequest) where
 
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B

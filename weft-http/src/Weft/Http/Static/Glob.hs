@@ -4,13 +4,7 @@
 -- Patterns such as @*.css@ and @\/assets\/**@, compiled once and matched against
 -- paths. Matching goes back to the last star only, so it takes at most the product of
 -- the two lengths, however many stars there are. Pure.
-module Weft.Http.Static.Glob
-  ( Glob,
-    parseGlob,
-    globText,
-    matchesGlob,
-  )
-where
+module Weft.Http.Static.Glob (Glob, parseGlob, globText, matchesGlob) where
 
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B

@@ -5,13 +5,7 @@
 --
 -- Makes for each worker what its threads see of it and the production scheduler, over a
 -- ready list that all of them share. Who runs them in turn is the driver.
-module Weft.Sim.Internal.Homes
-  ( Watcher (..),
-    Workers (..),
-    newWorkers,
-    visitWorker,
-  )
-where
+module Weft.Sim.Internal.Homes (Watcher (..), Workers (..), newWorkers, visitWorker) where
 
 import Control.Exception (SomeException, throwIO)
 import Control.Monad.Fix (mfix)

@@ -4,13 +4,7 @@
 -- Description : Verification of certificates
 --
 -- Verifies servers against the wanted host, and clients against an authority.
-module Weft.Tls.Internal.Trust
-  ( verifyServer,
-    verifyClient,
-    Identity (..),
-    identityOf,
-  )
-where
+module Weft.Tls.Internal.Trust (verifyServer, verifyClient, Identity (..), identityOf) where
 
 import Control.Exception (IOException, try)
 import Data.ByteString qualified as B

@@ -5,14 +5,7 @@
 --
 -- Keeps threads of GHC's that perform plain 'IO' for threads of Weft ("Weft.Outside"), and
 -- tells the worker when it is to let them run. One for each worker.
-module Weft.Internal.Core.Guests
-  ( Guests,
-    newGuests,
-    engage,
-    expect,
-    takeExpected,
-  )
-where
+module Weft.Internal.Core.Guests (Guests, newGuests, engage, expect, takeExpected) where
 
 import Control.Concurrent (forkIO)
 import Control.Concurrent.MVar

@@ -4,12 +4,7 @@
 -- Description : What stands for a thread that waits for others
 --
 -- The types only; "Weft.Internal.Core.Park" has the operations.
-module Weft.Internal.Core.Parking
-  ( Parking (..),
-    Parked (..),
-    Wish (..),
-  )
-where
+module Weft.Internal.Core.Parking (Parking (..), Parked (..), Wish (..)) where
 
 import Control.Monad.Primitive (RealWorld)
 import Data.Primitive.MutVar (MutVar)

@@ -11,15 +11,7 @@
 -- are linked into a list, so that a large queue is never copied to grow and a
 -- minor collection scans only the chunks that were written, not one huge array
 -- (design note on card scanning: Note [Chunks]).
-module Weft.Internal.Core.Ring
-  ( Ring,
-    newRing,
-    pushRing,
-    popRing,
-    sizeRing,
-    foldRing,
-  )
-where
+module Weft.Internal.Core.Ring (Ring, newRing, pushRing, popRing, sizeRing, foldRing) where
 
 import Control.Monad (when)
 import Control.Monad.Primitive (RealWorld)

@@ -5,13 +5,7 @@
 --
 -- Reading a thread's number, which an anonymous thread is given with that, changing its
 -- context, and naming its effects.
-module Weft.Internal.Core.Self
-  ( self,
-    myself,
-    changeContext,
-    effectNamed,
-  )
-where
+module Weft.Internal.Core.Self (self, myself, changeContext, effectNamed) where
 
 import Data.Text (Text)
 import GHC.Stack (HasCallStack, callStack)

@@ -6,16 +6,7 @@
 -- A queue with many writers and one reader. Any OS thread may 'post'; the worker
 -- that owns the inbox 'drain's it between slices. Whether a sleeping worker must
 -- be woken is decided here, so that one sleep costs at most one wake-up.
-module Weft.Internal.Data.Inbox
-  ( Inbox,
-    newInbox,
-    post,
-    drain,
-    trySleep,
-    awake,
-    isAsleep,
-  )
-where
+module Weft.Internal.Data.Inbox (Inbox, newInbox, post, drain, trySleep, awake, isAsleep) where
 
 import Control.Monad (unless, when)
 import Data.IORef

@@ -12,17 +12,7 @@
 -- worker owns a roll, and one OS thread at a time uses it.
 --
 -- See Note [The roll].
-module Weft.Internal.Data.Roll
-  ( Roll,
-    newRoll,
-    enter,
-    makeRoom,
-    leave,
-    tidy,
-    living,
-    foldRoll,
-  )
-where
+module Weft.Internal.Data.Roll (Roll, newRoll, enter, makeRoom, leave, tidy, living, foldRoll) where
 
 import Control.Monad (when)
 import Control.Monad.Primitive (RealWorld)

@@ -8,10 +8,7 @@
 -- The system kernel's 'Attempts': called in plain 'IO' on any OS thread, also for a socket that
 -- is being closed or was, because each call holds the descriptor (Note [Who may use the number] in
 -- "Weft.Internal.Os.Descriptor"). @cbits/weft_now.c@ has the calls.
-module Weft.Internal.Kernel.Attempts
-  ( systemAttempts,
-  )
-where
+module Weft.Internal.Kernel.Attempts (systemAttempts) where
 
 import Control.Monad.Primitive (RealWorld)
 import Data.ByteString.Internal (ByteString (BS))

@@ -7,10 +7,7 @@
 -- For dumps: the address of the peer of the socket that a system call is about, or
 -- of the socket itself when it has no peer. Asks the operating system about the
 -- descriptor as it is now; of one that was closed nothing is said.
-module Weft.Internal.Kernel.Peer
-  ( withPeer,
-  )
-where
+module Weft.Internal.Kernel.Peer (withPeer) where
 
 import Control.Exception (IOException, try)
 import Foreign.C.Types (CInt)

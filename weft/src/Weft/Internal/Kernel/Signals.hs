@@ -6,12 +6,7 @@
 -- A registry, one for the process, of the subscriptions to signals. GHC runs a
 -- signal's handler on an ordinary GHC thread; it hands the signal to every
 -- subscription, which keeps it or wakes the thread that waits for it.
-module Weft.Internal.Kernel.Signals
-  ( openSignals,
-    nextSignal,
-    closeSignals,
-  )
-where
+module Weft.Internal.Kernel.Signals (openSignals, nextSignal, closeSignals) where
 
 import Control.Concurrent.MVar
 import Control.Exception (onException, toException)

@@ -7,12 +7,7 @@
 --
 -- Puts the parts together: which part answers which system call, and how a worker
 -- waits for the first of an event, a timer and a wake-up.
-module Weft.Internal.Kernel.System
-  ( systemKernel,
-    SystemSettings (..),
-    defaultSystemSettings,
-  )
-where
+module Weft.Internal.Kernel.System (systemKernel, SystemSettings (..), defaultSystemSettings) where
 
 import Control.Exception (toException)
 import Control.Monad (when)

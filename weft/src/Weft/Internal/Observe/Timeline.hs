@@ -7,11 +7,7 @@
 -- The same slices and polls, with the clock read around each. A worker chooses between
 -- these and the plain ones when it starts, so that nothing is asked or paid for on the
 -- way of a thread that is not recorded. On the carrier that owns the worker.
-module Weft.Internal.Observe.Timeline
-  ( recordedSlice,
-    recordedPolls,
-  )
-where
+module Weft.Internal.Observe.Timeline (recordedSlice, recordedPolls) where
 
 import Weft.Internal.Core.Scheduler
 import Weft.Internal.Kernel

@@ -9,14 +9,7 @@
 -- its carrier, between two slices.
 --
 -- See Note [The end of a run].
-module Weft.Internal.Run.Ending
-  ( Ending,
-    newEnding,
-    endingQuiet,
-    endThreads,
-    countLiving,
-  )
-where
+module Weft.Internal.Run.Ending (Ending, newEnding, endingQuiet, endThreads, countLiving) where
 
 import Control.Concurrent.MVar
 import Control.Exception (toException)

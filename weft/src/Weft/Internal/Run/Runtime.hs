@@ -7,13 +7,7 @@
 -- OS thread, runs the main thread on the first of them, and when that has ended
 -- stops the workers and releases what their kernels hold. Called from ordinary
 -- 'IO'.
-module Weft.Internal.Run.Runtime
-  ( Settings (..),
-    OnDeadlock (..),
-    defaultSettings,
-    runWith,
-  )
-where
+module Weft.Internal.Run.Runtime (Settings (..), OnDeadlock (..), defaultSettings, runWith) where
 
 import Control.Concurrent (forkIO, forkOS, getNumCapabilities, newEmptyMVar, putMVar, readMVar, rtsSupportsBoundThreads, setNumCapabilities, tryPutMVar)
 import Control.Exception

@@ -9,12 +9,7 @@
 -- neighbours say what their choices are; this module knows no states but those of a wait.
 --
 -- See Note [Choices].
-module Weft.Internal.Sync.Choice
-  ( Choice (..),
-    andThen,
-    select,
-  )
-where
+module Weft.Internal.Sync.Choice (Choice (..), andThen, select) where
 
 import Control.Monad ((>=>))
 import Data.IORef

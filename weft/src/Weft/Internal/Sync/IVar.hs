@@ -6,14 +6,7 @@
 --
 -- The results of children and of races, and what "Weft.IVar" is made of. Called on workers,
 -- outside user code, of one run.
-module Weft.Internal.Sync.IVar
-  ( IVar,
-    newIVar,
-    fillIVar,
-    readIVar,
-    onFilled,
-  )
-where
+module Weft.Internal.Sync.IVar (IVar, newIVar, fillIVar, readIVar, onFilled) where
 
 import Control.Monad.Primitive (RealWorld)
 import Data.Primitive.MutVar

@@ -6,13 +6,7 @@
 --
 -- A pipe holds 65,536 bytes; what is written with one call of at most 4,096 (@PIPE_BUF@)
 -- stays together. Both ends are on one machine. Used by whoever runs the simulation.
-module Weft.Sim.Internal.Network.Pipes
-  ( newPipe,
-    readFrom,
-    writeTo,
-    closePipeEnd,
-  )
-where
+module Weft.Sim.Internal.Network.Pipes (newPipe, readFrom, writeTo, closePipeEnd) where
 
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as ByteString

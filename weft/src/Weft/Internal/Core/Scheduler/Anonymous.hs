@@ -7,12 +7,7 @@
 --
 -- Control blocks for new threads, as light as they can be: see
 -- Note [The weight of a thread].
-module Weft.Internal.Core.Scheduler.Anonymous
-  ( inherit,
-    withOptions,
-    numbered,
-  )
-where
+module Weft.Internal.Core.Scheduler.Anonymous (inherit, withOptions, numbered) where
 
 import Control.Exception (toException)
 import Control.Monad (when)

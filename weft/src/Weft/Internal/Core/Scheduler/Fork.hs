@@ -5,13 +5,7 @@
 -- Description : Starting threads
 --
 -- Puts new threads on a ready queue: this worker's, or another's by a message.
-module Weft.Internal.Core.Scheduler.Fork
-  ( startThread,
-    fork,
-    forkAnonymous,
-    ThreadExit (..),
-  )
-where
+module Weft.Internal.Core.Scheduler.Fork (startThread, fork, forkAnonymous, ThreadExit (..)) where
 
 import Control.Exception (Exception)
 import Weft.Internal.Core.Cancel (newIdentity)

@@ -6,11 +6,7 @@
 --
 -- A thread that runs without end goes to the end of the queue now and then. That counts as
 -- a system call, so that it can be cancelled there.
-module Weft.Internal.Core.Scheduler.Fuel
-  ( dueAtPause,
-    pausedBefore,
-  )
-where
+module Weft.Internal.Core.Scheduler.Fuel (dueAtPause, pausedBefore) where
 
 import Control.Exception (SomeException)
 import Data.Bits (unsafeShiftR, (.&.))
