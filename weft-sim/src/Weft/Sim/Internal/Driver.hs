@@ -15,7 +15,7 @@ module Weft.Sim.Internal.Driver
   ( -- * Running
     Plan (..),
     Conclusion (..),
-    End (..),
+    RunEnd (..),
     Stuck (..),
     drive,
   )
@@ -114,7 +114,7 @@ drive plan program = do
 
 -- The loop ---------------------------------------------------------------------
 
-loop :: Driver -> Workers -> Ending -> IORef (Maybe (Either SomeException a)) -> IO (End a)
+loop :: Driver -> Workers -> Ending -> IORef (Maybe (Either SomeException a)) -> IO (RunEnd a)
 loop d workers ending result = turn False
   where
     plan = driverPlan d
@@ -391,7 +391,7 @@ loop d workers ending result = turn False
       Perform op _ _ -> case primitiveSight op of
         Bookkeeping -> touched detector number Library
         Awaits _ -> touched detector number Library
-        Uses uses -> forM_ uses $ \(Use _ (Wish object _)) -> touched detector number (Numbered object)
+        Uses uses -> forM_ uses $ \(Use _ (BlockedOn object _)) -> touched detector number (Numbered object)
         Accesses access stack | accessKind access /= Affects -> accessed detector number access step (fromMaybe "" (placeOf stack))
         _ -> pure ()
       -- What waits so is answered by the library, or by what already was there.

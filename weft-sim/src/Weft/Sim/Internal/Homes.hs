@@ -118,7 +118,7 @@ newWorkers count kernel watcher = do
         }
 
 -- | Visit all threads of a worker.
-visitWorker :: Watcher -> Workers -> Int -> (Seen -> r -> IO r) -> r -> IO r
+visitWorker :: Watcher -> Workers -> Int -> (SeenThread -> r -> IO r) -> r -> IO r
 visitWorker watcher workers index f start = do
   ready <- watchVisit watcher index
   queued <- foldrM (f . SeenReady) start ready

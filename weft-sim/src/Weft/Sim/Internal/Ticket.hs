@@ -84,15 +84,15 @@ askTcb = waitTcb . askWait
 type Answering a = Ask -> (a -> Trace) -> IO Trace
 
 -- | The answer to a call that cannot wait.
-answerNow :: Answering' a
+answerNow :: Reply a
 answerNow _ k = pure . either Throw k
 {-# INLINE answerNow #-}
 
-type Answering' a = Ask -> (a -> Trace) -> Either SomeException a -> IO Trace
+type Reply a = Ask -> (a -> Trace) -> Either SomeException a -> IO Trace
 
 -- | The answer to a call that might have had to wait, and did not: at once or, as
 -- it is decided, by a completion.
-answer :: Why -> Answering' a
+answer :: Why -> Reply a
 answer why ask k result = do
   late <- isLate (askWorld ask)
   if late

@@ -113,7 +113,7 @@ describeNode start = \case
     Unseen _ -> Nothing
     Masks _ -> Nothing
     Bookkeeping -> Just ""
-    Awaits (Wish _ request) -> Just (describe request)
+    Awaits (BlockedOn _ request) -> Just (describe request)
     Uses uses -> Just (intercalate ", " (map describeUse uses))
     Accesses access stack -> Just (describeAccess access <> at stack)
     Begins -> Just "effect"
@@ -132,7 +132,7 @@ describeNode start = \case
 
 -- | As in @lock mutex 7 (accounts)@: the object's name is what stands before the comma.
 describeUse :: Use -> String
-describeUse (Use verb (Wish _ request)) = verb <> " " <> takeWhile (/= ',') (describe request)
+describeUse (Use verb (BlockedOn _ request)) = verb <> " " <> takeWhile (/= ',') (describe request)
 
 -- | A system call, with times as the timeline has them.
 describeCall :: Int64 -> SystemCall a -> String

@@ -10,7 +10,7 @@ module Weft.Sim.Internal.Driver.State
   ( -- * Before and after
     Plan (..),
     Conclusion (..),
-    End (..),
+    RunEnd (..),
     Stuck (..),
 
     -- * In between
@@ -82,7 +82,7 @@ data Plan = Plan
 
 -- | How a run has ended.
 data Conclusion a = Conclusion
-  { endedHow :: !(End a),
+  { endedHow :: !(RunEnd a),
     endedSteps :: !Int,
     -- | Virtual nanoseconds since the start.
     endedTime :: !Int64,
@@ -93,7 +93,7 @@ data Conclusion a = Conclusion
   }
 
 -- | What came of the main thread.
-data End a
+data RunEnd a
   = -- | It has returned this.
     Returned a
   | -- | It was left by this exception.

@@ -61,7 +61,7 @@ socketAt net machine path = case path of
     bound place = maybe (Left eCONNREFUSED) Right . Map.lookup place <$> readIORef (netPaths net)
 
 -- | The socket of a place is closed. A name in a file system stays.
-releasePath :: Network -> Place -> IO ()
+releasePath :: Network -> SocketPath -> IO ()
 releasePath net place = modifyIORef' (netPaths net) (Map.delete place)
 
 -- | A machine has lost its power: nobody there is bound to anything.

@@ -15,7 +15,7 @@ module Weft.Sim.Internal.Network.Types
     Sock (..),
     Role (..),
     Bound (..),
-    Place (..),
+    SocketPath (..),
     newSock,
 
     -- * Connections
@@ -43,7 +43,7 @@ module Weft.Sim.Internal.Network.Types
     PipeEnd (..),
 
     -- * Descriptors
-    Entry (..),
+    DescriptorEntry (..),
     Thing (..),
   )
 where
@@ -75,7 +75,7 @@ data Network = Network
   { netWorld :: !World,
     netLinks :: !Links,
     -- | What descriptors stand for, by number.
-    netEntries :: !(IORef (IntMap Entry)),
+    netEntries :: !(IORef (IntMap DescriptorEntry)),
     -- | Sockets that are bound to a port, see "Weft.Sim.Internal.Network.Ports".
     netPorts :: !(IORef (IntMap [Sock])),
     -- | How many accepted connections a port has.
@@ -86,7 +86,7 @@ data Network = Network
     netOwners :: !(IORef (Int, IntMap Machine)),
     -- | For the names of Unix-domain sockets, and who is bound to which.
     netDisks :: !Disks,
-    netPaths :: !(IORef (Map Place Sock)),
+    netPaths :: !(IORef (Map SocketPath Sock)),
     -- | Datagrams on their way within a machine, by machine.
     netLoops :: !(IORef (IntMap LoopQueue)),
     -- | Of each machine, the accepts that wait for a descriptor.
@@ -129,14 +129,14 @@ data Bound
   | BoundInet !IP !Port
   | -- | A name of the Unix domain. The place is this socket's own: an accepted one has its
     -- listener's name, and no place.
-    BoundPath !String !(Maybe Place)
+    BoundPath !String !(Maybe SocketPath)
   | -- | It was accepted: the port is its listener's.
     BoundWith !IP !Port
   deriving stock (Eq)
 
 -- | What a Unix-domain socket is bound to: the name of this number on a machine's disk, or one
 -- without a file.
-data Place = InFile !Int !Int | Abstract !Int !String
+data SocketPath = InFile !Int !Int | Abstract !Int !String
   deriving stock (Eq, Ord)
 
 -- | What a socket is there for.
@@ -328,7 +328,7 @@ data PipeBuffer = PipeBuffer
 data PipeEnd = ReadEnd !PipeBuffer | WriteEnd !PipeBuffer
 
 -- | What a descriptor stands for: only if its serial is this one.
-data Entry = Entry !Word32 !Machine !Thing
+data DescriptorEntry = DescriptorEntry !Word32 !Machine !Thing
 
 -- | A socket or an end of a pipe.
 data Thing = ThingSocket !Sock | ThingPipe !PipeEnd
