@@ -141,8 +141,8 @@ parseHead limits start h
     fieldsBehind method !version !whole !q !from = case targetOf method whole q of
       NoTarget -> Bad BadTarget
       TargetParts here query' authority -> case scanFields (limitFields limits) h from of
-        Scanned (Just fault) _ _ _ _ -> Bad fault
-        Scanned Nothing fields named picked end -> case settle version authority named picked of
+        ScannedFields (Just fault) _ _ _ _ -> Bad fault
+        ScannedFields Nothing fields named picked end -> case settle version authority named picked of
           Unsettled fault -> Bad fault
           Settled host body
             | pickedRepeated picked -> Bad RepeatedField

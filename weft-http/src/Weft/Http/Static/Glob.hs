@@ -14,7 +14,7 @@ import Data.ByteString.Char8 qualified as C
 data Glob = Glob
   { -- | As it was written.
     globText :: !ByteString,
-    globAlternatives :: [[Part]]
+    globAlternatives :: [[Component]]
   }
 
 instance Eq Glob where
@@ -24,13 +24,13 @@ instance Show Glob where
   showsPrec d glob = showsPrec d (globText glob)
 
 -- | What one component of a path is compared with.
-data Part
+data Component
   = -- | @**@: any number of components, none included.
     AnyDepth
   | -- | One component.
-    Name [Piece]
+    Name [GlobPiece]
 
-data Piece
+data GlobPiece
   = -- | @*@: any number of bytes of a component.
     AnyBytes
   | -- | @?@
