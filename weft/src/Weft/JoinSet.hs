@@ -24,7 +24,7 @@ import Control.Monad.Catch (mask_, onException, throwM)
 import Data.IORef
 import Weft.Channel
 import Weft.Internal.Core.Trace
-import Weft.Internal.Sync.Scope (Ending (..), Kind (..), forkInto)
+import Weft.Internal.Sync.Scope (ChildKind (..), ScopeEnding (..), forkInto)
 import Weft.Scope
 
 -- | Children of a scope whose results are taken one after the other.

@@ -33,7 +33,6 @@ replaceContext = primitive act False (Unseen ())
       Got () <$ become here (Tcb identity state {stateContext = change (stateContext state)})
 {-# NOINLINE replaceContext #-}
 
--- | The control block of this thread with an identity of its own.
 numberedHere :: Here -> IO Tcb
 numberedHere here =
   currentTcb here >>= \tcb -> case tcbIdentity tcb of

@@ -22,7 +22,6 @@ import GHC.ForeignPtr (unsafeWithForeignPtr)
 import Weft.Internal.Core.SystemCall
 import Weft.Internal.Os.Descriptor (Descriptor (..), isClosed)
 
--- | The operating system's.
 systemAttempts :: Attempts
 systemAttempts = Attempts {attemptSend = sending, attemptSendFile = sendingFile, attemptReceive = receiving}
 
@@ -47,7 +46,7 @@ sendingFile s (BS content n) (File file) offset size
   where
     d = socketDescriptor s
 
--- | Of a file, in bytes: to copy more holds up the OS thread for too long.
+-- | Bytes of a file. A larger copy would hold up the OS thread.
 mostAtOnce :: Int
 mostAtOnce = 262_144
 
