@@ -102,7 +102,6 @@ showRecording tell timeline (Recording seed what faults) = do
   where
     indented line = if null line then "" else "  " <> line
 
--- | A number of things.
 counted :: Int -> String -> String
 counted n what = show n <> " " <> what <> (if n == 1 then "" else "s")
 

@@ -35,7 +35,7 @@ data ReplicaSettings = ReplicaSettings
     -- | How long a client may take for its next request, and to read the reply. Then its
     -- connection is closed.
     replicaPatience :: !Duration,
-    -- | From which size on the log is written anew when it has doubled, in bytes.
+    -- | From which size on the log is rewritten when it has doubled, in bytes.
     replicaRewriteAt :: !Int,
     -- | What it does wrong.
     replicaMistakes :: ![Mistake]

@@ -17,7 +17,6 @@ import Replicated.Message
 import Weft
 import Weft.Socket
 
--- | Send a message.
 sendMessage :: (Binary a) => Socket -> a -> Thread ()
 sendMessage connection = sendAll connection . encodeMessage
 

@@ -316,7 +316,6 @@ shrinkScript stop budget program verdict found =
     with faults f = (foundConfig f) {configFaults = faults}
     script = configFaults . foundConfig
 
--- | Is this the problem that was found?
 sameProblem :: Found a -> Problem -> Result a -> Bool
 sameProblem found p result =
   problemKind p == problemKind (foundProblem found)

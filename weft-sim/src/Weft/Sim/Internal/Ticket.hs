@@ -86,7 +86,6 @@ type Answering a = Ask -> (a -> Trace) -> IO Trace
 -- | The answer to a call that cannot wait.
 answerNow :: Reply a
 answerNow _ k = pure . either Throw k
-{-# INLINE answerNow #-}
 
 type Reply a = Ask -> (a -> Trace) -> Either SomeException a -> IO Trace
 
@@ -102,7 +101,6 @@ answer why ask k result = do
 
 isLate :: World -> IO Bool
 isLate world = (> 0) <$> decide world (Completing (lateCompletions (worldConditions world)))
-{-# INLINE isLate #-}
 
 -- | The right to answer a thread that is parked.
 data Ticket a = Ticket
@@ -123,11 +121,9 @@ newtype Tickets = Tickets (Slots OpenTicket)
 
 data OpenTicket = OpenTicket !Ask !(IORef State)
 
--- | None.
 newTickets :: IO Tickets
 newTickets = Tickets <$> Slots.new
 
--- | How many there are.
 openTickets :: Tickets -> IO Int
 openTickets (Tickets slots) = Slots.size slots
 

@@ -149,7 +149,6 @@ placeOf stack = case getCallStack stack of
 -- | A small number for the kind of a node.
 nodeTag :: Trace -> Int
 nodeTag trace = I# (dataToTag# trace)
-{-# INLINE nodeTag #-}
 
 describeAccess :: Access -> String
 describeAccess access
@@ -190,6 +189,6 @@ renderTimeline moments = zipWith line (Nothing : map (Just . momentWho) moments)
     pad n text = replicate (n - length text) ' ' <> text
     padRight n text = text <> replicate (n - length text) ' '
 
--- | Nanoseconds as seconds with six digits behind the point.
+-- | Nanoseconds as seconds with six digits after the point.
 showTime :: Int64 -> String
 showTime t = showFFloat (Just 6) (fromIntegral t / 1e9 :: Double) "s"

@@ -136,7 +136,6 @@ data Driver = Driver
     driverChosen :: !(IORef (Maybe Entry)),
     driverActor :: !(IORef Actor),
     driverInboxes :: !(Array (IORef (Seq (Clock, IO ())))),
-    -- | How many messages there are.
     driverMessages :: !(PrimVar RealWorld Int),
     driverBell :: !(MVar ()),
     driverSteps :: !(PrimVar RealWorld Int),
@@ -188,18 +187,15 @@ endless d number trace
       pure (n >= 1000)
   where
     i = number `rem` streakCount
-{-# INLINE endless #-}
 
 bumpStep :: Driver -> IO ()
 bumpStep d = readPrimVar (driverSteps d) >>= writePrimVar (driverSteps d) . (+ 1)
-{-# INLINE bumpStep #-}
 
 digest :: Driver -> Int -> Int -> IO ()
 digest d number tag = do
   before <- readPrimVar (driverDigest d)
   let x = (before `xor` (number * 64 + tag)) * 0x100000001b3
   writePrimVar (driverDigest d) (x `xor` (x `shiftR` 29))
-{-# INLINE digest #-}
 
 -- | A thread of a machine that has crashed ends without a finalizer.
 bury :: Driver -> Workers -> Int -> Tcb -> IO ()

@@ -76,7 +76,7 @@ watcherOf d holder =
         Running t _ -> touched detector t what
         _ -> pure ()
 
-    -- What whoever acts now knows, for who receives its message.
+    -- The clock of the acting thread, for the receiver of its message.
     knowledge = case planDetector plan of
       Nothing -> pure IntMap.empty
       Just detector ->

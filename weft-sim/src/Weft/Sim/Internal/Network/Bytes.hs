@@ -37,14 +37,12 @@ newtype Bytes = Bytes (IORef Pieces)
 
 data Pieces = Pieces !Int !(Seq ByteString)
 
--- | Empty.
 newBytes :: IO Bytes
 newBytes = Bytes <$> newIORef (Pieces 0 Seq.empty)
 
 -- | How many bytes there are.
 sizeOf :: Bytes -> IO Int
 sizeOf (Bytes ref) = (\(Pieces n _) -> n) <$> readIORef ref
-{-# INLINE sizeOf #-}
 
 -- | Put a piece at the end. It is kept as it is: its memory must not change.
 append :: Bytes -> ByteString -> IO ()
@@ -56,7 +54,7 @@ append (Bytes ref) bytes
 clear :: Bytes -> IO ()
 clear (Bytes ref) = writeIORef ref (Pieces 0 Seq.empty)
 
--- | Move at most so many bytes from the beginning into a buffer, from an offset: how many
+-- | Move at most this many bytes from the beginning into a buffer, from an offset: how many
 -- they were.
 takeInto :: Bytes -> Buffer -> Int -> Int -> IO Int
 takeInto (Bytes ref) (Buffer memory _) offset wanted = do
@@ -77,7 +75,7 @@ takeInto (Bytes ref) (Buffer memory _) offset wanted = do
 copyTo :: Ptr Word8 -> ByteString -> IO ()
 copyTo to (BS from n) = withForeignPtr from (\p -> copyBytes to p n)
 
--- | Which part of a buffer a call may use, which asks for so many bytes from an offset: the
+-- | Which part of a buffer a call may use, which asks for this many bytes from an offset: the
 -- offset and the size.
 roomOf :: Buffer -> Int -> Int -> (Int, Int)
 roomOf buffer offset count = (from, max 0 (min (bufferSize buffer - from) count))

@@ -5,7 +5,7 @@
 --
 -- From a descriptor to what it stands for: only if it is of this machine and is
 -- not closed. A number is used again as soon as it is closed, so an entry is good for one
--- serial. Used by whoever runs the simulation.
+-- serial. Used by the simulating OS thread.
 module Weft.Sim.Internal.Network.Descriptors
   ( -- * Opening and closing
     enlist,
@@ -92,7 +92,7 @@ withThing net what d use ask k
     bad = pure (Throw (failure what Nothing eBADF))
 {-# INLINE withThing #-}
 
--- | The same for sockets.
+-- | 'withThing' for sockets.
 withSocket :: Network -> String -> Socket -> (Sock -> Answering a) -> Answering a
 withSocket net what s use = withThing net what (socketDescriptor s) $ \case
   ThingSocket sock -> use sock

@@ -5,8 +5,8 @@
 -- Description : What befalls the network, and what reports say of it
 --
 -- The network as those see it who steer a simulation: links that are cut and heal, machines
--- that lose their power, and what a thread waits for on the network. Used by whoever runs the
--- simulation.
+-- that lose their power, and what a thread waits for on the network. Used by the simulating OS
+-- thread.
 module Weft.Sim.Internal.Network.Faults
   ( -- * Links
     setLink,
@@ -75,7 +75,7 @@ resetConnections net machine = do
             _ -> pure ()
     _ -> pure ()
 
--- | A machine has lost its power: its sockets and pipes are gone, and nobody is told. Whoever
+-- | A machine has lost its power: its sockets and pipes are gone, and nobody is told. A thread that
 -- waits on one is not answered. Whether the machine is up, and in which life, is for the caller
 -- to say.
 crashMachine :: Network -> Machine -> IO ()

@@ -5,7 +5,7 @@
 -- Description : Pipes
 --
 -- A pipe holds 65,536 bytes; what is written with one call of at most 4,096 (@PIPE_BUF@)
--- stays together. Both ends are on one machine. Used by whoever runs the simulation.
+-- stays together. Both ends are on one machine. Used by the simulating OS thread.
 module Weft.Sim.Internal.Network.Pipes (newPipe, readFrom, writeTo, closePipeEnd) where
 
 import Data.ByteString (ByteString)

@@ -4,7 +4,7 @@
 -- Description : What the simulated network consists of
 --
 -- The tables of the network, and the states of sockets, connections and pipes. What
--- happens to them is in the other modules. Everything is used by whoever runs the simulation,
+-- happens to them is in the other modules. Everything is used by the simulating OS thread,
 -- one OS thread at a time.
 module Weft.Sim.Internal.Network.Types
   ( -- * The network
@@ -195,7 +195,7 @@ data Flow = Flow
     -- | How many it holds, on their way or unread.
     flowHeld :: !(IORef Int),
     flowUnread :: !Bytes,
-    -- | Has the end of the stream arrived (behind what is unread)?
+    -- | Has the end of the stream arrived (after what is unread)?
     flowEnded :: !(IORef Bool),
     -- | What is on its way, oldest first, and when it arrives.
     flowFlight :: !(IORef (Seq (Int64, Segment))),
@@ -262,7 +262,6 @@ takeError ref = do
   case e of
     Nothing -> pure e
     Just _ -> e <$ writeIORef ref Nothing
-{-# INLINE takeError #-}
 
 -- | A socket that accepts connections.
 data Listener = Listener
@@ -300,7 +299,6 @@ data Box = Box
     boxSenders :: !Line
   }
 
--- | An empty one.
 newBox :: IO Box
 newBox =
   Box
@@ -330,5 +328,4 @@ data PipeEnd = ReadEnd !PipeBuffer | WriteEnd !PipeBuffer
 -- | What a descriptor stands for: only if its serial is this one.
 data DescriptorEntry = DescriptorEntry !Word32 !Machine !Thing
 
--- | A socket or an end of a pipe.
 data Thing = ThingSocket !Sock | ThingPipe !PipeEnd
