@@ -106,7 +106,7 @@ empty = Contents HashMap.empty none none
   where
     none = ClockQueue Seq.empty 0 0
 
--- | An empty cache for so many bytes and so many descriptors.
+-- | An empty cache for this many bytes and this many descriptors.
 newCache :: Int -> Int -> IO (Cache a)
 newCache limit files = do
   seen <- newPrimArray sightings
