@@ -74,7 +74,6 @@ histogram d =
     most = maximum (1 : map snd shown)
     bar n = if n == 0 then 0 else max 1 ((n * 44) `div` most) :: Int
 
--- | The progress on one line.
 progressLine :: Maybe Point -> Point -> String
 progressLine before p =
   showFixed 0 (fromIntegral (pointTime p) / 1e9)

@@ -29,7 +29,6 @@ openSites report files config = do
     each = files `div` max 1 (length served)
     (names, others) = reachable config
 
--- | Close them.
 closeSites :: Sites -> Thread ()
 closeSites (Sites open _ _) = forM_ open (closeStatic . snd)
 

@@ -29,7 +29,7 @@ verifyClient store chain =
   where
     checks = defaultChecks {checkFQHN = False, checkLeafKeyPurpose = [KeyUsagePurpose_ClientAuth]}
 
--- | Verify every chain anew.
+-- | Verify every chain each time.
 noCache :: ValidationCache
 noCache = ValidationCache (\_ _ _ -> pure ValidationCacheUnknown) (\_ _ _ -> pure ())
 
