@@ -54,12 +54,12 @@ instance Eq (Broadcast a) where
 
 -- | The number of the oldest message that is kept, and these; who waits for the next one.
 data BroadcastState a
-  = Open !Int !(Seq a) !(Queue () (Received a))
+  = Open !Int !(Seq a) !(Queue () (NextMessage a))
   | Closed !Int !(Seq a)
 
 -- | What a subscriber gets next, 'Nothing' within for the end; 'Nothing' for "look again", which
 -- is all that those who waited are told.
-type Received a = Maybe (Maybe (Message a))
+type NextMessage a = Maybe (Maybe (Message a))
 
 -- | The number of the message that comes next.
 upcoming :: BroadcastState a -> Int
