@@ -175,7 +175,7 @@ exit = Thread (\_ -> Throw (toException ThreadExit))
 
 -- | Ask a thread to end: 'Cancelled' is raised in it, at its next system call or in
 -- the one that it waits in, as soon as its masking state allows ('mask'). Does not
--- wait for that. A thread that has ended is not bothered.
+-- wait for that. Cancelling an ended thread does nothing.
 --
 -- What a cancelled system call had already done is not lost: when it had succeeded,
 -- it returns, and the exception is raised at the next.
@@ -231,6 +231,6 @@ blocking = call . Blocking
 workerCount :: Thread Int
 workerCount = call WorkerCount
 
--- | So many bytes of the system's randomness, fit for keys.
+-- | This many bytes of the system's randomness, fit for keys.
 randomBytes :: Int -> Thread ByteString
 randomBytes = call . RandomBytes

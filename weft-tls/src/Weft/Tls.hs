@@ -2,11 +2,7 @@
 --
 -- "Weft.Tls.Server" is a layer for the HTTP server of @weft-http@, "Weft.Tls.Client" connects
 -- to servers.
-module Weft.Tls
-  ( module Weft.Tls.Server,
-    module Weft.Tls.Client,
-  )
-where
+module Weft.Tls (module Weft.Tls.Server, module Weft.Tls.Client) where
 
 import Weft.Tls.Client
 import Weft.Tls.Server

@@ -15,15 +15,7 @@
 --
 -- The kernel of the run answers: a simulated one, too, and there an attempt may take less than it
 -- could, or nothing.
-module Weft.Attempt
-  ( Attempts,
-    attempts,
-    trySend,
-    trySendMore,
-    trySendFile,
-    tryReceive,
-  )
-where
+module Weft.Attempt (Attempts, attempts, trySend, trySendMore, trySendFile, tryReceive) where
 
 import Data.ByteString (ByteString)
 import Data.Int (Int64)

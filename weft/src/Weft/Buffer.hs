@@ -6,14 +6,6 @@
 -- other times it belongs to the thread that made it, or to which it was handed.
 --
 -- A buffer changes, and a 'ByteString' does not: 'copyBuffer' makes one of what is in it.
-module Weft.Buffer
-  ( Buffer,
-    newBuffer,
-    newAlignedBuffer,
-    bufferSize,
-    withBuffer,
-    copyBuffer,
-  )
-where
+module Weft.Buffer (Buffer, newBuffer, newAlignedBuffer, bufferSize, withBuffer, copyBuffer) where
 
 import Weft.Internal.Core.Buffer

@@ -34,7 +34,7 @@ module Weft.Concurrently
     forConcurrently,
     forConcurrently_,
 
-    -- ** At most so many at a time
+    -- ** Bounded
     mapConcurrentlyN,
     forConcurrentlyN,
     forConcurrentlyN_,
@@ -54,7 +54,7 @@ import Data.IntMap.Strict qualified as IntMap
 import Data.Primitive.MutVar
 import Data.Traversable (mapAccumL)
 import Weft.Internal.Core.Atomic (newShared)
-import Weft.Internal.Core.Park (wishFor)
+import Weft.Internal.Core.Park (blockedOnNumber)
 import Weft.Internal.Core.Scheduler (ThreadExit (..))
 import Weft.Internal.Core.SystemCall
 import Weft.Internal.Core.Trace
@@ -70,7 +70,7 @@ concurrently left right = asOneCall $ \scope -> do
   b <- forkIn scope right
   (,) <$> awaitChild a <*> awaitChild b
 
--- | The same without the results.
+-- | 'concurrently' without the results.
 concurrently_ :: Thread a -> Thread b -> Thread ()
 concurrently_ left right = asOneCall $ \scope -> do
   forkIn_ scope (void left)
@@ -91,9 +91,9 @@ race left right = asOneCall $ \scope -> do
           Quiet <$ fillIVar home first (either (Left . ChildFailed (ThreadId (tcbIdentity tcb)) (tcbLabel tcb)) Right result)
   _ <- runner (Left <$> left)
   _ <- runner (Right <$> right)
-  readIVar (wishFor 0 (Reason "the first of a race" (pure 0) ByThreads)) first >>= either throwM pure
+  readIVar (blockedOnNumber 0 (Reason "the first of a race" (pure 0) ByThreads)) first >>= either throwM pure
 
--- | The same without the result.
+-- | 'race' without the result.
 race_ :: Thread a -> Thread b -> Thread ()
 race_ left right = void (race left right)
 
@@ -101,7 +101,7 @@ race_ left right = void (race left right)
 mapConcurrently :: (Traversable t) => (a -> Thread b) -> t a -> Thread (t b)
 mapConcurrently f xs = asOneCall $ \scope -> traverse (forkIn scope . f) xs >>= traverse awaitChild
 
--- | The same without the results.
+-- | 'mapConcurrently' without the results.
 mapConcurrently_ :: (Foldable f) => (a -> Thread b) -> f a -> Thread ()
 mapConcurrently_ f xs = asOneCall $ \scope -> traverse_ (forkIn_ scope . void . f) xs
 
@@ -117,7 +117,7 @@ forConcurrently_ = flip mapConcurrently_
 mapConcurrentlyN :: (Traversable t) => Int -> (a -> Thread b) -> t a -> Thread (t b)
 mapConcurrentlyN n f xs = forConcurrentlyN n xs f
 
--- | Run the function on every element, on at most so many at a time (1 if the number
+-- | Run the function on every element, on at most this many at a time (1 if the number
 -- is less); the results are in the order of the elements. There are never more
 -- threads than that: each takes the next element when it is done with one, and what
 -- is not taken yet is not evaluated.
@@ -134,7 +134,7 @@ forConcurrentlyN n xs f = do
     next (y : rest) _ = (rest, y)
     next [] _ = error "forConcurrentlyN: an element without a result"
 
--- | The same without the results; the container may be endless.
+-- | 'forConcurrentlyN' without the results; the container may be endless.
 forConcurrentlyN_ :: (Foldable f) => Int -> f a -> (a -> Thread b) -> Thread ()
 forConcurrentlyN_ n xs f = do
   feed <- effect (newShared (Feed 0 (toList xs)))

@@ -10,14 +10,6 @@
 --
 -- Between the signal and the moment when the woken thread holds the mutex others may
 -- have held it: look at the condition again. A condition belongs to one run.
-module Weft.Condition
-  ( Condition,
-    newCondition,
-    newConditionNamed,
-    wait,
-    signal,
-    broadcast,
-  )
-where
+module Weft.Condition (Condition, newCondition, newConditionNamed, wait, signal, broadcast) where
 
 import Weft.Internal.Sync.Condition

@@ -30,7 +30,7 @@ import Weft.Internal.Data.Counters
 counters :: Thread Counters
 counters = internal (\home _ -> homeCounters home)
 
--- | The same as an action for any OS thread, such as one that answers a monitoring
+-- | 'counters' as an action for any OS thread, such as one that answers a monitoring
 -- system. After the end of the run it answers what was counted last.
 counterReader :: Thread (IO Counters)
 counterReader = internal (\home _ -> pure (homeCounters home))

@@ -14,10 +14,7 @@
 --
 -- The signal @SIGUSR1@ prints a dump to standard error, unless the program handles
 -- that signal itself or 'Weft.settingDumpSignal' is off.
-module Weft.Dump
-  ( dumpThreads,
-  )
-where
+module Weft.Dump (dumpThreads) where
 
 import Control.Concurrent (forkIO)
 import Control.Exception (SomeException, try)

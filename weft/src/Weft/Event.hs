@@ -4,15 +4,6 @@
 -- An event is set or it is not; who waits for it goes on when it is set, all at
 -- once, and as long as it stays set nobody waits. For "it has started", "it is time
 -- to stop". An event belongs to one run.
-module Weft.Event
-  ( Event,
-    newEvent,
-    newEventNamed,
-    set,
-    clear,
-    isSet,
-    wait,
-  )
-where
+module Weft.Event (Event, newEvent, newEventNamed, set, clear, isSet, wait) where
 
 import Weft.Internal.Sync.Event

@@ -229,7 +229,7 @@ import Weft.Timeout qualified as Timeout
 run :: IO a -> IO a
 run = Weft.run . direct
 
--- | The same with settings. See 'Weft.runWith'.
+-- | 'run' with settings. See 'Weft.runWith'.
 runWith :: Settings -> IO a -> IO a
 runWith settings = Weft.runWith settings . direct
 

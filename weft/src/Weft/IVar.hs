@@ -16,7 +16,7 @@
 -- If the result is that of a whole thread, 'Weft.Scope.forkIn' and
 -- 'Weft.Scope.awaitChild' need no variable.
 --
--- Whoever waits for an 'IVar' that nobody fills waits for ever. 'fillWithin' makes the
+-- A thread that waits for an 'IVar' that is never filled waits for ever. 'fillWithin' makes the
 -- end of a part the latest time: a variable that is not filled then fails its readers with
 -- 'Abandoned'. An 'IVar' belongs to one run.
 module Weft.IVar
@@ -49,7 +49,6 @@ import Weft.Internal.Sync.MVar
 -- | A variable that is filled once, with a value or an exception.
 newtype IVar a = IVar (MVar (Either SomeException a))
 
--- | The same variable.
 instance Eq (IVar a) where
   IVar a == IVar b = a == b
 
@@ -86,7 +85,7 @@ failIVar (IVar var) e = mask_ (tryPutMVar var (Left (toException e)))
 -- 'Abandoned'.
 --
 -- In a thread that is forked into a scope this is the whole body, so that there is no time at
--- which it could end without. A child that was cancelled before it began runs no body; whoever
+-- which it could end without. A child that was cancelled before it began runs no body; a thread that
 -- must know of that, too, has 'Weft.Scope.awaitChild'.
 fillWithin :: IVar a -> Thread b -> Thread b
 fillWithin var body = body `finally` failIVar var Abandoned

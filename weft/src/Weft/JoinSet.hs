@@ -17,20 +17,14 @@
 -- Children can be added at any time, by a child too, so that the set is one way to keep
 -- some work under way: take a result, fork what follows from it, until there is none.
 -- (After the @JoinSet@ of tokio.)
-module Weft.JoinSet
-  ( JoinSet,
-    newJoinSet,
-    forkInSet,
-    joinNext,
-  )
-where
+module Weft.JoinSet (JoinSet, newJoinSet, forkInSet, joinNext) where
 
 import Control.Monad (when)
 import Control.Monad.Catch (mask_, onException, throwM)
 import Data.IORef
 import Weft.Channel
 import Weft.Internal.Core.Trace
-import Weft.Internal.Sync.Scope (Ending (..), Kind (..), forkInto)
+import Weft.Internal.Sync.Scope (ChildKind (..), ScopeEnding (..), forkInto)
 import Weft.Scope
 
 -- | Children of a scope whose results are taken one after the other.

@@ -62,7 +62,7 @@ request = call . Extend
 suspend :: String -> (Waiter a -> IO ()) -> Thread a
 suspend what action = suspendWith (because what) (\waiter -> pure () <$ action waiter)
 
--- | The same, where the action answers with what is to be done when the wait is
--- cancelled before it was answered: take the waiter back from where it was left.
+-- | 'suspend' whose action also answers how to take the waiter back if the wait is cancelled
+-- before it was answered.
 suspendWith :: Reason -> (Waiter a -> IO (IO ())) -> Thread a
 suspendWith reason = call . Suspend reason

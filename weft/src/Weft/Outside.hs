@@ -107,14 +107,14 @@ runThread :: Runner -> Thread a -> IO a
 runThread (Runner home calls) body = mask $ \restore -> do
   masking <- maskingOf <$> restore getMaskingState
   result <- newEmptyMVar
-  stage <- newIORef Waiting'
+  stage <- newIORef NotStarted
   let answer = void . tryPutMVar result
       thread = do
         t <- myself
         wanted <- immediate (Uses []) $ \_ -> atomicModifyIORef' stage $ \case
-          Waiting' -> (Running t, True)
+          NotStarted -> (Running t, True)
           other -> (other, False)
-        -- Nothing is raised between here and the handler, nor behind it: there is no system
+        -- Nothing is raised between here and the handler, nor after it: there is no system
         -- call, and no effect, in front of which one that has no fuel left may be cancelled.
         when wanted $ Catch.try (if masking == Unmasked then body else under masking body) >>= \outcome -> immediate (Uses []) (\here -> expect (homeGuests here) >> answer outcome)
       -- True: it has begun, and will answer.
@@ -153,7 +153,7 @@ runThread (Runner home calls) body = mask $ \restore -> do
       Ghc.MaskedUninterruptible -> MaskedUninterruptible
 
 -- | Where the thread of a call is.
-data Stage = Waiting' | Running !ThreadId | Dropped
+data OutsideStage = NotStarted | Running !ThreadId | Dropped
 
 -- | Start a thread and do not wait for it. An exception that leaves it is reported
 -- like that of any thread.

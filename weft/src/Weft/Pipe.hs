@@ -35,7 +35,7 @@ openPipe = call OpenPipe
 openFifo :: FilePath -> OpenMode -> Thread Pipe
 openFifo path mode = Thread (\k -> foldr seq (unThread (call (OpenFifo path mode)) k) path)
 
--- | Wait for bytes and read at most so many; empty at the end of the stream. Fails with
+-- | Wait for bytes and read at most this many; empty at the end of the stream. Fails with
 -- @EINVAL@ if that is none. Each call allocates as many bytes as it is asked for, however few
 -- come: for a hot path use 'readPipeInto'.
 readPipe :: Pipe -> Int -> Thread ByteString

@@ -59,7 +59,7 @@ instance Eq (Ref a) where
 newRef :: a -> Thread (Ref a)
 newRef = newRefNamed mempty
 
--- | The same with a label, for reports.
+-- | 'newRef' with a label, for reports.
 newRefNamed :: Text -> a -> Thread (Ref a)
 newRefNamed name a = internal $ \home _ -> do
   number <- freshNumber home
@@ -82,20 +82,20 @@ modifyRef :: (HasCallStack) => Ref a -> (a -> a) -> Thread ()
 modifyRef ref f = withFrozenCallStack (readRef ref >>= \a -> writeRef ref (f a))
 {-# INLINE modifyRef #-}
 
--- | The same, and the new value is evaluated before it is written.
+-- | 'modifyRef' that evaluates the new value before it writes it.
 modifyRef' :: (HasCallStack) => Ref a -> (a -> a) -> Thread ()
 modifyRef' ref f = withFrozenCallStack (readRef ref >>= \a -> let !b = f a in writeRef ref b)
 {-# INLINE modifyRef' #-}
 
 -- | Replace the value in one step, and answer something. The new value is evaluated.
 --
--- Such steps order threads: what one did before its step is seen by the other behind
+-- Such steps order threads: what one did before its step is seen by the other after
 -- its own.
 atomicModifyRef :: (HasCallStack) => Ref a -> (a -> (a, b)) -> Thread b
 atomicModifyRef ref@(Ref var _ _) f = modifying callStack ref (atomicModifyIORef' var f)
 {-# INLINE atomicModifyRef #-}
 
--- | The same without an answer.
+-- | 'atomicModifyRef' without a result.
 atomicModifyRef_ :: (HasCallStack) => Ref a -> (a -> a) -> Thread ()
 atomicModifyRef_ ref@(Ref var _ _) f = modifying callStack ref (atomicModifyIORef' var (\a -> (f a, ())))
 {-# INLINE atomicModifyRef_ #-}

@@ -11,11 +11,7 @@
 --   piles up in the program.
 -- [Half-close] An end of stream is passed on as one: the other socket is shut down for
 --   sending, and its own bytes go on until they end too.
-module Weft.Relay
-  ( relay,
-    forward,
-  )
-where
+module Weft.Relay (relay, forward) where
 
 import Control.Monad (unless)
 import Control.Monad.Catch (catch, throwM)

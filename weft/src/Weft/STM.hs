@@ -35,7 +35,7 @@ import Data.Primitive.MutVar
 import GHC.Stack (CallStack, HasCallStack, callStack)
 import System.Mem.Weak (deRefWeak)
 import Weft.Internal.Core.Cancel
-import Weft.Internal.Core.Park (wishFor)
+import Weft.Internal.Core.Park (blockedOnNumber)
 import Weft.Internal.Core.Self
 import Weft.Internal.Core.SystemCall
 import Weft.Internal.Core.Trace
@@ -101,7 +101,7 @@ watched stack tx probe = Thread $ \k -> internally $ \home _ ->
     Nothing -> do
       changed <- newIVar
       withdraw <- probeRetry probe (Waiter (\_ -> fillIVar home changed ()))
-      let waits = readIVar (wishFor 0 (Reason "a transaction" (pure 0) ByThreads)) changed `onException` effect withdraw
+      let waits = readIVar (blockedOnNumber 0 (Reason "a transaction" (pure 0) ByThreads)) changed `onException` effect withdraw
       pure (unThread (waits >> atomicallyAt stack tx) k)
 
 -- | What came of the GHC thread.

@@ -62,7 +62,7 @@ where
 import Control.Exception (Exception, SomeException, fromException)
 import Control.Monad (void)
 import Control.Monad.Catch (throwM)
-import Weft.Internal.Core.Park (wishFor)
+import Weft.Internal.Core.Park (blockedOnNumber)
 import Weft.Internal.Core.SystemCall (Ends (..), Reason (..))
 import Weft.Internal.Core.Trace
 import Weft.Internal.Sync.Choice
@@ -76,7 +76,6 @@ data Child a = Child
     _childResult :: !(IVar (Either ChildFailed a))
   }
 
--- | The same thread.
 instance Eq (Child a) where
   a == b = childThread a == childThread b
 
@@ -89,11 +88,11 @@ instance Show (Child a) where
 forkIn :: Scope -> Thread a -> Thread (Child a)
 forkIn scope = forkInWith scope defaultForkOptions
 
--- | The same for a thread whose result nobody wants; lighter.
+-- | 'forkIn' for a thread whose result is not used; lighter.
 forkIn_ :: Scope -> Thread () -> Thread ()
 forkIn_ scope body = void (forkInto scope Awaited defaultForkOptions body (pure . either Failing (const Quiet)))
 
--- | The same with a label, a priority, or on a certain worker.
+-- | 'forkIn' with a label, a priority, or on a certain worker.
 forkInWith :: Scope -> ForkOptions -> Thread a -> Thread (Child a)
 forkInWith scope options body = started scope Awaited options body Failing
 
@@ -114,11 +113,11 @@ forkTryIn scope body = do
 forkDaemonIn :: Scope -> Thread a -> Thread (Child a)
 forkDaemonIn scope = forkDaemonInWith scope defaultForkOptions
 
--- | The same with a label, a priority, or on a certain worker.
+-- | 'forkDaemonIn' with a label, a priority, or on a certain worker.
 forkDaemonInWith :: Scope -> ForkOptions -> Thread a -> Thread (Child a)
 forkDaemonInWith scope options body = started scope Daemon options body Failing
 
-started :: Scope -> Kind -> ForkOptions -> Thread a -> (SomeException -> Ending) -> Thread (Child a)
+started :: Scope -> ChildKind -> ForkOptions -> Thread a -> (SomeException -> ScopeEnding) -> Thread (Child a)
 started scope kind options body ending = do
   var <- effect newIVar
   t <- forkInto scope kind options body $ \case
@@ -129,7 +128,7 @@ started scope kind options body ending = do
 filled :: IVar (Either ChildFailed a) -> Either ChildFailed a -> Thread ()
 filled var result = internal (\home _ -> void (fillIVar home var result))
 
-failedIn :: IVar (Either ChildFailed a) -> SomeException -> Thread Ending
+failedIn :: IVar (Either ChildFailed a) -> SomeException -> Thread ScopeEnding
 failedIn var e = internal $ \home tcb -> do
   _ <- fillIVar home var (Left (ChildFailed (ThreadId (tcbIdentity tcb)) (tcbLabel tcb) e))
   pure (Failing e)
@@ -165,5 +164,5 @@ onChild (Child t result) = onFilled (endOf t) result `andThen` either throwM pur
 awaitOutcome :: Child a -> Thread (Either ChildFailed a)
 awaitOutcome (Child t result) = readIVar (endOf t) result
 
-endOf :: ThreadId -> Wish
-endOf t = wishFor 0 (Reason ("end of " <> show t) (pure (threadNumber t)) ByThreads)
+endOf :: ThreadId -> BlockedOn
+endOf t = blockedOnNumber 0 (Reason ("end of " <> show t) (pure (threadNumber t)) ByThreads)

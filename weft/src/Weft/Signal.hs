@@ -11,15 +11,7 @@
 --   pure (caught == sigUSR1)
 -- :}
 -- True
-module Weft.Signal
-  ( Signals,
-    SignalNumber,
-    withSignals,
-    openSignals,
-    nextSignal,
-    closeSignals,
-  )
-where
+module Weft.Signal (Signals, SignalNumber, withSignals, openSignals, nextSignal, closeSignals) where
 
 import Control.Monad.Catch (bracket)
 import Weft.Internal.Core.SystemCall

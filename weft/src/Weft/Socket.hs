@@ -131,7 +131,7 @@ shutdown s how = call (Shutdown s how)
 listenTcp :: Maybe HostName -> ServiceName -> Int -> Thread Socket
 listenTcp = listenTcpWith []
 
--- | The same with further options, which are set before the socket has its address. With
+-- | 'listenTcp' with further options, which are set before the socket has its address. With
 -- @(ReusePort, 1)@ several sockets, also of several processes of one user, can have the
 -- same address: the system spreads new connections over those that listen.
 listenTcpWith :: [(SocketOption, Int)] -> Maybe HostName -> ServiceName -> Int -> Thread Socket
@@ -162,7 +162,7 @@ listenTcpWith options host port backlog = do
 bind :: Socket -> SockAddr -> Thread ()
 bind s address = call (Bind s address)
 
--- | Accept connections from now on; so many may wait to be accepted.
+-- | Start to accept connections; the number is how many may wait to be accepted.
 listen :: Socket -> Int -> Thread ()
 listen s backlog = call (Listen s backlog)
 
@@ -178,7 +178,7 @@ isListening s = (/= 0) <$> getOption s Net.acceptConn
 accept :: Socket -> Thread (Socket, SockAddr)
 accept s = call (Accept s Nothing)
 
--- | The same for at most so long: 'Nothing' when no connection has come by then.
+-- | 'accept' with a time limit: 'Nothing' if no connection has come by then.
 acceptBefore :: Duration -> Socket -> Thread (Maybe (Socket, SockAddr))
 acceptBefore limit s = do
   t <- now
@@ -195,7 +195,7 @@ acceptBefore limit s = do
 connect :: Socket -> SockAddr -> Thread ()
 connect s address = call (Connect s address Nothing)
 
--- | The same with a limit, after which it fails with @ETIMEDOUT@. The socket is of
+-- | 'connect' with a time limit, after which it fails with @ETIMEDOUT@. The socket is of
 -- no use then: close it.
 connectBefore :: Duration -> Socket -> SockAddr -> Thread ()
 connectBefore limit s address = do
@@ -222,7 +222,7 @@ connectTcp limit host port = do
 resolve :: Maybe AddrInfo -> Maybe HostName -> Maybe ServiceName -> Thread [AddrInfo]
 resolve hints host service = call (Resolve hints host service)
 
--- | Wait for bytes and receive at most so many; empty at the end of the stream. Fails with
+-- | Wait for bytes and receive at most this many; empty at the end of the stream. Fails with
 -- @EINVAL@ if that is none. For a hot path use 'receiveInto'.
 receive :: (HasCallStack) => Socket -> Int -> Thread ByteString
 receive s count = do
@@ -230,7 +230,7 @@ receive s count = do
   n <- withFrozenCallStack receiveInto s buffer 0 (bufferSize buffer)
   unsafeFreeze buffer n
 
--- | Wait for bytes and receive at most so many into a buffer from an offset: how
+-- | Wait for bytes and receive at most this many into a buffer from an offset: how
 -- many came, 0 at the end of the stream and only there: where there is no room for a single
 -- byte it fails with @EINVAL@. The kernel owns that part of the buffer until then.
 receiveInto :: (HasCallStack) => Socket -> Buffer -> Int -> Int -> Thread Int
@@ -254,7 +254,7 @@ sendMany s pieces = case filter (not . ByteString.null) pieces of
     n <- withFrozenCallStack sendVector s some
     withFrozenCallStack sendMany s (dropBytes n some)
 
--- | Leave out the first so many bytes of several pieces.
+-- | Leave out this many bytes at the start of several pieces.
 dropBytes :: Int -> [ByteString] -> [ByteString]
 dropBytes _ [] = []
 dropBytes n (bytes : rest)
@@ -275,13 +275,13 @@ sendVector s pieces = Thread (\k -> foldr seq (Call callStack (SendVector s some
     -- affair (see Note [User code and the worker] in "Weft.Internal.Core.Scheduler").
     some = take 64 (filter (not . ByteString.null) pieces)
 
--- | Send at most so many bytes of a file from an offset, without a copy through
+-- | Send at most this many bytes of a file from an offset, without a copy through
 -- the program: how many were sent, 0 at the end of the file. What is not in the
 -- page cache is read in first, off the worker.
 sendFile :: Socket -> File -> Int64 -> Int -> Thread Int
 sendFile s file offset count = call (SendFile s file offset count)
 
--- | Send so many bytes of a file from an offset. Answers how many there were: fewer
+-- | Send this many bytes of a file from an offset. Answers how many there were: fewer
 -- when the file has become shorter.
 sendFileAll :: Socket -> File -> Int64 -> Int64 -> Thread Int64
 sendFileAll s file offset count = go 0
@@ -303,7 +303,7 @@ awaitReadable s = call (AwaitReadable s)
 awaitWritable :: Socket -> Thread ()
 awaitWritable s = call (AwaitWritable s)
 
--- | Wait for a datagram and receive it, cut off at so many bytes, one at least; with its
+-- | Wait for a datagram and receive it, cut off at this many bytes, one at least; with its
 -- sender.
 receiveFrom :: (HasCallStack) => Socket -> Int -> Thread (ByteString, SockAddr)
 receiveFrom s count = do

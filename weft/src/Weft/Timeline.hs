@@ -16,10 +16,6 @@
 -- the file is written by a thread of GHC that no worker waits for. When the file cannot
 -- be written any more ('Weft.settingReport' is told once), recording ends and the
 -- program goes on.
-module Weft.Timeline
-  ( Timeline (..),
-    timelineTo,
-  )
-where
+module Weft.Timeline (Timeline (..), timelineTo) where
 
 import Weft.Internal.Observe.Timeline.Writer

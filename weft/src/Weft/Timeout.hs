@@ -12,12 +12,7 @@
 -- nest in any way. Each ends its own body only: an inner one does not take the
 -- exception of an outer one for its own, and one whose body has ended interrupts
 -- nothing that comes later.
-module Weft.Timeout
-  ( timeout,
-    timeoutAt,
-    deadline,
-  )
-where
+module Weft.Timeout (timeout, timeoutAt, deadline) where
 
 import Control.Exception (Exception (..), asyncExceptionFromException, asyncExceptionToException)
 import Control.Monad.Catch (mask, throwM, try)
@@ -38,12 +33,12 @@ import Weft.Time (now, sleepUntil)
 -- (A) The body ends, then the limit comes: the reference is false, and the
 --     cancellation is dropped on arrival.
 -- (B) The limit comes, and the body ends before it has reached a system call: the
---     exception is on its way (Condemned), the reference becomes false, and whoever
+--     exception is on its way (Condemned), the reference becomes false, and the part that
 --     looks next finds that it does not apply any more. The result counts.
 -- (C) The exception is raised: it passes inner limits, whose reference is another,
 --     and ends here.
 --
--- Both writes, of the reference and of the fate, happen on the thread's own worker
+-- Both writes, of the reference and of the status, happen on the thread's own worker
 -- and outside user code, so there is no other interleaving.
 
 -- | Interrupts a body; does not leave 'timeoutAt'.
@@ -67,7 +62,7 @@ timeout d body
   | durationNanoseconds d <= 0 = pure Nothing
   | otherwise = deadline d >>= \t -> limited t body
 
--- | The same until an instant on the clock of 'now'. Several steps that share one
+-- | 'timeout' at an instant on the clock of 'now'. Several steps that share one
 -- deadline are limited together.
 timeoutAt :: Instant -> Thread a -> Thread (Maybe a)
 timeoutAt t body = do
@@ -84,7 +79,7 @@ limited t body = mask $ \restore -> do
   valid <- effect (newIORef True)
   -- Masked as this thread is: it can be cancelled while it sleeps, and when it does
   -- not sleep any more it goes on to its end. But no more than that: where the body cannot
-  -- be interrupted the alarm would sleep on behind it.
+  -- be interrupted the alarm would sleep on after it.
   alarm <- Thread . Fork (Just defaultForkOptions {forkScope = limitScope}) $ \_ -> toTrace $ do
     asleep
     internal (\home _ -> condemnFrom home me (Cancellation (toException (TimedOut valid)) (Just valid)))

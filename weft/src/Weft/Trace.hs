@@ -82,13 +82,13 @@ newtype Answers = Answers {assume :: forall a. SystemCall a -> Maybe a}
 noAnswers :: Answers
 noAnswers = Answers (const Nothing)
 
--- | So many nodes of a trace, one on a line, a forked thread indented with a bar.
+-- | At most this many nodes of a trace, one on a line, a forked thread indented with a bar.
 -- Nothing is run: an effect, or a call whose answer is not known, ends the view of
 -- its thread with an ellipsis.
 outline :: Int -> Trace -> String
 outline = outlineWith noAnswers
 
--- | The same, going on after the calls whose answers are given.
+-- | 'outline' that continues after the calls whose answers are given.
 outlineWith :: Answers -> Int -> Trace -> String
 outlineWith answers limit = unlines . snd . go limit []
   where
@@ -105,7 +105,7 @@ outlineWith answers limit = unlines . snd . go limit []
             Unseen a -> line "self" (k a)
             Masks a -> lineWith (Throw : handlers) "mask" (k a)
             Bookkeeping -> (n - 1, ["effect", "..."])
-            Awaits (Wish _ request) -> (n - 1, [describe request, "..."])
+            Awaits (BlockedOn _ request) -> (n - 1, [describe request, "..."])
             Uses uses -> (n - 1, [intercalate ", " [verb | Use verb _ <- uses], "..."])
             Accesses _ _ -> (n - 1, ["access", "..."])
             Begins -> (n - 1, ["direct", "..."])

@@ -31,7 +31,7 @@ import Weft.Internal.Core.Cancel (surelyNotCondemned)
 import Weft.Internal.Core.Policy (newReadyQueue, popAny, push, size)
 import Weft.Internal.Core.Ring
 import Weft.Internal.Core.SystemCall (Socket (..))
-import Weft.Internal.Core.Trace (Context (..), Fate (..), Home (..), Identity (..), Tcb (..), Trace (Done, Parked), internal, newTcb, rootContext, tcbNumber)
+import Weft.Internal.Core.Trace (Context (..), Home (..), Identity (..), Status (..), Tcb (..), Trace (Done, Parked), internal, newTcb, rootContext, tcbNumber)
 import Weft.Internal.Data.Inbox
 import Weft.Internal.Os.Descriptor (newDescriptor)
 import Weft.Kernel

@@ -64,11 +64,11 @@ tests =
 
 -- Labels
 
-parsed :: Event -> Either String Object
+parsed :: TimelineEvent -> Either String Object
 parsed = eitherDecode . toLazyByteString . renderEvent (Process 7) 0
 
-labelled :: ByteString.ByteString -> Event
-labelled bytes = Event Dispatch 1234567 89 5 (toShort bytes) False
+labelled :: ByteString.ByteString -> TimelineEvent
+labelled bytes = TimelineEvent Dispatch 1234567 89 5 (toShort bytes) False
 
 -- | Among them all sorts of characters that JSON knows.
 labelSurvives :: Property
@@ -110,7 +110,7 @@ ringKeeps = forAll slices $ \script -> monadicIO $ do
       takeEvents recorder most
     rest <- takeEvents recorder maxBound
     dropped <- droppedEvents recorder
-    let put = [Event Ready (start 1) 1 0 mempty False | not (null script)] <> concat [Event Slice (start n) 2 0 mempty False : [dispatched n size | size <- lengths] | (n, (lengths, _)) <- zip [1 ..] script]
+    let put = [TimelineEvent Ready (start 1) 1 0 mempty False | not (null script)] <> concat [TimelineEvent Slice (start n) 2 0 mempty False : [dispatched n size | size <- lengths] | (n, (lengths, _)) <- zip [1 ..] script]
     pure (put, concat results <> rest, dropped)
   monitor (classify (dropped > 0) "full" . counterexample (show (length put, length got, dropped)))
   assert (got `isSubsequence` put)
@@ -120,7 +120,7 @@ ringKeeps = forAll slices $ \script -> monadicIO $ do
     slices = listOf ((,) <$> listOf (frequency [(8, choose (0, 30)), (1, choose (4000, 4096)), (1, choose (4097, 5000))]) <*> frequency [(3, choose (0, 5)), (1, pure 1000)])
     thread n size = newTcb Nobody rootContext {contextLabel = labelOf n size}
     labelOf n size = toShort (Char8.take size (Char8.concat (replicate 2500 (Char8.pack (show (n :: Int) <> "-")))))
-    dispatched n size = Event Dispatch (start n) 1 0 (toShort (Char8.take labelLimit (Char8.take size (Char8.concat (replicate 2500 (Char8.pack (show n <> "-"))))))) (size > labelLimit)
+    dispatched n size = TimelineEvent Dispatch (start n) 1 0 (toShort (Char8.take labelLimit (Char8.take size (Char8.concat (replicate 2500 (Char8.pack (show n <> "-"))))))) (size > labelLimit)
     isSubsequence [] _ = True
     isSubsequence _ [] = False
     isSubsequence (x : xs) (y : ys) = if x == y then isSubsequence xs ys else isSubsequence (x : xs) ys

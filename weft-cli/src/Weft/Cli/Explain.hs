@@ -1,9 +1,6 @@
 -- |
 -- Description : What an error says to an operator
-module Weft.Cli.Explain
-  ( explain,
-  )
-where
+module Weft.Cli.Explain (explain) where
 
 import GHC.IO.Exception (IOException (..))
 

@@ -2,10 +2,7 @@
 -- Description : @weft load URL@
 --
 -- Puts an HTTP server under load and reports how it performs.
-module Weft.Cli.Load
-  ( loadCommand,
-  )
-where
+module Weft.Cli.Load (loadCommand) where
 
 import Control.Monad (unless, when)
 import Data.Aeson (encode)

@@ -2,10 +2,7 @@
 -- Description : @weft serve@
 --
 -- Serves the files of directories until a signal stops it, then drains.
-module Weft.Cli.Serve
-  ( serveCommand,
-  )
-where
+module Weft.Cli.Serve (serveCommand) where
 
 import Control.Exception (fromException)
 import Control.Monad (unless, when, (>=>))

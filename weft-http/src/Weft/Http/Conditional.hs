@@ -3,12 +3,7 @@
 --
 -- Evaluates the preconditions of a request against the validators of the selected
 -- representation, in the precedence of RFC 9110, section 13.2.2. Pure.
-module Weft.Http.Conditional
-  ( Validators (..),
-    Outcome (..),
-    evaluatePreconditions,
-  )
-where
+module Weft.Http.Conditional (Validators (..), Outcome (..), evaluatePreconditions) where
 
 import Data.ByteString (ByteString)
 import Weft.Http.Date

@@ -3,11 +3,7 @@
 --
 -- The @Content-Type@ of a file by its name: the table of the @mime-types@ package, a few more
 -- types, and the charset of text.
-module Weft.Http.Mime
-  ( contentTypeFor,
-    defaultContentType,
-  )
-where
+module Weft.Http.Mime (contentTypeFor, defaultContentType) where
 
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B

@@ -139,52 +139,42 @@ requestOf client h = Request h noBody client
 -- | The method.
 requestMethod :: Request -> Method
 requestMethod = headMethod . requestHead
-{-# INLINE requestMethod #-}
 
 -- | The version the client speaks.
 requestVersion :: Request -> Version
 requestVersion = headVersion . requestHead
-{-# INLINE requestVersion #-}
 
 -- | The whole target as it was sent.
 requestTarget :: Request -> ByteString
 requestTarget = headTarget . requestHead
-{-# INLINE requestTarget #-}
 
 -- | The path of the target, still percent-encoded; empty for @CONNECT@.
 requestPath :: Request -> ByteString
 requestPath = headPath . requestHead
-{-# INLINE requestPath #-}
 
 -- | The query with its @?@, or empty.
 requestQuery :: Request -> ByteString
 requestQuery = headQuery . requestHead
-{-# INLINE requestQuery #-}
 
 -- | Host and port the client means.
 requestHost :: Request -> Maybe ByteString
 requestHost = headHost . requestHead
-{-# INLINE requestHost #-}
 
 -- | All fields in the order in which they were sent.
 requestFields :: Request -> [Field]
 requestFields = headFields . requestHead
-{-# INLINE requestFields #-}
 
 -- | How long the body is going to be.
 requestFraming :: Request -> Framing
 requestFraming = headFraming . requestHead
-{-# INLINE requestFraming #-}
 
 -- | What the client expects before it sends a body.
 requestExpectation :: Request -> Expectation
 requestExpectation = headExpectation . requestHead
-{-# INLINE requestExpectation #-}
 
 -- | The fields of preconditions and ranges.
 requestConditions :: Request -> Conditions
 requestConditions = headConditions . requestHead
-{-# INLINE requestConditions #-}
 
 -- | The value of the first field of this name, which is given in lower case.
 requestField :: ByteString -> Request -> Maybe ByteString

@@ -5,11 +5,7 @@
 --
 -- Looks for a seed with which the simulated store goes wrong, makes the failure smaller, writes
 -- it to a file, and shows it again from there.
-module Replicated.Commands
-  ( simulateCommand,
-    replayCommand,
-  )
-where
+module Replicated.Commands (simulateCommand, replayCommand) where
 
 import Control.Exception (IOException, try)
 import Control.Monad (unless, when)
@@ -106,7 +102,6 @@ showRecording tell timeline (Recording seed what faults) = do
   where
     indented line = if null line then "" else "  " <> line
 
--- | A number of things.
 counted :: Int -> String -> String
 counted n what = show n <> " " <> what <> (if n == 1 then "" else "s")
 

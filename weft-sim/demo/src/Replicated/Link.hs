@@ -4,11 +4,7 @@
 -- One thread that keeps a connection, and asks one thing after the other. What was asked on
 -- a connection that broke is asked again on the next: no request does harm when it is
 -- repeated.
-module Replicated.Link
-  ( Job (..),
-    link,
-  )
-where
+module Replicated.Link (Job (..), link) where
 
 import Control.Monad (forever, when)
 import Replicated.Message

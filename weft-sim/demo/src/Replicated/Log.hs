@@ -8,7 +8,7 @@
 -- such a log is refused.
 --
 -- The log comes into being under another name and is renamed when it is on the disk; so it
--- always begins with its header, and to write it anew is the same thing.
+-- always begins with its header, and rewriting it is the same thing.
 --
 -- Operations raise 'IOError' for what the system refuses. A log belongs to one thread.
 module Replicated.Log

@@ -3,14 +3,7 @@
 --
 -- A header, and batches of records. A batch is a mark, the size of its records, a checksum,
 -- and the records.
-module Replicated.LogFormat
-  ( Record,
-    header,
-    encodeBatch,
-    scan,
-    LogDamaged (..),
-  )
-where
+module Replicated.LogFormat (Record, header, encodeBatch, scan, LogDamaged (..)) where
 
 import Control.Exception (Exception (..))
 import Control.Monad (replicateM)

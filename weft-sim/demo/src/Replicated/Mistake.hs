@@ -3,13 +3,7 @@
 --
 -- Each is one line of the service, of the kind that people write in earnest. With none
 -- of them the service is linearizable.
-module Replicated.Mistake
-  ( Mistake (..),
-    nameOf,
-    describe,
-    parseMistake,
-  )
-where
+module Replicated.Mistake (Mistake (..), nameOf, describe, parseMistake) where
 
 import Data.List (find, intercalate)
 

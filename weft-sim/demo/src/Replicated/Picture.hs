@@ -1,9 +1,6 @@
 -- |
 -- Description : Operations as a picture
-module Replicated.Picture
-  ( draw,
-  )
-where
+module Replicated.Picture (draw) where
 
 import Data.List (intercalate, sort)
 import Data.Map.Strict qualified as Map

@@ -162,7 +162,6 @@ conclude use = \case
 -- ---------------------------------------------------------------------------
 -- Options
 
--- | Any mistakes.
 mistakeOptions :: Parser [Mistake]
 mistakeOptions =
   many . option (eitherReader parseMistake) $

@@ -7,12 +7,7 @@
 -- a replica only that it never forgets what it has acknowledged.
 --
 -- The algorithm is that of Attiya, Bar-Noy and Dolev (1995), for many writers.
-module Replicated.Replica
-  ( replica,
-    ReplicaSettings (..),
-    defaultReplicaSettings,
-  )
-where
+module Replicated.Replica (replica, ReplicaSettings (..), defaultReplicaSettings) where
 
 import Control.Monad (forever, void)
 import Data.ByteString (ByteString)
@@ -40,7 +35,7 @@ data ReplicaSettings = ReplicaSettings
     -- | How long a client may take for its next request, and to read the reply. Then its
     -- connection is closed.
     replicaPatience :: !Duration,
-    -- | From which size on the log is written anew when it has doubled, in bytes.
+    -- | From which size on the log is rewritten when it has doubled, in bytes.
     replicaRewriteAt :: !Int,
     -- | What it does wrong.
     replicaMistakes :: ![Mistake]

@@ -7,14 +7,7 @@
 --
 -- What is not on the disk cannot be read either: a reader who found all of a majority
 -- agreeing on it would return it, and a crash could then take it back.
-module Replicated.Store
-  ( Store,
-    StoreSettings (..),
-    withStore,
-    lookupEntry,
-    storeEntry,
-  )
-where
+module Replicated.Store (Store, StoreSettings (..), withStore, lookupEntry, storeEntry) where
 
 import Control.Monad (forM_, forever)
 import Data.ByteString (ByteString)
@@ -36,7 +29,7 @@ import Weft.Scope
 data StoreSettings = StoreSettings
   { -- | For the log; nobody else's.
     storeDirectory :: !ByteString,
-    -- | The log is written anew, without what is out of date, when it has this many
+    -- | The log is rewritten, without what is out of date, when it has this many
     -- bytes and, from the second time on, twice as many as after the last time.
     storeRewriteAt :: !Int,
     storeMistakes :: ![Mistake]
@@ -96,7 +89,7 @@ writeLog settings store opened = go 0
     persist batch
       | AckBeforeSync `elem` storeMistakes settings = publish store batch >> syncLog opened
       | otherwise = syncLog opened >> publish store batch
-    -- The size of the log when it was last written anew.
+    -- The size of the log when it was last rewritten.
     tidy lastSize = do
       size <- logSize opened
       if size < max (2 * lastSize) (storeRewriteAt settings)

@@ -4,14 +4,7 @@
 -- Clients send requests, and replicas send one reply for each, in order. What is not a
 -- message raises 'Garbage', and after that nothing more can be understood on the
 -- connection.
-module Replicated.Wire
-  ( sendMessage,
-    receiveMessage,
-    Garbage (..),
-    tryConnection,
-    familyOf,
-  )
-where
+module Replicated.Wire (sendMessage, receiveMessage, Garbage (..), tryConnection, familyOf) where
 
 import Control.Exception (Exception (..))
 import Control.Monad.Catch (Handler (..), catches)
@@ -24,7 +17,6 @@ import Replicated.Message
 import Weft
 import Weft.Socket
 
--- | Send a message.
 sendMessage :: (Binary a) => Socket -> a -> Thread ()
 sendMessage connection = sendAll connection . encodeMessage
 

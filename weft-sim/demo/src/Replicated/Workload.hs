@@ -1,12 +1,6 @@
 -- |
 -- Description : Clients that do all sorts of things
-module Replicated.Workload
-  ( workload,
-    worker,
-    WorkloadSettings (..),
-    defaultWorkloadSettings,
-  )
-where
+module Replicated.Workload (workload, worker, WorkloadSettings (..), defaultWorkloadSettings) where
 
 import Control.Monad (when)
 import Data.ByteString qualified as ByteString

@@ -162,7 +162,7 @@ semaphores world = running world $ do
   s <- Semaphore.newSemaphore 5
   poking world 16 (pure True) $ \i -> Semaphore.withPermits s (1 + i `mod` 5) yield
   let var = Internal.Semaphore.semaphoreState s
-  Internal.Semaphore.State free queue <- liftIO (readMutVar var)
+  Internal.Semaphore.SemaphoreState free queue <- liftIO (readMutVar var)
   liftIO ((free, entries queue) @?= (5, 0))
 
 channels :: World -> Assertion
@@ -243,7 +243,7 @@ barriers world = do
       bump arrived
       when (place == 3) (bump opened)
     let Barrier.Barrier _ var _ = b
-    Barrier.State _ n waiting <- liftIO (readMutVar var)
+    Barrier.BarrierState _ n waiting <- liftIO (readMutVar var)
     liftIO ((n, length waiting) @?= (0, 0))
   n <- readIORef opened
   readIORef arrived >>= (@?= 4 * n)

@@ -27,7 +27,7 @@ import Control.Monad (forM_, void)
 import Data.IORef
 import Data.Primitive.MutVar (readMutVar)
 import Weft
-import Weft.Internal.Core.Trace (Fate (..), Identity (..), ThreadId (..))
+import Weft.Internal.Core.Trace (Identity (..), Status (..), ThreadId (..))
 import Weft.Kernel (Outcome (..), Waiter, deliver, suspend)
 
 -- | A value that comes once, and the threads that wait for it.
@@ -81,21 +81,21 @@ eventually condition = do
 -- | Does this thread wait in a call that may be interrupted, or has it ended? Looked
 -- at from outside, so the answer may be old; but a wait that nobody ends stays.
 waitsOrEnded :: ThreadId -> IO Bool
-waitsOrEnded = fated $ \case
+waitsOrEnded = hasStatus $ \case
   Waiting _ _ -> True
   Ended -> True
   _ -> False
 
 -- | Has it ended?
 hasEnded :: ThreadId -> IO Bool
-hasEnded = fated (\case Ended -> True; _ -> False)
+hasEnded = hasStatus (\case Ended -> True; _ -> False)
 
 -- | Is a cancellation on its way to it?
 isCondemned :: ThreadId -> IO Bool
-isCondemned = fated (\case Condemned _ _ -> True; _ -> False)
+isCondemned = hasStatus (\case Condemned _ _ -> True; _ -> False)
 
-fated :: (Fate -> Bool) -> ThreadId -> IO Bool
-fated holds (ThreadId identity) = case identity of
+hasStatus :: (Status -> Bool) -> ThreadId -> IO Bool
+hasStatus holds (ThreadId identity) = case identity of
   Nobody -> pure False
   Identity _ fate -> holds <$> readMutVar fate
 

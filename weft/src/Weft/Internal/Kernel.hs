@@ -114,11 +114,10 @@ data Instance = Instance
     instanceStop :: !(IO ())
   }
 
--- | Teach a kernel an application's own system calls: requests of the type @e@,
--- made with 'Weft.Kernel.request', are handed to this function with the waiter of
--- the thread that made them. The function runs on the worker and must not block;
--- it hands the waiter to the application's own event loop, which answers it from
--- any OS thread (Li & Zdancewic 2007, section 4.2).
+-- | Teach a kernel an application's own system calls: this function receives each request of type
+-- @e@ ('Weft.Kernel.request') with the waiter of its thread. It runs on the worker and must not
+-- block; it passes the waiter to the application's own event loop, which answers it from any OS
+-- thread (Li & Zdancewic 2007, section 4.2).
 extend :: forall e. (Typeable e) => (forall a. e a -> Waiter a -> IO ()) -> Kernel -> Kernel
 extend interpret kernel = kernel {openKernel = fmap reopened . openKernel kernel}
   where
@@ -137,7 +136,7 @@ extend interpret kernel = kernel {openKernel = fmap reopened . openKernel kernel
 -- | Answer a 'Suspend': park the thread and hand its waiter to the action.
 answerSuspend :: Host -> SystemCall a -> (Waiter a -> IO (IO ())) -> Tcb -> (a -> Trace) -> IO Trace
 answerSuspend host request action tcb k =
-  Parked <$ Park.waitFor (hostHome host) tcb (Wish 0 request) () Park.resumed hand
+  Parked <$ Park.waitFor (hostHome host) tcb (BlockedOn 0 request) () Park.resumed hand
   where
     hand place =
       -- What it forks is not to be masked uninterruptibly, as a worker is.

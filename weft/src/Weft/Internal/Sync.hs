@@ -4,11 +4,9 @@
 -- |
 -- Description : What the ways to synchronize threads have in common
 --
--- How an operation tries first and waits only if it must, how it notices a
--- cancellation, and what a dump says of it. Used by "Weft.Mutex", "Weft.MVar" and
--- their neighbours.
---
--- See Note [Synchronization].
+-- How an operation tries first and waits only if it must, how it notices a cancellation, and
+-- how dumps describe it. Used by "Weft.Mutex", "Weft.MVar" and the like. See
+-- Note [Synchronization].
 module Weft.Internal.Sync
   ( -- * Operations
     attempt,
@@ -51,37 +49,34 @@ import Weft.Internal.Sync.WaitQueue
 
 -- Note [Synchronization]
 -- ~~~~~~~~~~~~~~~~~~~~~~
--- Threads of one run live on several workers, so what they share is changed in
--- atomic steps: an immutable state in a variable, replaced by compare-and-swap, or a
--- word. An operation ("Weft.Internal.Core.Primitive") first tries, on the worker and outside user
--- code, where nothing is parked and little or nothing allocated. Only if it
--- must wait does it park its thread ("Weft.Internal.Core.Park") and leave the waiter in a
--- queue, unless the state has changed meanwhile. That part is in functions of its own
--- (OPAQUE): what GHC shares between the two it would allocate before it tries.
+-- Threads of one run live on several workers, so shared objects change in atomic steps: an
+-- immutable state, replaced by compare-and-swap, or a word. An operation
+-- ("Weft.Internal.Core.Primitive") first tries, on the worker and outside user code, without
+-- parking and almost without allocation. Only if it must wait does it park its thread
+-- ("Weft.Internal.Core.Park") and leave the waiter in a queue, unless the state has changed
+-- meanwhile. That part is in functions of its own (OPAQUE): GHC would allocate before the
+-- try what it shares between the two.
 --
--- Handing over. Whoever takes a waiter out of a queue delivers, and one of two
--- wins: the delivery, or a cancellation of the wait. If it is the cancellation,
--- `answer` says false, and what was to be handed over goes to the next in
--- the queue or back to where it came from. If it is the delivery, the thread has
--- what it waited for, even if its cancellation is already on its way: that is then
--- raised at its next system call. So nothing is lost between two threads.
+-- Handing over. The thread that takes a waiter out of a queue delivers to it, and either the
+-- delivery or a cancellation of the wait wins. If the cancellation wins, `answer` says false, and
+-- the value goes to the next in the queue or back where it came from. If the delivery wins, the
+-- thread has the value even if its cancellation is on the way, which is then raised at its next
+-- system call. So nothing is lost between two threads.
 --
--- All queues are first in, first out, and what becomes free while threads wait goes
--- to the first of them: nobody can come in between.
+-- All queues are first in, first out, and what becomes free goes to the first waiting thread:
+-- nobody overtakes.
 --
--- Cancelling. An operation is a system call, so it looks for a cancellation even if
--- it does not wait: else a thread that sends in a loop could not be cancelled. Those
--- that give back ('Weft.Mutex.unlock' and the like) do not look.
+-- Cancelling. An operation is a system call, so it notices a cancellation even if it does not
+-- wait: otherwise a thread that sends in a loop could not be cancelled. Operations that give
+-- back ('Weft.Mutex.unlock' and the like) do not notice one.
 --
--- Busy states. A thread that waits with something to give (a put on a full MVar, a
--- send on a full channel) is answered before what it gives is taken over, because
--- only the answer decides between that and its cancellation. For these few
--- instructions the state says Busy, and whoever finds that on another worker lets
--- its OS thread go round ('relax'). On one worker nobody can see it.
+-- Busy states. A thread that waits with something to give (a put on a full MVar, a send on a
+-- full channel) is answered before its value is taken over, because only the answer decides
+-- between that and its cancellation. For these few instructions the state says Busy, and another
+-- worker that finds it spins ('relax'). On one worker nobody can see it.
 --
--- All of it belongs to one run: a waiter is known by the index of its worker, and a run
--- with one worker needs no atomic steps (Note [The only worker] in
--- "Weft.Internal.Core.Atomic").
+-- All of it belongs to one run: a waiter is known by the index of its worker, and a run with one
+-- worker needs no atomic steps (Note [The only worker] in "Weft.Internal.Core.Atomic").
 
 -- | An operation that may have to wait, and looks for a cancellation first. The action is
 -- given the continuation, for the case that it must wait.
@@ -96,14 +91,14 @@ immediate sight act = Thread (Perform (primitive (\here _ _ -> Got <$> act (here
 
 -- | Wait for what comes once, in a state of the library's own that threads share: what is
 -- there, how to join those that wait, how to leave them. A system call only if it waits.
-awaitIn :: Wish -> MutVar RealWorld s -> (s -> Maybe a) -> (Waiter () a -> s -> s) -> (Home -> Waiter () a -> IO ()) -> Thread a
-awaitIn wish var there join leave =
+awaitIn :: BlockedOn -> MutVar RealWorld s -> (s -> Maybe a) -> (ParkedThread () a -> s -> s) -> (Home -> ParkedThread () a -> IO ()) -> Thread a
+awaitIn blockedOn var there join leave =
   internal (\_ _ -> look') >>= \case
     Just a -> pure a
-    Nothing -> attempt (Awaits wish) $ \home tcb k ->
+    Nothing -> attempt (Awaits blockedOn) $ \home tcb k ->
       look' >>= \case
         Just a -> pure (Got a)
-        Nothing -> waitFor home tcb wish () k $ \waiter ->
+        Nothing -> waitFor home tcb blockedOn () k $ \waiter ->
           changing home var (\s -> case there s of Nothing -> (join waiter s, Nothing); found -> (s, found)) >>= \case
             Nothing -> pure (leave home waiter)
             Just a -> pure () <$ answer home waiter a
@@ -132,7 +127,7 @@ takeAll here queue = look queue $ \seen q -> do
 
 -- | What a wait that was cancelled does to its queue.
 leaveQueue :: Home -> MutVar RealWorld (Queue o a) -> IO ()
-leaveQueue here queue = change here queue afterBurial
+leaveQueue here queue = change here queue afterRemoval
 
 -- | Somebody on another worker is in the middle of something short.
 relax :: IO ()
@@ -168,9 +163,9 @@ describeName kind (Name number text) =
   kind <> " " <> show number <> (if Text.null text then "" else " (" <> Text.unpack text <> ")")
 
 -- | Waiting for other threads of the run, none in particular, to do this.
-waiting :: String -> Name -> String -> Wish
-waiting kind name@(Name number _) what = wishFor number $ Reason (describeName kind name <> ", " <> what) (pure 0) ByThreads
+waiting :: String -> Name -> String -> BlockedOn
+waiting kind name@(Name number _) what = blockedOnNumber number $ Reason (describeName kind name <> ", " <> what) (pure 0) ByThreads
 
 -- | Waiting for the thread with this number.
-waitingFor :: String -> Name -> IO Int -> Wish
-waitingFor kind name@(Name number _) holder = wishFor number $ Reason (describeName kind name) holder ByThreads
+waitingFor :: String -> Name -> IO Int -> BlockedOn
+waitingFor kind name@(Name number _) holder = blockedOnNumber number $ Reason (describeName kind name) holder ByThreads

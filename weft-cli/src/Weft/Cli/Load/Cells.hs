@@ -41,28 +41,23 @@ cellCount (Cells memory) = (`div` 8) <$> getSizeofMutableByteArray memory
 -- | Read a cell, which must exist.
 peekCell :: Cells -> Int -> IO Int
 peekCell (Cells memory) = readByteArray memory
-{-# INLINE peekCell #-}
 
 -- | Write a cell, which must exist.
 pokeCell :: Cells -> Int -> Int -> IO ()
 pokeCell (Cells memory) = writeByteArray memory
-{-# INLINE pokeCell #-}
 
 -- | Add to a cell atomically, and answer its old value.
 addCell :: Cells -> Int -> Int -> IO Int
 addCell (Cells (MutableByteArray memory)) (I# i) (I# n) = IO $ \s -> case fetchAddIntArray# memory i n s of
   (# s', before #) -> (# s', I# before #)
-{-# INLINE addCell #-}
 
 -- | Raise a cell to at least this value.
 maxCell :: Cells -> Int -> Int -> IO ()
 maxCell cells i n = peekCell cells i >>= \before -> when (n > before) (replaceIf cells i (< n) n)
-{-# INLINE maxCell #-}
 
 -- | Lower a cell to at most this value.
 minCell :: Cells -> Int -> Int -> IO ()
 minCell cells i n = peekCell cells i >>= \before -> when (n < before) (replaceIf cells i (> n) n)
-{-# INLINE minCell #-}
 
 replaceIf :: Cells -> Int -> (Int -> Bool) -> Int -> IO ()
 replaceIf cells@(Cells (MutableByteArray memory)) i@(I# i#) wanted n@(I# n#) = do

@@ -29,7 +29,6 @@ import Weft.Cli.Load.Cells
 -- | The monotonic clock, in nanoseconds.
 clockNow :: IO Int
 clockNow = fromIntegral <$> getMonotonicTimeNSec
-{-# INLINE clockNow #-}
 
 -- | The measured window and the requests left; the flag says whether their number is limited.
 data Control = Control !Bool !Cells

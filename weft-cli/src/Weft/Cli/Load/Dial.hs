@@ -5,14 +5,7 @@
 --
 -- Makes connections, more of them than one address has ports for: on loopback every address
 -- 127.0.0.x is local and has its own ports.
-module Weft.Cli.Load.Dial
-  ( Dialer,
-    newDialer,
-    dial,
-    Secure,
-    securedWithin,
-  )
-where
+module Weft.Cli.Load.Dial (Dialer, newDialer, dial, Secure, securedWithin) where
 
 import Control.Monad (void, when)
 import Foreign.C.Error (Errno (..), eADDRINUSE, eADDRNOTAVAIL)

@@ -5,11 +5,7 @@
 --
 -- Connects, sends requests, receives responses, and connects again when a connection has ended,
 -- until nothing is left to send: a sequential thread over the state of "Weft.Cli.Load.Lane".
-module Weft.Cli.Load.Driver
-  ( driveLane,
-    Origin (..),
-  )
-where
+module Weft.Cli.Load.Driver (driveLane, Origin (..)) where
 
 import Control.Exception (IOException)
 import Control.Monad (void, when)

@@ -6,14 +6,7 @@
 -- Opens connections beside those of the load, and keeps them open: most clients of a real server
 -- are idle, and must not slow it down (O'Sullivan & Tibell 2010, figure 2). A connection that the
 -- server closes is opened again.
-module Weft.Cli.Load.Idle
-  ( Idlers,
-    openIdlers,
-    idlersOpen,
-    idlersReopened,
-    idlersFailed,
-  )
-where
+module Weft.Cli.Load.Idle (Idlers, openIdlers, idlersOpen, idlersReopened, idlersFailed) where
 
 import Control.Exception (IOException)
 import Control.Monad (forM_, void, when)

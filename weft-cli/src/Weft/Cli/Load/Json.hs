@@ -5,10 +5,7 @@
 --
 -- One JSON object on one line. Times are whole nanoseconds; the names of the members are stable
 -- (docs/load.md). Pure.
-module Weft.Cli.Load.Json
-  ( jsonReport,
-  )
-where
+module Weft.Cli.Load.Json (jsonReport) where
 
 import Data.Aeson (Value, object, (.=))
 import Data.Aeson.Key qualified as Key

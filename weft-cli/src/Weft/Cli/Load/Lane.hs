@@ -184,7 +184,6 @@ further lane t wanted = do
   if count > 0
     then Send <$> prepare lane t t count
     else (\under -> if under == 0 then Finish else Receive) <$> outstanding lane
-{-# INLINE further #-}
 
 -- | Take the next request of the schedule: wait until it is due.
 schedule :: Lane -> Double -> IO Step
@@ -207,7 +206,6 @@ sendAgain (Lane shared _ cells _ output _ _) = do
 -- | The offset of the next bytes in the input.
 unread :: Lane -> IO Int
 unread lane = peekCell (laneCells lane) cellHave
-{-# INLINE unread #-}
 
 -- | This number of bytes (at least one) has arrived: find and count the responses in them, and
 -- answer the next step.

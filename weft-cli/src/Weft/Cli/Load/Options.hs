@@ -4,12 +4,7 @@
 -- Description : The command line of @weft load@
 --
 -- The options, and whether they fit together.
-module Weft.Cli.Load.Options
-  ( LoadOptions (..),
-    Amount (..),
-    loadOptions,
-  )
-where
+module Weft.Cli.Load.Options (LoadOptions (..), Amount (..), loadOptions) where
 
 import Options.Applicative
 import Weft (BackendChoice (Auto), Duration, seconds)
@@ -42,14 +37,14 @@ data LoadOptions = LoadOptions
 data Amount
   = -- | After so long.
     For !Duration
-  | -- | After so many requests.
+  | -- | After this many requests.
     Count !Int
 
 loadOptions :: Parser LoadOptions
 loadOptions =
   LoadOptions
     <$> many (strArgument (metavar "URL..." <> help "What to ask for: http://HOST[:PORT]/PATH, or https, in which {0..99} is a number chosen at random; of several one is chosen at random, all of one server"))
-    <*> optional (strOption (long "urls" <> metavar "FILE" <> help "A list of URLs, one on a line, each with a weight behind it if wanted; - for standard input" <> action "file"))
+    <*> optional (strOption (long "urls" <> metavar "FILE" <> help "A list of URLs, one on a line, each followed by its weight if wanted; - for standard input" <> action "file"))
     <*> option (number 1 1_000_000) (long "connections" <> short 'c' <> metavar "N" <> value 64 <> help "Connections that carry requests (default: 64)")
     <*> optional (option (number 1 256) (long "workers" <> short 't' <> metavar "N" <> help "Workers, each on an OS thread (default: one for each processor)"))
     <*> amount
@@ -60,7 +55,7 @@ loadOptions =
     <*> optional (strOption (long "method" <> short 'X' <> metavar "METHOD" <> help "Request method (default: GET, or POST with a body)"))
     <*> many (strOption (long "header" <> short 'H' <> metavar "NAME: VALUE" <> help "A header field of each request; may be repeated"))
     <*> optional (strOption (long "body" <> short 'b' <> metavar "TEXT" <> help "The body of each request; @FILE takes it from a file"))
-    <*> switch (long "insecure" <> help "With https: whoever the server is; without it its certificate is verified")
+    <*> switch (long "insecure" <> help "With https: accept any server; without it its certificate is verified")
     <*> optional (strOption (long "ca" <> metavar "FILE" <> help "With https: trust the authorities in FILE (PEM) instead of the system's" <> action "file"))
     <*> option secondsOf (long "timeout" <> metavar "SECONDS" <> value (seconds 10) <> help "Time for a connection, and for a response to be complete (default: 10)")
     <*> option (number 0 1_000_000_000) (long "seed" <> metavar "N" <> value 1 <> help "What the choices at random begin with (default: 1)")

@@ -5,10 +5,7 @@
 --
 -- One self-contained HTML file: figures, charts, tables. A name that ends in @.svg@ gets the charts
 -- alone.
-module Weft.Cli.Load.Page
-  ( writePage,
-  )
-where
+module Weft.Cli.Load.Page (writePage) where
 
 import Chart
 import Data.ByteString qualified as B
@@ -97,7 +94,6 @@ renderPage report =
           <> maybe [] (\i -> [("idle connections", idleAtStart i), ("idle, at the end", idleAtEnd i), ("idle, opened again", idleReopened i)]) (resultIdle result)
     row cell cells = term "tr" [] (mconcat (map (element cell []) cells))
 
--- | An element with a text.
 element :: Text -> [(Text, Text)] -> Text -> Element
 element name attributes text = term name (map (uncurry makeAttribute) attributes) (toElement text)
 

@@ -4,10 +4,7 @@
 -- Description : The charts of a load
 --
 -- The latency by percentile, and the responses over time. Pure.
-module Weft.Cli.Load.Picture
-  ( pictures,
-  )
-where
+module Weft.Cli.Load.Picture (pictures) where
 
 import Chart
 import Data.Maybe (isJust)

@@ -5,11 +5,7 @@
 --
 -- Reads what the options name, checks that it fits together, and renders the requests. An error is
 -- one line.
-module Weft.Cli.Load.Plan
-  ( Plan (..),
-    makePlan,
-  )
-where
+module Weft.Cli.Load.Plan (Plan (..), makePlan) where
 
 import Control.Exception (IOException, try)
 import Control.Monad (forM, unless, when)

@@ -5,13 +5,7 @@
 --
 -- Starts the lanes, enforces their time limits, takes samples, and gathers the counters. Runs as
 -- the main thread of the program.
-module Weft.Cli.Load.Run
-  ( runLoad,
-    Result (..),
-    Point (..),
-    IdleResult (..),
-  )
-where
+module Weft.Cli.Load.Run (runLoad, Result (..), Point (..), IdleResult (..)) where
 
 import Control.Exception (IOException)
 import Control.Monad (forM, forM_, replicateM, unless, when)

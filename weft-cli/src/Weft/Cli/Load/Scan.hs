@@ -5,12 +5,7 @@
 -- accepts only usual heads: final responses of HTTP/1.1 with a @Content-Length@ or without
 -- content. It leaves all others to the full parser ("Weft.Http.Internal.ResponseHead"), which
 -- also detects malformed ones. Allocates nothing.
-module Weft.Cli.Load.Scan
-  ( scanHead,
-    incomplete,
-    unusual,
-  )
-where
+module Weft.Cli.Load.Scan (scanHead, incomplete, unusual) where
 
 import Data.Bits ((.|.))
 import Data.ByteString.Internal (memchr)

@@ -6,14 +6,7 @@
 -- Counters of the kernel and the processor time of this process, read before and after: they
 -- distinguish a slow server from a full listen queue and from a client that cannot keep up.
 -- Counters that cannot be read are left out.
-module Weft.Cli.Load.System
-  ( Sample (..),
-    Usage (..),
-    takeSample,
-    usageBetween,
-    parsePairs,
-  )
-where
+module Weft.Cli.Load.System (Sample (..), Usage (..), takeSample, usageBetween, parsePairs) where
 
 import Control.Exception (IOException, try)
 import Data.ByteString qualified as B

@@ -4,11 +4,7 @@
 -- Description : The report of a load for people
 --
 -- Plain text of at most about thirty lines. Pure.
-module Weft.Cli.Load.Text
-  ( textReport,
-    progressLine,
-  )
-where
+module Weft.Cli.Load.Text (textReport, progressLine) where
 
 import Data.IntMap.Strict qualified as IntMap
 import Data.Maybe (isJust)
@@ -78,7 +74,6 @@ histogram d =
     most = maximum (1 : map snd shown)
     bar n = if n == 0 then 0 else max 1 ((n * 44) `div` most) :: Int
 
--- | The progress on one line.
 progressLine :: Maybe Point -> Point -> String
 progressLine before p =
   showFixed 0 (fromIntegral (pointTime p) / 1e9)

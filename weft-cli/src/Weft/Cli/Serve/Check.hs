@@ -3,11 +3,7 @@
 --
 -- Compares what a configuration names with the file system, without listening. @weft serve
 -- --check@ does so, and every start.
-module Weft.Cli.Serve.Check
-  ( checkConfig,
-    checkFiles,
-  )
-where
+module Weft.Cli.Serve.Check (checkConfig, checkFiles) where
 
 import Control.Monad (forM)
 import Data.ByteString (ByteString)

@@ -2,18 +2,12 @@
 -- Description : Values shared by command line and configuration file
 --
 -- Readers that say what is wrong and what is expected. Pure.
-module Weft.Cli.Serve.Choices
-  ( parseLogFormat,
-    parseOverload,
-    parseEndpoint,
-  )
-where
+module Weft.Cli.Serve.Choices (parseLogFormat, parseOverload, parseEndpoint) where
 
 import Weft.Cli.Options
 import Weft.Cli.Serve.Config
 import Weft.Http.AccessLog (LogFormat (..))
 
--- | The format of an access log.
 parseLogFormat :: String -> Either String LogFormat
 parseLogFormat = \case
   "common" -> Right Common

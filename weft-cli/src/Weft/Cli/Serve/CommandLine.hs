@@ -3,13 +3,7 @@
 --
 -- The command line as a list of changes to a configuration: an absent option changes nothing, so
 -- that the file's value holds.
-module Weft.Cli.Serve.CommandLine
-  ( CommandLine (..),
-    commandLine,
-    Change,
-    applyChanges,
-  )
-where
+module Weft.Cli.Serve.CommandLine (CommandLine (..), commandLine, Change, applyChanges) where
 
 import Control.Monad (foldM)
 import Data.ByteString (ByteString)
@@ -24,7 +18,6 @@ import Weft.Http.Proxy (parseNetworks)
 import Weft.Http.Server
 import Weft.Http.Static
 
--- | The parsed command line.
 data CommandLine = CommandLine
   { lineConfig :: !(Maybe FilePath),
     -- | Check the configuration instead of serving.
@@ -38,7 +31,6 @@ data Change
   | -- | A change by a file name, which is in the encoding of the locale.
     ChangeFile FilePath (ByteString -> Config -> Config)
 
--- | Apply the changes in order.
 applyChanges :: [Change] -> Config -> IO Config
 applyChanges changes start = foldM apply start changes
   where

@@ -2,10 +2,7 @@
 -- Description : Configuration files
 --
 -- From the bytes of a file to a configuration and its errors. Pure.
-module Weft.Cli.Serve.File
-  ( readConfig,
-  )
-where
+module Weft.Cli.Serve.File (readConfig) where
 
 import Control.Applicative ((<|>))
 import Data.ByteString (ByteString)

@@ -3,14 +3,7 @@
 --
 -- The system has bytes, a command line has characters in the encoding of the locale, a
 -- configuration file has Unicode. This module converts between them.
-module Weft.Cli.Serve.Paths
-  ( pathFromArgument,
-    pathFromText,
-    shownPath,
-    beside,
-    insidePath,
-  )
-where
+module Weft.Cli.Serve.Paths (pathFromArgument, pathFromText, shownPath, beside, insidePath) where
 
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B

@@ -2,12 +2,7 @@
 -- Description : The certificates of a service
 --
 -- Loads TLS certificates and keys from the files of a configuration.
-module Weft.Cli.Serve.Secure
-  ( loadSecure,
-    reloadSecure,
-    CannotLoad (..),
-  )
-where
+module Weft.Cli.Serve.Secure (loadSecure, reloadSecure, CannotLoad (..)) where
 
 import Control.Exception (Exception)
 import Data.ByteString (ByteString)

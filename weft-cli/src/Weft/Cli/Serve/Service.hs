@@ -3,10 +3,7 @@
 --
 -- Assembles sites, log, TLS, sockets and metrics as a configuration says, notifies the service
 -- manager, and shuts the parts down in an order that loses nothing.
-module Weft.Cli.Serve.Service
-  ( serving,
-  )
-where
+module Weft.Cli.Serve.Service (serving) where
 
 import Control.Monad (unless, void, (>=>))
 import Data.ByteString (ByteString)

@@ -2,15 +2,7 @@
 -- Description : From the configuration of sites to the handler of the server
 --
 -- Opens the directories of all reachable sites, and chooses among them by host.
-module Weft.Cli.Serve.Sites
-  ( Sites,
-    openSites,
-    closeSites,
-    sitesHandler,
-    sitesAtHand,
-    sitesShown,
-  )
-where
+module Weft.Cli.Serve.Sites (Sites, openSites, closeSites, sitesHandler, sitesAtHand, sitesShown) where
 
 import Control.Monad (forM, forM_)
 import Data.ByteString (ByteString)
@@ -37,7 +29,6 @@ openSites report files config = do
     each = files `div` max 1 (length served)
     (names, others) = reachable config
 
--- | Close them.
 closeSites :: Sites -> Thread ()
 closeSites (Sites open _ _) = forM_ open (closeStatic . snd)
 

@@ -4,14 +4,7 @@
 -- SIGHUP reloads what can be reloaded, at any time. SIGTERM and SIGINT drain; a second one stops at
 -- once. The subscription stays open until the process has ended, so that a late signal does not
 -- turn an orderly end into a failure.
-module Weft.Cli.Serve.Stopping
-  ( subscribe,
-    awaitStop,
-    Haste,
-    hasten,
-    pauseFor,
-  )
-where
+module Weft.Cli.Serve.Stopping (subscribe, awaitStop, Haste, hasten, pauseFor) where
 
 import Control.Monad (forever, void, when)
 import System.Posix.Signals (sigHUP, sigINT, sigTERM)

@@ -2,10 +2,7 @@
 -- Description : Suggestions for misspelt names
 --
 -- Finds the nearest of some names to a misspelt one. Pure.
-module Weft.Cli.Serve.Suggest
-  ( nearest,
-  )
-where
+module Weft.Cli.Serve.Suggest (nearest) where
 
 import Data.Char (toLower)
 import Data.List (isPrefixOf, sortOn)

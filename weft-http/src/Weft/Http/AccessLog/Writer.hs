@@ -5,13 +5,7 @@
 --
 -- Writes each batch in one system call. The writer alone uses the file: reopening it is a
 -- request in the queue, served in its turn.
-module Weft.Http.AccessLog.Writer
-  ( LogTarget (..),
-    LogOutput,
-    openOutput,
-    writer,
-  )
-where
+module Weft.Http.AccessLog.Writer (LogTarget (..), LogOutput, openOutput, writer) where
 
 import Control.Exception (IOException)
 import Control.Monad (void, when)

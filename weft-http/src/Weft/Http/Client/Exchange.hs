@@ -43,7 +43,6 @@ import Weft.Scope
 import Weft.Time (Instant, after, now)
 import Weft.Timeout (timeout, timeoutAt)
 
--- | The time limits of one request.
 data TimeLimits = TimeLimits
   { clockTimeouts :: !ClientTimeouts,
     -- | The deadline of the whole request.

@@ -5,10 +5,7 @@
 --
 -- Checks and renders the request line and the fields: a field's value must not become another
 -- field or request. Pure.
-module Weft.Http.Client.Render
-  ( renderRequest,
-  )
-where
+module Weft.Http.Client.Render (renderRequest) where
 
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B

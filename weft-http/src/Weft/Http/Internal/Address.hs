@@ -114,7 +114,6 @@ addressOf = \case
   SockAddrInet6 _ _ (a, b, c, d) _ -> Just (IPv6 a b c d)
   SockAddrUnix _ -> Nothing
 
--- | A socket address from an address and a port.
 toSockAddr :: Address -> PortNumber -> SockAddr
 toSockAddr address port = case address of
   IPv4 n -> SockAddrInet port (tupleToHostAddress (byte 24 n, byte 16 n, byte 8 n, byte 0 n))

@@ -271,7 +271,6 @@ decimal b
 renderDecimal :: Int64 -> ByteString
 renderDecimal given = I.unsafeCreate (decimalWidth given) (`pokeDecimal` given)
 
--- | The number of digits of a number.
 decimalWidth :: Int64 -> Int
 decimalWidth = go 1
   where

@@ -4,11 +4,7 @@
 -- Description : The limit of open descriptors
 --
 -- The process's limit of open descriptors. Not blocking; from any thread.
-module Weft.Http.Internal.Descriptors
-  ( mostDescriptors,
-    raiseDescriptors,
-  )
-where
+module Weft.Http.Internal.Descriptors (mostDescriptors, raiseDescriptors) where
 
 import Control.Exception (IOException, try)
 import Control.Monad (void)

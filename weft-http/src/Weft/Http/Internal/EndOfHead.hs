@@ -5,11 +5,7 @@
 --
 -- Finds the end of a head with @memchr@ before a parser goes over it
 -- (Note [The head is its own sentinel] in "Weft.Http.Internal.Head"). Pure.
-module Weft.Http.Internal.EndOfHead
-  ( EndOfHead (..),
-    endOfHead,
-  )
-where
+module Weft.Http.Internal.EndOfHead (EndOfHead (..), endOfHead) where
 
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B

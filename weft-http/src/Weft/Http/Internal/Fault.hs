@@ -6,12 +6,7 @@
 -- Every reason to refuse a malformed request, with its status and a sentence for the log. The
 -- server closes the connection after any of them: where the next request starts is uncertain,
 -- and guessing enables request smuggling.
-module Weft.Http.Internal.Fault
-  ( Fault (..),
-    faultStatus,
-    faultText,
-  )
-where
+module Weft.Http.Internal.Fault (Fault (..), faultStatus, faultText) where
 
 import Data.ByteString (ByteString)
 import Weft.Http.Status

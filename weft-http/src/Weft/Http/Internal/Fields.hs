@@ -11,7 +11,7 @@
 module Weft.Http.Internal.Fields
   ( -- * Scanning
     scanFields,
-    Scanned (..),
+    ScannedFields (..),
 
     -- * What was picked out
     Picked (..),
@@ -45,7 +45,7 @@ nothingPicked = Picked Absent NoCodings False False NoExpectation False noCondit
 
 -- | The outcome of 'scanFields'. One constructor, so that its parts are returned in registers;
 -- parts not needed in the loops are lazy, so that the loops do not unpack them.
-data Scanned = Scanned
+data ScannedFields = ScannedFields
   { -- | The first fault of syntax, which invalidates the rest.
     scannedFault :: !(Maybe Fault),
     -- | All fields in the order of the text; reversed lazily.
@@ -58,17 +58,17 @@ data Scanned = Scanned
 
 -- | Scan at most this many field lines from an offset at the start of a line up to the empty line.
 -- Every step is a tail call, compiled to a jump.
-scanFields :: Int -> ByteString -> Int -> Scanned
+scanFields :: Int -> ByteString -> Int -> ScannedFields
 scanFields most h start = line start most [] 0 0 nothingPicked
   where
     at = U.unsafeIndex h
-    faulty fault = Scanned (Just fault) [] Absent nothingPicked 0
+    faulty fault = ScannedFields (Just fault) [] Absent nothingPicked 0
 
     -- The offsets of Host's value: both 0 without one; the second is -1 for a repeated Host.
     line !p !room fields !hostFrom !hostTo picked
       | at p == CR =
           if at (p + 1) == LF
-            then let !host = hostOf hostFrom hostTo in Scanned Nothing (reverse fields) host picked (p + 2)
+            then let !host = hostOf hostFrom hostTo in ScannedFields Nothing (reverse fields) host picked (p + 2)
             else faulty BareCarriageReturn
       | room == 0 = faulty TooManyFields
       | otherwise = name p

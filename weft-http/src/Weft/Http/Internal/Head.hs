@@ -28,11 +28,7 @@
 -- first, then the request line, the version, the fields in the order of the text, @Host@, the
 -- framing, repetitions and last the method. The first byte of a request line is judged at once,
 -- so that a client that speaks TLS gets an answer.
-module Weft.Http.Internal.Head
-  ( Parsed (..),
-    parseRequest,
-  )
-where
+module Weft.Http.Internal.Head (Parsed (..), parseRequest) where
 
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
@@ -145,8 +141,8 @@ parseHead limits start h
     fieldsBehind method !version !whole !q !from = case targetOf method whole q of
       NoTarget -> Bad BadTarget
       TargetParts here query' authority -> case scanFields (limitFields limits) h from of
-        Scanned (Just fault) _ _ _ _ -> Bad fault
-        Scanned Nothing fields named picked end -> case settle version authority named picked of
+        ScannedFields (Just fault) _ _ _ _ -> Bad fault
+        ScannedFields Nothing fields named picked end -> case settle version authority named picked of
           Unsettled fault -> Bad fault
           Settled host body
             | pickedRepeated picked -> Bad RepeatedField

@@ -4,11 +4,7 @@
 -- Description : Escaping for HTML and for links
 --
 -- Escapes untrusted bytes for a page, as text and as part of a link.
-module Weft.Http.Internal.Html
-  ( escapeText,
-    percentEncode,
-  )
-where
+module Weft.Http.Internal.Html (escapeText, percentEncode) where
 
 import Data.Bits (unsafeShiftR, (.&.))
 import Data.ByteString (ByteString)

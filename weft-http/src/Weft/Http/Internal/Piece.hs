@@ -11,15 +11,7 @@
 -- A builder of @bytestring@ guesses the size of its buffer and copies at the end. Log lines wait
 -- in a queue and should take no more memory than their text, so a piece knows its exact length
 -- before it is written. One scan finds that nearly all client data needs no escape.
-module Weft.Http.Internal.Piece
-  ( Piece,
-    assemble,
-    bytes,
-    number,
-    quotable,
-    jsonText,
-  )
-where
+module Weft.Http.Internal.Piece (Piece, assemble, bytes, number, quotable, jsonText) where
 
 import Control.Monad (void, (>=>))
 import Data.ByteString (ByteString)

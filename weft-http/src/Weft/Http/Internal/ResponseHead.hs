@@ -134,8 +134,8 @@ parseHead limits method h consumed
   | at (end + 1) /= LF = bad (BadHead BareCarriageReturn)
   | at 5 /= 0x31 = bad BadVersion
   | otherwise = case scanFields (limitFields limits) h (end + 2) of
-      Scanned (Just fault) _ _ _ _ -> bad (BadHead fault)
-      Scanned Nothing fields _ picked _ -> case extentOf method version code picked of
+      ScannedFields (Just fault) _ _ _ _ -> bad (BadHead fault)
+      ScannedFields Nothing fields _ picked _ -> case extentOf method version code picked of
         Left fault -> bad (BadHead fault)
         Right extent ->
           ParsedResponse

@@ -6,11 +6,7 @@
 --
 -- The rule for received and sent trailer fields (RFC 9110, section 6.5.1): a trailer must not
 -- change the meaning of content already read. Pure.
-module Weft.Http.Internal.Trailers
-  ( isTrailer,
-    isFraming,
-  )
-where
+module Weft.Http.Internal.Trailers (isTrailer, isFraming) where
 
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B

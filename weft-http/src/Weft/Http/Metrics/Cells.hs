@@ -15,17 +15,7 @@
 -- its own row, and rows do not share cache lines (many machines fetch pairs of lines, hence 128
 -- bytes). Additions are still atomic: during a takeover two threads of one capability may be in
 -- the middle of one. An atomic addition to an uncontended line costs a few nanoseconds.
-module Weft.Http.Metrics.Cells
-  ( Cells,
-    newCells,
-    Row,
-    myRow,
-    addIn,
-    add,
-    total,
-    totals,
-  )
-where
+module Weft.Http.Metrics.Cells (Cells, newCells, Row, myRow, addIn, add, total, totals) where
 
 import Control.Monad.Primitive (RealWorld)
 import Data.Bits (countLeadingZeros, finiteBitSize, unsafeShiftL, (.&.))

@@ -4,12 +4,7 @@
 -- Description : The text format of Prometheus
 --
 -- Renders metrics in version 0.0.4 of the format. Pure.
-module Weft.Http.Metrics.Exposition
-  ( exposition,
-    expositionType,
-    renderValue,
-  )
-where
+module Weft.Http.Metrics.Exposition (exposition, expositionType, renderValue) where
 
 import Data.ByteString (ByteString)
 import Data.ByteString.Builder (Builder)

@@ -4,13 +4,7 @@
 -- Description : The metrics of the process
 --
 -- The standard @process_*@ metrics of Prometheus, read from @\/proc@ as far as the system has them.
-module Weft.Http.Metrics.Process
-  ( registerProcess,
-    ProcessStat (..),
-    parseStat,
-    parseBootTime,
-  )
-where
+module Weft.Http.Metrics.Process (registerProcess, ProcessStat (..), parseStat, parseBootTime) where
 
 import Control.Exception (IOException, try)
 import Data.ByteString (ByteString)

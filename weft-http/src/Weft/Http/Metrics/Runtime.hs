@@ -5,12 +5,7 @@
 --
 -- The counters of a run ("Weft.Counters") and, for programs started with @+RTS -T@, those of
 -- GHC's garbage collector. Both exist anyway and are only read at a scrape.
-module Weft.Http.Metrics.Runtime
-  ( registerRuntime,
-    runtimeFamilies,
-    registerGhc,
-  )
-where
+module Weft.Http.Metrics.Runtime (registerRuntime, runtimeFamilies, registerGhc) where
 
 import Control.Monad (when)
 import Data.Map.Strict qualified as Map

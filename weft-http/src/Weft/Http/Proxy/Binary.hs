@@ -5,12 +5,7 @@
 --
 -- A signature of 12 bytes, command, family, length of the rest, two addresses, and values with
 -- type and length (TLVs). Pure.
-module Weft.Http.Proxy.Binary
-  ( signature,
-    parseBinary,
-    crc32c,
-  )
-where
+module Weft.Http.Proxy.Binary (signature, parseBinary, crc32c) where
 
 import Control.Monad (guard)
 import Data.Bits (complement, testBit, unsafeShiftL, unsafeShiftR, xor, (.|.))

@@ -5,11 +5,7 @@
 --
 -- One line of text, at most 107 bytes with its end. Strict: single spaces, addresses of the named
 -- family, ports without leading zeros. Pure.
-module Weft.Http.Proxy.Line
-  ( parseLine,
-    longestLine,
-  )
-where
+module Weft.Http.Proxy.Line (parseLine, longestLine) where
 
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B

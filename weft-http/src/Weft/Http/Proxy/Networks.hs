@@ -37,7 +37,7 @@ data Network
 -- >>> fmap renderNetwork (parseNetwork "10.0.0.0/8")
 -- Right "10.0.0.0/8"
 -- >>> parseNetwork "10.0.0.1/8"
--- Left "10.0.0.1/8: has bits behind the first 8; the network is 10.0.0.0/8"
+-- Left "10.0.0.1/8: has bits after the first 8; the network is 10.0.0.0/8"
 parseNetwork :: ByteString -> Either String Network
 parseNetwork text
   | text == "unix" = Right UnixSockets
@@ -49,7 +49,7 @@ parseNetwork text
         Just digits -> maybe (wrong ("the prefix length is no number from 0 to " <> show width)) Right (parseDecimal width digits)
       let cut = masked size address
       if cut /= address
-        then wrong ("has bits behind the first " <> show size <> "; the network is " <> renderNetwork (Network cut size))
+        then wrong ("has bits after the first " <> show size <> "; the network is " <> renderNetwork (Network cut size))
         else Right (normal cut size)
   where
     (name, rest) = C.break (== '/') text

@@ -63,19 +63,19 @@ data Share
 -- | What of one kind is used. Invariant: the queue names each key of the map that has
 -- this kind, in the order in which they are considered, and perhaps others; the rest is
 -- the sum of the costs, and the number, of those in the map.
-data Line = Line
+data ClockQueue = ClockQueue
   { lineQueue :: !(Seq ByteString),
     lineUsed :: !Int,
     lineCount :: !Int
   }
 
 data Contents a = Contents
-  { contentsMap :: !(HashMap ByteString (Kept a)),
-    contentsMemory :: !Line,
-    contentsFiles :: !Line
+  { contentsMap :: !(HashMap ByteString (CacheEntry a)),
+    contentsMemory :: !ClockQueue,
+    contentsFiles :: !ClockQueue
   }
 
-data Kept a = Kept
+data CacheEntry a = CacheEntry
   { keptValue :: !a,
     keptKind :: !Kind,
     keptCost :: !Int,
@@ -86,12 +86,12 @@ data Kept a = Kept
 data Kind = Memory | Files
   deriving stock (Eq)
 
-line :: Kind -> Contents a -> Line
+line :: Kind -> Contents a -> ClockQueue
 line = \case
   Memory -> contentsMemory
   Files -> contentsFiles
 
-setLine :: Kind -> Line -> Contents a -> Contents a
+setLine :: Kind -> ClockQueue -> Contents a -> Contents a
 setLine kind new contents = case kind of
   Memory -> contents {contentsMemory = new}
   Files -> contents {contentsFiles = new}
@@ -104,9 +104,9 @@ limitOf cache = \case
 empty :: Contents a
 empty = Contents HashMap.empty none none
   where
-    none = Line Seq.empty 0 0
+    none = ClockQueue Seq.empty 0 0
 
--- | An empty cache for so many bytes and so many descriptors.
+-- | An empty cache for this many bytes and this many descriptors.
 newCache :: Int -> Int -> IO (Cache a)
 newCache limit files = do
   seen <- newPrimArray sightings
@@ -170,10 +170,10 @@ insertCache cache key share value
       used <- newPrimVar 0
       let (others, replaced) = remove key contents
       (room, gone) <- makeRoom kind (limitOf cache kind - cost) others
-      let Line queue sum' count = line kind room
+      let ClockQueue queue sum' count = line kind room
       pure
-        ( (setLine kind (Line (queue |> own) (sum' + cost) (count + 1)) room)
-            { contentsMap = HashMap.insert own (Kept value kind cost used) (contentsMap room)
+        ( (setLine kind (ClockQueue (queue |> own) (sum' + cost) (count + 1)) room)
+            { contentsMap = HashMap.insert own (CacheEntry value kind cost used) (contentsMap room)
             },
           replaced <> gone
         )
@@ -214,7 +214,7 @@ remove key contents = case HashMap.lookup key (contentsMap contents) of
   Nothing -> (contents, [])
   Just kept -> (tidy (keptKind kept) (without key kept contents), [keptValue kept])
 
-without :: ByteString -> Kept a -> Contents a -> Contents a
+without :: ByteString -> CacheEntry a -> Contents a -> Contents a
 without key kept contents =
   (setLine (keptKind kept) (old {lineUsed = lineUsed old - keptCost kept, lineCount = lineCount old - 1}) contents)
     { contentsMap = HashMap.delete key (contentsMap contents)

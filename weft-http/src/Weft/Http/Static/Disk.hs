@@ -5,11 +5,7 @@
 --
 -- From a path to an answer, by way of the file system. Called where the cache has
 -- nothing, on the thread of a connection.
-module Weft.Http.Static.Disk
-  ( answerPath,
-    pageAt,
-  )
-where
+module Weft.Http.Static.Disk (answerPath, pageAt) where
 
 import Control.Monad (forM)
 import Data.ByteString (ByteString)

@@ -4,13 +4,7 @@
 -- Patterns such as @*.css@ and @\/assets\/**@, compiled once and matched against
 -- paths. Matching goes back to the last star only, so it takes at most the product of
 -- the two lengths, however many stars there are. Pure.
-module Weft.Http.Static.Glob
-  ( Glob,
-    parseGlob,
-    globText,
-    matchesGlob,
-  )
-where
+module Weft.Http.Static.Glob (Glob, parseGlob, globText, matchesGlob) where
 
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
@@ -20,7 +14,7 @@ import Data.ByteString.Char8 qualified as C
 data Glob = Glob
   { -- | As it was written.
     globText :: !ByteString,
-    globAlternatives :: [[Part]]
+    globAlternatives :: [[Component]]
   }
 
 instance Eq Glob where
@@ -30,13 +24,13 @@ instance Show Glob where
   showsPrec d glob = showsPrec d (globText glob)
 
 -- | What one component of a path is compared with.
-data Part
+data Component
   = -- | @**@: any number of components, none included.
     AnyDepth
   | -- | One component.
-    Name [Piece]
+    Name [GlobPiece]
 
-data Piece
+data GlobPiece
   = -- | @*@: any number of bytes of a component.
     AnyBytes
   | -- | @?@

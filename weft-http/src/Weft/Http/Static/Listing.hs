@@ -5,10 +5,7 @@
 --
 -- Reads a directory and makes a page of it. Called on the thread of a connection, for
 -- directories without an index file where listings are on.
-module Weft.Http.Static.Listing
-  ( listing,
-  )
-where
+module Weft.Http.Static.Listing (listing) where
 
 import Control.Monad (forM, when)
 import Data.ByteString (ByteString)

@@ -9,13 +9,7 @@
 -- changed. Called on the thread of a connection.
 --
 -- See Note [What the time of a directory says].
-module Weft.Http.Static.Names
-  ( Names,
-    newNames,
-    whichMayExist,
-    settledIn,
-  )
-where
+module Weft.Http.Static.Names (Names, newNames, whichMayExist, settledIn) where
 
 import Control.Monad.Primitive (RealWorld)
 import Data.ByteString (ByteString)

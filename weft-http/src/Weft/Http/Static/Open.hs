@@ -4,12 +4,7 @@
 -- Description : Opening and letting go of files
 --
 -- Opens all served files beneath the root, and closes what the cache drops. On connection threads.
-module Weft.Http.Static.Open
-  ( openBeneathRoot,
-    openIndex,
-    letGo,
-  )
-where
+module Weft.Http.Static.Open (openBeneathRoot, openIndex, letGo) where
 
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B

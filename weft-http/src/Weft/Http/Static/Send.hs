@@ -56,7 +56,7 @@ caches static packs status
     beyond size = statusSize status > fromIntegral size
 
 -- | The content of a file that has this status; 'Nothing' if it has another one by
--- now. That it has not become longer is for its status to say: to read what is behind
+-- now. That it has not become longer is for its status to say: to read what is after it
 -- the end would be a system call more.
 readWith :: File -> FileStatus -> Thread (Maybe ByteString)
 readWith file status = do
@@ -177,7 +177,7 @@ fromMemory static tick request held bytes
       if
         | second == tickSecond tick -> pure response
         -- Many files are asked for once and thrown out again: for that one answer
-        -- the bytes need not be copied behind a head.
+        -- the bytes need not be copied after a head.
         | second == unasked -> whole <$ writeIORef (heldRendered held) (Rendered askedOnce whole)
         | otherwise -> renderedFor static tick held whole
   | otherwise = conditional tick request (heldMeta held) whole $ \ranges ->

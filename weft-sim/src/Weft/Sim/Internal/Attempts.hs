@@ -6,10 +6,7 @@
 -- The simulated 'Attempts', made in the middle of an effect on the OS thread that runs the
 -- simulation. Each is reported to the run's observer, because it orders the threads that make it
 -- as a system call does; each may fail although it could succeed ('failedAttempts').
-module Weft.Sim.Internal.Attempts
-  ( attemptsOf,
-  )
-where
+module Weft.Sim.Internal.Attempts (attemptsOf) where
 
 import Control.Concurrent (myThreadId)
 import Control.Exception (SomeException, fromException)

@@ -5,10 +5,7 @@
 --
 -- Measures one effect of a thread from outside: how long it takes by the real clock, and which
 -- descriptors of the operating system it leaves open.
-module Weft.Sim.Internal.Audit
-  ( audited,
-  )
-where
+module Weft.Sim.Internal.Audit (audited) where
 
 import Control.Exception (IOException, try)
 import Control.Monad (unless, when)

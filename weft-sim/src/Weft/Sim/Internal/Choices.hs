@@ -63,8 +63,8 @@ data Strategy
   | -- | Any of the threads that are ready, each as likely; and a thread that could go on
     -- is interrupted, at each of its steps, with this probability.
     Uniformly !Double
-  | -- | Threads have priorities, drawn when they are first seen, and the highest runs; at so many
-    -- steps, drawn from the first so many, the thread that runs gets the lowest, and after
+  | -- | Threads have priorities, drawn when they are first seen, and the highest runs; at this many
+    -- steps, drawn from the first of that number, the thread that runs gets the lowest, and after
     -- those now and then, so that nobody is left out for ever. Finds a bug that needs d
     -- orderings with a probability that has a lower bound (Burckhardt et al. 2010, "PCT"), if
     -- the second number is about how many decisions a run has ('Weft.Sim.resultDecisions'). With 0
@@ -110,9 +110,7 @@ data Mind
 data Ranking = Ranking
   { -- | By the number of the thread.
     rankingRanks :: !(MutVar RealWorld (MutablePrimArray RealWorld Int)),
-    -- | The lowest that was given.
     rankingLowest :: !(PrimVar RealWorld Int),
-    -- | How many steps there were.
     rankingStep :: !(PrimVar RealWorld Int),
     -- | The steps at which to change priorities, and the end of those that they were drawn from.
     rankingPoints :: !IntSet,
@@ -152,7 +150,7 @@ newChooser strategy random wanted = do
           _ -> below random 6 >>= \d -> mindOf (ByPriority (d + 2) 0)
       Following schedule -> pure (Script (IntMap.fromList [(i, o) | Deviation i o <- schedule]))
 
--- | Decide which of the threads runs: so many options (more than one), whether the first is
+-- | Decide which of the threads runs: this many options (more than one), whether the first is
 -- the thread that runs already, and the thread of each option (below 0 for a message).
 chooseThread :: Chooser -> Bool -> Int -> (Int -> IO Int) -> IO Int
 chooseThread chooser goesOn options thread = do
@@ -186,7 +184,7 @@ scripted chooser script options = do
       | otherwise -> 0 <$ writeIORef (chooserDiverged chooser) True
 
 -- | The one with the highest priority. After the steps in which priorities are changed at
--- random, whoever has run now and then gets the lowest: a thread that never waits would be the
+-- random, the thread that has run now and then gets the lowest: a thread that never waits would be the
 -- only one that ever runs.
 ranked :: Random -> Ranking -> Bool -> Int -> (Int -> IO Int) -> IO Int
 ranked random ranking goesOn options thread = do
@@ -265,7 +263,7 @@ paced random p pacing options thread = do
           case compare steps fewest of
             LT -> slowest (i + 1) i 1 steps
             GT -> slowest (i + 1) best alike fewest
-            -- Each of so many alike is as likely.
+            -- Each of this many alike is as likely.
             EQ -> below random (alike + 1) >>= \d -> slowest (i + 1) (if d == 0 then i else best) (alike + 1) fewest
 
 made :: Chooser -> Int -> Int -> Int -> IO ()
@@ -276,13 +274,11 @@ made chooser cost options choice = do
   case chooserBranches chooser of
     Nothing -> pure ()
     Just ref -> modifyIORef' ref (Branch i options cost :)
-{-# INLINE made #-}
 
 -- | What was chosen, so far.
 deviations :: Chooser -> IO Schedule
 deviations chooser = reverse <$> readIORef (chooserMade chooser)
 
--- | How many decisions there were.
 decisions :: Chooser -> IO Int
 decisions = readPrimVar . chooserCount
 

@@ -15,7 +15,7 @@ module Weft.Sim.Internal.Driver
   ( -- * Running
     Plan (..),
     Conclusion (..),
-    End (..),
+    RunEnd (..),
     Stuck (..),
     drive,
   )
@@ -114,7 +114,7 @@ drive plan program = do
 
 -- The loop ---------------------------------------------------------------------
 
-loop :: Driver -> Workers -> Ending -> IORef (Maybe (Either SomeException a)) -> IO (End a)
+loop :: Driver -> Workers -> Ending -> IORef (Maybe (Either SomeException a)) -> IO (RunEnd a)
 loop d workers ending result = turn False
   where
     plan = driverPlan d
@@ -252,7 +252,7 @@ loop d workers ending result = turn False
             if choice < mine + messages
               then pure Nothing
               else Just <$> takeAt (driverReady d) (choice - mine - messages)
-          -- Whoever was interrupted is ready, and has been for the shortest time.
+          -- The interrupted thread is ready, and has been for the shortest time.
           mapM_ (append (driverReady d)) current
           case other of
             Just entry -> runThread entry
@@ -381,7 +381,7 @@ loop d workers ending result = turn False
           caused = [t | Caused t <- touches] <> ["waits" | waits]
       modifyIORef' ref (amend step (\text -> intercalate ", " (did text <> caused)))
 
-    -- The world may have noted something behind the line, which is left out if it says nothing.
+    -- The world may have noted something after the line, which is left out if it says nothing.
     -- A step without a line is noticed at the line before it: not at the end of all lines.
     amend step change moments = case span ((== ByWorld) . momentWho) moments of
       (after', m : before) | momentStep m == step -> after' <> [m {momentText = text} | text <- [change (momentText m)], not (null text)] <> before
@@ -391,7 +391,7 @@ loop d workers ending result = turn False
       Perform op _ _ -> case primitiveSight op of
         Bookkeeping -> touched detector number Library
         Awaits _ -> touched detector number Library
-        Uses uses -> forM_ uses $ \(Use _ (Wish object _)) -> touched detector number (Numbered object)
+        Uses uses -> forM_ uses $ \(Use _ (BlockedOn object _)) -> touched detector number (Numbered object)
         Accesses access stack | accessKind access /= Affects -> accessed detector number access step (fromMaybe "" (placeOf stack))
         _ -> pure ()
       -- What waits so is answered by the library, or by what already was there.
@@ -416,10 +416,9 @@ anyM :: (a -> IO Bool) -> Maybe a -> IO Bool
 anyM = maybe (pure False)
 
 -- | Evaluate a thread's next node, which is its own pure code, perhaps long, and whose
--- exceptions are the thread's. Whoever has it goes on with it: it is evaluated once.
+-- exceptions are the thread's. Its holder continues with it: it is evaluated once.
 forced :: Entry -> IO Trace
 forced entry = either (\(e :: SomeException) -> Throw e) id <$> try (evaluate (entryResume entry ()))
-{-# INLINE forced #-}
 
 -- | The same entry with its node evaluated, and whether others could notice the node.
 peek :: Entry -> IO (Entry, Bool)

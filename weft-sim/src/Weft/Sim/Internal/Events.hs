@@ -45,7 +45,6 @@ newEvents start order = Events <$> newPrimVar start <*> Timers.new <*> pure orde
 
 clock :: Events -> IO Int64
 clock (Events now _ _) = readPrimVar now
-{-# INLINE clock #-}
 
 -- | Schedule an event at an instant; a past one means now.
 at :: Events -> Int64 -> IO () -> IO EventKey

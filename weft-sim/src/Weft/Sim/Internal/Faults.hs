@@ -161,7 +161,6 @@ data FaultKind
     FullDisks
   deriving stock (Eq, Show, Enum, Bounded)
 
--- | Draw a script.
 drawScript :: FaultPlan -> Random -> IO FaultScript
 drawScript plan random
   | null (planMachines plan) || null (planKinds plan) = pure []

@@ -5,13 +5,7 @@
 --
 -- Makes for each worker what its threads see of it and the production scheduler, over a
 -- ready list that all of them share. Who runs them in turn is the driver.
-module Weft.Sim.Internal.Homes
-  ( Watcher (..),
-    Workers (..),
-    newWorkers,
-    visitWorker,
-  )
-where
+module Weft.Sim.Internal.Homes (Watcher (..), Workers (..), newWorkers) where
 
 import Control.Exception (SomeException, throwIO)
 import Control.Monad.Fix (mfix)
@@ -54,7 +48,7 @@ data Workers = Workers
     workerSchedulers :: !(Array Scheduler)
   }
 
--- | So many workers over a kernel. Each dispatch runs one node of a trace.
+-- | This many workers over a kernel. Each dispatch runs one node of a trace.
 newWorkers :: Int -> Kernel -> Watcher -> IO Workers
 newWorkers count kernel watcher = do
   closing <- newIORef False
@@ -125,8 +119,7 @@ newWorkers count kernel watcher = do
           visitQueue = \f start -> foldl f start <$> watchVisit watcher index
         }
 
--- | Visit all threads of a worker.
-visitWorker :: Watcher -> Workers -> Int -> (Seen -> r -> IO r) -> r -> IO r
+visitWorker :: Watcher -> Workers -> Int -> (SeenThread -> r -> IO r) -> r -> IO r
 visitWorker watcher workers index f start = do
   ready <- watchVisit watcher index
   queued <- foldrM (f . SeenReady) start ready

@@ -77,7 +77,6 @@ data Limit = Limit
     limitExpire :: IO ()
   }
 
--- | A new world.
 newSim :: Seed -> World -> IO Sim
 newSim seed world = do
   disks <- newDisks world

@@ -44,16 +44,7 @@ module Weft.Sim.Internal.Network
     closePipe,
 
     -- * What befalls it
-    setLink,
-    linkBetween,
-    LinkSettings (..),
-    goodLink,
-    cut,
-    cutOneWay,
-    heal,
-    resetConnections,
-    crashMachine,
-    describeWait,
+    module Weft.Sim.Internal.Network.Faults,
   )
 where
 
@@ -92,7 +83,6 @@ import Weft.Sim.Internal.World
 -- An answer that never waits.
 instantly :: String -> IO (Either Errno a) -> Answering a
 instantly what act ask k = act >>= answerNow ask k . either (Left . failure what Nothing) Right
-{-# INLINE instantly #-}
 
 refuse :: String -> Errno -> Answering a
 refuse what e _ _ = pure (Throw (failure what Nothing e))

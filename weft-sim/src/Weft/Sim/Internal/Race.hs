@@ -12,7 +12,7 @@
 -- with each other. That is more than a processor guarantees, never less: a report is not
 -- a false alarm, and a race that something has ordered by accident in one run shows in
 -- another. What effects do is not seen: threads that are ordered only by an atomic variable
--- or a lock of GHC's own, behind 'Weft.liftIO', count as not ordered.
+-- or a lock of GHC's own, inside 'Weft.liftIO', count as not ordered.
 module Weft.Sim.Internal.Race
   ( Detector,
     newDetector,
@@ -90,7 +90,7 @@ data Race = Race
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
 -- Clocks cost as much as the square of the number of threads. So nothing is noted before
 -- the first access to a variable that could be raced for: an order that a report could be about
--- is one between two accesses, and so made of steps behind the first. And where there are
+-- is one between two accesses, and so made of steps after the first. And where there are
 -- more threads than `manyThreads` the detector goes to sleep for good, and says so.
 
 data Wakefulness = Dozing | Awake | Asleep
@@ -165,7 +165,7 @@ objectClock d o = do
   known <- readIORef (objects d)
   maybe (readIORef (forgotten d)) pure (Map.lookup o known)
 
--- | So many variables, the youngest, and objects are kept at most: a program that makes new ones
+-- | At most this many variables, the youngest, and objects are kept: a program that makes new ones
 -- without end needs no more memory. An old variable is forgotten, so that a race on it
 -- may be missed; of old objects is only known what any of them knew, which orders more than there
 -- was, and may hide a race as well. Neither makes a false alarm.

@@ -10,7 +10,6 @@ module Weft.Sim.Internal.Random
   ( Seed (..),
     Random,
     newRandom,
-    splitRandom,
     below,
     chance,
     within,
@@ -46,13 +45,6 @@ newtype Random = Random (MutVar RealWorld SMGen)
 newRandom :: Seed -> Word64 -> IO Random
 newRandom (Seed seed) purpose = Random <$> newMutVar (mkSMGen (seed `xor` (purpose * 0x9e3779b97f4a7c15)))
 
--- | A new stream, for example of a link or a disk.
-splitRandom :: Random -> IO Random
-splitRandom (Random ref) = do
-  (mine, other) <- splitSMGen <$> readMutVar ref
-  writeMutVar ref mine
-  Random <$> newMutVar other
-
 word64 :: Random -> IO Word64
 word64 (Random ref) = do
   (w, g) <- nextWord64 <$> readMutVar ref
@@ -79,16 +71,13 @@ chance (Random ref) p
       (d, g) <- nextDouble <$> readMutVar ref
       writeMutVar ref $! g
       pure (d < p)
-{-# INLINE chance #-}
 
 -- | A number of the closed interval.
 within :: Random -> (Int64, Int64) -> IO Int64
 within r (low, high)
   | high <= low = pure low
   | otherwise = (low +) . fromIntegral <$> below r (fromIntegral (high - low) + 1)
-{-# INLINE within #-}
 
 -- | A duration of the closed interval, in nanoseconds.
 lasting :: Random -> (Duration, Duration) -> IO Int64
 lasting r (Duration low, Duration high) = within r (low, high)
-{-# INLINE lasting #-}

@@ -44,7 +44,6 @@ gone = error "Weft.Sim.Internal.Ready: no entry"
 
 count :: ReadyList -> IO Int
 count (ReadyList _ _ n) = readPrimVar n
-{-# INLINE count #-}
 
 append :: ReadyList -> Entry -> IO ()
 append list@(ReadyList memory start size) !e = do
@@ -73,7 +72,6 @@ entryAt (ReadyList memory start _) i = do
   array <- readMutVar memory
   s <- readPrimVar start
   readArray array (s + i)
-{-# INLINE entryAt #-}
 
 -- | Take one by its index; the others keep their order.
 takeAt :: ReadyList -> Int -> IO Entry

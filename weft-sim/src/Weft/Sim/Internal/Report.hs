@@ -5,12 +5,7 @@
 --
 -- Renders a failure: the problem, the seed, the faults, the schedule, the steps, what each thread
 -- waits for, the cycles of a deadlock, and the call that repeats the run.
-module Weft.Sim.Internal.Report
-  ( renderFound,
-    renderStuck,
-    deadlockCycles,
-  )
-where
+module Weft.Sim.Internal.Report (renderFound, renderStuck) where
 
 import Data.IntMap.Strict qualified as IntMap
 import Data.List (intercalate, nub)

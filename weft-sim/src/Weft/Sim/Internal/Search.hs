@@ -188,9 +188,9 @@ type Budgeted a = (Found a, Int)
 
 -- | Run with this configuration and the failure's seed: the same failure in that run, if it is one,
 -- what is left, and all decisions of the run, if they are wanted.
-type Attempt a = Detail -> Config -> Budgeted a -> IO (Maybe (Found a), Int, [Branch])
+type Rerun a = Detail -> Config -> Budgeted a -> IO (Maybe (Found a), Int, [Branch])
 
-attemptOf :: IO Bool -> Thread a -> Verdict a -> Attempt a
+attemptOf :: IO Bool -> Thread a -> Verdict a -> Rerun a
 attemptOf stop program verdict detail config (found, left)
   | left <= 0 = pure (Nothing, 0, [])
   | otherwise =
@@ -204,7 +204,7 @@ attemptOf stop program verdict detail config (found, left)
 
 -- | The first of these configurations, each with a seed, with which the run goes wrong in the same
 -- way and is what is wanted.
-firstOf :: Attempt a -> (Found a -> Bool) -> [(Seed, Config)] -> Budgeted a -> IO (Maybe (Found a), Int)
+firstOf :: Rerun a -> (Found a -> Bool) -> [(Seed, Config)] -> Budgeted a -> IO (Maybe (Found a), Int)
 firstOf attempt wanted configs (found, left) = go configs left
   where
     go [] n = pure (Nothing, n)
@@ -273,7 +273,7 @@ otherSeeds n f = foundSeed f : [foundSeed f + 1000003 * fromIntegral i | i <- [1
 -- | The first failure of the same kind among all schedules with fewer deviations. Those with one
 -- more are only begun if the budget is enough for all of them. If it is not, they are not kept:
 -- a run of 100,000 decisions has millions.
-fewer :: Attempt a -> Budgeted a -> IO (Budgeted a)
+fewer :: Rerun a -> Budgeted a -> IO (Budgeted a)
 fewer attempt (found, budget) = level (length (scheduleOf found)) [([], 0)] budget
   where
     -- How many numbers of deviations there are to try, and the schedules with the first of them.
@@ -316,7 +316,6 @@ shrinkScript stop budget program verdict found =
     with faults f = (foundConfig f) {configFaults = faults}
     script = configFaults . foundConfig
 
--- | Is this the problem that was found?
 sameProblem :: Found a -> Problem -> Result a -> Bool
 sameProblem found p result =
   problemKind p == problemKind (foundProblem found)
@@ -332,7 +331,7 @@ raised kind result = case kind of
 
 -- | Leave out parts of a list, large ones first (delta debugging, Zeller & Hildebrandt 2002). Each
 -- time this number of other seeds is tried, too.
-shrinkList :: Attempt a -> Int -> ([x] -> Found a -> Config) -> (Found a -> [x]) -> Budgeted a -> IO (Budgeted a)
+shrinkList :: Rerun a -> Int -> ([x] -> Found a -> Config) -> (Found a -> [x]) -> Budgeted a -> IO (Budgeted a)
 shrinkList attempt others put get given = chunks (length (get (fst given))) given
   where
     chunks size state

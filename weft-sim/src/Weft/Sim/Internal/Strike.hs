@@ -4,10 +4,7 @@
 -- Description : Carrying out a fault
 --
 -- What each fault of a script does to the parts of a simulated world.
-module Weft.Sim.Internal.Strike
-  ( strike,
-  )
-where
+module Weft.Sim.Internal.Strike (strike) where
 
 import Control.Monad (join, unless)
 import Data.Foldable (for_)

@@ -84,15 +84,14 @@ askTcb = waitTcb . askWait
 type Answering a = Ask -> (a -> Trace) -> IO Trace
 
 -- | The answer to a call that cannot wait.
-answerNow :: Answering' a
+answerNow :: Reply a
 answerNow _ k = pure . either Throw k
-{-# INLINE answerNow #-}
 
-type Answering' a = Ask -> (a -> Trace) -> Either SomeException a -> IO Trace
+type Reply a = Ask -> (a -> Trace) -> Either SomeException a -> IO Trace
 
 -- | The answer to a call that might have had to wait, and did not: at once or, as
 -- it is decided, by a completion.
-answer :: Why -> Answering' a
+answer :: Why -> Reply a
 answer why ask k result = do
   late <- isLate (askWorld ask)
   if late
@@ -102,7 +101,6 @@ answer why ask k result = do
 
 isLate :: World -> IO Bool
 isLate world = (> 0) <$> decide world (Completing (lateCompletions (worldConditions world)))
-{-# INLINE isLate #-}
 
 -- | The right to answer a thread that is parked.
 data Ticket a = Ticket
@@ -123,11 +121,9 @@ newtype Tickets = Tickets (Slots OpenTicket)
 
 data OpenTicket = OpenTicket !Ask !(IORef State)
 
--- | None.
 newTickets :: IO Tickets
 newTickets = Tickets <$> Slots.new
 
--- | How many there are.
 openTickets :: Tickets -> IO Int
 openTickets (Tickets slots) = Slots.size slots
 

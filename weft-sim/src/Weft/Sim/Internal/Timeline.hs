@@ -113,7 +113,7 @@ describeNode start = \case
     Unseen _ -> Nothing
     Masks _ -> Nothing
     Bookkeeping -> Just ""
-    Awaits (Wish _ request) -> Just (describe request)
+    Awaits (BlockedOn _ request) -> Just (describe request)
     Uses uses -> Just (intercalate ", " (map describeUse uses))
     Accesses access stack -> Just (describeAccess access <> at stack)
     Begins -> Just "effect"
@@ -132,7 +132,7 @@ describeNode start = \case
 
 -- | As in @lock mutex 7 (accounts)@: the object's name is what stands before the comma.
 describeUse :: Use -> String
-describeUse (Use verb (Wish _ request)) = verb <> " " <> takeWhile (/= ',') (describe request)
+describeUse (Use verb (BlockedOn _ request)) = verb <> " " <> takeWhile (/= ',') (describe request)
 
 -- | A system call, with times as the timeline has them.
 describeCall :: Int64 -> SystemCall a -> String
@@ -149,7 +149,6 @@ placeOf stack = case getCallStack stack of
 -- | A small number for the kind of a node.
 nodeTag :: Trace -> Int
 nodeTag trace = I# (dataToTag# trace)
-{-# INLINE nodeTag #-}
 
 describeAccess :: Access -> String
 describeAccess access
@@ -190,6 +189,6 @@ renderTimeline moments = zipWith line (Nothing : map (Just . momentWho) moments)
     pad n text = replicate (n - length text) ' ' <> text
     padRight n text = text <> replicate (n - length text) ' '
 
--- | Nanoseconds as seconds with six digits behind the point.
+-- | Nanoseconds as seconds with six digits after the point.
 showTime :: Int64 -> String
 showTime t = showFFloat (Just 6) (fromIntegral t / 1e9 :: Double) "s"

@@ -4,7 +4,7 @@
 -- Description : What is wrong with a run
 --
 -- Judges results: what is a failure whatever the program is for (an exception that nobody
--- handled, a deadlock, a race, a thread that was left behind), and what its test says of it.
+-- handled, a deadlock, a race, a thread that outlived its scope), and what its test says of it.
 module Weft.Sim.Internal.Verdict
   ( Problem (..),
     Verdict,
@@ -82,7 +82,6 @@ flawless r = outcome <|> uncaught <|> racing <|> left
         Just (Problem "left" (threadText (stuckThread s) (stuckLabel s) <> " had not ended when it was time, at the end of the run"))
       _ -> Nothing
 
--- | A thread by its number, and its label if it has one.
 threadText :: Int -> Label -> String
 threadText n label = "thread " <> show n <> labelBehind label
 

@@ -133,7 +133,6 @@ note world text = mapM_ ($ text) (worldNote world)
 warn :: World -> String -> IO ()
 warn = worldWarn
 
--- | Decide.
 decide :: World -> Decision -> IO Int
 decide = worldDecide
 {-# INLINE decide #-}
@@ -189,11 +188,9 @@ addMachine world name addresses = do
 homeMachine :: World -> IO Machine
 homeMachine world = (IntMap.! 0) <$> readIORef (worldMachines world)
 
--- | All of them.
 machinesOf :: World -> IO [Machine]
 machinesOf world = IntMap.elems <$> readIORef (worldMachines world)
 
--- | The machine of this name.
 machineNamed :: World -> Text -> IO (Maybe Machine)
 machineNamed world name = find ((== name) . machineName) <$> machinesOf world
 
@@ -241,7 +238,6 @@ isAlive :: World -> Tcb -> IO Bool
 isAlive world tcb = do
   deaths <- readPrimVar (worldDeaths world)
   if deaths == 0 then pure True else livesOn world (residenceOf tcb)
-{-# INLINE isAlive #-}
 
 livesOn :: World -> Residence -> IO Bool
 livesOn world = \case

@@ -4,13 +4,7 @@
 -- Description : Failures of TLS connections
 --
 -- One type for all failures caused by a peer, in words for an operator.
-module Weft.Tls.Internal.Failure
-  ( TlsFailure (..),
-    failureOf,
-    asIOError,
-    alertName,
-  )
-where
+module Weft.Tls.Internal.Failure (TlsFailure (..), failureOf, asIOError, alertName) where
 
 import Control.Exception
 import Data.Char (isAlpha, isUpper, toLower)

@@ -4,15 +4,7 @@
 -- Description : Handshakes, off the worker
 --
 -- Runs the library's handshake on a GHC thread, in turns with the Weft thread that waits for I/O.
-module Weft.Tls.Internal.Handshake
-  ( Gate,
-    newGate,
-    Turns,
-    newTurns,
-    waitForMore,
-    shake,
-  )
-where
+module Weft.Tls.Internal.Handshake (Gate, newGate, Turns, newTurns, waitForMore, shake) where
 
 import Control.Concurrent (forkIOWithUnmask)
 import Control.Concurrent.MVar

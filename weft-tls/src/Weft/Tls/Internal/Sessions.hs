@@ -5,10 +5,7 @@
 --
 -- Remembers sessions by their number, bounded in number and time, so that returning clients skip
 -- the expensive part of the handshake. Called from any OS thread.
-module Weft.Tls.Internal.Sessions
-  ( newSessions,
-  )
-where
+module Weft.Tls.Internal.Sessions (newSessions) where
 
 import Control.Exception (evaluate)
 import Data.ByteString.Short (ShortByteString, toShort)

@@ -6,11 +6,7 @@
 --
 -- A 'Transport' over an established context. The library is called in plain IO, and threads wait
 -- between the calls (Note [Who waits] in "Weft.Tls.Internal.Records").
-module Weft.Tls.Internal.Stream
-  ( Side (..),
-    streamTransport,
-  )
-where
+module Weft.Tls.Internal.Stream (Side (..), streamTransport) where
 
 import Control.Exception (SomeException, fromException, throwIO)
 import Control.Exception qualified as E

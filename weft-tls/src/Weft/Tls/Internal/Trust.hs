@@ -4,13 +4,7 @@
 -- Description : Verification of certificates
 --
 -- Verifies servers against the wanted host, and clients against an authority.
-module Weft.Tls.Internal.Trust
-  ( verifyServer,
-    verifyClient,
-    Identity (..),
-    identityOf,
-  )
-where
+module Weft.Tls.Internal.Trust (verifyServer, verifyClient, Identity (..), identityOf) where
 
 import Control.Exception (IOException, try)
 import Data.ByteString qualified as B
@@ -35,7 +29,7 @@ verifyClient store chain =
   where
     checks = defaultChecks {checkFQHN = False, checkLeafKeyPurpose = [KeyUsagePurpose_ClientAuth]}
 
--- | Verify every chain anew.
+-- | Verify every chain each time.
 noCache :: ValidationCache
 noCache = ValidationCache (\_ _ _ -> pure ValidationCacheUnknown) (\_ _ _ -> pure ())
 

@@ -6,10 +6,7 @@
 -- Description : The adapter from WAI applications to the server
 --
 -- Converts a request, runs the application, sends its response, and answers its failures.
-module Weft.Wai.Internal.Application
-  ( newServerFor,
-  )
-where
+module Weft.Wai.Internal.Application (newServerFor) where
 
 import Control.Exception (Exception (..), SomeAsyncException, SomeException, throwIO)
 import Control.Exception qualified as E

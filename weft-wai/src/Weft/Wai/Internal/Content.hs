@@ -6,7 +6,7 @@
 --
 -- Runs a builder as far as it fits into memory that one is willing to spend: then its
 -- length is known before anything is sent. Nearly every response ends there, and most of
--- them in the first piece of memory. And runs those of a stream one behind the other in the
+-- them in the first piece of memory. And runs those of a stream one after the other in the
 -- same memory, so that small ones become one piece.
 module Weft.Wai.Internal.Content
   ( -- * One builder
@@ -41,7 +41,7 @@ data Content
   | -- | The beginning, newest first, and how it goes on in so much room.
     Begun [ByteString] !Int (BuildStep ())
 
--- | Run a builder until it has ended or built more than so many octets.
+-- | Run a builder until it has ended or built more than this many octets.
 gather :: Int -> Builder -> IO Content
 gather most builder = do
   content <- mallocByteString 256
@@ -115,7 +115,7 @@ handOn (Page ref) give = do
   writeIORef ref (Room content at at end)
   mapM_ give (pieceOf room 0)
 
--- | What nobody was given, and so much behind it.
+-- | What nobody was given, and room for this much after it.
 pieceOf :: Room -> Int -> Maybe ByteString
 pieceOf (Room content from at _) n
   | at + n == from = Nothing
@@ -127,7 +127,7 @@ data Filled
     Ended !Int
   | -- | It wants this much room.
     Full !Int !Int (BuildStep ())
-  | -- | These bytes come behind, and then it goes on.
+  | -- | These bytes follow, and then it goes on.
     Inserted !Int !ByteString (BuildStep ())
 
 -- | Have memory filled from one place to another.

@@ -6,10 +6,7 @@
 --
 -- What WAI calls a file response, with what Warp does for it: the fields that name the
 -- file's date and size, preconditions on them, and ranges. The file is sent by the system.
-module Weft.Wai.Internal.File
-  ( sendingFile,
-  )
-where
+module Weft.Wai.Internal.File (sendingFile) where
 
 import Control.Exception (IOException)
 import Control.Exception qualified as E

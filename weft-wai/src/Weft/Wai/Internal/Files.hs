@@ -166,7 +166,7 @@ data Missing
   | -- | It is to be opened; was it asked for before?
     Elsewhere !Bool
 
--- | What is known of a path, without waiting. What is found is held for whoever asks.
+-- | What is known of a path, without waiting. What is found is held for the caller.
 atHand :: Files -> Int64 -> ByteString -> IO (Either Missing Found)
 atHand files second path =
   lookupCache (filesCache files) path >>= \case

@@ -6,10 +6,7 @@
 --
 -- WAI compares header names without case, by a folded copy that 'CI.mk' makes of each.
 -- For the names that clients send all the time it is made once.
-module Weft.Wai.Internal.Names
-  ( headerName,
-  )
-where
+module Weft.Wai.Internal.Names (headerName) where
 
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B

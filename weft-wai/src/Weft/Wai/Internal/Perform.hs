@@ -153,7 +153,6 @@ data Evidence = Evidence
     evidenceCounters :: !(IO Counters)
   }
 
--- | The words.
 wayWord, scoreWord, samplesWord, lookedWord, takeoversWord, heldWord, backWord, patienceWord, barredWord, lastWord' :: Int
 wayWord = 0 -- 0: on workers
 scoreWord = 1
@@ -166,7 +165,6 @@ patienceWord = 7 -- for how long, the next time
 barredWord = 8 -- 1: never
 lastWord' = 9
 
--- | The chooser of a style.
 newChooser :: ApplicationStyle -> Thread Chooser
 newChooser = \case
   Automatic -> counterReader >>= liftIO . newChooserWith (fromIntegral <$> getMonotonicTimeNSec)

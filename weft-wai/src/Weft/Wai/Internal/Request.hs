@@ -8,11 +8,7 @@
 --
 -- Makes of a request of the server one of WAI. Its strings are those of the server's, which
 -- may be kept. What an application does not look at is not made.
-module Weft.Wai.Internal.Request
-  ( toWai,
-    clientKey,
-  )
-where
+module Weft.Wai.Internal.Request (toWai, clientKey) where
 
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B

@@ -7,12 +7,7 @@
 --
 -- Makes of a response of WAI one of the server, which can be sent: what is wrong with it
 -- shows here. Those that are made of files "Weft.Wai.Internal.File" makes.
-module Weft.Wai.Internal.Response
-  ( Making (..),
-    Prepared (..),
-    prepare,
-  )
-where
+module Weft.Wai.Internal.Response (Making (..), Prepared (..), prepare) where
 
 import Control.Monad ((>=>))
 import Data.ByteString (ByteString)

@@ -68,7 +68,7 @@ runSettings settings application =
   E.bracket (bindPortTCP (settingsPort settings) (settingsHost settings)) Network.close $ \socket ->
     runSettingsSocket settings socket application
 
--- | The same on a socket that listens already. It belongs to the server from now on, which
+-- | Serve on a socket that listens already. It belongs to the server from now on, which
 -- closes it when it ends.
 runSettingsSocket :: Settings -> Network.Socket -> Application -> IO ()
 runSettingsSocket settings given application =

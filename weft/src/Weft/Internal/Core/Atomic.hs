@@ -6,9 +6,9 @@
 -- |
 -- Description : Replacing an immutable state in one atomic step
 --
--- What the synchronization of threads is built on: a variable that holds an
--- immutable value and is changed by compare-and-swap. All functions but 'look' and
--- 'swapAtomically' are for workers, outside user code: Note [The only worker].
+-- Threads synchronize on variables that hold an immutable value and change by compare-and-swap.
+-- All functions but 'look' and 'swapAtomically' are for workers, outside user code: Note [The
+-- only worker].
 module Weft.Internal.Core.Atomic
   ( newShared,
     Seen,
@@ -34,26 +34,23 @@ import Weft.Internal.Core.Trace (Home (..))
 
 -- Note [What was seen]
 -- ~~~~~~~~~~~~~~~~~~~~
--- Compare-and-swap compares pointers. GHC may take a value apart and put it
--- together again elsewhere, equal and not the same, and then the swap would fail
--- for ever. So the pointer that was read is kept beside the value, under a type
--- that GHC knows no constructor of.
+-- Compare-and-swap compares pointers. GHC may take a value apart and rebuild an equal one
+-- elsewhere; then the swap would fail for ever. So the pointer that was read is kept beside the
+-- value, at a type without constructors. GHC may still use the pointer that evaluating the value
+-- gave: it is the same one if the variable always holds evaluated values, hence `newShared` and
+-- the bangs.
 --
--- GHC may still use the pointer that evaluating the value gave. It is the same one
--- if what the variable holds is always evaluated: hence `newShared`, and the bangs.
---
--- Where nothing is optimised, and in interpreted code, what is written as an application
--- (of a coercion, of the constructor of a newtype) is a new thunk, which the variable never
--- holds. So the pointer is read as a `Seen`, and passed as the variable that it was read into.
+-- Without optimisation, and in interpreted code, an application (of a coercion, of the
+-- constructor of a newtype) makes a new thunk, which the variable never holds. So the pointer is
+-- read as a `Seen`, and passed as the variable that it was read into.
 
--- | A variable for this module's functions.
 newShared :: a -> IO (MutVar RealWorld a)
 newShared !a = newMutVar a
 
 -- | The very pointer that was read.
 newtype Seen a = Seen Any
 
--- | Read a variable: its value, and what to say to 'swapFor'.
+-- | Read a variable: its value, and the witness for 'swapFor'.
 look :: forall a r. MutVar RealWorld a -> (Seen a -> a -> IO r) -> IO r
 look ref use = do
   seen <- readMutVar (unsafeCoerce ref :: MutVar RealWorld (Seen a))
@@ -62,13 +59,13 @@ look ref use = do
 
 -- Note [The only worker]
 -- ~~~~~~~~~~~~~~~~~~~~~~
--- What threads share is changed by primitives ("Weft.Internal.Core.Primitive") and by messages:
--- on a worker, outside user code, where it cannot be taken over. If a run has one worker
--- these exclude each other, and a plain read and a plain write do. A locked instruction
--- costs six nanoseconds, as much as GHC needs to take an MVar and to put it back.
+-- Shared objects change by primitives ("Weft.Internal.Core.Primitive") and by messages: on a
+-- worker, outside user code, where it cannot be taken over. With one worker these exclude each
+-- other, so a plain read and a plain write suffice. A locked instruction costs six nanoseconds,
+-- as much as GHC needs to take an MVar and to put it back.
 --
--- Hence every change needs the worker at hand. Other OS threads send it a message; or they
--- share a variable that is changed by 'swapAtomically' only, by everybody.
+-- Hence every change needs its worker. Other OS threads send it a message, or share a variable
+-- that everybody changes by 'swapAtomically' only.
 
 -- | Replace what was seen, if it is still there. The new value is evaluated first.
 -- A full memory barrier, unless the worker is the only one.
@@ -88,7 +85,7 @@ swapAtomically ref (Seen seen) !new = case unsafeCoerce ref of
       (# s', _, _ #) -> (# s', False #)
 {-# INLINE swapAtomically #-}
 
--- | Replace a word that has this value; answers what it was. A barrier as above.
+-- | Replace a word that has this value; answers the old one. A barrier like 'swapFor'.
 swapWord :: Home -> PrimVar RealWorld Int -> Int -> Int -> IO Int
 swapWord home word old new
   | homeAlone home = do
@@ -97,7 +94,7 @@ swapWord home word old new
   | otherwise = casInt word old new
 {-# INLINE swapWord #-}
 
--- | Apply a cheap function, again if another worker was faster.
+-- | Apply a cheap function; retry if another worker was faster.
 change :: Home -> MutVar RealWorld a -> (a -> IO a) -> IO ()
 change home ref f = again
   where
@@ -107,7 +104,6 @@ change home ref f = again
       unless done again
 {-# INLINE change #-}
 
--- | Apply a cheap function that also has a result.
 changing :: Home -> MutVar RealWorld a -> (a -> (a, r)) -> IO r
 changing home ref f = again
   where
@@ -122,6 +118,6 @@ publish :: MutVar RealWorld a -> a -> IO ()
 publish ref !a = writeMutVar ref a
 {-# INLINE publish #-}
 
--- | A number for a new object that a dump may name: unique in the run, from 1.
+-- | A number for a new object, for dumps: unique in the run, from 1.
 freshNumber :: Home -> IO Int
 freshNumber home = (+ 1) <$> fetchAddInt (homeNumbers home) 1

@@ -4,8 +4,8 @@
 -- |
 -- Description : Buffers, and byte strings in their memory
 --
--- "Weft.Buffer" offers the first part. It does not offer the second, because a program could make
--- a 'ByteString' with it that changes: see 'unsafeSlice'.
+-- "Weft.Buffer" offers the first part only: the second can make a 'ByteString' that changes (see
+-- 'unsafeSlice').
 module Weft.Internal.Core.Buffer
   ( Buffer,
     newBuffer,
@@ -62,27 +62,27 @@ copyBuffer (Buffer memory size) offset count =
   where
     from = max 0 (min size offset)
 
--- | So many bytes from an offset, without a copy; what lies outside the buffer is left out. The
--- whole buffer stays in memory as long as the result does.
+-- | This many bytes from an offset, without a copy, within the buffer. The whole buffer stays in
+-- memory as long as the result does.
 --
--- A 'ByteString' is a value: whoever is given one may keep it, in a table or in something that
--- is evaluated later. So there are two sound uses. Either nobody writes to this part of the
--- memory again; what lies after it may still be received into. Or the result, and all that is
--- made of it, is used up before somebody writes, and is handed to nobody who could keep it.
+-- The receiver of a 'ByteString' may keep it, also in a thunk. So there are two sound uses. Either
+-- nobody writes to this part of the memory again (the part after it may still be received into).
+-- Or the result, and all that is made of it, is consumed before the next write, and goes to
+-- nobody who could keep it.
 unsafeSlice :: Buffer -> Int -> Int -> ByteString
 unsafeSlice (Buffer memory size) offset count =
   ByteString.fromForeignPtr memory from (max 0 (min (size - from) count))
   where
     from = max 0 (min size offset)
 
--- | The first so many bytes of a buffer that nobody writes to again. A few of them are copied,
+-- | This many bytes at the start of a buffer that nobody writes to again. A few of them are copied,
 -- so as not to keep a large buffer alive.
 unsafeFreeze :: Buffer -> Int -> Thread ByteString
 unsafeFreeze buffer count
   | 2 * count >= bufferSize buffer = pure (unsafeSlice buffer 0 count)
   | otherwise = liftIO (copyBuffer buffer 0 count)
 
--- | The same bytes, copied if they are less than half of the memory that they keep.
+-- | Copy the bytes if they are less than half of the memory that they keep.
 trimmed :: ByteString -> IO ByteString
 trimmed bytes = (\size -> if 2 * ByteString.length bytes < size then ByteString.copy bytes else bytes) <$> memoryOf bytes
 

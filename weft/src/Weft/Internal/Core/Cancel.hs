@@ -4,15 +4,12 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
--- Description : Cancellation: from whoever asks to the wait that ends
+-- Description : Cancellation: from the request to the wait that ends
 --
--- A cancellation is an exception on its way to a thread. It travels as a message
--- to the worker where the thread lives, and everything that follows happens
--- there: this module owns the states of a thread's 'Fate' and the changes between
--- them. Schedulers look for a cancellation before a system call; kernels say when
--- a wait may be interrupted.
---
--- See Note [Cancellation].
+-- A cancellation is an exception on its way to a thread. It travels as a message to the thread's
+-- worker, where everything else happens: this module owns the states of a thread's 'Status' and
+-- their changes. Schedulers look for a cancellation before a system call; kernels say when a
+-- wait may be interrupted. See Note [Cancellation].
 module Weft.Internal.Core.Cancel
   ( -- * Asking
     condemn,
@@ -53,31 +50,29 @@ import Weft.Internal.Core.Trace
 
 -- Note [Cancellation]
 -- ~~~~~~~~~~~~~~~~~~~
--- A thread lives on one worker, its home. Only the home worker, outside user code,
--- reads a fate to act on it or writes it; everybody else reads it for the home and
--- posts a message there. So there is no race inside one fate, and these are all
--- its changes:
+-- A thread lives on one worker, its home. Only the home, outside user code, acts on a status or
+-- writes it; everybody else only reads which worker is the home, and posts a message there. So a
+-- status has no races, and these are all its changes:
 --
 --   Going     --condemn-->    Condemned    noticed at the next system call
 --   Waiting   --condemn-->    Condemned    and the wait's abort action runs, once
---   Condemned --condemn-->    Condemned    one more, behind the others
+--   Condemned --condemn-->    Condemned    one more, after the others
 --   Going, Waiting --wait-->  Waiting      a wait that may be interrupted begins
 --   Condemned --wait-->       Condemned    and the wait's abort action runs at once
 --   Condemned --throw-->      Going        or Condemned with the rest
 --   Going, Waiting --move-->  Going        at another home (Condemned keeps its list)
 --   any       --end-->        Ended
 --
--- When a wait ends nothing is written: a Waiting whose wait is over means Going,
--- because abort actions do nothing when their wait is over.
+-- The end of a wait writes nothing: a Waiting whose wait is over means Going, because abort
+-- actions do nothing when their wait is over.
 --
--- A message that finds the thread at another home goes on to that one. The thread
--- is moved by its old home, which changes the fate first; so at most one message
--- is one step late, and it is never lost.
+-- A message that misses the thread goes on to its new home. The old home moves the thread and
+-- changes the status first; so at most one message is one step late, and none is lost.
 --
--- An abort only asks. The operation retires through its own completion: with
--- success, and then the thread goes on and is still Condemned; or with ECANCELED,
--- and then the exception is raised there. An operation that succeeded is therefore
--- never lost. A wait under an uninterruptible mask never becomes Waiting.
+-- An abort only asks. The operation retires by its own completion: with success, and the
+-- thread continues and is still Condemned; or with ECANCELED, and the exception is raised
+-- there. So an operation that succeeded is never lost. A wait under an uninterruptible mask
+-- never becomes Waiting.
 
 -- | Raised in a thread that somebody cancelled. An asynchronous exception: code
 -- that handles "all synchronous exceptions" lets it pass. It ends a thread
@@ -97,38 +92,37 @@ instance Exception Cancelled where
 condemn :: ThreadId -> SomeException -> IO ()
 condemn t e = condemnOnce t (Cancellation e Nothing)
 
--- | The same, with a reference that says whether it still applies.
+-- | 'condemn' with a reference that says whether the cancellation still applies.
 condemnOnce :: ThreadId -> Cancellation -> IO ()
 condemnOnce (ThreadId Nobody) _ = pure ()
-condemnOnce (ThreadId (Identity _ fate)) cancellation = seek fate cancellation
+condemnOnce (ThreadId (Identity _ status)) cancellation = seek status cancellation
 
--- | The same from a worker, outside user code: a thread that lives there is condemned
+-- | 'condemn' from a worker, outside user code: a thread that lives there is condemned
 -- at once, and not when the worker looks into its inbox. So a thread that cancels
 -- itself notices at its next system call.
 condemnFrom :: Home -> ThreadId -> Cancellation -> IO ()
 condemnFrom _ (ThreadId Nobody) _ = pure ()
-condemnFrom here (ThreadId (Identity _ fate)) cancellation = arrive here fate cancellation
+condemnFrom here (ThreadId (Identity _ status)) cancellation = arrive here status cancellation
 
--- | Send a cancellation to where the thread lives.
-seek :: MutVar RealWorld Fate -> Cancellation -> IO ()
-seek fate cancellation = readMutVar fate >>= mapM_ (\home -> homePost home (arrive home fate cancellation)) . homeOf
+seek :: MutVar RealWorld Status -> Cancellation -> IO ()
+seek status cancellation = readMutVar status >>= mapM_ (\home -> homePost home (arrive home status cancellation)) . homeOf
 
 -- | A cancellation has come to this worker.
-arrive :: Home -> MutVar RealWorld Fate -> Cancellation -> IO ()
-arrive here fate cancellation =
-  readMutVar fate >>= \case
+arrive :: Home -> MutVar RealWorld Status -> Cancellation -> IO ()
+arrive here status cancellation =
+  readMutVar status >>= \case
     Ended -> pure ()
-    found | homeOf found /= Just here -> seek fate cancellation
+    found | homeOf found /= Just here -> seek status cancellation
     found -> do
       valid <- applies cancellation
       if not valid
         then pure ()
         else case found of
-          Condemned home others -> writeMutVar fate (Condemned home (others <> [cancellation]))
-          Waiting home abort -> writeMutVar fate (Condemned home [cancellation]) >> abort
-          _ -> writeMutVar fate (Condemned here [cancellation])
+          Condemned home others -> writeMutVar status (Condemned home (others <> [cancellation]))
+          Waiting home abort -> writeMutVar status (Condemned home [cancellation]) >> abort
+          _ -> writeMutVar status (Condemned here [cancellation])
 
-homeOf :: Fate -> Maybe Home
+homeOf :: Status -> Maybe Home
 homeOf = \case
   Going home -> Just home
   Waiting home _ -> Just home
@@ -143,18 +137,18 @@ applies (Cancellation _ valid) = maybe (pure True) readIORef valid
 interruptible :: Tcb -> IO () -> IO ()
 interruptible tcb !abort = case tcbIdentity tcb of
   Nobody -> pure ()
-  Identity _ fate
+  Identity _ status
     | stateMasking (tcbState tcb) == MaskedUninterruptible -> pure ()
     | otherwise ->
-        readMutVar fate >>= \case
-          -- Evaluated before it is written, or a thunk would be.
-          Going home -> writeMutVar fate $! Waiting home abort
-          Waiting home _ -> writeMutVar fate $! Waiting home abort
+        readMutVar status >>= \case
+          -- Forced before the write, which would store a thunk otherwise.
+          Going home -> writeMutVar status $! Waiting home abort
+          Waiting home _ -> writeMutVar status $! Waiting home abort
           Condemned home several -> do
             left <- filterM applies several
             case left of
-              [] -> writeMutVar fate $! Waiting home abort
-              _ -> writeMutVar fate (Condemned home left) >> abort
+              [] -> writeMutVar status $! Waiting home abort
+              _ -> writeMutVar status (Condemned home left) >> abort
           Ended -> pure ()
 {-# INLINE interruptible #-}
 
@@ -163,21 +157,21 @@ interruptible tcb !abort = case tcbIdentity tcb of
 takeInterruption :: Tcb -> IO (Maybe SomeException)
 takeInterruption tcb = case tcbIdentity tcb of
   Nobody -> pure Nothing
-  Identity _ fate ->
-    readMutVar fate >>= \case
+  Identity _ status ->
+    readMutVar status >>= \case
       Condemned home several ->
         filterM applies several >>= \case
-          [] -> Nothing <$ (writeMutVar fate $! homeGoing home)
-          [Cancellation e _] -> Just e <$ (writeMutVar fate $! homeGoing home)
-          Cancellation e _ : rest -> Just e <$ writeMutVar fate (Condemned home rest)
+          [] -> Nothing <$ (writeMutVar status $! homeGoing home)
+          [Cancellation e _] -> Just e <$ (writeMutVar status $! homeGoing home)
+          Cancellation e _ : rest -> Just e <$ writeMutVar status (Condemned home rest)
       _ -> pure Nothing
 
--- | The exception that 'takeInterruption' would answer; it stays on its way.
+-- | The exception that 'takeInterruption' would take; it stays pending.
 interruption :: Tcb -> IO (Maybe SomeException)
 interruption tcb = case tcbIdentity tcb of
   Nobody -> pure Nothing
-  Identity _ fate ->
-    readMutVar fate >>= \case
+  Identity _ status ->
+    readMutVar status >>= \case
       Condemned _ several -> filterM applies several >>= \left -> pure (listToMaybe [e | Cancellation e _ <- left])
       _ -> pure Nothing
 
@@ -189,7 +183,7 @@ orInterrupted tcb resume
   | stateMasking (tcbState tcb) == MaskedUninterruptible = pure resume
   | otherwise = maybe resume (\e -> oneShot (\_ -> Throw e)) <$> takeInterruption tcb
 
--- | The same for an anonymous thread, which is only ever interrupted when its run is
+-- | 'interruptible' for an anonymous thread, which is only ever interrupted when its run is
 -- closing: it is then known by an identity, so that it is not interrupted again.
 orClosing :: Home -> Tcb -> Resume -> IO (Tcb, Resume)
 orClosing home tcb resume = case tcbIdentity tcb of
@@ -210,49 +204,45 @@ closingNumbers :: PrimVar RealWorld Int
 closingNumbers = unsafePerformIO (newPrimVar 0)
 {-# NOINLINE closingNumbers #-}
 
--- Note [The tag of a fate]
+-- Note [The tag of a status]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~
--- Every operation of a thread looks at its fate first, and only wants to know whether it is
--- condemned. For all that GHC knows the variable may hold a thunk, and evaluating one may take
--- any time: so the scheduler would save all it has at hand, twenty instructions. But what is
--- written there is evaluated, and GHC marks a pointer to an evaluated value with the number of its
--- constructor (from 1, for a type of at most six). So a look at the pointer says it. It may
--- happen that a pointer has no mark (0); that says nothing, and one looks at the value.
+-- Every operation first checks whether its thread is condemned. To GHC the variable may hold a
+-- thunk, whose evaluation may take any time, so the scheduler would save its registers: twenty
+-- instructions. But the variable holds evaluated values only, and GHC tags a pointer to such a
+-- value with the number of its constructor (from 1, for a type of at most six), so the pointer
+-- itself answers. A pointer may lack the tag (0); then the value is examined.
 
 -- | Is there surely no cancellation on its way? A test sees to it that this is true
--- of no fate that is 'Condemned': Note [The tag of a fate].
-surelyNotCondemned :: MutVar RealWorld Fate -> IO Bool
-surelyNotCondemned (MutVar fate) = IO $ \s -> case readMutVar# fate s of
+-- of no status that is 'Condemned': Note [The tag of a status].
+surelyNotCondemned :: MutVar RealWorld Status -> IO Bool
+surelyNotCondemned (MutVar status) = IO $ \s -> case readMutVar# status s of
   (# s1, f #) -> case anyToAddr# f s1 of
     (# s2, a #) ->
       let mark = andI# (addr2Int# a) 7#
        in (# s2, isTrue# (andI# (mark /=# 0#) (mark /=# 3#)) #)
 {-# INLINE surelyNotCondemned #-}
 
--- | What a thread must raise before its next system call.
 cancelledNow :: Tcb -> IO (Maybe SomeException)
 cancelledNow tcb
   | Unmasked <- stateMasking (tcbState tcb) = takeInterruption tcb
   | otherwise = pure Nothing
 {-# OPAQUE cancelledNow #-}
 
--- | The identity of a thread with this number that lives here.
 newIdentity :: Home -> Int -> IO Identity
 newIdentity home number = do
   let !going = homeGoing home
   Identity number <$> newMutVar going
 
--- | The thread has ended.
 endFate :: Identity -> IO ()
 endFate = \case
   Nobody -> pure ()
-  Identity _ fate -> writeMutVar fate Ended
+  Identity _ status -> writeMutVar status Ended
 
 -- | A ready thread is about to move to another home. On its old one.
 moveTo :: Home -> Identity -> IO ()
 moveTo home = \case
   Nobody -> pure ()
-  Identity _ fate -> modifyMutVar' fate $ \case
+  Identity _ status -> modifyMutVar' status $ \case
     Condemned _ several -> Condemned home several
     Ended -> Ended
     _ -> homeGoing home

@@ -3,8 +3,7 @@
 -- |
 -- Description : What a thread says of itself
 --
--- Its label, its priority, who forked it and its local values. Immutable, and shared with
--- its siblings until it changes something.
+-- Label, priority, parent and local values. Immutable, and shared with siblings until it changes.
 module Weft.Internal.Core.Context
   ( Context (..),
     rootContext,
@@ -43,7 +42,6 @@ data Context = Context
 -- | Values by the number of their key.
 type Locals = IntMap Any
 
--- | Of the main thread.
 rootContext :: Context
 rootContext = Context mempty 0 0 0 IntMap.empty IntMap.empty
 
@@ -59,7 +57,7 @@ type Label = ShortByteString
 labelText :: Label -> Text
 labelText = Text.decodeUtf8With Text.lenientDecode . ShortByteString.fromShort
 
--- | In parentheses, to stand behind the name of a thread; nothing for no label.
+-- | The label in parentheses, to follow the thread's name; empty without a label.
 labelBehind :: Label -> String
 labelBehind label
   | ShortByteString.null label = ""

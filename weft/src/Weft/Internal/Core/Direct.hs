@@ -1,21 +1,19 @@
 {-# LANGUAGE MagicHash #-}
 {-# LANGUAGE UnboxedTuples #-}
 {-# OPTIONS_GHC -O2 #-}
--- A suspended thread is to hold its continuation and nothing that was built before
--- its time: floating out of the lambdas that wait would put it there. And a partial
--- application, as which eta reduction leaves "enter this with that", is slower to call
--- than a function.
+-- A suspended thread should hold its continuation and nothing that was built early: floating out
+-- of the waiting lambdas would put it there. And eta reduction makes partial applications, which
+-- are slower to call than functions.
 {-# OPTIONS_GHC -fno-full-laziness -fno-do-eta-reduction #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
 -- Description : Direct threads: plain IO that suspends
 --
--- Owns the bridge between 'IO' and traces. 'direct' runs an 'IO' action as a part
--- of a thread, and 'await', inside it, captures what is left of the action as a
--- continuation and makes that the continuation of a 'Trace' (delimited
--- continuations: King et al., GHC proposal 313). The scheduler knows the four nodes
--- that come out of here and nothing of continuations.
+-- The bridge between 'IO' and traces. 'direct' runs an 'IO' action as a part of a thread; 'await',
+-- inside it, captures the rest of the action as a continuation, and makes that the continuation
+-- of a 'Trace' (delimited continuations: King et al., GHC proposal 313). The scheduler knows the
+-- four nodes that come out of here and nothing of continuations.
 module Weft.Internal.Core.Direct
   ( direct,
     await,
@@ -47,19 +45,19 @@ import Weft.Internal.Os.Masked
 
 -- Note [Segments]
 -- ~~~~~~~~~~~~~~~
--- A direct thread runs in segments: from `direct`, or from the answer to an `await`,
--- to the next `await` or the end. Each runs on the worker's stack under a prompt of
--- its own, and comes back to the scheduler with the next node of the trace:
+-- A direct thread runs in segments: from `direct`, or from the answer to an `await`, to the next
+-- `await` or the end. Each runs on the worker's stack under its own prompt, and returns the next
+-- node of the trace to the scheduler:
 --
 --     scheduler | prompt | frames of the thread's IO code ... | await
 --                        '-------- captured by control0# -----'
 --
--- What a segment throws and does not catch unwinds to the scheduler, as from an
--- `Effect`, and from there to the thread's own frames.
+-- An exception that leaves a segment unwinds to the scheduler, as from an `Effect`, and from there
+-- to the thread's own frames.
 --
--- Nothing of the thread's pure code may run under the prompt, or an await inside it
--- would capture half of an evaluation: so a segment ends by returning the next node
--- unevaluated, and an `await` hands the scheduler a function.
+-- The thread's pure code must not run under the prompt, or an await inside it would capture
+-- half of an evaluation: so a segment returns the next node unevaluated, and an `await` hands
+-- the scheduler a function.
 
 -- Note [Masking of direct threads]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
@@ -83,41 +81,38 @@ import Weft.Internal.Os.Masked
 
 -- Note [A catch frame for control0#]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
--- control0# fails with NoMatchingContinuationPrompt where no prompt is below, or a
--- thunk, a transaction or a foreign call is on the way to it. That tells a user
--- nothing, so a handler around control0# says it better. It is captured with the rest:
--- 2 words in every continuation, and a nanosecond. The answer to `await` is therefore
--- not run inside it but returned through it, an action: an exception of the answer is
--- not looked at by that handler.
+-- control0# fails with NoMatchingContinuationPrompt where no prompt is below, or a thunk, a
+-- transaction or a foreign call is in between. A handler around control0# turns that into an
+-- error that the user understands. It is captured with the rest: 2 words in every continuation,
+-- and a nanosecond. The answer to `await` is therefore not run inside it but returned through it,
+-- as an action, so that the handler does not see its exceptions.
 --
--- GHC sees a thunk by its update frame. Where it has compiled an `unsafePerformIO` in
--- a strict place to a plain call there is none, and `await` suspends as if it were
--- not there; that is harmless, and not to be relied on.
+-- GHC sees a thunk by its update frame. Where it has compiled an `unsafePerformIO` in a strict
+-- place to a plain call there is none, and `await` suspends as if it were not there; that is
+-- harmless, and not to be relied on.
 
 -- Note [The run-time system's exception]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
--- What control0# raises there is a constant of base that the run-time system knows by its
--- address. GHC (9.6.6) does not count that as a reference: once it has been evaluated, a
--- major collection frees it, and the next control0# that fails raises what is then at its
--- place; the process dies. A stable pointer, made with the tag and so before the first
--- control0#, keeps it.
+-- control0# raises a constant of base that the run-time system knows by its address. GHC (9.6.6)
+-- does not count that as a reference: once evaluated, the constant is freed by a major
+-- collection, the next failing control0# raises whatever is then at its place, and the process
+-- dies. A stable pointer, made with the tag and so before the first control0#, keeps it.
 
 -- Note [Prompt tags of two words]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
--- `newPromptTag#` (GHC 9.6 to 9.10) makes an object of one word. The run-time system asks
--- for two: the compacting collector (`+RTS -c`, and `-M` near its limit) keeps two mark
--- bits for each object, one in each of its first two words, so the second bit of a
--- one-word tag is the first bit of its neighbour. A program that keeps such tags alive
--- is corrupted by a compaction, and the sanity checks of the debugging run-time system
--- (`-debug`, `+RTS -DS`) stop it. A tag is only ever compared by its address
--- (`captureContinuationAndAbort`), so another object serves: a variable, two words.
+-- `newPromptTag#` (GHC 9.6 to 9.10) makes an object of one word. The run-time system needs two:
+-- the compacting collector (`+RTS -c`, and `-M` near its limit) keeps two mark bits for each
+-- object, one in each of its first two words, so the second bit of a one-word tag is the first
+-- bit of its neighbour. A compaction corrupts a program that keeps such tags alive, and the
+-- sanity checks of the debugging run-time system (`-debug`, `+RTS -DS`) stop it. A tag is only
+-- compared by address (`captureContinuationAndAbort`), so a variable, two words, serves.
 
 -- Note [Continuations are held or entered]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
--- An exception of GHC's `throwTo` (`System.Timeout.timeout`) unwinds a carrier wherever it
--- is unmasked and comes to a safe point: a heap or stack check, or the unmasking. If what
--- is left of a direct thread were only in a register or on the stack there, it would be
--- dropped, and its finalizers would never run. So at every safe point
+-- An exception of GHC's `throwTo` (`System.Timeout.timeout`) unwinds a carrier wherever it is
+-- unmasked and comes to a safe point: a heap or stack check, or the unmasking. If the rest of a
+-- direct thread were only in a register or on the stack there, it would be dropped, and its
+-- finalizers would never run. So at every safe point
 --
 --     a continuation is held by a node of the trace, or its frames are on the stack.
 --
@@ -133,17 +128,16 @@ import Weft.Internal.Os.Masked
 --     has not begun: the exception was meant for nobody who runs. It is a stray (Note
 --     [Strays] in "Weft.Internal.Core.Scheduler"), and the scheduler runs that node again.
 --
--- Nobody asks whether an exception is pending before a segment: to unmask raises it. The
--- unmasking is outside of the prompt, since a captured frame that unmasks would be run by
--- the entering of the continuation (Note [Pending exceptions]).
+-- No test for a pending exception precedes a segment: unmasking raises it. The unmasking is outside
+-- of the prompt, since entering the continuation would run a captured frame that unmasks
+-- (Note [Pending exceptions]).
 
 -- Note [Resumed once]
 -- ~~~~~~~~~~~~~~~~~~~
--- The run-time system would copy a continuation onto the stack as often as asked;
--- finalizers would run twice. Hence what `await` gives away is not the continuation
--- but a variable with it, and who takes it leaves a failure in its place. (That also
--- lets go of the frames as soon as they are in use.) For the short cut the queue of
--- ready threads is that promise: it gives back every thread once (`Queue` in
+-- The run-time system would copy a continuation onto the stack as often as asked; finalizers
+-- would run twice. So `await` gives away a variable that holds the continuation, and its taker
+-- leaves a failure there. (That also frees the frames as soon as they are in use.) For the short
+-- cut the ready queue guarantees it: it gives back every thread once (`Queue` in
 -- "Weft.Internal.Core.Policy"), and nobody else is given the node.
 
 -- | The one prompt tag. One is enough: a segment never runs inside another one of the
@@ -158,21 +152,17 @@ tag = unsafePerformIO $ do
   IO (\s -> case newWideTag s of (# s', t #) -> (# s', Tag t #))
 {-# NOINLINE tag #-}
 
--- | A prompt tag of two words.
 newWideTag :: State# RealWorld -> (# State# RealWorld, PromptTag# a #)
 newWideTag s = case newMutVar# () s of (# s1, var #) -> (# s1, unsafeCoerce# var #)
 
--- | Run plain 'IO' as a part of a thread. Inside it 'await' performs any operation
--- of a 'Thread', and suspends the thread for it. Between two of those the action runs
--- on the worker, as 'Weft.liftIO' does, and must not block.
+-- | Run plain 'IO' as a part of a thread. Inside it 'await' performs any operation of a 'Thread',
+-- and suspends the thread for it. In between the action runs on the worker, as 'Weft.liftIO' does,
+-- and must not block.
 --
--- GHC's masking state inside is that of the thread. Exceptions pass through in
--- both directions.
+-- GHC's masking state inside is that of the thread. Exceptions pass in both directions.
 direct :: IO a -> Thread a
 direct io = Thread (\k -> Perform beginning (oneShot (\masking -> oneShot (\unentered -> begin masking (io >>= \a -> pure (k a)) unentered))) absurd)
 {-# INLINE direct #-}
-
--- The nodes of direct threads: Note [Masking of direct threads].
 
 -- | Run the first segment, in the thread's masking state.
 beginning :: Primitive (Masking -> Unentered -> IO Trace) Void
@@ -220,7 +210,6 @@ yields = primitive act False Yields
         Nothing -> Later <$ homeReady (hereHome here) Yielded tcb k
 {-# NOINLINE yields #-}
 
--- | Run the first segment in the masking state.
 begin :: Masking -> IO Trace -> Unentered -> IO Trace
 begin masking io = case masking of
   Unmasked -> entering id
@@ -240,24 +229,19 @@ enter k answer (MutVar unentered) = IO (unmaskAsyncExceptions# (\s -> case tag o
     begun s = case writeMutVar# unentered Parked s of s1 -> answer s1
 {-# OPAQUE enter #-}
 
--- | Perform an operation of a 'Thread' inside 'direct': suspend this thread until it
--- is done, and go on with its result, or raise its exception. It runs in GHC's
--- masking state of this place.
+-- | Perform an operation of a 'Thread' inside 'direct': suspend this thread until it is done, and
+-- continue with its result, or raise its exception. It runs in GHC's current masking state.
 --
--- Fails with 'CannotSuspend', at once and without having begun the operation, where
--- there is nothing to suspend: outside 'direct', and inside what GHC must finish in
--- one go.
---
--- In an action of 'Weft.Outside.onGhcThread' it performs the operation and blocks that
--- thread of GHC's.
+-- Fails with 'CannotSuspend', at once and without having begun the operation, where there is
+-- nothing to suspend: outside 'direct', and inside what GHC must finish in one go. In an action of
+-- 'Weft.Outside.onGhcThread' it performs the operation and blocks that thread of GHC's.
 await :: Thread a -> IO a
 await operation = IO $ \s -> case isCurrentThreadBound# s of
   (# s1, 0# #) -> unIO (awaitOffCarrier operation) s1
   (# s1, _ #) -> unIO (awaitBy (suspending operation) cannotSuspend) s1
 
--- | The same where the thread of GHC's is no carrier: an action of 'hosted', or a direct
--- thread of a run that has no OS threads of its own, a simulation. What it is to perform is
--- kept until it has been performed.
+-- | 'await' where the thread of GHC's is no carrier: an action of 'hosted', or a direct thread of
+-- a simulation, which has no OS threads of its own. Keeps the operation until it was performed.
 awaitOffCarrier :: Thread a -> IO a
 awaitOffCarrier operation = awaitBy (suspending operation) (elsewhere operation)
 {-# OPAQUE awaitOffCarrier #-}
@@ -280,16 +264,17 @@ suspending (Thread m) s = case getMaskingState# s of
             _ -> captureMasked (keep var node) (interrupted masking (await (Thread m))) s2
 {-# INLINE suspending #-}
 
--- | The node that awaits, given where what is left of the segment will be. Opaque: see 'keep'.
+-- | The node that awaits; its argument says where the rest of the segment will be stored. Opaque:
+-- see 'keep'.
 awaiting :: Masking -> ((a -> Trace) -> Trace) -> Once a -> Trace
 awaiting masking m once = Perform awaits (Awaited masking (\e -> next (throwIO e))) (oneShot (\_ -> m (oneShot (\a -> next (pure a)))))
   where
     next answer = Perform reenters (resume once answer) absurd
 {-# OPAQUE awaiting #-}
 
--- | Store the continuation and end the segment with the node. That has come out of an opaque
--- function, or GHC would make it in here, where nothing must be allocated (Note
--- [Continuations are held or entered]).
+-- | Store the continuation and end the segment with the node. The node comes from an opaque
+-- function, or GHC would make it here, where nothing may be allocated (Note [Continuations are
+-- held or entered]).
 keep :: MutVar# RealWorld (Rest b) -> Trace -> Keep b
 keep var node = \k s -> case writeMutVar# var k s of s1 -> (# s1, node #)
 {-# INLINE keep #-}
@@ -301,32 +286,29 @@ maskingOf = \case
   1# -> MaskedUninterruptible
   _ -> MaskedInterruptible
 
--- | What is left of a segment: give it an action, and it goes on with that one's result.
+-- | The rest of a segment: given an action, it continues with the action's result.
 type Rest b = (State# RealWorld -> (# State# RealWorld, b #)) -> State# RealWorld -> (# State# RealWorld, Trace #)
 
--- | What becomes of it when the segment ends.
+-- | Stores the rest of a segment when the segment ends.
 type Keep b = Rest b -> State# RealWorld -> (# State# RealWorld, Trace #)
 
--- | End the segment.
 captureUnmasked :: Keep b -> State# RealWorld -> (# State# RealWorld, b #)
 captureUnmasked kept s = case tag of Tag t -> control0# t kept s
 {-# INLINE captureUnmasked #-}
 
 -- Note [Pending exceptions]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~
--- When control0# leaves a masked part while somebody waits in `throwTo` to raise an
--- exception in this OS thread, GHC (9.6, and others: its test T27651) raises it over
--- a stack that is not in order, and the process dies. Weft throws nothing to
--- a worker, but a program can: `System.Timeout.timeout` in direct code is the likely
--- case. So a masked await asks first. If it is interruptible, it is a place where
--- such an exception is due, and raises it; if not, it fails.
+-- When control0# leaves a masked part while a `throwTo` at this OS thread waits, GHC (9.6, and
+-- others: its test T27651) raises the exception over a malformed stack, and the process dies.
+-- Weft throws nothing to a worker, but a program can: `System.Timeout.timeout` in direct code is
+-- the likely case. So a masked await asks first. If it is interruptible, the exception is due
+-- here, and is raised; if not, the await fails.
 --
--- The queue that is asked is changed only by the scheduler of the capability that runs
--- this thread, and that gets its turn when the thread allocates: `captureMasked` does
--- not, between the question and control0#. It is opaque to keep it so.
+-- Only the scheduler of this capability changes the queue that is asked, and it gets its turn
+-- when the thread allocates: `captureMasked` does not, between the question and control0#. It is
+-- opaque to keep it so.
 
--- | The same where GHC is masked, unless an exception is pending: then the
--- alternative.
+-- | 'captureUnmasked' where GHC is masked; the alternative if an exception is pending.
 captureMasked :: Keep (IO a) -> IO a -> State# RealWorld -> (# State# RealWorld, IO a #)
 captureMasked kept alternative s = case tag of
   Tag t -> case pendingHere s of
@@ -334,7 +316,7 @@ captureMasked kept alternative s = case tag of
     (# s1, _ #) -> (# s1, alternative #)
 {-# OPAQUE captureMasked #-}
 
--- | Raise what is pending, if that is allowed here, and then try again.
+-- | Raise what is pending, if the masking state allows it, and try again.
 interrupted :: Masking -> IO a -> IO a
 interrupted masking again = case masking of
   MaskedUninterruptible -> throwIO ExceptionPending
@@ -343,7 +325,6 @@ interrupted masking again = case masking of
 -- | A continuation that can be taken once.
 data Once a = Once (MutVar# RealWorld (Rest (IO a)))
 
--- | Take the continuation, to be entered with what the 'await' is to do.
 resume :: Once a -> IO a -> IO Trace
 resume (Once var) answer = IO $ \s -> case readMutVar# var s of
   (# s1, k #) -> case casMutVar# var k taken s1 of
@@ -351,7 +332,7 @@ resume (Once var) answer = IO $ \s -> case readMutVar# var s of
     (# s2, _, _ #) -> (# s2, Throw (toException ResumedTwice) #)
 {-# OPAQUE resume #-}
 
--- | What is left where a continuation was. Entered like one.
+-- | Replaces a continuation that was taken. Entered like one.
 taken :: Rest b
 taken answer s = case answer s of (# s1, _ #) -> unIO (throwIO ResumedTwice) s1
 {-# OPAQUE taken #-}
@@ -360,18 +341,17 @@ taken answer s = case answer s of (# s1, _ #) -> unIO (throwIO ResumedTwice) s1
 
 -- Note [Await on a thread of GHC's]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
--- An action of `hosted` has the same operations as a direct thread, but nobody to suspend
--- to: an await there is to block. Who performs it, and on which worker, is a binding of the
--- action's, and the prompt that `hosted` puts around it is what finds it: an await that finds
--- no prompt of a segment leaves to that one with a question, and is entered again at once
--- with the answer, on the same thread. Where there is neither, it cannot suspend.
+-- An action of `hosted` has the operations of a direct thread, but nobody to suspend to: an await
+-- there blocks. The prompt of `hosted` knows the performer: an await that finds no prompt of a
+-- segment leaves to that one with a question, and is entered again at once with the answer, on
+-- the same thread. Where there is neither, it cannot suspend.
 --
 -- Outside of that prompt GHC is masked, as around a segment (Note [Masking of direct threads]):
--- what is thrown at the thread while the action is in the hands of `hosted` waits until it
--- is entered again. Raised before, it would unwind past the action's handlers.
+-- what is thrown at the thread while `hosted` has the action waits until the action is entered
+-- again. Raised before, it would unwind past the action's handlers.
 --
--- Most awaits are on carriers, which are bound threads, while actions of `hosted` are not:
--- so a look at that keeps what is performed out of the continuations of direct threads.
+-- Most awaits are on carriers, which are bound threads, while actions of `hosted` are not: a
+-- test for that keeps the performed operation out of the continuations of direct threads.
 
 -- | Performs an operation and waits for it.
 newtype Performer = Performer (forall a. Thread a -> IO a)
@@ -379,7 +359,6 @@ newtype Performer = Performer (forall a. Thread a -> IO a)
 -- | How an action of 'hosted' leaves its prompt: it has ended, or asks for the performer.
 data Stop = Finished | Asks !(RestOfAction Performer)
 
--- | What is left of an action.
 type RestOfAction b = (State# RealWorld -> (# State# RealWorld, b #)) -> State# RealWorld -> (# State# RealWorld, Stop #)
 
 data HostTag = HostTag (PromptTag# Stop)
@@ -388,7 +367,7 @@ hostTag :: HostTag
 hostTag = unsafePerformIO (IO (\s -> case newWideTag s of (# s', t #) -> (# s', HostTag t #)))
 {-# NOINLINE hostTag #-}
 
--- | Run an action in which 'await' is performed so. Not on a carrier.
+-- | Run an action in which 'await' uses this performer. Not on a carrier.
 hosted :: Performer -> IO a -> IO a
 hosted performer action = mask $ \restore -> do
   result <- newIORef Nothing
@@ -404,8 +383,7 @@ elsewhere operation e = unIO $ case fromException e of
   Just NoMatchingContinuationPrompt -> (\(Performer perform) -> perform operation) <$> performerHere
   Nothing -> throwIO e
 
--- | Who performs operations on this thread of GHC's. Called in a handler, so that it is
--- masked.
+-- | The performer of this thread of GHC's. Called in a handler, so masked.
 performerHere :: IO Performer
 performerHere = IO (catch# asking cannotSuspend)
 
@@ -418,7 +396,7 @@ asking s = case hostTag of
       (# s2, state #) -> unIO (interrupted (maskingOf state) performerHere) s2
 {-# OPAQUE asking #-}
 
--- | 'await' of 'Weft.yield', without a frame and with nothing to give back.
+-- | Yield in direct code, without a frame and without a result.
 yieldDirect :: IO ()
 yieldDirect = IO $ \s -> case getMaskingState# s of
   (# s1, 0# #) -> catch# captureYield yieldElsewhere s1
@@ -443,7 +421,6 @@ yielding var = Perform yields (\e -> goOn (unIO (throwIO e))) (\_ -> goOn (\s ->
     {-# INLINE goOn #-}
 {-# OPAQUE yielding #-}
 
--- | The handler around @control0#@.
 cannotSuspend :: SomeException -> State# RealWorld -> (# State# RealWorld, a #)
 cannotSuspend e = unIO $ case fromException e of
   Just NoMatchingContinuationPrompt -> throwIO NothingToSuspend
@@ -487,8 +464,8 @@ instance Show CannotSuspend where
 
 instance Exception CannotSuspend
 
--- | A continuation was entered a second time: whoever answers a system call (a
--- kernel, a policy) has answered twice. Raised in the second one; the first goes on.
+-- | A continuation was entered a second time: a kernel or a policy has answered twice. Raised in
+-- the second entry; the first goes on.
 data ResumedTwice = ResumedTwice
   deriving stock (Eq)
 

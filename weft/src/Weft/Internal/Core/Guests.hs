@@ -3,16 +3,9 @@
 -- |
 -- Description : Threads of GHC's that work for a worker
 --
--- Keeps threads of GHC's that perform plain 'IO' for threads of Weft ("Weft.Outside"), and
--- tells the worker when it is to let them run. One for each worker.
-module Weft.Internal.Core.Guests
-  ( Guests,
-    newGuests,
-    engage,
-    expect,
-    takeExpected,
-  )
-where
+-- Keeps threads of GHC's that perform plain 'IO' for threads of Weft ("Weft.Outside"), one set for
+-- each worker, and tells the worker when to let them run.
+module Weft.Internal.Core.Guests (Guests, newGuests, engage, expect, takeExpected) where
 
 import Control.Concurrent (forkIO)
 import Control.Concurrent.MVar
@@ -27,14 +20,12 @@ import Weft.Internal.Os.Masked (interruptiblyMasked, receivePending, reportStray
 
 -- Note [Guests are kept]
 -- ~~~~~~~~~~~~~~~~~~~~~~
--- A guest that has done its work waits for more, on a variable of its own. That is not for
--- the cost of a fork, which is small: `forkIO` has GHC switch threads soon afterwards, and a
--- carrier is a bound thread, from which a switch goes through the operating system. A
--- worker that forked a thread for each of a batch of requests would be sent away and called
--- back for each. Waking a thread that waits has no such consequence: the worker wakes all of
--- the batch, and lets them run together when it has nothing else to do.
+-- A guest that is done waits for more work on a variable of its own. Not because of the price of
+-- a fork: `forkIO` has GHC switch threads soon afterwards, and a switch from a carrier, a bound
+-- thread, goes through the operating system. A worker that forked for each of a batch of
+-- requests would be switched out and back for each. To wake a waiting thread does not do that: the
+-- worker wakes the whole batch, and lets it run when it has nothing else to do.
 
--- | The guests of a worker.
 data Guests = Guests
   { -- | Not 0: some have become ready since the worker let them run.
     guestsExpected :: !(PrimVar RealWorld Int),
@@ -45,14 +36,13 @@ data Guests = Guests
 data Idle
   = -- | There was none yet.
     Unused
-  | Idle !Int [Box]
+  | Idle !Int [GuestBox]
   | -- | The run is over.
     Closed
 
--- | Where a guest waits: for work, or to be told to go.
-type Box = MVar (Maybe (IO ()))
+-- | Where a guest waits for work, or for the order to leave.
+type GuestBox = MVar (Maybe (IO ()))
 
--- | Nobody yet.
 newGuests :: IO Guests
 newGuests = Guests <$> newPrimVar 0 <*> newIORef Unused
 
@@ -72,11 +62,11 @@ engage end guests work = do
   where
     begin = uninterruptibleMask_ . void $ forkIO (newEmptyMVar >>= serve guests work)
 
-data Found = One !Box | None | First
+data Found = One !GuestBox | None | First
 
 -- | A guest's life. It waits interruptibly: what is thrown at it then was meant for what it
 -- did before, and is dropped.
-serve :: Guests -> IO () -> Box -> IO ()
+serve :: Guests -> IO () -> GuestBox -> IO ()
 serve guests work box = do
   work
   receivePending stray
@@ -94,18 +84,18 @@ serve guests work box = do
     -- A kilobyte each.
     most = 256 :: Int
 
--- | The run is over: those that wait go, and those that work when they are done.
+-- | The run is over: idle guests leave now, busy ones when they are done.
 close :: Guests -> IO ()
 close guests =
   atomicModifyIORef' (guestsIdle guests) (Closed,) >>= \case
     Idle _ boxes -> for_ boxes (`putMVar` Nothing)
     _ -> pure ()
 
--- | Some are ready for the sake of this worker's threads. From any OS thread.
+-- | Work for this worker's threads has become ready. From any OS thread.
 expect :: Guests -> IO ()
 expect guests = writePrimVar (guestsExpected guests) 1
 
--- | Are any? Then it was told that now. On the worker.
+-- | Has 'expect' been called since the last look? On the worker.
 takeExpected :: Guests -> IO Bool
 takeExpected guests =
   readPrimVar (guestsExpected guests) >>= \case

@@ -3,15 +3,15 @@
 -- |
 -- Description : A worker, as its threads see it
 --
--- What an operation of a thread may ask of the worker that the thread lives on. Made by
--- "Weft.Internal.Run.Worker", and by a simulation for each worker that it plays.
+-- What an operation may ask of the worker on which its thread lives. Made by
+-- "Weft.Internal.Run.Worker", and by a simulation for each of its workers.
 module Weft.Internal.Core.Home
   ( Home (..),
     Why (..),
     Probe (..),
 
     -- * Looking at its threads
-    Seen (..),
+    SeenThread (..),
     Wait (..),
     Away (..),
   )
@@ -37,13 +37,13 @@ import Weft.Internal.Os.AtEnd (AtEnd)
 -- | A worker, as seen by a thread that lives there.
 data Home = Home
   { homeWorker :: !Int,
-    -- | It is the only worker of the run: Note [The only worker] in "Weft.Internal.Core.Atomic".
+    -- | No other worker exists in the run: Note [The only worker] in "Weft.Internal.Core.Atomic".
     homeAlone :: !Bool,
-    -- | Who watches. 'Nothing' but in simulations.
+    -- | The watcher of a simulation; 'Nothing' elsewhere.
     homeProbe :: !(Maybe Probe),
     -- | Numbers for what a dump may name; one variable for all homes of a run.
     homeNumbers :: !(PrimVar RealWorld Int),
-    -- | Have an action run on the worker, soon. From any OS thread.
+    -- | Run an action on the worker, soon. From any OS thread.
     homePost :: !(IO () -> IO ()),
     -- | Make a thread ready. On the worker only.
     homeReady :: !(Why -> Tcb -> Resume -> IO ()),
@@ -52,8 +52,8 @@ data Home = Home
     -- | A control block with an identity of its own, for a thread that is to wait. On
     -- the worker only.
     homeIdentify :: !(Tcb -> IO Tcb),
-    -- | The fate of its threads that nobody has cancelled, shared.
-    homeGoing :: Fate,
+    -- | The status of its threads that nobody has cancelled, shared.
+    homeGoing :: Status,
     -- | Its parked threads ("Weft.Internal.Core.Park"), whatever they offer and wait for. On the
     -- worker only.
     homeParked :: !(Roll (Parked Any Any)),
@@ -62,7 +62,7 @@ data Home = Home
     -- | When its threads were numbered.
     homeBirths :: !Births,
     -- | Visit all its threads. On the worker only.
-    homeVisit :: !(forall r. (Seen -> r -> IO r) -> r -> IO r),
+    homeVisit :: !(forall r. (SeenThread -> r -> IO r) -> r -> IO r),
     -- | Those of its threads that hold an OS thread. From any OS thread: a worker that a
     -- thread keeps from everything else does not answer.
     homeHeld :: !(IO [Away]),
@@ -70,17 +70,15 @@ data Home = Home
     homeClosing :: !(IORef Bool),
     -- | What the run has counted. From any OS thread.
     homeCounters :: IO Counters,
-    -- | What is left to do when the run has ended; one for all homes.
+    -- | Actions for the end of the run; one for all homes.
     homeAtEnd :: !AtEnd,
     -- | Threads of GHC's that work for this worker's threads ("Weft.Outside"). It lets
     -- them run before it sleeps.
     homeGuests :: !Guests,
-    -- | All homes of the run, by index of the worker.
     homePeers :: Array Home
   }
 
--- | A living thread, as a visit finds it.
-data Seen
+data SeenThread
   = SeenReady !Tcb
   | SeenWaiting !Wait
   | SeenAway !Away
@@ -93,7 +91,6 @@ data Away = Away
     awayCarrier :: !(Weak Ghc.ThreadId)
   }
 
--- | The same worker.
 instance Eq Home where
   a == b = homeWorker a == homeWorker b
 

@@ -3,11 +3,9 @@
 -- |
 -- Description : Interrupting an action that another thread of GHC's runs
 --
--- A thread of the pool runs one job after the other, and a guest one action after the other.
--- An exception that is thrown to end one must not hit the next, and one that is to end before
--- its thread has come to it must not begin: this module makes the beginning of a job, its end
--- and an interruption of it take turns. The thrower may be on any OS thread and is never made
--- to wait.
+-- A thread of the pool runs many jobs, a guest many actions. An exception meant for one must not
+-- hit the next, and one that is cancelled early must not begin: this module serializes a job's
+-- beginning, its end and its interruption. The thrower, on any OS thread, never waits.
 module Weft.Internal.Core.Interrupt
   ( JobControl,
     newJobControl,
@@ -28,31 +26,28 @@ import Weft.Internal.Os.Masked
 -- ~~~~~~~~~~~~~~~~~~~~~~~~
 -- A thread may have an action performed by another thread of GHC's ('Weft.blocking',
 -- 'Weft.Outside.onGhcThread'), or be performed for one ('Weft.Outside.runThread'). Wherever
--- the action runs, it is as if its thread had run it:
+-- the action runs, it behaves as if its thread had run it:
 --
---   (1) It runs in the masking state of its thread, and everything around it, to the moment
---       when its result is on its way, runs masked.
---   (2) A cancellation is thrown to it, and its own end is awaited. If it ends with a
---       result, that is delivered, and the cancellation is still on its way: to a thread of
---       Weft it comes at the next system call, in a thread of GHC's it is made pending again.
---       Only if it fails has it been interrupted.
+-- (1) It runs in the masking state of its thread; everything around it, until its result is on
+--     its way, runs masked.
+-- (2) A cancellation is thrown to it, and its own end is awaited. A result is delivered, and the
+--     cancellation stays pending: a thread of Weft meets it at the next system call, for a thread
+--     of GHC's it is made pending again. Only if the action fails was it interrupted.
 --
--- So what an action acquires is not lost while it is masked, as the acquisition of a
--- `bracket` is: it is interrupted only where it blocks, with nothing done, or not at all.
--- That is what GHC's threads have among themselves. As with them an action that is not
--- masked may be interrupted between its last act and its return.
+-- So a masked action does not lose what it acquires, as in a `bracket`: it is interrupted only
+-- where it blocks, with nothing done, or not at all. As among threads of GHC's, an unmasked
+-- action may be interrupted between its last act and its return.
 --
--- What never is thrown at runs masked uninterruptibly, and needs no care: jobs of the
--- backends and of the resolver, whose cancelled thread waits for the result (files) or
--- leaves it behind (names, which hold nothing). An effect whose worker is taken over goes
--- on on its own OS thread, and its result follows the worker (Note [Takeover] in
--- "Weft.Internal.Os.Control"). A transaction that waits has the same rule on its own terms
--- (Note [Waiting in a transaction] in "Weft.STM").
+-- Actions that are never thrown at run masked uninterruptibly: jobs of the backends and of the
+-- resolver, whose cancelled thread waits for the result (files) or abandons it (names, which
+-- hold nothing). An effect whose worker is taken over continues on its OS thread, and its result
+-- follows the worker (Note [Takeover] in "Weft.Internal.Os.Control"). A transaction that waits
+-- follows the same rule in its own way (Note [Waiting in a transaction] in "Weft.STM").
 
--- | Where a job is. Whoever has taken it decides alone.
-newtype JobControl = JobControl (MVar Phase)
+-- | A job's progress. A thread that has taken it decides alone.
+newtype JobControl = JobControl (MVar JobPhase)
 
-data Phase
+data JobPhase
   = -- | Nobody has begun it, though it may have a thread.
     NotBegun
   | -- | It is not to begin any more, for this reason.
@@ -62,7 +57,6 @@ data Phase
     Struck
   | Over
 
--- | What has become of a job.
 data JobEnd a
   = -- | It has ended by itself, whether somebody has thrown to it or not.
     ByItself !(Either SomeException a)
@@ -81,7 +75,6 @@ instance Exception JobInterrupted where
   toException = asyncExceptionToException
   fromException = asyncExceptionFromException
 
--- | For a job that has not begun.
 newJobControl :: IO JobControl
 newJobControl = JobControl <$> newMVar NotBegun
 
@@ -100,7 +93,7 @@ runInterruptible (JobControl phase) masking action = do
         Left e | struck -> Interrupted e
         _ -> ByItself result
   where
-    -- Whoever throws holds the variable, so taking it may be interrupted by what
+    -- The thrower holds the variable, so taking it may be interrupted by what
     -- is being thrown, and then it has come too late.
     finish =
       try (interruptiblyMasked (takeMVar phase)) >>= \case

@@ -4,12 +4,7 @@
 -- Description : What stands for a thread that waits for others
 --
 -- The types only; "Weft.Internal.Core.Park" has the operations.
-module Weft.Internal.Core.Parking
-  ( Parking (..),
-    Parked (..),
-    Wish (..),
-  )
-where
+module Weft.Internal.Core.Parking (ParkedThread (..), Parked (..), BlockedOn (..)) where
 
 import Control.Monad.Primitive (RealWorld)
 import Data.Primitive.MutVar (MutVar)
@@ -20,16 +15,15 @@ import {-# SOURCE #-} Weft.Internal.Core.Trace (Trace)
 
 -- | What a thread waits for, made once for each object: its number in the run, and a
 -- system call that says it.
-data Wish = forall r. Wish !Int (SystemCall r)
+data BlockedOn = forall r. BlockedOn !Int (SystemCall r)
 
 -- | The right to answer one parked thread, once: it offers an @o@ and waits for an @a@.
 -- It is at the same time the thread's entry in a queue, and in the list of all that are
 -- parked on its home; when the wait is over nothing of the thread is held by it.
 -- "Weft.Internal.Core.Park" has its operations.
-newtype Parking o a = Parking (MutVar RealWorld (Parked o a))
+newtype ParkedThread o a = ParkedThread (MutVar RealWorld (Parked o a))
   deriving newtype (Eq)
 
--- | What is in it.
 data Parked o a
   = -- | A thread that waits: where it lives, its control block, what it asked for and since
     -- when, what it offers, how it goes on.
@@ -41,4 +35,4 @@ data Parked o a
   | -- | One of several places of a thread that waits for the first of several things
     -- ("Weft.Internal.Sync.Choice"): what it offers here, the place of the thread itself, which
     -- decides whether it still waits, and how it goes on if it is answered here.
-    OneOf o {-# UNPACK #-} !(Parking () Resume) (a -> Trace)
+    OneOf o {-# UNPACK #-} !(ParkedThread () Resume) (a -> Trace)

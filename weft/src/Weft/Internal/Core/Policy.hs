@@ -111,7 +111,7 @@ favourConnections = bands "favour-connections" 2 (\why _ -> if why == Accepted t
 favourAccepting :: Policy
 favourAccepting = bands "favour-accepting" 2 (\why _ -> if why == Accepted then 0 else 1)
 
--- | So many queues, each first in, first out; a thread goes into the one with the
+-- | This many queues, each first in, first out; a thread goes into the one with the
 -- given index (clamped), and the first that is not empty is served.
 bands :: String -> Int -> (Why -> Tcb -> Int) -> Policy
 bands name count choose = Policy name $ do
@@ -141,19 +141,16 @@ data ReadyQueue
   = FifoQueue {-# UNPACK #-} !Ring
   | PolicyQueue !Queue
 
--- | An empty queue under a policy.
 newReadyQueue :: Policy -> IO ReadyQueue
 newReadyQueue = \case
   Fifo -> FifoQueue <$> newRing
   Policy _ make -> PolicyQueue <$> make
 
--- | Add a thread.
 push :: ReadyQueue -> Why -> Tcb -> Resume -> IO ()
 push (FifoQueue ring) _ tcb resume = pushRing ring tcb resume
 push (PolicyQueue q) why tcb resume = enqueue q why (Ready tcb resume)
 {-# INLINE push #-}
 
--- | How many threads are ready.
 size :: ReadyQueue -> IO Int
 size (FifoQueue ring) = sizeRing ring
 size (PolicyQueue q) = queued q
@@ -164,7 +161,6 @@ popAny :: ReadyQueue -> IO (Maybe Ready)
 popAny (FifoQueue ring) = popRing ring (pure Nothing) (\tcb resume -> pure (Just (Ready tcb resume)))
 popAny (PolicyQueue q) = dequeue q
 
--- | Visit the ready threads.
 foldReady :: ReadyQueue -> (r -> Tcb -> r) -> r -> IO r
 foldReady (FifoQueue ring) f start = foldRing ring f start
 foldReady (PolicyQueue q) f start = visitQueue q f start

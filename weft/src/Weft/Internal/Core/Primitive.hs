@@ -5,12 +5,9 @@
 -- |
 -- Description : What the library does for itself, as nodes of a trace
 --
--- An operation on what belongs to the worker or is shared by its threads: what it does,
--- whether it looks for a cancellation, and what those see of it who watch. Each is made in
--- the module of the thing that it belongs to ("Weft.Internal.Sync.Mutex",
--- "Weft.Internal.Core.Self", ...).
---
--- See Note [Primitives].
+-- An operation on the worker's state, or on state that its threads share: what it does, whether
+-- it looks for a cancellation, and what a simulation sees of it. Each is made in the module of
+-- its object ("Weft.Internal.Sync.Mutex", "Weft.Internal.Core.Self", ...). See Note [Primitives].
 module Weft.Internal.Core.Primitive
   ( Primitive (..),
     primitive,
@@ -40,25 +37,23 @@ import Data.Text (Text)
 import GHC.Exts (UnliftedType)
 import GHC.Stack (CallStack)
 import Weft.Internal.Core.Home
-import Weft.Internal.Core.Parking (Parking, Wish)
+import Weft.Internal.Core.Parking (BlockedOn, ParkedThread)
 import Weft.Internal.Core.Tcb
 import {-# SOURCE #-} Weft.Internal.Core.Trace (Trace)
 
 -- Note [Primitives]
 -- ~~~~~~~~~~~~~~~~~
--- What the library does for itself (locks, places, masks, identities, ...) is one kind of
--- node. The operation is made once for each object where that is possible, so that
--- `lock m` allocates the node and its continuation only. The scheduler runs its action on
--- the worker, outside user code (Note [User code and the worker] in
--- "Weft.Internal.Core.Scheduler"): it must be short, and must not run code of the user. Most have
--- their answer at once, so the action comes back with a plain result. What waits is given the
+-- The library's own operations (locks, places, masks, identities, ...) are one kind of node. Where
+-- possible the operation is made once for each object, so that `lock m` allocates only the node
+-- and its continuation. The scheduler runs its action on the worker, outside user code (Note
+-- [User code and the worker] in "Weft.Internal.Core.Scheduler"): it must be short and run no user
+-- code. Most answer at once, so the action returns a plain result; one that waits is given the
 -- continuation, and parks its thread with it.
 --
--- An operation also says, in words and numbers, what it touches. A simulation reads that from
--- the node before it lets the scheduler carry it out: so the action is the same in production
--- and in simulation.
+-- An operation also says, in words and numbers, what it touches. A simulation reads that before
+-- the scheduler runs the node: so the action is the same in production and in simulation.
 
--- | What the library does for itself, given a @p@, with an @a@ as result.
+-- | An operation of the library itself, from a @p@ to an @a@.
 data Primitive p a = Primitive
   { -- | What is tried first.
     primitiveFast :: !(Fast p a),
@@ -70,7 +65,6 @@ data Primitive p a = Primitive
     primitiveSight :: Sight a
   }
 
--- | A primitive without a fast case.
 primitive :: (Here -> p -> (a -> Trace) -> IO (Tried a)) -> Bool -> Sight a -> Primitive p a
 primitive = Primitive NoFast
 {-# INLINE primitive #-}
@@ -79,7 +73,6 @@ primitive = Primitive NoFast
 -- step, where the worker is the only one of its run. In all others it calls the action, which
 -- knows them, too.
 data Fast :: Type -> Type -> Type where
-  -- | There is none.
   NoFast :: Fast p a
   -- | The word is 0: it becomes twice the thread's number.
   Hold :: {-# UNPACK #-} !(PrimVar RealWorld Int) -> Fast () ()
@@ -90,7 +83,7 @@ data Fast :: Type -> Type -> Type where
   -- | The slot is empty: it becomes full.
   PutIn :: {-# UNPACK #-} !(MutVar RealWorld (Slot r a)) -> Fast a ()
 
--- | What is in a place for a value: "Weft.Internal.Sync.MVar".
+-- | The content of a place for a value: "Weft.Internal.Sync.MVar".
 data Slot r a
   = -- | No value, and nobody waits.
     Empty
@@ -98,11 +91,11 @@ data Slot r a
     Full a
   | -- | No value, and one taker waits, the first since it was empty. (It may have been
     -- cancelled.)
-    One {-# UNPACK #-} !(Parking () a)
+    One {-# UNPACK #-} !(ParkedThread () a)
   | -- | Anything else.
     Contended !r
 
--- | Where an operation runs. Unlifted, so that no action asks whether it is evaluated.
+-- | Where an operation runs. Unlifted, so that code need not check whether it is evaluated.
 type Here :: UnliftedType
 data Here = Here
   { -- | The worker. Not strict: "Weft.Model" has none.
@@ -113,28 +106,25 @@ data Here = Here
     hereThread :: {-# UNPACK #-} !(MutVar RealWorld Tcb)
   }
 
--- | The thread that runs.
 currentTcb :: Here -> IO Tcb
 currentTcb here = readMutVar (hereThread here)
 {-# INLINE currentTcb #-}
 
--- | Replace its control block.
 become :: Here -> Tcb -> IO ()
 become here !tcb = writeMutVar (hereThread here) tcb
 {-# INLINE become #-}
 
--- | What came of an operation.
 data Tried a
   = -- | Its result; the thread goes on with it.
     Got a
-  | -- | The thread waits; whoever has what it waits for makes it ready again.
+  | -- | The thread waits; the provider of what it waits for makes it ready again.
     Later
   | -- | The thread goes on with this node.
     Instead Trace
   | -- | The thread goes on with this node in the same step.
     Run Trace
 
--- | What others could notice of an operation with an @a@ as result.
+-- | What other threads could notice of an operation with result @a@.
 data Sight a
   = -- | Nothing: it is about the thread itself. The result that 'Weft.Trace.outline' assumes.
     Unseen a
@@ -143,7 +133,7 @@ data Sight a
   | -- | Only that it happens.
     Bookkeeping
   | -- | It waits for this, if it is not there yet.
-    Awaits Wish
+    Awaits BlockedOn
   | -- | It uses these objects.
     Uses [Use]
   | -- | It does this to a variable, here in the program.
@@ -155,14 +145,12 @@ data Sight a
   | -- | It lets other threads run, and looks for a cancellation by itself.
     Yields
 
--- | What is done, in a word, to an object that others wait for so.
-data Use = Use String Wish
+-- | What a thread does, in a word, to an object that threads block on.
+data Use = Use String BlockedOn
 
--- | One object.
-using :: String -> Wish -> Sight a
-using verb wish = Uses [Use verb wish]
+using :: String -> BlockedOn -> Sight a
+using verb blockedOn = Uses [Use verb blockedOn]
 
--- | What is done to which variable.
 data Access = AccessTo
   { -- | Unique in the run.
     accessVariable :: {-# UNPACK #-} !Int,
@@ -170,12 +158,11 @@ data Access = AccessTo
     accessKind :: !AccessKind
   }
 
--- | What is done to a variable.
 data AccessKind
   = Reads
   | Writes
   | -- | Reads and writes in one step that nothing divides, which also orders what comes
-    -- before it and behind it.
+    -- before it and after it.
     Modifies
   | -- | An effect that has a name and a place, on no variable that is known.
     Affects

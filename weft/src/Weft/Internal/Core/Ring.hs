@@ -6,20 +6,10 @@
 -- |
 -- Description : The first-in-first-out queue of ready threads
 --
--- A queue of ready threads (control block and continuation, two words each) for
--- one owner: only the worker that holds it may touch it. Chunks of 128 threads
--- are linked into a list, so that a large queue is never copied to grow and a
--- minor collection scans only the chunks that were written, not one huge array
--- (design note on card scanning: Note [Chunks]).
-module Weft.Internal.Core.Ring
-  ( Ring,
-    newRing,
-    pushRing,
-    popRing,
-    sizeRing,
-    foldRing,
-  )
-where
+-- A queue of ready threads (control block and continuation, two words each) for one owner, its
+-- worker. It is a list of chunks of 128 threads, so that a large queue grows without a copy and
+-- a minor collection scans only the chunks that were written: Note [Chunks].
+module Weft.Internal.Core.Ring (Ring, newRing, pushRing, popRing, sizeRing, foldRing) where
 
 import Control.Monad (when)
 import Control.Monad.Primitive (RealWorld)
@@ -38,22 +28,19 @@ import Weft.Internal.Core.Trace (Resume, Tcb, Trace (Done))
 --
 --     | tcb 0 | resume 0 | tcb 1 | resume 1 | ... | tcb 127 | resume 127 | next |
 --
--- 257 words keep it below the size (3,276 bytes) from which GHC treats an array
--- as a large object. Elements are read at the head and written at the tail; a
--- slot that was read is overwritten at once, so the queue retains nothing that
--- has left it. A chunk that was emptied is kept as the spare for the next one
--- that is needed: a steady queue allocates nothing.
+-- 257 words keep it below the size (3,276 bytes) from which GHC treats an array as a large
+-- object. Reads happen at the head, writes at the tail; a slot is overwritten once it was read, so
+-- the queue retains nothing that has left it. An emptied chunk becomes the spare for the next
+-- one: a steady queue allocates nothing.
 --
--- Two counters that only grow say all: how many threads were ever taken and ever
--- put. Their low bits are the places within the head and the tail chunk, their
--- difference is the size. (A third word that holds the size would be written
--- twice at every switch, each time waiting for the time before.)
+-- Two growing counters say all: how many threads were ever taken and ever put. Their low bits
+-- are the places within the head and the tail chunk, their difference is the size. (A third
+-- word for the size would be written twice at every switch, each write waiting for the last.)
 --
--- Invariant: the tail chunk has room. The next chunk is linked when the last
--- place is filled, and not when a thread finds none; so the head chunk too can
--- move on as soon as it is empty, and neither push nor pop begins with a question.
+-- Invariant: the tail chunk has room. The next chunk is linked when the last place is filled, not
+-- when a thread finds none; so the head chunk too can advance as soon as it is empty, and
+-- neither push nor pop begins with a test.
 
--- | A queue of ready threads.
 data Ring = Ring
   { -- | Threads ever taken, threads ever put, whether there is a spare chunk.
     _ringInts :: {-# UNPACK #-} !(MutablePrimArray RealWorld Int),
@@ -63,22 +50,21 @@ data Ring = Ring
 
 -- Note [Unlifted chunks]
 -- ~~~~~~~~~~~~~~~~~~~~~~
--- Arrays whose elements are arrays: the primitive operations of GHC are
--- polymorphic in the levity of the elements, those of the package primitive are
--- not. A chunk stored in a box would cost a load and a test at every access. So
--- these two functions look at an array with the type that its slot has: nothing
--- but chunks is ever in '_ringChunks' and in slot 'linkSlot' of a chunk once it
--- is linked, and nobody reads them at any other type.
+-- Arrays whose elements are arrays: GHC's primitive operations are polymorphic in the levity of
+-- the elements, those of the package primitive are not, and a boxed chunk would cost a load and
+-- a test at every access. So these two functions read an array at the type that its slot has:
+-- '_ringChunks', and slot 'linkSlot' of a linked chunk, only ever hold chunks, and nobody reads
+-- them at another type.
 
-type Chunk = SmallMutableArray RealWorld Any
+type RingChunk = SmallMutableArray RealWorld Any
 
-readChunk :: SmallMutableArray RealWorld Any -> Int -> IO Chunk
+readChunk :: SmallMutableArray RealWorld Any -> Int -> IO RingChunk
 readChunk (SmallMutableArray array) (Exts.I# i) = IO $ \s ->
   case readSmallArray# (ofChunks array) i s of
     (# s', chunk #) -> (# s', SmallMutableArray chunk #)
 {-# INLINE readChunk #-}
 
-writeChunk :: SmallMutableArray RealWorld Any -> Int -> Chunk -> IO ()
+writeChunk :: SmallMutableArray RealWorld Any -> Int -> RingChunk -> IO ()
 writeChunk (SmallMutableArray array) (Exts.I# i) (SmallMutableArray chunk) = IO $ \s ->
   case writeSmallArray# (ofChunks array) i chunk s of
     s' -> (# s', () #)
@@ -97,7 +83,6 @@ slotOf :: Int -> Int
 slotOf number = 2 * (number .&. (perChunk - 1))
 {-# INLINE slotOf #-}
 
--- The registers.
 taken, put, spares :: Int
 taken = 0
 put = 1
@@ -109,7 +94,6 @@ headChunk = 0
 tailChunk = 1
 spareChunk = 2
 
--- | An empty queue.
 newRing :: IO Ring
 newRing = do
   first <- newChunk
@@ -119,7 +103,7 @@ newRing = do
   mapM_ (\i -> writeChunk chunks i first) [headChunk, tailChunk, spareChunk]
   pure (Ring ints chunks)
 
-newChunk :: IO Chunk
+newChunk :: IO RingChunk
 newChunk = newSmallArray (linkSlot + 1) nothing
 
 -- | What an empty slot holds.
@@ -127,7 +111,6 @@ nothing :: Any
 nothing = unsafeCoerce Done
 {-# NOINLINE nothing #-}
 
--- | Put a thread at the end.
 pushRing :: Ring -> Tcb -> Resume -> IO ()
 pushRing ring@(Ring ints chunks) tcb resume = do
   number <- readPrimArray ints put
@@ -139,8 +122,8 @@ pushRing ring@(Ring ints chunks) tcb resume = do
   when (slot == linkSlot - 2) (extend ring chunk)
 {-# INLINE pushRing #-}
 
--- | The tail chunk is full: link the next.
-extend :: Ring -> Chunk -> IO ()
+-- | The tail chunk is full: link a new one.
+extend :: Ring -> RingChunk -> IO ()
 extend (Ring ints chunks) full = do
   spare <- readPrimArray ints spares
   next <- if spare == 0 then newChunk else readChunk chunks spareChunk
@@ -151,7 +134,7 @@ extend (Ring ints chunks) full = do
   writeChunk chunks spareChunk next
 {-# NOINLINE extend #-}
 
--- | Take the thread at the front, or say that there is none.
+-- | Take the thread at the front, or call the first continuation if there is none.
 popRing :: Ring -> IO r -> (Tcb -> Resume -> IO r) -> IO r
 popRing ring@(Ring ints chunks) empty found = do
   number <- readPrimArray ints taken
@@ -171,7 +154,7 @@ popRing ring@(Ring ints chunks) empty found = do
 {-# INLINE popRing #-}
 
 -- | The head chunk is empty: go on with the next.
-advance :: Ring -> Chunk -> IO ()
+advance :: Ring -> RingChunk -> IO ()
 advance (Ring ints chunks) empty = do
   next <- readChunk empty linkSlot
   writeChunk chunks headChunk next
@@ -180,7 +163,6 @@ advance (Ring ints chunks) empty = do
   writePrimArray ints spares 1
 {-# NOINLINE advance #-}
 
--- | How many threads are queued.
 sizeRing :: Ring -> IO Int
 sizeRing (Ring ints _) = do
   number <- readPrimArray ints taken
@@ -196,7 +178,7 @@ foldRing (Ring ints chunks) f start = do
   chunk <- readChunk chunks headChunk
   go number end chunk start
   where
-    go :: Int -> Int -> Chunk -> r -> IO r
+    go :: Int -> Int -> RingChunk -> r -> IO r
     go number end chunk !acc
       | number == end = pure acc
       | otherwise = do

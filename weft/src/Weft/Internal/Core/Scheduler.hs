@@ -10,16 +10,13 @@
 -- |
 -- Description : The scheduler: a traversal of traces
 --
--- Runs ready threads, one at a time, on the carrier that owns the worker. It
--- takes a thread from the ready queue, forces its trace node by node and does
--- what each node says, until the thread parks, yields, ends or has used up its
--- fuel. What a node asks of the outside world goes to the kernel, which answers
--- with the next node. Nothing here knows about sockets, clocks or OS threads.
+-- Runs ready threads, one at a time, on the carrier that owns the worker: it takes a thread from
+-- the ready queue, forces its trace node by node and does what each node says, until the thread
+-- parks, yields, ends or has used up its fuel. Requests to the outside world go to the kernel,
+-- which answers with the next node. Nothing here knows sockets, clocks or OS threads.
 --
--- The one loop is 'runSlice'; its parts are 'next' (choose a thread), 'step' (run
--- one) and 'raise' (find the handler of an exception).
---
--- See Note [User code and the worker].
+-- The one loop is 'runSlice'; 'next' chooses a thread, 'step' runs one, 'raise' finds the handler
+-- of an exception. See Note [User code and the worker].
 module Weft.Internal.Core.Scheduler
   ( -- * Running threads
     runSlice,
@@ -70,33 +67,30 @@ import Weft.Internal.Os.Masked
 
 -- Note [User code and the worker]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
--- User code is what forcing a trace evaluates, and what an `Effect` does. It may
--- take any time. Everything else (the queue, the kernel, an operation)
--- touches what belongs to the worker, is our own, and is short.
+-- User code is what forcing a trace evaluates, and what an `Effect` does. It may take any time.
+-- Everything else (the queue, the kernel, an operation) touches the worker's state, is our own,
+-- and is short.
 --
--- The rule: user code runs between 'enterUser' and 'leaveUser', and nothing of the
--- worker is touched there. When 'leaveUser' answers that the worker was taken over
--- meanwhile, the thread goes to the worker's inbox with what it has come to, and
--- this carrier returns from 'runSlice' without touching anything else. Note
--- [Takeover] in "Weft.Internal.Os.Control" says how that is decided.
+-- The rule: user code runs between 'enterUser' and 'leaveUser', and touches nothing of the
+-- worker. When 'leaveUser' answers that the worker was taken over meanwhile, the thread goes to
+-- the worker's inbox with its next node, and this carrier returns from 'runSlice' without
+-- touching anything else. Note [Takeover] in "Weft.Internal.Os.Control" says who decides.
 --
--- So a kernel answers with a trace that it has not forced: `pure (k a)`, and what a
--- node or a system call holds is evaluated by whoever makes the node: a lazy field
--- would be evaluated by the scheduler or the kernel, where nobody can take the worker
--- over.
+-- So a kernel answers with an unforced trace, `pure (k a)`, and the maker of a node or a system
+-- call evaluates its content: the scheduler or the kernel would evaluate a lazy field where
+-- nobody can take the worker over.
 
--- | Run ready threads until the queue is empty, or so many were dispatched, or the
+-- | Run ready threads until the queue is empty, or this many were dispatched, or the
 -- monitor wants the worker to look around. False: the worker was taken over, and
 -- this carrier must not touch it again.
 runSlice :: Scheduler -> Int -> IO Bool
 runSlice s dispatches = do
   start <- readCounter s Dispatches
   writePrimArray (schedulerCounters s) (fromEnum SliceEnd) (start + dispatches)
-  -- An exception that comes out of a step belongs to the current thread: its
-  -- effect or its pure code raised it, or it arrived in its effect.
-  -- How much fuel it had left is lost with its stack, so that each exception
-  -- of a slice leaves less: a thread that fails and recovers without end goes
-  -- to the end of the queue like any other.
+  -- An exception that comes out of a step belongs to the current thread: its effect or its pure
+  -- code raised it, or it arrived in its effect. The fuel it had left is lost with its stack, so
+  -- each exception of a slice leaves less: a thread that fails and recovers without end goes to
+  -- the end of the queue like any other.
   let go !raised action =
         try action >>= \case
           Right () -> pure ()
@@ -131,7 +125,6 @@ runSlice s dispatches = do
       Just StackOverflow -> True
       _ -> False
 
--- | Perform an effect in the masking state of its thread.
 performed :: Tcb -> IO a -> IO a
 performed tcb io = case stateMasking (tcbState tcb) of
   Unmasked -> unmasked io
@@ -157,19 +150,17 @@ next !s = do
 
 -- Note [What a step carries]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~
--- A node costs some 70 instructions, so it matters what 'step' has at hand and what it must
--- save around the next segment of the thread: the scheduler, the control block, the fuel.
+-- A node costs some 70 instructions, so it matters which values 'step' has at hand and saves
+-- around the next segment of the thread: the scheduler, the control block, the fuel.
 --
---   * All three are evaluated when they are passed (the bangs, and -fworker-wrapper-cbv),
---     so that nobody asks again: a question whose answer may be a thunk saves everything
---     on the stack.
---   * The parts of the scheduler stay inside it, but for the carrier's line. A function of
---     this module that is called by 'step' and takes the scheduler apart is OPAQUE, or GHC
---     would pass it the parts, and read those in front of the loop. What is not inlined
---     otherwise is NOINLINE, so that its arguments are passed evaluated.
+--   * All three are evaluated when they are passed (the bangs, and -fworker-wrapper-cbv): a
+--     test whose answer may be a thunk would save everything on the stack.
+--   * The parts of the scheduler stay inside it, but for the carrier's line. A function here that
+--     'step' calls and that takes the scheduler apart is OPAQUE, or GHC would pass it the parts
+--     and read those before the loop. All else that is not inlined is NOINLINE, so that its
+--     arguments are passed evaluated.
 --   * Nothing is floated out of the loop (-fno-full-laziness), for the same reason.
---   * What is rare, and what waits, has functions of its own, which go on with 'step' or
---     'next' as their last act.
+--   * Rare cases, and those that wait, are functions of their own, which end in 'step' or 'next'.
 
 -- | Run the current thread from this node on; forcing it is user code.
 --
@@ -188,13 +179,13 @@ step !s = run
       Perform op p k ->
         let here = perform tcb op p k fuel
          in case tcbIdentity tcb of
-              Identity _ fate | primitiveLooks op -> do
-                free <- surelyNotCondemned fate
+              Identity _ status | primitiveLooks op -> do
+                free <- surelyNotCondemned status
                 if free then here else performCondemned s tcb op p k fuel
               _ -> here
       Call _ request k -> case tcbIdentity tcb of
         Nobody -> ask s tcb request k fuel
-        Identity _ fate -> unlessCondemned tcb fate fuel (ask s tcb request k fuel)
+        Identity _ status -> unlessCondemned tcb status fuel (ask s tcb request k fuel)
       Leave k a -> replace tcb leaveFrame (k a) fuel
       Catch body handler -> replace tcb (\st -> st {stateFrames = HandlerFrame handler (stateMasking st) (stateFrames st)}) (body ()) fuel
       Throw e -> raise s tcb e (fuel - 1)
@@ -235,12 +226,12 @@ step !s = run
 
     unlessCancelled tcb fuel act = case tcbIdentity tcb of
       Nobody -> act
-      Identity _ fate -> unlessCondemned tcb fate fuel act
+      Identity _ status -> unlessCondemned tcb status fuel act
     {-# INLINE unlessCancelled #-}
 
-    -- A cancelled thread goes no further than its next system call.
-    unlessCondemned tcb fate fuel act = do
-      free <- surelyNotCondemned fate
+    -- A cancelled thread stops at its next system call.
+    unlessCondemned tcb status fuel act = do
+      free <- surelyNotCondemned status
       if free then act else cancelledNow tcb >>= maybe act (\e -> raise s tcb e fuel)
     {-# INLINE unlessCondemned #-}
 
@@ -258,17 +249,15 @@ step !s = run
       go tcb trace fuel
     {-# INLINE replace #-}
 
--- | To the end of the queue.
 toTheEnd :: Scheduler -> Tcb -> Resume -> IO ()
 toTheEnd !s !tcb k = push (schedulerQueue s) Yielded tcb k >> next s
 {-# NOINLINE toTheEnd #-}
 
--- | The current thread has this control block now.
+-- | Store the current thread's new control block.
 isNow :: Scheduler -> Tcb -> IO ()
 isNow !s !tcb = become (schedulerHere s) tcb
 {-# OPAQUE isNow #-}
 
--- | The thread has ended.
 ended :: Scheduler -> Tcb -> IO ()
 ended !s !tcb = do
   _ <- bump s ThreadsEnded 1
@@ -276,7 +265,6 @@ ended !s !tcb = do
   next s
 {-# NOINLINE ended #-}
 
--- | Run the segment of this node.
 enters :: Scheduler -> Tcb -> Trace -> (Unentered -> IO Trace) -> Int -> IO ()
 enters !s !tcb node io !fuel = do
   writeMutVar (schedulerUnentered s) node
@@ -284,19 +272,16 @@ enters !s !tcb node io !fuel = do
   io (schedulerUnentered s) >>= \trace -> step s tcb trace (fuel - 1)
 {-# NOINLINE enters #-}
 
--- | Carry out a primitive by its action.
 performs :: Scheduler -> Primitive p a -> p -> (a -> Trace) -> Int -> IO ()
 performs !s !op p k !fuel =
   primitiveAct op (schedulerHere s) p k >>= \case
     Got a -> do
-      -- It may have replaced the control block.
       tcb <- currentThread s
       enterUser (lineOf s)
       step s tcb (k a) (fuel - 1)
     tried -> follow s tried k fuel
 {-# NOINLINE performs #-}
 
--- | Go on after an operation.
 follow :: Scheduler -> Tried a -> (a -> Trace) -> Int -> IO ()
 follow !s !tried k !fuel = case tried of
   Later -> next s
@@ -310,7 +295,7 @@ follow !s !tried k !fuel = case tried of
       step s tcb trace (fuel - 1)
 {-# NOINLINE follow #-}
 
--- | An operation of a thread that is to be cancelled, and may be masked.
+-- | An operation of a thread with a pending cancellation; the thread may be masked.
 performCondemned :: Scheduler -> Tcb -> Primitive p a -> p -> (a -> Trace) -> Int -> IO ()
 performCondemned !s !tcb !op p k !fuel =
   cancelledNow tcb >>= \case
@@ -318,13 +303,11 @@ performCondemned !s !tcb !op p k !fuel =
     Nothing -> performs s op p k fuel
 {-# NOINLINE performCondemned #-}
 
--- | Have the kernel answer.
 ask :: Scheduler -> Tcb -> SystemCall a -> (a -> Trace) -> Int -> IO ()
 ask !s !tcb request k !fuel = case schedulerAnswer s of
   AnswerCall answer -> answer tcb request k >>= \t -> enterUser (lineOf s) >> step s tcb t (fuel - 1)
 {-# NOINLINE ask #-}
 
--- | Start a thread without a number, and go on.
 forksAnonymous :: Scheduler -> Tcb -> Resume -> (ThreadId -> Trace) -> Int -> IO ()
 forksAnonymous !s !tcb child k !fuel = do
   parent <- numbered s tcb
@@ -333,7 +316,6 @@ forksAnonymous !s !tcb child k !fuel = do
   step s parent (k (ThreadId Nobody)) (fuel - 1)
 {-# NOINLINE forksAnonymous #-}
 
--- | Start a thread, and go on with its identity.
 forks :: Scheduler -> Tcb -> ForkOptions -> Resume -> (ThreadId -> Trace) -> Int -> IO ()
 forks !s !tcb options child k !fuel = do
   parent <- numbered s tcb
@@ -342,7 +324,6 @@ forks !s !tcb options child k !fuel = do
   step s parent (k identity) (fuel - 1)
 {-# NOINLINE forks #-}
 
--- | Its fuel is used up: the thread goes to the end of the queue.
 exhausted :: Scheduler -> Tcb -> Trace -> IO ()
 exhausted !s !tcb trace =
   dueAtPause s tcb trace >>= \case

@@ -5,13 +5,7 @@
 --
 -- Reading a thread's number, which an anonymous thread is given with that, changing its
 -- context, and naming its effects.
-module Weft.Internal.Core.Self
-  ( self,
-    myself,
-    changeContext,
-    effectNamed,
-  )
-where
+module Weft.Internal.Core.Self (self, myself, changeContext, effectNamed) where
 
 import Data.Text (Text)
 import GHC.Stack (HasCallStack, callStack)
@@ -39,7 +33,6 @@ replaceContext = primitive act False (Unseen ())
       Got () <$ become here (Tcb identity state {stateContext = change (stateContext state)})
 {-# NOINLINE replaceContext #-}
 
--- | The control block of this thread with an identity of its own.
 numberedHere :: Here -> IO Tcb
 numberedHere here =
   currentTcb here >>= \tcb -> case tcbIdentity tcb of

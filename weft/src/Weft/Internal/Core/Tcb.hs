@@ -4,7 +4,7 @@
 -- Description : Thread control blocks and identities
 --
 -- What a scheduler keeps for a thread between two nodes of its trace ('Tcb'), and what
--- makes it a thread that can be named and cancelled ('Identity'). The changes of a 'Fate'
+-- makes it a thread that can be named and cancelled ('Identity'). The changes of a 'Status'
 -- are the business of "Weft.Internal.Core.Cancel".
 module Weft.Internal.Core.Tcb
   ( -- * Control blocks
@@ -24,7 +24,7 @@ module Weft.Internal.Core.Tcb
     identityNumber,
     ThreadId (..),
     threadNumber,
-    Fate (..),
+    Status (..),
     Cancellation (..),
   )
 where
@@ -68,7 +68,6 @@ data Frames
 -- entered once (see Note [One-shot continuations]).
 type Resume = () -> Trace
 
--- | A control block for a thread that starts.
 newTcb :: Identity -> Context -> Tcb
 newTcb identity context = Tcb identity (ThreadState NoFrames Unmasked context)
 
@@ -80,7 +79,6 @@ tcbLabel = contextLabel . stateContext . tcbState
 tcbPriority :: Tcb -> Priority
 tcbPriority = contextPriority . stateContext . tcbState
 
--- | The innermost frame is done with.
 leaveFrame :: ThreadState -> ThreadState
 leaveFrame st = case stateFrames st of
   -- Of a 'Catch' it is the state already; the body of an 'Await' has its own.
@@ -88,7 +86,7 @@ leaveFrame st = case stateFrames st of
   MaskFrame masking rest -> st {stateFrames = rest, stateMasking = masking}
   NoFrames -> st
 
--- | The identity of a thread: unique in a run, never reused. Whoever holds one
+-- | The identity of a thread: unique in a run, never reused. A holder of one
 -- can cancel the thread; holding it keeps nothing of an ended thread alive.
 newtype ThreadId = ThreadId Identity
 
@@ -101,18 +99,15 @@ instance Ord ThreadId where
 instance Show ThreadId where
   showsPrec _ t = showString "thread " . shows (threadNumber t)
 
--- | The number of a thread, as reports and dumps show it.
 threadNumber :: ThreadId -> Int
 threadNumber (ThreadId identity) = identityNumber identity
 
--- | What makes a thread one that can be named and cancelled.
 data Identity
   = -- | An anonymous thread that has not been asked for its number.
     Nobody
   | -- | Its number, and what is to become of it.
-    Identity {-# UNPACK #-} !Int {-# UNPACK #-} !(MutVar RealWorld Fate)
+    Identity {-# UNPACK #-} !Int {-# UNPACK #-} !(MutVar RealWorld Status)
 
--- | 0 for nobody.
 identityNumber :: Identity -> Int
 identityNumber = \case
   Nobody -> 0
@@ -120,7 +115,7 @@ identityNumber = \case
 
 -- | What is to become of a thread. Only its home worker changes this (see
 -- "Weft.Internal.Core.Cancel").
-data Fate
+data Status
   = -- | Nothing in particular.
     Going !Home
   | -- | It waits, or waited, in a way that a cancellation may interrupt; the action

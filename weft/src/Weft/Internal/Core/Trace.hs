@@ -134,7 +134,7 @@ instance MonadMask Thread where
     where
       catchAll' body handler = catch body (\e -> handler (e :: SomeException))
 
--- | The trace of a whole thread whose result nobody wants.
+-- | The trace of a thread whose result is not used.
 toTrace :: Thread a -> Trace
 toTrace (Thread m) = m (\_ -> Done)
 {-# INLINE toTrace #-}
@@ -162,7 +162,7 @@ data Trace
   | -- | Start a thread; go on with its identity. Without options it is anonymous: numbered
     -- only when somebody asks, and the identity names nobody.
     Fork !(Maybe ForkOptions) Resume (ThreadId -> Trace)
-  | -- | The thread waits; whoever answers its system call makes it ready again.
+  | -- | The thread waits; the answer to its system call makes it ready again.
     -- Only kernels produce this node.
     Parked
   | -- | The thread has ended.
@@ -202,37 +202,33 @@ effect :: IO a -> Thread a
 effect io = Thread (\k -> Effect (io >>= \a -> pure $! k a))
 {-# INLINE effect #-}
 
--- | An effect that those see who watch.
+-- | An effect that a simulation can observe.
 effectSeen :: Sight a -> IO a -> Thread a
 effectSeen sight io = Thread $ \k ->
   Perform (primitive (\_ act _ -> pure (Run (Effect act))) False sight) (io >>= \a -> pure $! k a) k
 {-# INLINE effectSeen #-}
 
--- | A system call, as a thread.
 call :: SystemCall a -> Thread a
 call = callAt emptyCallStack
 {-# INLINE call #-}
 
--- | A system call of a function that knows where it was called.
 callAt :: CallStack -> SystemCall a -> Thread a
 callAt stack request = Thread (Call stack request)
 {-# INLINE callAt #-}
 
--- | The trace that raises this exception.
 throwTrace :: (Exception e) => e -> Trace
 throwTrace = Throw . toException
 
--- | An action of the library on what belongs to the worker, as a thread.
+-- | An action of the library on the worker's state, as a thread.
 internal :: (Home -> Tcb -> IO a) -> Thread a
 internal act = Thread (Perform (primitive (\here _ _ -> currentTcb here >>= fmap Got . act (hereHome here)) False Bookkeeping) ())
 {-# INLINE internal #-}
 
--- | An action of the library that comes back with what follows.
+-- | An action of the library that returns the next node.
 internally :: (Home -> Tcb -> IO Trace) -> Trace
 internally act = unThread (internal act) id
 {-# INLINE internally #-}
 
--- | The control block of this thread, as it is.
 self :: Thread Tcb
 self = Thread (Perform readSelf ())
 {-# INLINE self #-}
@@ -241,16 +237,15 @@ readSelf :: Primitive () Tcb
 readSelf = primitive (\here _ _ -> Got <$> currentTcb here) False (Unseen (newTcb Nobody rootContext))
 {-# NOINLINE readSelf #-}
 
--- | Run a thread in a masking state.
 under :: Masking -> Thread a -> Thread a
 under masking (Thread body) = Thread (\k -> Perform enterMask masking (oneShot (\_ -> body (Leave k))))
 
--- | Enter a masking state, until the matching 'Leave'; the one before.
+-- | Enter a masking state until the matching 'Leave'; answers the old one.
 enterMask :: Primitive Masking Masking
 enterMask = primitive (\here !masking _ -> currentTcb here >>= masked here masking) False (Masks Unmasked)
 {-# NOINLINE enterMask #-}
 
--- | Mask, until the matching 'Leave', if the thread is not masked; the state before.
+-- | Mask until the matching 'Leave' if the thread is unmasked; answers the old state.
 maskUnlessMasked :: Primitive () Masking
 maskUnlessMasked = primitive act False (Masks Unmasked)
   where

@@ -4,12 +4,11 @@
 -- |
 -- Description : When threads were numbered, nearly
 --
--- A thread has no room for the time of its birth. But numbers are given in order:
--- so it is enough to note, now and then, which number came next at what time. One
--- worker owns the notes and writes one between two slices if there were births.
--- The notes have a bound. When it is reached those go that an eighth of the age of
--- their neighbours makes superfluous: every age is known to that part of it, however
--- often there are births and however long ago.
+-- A thread has no room for the time of its birth. But numbers are given in order, so it is enough
+-- to note, now and then, which number came next at what time. One worker owns the notes and
+-- writes one between two slices if threads were numbered. The notes are bounded: when they are
+-- full, those go that their neighbours imply within an eighth of their age, so every age is known
+-- with that accuracy, however many births there are and however old they get.
 module Weft.Internal.Data.Births
   ( Births,
     newBirths,
@@ -30,7 +29,7 @@ import Data.Primitive.PrimArray
 -- came next and the time, in nanoseconds.
 newtype Births = Births (MutablePrimArray RealWorld Int)
 
--- | The same at one moment.
+-- | An immutable copy of the notes.
 newtype Notes = Notes (PrimArray Int)
 
 -- | In notes. Thinning leaves two at most wherever an age grows by an eighth: less than 600
@@ -38,7 +37,6 @@ newtype Notes = Notes (PrimArray Int)
 room :: Int
 room = 1024
 
--- | Nothing noted.
 newBirths :: IO Births
 newBirths = do
   notes <- newPrimArray (1 + 2 * room)
@@ -72,7 +70,7 @@ thin notes = do
               then go kept (i + 1)
               else move (kept + 1) i >> go (kept + 1) (i + 1)
   left <- go 0 1
-  -- Only if there is no order in the times: the youngest half has to do.
+  -- Only if the times have no order: drop the older half.
   if left < room then pure left else forM_ [0 .. half - 1] (\i -> move i (half + i)) >> pure half
   where
     half = room `div` 2

@@ -3,9 +3,8 @@
 -- |
 -- Description : What a run counts, as plain values
 --
--- The types only, so that everything may import them: who counts is the scheduler
--- and the worker ("Weft.Internal.Core.Scheduler", "Weft.Internal.Run.Worker"), who reads is
--- "Weft.Internal.Observe.Counting".
+-- The types only, so that everything may import them: the scheduler and the worker
+-- ("Weft.Internal.Core.Scheduler", "Weft.Internal.Run.Worker") count, "Weft.Internal.Observe.Counting" reads.
 module Weft.Internal.Data.Counters
   ( Counters (..),
     WorkerCounters (..),

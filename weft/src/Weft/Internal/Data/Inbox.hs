@@ -3,38 +3,26 @@
 -- |
 -- Description : What other OS threads hand to a worker
 --
--- A queue with many writers and one reader. Any OS thread may 'post'; the worker
--- that owns the inbox 'drain's it between slices. Whether a sleeping worker must
--- be woken is decided here, so that one sleep costs at most one wake-up.
-module Weft.Internal.Data.Inbox
-  ( Inbox,
-    newInbox,
-    post,
-    drain,
-    trySleep,
-    awake,
-    isAsleep,
-  )
-where
+-- A queue with many writers and one reader: any OS thread may 'post', the owning worker 'drain's
+-- it between slices. It also decides whether a sleeping worker must be woken, so that one sleep
+-- costs at most one wake-up.
+module Weft.Internal.Data.Inbox (Inbox, newInbox, post, drain, trySleep, awake, isAsleep) where
 
 import Control.Monad (unless, when)
 import Data.IORef
 
 -- Note [No lost wake-up]
 -- ~~~~~~~~~~~~~~~~~~~~~~
--- The inbox is one atomic word: the messages, newest first, and whether the
--- worker sleeps. A worker falls asleep by changing `Box [] Awake` to `Box [] Asleep`
--- in one atomic step, which fails if there is a message. A writer adds its
--- message and marks the worker awake in one atomic step, and wakes it if it was
--- asleep. So a message is either seen by `trySleep` or sees the sleeper, and of
--- many writers only the first wakes.
+-- The inbox is one atomic word: the messages, newest first, and whether the worker sleeps. A
+-- worker falls asleep by an atomic step from `Box [] Awake` to `Box [] Asleep`, which fails if
+-- there is a message. A writer, in one atomic step, adds its message and marks the worker awake;
+-- it wakes the worker if that was asleep. So `trySleep` sees the message or the message sees the
+-- sleeper, and of many writers only the first wakes.
 
--- | Messages for one worker.
 newtype Inbox = Inbox (IORef Box)
 
 data Box = Box [IO ()] !Bool
 
--- | An empty inbox of a worker that is awake.
 newInbox :: IO Inbox
 newInbox = Inbox <$> newIORef (Box [] False)
 
@@ -64,6 +52,6 @@ trySleep (Inbox ref) = atomicModifyIORef' ref $ \case
 awake :: Inbox -> IO Bool
 awake (Inbox ref) = atomicModifyIORef' ref (\(Box messages asleep) -> (Box messages False, not asleep))
 
--- | A look from outside; may be out of date at once.
+-- | A look from outside; may be outdated at once.
 isAsleep :: Inbox -> IO Bool
 isAsleep (Inbox ref) = (\(Box _ asleep) -> asleep) <$> readIORef ref

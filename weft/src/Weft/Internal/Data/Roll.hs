@@ -4,25 +4,13 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
--- Description : The list of what lasts, entered at its beginning and dropped when it is over
+-- Description : A list of live things, cleared of dead ones now and then
 --
--- A list of variables, each of which says whether it stands for something that lasts
--- ("Weft.Internal.Core.Park": a thread that waits) or is over. A variable enters at the beginning of
--- what it stands for, and need not be found at the end: the list is tidied now and then. One
--- worker owns a roll, and one OS thread at a time uses it.
---
--- See Note [The roll].
-module Weft.Internal.Data.Roll
-  ( Roll,
-    newRoll,
-    enter,
-    makeRoom,
-    leave,
-    tidy,
-    living,
-    foldRoll,
-  )
-where
+-- A list of variables, each of which says whether it is live ("Weft.Internal.Core.Park": a thread
+-- that waits) or dead. A variable enters when it becomes live, and need not be found when it dies:
+-- the list is swept now and then. One worker owns a roll, and one OS thread at a time uses it. See
+-- Note [The roll].
+module Weft.Internal.Data.Roll (Roll, newRoll, enter, makeRoom, leave, tidy, living, foldRoll) where
 
 import Control.Monad (when)
 import Control.Monad.Primitive (RealWorld)
@@ -36,38 +24,34 @@ import Unsafe.Coerce (unsafeCoerce)
 
 -- Note [The roll]
 -- ~~~~~~~~~~~~~~~
--- Most waits are short, and few end in the order in which they began. A table with a slot
--- for each costs as much at the end of a wait as at its beginning; here the end is a
--- subtraction. It is the variable itself that says whether what it stands for lasts, as it
--- must anyhow, so that only one ends the wait.
+-- Most waits are short, and few end in the order in which they began. A table with a slot for
+-- each costs as much at the end of a wait as at its beginning; here the end is a subtraction. The
+-- variable says whether it is live, as it must anyhow, so that only one thread ends the wait.
 --
 --     open page   | v | v | v | ...     |     filled from the left
 --     full pages  [v v v ... v] [v v ... v]   frozen, none empty
 --
--- When the open page is full, what is over is dropped from it. If more than half of it
--- lasts it becomes a full page, or else what is left is filled up again: so a short wait
--- never leaves the open page, and costs a 32nd of looking at 64 variables. The full pages
--- are gone through when there are twice as many entries as there are that last, and
--- some: that costs a constant for each entry, on the average.
+-- When the open page is full, its dead entries are dropped. If more than half of it is live it
+-- becomes a full page, otherwise the rest is filled up again: so a short wait never leaves the
+-- open page, and costs a 32nd of a sweep of 64 variables. The full pages are swept when there are
+-- somewhat more than twice as many entries as live ones: amortized constant time for each.
 --
--- Invariants: whatever lasts is in the roll exactly once. The entries are at most
--- four times as many as those that last, and six pages more. An entry that is over holds
--- nothing but itself, for its variable was emptied.
+-- Invariants: whatever is live is in the roll exactly once. The entries are at most four times as
+-- many as the live ones, and six pages more. A dead entry retains nothing but itself, because its
+-- variable was emptied.
 --
 -- Full pages are frozen, so that the collector looks at them again only when they hold
 -- something younger (Note [Why chunks, and why frozen ones] in "Weft.Internal.Data.Slots").
 
--- | A list of variables.
 data Roll a = Roll
   { -- | How many are in the open page, how many last, how many are in full pages, below
-    -- how many that last the full pages are to be gone through.
+    -- The number of live entries below which the full pages are swept.
     _rollInts :: {-# UNPACK #-} !(MutablePrimArray RealWorld Int),
     -- | Its elements are primitive variables, and are read at that type.
     _rollOpen :: {-# UNPACK #-} !(SmallMutableArray RealWorld Any),
     _rollFull :: {-# UNPACK #-} !(MutVar RealWorld [Page])
   }
 
--- | A frozen array of primitive variables.
 newtype Page = Page (SmallArray Any)
 
 filled, lasting, inFull, threshold :: Int
@@ -76,27 +60,25 @@ lasting = 1
 inFull = 2
 threshold = 3
 
--- | Entries of a page.
 perPage :: Int
 perPage = 64
 
--- | Superfluous entries that are not worth a look.
+-- | The number of dead entries that does not justify a sweep.
 spare :: Int
 spare = 4 * perPage
 
--- | Empty.
 newRoll :: IO (Roll a)
 newRoll = do
   ints <- newPrimArray 4
   setPrimArray ints 0 4 0
   Roll ints <$> newSmallArray perPage nothing <*> newMutVar []
 
--- | Fills what is not used of a page, and is never read.
+-- | Fills the unused slots of a page; never read.
 nothing :: Any
 nothing = unsafeCoerce ()
 {-# NOINLINE nothing #-}
 
--- | Add a variable. The action is to call 'makeRoom'.
+-- | Add a variable. The action calls 'makeRoom'.
 enter :: Roll a -> MutVar RealWorld a -> IO () -> IO ()
 enter (Roll ints open _) var full = do
   n <- readPrimArray ints filled
@@ -107,7 +89,7 @@ enter (Roll ints open _) var full = do
   when (n == perPage - 1) full
 {-# INLINE enter #-}
 
--- | One is over; its variable says so already. The action is to call 'tidy'.
+-- | One variable is dead, and says so already. The action calls 'tidy'.
 leave :: Roll a -> IO () -> IO ()
 leave (Roll ints _ _) few = do
   l <- readPrimArray ints lasting
@@ -116,7 +98,7 @@ leave (Roll ints _ _) few = do
   when (l <= limit) few
 {-# INLINE leave #-}
 
--- | How many last. From any OS thread; may be a little old there.
+-- | The number of live entries. From any OS thread, where it may be slightly old.
 living :: Roll a -> IO Int
 living (Roll ints _ _) = readPrimArray ints lasting
 
@@ -132,7 +114,7 @@ ofVariables :: SmallMutableArray# RealWorld Any -> SmallMutableArray# RealWorld 
 ofVariables = unsafeCoerce#
 {-# INLINE ofVariables #-}
 
--- | The open page is full: keep what lasts by this test.
+-- | The open page is full: keep its live entries.
 makeRoom :: (a -> Bool) -> Roll a -> IO ()
 makeRoom lasts roll@(Roll ints open full) = do
   kept <- sift lasts open
@@ -149,13 +131,13 @@ makeRoom lasts roll@(Roll ints open full) = do
       when (more > 2 * l + spare) (tidy lasts roll)
 {-# INLINE makeRoom #-}
 
--- | When a quarter of the full pages lasts, it is time to go through them.
+-- | Sweep the full pages when only a quarter of their entries is live.
 setThreshold :: Roll a -> IO ()
 setThreshold (Roll ints _ _) = do
   n <- readPrimArray ints inFull
   writePrimArray ints threshold (if n <= spare then -1 else n `div` 4)
 
--- | Move those of a page that last to its front; how many they are.
+-- | Move the live entries of a page to its front; answers their number.
 sift :: (a -> Bool) -> SmallMutableArray RealWorld Any -> IO Int
 sift lasts page = go 0 0
   where
@@ -168,7 +150,7 @@ sift lasts page = go 0 0
           if lasts a then put page kept var >> go (i + 1) (kept + 1) else go (i + 1) kept
 {-# INLINE sift #-}
 
--- | Drop from the full pages what is over by this test.
+-- | Remove the dead entries from the full pages.
 tidy :: (a -> Bool) -> Roll a -> IO ()
 tidy lasts roll@(Roll ints _ full) = do
   pages <- readMutVar full
@@ -195,7 +177,7 @@ tidy lasts roll@(Roll ints _ full) = do
                     else freezeSmallArray scratch 0 perPage >>= \new -> go (i + 1) (Page new : done, 0)
 {-# INLINE tidy #-}
 
--- | Fold over all variables, those included that stand for nothing any more.
+-- | Fold over all variables, dead ones included.
 foldRoll :: (r -> a -> IO r) -> r -> Roll a -> IO r
 foldRoll f start (Roll ints open full) = do
   n <- readPrimArray ints filled

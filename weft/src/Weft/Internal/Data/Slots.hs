@@ -6,11 +6,9 @@
 -- |
 -- Description : A growable table of values addressed by small integers
 --
--- A number that is handed to the operating system and comes back later (of a
--- completion, a timer) has what belongs to it here. A table is owned
--- by one worker and used by one OS thread at a time; nothing here is atomic.
---
--- See Note [Why chunks, and why frozen ones] and Note [Keys].
+-- Maps a number that the operating system gives back later (of a completion, a timer) to its
+-- value. One worker owns a table, one OS thread at a time uses it; nothing here is atomic. See
+-- Note [Why chunks, and why frozen ones] and Note [Keys].
 module Weft.Internal.Data.Slots
   ( -- * Tables
     Slots,
@@ -69,33 +67,28 @@ import Prelude hiding (lookup, take)
 
 -- Note [Why chunks, and why frozen ones]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
--- A large boxed mutable array is scanned by cards at every minor collection
--- after a write, and a small mutable array stays on the collector's list of
--- mutable objects for as long as it lives: a million values in small mutable
--- arrays of 32 cost 170 microseconds and more at every minor collection, written
--- to or not. A frozen array leaves that list as soon as it points to nothing
--- younger. So values live in chunks of 32 that are frozen at all times but for
--- the instant of a write: thawing puts a chunk on the list (once), and the next
--- collection takes it off. The same million then costs 1 microsecond, and a
--- chunk that was written to is scanned alone.
+-- After a write, every minor collection scans a large boxed mutable array by cards, and a small
+-- mutable array stays on the collector's list of mutable objects for life: a million values in
+-- small mutable arrays of 32 cost 170 microseconds and more at every minor collection, written to
+-- or not. A frozen array leaves that list as soon as it points to nothing younger. So values live
+-- in chunks of 32 that are frozen but for the instant of a write: thawing puts a chunk on the
+-- list (once), and the next collection takes it off. The same million then costs 1 microsecond,
+-- and only written chunks are scanned.
 --
 -- The outer array holds the chunks and is written only when the table grows.
 
 -- Note [Keys]
 -- ~~~~~~~~~~~
--- A key is a slot number (low 27 bits) and a generation (the next 33 bits): 60
--- bits, never negative, so that there is room for a tag beside it in 64 bits.
--- The generation counts the insertions of the whole table, not those of the
--- slot: a key is not given again within 2^33 insertions, whatever happens to the
--- slot, the table may shrink and forget a slot's history, and keys compare in
--- the order of insertion ('before').
+-- A key is a slot number (low 27 bits) and a generation (the next 33 bits): 60 bits, never
+-- negative, with room for a tag beside it in 64 bits. The generation counts the insertions of the
+-- whole table, not of the slot: no key returns within 2^33 insertions, the table may shrink and
+-- forget a slot's history, and keys compare in the order of insertion ('before').
 --
 -- For each slot there is one word of unboxed memory, the mark:
 --   a key (not negative)   the slot is live, under this key
 --   negative               the slot is free; says which free slot comes next
 -- so that one comparison tells a live key from a stale one.
 
--- | A table of values.
 data Slots a = Slots
   { registers :: !(MutableByteArray RealWorld),
     -- | Replaced when the table grows or shrinks.
@@ -137,10 +130,9 @@ chunkShift, chunkSlots :: Int
 chunkShift = 5
 chunkSlots = 32
 
--- The registers, one word each.
 rFree, rUsed, rLive, rGeneration, rTidyBelow, rChunks, rCredit :: Int
 
--- | The head of the free list (last in, first out), or -1.
+-- | Head of the free list (last in, first out), or -1.
 rFree = 0
 
 -- | Slots at and above this number were never used, or are forgotten.
@@ -161,7 +153,6 @@ rChunks = 5
 -- | How many values can be taken before 'tidy' is worth another try.
 rCredit = 6
 
--- | An empty table.
 new :: IO (Slots a)
 new = do
   r <- newByteArray (7 * 8)
@@ -176,12 +167,10 @@ newStore slots = do
   c <- newArray (slots `shiftR` chunkShift) absent
   pure (Store m c slots)
 
--- | Fills the slots that hold no value.
 vacant :: a
 vacant = errorWithoutStackTrace "Weft.Internal.Data.Slots: an empty slot was read"
 {-# NOINLINE vacant #-}
 
--- | How many values the table holds.
 size :: Slots a -> IO Int
 size s = register s rLive
 {-# INLINE size #-}
@@ -198,7 +187,6 @@ setRegister :: Slots a -> Int -> Int -> IO ()
 setRegister s = writeByteArray (registers s)
 {-# INLINE setRegister #-}
 
--- | Put a value into a free slot.
 insert :: Slots a -> a -> IO Key
 insert s a = do
   free <- register s rFree
@@ -260,7 +248,6 @@ member :: Slots a -> Key -> IO Bool
 member s key = whenLive s key False (\_ _ -> pure True)
 {-# INLINE member #-}
 
--- | The value under a key.
 lookup :: Slots a -> Key -> IO (Maybe a)
 lookup s key = whenLive s key Nothing (\st slot -> Just <$> readSlot st slot)
 {-# INLINE lookup #-}
@@ -270,12 +257,10 @@ replace :: Slots a -> Key -> a -> IO Bool
 replace s key a = whenLive s key False (\st slot -> True <$ writeSlot st slot a)
 {-# INLINE replace #-}
 
--- | Remove and answer the value under a key; the slot is free again.
 take :: Slots a -> Key -> IO (Maybe a)
 take s key = whenLive s key Nothing $ \st slot -> Just <$> takeSlot s st slot
 {-# INLINE take #-}
 
--- | Remove the value under a key; the slot is free again. Does nothing for a stale key.
 remove :: Slots a -> Key -> IO ()
 remove s key = whenLive s key () $ \st slot -> void (takeSlot s st slot)
 {-# NOINLINE remove #-}
@@ -341,7 +326,7 @@ grow s st = do
   setRegister s rCredit slots
   pure st'
 
--- | Replace the store by one with this room that keeps the first slots, this many.
+-- | Replace the store by one with this room; keeps this many of the first slots.
 resized :: Slots a -> Store a -> Int -> Int -> IO (Store a)
 resized s st slots kept = do
   st' <- newStore slots
@@ -354,12 +339,11 @@ resized s st slots kept = do
 smallest :: Int
 smallest = 1024
 
--- | Give memory back after a burst: forget the free slots above the highest live
--- one, and let the lowest free slots be used first, so that the top drains. It
--- scans the table: when the live part has halved since the last time (or is a
--- quarter of a table that grew), and when as many values were taken as there are
--- slots. The first is at most once for every bit of the size between two growths,
--- the second costs a constant for each value.
+-- | Give memory back after a burst: forget the free slots above the highest live one, and use the
+-- lowest free slots first, so that the top drains. It scans the table: when the live part has
+-- halved since the last time (or is a quarter of a table that grew), and when as many values were
+-- taken as there are slots. The first happens at most once for every bit of the size between two
+-- growths, the second has constant amortized cost.
 tidy :: Slots a -> IO ()
 tidy s = do
   live <- register s rLive

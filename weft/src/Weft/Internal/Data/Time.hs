@@ -42,26 +42,26 @@ instance Semigroup Duration where
 instance Monoid Duration where
   mempty = Duration 0
 
--- | So many nanoseconds.
+-- | A duration in nanoseconds.
 nanoseconds :: Int -> Duration
 nanoseconds = Duration . fromIntegral
 
--- | So many microseconds.
+-- | This many microseconds.
 --
 -- >>> microseconds 250 == nanoseconds 250000
 -- True
 microseconds :: Int -> Duration
 microseconds = scaled 1_000
 
--- | So many milliseconds.
+-- | A duration in milliseconds.
 milliseconds :: Int -> Duration
 milliseconds = scaled 1_000_000
 
--- | So many seconds.
+-- | A duration in seconds.
 seconds :: Int -> Duration
 seconds = scaled 1_000_000_000
 
--- | So many minutes.
+-- | A duration in minutes.
 minutes :: Int -> Duration
 minutes = scaled 60_000_000_000
 
@@ -91,7 +91,7 @@ newtype Instant = Instant
   }
   deriving newtype (Eq, Ord, Show)
 
--- | The instant so long after another one.
+-- | The instant this much later than another.
 after :: Duration -> Instant -> Instant
 after (Duration d) (Instant t) = Instant (saturating t d)
 {-# INLINE after #-}

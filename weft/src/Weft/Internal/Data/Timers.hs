@@ -4,12 +4,9 @@
 -- |
 -- Description : The timers of one worker
 --
--- A queue of deadlines with what to do at each, for millions of sleeping threads
--- and for time limits that are nearly always cancelled. One worker owns it and
--- one OS thread at a time uses it. Deadlines are nanoseconds of a clock that the
--- caller chooses; nothing here reads one.
---
--- See Note [The heap].
+-- A queue of deadlines and their actions, for millions of sleeping threads and for time limits
+-- that are nearly always cancelled. One worker owns it and one OS thread at a time uses it.
+-- Deadlines are nanoseconds of the caller's clock; nothing here reads one. See Note [The heap].
 module Weft.Internal.Data.Timers
   ( -- * Queues
     Timers,
@@ -52,10 +49,9 @@ import Weft.Internal.Data.Slots qualified as Slots
 
 -- Note [The heap]
 -- ~~~~~~~~~~~~~~~
--- An implicit heap with four children to a node, in unboxed memory. An entry is
--- two words: the deadline, and the key of a slot in a table that holds what to
--- do. The root is entry 3, so that the children of entry i are the entries
--- 4i-8 .. 4i-5: 64 bytes that begin at a multiple of 64, one cache line.
+-- An implicit heap with four children to a node, in unboxed memory. An entry is two words: the
+-- deadline, and the key of a slot in the table of actions. The root is entry 3, so that the
+-- children of entry i are the entries 4i-8 .. 4i-5: 64 aligned bytes, one cache line.
 --
 -- Invariants:
 --   (order)  no entry is due before its parent; among equal deadlines the key
@@ -65,16 +61,13 @@ import Weft.Internal.Data.Slots qualified as Slots
 --   (dead)   after every call at most half as many entries are dead as live, or
 --            there are at most 'tolerated' entries in all.
 --
--- Cancelling removes the value from the table and leaves the entry behind, which
--- costs no sifting; when there are too many dead entries they are all thrown out
--- at once and the heap is built anew in linear time. There is no index from slots
--- to entries to keep up to date, which would cost one scattered write for every
--- entry that sifting moves.
+-- Cancelling removes the value from the table and leaves the entry as a tombstone, which costs no
+-- sifting; too many of them are removed at once, and the heap is rebuilt in linear time. An index
+-- from slots to entries would cost one scattered write for every entry that sifting moves.
 --
 -- Memory for each timer: the entry 16 to 20 bytes (24 to 30 with as many dead
 -- ones as (dead) allows), the table 17 to 20.
 
--- | Timers that each carry an @a@.
 data Timers a = Timers
   { slots :: !(Slots a),
     -- | Replaced when it grows or shrinks.
@@ -90,19 +83,17 @@ data Heap = Heap !Int !(MutableByteArray RealWorld)
 -- key names nothing (for the next 2^33 timers).
 type TimerKey = Key
 
--- | No timers.
 new :: IO (Timers a)
 new = Timers <$> Slots.new <*> (newMutVar =<< newHeap 32) <*> newPrimVar 0
 
 newHeap :: Int -> IO Heap
 newHeap n = Heap n <$> newAlignedPinnedByteArray ((n + root) * 16) 64
 
--- | How many timers are pending.
 size :: Timers a -> IO Int
 size = Slots.size . slots
 {-# INLINE size #-}
 
--- | Bytes of heap and table, beside the values.
+-- | Memory of heap and table in bytes, without the values.
 heapBytes :: Timers a -> IO Int
 heapBytes t = do
   Heap _ m <- readMutVar (heap t)
@@ -153,17 +144,14 @@ nextDeadline t = do
       live <- Slots.member (slots t) key
       if live then deadlineAt m root else dropFirst t >> nextDeadline t
 
--- | Later than any deadline: there is no timer.
 never :: Int64
 never = maxBound
 
--- | Fire the timers that are due at the time given, in the order of their
--- deadlines and, where these are equal, in the order in which they were set.
--- Answers how many fired.
+-- | Fire the timers that are due at the given time, by deadline and, among equal deadlines, in the
+-- order in which they were set. Answers how many fired.
 --
--- The action may set and cancel timers. At most as many fire as were pending at
--- the start, so that an action that sets a timer which is due at once cannot keep
--- the worker here; what is still due fires in the next call.
+-- The action may set and cancel timers. At most as many fire as were pending at the start, so that
+-- an action that sets a due timer cannot keep the worker here; the rest fires in the next call.
 popExpired :: Timers a -> Int64 -> (a -> IO ()) -> IO Int
 popExpired t now act = size t >>= go 0
   where
@@ -212,8 +200,6 @@ foldM f z t = do
 foldKeysM :: (b -> TimerKey -> a -> IO b) -> b -> Timers a -> IO b
 foldKeysM f z t = Slots.foldM f z (slots t)
 {-# INLINEABLE foldKeysM #-}
-
--- The heap itself -----------------------------------------------------------
 
 root :: Int
 root = 3
@@ -282,7 +268,6 @@ siftDown m end = go
           | earlier d k deadline key = put m hole d k >> go best deadline key
           | otherwise = put m hole deadline key
 
--- | Remove the first entry.
 dropFirst :: Timers a -> IO ()
 dropFirst t = do
   n <- subtract 1 <$> readPrimVar (entries t)
@@ -322,7 +307,7 @@ sweep t = do
   shrink t
 {-# NOINLINE sweep #-}
 
--- | Give memory back when less than a quarter is used.
+-- | Shrink the memory when less than a quarter is used.
 shrink :: Timers a -> IO ()
 shrink t = do
   n <- readPrimVar (entries t)
@@ -331,7 +316,6 @@ shrink t = do
     _ <- resize t (n + max 32 (n `shiftR` 1))
     pure ()
 
--- | Move the entries to memory with so much room.
 resize :: Timers a -> Int -> IO (MutableByteArray RealWorld)
 resize t room = do
   n <- readPrimVar (entries t)

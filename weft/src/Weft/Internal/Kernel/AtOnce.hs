@@ -4,13 +4,11 @@
 -- |
 -- Description : Operations on files that are answered from memory
 --
--- What is asked of a file most often is in memory: its name, its status, its bytes. To
--- get it from there is a system call of a microsecond; to have it got is a submission
--- and a completion, or a job for another OS thread. So each of these is tried first on
--- the worker, and handed on when it answers 'Sys.wouldBlock'. Used by
--- "Weft.Internal.Kernel.Files", on the worker that owns the 'Env'.
---
--- See Note [What does not wait].
+-- Most requests to a file concern what is in memory: its name, its status, its bytes. To get it
+-- from there is a system call of a microsecond; anything else is a submission and a completion, or
+-- a job for another OS thread. So each of these is tried first on the worker, and handed on when
+-- it answers 'Sys.wouldBlock'. Used by "Weft.Internal.Kernel.Files", on the worker that owns the
+-- 'Env'. See Note [What does not wait].
 module Weft.Internal.Kernel.AtOnce
   ( -- * Attempts
     openAtOnce,
@@ -47,12 +45,11 @@ import Weft.Internal.Os.Sys qualified as Sys
 --   reading  RWF_NOWAIT reads what is in the page cache. But not under O_DIRECT, where
 --            it only means that submitting does not wait.
 --
--- So names, opening and status are tried beneath a directory on a local file system,
--- and RESOLVE_NO_XDEV keeps them there. Which file systems are local is a list of
--- names; one that is not in it is treated as before. To ask where a directory is can
--- take as long as a server likes: a pool thread does, when the directory is first used,
--- and until it has answered nothing is tried.
--- The answers are 'Facts' of the descriptor.
+-- So names, opening and status are tried beneath a directory on a local file system, and
+-- RESOLVE_NO_XDEV keeps them there. Local file systems are a list of names; others are not tried.
+-- To ask where a directory is can take as long as a server likes: a pool thread asks when the
+-- directory is first used, and nothing is tried before its answer. The answers are 'Facts' of the
+-- descriptor.
 
 -- | A file that was opened the slow way. The flag: without @O_DIRECT@.
 opened :: Bool -> Int -> IO Descriptor
@@ -62,7 +59,7 @@ opened isBuffered = newDescriptorWith (if isBuffered then buffered else mempty) 
 openedAtOnce :: Int -> IO Descriptor
 openedAtOnce = newDescriptorWith (local <> localAsked <> buffered) . fromIntegral
 
--- | May it be used for attempts? If that is not known, a pool thread finds out.
+-- | May attempts use it? If that is unknown, a pool thread finds out.
 isNear :: Env -> Descriptor -> IO Bool
 isNear env d = do
   asked <- d `knows` localAsked
@@ -81,7 +78,7 @@ openAtOnce env dir path flags resolve = beneath env dir path (Sys.openNow (descr
 pathStatusAtOnce :: Env -> Descriptor -> Ptr Word8 -> Int -> Ptr Word8 -> IO Int
 pathStatusAtOnce env dir path mask to = beneath env dir path (Sys.statNow (descriptorNumber dir) (castPtr path) mask (castPtr to))
 
--- | Not with a path that is empty, or starts elsewhere.
+-- | Not for a path that is empty or absolute.
 beneath :: Env -> Descriptor -> Ptr Word8 -> IO Int -> IO Int
 beneath env dir path attempt = do
   first <- peek path
@@ -102,6 +99,6 @@ readAtOnce env d to count at = do
     then whileOpen env d (Sys.readNow (descriptorNumber d) to count at)
     else pure Sys.wouldBlock
 
--- | In bytes: to copy more takes a worker too long.
+-- | In bytes. A larger copy would hold up the worker.
 mostAtOnce :: Int
 mostAtOnce = 256 * 1024

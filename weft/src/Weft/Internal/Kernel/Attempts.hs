@@ -8,10 +8,7 @@
 -- The system kernel's 'Attempts': called in plain 'IO' on any OS thread, also for a socket that
 -- is being closed or was, because each call holds the descriptor (Note [Who may use the number] in
 -- "Weft.Internal.Os.Descriptor"). @cbits/weft_now.c@ has the calls.
-module Weft.Internal.Kernel.Attempts
-  ( systemAttempts,
-  )
-where
+module Weft.Internal.Kernel.Attempts (systemAttempts) where
 
 import Control.Monad.Primitive (RealWorld)
 import Data.ByteString.Internal (ByteString (BS))
@@ -25,7 +22,6 @@ import GHC.ForeignPtr (unsafeWithForeignPtr)
 import Weft.Internal.Core.SystemCall
 import Weft.Internal.Os.Descriptor (Descriptor (..), isClosed)
 
--- | The operating system's.
 systemAttempts :: Attempts
 systemAttempts = Attempts {attemptSend = sending, attemptSendFile = sendingFile, attemptReceive = receiving}
 
@@ -50,7 +46,7 @@ sendingFile s (BS content n) (File file) offset size
   where
     d = socketDescriptor s
 
--- | Of a file, in bytes: to copy more holds up the OS thread for too long.
+-- | Bytes of a file. A larger copy would hold up the OS thread.
 mostAtOnce :: Int
 mostAtOnce = 262_144
 

@@ -8,6 +8,7 @@
 -- the thread. Everything here runs on the worker that owns the 'Env'.
 module Weft.Internal.Kernel.Env
   ( Env (..),
+    Answering,
     Alarm (..),
     Starved (..),
 
@@ -56,7 +57,10 @@ import Weft.Internal.Os.Descriptor
 import Weft.Internal.Os.Pool
 import Weft.Internal.Os.Sys qualified as Sys
 
--- | One worker's part of the system kernel.
+-- | How a part of the kernel answers a system call: given the waiting thread and its
+-- continuation, the next node of its trace.
+type Answering a = Wait -> (a -> Trace) -> IO Trace
+
 data Env = Env
   { envHost :: !Host,
     envBackend :: !(Backend Wait),
@@ -84,7 +88,7 @@ data Starved = Starved
     starvedAgain :: !(IO ())
   }
 
--- | What a timer does: the common case as data, because a million of them exist.
+-- | What a timer does. The common case is data, because a million of them may exist.
 data Alarm
   = -- | Make a sleeping thread ready.
     WakeThread !Tcb !Resume
@@ -126,11 +130,10 @@ operateIO env why d operation wait next = operate env why d operation (pure ()) 
 
 -- Note [A thread that moves]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~
--- A thread whose operation has ended is ready, and a ready thread may be given to another
--- worker before it runs. So what its next node does must not touch the worker that carried
--- out the operation: its ready queue, timers and backend are not ours any more, and a thread
--- that is put into a queue from elsewhere may be lost in it. What needs a worker takes the
--- one that it finds itself on.
+-- A thread whose operation has ended is ready, and may be given to another worker before it runs.
+-- So its next node must not touch the worker that carried out the operation: that ready queue,
+-- those timers and that backend are no longer ours, and a thread put into a queue from elsewhere
+-- may be lost. A node that needs a worker takes the one it runs on.
 
 -- | A node that goes on with the part of the worker that the thread is on by then:
 -- Note [A thread that moves].
@@ -207,7 +210,7 @@ inPool env action (Wait anyone request _) k = do
   let home = hostHome (envHost env)
   tcb <- Park.identified home anyone
   control <- newJobControl
-  (Parked <$) . Park.waitDecided home tcb (Wish 0 request) () Park.resumed $ \place -> do
+  (Parked <$) . Park.waitDecided home tcb (BlockedOn 0 request) () Park.resumed $ \place -> do
     let goOn = Park.answerHere Completed place
     job <- submitPool (envPool env) $ do
       result <- runInterruptible control (stateMasking (tcbState tcb)) action
@@ -232,7 +235,8 @@ closeDescriptor env d wait k = do
       let finish = do
             held <- isHeld d
             if held then finishLater else finishNow
-          -- It is held for one call that does not wait: nearly always for less than this.
+          -- Another thread holds it for one call that does not wait, nearly always for less than
+          -- this.
           finishLater = do
             moment <- Sys.monotonicNow
             void (Timers.insert (envTimers env) (moment + 100_000) (Alarm finish))
@@ -262,24 +266,22 @@ closeDescriptor env d wait k = do
         ClosedNow -> pure (k ())
         _ -> Parked <$ writeIORef stage Awaited
 
--- | How far a close is, on the worker that does it.
-data Stage
+-- | How far a close has come, on the worker that performs it.
+data ClosingStage
   = Closing
   | -- | Its thread is parked.
     Awaited
   | ClosedNow
 
--- | The next node for a result: what follows, or the error it stands for.
+-- | The next node for a result: the continuation, or the error that it encodes.
 failing :: String -> Maybe FilePath -> (Int -> Trace) -> Int -> Trace
 failing what path next r
   | r >= 0 = next r
   | otherwise = Throw (toException (errnoToIOError what (Errno (fromIntegral (negate r))) Nothing path))
 {-# INLINE failing #-}
 
--- | The result that stands for an error.
 failedWith :: Errno -> Int
 failedWith (Errno e) = negate (fromIntegral (e :: CInt))
 
--- | The result of using a descriptor that was closed.
 badDescriptor :: Int
 badDescriptor = failedWith eBADF

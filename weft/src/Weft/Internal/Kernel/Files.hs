@@ -50,9 +50,7 @@ import Weft.Internal.Os.Descriptor
 import Weft.Internal.Os.Net
 import Weft.Internal.Os.Sys (close, wouldBlock)
 
-type Answering a = Wait -> (a -> Trace) -> IO Trace
-
--- | Unless the directory to start from was closed.
+-- | Fails if the directory to start from was closed.
 startingAt :: Env -> String -> Where -> IO Trace -> IO Trace
 startingAt env what = \case
   CurrentDirectory -> id
@@ -61,7 +59,7 @@ startingAt env what = \case
 atFdCwd :: CInt
 atFdCwd = -100
 
--- | The path as a C string, or the error of a path that cannot be one.
+-- | The path as a C string, or the error if it has none.
 withPath :: String -> ByteString -> (ForeignPtr Word8 -> IO Trace) -> IO Trace
 withPath what path use
   | ByteString.elem 0 path = pure (failing what (Just (Char8.unpack path)) (const Done) (failedWith eINVAL))
@@ -244,7 +242,7 @@ listDirectory env (File d) wait k = unlessClosed env "list" d (inPool env names 
           rest <- readAll stream
           pure (if name `elem` dots then rest else name : rest)
 
--- | A duplicate that is closed in programs which are executed; or a negated error.
+-- | A duplicate that is close-on-exec; or a negated error.
 foreign import ccall unsafe "weft_dup" c_dup :: CInt -> IO CInt
 
 makeDirectory :: Env -> ByteString -> Answering ()

@@ -70,9 +70,7 @@ import Weft.Internal.Os.Net
 import Weft.Internal.Os.Pool (cancelPool, submitPool)
 import Weft.Internal.Os.Sys (monotonicNow)
 
-type Answering a = Wait -> (a -> Trace) -> IO Trace
-
--- | A number from a call that cannot block: what follows, or its error.
+-- | The result of a call that cannot block: the continuation, or its error.
 atOnce :: String -> IO CInt -> (CInt -> IO a) -> Answering a
 atOnce what action finish _ k = do
   r <- action
@@ -91,7 +89,7 @@ openSocket family kind =
     d <- newDescriptor fd
     pure (Socket d family kind)
 
--- | What the number is, the system says: that it is a socket, its family and its type.
+-- | The system knows family and type of the socket.
 adoptSocket :: CInt -> Answering Socket
 adoptSocket fd wait k = allocaArray 2 $ \what ->
   atOnce
@@ -106,7 +104,6 @@ adoptSocket fd wait k = allocaArray 2 $ \what ->
     wait
     k
 
--- | As in @socket(2)@ on Linux and the BSDs.
 socketTypeNumber :: SocketType -> CInt
 socketTypeNumber = \case
   Stream -> 1
@@ -116,7 +113,7 @@ socketTypeNumber = \case
   SeqPacket -> 5
   other -> error ("no such socket type: " <> show other)
 
--- | The other way round; a type that has no name here is of no use, but it is a socket.
+-- | A type without a name here is unusable, but still a socket.
 socketTypeOf :: CInt -> SocketType
 socketTypeOf n = case filter ((== n) . socketTypeNumber) [Stream, Datagram, Raw, RDM, SeqPacket] of
   kind : _ -> kind
@@ -133,14 +130,13 @@ listenSocket env s backlog wait k =
   unlessClosed env "listen" (socketDescriptor s) $
     atOnce "listen" (c_listen (number s) (fromIntegral backlog)) done wait k
 
--- | Accept one connection. What can go wrong without being the caller's fault
--- does not reach it: a connection that was aborted while it waited is skipped, and
--- when descriptors or memory are short ('starved') the accept waits until one is
--- closed or a moment has passed, and the operator is told, once a minute.
+-- | Accept one connection. Failures that are not the caller's fault do not reach it: a connection
+-- that was aborted in the queue is skipped, and when descriptors or memory are short ('starved')
+-- the accept waits until one is closed or a moment has passed, and the operator is told, once a
+-- minute.
 --
--- The accepted connection always passes through the ready queue, even when it was
--- there at once, so that the policy decides between it and everything else, and a
--- flood of connections cannot keep the worker here.
+-- The accepted connection always passes through the ready queue, even when it was there at once,
+-- so that the policy decides, and a flood of connections cannot keep the worker here.
 acceptSocket :: Env -> Socket -> Maybe Instant -> Answering (Socket, SockAddr)
 acceptSocket first s limit wait k = attempt False first
   where
@@ -183,7 +179,7 @@ starve env tcb again = do
       once = onceWith (pure again)
   now <- monotonicNow
   key <- Timers.insert (envTimers env) (now + retryAfter) (Alarm once)
-  -- Those that the clock has tried again need no descriptor to be closed any more.
+  -- The clock has retried those already: they need no closed descriptor.
   waiting <- readIORef (envStarved env) >>= filterM (fmap not . readIORef . starvedTried)
   writeIORef (envStarved env) (Starved tried (once >> void (Timers.cancel (envTimers env) key)) : waiting)
   interruptible tcb $ onceWith (orInterrupted tcb again) >> void (Timers.cancel (envTimers env) key)
@@ -225,7 +221,7 @@ receive env s (Buffer memory room) offset count wait k
 noRoom :: String -> (a -> Trace) -> Trace
 noRoom what _ = failing what Nothing (const Done) (failedWith eINVAL)
 
--- | As many bytes as asked for, but never outside the buffer.
+-- | As many bytes as requested, but never outside the buffer.
 within :: Int -> Int -> Int -> Int
 within room from count = max 0 (min (room - from) count)
 {-# INLINE within #-}
@@ -379,7 +375,6 @@ pipeCapacity env (Pipe d) size wait k = unlessClosed env "fcntl" d $ case size o
   where
     Errno einval = eINVAL
 
--- | Room for any socket address.
 addressRoom :: Int
 addressRoom = 128
 

@@ -4,13 +4,9 @@
 -- |
 -- Description : With whom a thread that waits talks
 --
--- For dumps: the address of the peer of the socket that a system call is about, or
--- of the socket itself when it has no peer. Asks the operating system about the
--- descriptor as it is now; of one that was closed nothing is said.
-module Weft.Internal.Kernel.Peer
-  ( withPeer,
-  )
-where
+-- For dumps: the address of the peer of a system call's socket, or the socket's own if it has no
+-- peer. Asks the operating system about the descriptor as it is now; says nothing of a closed one.
+module Weft.Internal.Kernel.Peer (withPeer) where
 
 import Control.Exception (IOException, try)
 import Foreign.C.Types (CInt)
@@ -23,7 +19,6 @@ import Weft.Internal.Os.Address (showAddress)
 import Weft.Internal.Os.Descriptor (descriptorNumber, isClosed)
 import Weft.Internal.Os.Net (c_getpeername, c_getsockname)
 
--- | Add the address to the description of a system call on a socket.
 withPeer :: SystemCall a -> String -> IO String
 withPeer request text = case socketOf request of
   Nothing -> pure text
@@ -46,7 +41,6 @@ address get s = allocaBytes room $ \p -> do
   where
     room = 128 :: Int
 
--- | The socket that a thread waits on.
 socketOf :: SystemCall a -> Maybe Socket
 socketOf = \case
   Accept s _ -> Just s

@@ -3,15 +3,9 @@
 -- |
 -- Description : The system kernel's signals
 --
--- A registry, one for the process, of the subscriptions to signals. GHC runs a
--- signal's handler on an ordinary GHC thread; it hands the signal to every
--- subscription, which keeps it or wakes the thread that waits for it.
-module Weft.Internal.Kernel.Signals
-  ( openSignals,
-    nextSignal,
-    closeSignals,
-  )
-where
+-- The process's registry of subscriptions to signals. GHC runs a signal's handler on a thread of
+-- its own, which hands the signal to every subscription; that keeps it or wakes its waiting thread.
+module Weft.Internal.Kernel.Signals (openSignals, nextSignal, closeSignals) where
 
 import Control.Concurrent.MVar
 import Control.Exception (onException, toException)
@@ -26,7 +20,7 @@ import System.IO.Unsafe (unsafePerformIO)
 import System.Posix.Signals qualified as Posix
 import Weft.Internal.Core.SystemCall
 
--- | The subscriptions to each signal, and what handled it before the first.
+-- | The subscriptions to each signal, and the handler from before the first.
 type Registry = Map SignalNumber (Posix.Handler, [Signals])
 
 registry :: MVar Registry
@@ -86,7 +80,7 @@ nextSignal s waiter = do
     Expected who _ | who == me -> (Arrived [], ())
     other -> (other, ())
 
--- | Unsubscribe; a thread that waits fails, and so does one that comes later.
+-- | Unsubscribe; a thread that waits fails, and so does a later one.
 closeSignals :: Signals -> IO ()
 closeSignals s = do
   modifyMVar_ registry $ \known -> foldr (\n act -> act >>= remove n) (pure known) (signalsWanted s)

@@ -7,12 +7,7 @@
 --
 -- Puts the parts together: which part answers which system call, and how a worker
 -- waits for the first of an event, a timer and a wake-up.
-module Weft.Internal.Kernel.System
-  ( systemKernel,
-    SystemSettings (..),
-    defaultSystemSettings,
-  )
-where
+module Weft.Internal.Kernel.System (systemKernel, SystemSettings (..), defaultSystemSettings) where
 
 import Control.Exception (toException)
 import Control.Monad (when)
@@ -147,12 +142,11 @@ answerSystem env !tcb !request k = case request of
     answerTo env wait request k
 {-# OPAQUE answerSystem #-}
 
--- | What a dump is to say of a thread while it waits.
+-- | What a dump says of a thread while it waits.
 waitOf :: Env -> Tcb -> SystemCall a -> IO Wait
 waitOf env tcb request = Wait tcb request <$> readPrimVar (homeClock (hostHome (envHost env)))
 {-# INLINE waitOf #-}
 
--- | Answer any of them.
 answerTo :: Env -> Wait -> SystemCall a -> (a -> Trace) -> IO Trace
 answerTo env wait request k = case request of
   Receive s b o n -> receive env s b o n wait k
@@ -221,7 +215,6 @@ awaitReady :: Env -> Operation.Operation -> Socket -> Wait -> (() -> Trace) -> I
 awaitReady env operation s wait k =
   operate env Completed (socketDescriptor s) operation (pure ()) wait (failing "wait" Nothing (\_ -> k ()))
 
--- | Is there no operation, no timer and no action in the pool?
 isQuiet :: Env -> IO Bool
 isQuiet env = do
   operations <- readPrimVar (envPending env)
@@ -229,7 +222,6 @@ isQuiet env = do
   gauge <- poolGauge (envPool env)
   pure (operations == 0 && timers == 0 && gaugeThreads gauge == gaugeIdle gauge && gaugeWaiting gauge == 0)
 
--- | As of 'instanceInterrupt'.
 interruptAnonymous :: Env -> IO ()
 interruptAnonymous env = do
   pendingTokens (envBackend env) (anonymous . waitTcb) >>= mapM_ (cancel (envBackend env))
@@ -246,7 +238,6 @@ interruptAnonymous env = do
       early <- Timers.cancel (envTimers env) key
       when early $ orClosing (hostHome (envHost env)) tcb resume >>= uncurry (hostReady (envHost env) Woken)
 
--- | Visit the threads that wait for an operation or a timer.
 visitWaits :: Env -> (Wait -> r -> IO r) -> r -> IO r
 visitWaits env f start =
   Timers.foldM visitTimer start (envTimers env) >>= visit (envBackend env) (\_ wait r -> f wait r)
@@ -294,7 +285,7 @@ pollSystem env mayBlock = do
         then pure False
         else (> 0) <$> (poll (envBackend env) timeout >>= counted (envCompleted env))
 
--- | From the system's generator, which does not run dry.
+-- | From the system's generator.
 randomBytes :: Int -> IO ByteString
 randomBytes n = ByteString.create (max 0 n) (fill (max 0 n))
   where

@@ -5,11 +5,7 @@
 --
 -- From any OS thread, at any time, also while the worker is stuck: plain loads of
 -- words that the worker writes, no lock, and nothing that the worker would notice.
-module Weft.Internal.Observe.Counting
-  ( workerCounters,
-    sharedGauges,
-  )
-where
+module Weft.Internal.Observe.Counting (workerCounters, sharedGauges) where
 
 import Data.IORef (readIORef)
 import Data.IntMap.Strict qualified as IntMap

@@ -5,18 +5,17 @@
 -- |
 -- Description : All threads of a run, as they are at one moment
 --
--- Collects what each worker knows of its threads and puts it into words. Each
--- worker looks at its own threads, between two slices, when the request comes
--- through its inbox; nobody takes a lock and nobody reads what another changes. A
--- worker whose thread is stuck answers when it has been taken over; of one that does not
--- answer, the threads that hold OS threads can be seen from outside.
+-- Collects what each worker knows of its threads and puts it into words. Each worker looks at
+-- its own threads, between two slices, when the request comes through its inbox, without locks. A
+-- worker whose thread is stuck answers when it has been taken over; of a worker that does not
+-- answer, only the threads that hold OS threads are seen.
 --
 -- Called on ordinary GHC threads, never on a carrier: it waits for the workers.
 module Weft.Internal.Observe.Dump
   ( -- * Collecting
     Snapshot (..),
     Entry (..),
-    State (..),
+    ThreadActivity (..),
     snapshot,
 
     -- * Putting into words
@@ -85,20 +84,18 @@ data Entry = Entry
     -- | It has lived for at least this long, in nanoseconds; not known of anonymous
     -- threads.
     entryAge :: !(Maybe Int),
-    entryState :: State
+    entryState :: ThreadActivity
   }
 
--- | What a thread does.
-data State
+data ThreadActivity
   = -- | It could run.
     IsReady
-  | -- | It holds an OS thread, and has for so many nanoseconds.
+  | -- | It holds an OS thread, and has for this many nanoseconds.
     IsAway !Outside !Int
   | -- | It waits, since a time that may not be known.
-    IsWaiting Waits
+    IsWaiting WaitingThread
 
--- | What a thread waits for.
-data Waits = forall a. Waits !(SystemCall a) !(Maybe Int) !Int
+data WaitingThread = forall a. WaitingThread !(SystemCall a) !(Maybe Int) !Int
 
 -- | What a thread does that holds an OS thread, as GHC sees that.
 data Outside
@@ -152,9 +149,8 @@ snapshot homes = do
         snapshotMissing = [worker | (worker, Nothing) <- found]
       }
 
--- | The age of the thread with this number. The notes of its birth are with the worker
--- that gave the number, and not with the one where it lives: worker w gives w + 1 modulo
--- how many there are.
+-- | The age of the thread with this number. The notes of its birth are with the worker that gave
+-- the number, not with its home: worker w gives w + 1 modulo their number.
 ageAt :: Int -> IntMap Notes -> Int -> Int -> Maybe Int
 ageAt now notes workers n
   | n <= 0 = Nothing
@@ -180,7 +176,7 @@ ask homes question = do
     patience = 1_000_000
 
 -- | On the worker. The age is not known there.
-entryOf :: Home -> Seen -> IO Entry
+entryOf :: Home -> SeenThread -> IO Entry
 entryOf home seen = case seen of
   SeenReady tcb -> entry tcb (pure IsReady)
   SeenAway away -> entry (awayThread away) $ do
@@ -190,7 +186,7 @@ entryOf home seen = case seen of
     holder <- case request of
       Suspend reason _ -> reasonHolder reason
       _ -> pure 0
-    pure (IsWaiting (Waits request (if since == 0 then Nothing else Just since) holder))
+    pure (IsWaiting (WaitingThread request (if since == 0 then Nothing else Just since) holder))
   where
     entry tcb state = do
       let context = stateContext (tcbState tcb)
@@ -201,10 +197,10 @@ heldEntries :: Home -> IO [Entry]
 heldEntries home = homeHeld home >>= mapM (entryOf home . SeenAway)
 
 -- | For how long it has been in this state, in nanoseconds; 0 if that is not known.
-stateTime :: Int -> State -> Int
+stateTime :: Int -> ThreadActivity -> Int
 stateTime now = \case
   IsAway _ time -> time
-  IsWaiting (Waits _ (Just since) _) -> now - since
+  IsWaiting (WaitingThread _ (Just since) _) -> now - since
   _ -> 0
 
 -- Words ------------------------------------------------------------------------
@@ -274,14 +270,14 @@ groups' entries = NonEmpty.sortWith entryNumber <$> Map.fromListWith (<>) [(key 
     shape e = case entryState e of
       IsReady -> "ready"
       IsAway what _ -> outsideText what
-      IsWaiting (Waits request _ _) -> Text.map (\c -> if isDigit c then '0' else c) (Text.pack (takeWhile (/= '"') (describe request)))
+      IsWaiting (WaitingThread request _ _) -> Text.map (\c -> if isDigit c then '0' else c) (Text.pack (takeWhile (/= '"') (describe request)))
 
 -- | What one thread does, in words.
 stateText :: (Int -> Bool) -> Int -> Entry -> IO Text
 stateText lives now e = case entryState e of
   IsReady -> pure "ready"
   IsAway what t -> pure (outsideText what <> ", for " <> duration t)
-  IsWaiting (Waits request since holder) -> do
+  IsWaiting (WaitingThread request since holder) -> do
     what <- case request of
       SleepUntil (Instant t) -> pure ("sleep, " <> duration (max 0 (fromIntegral t - now)) <> " left")
       _ -> Text.pack <$> withPeer request (describe request)
@@ -334,9 +330,8 @@ showText = Text.pack . show
 
 -- Deadlock ---------------------------------------------------------------------
 
--- | Does every thread seem to wait for another of them? Keeps nothing of the threads,
--- and so costs a worker with a million of them some milliseconds. Who does not answer
--- speaks for nothing.
+-- | Does every thread seem to wait for another of them? Retains no threads, and so costs a worker
+-- with a million of them some milliseconds. A worker that does not answer speaks for nothing.
 seemDeadlocked :: [Home] -> IO Bool
 seemDeadlocked homes = do
   answers <- ask homes $ \home -> homeVisit home (\seen known -> pure $! known && stuck seen) True
@@ -352,7 +347,7 @@ deadlocked s = null (snapshotMissing s) && not (null threads) && all stuck threa
   where
     threads = snapshotThreads s
     stuck e = case entryState e of
-      IsWaiting (Waits (Suspend reason _) _ _) -> reasonEnds reason == ByThreads
+      IsWaiting (WaitingThread (Suspend reason _) _ _) -> reasonEnds reason == ByThreads
       _ -> False
 
 -- | What is wrong, a line for each thing to say: the cycles of threads that wait for
@@ -374,19 +369,18 @@ renderDeadlock s = do
         step n = maybe ("thread " <> showText n) (\e -> name e <> labelled e <> " waits for " <> waitsFor e) (IntMap.lookup n byNumber)
     labelled e = if ShortByteString.null (entryLabel e) then "" else " " <> quoted (entryLabel e)
     waitsFor e = case entryState e of
-      IsWaiting (Waits request _ holder) -> heldBy (const True) (Text.pack (describe request)) holder
+      IsWaiting (WaitingThread request _ holder) -> heldBy (const True) (Text.pack (describe request)) holder
       _ -> ""
 
--- | The cycles among threads that wait for a holder. Each thread waits for at most
--- one, so that following the holders from any thread ends in a cycle, nowhere, or where
--- somebody has been before: every thread is looked at once.
+-- | The cycles among threads that wait for a holder. Each thread waits for at most one, so
+-- following the holders ends in a cycle, nowhere, or at a visited thread: each is visited once.
 cycles :: Snapshot -> [[Int]]
 cycles s = go IntSet.empty (IntMap.keys waitsOn)
   where
     waitsOn :: IntMap Int
     waitsOn =
       IntMap.fromList
-        [(entryNumber e, holder) | e <- snapshotThreads s, IsWaiting (Waits _ _ holder) <- [entryState e], holder /= 0, entryNumber e /= 0]
+        [(entryNumber e, holder) | e <- snapshotThreads s, IsWaiting (WaitingThread _ _ holder) <- [entryState e], holder /= 0, entryNumber e /= 0]
     go _ [] = []
     go seen (n : rest)
       | IntSet.member n seen = go seen rest

@@ -4,14 +4,9 @@
 -- |
 -- Description : How a worker runs while a timeline is recorded
 --
--- The same slices and polls, with the clock read around each. A worker chooses between
--- these and the plain ones when it starts, so that nothing is asked or paid for on the
--- way of a thread that is not recorded. On the carrier that owns the worker.
-module Weft.Internal.Observe.Timeline
-  ( recordedSlice,
-    recordedPolls,
-  )
-where
+-- Slices and polls with the clock read around each. A worker chooses between these and the plain
+-- ones when it starts, so that a run without a timeline pays nothing. On the worker's carrier.
+module Weft.Internal.Observe.Timeline (recordedSlice, recordedPolls) where
 
 import Weft.Internal.Core.Scheduler
 import Weft.Internal.Kernel

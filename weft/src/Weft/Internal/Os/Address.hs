@@ -6,11 +6,7 @@
 -- For messages, dumps and logs. The package @network@ shows an IPv4 address that was
 -- mapped into IPv6 (a client of a socket for both families) with its bytes reversed:
 -- nothing in this project shows a 'SockAddr' with 'show'. Pure.
-module Weft.Internal.Os.Address
-  ( showAddress,
-    showHost6,
-  )
-where
+module Weft.Internal.Os.Address (showAddress, showHost6) where
 
 import Data.Bits (unsafeShiftR, (.&.))
 import Data.List (intercalate, sortOn)

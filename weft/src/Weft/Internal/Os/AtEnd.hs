@@ -1,11 +1,11 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
--- Description : What remains to be done when a run has ended, and who may come in
+-- Description : Actions for the end of a run, and the doors into it
 --
--- Whoever is outside a run, in another OS thread or a thread of GHC, and waits for
--- something in it, must learn when the run is over: the action that tells it is left
--- here ("Weft.Outside", "Weft.STM"). One for each run. From any OS thread.
+-- A caller outside a run (another OS thread, a thread of GHC) that waits for something in it must
+-- learn when the run is over: it leaves an action here ("Weft.Outside", "Weft.STM"). One for each
+-- run. From any OS thread.
 module Weft.Internal.Os.AtEnd
   ( AtEnd,
     newAtEnd,
@@ -28,7 +28,6 @@ import Data.IORef
 import Data.IntMap.Strict (IntMap)
 import Data.IntMap.Strict qualified as IntMap
 
--- | What a run leaves to be done.
 data AtEnd = AtEnd !(IORef Actions) !(IORef Int)
 
 data Actions
@@ -36,7 +35,6 @@ data Actions
     Running !Int !(IntMap (IO ()))
   | Over
 
--- | Nothing to do, nobody may come in.
 newAtEnd :: IO AtEnd
 newAtEnd = AtEnd <$> newIORef (Running 0 IntMap.empty) <*> newIORef 0
 
@@ -49,13 +47,12 @@ register (AtEnd ref _) act = do
     Over -> (Over, -1)
   if key < 0 then key <$ act else pure key
 
--- | It is not needed any more.
 forget :: AtEnd -> Int -> IO ()
 forget (AtEnd ref _) key = atomicModifyIORef' ref $ \case
   Running n acts -> (Running n (IntMap.delete key acts), ())
   Over -> (Over, ())
 
--- | The run has ended. What an action throws is ignored.
+-- | The run has ended: run all actions. Their exceptions are ignored.
 runAll :: AtEnd -> IO ()
 runAll (AtEnd ref _) =
   atomicModifyIORef' ref (Over,) >>= \case
@@ -67,10 +64,9 @@ runAll (AtEnd ref _) =
 openDoor :: AtEnd -> IO ()
 openDoor (AtEnd _ doors) = atomicModifyIORef' doors (\n -> (n + 1, ()))
 
--- | The opposite.
+-- | Take back 'openDoor'.
 closeDoor :: AtEnd -> IO ()
 closeDoor (AtEnd _ doors) = atomicModifyIORef' doors (\n -> (n - 1, ()))
 
--- | How many are open.
 openDoors :: AtEnd -> IO Int
 openDoors (AtEnd _ doors) = readIORef doors

@@ -6,12 +6,10 @@
 -- |
 -- Description : The words that carriers and the monitor share
 --
--- A few words of pinned memory tell the monitor which carriers are in user code,
--- and tell a carrier whether the worker is still its own. This module owns their
--- layout (that of @cbits/weft_monitor.h@) and the carrier's side of the protocol;
--- the scheduler calls it twice for every segment of a thread.
---
--- See Note [Takeover].
+-- A few words of pinned memory tell the monitor which carriers are in user code, and a carrier
+-- whether the worker is still its own. This module owns their layout (that of
+-- @cbits/weft_monitor.h@) and the carrier's side of the protocol; the scheduler calls it twice for
+-- every segment of a thread. See Note [Takeover].
 module Weft.Internal.Os.Control
   ( -- * The words of a run
     Words,
@@ -55,12 +53,11 @@ import System.Mem.Weak (Weak)
 
 -- Note [Takeover]
 -- ~~~~~~~~~~~~~~~
--- A worker is a ready queue, an inbox, a kernel instance and timers. The OS thread
--- that runs it at the moment is its carrier. While the carrier runs code of the
--- user (a segment of a trace, an effect) it touches none of these, and another
--- carrier may take the worker over: the thread that does not come back is then
--- the old carrier's own affair, until it comes back and is put into the worker's
--- inbox like any thread that was woken.
+-- A worker is a ready queue, an inbox, a kernel instance and timers; its carrier is the OS thread
+-- that runs it at the moment. While the carrier runs user code (a segment of a trace, an effect)
+-- it touches none of these, and another carrier may take the worker over: the stuck thread then
+-- belongs to the old carrier, which puts it into the worker's inbox, like any woken thread, when
+-- it comes back.
 --
 -- Two words of the carrier decide. USER: the number of the dispatch while it is in user
 -- code, else 0. MARK: 0 while it owns its worker and nobody wants anything.
@@ -74,31 +71,27 @@ import System.Mem.Weak (Weak)
 --     else MARK := 0 (cas), go on             MARK := 0                 (cas)
 --          or, if that fails, look again
 --
--- The carrier's way is two plain stores and a load, because it is taken some fifty
--- million times a second. A store and a later load may change places in a
--- processor; membarrier(2) makes every OS thread of the process pass a full
--- barrier, so that after it either the monitor sees the carrier's `USER := 0`, or
--- the carrier's load of MARK sees PROPOSED. If both happen the cas decides.
+-- The carrier's path is two plain stores and a load, because it is taken some fifty million
+-- times a second. A processor may reorder a store and a later load; membarrier(2) makes every OS
+-- thread of the process pass a full barrier, after which either the monitor sees the carrier's
+-- `USER := 0`, or the carrier's load of MARK sees PROPOSED. If both happen the cas decides.
 --
--- Without membarrier (a kernel before 4.14, a sandbox that forbids it) only the
--- monitor passes a barrier. The carrier's store would have to wait in its
--- processor's buffer for as long as the monitor takes for a failed system call and
--- a barrier, at the end of a segment that lasted ten milliseconds.
+-- Without membarrier (a kernel before 4.14, a sandbox that forbids it) only the monitor passes a
+-- barrier. To be missed, the carrier's store would have to stay in its processor's buffer for as
+-- long as a failed system call and a barrier take, at the end of a segment of ten milliseconds.
 --
--- Beside that, a processor must not let others see what a carrier did in user code, or
--- `USER := n` itself, before what it did to the worker before that. On x86-64 stores
--- are seen in their order. A processor that does not promise that needs a releasing
--- store to enter user code.
+-- Besides, a processor must not show others what a carrier did in user code, or `USER := n`
+-- itself, before what it did to the worker earlier. On x86-64 stores are seen in their order.
+-- Other processors need a releasing store to enter user code.
 --
--- Who owns which worker only the monitor knows, and only it changes it. The line of a
--- carrier of the pool is used again when the carrier has come back.
+-- Only the monitor knows, and changes, who owns which worker. The line of a pool carrier is used
+-- again when the carrier has come back.
 --
 -- The second mark, ATTEND, is set by each look of the monitor that finds the carrier in user
 -- code, and means: end this slice and look at the event source. It bounds a slice of long
 -- segments in time: the monitor looks often at a worker that makes few dispatches (Note [When
 -- the monitor looks] in @cbits/weft_monitor.c@).
 
--- | The words.
 newtype Words = Words (MutablePrimArray RealWorld Int)
 
 -- | In words: what one carrier or worker writes must not share a cache line with
@@ -106,7 +99,7 @@ newtype Words = Words (MutablePrimArray RealWorld Int)
 line :: Int
 line = 8
 
--- | The words for so many workers and so many carriers in the pool. Worker i is
+-- | The words for this many workers and this many carriers in the pool. Worker i is
 -- owned by carrier i.
 newWords :: Int -> Int -> IO Words
 newWords workers others = do
@@ -122,12 +115,12 @@ newWords workers others = do
 carrierLines :: Int -> Int -> Int
 carrierLines workers others = workers + others + endReserve + workers
 
--- | So many more carriers there may be while the threads of a run are being ended; after that
+-- | The limit of additional carriers while the threads of a run are being ended; after that
 -- one more for each worker. As in @cbits/weft_monitor.h@.
 endReserve :: Int
 endReserve = 64
 
--- | For the monitor; good for as long as somebody holds the words.
+-- | For the monitor; valid while the words are reachable.
 wordsAddress :: Words -> Ptr Int
 wordsAddress (Words array) = mutablePrimArrayContents array
 
@@ -143,14 +136,11 @@ markWord = 1
 dispatchWord = 2
 aloneWord = 3
 
--- | A carrier that owns, or owned, a worker.
 data Carrier = Carrier
   { carrierLine :: {-# UNPACK #-} !Line,
     -- | Its number: that of its line.
     carrierNumber :: {-# UNPACK #-} !Int,
-    -- | The worker's line.
     carrierWorker :: {-# UNPACK #-} !Line,
-    -- | The monitor's line.
     carrierMonitor :: {-# UNPACK #-} !Line,
     -- | GHC's name for it. Weak: who is named by a 'ThreadId' is never told that nobody can
     -- wake it.
@@ -159,7 +149,7 @@ data Carrier = Carrier
     _carrierWords :: !Words
   }
 
--- | The calling thread as the carrier with this number, of so many workers and other
+-- | The calling thread as the carrier with this number, of this many workers and other
 -- carriers, for a worker.
 carrierFor :: Words -> Int -> Int -> Int -> Int -> IO Carrier
 carrierFor shared workers others worker number = do
@@ -185,12 +175,11 @@ enterDispatch :: Line -> Int -> IO ()
 enterDispatch l n = pokeElemOff l dispatchWord n >> pokeElemOff l userWord n
 {-# INLINE enterDispatch #-}
 
--- | What follows is code of the user again, in the same dispatch.
+-- | User code follows again, in the same dispatch.
 enterUser :: Line -> IO ()
 enterUser l = peekElemOff l dispatchWord >>= pokeElemOff l userWord
 {-# INLINE enterUser #-}
 
--- | Is the worker the only one of its run?
 onlyWorker :: Line -> IO Bool
 onlyWorker l = (/= 0) <$> peekElemOff l aloneWord
 {-# INLINE onlyWorker #-}
@@ -213,7 +202,7 @@ leaveUser l = do
   (== 0) <$> peekElemOff l markWord
 {-# INLINE leaveUser #-}
 
--- | How the carrier stands to its worker; takes the marks away.
+-- | 'Standing' of the carrier; clears the marks.
 standing :: Line -> IO Standing
 standing l = peekElemOff l markWord >>= go
   where
@@ -231,18 +220,16 @@ attend, lost :: Int
 attend = 2
 lost = 4
 
--- | Answers what was found: the expected if it was replaced.
+-- | Answers the old value: the expected one if it was replaced.
 compareAndSwap :: Ptr Int -> Int -> Int -> IO Int
 compareAndSwap (Ptr address) (I# expected) (I# new) =
   IO $ \s -> case atomicCasWordAddr# address (int2Word# expected) (int2Word# new) s of
     (# s', found #) -> (# s', I# (word2Int# found) #)
 
--- | Does the carrier own the worker? Outside user code.
 stillOwner :: Line -> IO Bool
 stillOwner l = (\mark -> mark .&. lost == 0) <$> peekElemOff l markWord
 {-# INLINE stillOwner #-}
 
--- | Say that the worker is awake, or is about to sleep.
 setAwake :: Carrier -> Bool -> IO ()
 setAwake c awake = poke (carrierWorker c) (if awake then 1 else 0)
 
@@ -255,10 +242,9 @@ monitorAsleep c = (/= 0) <$> peek (carrierMonitor c)
 carriersNow :: Carrier -> IO Int
 carriersNow c = peekElemOff (carrierMonitor c) 1
 
--- | Is the carrier in user code? From anywhere.
 inUser :: Carrier -> IO Bool
 inUser c = (/= 0) <$> peekElemOff (carrierLine c) userWord
 
--- | Tell the monitor of so many workers and other carriers how many carriers are blocked.
+-- | Tell the monitor of this many workers and other carriers how many carriers are blocked.
 sayBlocked :: Words -> Int -> Int -> Int -> IO ()
 sayBlocked shared workers others = pokeElemOff (monitorLine shared workers others) 2

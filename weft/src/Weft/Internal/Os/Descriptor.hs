@@ -7,9 +7,9 @@
 -- |
 -- Description : An open file descriptor, and the users of its number
 --
--- Owns the identity of a descriptor and the two words of its shared state: which workers
--- use it, whether it is closed, what is known of its file, and whether another thread uses
--- its number at this moment. Every function here may be called from any OS thread.
+-- Owns the identity of a descriptor and the two words of its shared state: which workers use it,
+-- whether it is closed, what is known of its file, and whether another thread uses its number
+-- now. Any OS thread may call every function here.
 module Weft.Internal.Os.Descriptor
   ( -- * Descriptors
     Descriptor (..),
@@ -56,23 +56,22 @@ import Weft.Internal.Os.Sys (Result, badDescriptor, failureCode)
 
 -- Note [Who may use the number]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
--- The operating system gives a closed number to the next connection at once, and what is
--- then sent to it reaches the wrong client. So a number is used in one of two ways only, and
--- closing waits for both:
+-- The operating system gives a closed number to the next connection at once, and what is then
+-- sent to it reaches the wrong client. So a number is used in two ways only, and closing waits for
+-- both:
 --
 --   * By a worker that has entered ('enterWorker'), for as long as its backend likes. The
 --     closing thread asks every such worker to forget the descriptor.
 --   * By any OS thread that holds the descriptor ('whileHeld', and the calls of
---     @weft_now.c@, which hold it for one call that does not wait). Holding is: write 1 to
---     the second word, look whether the descriptor is closed, use the number if not, write 0.
+--     @weft_now.c@, which hold it for one call that does not wait). Holding is: write 1 to the
+--     second word, check whether the descriptor is closed, use the number if not, write 0.
 --     One thread holds it at a time; a thread that finds the 1 of another does nothing.
 --
--- 'markClosed' sets the closed bit and learns in the same atomic step which workers have
--- entered; after
--- it the closing thread reads the second word, and closes the number when that is 0. Both
--- sides write before they look. So a use that begins after the mark sees the mark, and the
--- closing thread sees a use that began before it. A thread that holds does not wait for
--- others, and no exception interrupts it, so closing is never late for long.
+-- 'markClosed' sets the closed bit and learns in the same atomic step which workers have entered;
+-- then the closing thread reads the second word, and closes the number when that is 0. Both sides
+-- write before they look. So a use that begins after the mark sees the mark, and the closing
+-- thread sees a use that began before it. A holder neither waits for others nor is interrupted,
+-- so closing is never late for long.
 --
 -- The bits of the first word:
 --
@@ -104,7 +103,7 @@ instance Show Descriptor where
 newDescriptor :: CInt -> IO Descriptor
 newDescriptor = newDescriptorWith mempty
 
--- | 'newDescriptor' of a file of which something is known.
+-- | 'newDescriptor' of a file with known facts.
 newDescriptorWith :: Facts -> CInt -> IO Descriptor
 newDescriptorWith (Facts facts) n = do
   s <- atomicModifyIORef' serials (\s -> (s + 1, s))
@@ -136,7 +135,7 @@ enterWorker d worker = do
   if testBit seen closedBit
     then pure False
     else do
-      -- Closed since we looked, it was closed without us, and its number may be free.
+      -- It was closed by another thread since the look: its number may be free.
       before <- if seen .&. me /= 0 then pure seen else fetchOrInt (marks d) me
       pure (not (testBit before closedBit))
   where
@@ -151,7 +150,6 @@ markClosed d = do
   before <- fetchOrInt (marks d) (bit closedBit)
   pure $ if testBit before closedBit then Nothing else Just (filter (testBit before) [0 .. mostWorkers - 1])
 
--- | Was 'markClosed' called?
 isClosed :: Descriptor -> IO Bool
 isClosed d = (`testBit` closedBit) <$> readPrimVar (marks d)
 {-# INLINE isClosed #-}
@@ -180,7 +178,7 @@ wasClosed = failureCode (Errno codeShutDown)
 
 foreign import capi "errno.h value ESHUTDOWN" codeShutDown :: CInt
 
--- | How such a call fails when another thread holds the descriptor.
+-- | The failure of such a call while another thread holds the descriptor.
 isBusy :: Result
 isBusy = failureCode eBUSY
 
@@ -206,7 +204,6 @@ local = Facts (bit 61)
 localAsked = Facts (bit 60)
 buffered = Facts (bit 59)
 
--- | Are these facts known?
 knows :: Descriptor -> Facts -> IO Bool
 knows d (Facts facts) = (\seen -> seen .&. facts == facts) <$> readPrimVar (marks d)
 {-# INLINE knows #-}

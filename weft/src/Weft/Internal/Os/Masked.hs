@@ -5,12 +5,11 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
--- Description : GHC's masking states, and what waits for their end
+-- Description : GHC's masking states, and pending exceptions
 --
--- Runs an action in one of GHC's masking states, whichever is outside; "Control.Exception"
--- has only functions that know the one before. And tells whether somebody waits to throw at
--- this thread of GHC's, receives what is thrown, and puts it back. Called on carriers and on
--- other threads of GHC's.
+-- Runs an action in any masking state of GHC's, where "Control.Exception" only goes from one to
+-- the next; tells whether an exception is pending for this thread of GHC's, receives it, and puts
+-- it back. Called on carriers and on other threads of GHC's.
 module Weft.Internal.Os.Masked
   ( -- * In a masking state
     Masking (..),
@@ -39,7 +38,6 @@ import Weft.Internal.Os.Report (reportToStderr)
 data Masking = Unmasked | MaskedInterruptible | MaskedUninterruptible
   deriving stock (Eq, Ord, Show)
 
--- | Run an action in this masking state.
 inMasking :: Masking -> IO a -> IO a
 inMasking masking io = case masking of
   Unmasked -> unmasked io
@@ -57,7 +55,6 @@ interruptiblyMasked :: IO a -> IO a
 interruptiblyMasked (IO io) = IO (maskAsyncExceptions# io)
 {-# INLINE interruptiblyMasked #-}
 
--- | Masked uninterruptibly.
 uninterruptiblyMasked :: IO a -> IO a
 uninterruptiblyMasked (IO io) = IO (maskUninterruptible# io)
 {-# INLINE uninterruptiblyMasked #-}
@@ -78,7 +75,7 @@ isPending = IO $ \s -> case pendingHere s of
   (# s', _ #) -> (# s', True #)
 {-# INLINE isPending #-}
 
--- | Receive all that is pending, and give it to the action. Masked.
+-- | Receive all pending exceptions and pass them to the action. Masked.
 receivePending :: (SomeException -> IO ()) -> IO ()
 receivePending use = do
   waiting <- isPending

@@ -73,10 +73,9 @@ foreign import ccall unsafe "weft_getsockopt" c_getsockopt :: CInt -> CInt -> CI
 -- | Descriptor, level, name, value.
 foreign import ccall unsafe "weft_setsockopt" c_setsockopt :: CInt -> CInt -> CInt -> CInt -> IO CInt
 
--- | Descriptor, room for an address, its size.
+-- | Descriptor, memory for an address, its size.
 foreign import ccall unsafe "weft_getsockname" c_getsockname :: CInt -> Ptr () -> CInt -> IO CInt
 
--- | Descriptor, room for an address, its size.
 foreign import ccall unsafe "weft_getpeername" c_getpeername :: CInt -> Ptr () -> CInt -> IO CInt
 
 -- | Room for two descriptors: the reading end first.

@@ -4,13 +4,11 @@
 -- |
 -- Description : A bounded pool of OS threads for what blocks
 --
--- Disk I/O never blocks a worker: where the kernel has no asynchronous call for
--- it, the call runs here. This is @SYS_BLIO@ of Li 2008 (section 3.2.6). This module owns
--- the queue of jobs and the threads that run them; any thread may call it, and no call
--- but 'shutdownPool' waits for anything.
+-- Disk I/O never blocks a worker: a call without an asynchronous version runs here. This is
+-- @SYS_BLIO@ of Li 2008 (section 3.2.6). This module owns the queue of jobs and the threads that
+-- run them; any thread may call it, and only 'shutdownPool' waits.
 --
--- Threads are started on demand, kept for the next job, and retire when there
--- is none: an idle program has no pool thread at all.
+-- Threads start on demand and retire when there is no job: an idle program has none.
 module Weft.Internal.Os.Pool
   ( -- * Settings
     PoolSettings (..),
@@ -63,32 +61,30 @@ defaultPoolSettings = PoolSettings {poolMaxThreads = 16, poolIdle = seconds 2}
 
 -- | A pool of OS threads.
 --
--- The queue itself has no bound, because a refused job would need a second
--- queue of those who wait for room: each job stands for one parked thread of
--- the program, so whatever bounds the threads bounds the queue.
+-- The queue is unbounded, because a refused job would need a second queue: each job stands for
+-- one parked thread of the program, so whatever bounds the threads bounds the queue.
 data Pool = Pool
   { poolSettings :: !PoolSettings,
-    poolState :: !(IORef State),
+    poolState :: !(IORef PoolState),
     -- | Full when the pool is closed and its last thread has gone.
     poolDrained :: !(MVar ())
   }
 
 -- Note [One state, one step]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~
--- Every change is one atomicModifyIORef' of the whole state, and no lock is
--- held across anything: a worker that submits can never wait for a pool thread
--- that the run-time system has descheduled. What must happen outside (start a
--- thread, fill a mailbox) follows from the step and is done after it, by the
--- one who made the step.
+-- Every change is one atomicModifyIORef' of the whole state, and no lock is held across anything: a
+-- worker that submits never waits for a pool thread that the run-time system has descheduled. The
+-- thread that made the step then does what follows from it outside (start a thread, fill a
+-- mailbox).
 --
 -- Invariants:
 --   (1) 'waiting' is empty unless all threads allowed exist and none is idle;
---   (2) a mailbox is in 'idle' if and only if its thread waits for it and
---       nobody has promised to fill it: who takes it out fills it, once;
+--   (2) a mailbox is in 'idle' if and only if its thread waits for it and nobody has promised to
+--       fill it: the thread that takes it out fills it, once;
 --   (3) 'threads' counts those between their start and their last step.
 
 -- | See Note [One state, one step].
-data State = State
+data PoolState = PoolState
   { -- | Jobs nobody has taken, oldest first.
     waiting :: !(IntMap (IO ())),
     nextJob :: !Int,
@@ -96,10 +92,10 @@ data State = State
     -- those that are not needed stay idle and retire.
     idle :: [Mailbox],
     threads :: !Int,
-    phase :: !Phase
+    phase :: !PoolPhase
   }
 
-data Phase
+data PoolPhase
   = -- | Jobs are taken.
     Open
   | -- | No job is taken any more; those that were taken still run.
@@ -111,7 +107,6 @@ data Phase
 -- 'Nothing' although its action had ended, and what had been taken were lost.
 type Mailbox = MVar (Maybe (IO ()))
 
--- | A job that was submitted.
 data PoolJob = PoolJob !Pool !Int
 
 -- | Thrown by 'submitPool' after 'shutdownPool'.
@@ -120,11 +115,10 @@ data PoolClosed = PoolClosed
 
 instance Exception PoolClosed
 
--- | A pool without threads.
 newPool :: PoolSettings -> IO Pool
 newPool settings =
   Pool settings {poolMaxThreads = max 1 (poolMaxThreads settings)}
-    <$> newIORef (State IntMap.empty 0 [] 0 Open)
+    <$> newIORef (PoolState IntMap.empty 0 [] 0 Open)
     <*> newEmptyMVar
 
 -- | Take no more jobs, run those already taken, and wait until the last thread
@@ -137,7 +131,6 @@ shutdownPool pool = do
   when none $ void (tryPutMVar (poolDrained pool) ())
   readMVar (poolDrained pool)
 
--- | A pool for the time of an action.
 withPool :: PoolSettings -> (Pool -> IO a) -> IO a
 withPool settings = bracket (newPool settings) shutdownPool
 
@@ -196,7 +189,7 @@ runJobs pool = go
       try action >>= \case
         Right () -> pure ()
         Left e -> report e
-      -- What was thrown too late for this job must not hit the next.
+      -- An exception that came too late for this job must not hit the next one.
       receivePending stray
       nextStep >>= \case
         Run next -> go next

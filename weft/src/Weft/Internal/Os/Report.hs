@@ -7,11 +7,7 @@
 -- whole, by one @write(2)@ under one lock of the process, so that those of several OS
 -- threads do not mix. GHC's own handle writes an unbuffered 'String' letter by letter.
 -- From any OS thread; blocks while nobody reads standard error.
-module Weft.Internal.Os.Report
-  ( reportToStderr,
-    writeStderr,
-  )
-where
+module Weft.Internal.Os.Report (reportToStderr, writeStderr) where
 
 import Data.ByteString qualified as ByteString
 import Data.ByteString.Builder (Builder, char7, charUtf8, toLazyByteString, word8)

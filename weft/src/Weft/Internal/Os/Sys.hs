@@ -4,16 +4,13 @@
 -- |
 -- Description : Thin bindings to the system calls
 --
--- The system calls of a Unix-like kernel as the backends need them, through the
--- C functions of @cbits/weft_sys.c@. This module owns the convention that every
--- call answers a number, or the negated @errno@; it holds no state, and any
--- thread may call it. Import it qualified: @import Weft.Internal.Os.Sys qualified
--- as Sys@.
+-- Bindings to @cbits/weft_sys.c@. This module owns the convention that every call answers a
+-- number, or the negated @errno@; it holds no state, and any thread may call it. Import it
+-- qualified, as @Sys@.
 --
--- A call that cannot block is an @unsafe@ foreign call: some ten nanoseconds.
--- It holds its capability, and every collection waits for it, so what can block
--- is a @safe@ one and belongs on a pool thread, or is the one wait of an idle
--- worker.
+-- A call that cannot block is an @unsafe@ foreign call: some ten nanoseconds. It holds its
+-- capability, and every collection waits for it, so what can block is a @safe@ one and belongs on
+-- a pool thread, or is the one wait of an idle worker.
 module Weft.Internal.Os.Sys
   ( -- * Answers
     Result,
@@ -109,17 +106,15 @@ import Foreign.Ptr (Ptr)
 -- failure.
 type Result = Int
 
--- | The answer that stands for a failure.
+-- | The result that encodes a failure.
 failureCode :: Errno -> Result
 failureCode (Errno e) = negate (fromIntegral e)
 {-# INLINE failureCode #-}
 
--- | Does the answer stand for a failure?
 isFailure :: Result -> Bool
 isFailure = (< 0)
 {-# INLINE isFailure #-}
 
--- | The failure behind an answer for which 'isFailure' holds.
 resultErrno :: Result -> Errno
 resultErrno = Errno . fromIntegral . negate
 
@@ -158,7 +153,7 @@ notPermitted = failureCode ePERM
 -- 'readStream', 'writeStream', 'accept', 'connect' and 'sendFile' need the
 -- descriptor to be in non-blocking mode.
 
--- | @recv@ into memory of so many bytes.
+-- | @recv@ into memory of this many bytes.
 foreign import ccall unsafe "weft_recv"
   recv :: CInt -> Ptr Word8 -> Int -> IO Result
 
@@ -179,7 +174,7 @@ foreign import ccall unsafe "weft_sendmsg"
 foreign import ccall unsafe "weft_accept"
   accept :: CInt -> Ptr () -> Ptr () -> IO Result
 
--- | @connect@ to an address of so many bytes; 'inProgress' when it goes on.
+-- | @connect@ to an address of this many bytes; 'inProgress' when it continues in the background.
 foreign import ccall unsafe "weft_connect"
   connect :: CInt -> Ptr () -> Int -> IO Result
 
@@ -196,7 +191,7 @@ foreign import ccall unsafe "weft_read"
 foreign import ccall unsafe "weft_write"
   writeStream :: CInt -> Ptr Word8 -> Int -> IO Result
 
--- | @sendfile@ to a socket, from a file at an offset, at most so many bytes. It
+-- | @sendfile@ to a socket, from a file at an offset, at most this many bytes. It
 -- does wait for a disk where the bytes are not in the page cache: ask
 -- 'residentBytes' first.
 foreign import ccall unsafe "weft_sendfile"
@@ -242,7 +237,7 @@ foreign import ccall safe "weft_openat2"
 foreign import ccall safe "weft_statx"
   statAt :: CInt -> Ptr () -> Int -> Int -> Ptr () -> IO Result
 
--- | Bring so many bytes from an offset on into the page cache; answers how many
+-- | Bring this many bytes from an offset on into the page cache; answers how many
 -- of them the file has.
 foreign import ccall safe "weft_read_in"
   readIn :: CInt -> Int64 -> Int -> IO Result
@@ -327,12 +322,11 @@ foreign import ccall unsafe "weft_epoll_watch"
 foreign import ccall unsafe "weft_epoll_remove"
   epollRemove :: CInt -> CInt -> IO Result
 
--- | Wait for at most so many events for so many nanoseconds (negative: for
+-- | Wait for at most this many events for this many nanoseconds (negative: for
 -- ever). Each event is a key and readiness bits, 64 bits each.
 foreign import ccall safe "weft_epoll_wait"
   epollWait :: CInt -> Ptr Word64 -> Int -> Int64 -> IO Result
 
--- | 'epollWait' for a time limit of 0.
 foreign import ccall unsafe "weft_epoll_wait"
   epollWaitNoBlock :: CInt -> Ptr Word64 -> Int -> Int64 -> IO Result
 
@@ -345,7 +339,6 @@ foreign import ccall unsafe "weft_poll_events"
 foreign import ccall safe "weft_poll_wait"
   pollWait :: Ptr Word8 -> Ptr Word64 -> Int -> Ptr Word64 -> Int -> Int64 -> IO Result
 
--- | 'pollWait' for a time limit of 0.
 foreign import ccall unsafe "weft_poll_wait"
   pollWaitNoBlock :: Ptr Word8 -> Ptr Word64 -> Int -> Ptr Word64 -> Int -> Int64 -> IO Result
 

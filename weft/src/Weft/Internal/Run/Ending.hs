@@ -4,19 +4,10 @@
 -- |
 -- Description : The end of a run: every thread is cancelled and ends
 --
--- When the main thread has ended, each worker cancels the threads it has, goes on
--- until none is left in the whole run, and says so. Called by the worker's loop, on
--- its carrier, between two slices.
---
--- See Note [The end of a run].
-module Weft.Internal.Run.Ending
-  ( Ending,
-    newEnding,
-    endingQuiet,
-    endThreads,
-    countLiving,
-  )
-where
+-- When the main thread has ended, each worker cancels its threads and continues until none is left
+-- in the whole run. Called by the worker's loop, on its carrier, between two slices. See
+-- Note [The end of a run].
+module Weft.Internal.Run.Ending (Ending, newEnding, endingQuiet, endThreads, countLiving) where
 
 import Control.Concurrent.MVar
 import Control.Exception (toException)
@@ -36,30 +27,27 @@ import Weft.Internal.Kernel
 
 -- Note [The end of a run]
 -- ~~~~~~~~~~~~~~~~~~~~~~~
--- A run whose main thread has ended is closing (`homeClosing`). Each worker then looks
--- through its threads, again and again, because a thread can be on its way from one
--- worker to another, or away on a carrier of its own, while both look. Every thread is
--- to be cancelled once, or its finalizers would be cut short. So it must be known
--- who was:
+-- A run whose main thread has ended is closing (`homeClosing`). Each worker then looks through its
+-- threads repeatedly, because a thread can be on its way between workers, or away on its own
+-- carrier, while both look. Every thread must be cancelled exactly once, or its finalizers would
+-- be cut short. So it must be known which ones were:
 --
---   * A thread with a number: the number is in a set that the workers share. One that
---     was numbered after its worker had begun to look is left alone: it was forked
---     by a finalizer, and that waits for it. (Or by a thread that is masked: one that is
---     not notices that it is cancelled before it forks.)
---   * An anonymous thread has nothing to know it by. A ready one with no frame has no
---     finalizer and is dropped; another one is given an identity, with a negative
---     number, which says that it was cancelled. One that waits is interrupted by
---     the kernel (`instanceInterrupt`) and gets its negative number when its operation
---     ends (`orClosing`). Those that are parked ("Weft.Internal.Core.Park") were numbered
---     when they began to wait. One that is first asked for its number
---     now has not been cancelled: it was away, or has been forked by a
---     finalizer. It gets a negative number, and is cancelled with that (`numbered`).
+--   * A thread with a number: the workers share a set of these numbers. A thread numbered after
+--     its worker had begun to look is left alone: a finalizer forked it and waits for it. (Or a
+--     masked thread did; an unmasked one notices its own cancellation before it forks.)
+--   * An anonymous thread has nothing to know it by. A ready one without a frame has no
+--     finalizer and is dropped; another one is given an identity, with a negative number, which
+--     says that it was cancelled. The kernel interrupts one that waits (`instanceInterrupt`), which
+--     gets its negative number when its operation ends (`orClosing`). Parked threads
+--     ("Weft.Internal.Core.Park") were numbered when they began to wait. One that is first asked
+--     for its number now has not been cancelled: it was away, or a finalizer forked it. It
+--     gets a negative number, and is cancelled with that (`numbered`).
 --
 -- The run is over when as many threads have ended as were started. Both counts belong to the
 -- workers and are read from elsewhere: ended first, started last, so that if they are
--- equal there was a moment with no thread in it, and then there is none any more.
--- Two workers whose last threads end at the same time must not miss each other: a
--- full barrier (`fetchAddInt`) comes between the writes and the reads.
+-- equal there was a moment without threads, and there will be none any more. Two workers whose
+-- last threads end at the same time must not miss each other: a full barrier (`fetchAddInt`) comes
+-- between the writes and the reads.
 
 -- | What the workers share for the end of a run.
 data Ending = Ending
@@ -74,7 +62,6 @@ data Ending = Ending
     endingSchedulers :: !(IO [Scheduler])
   }
 
--- | For so many workers.
 newEnding :: Int -> IO [Scheduler] -> IO Ending
 newEnding count schedulers = do
   born <- newPrimArray count

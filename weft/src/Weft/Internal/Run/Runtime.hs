@@ -3,17 +3,10 @@
 -- |
 -- Description : Starting and stopping the workers of a program
 --
--- Owns a run: makes the doors, starts one worker for each capability on a bound
--- OS thread, runs the main thread on the first of them, and when that has ended
--- stops the workers and releases what their kernels hold. Called from ordinary
--- 'IO'.
-module Weft.Internal.Run.Runtime
-  ( Settings (..),
-    OnDeadlock (..),
-    defaultSettings,
-    runWith,
-  )
-where
+-- Owns a run: makes the doors, starts one worker for each capability on a bound OS thread, runs
+-- the main thread on the first, then stops the workers and releases what their kernels hold.
+-- Called from ordinary 'IO'.
+module Weft.Internal.Run.Runtime (Settings (..), OnDeadlock (..), defaultSettings, runWith) where
 
 import Control.Concurrent (forkIO, forkOS, getNumCapabilities, newEmptyMVar, putMVar, readMVar, rtsSupportsBoundThreads, setNumCapabilities, tryPutMVar)
 import Control.Exception
@@ -134,14 +127,12 @@ defaultSettings kernel =
       settingReport = reportToStderr
     }
 
--- | Run a thread, and all that it forks, until it ends; answer with its result or
--- raise its exception. The threads that are left then are cancelled, and it waits for
--- their end ('settingGrace').
+-- | Run a thread, and all that it forks, until it ends; answer its result or raise its
+-- exception. The remaining threads are cancelled and awaited ('settingGrace').
 --
--- An asynchronous exception in the caller stops the run and is raised again when
--- the workers have stopped. A thread that is in the middle of a computation or a
--- foreign call then goes on until that ends, and no further. Needs GHC's threaded
--- run-time system (@-threaded@).
+-- An asynchronous exception in the caller stops the run and is raised again when the workers have
+-- stopped. A thread in the middle of a computation or a foreign call goes on until that ends, and
+-- no further. Needs GHC's threaded run-time system (@-threaded@).
 runWith :: Settings -> Thread a -> IO a
 runWith settings main' = do
   unless rtsSupportsBoundThreads . throwIO $

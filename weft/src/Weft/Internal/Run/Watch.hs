@@ -3,9 +3,9 @@
 -- |
 -- Description : What a run tells its operator without being asked, and signals
 --
--- Reports on threads that held a worker for too long, on deadlock, and on request
--- by a signal; and the signals that end a run. All of it happens on threads of GHC's own
--- or on the monitor's OS thread, and costs nothing until there is something to look at.
+-- Reports threads that held a worker for too long, deadlocks and, on request by a signal, all
+-- threads; and the signals that end a run. It happens on threads of GHC's or on the monitor's OS
+-- thread, and costs nothing until there is something to look at.
 module Weft.Internal.Run.Watch
   ( -- * Deadlock
     DeadlockWatch,
@@ -61,7 +61,7 @@ lookForDeadlock (DeadlockWatch lastLook) homes workers report = do
   looks <- mapM seemsStuck workers
   dispatched <- dispatches
   before <- readIORef lastLook
-  -- Whoever has a way in may still make a thread go on.
+  -- An open door may still make a thread go on.
   open <- sum <$> mapM (openDoors . homeAtEnd) (take 1 homes)
   when (open == 0 && all fst looks && any ((> 0) . snd) looks && dispatched /= before) $ do
     writeIORef lastLook dispatched
@@ -115,7 +115,7 @@ countBlocked homes = do
       Blocked _ -> True
       _ -> False
 
--- | A worker waits for its thread, because there is no OS thread to take it over: so many are
+-- | A worker waits for its thread, because there is no OS thread to take it over: as many are
 -- the most there may be, or, with an error number, the system had no other.
 reportLimit :: (String -> IO ()) -> [Home] -> Int -> Int -> IO ()
 reportLimit report homes most errno = do
@@ -141,23 +141,20 @@ withDumpSignal wanted homes = handling [Posix.sigUSR1 | wanted] (const (Posix.Ca
 
 -- Note [Signals that end a run]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
--- GHC turns SIGINT into an exception in the main thread, which unwinds; other signals end
--- the process where it stands. We do for them what GHC does for SIGINT, but for the thread
--- that called `run`: the exception stops the run, every thread of it is cancelled, and
--- when they have ended it goes on its way.
+-- GHC turns SIGINT into an exception in the main thread, which unwinds; other signals end the
+-- process at once. We do for them what GHC does for SIGINT, but for the thread that called `run`:
+-- the exception stops the run, every thread of it is cancelled, and after their end it proceeds.
 --
---   * The exception is ExitFailure with the negated number: GHC ends a program that its
---     main thread leaves with that by the signal itself, so that whoever waits for the
---     process sees the status that he would have seen without us.
---   * In a thread that forkIO has made an exception ends that thread and nothing else; the
---     process would go on, and the signal would have been swallowed. There the process is
---     ended by the signal when the run has ended. (Of bound threads we believe that they
---     are the main one.)
---   * Nothing is thrown to the caller when the action is over: who throws holds the variable
---     that says so, and the caller, who takes it then, can be interrupted there, by that or by
---     anything else, and takes it all the same. If the signal's exception was among what
---     interrupted it, that is raised. A signal that comes after that ends the process, as it
---     would have without us.
+--   * The exception is ExitFailure with the negated number: GHC ends a program whose main thread
+--     leaves with that by the signal itself, so that a parent process sees the same status as
+--     without us.
+--   * In a thread of forkIO an exception ends that thread only; the process would go on, and the
+--     signal would be swallowed. There the signal ends the process when the run has ended. (We
+--     take a bound thread for the main one.)
+--   * Nothing is thrown to the caller when the action is over: the thrower holds the variable that
+--     says so; the caller, which takes it then, can be interrupted there, by that or by anything
+--     else, and takes it all the same. If the signal's exception was among the interruptions, it is
+--     raised. A later signal ends the process, as it would have without us.
 --   * The handlers are set and taken away uninterruptibly. That waits for GHC's table of
 --     handlers, which nobody holds for longer than an access to it.
 --   * The signal has its default effect again from the moment it has come. So a second one

@@ -3,16 +3,14 @@
 -- |
 -- Description : A worker: one loop that runs ready threads and polls its kernel
 --
--- Owns the loop that alternates between running ready threads
--- ("Weft.Internal.Core.Scheduler") and polling the event source
--- ("Weft.Internal.Kernel"), falls asleep when there is nothing to do, and hands
--- work to workers that are idle. Everything here runs on the carrier that owns the
--- worker, a bound OS thread, except what goes through a 'Door'.
+-- Owns the loop that alternates between running ready threads ("Weft.Internal.Core.Scheduler") and
+-- polling the event source ("Weft.Internal.Kernel"), sleeps when there is nothing to do, and
+-- shares work with idle workers. Everything here runs on the carrier that owns the worker, a
+-- bound OS thread, except what goes through a 'Door'.
 module Weft.Internal.Run.Worker
   ( -- * Doors
     Door (..),
     newDoors,
-    postThrough,
     openUp,
 
     -- * Workers
@@ -76,7 +74,7 @@ data Door = Door
     doorQueue :: !ReadyQueue
   }
 
--- | The doors of so many workers, which have not started yet.
+-- | The doors of this many workers, which have not started yet.
 newDoors :: Policy -> Int -> IO (Array Door)
 newDoors policy count = do
   closing <- newIORef False
@@ -125,7 +123,7 @@ pushTo = \case
   PolicyQueue q -> \why tcb resume -> enqueue q why (Ready tcb resume)
 {-# INLINE pushTo #-}
 
--- | What the workers behind these doors have counted. From any OS thread.
+-- | What the workers of these doors have counted. From any OS thread.
 readCounters :: Array Door -> IO Counters
 readCounters doors = do
   workers <- mapM (readIORef . doorWorker) (toList doors)
@@ -160,7 +158,6 @@ data WorkerSettings = WorkerSettings
     workerEnding :: !Ending,
     -- | Called when this OS thread has taken a worker over.
     workerTakenOver :: !(Lost -> IO ()),
-    -- | Wake the monitor.
     workerWakeMonitor :: !(IO ()),
     -- | Where to leave the events of a timeline, if there is to be one.
     workerRecorder :: !(Maybe Recorder)
@@ -262,7 +259,7 @@ seemsStuck (Worker _ kernel scheduler) = do
 
 -- | Visit all threads of a worker. On the worker, between two slices: the thread
 -- that ran last is ready, or waits, or has ended.
-visitThreads :: Worker -> (Seen -> r -> IO r) -> r -> IO r
+visitThreads :: Worker -> (SeenThread -> r -> IO r) -> r -> IO r
 visitThreads (Worker _ kernel scheduler) f start = do
   away <- readIORef (schedulerAway scheduler)
   ready <- foldReady (schedulerQueue scheduler) (flip (:)) []
@@ -284,7 +281,7 @@ heldThreads (Worker _ _ scheduler) = do
   where
     carrier = schedulerCarrier scheduler
 
--- | The workers behind these doors that have started. From any OS thread.
+-- | The workers of these doors that have started. From any OS thread.
 startedWorkers :: Array Door -> IO [Worker]
 startedWorkers doors = catMaybes <$> mapM (readIORef . doorWorker) (toList doors)
 
@@ -300,11 +297,11 @@ doorOf worker = indexArray (workerDoors settings) (workerIndex settings)
   where
     settings = workerSettings worker
 
--- | Be the worker's carrier. One turn is: a slice of ready threads, the inbox, a
--- poll. The poll does not block while threads are ready, and it comes after every
--- slice, so neither starves the other. The first thing is a look: nobody has looked
--- for a while when the worker was taken over, and who has taken it over from the
--- monitor's reserve, to stop it, must not run a thread that could hold it, too.
+-- | Be the worker's carrier. One turn is: a slice of ready threads, the inbox, a poll. The poll
+-- does not block while threads are ready, and comes after every slice, so neither starves the
+-- other. The poll comes first after a takeover, because the last one may be old, and because a
+-- carrier of the monitor's reserve, which came to stop the worker, must not run a thread that
+-- could hold it, too.
 carry :: Worker -> IO Ended
 carry worker = case workerRecorder (workerSettings worker) of
   Nothing -> carryBy runSlice worker

@@ -4,10 +4,9 @@
 -- |
 -- Description : How "Weft.Broadcast" works
 --
--- The messages that are kept, and who waits for the next, in one state that is changed
--- atomically (Note [Synchronization] in "Weft.Internal.Sync"). A broadcast does not know who has
--- subscribed: a subscription is the number of the message that it reads next, so there is
--- nothing to be undone when one is dropped.
+-- The kept messages and the waiting subscribers are one state, changed atomically
+-- (Note [Synchronization] in "Weft.Internal.Sync"). A broadcast does not know its subscribers: a
+-- subscription is the number of its next message, so dropping one needs no clean-up.
 module Weft.Internal.Sync.Broadcast
   ( Broadcast,
     newBroadcast,
@@ -43,28 +42,27 @@ import Weft.Internal.Sync.WaitQueue
 
 -- | Sends every message to all that have subscribed.
 data Broadcast a = Broadcast
-  { broadcastState :: {-# UNPACK #-} !(MutVar RealWorld (State a)),
+  { broadcastState :: {-# UNPACK #-} !(MutVar RealWorld (BroadcastState a)),
     -- | How many messages are kept.
     _broadcastRoom :: {-# UNPACK #-} !Int,
     _broadcastName :: !Name,
-    broadcastWish :: !Wish
+    broadcastBlockedOn :: !BlockedOn
   }
 
--- | The same broadcast.
 instance Eq (Broadcast a) where
   a == b = broadcastState a == broadcastState b
 
 -- | The number of the oldest message that is kept, and these; who waits for the next one.
-data State a
-  = Open !Int !(Seq a) !(Queue () (Next a))
+data BroadcastState a
+  = Open !Int !(Seq a) !(Queue () (NextMessage a))
   | Closed !Int !(Seq a)
 
 -- | What a subscriber gets next, 'Nothing' within for the end; 'Nothing' for "look again", which
 -- is all that those who waited are told.
-type Next a = Maybe (Maybe (Message a))
+type NextMessage a = Maybe (Maybe (Message a))
 
 -- | The number of the message that comes next.
-upcoming :: State a -> Int
+upcoming :: BroadcastState a -> Int
 upcoming = \case
   Open first kept _ -> first + Seq.length kept
   Closed first kept -> first + Seq.length kept
@@ -77,12 +75,12 @@ data Subscription a = Subscription !(Broadcast a) {-# UNPACK #-} !(PrimVar RealW
 data Message a
   = -- | The next message.
     Message a
-  | -- | So many messages were dropped, because this subscriber was slower than that; what
+  | -- | This many messages were dropped, because this subscriber was slower than that; what
     -- comes next is the oldest that is kept.
     Missed !Int
   deriving stock (Eq, Show, Functor)
 
--- | A broadcast that keeps so many messages for those that are slow.
+-- | A broadcast that keeps this many messages for slow subscribers.
 --
 -- Throws 'ErrorCall' if the number is less than 1.
 newBroadcast :: Int -> Thread (Broadcast a)
@@ -102,7 +100,7 @@ newBroadcastNamed text room = do
 --
 -- Throws 'ChannelClosed' if the broadcast is closed.
 publish :: Broadcast a -> a -> Thread ()
-publish (Broadcast var room name wish) a = attempt (using "publish to" wish) $ \home _ _ -> go home
+publish (Broadcast var room name blockedOn) a = attempt (using "publish to" blockedOn) $ \home _ _ -> go home
   where
     go here = look var $ \seen -> \case
       Closed _ _ -> pure (Instead (throwTrace (ChannelClosed (describeName "broadcast" name))))
@@ -116,7 +114,7 @@ publish (Broadcast var room name wish) a = attempt (using "publish to" wish) $ \
 -- | Close it. Subscribers get what was published before, and then the end, those that
 -- wait at once. Closing again does nothing. Neither waits nor notices a cancellation.
 close :: Broadcast a -> Thread ()
-close (Broadcast var _ _ wish) = immediate (using "close" wish) go
+close (Broadcast var _ _ blockedOn) = immediate (using "close" blockedOn) go
   where
     go here = look var $ \seen -> \case
       Closed _ _ -> pure ()
@@ -126,7 +124,7 @@ close (Broadcast var _ _ wish) = immediate (using "close" wish) go
 
 -- | Hear what is published from now on.
 subscribe :: Broadcast a -> Thread (Subscription a)
-subscribe b = immediate (using "subscribe to" (broadcastWish b)) $ \_ -> do
+subscribe b = immediate (using "subscribe to" (broadcastBlockedOn b)) $ \_ -> do
   state <- readMutVar (broadcastState b)
   Subscription b <$> newPrimVar (upcoming state)
 
@@ -138,9 +136,9 @@ nextMessage subscription = select [onMessage subscription]
 
 -- | To get the next message, as 'nextMessage' does.
 onMessage :: Subscription a -> Choice (Maybe (Message a))
-onMessage subscription@(Subscription (Broadcast var _ _ wish) position) =
+onMessage subscription@(Subscription (Broadcast var _ _ blockedOn) position) =
   Choice
-    wish
+    blockedOn
     "listen to"
     (const now)
     ()
@@ -167,5 +165,5 @@ onMessage subscription@(Subscription (Broadcast var _ _ wish) position) =
               pure (if ours then Just leave else Nothing)
         _ -> pure Nothing
     leave here = change here var $ \case
-      Open first kept waiters -> Open first kept <$> afterBurial waiters
+      Open first kept waiters -> Open first kept <$> afterRemoval waiters
       closed -> pure closed

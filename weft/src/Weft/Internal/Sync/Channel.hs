@@ -1,5 +1,5 @@
 {-# OPTIONS_GHC -O2 #-}
--- Taking control blocks apart, to pass their fields, builds them anew wherever a thread
+-- Taking control blocks apart, to pass their fields, rebuilds them wherever a thread
 -- is parked: 80 bytes. (As in "Weft.Internal.Core.Scheduler".)
 {-# OPTIONS_GHC -fno-spec-constr #-}
 {-# OPTIONS_HADDOCK not-home #-}
@@ -7,11 +7,10 @@
 -- |
 -- Description : How "Weft.Channel" works
 --
--- The states of a variable, and the operations, each a change of one. See
--- Note [Synchronization] in "Weft.Internal.Sync".
+-- The states of a channel and its operations: Note [Synchronization] in "Weft.Internal.Sync".
 module Weft.Internal.Sync.Channel
   ( Channel (..),
-    State (..),
+    ChannelState (..),
     newChannel,
     newChannelNamed,
     newUnboundedChannel,
@@ -54,24 +53,23 @@ import Weft.Internal.Sync.WaitQueue
 
 -- | A queue of values.
 data Channel a = Channel
-  { channelState :: {-# UNPACK #-} !(MutVar RealWorld (State a)),
+  { channelState :: {-# UNPACK #-} !(MutVar RealWorld (ChannelState a)),
     -- | How many values may wait.
     channelRoom :: {-# UNPACK #-} !Int,
     channelSend :: !(Primitive a ()),
     channelReceive :: !(Primitive () (Maybe a)),
-    channelNames :: Names
+    channelNames :: ChannelNames
   }
 
 -- | What it is called, and what those wait for that send and receive. Made when it is
 -- needed first.
-data Names = Names {channelName :: !Name, wishSend, wishReceive :: !Wish}
+data ChannelNames = ChannelNames {channelName :: !Name, blockedSend, blockedReceive :: !BlockedOn}
 
--- | The same channel.
 instance Eq (Channel a) where
   a == b = channelState a == channelState b
 
 -- | The values that wait, and who waits.
-data State a
+data ChannelState a
   = -- | Values (how many, the front, the back reversed); nobody waits.
     Holding !Int [a] [a]
   | -- | No values; receivers, at least one (some may have been cancelled).
@@ -94,13 +92,13 @@ instance Show ChannelClosed where
 
 instance Exception ChannelClosed
 
--- | An empty channel in which so many values may wait; then senders wait.
+-- | An empty channel in which this many values may wait; then senders wait.
 --
 -- Throws 'ErrorCall' if the number is less than 1.
 newChannel :: Int -> Thread (Channel a)
 newChannel = newChannelNamed mempty
 
--- | The same with a label, for reports.
+-- | 'newChannel' with a label, for reports.
 newChannelNamed :: Text -> Int -> Thread (Channel a)
 newChannelNamed text room = do
   when (room < 1) $ throwM (ErrorCall "Weft.Channel.newChannel: there must be room for one value at least")
@@ -111,7 +109,7 @@ newChannelNamed text room = do
 newUnboundedChannel :: Thread (Channel a)
 newUnboundedChannel = newUnboundedChannelNamed mempty
 
--- | The same with a label, for reports.
+-- | 'newUnboundedChannel' with a label, for reports.
 newUnboundedChannelNamed :: Text -> Thread (Channel a)
 newUnboundedChannelNamed text = internal (\home _ -> make home text maxBound)
 
@@ -119,18 +117,18 @@ make :: Home -> Text -> Int -> IO (Channel a)
 make home text room = do
   name <- newName home text
   state <- newShared (Holding 0 [] [])
-  let names = Names name (waiting "channel" name "to send") (waiting "channel" name "to receive")
+  let names = ChannelNames name (waiting "channel" name "to send") (waiting "channel" name "to receive")
       c =
         Channel
           state
           room
-          (primitive (sendAct c) True (using "send to" (wishSend names)))
-          (primitive (receiveAct c) True (using "receive from" (wishReceive names)))
+          (primitive (sendAct c) True (using "send to" (blockedSend names)))
+          (primitive (receiveAct c) True (using "receive from" (blockedReceive names)))
           names
   pure c
 
--- | Send a value; wait while there is no room. Cancellable while it waits; who is
--- cancelled has sent nothing. The value is not evaluated.
+-- | Send a value; wait while there is no room. Cancellable while it waits; a cancelled
+-- thread has sent nothing. The value is not evaluated.
 --
 -- Throws 'ChannelClosed' if the channel is closed, now or while this waits.
 send :: Channel a -> a -> Thread ()
@@ -150,14 +148,14 @@ sendLater c@Channel {channelState = var, channelNames = names} here a k =
   sendNow c home a park (pure (Instead (throwTrace (closed c)))) (pure (Got ()))
   where
     !home = hereHome here
-    park = currentTcb here >>= \tcb -> waitFor home tcb (wishSend names) a k queueUp
+    park = currentTcb here >>= \tcb -> waitFor home tcb (blockedSend names) a k queueUp
     join waiter =
       sendNow c home a (queueUp waiter) (pure () <$ refuse home waiter (toException (closed c))) (pure () <$ answer home waiter ())
     queueUp waiter = queueToSend c home waiter (pure (leaveCrowded var home)) (join waiter)
 {-# OPAQUE sendLater #-}
 
 -- | Join those that wait to send; what to do when that is done, and if the state has changed.
-queueToSend :: Channel a -> Home -> Waiter a () -> IO r -> IO r -> IO r
+queueToSend :: Channel a -> Home -> ParkedThread a () -> IO r -> IO r -> IO r
 queueToSend Channel {channelState = var, channelRoom = room} home waiter joined changed = look var $ \seen -> \case
   Holding n front back | n >= room -> swapFor home var seen (Crowded n front back (enqueue waiter emptyQueue)) >>= done
   Crowded n front back senders -> swapFor home var seen (Crowded n front back (enqueue waiter senders)) >>= done
@@ -166,12 +164,12 @@ queueToSend Channel {channelState = var, channelRoom = room} home waiter joined 
     done ours = if ours then joined else changed
 {-# INLINE queueToSend #-}
 
-leaveCrowded :: MutVar RealWorld (State a) -> Home -> IO ()
+leaveCrowded :: MutVar RealWorld (ChannelState a) -> Home -> IO ()
 leaveCrowded var here = leave
   where
     leave = look var $ \seen -> \case
       Crowded n front back senders -> do
-        left <- afterBurial senders
+        left <- afterRemoval senders
         ours <- swapFor here var seen (if isEmpty left then Holding n front back else Crowded n front back left)
         unless ours leave
       Busy -> relax >> leave
@@ -201,7 +199,7 @@ sendNow Channel {channelState = var, channelRoom = room} here a full shut done =
 
 -- | Give the value to the first receiver that waits. False: try again, we still have
 -- it.
-serve :: MutVar RealWorld (State a) -> Home -> a -> IO Bool
+serve :: MutVar RealWorld (ChannelState a) -> Home -> a -> IO Bool
 serve var here a = look var $ \seen -> \case
   Hungry receivers -> dequeue receivers (False <$ swapFor here var seen (Holding 0 [] [])) $ \waiter rest -> do
     ours <- swapFor here var seen (if isEmpty rest then Holding 0 [] [] else Hungry rest)
@@ -230,14 +228,14 @@ receiveLater c@Channel {channelState = var, channelNames = names} here k =
   receiveNow c home park (pure (Got Nothing)) (pure . Got . Just)
   where
     !home = hereHome here
-    park = currentTcb here >>= \tcb -> waitFor home tcb (wishReceive names) () k queueUp
+    park = currentTcb here >>= \tcb -> waitFor home tcb (blockedReceive names) () k queueUp
     join waiter = receiveNow c home (queueUp waiter) (reply waiter Nothing) (reply waiter . Just)
     reply waiter a = pure () <$ answer home waiter a
     queueUp waiter = queueToReceive var home waiter (pure (leaveHungry var home)) (join waiter)
 {-# OPAQUE receiveLater #-}
 
 -- | Join those that wait to receive; what to do when that is done, and if the state has changed.
-queueToReceive :: MutVar RealWorld (State a) -> Home -> Waiter () (Maybe a) -> IO r -> IO r -> IO r
+queueToReceive :: MutVar RealWorld (ChannelState a) -> Home -> ParkedThread () (Maybe a) -> IO r -> IO r -> IO r
 queueToReceive var home waiter joined changed = look var $ \seen -> \case
   Holding 0 _ _ -> swapFor home var seen (Hungry (enqueue waiter emptyQueue)) >>= done
   Hungry receivers -> swapFor home var seen (Hungry (enqueue waiter receivers)) >>= done
@@ -246,12 +244,12 @@ queueToReceive var home waiter joined changed = look var $ \seen -> \case
     done ours = if ours then joined else changed
 {-# INLINE queueToReceive #-}
 
-leaveHungry :: MutVar RealWorld (State a) -> Home -> IO ()
+leaveHungry :: MutVar RealWorld (ChannelState a) -> Home -> IO ()
 leaveHungry var here = leave
   where
     leave = look var $ \seen -> \case
       Hungry receivers -> do
-        left <- afterBurial receivers
+        left <- afterRemoval receivers
         ours <- swapFor here var seen (if isEmpty left then Holding 0 [] [] else Hungry left)
         unless ours leave
       _ -> pure ()
@@ -286,7 +284,7 @@ first front back none use = case front of
 {-# INLINE first #-}
 
 -- | The channel is ours (Busy) and there is room: senders that still wait send.
-refill :: MutVar RealWorld (State a) -> Int -> Home -> Int -> [a] -> [a] -> Queue a () -> IO ()
+refill :: MutVar RealWorld (ChannelState a) -> Int -> Home -> Int -> [a] -> [a] -> Queue a () -> IO ()
 refill var room here = go
   where
     go n front back senders
@@ -303,7 +301,7 @@ refill var room here = go
 --
 -- Throws 'ChannelClosed' if the channel is closed.
 trySend :: Channel a -> a -> Thread Bool
-trySend c a = attempt (using "try to send to" (wishSend (channelNames c))) $ \home _ _ ->
+trySend c a = attempt (using "try to send to" (blockedSend (channelNames c))) $ \home _ _ ->
   sendNow c home a (pure (Got False)) (pure (Instead (throwTrace (closed c)))) (pure (Got True))
 
 -- | What there was to receive.
@@ -317,14 +315,14 @@ data Received a
 
 -- | Receive the value that was sent first, if there is one. Never waits.
 tryReceive :: Channel a -> Thread (Received a)
-tryReceive c = attempt (using "try to receive from" (wishReceive (channelNames c))) $ \home _ _ ->
+tryReceive c = attempt (using "try to receive from" (blockedReceive (channelNames c))) $ \home _ _ ->
   receiveNow c home (pure (Got NotYet)) (pure (Got EndOfChannel)) (pure . Got . Received)
 
 -- | Close the channel. What was sent before can be received; then receivers get
 -- 'Nothing', those that wait at once. Senders fail, those that wait at once too.
 -- Closing again does nothing. Neither waits nor notices a cancellation.
 close :: Channel a -> Thread ()
-close c@Channel {channelState = var} = immediate (using "close" (wishSend (channelNames c))) go
+close c@Channel {channelState = var} = immediate (using "close" (blockedSend (channelNames c))) go
   where
     go here = look var $ \seen -> \case
       Holding _ front back -> shut here seen (front <> reverse back) (pure ())
@@ -343,7 +341,7 @@ close c@Channel {channelState = var} = immediate (using "close" (wishSend (chann
 onReceive :: Channel a -> Choice (Maybe a)
 onReceive c@Channel {channelState = var} =
   Choice
-    (wishReceive (channelNames c))
+    (blockedReceive (channelNames c))
     "receive from"
     (\home -> receiveNow c home (pure Later) (pure (Got Nothing)) (pure . Got . Just))
     ()
@@ -356,7 +354,7 @@ onReceive c@Channel {channelState = var} =
 onSend :: Channel a -> a -> Choice ()
 onSend c@Channel {channelState = var} a =
   Choice
-    (wishSend (channelNames c))
+    (blockedSend (channelNames c))
     "send to"
     (\home -> sendNow c home a (pure Later) (pure (Instead (throwTrace (closed c)))) (pure (Got ())))
     a
@@ -365,7 +363,7 @@ onSend c@Channel {channelState = var} a =
 
 -- | How many values wait to be received. Perhaps not any more when this returns.
 waitingValues :: Channel a -> Thread Int
-waitingValues c = immediate (using "look at" (wishReceive (channelNames c))) (const go)
+waitingValues c = immediate (using "look at" (blockedReceive (channelNames c))) (const go)
   where
     go =
       readMutVar (channelState c) >>= \case

@@ -3,8 +3,8 @@
 -- |
 -- Description : How "Weft.Condition" works
 --
--- A queue of threads that hold a mutex again when they leave it. See
--- Note [Synchronization] in "Weft.Internal.Sync".
+-- A queue of threads that hold a mutex again when they leave it: Note [Synchronization] in
+-- "Weft.Internal.Sync".
 module Weft.Internal.Sync.Condition
   ( Condition (..),
     newCondition,
@@ -29,27 +29,26 @@ import Weft.Internal.Sync.Mutex
 import Weft.Internal.Sync.WaitQueue
 
 -- | What threads wait for that hold a mutex.
-data Condition = Condition !(MutVar RealWorld (Queue () ())) !Wish
+data Condition = Condition !(MutVar RealWorld (Queue () ())) !BlockedOn
 
 -- | A condition that nobody waits for.
 newCondition :: Thread Condition
 newCondition = newConditionNamed mempty
 
--- | The same with a label, for reports.
+-- | 'newCondition' with a label, for reports.
 newConditionNamed :: Text -> Thread Condition
 newConditionNamed text = internal $ \home _ -> do
   name <- newName home text
   queue <- newShared emptyQueue
   pure (Condition queue (waiting "condition" name "a signal"))
 
--- | Let go of the mutex and wait for a signal, in one step; then hold the mutex
--- again. Cancellable while it waits for the signal; the mutex is held again in any
--- case when this returns or throws, so that it suits 'Weft.Mutex.withMutex'.
+-- | Unlock the mutex and wait for a signal, in one step; then lock the mutex again. Cancellable
+-- while it waits for the signal; the thread holds the mutex whenever this returns or throws, as
+-- 'Weft.Mutex.withMutex' needs.
 --
--- Throws 'NotHeld' if this thread does not hold the mutex; then it does not hold it
--- afterwards either.
+-- Throws 'NotHeld' if this thread does not hold the mutex, and leaves it so.
 wait :: Condition -> Mutex -> Thread ()
-wait (Condition queue wish) m = mask_ $ do
+wait (Condition queue blockedOn) m = mask_ $ do
   -- Masked: an exception comes out of the wait only, when the mutex was let go of, and never
   -- before it, when the thread would lock what it holds.
   held <- parked `catch` \e -> relock *> throwM (e :: SomeException)
@@ -57,11 +56,11 @@ wait (Condition queue wish) m = mask_ $ do
   where
     relock = under MaskedUninterruptible (lock m)
     -- False: the mutex is not this thread's.
-    parked = attempt (Uses [Use "wait for" wish, Use "unlock" (mutexWish m)]) $ \home tcb k -> do
+    parked = attempt (Uses [Use "wait for" blockedOn, Use "unlock" (mutexBlockedOn m)]) $ \home tcb k -> do
       held <- heldBy m (tcbNumber tcb)
       if not held || tcbNumber tcb == 0
         then pure (Got False)
-        else Later <$ waitFor home tcb wish () (\() -> k True) (park home tcb)
+        else Later <$ waitFor home tcb blockedOn () (\() -> k True) (park home tcb)
     park home tcb waiter = do
       change home queue (pure . enqueue waiter)
       releaseAs m (tcbNumber tcb) home
@@ -70,8 +69,8 @@ wait (Condition queue wish) m = mask_ $ do
 -- | Wake the thread that has waited longest, if one waits. The signal is for a thread
 -- that waits now; it is not kept.
 signal :: Condition -> Thread ()
-signal (Condition queue wish) = immediate (using "signal" wish) $ \home -> void (wakeFirst home queue ())
+signal (Condition queue blockedOn) = immediate (using "signal" blockedOn) $ \home -> void (wakeFirst home queue ())
 
 -- | Wake all that wait now.
 broadcast :: Condition -> Thread ()
-broadcast (Condition queue wish) = immediate (using "broadcast" wish) $ \home -> takeAll home queue >>= wakeAll home ()
+broadcast (Condition queue blockedOn) = immediate (using "broadcast" blockedOn) $ \home -> takeAll home queue >>= wakeAll home ()

@@ -3,11 +3,10 @@
 -- |
 -- Description : How "Weft.Event" works
 --
--- The two states of an event, and the operations, each a change of one. See
--- Note [Synchronization] in "Weft.Internal.Sync".
+-- The states of an event and its operations: Note [Synchronization] in "Weft.Internal.Sync".
 module Weft.Internal.Sync.Event
   ( Event (..),
-    State (..),
+    EventState (..),
     newEvent,
     newEventNamed,
     set,
@@ -30,16 +29,16 @@ import Weft.Internal.Sync.Choice
 import Weft.Internal.Sync.WaitQueue
 
 -- | A flag that threads wait for.
-data Event = Event !(MutVar RealWorld State) !Wish
+data Event = Event !(MutVar RealWorld EventState) !BlockedOn
 
 -- | Is it set? If not, who waits.
-data State = Set | Unset !(Queue () ())
+data EventState = Set | Unset !(Queue () ())
 
 -- | An event that is not set.
 newEvent :: Thread Event
 newEvent = newEventNamed mempty
 
--- | The same with a label, for reports.
+-- | 'newEvent' with a label, for reports.
 newEventNamed :: Text -> Thread Event
 newEventNamed text = internal $ \home _ -> do
   name <- newName home text
@@ -48,7 +47,7 @@ newEventNamed text = internal $ \home _ -> do
 
 -- | Set it and wake all that wait for it. If it is set, nothing happens.
 set :: Event -> Thread ()
-set (Event state wish) = immediate (using "set" wish) go
+set (Event state blockedOn) = immediate (using "set" blockedOn) go
   where
     go here = look state $ \seen -> \case
       Set -> pure ()
@@ -58,7 +57,7 @@ set (Event state wish) = immediate (using "set" wish) go
 
 -- | From now on threads wait again.
 clear :: Event -> Thread ()
-clear (Event state wish) = immediate (using "clear" wish) go
+clear (Event state blockedOn) = immediate (using "clear" blockedOn) go
   where
     go here = look state $ \seen -> \case
       Set -> swapFor here state seen (Unset emptyQueue) >>= \ours -> unless ours (go here)
@@ -66,23 +65,23 @@ clear (Event state wish) = immediate (using "clear" wish) go
 
 -- | Is it set? Perhaps not any more when this returns.
 isSet :: Event -> Thread Bool
-isSet (Event state wish) = immediate (using "look at" wish) (\_ -> isIt <$> readMutVar state)
+isSet (Event state blockedOn) = immediate (using "look at" blockedOn) (\_ -> isIt <$> readMutVar state)
   where
     isIt = \case Set -> True; Unset _ -> False
 
 -- | Wait until it is set. Who was woken goes on even if the event has been cleared
 -- since. Cancellable.
 wait :: Event -> Thread ()
-wait (Event state wish) = attempt (using "wait for" wish) $ \home tcb k ->
+wait (Event state blockedOn) = attempt (using "wait for" blockedOn) $ \home tcb k ->
   readMutVar state >>= \case
     Set -> pure (Got ())
-    Unset _ -> waitFor home tcb wish () k (\waiter -> queueUp state home waiter (pure (leave state home)) (pure () <$ answer home waiter ()))
+    Unset _ -> waitFor home tcb blockedOn () k (\waiter -> queueUp state home waiter (pure (leave state home)) (pure () <$ answer home waiter ()))
 
 -- | To find it set, as 'wait' does.
 onSet :: Event -> Choice ()
-onSet (Event state wish) =
+onSet (Event state blockedOn) =
   Choice
-    wish
+    blockedOn
     "wait for"
     ( \_ ->
         readMutVar state >>= \case
@@ -94,7 +93,7 @@ onSet (Event state wish) =
     pure
 
 -- | Join those that wait; what to do when that is done, and if it is set.
-queueUp :: MutVar RealWorld State -> Home -> Waiter () () -> IO r -> IO r -> IO r
+queueUp :: MutVar RealWorld EventState -> Home -> ParkedThread () () -> IO r -> IO r -> IO r
 queueUp state here waiter joined isSet' = again
   where
     again = look state $ \seen -> \case
@@ -104,5 +103,5 @@ queueUp state here waiter joined isSet' = again
         if ours then joined else again
 {-# INLINE queueUp #-}
 
-leave :: MutVar RealWorld State -> Home -> IO ()
-leave state here = change here state (\case Set -> pure Set; Unset queue -> Unset <$> afterBurial queue)
+leave :: MutVar RealWorld EventState -> Home -> IO ()
+leave state here = change here state (\case Set -> pure Set; Unset queue -> Unset <$> afterRemoval queue)

@@ -4,16 +4,9 @@
 -- |
 -- Description : Variables that are filled once
 --
--- The results of children and of races, and what "Weft.IVar" is made of. Called on workers,
--- outside user code, of one run.
-module Weft.Internal.Sync.IVar
-  ( IVar,
-    newIVar,
-    fillIVar,
-    readIVar,
-    onFilled,
-  )
-where
+-- The results of children and of races, and the base of "Weft.IVar". Called on workers of one
+-- run, outside user code.
+module Weft.Internal.Sync.IVar (IVar, newIVar, fillIVar, readIVar, onFilled) where
 
 import Control.Monad.Primitive (RealWorld)
 import Data.Primitive.MutVar
@@ -51,22 +44,22 @@ inside = \case
   Empty _ -> Nothing
 
 -- | Wait until it is full.
-readIVar :: Wish -> IVar a -> Thread a
-readIVar wish (IVar var) = awaitIn wish var inside join (\home _ -> leave var home)
+readIVar :: BlockedOn -> IVar a -> Thread a
+readIVar blockedOn (IVar var) = awaitIn blockedOn var inside join (\home _ -> leave var home)
 
-join :: Waiter () a -> Content a -> Content a
+join :: ParkedThread () a -> Content a -> Content a
 join waiter = \case
   Empty waiters -> Empty (enqueue waiter waiters)
   full -> full
 
 leave :: MutVar RealWorld (Content a) -> Home -> IO ()
 leave var home = change home var $ \case
-  Empty waiters -> Empty <$> afterBurial waiters
+  Empty waiters -> Empty <$> afterRemoval waiters
   full -> pure full
 
 -- | To find it full, as one of several things.
-onFilled :: Wish -> IVar a -> Choice a
-onFilled wish (IVar var) = Choice wish "" now () joinIn pure
+onFilled :: BlockedOn -> IVar a -> Choice a
+onFilled blockedOn (IVar var) = Choice blockedOn "" now () joinIn pure
   where
     now _ = maybe Later Got . inside <$> readMutVar var
     joinIn home place = changing home var $ \content -> case content of

@@ -1,6 +1,6 @@
 {-# LANGUAGE PatternSynonyms #-}
 {-# OPTIONS_GHC -O2 #-}
--- Taking control blocks apart, to pass their fields, builds them anew wherever a thread
+-- Taking control blocks apart, to pass their fields, rebuilds them wherever a thread
 -- is parked: 80 bytes. (As in "Weft.Internal.Core.Scheduler".)
 {-# OPTIONS_GHC -fno-spec-constr #-}
 {-# OPTIONS_HADDOCK not-home #-}
@@ -8,8 +8,7 @@
 -- |
 -- Description : How "Weft.MVar" works
 --
--- The states of a variable, and the operations, each a change of one. See
--- Note [Synchronization] in "Weft.Internal.Sync".
+-- The states of a variable and its operations: Note [Synchronization] in "Weft.Internal.Sync".
 module Weft.Internal.Sync.MVar
   ( MVar (..),
     Slot (..),
@@ -56,45 +55,41 @@ import Weft.Internal.Sync.WaitQueue
 
 -- | A place for a value.
 data MVar a = MVar
-  { mvarState :: {-# UNPACK #-} !(MutVar RealWorld (State a)),
+  { mvarState :: {-# UNPACK #-} !(MutVar RealWorld (MVarState a)),
     mvarTake :: !(Primitive () a),
     mvarPut :: !(Primitive a ()),
-    mvarWishes :: Wishes
+    mvarBlockedOn :: MVarBlockedOn
   }
 
 -- | What those wait for that take, put and read. Made when it is needed first.
-data Wishes = Wishes {wishTake, wishPut, wishRead :: !Wish}
+data MVarBlockedOn = MVarBlockedOn {blockedTake, blockedPut, blockedRead :: !BlockedOn}
 
--- | The same variable.
 instance Eq (MVar a) where
   a == b = mvarState a == mvarState b
 
--- | What is in the place and who waits.
---
--- Handing a value from one thread to another is what most variables are for, hence 'One': a second
--- taker makes a queue of it, and a queue stays one until it is empty. Whoever takes the thread out
--- of the variable makes that empty first, and hands over then; what cannot be handed over, since
--- the thread was cancelled, is still its own.
-type State a = Slot (Waits a) a
+-- | The value, and the waiting threads. One waiting taker is the common case, hence 'One'; a
+-- second makes a queue, which remains until it is empty. A thread that hands over through 'One'
+-- empties the variable first; if the taker was cancelled, the value is still its own.
+type MVarState a = Slot (Queues a) a
 
 -- | Who waits.
-data Waits a
+data Queues a
   = -- | No value; readers and takers, not both none (some may have been cancelled).
-    Hungry' !(Queue () a) !(Queue () a)
+    HungryQueues !(Queue () a) !(Queue () a)
   | -- | A value; putters, at least one (some may have been cancelled).
-    Crowded' a !(Queue a ())
+    CrowdedQueue a !(Queue a ())
   | -- | A putter is being asked whether it still wants to. Note [Synchronization] in
     -- "Weft.Internal.Sync".
-    Busy'
+    AskingPutter
 
-pattern Hungry :: Queue () a -> Queue () a -> State a
-pattern Hungry readers takers = Contended (Hungry' readers takers)
+pattern Hungry :: Queue () a -> Queue () a -> MVarState a
+pattern Hungry readers takers = Contended (HungryQueues readers takers)
 
-pattern Crowded :: a -> Queue a () -> State a
-pattern Crowded a putters = Contended (Crowded' a putters)
+pattern Crowded :: a -> Queue a () -> MVarState a
+pattern Crowded a putters = Contended (CrowdedQueue a putters)
 
-pattern Busy :: State a
-pattern Busy = Contended Busy'
+pattern Busy :: MVarState a
+pattern Busy = Contended AskingPutter
 
 {-# COMPLETE Empty, Full, One, Hungry, Crowded, Busy #-}
 
@@ -106,21 +101,21 @@ newMVar a = internal (\home _ -> make home mempty (Full a))
 newEmptyMVar :: Thread (MVar a)
 newEmptyMVar = newEmptyMVarNamed mempty
 
--- | The same with a label, for reports.
+-- | 'newEmptyMVar' with a label, for reports.
 newEmptyMVarNamed :: Text -> Thread (MVar a)
 newEmptyMVarNamed text = internal (\home _ -> make home text Empty)
 
-make :: Home -> Text -> State a -> IO (MVar a)
+make :: Home -> Text -> MVarState a -> IO (MVar a)
 make home text state = do
   name <- newName home text
   var <- newShared state
-  let wishes = Wishes (waiting "MVar" name "to take") (waiting "MVar" name "to put") (waiting "MVar" name "to read")
+  let blockedOn = MVarBlockedOn (waiting "MVar" name "to take") (waiting "MVar" name "to put") (waiting "MVar" name "to read")
       mvar =
         MVar
           var
-          (Primitive (TakeOut var) (takeAct mvar (leaveHungry var)) True (using "take" (wishTake wishes)))
-          (Primitive (PutIn var) (putAct mvar) True (using "put into" (wishPut wishes)))
-          wishes
+          (Primitive (TakeOut var) (takeAct mvar (leaveHungry var)) True (using "take" (blockedTake blockedOn)))
+          (Primitive (PutIn var) (putAct mvar) True (using "put into" (blockedPut blockedOn)))
+          blockedOn
   pure mvar
 
 -- | Take the value; wait for one while there is none. Cancellable while it waits; who
@@ -132,7 +127,7 @@ takeMVar mvar = Thread (Perform (mvarTake mvar) ())
 -- | With what a cancelled wait does, made once. The patterns here and in 'putAct' are lazy since
 -- the variable is made of these.
 takeAct :: MVar a -> (Home -> IO ()) -> Here -> () -> (a -> Trace) -> IO (Tried a)
-takeAct ~mvar@MVar {mvarState = var, mvarWishes = wishes} forget = \here _ k -> do
+takeAct ~mvar@MVar {mvarState = var, mvarBlockedOn = blockedOn} forget = \here _ k -> do
   tcb <- currentTcb here
   let !home = hereHome here
   state <- readMutVar var
@@ -141,23 +136,23 @@ takeAct ~mvar@MVar {mvarState = var, mvarWishes = wishes} forget = \here _ k -> 
     Empty
       | homeAlone home,
         Identity {} <- tcbIdentity tcb -> do
-          waiter <- takePlace home tcb (wishTake wishes) () k
+          waiter <- takePlace home tcb (blockedTake blockedOn) () k
           writeMutVar var (One waiter)
           untilForgotten home tcb waiter forget
     _ -> takeLater mvar here k
 {-# INLINE takeAct #-}
 
 takeLater :: MVar a -> Here -> (a -> Trace) -> IO (Tried a)
-takeLater MVar {mvarState = var, mvarWishes = wishes} here k = takeNow var home park (pure . Got)
+takeLater MVar {mvarState = var, mvarBlockedOn = blockedOn} here k = takeNow var home park (pure . Got)
   where
     !home = hereHome here
-    park = currentTcb here >>= \tcb -> waitFor home tcb (wishTake wishes) () k queueUp
+    park = currentTcb here >>= \tcb -> waitFor home tcb (blockedTake blockedOn) () k queueUp
     join waiter = takeNow var home (queueUp waiter) (\a -> pure () <$ answer home waiter a)
     queueUp waiter = queueToTake var home waiter (pure (leaveHungry var home)) (join waiter)
 {-# OPAQUE takeLater #-}
 
 -- | Join those that wait to take; what to do when that is done, and if the state has changed.
-queueToTake :: MutVar RealWorld (State a) -> Home -> Waiter () a -> IO r -> IO r -> IO r
+queueToTake :: MutVar RealWorld (MVarState a) -> Home -> ParkedThread () a -> IO r -> IO r -> IO r
 queueToTake var home waiter joined changed = look var $ \seen -> \case
   Empty -> swapFor home var seen (One waiter) >>= done
   One other -> swapFor home var seen (Hungry emptyQueue (enqueue waiter (enqueue other emptyQueue))) >>= done
@@ -169,9 +164,9 @@ queueToTake var home waiter joined changed = look var $ \seen -> \case
 
 -- | To take the value, as 'takeMVar' does.
 onTake :: MVar a -> Choice a
-onTake MVar {mvarState = var, mvarWishes = wishes} =
+onTake MVar {mvarState = var, mvarBlockedOn = blockedOn} =
   Choice
-    (wishTake wishes)
+    (blockedTake blockedOn)
     "take"
     (\home -> takeNow var home (pure Later) (pure . Got))
     ()
@@ -179,7 +174,7 @@ onTake MVar {mvarState = var, mvarWishes = wishes} =
     pure
 
 -- | Take the value if there is one; what to do if there is none, what to do with it.
-takeNow :: MutVar RealWorld (State a) -> Home -> IO r -> (a -> IO r) -> IO r
+takeNow :: MutVar RealWorld (MVarState a) -> Home -> IO r -> (a -> IO r) -> IO r
 takeNow var here none use = again
   where
     again = look var $ \seen -> \case
@@ -196,7 +191,7 @@ takeNow var here none use = again
 {-# INLINE takeNow #-}
 
 -- | The variable is ours (Busy) and empty: the first putter that still waits puts.
-refill :: MutVar RealWorld (State a) -> Home -> Queue a () -> IO ()
+refill :: MutVar RealWorld (MVarState a) -> Home -> Queue a () -> IO ()
 refill var here putters = dequeue putters (publish var Empty) $ \waiter rest ->
   -- Nobody changes a Busy variable but us.
   offered waiter >>= \case
@@ -208,7 +203,7 @@ refill var here putters = dequeue putters (publish var Empty) $ \waiter rest ->
         else refill var here rest
 {-# OPAQUE refill #-}
 
-leaveHungry :: MutVar RealWorld (State a) -> Home -> IO ()
+leaveHungry :: MutVar RealWorld (MVarState a) -> Home -> IO ()
 leaveHungry var here = settle
   where
     settle = look var $ \seen -> \case
@@ -218,13 +213,13 @@ leaveHungry var here = settle
         ours <- if waits then pure True else swapFor here var seen Empty
         unless ours settle
       Hungry readers takers -> do
-        r <- afterBurial readers
-        t <- afterBurial takers
+        r <- afterRemoval readers
+        t <- afterRemoval takers
         ours <- swapFor here var seen (hungry r t)
         unless ours settle
       _ -> pure ()
 
-hungry :: Queue () a -> Queue () a -> State a
+hungry :: Queue () a -> Queue () a -> MVarState a
 hungry readers takers
   | isEmpty readers && isEmpty takers = Empty
   | otherwise = Hungry readers takers
@@ -245,7 +240,7 @@ putAct ~mvar@MVar {mvarState = var} = \here a k -> do
   state <- readMutVar var
   case state of
     -- Most often one thread waits to take, which gets the value.
-    One (Parking place)
+    One (ParkedThread place)
       | homeAlone home ->
           readMutVar place >>= \case
             Occupied _ taker _ _ _ use -> do
@@ -259,10 +254,10 @@ putAct ~mvar@MVar {mvarState = var} = \here a k -> do
 {-# INLINE putAct #-}
 
 putLater :: MVar a -> Here -> a -> Resume -> IO (Tried ())
-putLater MVar {mvarState = var, mvarWishes = wishes} here a k = putNow var home a park (pure (Got ()))
+putLater MVar {mvarState = var, mvarBlockedOn = blockedOn} here a k = putNow var home a park (pure (Got ()))
   where
     !home = hereHome here
-    park = currentTcb here >>= \tcb -> waitFor home tcb (wishPut wishes) a k queueUp
+    park = currentTcb here >>= \tcb -> waitFor home tcb (blockedPut blockedOn) a k queueUp
     join waiter = putNow var home a (queueUp waiter) (pure () <$ answer home waiter ())
     queueUp waiter = look var $ \seen -> \case
       Full b -> swapFor home var seen (Crowded b (enqueue waiter emptyQueue)) >>= done
@@ -272,7 +267,7 @@ putLater MVar {mvarState = var, mvarWishes = wishes} here a k = putNow var home 
         done ours = if ours then pure settle else join waiter
     settle = look var $ \seen -> \case
       Crowded b putters -> do
-        left <- afterBurial putters
+        left <- afterRemoval putters
         ours <- swapFor home var seen (if isEmpty left then Full b else Crowded b left)
         unless ours settle
       Busy -> relax >> settle
@@ -280,7 +275,7 @@ putLater MVar {mvarState = var, mvarWishes = wishes} here a k = putNow var home 
 {-# OPAQUE putLater #-}
 
 -- | Put the value if there is room; what to do if there is none, and if there was.
-putNow :: MutVar RealWorld (State a) -> Home -> a -> IO r -> IO r -> IO r
+putNow :: MutVar RealWorld (MVarState a) -> Home -> a -> IO r -> IO r -> IO r
 putNow var here a full done = again
   where
     again = look var $ \seen -> \case
@@ -302,7 +297,7 @@ putNow var here a full done = again
 
 -- | Give the value to those that wait: to all readers, and to the first taker or, if
 -- there is none, to the variable. False: try again, we still have it.
-serve :: MutVar RealWorld (State a) -> Home -> a -> IO Bool
+serve :: MutVar RealWorld (MVarState a) -> Home -> a -> IO Bool
 serve var here a = look var $ \seen -> \case
   Hungry readers takers
     | isEmpty readers -> dequeue takers (swapFor here var seen (Full a)) $ \waiter rest -> do
@@ -322,13 +317,13 @@ serve var here a = look var $ \seen -> \case
 -- | Read the value and leave it there; wait for one while there is none. Comes before
 -- all takes that wait. Cancellable while it waits.
 readMVar :: MVar a -> Thread a
-readMVar MVar {mvarState = var, mvarWishes = wishes} = attempt (using "read" (wishRead wishes)) $ \home tcb k ->
+readMVar MVar {mvarState = var, mvarBlockedOn = blockedOn} = attempt (using "read" (blockedRead blockedOn)) $ \home tcb k ->
   let join waiter = readNow var (queueUp waiter) (\a -> pure () <$ answer home waiter a)
       queueUp waiter = queueToRead var home waiter (pure (leaveHungry var home)) (join waiter)
-   in readNow var (waitFor home tcb (wishRead wishes) () k queueUp) (pure . Got)
+   in readNow var (waitFor home tcb (blockedRead blockedOn) () k queueUp) (pure . Got)
 
 -- | Join those that wait to read; what to do when that is done, and if the state has changed.
-queueToRead :: MutVar RealWorld (State a) -> Home -> Waiter () a -> IO r -> IO r -> IO r
+queueToRead :: MutVar RealWorld (MVarState a) -> Home -> ParkedThread () a -> IO r -> IO r -> IO r
 queueToRead var home waiter joined changed = look var $ \seen -> \case
   Empty -> swapFor home var seen (Hungry (enqueue waiter emptyQueue) emptyQueue) >>= done
   One taker -> swapFor home var seen (Hungry (enqueue waiter emptyQueue) (enqueue taker emptyQueue)) >>= done
@@ -340,16 +335,16 @@ queueToRead var home waiter joined changed = look var $ \seen -> \case
 
 -- | To read the value, as 'readMVar' does.
 onRead :: MVar a -> Choice a
-onRead MVar {mvarState = var, mvarWishes = wishes} =
+onRead MVar {mvarState = var, mvarBlockedOn = blockedOn} =
   Choice
-    (wishRead wishes)
+    (blockedRead blockedOn)
     "read"
     (\_ -> readNow var (pure Later) (pure . Got))
     ()
     (\home waiter -> queueToRead var home waiter (pure (Just (leaveHungry var))) (pure Nothing))
     pure
 
-readNow :: MutVar RealWorld (State a) -> IO r -> (a -> IO r) -> IO r
+readNow :: MutVar RealWorld (MVarState a) -> IO r -> (a -> IO r) -> IO r
 readNow var none use = again
   where
     again =
@@ -368,17 +363,17 @@ swapMVar mvar new = takeMVar mvar >>= \old -> old <$ putBack mvar new
 
 -- | Take the value if there is one. Never waits.
 tryTakeMVar :: MVar a -> Thread (Maybe a)
-tryTakeMVar MVar {mvarState = var, mvarWishes = wishes} = attempt (using "try to take" (wishTake wishes)) $ \home _ _ ->
+tryTakeMVar MVar {mvarState = var, mvarBlockedOn = blockedOn} = attempt (using "try to take" (blockedTake blockedOn)) $ \home _ _ ->
   takeNow var home (pure (Got Nothing)) (pure . Got . Just)
 
 -- | Put a value if there is room: true. Never waits.
 tryPutMVar :: MVar a -> a -> Thread Bool
-tryPutMVar MVar {mvarState = var, mvarWishes = wishes} a = attempt (using "try to put into" (wishPut wishes)) $ \home _ _ ->
+tryPutMVar MVar {mvarState = var, mvarBlockedOn = blockedOn} a = attempt (using "try to put into" (blockedPut blockedOn)) $ \home _ _ ->
   putNow var home a (pure (Got False)) (pure (Got True))
 
 -- | The value, if there is one. Never waits.
 tryReadMVar :: MVar a -> Thread (Maybe a)
-tryReadMVar MVar {mvarState = var, mvarWishes = wishes} = attempt (using "try to read" (wishRead wishes)) $ \_ _ _ ->
+tryReadMVar MVar {mvarState = var, mvarBlockedOn = blockedOn} = attempt (using "try to read" (blockedRead blockedOn)) $ \_ _ _ ->
   readNow var (pure (Got Nothing)) (pure . Got . Just)
 
 -- | Is it empty? Perhaps not any more when this returns.
@@ -396,7 +391,7 @@ modifyMVar_ :: MVar a -> (a -> Thread a) -> Thread ()
 modifyMVar_ mvar f = takeMVar mvar >>= \a -> orElseRestore (f a) (putBack mvar a) >>= putBack mvar
 {-# INLINE modifyMVar_ #-}
 
--- | The same with a result.
+-- | 'modifyMVar_' with a result.
 modifyMVar :: MVar a -> (a -> Thread (a, b)) -> Thread b
 modifyMVar mvar f = do
   a <- takeMVar mvar

@@ -1,5 +1,5 @@
 {-# OPTIONS_GHC -O2 #-}
--- Taking control blocks apart, to pass their fields, builds them anew wherever a thread
+-- Taking control blocks apart, to pass their fields, rebuilds them wherever a thread
 -- is parked: 80 bytes. (As in "Weft.Internal.Core.Scheduler".)
 {-# OPTIONS_GHC -fno-spec-constr #-}
 {-# OPTIONS_HADDOCK not-home #-}
@@ -7,8 +7,8 @@
 -- |
 -- Description : How a mutex works
 --
--- A word and a queue. See Note [The word of a mutex]. The functions in 'IO' run on
--- workers, outside user code.
+-- A word and a queue: Note [The word of a mutex]. The functions in 'IO' run on workers, outside
+-- user code.
 module Weft.Internal.Sync.Mutex
   ( Mutex (..),
     MutexError (..),
@@ -57,12 +57,12 @@ import Weft.Internal.Sync.WaitQueue
 --               then, announce
 --   announce    0 -> 1, then hand over;  2n -> 2n + 1;  odd: nothing to do
 --
--- No wake-up is lost: who joins reads the word after the queue was written, and who
--- frees the mutex reads the queue after the word was written, each with a full
--- barrier in between. So one of them sees the other. Only who hands over changes a
--- word that is 1. (With one worker none of this happens at the same time.)
+-- No wake-up is lost: a thread that joins reads the word after it has written the queue; a
+-- thread that frees the mutex reads the queue after it has written the word; each with a full
+-- barrier in between. So one of them sees the other. Only the thread that hands over changes
+-- a word that is 1. (With one worker none of this happens at the same time.)
 --
--- Neither lock nor unlock allocates when there is nobody to wait for; the word is unboxed.
+-- Without waiters neither lock nor unlock allocates; the word is unboxed.
 
 -- | A lock that one thread at a time holds.
 data Mutex = Mutex
@@ -70,11 +70,10 @@ data Mutex = Mutex
     mutexWord :: {-# UNPACK #-} !(PrimVar RealWorld Int),
     mutexLock, mutexUnlock :: !(Primitive () ()),
     mutexQueue :: {-# UNPACK #-} !(MutVar RealWorld (Queue () ())),
-    mutexWish :: !Wish,
+    mutexBlockedOn :: !BlockedOn,
     mutexName :: !Name
   }
 
--- | The same mutex.
 instance Eq Mutex where
   a == b = mutexQueue a == mutexQueue b
 
@@ -102,13 +101,12 @@ createMutex home text = do
   name <- newName home text
   word <- newPrimVar 0
   queue <- newShared emptyQueue
-  let wish = waitingFor "mutex" name ((`shiftR` 1) <$> readPrimVar word)
-      m = Mutex word (Primitive (Hold word) (lockAct m) True (using "lock" wish)) (Primitive (LetGo word) (unlockAct m) False (using "unlock" wish)) queue wish name
+  let blockedOn = waitingFor "mutex" name ((`shiftR` 1) <$> readPrimVar word)
+      m = Mutex word (Primitive (Hold word) (lockAct m) True (using "lock" blockedOn)) (Primitive (LetGo word) (unlockAct m) False (using "unlock" blockedOn)) queue blockedOn name
   pure m
 
--- | Wait until the mutex is free and hold it. Threads get it in the order in which
--- they came. Cancellable while it waits; who is cancelled does not hold it, and whom
--- it was handed to before does.
+-- | Wait until the mutex is free and hold it; first come, first served. Cancellable while it
+-- waits; a cancelled thread does not hold it, unless it was handed the mutex before.
 --
 -- Throws 'AlreadyHeld' if this thread holds it.
 lock :: Mutex -> Thread ()
@@ -134,7 +132,7 @@ numberedFirst body k = pure (Instead (unThread (myself >> body) k))
 lockLater :: Mutex -> Int -> Int -> Home -> Tcb -> (() -> Trace) -> IO (Tried ())
 lockLater m n found home tcb k
   | shiftR found 1 == n = pure (Instead (throwTrace (AlreadyHeld (show m))))
-  | otherwise = waitFor home tcb (mutexWish m) () k $ \waiter -> do
+  | otherwise = waitFor home tcb (mutexBlockedOn m) () k $ \waiter -> do
       change home (mutexQueue m) (pure . enqueue waiter)
       announce m home
       pure (leaveQueue home (mutexQueue m))
@@ -143,14 +141,14 @@ lockLater m n found home tcb k
 -- | Hold the mutex if it is free: true. Never waits; false also if this thread
 -- holds it.
 tryLock :: Mutex -> Thread Bool
-tryLock m = attempt (using "try to lock" (mutexWish m)) $ \home tcb k -> case tcbIdentity tcb of
+tryLock m = attempt (using "try to lock" (mutexBlockedOn m)) $ \home tcb k -> case tcbIdentity tcb of
   Nobody -> numberedFirst (tryLock m) k
   Identity n _ -> do
     found <- swapWord home (mutexWord m) 0 (shiftL n 1)
     pure (if found == 0 then Got True else Got False)
 
--- | Let go of the mutex; the thread that has waited longest holds it then. Neither
--- waits nor notices a cancellation.
+-- | Let the thread that has waited longest hold the mutex. Neither waits nor notices a
+-- cancellation.
 --
 -- Throws 'NotHeld' if this thread does not hold it.
 unlock :: Mutex -> Thread ()
@@ -214,7 +212,7 @@ handOverAlone :: Mutex -> Home -> IO ()
 handOverAlone m here = readMutVar (mutexQueue m) >>= go
   where
     go queue =
-      dequeue queue free $ \(Parking place) rest ->
+      dequeue queue free $ \(ParkedThread place) rest ->
         readMutVar place >>= \case
           Occupied _ tcb _ _ _ k -> do
             writeMutVar place Vacant
@@ -228,7 +226,7 @@ handOverAlone m here = readMutVar (mutexQueue m) >>= go
     free = publish (mutexQueue m) emptyQueue >> writePrimVar (mutexWord m) 0
 {-# NOINLINE handOverAlone #-}
 
--- | Somebody has joined the queue: make sure that whoever holds the mutex knows.
+-- | A thread has joined the queue: make sure that the holder of the mutex knows.
 announce :: Mutex -> Home -> IO ()
 announce m here = atomicReadInt (mutexWord m) >>= go
   where

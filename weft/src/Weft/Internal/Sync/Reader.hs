@@ -4,9 +4,9 @@
 -- |
 -- Description : The memory of a reader
 --
--- A buffer, and which part of it was received and not given out. The buffer grows by need and
--- goes back to its first size when it is empty. What is given out is copied, since the memory is
--- used again. Used by the one thread that reads; the public operations are in "Weft.Reader".
+-- A buffer and its received, unread part. It grows on demand and returns to its first size when
+-- empty. Bytes are copied out, since the memory is reused. Used by the one thread that reads;
+-- "Weft.Reader" has the public operations.
 module Weft.Internal.Sync.Reader
   ( Reader,
     newReaderInto,
@@ -35,14 +35,14 @@ import Weft.Internal.Core.Trace (Thread)
 
 -- | A stream, and what was received of it and not read.
 data Reader = Reader
-  { readerState :: !(IORef State),
+  { readerState :: !(IORef ReaderState),
     -- | Wait for bytes and keep them: how many came, 0 at the end of the stream. Between
     -- their arrival and the state no system call is made, so nothing interrupts there.
     receiveMore :: !(Thread Int)
   }
 
 -- | The bytes between the two offsets are there; what is after them is free.
-data State = State
+data ReaderState = ReaderState
   { _stateBuffer :: !Buffer,
     stateFrom :: !Int,
     stateTo :: !Int
@@ -57,11 +57,11 @@ newReaderInto :: (Buffer -> Int -> Int -> Thread Int) -> Thread Reader
 newReaderInto receiving = liftIO $ do
   state <- newState
   pure . Reader state $ do
-    State buffer _ to <- liftIO (makeRoom state (usual `div` 4))
+    ReaderState buffer _ to <- liftIO (makeRoom state (usual `div` 4))
     n <- receiving buffer to (bufferSize buffer - to)
     n <$ liftIO (keep state n)
 
--- | A reader of anything that gives bytes, at most so many as it is asked for, and none at the
+-- | A reader of anything that gives bytes, at most this many as it is asked for, and none at the
 -- end: a connection with TLS, a pipe.
 newReaderFrom :: (Int -> Thread ByteString) -> Thread Reader
 newReaderFrom source = liftIO $ do
@@ -70,55 +70,55 @@ newReaderFrom source = liftIO $ do
     bytes <- source usual
     liftIO $ do
       let n = ByteString.length bytes
-      State buffer _ to <- makeRoom state n
+      ReaderState buffer _ to <- makeRoom state n
       unsafeUseAsCStringLen bytes (\(p, _) -> withBuffer buffer (\b -> copyBytes (b `plusPtr` to) (castPtr p) n))
       n <$ keep state n
 
-newState :: IO (IORef State)
-newState = newBuffer usual >>= \buffer -> newIORef (State buffer 0 0)
+newState :: IO (IORef ReaderState)
+newState = newBuffer usual >>= \buffer -> newIORef (ReaderState buffer 0 0)
 
--- | So many bytes were received.
-keep :: IORef State -> Int -> IO ()
+-- | This many bytes were received.
+keep :: IORef ReaderState -> Int -> IO ()
 keep state n = modifyIORef' state (\st -> st {stateTo = stateTo st + n})
 
--- | Have room for so many bytes: move what is there to the beginning, or to a larger
+-- | Have room for this many bytes: move what is there to the beginning, or to a larger
 -- buffer if it fills more than half of this one.
-makeRoom :: IORef State -> Int -> IO State
+makeRoom :: IORef ReaderState -> Int -> IO ReaderState
 makeRoom state n = do
-  st@(State buffer from to) <- readIORef state
+  st@(ReaderState buffer from to) <- readIORef state
   let size = bufferSize buffer
       have = to - from
       moveTo target = withBuffer buffer $ \old -> withBuffer target $ \new -> moveBytes new (old `plusPtr` from) have
       becomes st' = st' <$ writeIORef state st'
   if
-    | have == 0 && size > usual && n <= usual -> newBuffer usual >>= \b -> becomes (State b 0 0)
+    | have == 0 && size > usual && n <= usual -> newBuffer usual >>= \b -> becomes (ReaderState b 0 0)
     | size - to >= n && have > 0 -> pure st
-    | size >= n + have && 2 * have <= size -> moveTo buffer >> becomes (State buffer 0 have)
+    | size >= n + have && 2 * have <= size -> moveTo buffer >> becomes (ReaderState buffer 0 have)
     | otherwise -> do
         larger <- newBuffer (max (n + have) (2 * size))
         moveTo larger
-        becomes (State larger 0 have)
+        becomes (ReaderState larger 0 have)
 
 -- | How many bytes were received and not given out.
 received :: Reader -> IO Int
 received reader = (\st -> stateTo st - stateFrom st) <$> readIORef (readerState reader)
 
--- | Take at most so many bytes of those.
+-- | Take at most this many bytes of those.
 takeBytes :: Reader -> Int -> IO ByteString
 takeBytes reader n = do
   bytes <- peekBytes reader n
   modifyIORef' (readerState reader) (\st -> st {stateFrom = stateFrom st + ByteString.length bytes})
   pure bytes
 
--- | A copy of at most so many bytes of those.
+-- | A copy of at most this many bytes of those.
 peekBytes :: Reader -> Int -> IO ByteString
 peekBytes reader n = do
-  State buffer from to <- readIORef (readerState reader)
+  ReaderState buffer from to <- readIORef (readerState reader)
   copyBuffer buffer from (min n (to - from))
 
 -- | What is to become of what was received.
 data Verdict
-  = -- | Give out so many bytes, and forget these and those up to there.
+  = -- | Give out this many bytes, and forget these and those up to there.
     Take !Int !Int
   | -- | Leave it; so much is known of it.
     Leave !Int
@@ -131,7 +131,7 @@ data Considered
 -- | Look at what was received, where it lies, and take a part of it or leave it.
 consider :: Reader -> (ByteString -> Verdict) -> IO Considered
 consider reader judge = do
-  st@(State buffer from to) <- readIORef (readerState reader)
+  st@(ReaderState buffer from to) <- readIORef (readerState reader)
   case judge (unsafeSlice buffer from (to - from)) of
     Leave n -> pure (Remains n)
     Take content whole -> do

@@ -4,12 +4,9 @@
 -- |
 -- Description : The lifetime that owns a set of threads
 --
--- Owns the state of a scope: which threads it has, whether it takes more, what has
--- failed in it and who waits. 'withScope' is its beginning and its end; every thread
--- in it passes 'forkInto' on the way in and 'depart' on the way out. Called from any
--- worker. Public names are in "Weft.Scope".
---
--- See Note [The life of a scope].
+-- Owns the state of a scope: its threads, whether it takes more, its failure and the waiting
+-- threads. 'withScope' begins and ends it; every thread passes 'forkInto' on the way in and
+-- 'depart' on the way out. Called from any worker. See Note [The life of a scope].
 module Weft.Internal.Sync.Scope
   ( -- * Scopes
     Scope,
@@ -18,8 +15,8 @@ module Weft.Internal.Sync.Scope
     awaitAll,
 
     -- * Threads in them
-    Kind (..),
-    Ending (..),
+    ChildKind (..),
+    ScopeEnding (..),
     forkInto,
 
     -- * What goes wrong
@@ -52,39 +49,35 @@ import Weft.Internal.Sync (awaitIn)
 -- One variable holds the whole state and is changed atomically; its phases are
 --
 --   Open     takes threads.
---   Closing  takes none; whoever is in it was cancelled. Entered when the owner's
---            body has ended and no thread is left that is waited for, when the body
---            was left by an exception, when a thread has failed, and by
---            'cancelScope'. Never left but for Closed.
---   Closed   nobody is in it. Entered by the owner, who alone can.
+--   Closing  takes none; its threads were cancelled. Entered when the owner's body has
+--            returned and no awaited thread is left, when an exception has left the body,
+--            when a thread has failed, and by 'cancelScope'. Left only for Closed.
+--   Closed   has no threads. Only the owner enters it.
 --
--- A thread is counted before it is forked (`reserve`), registers itself as its first
--- act (`arrive`), and is uncounted as its last (`depart`). The count, and not the
--- register, is what the owner waits for; the register is for reaching the threads to
--- cancel them. It enters masked, so that no cancellation gets between. The races:
+-- A thread is counted before it is forked (`reserve`), registers as its first act
+-- (`arrive`), and is uncounted as its last (`depart`). The owner waits for the count; the
+-- register only serves cancellation. The thread enters masked, so that no cancellation
+-- gets between. The races:
 --
--- (A) The scope begins to close between a thread's reservation and its arrival: the
---     thread is in no register, so nobody cancels it. `arrive` finds that the scope
---     is not open, and cancels it: unmasked, it ends before its body. Forked masked, it
---     begins, since it may have been given what it is to release. The owner waits for
---     it: it is counted.
--- (B) The last thread ends, and wakes the owner, while another one forks: the fork
---     reserves first and the owner's `tryClose` finds a count that is not 0, or
---     `tryClose` comes first and the fork finds the scope closing ('ScopeEnded').
--- (C) A thread fails while the owner leaves its body by itself. The failure is in the
---     state before the count sinks, so the owner reads it at the end. The exception
---     that was sent to interrupt the body is disarmed by the owner on its own worker
---     when it has left the body, and hits nothing later (`scopeArmed`).
--- (D) A cancellation of the owner comes when its body is over. While it waits for
---     the threads of its own accord it is interrupted, and cancels them. While it
---     waits for threads that were cancelled, it waits on ('uninterruptibleMask_'),
---     and the exception is raised after the end of the scope.
--- (E) A thread forks into its own scope when that is closing already and its
---     cancellation is on the way: it gets 'ScopeEnded'. That is no failure of the
---     thread: it was ending, and only learned of it in this way.
+-- (A) The scope begins to close between a thread's reservation and its arrival, so nobody
+--     cancels the unregistered thread. `arrive` finds the scope not open, and cancels it:
+--     unmasked, it ends before its body; forked masked, it begins, since it may own what it
+--     must release. The owner waits for it, because it is counted.
+-- (B) The last thread ends and wakes the owner while another one forks: either the fork
+--     reserves first and the owner's `tryClose` finds a count above 0, or `tryClose` comes
+--     first and the fork finds the scope closing ('ScopeEnded').
+-- (C) A thread fails while the owner leaves its body normally. The failure is in the
+--     state before the count sinks, so the owner reads it at the end. The owner, on its own
+--     worker, disarms the exception that was to interrupt the body once it has left the
+--     body, so that it hits nothing later (`scopeArmed`).
+-- (D) A cancellation of the owner comes after its body. While the owner awaits running
+--     threads it is interrupted, and cancels them. While it awaits cancelled threads it
+--     waits on ('uninterruptibleMask_'), and the exception is raised after the scope.
+-- (E) A thread forks into its own scope when that is closing and its own cancellation is
+--     on the way: it gets 'ScopeEnded'. That is no failure: it only learned early of its end.
 -- (F) A thread fails while the owner is still forking: the fork finds the scope closing
---     before the exception that interrupts the body has arrived. The owner, too, has
---     only learned in this way of the failure, and that is what is raised.
+--     before the exception that interrupts the body arrives. The owner only learned early
+--     of the failure, and that is what is raised.
 
 -- | The lifetime of some threads.
 data Scope = Scope
@@ -92,7 +85,7 @@ data Scope = Scope
     scopeOwner :: !ThreadId,
     -- | May the owner be interrupted? Race (C).
     scopeArmed :: {-# UNPACK #-} !(IORef Bool),
-    scopeState :: {-# UNPACK #-} !(MutVar RealWorld State)
+    scopeState :: {-# UNPACK #-} !(MutVar RealWorld ScopeState)
   }
 
 instance Eq Scope where
@@ -101,11 +94,11 @@ instance Eq Scope where
 instance Show Scope where
   showsPrec _ s = showString "scope " . shows (scopeNumber s)
 
-data Phase = Open | Closing | Closed
+data ScopePhase = Open | Closing | Closed
   deriving stock (Eq)
 
-data State = State
-  { statePhase :: !Phase,
+data ScopeState = ScopeState
+  { statePhase :: !ScopePhase,
     -- | The threads that have arrived and not departed, by number.
     stateMembers :: !(IntMap ThreadId),
     -- | Threads that were reserved and have not departed.
@@ -113,23 +106,23 @@ data State = State
     stateDaemons :: {-# UNPACK #-} !Int,
     -- | The first.
     stateFailure :: !(Maybe ChildFailed),
-    stateWaiting :: ![(Until, Waiter () ())]
+    stateWaiting :: ![(Until, ParkedThread () ())]
   }
 
 -- | What somebody waits for: the end of the children, or of the daemons too.
 data Until = Childless | Empty
   deriving stock (Eq)
 
-reached :: Until -> State -> Bool
+reached :: Until -> ScopeState -> Bool
 reached Childless st = stateChildren st == 0
 reached Empty st = stateChildren st == 0 && stateDaemons st == 0
 
 -- | Is a thread waited for, or cancelled when nobody else is left?
-data Kind = Awaited | Daemon
+data ChildKind = Awaited | Daemon
   deriving stock (Eq, Show)
 
 -- | What the end of a thread means to its scope.
-data Ending
+data ScopeEnding
   = -- | Nothing.
     Quiet
   | -- | It fails.
@@ -172,16 +165,14 @@ instance Exception Interrupt where
 -- | Run a thread's body with a scope that ends with it: when this returns or raises,
 -- every thread that was forked into the scope has ended, its finalizers included.
 --
--- When the body has returned, it waits for the children and cancels the daemons
--- then. When the body was left by an exception, or this thread is cancelled, all are
--- cancelled. When one of the threads fails, the others are cancelled, the body is
--- interrupted, and 'ChildFailed' is raised here with the first failure. An exception
--- of the body itself is raised as it is, also when there was a failure; that the scope takes
--- no threads any more since one has failed ('ScopeEnded') is no such exception.
+-- After the body has returned, it waits for the children and then cancels the daemons. If an
+-- exception leaves the body, or this thread is cancelled, all are cancelled. If one of the
+-- threads fails, the others are cancelled, the body is interrupted, and 'ChildFailed' is raised
+-- here with the first failure. An exception of the body itself takes precedence over a failure,
+-- except for 'ScopeEnded' of this scope, a consequence of the failure.
 --
--- While it waits for children of its own accord it can be cancelled; while it waits
--- for threads that were cancelled it cannot, so that nothing is left behind: they
--- end as soon as their finalizers let them.
+-- The wait for running children can be cancelled. The wait for cancelled threads cannot, so that
+-- none outlives the scope: they end as soon as their finalizers let them.
 withScope :: (Scope -> Thread a) -> Thread a
 withScope body = mask $ \restore -> do
   scope <- openScope
@@ -202,7 +193,7 @@ withScope body = mask $ \restore -> do
 openScope :: Thread Scope
 openScope = do
   owner <- myself
-  internal $ \home _ -> Scope <$> freshNumber home <*> pure owner <*> newIORef True <*> newShared (State Open IntMap.empty 0 0 Nothing [])
+  internal $ \home _ -> Scope <$> freshNumber home <*> pure owner <*> newIORef True <*> newShared (ScopeState Open IntMap.empty 0 0 Nothing [])
 
 -- | Wait for the children and let no more in. Race (B).
 closeWhenChildless :: Scope -> Thread ()
@@ -217,7 +208,7 @@ closeWhenChildless scope = do
       | otherwise = (True,) <$> closing st
 
 -- | The state in which nobody comes in any more, and who is to be cancelled.
-closing :: State -> (State, [ThreadId])
+closing :: ScopeState -> (ScopeState, [ThreadId])
 closing st = case statePhase st of
   Open -> (st {statePhase = Closing}, IntMap.elems (stateMembers st))
   _ -> (st, [])
@@ -241,9 +232,9 @@ awaitAll :: Scope -> Thread ()
 awaitAll = await Childless
 
 await :: Until -> Scope -> Thread ()
-await goal scope = awaitIn wish (scopeState scope) there enter leave
+await goal scope = awaitIn blockedOn (scopeState scope) there enter leave
   where
-    wish = wishFor (scopeNumber scope) (Reason ("end of the threads of " <> show scope) (pure 0) ByThreads)
+    blockedOn = blockedOnNumber (scopeNumber scope) (Reason ("end of the threads of " <> show scope) (pure 0) ByThreads)
     there st = if reached goal st then Just () else Nothing
     enter me st = st {stateWaiting = (goal, me) : stateWaiting st}
     leave home me = changing home (scopeState scope) (\st -> (st {stateWaiting = filter ((/= me) . snd) (stateWaiting st)}, ()))
@@ -251,7 +242,7 @@ await goal scope = awaitIn wish (scopeState scope) there enter leave
 -- | Fork a thread into a scope, or raise 'ScopeEnded'. What it has come to is handed
 -- to the function, in the thread itself and masked, which says what it means; the
 -- function must not block. The thread has the masking state of who forks it.
-forkInto :: Scope -> Kind -> ForkOptions -> Thread a -> (Either SomeException a -> Thread Ending) -> Thread ThreadId
+forkInto :: Scope -> ChildKind -> ForkOptions -> Thread a -> (Either SomeException a -> Thread ScopeEnding) -> Thread ThreadId
 forkInto scope kind options body ended = mask $ \restore -> do
   admitted <- internal (\home _ -> reserve home scope kind)
   unless admitted (throwM (ScopeEnded (scopeNumber scope)))
@@ -264,12 +255,12 @@ forkInto scope kind options body ended = mask $ \restore -> do
       _ -> depart scope kind Nothing
 {-# INLINEABLE forkInto #-}
 
-reserve :: Home -> Scope -> Kind -> IO Bool
+reserve :: Home -> Scope -> ChildKind -> IO Bool
 reserve home scope kind = changing home (scopeState scope) $ \st -> case statePhase st of
   Open -> (counted kind 1 st, True)
   _ -> (st, False)
 
-counted :: Kind -> Int -> State -> State
+counted :: ChildKind -> Int -> ScopeState -> ScopeState
 counted Awaited by st = st {stateChildren = stateChildren st + by}
 counted Daemon by st = st {stateDaemons = stateDaemons st + by}
 
@@ -287,7 +278,7 @@ noticed = void (call WorkerCount)
 
 -- | The last act of a thread. Its failure, if it is the first, is recorded in the
 -- same step in which it is uncounted. Race (C).
-depart :: Scope -> Kind -> Maybe SomeException -> Thread ()
+depart :: Scope -> ChildKind -> Maybe SomeException -> Thread ()
 depart scope kind failed = internal $ \home tcb -> do
   let gone st = counted kind (-1) st {stateMembers = IntMap.delete (tcbNumber tcb) (stateMembers st)}
       failure = ChildFailed (ThreadId (tcbIdentity tcb)) (tcbLabel tcb) <$> failed

@@ -1,7 +1,7 @@
 {-# OPTIONS_GHC -O2 #-}
 -- A question about the number of permits is not worth a thunk.
 {-# OPTIONS_GHC -fno-full-laziness #-}
--- Taking control blocks apart, to pass their fields, builds them anew wherever a thread
+-- Taking control blocks apart, to pass their fields, rebuilds them wherever a thread
 -- is parked: 80 bytes. (As in "Weft.Internal.Core.Scheduler".)
 {-# OPTIONS_GHC -fno-spec-constr #-}
 {-# OPTIONS_HADDOCK not-home #-}
@@ -9,11 +9,10 @@
 -- |
 -- Description : How "Weft.Semaphore" works
 --
--- The states of a variable, and the operations, each a change of one. See
--- Note [Synchronization] in "Weft.Internal.Sync".
+-- The states of a semaphore and its operations: Note [Synchronization] in "Weft.Internal.Sync".
 module Weft.Internal.Sync.Semaphore
   ( Semaphore (..),
-    State (..),
+    SemaphoreState (..),
     newSemaphore,
     newSemaphoreNamed,
     withPermits,
@@ -40,34 +39,34 @@ import Weft.Internal.Sync.WaitQueue
 
 -- | A number of permits.
 data Semaphore = Semaphore
-  { semaphoreState :: {-# UNPACK #-} !(MutVar RealWorld State),
+  { semaphoreState :: {-# UNPACK #-} !(MutVar RealWorld SemaphoreState),
     semaphoreAcquire, semaphoreRelease :: !(Primitive Int ()),
-    semaphoreNames :: Names
+    semaphoreNames :: SemaphoreNames
   }
 
 -- | What it is called, and what those wait for that want one permit. Made when somebody
 -- waits.
-data Names = Names {semaphoreName :: !Name, wishOne :: !Wish}
+data SemaphoreNames = SemaphoreNames {semaphoreName :: !Name, blockedOnOne :: !BlockedOn}
 
 -- | The permits that are free, and who waits. Whenever the number of free permits has
 -- grown or the first in the queue has changed, 'settle' follows.
-data State = State !Int !(Queue Int ())
+data SemaphoreState = SemaphoreState !Int !(Queue Int ())
 
--- | So many permits (0 or more; below 0 counts as debt, to be released first).
+-- | A semaphore with this many permits (a negative number is a debt, to be released first).
 newSemaphore :: Int -> Thread Semaphore
 newSemaphore = newSemaphoreNamed mempty
 
--- | The same with a label, for reports.
+-- | 'newSemaphore' with a label, for reports.
 newSemaphoreNamed :: Text -> Int -> Thread Semaphore
 newSemaphoreNamed text n = internal $ \home _ -> do
   name <- newName home text
-  state <- newShared (State n emptyQueue)
-  let names = Names name (waiting "semaphore" name "1 permit")
+  state <- newShared (SemaphoreState n emptyQueue)
+  let names = SemaphoreNames name (waiting "semaphore" name "1 permit")
       s =
         Semaphore
           state
-          (primitive (acquireAct s) True (using "acquire" (wishOne names)))
-          (primitive (releaseAct s) False (using "release" (wishOne names)))
+          (primitive (acquireAct s) True (using "acquire" (blockedOnOne names)))
+          (primitive (releaseAct s) False (using "release" (blockedOnOne names)))
           names
   pure s
 
@@ -76,14 +75,14 @@ withPermit :: Semaphore -> Thread a -> Thread a
 withPermit s = withPermits s 1
 {-# INLINE withPermit #-}
 
--- | Hold so many permits while a thread runs.
+-- | Hold this many permits while a thread runs.
 withPermits :: Semaphore -> Int -> Thread a -> Thread a
 withPermits s n body = acquire s n *> andFinally body (release s n)
 {-# INLINE withPermits #-}
 
--- | Take so many permits; wait until they are free and nobody has waited longer.
--- Cancellable while it waits; who is cancelled has taken none. To take more than
--- there will ever be waits for ever, and so do those behind.
+-- | Take this many permits; wait until they are free and nobody has waited longer. Cancellable
+-- while it waits; a cancelled thread has taken none. Asking for more than there will ever be
+-- blocks this thread for ever, and all that ask after it.
 --
 -- Throws 'ErrorCall' if the number is negative.
 acquire :: Semaphore -> Int -> Thread ()
@@ -91,10 +90,10 @@ acquire s !n = Thread (Perform (semaphoreAcquire s) n)
 {-# INLINE acquire #-}
 
 acquireAct :: Semaphore -> Here -> Int -> Resume -> IO (Tried ())
-acquireAct s = \here n k -> look (semaphoreState s) $ \seen (State free queue) ->
+acquireAct s = \here n k -> look (semaphoreState s) $ \seen (SemaphoreState free queue) ->
   if free >= n && n >= 0 && isEmpty queue
     then do
-      ours <- swapFor (hereHome here) (semaphoreState s) seen (State (free - n) queue)
+      ours <- swapFor (hereHome here) (semaphoreState s) seen (SemaphoreState (free - n) queue)
       if ours then pure (Got ()) else acquireLater s n here k
     else acquireLater s n here k
 {-# INLINE acquireAct #-}
@@ -103,41 +102,41 @@ acquireLater :: Semaphore -> Int -> Here -> Resume -> IO (Tried ())
 acquireLater s@Semaphore {semaphoreState = state, semaphoreNames = names} n here k
   | n < 0 = pure (Instead (throwTrace (ErrorCall "Weft.Semaphore.acquire: a negative number of permits")))
   | otherwise =
-      currentTcb here >>= \tcb -> waitFor home tcb wish n k $ \waiter -> do
-        change home state (\(State free queue) -> pure (State free (enqueue waiter queue)))
+      currentTcb here >>= \tcb -> waitFor home tcb blockedOn n k $ \waiter -> do
+        change home state (\(SemaphoreState free queue) -> pure (SemaphoreState free (enqueue waiter queue)))
         settle s home
         pure leave
   where
     !home = hereHome here
-    wish = if n == 1 then wishOne names else waiting "semaphore" (semaphoreName names) (show n <> " permits")
+    blockedOn = if n == 1 then blockedOnOne names else waiting "semaphore" (semaphoreName names) (show n <> " permits")
     leave = do
-      change home state (\(State free queue) -> State free <$> afterBurial queue)
-      -- It may have been the first, and those behind want less.
+      change home state (\(SemaphoreState free queue) -> SemaphoreState free <$> afterRemoval queue)
+      -- It may have been the first, and the next may want less.
       settle s home
 {-# OPAQUE acquireLater #-}
 
--- | Take so many permits if they are free and nobody waits: true. Never waits.
+-- | Take this many permits if they are free and nobody waits: true. Never waits.
 tryAcquire :: Semaphore -> Int -> Thread Bool
-tryAcquire s !n = attempt (using "try to acquire" (wishOne (semaphoreNames s))) $ \home _ _ ->
-  let go = look (semaphoreState s) $ \seen (State free queue) ->
+tryAcquire s !n = attempt (using "try to acquire" (blockedOnOne (semaphoreNames s))) $ \home _ _ ->
+  let go = look (semaphoreState s) $ \seen (SemaphoreState free queue) ->
         if free >= n && isEmpty queue
           then do
-            ours <- swapFor home (semaphoreState s) seen (State (free - n) queue)
+            ours <- swapFor home (semaphoreState s) seen (SemaphoreState (free - n) queue)
             if ours then pure (Got True) else go
           else pure (Got False)
    in go
 
--- | Give back so many permits, or add them; a thread need not have taken them.
+-- | Give back this many permits, or add them; a thread need not have taken them.
 -- Neither waits nor notices a cancellation.
 release :: Semaphore -> Int -> Thread ()
 release s !n = Thread (Perform (semaphoreRelease s) n)
 {-# INLINE release #-}
 
 releaseAct :: Semaphore -> Here -> Int -> Resume -> IO (Tried ())
-releaseAct s = \here n _ -> look (semaphoreState s) $ \seen (State free queue) ->
+releaseAct s = \here n _ -> look (semaphoreState s) $ \seen (SemaphoreState free queue) ->
   if isEmpty queue
     then do
-      ours <- swapFor (hereHome here) (semaphoreState s) seen (State (free + n) queue)
+      ours <- swapFor (hereHome here) (semaphoreState s) seen (SemaphoreState (free + n) queue)
       if ours then pure (Got ()) else releaseLater s n (hereHome here)
     else releaseLater s n (hereHome here)
 {-# INLINE releaseAct #-}
@@ -148,18 +147,18 @@ releaseLater s n home = Got () <$ (give s n home >> settle s home)
 
 -- | Add permits.
 give :: Semaphore -> Int -> Home -> IO ()
-give Semaphore {semaphoreState = state} n home = change home state (\(State free queue) -> pure (State (free + n) queue))
+give Semaphore {semaphoreState = state} n home = change home state (\(SemaphoreState free queue) -> pure (SemaphoreState (free + n) queue))
 
 -- | Give permits to the first in the queue for as long as there are enough.
 settle :: Semaphore -> Home -> IO ()
-settle s@Semaphore {semaphoreState = state} here = look state $ \seen (State free queue) ->
+settle s@Semaphore {semaphoreState = state} here = look state $ \seen (SemaphoreState free queue) ->
   dequeue queue (pure ()) $ \waiter rest ->
     offered waiter >>= \case
-      Nothing -> swapFor here state seen (State free rest) >> settle s here
+      Nothing -> swapFor here state seen (SemaphoreState free rest) >> settle s here
       Just n
         | n > free -> pure ()
         | otherwise -> do
-            ours <- swapFor here state seen (State (free - n) rest)
+            ours <- swapFor here state seen (SemaphoreState (free - n) rest)
             if not ours
               then settle s here
               else do
@@ -169,5 +168,5 @@ settle s@Semaphore {semaphoreState = state} here = look state $ \seen (State fre
 
 -- | How many permits are free. Perhaps not any more when this returns.
 available :: Semaphore -> Thread Int
-available s = immediate (using "look at" (wishOne (semaphoreNames s))) $ \_ ->
-  (\(State free _) -> free) <$> readMutVar (semaphoreState s)
+available s = immediate (using "look at" (blockedOnOne (semaphoreNames s))) $ \_ ->
+  (\(SemaphoreState free _) -> free) <$> readMutVar (semaphoreState s)

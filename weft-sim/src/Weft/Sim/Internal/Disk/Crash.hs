@@ -7,11 +7,7 @@
 -- fails. Answers with a line of text for each change.
 --
 -- See Note [What a crash leaves] in "Weft.Sim.Internal.Disk.Unsynced".
-module Weft.Sim.Internal.Disk.Crash
-  ( crashed,
-    syncFailed,
-  )
-where
+module Weft.Sim.Internal.Disk.Crash (crashed, syncFailed) where
 
 import Control.Monad (foldM)
 import Data.ByteString.Char8 qualified as Char8

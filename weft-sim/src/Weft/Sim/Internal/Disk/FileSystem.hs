@@ -191,7 +191,7 @@ commitTo upTo fs = foldl' commit left (toList covered)
         applied = f {fsTreeOnDisk = applyChange it (fsTreeOnDisk f)}
 
 -- | Resolve a path from a directory.
-leadsTo :: FileSystem -> Inode -> Beneath -> Final -> ByteString -> Either Errno Found
+leadsTo :: FileSystem -> Inode -> Beneath -> Final -> ByteString -> Either Errno PathTarget
 leadsTo fs = follow saying (fsTree fs)
   where
     saying n = case nodeKind <$> IntMap.lookup n (fsNodes fs) of

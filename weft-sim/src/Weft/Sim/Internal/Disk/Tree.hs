@@ -24,7 +24,7 @@ module Weft.Sim.Internal.Disk.Tree
     touchedBy,
 
     -- * Paths
-    Found (..),
+    PathTarget (..),
     foundInode,
     Final (..),
     follow,
@@ -116,13 +116,13 @@ touchedBy = \case
   Rename d _ d' _ -> [d, d']
 
 -- | Where a path leads.
-data Found
+data PathTarget
   = -- | To a name in a directory, which may exist; the flag tells of a slash at the end.
     Named !Inode !ByteString !(Maybe Inode) !Bool
   | -- | To a directory, by a path whose last part, which this is, is empty, dot or dot-dot.
     Itself !Inode !ByteString
 
-foundInode :: Found -> Maybe Inode
+foundInode :: PathTarget -> Maybe Inode
 foundInode = \case
   Named _ _ n _ -> n
   Itself n _ -> Just n
@@ -137,7 +137,7 @@ data Final
 
 -- | Resolve a path from a directory, following symbolic links, whose texts the function knows.
 -- More than 40 links are a loop (@ELOOP@).
-follow :: (Inode -> Maybe ByteString) -> Tree -> Inode -> Beneath -> Final -> ByteString -> Either Errno Found
+follow :: (Inode -> Maybe ByteString) -> Tree -> Inode -> Beneath -> Final -> ByteString -> Either Errno PathTarget
 follow saying tree start beneath final path
   | ByteString.null path = Left eNOENT
   | ByteString.length path >= 4096 = Left eNAMETOOLONG
@@ -146,7 +146,7 @@ follow saying tree start beneath final path
   where
     -- Go on with a text (the path or a link's) and the rest after it: the depth below the start,
     -- the number of links so far, and whether the whole ends with a slash.
-    from :: Inode -> Int -> Int -> Bool -> ByteString -> [ByteString] -> Either Errno Found
+    from :: Inode -> Int -> Int -> Bool -> ByteString -> [ByteString] -> Either Errno PathTarget
     from here depth links slash text rest
       | not (isAbsolute text) = go here depth links slash "" parts
       | beneath == StayBeneath = Left eXDEV

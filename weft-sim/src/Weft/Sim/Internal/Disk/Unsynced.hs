@@ -74,11 +74,11 @@ import Weft.Sim.Internal.Disk.Content
 data FileData = FileData
   { seen :: !Content,
     onDisk :: !Content,
-    changes :: !(Seq Change),
+    changes :: !(Seq DataChange),
     earlier :: !Int
   }
 
-data Change = PageWritten !Int !ByteString | Resized !Int64
+data DataChange = PageWritten !Int !ByteString | Resized !Int64
 
 emptyFile :: FileData
 emptyFile = FileData emptyContent emptyContent Seq.empty 0
@@ -97,7 +97,7 @@ resize size file
   | size == contentSize (seen file) = file
   | otherwise = record (Resized size) file {seen = setSize size (seen file)}
 
-record :: Change -> FileData -> FileData
+record :: DataChange -> FileData -> FileData
 record change file
   | Seq.length more > 4096 = syncTo (Mark (earlier file + 1024)) file {changes = more}
   | otherwise = file {changes = more}
@@ -113,7 +113,7 @@ mark file = Mark (earlier file + Seq.length (changes file))
 unsyncedChanges :: FileData -> Int
 unsyncedChanges = Seq.length . changes
 
-splitAtMark :: Mark -> FileData -> (Seq Change, FileData)
+splitAtMark :: Mark -> FileData -> (Seq DataChange, FileData)
 splitAtMark (Mark upTo) file = (covered, file {changes = rest, earlier = earlier file + Seq.length covered})
   where
     (covered, rest) = Seq.splitAt (upTo - earlier file) (changes file)
@@ -125,7 +125,7 @@ syncTo upTo file = left {onDisk = foldl' (\content -> enact content content Surv
     (covered, left) = splitAtMark upTo file
 
 -- | Apply a change, given the durable content and the content so far.
-enact :: Content -> Content -> Fate -> Change -> Content
+enact :: Content -> Content -> Fate -> DataChange -> Content
 enact certain content fate = \case
   Resized size -> setSize size content
   PageWritten n new -> case fate of
@@ -210,7 +210,7 @@ settleTo fates upTo file = do
       | sizes > 0 = go certain (sizes - 1 :: Int) (enact certain content Survives c) told rest
       | otherwise = go certain sizes content told rest
 
-wasPageWrite :: Change -> Bool
+wasPageWrite :: DataChange -> Bool
 wasPageWrite = \case
   PageWritten {} -> True
   Resized {} -> False

@@ -4,10 +4,7 @@
 -- Description : The threads that are left when a simulated run is over
 --
 -- Says of each what it waits for, on which machine, and who holds that.
-module Weft.Sim.Internal.Driver.Remaining
-  ( stuckThreads,
-  )
-where
+module Weft.Sim.Internal.Driver.Remaining (stuckThreads) where
 
 import Control.Monad (forM)
 import Data.List (sortOn)

@@ -10,7 +10,7 @@ module Weft.Sim.Internal.Driver.State
   ( -- * Before and after
     Plan (..),
     Conclusion (..),
-    End (..),
+    RunEnd (..),
     Stuck (..),
 
     -- * In between
@@ -82,7 +82,7 @@ data Plan = Plan
 
 -- | How a run has ended.
 data Conclusion a = Conclusion
-  { endedHow :: !(End a),
+  { endedHow :: !(RunEnd a),
     endedSteps :: !Int,
     -- | Virtual nanoseconds since the start.
     endedTime :: !Int64,
@@ -93,7 +93,7 @@ data Conclusion a = Conclusion
   }
 
 -- | What came of the main thread.
-data End a
+data RunEnd a
   = -- | It has returned this.
     Returned a
   | -- | It was left by this exception.
@@ -136,7 +136,6 @@ data Driver = Driver
     driverChosen :: !(IORef (Maybe Entry)),
     driverActor :: !(IORef Actor),
     driverInboxes :: !(Array (IORef (Seq (Clock, IO ())))),
-    -- | How many messages there are.
     driverMessages :: !(PrimVar RealWorld Int),
     driverBell :: !(MVar ()),
     driverSteps :: !(PrimVar RealWorld Int),
@@ -188,18 +187,15 @@ endless d number trace
       pure (n >= 1000)
   where
     i = number `rem` streakCount
-{-# INLINE endless #-}
 
 bumpStep :: Driver -> IO ()
 bumpStep d = readPrimVar (driverSteps d) >>= writePrimVar (driverSteps d) . (+ 1)
-{-# INLINE bumpStep #-}
 
 digest :: Driver -> Int -> Int -> IO ()
 digest d number tag = do
   before <- readPrimVar (driverDigest d)
   let x = (before `xor` (number * 64 + tag)) * 0x100000001b3
   writePrimVar (driverDigest d) (x `xor` (x `shiftR` 29))
-{-# INLINE digest #-}
 
 -- | A thread of a machine that has crashed ends without a finalizer.
 bury :: Driver -> Workers -> Int -> Tcb -> IO ()

@@ -7,10 +7,7 @@
 -- The scheduler's queue, its inbox and its probe, as the driver sees them: threads that
 -- become ready, messages, what is done to which object. Called by the scheduler and the kernel
 -- in the middle of a step.
-module Weft.Sim.Internal.Driver.Watching
-  ( watcherOf,
-  )
-where
+module Weft.Sim.Internal.Driver.Watching (watcherOf) where
 
 import Control.Concurrent.MVar
 import Control.Monad (void)
@@ -79,7 +76,7 @@ watcherOf d holder =
         Running t _ -> touched detector t what
         _ -> pure ()
 
-    -- What whoever acts now knows, for who receives its message.
+    -- The clock of the acting thread, for the receiver of its message.
     knowledge = case planDetector plan of
       Nothing -> pure IntMap.empty
       Just detector ->

@@ -33,38 +33,36 @@ import Foreign.Ptr (Ptr, plusPtr)
 import Weft.Internal.Core.SystemCall (Buffer (..))
 
 -- | The queue.
-newtype Bytes = Bytes (IORef Content)
+newtype Bytes = Bytes (IORef Pieces)
 
-data Content = Content !Int !(Seq ByteString)
+data Pieces = Pieces !Int !(Seq ByteString)
 
--- | Empty.
 newBytes :: IO Bytes
-newBytes = Bytes <$> newIORef (Content 0 Seq.empty)
+newBytes = Bytes <$> newIORef (Pieces 0 Seq.empty)
 
 -- | How many bytes there are.
 sizeOf :: Bytes -> IO Int
-sizeOf (Bytes ref) = (\(Content n _) -> n) <$> readIORef ref
-{-# INLINE sizeOf #-}
+sizeOf (Bytes ref) = (\(Pieces n _) -> n) <$> readIORef ref
 
 -- | Put a piece at the end. It is kept as it is: its memory must not change.
 append :: Bytes -> ByteString -> IO ()
 append (Bytes ref) bytes
   | ByteString.null bytes = pure ()
-  | otherwise = modifyIORef' ref (\(Content n pieces) -> Content (n + ByteString.length bytes) (pieces |> bytes))
+  | otherwise = modifyIORef' ref (\(Pieces n pieces) -> Pieces (n + ByteString.length bytes) (pieces |> bytes))
 
 -- | Forget everything.
 clear :: Bytes -> IO ()
-clear (Bytes ref) = writeIORef ref (Content 0 Seq.empty)
+clear (Bytes ref) = writeIORef ref (Pieces 0 Seq.empty)
 
--- | Move at most so many bytes from the beginning into a buffer, from an offset: how many
+-- | Move at most this many bytes from the beginning into a buffer, from an offset: how many
 -- they were.
 takeInto :: Bytes -> Buffer -> Int -> Int -> IO Int
 takeInto (Bytes ref) (Buffer memory _) offset wanted = do
-  Content size pieces <- readIORef ref
+  Pieces size pieces <- readIORef ref
   let count = min wanted size
   withForeignPtr memory $ \base -> do
     left <- move (base `plusPtr` offset) count pieces
-    writeIORef ref (Content (size - count) left)
+    writeIORef ref (Pieces (size - count) left)
   pure count
   where
     move :: Ptr Word8 -> Int -> Seq ByteString -> IO (Seq ByteString)
@@ -77,7 +75,7 @@ takeInto (Bytes ref) (Buffer memory _) offset wanted = do
 copyTo :: Ptr Word8 -> ByteString -> IO ()
 copyTo to (BS from n) = withForeignPtr from (\p -> copyBytes to p n)
 
--- | Which part of a buffer a call may use, which asks for so many bytes from an offset: the
+-- | Which part of a buffer a call may use, which asks for this many bytes from an offset: the
 -- offset and the size.
 roomOf :: Buffer -> Int -> Int -> (Int, Int)
 roomOf buffer offset count = (from, max 0 (min (bufferSize buffer - from) count))

@@ -5,9 +5,9 @@
 -- Description : Datagrams, over UDP and in the Unix domain
 --
 -- A datagram between machines may be lost, doubled and overtaken; within a machine it arrives,
--- in order. Whoever does not receive in time loses what no longer fits into its
--- socket's memory; in the Unix domain the sender waits instead. Used by whoever
--- runs the simulation.
+-- in order. A slow receiver loses what no longer fits into its
+-- socket's memory; in the Unix domain the sender waits instead. Used by the simulating
+-- OS thread.
 module Weft.Sim.Internal.Network.Datagrams
   ( -- * Attempts
     receiveDatagram,

@@ -5,7 +5,7 @@
 --
 -- From a descriptor to what it stands for: only if it is of this machine and is
 -- not closed. A number is used again as soon as it is closed, so an entry is good for one
--- serial. Used by whoever runs the simulation.
+-- serial. Used by the simulating OS thread.
 module Weft.Sim.Internal.Network.Descriptors
   ( -- * Opening and closing
     enlist,
@@ -35,7 +35,7 @@ import Weft.Sim.Internal.World
 -- | A descriptor stands for this from now on.
 enlist :: Network -> Machine -> Descriptor -> Thing -> IO ()
 enlist net machine d thing =
-  modifyIORef' (netEntries net) (IntMap.insert (fromIntegral (descriptorNumber d)) (Entry (descriptorSerial d) machine thing))
+  modifyIORef' (netEntries net) (IntMap.insert (fromIntegral (descriptorNumber d)) (DescriptorEntry (descriptorSerial d) machine thing))
 
 -- | It is closed: its number is free, and accepts that wait for one are tried again. What it
 -- stood for; 'Nothing' if it was closed before.
@@ -44,7 +44,7 @@ strike net d = do
   entries <- readIORef (netEntries net)
   let number = fromIntegral (descriptorNumber d)
   case IntMap.lookup number entries of
-    Just (Entry serial machine thing) | serial == descriptorSerial d -> do
+    Just (DescriptorEntry serial machine thing) | serial == descriptorSerial d -> do
       writeIORef (netEntries net) (IntMap.delete number entries)
       giveDescriptor machine (descriptorNumber d)
       starved <- readIORef (netStarved net)
@@ -61,7 +61,7 @@ thingAt :: Network -> Descriptor -> IO (Maybe Thing)
 thingAt net d = do
   entries <- readIORef (netEntries net)
   pure $ case IntMap.lookup (fromIntegral (descriptorNumber d)) entries of
-    Just (Entry serial _ thing) | serial == descriptorSerial d -> Just thing
+    Just (DescriptorEntry serial _ thing) | serial == descriptorSerial d -> Just thing
     _ -> Nothing
 
 -- | Is the socket not closed?
@@ -82,7 +82,7 @@ withThing net what d use ask k
   | otherwise = do
       entries <- readIORef (netEntries net)
       case IntMap.lookup (fromIntegral (descriptorNumber d)) entries of
-        Just (Entry serial machine thing)
+        Just (DescriptorEntry serial machine thing)
           | serial == descriptorSerial d && machine == askMachine ask -> use thing ask k
           | serial == descriptorSerial d -> do
               warn (netWorld net) (what <> ": " <> show d <> " is of machine " <> show machine <> "; a thread on " <> show (askMachine ask) <> " cannot use it")
@@ -92,7 +92,7 @@ withThing net what d use ask k
     bad = pure (Throw (failure what Nothing eBADF))
 {-# INLINE withThing #-}
 
--- | The same for sockets.
+-- | 'withThing' for sockets.
 withSocket :: Network -> String -> Socket -> (Sock -> Answering a) -> Answering a
 withSocket net what s use = withThing net what (socketDescriptor s) $ \case
   ThingSocket sock -> use sock

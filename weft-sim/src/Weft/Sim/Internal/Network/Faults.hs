@@ -5,8 +5,8 @@
 -- Description : What befalls the network, and what reports say of it
 --
 -- The network as those see it who steer a simulation: links that are cut and heal, machines
--- that lose their power, and what a thread waits for on the network. Used by whoever runs the
--- simulation.
+-- that lose their power, and what a thread waits for on the network. Used by the simulating OS
+-- thread.
 module Weft.Sim.Internal.Network.Faults
   ( -- * Links
     setLink,
@@ -68,23 +68,23 @@ resetConnections :: Network -> Machine -> IO ()
 resetConnections net machine = do
   entries <- readIORef (netEntries net)
   for_ (IntMap.elems entries) $ \case
-    Entry _ m (ThingSocket sock)
+    DescriptorEntry _ m (ThingSocket sock)
       | m == machine ->
           readIORef (sockRole sock) >>= \case
             Streaming end -> readIORef (endPeer end) >>= mapM_ (\peer -> die net peer eCONNRESET) >> die net end eCONNRESET
             _ -> pure ()
     _ -> pure ()
 
--- | A machine has lost its power: its sockets and pipes are gone, and nobody is told. Whoever
+-- | A machine has lost its power: its sockets and pipes are gone, and nobody is told. A thread that
 -- waits on one is not answered. Whether the machine is up, and in which life, is for the caller
 -- to say.
 crashMachine :: Network -> Machine -> IO ()
 crashMachine net machine = do
   entries <- readIORef (netEntries net)
-  let (gone, left) = IntMap.partition (\(Entry _ m _) -> m == machine) entries
+  let (gone, left) = IntMap.partition (\(DescriptorEntry _ m _) -> m == machine) entries
   writeIORef (netEntries net) left
   modifyIORef' (netStarved net) (IntMap.delete (machineNumber machine))
-  for_ (IntMap.toList gone) $ \(number, Entry _ _ thing) -> do
+  for_ (IntMap.toList gone) $ \(number, DescriptorEntry _ _ thing) -> do
     giveDescriptor machine (fromIntegral number)
     case thing of
       ThingPipe end -> do
@@ -125,7 +125,7 @@ describeWait net = \case
     about s = do
       entries <- readIORef (netEntries net)
       case IntMap.lookup (fromIntegral (descriptorNumber (socketDescriptor s))) entries of
-        Just (Entry serial _ (ThingSocket sock)) | serial == descriptorSerial (socketDescriptor s) -> describeSock sock
+        Just (DescriptorEntry serial _ (ThingSocket sock)) | serial == descriptorSerial (socketDescriptor s) -> describeSock sock
         _ -> pure Nothing
     describeSock sock =
       readIORef (sockRole sock) >>= \case

@@ -7,7 +7,7 @@
 -- 'Attempt': it does the whole of its work or nothing. It is tried when it is asked for, and,
 -- while it stands in a 'Line', again whenever somebody serves the line. So bytes
 -- move at the moment in which their receiver is answered, and one whose wait was cancelled
--- before has moved none. Used by whoever runs the simulation.
+-- before has moved none. Used by the simulating OS thread.
 module Weft.Sim.Internal.Network.Line
   ( -- * Attempts
     Attempt,
@@ -46,12 +46,10 @@ type Attempt a = IO (Maybe (Either SomeException a))
 -- | It would have to wait.
 blocked :: Attempt a
 blocked = pure Nothing
-{-# INLINE blocked #-}
 
 -- | It is done.
 success :: a -> Attempt a
 success a = pure (Just (Right a))
-{-# INLINE success #-}
 
 -- | It cannot be done: the operation's name and the reason.
 refusal :: String -> Errno -> Attempt a
@@ -76,7 +74,6 @@ newLine = Line <$> newIORef (Queue 0 IntMap.empty)
 -- | Does nobody wait?
 isDeserted :: Line -> IO Bool
 isDeserted (Line ref) = (\(Queue _ ws) -> IntMap.null ws) <$> readIORef ref
-{-# INLINE isDeserted #-}
 
 -- | Answer a call with an attempt: at once if nobody waits before it and it can be
 -- done, or when its turn has come, or with @ETIMEDOUT@ at the limit. The name of the operation is
@@ -115,7 +112,7 @@ wait why line what limit attempt ask k = park ask k $ \ticket -> do
       writeIORef place key
       pure (void (revoke events alarm) >> giveUp key)
   where
-    -- Who stood behind may want less.
+    -- The next in line may want less.
     giveUp key = leave line key >> serve line
 
 enterLine :: Line -> Waiting -> IO Int

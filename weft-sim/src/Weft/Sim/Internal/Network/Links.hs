@@ -4,8 +4,8 @@
 -- Description : What is between two machines
 --
 -- A link leads from one machine to another, in one direction: how long what is sent takes, and
--- whether it arrives. Its settings may be changed while the simulation runs. Used by whoever
--- runs the simulation.
+-- whether it arrives. Its settings may be changed while the simulation runs. Used by the simulating
+-- OS thread.
 module Weft.Sim.Internal.Network.Links
   ( -- * Links
     LinkSettings (..),
@@ -13,7 +13,6 @@ module Weft.Sim.Internal.Network.Links
     Links,
     newLinks,
     Link,
-    linkFrom,
     setLink,
     linkSettings,
 
@@ -71,11 +70,9 @@ data Link = Link
 -- | All links that were ever used, by the numbers of their machines.
 newtype Links = Links (IORef (IntMap (IntMap Link)))
 
--- | None yet.
 newLinks :: IO Links
 newLinks = Links <$> newIORef IntMap.empty
 
--- | The link from one machine to another.
 linkFrom :: Links -> Machine -> Machine -> IO Link
 linkFrom (Links ref) a b = do
   links <- readIORef ref
@@ -135,7 +132,7 @@ pathFrom links a b
   | a == b = pure Loopback
   | otherwise = Over <$> linkFrom links a b
 
--- | When what is sent now arrives, if it is so many bytes and nothing gets lost.
+-- | When what is sent now arrives, if it is this many bytes and nothing gets lost.
 arrivalOver :: World -> Path -> Int -> IO Int64
 arrivalOver world path size = do
   now <- clock (worldEvents world)

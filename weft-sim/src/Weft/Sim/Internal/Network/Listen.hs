@@ -6,7 +6,7 @@
 --
 -- Listening, connecting and accepting, for TCP and for stream sockets of the Unix domain.
 -- TCP's handshake takes its three steps over the network; any of them may be lost, and is then
--- repeated. Used by whoever runs the simulation.
+-- repeated. Used by the simulating OS thread.
 module Weft.Sim.Internal.Network.Listen
   ( -- * Listening
     startListening,

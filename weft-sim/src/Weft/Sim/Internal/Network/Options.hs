@@ -6,12 +6,7 @@
 -- Options are numbers by level and name. Those that mean something here: @SO_REUSEADDR@,
 -- @SO_REUSEPORT@, @IPV6_V6ONLY@, @SO_SNDBUF@ (the room of a stream), and @SO_LINGER@: 0 has
 -- a close reset the connection. All others are remembered, and do nothing.
-module Weft.Sim.Internal.Network.Options
-  ( readOption,
-    writeOption,
-    lingersNot,
-  )
-where
+module Weft.Sim.Internal.Network.Options (readOption, writeOption, lingersNot) where
 
 import Data.IORef
 import Data.Map.Strict qualified as Map

@@ -6,7 +6,7 @@
 -- Which socket is meant by a path. Binding makes a name in the file system of the
 -- socket's machine ("Weft.Sim.Internal.Disk"), which may be renamed and removed there and outlives
 -- the socket; who is bound to it is known here. A name that begins with a NUL is in no file
--- system and ends with its socket. Used by whoever runs the simulation.
+-- system and ends with its socket. Used by the simulating OS thread.
 --
 -- A crash leaves the names as it leaves those of files: a recent one may be lost, and of those
 -- that are left nobody is bound to any.
@@ -61,7 +61,7 @@ socketAt net machine path = case path of
     bound place = maybe (Left eCONNREFUSED) Right . Map.lookup place <$> readIORef (netPaths net)
 
 -- | The socket of a place is closed. A name in a file system stays.
-releasePath :: Network -> Place -> IO ()
+releasePath :: Network -> SocketPath -> IO ()
 releasePath net place = modifyIORef' (netPaths net) (Map.delete place)
 
 -- | A machine has lost its power: nobody there is bound to anything.

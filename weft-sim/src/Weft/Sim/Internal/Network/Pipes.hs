@@ -4,16 +4,9 @@
 -- |
 -- Description : Pipes
 --
--- A pipe holds 65,536 bytes unless it is told otherwise; what is written with one call of at most 4,096 (@PIPE_BUF@)
--- stays together. Both ends are on one machine. Used by whoever runs the simulation.
-module Weft.Sim.Internal.Network.Pipes
-  ( newPipe,
-    readFrom,
-    writeTo,
-    capacityOf,
-    closePipeEnd,
-  )
-where
+-- A pipe holds 65,536 bytes unless it is told otherwise; what is written with one call of at most
+-- 4,096 (@PIPE_BUF@) stays together. Both ends are on one machine. Used by the simulating OS thread.
+module Weft.Sim.Internal.Network.Pipes (newPipe, readFrom, writeTo, capacityOf, closePipeEnd) where
 
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as ByteString

@@ -8,7 +8,6 @@
 -- receives what is sent to one. And whose address is whose.
 module Weft.Sim.Internal.Network.Ports
   ( -- * Machines
-    ownerOf,
     destination,
     Destination (..),
     sourceFor,
@@ -23,7 +22,6 @@ module Weft.Sim.Internal.Network.Ports
     listenersAt,
     boxesAt,
     isTaken,
-    optionIs,
     localName,
   )
 where
@@ -143,7 +141,7 @@ bindInet net s ip port = do
     | taken -> pure (Left eADDRINUSE)
     | otherwise -> Right <$> occupy net s ip port
 
--- | Would this socket be in the way of another one at this address?
+-- | Does this socket keep another one from this address?
 --
 -- As on Linux: sockets may share an address if all have set @SO_REUSEPORT@, or if all
 -- have set @SO_REUSEADDR@ and no other one listens.

@@ -7,7 +7,7 @@
 -- One direction of a connection is a queue of segments with the time at which each arrives,
 -- and one event for the first of them. What does not get through stays in the queue and is
 -- tried again, with pauses that grow, until the sender's patience is over. What arrives does
--- to its end what TCP's state machine would do. Used by whoever runs the simulation.
+-- to its end what TCP's state machine would do. Used by the simulating OS thread.
 --
 -- See Note [One event for a flow].
 module Weft.Sim.Internal.Network.Segments
@@ -276,7 +276,7 @@ die net end e = do
       serve (endReaders end)
       serve (endWriters end)
 
--- | So many bytes were read at an end: its peer, if it waits for room, hears of it.
+-- | This many bytes were read at an end: its peer, if it waits for room, hears of it.
 roomFreed :: Network -> End -> Int -> IO ()
 roomFreed net to n = do
   modifyIORef' (flowHeld (endIn to)) (subtract n)

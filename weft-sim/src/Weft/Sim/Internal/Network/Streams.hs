@@ -4,7 +4,7 @@
 -- Description : What a program does with a connection
 --
 -- To receive, to send, to end a direction, to close: each is an 'Attempt' at an 'End', for
--- TCP and for stream sockets of the Unix domain. Used by whoever runs the simulation.
+-- TCP and for stream sockets of the Unix domain. Used by the simulating OS thread.
 module Weft.Sim.Internal.Network.Streams
   ( -- * Attempts
     receiveFromEnd,
@@ -131,9 +131,8 @@ shortened net n = do
   if short then (1 +) <$> below random n else pure n
   where
     random = worldRandom (netWorld net)
-{-# INLINE shortened #-}
 
--- | Send bytes of a file, given how to get at most so many from an offset.
+-- | Send bytes of a file, given how to get at most this many from an offset.
 sendFileToEnd :: Network -> End -> (Int64 -> Int -> IO (Either Errno ByteString)) -> Int64 -> Int -> Attempt Int
 sendFileToEnd net end contents offset count =
   sending end >>= \case
@@ -218,7 +217,7 @@ closeEnd net end abruptly = do
       | otherwise -> push net end Finished
   dismiss (endReaders end) canceled
   dismiss (endWriters end) canceled
-  -- Whoever waits for room there learns that there is nobody.
+  -- A thread that waits for room there learns that the peer is gone.
   case flowPath (endOut end) of
     Through -> readIORef (endPeer end) >>= mapM_ (serve . endWriters)
     _ -> pure ()

@@ -4,7 +4,7 @@
 -- Description : What the simulated network consists of
 --
 -- The tables of the network, and the states of sockets, connections and pipes. What
--- happens to them is in the other modules. Everything is used by whoever runs the simulation,
+-- happens to them is in the other modules. Everything is used by the simulating OS thread,
 -- one OS thread at a time.
 module Weft.Sim.Internal.Network.Types
   ( -- * The network
@@ -15,7 +15,7 @@ module Weft.Sim.Internal.Network.Types
     Sock (..),
     Role (..),
     Bound (..),
-    Place (..),
+    SocketPath (..),
     newSock,
 
     -- * Connections
@@ -43,7 +43,7 @@ module Weft.Sim.Internal.Network.Types
     PipeEnd (..),
 
     -- * Descriptors
-    Entry (..),
+    DescriptorEntry (..),
     Thing (..),
   )
 where
@@ -76,7 +76,7 @@ data Network = Network
   { netWorld :: !World,
     netLinks :: !Links,
     -- | What descriptors stand for, by number.
-    netEntries :: !(IORef (IntMap Entry)),
+    netEntries :: !(IORef (IntMap DescriptorEntry)),
     -- | Sockets that are bound to a port, see "Weft.Sim.Internal.Network.Ports".
     netPorts :: !(IORef (IntMap [Sock])),
     -- | How many accepted connections a port has.
@@ -87,7 +87,7 @@ data Network = Network
     netOwners :: !(IORef (Int, IntMap Machine)),
     -- | For the names of Unix-domain sockets, and who is bound to which.
     netDisks :: !Disks,
-    netPaths :: !(IORef (Map Place Sock)),
+    netPaths :: !(IORef (Map SocketPath Sock)),
     -- | Datagrams on their way within a machine, by machine.
     netLoops :: !(IORef (IntMap LoopQueue)),
     -- | Of each machine, the accepts that wait for a descriptor.
@@ -133,14 +133,14 @@ data Bound
   | BoundInet !IP !Port
   | -- | A name of the Unix domain. The place is this socket's own: an accepted one has its
     -- listener's name, and no place.
-    BoundPath !String !(Maybe Place)
+    BoundPath !String !(Maybe SocketPath)
   | -- | It was accepted: the port is its listener's.
     BoundWith !IP !Port
   deriving stock (Eq)
 
 -- | What a Unix-domain socket is bound to: the name of this number on a machine's disk, or one
 -- without a file.
-data Place = InFile !Int !Int | Abstract !Int !String
+data SocketPath = InFile !Int !Int | Abstract !Int !String
   deriving stock (Eq, Ord)
 
 -- | What a socket is there for.
@@ -199,7 +199,7 @@ data Flow = Flow
     -- | How many it holds, on their way or unread.
     flowHeld :: !(IORef Int),
     flowUnread :: !Bytes,
-    -- | Has the end of the stream arrived (behind what is unread)?
+    -- | Has the end of the stream arrived (after what is unread)?
     flowEnded :: !(IORef Bool),
     -- | What is on its way, oldest first, and when it arrives.
     flowFlight :: !(IORef (Seq (Int64, Segment))),
@@ -266,7 +266,6 @@ takeError ref = do
   case e of
     Nothing -> pure e
     Just _ -> e <$ writeIORef ref Nothing
-{-# INLINE takeError #-}
 
 -- | A socket that accepts connections.
 data Listener = Listener
@@ -304,7 +303,6 @@ data Box = Box
     boxSenders :: !Line
   }
 
--- | An empty one.
 newBox :: IO Box
 newBox =
   Box
@@ -334,7 +332,6 @@ data PipeBuffer = PipeBuffer
 data PipeEnd = ReadEnd !PipeBuffer | WriteEnd !PipeBuffer
 
 -- | What a descriptor stands for: only if its serial is this one.
-data Entry = Entry !Word32 !Machine !Thing
+data DescriptorEntry = DescriptorEntry !Word32 !Machine !Thing
 
--- | A socket or an end of a pipe.
 data Thing = ThingSocket !Sock | ThingPipe !PipeEnd

@@ -7,12 +7,7 @@
 --
 -- Control blocks for new threads, as light as they can be: see
 -- Note [The weight of a thread].
-module Weft.Internal.Core.Scheduler.Anonymous
-  ( inherit,
-    withOptions,
-    numbered,
-  )
-where
+module Weft.Internal.Core.Scheduler.Anonymous (inherit, withOptions, numbered) where
 
 import Control.Exception (toException)
 import Control.Monad (when)
@@ -35,7 +30,7 @@ import Weft.Internal.Core.Trace
 -- An anonymous thread has no identity, so it shares the whole `Tcb`; the first
 -- question for its number gives it one of its own. These are immutable: the
 -- scheduler holds the current one and puts the changed copy in its place. What
--- must be found by others, the `Fate`, is a variable of the `Identity`.
+-- must be found by others, the `Status`, is a variable of the `Identity`.
 
 -- | What a child of this thread starts with, as an anonymous control block:
 -- no handlers, the parent's masking state, and of its context what is inherited.
@@ -58,7 +53,7 @@ inherit s (Tcb identity state) scope = do
 
 -- | The state of a child with options of its own; the state given where there are
 -- none, and then that very state: inlined, or returned in parts, it would be built
--- anew for every child. That of the last child if its options were the same.
+-- again for every child. That of the last child if its options were the same.
 withOptions :: Scheduler -> ForkOptions -> ThreadState -> IO ThreadState
 withOptions s (ForkOptions label priority _ _) !state
   | ShortByteString.null label, Nothing <- priority = pure state

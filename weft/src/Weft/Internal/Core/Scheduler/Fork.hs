@@ -5,13 +5,7 @@
 -- Description : Starting threads
 --
 -- Puts new threads on a ready queue: this worker's, or another's by a message.
-module Weft.Internal.Core.Scheduler.Fork
-  ( startThread,
-    fork,
-    forkAnonymous,
-    ThreadExit (..),
-  )
-where
+module Weft.Internal.Core.Scheduler.Fork (startThread, fork, forkAnonymous, ThreadExit (..)) where
 
 import Control.Exception (Exception)
 import Weft.Internal.Core.Cancel (newIdentity)
@@ -25,14 +19,14 @@ startThread :: Scheduler -> Tcb -> Resume -> IO ()
 startThread s tcb resume = bump s ThreadsStarted 1 >> push (schedulerQueue s) Started tcb resume
 {-# INLINE startThread #-}
 
--- | Start a child without a number of this thread, which has one.
+-- | Start an anonymous child of this thread, which has a number.
 forkAnonymous :: Scheduler -> Tcb -> Resume -> IO ()
 forkAnonymous s parent child = do
   shared <- inherit s parent 0
   startThread s shared child
 {-# INLINE forkAnonymous #-}
 
--- | Start a child of this thread, which has a number; its identity.
+-- | Start a child with an identity; this thread has a number.
 fork :: Scheduler -> Tcb -> ForkOptions -> Resume -> IO ThreadId
 fork s parent options child = do
   plain <- tcbState <$> inherit s parent (forkScope options)

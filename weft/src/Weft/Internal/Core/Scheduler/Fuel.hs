@@ -6,11 +6,7 @@
 --
 -- A thread that runs without end goes to the end of the queue now and then. That counts as
 -- a system call, so that it can be cancelled there.
-module Weft.Internal.Core.Scheduler.Fuel
-  ( dueAtPause,
-    pausedBefore,
-  )
-where
+module Weft.Internal.Core.Scheduler.Fuel (dueAtPause, pausedBefore) where
 
 import Control.Exception (SomeException)
 import Data.Bits (unsafeShiftR, (.&.))
@@ -31,19 +27,17 @@ dueAtPause s tcb trace
   | not (schedulerPauses s) && mayCancelBefore trace = cancelledNow tcb
   | otherwise = pure Nothing
 
--- | How it goes on in its next dispatch.
 pausedBefore :: Scheduler -> Tcb -> Trace -> IO Resume
 pausedBefore s tcb trace = do
   doomed <- if schedulerPauses s then pure False else isCondemned tcb
   n <- readCounter s Dispatches
   pure (const (if doomed then outOfStep (schedulerFuel s) n trace else trace))
 
--- | Is a cancellation on its way to this thread?
 isCondemned :: Tcb -> IO Bool
 isCondemned tcb = case tcbIdentity tcb of
   Nobody -> pure False
-  Identity _ fate ->
-    readMutVar fate >>= \case
+  Identity _ status ->
+    readMutVar status >>= \case
       Condemned _ _ -> pure True
       _ -> pure False
 
@@ -59,7 +53,7 @@ outOfStep fuel n = go (((n * 2_654_435_761) `unsafeShiftR` 28 .&. 0xffff) `rem` 
     go 0 trace = trace
     go k trace = unThread self (\_ -> go (k - 1) trace)
 
--- | May a cancellation come in front of this node, beside those that look for one themselves?
+-- | May a cancellation be raised before this node? (Not asked of nodes that check themselves.)
 mayCancelBefore :: Trace -> Bool
 mayCancelBefore = \case
   Effect _ -> True

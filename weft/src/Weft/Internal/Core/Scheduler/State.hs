@@ -45,34 +45,32 @@ import Weft.Internal.Os.Control
 -- thread and the carrier are the worker's, and pass to the next carrier.
 data Scheduler = Scheduler
   { schedulerQueue :: !ReadyQueue,
-    -- | The worker and the thread that runs.
     schedulerHere :: Here,
-    -- | Each carrier has its own, as it has its own current thread.
+    -- | Each carrier has its own current thread.
     schedulerUnentered :: {-# UNPACK #-} !Unentered,
     -- | What the last thread that forked gave its children (see
     -- Note [The weight of a thread] in "Weft.Internal.Core.Scheduler.Anonymous").
     schedulerInherited :: {-# UNPACK #-} !(MutVar RealWorld Inherited),
-    -- | And what the last of them was given that has options of its own.
+    -- | The state of the last child with options, and those options.
     schedulerOptioned :: {-# UNPACK #-} !(MutVar RealWorld Optioned),
     schedulerCounters :: {-# UNPACK #-} !(MutablePrimArray RealWorld Int),
     schedulerCarrier :: {-# UNPACK #-} !Carrier,
-    -- | By carrier, the threads that are away with carriers that have lost the worker.
+    -- | Threads whose carriers have lost the worker, by carrier.
     schedulerAway :: !(IORef (IntMap Away)),
     -- | The home on the worker with this index (modulo their number).
     schedulerHomes :: !(Int -> Home),
-    -- | The kernel.
     schedulerAnswer :: !AnswerCall,
     -- | Report an exception that left a thread. Runs as the thread's last effect. Must
     -- not throw.
     schedulerUncaught :: !(Tcb -> SomeException -> IO ()),
     -- | Report an exception that was thrown at the worker: Note [Strays]. Must not throw.
     schedulerStray :: !(SomeException -> IO ()),
-    -- | Thread numbers of one worker are this far apart (the number of workers).
+    -- | The distance between two thread numbers of one worker: the number of workers.
     schedulerStride :: !Int,
     -- | How many nodes of one trace run before the thread goes back to the end of
     -- the queue: the bound on what one thread can take at a time.
     schedulerFuel :: !Int,
-    -- | The end of the fuel is a pause, behind which the thread goes on as if nothing had
+    -- | The end of the fuel is a pause, after which the thread goes on as if nothing had
     -- been: it does not look for a cancellation there. In a simulation, which has fuel for
     -- one node and pauses everywhere; false otherwise.
     schedulerPauses :: !Bool
@@ -90,7 +88,6 @@ data Inherited = Inherited !Int !Context !Masking !Int !Tcb
 -- connections of a server, for instance, all have the same label.
 data Optioned = Optioned !ThreadState !Label !(Maybe Priority) !ThreadState
 
--- | The worker, as its threads see it.
 schedulerHome :: Scheduler -> Home
 schedulerHome s = hereHome (schedulerHere s)
 {-# INLINE schedulerHome #-}
@@ -138,12 +135,11 @@ lineOf :: Scheduler -> Line
 lineOf = carrierLine . schedulerCarrier
 {-# INLINE lineOf #-}
 
--- | Read a counter. From another OS thread it may be a little old.
+-- | From another OS thread it may be slightly old.
 readCounter :: Scheduler -> Counter -> IO Int
 readCounter s c = readPrimArray (schedulerCounters s) (fromEnum c)
 {-# INLINE readCounter #-}
 
--- | Count so many more. On the worker.
 tally :: Scheduler -> Counter -> Int -> IO ()
 tally s c by = void (bump s c by)
 {-# INLINE tally #-}
@@ -158,17 +154,16 @@ bump s c by = do
 wasCut :: Scheduler -> IO Bool
 wasCut s = (== 0) <$> readCounter s SliceEnd
 
--- | How many threads are ready.
 readyCount :: Scheduler -> IO Int
 readyCount = size . schedulerQueue
 {-# INLINE readyCount #-}
 
--- | A thread that nobody can name any more has ended without running.
+-- | A thread without references has ended before it ran.
 threadDropped :: Scheduler -> IO ()
 threadDropped s = void (bump s ThreadsEnded 1)
 
 -- | A scheduler over a ready queue, for the first carrier of the worker with this
--- home among so many, with so much fuel for each dispatch, at least 1.
+-- home among this many, with so much fuel for each dispatch, at least 1.
 newScheduler :: ReadyQueue -> Carrier -> Home -> (Int -> Home) -> Int -> Int -> AnswerCall -> (Tcb -> SomeException -> IO ()) -> (SomeException -> IO ()) -> IO Scheduler
 newScheduler queue carrier home homes workers fuel answer uncaught stray = do
   running <- newMutVar nobody

@@ -4,10 +4,7 @@
 -- Description : Exceptions of GHC's that were meant for nobody who runs
 --
 -- Receives them between two threads and reports them. See Note [Strays].
-module Weft.Internal.Core.Scheduler.Strays
-  ( receiveStrays,
-  )
-where
+module Weft.Internal.Core.Scheduler.Strays (receiveStrays) where
 
 import Weft.Internal.Core.Scheduler.State
 import Weft.Internal.Os.Masked (receivePending)

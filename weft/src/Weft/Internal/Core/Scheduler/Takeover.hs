@@ -6,11 +6,7 @@
 --
 -- What becomes of the thread with which a carrier was stuck. Note [Takeover] in
 -- "Weft.Internal.Os.Control" says how a worker is taken over.
-module Weft.Internal.Core.Scheduler.Takeover
-  ( successor,
-    disturbed,
-  )
-where
+module Weft.Internal.Core.Scheduler.Takeover (successor, disturbed) where
 
 import Data.IORef (modifyIORef')
 import Data.IntMap.Strict qualified as IntMap

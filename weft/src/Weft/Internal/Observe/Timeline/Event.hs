@@ -3,13 +3,12 @@
 -- |
 -- Description : The events of a timeline, and how they are written
 --
--- What a worker records, as values, and their text in the trace event format that
--- Chrome, Perfetto and speedscope read. Pure. One event is one line; which events
--- there are, and what the file is around them, is in docs/observing.md.
+-- The events that a worker records, and their text in the trace event format of Chrome, Perfetto
+-- and speedscope. Pure. One event is one line; docs/observing.md describes events and file.
 module Weft.Internal.Observe.Timeline.Event
   ( -- * Events
-    Event (..),
-    Kind (..),
+    TimelineEvent (..),
+    EventKind (..),
 
     -- * Text
     Process (..),
@@ -20,7 +19,6 @@ module Weft.Internal.Observe.Timeline.Event
     renderEnd,
 
     -- ** For tests
-    jsonString,
   )
 where
 
@@ -35,8 +33,8 @@ import Data.Word (Word8)
 import Weft.Internal.Core.Trace (Label, labelText)
 
 -- | Something that a worker did. Times are nanoseconds since the timeline began.
-data Event = Event
-  { eventKind :: !Kind,
+data TimelineEvent = TimelineEvent
+  { eventKind :: !EventKind,
     eventAt :: !Int,
     -- | How long it lasted. Of 'Ready': how many threads.
     eventFor :: !Int,
@@ -49,8 +47,7 @@ data Event = Event
   }
   deriving stock (Eq, Show)
 
--- | What it did.
-data Kind
+data EventKind
   = -- | It ran ready threads.
     Slice
   | -- | It ran this thread, from one dispatch to where that parked, yielded or ended.
@@ -65,12 +62,11 @@ data Kind
     Ready
   deriving stock (Eq, Show, Enum, Bounded)
 
--- | The number of the process.
 newtype Process = Process Int
 
 -- | An event of the worker with this index.
-renderEvent :: Process -> Int -> Event -> Builder
-renderEvent process worker (Event kind at long thread label cut) = case kind of
+renderEvent :: Process -> Int -> TimelineEvent -> Builder
+renderEvent process worker (TimelineEvent kind at long thread label cut) = case kind of
   Slice -> complete "slice" "worker" mempty
   Dispatch -> complete' name "thread" (args [numbered])
   Poll -> complete "poll" "kernel" (args [found])
@@ -104,7 +100,7 @@ renderEvent process worker (Event kind at long thread label cut) = case kind of
 track :: Int -> Int
 track worker = worker + 1
 
--- | What the file begins with: the names of the process and of so many workers.
+-- | What the file begins with: the names of the process and of this many workers.
 renderHead :: Process -> Text -> Int -> Builder
 renderHead process name workers =
   char7 '['
@@ -129,7 +125,6 @@ renderCounter process tid at name value =
 separator :: Builder
 separator = string7 ",\n"
 
--- | At the end.
 renderEnd :: Builder
 renderEnd = string7 "\n]\n"
 
@@ -162,7 +157,6 @@ micros ns = intDec whole <> char7 '.' <> intDec a <> intDec b <> intDec c
     (a, rest') = rest `quotRem` 100
     (b, c) = rest' `quotRem` 10
 
--- | A text as a string of JSON.
 jsonString :: Text -> Builder
 jsonString text = char7 '"' <> encodeUtf8BuilderEscaped escaped text <> char7 '"'
 

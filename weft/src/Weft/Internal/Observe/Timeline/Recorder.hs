@@ -51,23 +51,22 @@ import Weft.Internal.Os.Sys qualified as Sys
 
 -- Note [The ring of events]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~
--- A record is four words (kind and length of the label; when; how long; which thread)
--- and the bytes of the label, filled up to a word. Positions count words since the
--- beginning and never wrap; the place of a position is its remainder.
+-- A record is four words (kind and length of the label; when; how long; which thread) and the
+-- label's bytes, padded to a word. Positions count words since the beginning and never wrap; the
+-- place of a position is its remainder.
 --
 --     taken <= published <= head <= taken + room
 --
--- The reader reads between `taken` and `published`, the writer writes between `head`
--- and `taken + room`. The writer moves `published` with a barrier when its records are
--- whole, the reader moves `taken` with a barrier when it has copied what it read.
+-- The reader reads between `taken` and `published`, the writer writes between `head` and
+-- `taken + room`. The writer moves `published` with a barrier when its records are whole, the
+-- reader moves `taken` with a barrier when it has copied what it read.
 --
--- The record of a slice comes before those of its dispatches, so that times in the file
--- do not go back, but how long it lasted is known at its end. So room is taken at its
--- beginning, and nothing is published before the end: `openedAt` says where it is.
+-- The record of a slice comes before those of its dispatches, so that times in the file do not
+-- go back, but its length is known only at its end. So room is taken at its beginning
+-- (`openedAt`), and nothing is published before its end.
 --
--- A carrier that loses its worker touches none of this any more. The next one finds in
--- the state when the dispatch began that did not end, and closes it and the slice
--- ('recordTakeover').
+-- A carrier that loses its worker touches none of this any more. The next one finds in the
+-- state when the open dispatch began, and closes it and the slice ('recordTakeover').
 
 -- | The ring of one worker.
 data Recorder = Recorder
@@ -79,14 +78,14 @@ data Recorder = Recorder
     recorderRing :: {-# UNPACK #-} !(MutableByteArray RealWorld),
     -- | Its size in words, a power of two.
     recorderRoom :: !Int,
-    -- | The writer's own; see 'State'.
+    -- | The writer's own; see 'WriteState'.
     recorderState :: {-# UNPACK #-} !(MutablePrimArray RealWorld Int),
     recorderPublished :: {-# UNPACK #-} !(PrimVar RealWorld Int),
     recorderTaken :: {-# UNPACK #-} !(PrimVar RealWorld Int)
   }
 
 -- | What the writer remembers.
-data State
+data WriteState
   = Head
   | -- | The position of the slice that is open, or -1.
     OpenedAt
@@ -101,15 +100,14 @@ data State
   | LastReadyAt
   deriving stock (Enum, Bounded)
 
-get :: Recorder -> State -> IO Int
+get :: Recorder -> WriteState -> IO Int
 get r = readPrimArray (recorderState r) . fromEnum
 {-# INLINE get #-}
 
-set :: Recorder -> State -> Int -> IO ()
+set :: Recorder -> WriteState -> Int -> IO ()
 set r = writePrimArray (recorderState r) . fromEnum
 {-# INLINE set #-}
 
--- | On.
 newSwitch :: IO (PrimVar RealWorld Int)
 newSwitch = newPrimVar 1
 
@@ -122,13 +120,13 @@ recording :: Recorder -> IO Bool
 recording r = (/= 0) <$> readPrimVar (recorderSwitch r)
 {-# INLINE recording #-}
 
--- | A ring for a worker, of so many bytes or a little more, for times since this
+-- | A ring for a worker, of this many bytes or a little more, for times since this
 -- origin.
 newRecorder :: PrimVar RealWorld Int -> Int -> Int -> Int -> IO Recorder
 newRecorder switch origin bytes worker = do
   ring <- newByteArray (room * 8)
-  state <- newPrimArray (fromEnum (maxBound :: State) + 1)
-  setPrimArray state 0 (fromEnum (maxBound :: State) + 1) 0
+  state <- newPrimArray (fromEnum (maxBound :: WriteState) + 1)
+  setPrimArray state 0 (fromEnum (maxBound :: WriteState) + 1) 0
   let r = Recorder worker switch origin ring room state
   recorder <- r <$> newPrimVar 0 <*> newPrimVar 0
   set recorder OpenedAt (-1)
@@ -147,7 +145,7 @@ timelineNow :: Recorder -> IO Int
 timelineNow r = subtract (recorderOrigin r) . fromIntegral <$> Sys.monotonicNow
 {-# INLINE timelineNow #-}
 
--- | A slice begins now, with so many threads ready.
+-- | A slice begins now, with this many threads ready.
 openSlice :: Recorder -> Int -> Int -> IO ()
 openSlice r now ready = do
   sampleReady r now ready
@@ -156,7 +154,6 @@ openSlice r now ready = do
   set r OpenedAt (if written then position else -1)
   set r Opened now
 
--- | A dispatch begins now.
 beginDispatch :: Recorder -> Int -> IO ()
 beginDispatch r = set r Began
 {-# INLINE beginDispatch #-}
@@ -172,7 +169,7 @@ endDispatch r began now tcb = do
     else get r Dropped >>= set r Dropped . (+ 1)
   set r Began (-1)
 
--- | The slice has ended; so many threads are ready.
+-- | The slice has ended; this many threads are ready.
 closeSlice :: Recorder -> Int -> Int -> IO ()
 closeSlice r now ready = do
   position <- get r OpenedAt
@@ -217,7 +214,7 @@ place r position = position .&. (recorderRoom r - 1)
 {-# INLINE place #-}
 
 -- | Write a record, without publishing it. False: there was no room.
-record :: Recorder -> Kind -> Int -> Int -> Int -> ShortByteString -> IO Bool
+record :: Recorder -> EventKind -> Int -> Int -> Int -> ShortByteString -> IO Bool
 record r kind at long thread label = do
   position <- get r Head
   taken <- readPrimVar (recorderTaken r)
@@ -242,7 +239,7 @@ record r kind at long thread label = do
     else get r Dropped >>= set r Dropped . (+ 1)
   pure fits
 
--- | Of a record with a label of so many bytes.
+-- | Of a record with a label of this many bytes.
 words' :: Int -> Int
 words' size = 4 + (size + 7) `shiftR` 3
 {-# INLINE words' #-}
@@ -259,8 +256,8 @@ publish :: Recorder -> IO ()
 publish r = get r Head >>= atomicWriteInt (recorderPublished r)
 {-# INLINE publish #-}
 
--- | Take events, so many at most, oldest first. By one thread at a time.
-takeEvents :: Recorder -> Int -> IO [Event]
+-- | Take events, this many at most, oldest first. By one thread at a time.
+takeEvents :: Recorder -> Int -> IO [TimelineEvent]
 takeEvents r most = do
   end <- atomicReadInt (recorderPublished r)
   start <- readPrimVar (recorderTaken r)
@@ -275,7 +272,7 @@ takeEvents r most = do
           first <- word 0
           let size = first `shiftR` sizeShift
           label <- if size == 0 then pure ShortByteString.empty else copyLabel (position + 4) size
-          event <- Event (toEnum (first .&. 15)) <$> word 1 <*> word 2 <*> word 3
+          event <- TimelineEvent (toEnum (first .&. 15)) <$> word 1 <*> word 2 <*> word 3
           let !e = event label (testBit first 4)
           go (left - 1) (position + words' size) end (e : found)
     copyLabel position size = do

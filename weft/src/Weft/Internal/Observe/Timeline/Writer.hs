@@ -4,10 +4,9 @@
 -- |
 -- Description : The file of a timeline
 --
--- Opens the file, and runs the one thread of GHC that takes what the workers have
--- recorded and writes it. Its calls may block for as long as the disk does; the
--- workers do not notice. When the file cannot be written any more the operator is told
--- once, and recording ends.
+-- Opens the file, and runs the one thread of GHC that writes what the workers have recorded. Its
+-- calls may block for as long as the disk does; the workers do not notice. When the file cannot
+-- be written any more the operator is told once, and recording ends.
 module Weft.Internal.Observe.Timeline.Writer
   ( -- * Settings
     Timeline (..),
@@ -59,10 +58,9 @@ data Timeline = Timeline
 timelineTo :: FilePath -> Timeline
 timelineTo file = Timeline file 4_194_304 50_000
 
--- | Record a timeline, if one is wanted, of so many workers: how to report what goes
--- wrong later, how to read the counters, and what to do meanwhile with the recorder of
--- each worker. A file that cannot be opened is an 'IOError' here. At the end what was
--- recorded is written, for five seconds at most.
+-- | Record a timeline, if one is wanted, of this many workers; the functions report what goes
+-- wrong later, read the counters, and run with the recorder of each worker. A file that cannot be
+-- opened is an 'IOError' here. At the end the rest is written, for five seconds at most.
 withTimeline :: Maybe Timeline -> Int -> (String -> IO ()) -> IO Counters -> ((Int -> Maybe Recorder) -> IO a) -> IO a
 withTimeline Nothing _ _ _ use = use (const Nothing)
 withTimeline (Just timeline) workers report look use = bracket begin end (use . recorderOf)
@@ -72,7 +70,7 @@ withTimeline (Just timeline) workers report look use = bracket begin end (use . 
       name <- getProgName
       file <- openBinaryFile (timelineFile timeline) WriteMode
       flip onException (hClose file) $ do
-        -- Each write is of whole events: nothing of one stays behind in a buffer.
+        -- Each write is of whole events: nothing of one stays in a buffer.
         hSetBuffering file NoBuffering
         switch <- newSwitch
         origin <- fromIntegral <$> Sys.monotonicNow
@@ -146,7 +144,7 @@ writeEvents writer recorder = go (0 :: Int)
         _ -> do
           put writer (foldMap (\e -> separator <> renderEvent (writerProcess writer) (recorderWorker recorder) e) events)
           if n < enough then go (n + length events) else pure True
-    -- So many in one write; so many in one turn, before the others'.
+    -- This many in one write; this many in one turn, before the others'.
     batch = 512
     enough = 16_384
     pressing = recorderCapacity recorder `div` 2
