@@ -1,45 +1,44 @@
 // What stands in for functions of base (stand_ins.cmm), and waiting for descriptors that
 // belong to somebody else.
 
+// For RTLD_DEFAULT.
+#define _GNU_SOURCE
 #include "Rts.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <stdint.h>
 #include <sys/epoll.h>
 
-// Weak, because the shared library of this package is linked without the options. It can be
-// loaded (by ghci, for Template Haskell), and nothing in it is called then.
+// A program that is linked dynamically takes the stand-ins from the shared library of this
+// package, which is linked without the options: there __real_X is no symbol, and the original
+// is X itself, of the shared library of base. Without a handler the stand-ins must still reach it.
 #define ORIGINAL(symbol) extern StgClosure __real_##symbol __attribute__((weak));
 ORIGINAL(base_GHCziEventziThread_threadWaitRead1_closure)
 ORIGINAL(base_GHCziEventziThread_threadDelay1_closure)
 ORIGINAL(base_GHCziEventziThread_closeFdWith1_closure)
 ORIGINAL(base_SystemziTimeout_timeout1_closure)
 
-StgClosure *weft_ghc_io_original(StgInt which) {
-  switch (which) {
-    case 0: return &__real_base_GHCziEventziThread_threadWaitRead1_closure;
-    case 1: return &__real_base_GHCziEventziThread_threadDelay1_closure;
-    case 2: return &__real_base_GHCziEventziThread_closeFdWith1_closure;
-    default: return &__real_base_SystemziTimeout_timeout1_closure;
-  }
-}
+#define FIND(symbol) \
+  (&__real_##symbol ? (StgPtr)&__real_##symbol : (StgPtr)dlsym(RTLD_DEFAULT, #symbol))
 
 // What the originals refer to must not be collected. Those who call them refer to the stand-ins,
 // which GHC's collector does not follow to the originals; so these are roots from the start, as
 // functions are that are exported to C.
-static struct ForeignExportsList originals = {
-    .n_entries = 4,
-    .exports = {
-        (StgPtr)&__real_base_GHCziEventziThread_threadWaitRead1_closure,
-        (StgPtr)&__real_base_GHCziEventziThread_threadDelay1_closure,
-        (StgPtr)&__real_base_GHCziEventziThread_closeFdWith1_closure,
-        (StgPtr)&__real_base_SystemziTimeout_timeout1_closure,
-    }};
+static struct ForeignExportsList originals = {.n_entries = 4, .exports = {0, 0, 0, 0}};
 
-static void __attribute__((constructor)) keep_originals(void) {
+static void __attribute__((constructor)) find_originals(void) {
+  originals.exports[0] = FIND(base_GHCziEventziThread_threadWaitRead1_closure);
+  originals.exports[1] = FIND(base_GHCziEventziThread_threadDelay1_closure);
+  originals.exports[2] = FIND(base_GHCziEventziThread_closeFdWith1_closure);
+  originals.exports[3] = FIND(base_SystemziTimeout_timeout1_closure);
   for (int which = 0; which < 4; which++)
     if (!originals.exports[which]) return;
   registerForeignExports(&originals);
+}
+
+StgClosure *weft_ghc_io_original(StgInt which) {
+  return (StgClosure *)originals.exports[which];
 }
 
 static StgStablePtr handlers[4];
