@@ -8,6 +8,7 @@ import Weft.Cli.Options
 import Weft.Cli.Serve.Config
 import Weft.Http.AccessLog (LogFormat (..))
 
+-- | The format of an access log.
 parseLogFormat :: String -> Either String LogFormat
 parseLogFormat = \case
   "common" -> Right Common

@@ -18,6 +18,7 @@ import Weft.Http.Proxy (parseNetworks)
 import Weft.Http.Server
 import Weft.Http.Static
 
+-- | The parsed command line.
 data CommandLine = CommandLine
   { lineConfig :: !(Maybe FilePath),
     -- | Check the configuration instead of serving.
@@ -31,6 +32,7 @@ data Change
   | -- | A change by a file name, which is in the encoding of the locale.
     ChangeFile FilePath (ByteString -> Config -> Config)
 
+-- | Apply the changes in order.
 applyChanges :: [Change] -> Config -> IO Config
 applyChanges changes start = foldM apply start changes
   where

@@ -243,6 +243,7 @@ everySite change config =
 defaultSiteName :: String
 defaultSiteName = "site"
 
+-- | The site of a name.
 siteNamed :: Config -> String -> Maybe Site
 siteNamed config name
   | name == defaultSiteName = Just (configSite config)

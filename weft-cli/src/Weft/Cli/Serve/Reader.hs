@@ -116,6 +116,7 @@ duration place = \case
   Value (ValFloat s) -> either (wrong place) Right (parseSeconds (show s))
   node -> mismatch "a number of seconds" place node
 
+-- | An array.
 arrayOf :: String -> Reader a -> Reader [a]
 arrayOf wants one place = \case
   Value (ValArray values) -> together (map (one place . Value) values)
@@ -131,6 +132,7 @@ oneOrMore wants one place node = case node of
 orElse :: (Node -> Bool) -> Reader a -> Reader a -> Reader a
 orElse isFirst first second place node = if isFirst node then first place node else second place node
 
+-- | A table.
 subTable :: (Table -> Either [Problem] a) -> Reader a
 subTable use place = \case
   SubTable table -> use table

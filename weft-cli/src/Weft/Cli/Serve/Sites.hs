@@ -29,6 +29,7 @@ openSites report files config = do
     each = files `div` max 1 (length served)
     (names, others) = reachable config
 
+-- | Close their directories.
 closeSites :: Sites -> Thread ()
 closeSites (Sites open _ _) = forM_ open (closeStatic . snd)
 

@@ -135,7 +135,8 @@ data Mark = SackOn | ScaleOn | TimestampsOn | FinQueued | FinSent | UserGone | A
 
 -- | A connection.
 data Tcb = Tcb
-  { tcbState :: !State,
+  { -- | As of RFC 9293, section 3.3.2.
+    tcbState :: !State,
     tcbSettings :: !Settings,
     tcbMarks :: !Word16,
     sndUna, sndNxt :: !Seq,

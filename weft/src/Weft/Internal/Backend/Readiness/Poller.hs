@@ -161,7 +161,10 @@ data Direction = Reading | Writing
   deriving stock (Eq, Show)
 
 -- | What is waited for on a descriptor: a set. Combine with '<>'.
-newtype Interest = Interest {interestBits :: Int}
+newtype Interest = Interest
+  { -- | In the bits of this library, which are no event source's.
+    interestBits :: Int
+  }
   deriving newtype (Eq, Show)
 
 instance Semigroup Interest where
@@ -195,7 +198,10 @@ toSeePeerClose :: Interest
 toSeePeerClose = Interest Sys.peerClosedBit
 
 -- | What has happened to a descriptor: a set. Combine with '<>', ask with 'has'.
-newtype Events = Events {eventBits :: Int}
+newtype Events = Events
+  { -- | In the same bits as an 'Interest', and others.
+    eventBits :: Int
+  }
   deriving newtype (Eq)
 
 instance Semigroup Events where
