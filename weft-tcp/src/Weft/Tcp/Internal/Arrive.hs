@@ -93,8 +93,8 @@ acceptable now s t
   -- A SYN again: the answer to it was lost.
   | tcbState t == SynReceived && f `has` syn && segmentSeq s == rcvNxt t `retreat` 1 && not (f `has` rst) =
       if f `has` ack && segmentAck s == sndNxt t then handshaken now s {segmentFlags = ack, segmentSeq = rcvNxt t, segmentLength = 0} t else Step t [synSegment now t] []
-  -- RFC 7323, section 5.3: a segment older than the last one in order. A connection that was
-  -- silent for 24 days does not know.
+  -- RFC 7323, section 5.3: a segment older than the last one in order. After 24 days of
+  -- silence the comparison says nothing (section 5.5), which is not looked at.
   | old && not (f `has` rst) = if segmentSpan s > 0 then reply else challenge now t
   | not inWindow = if f `has` rst then ignore else if segmentSpan s > 0 then reply else challenge now t
   -- RFC 5961, section 3.2; RFC 1337 for TIME-WAIT.
