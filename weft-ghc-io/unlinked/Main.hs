@@ -7,11 +7,13 @@ module Main (main) where
 
 import Control.Concurrent (threadDelay)
 import Control.Exception (try)
-import System.Exit (die)
+import Test.Tasty (defaultMain)
+import Test.Tasty.HUnit (assertFailure, testCase)
 import Weft.GhcIO qualified as GhcIO
 
 main :: IO ()
 main =
-  try GhcIO.install >>= \case
-    Left GhcIO.NotRelinked -> threadDelay 10 >> print GhcIO.NotRelinked
-    Right () -> die "install has found nothing wrong"
+  defaultMain . testCase "in a program that is linked dynamically install refuses, and delays go on" $
+    try GhcIO.install >>= \case
+      Left GhcIO.NotRelinked -> threadDelay 10
+      Right () -> assertFailure "install has found nothing wrong"
