@@ -17,6 +17,9 @@ module Weft.Bench.Measure
     spending,
     processCpu,
 
+    -- ** Repeating
+    times,
+
     -- * Heap
     Bytes (..),
     liveBytes,
@@ -54,6 +57,14 @@ now = Nanoseconds . fromIntegral <$> getMonotonicTimeNSec
 -- | How long ago that was; negative when it is still to come.
 elapsedSince :: Nanoseconds -> IO Nanoseconds
 elapsedSince start = subtract start <$> now
+
+-- | Do it this often. Counts down without a list, which GHC might or might not fuse away.
+times :: (Monad m) => Int -> m () -> m ()
+times n act = go n
+  where
+    go 0 = pure ()
+    go k = act >> go (k - 1 :: Int)
+{-# INLINE times #-}
 
 -- | For dividing.
 toDouble :: Nanoseconds -> Double

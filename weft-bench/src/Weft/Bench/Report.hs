@@ -24,6 +24,8 @@ module Weft.Bench.Report
     parseRow,
     cellNumber,
     cellName,
+    numberAt,
+    nameAt,
   )
 where
 
@@ -163,6 +165,14 @@ cellName :: Cell -> Maybe Text
 cellName = \case
   Name t -> Just t
   _ -> Nothing
+
+-- | The number in a column, if it is there and counted or measured.
+numberAt :: Text -> Row -> Maybe Double
+numberAt key row = lookup key row >>= cellNumber
+
+-- | The name in a column, if there is one.
+nameAt :: Text -> Row -> Maybe Text
+nameAt key row = lookup key row >>= cellName
 
 -- | About four significant digits, never an exponent.
 --

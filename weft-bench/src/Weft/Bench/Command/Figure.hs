@@ -18,7 +18,7 @@ import Data.Text.IO qualified as Text
 import Numeric (showFFloat)
 import Options.Applicative
 import System.Exit (die)
-import Weft.Bench.Report (Row, cellName, cellNumber, parseRow)
+import Weft.Bench.Report (Row, nameAt, numberAt, parseRow)
 
 -- | @figure@.
 figureCommand :: Mod CommandFields (IO ())
@@ -33,10 +33,10 @@ figureCommand =
 -- | A bar for each row that has the field and a name, and beside it how many times the
 -- shortest it is.
 figureOf :: Text -> Text -> [Row] -> Maybe Chart
-figureOf field title rows = case sortOn snd [(name, v) | r <- rows, Just name <- [nameOf r], Just v <- [lookup field r >>= cellNumber], v > 0] of
+figureOf field title rows = case sortOn snd [(name, v) | r <- rows, Just name <- [nameOf r], Just v <- [numberAt field r], v > 0] of
   [] -> Nothing
   bars@((_, least) : _) -> Just (Chart title "" [] (Bars field [Bar name (lookOf first) v (if first then "" else times (v / least)) | (first, (name, v)) <- zip (True : repeat False) bars]))
   where
-    nameOf r = asum [lookup key r >>= cellName | key <- ["peer", "server", "style"]]
+    nameOf r = asum [nameAt key r | key <- ["peer", "server", "style"]]
     lookOf first = if first then Look "orange" Solid True else Look "grey" Solid False
     times ratio = " (" <> Text.pack (showFFloat (Just 1) ratio "") <> " times)"

@@ -66,7 +66,7 @@ diskWork kind point = do
   where
     block = 4_096
 
--- | A file of so many bytes, none of them a hole.
+-- | A file of this length in bytes, none of them a hole.
 makeFile :: FilePath -> Int -> IO ()
 makeFile path size = withBinaryFile path WriteMode (`go` size)
   where

@@ -62,7 +62,7 @@ data Bodies
   | -- | GHC's
     InGhc !Bool (IO [IO ()])
 
--- | Run them on so many processors; they do so many operations together.
+-- | Run them on this number of processors; together they do this number of operations.
 runKind :: Int -> Int -> Bodies -> IO Work
 runKind processors operations bodies = do
   setNumCapabilities processors

@@ -4,8 +4,8 @@
 -- |
 -- Description : Pairs of threads that send each other bytes over pipes
 --
--- In each pair one thread sends so many bytes and waits for as many, over and over; the
--- other answers. Beside them threads wait, each at a FIFO into which nobody writes (Li &
+-- In each pair one thread sends the given number of bytes and waits for as many, over and
+-- over; the other answers. Beside them threads wait, each at a FIFO into which nobody writes (Li &
 -- Zdancewic 2007, figures 20 and 21; Li 2008, figures 3.15, 5.6 and 5.7).
 module Weft.Bench.Contest.Pipes
   ( pipesWork,
@@ -28,6 +28,7 @@ import System.Posix.Types (CSsize (..), Fd (..))
 import Weft (Thread, fork_, liftIO)
 import Weft.Bench.Contest
 import Weft.Bench.Contest.Kind
+import Weft.Bench.Measure (times)
 import Weft.Buffer
 import Weft.File qualified as Weft (OpenMode (..))
 import Weft.IO qualified as IO
@@ -148,13 +149,6 @@ ghc size = do
 
 tokenOf :: Size -> ByteString
 tokenOf size = Bytes.replicate (sizeBytes size) 120
-
-times :: (Monad m) => Int -> m () -> m ()
-times n act = go n
-  where
-    go 0 = pure ()
-    go k = act >> go (k - 1 :: Int)
-{-# INLINE times #-}
 
 foreign import ccall unsafe "read" c_read :: Fd -> Ptr () -> CSize -> IO CSsize
 

@@ -16,7 +16,7 @@ import Data.Text (Text)
 import Data.Text qualified as Text
 import Weft.Bench.Http.Experiment
 import Weft.Bench.Http.Scenario
-import Weft.Bench.Report (Row, cellName, cellNumber)
+import Weft.Bench.Report (Row, nameAt, numberAt)
 
 -- | The name of each figure and its SVG. What the rows do not tell is not drawn.
 figures :: [Row] -> [(Text, Text)]
@@ -52,10 +52,10 @@ curveChart rows e (xField, xAxis) yAxis yField unit sources
     loads = nub (sort (mapMaybe clientsOf mine))
     mine = summaries e rows
     series =
-      [ Series server (lookOf server) [(x, y * unit) | r <- sortOn clientsOf mine, serverOf r == Just server, Just x <- [xOf r], Just y <- [numberOf yField r]]
+      [ Series server (lookOf server) [(x, y * unit) | r <- sortOn clientsOf mine, serverOf r == Just server, Just x <- [xOf r], Just y <- [numberAt yField r]]
         | server <- serversIn mine
       ]
-    xOf r = if xField == "clients" then fromIntegral <$> clientsOf r else numberOf xField r
+    xOf r = if xField == "clients" then fromIntegral <$> clientsOf r else numberAt xField r
     clientsOf r = scenarioActive <$> scenarioOf r
 
 -- A bar for each server, at the first load of the experiment; the best first.
@@ -66,7 +66,7 @@ barChart rows e label yField unit
   where
     mine = summaries e rows
     first = mapMaybe scenarioOf (take 1 mine)
-    values = sortOn snd [(server, y * unit) | r <- mine, take 1 (mapMaybe scenarioOf [r]) == first, Just server <- [serverOf r], Just y <- [numberOf yField r]]
+    values = sortOn snd [(server, y * unit) | r <- mine, take 1 (mapMaybe scenarioOf [r]) == first, Just server <- [serverOf r], Just y <- [numberAt yField r]]
     bar (server, y) = Bar server (lookOf server) y ""
     subtitle = Text.intercalate ", " . map load
     load s
@@ -90,11 +90,11 @@ tail' rows
       [ Series (server <> rate r) (lookOf server) points
         | r <- mine,
           [lookup "scenario" r] == first,
-          let points = [(x, y / 1000) | (x, f) <- [(2, "p50_us"), (100, "p99_us"), (1000, "p999_us")], Just y <- [numberOf f r]],
+          let points = [(x, y / 1000) | (x, f) <- [(2, "p50_us"), (100, "p99_us"), (1000, "p999_us")], Just y <- [numberAt f r]],
           length points == 3,
           Just server <- [serverOf r]
       ]
-    rate r = maybe "" (\n -> ", " <> grouped (round (n / 1000)) <> "k/s") (numberOf "rate_asked" r)
+    rate r = maybe "" (\n -> ", " <> grouped (round (n / 1000)) <> "k/s") (numberAt "rate_asked" r)
 
 -- Throughput that is left, by the number of idle connections.
 besideIdle :: [Row] -> Maybe Chart
@@ -107,34 +107,31 @@ besideIdle rows
     mine = summaries IdleBeside rows
     series = [Series server (lookOf server) ((0, 1) : points server) | server <- serversIn mine, not (null (points server))]
     points :: Text -> [(Double, Double)]
-    points server = [(fromIntegral (scenarioIdle s), y) | r <- mine, serverOf r == Just server, Just s <- [scenarioOf r], Just y <- [numberOf "with_idle_ratio" r]]
+    points server = [(fromIntegral (scenarioIdle s), y) | r <- mine, serverOf r == Just server, Just s <- [scenarioOf r], Just y <- [numberAt "with_idle_ratio" r]]
 
 -- ---------------------------------------------------------------------------
 
 summaries :: ExperimentName -> [Row] -> [Row]
 summaries e = filter (\r -> is "kind" "summary" r && is "experiment" (experimentName e) r)
   where
-    is key value r = (lookup key r >>= cellName) == Just value
+    is key value r = nameAt key r == Just value
 
 serversIn :: [Row] -> [Text]
 serversIn = nub . mapMaybe serverOf
 
 serverOf :: Row -> Maybe Text
-serverOf r = lookup "server" r >>= cellName
-
-numberOf :: Text -> Row -> Maybe Double
-numberOf key r = lookup key r >>= cellNumber
+serverOf = nameAt "server"
 
 scenarioOf :: Row -> Maybe Scenario
-scenarioOf r = lookup "scenario" r >>= cellName >>= either (const Nothing) Just . parseScenario
+scenarioOf r = nameAt "scenario" r >>= either (const Nothing) Just . parseScenario
 
 -- What was measured how, under every picture.
 source :: [Row] -> [Text]
 source rows =
   ("weft-bench http: server on one processor, client on another; medians of " <> rounds <> ". Over the loopback.")
-    : [Text.intercalate ", " parts | r <- rows, (lookup "kind" r >>= cellName) == Just "machine", let parts = mapMaybe (\k -> lookup k r >>= cellName) ["processor"] ++ maybe [] (\k -> ["Linux " <> k]) (lookup "kernel" r >>= cellName)]
+    : [Text.intercalate ", " parts | r <- rows, nameAt "kind" r == Just "machine", let parts = mapMaybe (`nameAt` r) ["processor"] ++ maybe [] (\k -> ["Linux " <> k]) (nameAt "kernel" r)]
   where
-    rounds = case nub (mapMaybe (numberOf "rounds") rows) of
+    rounds = case nub (mapMaybe (numberAt "rounds") rows) of
       [1] -> "one round"
       counts | isJust (lookup "rounds" (concat rows)) -> Text.pack (show (round (minimum counts) :: Int)) <> " rounds"
       _ -> "several rounds"

@@ -21,7 +21,7 @@ import Weft.Bench.Http.Memory (Growth (..), Memory (..))
 import Weft.Bench.Http.Name (ServerName, serverName)
 import Weft.Bench.Http.Observation
 import Weft.Bench.Http.Scenario
-import Weft.Bench.Report (Cell (..), Row, cellName, figure)
+import Weft.Bench.Report (Cell (..), Row, figure, nameAt)
 import Weft.Bench.Statistics
 
 -- | For each scenario, in the order in which it was first seen, its servers in the
@@ -107,6 +107,6 @@ withIdleRatio o = do
 withAllocation :: Map Text Double -> [Row] -> [Row]
 withAllocation allocated = map add
   where
-    add row = case lookup "server" row >>= cellName >>= (`Map.lookup` allocated) of
+    add row = case nameAt "server" row >>= (`Map.lookup` allocated) of
       Just bytes -> row ++ [("allocated_bytes_per_request", Figure bytes)]
       Nothing -> row

@@ -16,6 +16,7 @@ import Control.Monad (forM_, replicateM, unless, void)
 import Data.IORef
 import Data.Text (Text)
 import Weft
+import Weft.Bench.Measure (times)
 import Weft.Channel
 import Weft.MVar
 import Weft.Mutex
@@ -52,14 +53,6 @@ scenarios =
     Scenario "STM, 100 threads, 16 TVars" "forkIO" 10 (increments 16) (ghcIncrements 16),
     Scenario "STM ping-pong by retry (one way)" "forkIO" 100 stmPingPong ghcStmPingPong
   ]
-
--- Count down without a list, which GHC might or might not fuse away.
-times :: (Monad m) => Int -> m () -> m ()
-times n act = go n
-  where
-    go 0 = pure ()
-    go k = act >> go (k - 1 :: Int)
-{-# INLINE times #-}
 
 -- | Threads over all workers, and wait for them.
 together :: [Thread ()] -> Thread ()

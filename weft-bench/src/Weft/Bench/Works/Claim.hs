@@ -103,7 +103,7 @@ judge contest samples claim = case claimTest claim of
         _ -> cell point
       rates point name = Map.fromList [(sampleRound s, ops / t) | s <- samples, sampleContender s == name, samplePoint s == point, Just ops <- [Map.lookup "operations" (samplePrinted s)], Just t <- [Map.lookup "seconds" (samplePrinted s)], t > 0]
       cell point = case [r | r <- contestRows contest samples, lookup "contender" r == Just (Name of'), all (\(k, v) -> fmap cellText (lookup k r) == Just v) point] of
-        r : _ -> lookup field r >>= cellNumber
+        r : _ -> numberAt field r
         [] -> Nothing
       cellText = \case
         Count n -> Text.pack (show n)

@@ -68,7 +68,7 @@ pageOf size about directory results claims =
     subject c = case claimTest c of
       Bounds _ field of' over _ _ _ _ _ -> of' <> maybe "" (" over " <>) over <> (if field == "per_second" then "" else ", " <> Text.replace "_" " " field) <> ": "
       _ -> ""
-    missing r rows = case [n | n <- map contenderName (contestContenders (resultContest r)), n `notElem` mapMaybe (textAt "contender") rows] of
+    missing r rows = case [n | n <- map contenderName (contestContenders (resultContest r)), n `notElem` mapMaybe (nameAt "contender") rows] of
       [] -> ""
       absent -> "Without a figure: " <> Text.intercalate ", " absent <> ".\n"
 
@@ -96,7 +96,7 @@ picturesOf size about r =
     (xKey, xLabel) = plannedX p
     (field, unit, yLabel) = plannedY p
     rows = contestRows (resultContest r) (resultSamples r)
-    names rows' = nub (mapMaybe (textAt "contender") rows')
+    names rows' = nub (mapMaybe (nameAt "contender") rows')
     few = length (fromMaybe [] (lookup xKey (plannedKeys p))) <= 2
     contentOf mine
       | null values = Nothing
@@ -105,7 +105,7 @@ picturesOf size about r =
       where
         values = mapMaybe (numberAt field) mine
     -- Bars are of the last place along the picture: the most processors.
-    barsOf mine = [(n, v) | row <- atLast mine, Just n <- [textAt "contender" row], Just v <- [numberAt field row]]
+    barsOf mine = [(n, v) | row <- atLast mine, Just n <- [nameAt "contender" row], Just v <- [numberAt field row]]
     atLast mine = [row | row <- mine, numberAt xKey row == lastX mine]
     lastX mine = case mapMaybe (numberAt xKey) mine of
       [] -> Nothing
@@ -115,16 +115,10 @@ picturesOf size about r =
     place x = if xKey == "idle" then x + 1 else x
     series n mine = Series n (lookOf n) [(place x, y * unit) | (x, y) <- at n field mine]
     ranges n mine = [(place x, low * unit, high * unit) | field == "per_second", ((x, low), (_, high)) <- zip (at n "per_second_least" mine) (at n "per_second_most" mine)]
-    at n f mine = sortOn fst [(x, y) | row <- mine, textAt "contender" row == Just n, Just x <- [numberAt xKey row], Just y <- [numberAt f row]]
+    at n f mine = sortOn fst [(x, y) | row <- mine, nameAt "contender" row == Just n, Just x <- [numberAt xKey row], Just y <- [numberAt f row]]
     sources =
       (if size == Quick then "A quick run: nothing to quote from." else "Medians of " <> Text.pack (show (plannedRounds p)) <> " interleaved rounds; thin lines are their range.")
-        : [Text.intercalate ", " (mapMaybe (`textAt` row) ["processor", "kernel"]) | row <- about, textAt "kind" row == Just "machine"]
-
-textAt :: Text -> Row -> Maybe Text
-textAt key row = lookup key row >>= cellName
-
-numberAt :: Text -> Row -> Maybe Double
-numberAt key row = lookup key row >>= cellNumber
+        : [Text.intercalate ", " (mapMaybe (`nameAt` row) ["processor", "kernel"]) | row <- about, nameAt "kind" row == Just "machine"]
 
 -- Colours that differ in print too, by their lines.
 lookOf :: Text -> Look
