@@ -60,6 +60,7 @@ import GHC.Exts (Any)
 import Network.Socket (HostAddress)
 import Unsafe.Coerce (unsafeCoerce)
 import Weft.Internal.Core.Trace
+import Weft.Internal.Data.Shortage
 import Weft.Internal.Os.Descriptor (Descriptor, newDescriptor)
 import Weft.Sim.Internal.Conditions
 import Weft.Sim.Internal.Events
@@ -151,6 +152,8 @@ data Machine = Machine
     machineSkew :: !(IORef Int64),
     -- | Descriptor numbers in use.
     machineDescriptors :: !(IORef IntSet),
+    -- | What the operator was told of these being short.
+    machineShortage :: !Shortage,
     -- | What it runs when it starts.
     machineProgram :: !(IORef (Maybe (Thread ())))
   }
@@ -181,6 +184,7 @@ addMachine world name addresses = do
       <*> newIORef True
       <*> newIORef 0
       <*> newIORef IntSet.empty
+      <*> newShortage
       <*> newIORef Nothing
   machine <$ writeIORef (worldMachines world) (IntMap.insert number machine known)
 

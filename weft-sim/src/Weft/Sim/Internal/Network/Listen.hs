@@ -36,7 +36,7 @@ import Foreign.C.Error
 import Network.Socket (Family (..), SockAddr (..), SocketOption (..))
 import Weft.Internal.Core.SystemCall (Socket (..))
 import Weft.Internal.Core.Trace (Why (..))
-import Weft.Internal.Data.Shortage
+import Weft.Internal.Data.Shortage (runShort)
 import Weft.Internal.Data.Time (Duration (..), seconds)
 import Weft.Internal.Kernel (Host (..))
 import Weft.Internal.Os.Address (showAddress)
@@ -312,11 +312,8 @@ acceptFrom net s l limit ask k = do
       before <- readIORef told
       unless before $ do
         writeIORef told True
-        known <- IntMap.lookup (machineNumber machine) <$> readIORef (netShortages net)
-        shortage <- maybe newShortage pure known
-        modifyIORef' (netShortages net) (IntMap.insert (machineNumber machine) shortage)
         now <- clock (worldEvents world)
-        runShort shortage (fromIntegral now) (hostReport (askHost ask)) $
+        runShort (machineShortage machine) (fromIntegral now) (hostReport (askHost ask)) $
           show machine <> ": no descriptor left for a new connection; accepting goes on when one is free"
       note world (show machine <> ": no descriptor left for a connection on " <> showAddress (listenerAddress l))
       starving <- readIORef (listenerStarving l)

@@ -61,7 +61,6 @@ import Data.Word (Word32)
 import Foreign.C.Error (Errno)
 import Foreign.C.Types (CInt)
 import Network.Socket (Family, SockAddr, SocketType)
-import Weft.Internal.Data.Shortage (Shortage)
 import Weft.Internal.Os.Descriptor (Descriptor (..))
 import Weft.Sim.Internal.Disk (Disks)
 import Weft.Sim.Internal.Events
@@ -91,9 +90,7 @@ data Network = Network
     -- | Datagrams on their way within a machine, by machine.
     netLoops :: !(IORef (IntMap LoopQueue)),
     -- | Of each machine, the accepts that wait for a descriptor.
-    netStarved :: !(IORef (IntMap [IO ()])),
-    -- | Of each machine, what the operator was told of that.
-    netShortages :: !(IORef (IntMap Shortage))
+    netStarved :: !(IORef (IntMap [IO ()]))
   }
 
 -- | A network of machines with these disks, on which nothing has happened.
@@ -108,7 +105,6 @@ newNetwork world disks =
     <*> newIORef (0, IntMap.empty)
     <*> pure disks
     <*> newIORef Map.empty
-    <*> newIORef IntMap.empty
     <*> newIORef IntMap.empty
     <*> newIORef IntMap.empty
 
