@@ -27,7 +27,7 @@ main =
     ["ghc", clients] -> serve (void . forkIO) (read clients)
     _ -> die "usage: weft-ghc-io-session (weft|ghc) CLIENTS"
 
--- | Serve so many clients that are there at the same time.
+-- | Serve this number of clients, all there at the same time.
 serve :: (IO () -> IO ()) -> Int -> IO ()
 serve fork clients = do
   begin <- getMonotonicTime

@@ -35,7 +35,7 @@ session s = go `finally` close s
         Just message | not (Char8.null message) -> threadDelay 1000 >> sendAll s message >> go
         _ -> pure ()
 
--- | Connect, do something (the action), and have so many messages answered.
+-- | Connect, do something (the action), and have this number of messages answered.
 client :: SockAddr -> IO () -> Int -> IO ()
 client address together n = bracket (socket AF_INET Stream defaultProtocol) close $ \s -> do
   connect s address

@@ -57,7 +57,7 @@ linesOver s = bracket (socketToHandle s ReadWriteMode) hClose $ \h -> do
 waitFor :: Socket -> IO ByteString
 waitFor s = recv s 1
 
--- | Sleep so many microseconds in steps of one thousand.
+-- | Sleep for this number of microseconds, in steps of one thousand.
 pollDelay :: Int -> IO ()
 pollDelay n
   | n <= 0 = pure ()

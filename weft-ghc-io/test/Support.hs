@@ -21,7 +21,7 @@ import Weft qualified
 import Weft.GhcIO.Internal.Table (waiting)
 import Weft.IO qualified as IO
 
--- | Run on so many workers.
+-- | Run on this number of workers.
 onWorkers :: Int -> IO a -> IO a
 onWorkers n = IO.runWith Weft.defaultSettings {Weft.settingWorkers = Just n}
 
@@ -37,7 +37,7 @@ socketPairs = socketPair AF_UNIX Stream defaultProtocol
 untilWaiting :: Socket -> IO ()
 untilWaiting s = withFdSocket s (untilWaitingFor . Fd)
 
--- | The same by number.
+-- | As 'untilWaiting', for any descriptor.
 untilWaitingFor :: Fd -> IO ()
 untilWaitingFor fd@(Fd number) = waiting number >>= \n -> unless (n > 0) (IO.yield >> untilWaitingFor fd)
 

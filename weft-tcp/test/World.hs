@@ -289,7 +289,7 @@ runWorld mistake seed = go (0 :: Int) world
         here = Address4 1
         there = Address4 2
 
--- | Take so many bytes from a place on.
+-- | Take this number of bytes from a place on.
 takeBytes :: Int -> Int -> M.Map Int ByteString -> (ByteString, M.Map Int ByteString)
 takeBytes n at m
   | n > 0,

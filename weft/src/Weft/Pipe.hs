@@ -44,7 +44,7 @@ readPipe pipe count = do
   n <- readPipeInto pipe buffer 0 (bufferSize buffer)
   unsafeFreeze buffer n
 
--- | Wait for bytes and read at most so many into a buffer from an offset: how many came, 0 at
+-- | Wait for bytes and read at most this many into a buffer from an offset: how many came, 0 at
 -- the end of the stream and only there: where there is no room for a single byte it fails with
 -- @EINVAL@. The kernel owns that part of the buffer until then. A thread that is cancelled
 -- while it waits has read nothing.

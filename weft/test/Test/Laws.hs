@@ -279,7 +279,7 @@ observed execute program = do
 modelled :: Thread () -> IO Int
 modelled thread = length . filter (isNothing . fromException @ThreadExit . snd) <$> runModel answered thread
 
--- | By the scheduler, which is to go on for so many turns.
+-- | By the scheduler, which is to go on for this number of turns.
 scheduled :: Int -> Bool -> Int -> Thread () -> IO Int
 scheduled slice ownPolicy turns thread = do
   uncaught <- newIORef (0 :: Int)

@@ -72,8 +72,8 @@ often looks = seldom looks >> untilPauses looks (liftIO computing >> yield) 20 (
     computing = looks >>= \n -> computingFrom n
     computingFrom n = looks >>= \n' -> when (n' == n) (computingFrom n)
 
--- | Do something again and again, until there were so many pauses of a kind between two looks,
--- one after the other.
+-- | Do something again and again, until this number of pauses between two looks, one after
+-- the other, were of a kind.
 untilPauses :: IO Int -> Thread () -> Int -> (Duration -> Bool) -> Thread ()
 untilPauses looks act count isRight = do
   n <- liftIO looks

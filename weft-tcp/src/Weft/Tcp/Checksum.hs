@@ -62,7 +62,7 @@ sumBytes b = unsafeDupablePerformIO (B.unsafeUseAsCStringLen b (\(p, n) -> Sum .
     low x = x .&. 0xffffffff
     high x = x `unsafeShiftR` 32
 
--- | The sum of bytes that come after so many others: at an odd offset their sum is turned.
+-- | The sum of bytes that come after this number of others: at an odd offset their sum is turned.
 sumAfter :: Int -> ByteString -> Sum
 sumAfter offset b
   | even offset = sumBytes b

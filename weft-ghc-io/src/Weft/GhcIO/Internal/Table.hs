@@ -16,7 +16,7 @@ module Weft.GhcIO.Internal.Table
     -- * The table
     enter,
     withdraw,
-    take',
+    takeReported,
     wanted,
     waiting,
     anyIn,
@@ -114,8 +114,8 @@ withdraw number wait = alter number $ \(Cell n waits) ->
 
 -- | Take out those that wait with this source for any of these bits; and the bits that are still
 -- waited for.
-take' :: CInt -> CInt -> Int -> IO ([Wait], Int)
-take' source number bits = alter number $ \(Cell n waits) ->
+takeReported :: CInt -> CInt -> Int -> IO ([Wait], Int)
+takeReported source number bits = alter number $ \(Cell n waits) ->
   let (met, left) = partition (\w -> waitSource w == source && bitsOf (waitInterest w) .&. bits /= 0) waits
    in (Cell n left, (met, interests source left))
 

@@ -182,7 +182,7 @@ report source = allocaArray (2 * most) go
       each events
       when (n == most) (go pairs)
     each (number : bits : rest) = do
-      (met, left) <- take' source (fromIntegral number) (fromIntegral bits)
+      (met, left) <- takeReported source (fromIntegral number) (fromIntegral bits)
       for_ met (answer Ready)
       unless (left == 0) (void (armWanted source (fromIntegral number)))
       each rest

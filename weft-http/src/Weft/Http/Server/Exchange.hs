@@ -107,7 +107,7 @@ stageOf :: Int -> Int
 stageOf word = word .&. 7
 {-# INLINE stageOf #-}
 
--- | The same flags with this stage.
+-- | Replace the stage and keep the flags.
 at :: Int -> Int -> Int
 at word stage = (word .&. complement 7) .|. stage
 {-# INLINE at #-}

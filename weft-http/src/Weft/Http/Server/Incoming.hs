@@ -91,7 +91,7 @@ requestBodyOf context c = \case
 next :: Context -> Connection -> Exchange -> IORef State -> Thread ByteString
 next context c exchange ref = liftIO (beginReceiving exchange >> readIORef ref) >>= nextOf context c exchange ref
 
--- | The same for the thread that receives.
+-- | The next piece, for a thread that owns the receiving end and has read the state.
 nextOf :: Context -> Connection -> Exchange -> IORef State -> State -> Thread ByteString
 nextOf context c exchange ref state = case stateEnded state of
   Just _ -> B.empty <$ free state

@@ -121,7 +121,7 @@ receivePiece c count = runOnce $ do
 -- All bytes of a server leave here, except where a layer is in between. A connection that has
 -- room takes them in plain 'IO' ("Weft.Attempt"): no system call of the thread, and no deadline,
 -- because nothing waits. Only what is left is sent by calls that wait, each under a deadline of its
--- own ("Weft.Http.Server.Pace"). Whoever writes owns the exchange (Note [The owner of an exchange]
+-- own ("Weft.Http.Server.Pace"). The thread that writes owns the exchange (Note [The owner of an exchange]
 -- in "Weft.Http.Server.Exchange"), or is the session between two exchanges.
 
 -- | Send as much as the client takes at once, from any thread: how many bytes. None under a

@@ -188,9 +188,9 @@ data Input
     Arrived !Segment
   | -- | The deadline has passed.
     Due
-  | -- | The user wrote so many bytes after those written before.
+  | -- | The user wrote this number of further bytes.
     Wrote !Word32
-  | -- | The user took so many bytes of those received in order.
+  | -- | The user took this number of the bytes received in order.
     Consumed !Word32
   | -- | The user will write no more (the CLOSE of RFC 9293; a half-close).
     Shutdown
@@ -212,7 +212,7 @@ data Answer
     Store ![Range]
   | -- | The peer writes no more.
     EndOfStream
-  | -- | The peer has so many more of the bytes written.
+  | -- | The peer has this number more of the bytes written.
     Acknowledged !Word32
   | Failed !Failure
   deriving stock (Eq, Show)

@@ -86,7 +86,7 @@ data SystemCall a where
   OpenFifo :: !FilePath -> !OpenMode -> SystemCall Pipe
   ReadPipe :: !Pipe -> !Buffer -> !Int -> !Int -> SystemCall Int
   WritePipe :: !Pipe -> !ByteString -> SystemCall Int
-  -- | How many bytes it holds, after it was changed to hold at least so many, if any are named.
+  -- | How many bytes it holds, after it was changed to hold at least the named number, if there is one.
   PipeCapacity :: !Pipe -> !(Maybe Int) -> SystemCall Int
   ClosePipe :: !Pipe -> SystemCall ()
   -- Files
