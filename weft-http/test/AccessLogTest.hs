@@ -1,3 +1,5 @@
+{-# OPTIONS_GHC -O #-}
+
 -- | What a line of the access log says, and that none is lost, doubled or made up while the
 -- log is written, rotated, full, or broken.
 module AccessLogTest (tests) where

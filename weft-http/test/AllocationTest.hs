@@ -1,3 +1,5 @@
+{-# OPTIONS_GHC -O #-}
+
 -- | How much the hot path allocates. Unlike time it is the same in every run, so
 -- it can guard: a change that starts to copy or to be lazy fails here.
 module AllocationTest (tests) where

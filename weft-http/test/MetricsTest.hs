@@ -1,3 +1,5 @@
+{-# OPTIONS_GHC -O #-}
+
 -- | Metrics count right, whoever counts, and are shown as Prometheus wants them; and what
 -- a service says of its health.
 module MetricsTest (tests) where

@@ -77,7 +77,7 @@ tests =
         write page give "before"
         outcome <- try (write page give ("lost" <> error "boom"))
         first (\(ErrorCall why) -> why) outcome @?= Left "boom"
-        write page give ", behind"
+        write page give ", after"
         handOn page give
-        readIORef given >>= (@?= ["before, behind"])
+        mconcat . reverse <$> readIORef given >>= (@?= "before, after")
     ]
