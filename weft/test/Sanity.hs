@@ -4,7 +4,7 @@
 -- This program is linked with @-debug@ and runs with @+RTS -DS -c@: after every collection
 -- the run-time system looks at every stack, captured continuation and heap object, and the
 -- old generation is compacted. A capture that left a malformed frame, or an object that the
--- collector cannot mark (Note [Prompt tags of two words], "Weft.Internal.Core.Direct"), ends the
+-- collector cannot mark (Note [Prompt tags of two words], "Weft.Internal.Os.Capture"), ends the
 -- program here.
 module Main (main) where
 

@@ -30,17 +30,17 @@ module Weft.Internal.Core.Direct
 where
 
 import Control.Exception (Exception (..), SomeException, allowInterrupt, mask, throwIO)
-import Control.Exception.Base (NoMatchingContinuationPrompt (..), noMatchingContinuationPrompt)
+import Control.Exception.Base (NoMatchingContinuationPrompt (..))
 import Data.IORef (newIORef, readIORef, writeIORef)
 import Data.List (intercalate)
 import Data.Primitive.MutVar (MutVar (..))
 import Data.Void (Void, absurd)
-import Foreign.StablePtr (newStablePtr)
 import GHC.Exts
 import GHC.IO (IO (..), unIO)
 import System.IO.Unsafe (unsafePerformIO)
 import Weft.Internal.Core.Cancel (takeInterruption)
 import Weft.Internal.Core.Trace
+import Weft.Internal.Os.Capture (newTag)
 import Weft.Internal.Os.Masked
 
 -- Note [Segments]
@@ -91,22 +91,6 @@ import Weft.Internal.Os.Masked
 -- place to a plain call there is none, and `await` suspends as if it were not there; that is
 -- harmless, and not to be relied on.
 
--- Note [The run-time system's exception]
--- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
--- control0# raises a constant of base that the run-time system knows by its address. GHC (9.6.6)
--- does not count that as a reference: once evaluated, the constant is freed by a major
--- collection, the next failing control0# raises whatever is then at its place, and the process
--- dies. A stable pointer, made with the tag and so before the first control0#, keeps it.
-
--- Note [Prompt tags of two words]
--- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
--- `newPromptTag#` (GHC 9.6 to 9.10) makes an object of one word. The run-time system needs two:
--- the compacting collector (`+RTS -c`, and `-M` near its limit) keeps two mark bits for each
--- object, one in each of its first two words, so the second bit of a one-word tag is the first
--- bit of its neighbour. A compaction corrupts a program that keeps such tags alive, and the
--- sanity checks of the debugging run-time system (`-debug`, `+RTS -DS`) stop it. A tag is only
--- compared by address (`captureContinuationAndAbort`), so a variable, two words, serves.
-
 -- Note [Continuations are held or entered]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
 -- An exception of GHC's `throwTo` (`System.Timeout.timeout`) unwinds a carrier wherever it is
@@ -146,14 +130,8 @@ import Weft.Internal.Os.Masked
 data Tag = Tag (PromptTag# Trace)
 
 tag :: Tag
-tag = unsafePerformIO $ do
-  -- Note [The run-time system's exception]
-  _ <- newStablePtr noMatchingContinuationPrompt
-  IO (\s -> case newWideTag s of (# s', t #) -> (# s', Tag t #))
+tag = unsafePerformIO (IO (\s -> case newTag s of (# s', t #) -> (# s', Tag t #)))
 {-# NOINLINE tag #-}
-
-newWideTag :: State# RealWorld -> (# State# RealWorld, PromptTag# a #)
-newWideTag s = case newMutVar# () s of (# s1, var #) -> (# s1, unsafeCoerce# var #)
 
 -- | Run plain 'IO' as a part of a thread. Inside it 'await' performs any operation of a 'Thread',
 -- and suspends the thread for it. In between the action runs on the worker, as 'Weft.liftIO' does,
@@ -364,7 +342,7 @@ type RestOfAction b = (State# RealWorld -> (# State# RealWorld, b #)) -> State# 
 data HostTag = HostTag (PromptTag# Stop)
 
 hostTag :: HostTag
-hostTag = unsafePerformIO (IO (\s -> case newWideTag s of (# s', t #) -> (# s', HostTag t #)))
+hostTag = unsafePerformIO (IO (\s -> case newTag s of (# s', t #) -> (# s', HostTag t #)))
 {-# NOINLINE hostTag #-}
 
 -- | Run an action in which 'await' uses this performer. Not on a carrier.

@@ -1,0 +1,109 @@
+-- |
+-- Description : The substrate, held to its semantics on every schedule
+--
+-- The same code as the substrate's own, over an explorer: every access to shared memory is a
+-- point at which another HEC may go on.
+module Main (main) where
+
+import Control.Monad (unless)
+import Data.IORef (readIORef)
+import Data.List (find)
+import Data.Map.Strict qualified as Map
+import Data.Maybe (fromJust)
+import Data.Set qualified as Set
+import Litmus
+import Random (Plan, programOf)
+import Running
+import Test.Tasty
+import Test.Tasty.HUnit
+import Test.Tasty.QuickCheck
+import Weft.Substrate.Internal.Explorer
+import Weft.Substrate.Internal.Ground (Bug (..), Ending (..), forkCarrier)
+import Weft.Substrate.Program (Program)
+import Weft.Substrate.Semantics
+
+main :: IO ()
+main =
+  defaultMain . testGroup "weft-substrate, explored" $
+    [ testGroup "what is shown is allowed" [testCase (litmusName l) (holdToSemantics l) | l <- litmus],
+      testGroup "the semantics" [testCase "every rule is used by a litmus program" everyRule],
+      testGroup "planted bugs are found" [testCase (show bug) (isFound bug) | bug <- [minBound .. maxBound]],
+      localOption (QuickCheckTests 40) (testProperty "what random programs show is allowed" randomPrograms)
+    ]
+
+-- | What is seen at the end of a schedule; 'Nothing' if it does not end.
+type Seen = Maybe (Outcome, Bool)
+
+allowed :: Program Model () -> Set.Set Seen
+allowed = Set.map Just . allOutcomes . outcomes "main"
+
+holdToSemantics :: Litmus -> Assertion
+holdToSemantics l = do
+  let may = allowed (litmusProgram l)
+  seen <- exploring 300 Nothing (`Set.notMember` may) (litmusProgram l)
+  let (schedule, final) = last seen
+  unless (final `Set.member` may) $
+    assertFailure ("not allowed: " <> show final <> ", by the schedule " <> show schedule <> "; allowed: " <> show (Set.toList may))
+  -- With two preemptions not everything is seen, but of several things more than one.
+  unless (Set.size may == 1) $
+    assertBool "one outcome of several" (Set.size (Set.fromList (map snd seen)) > 1)
+
+everyRule :: Assertion
+everyRule = [minBound ..] @?= Set.toList (Set.unions [usedRules (outcomes "main" (litmusProgram l)) | l <- litmus])
+
+-- | The explorer finds a bug with the litmus program that is meant for it, soon.
+isFound :: Bug -> Assertion
+isFound bug = do
+  let l = fromJust (find ((== witness bug) . litmusName) litmus)
+      may = allowed (litmusProgram l)
+  seen <- exploring 600 (Just bug) (`Set.notMember` may) (litmusProgram l)
+  assertBool ("not found in " <> show (length seen) <> " schedules") (snd (last seen) `Set.notMember` may)
+
+witness :: Bug -> String
+witness = \case
+  CommitBeforeCapture -> "a stack that puts itself into a variable is run once"
+  StoreBeforeCommit -> "who knows a stack cannot enter it before it was left"
+  TargetUnchecked -> "two switch to one stack"
+  TargetCheckedEarly -> "two queues between two HECs"
+  AsleepAfterCommit -> "a sleep and its wake-up"
+  SleepDropsWrites -> "a sleep and its wake-up"
+  WakeBeforeCommit -> "who gives up has woken nobody"
+  WakeUnlogged -> "a wake-up is for one sleep"
+  ReadUnvalidated -> "a chain of reads is of one moment"
+  CommitUnvalidated -> "two movers, and all is kept"
+  LockNotTaken -> "two movers, and all is kept"
+  UnlockEarly -> "a sum is never seen half-way"
+  CatchForgetsReads -> "what a failed part has read is a condition"
+  CatchKeepsWrites -> "a catch undoes what was written, and keeps what is new"
+
+randomPrograms :: Plan -> Property
+randomPrograms plan = ioProperty $ do
+  let may = allowed (programOf plan)
+  seen <- exploring 40 Nothing (`Set.notMember` may) (programOf plan)
+  let (schedule, final) = last seen
+  pure
+    . counterexample ("not allowed: " <> show final <> ", by the schedule " <> show schedule)
+    . cover 30 (Set.size may > 1) "several outcomes"
+    $ final `Set.member` may
+
+-- | The schedules of a program with at most two preemptions, and no more than so many, until one has
+-- an outcome of that kind.
+exploring :: Int -> Maybe Bug -> (Seen -> Bool) -> Program Substrate () -> IO [([Int], Seen)]
+exploring limit bug wanted p =
+  explore
+    Exploration
+      { exploreBug = bug,
+        explorePreemptions = 2,
+        exploreLimit = limit,
+        exploreUntil = wanted,
+        exploreProgram = do
+          r <- newRunning forkCarrier
+          pure (perform r "main" p, observed r)
+      }
+  where
+    observed r ending = do
+      said <- Map.filter (not . null) . Map.map (filter (/= "fails with Abandoned")) <$> readIORef (runningSaid r)
+      pure $ case ending of
+        AllEnded -> Just (said, False)
+        SomeSleep -> Just (said, True)
+        TooLong -> Nothing

@@ -1,0 +1,44 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
+-- |
+-- Description : All schedules of a program on the substrate, within a bound
+--
+-- Runs a program again and again, each time with another schedule, until all schedules with at most
+-- so many preemptions have been run. A schedule is the list of the choices at its points.
+module Weft.Substrate.Internal.Explorer (Exploration (..), explore) where
+
+import Weft.Substrate.Internal.Ground (Bug, Choice (..), Ending, underScript)
+
+-- | What to explore.
+data Exploration a = Exploration
+  { exploreBug :: Maybe Bug,
+    -- | How often a HEC that could go on is stopped, at most, in one schedule.
+    explorePreemptions :: Int,
+    -- | After so many schedules it is enough.
+    exploreLimit :: Int,
+    -- | After a schedule with this outcome, too.
+    exploreUntil :: a -> Bool,
+    -- | A new instance of the program, and what it has shown when it has ended so.
+    exploreProgram :: IO (IO (), Ending -> IO a)
+  }
+
+-- | The outcome of each schedule, in the order in which they were run. A schedule is run once.
+explore :: Exploration a -> IO [([Int], a)]
+explore e = go (0 :: Int) [[]]
+  where
+    go _ [] = pure []
+    go n (script : rest)
+      | n >= exploreLimit e = pure []
+      | otherwise = do
+          (program, observed) <- exploreProgram e
+          (ending, made) <- underScript (exploreBug e) script program
+          outcome <- observed ending
+          let taken = map choiceTaken made
+              spent = scanl (+) (0 :: Int) [if choiceCould c && choiceTaken c /= 0 then 1 else 0 | c <- made]
+              others =
+                [ take i taken <> [other]
+                  | (i, c, before) <- drop (length script) (zip3 [0 ..] made spent),
+                    not (choiceCould c) || before < explorePreemptions e,
+                    other <- [1 .. choiceOptions c - 1]
+                ]
+          ((taken, outcome) :) <$> if exploreUntil e outcome then pure [] else go (n + 1) (others <> rest)

@@ -1,0 +1,273 @@
+{-# LANGUAGE GADTs #-}
+{-# LANGUAGE TypeFamilies #-}
+
+-- |
+-- Description : What programs over the substrate mean: every schedule
+--
+-- The operational semantics of the substrate as a program. A state is a soup of HECs and a heap
+-- of variables and suspended stacks; the rules say which states follow. 'outcomes' takes them all.
+--
+-- The rules are those of Li 2008, figures 4.4 to 4.8. The pictures of figures 4.6 to 4.8 are
+-- lost in the text that we have: the rules 'isRebuilt' are put together from what the text says of them
+-- (sections 4.3.3 to 4.3.5) and the grammar of states. Rules of callbacks are not among them: an
+-- unmodified GHC cannot run a handler inside of an interrupted computation.
+module Weft.Substrate.Semantics
+  ( -- * Rules
+    Rule (..),
+    isRebuilt,
+
+    -- * Running
+    Model,
+    Outcome,
+    outcomes,
+    Outcomes (..),
+  )
+where
+
+import Data.IntMap.Strict (IntMap)
+import Data.IntMap.Strict qualified as IntMap
+import Data.Map.Strict (Map)
+import Data.Map.Strict qualified as Map
+import Data.Set (Set)
+import Data.Set qualified as Set
+import GHC.Exts (Any)
+import Unsafe.Coerce (unsafeCoerce)
+import Weft.Substrate.Program
+
+-- | The names of the rules. Those that begin with P are of transactions; of those that follow, the
+-- ones with At are of a whole transaction.
+data Rule
+  = -- | @return N >>= M@ goes on as @M N@.
+    Bound
+  | -- | An exception passes a @>>=@.
+    Thrown
+  | -- | A catch of what returns.
+    IOCatch
+  | -- | A catch of what throws.
+    IOCatchExp
+  | PBind
+  | PThrow
+  | PNew
+  | PRead
+  | PWrite
+  | PCatch
+  | -- | The handler runs with the heap of before, and what was allocated since.
+    PCatchExp
+  | -- | Sleep passes through a catch, with what was written.
+    PCatchSleep
+  | -- | Nothing follows a sleep.
+    PSleep
+  | GetHEC
+  | GetStackId
+  | GetSLS
+  | GetSLSDefault
+  | AtReturn
+  | AtThrow
+  | -- | What was written is committed; the HEC sleeps, and begins the transaction again when woken.
+    AtSleep
+  | Wakeup
+  | -- | A HEC that does not sleep is not woken.
+    WakeupNop
+  | NewStackRule
+  | SwitchTo
+  | SwitchSelf
+  | SwitchThrow
+  | SwitchSleep
+  | -- | Where the text is stuck: the target is not suspended. Nothing is written.
+    SwitchNotSuspended
+  | NewSLSKey
+  | SetSLS
+  | RaiseAsyncRule
+  | InCallRule
+  | -- | A HEC whose stack ends disappears.
+    InCallRet
+  | -- | A HEC whose stack ends with an exception does, too.
+    InCallThrow
+  deriving stock (Eq, Ord, Show, Enum, Bounded)
+
+-- | Is it put together from the prose, or ours?
+isRebuilt :: Rule -> Bool
+isRebuilt = (>= AtSleep)
+
+-- | The world of the semantics.
+data Model
+
+newtype ModelVariable a = ModelVariable Int
+
+data ModelKey a = ModelKey Int a
+
+type instance Variable Model = ModelVariable
+
+type instance Stack Model = Int
+
+type instance Hec Model = Int
+
+type instance Key Model = ModelKey
+
+-- | What each stack has said, by its name.
+type Outcome = Map String [String]
+
+-- | All that can happen.
+data Outcomes = Outcomes
+  { -- | What can be said at the end, and whether HECs sleep then.
+    allOutcomes :: Set (Outcome, Bool),
+    -- | The rules that were used.
+    usedRules :: Set Rule,
+    countSchedules :: Int
+  }
+
+-- | A suspended or running stack: its name, what is left of it, and its dictionary.
+data Suspended = Suspended String (Term ()) (IntMap Any)
+
+-- | A term with its contexts: what it does next, and then.
+data Term a where
+  End :: a -> Term a
+  Raise :: Problem -> Term a
+  Step :: Program Model b -> (b -> Term a) -> Handlers a -> Term a
+  -- | A rule that changes nothing else.
+  By :: Rule -> Term a -> Term a
+
+-- | The innermost first.
+type Handlers a = Maybe (Problem -> Term a)
+
+-- | Does it sleep, which stack is it on, and what is left of that?
+data HecState = HecState {isAsleep :: Bool, _running :: Int, code :: Suspended}
+
+data State = State
+  { soup :: IntMap HecState,
+    variables :: IntMap Any,
+    suspended :: IntMap Suspended,
+    next :: Int,
+    said :: Outcome
+  }
+
+-- | What a program does, with what follows it and who handles its exceptions, down to an operation of
+-- the substrate. The rules on the way change nothing but the term.
+term :: Program Model b -> (b -> Term a) -> Handlers a -> (Term a, [Rule])
+term p k hs = case p of
+  Return b -> used Bound (k b)
+  Bind m f -> let (t, rs) = term m (\b -> Step (f b) k hs) hs in (t, rs)
+  Throw e -> case hs of
+    Just h -> used IOCatchExp (h e)
+    Nothing -> used Thrown (Raise e)
+  RaiseAsync e -> let (t, rs) = term (Throw e) k hs in (t, RaiseAsyncRule : rs)
+  Catch m h -> term m (By IOCatch . k) (Just (\e -> Step (h e) k hs))
+  _ -> (Step p k hs, [])
+  where
+    used r t = (t, [r])
+
+-- | All states that can follow.
+data Followed = Followed [Rule] State
+
+steps :: State -> [Followed]
+steps st = concat [step st h hec | (h, hec) <- IntMap.toList (soup st), not (isAsleep hec)]
+
+-- | The next step of a HEC. There is one, since a HEC is deterministic: only the order of the
+-- steps of several is free.
+step :: State -> Int -> HecState -> [Followed]
+step st h hec@(HecState _ here (Suspended name t dict)) = case t of
+  End () -> [Followed [InCallRet] st {soup = IntMap.delete h (soup st)}]
+  Raise e -> [Followed [InCallThrow] (say name ("ends with " <> show e) st) {soup = IntMap.delete h (soup st)}]
+  By r t' -> [Followed [r] (goOn t' st)]
+  Step p k hs -> case p of
+    Say x -> [Followed [] (say name x (goOn (k ()) st))]
+    NewStack other code' ->
+      [Followed [NewStackRule] (goOn (k s) st') {suspended = IntMap.insert s (Suspended other (Step code' End Nothing) IntMap.empty) (suspended st)}]
+    NewKey a -> [Followed [NewSLSKey] (goOn (k (ModelKey s a)) st')]
+    SetLocal (ModelKey i _) a -> [Followed [SetSLS] (put st h hec {code = Suspended name (k ()) (IntMap.insert i (unsafeCoerce a) dict)})]
+    InCall other code' ->
+      let new = HecState False (s + 1) (Suspended other (Step code' End Nothing) IntMap.empty)
+       in [Followed [InCallRule] (put (goOn (k ()) st) {next = s + 2} s new)]
+    Atomic m -> case transact m of
+      (Returned b, rs, st1) -> [Followed (AtReturn : rs) (goOn (k b) st1)]
+      (Threw e, rs, st1) -> [Followed (AtThrow : rs) (goOn (Step (Throw e) k hs) st1)]
+      (Slept, rs, st1) -> [Followed (AtSleep : rs) (put st1 h hec {isAsleep = True})]
+    Switch m -> case transact m of
+      (Threw e, rs, st1) -> [Followed (SwitchThrow : rs) (goOn (Step (Throw e) k hs) st1)]
+      (Slept, rs, st1) -> [Followed (SwitchSleep : rs) (put st1 h hec {isAsleep = True})]
+      (Returned target, rs, st1)
+        | target == here -> [Followed (SwitchSelf : rs) (goOn (k ()) st1)]
+        | Just other <- IntMap.lookup target (suspended st1) ->
+            [ Followed
+                (SwitchTo : rs)
+                (put st1 h (HecState False target other)) {suspended = IntMap.insert here (Suspended name (k ()) dict) (IntMap.delete target (suspended st1))}
+            ]
+        | otherwise -> [Followed (SwitchNotSuspended : rs) (goOn (Step (Throw Unsuspended) k hs) st)]
+    _ -> let (t', rs) = term p k hs in [Followed rs (goOn t' st)]
+  where
+    s = next st
+    st' = st {next = s + 1}
+    goOn t' x = put x h hec {code = Suspended name t' dict}
+    put x i y = x {soup = IntMap.insert i y (soup x)}
+    transact :: Transaction Model b -> (Result b, [Rule], State)
+    transact m =
+      let (r, heap) = big h here dict m (Heap (variables st) (next st) [] [])
+          kept = IntMap.filterWithKey (\i _ -> i >= next st) (heapVariables heap)
+          rules = heapRules heap
+       in case r of
+            Threw e -> (Threw e, rules, st {variables = IntMap.union (variables st) kept, next = heapNext heap})
+            _ ->
+              let (rs, woken) = foldl wake ([], soup st) (reverse (heapWoken heap))
+               in (r, rs <> rules, st {variables = heapVariables heap, next = heapNext heap, soup = woken})
+    wake (rs, hecs) i = case IntMap.lookup i hecs of
+      Just x | isAsleep x -> (Wakeup : rs, IntMap.insert i x {isAsleep = False} hecs)
+      _ -> (WakeupNop : rs, hecs)
+
+say :: String -> String -> State -> State
+say name x st = st {said = Map.insertWith (flip (<>)) name [x] (said st)}
+
+data Result a = Returned a | Threw Problem | Slept
+
+data Heap = Heap {heapVariables :: IntMap Any, heapNext :: Int, heapWoken :: [Int], heapRules :: [Rule]}
+
+-- | A transaction, in one step.
+big :: Int -> Int -> IntMap Any -> Transaction Model b -> Heap -> (Result b, Heap)
+big h here dict = go
+  where
+    go :: Transaction Model b -> Heap -> (Result b, Heap)
+    go m heap = case m of
+      Pure a -> (Returned a, heap)
+      Then n f -> case go n heap of
+        (Returned a, heap1) -> go (f a) (by PBind heap1)
+        (Threw e, heap1) -> (Threw e, by PThrow heap1)
+        (Slept, heap1) -> (Slept, by PSleep heap1)
+      ThrowT e -> (Threw e, heap)
+      CatchT n f -> case go n heap of
+        (Threw e, heap1) -> go (f e) (by PCatchExp (undo heap heap1))
+        (Slept, heap1) -> (Slept, by PCatchSleep heap1)
+        (Returned a, heap1) -> (Returned a, by PCatch heap1)
+      New a -> let i = heapNext heap in (Returned (ModelVariable i), by PNew heap {heapVariables = IntMap.insert i (unsafeCoerce a) (heapVariables heap), heapNext = i + 1})
+      Get (ModelVariable i) -> (Returned (unsafeCoerce (heapVariables heap IntMap.! i)), by PRead heap)
+      Put (ModelVariable i) a -> (Returned (), by PWrite heap {heapVariables = IntMap.insert i (unsafeCoerce a) (heapVariables heap)})
+      GetHec -> (Returned h, by GetHEC heap)
+      GetStack -> (Returned here, by GetStackId heap)
+      GetLocal (ModelKey i a) -> case IntMap.lookup i dict of
+        Just x -> (Returned (unsafeCoerce x), by GetSLS heap)
+        Nothing -> (Returned a, by GetSLSDefault heap)
+      Sleep -> (Slept, heap)
+      Wake i -> (Returned (), heap {heapWoken = i : heapWoken heap})
+    by r heap = heap {heapRules = r : heapRules heap}
+    undo old new =
+      old
+        { heapVariables = IntMap.union (heapVariables old) (IntMap.filterWithKey (\i _ -> i >= heapNext old) (heapVariables new)),
+          heapNext = heapNext new,
+          heapRules = heapRules new
+        }
+
+-- | Take every schedule of a program, which runs on one HEC and a stack of this name.
+outcomes :: String -> Program Model () -> Outcomes
+outcomes name p = go (Outcomes Set.empty Set.empty 0) [State (IntMap.singleton 0 (HecState False 1 (Suspended name (Step p End Nothing) IntMap.empty))) IntMap.empty IntMap.empty 2 Map.empty]
+  where
+    go !acc = \case
+      [] -> acc
+      st : rest -> case filter private (steps st) <> filter (not . private) (steps st) of
+        [] -> go acc {allOutcomes = Set.insert (said st, not (IntMap.null (soup st))) (allOutcomes acc), countSchedules = countSchedules acc + 1} rest
+        -- What only one HEC can notice comes first, without alternatives: to do it later would
+        -- be the same.
+        f : fs
+          | private f -> go (noted [f] acc) (after f : rest)
+          | otherwise -> go (noted (f : fs) acc) (map after (f : fs) <> rest)
+    after (Followed _ st) = st
+    noted fs acc = acc {usedRules = foldl (\rs (Followed used _) -> foldr Set.insert rs used) (usedRules acc) fs}
+    private (Followed rs _) = not (any shared rs)
+    shared r = r `elem` [AtReturn, AtThrow, AtSleep, SwitchTo, SwitchSelf, SwitchThrow, SwitchSleep, SwitchNotSuspended]

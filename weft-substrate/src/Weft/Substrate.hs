@@ -1,0 +1,58 @@
+-- |
+-- Description : What concurrency libraries are made of
+--
+-- A substrate: the mechanisms of concurrency, without a policy. What a thread is, who runs next,
+-- what waiting means are for a library on it, which is ordinary Haskell. (Li 2008, chapter 4.)
+--
+-- * A 'HEC' is a processor: an OS thread that runs one stack at a time.
+-- * A 'StackId' names a computation that is suspended, and a 'switch' has the HEC go on with another.
+-- * Transactions ('PTM') on variables ('PVar') are how HECs share memory. A switch is a part of its
+--   transaction: who finds a stack in a queue can switch to it.
+-- * Each stack has state of its own ('SLSKey'), such as which thread it is.
+module Weft.Substrate
+  ( -- * Transactions
+    PTM,
+    PVar,
+    newPVar,
+    newPVarIO,
+    readPVar,
+    readPVarIO,
+    writePVar,
+    throwPTM,
+    catchPTM,
+    atomicPTM,
+
+    -- * HECs
+    HEC,
+    getHEC,
+    sleepHEC,
+    wakeupHEC,
+    waitCond,
+    inCall,
+    forkHEC,
+
+    -- * Stacks
+    StackId,
+    newStack,
+    getStackId,
+    switch,
+    switchWith,
+    raiseAsync,
+
+    -- * Stack-local state
+    SLSKey,
+    newSLSKey,
+    getSLS,
+    setSLS,
+
+    -- * Errors of use
+    NotOnHEC (..),
+    NotSuspended (..),
+    CannotSwitch (..),
+  )
+where
+
+import Weft.Substrate.Internal.Local
+import Weft.Substrate.Internal.Stack
+import Weft.Substrate.Internal.Transaction
+import Weft.Substrate.Internal.Types

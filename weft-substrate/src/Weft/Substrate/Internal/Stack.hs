@@ -1,0 +1,239 @@
+{-# LANGUAGE MagicHash #-}
+{-# LANGUAGE UnboxedTuples #-}
+{-# OPTIONS_GHC -O2 #-}
+{-# OPTIONS_GHC -fno-full-laziness #-}
+{-# OPTIONS_HADDOCK not-home #-}
+
+-- |
+-- Description : HECs, and the stacks that they run
+--
+-- A HEC is a bound OS thread with a loop at its base, which enters a stack, gets it back when it
+-- switches, commits the switch, and enters the next. Everything here is called on the HEC's own
+-- OS thread.
+module Weft.Substrate.Internal.Stack
+  ( -- * Stacks
+    newStack,
+    switch,
+    switchWith,
+
+    -- * HECs
+    inCall,
+    forkHEC,
+    raiseAsync,
+
+    -- * Errors of use
+    NotSuspended (..),
+    CannotSwitch (..),
+  )
+where
+
+import Control.Concurrent (myThreadId, throwTo)
+import Control.Exception (Exception (..), SomeException, mask, throwIO)
+import Control.Exception.Base (NoMatchingContinuationPrompt (..))
+import Control.Monad (void)
+import Data.IORef (IORef, atomicModifyIORef', newIORef, readIORef, writeIORef)
+import GHC.Exts
+import GHC.IO (IO (..), unIO)
+import System.IO.Unsafe (unsafePerformIO)
+import Weft.Internal.Os.Capture (newTag)
+import Weft.Internal.Os.Masked (pendingHere, receivePending)
+import Weft.Substrate.Internal.Commit
+import Weft.Substrate.Internal.Ground
+import Weft.Substrate.Internal.Local (noDictionary)
+import Weft.Substrate.Internal.Transaction
+import Weft.Substrate.Internal.Types
+
+-- Note [The base of a HEC]
+-- ~~~~~~~~~~~~~~~~~~~~~~~~
+--     base of the HEC | prompt | frames of the stack ... | switch
+--                              '--- captured by control0# --'
+--
+-- A switch runs its transaction in the stack that switches: exceptions are raised there, and if
+-- it chooses that very stack it is committed without a capture. Otherwise it is captured, and
+-- the base commits: the stack is whole in the heap before anybody can know that it was left
+-- (Note [One step] in "Weft.Substrate.Internal.Commit"). If the reads do not hold any more, the
+-- base runs the transaction again, as a part of that stack that has no frames: what is thrown is
+-- raised in the stack when it goes on.
+--
+-- The base is masked, so that no exception of GHC's can drop what is left of a stack while only
+-- the base has it. A stack begins unmasked. Its masking frames are captured with it, and a
+-- capture always leads into the masked base, so GHC raises nothing at a capture (its test
+-- T27651). Entering may lead out of it. So the base looks before whether an exception is pending,
+-- receives it in a regular way, and has it raised in the stack that it enters.
+
+-- | The end of every HEC's part of an OS thread's stack.
+data Tag = Tag (PromptTag# Leaving)
+
+tag :: Tag
+tag = unsafePerformIO (IO (\s -> case newTag s of (# s1, t #) -> (# s1, Tag t #)))
+{-# NOINLINE tag #-}
+
+-- | A stack that will run this, unmasked, when a HEC first switches to it. When the action returns, or
+-- throws, the HEC ends that runs it then: a library ends the action with a 'switch' that does not
+-- come back. A stack that nobody refers to any more is collected; its finalizers do not run.
+newStack :: IO () -> IO StackId
+newStack (IO io) = IO $ \s -> case newSmallArray# 2# (unsafeCoerce# noDictionary) s of
+  (# s1, a #) -> case writeSmallArray# a 0# (unsafeCoerce# first) s1 of s2 -> (# s2, StackId a #)
+  where
+    first :: Rest
+    first answer s = case unmaskAsyncExceptions# (\s0 -> case answer s0 of (# s1, go #) -> case go () s1 of (# s2, () #) -> io s2) s of
+      (# s1, () #) -> (# s1, Ended #)
+{-# INLINE newStack #-}
+
+-- | Run a transaction that chooses a stack, and have this HEC go on with that one, in one step. This
+-- stack goes on here when a HEC switches to it. To choose the own stack is to stay.
+--
+-- If the transaction throws, the exception is raised here; if the chosen stack is running, has ended
+-- or was already switched to, that is 'NotSuspended'. Nothing is written then. Where GHC cannot
+-- capture a stack (inside a value that is evaluated lazily, in a callback from C) it is
+-- 'CannotSwitch'. In its transaction, 'sleepHEC' has the HEC sleep with this stack on it.
+-- (Li 2008, section 4.3.4.)
+switch :: PTM StackId -> IO ()
+switch (PTM m) = IO $ \s0 -> case unIO stackHere s0 of
+  (# s1, (h, here) #) -> run h here 0# s1
+  where
+    run h here k s = case begin s of
+      (# s1, n #) -> case m (On h here) Nil n s1 of
+        (# s2, l, n1, target #) -> case n1 of
+          Conflict -> case failed k s2 of s3 -> run h here (k +# 1#) s3
+          Asleep -> case goToSleep l s2 of s3 -> run h here 0# s3
+          _
+            | target == here -> case commit l n1 Stays s2 of
+                (# s3, Done, _ #) -> case succeeded k l s3 of s4 -> (# s4, () #)
+                (# s3, _, _ #) -> case failed k s3 of s4 -> run h here (k +# 1#) s4
+            | otherwise -> leave l n1 target (PTM m) s2
+{-# INLINE switch #-}
+
+-- | 'switch', told the own stack. (The 2007 workshop version of the substrate.)
+switchWith :: (StackId -> PTM StackId) -> IO ()
+switchWith f = switch (getStackId >>= f)
+
+-- | Leave this stack, so that the base commits. The action that comes back through the handler is
+-- performed outside of it, so the handler sees failures of the capture only.
+leave :: Log -> Int# -> StackId -> PTM StackId -> State# RealWorld -> (# State# RealWorld, () #)
+leave l0 n target m s0
+  | planted CommitBeforeCapture s0 = case commit l0 n Stays s0 of (# s1, _, _ #) -> leaving Nil s1
+  | otherwise = leaving l0 s0
+  where
+    leaving l s = case tag of
+      Tag t -> case catch# (\s1 -> control0# t (\k s2 -> (# s2, Switches k l n target m #)) (point s1)) cannotSwitch s of
+        (# s1, go #) -> go () s1
+    {-# INLINE leaving #-}
+{-# OPAQUE leave #-}
+
+cannotSwitch :: SomeException -> State# RealWorld -> (# State# RealWorld, a #)
+cannotSwitch e = unIO $ case fromException e of
+  Just NoMatchingContinuationPrompt -> throwIO CannotSwitch
+  Nothing -> throwIO e
+
+-- | Enter a stack, with an answer, and go on as it says until a stack ends.
+base :: HEC -> StackId -> Rest -> Answer -> State# RealWorld -> (# State# RealWorld, () #)
+base h here rest answer s = case pendingHere s of
+  (# s1, 0# #) -> enter answer s1
+  (# s1, _ #) -> case unIO pending s1 of (# s2, raised #) -> enter raised s2
+  where
+    enter with s1 = case tag of
+      Tag t -> case prompt# t (\s2 -> rest with s2) s1 of
+        (# s2, Ended #) -> (# s2, () #)
+        (# s2, Switches left l n target m #) -> settle h here left l n target m s2
+    {-# INLINE enter #-}
+    -- Only one can be raised; the others were meant for the same OS thread.
+    pending = do
+      one <- newIORef answer
+      receivePending (\e -> writeIORef one (\s1 -> (# s1, \_ -> unIO (throwIO e) #)))
+      readIORef one
+
+-- | Commit a switch. What is left of the stack is here, and only here, until that is done.
+settle :: HEC -> StackId -> Rest -> Log -> Int# -> StackId -> PTM StackId -> State# RealWorld -> (# State# RealWorld, () #)
+settle h here@(StackId slots) left l n target@(StackId wanted) m s =
+  case commit l n (Swap slots left wanted) s of
+    (# s1, Done, rest #) -> case succeeded 0# l s1 of
+      s2 -> case writeMutVar# (hecStack h) target s2 of s3 -> base h target rest goOn s3
+    (# s1, Failed, _ #) -> rerun h here left m s1
+    (# s1, _, _ #) -> base h here left (raising (throwIO NotSuspended)) s1
+
+goOn :: Answer
+goOn s = (# s, \_ s1 -> (# s1, () #) #)
+{-# OPAQUE goOn #-}
+
+raising :: IO () -> Answer
+raising (IO act) s = (# s, \_ s1 -> act s1 #)
+
+-- | Run the transaction of a switch again, at the base.
+rerun :: HEC -> StackId -> Rest -> PTM StackId -> State# RealWorld -> (# State# RealWorld, () #)
+rerun h here left (PTM m) = run 1#
+  where
+    run k s = case begin s of
+      (# s1, n #) -> case catch# (body n) (\e s2 -> (# s2, Raised e #)) s1 of
+        (# s2, Raised e #) -> base h here left (raising (throwIO e)) s2
+        (# s2, Chose l n1 target #) -> case n1 of
+          Conflict -> case failed k s2 of s3 -> run (k +# 1#) s3
+          Asleep -> case goToSleep l s2 of s3 -> run 0# s3
+          _
+            | target == here -> case commit l n1 Stays s2 of
+                (# s3, Done, _ #) -> case succeeded k l s3 of s4 -> base h here left goOn s4
+                (# s3, _, _ #) -> case failed k s3 of s4 -> run (k +# 1#) s4
+            | otherwise -> settle h here left l n1 target (PTM m) s2
+    body n s = case m (On h here) Nil n s of (# s1, l, n1, target #) -> (# s1, Chose l n1 target #)
+{-# OPAQUE rerun #-}
+
+data Chosen = Chose Log Int# StackId | Raised SomeException
+
+-- HECs ---------------------------------------------------------------------------------------
+
+-- | Run an action on a new HEC, on a new stack: how code outside of the substrate calls code inside,
+-- and the only way to make a HEC. The HEC is carried by this OS thread, if it is bound, or by a
+-- new one. It ends when the stack that it runs ends; 'Nothing' if that is another stack than the
+-- first, so that there is no result. What ends with an exception ends the HEC, and the exception is
+-- raised here.
+--
+-- Unlike other stacks the first begins in the masking state of the caller. Called on a HEC, that
+-- one waits meanwhile, with its stack. An exception that another thread of GHC's throws at this
+-- OS thread is raised in the stack that runs on the HEC then.
+inCall :: IO a -> IO (Maybe a)
+inCall act = onCarrier $ mask $ \restore -> do
+  result <- newIORef Nothing
+  number <- atomicModifyIORef' hecs (\n -> (n + 1, n))
+  asleep <- newPVarIO False
+  bed <- newBed
+  first <- newStack (restore act >>= writeIORef result . Just)
+  h <- IO (\s -> case newMutVar# first s of (# s1, v #) -> (# s1, HEC number asleep bed v #))
+  rest <- takeRest first
+  withPlace (Just h) (IO (base h first rest goOn))
+  readIORef result
+
+-- | The number of the next HEC.
+hecs :: IORef Int
+hecs = unsafePerformIO (newIORef 0)
+{-# NOINLINE hecs #-}
+
+-- | Start an OS thread that makes an 'inCall', and does not wait for it. What its stacks throw is
+-- reported by GHC, as of any thread.
+forkHEC :: IO () -> IO ()
+forkHEC act = forkCarrier (void (inCall act))
+
+-- | Raise an exception here as if it had come from outside: what is being evaluated is left as it is,
+-- and goes on from there if somebody needs it again. Also where exceptions are masked: who posts
+-- them to a stack asks first. (Li 2008, section 4.4.3.)
+raiseAsync :: (Exception e) => e -> IO ()
+raiseAsync e = myThreadId >>= \me -> throwTo me e
+
+-- | The target of a 'switch' was running, had ended, or was switched to before. Raised in the
+-- stack that tried to switch; nothing was written.
+data NotSuspended = NotSuspended
+  deriving stock (Eq)
+
+instance Show NotSuspended where
+  show NotSuspended = "switch: the stack that was chosen is not suspended: it is running, or has ended"
+
+instance Exception NotSuspended
+
+-- | A stack could not be captured. Nothing was written.
+data CannotSwitch = CannotSwitch
+  deriving stock (Eq)
+
+instance Show CannotSwitch where
+  show CannotSwitch =
+    "switch: GHC cannot suspend the stack here: inside a value that is evaluated lazily (unsafePerformIO, runST), or in a callback from foreign code"
+
+instance Exception CannotSwitch

@@ -1,0 +1,345 @@
+{-# LANGUAGE MagicHash #-}
+{-# LANGUAGE UnboxedTuples #-}
+{-# OPTIONS_GHC -O2 #-}
+{-# OPTIONS_HADDOCK not-home #-}
+
+-- |
+-- Description : Transactions: variables, exceptions, sleep
+--
+-- What a transaction is made of, and the loop that runs one until it is committed. In any thread
+-- of GHC's, but for what asks for a HEC.
+module Weft.Substrate.Internal.Transaction
+  ( newPVar,
+    newPVarIO,
+    readPVar,
+    readPVarIO,
+    writePVar,
+    throwPTM,
+    catchPTM,
+    unsafeIOToPTM,
+    getHEC,
+    getStackId,
+    stackHere,
+    sleepHEC,
+    wakeupHEC,
+    atomicPTM,
+    waitCond,
+
+    -- * For switches
+    begin,
+    goToSleep,
+    failed,
+    succeeded,
+    NotOnHEC (..),
+  )
+where
+
+import Control.Exception (Exception (..), SomeException, mask_, onException, throwIO, uninterruptibleMask_)
+import Control.Monad (unless)
+import Data.IORef (newIORef, readIORef, writeIORef)
+import GHC.Exts
+import GHC.IO (IO (..), unIO)
+import Weft.Substrate.Internal.Commit
+import Weft.Substrate.Internal.Ground
+import Weft.Substrate.Internal.Sequence
+import Weft.Substrate.Internal.Types
+
+-- Variables ----------------------------------------------------------------------------------
+
+-- | A new variable. It exists from now on, whatever becomes of the transaction.
+newPVar :: a -> PTM (PVar a)
+newPVar a = PTM (\_ l n s -> case newMutVar# (Box a) s of (# s1, v #) -> (# s1, l, n, PVar v #))
+{-# INLINE newPVar #-}
+
+-- | A new variable, outside of a transaction.
+newPVarIO :: a -> IO (PVar a)
+newPVarIO a = IO (\s -> case newMutVar# (Box a) s of (# s1, v #) -> (# s1, PVar v #))
+{-# INLINE newPVarIO #-}
+
+-- | What a variable holds: @atomicPTM . readPVar@, and cheaper.
+readPVarIO :: PVar a -> IO a
+readPVarIO (PVar v) = IO (\s -> case readMutVar# v (point s) of (# s1, Box a #) -> (# s1, a #))
+{-# INLINE readPVarIO #-}
+
+-- | What a variable holds. All reads of a transaction are of one moment: also one that will have to
+-- begin again never sees two values that did not exist together.
+readPVar :: PVar a -> PTM a
+readPVar p = case variable p of
+  (# v #) -> PTM $ \e l n s -> case l of
+    -- The first read needs no search, and notes nothing for a handler: in a catchPTM there is
+    -- a Mark.
+    Nil -> case readMutVar# v (point s) of
+      (# s1, b@(Box a) #) -> case sequenceNow s1 of
+        (# s2, m #) -> case m ==# n of
+          1# -> (# s2, Read v b Nil, n, unsafeCoerce# a #)
+          _ -> slow v e l n s2
+    _ -> slow v e l n s
+  where
+    slow v e l n s = case readLogged v e l n s of
+      (# s1, l1, n1, Box a #) -> (# s1, l1, n1, unsafeCoerce# a #)
+{-# INLINE readPVar #-}
+
+readLogged :: Variable -> Env -> Log -> Int# -> State# RealWorld -> (# State# RealWorld, Log, Int#, Box Any #)
+readLogged v e l n s = case find v l of
+  (# b | #) -> (# s, l, n, b #)
+  (# | (# #) #) -> case readMutVar# v (point s) of
+    (# s1, b #) -> case sequenceNow s1 of
+      (# s2, m #) -> case m ==# n of
+        1# -> logged b s2
+        _
+          | planted ReadUnvalidated s2 -> logged b s2
+          | otherwise -> case revalidate l s2 of
+              (# s3, Conflict #) -> (# s3, l, Conflict, b #)
+              (# s3, n1 #) -> readLogged v e l n1 s3
+      where
+        logged c s3 = let !l1 = Read v c l in case noted e l1 s3 of s4 -> (# s4, l1, n, c #)
+{-# OPAQUE readLogged #-}
+
+-- | What the transaction itself knows of a variable.
+find :: Variable -> Log -> (# Box Any | (# #) #)
+find v l = case l of
+  Nil -> (# | (# #) #)
+  Read w b r -> case reallyUnsafePtrEquality# v w of 1# -> (# b | #); _ -> find v r
+  Write w b r -> case reallyUnsafePtrEquality# v w of 1# -> (# b | #); _ -> find v r
+  Wakes _ r -> find v r
+  Mark _ r -> find v r
+
+-- | The variable will hold this when the transaction is committed. Not evaluated.
+writePVar :: PVar a -> a -> PTM ()
+writePVar p a = case variable p of
+  (# v #) -> PTM (\_ l n s -> (# s, Write v (Box (unsafeCoerce# a)) l, n, () #))
+{-# INLINE writePVar #-}
+
+-- | For what has no effect that anybody could see if it is repeated or given up.
+unsafeIOToPTM :: IO a -> PTM a
+unsafeIOToPTM (IO m) = PTM (\_ l n s -> case m s of (# s1, a #) -> (# s1, l, n, a #))
+{-# INLINE unsafeIOToPTM #-}
+
+-- Exceptions ---------------------------------------------------------------------------------
+
+-- | Give the transaction up with an exception: nothing is written, nobody woken.
+throwPTM :: (Exception e) => e -> PTM a
+throwPTM e = unsafeIOToPTM (throwIO e)
+
+-- Note [What a failure has read]
+-- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
+-- The handler of a catchPTM runs because of what the failed part has read, so those reads are a
+-- condition of the commit like all others; its writes are dropped. An exception brings no
+-- log with it, so inside a catchPTM every read that is new leaves the log in a variable (`noted`),
+-- and so do the end and the handler of an inner one. In that log the failed part is what is above
+-- the Mark of this depth: a Mark of an earlier catchPTM of the same depth is below it, those of
+-- inner ones have a greater depth.
+
+-- | Run a transaction; if it throws, nothing of it is written, and the handler goes on. What it has
+-- allocated and what it has read remain: the transaction as a whole is only committed if these reads
+-- still hold. 'sleepHEC' inside passes through it, with what was written. (Li 2008, figure 4.5.)
+--
+-- The handler sees exceptions of the code that is evaluated, too, such as 'ErrorCall'.
+catchPTM :: (Exception e) => PTM a -> (e -> PTM a) -> PTM a
+catchPTM (PTM m) handler = PTM $ \e l n s -> case newMutVar# l s of
+  (# s1, kept #) ->
+    let !depth = depthOf e +# 1#
+        !inside = Mark depth l
+        body s0 = case m (Catching depth kept e) inside n s0 of (# s2, l1, n1, a #) -> (# s2, Returned l1 n1 a #)
+        failure x = unIO (pure (Threw x))
+     in case writeMutVar# kept inside s1 of
+          s2 -> case catch# body failure s2 of
+            (# s3, Returned l1 n1 a #) -> case noted e l1 s3 of s4 -> (# s4, l1, n1, a #)
+            (# s3, Threw x #) -> case readMutVar# kept s3 of
+              (# s4, reached #)
+                | planted CatchForgetsReads s4 -> continue e l n x s4
+                | planted CatchKeepsWrites s4 -> continue e reached n x s4
+                | otherwise ->
+                    let !l1 = readsSince depth l reached
+                     in case revalidate l1 s4 of
+                          (# s5, Conflict #) -> (# s5, l1, Conflict, noResult #)
+                          (# s5, n1 #) -> case noted e l1 s5 of s6 -> continue e l1 n1 x s6
+  where
+    continue e l n x s = case fromException x of
+      Just y -> runPTM (handler y) e l n s
+      Nothing -> runPTM (throwPTM (x :: SomeException)) e l n s
+
+data Returned a = Returned Log Int# a | Threw SomeException
+
+-- | The older log and, above it, what was read since the Mark.
+readsSince :: Int# -> Log -> Log -> Log
+readsSince depth old l = case l of
+  Nil -> old
+  Mark d r -> case d ==# depth of
+    1# -> old
+    _ -> readsSince depth old r
+  Read v b r -> Read v b (readsSince depth old r)
+  Write _ _ r -> readsSince depth old r
+  Wakes _ r -> readsSince depth old r
+
+depthOf :: Env -> Int#
+depthOf = \case
+  Catching d _ _ -> d
+  _ -> 0#
+
+-- | Leave the log where the innermost catchPTM finds it.
+noted :: Env -> Log -> State# RealWorld -> State# RealWorld
+noted e l s = case e of
+  Catching _ kept _ -> writeMutVar# kept l s
+  _ -> s
+{-# INLINE noted #-}
+
+-- HECs ---------------------------------------------------------------------------------------
+
+-- | An operation that needs a HEC was called where none runs: outside of
+-- 'Weft.Substrate.inCall', or on an OS thread that code inside has started.
+data NotOnHEC = NotOnHEC
+  deriving stock (Eq)
+
+instance Show NotOnHEC where
+  show NotOnHEC = "this OS thread runs no HEC: call it inside Weft.Substrate.inCall, on the same OS thread"
+
+instance Exception NotOnHEC
+
+-- | The HEC that this runs on.
+getHEC :: PTM HEC
+getHEC = PTM $ \e l n s -> case hecIn e s of (# s1, h #) -> (# s1, l, n, h #)
+{-# INLINE getHEC #-}
+
+hecIn :: Env -> State# RealWorld -> (# State# RealWorld, HEC #)
+hecIn e s = case e of
+  On h _ -> (# s, h #)
+  Catching _ _ r -> hecIn r s
+  Anywhere -> unIO hecHere s
+
+hecHere :: IO HEC
+hecHere =
+  placeHere Nothing >>= \case
+    Just h -> pure h
+    Nothing -> throwIO NotOnHEC
+{-# INLINE hecHere #-}
+
+-- | The HEC of this OS thread, and the stack that it runs.
+stackHere :: IO (HEC, StackId)
+stackHere = do
+  h <- hecHere
+  t <- IO (readMutVar# (hecStack h))
+  pure (h, t)
+{-# INLINE stackHere #-}
+
+-- | The stack that this runs in.
+getStackId :: PTM StackId
+getStackId = PTM $ \e l n s -> case stackIn e s of (# s1, t #) -> (# s1, l, n, t #)
+{-# INLINE getStackId #-}
+
+stackIn :: Env -> State# RealWorld -> (# State# RealWorld, StackId #)
+stackIn e s = case e of
+  On _ t -> (# s, t #)
+  Catching _ _ r -> stackIn r s
+  Anywhere -> case unIO stackHere s of (# s1, (_, t) #) -> (# s1, t #)
+
+-- Note [Sleep]
+-- ~~~~~~~~~~~~
+-- That a HEC sleeps is a variable, which the transaction that calls sleepHEC writes: it sleeps from
+-- the very step in which its other writes are seen. A wake-up is a transaction that finds the
+-- variable set and clears it; once it is committed, and only then, its HEC rouses the other. So
+-- each sleep is ended by one wake-up, which comes after it, and the bed never holds a wake-up
+-- that was meant for an earlier sleep.
+
+-- | Commit what this transaction has written so far, and put its HEC to sleep in the same step. When
+-- the HEC is woken the whole transaction runs again from its beginning. It does not compose:
+-- what calls a transaction that sleeps has its own writes committed half-way. (Li 2008, section
+-- 4.3.3.) Nothing else runs on the HEC meanwhile.
+sleepHEC :: PTM a
+sleepHEC = do
+  h <- getHEC
+  PTM $ \_ l _ s -> case variable (hecAsleep h) of
+    (# v #)
+      | planted AsleepAfterCommit s -> (# s, l, Asleep, noResult #)
+      | otherwise -> (# s, Write v (Box (unsafeCoerce# True)) l, Asleep, noResult #)
+
+-- | Wake a HEC, when this transaction is committed. Without effect if it does not sleep; to wake
+-- oneself is without effect, too. (Figure 4.2 of Li 2008 has it in @IO@, figure 5.3 uses it
+-- in a transaction.)
+wakeupHEC :: HEC -> PTM ()
+wakeupHEC h = PTM (\e l n s -> runPTM (waking s) e l n s)
+  where
+    waking s0 = do
+      asleep <- if planted WakeUnlogged s0 then unsafeIOToPTM (readPVarIO (hecAsleep h)) else readPVar (hecAsleep h)
+      if not asleep
+        then pure ()
+        else do
+          writePVar (hecAsleep h) False
+          PTM $ \_ l n s ->
+            if planted WakeBeforeCommit s
+              then case unIO (rouse (hecBed h)) s of (# s1, () #) -> (# s1, l, n, () #)
+              else (# s, Wakes h l, n, () #)
+{-# INLINE wakeupHEC #-}
+
+-- Running ------------------------------------------------------------------------------------
+
+begin :: State# RealWorld -> (# State# RealWorld, Int# #)
+begin = snapshot
+{-# INLINE begin #-}
+
+-- | Run a transaction: all that it does happens in one step, or, if it throws, nothing but its
+-- allocations. It may run several times before that. Blocks only in 'sleepHEC'.
+atomicPTM :: PTM a -> IO a
+atomicPTM (PTM m) = IO (run 0#)
+  where
+    run k s = case begin s of
+      (# s1, n #) -> case m Anywhere Nil n s1 of
+        (# s2, l, n1, a #) -> case n1 of
+          Conflict -> case failed k s2 of s3 -> run (k +# 1#) s3
+          Asleep -> case goToSleep l s2 of s3 -> run 0# s3
+          _ -> case commit l n1 Stays s2 of
+            (# s3, Done, _ #) -> case succeeded k l s3 of s4 -> (# s4, a #)
+            (# s3, _, _ #) -> case failed k s3 of s4 -> run (k +# 1#) s4
+{-# INLINE atomicPTM #-}
+
+-- | A transaction has failed, after so many failures before.
+failed :: Int# -> State# RealWorld -> State# RealWorld
+failed k s = case k ># 7# of
+  1# -> case unIO (askQuiet (I# k)) s of (# s1, () #) -> s1
+  _ -> s
+{-# OPAQUE failed #-}
+
+succeeded :: Int# -> Log -> State# RealWorld -> State# RealWorld
+succeeded k l s = case afterwards l s of
+  (# s1, () #) -> case k ># 8# of
+    1# -> case unIO endQuiet s1 of (# s2, () #) -> s2
+    _ -> s1
+{-# OPAQUE succeeded #-}
+
+-- | Commit the log of a transaction that has called 'sleepHEC', and sleep until woken. If it cannot
+-- be committed, return at once. The transaction runs again in both cases.
+goToSleep :: Log -> State# RealWorld -> State# RealWorld
+goToSleep l0 s = case revalidate l s of
+  (# s1, Conflict #) -> s1
+  (# s1, n #) -> case commit l n Stays s1 of
+    (# s2, Done, _ #) -> case afterwards l s2 of
+      (# s3, () #) -> case unIO (hecHere >>= late >>= sleeping) s3 of (# s4, () #) -> s4
+    (# s2, _, _ #) -> s2
+  where
+    !l = case l0 of
+      Write v b r | planted SleepDropsWrites s -> Write v b (readsSince 0# Nil r)
+      _ -> l0
+    late h
+      | planted AsleepAfterCommit s = h <$ atomicPTM (writePVar (hecAsleep h) True)
+      | otherwise = pure h
+    {-# INLINE late #-}
+{-# OPAQUE goToSleep #-}
+
+-- | Lie down. Who is interrupted there (by an exception of GHC's) is awake again, and if it was woken
+-- in that moment has the wake-up behind it.
+sleeping :: HEC -> IO ()
+sleeping h = mask_ (lieDown (hecBed h) `onException` rise)
+  where
+    rise = do
+      still <- newIORef False
+      atomicPTM $ do
+        asleep <- readPVar (hecAsleep h)
+        unsafeIOToPTM (writeIORef still asleep)
+        writePVar (hecAsleep h) False
+      asleep <- readIORef still
+      unless asleep (uninterruptibleMask_ (lieDown (hecBed h)))
+
+-- | Wait until a transaction has a result: while it answers 'Nothing' the HEC sleeps, and somebody
+-- who changes what it has read must wake it. (The 2007 workshop version of the substrate.)
+waitCond :: PTM (Maybe a) -> IO a
+waitCond m = atomicPTM (m >>= maybe sleepHEC pure)

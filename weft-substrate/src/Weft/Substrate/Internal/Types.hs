@@ -1,0 +1,170 @@
+{-# LANGUAGE MagicHash #-}
+{-# LANGUAGE PatternSynonyms #-}
+{-# LANGUAGE UnboxedTuples #-}
+{-# LANGUAGE UnliftedDatatypes #-}
+{-# OPTIONS_GHC -O2 #-}
+{-# OPTIONS_HADDOCK not-home #-}
+
+-- |
+-- Description : What the parts of the substrate know of each other
+--
+-- Variables, the log of a transaction, the transaction itself, HECs and stacks: the types only,
+-- because each needs the others.
+module Weft.Substrate.Internal.Types
+  ( -- * Variables and transactions
+    Box (..),
+    PVar (..),
+    Variable,
+    variable,
+    Log (..),
+    Env (..),
+    PTM (..),
+    runPTM,
+    noResult,
+    pattern Conflict,
+    pattern Asleep,
+
+    -- * HECs and stacks
+    HEC (..),
+    StackId (..),
+    Slots,
+    Rest,
+    Answer,
+    Leaving (..),
+  )
+where
+
+import Data.Kind (Type)
+import GHC.Exts
+import Weft.Substrate.Internal.Ground (Bed)
+
+-- Note [Boxes]
+-- ~~~~~~~~~~~~
+-- A variable holds a box, and every write makes a new one. So the address of a box is the version
+-- of its variable: two reads that found the same box found the same value, and no other write was
+-- in between that somebody could still tell (a box that a transaction has read is kept alive by
+-- its log, and its address is not given to another). An unlifted box is never a thunk, an
+-- indirection or a copy that GHC has made by boxing again, so comparing addresses is exact. No
+-- 'Eq' is asked of the contents.
+
+-- | What a variable holds. See Note [Boxes].
+type Box :: Type -> UnliftedType
+data Box a = Box a
+
+-- | A variable of transactions.
+data PVar a = PVar (MutVar# RealWorld (Box a))
+
+instance Eq (PVar a) where
+  PVar a == PVar b = isTrue# (reallyUnsafePtrEquality# a b)
+
+-- | A variable of which the log forgets the type.
+type Variable = MutVar# RealWorld (Box Any)
+
+variable :: PVar a -> (# Variable #)
+variable (PVar v) = (# unsafeCoerce# v #)
+{-# INLINE variable #-}
+
+-- | What a transaction has done so far, the last first. Immutable: whoever holds an older one holds
+-- an earlier moment of the transaction.
+type Log :: UnliftedType
+data Log
+  = Nil
+  | -- | A variable that was read, and what it held.
+    Read Variable (Box Any) Log
+  | Write Variable (Box Any) Log
+  | -- | A HEC to wake once the transaction is committed.
+    Wakes HEC Log
+  | -- | A 'Weft.Substrate.catchPTM' began here, inside so many others.
+    Mark Int# Log
+
+-- | What a transaction knows of the place where it runs.
+data Env
+  = -- | Nothing: whoever asks has to ask the OS thread.
+    Anywhere
+  | -- | On this HEC, in this stack.
+    On !HEC !StackId
+  | -- | Inside so many 'Weft.Substrate.catchPTM', of which the innermost keeps the log there.
+    Catching Int# (MutVar# RealWorld Log) Env
+
+-- | A transaction: a part of what 'Weft.Substrate.atomicPTM' and 'Weft.Substrate.switch' do in one
+-- step. (Li 2008, figure 4.2: primitive transactional memory.)
+newtype PTM a = PTM (Env -> Log -> Int# -> State# RealWorld -> (# State# RealWorld, Log, Int#, a #))
+
+-- The number is the state of the sequence lock for which all that was read is consistent: an even
+-- number, or one of the two below.
+
+-- | The transaction has met a conflict and has to begin again; its result is none.
+pattern Conflict :: Int#
+pattern Conflict = -1#
+
+-- | The transaction has called 'Weft.Substrate.sleepHEC'; its result is none.
+pattern Asleep :: Int#
+pattern Asleep = -2#
+
+runPTM :: PTM a -> Env -> Log -> Int# -> State# RealWorld -> (# State# RealWorld, Log, Int#, a #)
+runPTM (PTM m) = m
+{-# INLINE runPTM #-}
+
+instance Functor PTM where
+  fmap f m = m >>= \a -> pure (f a)
+  {-# INLINE fmap #-}
+
+instance Applicative PTM where
+  pure a = PTM (\_ l n s -> (# s, l, n, a #))
+  {-# INLINE pure #-}
+  f <*> m = f >>= \g -> m >>= \a -> pure (g a)
+  {-# INLINE (<*>) #-}
+
+instance Monad PTM where
+  PTM m >>= f = PTM $ oneShot $ \e l n s -> case m e l n s of
+    (# s1, l1, n1, a #) -> case n1 <# 0# of
+      1# -> (# s1, l1, n1, noResult #)
+      _ -> runPTM (f a) e l1 n1 s1
+  {-# INLINE (>>=) #-}
+
+-- | Stands for the result of a transaction that has none.
+noResult :: a
+noResult = errorWithoutStackTrace "weft-substrate: a transaction without a result was used"
+{-# NOINLINE noResult #-}
+
+-- | A Haskell execution context: what runs one stack at a time. (Li 2008, section 4.3.2.)
+data HEC = HEC
+  { hecNumber :: !Int,
+    -- | Does it sleep? Changed by transactions only, so a wake-up is for one sleep exactly.
+    hecAsleep :: !(PVar Bool),
+    -- | Where its OS thread waits while it does.
+    hecBed :: !Bed,
+    -- | The stack that it runs. Read and written by its own OS thread only.
+    hecStack :: MutVar# RealWorld StackId
+  }
+
+instance Eq HEC where a == b = hecNumber a == hecNumber b
+
+instance Ord HEC where compare a b = compare (hecNumber a) (hecNumber b)
+
+instance Show HEC where showsPrec p h = showParen (p > 10) (showString "HEC " . shows (hecNumber h))
+
+-- | What a stack is in memory: what is left to run of it ('Rest', or
+-- 'Weft.Substrate.Internal.Commit.nowhere' while it runs and after its end), and its dictionary
+-- of stack-local state.
+type Slots = SmallMutableArray# RealWorld Any
+
+-- | A stack: a computation that a HEC can switch to, once. (Li 2008, section 4.3.4.)
+data StackId = StackId Slots
+
+instance Eq StackId where
+  StackId a == StackId b = isTrue# (sameSmallMutableArray# a b)
+
+-- | What a stack is told when it goes on: an action that it performs at once, outside of the
+-- handler around its capture.
+type Answer = State# RealWorld -> (# State# RealWorld, () -> State# RealWorld -> (# State# RealWorld, () #) #)
+
+type Rest = Answer -> State# RealWorld -> (# State# RealWorld, Leaving #)
+
+-- | How a stack leaves its HEC.
+data Leaving
+  = -- | It has ended.
+    Ended
+  | -- | It switches: what is left of it, the log and the snapshot of its transaction and the
+    -- target that this has chosen, and the transaction to be run again if they are outdated.
+    Switches Rest Log Int# StackId (PTM StackId)

@@ -1,0 +1,253 @@
+-- |
+-- Description : Stacks, exceptions, masks and errors of use
+module CoreTest (tests) where
+
+import Control.Concurrent
+import Control.Exception
+import Control.Monad
+import Data.IORef
+import System.IO.Unsafe (unsafePerformIO)
+import Test.Tasty
+import Test.Tasty.HUnit
+import Weft.Substrate
+
+tests :: TestTree
+tests =
+  testGroup
+    "stacks and HECs"
+    [ testCase "outside of a HEC" outside,
+      testCase "an in-call that ends elsewhere has no result" endsElsewhere,
+      testCase "what a stack throws ends its HEC" throwsOut,
+      testCase "an in-call inside of an in-call" nested,
+      testCase "a switch that cannot be is an error, with nothing written" cannot,
+      testCase "a switch inside a lazy value is an error, with nothing written" lazily,
+      testCase "bracket and mask across switches" masks,
+      testCase "raiseAsync freezes what is being evaluated" freezes,
+      testCase "an exception from outside is raised in the stack" fromOutside,
+      testCase "an exception from outside ends a sleep" endsSleep,
+      testCase "a ring of 20,000 stacks" ring,
+      testCase "a long transaction beside short ones" long,
+      testCase "two HECs lose no increment" increments,
+      testCase "waitCond" waits
+    ]
+
+-- | The result of an action on a HEC.
+onHEC :: IO a -> IO a
+onHEC act = inCall act >>= maybe (assertFailure "the HEC ended in another stack") pure
+
+outside :: Assertion
+outside = do
+  v <- newPVarIO 'a'
+  atomicPTM (writePVar v 'b')
+  readPVarIO v >>= (@?= 'b')
+  try (atomicPTM getHEC) >>= either (@?= NotOnHEC) (const (assertFailure "a HEC"))
+  try (switch getStackId) >>= (@?= Left NotOnHEC)
+
+endsElsewhere :: Assertion
+endsElsewhere = do
+  r <- inCall $ do
+    t <- newStack (pure ())
+    switch (pure t)
+  r @?= Nothing
+  inCall (pure 'x') >>= (@?= Just 'x')
+
+throwsOut :: Assertion
+throwsOut = do
+  r <- try . inCall $ do
+    t <- newStack (throwIO (ErrorCall "out"))
+    switch (pure t)
+  either (\(ErrorCall e) -> e @?= "out") (const (assertFailure "no exception")) r
+
+nested :: Assertion
+nested = onHEC $ do
+  outer <- atomicPTM getHEC
+  me <- atomicPTM getStackId
+  (inner, t) <- onHEC ((,) <$> atomicPTM getHEC <*> atomicPTM getStackId)
+  assertBool "another HEC" (inner /= outer && inner > outer)
+  assertBool "another stack" (t /= me)
+  again <- atomicPTM getHEC
+  again @?= outer
+
+cannot :: Assertion
+cannot = onHEC $ do
+  v <- newPVarIO (0 :: Int)
+  me <- atomicPTM getStackId
+  t <- newStack (switch (pure me))
+  switch (pure t)
+  other <- newStack (switch (writePVar v 1 >> pure me))
+  -- Its second half is entered by nobody.
+  switch (pure other)
+  readPVarIO v >>= (@?= 1)
+  used <- newStack (switch (pure me) >> fail "entered twice")
+  switch (pure used)
+  done <- newIORef (0 :: Int)
+  ending <- newStack (modifyIORef' done (+ 1) >> switch (pure me))
+  switch (pure ending)
+  -- A stack that runs: that of this test, seen from another HEC.
+  r <- newEmptyMVar
+  forkHEC (try (switch (writePVar v 2 >> pure me)) >>= putMVar r)
+  takeMVar r >>= (@?= Left NotSuspended)
+  readPVarIO v >>= (@?= 1)
+
+lazily :: Assertion
+lazily = onHEC $ do
+  v <- newPVarIO (0 :: Int)
+  t <- newStack (pure ())
+  let value = unsafePerformIO (switch (writePVar v 1 >> pure t) >> pure 'x')
+      {-# NOINLINE value #-}
+  r <- try (evaluate value)
+  r @?= Left CannotSwitch
+  readPVarIO v >>= (@?= 0)
+
+masks :: Assertion
+masks = do
+  events <- newIORef []
+  let say x = modifyIORef' events (x :)
+  onHEC $ do
+    home <- atomicPTM getStackId
+    queue <- newPVarIO []
+    let yield' = switch $ do
+          me <- getStackId
+          readPVar queue >>= \case
+            [] -> pure me
+            t : ts -> writePVar queue (ts <> [me]) >> pure t
+    t <- newStack $ do
+      getMaskingState >>= say . show
+      bracket (yield' >> getMaskingState) (\s -> yield' >> say ("release, acquired " <> show s)) $ \_ -> do
+        getMaskingState >>= say . show
+        yield'
+        void (throwIO (ErrorCall "thrown")) `catch` \(ErrorCall e) -> yield' >> say e
+        uninterruptibleMask_ (yield' >> getMaskingState >>= say . show)
+        yield'
+        getMaskingState >>= say . show
+      switch (pure home)
+    atomicPTM (writePVar queue [t])
+    replicateM_ 7 yield'
+    getMaskingState >>= say . ("home " <>) . show
+  said <- readIORef events
+  reverse said
+    @?= [ "Unmasked",
+          "Unmasked",
+          "thrown",
+          "MaskedUninterruptible",
+          "Unmasked",
+          "release, acquired MaskedInterruptible",
+          "home Unmasked"
+        ]
+
+freezes :: Assertion
+freezes = onHEC $ do
+  parts <- newIORef (0 :: Int)
+  let slow = unsafePerformIO $ do
+        modifyIORef' parts (+ 1)
+        raiseAsync (ErrorCall "async")
+        modifyIORef' parts (+ 10)
+        pure 'x'
+      {-# NOINLINE slow #-}
+  r <- try (evaluate slow)
+  either (\(ErrorCall e) -> e @?= "async") (const (assertFailure "no exception")) r
+  readIORef parts >>= (@?= 1)
+  x <- evaluate slow
+  x @?= 'x'
+  -- It went on where it was.
+  readIORef parts >>= (@?= 11)
+
+fromOutside :: Assertion
+fromOutside = do
+  started <- newEmptyMVar
+  r <- newEmptyMVar
+  t <- forkOS $ do
+    x <- try . onHEC $ do
+      home <- atomicPTM getStackId
+      other <- newPVarIO Nothing
+      let back = switch (readPVar other >>= maybe getStackId pure)
+      s <- newStack (forever (atomicPTM (getStackId >>= writePVar other . Just) >> switch (pure home)))
+      switch (pure s)
+      putMVar started ()
+      forever back
+    putMVar r (either (\(ErrorCall e) -> e) (\() -> "ended") x)
+  takeMVar started
+  throwTo t (ErrorCall "from outside")
+  takeMVar r >>= (@?= "from outside")
+
+endsSleep :: Assertion
+endsSleep = do
+  hec <- newEmptyMVar
+  r <- newEmptyMVar
+  t <- forkOS . void . inCall $ do
+    h <- atomicPTM getHEC
+    putMVar hec h
+    x <- try (atomicPTM sleepHEC)
+    putMVar r (either (\(ErrorCall e) -> e) (\() -> "woken") x)
+    -- The HEC sleeps again, and is woken.
+    n <- newPVarIO (0 :: Int)
+    putMVar hec h
+    y <- atomicPTM (readPVar n >>= \i -> writePVar n (i + 1) >> if i == 0 then sleepHEC else pure "woken")
+    putMVar r y
+  h <- takeMVar hec
+  throwTo t (ErrorCall "interrupted")
+  takeMVar r >>= (@?= "interrupted")
+  _ <- takeMVar hec
+  -- Whether it sleeps already does not matter: this goes on until it has been woken.
+  let wake = atomicPTM (wakeupHEC h) >> tryTakeMVar r >>= maybe (yield >> wake) pure
+  wake >>= (@?= "woken")
+
+ring :: Assertion
+ring = do
+  count <- newIORef (0 :: Int)
+  onHEC $ do
+    home <- atomicPTM getStackId
+    front <- newPVarIO []
+    behind <- newPVarIO []
+    let next =
+          readPVar front >>= \case
+            t : ts -> writePVar front ts >> pure t
+            [] ->
+              readPVar behind >>= \b -> case reverse b of
+                t : ts -> writePVar behind [] >> writePVar front ts >> pure t
+                [] -> pure home
+        turn = switch (getStackId >>= \me -> readPVar behind >>= writePVar behind . (me :) >> next)
+    stacks <- replicateM 20000 (newStack (replicateM_ 3 (modifyIORef' count (+ 1) >> turn) >> switch next))
+    atomicPTM (writePVar front stacks)
+    switch next
+  readIORef count >>= (@?= 60000)
+
+long :: Assertion
+long = do
+  vs <- replicateM 64 (newPVarIO (0 :: Int))
+  stop <- newIORef False
+  ended <- newEmptyMVar
+  _ <- forkIO $ do
+    let go = do
+          atomicPTM (forM_ (take 2 vs) (\v -> readPVar v >>= \x -> writePVar v $! x + 1))
+          s <- readIORef stop
+          unless s go
+    go
+    putMVar ended ()
+  -- Those two are always the same, and the rest are zero.
+  sums <- replicateM 200 (atomicPTM (sum <$> mapM readPVar vs))
+  writeIORef stop True
+  takeMVar ended
+  assertBool "an even sum" (all even sums)
+
+increments :: Assertion
+increments = do
+  v <- newPVarIO (0 :: Int)
+  w <- newPVarIO (0 :: Int)
+  ends <- replicateM 3 $ do
+    end <- newEmptyMVar
+    forkHEC $ do
+      replicateM_ 3000 (atomicPTM (readPVar v >>= \x -> writePVar v (x + 1) >> readPVar w >>= \y -> if x /= y then throwPTM (ErrorCall "torn") else writePVar w $! y + 1))
+      putMVar end ()
+    pure end
+  mapM_ takeMVar ends
+  readPVarIO v >>= (@?= 9000)
+  readPVarIO w >>= (@?= 9000)
+
+waits :: Assertion
+waits = do
+  v <- newPVarIO Nothing
+  hec <- newPVarIO Nothing
+  forkHEC (atomicPTM (writePVar v (Just 'x') >> readPVar hec >>= mapM_ wakeupHEC))
+  x <- onHEC (waitCond (getHEC >>= writePVar hec . Just >> readPVar v))
+  x @?= 'x'

@@ -1,0 +1,10 @@
+-- |
+-- Description : The substrate over OS threads
+module Main (main) where
+
+import CoreTest qualified
+import LitmusTest qualified
+import Test.Tasty
+
+main :: IO ()
+main = defaultMain (testGroup "weft-substrate" [CoreTest.tests, LitmusTest.tests])
