@@ -29,7 +29,7 @@ module Weft.Internal.Core.Direct
   )
 where
 
-import Control.Exception (Exception (..), SomeException, allowInterrupt, mask, throwIO)
+import Control.Exception (Exception (..), SomeException, allowInterrupt, mask, mask_, throwIO)
 import Control.Exception.Base (NoMatchingContinuationPrompt (..), noMatchingContinuationPrompt)
 import Data.IORef (newIORef, readIORef, writeIORef)
 import Data.List (intercalate)
@@ -238,12 +238,12 @@ enter k answer (MutVar unentered) = IO (unmaskAsyncExceptions# (\s -> case tag o
 await :: Thread a -> IO a
 await operation = IO $ \s -> case isCurrentThreadBound# s of
   (# s1, 0# #) -> unIO (awaitOffCarrier operation) s1
-  (# s1, _ #) -> unIO (awaitBy (suspending operation) cannotSuspend) s1
+  (# s1, _ #) -> unIO (awaitBy (suspending operation (throwIO ExceptionPending)) cannotSuspend) s1
 
 -- | 'await' where the thread of GHC's is no carrier: an action of 'hosted', or a direct thread of
 -- a simulation, which has no OS threads of its own. Keeps the operation until it was performed.
 awaitOffCarrier :: Thread a -> IO a
-awaitOffCarrier operation = awaitBy (suspending operation) (elsewhere operation)
+awaitOffCarrier operation = awaitBy (suspending operation (elsewhere ExceptionPending operation)) (unsuspended operation)
 {-# OPAQUE awaitOffCarrier #-}
 
 -- | Suspend with this capture; the handler is asked what to do where that fails.
@@ -252,16 +252,17 @@ awaitBy capture handler = IO $ \s -> case catch# capture handler s of
   (# s1, IO answer #) -> answer s1
 {-# INLINE awaitBy #-}
 
--- | End the segment with a node that performs the operation.
-suspending :: Thread a -> State# RealWorld -> (# State# RealWorld, IO a #)
-suspending (Thread m) s = case getMaskingState# s of
+-- | End the segment with a node that performs the operation. The alternative is for an
+-- exception that is pending and must not be raised here.
+suspending :: Thread a -> IO a -> State# RealWorld -> (# State# RealWorld, IO a #)
+suspending (Thread m) firm s = case getMaskingState# s of
   (# s1, state #) -> case newMutVar# taken s1 of
     (# s2, var #) ->
       let !masking = maskingOf state
           !node = awaiting masking m (Once var)
        in case masking of
             Unmasked -> captureUnmasked (keep var node) s2
-            _ -> captureMasked (keep var node) (interrupted masking (await (Thread m))) s2
+            _ -> captureMasked (keep var node) (interrupted masking (await (Thread m)) firm) s2
 {-# INLINE suspending #-}
 
 -- | The node that awaits; its argument says where the rest of the segment will be stored. Opaque:
@@ -302,7 +303,8 @@ captureUnmasked kept s = case tag of Tag t -> control0# t kept s
 -- others: its test T27651) raises the exception over a malformed stack, and the process dies.
 -- Weft throws nothing to a worker, but a program can: `System.Timeout.timeout` in direct code is
 -- the likely case. So a masked await asks first. If it is interruptible, the exception is due
--- here, and is raised; if not, the await fails.
+-- here, and is raised; if not, the await fails, except in an action of `hosted`: the prompt of
+-- that is masked, so leaving to it and entering again raise nothing.
 --
 -- Only the scheduler of this capability changes the queue that is asked, and it gets its turn
 -- when the thread allocates: `captureMasked` does not, between the question and control0#. It is
@@ -317,9 +319,9 @@ captureMasked kept alternative s = case tag of
 {-# OPAQUE captureMasked #-}
 
 -- | Raise what is pending, if the masking state allows it, and try again.
-interrupted :: Masking -> IO a -> IO a
-interrupted masking again = case masking of
-  MaskedUninterruptible -> throwIO ExceptionPending
+interrupted :: Masking -> IO a -> IO a -> IO a
+interrupted masking again firm = case masking of
+  MaskedUninterruptible -> firm
   _ -> allowInterrupt >> again
 
 -- | A continuation that can be taken once.
@@ -348,7 +350,8 @@ taken answer s = case answer s of (# s1, _ #) -> unIO (throwIO ResumedTwice) s1
 --
 -- Outside of that prompt GHC is masked, as around a segment (Note [Masking of direct threads]):
 -- what is thrown at the thread while `hosted` has the action waits until the action is entered
--- again. Raised before, it would unwind past the action's handlers.
+-- again. Raised before, it would unwind past the action's handlers. An await that is masked
+-- uninterruptibly asks for the performer even so, without looking for a segment.
 --
 -- Most awaits are on carriers, which are bound threads, while actions of `hosted` are not: a
 -- test for that keeps the performed operation out of the continuations of direct threads.
@@ -378,22 +381,20 @@ hosted performer action = mask $ \restore -> do
   go (restore action >>= \a -> Finished <$ writeIORef result (Just a))
 
 -- | No segment is around the await: perform it here, if this is an action of 'hosted'.
-elsewhere :: Thread a -> SomeException -> State# RealWorld -> (# State# RealWorld, IO a #)
-elsewhere operation e = unIO $ case fromException e of
-  Just NoMatchingContinuationPrompt -> (\(Performer perform) -> perform operation) <$> performerHere
-  Nothing -> throwIO e
+unsuspended :: Thread a -> SomeException -> State# RealWorld -> (# State# RealWorld, IO a #)
+unsuspended operation e s = case fromException e of
+  Just NoMatchingContinuationPrompt -> (# s, elsewhere NothingToSuspend operation #)
+  Nothing -> unIO (throwIO e) s
 
--- | The performer of this thread of GHC's. Called in a handler, so masked.
-performerHere :: IO Performer
-performerHere = IO (catch# asking cannotSuspend)
+-- | Perform an operation here, if this is an action of 'hosted'; else fail with this.
+elsewhere :: CannotSuspend -> Thread a -> IO a
+elsewhere failure operation = do
+  Performer perform <- mask_ (IO (catch# asking (\_ -> unIO (throwIO failure))))
+  perform operation
 
+-- | The performer of this thread of GHC's. Called masked: Note [Pending exceptions].
 asking :: State# RealWorld -> (# State# RealWorld, Performer #)
-asking s = case hostTag of
-  HostTag t -> case pendingHere s of
-    -- Note [Pending exceptions]
-    (# s1, 0# #) -> control0# t (\k s2 -> (# s2, Asks k #)) s1
-    (# s1, _ #) -> case getMaskingState# s1 of
-      (# s2, state #) -> unIO (interrupted (maskingOf state) performerHere) s2
+asking s = case hostTag of HostTag t -> control0# t (\k s1 -> (# s1, Asks k #)) s
 {-# OPAQUE asking #-}
 
 -- | Yield in direct code, without a frame and without a result.
@@ -404,7 +405,7 @@ yieldDirect = IO $ \s -> case getMaskingState# s of
 {-# OPAQUE yieldDirect #-}
 
 yieldElsewhere :: SomeException -> State# RealWorld -> (# State# RealWorld, () #)
-yieldElsewhere e s = case elsewhere (Thread Yield) e s of (# s1, IO yielded #) -> yielded s1
+yieldElsewhere e s = case unsuspended (Thread Yield) e s of (# s1, IO yielded #) -> yielded s1
 {-# OPAQUE yieldElsewhere #-}
 
 -- These two are functions of their own so that nothing is allocated to name them.
@@ -434,7 +435,8 @@ data CannotSuspend
     -- must finish in one go.
     NothingToSuspend
   | -- | The call is masked uninterruptibly, and meanwhile somebody threw an
-    -- asynchronous exception of GHC at the worker that runs it.
+    -- asynchronous exception of GHC at the worker that runs it. (In an action of
+    -- 'Weft.Outside.onGhcThread' it waits, and the exception stays pending.)
     ExceptionPending
   deriving stock (Eq)
 
