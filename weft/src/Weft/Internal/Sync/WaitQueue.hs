@@ -35,10 +35,11 @@ import Weft.Internal.Core.Park
 -- too small, so:
 --
 --   * removal has constant amortized cost;
---   * a queue in which no thread waits has no entries.
---
--- The second holds because an entry is counted after it was emptied: the last thread to count
--- finds all tombstones counted, which are the whole queue.
+--   * a queue in which no thread waits has no entries, if a cancellation ended the last wait: an
+--     entry is counted after it was emptied, so the last thread to count finds all tombstones
+--     counted, which are the whole queue;
+--   * else it has the tombstones that came after the thread that was answered last, fewer than
+--     once waited with it, until the next thread is answered or leaves.
 
 -- | Waiters: the front, the back (reversed), how many, how many tombstones at most.
 data WaitQueue o a = WaitQueue [ParkedThread o a] [ParkedThread o a] !Int !Int
