@@ -4,8 +4,8 @@
 -- This program is linked with @-debug@ and runs with @+RTS -DS -c@: after every collection
 -- the run-time system looks at every stack, captured continuation and heap object, and the
 -- old generation is compacted. A capture that left a malformed frame, or an object that the
--- collector cannot mark (Note [Prompt tags of two words], "Weft.Internal.Core.Direct"), ends the
--- program here.
+-- collector cannot mark (Note [Prompt tags of two words], "Weft.Internal.Core.Direct.Hosted"), ends
+-- the program here.
 module Main (main) where
 
 import System.Environment (lookupEnv, setEnv)

@@ -21,7 +21,7 @@ import Weft qualified
 import Weft.Channel qualified as Weft
 import Weft.IO (CannotSuspend (..), await)
 import Weft.IO qualified as IO
-import Weft.Internal.Core.Direct (Performer (..), hosted)
+import Weft.Internal.Core.Direct.Hosted (Performer (..), hosted)
 import Weft.Internal.Os.Masked (pendAgain)
 import Weft.MVar qualified as Weft
 import Weft.Outside (onGhcThread, runThread, withRunner)
@@ -131,7 +131,7 @@ identity config = do
   assertBool "a thread of its own" (outer `notElem` inner)
   states @?= [Unmasked, Unmasked]
 
--- | The channel has no sender; who waits in it is gone afterwards.
+-- | The channel has no sender; nothing waits in it afterwards.
 limited :: Config -> Assertion
 limited config = do
   (early, late, value) <- running config $ do

@@ -19,20 +19,14 @@ module Weft.Internal.Core.Direct
     await,
     yieldDirect,
 
-    -- * On threads of GHC's
-    Performer (..),
-    hosted,
-
     -- * What can go wrong
     CannotSuspend (..),
     ResumedTwice (..),
   )
 where
 
-import Control.Exception (Exception (..), SomeException, allowInterrupt, mask, mask_, throwIO)
+import Control.Exception (Exception (..), SomeException, allowInterrupt, throwIO)
 import Control.Exception.Base (NoMatchingContinuationPrompt (..), noMatchingContinuationPrompt)
-import Data.IORef (newIORef, readIORef, writeIORef)
-import Data.List (intercalate)
 import Data.Primitive.MutVar (MutVar (..))
 import Data.Void (Void, absurd)
 import Foreign.StablePtr (newStablePtr)
@@ -40,6 +34,8 @@ import GHC.Exts
 import GHC.IO (IO (..), unIO)
 import System.IO.Unsafe (unsafePerformIO)
 import Weft.Internal.Core.Cancel (takeInterruption)
+import Weft.Internal.Core.Direct.Errors
+import Weft.Internal.Core.Direct.Hosted
 import Weft.Internal.Core.Trace
 import Weft.Internal.Os.Masked
 
@@ -98,15 +94,6 @@ import Weft.Internal.Os.Masked
 -- collection, the next failing control0# raises whatever is then at its place, and the process
 -- dies. A stable pointer, made with the tag and so before the first control0#, keeps it.
 
--- Note [Prompt tags of two words]
--- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
--- `newPromptTag#` (GHC 9.6 to 9.10) makes an object of one word. The run-time system needs two:
--- the compacting collector (`+RTS -c`, and `-M` near its limit) keeps two mark bits for each
--- object, one in each of its first two words, so the second bit of a one-word tag is the first
--- bit of its neighbour. A compaction corrupts a program that keeps such tags alive, and the
--- sanity checks of the debugging run-time system (`-debug`, `+RTS -DS`) stop it. A tag is only
--- compared by address (`captureContinuationAndAbort`), so a variable, two words, serves.
-
 -- Note [Continuations are held or entered]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
 -- An exception of GHC's `throwTo` (`System.Timeout.timeout`) unwinds a carrier wherever it is
@@ -151,9 +138,6 @@ tag = unsafePerformIO $ do
   _ <- newStablePtr noMatchingContinuationPrompt
   IO (\s -> case newWideTag s of (# s', t #) -> (# s', Tag t #))
 {-# NOINLINE tag #-}
-
-newWideTag :: State# RealWorld -> (# State# RealWorld, PromptTag# a #)
-newWideTag s = case newMutVar# () s of (# s1, var #) -> (# s1, unsafeCoerce# var #)
 
 -- | Run plain 'IO' as a part of a thread. Inside it 'await' performs any operation of a 'Thread',
 -- and suspends the thread for it. In between the action runs on the worker, as 'Weft.liftIO' does,
@@ -339,47 +323,6 @@ taken :: Rest b
 taken answer s = case answer s of (# s1, _ #) -> unIO (throwIO ResumedTwice) s1
 {-# OPAQUE taken #-}
 
--- On threads of GHC's ---------------------------------------------------------------
-
--- Note [Await on a thread of GHC's]
--- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
--- An action of `hosted` has the operations of a direct thread, but nobody to suspend to: an await
--- there blocks. The prompt of `hosted` knows the performer: an await that finds no prompt of a
--- segment leaves to that one with a question, and is entered again at once with the answer, on
--- the same thread. Where there is neither, it cannot suspend.
---
--- Outside of that prompt GHC is masked, as around a segment (Note [Masking of direct threads]):
--- what is thrown at the thread while `hosted` has the action waits until the action is entered
--- again. Raised before, it would unwind past the action's handlers. An await that is masked
--- uninterruptibly asks for the performer even so, without looking for a segment.
---
--- Most awaits are on carriers, which are bound threads, while actions of `hosted` are not: a
--- test for that keeps the performed operation out of the continuations of direct threads.
-
--- | Performs an operation and waits for it.
-newtype Performer = Performer (forall a. Thread a -> IO a)
-
--- | How an action of 'hosted' leaves its prompt: it has ended, or asks for the performer.
-data Stop = Finished | Asks !(RestOfAction Performer)
-
-type RestOfAction b = (State# RealWorld -> (# State# RealWorld, b #)) -> State# RealWorld -> (# State# RealWorld, Stop #)
-
-data HostTag = HostTag (PromptTag# Stop)
-
-hostTag :: HostTag
-hostTag = unsafePerformIO (IO (\s -> case newWideTag s of (# s', t #) -> (# s', HostTag t #)))
-{-# NOINLINE hostTag #-}
-
--- | Run an action in which 'await' uses this performer. Not on a carrier.
-hosted :: Performer -> IO a -> IO a
-hosted performer action = mask $ \restore -> do
-  result <- newIORef Nothing
-  let go (IO step) =
-        IO (\s -> case hostTag of HostTag t -> prompt# t step s) >>= \case
-          Asks k -> go (IO (k (\s -> (# s, performer #))))
-          Finished -> readIORef result >>= maybe (throwIO ResumedTwice) pure
-  go (restore action >>= \a -> Finished <$ writeIORef result (Just a))
-
 -- | No segment is around the await: perform it here, if this is an action of 'hosted'.
 unsuspended :: Thread a -> SomeException -> State# RealWorld -> (# State# RealWorld, IO a #)
 unsuspended operation e s = case fromException e of
@@ -389,13 +332,8 @@ unsuspended operation e s = case fromException e of
 -- | Perform an operation here, if this is an action of 'hosted'; else fail with this.
 elsewhere :: CannotSuspend -> Thread a -> IO a
 elsewhere failure operation = do
-  Performer perform <- mask_ (IO (catch# asking (\_ -> unIO (throwIO failure))))
-  perform operation
-
--- | The performer of this thread of GHC's. Called masked: Note [Pending exceptions].
-asking :: State# RealWorld -> (# State# RealWorld, Performer #)
-asking s = case hostTag of HostTag t -> control0# t (\k s1 -> (# s1, Asks k #)) s
-{-# OPAQUE asking #-}
+  found <- performerHere
+  maybe (throwIO failure) (\(Performer perform) -> perform operation) found
 
 -- | Yield in direct code, without a frame and without a result.
 yieldDirect :: IO ()
@@ -427,52 +365,3 @@ cannotSuspend e = unIO $ case fromException e of
   Just NoMatchingContinuationPrompt -> throwIO NothingToSuspend
   Nothing -> throwIO e
 {-# OPAQUE cannotSuspend #-}
-
--- | An 'await' was called where it cannot suspend. The program is wrong: change it,
--- rather than handle this.
-data CannotSuspend
-  = -- | There is no 'direct' around the call, or something is in between that GHC
-    -- must finish in one go.
-    NothingToSuspend
-  | -- | The call is masked uninterruptibly, and meanwhile somebody threw an
-    -- asynchronous exception of GHC at the worker that runs it. (In an action of
-    -- 'Weft.Outside.onGhcThread' it waits, and the exception stays pending.)
-    ExceptionPending
-  deriving stock (Eq)
-
-instance Show CannotSuspend where
-  show = \case
-    NothingToSuspend ->
-      intercalate
-        "\n"
-        [ "await: this thread cannot be suspended here. Either there is no 'direct' around the call (in",
-          "plain IO, or in a thread started with forkIO), or the call is inside one of these:",
-          "  - unsafePerformIO, runST or a value that is evaluated lazily:",
-          "      await first, and build the value from the result;",
-          "  - atomically:",
-          "      await before or after the transaction;",
-          "  - a callback from foreign code, or an action that another OS thread runs (blocking, forkIO):",
-          "      await before, or pass the callback's data to a direct thread that awaits;",
-          "  - IO outside of any thread:",
-          "      run it with Weft.IO.run, or wrap it in direct."
-        ]
-    ExceptionPending ->
-      intercalate
-        "\n"
-        [ "await: an asynchronous exception of GHC is pending for the worker that runs this thread",
-          "(throwTo, killThread or System.Timeout.timeout), while await is masked uninterruptibly.",
-          "A worker runs many threads: do not throw to it. Use the operations of Weft to end a wait."
-        ]
-
-instance Exception CannotSuspend
-
--- | A continuation was entered a second time: a kernel or a policy has answered twice. Raised in
--- the second entry; the first goes on.
-data ResumedTwice = ResumedTwice
-  deriving stock (Eq)
-
-instance Show ResumedTwice where
-  show ResumedTwice =
-    "a direct thread was resumed twice: its system call was answered, or a ready queue gave it back, more than once"
-
-instance Exception ResumedTwice
