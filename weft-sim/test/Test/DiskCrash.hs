@@ -91,14 +91,14 @@ pages = do
     case toldResult told of
       [a, b, c] -> do
         a @?= page 'o'
-        fates <- mapM (classify 'o' 'n') [b, c]
-        let lost = length (filter (== Old) fates)
-            torn = length [() | Torn _ <- fates]
+        outcomes <- mapM (classify 'o' 'n') [b, c]
+        let lost = length (filter (== Old) outcomes)
+            torn = length [() | Torn _ <- outcomes]
         -- What is said is what has happened.
         toldNotes told @?= ["disk of home: crash: /tmp/f: of 2 unsynced page writes " <> show lost <> " lost, " <> show torn <> " torn"]
-        pure fates
+        pure outcomes
       _ -> assertFailure "three pages"
-  -- Each fate, with each tear in two, on either side, and tears anywhere; and each by itself.
+  -- Each outcome, with each tear in two, on either side, and tears anywhere; and each by itself.
   let tears = nub [sectors | Torn sectors <- concat outcomes]
       inTwo = [replicate n first <> replicate (8 - n) (not first) | n <- [1 .. 7], first <- [False, True]]
   assertBool "old and new" (all (`elem` concat outcomes) [Old, New])

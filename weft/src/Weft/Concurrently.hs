@@ -59,7 +59,7 @@ import Weft.Internal.Core.Scheduler (ThreadExit (..))
 import Weft.Internal.Core.SystemCall
 import Weft.Internal.Core.Trace
 import Weft.Internal.Sync.Choice
-import Weft.Internal.Sync.IVar
+import Weft.Internal.Sync.Result
 import Weft.Internal.Sync.Scope
 import Weft.Scope
 
@@ -85,13 +85,13 @@ concurrently_ left right = asOneCall $ \scope -> do
 -- limit "Weft.Timeout", which lose nothing.
 race :: Thread a -> Thread b -> Thread (Either a b)
 race left right = asOneCall $ \scope -> do
-  first <- effect newIVar
+  first <- effect newResultVar
   let runner body = forkInto scope Daemon defaultForkOptions body $ \result ->
         internal $ \home tcb ->
-          Quiet <$ fillIVar home first (either (Left . ChildFailed (ThreadId (tcbIdentity tcb)) (tcbLabel tcb)) Right result)
+          Quiet <$ fillResult home first (either (Left . ChildFailed (ThreadId (tcbIdentity tcb)) (tcbLabel tcb)) Right result)
   _ <- runner (Left <$> left)
   _ <- runner (Right <$> right)
-  readIVar (blockedOnNumber 0 (Reason "the first of a race" (pure 0) ByThreads)) first >>= either throwM pure
+  readResult (blockedOnNumber 0 (Reason "the first of a race" (pure 0) ByThreads)) first >>= either throwM pure
 
 -- | 'race' without the result.
 race_ :: Thread a -> Thread b -> Thread ()

@@ -40,7 +40,7 @@ import Data.IntMap.Strict (IntMap)
 import Data.IntMap.Strict qualified as IntMap
 import Weft.Channel
 import Weft.Internal.Core.Cancel
-import Weft.Internal.Core.Direct (Performer (..), hosted)
+import Weft.Internal.Core.Direct.Hosted (Performer (..), hosted)
 import Weft.Internal.Core.Guests (engage, expect)
 import Weft.Internal.Core.Interrupt
 import Weft.Internal.Core.Self

@@ -42,7 +42,7 @@ import Weft.Internal.Core.Trace
 import Weft.Internal.Os.AtEnd (forget, register)
 import Weft.Internal.Os.Masked (interruptiblyMasked)
 import Weft.Internal.Sync
-import Weft.Internal.Sync.IVar
+import Weft.Internal.Sync.Result
 
 -- Note [Waiting in a transaction]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
@@ -99,9 +99,9 @@ watched stack tx probe = Thread $ \k -> internally $ \home _ ->
   Ghc.atomically (ifPossible tx) >>= \case
     Just a -> k a <$ probeCommit probe stack
     Nothing -> do
-      changed <- newIVar
-      withdraw <- probeRetry probe (Waiter (\_ -> fillIVar home changed ()))
-      let waits = readIVar (blockedOnNumber 0 (Reason "a transaction" (pure 0) ByThreads)) changed `onException` effect withdraw
+      changed <- newResultVar
+      withdraw <- probeRetry probe (Waiter (\_ -> fillResult home changed ()))
+      let waits = readResult (blockedOnNumber 0 (Reason "a transaction" (pure 0) ByThreads)) changed `onException` effect withdraw
       pure (unThread (waits >> atomicallyAt stack tx) k)
 
 -- | What came of the GHC thread.

@@ -66,14 +66,14 @@ import Weft.Internal.Core.Park (blockedOnNumber)
 import Weft.Internal.Core.SystemCall (Ends (..), Reason (..))
 import Weft.Internal.Core.Trace
 import Weft.Internal.Sync.Choice
-import Weft.Internal.Sync.IVar
+import Weft.Internal.Sync.Result
 import Weft.Internal.Sync.Scope
 
 -- | A thread of a scope that ends with an @a@.
 data Child a = Child
   { -- | Its identity.
     childThread :: !ThreadId,
-    _childResult :: !(IVar (Either ChildFailed a))
+    _childResult :: !(ResultVar (Either ChildFailed a))
   }
 
 instance Eq (Child a) where
@@ -100,7 +100,7 @@ forkInWith scope options body = started scope Awaited options body Failing
 -- and no failure: the scope and its other threads go on.
 forkTryIn :: (Exception e) => Scope -> Thread a -> Thread (Child (Either e a))
 forkTryIn scope body = do
-  var <- effect newIVar
+  var <- effect newResultVar
   t <- forkInto scope Awaited defaultForkOptions body $ \case
     Right a -> Quiet <$ filled var (Right (Right a))
     Left e
@@ -119,18 +119,18 @@ forkDaemonInWith scope options body = started scope Daemon options body Failing
 
 started :: Scope -> ChildKind -> ForkOptions -> Thread a -> (SomeException -> ScopeEnding) -> Thread (Child a)
 started scope kind options body ending = do
-  var <- effect newIVar
+  var <- effect newResultVar
   t <- forkInto scope kind options body $ \case
     Right a -> Quiet <$ filled var (Right a)
     Left e -> ending e <$ failedIn var e
   pure (Child t var)
 
-filled :: IVar (Either ChildFailed a) -> Either ChildFailed a -> Thread ()
-filled var result = internal (\home _ -> void (fillIVar home var result))
+filled :: ResultVar (Either ChildFailed a) -> Either ChildFailed a -> Thread ()
+filled var result = internal (\home _ -> void (fillResult home var result))
 
-failedIn :: IVar (Either ChildFailed a) -> SomeException -> Thread ScopeEnding
+failedIn :: ResultVar (Either ChildFailed a) -> SomeException -> Thread ScopeEnding
 failedIn var e = internal $ \home tcb -> do
-  _ <- fillIVar home var (Left (ChildFailed (ThreadId (tcbIdentity tcb)) (tcbLabel tcb) e))
+  _ <- fillResult home var (Left (ChildFailed (ThreadId (tcbIdentity tcb)) (tcbLabel tcb) e))
   pure (Failing e)
 
 -- | Wait for the end of a thread; its result, or 'ChildFailed'. A child that was
@@ -159,10 +159,10 @@ awaitAny children = select [(child,) <$> onChild child | child <- children]
 -- | To find a child ended, as 'awaitChild' does: one of several things to wait for
 -- ("Weft.Select").
 onChild :: Child a -> Choice a
-onChild (Child t result) = onFilled (endOf t) result `andThen` either throwM pure
+onChild (Child t result) = onResult (endOf t) result `andThen` either throwM pure
 
 awaitOutcome :: Child a -> Thread (Either ChildFailed a)
-awaitOutcome (Child t result) = readIVar (endOf t) result
+awaitOutcome (Child t result) = readResult (endOf t) result
 
 endOf :: ThreadId -> BlockedOn
 endOf t = blockedOnNumber 0 (Reason ("end of " <> show t) (pure (threadNumber t)) ByThreads)

@@ -21,7 +21,8 @@ import Weft qualified
 import Weft.Channel qualified as Weft
 import Weft.IO (CannotSuspend (..), await)
 import Weft.IO qualified as IO
-import Weft.Internal.Core.Direct (Performer (..), hosted)
+import Weft.Internal.Core.Direct.Hosted (Performer (..), hosted)
+import Weft.Internal.Os.Masked (pendAgain)
 import Weft.MVar qualified as Weft
 import Weft.Outside (onGhcThread, runThread, withRunner)
 import Weft.Time (milliseconds)
@@ -37,6 +38,7 @@ promises =
   [ ("results and exceptions come back", results),
     ("it blocks, and its worker goes on", blocks),
     ("await, by what it was given and by itself, masked or not", awaits),
+    ("await, masked uninterruptibly, while an exception is pending", firmly),
     ("it is a thread of its own, the same throughout, unmasked", identity),
     ("a time limit of GHC's ends its await, and what that has begun", limited),
     ("a cancellation is thrown to it, and comes when it has ended", cancelled),
@@ -93,6 +95,25 @@ awaits config = do
     pure (a, b, c, d, e :: Either Boom (), f, g, state, done)
   seen @?= ('a', 'b', ('c', MaskedInterruptible), ('d', MaskedUninterruptible), Left Boom, ('f', ()), 'g', Unmasked, True)
 
+-- | The awaits wait, without being interrupted, and what is pending comes after the mask.
+firmly :: Config -> Assertion
+firmly config = do
+  said <- newIORef []
+  let say x = modifyIORef' said (x :)
+  running config $ do
+    gate <- Weft.newEmptyMVar
+    outcome <- guest $ \perform -> try @Boom $ do
+      uninterruptibleMask_ $ do
+        pendAgain (toException Boom)
+        await (Weft.fork_ (Weft.yield >> liftIO (say "opens") >> Weft.putMVar gate ()))
+        await (Weft.takeMVar gate) >> say "awaited"
+        perform Weft.yield >> IO.yield >> say "yielded"
+        try (await (Weft.throwM (ErrorCall "own"))) >>= either (\(ErrorCall e) -> say e) pure
+        getMaskingState >>= say . show
+      say "goes on"
+    liftIO (say (show outcome))
+  readIORef said >>= (@?= ["opens", "awaited", "yielded", "own", "MaskedUninterruptible", "Left Boom"]) . reverse
+
 identity :: Config -> Assertion
 identity config = do
   (outer, inner, states) <- running config $ do
@@ -110,7 +131,7 @@ identity config = do
   assertBool "a thread of its own" (outer `notElem` inner)
   states @?= [Unmasked, Unmasked]
 
--- | The channel has no sender; who waits in it is gone afterwards.
+-- | The channel has no sender; nothing waits in it afterwards.
 limited :: Config -> Assertion
 limited config = do
   (early, late, value) <- running config $ do

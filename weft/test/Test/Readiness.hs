@@ -170,7 +170,7 @@ keys = testProperty "a key holds number and serial" \number (serial :: Word32) -
 waiters :: TestTree
 waiters = testProperty "waiters are a queue" \(steps :: [Maybe (Either Int ())]) -> ioProperty do
   d <- newDescriptor 0
-  let make i = Waiter i (AwaitReadable d) (quietly \_ -> pure ())
+  let make i = StreamWaiter i (AwaitReadable d) (quietly \_ -> pure ())
       numbers = map waiterSequence . listWaiters
       go _ ws model [] = numbers ws === model
       go n ws model (step : rest) = case step of

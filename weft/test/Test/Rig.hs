@@ -114,7 +114,7 @@ withRig make test = runInBoundThread $ withPool defaultPoolSettings {poolMaxThre
 
 -- | One turn of the worker's loop: what was posted, then a poll, which does not
 -- block if something was posted.
-turn :: Rig -> Timeout -> IO Int
+turn :: Rig -> PollLimit -> IO Int
 turn rig limit = do
   posted <- atomicModifyIORef' (rigInbox rig) ([],)
   sequence_ (reverse posted)

@@ -95,9 +95,9 @@ litmus =
           say "waited"
         | fuel <- [1 .. 8]
       ],
-    testCase "a look at the mark of a fate tells who is condemned" . runWith one $ do
-      free <- internal $ \home _ -> forM [Going home, Waiting home (pure ()), Condemned home [], Ended] $ \fate -> do
-        var <- newMutVar $! fate
+    testCase "a look at the mark of a status tells who is condemned" . runWith one $ do
+      free <- internal $ \home _ -> forM [Going home, Waiting home (pure ()), Condemned home [], Ended] $ \status -> do
+        var <- newMutVar $! status
         surelyNotCondemned var
       liftIO (free @?= [True, True, False, True]),
     allowed "a child does not run before its parent waits" [["parent", "child"]] one $ \say -> do
@@ -381,7 +381,7 @@ acceptorsMove backend = do
     -- Where the thread runs, and where a cancellation would look for it.
     placed home tcb = case tcbIdentity tcb of
       Nobody -> pure (homeWorker home, homeWorker home)
-      Identity _ fate -> (homeWorker home,) . livesAt home <$> readMutVar fate
+      Identity _ status -> (homeWorker home,) . livesAt home <$> readMutVar status
     livesAt home = \case
       Going there -> homeWorker there
       Waiting there _ -> homeWorker there

@@ -15,7 +15,7 @@ import System.Mem (performMinorGC)
 import Test.Tasty (TestTree, testGroup)
 import Test.Tasty.HUnit (assertBool, testCase, (@?=))
 import Test.Tasty.QuickCheck
-import Weft.Internal.Data.Slots (Key (..), Slots)
+import Weft.Internal.Data.Slots (SlotKey (..), Slots)
 import Weft.Internal.Data.Slots qualified as Slots
 
 tests :: TestTree
@@ -71,36 +71,36 @@ propModel commands = ioProperty $ do
         everything === Map.toList live .&&. n === Map.size live
 
 contents :: Slots Int -> IO [(Int, Int)]
-contents = fmap sort . Slots.foldM (\acc (Key k) a -> pure ((k, a) : acc)) []
+contents = fmap sort . Slots.foldM (\acc (SlotKey k) a -> pure ((k, a) : acc)) []
 
 step :: IORef Int -> Slots Int -> State -> Command -> IO State
 step stale s st@(State m keys) = \case
   Insert a -> insertOne st a
   Take i -> pick i st $ \k -> do
     when (k `Map.notMember` m) (modifyIORef' stale (+ 1))
-    got <- Slots.take s (Key k)
+    got <- Slots.take s (SlotKey k)
     check (got == Map.lookup k m) "take"
     pure (State (Map.delete k m) keys)
   Replace i a -> pick i st $ \k -> do
-    ok <- Slots.replace s (Key k) a
+    ok <- Slots.replace s (SlotKey k) a
     check (ok == Map.member k m) "replace"
     pure (State (Map.adjust (const a) k m) keys)
   Lookup i -> pick i st $ \k -> do
-    got <- Slots.lookup s (Key k)
-    live <- Slots.member s (Key k)
+    got <- Slots.lookup s (SlotKey k)
+    live <- Slots.member s (SlotKey k)
     check (got == Map.lookup k m && live == Map.member k m) "lookup"
     pure st
   Burst n keep -> do
     State m' keys' <- foldM insertOne st [1 .. n]
     let doomed = [k | (i, k) <- zip [0 :: Int ..] (Map.keys m'), i `mod` keep /= 0]
     forM_ doomed $ \k -> do
-      got <- Slots.take s (Key k)
+      got <- Slots.take s (SlotKey k)
       check (got == Map.lookup k m') "take in a burst"
     pure (State (Map.withoutKeys m' (Set.fromList doomed)) keys')
   Collect -> st <$ performMinorGC
   where
     insertOne (State live ks) a = do
-      Key k <- Slots.insert s a
+      SlotKey k <- Slots.insert s a
       check (k >= 0 && k `Map.notMember` live) "a live key given again"
       pure (State (Map.insert k a live) (k : ks))
     pick i st' act
@@ -126,7 +126,7 @@ unitLifo :: IO ()
 unitLifo = do
   s <- Slots.new
   keys <- forM [1 .. 5 :: Int] (Slots.insert s)
-  let slotOf (Key k) = k `mod` (2 ^ Slots.slotBits)
+  let slotOf (SlotKey k) = k `mod` (2 ^ Slots.slotBits)
       freed = [keys !! i | i <- [1, 3, 0]]
   forM_ freed (Slots.take s)
   reused <- forM freed (const (Slots.insert s 0))

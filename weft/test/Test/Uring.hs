@@ -34,10 +34,10 @@ import Test.Tasty.QuickCheck (choose, forAll, testProperty, (.&&.), (===))
 import Weft.Internal.Backend
 import Weft.Internal.Backend.Uring
 import Weft.Internal.Backend.Uring.Ring qualified as Ring
-import Weft.Internal.Backend.Uring.Steps (Next (..), Stage (..), Wish (..))
+import Weft.Internal.Backend.Uring.Steps (CancelState (..), Next (..), Stage (..))
 import Weft.Internal.Backend.Uring.Steps qualified as Steps
 import Weft.Internal.Backend.Uring.UserData
-import Weft.Internal.Data.Slots (Key (..), keyBits)
+import Weft.Internal.Data.Slots (SlotKey (..), keyBits)
 import Weft.Internal.Os.Descriptor
 import Weft.Internal.Os.Sys qualified as Sys
 
@@ -49,11 +49,11 @@ tests =
         "user_data"
         [ testProperty "keeps every bit of a key and marks an operation" $
             forAll (choose (0, 2 ^ keyBits - 1)) $ \k ->
-              let w = operationData (Key k)
-               in operationKey w === Key k .&&. isOperation w === True .&&. (w < 2 ^ (63 :: Int)) === True,
+              let w = operationData (SlotKey k)
+               in operationKey w === SlotKey k .&&. isOperation w === True .&&. (w < 2 ^ (63 :: Int)) === True,
           testProperty "differs between kinds" $
             forAll (choose (0, 2 ^ keyBits - 1)) $ \k ->
-              forAll (choose (1, 7)) $ \kind -> isOperation (operationData (Key k) + kind) === False
+              forAll (choose (1, 7)) $ \kind -> isOperation (operationData (SlotKey k) + kind) === False
         ],
       testCase "a connection attempt that lost its request goes on" resumes,
       testGroup

@@ -85,7 +85,7 @@ staticHandler static clock
     allow = Field "Allow" "GET, HEAD, OPTIONS"
     found request =
       liftIO (lookAt static clock request (requestPath request)) >>= \case
-        Whole' response -> pure response
+        Ready response -> pure response
         there -> do
           response <- elsewhere static clock request (requestPath request) there
           case staticFallback (openSettings static) of
@@ -99,14 +99,14 @@ staticAtHand static clock
   | embellished (openSettings static) = \_ -> pure Nothing
   | otherwise = \request ->
       lookAt static clock request (requestPath request) >>= \case
-        Whole' response -> pure (Just response)
+        Ready response -> pure (Just response)
         _ -> pure Nothing
 
 -- | What the cache has for a request.
 data Known
   = Missing
   | -- | The response itself.
-    Whole' !Response
+    Ready !Response
   | -- | A file, to be compared with the disk, or not to be sent whole.
     Kept !Cached
 
@@ -131,15 +131,15 @@ lookAt static clock request asked =
       checked <- readPrimVar (cachedChecked cached)
       if second == tickSecond tick && checked == fromIntegral second
         then case heldContent held of
-          InBytes _ -> pure (Whole' response)
-          OnDisk opened -> (\open -> if open then Whole' response else Missing) <$> holdOpened opened
+          InBytes _ -> pure (Ready response)
+          OnDisk opened -> (\open -> if open then Ready response else Missing) <$> holdOpened opened
         else pure (Kept cached)
 {-# INLINE lookAt #-}
 
 -- | The answer where 'lookAt' did not have it.
 elsewhere :: Static -> Clock -> Request -> ByteString -> Known -> Thread Response
 elsewhere static clock request asked = \case
-  Whole' response -> pure response
+  Ready response -> pure response
   Missing -> answerPath static clock request asked
   Kept cached -> do
     tick <- liftIO (readClock clock)

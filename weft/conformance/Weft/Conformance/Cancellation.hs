@@ -40,26 +40,26 @@ cancellation world =
     ]
 
 -- | A call that waits for ever.
-data Wait' = Wait'
+data WaitCase = WaitCase
   { waitName :: String,
     -- | Make what it needs, in a directory; the call, something that makes it return or
     -- fail, and the release of what it needed.
     waitMake :: ByteString -> Thread (Thread (), Thread (), Thread ())
   }
 
-everyWait :: World -> [Wait']
+everyWait :: World -> [WaitCase]
 everyWait world =
   connections <> transfers <> pipes world <> others world
 
-connections :: [Wait']
+connections :: [WaitCase]
 connections =
-  [ Wait' "accept" $ \_ -> do
+  [ WaitCase "accept" $ \_ -> do
       (l, address) <- listenLocal 16
       pure (void (accept l >>= closeSocket . fst), connectAndClose address, closeSocket l),
-    Wait' "accept with a time limit" $ \_ -> do
+    WaitCase "accept with a time limit" $ \_ -> do
       (l, address) <- listenLocal 16
       pure (void (acceptBefore (minutes 60) l >>= mapM_ (closeSocket . fst)), connectAndClose address, closeSocket l),
-    Wait' "connect" $ \_ -> do
+    WaitCase "connect" $ \_ -> do
       -- The backlog is full, so the peer does not answer.
       (l, address) <- listenLocal 0
       first <- openSocket AF_INET Stream
@@ -70,46 +70,46 @@ connections =
   where
     connectAndClose address = withSocket (openSocket AF_INET Stream) (`connect` address)
 
-transfers :: [Wait']
+transfers :: [WaitCase]
 transfers =
-  [ Wait' "receive" $ \dir -> do
+  [ WaitCase "receive" $ \dir -> do
       (a, b) <- unixPair dir
       pure (void (receive a 10), sendAll b "x", mapM_ closeSocket [a, b]),
-    Wait' "send" $ \dir -> do
+    WaitCase "send" $ \dir -> do
       (a, b) <- fullPair dir
       pure (void (send a "more"), closeSocket b, mapM_ closeSocket [a, b]),
-    Wait' "send of several pieces" $ \dir -> do
+    WaitCase "send of several pieces" $ \dir -> do
       (a, b) <- fullPair dir
       pure (void (sendVector a ["more", "and more"]), closeSocket b, mapM_ closeSocket [a, b]),
-    Wait' "receive a datagram" $ \_ -> do
+    WaitCase "receive a datagram" $ \_ -> do
       s <- openSocket AF_INET Datagram
       bind s (localHost 0)
       address <- localAddress s
       pure (void (receiveFrom s 100), sendTo s "x" address, closeSocket s),
-    Wait' "send a file" $ \dir -> do
+    WaitCase "send a file" $ \dir -> do
       (a, b) <- fullPair dir
       file <- openFile (dir <> "/file") ReadWrite
       setFileSize file 1_000_000
       pure (void (sendFile a file 0 1_000_000), closeSocket b, mapM_ closeSocket [a, b] >> closeFile file),
-    Wait' "wait until readable" $ \dir -> do
+    WaitCase "wait until readable" $ \dir -> do
       (a, b) <- unixPair dir
       pure (awaitReadable a, sendAll b "x", mapM_ closeSocket [a, b]),
-    Wait' "wait until writable" $ \dir -> do
+    WaitCase "wait until writable" $ \dir -> do
       (a, b) <- fullPair dir
       pure (awaitWritable a, closeSocket b, mapM_ closeSocket [a, b])
   ]
 
-pipes :: World -> [Wait']
+pipes :: World -> [WaitCase]
 pipes world =
-  [ Wait' "read a pipe" $ \_ -> do
+  [ WaitCase "read a pipe" $ \_ -> do
       (r, w) <- openPipe
       pure (void (readPipe r 10), writePipe w "x", mapM_ closePipe [r, w]),
-    Wait' "write to a pipe" $ \_ -> do
+    WaitCase "write to a pipe" $ \_ -> do
       (r, w) <- openPipe
       fillUp (writePipe w (ByteString.replicate 1_000_000 0))
       pure (writePipe w "more", closePipe r, mapM_ closePipe [r, w])
   ]
-    <> [ Wait' "read a FIFO" $ \dir -> do
+    <> [ WaitCase "read a FIFO" $ \dir -> do
            let path = dir <> "/fifo"
            make path
            r <- openFifo (Char8.unpack path) ReadOnly
@@ -118,23 +118,23 @@ pipes world =
          | Just make <- [worldFifo world]
        ]
 
-others :: World -> [Wait']
+others :: World -> [WaitCase]
 others world =
-  [ Wait' "sleep" $ \_ -> pure (sleep (milliseconds 50), pure (), pure ()),
-    Wait' "the next signal" $ \_ -> do
+  [ WaitCase "sleep" $ \_ -> pure (sleep (milliseconds 50), pure (), pure ()),
+    WaitCase "the next signal" $ \_ -> do
       s <- openSignals [sigUSR2]
       pure (void (nextSignal s), closeSignals s, closeSignals s),
-    Wait' "suspend" $ \_ -> do
+    WaitCase "suspend" $ \_ -> do
       gate <- newGate
       pure (waitGate gate, openGate gate (), pure ())
   ]
-    <> [ Wait' "a blocking action that runs" $ \_ -> do
+    <> [ WaitCase "a blocking action that runs" $ \_ -> do
            box <- liftIO newEmptyMVar
            pure (blocking (takeMVar box), liftIO (putMVar box ()), pure ())
          | worldBeside world
        ]
 
-waits :: World -> Wait' -> ByteString -> Thread ()
+waits :: World -> WaitCase -> ByteString -> Thread ()
 waits world w dir = do
   -- The first wait may make what stays, such as a pool thread.
   forM_ [0 .. worldWorkers world - 1] $ \there -> do

@@ -97,7 +97,7 @@ isCondemned = hasStatus (\case Condemned _ _ -> True; _ -> False)
 hasStatus :: (Status -> Bool) -> ThreadId -> IO Bool
 hasStatus holds (ThreadId identity) = case identity of
   Nobody -> pure False
-  Identity _ fate -> holds <$> readMutVar fate
+  Identity _ status -> holds <$> readMutVar status
 
 -- | Cancel a thread, and wait for its end.
 cancelAndWait :: ThreadId -> Thread ()

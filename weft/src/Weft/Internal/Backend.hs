@@ -30,7 +30,7 @@ module Weft.Internal.Backend
     Token (..),
 
     -- * Time limits of 'poll'
-    Timeout,
+    PollLimit,
     noWait,
     forever,
   )
@@ -168,14 +168,14 @@ answerToken a = Token (complement (a + 4096))
 {-# INLINE answerToken #-}
 
 -- | How long 'poll' may block, in nanoseconds: 'noWait', 'forever' or a bound.
-type Timeout = Int64
+type PollLimit = Int64
 
 -- | Collect what has completed and return at once.
-noWait :: Timeout
+noWait :: PollLimit
 noWait = 0
 
 -- | Block until something completes or 'wake' is called.
-forever :: Timeout
+forever :: PollLimit
 forever = -1
 
 -- | An event source, whose owner remembers a @w@ with each operation. All fields
@@ -196,7 +196,7 @@ data Backend w = Backend
     -- | Run the completions of what has completed; block for at most the
     -- timeout when nothing has. Answers how many completions ran. A blocking
     -- poll is one @safe@ foreign call; 'noWait' is an @unsafe@ one.
-    poll :: !(Timeout -> IO Int),
+    poll :: !(PollLimit -> IO Int),
     -- | Make the present or the next blocking 'poll' return. Callable from any
     -- OS thread, coalesced: many calls between two polls cost one system call.
     wake :: !(IO ()),

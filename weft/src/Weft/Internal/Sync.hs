@@ -106,7 +106,7 @@ awaitIn blockedOn var there join leave =
     look' = there <$> readMutVar var
 
 -- | Answer the first that still waits; false if nobody does.
-wakeFirst :: Home -> MutVar RealWorld (Queue o a) -> a -> IO Bool
+wakeFirst :: Home -> MutVar RealWorld (WaitQueue o a) -> a -> IO Bool
 wakeFirst here queue a = next
   where
     next = look queue $ \seen q ->
@@ -116,17 +116,17 @@ wakeFirst here queue a = next
         if woken then pure True else next
 
 -- | Answer all of a queue, which nobody else has any more.
-wakeAll :: Home -> a -> Queue o a -> IO ()
+wakeAll :: Home -> a -> WaitQueue o a -> IO ()
 wakeAll here a q = dequeue q (pure ()) $ \waiter rest -> answer here waiter a >> wakeAll here a rest
 
 -- | Take a whole queue away.
-takeAll :: Home -> MutVar RealWorld (Queue o a) -> IO (Queue o a)
+takeAll :: Home -> MutVar RealWorld (WaitQueue o a) -> IO (WaitQueue o a)
 takeAll here queue = look queue $ \seen q -> do
   ours <- swapFor here queue seen emptyQueue
   if ours then pure q else takeAll here queue
 
 -- | What a wait that was cancelled does to its queue.
-leaveQueue :: Home -> MutVar RealWorld (Queue o a) -> IO ()
+leaveQueue :: Home -> MutVar RealWorld (WaitQueue o a) -> IO ()
 leaveQueue here queue = change here queue afterRemoval
 
 -- | Somebody on another worker is in the middle of something short.

@@ -159,7 +159,7 @@ handled context c quick handler h !input !output = runOnce $ do
 {-# NOINLINE handled #-}
 
 -- | What a request has come to in the first effect of its thread.
-data Opened
+data FirstEffect
   = -- | Its response was at hand, and this has become of it.
     Given !After !Response
   | -- | The handler works; whether the connection can go on after it.
@@ -168,7 +168,7 @@ data Opened
 -- | Answer with what is at hand, if the request has come alone and nobody wants to know about it:
 -- one effect, which waits for nothing, and so needs no phase and no handler of exceptions (Note
 -- [Deadlines] in "Weft.Http.Server.Phase"). Everything else is left to the handler.
-opening :: Context -> Connection -> AtHand -> Request -> Bool -> IO Opened
+opening :: Context -> Connection -> AtHand -> Request -> Bool -> IO FirstEffect
 opening context c quick request alone
   | alone,
     contextQuiet context,
@@ -257,7 +257,7 @@ transmitted context c request input persistent start response output = do
 newAnswering :: Request -> Input -> Bool -> Int64 -> IO Answering
 newAnswering request input keep start = do
   exchange <- newExchange
-  pure $! Answering request input keep start (Nobody' input) exchange
+  pure $! Answering request input keep start (WithoutBody input) exchange
 
 -- | A request has come and is going to be answered. Answers whether it is the last one of its
 -- connection, because there were so many.

@@ -45,7 +45,7 @@ import Weft.Internal.Core.Buffer (trimmed)
 -- | A body that is on its way.
 data Incoming
   = -- | There is none; the input after the head.
-    Nobody' !Input
+    WithoutBody !Input
   | Incoming !Exchange !(IORef State) !Input
 
 -- | Written by the thread that receives, which 'beginReceiving' makes the only one.
@@ -70,7 +70,7 @@ data State = State
 -- | The body after this head, of which the input may hold a part.
 openBody :: Context -> Connection -> Exchange -> RequestHead -> Input -> IO Incoming
 openBody context c exchange h input = case headFraming h of
-  NoBody -> pure (Nobody' input)
+  NoBody -> pure (WithoutBody input)
   framing -> do
     let limits = serverLimits (serverSettings (contextServer context))
         -- For head and trailer together.
@@ -84,7 +84,7 @@ openBody context c exchange h input = case headFraming h of
 -- | For the handler.
 requestBodyOf :: Context -> Connection -> Incoming -> RequestBody
 requestBodyOf context c = \case
-  Nobody' _ -> noBody
+  WithoutBody _ -> noBody
   Incoming exchange ref _ -> RequestBody (next context c exchange ref) (liftIO (fromMaybe [] . stateEnded <$> readIORef ref))
 
 -- | The next piece.
@@ -163,7 +163,7 @@ roomAfter asked came
 -- tell where its next request begins.
 isSkippable :: Context -> Incoming -> IO Bool
 isSkippable context = \case
-  Nobody' _ -> pure True
+  WithoutBody _ -> pure True
   Incoming _ ref _ -> do
     state <- readIORef ref
     pure $ case stateEnded state of
@@ -175,14 +175,14 @@ isSkippable context = \case
 -- | Octets that were handed out.
 receivedSoFar :: Incoming -> IO Int64
 receivedSoFar = \case
-  Nobody' _ -> pure 0
+  WithoutBody _ -> pure 0
   Incoming _ ref _ -> stateCount <$> readIORef ref
 
 -- | Receive and throw away what is left of a body: the input after it, or 'Nothing' where that is
 -- too far, or where nobody can tell. From now on nobody else receives it.
 skipRest :: Context -> Connection -> Incoming -> Thread (Maybe Input)
 skipRest context c = \case
-  Nobody' input -> pure (Just input)
+  WithoutBody input -> pure (Just input)
   Incoming exchange ref input -> do
     taken <- liftIO (stopReceiving exchange)
     state <- liftIO (readIORef ref)

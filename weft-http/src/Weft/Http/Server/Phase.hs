@@ -206,7 +206,7 @@ expiredIn c = isIn Expired <$> readPrimVar (phaseWord (connectionMember c))
 
 -- | Which thread serves a connection.
 servedBy :: Member -> ThreadId -> IO ()
-servedBy m thread = writeIORef (memberFate m) (Served thread)
+servedBy m thread = writeIORef (memberService m) (Served thread)
 
 -- | End a phase whose deadline has passed, if the connection is in it yet.
 expire :: Member -> Int -> Int64 -> IO (Maybe Expiry)
@@ -258,7 +258,7 @@ shutdownFor = \case
 -- whether it was.
 interrupt :: Member -> Int -> Phase -> Reason -> IO Bool
 interrupt m word phase reason =
-  readIORef (memberFate m) >>= \case
+  readIORef (memberService m) >>= \case
     Unserved -> pure False
     Served thread -> dispatch thread
     Interrupted thread _ -> dispatch thread
@@ -273,25 +273,25 @@ interrupt m word phase reason =
         then condemnOnce thread (Cancellation (toException (Interruption reason valid)) (Just valid))
         else change thread (filter (/= valid))
       pure (before == word)
-    change thread by = atomicModifyIORef' (memberFate m) (\fate -> (fateOf thread (by (sent fate)), ()))
+    change thread by = atomicModifyIORef' (memberService m) (\service -> (serviceOf thread (by (sent service)), ()))
 
 -- | The interruptions that were sent to this thread do not apply any more.
 withdraw :: Member -> IO ()
 withdraw m =
-  readIORef (memberFate m) >>= \case
+  readIORef (memberService m) >>= \case
     Interrupted thread _ -> do
-      valids <- atomicModifyIORef' (memberFate m) (\fate -> (Served thread, sent fate))
+      valids <- atomicModifyIORef' (memberService m) (\service -> (Served thread, sent service))
       for_ valids (`writeIORef` False)
     _ -> pure ()
 
 -- | What was sent.
-sent :: Fate -> [IORef Bool]
+sent :: ServiceState -> [IORef Bool]
 sent = \case
   Interrupted _ valids -> valids
   _ -> []
 
-fateOf :: ThreadId -> [IORef Bool] -> Fate
-fateOf thread = \case
+serviceOf :: ThreadId -> [IORef Bool] -> ServiceState
+serviceOf thread = \case
   [] -> Served thread
   valids -> Interrupted thread valids
 

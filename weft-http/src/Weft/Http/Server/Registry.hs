@@ -69,8 +69,8 @@ limitReached server = do
     mine <- (== before) <$> casInt (serverFullSaid server) before (time + 60_000_000_000)
     when mine (serverReport (serverSettings server) text)
   where
-    text = "the limit of " <> show (mostConnections server) <> " connections is reached; more " <> fate
-    fate = case serverOverload (serverSettings server) of
+    text = "the limit of " <> show (mostConnections server) <> " connections is reached; more " <> treatment
+    treatment = case serverOverload (serverSettings server) of
       WaitInBacklog -> "wait in the listen queue"
       RefuseQuickly _ -> "are answered with 503"
 

@@ -118,7 +118,7 @@ renderBefore name date persistence chunks response pieces = case scan 0 0 given 
       (_, Closing) -> "Connection: close\r\n"
 
 -- | What is said of the length of the content.
-data Framing = Unsaid | Length !Int64 | InChunks
+data ContentFraming = Unsaid | Length !Int64 | InChunks
 
 chunkedField :: ByteString
 chunkedField = "Transfer-Encoding: chunked\r\n"

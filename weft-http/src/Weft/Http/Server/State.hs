@@ -27,7 +27,7 @@ module Weft.Http.Server.State
     Connection (..),
     connectionSocket,
     Phase (..),
-    Fate (..),
+    ServiceState (..),
 
     -- * Interruptions
     Interruption (..),
@@ -117,7 +117,7 @@ data Member = Member
     memberPeer :: !Peer,
     memberPulse :: !Pulse,
     -- | Who is condemned when the phase is 'Cut' or 'Resting', and whether that applies.
-    memberFate :: {-# UNPACK #-} !(IORef Fate)
+    memberService :: {-# UNPACK #-} !(IORef ServiceState)
   }
 
 -- | What changes with each request, in memory that the collector does not look at. Words:
@@ -198,7 +198,7 @@ connectionSocket = memberSocket . connectionMember
 -- | The thread of a connection, once it is known, and whether the interruptions that may
 -- have been sent to it apply: mostly none, sometimes one; more where ticker and
 -- 'Weft.Http.Server.cutOff' met.
-data Fate
+data ServiceState
   = Unserved
   | Served !ThreadId
   | Interrupted !ThreadId [IORef Bool]

@@ -85,7 +85,7 @@ drive plan program = do
     Driver plan
       <$> newReadyList
       <*> newIORef Nothing
-      <*> newIORef Nobody'
+      <*> newIORef NoActor
       <*> (arrayFromList <$> mapM (const (newIORef Seq.empty)) [1 .. planWorkers plan])
       <*> newPrimVar 0
       <*> newEmptyMVar
@@ -181,7 +181,7 @@ loop d workers ending result = turn False
     due limit = maybe False (<= limit) <$> nextEvent events
 
     endAll = forM_ [0 .. planWorkers plan - 1] $ \w -> do
-      writeIORef (driverActor d) Nobody'
+      writeIORef (driverActor d) NoActor
       deaths <- readPrimVar (worldDeaths world)
       when (deaths > 0) $ do
         waiting <- homeVisit (indexArray (workerHomes workers) w) (\seen r -> pure (case seen of SeenWaiting wait -> waitTcb wait : r; _ -> r)) []

@@ -105,7 +105,7 @@ isLate world = (> 0) <$> decide world (Completing (lateCompletions (worldConditi
 -- | The right to answer a thread that is parked.
 data Ticket a = Ticket
   { ticketAsk :: !Ask,
-    ticketKey :: {-# UNPACK #-} !Slots.Key,
+    ticketKey :: {-# UNPACK #-} !Slots.SlotKey,
     ticketResume :: a -> Trace,
     ticketState :: !(IORef State)
   }
@@ -128,7 +128,7 @@ openTickets :: Tickets -> IO Int
 openTickets (Tickets slots) = Slots.size slots
 
 -- | Those of one worker, in the order of their slots.
-ticketsOf :: Tickets -> Int -> IO [(Slots.Key, OpenTicket)]
+ticketsOf :: Tickets -> Int -> IO [(Slots.SlotKey, OpenTicket)]
 ticketsOf (Tickets slots) worker = reverse <$> Slots.foldM (\found key t -> pure (if workerOf t == worker then (key, t) : found else found)) [] slots
   where
     workerOf (OpenTicket ask _) = homeWorker (hostHome (askHost ask))
@@ -165,7 +165,7 @@ park ask k leave = do
        )
 
 -- | A cancellation asks for the end of a wait.
-abort :: Ask -> IORef State -> Slots.Key -> IO ()
+abort :: Ask -> IORef State -> Slots.SlotKey -> IO ()
 abort ask state key =
   readIORef state >>= \case
     Open _ -> do

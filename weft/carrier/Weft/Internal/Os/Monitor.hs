@@ -58,7 +58,7 @@ patience = 3_500_000
 linger :: Int64
 linger = 1_000_000_000
 
--- | Beside the workers' own so many carriers may be busy with threads that run; those that
+-- | Beside the workers' own this many carriers may be busy with threads that run; those that
 -- GHC knows to be blocked do not count. More would only wait for each other, and the workers
 -- for them: GHC gives each its time slice.
 few :: CInt
@@ -84,7 +84,7 @@ withMonitor workers others shared carry = bracket begin end
 wakeMonitor :: Monitor -> IO ()
 wakeMonitor (Monitor m) = c_wake m
 
--- | The run is to end: workers may be taken over so many times more, beyond the limit. First
+-- | The run is to end: workers may be taken over this many times more, beyond the limit. First
 -- so that they cancel their threads ('endReserve'), and then once each to be stopped.
 monitorEnding :: Monitor -> Int -> IO ()
 monitorEnding (Monitor m) = c_ending m . fromIntegral

@@ -107,7 +107,7 @@ collect :: EventManager -> Int64 -> IO ()
 collect m limit = mask_ do
   found <- readIORef (managerEnd m)
   enlarge found (managerBuffer m)
-  Buffer buffer capacity <- readIORef (managerBuffer m)
+  EventBuffer buffer capacity <- readIORef (managerBuffer m)
   writeIORef (managerNext m) 0
   writeIORef (managerEnd m) 0
   let look = pollerLook poller buffer capacity
@@ -131,7 +131,7 @@ handleAll m = go 0
       if i >= end
         then pure count
         else do
-          Buffer buffer _ <- readIORef (managerBuffer m)
+          EventBuffer buffer _ <- readIORef (managerBuffer m)
           key <- Key <$> peekElemOff buffer (2 * i)
           bits <- fromIntegral <$> peekElemOff buffer (2 * i + 1)
           mask_ do
@@ -177,5 +177,5 @@ freeEventManager m = do
     release = do
       freeWakeup (managerWakeup m)
       pollerFree (managerPoller m)
-      Buffer buffer _ <- readIORef (managerBuffer m)
+      EventBuffer buffer _ <- readIORef (managerBuffer m)
       free buffer

@@ -135,7 +135,7 @@ portion :: Int
 portion = 16
 
 -- | As of 'poll'.
-pollOnce :: Source w -> Timeout -> IO Int
+pollOnce :: Source w -> PollLimit -> IO Int
 pollOnce src limit = do
   delivered <- deliverAll src
   next <- readPrimVar (sourceNext src)
@@ -151,11 +151,11 @@ pollOnce src limit = do
       (delivered +) <$> handleSome src 0 n
 
 -- | Have the poller fill the buffer; all that was in it is handled.
-collect :: Source w -> Timeout -> IO Int
+collect :: Source w -> PollLimit -> IO Int
 collect src limit = do
   found <- readPrimVar (sourceEnd src)
   enlarge found (sourceEvents src)
-  Buffer buffer capacity <- readIORef (sourceEvents src)
+  EventBuffer buffer capacity <- readIORef (sourceEvents src)
   let look = pollerLook poller buffer capacity
   Sys.throwFailure ("wait for " <> pollerName poller) $
     if limit == noWait
@@ -167,7 +167,7 @@ collect src limit = do
 -- | Handle a portion of the events from one place up to another.
 handleSome :: Source w -> Int -> Int -> IO Int
 handleSome src from end = do
-  Buffer buffer _ <- readIORef (sourceEvents src)
+  EventBuffer buffer _ <- readIORef (sourceEvents src)
   let to = min end (from + portion)
   -- First, because an exception on the way must not have them handled twice.
   writePrimVar (sourceNext src) to
@@ -265,5 +265,5 @@ shutdownSource src = do
     _ <- deliverAll src
     freeWakeup (sourceWakeup src)
     pollerFree (sourcePoller src)
-    Buffer buffer _ <- readIORef (sourceEvents src)
+    EventBuffer buffer _ <- readIORef (sourceEvents src)
     free buffer

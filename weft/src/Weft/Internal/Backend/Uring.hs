@@ -50,7 +50,7 @@ import Weft.Internal.Backend.Uring.Ring (Ring, SetupFailure (..), SetupStep (..)
 import Weft.Internal.Backend.Uring.Ring qualified as Ring
 import Weft.Internal.Backend.Uring.Steps
 import Weft.Internal.Backend.Uring.UserData (operationData, operationKey)
-import Weft.Internal.Data.Slots (Key (..), Slots)
+import Weft.Internal.Data.Slots (SlotKey (..), Slots)
 import Weft.Internal.Data.Slots qualified as Slots
 import Weft.Internal.Os.Descriptor (Descriptor (..))
 import Weft.Internal.Os.Sys qualified as Sys
@@ -155,7 +155,7 @@ describeSetupFailure (SetupFailure step e) = show (errnoToIOError ("io_uring: " 
 
 -- | An operation in the table.
 data Pending w = Pending
-  { wish :: !Wish,
+  { cancelState :: !CancelState,
     stage :: !Stage,
     operation :: !Operation,
     completion :: {-# UNPACK #-} !(Completion w)
@@ -163,8 +163,8 @@ data Pending w = Pending
 
 -- | What waits for room in the submission queue.
 data Queued
-  = QueuedOperation !Key
-  | QueuedCancel !Key
+  = QueuedOperation !SlotKey
+  | QueuedCancel !SlotKey
   | QueuedCancelDescriptor !CInt
 
 -- | A ring and what its worker knows about it.
@@ -177,10 +177,10 @@ data Uring w = Uring
     backlog :: !(IORef (Seq Queued)),
     -- | By descriptor number: what 'forget' is to run.
     forgetting :: !(IORef (IntMap (IO ()))),
-    phase :: !(IORef Phase)
+    phase :: !(IORef UringPhase)
   }
 
-data Phase
+data UringPhase
   = Open
   | -- | 'shutdown' has begun: everything counts as cancelled.
     Closing
@@ -221,7 +221,7 @@ uringBackend u =
   Backend
     { backendName = "io_uring",
       submit = submitOperation u,
-      cancel = \(Token k) -> cancelOperation u (Key k),
+      cancel = \(Token k) -> cancelOperation u (SlotKey k),
       poll = pollRing u,
       wake = Ring.wake (ring u),
       forget = forgetDescriptor u,
@@ -307,7 +307,7 @@ retainAll u op = withDescriptors op (pure ()) $ \d file -> do
     Descriptors.markSource (descriptors u) f
 {-# INLINE retainAll #-}
 
-queueOperation :: Uring w -> Key -> Stage -> Operation -> IO ()
+queueOperation :: Uring w -> SlotKey -> Stage -> Operation -> IO ()
 queueOperation u key s op =
   queue u (QueuedOperation key) (submission s op (ring u) (operationData key))
 
@@ -342,7 +342,7 @@ drainBacklog u = go 0
         Slots.lookup (table u) key >>= \case
           Nothing -> pure (Just 0)
           Just p -> do
-            wanted <- presentWish u p
+            wanted <- presentCancelState u p
             case wanted of
               Cancelled -> Just 1 <$ retire u key p eCanceled
               Wanted -> pushed (submission (stage p) (operation p) (ring u) (operationData key))
@@ -350,7 +350,7 @@ drainBacklog u = go 0
 
 -- Completing -------------------------------------------------------------------
 
-pollRing :: Uring w -> Timeout -> IO Int
+pollRing :: Uring w -> PollLimit -> IO Int
 pollRing u t = do
   ran <-
     readIORef (backlog u) >>= \case
@@ -384,12 +384,12 @@ collect u = go
           each (i + 1) n (ran + k)
 
 -- | A stage of an operation has completed. Answers how many completions ran.
-advance :: Uring w -> Key -> Int -> IO Int
+advance :: Uring w -> SlotKey -> Int -> IO Int
 advance u key result =
   Slots.lookup (table u) key >>= \case
     Nothing -> pure 0
     Just p -> do
-      wanted <- presentWish u p
+      wanted <- presentCancelState u p
       after wanted (stage p) (operation p) result >>= \case
         Deliver r -> 1 <$ retire u key p r
         Continue s -> do
@@ -398,8 +398,8 @@ advance u key result =
           pure 0
 
 -- | Is the operation wanted, and are its descriptors to stay open?
-presentWish :: Uring w -> Pending w -> IO Wish
-presentWish u p = case wish p of
+presentCancelState :: Uring w -> Pending w -> IO CancelState
+presentCancelState u p = case cancelState p of
   Cancelled -> pure Cancelled
   Wanted -> do
     ph <- readIORef (phase u)
@@ -409,11 +409,11 @@ presentWish u p = case wish p of
         shut <- Descriptors.isClosing (descriptors u) d
         fileShut <- maybe (pure False) (Descriptors.isClosing (descriptors u)) file
         pure (if shut || fileShut then Cancelled else Wanted)
-{-# INLINE presentWish #-}
+{-# INLINE presentCancelState #-}
 
 -- | The operation has ended: its key dies, its completion runs, and what waited
 -- for it to end is done.
-retire :: Uring w -> Key -> Pending w -> Int -> IO ()
+retire :: Uring w -> SlotKey -> Pending w -> Int -> IO ()
 retire u key p r = do
   _ <- Slots.take (table u) key
   learn u (operation p) r
@@ -431,11 +431,11 @@ releaseOne u d = do
 
 -- Cancelling -------------------------------------------------------------------
 
-cancelOperation :: Uring w -> Key -> IO ()
+cancelOperation :: Uring w -> SlotKey -> IO ()
 cancelOperation u key =
   Slots.lookup (table u) key >>= \case
-    Just p | Wanted <- wish p -> do
-      _ <- Slots.replace (table u) key p {wish = Cancelled}
+    Just p | Wanted <- cancelState p -> do
+      _ <- Slots.replace (table u) key p {cancelState = Cancelled}
       queue u (QueuedCancel key) (Ring.cancelOne (operationData key) (ring u))
     _ -> pure ()
 

@@ -19,26 +19,22 @@ module Weft.Internal.Core.Direct
     await,
     yieldDirect,
 
-    -- * On threads of GHC's
-    Performer (..),
-    hosted,
-
     -- * What can go wrong
     CannotSuspend (..),
     ResumedTwice (..),
   )
 where
 
-import Control.Exception (Exception (..), SomeException, allowInterrupt, mask, throwIO)
+import Control.Exception (Exception (..), SomeException, allowInterrupt, throwIO)
 import Control.Exception.Base (NoMatchingContinuationPrompt (..))
-import Data.IORef (newIORef, readIORef, writeIORef)
-import Data.List (intercalate)
 import Data.Primitive.MutVar (MutVar (..))
 import Data.Void (Void, absurd)
 import GHC.Exts
 import GHC.IO (IO (..), unIO)
 import System.IO.Unsafe (unsafePerformIO)
 import Weft.Internal.Core.Cancel (takeInterruption)
+import Weft.Internal.Core.Direct.Errors
+import Weft.Internal.Core.Direct.Hosted
 import Weft.Internal.Core.Trace
 import Weft.Internal.Os.Capture (newTag)
 import Weft.Internal.Os.Masked
@@ -216,12 +212,12 @@ enter k answer (MutVar unentered) = IO (unmaskAsyncExceptions# (\s -> case tag o
 await :: Thread a -> IO a
 await operation = IO $ \s -> case isCurrentThreadBound# s of
   (# s1, 0# #) -> unIO (awaitOffCarrier operation) s1
-  (# s1, _ #) -> unIO (awaitBy (suspending operation) cannotSuspend) s1
+  (# s1, _ #) -> unIO (awaitBy (suspending operation (throwIO ExceptionPending)) cannotSuspend) s1
 
 -- | 'await' where the thread of GHC's is no carrier: an action of 'hosted', or a direct thread of
 -- a simulation, which has no OS threads of its own. Keeps the operation until it was performed.
 awaitOffCarrier :: Thread a -> IO a
-awaitOffCarrier operation = awaitBy (suspending operation) (elsewhere operation)
+awaitOffCarrier operation = awaitBy (suspending operation (elsewhere ExceptionPending operation)) (unsuspended operation)
 {-# OPAQUE awaitOffCarrier #-}
 
 -- | Suspend with this capture; the handler is asked what to do where that fails.
@@ -230,16 +226,17 @@ awaitBy capture handler = IO $ \s -> case catch# capture handler s of
   (# s1, IO answer #) -> answer s1
 {-# INLINE awaitBy #-}
 
--- | End the segment with a node that performs the operation.
-suspending :: Thread a -> State# RealWorld -> (# State# RealWorld, IO a #)
-suspending (Thread m) s = case getMaskingState# s of
+-- | End the segment with a node that performs the operation. The alternative is for an
+-- exception that is pending and must not be raised here.
+suspending :: Thread a -> IO a -> State# RealWorld -> (# State# RealWorld, IO a #)
+suspending (Thread m) firm s = case getMaskingState# s of
   (# s1, state #) -> case newMutVar# taken s1 of
     (# s2, var #) ->
       let !masking = maskingOf state
           !node = awaiting masking m (Once var)
        in case masking of
             Unmasked -> captureUnmasked (keep var node) s2
-            _ -> captureMasked (keep var node) (interrupted masking (await (Thread m))) s2
+            _ -> captureMasked (keep var node) (interrupted masking (await (Thread m)) firm) s2
 {-# INLINE suspending #-}
 
 -- | The node that awaits; its argument says where the rest of the segment will be stored. Opaque:
@@ -280,7 +277,8 @@ captureUnmasked kept s = case tag of Tag t -> control0# t kept s
 -- others: its test T27651) raises the exception over a malformed stack, and the process dies.
 -- Weft throws nothing to a worker, but a program can: `System.Timeout.timeout` in direct code is
 -- the likely case. So a masked await asks first. If it is interruptible, the exception is due
--- here, and is raised; if not, the await fails.
+-- here, and is raised; if not, the await fails, except in an action of `hosted`: the prompt of
+-- that is masked, so leaving to it and entering again raise nothing.
 --
 -- Only the scheduler of this capability changes the queue that is asked, and it gets its turn
 -- when the thread allocates: `captureMasked` does not, between the question and control0#. It is
@@ -295,9 +293,9 @@ captureMasked kept alternative s = case tag of
 {-# OPAQUE captureMasked #-}
 
 -- | Raise what is pending, if the masking state allows it, and try again.
-interrupted :: Masking -> IO a -> IO a
-interrupted masking again = case masking of
-  MaskedUninterruptible -> throwIO ExceptionPending
+interrupted :: Masking -> IO a -> IO a -> IO a
+interrupted masking again firm = case masking of
+  MaskedUninterruptible -> firm
   _ -> allowInterrupt >> again
 
 -- | A continuation that can be taken once.
@@ -315,64 +313,17 @@ taken :: Rest b
 taken answer s = case answer s of (# s1, _ #) -> unIO (throwIO ResumedTwice) s1
 {-# OPAQUE taken #-}
 
--- On threads of GHC's ---------------------------------------------------------------
-
--- Note [Await on a thread of GHC's]
--- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
--- An action of `hosted` has the operations of a direct thread, but nobody to suspend to: an await
--- there blocks. The prompt of `hosted` knows the performer: an await that finds no prompt of a
--- segment leaves to that one with a question, and is entered again at once with the answer, on
--- the same thread. Where there is neither, it cannot suspend.
---
--- Outside of that prompt GHC is masked, as around a segment (Note [Masking of direct threads]):
--- what is thrown at the thread while `hosted` has the action waits until the action is entered
--- again. Raised before, it would unwind past the action's handlers.
---
--- Most awaits are on carriers, which are bound threads, while actions of `hosted` are not: a
--- test for that keeps the performed operation out of the continuations of direct threads.
-
--- | Performs an operation and waits for it.
-newtype Performer = Performer (forall a. Thread a -> IO a)
-
--- | How an action of 'hosted' leaves its prompt: it has ended, or asks for the performer.
-data Stop = Finished | Asks !(RestOfAction Performer)
-
-type RestOfAction b = (State# RealWorld -> (# State# RealWorld, b #)) -> State# RealWorld -> (# State# RealWorld, Stop #)
-
-data HostTag = HostTag (PromptTag# Stop)
-
-hostTag :: HostTag
-hostTag = unsafePerformIO (IO (\s -> case newTag s of (# s', t #) -> (# s', HostTag t #)))
-{-# NOINLINE hostTag #-}
-
--- | Run an action in which 'await' uses this performer. Not on a carrier.
-hosted :: Performer -> IO a -> IO a
-hosted performer action = mask $ \restore -> do
-  result <- newIORef Nothing
-  let go (IO step) =
-        IO (\s -> case hostTag of HostTag t -> prompt# t step s) >>= \case
-          Asks k -> go (IO (k (\s -> (# s, performer #))))
-          Finished -> readIORef result >>= maybe (throwIO ResumedTwice) pure
-  go (restore action >>= \a -> Finished <$ writeIORef result (Just a))
-
 -- | No segment is around the await: perform it here, if this is an action of 'hosted'.
-elsewhere :: Thread a -> SomeException -> State# RealWorld -> (# State# RealWorld, IO a #)
-elsewhere operation e = unIO $ case fromException e of
-  Just NoMatchingContinuationPrompt -> (\(Performer perform) -> perform operation) <$> performerHere
-  Nothing -> throwIO e
+unsuspended :: Thread a -> SomeException -> State# RealWorld -> (# State# RealWorld, IO a #)
+unsuspended operation e s = case fromException e of
+  Just NoMatchingContinuationPrompt -> (# s, elsewhere NothingToSuspend operation #)
+  Nothing -> unIO (throwIO e) s
 
--- | The performer of this thread of GHC's. Called in a handler, so masked.
-performerHere :: IO Performer
-performerHere = IO (catch# asking cannotSuspend)
-
-asking :: State# RealWorld -> (# State# RealWorld, Performer #)
-asking s = case hostTag of
-  HostTag t -> case pendingHere s of
-    -- Note [Pending exceptions]
-    (# s1, 0# #) -> control0# t (\k s2 -> (# s2, Asks k #)) s1
-    (# s1, _ #) -> case getMaskingState# s1 of
-      (# s2, state #) -> unIO (interrupted (maskingOf state) performerHere) s2
-{-# OPAQUE asking #-}
+-- | Perform an operation here, if this is an action of 'hosted'; else fail with this.
+elsewhere :: CannotSuspend -> Thread a -> IO a
+elsewhere failure operation = do
+  found <- performerHere
+  maybe (throwIO failure) (\(Performer perform) -> perform operation) found
 
 -- | Yield in direct code, without a frame and without a result.
 yieldDirect :: IO ()
@@ -382,7 +333,7 @@ yieldDirect = IO $ \s -> case getMaskingState# s of
 {-# OPAQUE yieldDirect #-}
 
 yieldElsewhere :: SomeException -> State# RealWorld -> (# State# RealWorld, () #)
-yieldElsewhere e s = case elsewhere (Thread Yield) e s of (# s1, IO yielded #) -> yielded s1
+yieldElsewhere e s = case unsuspended (Thread Yield) e s of (# s1, IO yielded #) -> yielded s1
 {-# OPAQUE yieldElsewhere #-}
 
 -- These two are functions of their own so that nothing is allocated to name them.
@@ -404,51 +355,3 @@ cannotSuspend e = unIO $ case fromException e of
   Just NoMatchingContinuationPrompt -> throwIO NothingToSuspend
   Nothing -> throwIO e
 {-# OPAQUE cannotSuspend #-}
-
--- | An 'await' was called where it cannot suspend. The program is wrong: change it,
--- rather than handle this.
-data CannotSuspend
-  = -- | There is no 'direct' around the call, or something is in between that GHC
-    -- must finish in one go.
-    NothingToSuspend
-  | -- | The call is masked uninterruptibly, and meanwhile somebody threw an
-    -- asynchronous exception of GHC at the worker that runs it.
-    ExceptionPending
-  deriving stock (Eq)
-
-instance Show CannotSuspend where
-  show = \case
-    NothingToSuspend ->
-      intercalate
-        "\n"
-        [ "await: this thread cannot be suspended here. Either there is no 'direct' around the call (in",
-          "plain IO, or in a thread started with forkIO), or the call is inside one of these:",
-          "  - unsafePerformIO, runST or a value that is evaluated lazily:",
-          "      await first, and build the value from the result;",
-          "  - atomically:",
-          "      await before or after the transaction;",
-          "  - a callback from foreign code, or an action that another OS thread runs (blocking, forkIO):",
-          "      await before, or pass the callback's data to a direct thread that awaits;",
-          "  - IO outside of any thread:",
-          "      run it with Weft.IO.run, or wrap it in direct."
-        ]
-    ExceptionPending ->
-      intercalate
-        "\n"
-        [ "await: an asynchronous exception of GHC is pending for the worker that runs this thread",
-          "(throwTo, killThread or System.Timeout.timeout), while await is masked uninterruptibly.",
-          "A worker runs many threads: do not throw to it. Use the operations of Weft to end a wait."
-        ]
-
-instance Exception CannotSuspend
-
--- | A continuation was entered a second time: a kernel or a policy has answered twice. Raised in
--- the second entry; the first goes on.
-data ResumedTwice = ResumedTwice
-  deriving stock (Eq)
-
-instance Show ResumedTwice where
-  show ResumedTwice =
-    "a direct thread was resumed twice: its system call was answered, or a ready queue gave it back, more than once"
-
-instance Exception ResumedTwice

@@ -5,7 +5,7 @@
 --
 -- A 'Policy' makes the ready queue of each worker. The queue of one worker is
 -- used by that worker only. First-in-first-out is built into the scheduler
--- ('Ring'); every other policy is a record of functions that a user can write.
+-- ('ReadyRing'); every other policy is a record of functions that a user can write.
 module Weft.Internal.Core.Policy
   ( -- * Policies
     Policy (..),
@@ -132,13 +132,13 @@ bands name count choose = Policy name $ do
       }
 
 -- | 'foldRing' with its arguments in the order of a fold's step.
-foldRing' :: (r -> Tcb -> r) -> r -> Ring -> IO r
+foldRing' :: (r -> Tcb -> r) -> r -> ReadyRing -> IO r
 foldRing' f r ring = foldRing ring f r
 
 -- | The queue of one worker: the built-in one, which the scheduler reads without
 -- a call through an unknown function, or a policy's.
 data ReadyQueue
-  = FifoQueue {-# UNPACK #-} !Ring
+  = FifoQueue {-# UNPACK #-} !ReadyRing
   | PolicyQueue !Queue
 
 newReadyQueue :: Policy -> IO ReadyQueue

@@ -13,7 +13,7 @@ module Weft.Internal.Core.Primitive
     primitive,
     Tried (..),
     Fast (..),
-    Slot (..),
+    VariableState (..),
 
     -- * Where it runs
     Here (..),
@@ -79,12 +79,12 @@ data Fast :: Type -> Type -> Type where
   -- | The word is twice the thread's number: it becomes 0.
   LetGo :: {-# UNPACK #-} !(PrimVar RealWorld Int) -> Fast () ()
   -- | The slot is full: it becomes empty.
-  TakeOut :: {-# UNPACK #-} !(MutVar RealWorld (Slot r a)) -> Fast () a
+  TakeOut :: {-# UNPACK #-} !(MutVar RealWorld (VariableState r a)) -> Fast () a
   -- | The slot is empty: it becomes full.
-  PutIn :: {-# UNPACK #-} !(MutVar RealWorld (Slot r a)) -> Fast a ()
+  PutIn :: {-# UNPACK #-} !(MutVar RealWorld (VariableState r a)) -> Fast a ()
 
 -- | The content of a place for a value: "Weft.Internal.Sync.MVar".
-data Slot r a
+data VariableState r a
   = -- | No value, and nobody waits.
     Empty
   | -- | A value, and nobody waits.

@@ -9,7 +9,7 @@
 -- A queue of ready threads (control block and continuation, two words each) for one owner, its
 -- worker. It is a list of chunks of 128 threads, so that a large queue grows without a copy and
 -- a minor collection scans only the chunks that were written: Note [Chunks].
-module Weft.Internal.Core.Ring (Ring, newRing, pushRing, popRing, sizeRing, foldRing) where
+module Weft.Internal.Core.Ring (ReadyRing, newRing, pushRing, popRing, sizeRing, foldRing) where
 
 import Control.Monad (when)
 import Control.Monad.Primitive (RealWorld)
@@ -41,7 +41,7 @@ import Weft.Internal.Core.Trace (Resume, Tcb, Trace (Done))
 -- when a thread finds none; so the head chunk too can advance as soon as it is empty, and
 -- neither push nor pop begins with a test.
 
-data Ring = Ring
+data ReadyRing = ReadyRing
   { -- | Threads ever taken, threads ever put, whether there is a spare chunk.
     _ringInts :: {-# UNPACK #-} !(MutablePrimArray RealWorld Int),
     -- | Head chunk, tail chunk, spare chunk: Note [Unlifted chunks].
@@ -94,14 +94,14 @@ headChunk = 0
 tailChunk = 1
 spareChunk = 2
 
-newRing :: IO Ring
+newRing :: IO ReadyRing
 newRing = do
   first <- newChunk
   ints <- newPrimArray 3
   setPrimArray ints 0 3 0
   chunks <- newSmallArray 3 nothing
   mapM_ (\i -> writeChunk chunks i first) [headChunk, tailChunk, spareChunk]
-  pure (Ring ints chunks)
+  pure (ReadyRing ints chunks)
 
 newChunk :: IO RingChunk
 newChunk = newSmallArray (linkSlot + 1) nothing
@@ -111,8 +111,8 @@ nothing :: Any
 nothing = unsafeCoerce Done
 {-# NOINLINE nothing #-}
 
-pushRing :: Ring -> Tcb -> Resume -> IO ()
-pushRing ring@(Ring ints chunks) tcb resume = do
+pushRing :: ReadyRing -> Tcb -> Resume -> IO ()
+pushRing ring@(ReadyRing ints chunks) tcb resume = do
   number <- readPrimArray ints put
   chunk <- readChunk chunks tailChunk
   let slot = slotOf number
@@ -123,8 +123,8 @@ pushRing ring@(Ring ints chunks) tcb resume = do
 {-# INLINE pushRing #-}
 
 -- | The tail chunk is full: link a new one.
-extend :: Ring -> RingChunk -> IO ()
-extend (Ring ints chunks) full = do
+extend :: ReadyRing -> RingChunk -> IO ()
+extend (ReadyRing ints chunks) full = do
   spare <- readPrimArray ints spares
   next <- if spare == 0 then newChunk else readChunk chunks spareChunk
   writePrimArray ints spares 0
@@ -135,8 +135,8 @@ extend (Ring ints chunks) full = do
 {-# NOINLINE extend #-}
 
 -- | Take the thread at the front, or call the first continuation if there is none.
-popRing :: Ring -> IO r -> (Tcb -> Resume -> IO r) -> IO r
-popRing ring@(Ring ints chunks) empty found = do
+popRing :: ReadyRing -> IO r -> (Tcb -> Resume -> IO r) -> IO r
+popRing ring@(ReadyRing ints chunks) empty found = do
   number <- readPrimArray ints taken
   end <- readPrimArray ints put
   if number == end
@@ -154,8 +154,8 @@ popRing ring@(Ring ints chunks) empty found = do
 {-# INLINE popRing #-}
 
 -- | The head chunk is empty: go on with the next.
-advance :: Ring -> RingChunk -> IO ()
-advance (Ring ints chunks) empty = do
+advance :: ReadyRing -> RingChunk -> IO ()
+advance (ReadyRing ints chunks) empty = do
   next <- readChunk empty linkSlot
   writeChunk chunks headChunk next
   writeSmallArray empty linkSlot nothing
@@ -163,16 +163,16 @@ advance (Ring ints chunks) empty = do
   writePrimArray ints spares 1
 {-# NOINLINE advance #-}
 
-sizeRing :: Ring -> IO Int
-sizeRing (Ring ints _) = do
+sizeRing :: ReadyRing -> IO Int
+sizeRing (ReadyRing ints _) = do
   number <- readPrimArray ints taken
   end <- readPrimArray ints put
   pure (end - number)
 {-# INLINE sizeRing #-}
 
 -- | Visit the queued threads in order without taking them, for dumps and tests.
-foldRing :: forall r. Ring -> (r -> Tcb -> r) -> r -> IO r
-foldRing (Ring ints chunks) f start = do
+foldRing :: forall r. ReadyRing -> (r -> Tcb -> r) -> r -> IO r
+foldRing (ReadyRing ints chunks) f start = do
   number <- readPrimArray ints taken
   end <- readPrimArray ints put
   chunk <- readChunk chunks headChunk

@@ -51,7 +51,7 @@ import Data.Primitive.PrimArray
 import Data.Primitive.PrimVar (readPrimVar, writePrimVar)
 import Weft.Internal.Core.Cancel
 import Weft.Internal.Core.Policy
-import Weft.Internal.Core.Primitive (Fast (..), Slot (..))
+import Weft.Internal.Core.Primitive (Fast (..), VariableState (..))
 import Weft.Internal.Core.Ring (popRing)
 import Weft.Internal.Core.Scheduler.Anonymous
 import Weft.Internal.Core.Scheduler.Fork

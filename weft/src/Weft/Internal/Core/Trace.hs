@@ -56,7 +56,7 @@ import GHC.Stack (CallStack, emptyCallStack)
 import Weft.Internal.Core.Context
 import Weft.Internal.Core.Home
 import Weft.Internal.Core.Parking
-import Weft.Internal.Core.Primitive hiding (Fast (..), Slot (..))
+import Weft.Internal.Core.Primitive hiding (Fast (..), VariableState (..))
 import Weft.Internal.Core.SystemCall (SystemCall)
 import Weft.Internal.Core.Tcb
 

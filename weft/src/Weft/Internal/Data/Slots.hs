@@ -16,7 +16,7 @@ module Weft.Internal.Data.Slots
     size,
 
     -- * Keys
-    Key (..),
+    SlotKey (..),
     slotBits,
     keyBits,
     before,
@@ -105,7 +105,7 @@ data Store a = Store
   }
 
 -- | Names a value in a table. A key whose value is gone names nothing.
-newtype Key = Key {keyNumber :: Int}
+newtype SlotKey = SlotKey {keyNumber :: Int}
   deriving newtype (Eq, Show)
 
 -- | The low bits of a key that are the slot: at most 134 million values at once.
@@ -116,14 +116,14 @@ slotBits = 27
 keyBits :: Int
 keyBits = 60
 
-slotOf :: Key -> Int
-slotOf (Key k) = k .&. (1 `shiftL` slotBits - 1)
+slotOf :: SlotKey -> Int
+slotOf (SlotKey k) = k .&. (1 `shiftL` slotBits - 1)
 {-# INLINE slotOf #-}
 
 -- | Was the first key given before the second? True to the order of insertion
 -- unless 2^32 insertions lie between them.
-before :: Key -> Key -> Bool
-before (Key a) (Key b) = (a - b) `shiftL` (64 - keyBits) < 0
+before :: SlotKey -> SlotKey -> Bool
+before (SlotKey a) (SlotKey b) = (a - b) `shiftL` (64 - keyBits) < 0
 {-# INLINE before #-}
 
 chunkShift, chunkSlots :: Int
@@ -187,7 +187,7 @@ setRegister :: Slots a -> Int -> Int -> IO ()
 setRegister s = writeByteArray (registers s)
 {-# INLINE setRegister #-}
 
-insert :: Slots a -> a -> IO Key
+insert :: Slots a -> a -> IO SlotKey
 insert s a = do
   free <- register s rFree
   slot <- if free < 0 then extend s else free <$ unlink free
@@ -199,7 +199,7 @@ insert s a = do
   writeSlot st slot a
   live <- register s rLive
   setRegister s rLive (live + 1)
-  pure (Key key)
+  pure (SlotKey key)
   where
     unlink slot = do
       st <- readMutVar (store s)
@@ -231,8 +231,8 @@ readSlot st slot = do
 {-# INLINE readSlot #-}
 
 -- | Run the continuation for a live key on its store, or give the default.
-whenLive :: Slots a -> Key -> r -> (Store a -> Int -> IO r) -> IO r
-whenLive s key@(Key k) stale act = do
+whenLive :: Slots a -> SlotKey -> r -> (Store a -> Int -> IO r) -> IO r
+whenLive s key@(SlotKey k) stale act = do
   used <- register s rUsed
   let slot = slotOf key
   if slot >= used
@@ -244,24 +244,24 @@ whenLive s key@(Key k) stale act = do
 {-# INLINE whenLive #-}
 
 -- | Does the key name a value?
-member :: Slots a -> Key -> IO Bool
+member :: Slots a -> SlotKey -> IO Bool
 member s key = whenLive s key False (\_ _ -> pure True)
 {-# INLINE member #-}
 
-lookup :: Slots a -> Key -> IO (Maybe a)
+lookup :: Slots a -> SlotKey -> IO (Maybe a)
 lookup s key = whenLive s key Nothing (\st slot -> Just <$> readSlot st slot)
 {-# INLINE lookup #-}
 
 -- | Put another value under a live key; the key stays. False for a stale key.
-replace :: Slots a -> Key -> a -> IO Bool
+replace :: Slots a -> SlotKey -> a -> IO Bool
 replace s key a = whenLive s key False (\st slot -> True <$ writeSlot st slot a)
 {-# INLINE replace #-}
 
-take :: Slots a -> Key -> IO (Maybe a)
+take :: Slots a -> SlotKey -> IO (Maybe a)
 take s key = whenLive s key Nothing $ \st slot -> Just <$> takeSlot s st slot
 {-# INLINE take #-}
 
-remove :: Slots a -> Key -> IO ()
+remove :: Slots a -> SlotKey -> IO ()
 remove s key = whenLive s key () $ \st slot -> void (takeSlot s st slot)
 {-# NOINLINE remove #-}
 
@@ -283,7 +283,7 @@ takeSlot s st slot = do
 
 -- | Fold over the live values in the order of their slots. The function may
 -- 'replace' values, and must not insert or take any.
-foldM :: (b -> Key -> a -> IO b) -> b -> Slots a -> IO b
+foldM :: (b -> SlotKey -> a -> IO b) -> b -> Slots a -> IO b
 foldM f z s = do
   used <- register s rUsed
   st <- readMutVar (store s)
@@ -293,7 +293,7 @@ foldM f z s = do
             mark <- readByteArray (marks st) slot
             if mark < 0
               then go (slot + 1) acc
-              else readSlot st slot >>= f acc (Key mark) >>= go (slot + 1)
+              else readSlot st slot >>= f acc (SlotKey mark) >>= go (slot + 1)
   go 0 z
 {-# INLINE foldM #-}
 

@@ -44,7 +44,7 @@ import Data.Primitive.ByteArray
   )
 import Data.Primitive.MutVar (MutVar, newMutVar, readMutVar, writeMutVar)
 import Data.Primitive.PrimVar (PrimVar, newPrimVar, readPrimVar, writePrimVar)
-import Weft.Internal.Data.Slots (Key (..), Slots, before)
+import Weft.Internal.Data.Slots (SlotKey (..), Slots, before)
 import Weft.Internal.Data.Slots qualified as Slots
 
 -- Note [The heap]
@@ -81,7 +81,7 @@ data Heap = Heap !Int !(MutableByteArray RealWorld)
 
 -- | Names one timer for 'cancel'. Once the timer has fired or was cancelled the
 -- key names nothing (for the next 2^33 timers).
-type TimerKey = Key
+type TimerKey = SlotKey
 
 new :: IO (Timers a)
 new = Timers <$> Slots.new <*> (newMutVar =<< newHeap 32) <*> newPrimVar 0
@@ -214,24 +214,24 @@ deadlineAt :: MutableByteArray RealWorld -> Int -> IO Int64
 deadlineAt m i = readByteArray m (2 * i)
 {-# INLINE deadlineAt #-}
 
-keyAt :: MutableByteArray RealWorld -> Int -> IO Key
-keyAt m i = Key <$> readByteArray m (2 * i + 1)
+keyAt :: MutableByteArray RealWorld -> Int -> IO SlotKey
+keyAt m i = SlotKey <$> readByteArray m (2 * i + 1)
 {-# INLINE keyAt #-}
 
-put :: MutableByteArray RealWorld -> Int -> Int64 -> Key -> IO ()
-put m i deadline (Key key) = do
+put :: MutableByteArray RealWorld -> Int -> Int64 -> SlotKey -> IO ()
+put m i deadline (SlotKey key) = do
   writeByteArray m (2 * i) deadline
   writeByteArray m (2 * i + 1) key
 {-# INLINE put #-}
 
 -- | Is the first entry due before the second?
-earlier :: Int64 -> Key -> Int64 -> Key -> Bool
+earlier :: Int64 -> SlotKey -> Int64 -> SlotKey -> Bool
 earlier d k d' k' = d < d' || (d == d' && k `before` k')
 {-# INLINE earlier #-}
 
 -- | Put an entry into the hole at this place or, while it is due before its
 -- parent, move the parent down and go on there.
-siftUp :: MutableByteArray RealWorld -> Int -> Int64 -> Key -> IO ()
+siftUp :: MutableByteArray RealWorld -> Int -> Int64 -> SlotKey -> IO ()
 siftUp m hole !deadline !key
   | hole == root = put m hole deadline key
   | otherwise = do
@@ -244,7 +244,7 @@ siftUp m hole !deadline !key
 
 -- | Put an entry into the hole at this place or, while a child is due before it,
 -- move the first of the children up and go on there. The heap ends before @end@.
-siftDown :: MutableByteArray RealWorld -> Int -> Int -> Int64 -> Key -> IO ()
+siftDown :: MutableByteArray RealWorld -> Int -> Int -> Int64 -> SlotKey -> IO ()
 siftDown m end = go
   where
     go hole !deadline !key

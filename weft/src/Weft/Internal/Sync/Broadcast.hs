@@ -54,7 +54,7 @@ instance Eq (Broadcast a) where
 
 -- | The number of the oldest message that is kept, and these; who waits for the next one.
 data BroadcastState a
-  = Open !Int !(Seq a) !(Queue () (NextMessage a))
+  = Open !Int !(Seq a) !(WaitQueue () (NextMessage a))
   | Closed !Int !(Seq a)
 
 -- | What a subscriber gets next, 'Nothing' within for the end; 'Nothing' for "look again", which

@@ -73,10 +73,10 @@ data ChannelState a
   = -- | Values (how many, the front, the back reversed); nobody waits.
     Holding !Int [a] [a]
   | -- | No values; receivers, at least one (some may have been cancelled).
-    Hungry !(Queue () (Maybe a))
+    Hungry !(WaitQueue () (Maybe a))
   | -- | As many values as there may be; senders, at least one (some may have been
     -- cancelled).
-    Crowded !Int [a] [a] !(Queue a ())
+    Crowded !Int [a] [a] !(WaitQueue a ())
   | -- | A sender is being asked whether it still wants to. Note [Synchronization] in
     -- "Weft.Internal.Sync".
     Busy
@@ -284,7 +284,7 @@ first front back none use = case front of
 {-# INLINE first #-}
 
 -- | The channel is ours (Busy) and there is room: senders that still wait send.
-refill :: MutVar RealWorld (ChannelState a) -> Int -> Home -> Int -> [a] -> [a] -> Queue a () -> IO ()
+refill :: MutVar RealWorld (ChannelState a) -> Int -> Home -> Int -> [a] -> [a] -> WaitQueue a () -> IO ()
 refill var room here = go
   where
     go n front back senders

@@ -29,7 +29,7 @@ import Weft.Internal.Sync.Mutex
 import Weft.Internal.Sync.WaitQueue
 
 -- | What threads wait for that hold a mutex.
-data Condition = Condition !(MutVar RealWorld (Queue () ())) !BlockedOn
+data Condition = Condition !(MutVar RealWorld (WaitQueue () ())) !BlockedOn
 
 -- | A condition that nobody waits for.
 newCondition :: Thread Condition

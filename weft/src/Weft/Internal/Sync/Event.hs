@@ -32,7 +32,7 @@ import Weft.Internal.Sync.WaitQueue
 data Event = Event !(MutVar RealWorld EventState) !BlockedOn
 
 -- | Is it set? If not, who waits.
-data EventState = Set | Unset !(Queue () ())
+data EventState = Set | Unset !(WaitQueue () ())
 
 -- | An event that is not set.
 newEvent :: Thread Event

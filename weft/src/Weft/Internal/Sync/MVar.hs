@@ -11,7 +11,7 @@
 -- The states of a variable and its operations: Note [Synchronization] in "Weft.Internal.Sync".
 module Weft.Internal.Sync.MVar
   ( MVar (..),
-    Slot (..),
+    VariableState (..),
     newMVar,
     newEmptyMVar,
     newEmptyMVarNamed,
@@ -47,7 +47,7 @@ import Data.Text (Text)
 import GHC.Exts (oneShot)
 import Weft.Internal.Core.Atomic
 import Weft.Internal.Core.Park
-import Weft.Internal.Core.Primitive (Fast (..), Slot (..))
+import Weft.Internal.Core.Primitive (Fast (..), VariableState (..))
 import Weft.Internal.Core.Trace
 import Weft.Internal.Sync
 import Weft.Internal.Sync.Choice
@@ -70,22 +70,22 @@ instance Eq (MVar a) where
 -- | The value, and the waiting threads. One waiting taker is the common case, hence 'One'; a
 -- second makes a queue, which remains until it is empty. A thread that hands over through 'One'
 -- empties the variable first; if the taker was cancelled, the value is still its own.
-type MVarState a = Slot (Queues a) a
+type MVarState a = VariableState (Queues a) a
 
 -- | Who waits.
 data Queues a
   = -- | No value; readers and takers, not both none (some may have been cancelled).
-    HungryQueues !(Queue () a) !(Queue () a)
+    HungryQueues !(WaitQueue () a) !(WaitQueue () a)
   | -- | A value; putters, at least one (some may have been cancelled).
-    CrowdedQueue a !(Queue a ())
+    CrowdedQueue a !(WaitQueue a ())
   | -- | A putter is being asked whether it still wants to. Note [Synchronization] in
     -- "Weft.Internal.Sync".
     AskingPutter
 
-pattern Hungry :: Queue () a -> Queue () a -> MVarState a
+pattern Hungry :: WaitQueue () a -> WaitQueue () a -> MVarState a
 pattern Hungry readers takers = Contended (HungryQueues readers takers)
 
-pattern Crowded :: a -> Queue a () -> MVarState a
+pattern Crowded :: a -> WaitQueue a () -> MVarState a
 pattern Crowded a putters = Contended (CrowdedQueue a putters)
 
 pattern Busy :: MVarState a
@@ -191,7 +191,7 @@ takeNow var here none use = again
 {-# INLINE takeNow #-}
 
 -- | The variable is ours (Busy) and empty: the first putter that still waits puts.
-refill :: MutVar RealWorld (MVarState a) -> Home -> Queue a () -> IO ()
+refill :: MutVar RealWorld (MVarState a) -> Home -> WaitQueue a () -> IO ()
 refill var here putters = dequeue putters (publish var Empty) $ \waiter rest ->
   -- Nobody changes a Busy variable but us.
   offered waiter >>= \case
@@ -219,7 +219,7 @@ leaveHungry var here = settle
         unless ours settle
       _ -> pure ()
 
-hungry :: Queue () a -> Queue () a -> MVarState a
+hungry :: WaitQueue () a -> WaitQueue () a -> MVarState a
 hungry readers takers
   | isEmpty readers && isEmpty takers = Empty
   | otherwise = Hungry readers takers

@@ -69,7 +69,7 @@ data Mutex = Mutex
   { -- | Note [The word of a mutex]
     mutexWord :: {-# UNPACK #-} !(PrimVar RealWorld Int),
     mutexLock, mutexUnlock :: !(Primitive () ()),
-    mutexQueue :: {-# UNPACK #-} !(MutVar RealWorld (Queue () ())),
+    mutexQueue :: {-# UNPACK #-} !(MutVar RealWorld (WaitQueue () ())),
     mutexBlockedOn :: !BlockedOn,
     mutexName :: !Name
   }

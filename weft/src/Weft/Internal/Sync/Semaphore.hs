@@ -50,7 +50,7 @@ data SemaphoreNames = SemaphoreNames {semaphoreName :: !Name, blockedOnOne :: !B
 
 -- | The permits that are free, and who waits. Whenever the number of free permits has
 -- grown or the first in the queue has changed, 'settle' follows.
-data SemaphoreState = SemaphoreState !Int !(Queue Int ())
+data SemaphoreState = SemaphoreState !Int !(WaitQueue Int ())
 
 -- | A semaphore with this many permits (a negative number is a debt, to be released first).
 newSemaphore :: Int -> Thread Semaphore

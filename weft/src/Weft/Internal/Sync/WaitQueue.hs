@@ -9,7 +9,7 @@
 -- (Note [Tombstones]).
 module Weft.Internal.Sync.WaitQueue
   ( -- * Queues
-    Queue,
+    WaitQueue,
     emptyQueue,
     isEmpty,
     enqueue,
@@ -35,48 +35,49 @@ import Weft.Internal.Core.Park
 -- too small, so:
 --
 --   * removal has constant amortized cost;
---   * a queue in which no thread waits has no entries.
---
--- The second holds because an entry is counted after it was emptied: the last thread to count
--- finds all tombstones counted, which are the whole queue.
+--   * a queue in which no thread waits has no entries, if a cancellation ended the last wait: an
+--     entry is counted after it was emptied, so the last thread to count finds all tombstones
+--     counted, which are the whole queue;
+--   * else it has the tombstones that came after the thread that was answered last, fewer than
+--     once waited with it, until the next thread is answered or leaves.
 
 -- | Waiters: the front, the back (reversed), how many, how many tombstones at most.
-data Queue o a = Queue [ParkedThread o a] [ParkedThread o a] !Int !Int
+data WaitQueue o a = WaitQueue [ParkedThread o a] [ParkedThread o a] !Int !Int
 
 -- | Empty.
-emptyQueue :: Queue o a
-emptyQueue = Queue [] [] 0 0
+emptyQueue :: WaitQueue o a
+emptyQueue = WaitQueue [] [] 0 0
 
 -- | Are there no entries?
-isEmpty :: Queue o a -> Bool
-isEmpty (Queue _ _ n _) = n == 0
+isEmpty :: WaitQueue o a -> Bool
+isEmpty (WaitQueue _ _ n _) = n == 0
 {-# INLINE isEmpty #-}
 
 -- | Join at the end.
-enqueue :: ParkedThread o a -> Queue o a -> Queue o a
-enqueue e (Queue front back n tombstones)
+enqueue :: ParkedThread o a -> WaitQueue o a -> WaitQueue o a
+enqueue e (WaitQueue front back n tombstones)
   -- The usual case: nothing to be reversed.
-  | n == 0 = Queue [e] [] 1 0
-  | otherwise = Queue front (e : back) (n + 1) tombstones
+  | n == 0 = WaitQueue [e] [] 1 0
+  | otherwise = WaitQueue front (e : back) (n + 1) tombstones
 {-# INLINE enqueue #-}
 
 -- | The first entry, and the others.
-dequeue :: Queue o a -> r -> (ParkedThread o a -> Queue o a -> r) -> r
-dequeue (Queue front back n tombstones) nobody use = case front of
-  e : rest -> use e (Queue rest back (n - 1) tombstones)
+dequeue :: WaitQueue o a -> r -> (ParkedThread o a -> WaitQueue o a -> r) -> r
+dequeue (WaitQueue front back n tombstones) nobody use = case front of
+  e : rest -> use e (WaitQueue rest back (n - 1) tombstones)
   [] -> case reverse back of
-    e : rest -> use e (Queue rest [] (n - 1) tombstones)
+    e : rest -> use e (WaitQueue rest [] (n - 1) tombstones)
     [] -> nobody
 {-# INLINE dequeue #-}
 
 -- | The queue after one more entry was emptied.
-afterRemoval :: Queue o a -> IO (Queue o a)
-afterRemoval (Queue front back n tombstones)
-  | 2 * (tombstones + 1) <= n = pure (Queue front back n (tombstones + 1))
+afterRemoval :: WaitQueue o a -> IO (WaitQueue o a)
+afterRemoval (WaitQueue front back n tombstones)
+  | 2 * (tombstones + 1) <= n = pure (WaitQueue front back n (tombstones + 1))
   | otherwise = do
       living <- filterM stillWaits (front <> reverse back)
-      pure (Queue living [] (length living) 0)
+      pure (WaitQueue living [] (length living) 0)
 
 -- | How many entries there are, tombstones included.
-entries :: Queue o a -> Int
-entries (Queue _ _ n _) = n
+entries :: WaitQueue o a -> Int
+entries (WaitQueue _ _ n _) = n

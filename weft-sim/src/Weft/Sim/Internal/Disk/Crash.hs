@@ -23,27 +23,27 @@ import Weft.Sim.Internal.Random
 
 -- | Of eight pages three survive, two are lost and three are torn; a page that has grown is torn
 -- in one of two ways.
-byDice :: Random -> Fates IO
+byDice :: Random -> CrashOutcomes IO
 byDice random =
-  Fates
-    { fateOfPage = \added -> below random 16 >>= fateOf added,
-      fateOfSizes = \n -> below random (n + 1)
+  CrashOutcomes
+    { outcomeOfPage = \added -> below random 16 >>= outcomeOf added,
+      outcomeOfSizes = \n -> below random (n + 1)
     }
   where
-    fateOf :: (Int, Int) -> Int -> IO Fate
-    fateOf (from, to) n
+    outcomeOf :: (Int, Int) -> Int -> IO PageOutcome
+    outcomeOf (from, to) n
       | n < 6 = pure Survives
       | n < 10 = pure Lost
       | n < 13 || from >= to = below random 4 >>= torn
       | otherwise = Ragged . (from +) <$> below random (to - from) <*> chance random 0.7 <*> junk
     -- At one place, or anywhere.
-    torn :: Int -> IO Fate
+    torn :: Int -> IO PageOutcome
     torn n
       | n == 0 = Torn . fromIntegral . (1 +) <$> below random 254
       | otherwise = (\i new -> Torn (if new then 2 ^ i - 1 else 255 - (2 ^ i - 1))) . (1 +) <$> below random 7 <*> chance random 0.5
     junk = chance random 0.4 >>= \zeroes -> if zeroes then pure Zeroes else Stale <$> below random 4096
 
--- | A power cut: all files are closed, and what was not durable meets its fate.
+-- | A power cut: all files are closed, and the dice decide what of the rest survives.
 crashed :: Random -> FileSystem -> IO (FileSystem, [String])
 crashed random fs = do
   surviving <- below random (Seq.length (fsJournal fs) + 1)
@@ -65,11 +65,11 @@ crashed random fs = do
     )
   where
     settled paths (nodes, told) (n, node) = do
-      (file, fates, sizes) <- settleTo (byDice random) (mark (nodeData node)) (nodeData node)
+      (file, outcomes, sizes) <- settleTo (byDice random) (mark (nodeData node)) (nodeData node)
       late <- if nodeModified node == nodeModifiedOnDisk node then pure True else chance random 0.5
       let after = forgetCached file
           modified = if late then nodeModified node else nodeModifiedOnDisk node
-          line = [Char8.unpack (paths IntMap.! n) <> ": " <> account fates sizes <> sizeNow node after | unsyncedChanges (nodeData node) > 0]
+          line = [Char8.unpack (paths IntMap.! n) <> ": " <> account outcomes sizes <> sizeNow node after | unsyncedChanges (nodeData node) > 0]
           node' =
             node
               { nodeData = after,
@@ -91,15 +91,15 @@ crashed random fs = do
 -- it yet, and the sizes stay.
 syncFailed :: Random -> Mark -> FileData -> IO (FileData, String)
 syncFailed random upTo file = do
-  (after, fates, sizes) <- settleTo (byDice random) {fateOfSizes = pure} upTo file
-  pure (after, account fates sizes)
+  (after, outcomes, sizes) <- settleTo (byDice random) {outcomeOfSizes = pure} upTo file
+  pure (after, account outcomes sizes)
 
-account :: [Fate] -> Int -> String
-account fates sizes =
-  "of " <> counted (length fates) "unsynced page write" "unsynced page writes" <> " " <> intercalate ", " (pages <> [counted sizes "change" "changes" <> " of the size lost" | sizes > 0])
+account :: [PageOutcome] -> Int -> String
+account outcomes sizes =
+  "of " <> counted (length outcomes) "unsynced page write" "unsynced page writes" <> " " <> intercalate ", " (pages <> [counted sizes "change" "changes" <> " of the size lost" | sizes > 0])
   where
     pages = [show (count (== Lost)) <> " lost", show (count torn) <> " torn"]
-    count p = length (filter p fates)
+    count p = length (filter p outcomes)
     torn = \case
       Torn {} -> True
       Ragged {} -> True

@@ -4,7 +4,7 @@
 -- Description : The part of a file that is not on the disk yet
 --
 -- A file as its readers see it, what the disk certainly holds of it, and the changes between the
--- two, oldest first. Pure; a crash supplies the fate of each change.
+-- two, oldest first. Pure; a crash supplies what becomes of each change.
 --
 -- See Note [What a crash leaves].
 module Weft.Sim.Internal.Disk.Unsynced
@@ -23,9 +23,9 @@ module Weft.Sim.Internal.Disk.Unsynced
     syncTo,
 
     -- * Losing
-    Fate (..),
+    PageOutcome (..),
     Junk (..),
-    Fates (..),
+    CrashOutcomes (..),
     settleTo,
     forgetCached,
   )
@@ -125,10 +125,10 @@ syncTo upTo file = left {onDisk = foldl' (\content -> enact content content Surv
     (covered, left) = splitAtMark upTo file
 
 -- | Apply a change, given the durable content and the content so far.
-enact :: Content -> Content -> Fate -> DataChange -> Content
-enact certain content fate = \case
+enact :: Content -> Content -> PageOutcome -> DataChange -> Content
+enact certain content outcome = \case
   Resized size -> setSize size content
-  PageWritten n new -> case fate of
+  PageWritten n new -> case outcome of
     Survives -> putPage n new content
     Lost -> content
     Torn sectors -> putPage n (ByteString.concat [sector i (if testBit sectors i then new else old) | i <- [0 .. 7]]) content
@@ -166,7 +166,8 @@ appended certain content n new
     to = if null differing then 0 else last differing + 1
     head' = foldr const 0
 
-data Fate
+-- | What a crash makes of a page write that was not durable.
+data PageOutcome
   = Survives
   | Lost
   | -- | The sectors whose bits are set are new, the others old.
@@ -184,20 +185,20 @@ data Junk
     Stale !Int
   deriving stock (Eq, Show)
 
--- | Decides the fate of a page write, given the range of bytes that it added (empty if both are
+-- | Decides what becomes of a page write, given the range of bytes that it added (empty if both are
 -- equal), and how many of a number of size changes survive.
-data Fates m = Fates
-  { fateOfPage :: (Int, Int) -> m Fate,
-    fateOfSizes :: Int -> m Int
+data CrashOutcomes m = CrashOutcomes
+  { outcomeOfPage :: (Int, Int) -> m PageOutcome,
+    outcomeOfSizes :: Int -> m Int
   }
 
--- | Settle everything up to the mark by fate. Answers the fates of the page writes, too, and how
--- many changes of the size were lost.
-settleTo :: (Monad m) => Fates m -> Mark -> FileData -> m (FileData, [Fate], Int)
-settleTo fates upTo file = do
+-- | Settle everything up to the mark as these decide. Answers what became of the page writes, too,
+-- and how many changes of the size were lost.
+settleTo :: (Monad m) => CrashOutcomes m -> Mark -> FileData -> m (FileData, [PageOutcome], Int)
+settleTo outcomes upTo file = do
   let (covered, left) = splitAtMark upTo file
       sizes = length (filter (not . wasPageWrite) (toList covered))
-  surviving <- if sizes == 0 then pure 0 else fateOfSizes fates sizes
+  surviving <- if sizes == 0 then pure 0 else outcomeOfSizes outcomes sizes
   let certain = onDisk file
   (content, told) <- go certain surviving (onDisk file) [] (toList covered)
   pure (left {onDisk = content}, told, sizes - surviving)
@@ -205,8 +206,8 @@ settleTo fates upTo file = do
     go _ _ content told [] = pure (content, reverse told)
     go certain sizes content told (c : rest)
       | PageWritten n new <- c = do
-          fate <- fateOfPage fates (appended certain content n new)
-          go certain sizes (enact certain content fate c) (fate : told) rest
+          outcome <- outcomeOfPage outcomes (appended certain content n new)
+          go certain sizes (enact certain content outcome c) (outcome : told) rest
       | sizes > 0 = go certain (sizes - 1 :: Int) (enact certain content Survives c) told rest
       | otherwise = go certain sizes content told rest
 

@@ -124,7 +124,7 @@ data Stuck = Stuck
   }
 
 data Actor
-  = Nobody'
+  = NoActor
   | Running !Int !Label
   | -- | A message for this worker, and what its sender knew.
     Message !Int !Clock

@@ -13,7 +13,7 @@ module Weft.Internal.Backend.Manager.State
 
     -- * Descriptors
     Stripe (..),
-    Slot (..),
+    WatchSlot (..),
     Told (..),
     Registration (..),
     Lifetime (..),
@@ -69,7 +69,7 @@ data EventManager = EventManager
     managerAlways :: !(IORef IntSet),
     -- | Where the poller puts events, which of them was not handled yet, and how many there
     -- are. An exception of a callback leaves the rest for the next step.
-    managerBuffer :: !(IORef Buffer),
+    managerBuffer :: !(IORef EventBuffer),
     managerNext :: !(IORef Int),
     managerEnd :: !(IORef Int),
     managerIsStopped :: !(IORef Bool),
@@ -93,11 +93,11 @@ data Timeout = Timeout
 data Stripe = Stripe
   { -- | The serial that was given last.
     stripeSerial :: !Word32,
-    stripeSlots :: !(IntMap Slot)
+    stripeSlots :: !(IntMap WatchSlot)
   }
 
 -- | A descriptor that something waits for, or that the poller still knows.
-data Slot = Slot
+data WatchSlot = WatchSlot
   { slotSerial :: !Word32,
     slotTold :: !Told,
     -- | Latest first.

@@ -155,7 +155,7 @@ handleAlways m number = do
   where
     isAlways slot = slotTold slot == AlwaysReady
 
-handle :: EventManager -> CInt -> (Slot -> Maybe Events) -> IO ()
+handle :: EventManager -> CInt -> (WatchSlot -> Maybe Events) -> IO ()
 handle m number eventsFor = do
   run <- modifyMVar (stripeOf m number) \stripe ->
     case IntMap.lookup (fromIntegral number) (stripeSlots stripe) of
@@ -206,14 +206,14 @@ closeAll m = for_ (managerStripes m) \stripes -> do
   enqueue m (concatMap (firing closed . slotRegistrations) slots)
 
 -- | The slot of a number, new if need be.
-slotIn :: Stripe -> CInt -> (Stripe, Slot)
+slotIn :: Stripe -> CInt -> (Stripe, WatchSlot)
 slotIn stripe number = case IntMap.lookup (fromIntegral number) (stripeSlots stripe) of
   Just slot -> (stripe, slot)
-  Nothing -> (stripe {stripeSerial = serial}, Slot serial Untold [])
+  Nothing -> (stripe {stripeSerial = serial}, WatchSlot serial Untold [])
   where
     serial = stripeSerial stripe + 1
 
-put :: CInt -> Maybe Slot -> Stripe -> Stripe
+put :: CInt -> Maybe WatchSlot -> Stripe -> Stripe
 put number slot stripe = stripe {stripeSlots = IntMap.alter (const slot) (fromIntegral number) (stripeSlots stripe)}
 
 -- | May the calling thread use the poller?
@@ -222,7 +222,7 @@ maySettle m = if pollerIsShared (managerPoller m) then pure True else isStepper 
 
 -- | Tell the poller what a number is waited for, if it does not know or if that is forced.
 -- Under the number's lock. Answers a failure, and the slot if it is still needed.
-settle :: EventManager -> Bool -> CInt -> Slot -> IO (Result, Maybe Slot)
+settle :: EventManager -> Bool -> CInt -> WatchSlot -> IO (Result, Maybe WatchSlot)
 settle m forced number slot = case slotRegistrations slot of
   [] -> do
     case slotTold slot of

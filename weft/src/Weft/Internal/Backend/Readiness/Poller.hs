@@ -15,7 +15,7 @@ module Weft.Internal.Backend.Readiness.Poller
     putEvents,
 
     -- ** Memory for events
-    Buffer (..),
+    EventBuffer (..),
     newBuffer,
     enlarge,
 
@@ -119,17 +119,17 @@ putEvents buffer capacity events = do
       pokeElemOff buffer (2 * i + 1) (fromIntegral bits)
 
 -- | Memory for events, and for how many.
-data Buffer = Buffer !(Ptr Word64) !Int
+data EventBuffer = EventBuffer !(Ptr Word64) !Int
 
 -- | Memory for this many events, to be freed.
-newBuffer :: Int -> IO Buffer
-newBuffer capacity = (`Buffer` capacity) <$> mallocBytes (16 * capacity)
+newBuffer :: Int -> IO EventBuffer
+newBuffer capacity = (`EventBuffer` capacity) <$> mallocBytes (16 * capacity)
 
 -- | A full buffer means that there may be more: twice the room for next time, up to a
 -- bound. The first argument is how many events were found.
-enlarge :: Int -> IORef Buffer -> IO ()
+enlarge :: Int -> IORef EventBuffer -> IO ()
 enlarge found ref = do
-  Buffer buffer capacity <- readIORef ref
+  EventBuffer buffer capacity <- readIORef ref
   when (found == capacity && capacity < 16_384) $ do
     newBuffer (2 * capacity) >>= writeIORef ref
     free buffer

@@ -38,7 +38,7 @@ import Data.IntMap.Strict (IntMap)
 import Data.Primitive.PrimVar (PrimVar, readPrimVar, writePrimVar)
 import Data.Word (Word32)
 import Weft.Internal.Backend
-import Weft.Internal.Backend.Readiness.Poller (Buffer, Direction (..), Poller (..))
+import Weft.Internal.Backend.Readiness.Poller (Direction (..), EventBuffer, Poller (..))
 import Weft.Internal.Backend.Readiness.Table
 import Weft.Internal.Backend.Wakeup (Wakeup)
 import Weft.Internal.Os.Descriptor (Descriptor (..))
@@ -62,7 +62,7 @@ data Source w = Source
     -- | By serial: descriptors that are forgotten while jobs still use them.
     sourceClosing :: !(IORef (IntMap Closing)),
     -- | Where the poller puts events.
-    sourceEvents :: !(IORef Buffer),
+    sourceEvents :: !(IORef EventBuffer),
     -- | The first of them that was not handled yet, and how many there are.
     sourceNext :: {-# UNPACK #-} !(PrimVar RealWorld Int),
     sourceEnd :: {-# UNPACK #-} !(PrimVar RealWorld Int),

@@ -119,7 +119,7 @@ submitStream src slot direction d op done = do
 parkNew :: Source w -> Slot w -> Direction -> Descriptor -> Operation -> Completion w -> IO Answer
 parkNew src slot direction d op done = do
   key <- nextSequence src
-  r <- park src slot direction (descriptorNumber d) (Waiter key op done)
+  r <- park src slot direction (descriptorNumber d) (StreamWaiter key op done)
   pure $! if Sys.isFailure r then r else pending (streamToken key d direction)
 
 -- | To connect is to begin something, whatever is known about the stream.
@@ -140,7 +140,7 @@ noteTransfer src slot direction flag op r =
 {-# INLINE noteTransfer #-}
 
 -- | Have an operation wait. Answers 0, or why the poller refuses to watch.
-park :: Source w -> Slot w -> Direction -> CInt -> Waiter w -> IO Result
+park :: Source w -> Slot w -> Direction -> CInt -> StreamWaiter w -> IO Result
 park src slot direction number !w = do
   r <- watch src slot direction number
   if Sys.isFailure r
@@ -297,7 +297,7 @@ bringIn src key op done = case op of
             then finish r
             else do
               writeFlag slot Writing Blocked
-              parked <- park src slot Writing (descriptorNumber d) (Waiter key op done)
+              parked <- park src slot Writing (descriptorNumber d) (StreamWaiter key op done)
               when (Sys.isFailure parked) $ finish parked
 
 -- | Cancel one operation that waits, or is on its way through the pool.

@@ -13,7 +13,7 @@ module Weft.Internal.Backend.Readiness.Table
     Slot,
     slotSerial,
     slotPhase,
-    Phase (..),
+    SlotPhase (..),
     occupySlot,
     vacateSlot,
 
@@ -25,7 +25,7 @@ module Weft.Internal.Backend.Readiness.Table
     writeWaiters,
 
     -- ** Registration with the poller
-    Registration (..),
+    PollerState (..),
     readRegistration,
     writeRegistration,
     readInterest,
@@ -36,8 +36,8 @@ module Weft.Internal.Backend.Readiness.Table
     writeJobs,
 
     -- * Waiters
-    Waiters (..),
-    Waiter (..),
+    StreamWaiters (..),
+    StreamWaiter (..),
     appendWaiter,
     dropFirst,
     takeWaiter,
@@ -85,12 +85,12 @@ data Slot w = Slot
   { -- | @0..3@ serial, @4@ phase, @5@ reading flag, @6@ writing flag,
     -- @7@ registration, @8@ interest, @12..15@ jobs.
     slotBytes :: {-# UNPACK #-} !(MutableByteArray RealWorld),
-    slotReaders :: {-# UNPACK #-} !(IORef (Waiters w)),
-    slotWriters :: {-# UNPACK #-} !(IORef (Waiters w))
+    slotReaders :: {-# UNPACK #-} !(IORef (StreamWaiters w)),
+    slotWriters :: {-# UNPACK #-} !(IORef (StreamWaiters w))
   }
 
 -- | Is a descriptor there?
-data Phase
+data SlotPhase
   = -- | No, and there never was one.
     Vacant
   | -- | Yes, the one with the slot's serial.
@@ -111,7 +111,7 @@ data Flag
   deriving stock (Eq, Ord, Show)
 
 -- | What the poller has been told.
-data Registration
+data PollerState
   = -- | Nothing.
     Unregistered
   | -- | It knows the descriptor.
@@ -126,7 +126,7 @@ slotSerial s = readByteArray (slotBytes s) 0
 {-# INLINE slotSerial #-}
 
 -- | Is a descriptor there?
-slotPhase :: Slot w -> IO Phase
+slotPhase :: Slot w -> IO SlotPhase
 slotPhase s = do
   b <- byteAt s 4
   pure case b of
@@ -185,25 +185,25 @@ writeFlag s d f = setByteAt s (flagByte d) case f of
   Hangup -> 2
 {-# INLINE writeFlag #-}
 
-waitersOf :: Slot w -> Direction -> IORef (Waiters w)
+waitersOf :: Slot w -> Direction -> IORef (StreamWaiters w)
 waitersOf s = \case
   Reading -> slotReaders s
   Writing -> slotWriters s
 {-# INLINE waitersOf #-}
 
 -- | The operations that wait in a direction.
-readWaiters :: Slot w -> Direction -> IO (Waiters w)
+readWaiters :: Slot w -> Direction -> IO (StreamWaiters w)
 readWaiters s d = readIORef (waitersOf s d)
 {-# INLINE readWaiters #-}
 
 -- | Replace them. Evaluated first: what is written here waits for long, and unevaluated it is
 -- larger.
-writeWaiters :: Slot w -> Direction -> Waiters w -> IO ()
+writeWaiters :: Slot w -> Direction -> StreamWaiters w -> IO ()
 writeWaiters s d !waiters = writeIORef (waitersOf s d) waiters
 {-# INLINE writeWaiters #-}
 
 -- | What the poller has been told.
-readRegistration :: Slot w -> IO Registration
+readRegistration :: Slot w -> IO PollerState
 readRegistration s = do
   b <- byteAt s 7
   pure case b of
@@ -213,7 +213,7 @@ readRegistration s = do
 {-# INLINE readRegistration #-}
 
 -- | Note what the poller has been told.
-writeRegistration :: Slot w -> Registration -> IO ()
+writeRegistration :: Slot w -> PollerState -> IO ()
 writeRegistration s r = setByteAt s 7 case r of
   Unregistered -> 0
   Registered -> 1
@@ -236,7 +236,7 @@ writeJobs :: Slot w -> Word32 -> IO ()
 writeJobs s = writeByteArray (slotBytes s) 3
 
 -- | An operation that waits.
-data Waiter w = Waiter
+data StreamWaiter w = StreamWaiter
   { -- | The part of its token that tells it from others.
     waiterSequence :: {-# UNPACK #-} !Int,
     waiterOperation :: !Operation,
@@ -245,14 +245,14 @@ data Waiter w = Waiter
 
 -- | The operations that wait in one direction, first come first. Nearly always
 -- none or one.
-data Waiters w
+data StreamWaiters w
   = NoWaiter
-  | OneWaiter {-# UNPACK #-} !(Waiter w)
+  | OneWaiter {-# UNPACK #-} !(StreamWaiter w)
   | -- | The first, those after it in order, and the latest in reverse.
-    ManyWaiters !(Waiter w) [Waiter w] [Waiter w]
+    ManyWaiters !(StreamWaiter w) [StreamWaiter w] [StreamWaiter w]
 
 -- | Add one at the end.
-appendWaiter :: Waiter w -> Waiters w -> Waiters w
+appendWaiter :: StreamWaiter w -> StreamWaiters w -> StreamWaiters w
 appendWaiter !w = \case
   NoWaiter -> OneWaiter w
   OneWaiter first -> ManyWaiters first [] [w]
@@ -260,7 +260,7 @@ appendWaiter !w = \case
 {-# INLINE appendWaiter #-}
 
 -- | All but the first.
-dropFirst :: Waiters w -> Waiters w
+dropFirst :: StreamWaiters w -> StreamWaiters w
 dropFirst = \case
   ManyWaiters _ next latest -> case next of
     w : rest -> ManyWaiters w rest latest
@@ -268,26 +268,26 @@ dropFirst = \case
   _ -> NoWaiter
 
 -- | Take one out by its sequence number.
-takeWaiter :: Int -> Waiters w -> Maybe (Waiter w, Waiters w)
+takeWaiter :: Int -> StreamWaiters w -> Maybe (StreamWaiter w, StreamWaiters w)
 takeWaiter number ws = case partition ((== number) . waiterSequence) (listWaiters ws) of
   (w : _, rest) -> Just (w, fromList rest)
   ([], _) -> Nothing
 
 -- | All, first come first.
-listWaiters :: Waiters w -> [Waiter w]
+listWaiters :: StreamWaiters w -> [StreamWaiter w]
 listWaiters = \case
   NoWaiter -> []
   OneWaiter w -> [w]
   ManyWaiters w next latest -> w : next <> reverse latest
 
-fromList :: [Waiter w] -> Waiters w
+fromList :: [StreamWaiter w] -> StreamWaiters w
 fromList = \case
   [] -> NoWaiter
   [w] -> OneWaiter w
   w : rest -> ManyWaiters w rest []
 
 -- | Fold over all, in no particular order and without a list of them.
-foldWaiters :: (Waiter w -> r -> IO r) -> Waiters w -> r -> IO r
+foldWaiters :: (StreamWaiter w -> r -> IO r) -> StreamWaiters w -> r -> IO r
 foldWaiters f ws acc = case ws of
   NoWaiter -> pure acc
   OneWaiter w -> f w acc

@@ -47,9 +47,9 @@ import Data.Word (Word32)
 import Weft.Internal.Os.Descriptor (Descriptor (..))
 
 -- | Four 32-bit words for each number: serial, pending operations, flags, unused.
-newtype Descriptors = Descriptors (MutVar RealWorld Table)
+newtype Descriptors = Descriptors (MutVar RealWorld DescriptorTable)
 
-data Table = Table !Int !(MutableByteArray RealWorld)
+data DescriptorTable = DescriptorTable !Int !(MutableByteArray RealWorld)
 
 entryBytes, oSerial, oPending, oFlags :: Int
 entryBytes = 16
@@ -75,16 +75,16 @@ new = do
   t <- newTable 64
   Descriptors <$> newMutVar t
 
-newTable :: Int -> IO Table
+newTable :: Int -> IO DescriptorTable
 newTable n = do
   m <- newByteArray (n * entryBytes)
   setByteArray m 0 (4 * n) (0 :: Word32)
-  pure (Table n m)
+  pure (DescriptorTable n m)
 
 -- | The table and the entry's first word, made fresh for another serial.
 entry :: Descriptors -> Descriptor -> (MutableByteArray RealWorld -> Int -> IO r) -> IO r
 entry (Descriptors v) d act = do
-  Table n m <- readMutVar v
+  DescriptorTable n m <- readMutVar v
   let number = fromIntegral (descriptorNumber d) :: Int
   m' <- if number < n then pure m else enlarge v number
   let base = 4 * number
@@ -98,10 +98,10 @@ entry (Descriptors v) d act = do
       act m' base
 {-# INLINE entry #-}
 
-enlarge :: MutVar RealWorld Table -> Int -> IO (MutableByteArray RealWorld)
+enlarge :: MutVar RealWorld DescriptorTable -> Int -> IO (MutableByteArray RealWorld)
 enlarge v number = do
-  Table n m <- readMutVar v
-  t@(Table _ m') <- newTable (max (number + 1) (2 * n))
+  DescriptorTable n m <- readMutVar v
+  t@(DescriptorTable _ m') <- newTable (max (number + 1) (2 * n))
   size <- getSizeofMutableByteArray m
   copyMutableByteArray m' 0 m 0 size
   writeMutVar v t

@@ -15,7 +15,7 @@ module Weft.Internal.Backend.Uring.Steps
     submission,
 
     -- * After a completion
-    Wish (..),
+    CancelState (..),
     Next (..),
     after,
 
@@ -51,7 +51,7 @@ data Stage
   deriving stock (Eq, Show)
 
 -- | Is the operation still wanted?
-data Wish
+data CancelState
   = Wanted
   | -- | Its result is delivered if it comes, but nothing more is done for it.
     Cancelled
@@ -154,8 +154,8 @@ eInProgress = -115
 -- A connection attempt goes on without its request, after the end of its thread as
 -- after an interruption. Asking again answers how it ended, or that it is under
 -- way: then it has ended when the socket can be written.
-after :: Wish -> Stage -> Operation -> Int -> IO Next
-after wish stage op result
+after :: CancelState -> Stage -> Operation -> Int -> IO Next
+after cancelState stage op result
   | result == eCanceled || result == eInterrupted = pure (unlessCancelled again)
   | result == eFault, again /= stage = pure (unlessCancelled again)
   | result < 0 = pure $ case (stage, op) of
@@ -175,7 +175,7 @@ after wish stage op result
   where
     itself = stage == Whole || stage == Resumed
     again = if itself then Resumed else stage
-    unlessCancelled s = case wish of
+    unlessCancelled s = case cancelState of
       Wanted -> Continue s
       Cancelled -> Deliver eCanceled
     tried r

@@ -15,16 +15,16 @@ where
 
 import Data.Bits (shiftL, shiftR, (.&.))
 import Data.Word (Word64)
-import Weft.Internal.Data.Slots (Key (..))
+import Weft.Internal.Data.Slots (SlotKey (..))
 
 -- | The number that stands for the operation under a key.
-operationData :: Key -> Word64
-operationData (Key k) = fromIntegral k `shiftL` 3
+operationData :: SlotKey -> Word64
+operationData (SlotKey k) = fromIntegral k `shiftL` 3
 {-# INLINE operationData #-}
 
 -- | The key in a number for which 'isOperation' holds.
-operationKey :: Word64 -> Key
-operationKey w = Key (fromIntegral (w `shiftR` 3))
+operationKey :: Word64 -> SlotKey
+operationKey w = SlotKey (fromIntegral (w `shiftR` 3))
 {-# INLINE operationKey #-}
 
 -- | Is it an operation, and neither a cancellation nor the wake-up?

@@ -4,9 +4,9 @@
 -- |
 -- Description : Variables that are filled once
 --
--- The results of children and of races, and the base of "Weft.IVar". Called on workers of one
--- run, outside user code.
-module Weft.Internal.Sync.IVar (IVar, newIVar, fillIVar, readIVar, onFilled) where
+-- The results of children, of races and of transactions that wait, filled by a worker outside
+-- user code. ("Weft.IVar", which programs fill, is an operation of a thread.)
+module Weft.Internal.Sync.Result (ResultVar, newResultVar, fillResult, readResult, onResult) where
 
 import Control.Monad.Primitive (RealWorld)
 import Data.Primitive.MutVar
@@ -18,18 +18,18 @@ import Weft.Internal.Sync.Choice
 import Weft.Internal.Sync.WaitQueue
 
 -- | A value that comes once.
-newtype IVar a = IVar (MutVar RealWorld (Content a))
+newtype ResultVar a = ResultVar (MutVar RealWorld (Content a))
   deriving newtype (Eq)
 
-data Content a = Empty (Queue () a) | Full a
+data Content a = Empty (WaitQueue () a) | Full a
 
 -- | Empty.
-newIVar :: IO (IVar a)
-newIVar = IVar <$> newShared (Empty emptyQueue)
+newResultVar :: IO (ResultVar a)
+newResultVar = ResultVar <$> newShared (Empty emptyQueue)
 
 -- | Fill it and wake all that wait; false if it was full. The value is not evaluated.
-fillIVar :: Home -> IVar a -> a -> IO Bool
-fillIVar home (IVar var) a =
+fillResult :: Home -> ResultVar a -> a -> IO Bool
+fillResult home (ResultVar var) a =
   changing home var fill >>= \case
     Nothing -> pure False
     Just waiters -> True <$ wakeAll home a waiters
@@ -44,8 +44,8 @@ inside = \case
   Empty _ -> Nothing
 
 -- | Wait until it is full.
-readIVar :: BlockedOn -> IVar a -> Thread a
-readIVar blockedOn (IVar var) = awaitIn blockedOn var inside join (\home _ -> leave var home)
+readResult :: BlockedOn -> ResultVar a -> Thread a
+readResult blockedOn (ResultVar var) = awaitIn blockedOn var inside join (\home _ -> leave var home)
 
 join :: ParkedThread () a -> Content a -> Content a
 join waiter = \case
@@ -58,8 +58,8 @@ leave var home = change home var $ \case
   full -> pure full
 
 -- | To find it full, as one of several things.
-onFilled :: BlockedOn -> IVar a -> Choice a
-onFilled blockedOn (IVar var) = Choice blockedOn "" now () joinIn pure
+onResult :: BlockedOn -> ResultVar a -> Choice a
+onResult blockedOn (ResultVar var) = Choice blockedOn "" now () joinIn pure
   where
     now _ = maybe Later Got . inside <$> readMutVar var
     joinIn home place = changing home var $ \content -> case content of
