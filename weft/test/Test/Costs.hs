@@ -1,3 +1,5 @@
+{-# OPTIONS_GHC -O #-}
+
 -- |
 -- Description : What waiting and working cost
 --

@@ -1,3 +1,5 @@
+{-# OPTIONS_GHC -O #-}
+
 -- |
 -- Description : Direct threads: suspension inside plain IO
 --

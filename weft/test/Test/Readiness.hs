@@ -1,5 +1,6 @@
 {-# LANGUAGE BlockArguments #-}
 {-# LANGUAGE OverloadedStrings #-}
+{-# OPTIONS_GHC -O #-}
 
 -- |
 -- What is particular to the backends made of readiness: their order, their

@@ -1,4 +1,5 @@
 {-# LANGUAGE BlockArguments #-}
+{-# OPTIONS_GHC -O #-}
 
 -- |
 -- What a backend says is pending, against what the test knows: an operation is
