@@ -1,14 +1,10 @@
-// What stands in for functions of base (stand_ins.cmm), and waiting for descriptors that
-// belong to somebody else.
+// What stands in for functions of base (stand_ins.cmm).
 
 // For RTLD_DEFAULT.
 #define _GNU_SOURCE
 #include "Rts.h"
 
 #include <dlfcn.h>
-#include <errno.h>
-#include <stdint.h>
-#include <sys/epoll.h>
 
 // A program that is linked dynamically takes the stand-ins from the shared library of this
 // package, which is linked without the options: there __real_X is no symbol, and the original
@@ -53,36 +49,4 @@ StgClosure *weft_ghc_io_handler(StgInt which) {
   StgStablePtr handler = __atomic_load_n(&handlers[which], __ATOMIC_ACQUIRE);
   return handler ? (StgClosure *)deRefStablePtr(handler)
                  : weft_ghc_io_original(which);
-}
-
-enum { READABLE = 1, WRITABLE = 2 };
-
-// Report once, as soon as one of them holds, and also if it holds now. 0, or a negated errno.
-intptr_t weft_ghc_io_arm(int source, int descriptor, intptr_t interest) {
-  struct epoll_event e = {
-      .events = EPOLLONESHOT | (interest & READABLE ? EPOLLIN : 0) |
-                (interest & WRITABLE ? EPOLLOUT : 0),
-      .data = {.fd = descriptor}};
-  int r = epoll_ctl(source, EPOLL_CTL_MOD, descriptor, &e);
-  if (r == -1 && errno == ENOENT) {
-    r = epoll_ctl(source, EPOLL_CTL_ADD, descriptor, &e);
-    // Another thread has added it meanwhile.
-    if (r == -1 && errno == EEXIST)
-      r = epoll_ctl(source, EPOLL_CTL_MOD, descriptor, &e);
-  }
-  return r == -1 ? -errno : 0;
-}
-
-// What has been reported, pairs of descriptor and interest, at most `capacity` of them.
-// Does not wait. An error or a hang-up is for everybody.
-intptr_t weft_ghc_io_reported(int source, int32_t *pairs, intptr_t capacity) {
-  struct epoll_event events[64];
-  int n = epoll_wait(source, events, capacity < 64 ? (int)capacity : 64, 0);
-  for (int i = 0; i < n; i++) {
-    uint32_t e = events[i].events;
-    if (e & (EPOLLERR | EPOLLHUP)) e |= EPOLLIN | EPOLLOUT;
-    pairs[2 * i] = events[i].data.fd;
-    pairs[2 * i + 1] = (e & EPOLLIN ? READABLE : 0) | (e & EPOLLOUT ? WRITABLE : 0);
-  }
-  return n < 0 ? 0 : n;
 }

@@ -18,8 +18,8 @@ import Network.Socket
 import System.Directory (listDirectory)
 import System.Posix.Types (Fd (..))
 import Weft qualified
-import Weft.GhcIO.Internal.Table (waiting)
 import Weft.IO qualified as IO
+import Weft.Internal.Os.Foreign (waiting)
 
 -- | Run on this number of workers.
 onWorkers :: Int -> IO a -> IO a

@@ -276,7 +276,9 @@ intptr_t weft_epoll_watch(int epfd, int fd, uint64_t key, intptr_t trigger,
   struct epoll_event e = {.data = {.u64 = key}};
   if (trigger == WEFT_EDGE) e.events |= EPOLLET;
   if (trigger == WEFT_ONCE) e.events |= EPOLLONESHOT;
-  if (bits & WEFT_READABLE) e.events |= EPOLLIN | EPOLLRDHUP | EPOLLPRI;
+  if (bits & WEFT_READABLE) e.events |= EPOLLIN | EPOLLRDHUP;
+  /* Not for others: what stays until it is read as what it is would be reported for ever. */
+  if (trigger == WEFT_EDGE) e.events |= EPOLLPRI;
   if (bits & WEFT_WRITABLE) e.events |= EPOLLOUT;
   if (bits & WEFT_PEER_CLOSED) e.events |= EPOLLRDHUP;
   /* What is watched once is mostly watched again: its registration is still there,

@@ -478,6 +478,10 @@ int weft_uring_await_writable(struct weft_uring *r, int fd, uint64_t id) {
   return await(r, fd, POLLOUT, id);
 }
 
+int weft_uring_await_events(struct weft_uring *r, int fd, uint32_t events, uint64_t id) {
+  return await(r, fd, events, id);
+}
+
 int weft_uring_read_at(struct weft_uring *r, int fd, void *to, uint32_t n, int64_t offset,
                        uint64_t id) {
   struct io_uring_sqe *s = next(r, IORING_OP_READ, fd, id);
@@ -593,6 +597,7 @@ ABSENT(int, weft_uring_accept, R, int fd, void *a, void *b, uint64_t id)
 ABSENT(int, weft_uring_connect, R, int fd, const void *a, uint32_t n, uint64_t id)
 ABSENT(int, weft_uring_await_readable, R, int fd, uint64_t id)
 ABSENT(int, weft_uring_await_writable, R, int fd, uint64_t id)
+ABSENT(int, weft_uring_await_events, R, int fd, uint32_t e, uint64_t id)
 ABSENT(int, weft_uring_read_at, R, int fd, void *a, uint32_t n, int64_t o, uint64_t id)
 ABSENT(int, weft_uring_write_at, R, int fd, const void *a, uint32_t n, int64_t o, uint64_t id)
 ABSENT(int, weft_uring_warm, R, int fd, uint32_t n, int64_t o, uint64_t id)

@@ -78,6 +78,7 @@ int weft_uring_send_message(struct weft_uring *, int fd, const void *, uint64_t)
 int weft_uring_accept(struct weft_uring *, int fd, void *, void *, uint64_t);
 int weft_uring_connect(struct weft_uring *, int fd, const void *, uint32_t, uint64_t);
 int weft_uring_await_readable(struct weft_uring *, int fd, uint64_t);
+int weft_uring_await_events(struct weft_uring *, int fd, uint32_t events, uint64_t);
 int weft_uring_await_writable(struct weft_uring *, int fd, uint64_t);
 int weft_uring_read_at(struct weft_uring *, int fd, void *, uint32_t, int64_t, uint64_t);
 int weft_uring_write_at(struct weft_uring *, int fd, const void *, uint32_t, int64_t, uint64_t);

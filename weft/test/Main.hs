@@ -22,6 +22,7 @@ import Test.Ending qualified
 import Test.Examples qualified
 import Test.Failures qualified
 import Test.Files qualified
+import Test.Foreign qualified
 import Test.Guests qualified
 import Test.Laws qualified
 import Test.Laziness qualified
@@ -74,6 +75,7 @@ everything = do
         Test.Counters.tests,
         Test.Sockets.tests,
         Test.Files.tests,
+        Test.Foreign.tests,
         Test.Transactions.tests,
         Test.Attempts.tests,
         Test.Roll.tests,

@@ -38,7 +38,7 @@ where
 import Control.Exception (Exception, throwIO)
 import Control.Monad (unless)
 import Weft.GhcIO.Internal.Relink (installHandlers)
-import Weft.GhcIO.Internal.Wait (NotSimulated (..))
+import Weft.GhcIO.Internal.Simulation (NotSimulated (..))
 
 -- | Have the waits of libraries suspend Weft threads from now on, in the whole process. Call it
 -- first in @main@; to call it again changes nothing.

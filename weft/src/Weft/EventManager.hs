@@ -7,8 +7,9 @@
 --
 -- A manager does nothing by itself. Somebody calls 'step', again and again, or 'loop': the
 -- /stepper/. All callbacks run inside of that call, one after the other, and nowhere else;
--- one that takes long holds up the others, and an exception of one leaves 'step' at once
--- (what was to run after it runs in the next step). Everything but 'step', 'loop' and
+-- one that takes long holds up the others. What one throws is thrown to the stepper at once; what
+-- was to run after it runs in the next step, first. An asynchronous exception ends the callback
+-- that runs, and no other. Everything but 'step', 'loop' and
 -- 'freeEventManager' may be called by any thread, callbacks included, and does not block.
 -- What blocks ('waitReadable', 'waitWritable', 'delay') is for other threads than the
 -- stepper, and refuses to be called from a callback.
@@ -100,7 +101,8 @@ newEventManager :: IO Poller -> IO EventManager
 newEventManager = Manager.newEventManager
 
 -- | Free a manager, as its last step: registered callbacks are told 'closed', on the calling
--- thread; descriptors stay open. Timeouts do not run, and threads that wait are told so by
+-- thread; descriptors stay open. All of them run, and what the first to throw has thrown is thrown at
+-- the end. Timeouts do not run, and threads that wait are told so by
 -- an 'IOError'. Waits for the step that another thread is in, and has it end. Nothing can be
 -- registered afterwards; a second call does nothing.
 freeEventManager :: EventManager -> IO ()
@@ -157,7 +159,7 @@ stop = Manager.stop
 -- number's next owner.
 --
 -- Throws an 'IOError': @EBADF@ for a number that is not open, @EINVAL@ for no interest, and
--- others where the source refuses. A source that only the stepper may use (@poll@, @select@)
+-- others where the source refuses. A source that only the stepper may use (all but @epoll@)
 -- refuses later, by an event, 'refused'.
 register :: EventManager -> Fd -> Interest -> Lifetime -> (Registration -> Events -> IO ()) -> IO Registration
 register = Table.register

@@ -154,6 +154,11 @@ module Weft.IO
     localAddress,
     peerAddress,
 
+    -- * Descriptors of others
+    awaitReadableFd,
+    awaitWritableFd,
+    Descriptor.closeFdWith,
+
     -- * Files
     withFile,
     openFile,
@@ -197,10 +202,12 @@ import Data.ByteString (ByteString)
 import Data.Int (Int64)
 import Data.Text (Text)
 import GHC.Stack (HasCallStack, withFrozenCallStack)
+import System.Posix.Types (Fd)
 import Weft (ForkOptions, Label, Priority, Settings, ThreadId)
 import Weft qualified
 import Weft.Buffer (Buffer)
 import Weft.Concurrently qualified as Concurrently
+import Weft.Descriptor qualified as Descriptor
 import Weft.File (File, FileStatus, OpenFlags, OpenMode, Where)
 import Weft.File qualified as File
 import Weft.Internal.Core.Direct
@@ -508,6 +515,14 @@ awaitReadable = await . Socket.awaitReadable
 -- | See 'Weft.Socket.awaitWritable'.
 awaitWritable :: Socket -> IO ()
 awaitWritable = await . Socket.awaitWritable
+
+-- | See 'Weft.Descriptor.awaitReadableFd'.
+awaitReadableFd :: Fd -> IO ()
+awaitReadableFd = await . Descriptor.awaitReadableFd
+
+-- | See 'Weft.Descriptor.awaitWritableFd'.
+awaitWritableFd :: Fd -> IO ()
+awaitWritableFd = await . Descriptor.awaitWritableFd
 
 -- | See 'Weft.Socket.receiveFrom'.
 receiveFrom :: (HasCallStack) => Socket -> Int -> IO (ByteString, SockAddr)

@@ -151,7 +151,7 @@ tokens =
           forAll (choose (0, maxBound)) \number ->
             forAll (elements [Reading, Writing]) \direction -> ioProperty do
               d <- newDescriptor number
-              let token = streamToken key d direction
+              let token = streamToken key (descriptorNumber d) direction
               pure $
                 tokenParts token === TokenParts key number False direction
                   .&&. answerToken (pending token) === token

@@ -18,6 +18,7 @@ import Weft
 import Weft.Conformance.Check
 import Weft.Conformance.Connecting
 import Weft.Conformance.World
+import Weft.Descriptor (awaitReadableFd, awaitWritableFd)
 import Weft.Socket
 
 -- | Names, addresses, options.
@@ -120,6 +121,8 @@ inherited = withSocket (openSocket AF_INET Stream) $ \listener -> do
 unconnected :: Thread ()
 unconnected = do
   failsWith [eBADF] (adoptSocket (-1))
+  failsWith [eBADF] (awaitReadableFd (-1))
+  failsWith [eBADF] (awaitWritableFd (-1))
   withSocket (openSocket AF_INET Stream) $ \s -> do
     localAddress s ===> SockAddrInet 0 0
     failsWith [eNOTCONN] (peerAddress s)

@@ -10,6 +10,7 @@ module Weft.EventManager.Source
     epoll,
     poll,
     select,
+    ioUring,
 
     -- * A source for tests
     Script,
@@ -36,4 +37,5 @@ import Weft.Internal.Backend.Epoll (epoll)
 import Weft.Internal.Backend.Poll (poll, select)
 import Weft.Internal.Backend.Readiness.Poller
 import Weft.Internal.Backend.Readiness.Script
+import Weft.Internal.Backend.Uring.Poller (ioUring)
 import Weft.Internal.Os.Sys (Result)

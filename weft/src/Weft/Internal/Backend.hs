@@ -66,6 +66,11 @@ data Operation
     AwaitReadable !Descriptor
   | -- | Wait until a write would not block.
     AwaitWritable !Descriptor
+  | -- | As 'AwaitReadable', for the number of a descriptor that somebody else owns, uses
+    -- and closes; what is always ready is. It may be answered a moment after it was so.
+    AwaitReadableFd !CInt
+  | -- | As 'AwaitReadableFd', until a write would not block.
+    AwaitWritableFd !CInt
   | -- | Read a pipe, FIFO, terminal or eventfd (no offset).
     ReadStream !Descriptor !(Ptr Word8) !Int
   | -- | Write to a pipe, FIFO, terminal or eventfd (no offset).
@@ -115,6 +120,8 @@ describeOperation = \case
   Connect d _ _ -> on d "connect"
   AwaitReadable d -> on d "await readable"
   AwaitWritable d -> on d "await writable"
+  AwaitReadableFd n -> "await readable on foreign fd " <> show n
+  AwaitWritableFd n -> "await writable on foreign fd " <> show n
   ReadStream d _ n -> on d ("read up to " <> show n <> " bytes")
   WriteStream d _ n -> on d ("write " <> show n <> " bytes")
   SendFile d f o n -> on d ("send " <> show n <> " bytes of " <> show f <> " from " <> show o)

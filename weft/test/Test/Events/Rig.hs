@@ -70,7 +70,8 @@ realRigs :: [Rig]
 realRigs =
   [ Rig "epoll" (real epoll) True True,
     Rig "poll" (real poll) True True,
-    Rig "select" (real select) False True
+    Rig "select" (real select) False True,
+    Rig "io_uring" (real ioUring) True True
   ]
   where
     real source = pure (source, socketLink, fromIntegral <$> getMonotonicTimeNSec)

@@ -16,22 +16,23 @@ where
 import Control.Concurrent (isCurrentThreadBound, threadDelay, threadWaitRead)
 import Control.Exception (Exception (..), throwIO, try)
 import Control.Monad (unless)
+import Control.Monad.Catch (handle, throwM)
 import Data.Maybe (isJust)
-import Foreign.C.Types (CInt)
 import Foreign.Ptr (nullPtr)
 import Foreign.StablePtr (castPtrToStablePtr, newStablePtr)
 import GHC.Conc (closeFdWith)
 import GHC.Event (Event, evtRead)
 import GHC.Exts (Any, Ptr (..), RealWorld, State#, addrToAny#)
 import GHC.IO (IO (..), unIO)
+import System.IO.Error (ioeSetLocation)
 import System.IO.Unsafe (unsafePerformIO)
 import System.Posix.Types (Fd (..))
 import System.Timeout (timeout)
 import Unsafe.Coerce (unsafeCoerce)
-import Weft.GhcIO.Internal.Close
+import Weft.Descriptor (awaitReadableFd, awaitWritableFd)
+import Weft.Descriptor qualified as Descriptor
 import Weft.GhcIO.Internal.Foreign
-import Weft.GhcIO.Internal.Table (Interest (..))
-import Weft.GhcIO.Internal.Wait
+import Weft.GhcIO.Internal.Simulation
 import Weft.IO (CannotSuspend, await, direct)
 import Weft.Internal.Core.Trace (Thread)
 import Weft.Internal.Os.Simulated (everSimulated)
@@ -65,9 +66,11 @@ suspendedOr base weft = do
 {-# INLINE suspendedOr #-}
 
 waitHandler :: Event -> Fd -> Code ()
-waitHandler event fd = unIO (probed (fd == minBound) (suspendedOr (originalWait event fd) (awaitDescriptor interest (numberOf fd))))
+waitHandler event fd = unIO (probed (fd == minBound) (suspendedOr (originalWait event fd) awaited))
   where
-    interest = if event == evtRead then Readable else Writable
+    awaited = refuseSimulation "threadWait" >> handle (throwM . asOfBase) (await' fd)
+    await' = if event == evtRead then awaitReadableFd else awaitWritableFd
+    asOfBase e = ioeSetLocation e "threadWait"
 {-# OPAQUE waitHandler #-}
 
 delayHandler :: Int -> Code ()
@@ -75,7 +78,7 @@ delayHandler time = unIO (probed (time == minBound) (suspendedOr (originalDelay 
 {-# OPAQUE delayHandler #-}
 
 closeHandler :: (Fd -> IO ()) -> Fd -> Code ()
-closeHandler close fd = unIO (probed (fd == minBound) (closing (numberOf fd) (originalClose close fd)))
+closeHandler close fd = unIO (probed (fd == minBound) (Descriptor.closeFdWith (originalClose close) fd))
 {-# OPAQUE closeHandler #-}
 
 -- | The action is the user's, so it must not be run again if it fails with 'CannotSuspend':
@@ -88,9 +91,6 @@ timeoutHandler time action = unIO . probed (time == minBound) $ do
     | time < 0 -> Just <$> action
     | otherwise -> await (Weft.timeout (microseconds (limited time)) (direct action))
 {-# OPAQUE timeoutHandler #-}
-
-numberOf :: Fd -> CInt
-numberOf (Fd number) = number
 
 -- | A century is for ever, and its nanoseconds are a number that can be added to a clock.
 limited :: Int -> Int

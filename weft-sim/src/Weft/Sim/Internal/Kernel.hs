@@ -172,6 +172,8 @@ answerAsk sim ask request k = case request of
   Connect s a limit -> connectSocket net s a limit ask k
   AwaitReadable s -> awaitReadable net s ask k
   AwaitWritable s -> awaitWritable net s ask k
+  AwaitReadableFd n -> awaitForeign n ask k
+  AwaitWritableFd n -> awaitForeign n ask k
   OpenSocket f t -> openSocket net f t ask k
   AdoptSocket n -> adoptSocket n ask k
   Bind s a -> bindSocket net s a ask k

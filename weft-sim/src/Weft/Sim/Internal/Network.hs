@@ -16,6 +16,7 @@ module Weft.Sim.Internal.Network
     -- * Sockets
     openSocket,
     adoptSocket,
+    awaitForeign,
     bindSocket,
     listenSocket,
     acceptSocket,
@@ -107,6 +108,10 @@ openSocket net family kind ask = instantly "socket" make ask
 -- | Fails: nobody outside of the world opens a descriptor in it.
 adoptSocket :: CInt -> Answering Socket
 adoptSocket _ = refuse "adopt a socket" eBADF
+
+-- | No descriptor of the real system is open on a simulated machine.
+awaitForeign :: CInt -> Answering ()
+awaitForeign _ = refuse "wait" eBADF
 
 bindSocket :: Network -> Socket -> SockAddr -> Answering ()
 bindSocket net s address = withSocket net what s (instantly what . bindIt)

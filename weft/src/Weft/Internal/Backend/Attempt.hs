@@ -46,6 +46,8 @@ laterAttempt untouched = \case
   Connect d _ _ -> Sys.connectResult (number d)
   AwaitReadable _ | untouched -> pure 0
   AwaitWritable _ | untouched -> pure 0
+  AwaitReadableFd _ | untouched -> pure 0
+  AwaitWritableFd _ | untouched -> pure 0
   other -> attempt other
 
 -- | One system call. 'Sys.wouldBlock' also for what is not tried: a connection, which has to
@@ -61,6 +63,8 @@ attempt = \case
   WriteStream d p n -> Sys.writeStream (number d) p n
   AwaitReadable d -> Sys.readyNow (number d) Sys.readableBit
   AwaitWritable d -> Sys.readyNow (number d) Sys.writableBit
+  AwaitReadableFd n -> Sys.readyNow n Sys.readableBit
+  AwaitWritableFd n -> Sys.readyNow n Sys.writableBit
   SendFile d file offset n -> do
     resident <- Sys.residentBytes (number file) offset n
     if resident < 0

@@ -19,7 +19,7 @@ where
 
 import Control.Concurrent (myThreadId)
 import Control.Concurrent.MVar
-import Control.Exception (bracket_, finally, mask_, onException)
+import Control.Exception (bracket_, finally, mask_, onException, uninterruptibleMask_)
 import Control.Monad (unless, void, when)
 import Data.Foldable (for_)
 import Data.IORef
@@ -79,24 +79,24 @@ asStepper m place action = do
 step :: EventManager -> Maybe Duration -> IO Int
 step m limit = asStepper m "step" do
   refuseWhenFree m "step"
-  drain (managerInbox m)
-  due <- runDue m
+  receive
   told <- runPending m
   always <- readIORef (managerAlways m)
   next <- readIORef (managerNext m)
   end <- readIORef (managerEnd m)
   when (next == end) $
-    if due + told > 0 || not (IntSet.null always)
+    if told > 0 || not (IntSet.null always)
       then collect m 0
       else untilNext m >>= collect m . earlier (maybe (-1) (max 0 . durationNanoseconds) limit)
-  for_ (IntSet.toList always) (handleAlways m . fromIntegral)
+  uninterruptibleMask_ (for_ (IntSet.toList always) (handleAlways m . fromIntegral))
   ready <- runPending m
   handled <- handleAll m
-  drain (managerInbox m)
-  late <- runDue m
-  last_ <- runPending m
-  pure (due + told + ready + handled + late + last_)
+  receive
+  late <- runPending m
+  pure (told + ready + handled + late)
   where
+    -- Messages, and what is due.
+    receive = uninterruptibleMask_ (drain (managerInbox m)) >> enqueueDue m
     earlier a b
       | a < 0 = b
       | b < 0 = a
@@ -134,7 +134,7 @@ handleAll m = go 0
           EventBuffer buffer _ <- readIORef (managerBuffer m)
           key <- Key <$> peekElemOff buffer (2 * i)
           bits <- fromIntegral <$> peekElemOff buffer (2 * i + 1)
-          mask_ do
+          uninterruptibleMask_ do
             writeIORef (managerNext m) (i + 1)
             if key == wakeupKey (managerWakeup m)
               then drainWakeup (managerWakeup m)
@@ -172,7 +172,7 @@ freeEventManager m = do
       drain (managerInbox m)
       closeAll m
       dropAll m
-      void (runPending m)
+      runPendingToTheEnd m
   where
     release = do
       freeWakeup (managerWakeup m)

@@ -16,7 +16,7 @@ module Weft.Internal.Backend.Readiness
   )
 where
 
-import Control.Monad (unless, void, when)
+import Control.Monad (foldM, unless, void, when)
 import Data.IORef
 import Data.IntMap.Strict qualified as IntMap
 import Data.Primitive.PrimVar (newPrimVar, readPrimVar, writePrimVar)
@@ -25,6 +25,7 @@ import Foreign.Marshal.Alloc (free)
 import Foreign.Ptr (Ptr)
 import Foreign.Storable (peekElemOff)
 import Weft.Internal.Backend
+import Weft.Internal.Backend.Readiness.Foreign
 import Weft.Internal.Backend.Readiness.Jobs
 import Weft.Internal.Backend.Readiness.Poller
 import Weft.Internal.Backend.Readiness.Source
@@ -48,11 +49,12 @@ newReadiness poller pool post = do
   deliveries <- newIORef []
   jobs <- newIORef IntMap.empty
   closing <- newIORef IntMap.empty
+  foreignNumbers <- newIORef IntMap.empty
   events <- newBuffer 256 >>= newIORef
   next <- newPrimVar 0
   end <- newPrimVar 0
   isShut <- newIORef False
-  let src = Source poller table wakeup pool post numbers deliveries jobs closing events next end isShut
+  let src = Source poller table wakeup pool post numbers deliveries jobs closing foreignNumbers events next end isShut
   pure
     Backend
       { backendName = pollerName poller,
@@ -68,7 +70,7 @@ newReadiness poller pool post = do
         shutdown = shutdownSource src
       }
 
--- The number alone would do while it is open; no descriptor is made of it.
+-- No descriptor has the serial 0, and nobody else waits for this number.
 wakeupKey :: Wakeup -> Key
 wakeupKey w = makeKey (wakeupDescriptor w) 0
 
@@ -83,6 +85,8 @@ submitTo src op done = case op of
   Connect d _ _ -> onStream src Writing d op done
   AwaitReadable d -> onStream src Reading d op done
   AwaitWritable d -> onStream src Writing d op done
+  AwaitReadableFd n -> awaitForeign src Reading n op done
+  AwaitWritableFd n -> awaitForeign src Writing n op done
   ReadStream d _ _ -> onStream src Reading d op done
   WriteStream d _ _ -> onStream src Writing d op done
   SendFile d _ _ _ -> onStream src Writing d op done
@@ -96,7 +100,7 @@ submitTo src op done = case op of
 -- that every call allocates, whichever of them it uses.
 
 onStream :: Source w -> Direction -> Descriptor -> Operation -> Completion w -> IO Answer
-onStream src direction d op done = withSlot src d \slot -> submitStream src slot direction d op done
+onStream src direction d op done = withSlot src d \slot -> submitStream src slot direction (descriptorNumber d) op done
 
 onFile :: Source w -> Descriptor -> Operation -> Completion w -> IO Int -> IO Answer
 onFile src d op done system = withSlot src d \_ -> inPool src [d] op done system
@@ -112,7 +116,7 @@ inPool src descriptors op done system = do
 cancelIn :: Source w -> Token -> IO ()
 cancelIn src token
   | partInPool parts = withdrawJob src (partSequence parts)
-  | otherwise = cancelWaiter src parts
+  | otherwise = cancelForeign src parts >>= \found -> unless found (cancelWaiter src parts)
   where
     parts = tokenParts token
 
@@ -185,7 +189,10 @@ dispatch src buffer from n = go from 0
           more <- event key bits
           go (i + 1) (ran + more)
     event key bits
-      | key == wakeupKey (sourceWakeup src) = 0 <$ drainWakeup (sourceWakeup src)
+      | keySerial key == foreignSerial =
+          if key == wakeupKey (sourceWakeup src)
+            then 0 <$ drainWakeup (sourceWakeup src)
+            else wakeForeign src (keyNumber key) bits
       | otherwise =
           existingSlot (sourceTable src) (keyNumber key) >>= \case
             Nothing -> pure 0
@@ -216,17 +223,18 @@ forgetIn src d action =
         | waited + withdrawn > 0 -> enqueue src (Finish action)
         | otherwise -> action
 
--- | As of 'visit'. An operation is in one of three places: in a slot, in the pool,
--- or over and not yet said.
+-- | As of 'visit'. An operation is in one of four places: in a slot, among the foreign ones, in
+-- the pool, or over and not yet said.
 visitSource :: Source w -> (Operation -> w -> r -> IO r) -> r -> IO r
 visitSource src f z =
-  foldSlots inSlot z (sourceTable src) >>= inJobs >>= inDeliveries
+  foldSlots inSlot z (sourceTable src) >>= inForeign >>= inJobs >>= inDeliveries
   where
     inSlot slot acc = do
       readers <- readWaiters slot Reading
       writers <- readWaiters slot Writing
       foldWaiters onWaiter readers acc >>= foldWaiters onWaiter writers
     onWaiter w = f (waiterOperation w) (completionFor (waiterCompletion w))
+    inForeign acc = foreigners src >>= foldM (\before w -> f (foreignOperation w) (completionFor (foreignCompletion w)) before) acc
     inJobs acc = do
       jobs <- readIORef (sourceJobs src)
       IntMap.foldr (\job next !a -> onJob job a >>= next) pure jobs acc
@@ -242,15 +250,20 @@ tokensOf :: Source w -> (w -> Bool) -> IO [Token]
 tokensOf src wanted = do
   waiting <- foldSlots inSlot [] (sourceTable src)
   jobs <- readIORef (sourceJobs src)
-  pure ([jobToken key | (key, job) <- IntMap.toList jobs, wanted (completionFor (jobCompletion job))] <> waiting)
+  foreign' <- foreignTokens src wanted
+  pure ([jobToken key | (key, job) <- IntMap.toList jobs, wanted (completionFor (jobCompletion job))] <> foreign' <> waiting)
   where
     inSlot slot found = do
       readers <- readWaiters slot Reading
       writers <- readWaiters slot Writing
       foldWaiters (token Reading) readers found >>= foldWaiters (token Writing) writers
+    numberOf = \case
+      AwaitReadableFd n -> Just n
+      AwaitWritableFd n -> Just n
+      op -> descriptorNumber <$> streamOf op
     token direction w found =
-      pure $ case streamOf (waiterOperation w) of
-        Just d | wanted (completionFor (waiterCompletion w)) -> streamToken (waiterSequence w) d direction : found
+      pure $ case numberOf (waiterOperation w) of
+        Just number | wanted (completionFor (waiterCompletion w)) -> streamToken (waiterSequence w) number direction : found
         _ -> found
 
 -- | As of 'shutdown'. Every operation that is pending completes, from inside
@@ -261,6 +274,7 @@ shutdownSource src = do
   unless isShut do
     writeIORef (sourceIsShut src) True
     foldSlots (\slot () -> void (cancelWaiters src slot)) () (sourceTable src)
+    cancelForeigners src
     stopJobs src
     _ <- deliverAll src
     freeWakeup (sourceWakeup src)

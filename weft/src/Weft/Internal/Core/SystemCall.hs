@@ -74,6 +74,9 @@ data SystemCall a where
   SendFile :: !Socket -> !File -> !Int64 -> !Int -> SystemCall Int
   AwaitReadable :: !Socket -> SystemCall ()
   AwaitWritable :: !Socket -> SystemCall ()
+  -- Descriptors that somebody else owns, uses and closes
+  AwaitReadableFd :: !CInt -> SystemCall ()
+  AwaitWritableFd :: !CInt -> SystemCall ()
   Shutdown :: !Socket -> !ShutdownHow -> SystemCall ()
   CloseSocket :: !Socket -> SystemCall ()
   GetOption :: !Socket -> !SocketOption -> SystemCall Int
@@ -322,6 +325,8 @@ describe = \case
   SendFile s f o n -> onto s ("send " <> bytes n <> " of " <> show f <> " from offset " <> show o)
   AwaitReadable s -> onto s "wait until readable"
   AwaitWritable s -> onto s "wait until writable"
+  AwaitReadableFd n -> "wait until foreign fd " <> show n <> " is readable"
+  AwaitWritableFd n -> "wait until foreign fd " <> show n <> " is writable"
   Shutdown s how -> onto s (show how)
   CloseSocket s -> onto s "close"
   GetOption s o -> onto s ("get " <> show o)

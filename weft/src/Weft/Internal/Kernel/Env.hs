@@ -16,6 +16,8 @@ module Weft.Internal.Kernel.Env
     operate,
     operateIO,
     operateBefore,
+    completed,
+    countPending,
     retire,
     inPool,
     onItsWorker,

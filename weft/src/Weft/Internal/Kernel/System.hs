@@ -32,8 +32,9 @@ import Weft.Internal.Data.Time
 import Weft.Internal.Data.Timers qualified as Timers
 import Weft.Internal.Kernel
 import Weft.Internal.Kernel.Attempts
-import Weft.Internal.Kernel.Env
+import Weft.Internal.Kernel.Env hiding (completed)
 import Weft.Internal.Kernel.Files
+import Weft.Internal.Kernel.Foreign
 import Weft.Internal.Kernel.Network
 import Weft.Internal.Kernel.Signals
 import Weft.Internal.Os.Descriptor (descriptorNumber)
@@ -154,6 +155,8 @@ answerTo env wait request k = case request of
   SendVector s bs -> sendVector env s bs wait k
   AwaitReadable s -> awaitReady env (Operation.AwaitReadable (socketDescriptor s)) s wait k
   AwaitWritable s -> awaitReady env (Operation.AwaitWritable (socketDescriptor s)) s wait k
+  AwaitReadableFd n -> awaitForeign env (Operation.AwaitReadableFd n) n request wait k
+  AwaitWritableFd n -> awaitForeign env (Operation.AwaitWritableFd n) n request wait k
   Now -> Sys.monotonicNow >>= \t -> pure $ k (Instant t)
   SleepUntil t -> do
     let tcb = waitTcb wait

@@ -106,7 +106,7 @@ newDescriptor = newDescriptorWith mempty
 -- | 'newDescriptor' of a file with known facts.
 newDescriptorWith :: Facts -> CInt -> IO Descriptor
 newDescriptorWith (Facts facts) n = do
-  s <- atomicModifyIORef' serials (\s -> (s + 1, s))
+  s <- atomicModifyIORef' serials (\s -> (max 1 (s + 1), s))
   words' <- newPrimArray 2
   writePrimArray words' 0 facts
   writePrimArray words' 1 0

@@ -83,6 +83,7 @@ module Weft.Internal.Os.Sys
 
     -- ** poll
     pollEvents,
+    pollBits,
     pollWait,
     pollWaitNoBlock,
 
@@ -333,6 +334,10 @@ foreign import ccall unsafe "weft_epoll_wait"
 -- | Readiness bits as the @events@ of a @struct pollfd@.
 foreign import ccall unsafe "weft_poll_events"
   pollEvents :: Int -> IO Int
+
+-- | The @revents@ of a @struct pollfd@ as readiness bits.
+foreign import ccall unsafe "weft_bits_of_poll"
+  pollBits :: Int -> IO Word64
 
 -- | @ppoll@ over an array of @struct pollfd@ with their keys beside it; events
 -- as of 'epollWait'.

@@ -29,12 +29,14 @@ module Weft.Internal.Backend.Manager.State
     -- * Callbacks
     enqueue,
     runPending,
+    runPendingToTheEnd,
   )
 where
 
 import Control.Concurrent (ThreadId, myThreadId)
 import Control.Concurrent.MVar (MVar)
-import Control.Monad (when)
+import Control.Exception (SomeException, finally, mask, throwIO, try)
+import Control.Monad (unless, when)
 import Control.Monad.Primitive (RealWorld)
 import Data.IORef
 import Data.IntMap.Strict (IntMap)
@@ -63,8 +65,8 @@ data EventManager = EventManager
     -- | Held by the stepper.
     managerStepping :: !(MVar ()),
     managerStepper :: !(IORef (Maybe ThreadId)),
-    -- | Callbacks that are to run, first come first. The stepper's.
-    managerPending :: !(IORef [IO ()]),
+    -- | Callbacks that are to run, first come first: Note [Exceptions of callbacks]. The stepper's.
+    managerPending :: !(IORef [IO Bool]),
     -- | Numbers that are always ready, regular files. The stepper's.
     managerAlways :: !(IORef IntSet),
     -- | Where the poller puts events, which of them was not handled yet, and how many there
@@ -175,19 +177,38 @@ illegal :: String -> String -> IO a
 illegal place reason =
   ioError (mkIOError illegalOperationErrorType place Nothing Nothing `ioeSetErrorString` reason)
 
--- | Have callbacks run after those that are to run already. On the stepper.
-enqueue :: EventManager -> [IO ()] -> IO ()
-enqueue m actions = modifyIORef' (managerPending m) (<> actions)
+-- Note [Exceptions of callbacks]
+-- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
+-- Callbacks of all kinds, of descriptors, closes and timeouts, are put into one queue and run
+-- from there, and nothing is between the queue and the caller of a step: what a callback throws
+-- is thrown to him. It is off the queue by then, and the others are not: the next step runs them
+-- first. What fills the queue (events, messages, what is due) runs no callback, and is masked
+-- uninterruptibly from the moment on in which it is taken from where it was, so that an
+-- asynchronous exception loses nothing either; it ends the callback that runs.
+--
+-- Whether a callback still is to run is asked when its turn has come, since one before it
+-- may have unregistered it, cancelled it or put it off. It answers whether it has run.
 
--- | Run the callbacks that are to run; answers how many there were. On the stepper.
+-- | Have callbacks run after those that are to run already. On the stepper.
+enqueue :: EventManager -> [IO Bool] -> IO ()
+enqueue m actions = unless (null actions) $ modifyIORef' (managerPending m) (<> actions)
+
+-- | Run the callbacks that are to run; answers how many have run. On the stepper.
 runPending :: EventManager -> IO Int
 runPending m = go 0
   where
-    go !count =
+    go !count = next >>= maybe (pure count) (\ran -> go (if ran then count + 1 else count))
+    next = mask $ \restore ->
       readIORef (managerPending m) >>= \case
-        [] -> pure count
+        [] -> pure Nothing
         action : rest -> do
           -- First, so that an exception does not have it run twice.
           writeIORef (managerPending m) rest
-          action
-          go (count + 1)
+          Just <$> restore action
+
+-- | Run them all, whatever they throw; then throw the first of it. On the stepper.
+runPendingToTheEnd :: EventManager -> IO ()
+runPendingToTheEnd m =
+  try (runPending m) >>= \case
+    Right _ -> pure ()
+    Left e -> runPendingToTheEnd m `finally` throwIO (e :: SomeException)

@@ -186,7 +186,7 @@ concerns (Events bits) r = bits .&. (interestBits (registrationInterest r) .|. a
 
 -- | The callbacks of registrations, first come first, of which each hears what it waits for
 -- and what ends the descriptor.
-firing :: Events -> [Registration] -> [IO ()]
+firing :: Events -> [Registration] -> [IO Bool]
 firing events registrations = [report r | r <- reverse registrations]
   where
     final = events `has` (closed <> refused)
@@ -195,7 +195,7 @@ firing events registrations = [report r | r <- reverse registrations]
         if final || registrationLifetime r == OneShot
           then atomicModifyIORef' (registrationIsLive r) (False,)
           else readIORef (registrationIsLive r)
-      when live $ registrationCallback r r (heard r)
+      live <$ when live (registrationCallback r r (heard r))
     heard r = Events (eventBits events .&. (interestBits (registrationInterest r) .|. eventBits endings))
     endings = peerClosed <> failed <> closed <> refused
 

@@ -13,12 +13,13 @@ module Weft.Internal.Backend.Manager.Timeouts
     cancelTimeout,
 
     -- * For the stepper
-    runDue,
+    enqueueDue,
     untilNext,
     dropAll,
   )
 where
 
+import Control.Exception (uninterruptibleMask_)
 import Control.Monad (unless, void, when)
 import Data.Foldable (for_)
 import Data.IORef
@@ -118,26 +119,28 @@ unqueue timeout = do
     writeIORef (timeoutKey timeout) Nothing
     void $ Timers.cancel (managerTimers (timeoutManager timeout)) key
 
--- | Run what is due, in the order of the deadlines; answers how many ran. On the stepper.
-runDue :: EventManager -> IO Int
-runDue m = do
+-- | Have run what is due, in the order of the deadlines. On the stepper.
+enqueueDue :: EventManager -> IO ()
+enqueueDue m = do
   next <- Timers.nextDeadline (managerTimers m)
-  if next == Timers.never
-    then pure 0
-    else do
-      now <- pollerClock (managerPoller m)
-      ran <- newIORef 0
-      when (next <= now) $ void $ Timers.popExpired (managerTimers m) now \timeout -> do
+  unless (next == Timers.never) do
+    now <- pollerClock (managerPoller m)
+    when (next <= now) $ uninterruptibleMask_ do
+      due <- newIORef []
+      void $ Timers.popExpired (managerTimers m) now \timeout -> do
         writeIORef (timeoutKey timeout) Nothing
-        deadline <- atomicReadInt (timeoutDeadline timeout)
-        if fromIntegral deadline > now || deadline == gone
-          then queue timeout
-          else do
-            seen <- casInt (timeoutDeadline timeout) deadline gone
-            if seen == deadline
-              then modifyIORef' ran (+ 1) >> timeoutAction timeout
-              else queue timeout
-      readIORef ran
+        modifyIORef' due (run now timeout :)
+      readIORef due >>= enqueue m . reverse
+
+-- | Run a timeout that was due at this time, unless it was put off or cancelled since.
+run :: Int64 -> Timeout -> IO Bool
+run now timeout = do
+  deadline <- atomicReadInt (timeoutDeadline timeout)
+  if deadline == gone || fromIntegral deadline > now
+    then False <$ queue timeout
+    else do
+      seen <- casInt (timeoutDeadline timeout) deadline gone
+      if seen == deadline then True <$ timeoutAction timeout else run now timeout
 
 -- | Nanoseconds until the next timeout, negative for none. On the stepper.
 untilNext :: EventManager -> IO Int64

@@ -10,6 +10,7 @@
 module Weft.Internal.Backend.Readiness.Source
   ( -- * State
     Source (..),
+    Foreigner (..),
     nextSequence,
 
     -- * Deliveries
@@ -35,8 +36,10 @@ import Data.Bits ((.&.))
 import Data.Foldable (for_)
 import Data.IORef (IORef, modifyIORef', readIORef, writeIORef)
 import Data.IntMap.Strict (IntMap)
+import Data.IntMap.Strict qualified as IntMap
 import Data.Primitive.PrimVar (PrimVar, readPrimVar, writePrimVar)
 import Data.Word (Word32)
+import Foreign.C.Types (CInt)
 import Weft.Internal.Backend
 import Weft.Internal.Backend.Readiness.Poller (Direction (..), EventBuffer, Poller (..))
 import Weft.Internal.Backend.Readiness.Table
@@ -61,12 +64,22 @@ data Source w = Source
     sourceJobs :: !(IORef (IntMap (Job w))),
     -- | By serial: descriptors that are forgotten while jobs still use them.
     sourceClosing :: !(IORef (IntMap Closing)),
+    -- | By number: "Weft.Internal.Backend.Readiness.Foreign".
+    sourceForeign :: !(IORef (IntMap [Foreigner w])),
     -- | Where the poller puts events.
     sourceEvents :: !(IORef EventBuffer),
     -- | The first of them that was not handled yet, and how many there are.
     sourceNext :: {-# UNPACK #-} !(PrimVar RealWorld Int),
     sourceEnd :: {-# UNPACK #-} !(PrimVar RealWorld Int),
     sourceIsShut :: !(IORef Bool)
+  }
+
+-- | An operation that waits for a descriptor which Weft does not own.
+data Foreigner w = Foreigner
+  { foreignSequence :: !Int,
+    foreignDirection :: !Direction,
+    foreignOperation :: !Operation,
+    foreignCompletion :: {-# UNPACK #-} !(Completion w)
   }
 
 -- | A number for a pending operation: the part of its token that is its own.
@@ -142,9 +155,20 @@ moveIn src slot d = do
           for_ ws \w -> enqueue src (Complete (waiterOperation w) (waiterCompletion w) Sys.canceled)
         pollerRemove (sourcePoller src) (descriptorNumber d)
         vacateSlot slot
+      dismissForeign src (descriptorNumber d)
       occupySlot slot (descriptorSerial d)
       pure True
 {-# NOINLINE moveIn #-}
+
+-- | Weft owns the number from now on, so that its slot has the events. Operations that wait for
+-- it as a foreign one end, as if it had been ready; who asks again waits in the slot.
+dismissForeign :: Source w -> CInt -> IO ()
+dismissForeign src number = do
+  all' <- readIORef (sourceForeign src)
+  for_ (IntMap.lookup (fromIntegral number) all') \waiting -> do
+    writeIORef (sourceForeign src) (IntMap.delete (fromIntegral number) all')
+    pollerRemove (sourcePoller src) number
+    for_ (reverse waiting) \w -> enqueue src (Complete (foreignOperation w) (foreignCompletion w) 0)
 
 -- | An operation that a pool thread carries out, wholly or in part.
 data Job w = Job

@@ -100,27 +100,27 @@ import Weft.Internal.Os.Sys qualified as Sys
 -- found in its slot, the table of jobs is asked.
 
 -- | Try, if that may succeed; wait, if it does not.
-submitStream :: Source w -> Slot w -> Direction -> Descriptor -> Operation -> Completion w -> IO Answer
-submitStream src slot direction d op done = do
+submitStream :: Source w -> Slot w -> Direction -> CInt -> Operation -> Completion w -> IO Answer
+submitStream src slot direction number op done = do
   flag <- readFlag slot direction
   if flag == Blocked && not (mustBegin op)
-    then parkNew src slot direction d op done
+    then parkNew src slot direction number op done
     else do
       r <- firstAttempt op
       if
-        | r == Sys.wouldBlock -> writeFlag slot direction Blocked >> parkNew src slot direction d op done
+        | r == Sys.wouldBlock -> writeFlag slot direction Blocked >> parkNew src slot direction number op done
         | r == pagesMissing -> do
             key <- nextSequence src
             started <- bringIn src key op done
-            pure $! if started then pending (streamToken key d direction) else Sys.canceled
+            pure $! if started then pending (streamToken key number direction) else Sys.canceled
         | otherwise -> r <$ noteTransfer src slot direction flag op r
 {-# INLINE submitStream #-}
 
-parkNew :: Source w -> Slot w -> Direction -> Descriptor -> Operation -> Completion w -> IO Answer
-parkNew src slot direction d op done = do
+parkNew :: Source w -> Slot w -> Direction -> CInt -> Operation -> Completion w -> IO Answer
+parkNew src slot direction number op done = do
   key <- nextSequence src
-  r <- park src slot direction (descriptorNumber d) (StreamWaiter key op done)
-  pure $! if Sys.isFailure r then r else pending (streamToken key d direction)
+  r <- park src slot direction number (StreamWaiter key op done)
+  pure $! if Sys.isFailure r then r else pending (streamToken key number direction)
 
 -- | To connect is to begin something, whatever is known about the stream.
 mustBegin :: Operation -> Bool
@@ -325,9 +325,9 @@ cancelWaiters src slot = do
   pure (length ws)
 
 -- | The token of an operation on a stream. See Note [Tokens].
-streamToken :: Int -> Descriptor -> Direction -> Token
-streamToken key d direction =
-  Token ((key `shiftL` 33) .|. (fromIntegral (descriptorNumber d) `shiftL` 2) .|. fromEnum (direction == Writing))
+streamToken :: Int -> CInt -> Direction -> Token
+streamToken key number direction =
+  Token ((key `shiftL` 33) .|. (fromIntegral number `shiftL` 2) .|. fromEnum (direction == Writing))
 {-# INLINE streamToken #-}
 
 -- | The token of an operation that is the pool's from the start.

@@ -38,6 +38,7 @@ module Weft.Internal.Backend.Uring.Ring
     connect,
     awaitReadable,
     awaitWritable,
+    awaitEvents,
     readAt,
     writeAt,
     warm,
@@ -224,6 +225,10 @@ awaitReadable fd r i = queue (\q -> c_await_readable q fd i) r
 awaitWritable :: CInt -> Submission
 awaitWritable fd r i = queue (\q -> c_await_writable q fd i) r
 
+-- | Complete when one of these events of @poll@ holds, with those that do.
+awaitEvents :: Int -> CInt -> Submission
+awaitEvents events fd r i = queue (\q -> c_await_events q fd (fromIntegral events) i) r
+
 -- | @pread@.
 readAt :: CInt -> Ptr Word8 -> Int -> Int64 -> Submission
 readAt fd p n o r i = queue (\q -> c_read_at q fd p (clamp n) o i) r
@@ -337,6 +342,9 @@ foreign import ccall unsafe "weft_uring_await_readable"
 
 foreign import ccall unsafe "weft_uring_await_writable"
   c_await_writable :: Ptr RawRing -> CInt -> Word64 -> IO CInt
+
+foreign import ccall unsafe "weft_uring_await_events"
+  c_await_events :: Ptr RawRing -> CInt -> Word32 -> Word64 -> IO CInt
 
 foreign import ccall unsafe "weft_uring_read_at"
   c_read_at :: Ptr RawRing -> CInt -> Ptr Word8 -> Word32 -> Int64 -> Word64 -> IO CInt

@@ -100,6 +100,8 @@ whole = \case
   Connect d a n -> Ring.connect (descriptorNumber d) a n
   AwaitReadable d -> Ring.awaitReadable (descriptorNumber d)
   AwaitWritable d -> Ring.awaitWritable (descriptorNumber d)
+  AwaitReadableFd n -> Ring.awaitReadable n
+  AwaitWritableFd n -> Ring.awaitWritable n
   ReadStream d _ _ -> Ring.awaitReadable (descriptorNumber d)
   WriteStream d _ _ -> Ring.awaitWritable (descriptorNumber d)
   SendFile d _ _ _ -> Ring.awaitWritable (descriptorNumber d)
@@ -110,7 +112,7 @@ whole = \case
   StatAt fd p flags mask to -> Ring.statAt fd p flags mask to
 
 -- | The descriptor of an operation and, for 'SendFile', the file beside it. The
--- default is for operations on names, which have none.
+-- default is for operations that have none.
 withDescriptors :: Operation -> r -> (Descriptor -> Maybe Descriptor -> r) -> r
 withDescriptors op none f = case op of
   Receive d _ _ -> f d Nothing
@@ -121,6 +123,8 @@ withDescriptors op none f = case op of
   Connect d _ _ -> f d Nothing
   AwaitReadable d -> f d Nothing
   AwaitWritable d -> f d Nothing
+  AwaitReadableFd _ -> none
+  AwaitWritableFd _ -> none
   ReadStream d _ _ -> f d Nothing
   WriteStream d _ _ -> f d Nothing
   SendFile d file _ _ -> f d (Just file)

@@ -1,0 +1,208 @@
+{-# LANGUAGE BlockArguments #-}
+{-# LANGUAGE MultiWayIf #-}
+{-# OPTIONS_HADDOCK not-home #-}
+
+-- |
+-- Description : The polls of io_uring as a readiness source
+--
+-- A 'Poller' on a ring, for the event manager. (The workers have operations on a ring, which
+-- "Weft.Internal.Backend.Uring" is about.) One thread at a time uses it, which need not be bound:
+-- Note [Polls in a ring].
+module Weft.Internal.Backend.Uring.Poller
+  ( ioUring,
+  )
+where
+
+import Control.Monad (unless, void, when)
+import Data.Foldable (for_)
+import Data.IORef
+import Data.Int (Int64)
+import Data.IntMap.Strict (IntMap)
+import Data.IntMap.Strict qualified as IntMap
+import Data.IntSet (IntSet)
+import Data.IntSet qualified as IntSet
+import Data.Word (Word64)
+import Foreign.C.Error (eBADF)
+import Foreign.C.Types (CInt)
+import Foreign.Ptr (Ptr)
+import Weft.Internal.Backend.Readiness.Poller
+import Weft.Internal.Backend.Uring (UringSettings (..), defaultUringSettings, describeSetupFailure)
+import Weft.Internal.Backend.Uring.Ring (Ring)
+import Weft.Internal.Backend.Uring.Ring qualified as Ring
+import Weft.Internal.Backend.Uring.UserData
+import Weft.Internal.Data.Slots (Slots)
+import Weft.Internal.Data.Slots qualified as Slots
+import Weft.Internal.Os.Sys (Result)
+import Weft.Internal.Os.Sys qualified as Sys
+
+-- Note [Polls in a ring]
+-- ~~~~~~~~~~~~~~~~~~~~~~
+-- A poll is a request that completes once, and at once if its descriptor is ready. So what is
+-- watched for one event is one request, and what is watched for longer is asked for again
+-- after each event, before the next wait: that is level-triggered. All requests of a step go to the
+-- kernel with its wait, in one system call.
+--
+-- Each request has a key of its own (a flight). A descriptor that is watched anew, or no more, has the
+-- old request cancelled and forgets its flight, so that its completion finds nobody. Until then
+-- the request keeps the old file open.
+--
+-- A request belongs to the OS thread that was in the kernel with it. When that thread ends, the kernel
+-- cancels it, which nobody has asked for: it is asked for again.
+
+-- | A descriptor that is watched.
+data Watch = Watch
+  { watchKey :: !Key,
+    watchTrigger :: !Trigger,
+    watchInterest :: !Interest,
+    -- | Its request.
+    watchFlight :: !(Maybe Slots.Key)
+  }
+
+data Polls = Polls
+  { pollsRing :: !Ring,
+    -- | The numbers that requests in the kernel are about.
+    pollsFlights :: !(Slots CInt),
+    pollsWatches :: !(IORef (IntMap Watch)),
+    -- | What is to be asked for, and what is to be cancelled, before the next wait.
+    pollsUnasked :: !(IORef IntSet),
+    pollsUnwanted :: !(IORef [Slots.Key]),
+    -- | Events that did not fit, latest first.
+    pollsFound :: !(IORef [(Key, Events)])
+  }
+
+-- | Linux's @io_uring@, by its polls: a wait costs time for what is ready, and hands over all that was
+-- registered since the last one in the same system call. Throws an 'IOError' where the kernel has
+-- no ring to give.
+ioUring :: IO Poller
+ioUring = do
+  ring <- Ring.open setup >>= either (ioError . userError . describeSetupFailure) pure
+  polls <- Polls ring <$> Slots.new <*> newIORef IntMap.empty <*> newIORef IntSet.empty <*> newIORef [] <*> newIORef []
+  pure
+    Poller
+      { pollerName = "io_uring",
+        pollerTrigger = Level,
+        pollerHasOnce = True,
+        pollerIsShared = False,
+        pollerClock = Sys.monotonicNow,
+        pollerWatch = watch polls,
+        pollerRemove = unwatch polls,
+        pollerLook = collect polls 0,
+        pollerWait = \events capacity limit -> collect polls limit events capacity,
+        pollerFree = release polls
+      }
+  where
+    setup =
+      Ring.Setup
+        { Ring.setupSubmissions = submissionEntries defaultUringSettings,
+          Ring.setupCompletions = completionEntries defaultUringSettings,
+          -- Work that waits for the next call of a thread that does not come back would be lost.
+          Ring.setupCooperative = False
+        }
+
+watch :: Polls -> CInt -> Key -> Trigger -> Interest -> IO Result
+watch polls number key trigger interest = do
+  unwatch polls number
+  modifyIORef' (pollsWatches polls) (IntMap.insert (fromIntegral number) (Watch key trigger interest Nothing))
+  0 <$ modifyIORef' (pollsUnasked polls) (IntSet.insert (fromIntegral number))
+
+unwatch :: Polls -> CInt -> IO ()
+unwatch polls number = do
+  watches <- readIORef (pollsWatches polls)
+  for_ (IntMap.lookup (fromIntegral number) watches) \w -> do
+    writeIORef (pollsWatches polls) $! IntMap.delete (fromIntegral number) watches
+    for_ (watchFlight w) \flight -> modifyIORef' (pollsUnwanted polls) (flight :)
+
+-- | Hand everything over, and collect what has completed; wait for it for this long.
+collect :: Polls -> Int64 -> Ptr Word64 -> Int -> IO Result
+collect polls limit buffer capacity = do
+  wentAll <- (&&) <$> cancelUnwanted polls <*> ask polls
+  left <- readIORef (pollsFound polls)
+  n <- if limit == 0 || not wentAll || not (null left) then Ring.turn ring else Ring.wait ring limit
+  r <- takeAll n
+  if r < 0
+    then pure r
+    else do
+      (some, rest) <- splitAt capacity . reverse <$> readIORef (pollsFound polls)
+      writeIORef (pollsFound polls) (reverse rest)
+      putEvents buffer capacity some
+  where
+    ring = pollsRing polls
+    takeAll n
+      | n < 0 = pure n
+      | otherwise = do
+          for_ [0 .. n - 1] (completion polls)
+          if n == Ring.eventsAtOnce then Ring.turn ring >>= takeAll else pure n
+
+-- | Cancel the requests that nobody wants. False if there was no room for all.
+cancelUnwanted :: Polls -> IO Bool
+cancelUnwanted polls = readIORef (pollsUnwanted polls) >>= go
+  where
+    go = \case
+      [] -> True <$ writeIORef (pollsUnwanted polls) []
+      flight : rest -> do
+        went <- Ring.cancelOne (operationData flight) (pollsRing polls)
+        if went then go rest else False <$ writeIORef (pollsUnwanted polls) (flight : rest)
+
+-- | Ask for what is not asked for. False if there was no room for all.
+ask :: Polls -> IO Bool
+ask polls = do
+  unasked <- readIORef (pollsUnasked polls)
+  if IntSet.null unasked then pure True else go (IntSet.toList unasked)
+  where
+    go = \case
+      [] -> True <$ writeIORef (pollsUnasked polls) IntSet.empty
+      numbers@(number : rest) -> do
+        watches <- readIORef (pollsWatches polls)
+        case IntMap.lookup number watches of
+          Just w@Watch {watchFlight = Nothing} -> do
+            events <- Sys.pollEvents (interestBits (watchInterest w))
+            flight <- Slots.insert (pollsFlights polls) (fromIntegral number)
+            went <- Ring.awaitEvents events (fromIntegral number) (pollsRing polls) (operationData flight)
+            if went
+              then do
+                writeIORef (pollsWatches polls) $! IntMap.insert number w {watchFlight = Just flight} watches
+                go rest
+              else do
+                Slots.remove (pollsFlights polls) flight
+                False <$ writeIORef (pollsUnasked polls) (IntSet.fromDistinctAscList numbers)
+          _ -> go rest
+
+-- | What has become of a request: the completion with this index.
+completion :: Polls -> Int -> IO ()
+completion polls i = do
+  flight <- operationKey <$> Ring.eventData (pollsRing polls) i
+  r <- Ring.eventResult (pollsRing polls) i
+  Slots.take (pollsFlights polls) flight >>= mapM_ \number -> do
+    let key = fromIntegral number
+        change f = modifyIORef' (pollsWatches polls) (IntMap.alter f key)
+        found w events = modifyIORef' (pollsFound polls) ((watchKey w, events) :)
+        again w = do
+          change (const (Just w {watchFlight = Nothing}))
+          modifyIORef' (pollsUnasked polls) (IntSet.insert key)
+    watches <- readIORef (pollsWatches polls)
+    for_ (IntMap.lookup key watches) \w ->
+      when (watchFlight w == Just flight) $
+        if
+          | r >= 0 -> do
+              bits <- Sys.pollBits r
+              found w (Events (fromIntegral bits))
+              if watchTrigger w == Once then change (const Nothing) else again w
+          | r == Sys.failureCode eBADF -> found w invalid >> change (const Nothing)
+          | otherwise -> again w
+
+-- | Have the kernel give back the files that it holds, and close the ring.
+release :: Polls -> IO ()
+release polls = do
+  Ring.quiesce (pollsRing polls)
+  writeIORef (pollsWatches polls) IntMap.empty
+  settle (100 :: Int)
+  Ring.close (pollsRing polls)
+  where
+    -- To cancel takes microseconds; what the kernel has not done by then it does later.
+    settle rounds = do
+      flying <- Slots.size (pollsFlights polls)
+      unless (flying == 0 || rounds == 0) do
+        void (Ring.cancelAll (pollsRing polls))
+        n <- Ring.wait (pollsRing polls) 10_000_000
+        for_ [0 .. n - 1] (completion polls)
+        settle (rounds - 1)

@@ -1,0 +1,99 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
+-- |
+-- Description : Who waits for which foreign descriptor
+--
+-- One table for the process, by number, of the threads that wait for descriptors which
+-- Weft does not own, so that who closes one can end their waits. From any OS thread; every
+-- change is one atomic step.
+module Weft.Internal.Os.Foreign
+  ( ForeignWait (..),
+    enter,
+    withdraw,
+    waiting,
+    closing,
+  )
+where
+
+import Control.Exception (finally, mask_)
+import Data.Bits ((.&.))
+import Data.Foldable (for_)
+import Data.IORef
+import Data.IntMap.Strict (IntMap)
+import Data.IntMap.Strict qualified as IntMap
+import Data.Primitive.SmallArray
+import Foreign.C.Types (CInt)
+import System.IO.Unsafe (unsafePerformIO)
+
+-- Note [A number that is closed]
+-- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
+-- A foreign descriptor can be closed at any moment by any thread, and its number be another
+-- file's at once. Who closes it says so around the closing:
+--
+--   begin     takes those who wait for the number out of the table, and notes that it is
+--             being closed;
+--   close(2)  from here on the number may be another file's;
+--   end       takes the note away; then the waits that were taken out are ended.
+--
+-- Nobody enters while the note is there, since one who does could wait for the file that is
+-- going: he tries again later (GHC's event manager holds a lock meanwhile). So everybody in
+-- the table waits for the file that has the number now. However a wait ends, who waited
+-- leaves the table; if he is not in it any more, then the descriptor was closed, whatever the
+-- event source has said.
+
+-- | A thread that waits.
+data ForeignWait = ForeignWait
+  { -- | Tells it from others.
+    foreignName :: !(IORef Int),
+    -- | End the wait, from any OS thread; nothing if it has ended.
+    foreignEnd :: !(IO ())
+  }
+
+-- | One number: how many are closing it, and who waits for it.
+data Cell = Cell !Int [ForeignWait]
+
+-- | Cells by number; the numbers with the same last digits are together.
+cells :: SmallArray (IORef (IntMap Cell))
+cells = unsafePerformIO (smallArrayFromListN 64 <$> mapM (\_ -> newIORef IntMap.empty) [1 .. 64 :: Int])
+{-# NOINLINE cells #-}
+
+cellsOf :: CInt -> IORef (IntMap Cell)
+cellsOf number = indexSmallArray cells (fromIntegral number .&. 63)
+
+-- | Change one cell; one with nothing in it is not kept.
+alter :: CInt -> (Cell -> (Cell, a)) -> IO a
+alter number change = atomicModifyIORef' (cellsOf number) $ \known ->
+  let key = fromIntegral number
+      (cell, result) = change (IntMap.findWithDefault (Cell 0 []) key known)
+   in case cell of
+        Cell 0 [] -> (IntMap.delete key known, result)
+        _ -> (IntMap.insert key cell known, result)
+
+-- | Put a wait in. False, and it is not in: the number is being closed.
+enter :: CInt -> ForeignWait -> IO Bool
+enter number wait = alter number $ \case
+  Cell 0 waits -> (Cell 0 (wait : waits), True)
+  beingClosed -> (beingClosed, False)
+
+-- | Take a wait out. False if it was not there any more: the descriptor was closed.
+withdraw :: CInt -> ForeignWait -> IO Bool
+withdraw number wait = alter number $ \(Cell n waits) ->
+  case break ((== foreignName wait) . foreignName) waits of
+    (_, []) -> (Cell n waits, False)
+    (before, _ : after) -> (Cell n (before <> after), True)
+
+-- | How many threads wait for this number.
+waiting :: CInt -> IO Int
+waiting number = do
+  known <- readIORef (cellsOf number)
+  pure $! case IntMap.lookup (fromIntegral number) known of
+    Just (Cell _ waits) -> length waits
+    Nothing -> 0
+
+-- | Run the action that closes this number; then the waits for it are ended.
+closing :: CInt -> IO a -> IO a
+closing number close = mask_ $ do
+  waits <- alter number (\(Cell n waits) -> (Cell (n + 1) [], waits))
+  close `finally` do
+    alter number (\(Cell n others) -> (Cell (n - 1) others, ()))
+    for_ (reverse waits) foreignEnd
