@@ -22,11 +22,10 @@ import System.Directory (createDirectoryIfMissing, doesFileExist, getFileSize, g
 import System.Environment (getExecutablePath)
 import System.Exit (die)
 import System.FilePath (takeDirectory, takeFileName, (</>))
-import System.Posix.Resource
 import Weft.Bench.Child
 import Weft.Bench.Contest
 import Weft.Bench.Contest.Workload
-import Weft.Bench.Machine (machineRow)
+import Weft.Bench.Machine (machineRow, raiseDescriptors)
 import Weft.Bench.Report
 import Weft.Bench.Works.Claim
 import Weft.Bench.Works.Page
@@ -43,6 +42,8 @@ data WorksSettings = WorksSettings
     -- | what the works state
     worksClaims :: !FilePath,
     worksPeers :: !FilePath,
+    -- | the program @weft@
+    worksWeft :: !FilePath,
     -- | where files and FIFOs are made
     worksWork :: !FilePath,
     -- | where samples are kept until the run is done
@@ -58,29 +59,28 @@ repeatWorks s = do
   forM_ (worksOnly s) $ \name ->
     unless (name `elem` map plannedName all') $
       die ("weft-bench: no such experiment: " ++ Text.unpack name ++ " (there are " ++ Text.unpack (Text.intercalate ", " (map plannedName all')) ++ ")")
-  limits <- getResourceLimit ResourceOpenFiles
-  setResourceLimit ResourceOpenFiles limits {softLimit = hardLimit limits}
+  _ <- raiseDescriptors
   this <- getExecutablePath
-  peers <- makeAbsolute (worksPeers s)
+  programs <- Programs this <$> makeAbsolute (worksPeers s) <*> makeAbsolute (worksWeft s)
   machine <- machineRow
   before <- resume s this machine
   results <- endingOnSignals . withNursery $ \nursery -> do
     about <- (machine :) <$> versions nursery
     results <- forM chosen $ \p -> withPlaces (worksWork s) (pointsPlanned p) $ \places -> do
-      let contest = Contest (plannedName p) (contendersFor this peers places p) (pointsPlanned p) (plannedRounds p) 1800
+      let contest = Contest (plannedName p) (contendersFor programs places p) (pointsPlanned p) (plannedRounds p) 1800
       Result p contest <$> runContest nursery before (keep s) contest
     pure (about, results)
   uncurry (leave s claims) results
 
-contendersFor :: FilePath -> FilePath -> [String] -> Planned -> [Contender]
-contendersFor this peers places p = case workloadNamed (plannedWorkload p) of
-  Just w -> contendersOf this peers places w
+contendersFor :: Programs -> [String] -> Planned -> [Contender]
+contendersFor programs places p = case workloadNamed (plannedWorkload p) of
+  Just w -> [c | c <- contendersOf programs places w, null (plannedContenders p) || contenderName c `elem` plannedContenders p]
   Nothing -> [Contender name (\point -> Right (Command program (arguments ++ asked point))) | (name, program, arguments) <- yielding]
   where
     -- The commands that "Weft.Bench.Command.Peers" compares, with options of their own.
     yielding =
-      [(name, this, ["yield", "--style", style, "--json", "--repeat", "1"]) | (name, style) <- [("weft-epoll", "monadic"), ("direct-epoll", "direct"), ("forkIO", "ghc")]]
-        ++ [("Go", peers </> "gosched", ["yield"]), ("tokio", peers </> "tokio-peer", ["yield"])]
+      [(name, programThis programs, ["yield", "--style", style, "--json", "--repeat", "1"]) | (name, style) <- [("weft-epoll", "monadic"), ("direct-epoll", "direct"), ("forkIO", "ghc")]]
+        ++ [("Go", programPeers programs </> "gosched", ["yield"]), ("tokio", programPeers programs </> "tokio-peer", ["yield"])]
     asked point = concat [["--threads", Text.unpack n, "--switches", Text.unpack n] | Just n <- [lookup "threads" point]]
 
 -- The samples of an interrupted run, if it was of this program, on this machine, of this size.

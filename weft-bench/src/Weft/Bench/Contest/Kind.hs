@@ -12,6 +12,7 @@ module Weft.Bench.Contest.Kind
     -- * Running
     Bodies (..),
     runKind,
+    countdown,
   )
 where
 
@@ -20,6 +21,7 @@ import Control.Concurrent.MVar
 import Control.Exception (SomeException, throwIO, try)
 import Control.Monad (forM_, void, when)
 import Data.IORef
+import Data.Ord (comparing)
 import Data.Text (Text)
 import GHC.Conc (setNumCapabilities)
 import GHC.Stats (RTSStats (..), getRTSStats)
@@ -37,6 +39,10 @@ data Kind
   | -- | @forkIO@
     Ghc
   deriving stock (Eq, Show)
+
+-- | By their names.
+instance Ord Kind where
+  compare = comparing kindName
 
 -- | All, in the order of the reports.
 kinds :: [Kind]
@@ -93,7 +99,7 @@ runKind processors operations bodies = do
       _ <- forkIO (try act >>= putMVar box)
       takeMVar box >>= either (\e -> throwIO (e :: SomeException)) pure
 
--- What each thread does at its end, and what waits for the last.
+-- | What each of so many threads does, and what waits until the last has.
 countdown :: Int -> IO (IO (), IO ())
 countdown threads = do
   left <- newIORef threads

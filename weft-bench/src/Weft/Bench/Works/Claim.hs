@@ -6,6 +6,7 @@
 module Weft.Bench.Works.Claim
   ( Claim (..),
     Test (..),
+    Bounds (..),
     parseClaims,
 
     -- * Verdicts
@@ -24,7 +25,7 @@ import Data.Text (Text)
 import Data.Text qualified as Text
 import Weft.Bench.Contest
 import Weft.Bench.Report
-import Weft.Bench.Statistics (medianOfRatios)
+import Weft.Bench.Statistics (correlation, medianOfRatios, per)
 
 -- | One.
 data Claim = Claim
@@ -47,9 +48,29 @@ data Test
     Missing !Text
   | -- | of an experiment, but not on this machine, and why
     Unreachable !Text !Text
-  | -- | experiment, field, contender, the one it is compared with; values that parameters
-    -- must have, least and most values of parameters; bounds of the figure
-    Bounds !Text !Text !Text !(Maybe Text) !(Map Text Int) !(Map Text Int) !(Map Text Int) !(Maybe Double) !(Maybe Double)
+  | -- | by figures of an experiment
+    Measured !Text !Bounds
+  deriving stock (Eq, Show)
+
+-- | Which figures, and within what.
+data Bounds = Bounds
+  { -- | a field of the rows; @per_second@ and what contenders print have ratios. @failed@ is 1 where
+    -- the contender has no figure, else 0
+    boundsField :: !Text,
+    -- | a contender
+    boundsOf :: !Text,
+    -- | the one it is compared with, or @best@: its own largest figure at all points
+    boundsOver :: !(Maybe Text),
+    -- | values that parameters must have, their least, and their most values
+    boundsWhere :: !(Map Text Int),
+    boundsFrom :: !(Map Text Int),
+    boundsTo :: !(Map Text Int),
+    -- | not the figures themselves but how well they lie on a straight line along this
+    -- parameter (Pearson's r)
+    boundsAlong :: !(Maybe Text),
+    boundsLeast :: !(Maybe Double),
+    boundsMost :: !(Maybe Double)
+  }
   deriving stock (Eq, Show)
 
 instance FromJSON Claim where
@@ -63,15 +84,16 @@ instance FromJSON Claim where
       <*> o .:? "note" .!= ""
       <*> (o .:? "missing" >>= maybe (reachable o) (pure . Missing))
     where
-      reachable o = o .: "experiment" >>= \e -> o .:? "unreachable" >>= maybe (bounds o e) (pure . Unreachable e)
-      bounds o e =
-        Bounds e
+      reachable o = o .: "experiment" >>= \e -> o .:? "unreachable" >>= maybe (Measured e <$> bounds o) (pure . Unreachable e)
+      bounds o =
+        Bounds
           <$> o .: "field"
           <*> o .: "of"
           <*> o .:? "over"
           <*> o .:? "where" .!= Map.empty
           <*> o .:? "from" .!= Map.empty
           <*> o .:? "to" .!= Map.empty
+          <*> o .:? "along"
           <*> o .:? "least"
           <*> o .:? "most"
 
@@ -87,24 +109,42 @@ data Verdict
     Judged ![Double] !Int
   deriving stock (Eq, Show)
 
--- | Look at a claim: the name of the experiment, its contest, and what was measured.
+-- | Look at a claim: the contest of its experiment, and what was measured.
 judge :: Contest -> [Sample] -> Claim -> Verdict
 judge contest samples claim = case claimTest claim of
   Missing why -> NotMeasured why
   Unreachable _ why -> NotReachable why
-  Bounds _ field of' over wanted from to least most
-    | null found -> NotMeasured "no contender of this claim could be run"
-    | otherwise -> Judged found (length (filter (\v -> maybe True (v >=) least && maybe True (v <=) most) found))
+  Measured _ b
+    | null found || absent -> NotMeasured "no contender of this claim could be run"
+    | otherwise -> Judged found (length (filter (\v -> maybe True (v >=) (boundsLeast b) && maybe True (v <=) (boundsMost b)) found))
     where
-      found = mapMaybe value [p | p <- contestPoints contest, all (fits (==) p) (Map.toList wanted), all (fits (>=) p) (Map.toList from), all (fits (<=) p) (Map.toList to)]
+      found = case boundsAlong b of
+        Nothing -> mapMaybe value points
+        Just key -> maybe [] pure (correlation [(fromIntegral x, y) | p <- points, Right x <- [number p key], Just y <- [value p]])
+      -- Who never runs has not failed at a size.
+      absent = boundsField b == "failed" && null [() | s <- samples, sampleContender s == boundsOf b]
+      points = [p | p <- contestPoints contest, all (fits (==) p) (Map.toList (boundsWhere b)), all (fits (>=) p) (Map.toList (boundsFrom b)), all (fits (<=) p) (Map.toList (boundsTo b))]
       fits ok point (key, bound) = either (const False) (`ok` bound) (number point key)
-      value point = case over of
-        Just other | field == "per_second" -> medianOfRatios (rates point of') (rates point other)
-        _ -> cell point
-      rates point name = Map.fromList [(sampleRound s, ops / t) | s <- samples, sampleContender s == name, samplePoint s == point, Just ops <- [Map.lookup "operations" (samplePrinted s)], Just t <- [Map.lookup "seconds" (samplePrinted s)], t > 0]
-      cell point = case [r | r <- contestRows contest samples, lookup "contender" r == Just (Name of'), all (\(k, v) -> fmap cellText (lookup k r) == Just v) point] of
-        r : _ -> numberAt field r
+      value point = case boundsOver b of
+        Just "best" -> quotient (cell point) (mapMaybe cell (contestPoints contest))
+        Just other -> medianOfRatios (figures point (boundsOf b)) (figures point other)
+        Nothing
+          | boundsField b == "failed" -> Just (if null (mine point (boundsOf b)) then 1 else 0)
+          | otherwise -> cell point
+      mine point name = [s | s <- samples, sampleContender s == name, samplePoint s == point]
+      figures point name = Map.fromList [(sampleRound s, v) | s <- mine point name, Just v <- [printed (samplePrinted s)]]
+      printed m
+        | boundsField b == "per_second" = case (Map.lookup "operations" m, Map.lookup "seconds" m) of
+            (Just ops, Just t) | t > 0 -> Just (ops / t)
+            _ -> Nothing
+        | boundsField b == "cpu_ns_per_operation" = case (Map.lookup "cpu_seconds" m, Map.lookup "operations" m) of
+            (Just t, Just ops) | ops > 0 -> Just (t * 1e9 / ops)
+            _ -> Nothing
+        | otherwise = Map.lookup (boundsField b) m
+      cell point = case [r | r <- contestRows contest samples, lookup "contender" r == Just (Name (boundsOf b)), all (\(k, v) -> fmap cellText (lookup k r) == Just v) point] of
+        r : _ -> numberAt (boundsField b) r
         [] -> Nothing
+      quotient v all' = if null all' then Nothing else (`per` maximum all') =<< v
       cellText = \case
         Count n -> Text.pack (show n)
         Name t -> t

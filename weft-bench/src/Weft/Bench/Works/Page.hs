@@ -66,7 +66,12 @@ pageOf size about directory results claims =
             ("verdict", Name (words' <> (if Text.null (claimNote c) then "" else " (" <> claimNote c <> ")")))
           ]
     subject c = case claimTest c of
-      Bounds _ field of' over _ _ _ _ _ -> of' <> maybe "" (" over " <>) over <> (if field == "per_second" then "" else ", " <> Text.replace "_" " " field) <> ": "
+      Measured _ b ->
+        boundsOf b
+          <> maybe "" (" over " <>) (boundsOver b)
+          <> (if boundsField b == "per_second" then "" else ", " <> Text.replace "_" " " (boundsField b))
+          <> maybe "" (", r along " <>) (boundsAlong b)
+          <> ": "
       _ -> ""
     missing r rows = case [n | n <- map contenderName (contestContenders (resultContest r)), n `notElem` mapMaybe (nameAt "contender") rows] of
       [] -> ""
@@ -76,7 +81,7 @@ experimentOf :: Claim -> Maybe Text
 experimentOf c = case claimTest c of
   Missing _ -> Nothing
   Unreachable e _ -> Just e
-  Bounds e _ _ _ _ _ _ _ _ -> Just e
+  Measured e _ -> Just e
 
 -- | For each combination of the parameters that are not along the picture: the name of its
 -- file, its title, its chart.
@@ -114,7 +119,7 @@ picturesOf size about r =
     -- On a logarithmic axis nothing is at 0.
     place x = if xKey == "idle" then x + 1 else x
     series n mine = Series n (lookOf n) [(place x, y * unit) | (x, y) <- at n field mine]
-    ranges n mine = [(place x, low * unit, high * unit) | field == "per_second", ((x, low), (_, high)) <- zip (at n "per_second_least" mine) (at n "per_second_most" mine)]
+    ranges n mine = [(place x, low * unit, high * unit) | ((x, low), (_, high)) <- zip (at n (field <> "_least") mine) (at n (field <> "_most") mine)]
     at n f mine = sortOn fst [(x, y) | row <- mine, nameAt "contender" row == Just n, Just x <- [numberAt xKey row], Just y <- [numberAt f row]]
     sources =
       (if size == Quick then "A quick run: nothing to quote from." else "Medians of " <> Text.pack (show (plannedRounds p)) <> " interleaved rounds; thin lines are their range.")
@@ -124,7 +129,28 @@ picturesOf size about r =
 lookOf :: Text -> Look
 lookOf name =
   fromMaybe (Look "grey" Dotted False) . lookup name $
-    [ ("weft-epoll", Look "orange" Solid True),
+    [ -- Toys, and servers.
+      ("toy-weft-epoll", Look "orange" Solid True),
+      ("toy-weft-io_uring", Look "orange" Dashed True),
+      ("toy-direct-epoll", Look "amber" Solid False),
+      ("toy-direct-io_uring", Look "amber" Dashed False),
+      ("toy-forkIO", Look "blue" Solid False),
+      ("toy-nptl", Look "teal" Solid False),
+      ("toy-fork", Look "teal" Dotted False),
+      ("toy-pth", Look "violet" Dashed False),
+      ("toy-st", Look "violet" Solid False),
+      ("weft-connections", Look "orange" Solid True),
+      ("weft-accept", Look "orange" Dashed True),
+      ("weft-fifo", Look "amber" Solid False),
+      ("nginx", Look "green" Solid False),
+      ("nginx-threads", Look "green" Dashed False),
+      ("lighttpd", Look "sky" Solid False),
+      ("apache-worker", Look "pink" Solid False),
+      ("apache-prefork", Look "pink" Dotted False),
+      ("apache-event", Look "pink" Dashed False),
+      ("mini-httpd", Look "grey" Dashed False),
+      ("forkIO-select", Look "blue" Dotted False),
+      ("weft-epoll", Look "orange" Solid True),
       ("weft-io_uring", Look "orange" Dashed True),
       ("direct-epoll", Look "amber" Solid False),
       ("direct-io_uring", Look "amber" Dashed False),
