@@ -47,7 +47,9 @@ data WorksSettings = WorksSettings
     -- | where files and FIFOs are made
     worksWork :: !FilePath,
     -- | where samples are kept until the run is done
-    worksState :: !FilePath
+    worksState :: !FilePath,
+    -- | rows that other commands have printed (@--json@), a section of the page each
+    worksRows :: ![FilePath]
   }
 
 -- | Do it.
@@ -60,6 +62,8 @@ repeatWorks s = do
     unless (name `elem` map plannedName all') $
       die ("weft-bench: no such experiment: " ++ Text.unpack name ++ " (there are " ++ Text.unpack (Text.intercalate ", " (map plannedName all')) ++ ")")
   _ <- raiseDescriptors
+  others <- forM (worksRows s) $ \file ->
+    Bytes.readFile file >>= either (die . (("weft-bench: " ++ file ++ ": ") ++)) pure . traverse parseRow . filter (not . Bytes.null) . Bytes.lines
   this <- getExecutablePath
   programs <- Programs this <$> makeAbsolute (worksPeers s) <*> makeAbsolute (worksWeft s)
   machine <- machineRow
@@ -70,7 +74,7 @@ repeatWorks s = do
       let contest = Contest (plannedName p) (contendersFor programs places p) (pointsPlanned p) (plannedRounds p) 1800
       Result p contest <$> runContest nursery before (keep s) contest
     pure (about, results)
-  uncurry (leave s claims) results
+  uncurry (leave s claims (concat others)) results
 
 contendersFor :: Programs -> [String] -> Planned -> [Contender]
 contendersFor programs places p = case workloadNamed (plannedWorkload p) of
@@ -117,12 +121,12 @@ versions nursery = do
         )
       ]
 
-leave :: WorksSettings -> [Claim] -> [Row] -> [Result] -> IO ()
-leave s claims about results = do
+leave :: WorksSettings -> [Claim] -> [Row] -> [Row] -> [Result] -> IO ()
+leave s claims others about results = do
   createDirectoryIfMissing True (worksOut s)
   let size = worksSize s
       rows = concat [map (("experiment", Name (plannedName (resultPlanned r))) :) (contestRows (resultContest r) (resultSamples r)) | r <- results]
   when (null rows) (die "weft-bench: nothing could be measured")
-  Lazy.writeFile (worksOut s </> "works.json") (Lazy.unlines (map renderJson ([("kind", Name "run"), ("size", Name (sizeName size))] : about ++ rows)))
+  Lazy.writeFile (worksOut s </> "works.json") (Lazy.unlines (map renderJson ([("kind", Name "run"), ("size", Name (sizeName size))] : about ++ rows ++ others)))
   forM_ (concatMap (picturesOf size about) results) $ \(name, _, chart) -> Text.writeFile (worksOut s </> Text.unpack name <> ".svg") (renderChart chart)
-  Text.writeFile (worksPage s) (pageOf size about (Text.pack (takeFileName (worksOut s))) results claims)
+  Text.writeFile (worksPage s) (pageOf size about (Text.pack (takeFileName (worksOut s))) results others claims)

@@ -53,6 +53,13 @@ tests =
       testCase "both sizes have the parameters of their workload" $
         [(plannedName p, workloadName w) | s <- [Whole, Quick], p <- plan s, w <- workloads, workloadName w == plannedWorkload p, map keyName (workloadKeys w) /= map fst (plannedKeys p)] @?= [],
       testCase "what is no claim is refused" $ assertBool "parsed" (isLeft (parseClaims "[{\"work\": \"x\"}]")),
+      testCase "rows of another command are a section, and judged" $ do
+        let row n v = [("benchmark", Name "events"), ("contender", Name "a"), ("idle", Count n), ("per_second", Figure v)]
+            about = claim {claimTest = Measured "events" (bounds "per_second") {boundsFrom = Map.singleton "idle" 64}}
+            page = pageOf Quick [] "figures" [] [row 1 9, row 64 2] [about]
+        judgeRows [row 1 9, row 64 2] about @?= Judged [2] 1
+        mapM_ (\part -> assertBool (Text.unpack page) (part `Text.isInfixOf` page)) ["## events", "| a | 64 |", "reproduced"]
+        assertBool "not part of this run" ("not part of this run" `Text.isInfixOf` pageOf Quick [] "figures" [] [] [about]),
       testGroup
         "verdicts"
         [ testCase "within the bounds at all sizes" $ fst (verdictText (judged [2, 3])) @?= "reproduced",
@@ -82,16 +89,19 @@ tests =
         claims <- theClaims
         p <- maybe (assertFailure "no such experiment") pure (lookup "pipes-idle" [(plannedName q, q) | q <- plan Quick])
         let result = Result p (Contest "pipes-idle" [Contender n (const (Left "")) | n <- ["weft-epoll", "NPTL", "forkIO"]] (pointsPlanned p) 1 1) [sampleAt "pipes-idle" n x | x <- pointsPlanned p, n <- ["weft-epoll", "NPTL"]]
-            page = pageOf Quick [[("kind", Name "machine"), ("processor", Name "abacus")]] "figures" [result] claims
+            page = pageOf Quick [[("kind", Name "machine"), ("processor", Name "abacus")]] "figures" [result] [] claims
         mapM_
           (\part -> assertBool (Text.unpack part) (part `Text.isInfixOf` page))
           ["quick run", "abacus", "figures/works-pipes-idle-processors1.svg", "figures/works-pipes-idle-processors2.svg", "reproduced", "figure 20", "Not yet measured", "ConcLib_MP", "Without a figure: forkIO"]
-        assertBool "a quick run of a whole one" (not ("quick run" `Text.isInfixOf` pageOf Whole [] "figures" [] []))
+        assertBool "a quick run of a whole one" (not ("quick run" `Text.isInfixOf` pageOf Whole [] "figures" [] [] []))
+        assertBool "a machine that was busy" (busy `Text.isInfixOf` pageOf Whole [machine 7] "figures" [] [] [] && not (busy `Text.isInfixOf` pageOf Whole [machine 0.1] "figures" [] [] []))
         let pictures = picturesOf Quick [] result
         [name | (name, _, _) <- pictures] @?= ["works-pipes-idle-processors1", "works-pipes-idle-processors2"]
         assertBool "a picture without its lines" (and [n `Text.isInfixOf` renderChart chart | (_, _, chart) <- pictures, n <- ["weft-epoll", "NPTL"]])
     ]
   where
+    busy = "The machine was busy"
+    machine load = [("kind", Name "machine"), ("load_before", Figure load)]
     contest = Contest "c" [Contender n (const (Left "")) | n <- ["a", "b"]] (pointsOf [("n", [1, 2])]) 1 1
     claim = Claim "w" "p" "m" "s" "" "" (Measured "c" (bounds "per_second") {boundsOver = Just "b"})
     bounds field = Bounds field "a" Nothing Map.empty Map.empty Map.empty Nothing (Just 1) Nothing

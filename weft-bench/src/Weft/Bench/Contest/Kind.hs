@@ -29,6 +29,7 @@ import System.Mem (performMajorGC)
 import Weft hiding (try)
 import Weft.Bench.Contest (Work (..))
 import Weft.Bench.Measure
+import Weft.Counters (WorkerCounters (..), counters, total)
 
 -- | Which threads.
 data Kind
@@ -78,11 +79,16 @@ runKind processors operations bodies = do
       runWith defaultSettings {settingWorkers = Just processors, settingKernel = systemKernel defaultSystemSettings {systemBackend = backend}} $ do
         threads <- make
         (over, wait) <- liftIO (countdown (length threads))
+        before <- total <$> counters
         begin <- liftIO snapshot
         forM_ (zip [0 ..] threads) $ \(i, body) ->
           (if apart then void . forkWith defaultForkOptions {forkWorker = Just i} else fork_) (body >> liftIO over)
         blocking wait
-        liftIO (since operations begin >>= putMVar result)
+        work <- liftIO (since operations begin)
+        after <- total <$> counters
+        -- How often threads went to another worker, and workers slept.
+        let each what = fromIntegral (what after - what before) / fromIntegral operations
+        liftIO (putMVar result work {workMore = workMore work ++ [("moved_per_operation", each countedShared), ("sleeps_per_operation", each countedSleeps)]})
       takeMVar result
     InGhc apart make -> inThread $ do
       threads <- make

@@ -12,15 +12,18 @@ module Weft.Bench.Works.Claim
     -- * Verdicts
     Verdict (..),
     judge,
+    judgeRows,
     verdictText,
   )
 where
 
+import Control.Monad (join)
 import Data.Aeson (FromJSON (..), eitherDecodeStrict, withObject, (.!=), (.:), (.:?))
 import Data.ByteString (ByteString)
+import Data.List (nub)
 import Data.Map.Strict (Map)
 import Data.Map.Strict qualified as Map
-import Data.Maybe (mapMaybe)
+import Data.Maybe (listToMaybe, mapMaybe)
 import Data.Text (Text)
 import Data.Text qualified as Text
 import Weft.Bench.Contest
@@ -111,7 +114,33 @@ data Verdict
 
 -- | Look at a claim: the contest of its experiment, and what was measured.
 judge :: Contest -> [Sample] -> Claim -> Verdict
-judge contest samples claim = case claimTest claim of
+judge contest samples = judgeBy (contestPoints contest) rowsFigure ratio ran
+  where
+    ran name point = not (null (mine name point))
+    mine name point = [s | s <- samples, sampleContender s == name, samplePoint s == point]
+    rowsFigure = rowFigure (contestRows contest samples)
+    -- Within the rounds.
+    ratio field point name other = medianOfRatios (figures name) (figures other)
+      where
+        figures who = Map.fromList [(sampleRound s, v) | s <- mine who point, Just v <- [printed field (samplePrinted s)]]
+    printed field m = case field of
+      "per_second" -> join (per <$> Map.lookup "operations" m <*> Map.lookup "seconds" m)
+      "cpu_ns_per_operation" -> join (per . (* 1e9) <$> Map.lookup "cpu_seconds" m <*> Map.lookup "operations" m)
+      _ -> Map.lookup field m
+
+-- | Look at a claim about rows that another command has printed, which have a @contender@.
+judgeRows :: [Row] -> Claim -> Verdict
+judgeRows rows = judgeBy points figure' ratio ran
+  where
+    points = nub [[(k, Text.pack (show n)) | (k, Count n) <- row] | row <- rows]
+    figure' = rowFigure rows
+    ratio field point name other = join (per <$> figure' field point name <*> figure' field point other)
+    ran name point = not (null (rowsAt rows point name))
+
+-- Given all points, a figure of a contender at a point, the ratio of two contenders, and whether
+-- one has a figure.
+judgeBy :: [Point] -> (Text -> Point -> Text -> Maybe Double) -> (Text -> Point -> Text -> Text -> Maybe Double) -> (Text -> Point -> Bool) -> Claim -> Verdict
+judgeBy all' cell ratio ran claim = case claimTest claim of
   Missing why -> NotMeasured why
   Unreachable _ why -> NotReachable why
   Measured _ b
@@ -122,33 +151,27 @@ judge contest samples claim = case claimTest claim of
         Nothing -> mapMaybe value points
         Just key -> maybe [] pure (correlation [(fromIntegral x, y) | p <- points, Right x <- [number p key], Just y <- [value p]])
       -- Who never runs has not failed at a size.
-      absent = boundsField b == "failed" && null [() | s <- samples, sampleContender s == boundsOf b]
-      points = [p | p <- contestPoints contest, all (fits (==) p) (Map.toList (boundsWhere b)), all (fits (>=) p) (Map.toList (boundsFrom b)), all (fits (<=) p) (Map.toList (boundsTo b))]
+      absent = boundsField b == "failed" && not (any (ran (boundsOf b)) all')
+      points = [p | p <- all', all (fits (==) p) (Map.toList (boundsWhere b)), all (fits (>=) p) (Map.toList (boundsFrom b)), all (fits (<=) p) (Map.toList (boundsTo b))]
       fits ok point (key, bound) = either (const False) (`ok` bound) (number point key)
+      own p = cell (boundsField b) p (boundsOf b)
       value point = case boundsOver b of
-        Just "best" -> quotient (cell point) (mapMaybe cell (contestPoints contest))
-        Just other -> medianOfRatios (figures point (boundsOf b)) (figures point other)
+        Just "best" -> (`per` maximum (mapMaybe own all')) =<< own point
+        Just other -> ratio (boundsField b) point (boundsOf b) other
         Nothing
-          | boundsField b == "failed" -> Just (if null (mine point (boundsOf b)) then 1 else 0)
-          | otherwise -> cell point
-      mine point name = [s | s <- samples, sampleContender s == name, samplePoint s == point]
-      figures point name = Map.fromList [(sampleRound s, v) | s <- mine point name, Just v <- [printed (samplePrinted s)]]
-      printed m
-        | boundsField b == "per_second" = case (Map.lookup "operations" m, Map.lookup "seconds" m) of
-            (Just ops, Just t) | t > 0 -> Just (ops / t)
-            _ -> Nothing
-        | boundsField b == "cpu_ns_per_operation" = case (Map.lookup "cpu_seconds" m, Map.lookup "operations" m) of
-            (Just t, Just ops) | ops > 0 -> Just (t * 1e9 / ops)
-            _ -> Nothing
-        | otherwise = Map.lookup (boundsField b) m
-      cell point = case [r | r <- contestRows contest samples, lookup "contender" r == Just (Name (boundsOf b)), all (\(k, v) -> fmap cellText (lookup k r) == Just v) point] of
-        r : _ -> numberAt (boundsField b) r
-        [] -> Nothing
-      quotient v all' = if null all' then Nothing else (`per` maximum all') =<< v
-      cellText = \case
-        Count n -> Text.pack (show n)
-        Name t -> t
-        _ -> ""
+          | boundsField b == "failed" -> Just (if ran (boundsOf b) point then 0 else 1)
+          | otherwise -> own point
+
+rowFigure :: [Row] -> Text -> Point -> Text -> Maybe Double
+rowFigure rows field point name = listToMaybe (rowsAt rows point name) >>= numberAt field
+
+rowsAt :: [Row] -> Point -> Text -> [Row]
+rowsAt rows point name = [r | r <- rows, nameAt "contender" r == Just name, all (\(k, v) -> fmap cellText (lookup k r) == Just v) point]
+  where
+    cellText = \case
+      Count n -> Text.pack (show n)
+      Name t -> t
+      _ -> ""
 
 -- | A few words, and the figures.
 verdictText :: Verdict -> (Text, Text)

@@ -11,7 +11,7 @@ where
 
 import Chart
 import Data.List (nub, sortOn)
-import Data.Maybe (fromMaybe, mapMaybe)
+import Data.Maybe (fromMaybe, listToMaybe, mapMaybe)
 import Data.Text (Text)
 import Data.Text qualified as Text
 import Weft.Bench.Contest
@@ -26,10 +26,10 @@ data Result = Result
     resultSamples :: ![Sample]
   }
 
--- | The page: the size, the machine and the versions, the results, all claims; pictures lie
--- in the directory that is named.
-pageOf :: Size -> [Row] -> Text -> [Result] -> [Claim] -> Text
-pageOf size about directory results claims =
+-- | The page: the size, the machine and the versions, the results, rows of other commands, all
+-- claims; pictures lie in the directory that is named.
+pageOf :: Size -> [Row] -> Text -> [Result] -> [Row] -> [Claim] -> Text
+pageOf size about directory results others claims =
   Text.intercalate "\n" $
     [ "# The works' experiments, repeated\n",
       "Made by `make figures`; not to be changed by hand. What the works state is in",
@@ -42,22 +42,41 @@ pageOf size about directory results claims =
       ++ [ "> **This is a quick run**: one round, small sizes. It shows that everything works; none of its figures\n> is to be quoted, and its verdicts may be those of chance.\n"
            | size == Quick
          ]
-      ++ [renderMarkdown (map (drop 1) about)]
+      ++ [ "> **The machine was busy** when this run began (a load of "
+             <> renderFigure load
+             <> "): times and rates are also those of what else ran, two processors more than one.\n"
+           | row <- about,
+             nameAt "kind" row == Just "machine",
+             Just load <- [numberAt "load_before" row],
+             load > 0.5
+         ]
+      ++ [renderMarkdown [drop 1 row | row <- about, nameAt "kind" row == Just kind] | kind <- ["machine", "version"]]
       ++ concatMap section results
+      ++ concatMap (other . snd) (groups others)
       ++ ["## Not yet measured\n"]
-      ++ ["- " <> claimWork c <> ", " <> claimPlace c <> ": " <> claimStates c <> ". *" <> why <> ".*" | c@Claim {claimTest = Missing why} <- claims]
+      ++ ["- " <> claimWork c <> ", " <> claimPlace c <> ": " <> claimStates c <> ". *" <> why <> ".*" | (c, why) <- unmeasured]
       ++ [""]
   where
+    unmeasured =
+      [(c, why) | c@Claim {claimTest = Missing why} <- claims]
+        ++ [(c, "not part of this run") | c <- claims, Just e <- [experimentOf c], e `notElem` (map (plannedName . resultPlanned) results ++ map fst (groups others))]
+    groups rows = [(name, [row | row <- rows, nameAt "benchmark" row == Just name]) | name <- nub (mapMaybe (nameAt "benchmark") rows)]
+    -- What another command has measured: a table as it is.
+    other rows =
+      let name = fromMaybe "" (nameAt "benchmark" =<< listToMaybe rows)
+       in ["## " <> name <> "\n", "Printed by another command of weft-bench, with this in its rows.\n"]
+            ++ [renderMarkdown [verdictRow c (judgeRows rows c) | c <- claims, experimentOf c == Just name]]
+            ++ [renderMarkdown (map (drop 1) rows)]
     section r =
       let name = plannedName (resultPlanned r)
           rows = contestRows (resultContest r) (resultSamples r)
        in ["## " <> plannedTitle (resultPlanned r) <> "\n", plannedAbout (resultPlanned r) <> "\n"]
             ++ ["![" <> title <> "](" <> directory <> "/" <> file <> ".svg)\n" | (file, title, _) <- picturesOf size about r]
-            ++ [renderMarkdown [verdict r c | c <- claims, experimentOf c == Just name]]
+            ++ [renderMarkdown [verdictRow c (judge (resultContest r) (resultSamples r) c) | c <- claims, experimentOf c == Just name]]
             ++ ["Nobody could be measured.\n" | null rows]
             ++ [silent | silent <- [missing r rows], not (Text.null silent)]
-    verdict r c =
-      let (words', here) = verdictText (judge (resultContest r) (resultSamples r) c)
+    verdictRow c verdict =
+      let (words', here) = verdictText verdict
        in [ ("claim", Name (claimStates c)),
             ("source", Name (claimWork c <> ", " <> claimPlace c)),
             ("their machine", Name (claimMachine c)),
