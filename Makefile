@@ -28,7 +28,7 @@ ARGS =
 
 .PHONY: help setup build serve test lint format docs check-setup view-timeline \
   test-interop soak fuzz explore kv bench bench-yield bench-timers bench-http bench-http-figures figures gate \
-  setup-build setup-bench setup-interop servers storm program peers clean
+  setup-build setup-bench setup-interop servers storm select program peers clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -92,7 +92,7 @@ bench-http: setup-bench build peers ## HTTP beside nginx, Apache, warp, Go, ... 
 bench-http-figures: setup-bench build peers ## the same, and leave rows, tables and figures in docs/figures
 	@bin/weft-bench http --weft bin/weft --out docs/figures $(ARGS)
 
-figures: setup-bench build peers ## the works' experiments, and docs/figures.md of them; hours [ARGS=--quick: ten minutes]
+figures: setup-bench build select peers ## the works' experiments, and docs/figures.md of them; hours [ARGS=--quick: ten minutes]
 	@bin/weft-bench works $(ARGS)
 
 gate: setup-bench ## what a request costs in instructions, code and memory, beside the committed figures [ARGS=--write]
@@ -117,6 +117,9 @@ setup-interop:
 
 servers: setup-build
 	@tools/build weft-cli:exe:weft weft-cli:exe:weft-http-echo
+
+select: setup-build
+	@tools/build weft-bench:exe:weft-bench-select
 
 storm: setup-build
 	@tools/build weft-cli:exe:weft-storm

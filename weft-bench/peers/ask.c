@@ -1,6 +1,6 @@
 /* Ask a server on this machine: as fast as it answers, or at a fixed rate.
  *
- *   ask URL -c CONNECTIONS -d SECONDS [--rate R] [--json]
+ *   ask URL -c CONNECTIONS -d SECONDS [--rate R | --requests N] [--skip N] [--json]
  *
  * URL is http://ADDRESS:PORT/PATH; a range {A..B} in the path stands for a number
  * that is chosen at random, evenly, for each request. One thread, one epoll.
@@ -13,7 +13,15 @@
  * sent. At the end outstanding answers are waited for, for at most two seconds;
  * what is missing then counts as an error and with the time that it has waited.
  *
- * The clock starts when all connections are open. It prints one JSON object.
+ * With --requests a connection is for N requests; the last one says `Connection: close`, and its
+ * answer has come when the server has closed. Another connection is opened in its place at once;
+ * the latency of a first request counts from then. This loop is closed: CONNECTIONS is the offered
+ * load (Kerneis & Chroboczek 2009). A connection that the server refuses or resets is an error.
+ * --skip leaves the first and the last N samples out of the latencies (but never more than half of
+ * them): there are fewer connections under way then.
+ *
+ * The clock starts when all connections are open, with --requests when the first is
+ * begun. It prints one JSON object.
  * Answers must have a Content-Length. Every answer that is not 2xx, and every
  * connection that breaks while it waits for one, is an error; one that the server
  * closes between two requests is opened again and counted apart.
@@ -40,7 +48,7 @@ enum { EVENTS = 512, RECEIVE_BYTES = 1 << 16, HEAD_BYTES = 8192, REQUEST_BYTES =
 
 typedef int64_t ns;
 
-enum state { CONNECTING, FREE, WAITING /* for a head */, READING /* a body */ };
+enum state { CONNECTING, FREE, WAITING /* for a head */, READING /* a body */, CLOSING /* for the end */ };
 
 struct connection {
   int fd;
@@ -48,6 +56,8 @@ struct connection {
   ns start;            /* when the request was due */
   uint64_t body;       /* bytes of it still to come */
   size_t have;         /* bytes of an incomplete head */
+  long asked;          /* requests on this connection so far */
+  int good;            /* is the status of its last answer 2xx? */
   char *head;          /* allocated when a head was split */
   struct connection *next; /* in the queue of free ones */
 };
@@ -60,6 +70,8 @@ static int before_bytes, after_bytes;
 static uint64_t first, choices; /* the range; no range: choices is 0 */
 static double rate;
 static int connection_count = 1;
+static long requests_each; /* on one connection; 0: any number */
+static size_t skip;
 
 /* ---- What came of it ---------------------------------------------------- */
 
@@ -71,6 +83,8 @@ static int outstanding; /* requests without an answer so far */
 static double latency_sum;
 static ns latency_most, behind_most, last_answer;
 static int counting;
+static ns *kept; /* all latencies in their order, if some are to be skipped */
+static size_t kept_count, kept_room;
 
 static struct connection *connections, *free_first, *free_last;
 static int epoll, open_count;
@@ -108,6 +122,23 @@ static void record(ns latency) {
   if (latency > latency_most) latency_most = latency;
 }
 
+static void note(ns latency) {
+  if (!skip) {
+    record(latency);
+    return;
+  }
+  if (kept_count == kept_room) {
+    kept_room = kept_room ? 2 * kept_room : 65536;
+    if (!(kept = realloc(kept, kept_room * sizeof *kept))) die("realloc");
+  }
+  kept[kept_count++] = latency;
+}
+
+static void record_kept(void) {
+  size_t at_each_end = skip < kept_count / 4 ? skip : kept_count / 4;
+  for (size_t i = at_each_end; i < kept_count - at_each_end; i++) record(kept[i]);
+}
+
 static double percentile(double p) {
   uint64_t seen = 0, wanted = (uint64_t)(p * (double)recorded + 0.999999);
   for (size_t b = 0; b < BUCKETS; b++)
@@ -140,11 +171,13 @@ static struct connection *take_free(void) {
 static void open_connection(struct connection *c) {
   c->fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   if (c->fd < 0) die("socket");
-  /* Closed with a reset, so that no round leaves thousands in TIME_WAIT. */
+  /* Closed with a reset, so that no round leaves thousands in TIME_WAIT, at either end. */
   struct linger reset = {.l_onoff = 1, .l_linger = 0};
   int on = 1;
   setsockopt(c->fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
   setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  c->asked = 0;
+  if (requests_each) c->start = now();
   if (connect(c->fd, (struct sockaddr *)&server, sizeof server) < 0 && errno != EINPROGRESS)
     die("connect");
   c->state = CONNECTING;
@@ -154,12 +187,13 @@ static void open_connection(struct connection *c) {
 }
 
 static void ask(struct connection *c, ns due) {
-  char request[2 * REQUEST_BYTES + 32];
+  char request[2 * REQUEST_BYTES + 64];
   memcpy(request, before, (size_t)before_bytes);
   int n = before_bytes;
   if (choices) n += sprintf(request + n, "%llu", (unsigned long long)(first + dice() % choices));
   memcpy(request + n, after, (size_t)after_bytes);
   n += after_bytes;
+  if (++c->asked == requests_each) n += sprintf(request + n - 2, "Connection: close\r\n\r\n") - 2;
   outstanding++;
   c->state = WAITING;
   c->start = due;
@@ -169,14 +203,21 @@ static void ask(struct connection *c, ns due) {
   (void)!send(c->fd, request, (size_t)n, MSG_NOSIGNAL);
 }
 
+static void reopen(struct connection *c) {
+  close(c->fd);
+  if (c->state != CONNECTING) open_count--;
+  open_connection(c);
+}
+
 /* A connection that is over: an error if it owed an answer. */
 static void over(struct connection *c) {
-  if (c->state == CONNECTING) {
+  if (c->state == CONNECTING && requests_each) {
+    errors++;
+  } else if (c->state == CONNECTING) {
     socklen_t size = sizeof errno;
     getsockopt(c->fd, SOL_SOCKET, SO_ERROR, &errno, &size);
     die("connect");
-  }
-  if (c->state == FREE) {
+  } else if (c->state == FREE) {
     struct connection *list = free_first;
     free_first = free_last = NULL;
     while (list) {
@@ -189,9 +230,7 @@ static void over(struct connection *c) {
     outstanding--;
     errors++;
   }
-  close(c->fd);
-  open_count--;
-  open_connection(c);
+  reopen(c);
 }
 
 static void answered(struct connection *c, int good, ns at) {
@@ -199,17 +238,15 @@ static void answered(struct connection *c, int good, ns at) {
   answers++;
   last_answer = at;
   if (!good) errors++;
-  record(at - c->start);
-  if (rate > 0) put_free(c); else ask(c, at);
+  note(at - c->start);
+  if (c->state == CLOSING) reopen(c); else if (rate > 0) put_free(c); else ask(c, at);
 }
-
-static int good_answer;
 
 /* The bytes of a head, its length included in `n` when complete: what it says of the
  * body. -1 when it cannot be understood. */
 static int understand(struct connection *c, const char *p, size_t n) {
   if (n < 13 || strncmp(p, "HTTP/1.", 7)) return -1;
-  good_answer = p[9] == '2';
+  c->good = p[9] == '2';
   for (const char *line = p; (line = memchr(line, '\n', (size_t)(p + n - line))); ) {
     if (++line + 15 > p + n) break;
     if ((*line == 'C' || *line == 'c') && !strncasecmp(line, "content-length:", 15)) {
@@ -253,7 +290,9 @@ static int take(struct connection *c, const char *p, size_t n, ns at) {
     } else {
       return 0; /* an answer that nobody has asked for */
     }
-    if (c->state == READING && !c->body) answered(c, good_answer, at);
+    if (c->state == READING && !c->body) {
+      if (c->asked == requests_each) c->state = CLOSING; else answered(c, c->good, at);
+    }
   }
   return 1;
 }
@@ -266,7 +305,7 @@ static void on_event(struct connection *c, uint32_t events) {
     }
     if (!(events & EPOLLOUT)) return;
     open_count++;
-    if (counting && rate <= 0) ask(c, now()); else put_free(c);
+    if (counting && rate <= 0) ask(c, requests_each ? c->start : now()); else put_free(c);
     return;
   }
   if (!(events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR))) return;
@@ -279,6 +318,9 @@ static void on_event(struct connection *c, uint32_t events) {
         return;
       }
       if (n < RECEIVE_BYTES && !(events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR))) return;
+    } else if (n == 0 && c->state == CLOSING) {
+      answered(c, c->good, now());
+      return;
     } else if (n == 0 || (errno != EINTR && errno != EAGAIN)) {
       over(c);
       return;
@@ -301,7 +343,7 @@ static void turn(ns until) {
 /* ---- The command line --------------------------------------------------- */
 
 static _Noreturn void usage(void) {
-  fprintf(stderr, "usage: ask http://ADDRESS:PORT/PATH -c CONNECTIONS -d SECONDS [--rate R] [--json]\n"
+  fprintf(stderr, "usage: ask http://ADDRESS:PORT/PATH -c CONNECTIONS -d SECONDS [--rate R | --requests N] [--skip N] [--json]\n"
                   "       {A..B} in the path is a number chosen at random\n");
   exit(2);
 }
@@ -340,9 +382,11 @@ int main(int argc, char **argv) {
     if (!strcmp(argv[i], "-c")) connection_count = atoi(argv[++i]);
     else if (!strcmp(argv[i], "-d")) seconds = atof(argv[++i]);
     else if (!strcmp(argv[i], "--rate")) rate = atof(argv[++i]);
+    else if (!strcmp(argv[i], "--requests")) requests_each = atol(argv[++i]);
+    else if (!strcmp(argv[i], "--skip")) skip = strtoul(argv[++i], NULL, 10);
     else usage();
   }
-  if (!url || connection_count < 1 || seconds <= 0 || rate < 0) usage();
+  if (!url || connection_count < 1 || seconds <= 0 || rate < 0 || requests_each < 0 || (rate > 0 && requests_each)) usage();
   parse_url(url);
   struct rlimit limit;
   if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
@@ -356,7 +400,7 @@ int main(int argc, char **argv) {
 
   /* In portions, so that no listen queue overflows. */
   ns patience = now() + INT64_C(20000000000);
-  for (int opened = 0; open_count < connection_count;) {
+  for (int opened = 0; !requests_each && open_count < connection_count;) {
     while (opened < connection_count && opened - open_count < 256) open_connection(&connections[opened++]);
     turn(now() + 100000000);
     if (now() > patience) {
@@ -371,7 +415,10 @@ int main(int argc, char **argv) {
   uint64_t due_before_end = (uint64_t)(rate * seconds), next = 0;
   counting = 1;
   bytes_received = 0;
-  if (rate <= 0) {
+  if (requests_each) {
+    for (int i = 0; i < connection_count; i++) open_connection(&connections[i]);
+    while (now() < end) turn(end);
+  } else if (rate <= 0) {
     for (struct connection *c; (c = take_free());) ask(c, now());
     while (now() < end) turn(end);
   } else {
@@ -395,14 +442,15 @@ int main(int argc, char **argv) {
     ns at = now();
     for (int i = 0; i < connection_count; i++)
       if (connections[i].state == WAITING || connections[i].state == READING) {
-        record(at - connections[i].start);
+        note(at - connections[i].start);
         errors++;
       }
     for (; next < due_before_end; next++) {
-      record(at - start - (ns)((double)next * 1e9 / rate));
+      note(at - start - (ns)((double)next * 1e9 / rate));
       errors++;
     }
   }
+  record_kept();
   double took = (double)((last_answer > end ? last_answer : end) - start) / 1e9;
   getrusage(RUSAGE_SELF, &r1);
   double cpu = (double)(r1.ru_utime.tv_sec - r0.ru_utime.tv_sec + r1.ru_stime.tv_sec - r0.ru_stime.tv_sec) +

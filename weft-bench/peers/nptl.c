@@ -1,10 +1,11 @@
-/* The workloads of `weft-bench pipes`, `stm`, `disk-random` and `spread` with OS threads (NPTL)
-   whose stacks are 32 KB, as in the works that weft-bench/README.md names.
+/* The workloads of `weft-bench pipes`, `stm`, `disk-random`, `spread` and `memory` with OS threads
+   (NPTL) whose stacks are 32 KB, as in the works that weft-bench/README.md names.
 
      nptl pipes  processors=1 pairs=128 bytes=32768 capacity=4096 idle=0 total=268435456 [fifos=DIR]
      nptl stm    processors=2 total=1000000
      nptl disk-random processors=1 threads=64 reads=10000 file-bytes=1073741824 file=PATH
      nptl spread processors=2 threads=1024 turns=20 steps=10000 counter=1
+     nptl memory threads=1024 buffer=4096
 
    Prints one JSON object on one line. Processors are chosen by the caller, with taskset. */
 #define _GNU_SOURCE
@@ -246,6 +247,54 @@ static void spread(void) {
   measure(threads, compute, NULL, 1, turns * threads);
 }
 
+/* memory */
+
+static long buffer_bytes;
+static pthread_barrier_t all_hold;
+
+static void *hold(void *with) {
+  (void)with;
+  char *buffer = checked(malloc((size_t)buffer_bytes));
+  memset(buffer, 1, (size_t)buffer_bytes);
+  pthread_barrier_wait(&all_hold);
+  pthread_barrier_wait(&gate);
+  free(buffer);
+  return NULL;
+}
+
+/* What this process may write to, or what of it is there, in bytes. */
+static double memory_of(const char *key) {
+  char line[256];
+  FILE *status = fopen("/proc/self/status", "r");
+  double kilobytes = -1;
+  if (!status) fail("/proc/self/status");
+  while (fgets(line, sizeof line, status))
+    if (!strncmp(line, key, strlen(key))) kilobytes = strtod(line + strlen(key), NULL);
+  fclose(status);
+  return kilobytes * 1024;
+}
+
+static void memory(void) {
+  long threads = number("threads");
+  buffer_bytes = number("buffer");
+  pthread_t *all = checked(calloc((size_t)threads, sizeof *all));
+  memset(all, 1, (size_t)threads * sizeof *all);
+  pthread_barrier_init(&gate, NULL, (unsigned)threads + 1);
+  pthread_barrier_init(&all_hold, NULL, (unsigned)threads + 1);
+  double virtual = memory_of("VmData:"), resident = memory_of("VmRSS:");
+  double wall = seconds(CLOCK_MONOTONIC), cpu = seconds(CLOCK_PROCESS_CPUTIME_ID);
+  for (long i = 0; i < threads; i++) all[i] = start(hold, NULL);
+  pthread_barrier_wait(&all_hold);
+  wall = seconds(CLOCK_MONOTONIC) - wall;
+  cpu = seconds(CLOCK_PROCESS_CPUTIME_ID) - cpu;
+  virtual = memory_of("VmData:") - virtual;
+  resident = memory_of("VmRSS:") - resident;
+  pthread_barrier_wait(&gate);
+  for (long i = 0; i < threads; i++) pthread_join(all[i], NULL);
+  printf("{\"operations\":%ld,\"seconds\":%.9f,\"cpu_seconds\":%.9f,\"virtual_bytes_per_thread\":%.1f,\"resident_bytes_per_thread\":%.1f}\n",
+         threads, wall, cpu, virtual / (double)threads, resident / (double)threads);
+}
+
 int main(int count, char **all) {
   argument_count = count;
   arguments = all;
@@ -254,8 +303,9 @@ int main(int count, char **all) {
   else if (!strcmp(which, "stm")) stm();
   else if (!strcmp(which, "disk-random")) disk();
   else if (!strcmp(which, "spread")) spread();
+  else if (!strcmp(which, "memory")) memory();
   else {
-    fprintf(stderr, "usage: nptl pipes|stm|disk-random|spread key=value...\n");
+    fprintf(stderr, "usage: nptl pipes|stm|disk-random|spread|memory key=value...\n");
     return 2;
   }
   return 0;

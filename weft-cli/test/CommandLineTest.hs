@@ -26,6 +26,7 @@ tests =
       testCase "a port that is no number" (refused [] ["serve", ".", "--port", "99999"] "65535"),
       testCase "a number of bytes that is none" (refused [] ["serve", ".", "--cache-bytes", "-5"] "bytes"),
       testCase "an unknown event source" (refused [] ["serve", ".", "--backend", "bogus"] "bogus"),
+      testCase "an unknown schedule" (refused [] ["serve", ".", "--schedule", "bogus"] "bogus"),
       testCase "an unknown event source in WEFT_BACKEND" (withSite (\site -> refused [("WEFT_BACKEND", "bogus")] ["serve", site, "--port", "0"] "bogus")),
       testCase "a host that is none" (withSite (\site -> refused [] ["serve", site, "--host", "256.1.1.1", "--port", "0"] "256.1.1.1")),
       testCase "an access log that cannot be opened" (withSite (\site -> refused [] ["serve", site, "--port", "0", "--access-log", "/no/such/log"] "/no/such/log")),
@@ -55,7 +56,7 @@ helpful :: IO ()
 helpful = do
   (code, out, err) <- runWeft [] ["serve", "--help"]
   (code, err) @?= (ExitSuccess, "")
-  forM_ ["--host", "--port", "--workers", "--backend", "--cache-bytes", "--max-connections", "--access-log", "--access-log-format", "--metrics", "--tls-cert", "--tls-key", "--proxy-protocol", "--trusted-proxies", "--reuse-port", "--overload", "--shutdown-delay", "--grace", "--trace", "--quiet"] $ \flag ->
+  forM_ ["--host", "--port", "--workers", "--backend", "--schedule", "--cache-bytes", "--max-connections", "--access-log", "--access-log-format", "--metrics", "--tls-cert", "--tls-key", "--proxy-protocol", "--trusted-proxies", "--reuse-port", "--overload", "--shutdown-delay", "--grace", "--trace", "--quiet"] $ \flag ->
     assertBool flag (flag `isInfixOf` out)
   (code', out', _) <- runWeft [] ["--version"]
   code' @?= ExitSuccess

@@ -15,7 +15,8 @@ import System.FilePath ((</>))
 import System.Posix.Files (createSymbolicLink)
 import Test.Tasty
 import Test.Tasty.HUnit
-import Weft (milliseconds, seconds)
+import Weft (Settings (..), milliseconds, seconds)
+import Weft.Cli.Serve (settingsOf)
 import Weft.Cli.Serve.Config
 import Weft.Cli.Serve.File
 import Weft.Cli.Serve.Keys
@@ -31,6 +32,7 @@ import Weft.Http.RequestHead (Field (..), Limits (..))
 import Weft.Http.Server (MinimumRate (..), Timeouts (..))
 import Weft.Http.Static
 import Weft.Http.Static.Rules
+import Weft.Policy (favourConnections)
 
 tests :: TestTree
 tests =
@@ -70,7 +72,7 @@ everything :: Assertion
 everything = do
   c <-
     good
-      "[server]\nhost = \"::1\"\nport = 81\nworkers = 3\nbackend = \"poll\"\nmax-connections = 9\ngrace = 1.5\nskip-body = \"1k\"\nquiet = true\ntrace = \"trace.json\"\n\
+      "[server]\nhost = \"::1\"\nport = 81\nworkers = 3\nbackend = \"poll\"\nschedule = \"connections\"\nmax-connections = 9\ngrace = 1.5\nskip-body = \"1k\"\nquiet = true\ntrace = \"trace.json\"\n\
       \overload = \"refuse\"\nretry-after = 7\nmax-per-client = 8\nmax-requests = 9\nmax-body = \"1k\"\nproxy-protocol = true\ntrusted-proxies = [\"10.0.0.0/8\", \"::1\"]\nreuse-port = true\nshutdown-delay = 4\nmin-body-rate = \"1k\"\nmin-response-rate = 0\nrate-grace = 6\n\
       \[timeouts]\nhead = 1\nbody = 2\nidle = 3\nwrite = 4\nhandler = 5\n\
       \[limits]\nrequest-line = 1000\nhead = 2000\nfields = 30\n\
@@ -85,6 +87,7 @@ everything = do
   let s = configServer c
   (confHost s, confPort s, confWorkers s, confMaxConnections s, confGrace s, confSkipBody s, confQuiet s, confTrace s)
     @?= (Just "::1", 81, Just 3, Just 9, milliseconds 1500, 1000, True, Just "/etc/weft/trace.json")
+  show (settingPolicy (settingsOf 2 c)) @?= show favourConnections
   let t = configTimeouts c
   [timeoutHead t, timeoutBody t, timeoutIdle t, timeoutWrite t] @?= map seconds [1, 2, 3, 4]
   let l = configLimits c
@@ -97,7 +100,7 @@ everything = do
   (confProxyProtocol s, map renderNetwork (confTrustedProxies s), confReusePort s, confShutdownDelay s) @?= (True, ["10.0.0.0/8", "::1/128"], True, seconds 4)
   (rateOf s (confMinBodyRate s), rateOf s (confMinResponseRate s)) @?= (Just (MinimumRate 1000 (seconds 6)), Nothing)
   timeoutHandler t @?= Just (seconds 5)
-  siteRoot (configSite c) @?= Just (NamedFile "/etc/weft/www" "/etc/weft/weft.toml:42:1")
+  siteRoot (configSite c) @?= Just (NamedFile "/etc/weft/www" "/etc/weft/weft.toml:43:1")
   settings <- maybe (assertFailure "no site") pure (staticOf (configSite c))
   staticRoot settings @?= "/etc/weft/www"
   staticIndex settings @?= ["a.html", "b.html"]
@@ -157,6 +160,7 @@ mistakes =
     ("a negative time", "[timeouts]\nidle = -1\n", [("2:1", ["seconds"])]),
     ("bytes that are none", "[site]\ncache-bytes = \"5 MB\"\n", [("2:1", ["64Mi"])]),
     ("an unknown event source", "[server]\nbackend = \"kqueu\"\n", [("2:1", ["kqueu"])]),
+    ("an unknown schedule", "[server]\nschedule = \"lifo\"\n", [("2:1", ["lifo"])]),
     ("a coding that is none", "[site]\nprecompressed = [\"lzma\"]\n", [("2:1", ["lzma", "\"br\""])]),
     ("a media type that is none", "[site]\ncompress-types = [\"html\"]\n", [("2:1", ["html", "text/html"])]),
     ("an index that is a path", "[site]\nindex = [\"a/b\"]\n", [("2:1", ["a/b"])]),

@@ -19,7 +19,7 @@ import Test.Tasty.HUnit
 import Weft.Test.Waiting (eventuallyIO)
 
 tests :: TestTree
-tests = testGroup "connections" (map onBackend backends <> [logs])
+tests = testGroup "connections" (map onBackend backends <> [schedules, logs])
 
 onBackend :: String -> TestTree
 onBackend backend =
@@ -38,6 +38,12 @@ onBackend backend =
     ]
   where
     serving args = withServer (["--backend", backend] <> args)
+
+schedules :: TestTree
+schedules =
+  testGroup
+    "100 pipelined requests, whichever threads run first"
+    [testCase name (withServer ["--schedule", name] pipelined) | name <- ["connections", "accept"]]
 
 logs :: TestTree
 logs =

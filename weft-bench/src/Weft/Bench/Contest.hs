@@ -155,7 +155,13 @@ contestRows c samples =
            ("cpu_ratio", figure (medianOfRatios (costs mine) (costs base)))
          ]
       ++ [("speedup", figure (medianOfRatios rates (rate (at (oneProcessor point) name)))) | length (nub [lookup "processors" p | p <- contestPoints c]) > 1]
-      ++ [(field, figure (median (Map.elems m))) | field <- ["allocated_bytes_per_operation", "gc_share", "live_bytes_per_thread"], let m = Map.mapMaybe (Map.lookup field) mine, not (Map.null m)]
+      -- Whatever else it printed.
+      ++ concat
+        [ (field, figure (median (Map.elems m))) : [(field <> end, figure (bound pick m)) | Map.size mine > 1, (end, pick) <- [("_least", minimum), ("_most", maximum)]]
+          | field <- nub (concatMap Map.keys (Map.elems mine)),
+            field `notElem` (["operations", "seconds", "cpu_seconds"] ++ map fst point),
+            let m = Map.mapMaybe (Map.lookup field) mine
+        ]
     | point <- contestPoints c,
       name <- names,
       let mine = at point name
@@ -171,6 +177,7 @@ contestRows c samples =
     quotient a b = case (a, b) of
       (Just x, Just y) | y > 0 -> Just (x / y)
       _ -> Nothing
+    bound :: ([Double] -> Double) -> Map Int Double -> Maybe Double
     bound pick m = if Map.null m then Nothing else Just (pick (Map.elems m))
     oneProcessor = map (\(k, v) -> (k, if k == "processors" then "1" else v))
     firstOf = \case

@@ -21,7 +21,7 @@ import Data.Text.IO qualified as Text
 import System.Directory (createDirectoryIfMissing, doesFileExist, findExecutable, makeAbsolute)
 import System.Exit (die)
 import System.FilePath ((</>))
-import System.Posix.Resource
+import System.Posix.Resource (ResourceLimit (..))
 import Weft.Bench.Child
 import Weft.Bench.Http.Content (Content (..))
 import Weft.Bench.Http.Experiment
@@ -31,7 +31,7 @@ import Weft.Bench.Http.Name
 import Weft.Bench.Http.Run
 import Weft.Bench.Http.Scenario
 import Weft.Bench.Http.Settings
-import Weft.Bench.Machine (machineRow)
+import Weft.Bench.Machine (machineRow, raiseDescriptors)
 import Weft.Bench.Report
 
 -- | Measure and print. Ends the program when there is nothing at all to report.
@@ -93,9 +93,8 @@ planned settings name =
 -- how to leave out the scenarios that it does not allow.
 descriptorLimit :: IO ([Scenario] -> IO [Scenario])
 descriptorLimit = do
-  limits <- getResourceLimit ResourceOpenFiles
-  setResourceLimit ResourceOpenFiles limits {softLimit = hardLimit limits}
-  let fits s = case hardLimit limits of
+  limit <- raiseDescriptors
+  let fits s = case limit of
         ResourceLimit n -> fromIntegral (descriptorsNeeded s) <= n
         _ -> True
       check s

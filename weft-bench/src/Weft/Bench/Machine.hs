@@ -5,6 +5,9 @@
 -- are, the kernel, and how busy others kept it when the measurement began.
 module Weft.Bench.Machine
   ( machineRow,
+    raiseDescriptors,
+
+    -- * Parsers
     parseModel,
     parseLoad,
   )
@@ -18,6 +21,7 @@ import Data.Text.Read qualified as Text
 import Data.Version (showVersion)
 import GHC.Conc (getNumProcessors)
 import System.Info (compilerVersion)
+import System.Posix.Resource
 import Weft.Bench.Report (Cell (..), Row, figure)
 
 -- | Now, here.
@@ -35,6 +39,14 @@ machineRow = do
       ("ghc", Name (Text.pack (showVersion compilerVersion))),
       ("load_before", figure load)
     ]
+
+-- | Raise this process's limit of descriptors, which its children inherit, as far as it may; the
+-- limit.
+raiseDescriptors :: IO ResourceLimit
+raiseDescriptors = do
+  limits <- getResourceLimit ResourceOpenFiles
+  setResourceLimit ResourceOpenFiles limits {softLimit = hardLimit limits}
+  pure (hardLimit limits)
 
 -- | The model of the first processor in @\/proc\/cpuinfo@.
 parseModel :: Text -> Maybe Text

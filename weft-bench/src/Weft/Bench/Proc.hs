@@ -63,7 +63,9 @@ groupCpuTime group = do
   tick <- fromIntegral . (1_000_000_000 `div`) <$> getSysVar ClockTick
   members <- groupMembers group
   scheduled <- traverse (maybe (pure 0) processClock . readMaybe . fst) members
-  pure (CpuTime (sum scheduled) (tick * sum (map (statTicks . snd) members)))
+  -- A process whose parent has waited for it is in no clock but in the parent's ticks.
+  let ended = tick * sum (map (statEnded . snd) members)
+  pure (CpuTime (sum scheduled + ended) (tick * sum (map (statTicks . snd) members) + ended))
 
 -- | What a process has spent on processors, in nanoseconds; 0 when it has gone.
 processClock :: CPid -> IO Int64
@@ -131,7 +133,9 @@ data Stat = Stat
     statState :: !Char,
     statGroup :: !Int64,
     -- | user and system time, in clock ticks
-    statTicks :: !Int64
+    statTicks :: !Int64,
+    -- | that of its children that it has waited for, and theirs
+    statEnded :: !Int64
   }
   deriving stock (Eq, Show)
 
@@ -142,11 +146,12 @@ parseStat line
   | Bytes.null name = Nothing
   | otherwise = case Bytes.words rest of
       state : _parent : group : fields
-        | utime : stime : _ <- drop 8 fields ->
-            Stat . fst <$> Bytes.uncons state <*> integer group <*> ((+) <$> integer utime <*> integer stime)
+        | utime : stime : cutime : cstime : _ <- drop 8 fields ->
+            Stat . fst <$> Bytes.uncons state <*> integer group <*> both utime stime <*> both cutime cstime
       _ -> Nothing
   where
     (name, rest) = Bytes.spanEnd (/= ')') line
+    both a b = (+) <$> integer a <*> integer b
 
 integer :: ByteString -> Maybe Int64
 integer text = case Bytes.readInt text of

@@ -8,6 +8,7 @@
 module Weft.Bench.Statistics
   ( median,
     medianOfRatios,
+    correlation,
     per,
   )
 where
@@ -43,3 +44,19 @@ medianOfRatios numerators denominators =
 per :: Double -> Double -> Maybe Double
 per _ 0 = Nothing
 per a b = Just (a / b)
+
+-- | Pearson's coefficient: 1 where the points lie on a rising line. 'Nothing' of fewer than three
+-- points, and where all have the same value along either axis.
+--
+-- >>> correlation [(1, 2), (2, 4), (3, 6)]
+-- Just 1.0
+correlation :: [(Double, Double)] -> Maybe Double
+correlation points
+  | length points < 3 = Nothing
+  | otherwise = sum (zipWith (*) dx dy) `per` sqrt (sum (map (^ two) dx) * sum (map (^ two) dy))
+  where
+    n = fromIntegral (length points)
+    dx = around (map fst points)
+    dy = around (map snd points)
+    around values = map (subtract (sum values / n)) values
+    two = 2 :: Int

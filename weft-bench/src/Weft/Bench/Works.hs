@@ -22,11 +22,10 @@ import System.Directory (createDirectoryIfMissing, doesFileExist, getFileSize, g
 import System.Environment (getExecutablePath)
 import System.Exit (die)
 import System.FilePath (takeDirectory, takeFileName, (</>))
-import System.Posix.Resource
 import Weft.Bench.Child
 import Weft.Bench.Contest
 import Weft.Bench.Contest.Workload
-import Weft.Bench.Machine (machineRow)
+import Weft.Bench.Machine (machineRow, raiseDescriptors)
 import Weft.Bench.Report
 import Weft.Bench.Works.Claim
 import Weft.Bench.Works.Page
@@ -43,10 +42,14 @@ data WorksSettings = WorksSettings
     -- | what the works state
     worksClaims :: !FilePath,
     worksPeers :: !FilePath,
+    -- | the program @weft@
+    worksWeft :: !FilePath,
     -- | where files and FIFOs are made
     worksWork :: !FilePath,
     -- | where samples are kept until the run is done
-    worksState :: !FilePath
+    worksState :: !FilePath,
+    -- | rows that other commands have printed (@--json@), a section of the page each
+    worksRows :: ![FilePath]
   }
 
 -- | Do it.
@@ -58,29 +61,30 @@ repeatWorks s = do
   forM_ (worksOnly s) $ \name ->
     unless (name `elem` map plannedName all') $
       die ("weft-bench: no such experiment: " ++ Text.unpack name ++ " (there are " ++ Text.unpack (Text.intercalate ", " (map plannedName all')) ++ ")")
-  limits <- getResourceLimit ResourceOpenFiles
-  setResourceLimit ResourceOpenFiles limits {softLimit = hardLimit limits}
+  _ <- raiseDescriptors
+  others <- forM (worksRows s) $ \file ->
+    Bytes.readFile file >>= either (die . (("weft-bench: " ++ file ++ ": ") ++)) pure . traverse parseRow . filter (not . Bytes.null) . Bytes.lines
   this <- getExecutablePath
-  peers <- makeAbsolute (worksPeers s)
+  programs <- Programs this <$> makeAbsolute (worksPeers s) <*> makeAbsolute (worksWeft s)
   machine <- machineRow
   before <- resume s this machine
   results <- endingOnSignals . withNursery $ \nursery -> do
     about <- (machine :) <$> versions nursery
     results <- forM chosen $ \p -> withPlaces (worksWork s) (pointsPlanned p) $ \places -> do
-      let contest = Contest (plannedName p) (contendersFor this peers places p) (pointsPlanned p) (plannedRounds p) 1800
+      let contest = Contest (plannedName p) (contendersFor programs places p) (pointsPlanned p) (plannedRounds p) 1800
       Result p contest <$> runContest nursery before (keep s) contest
     pure (about, results)
-  uncurry (leave s claims) results
+  uncurry (leave s claims (concat others)) results
 
-contendersFor :: FilePath -> FilePath -> [String] -> Planned -> [Contender]
-contendersFor this peers places p = case workloadNamed (plannedWorkload p) of
-  Just w -> contendersOf this peers places w
+contendersFor :: Programs -> [String] -> Planned -> [Contender]
+contendersFor programs places p = case workloadNamed (plannedWorkload p) of
+  Just w -> [c | c <- contendersOf programs places w, null (plannedContenders p) || contenderName c `elem` plannedContenders p]
   Nothing -> [Contender name (\point -> Right (Command program (arguments ++ asked point))) | (name, program, arguments) <- yielding]
   where
     -- The commands that "Weft.Bench.Command.Peers" compares, with options of their own.
     yielding =
-      [(name, this, ["yield", "--style", style, "--json", "--repeat", "1"]) | (name, style) <- [("weft-epoll", "monadic"), ("direct-epoll", "direct"), ("forkIO", "ghc")]]
-        ++ [("Go", peers </> "gosched", ["yield"]), ("tokio", peers </> "tokio-peer", ["yield"])]
+      [(name, programThis programs, ["yield", "--style", style, "--json", "--repeat", "1"]) | (name, style) <- [("weft-epoll", "monadic"), ("direct-epoll", "direct"), ("forkIO", "ghc")]]
+        ++ [("Go", programPeers programs </> "gosched", ["yield"]), ("tokio", programPeers programs </> "tokio-peer", ["yield"])]
     asked point = concat [["--threads", Text.unpack n, "--switches", Text.unpack n] | Just n <- [lookup "threads" point]]
 
 -- The samples of an interrupted run, if it was of this program, on this machine, of this size.
@@ -117,12 +121,12 @@ versions nursery = do
         )
       ]
 
-leave :: WorksSettings -> [Claim] -> [Row] -> [Result] -> IO ()
-leave s claims about results = do
+leave :: WorksSettings -> [Claim] -> [Row] -> [Row] -> [Result] -> IO ()
+leave s claims others about results = do
   createDirectoryIfMissing True (worksOut s)
   let size = worksSize s
       rows = concat [map (("experiment", Name (plannedName (resultPlanned r))) :) (contestRows (resultContest r) (resultSamples r)) | r <- results]
   when (null rows) (die "weft-bench: nothing could be measured")
-  Lazy.writeFile (worksOut s </> "works.json") (Lazy.unlines (map renderJson ([("kind", Name "run"), ("size", Name (sizeName size))] : about ++ rows)))
+  Lazy.writeFile (worksOut s </> "works.json") (Lazy.unlines (map renderJson ([("kind", Name "run"), ("size", Name (sizeName size))] : about ++ rows ++ others)))
   forM_ (concatMap (picturesOf size about) results) $ \(name, _, chart) -> Text.writeFile (worksOut s </> Text.unpack name <> ".svg") (renderChart chart)
-  Text.writeFile (worksPage s) (pageOf size about (Text.pack (takeFileName (worksOut s))) results claims)
+  Text.writeFile (worksPage s) (pageOf size about (Text.pack (takeFileName (worksOut s))) results others claims)

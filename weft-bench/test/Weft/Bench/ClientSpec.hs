@@ -20,6 +20,10 @@ tests =
         map (chooseClient Wrk) [closed, closed {askingRate = Just 10}, closed {askingTarget = "/f{0..9}"}] @?= [Wrk, Ask, Ask],
       testCase "others can do all" $
         [chooseClient c closed {askingRate = Just 10} | c <- [Ask, WeftLoad]] @?= [Ask, WeftLoad],
+      testCase "a connection for each request is what only ask can do" $ do
+        [chooseClient c closed {askingEach = Just 1} | c <- [minBound ..]] @?= [Ask, Ask, Ask]
+        clientCommand "bin/weft" "peers" Ask closed {askingEach = Just 5}
+          @?= Command "peers/ask" ["http://127.0.0.1:8099/x", "-c", "64", "-d", "3", "--json", "--requests", "5", "--skip", "1000"],
       testCase "ask and weft load are called alike" $ do
         let a = closed {askingRate = Just 1234.6}
             arguments = ["http://127.0.0.1:8099/x", "-c", "64", "-d", "3", "--rate", "1235", "--json"]
@@ -37,7 +41,7 @@ tests =
       testCase "no report" $ assertBool "read" (all (isLeft . readReport Ask) ["", "ask: connect: Connection refused\n"])
     ]
   where
-    closed = Asking 8099 "/x" 64 3 Nothing
+    closed = Asking 8099 "/x" 64 3 Nothing Nothing
 
 said :: Text
 said =

@@ -115,7 +115,7 @@ tests =
     ]
   where
     answer = "HTTP/1.1 200 OK\r\nServer: x\r\ncontent-LENGTH:  5 \r\n\r\nhello"
-    place = Place {placePort = 8099, placeRoot = "/srv/site", placeOwn = "/srv/own", placeRunsAsRoot = False, placeConnections = 64}
+    place = Place {placePort = 8099, placeRoot = "/srv/site", placeOwn = "/srv/own", placeRunsAsRoot = False, placeConnections = 64, placeBacklog = 4096}
     nginx = Nginx Sendfile
     plain =
       [ observation r server (sample 10 cpu)

@@ -5,6 +5,7 @@ import Control.Concurrent (forkOS, newEmptyMVar, putMVar, takeMVar)
 import Control.Exception (evaluate)
 import Data.ByteString (ByteString)
 import System.Posix.Process (getProcessGroupID)
+import System.Process (readProcess)
 import Test.Tasty (TestTree, testGroup)
 import Test.Tasty.HUnit (assertBool, testCase, (@?=))
 import Weft.Bench.Proc
@@ -13,8 +14,8 @@ tests :: TestTree
 tests =
   testGroup
     "Proc"
-    [ testCase "stat" $ parseStat (stat "nginx") @?= Just (Stat 'S' 4241 1234),
-      testCase "a name with spaces and parentheses" $ parseStat (stat "a) S 1 (b) c") @?= Just (Stat 'S' 4241 1234),
+    [ testCase "stat" $ parseStat (stat "nginx") @?= Just (Stat 'S' 4241 1234 11),
+      testCase "a name with spaces and parentheses" $ parseStat (stat "a) S 1 (b) c") @?= Just (Stat 'S' 4241 1234 11),
       testCase "stat, cut short" $ parseStat "4242 (nginx) S 4241 4241 4241 0 -1" @?= Nothing,
       testCase "no stat" $ parseStat "" @?= Nothing,
       testCase "the group of this process is alive" $
@@ -32,6 +33,12 @@ tests =
         _ <- takeMVar done
         after <- groupCpuTime group
         assertBool (show (before, after)) (cpuScheduled (cpuTimeSince before after) > 1_000_000),
+      testCase "what a process has spent counts when it was waited for" $ do
+        group <- getProcessGroupID
+        before <- groupCpuTime group
+        _ <- readProcess "sh" ["-c", "i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done"] ""
+        after <- groupCpuTime group
+        assertBool (show (before, after)) (cpuTicked (cpuTimeSince before after) >= 10_000_000),
       testCase "this process spends time" $ do
         group <- getProcessGroupID
         before <- groupCpuTime group

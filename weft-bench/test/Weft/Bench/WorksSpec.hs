@@ -4,7 +4,7 @@ module Weft.Bench.WorksSpec (tests) where
 import Chart (renderChart)
 import Data.ByteString qualified as Bytes
 import Data.Either (isLeft)
-import Data.List (nub, (\\))
+import Data.Foldable (toList)
 import Data.Map.Strict qualified as Map
 import Data.Maybe (isJust)
 import Data.Text (Text)
@@ -26,54 +26,86 @@ tests =
     [ testCase "the claims name experiments, contenders and parameters that there are" $ do
         claims <- theClaims
         let whole = [(plannedName p, p) | p <- plan Whole]
-        [e | Claim {claimTest = Bounds e _ _ _ _ _ _ _ _} <- claims, e `notElem` map fst whole] @?= []
+        [e | Claim {claimTest = Measured e _} <- claims, e `notElem` map fst whole] @?= []
         [e | Claim {claimTest = Unreachable e _} <- claims, e `notElem` map fst whole] @?= []
-        nub [n | Claim {claimTest = Bounds _ _ of' over _ _ _ _ _} <- claims, n <- of' : maybe [] pure over] \\ ("NPTL" : map kindName kinds) @?= []
+        [(e, n) | Claim {claimTest = Measured e b} <- claims, Just p <- [lookup e whole], n <- namesOf b, n `notElem` takingPart p] @?= []
         [ (e, k)
-          | Claim {claimTest = Bounds e _ _ _ wanted from to _ _} <- claims,
+          | Claim {claimTest = Measured e b} <- claims,
             Just p <- [lookup e whole],
-            k <- concatMap Map.keys [wanted, from, to],
+            k <- concatMap Map.keys [boundsWhere b, boundsFrom b, boundsTo b] ++ toList (boundsAlong b),
             k `notElem` map fst (plannedKeys p)
           ]
           @?= []
-        assertBool "a claim without bounds" (and [isJust least || isJust most | Claim {claimTest = Bounds _ _ _ _ _ _ _ least most} <- claims]),
+        assertBool "a claim without bounds" (and [isJust (boundsLeast b) || isJust (boundsMost b) | Claim {claimTest = Measured _ b} <- claims]),
       testCase "each claim meets a point of both sizes" $ do
         claims <- theClaims
         [ (s, claimStates c)
           | s <- [Whole, Quick],
-            c@Claim {claimTest = Bounds e field of' over _ _ _ _ _} <- claims,
+            c@Claim {claimTest = Measured e b} <- claims,
             p <- plan s,
             plannedName p == e,
-            let samples = [(sampleAt e n point) {samplePrinted = Map.fromList [("operations", 1), ("seconds", 1), (field, 1)]} | point <- pointsPlanned p, n <- of' : maybe [] pure over],
-            NotMeasured _ <- [judge (Contest e [Contender n (const (Left "")) | n <- [of']] (pointsPlanned p) 1 1) samples c]
+            let samples = [(sampleAt e n point) {samplePrinted = Map.fromList [("operations", i), ("seconds", 1), ("cpu_seconds", 1), (boundsField b, i)]} | (i, point) <- zip [1 ..] (pointsPlanned p), n <- namesOf b],
+            NotMeasured _ <- [judge (Contest e [Contender n (const (Left "")) | n <- [boundsOf b]] (pointsPlanned p) 1 1) samples c]
           ]
           @?= [],
+      testCase "who takes part is a contender of the workload" $
+        [(plannedName p, n) | p <- plan Whole, w <- toList (workloadNamed (plannedWorkload p)), n <- plannedContenders p, n `notElem` contenderNames w] @?= [],
       testCase "both sizes have the parameters of their workload" $
         [(plannedName p, workloadName w) | s <- [Whole, Quick], p <- plan s, w <- workloads, workloadName w == plannedWorkload p, map keyName (workloadKeys w) /= map fst (plannedKeys p)] @?= [],
       testCase "what is no claim is refused" $ assertBool "parsed" (isLeft (parseClaims "[{\"work\": \"x\"}]")),
+      testCase "rows of another command are a section, and judged" $ do
+        let row n v = [("benchmark", Name "events"), ("contender", Name "a"), ("idle", Count n), ("per_second", Figure v)]
+            about = claim {claimTest = Measured "events" (bounds "per_second") {boundsFrom = Map.singleton "idle" 64}}
+            page = pageOf Quick [] "figures" [] [row 1 9, row 64 2] [about]
+        judgeRows [row 1 9, row 64 2] about @?= Judged [2] 1
+        mapM_ (\part -> assertBool (Text.unpack page) (part `Text.isInfixOf` page)) ["## events", "| a | 64 |", "reproduced"]
+        assertBool "not part of this run" ("not part of this run" `Text.isInfixOf` pageOf Quick [] "figures" [] [] [about]),
       testGroup
         "verdicts"
         [ testCase "within the bounds at all sizes" $ fst (verdictText (judged [2, 3])) @?= "reproduced",
           testCase "at some" $ verdictText (judged [2, 0.5]) @?= ("reproduced at 1 of 2 sizes", "0.500 to 2.000"),
           testCase "at none" $ fst (verdictText (judged [0.5, 0.25])) @?= "reversed",
+          testCase "a ratio of what they print" $ do
+            let at name v = Sample "c" name 1 [("n", "1")] (Map.singleton "mean_us" v)
+            judge contest [at "a" 3, at "b" 2] (claimOf (bounds "mean_us") {boundsOver = Just "b"}) @?= Judged [1.5] 1,
+          testCase "a part of its own best" $ do
+            let at n v = Sample "c" "a" 1 [("n", n)] (Map.fromList [("operations", 1), ("seconds", 1), ("mbit", v)])
+            judge contest [at "1" 8, at "2" 4] (claimOf (bounds "mbit") {boundsOver = Just "best"}) @?= Judged [1, 0.5] 1,
+          testCase "a straight line, and none" $ do
+            let line = Contest "c" [Contender "a" (const (Left ""))] (pointsOf [("n", [1, 2, 3])]) 1 1
+                seen values = [Sample "c" "a" 1 p (Map.singleton "mean_us" v) | (p, v) <- zip (contestPoints line) values]
+                along = claimOf (bounds "mean_us") {boundsAlong = Just "n", boundsLeast = Just 0.999}
+            judge line (seen [5, 7, 9]) along @?= Judged [1] 1
+            fst (verdictText (judge line (seen [5, 9, 7]) along)) @?= "reversed",
+          testCase "who fails from a size on" $ do
+            let failing = claimOf (bounds "failed") {boundsFrom = Map.singleton "n" 2}
+                at name n = Sample "c" name 1 [("n", n)] (Map.fromList [("operations", 1), ("seconds", 1)])
+            judge contest [at "a" "1"] failing @?= Judged [1] 1
+            judge contest [at "a" "1", at "a" "2"] failing @?= Judged [0] 0
+            judge contest [at "b" "1"] failing @?= NotMeasured "no contender of this claim could be run",
           testCase "nobody ran" $ fst (verdictText (judge contest [] claim)) @?= "not yet measured: no contender of this claim could be run"
         ],
       testCase "the page has verdicts, pictures, what is missing, and that it was a quick run" $ do
         claims <- theClaims
         p <- maybe (assertFailure "no such experiment") pure (lookup "pipes-idle" [(plannedName q, q) | q <- plan Quick])
         let result = Result p (Contest "pipes-idle" [Contender n (const (Left "")) | n <- ["weft-epoll", "NPTL", "forkIO"]] (pointsPlanned p) 1 1) [sampleAt "pipes-idle" n x | x <- pointsPlanned p, n <- ["weft-epoll", "NPTL"]]
-            page = pageOf Quick [[("kind", Name "machine"), ("processor", Name "abacus")]] "figures" [result] claims
+            page = pageOf Quick [[("kind", Name "machine"), ("processor", Name "abacus")]] "figures" [result] [] claims
         mapM_
           (\part -> assertBool (Text.unpack part) (part `Text.isInfixOf` page))
-          ["quick run", "abacus", "figures/works-pipes-idle-processors1.svg", "figures/works-pipes-idle-processors2.svg", "reproduced", "figure 20", "Not yet measured", "table 5.1", "Without a figure: forkIO"]
-        assertBool "a quick run of a whole one" (not ("quick run" `Text.isInfixOf` pageOf Whole [] "figures" [] []))
+          ["quick run", "abacus", "figures/works-pipes-idle-processors1.svg", "figures/works-pipes-idle-processors2.svg", "reproduced", "figure 20", "Not yet measured", "ConcLib_MP", "Without a figure: forkIO"]
+        assertBool "a quick run of a whole one" (not ("quick run" `Text.isInfixOf` pageOf Whole [] "figures" [] [] []))
+        assertBool "a machine that was busy" (busy `Text.isInfixOf` pageOf Whole [machine 7] "figures" [] [] [] && not (busy `Text.isInfixOf` pageOf Whole [machine 0.1] "figures" [] [] []))
         let pictures = picturesOf Quick [] result
         [name | (name, _, _) <- pictures] @?= ["works-pipes-idle-processors1", "works-pipes-idle-processors2"]
         assertBool "a picture without its lines" (and [n `Text.isInfixOf` renderChart chart | (_, _, chart) <- pictures, n <- ["weft-epoll", "NPTL"]])
     ]
   where
+    busy = "The machine was busy"
+    machine load = [("kind", Name "machine"), ("load_before", Figure load)]
     contest = Contest "c" [Contender n (const (Left "")) | n <- ["a", "b"]] (pointsOf [("n", [1, 2])]) 1 1
-    claim = Claim "w" "p" "m" "s" "" "" (Bounds "c" "per_second" "a" (Just "b") Map.empty Map.empty Map.empty (Just 1) Nothing)
+    claim = Claim "w" "p" "m" "s" "" "" (Measured "c" (bounds "per_second") {boundsOver = Just "b"})
+    bounds field = Bounds field "a" Nothing Map.empty Map.empty Map.empty Nothing (Just 1) Nothing
+    claimOf b = claim {claimTest = Measured "c" b}
     judged ratios =
       judge
         contest
@@ -87,5 +119,14 @@ sampleAt :: Text -> Text -> Point -> Sample
 sampleAt e name point = Sample e name 1 point (Map.fromList [("operations", 2), ("seconds", 1), ("cpu_seconds", 1), ("gc_share", 0.5)])
 
 -- Tests run in the package's directory.
+namesOf :: Bounds -> [Text]
+namesOf b = boundsOf b : filter (/= "best") (toList (boundsOver b))
+
+-- | Those who do the work of an experiment.
+takingPart :: Planned -> [Text]
+takingPart p = case plannedContenders p of
+  [] -> maybe (map kindName kinds ++ ["Go", "tokio"]) contenderNames (workloadNamed (plannedWorkload p))
+  some -> some
+
 theClaims :: IO [Claim]
 theClaims = Bytes.readFile "works.json" >>= either assertFailure pure . parseClaims

@@ -2,7 +2,7 @@
 -- Description : @weft serve@
 --
 -- Serves the files of directories until a signal stops it, then drains.
-module Weft.Cli.Serve (serveCommand) where
+module Weft.Cli.Serve (serveCommand, settingsOf) where
 
 import Control.Exception (fromException)
 import Control.Monad (unless, when, (>=>))
@@ -70,7 +70,7 @@ serveWith config = do
   processors <- getNumProcessors
   timeline <- traverse shownPath (confTrace server)
   outcome <-
-    try . runWith defaultSettings {settingWorkers = Just (fromMaybe processors (confWorkers server)), settingKernel = kernelOf config, settingTrace = timelineTo <$> timeline} $
+    try . runWith (settingsOf processors config) {settingTrace = timelineTo <$> timeline} $
       serving config
   case outcome of
     Right ended -> unless ended (exitWith (ExitFailure 1))
@@ -78,6 +78,17 @@ serveWith config = do
       | Just (CannotLoad why) <- fromException e -> shownPath why >>= reportToStderr >> exitFailure
       | Just failure <- fromException e -> failWith failure
       | otherwise -> throwM e
+  where
+    server = configServer config
+
+-- | The run's settings, given the number of processors.
+settingsOf :: Int -> Config -> Settings
+settingsOf processors config =
+  defaultSettings
+    { settingWorkers = Just (fromMaybe processors (confWorkers server)),
+      settingKernel = kernelOf config,
+      settingPolicy = confSchedule server
+    }
   where
     server = configServer config
 

@@ -1,9 +1,9 @@
 -- |
--- Description : weft-bench pipes, stm, disk-random, spread, contender
+-- Description : weft-bench pipes, stm, disk-random, spread, memory, toy, knot, served-files, contender
 --
 -- A command for each workload of "Weft.Bench.Contest.Workload": its parameters are options
 -- that take lists, and all combinations are measured. @contender@ is what these run: one
--- kind of thread at one point.
+-- kind of thread, or one server, at one point.
 module Weft.Bench.Command.Contest
   ( contestCommands,
   )
@@ -13,24 +13,24 @@ import Control.Monad (join)
 import Data.Text (Text)
 import Data.Text qualified as Text
 import Options.Applicative
+import System.Directory (makeAbsolute)
 import System.Environment (getExecutablePath)
 import System.Exit (die)
 import Weft.Bench.Child (endingOnSignals, withNursery)
 import Weft.Bench.Command.Options
 import Weft.Bench.Contest
-import Weft.Bench.Contest.Kind
 import Weft.Bench.Contest.Workload
 import Weft.Bench.Measure (requireStats)
 import Weft.Bench.Named (named)
 import Weft.Bench.Report (Format, printRows)
 
--- | @pipes@, @stm@, @disk-random@, @spread@, and @contender@.
+-- | One for each workload, and @contender@.
 contestCommands :: Mod CommandFields (IO ())
 contestCommands = foldMap one workloads <> aloneCommand
   where
     one w = command (Text.unpack (workloadName w)) (info (parser w) (progDesc (workloadAbout w)))
-    parser w = compete w <$> formatOption <*> chosen w <*> rounds <*> peersOption "weft-bench/peers/bin" <*> work <*> traverse values (workloadKeys w)
-    names w = map contenderName (contendersOf "" "" [] w)
+    parser w = compete w <$> formatOption <*> chosen w <*> rounds <*> peersOption "weft-bench/peers/bin" <*> weftOption <*> work <*> traverse values (workloadKeys w)
+    names = contenderNames
     chosen w =
       option
         (commaSeparated Right)
@@ -49,12 +49,12 @@ natural text = case reads (filter (/= '_') (Text.unpack text)) of
   [(n, "")] | n >= 0, n <= toInteger (maxBound :: Int) -> Right (fromInteger n)
   _ -> Left ("not a number: " ++ Text.unpack text)
 
-compete :: Workload -> Format -> [Text] -> Int -> FilePath -> FilePath -> [(Text, [Int])] -> IO ()
-compete w format names rounds peers work keys = do
-  this <- getExecutablePath
+compete :: Workload -> Format -> [Text] -> Int -> FilePath -> FilePath -> FilePath -> [(Text, [Int])] -> IO ()
+compete w format names rounds peers weft work keys = do
+  programs <- Programs <$> getExecutablePath <*> makeAbsolute peers <*> makeAbsolute weft
   rows <- endingOnSignals . withNursery $ \nursery ->
     withPlaces work points $ \places -> do
-      contenders <- either (die . ("weft-bench: " ++)) pure (traverse (named "contender" contenderName (contendersOf this peers places w)) names)
+      contenders <- either (die . ("weft-bench: " ++)) pure (traverse (named "contender" contenderName (contendersOf programs places w)) names)
       let contest = Contest (workloadName w) contenders points rounds 600
       contestRows contest <$> runContest nursery [] (const (pure ())) contest
   case rows of
@@ -65,16 +65,15 @@ compete w format names rounds peers work keys = do
 
 aloneCommand :: Mod CommandFields (IO ())
 aloneCommand =
-  command "contender" (info parser (progDesc "One kind of thread at one point of a workload; what pipes, stm, disk-random and spread run"))
+  command "contender" (info parser (progDesc "One kind of thread, or one server, at one point of a workload; what the commands of the workloads run"))
   where
     parser =
       alone
         <$> strArgument (metavar "WORKLOAD")
-        <*> strArgument (metavar "KIND" <> help (Text.unpack (Text.intercalate ", " (map kindName kinds))))
+        <*> strArgument (metavar "NAME" <> help "a kind of thread, or a server, as the workload's --contenders calls it")
         <*> many (strArgument (metavar "KEY=VALUE.."))
-    alone workload kind arguments = do
+    alone workload name arguments = do
       requireStats
       join . either (die . ("weft-bench: " ++)) (pure . (>>= printWork)) $ do
         w <- named "workload" workloadName workloads workload
-        k <- named "kind" kindName kinds kind
-        parsePoint arguments >>= workloadWork w k
+        parsePoint arguments >>= workBy w name

@@ -52,7 +52,7 @@ httpCommand =
           (long "client" <> metavar "NAME" <> value Ask <> showDefaultWith (Text.unpack . clientName) <> help "wrk, ask or weft-load; what wrk cannot do ask does")
       httpServerCpu <- option auto (long "server-cpu" <> metavar "CPU" <> value 0 <> showDefault <> help "the processor of the servers")
       httpClientCpu <- option auto (long "client-cpu" <> metavar "CPU" <> value 1 <> showDefault <> help "the processor of the clients")
-      httpWeft <- strOption (long "weft" <> metavar "FILE" <> value "bin/weft" <> showDefault <> help "the program weft")
+      httpWeft <- weftOption
       httpPeers <- peersOption "weft-bench/peers/bin"
       httpWork <- strOption (long "work" <> metavar "DIR" <> value "/var/tmp" <> showDefault <> help "where served files are made for as long as this runs; up to 2.2 GB, on a disk")
       httpOut <- optional (strOption (long "out" <> metavar "DIR" <> help "leave http.json, http.md and the figures there"))

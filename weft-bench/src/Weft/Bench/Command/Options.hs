@@ -9,6 +9,7 @@ module Weft.Bench.Command.Options
     threadsOption,
     switchesOption,
     peersOption,
+    weftOption,
     commaSeparated,
   )
 where
@@ -44,6 +45,10 @@ switchesOption =
 peersOption :: FilePath -> Parser FilePath
 peersOption path =
   strOption (long "peers-dir" <> metavar "DIR" <> value path <> showDefault <> help "where `make -C weft-bench/peers` left the peers")
+
+-- | @--weft@.
+weftOption :: Parser FilePath
+weftOption = strOption (long "weft" <> metavar "FILE" <> value "bin/weft" <> showDefault <> help "the program weft")
 
 -- | A list of things separated by commas.
 commaSeparated :: (Text -> Either String a) -> ReadM [a]

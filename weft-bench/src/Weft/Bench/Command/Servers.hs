@@ -1,11 +1,12 @@
 -- |
--- Description : weft-bench wai, weft-bench plain
+-- Description : weft-bench wai, weft-bench plain, weft-bench toy-server
 --
 -- Runs the servers that are part of this program. The comparison of servers
 -- ("Weft.Bench.Http") starts them itself.
 module Weft.Bench.Command.Servers
   ( waiCommand,
     plainCommand,
+    toyServerCommand,
   )
 where
 
@@ -16,8 +17,10 @@ import Weft (BackendChoice (..))
 import Weft.Bench.Application
 import Weft.Bench.Child (endingOnSignals)
 import Weft.Bench.Command.Options (positive)
+import Weft.Bench.Contest.Kind (kindName, kinds)
 import Weft.Bench.Named (named)
 import Weft.Bench.Plain (servePlain)
+import Weft.Bench.Toy (serveToy)
 import Weft.Kernel (parseBackend)
 
 -- | @wai@.
@@ -44,6 +47,17 @@ plainCommand =
       servePlain
         <$> option (eitherReader parseBackend) (long "backend" <> metavar "NAME" <> value Auto <> help "event source: auto, epoll, io_uring or poll (default: auto)")
         <*> portOption
+
+-- | @toy-server@.
+toyServerCommand :: Mod CommandFields (IO ())
+toyServerCommand =
+  command "toy-server" (info parser (progDesc "Answer one request on each connection with the page, in a thread of its own"))
+  where
+    parser =
+      serveToy
+        <$> option (eitherReader (named "kind" kindName kinds . Text.pack)) (long "kind" <> metavar "NAME" <> help (Text.unpack (Text.intercalate ", " (map kindName kinds))))
+        <*> portOption
+        <*> option positive (long "backlog" <> metavar "N" <> value 1024 <> showDefault <> help "length of the listen queue")
 
 portOption :: Parser Int
 portOption = option positive (long "port" <> metavar "P" <> value 8080 <> showDefault <> help "on 127.0.0.1")

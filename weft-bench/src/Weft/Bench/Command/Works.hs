@@ -27,6 +27,8 @@ worksCommand =
       worksPage <- strOption (long "page" <> metavar "FILE" <> value "docs/figures.md" <> showDefault <> help "the page, which finds the pictures in a directory beside it")
       worksClaims <- strOption (long "claims" <> metavar "FILE" <> value "weft-bench/works.json" <> showDefault <> help "what the works state")
       worksPeers <- peersOption "weft-bench/peers/bin"
-      worksWork <- strOption (long "work" <> metavar "DIR" <> value "/var/tmp" <> showDefault <> help "where a file of up to 1 GiB and FIFOs are made for as long as this runs, on a disk")
+      worksWeft <- weftOption
+      worksWork <- strOption (long "work" <> metavar "DIR" <> value "/var/tmp" <> showDefault <> help "where files of up to 2.2 GB and FIFOs are made for as long as this runs, on a disk")
       worksState <- strOption (long "state" <> metavar "FILE" <> value "tmp/works.jsonl" <> showDefault <> help "where measurements are kept: an interrupted run goes on from there; remove it to measure all again")
+      worksRows <- many (strOption (long "rows" <> metavar "FILE" <> help "rows that another command has printed with --json, such as those of events: a section of the page for each benchmark (repeatable)"))
       pure WorksSettings {..}

@@ -12,6 +12,7 @@ module Weft.Bench.Contest.Kind
     -- * Running
     Bodies (..),
     runKind,
+    countdown,
   )
 where
 
@@ -20,6 +21,7 @@ import Control.Concurrent.MVar
 import Control.Exception (SomeException, throwIO, try)
 import Control.Monad (forM_, void, when)
 import Data.IORef
+import Data.Ord (comparing)
 import Data.Text (Text)
 import GHC.Conc (setNumCapabilities)
 import GHC.Stats (RTSStats (..), getRTSStats)
@@ -27,6 +29,7 @@ import System.Mem (performMajorGC)
 import Weft hiding (try)
 import Weft.Bench.Contest (Work (..))
 import Weft.Bench.Measure
+import Weft.Counters (WorkerCounters (..), counters, total)
 
 -- | Which threads.
 data Kind
@@ -37,6 +40,10 @@ data Kind
   | -- | @forkIO@
     Ghc
   deriving stock (Eq, Show)
+
+-- | By their names.
+instance Ord Kind where
+  compare = comparing kindName
 
 -- | All, in the order of the reports.
 kinds :: [Kind]
@@ -72,11 +79,16 @@ runKind processors operations bodies = do
       runWith defaultSettings {settingWorkers = Just processors, settingKernel = systemKernel defaultSystemSettings {systemBackend = backend}} $ do
         threads <- make
         (over, wait) <- liftIO (countdown (length threads))
+        before <- total <$> counters
         begin <- liftIO snapshot
         forM_ (zip [0 ..] threads) $ \(i, body) ->
           (if apart then void . forkWith defaultForkOptions {forkWorker = Just i} else fork_) (body >> liftIO over)
         blocking wait
-        liftIO (since operations begin >>= putMVar result)
+        work <- liftIO (since operations begin)
+        after <- total <$> counters
+        -- How often threads went to another worker, and workers slept.
+        let each what = fromIntegral (what after - what before) / fromIntegral operations
+        liftIO (putMVar result work {workMore = workMore work ++ [("moved_per_operation", each countedShared), ("sleeps_per_operation", each countedSleeps)]})
       takeMVar result
     InGhc apart make -> inThread $ do
       threads <- make
@@ -93,7 +105,7 @@ runKind processors operations bodies = do
       _ <- forkIO (try act >>= putMVar box)
       takeMVar box >>= either (\e -> throwIO (e :: SomeException)) pure
 
--- What each thread does at its end, and what waits for the last.
+-- | What each of so many threads does, and what waits until the last has.
 countdown :: Int -> IO (IO (), IO ())
 countdown threads = do
   left <- newIORef threads

@@ -1,33 +1,44 @@
 -- |
 -- Description : The workloads that are compared, and who does them
 --
--- Each has the parameters that make its points, the work itself by Haskell's kinds of
--- threads, and the peers that do the same. A new one is an entry of the list.
+-- Each has the parameters that make its points, and who does it: Haskell's kinds of threads and
+-- peers that do the same, or servers. A new one is an entry of the list.
 module Weft.Bench.Contest.Workload
   ( Workload (..),
     Key (..),
     workloads,
     workloadNamed,
     pointsOf,
+    Contenders (..),
+    Where (..),
+    Programs (..),
     contendersOf,
+    contenderNames,
+    workBy,
     withPlaces,
   )
 where
 
-import Control.Monad (forM_)
-import Data.Maybe (mapMaybe)
+import Control.Monad (forM_, when)
+import Data.Maybe (isJust, mapMaybe)
 import Data.Text (Text)
 import Data.Text qualified as Text
-import System.FilePath ((</>))
+import System.FilePath (takeDirectory, (</>))
 import System.IO.Temp (withTempDirectory)
-import System.Posix.Files (createNamedPipe, namedPipeMode, ownerReadMode, ownerWriteMode, unionFileModes)
+import System.Posix.Files (createNamedPipe, namedPipeMode, ownerReadMode, ownerWriteMode, setFileMode, unionFileModes)
 import Weft.Bench.Child (Command (..))
 import Weft.Bench.Contest
 import Weft.Bench.Contest.Disk
 import Weft.Bench.Contest.Kind
+import Weft.Bench.Contest.Memory
 import Weft.Bench.Contest.Pipes
+import Weft.Bench.Contest.Served
 import Weft.Bench.Contest.Spread
 import Weft.Bench.Contest.Stm
+import Weft.Bench.Http.Config (Mpm (..), Sendfile (..))
+import Weft.Bench.Http.Content
+import Weft.Bench.Http.Name
+import Weft.Bench.Named (named)
 
 -- | One.
 data Workload = Workload
@@ -35,9 +46,28 @@ data Workload = Workload
     workloadName :: !Text,
     workloadAbout :: !String,
     workloadKeys :: ![Key],
-    workloadWork :: Kind -> Point -> Either String (IO Work),
-    -- | the programs under @peers/@ that do it, and what they are called in the reports
-    workloadPeers :: ![(FilePath, Text)]
+    workloadBy :: !Contenders
+  }
+
+-- | Who does it.
+data Contenders
+  = -- | Haskell's kinds of threads, with further options of the run-time system, and programs
+    -- with what they are called in the reports
+    ByThreads !(Kind -> Point -> Either String (IO Work)) ![String] ![(Where, FilePath, Text)]
+  | -- | servers ("Weft.Bench.Contest.Served")
+    ByServers ![ServerName]
+
+-- | Where a program is: under @peers/@, or beside this one.
+data Where = Peers | Beside
+
+-- | Where things are.
+data Programs = Programs
+  { -- | this program
+    programThis :: !FilePath,
+    -- | the directory of the peers
+    programPeers :: !FilePath,
+    -- | the program @weft@
+    programWeft :: !FilePath
   }
 
 -- | A parameter.
@@ -60,14 +90,12 @@ workloads =
         Key "idle" [0] "threads that each wait at a FIFO, which takes a descriptor",
         Key "total" [1_073_741_824] "bytes that are sent in all"
       ]
-      pipesWork
-      [nptl],
+      (ByThreads pipesWork [] [nptl, go, select]),
     Workload
       "stm"
-      "One thread for each processor, all increment one variable in transactions; in C under a mutex"
+      "One thread for each processor, all increment one variable in transactions; in C and Go under a mutex"
       [processors, Key "total" [4_000_000] "increments in all"]
-      stmWork
-      [nptl],
+      (ByThreads stmWork [] [nptl, go]),
     Workload
       "disk-random"
       "Random reads of 4 KB from one file, past the page cache"
@@ -76,8 +104,7 @@ workloads =
         Key "reads" [131_072] "reads in all",
         Key "file-bytes" [1_073_741_824] "size of the file, which is made under --work"
       ]
-      diskWork
-      [nptl, go],
+      (ByThreads diskWork [] [nptl, go]),
     Workload
       "spread"
       "Threads that compute and yield, on one processor and on two"
@@ -87,13 +114,43 @@ workloads =
         Key "steps" [50_000] "steps of a generator in each turn",
         Key "counter" [0, 1] "1: after each turn a thread increments a variable that all share, in a transaction"
       ]
-      spreadWork
-      [nptl, go]
+      (ByThreads spreadWork [] [nptl, go]),
+    Workload
+      "memory"
+      "Virtual and resident memory of threads that wait and each hold a buffer"
+      [Key "threads" [16_384] "threads", Key "buffer" [4_096] "bytes that each holds"]
+      (ByThreads memoryWork memoryFlags [nptl, go]),
+    Workload
+      "toy"
+      "Servers that open a thread for each connection, and others; a connection for each request of a page of 305 bytes"
+      (served [1, 64, 1_000] [1] [1_024] [0] [0])
+      (ByServers ([Toy (ToyOfC t) | t <- ["fork", "nptl", "pth", "st"]] ++ map (Toy . ToyOfHaskell) kinds ++ production)),
+    Workload
+      "knot"
+      "Weft's server with each order of ready threads, and nginx: bandwidth by the number of clients, five requests on a connection"
+      (served [1, 16, 256, 1_024, 4_096] [5] [1_024] [128] [0])
+      (ByServers (map Scheduled [minBound ..] ++ [Nginx Sendfile])),
+    Workload
+      "served-files"
+      "Random files of 16 KB, most of them on the disk, by the number of clients"
+      (served [1, 16, 256, 1_024] [0] [4_096] [131_072] [1])
+      (ByServers [Weft Epoll, Weft IoUring, Nginx Sendfile, Nginx Threads, Apache Worker, Apache Event])
   ]
   where
     processors = Key "processors" [1, 2] "processors that a contender may use, and workers or capabilities that it has"
-    nptl = ("nptl", "NPTL")
-    go = ("gofigures", "Go")
+    nptl = (Peers, "nptl", "NPTL")
+    go = (Peers, "gofigures", "Go")
+    select = (Beside, "weft-bench-select", "forkIO-select")
+    production = [Weft Epoll, Weft IoUring, Nginx Sendfile, Lighttpd, Apache Worker, Apache Prefork, MiniHttpd]
+    served clients each backlog files cold =
+      [ Key "clients" clients "connections under way, the offered load",
+        Key "each" each "requests on a connection; 0 for any number",
+        Key "backlog" backlog "length of the listen queue, where a server can be told",
+        Key "files" files "files of the site; 0: the page",
+        Key "file-bytes" [16_384] "size of a file",
+        Key "cold" cold "1: the files leave the page cache before each measurement",
+        Key "seconds" [2] "of each measurement"
+      ]
 
 -- | By its name.
 workloadNamed :: Text -> Maybe Workload
@@ -106,37 +163,57 @@ workloadNamed name = lookup name [(workloadName w, w) | w <- workloads]
 pointsOf :: [(Text, [Int])] -> [Point]
 pointsOf = traverse (\(k, vs) -> [(k, Text.pack (show v)) | v <- vs])
 
--- | Who does it: this program again with each kind of thread, and the peers. The arguments:
--- where this program is, where the peers are, and what 'withPlaces' adds.
-contendersOf :: FilePath -> FilePath -> [String] -> Workload -> [Contender]
-contendersOf this peers places w =
-  [ Contender (kindName kind) $ \point ->
-      if kind == Ghc && over point "threads" 4_096 && workloadName w == "disk-random"
-        then Left "not tried: each read would hold an OS thread"
-        else Right (Command this (["contender", Text.unpack (workloadName w), Text.unpack (kindName kind)] ++ places ++ pointArguments point))
-    | kind <- kinds
-  ]
-    ++ [ Contender name $ \point ->
-           if program == "nptl" && over point "threads" 16_384
-             then Left "not tried above 16,384 OS threads"
-             else Right (Command (peers </> program) (Text.unpack (workloadName w) : places ++ pointArguments point))
-         | (program, name) <- workloadPeers w
-       ]
+-- | What runs it, and what 'withPlaces' adds to the arguments.
+contendersOf :: Programs -> [String] -> Workload -> [Contender]
+contendersOf programs places w = case workloadBy w of
+  ByThreads _ flags peers ->
+    [ Contender (kindName kind) $ \point ->
+        if kind == Ghc && over point "threads" 4_096 && workloadName w == "disk-random"
+          then Left "not tried: each read would hold an OS thread"
+          else Right (alone (kindName kind) point (concat [["+RTS"] ++ flags ++ ["-RTS"] | not (null flags)]))
+      | kind <- kinds
+    ]
+      ++ [ Contender name $ \point ->
+             if program == "nptl" && over point "threads" 16_384
+               then Left "not tried above 16,384 OS threads"
+               else Right (Command (directory place </> program) (Text.unpack (workloadName w) : places ++ pointArguments point))
+           | (place, program, name) <- peers
+         ]
+  ByServers names -> [Contender (serverName name) (\point -> Right (alone (serverName name) point ["weft=" ++ programWeft programs, "peers=" ++ programPeers programs])) | name <- names]
   where
+    alone name point more =
+      Command (programThis programs) (["contender", Text.unpack (workloadName w), Text.unpack name] ++ places ++ pointArguments point ++ more)
+    directory = \case
+      Peers -> programPeers programs
+      Beside -> takeDirectory (programThis programs)
     over point key most = either (const False) (> most) (number point key)
 
--- | Make what the points need under a directory, for as long as the action runs: FIFOs, or a
--- file. The action is given the arguments that say where.
+-- | Their names.
+contenderNames :: Workload -> [Text]
+contenderNames = map contenderName . contendersOf (Programs "" "" "") []
+
+-- | The work of a contender by its name, or which there are.
+workBy :: Workload -> Text -> Point -> Either String (IO Work)
+workBy w name point = case workloadBy w of
+  ByThreads work _ _ -> named "kind" kindName kinds name >>= (`work` point)
+  ByServers names -> named "server" serverName names name >>= (`servedWork` point)
+
+-- | Make what the points need under a directory, for as long as the action runs: FIFOs, a
+-- file, or a site of files. The action is given the arguments that say where.
 withPlaces :: FilePath -> [Point] -> ([String] -> IO a) -> IO a
 withPlaces directory points action
-  | idle == 0 && size == 0 = action []
+  | all (== 0) [idle, size, files] = action []
   | otherwise = withTempDirectory directory "weft-bench-contest" $ \place -> do
+      -- Open to all: servers may change to another user.
+      setFileMode place 0o755
       forM_ [0 .. idle - 1] $ \i ->
         createNamedPipe (place </> show i) (foldr unionFileModes namedPipeMode [ownerReadMode, ownerWriteMode])
-      if size == 0
-        then action ["fifos=" ++ place]
-        else makeFile (place </> "file") size >> action ["fifos=" ++ place, "file=" ++ place </> "file"]
+      if files > 0
+        then writeContent (place </> "site") (FileContent files size)
+        else when (size > 0) (makeFile (place </> "file") size)
+      action (["fifos=" ++ place | idle > 0] ++ if files > 0 then ["site=" ++ place </> "site"] else ["file=" ++ place </> "file" | size > 0])
   where
     idle = largest "idle"
-    size = largest "file-bytes"
+    files = largest "files"
+    size = if any (isJust . lookup "files") points && files == 0 then 0 else largest "file-bytes"
     largest key = maximum (0 : mapMaybe (\p -> either (const Nothing) Just (number p key)) points)

@@ -43,7 +43,9 @@ data Asking = Asking
     -- | at least 1
     askingSeconds :: !Int,
     -- | requests per second; 'Nothing': as fast as they are answered
-    askingRate :: !(Maybe Double)
+    askingRate :: !(Maybe Double),
+    -- | requests on each connection, which the server then closes; 'Nothing': any number
+    askingEach :: !(Maybe Int)
   }
   deriving stock (Eq, Show)
 
@@ -71,13 +73,15 @@ parseClient = named "client" clientName [minBound ..]
 chooseClient :: Client -> Asking -> Client
 chooseClient preferred asking = case preferred of
   Wrk | isJust (askingRate asking) || '{' `elem` askingTarget asking -> Ask
+  _ | isJust (askingEach asking) -> Ask
   _ -> preferred
 
 -- | The command, given the program @weft@ and the directory with the peers.
 clientCommand :: FilePath -> FilePath -> Client -> Asking -> Command
 clientCommand weft peers client a = case client of
   Wrk -> Command "wrk" ["-t1", "-c" ++ connections, "-d" ++ seconds ++ "s", "--latency", url]
-  Ask -> Command (peers </> "ask") shared
+  -- As many samples are left out at either end as the work left out.
+  Ask -> Command (peers </> "ask") (shared ++ maybe [] (\n -> ["--requests", show n, "--skip", "1000"]) (askingEach a))
   WeftLoad -> Command weft (["load", "--workers", "1"] ++ shared)
   where
     url = "http://127.0.0.1:" ++ show (askingPort a) ++ askingTarget a

@@ -33,7 +33,9 @@ data Place = Place
     -- be allowed to read our temporary directory; Apache must be told another user.
     placeRunsAsRoot :: !Bool,
     -- | the most connections that will be open at a time
-    placeConnections :: !Int
+    placeConnections :: !Int,
+    -- | the length of the listen queue, where the server can be told
+    placeBacklog :: !Int
   }
 
 -- | How nginx brings a file to a socket. sendfile is what everybody deploys; for a
@@ -85,7 +87,7 @@ nginxConfig how place =
            "  uwsgi_temp_path " ++ own "uwsgi" ++ ";",
            "  scgi_temp_path " ++ own "scgi" ++ ";",
            "  server {",
-           "    listen 127.0.0.1:" ++ show (placePort place) ++ " backlog=4096;",
+           "    listen 127.0.0.1:" ++ show (placePort place) ++ " backlog=" ++ show (placeBacklog place) ++ ";",
            "    root " ++ quoted (placeRoot place) ++ ";",
            "  }",
            "}"
@@ -103,7 +105,7 @@ lighttpdConfig place =
     [ "server.document-root = " ++ quoted (placeRoot place),
       "server.bind = \"127.0.0.1\"",
       "server.port = " ++ show (placePort place),
-      "server.listen-backlog = 4096",
+      "server.listen-backlog = " ++ show (placeBacklog place),
       "server.pid-file = " ++ quoted (placeOwn place ++ "/lighttpd.pid"),
       "server.upload-dirs = ( " ++ quoted (placeOwn place) ++ " )",
       "server.event-handler = \"linux-sysepoll\"",
@@ -120,10 +122,11 @@ lighttpdConfig place =
     ]
 
 -- | How Apache shares its work out: a thread for each connection, or for each request
--- (idle connections wait in one event loop).
+-- (idle connections wait in one event loop), or a process for each connection.
 data Mpm
   = Worker
   | Event
+  | Prefork
   deriving stock (Eq, Ord, Show, Enum, Bounded)
 
 -- | A configuration for Apache, given the directory of its modules. A worker's threads
@@ -132,7 +135,8 @@ data Mpm
 -- the first second, two in the next. The event module does with 256 threads; its factor
 -- says how many connections may wait. (It closes waiting connections when all of its
 -- threads are busy: with 64 threads and as many active clients it closed all 5,000 idle
--- ones.)
+-- ones.) Of processes for one connection each there are 64: where a connection is for one request
+-- more of them only take turns.
 apacheConfig :: Mpm -> FilePath -> Place -> String
 apacheConfig mpm modules place =
   unlines $
@@ -142,7 +146,7 @@ apacheConfig mpm modules place =
       "PidFile " ++ quoted (placeOwn place ++ "/apache.pid"),
       "Mutex pthread",
       "Listen 127.0.0.1:" ++ show (placePort place),
-      "ListenBacklog 4096",
+      "ListenBacklog " ++ show (placeBacklog place),
       "LoadModule " ++ mpmName ++ "_module " ++ quoted (modules ++ "/mod_" ++ mpmName ++ ".so"),
       "<IfModule !mod_unixd.c>",
       "  LoadModule unixd_module " ++ quoted (modules ++ "/mod_unixd.so"),
@@ -166,21 +170,26 @@ apacheConfig mpm modules place =
       "MaxKeepAliveRequests 0",
       "Timeout 3600",
       "MaxConnectionsPerChild 0",
-      "ThreadStackSize 262144",
       "ServerLimit " ++ show processes,
       "StartServers " ++ show processes,
-      "ThreadLimit " ++ show threads,
-      "ThreadsPerChild " ++ show threads,
-      "MaxRequestWorkers " ++ show (processes * threads),
-      "MinSpareThreads 1",
-      "MaxSpareThreads " ++ show (processes * threads)
+      "MaxRequestWorkers " ++ show (processes * threads)
     ]
+      ++ case mpm of
+        Prefork -> ["MinSpareServers 1", "MaxSpareServers " ++ show processes]
+        _ ->
+          [ "ThreadStackSize 262144",
+            "ThreadLimit " ++ show threads,
+            "ThreadsPerChild " ++ show threads,
+            "MinSpareThreads 1",
+            "MaxSpareThreads " ++ show (processes * threads)
+          ]
       ++ ["AsyncRequestWorkerFactor 100" | mpm == Event]
       ++ concat [["User nobody", "Group #65534"] | placeRunsAsRoot place]
   where
-    mpmName = case mpm of Worker -> "mpm_worker"; Event -> "mpm_event"
+    mpmName = case mpm of Worker -> "mpm_worker"; Event -> "mpm_event"; Prefork -> "mpm_prefork"
     (processes, threads) = case mpm of
       Event -> (1, 256)
+      Prefork -> (64, 1)
       Worker
         | wanted <= 500 -> (1, wanted)
         | otherwise -> ((wanted + 499) `div` 500, 500)

@@ -20,10 +20,12 @@ import System.FilePath ((</>))
 import System.Process (readProcessWithExitCode)
 import Weft.Bench.Application (WaiHost (..), waiHosts)
 import Weft.Bench.Child (Command (..))
+import Weft.Bench.Contest.Kind (kindName)
 import Weft.Bench.Http.Config
 import Weft.Bench.Http.Content (Content (..))
 import Weft.Bench.Http.Name
 import Weft.Bench.Plain (plainFlags)
+import Weft.Bench.Toy (toyFlags)
 
 -- | Where things are.
 data Paths = Paths
@@ -43,9 +45,10 @@ launchCommand :: Paths -> Place -> Content -> FilePath -> ServerName -> IO Comma
 launchCommand paths place content counters = \case
   Weft backend ->
     pure . Command (pathWeft paths) $
-      ["serve", placeRoot place, "--port", port, "--workers", "1", "--backend", Text.unpack (backendName backend)]
-        ++ ["--cache-bytes", show (pathCacheBytes paths), "--idle-timeout", "3600", "--quiet"]
-        ++ runtime []
+      serving ++ ["--backend", Text.unpack (backendName backend)] ++ runtime []
+  Scheduled schedule ->
+    pure . Command (pathWeft paths) $
+      serving ++ ["--backend", "epoll", "--schedule", Text.unpack (scheduleName schedule)] ++ runtime []
   Plain backend -> do
     this <- getExecutablePath
     pure (Command this (["plain", "--port", port, "--backend", Text.unpack (backendName backend)] ++ runtime plainFlags))
@@ -74,14 +77,24 @@ launchCommand paths place content counters = \case
   GoHttp -> pure (Command "env" ["GOMAXPROCS=1", pathPeers paths </> "gohttp", "--port", port, "--root", placeRoot place])
   Hyper -> pure (Command (pathPeers paths </> "hyper-peer") ["--port", port, "--root", placeRoot place])
   Rawloop -> pure (Command (pathPeers paths </> "rawloop") (["--port", port] ++ concat [["--answer", "hello"] | content == HelloContent]))
+  MiniHttpd -> do
+    program <- systemProgram "mini_httpd"
+    -- In the foreground. Its listen queue is what it was compiled with.
+    pure (Command program (["-D", "-h", "127.0.0.1", "-p", port, "-d", placeRoot place] ++ concat [["-u", "root"] | placeRunsAsRoot place]))
+  Toy (ToyOfC name) -> pure (Command (pathPeers paths </> ("toy-" ++ Text.unpack name)) ["--port", port, "--backlog", show (placeBacklog place)])
+  Toy (ToyOfHaskell kind) -> do
+    this <- getExecutablePath
+    pure (Command this (["toy-server", "--kind", Text.unpack (kindName kind), "--port", port, "--backlog", show (placeBacklog place)] ++ runtime toyFlags))
   where
     port = show (placePort place)
+    serving = ["serve", placeRoot place, "--port", port, "--workers", "1", "--cache-bytes", show (pathCacheBytes paths), "--idle-timeout", "3600", "--quiet"]
     runtime flags = ["+RTS"] ++ flags ++ ["-t" ++ counters, "--machine-readable", "-RTS"]
 
 -- | What the server calls itself, on one line; 'Nothing' where it does not say.
 launchVersion :: Paths -> ServerName -> IO (Maybe Text)
 launchVersion paths = \case
   Weft _ -> ask (pathWeft paths) ["--version"]
+  Scheduled _ -> ask (pathWeft paths) ["--version"]
   Plain _ -> ask (pathWeft paths) ["--version"]
   Wai host -> do
     this <- getExecutablePath
@@ -92,6 +105,8 @@ launchVersion paths = \case
   GoHttp -> ask (pathPeers paths </> "gohttp") ["--version"]
   Hyper -> ask (pathPeers paths </> "hyper-peer") ["--version"]
   Rawloop -> pure Nothing
+  MiniHttpd -> systemProgram "mini_httpd" >>= (`ask` ["-V"])
+  Toy _ -> pure Nothing
   where
     ask program arguments = do
       (_, out, err) <- readProcessWithExitCode program arguments ""

@@ -37,18 +37,23 @@ import System.Posix.Signals (sigTERM, signalProcessGroup)
 import System.Timeout (timeout)
 import Weft.Bench.Child
 import Weft.Bench.Http.Client
+import Weft.Bench.Http.Launch (Paths (..))
 import Weft.Bench.Http.Server (Server (..))
-import Weft.Bench.Http.Settings
 import Weft.Bench.Proc
 import Weft.Bench.Statistics (per)
 
 -- | How it is asked.
 data LoadSettings = LoadSettings
-  { loadHttp :: !HttpSettings,
+  { loadClient :: !Client,
+    -- | the processor of the client, and of the idle connections
+    loadClientCpu :: !Int,
+    loadPaths :: !Paths,
     -- | a path, as 'askingTarget'
     loadTarget :: !String,
     -- | the path that idle connections ask for once
     loadIdlePath :: !String,
+    -- | as 'askingEach'
+    loadEach :: !(Maybe Int),
     -- | of one measurement; at least 1
     loadSeconds :: !Int
   }
@@ -106,15 +111,15 @@ warmUp nursery settings server connections =
 
 runClient :: Nursery -> LoadSettings -> Int -> Server -> Int -> Maybe Double -> IO (Either Text LoadReport)
 runClient nursery settings seconds server connections rate =
-  runChild nursery (seconds + 30) (pinned (httpClientCpu http) (clientCommand (httpWeft http) (httpPeers http) client asking)) >>= \case
+  runChild nursery (seconds + 30) (pinned (loadClientCpu settings) (clientCommand (pathWeft paths) (pathPeers paths) client asking)) >>= \case
     Failed why -> pure (Left why)
     Finished output -> case readReport client output of
       Left why -> pure (Left (Text.pack why))
       Right report -> Right report <$ modifyIORef' (serverAsked server) (+ reportRequests report)
   where
-    http = loadHttp settings
-    client = chooseClient (httpClient http) asking
-    asking = Asking (serverPort server) (loadTarget settings) connections seconds rate
+    paths = loadPaths settings
+    client = chooseClient (loadClient settings) asking
+    asking = Asking (serverPort server) (loadTarget settings) connections seconds rate (loadEach settings)
 
 -- | What became of the idle connections.
 data Held = Held
@@ -150,9 +155,9 @@ withIdle nursery settings server connections action =
   where
     start :: IO (Either IOException Child)
     start =
-      try . startChild nursery . pinned (httpClientCpu (loadHttp settings)) $
+      try . startChild nursery . pinned (loadClientCpu settings) $
         Command
-          (httpPeers (loadHttp settings) </> "idle")
+          (pathPeers (loadPaths settings) </> "idle")
           ["--port", show (serverPort server), "--connections", show connections, "--request", loadIdlePath settings]
     line child seconds =
       fromRight Nothing

@@ -7,9 +7,13 @@ module Weft.Bench.Http.Name
   ( ServerName (..),
     Backend (..),
     backendName,
+    Schedule (..),
+    scheduleName,
+    Toy (..),
     serverName,
     parseServer,
     allServers,
+    briefServers,
     serves,
     isHaskell,
   )
@@ -17,6 +21,7 @@ where
 
 import Data.Text (Text)
 import Weft.Bench.Application (WaiHost (..), waiHosts)
+import Weft.Bench.Contest.Kind (Kind, kindName, kinds)
 import Weft.Bench.Http.Config (Mpm (..), Sendfile (..))
 import Weft.Bench.Http.Content (Content (..))
 import Weft.Bench.Named (named)
@@ -25,6 +30,8 @@ import Weft.Bench.Named (named)
 data ServerName
   = -- | @weft serve@ on a backend
     Weft !Backend
+  | -- | @weft serve@ with that order of ready threads
+    Scheduled !Schedule
   | -- | "Weft.Bench.Plain" on a backend
     Plain !Backend
   | -- | "Weft.Bench.Application" on one of its hosts
@@ -38,6 +45,28 @@ data ServerName
     Hyper
   | -- | @peers/rawloop.c@
     Rawloop
+  | MiniHttpd
+  | -- | a server that answers one request on each connection
+    Toy !Toy
+  deriving stock (Eq, Ord, Show)
+
+-- | Which ready threads run first (@weft serve --schedule@).
+data Schedule = Fifo | Connections | Accept
+  deriving stock (Eq, Ord, Show, Enum, Bounded)
+
+-- | As the command line of @weft serve@ calls it.
+scheduleName :: Schedule -> Text
+scheduleName = \case
+  Fifo -> "fifo"
+  Connections -> "connections"
+  Accept -> "accept"
+
+-- | By what a toy does its work.
+data Toy
+  = -- | @peers\/toy.c@, by the name of the program after @toy-@
+    ToyOfC !Text
+  | -- | "Weft.Bench.Toy"
+    ToyOfHaskell !Kind
   deriving stock (Eq, Ord, Show)
 
 -- | The event sources of Weft.
@@ -55,6 +84,7 @@ backendName = \case
 serverName :: ServerName -> Text
 serverName = \case
   Weft b -> "weft-" <> backendName b
+  Scheduled s -> "weft-" <> scheduleName s
   Plain b -> "plain-" <> backendName b
   Wai host -> host
   Nginx Sendfile -> "nginx"
@@ -63,9 +93,13 @@ serverName = \case
   Lighttpd -> "lighttpd"
   Apache Worker -> "apache-worker"
   Apache Event -> "apache-event"
+  Apache Prefork -> "apache-prefork"
   GoHttp -> "go"
   Hyper -> "hyper"
   Rawloop -> "rawloop"
+  MiniHttpd -> "mini-httpd"
+  Toy (ToyOfC name) -> "toy-" <> name
+  Toy (ToyOfHaskell kind) -> "toy-" <> kindName kind
 
 -- | In the order in which reports list them.
 allServers :: [ServerName]
@@ -75,11 +109,19 @@ allServers =
     ++ map Plain [minBound ..]
     ++ map Nginx [minBound ..]
     ++ [Lighttpd]
-    ++ map Apache [minBound ..]
+    ++ map Apache [Worker, Event]
     ++ map (Wai . waiHostName) waiHosts
     ++ [GoHttp, Hyper]
 
--- | The inverse of 'serverName'.
+-- | Those that are only measured with a connection for each request, or a few.
+briefServers :: [ServerName]
+briefServers =
+  map Scheduled [minBound ..]
+    ++ [Apache Prefork, MiniHttpd]
+    ++ map (Toy . ToyOfC) ["fork", "nptl", "pth", "st"]
+    ++ map (Toy . ToyOfHaskell) kinds
+
+-- | The inverse of 'serverName', for 'allServers'.
 parseServer :: Text -> Either String ServerName
 parseServer = named "server" serverName allServers
 
@@ -97,12 +139,15 @@ serves server content = case (content, server) of
       Wai _ -> True
       Hyper -> True
       Rawloop -> True
+      Toy _ -> True
       _ -> False
 
 -- | Does GHC's run-time system run it, which can tell what was allocated?
 isHaskell :: ServerName -> Bool
 isHaskell = \case
   Weft _ -> True
+  Scheduled _ -> True
+  Toy (ToyOfHaskell _) -> True
   Plain _ -> True
   Wai _ -> True
   _ -> False

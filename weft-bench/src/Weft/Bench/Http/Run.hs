@@ -47,12 +47,12 @@ runExperiment nursery settings e =
     say (experimentName (experimentIs e) <> ": " <> experimentTitle (experimentIs e))
     let site = work </> "site"
         paths = Paths (httpWeft settings) (httpPeers settings) work cache
-        setting = Setting paths (experimentContent e) site (httpServerCpu settings) connections
+        setting = Setting paths (experimentContent e) site (httpServerCpu settings) connections 4096
     makeSite site
     (allocated, observations) <-
       if experimentIs e == IdleMemory
-        then memoryRounds nursery load setting tell e
-        else loadRounds nursery load setting tell e
+        then memoryRounds nursery (load paths) setting tell e
+        else loadRounds nursery (load paths) setting tell e
     pure (map (withAllocation allocated) (summaryRows (experimentBase e) (experimentServers e) observations))
   where
     connections = maximum (256 : [scenarioActive s + scenarioIdle s | s <- experimentScenarios e])
@@ -66,11 +66,14 @@ runExperiment nursery settings e =
     cache = if experimentCold e then max 1_000_000 (totalBytes (experimentContent e) `div` 20) else 100_000_000
     -- Every sample is told as soon as there is one.
     tell = when (httpFormat settings == Json) . printRows Json
-    load =
+    load paths =
       LoadSettings
-        { loadHttp = settings,
+        { loadClient = httpClient settings,
+          loadClientCpu = httpClientCpu settings,
+          loadPaths = paths,
           loadTarget = contentTarget (experimentContent e),
           loadIdlePath = fst (contentSample (experimentContent e)),
+          loadEach = Nothing,
           loadSeconds = experimentSeconds e
         }
 

@@ -51,7 +51,9 @@ data Setting = Setting
     -- | the processor that the servers stay on
     settingCpu :: !Int,
     -- | the most connections that will be open at a time
-    settingConnections :: !Int
+    settingConnections :: !Int,
+    -- | the length of the listen queue
+    settingBacklog :: !Int
   }
 
 -- | Start a server on one processor and ask it until it answers, for at most ten
@@ -63,7 +65,7 @@ startServer nursery setting name = do
   root <- (== 0) <$> getEffectiveUserID
   let own = pathWork (settingPaths setting) </> Text.unpack (serverName name)
       counters = own </> "counters"
-      place = Place port (settingRoot setting) own root (settingConnections setting)
+      place = Place port (settingRoot setting) own root (settingConnections setting) (settingBacklog setting)
   createDirectoryIfMissing True own
   command <- launchCommand (settingPaths setting) place (settingContent setting) counters name
   try (startChild nursery (pinned (settingCpu setting) command)) >>= \case

@@ -6,25 +6,29 @@
 module Weft.Bench.Works.Claim
   ( Claim (..),
     Test (..),
+    Bounds (..),
     parseClaims,
 
     -- * Verdicts
     Verdict (..),
     judge,
+    judgeRows,
     verdictText,
   )
 where
 
+import Control.Monad (join)
 import Data.Aeson (FromJSON (..), eitherDecodeStrict, withObject, (.!=), (.:), (.:?))
 import Data.ByteString (ByteString)
+import Data.List (nub)
 import Data.Map.Strict (Map)
 import Data.Map.Strict qualified as Map
-import Data.Maybe (mapMaybe)
+import Data.Maybe (listToMaybe, mapMaybe)
 import Data.Text (Text)
 import Data.Text qualified as Text
 import Weft.Bench.Contest
 import Weft.Bench.Report
-import Weft.Bench.Statistics (medianOfRatios)
+import Weft.Bench.Statistics (correlation, medianOfRatios, per)
 
 -- | One.
 data Claim = Claim
@@ -47,9 +51,29 @@ data Test
     Missing !Text
   | -- | of an experiment, but not on this machine, and why
     Unreachable !Text !Text
-  | -- | experiment, field, contender, the one it is compared with; values that parameters
-    -- must have, least and most values of parameters; bounds of the figure
-    Bounds !Text !Text !Text !(Maybe Text) !(Map Text Int) !(Map Text Int) !(Map Text Int) !(Maybe Double) !(Maybe Double)
+  | -- | by figures of an experiment
+    Measured !Text !Bounds
+  deriving stock (Eq, Show)
+
+-- | Which figures, and within what.
+data Bounds = Bounds
+  { -- | a field of the rows; @per_second@ and what contenders print have ratios. @failed@ is 1 where
+    -- the contender has no figure, else 0
+    boundsField :: !Text,
+    -- | a contender
+    boundsOf :: !Text,
+    -- | the one it is compared with, or @best@: its own largest figure at all points
+    boundsOver :: !(Maybe Text),
+    -- | values that parameters must have, their least, and their most values
+    boundsWhere :: !(Map Text Int),
+    boundsFrom :: !(Map Text Int),
+    boundsTo :: !(Map Text Int),
+    -- | not the figures themselves but how well they lie on a straight line along this
+    -- parameter (Pearson's r)
+    boundsAlong :: !(Maybe Text),
+    boundsLeast :: !(Maybe Double),
+    boundsMost :: !(Maybe Double)
+  }
   deriving stock (Eq, Show)
 
 instance FromJSON Claim where
@@ -63,15 +87,16 @@ instance FromJSON Claim where
       <*> o .:? "note" .!= ""
       <*> (o .:? "missing" >>= maybe (reachable o) (pure . Missing))
     where
-      reachable o = o .: "experiment" >>= \e -> o .:? "unreachable" >>= maybe (bounds o e) (pure . Unreachable e)
-      bounds o e =
-        Bounds e
+      reachable o = o .: "experiment" >>= \e -> o .:? "unreachable" >>= maybe (Measured e <$> bounds o) (pure . Unreachable e)
+      bounds o =
+        Bounds
           <$> o .: "field"
           <*> o .: "of"
           <*> o .:? "over"
           <*> o .:? "where" .!= Map.empty
           <*> o .:? "from" .!= Map.empty
           <*> o .:? "to" .!= Map.empty
+          <*> o .:? "along"
           <*> o .:? "least"
           <*> o .:? "most"
 
@@ -87,28 +112,66 @@ data Verdict
     Judged ![Double] !Int
   deriving stock (Eq, Show)
 
--- | Look at a claim: the name of the experiment, its contest, and what was measured.
+-- | Look at a claim: the contest of its experiment, and what was measured.
 judge :: Contest -> [Sample] -> Claim -> Verdict
-judge contest samples claim = case claimTest claim of
+judge contest samples = judgeBy (contestPoints contest) rowsFigure ratio ran
+  where
+    ran name point = not (null (mine name point))
+    mine name point = [s | s <- samples, sampleContender s == name, samplePoint s == point]
+    rowsFigure = rowFigure (contestRows contest samples)
+    -- Within the rounds.
+    ratio field point name other = medianOfRatios (figures name) (figures other)
+      where
+        figures who = Map.fromList [(sampleRound s, v) | s <- mine who point, Just v <- [printed field (samplePrinted s)]]
+    printed field m = case field of
+      "per_second" -> join (per <$> Map.lookup "operations" m <*> Map.lookup "seconds" m)
+      "cpu_ns_per_operation" -> join (per . (* 1e9) <$> Map.lookup "cpu_seconds" m <*> Map.lookup "operations" m)
+      _ -> Map.lookup field m
+
+-- | Look at a claim about rows that another command has printed, which have a @contender@.
+judgeRows :: [Row] -> Claim -> Verdict
+judgeRows rows = judgeBy points figure' ratio ran
+  where
+    points = nub [[(k, Text.pack (show n)) | (k, Count n) <- row] | row <- rows]
+    figure' = rowFigure rows
+    ratio field point name other = join (per <$> figure' field point name <*> figure' field point other)
+    ran name point = not (null (rowsAt rows point name))
+
+-- Given all points, a figure of a contender at a point, the ratio of two contenders, and whether
+-- one has a figure.
+judgeBy :: [Point] -> (Text -> Point -> Text -> Maybe Double) -> (Text -> Point -> Text -> Text -> Maybe Double) -> (Text -> Point -> Bool) -> Claim -> Verdict
+judgeBy all' cell ratio ran claim = case claimTest claim of
   Missing why -> NotMeasured why
   Unreachable _ why -> NotReachable why
-  Bounds _ field of' over wanted from to least most
-    | null found -> NotMeasured "no contender of this claim could be run"
-    | otherwise -> Judged found (length (filter (\v -> maybe True (v >=) least && maybe True (v <=) most) found))
+  Measured _ b
+    | null found || absent -> NotMeasured "no contender of this claim could be run"
+    | otherwise -> Judged found (length (filter (\v -> maybe True (v >=) (boundsLeast b) && maybe True (v <=) (boundsMost b)) found))
     where
-      found = mapMaybe value [p | p <- contestPoints contest, all (fits (==) p) (Map.toList wanted), all (fits (>=) p) (Map.toList from), all (fits (<=) p) (Map.toList to)]
+      found = case boundsAlong b of
+        Nothing -> mapMaybe value points
+        Just key -> maybe [] pure (correlation [(fromIntegral x, y) | p <- points, Right x <- [number p key], Just y <- [value p]])
+      -- Who never runs has not failed at a size.
+      absent = boundsField b == "failed" && not (any (ran (boundsOf b)) all')
+      points = [p | p <- all', all (fits (==) p) (Map.toList (boundsWhere b)), all (fits (>=) p) (Map.toList (boundsFrom b)), all (fits (<=) p) (Map.toList (boundsTo b))]
       fits ok point (key, bound) = either (const False) (`ok` bound) (number point key)
-      value point = case over of
-        Just other | field == "per_second" -> medianOfRatios (rates point of') (rates point other)
-        _ -> cell point
-      rates point name = Map.fromList [(sampleRound s, ops / t) | s <- samples, sampleContender s == name, samplePoint s == point, Just ops <- [Map.lookup "operations" (samplePrinted s)], Just t <- [Map.lookup "seconds" (samplePrinted s)], t > 0]
-      cell point = case [r | r <- contestRows contest samples, lookup "contender" r == Just (Name of'), all (\(k, v) -> fmap cellText (lookup k r) == Just v) point] of
-        r : _ -> numberAt field r
-        [] -> Nothing
-      cellText = \case
-        Count n -> Text.pack (show n)
-        Name t -> t
-        _ -> ""
+      own p = cell (boundsField b) p (boundsOf b)
+      value point = case boundsOver b of
+        Just "best" -> (`per` maximum (mapMaybe own all')) =<< own point
+        Just other -> ratio (boundsField b) point (boundsOf b) other
+        Nothing
+          | boundsField b == "failed" -> Just (if ran (boundsOf b) point then 0 else 1)
+          | otherwise -> own point
+
+rowFigure :: [Row] -> Text -> Point -> Text -> Maybe Double
+rowFigure rows field point name = listToMaybe (rowsAt rows point name) >>= numberAt field
+
+rowsAt :: [Row] -> Point -> Text -> [Row]
+rowsAt rows point name = [r | r <- rows, nameAt "contender" r == Just name, all (\(k, v) -> fmap cellText (lookup k r) == Just v) point]
+  where
+    cellText = \case
+      Count n -> Text.pack (show n)
+      Name t -> t
+      _ -> ""
 
 -- | A few words, and the figures.
 verdictText :: Verdict -> (Text, Text)

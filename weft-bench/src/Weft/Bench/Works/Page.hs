@@ -11,7 +11,7 @@ where
 
 import Chart
 import Data.List (nub, sortOn)
-import Data.Maybe (fromMaybe, mapMaybe)
+import Data.Maybe (fromMaybe, listToMaybe, mapMaybe)
 import Data.Text (Text)
 import Data.Text qualified as Text
 import Weft.Bench.Contest
@@ -26,10 +26,10 @@ data Result = Result
     resultSamples :: ![Sample]
   }
 
--- | The page: the size, the machine and the versions, the results, all claims; pictures lie
--- in the directory that is named.
-pageOf :: Size -> [Row] -> Text -> [Result] -> [Claim] -> Text
-pageOf size about directory results claims =
+-- | The page: the size, the machine and the versions, the results, rows of other commands, all
+-- claims; pictures lie in the directory that is named.
+pageOf :: Size -> [Row] -> Text -> [Result] -> [Row] -> [Claim] -> Text
+pageOf size about directory results others claims =
   Text.intercalate "\n" $
     [ "# The works' experiments, repeated\n",
       "Made by `make figures`; not to be changed by hand. What the works state is in",
@@ -42,22 +42,41 @@ pageOf size about directory results claims =
       ++ [ "> **This is a quick run**: one round, small sizes. It shows that everything works; none of its figures\n> is to be quoted, and its verdicts may be those of chance.\n"
            | size == Quick
          ]
-      ++ [renderMarkdown (map (drop 1) about)]
+      ++ [ "> **The machine was busy** when this run began (a load of "
+             <> renderFigure load
+             <> "): times and rates are also those of what else ran, two processors more than one.\n"
+           | row <- about,
+             nameAt "kind" row == Just "machine",
+             Just load <- [numberAt "load_before" row],
+             load > 0.5
+         ]
+      ++ [renderMarkdown [drop 1 row | row <- about, nameAt "kind" row == Just kind] | kind <- ["machine", "version"]]
       ++ concatMap section results
+      ++ concatMap (other . snd) (groups others)
       ++ ["## Not yet measured\n"]
-      ++ ["- " <> claimWork c <> ", " <> claimPlace c <> ": " <> claimStates c <> ". *" <> why <> ".*" | c@Claim {claimTest = Missing why} <- claims]
+      ++ ["- " <> claimWork c <> ", " <> claimPlace c <> ": " <> claimStates c <> ". *" <> why <> ".*" | (c, why) <- unmeasured]
       ++ [""]
   where
+    unmeasured =
+      [(c, why) | c@Claim {claimTest = Missing why} <- claims]
+        ++ [(c, "not part of this run") | c <- claims, Just e <- [experimentOf c], e `notElem` (map (plannedName . resultPlanned) results ++ map fst (groups others))]
+    groups rows = [(name, [row | row <- rows, nameAt "benchmark" row == Just name]) | name <- nub (mapMaybe (nameAt "benchmark") rows)]
+    -- What another command has measured: a table as it is.
+    other rows =
+      let name = fromMaybe "" (nameAt "benchmark" =<< listToMaybe rows)
+       in ["## " <> name <> "\n", "Printed by another command of weft-bench, with this in its rows.\n"]
+            ++ [renderMarkdown [verdictRow c (judgeRows rows c) | c <- claims, experimentOf c == Just name]]
+            ++ [renderMarkdown (map (drop 1) rows)]
     section r =
       let name = plannedName (resultPlanned r)
           rows = contestRows (resultContest r) (resultSamples r)
        in ["## " <> plannedTitle (resultPlanned r) <> "\n", plannedAbout (resultPlanned r) <> "\n"]
             ++ ["![" <> title <> "](" <> directory <> "/" <> file <> ".svg)\n" | (file, title, _) <- picturesOf size about r]
-            ++ [renderMarkdown [verdict r c | c <- claims, experimentOf c == Just name]]
+            ++ [renderMarkdown [verdictRow c (judge (resultContest r) (resultSamples r) c) | c <- claims, experimentOf c == Just name]]
             ++ ["Nobody could be measured.\n" | null rows]
             ++ [silent | silent <- [missing r rows], not (Text.null silent)]
-    verdict r c =
-      let (words', here) = verdictText (judge (resultContest r) (resultSamples r) c)
+    verdictRow c verdict =
+      let (words', here) = verdictText verdict
        in [ ("claim", Name (claimStates c)),
             ("source", Name (claimWork c <> ", " <> claimPlace c)),
             ("their machine", Name (claimMachine c)),
@@ -66,7 +85,12 @@ pageOf size about directory results claims =
             ("verdict", Name (words' <> (if Text.null (claimNote c) then "" else " (" <> claimNote c <> ")")))
           ]
     subject c = case claimTest c of
-      Bounds _ field of' over _ _ _ _ _ -> of' <> maybe "" (" over " <>) over <> (if field == "per_second" then "" else ", " <> Text.replace "_" " " field) <> ": "
+      Measured _ b ->
+        boundsOf b
+          <> maybe "" (" over " <>) (boundsOver b)
+          <> (if boundsField b == "per_second" then "" else ", " <> Text.replace "_" " " (boundsField b))
+          <> maybe "" (", r along " <>) (boundsAlong b)
+          <> ": "
       _ -> ""
     missing r rows = case [n | n <- map contenderName (contestContenders (resultContest r)), n `notElem` mapMaybe (nameAt "contender") rows] of
       [] -> ""
@@ -76,7 +100,7 @@ experimentOf :: Claim -> Maybe Text
 experimentOf c = case claimTest c of
   Missing _ -> Nothing
   Unreachable e _ -> Just e
-  Bounds e _ _ _ _ _ _ _ _ -> Just e
+  Measured e _ -> Just e
 
 -- | For each combination of the parameters that are not along the picture: the name of its
 -- file, its title, its chart.
@@ -114,7 +138,7 @@ picturesOf size about r =
     -- On a logarithmic axis nothing is at 0.
     place x = if xKey == "idle" then x + 1 else x
     series n mine = Series n (lookOf n) [(place x, y * unit) | (x, y) <- at n field mine]
-    ranges n mine = [(place x, low * unit, high * unit) | field == "per_second", ((x, low), (_, high)) <- zip (at n "per_second_least" mine) (at n "per_second_most" mine)]
+    ranges n mine = [(place x, low * unit, high * unit) | ((x, low), (_, high)) <- zip (at n (field <> "_least") mine) (at n (field <> "_most") mine)]
     at n f mine = sortOn fst [(x, y) | row <- mine, nameAt "contender" row == Just n, Just x <- [numberAt xKey row], Just y <- [numberAt f row]]
     sources =
       (if size == Quick then "A quick run: nothing to quote from." else "Medians of " <> Text.pack (show (plannedRounds p)) <> " interleaved rounds; thin lines are their range.")
@@ -124,7 +148,28 @@ picturesOf size about r =
 lookOf :: Text -> Look
 lookOf name =
   fromMaybe (Look "grey" Dotted False) . lookup name $
-    [ ("weft-epoll", Look "orange" Solid True),
+    [ -- Toys, and servers.
+      ("toy-weft-epoll", Look "orange" Solid True),
+      ("toy-weft-io_uring", Look "orange" Dashed True),
+      ("toy-direct-epoll", Look "amber" Solid False),
+      ("toy-direct-io_uring", Look "amber" Dashed False),
+      ("toy-forkIO", Look "blue" Solid False),
+      ("toy-nptl", Look "teal" Solid False),
+      ("toy-fork", Look "teal" Dotted False),
+      ("toy-pth", Look "violet" Dashed False),
+      ("toy-st", Look "violet" Solid False),
+      ("weft-connections", Look "orange" Solid True),
+      ("weft-accept", Look "orange" Dashed True),
+      ("weft-fifo", Look "amber" Solid False),
+      ("nginx", Look "green" Solid False),
+      ("nginx-threads", Look "green" Dashed False),
+      ("lighttpd", Look "sky" Solid False),
+      ("apache-worker", Look "pink" Solid False),
+      ("apache-prefork", Look "pink" Dotted False),
+      ("apache-event", Look "pink" Dashed False),
+      ("mini-httpd", Look "grey" Dashed False),
+      ("forkIO-select", Look "blue" Dotted False),
+      ("weft-epoll", Look "orange" Solid True),
       ("weft-io_uring", Look "orange" Dashed True),
       ("direct-epoll", Look "amber" Solid False),
       ("direct-io_uring", Look "amber" Dashed False),

@@ -2,11 +2,12 @@
 -- Description : Values shared by command line and configuration file
 --
 -- Readers that say what is wrong and what is expected. Pure.
-module Weft.Cli.Serve.Choices (parseLogFormat, parseOverload, parseEndpoint) where
+module Weft.Cli.Serve.Choices (parseLogFormat, parseOverload, parseSchedule, parseEndpoint) where
 
 import Weft.Cli.Options
 import Weft.Cli.Serve.Config
 import Weft.Http.AccessLog (LogFormat (..))
+import Weft.Policy (Policy, favourAccepting, favourConnections, fifo)
 
 -- | The format of an access log.
 parseLogFormat :: String -> Either String LogFormat
@@ -22,6 +23,14 @@ parseOverload = \case
   "wait" -> Right False
   "refuse" -> Right True
   other -> Left (show other <> " is neither wait nor refuse")
+
+-- | The order of ready threads.
+parseSchedule :: String -> Either String Policy
+parseSchedule = \case
+  "fifo" -> Right fifo
+  "connections" -> Right favourConnections
+  "accept" -> Right favourAccepting
+  other -> Left (show other <> " is not one of fifo, connections and accept")
 
 -- | An address or a name and a port; IPv6 in brackets.
 --

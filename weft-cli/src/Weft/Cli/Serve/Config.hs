@@ -40,6 +40,7 @@ import Weft.Http.Negotiation
 import Weft.Http.Proxy (Network)
 import Weft.Http.Server
 import Weft.Http.Static
+import Weft.Policy (Policy, fifo)
 
 -- | The whole configuration.
 data Config = Config
@@ -65,6 +66,8 @@ data ServerConfig = ServerConfig
     -- | Default: one for each processor.
     confWorkers :: !(Maybe Int),
     confBackend :: !BackendChoice,
+    -- | The order of ready threads; default 'fifo'.
+    confSchedule :: !Policy,
     -- | Default: what the limit of open files allows, less 256.
     confMaxConnections :: !(Maybe Int),
     -- | Whether excess connections get 503 instead of waiting; default 'False'.
@@ -183,6 +186,7 @@ defaultConfig =
             confPort = 8080,
             confWorkers = Nothing,
             confBackend = Auto,
+            confSchedule = fifo,
             confMaxConnections = Nothing,
             confRefuses = False,
             confRetryAfter = 1,
