@@ -1,4 +1,4 @@
-{-# OPTIONS_GHC -O #-}
+{-# OPTIONS_GHC -O2 #-}
 
 -- | What a line of the access log says, and that none is lost, doubled or made up while the
 -- log is written, rotated, full, or broken.

@@ -1,4 +1,4 @@
-{-# OPTIONS_GHC -O #-}
+{-# OPTIONS_GHC -O2 #-}
 
 -- | How much the hot path allocates. Unlike time it is the same in every run, so
 -- it can guard: a change that starts to copy or to be lazy fails here.

@@ -1,4 +1,4 @@
-{-# OPTIONS_GHC -O #-}
+{-# OPTIONS_GHC -O2 #-}
 
 -- | Metrics count right, whoever counts, and are shown as Prometheus wants them; and what
 -- a service says of its health.

@@ -1,4 +1,4 @@
-{-# OPTIONS_GHC -O #-}
+{-# OPTIONS_GHC -O2 #-}
 
 -- |
 -- Description : Direct threads: suspension inside plain IO

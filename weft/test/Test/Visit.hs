@@ -1,5 +1,5 @@
 {-# LANGUAGE BlockArguments #-}
-{-# OPTIONS_GHC -O #-}
+{-# OPTIONS_GHC -O2 #-}
 
 -- |
 -- What a backend says is pending, against what the test knows: an operation is
