@@ -24,7 +24,7 @@ onBackend backend =
     backend
     [ testCase "a head that does not come to its end: 408" (serving ["--head-timeout", "1"] slowHead),
       testCase "a head that trickles is not given more time" (serving ["--head-timeout", "1"] trickledHead),
-      testCase "a head behind a whole request has a deadline" (serving ["--head-timeout", "1"] headBehindRequest),
+      testCase "a head after a whole request has a deadline" (serving ["--head-timeout", "1"] headBehindRequest),
       testCase "a connection that sends nothing is closed" (serving ["--head-timeout", "1"] silent),
       testCase "an idle connection is closed" (serving ["--idle-timeout", "1"] idle),
       testCase "a body that does not come" (serving ["--body-timeout", "1"] slowBody),

@@ -77,14 +77,14 @@ prop_buckets = forAll genValue $ \v ->
         ]
 
 -- | If the quick scanner judges a head, then as the parser does; and if it waits for more, then
--- the parser would, too. The bytes behind the head are those of the content.
+-- the parser would, too. The bytes after the head are those of the content.
 prop_scan :: Property
 prop_scan = forAll genHead $ \text -> forAll (elements [Get, Get, Head]) $ \method -> forAll (frequency [(2, pure (B.length text)), (1, choose (0, B.length text))]) $ \cut -> monadicIO $ do
   let given = B.take cut text
       parsed = parseResponse defaultLimits method 0 given
   (end, status, size) <- run $ do
     cells <- newCells 4
-    -- In memory of exactly this size, so that a look behind its end could be noticed.
+    -- In memory of exactly this size, so that a look past its end could be noticed.
     end <- unsafeUseAsCString (B.copy given) (\p -> scanHead cells 0 1 (method == Head) (castPtr p) 0 (B.length given))
     (,,) end <$> peekCell cells 0 <*> peekCell cells 1
   monitor (cover 20 (end > 0) "judged" . cover 10 (end == incomplete) "incomplete" . cover 2 (end == unusual) "left to the parser" . counterexample (show (end, status, size, parsed)))

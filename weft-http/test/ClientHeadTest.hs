@@ -21,7 +21,7 @@ tests =
     [ testProperty "agree with the reference" (withMaxSuccess 20000 prop_reference),
       testProperty "agree on responses of every kind" (checkCoverage prop_reference),
       testProperty "cut at every byte" (withMaxSuccess 3000 prop_cuts),
-      testProperty "never looks behind the end of the buffer" prop_slice,
+      testProperty "never looks past the end of the buffer" prop_slice,
       testCase "limits are exact" limitsExact,
       testCase "what is not HTTP is refused at its first bytes" notHttp,
       testCase "lengths" lengths,

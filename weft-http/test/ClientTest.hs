@@ -41,7 +41,7 @@ tests =
             testCase "an old connection that is closed under a request: once more on a new one" (staleGet >> stalePost),
             testCase "an idle connection that the server closes is closed" noticesClose,
             testCase "an idle connection that has had its time is closed" idleEnds,
-            testCase "who waits for a connection gets one in turn" (bounded >> cancelledWhileWaiting),
+            testCase "those that wait for a connection get one in turn" (bounded >> cancelledWhileWaiting),
             testCase "bytes that nobody has asked for end a connection" unasked,
             testCase "a client that has ended makes no connections" over
           ],

@@ -46,7 +46,7 @@ readExposition text = do
               samples <- mapM readSample own
               when (null samples) (Left ("no samples: " <> name))
               ((name, Read' help' kind samples) :) <$> go others
-            _ -> Left ("no TYPE behind: " <> l)
+            _ -> Left ("no TYPE after: " <> l)
       | otherwise = Left ("neither HELP nor a sample of a family: " <> l)
     named rest = case break (== ' ') rest of
       (name, ' ' : more) | isName (== ':') name -> Right (name, more)

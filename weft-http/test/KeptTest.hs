@@ -165,7 +165,7 @@ conversing rig numbers = rigClient rig $ \client -> do
   shutdown client ShutdownSend
   void (toEnd client)
 
--- | Take so many responses that end in "fin".
+-- | Take this many responses that end in "fin".
 heard :: Socket -> Int -> Thread ()
 heard client = go ""
   where

@@ -183,7 +183,7 @@ bad2 =
     ("longer than the limit, of LOCAL", binary 0x20 0 (B.replicate 4097 0), TooLong),
     ("half a value", binary 0x21 0x11 (four <> "\1\0"), BadValues),
     ("a value that does not end", binary 0x21 0x11 (four <> "\1\0\2x"), BadValues),
-    ("a byte behind the values", binary 0x21 0x11 (four <> tlv 0x01 "x" <> "\4"), BadValues),
+    ("a byte after the values", binary 0x21 0x11 (four <> tlv 0x01 "x" <> "\4"), BadValues),
     ("a name of 129 bytes", binary 0x21 0x11 (four <> tlv 0x05 (B.replicate 129 7)), BadValues),
     ("TLS that is too short", binary 0x21 0x11 (four <> tlv 0x20 "\1\0\0\0"), BadValues),
     ("half a value in TLS", binary 0x21 0x11 (four <> tlv 0x20 "\1\0\0\0\0\1"), BadValues),

@@ -28,7 +28,7 @@ tests =
       testProperty "cut at every byte" (withMaxSuccess 3000 prop_cuts),
       testProperty "cut at every byte, requests of every kind" (checkCoverage prop_cuts),
       testProperty "a valid head is incomplete up to its last byte" prop_prefix,
-      testProperty "never looks behind the end of the buffer" prop_slice,
+      testProperty "never looks past the end of the buffer" prop_slice,
       testProperty "the end of a value, eight bytes at a time" (withMaxSuccess 3000 prop_fieldEnd),
       testCase "classes of bytes" byteClasses,
       testCase "limits are exact" limitsExact,
@@ -138,7 +138,7 @@ prop_prefix = forAllBlind (C.pack <$> genValid) $ \text ->
           ]
     _ -> discard
 
--- | A buffer has old bytes behind the new ones. They must not matter.
+-- | A buffer has old bytes after the new ones. They must not matter.
 prop_slice :: Property
 prop_slice = forAllBlind ((,) <$> genText <*> elements ["\n", "\r\n", "\r\n\r\n", "GET", ":"]) $ \(text, stale) ->
   let shared = B.take (B.length text) (text <> stale)

@@ -218,7 +218,7 @@ protocols =
         (answer, _) <- talking (\r -> pure (if requestPath r == "/raw" then Response ok200 [] (Raw echoing) Nothing else plain ok200 [] "first")) (\rig -> conversation rig [get "/" <> get "/raw" <> "ab"])
         assertBool (show answer) ("\r\n\r\nfirstab" `B.isSuffixOf` answer),
       testGroup
-        "a body does not belong to the protocol behind it"
+        "a body does not belong to the protocol after it"
         [ testCase name $ do
             (answer, _) <- talking (\r -> when reads' (void (readBody 100 r)) >> switching switchingProtocols101 r) (\rig -> conversation rig [post "/" ["Connection: upgrade", "Upgrade: echo", framing] (body <> "ab"), "cd"])
             statuses answer @?= ["101"]

@@ -102,7 +102,7 @@ tests w =
              ("--ciphers", "ECDHE-RSA-CHACHA20-POLY1305", "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256")
            ]
 
--- | Uploads and downloads of so many megabytes, files, streams, many requests on a connection.
+-- | Uploads and downloads of this many megabytes, files, streams, many requests on a connection.
 python :: B.ByteString
 python =
   "import hashlib, http.client, ssl, sys\n\
@@ -137,7 +137,7 @@ python =
   \    if not b: break\n\
   \    h.update(b); n += len(b)\n\
   \assert n == total and h.digest() == hashlib.sha256(b'x' * total).digest()\n\
-  \# x * 31 + 0x61, so many times, by squaring.\n\
+  \# x * 31 + 0x61, this many times, by squaring.\n\
   \m = 1000003\n\
   \def power(k):\n\
   \    a, b, ra, rb = 31, 0x61, 1, 0\n\

@@ -160,7 +160,7 @@ recordsFrom segments = do
         transportPending = pure False
       }
 
--- | A request with a greeting that is longer by so many bytes than it need be: how long.
+-- | A request with a greeting that is longer by this many bytes than it need be: how long.
 greeting :: Served -> ClientTlsSettings -> Int -> Thread Int
 greeting served tls extra = connected (servedAddress served) $ \socket -> do
   sent <- liftIO (newIORef Nothing)
@@ -172,14 +172,14 @@ greeting served tls extra = connected (servedAddress served) $ \socket -> do
   liftIO (assertBool (show (extra, answer)) ("HTTP/1.1 200" `B.isPrefixOf` answer))
   liftIO (fromMaybe 0 <$> readIORef sent)
 
--- | Protocols that nobody speaks, so many bytes of them.
+-- | Protocols that nobody speaks, this many bytes of them.
 padding :: Int -> [ByteString]
 padding n
   | n <= 1 = []
   | n <= 250 = [B.replicate (n - 1) 0x78]
   | otherwise = B.replicate 199 0x78 : padding (n - 200)
 
--- | The first segment of each connection ends after so many bytes.
+-- | The first segment of each connection ends after this many bytes.
 splitting :: IORef Int -> ServerSettings -> ServerSettings
 splitting at s = s {serverLayers = split : serverLayers s}
   where

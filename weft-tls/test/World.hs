@@ -145,7 +145,7 @@ servingOn kernel tlsSettings change use = do
   pure result
 
 -- | @/@: who asks; @/echo@: what is sent; @/large@: some megabytes of memory; @/file?path@: a file; @/stream?count@:
--- so many pieces of 1,000 octets; else: how much there was in the body, and the sum of it.
+-- this many pieces of 1,000 octets; else: how much there was in the body, and the sum of it.
 handler :: Handler
 handler request = case requestPath request of
   "/" -> pure (plain ok200 [] (C.pack (show (clientSecurity (requestClient request)))))

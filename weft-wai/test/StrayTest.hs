@@ -37,7 +37,7 @@ tests =
 text :: ByteString -> Response
 text = responseLBS status200 [] . Lazy.fromStrict
 
--- | A request behind which others come.
+-- | A request that others follow.
 going :: ByteString -> ByteString
 going target = "GET " <> target <> " HTTP/1.1\r\nHost: localhost\r\n\r\n"
 

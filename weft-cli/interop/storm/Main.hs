@@ -4,8 +4,8 @@
 -- > weft-storm KIND BACKEND WORKERS CANCELLATIONS SECONDS
 --
 -- Threads make one kind of call (connect, accept, receive, send, file) and are cancelled at
--- random while it is under way, so many times. What could be lost is counted: bytes,
--- descriptors. When nothing has gone on for so many seconds the program prints all threads
+-- random while it is under way, this many times. What could be lost is counted: bytes,
+-- descriptors. When nothing has gone on for this many seconds the program prints all threads
 -- and fails. @make soak@ runs it in all combinations beside everything else.
 module Main (main) where
 

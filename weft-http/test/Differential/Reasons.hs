@@ -88,7 +88,7 @@ data Misreading = Misreading String (ByteString -> Reading Fault -> Bool) String
 -- | What others are known to read wrongly. Where it may come into play they are not asked.
 misreadings :: [Misreading]
 misreadings =
-  [ Misreading "warp" (\text _ -> blankAfterChunked (C.map toLower text)) "warp leaves blanks at the end of a value: `chunked` with one behind it is not chunked for it, and the body is the next request",
+  [ Misreading "warp" (\text _ -> blankAfterChunked (C.map toLower text)) "warp leaves blanks at the end of a value: `chunked` followed by one is not chunked for it, and the body is the next request",
     Misreading "warp" (\_ ours -> not (all (null . messageTrailers) (readingMessages ours))) "warp does not know of trailer fields: for it they are the request line of the next request"
   ]
   where

@@ -32,7 +32,7 @@ import Weft
 import Weft.Scope
 import Weft.Socket
 
--- | Run a thread with settings for so many replicas, that do nothing wrong.
+-- | Run a thread with settings for this many replicas, that do nothing wrong.
 withSettings :: Int -> (Thread a -> IO a) -> ([ReplicaSettings] -> Thread a) -> IO a
 withSettings count runIt body = withSystemTempDirectory "weft-kv" $ \place ->
   runIt . withFreeAddresses count $ \addresses ->

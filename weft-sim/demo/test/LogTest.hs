@@ -30,7 +30,7 @@ tests =
                 | n <- [ByteString.length header .. ByteString.length bytes],
                   let whole = length (takeWhile (<= n) ends)
               ],
-      testProperty "garbage behind the batches is cut off" $ forAll ((,) <$> batches <*> arbitrary) $ \(written, garbage) ->
+      testProperty "garbage after the batches is cut off" $ forAll ((,) <$> batches <*> arbitrary) $ \(written, garbage) ->
         let (bytes, _) = logOf written
          in scan (bytes <> ByteString.pack garbage) === Right (concat written, ByteString.length bytes),
       testProperty "a changed byte costs the last batch, or is noticed" $ forAll batches $ \written ->

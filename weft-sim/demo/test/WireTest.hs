@@ -21,7 +21,7 @@ tests =
       testProperty "replies, there and back" $ forAll reply thereAndBack,
       testProperty "a message that is cut is none" $ forAll request $ \r ->
         conjoin [isLeft (decodeMessage @Request (ByteString.take n (body r))) | n <- [0 .. ByteString.length (body r) - 1]],
-      testProperty "a message with more behind it is none" $ forAll request $ \r ->
+      testProperty "a message with more after it is none" $ forAll request $ \r ->
         isLeft (decodeMessage @Request (body r <> "x")),
       testProperty "any bytes are read or refused" $ \bytes ->
         let read' = decodeMessage @Request (ByteString.pack bytes)

@@ -14,10 +14,10 @@ scenarios :: [Scenario]
 scenarios =
   [ small "barrier/numbers" 2 "three go on together, and each has a number" (numbers 3 []),
     small "barrier/cancelled" 2 "who is cancelled before all have arrived has not arrived" (numbers 2 [0]),
-    drawn "barrier/random" "whoever goes on goes on in a full turn, and fewer wait than would do" random
+    drawn "barrier/random" "each goes on in a full turn, and fewer wait than would do" random
   ]
 
--- | So many arrive, one more for each that is cancelled.
+-- | This many arrive, one more for each that is cancelled.
 numbers :: Int -> [Int] -> Thread Complaints
 numbers n doomed = do
   barrier <- newBarrier n

@@ -151,11 +151,11 @@ perform world = \case
   Bracketed parts -> do
     state <- getMaskingState
     bracket_ (opening 1) (opening (-1)) (checked state "in a bracket" >> mapM_ (perform world) parts)
-    checked state "behind a bracket"
+    checked state "after a bracket"
   MaskedPart parts -> do
     before <- getMaskingState
     mask $ \restore -> restore (checked before "restored") >> mapM_ (perform world) parts
-    checked before "behind a mask"
+    checked before "after a mask"
   Uninterruptibly parts -> uninterruptibleMask_ (mapM_ (perform world) parts `onException` say (worldWrong world) "interrupted where nothing may interrupt")
   Catching parts -> do
     before <- getMaskingState
@@ -163,14 +163,14 @@ perform world = \case
       inside <- getMaskingState
       when (inside == Unmasked) $ say (worldWrong world) "a handler that is not masked"
       throwM (e :: Cancelled)
-    checked before "behind a handler"
+    checked before "after a handler"
   InDirect parts -> do
     before <- getMaskingState
     IO.direct $ do
       here <- Ghc.getMaskingState
       if here == before then pure () else IO.await (say (worldWrong world) ("direct: " <> show here <> " and not " <> show before))
       Ghc.bracket_ (IO.await (opening 1)) (IO.await (opening (-1))) (mapM_ (IO.await . perform world) parts)
-    checked before "behind a direct part"
+    checked before "after a direct part"
   where
     opening n = liftIO (modifyIORef' (worldOpen world) (+ n))
     checked wanted where' = do

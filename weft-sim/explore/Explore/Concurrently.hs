@@ -16,7 +16,7 @@ scenarios =
     small "concurrently/fails" 2 "the exception of one comes as it was, and the other has ended" fails,
     small "concurrently/race" 2 "the loser has ended, finalizer included, when the winner's result comes" races,
     small "concurrently/race-fails" 2 "the first that ends decides, by its exception too" raceFails,
-    small "concurrently/bounded" 2 "at most so many at a time, results in order" bounded,
+    small "concurrently/bounded" 2 "at most this many at a time, results in order" bounded,
     small "concurrently/cancelled" 2 "who is cancelled has ended its parts" cancelled,
     drawn "concurrently/trees" "results are what a sequential run gives, no part outlives its call" trees
   ]
@@ -37,7 +37,7 @@ races = do
   let part c = bracket_ (say log' 'b') (yield >> say log' 'f') (yield >> pure c)
   outcome <- race (part 'l') (part 'r')
   got <- said log'
-  pure (expectEqual "finalizers, for so many that began" (length (filter (== 'b') got)) (length (filter (== 'f') got)) <> expect "results mixed up" (outcome `elem` [Left 'l', Right 'r']))
+  pure (expectEqual "finalizers, for those that began" (length (filter (== 'b') got)) (length (filter (== 'f') got)) <> expect "results mixed up" (outcome `elem` [Left 'l', Right 'r']))
 
 raceFails :: Thread Complaints
 raceFails = do
@@ -64,8 +64,8 @@ cancelled = do
   quiet
   got <- said log'
   pure
-    ( expectEqual "finalizers, for so many that began" (length (filter (== 'b') got)) (length (filter (== 'f') got))
-        <> expect ("parts ended behind the call: " <> got) (null got || last got == 'e')
+    ( expectEqual "finalizers, for those that began" (length (filter (== 'b') got)) (length (filter (== 'f') got))
+        <> expect ("parts ended after the call: " <> got) (null got || last got == 'e')
     )
 
 -- | A calculation, and in which ways it is done at once.
@@ -124,12 +124,12 @@ evaluated alive wrong = \case
   Race a b -> call (fmap (either id id)) (\f -> race (f a) (f b))
   Each n parts -> call (fmap sum) (\f -> if n == 0 then mapConcurrently f parts else forConcurrentlyN n parts f)
   where
-    -- Counts the parts of this call: none may be alive behind it.
+    -- Counts the parts of this call: none may be alive after it.
     call :: (Thread b -> Thread Int) -> ((Tree -> Thread Int) -> Thread b) -> Thread Int
     call total body = mask $ \restore -> do
       mine <- liftIO (newIORef (0 :: Int))
       let part t = bracket_ (liftIO (modifyIORef' mine (+ 1))) (liftIO (modifyIORef' mine (subtract 1))) (evaluated alive wrong t)
       outcome <- try (restore (total (body part)))
       left <- liftIO (readIORef mine)
-      unless (left == 0) (void (say wrong (show left <> " parts were alive behind their call")))
+      unless (left == 0) (void (say wrong (show left <> " parts were alive after their call")))
       either (\e -> throwM (e :: SomeException)) pure outcome

@@ -44,7 +44,7 @@ data Model obj op res st = Model
 data Waits
   = -- | Never.
     NobodyWaits
-  | -- | Only behind one that has come before and cannot.
+  | -- | Only after one that has come before and cannot.
     InLine
   deriving stock (Eq)
 
@@ -56,7 +56,7 @@ data Manner
   = Plainly
   | -- | While masked.
     Masked
-  | -- | At most so many microseconds.
+  | -- | At most this many microseconds.
     Limited !Int
 
 data Client op = Client
@@ -64,7 +64,7 @@ data Client op = Client
     clientSteps :: [Step op]
   }
 
--- | A blow falls on a client, after so many turns.
+-- | A blow falls on a client, after this many turns.
 data Blow = Blow !Int !Int
 
 -- | What a client is about, or has done.
@@ -101,7 +101,7 @@ runCrowd model clients blows = do
         NobodyWaits -> all (stuck st) waiting
         InLine -> null waiting || any (stuck st) waiting
       stuck st (c, op) = null (modelStep model st c op)
-  -- A client goes on behind a cancellation, and may wait again.
+  -- A client goes on after a cancellation, and may wait again.
   replicateM_ 6 (mapM_ cancel threads >> quiet)
   over <- liftIO (readIORef ended)
   forM_ (modelLast model) (\op -> perform report 0 op (modelDo model object op))
@@ -109,7 +109,7 @@ runCrowd model clients blows = do
   pure . concat $
     [ expect ("no order explains what was answered:\n" <> render early) (not (null settled)),
       expect
-        ("somebody waits for what is there: " <> show waiting <> "\nthe object would be " <> show settled <> " behind\n" <> render early)
+        ("somebody waits for what is there: " <> show waiting <> "\nthe object would be " <> show settled <> " after\n" <> render early)
         (null settled || any content settled),
       expectEqual "clients that had ended when all were cancelled" (length clients) over,
       expect

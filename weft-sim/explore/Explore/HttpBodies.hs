@@ -37,9 +37,9 @@ scenarios :: [Scenario]
 scenarios =
   [ weathered "http/uploads" "bodies arrive as they were sent, and what follows them is found" $ \seed ->
       conversations atAnyPace (weatherOf seed == Stormy) (draw seed (several 1 2 uploading)),
-    weathered "http/continue" "who waits for 100 is told in time, and only then" $ \seed ->
+    weathered "http/continue" "a client that waits for 100 is told in time, and only then" $ \seed ->
       continuing (weatherOf seed) (draw seed waiting),
-    weathered "http/upgrade" "another protocol gets all that comes behind its request, and nothing else" $ \seed ->
+    weathered "http/upgrade" "another protocol gets all that comes after its request, and nothing else" $ \seed ->
       upgrading (weatherOf seed) (draw seed upgrade)
   ]
   where
@@ -142,7 +142,7 @@ uploading = do
 data Patience
   = -- | It waits for the answer.
     Waits
-  | -- | It goes on after so many milliseconds.
+  | -- | It goes on after this many milliseconds.
     Impatient Int
   | -- | It goes away then, or ends its direction only.
     GivesUp Int Bool
@@ -203,7 +203,7 @@ continuing weather (use, patience, Upload fields bytes content _, sizes) = servi
                 _ -> content
               right = expect (show use <> " after all: " <> show a) (answerStatus a == 200 && answerBody a == wanted)
           if answerField "connection" a == Just "close"
-            then (\rest -> right <> expectEqual "behind the last answer" "" rest) <$> untilEnd client
+            then (\rest -> right <> expectEqual "after the last answer" "" rest) <$> untilEnd client
             else do
               -- It reads no more than what it was sent of this body.
               () <- sent

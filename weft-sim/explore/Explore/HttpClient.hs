@@ -145,7 +145,7 @@ announced client@(Client socket pending) = do
 data Unchunked
   = Unfinished
   | NoChunks
-  | -- | The content, the trailers, and what comes behind.
+  | -- | The content, the trailers, and what comes after them.
     Chunks ByteString [(ByteString, ByteString)] ByteString
 
 unchunked :: ByteString -> Unchunked

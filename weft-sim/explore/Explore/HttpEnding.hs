@@ -169,7 +169,7 @@ draining weather visitors micros = do
     let patient = any (\(Visitor _ v) -> v == Silent) visitors
     pure (late <> wrong <> unanswered <> expect "nobody was cut off" (ended || patient))
 
--- | Visitors; the server is cancelled after so many turns and so much time.
+-- | Visitors; the server is cancelled after this many turns and this much time.
 cancelled :: [Visitor] -> (Int, Int) -> Thread Complaints
 cancelled visitors (turns, micros) = do
   score <- newScore

@@ -150,7 +150,7 @@ requestsEach weather most counts = do
               pure
                 ( expectEqual "answers" (min n most) (length got)
                     <> expectEqual "which of them is the last" [i == most | i <- [1 .. length got]] [answerField "connection" a == Just "close" | a <- got]
-                    <> expectEqual "behind the last" (if n > most then Just Ended else Nothing) end
+                    <> expectEqual "after the last" (if n > most then Just Ended else Nothing) end
                 )
         Left e -> pure (expect (show e) (weather == Stormy))
 

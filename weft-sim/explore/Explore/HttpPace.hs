@@ -44,14 +44,14 @@ scenarios =
 data Way
   = -- | The first line of a head, which has no end.
     Heading
-  | -- | A body, of which the handler reads a piece and then works so many milliseconds.
+  | -- | A body, of which the handler reads a piece and then works this many milliseconds.
     Uploading Int
   | -- | A body that the handler leaves unread.
     Ignored
   | Reading
   deriving stock (Eq, Show)
 
--- | So many bytes, and so many milliseconds behind them.
+-- | This many bytes, and this many milliseconds after them.
 data Habit = Habit Way Int Int
   deriving stock (Eq, Show)
 
@@ -159,7 +159,7 @@ one h@(Habit kind size gap) client = case kind of
     pure $
       expectEqual "the first answer" 200 (statusOf' (fst got))
         <> if isSlow h
-          then expectEqual "an answer behind a body that was too slow" 0 (statusOf' (snd got)) <> soon took
+          then expectEqual "an answer after a body that was too slow" 0 (statusOf' (snd got)) <> soon took
           else expectEqual "the second answer" 200 (statusOf' (snd got))
   Reading -> do
     sendIn [10_000] (pure ()) client (askWith "GET" "/read" ["Connection: close"])
@@ -201,7 +201,7 @@ between' :: String -> Int -> Int -> Int64 -> Complaints
 between' what least most ms =
   expect (what <> " took " <> show ms <> " ms, and not between " <> show least <> " and " <> show most) (fromIntegral least <= ms && ms <= fromIntegral most)
 
--- | A handler waits for a body for so many milliseconds at most, works for a minute, and waits
+-- | A handler waits for a body for this many milliseconds at most, works for a minute, and waits
 -- again; then the rest comes soon.
 givingUp :: Int -> Thread Complaints
 givingUp patience = serving (answering handler) $ \rig -> withClient (rigAddress rig) $ \client -> do

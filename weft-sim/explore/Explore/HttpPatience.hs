@@ -138,7 +138,7 @@ lossyIn weather act = attempt act >>= either (\e -> pure (expect ("a connection 
 
 -- The time of handlers -------------------------------------------------------------
 
--- | How long a handler works before and behind a body that comes after so long.
+-- | How long a handler works before and after a body that comes after this long.
 data Task = Task Int Int Int
   deriving stock (Eq, Show)
 
@@ -183,7 +183,7 @@ handlerTime weather tasks = do
   (begun, ended) <- liftIO (readIORef counts)
   pure (wrong <> expectEqual "handlers that let go of what they held" begun ended)
 
--- | Each request is worked for until such a moment; behind one that was answered comes another,
+-- | Each request is worked for until such a moment; after one that was answered comes another,
 -- which nothing that was meant for the first may end.
 handlerEdge :: Weather -> [Moment] -> Thread Complaints
 handlerEdge weather moments = serving setup $ \rig ->
@@ -192,10 +192,10 @@ handlerEdge weather moments = serving setup $ \rig ->
         let talk which = sendIn [1_000] (pure ()) client (ask (which <> "?" <> text i)) >> answer False client
         first <- talk "/first"
         case answerStatus <$> first of
-          Right 503 -> expectEqual "behind a 503" "" <$> untilEnd client
+          Right 503 -> expectEqual "after a 503" "" <$> untilEnd client
           Right 200 -> do
             others <- mapM talk ["/1", "/2", "/3"]
-            pure (expect ("behind an answer in the last moment: " <> show others) (weather == Stormy || map (fmap answerStatus) others == replicate 3 (Right 200)))
+            pure (expect ("after an answer in the last moment: " <> show others) (weather == Stormy || map (fmap answerStatus) others == replicate 3 (Right 200)))
           _ -> pure (expect ("no answer: " <> show first) (weather == Stormy))
       | (i, _) <- zip [1 ..] moments
     ]
@@ -235,7 +235,7 @@ phasesOf server = do
   open <- readIORef (serverConnections server)
   forM (toList (openConnections open)) (fmap (\(phase, _, _) -> phase) . currentPhase)
 
--- | After so many turns of the wall clock's second, when the server looks after its
+-- | After this many turns of the wall clock's second, when the server looks after its
 -- connections, and microseconds more or less.
 type Moment = (Int, Int)
 

@@ -256,7 +256,7 @@ site =
 fileOf :: ByteString -> ByteString
 fileOf name = fromMaybe (error ("Explore.HttpRig.fileOf: " <> show name)) (lookup name site)
 
--- | So many bytes that look like nothing else; a number tells them apart.
+-- | This many bytes that look like nothing else; a number tells them apart.
 noise :: Int -> Int -> ByteString
 noise salt n = fst (ByteString.unfoldrN n step (salt * 7_919 + 1))
   where

@@ -56,12 +56,12 @@ options =
   Options
     <$> option range (long "seeds" <> metavar "FROM-TO" <> value (Range 0 999) <> showDefault <> help "the seeds to run, both included")
     <*> optional (option (natural 0) (long "index" <> metavar "I" <> help "run only the I-th part of the range, counted from 0 (default: $JOB_COMPLETION_INDEX)"))
-    <*> optional (option (natural 1) (long "of" <> metavar "N" <> help "of so many parts"))
+    <*> optional (option (natural 1) (long "of" <> metavar "N" <> help "of this many parts"))
     <*> strOption (long "scenario" <> metavar "GLOB" <> value "*" <> showDefault <> help "only the scenarios with such names; * stands for anything")
-    <*> option jobs (long "jobs" <> metavar "N" <> value 1 <> showDefault <> help "run so many seeds at a time")
-    <*> optional (option positive (long "minutes" <> metavar "M" <> help "stop after so many minutes"))
-    <*> optional (option (natural 0) (long "systematic" <> metavar "BOUND" <> help "explore all schedules with at most so many preemptions, instead of one for each seed"))
-    <*> option (natural 1) (long "schedules" <> metavar "N" <> value 20_000 <> showDefault <> help "with --systematic: so many for each program at most")
+    <*> option jobs (long "jobs" <> metavar "N" <> value 1 <> showDefault <> help "run this many seeds at a time")
+    <*> optional (option positive (long "minutes" <> metavar "M" <> help "stop after this many minutes"))
+    <*> optional (option (natural 0) (long "systematic" <> metavar "BOUND" <> help "explore all schedules with at most this many preemptions, instead of one for each seed"))
+    <*> option (natural 1) (long "schedules" <> metavar "N" <> value 20_000 <> showDefault <> help "with --systematic: this many for each program at most")
     <*> strOption (long "out" <> metavar "DIR" <> value "explore-failures" <> showDefault <> help "where to write reports")
     <*> optional (option replayed (long "replay" <> metavar "SCENARIO:SEED" <> help "run one seed again and print what happens"))
     <*> switch (long "list" <> help "list the scenarios")
@@ -100,7 +100,7 @@ replayed = eitherReader $ \text -> case break (== ':') text of
   where
     wrong text = Left (show text <> " is not a run (such as mutex/fair:17, or mutex/fair:0@2[12:1])")
 
--- | The part with this index, of so many nearly equal ones; none if there are fewer seeds.
+-- | The part with this index, of this many nearly equal ones; none if there are fewer seeds.
 part :: Int -> Int -> Range -> Maybe Range
 part index count (Range from to)
   | first > last' = Nothing

@@ -53,7 +53,7 @@ data Scenario = Scenario
 
 -- | What a seed means for it.
 data Kind
-  = -- | The program is always the same: all its schedules with so many preemptions can be
+  = -- | The program is always the same: all its schedules with this many preemptions can be
     -- explored.
     Small !Int
   | -- | The seed draws another program.
@@ -91,7 +91,7 @@ configOf (Seed n) =
       configMaxSteps = 200_000
     }
 
--- | The same for an exploration of all schedules, on so many workers.
+-- | The same for an exploration of all schedules, on this many workers.
 systematicConfig :: Int -> Config
 systematicConfig workers = defaultConfig {configWorkers = workers, configMaxSteps = 20_000}
 

@@ -18,11 +18,11 @@ import Weft.Scope
 
 scenarios :: [Scenario]
 scenarios =
-  [ small "scopes/waits" 2 "a scope ends behind its threads, and these have run" waits,
+  [ small "scopes/waits" 2 "a scope ends after its threads, and these have run" waits,
     small "scopes/failure" 2 "a failure cancels the others, and is raised in the owner with its label" failure,
     small "scopes/two-failures" 2 "of two failures one is raised, and it is one of them" twoFailures,
     small "scopes/daemon" 2 "a daemon is cancelled when the children have ended, and its finalizer has run" daemon,
-    small "scopes/late-fork" 2 "who forks into a scope that is ending gets ScopeEnded or is ended with it" lateFork,
+    small "scopes/late-fork" 2 "a thread that forks into a scope that is ending gets ScopeEnded or is ended with it" lateFork,
     small "scopes/owner-cancelled" 2 "when the owner is cancelled its threads have ended before it has" ownerCancelled,
     small "scopes/masked-fork" 2 "what a thread that is forked masked was given is released, though its scope ends first" maskedFork,
     small "scopes/cancel-scope" 2 "cancelScope ends the threads, from inside or outside" cancelling,
@@ -89,7 +89,7 @@ lateFork = do
   left <- liftIO (readIORef alive)
   quiet
   later <- liftIO (readIORef alive)
-  pure (expectEqual "threads alive behind the end of their scope" (0, 0) (left, later))
+  pure (expectEqual "threads alive after the end of their scope" (0, 0) (left, later))
 
 ownerCancelled :: Thread Complaints
 ownerCancelled = do
@@ -180,7 +180,7 @@ trees = do
     begun <- liftIO (readIORef (tallyBegun tally))
     ended <- liftIO (readIORef (tallyEnded tally))
     wrong <- said (tallyWrong tally)
-    pure (wrong <> expectEqual "threads alive at the end" 0 alive <> expectEqual "finalizers, for so many threads" begun ended)
+    pure (wrong <> expectEqual "threads alive at the end" 0 alive <> expectEqual "finalizers, for the threads begun" begun ended)
   where
     quietly :: ErrorCall -> Thread ()
     quietly _ = pure ()
@@ -192,7 +192,7 @@ owning tally twigs = mask $ \restore -> do
   outcome <- try (restore (withScope (\scope -> forM_ twigs (\t -> twig scope mine failed t `catch` refused))))
   left <- liftIO (readIORef mine)
   bad <- liftIO (readIORef failed)
-  unless (left == 0) $ say (tallyWrong tally) (show left <> " threads were alive behind the end of their scope")
+  unless (left == 0) $ say (tallyWrong tally) (show left <> " threads were alive after the end of their scope")
   case outcome of
     Right () -> do
       when bad $ say (tallyWrong tally) "a failure was lost"

@@ -89,11 +89,11 @@ data Client = Client
   }
 
 data Manner
-  = -- | It says so many lines, and goes.
+  = -- | It says this many lines, and goes.
     Polite !Int
   | -- | It says something and closes without reading the answer.
     Rude
-  | -- | It connects, and stays for so many microseconds.
+  | -- | It connects, and stays for this many microseconds.
     Silent !Int
   | -- | It has the session fail.
     Breaking

@@ -248,7 +248,7 @@ instance Arbitrary Change where
   arbitrary = frequency [(6, Put <$> choose (0, 3) <*> choose (1, 255)), (2, Size <$> choose (0, 5)), (1, pure Sync)]
 
 -- | Pages are written whole, and sizes are multiples of pages: every sector must hold one
--- byte that its page has had since the last sync, but for what was behind the size that the file
+-- byte that its page has had since the last sync, but for what was past the size that the file
 -- had at that sync, which may be anything.
 moments :: Positive Int -> [Change] -> Property
 moments (Positive seed) changes = ioProperty $ do

@@ -24,7 +24,7 @@ tests =
 found :: [(String, String)]
 found =
   [ ("who is cancelled before it waits for a condition does not lock what it holds", "condition/early"),
-    ("who waits for a condition without the mutex does not hold it afterwards", "condition/not-held"),
+    ("a thread that waits for a condition without the mutex does not hold it afterwards", "condition/not-held"),
     ("an owner that forks when a thread has failed gets the failure", "scopes/failure"),
     ("concurrently does not show its scope when one part fails early", "concurrently/fails"),
     ("a time limit in an uninterruptible part leaves no alarm behind", "timeouts/uninterruptible"),

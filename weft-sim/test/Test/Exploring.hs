@@ -62,7 +62,7 @@ wrongUnless :: String -> Verdict String
 wrongUnless good = tolerating ["race"] (flawlessAnd (\a -> if a == good then Nothing else Just ("it answered " <> a)))
 
 -- | Found by each way to choose at random, six times in different seeds; what becomes
--- of each of these failures has exactly so many deviations, with which alone the program goes wrong: no
+-- of each of these failures has exactly this many deviations, with which alone the program goes wrong: no
 -- schedule with fewer does ("Test.Litmus").
 shrinks :: TestName -> Thread String -> String -> Int -> TestTree
 shrinks name program good size = testCase name $ do

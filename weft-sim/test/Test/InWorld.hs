@@ -79,7 +79,7 @@ everywhere name body =
     inWorld calm 1 body
     forM_ (manySeeds 20) (\seed -> inWorld rough seed body)
 
--- | The first so many seeds.
+-- | This many seeds, from the first on.
 manySeeds :: Int -> [Seed]
 manySeeds n = map fromIntegral [1 .. n]
 

@@ -91,7 +91,7 @@ tests =
 -- one, ...
 data Litmus = Litmus String Config (Thread String) String [[(String, Int)]]
 
--- | With so few preemptions and no fewer is it found, and then with so many deviations from the default
+-- | With so few preemptions and no fewer is it found, and then with this many deviations from the default
 -- schedule: preemptions, and choices of who is next that are free.
 takes :: Litmus -> (Int, Int) -> TestTree
 takes (Litmus name config program good counts) (needed, deviations) =

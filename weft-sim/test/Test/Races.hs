@@ -37,7 +37,7 @@ tests =
       testCase "one that shows in some schedules is found" hidden,
       testCase "reading beside a step that modifies is one" besideModify,
       testCase "two that only read are none" onlyReading,
-      testCase "reading behind a step that modifies, and has been seen, is none" seenModify,
+      testCase "reading after a step that modifies, and has been seen, is none" seenModify,
       testCase "to sleep orders nothing" sleeping,
       testCase "objects and variables without end: no false alarm, and a race is still seen" manyThings,
       testGroup "no false alarm" (map orderly orderings),

@@ -4,7 +4,7 @@
 -- Description : A log that is read after a power failure, with and without checksums
 --
 -- Records are written at the end and synced before the next is begun. After a crash, at any moment, the
--- log must hold those that were synced, and behind them whole ones only. Without checksums it sometimes
+-- log must hold those that were synced, and after them whole ones only. Without checksums it sometimes
 -- holds what nobody wrote; with them it never does.
 module Test.TornLog (tests) where
 

@@ -10,7 +10,7 @@ import Weft
 import Weft.Reader
 import Weft.Socket
 
--- | An action that waits for the next line, of at most so many bytes: 'Nothing' at the
+-- | An action that waits for the next line, of at most this many bytes: 'Nothing' at the
 -- end of the stream, also in the middle of a line, or when a line is longer.
 lineReader :: Int -> Socket -> Thread (Thread (Maybe ByteString))
 lineReader longest client = do

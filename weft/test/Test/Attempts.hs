@@ -76,7 +76,7 @@ ends = do
 asSocket :: Descriptor -> Socket
 asSocket d = Internal.Socket d AF_UNIX Stream
 
--- | So many bytes are there to be received, all of which are.
+-- | This many bytes are there to be received, all of which are.
 takeOut :: CInt -> IO Int
 takeOut fd = allocaBytes 65_536 $ \p ->
   let go !n = Sys.recv fd p 65_536 >>= \r -> if r <= 0 then pure n else go (n + r)
@@ -193,7 +193,7 @@ announcing = do
   isOpen (descriptorNumber d) >>= (@?= False)
   void (Sys.close far)
 
--- | As a machine with so many processors has by default.
+-- | As a machine with this many processors has by default.
 manyWorkers :: Assertion
 manyWorkers = do
   (_, d, far) <- ends

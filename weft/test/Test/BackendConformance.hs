@@ -155,7 +155,7 @@ streams make =
       mapM_ (poke' (far l)) ["two", "three", "four"]
       _ <- turn rig noWait
       for_ ["two", "three", "four"] \expected -> receiveBytes rig (near l) 100 >>= (@?= Right expected),
-    rigged "urgent data hides nothing behind it" make \rig -> withLink rig tcpPair \l -> do
+    rigged "urgent data hides nothing after it" make \rig -> withLink rig tcpPair \l -> do
       withRoom 100 \p -> do
         r <- start rig (Receive (near l) p 100)
         _ <- turn rig noWait
@@ -727,7 +727,7 @@ waiting make =
       turnUntil rig "the answer" (readIORef answered)
   ]
 
--- | The next number of a fixed sequence, within bounds, and the state behind it.
+-- | The next number of a fixed sequence, within bounds, and the state after it.
 randomR :: (Int, Int) -> Word64 -> (Int, Word64)
 randomR (low, high) state = (low + fromIntegral (next `shiftR` 33) `mod` (high - low + 1), next)
   where

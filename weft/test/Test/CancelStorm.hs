@@ -152,7 +152,7 @@ storm rig = withScratch \dir -> withDoor (dir <> "/door") \door address -> withR
   release rig file
   for_ (sockets <> pipes) \x -> mapM_ (release rig) [near (laneLink x), far (laneLink x)]
 
--- | Write so many bytes, unless there is no room for them.
+-- | Write this many bytes, unless there is no room for them.
 writeMore :: Lane -> Int -> IO ()
 writeMore l n = do
   from <- readIORef (laneWritten l)
@@ -174,7 +174,7 @@ withDoor path use = bracket (N.socket N.AF_UNIX N.Stream 0) N.close \s -> do
   d <- N.withFdSocket s newDescriptor
   use d (N.SockAddrUnix path)
 
--- | The next number of a fixed sequence, within bounds, and the state behind it.
+-- | The next number of a fixed sequence, within bounds, and the state after it.
 randomR :: (Int, Int) -> Word64 -> (Int, Word64)
 randomR (low, high) state = (low + fromIntegral (next `shiftR` 33) `mod` (high - low + 1), next)
   where

@@ -61,7 +61,7 @@ idle = do
       Posix.ResourceLimit n -> min 2000 (fromInteger n `div` 3)
       _ -> 2000
 
--- | Bytes that an action allocates on its worker, for each of so many rounds.
+-- | Bytes that an action allocates on its worker, for each of this many rounds.
 -- The second of two measurements: the first pays for growing what is kept.
 allocated :: Int -> Thread () -> Thread Int64
 allocated rounds action = do

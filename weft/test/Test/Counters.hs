@@ -3,7 +3,7 @@
 -- |
 -- Description : What is counted is what has happened
 --
--- Each test does so many of something and finds so many counted. Where another OS
+-- Each test does something a number of times and finds that number counted. Where another OS
 -- thread or the operating system decides when, the test waits for the number.
 module Test.Counters (tests) where
 

@@ -126,7 +126,7 @@ particular name make =
         forget (rigBackend rig) d (pure ())
     ]
 
--- | So many times, with the same answer each time; allocates nothing itself.
+-- | This many times, with the same answer each time; allocates nothing itself.
 repeated :: Int -> Int -> IO Int -> IO ()
 repeated 0 _ _ = pure ()
 repeated n expected action = do

@@ -192,7 +192,7 @@ release rig d = do
 withBytes :: ByteString -> (Ptr Word8 -> Int -> IO a) -> IO a
 withBytes bytes use = B.unsafeUseAsCStringLen bytes \(p, n) -> use (castPtr p) n
 
--- | Memory for so many bytes.
+-- | Memory for this many bytes.
 withRoom :: Int -> (Ptr Word8 -> IO a) -> IO a
 withRoom = allocaBytes
 

@@ -27,11 +27,11 @@ tests =
     ]
 
 data Command
-  = -- | So many begin.
+  = -- | This many begin.
     Begin Int
   | -- | Of those that last, these end: every n-th, beginning with this one.
     End Int Int
-  | -- | So many begin and end at once.
+  | -- | This many begin and end at once.
     Pass Int
   | Collect
   deriving stock (Show)

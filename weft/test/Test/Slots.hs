@@ -35,7 +35,7 @@ data Command
     Take Int
   | Replace Int Int
   | Lookup Int
-  | -- | So many insertions, then removal of all live keys but every n-th.
+  | -- | This many insertions, then removal of all live keys but every n-th.
     Burst Int Int
   | Collect
   deriving stock (Show)

@@ -80,7 +80,7 @@ tests =
   where
     seqGroup a b = testGroup "Takeover" [a, b]
 
--- | With so many capabilities.
+-- | With this many capabilities.
 within :: Int -> IO a -> IO a
 within n action = do
   before <- getNumCapabilities
@@ -98,7 +98,7 @@ blocksInVariable config = do
     done
   got @?= 'x'
 
--- | Goes round until another thread has made so many turns.
+-- | Goes round until another thread has made this many turns.
 computes :: Config -> IO ()
 computes config = do
   turns <- newIORef (0 :: Int)
@@ -334,7 +334,7 @@ endsAtTheLimit = do
   putMVar box ()
 
 -- | The same, with more stuck threads in the queue than there are carriers in reserve:
--- who takes the worker over to stop it runs none of them.
+-- the carrier that takes the worker over to stop it runs none of them.
 severalAtTheLimit :: IO ()
 severalAtTheLimit = do
   box <- newEmptyMVar

@@ -96,7 +96,7 @@ instance Arbitrary Word8' where
 
 -- The ring
 
--- | Slices of threads with labels of these lengths; after each, so many events are taken.
+-- | Slices of threads with labels of these lengths; after each, this many events are taken.
 -- The ring has the smallest size, so that it wraps around and fills up.
 ringKeeps :: Property
 ringKeeps = forAll slices $ \script -> monadicIO $ do

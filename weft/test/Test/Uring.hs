@@ -735,7 +735,7 @@ wakeBefore = withRing defaultUringSettings $ \u b -> do
 
 -- Limits -----------------------------------------------------------------------
 
--- | So many pipes with a reader waiting on each, and what to do with them.
+-- | This many pipes with a reader waiting on each, and what to do with them.
 withReaders :: Backend () -> Int -> ([(Descriptor, Running)] -> IO ()) -> IO ()
 withReaders b n act = do
   buffer <- callocBytes 8

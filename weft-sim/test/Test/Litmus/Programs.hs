@@ -66,7 +66,7 @@ atomicUpdate = do
   together (times 2 (atomicModifyRef_ counter (+ 1)))
   show <$> readRef counter
 
--- | So many, each of whom takes the fork at the left and then that at the right.
+-- | This many, each of whom takes the fork at the left and then that at the right.
 philosophers :: Int -> Thread String
 philosophers = dining (,)
 

@@ -46,7 +46,7 @@ overSeeds n talk = do
   assertBool ("few were cancelled: " <> show (sum cancellations)) (4 * sum cancellations > fromIntegral n)
 
 -- | One direction: how to send some bytes, and how many were sent; how to receive at
--- most so many; how to end it, and to close each side.
+-- most this many; how to end it, and to close each side.
 data Direction = Direction
   { sendSome :: ByteString.ByteString -> Thread Int,
     receiveSome :: Int -> Thread ByteString.ByteString,
@@ -74,7 +74,7 @@ conversation conditions medium seed = do
 roll :: Random -> Int -> Thread Int
 roll random n = liftIO (below random n)
 
--- | Send so many bytes, in pieces, some of them by threads that are cancelled.
+-- | Send this many bytes, in pieces, some of them by threads that are cancelled.
 sender :: Random -> IORef Int -> Direction -> Int -> Thread ()
 sender random cancellations d total = go 0
   where

@@ -46,7 +46,7 @@ tests =
       testCase "a full buffer makes the sender wait, and only as long" backPressure,
       testCase "nothing and no room" emptyOnes,
       testCase "several pieces at once" vectors,
-      testCase "a reset comes behind what was sent, is told once, then the end" resetOnce,
+      testCase "a reset comes after what was sent, is told once, then the end" resetOnce,
       testCase "closing with unread bytes resets, and so does SO_LINGER 0" resets,
       testCase "several threads on one socket are served in order" inOrder,
       testCase "closing while others wait" closeWaiting,

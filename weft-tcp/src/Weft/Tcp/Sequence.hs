@@ -35,12 +35,12 @@ newtype Seq = Seq Word32
   deriving newtype (Eq)
   deriving stock (Show)
 
--- | So many numbers on.
+-- | This many numbers on.
 advance :: Seq -> Word32 -> Seq
 advance (Seq a) n = Seq (a + n)
 {-# INLINE advance #-}
 
--- | So many numbers back.
+-- | This many numbers back.
 retreat :: Seq -> Word32 -> Seq
 retreat (Seq a) n = Seq (a - n)
 {-# INLINE retreat #-}

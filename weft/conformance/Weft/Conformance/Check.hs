@@ -52,7 +52,7 @@ infix 1 ===>
 holds :: (HasCallStack) => String -> Bool -> Thread ()
 holds what condition = liftIO (assertBool what condition)
 
--- | So many bytes must be moved, given the action that moves those behind so many: at once,
+-- | This many bytes must be moved, given the action that moves those behind this many: at once,
 -- or with several calls where one may move less.
 moving :: (HasCallStack) => World -> Int -> (Int -> Thread Int) -> Thread ()
 moving world wanted move = move 0 >>= go

@@ -24,7 +24,7 @@ datagrams world =
   testGroup
     "datagrams"
     [ conforms world "they keep their order and bounds, and say who sent them" (bounds world),
-      conforms world "who sends without an address is given one" answered,
+      conforms world "a socket that sends without an address is given one" answered,
       conforms world "a socket with a peer hears only that one" peers,
       conforms world "sent to nobody, and too long to be sent" nobody
     ]

@@ -257,7 +257,7 @@ ivars world =
       failIVar var (ErrorCall "no") ===> True
       reading
       try (select [onFilled var]) ===> (Left (ErrorCall "no") :: Either ErrorCall Char),
-    testCase "who ends without filling it fails the readers" . running world $ do
+    testCase "a thread that ends without filling it fails the readers" . running world $ do
       forM_ [pure (), throwM (ErrorCall "no"), myThreadId >>= cancel >> block, exit] $ \ending -> do
         var <- newIVar
         reading <- spawn (try (readIVar var) >>= (`is` (Left Abandoned :: Either Abandoned Char)))
@@ -303,7 +303,7 @@ children world =
       got <- collect []
       sort got `is` [1 .. 39]
       joinNext set ===> Nothing,
-    testCase "who waits for a result and is cancelled takes none" . running world . withScope $ \scope -> do
+    testCase "a thread that waits for a result and is cancelled takes none" . running world . withScope $ \scope -> do
       set <- newJoinSet scope
       gate <- Event.newEvent
       _ <- forkInSet set ('a' <$ Event.wait gate)

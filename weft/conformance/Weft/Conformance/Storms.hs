@@ -37,7 +37,7 @@ storms world =
       inDirectory world "all kinds of calls" (mixedStorm world (worldRounds world 20_000))
     ]
 
--- | Cancel these threads at random, so many times, from every worker. A cancellation
+-- | Cancel these threads at random, this many times, from every worker. A cancellation
 -- that finds the last one still on its way would only make the list longer, so it
 -- goes elsewhere.
 storm :: World -> Int -> [ThreadId] -> Thread ()

@@ -80,7 +80,7 @@ data World = World
     -- | Closing this connection, or one that this listener accepts, shall leave nothing
     -- behind: a machine has few ports, and keeps each for a minute (@SO_LINGER@).
     worldLeaveNoPort :: Socket -> Thread (),
-    -- | How many rounds of something random, where a test proposes so many.
+    -- | How many rounds of something random, where a test proposes this many.
     worldRounds :: Int -> Int
   }
 

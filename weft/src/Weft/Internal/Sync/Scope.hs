@@ -241,7 +241,7 @@ await goal scope = awaitIn blockedOn (scopeState scope) there enter leave
 
 -- | Fork a thread into a scope, or raise 'ScopeEnded'. What it has come to is handed
 -- to the function, in the thread itself and masked, which says what it means; the
--- function must not block. The thread has the masking state of who forks it.
+-- function must not block. The thread has the masking state of the one that forks it.
 forkInto :: Scope -> ChildKind -> ForkOptions -> Thread a -> (Either SomeException a -> Thread ScopeEnding) -> Thread ThreadId
 forkInto scope kind options body ended = mask $ \restore -> do
   admitted <- internal (\home _ -> reserve home scope kind)
