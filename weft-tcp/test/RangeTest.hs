@@ -4,11 +4,12 @@
 -- All numbers lie within a few dozen of a place chosen at random, which is often around 2^32.
 module RangeTest (tests) where
 
+import Data.Foldable (toList)
 import Data.IntSet qualified as S
 import Data.List (foldl')
 import Data.Word (Word32)
 import Test.Tasty (TestTree, testGroup)
-import Test.Tasty.HUnit (testCase, (@?=))
+import Test.Tasty.HUnit (assertBool, testCase, (@?=))
 import Test.Tasty.QuickCheck hiding (within)
 import Weft.Tcp.Internal.Reassembly
 import Weft.Tcp.Internal.Scoreboard
@@ -97,25 +98,40 @@ tests =
       testGroup
         "scoreboard"
         [ testProperty "is a set" $ \o spans ->
-            let s = board o spans in tidy (sackedRanges s) .&&. members o (sackedRanges s) === S.unions (map set spans) .&&. sackedBytes s === fromIntegral (S.size (S.unions (map set spans))),
+            let s = board o spans in tidy (sackedRanges s) .&&. members o (sackedRanges s) === given spans .&&. boardSacked s === size (given spans),
           testProperty "forgets" $ \o spans (NonNegative n) ->
-            n < 100 ==> let s = forget (at o n) (board o spans) in tidy (sackedRanges s) .&&. members o (sackedRanges s) === S.filter (>= n) (S.unions (map set spans)),
-          testProperty "gaps" $ \o spans x ->
-            let g = gaps (range o x) (board o spans) in tidy g .&&. members o g === S.difference (set x) (S.unions (map set spans)),
-          testProperty "lost gaps, byte by byte" $ \o spans x (Positive size) ->
+            n < 100 ==>
+              let (s, h) = forget 5 0 (at o n) (board o spans)
+                  left = S.filter (>= n) (given spans)
+               in members o (sackedRanges s) === left
+                    .&&. boardSacked s === size left
+                    .&&. heardBytes h === size (S.filter (< n) (everything S.\\ given spans)),
+          testProperty "what was sent earlier than something that arrived is lost, by the byte" $ \o spans -> forAll (choose (0, 30)) $ \window ->
+            -- Every byte was sent at its own number.
             let s = board o spans
-                have = S.unions (map set spans)
-                lost i = S.notMember i have && (blocksAbove i >= 3 || S.size (snd (S.split i have)) > 2 * size)
-                blocksAbove i = length (filter (at o i `before`) (map rangeStart (sackedRanges s)))
-                l = lostGaps (fromIntegral size) (range o x) s
-             in checkCoverage (cover 5 (not (null l)) "lost" (tidy l .&&. members o l === S.filter lost (set x))),
-          testCase "is bounded" $
-            length (sackedRanges (foldl' (\s i -> mark (Range (Seq i) (Seq (i + 1))) s) emptyScoreboard [0, 2 .. 4000])) @?= mostSacked
+                newest = maximum (-1 : S.toList (given spans))
+                (_, found) = detect 100 window s
+                lost i = S.notMember i (given spans) && i < newest && fromIntegral i + fromIntegral (rackRtt s) + window <= 100
+                those = members o [pieceRange p | p <- toList (boardPieces found), pieceFate p == Lost]
+             in checkCoverage (cover 20 (not (S.null those)) "lost" (those === S.filter lost everything .&&. boardLost found === size those)),
+          testProperty "sent again, it is on the way" $ \o spans x ->
+            let s = sentAgain 200 (range o x) (loseAll (board o spans))
+             in boardLost s === size (everything S.\\ S.union (given spans) (set x)) .&&. boardSacked s === size (given spans),
+          testCase "is bounded" $ do
+            let whole = sentNew 0 (Range (Seq 0) (Seq 100000)) emptyScoreboard
+                pieces = boardPieces (fst (foldl' (\s i -> mark 1 0 1 (Range (Seq i) (Seq (i + 1))) s) (whole, nothingHeard) [2, 4 .. 20000]))
+            assertBool (show (length pieces)) (length pieces <= mostPieces + 2)
         ]
     ]
   where
+    -- Sixty-eight bytes, each sent at the time of its number; these arrived at 100.
     board :: Origin -> [Span] -> Scoreboard
-    board o = foldl' (\s x -> mark (range o x) s) emptyScoreboard
+    board o = fst . foldl' (\s x -> mark 100 0 1 (range o x) s) (foldl' (\b i -> sentNew (fromIntegral i) (Range (at o i) (at o (i + 1))) b) emptyScoreboard [0 .. 67], nothingHeard)
+    everything = S.fromAscList [0 .. 67]
+    given :: [Span] -> S.IntSet
+    given = S.unions . map set
+    size :: S.IntSet -> Word32
+    size = fromIntegral . S.size
     steps _ _ _ [] = []
     steps o r have (s : rest) = case insertRange (range o s) r of
       Nothing -> [property False]

@@ -61,7 +61,7 @@ instance Arbitrary AnySegment where
       if blocks > 0
         then Options Nothing Nothing False timestamps <$> vectorOf blocks (Range . Seq <$> arbitrary <*> (Seq <$> arbitrary))
         else Options <$> arbitrary <*> oneof [pure Nothing, Just <$> choose (0, 14)] <*> arbitrary <*> pure timestamps <*> pure []
-    s <- Segment . Seq <$> arbitrary <*> (Seq <$> arbitrary) <*> (Flags <$> arbitrary) <*> arbitrary <*> arbitrary
+    s <- Segment . Seq <$> arbitrary <*> (Seq <$> arbitrary) <*> (Flags <$> choose (0, 255)) <*> arbitrary <*> arbitrary
     pure (AnySegment (ports, s options (fromIntegral (B.length payload)), payload))
 
 newtype AnyMessage = AnyMessage Message

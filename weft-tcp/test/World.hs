@@ -16,13 +16,12 @@ import Data.Bits (shiftL, shiftR, xor)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.Either (isLeft)
-import Data.Foldable (foldl', foldlM)
+import Data.Foldable (foldl', foldlM, toList)
 import Data.Int (Int64)
 import Data.Map.Strict qualified as M
 import Data.Word (Word32, Word64)
 import Weft.Tcp.Congestion
 import Weft.Tcp.Connection
-import Weft.Tcp.Internal.Output (pipe)
 import Weft.Tcp.Internal.Scoreboard
 import Weft.Tcp.Internal.Tcb
 import Weft.Tcp.Packet
@@ -308,7 +307,9 @@ check x before' t segments = do
   must "no timer" (tcbState t == Closed || flight t == 0 || timerAt t /= never)
   must "no timer for what waits" (not (maySend (tcbState t)) || unsent t == 0 && not (pendingFin t) || timerAt t /= never)
   must "the window is smaller than a segment" (windowBytes (tcbWindow t) >= fromIntegral (sndMss t) || not (synchronized (tcbState t)))
-  must "pipe" (pipe t <= 2 * flight t)
+  must "the book and the numbers" (flight t == sum (map (rangeLength . pieceRange) (toList pieces)) || not (synchronized (tcbState t)) || tcbState t == TimeWait)
+  must "sums of the book" (boardSacked board == total Sacked && boardLost board == total Lost)
+  must "pipe" (pipe t <= flight t)
   must "scoreboard" (and [sndUna t `before` a && b `upTo` sndNxt t | Range a b <- sackedRanges (tcbScoreboard t)])
   must "a deadline after the end" (tcbState t /= Closed || deadline t == never)
   must "received beyond the window" (not (synchronized (tcbState t)) || rcvNxt t `upTo` rcvAdv t)
@@ -325,6 +326,9 @@ check x before' t segments = do
     _ -> Right ()
   mapM_ emitted segments
   where
+    board = tcbScoreboard t
+    pieces = boardPieces board
+    total fate = sum [rangeLength (pieceRange p) | p <- toList pieces, pieceFate p == fate]
     must what holds' = unless holds' (Left what)
     emitted g = do
       must "outside of the peer's window" (segmentSpan g == 0 || segmentFlags g `has` syn || segmentEnd g `upTo` windowEdge t || segmentSeq g == sndUna t && segmentSpan g <= 1)

@@ -32,8 +32,9 @@ mistakes =
     Mistake "the peer's window ignored" (\t -> t {sndWnd = max 100000 (sndWnd t)}),
     Mistake "acknowledges a byte too many" (\t -> if distance (rcvRead t) (rcvNxt t) > 50 then t {rcvNxt = rcvNxt t `advance` 1} else t),
     Mistake "a FIN that is never sent" (\t -> if t `is` FinQueued then put FinSent True t else t),
-    Mistake "never sends again" (\t -> t {tcbRecovery = Open}),
-    Mistake "takes all for arrived" (\t -> if flight t > 3000 then t {tcbScoreboard = mark (Range (sndUna t `advance` 1) (sndNxt t)) (tcbScoreboard t)} else t),
+    Mistake "counts a loss twice" (\t -> t {tcbScoreboard = (tcbScoreboard t) {boardLost = 2 * boardLost (tcbScoreboard t)}}),
+    Mistake "forgets what was sent" (\t -> if boardLost (tcbScoreboard t) > 0 then t {tcbScoreboard = emptyScoreboard} else t),
+    Mistake "takes all for arrived" (\t -> if flight t > 3000 then t {tcbScoreboard = fst (mark 0 0 1 (Range (sndUna t `advance` 1) (sndNxt t)) (tcbScoreboard t, nothingHeard))} else t),
     Mistake "no delayed acknowledgement" (\t -> t {ackAt = never}),
     Mistake "a timer that stands still" (\t -> if timerAt t == never then t else t {timerAt = 1000000})
   ]

@@ -7,6 +7,7 @@
 module Weft.Tcp.Congestion
   ( Window (..),
     Memory (..),
+    Rounds (..),
     Acked (..),
     Control (..),
     initialWindow,
@@ -17,6 +18,7 @@ where
 
 import Data.Int (Int64)
 import Data.Word (Word32)
+import Weft.Tcp.Sequence
 
 -- | What a connection keeps. All amounts are bytes.
 data Window = Window
@@ -31,10 +33,24 @@ data Window = Window
 -- | What an algorithm remembers of earlier losses. A connection without one shares 'NoMemory'.
 data Memory
   = NoMemory
+  | -- | In slow start: HyStart++ (RFC 9406).
+    SlowStart !Rounds
   | -- | CUBIC: the window before the last reduction, when this round of growth began
     -- (microseconds; negative before the first acknowledgement of it), the window then, and the
     -- estimate of what Reno would have. Windows in segments.
     Cubic !Double !Int64 !Double !Double
+  deriving stock (Eq, Show)
+
+-- | Round trips in slow start; times in microseconds. The round ends when 'roundEnd' is
+-- acknowledged.
+data Rounds = Rounds
+  { roundEnd :: !Seq,
+    -- | The shortest round trip of the round before and of this one, and how many were measured.
+    roundBefore, roundNow, roundSamples :: !Word32,
+    -- | In conservative slow start: how many rounds are left of it, and the round trip that it
+    -- began with.
+    roundsLeft, roundBaseline :: !Word32
+  }
   deriving stock (Eq, Show)
 
 -- | An acknowledgement of new data.
@@ -47,7 +63,11 @@ data Acked = Acked
     -- | The largest segment.
     ackedMss :: !Word32,
     -- | Smoothed, in microseconds.
-    ackedRtt :: !Word32
+    ackedRtt :: !Word32,
+    -- | This one's round trip, in microseconds, or 0 if it measured none.
+    ackedSample :: !Word32,
+    -- | What was acknowledged, and what was sent.
+    ackedUna, ackedNxt :: !Seq
   }
 
 -- | One algorithm.
@@ -69,12 +89,37 @@ initialWindow mss = Window (min (10 * mss) (max (2 * mss) 14600)) maxBound NoMem
 grow :: Word32 -> Word32 -> Word32
 grow n w = min (2 ^ (30 :: Int)) (w + n)
 
--- RFC 5681, section 3.1, with the limit of RFC 3465 for acknowledgements of two segments.
+-- RFC 5681, section 3.1: a byte for each byte acknowledged; bursts of acknowledgements are limited by
+-- who sends them. HyStart++ (RFC 9406, section 4.2) looks for a round trip that grows, and leaves slow
+-- start when it goes on growing.
 slowStart :: Acked -> Window -> Window
 slowStart a w
   -- A window that is not used up says nothing about the path (RFC 7661).
-  | 2 * ackedFlight a < windowBytes w = w
-  | otherwise = w {windowBytes = grow (min (ackedBytes a) (2 * ackedMss a)) (windowBytes w)}
+  | 2 * ackedFlight a < windowBytes w = timed w
+  | otherwise = left (timed w)
+  where
+    timed x = x {windowMemory = SlowStart (sampled (rounds (windowMemory x)))}
+    rounds = \case
+      SlowStart r
+        | roundEnd r `before` ackedUna a -> fresh r {roundBefore = roundNow r, roundsLeft = if roundsLeft r > 1 then roundsLeft r - 1 else roundsLeft r}
+        | otherwise -> r
+      _ -> fresh (Rounds (ackedNxt a) maxBound maxBound 0 0 0)
+    fresh r = r {roundEnd = ackedNxt a, roundNow = maxBound, roundSamples = 0}
+    sampled r
+      | ackedSample a == 0 = r
+      | otherwise = judged r {roundNow = min (roundNow r) (ackedSample a), roundSamples = roundSamples r + 1}
+    -- Eight samples; a threshold of an eighth of the round trip between 4 and 16 milliseconds.
+    judged r
+      | roundSamples r < 8 || roundNow r == maxBound || roundBefore r == maxBound = r
+      | roundsLeft r > 0 = if roundNow r < roundBaseline r then r {roundsLeft = 0} else r
+      | roundNow r >= roundBefore r + max 4000 (min 16000 (roundBefore r `div` 8)) = r {roundsLeft = 6, roundBaseline = roundNow r}
+      | otherwise = r
+    left x = case windowMemory x of
+      SlowStart r
+        -- Five rounds at a quarter of the pace, then slow start is over.
+        | roundsLeft r == 1 -> x {windowThreshold = windowBytes x, windowMemory = NoMemory}
+        | roundsLeft r > 0 -> x {windowBytes = grow (ackedBytes a `div` 4) (windowBytes x)}
+      _ -> x {windowBytes = grow (min (ackedBytes a) (windowThreshold x - min (windowThreshold x) (windowBytes x) + ackedMss a)) (windowBytes x)}
 
 -- | RFC 5681 and 6582: a segment more in each round trip, half after a loss.
 newReno :: Control
@@ -110,7 +155,7 @@ cubic =
       let segments = fromIntegral (windowBytes w) / fromIntegral mss
           -- Section 4.7: fast convergence leaves room for a flow that comes.
           top = case windowMemory w of
-            Cubic before _ _ _ | segments < before -> segments * (1 + beta) / 2
+            Cubic earlier' _ _ _ | segments < earlier' -> segments * (1 + beta) / 2
             _ -> segments
           -- Section 4.6: of what was outstanding, which may be less than was allowed.
           after = max (2 * mss) (truncate (fromIntegral flight * beta))
@@ -123,7 +168,7 @@ cubic =
               (top, begun, from, reno) = case windowMemory w of
                 Cubic was b f r | b >= 0 -> (was, b, f, r)
                 Cubic was _ _ _ -> (was, ackedAt a, now, now)
-                NoMemory -> (now, ackedAt a, now, now)
+                _ -> (now, ackedAt a, now, now)
               -- Equations 1 and 2, a round trip ahead; section 4.3 for the Reno-friendly region.
               k = if top <= from then 0 else ((top - from) / 0.4) ** (1 / 3)
               t = fromIntegral (ackedAt a - begun + fromIntegral (ackedRtt a)) / 1e6

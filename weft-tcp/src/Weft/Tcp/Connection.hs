@@ -29,6 +29,7 @@ module Weft.Tcp.Connection
     -- * Settings
     Settings (..),
     KeepAlive (..),
+    Ecn (..),
     defaultSettings,
     Instant,
     never,
@@ -39,12 +40,15 @@ module Weft.Tcp.Connection
     State (..),
     readable,
     readableFrom,
+    segmentSize,
+    mayReplace,
   )
 where
 
 import Data.Bits (unsafeShiftR)
-import Data.Word (Word32, Word8)
+import Data.Word (Word16, Word32, Word8)
 import Weft.Tcp.Congestion
+import Weft.Tcp.Icmp (Trouble (..))
 import Weft.Tcp.Internal.Acked
 import Weft.Tcp.Internal.Arrive
 import Weft.Tcp.Internal.Output
@@ -74,7 +78,7 @@ passiveOpen settings iss offset now s
   | otherwise = Nothing
   where
     f = segmentFlags s
-    t = put Passive True ((negotiated now s (blank settings iss offset now)) {tcbState = SynReceived, timerAt = now + 1000000})
+    t = put EcnOn (settingEcn settings /= NoEcn && f `has` (ece <> cwr)) $ put Passive True ((negotiated now s (blank settings iss offset now)) {tcbState = SynReceived, timerAt = now + 1000000})
 
 -- | What a segment is answered with for which there is no connection (section 3.10.7.1).
 refusal :: Segment -> Maybe Segment
@@ -100,10 +104,11 @@ blank settings iss offset now =
       sndWl2 = Seq 0,
       sndMss = 536,
       sndScale = 0,
-      rcvScale = scaleFor (settingReceiveBuffer settings),
+      rcvScale = scaleFor (max (settingReceiveLimit settings) (settingReceiveBuffer settings)),
       sndBackoff = 0,
       sndDups = 0,
       sndProbes = 0,
+      rcvQuick = settingQuickAcks settings,
       rcvNxt = Seq 0,
       rcvAdv = Seq 0,
       rcvRead = Seq 0,
@@ -111,8 +116,8 @@ blank settings iss offset now =
       rcvAcked = Seq 0,
       rttSmooth = 0,
       rttVar = 0,
-      timedSeq = iss,
-      timedAt = now,
+      rttLeast = 0,
+      sndSmall = iss,
       tsRecent = 0,
       tsOffset = offset,
       tcbWindow = initialWindow 536,
@@ -123,6 +128,7 @@ blank settings iss offset now =
       ackAt = never,
       progressAt = now,
       heardAt = now,
+      dataAt = now - 600000000,
       sentAt = now,
       challengeAt = now - 100000
     }
@@ -164,6 +170,10 @@ asking t = case settingKeepAlive (tcbSettings t) of
         Just (heardAt t + keepIdle k + fromIntegral (sndProbes t) * keepInterval k, sndProbes t >= keepCount k)
   _ -> Nothing
 
+-- | The largest payload of the segments that this end sends.
+segmentSize :: Tcb -> Word16
+segmentSize = sndMss
+
 -- | One step.
 step :: Instant -> Input -> Tcb -> Step
 step now input t = case input of
@@ -172,29 +182,65 @@ step now input t = case input of
   -- What came may be read after the end.
   Consumed n -> consumed now t {rcvRead = rcvRead t `advance` min n (readable t)}
   _ | tcbState t == Closed -> Step t [] []
-  Wrote n
-    | t `is` FinQueued -> Step t [] []
-    | otherwise -> finish False now [] (started t {sndEnd = sndEnd t `advance` n})
+  Wrote n -> wrote False n
+  WroteMore n -> wrote True n
   Shutdown -> shut now t
   Close
     -- Section 3.6.1: the peer learns that what it sent is lost.
-    | readable t > 0 && synchronized (tcbState t) -> aborted t
+    | readable t > 0 && synchronized (tcbState t) -> aborted now t
     | tcbState t == SynSent -> Step t {tcbState = Closed} [] []
-    | tcbState t == FinWait2 -> finish False now [] (put UserGone True t) {timerAt = now + settingFinWait (tcbSettings t)}
+    | tcbState t == FinWait2 -> finish now [] (put UserGone True t) {timerAt = now + settingFinWait (tcbSettings t)}
     | otherwise -> shut now (put UserGone True t)
-  Abort -> aborted t
+  Abort -> aborted now t
+  ShutRead -> Step (put ReadShut True t) [] []
+  Tune s -> finish now [] t {tcbSettings = s}
+  Icmp what number
+    -- RFC 5927, section 4.1: only about what is outstanding; anybody may have sent it.
+    | sndUna t `upTo` number && number `before` sndNxt t -> troubled now what t
+    | otherwise -> Step t [] []
   where
     -- With nothing outstanding before, the user's patience begins now.
+    wrote more n
+      | t `is` FinQueued = Step t [] []
+      | otherwise = unhurried (finish now [] (put Unpushed more (put More more (started t {sndEnd = sndEnd t `advance` n}))))
+    unhurried s = s {stepTcb = put More False (stepTcb s)}
     started x = if flight t == 0 && unsent t == 0 then x {progressAt = now} else x
 
-aborted :: Tcb -> Step
-aborted t = Step t {tcbState = Closed, timerAt = never, ackAt = never} [resetSegment t | tcbState t `notElem` [SynSent, TimeWait]] []
+-- RFC 5461 and RFC 5927, section 5.2: a connection that is not there yet fails, another one does not.
+-- RFC 1191, section 6.3: what was too big goes out again, in smaller segments, and congestion is no
+-- reason.
+troubled :: Instant -> Trouble -> Tcb -> Step
+troubled now what t = case what of
+  TooBig mtu
+    | synchronized (tcbState t), size < sndMss t -> finish now [] t {sndMss = size, tcbScoreboard = loseAll (tcbScoreboard t)}
+    where
+      -- Routers that do not say how much they take (mtu is 0) and lies are answered with the least.
+      size = max 64 (fromIntegral (max 552 (min 65535 mtu)) - settingHeaders (tcbSettings t) - (if t `is` TimestampsOn then 12 else 0))
+  Unreachable code | tcbState t == SynSent -> failing code
+  TimeExceeded _ | tcbState t == SynSent -> failing 1
+  _ -> Step t [] []
+  where
+    failing code = Step t {tcbState = Closed, timerAt = never, ackAt = never} [] [Failed (Unreached code)]
+
+-- | May this segment for a connection in TIME-WAIT begin another one (RFC 6191; RFC 9293, section
+-- 3.6.1)? Then the old value is forgotten, and the segment goes to 'passiveOpen'.
+mayReplace :: Segment -> Tcb -> Bool
+mayReplace s t = tcbState t == TimeWait && f `has` syn && not (f `has` ack) && not (f `has` rst) && newer
+  where
+    f = segmentFlags s
+    newer = case optionTimestamps (segmentOptions s) of
+      Just x | t `is` TimestampsOn -> Seq (tsRecent t) `before` Seq (timestampValue x) || timestampValue x == tsRecent t && later'
+      _ -> later'
+    later' = rcvNxt t `before` segmentSeq s
+
+aborted :: Instant -> Tcb -> Step
+aborted now t = Step t {tcbState = Closed, timerAt = never, ackAt = never} [resetSegment now t | tcbState t `notElem` [SynSent, TimeWait]] []
 
 -- Section 3.10.4.
 shut :: Instant -> Tcb -> Step
 shut now t
   | t `is` FinQueued = Step t [] []
-  | otherwise = finish False now [] (put FinQueued True t) {tcbState = next, progressAt = if flight t == 0 then now else progressAt t}
+  | otherwise = finish now [] (put FinQueued True t) {tcbState = next, progressAt = if flight t == 0 then now else progressAt t}
   where
     next = case tcbState t of
       Established -> FinWait1
@@ -204,7 +250,7 @@ shut now t
 -- The peer learns of room that is worth it (section 3.8.6.2.2).
 consumed :: Instant -> Tcb -> Step
 consumed now t
-  | synchronized (tcbState t) && not (t `is` FinSeen && rcvFin t `before` rcvNxt t) && distance (rcvNxt t) edge >= open + min (buffer `div` 2) (2 * fromIntegral (settingMss (tcbSettings t))) = finish False now [] (put AckNow True t)
+  | synchronized (tcbState t) && not (t `is` FinSeen && rcvFin t `before` rcvNxt t) && distance (rcvNxt t) edge >= open + min (buffer `div` 2) (2 * fromIntegral (settingMss (tcbSettings t))) = finish now [] (put AckNow True t)
   | otherwise = Step t [] []
   where
     buffer = settingReceiveBuffer (tcbSettings t)
@@ -218,21 +264,25 @@ due now t
   | givesUp t <= now = gone
   | timerAt t <= now = fired
   | Just (at, vain) <- asking t, at <= now = if vain then gone else let (s, t') = probeSegment now t {sndProbes = sndProbes t + 1} in Step t' [s] []
-  | ackAt t <= now = finish False now [] (put AckNow True t)
+  | ackAt t <= now = finish now [] (put AckNow True t)
   | otherwise = Step t [] []
   where
-    gone = Step t {tcbState = Closed, timerAt = never, ackAt = never} [resetSegment t | synchronized (tcbState t)] [Failed TimedOut]
+    gone = Step t {tcbState = Closed, timerAt = never, ackAt = never} [resetSegment now t | synchronized (tcbState t)] [Failed TimedOut]
     fired
       | tcbState t == TimeWait || tcbState t == FinWait2 = Step t {tcbState = Closed, timerAt = never, ackAt = never} [] []
+      | not (synchronized (tcbState t)) && sndBackoff t >= settingSynRetries (tcbSettings t) = gone
       | not (synchronized (tcbState t)) =
           let t1 = (put SynAgain True t) {sndBackoff = min 15 (sndBackoff t + 1)}
               t' = t1 {timerAt = now + retransmissionTimeout t1}
            in Step t' [synSegment now t'] []
-      | flight t > 0 = finish True now [] (timedOut t)
+      | flight t > 0 && t `is` TimerReorder = finish now [] (reordered now t)
+      | flight t > 0 && t `is` TimerProbe = let (out, t') = probeTail now t in Step t' out []
+      | flight t > 0 = finish now [] (timedOut t)
       | otherwise = probing
     -- The window is closed, or too small to be worth a segment: sections 3.8.6.1 and 3.8.6.2.1 (4).
     probing
-      | usable t > 0 = finish False now [] t {sndMaxWnd = usable t, timerAt = never}
+      | usable t > 0 && unsent t > 0 = let (out, t') = sendHeld now t {timerAt = never} in Step t' out []
+      | usable t > 0 = finish now [] t {timerAt = never}
       | otherwise =
           let t1 = t {sndBackoff = min 15 (sndBackoff t + 1)}
               (s, t2) = probeSegment now t1 {timerAt = now + retransmissionTimeout t1}

@@ -21,7 +21,11 @@ module Weft.Tcp.Segment
     urg,
     ece,
     cwr,
+    ect,
+    ce,
     has,
+    classed,
+    classOf,
 
     -- ** Options
     Options (..),
@@ -43,18 +47,19 @@ import Control.Monad (unless, when)
 import Data.Bits (shiftL, shiftR, (.&.), (.|.))
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
+import Data.Maybe (isJust, isNothing)
 import Data.Word (Word16, Word32, Word8)
 import Weft.Tcp.Checksum
 import Weft.Tcp.Internal.Bytes
 import Weft.Tcp.Packet (Address, protocolTcp, pseudoHeader)
 import Weft.Tcp.Sequence
 
--- | The eight flags.
-newtype Flags = Flags Word8
+-- | The eight flags of the header, and two that the packet around it carries ('ect', 'ce').
+newtype Flags = Flags Word16
   deriving newtype (Eq)
 
 instance Show Flags where
-  showsPrec _ f = showString [c | (c, x) <- zip "FSRPAUEC" [fin, syn, rst, psh, ack, urg, ece, cwr], f `has` x]
+  showsPrec _ f = showString [c | (c, x) <- zip "FSRPAUECtc" [fin, syn, rst, psh, ack, urg, ece, cwr, ect, ce], f `has` x]
 
 -- | Both.
 instance Semigroup Flags where
@@ -73,6 +78,24 @@ ack = Flags 16
 urg = Flags 32
 ece = Flags 64
 cwr = Flags 128
+
+-- | Of the packet (RFC 3168, section 5): its sender understands marks, and a router marked it.
+ect, ce :: Flags
+ect = Flags 256
+ce = Flags 512
+
+-- | A segment as it came in a packet of this class ('Weft.Tcp.Packet.packetClass').
+classed :: Word8 -> Segment -> Segment
+classed c s = case c .&. 3 of
+  0 -> s
+  3 -> s {segmentFlags = segmentFlags s <> ect <> ce}
+  _ -> s {segmentFlags = segmentFlags s <> ect}
+
+-- | What the packet that carries a segment says about congestion: two bits of its class.
+classOf :: Segment -> Word8
+classOf s
+  | segmentFlags s `has` ect = 2
+  | otherwise = 0
 
 -- | Are all flags of the second among the first?
 has :: Flags -> Flags -> Bool
@@ -145,7 +168,7 @@ parseSegment source target b = do
         Segment
           { segmentSeq = Seq (word32 b 4),
             segmentAck = Seq (word32 b 8),
-            segmentFlags = Flags (octet b 13),
+            segmentFlags = Flags (fromIntegral (octet b 13)),
             segmentWindow = word16 b 14,
             segmentUrgent = word16 b 18,
             segmentOptions = options,
@@ -186,13 +209,14 @@ parseOptions !o b = case B.uncons b of
         _ -> Right o
       ofSize n = when (size /= n) (Left (BadOption kind))
 
--- Each is padded in front to a multiple of four bytes, as is usual.
+-- Each is padded in front to a multiple of four bytes, in the usual order; selective
+-- acknowledgements are permitted in the padding of the timestamps.
 options4 :: Options -> Piece
 options4 o =
   foldMap (\m -> byte8 2 <> byte8 4 <> byte16 m) (optionMss o)
+    <> (if optionSackPermitted o then (if timed then mempty else byte16 0x0101) <> byte16 0x0402 else mempty)
+    <> foldMap (\t -> (if optionSackPermitted o then mempty else byte16 0x0101) <> byte16 0x080a <> byte32 (timestampValue t) <> byte32 (timestampEcho t)) (optionTimestamps o)
     <> foldMap (\s -> byte8 1 <> byte8 3 <> byte8 3 <> byte8 s) (optionScale o)
-    <> (if optionSackPermitted o then byte16 0x0101 <> byte16 0x0402 else mempty)
-    <> foldMap (\t -> byte16 0x0101 <> byte16 0x080a <> byte32 (timestampValue t) <> byte32 (timestampEcho t)) (optionTimestamps o)
     <> case optionSack o of
       [] -> mempty
       ranges ->
@@ -200,6 +224,8 @@ options4 o =
           <> byte8 5
           <> byte8 (fromIntegral (2 + 8 * length ranges))
           <> foldMap (\(Range (Seq a) (Seq b)) -> byte32 a <> byte32 b) ranges
+  where
+    timed = isJust (optionTimestamps o)
 
 -- | How many bytes the options take up in a header: a multiple of four, at most 40 in what may be
 -- sent.
@@ -207,7 +233,7 @@ optionsLength :: Options -> Int
 optionsLength o =
   maybe 0 (const 4) (optionMss o)
     + maybe 0 (const 4) (optionScale o)
-    + (if optionSackPermitted o then 4 else 0)
+    + (if optionSackPermitted o && isNothing (optionTimestamps o) then 4 else 0)
     + maybe 0 (const 12) (optionTimestamps o)
     + (if null (optionSack o) then 0 else 4 + 8 * length (optionSack o))
 
@@ -230,7 +256,7 @@ buildSegment source target ports s payload = build (header (checksum total) <> b
         <> byte32 number
         <> byte32 acknowledged
         <> byte8 (fromIntegral ((size `div` 4) `shiftL` 4))
-        <> byte8 flags
+        <> byte8 (fromIntegral (flags .&. 0xff))
         <> byte16 (segmentWindow s)
         <> byte16 sum16
         <> byte16 (segmentUrgent s)

@@ -3,17 +3,24 @@
 -- |
 -- Description : What an acknowledgement changes for the sender
 --
--- RFC 9293, section 3.10.7.4 (fifth), RFC 6298, and loss recovery by RFC 6582 (without selective
--- acknowledgements) or RFC 6675 (with them).
+-- RFC 9293, section 3.10.7.4 (fifth). Losses are found by time (RACK, RFC 8985) where the peer
+-- acknowledges selectively, else by duplicate acknowledgements (RFC 6582). While they are repaired
+-- the window follows proportional rate reduction (RFC 6937). A repair that turns out to have been
+-- needless is undone: by timestamps (Eifel, RFC 3522 and 4015), by the peer's reports of duplicates
+-- (RFC 2883, 3708) or, after a timeout, by F-RTO (RFC 5682).
 module Weft.Tcp.Internal.Acked
   ( acknowledged,
     timedOut,
+    reordered,
     updateWindow,
     measure,
   )
 where
 
 import Data.Bits (shiftL, unsafeShiftR)
+import Data.Foldable (foldl')
+import Data.Int (Int32)
+import Data.Maybe (isJust, isNothing)
 import Data.Word (Word32)
 import Weft.Tcp.Congestion
 import Weft.Tcp.Internal.Scoreboard
@@ -21,24 +28,86 @@ import Weft.Tcp.Internal.Tcb
 import Weft.Tcp.Segment
 import Weft.Tcp.Sequence
 
--- | Take in an acknowledgement that is not older than 'sndUna' and not of what was never sent.
--- The answer is whether a loss is to be sent again at once, and how many bytes of the user's were
--- acknowledged.
-acknowledged :: Instant -> Segment -> Tcb -> (Bool, Word32, Tcb)
+-- What one acknowledgement says, beside the connection.
+data News = News
+  { newsNow :: !Instant,
+    newsSegment :: !Segment,
+    newsHeard :: !Heard,
+    -- Bytes delivered, by what can be known: without selective acknowledgements a duplicate stands
+    -- for one segment.
+    newsDelivered :: !Word32,
+    -- It acknowledges something new; what was sent once only; it is a duplicate.
+    newsAdvances, newsOriginal, newsDuplicate :: !Bool
+  }
+
+-- | Take in an acknowledgement that is not older than 'sndUna' and not of what was never sent. The
+-- answer has the number of the user's bytes that were acknowledged.
+acknowledged :: Instant -> Segment -> Tcb -> (Word32, Tcb)
 acknowledged now s t
-  | sndUna t `before` a = advanced now a marked (echoed now s t)
-  | duplicate = enter (marked {sndDups = if sndDups t == maxBound then maxBound else sndDups t + 1})
-  | otherwise = enter marked
+  | flight t == 0 = (0, t)
+  | otherwise = (user, probeEnds news (congestionMarked news (recover news counted)))
   where
     a = segmentAck s
-    marked
-      | t `is` SackOn = t {tcbScoreboard = foldr mark (tcbScoreboard t) valid}
-      | otherwise = t
-    valid = [r | r <- optionSack (segmentOptions s), not (isEmpty r), later (sndUna t) a `before` rangeStart r, rangeEnd r `upTo` sndNxt t]
-    news = tcbScoreboard marked /= tcbScoreboard t
+    advances = sndUna t `before` a
+    mss = fromIntegral (sndMss t) :: Word32
+    user = if advances && sndUna t `before` sndEnd t then distance (sndUna t) (earlier a (sndEnd t)) else 0
+    reported = optionSack (segmentOptions s)
+    again = if t `is` SackOn then duplicate' a reported else Nothing
+    valid = [r | t `is` SackOn, r <- maybe id (const (drop 1)) again reported, not (isEmpty r), later (sndUna t) a `before` rangeStart r, rangeEnd r `upTo` sndNxt t]
+    board = tcbScoreboard t
+    shortest = rttLeast t
+    (board1, heard1) = if advances then forget now shortest a board else (board, nothingHeard)
+    (board2, heard) = foldl' (flip (mark now shortest mss)) (board1, heard1) valid
+    board3 = if isJust again then duplicated board2 else board2
     -- RFC 5681, section 2; with selective acknowledgements, one that says something new.
-    duplicate =
-      a == sndUna t && flight t > 0 && segmentSpan s == 0 && (news || not (t `is` SackOn) && scaled s t == sndWnd t)
+    duplicates = not advances && segmentSpan s == 0 && (if t `is` SackOn then heardSacked heard else scaled s t == sndWnd t)
+    plain = not (t `is` SackOn)
+    delivered
+      | plain && advances = let n = heardBytes heard in max (min n mss) (n - min n (fromIntegral (sndDups t) * mss))
+      | plain = if duplicates then mss else 0
+      | otherwise = heardBytes heard
+    dups
+      | not plain = 0
+      | advances = sndDups t - min (sndDups t) (fromIntegral (min 255 ((heardBytes heard - 1) `div` mss)))
+      | duplicates && sndDups t < maxBound = sndDups t + 1
+      | otherwise = sndDups t
+    news = News now s heard delivered advances (heardOriginal heard1) duplicates
+    -- Karn's rule: what was sent twice is not timed. Timestamps tell the two apart.
+    sample = case heardTime heard of
+      Just at -> Just (fromIntegral (max 1 (min 600000000 (now - at))))
+      Nothing | advances -> echoed now s t
+      _ -> Nothing
+    timed = maybe id measure sample t
+    -- RFC 6298, section 5.3: the timer starts anew; here also when something arrived that was sent
+    -- after the first outstanding byte.
+    restarts = advances || heardSacked heard && maybe False (\at -> maybe False (at >) (headTime board)) (heardTime heard) || heardSacked heard && t `is` TimerProbe
+    counted =
+      (if restarts then put TimerReorder False . put TimerProbe False else id)
+        timed
+          { sndUna = if advances then a else sndUna t,
+            sndDups = dups,
+            tcbScoreboard = if a == sndNxt t && not (boardReordered board3) && isNothing (boardProbe board3) then emptyScoreboard else board3,
+            sndBackoff = if advances then 0 else sndBackoff t,
+            timerAt = if restarts then never else timerAt t,
+            progressAt = if advances then now else progressAt t,
+            tcbRecovery = if isJust again then onEpisode (\e -> e {episodeAgain = episodeAgain e - 1}) (tcbRecovery t) else tcbRecovery t
+          }
+
+-- RFC 2883, section 4: the first range is what arrived twice, if it was acknowledged already or lies
+-- in the second range.
+duplicate' :: Seq -> [Range] -> Maybe Range
+duplicate' a = \case
+  r@(Range x y) : rest
+    | x `before` a, y `upTo` a -> Just r
+    | Range u v : _ <- rest, u `upTo` x, y `upTo` v -> Just r
+  _ -> Nothing
+
+onEpisode :: (Episode -> Episode) -> Recovery -> Recovery
+onEpisode f = \case
+  Open -> Open
+  Reducing e -> Reducing (f e)
+  Fast e -> Fast (f e)
+  Loss e -> Loss (f e)
 
 -- Does the segment echo a time of this end's clock, and what does that say?
 echoed :: Instant -> Segment -> Tcb -> Maybe Word32
@@ -46,74 +115,235 @@ echoed now s t = case optionTimestamps (segmentOptions s) of
   Just x | t `is` TimestampsOn, timestampEcho x /= 0, let d = clockValue now t - timestampEcho x, d < 600000 -> Just (max 1 d * 1000)
   _ -> Nothing
 
-advanced :: Instant -> Seq -> Tcb -> Maybe Word32 -> (Bool, Word32, Tcb)
-advanced now a t echo = case tcbRecovery t of
-  Open -> let (f, _, x) = enter (grown base) {sndDups = 0} in (f, user, x)
-  Fast point high
-    | point `upTo` a -> done (base {tcbRecovery = Open, sndDups = 0})
-    -- RFC 6582, section 3.2: a partial acknowledgement shows the next loss.
-    | t `is` SackOn -> done (base {tcbRecovery = Fast point (later high a), sndDups = 0})
-    | otherwise -> (True, user, base {tcbRecovery = Fast point a, sndDups = sndDups t - min (sndDups t) (fromIntegral (min 255 (size `div` mss)))})
-  Loss point high
-    | point `upTo` a -> done (grown base {tcbRecovery = Open, sndDups = 0})
-    | otherwise -> done (grown base {tcbRecovery = Loss point (later high a), sndDups = 0})
+-- What the acknowledgement means for the repair that is going on, or begins.
+recover :: News -> Tcb -> Tcb
+recover news t = case tcbRecovery t of
+  Open -> noticed news (if newsAdvances news then grown news t else t)
+  Reducing e
+    | episodePoint e `upTo` sndUna t -> noticed news (settled t)
+    | otherwise -> let x = noticed news t in if isFast x then x else reduce news 0 e x
+  Fast e
+    | needless news e t -> noticed news (undone e t)
+    | episodePoint e `upTo` sndUna t -> settled t
+    | otherwise ->
+        let x = lossesIn news (if plainPartial then holed t else t)
+         in reduce news (boardLost (tcbScoreboard x) - min (boardLost (tcbScoreboard x)) (boardLost (tcbScoreboard t))) e x
+  Loss e
+    | needless news e t || episodeFrto e > 0 && newsOriginal news -> undone e t
+    | episodePoint e `upTo` sndUna t -> grown news t {tcbRecovery = Open, sndDups = 0}
+    | otherwise -> continued e (if newsAdvances news then grown news t else t)
   where
-    size = distance (sndUna t) a
-    mss = fromIntegral (sndMss t)
-    user = if sndUna t `before` sndEnd t then distance (sndUna t) (earlier a (sndEnd t)) else 0
-    done x = (False, user, x)
-    -- RFC 6298, section 5.3: the timer starts anew.
-    base =
-      sampled
-        { sndUna = a,
-          tcbScoreboard = forget a (tcbScoreboard t),
-          sndBackoff = 0,
-          timerAt = never,
-          progressAt = now
-        }
-    -- Karn's rule: a number that was sent twice is not timed. Timestamps tell the two apart.
-    sampled
-      | timedAt t >= 0 && timedSeq t `upTo` a = (measure (fromIntegral (min 600000000 (now - timedAt t))) t) {timedAt = -1}
-      | timedAt t < 0, Just rtt <- echo = measure rtt t
-      | otherwise = t
-    grown x = x {tcbWindow = controlAcked control (Acked now size (flight t) mss (rttSmooth x)) (tcbWindow x)}
-    control = settingControl (tcbSettings t)
+    plainPartial = not (t `is` SackOn) && newsAdvances news
+    holed x = x {tcbScoreboard = loseHead (fromIntegral (sndMss x)) (tcbScoreboard x)}
+    isFast x = case tcbRecovery x of Fast {} -> True; _ -> False
+    -- RFC 5682, section 3.1: after the first new acknowledgement new data go out, and what comes
+    -- back for them decides. A duplicate then means that the loss was real (step 3a).
+    continued e x
+      | episodeFrto e == 1 && newsAdvances news,
+        canSend x =
+          x {tcbRecovery = Loss e {episodeFrto = 2, episodePoint = sndNxt x}}
+      | episodeFrto e == 1 && newsAdvances news = ignored e x
+      | episodeFrto e == 2 && newsDuplicate news && episodePoint e `before` sndNxt x = ignored e x
+      | otherwise = lossesIn news x
+    ignored e x = lossesIn news x {tcbRecovery = Loss e {episodeFrto = 0}}
+    canSend x = maySend (tcbState x) && unsent x > 0 && usable x > 0
 
--- RFC 5681, section 3.2, and RFC 6675, section 5: is it time for fast recovery?
-enter :: Tcb -> (Bool, Word32, Tcb)
-enter t
-  | tcbRecovery t == Open && flight t > 0 && (sndDups t >= 3 || not (null lost)) =
-      ( True,
-        0,
-        t
-          { tcbRecovery = Fast (sndNxt t) (sndUna t),
-            tcbWindow = controlLoss (settingControl (tcbSettings t)) mss (flight t) (tcbWindow t),
-            timedAt = -1
-          }
-      )
-  | otherwise = (False, 0, t)
-  where
-    mss = fromIntegral (sndMss t)
-    lost
-      | isBlank (tcbScoreboard t) = []
-      | otherwise = lostGaps mss (Range (sndUna t) (sndNxt t)) (tcbScoreboard t)
-
--- | The retransmission timer fired (RFC 6298, section 5.4 to 5.6). What the peer said to have is
--- forgotten, because it may have dropped it since (RFC 2018, section 8).
-timedOut :: Tcb -> Tcb
-timedOut t =
+-- Outside of a repair the window grows by what was delivered.
+grown :: News -> Tcb -> Tcb
+grown news t =
   t
-    { tcbRecovery = Loss (sndNxt t) (sndUna t),
-      tcbScoreboard = emptyScoreboard,
+    { tcbWindow =
+        controlAcked
+          (settingControl (tcbSettings t))
+          Acked
+            { ackedAt = newsNow news,
+              ackedBytes = newsDelivered news,
+              ackedFlight = flight t + heardBytes (newsHeard news),
+              ackedMss = fromIntegral (sndMss t),
+              ackedRtt = rttSmooth t,
+              ackedSample = maybe 0 (\at -> fromIntegral (max 1 (min 600000000 (newsNow news - at)))) (heardTime (newsHeard news)),
+              ackedUna = sndUna t,
+              ackedNxt = sndNxt t
+            }
+          (tcbWindow t)
+    }
+
+-- RFC 8985, section 6.2, or the third duplicate acknowledgement (RFC 5681, section 3.2).
+lossesIn :: News -> Tcb -> Tcb
+lossesIn news = found (newsNow news)
+
+found :: Instant -> Tcb -> Tcb
+found now t
+  | not (t `is` SackOn) = t
+  | otherwise = case detect now (reorderingWindow t) (tcbScoreboard t) of
+      (Nothing, board)
+        | t `is` TimerReorder -> (put TimerReorder False t) {tcbScoreboard = board, timerAt = never}
+        | otherwise -> t {tcbScoreboard = board}
+      -- Section 6.2, step 5: look again when the first of them is late.
+      (Just wait, board) -> (put TimerReorder True . put TimerProbe False) t {tcbScoreboard = board, timerAt = now + wait}
+
+-- RFC 8985, section 6.2, step 4. Without a sign of reordering three segments above a gap are enough.
+reorderingWindow :: Tcb -> Instant
+reorderingWindow t
+  | not (boardReordered board) && (repairing || boardSacked board > 2 * fromIntegral (sndMss t)) = 0
+  | otherwise = fromIntegral (min (rttSmooth t) (boardPatience board * (rttLeast t `unsafeShiftR` 2)))
+  where
+    board = tcbScoreboard t
+    repairing = case tcbRecovery t of
+      Fast {} -> True
+      Loss {} -> True
+      _ -> False
+
+-- Is it time for fast recovery?
+noticed :: News -> Tcb -> Tcb
+noticed news t
+  | flight t == 0 = t
+  | t `is` SackOn = let x = lossesIn news t in if boardLost (tcbScoreboard x) > 0 then begun news x else x
+  | sndDups t >= 3 = begun news t {tcbScoreboard = loseHead (fromIntegral (sndMss t)) (tcbScoreboard t)}
+  | otherwise = t
+
+begun :: News -> Tcb -> Tcb
+begun news t = reduce news (boardLost (tcbScoreboard t)) e x
+  where
+    (e, x) = case tcbRecovery t of
+      -- The threshold was lowered already for what happened in this round trip.
+      Reducing old -> (old {episodePoint = sndNxt t}, t {tcbRecovery = Fast old {episodePoint = sndNxt t}})
+      _ -> let new = episode t in (new, lowered t {tcbRecovery = Fast new})
+
+-- An episode that begins now.
+episode :: Tcb -> Episode
+episode t =
+  Episode
+    { episodePoint = sndNxt t,
+      episodeBefore = tcbWindow t,
+      episodeStamp = Nothing,
+      episodeAgain = 0,
+      episodeRepeated = False,
+      episodeDelivered = 0,
+      episodeOut = 0,
+      episodeFlight = max 1 (pipe t + boardLost (tcbScoreboard t) + boardSacked (tcbScoreboard t)),
+      episodeFrto = 0
+    }
+
+-- The threshold goes down; the window follows it.
+lowered :: Tcb -> Tcb
+lowered t = t {tcbWindow = (controlLoss (settingControl (tcbSettings t)) (fromIntegral (sndMss t)) (min (flight t) (windowBytes w)) w) {windowBytes = windowBytes w}}
+  where
+    w = tcbWindow t
+
+-- Proportional rate reduction (RFC 6937, section 3.1, with the bound of slow start where the
+-- acknowledgement advances and shows no new loss, else of conservation). Given how much was found
+-- to be lost.
+reduce :: News -> Word32 -> Episode -> Tcb -> Tcb
+reduce news lost e0 t
+  | newsDelivered news == 0 && episodeOut e0 > 0 = t
+  | otherwise = t {tcbRecovery = onEpisode (const e) (tcbRecovery t), tcbWindow = w {windowBytes = max mss (pipe t + allowed)}}
+  where
+    w = tcbWindow t
+    mss = fromIntegral (sndMss t)
+    threshold = windowThreshold w
+    e = e0 {episodeDelivered = episodeDelivered e0 + newsDelivered news}
+    owed = episodeDelivered e - min (episodeDelivered e) (episodeOut e)
+    proportional :: Word32
+    proportional = fromIntegral ((fromIntegral (episodeDelivered e) * toInteger threshold + toInteger (episodeFlight e) - 1) `div` toInteger (episodeFlight e))
+    counted
+      | pipe t > threshold = proportional - min proportional (episodeOut e)
+      | otherwise = min (threshold - pipe t) (max owed (newsDelivered news) + if newsAdvances news && lost == 0 then mss else 0)
+    -- The first loss goes out at once.
+    allowed = if episodeOut e == 0 then max mss counted else counted
+
+-- The repair is over: the window is the threshold (RFC 6937, section 3.1).
+settled :: Tcb -> Tcb
+settled t = t {tcbRecovery = Open, sndDups = 0, tcbScoreboard = patient (tcbScoreboard t), tcbWindow = w {windowBytes = max (windowThreshold w) (fromIntegral (sndMss t))}}
+  where
+    w = tcbWindow t
+    -- RFC 8985, section 6.2, step 4: patience lasts for sixteen recoveries.
+    patient b
+      | boardPersist b > 1 = b {boardPersist = boardPersist b - 1}
+      | otherwise = b {boardPersist = 0, boardPatience = 1}
+
+-- Was what was sent again not lost? By timestamps: what is acknowledged was sent before the first
+-- retransmission (RFC 3522). By reports: each retransmission arrived twice (RFC 3708).
+needless :: News -> Episode -> Tcb -> Bool
+needless news e t = byTime || episodeRepeated e && episodeAgain e <= 0
+  where
+    byTime = case (episodeStamp e, optionTimestamps (segmentOptions (newsSegment news))) of
+      (Just first, Just x) | newsAdvances news, t `is` TimestampsOn, timestampEcho x /= 0 -> (fromIntegral (timestampEcho x - first) :: Int32) < 0
+      _ -> False
+
+-- RFC 4015, section 3.2: as before, and what was lost is on the way.
+undone :: Episode -> Tcb -> Tcb
+undone e t =
+  t
+    { tcbRecovery = Open,
+      sndDups = 0,
+      sndBackoff = 0,
+      tcbScoreboard = loseNone (tcbScoreboard t),
+      tcbWindow = old {windowBytes = max (windowBytes old) (windowBytes (tcbWindow t)), windowThreshold = max (windowThreshold old) (windowThreshold (tcbWindow t))}
+    }
+  where
+    old = episodeBefore e
+
+-- RFC 3168, section 6.1.2: the echo of a mark counts as a loss, once in a round trip.
+congestionMarked :: News -> Tcb -> Tcb
+congestionMarked news t
+  | t `is` EcnOn,
+    segmentFlags (newsSegment news) `has` ece,
+    not (segmentFlags (newsSegment news) `has` syn),
+    Open <- tcbRecovery t,
+    flight t > 0 =
+      let e = episode t
+       in reduce news {newsAdvances = False} 0 e (put EcnReduced True (lowered t {tcbRecovery = Reducing e}))
+  | otherwise = t
+
+-- RFC 8985, section 7.4: was the probe of the tail lost data's first arrival?
+probeEnds :: News -> Tcb -> Tcb
+probeEnds news t = case boardProbe board of
+  Nothing -> t
+  Just (end, repeated)
+    | sndUna t `before` end -> t
+    | not repeated || isJust (duplicate' (sndUna t) (optionSack (segmentOptions (newsSegment news)))) -> ended t
+    -- Both the old and the new one would have been acknowledged.
+    | end `before` sndUna t, Open <- tcbRecovery t -> ended (settled (lowered t))
+    | newsAdvances news, end == sndUna t, Open <- tcbRecovery t -> t
+    | otherwise -> ended t
+  where
+    board = tcbScoreboard t
+    ended x = x {tcbScoreboard = (tcbScoreboard x) {boardProbe = Nothing}}
+
+-- | The timer of RFC 8985, section 6.3, fired: what might have been overtaken is late now.
+reordered :: Instant -> Tcb -> Tcb
+reordered now t0 = case tcbRecovery t of
+  Fast {} -> found now t
+  Loss {} -> found now t
+  _ -> noticed (News now (Segment (Seq 0) (Seq 0) mempty 0 0 noOptions 0) nothingHeard 0 False False False) t
+  where
+    t = (put TimerReorder False t0) {timerAt = never}
+
+-- | The retransmission timer fired (RFC 6298, section 5.4 to 5.6). What the peer said to have
+-- is believed until it turns out that it dropped it (RFC 2018, section 8).
+timedOut :: Tcb -> Tcb
+timedOut t0 =
+  t
+    { tcbRecovery = Loss next,
+      tcbScoreboard = loseAll (renege (tcbScoreboard t)),
       -- RFC 5681, section 3.1: the threshold is not lowered again for the same loss.
-      tcbWindow = if sndBackoff t == 0 then controlTimeout (settingControl (tcbSettings t)) mss (flight t) (tcbWindow t) else tcbWindow t,
+      tcbWindow = if first then controlTimeout (settingControl (tcbSettings t)) mss (min (flight t) (windowBytes w)) w else w {windowBytes = mss},
       sndBackoff = min 15 (sndBackoff t + 1),
       sndDups = 0,
-      timedAt = -1,
       timerAt = never
     }
   where
+    t = put TimerReorder False (put TimerProbe False t0)
+    w = tcbWindow t
     mss = fromIntegral (sndMss t)
+    first = sndBackoff t == 0
+    -- RFC 5682, section 2, step 1: only for the first timeout of these data.
+    next = case tcbRecovery t of
+      Loss e -> e {episodePoint = sndNxt t, episodeFrto = 0}
+      Fast e -> e {episodePoint = sndNxt t, episodeFrto = 0}
+      Reducing e -> (episode t) {episodeBefore = episodeBefore e, episodeFrto = 1}
+      Open -> (episode t) {episodeFrto = 1}
 
 -- | Take the window of a segment, if it is newer than the one that is known. An acknowledgement of
 -- new data always is, also one that overtook a later segment: the old window after the new number
@@ -132,11 +362,12 @@ scaled s t = fromIntegral (segmentWindow s) `shiftL` fromIntegral (sndScale t)
 -- | One measurement of the round trip, in microseconds (RFC 6298, section 2).
 measure :: Word32 -> Tcb -> Tcb
 measure sample t
-  | rttSmooth t == 0 = t {rttSmooth = max 1 sample, rttVar = sample `unsafeShiftR` 1}
+  | rttSmooth t == 0 = t {rttSmooth = max 1 sample, rttVar = sample `unsafeShiftR` 1, rttLeast = max 1 sample}
   | otherwise =
       t
         { rttVar = rttVar t - (rttVar t `unsafeShiftR` 2) + (apart `unsafeShiftR` 2),
-          rttSmooth = max 1 (rttSmooth t - (rttSmooth t `unsafeShiftR` 3) + (sample `unsafeShiftR` 3))
+          rttSmooth = max 1 (rttSmooth t - (rttSmooth t `unsafeShiftR` 3) + (sample `unsafeShiftR` 3)),
+          rttLeast = min (rttLeast t) (max 1 sample)
         }
   where
     apart = if sample > rttSmooth t then sample - rttSmooth t else rttSmooth t - sample

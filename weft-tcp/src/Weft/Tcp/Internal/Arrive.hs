@@ -27,13 +27,13 @@ arrived :: Instant -> Segment -> Tcb -> Step
 arrived now s t = case tcbState t of
   Closed -> Step t [] []
   SynSent -> synSent now s t
-  _ -> acceptable now s t {heardAt = now, sndProbes = 0}
+  _ -> acceptable now (now - heardAt t > 24 * 86400 * 1000000) s t {heardAt = now, sndProbes = 0}
 
 -- | Send what may be sent, with these answers.
-finish :: Bool -> Instant -> [Answer] -> Tcb -> Step
-finish force now answers t = Step t' out answers
+finish :: Instant -> [Answer] -> Tcb -> Step
+finish now answers t = Step t' out answers
   where
-    (out, t') = transmit force now t
+    (out, t') = transmit now t
 
 -- | What both ends' SYNs say about options. The windows of SYNs are not scaled.
 negotiated :: Instant -> Segment -> Tcb -> Tcb
@@ -73,7 +73,7 @@ synSent now s t
   | f `has` ack && not acks = Step t [Segment (segmentAck s) (Seq 0) rst 0 0 noOptions 0 | not (f `has` rst)] []
   | f `has` rst = if f `has` ack then failed Refused t else Step t [] []
   | not (f `has` syn) = Step t [] []
-  | f `has` ack = finish False now [Opened] (put AckNow True (opened known {sndUna = segmentAck s}))
+  | f `has` ack = finish now [Opened] (put EcnOn (settingEcn (tcbSettings t) == OfferEcn && f `has` ece && not (f `has` cwr)) (put AckNow True (opened known {sndUna = segmentAck s})))
   | otherwise =
       -- Simultaneous open: section 3.5, figure 8.
       let t' = known {tcbState = SynReceived} in Step t' [synSegment now t'] []
@@ -81,20 +81,20 @@ synSent now s t
     f = segmentFlags s
     acks = segmentAck s == sndNxt t
     known = negotiated now s t
-    opened x = (sampled x) {tcbState = if t `is` FinQueued then FinWait1 else Established, timerAt = never, sndBackoff = 0, timedAt = -1, progressAt = now}
-    sampled x = if t `is` SynAgain then x else measure (fromIntegral (min 600000000 (max 1 (now - timedAt t)))) x
+    opened x = (sampled x) {tcbState = if t `is` FinQueued then FinWait1 else Established, timerAt = never, sndBackoff = 0, progressAt = now}
+    sampled x = if t `is` SynAgain then x else measure (fromIntegral (min 600000000 (max 1 (now - sentAt t)))) x
 
 failed :: Failure -> Tcb -> Step
 failed why t = Step t {tcbState = Closed, timerAt = never, ackAt = never} [] [Failed why]
 
 -- First to fourth of section 3.10.7.4.
-acceptable :: Instant -> Segment -> Tcb -> Step
-acceptable now s t
+acceptable :: Instant -> Bool -> Segment -> Tcb -> Step
+acceptable now outdated s t
   -- A SYN again: the answer to it was lost.
   | tcbState t == SynReceived && f `has` syn && segmentSeq s == rcvNxt t `retreat` 1 && not (f `has` rst) =
       if f `has` ack && segmentAck s == sndNxt t then handshaken now s {segmentFlags = ack, segmentSeq = rcvNxt t, segmentLength = 0} t else Step t [synSegment now t] []
   -- RFC 7323, section 5.3: a segment older than the last one in order. After 24 days of
-  -- silence the comparison says nothing (section 5.5), which is not looked at.
+  -- silence the comparison says nothing (section 5.5).
   | old && not (f `has` rst) = if segmentSpan s > 0 then reply else challenge now t
   | not inWindow = if f `has` rst then ignore else if segmentSpan s > 0 then reply else challenge now t
   -- RFC 5961, section 3.2; RFC 1337 for TIME-WAIT.
@@ -111,18 +111,14 @@ acceptable now s t
   | not (f `has` ack) = ignore
   | tcbState t == SynReceived =
       if segmentAck s == sndNxt t then handshaken now s t else Step t [Segment (segmentAck s) (Seq 0) rst 0 0 noOptions 0] []
-  | otherwise = acking now s (recent t)
+  | otherwise = acking now s t
   where
     f = segmentFlags s
     ignore = Step t [] []
-    reply = let (x, t') = acknowledgement now t in Step t' [x] []
+    reply = let (x, t') = acknowledgement now (repeated s t) in Step t' [x] []
     old = case optionTimestamps (segmentOptions s) of
-      Just x | t `is` TimestampsOn -> (fromIntegral (timestampValue x - tsRecent t) :: Int32) < 0
+      Just x | t `is` TimestampsOn, not outdated -> (fromIntegral (timestampValue x - tsRecent t) :: Int32) < 0
       _ -> False
-    -- RFC 7323, section 4.3.
-    recent x = case optionTimestamps (segmentOptions s) of
-      Just y | x `is` TimestampsOn, segmentSeq s `upTo` rcvAcked x -> x {tsRecent = timestampValue y}
-      _ -> x
     -- The table of section 3.4, but for two allowances: an acknowledgement at the right edge (a
     -- peer that filled the window sends those), and one with data at a closed window.
     inWindow
@@ -142,11 +138,10 @@ handshaken now s t = case acking now s t' of
   Step t'' out answers -> Step t'' out (Opened : answers)
   where
     t' =
-      (if t `is` SynAgain then t else measure (fromIntegral (min 600000000 (max 1 (now - timedAt t)))) t)
+      (if t `is` SynAgain then t else measure (fromIntegral (min 600000000 (max 1 (now - sentAt t)))) t)
         { tcbState = if t `is` FinQueued then FinWait1 else Established,
           sndUna = segmentAck s,
           sndBackoff = 0,
-          timedAt = -1,
           timerAt = never,
           progressAt = now,
           sndWl1 = segmentSeq s `retreat` 1
@@ -158,34 +153,50 @@ acking now s t
   -- RFC 5961, section 5.2: neither of the future nor of long ago.
   | sndNxt t `before` a || a `before` (sndUna t `retreat` sndMaxWnd t) = challenge now t
   | otherwise =
-      let (force, user, t1) = if a `before` sndUna t then (False, 0, t) else acknowledged now s t
+      let t0 = recent t
+          (user, t1) = if a `before` sndUna t then (0, t0) else acknowledged now s t0
           t2 = if a `before` sndUna t then t1 else updateWindow (sndUna t `before` a) s t1
           finAcked = t2 `is` FinSent && sndUna t2 == sndNxt t2
           answers = [Acknowledged user | user > 0]
        in case tcbState t2 of
-            FinWait1 | finAcked -> text now s force answers t2 {tcbState = FinWait2, timerAt = if t2 `is` UserGone then now + settingFinWait (tcbSettings t2) else never}
-            Closing | finAcked -> text now s force answers (waiting now t2)
+            FinWait1 | finAcked -> text now s answers t2 {tcbState = FinWait2, timerAt = if t2 `is` UserGone then now + settingFinWait (tcbSettings t2) else never}
+            Closing | finAcked -> text now s answers (waiting now t2)
             LastAck | finAcked -> Step t2 {tcbState = Closed, timerAt = never, ackAt = never} [] answers
-            _ -> text now s force answers t2
+            _ -> text now s answers t2
   where
     a = segmentAck s
+    -- RFC 7323, section 4.3; only of a segment whose acknowledgement is right.
+    recent x = case optionTimestamps (segmentOptions s) of
+      Just y | x `is` TimestampsOn, segmentSeq s `upTo` rcvAcked x -> x {tsRecent = timestampValue y}
+      _ -> x
+
+-- RFC 2883, section 4: what of the payload came before is reported, once.
+repeated :: Segment -> Tcb -> Tcb
+repeated s t
+  | t `is` SackOn, segmentLength s > 0, segmentSeq s `before` rcvNxt t, not (isEmpty old) = t {tcbReassembly = noteRepeated old (tcbReassembly t)}
+  | otherwise = t
+  where
+    old = Range (segmentSeq s) (earlier (rcvNxt t) (segmentSeq s `advance` segmentLength s))
 
 waiting :: Instant -> Tcb -> Tcb
 waiting now t = t {tcbState = TimeWait, timerAt = now + settingTimeWait (tcbSettings t), ackAt = never}
 
 -- Seventh and eighth: the payload and the FIN.
-text :: Instant -> Segment -> Bool -> [Answer] -> Tcb -> Step
-text now s force answers t
+text :: Instant -> Segment -> [Answer] -> Tcb -> Step
+text now s answers t
   | tcbState t `elem` [CloseWait, Closing, LastAck, TimeWait] =
       -- The peer's FIN came before; what else comes is an old segment. TIME-WAIT starts anew.
-      let again' = if tcbState t == TimeWait && segmentSpan s > 0 then waiting now t else t
-       in finish force now answers (put AckNow (t `is` AckNow || segmentSpan s > 0) again')
-  | segmentSpan s == 0 = finish force now answers t
+      let again' = repeated s (if tcbState t == TimeWait && segmentSpan s > 0 then waiting now t else t)
+       in finish now answers (put AckNow (t `is` AckNow || segmentSpan s > 0) again')
+  | segmentSpan s == 0 = finish now answers t
+  -- RFC 3168, section 6.1.3: a mark is echoed until the sender says that it has heard of it.
+  | t `is` EcnOn && (f `has` cwr || f `has` ce) && t `is` EcnEcho /= f `has` ce = text now s answers (put AckNow True (put EcnEcho (f `has` ce) t))
   -- Section 3.6.1: nobody will read what came.
-  | t `is` UserGone && not (isEmpty piece) =
-      Step t {tcbState = Closed, timerAt = never, ackAt = never} [resetSegment t] (answers ++ [Failed Reset])
-  | otherwise = finish force now (answers ++ [Store fresh | not (null fresh)] ++ [EndOfStream | ended]) (closing moved)
+  | not (isEmpty piece) && (t `is` UserGone || t `is` ReadShut && tcbState t `elem` [FinWait1, FinWait2]) =
+      Step t {tcbState = Closed, timerAt = never, ackAt = never} [Segment (segmentAck s) (Seq 0) rst 0 0 noOptions 0] (answers ++ [Failed Reset])
+  | otherwise = finish now (answers ++ [Store fresh | not (null fresh)] ++ [EndOfStream | ended]) (closing (noted moved))
   where
+    f = segmentFlags s
     -- What of it is new and in the window, and before the peer's end.
     limit = if t `is` FinSeen then earlier (rcvAdv t) (rcvFin t) else rcvAdv t
     payload = Range (segmentSeq s) (segmentSeq s `advance` segmentLength s)
@@ -193,6 +204,9 @@ text now s force answers t
     (queue, fresh)
       | isEmpty piece = (tcbReassembly t, [])
       | otherwise = fromMaybe (tcbReassembly t, []) (insertRange piece (tcbReassembly t))
+    noted x = case repeated s t of
+      o | Just old <- lastRepeated (tcbReassembly o) -> x {tcbReassembly = noteRepeated old (tcbReassembly x)}
+      _ -> x
     finNow = segmentFlags s `has` fin && not (t `is` FinSeen) && rangeEnd payload `upTo` rcvAdv t && rcvNxt t `upTo` rangeEnd payload
     seen = if finNow then (put FinSeen True t) {rcvFin = rangeEnd payload} else t
     (next, rest) = takeReady (rcvNxt t) queue
@@ -203,13 +217,14 @@ text now s force answers t
         seen
           { rcvNxt = if ended then next `advance` 1 else next,
             rcvAdv = if ended then later (rcvAdv seen) (next `advance` 1) else rcvAdv seen,
-            rcvRead = rcvRead seen,
+            dataAt = if isEmpty piece then dataAt t else now,
             tcbReassembly = if ended then emptyReassembly else rest
           }
     -- RFC 5681, section 4.2: at once for what is out of order, old or fills a gap; else for every
     -- second full segment, or after a while.
     delayed x
       | ended || not (isComplete queue' && isComplete (tcbReassembly t)) || inOrder == 0 || finNow = put AckNow True x
+      | rcvQuick x > 0 = put AckNow True x {rcvQuick = rcvQuick x - 1}
       | distance (rcvAcked x) (rcvNxt x) >= 2 * full = put AckNow True x
       | ackAt x == never = x {ackAt = now + settingAckDelay (tcbSettings x)}
       | otherwise = x

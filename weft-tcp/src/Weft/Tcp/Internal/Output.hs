@@ -11,7 +11,9 @@ module Weft.Tcp.Internal.Output
     synSegment,
     resetSegment,
     probeSegment,
-    pipe,
+    probeTail,
+    sendHeld,
+    arm,
   )
 where
 
@@ -24,13 +26,12 @@ import Weft.Tcp.Internal.Tcb
 import Weft.Tcp.Segment
 import Weft.Tcp.Sequence
 
--- | Send what may be sent. The first argument sends one loss again whatever is outstanding: the
--- first of a recovery.
-transmit :: Bool -> Instant -> Tcb -> ([Segment], Tcb)
-transmit force now t0
+-- | Send what may be sent.
+transmit :: Instant -> Tcb -> ([Segment], Tcb)
+transmit now t0
   | tcbState t0 == Closed = ([], t0)
   | not (synchronized (tcbState t0)) = ([], arm now t0)
-  | otherwise = go force [] (idle (offer t0))
+  | otherwise = repairs [] (idle (offer t0))
   where
     -- RFC 5681, section 4.1: after a pause the old window says nothing.
     idle t
@@ -39,15 +40,31 @@ transmit force now t0
         let w = tcbWindow t =
           t {tcbWindow = w {windowBytes = min (windowBytes w) (windowBytes (initialWindow (fromIntegral (sndMss t))))}}
       | otherwise = t
-    go first out t
+    repairs out t
       | maySend (tcbState t),
+        not (trying t),
         Just r <- nextLost t,
         (s, t') <- again now r t,
-        first || pipe t + segmentLength s <= windowBytes (tcbWindow t) =
-          go False (s : out) t'
-      | maySend (tcbState t), Just n <- nextNew t = let (s, t') = new now n t in go False (s : out) t'
-      | t `is` AckNow = let (s, t') = acknowledgement now t in (reverse (s : out), arm now t')
-      | otherwise = (reverse out, arm now t)
+        pipe t == 0 || pipe t + segmentLength s <= windowBytes (tcbWindow t) =
+          repairs (s : out) t'
+      | otherwise = news (0 :: Int) out t
+    -- Step 2 of F-RTO (RFC 5682): two new segments, and nothing that may be lost.
+    trying t = case tcbRecovery t of
+      Loss e -> episodeFrto e == 2
+      _ -> False
+    few t = case tcbRecovery t of
+      Loss e -> distance (episodePoint e) (sndNxt t) < 2 * fromIntegral (sndMss t)
+      _ -> False
+    news n out t
+      | maySend (tcbState t), if trying t then few t else null (nextLost t), Just size <- nextNew t = let (s, t') = new now size t in news (n + 1) (s : out) t'
+      | t `is` AckNow = let (s, t') = acknowledgement now t in (reverse (s : ending n out), arm now t')
+      | otherwise = (reverse (ending n out), arm now t)
+    -- The last of several full ones is marked, so that the peer passes on what it put together.
+    ending n = \case
+      s : rest
+        | n >= 2, segmentLength s == room t0 -> s {segmentFlags = segmentFlags s <> psh} : rest
+        | n >= 3, s' : more <- rest -> s : s' {segmentFlags = segmentFlags s' <> psh} : more
+      out -> out
 
 -- How much payload fits beside the options of this moment.
 room :: Tcb -> Word32
@@ -59,73 +76,56 @@ room t = fromIntegral (sndMss t) - min (fromIntegral (sndMss t) - 1) (fromIntegr
 
 blocks :: Tcb -> [Range]
 blocks t
-  | t `is` SackOn = take (if t `is` TimestampsOn then 3 else 4) (arrivedRanges (tcbReassembly t))
+  | t `is` SackOn = take (if t `is` TimestampsOn then 3 else 4) (maybe id (:) (lastRepeated (tcbReassembly t)) (arrivedRanges (tcbReassembly t)))
   | otherwise = []
-
--- | How much is thought to be on the way (SetPipe of RFC 6675, section 4). Without selective
--- acknowledgements each duplicate one stands for a segment that arrived.
-pipe :: Tcb -> Word32
-pipe t = case tcbRecovery t of
-  Open -> arrived (flight t - sackedBytes board)
-  Fast _ high -> arrived (size (gaps all' board) - size lost + size (concatMap (clip (sndUna t) high) lost))
-  Loss point high -> size (gaps (Range (sndUna t) high) board) + size (gaps (Range (later high point) (sndNxt t)) board)
-  where
-    board = tcbScoreboard t
-    all' = Range (sndUna t) (sndNxt t)
-    lost = lostRanges t
-    size = sum . map rangeLength
-    arrived n
-      | t `is` SackOn = n
-      | otherwise = n - min n (fromIntegral (sndDups t) * fromIntegral (sndMss t))
-
-clip :: Seq -> Seq -> Range -> [Range]
-clip from to r = [x | let x = r `intersect` Range from to, not (isEmpty x)]
-
--- What counts as lost. At the head at least a segment does: otherwise there were no recovery.
-lostRanges :: Tcb -> [Range]
-lostRanges t = case tcbRecovery t of
-  Open -> []
-  Fast {} -> case lostGaps mss (Range (sndUna t) (sndNxt t)) (tcbScoreboard t) of
-    [] -> concatMap (clip (sndUna t) (sndUna t `advance` mss)) (take 1 (gaps (Range (sndUna t) (sndNxt t)) (tcbScoreboard t)))
-    found -> found
-  Loss point _ -> gaps (Range (sndUna t) point) (tcbScoreboard t)
-  where
-    mss = fromIntegral (sndMss t)
 
 -- The first loss that was not sent again. It lies in the peer's window, or is the very first byte
 -- outstanding, which may be sent to a window that shrank (RFC 9293, section 3.8.6, SHLD-14).
 nextLost :: Tcb -> Maybe Range
-nextLost t = case tcbRecovery t of
-  Open -> Nothing
-  Fast _ high -> first high
-  Loss _ high -> first high
-  where
-    edge = later (windowEdge t) (sndUna t `advance` 1)
-    first high = case concatMap (clip high edge) (lostRanges t) of
-      r : _ -> Just r
-      [] -> Nothing
+nextLost t = case firstLost (tcbScoreboard t) of
+  Just r | let x = r `intersect` Range (sndUna t) (later (windowEdge t) (sndUna t `advance` 1)), not (isEmpty x) -> Just x
+  _ -> Nothing
 
 -- Send the beginning of a range again.
 again :: Instant -> Range -> Tcb -> (Segment, Tcb)
-again now (Range from to) t = (segment, t' {tcbRecovery = moved, timedAt = -1, sentAt = now})
+again now (Range from to) t =
+  ( segment,
+    t'
+      { tcbScoreboard = sentAgain now (Range from next) (tcbScoreboard t'),
+        tcbRecovery = noted (tcbRecovery t'),
+        sentAt = now
+      }
+  )
   where
     size = min (room t) (if from `before` sndEnd t then distance from (earlier to (sndEnd t)) else 0)
     finToo = t `is` FinSent && from `advance` size == sndEnd t && sndEnd t `before` to
     next = from `advance` (size + if finToo then 1 else 0)
-    moved = case tcbRecovery t of
-      Fast point _ -> Fast point next
-      Loss point _ -> Loss point next
-      Open -> Open
     (segment, t') = carrying now from size finToo t
+    noted = \case
+      Open -> Open
+      Reducing e -> Reducing (count e)
+      Fast e -> Fast (count e)
+      Loss e -> Loss (count e)
+    count e =
+      e
+        { episodeStamp = case episodeStamp e of
+            Nothing -> Just (clockValue now t)
+            old -> old,
+          episodeAgain = episodeAgain e + 1,
+          episodeRepeated = True,
+          episodeOut = episodeOut e + distance from next
+        }
 
 -- How much new data may go. Silly windows are avoided, and small segments held back, by the
 -- conditions of RFC 9293, sections 3.7.4 and 3.8.6.2.1.
 nextNew :: Tcb -> Maybe Word32
 nextNew t
   | size == 0 && not finFits = Nothing
-  | flight t > 0 && pipe t + size > windowBytes (tcbWindow t) = Nothing
+  | pipe t > 0 && pipe t + size > windowBytes (tcbWindow t) = Nothing
   | size == room t || finFits && size == unsent t = Just size
-  | size == unsent t && (flight t == 0 || settingNoDelay (tcbSettings t)) = Just size
+  | settingCork (tcbSettings t) || t `is` More = Nothing
+  -- Minshall's variant of Nagle's algorithm: one small segment may be outstanding.
+  | size == unsent t && (settingNoDelay (tcbSettings t) || sndSmall t `upTo` sndUna t || sndNxt t `before` sndSmall t) = Just size
   | size > 0 && 2 * size >= sndMaxWnd t = Just size
   | otherwise = Nothing
   where
@@ -133,31 +133,44 @@ nextNew t
     finFits = pendingFin t && size == unsent t && usable t > size
 
 new :: Instant -> Word32 -> Tcb -> (Segment, Tcb)
-new now size t = (segment, timed (fresh t'))
+new now size t = (marked, fresh t')
   where
     finToo = pendingFin t && size == unsent t && usable t > size
     from = sndNxt t
     next = from `advance` (size + if finToo then 1 else 0)
     (segment, sent) = carrying now from size finToo t
-    t' = (put FinSent (t `is` FinSent || finToo) sent) {sndNxt = next, sentAt = now}
-    -- The timer was for something else.
+    -- RFC 3168, section 6.1.2: new data tell the peer that its echo was heard.
+    reduced = t `is` EcnReduced && size > 0
+    marked = segment {segmentFlags = segmentFlags segment <> (if reduced then cwr else mempty) <> (if t `is` EcnOn && size > 0 then ect else mempty)}
+    t' =
+      (put FinSent (t `is` FinSent || finToo) (put EcnReduced (t `is` EcnReduced && not reduced) sent))
+        { sndNxt = next,
+          sentAt = now,
+          sndSmall = if size > 0 && size < room t then next else sndSmall sent,
+          -- An answer: from now on acknowledgements wait for one (as Linux's "pingpong").
+          rcvQuick = if now - dataAt t < 40000 then 0 else rcvQuick sent,
+          tcbScoreboard = sentNew now (Range from next) (tcbScoreboard sent),
+          tcbRecovery = case tcbRecovery sent of
+            Fast e -> Fast e {episodeOut = episodeOut e + size}
+            Reducing e -> Reducing e {episodeOut = episodeOut e + size}
+            r -> r
+        }
+    -- The timer was for something else, or for a probe of what was the tail.
     fresh x
-      | flight t == 0 = x {timerAt = never, sndBackoff = 0, progressAt = now}
-      | otherwise = x
-    timed x
-      | timedAt x < 0 && tcbRecovery x == Open = x {timedAt = now, timedSeq = next}
+      | flight t == 0 = (put TimerProbe False x) {timerAt = never, sndBackoff = 0, progressAt = now}
+      | t `is` TimerProbe = (put TimerProbe False x) {timerAt = never}
       | otherwise = x
 
 carrying :: Instant -> Seq -> Word32 -> Bool -> Tcb -> (Segment, Tcb)
 carrying now from size finToo t = (s {segmentLength = size}, t')
   where
     (s, t') = segmentNow now from (ack <> (if finToo then fin else mempty) <> pushed) t
-    pushed = if size > 0 && from `advance` size == sndEnd t then psh else mempty
+    pushed = if size > 0 && from `advance` size == sndEnd t && not (t `is` Unpushed) then psh else mempty
 
 -- Every segment acknowledges.
 segmentNow :: Instant -> Seq -> Flags -> Tcb -> (Segment, Tcb)
 segmentNow now from flags t =
-  (Segment from (rcvNxt t) flags (shown t) 0 options 0, (put AckNow False t) {ackAt = never, rcvAcked = rcvNxt t})
+  (Segment from (rcvNxt t) (if t `is` EcnEcho then flags <> ece else flags) (shown t) 0 options 0, (put AckNow False t) {ackAt = never, rcvAcked = rcvNxt t, tcbReassembly = reported (tcbReassembly t)})
   where
     options
       | t `is` TimestampsOn || t `is` SackOn = noOptions {optionTimestamps = stamp now t, optionSack = blocks t}
@@ -184,10 +197,15 @@ probeSegment now t = segmentNow now (sndUna t `retreat` 1) ack t
 
 -- | The SYN of this end, with an acknowledgement once the peer's is known.
 synSegment :: Instant -> Tcb -> Segment
-synSegment now t = Segment (sndUna t) (rcvNxt t) (if answers then syn <> ack else syn) window 0 options 0
+synSegment now t = Segment (sndUna t) (rcvNxt t) flags window 0 options 0
   where
     answers = tcbState t == SynReceived
     s = tcbSettings t
+    -- RFC 3168, section 6.1.1. A SYN that got no answer is sent again without, because some drop it.
+    flags
+      | answers = syn <> ack <> (if t `is` EcnOn then ece else mempty)
+      | settingEcn s == OfferEcn && not (t `is` SynAgain) = syn <> ece <> cwr
+      | otherwise = syn
     window = fromIntegral (min 65535 (settingReceiveBuffer s))
     options =
       Options
@@ -198,9 +216,10 @@ synSegment now t = Segment (sndUna t) (rcvNxt t) (if answers then syn <> ack els
           optionSack = []
         }
 
--- | Reset the peer, with a number that it takes.
-resetSegment :: Tcb -> Segment
-resetSegment t = Segment (sndNxt t) (rcvNxt t) (rst <> ack) 0 0 noOptions 0
+-- | Reset the peer, with a number that it takes, and with timestamps as in every segment (RFC 7323,
+-- section 5.2).
+resetSegment :: Instant -> Tcb -> Segment
+resetSegment now t = Segment (if windowEdge t `before` sndNxt t then windowEdge t else sndNxt t) (rcvNxt t) (rst <> ack) 0 0 noOptions {optionTimestamps = stamp now t} 0
 
 -- Move the right edge of the receive window, by a worthwhile step or not at all (RFC 9293, section
 -- 3.8.6.2.2).
@@ -218,6 +237,49 @@ offer t
 arm :: Instant -> Tcb -> Tcb
 arm now t
   | tcbState t == TimeWait || tcbState t == FinWait2 = t
-  | flight t > 0 || maySend (tcbState t) && (unsent t > 0 || pendingFin t) =
-      if timerAt t == never then t {timerAt = now + retransmissionTimeout t} else t
-  | otherwise = t {timerAt = never, sndBackoff = 0}
+  | timerAt t /= never && (flight t > 0 || waits) = t
+  | flight t > 0 && probes = (put TimerProbe True t) {timerAt = now + min probe timeout}
+  | flight t > 0 || waits = t {timerAt = now + timeout}
+  | otherwise = (put TimerProbe False (put TimerReorder False t)) {timerAt = never, sndBackoff = 0}
+  where
+    timeout = retransmissionTimeout t
+    waits = maySend (tcbState t) && (unsent t > 0 || pendingFin t)
+    board = tcbScoreboard t
+    -- RFC 8985, section 7.2: two round trips, and time for a delayed acknowledgement of one segment.
+    probes =
+      settingTailProbe (tcbSettings t)
+        && t `is` SackOn
+        && tcbRecovery t == Open
+        && synchronized (tcbState t)
+        && rttSmooth t > 0
+        && sndBackoff t == 0
+        && boardSacked board == 0
+        && null (boardProbe board)
+    probe = 2 * fromIntegral (rttSmooth t) + (if flight t <= fromIntegral (sndMss t) then settingMinimumRto (tcbSettings t) else 2000)
+
+-- | Send what was held back: a segment, whatever its size.
+sendHeld :: Instant -> Tcb -> ([Segment], Tcb)
+sendHeld now t
+  | size > 0 = let (s, t') = new now size t in ([s], arm now t')
+  | otherwise = ([], t)
+  where
+    size = minimum [unsent t, usable t, room t]
+
+-- | The probe of the tail (RFC 8985, section 7.3): a new segment if there is one, else the last again.
+-- After it the retransmission timer runs.
+probeTail :: Instant -> Tcb -> ([Segment], Tcb)
+probeTail now t0
+  | maySend (tcbState t), size > 0 = let (s, t') = new now size t in ([s], probing False t')
+  -- A window that shrank since may end before it.
+  | flight t > 0, sndNxt t `upTo` windowEdge t = let (s, t') = again now (Range from (sndNxt t)) t in ([s], probing True t')
+  | otherwise = ([], t {timerAt = now + retransmissionTimeout t})
+  where
+    t = (put TimerProbe False t0) {timerAt = never}
+    size = minimum [unsent t, usable t, room t]
+    -- Full segments that went out together share a piece.
+    from = sndNxt t `retreat` (ends + if payload == 0 then 0 else (payload - 1) `mod` fromIntegral (sndMss t) + 1)
+    ends = if t `is` FinSent then 1 else 0
+    payload = min (flight t) (lastPiece (tcbScoreboard t)) - ends
+    probing repeated x =
+      let x' = x {tcbScoreboard = (tcbScoreboard x) {boardProbe = Just (sndNxt x, repeated)}}
+       in x' {timerAt = now + retransmissionTimeout x'}

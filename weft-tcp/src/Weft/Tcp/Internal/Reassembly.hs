@@ -12,6 +12,9 @@ module Weft.Tcp.Internal.Reassembly
     emptyReassembly,
     isComplete,
     arrivedRanges,
+    lastRepeated,
+    noteRepeated,
+    reported,
     mostRanges,
     insertRange,
     takeReady,
@@ -21,21 +24,36 @@ where
 import Data.List (partition, sortOn)
 import Weft.Tcp.Sequence
 
--- | Ranges that do not touch, the most recent first.
-newtype Reassembly = Reassembly [Range]
+-- | Ranges that do not touch, the most recent first; and what arrived twice and was not reported.
+data Reassembly = Reassembly [Range] !(Maybe Range)
   deriving stock (Eq, Show)
 
 -- | Nothing is out of turn. One value, shared by all connections to which that applies.
 emptyReassembly :: Reassembly
-emptyReassembly = Reassembly []
+emptyReassembly = Reassembly [] Nothing
 
 -- | Is nothing out of turn?
 isComplete :: Reassembly -> Bool
-isComplete (Reassembly r) = null r
+isComplete (Reassembly r _) = null r
 
 -- | The ranges, the most recent first.
 arrivedRanges :: Reassembly -> [Range]
-arrivedRanges (Reassembly r) = r
+arrivedRanges (Reassembly r _) = r
+
+-- | What arrived twice and was not reported yet.
+lastRepeated :: Reassembly -> Maybe Range
+lastRepeated (Reassembly _ twice) = twice
+
+-- | This arrived a second time.
+noteRepeated :: Range -> Reassembly -> Reassembly
+noteRepeated r (Reassembly old _) = Reassembly old (Just r)
+
+-- | It was reported.
+reported :: Reassembly -> Reassembly
+reported r = case r of
+  Reassembly [] _ -> emptyReassembly
+  Reassembly old (Just _) -> Reassembly old Nothing
+  _ -> r
 
 -- | How many ranges there may be. A peer that sends every second byte costs this much, and the
 -- rest of what it sends is dropped; it is sent again.
@@ -46,10 +64,14 @@ mostRanges = 64
 -- already is not taken a second time, so that bytes a user may have seen never change. 'Nothing':
 -- there are too many ranges, and the bytes must be dropped.
 insertRange :: Range -> Reassembly -> Maybe (Reassembly, [Range])
-insertRange new (Reassembly old)
+insertRange new (Reassembly old twice)
   | null joined && length apart >= mostRanges = Nothing
-  | otherwise = Just (Reassembly (whole : apart), fresh)
+  | otherwise = Just (Reassembly (whole : apart) (if isEmpty again then twice else Just again), fresh)
   where
+    -- What of it is here already (RFC 2883).
+    again = case [x | r <- old, let x = new `intersect` r, not (isEmpty x)] of
+      x : _ -> x
+      [] -> Range (rangeStart new) (rangeStart new)
     (joined, apart) = partition (touches new) old
     whole = foldr (\(Range a b) (Range c d) -> Range (earlier a c) (later b d)) new joined
     -- Sorted by the distance from the first number of all, since there is no order on them.
@@ -59,8 +81,8 @@ insertRange new (Reassembly old)
 -- | Given the next number expected: where the bytes that are here without a gap end, and what
 -- remains out of turn.
 takeReady :: Seq -> Reassembly -> (Seq, Reassembly)
-takeReady next r@(Reassembly old) = case filter (upToNext . rangeStart) old of
+takeReady next r@(Reassembly old twice) = case filter (upToNext . rangeStart) old of
   [] -> (next, r)
-  ready -> (foldr (later . rangeEnd) next ready, Reassembly (filter (not . upToNext . rangeStart) old))
+  ready -> (foldr (later . rangeEnd) next ready, Reassembly (filter (not . upToNext . rangeStart) old) twice)
   where
     upToNext = (`upTo` next)

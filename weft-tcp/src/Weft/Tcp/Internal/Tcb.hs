@@ -12,8 +12,10 @@ module Weft.Tcp.Internal.Tcb
     State (..),
     Settings (..),
     KeepAlive (..),
+    Ecn (..),
     defaultSettings,
     Recovery (..),
+    Episode (..),
     Tcb (..),
     Input (..),
     Answer (..),
@@ -27,6 +29,7 @@ module Weft.Tcp.Internal.Tcb
 
     -- * Derived
     flight,
+    pipe,
     pendingFin,
     unsent,
     windowEdge,
@@ -42,6 +45,7 @@ import Data.Bits (clearBit, setBit, shiftL, testBit)
 import Data.Int (Int64)
 import Data.Word (Word16, Word32, Word8)
 import Weft.Tcp.Congestion
+import Weft.Tcp.Icmp (Trouble (..))
 import Weft.Tcp.Internal.Reassembly
 import Weft.Tcp.Internal.Scoreboard
 import Weft.Tcp.Segment
@@ -73,26 +77,46 @@ data State
 data Settings = Settings
   { -- | How many bytes the user's memory for what is received has.
     settingReceiveBuffer :: !Word32,
+    -- | How large that memory may become; the window scale is offered for it.
+    settingReceiveLimit :: !Word32,
     -- | The largest payload that this end's link takes: MTU less 40 bytes, or 60 (version 6).
     settingMss :: !Word16,
+    -- | The length of the headers in front of it: 40 bytes, or 60.
+    settingHeaders :: !Word16,
     settingControl :: !Control,
     -- | Send small segments at once (no Nagle's algorithm).
     settingNoDelay :: !Bool,
+    -- | Hold back what does not fill a segment, for as long as an old peer's window would be probed.
+    settingCork :: !Bool,
     -- | Options that are offered.
     settingSack, settingTimestamps, settingScaling :: !Bool,
     -- | How long an acknowledgement may be kept back. At most half a second (RFC 9293, MUST-40).
     settingAckDelay :: !Int64,
-    -- | Bounds of the retransmission timeout. RFC 6298 asks for a second at least; the default is
-    -- 200 milliseconds, as is usual.
+    -- | How many segments are acknowledged at once in the beginning, so that a peer in slow start
+    -- is not held up. The first answer ends it.
+    settingQuickAcks :: !Word8,
+    -- | Whether marks of congestion are used (RFC 3168).
+    settingEcn :: !Ecn,
+    -- | Probe the tail before the retransmission timer fires (RFC 8985, section 7).
+    settingTailProbe :: !Bool,
+    -- | Bounds of the retransmission timeout: the first is added to the round trip at least, the
+    -- second is never exceeded. RFC 6298 asks for a second; the default is 200 milliseconds, as is
+    -- usual.
     settingMinimumRto, settingMaximumRto :: !Int64,
     -- | Give up when nothing was acknowledged for so long (RFC 9293, section 3.8.3).
     settingUserTimeout :: !Int64,
+    -- | How often a SYN is sent again.
+    settingSynRetries :: !Word8,
     settingKeepAlive :: !(Maybe KeepAlive),
     -- | How long TIME-WAIT lasts: twice the lifetime of a segment.
     settingTimeWait :: !Int64,
     -- | How long a connection that its user closed waits for the peer's FIN.
     settingFinWait :: !Int64
   }
+
+-- | Use marks of congestion never, where the peer offers them, or offer them.
+data Ecn = NoEcn | AcceptEcn | OfferEcn
+  deriving stock (Eq, Show)
 
 -- | Asking whether a silent peer is there (RFC 9293, section 3.8.4): after how much silence, how
 -- often, and after how many questions without an answer to give up.
@@ -104,33 +128,84 @@ defaultSettings :: Settings
 defaultSettings =
   Settings
     { settingReceiveBuffer = 262144,
+      settingReceiveLimit = 262144,
       settingMss = 1460,
+      settingHeaders = 40,
       settingControl = cubic,
       settingNoDelay = False,
+      settingCork = False,
       settingSack = True,
       settingTimestamps = True,
       settingScaling = True,
       settingAckDelay = 40000,
+      settingQuickAcks = 16,
+      settingEcn = AcceptEcn,
+      settingTailProbe = True,
       settingMinimumRto = 200000,
       settingMaximumRto = 60000000,
       settingUserTimeout = 300000000,
+      settingSynRetries = 6,
       settingKeepAlive = Nothing,
       settingTimeWait = 60000000,
       settingFinWait = 60000000
     }
 
--- | Whether something is being repaired. Both repairs end when everything before 'rangeEnd' of
--- the first field's moment was acknowledged: what had been sent when the loss was noticed.
+-- | Whether something is being repaired, and how that is going.
 data Recovery
   = Open
-  | -- | By acknowledgements: until which number, and how far losses were sent again.
-    Fast !Seq !Seq
-  | -- | By the timer: all that is not known to have arrived counts as lost.
-    Loss !Seq !Seq
+  | -- | Nothing was lost, but the window goes down: a router marked a packet, or a probe of the tail
+    -- repaired a loss.
+    Reducing !Episode
+  | -- | Losses are sent again as acknowledgements come in.
+    Fast !Episode
+  | -- | The timer fired: all that is not known to have arrived counts as lost.
+    Loss !Episode
+  deriving stock (Eq, Show)
+
+-- | One repair.
+data Episode = Episode
+  { -- | It is over when everything before this was acknowledged: what had been sent when it began.
+    episodePoint :: !Seq,
+    -- | The window before, in case that it was needless.
+    episodeBefore :: !Window,
+    -- | This end's timestamp in the first retransmission.
+    episodeStamp :: !(Maybe Word32),
+    -- | How many segments were sent again, less those reported as duplicates; and was any?
+    episodeAgain :: !Int,
+    episodeRepeated :: !Bool,
+    -- | Proportional rate reduction: bytes delivered and sent since, and outstanding at first.
+    episodeDelivered, episodeOut, episodeFlight :: !Word32,
+    -- | The step of F-RTO (RFC 5682): 0 if it is not tried, 1 until an acknowledgement comes, 2
+    -- when new data were sent to see what happens.
+    episodeFrto :: !Word8
+  }
   deriving stock (Eq, Show)
 
 -- | Yes or no.
-data Mark = SackOn | ScaleOn | TimestampsOn | FinQueued | FinSent | UserGone | AckNow | Passive | FinSeen | SynAgain
+data Mark
+  = SackOn
+  | ScaleOn
+  | TimestampsOn
+  | FinQueued
+  | FinSent
+  | UserGone
+  | AckNow
+  | Passive
+  | FinSeen
+  | SynAgain
+  | -- | The user is about to write more: only for the step in which that is said.
+    More
+  | -- | The last bytes written were not meant to be passed on at once.
+    Unpushed
+  | ReadShut
+  | -- | The timer is for a probe of the tail, or for what may have been overtaken.
+    TimerProbe
+  | TimerReorder
+  | -- | Both ends understand marks of congestion; a mark is to be echoed; the window was reduced
+    -- because of one, which the peer is to be told.
+    EcnOn
+  | EcnEcho
+  | EcnReduced
   deriving stock (Eq, Enum, Show)
 
 -- | A connection.
@@ -138,7 +213,7 @@ data Tcb = Tcb
   { -- | As of RFC 9293, section 3.3.2.
     tcbState :: !State,
     tcbSettings :: !Settings,
-    tcbMarks :: !Word16,
+    tcbMarks :: !Word32,
     sndUna, sndNxt :: !Seq,
     -- | After the last byte that the user wrote. The FIN has this number.
     sndEnd :: !Seq,
@@ -152,6 +227,8 @@ data Tcb = Tcb
     sndBackoff, sndDups :: !Word8,
     -- | Keep-alive probes without an answer.
     sndProbes :: !Word8,
+    -- | How many more segments are acknowledged at once.
+    rcvQuick :: !Word8,
     rcvNxt :: !Seq,
     -- | The right edge that the peer was offered. It never goes back.
     rcvAdv :: !Seq,
@@ -161,11 +238,10 @@ data Tcb = Tcb
     rcvFin :: !Seq,
     -- | The last number acknowledged.
     rcvAcked :: !Seq,
-    -- | Microseconds; 0 before the first measurement.
-    rttSmooth, rttVar :: !Word32,
-    -- | Which number is timed, and since when; negative if none is.
-    timedSeq :: !Seq,
-    timedAt :: !Instant,
+    -- | Microseconds; 0 before the first measurement. The last is the shortest of all.
+    rttSmooth, rttVar, rttLeast :: !Word32,
+    -- | The end of the last segment that was sent without being full.
+    sndSmall :: !Seq,
     -- | The peer's timestamp to echo, and what is added to this end's clock (RFC 7323).
     tsRecent, tsOffset :: !Word32,
     tcbWindow :: {-# UNPACK #-} !Window,
@@ -179,7 +255,8 @@ data Tcb = Tcb
     ackAt :: !Instant,
     -- | When something was last acknowledged, or everything had been.
     progressAt :: !Instant,
-    heardAt, sentAt, challengeAt :: !Instant
+    -- | When something came, when payload came, and when something was sent.
+    heardAt, dataAt, sentAt, challengeAt :: !Instant
   }
 
 -- | What happens to a connection.
@@ -190,17 +267,31 @@ data Input
     Due
   | -- | The user wrote this number of further bytes.
     Wrote !Word32
+  | -- | The same, and the user is about to write more: the last segment waits until it is full.
+    WroteMore !Word32
   | -- | The user took this number of the bytes received in order.
     Consumed !Word32
   | -- | The user will write no more (the CLOSE of RFC 9293; a half-close).
     Shutdown
+  | -- | The user will read no more. What the peer sends is acknowledged and dropped, until this end
+    -- has closed, too: then it is answered with a reset.
+    ShutRead
   | -- | The user will neither write nor read.
     Close
   | -- | Reset it.
     Abort
+  | -- | Other settings from now on. What was agreed with the peer stays.
+    Tune !Settings
+  | -- | A router, or the peer's host, says what became of a segment with this number.
+    Icmp !Trouble !Seq
 
 -- | Why a connection ended before its time.
-data Failure = Refused | Reset | TimedOut
+data Failure
+  = Refused
+  | Reset
+  | TimedOut
+  | -- | No way there, with the code of the ICMP message.
+    Unreached !Word8
   deriving stock (Eq, Show)
 
 -- | What a user is told.
@@ -232,6 +323,13 @@ put m yes t = t {tcbMarks = (if yes then setBit else clearBit) (tcbMarks t) (fro
 flight :: Tcb -> Word32
 flight t = distance (sndUna t) (sndNxt t)
 
+-- | How much is thought to be on the way (the pipe of RFC 6675). Without selective acknowledgements
+-- each duplicate one stands for a segment that arrived.
+pipe :: Tcb -> Word32
+pipe t = left - min left (if t `is` SackOn then 0 else fromIntegral (sndDups t) * fromIntegral (sndMss t))
+  where
+    left = flight t - boardSacked (tcbScoreboard t) - boardLost (tcbScoreboard t)
+
 -- | Is there a FIN that was never sent?
 pendingFin :: Tcb -> Bool
 pendingFin t = t `is` FinQueued && not (t `is` FinSent)
@@ -255,7 +353,7 @@ retransmissionTimeout t = min (settingMaximumRto s) (bounded `shiftL` min 12 (fr
     s = tcbSettings t
     bounded
       | rttSmooth t == 0 = 1000000
-      | otherwise = max (settingMinimumRto s) (fromIntegral (rttSmooth t) + max 1000 (4 * fromIntegral (rttVar t)))
+      | otherwise = fromIntegral (rttSmooth t) + max (settingMinimumRto s) (4 * fromIntegral (rttVar t))
 
 -- | This end's timestamp: milliseconds and an offset that the peer does not know.
 clockValue :: Instant -> Tcb -> Word32

@@ -55,7 +55,7 @@ data Watch = Watch
     watchTrigger :: !Trigger,
     watchInterest :: !Interest,
     -- | Its request.
-    watchFlight :: !(Maybe Slots.Key)
+    watchFlight :: !(Maybe Slots.SlotKey)
   }
 
 data Polls = Polls
@@ -65,7 +65,7 @@ data Polls = Polls
     pollsWatches :: !(IORef (IntMap Watch)),
     -- | What is to be asked for, and what is to be cancelled, before the next wait.
     pollsUnasked :: !(IORef IntSet),
-    pollsUnwanted :: !(IORef [Slots.Key]),
+    pollsUnwanted :: !(IORef [Slots.SlotKey]),
     -- | Events that did not fit, latest first.
     pollsFound :: !(IORef [(Key, Events)])
   }
