@@ -33,6 +33,7 @@ import Data.Int (Int64)
 import Data.List (nub)
 import Data.Maybe (fromMaybe, isJust)
 import Weft (BackendChoice (Auto), Duration, seconds)
+import Weft.Cli.Tcp (OwnTcp)
 import Weft.Http.AccessLog (LogFormat (Combined))
 import Weft.Http.Compress
 import Weft.Http.Hosts
@@ -65,6 +66,8 @@ data ServerConfig = ServerConfig
     -- | Default: one for each processor.
     confWorkers :: !(Maybe Int),
     confBackend :: !BackendChoice,
+    -- | TCP of its own; default: the system's.
+    confTcp :: !(Maybe OwnTcp),
     -- | Default: what the limit of open files allows, less 256.
     confMaxConnections :: !(Maybe Int),
     -- | Whether excess connections get 503 instead of waiting; default 'False'.
@@ -183,6 +186,7 @@ defaultConfig =
             confPort = 8080,
             confWorkers = Nothing,
             confBackend = Auto,
+            confTcp = Nothing,
             confMaxConnections = Nothing,
             confRefuses = False,
             confRetryAfter = 1,
