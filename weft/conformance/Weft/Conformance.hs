@@ -8,6 +8,7 @@
 -- Every test has a time limit of its own only if the tree that it stands in sets one.
 module Weft.Conformance
   ( conformance,
+    networkConformance,
     World (..),
     Listener (..),
   )
@@ -67,3 +68,8 @@ conformance world =
         "interruptions"
         (map ($ world) [cancellation, races, handover, storms])
     ]
+
+-- | The part of the suite in which connections occur, for worlds that differ in those only.
+networkConformance :: World -> TestTree
+networkConformance world =
+  testGroup (worldName world) (map ($ world) [sockets, addresses, streams, attempting, closing, kept, resources, reading, relaying, serving, cancellation, storms])

@@ -27,6 +27,7 @@ import Weft.Cli.Load.Plan
 import Weft.Cli.Load.Report
 import Weft.Cli.Load.Run
 import Weft.Cli.Load.Text
+import Weft.Cli.Tcp
 import Weft.Http.Client.Types (Scheme (..), Target (..), authority)
 import Weft.Http.Internal.Descriptors
 import Weft.Internal.Os.Report (reportToStderr, writeStderr)
@@ -49,10 +50,11 @@ putUnderLoad o = do
   for_ (loadReport o) $ \path -> writing path (writeFile path "")
   descriptors <- raiseDescriptors
   let wanted = loadConnections o + loadIdle o + 64
-  when (wanted > descriptors) (failing 1 (show (loadConnections o + loadIdle o) <> " connections need more open files than the limit, which is " <> show descriptors))
+  -- A TCP of its own needs no descriptors for connections.
+  when (wanted > descriptors && null (loadTcp o)) (failing 1 (show (loadConnections o + loadIdle o) <> " connections need more open files than the limit, which is " <> show descriptors))
   processors <- getNumProcessors
   outcome <-
-    try . runWith defaultSettings {settingWorkers = Just (fromMaybe processors (loadWorkers o)), settingKernel = systemKernel defaultSystemSettings {systemBackend = loadBackend o}} $ do
+    try . runWith defaultSettings {settingWorkers = Just (fromMaybe processors (loadWorkers o)), settingKernel = overOwnTcp (loadTcp o) (systemKernel defaultSystemSettings {systemBackend = loadBackend o})} $ do
       secure <- securing plan
       address <- reach plan secure
       progress <- liftIO (progressOn o)

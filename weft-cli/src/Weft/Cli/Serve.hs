@@ -22,6 +22,7 @@ import Weft.Cli.Serve.Paths
 import Weft.Cli.Serve.Secure
 import Weft.Cli.Serve.Service
 import Weft.Cli.Serve.Toml
+import Weft.Cli.Tcp
 import Weft.Internal.Os.Report (reportToStderr, writeStderr)
 import Weft.Kernel (Kernel)
 import Weft.Timeline (timelineTo)
@@ -46,12 +47,14 @@ start line = do
     Left e -> failWith e
     Right wrongs -> do
       mapM_ (shownPath >=> reportToStderr) wrongs
-      unless (null inFile && null wrongs) exitFailure
+      device <- maybe (pure Nothing) (checkOwnTcp (lineCheck line)) (confTcp (configServer config))
+      mapM_ reportToStderr device
+      unless (null inFile && null wrongs && null device) exitFailure
   if lineCheck line then putStrLn "configuration ok" else serveWith config
   where
     -- Say a warning once: the service repeats it.
     told = if lineCheck line then reportToStderr else const (pure ())
-    quietly config = defaultSettings {settingWorkers = Just 1, settingKernel = kernelOf config}
+    quietly config = defaultSettings {settingWorkers = Just 1, settingKernel = systemOf config}
 
 -- | The errors of a file, a line each, and the configuration from the rest of it.
 configFrom :: FilePath -> IO ([String], Config)
@@ -92,8 +95,9 @@ settingsOf processors config =
   where
     server = configServer config
 
-kernelOf :: Config -> Kernel
-kernelOf config = systemKernel defaultSystemSettings {systemBackend = confBackend (configServer config)}
+kernelOf, systemOf :: Config -> Kernel
+kernelOf config = overOwnTcp (confTcp (configServer config)) (systemOf config)
+systemOf config = systemKernel defaultSystemSettings {systemBackend = confBackend (configServer config)}
 
 failWith :: IOException -> IO ()
 failWith e = reportToStderr (explain e) >> exitFailure

@@ -14,6 +14,7 @@ import Weft.Cli.Options
 import Weft.Cli.Serve.Choices
 import Weft.Cli.Serve.Config
 import Weft.Cli.Serve.Paths
+import Weft.Cli.Tcp
 import Weft.Http.Proxy (parseNetworks)
 import Weft.Http.Server
 import Weft.Http.Static
@@ -62,6 +63,7 @@ options =
     server (option (number 1 256) (long "workers" <> metavar "N" <> help "Workers, each on an OS thread (default: one for each processor)")) (\v c -> c {confWorkers = Just v}),
     server (option backend (long "backend" <> metavar "NAME" <> help "Event source: auto, epoll, io_uring or poll (default: auto, or what WEFT_BACKEND says)")) (\v c -> c {confBackend = v}),
     server (option (eitherReader parseSchedule) (long "schedule" <> metavar "fifo|connections|accept" <> help "Which ready threads run first: all in turn, those of open connections, or those that accept (default: fifo)")) (\v c -> c {confSchedule = v}),
+    server (option ownTcp (long "tcp" <> metavar "DEVICE,ADDRESS/PREFIX" <> help "Use a TCP of its own with this address on a TUN device, not the system's (default: the system's)")) (\v c -> c {confTcp = Just v}),
     server (option (number 1 1_000_000) (long "max-connections" <> metavar "N" <> help "Connections open at a time (default: what the limit of open files allows, less 256; with --overload refuse less 512)")) (\v c -> c {confMaxConnections = Just v}),
     server (option (eitherReader parseOverload) (long "overload" <> metavar "wait|refuse" <> help "What happens to more connections: they wait in the listen queue, or are answered with 503 at once (default: wait)")) (\v c -> c {confRefuses = v}),
     server (option (number 0 86_400) (long "retry-after" <> metavar "SECONDS" <> help "With --overload refuse: when the client is told to come again (default: 1)")) (\v c -> c {confRetryAfter = v}),

@@ -33,6 +33,7 @@ import Data.Int (Int64)
 import Data.List (nub)
 import Data.Maybe (fromMaybe, isJust)
 import Weft (BackendChoice (Auto), Duration, seconds)
+import Weft.Cli.Tcp (OwnTcp)
 import Weft.Http.AccessLog (LogFormat (Combined))
 import Weft.Http.Compress
 import Weft.Http.Hosts
@@ -68,6 +69,8 @@ data ServerConfig = ServerConfig
     confBackend :: !BackendChoice,
     -- | The order of ready threads; default 'fifo'.
     confSchedule :: !Policy,
+    -- | TCP of its own; default: the system's.
+    confTcp :: !(Maybe OwnTcp),
     -- | Default: what the limit of open files allows, less 256.
     confMaxConnections :: !(Maybe Int),
     -- | Whether excess connections get 503 instead of waiting; default 'False'.
@@ -187,6 +190,7 @@ defaultConfig =
             confWorkers = Nothing,
             confBackend = Auto,
             confSchedule = fifo,
+            confTcp = Nothing,
             confMaxConnections = Nothing,
             confRefuses = False,
             confRetryAfter = 1,

@@ -28,6 +28,7 @@ import Weft.Cli.Serve.Paths
 import Weft.Cli.Serve.Reader
 import Weft.Cli.Serve.Suggest
 import Weft.Cli.Serve.Toml
+import Weft.Cli.Tcp
 import Weft.Http.Compress
 import Weft.Http.Negotiation
 import Weft.Http.Proxy (parseNetwork)
@@ -92,6 +93,7 @@ serverKeys file =
     Key "workers" "a number from 1 to 256" "one for each processor" "Workers, each on an OS thread." (set (integer 1 256) (\v c -> c {confWorkers = Just v})),
     Key "backend" "a string" "\"auto\", or what WEFT_BACKEND says" "The event source: auto, epoll, io_uring or poll." (set (text "a string" parseBackend) (\v c -> c {confBackend = v})),
     Key "schedule" "\"fifo\", \"connections\" or \"accept\"" "\"fifo\"" "Which ready threads run first: all in turn, those of open connections, or those that accept." (set (text "a string" parseSchedule) (\v c -> c {confSchedule = v})),
+    Key "tcp" "a device and an address" "the system's TCP" "Use a TCP of its own with this address on a TUN device, such as \"tun0,10.9.0.2/24\"." (set (text "a string" parseOwnTcp) (\v c -> c {confTcp = Just v})),
     Key "max-connections" "a number from 1 to 1000000" "seven eighths of the limit of open files, less 256; with refuse less 512" "Connections open at a time." (set (integer 1 1_000_000) (\v c -> c {confMaxConnections = Just v})),
     Key "overload" "\"wait\" or \"refuse\"" "\"wait\"" "What happens to more connections: they wait in the listen queue, or are answered with 503 at once." (set (text "a string" parseOverload) (\v c -> c {confRefuses = v})),
     Key "retry-after" "a number from 0 to 86400" "1" "With refuse: in how many seconds the client is told to come again." (set (integer 0 86_400) (\v c -> c {confRetryAfter = v})),

@@ -6,14 +6,21 @@
 --
 -- For dumps: the address of the peer of a system call's socket, or the socket's own if it has no
 -- peer. Asks the operating system about the descriptor as it is now; says nothing of a closed one.
-module Weft.Internal.Kernel.Peer (withPeer) where
+-- Sockets with negative numbers are those of kernels that have sockets of their own, which say it
+-- themselves ('describesSockets').
+module Weft.Internal.Kernel.Peer (withPeer, describesSockets) where
 
 import Control.Exception (IOException, try)
+import Data.IORef
+import Data.IntMap.Strict (IntMap)
+import Data.IntMap.Strict qualified as IntMap
+import Data.Maybe (catMaybes, listToMaybe)
 import Foreign.C.Types (CInt)
 import Foreign.Marshal.Alloc (allocaBytes)
 import Foreign.Ptr (Ptr, castPtr)
 import Network.Socket (SockAddr)
 import Network.Socket.Address (peekSocketAddress)
+import System.IO.Unsafe (unsafePerformIO)
 import Weft.Internal.Core.SystemCall
 import Weft.Internal.Os.Address (showAddress)
 import Weft.Internal.Os.Descriptor (descriptorNumber, isClosed)
@@ -26,11 +33,31 @@ withPeer request text = case socketOf request of
     closed <- isClosed (socketDescriptor s)
     if closed
       then pure text
-      else do
-        peer <- address c_getpeername s
-        case peer of
-          Just a -> pure (text <> ", peer " <> showAddress a)
-          Nothing -> maybe text (\a -> text <> ", " <> showAddress a) <$> address c_getsockname s
+      else
+        if descriptorNumber (socketDescriptor s) < 0
+          then maybe text ((text <> ", ") <>) <$> described s
+          else do
+            peer <- address c_getpeername s
+            case peer of
+              Just a -> pure (text <> ", peer " <> showAddress a)
+              Nothing -> maybe text (\a -> text <> ", " <> showAddress a) <$> address c_getsockname s
+
+-- | From now on until the answer is run, this function says what is at the other end of sockets
+-- with negative numbers, if they are its own. Any OS thread calls it, for a dump; it must not block.
+describesSockets :: (Socket -> IO (Maybe String)) -> IO (IO ())
+describesSockets f = do
+  key <- atomicModifyIORef' describers (\(n, m) -> ((n + 1, IntMap.insert n f m), n))
+  pure (atomicModifyIORef' describers (\(n, m) -> ((n, IntMap.delete key m), ())))
+
+described :: Socket -> IO (Maybe String)
+described s = do
+  (_, m) <- readIORef describers
+  listToMaybe . catMaybes <$> mapM ($ s) (IntMap.elems m)
+
+-- | Who describes sockets, by numbers that are not given twice.
+describers :: IORef (Int, IntMap (Socket -> IO (Maybe String)))
+describers = unsafePerformIO (newIORef (0, IntMap.empty))
+{-# NOINLINE describers #-}
 
 address :: (CInt -> Ptr () -> CInt -> IO CInt) -> Socket -> IO (Maybe SockAddr)
 address get s = allocaBytes room $ \p -> do

@@ -1,0 +1,78 @@
+-- |
+-- Description : Linux's TCP beside ours
+--
+-- A stack on a TUN device, and Linux at its other end: bytes both ways, whoever connects, also over
+-- a device that loses, duplicates, reorders and corrupts packets in both directions.
+--
+-- The part that needs a device runs in a process and a network namespace of its own, so that it
+-- changes nothing for others. Where that cannot be had it is named and skipped.
+module InteropTest (tests, part) where
+
+import Control.Exception (IOException)
+import Control.Monad ((>=>))
+import Support
+import System.Directory (doesPathExist)
+import System.Environment (getExecutablePath)
+import System.Exit (ExitCode (..))
+import System.Process
+import Test.Tasty
+import Test.Tasty.HUnit
+import Weft
+import Weft.Tcp.Device
+import Weft.Tcp.Device.Tun
+import Weft.Tcp.Packet (Address (..))
+
+-- | The tests, each a process in a namespace; or one that says why there are none.
+tests :: IO TestTree
+tests = do
+  device <- doesPathExist "/dev/net/tun"
+  namespace <- try (readProcessWithExitCode "unshare" ["-rn", "true"] "")
+  pure $ case namespace of
+    _ | not device -> skipped "there is no /dev/net/tun"
+    Left (e :: IOException) -> skipped ("unshare: " <> show e)
+    Right (ExitFailure _, _, e) -> skipped (takeWhile (/= '\n') e)
+    Right (ExitSuccess, _, _) -> testGroup "Linux over TUN" [testCase name (alone name) | (name, _) <- parts]
+  where
+    skipped why = testCase ("Linux over TUN: skipped, " <> why) (pure ())
+    alone name = do
+      self <- getExecutablePath
+      (status, out, err) <- readProcessWithExitCode "unshare" ["-rn", self, partArgument, name] ""
+      assertEqual (out <> err) ExitSuccess status
+
+-- | What the process does that was started with these arguments.
+part :: [String] -> Maybe (IO ())
+part = \case
+  [first, name] | first == partArgument -> lookup name parts
+  _ -> Nothing
+
+partArgument :: String
+partArgument = "--interop-part"
+
+parts :: [(String, IO ())]
+parts =
+  [ ("Linux connects, megabytes both ways", exchange (own tun) linux ownName 4000000),
+    ("we connect, megabytes both ways", withLinux (\name -> exchange linux (own tun) name 4000000)),
+    ("Linux connects over a bad link", exchange (own bad) linux ownName 300000),
+    ("we connect over a bad link", withLinux (\name -> exchange linux (own bad) name 300000)),
+    ("short connections from Linux", shortConnections (own tun) linux ownName 200),
+    ("short connections to Linux", withLinux (\name -> shortConnections linux (own tun) name 200))
+  ]
+  where
+    linux = defaultSettings {settingWorkers = Just 1}
+    own device = ownSettings device (Address4 0x0a090002)
+    ownName = "10.9.0.2"
+    tun = openTun "weft0" (Address4 0x0a090002) 24
+    -- Linux has its address once the device is there, which it is before a run opens it again.
+    withLinux act = do
+      callCommand "ip tuntap add weft0 mode tun"
+      tun >>= deviceClose
+      act "10.9.0.1"
+    bad = do
+      device <- tun
+      there <- roughLink 5
+      back <- roughLink 6
+      pure
+        device
+          { deviceRead = deviceRead device >>= fmap concat . mapM (linkFate back),
+            deviceSend = linkFate there >=> mapM_ (deviceSend device)
+          }

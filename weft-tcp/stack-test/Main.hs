@@ -1,0 +1,30 @@
+-- |
+-- Description : Tests of the stack
+--
+-- The conformance suite on the stack's own sockets, two stacks over a joint in memory, with and
+-- without losses, and Linux's TCP beside them where there is a TUN device.
+module Main (main) where
+
+import ConformanceTest qualified
+import Data.Maybe (fromMaybe)
+import HeldTest qualified
+import InteropTest qualified
+import PairTest qualified
+import System.Environment (getArgs, setEnv)
+import Test.Tasty
+
+main :: IO ()
+main = getArgs >>= fromMaybe everything . InteropTest.part
+
+everything :: IO ()
+everything = do
+  interop <- InteropTest.tests
+  conformance <- ConformanceTest.tests
+  -- The conformance tests take descriptors and raise signals.
+  setEnv "TASTY_NUM_THREADS" "1"
+  defaultMain . adjustOption limited $
+    testGroup "weft-tcp:stack" [HeldTest.tests, PairTest.tests, interop, conformance]
+  where
+    limited = \case
+      NoTimeout -> mkTimeout 120000000
+      given -> given

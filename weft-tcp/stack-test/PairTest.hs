@@ -1,0 +1,160 @@
+{-# LANGUAGE OverloadedStrings #-}
+
+-- |
+-- Description : Two stacks, two runs, one joint
+--
+-- A client and a server in runs of their own, whose devices are joined in memory. The joint may lose,
+-- duplicate, reorder and corrupt packets; bytes arrive once, in order, unchanged.
+module PairTest (tests) where
+
+import Control.Concurrent (newEmptyMVar, putMVar, takeMVar)
+import Control.Monad (forM, replicateM, void, (>=>))
+import Data.ByteString (ByteString)
+import Data.ByteString qualified as B
+import Data.IORef
+import Data.List (isInfixOf)
+import Data.Text qualified as Text
+import Support
+import Test.Tasty
+import Test.Tasty.HUnit
+import Weft
+import Weft.Dump (dumpThreads)
+import Weft.Socket
+import Weft.Tcp.Device
+import Weft.Tcp.Icmp
+import Weft.Tcp.Packet
+
+tests :: TestTree
+tests =
+  testGroup
+    "two stacks"
+    [ testCase "megabytes both ways" (transfer perfectLink perfectLink 2000000),
+      testCase "over links that lose, duplicate, reorder and corrupt" $ do
+        there <- roughLink 1
+        back <- roughLink 2
+        transfer there back 200000,
+      testCase "a hundred connections at once" many,
+      testCase "nobody listens" refusedThere,
+      testCase "a dump tells peer and state" dumped,
+      testCase "an echo request is answered" echoed,
+      testCase "what was closed at the end of a run arrives" lastWords
+    ]
+
+clientAddress, serverAddress :: Address
+clientAddress = Address4 0x0a090001
+serverAddress = Address4 0x0a090002
+
+serverName :: String
+serverName = "10.9.0.2"
+
+-- | A thread on the server's stack, and one on the client's; what the client's answers.
+twoStacks :: Link -> Link -> (IO () -> Thread ()) -> (Thread () -> Thread a) -> IO a
+twoStacks there back server client = do
+  (a, b) <- newPair 1500 there back
+  twoRuns (over b serverAddress) (over a clientAddress) server client
+
+over :: Device -> Address -> Weft.Settings
+over device address = ownSettings (pure device) address
+
+runOn :: Device -> Address -> Thread a -> IO a
+runOn device address = runWith (over device address)
+
+transfer :: Link -> Link -> Int -> IO ()
+transfer there back size = do
+  (a, b) <- newPair 1500 there back
+  exchange (over b serverAddress) (over a clientAddress) serverName size
+
+many :: IO ()
+many = do
+  answers <- twoStacks perfectLink perfectLink server client
+  answers @?= [B.pack [fromIntegral i, fromIntegral i] | i <- [1 .. count]]
+  where
+    count = 100 :: Int
+    server :: IO () -> Thread ()
+    server ready = withSocket (listenTcp (Just serverName) "80" 256) $ \l -> do
+      liftIO ready
+      served <- replicateM count (accept l >>= \(s, _) -> beside (withSocket (pure s) (\_ -> receiveAll s >>= \x -> sendAll s x >> sendAll s x)))
+      sequence_ served
+    client :: Thread () -> Thread [ByteString]
+    client ready = do
+      ready
+      open <- forM [1 .. count] $ \i -> (,) i <$> connectTcp (seconds 30) serverName "80"
+      waits <- forM open $ \(i, s) -> beside (withSocket (pure s) (\_ -> sendAll s (B.singleton (fromIntegral i)) >> shutdown s ShutdownSend >> receiveAll s))
+      sequence waits
+
+refusedThere :: IO ()
+refusedThere = do
+  r <- twoStacks perfectLink perfectLink server client
+  case r of
+    Left e -> assertBool (show e) ("refused" `isInfixOf` show (e :: IOError))
+    Right () -> assertFailure "somebody listens"
+  where
+    -- The stack starts with its first socket.
+    server :: IO () -> Thread ()
+    server ready = withSocket (listenTcp (Just serverName) "80" 16) $ \l -> liftIO ready >> accept l >>= closeSocket . fst
+    client :: Thread () -> Thread (Either IOError ())
+    client ready = do
+      ready
+      r <- try (connectTcp (seconds 30) serverName "81" >>= closeSocket)
+      r <$ (connectTcp (seconds 30) serverName "80" >>= closeSocket)
+
+dumped :: IO ()
+dumped = do
+  text <- twoStacks perfectLink perfectLink server client
+  assertBool text ("receive up to 10 bytes" `isInfixOf` text && "peer 10.9.0.2:80, state FIN-WAIT-2" `isInfixOf` text)
+  where
+    server :: IO () -> Thread ()
+    server ready = withSocket (listenTcp (Just serverName) "80" 16) $ \l -> do
+      liftIO ready
+      withSocket (fst <$> accept l) $ \s -> do
+        _ <- receiveAll s
+        -- The end of the stream was acknowledged; the client sends another connection when it has seen that.
+        accept l >>= closeSocket . fst
+    client :: Thread () -> Thread String
+    client ready = do
+      ready
+      withSocket (connectTcp (seconds 30) serverName "80") $ \s -> do
+        fork_ (void (try (receive s 10) :: Thread (Either IOError ByteString)))
+        shutdown s ShutdownSend
+        text <- until' ("FIN-WAIT-2" `isInfixOf`)
+        text <$ (connectTcp (seconds 30) serverName "80" >>= closeSocket)
+    until' :: (String -> Bool) -> Thread String
+    until' there = do
+      text <- Text.unpack <$> dumpThreads
+      if there text then pure text else sleep (milliseconds 1) >> until' there
+
+-- | The test is the other end.
+echoed :: IO ()
+echoed = do
+  (a, b) <- newPair 1500 perfectLink perfectLink
+  answer <- newEmptyMVar
+  runOn b serverAddress $ withSocket (listenTcp (Just serverName) "80" 16) $ \_ -> do
+    let message = EchoRequest 7 9 "are you there?"
+    liftIO (deviceSend a (buildPacket (Packet clientAddress serverAddress protocolIcmp 64 0 0 (buildMessage clientAddress serverAddress message))))
+    let go =
+          liftIO (deviceRead a) >>= \case
+            [] -> deviceAwait a >> go
+            p : _ -> liftIO (putMVar answer p)
+    go
+  packet <- takeMVar answer
+  case parsePacket packet of
+    Right p -> parseMessage serverAddress clientAddress (packetPayload p) @?= Right (EchoReply 7 9 "are you there?")
+    Left e -> assertFailure (show e)
+
+-- | The client's run ends with bytes that are not yet acknowledged: no more than the window are
+-- under way at first.
+lastWords :: IO ()
+lastWords = do
+  got <- newIORef B.empty
+  twoStacks perfectLink perfectLink (server got) client
+  bytes <- readIORef got
+  assertBool "all of it" (bytes == content 200000 3)
+  where
+    server :: IORef ByteString -> IO () -> Thread ()
+    server got ready = withSocket (listenTcp (Just serverName) "80" 16) $ \l -> do
+      liftIO ready
+      withSocket (fst <$> accept l) $ receiveAll >=> (liftIO . writeIORef got)
+    client :: Thread () -> Thread ()
+    client ready = do
+      ready
+      withSocket (connectTcp (seconds 30) serverName "80") (`sendAll` content 200000 3)

@@ -1,0 +1,110 @@
+-- |
+-- Description : A TUN device of Linux
+--
+-- A network interface whose other end is this program. Linux routes packets for the stack's address
+-- into it. Making one, and changing its address, needs the right to administer the network
+-- (@CAP_NET_ADMIN@); one that was made for a user (@ip tuntap add ... user@) does not.
+module Weft.Tcp.Device.Tun (openTun) where
+
+import Control.Exception (throwIO)
+import Control.Monad (void, when)
+import Data.Bits (complement, shiftL, shiftR, (.&.), (.|.))
+import Data.ByteString (ByteString)
+import Data.ByteString.Internal qualified as B
+import Data.ByteString.Unsafe qualified as B
+import Data.Word (Word32, Word8)
+import Foreign.C.Error (Errno (..), eBUSY, eNOENT, ePERM, errnoToIOError)
+import Foreign.C.String (CString, withCString)
+import Foreign.C.Types (CInt (..), CLong (..))
+import Foreign.ForeignPtr (ForeignPtr, plusForeignPtr, withForeignPtr)
+import Foreign.Ptr (Ptr, castPtr, plusPtr)
+import GHC.IO.Exception (IOException (..))
+import Network.Socket (Family (AF_UNSPEC), SocketType (Raw))
+import Weft.Internal.Core.SystemCall (Socket (..))
+import Weft.Internal.Os.Descriptor (newDescriptor)
+import Weft.Socket (awaitReadable)
+import Weft.Tcp.Device
+import Weft.Tcp.Packet (Address (..))
+
+-- | Attach to the device with this name, which is made if there is none and brought up if it is
+-- down. If the system's end of it has no IPv4 address, it gets one in the network of this address,
+-- whose length is the number: the first that is not the stack's. Throws an 'IOError' that says
+-- what is missing.
+openTun :: String -> Address -> Int -> IO Device
+openTun name address prefix = withCString name $ \cname -> do
+  when (null name || length name > 15 || any (`elem` "/ ") name) $
+    throwIO (userError (show name <> " is not the name of a network device"))
+  fd <- c_open cname >>= orFail "cannot be opened"
+  let orClose act = act >>= \r -> if r < 0 then r <$ c_close fd else pure r
+  case address of
+    Address4 own -> orClose (c_address cname (systemEnd own) (mask prefix)) >>= void . orFail "cannot be given an address"
+    Address6 {} -> pure ()
+  _ <- orClose (c_up cname) >>= orFail "is down, and cannot be brought up"
+  mtu <- orClose (c_mtu cname) >>= orFail "does not tell its MTU"
+  d <- newDescriptor fd
+  slab <- B.mallocByteString (batch * room)
+  pure
+    Device
+      { deviceName = name,
+        deviceMtu = fromIntegral mtu,
+        deviceRead = readBatch fd slab,
+        deviceAwait = awaitReadable (Socket d AF_UNSPEC Raw),
+        deviceSend = send fd,
+        deviceClose = void (c_close fd)
+      }
+  where
+    orFail :: String -> CInt -> IO CInt
+    orFail what r
+      | r >= 0 = pure r
+      | otherwise = throwIO (explained what (Errno (negate r)))
+    explained what e
+      | e == ePERM = failing e (what <> ": that needs the right to administer the network (CAP_NET_ADMIN)")
+      | e == eBUSY = failing e (what <> ": another program uses it")
+      | e == eNOENT = failing e (what <> ": /dev/net/tun is missing")
+      | otherwise = failing e (what <> ": " <> ioe_description (plain e))
+    plain e = errnoToIOError "" e Nothing Nothing
+    failing e text = (plain e) {ioe_location = "network device " <> name, ioe_description = text}
+    mask n = if n <= 0 then 0 else complement 0 `shiftL` (32 - min 32 n) :: Word32
+    systemEnd own = let net = own .&. mask prefix in head' [a | i <- [1 ..], let a = net .|. i, a /= own]
+    head' = foldr const 0
+
+-- How many packets of an usual size are read before they are handled, and memory for each.
+batch, room :: Int
+batch = 64
+room = 3072
+
+-- Until there is none, or the memory is full. A larger packet than the MTU does not come.
+readBatch :: CInt -> ForeignPtr Word8 -> IO [ByteString]
+readBatch fd slab = withForeignPtr slab (`go` 0)
+  where
+    go :: Ptr Word8 -> Int -> IO [ByteString]
+    go p at
+      | at > batch * room - least = pure []
+      | otherwise = do
+          n <- c_read fd (castPtr (p `plusPtr` at)) (fromIntegral (batch * room - at))
+          if n <= 0
+            then pure []
+            else do
+              let size = fromIntegral n
+                  next = (at + size + 7) `shiftR` 3 `shiftL` 3
+              (B.BS (slab `plusForeignPtr` at) size :) <$> go p next
+    -- The largest MTU of such a device.
+    least = 65535
+
+send :: CInt -> ByteString -> IO ()
+-- A device that is full, or down, loses the packet.
+send fd packet = B.unsafeUseAsCStringLen packet (\(p, n) -> void (c_write fd (castPtr p) (fromIntegral n)))
+
+foreign import ccall unsafe "weft_tun_open" c_open :: CString -> IO CInt
+
+foreign import ccall unsafe "weft_tun_mtu" c_mtu :: CString -> IO CInt
+
+foreign import ccall unsafe "weft_tun_up" c_up :: CString -> IO CInt
+
+foreign import ccall unsafe "weft_tun_address" c_address :: CString -> Word32 -> Word32 -> IO CInt
+
+foreign import ccall unsafe "weft_tun_read" c_read :: CInt -> Ptr () -> CLong -> IO CLong
+
+foreign import ccall unsafe "weft_tun_write" c_write :: CInt -> Ptr () -> CLong -> IO CLong
+
+foreign import ccall unsafe "weft_tun_close" c_close :: CInt -> IO CInt

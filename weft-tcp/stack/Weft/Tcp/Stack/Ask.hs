@@ -1,0 +1,95 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
+-- |
+-- Description : From a system call to its answer
+--
+-- A call is an attempt, made in the stack's turn. What cannot be done yet parks the thread, which
+-- tries again when it is woken: so a thread that is cancelled while it waits has taken nothing, and
+-- one that is woken in vain waits again.
+module Weft.Tcp.Stack.Ask
+  ( Verdict (..),
+    ask,
+    askThroughQueue,
+    inTurn,
+    failWith,
+    at,
+  )
+where
+
+import Control.Exception (SomeException, toException, try)
+import Foreign.C.Error (Errno, eTIMEDOUT, errnoToIOError)
+import Weft (Thread)
+import Weft.Internal.Core.Home (Home (..), Why (Accepted))
+import Weft.Internal.Core.Park (BlockedOn (..))
+import Weft.Internal.Core.Park qualified as Park
+import Weft.Internal.Core.SystemCall (SystemCall (..), because)
+import Weft.Internal.Core.Tcb (Tcb)
+import Weft.Internal.Core.Trace (Thread (..), Trace (..), internally)
+import Weft.Internal.Data.Timers qualified as Timers
+import Weft.Tcp.Connection (Instant)
+import Weft.Tcp.Stack.Engine
+import Weft.Tcp.Stack.State
+import Weft.Tcp.Stack.Turn
+
+-- | How an attempt ends.
+data Verdict a
+  = Answer a
+  | Refuse !Errno
+  | -- | Wait: where to leave who waits, and until when.
+    Again (Wake -> IO ()) !(Maybe Instant)
+
+-- | Answer a call of this thread. The text is for errors.
+ask :: Stack -> String -> SystemCall r -> (Maybe Home -> Instant -> IO (Verdict a)) -> Home -> Tcb -> (a -> Trace) -> IO Trace
+ask st what request attempt home tcb k = answering st what request attempt (\_ _ a -> pure (k a)) home tcb
+
+-- | 'ask' whose answer passes through the ready queue, so that the policy decides when the thread
+-- goes on.
+askThroughQueue :: Stack -> String -> SystemCall r -> (Maybe Home -> Instant -> IO (Verdict a)) -> Home -> Tcb -> (a -> Trace) -> IO Trace
+askThroughQueue st what request attempt home tcb k =
+  answering st what request attempt (\there who a -> Parked <$ homeReady there Accepted who (\_ -> k a)) home tcb
+
+answering :: Stack -> String -> SystemCall r -> (Maybe Home -> Instant -> IO (Verdict a)) -> (Home -> Tcb -> a -> IO Trace) -> Home -> Tcb -> IO Trace
+answering st what request attempt continue = go
+  where
+    again = internally go
+    go home tcb = do
+      mine <- tryTurn (stackTurn st)
+      if mine
+        then do
+          now <- instantOf st (Just home)
+          result <- try (attempt (Just home) now)
+          trace <- case result of
+            Left e -> pure (Throw (e :: SomeException))
+            Right verdict -> act home tcb now verdict
+          trace <$ finish st (Just home) now
+        else do
+          -- Whoever has the turn wakes it. Not for long, and so not to be interrupted: a call such
+          -- as a close is to be made.
+          who <- Park.identified home tcb
+          place <- Park.takePlace home who (BlockedOn 0 request) () Park.resumed
+          let w = Wake (homeWorker home) place (\_ -> again)
+          left <- leaveJob (stackTurn st) (`wake` w)
+          if left then pure () else wake (Just home) w
+          pure Parked
+    act home tcb now = \case
+      Answer a -> continue home tcb a
+      Refuse e -> pure (failWith what e)
+      Again _ (Just limit) | limit <= now -> pure (failWith what eTIMEDOUT)
+      Again register limit ->
+        Parked <$ Park.waitFor home tcb (BlockedOn 0 request) () Park.resumed (parked home register limit)
+    parked home register limit place = do
+      register (Wake (homeWorker home) place (\_ -> again))
+      mapM_ (\t -> at st t (Expiry (Wake (homeWorker home) place (\_ -> failWith what eTIMEDOUT)))) limit
+      pure (pure ())
+
+-- | Have something happen at a time.
+at :: Stack -> Instant -> Alarm -> IO ()
+at st t alarm = Timers.insert (stackTimers st) t alarm >> hasten st t
+
+-- | The thread goes on with an error.
+failWith :: String -> Errno -> Trace
+failWith what e = Throw (toException (errnoToIOError what e Nothing Nothing))
+
+-- | Have the turn, as one of the stack's own threads.
+inTurn :: Stack -> (Maybe Home -> Instant -> IO a) -> Thread a
+inTurn st act = Thread (\k -> internally (\home tcb -> ask st "tcp" (Suspend (because "its turn in the TCP stack") (\_ -> pure (pure ()))) (\here now -> Answer <$> act here now) home tcb k))

@@ -1,0 +1,349 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
+-- |
+-- Description : Packets in, packets out, timers
+--
+-- Takes a connection from an input to its next value ('advanceConn') and does what the step says:
+-- bytes are kept or dropped, segments sent, threads woken, the timer set. Everything here runs in
+-- the stack's turn ("Weft.Tcp.Stack.Turn").
+module Weft.Tcp.Stack.Engine
+  ( -- * Inputs
+    packetIn,
+    advanceConn,
+    fireTimers,
+
+    -- * Making connections
+    newConn,
+    openingStep,
+    settingsFor,
+    freshNumbers,
+    isOwn,
+
+    -- * Timers
+    setAlarm,
+    hasten,
+
+    -- * The end of a turn
+    finish,
+
+    -- * Derived
+    roomOf,
+    ended,
+  )
+where
+
+import Control.Monad (foldM, forM_, void, when)
+import Data.Bits (rotateL, shiftR, xor)
+import Data.ByteString (ByteString)
+import Data.ByteString qualified as B
+import Data.Foldable (toList)
+import Data.IORef
+import Data.IntMap.Strict qualified as IntMap
+import Data.Maybe (fromMaybe)
+import Data.Sequence qualified as Sequence
+import Data.Word (Word16, Word32, Word8)
+import Weft.Internal.Core.Home (Home)
+import Weft.Internal.Core.SystemCall (Outcome (Answered), deliver)
+import Weft.Internal.Data.Timers qualified as Timers
+import Weft.Tcp.Connection
+import Weft.Tcp.Device
+import Weft.Tcp.Icmp
+import Weft.Tcp.Internal.Tcb
+import Weft.Tcp.Packet
+import Weft.Tcp.Segment hiding (Malformed, Options)
+import Weft.Tcp.Sequence hiding (isEmpty)
+import Weft.Tcp.Stack.Held
+import Weft.Tcp.Stack.Names
+import Weft.Tcp.Stack.State
+import Weft.Tcp.Stack.Turn
+
+-- | Is it an address of the stack?
+isOwn :: Stack -> Address -> Bool
+isOwn st a = isLoopback a || a `elem` tcpAddresses (stackSettings st)
+
+-- | A packet has come.
+packetIn :: Stack -> Maybe Home -> Instant -> ByteString -> IO ()
+packetIn st here now bytes = do
+  count st PacketsIn
+  case parsePacket bytes of
+    Left _ -> count st Malformed
+    Right p
+      | not (isOwn st (packetTarget p)) -> pure ()
+      | packetProtocol p == protocolTcp -> case parseSegment (packetSource p) (packetTarget p) (packetPayload p) of
+          Left _ -> count st Malformed
+          Right (ports, s, payload) -> count st SegmentsIn >> segmentIn st here now p ports s payload
+      | packetProtocol p `elem` [protocolIcmp, protocolIcmp6] -> case parseMessage (packetSource p) (packetTarget p) (packetPayload p) of
+          Left _ -> count st Malformed
+          Right (EchoRequest i n content) ->
+            sendPacket st (isOwn st (packetSource p)) (packetTarget p) (packetSource p) (packetProtocol p) $
+              buildMessage (packetTarget p) (packetSource p) (EchoReply i n content)
+          Right _ -> pure ()
+      | otherwise -> pure ()
+
+segmentIn :: Stack -> Maybe Home -> Instant -> Packet -> Ports -> Segment -> ByteString -> IO ()
+segmentIn st here now p (Ports peerPort localPort) s payload = do
+  (key, found) <- lookupConn st local localPort peer peerPort
+  case found of
+    Just c
+      | connPeerPort c == peerPort && connLocalPort c == localPort && connPeer c == peer && connLocal c == local -> do
+          b <- readIORef (connBody c)
+          if startsAnew (bodyTcb b)
+            then retire st c b >> fromListener key
+            else advanceConn st here now c (Arrived s) payload
+      -- Another flow has this key, by a chance of 1 in 2^62 for each: the peer tries again from
+      -- another port.
+      | otherwise -> count st SynsDropped
+    Nothing -> fromListener key
+  where
+    local = packetTarget p
+    peer = packetSource p
+    isSyn = segmentFlags s `has` syn && not (segmentFlags s `has` ack) && not (segmentFlags s `has` rst)
+    -- RFC 6191 and RFC 1122, section 4.2.2.13: a SYN that cannot be of the old connection.
+    startsAnew t = tcbState t == TimeWait && isSyn && rcvNxt t `before` segmentSeq s
+    fromListener key
+      | isSyn = do
+          listeners <- listenersAt st local localPort
+          case listeners of
+            [] -> refuse
+            several -> incoming st here now p peerPort localPort s key (several !! (key `mod` length several))
+      | otherwise = refuse
+    refuse = forM_ (refusal s) $ \r -> do
+      count st Refusals
+      sendPacket st (isOwn st peer) local peer protocolTcp (buildSegment local peer (Ports localPort peerPort) r B.empty)
+
+-- | Who listens at an address and port: the socket for this very address before one for all. Of
+-- several that share it the flow's key chooses.
+listenersAt :: Stack -> Address -> Word16 -> IO [Listener]
+listenersAt st local port = do
+  bindings <- IntMap.findWithDefault [] (fromIntegral port) <$> readIORef (stackPorts st)
+  let takers = [l | Binding {bindingListener = Just l} <- bindings]
+      exact = filter ((== local) . listenerAddress) takers
+      wide l = isUnspecified (listenerAddress l) && (sameFamily (listenerAddress l) local || listenerBoth l)
+  pure (if null exact then filter wide takers else exact)
+
+-- A SYN for a listener.
+incoming :: Stack -> Maybe Home -> Instant -> Packet -> Word16 -> Word16 -> Segment -> Int -> Listener -> IO ()
+incoming st here now p peerPort localPort s key l = do
+  halfOpen <- readIORef (listenerHalfOpen l)
+  queued <- Sequence.length <$> readIORef (listenerQueue l)
+  backlog <- readIORef (listenerBacklog l)
+  if halfOpen >= tcpMostHalfOpen (stackSettings st) || queued > backlog
+    then count st SynsDropped
+    else do
+      options <- readIORef (listenerOptions l)
+      (iss, offset) <- freshNumbers st key now
+      let loop = isOwn st (packetSource p)
+      case passiveOpen (settingsFor st options (packetSource p) loop) iss offset now s of
+        Nothing -> pure ()
+        Just first -> do
+          c <- newConn st (packetTarget p) localPort (packetSource p) peerPort key loop first (Unaccepted l) options
+          modifyIORef' (listenerHalfOpen l) (+ 1)
+          openingStep st here c first
+
+-- | The initial sequence number of RFC 6528 and the offset of timestamps of a flow with this key.
+freshNumbers :: Stack -> Int -> Instant -> IO (Seq, Word32)
+freshNumbers st key now = do
+  (a, b) <- secretOf st
+  let x = (fromIntegral key `xor` (a `rotateL` 17)) * 0x94d049bb133111eb
+      h = (x `xor` (x `shiftR` 31) `xor` b) * 0xd6e8feb86659fd93
+  pure (initialSequence (fromIntegral (h `shiftR` 32)) now, fromIntegral h)
+
+-- | What a connection to this peer starts with. Connections with the same options share it.
+settingsFor :: Stack -> Options -> Address -> Bool -> Settings
+settingsFor st o peer loop =
+  base
+    { settingMss = fromIntegral (if loop then 65535 - headers else max 64 (min (fromIntegral (settingMss base)) (deviceMtu (stackDevice st) - headers))),
+      settingNoDelay = optNoDelay o || settingNoDelay base,
+      settingKeepAlive = if optKeepAlive o then Just (fromMaybe (KeepAlive 7200000000 75000000 9) (settingKeepAlive base)) else settingKeepAlive base,
+      settingReceiveBuffer = if optReceiveBuffer o > 0 then fromIntegral (optReceiveBuffer o) else settingReceiveBuffer base
+    }
+  where
+    base = tcpConnections (stackSettings st)
+    headers = 20 + headerLength peer
+
+-- | Enter a connection into the table; nobody else has its key.
+newConn :: Stack -> Address -> Word16 -> Address -> Word16 -> Int -> Bool -> Step -> Owner -> Options -> IO Conn
+newConn st local localPort peer peerPort key loop first owner options = do
+  body <-
+    newIORef
+      Body
+        { bodyTcb = stepTcb first,
+          bodyOut = heldNothing (sndNxt (stepTcb first)),
+          bodyHeld = 0,
+          bodyIn = heldNothing (rcvRead (stepTcb first)),
+          bodyReaders = [],
+          bodyWriters = [],
+          bodyOwner = owner,
+          bodyFailure = Nothing,
+          bodyDeaf = False,
+          bodyOptions = options,
+          bodyAlarm = never,
+          bodyAlarmKey = Nothing
+        }
+  let c = Conn local peer localPort peerPort key loop body
+  c <$ modifyIORef' (stackConns st) (IntMap.insert key c)
+
+-- | Do what the first step of a new connection says.
+openingStep :: Stack -> Maybe Home -> Conn -> Step -> IO ()
+openingStep st here c first = readIORef (connBody c) >>= \b -> applyStep st here c (Seq 0) B.empty b first
+
+-- | Give a connection an input, with the payload if it is a segment.
+advanceConn :: Stack -> Maybe Home -> Instant -> Conn -> Input -> ByteString -> IO ()
+advanceConn st here now c input payload = do
+  b <- readIORef (connBody c)
+  let start = case input of
+        -- The number of the payload's first byte.
+        Arrived s -> if segmentFlags s `has` syn then segmentSeq s `advance` 1 else segmentSeq s
+        _ -> Seq 0
+  applyStep st here c start payload b (step now input (bodyTcb b))
+
+applyStep :: Stack -> Maybe Home -> Conn -> Seq -> ByteString -> Body -> Step -> IO ()
+applyStep st here c start payload before' (Step t segments answers) = do
+  b1 <- foldM answered before' {bodyTcb = t} answers
+  let closed = tcbState t == Closed
+      told = any isNews answers
+      readersGo = not (null (bodyReaders b1)) && (closed || told && (readable t > 0 || ended b1))
+      writersGo = not (null (bodyWriters b1)) && (closed || Opened `elem` answers || roomy st b1)
+      b2 =
+        b1
+          { bodyReaders = if readersGo then [] else bodyReaders b1,
+            bodyWriters = if writersGo then [] else bodyWriters b1,
+            -- Nothing more is sent, and what a user who has gone might have read is of no use.
+            bodyOut = if closed then heldNothing (sndNxt t) else bodyOut b1,
+            bodyIn = if closed && bodyOwner b1 == Orphan then heldNothing (rcvRead t) else bodyIn b1
+          }
+  b3 <- setAlarm st (Deadline c) b2
+  writeIORef (connBody c) b3
+  forM_ segments (sendSegment st c (bodyTcb before') b1)
+  when closed (retire st c b3)
+  when readersGo (wakeAll here (bodyReaders b1))
+  when writersGo (wakeAll here (bodyWriters b1))
+  where
+    isNews = \case
+      Acknowledged _ -> False
+      _ -> True
+    answered b = \case
+      Opened -> do
+        case bodyOwner b of
+          Unaccepted l -> do
+            modifyIORef' (listenerHalfOpen l) (subtract 1)
+            modifyIORef' (listenerQueue l) (Sequence.|> c)
+            waiting <- readIORef (listenerWaiters l)
+            writeIORef (listenerWaiters l) []
+            wakeAll here waiting
+          _ -> pure ()
+        pure b
+      Store ranges -> pure b {bodyIn = foldl (store b) (bodyIn b) ranges}
+      Acknowledged n -> pure b {bodyOut = dropFront (fromIntegral n) (bodyOut b)}
+      EndOfStream -> pure b
+      Failed why -> do
+        case bodyOwner b of
+          -- One that was established stays in the queue: who accepts it is told.
+          Unaccepted l | tcbState (bodyTcb before') == SynReceived -> modifyIORef' (listenerHalfOpen l) (subtract 1)
+          _ -> pure ()
+        pure b {bodyFailure = Just why}
+    -- The payload is part of what the device read: only its own bytes are kept.
+    store b h (Range from to)
+      | bodyOwner b == Orphan = h
+      | otherwise =
+          let base = if isEmpty h then heldNothing (rcvRead (bodyTcb before')) else h
+           in insertAt from (B.copy (B.take (fromIntegral (distance from to)) (B.drop (fromIntegral (distance start from)) payload))) base
+
+-- | Has the peer ended its stream, or the connection itself ended?
+ended :: Body -> Bool
+ended b = tcbState t == Closed || t `is` FinSeen && rcvFin t `before` rcvNxt t
+  where
+    t = bodyTcb b
+
+-- | How many more bytes the user may write.
+roomOf :: Stack -> Body -> Int
+roomOf st b = max 0 (min (buffer - size (bodyOut b)) unsentRoom)
+  where
+    o = bodyOptions b
+    buffer = if optSendBuffer o > 0 then optSendBuffer o else tcpSendBuffer (stackSettings st)
+    unsentRoom = if optUnsent o > 0 then optUnsent o - fromIntegral (unsent (bodyTcb b)) else maxBound
+
+-- Is there so much room that it is worth waking a writer?
+roomy :: Stack -> Body -> Bool
+roomy st b = maySend (tcbState (bodyTcb b)) && 3 * roomOf st b >= least
+  where
+    o = bodyOptions b
+    buffer = if optSendBuffer o > 0 then optSendBuffer o else tcpSendBuffer (stackSettings st)
+    least = if optUnsent o > 0 then min buffer (optUnsent o) else buffer
+
+-- A connection has ended: it leaves the table. A socket may still have it.
+retire :: Stack -> Conn -> Body -> IO ()
+retire st c b = do
+  modifyIORef' (stackConns st) (IntMap.update (\d -> if connBody d == connBody c then Nothing else Just d) (connKey c))
+  mapM_ (Timers.cancel (stackTimers st)) (bodyAlarmKey b)
+  writeIORef (connBody c) b {bodyAlarm = never, bodyAlarmKey = Nothing}
+
+sendSegment :: Stack -> Conn -> Tcb -> Body -> Segment -> IO ()
+sendSegment st c earlier' b s = do
+  count st SegmentsOut
+  when (segmentLength s > 0 && segmentSeq s `before` sndNxt earlier') (count st Retransmitted)
+  sendPacket st (connLoop c) (connLocal c) (connPeer c) protocolTcp $
+    buildSegment (connLocal c) (connPeer c) (Ports (connLocalPort c) (connPeerPort c)) s payload
+  where
+    payload = case slices (segmentSeq s) (fromIntegral (segmentLength s)) (bodyOut b) of
+      [one] -> one
+      several -> B.concat several
+
+sendPacket :: Stack -> Bool -> Address -> Address -> Word8 -> ByteString -> IO ()
+sendPacket st loop source target protocol payload = do
+  count st PacketsOut
+  let packet = buildPacket (Packet source target protocol 64 0 0 payload)
+  if loop
+    then modifyIORef' (stackLoop st) (Sequence.|> packet)
+    else deviceSend (stackDevice st) packet
+
+-- | Set the timer of a connection to its deadline, unless it is earlier. A timer that is early is
+-- corrected when it fires: an acknowledgement writes none.
+setAlarm :: Stack -> Alarm -> Body -> IO Body
+setAlarm st alarm b
+  | due' >= bodyAlarm b = pure b
+  | otherwise = do
+      mapM_ (Timers.cancel (stackTimers st)) (bodyAlarmKey b)
+      key <- Timers.insert (stackTimers st) due' alarm
+      hasten st due'
+      pure b {bodyAlarm = due', bodyAlarmKey = Just key}
+  where
+    due' = deadline (bodyTcb b)
+
+-- The clock thread is to look at this time at the latest.
+hasten :: Stack -> Instant -> IO ()
+hasten st at = do
+  sooner <- atomicModifyIORef' (stackSoonest st) (\s -> (min s at, at < s))
+  when sooner $
+    readIORef (stackClock st) >>= \case
+      Just (until', waiter) | at < until' -> void (deliver waiter (Answered ()))
+      _ -> pure ()
+
+-- | Do what is due. Answers when the next is.
+fireTimers :: Stack -> Maybe Home -> Instant -> IO Instant
+fireTimers st here now = do
+  _ <- Timers.popExpired (stackTimers st) now $ \case
+    Expiry w -> wake here w
+    Deadline c -> do
+      count st TimersFired
+      b <- readIORef (connBody c)
+      let b' = b {bodyAlarm = never, bodyAlarmKey = Nothing}
+      writeIORef (connBody c) b'
+      if deadline (bodyTcb b) <= now
+        then advanceConn st here now c Due B.empty
+        else setAlarm st (Deadline c) b' >>= writeIORef (connBody c)
+  next <- Timers.nextDeadline (stackTimers st)
+  next <$ atomicWriteIORef (stackSoonest st) next
+
+-- | Deliver what the stack sent to itself, and end the turn.
+finish :: Stack -> Maybe Home -> Instant -> IO ()
+finish st here now = go
+  where
+    go = do
+      packets <- readIORef (stackLoop st)
+      if Sequence.null packets
+        then endTurn (stackTurn st) here
+        else do
+          writeIORef (stackLoop st) Sequence.empty
+          mapM_ (packetIn st here now) (toList packets)
+          go

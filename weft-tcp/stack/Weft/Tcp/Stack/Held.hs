@@ -1,0 +1,95 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
+-- |
+-- Description : The bytes of one direction that a stack keeps
+--
+-- Payload by its sequence number: what the peer has not acknowledged, or what came and was not
+-- read. Nothing is kept for a direction without such bytes. Pieces have memory of their own, of
+-- exactly their length, never a part of what a device read.
+module Weft.Tcp.Stack.Held
+  ( Held,
+    heldNothing,
+    isEmpty,
+    size,
+    append,
+    insertAt,
+    dropFront,
+    slices,
+    copyFront,
+  )
+where
+
+import Data.ByteString (ByteString)
+import Data.ByteString qualified as B
+import Data.ByteString.Unsafe qualified as B
+import Data.IntMap.Strict (IntMap)
+import Data.IntMap.Strict qualified as IntMap
+import Data.Word (Word8)
+import Foreign.Marshal.Utils (copyBytes)
+import Foreign.Ptr (Ptr, castPtr, plusPtr)
+import Weft.Tcp.Sequence hiding (isEmpty)
+
+-- | The place of the first byte in the stream, its sequence number, and pieces by their places,
+-- which do not overlap. Places are not taken modulo 2^32.
+data Held = Held !Int !Seq !(IntMap ByteString)
+
+-- | No bytes; the next one will have this number.
+heldNothing :: Seq -> Held
+heldNothing from = Held 0 from IntMap.empty
+
+-- | Are there none?
+isEmpty :: Held -> Bool
+isEmpty (Held _ _ m) = IntMap.null m
+
+-- | From the first number to the end of the last piece.
+size :: Held -> Int
+size (Held at _ m) = maybe 0 (\(k, b) -> k + B.length b - at) (IntMap.lookupMax m)
+
+-- | At the end. The piece is kept as it is.
+append :: ByteString -> Held -> Held
+append b h@(Held at from m)
+  | B.null b = h
+  | otherwise = Held at from (IntMap.insert (at + size h) b m)
+
+-- | At its number, which is not before the first and overlaps no other piece.
+insertAt :: Seq -> ByteString -> Held -> Held
+insertAt s b h@(Held at from m)
+  | B.null b = h
+  | otherwise = Held at from (IntMap.insert (at + fromIntegral (distance from s)) b m)
+
+-- | Without this many at the front.
+dropFront :: Int -> Held -> Held
+dropFront n (Held at from m)
+  | n <= 0 = Held at from m
+  | IntMap.null rest = Held 0 from' IntMap.empty
+  | otherwise = Held at' from' rest
+  where
+    at' = at + n
+    from' = from `advance` fromIntegral n
+    rest = go m
+    go pieces = case IntMap.lookupMin pieces of
+      Just (k, b)
+        | k + B.length b <= at' -> go (IntMap.deleteMin pieces)
+        | k < at' -> IntMap.insert at' (B.drop (at' - k) b) (IntMap.deleteMin pieces)
+      _ -> pieces
+
+-- | The bytes of this many numbers from one on, which are all there.
+slices :: Seq -> Int -> Held -> [ByteString]
+slices s n (Held at from m)
+  | n <= 0 = []
+  | otherwise = go (at + fromIntegral (distance from s)) n
+  where
+    go k left = case IntMap.lookupLE k m of
+      Just (start, b)
+        | piece <- B.take left (B.drop (k - start) b), not (B.null piece) -> piece : if B.length piece < left then go (k + B.length piece) (left - B.length piece) else []
+      _ -> []
+
+-- | Copy this many from the front, which are there.
+copyFront :: Ptr Word8 -> Int -> Held -> IO ()
+copyFront to n h@(Held _ from _) = go to (slices from n h)
+  where
+    go p = \case
+      [] -> pure ()
+      b : rest -> do
+        B.unsafeUseAsCStringLen b (\(q, k) -> copyBytes p (castPtr q) k)
+        go (p `plusPtr` B.length b) rest

@@ -1,0 +1,83 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
+-- |
+-- Description : Addresses of a stack, and addresses of sockets
+--
+-- Pure. A socket of IPv6 that takes IPv4 as well names its peers by addresses that are mapped
+-- (RFC 4291, section 2.5.5.2).
+module Weft.Tcp.Stack.Names
+  ( -- * Conversion
+    fromSockAddr,
+    toSockAddr,
+    showHost,
+    parseHost,
+
+    -- * Kinds
+    isUnspecified,
+    isLoopback,
+    loopbackLike,
+  )
+where
+
+import Data.Bits (shiftL, shiftR, (.&.), (.|.))
+import Data.Word (Word16, Word32)
+import Network.Socket (Family (AF_INET6), HostAddress6, SockAddr (..), hostAddressToTuple, tupleToHostAddress)
+import Text.Read (readMaybe)
+import Weft.Socket (showAddress)
+import Weft.Tcp.Packet (Address (..))
+
+-- | Address and port; 'Nothing' for other families. A mapped address is of version 4.
+fromSockAddr :: SockAddr -> Maybe (Address, Word16)
+fromSockAddr = \case
+  SockAddrInet port host | (a, b, c, d) <- hostAddressToTuple host -> Just (Address4 (foldl (\n x -> n `shiftL` 8 .|. fromIntegral x) 0 [a, b, c, d]), fromIntegral port)
+  SockAddrInet6 port _ (0, 0, 0xffff, n) _ -> Just (Address4 n, fromIntegral port)
+  SockAddrInet6 port _ (a, b, c, d) _ -> Just (Address6 (wide a b) (wide c d), fromIntegral port)
+  _ -> Nothing
+  where
+    wide x y = (fromIntegral x `shiftL` 32) .|. fromIntegral y
+
+-- | As a socket of this family names it.
+toSockAddr :: Family -> Address -> Word16 -> SockAddr
+toSockAddr family address port = case address of
+  Address4 n
+    | family == AF_INET6 -> SockAddrInet6 (fromIntegral port) 0 (0, 0, 0xffff, n) 0
+    | otherwise -> SockAddrInet (fromIntegral port) (tupleToHostAddress (byte 24 n, byte 16 n, byte 8 n, byte 0 n))
+  Address6 a b -> SockAddrInet6 (fromIntegral port) 0 (words6 a b) 0
+  where
+    byte by n = fromIntegral (n `shiftR` by)
+    words6 a b = (fromIntegral (a `shiftR` 32), fromIntegral a, fromIntegral (b `shiftR` 32), fromIntegral b) :: HostAddress6
+
+-- | Without a port.
+showHost :: Address -> String
+showHost a = case showAddress (toSockAddr AF_INET6 a 0) of
+  '[' : rest -> takeWhile (/= ']') rest
+  text -> takeWhile (/= ':') text
+
+-- | An address of version 4, in dotted form.
+parseHost :: String -> Maybe Address
+parseHost text = case traverse number (pieces text) of
+  Just [a, b, c, d] -> Just (Address4 (foldl (\n x -> n `shiftL` 8 .|. x) 0 [a, b, c, d]))
+  _ -> Nothing
+  where
+    number s = if null s || length s > 3 || any (`notElem` ['0' .. '9']) s then Nothing else readMaybe s >>= \n -> if n > 255 then Nothing else Just (n :: Word32)
+    pieces s = case break (== '.') s of
+      (x, _ : rest) -> x : pieces rest
+      (x, []) -> [x]
+
+-- | Does it stand for every address?
+isUnspecified :: Address -> Bool
+isUnspecified = \case
+  Address4 n -> n == 0
+  Address6 a b -> a == 0 && b == 0
+
+-- | Is it one of this host's addresses for itself?
+isLoopback :: Address -> Bool
+isLoopback = \case
+  Address4 n -> n .&. 0xff000000 == 0x7f000000
+  Address6 a b -> a == 0 && b == 1
+
+-- | The loopback address of the same version.
+loopbackLike :: Address -> Address
+loopbackLike = \case
+  Address4 _ -> Address4 0x7f000001
+  Address6 {} -> Address6 0 1

@@ -1,0 +1,341 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
+-- |
+-- Description : What calls to a stack's sockets mean
+--
+-- Each function is an attempt ("Weft.Tcp.Stack.Ask"), made in the stack's turn.
+module Weft.Tcp.Stack.Sockets
+  ( -- * Sockets
+    openSock,
+    closeSock,
+    bindSock,
+    listenSock,
+    acceptSock,
+    connectSock,
+
+    -- * Options and names
+    getSock,
+    setSock,
+    localOf,
+    peerOf,
+  )
+where
+
+import Control.Exception (toException)
+import Control.Monad (forM_, unless, when)
+import Data.Bits (shiftL, shiftR, xor)
+import Data.ByteString qualified as B
+import Data.IORef
+import Data.IntMap.Strict qualified as IntMap
+import Data.Sequence qualified as Sequence
+import Data.Word (Word16)
+import Foreign.C.Error
+import Network.Socket (Family (..), SockAddr, SocketOption (..), SocketType (Stream))
+import Weft.Internal.Core.Home (Home)
+import Weft.Internal.Core.SystemCall (Socket (..))
+import Weft.Internal.Core.Trace (Trace (Throw))
+import Weft.Internal.Data.Shortage (runShort)
+import Weft.Internal.Os.Descriptor (Descriptor (..), markClosed, newDescriptor)
+import Weft.Internal.Os.Net (acceptConn)
+import Weft.Internal.Os.Sys qualified as Sys
+import Weft.Tcp.Connection
+import Weft.Tcp.Packet (Address (..), sameFamily)
+import Weft.Tcp.Stack.Ask
+import Weft.Tcp.Stack.Engine
+import Weft.Tcp.Stack.Names
+import Weft.Tcp.Stack.Options
+import Weft.Tcp.Stack.State
+import Weft.Tcp.Stack.Streams
+
+-- | A new socket for streams.
+openSock :: Stack -> Family -> IO (Verdict Socket)
+openSock st family = do
+  full <- isFull st
+  if full then pure (Refuse eMFILE) else Answer . fst <$> newSock st family Fresh defaultOptions
+
+isFull :: Stack -> IO Bool
+isFull st = do
+  most <- tcpMostSockets (stackSettings st)
+  (>= most) . IntMap.size <$> readIORef (stackSocks st)
+
+newSock :: Stack -> Family -> Role -> Options -> IO (Socket, Sock)
+newSock st family role options = do
+  n <- readIORef (stackNextSock st)
+  -- Numbers are not used again, so that what was closed is not taken for what is open.
+  writeIORef (stackNextSock st) (n + 1)
+  d <- newDescriptor (negate (fromIntegral n))
+  sock <- Sock n (descriptorSerial d) family <$> newIORef role <*> newIORef options
+  modifyIORef' (stackSocks st) (IntMap.insert n sock)
+  pure (Socket d family Stream, sock)
+
+-- | Close it. Threads that wait on it fail with @ECANCELED@.
+closeSock :: Stack -> Socket -> Maybe Home -> Instant -> IO (Verdict ())
+closeSock st s here now = do
+  _ <- markClosed (socketDescriptor s)
+  found <- lookupSock st s
+  forM_ found $ \sock -> do
+    modifyIORef' (stackSocks st) (IntMap.delete (sockNumber sock))
+    unbind st sock
+    options <- readIORef (sockOptions sock)
+    readIORef (sockRole sock) >>= \case
+      Listening l -> closeListener st l here now
+      Connected c _ -> do
+        b <- readIORef (connBody c)
+        writeIORef (connBody c) b {bodyOwner = Orphan, bodyReaders = [], bodyWriters = []}
+        mapM_ (wake here . canceled) (bodyReaders b <> bodyWriters b)
+        flushHeld st here now c
+        advanceConn st here now c (if optResets options then Abort else Close) B.empty
+      _ -> pure ()
+    starved <- readIORef (stackStarved st)
+    when starved $ do
+      writeIORef (stackStarved st) False
+      socks <- readIORef (stackSocks st)
+      forM_ socks $ \other ->
+        readIORef (sockRole other) >>= \case
+          Listening l -> wakeListener l here
+          _ -> pure ()
+  pure (Answer ())
+  where
+    canceled (Wake w place _) = Wake w place (\_ -> Throw (toException (errnoToIOError "wait" (Errno (fromIntegral (negate Sys.canceled))) Nothing Nothing)))
+    closeListener st' l here' now' = do
+      waiting <- readIORef (listenerWaiters l)
+      writeIORef (listenerWaiters l) []
+      mapM_ (wake here' . canceled) waiting
+      conns <- readIORef (stackConns st')
+      forM_ conns $ \c -> do
+        b <- readIORef (connBody c)
+        when (bodyOwner b == Unaccepted l) $ do
+          writeIORef (connBody c) b {bodyOwner = Orphan}
+          advanceConn st' here' now' c Abort B.empty
+
+wakeListener :: Listener -> Maybe Home -> IO ()
+wakeListener l here = do
+  waiting <- readIORef (listenerWaiters l)
+  writeIORef (listenerWaiters l) []
+  wakeAll here waiting
+
+unbind :: Stack -> Sock -> IO ()
+unbind st sock = do
+  mine <- readIORef (sockRole sock)
+  let free port = modifyIORef' (stackPorts st) (IntMap.update (\bs -> case filter ((/= sockNumber sock) . bindingSock) bs of [] -> Nothing; left -> Just left) (fromIntegral port))
+  case mine of
+    Bound _ port -> free port
+    Listening l -> free (listenerPort l)
+    Connected c _ -> free (connLocalPort c)
+    Fresh -> pure ()
+
+-- | Give it an address.
+bindSock :: Stack -> Socket -> SockAddr -> IO (Verdict ())
+bindSock st s address = onSock st s $ \sock ->
+  readIORef (sockRole sock) >>= \case
+    Fresh -> case fromSockAddr address of
+      Nothing -> pure (Refuse eAFNOSUPPORT)
+      Just (a, port)
+        | not (isUnspecified a) && not (isOwn st a) -> pure (Refuse eADDRNOTAVAIL)
+        | otherwise -> do
+            o <- readIORef (sockOptions sock)
+            chosen <- if port == 0 then freePort st (\p -> not . IntMap.member p <$> readIORef (stackPorts st)) else pure (Just port)
+            case chosen of
+              Nothing -> pure (Refuse eADDRINUSE)
+              Just p -> do
+                others <- IntMap.findWithDefault [] (fromIntegral p) <$> readIORef (stackPorts st)
+                let mine = Binding (sockNumber sock) a (isBoth sock o) (optReuseAddr o) (optReusePort o) Nothing
+                if any (conflicts mine) others
+                  then pure (Refuse eADDRINUSE)
+                  else do
+                    modifyIORef' (stackPorts st) (IntMap.insertWith (<>) (fromIntegral p) [mine])
+                    writeIORef (sockRole sock) (Bound a p)
+                    pure (Answer ())
+    _ -> pure (Refuse eINVAL)
+
+-- Does it take IPv4 as well as IPv6?
+isBoth :: Sock -> Options -> Bool
+isBoth sock o = sockFamily sock == AF_INET6 && not (optOnly6 o)
+
+-- Two sockets have one port only for different addresses, or if both allow it: and nobody listens
+-- there, or both share it.
+conflicts :: Binding -> Binding -> Bool
+conflicts a b = overlap && not (bindingShare a && bindingShare b) && not (bindingReuse a && bindingReuse b && unlistened a && unlistened b)
+  where
+    unlistened = null . fmap listenerPort . bindingListener
+    overlap = bindingAddress a == bindingAddress b || covers a b || covers b a
+    covers x y = isUnspecified (bindingAddress x) && (sameFamily (bindingAddress x) (bindingAddress y) || bindingBoth x)
+
+-- | A port that is free by this test, from a random one on.
+freePort :: Stack -> (Int -> IO Bool) -> IO (Maybe Word16)
+freePort st isFree = do
+  r <- atomicModifyIORef' (stackDice st) (\x -> let y = advanceDice x in (y, y))
+  let first = fromIntegral ((r `shiftR` 20) `mod` fromIntegral span')
+      go i
+        | i == span' = pure Nothing
+        | otherwise = do
+            let p = low + (first + i) `mod` span'
+            free <- isFree p
+            if free then pure (Just (fromIntegral p)) else go (i + 1)
+  go (0 :: Int)
+  where
+    low = 32768
+    span' = 28232 :: Int
+    -- The start is secret; that is enough for ports.
+    advanceDice x0 = let x1 = x0 `xor` (x0 `shiftL` 13); x2 = x1 `xor` (x1 `shiftR` 7) in x2 `xor` (x2 `shiftL` 17)
+
+-- | Have connections come to it.
+listenSock :: Stack -> Socket -> Int -> IO (Verdict ())
+listenSock st s backlog = onSock st s $ \sock ->
+  readIORef (sockRole sock) >>= \case
+    Bound a port -> start sock a port
+    Fresh ->
+      bindSock st s (toSockAddr (sockFamily sock) (anyOf sock) 0) >>= \case
+        Answer () -> listenSock st s backlog
+        other -> pure other
+    Listening l -> Answer () <$ writeIORef (listenerBacklog l) backlog
+    Connected {} -> pure (Refuse eINVAL)
+  where
+    anyOf sock = if sockFamily sock == AF_INET6 then Address6 0 0 else Address4 0
+    start sock a port = do
+      o <- readIORef (sockOptions sock)
+      bindings <- IntMap.findWithDefault [] (fromIntegral port) <$> readIORef (stackPorts st)
+      let (mine, others) = (filter ((== sockNumber sock) . bindingSock) bindings, filter ((/= sockNumber sock) . bindingSock) bindings)
+          listening = filter (not . null . fmap listenerPort . bindingListener) others
+      if or [conflicts m x | m <- mine, x <- listening]
+        then pure (Refuse eADDRINUSE)
+        else do
+          l <- Listener a port (sockFamily sock) (isBoth sock o) <$> newIORef (max 0 backlog) <*> newIORef Sequence.empty <*> newIORef 0 <*> newIORef [] <*> pure (sockOptions sock)
+          writeIORef (sockRole sock) (Listening l)
+          modifyIORef' (stackPorts st) (IntMap.insert (fromIntegral port) (map (\m -> m {bindingListener = Just l}) mine <> others))
+          pure (Answer ())
+
+-- | The oldest connection that nobody has accepted.
+acceptSock :: Stack -> Socket -> Maybe Instant -> Maybe Home -> Instant -> IO (Verdict (Socket, SockAddr))
+acceptSock st s limit here now = onSock st s $ \sock ->
+  readIORef (sockRole sock) >>= \case
+    Listening l -> do
+      queue <- readIORef (listenerQueue l)
+      case Sequence.viewl queue of
+        Sequence.EmptyL -> pure (Again (waitAt (listenerWaiters l)) limit)
+        c Sequence.:< rest -> do
+          full <- isFull st
+          if full
+            then do
+              report <- readIORef (stackReport st)
+              runShort (stackShortage st) (fromIntegral now * 1000) report "no socket left for a new connection; accepting goes on when one is free"
+              writeIORef (stackStarved st) True
+              -- The limit may have changed by then.
+              pure (Again (\w -> waitAt (listenerWaiters l) w >> at st (now + 250000) (Expiry w)) limit)
+            else do
+              writeIORef (listenerQueue l) rest
+              b <- readIORef (connBody c)
+              o <- readIORef (listenerOptions l)
+              told <- newIORef True
+              (socket, _) <- newSock st (listenerFamily l) (Connected c told) o
+              writeIORef (connBody c) b {bodyOwner = Owned, bodyOptions = o, bodyTcb = onConnection (settingsFor st o (connPeer c) (connLoop c)) (bodyTcb b)}
+              -- Others wait for the rest.
+              unless (Sequence.null rest) (wakeListener l here)
+              pure (Answer (socket, toSockAddr (listenerFamily l) (connPeer c) (connPeerPort c)))
+    _ -> pure (Refuse eINVAL)
+
+-- | Connect it. Asked again while the connection comes about, also after a cancellation.
+connectSock :: Stack -> Socket -> SockAddr -> Maybe Instant -> Maybe Home -> Instant -> IO (Verdict ())
+connectSock st s address limit here now = onSock st s $ \sock ->
+  readIORef (sockRole sock) >>= \case
+    Listening _ -> pure (Refuse eISCONN)
+    Connected c told -> do
+      b <- readIORef (connBody c)
+      was <- readIORef told
+      case tcbState (bodyTcb b) of
+        _ | was -> pure (Refuse eISCONN)
+        SynSent -> pure (Again (waitToWrite c) limit)
+        SynReceived -> pure (Again (waitToWrite c) limit)
+        Closed -> do
+          writeIORef (sockRole sock) Fresh
+          pure (Refuse (maybe eCONNABORTED failureError (bodyFailure b)))
+        _ -> Answer () <$ writeIORef told True
+    Bound a port -> begin sock (Just a) (Just port)
+    Fresh -> begin sock Nothing Nothing
+  where
+    begin sock from port = case fromSockAddr address of
+      Nothing -> pure (Refuse eAFNOSUPPORT)
+      Just (_, 0) -> pure (Refuse eADDRNOTAVAIL)
+      Just (given, peerPort) -> do
+        let peer = if isUnspecified given then loopbackLike given else given
+            own = [a | a <- tcpAddresses (stackSettings st), sameFamily a peer]
+            source = case from of
+              Just a | not (isUnspecified a) -> Just a
+              _
+                | isLoopback peer -> Just (loopbackLike peer)
+                | isOwn st peer -> Just peer
+                | a : _ <- own -> Just a
+                | otherwise -> Nothing
+        case source of
+          Nothing -> pure (Refuse eNETUNREACH)
+          Just a | not (sameFamily a peer) -> pure (Refuse eAFNOSUPPORT)
+          Just a -> do
+            chosen <- case port of
+              Just p -> pure (Just p)
+              Nothing -> freePort st $ \p -> do
+                bound <- IntMap.member p <$> readIORef (stackPorts st)
+                used <- snd <$> lookupConn st a (fromIntegral p) peer peerPort
+                pure (not bound && null (connKey <$> used))
+            case chosen of
+              Nothing -> pure (Refuse eADDRNOTAVAIL)
+              Just p -> do
+                (key, taken) <- lookupConn st a p peer peerPort
+                case taken of
+                  Just _ -> pure (Refuse eADDRINUSE)
+                  Nothing -> do
+                    o <- readIORef (sockOptions sock)
+                    (iss, offset) <- freshNumbers st key now
+                    let loop = isOwn st peer
+                        first = activeOpen (settingsFor st o peer loop) iss offset now
+                    c <- newConn st a p peer peerPort key loop first Owned o
+                    told <- newIORef False
+                    writeIORef (sockRole sock) (Connected c told)
+                    openingStep st here c first
+                    pure (Again (waitToWrite c) limit)
+
+-- | An option's value.
+getSock :: Stack -> Socket -> SocketOption -> IO (Verdict Int)
+getSock st s option = onSock st s $ \sock -> do
+  role <- readIORef (sockRole sock)
+  o <- readIORef (sockOptions sock)
+  case role of
+    Listening _ | option == acceptConn -> pure (Answer 1)
+    Connected c _ | option == SoError -> do
+      b <- readIORef (connBody c)
+      writeIORef (connBody c) b {bodyFailure = Nothing}
+      pure (Answer (maybe 0 (\why -> let Errno e = failureError why in fromIntegral e) (bodyFailure b)))
+    _ -> pure (Answer (readOption (tcpConnections (stackSettings st)) (tcpSendBuffer (stackSettings st)) option o))
+
+-- | Set an option.
+setSock :: Stack -> Socket -> SocketOption -> Int -> Maybe Home -> Instant -> IO (Verdict ())
+setSock st s option v here now = onSock st s $ \sock -> do
+  modifyIORef' (sockOptions sock) (writeOption option v)
+  o <- readIORef (sockOptions sock)
+  readIORef (sockRole sock) >>= \case
+    Connected c _ -> do
+      b <- readIORef (connBody c)
+      writeIORef (connBody c) b {bodyOptions = o, bodyTcb = onConnection (settingsFor st o (connPeer c) (connLoop c)) (bodyTcb b)}
+      -- What Nagle's algorithm held back goes.
+      flushHeld st here now c
+    _ -> pure ()
+  pure (Answer ())
+
+-- | Its own address.
+localOf :: Stack -> Socket -> IO (Verdict SockAddr)
+localOf st s = onSock st s $ \sock ->
+  Answer . uncurry (toSockAddr (sockFamily sock)) . named sock <$> readIORef (sockRole sock)
+  where
+    named sock = \case
+      Fresh -> (if sockFamily sock == AF_INET6 then Address6 0 0 else Address4 0, 0)
+      Bound a p -> (a, p)
+      Listening l -> (listenerAddress l, listenerPort l)
+      Connected c _ -> (connLocal c, connLocalPort c)
+
+-- | The address of the peer.
+peerOf :: Stack -> Socket -> IO (Verdict SockAddr)
+peerOf st s = onSock st s $ \sock ->
+  readIORef (sockRole sock) >>= \case
+    Connected c told -> do
+      there <- readIORef told
+      pure (if there then Answer (toSockAddr (sockFamily sock) (connPeer c) (connPeerPort c)) else Refuse eNOTCONN)
+    _ -> pure (Refuse eNOTCONN)

@@ -1,0 +1,312 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
+-- |
+-- Description : What a stack knows
+--
+-- The tables of a stack and what is in them. Everything is touched by whoever holds the stack's
+-- turn only ("Weft.Tcp.Stack.Turn"), but for what is marked.
+module Weft.Tcp.Stack.State
+  ( -- * The stack
+    Stack (..),
+    TcpSettings (..),
+    Counts (..),
+    Counted (..),
+    count,
+    instantOf,
+
+    -- * Connections
+    Conn (..),
+    Body (..),
+    Owner (..),
+    flowKey,
+    secretOf,
+    lookupConn,
+    Alarm (..),
+
+    -- * Sockets
+    Sock (..),
+    lookupSock,
+    Role (..),
+    Listener (..),
+    Binding (..),
+    Options (..),
+    defaultOptions,
+
+    -- * Waiting threads
+    Wake (..),
+    wake,
+    wakeAll,
+    stillThere,
+  )
+where
+
+import Control.Monad (void)
+import Data.Bits (rotateL, shiftL, shiftR, xor, (.&.), (.|.))
+import Data.ByteString (ByteString)
+import Data.IORef
+import Data.Int (Int64)
+import Data.IntMap.Strict (IntMap)
+import Data.IntMap.Strict qualified as IntMap
+import Data.Maybe (fromMaybe)
+import Data.Primitive.PrimArray
+import Data.Primitive.PrimVar (readPrimVar)
+import Data.Sequence qualified as Sequence
+import Data.Word (Word16, Word32, Word64)
+import GHC.Exts (RealWorld)
+import Network.Socket (Family)
+import Weft.Internal.Core.Home (Home (..), Why (Completed))
+import Weft.Internal.Core.Park qualified as Park
+import Weft.Internal.Core.SystemCall (Socket (..), Waiter)
+import Weft.Internal.Core.Tcb (Resume)
+import Weft.Internal.Data.Shortage (Shortage)
+import Weft.Internal.Data.Timers (TimerKey, Timers)
+import Weft.Internal.Os.Descriptor (Descriptor (..))
+import Weft.Tcp.Connection
+import Weft.Tcp.Device
+import Weft.Tcp.Packet (Address (..))
+import Weft.Tcp.Stack.Held (Held)
+import Weft.Tcp.Stack.Turn (Turn)
+
+-- | How a stack is set up.
+data TcpSettings = TcpSettings
+  { -- | Opens the device, once for each run. It may throw an 'IOError'.
+    tcpDevice :: IO Device,
+    -- | The stack's own addresses. The loopback addresses, 127.0.0.0\/8 and ::1, are its own in any
+    -- case.
+    tcpAddresses :: ![Address],
+    -- | What connections start with. The segment size is bounded by the device's MTU besides.
+    tcpConnections :: !Settings,
+    -- | How many bytes a connection takes from its user that the peer has not acknowledged.
+    tcpSendBuffer :: !Int,
+    -- | How many sockets may be open, asked whenever one is to be opened. At the limit opening
+    -- fails with @EMFILE@, and an accept waits until a socket is closed.
+    tcpMostSockets :: !(IO Int),
+    -- | How many connections of one listener may be half open. Further SYNs are dropped.
+    tcpMostHalfOpen :: !Int,
+    -- | For how many microseconds the end of a run waits for what closed connections still have to
+    -- send.
+    tcpLinger :: !Int64
+  }
+
+-- | A stack in use by one run.
+data Stack = Stack
+  { stackSettings :: !TcpSettings,
+    stackDevice :: !Device,
+    stackTurn :: !(Turn (Maybe Home)),
+    -- | Connections by 'flowKey'. Read by anybody.
+    stackConns :: !(IORef (IntMap Conn)),
+    -- | Sockets by their negative number, negated. Read by anybody.
+    stackSocks :: !(IORef (IntMap Sock)),
+    stackNextSock :: !(IORef Int),
+    -- | Who has a port.
+    stackPorts :: !(IORef (IntMap [Binding])),
+    stackTimers :: !(Timers Alarm),
+    -- | When the clock thread is to look next. Written atomically, read by anybody.
+    stackSoonest :: !(IORef Instant),
+    -- | The clock thread, while it waits, and until when.
+    stackClock :: !(IORef (Maybe (Instant, Waiter ()))),
+    -- | The latest time that was seen.
+    stackNow :: !(IORef Instant),
+    -- | Packets to the stack itself, oldest first.
+    stackLoop :: !(IORef (Sequence.Seq ByteString)),
+    -- | Set before the first socket is open.
+    stackSecret :: !(IORef (Maybe (Word64, Word64))),
+    -- | For ports that nobody guesses.
+    stackDice :: !(IORef Word64),
+    stackCounts :: !Counts,
+    stackShortage :: !Shortage,
+    -- | Does an accept wait for a socket to be closed?
+    stackStarved :: !(IORef Bool),
+    stackReport :: !(IORef (String -> IO ())),
+    -- | Were its threads started?
+    stackStarted :: !(IORef Bool)
+  }
+
+-- | What a stack counts.
+newtype Counts = Counts (MutablePrimArray RealWorld Int)
+
+-- | A number of things since the start.
+data Counted = PacketsIn | PacketsOut | SegmentsIn | SegmentsOut | Malformed | Refusals | Retransmitted | SynsDropped | TimersFired
+  deriving stock (Eq, Enum, Bounded, Show)
+
+-- | One more.
+count :: Stack -> Counted -> IO ()
+count s what = case stackCounts s of
+  Counts a -> readPrimArray a (fromEnum what) >>= writePrimArray a (fromEnum what) . (+ 1)
+
+-- | The time as this worker knows it, in microseconds; never earlier than before.
+instantOf :: Stack -> Maybe Home -> IO Instant
+instantOf s here = do
+  known <- readIORef (stackNow s)
+  seen <- maybe (pure 0) (readPrimVar . homeClock) here
+  let t = max known (fromIntegral seen `div` 1000)
+  t <$ writeIORef (stackNow s) t
+
+-- | A connection. Its addresses do not change, so that whoever looks it up needs no more.
+data Conn = Conn
+  { connLocal, connPeer :: !Address,
+    connLocalPort, connPeerPort :: {-# UNPACK #-} !Word16,
+    connKey :: {-# UNPACK #-} !Int,
+    -- | Do both ends belong to this stack?
+    connLoop :: !Bool,
+    connBody :: {-# UNPACK #-} !(IORef Body)
+  }
+
+-- | What of a connection changes, one immutable record.
+data Body = Body
+  { bodyTcb :: !Tcb,
+    -- | What the user wrote and the peer has not acknowledged.
+    bodyOut :: !Held,
+    -- | How many of its last bytes wait for more, which the user said would follow at once.
+    bodyHeld :: !Int,
+    -- | What came and the user has not read.
+    bodyIn :: !Held,
+    -- | Threads that wait to read, and to write or for the connection to be there.
+    bodyReaders, bodyWriters :: ![Wake],
+    bodyOwner :: !Owner,
+    -- | Why it failed, until the user is told.
+    bodyFailure :: !(Maybe Failure),
+    -- | The user will not read any more.
+    bodyDeaf :: !Bool,
+    bodyOptions :: !Options,
+    -- | The deadline of its timer, or 'never'.
+    bodyAlarm :: !Instant,
+    bodyAlarmKey :: !(Maybe TimerKey)
+  }
+
+-- | Who has a connection.
+data Owner
+  = -- | The listener that it came to; nobody has accepted it.
+    Unaccepted !Listener
+  | -- | A socket.
+    Owned
+  | -- | Nobody any more.
+    Orphan
+  deriving stock (Eq)
+
+-- | What a timer is for.
+data Alarm
+  = Deadline !Conn
+  | -- | The limit of a wait.
+    Expiry !Wake
+
+-- | The key of a flow, a keyed hash of addresses and ports: local, peer.
+flowKey :: (Word64, Word64) -> Address -> Word16 -> Address -> Word16 -> Int
+flowKey (k0, k1) local localPort peer peerPort = fromIntegral (final (address peer (address local (mix k0 (k1 `xor` ports)))))
+  where
+    ports = (fromIntegral localPort `shiftL` 16) .|. fromIntegral peerPort :: Word64
+    address a h = case a of
+      Address4 n -> mix h (fromIntegral n)
+      Address6 x y -> mix (mix h x) y
+    -- The secret goes in before, between and after what an attacker chooses.
+    mix h x = let y = (h `xor` x) * 0x9e3779b97f4a7c15 in ((y `xor` (y `shiftR` 29)) + k1) `rotateL` 31
+    final h = let y = (h `xor` k0) * 0xbf58476d1ce4e5b9 in (y `xor` (y `shiftR` 32)) .&. 0x7fffffffffffffff
+
+-- | The secret of the stack; before its first socket, when there is no connection, none.
+secretOf :: Stack -> IO (Word64, Word64)
+secretOf s = fromMaybe (0, 0) <$> readIORef (stackSecret s)
+
+-- | The connection between two addresses: local, peer. Two flows with one key do not both get
+-- connections, see "Weft.Tcp.Stack.Engine".
+lookupConn :: Stack -> Address -> Word16 -> Address -> Word16 -> IO (Int, Maybe Conn)
+lookupConn s local localPort peer peerPort = do
+  m <- readIORef (stackConns s)
+  secret <- secretOf s
+  let key = flowKey secret local localPort peer peerPort
+  pure (key, IntMap.lookup key m)
+
+-- | A socket of the stack.
+data Sock = Sock
+  { sockNumber :: !Int,
+    -- | Of its descriptor. Another stack of this process has sockets with the same numbers.
+    sockSerial :: !Word32,
+    sockFamily :: !Family,
+    sockRole :: !(IORef Role),
+    sockOptions :: !(IORef Options)
+  }
+
+-- | The socket of the stack that this is, if it is open. From any OS thread.
+lookupSock :: Stack -> Socket -> IO (Maybe Sock)
+lookupSock st s = found . IntMap.lookup (negate (fromIntegral (descriptorNumber d))) <$> readIORef (stackSocks st)
+  where
+    d = socketDescriptor s
+    found = \case
+      Just sock | sockSerial sock == descriptorSerial d -> Just sock
+      _ -> Nothing
+
+-- | What a socket is for.
+data Role
+  = Fresh
+  | -- | It has an address and a port.
+    Bound !Address !Word16
+  | Listening !Listener
+  | -- | A connection, and whether it was ever there.
+    Connected !Conn !(IORef Bool)
+
+-- | A socket that connections come to.
+data Listener = Listener
+  { listenerAddress :: !Address,
+    listenerPort :: !Word16,
+    listenerFamily :: !Family,
+    -- | May connections come over IPv4 too?
+    listenerBoth :: !Bool,
+    listenerBacklog :: !(IORef Int),
+    -- | Established and not accepted, oldest first.
+    listenerQueue :: !(IORef (Sequence.Seq Conn)),
+    listenerHalfOpen :: !(IORef Int),
+    listenerWaiters :: !(IORef [Wake]),
+    listenerOptions :: !(IORef Options)
+  }
+
+instance Eq Listener where
+  a == b = listenerQueue a == listenerQueue b
+
+-- | Who has a port: the number of the socket, its address, whether it is of IPv6 only, the options
+-- that allow others, and its listener once it listens.
+data Binding = Binding
+  { bindingSock :: !Int,
+    bindingAddress :: !Address,
+    bindingBoth :: !Bool,
+    bindingReuse, bindingShare :: !Bool,
+    bindingListener :: !(Maybe Listener)
+  }
+
+-- | What @setsockopt@ sets.
+data Options = Options
+  { optNoDelay, optKeepAlive, optReuseAddr, optReusePort, optOnly6 :: !Bool,
+    -- | Closing resets.
+    optResets :: !Bool,
+    -- | In bytes; 0 is the stack's default.
+    optSendBuffer, optReceiveBuffer :: !Int,
+    -- | Takes no more bytes with this many that were never sent; 0 for no limit.
+    optUnsent :: !Int,
+    -- | Others, which change nothing.
+    optOthers :: ![((Int, Int), Int)]
+  }
+
+-- | As a new socket has them.
+defaultOptions :: Options
+defaultOptions = Options False False False False False False 0 0 0 []
+
+-- | A thread that waits: the worker where it does, its place, and how it tries again.
+data Wake = Wake !Int !(Park.ParkedThread () Resume) Resume
+
+-- | Have a thread try again, or go on as said. It is no thread of this worker if there is none.
+wake :: Maybe Home -> Wake -> IO ()
+wake here (Wake worker place resume) = case here of
+  Just home | homeWorker home == worker -> Park.answerHere Completed place resume
+  _ -> void (Park.answerFromAnywhere place resume)
+
+-- | The one that has waited for longest is the last of the list.
+wakeAll :: Maybe Home -> [Wake] -> IO ()
+wakeAll here = mapM_ (wake here) . reverse
+
+-- | Without those that were cancelled.
+stillThere :: [Wake] -> IO [Wake]
+stillThere = go
+  where
+    go = \case
+      [] -> pure []
+      w@(Wake _ place _) : rest -> do
+        waits <- Park.stillWaits place
+        (if waits then (w :) else id) <$> go rest

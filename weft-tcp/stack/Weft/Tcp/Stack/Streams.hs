@@ -1,0 +1,195 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
+-- |
+-- Description : Bytes through a stack's sockets
+--
+-- Receiving, sending, and the end of either. Each function is an attempt ("Weft.Tcp.Stack.Ask"),
+-- made in the stack's turn.
+module Weft.Tcp.Stack.Streams
+  ( -- * Bytes
+    receiveSock,
+    sendSock,
+    appendSock,
+    roomSock,
+    awaitReadableSock,
+    awaitWritableSock,
+    shutdownSock,
+
+    -- * For other calls
+    onSock,
+    waitAt,
+    waitToWrite,
+    failureError,
+    flushHeld,
+  )
+where
+
+import Control.Monad (when)
+import Data.ByteString (ByteString)
+import Data.ByteString qualified as B
+import Data.IORef
+import Data.Sequence qualified as Sequence
+import Data.Word (Word8)
+import Foreign.C.Error
+import Foreign.Ptr (Ptr)
+import Weft.Internal.Core.Home (Home)
+import Weft.Internal.Core.SystemCall (More (..), ShutdownHow (..), Socket (..))
+import Weft.Tcp.Connection
+import Weft.Tcp.Internal.Tcb
+import Weft.Tcp.Stack.Ask
+import Weft.Tcp.Stack.Engine
+import Weft.Tcp.Stack.Held
+import Weft.Tcp.Stack.State
+
+-- | An attempt at an open socket; @EBADF@ for others.
+onSock :: Stack -> Socket -> (Sock -> IO (Verdict a)) -> IO (Verdict a)
+onSock st s use = lookupSock st s >>= maybe (pure (Refuse eBADF)) use
+
+-- The connection of a socket that has, or had, one.
+onConn :: Stack -> Socket -> Errno -> (Conn -> Body -> IO (Verdict a)) -> IO (Verdict a)
+onConn st s otherwise' use = onSock st s $ \sock ->
+  readIORef (sockRole sock) >>= \case
+    Connected c _ -> readIORef (connBody c) >>= use c
+    _ -> pure (Refuse otherwise')
+
+-- | Leave a waiting thread there, and forget those that were cancelled.
+waitAt :: IORef [Wake] -> Wake -> IO ()
+waitAt ref w = readIORef ref >>= stillThere >>= writeIORef ref . (w :)
+
+-- | Leave a thread that waits to read a connection, or to write to it.
+waitToRead, waitToWrite :: Conn -> Wake -> IO ()
+waitToRead c w = do
+  b <- readIORef (connBody c)
+  left <- stillThere (bodyReaders b)
+  writeIORef (connBody c) b {bodyReaders = w : left}
+waitToWrite c w = do
+  b <- readIORef (connBody c)
+  left <- stillThere (bodyWriters b)
+  writeIORef (connBody c) b {bodyWriters = w : left}
+
+-- | How the user is told.
+failureError :: Failure -> Errno
+failureError = \case
+  Refused -> eCONNREFUSED
+  Reset -> eCONNRESET
+  TimedOut -> eTIMEDOUT
+
+-- | End directions.
+shutdownSock :: Stack -> Socket -> ShutdownHow -> Maybe Home -> Instant -> IO (Verdict ())
+shutdownSock st s how here now = onConn st s eNOTCONN $ \c b ->
+  if tcbState (bodyTcb b) == Closed
+    then pure (Refuse eNOTCONN)
+    else do
+      when (how /= ShutdownSend) $ do
+        writeIORef (connBody c) b {bodyDeaf = True, bodyReaders = []}
+        wakeAll here (bodyReaders b)
+      when (how /= ShutdownReceive) (flushHeld st here now c >> advanceConn st here now c Shutdown B.empty)
+      pure (Answer ())
+
+-- | Receive what has come, up to a number of bytes, at least one.
+receiveSock :: Stack -> Socket -> Ptr Word8 -> Int -> Maybe Home -> Instant -> IO (Verdict Int)
+receiveSock st s to most here now
+  | most <= 0 = pure (Refuse eINVAL)
+  | otherwise = onConn st s eNOTCONN $ \c b -> do
+      let there = fromIntegral (readable (bodyTcb b))
+          n = min most there
+      if n > 0
+        then do
+          copyFront to n (bodyIn b)
+          writeIORef (connBody c) b {bodyIn = dropFront n (bodyIn b)}
+          advanceConn st here now c (Consumed (fromIntegral n)) B.empty
+          pure (Answer n)
+        else case bodyFailure b of
+          _ | bodyDeaf b -> pure (Answer 0)
+          Just why -> Refuse (failureError why) <$ writeIORef (connBody c) b {bodyFailure = Nothing}
+          Nothing
+            | ended b -> pure (Answer 0)
+            | otherwise -> pure (Again (waitToRead c) Nothing)
+
+-- | Take what there is room for of several pieces, by copying it: the caller may overwrite its
+-- memory at once. If more follows they leave with that, or before the end of the stream.
+sendSock :: Stack -> Socket -> More -> [ByteString] -> Maybe Home -> Instant -> IO (Verdict Int)
+sendSock st s more pieces here now = onWritable st s $ \c b ->
+  if all B.null pieces
+    then pure (Answer 0)
+    else case roomOf st b of
+      0 -> full st c here now
+      room -> do
+        let (n, out) = fill room 0 (bodyOut b) pieces
+        writeIORef (connBody c) b {bodyOut = out, bodyHeld = bodyHeld b + n}
+        when (more == NothingMore) (flushHeld st here now c)
+        pure (Answer n)
+  where
+    fill room n out = \case
+      [] -> (n, out)
+      p : rest
+        | room <= 0 -> (n :: Int, out)
+        | otherwise ->
+            let piece = B.copy (B.take (min room largest) p)
+                left = B.drop (B.length piece) p
+             in fill (room - B.length piece) (n + B.length piece) (append piece out) (if B.null left then rest else left : rest)
+    -- So that memory becomes free as the peer acknowledges.
+    largest = 65536
+
+-- | Take bytes whether or not there is room. Nobody else has their memory.
+appendSock :: Stack -> Socket -> ByteString -> Maybe Home -> Instant -> IO (Verdict Int)
+appendSock st s bytes here now = onWritable st s $ \c b -> do
+  writeIORef (connBody c) b {bodyOut = append bytes (bodyOut b), bodyHeld = bodyHeld b + B.length bytes}
+  flushHeld st here now c
+  pure (Answer (B.length bytes))
+
+-- | Have the connection send what waited for more.
+flushHeld :: Stack -> Maybe Home -> Instant -> Conn -> IO ()
+flushHeld st here now c = do
+  b <- readIORef (connBody c)
+  writeIORef (connBody c) b {bodyHeld = 0}
+  advanceConn st here now c (Wrote (fromIntegral (bodyHeld b))) B.empty
+
+-- A connection that bytes may be written to.
+onWritable :: Stack -> Socket -> (Conn -> Body -> IO (Verdict a)) -> IO (Verdict a)
+onWritable st s use = onConn st s ePIPE $ \c b -> case tcbState (bodyTcb b) of
+  Closed
+    | Just why <- bodyFailure b -> Refuse (failureError why) <$ writeIORef (connBody c) b {bodyFailure = Nothing}
+    | otherwise -> pure (Refuse ePIPE)
+  _ | bodyTcb b `is` FinQueued -> pure (Refuse ePIPE)
+  SynSent -> pure (Again (waitToWrite c) Nothing)
+  SynReceived -> pure (Again (waitToWrite c) Nothing)
+  _ -> use c b
+
+-- | How many bytes it takes, at least one.
+roomSock :: Stack -> Socket -> Maybe Home -> Instant -> IO (Verdict Int)
+roomSock st s here now = onWritable st s $ \c b -> case roomOf st b of
+  0 -> full st c here now
+  room -> pure (Answer room)
+
+-- There is no room: what waited for more has waited long enough.
+full :: Stack -> Conn -> Maybe Home -> Instant -> IO (Verdict a)
+full st c here now = Again (waitToWrite c) Nothing <$ flushHeld st here now c
+
+-- | Wait until receiving, or accepting, does not wait.
+awaitReadableSock :: Stack -> Socket -> IO (Verdict ())
+awaitReadableSock st s = onSock st s $ \sock ->
+  readIORef (sockRole sock) >>= \case
+    Listening l -> do
+      none <- Sequence.null <$> readIORef (listenerQueue l)
+      pure (if none then Again (waitAt (listenerWaiters l)) Nothing else Answer ())
+    Connected c _ -> do
+      b <- readIORef (connBody c)
+      pure $
+        if readable (bodyTcb b) > 0 || bodyDeaf b || ended b
+          then Answer ()
+          else Again (waitToRead c) Nothing
+    _ -> pure (Answer ())
+
+-- | Wait until sending does not wait.
+awaitWritableSock :: Stack -> Socket -> Maybe Home -> Instant -> IO (Verdict ())
+awaitWritableSock st s here now = onSock st s $ \sock ->
+  readIORef (sockRole sock) >>= \case
+    Connected c _ -> do
+      b <- readIORef (connBody c)
+      case tcbState (bodyTcb b) of
+        SynSent -> pure (Again (waitToWrite c) Nothing)
+        SynReceived -> pure (Again (waitToWrite c) Nothing)
+        x | maySend x && roomOf st b == 0 -> full st c here now
+        _ -> pure (Answer ())
+    _ -> pure (Answer ())
