@@ -32,7 +32,8 @@ import Data.Bits ((.&.), (.|.))
 import Data.IORef
 import Data.IntMap.Strict (IntMap)
 import Data.IntMap.Strict qualified as IntMap
-import Data.List (foldl', partition)
+import Data.List (partition)
+import Data.List qualified as List
 import Foreign.C.Types (CInt)
 import System.IO.Unsafe (unsafePerformIO)
 import Weft.Internal.Core.SystemCall (Outcome (..), Waiter (..))
@@ -128,7 +129,7 @@ wanted source number = do
     Nothing -> 0
 
 interests :: CInt -> [Wait] -> Int
-interests source waits = foldl' (.|.) 0 [bitsOf (waitInterest w) | w <- waits, waitSource w == source]
+interests source waits = List.foldl' (.|.) 0 [bitsOf (waitInterest w) | w <- waits, waitSource w == source]
 
 -- | How many Weft threads wait for this number.
 waiting :: CInt -> IO Int
