@@ -3,20 +3,26 @@
 // For RTLD_DEFAULT.
 #define _GNU_SOURCE
 #include "Rts.h"
+#include "stand_ins.h"
 
 #include <dlfcn.h>
 
 // A program that is linked dynamically takes the stand-ins from the shared library of this
 // package, which is linked without the options: there __real_X is no symbol, and the original
 // is X itself, of the shared library of base. Without a handler the stand-ins must still reach it.
-#define ORIGINAL(symbol) extern StgClosure __real_##symbol __attribute__((weak));
-ORIGINAL(base_GHCziEventziThread_threadWaitRead1_closure)
-ORIGINAL(base_GHCziEventziThread_threadDelay1_closure)
-ORIGINAL(base_GHCziEventziThread_closeFdWith1_closure)
-ORIGINAL(base_SystemziTimeout_timeout1_closure)
+#define ORIGINAL(module, function) ORIGINAL_(module, function)
+#define ORIGINAL_(module, function) \
+  extern StgClosure __real_##module##_##function##_closure __attribute__((weak));
+ORIGINAL(EVENT, threadWaitRead1)
+ORIGINAL(EVENT, threadDelay1)
+ORIGINAL(EVENT, closeFdWith1)
+ORIGINAL(TIMEOUT, timeout1)
 
-#define FIND(symbol) \
-  (&__real_##symbol ? (StgPtr)&__real_##symbol : (StgPtr)dlsym(RTLD_DEFAULT, #symbol))
+#define FIND(module, function) FIND_(module, function)
+#define FIND_(module, function)                    \
+  (&__real_##module##_##function##_closure           \
+       ? (StgPtr)&__real_##module##_##function##_closure \
+       : (StgPtr)dlsym(RTLD_DEFAULT, #module "_" #function "_closure"))
 
 // What the originals refer to must not be collected. Those who call them refer to the stand-ins,
 // which GHC's collector does not follow to the originals; so these are roots from the start, as
@@ -24,10 +30,10 @@ ORIGINAL(base_SystemziTimeout_timeout1_closure)
 static struct ForeignExportsList originals = {.n_entries = 4, .exports = {0, 0, 0, 0}};
 
 static void __attribute__((constructor)) find_originals(void) {
-  originals.exports[0] = FIND(base_GHCziEventziThread_threadWaitRead1_closure);
-  originals.exports[1] = FIND(base_GHCziEventziThread_threadDelay1_closure);
-  originals.exports[2] = FIND(base_GHCziEventziThread_closeFdWith1_closure);
-  originals.exports[3] = FIND(base_SystemziTimeout_timeout1_closure);
+  originals.exports[0] = FIND(EVENT, threadWaitRead1);
+  originals.exports[1] = FIND(EVENT, threadDelay1);
+  originals.exports[2] = FIND(EVENT, closeFdWith1);
+  originals.exports[3] = FIND(TIMEOUT, timeout1);
   for (int which = 0; which < 4; which++)
     if (!originals.exports[which]) return;
   registerForeignExports(&originals);

@@ -56,7 +56,7 @@ instance Show NotRelinked where
   show NotRelinked =
     "weft-ghc-io: the waits of base in this program are not ours. The program must be linked, statically, "
       <> "with the ld-options of the package weft-ghc-io (cabal and ghc --make do so if it depends on the package; "
-      <> "ghci and ghc -dynamic do not), and by a GHC whose base the package knows: 9.6. "
-      <> "(ld --wrap=base_GHCziEventziThread_threadWaitRead1_info, and so on: see ld-options in weft-ghc-io.cabal)"
+      <> "ghci and ghc -dynamic do not), and by a GHC whose base the package knows: 9.6 to 9.10. "
+      <> "(ld --wrap=..._threadWaitRead1_info, and so on: see ld-options in weft-ghc-io.cabal)"
 
 instance Exception NotRelinked
