@@ -4,8 +4,10 @@
 -- The program is linked as any program is that depends on the package.
 module Main (main) where
 
+import BlockTest qualified
 import CloseTest qualified
 import DelayTest qualified
+import GatewayTest qualified
 import GhcTest qualified
 import InterruptTest qualified
 import ServeTest qualified
@@ -18,4 +20,4 @@ main = do
   -- Throws if the program was not linked for it.
   GhcIO.install
   defaultMain . localOption (mkTimeout 60_000_000) $
-    testGroup "libraries in Weft threads" [ServeTest.tests, DelayTest.tests, InterruptTest.tests, CloseTest.tests, GhcTest.tests, SimulationTest.tests]
+    testGroup "libraries in Weft threads" [ServeTest.tests, GatewayTest.tests, DelayTest.tests, InterruptTest.tests, BlockTest.tests, CloseTest.tests, GhcTest.tests, SimulationTest.tests]
