@@ -9,13 +9,13 @@ import Data.ByteString (ByteString)
 import Data.Either (fromLeft, partitionEithers, rights)
 import Data.List (intercalate, sort)
 import Data.Maybe (catMaybes, fromMaybe)
-import Toml.Parser.Types (Val (..))
 import Weft.Cli.Serve.Config
 import Weft.Cli.Serve.Keys
 import Weft.Cli.Serve.Paths
 import Weft.Cli.Serve.Reader
 import Weft.Cli.Serve.Suggest
 import Weft.Cli.Serve.Toml
+import Weft.Cli.Serve.TomlLibrary (Val (..))
 import Weft.Http.Hosts
 
 -- | Apply a file, given its name and content, to a configuration: its errors in the order of the

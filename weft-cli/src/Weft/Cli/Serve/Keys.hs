@@ -21,13 +21,13 @@ import Data.ByteString.Char8 qualified as C
 import Data.Char (isDigit)
 import Data.List (intercalate)
 import Data.Maybe (listToMaybe)
-import Toml.Parser.Types (Val (..))
 import Weft.Cli.Serve.Choices
 import Weft.Cli.Serve.Config
 import Weft.Cli.Serve.Paths
 import Weft.Cli.Serve.Reader
 import Weft.Cli.Serve.Suggest
 import Weft.Cli.Serve.Toml
+import Weft.Cli.Serve.TomlLibrary (Val (..))
 import Weft.Cli.Tcp
 import Weft.Http.Compress
 import Weft.Http.Negotiation

@@ -28,11 +28,11 @@ where
 
 import Data.Either (partitionEithers)
 import Data.List (intercalate)
-import Toml.Parser.Types (Val (..))
 import Weft (Duration)
 import Weft.Cli.Options
 import Weft.Cli.Serve.Suggest
 import Weft.Cli.Serve.Toml
+import Weft.Cli.Serve.TomlLibrary (Val (..))
 
 -- | Reads the value of a key, or answers its errors.
 type Reader a = Place -> Node -> Either [Problem] a

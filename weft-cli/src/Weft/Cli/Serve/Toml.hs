@@ -19,17 +19,12 @@ module Weft.Cli.Serve.Toml
   )
 where
 
+import Data.Bifunctor (bimap)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
-import Data.Foldable (toList)
 import Data.Maybe (fromMaybe, listToMaybe)
-import Data.Text qualified as T
 import Data.Text.Encoding qualified as T
-import Toml.Located (Located (..))
-import Toml.Parser (parseRawToml)
-import Toml.Parser.Types (Expr (..), Val (..))
-import Toml.Position (Position (..))
-import Toml.Semantics (SemanticError (..), SemanticErrorKind (..), semantics)
+import Weft.Cli.Serve.TomlLibrary
 
 -- | A line and a column, both from 1.
 data Place = Place !Int !Int
@@ -73,18 +68,9 @@ data Node
 parseToml :: ByteString -> Either Problem Table
 parseToml bytes = do
   text <- case T.decodeUtf8' (fromMaybe bytes (B.stripPrefix "\xef\xbb\xbf" bytes)) of
-    Right text -> Right (T.unpack text)
+    Right text -> Right text
     Left _ -> Left (Problem (notUtf8 bytes) "this is not UTF-8, as TOML has to be")
-  expressions <- either (\(Located p e) -> Left (Problem (place p) e)) Right (parseRawToml text)
-  -- Detects what is assigned twice, and the like.
-  case semantics expressions of
-    Left (Located p e) -> Left (Problem (place p) (errorKey e <> ": " <> explained (errorKind e)))
-    Right _ -> Right (snd (foldl step ([], Table (Place 1 1) []) expressions))
-  where
-    explained = \case
-      AlreadyAssigned -> "this is set already"
-      ClosedTable -> "this table is complete already and cannot be added to"
-      ImplicitlyTable -> "this is a table already"
+  bimap (\(p, e) -> Problem (place p) e) (snd . foldl step ([], Table (Place 1 1) [])) (readLines text)
 
 -- | The first line that is not UTF-8.
 notUtf8 :: ByteString -> Place
@@ -97,16 +83,16 @@ place p = Place (posLine p) (posColumn p)
 
 -- | Add one line of a document, given the path of its table and the tree so far. The document has
 -- been validated.
-step :: ([Located String], Table) -> Expr -> ([Located String], Table)
+step :: (Key, Table) -> Line -> (Key, Table)
 step (current, root) = \case
-  KeyValExpr key value -> (current, alter (current <> toList key) (\_ -> node (at (toList key)) value) root)
-  TableExpr key -> (toList key, alter (toList key) (fromMaybe (SubTable (Table (at (toList key)) []))) root)
-  ArrayTableExpr key ->
-    let new = Table (at (toList key)) []
+  KeyValue key value -> (current, alter (current <> key) (\_ -> node (at key) value) root)
+  TableHead key -> (key, alter key (fromMaybe (SubTable (Table (at key) []))) root)
+  ArrayTableHead key ->
+    let new = Table (at key) []
         append = \case
           Just (Tables tables) -> Tables (tables <> [new])
           _ -> Tables [new]
-     in (toList key, alter (toList key) append root)
+     in (key, alter key append root)
   where
     at = maybe (Place 1 1) (place . locPosition) . listToMaybe
 
@@ -121,11 +107,11 @@ node here = \case
     asTable = \case
       ValTable items -> Just (inline items)
       _ -> Nothing
-    inline items = foldl (\table (key, value) -> alter (toList key) (\_ -> node (keyPlace key) value) table) (Table (maybe here (keyPlace . fst) (listToMaybe items)) []) items
-    keyPlace key = maybe here (place . locPosition) (listToMaybe (toList key))
+    inline items = foldl (\table (key, value) -> alter key (\_ -> node (keyPlace key) value) table) (Table (maybe here (keyPlace . fst) (listToMaybe items)) []) items
+    keyPlace = maybe here (place . locPosition) . listToMaybe
 
 -- | Change what is at a path, making the tables on the way.
-alter :: [Located String] -> (Maybe Node -> Node) -> Table -> Table
+alter :: Key -> (Maybe Node -> Node) -> Table -> Table
 alter path change table = case path of
   [] -> table
   [key] -> change' key change
@@ -153,7 +139,6 @@ kindOf = \case
     ValTable _ -> "a table"
     ValBool _ -> "a boolean"
     ValString _ -> "a string"
-    ValTimeOfDay _ -> "a time"
-    ValZonedTime _ -> "a date and time"
-    ValLocalTime _ -> "a date and time"
-    ValDay _ -> "a date"
+    ValTime -> "a time"
+    ValDateTime -> "a date and time"
+    ValDay -> "a date"

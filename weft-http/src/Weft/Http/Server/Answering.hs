@@ -15,7 +15,7 @@ module Weft.Http.Server.Answering
   )
 where
 
-import Control.Exception (SomeAsyncException, SomeException, displayException, fromException, throwIO)
+import Control.Exception (SomeAsyncException, SomeException, fromException, throwIO)
 import Control.Exception qualified as E
 import Control.Monad (unless, void, when)
 import Data.ByteString (ByteString)
@@ -34,6 +34,7 @@ import Weft.Http.Server.State
 import Weft.Http.Server.Types
 import Weft.Http.Server.Wire
 import Weft.Http.Status
+import Weft.Internal.Os.Report (exceptionText)
 
 -- | What has become of a response, and what the connection does next.
 data After
@@ -203,7 +204,7 @@ asItWas aborted@(Aborted _ why) = maybe (throwM aborted) throwM why
 halfway :: SomeException -> Thread a
 halfway e = case fromException e of
   Just (_ :: SomeAsyncException) -> throwM e
-  Nothing -> throwM (Aborted (displayException e) (Just e))
+  Nothing -> throwM (Aborted (exceptionText e) (Just e))
 
 -- | The response to a request whose handler has raised an exception; or the end of the
 -- connection, where there is nobody to be answered.
@@ -220,7 +221,7 @@ failing context e
       BodyCutOff -> throwM e
   | otherwise = do
       liftIO (observe (contextServer context) HandlerFailed)
-      report context ("a handler failed: " <> displayException e)
+      report context ("a handler failed: " <> exceptionText e)
       pure (errorResponse internalServerError500 "")
 
 -- | An exception that came after the response.
@@ -229,7 +230,7 @@ told context e = case fromException e of
   Just (_ :: SomeAsyncException) -> throwM e
   Nothing -> do
     liftIO (observe (contextServer context) HandlerFailed)
-    report context ("a handler failed after its response: " <> displayException e)
+    report context ("a handler failed after its response: " <> exceptionText e)
 
 -- | After this response the connection ends.
 closing :: Response -> Response

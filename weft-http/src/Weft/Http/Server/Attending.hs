@@ -13,7 +13,7 @@ module Weft.Http.Server.Attending
   )
 where
 
-import Control.Exception (IOException, SomeAsyncException, SomeException, displayException, fromException)
+import Control.Exception (IOException, SomeAsyncException, SomeException, fromException)
 import Control.Monad (unless, when)
 import Data.Maybe (fromMaybe, isJust, isNothing)
 import Weft
@@ -28,6 +28,7 @@ import Weft.Http.Server.State
 import Weft.Http.Server.Types
 import Weft.Http.Server.Wire
 import Weft.Http.Status
+import Weft.Internal.Os.Report (exceptionText)
 import Weft.Mask (interruptible)
 import Weft.Socket (SockAddr (..), SocketOption (..), awaitReadable, closeSocket, setOption)
 
@@ -102,7 +103,7 @@ judged context e
   | Just (_ :: BodyError) <- fromException e = pure Ends
   | Just (Aborted _ _) <- fromException e = pure Ends
   | Just (_ :: SomeAsyncException) <- fromException e = pure (Fails e)
-  | otherwise = Ends <$ report context ("a connection failed: " <> displayException e)
+  | otherwise = Ends <$ report context ("a connection failed: " <> exceptionText e)
 
 -- | Serve one connection until it ends; where there is nothing around the session, only until
 -- its wait is interrupted because nobody comes ('BufferUnused'), which is for 'awake'.
@@ -145,7 +146,7 @@ layered context (layer : others) c = do
       | Just (_ :: SomeAsyncException) <- fromException e = throwM e
       | otherwise = do
           liftIO (observe (contextServer context) LayerFailed)
-          throwM (Aborted ("a layer failed: " <> displayException e) (Just e))
+          throwM (Aborted ("a layer failed: " <> exceptionText e) (Just e))
 
 -- | The same where something is around the session, and stays there: serve requests until
 -- the wait for one is interrupted; then wait without a buffer (Note [Deadlines] in

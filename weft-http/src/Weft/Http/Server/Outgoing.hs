@@ -29,7 +29,7 @@ module Weft.Http.Server.Outgoing
   )
 where
 
-import Control.Exception (SomeAsyncException, displayException, fromException)
+import Control.Exception (SomeAsyncException, fromException)
 import Control.Monad (unless)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
@@ -49,6 +49,7 @@ import Weft.Http.Server.Streaming
 import Weft.Http.Server.Types
 import Weft.Http.Server.Wire
 import Weft.Http.Status
+import Weft.Internal.Os.Report (exceptionText)
 import Weft.Time
 
 -- | Rendered responses that wait to be sent, newest first, and their size.
@@ -220,7 +221,7 @@ attending context act = do
       then throwM e
       else do
         liftIO (observe (contextServer context) HandlerFailed)
-        let why = "a handler failed while its response was sent: " <> displayException e
+        let why = "a handler failed while its response was sent: " <> exceptionText e
         report context why
         throwM (Aborted why (Just e))
   where

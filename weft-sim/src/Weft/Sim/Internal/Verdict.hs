@@ -17,10 +17,10 @@ module Weft.Sim.Internal.Verdict
 where
 
 import Control.Applicative ((<|>))
-import Control.Exception (displayException)
 import Data.List (intercalate)
 import Data.Text qualified as Text
 import Weft.Internal.Core.Trace (AccessKind (..), Label, labelBehind)
+import Weft.Internal.Os.Report (exceptionText)
 import Weft.Sim.Internal.Driver (Stuck (..))
 import Weft.Sim.Internal.Race
 import Weft.Sim.Internal.Run
@@ -48,7 +48,7 @@ flawless r = outcome <|> uncaught <|> racing <|> left
   where
     outcome = case resultOutcome r of
       Value _ -> Nothing
-      Exception e -> Just (Problem "exception" ("the main thread was ended by an exception: " <> displayException e))
+      Exception e -> Just (Problem "exception" ("the main thread was ended by an exception: " <> exceptionText e))
       Deadlock
         | mainIsGone -> Just (Problem "deadlock" "the main thread was on a machine that has crashed, and nothing can ever happen any more")
         | otherwise -> Just (Problem "deadlock" "deadlock: nothing can ever happen any more, and the main thread waits")
@@ -60,7 +60,7 @@ flawless r = outcome <|> uncaught <|> racing <|> left
       [] -> Nothing
       Uncaught n label machine e : _ ->
         Just . Problem "uncaught" $
-          threadText n label <> (if machine == "home" then "" else " on " <> machine) <> " was ended by an exception: " <> displayException e
+          threadText n label <> (if machine == "home" then "" else " on " <> machine) <> " was ended by an exception: " <> exceptionText e
     racing = case resultRaces r of
       [] -> Nothing
       Race v name first second : _ ->
@@ -110,7 +110,7 @@ tolerating kinds verdict r = case verdict r of
 outcomeText :: (a -> String) -> Result a -> String
 outcomeText text r = case resultOutcome r of
   Value a -> text a
-  Exception e -> "exception: " <> takeWhile (/= '\n') (displayException e)
+  Exception e -> "exception: " <> takeWhile (/= '\n') (exceptionText e)
   Deadlock -> "deadlock"
   StepLimit -> "too many steps"
   TimeLimit -> "too much time"

@@ -17,7 +17,7 @@ module Weft.Wai.Internal.Settings
   )
 where
 
-import Control.Exception (AsyncException (ThreadKilled), SomeAsyncException, SomeException, displayException, fromException)
+import Control.Exception (AsyncException (ThreadKilled), SomeAsyncException, SomeException, fromException)
 import Control.Monad (when)
 import Data.ByteString (ByteString)
 import Data.ByteString.Builder (stringUtf8)
@@ -32,7 +32,7 @@ import Weft (bracket, liftIO, seconds)
 import Weft qualified
 import Weft.Http.Request (BodyError (..), Client (..))
 import Weft.Http.Server (Layer, Limits (..), MinimumRate (..), ServerSettings (..), Timeouts (..), defaultLimits, defaultMinimumRate, defaultServerSettings, defaultTimeouts)
-import Weft.Internal.Os.Report (writeStderr)
+import Weft.Internal.Os.Report (exceptionText, writeStderr)
 import Weft.Wai.Internal.Perform
 
 -- | How applications are served; change 'defaultSettings' with the functions @set…@.
@@ -142,7 +142,7 @@ serverSettingsOf settings =
 -- | Print exceptions that are worth it ('defaultShouldDisplayException') to standard error.
 defaultOnException :: Maybe Request -> SomeException -> IO ()
 defaultOnException _ e
-  | defaultShouldDisplayException e = writeStderr (displayException e <> "\n")
+  | defaultShouldDisplayException e = writeStderr (exceptionText e <> "\n")
   | otherwise = pure ()
 
 -- | Not that a client has gone away, and not that a thread was told to end.
@@ -171,4 +171,4 @@ exceptionResponseForDebug e =
   responseBuilder
     Http.internalServerError500
     [(Http.hContentType, "text/plain; charset=utf-8")]
-    ("Exception: " <> stringUtf8 (displayException e))
+    ("Exception: " <> stringUtf8 (exceptionText e))

@@ -27,11 +27,11 @@ module Weft.Internal.Os.Masked
 where
 
 import Control.Concurrent (forkOn, myThreadId, threadCapability, throwTo, yield)
-import Control.Exception (SomeException, displayException, try)
+import Control.Exception (SomeException, try)
 import Control.Monad (unless, void, when)
 import GHC.Exts (Int (I#), Int#, RealWorld, State#, ThreadId#, maskAsyncExceptions#, maskUninterruptible#, myThreadId#, unmaskAsyncExceptions#)
 import GHC.IO (IO (..))
-import Weft.Internal.Os.Report (reportToStderr)
+import Weft.Internal.Os.Report (exceptionText, reportToStderr)
 
 -- | May a cancellation interrupt this thread? The three states of
 -- 'Control.Exception.MaskingState', with the same meaning.
@@ -105,6 +105,6 @@ pendAgain e = do
 reportStray :: String -> SomeException -> IO ()
 reportStray who e =
   void . try @SomeException . reportToStderr $
-    concat ["an exception was thrown at ", who, " which was done with the action that it was meant for, and is dropped: ", displayException e]
+    concat ["an exception was thrown at ", who, " which was done with the action that it was meant for, and is dropped: ", exceptionText e]
 
 foreign import ccall unsafe "weft_pending_exceptions" pendingExceptions :: ThreadId# -> IO Int

@@ -7,8 +7,9 @@
 -- whole, by one @write(2)@ under one lock of the process, so that those of several OS
 -- threads do not mix. GHC's own handle writes an unbuffered 'String' letter by letter.
 -- From any OS thread; blocks while nobody reads standard error.
-module Weft.Internal.Os.Report (reportToStderr, writeStderr) where
+module Weft.Internal.Os.Report (reportToStderr, writeStderr, exceptionText) where
 
+import Control.Exception (SomeException (..), displayException)
 import Data.ByteString qualified as ByteString
 import Data.ByteString.Builder (Builder, char7, charUtf8, toLazyByteString, word8)
 import Data.ByteString.Unsafe (unsafeUseAsCStringLen)
@@ -20,7 +21,7 @@ import Foreign.Ptr (Ptr)
 foreign import ccall safe "weft_report" c_report :: Ptr CChar -> CSize -> IO ()
 
 -- | One report, of one line or of several. Every line begins with the name of the library.
--- Newlines at the end are dropped (GHC 9.10 ends the text of an exception with two).
+-- Newlines at the end are dropped.
 reportToStderr :: String -> IO ()
 reportToStderr text = writeStderr (concat ["weft: " <> line <> "\n" | line <- lines (dropWhileEnd (== '\n') text <> "\n")])
 
@@ -30,6 +31,11 @@ writeStderr :: String -> IO ()
 writeStderr text =
   unsafeUseAsCStringLen (ByteString.toStrict (toLazyByteString (foldMap encoded text))) $ \(start, n) ->
     c_report start (fromIntegral n)
+
+-- | The text of an exception. GHC 9.10's 'displayException' of a 'SomeException' appends where
+-- it was raised, which neither a log nor a client should get.
+exceptionText :: SomeException -> String
+exceptionText (SomeException e) = displayException e
 
 encoded :: Char -> Builder
 encoded c

@@ -123,7 +123,7 @@ defaultSettings kernel =
       settingEndSignals = [sigTERM, sigHUP],
       settingTrace = Nothing,
       settingUncaught = \thread label e ->
-        reportToStderr (show thread <> labelBehind label <> " ended by an exception: " <> displayException e),
+        reportToStderr (show thread <> labelBehind label <> " ended by an exception: " <> exceptionText e),
       settingReport = reportToStderr
     }
 

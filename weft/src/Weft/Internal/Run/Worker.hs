@@ -31,7 +31,7 @@ module Weft.Internal.Run.Worker
 where
 
 import Control.Concurrent qualified as Ghc
-import Control.Exception (SomeException, displayException)
+import Control.Exception (SomeException)
 import Control.Monad (join, unless, when)
 import Control.Monad.Fix (mfix)
 import Control.Monad.Primitive (RealWorld)
@@ -58,6 +58,7 @@ import Weft.Internal.Observe.Timeline
 import Weft.Internal.Observe.Timeline.Recorder (Recorder, recordTakeover)
 import Weft.Internal.Os.AtEnd (AtEnd, newAtEnd)
 import Weft.Internal.Os.Control
+import Weft.Internal.Os.Report (exceptionText)
 import Weft.Internal.Os.Sys (monotonicNow)
 import Weft.Internal.Run.Ending
 
@@ -222,7 +223,7 @@ stray :: SomeException -> String
 stray e =
   concat
     [ "an asynchronous exception of GHC was thrown at a worker, while no thread of Weft ran there, and is dropped: ",
-      displayException e,
+      exceptionText e,
       " (System.Timeout.timeout, or throwTo: a worker runs many threads. Weft.IO.timeout and Weft.cancel mean one.)"
     ]
 

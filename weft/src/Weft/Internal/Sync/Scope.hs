@@ -42,6 +42,7 @@ import Weft.Internal.Core.Scheduler (ThreadExit (..))
 import Weft.Internal.Core.Self
 import Weft.Internal.Core.SystemCall (Ends (..), Reason (..), SystemCall (WorkerCount))
 import Weft.Internal.Core.Trace
+import Weft.Internal.Os.Report (exceptionText)
 import Weft.Internal.Sync (awaitIn)
 
 -- Note [The life of a scope]
@@ -138,7 +139,7 @@ data ChildFailed = ChildFailed
 
 instance Show ChildFailed where
   show (ChildFailed t l e) =
-    show t <> labelBehind l <> " failed: " <> displayException e
+    show t <> labelBehind l <> " failed: " <> exceptionText e
 
 instance Exception ChildFailed
 

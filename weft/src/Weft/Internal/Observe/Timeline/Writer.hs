@@ -38,6 +38,7 @@ import System.Timeout (timeout)
 import Weft.Internal.Data.Counters
 import Weft.Internal.Observe.Timeline.Event
 import Weft.Internal.Observe.Timeline.Recorder
+import Weft.Internal.Os.Report (exceptionText)
 import Weft.Internal.Os.Sys qualified as Sys
 
 -- | Where and how a timeline is recorded.
@@ -84,7 +85,7 @@ withTimeline (Just timeline) workers report look use = bracket begin end (use . 
                 Left e -> do
                   switchOff switch
                   unless (fromException e == Just ThreadKilled) $
-                    report ("timeline: " <> displayException e <> "; no more of it is written")
+                    report ("timeline: " <> exceptionText e <> "; no more of it is written")
                   hClose file `catch` \(_ :: IOException) -> pure ()
         thread <- forkIOWithUnmask $ \unmask -> write unmask `finally` putMVar finished ()
         pure (Running recorders switch stop finished thread)
