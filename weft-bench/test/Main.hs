@@ -6,6 +6,7 @@ import Test.Tasty (defaultMain, localOption, mkTimeout, testGroup)
 import Weft.Bench.ChildSpec qualified
 import Weft.Bench.ClientSpec qualified
 import Weft.Bench.ContestSpec qualified
+import Weft.Bench.EventsSpec qualified
 import Weft.Bench.ExperimentSpec qualified
 import Weft.Bench.HarnessSpec qualified
 import Weft.Bench.HttpSpec qualified
@@ -29,6 +30,7 @@ main =
         Weft.Bench.HttpSpec.tests,
         Weft.Bench.ClientSpec.tests,
         Weft.Bench.ContestSpec.tests,
+        Weft.Bench.EventsSpec.tests,
         Weft.Bench.WorksSpec.tests,
         Weft.Bench.ExperimentSpec.tests,
         Weft.Bench.PlotSpec.tests,

@@ -1,0 +1,37 @@
+{-# LANGUAGE OverloadedStrings #-}
+
+-- |
+-- Description : Small runs of the workloads of event managers and of relinked waits
+module Weft.Bench.EventsSpec
+  ( tests,
+  )
+where
+
+import Data.Either (fromLeft)
+import Data.Text qualified as Text
+import Test.Tasty
+import Test.Tasty.HUnit
+import Weft.Bench.Contest
+import Weft.Bench.Events
+import Weft.Bench.Events.Manager
+import Weft.Bench.GhcIO
+
+tests :: TestTree
+tests =
+  testGroup
+    "events and ghc-io"
+    [ testGroup
+        "each workload with each manager does all that it is to do"
+        [ testCase (Text.unpack (workloadName w <> ", " <> managerName m)) (workloadWork w m small `does` (if workloadName w == "delays" then 50 else 40))
+          | w <- workloads,
+            m <- managers
+        ],
+      testGroup
+        "round trips over sockets"
+        [testCase (Text.unpack (tripsName kind)) (tripsWork kind small `does` 60) | kind <- [minBound .. maxBound]],
+      testCase "a parameter that is missing is named" $
+        fromLeft "nothing" (tripsWork ByForkIO [("processors", "1"), ("pairs", "1")]) @?= "trips is missing"
+    ]
+  where
+    small = [("capabilities", "1"), ("clients", "4"), ("idle", "3"), ("requests", "40"), ("threads", "50"), ("processors", "1"), ("pairs", "3"), ("trips", "60")]
+    does work operations = either assertFailure (>>= \done -> workOperations done @?= operations) work
