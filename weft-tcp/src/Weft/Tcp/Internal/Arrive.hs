@@ -130,8 +130,10 @@ acceptable now outdated s t
 -- that do not understand each other do not keep each other busy (RFC 5961, section 7).
 challenge :: Instant -> Tcb -> Step
 challenge now t
-  | now - challengeAt t < 100000 = Step t [] []
-  | otherwise = let (x, t') = acknowledgement now t {challengeAt = now} in Step t' [x] []
+  | milliseconds - challengeAt t < 100 = Step t [] []
+  | otherwise = let (x, t') = acknowledgement now t {challengeAt = milliseconds} in Step t' [x] []
+  where
+    milliseconds = fromIntegral (now `div` 1000)
 
 handshaken :: Instant -> Segment -> Tcb -> Step
 handshaken now s t = case acking now s t' of
