@@ -23,13 +23,15 @@ MINUTES = 10
 SEED = 1
 # make test-interop
 GROUPS = split curl python tools browser slow soak
+# make fuzz-tcp
+CASES = 100000
 # make packetdrill
 SCRIPTS =
 # Further options for the program that a target runs: make bench-http ARGS=--json
 ARGS =
 
 .PHONY: help setup build serve test lint format docs check-setup view-timeline \
-  test-interop soak fuzz packetdrill explore kv bench bench-yield bench-timers bench-http bench-http-figures figures gate \
+  test-interop soak fuzz fuzz-tcp packetdrill explore kv bench bench-yield bench-timers bench-http bench-http-figures figures gate \
   setup-build setup-bench setup-interop servers storm select program peers clean
 
 help: ## list the targets
@@ -56,6 +58,10 @@ soak: setup-build servers storm ## storms of cancellations, clients of every kin
 fuzz: setup ## the parser beside those of others, for long [MINUTES=10] [SEED=1]
 	@tools/build weft-http:test:weft-http-differential
 	@cd weft-http && exec ../bin/weft-http-differential fuzz '$(MINUTES)' '$(SEED)'
+
+fuzz-tcp: setup ## a TCP connection against any inputs in any order [CASES=100000] [ARGS=--quickcheck-replay=7]
+	@tools/build weft-tcp:test:weft-tcp-test
+	@exec bin/weft-tcp-test -p 'hostile' --quickcheck-tests '$(CASES)' $(ARGS)
 
 packetdrill: setup-build ## weft-tcp against scripts of packets, where packetdrill is there [SCRIPTS=weft-tcp/packetdrill/scripts]
 	@exec tools/packetdrill $(SCRIPTS)

@@ -95,8 +95,9 @@ weftSend fd p n more = do
   b <- B.packCStringLen (p, fromIntegral n)
   fromIntegral <$> run (sendCall (fromIntegral fd) b (more /= 0))
 
-weftGetOption :: CInt -> CInt -> CInt -> IO CInt
-weftGetOption fd level name = int (getOption (fromIntegral fd) (fromIntegral level) (fromIntegral name))
+-- The value may be below zero, so it is not the result.
+weftGetOption :: CInt -> CInt -> CInt -> Ptr CInt -> IO CInt
+weftGetOption fd level name out = run (getOption (fromIntegral fd) (fromIntegral level) (fromIntegral name)) >>= maybe (pure (-fromIntegral eBadF)) (\v -> 0 <$ poke out (fromIntegral v))
 
 weftSetOption :: CInt -> CInt -> CInt -> CInt -> IO CInt
 weftSetOption fd level name v = int (setOption (fromIntegral fd) (fromIntegral level) (fromIntegral name) (fromIntegral v))
@@ -152,7 +153,7 @@ foreign export ccall "weft_receive" weftReceive :: CInt -> Ptr Word8 -> CLong ->
 
 foreign export ccall "weft_send" weftSend :: CInt -> Ptr CChar -> CLong -> CInt -> IO CLong
 
-foreign export ccall "weft_get_option" weftGetOption :: CInt -> CInt -> CInt -> IO CInt
+foreign export ccall "weft_get_option" weftGetOption :: CInt -> CInt -> CInt -> Ptr CInt -> IO CInt
 
 foreign export ccall "weft_set_option" weftSetOption :: CInt -> CInt -> CInt -> CInt -> IO CInt
 

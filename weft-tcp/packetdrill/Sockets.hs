@@ -34,7 +34,7 @@ import Data.ByteString qualified as B
 import Data.Foldable (toList)
 import Data.IntMap.Strict qualified as I
 import Data.Map.Strict qualified as M
-import Data.Maybe (isJust)
+import Data.Maybe (fromMaybe, isJust)
 import Data.Word (Word16, Word32)
 import Machine
 import Options
@@ -245,19 +245,26 @@ endListener fd q = do
   forM_ q $ \i -> getConn i >>= \c -> setConn i c {cParent = Nothing} >> input Abort B.empty i >> drop' i
   modify' (\w -> w {wConns = I.filter ((/= Just fd) . cParent) (wConns w)})
 
--- | The value of an option of level and number.
-getOption :: Int -> Int -> Int -> Sim Int
-getOption fd level name = withSocket fd $ \x -> case (sKind x, (level, name)) of
-  -- SO_ERROR
-  (Attached i, (1, 4)) -> do
-    c <- getConn i
-    cError c <$ setConn i c {cError = 0}
-  (_, (1, 4)) -> pure 0
-  (Attached i, (6, 2)) -> do
-    c <- getConn i
-    pure (fromIntegral (if cOpened c then segmentSize (cTcb c) else settingMss (tcbSettings (cTcb c))))
-  (_, (6, 2)) -> pure (maybe 536 (min 1460) (M.lookup (6, 2) (sOptions x)))
-  _ -> pure (M.findWithDefault (optionDefault (sSettings x) (level, name)) (level, name) (sOptions x))
+-- | The value of an option of level and number; nothing if the descriptor is no socket.
+getOption :: Int -> Int -> Int -> Sim (Maybe Int)
+getOption fd level name = gets (I.lookup fd . wSockets) >>= traverse value
+  where
+    value x = case (sKind x, (level, name)) of
+      -- SO_ERROR
+      (Attached i, (1, 4)) -> do
+        c <- getConn i
+        cError c <$ setConn i c {cError = 0}
+      (_, (1, 4)) -> pure 0
+      -- SO_ACCEPTCONN
+      (Listening {}, (1, 30)) -> pure 1
+      -- SO_LINGER
+      (_, (1, 13)) -> pure (fromMaybe (-1) (sLinger x))
+      -- TCP_MAXSEG
+      (Attached i, (6, 2)) -> do
+        c <- getConn i
+        pure (fromIntegral (if cOpened c then segmentSize (cTcb c) else settingMss (tcbSettings (cTcb c))))
+      (_, (6, 2)) -> pure (maybe 536 (min 1460) (M.lookup (6, 2) (sOptions x)))
+      _ -> pure (M.findWithDefault (optionDefault (sSettings x) (level, name)) (level, name) (sOptions x))
 
 -- | Set an option; of SO_LINGER the value is the time, or negative.
 setOption :: Int -> Int -> Int -> Int -> Sim Int

@@ -412,17 +412,17 @@ static int information(int fd, void *value, socklen_t *len) {
 static int w_getsockopt(void *u, int fd, int level, int name, void *value, socklen_t *len) {
   if (level == IPPROTO_TCP && name == TCP_INFO) return information(fd, value, len);
   enter();
-  int r = weft_get_option(fd, level, name);
+  int v = 0, r = weft_get_option(fd, level, name, &v);
   leave();
   if (r < 0) return result(r);
   if (level == SOL_SOCKET && name == SO_LINGER) {
-    struct linger l = {.l_onoff = r >= 0, .l_linger = r};
+    struct linger l = {.l_onoff = v >= 0, .l_linger = v >= 0 ? v : 0};
     if (*len > sizeof l) *len = sizeof l;
     memcpy(value, &l, *len);
     return 0;
   }
-  if (*len > sizeof r) *len = sizeof r;
-  memcpy(value, &r, *len);
+  if (*len > sizeof v) *len = sizeof v;
+  memcpy(value, &v, *len);
   return 0;
 }
 

@@ -35,8 +35,8 @@ def prepare(text):
     own = re.match(r"// flags: (\S+)", text)
     if own:
         words += own.group(1).split(",")
-    text = re.sub(r"`[^`]*`", "", text)
-    text = re.sub(r"(?m)^[ \t]*\+?[0-9.~+*]*[ \t]*%\{.*?\}%", "", text, flags=re.S)
+    for block in ("`[^`]*`", r"%\{.*?\}%"):
+        text = re.sub(r"(?m)^[ \t]*\+?[0-9.~+*]*[ \t]*" + block, "", text, flags=re.S)
     return text, ",".join(words)
 
 

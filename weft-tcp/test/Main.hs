@@ -3,10 +3,11 @@
 module Main (main) where
 
 import ConnectionTest qualified
+import HostileTest qualified
 import RangeTest qualified
 import Test.Tasty (defaultMain, testGroup)
 import WireTest qualified
 import WorldTest qualified
 
 main :: IO ()
-main = defaultMain (testGroup "weft-tcp" [ConnectionTest.tests, RangeTest.tests, WireTest.tests, WorldTest.tests])
+main = defaultMain (testGroup "weft-tcp" [ConnectionTest.tests, HostileTest.tests, RangeTest.tests, WireTest.tests, WorldTest.tests])

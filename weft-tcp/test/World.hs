@@ -66,9 +66,9 @@ data End = End
     endEdge, endSent :: Maybe Seq
   }
 
-data Event = Packet' Side Segment ByteString | Read' Side | Open' Side
+data Event = Packet' Side Segment ByteString | Read' Side | Open' Side | Abort' Side
 
-data Link = Link {linkDelay, linkJitter, linkByte :: Int64, linkQueue :: Int64, linkLoss, linkTwice, linkBad :: Word64}
+data Link = Link {linkDelay, linkJitter, linkByte :: Int64, linkQueue :: Int64, linkLoss, linkTwice, linkBad, linkMark :: Word64}
 
 data W = W
   { wNow :: Instant,
@@ -108,7 +108,8 @@ runWorld mistake seed = go (0 :: Int) world
           linkQueue = oneOf 4 [20000, 500000],
           linkLoss = oneOf 5 [0, 0, 10, 50, 300],
           linkTwice = oneOf 6 [0, 0, 100],
-          linkBad = oneOf 7 [0, 0, 50]
+          linkBad = oneOf 7 [0, 0, 50],
+          linkMark = oneOf 9 [0, 100]
         }
     settings i =
       defaultSettings
@@ -119,7 +120,12 @@ runWorld mistake seed = go (0 :: Int) world
           settingSack = oneOf (i + 5) [True, True, False],
           settingTimestamps = oneOf (i + 6) [True, True, False],
           settingScaling = oneOf (i + 7) [True, True, False],
-          settingUserTimeout = 100000000000
+          settingEcn = oneOf (i + 12) [NoEcn, AcceptEcn, OfferEcn],
+          settingQuickAcks = oneOf (i + 13) [0, 16],
+          settingTailProbe = oneOf (i + 14) [True, True, False],
+          settingSynRetries = 15,
+          settingKeepAlive = if breaks then Just (KeepAlive 10000000 1000000 5) else Nothing,
+          settingUserTimeout = if breaks then 100000000 else 100000000000
         }
     newEnd i =
       End
@@ -138,7 +144,9 @@ runWorld mistake seed = go (0 :: Int) world
           endEdge = Nothing,
           endSent = Nothing
         }
-    world = after 0 (Open' A) (if pick 8 8 == 0 then after 3 (Open' B) start else start)
+    -- One end resets the connection at some time.
+    breaks = pick 10 6 == 0
+    world = (if breaks then after (fromIntegral (pick 11 2000000)) (Abort' (oneOf 15 [A, B])) else id) (after 0 (Open' A) (if pick 8 8 == 0 then after 3 (Open' B) start else start))
     start = W 0 (base + 5000) 0 0 0 0 M.empty (newEnd 100) (newEnd 200) 0 0
 
     go n w
@@ -163,7 +171,10 @@ runWorld mistake seed = go (0 :: Int) world
     ended w = do
       sequence_ [finished s (end s w) (end (other s) w) | s <- [A, B]]
       Right (Outcome (wNow w) (wSegments w) (wLost w) (wAgain w))
-    finished s e peer = do
+    finished s e peer
+      | breaks = unless (maybe True ((== Closed) . tcbState) (endTcb e)) (Left (show s ++ " stayed in " ++ show (fmap tcbState (endTcb e))))
+      | otherwise = finishedWell s e peer
+    finishedWell s e peer = do
       unless (maybe False ((== Closed) . tcbState) (endTcb e)) (Left (show s ++ " ended in " ++ show (fmap tcbState (endTcb e))))
       unless (endRead e == B.length (endStream peer)) (Left (show s ++ " read " ++ show (endRead e) ++ " of " ++ show (B.length (endStream peer))))
       unless (endEof e) (Left (show s ++ " saw no end"))
@@ -174,6 +185,7 @@ runWorld mistake seed = go (0 :: Int) world
       Open' s -> case endTcb (end s w) of
         Nothing -> let x = end s w in stepped s Nothing (activeOpen (endSettings x) (endIss x) 77 (wNow w)) B.empty w
         Just _ -> Right w
+      Abort' s -> input Abort s w
       Read' s -> do
         let x = end s w
         amount <- Right (maybe 0 readable (endTcb x))
@@ -198,9 +210,9 @@ runWorld mistake seed = go (0 :: Int) world
       -- By the peer's own book, not by what this end believes.
       case endTcb (end (other s) w) of
         Just peer
-          | tcbState peer /= SynSent,
+          | tcbState peer `notElem` [SynSent, Closed],
             any (\g -> segmentSpan g > 1 && rcvAdv peer `before` segmentEnd g) segments ->
-              Left (show s ++ " sends what was never asked for")
+              Left (show s ++ " " ++ show (tcbState t) ++ " at " ++ show (wNow w) ++ " sends what was never asked for: " ++ show (tcbState peer, rcvNxt peer, rcvAdv peer, sndUna t, sndNxt t, sndWnd t, map segmentEnd segments, tcbRecovery t, sndMss t))
         _ -> Right ()
       let edges = [segmentAck g `advance` (fromIntegral (segmentWindow g) `shiftL` scaleOf g t) | g <- segments, segmentFlags g `has` ack, not (segmentFlags g `has` rst)]
           x1 = x {endTcb = Just t, endEdge = foldl' latest (endEdge x) edges, endSent = foldl' latest (endSent x) (map segmentEnd segments)}
@@ -214,6 +226,7 @@ runWorld mistake seed = go (0 :: Int) world
 
     answer s payload before' w = \case
       Opened -> Right w
+      Failed _ | breaks -> Right w
       Failed why -> Left (show s ++ " failed: " ++ show why)
       EndOfStream -> let x = end s w in Right (setEnd s x {endEof = True} w)
       Acknowledged n ->
@@ -281,8 +294,10 @@ runWorld mistake seed = go (0 :: Int) world
         lost v = v {wLost = wLost v + 1}
         through = max (wNow w0) busy + linkByte link * (40 + fromIntegral (segmentLength g))
         deliver v0 =
-          let (j, v) = roll (fromIntegral (linkJitter link)) v0
-              v' = after (through - wNow w0 + linkDelay link + fromIntegral j) (Packet' (other s) g payload) v
+          let (j, v1) = roll (fromIntegral (linkJitter link)) v0
+              (mark', v) = roll 1000 v1
+              g' = if segmentFlags g `has` ect && mark' < linkMark link then g {segmentFlags = segmentFlags g <> ce} else g
+              v' = after (through - wNow w0 + linkDelay link + fromIntegral j) (Packet' (other s) g' payload) v
            in if s == A then v' {wBusyA = through} else v' {wBusyB = through}
         flipped b = let i = fromIntegral bit `mod` (8 * B.length b) in B.concat [B.take (i `div` 8) b, B.singleton (B.index b (i `div` 8) `xor` (1 `shiftL` (i `mod` 8))), B.drop (i `div` 8 + 1) b]
         here = Address4 1

@@ -94,8 +94,11 @@ grow n w = min (2 ^ (30 :: Int)) (w + n)
 -- start when it goes on growing.
 slowStart :: Acked -> Window -> Window
 slowStart a w
-  -- A window that is not used up says nothing about the path (RFC 7661).
-  | 2 * ackedFlight a < windowBytes w = timed w
+  -- A window that is not used up says nothing about the path (RFC 7661), and a connection that
+  -- becomes idle is to be small.
+  | 2 * ackedFlight a < windowBytes w = case windowMemory w of
+      SlowStart r | roundsLeft r == 0 -> w {windowMemory = NoMemory}
+      _ -> w
   | otherwise = left (timed w)
   where
     timed x = x {windowMemory = SlowStart (sampled (rounds (windowMemory x)))}

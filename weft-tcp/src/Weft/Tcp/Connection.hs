@@ -130,7 +130,7 @@ blank settings iss offset now =
       heardAt = now,
       dataAt = now - 600000000,
       sentAt = now,
-      challengeAt = now - 100000
+      challengeAt = fromIntegral (now `div` 1000) - 100
     }
 
 -- The least shift with which the field covers the buffer.

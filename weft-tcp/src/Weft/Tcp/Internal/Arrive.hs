@@ -11,6 +11,7 @@ module Weft.Tcp.Internal.Arrive
   )
 where
 
+import Data.Bits (unsafeShiftR)
 import Data.Int (Int32)
 import Data.Maybe (fromMaybe, isJust)
 import Data.Word (Word32)
@@ -90,9 +91,9 @@ failed why t = Step t {tcbState = Closed, timerAt = never, ackAt = never} [] [Fa
 -- First to fourth of section 3.10.7.4.
 acceptable :: Instant -> Bool -> Segment -> Tcb -> Step
 acceptable now outdated s t
-  -- A SYN again: the answer to it was lost.
+  -- A SYN again: the answer to it was lost. Its window is not scaled (RFC 7323, section 2.2).
   | tcbState t == SynReceived && f `has` syn && segmentSeq s == rcvNxt t `retreat` 1 && not (f `has` rst) =
-      if f `has` ack && segmentAck s == sndNxt t then handshaken now s {segmentFlags = ack, segmentSeq = rcvNxt t, segmentLength = 0} t else Step t [synSegment now t] []
+      if f `has` ack && segmentAck s == sndNxt t then handshaken now s {segmentFlags = ack, segmentSeq = rcvNxt t, segmentLength = 0, segmentWindow = segmentWindow s `unsafeShiftR` fromIntegral (sndScale t)} t else Step t [synSegment now t] []
   -- RFC 7323, section 5.3: a segment older than the last one in order. After 24 days of
   -- silence the comparison says nothing (section 5.5).
   | old && not (f `has` rst) = if segmentSpan s > 0 then reply else challenge now t
@@ -130,8 +131,10 @@ acceptable now outdated s t
 -- that do not understand each other do not keep each other busy (RFC 5961, section 7).
 challenge :: Instant -> Tcb -> Step
 challenge now t
-  | now - challengeAt t < 100000 = Step t [] []
-  | otherwise = let (x, t') = acknowledgement now t {challengeAt = now} in Step t' [x] []
+  | milliseconds - challengeAt t < 100 = Step t [] []
+  | otherwise = let (x, t') = acknowledgement now t {challengeAt = milliseconds} in Step t' [x] []
+  where
+    milliseconds = fromIntegral (now `div` 1000)
 
 handshaken :: Instant -> Segment -> Tcb -> Step
 handshaken now s t = case acking now s t' of

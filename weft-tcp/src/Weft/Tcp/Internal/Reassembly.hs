@@ -83,6 +83,9 @@ insertRange new (Reassembly old twice)
 takeReady :: Seq -> Reassembly -> (Seq, Reassembly)
 takeReady next r@(Reassembly old twice) = case filter (upToNext . rangeStart) old of
   [] -> (next, r)
-  ready -> (foldr (later . rangeEnd) next ready, Reassembly (filter (not . upToNext . rangeStart) old) twice)
+  ready -> (foldr (later . rangeEnd) next ready, smaller (filter (not . upToNext . rangeStart) old))
   where
+    -- The usual end is the one value that all share.
+    smaller [] | Nothing <- twice = emptyReassembly
+    smaller left = Reassembly left twice
     upToNext = (`upTo` next)

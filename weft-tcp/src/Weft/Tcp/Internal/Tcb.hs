@@ -244,6 +244,8 @@ data Tcb = Tcb
     sndSmall :: !Seq,
     -- | The peer's timestamp to echo, and what is added to this end's clock (RFC 7323).
     tsRecent, tsOffset :: !Word32,
+    -- | When the last challenge was sent, in milliseconds that wrap: a word of half the size.
+    challengeAt :: !Word32,
     tcbWindow :: {-# UNPACK #-} !Window,
     tcbRecovery :: !Recovery,
     tcbScoreboard :: !Scoreboard,
@@ -256,7 +258,7 @@ data Tcb = Tcb
     -- | When something was last acknowledged, or everything had been.
     progressAt :: !Instant,
     -- | When something came, when payload came, and when something was sent.
-    heardAt, dataAt, sentAt, challengeAt :: !Instant
+    heardAt, dataAt, sentAt :: !Instant
   }
 
 -- | What happens to a connection.
