@@ -144,12 +144,13 @@ newStack settings device = do
   loop <- newIORef Sequence.empty
   secret <- newIORef Nothing
   dice <- newIORef 1
+  shared <- newIORef []
   counts <- newPrimArray (fromEnum (maxBound :: Counted) + 1)
   setPrimArray counts 0 (fromEnum (maxBound :: Counted) + 1) 0
   shortage <- newShortage
   starved <- newIORef False
   report <- newIORef (\_ -> pure ())
-  Stack settings device turn conns socks next ports timers soonest clock seen loop secret dice (Counts counts) shortage starved report <$> newIORef False
+  Stack settings device turn conns socks next ports timers soonest clock seen loop secret dice shared (Counts counts) shortage starved report <$> newIORef False
 
 -- | For "Weft.Counters".
 gauges :: Stack -> IO (Map.Map Text.Text Int)

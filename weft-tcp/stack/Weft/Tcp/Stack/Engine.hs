@@ -133,7 +133,8 @@ incoming st here now p peerPort localPort s key l = do
       options <- readIORef (listenerOptions l)
       (iss, offset) <- freshNumbers st key now
       let loop = isOwn st (packetSource p)
-      case passiveOpen (settingsFor st options (packetSource p) loop) iss offset now s of
+      settings <- settingsFor st options (packetSource p) loop
+      case passiveOpen settings iss offset now s of
         Nothing -> pure ()
         Just first -> do
           c <- newConn st (packetTarget p) localPort (packetSource p) peerPort key loop first (Unaccepted l) options
@@ -148,18 +149,30 @@ freshNumbers st key now = do
       h = (x `xor` (x `shiftR` 31) `xor` b) * 0xd6e8feb86659fd93
   pure (initialSequence (fromIntegral (h `shiftR` 32)) now, fromIntegral h)
 
--- | What a connection to this peer starts with. Connections with the same options share it.
-settingsFor :: Stack -> Options -> Address -> Bool -> Settings
-settingsFor st o peer loop =
-  base
-    { settingMss = fromIntegral (if loop then 65535 - headers else max 64 (min (fromIntegral (settingMss base)) (deviceMtu (stackDevice st) - headers))),
-      settingNoDelay = optNoDelay o || settingNoDelay base,
-      settingKeepAlive = if optKeepAlive o then Just (fromMaybe (KeepAlive 7200000000 75000000 9) (settingKeepAlive base)) else settingKeepAlive base,
-      settingReceiveBuffer = if optReceiveBuffer o > 0 then fromIntegral (optReceiveBuffer o) else settingReceiveBuffer base
-    }
+-- | What a connection to this peer starts with. Connections with the same options share it, the last
+-- few of which are kept.
+settingsFor :: Stack -> Options -> Address -> Bool -> IO Settings
+settingsFor st o peer loop = do
+  known <- readIORef (stackShared st)
+  case lookup key known of
+    Just shared -> pure shared
+    Nothing -> made <$ writeIORef (stackShared st) (take 8 ((key, made) : known))
   where
     base = tcpConnections (stackSettings st)
     headers = 20 + headerLength peer
+    key@(noDelay, keepAlive, buffer, segment) =
+      ( optNoDelay o || settingNoDelay base,
+        optKeepAlive o,
+        if optReceiveBuffer o > 0 then optReceiveBuffer o else fromIntegral (settingReceiveBuffer base),
+        if loop then 65535 - headers else max 64 (min (fromIntegral (settingMss base)) (deviceMtu (stackDevice st) - headers))
+      )
+    !made =
+      base
+        { settingMss = fromIntegral segment,
+          settingNoDelay = noDelay,
+          settingKeepAlive = if keepAlive then Just (fromMaybe (KeepAlive 7200000000 75000000 9) (settingKeepAlive base)) else settingKeepAlive base,
+          settingReceiveBuffer = fromIntegral buffer
+        }
 
 -- | Enter a connection into the table; nobody else has its key.
 newConn :: Stack -> Address -> Word16 -> Address -> Word16 -> Int -> Bool -> Step -> Owner -> Options -> IO Conn

@@ -11,7 +11,7 @@ import Data.Maybe (fromMaybe)
 import Foreign.C.Types (CInt)
 import Network.Socket (SocketOption (..))
 import Weft.Internal.Os.Net (notSentLowAt)
-import Weft.Tcp.Connection (Settings (settingReceiveBuffer), Tcb)
+import Weft.Tcp.Connection (Settings (settingMss, settingReceiveBuffer), Tcb)
 import Weft.Tcp.Internal.Tcb (Settings (settingKeepAlive, settingNoDelay), Tcb (tcbSettings))
 import Weft.Tcp.Stack.State
 
@@ -49,6 +49,10 @@ writeOption option v o
 number :: SocketOption -> (Int, Int)
 number (SockOpt level name) = (fromIntegral (level :: CInt), fromIntegral (name :: CInt))
 
--- | What it changes of a connection that is there.
+-- | What it changes of a connection that is there. Its buffer stays as it is.
 onConnection :: Settings -> Tcb -> Tcb
-onConnection new t = t {tcbSettings = (tcbSettings t) {settingNoDelay = settingNoDelay new, settingKeepAlive = settingKeepAlive new}}
+onConnection new t
+  | settingReceiveBuffer new == settingReceiveBuffer old && settingMss new == settingMss old = t {tcbSettings = new}
+  | otherwise = t {tcbSettings = old {settingNoDelay = settingNoDelay new, settingKeepAlive = settingKeepAlive new}}
+  where
+    old = tcbSettings t

@@ -134,12 +134,14 @@ bindSock st s address = onSock st s $ \sock ->
         | not (isUnspecified a) && not (isOwn st a) -> pure (Refuse eADDRNOTAVAIL)
         | otherwise -> do
             o <- readIORef (sockOptions sock)
-            chosen <- if port == 0 then freePort st (\p -> not . IntMap.member p <$> readIORef (stackPorts st)) else pure (Just port)
+            let mine = Binding (sockNumber sock) a (isBoth sock o) (optReuseAddr o) (optReusePort o) Nothing
+                -- A port that nobody chose is shared with other addresses at most.
+                alone p = not . any (conflicts mine {bindingReuse = False, bindingShare = False}) . IntMap.findWithDefault [] p <$> readIORef (stackPorts st)
+            chosen <- if port == 0 then freePort st alone else pure (Just port)
             case chosen of
               Nothing -> pure (Refuse eADDRINUSE)
               Just p -> do
                 others <- IntMap.findWithDefault [] (fromIntegral p) <$> readIORef (stackPorts st)
-                let mine = Binding (sockNumber sock) a (isBoth sock o) (optReuseAddr o) (optReusePort o) Nothing
                 if any (conflicts mine) others
                   then pure (Refuse eADDRINUSE)
                   else do
@@ -228,7 +230,8 @@ acceptSock st s limit here now = onSock st s $ \sock ->
               o <- readIORef (listenerOptions l)
               told <- newIORef True
               (socket, _) <- newSock st (listenerFamily l) (Connected c told) o
-              writeIORef (connBody c) b {bodyOwner = Owned, bodyOptions = o, bodyTcb = onConnection (settingsFor st o (connPeer c) (connLoop c)) (bodyTcb b)}
+              settings <- settingsFor st o (connPeer c) (connLoop c)
+              writeIORef (connBody c) b {bodyOwner = Owned, bodyOptions = o, bodyTcb = onConnection settings (bodyTcb b)}
               -- Others wait for the rest.
               unless (Sequence.null rest) (wakeListener l here)
               pure (Answer (socket, toSockAddr (listenerFamily l) (connPeer c) (connPeerPort c)))
@@ -286,7 +289,8 @@ connectSock st s address limit here now = onSock st s $ \sock ->
                     o <- readIORef (sockOptions sock)
                     (iss, offset) <- freshNumbers st key now
                     let loop = isOwn st peer
-                        first = activeOpen (settingsFor st o peer loop) iss offset now
+                    settings <- settingsFor st o peer loop
+                    let first = activeOpen settings iss offset now
                     c <- newConn st a p peer peerPort key loop first Owned o
                     told <- newIORef False
                     writeIORef (sockRole sock) (Connected c told)
@@ -314,7 +318,8 @@ setSock st s option v here now = onSock st s $ \sock -> do
   readIORef (sockRole sock) >>= \case
     Connected c _ -> do
       b <- readIORef (connBody c)
-      writeIORef (connBody c) b {bodyOptions = o, bodyTcb = onConnection (settingsFor st o (connPeer c) (connLoop c)) (bodyTcb b)}
+      settings <- settingsFor st o (connPeer c) (connLoop c)
+      writeIORef (connBody c) b {bodyOptions = o, bodyTcb = onConnection settings (bodyTcb b)}
       -- What Nagle's algorithm held back goes.
       flushHeld st here now c
     _ -> pure ()

@@ -113,6 +113,9 @@ data Stack = Stack
     stackSecret :: !(IORef (Maybe (Word64, Word64))),
     -- | For ports that nobody guesses.
     stackDice :: !(IORef Word64),
+    -- | What connections start with, by the options that change it: no delay, keep-alive, receive
+    -- buffer, segment size. Shared by all connections that have the same.
+    stackShared :: !(IORef [((Bool, Bool, Int, Int), Settings)]),
     stackCounts :: !Counts,
     stackShortage :: !Shortage,
     -- | Does an accept wait for a socket to be closed?
