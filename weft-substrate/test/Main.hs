@@ -2,9 +2,10 @@
 -- Description : The substrate over OS threads
 module Main (main) where
 
+import ConcLibTest qualified
 import CoreTest qualified
 import LitmusTest qualified
 import Test.Tasty
 
 main :: IO ()
-main = defaultMain (testGroup "weft-substrate" [CoreTest.tests, LitmusTest.tests])
+main = defaultMain (testGroup "weft-substrate" [CoreTest.tests, LitmusTest.tests, ConcLibTest.tests])

@@ -101,7 +101,7 @@ switch (PTM m) = IO $ \s0 -> case unIO stackHere s0 of
             | target == here -> case commit l n1 Stays s2 of
                 (# s3, Done, _ #) -> case succeeded k l s3 of s4 -> (# s4, () #)
                 (# s3, _, _ #) -> case failed k s3 of s4 -> run h here (k +# 1#) s4
-            | otherwise -> leave l n1 target (PTM m) s2
+            | otherwise -> leave h l n1 target (PTM m) s2
 {-# INLINE switch #-}
 
 -- | 'switch', told the own stack. (The 2007 workshop version of the substrate.)
@@ -110,13 +110,13 @@ switchWith f = switch (getStackId >>= f)
 
 -- | Leave this stack, so that the base commits. The action that comes back through the handler is
 -- performed outside of it, so the handler sees failures of the capture only.
-leave :: Log -> Int# -> StackId -> PTM StackId -> State# RealWorld -> (# State# RealWorld, () #)
-leave l0 n target m s0
+leave :: HEC -> Log -> Int# -> StackId -> PTM StackId -> State# RealWorld -> (# State# RealWorld, () #)
+leave h l0 n target m s0
   | planted CommitBeforeCapture s0 = case commit l0 n Stays s0 of (# s1, _, _ #) -> leaving Nil s1
   | otherwise = leaving l0 s0
   where
-    leaving l s = case tag of
-      Tag t -> case catch# (\s1 -> control0# t (\k s2 -> (# s2, Switches k l n target m #)) (point s1)) cannotSwitch s of
+    leaving l s = case h of
+      HEC {hecTag = t} -> case catch# (\s1 -> control0# t (\k s2 -> (# s2, Switches k l n target m #)) (point s1)) cannotSwitch s of
         (# s1, go #) -> go () s1
     {-# INLINE leaving #-}
 {-# OPAQUE leave #-}
@@ -132,8 +132,8 @@ base h here rest answer s = case pendingHere s of
   (# s1, 0# #) -> enter answer s1
   (# s1, _ #) -> case unIO pending s1 of (# s2, raised #) -> enter raised s2
   where
-    enter with s1 = case tag of
-      Tag t -> case prompt# t (\s2 -> rest with s2) s1 of
+    enter with s1 = case h of
+      HEC {hecTag = t} -> case prompt# t (\s2 -> rest with s2) s1 of
         (# s2, Ended #) -> (# s2, () #)
         (# s2, Switches left l n target m #) -> settle h here left l n target m s2
     {-# INLINE enter #-}
@@ -197,7 +197,7 @@ inCall act = onCarrier $ mask $ \restore -> do
   asleep <- newPVarIO False
   bed <- newBed
   first <- newStack (restore act >>= writeIORef result . Just)
-  h <- IO (\s -> case newMutVar# first s of (# s1, v #) -> (# s1, HEC number asleep bed v #))
+  h <- IO (\s -> case newMutVar# first s of (# s1, v #) -> case tag of Tag t -> (# s1, HEC number asleep bed v t #))
   rest <- takeRest first
   withPlace (Just h) (IO (base h first rest goOn))
   readIORef result

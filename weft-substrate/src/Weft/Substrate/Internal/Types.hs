@@ -135,7 +135,9 @@ data HEC = HEC
     -- | Where its OS thread waits while it does.
     hecBed :: !Bed,
     -- | The stack that it runs. Read and written by its own OS thread only.
-    hecStack :: MutVar# RealWorld StackId
+    hecStack :: MutVar# RealWorld StackId,
+    -- | The one prompt tag, here so that a switch need not look whether it is evaluated.
+    hecTag :: PromptTag# Leaving
   }
 
 instance Eq HEC where a == b = hecNumber a == hecNumber b

@@ -1,0 +1,49 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
+-- |
+-- Description : Channels without a bound
+--
+-- A list whose end is an empty 'MVar', and an 'MVar' for each of its ends. As GHC's.
+module Weft.ConcLib.Internal.Chan (Chan, newChan, writeChan, readChan, dupChan, writeList2Chan) where
+
+import Control.Exception (mask_)
+import Weft.ConcLib.Internal.MVar
+
+-- | A channel: what is written is read in the same order.
+data Chan a = Chan (MVar (Stream a)) (MVar (Stream a))
+
+type Stream a = MVar (Item a)
+
+data Item a = Item a (Stream a)
+
+-- | One that is empty.
+newChan :: IO (Chan a)
+newChan = do
+  hole <- newEmptyMVar
+  Chan <$> newMVar hole <*> newMVar hole
+
+-- | Write at the end. Does not wait for readers.
+writeChan :: Chan a -> a -> IO ()
+writeChan (Chan _ end) a = do
+  new <- newEmptyMVar
+  mask_ $ do
+    old <- takeMVar end
+    putMVar old (Item a new)
+    putMVar end new
+
+-- | Read the first; wait for one. Interruptible while it waits.
+readChan :: Chan a -> IO a
+readChan (Chan front _) = modifyMVar front $ \stream -> do
+  Item a rest <- readMVar stream
+  pure (rest, a)
+
+-- | Another channel, empty now, that has everything that is written to either from now on.
+dupChan :: Chan a -> IO (Chan a)
+dupChan (Chan _ end) = do
+  hole <- readMVar end
+  front <- newMVar hole
+  pure (Chan front end)
+
+-- | Write all.
+writeList2Chan :: Chan a -> [a] -> IO ()
+writeList2Chan c = mapM_ (writeChan c)

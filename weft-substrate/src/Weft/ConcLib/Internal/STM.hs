@@ -1,0 +1,138 @@
+{-# OPTIONS_GHC -O2 #-}
+{-# OPTIONS_HADDOCK not-home #-}
+
+-- |
+-- Description : Transactions that wait
+--
+-- 'retry' and 'orElse' on the transactions of the substrate. A variable has, beside its value, those
+-- who wait for it to change; a transaction that retries leaves itself with all that it has read.
+-- (Li 2008, section 6.2, asks whether the substrate is enough for this.)
+module Weft.ConcLib.Internal.STM
+  ( STM,
+    TVar,
+    newTVar,
+    newTVarIO,
+    readTVar,
+    readTVarIO,
+    writeTVar,
+    modifyTVar',
+    retry,
+    orElse,
+    check,
+    throwSTM,
+    catchSTM,
+    atomically,
+  )
+where
+
+import Control.Applicative (Alternative (..))
+import Control.Exception (Exception (..), SomeException)
+import Control.Monad (MonadPlus, ap, forM_, liftM, unless, void, (>=>))
+import Weft.ConcLib.Internal.Threads
+import Weft.Substrate
+
+-- | A variable of transactions that wait.
+data TVar a = TVar !(PVar a) !Readers
+
+-- | Who waits for a variable to change.
+type Readers = PVar [Sleeper]
+
+data Sleeper = Sleeper Waiter (PVar (Maybe ()))
+
+instance Eq (TVar a) where TVar a _ == TVar b _ = a == b
+
+-- | A transaction of threads. Its own variables are where it notes who waits for what it has read.
+newtype STM a = STM (PVar [Readers] -> PTM a)
+
+run :: STM a -> PVar [Readers] -> PTM a
+run (STM m) = m
+
+instance Functor STM where fmap = liftM
+
+instance Applicative STM where
+  pure a = STM (\_ -> pure a)
+  (<*>) = ap
+
+instance Monad STM where
+  m >>= f = STM (\reads' -> run m reads' >>= \a -> run (f a) reads')
+
+instance Alternative STM where
+  empty = retry
+  (<|>) = orElse
+
+instance MonadPlus STM
+
+-- | How a transaction that retries leaves the inner ones: with all that it has read.
+newtype Retries = Retries [Readers]
+
+instance Show Retries where show _ = "retry"
+
+instance Exception Retries
+
+-- | A new variable.
+newTVar :: a -> STM (TVar a)
+newTVar a = STM (\_ -> TVar <$> newPVar a <*> newPVar [])
+
+-- | A new variable, outside of a transaction.
+newTVarIO :: a -> IO (TVar a)
+newTVarIO a = TVar <$> newPVarIO a <*> newPVarIO []
+
+-- | What a variable holds.
+readTVar :: TVar a -> STM a
+readTVar (TVar v readers) = STM $ \noted -> do
+  readPVar noted >>= writePVar noted . (readers :)
+  readPVar v
+
+-- | What a variable holds, outside of a transaction.
+readTVarIO :: TVar a -> IO a
+readTVarIO (TVar v _) = readPVarIO v
+
+-- | The variable will hold this. Wakes who waits for it to change.
+writeTVar :: TVar a -> a -> STM ()
+writeTVar (TVar v readers) a = STM $ \_ -> do
+  writePVar v a
+  sleepers <- readPVar readers
+  case sleepers of
+    [] -> pure ()
+    _ -> do
+      writePVar readers []
+      forM_ sleepers (\(Sleeper w place) -> writePVar place (Just ()) >> void (wake w))
+
+-- | Change what a variable holds. The new value is evaluated.
+modifyTVar' :: TVar a -> (a -> a) -> STM ()
+modifyTVar' v f = readTVar v >>= \a -> writeTVar v $! f a
+
+-- | Wait until something changes that was read, and begin again.
+retry :: STM a
+retry = STM (readPVar >=> (throwPTM . Retries))
+
+-- | The first, or if it retries the second. If both do, wait for what either has read.
+orElse :: STM a -> STM a -> STM a
+orElse a b = STM $ \noted ->
+  run a noted `catchPTM` \(Retries readers) -> writePVar noted readers >> run b noted
+
+-- | Go on if this is so, else 'retry'.
+check :: Bool -> STM ()
+check b = unless b retry
+
+-- | Give the transaction up with an exception.
+throwSTM :: (Exception e) => e -> STM a
+throwSTM e = STM (\_ -> throwPTM e)
+
+-- | Handle an exception of a part; what that part has written is dropped.
+catchSTM :: (Exception e) => STM a -> (e -> STM a) -> STM a
+catchSTM m handler = STM $ \noted ->
+  run m noted `catchPTM` \e -> case fromException e of
+    Just (Retries readers) -> throwPTM (Retries readers)
+    Nothing -> maybe (throwPTM e) (\x -> run (handler x) noted) (fromException (e :: SomeException))
+
+-- | Run a transaction in one step; while it retries, the thread waits. Interruptible then.
+atomically :: STM a -> IO a
+atomically m = do
+  result <- newPVarIO Nothing
+  let attempt = do
+        noted <- newPVar []
+        (run m noted >>= writePVar result . Just >> pure (Got ())) `catchPTM` \(Retries readers) ->
+          pure . Waits $ \w place -> forM_ readers $ \r -> readPVar r >>= writePVar r . (Sleeper w place :)
+      go = performWaiting attempt >> readPVarIO result >>= maybe go pure
+  go

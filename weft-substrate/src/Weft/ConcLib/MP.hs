@@ -1,0 +1,69 @@
+-- |
+-- Description : A concurrency library: many threads on a few HECs
+--
+-- Stands for "Control.Concurrent", "Control.Concurrent.MVar" and "Control.Concurrent.Chan": a program changes
+-- its imports and wraps its main action in 'withConcLib'. The scheduler, the threads and the
+-- variables are ordinary Haskell on "Weft.Substrate". (ConcLib_MP of Li 2008, section 5.2.2.)
+--
+-- It differs from GHC's: a thread runs until it waits, yields or ends, so one that computes
+-- without end keeps its HEC, and a @safe@ call or a variable of GHC's blocks it ('outside' is for
+-- those). 'throwTo' does not wait; what is thrown is raised where the target waits, or yields
+-- unmasked, and nowhere else. Nobody is told that it waits for ever.
+module Weft.ConcLib.MP
+  ( -- * Running
+    withConcLib,
+
+    -- * Threads
+    ThreadId,
+    myThreadId,
+    forkIO,
+    forkIOWithUnmask,
+    forkFinally,
+    yield,
+    throwTo,
+    killThread,
+
+    -- * Waiting
+    threadDelay,
+    threadWaitRead,
+    threadWaitWrite,
+    outside,
+
+    -- * Variables
+    MVar,
+    newMVar,
+    newEmptyMVar,
+    takeMVar,
+    putMVar,
+    readMVar,
+    tryTakeMVar,
+    tryPutMVar,
+    tryReadMVar,
+    isEmptyMVar,
+    swapMVar,
+    withMVar,
+    withMVarMasked,
+    modifyMVar_,
+    modifyMVar,
+    modifyMVarMasked_,
+    modifyMVarMasked,
+
+    -- * Channels
+    Chan,
+    newChan,
+    writeChan,
+    readChan,
+    dupChan,
+    writeList2Chan,
+  )
+where
+
+import Control.Exception (SomeException, mask, try)
+import Weft.ConcLib.Internal.Chan
+import Weft.ConcLib.Internal.Events
+import Weft.ConcLib.Internal.MVar
+import Weft.ConcLib.Internal.Threads
+
+-- | Fork a thread, and call a function with what becomes of it, masked.
+forkFinally :: IO a -> (Either SomeException a -> IO ()) -> IO ThreadId
+forkFinally act end = mask (\restore -> forkIO (try (restore act) >>= end))
