@@ -6,7 +6,7 @@
 --
 -- For dumps: the address of the peer of a system call's socket, or the socket's own if it has no
 -- peer. Asks the operating system about the descriptor as it is now; says nothing of a closed one.
-module Weft.Internal.Kernel.Peer (withPeer) where
+module Weft.Internal.Kernel.Peer (withPeer, socketOf) where
 
 import Control.Exception (IOException, try)
 import Foreign.C.Types (CInt)
@@ -41,6 +41,7 @@ address get s = allocaBytes room $ \p -> do
   where
     room = 128 :: Int
 
+-- | The socket that a call sends on, receives from, waits for or accepts from.
 socketOf :: SystemCall a -> Maybe Socket
 socketOf = \case
   Accept s _ -> Just s
