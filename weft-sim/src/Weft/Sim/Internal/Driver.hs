@@ -28,19 +28,17 @@ import Data.Foldable (for_)
 import Data.IORef
 import Data.IntMap.Strict qualified as IntMap
 import Data.IntSet qualified as IntSet
-import Data.List (intercalate)
-import Data.Maybe (fromMaybe)
 import Data.Primitive.Array
 import Data.Primitive.PrimVar
 import Data.Sequence qualified as Seq
 import Weft.Internal.Core.Scheduler
-import Weft.Internal.Core.SystemCall (SystemCall (..))
 import Weft.Internal.Core.Trace
 import Weft.Internal.Os.AtEnd (openDoors, runAll)
 import Weft.Internal.Run.Ending
 import Weft.Sim.Internal.Audit
 import Weft.Sim.Internal.Choices
 import Weft.Sim.Internal.Conditions
+import Weft.Sim.Internal.Driver.Recording
 import Weft.Sim.Internal.Driver.Remaining
 import Weft.Sim.Internal.Driver.State
 import Weft.Sim.Internal.Driver.Watching
@@ -274,11 +272,9 @@ loop d workers ending result = turn False
       void (fetchSubInt (driverMessages d) 1)
       writeIORef (driverActor d) (Message w known)
       bumpStep d
-      for_ (planRecord plan) $ \ref -> do
-        writeIORef (driverTouches d) []
-        moment (ByMessage w) "message" >>= \m -> modifyIORef' ref (m :)
+      record d (ByMessage w) (Just "message")
       act
-      finishRecord False
+      finishRecord d False
 
     runThread entry = do
       alive <- isAlive world (entryTcb entry)
@@ -295,7 +291,7 @@ loop d workers ending result = turn False
       digest d number (nodeTag trace)
       for_ (planDetector plan) $ \detector -> observe detector number step trace
       when (isEffect trace) $ writePrimVar (driverStirred d) 1
-      recorded number tcb trace
+      record d (ByThread number (tcbLabel tcb)) (describeNode (driverStart d) trace)
       writeIORef (driverChosen d) (Just entry {entryResume = const trace})
       tired <- endless d number trace
       let scheduler = indexArray (workerSchedulers workers) (entryWorker entry)
@@ -309,7 +305,7 @@ loop d workers ending result = turn False
         if n == 0
           then pure False
           else (== number) . tcbNumber . entryTcb <$> entryAt (driverReady d) (n - 1)
-      finishRecord (not same && mayWait trace)
+      finishRecord d (not same && mayWait trace)
       case trace of
         Done -> for_ (planDetector plan) (`ended` number)
         _ -> pure ()
@@ -344,7 +340,7 @@ loop d workers ending result = turn False
 
     carryOut i entry when' way = do
       let tcb = entryTcb entry
-      said <- moment (ByThread (tcbNumber tcb) (tcbLabel tcb)) (strikeWhat way <> when')
+      said <- moment d (ByThread (tcbNumber tcb) (tcbLabel tcb)) (strikeWhat way <> when')
       struck i said
       note world ("fault: thread " <> show (tcbNumber tcb) <> labelBehind (tcbLabel tcb) <> " " <> momentText said)
       writeIORef (driverActor d) TheWorldItself
@@ -360,44 +356,6 @@ loop d workers ending result = turn False
       nextAmbush i >>= \case
         Just act | not closing' -> act >> anything >>= \ready -> if ready then pure True else nextStrike i
         _ -> pure False
-
-    recorded number tcb trace = for_ (planRecord plan) $ \ref -> do
-      writeIORef (driverTouches d) []
-      let say text = moment (ByThread number (tcbLabel tcb)) text >>= \m -> modifyIORef' ref (m :)
-      mapM_ say (describeNode (driverStart d) trace)
-
-    moment who text = do
-      now <- clock events
-      step <- readPrimVar (driverSteps d)
-      pure (Moment step (now - driverStart d) who text)
-
-    -- What was touched belongs to the line of the step. The flag: its thread waits now.
-    finishRecord waits = for_ (planRecord plan) $ \ref -> do
-      touches <- reverse <$> readIORef (driverTouches d)
-      step <- readPrimVar (driverSteps d)
-      let did text = case [t | Did t <- touches] of
-            [] -> [text | not (null text)]
-            several -> several
-          caused = [t | Caused t <- touches] <> ["waits" | waits]
-      modifyIORef' ref (amend step (\text -> intercalate ", " (did text <> caused)))
-
-    -- The world may have noted something after the line, which is left out if it says nothing.
-    -- A step without a line is noticed at the line before it: not at the end of all lines.
-    amend step change moments = case span ((== ByWorld) . momentWho) moments of
-      (after', m : before) | momentStep m == step -> after' <> [m {momentText = text} | text <- [change (momentText m)], not (null text)] <> before
-      _ -> moments
-
-    observe detector number step = \case
-      Perform op _ _ -> case primitiveSight op of
-        Bookkeeping -> touched detector number Library
-        Awaits _ -> touched detector number Library
-        Uses uses -> forM_ uses $ \(Use _ (BlockedOn object _)) -> touched detector number (Numbered object)
-        Accesses access stack | accessKind access /= Affects -> accessed detector number access step (fromMaybe "" (placeOf stack))
-        _ -> pure ()
-      -- What waits so is answered by the library, or by what already was there.
-      Call _ (Suspend _ _) _ -> touched detector number TheWorld >> touched detector number Library
-      Call {} -> touched detector number TheWorld
-      _ -> pure ()
 
     -- Transactions that wait are tried again when a variable may have changed without
     -- their knowing.

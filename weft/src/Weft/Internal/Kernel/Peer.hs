@@ -8,7 +8,7 @@
 -- peer. Asks the operating system about the descriptor as it is now; says nothing of a closed one.
 -- Sockets with negative numbers are those of kernels that have sockets of their own, which say it
 -- themselves ('describesSockets').
-module Weft.Internal.Kernel.Peer (withPeer, describesSockets) where
+module Weft.Internal.Kernel.Peer (withPeer, socketOf, describesSockets) where
 
 import Control.Exception (IOException, try)
 import Data.IORef
@@ -68,6 +68,7 @@ address get s = allocaBytes room $ \p -> do
   where
     room = 128 :: Int
 
+-- | The socket that a call sends on, receives from, waits for or accepts from.
 socketOf :: SystemCall a -> Maybe Socket
 socketOf = \case
   Accept s _ -> Just s

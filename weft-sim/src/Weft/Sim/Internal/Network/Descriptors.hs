@@ -21,6 +21,7 @@ module Weft.Sim.Internal.Network.Descriptors
 where
 
 import Control.Exception (toException)
+import Data.Foldable (for_)
 import Data.IORef
 import Data.IntMap.Strict qualified as IntMap
 import Data.Maybe (isJust)
@@ -40,29 +41,28 @@ enlist net machine d thing =
 -- | It is closed: its number is free, and accepts that wait for one are tried again. What it
 -- stood for; 'Nothing' if it was closed before.
 strike :: Network -> Descriptor -> IO (Maybe Thing)
-strike net d = do
-  entries <- readIORef (netEntries net)
-  let number = fromIntegral (descriptorNumber d)
-  case IntMap.lookup number entries of
-    Just (DescriptorEntry serial machine thing) | serial == descriptorSerial d -> do
-      writeIORef (netEntries net) (IntMap.delete number entries)
+strike net d =
+  entryAt net d >>= \case
+    Nothing -> pure Nothing
+    Just (DescriptorEntry _ machine thing) -> do
+      modifyIORef' (netEntries net) (IntMap.delete (fromIntegral (descriptorNumber d)))
       giveDescriptor machine (descriptorNumber d)
       starved <- readIORef (netStarved net)
-      case IntMap.lookup (machineNumber machine) starved of
-        Nothing -> pure ()
-        Just waiting -> do
-          writeIORef (netStarved net) (IntMap.delete (machineNumber machine) starved)
-          sequence_ (reverse waiting)
+      for_ (IntMap.lookup (machineNumber machine) starved) $ \waiting -> do
+        writeIORef (netStarved net) (IntMap.delete (machineNumber machine) starved)
+        sequence_ (reverse waiting)
       pure (Just thing)
-    _ -> pure Nothing
+
+entryAt :: Network -> Descriptor -> IO (Maybe DescriptorEntry)
+entryAt net d = do
+  entries <- readIORef (netEntries net)
+  pure $ case IntMap.lookup (fromIntegral (descriptorNumber d)) entries of
+    Just entry@(DescriptorEntry serial _ _) | serial == descriptorSerial d -> Just entry
+    _ -> Nothing
 
 -- | What a descriptor stands for, on any machine; 'Nothing' if it is closed.
 thingAt :: Network -> Descriptor -> IO (Maybe Thing)
-thingAt net d = do
-  entries <- readIORef (netEntries net)
-  pure $ case IntMap.lookup (fromIntegral (descriptorNumber d)) entries of
-    Just (DescriptorEntry serial _ thing) | serial == descriptorSerial d -> Just thing
-    _ -> Nothing
+thingAt net d = fmap (\(DescriptorEntry _ _ thing) -> thing) <$> entryAt net d
 
 -- | Is the socket not closed?
 isOpenSock :: Network -> Sock -> IO Bool
@@ -79,15 +79,14 @@ withThing net what d use ask k
       let text = what <> ": " <> show d <> " is a descriptor of the operating system; inside a simulation only those work that were opened there"
       warn (netWorld net) text
       pure (Throw (toException (userError text)))
-  | otherwise = do
-      entries <- readIORef (netEntries net)
-      case IntMap.lookup (fromIntegral (descriptorNumber d)) entries of
-        Just (DescriptorEntry serial machine thing)
-          | serial == descriptorSerial d && machine == askMachine ask -> use thing ask k
-          | serial == descriptorSerial d -> do
+  | otherwise =
+      entryAt net d >>= \case
+        Just (DescriptorEntry _ machine thing)
+          | machine == askMachine ask -> use thing ask k
+          | otherwise -> do
               warn (netWorld net) (what <> ": " <> show d <> " is of machine " <> show machine <> "; a thread on " <> show (askMachine ask) <> " cannot use it")
               bad
-        _ -> bad
+        Nothing -> bad
   where
     bad = pure (Throw (failure what Nothing eBADF))
 {-# INLINE withThing #-}

@@ -31,8 +31,9 @@ import Data.IORef
 import Data.IntMap.Strict qualified as IntMap
 import Foreign.C.Error (eCONNRESET)
 import Weft.Internal.Core.SystemCall hiding (describe)
+import Weft.Internal.Kernel.Peer (socketOf)
 import Weft.Internal.Os.Address (showAddress)
-import Weft.Internal.Os.Descriptor (Descriptor (..))
+import Weft.Sim.Internal.Network.Descriptors (thingAt)
 import Weft.Sim.Internal.Network.Line
 import Weft.Sim.Internal.Network.Links hiding (setLink)
 import Weft.Sim.Internal.Network.Links qualified as Links
@@ -52,15 +53,17 @@ linkBetween net = linkSettings (netLinks net)
 
 -- | Nothing passes between the machines of two groups, in either direction.
 cut :: Network -> [Machine] -> [Machine] -> IO ()
-cut net = cutBetween (netWorld net) (netLinks net)
+cut net as bs = cutOneWay net as bs >> cutOneWay net bs as
 
--- | Nothing passes from the machines of one group to those of another.
+-- | Nothing passes from the machines of one group to those of another; the other way is as it was.
 cutOneWay :: Network -> [Machine] -> [Machine] -> IO ()
-cutOneWay net = cutTowards (netWorld net) (netLinks net)
+cutOneWay net as bs = for_ [(a, b) | a <- as, b <- bs, a /= b] $ \(a, b) -> setLink net a b (\l -> l {linkCut = True})
 
 -- | Everything passes again between the machines of two groups.
 heal :: Network -> [Machine] -> [Machine] -> IO ()
-heal net = healBetween (netWorld net) (netLinks net)
+heal net as bs = for_ [(a, b) | a <- as, b <- bs, a /= b] $ \(a, b) -> do
+  setLink net a b (\l -> l {linkCut = False})
+  setLink net b a (\l -> l {linkCut = False})
 
 -- | Every connection of a machine is reset, as by a firewall that has forgotten them: both
 -- ends fail with @ECONNRESET@.
@@ -110,22 +113,12 @@ crashMachine net machine = do
 -- | What is known of the peer of the socket a call is about, for reports.
 describeWait :: Network -> SystemCall a -> IO (Maybe String)
 describeWait net = \case
-  Receive s _ _ _ -> about s
-  Send s _ -> about s
-  SendVector s _ -> about s
-  ReceiveFrom s _ -> about s
-  SendTo s _ _ -> about s
-  SendFile s _ _ _ -> about s
-  AwaitReadable s -> about s
-  AwaitWritable s -> about s
-  Accept s _ -> about s
   Connect s _ _ -> about s
-  _ -> pure Nothing
+  request -> maybe (pure Nothing) about (socketOf request)
   where
-    about s = do
-      entries <- readIORef (netEntries net)
-      case IntMap.lookup (fromIntegral (descriptorNumber (socketDescriptor s))) entries of
-        Just (DescriptorEntry serial _ (ThingSocket sock)) | serial == descriptorSerial (socketDescriptor s) -> describeSock sock
+    about s =
+      thingAt net (socketDescriptor s) >>= \case
+        Just (ThingSocket sock) -> describeSock sock
         _ -> pure Nothing
     describeSock sock =
       readIORef (sockRole sock) >>= \case

@@ -16,11 +16,6 @@ module Weft.Sim.Internal.Network.Links
     setLink,
     linkSettings,
 
-    -- * Partitions
-    cutBetween,
-    cutTowards,
-    healBetween,
-
     -- * Travelling
     Path (..),
     pathFrom,
@@ -31,7 +26,6 @@ module Weft.Sim.Internal.Network.Links
 where
 
 import Control.Monad (unless)
-import Data.Foldable (for_)
 import Data.IORef
 import Data.Int (Int64)
 import Data.IntMap.Strict (IntMap)
@@ -101,21 +95,6 @@ setLink world links a b change = do
 -- | What the link from one machine to another is like.
 linkSettings :: Links -> Machine -> Machine -> IO LinkSettings
 linkSettings links a b = linkFrom links a b >>= readIORef . linkNow
-
--- | Nothing passes between machines of the one group and machines of the other.
-cutBetween :: World -> Links -> [Machine] -> [Machine] -> IO ()
-cutBetween world links as bs = cutTowards world links as bs >> cutTowards world links bs as
-
--- | Nothing passes from machines of the one group to machines of the other; the other way is as
--- it was.
-cutTowards :: World -> Links -> [Machine] -> [Machine] -> IO ()
-cutTowards world links as bs = for_ [(a, b) | a <- as, b <- bs, a /= b] $ \(a, b) -> setLink world links a b (\l -> l {linkCut = True})
-
--- | Everything passes again between machines of the two groups.
-healBetween :: World -> Links -> [Machine] -> [Machine] -> IO ()
-healBetween world links as bs = for_ [(a, b) | a <- as, b <- bs, a /= b] $ \(a, b) -> do
-  setLink world links a b (\l -> l {linkCut = False})
-  setLink world links b a (\l -> l {linkCut = False})
 
 -- | How bytes get from one end to the other.
 data Path
