@@ -19,6 +19,7 @@ import Test.Tasty
 import Test.Tasty.HUnit
 import Weft
 import Weft.Buffer
+import Weft.Pipe
 import Weft.Socket
 
 tests :: TestTree
@@ -27,6 +28,9 @@ tests =
     "Costs"
     [ testCase "ten thousand parked threads use no CPU time" idle,
       testCase "bytes allocated by a yield" yieldAllocation,
+      testGroup
+        "a message over a pipe is one read and one write"
+        [testCase (show b) (pipeCalls b) | b <- [Epoll, Poll]],
       testGroup
         "bytes allocated by a round trip of one byte over a socket pair"
         [testCase (describeConfig c) (echoAllocation c) | c <- configurations, configWorkers c == 1]
@@ -60,6 +64,35 @@ idle = do
     receivers limits = case Posix.softLimit limits of
       Posix.ResourceLimit n -> min 2000 (fromInteger n `div` 3)
       _ -> 2000
+
+-- | A reader that asks for more than there is knows that it has emptied the pipe, so the next
+-- read waits before it tries. Counted by the system, for the worker's OS thread.
+pipeCalls :: BackendChoice -> Assertion
+pipeCalls backend = do
+  (reads', writes) <- runWith (settingsFor (Config backend 1)) {settingCarriers = 0} $ do
+    (r1, w1) <- openPipe
+    (r2, w2) <- openPipe
+    mine <- liftIO (newBuffer 4096)
+    theirs <- liftIO (newBuffer 4096)
+    let message = Char8.replicate 100 'x'
+        get pipe buffer = readPipeInto pipe buffer 0 4096 >>= \n -> liftIO (n @?= 100)
+    answering <- spawn (replicateM_ (warm + rounds) (get r1 theirs >> writePipe w2 message))
+    replicateM_ warm (writePipe w1 message >> get r2 mine)
+    (r, w) <- liftIO systemCalls
+    replicateM_ rounds (writePipe w1 message >> get r2 mine)
+    (r', w') <- liftIO systemCalls
+    _ <- answering
+    pure (r' - r, w' - w)
+  -- Looking itself reads; a wake-up from outside may read and write.
+  assertBool (show reads') (reads' >= 2 * rounds && reads' <= 2 * rounds + 20)
+  assertBool (show writes) (writes >= 2 * rounds && writes <= 2 * rounds + 20)
+  where
+    warm = 3
+    rounds = 200 :: Int
+    systemCalls = do
+      text <- Char8.readFile "/proc/thread-self/io"
+      let count name = sum [n | line <- Char8.lines text, [key, value] <- [Char8.words line], key == Char8.pack name, Just (n, _) <- [Char8.readInt value]]
+      pure (count "syscr:", count "syscw:")
 
 -- | Bytes that an action allocates on its worker, for each of this many rounds.
 -- The second of two measurements: the first pays for growing what is kept.

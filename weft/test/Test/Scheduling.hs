@@ -16,6 +16,7 @@ import Data.IORef
 import Data.List (minimumBy, nub, permutations, sort)
 import Data.Ord (comparing)
 import Data.Primitive.MutVar (newMutVar, readMutVar)
+import GHC.Clock (getMonotonicTimeNSec)
 import Network.Socket qualified as Network
 import Policies (lastInFirstOut)
 import System.IO.Unsafe (unsafePerformIO)
@@ -34,6 +35,7 @@ import Weft.Internal.Core.SystemCall (Socket (..))
 import Weft.Internal.Core.Trace (Context (..), Home (..), Identity (..), Status (..), Tcb (..), Trace (Done, Parked), internal, newTcb, rootContext, tcbNumber)
 import Weft.Internal.Data.Inbox
 import Weft.Internal.Os.Descriptor (newDescriptor)
+import Weft.Internal.Run.Worker (worthMoving)
 import Weft.Kernel
 import Weft.MVar qualified as Weft
 import Weft.Mask (mask_)
@@ -53,6 +55,7 @@ tests =
       testGroup
         "workers"
         ( testCase "a surplus moves to the idle worker" workMoves
+            : testCase "threads that compute are worth moving, very many, and those that no event has woken" worth
             : [testCase ("an acceptor that moves is on its new worker, " <> show backend) (acceptorsMove backend) | backend <- [Epoll, Uring, Poll]]
         )
     ]
@@ -353,6 +356,21 @@ workMoves = do
     liftIO (readIORef seen)
   length (nub (map fst places)) @?= 2
 
+worth :: Assertion
+worth =
+  [(worthMoving False slice dispatched ready, worthMoving True slice dispatched ready) | (slice, dispatched, ready) <- looks]
+    @?= map (,True) [True, False, False, True, True]
+  where
+    looks =
+      [ (5_120_000, 256, 5),
+        -- 128 pairs that exchange a byte: 3 microseconds a dispatch.
+        (768_000, 256, 128),
+        (4_000, 1, 5),
+        (768_000, 256, 400),
+        -- The slice ended before anything was dispatched.
+        (20_000, 0, 5)
+      ]
+
 -- | Many accepts end in one poll of a worker, beside one that is idle: those threads that are
 -- given to it go on there, and not on the queue of the first.
 acceptorsMove :: BackendChoice -> Assertion
@@ -368,6 +386,8 @@ acceptorsMove backend = do
               waits <- replicateM 64 . spawnOn (Just here) $ do
                 (s, _) <- accept l
                 place <- internal placed
+                -- Only threads that compute are worth moving.
+                liftIO compute
                 place <$ closeSocket s
               replicateM_ 10 yield
               -- In one effect, so that the worker does not look meanwhile.
@@ -387,6 +407,10 @@ acceptorsMove backend = do
       Waiting there _ -> homeWorker there
       Condemned there _ -> homeWorker there
       Ended -> homeWorker home
+    compute = do
+      start <- getMonotonicTimeNSec
+      let go = getMonotonicTimeNSec >>= \t -> when (t - start < 50_000) go
+      go
     connectOnce port = do
       s <- Network.socket Network.AF_INET Network.Stream Network.defaultProtocol
       Network.connect s (Network.SockAddrInet port (Network.tupleToHostAddress (127, 0, 0, 1)))

@@ -85,7 +85,7 @@ workOf bytes s =
   Work
     { workOperations = fromIntegral (reportRequests r),
       workTime = Nanoseconds (round (reportSeconds r * 1e9)),
-      workCpu = Nanoseconds (fromIntegral (cpuScheduled (sampleCpu s))),
+      workCpu = Nanoseconds (cpuScheduled (sampleCpu s)),
       workMore =
         [ ("mean_us", reportMean r / 1_000),
           ("p99_us", reportP99 r / 1_000),

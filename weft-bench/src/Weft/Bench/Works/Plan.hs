@@ -155,7 +155,7 @@ plan size =
     Planned
       "toy"
       "Response time, a connection for each request"
-      "A page of 305 bytes. The toys accept, and start a thread or process for each connection. (The page experiment of docs/figures/http.md keeps its connections, and is another one.)"
+      "A page of 305 bytes. The toys accept, and start a thread or process for each connection. (The page experiment of docs/figures/http.md keeps its connections, and is another one.) Where the client is busy all the time (client_busy near 1 in works.json) it is the limit, and the response times are its own; processor time for a request (cpu_ns_per_operation) is the server's."
       "toy"
       []
       (served [1] [1_024] 0 0)

@@ -24,6 +24,7 @@ module Weft.Internal.Run.Worker
     carry,
     stopWorker,
     seemsStuck,
+    worthMoving,
 
     -- * Observation
     readCounters,
@@ -311,17 +312,19 @@ carry worker = case workerRecorder (workerSettings worker) of
 -- | With this way to run a slice. Inlined, so that there are two loops and the plain
 -- one knows nothing of recorders.
 carryBy :: (Scheduler -> Int -> IO Bool) -> Worker -> IO Ended
-carryBy slice worker@(Worker settings kernel scheduler) = look
+carryBy slice worker@(Worker settings kernel scheduler) = readCounter scheduler Dispatches >>= look True
   where
     door = doorOf worker
     carrier = schedulerCarrier scheduler
-    turn = do
+    -- Did the poll before find nothing?
+    turn quiet = do
       tally scheduler Slices 1
       receiveStrays scheduler
+      before <- readCounter scheduler Dispatches
       ours <- slice scheduler (workerSlice settings)
-      if ours then look else pure TakenOver
+      if ours then look quiet before else pure TakenOver
     home = schedulerHome scheduler
-    look = do
+    look quiet before = do
       drain (doorInbox door)
       next <- readCounter scheduler NextNumber
       readPrimVar (homeClock home) >>= noteBirths (homeBirths home) next
@@ -334,16 +337,17 @@ carryBy slice worker@(Worker settings kernel scheduler) = look
         else do
           if ready > 0
             then do
-              when (ready > 1 && several) (shareWork settings scheduler ready)
-              _ <- ask False
+              when (ready > 1 && several) (shareWork settings scheduler quiet before ready)
+              found <- ask False
               -- The slice was long: other threads of GHC may wait for this
               -- capability (the pool's, the program's own).
               cut <- wasCut scheduler
               when cut Ghc.yield
+              turn (not found)
             else do
               found <- ask False
               unless found sleep
-          turn
+              turn False
     ask mayBlock = do
       tally scheduler Polls 1
       found <- instancePoll kernel mayBlock
@@ -376,11 +380,30 @@ nowAwake settings carrier = do
   when unwatched (workerWakeMonitor settings)
 {-# INLINE nowAwake #-}
 
--- | Hand half of the ready threads to a worker that sleeps, if one does. Moving a
--- thread costs more than running a short one (its descriptors are then known to
--- two event sources), so this is for a real surplus: more than one slice holds.
-shareWork :: WorkerSettings -> Scheduler -> Int -> IO ()
-shareWork settings scheduler ready =
+-- Note [When threads move]
+-- ~~~~~~~~~~~~~~~~~~~~~~~~
+-- A worker that sleeps may be waiting for messages of threads that are ready here. Of two threads
+-- that send each other messages one is ready and one waits, so half of the ready threads are half
+-- of as many pairs: moving them parts the pairs, and from then on every message wakes an OS thread
+-- on another processor, which costs more than what most threads do between two waits. So threads
+-- move when they are not ready for messages, because the last poll found nothing: they were
+-- forked, or yielded. And they move when they compute: when a dispatch of the last slice took
+-- longer than waking a worker does, or when all that are ready, at that rate, would keep this
+-- worker busy for a time beside which moving them is nothing.
+
+-- | Did the poll before the slice find nothing? The slice took so many nanoseconds, for so many
+-- dispatches, and so many threads are ready. The bounds are some time that waking a worker takes, and
+-- fifty times as long.
+worthMoving :: Bool -> Int -> Int -> Int -> Bool
+worthMoving quiet slice dispatched ready = quiet || each >= 20_000 || each * ready >= 1_000_000
+  where
+    each = slice `div` max 1 dispatched
+
+-- | Hand half of the ready threads to a worker that sleeps, if one does and they are worth it: Note
+-- [When threads move]. After a slice: whether the poll before it found nothing, the number of
+-- dispatches before it. The clock still shows that poll.
+shareWork :: WorkerSettings -> Scheduler -> Bool -> Int -> Int -> IO ()
+shareWork settings scheduler quiet before ready =
   when (ready > surplus) $ go 0
   where
     doors = workerDoors settings
@@ -392,11 +415,16 @@ shareWork settings scheduler ready =
           let there = indexArray doors i
           asleep <- isAsleep (doorInbox there)
           if asleep
-            then do
-              moved <- takeReady (doorHome there) (min 256 (ready `div` 2))
-              tally scheduler Shared (length moved)
-              postThrough there (for_ moved (\(Ready tcb resume) -> push (doorQueue there) Started tcb resume))
+            then worthIt >>= \yes -> when yes (give there)
             else go (i + 1)
+    worthIt = do
+      slice <- (-) <$> (fromIntegral <$> monotonicNow) <*> readPrimVar (homeClock (schedulerHome scheduler))
+      dispatched <- subtract before <$> readCounter scheduler Dispatches
+      pure (worthMoving quiet slice dispatched ready)
+    give there = do
+      moved <- takeReady (doorHome there) (min 256 (ready `div` 2))
+      tally scheduler Shared (length moved)
+      postThrough there (for_ moved (\(Ready tcb resume) -> push (doorQueue there) Started tcb resume))
     takeReady :: Home -> Int -> IO [Ready]
     takeReady _ 0 = pure []
     takeReady there n =
