@@ -54,7 +54,7 @@ twoStacks there back server client = do
   twoRuns (over b serverAddress) (over a clientAddress) server client
 
 over :: Device -> Address -> Weft.Settings
-over device address = ownSettings (pure device) address
+over device = ownSettings (pure device)
 
 runOn :: Device -> Address -> Thread a -> IO a
 runOn device address = runWith (over device address)

@@ -4,7 +4,7 @@
 -- Description : TCP of our own under a program's sockets
 --
 -- 'withTcp' is a kernel whose sockets for TCP belong to a TCP\/IP stack in this process, on a packet
--- device ("Weft.Tcp.Device"). A program notices nothing but another value in 'settingKernel': the
+-- device ("Weft.Tcp.Device"). A program notices nothing but another value in @settingKernel@: the
 -- system calls are those of "Weft.Socket" (Li & Zdancewic 2007, section 6; Li 2008, section 3.3).
 --
 -- As there, the loops that wait for packets and for timers are threads like any other, over the
@@ -136,6 +136,7 @@ newStack settings device = do
   socks <- newIORef IntMap.empty
   -- -1 is no descriptor to anybody.
   next <- newIORef 2
+  open <- newIORef 0
   ports <- newIORef IntMap.empty
   timers <- Timers.new
   soonest <- newIORef Tcp.never
@@ -150,13 +151,13 @@ newStack settings device = do
   shortage <- newShortage
   starved <- newIORef False
   report <- newIORef (\_ -> pure ())
-  Stack settings device turn conns socks next ports timers soonest clock seen loop secret dice shared (Counts counts) shortage starved report <$> newIORef False
+  Stack settings device turn conns socks next open ports timers soonest clock seen loop secret dice shared (Counts counts) shortage starved report <$> newIORef False
 
 -- | For "Weft.Counters".
 gauges :: Stack -> IO (Map.Map Text.Text Int)
 gauges st = do
   conns <- IntMap.size <$> readIORef (stackConns st)
-  socks <- IntMap.size <$> readIORef (stackSocks st)
+  socks <- readIORef (stackOpen st)
   let Counts a = stackCounts st
   counted <- mapM (\c -> (,) (Text.pack ("tcp " <> name c)) <$> readPrimArray a (fromEnum c)) [minBound .. maxBound]
   pure (Map.fromList ((Text.pack "tcp connections", conns) : (Text.pack "tcp sockets", socks) : counted))

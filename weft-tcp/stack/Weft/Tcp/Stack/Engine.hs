@@ -323,7 +323,7 @@ setAlarm st alarm b
   where
     due' = deadline (bodyTcb b)
 
--- The clock thread is to look at this time at the latest.
+-- | The clock thread is to look at this time at the latest.
 hasten :: Stack -> Instant -> IO ()
 hasten st at = do
   sooner <- atomicModifyIORef' (stackSoonest st) (\s -> (min s at, at < s))

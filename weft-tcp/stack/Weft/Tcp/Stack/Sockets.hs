@@ -56,7 +56,7 @@ openSock st family = do
 isFull :: Stack -> IO Bool
 isFull st = do
   most <- tcpMostSockets (stackSettings st)
-  (>= most) . IntMap.size <$> readIORef (stackSocks st)
+  (>= most) <$> readIORef (stackOpen st)
 
 newSock :: Stack -> Family -> Role -> Options -> IO (Socket, Sock)
 newSock st family role options = do
@@ -66,6 +66,7 @@ newSock st family role options = do
   d <- newDescriptor (negate (fromIntegral n))
   sock <- Sock n (descriptorSerial d) family <$> newIORef role <*> newIORef options
   modifyIORef' (stackSocks st) (IntMap.insert n sock)
+  modifyIORef' (stackOpen st) (+ 1)
   pure (Socket d family Stream, sock)
 
 -- | Close it. Threads that wait on it fail with @ECANCELED@.
@@ -75,6 +76,7 @@ closeSock st s here now = do
   found <- lookupSock st s
   forM_ found $ \sock -> do
     modifyIORef' (stackSocks st) (IntMap.delete (sockNumber sock))
+    modifyIORef' (stackOpen st) (subtract 1)
     unbind st sock
     options <- readIORef (sockOptions sock)
     readIORef (sockRole sock) >>= \case

@@ -98,6 +98,8 @@ data Stack = Stack
     -- | Sockets by their negative number, negated. Read by anybody.
     stackSocks :: !(IORef (IntMap Sock)),
     stackNextSock :: !(IORef Int),
+    -- | How many sockets are open: to count them takes time.
+    stackOpen :: !(IORef Int),
     -- | Who has a port.
     stackPorts :: !(IORef (IntMap [Binding])),
     stackTimers :: !(Timers Alarm),
