@@ -34,7 +34,7 @@ sixtyLines = do
   said <- newIORef []
   example (\x -> modifyIORef' said (x :))
   r <- readIORef said
-  shown <- readFile "examples/scheduler.txt" `catch` \e -> const (readFile "weft-substrate/examples/scheduler.txt") (e :: IOException)
+  shown <- readFile "examples/scheduler.txt" `catch` \(_ :: IOException) -> readFile "weft-substrate/examples/scheduler.txt"
   reverse r @?= lines shown
 
 -- | Within ten seconds, or it fails.

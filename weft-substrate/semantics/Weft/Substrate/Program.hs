@@ -27,12 +27,16 @@ import Control.Exception (Exception)
 import Control.Monad (ap, liftM)
 import Data.Kind (Type)
 
+-- | A variable of a world.
 type family Variable w :: Type -> Type
 
+-- | The name of a stack.
 type family Stack w :: Type
 
+-- | The name of a HEC.
 type family Hec w :: Type
 
+-- | A key of stack-local state.
 type family Key w :: Type -> Type
 
 -- | What programs throw.
@@ -62,6 +66,7 @@ data Program w a where
   -- | Say something: the one thing that is observed.
   Say :: String -> Program w ()
 
+-- | A transaction.
 data Transaction w a where
   Pure :: a -> Transaction w a
   Then :: Transaction w a -> (a -> Transaction w b) -> Transaction w b
@@ -92,6 +97,7 @@ instance Applicative (Transaction w) where
 
 instance Monad (Transaction w) where (>>=) = Then
 
+-- | Run a transaction in one step.
 atomically :: Transaction w a -> Program w a
 atomically = Atomic
 

@@ -134,7 +134,7 @@ throwPTM e = unsafeIOToPTM (throwIO e)
 -- allocated and what it has read remain: the transaction as a whole is only committed if these reads
 -- still hold. 'sleepHEC' inside passes through it, with what was written. (Li 2008, figure 4.5.)
 --
--- The handler sees exceptions of the code that is evaluated, too, such as 'ErrorCall'.
+-- The handler sees exceptions of the code that is evaluated, too, such as @ErrorCall@.
 catchPTM :: (Exception e) => PTM a -> (e -> PTM a) -> PTM a
 catchPTM (PTM m) handler = PTM $ \e l n s -> case newMutVar# l s of
   (# s1, kept #) ->
@@ -273,6 +273,7 @@ wakeupHEC h = PTM (\e l n s -> runPTM (waking s) e l n s)
 
 -- Running ------------------------------------------------------------------------------------
 
+-- | The snapshot at which a transaction begins.
 begin :: State# RealWorld -> (# State# RealWorld, Int# #)
 begin = snapshot
 {-# INLINE begin #-}
@@ -299,6 +300,7 @@ failed k s = case k ># 7# of
   _ -> s
 {-# OPAQUE failed #-}
 
+-- | A transaction is committed, after so many failures: what follows its commit.
 succeeded :: Int# -> Log -> State# RealWorld -> State# RealWorld
 succeeded k l s = case afterwards l s of
   (# s1, () #) -> case k ># 8# of
