@@ -5,7 +5,7 @@
 module RangeTest (tests) where
 
 import Data.IntSet qualified as S
-import Data.List (foldl')
+import Data.List qualified as List
 import Data.Word (Word32)
 import Test.Tasty (TestTree, testGroup)
 import Test.Tasty.HUnit (testCase, (@?=))
@@ -78,18 +78,18 @@ tests =
         "reassembly"
         [ testProperty "is a set" $ \o spans -> conjoin (steps o emptyReassembly S.empty spans),
           testProperty "what is ready" $ \o spans (NonNegative n) ->
-            let r = foldl' (\q s -> maybe q fst (insertRange (range o s) q)) emptyReassembly (spans :: [Span])
+            let r = List.foldl' (\q s -> maybe q fst (insertRange (range o s) q)) emptyReassembly (spans :: [Span])
                 have = members o (arrivedRanges r)
                 (next, rest) = takeReady (at o n) r
                 end = until (`S.notMember` have) (+ 1) n
              in n < 100 ==> next === at o end .&&. members o (arrivedRanges rest) === S.filter (> end) have,
           testProperty "the most recent first" $ \o spans s ->
-            let r = foldl' (\q x -> maybe q fst (insertRange (range o x) q)) emptyReassembly (spans :: [Span])
+            let r = List.foldl' (\q x -> maybe q fst (insertRange (range o x) q)) emptyReassembly (spans :: [Span])
              in case insertRange (range o s) r of
                   Just (q, _) | first : _ <- arrivedRanges q -> property (rangeStart (range o s) `within` first)
                   _ -> property False,
           testCase "is bounded" $ do
-            let full = foldl' (\q i -> maybe q fst (insertRange (Range (Seq i) (Seq (i + 1))) q)) emptyReassembly [0, 2 .. 4000]
+            let full = List.foldl' (\q i -> maybe q fst (insertRange (Range (Seq i) (Seq (i + 1))) q)) emptyReassembly [0, 2 .. 4000]
             length (arrivedRanges full) @?= mostRanges
             insertRange (Range (Seq 4000) (Seq 4001)) full @?= Nothing
             fmap snd (insertRange (Range (Seq 1) (Seq 2)) full) @?= Just [Range (Seq 1) (Seq 2)]
@@ -110,12 +110,12 @@ tests =
                 l = lostGaps (fromIntegral size) (range o x) s
              in checkCoverage (cover 5 (not (null l)) "lost" (tidy l .&&. members o l === S.filter lost (set x))),
           testCase "is bounded" $
-            length (sackedRanges (foldl' (\s i -> mark (Range (Seq i) (Seq (i + 1))) s) emptyScoreboard [0, 2 .. 4000])) @?= mostSacked
+            length (sackedRanges (List.foldl' (\s i -> mark (Range (Seq i) (Seq (i + 1))) s) emptyScoreboard [0, 2 .. 4000])) @?= mostSacked
         ]
     ]
   where
     board :: Origin -> [Span] -> Scoreboard
-    board o = foldl' (\s x -> mark (range o x) s) emptyScoreboard
+    board o = List.foldl' (\s x -> mark (range o x) s) emptyScoreboard
     steps _ _ _ [] = []
     steps o r have (s : rest) = case insertRange (range o s) r of
       Nothing -> [property False]
