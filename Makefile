@@ -30,7 +30,7 @@ SCRIPTS =
 # Further options for the program that a target runs: make bench-http ARGS=--json
 ARGS =
 
-.PHONY: help setup build serve test lint format docs check-setup view-timeline \
+.PHONY: help setup build serve test lint format docs check-setup check-ghc view-timeline \
   test-interop soak fuzz fuzz-tcp packetdrill explore kv bench bench-yield bench-timers bench-http bench-http-figures figures gate \
   setup-build setup-bench setup-interop servers storm select program peers clean
 
@@ -88,6 +88,9 @@ view-timeline: ## read a timeline with Chrome's own importer (needs node and Go)
 
 check-setup: ## does tools/setup install what the packages depend on?
 	@tools/check-setup
+
+check-ghc: ## all tests with the GHC and the libraries of Debian sid, in a chroot that this makes [ARGS=-O0]
+	@tools/check-ghc $(ARGS)
 
 bench: bench-yield bench-timers bench-http ## the three that follow, one after the other
 

@@ -2,7 +2,7 @@
 module ClientPlacesTest (tests) where
 
 import Data.ByteString.Char8 qualified as C
-import Data.List (foldl')
+import Data.List qualified as List
 import Data.Map.Strict qualified as Map
 import Test.QuickCheck
 import Test.Tasty (TestTree, testGroup)
@@ -91,7 +91,7 @@ pick i xs
 
 -- | Whoever was granted something waited; what is reused or closed was idle.
 follow :: Orders Int Int -> World -> World
-follow orders w = foldl' grant (foldl' closed w (ordersClosing orders)) (ordersGranted orders)
+follow orders w = List.foldl' grant (List.foldl' closed w (ordersClosing orders)) (ordersGranted orders)
   where
     closed v c = v {worldIdle = filter ((/= c) . fst) (worldIdle v), worldFine = worldFine v && any ((== c) . fst) (worldIdle v)}
     grant v (me, what) = case [(t, ticket) | (m, t, ticket) <- worldWaiting v, m == me] of
@@ -117,13 +117,13 @@ prop_sound = forAll (resize 60 (listOf arbitrary)) $ \acts ->
 
 prop_order :: Property
 prop_order = forAll (resize 60 (listOf arbitrary)) $ \acts ->
-  let served = reverse (worldServed (foldl' act start acts))
+  let served = reverse (worldServed (List.foldl' act start acts))
       byTarget = Map.fromListWith (flip (<>)) [(t, [me]) | (me, t) <- served]
    in conjoin [counterexample (show (t, order)) (and (zipWith (<) order (drop 1 order))) | (t, order) <- Map.toList byTarget]
 
 makesRoom :: Assertion
 makesRoom = do
-  let full = foldl' act start ([Ask 0, Ask 0, Ask 1, Ask 1] <> [Return 0, Ask 2])
+  let full = List.foldl' act start ([Ask 0, Ask 0, Ask 1, Ask 1] <> [Return 0, Ask 2])
   sound full @? "sound"
   (length (worldHeld full), length (worldIdle full)) @?= (4, 0)
 

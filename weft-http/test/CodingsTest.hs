@@ -10,7 +10,7 @@ import Data.ByteString.Char8 qualified as C
 import Data.ByteString.Lazy qualified as L
 import Data.IORef
 import Data.List (sort)
-import Data.Maybe (fromMaybe, isJust, isNothing)
+import Data.Maybe (fromMaybe, isJust, isNothing, listToMaybe)
 import Data.Time.Clock (addUTCTime, getCurrentTime)
 import Site
 import System.Directory (createDirectory, removeFile, setModificationTime)
@@ -116,7 +116,7 @@ siblings settings = withSite files settings $ \site -> do
     asHead <- fetch site "HEAD" "/page.html" accept
     liftIO ((replyStatus asHead, replyBody asHead, header "content-length" asHead, header "content-encoding" asHead) @?= (200, "", header "content-length" whole, header "content-encoding" whole))
   -- The tag of another coding is not known to be this one.
-  other <- get site "/page.html" [acceptGzip, "If-None-Match: " <> fromMaybe "" (header "etag" (head replies))]
+  other <- get site "/page.html" [acceptGzip, "If-None-Match: " <> fromMaybe "" (listToMaybe replies >>= header "etag")]
   liftIO (replyStatus other @?= 200)
   -- The file itself.
   direct <- get site "/page.html.gz" [acceptAll]
@@ -178,7 +178,7 @@ made = withSite files compressing $ \site -> do
     map (header "vary") replies @?= replicate 4 (Just "Accept-Encoding")
     unpacked (replyBody (replies !! 1)) @?= original
     replyBody (replies !! 3) @?= replyBody (replies !! 1)
-    assertBool "a tag of its own" (header "etag" (head replies) /= header "etag" (replies !! 1))
+    assertBool "a tag of its own" ((listToMaybe replies >>= header "etag") /= header "etag" (replies !! 1))
   part <- get site "/page.html" [acceptGzip, "Range: bytes=2-5"]
   liftIO (replyBody part @?= B.take 4 (B.drop 2 (replyBody (replies !! 1))))
   let tag = fromMaybe "" (header "etag" (replies !! 1))

@@ -6,7 +6,7 @@ module RangeTest (tests) where
 
 import Data.Foldable (toList)
 import Data.IntSet qualified as S
-import Data.List (foldl')
+import Data.List qualified as List
 import Data.Word (Word32)
 import Test.Tasty (TestTree, testGroup)
 import Test.Tasty.HUnit (assertBool, testCase, (@?=))
@@ -79,18 +79,18 @@ tests =
         "reassembly"
         [ testProperty "is a set" $ \o spans -> conjoin (steps o emptyReassembly S.empty spans),
           testProperty "what is ready" $ \o spans (NonNegative n) ->
-            let r = foldl' (\q s -> maybe q fst (insertRange (range o s) q)) emptyReassembly (spans :: [Span])
+            let r = List.foldl' (\q s -> maybe q fst (insertRange (range o s) q)) emptyReassembly (spans :: [Span])
                 have = members o (arrivedRanges r)
                 (next, rest) = takeReady (at o n) r
                 end = until (`S.notMember` have) (+ 1) n
              in n < 100 ==> next === at o end .&&. members o (arrivedRanges rest) === S.filter (> end) have,
           testProperty "the most recent first" $ \o spans s ->
-            let r = foldl' (\q x -> maybe q fst (insertRange (range o x) q)) emptyReassembly (spans :: [Span])
+            let r = List.foldl' (\q x -> maybe q fst (insertRange (range o x) q)) emptyReassembly (spans :: [Span])
              in case insertRange (range o s) r of
                   Just (q, _) | first : _ <- arrivedRanges q -> property (rangeStart (range o s) `within` first)
                   _ -> property False,
           testCase "is bounded" $ do
-            let full = foldl' (\q i -> maybe q fst (insertRange (Range (Seq i) (Seq (i + 1))) q)) emptyReassembly [0, 2 .. 4000]
+            let full = List.foldl' (\q i -> maybe q fst (insertRange (Range (Seq i) (Seq (i + 1))) q)) emptyReassembly [0, 2 .. 4000]
             length (arrivedRanges full) @?= mostRanges
             insertRange (Range (Seq 4000) (Seq 4001)) full @?= Nothing
             fmap snd (insertRange (Range (Seq 1) (Seq 2)) full) @?= Just [Range (Seq 1) (Seq 2)]
@@ -119,14 +119,14 @@ tests =
              in boardLost s === size (everything S.\\ S.union (given spans) (set x)) .&&. boardSacked s === size (given spans),
           testCase "is bounded" $ do
             let whole = sentNew 0 (Range (Seq 0) (Seq 100000)) emptyScoreboard
-                pieces = boardPieces (fst (foldl' (\s i -> mark 1 0 1 (Range (Seq i) (Seq (i + 1))) s) (whole, nothingHeard) [2, 4 .. 20000]))
+                pieces = boardPieces (fst (List.foldl' (\s i -> mark 1 0 1 (Range (Seq i) (Seq (i + 1))) s) (whole, nothingHeard) [2, 4 .. 20000]))
             assertBool (show (length pieces)) (length pieces <= mostPieces + 2)
         ]
     ]
   where
     -- Sixty-eight bytes, each sent at the time of its number; these arrived at 100.
     board :: Origin -> [Span] -> Scoreboard
-    board o = fst . foldl' (\s x -> mark 100 0 1 (range o x) s) (foldl' (\b i -> sentNew (fromIntegral i) (Range (at o i) (at o (i + 1))) b) emptyScoreboard [0 .. 67], nothingHeard)
+    board o = fst . List.foldl' (\s x -> mark 100 0 1 (range o x) s) (List.foldl' (\b i -> sentNew (fromIntegral i) (Range (at o i) (at o (i + 1))) b) emptyScoreboard [0 .. 67], nothingHeard)
     everything = S.fromAscList [0 .. 67]
     given :: [Span] -> S.IntSet
     given = S.unions . map set

@@ -16,7 +16,8 @@ import Data.Bits (shiftL, shiftR, xor)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.Either (isLeft)
-import Data.Foldable (foldl', foldlM, toList)
+import Data.Foldable (foldlM, toList)
+import Data.Foldable qualified as Foldable
 import Data.Int (Int64)
 import Data.Map.Strict qualified as M
 import Data.Word (Word32, Word64)
@@ -215,9 +216,9 @@ runWorld mistake seed = go (0 :: Int) world
               Left (show s ++ " " ++ show (tcbState t) ++ " at " ++ show (wNow w) ++ " sends what was never asked for: " ++ show (tcbState peer, rcvNxt peer, rcvAdv peer, sndUna t, sndNxt t, sndWnd t, map segmentEnd segments, tcbRecovery t, sndMss t))
         _ -> Right ()
       let edges = [segmentAck g `advance` (fromIntegral (segmentWindow g) `shiftL` scaleOf g t) | g <- segments, segmentFlags g `has` ack, not (segmentFlags g `has` rst)]
-          x1 = x {endTcb = Just t, endEdge = foldl' latest (endEdge x) edges, endSent = foldl' latest (endSent x) (map segmentEnd segments)}
+          x1 = x {endTcb = Just t, endEdge = Foldable.foldl' latest (endEdge x) edges, endSent = Foldable.foldl' latest (endSent x) (map segmentEnd segments)}
           again' = length [() | g <- segments, segmentSpan g > 0, Just old <- [endSent x], segmentSeq g `before` old]
-          w1 = foldl' (\v g -> send s g (slice x1 g) v) (setEnd s x1 w {wAgain = wAgain w + again'}) segments
+          w1 = Foldable.foldl' (\v g -> send s g (slice x1 g) v) (setEnd s x1 w {wAgain = wAgain w + again'}) segments
       foldlM (answer s payload before') w1 answers >>= writes s
 
     latest old new' = Just (maybe new' (`later` new') old)

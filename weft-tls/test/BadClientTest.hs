@@ -35,8 +35,8 @@ tests w =
         answers <- mapM (said served . pure) ["\0\1\2\3", "\128\46\1\3\1", "\21\3\1\0\2\2\10", "\255"]
         liftIO (answers @?= ["", "", "", ""])
         failed served (replicate 4 NotTls)
-        -- Looks like a handshake, and is not one: an alert.
-        answer <- said served ["\22\3\1\0\5hello"]
+        -- A message of a handshake, of a kind that there is not: an alert.
+        answer <- said served ["\22\3\1\0\4\104\0\0\0"]
         liftIO (B.take 2 answer @?= "\21\3")
         -- A record that is longer than allowed, and one of nothing.
         void (said served ["\22\3\1\255\255", B.replicate 70_000 0])

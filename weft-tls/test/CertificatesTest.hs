@@ -47,12 +47,13 @@ tests w =
         serving (settingsOf w ["ecdsa", "other", "rsa"]) id $ \served -> do
           let subject name = do
                 (_, out, _) <- program "openssl" (["s_client", "-connect", "127.0.0.1:" <> servedPort served] <> name)
-                pure [line | line <- lines out, "subject=" `isInfixOf` line]
-          subject ["-servername", "other.test"] >>= is ["subject=CN = other.test"]
-          subject ["-servername", "Any.Wild.Test"] >>= is ["subject=CN = other.test"]
-          subject ["-servername", "localhost"] >>= is ["subject=CN = localhost"]
-          subject ["-servername", "unknown.test"] >>= is ["subject=CN = localhost"]
-          subject ["-noservername"] >>= is ["subject=CN = localhost"]
+                -- OpenSSL 3.2 and later leave the blanks out.
+                pure [filter (/= ' ') line | line <- lines out, "subject=" `isInfixOf` line]
+          subject ["-servername", "other.test"] >>= is ["subject=CN=other.test"]
+          subject ["-servername", "Any.Wild.Test"] >>= is ["subject=CN=other.test"]
+          subject ["-servername", "localhost"] >>= is ["subject=CN=localhost"]
+          subject ["-servername", "unknown.test"] >>= is ["subject=CN=localhost"]
+          subject ["-noservername"] >>= is ["subject=CN=localhost"]
           -- Of two for a name, the one with a key that the client understands.
           (status, out, _) <-
             program "openssl" ["s_client", "-connect", "127.0.0.1:" <> servedPort served, "-servername", "localhost", "-tls1_2", "-cipher", "ECDHE-RSA-AES128-GCM-SHA256"]

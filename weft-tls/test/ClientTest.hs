@@ -17,6 +17,7 @@ import Weft.Test.Loopback (connected)
 import Weft.Test.Waiting (eventually)
 import Weft.Timeout (timeout)
 import Weft.Tls
+import Weft.Tls.Internal.Library (optionalCertificates)
 import World
 
 tests :: World -> TestTree
@@ -106,6 +107,20 @@ tests w =
           (transport, _) <- connectTlsWith tls "localhost" plainly {transportReceive = cut}
           outcome <- try (exchange transport [ask "/large"])
           liftIO (either (@?= Truncated) (\_ -> assertFailure "it was taken for the end") outcome),
+      testCase "announces its end, though it has received no session ticket" $
+        serving (settingsOf w ["ecdsa"]) {tlsSessions = 0} id $ \served -> do
+          tls <- trusting
+          connected (servedAddress served) $ \socket -> do
+            sent <- liftIO (newIORef [])
+            let plainly = socketTransport socket
+                noting pieces = do
+                  n <- transportSend plainly pieces
+                  n <$ liftIO (modifyIORef' sent (n :))
+            (transport, _) <- connectTlsWith tls "localhost" plainly {transportSend = noting}
+            liftIO (writeIORef sent [])
+            transportEnd transport
+            -- A header, an alert, the kind of its content, and the tag.
+            liftIO (readIORef sent >>= (@?= [5 + 2 + 1 + 16])),
       testCase "a record that was tampered with ends the connection, on both sides" $ do
         world $ \served -> do
           tls <- trusting
@@ -139,7 +154,7 @@ tests w =
             liftIO (assertBool old ("CN=alice" `isInfixOf` old))
             (_, refused, _) <- program "curl" (curl served <> ["--tls-max", "1.2"])
             liftIO (refused @?= ""),
-          testCase "one that is optional" $ serving (settingsOf w ["ecdsa"]) {tlsClients = OptionalFrom (at "ca.pem")} id $ \served -> do
+          testCase "one that is optional, or said to be impossible" . possibly $ \served -> do
             none <- trusting
             answer <- withConnection served none (\t -> exchange t [ask "/"])
             liftIO (assertBool (show answer) ("securitySubject = Nothing" `B.isInfixOf` answer))
@@ -153,6 +168,13 @@ tests w =
     world = serving (settingsOf w ["ecdsa"]) id
     at name = directory w <> "/" <> name
     trusting = clientTls (AuthoritiesFrom (at "ca.pem")) Nothing
+    possibly use
+      | optionalCertificates = serving optional id use
+      | otherwise =
+          run (try (loadTls optional)) >>= \case
+            Left (LoadError _ why) -> assertBool why ("tls of this version" `isInfixOf` why)
+            Right _ -> assertFailure "loaded"
+    optional = (settingsOf w ["ecdsa"]) {tlsClients = OptionalFrom (at "ca.pem")}
     curl served = ["--silent", "--cacert", at "ca.pem", "https://localhost:" <> servedPort served <> "/"]
     isRefusal = \case
       Refused _ -> True

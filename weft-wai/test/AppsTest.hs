@@ -26,7 +26,7 @@ import Network.Wai.Application.Static qualified as Static
 import Network.Wai.Handler.WebSockets (websocketsOr)
 import Network.Wai.Middleware.Autohead (autohead)
 import Network.Wai.Middleware.ForceSSL (forceSSL)
-import Network.Wai.Middleware.Gzip (def, gzip)
+import Network.Wai.Middleware.Gzip (defaultGzipSettings, gzip)
 import Network.Wai.Middleware.RequestLogger qualified as Logger
 import Network.Wai.Middleware.RequestSizeLimit (defaultRequestSizeLimitSettings, requestSizeLimitMiddleware, setMaxLengthForRequest)
 import Network.Wai.Middleware.Vhost (vhost)
@@ -101,7 +101,7 @@ tests = testGroup "applications of others" [testGroup (show style) (map ($ style
               WS.sendTextData c (C.pack (show i))
               replicateM 5 (WS.receiveData c)
             forM_ heard (\messages' -> sum [maybe 0 fst (C.readInt m) | m <- messages'] @?= 15),
-        \style -> testCase "wai-extra: gzip" . onTwoWorkers style (gzip def (\_ respond -> respond (responseLBS status200 [("Content-Type", "text/plain")] (Lazy.replicate 50_000 0x61)))) $ \port -> do
+        \style -> testCase "wai-extra: gzip" . onTwoWorkers style (gzip defaultGzipSettings (\_ respond -> respond (responseLBS status200 [("Content-Type", "text/plain")] (Lazy.replicate 50_000 0x61)))) $ \port -> do
           packed <- replyTo "GET" <$> exchange port (getWith "/" ["Accept-Encoding: gzip"])
           (header "content-encoding" packed, B.take 2 (replyBody packed), B.length (replyBody packed) < 1000) @?= (Just "gzip", "\x1f\x8b", True)
           plain <- replyTo "GET" <$> exchange port (get "/")

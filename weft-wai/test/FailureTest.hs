@@ -16,6 +16,7 @@ import Test.Tasty
 import Test.Tasty.HUnit
 import Weft.Http.Server (ServerSettings (..), Timeouts (..))
 import Weft.IO qualified as IO
+import Weft.Internal.Os.Report (exceptionText)
 import Weft.Time (milliseconds)
 import Weft.Wai
 
@@ -159,7 +160,7 @@ tests =
     isAsync e = case fromException e of
       Just (SomeAsyncException _) -> True
       Nothing -> False
-    telling told = setOnException (\request e -> modifyIORef' told ((fmap rawPathInfo request, displayException e) :))
+    telling told = setOnException (\request e -> modifyIORef' told ((fmap rawPathInfo request, exceptionText e) :))
 
 served :: Settings -> Application -> ByteString -> IO ByteString
 served settings application bytes = withApplicationSettings settings (pure application) (`exchange` bytes)

@@ -11,7 +11,7 @@ module Policies
 where
 
 import Data.IORef
-import Data.List (foldl')
+import Data.List qualified as List
 import Weft.Policy
 
 -- | The thread that became ready last runs next: good for caches, unfair under
@@ -26,7 +26,7 @@ lastInFirstOut = Policy "last-in-first-out" $ do
           [] -> ([], Nothing)
           thread : rest -> (rest, Just thread),
         queued = length <$> readIORef stack,
-        visitQueue = \f start -> foldl' (\r (Ready thread _) -> f r thread) start <$> readIORef stack
+        visitQueue = \f start -> List.foldl' (\r (Ready thread _) -> f r thread) start <$> readIORef stack
       }
 
 -- | Sleepers that wake run before everything else, and what only yields runs last:

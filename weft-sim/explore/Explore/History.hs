@@ -11,7 +11,7 @@ module Explore.History
   )
 where
 
-import Data.List (foldl')
+import Data.List qualified as List
 import Data.Map.Strict qualified as Map
 import Data.Set qualified as Set
 
@@ -34,7 +34,7 @@ linearizations step start history = Set.toList (snd (explore (start, Map.map (co
     explore here@(st, at) (seen, ends)
       | here `Set.member` seen = (seen, ends)
       | null heads = (Set.insert here seen, Set.insert st ends)
-      | otherwise = foldl' (flip explore) (Set.insert here seen, ends) successors
+      | otherwise = List.foldl' (flip explore) (Set.insert here seen, ends) successors
       where
         heads = [d | (c, ds) <- Map.toList clients, d : _ <- [drop (Map.findWithDefault 0 c at) ds]]
         -- What was called when another had returned comes after it.

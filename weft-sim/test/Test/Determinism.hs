@@ -27,8 +27,8 @@ tests =
     "Determinism"
     [ testGroup "hundreds of seeds" [testCase name (manySeeds program) | (name, program) <- programs],
       -- With a seed of its own: the same programs every time.
-      localOption (QuickCheckReplay (Just 20_261)) . testProperty "random programs" $ withMaxSuccess 300 randomPrograms,
-      localOption (QuickCheckReplay (Just 20_262)) . testProperty "no thread is left when a random program has ended" $ withMaxSuccess 5000 nobodyLeft,
+      seeded 20_261 . testProperty "random programs" $ withMaxSuccess 300 randomPrograms,
+      seeded 20_262 . testProperty "no thread is left when a random program has ended" $ withMaxSuccess 5000 nobodyLeft,
       testCase "a world with one worker runs the code of one worker" sameCode,
       testCase "another seed is another run" differentSeeds,
       testCase "isDeterministic shows where two runs part" partsWhere,

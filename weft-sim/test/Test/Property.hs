@@ -23,7 +23,7 @@ import System.Timeout qualified as Ghc
 import Test.Support
 import Test.Tasty
 import Test.Tasty.HUnit
-import Test.Tasty.QuickCheck (Property, QuickCheckReplay (..), counterexample, ioProperty, testProperty)
+import Test.Tasty.QuickCheck (Property, counterexample, ioProperty, testProperty)
 import Test.Tasty.QuickCheck qualified as QuickCheck
 import Weft
 import Weft.Channel qualified as Channel
@@ -37,7 +37,7 @@ tests =
   testGroup
     "As a property"
     [ testCase "of tasty" (Weft.Sim.check roughConfig [0 .. 99] (transferring [3, 1, 2]) (flawlessAnd balanced)),
-      localOption (QuickCheckReplay (Just 7)) (testProperty "of QuickCheck" quickly),
+      seeded 7 (testProperty "of QuickCheck" quickly),
       testCase "of hedgehog" hedgehog,
       testGroup
         "that never ends"

@@ -12,7 +12,7 @@ import Test.Programs
 import Test.Support
 import Test.Tasty
 import Test.Tasty.HUnit
-import Test.Tasty.QuickCheck (QuickCheckReplay (..), ioProperty, testProperty, withMaxSuccess, (===))
+import Test.Tasty.QuickCheck (ioProperty, testProperty, withMaxSuccess, (===))
 import Weft
 import Weft.Barrier qualified as Barrier
 import Weft.Channel qualified as Channel
@@ -179,7 +179,7 @@ conditionLock m c free = bracket_ (withMutex m enter) (withMutex m (writeRef fre
 
 orderlyPrograms :: (String, Thread (Thread () -> Thread ())) -> TestTree
 orderlyPrograms (name, lock') =
-  localOption (QuickCheckReplay (Just 20_263)) . testProperty name . withMaxSuccess 3000 $ \program n ->
+  seeded 20_263 . testProperty name . withMaxSuccess 3000 $ \program n ->
     ioProperty $ do
       result <- simulate (fromIntegral (n :: Word)) defaultConfig {configStrategy = Uniformly 0.3, configWorkers = 1 + fromIntegral (n `mod` 2)} (runningUnder lock' program)
       pure (resultRaces result === [])

@@ -16,6 +16,7 @@ module Test.Support
     kindOf,
 
     -- * Asserting
+    seeded,
     contains,
     tell,
   )
@@ -24,8 +25,12 @@ where
 import Control.Monad (forM_, replicateM_)
 import Data.List (isInfixOf)
 import Data.Map.Strict qualified as Map
+import Data.Maybe (fromMaybe)
 import Data.Text qualified as Text
+import Test.Tasty (TestTree, localOption)
 import Test.Tasty.HUnit
+import Test.Tasty.Options (parseValue)
+import Test.Tasty.QuickCheck (QuickCheckReplay)
 import Weft
 import Weft.Semaphore qualified as Semaphore
 import Weft.Sim
@@ -63,6 +68,11 @@ inOrder = defaultConfig {configStrategy = InOrder}
 -- | Of which kind the problem is.
 kindOf :: Failure a -> String
 kindOf = problemKind . foundProblem . failureFound
+
+-- | Properties with a seed of their own: the same cases every time. As the command line gives it, since
+-- tasty-quickcheck 0.11 has other constructors than 0.10.
+seeded :: Int -> TestTree -> TestTree
+seeded seed = localOption (fromMaybe (error "no seed") (parseValue (show seed)) :: QuickCheckReplay)
 
 -- | The text has this in it.
 contains :: (HasCallStack) => String -> String -> Assertion

@@ -302,7 +302,7 @@ reportsCycle = do
       liftIO (modifyMVarOr numbers (Trace.threadNumber me))
       yield
       both <- liftIO (readMVar numbers)
-      let other = if Trace.threadNumber me == head both then last both else head both
+      let other = sum both - Trace.threadNumber me
       suspendWith (Reason ("the fork of " <> show other) (pure other) ByThreads) (\_ -> pure (pure ()))
     -- The main thread waits for them, too.
     outside soFar

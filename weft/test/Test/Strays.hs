@@ -19,7 +19,7 @@ import System.Timeout qualified as Ghc
 import Test.Support
 import Test.Tasty
 import Test.Tasty.HUnit
-import Weft (Settings (..), liftIO)
+import Weft (BackendChoice (Epoll), Settings (..), liftIO)
 import Weft qualified
 import Weft.Counters (WorkerCounters (..), counters, total)
 import Weft.IO (CannotSuspend, await, direct, sleep, yield)
@@ -108,14 +108,14 @@ asleep config waiting = reporting config verdict $ do
 
 limits :: (forall a. IO a -> Weft.Thread a) -> Assertion
 limits perform =
-  reporting (head configurations) (\reports result -> (reports, result) @?= ([], Nothing)) $
+  reporting (Config Epoll 1) (\reports result -> (reports, result) @?= ([], Nothing)) $
     perform (Ghc.timeout 1_000 (forever (newIORef () >>= evaluate) :: IO ()))
 
 -- | The thread's time limit passes while another computes and the thread itself waits.
 -- Where the exception arrives is not known: at the worker itself (reported), or in the
 -- other thread, whose own it may be. The first one always goes on.
 overdue :: Assertion
-overdue = reporting (head configurations) verdict $ do
+overdue = reporting (Config Epoll 1) verdict $ do
   result <- Weft.newEmptyMVar
   done <- Weft.newEmptyMVar
   _ <- Weft.fork . direct $ do
@@ -141,7 +141,7 @@ finalized act = do
   reported <- newIORef False
   missed <- newIORef (0 :: Int)
   let untilReported = readIORef reported >>= \over -> unless over (act >> untilReported)
-      settings = (settingsFor (head configurations)) {settingCarriers = 0, settingReport = \_ -> writeIORef reported True}
+      settings = (settingsFor (Config Epoll 1)) {settingCarriers = 0, settingReport = \_ -> writeIORef reported True}
   Weft.runWith settings . replicateM_ 250 $ do
     liftIO (writeIORef reported False)
     final <- liftIO (newIORef False)
@@ -156,7 +156,7 @@ finalized act = do
   readIORef missed >>= (@?= 0)
 
 masking :: Assertion
-masking = reporting (head configurations) (\reports states -> (reports, states) @?= ([], replicate 4 Unmasked)) $ do
+masking = reporting (Config Epoll 1) (\reports states -> (reports, states) @?= ([], replicate 4 Unmasked)) $ do
   effect <- liftIO getMaskingState
   child <- liftIO $ do
     box <- newEmptyMVar

@@ -98,11 +98,12 @@ connectTlsWith :: ClientTlsSettings -> HostName -> Transport -> Thread (Transpor
 connectTlsWith tls host transport = do
   records <- newRecords transport
   reasons <- liftIO (newIORef [])
+  asked <- liftIO (newIORef False)
   identity <- liftIO (identityOf host)
   turns <- liftIO newTurns
-  (context, source) <-
-    liftIO $ contextOn records (takeRecords records (waitForMore turns)) (parametersFor tls identity reasons)
-  shake (clientGate tls) turns records (handshake context) `catch` \e -> case fromException e of
+  engine <-
+    liftIO $ newEngine records (takeRecords records (waitForMore turns)) (parametersFor tls identity reasons asked)
+  shake (clientGate tls) turns records (noteAlerts (\_ -> pure ()) engine (handshakeAsClient asked engine)) `catch` \e -> case fromException e of
     Just (_ :: SomeAsyncException) -> throwM e
     Nothing -> do
       -- Sends the alert that the library has written.
@@ -113,9 +114,9 @@ connectTlsWith tls host transport = do
         Just io -> throwM (io :: IOError)
         Nothing -> throwM (failureOf (e :: SomeException))
   liftIO $ do
-    writeIORef source (takeComplete records)
-    security <- securityOf context Nothing
-    above <- streamTransport ClientSide records context
+    receiveBy engine (takeComplete records)
+    security <- securityOf (engineContext engine) Nothing
+    above <- streamTransport ClientSide records engine
     pure (above, security)
 
 -- | For 'Weft.Http.Client.clientSecure': TLS with the host of a URL, verified as the settings say.
@@ -125,8 +126,8 @@ secureWith tls target transport = do
   (above, _) <- connectTlsWith tls (C.unpack (targetHost target)) transport `catch` (throwM . asIOError)
   pure above {transportReceive = \buffer offset count -> transportReceive above buffer offset count `catch` (throwM . asIOError)}
 
-parametersFor :: ClientTlsSettings -> Identity -> IORef [String] -> ClientParams
-parametersFor tls identity reasons =
+parametersFor :: ClientTlsSettings -> Identity -> IORef [String] -> IORef Bool -> ClientParams
+parametersFor tls identity reasons asked =
   defaults
     { -- An address is not a name (RFC 6066, section 3).
       clientUseServerNameIndication = named,
@@ -140,7 +141,7 @@ parametersFor tls identity reasons =
                 writeIORef reasons wrong
                 -- The library sends the server no more than this.
                 pure [UnknownCA | not (null wrong)],
-            onCertificateRequest = \_ -> pure (clientCertificate tls),
+            onCertificateRequest = \_ -> clientCertificate tls <$ writeIORef asked True,
             onSuggestALPN = pure (if null (clientProtocols tls) then Nothing else Just (clientProtocols tls))
           }
     }

@@ -1,5 +1,5 @@
 -- | TLS for the server of "Weft.Http.Server". Keys are agreed on by X25519, or else P-256, P-384 or
--- P-521; ML-KEM is not offered, because the library (@tls@ 1.8) has none.
+-- P-521; ML-KEM is not offered, because the library (@tls@ 1.8, 2.1.8) has none.
 --
 -- @
 -- tls <- 'loadTls' 'defaultTlsSettings' {'tlsCertificates' = ['CertificateFiles' \"chain.pem\" \"key.pem\"]}
@@ -31,7 +31,7 @@ import Data.ByteString qualified as B
 import Data.ByteString.Char8 qualified as C
 import Data.Foldable (for_)
 import Data.IORef
-import Data.X509 (CertificateChain (..))
+import Data.X509 qualified as X509
 import Data.X509.CertificateStore (CertificateStore, makeCertificateStore)
 import Network.TLS
 import Weft
@@ -81,7 +81,8 @@ data TlsSettings = TlsSettings
 data ClientCertificates
   = -- | Nobody is asked.
     NoClientCertificates
-  | -- | A client may show one, issued by an authority in this file (PEM).
+  | -- | A client may show one, issued by an authority in this file (PEM). Only with @tls@ 1.8:
+    -- the server of 2.1 refuses clients that have none, so 'loadTls' refuses this setting.
     OptionalFrom !FilePath
   | -- | A client must show one, issued by an authority in this file (PEM).
     RequiredFrom !FilePath
@@ -137,7 +138,9 @@ load s = do
   loaded <- mapM loadCertificate (tlsCertificates s)
   issuers <- case tlsClients s of
     NoClientCertificates -> pure []
-    OptionalFrom path -> readCertificates path
+    OptionalFrom path
+      | optionalCertificates -> readCertificates path
+      | otherwise -> throwM (LoadError path "the library tls of this version refuses clients without a certificate: require one, or ask for none")
     RequiredFrom path -> readCertificates path
   sessions <- liftIO (newSessions (if null issuers then tlsSessions s else 0) lifetime)
   liftIO (mapM_ (tlsReport s) (concatMap loadedWarnings loaded))
@@ -194,13 +197,13 @@ attempt context records alert client = do
   generation <- liftIO (readIORef (current context))
   subject <- liftIO (newIORef Nothing)
   turns <- liftIO newTurns
-  (tls, source) <-
-    liftIO $ contextOn records (takeRecords records (waitForMore turns)) (parametersFor (settings context) generation subject)
-  shake (gate context) turns records (noteAlerts alert tls (handshake tls))
+  engine <-
+    liftIO $ newEngine records (takeRecords records (waitForMore turns)) (parametersFor (settings context) generation subject)
+  shake (gate context) turns records (noteAlerts (writeIORef alert . Just) engine (handshake (engineContext engine)))
   liftIO $ do
-    writeIORef source (takeComplete records)
-    security <- readIORef subject >>= securityOf tls
-    above <- streamTransport ServerSide records tls
+    receiveBy engine (takeComplete records)
+    security <- readIORef subject >>= securityOf (engineContext engine)
+    above <- streamTransport ServerSide records engine
     pure (above, client {clientSecurity = Just security})
 
 -- | The parameters of one connection; the reference receives the client's subject.
@@ -225,8 +228,8 @@ parametersFor s generation subject =
     head' = foldr const (error "the library asks for one of no ciphers")
     refused = CertificateUsageReject (CertificateRejectOther "no certificates are expected")
     check store chain = case (chain, tlsClients s) of
-      (CertificateChain [], OptionalFrom _) -> pure CertificateUsageAccept
-      (CertificateChain [], _) -> pure (CertificateUsageReject CertificateRejectAbsent)
+      (X509.CertificateChain [], OptionalFrom _) -> pure CertificateUsageAccept
+      (X509.CertificateChain [], _) -> pure (CertificateUsageReject CertificateRejectAbsent)
       _ ->
         verifyClient store chain >>= \case
           [] -> CertificateUsageAccept <$ writeIORef subject (subjectText chain)

@@ -30,7 +30,7 @@ import Control.Monad.Primitive (RealWorld)
 import Data.Bits (shiftR, xor, (.&.))
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
-import Data.Foldable (foldl')
+import Data.Foldable qualified as Foldable
 import Data.HashMap.Strict (HashMap)
 import Data.HashMap.Strict qualified as HashMap
 import Data.IORef
@@ -196,7 +196,7 @@ reduceFiles cache left = changing cache $ \contents -> makeRoom Files (left (lin
 sweepFiles :: Cache a -> IO [a]
 sweepFiles cache = changing cache $ \contents -> do
   unused <- filterM (isUnused . snd) [(key, kept) | (key, kept) <- HashMap.toList (contentsMap contents), keptKind kept == Files]
-  pure (foldl' (\left (key, kept) -> tidy Files (without key kept left)) contents unused, map (keptValue . snd) unused)
+  pure (Foldable.foldl' (\left (key, kept) -> tidy Files (without key kept left)) contents unused, map (keptValue . snd) unused)
   where
     isUnused kept = (== 0) <$> readPrimVar (keptUsed kept) <* writePrimVar (keptUsed kept) 0
 

@@ -221,7 +221,7 @@ rankOf random ranking = entryOf (rankingRanks ranking) (below random 1_000_000)
 entryOf :: MutVar RealWorld (MutablePrimArray RealWorld Int) -> IO Int -> Int -> IO Int
 entryOf table begin t = do
   known <- readMutVar table
-  let size = sizeofMutablePrimArray known
+  size <- getSizeofMutablePrimArray known
   if t >= size
     then do
       larger <- newPrimArray (2 * (t + 1))

@@ -1,3 +1,4 @@
+{-# LANGUAGE CPP #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
@@ -10,7 +11,8 @@ import Control.Exception
 import Data.Char (isAlpha, isUpper, toLower)
 import Data.List (isPrefixOf)
 import GHC.IO.Exception (IOErrorType (ProtocolError), IOException (..))
-import Network.TLS (TLSError (..), TLSException (..))
+import Network.TLS (AlertDescription, TLSError (..), TLSException (..))
+import Weft.Internal.Os.Report (exceptionText)
 
 -- | A failure caused by a peer.
 data TlsFailure
@@ -60,23 +62,34 @@ failureOf e
       PostHandshake inner -> ofError "" inner
       Uncontextualized inner -> ofError "" inner
       other -> Refused (show other)
-  | otherwise = Refused (displayException e)
+  | otherwise = Refused (exceptionText e)
 
 ofError :: String -> TLSError -> TlsFailure
 ofError _ Error_EOF = Vanished
+ofError _ inner | Just (text, alert) <- protocolError inner = Refused (text <> " (" <> show alert <> ")")
 ofError why inner = case inner of
-  Error_Protocol (text, _, alert)
-    | "remote side fatal error" `isPrefixOf` text -> RefusedByPeer (alertName (show alert))
-    | otherwise -> Refused (text <> " (" <> show alert <> ")")
   Error_Packet text -> if "partial packet" `isPrefixOf` text then Vanished else Refused text
-  Error_Packet_unexpected got wanted
-    | "Alert" `isPrefixOf` got -> RefusedByPeer (alertName got)
-    | otherwise -> Refused ("got " <> got <> wanted)
+  Error_Packet_unexpected got wanted -> Refused ("got " <> got <> wanted)
   -- Only the first line is informative.
   Error_Packet_Parsing text -> Refused ("it cannot be parsed: " <> takeWhile (/= '\n') text)
   Error_Certificate text -> Refused ("its certificate: " <> text)
   Error_HandshakePolicy text -> Refused text
   Error_Misc text -> Refused (if null text then why else text)
+  -- Others come with an alert of the peer's ('Weft.Tls.Internal.Library.noteAlerts').
+  other -> Refused (show other)
+
+-- | A violation of the protocol, and its alert.
+protocolError :: TLSError -> Maybe (String, AlertDescription)
+#if MIN_VERSION_tls(1,9,0)
+protocolError = \case
+  Error_Protocol text alert -> Just (text, alert)
+  Error_Protocol_Warning text alert -> Just (text, alert)
+  _ -> Nothing
+#else
+protocolError = \case
+  Error_Protocol (text, _, alert) -> Just (text, alert)
+  _ -> Nothing
+#endif
 
 -- | A failure as the end of a connection, which weft-http's server does not report.
 asIOError :: TlsFailure -> IOException

@@ -1,26 +1,35 @@
+{-# LANGUAGE CPP #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
 -- Description : The interface to the TLS library
 --
 -- The accepted versions, ciphers and groups, and their names. All code that depends on the
--- library's version is here and in "Weft.Tls.Internal.Sessions".
+-- library's version is here, in "Weft.Tls.Internal.Failure" and in "Weft.Tls.Internal.Sessions".
 module Weft.Tls.Internal.Library
   ( -- * What is spoken
     TlsVersion (..),
     supportedFrom,
+    optionalCertificates,
 
-    -- * Contexts
-    contextOn,
+    -- * Engines
+    Engine (engineContext),
+    newEngine,
+    receiveBy,
     noteAlerts,
+    handshakeAsClient,
+    announceEnd,
     securityOf,
     serverDefaults,
     clientDefaults,
   )
 where
 
+import Control.Concurrent (ThreadId, myThreadId)
+import Control.Exception (bracket_, catch, throwIO)
 import Crypto.System.CPU (ProcessorOption (..), processorOptions)
 import Data.ByteString (ByteString)
+import Data.ByteString qualified as B
 import Data.ByteString.Char8 qualified as C
 import Data.Default.Class (def)
 import Data.IORef
@@ -29,6 +38,7 @@ import Network.TLS
 import Network.TLS.Extra.Cipher (ciphersuite_strong)
 import Weft.Http.Request (Security (..))
 import Weft.Tls.Internal.Failed (alertIn)
+import Weft.Tls.Internal.Failure
 import Weft.Tls.Internal.Records
 
 -- | The oldest version to accept.
@@ -60,6 +70,15 @@ supportedFrom oldest =
       supportedSession = True
     }
 
+-- | Can a server ask for a certificate and go on without one? Since version 2 (2.1.8) the library's
+-- server accepts that a client has none, and then waits for the proof that the certificate is its.
+optionalCertificates :: Bool
+#if MIN_VERSION_tls(2,0,0)
+optionalCertificates = False
+#else
+optionalCertificates = True
+#endif
+
 -- | The accepted ciphers in order of preference, by IANA's numbers and names. AES is first only if
 -- the cryptographic library uses the processor's instructions for it, which Debian's build does
 -- not. Without them AES takes ten times as long as ChaCha20 (29 ms a megabyte, and 3), and its
@@ -83,27 +102,79 @@ names
         (0xCCA8, "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256")
       ]
 
--- | A context over these records, and its replaceable source of bytes.
-contextOn :: (TLSParams params) => Records -> (Int -> IO ByteString) -> params -> IO (Context, IORef (Int -> IO ByteString))
-contextOn records first params = do
-  source <- newIORef first
-  context <-
-    contextNew
-      Backend
-        { backendFlush = pure (),
-          backendClose = pure (),
-          backendSend = put records,
-          backendRecv = \n -> readIORef source >>= ($ n)
-        }
-      params
-  pure (context, source)
+-- Note [What the library receives on its own]
+-- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
+-- Since version 2 the library's client receives in two more places, within a `timeout` of at
+-- least 30 milliseconds:
+--
+--   * At the end of a handshake (TLS 1.3) in which it was asked for a certificate: an alert that
+--     refuses it. That would delay each of these handshakes, and what comes instead of an alert
+--     would be kept where `isComplete` does not see it. Here the source raises `NeedMore`, as if
+--     nothing had come, and the handshake ends. The first receive finds the refusal, as it does
+--     with version 1.8.
+--   * In `bye`, until a session ticket has come. There `NeedMore` would end `bye` before it has
+--     announced the end, and an end of the stream would have it announce nothing. So the source
+--     gives the header of a record that is too long: `bye` receives no more, and announces the
+--     end. This is for the thread in `bye` only; another one may be receiving.
 
--- | Record the alert that the context sends during the action.
-noteAlerts :: IORef (Maybe ByteString) -> Context -> IO () -> IO ()
-noteAlerts ref context action = do
-  contextHookSetLogging context def {loggingPacketSent = mapM_ (writeIORef ref . Just) . alertIn}
-  action
-  contextHookSetLogging context def
+-- | The context of a connection, and where it receives.
+data Engine = Engine
+  { engineContext :: !Context,
+    source :: !(IORef (Int -> IO ByteString)),
+    -- | The thread in 'announceEnd'.
+    announcer :: !(IORef (Maybe ThreadId))
+  }
+
+-- | A context over these records that receives by the action.
+newEngine :: (TLSParams params) => Records -> (Int -> IO ByteString) -> params -> IO Engine
+newEngine records first params = do
+  from <- newIORef first
+  announcing <- newIORef Nothing
+  let receive n = do
+        me <- myThreadId
+        it <- readIORef announcing
+        if it == Just me then pure (B.take n tooLong) else readIORef from >>= ($ n)
+      backend = Backend {backendFlush = pure (), backendClose = pure (), backendSend = put records, backendRecv = receive}
+  context <- contextNew backend params
+  pure (Engine context from announcing)
+  where
+    tooLong = B.pack [23, 3, 3, 0xFF, 0xFF]
+
+-- | Receive by this action from now on.
+receiveBy :: Engine -> (Int -> IO ByteString) -> IO ()
+receiveBy = writeIORef . source
+
+-- | Run a handshake, and the first action on the alert that it sends. Throws 'RefusedByPeer' if it
+-- fails after it has received one.
+noteAlerts :: (ByteString -> IO ()) -> Engine -> IO () -> IO ()
+noteAlerts sent engine action = do
+  received <- newIORef Nothing
+  contextHookSetLogging
+    (engineContext engine)
+    def {loggingPacketSent = mapM_ sent . alertIn, loggingPacketRecv = mapM_ (writeIORef received . Just) . alertIn}
+  action `catch` \e -> do
+    alert <- readIORef received
+    maybe (throwIO (e :: TLSException)) (throwIO . RefusedByPeer . C.unpack) alert
+  contextHookSetLogging (engineContext engine) def
+
+-- | Run a client's handshake, given whether a certificate was asked for by now. Note [What the
+-- library receives on its own].
+handshakeAsClient :: IORef Bool -> Engine -> IO ()
+handshakeAsClient asked (Engine context from _) = do
+  receive <- readIORef from
+  writeIORef from (\n -> isOver >>= \over -> if over then throwIO NeedMore else receive n)
+  handshake context `catch` \NeedMore -> pure ()
+  where
+    isOver =
+      readIORef asked >>= \case
+        -- TLS 1.2 goes on after that.
+        True -> maybe False ((== TLS13) . infoVersion) <$> contextGetInformation context
+        False -> pure False
+
+-- | Announce the end, without receiving anything: Note [What the library receives on its own].
+announceEnd :: Engine -> IO ()
+announceEnd engine =
+  bracket_ (myThreadId >>= writeIORef (announcer engine) . Just) (writeIORef (announcer engine) Nothing) (bye (engineContext engine))
 
 -- | The negotiated parameters after the handshake.
 securityOf :: Context -> Maybe ByteString -> IO Security

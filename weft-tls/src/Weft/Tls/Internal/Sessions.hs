@@ -49,7 +49,8 @@ newSessions most lifetimeSeconds
               -- An unevaluated session would retain the whole handshake.
               _ <- evaluate (length (show session))
               let until' = now + fromIntegral lifetimeSeconds * 1_000_000_000
-              atomicModifyIORef' store (\s -> (limited (with (toShort number) until' session s), ())),
+              -- No ticket of our own, which tls 2 asks for; tls 1.8 wants ().
+              atomicModifyIORef' store (\s -> (limited (with (toShort number) until' session s), mempty)),
             sessionInvalidate = forget
           }
   where

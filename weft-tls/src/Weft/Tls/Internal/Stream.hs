@@ -25,6 +25,7 @@ import Weft.File (readAt)
 import Weft.Http.Server (Transport (..), receiveRoom)
 import Weft.Timeout (timeout)
 import Weft.Tls.Internal.Failure
+import Weft.Tls.Internal.Library
 import Weft.Tls.Internal.Records
 
 -- | A server treats every end of a connection alike. A client must know whether a response is
@@ -36,7 +37,7 @@ data Side = ServerSide | ClientSide
 data Stream = Stream
   { side :: !Side,
     records :: !Records,
-    context :: !Context,
+    engine :: !Engine,
     -- | Decrypted bytes, not yet delivered.
     plain :: !(IORef ByteString),
     -- | How the receiving direction ended.
@@ -48,9 +49,9 @@ data Stream = Stream
   }
 
 -- | The connection as bytes that are received and sent.
-streamTransport :: Side -> Records -> Context -> IO Transport
-streamTransport whose rs ctx = do
-  s <- Stream whose rs ctx <$> newIORef B.empty <*> newIORef Nothing <*> newIORef False <*> newIORef largePortion
+streamTransport :: Side -> Records -> Engine -> IO Transport
+streamTransport whose rs library = do
+  s <- Stream whose rs library <$> newIORef B.empty <*> newIORef Nothing <*> newIORef False <*> newIORef largePortion
   pure
     Transport
       { transportReceive = receiveFrom s,
@@ -114,7 +115,7 @@ advance s = do
 
 decrypt :: Stream -> IO Progress
 decrypt s =
-  E.try (recvData (context s)) >>= \case
+  E.try (recvData (engineContext (engine s))) >>= \case
     Right bytes
       | B.null bytes -> finish Nothing
       | otherwise -> Ready <$ writeIORef (plain s) bytes
@@ -147,7 +148,7 @@ sendTo s pieces = do
     done <- readIORef (over s)
     case done of
       Just (Just failure) -> throwIO (asIOError failure)
-      _ -> sendData (context s) (L.fromChunks (slices bytes)) `E.catch` \e -> throwIO (asIOError (failureOf (e :: SomeException)))
+      _ -> sendData (engineContext (engine s)) (L.fromChunks (slices bytes)) `E.catch` \e -> throwIO (asIOError (failureOf (e :: SomeException)))
     pure (B.length bytes)
   quick <- flush (records s)
   liftIO (writeIORef (portion s) (if quick then largePortion else recordSize))
@@ -183,7 +184,7 @@ announce s = liftIO $ do
   done <- readIORef (farewell s)
   unless done $ do
     writeIORef (farewell s) True
-    bye (context s) `E.catch` \(_ :: SomeException) -> pure ()
+    announceEnd (engine s) `E.catch` \(_ :: SomeException) -> pure ()
 
 -- | The peer has ended: announce our end, within a second.
 sayFarewell :: Stream -> Thread ()

@@ -13,7 +13,8 @@ import Control.Monad (foldM)
 import Data.ByteString.Char8 qualified as Char8
 import Data.Foldable (toList)
 import Data.IntMap.Strict qualified as IntMap
-import Data.List (foldl', intercalate)
+import Data.List (intercalate)
+import Data.List qualified as List
 import Data.Sequence qualified as Seq
 import Weft.Sim.Internal.Disk.Content
 import Weft.Sim.Internal.Disk.FileSystem
@@ -47,7 +48,7 @@ byDice random =
 crashed :: Random -> FileSystem -> IO (FileSystem, [String])
 crashed random fs = do
   surviving <- below random (Seq.length (fsJournal fs) + 1)
-  let tree = foldl' (flip applyChange) (fsTreeOnDisk fs) (toList (Seq.take surviving (fsJournal fs)))
+  let tree = List.foldl' (flip applyChange) (fsTreeOnDisk fs) (toList (Seq.take surviving (fsJournal fs)))
       paths = pathsOf tree
       lost = Seq.length (fsJournal fs) - surviving
       journalLine = ["of " <> counted (Seq.length (fsJournal fs)) "change of names" "changes of names" <> " " <> show lost <> " lost" | not (Seq.null (fsJournal fs))]

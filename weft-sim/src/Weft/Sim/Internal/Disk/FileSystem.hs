@@ -45,7 +45,7 @@ import Data.Foldable (toList)
 import Data.Int (Int64)
 import Data.IntMap.Strict (IntMap)
 import Data.IntMap.Strict qualified as IntMap
-import Data.List (foldl')
+import Data.List qualified as List
 import Data.Sequence (Seq, (|>))
 import Data.Sequence qualified as Seq
 import Foreign.C.Error (Errno)
@@ -180,7 +180,7 @@ journalEnd fs = fsJournalStart fs + Seq.length (fsJournal fs)
 
 -- | Make the name changes before this place of the journal durable.
 commitTo :: Int -> FileSystem -> FileSystem
-commitTo upTo fs = foldl' commit left (toList covered)
+commitTo upTo fs = List.foldl' commit left (toList covered)
   where
     (covered, rest) = Seq.splitAt (upTo - fsJournalStart fs) (fsJournal fs)
     left = fs {fsJournal = rest, fsJournalStart = fsJournalStart fs + Seq.length covered}

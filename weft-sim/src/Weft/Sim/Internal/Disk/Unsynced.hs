@@ -36,7 +36,7 @@ import Data.ByteString (ByteString)
 import Data.ByteString qualified as ByteString
 import Data.Foldable (toList)
 import Data.Int (Int64)
-import Data.List (foldl')
+import Data.List qualified as List
 import Data.Sequence (Seq, (|>))
 import Data.Sequence qualified as Seq
 import Data.Word (Word8)
@@ -84,7 +84,7 @@ emptyFile :: FileData
 emptyFile = FileData emptyContent emptyContent Seq.empty 0
 
 writePages :: [(Int, ByteString)] -> Int64 -> FileData -> FileData
-writePages pages end file = grown (foldl' write file pages)
+writePages pages end file = grown (List.foldl' write file pages)
   where
     write f (n, page) = record (PageWritten n page) f {seen = putPage n page (seen f)}
     grown f
@@ -120,7 +120,7 @@ splitAtMark (Mark upTo) file = (covered, file {changes = rest, earlier = earlier
 
 -- | Make everything up to the mark durable.
 syncTo :: Mark -> FileData -> FileData
-syncTo upTo file = left {onDisk = foldl' (\content -> enact content content Survives) (onDisk file) covered}
+syncTo upTo file = left {onDisk = List.foldl' (\content -> enact content content Survives) (onDisk file) covered}
   where
     (covered, left) = splitAtMark upTo file
 
