@@ -111,6 +111,7 @@ crashMachine net machine = do
 describeWait :: Network -> SystemCall a -> IO (Maybe String)
 describeWait net = \case
   Receive s _ _ _ -> about s
+  ReceiveStanding i -> about (intakeSocket i)
   Send s _ -> about s
   SendVector s _ -> about s
   ReceiveFrom s _ -> about s

@@ -38,7 +38,7 @@ import Data.IntMap.Strict (IntMap)
 import Data.Primitive.PrimVar (PrimVar, readPrimVar, writePrimVar)
 import Data.Word (Word32)
 import Weft.Internal.Backend
-import Weft.Internal.Backend.Readiness.Poller (Buffer, Direction (..), Poller (..))
+import Weft.Internal.Backend.Readiness.Poller (Buffer, Poller (..))
 import Weft.Internal.Backend.Readiness.Table
 import Weft.Internal.Backend.Wakeup (Wakeup)
 import Weft.Internal.Os.Descriptor (Descriptor (..))
@@ -137,9 +137,9 @@ moveIn src slot d = do
     else do
       -- Closed without a forget: no event will end the operations that wait.
       unless (phase /= Occupied) do
-        for_ [Reading, Writing] \direction -> do
-          ws <- listWaiters <$> readWaiters slot direction
-          for_ ws \w -> enqueue src (Complete (waiterOperation w) (waiterCompletion w) Sys.canceled)
+        ws <- allWaiters slot
+        for_ ws \w ->
+          enqueue src (Complete (waiterOperation w) (waiterCompletion w) Sys.canceled)
         pollerRemove (sourcePoller src) (descriptorNumber d)
         vacateSlot slot
       occupySlot slot (descriptorSerial d)
