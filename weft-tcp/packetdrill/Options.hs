@@ -24,7 +24,7 @@ module Options
 where
 
 import Data.Int (Int64)
-import Data.List (foldl')
+import Data.List qualified as List
 import Data.Maybe (fromMaybe)
 import Data.Word (Word32, Word8)
 import Weft.Tcp.Congestion
@@ -114,7 +114,7 @@ second = 1000000
 -- | Linux's defaults, changed by the words that packetdrill was given in @--so_flags@, with commas
 -- between them.
 settingsFromFlags :: String -> Settings
-settingsFromFlags = foldl' word linux . split
+settingsFromFlags = List.foldl' word linux . split
   where
     linux =
       defaultSettings

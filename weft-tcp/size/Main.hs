@@ -8,7 +8,7 @@ module Main (main) where
 import Control.Monad (forM_, when)
 import Data.Array.IO (IOArray, newArray, readArray, writeArray)
 import Data.IORef
-import Data.List (foldl')
+import Data.List qualified as List
 import GHC.Stats
 import System.Exit (exitFailure)
 import System.Mem (performMajorGC)
@@ -18,7 +18,7 @@ import Weft.Tcp.Sequence
 
 -- Established, and one exchange each way.
 idle :: Int -> Tcb
-idle n = foldl' (\t (now, i) -> stepTcb (step now i t)) begun inputs
+idle n = List.foldl' (\t (now, i) -> stepTcb (step now i t)) begun inputs
   where
     iss = Seq (fromIntegral n)
     first = Seq (fromIntegral n * 7)

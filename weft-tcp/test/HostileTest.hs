@@ -6,7 +6,7 @@
 -- fall silent.
 module HostileTest (tests) where
 
-import Data.List (foldl')
+import Data.List qualified as List
 import Data.Word (Word32)
 import Test.Tasty (TestTree, adjustOption, testGroup)
 import Test.Tasty.QuickCheck
@@ -118,7 +118,7 @@ tests =
   testGroup
     "hostile"
     [ atLeast 2000 . testProperty "any inputs in any order" $ \active options moves ->
-        let r = foldl' (\x m -> if null (runWrong x) then move x m else x) (begin active options) (opening active : moves)
+        let r = List.foldl' (\x m -> if null (runWrong x) then move x m else x) (begin active options) (opening active : moves)
          in checkCoverage (cover 20 (tcbState (runTcb r) /= Closed) "alive" (counterexample (show (tcbState (runTcb r))) (runWrong r === []))),
       atLeast 500 . testProperty "two ends that do not understand each other fall silent" $ \(Positive a) (Positive b) options ->
         let left = runTcb (move (begin False options) (opening False))
@@ -134,5 +134,5 @@ tests =
     duel n now x y queue
       | now > 2000000 || n > 1000 || null queue = n
       | otherwise =
-          let (y', out) = foldl' (\(v, o) s -> let Step v' more _ = step now (Arrived s) v in (v', o ++ more)) (y, []) queue
+          let (y', out) = List.foldl' (\(v, o) s -> let Step v' more _ = step now (Arrived s) v in (v', o ++ more)) (y, []) queue
            in duel (n + length queue) (now + 1000) y' x out

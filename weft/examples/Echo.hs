@@ -6,7 +6,6 @@ module Echo
   )
 where
 
-import Control.Monad (unless)
 import Data.ByteString qualified as ByteString
 import Weft
 import Weft.Serve
@@ -16,10 +15,7 @@ import Weft.Socket
 echo :: Socket -> Thread ()
 echo listener = serveOn defaultServeSettings listener (\client _ -> session client)
 
--- | Send back what comes.
+-- | Send back what comes, up to the end.
 session :: Socket -> Thread ()
-session client = do
-  bytes <- receive client 4096
-  unless (ByteString.null bytes) $ do
-    sendAll client bytes
-    session client
+session client = receiveEach client 4096 $ \bytes ->
+  if ByteString.null bytes then pure (Just ()) else Nothing <$ sendAll client bytes

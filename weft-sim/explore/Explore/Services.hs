@@ -14,11 +14,13 @@ import Data.ByteString (ByteString)
 import Data.ByteString qualified as ByteString
 import Data.ByteString.Char8 qualified as Char8
 import Data.IORef
+import Data.List (sort)
 import Data.Maybe (isJust)
 import Explore.Draw
 import Explore.Scenario
 import Weft
 import Weft.Event qualified as Event
+import Weft.Mask (mask_)
 import Weft.Reader
 import Weft.Relay
 import Weft.Scope
@@ -35,6 +37,7 @@ scenarios =
       { scenarioConfig = \seed -> hostile (draw seed (between 8 40)) (configOf seed)
       },
     drawn "reader/interrupted" "reads that are given up at any time lose no byte" interrupted,
+    small "receive/standing" 2 "of two loops on one socket, one cancelled at any step, each byte goes to one" standing,
     (drawn "relay/ends" "half-closes, resets and cancellations end a relay; what came through is what was sent" relayed)
       { scenarioConfig = lossy . configOf
       }
@@ -174,6 +177,28 @@ talk address manner complaints = handle (\(_ :: IOError) -> pure ()) . withSocke
           Left (_ :: ReadError) -> pure ()
 
 -- | A stream is read line by line under short time limits, by threads that are cancelled.
+standing :: Thread Complaints
+standing = do
+  got <- newLog
+  (listener, address) <- listening
+  bracket (openSocket AF_INET Stream) closeSocket $ \a -> do
+    connect a address
+    (b, _) <- accept listener
+    closeSocket listener
+    -- Masked, so that a cancellation ends a wait and nothing else.
+    let loop = mask_ . receiveEach b 2 $ \bytes ->
+          if ByteString.null bytes then pure (Just ()) else Nothing <$ say got bytes
+    t <- forkOn 0 loop
+    _ <- forkOn 1 loop
+    _ <- forkOn 0 (sendAll a "ab" >> yield >> sendAll a "c")
+    _ <- forkOn 1 (cancel t)
+    quiet
+    shutdown a ShutdownSend
+    quiet
+    closeSocket b
+  bytes <- sort . concatMap Char8.unpack <$> said got
+  pure (expectEqual "bytes" "abc" bytes)
+
 interrupted :: Draw (Thread Complaints)
 interrupted = do
   lines' <- several 1 6 (Char8.pack . concatMap show <$> several 0 12 (between 0 999))

@@ -41,6 +41,7 @@ import Weft.Conformance.Selecting
 import Weft.Conformance.Serving
 import Weft.Conformance.Signals
 import Weft.Conformance.Sockets
+import Weft.Conformance.Standing
 import Weft.Conformance.Storms
 import Weft.Conformance.Streams
 import Weft.Conformance.System
@@ -57,7 +58,7 @@ conformance world =
     (worldName world)
     [ testGroup
         "system calls"
-        (map ($ world) [sockets, addresses, streams, attempting, closing, datagrams, files, directories, pipes, kept, time, signals, system, resources]),
+        (map ($ world) [sockets, addresses, streams, standingReceives, attempting, closing, datagrams, files, directories, pipes, kept, time, signals, system, resources]),
       testGroup
         "threads"
         (map ($ world) [mutexes, coordination, variables, channels, selecting, transactions, locals, scopes, scopeFailures, concurrent, timeouts, endings]),

@@ -34,6 +34,8 @@ module Weft.Socket
     -- * Streams
     receive,
     receiveInto,
+    receiveEach,
+    receiveEachInto,
     sendAll,
     sendMany,
     send,
@@ -236,6 +238,32 @@ receive s count = do
 receiveInto :: (HasCallStack) => Socket -> Buffer -> Int -> Int -> Thread Int
 receiveInto s buffer offset count = callAt callStack (Receive s buffer offset count)
 {-# INLINE receiveInto #-}
+
+-- | Receive at most this many bytes again and again, and do something with them, until that has a
+-- result. At the end of the stream there are none, then and as often as one goes on. The loop of a
+-- session: it makes one buffer, and a thread that waits in it again makes nothing at all, so it
+-- costs less than a loop around 'receive', and means the same.
+--
+-- > echo client = receiveEach client 4096 $ \bytes ->
+-- >   if ByteString.null bytes then pure (Just ()) else Nothing <$ sendAll client bytes
+--
+-- Fails as 'receive', and with what the function throws; cancellable while it waits. While the
+-- socket is open, what the loop refers to may be kept until the socket is received from in
+-- another way.
+receiveEach :: (HasCallStack) => Socket -> Int -> (ByteString -> Thread (Maybe a)) -> Thread a
+receiveEach s count body = do
+  buffer <- liftIO (newBuffer count)
+  withFrozenCallStack receiveEachInto s buffer $ \n -> liftIO (copyBuffer buffer 0 n) >>= body
+{-# INLINE receiveEach #-}
+
+-- | 'receiveEach' into a buffer, from its start: the function is told how many bytes have come.
+-- The buffer is the function's until its end, and the kernel's while the thread waits. Fails with
+-- @EINVAL@ if it has no room.
+receiveEachInto :: (HasCallStack) => Socket -> Buffer -> (Int -> Thread (Maybe a)) -> Thread a
+receiveEachInto s buffer body = do
+  intake <- liftIO (newIntake False s buffer)
+  standingReceive callStack intake (body . receivedCount)
+{-# INLINE receiveEachInto #-}
 
 -- | Send all bytes, waiting as often as the socket takes no more.
 sendAll :: (HasCallStack) => Socket -> ByteString -> Thread ()

@@ -33,7 +33,10 @@ tests =
         [testCase (show b) (pipeCalls b) | b <- [Epoll, Poll]],
       testGroup
         "bytes allocated by a round trip of one byte over a socket pair"
-        [testCase (describeConfig c) (echoAllocation c) | c <- configurations, configWorkers c == 1]
+        [testCase (describeConfig c) (echoAllocation c) | c <- configurations, configWorkers c == 1],
+      testGroup
+        "bytes allocated by a round trip to a loop that receives in the same place"
+        [testCase (describeConfig c) (standingAllocation c) | c <- configurations, configWorkers c == 1]
     ]
 
 -- | Sleepers and receivers, looked at three times for a ninth of a second under
@@ -117,6 +120,24 @@ yieldAllocation = do
     rounds = 10_000 :: Int
     loop 0 = pure ()
     loop n = yield >> loop (n - 1)
+
+-- | As 'echoAllocation', of which 'receiveEachInto' takes the place of the server's receive.
+standingAllocation :: Config -> Assertion
+standingAllocation c = do
+  bytes <- running c $ do
+    (a, b) <- socketPair
+    let ask 0 _ = pure ()
+        ask n buffer = send a (Char8.pack "x") >> receiveInto a buffer 0 1 >> ask (n - 1 :: Int) buffer
+    wait <- spawn $ do
+      buffer <- liftIO (newBuffer 1)
+      receiveEachInto b buffer (\n -> if n == 0 then pure (Just ()) else Nothing <$ send b (Char8.pack "y"))
+    buffer <- liftIO (newBuffer 1)
+    bytes <- allocated 2000 (ask 2000 buffer)
+    closeSocket a
+    wait
+    closeSocket b
+    pure bytes
+  assertBool (show bytes <> " bytes per round trip") (bytes <= 3000)
 
 -- | Two sends, two receives and the switches between. Measured with GHC 9.6.6:
 -- epoll 2,496, io_uring 2,064, poll 2,672.

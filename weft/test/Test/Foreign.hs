@@ -16,9 +16,8 @@ import Network.Socket qualified as Network
 import System.IO (hClose)
 import System.IO.Temp (withSystemTempFile)
 import System.Posix.IO qualified as Posix
-import System.Posix.IO.ByteString (fdWrite)
+import System.Posix.IO.ByteString (fdRead, fdWrite)
 import System.Posix.Terminal (openPseudoTerminal)
-import System.Posix.Types (Fd (..))
 import Test.Support
 import Test.Tasty
 import Test.Tasty.HUnit
@@ -85,8 +84,8 @@ kinds c = running c $ do
   closeAll [r, w, counter, master, slave]
 
 regular :: Config -> Assertion
-regular c = withSystemTempFile "weft" $ \path handle -> do
-  hClose handle
+regular c = withSystemTempFile "weft" $ \path file -> do
+  hClose file
   fd <- Posix.openFd path Posix.ReadWrite Posix.defaultFileFlags
   running c (awaitReadableFd fd >> awaitWritableFd fd)
   Posix.closeFd fd
@@ -110,7 +109,7 @@ several c = running c $ do
   replicateM_ 3 (awaitReadableFd r)
   closeAll [w]
   -- The end of it is something to read, too.
-  _ <- liftIO (Posix.fdRead r 100)
+  _ <- liftIO (fdRead r 100)
   awaitReadableFd r
   closeAll [r]
 
@@ -140,7 +139,7 @@ pair = liftIO $ do
 -- | Write until there is no room, and read until there is nothing.
 fill, drain :: Fd -> Thread ()
 fill fd = untilFailure (fdWrite fd (Char8.replicate 65536 'x'))
-drain fd = untilFailure (Posix.fdRead fd 65536)
+drain fd = untilFailure (fdRead fd 65536)
 
 untilFailure :: IO a -> Thread ()
 untilFailure act =

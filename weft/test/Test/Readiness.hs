@@ -29,6 +29,7 @@ import Weft.Internal.Backend.Poll (newPoll)
 import Weft.Internal.Backend.Readiness.Poller
 import Weft.Internal.Backend.Readiness.Stream
 import Weft.Internal.Backend.Readiness.Table
+import Weft.Internal.Core.Standing (waitAgain)
 import Weft.Internal.Os.Descriptor
 import Weft.Internal.Os.Pool
 import Weft.Internal.Os.Sys qualified as Sys
@@ -103,6 +104,56 @@ particular name make =
         repeated 10 1 exchange
         bytes <- allocated (repeated 500 1 exchange)
         assertBool (show bytes <> " bytes for 500 operations") (bytes < 500 * 800),
+      testCase "a receive that stands waits again and again" $ withRig make \rig -> withLink rig tcpPair \l -> withRoom 8 \p -> do
+        let backend = rigBackend rig
+            count = 50 :: Int
+        ran <- newIORef (0 :: Int)
+        answer <- submit backend (Receive (near l) p 8) (quietly \r -> when (r == 1) (modifyIORef' ran (+ 1)))
+        stand backend (answerToken answer) >>= \case
+          Nothing -> name @?= "poll"
+          Just place -> do
+            name @?= "epoll"
+            -- Nobody else takes the place, and it cannot wait twice.
+            waitAgain place p 8 >>= (@?= False)
+            later <- submit backend (Receive (near l) p 8) (quietly \_ -> pure ())
+            stand backend (answerToken later) >>= assertBool "the place is taken" . null
+            cancel backend (answerToken later)
+            _ <- turn rig noWait
+            let exchange = do
+                  _ <- Sys.send (descriptorNumber (far l)) p 1
+                  _ <- poll backend 5_000_000_000
+                  waitAgain place p 8
+            waitingAgain count exchange
+            readIORef ran >>= (@?= count)
+            -- It is visited, has the token of the first time, and ends before the descriptor does.
+            visit backend (\op _ n -> (n + 1) <$ (streamOf op @?= Just (near l))) 0 >>= (@?= (1 :: Int))
+            cancelled <- newIORef (0 :: Int)
+            tokens' <- pendingTokens backend (const True)
+            tokens' @?= [answerToken answer]
+            forget backend (near l) (modifyIORef' cancelled (+ 1))
+            readIORef cancelled >>= (@?= 0),
+      testCase "whoever stands leaves when another waits, or its wait is cancelled" $ withRig make \rig -> withLink rig unixPair \l -> withRoom 8 \p -> do
+        let backend = rigBackend rig
+        results <- newIORef []
+        let standing' = do
+              answer <- submit backend (Receive (near l) p 8) (quietly \r -> modifyIORef' results (r :))
+              (answerToken answer,) <$> stand backend (answerToken answer)
+        standing' >>= \case
+          (_, Nothing) -> name @?= "poll"
+          (token, Just place) -> do
+            cancel backend token
+            _ <- turn rig noWait
+            readIORef results >>= (@?= [Sys.canceled])
+            waitAgain place p 8 >>= (@?= False)
+            (_, taken) <- standing'
+            place' <- maybe (assertFailure "it should stand") pure taken
+            _ <- Sys.send (descriptorNumber (far l)) p 1
+            turnUntil rig "the byte" ((== [1, Sys.canceled]) <$> readIORef results)
+            r <- start rig (Receive (near l) p 1)
+            waitAgain place' p 8 >>= (@?= False)
+            _ <- Sys.send (descriptorNumber (far l)) p 1
+            finish rig "another" r >>= (@?= 1)
+            waitAgain place' p 8 >>= (@?= False),
       testCase "a closed pool cancels file operations" do
         pool <- newPool defaultPoolSettings
         bracket (make pool (const (pure ()))) shutdown \backend -> do
@@ -133,6 +184,10 @@ repeated n expected action = do
   r <- action
   if r == expected then repeated (n - 1) expected action else r @?= expected
 {-# NOINLINE repeated #-}
+
+waitingAgain :: Int -> IO Bool -> IO ()
+waitingAgain n action = replicateM_ n (action >>= assertBool "it waits again")
+{-# NOINLINE waitingAgain #-}
 
 allocated :: IO () -> IO Int
 allocated action = do

@@ -54,8 +54,8 @@ workloads =
   ]
   where
     served = [("capabilities", [1]), ("clients", [64]), ("idle", [0, 400]), ("requests", [20_000])]
-    fromFile use = withSystemTempFile "weft-bench-page" $ \path handle -> do
-      Bytes.hPut handle (Bytes.replicate 5_000 120) >> hClose handle
+    fromFile use = withSystemTempFile "weft-bench-page" $ \path file -> do
+      Bytes.hPut file (Bytes.replicate 5_000 120) >> hClose file
       use (Bytes.readFile path)
 
 -- | @threads@ sleep.

@@ -212,6 +212,9 @@ ours s = descriptorNumber (socketDescriptor s) < -1
 answer :: Stack -> Home -> (forall b. Tcb -> SystemCall b -> (b -> Trace) -> IO Trace) -> Tcb -> SystemCall a -> (a -> Trace) -> IO Trace
 answer st home inner tcb request k = case request of
   Receive s b o n | ours s -> to "receive" (receiveInto s b o n)
+  ReceiveStanding i | ours (intakeSocket i) -> do
+    offset <- intakeOffset i
+    ask st "receive" request (receiveInto (intakeSocket i) (intakeBuffer i) offset maxBound) home tcb (\n -> internally (\_ _ -> k <$> takeIn i n))
   Send s b | ours s -> to "send" (sendSock st s NothingMore [b])
   SendVector s bs | ours s -> to "send" (sendSock st s NothingMore (take 64 bs))
   AwaitReadable s | ours s -> to "wait" (\_ _ -> awaitReadableSock st s)
@@ -272,12 +275,12 @@ inputThread :: Stack -> Thread ()
 inputThread st = mask $ \restore -> restore loop `catch` \(_ :: SomeException) -> uninterruptibleMask_ (lingering st)
   where
     loop = do
-      n <- inTurn st (takeIn st)
+      n <- inTurn st (takePackets st)
       if n == 0 then deviceAwait (stackDevice st) else yield
       loop
 
-takeIn :: Stack -> Maybe Home -> Tcp.Instant -> IO Int
-takeIn st here now = do
+takePackets :: Stack -> Maybe Home -> Tcp.Instant -> IO Int
+takePackets st here now = do
   packets <- deviceRead (stackDevice st)
   mapM_ (packetIn st here now) packets
   pure (length packets)
@@ -299,7 +302,7 @@ lingering st = do
   let limit = Time.after (Time.microseconds (fromIntegral (tcpLinger (stackSettings st)))) begun
       go = do
         busy <- inTurn st $ \here t -> do
-          _ <- takeIn st here t
+          _ <- takePackets st here t
           _ <- fireTimers st here t
           conns <- readIORef (stackConns st)
           or <$> mapM (fmap unfinished . readIORef . connBody) (IntMap.elems conns)

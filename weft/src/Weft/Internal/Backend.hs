@@ -41,6 +41,7 @@ import Data.Int (Int64)
 import Data.Word (Word8)
 import Foreign.C.Types (CInt)
 import Foreign.Ptr (Ptr)
+import Weft.Internal.Core.Standing (Place)
 import Weft.Internal.Os.Descriptor (Descriptor)
 
 -- | What a backend can be asked to do. Memory that a pointer points to must stay valid
@@ -200,6 +201,10 @@ data Backend w = Backend
     -- exactly once, through its own completion: with @-ECANCELED@, or with its
     -- result if that came first. A token that is not pending is ignored.
     cancel :: !(Token -> IO ()),
+    -- | Have an operation that is pending stay with its descriptor when it has completed, so that it
+    -- can wait again without being submitted ('waitAgain'): its completion runs once for each
+    -- time. 'Nothing' where it cannot, and then it is pending as any other.
+    stand :: !(Token -> IO (Maybe Place)),
     -- | Run the completions of what has completed; block for at most the
     -- timeout when nothing has. Answers how many completions ran. A blocking
     -- poll is one @safe@ foreign call; 'noWait' is an @unsafe@ one.

@@ -123,7 +123,7 @@ session context plainly
   where
     server = contextServer context
     settings = serverSettings server
-    begin c = requests context c emptyInput 0 noOutput
+    begin = beginning context
 
 -- | Is there nothing that a session must go back to: no layers, nobody who wants to be around
 -- it, and nobody who counts it?

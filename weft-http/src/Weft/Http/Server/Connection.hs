@@ -12,7 +12,7 @@
 -- answered, send the response, begin again. Pipelined requests are answered in
 -- order, their responses gathered into few sends.
 module Weft.Http.Server.Connection
-  ( requests,
+  ( beginning,
     receiving,
   )
 where
@@ -21,6 +21,7 @@ import Control.Monad (unless, when)
 import Data.ByteString qualified as B
 import Data.Int (Int64)
 import Data.Maybe (isJust)
+import GHC.Stack (emptyCallStack)
 import Weft
 import Weft.Buffer (Buffer)
 import Weft.Http.Request
@@ -36,18 +37,69 @@ import Weft.Http.Server.State
 import Weft.Http.Server.Types
 import Weft.Http.Server.Wire
 import Weft.Http.Status
+import Weft.Internal.Core.Buffer (bufferFrom)
+import Weft.Internal.Core.Standing (Received (..))
+import Weft.Internal.Core.SystemCall (bufferMemory, newIntake)
+import Weft.Internal.Core.Trace (standingReceive)
 import Weft.Time
 
 -- Note [What is rare]
 -- ~~~~~~~~~~~~~~~~~~~
--- The way of nearly all requests is 'requests', 'handled', 'receiving'. What is rare, and
+-- The way of nearly all requests is 'received', 'requests', 'handled'. What is rare, and
 -- what takes server and connection apart, are functions of their own that are not inlined. Otherwise
 -- GHC takes both apart at the beginning, and each closure on the way holds a dozen of
 -- their fields instead of the two.
 
--- | Answer the requests that have come; then wait for more. The number says how much of the
--- unread input the parser has seen already.
-requests :: Context -> Connection -> Input -> Int -> Output -> Thread ()
+-- | What has become of the session when all that had come was answered.
+data Pause
+  = -- | It has ended.
+    Over
+  | -- | It waits for more. This input is used up.
+    Awaits !Input
+
+-- | Serve a new connection until it ends.
+beginning :: Context -> Connection -> Thread ()
+beginning context c = requests context c emptyInput unseen noOutput >>= onward context c
+
+onward :: Context -> Connection -> Pause -> Thread ()
+onward context c = \case
+  Over -> pure ()
+  Awaits input -> receiving context c input
+{-# INLINE onward #-}
+
+-- | Receive and answer requests until the connection ends; the input is used up.
+receiving :: Context -> Connection -> Input -> Thread ()
+receiving context c input = case remainder input of
+  Just buffer -> receivingInto context c buffer
+  Nothing -> liftIO (freshFor input) >>= receivingInto context c
+{-# OPAQUE receiving #-}
+
+-- | While the buffer has room, the thread waits in the same place of its program, which costs the
+-- least (Note [Standing receives] in "Weft.Internal.Core.Standing").
+receivingInto :: Context -> Connection -> Buffer -> Thread ()
+receivingInto context c buffer = case connectionTransport c of
+  Nothing -> do
+    intake <- liftIO (newIntake True (connectionSocket c) buffer)
+    standingReceive emptyCallStack intake (received context c buffer) >>= onward context c
+  Just transport -> do
+    n <- transportReceive transport buffer 0 maxBound
+    unless (n == 0) $ requests context c (Input buffer 0 n) unseen noOutput >>= onward context c
+
+-- | Bytes have come. 'Nothing': they were a request, it was answered, and the next goes behind it.
+received :: Context -> Connection -> Buffer -> Received -> Thread (Maybe Pause)
+received context c buffer (Received from n)
+  | n == 0 = pure (Just Over)
+  | otherwise = runOnce $ do
+      let !rest = bufferFrom from buffer
+      pause <- requests context c (Input rest 0 n) unseen noOutput
+      pure $! case pause of
+        Awaits (Input used _ to) | to == n, isRoomy used to, bufferMemory used == bufferMemory rest -> Nothing
+        _ -> Just pause
+{-# INLINE received #-}
+
+-- | Answer the requests that have come. The number says how much of the unread input the parser
+-- has seen already.
+requests :: Context -> Connection -> Input -> Int -> Output -> Thread Pause
 requests context c !input !scanned !output
   | B.null given = flush context c output >> awaitRequest context c input
   | otherwise = runOnce $ case parseRequest (serverLimits (serverSettings (contextServer context))) scanned given of
@@ -68,32 +120,32 @@ untimed = 0
 {-# NOINLINE untimed #-}
 
 -- | Receive more of a head, of which so much was seen.
-incomplete :: Context -> Connection -> Input -> Int -> Output -> Thread ()
+incomplete :: Context -> Connection -> Input -> Int -> Output -> Thread Pause
 incomplete context c input seen output = do
   flush context c output
   -- The first byte of a head starts its time; more bytes do not extend it.
   liftIO (enterHead (contextServer context) c)
   receiveMore c input >>= \case
     Just input' -> requests context c input' seen noOutput
-    Nothing -> endOfInput context c input
+    Nothing -> Over <$ endOfInput context c input
 {-# NOINLINE incomplete #-}
 
 -- | What has come is no request.
-bad :: Context -> Connection -> Fault -> Output -> Thread ()
+bad :: Context -> Connection -> Fault -> Output -> Thread Pause
 bad context c fault output = do
   flush context c output
-  refuse context c (faultStatus fault) (faultText fault)
+  Over <$ refuse context c (faultStatus fault) (faultText fault)
 {-# NOINLINE bad #-}
 
 -- | Between two requests. The connection keeps its buffer for a while: to wait without one
 -- costs another turn through the event source for each request.
-awaitRequest :: Context -> Connection -> Input -> Thread ()
+awaitRequest :: Context -> Connection -> Input -> Thread Pause
 awaitRequest context c input = do
   ending <- liftIO $ do
     -- A new connection keeps the phase it was registered in: its first head is due.
     fresh <- isNew c
     if fresh then pure False else becomeIdle context c
-  unless ending (receiving context c input)
+  pure (if ending then Over else Awaits input)
 
 -- | The connection has nothing to do. Answers whether it is to end, because the server drains.
 becomeIdle :: Context -> Connection -> IO Bool
@@ -106,21 +158,6 @@ becomeIdle context c = do
     server = contextServer context
 {-# OPAQUE becomeIdle #-}
 
--- | Receive the beginning of the next request; the input is used up.
-receiving :: Context -> Connection -> Input -> Thread ()
-receiving context c input = case remainder input of
-  Just buffer -> receivingInto context c buffer
-  Nothing -> liftIO (freshFor input) >>= receivingInto context c
-
-receivingInto :: Context -> Connection -> Buffer -> Thread ()
-receivingInto context c buffer = runOnce $ receiveTo c buffer 0 maxBound >>= received context c buffer
-
--- | So many bytes have come. A function of its own, so that what a waiting thread keeps is one
--- closure, and not one around another that takes the number unboxed.
-received :: Context -> Connection -> Buffer -> Int -> Thread ()
-received context c buffer n = runOnce $ unless (n == 0) $ requests context c (Input buffer 0 n) unseen noOutput
-{-# OPAQUE received #-}
-
 -- | The client sends no more, or its time is up.
 endOfInput :: Context -> Connection -> Input -> Thread ()
 endOfInput context c input = do
@@ -131,7 +168,7 @@ endOfInput context c input = do
     refuse context c requestTimeout408 "The request took too long to arrive."
 
 -- | Have one request answered, and go on with what follows it.
-respond :: Context -> Connection -> RequestHead -> Input -> Output -> Thread ()
+respond :: Context -> Connection -> RequestHead -> Input -> Output -> Thread Pause
 respond context c h input output = case serverAnswers server of
   ByHandler quick handler | plainly -> handled context c quick handler h input output
   ByPlain application | plainly, isEmptyOutput output -> appliedAtOnce context c application h input
@@ -145,7 +182,7 @@ respond context c h input output = case serverAnswers server of
 {-# INLINE respond #-}
 
 -- | What happens almost always.
-handled :: Context -> Connection -> AtHand -> Handler -> RequestHead -> Input -> Output -> Thread ()
+handled :: Context -> Connection -> AtHand -> Handler -> RequestHead -> Input -> Output -> Thread Pause
 handled context c quick handler h !input !output = runOnce $ do
   let !request = Request h EmptyBody (connectionClient c)
       -- One request has come.
@@ -153,7 +190,7 @@ handled context c quick handler h !input !output = runOnce $ do
         Input _ from to -> from == to && isEmptyOutput output
         NoInput -> False
   liftIO (opening context c quick request alone) >>= \case
-    Given Waits _ -> receiving context c input
+    Given Waits _ -> pure (Awaits input)
     Given quickly response -> afterwards context c request input (isPersistent h) untimed response quickly
     Asks persistent -> asked context c handler request input output persistent
 {-# NOINLINE handled #-}
@@ -189,14 +226,14 @@ opening context c quick request alone
 {-# OPAQUE opening #-}
 
 -- | Have the handler answer.
-asked :: Context -> Connection -> Handler -> Request -> Input -> Output -> Bool -> Thread ()
+asked :: Context -> Connection -> Handler -> Request -> Input -> Output -> Bool -> Thread Pause
 asked context c handler request input output persistent =
   if contextQuiet context
     then askedSince context c handler request input output persistent untimed
     else now >>= askedSince context c handler request input output persistent . instantNanoseconds
 {-# INLINE asked #-}
 
-askedSince :: Context -> Connection -> Handler -> Request -> Input -> Output -> Bool -> Int64 -> Thread ()
+askedSince :: Context -> Connection -> Handler -> Request -> Input -> Output -> Bool -> Int64 -> Thread Pause
 askedSince context c handler request !input !output persistent start = runOnce $ case input of
   -- One request has come.
   Input _ from to
@@ -204,7 +241,7 @@ askedSince context c handler request !input !output persistent start = runOnce $
       isEmptyOutput output -> do
         response <- answer
         liftIO (sendQuickly context c request persistent response) >>= \case
-          Waits | contextQuiet context -> receiving context c input
+          Waits | contextQuiet context -> pure (Awaits input)
           quick -> afterwards context c request input persistent start response quick
   _ -> do
     response <- answer
@@ -215,7 +252,7 @@ askedSince context c handler request !input !output persistent start = runOnce $
 {-# NOINLINE askedSince #-}
 
 -- | Go on after what 'sendQuickly' has done.
-afterwards :: Context -> Connection -> Request -> Input -> Bool -> Int64 -> Response -> After -> Thread ()
+afterwards :: Context -> Connection -> Request -> Input -> Bool -> Int64 -> Response -> After -> Thread Pause
 afterwards context c request input persistent start response = \case
   -- Nothing else waits to be sent.
   Slowly -> transmitted context c request input persistent start response noOutput
@@ -231,15 +268,15 @@ afterwards context c request input persistent start response = \case
 {-# NOINLINE afterwards #-}
 
 -- | Go on after a response that was sent.
-proceeding :: Context -> Connection -> Input -> After -> Thread ()
+proceeding :: Context -> Connection -> Input -> After -> Thread Pause
 proceeding context c input = \case
-  Waits -> receiving context c input
+  Waits -> pure (Awaits input)
   Proceeds True -> requests context c input 0 noOutput
-  Proceeds False -> linger context c
-  _ -> pure ()
+  Proceeds False -> Over <$ linger context c
+  _ -> pure Over
 
 -- | Send the response of a handler together with those before it, or by itself if it is large.
-transmitted :: Context -> Connection -> Request -> Input -> Bool -> Int64 -> Response -> Output -> Thread ()
+transmitted :: Context -> Connection -> Request -> Input -> Bool -> Int64 -> Response -> Output -> Thread Pause
 transmitted context c request input persistent start response output = do
   -- From here on the client has its time to take the response.
   draining <- liftIO (enter server c Sending >> isDraining server)
@@ -248,7 +285,7 @@ transmitted context c request input persistent start response output = do
   waiting <- bounded context c output'
   if goesOn
     then requests context c input 0 waiting
-    else flush context c waiting >> linger context c
+    else flush context c waiting >> Over <$ linger context c
   where
     server = contextServer context
 {-# NOINLINE transmitted #-}
@@ -275,18 +312,18 @@ beginHandling context c = do
 {-# OPAQUE beginHandling #-}
 
 -- | When it has come, in nanoseconds, if somebody wants to know.
-beginning :: Context -> Thread Int64
-beginning context = if contextQuiet context then pure 0 else instantNanoseconds <$> now
-{-# INLINE beginning #-}
+startOf :: Context -> Thread Int64
+startOf context = if contextQuiet context then pure 0 else instantNanoseconds <$> now
+{-# INLINE startOf #-}
 
 -- | Have a request without a body answered by an application in plain 'IO'. Its response is not kept
 -- for the next one to go with, because nobody knows what the application does then.
-appliedAtOnce :: Context -> Connection -> PlainApplication -> RequestHead -> Input -> Thread ()
+appliedAtOnce :: Context -> Connection -> PlainApplication -> RequestHead -> Input -> Thread Pause
 appliedAtOnce context c application h input = runOnce $ do
   begun <- liftIO $ do
     lastOne <- beginHandling context c
     newAnswering (Request h EmptyBody (connectionClient c)) input (isPersistent h && not lastOne) untimed
-  answering <- if contextQuiet context then pure begun else (\start -> begun {answeringSince = start}) <$> beginning context
+  answering <- if contextQuiet context then pure begun else (\start -> begun {answeringSince = start}) <$> startOf context
   appliedPlain context c application answering settling >>= proceeding context c input
   where
     settling = case input of
@@ -296,10 +333,10 @@ appliedAtOnce context c application h input = runOnce $ do
 {-# NOINLINE appliedAtOnce #-}
 
 -- | A request that may have a body, or one of which there may be too many.
-answeredAtLength :: Context -> Connection -> RequestHead -> Input -> Output -> Thread ()
+answeredAtLength :: Context -> Connection -> RequestHead -> Input -> Output -> Thread Pause
 answeredAtLength context c h input output = do
   lastOne <- liftIO (beginHandling context c)
-  start <- beginning context
+  start <- startOf context
   -- What came before may be what the client waits for, to go on with its body.
   flush context c output
   exchange <- liftIO newExchange
@@ -307,14 +344,14 @@ answeredAtLength context c h input output = do
   let request = Request h (requestBodyOf context c incoming) (connectionClient c)
   (goesOn, output') <- answered context c (Answering request input (isPersistent h && not lastOne) start incoming exchange)
   if not goesOn
-    then liftIO (stopReceiving exchange) >> flush context c output' >> linger context c
+    then liftIO (stopReceiving exchange) >> flush context c output' >> Over <$ linger context c
     else case headFraming h of
       NoBody -> bounded context c output' >>= requests context c input 0
       _ -> do
         flush context c output'
         skipRest context c incoming >>= \case
           Just input' -> requests context c input' 0 noOutput
-          Nothing -> linger context c
+          Nothing -> Over <$ linger context c
 {-# NOINLINE answeredAtLength #-}
 
 -- | Send a small response in the same breath, without a system call of the thread, without

@@ -23,6 +23,7 @@ module Weft.Http.Server.Input
     inputOf,
     withRoom,
     remainder,
+    isRoomy,
     freshFor,
   )
 where
@@ -92,12 +93,16 @@ withRoom = \case
 -- | What is left of the buffer of an input that is used up, if that is enough.
 remainder :: Input -> Maybe Buffer
 remainder = \case
-  Input buffer _ to
-    | left >= usualSize `quot` 4, left >= 2 * to -> Just (bufferFrom to buffer)
-    where
-      left = bufferSize buffer - to
+  Input buffer _ to | isRoomy buffer to -> Just (bufferFrom to buffer)
   _ -> Nothing
 {-# INLINE remainder #-}
+
+-- | Is enough left of a buffer when so much of it was used?
+isRoomy :: Buffer -> Int -> Bool
+isRoomy buffer to = left >= usualSize `quot` 4 && left >= 2 * to
+  where
+    left = bufferSize buffer - to
+{-# INLINE isRoomy #-}
 
 -- | A new buffer for what follows an input that is used up. A client whose requests are large is
 -- likely to send more of them.

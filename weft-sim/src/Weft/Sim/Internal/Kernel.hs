@@ -166,6 +166,9 @@ answerAsk :: Sim -> Ask -> SystemCall a -> (a -> Trace) -> IO Trace
 answerAsk sim ask request k = case request of
   SleepUntil (Instant t) -> sleepUntil sim ask t k
   Receive s b o n -> receive net s b o n ask k
+  ReceiveStanding i -> do
+    offset <- intakeOffset i
+    receive net (intakeSocket i) (intakeBuffer i) offset maxBound ask (\n -> internally (\_ _ -> k <$> takeIn i n))
   Send s b -> send net s b ask k
   SendVector s bs -> sendVector net s bs ask k
   Accept s limit -> acceptSocket net s limit ask k

@@ -18,7 +18,7 @@ module Weft.Tcp.Internal.Acked
 where
 
 import Data.Bits (shiftL, unsafeShiftR)
-import Data.Foldable (foldl')
+import Data.Foldable qualified as Foldable
 import Data.Int (Int32)
 import Data.Maybe (isJust, isNothing)
 import Data.Word (Word32)
@@ -57,7 +57,7 @@ acknowledged now s t
     board = tcbScoreboard t
     shortest = rttLeast t
     (board1, heard1) = if advances then forget now shortest a board else (board, nothingHeard)
-    (board2, heard) = foldl' (flip (mark now shortest mss)) (board1, heard1) valid
+    (board2, heard) = Foldable.foldl' (flip (mark now shortest mss)) (board1, heard1) valid
     board3 = if isJust again then duplicated board2 else board2
     -- RFC 5681, section 2; with selective acknowledgements, one that says something new.
     duplicates = not advances && segmentSpan s == 0 && (if t `is` SackOn then heardSacked heard else scaled s t == sndWnd t)

@@ -38,7 +38,8 @@ module Weft.Tcp.Internal.Scoreboard
   )
 where
 
-import Data.Foldable (foldl', toList)
+import Data.Foldable (toList)
+import Data.Foldable qualified as Foldable
 import Data.Int (Int64)
 import Data.Maybe (listToMaybe)
 import Data.Sequence (ViewL (..), viewl, (<|), (><), (|>))
@@ -167,7 +168,7 @@ place at pieces = go 0 (S.length pieces)
 
 -- Apply a function to the part of each piece that lies in a range, and fold over what it was.
 change :: Range -> (Piece -> Piece) -> (a -> Piece -> a) -> a -> S.Seq Piece -> (S.Seq Piece, a)
-change (Range a b) f count zero pieces = (front >< S.fromList changed >< back, foldl' count zero inside)
+change (Range a b) f count zero pieces = (front >< S.fromList changed >< back, Foldable.foldl' count zero inside)
   where
     (front, rest) = S.splitAt (place a pieces) pieces
     (middle, back) = S.spanl (\p -> rangeStart (pieceRange p) `before` b) rest
@@ -265,7 +266,7 @@ mark now shortest mss r0 (b, h)
   where
     (pieces, news) = change r (\p -> p {pieceFate = Sacked}) (\l p -> if pieceFate p == Sacked then l else p : l) [] (boardPieces b)
     size = sum (map (rangeLength . pieceRange) news)
-    (b', h') = foldl' (arrives now shortest) (b, h) (reverse news)
+    (b', h') = Foldable.foldl' (arrives now shortest) (b, h) (reverse news)
     -- The segments of a piece are full ones but the last.
     r = Range (whole (rangeStart r0) up) (whole (rangeEnd r0) down)
     whole at f = case S.lookup (place at (boardPieces b)) (boardPieces b) of
@@ -293,7 +294,7 @@ detect now window b
     (pieces, (lost, soonest)) = go (boardPieces b)
     -- What was sent at one moment shares a piece; of a piece that reaches past the end only what is
     -- before it was sent earlier.
-    go = foldl' piece (S.empty, (boardLost b, Nothing))
+    go = Foldable.foldl' piece (S.empty, (boardLost b, Nothing))
     piece (done, (n, wait)) p
       | pieceFate p /= Outstanding || not sooner = (done |> p, (n, wait))
       | remaining <= 0 = (done |> p {pieceFate = Lost}, (n + rangeLength (pieceRange p), wait))

@@ -73,6 +73,11 @@ failureError = \case
   Refused -> eCONNREFUSED
   Reset -> eCONNRESET
   TimedOut -> eTIMEDOUT
+  Unreached code -> case code of
+    0 -> eNETUNREACH
+    2 -> eNOPROTOOPT
+    3 -> eCONNREFUSED
+    _ -> eHOSTUNREACH
 
 -- | End directions.
 shutdownSock :: Stack -> Socket -> ShutdownHow -> Maybe Home -> Instant -> IO (Verdict ())

@@ -60,6 +60,7 @@ newReadiness poller pool post = do
       { backendName = pollerName poller,
         submit = submitTo src,
         cancel = cancelIn src,
+        stand = standWaiter src,
         poll = pollOnce src,
         wake = wakeUp wakeup,
         forget = forgetIn src,
@@ -232,7 +233,11 @@ visitSource src f z =
     inSlot slot acc = do
       readers <- readWaiters slot Reading
       writers <- readWaiters slot Writing
-      foldWaiters onWaiter readers acc >>= foldWaiters onWaiter writers
+      first <- standing slot
+      foldWaiters onWaiter readers acc >>= foldWaiters onWaiter writers >>= onStanding first
+    onStanding first acc = case first of
+      Standing _ _ w -> onWaiter w acc
+      NotStanding -> pure acc
     onWaiter w = f (waiterOperation w) (completionFor (waiterCompletion w))
     inForeign acc = foreigners src >>= foldM (\before w -> f (foreignOperation w) (completionFor (foreignCompletion w)) before) acc
     inJobs acc = do
@@ -256,7 +261,10 @@ tokensOf src wanted = do
     inSlot slot found = do
       readers <- readWaiters slot Reading
       writers <- readWaiters slot Writing
-      foldWaiters (token Reading) readers found >>= foldWaiters (token Writing) writers
+      first <- standing slot
+      foldWaiters (token Reading) readers found >>= foldWaiters (token Writing) writers >>= case first of
+        Standing _ _ w -> token Reading w
+        NotStanding -> pure
     numberOf = \case
       AwaitReadableFd n -> Just n
       AwaitWritableFd n -> Just n

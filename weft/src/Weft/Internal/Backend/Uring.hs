@@ -221,6 +221,7 @@ uringBackend u =
   Backend
     { backendName = "io_uring",
       submit = submitOperation u,
+      stand = \_ -> pure Nothing,
       cancel = \(Token k) -> cancelOperation u (SlotKey k),
       poll = pollRing u,
       wake = Ring.wake (ring u),

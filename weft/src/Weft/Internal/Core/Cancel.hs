@@ -18,6 +18,7 @@ module Weft.Internal.Core.Cancel
 
     -- * For kernels
     interruptible,
+    interruptibleAgain,
     takeInterruption,
     interruption,
     orInterrupted,
@@ -46,6 +47,7 @@ import Data.Primitive.PrimVar
 import GHC.Exts (addr2Int#, andI#, anyToAddr#, isTrue#, oneShot, readMutVar#, (/=#))
 import GHC.IO (IO (..))
 import System.IO.Unsafe (unsafePerformIO)
+import Weft.Internal.Core.Standing (samePointer)
 import Weft.Internal.Core.Trace
 
 -- Note [Cancellation]
@@ -151,6 +153,20 @@ interruptible tcb !abort = case tcbIdentity tcb of
               _ -> writeMutVar status (Condemned home left) >> abort
           Ended -> pure ()
 {-# INLINE interruptible #-}
+
+-- | A wait begins again, of which this is the status. False where a cancellation is on its way.
+interruptibleAgain :: Tcb -> Status -> IO Bool
+interruptibleAgain tcb waiting = case tcbIdentity tcb of
+  Nobody -> pure True
+  Identity _ status -> do
+    found <- readMutVar status
+    if samePointer found waiting
+      then pure True
+      else case found of
+        Condemned _ _ -> pure False
+        Ended -> pure False
+        _ -> True <$ writeMutVar status waiting
+{-# INLINE interruptibleAgain #-}
 
 -- | The exception to raise in this thread now, if there is one; it is then no
 -- longer on its way. Whether the masking state allows it is for the caller to say.

@@ -22,6 +22,13 @@ module Weft.Internal.Core.SystemCall
     File (..),
     Pipe (..),
     Buffer (..),
+    Intake (..),
+    Received (..),
+    newIntake,
+    intakeOffset,
+    takeIn,
+    intakeSince,
+    setIntakeSince,
     ShutdownHow (..),
     OpenMode (..),
     OpenFlags (..),
@@ -48,10 +55,11 @@ import Data.ByteString qualified as ByteString
 import Data.IORef (IORef)
 import Data.Int (Int64)
 import Data.Typeable (Typeable)
-import Data.Word (Word64, Word8)
+import Data.Word (Word64)
 import Foreign.C.Types (CInt)
-import Foreign.ForeignPtr (ForeignPtr)
 import Network.Socket (AddrInfo, Family, HostName, ServiceName, SockAddr, SocketOption, SocketType)
+import Weft.Internal.Core.Intake
+import Weft.Internal.Core.Standing (Received (..))
 import Weft.Internal.Data.Time (Instant (..))
 import Weft.Internal.Os.Descriptor (Descriptor)
 
@@ -67,6 +75,9 @@ data SystemCall a where
   Accept :: !Socket -> !(Maybe Instant) -> SystemCall (Socket, SockAddr)
   Connect :: !Socket -> !SockAddr -> !(Maybe Instant) -> SystemCall ()
   Receive :: !Socket -> !Buffer -> !Int -> !Int -> SystemCall Int
+  -- | 'Receive' from the intake's offset on, as much as there is room for. A kernel may keep
+  -- something of it for the next one ("Weft.Internal.Core.Standing"), or answer it as the other.
+  ReceiveStanding :: !Intake -> SystemCall Received
   Send :: !Socket -> !ByteString -> SystemCall Int
   SendVector :: !Socket -> [ByteString] -> SystemCall Int
   ReceiveFrom :: !Socket -> !Buffer -> SystemCall (Int, SockAddr)
@@ -152,17 +163,6 @@ data More
     MoreFollows
   deriving stock (Eq, Show)
 
--- | A network or Unix-domain socket, non-blocking.
-data Socket = Socket
-  { socketDescriptor :: !Descriptor,
-    socketFamily :: !Family,
-    socketType :: !SocketType
-  }
-  deriving stock (Eq)
-
-instance Show Socket where
-  showsPrec _ s = showString "socket " . shows (socketDescriptor s)
-
 -- | An open file or directory.
 newtype File = File {fileDescriptor :: Descriptor}
   deriving stock (Eq)
@@ -176,18 +176,6 @@ newtype Pipe = Pipe {pipeDescriptor :: Descriptor}
 
 instance Show Pipe where
   showsPrec _ p = showString "pipe " . shows (pipeDescriptor p)
-
--- | Memory that the garbage collector does not move, and its size in bytes.
---
--- Ownership: between a system call that names a buffer and its answer the kernel
--- owns the named part, and nobody else may read or write it. At all other times
--- it belongs to the thread that made it or was given it. A 'ByteString' made
--- from a buffer without copying shares its memory.
-data Buffer = Buffer
-  { bufferMemory :: {-# UNPACK #-} !(ForeignPtr Word8),
-    -- | In bytes.
-    bufferSize :: {-# UNPACK #-} !Int
-  }
 
 -- | Which direction of a connection ends.
 data ShutdownHow = ShutdownReceive | ShutdownSend | ShutdownBoth
@@ -318,6 +306,7 @@ describe = \case
   Accept s _ -> onto s "accept"
   Connect s a _ -> onto s ("connect to " <> show a)
   Receive s _ _ n -> onto s ("receive up to " <> bytes n)
+  ReceiveStanding i -> onto (intakeSocket i) ("receive up to " <> bytes (bufferSize (intakeBuffer i)))
   Send s b -> onto s ("send " <> bytes (ByteString.length b))
   SendVector s bs -> onto s ("send " <> bytes (sum (map ByteString.length bs)))
   ReceiveFrom s b -> onto s ("receive a datagram of up to " <> bytes (bufferSize b))

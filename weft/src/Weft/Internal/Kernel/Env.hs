@@ -16,6 +16,8 @@ module Weft.Internal.Kernel.Env
     operate,
     operateIO,
     operateBefore,
+    operateAgain,
+    abort,
     completed,
     countPending,
     retire,
@@ -108,6 +110,21 @@ operate env why d operation keep !wait next = do
       pure Parked
     else keep >> pure (next answer)
 {-# INLINE operate #-}
+
+-- | As 'operate', where the completion may run again (Note [Standing receives] in
+-- "Weft.Internal.Core.Standing"): how the thread goes on after a result, and what is to be done
+-- when the operation is pending.
+operateAgain :: Env -> Descriptor -> Operation -> IO () -> Wait -> (Int -> IO Resume) -> (Answer -> IO ()) -> IO Trace
+operateAgain env d operation keep !wait came kept = do
+  answer <- start env d operation wait (\r -> keep >> came r >>= completed env Completed wait r)
+  if isPending answer
+    then do
+      -- First: a cancellation that is on its way ends the wait here.
+      interruptible (waitTcb wait) (abort env answer)
+      kept answer
+      pure Parked
+    else keep >> (\resume -> resume ()) <$> came answer
+{-# INLINE operateAgain #-}
 
 -- | Ask for the end of a pending operation. A function of two arguments, and of the state, so
 -- that what a waiting thread keeps of it is these two, and the answer unboxed.

@@ -32,6 +32,9 @@ module Weft.Internal.Kernel.Network
     readPipe,
     writePipe,
     pipeCapacity,
+
+    -- * Failing
+    noRoom,
   )
 where
 

@@ -73,6 +73,7 @@ socketOf :: SystemCall a -> Maybe Socket
 socketOf = \case
   Accept s _ -> Just s
   Receive s _ _ _ -> Just s
+  ReceiveStanding i -> Just (intakeSocket i)
   Send s _ -> Just s
   SendVector s _ -> Just s
   ReceiveFrom s _ -> Just s

@@ -37,6 +37,7 @@ import Weft.Internal.Kernel.Files
 import Weft.Internal.Kernel.Foreign
 import Weft.Internal.Kernel.Network
 import Weft.Internal.Kernel.Signals
+import Weft.Internal.Kernel.Standing
 import Weft.Internal.Os.Descriptor (descriptorNumber)
 import Weft.Internal.Os.Net
 import Weft.Internal.Os.Pool
@@ -138,6 +139,7 @@ answerSystem env !tcb !request k = case request of
   Receive s b o n -> do
     wait <- waitOf env tcb request
     receive env s b o n wait k
+  ReceiveStanding intake -> receiveStanding env tcb request intake k
   _ -> do
     wait <- waitOf env tcb request
     answerTo env wait request k
@@ -151,6 +153,7 @@ waitOf env tcb request = Wait tcb request <$> readPrimVar (homeClock (hostHome (
 answerTo :: Env -> Wait -> SystemCall a -> (a -> Trace) -> IO Trace
 answerTo env wait request k = case request of
   Receive s b o n -> receive env s b o n wait k
+  ReceiveStanding intake -> receiveAnew env (waitTcb wait) request intake k
   Send s b -> send env s b wait k
   SendVector s bs -> sendVector env s bs wait k
   AwaitReadable s -> awaitReady env (Operation.AwaitReadable (socketDescriptor s)) s wait k
@@ -243,7 +246,7 @@ interruptAnonymous env = do
 
 visitWaits :: Env -> (Wait -> r -> IO r) -> r -> IO r
 visitWaits env f start =
-  Timers.foldM visitTimer start (envTimers env) >>= visit (envBackend env) (\_ wait r -> f wait r)
+  Timers.foldM visitTimer start (envTimers env) >>= visit (envBackend env) (\_ wait r -> lately wait >>= (`f` r))
   where
     visitTimer r deadline = \case
       WakeThread tcb _ -> f (Wait tcb (SleepUntil (Instant deadline)) 0) r

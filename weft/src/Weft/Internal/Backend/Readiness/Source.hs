@@ -150,9 +150,9 @@ moveIn src slot d = do
     else do
       -- Closed without a forget: no event will end the operations that wait.
       unless (phase /= Occupied) do
-        for_ [Reading, Writing] \direction -> do
-          ws <- listWaiters <$> readWaiters slot direction
-          for_ ws \w -> enqueue src (Complete (waiterOperation w) (waiterCompletion w) Sys.canceled)
+        ws <- allWaiters slot
+        for_ ws \w ->
+          enqueue src (Complete (waiterOperation w) (waiterCompletion w) Sys.canceled)
         pollerRemove (sourcePoller src) (descriptorNumber d)
         vacateSlot slot
       dismissForeign src (descriptorNumber d)

@@ -19,16 +19,16 @@ module Weft.Internal.Backend.Readiness.Stream
     cancelWaiter,
     cancelWaiters,
 
+    -- * Staying
+    standWaiter,
+
     -- * Tokens
-    streamToken,
-    jobToken,
-    TokenParts (..),
-    tokenParts,
+    module Weft.Internal.Backend.Readiness.Token,
   )
 where
 
 import Control.Monad (unless, when)
-import Data.Bits (shiftL, shiftR, testBit, (.&.), (.|.))
+import Data.Bits ((.&.))
 import Data.Foldable (for_)
 import Foreign.C.Types (CInt)
 import Weft.Internal.Backend
@@ -37,6 +37,8 @@ import Weft.Internal.Backend.Readiness.Jobs
 import Weft.Internal.Backend.Readiness.Poller
 import Weft.Internal.Backend.Readiness.Source
 import Weft.Internal.Backend.Readiness.Table
+import Weft.Internal.Backend.Readiness.Token
+import Weft.Internal.Core.Standing (Place)
 import Weft.Internal.Os.Descriptor (Descriptor (..))
 import Weft.Internal.Os.Sys (Result)
 import Weft.Internal.Os.Sys qualified as Sys
@@ -87,18 +89,6 @@ import Weft.Internal.Os.Sys qualified as Sys
 --
 -- Hangup ends with EAGAIN only (an error on a datagram socket passes).
 
--- Note [Tokens]
--- ~~~~~~~~~~~~~
--- To cancel is rare and to wait is common, so nothing but the waiter itself is
--- written when an operation begins to wait, and the token says where to look:
---
---     61    ..    33 | 32  ..  2 | 1      | 0
---     sequence       | number    | in the | writing
---     (29 bits)      | (31 bits) | pool   |
---
--- A SendFile keeps its token on its way through the pool: where a waiter is not
--- found in its slot, the table of jobs is asked.
-
 -- | Try, if that may succeed; wait, if it does not.
 submitStream :: Source w -> Slot w -> Direction -> CInt -> Operation -> Completion w -> IO Answer
 submitStream src slot direction number op done = do
@@ -146,7 +136,9 @@ park src slot direction number !w = do
   if Sys.isFailure r
     then -- Unwatched, the flag would stay Blocked for ever.
       writeFlag slot direction Ready
-    else readWaiters slot direction >>= writeWaiters slot direction . appendWaiter w
+    else do
+      when (direction == Reading) (makeWay slot)
+      readWaiters slot direction >>= writeWaiters slot direction . appendWaiter w
   pure r
 
 -- | See to it that the poller reports the direction.
@@ -208,7 +200,7 @@ wakeSlot :: Source w -> Slot w -> CInt -> Int -> IO Int
 wakeSlot src slot number bits
   | bits .&. Sys.invalidBit /= 0 = do
       -- Closed without a forget: the operations that wait end.
-      ws <- (<>) <$> (listWaiters <$> readWaiters slot Reading) <*> (listWaiters <$> readWaiters slot Writing)
+      ws <- allWaiters slot
       pollerRemove (sourcePoller src) number
       vacateSlot slot
       for_ ws \w -> complete (waiterCompletion w) Sys.badDescriptor
@@ -230,14 +222,35 @@ wakeDirection :: Source w -> Slot w -> Direction -> Flag -> IO Int
 wakeDirection src slot direction news = do
   flag <- readFlag slot direction
   if flag == Blocked
-    then writeFlag slot direction news >> wakeWaiters src slot direction
+    then case direction of
+      Reading -> wakeReaders src slot news
+      Writing -> writeFlag slot direction news >> wakeWaiters src slot direction 0
     else -- By invariant (1) no operation waits. A hang-up stays when it was there.
       0 <$ when (flag < news) (writeFlag slot direction news)
 {-# INLINE wakeDirection #-}
 
+-- | Try those that wait to read, the standing one first.
+wakeReaders :: Source w -> Slot w -> Flag -> IO Int
+wakeReaders src slot news =
+  standing slot >>= \case
+    NotStanding -> writeFlag slot Reading news >> wakeWaiters src slot Reading 0
+    Standing address room (StreamWaiter _ op done) -> do
+      r <- maybe (pure Sys.badDescriptor) (\d -> Sys.recv (descriptorNumber d) address room) (streamOf op)
+      -- The flag is 'Blocked', and stays so if nothing is left.
+      if r == Sys.wouldBlock
+        then pure 0
+        else do
+          nowDone slot
+          all' <- if news == Ready && r > 0 && r < room then (/= Registered) <$> readRegistration slot else pure False
+          unless all' $ writeFlag slot Reading news
+          others <- othersWait slot
+          complete done r
+          if others then wakeWaiters src slot Reading 1 else pure 1
+
 -- | Try the operations that wait, in order, until one would block or none is left.
-wakeWaiters :: Source w -> Slot w -> Direction -> IO Int
-wakeWaiters src slot direction = go 0
+-- The number counts completions before those, of the same event.
+wakeWaiters :: Source w -> Slot w -> Direction -> Int -> IO Int
+wakeWaiters src slot direction = go
   where
     go :: Int -> IO Int
     go !count =
@@ -305,50 +318,49 @@ cancelWaiter :: Source w -> TokenParts -> IO ()
 cancelWaiter src parts =
   existingSlot (sourceTable src) (partNumber parts) >>= \case
     Nothing -> pure ()
-    Just slot -> do
-      ws <- readWaiters slot direction
-      case takeWaiter (partSequence parts) ws of
-        Nothing -> withdrawJob src (partSequence parts)
-        Just (w, rest) -> do
-          writeWaiters slot direction rest
-          settle src slot (partNumber parts)
-          enqueue src (Complete (waiterOperation w) (waiterCompletion w) Sys.canceled)
+    Just slot ->
+      standing slot >>= \case
+        Standing _ _ w | direction == Reading, waiterSequence w == partSequence parts -> leavePlace slot >> canceled w
+        _ -> do
+          ws <- readWaiters slot direction
+          case takeWaiter (partSequence parts) ws of
+            Nothing -> withdrawJob src (partSequence parts)
+            Just (w, rest) -> do
+              writeWaiters slot direction rest
+              settle src slot (partNumber parts)
+              canceled w
   where
     direction = partDirection parts
+    canceled w = enqueue src (Complete (waiterOperation w) (waiterCompletion w) Sys.canceled)
 
 -- | Cancel all that wait on a slot; answers how many there were.
 cancelWaiters :: Source w -> Slot w -> IO Int
 cancelWaiters src slot = do
-  ws <- (<>) <$> (listWaiters <$> readWaiters slot Reading) <*> (listWaiters <$> readWaiters slot Writing)
+  ws <- allWaiters slot
   for_ [Reading, Writing] \direction -> writeWaiters slot direction NoWaiter
+  leavePlace slot
   for_ ws \w -> enqueue src (Complete (waiterOperation w) (waiterCompletion w) Sys.canceled)
   pure (length ws)
 
--- | The token of an operation on a stream. See Note [Tokens].
-streamToken :: Int -> CInt -> Direction -> Token
-streamToken key number direction =
-  Token ((key `shiftL` 33) .|. (fromIntegral number `shiftL` 2) .|. fromEnum (direction == Writing))
-{-# INLINE streamToken #-}
-
--- | The token of an operation that is the pool's from the start.
-jobToken :: Int -> Token
-jobToken key = Token ((key `shiftL` 33) .|. 2)
-
--- | What a token says.
-data TokenParts = TokenParts
-  { partSequence :: !Int,
-    partNumber :: !CInt,
-    partInPool :: !Bool,
-    partDirection :: !Direction
-  }
-  deriving stock (Eq, Show)
-
--- | Take a token apart.
-tokenParts :: Token -> TokenParts
-tokenParts (Token t) =
-  TokenParts
-    { partSequence = t `shiftR` 33,
-      partNumber = fromIntegral ((t `shiftR` 2) .&. 0x7fffffff),
-      partInPool = testBit t 1,
-      partDirection = if testBit t 0 then Writing else Reading
-    }
+-- | As of 'stand'. A receive stays if nobody else waits to read. Where the poller forgets a
+-- descriptor for which nobody waits, nothing is won by it.
+standWaiter :: Source w -> Token -> IO (Maybe Place)
+standWaiter src token
+  | pollerTrigger (sourcePoller src) /= Edge || partInPool parts = pure Nothing
+  | otherwise =
+      existingSlot (sourceTable src) (partNumber parts) >>= \case
+        Nothing -> pure Nothing
+        Just slot ->
+          readWaiters slot Reading >>= \case
+            OneWaiter w
+              | waiterSequence w == partSequence parts,
+                Receive _ address room <- waiterOperation w -> do
+                  first <- standing slot
+                  case first of
+                    Standing {} -> pure Nothing
+                    NotStanding -> do
+                      writeWaiters slot Reading NoWaiter
+                      Just <$> takePlace slot w address room
+            _ -> pure Nothing
+  where
+    parts = tokenParts token

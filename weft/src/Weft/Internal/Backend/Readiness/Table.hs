@@ -24,6 +24,15 @@ module Weft.Internal.Backend.Readiness.Table
     readWaiters,
     writeWaiters,
 
+    -- ** The standing waiter
+    Standing (..),
+    standing,
+    takePlace,
+    leavePlace,
+    makeWay,
+    nowDone,
+    othersWait,
+
     -- ** Registration with the poller
     PollerState (..),
     readRegistration,
@@ -36,13 +45,8 @@ module Weft.Internal.Backend.Readiness.Table
     writeJobs,
 
     -- * Waiters
-    StreamWaiters (..),
-    StreamWaiter (..),
-    appendWaiter,
-    dropFirst,
-    takeWaiter,
-    listWaiters,
-    foldWaiters,
+    allWaiters,
+    module Weft.Internal.Backend.Readiness.Waiters,
 
     -- * Tables
     Table,
@@ -53,18 +57,18 @@ module Weft.Internal.Backend.Readiness.Table
   )
 where
 
-import Control.Monad (replicateM)
+import Control.Monad (replicateM, when)
 import Control.Monad.Primitive (RealWorld)
-import Data.Bits (shiftL, shiftR, (.&.))
-import Data.Foldable (foldlM)
+import Data.Bits (shiftL, shiftR, (.&.), (.|.))
 import Data.IORef (IORef, newIORef, readIORef, writeIORef)
-import Data.List (partition)
 import Data.Primitive.ByteArray (MutableByteArray, newByteArray, readByteArray, setByteArray, writeByteArray)
 import Data.Primitive.SmallArray
 import Data.Word (Word32, Word8)
 import Foreign.C.Types (CInt)
-import Weft.Internal.Backend (Completion (..), Operation)
+import Foreign.Ptr (IntPtr (..), Ptr, intPtrToPtr)
 import Weft.Internal.Backend.Readiness.Poller (Direction (..), Interest (..))
+import Weft.Internal.Backend.Readiness.Waiters
+import Weft.Internal.Core.Standing (Place (..), waitAgain)
 
 -- Note [A table the collector does not see]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
@@ -82,11 +86,16 @@ import Weft.Internal.Backend.Readiness.Poller (Direction (..), Interest (..))
 
 -- | What is known about the descriptor that has, or had, a number.
 data Slot w = Slot
-  { -- | @0..3@ serial, @4@ phase, @5@ reading flag, @6@ writing flag,
-    -- @7@ registration, @8@ interest, @12..15@ jobs.
+  { -- | @0..3@ serial, @4@ phase, @5@ reading flag, @6@ who waits to read (1: the standing
+    -- waiter, 2: others, or both), @7@ registration; @8@ writing flag, @9@ interest, @12..15@ jobs;
+    -- @16..23@ key of the standing waiter, or 0, @24..31@ its address, @32..39@ its room. The first
+    -- eight are one word to "Weft.Internal.Core.Standing".
     slotBytes :: {-# UNPACK #-} !(MutableByteArray RealWorld),
     slotReaders :: {-# UNPACK #-} !(IORef (StreamWaiters w)),
-    slotWriters :: {-# UNPACK #-} !(IORef (StreamWaiters w))
+    slotWriters :: {-# UNPACK #-} !(IORef (StreamWaiters w)),
+    -- | The standing waiter, whether it waits or not: Note [Standing receives] in
+    -- "Weft.Internal.Core.Standing". Mostly written once for a descriptor.
+    slotStanding :: {-# UNPACK #-} !(IORef (StreamWaiters w))
   }
 
 -- | Is a descriptor there?
@@ -139,7 +148,7 @@ slotPhase s = do
 -- the waiters of the last one.
 occupySlot :: Slot w -> Word32 -> IO ()
 occupySlot s serial = do
-  setByteArray (slotBytes s) 0 16 (0 :: Word8)
+  setByteArray (slotBytes s) 0 slotSize (0 :: Word8)
   writeByteArray (slotBytes s) 0 serial
   setByteAt s 4 1
   writeFlag s Reading Ready
@@ -148,10 +157,15 @@ occupySlot s serial = do
 -- | The descriptor is gone; its serial stays, so that it is known again.
 vacateSlot :: Slot w -> IO ()
 vacateSlot s = do
-  setByteArray (slotBytes s) 4 12 (0 :: Word8)
+  setByteArray (slotBytes s) 4 (slotSize - 4) (0 :: Word8)
   setByteAt s 4 2
   writeIORef (slotReaders s) NoWaiter
   writeIORef (slotWriters s) NoWaiter
+  writeIORef (slotStanding s) NoWaiter
+
+-- | In bytes.
+slotSize :: Int
+slotSize = 40
 
 byteAt :: Slot w -> Int -> IO Word8
 byteAt s = readByteArray (slotBytes s)
@@ -164,7 +178,7 @@ setByteAt s = writeByteArray (slotBytes s)
 flagByte :: Direction -> Int
 flagByte = \case
   Reading -> 5
-  Writing -> 6
+  Writing -> 8
 {-# INLINE flagByte #-}
 
 -- | What is known about a direction.
@@ -199,8 +213,74 @@ readWaiters s d = readIORef (waitersOf s d)
 -- | Replace them. Evaluated first: what is written here waits for long, and unevaluated it is
 -- larger.
 writeWaiters :: Slot w -> Direction -> StreamWaiters w -> IO ()
-writeWaiters s d !waiters = writeIORef (waitersOf s d) waiters
+writeWaiters s d !waiters = case d of
+  Reading -> do
+    writeIORef (slotReaders s) waiters
+    found <- byteAt s readersByte
+    setByteAt s readersByte case waiters of
+      NoWaiter -> found .&. 1
+      _ -> found .|. 2
+  Writing -> writeIORef (slotWriters s) waiters
 {-# INLINE writeWaiters #-}
+
+readersByte :: Int
+readersByte = 6
+
+-- | The standing waiter, and what it waits for now.
+data Standing w = NotStanding | Standing !(Ptr Word8) !Int {-# UNPACK #-} !(StreamWaiter w)
+
+-- | The standing waiter if it waits.
+standing :: Slot w -> IO (Standing w)
+standing s = do
+  waits <- byteAt s readersByte
+  if waits .&. 1 == 0
+    then pure NotStanding
+    else
+      readIORef (slotStanding s) >>= \case
+        OneWaiter w -> do
+          address <- readByteArray (slotBytes s) 3
+          room <- readByteArray (slotBytes s) 4
+          pure (Standing (intPtrToPtr (IntPtr address)) room w)
+        _ -> pure NotStanding
+{-# INLINE standing #-}
+
+-- | Do others wait to read?
+othersWait :: Slot w -> IO Bool
+othersWait s = (> 1) <$> byteAt s readersByte
+{-# INLINE othersWait #-}
+
+-- | The standing waiter waits no more.
+nowDone :: Slot w -> IO ()
+nowDone s = byteAt s readersByte >>= setByteAt s readersByte . (.&. 2)
+{-# INLINE nowDone #-}
+
+-- | Make this the standing waiter, which waits for bytes at the address, at most so many. It must be
+-- the only one that waits to read, and in no list any more.
+takePlace :: Slot w -> StreamWaiter w -> Ptr Word8 -> Int -> IO Place
+takePlace s !w address room = do
+  writeIORef (slotStanding s) (OneWaiter w)
+  writeByteArray (slotBytes s) 2 key
+  setByteAt s readersByte 0
+  idle <- readByteArray (slotBytes s) 0
+  let place = Place (slotBytes s) idle key
+  place <$ waitAgain place address room
+  where
+    key = waiterSequence w + 1
+
+-- | The standing waiter, which does not wait, or not any more, leaves.
+leavePlace :: Slot w -> IO ()
+leavePlace s = do
+  nowDone s
+  writeByteArray (slotBytes s) 2 (0 :: Int)
+  writeIORef (slotStanding s) NoWaiter
+
+-- | Another waiter begins to wait to read: what stood there and does not wait leaves, so that
+-- nothing refers to it.
+makeWay :: Slot w -> IO ()
+makeWay s = do
+  key <- readByteArray (slotBytes s) 2
+  waits <- byteAt s readersByte
+  when (key /= (0 :: Int) && waits .&. 1 == 0) (leavePlace s)
 
 -- | What the poller has been told.
 readRegistration :: Slot w -> IO PollerState
@@ -221,11 +301,11 @@ writeRegistration s r = setByteAt s 7 case r of
 
 -- | The directions a level-triggered poller watches.
 readInterest :: Slot w -> IO Interest
-readInterest s = Interest . fromIntegral <$> byteAt s 8
+readInterest s = Interest . fromIntegral <$> byteAt s 9
 
 -- | Note the directions a level-triggered poller watches.
 writeInterest :: Slot w -> Interest -> IO ()
-writeInterest s (Interest i) = setByteAt s 8 (fromIntegral i)
+writeInterest s (Interest i) = setByteAt s 9 (fromIntegral i)
 
 -- | How many pool jobs use the descriptor.
 readJobs :: Slot w -> IO Word32
@@ -235,66 +315,14 @@ readJobs s = readByteArray (slotBytes s) 3
 writeJobs :: Slot w -> Word32 -> IO ()
 writeJobs s = writeByteArray (slotBytes s) 3
 
--- | An operation that waits.
-data StreamWaiter w = StreamWaiter
-  { -- | The part of its token that tells it from others.
-    waiterSequence :: {-# UNPACK #-} !Int,
-    waiterOperation :: !Operation,
-    waiterCompletion :: {-# UNPACK #-} !(Completion w)
-  }
-
--- | The operations that wait in one direction, first come first. Nearly always
--- none or one.
-data StreamWaiters w
-  = NoWaiter
-  | OneWaiter {-# UNPACK #-} !(StreamWaiter w)
-  | -- | The first, those after it in order, and the latest in reverse.
-    ManyWaiters !(StreamWaiter w) [StreamWaiter w] [StreamWaiter w]
-
--- | Add one at the end.
-appendWaiter :: StreamWaiter w -> StreamWaiters w -> StreamWaiters w
-appendWaiter !w = \case
-  NoWaiter -> OneWaiter w
-  OneWaiter first -> ManyWaiters first [] [w]
-  ManyWaiters first next latest -> ManyWaiters first next (w : latest)
-{-# INLINE appendWaiter #-}
-
--- | All but the first.
-dropFirst :: StreamWaiters w -> StreamWaiters w
-dropFirst = \case
-  ManyWaiters _ next latest -> case next of
-    w : rest -> ManyWaiters w rest latest
-    [] -> fromList (reverse latest)
-  _ -> NoWaiter
-
--- | Take one out by its sequence number.
-takeWaiter :: Int -> StreamWaiters w -> Maybe (StreamWaiter w, StreamWaiters w)
-takeWaiter number ws = case partition ((== number) . waiterSequence) (listWaiters ws) of
-  (w : _, rest) -> Just (w, fromList rest)
-  ([], _) -> Nothing
-
--- | All, first come first.
-listWaiters :: StreamWaiters w -> [StreamWaiter w]
-listWaiters = \case
-  NoWaiter -> []
-  OneWaiter w -> [w]
-  ManyWaiters w next latest -> w : next <> reverse latest
-
-fromList :: [StreamWaiter w] -> StreamWaiters w
-fromList = \case
-  [] -> NoWaiter
-  [w] -> OneWaiter w
-  w : rest -> ManyWaiters w rest []
-
--- | Fold over all, in no particular order and without a list of them.
-foldWaiters :: (StreamWaiter w -> r -> IO r) -> StreamWaiters w -> r -> IO r
-foldWaiters f ws acc = case ws of
-  NoWaiter -> pure acc
-  OneWaiter w -> f w acc
-  ManyWaiters w next latest -> f w acc >>= onList next >>= onList latest
-  where
-    onList xs z = foldlM (flip f) z xs
-{-# INLINE foldWaiters #-}
+-- | All that wait on a descriptor, first come first in each direction.
+allWaiters :: Slot w -> IO [StreamWaiter w]
+allWaiters s = do
+  first <- standing s
+  others <- (<>) <$> (listWaiters <$> readWaiters s Reading) <*> (listWaiters <$> readWaiters s Writing)
+  pure case first of
+    Standing _ _ w -> w : others
+    NotStanding -> others
 
 -- | See Note [A table the collector does not see].
 newtype Table w = Table (IORef (SmallArray (Chunk w)))
@@ -349,11 +377,12 @@ addChunk (Table ref) number = do
 
 newSlot :: IO (Slot w)
 newSlot = do
-  bytes <- newByteArray 16
-  setByteArray bytes 0 16 (0 :: Word8)
+  bytes <- newByteArray slotSize
+  setByteArray bytes 0 slotSize (0 :: Word8)
   readers <- newIORef NoWaiter
   writers <- newIORef NoWaiter
-  pure $! Slot bytes readers writers
+  place <- newIORef NoWaiter
+  pure $! Slot bytes readers writers place
 
 -- | Fold over every slot that exists.
 foldSlots :: (Slot w -> r -> IO r) -> r -> Table w -> IO r
