@@ -25,7 +25,7 @@ idle n = List.foldl' (\t (now, i) -> stepTcb (step now i t)) begun inputs
     begun = maybe (error "no SYN") stepTcb (passiveOpen defaultSettings iss 0 0 (segment first 0 syn offered 0))
     offered = Options (Just 1460) (Just 7) True (Just (Timestamps 1 0)) []
     stamped v = noOptions {optionTimestamps = Just (Timestamps v 0)}
-    segment at a f o size = Segment at (Seq a) f 500 0 o size
+    segment at a f = Segment at (Seq a) f 500 0
     one = first `advance` 1
     inputs =
       [ (100, Arrived (segment one (fromIntegral n + 1) ack (stamped 2) 0)),

@@ -71,7 +71,7 @@ move r = \case
     t = runTcb r
     made i x =
       let Step t' segments _ = step (runNow x) i (runTcb x)
-       in x {runTcb = t', runSent = runSent x + length segments, runWrong = runWrong x ++ [w | w <- broken (runTcb x) i t' segments]}
+       in x {runTcb = t', runSent = runSent x + length segments, runWrong = runWrong x ++ broken (runTcb x) i t' segments}
     fixed n = case n :: Int of
       0 -> Wrote 1
       1 -> Wrote 5000

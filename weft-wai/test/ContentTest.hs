@@ -79,5 +79,5 @@ tests =
         first (\(ErrorCall why) -> why) outcome @?= Left "boom"
         write page give ", after"
         handOn page give
-        mconcat . reverse <$> readIORef given >>= (@?= "before, after")
+        readIORef given >>= (@?= "before, after") . mconcat . reverse
     ]
