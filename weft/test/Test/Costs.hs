@@ -1,5 +1,3 @@
-{-# OPTIONS_GHC -O2 #-}
-
 -- |
 -- Description : What waiting and working cost
 --

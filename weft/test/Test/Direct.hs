@@ -1,5 +1,3 @@
-{-# OPTIONS_GHC -O2 #-}
-
 -- |
 -- Description : Direct threads: suspension inside plain IO
 --

@@ -1,6 +1,5 @@
 {-# LANGUAGE BlockArguments #-}
 {-# LANGUAGE OverloadedStrings #-}
-{-# OPTIONS_GHC -O2 #-}
 
 -- |
 -- What is particular to the backends made of readiness: their order, their

@@ -1,5 +1,4 @@
 {-# LANGUAGE BlockArguments #-}
-{-# OPTIONS_GHC -O2 #-}
 
 -- |
 -- What a backend says is pending, against what the test knows: an operation is
