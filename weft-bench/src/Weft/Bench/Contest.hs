@@ -17,6 +17,7 @@ module Weft.Bench.Contest
     Contest (..),
     Sample (..),
     runContest,
+    rowsOf,
     measureOnce,
 
     -- * Rows
@@ -101,6 +102,10 @@ data Sample = Sample
     samplePrinted :: !(Map Text Double)
   }
   deriving stock (Eq, Show)
+
+-- | Run a contest as of 'runContest' from its beginning to its end: its rows.
+rowsOf :: Nursery -> Contest -> IO [Row]
+rowsOf nursery c = contestRows c <$> runContest nursery [] (const (pure ())) c
 
 -- | Run all contenders at all points, round by round, each in another order. The first
 -- argument says what was measured before and need not be again; the second is told each

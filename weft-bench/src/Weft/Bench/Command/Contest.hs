@@ -29,34 +29,28 @@ contestCommands :: Mod CommandFields (IO ())
 contestCommands = foldMap one workloads <> aloneCommand
   where
     one w = command (Text.unpack (workloadName w)) (info (parser w) (progDesc (workloadAbout w)))
-    parser w = compete w <$> formatOption <*> chosen w <*> rounds <*> peersOption "weft-bench/peers/bin" <*> weftOption <*> work <*> traverse values (workloadKeys w)
+    parser w = compete w <$> formatOption <*> chosen w <*> roundsOption 5 <*> peersOption "weft-bench/peers/bin" <*> weftOption <*> work <*> traverse values (workloadKeys w)
     names = contenderNames
     chosen w =
       option
         (commaSeparated Right)
         (long "contenders" <> metavar "LIST" <> value (names w) <> help ("any of " ++ Text.unpack (Text.intercalate ", " (names w)) ++ "; the first is the base of the ratios (default: all)"))
-    rounds = option positive (long "rounds" <> metavar "R" <> value 5 <> showDefault <> help "interleaved rounds")
     work = strOption (long "work" <> metavar "DIR" <> value "/var/tmp" <> showDefault <> help "where a file or FIFOs are made for as long as this runs, on a disk")
     values k =
       (,) (keyName k)
         <$> option
-          (commaSeparated natural)
+          (commaSeparated (numberFrom 0))
           (long (Text.unpack (keyName k)) <> metavar "N,.." <> value (keyDefault k) <> showDefaultWith shown <> help (keyHelp k))
     shown = Text.unpack . Text.intercalate "," . map (Text.pack . show)
-
-natural :: Text -> Either String Int
-natural text = case reads (filter (/= '_') (Text.unpack text)) of
-  [(n, "")] | n >= 0, n <= toInteger (maxBound :: Int) -> Right (fromInteger n)
-  _ -> Left ("not a number: " ++ Text.unpack text)
 
 compete :: Workload -> Format -> [Text] -> Int -> FilePath -> FilePath -> FilePath -> [(Text, [Int])] -> IO ()
 compete w format names rounds peers weft work keys = do
   programs <- Programs <$> getExecutablePath <*> makeAbsolute peers <*> makeAbsolute weft
   rows <- endingOnSignals . withNursery $ \nursery ->
     withPlaces work points $ \places -> do
-      contenders <- either (die . ("weft-bench: " ++)) pure (traverse (named "contender" contenderName (contendersOf programs places w)) names)
+      contenders <- orDie (traverse (named "contender" contenderName (contendersOf programs places w)) names)
       let contest = Contest (workloadName w) contenders points rounds 600
-      contestRows contest <$> runContest nursery [] (const (pure ())) contest
+      rowsOf nursery contest
   case rows of
     [] -> die "weft-bench: nobody could be measured; `make -C weft-bench/peers` builds the peers"
     _ -> printRows format rows
@@ -74,6 +68,6 @@ aloneCommand =
         <*> many (strArgument (metavar "KEY=VALUE.."))
     alone workload name arguments = do
       requireStats
-      join . either (die . ("weft-bench: " ++)) (pure . (>>= printWork)) $ do
+      join . orDie . fmap (>>= printWork) $ do
         w <- named "workload" workloadName workloads workload
         parsePoint arguments >>= workBy w name

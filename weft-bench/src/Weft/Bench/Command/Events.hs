@@ -37,15 +37,14 @@ eventsCommand :: Mod CommandFields (IO ())
 eventsCommand =
   command "events" (info parser (progDesc "Weft's event manager on each source beside GHC's, threaded and not: pong, file, delays"))
   where
-    parser = compete <$> formatOption <*> only <*> chosen <*> rounds <*> traverse values keys
+    parser = compete <$> formatOption <*> only <*> chosen <*> roundsOption 3 <*> traverse values keys
     only = option (commaSeparated Right) (long "only" <> metavar "LIST" <> value names <> help ("some of " ++ listed names))
     chosen =
       option (commaSeparated Right) $
         long "contenders" <> metavar "LIST" <> value contenderNames <> help ("some of " ++ listed contenderNames ++ "; the first is the base of the ratios (default: all)")
-    rounds = option positive (long "rounds" <> metavar "R" <> value 3 <> showDefault <> help "interleaved rounds")
     values key =
       (,) key
-        <$> optional (option (commaSeparated natural) (long (Text.unpack key) <> metavar "N,.." <> help (helpOf key)))
+        <$> optional (option (commaSeparated (numberFrom 0)) (long (Text.unpack key) <> metavar "N,.." <> help (helpOf key)))
     names = map workloadName workloads
     listed = Text.unpack . Text.intercalate ", "
     helpOf key = "of " ++ listed [workloadName w | w <- workloads, key `elem` map fst (workloadKeys w)]
@@ -53,11 +52,6 @@ eventsCommand =
 -- | The parameters of all workloads.
 keys :: [Text]
 keys = ["capabilities", "clients", "idle", "requests", "threads"]
-
-natural :: Text -> Either String Int
-natural text = case reads (filter (/= '_') (Text.unpack text)) of
-  [(n, "")] | n >= 0 -> Right n
-  _ -> Left ("not a number: " ++ Text.unpack text)
 
 -- | The managers of this program, and GHC's in a program without @-threaded@.
 contenderNames :: [Text]
@@ -76,7 +70,7 @@ compete format only chosen rounds given = do
     let points = pointsOf [(k, fromMaybe preset (join (lookup k given))) | (k, preset) <- workloadKeys w]
         contest = Contest ("events-" <> workloadName w) (map ($ workloadName w) contenders') points rounds 600
         contenders' = [\name -> c {contenderCommand = \point -> contenderCommand c (("workload", name) : point)} | c <- contenders]
-    contestRows contest <$> runContest nursery [] (const (pure ())) contest
+    rowsOf nursery contest
   when (all null rows) (die "weft-bench: nobody could be measured")
   mapM_ (printRows format) (filter (not . null) rows)
 
@@ -121,6 +115,3 @@ runContender manager workload arguments = do
     w <- named "workload" workloadName workloads workload
     point <- parsePoint arguments
     (>>= printWork) <$> workloadWork w manager point
-
-orDie :: Either String a -> IO a
-orDie = either (die . ("weft-bench: " ++)) pure

@@ -32,21 +32,14 @@ ghcIOCommand :: Mod CommandFields (IO ())
 ghcIOCommand =
   command "ghc-io" (info parser (progDesc "Round trips over sockets of network: forkIO, relinked direct threads, and Weft's sockets"))
   where
-    parser = compete <$> formatOption <*> rounds <*> traverse sizes [("processors", [1, 2]), ("pairs", [64, 1_000]), ("trips", [200_000])]
-    rounds = option positive (long "rounds" <> metavar "R" <> value 3 <> showDefault <> help "interleaved rounds")
-    sizes (key, preset) = (,) key <$> option (commaSeparated numberAtLeastOne) (long (Text.unpack key) <> metavar "N,.." <> value preset <> showDefault)
-
-numberAtLeastOne :: Text -> Either String Int
-numberAtLeastOne text = case reads (filter (/= '_') (Text.unpack text)) of
-  [(n, "")] | n >= 1 -> Right n
-  _ -> Left ("not a number of at least 1: " ++ Text.unpack text)
+    parser = compete <$> formatOption <*> roundsOption 3 <*> traverse sizes [("processors", [1, 2]), ("pairs", [64, 1_000]), ("trips", [200_000])]
+    sizes (key, preset) = (,) key <$> option (commaSeparated (numberFrom 1)) (long (Text.unpack key) <> metavar "N,.." <> value preset <> showDefault)
 
 compete :: Format -> Int -> [(Text, [Int])] -> IO ()
 compete format rounds sizes = do
   this <- getExecutablePath
   let contest = Contest "ghc-io" (map (contender this) [minBound .. maxBound]) (pointsOf sizes) rounds 600
-  samples <- endingOnSignals . withNursery $ \nursery -> runContest nursery [] (const (pure ())) contest
-  case contestRows contest samples of
+  endingOnSignals (withNursery (`rowsOf` contest)) >>= \case
     [] -> die "weft-bench: nobody could be measured"
     rows -> printRows format rows
   where
@@ -60,7 +53,7 @@ aloneCommand =
     parser = alone <$> strArgument (metavar "KIND") <*> many (strArgument (metavar "KEY=VALUE.."))
     alone name arguments = do
       requireStats
-      join . either (die . ("weft-bench: " ++)) pure $ do
+      join . orDie $ do
         kind <- named "kind" tripsName [minBound .. maxBound] name
         point <- parsePoint arguments
         (>>= printWork) <$> tripsWork kind point

@@ -6,17 +6,21 @@
 module Weft.Bench.Command.Options
   ( formatOption,
     positive,
+    numberFrom,
+    roundsOption,
     threadsOption,
     switchesOption,
     peersOption,
     weftOption,
     commaSeparated,
+    orDie,
   )
 where
 
 import Data.Text (Text)
 import Data.Text qualified as Text
 import Options.Applicative
+import System.Exit (die)
 import Weft.Bench.Named (listOf)
 import Weft.Bench.Report (Format (..))
 
@@ -26,10 +30,17 @@ formatOption = flag Table Json (long "json" <> help "print one JSON object a lin
 
 -- | A number that is at least one. Underscores may group its digits.
 positive :: ReadM Int
-positive = eitherReader $ \text ->
-  case reads (filter (/= '_') text) of
-    [(n, "")] | n >= 1, n <= toInteger (maxBound :: Int) -> Right (fromInteger n)
-    _ -> Left ("not a number of at least 1: " ++ text)
+positive = eitherReader (numberFrom 1 . Text.pack)
+
+-- | A number that is at least the first, which is not negative. Underscores may group its digits.
+numberFrom :: Integer -> Text -> Either String Int
+numberFrom least text = case reads (filter (/= '_') (Text.unpack text)) of
+  [(n, "")] | n >= least, n <= toInteger (maxBound :: Int) -> Right (fromInteger n)
+  _ -> Left ("not a number" ++ (if least == 0 then "" else " of at least " ++ show least) ++ ": " ++ Text.unpack text)
+
+-- | @--rounds@, with its default.
+roundsOption :: Int -> Parser Int
+roundsOption preset = option positive (long "rounds" <> metavar "R" <> value preset <> showDefault <> help "interleaved rounds")
 
 -- | @--threads@.
 threadsOption :: Parser Int
@@ -53,3 +64,7 @@ weftOption = strOption (long "weft" <> metavar "FILE" <> value "bin/weft" <> sho
 -- | A list of things separated by commas.
 commaSeparated :: (Text -> Either String a) -> ReadM [a]
 commaSeparated item = eitherReader (listOf item . Text.pack)
+
+-- | The result, or the end of the program with what is wrong.
+orDie :: Either String a -> IO a
+orDie = either (die . ("weft-bench: " ++)) pure

@@ -53,7 +53,7 @@ shared =
     <*> option
       (commaSeparated Right)
       (long "peers" <> metavar "LIST" <> value (styleNames ++ ["go", "tokio"]) <> help ("any of " ++ names ++ "; the first is the base of the ratios (default: the styles, go, tokio)"))
-    <*> option positive (long "rounds" <> metavar "R" <> value 5 <> showDefault <> help "interleaved rounds")
+    <*> roundsOption 5
     <*> peersOption "weft-bench/peers/bin"
   where
     styleNames = map styleName styles
@@ -63,7 +63,7 @@ run :: Benchmark -> Shared -> Int -> (Int -> [String]) -> IO ()
 run benchmark s threads more = do
   this <- getExecutablePath
   let known = map (styleAsPeer this) styles ++ knownPeers (sharedDirectory s) benchmark
-  peers <- either (die . ("weft-bench: " ++)) pure (traverse (named "peer" peerName known) (sharedPeers s))
+  peers <- orDie (traverse (named "peer" peerName known) (sharedPeers s))
   rows <-
     endingOnSignals . withNursery $ \nursery ->
       compareWithPeers
