@@ -42,6 +42,7 @@ import Data.Map.Strict qualified as M
 import Data.Maybe (fromMaybe, isJust)
 import Data.Sequence qualified as S
 import Data.Word (Word16)
+import Foreign.C.Error (Errno (..))
 import Options
 import Weft.Tcp.Connection
 import Weft.Tcp.Icmp
@@ -245,10 +246,8 @@ apply i s payload st = do
         c <- gets ((I.! i) . wConns)
         change (\x -> x {cReset = True, cError = errnoOf (cEnded c) why})
     errnoOf ended = \case
-      Refused -> eConnRefused
-      Reset -> if ended then ePipe else eConnReset
-      TimedOut -> eTimedOut
-      Unreached n -> unreachedErrno n
+      Reset | ended -> ePipe
+      why -> let Errno n = failureErrno why in fromIntegral n
     queued k x = case sKind x of
       Listening n q -> x {sKind = Listening n (q ++ [k])}
       _ -> x

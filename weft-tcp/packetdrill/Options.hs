@@ -15,23 +15,19 @@ module Options
     eAlready,
     eInProgress,
     eAddrInUse,
-    eConnRefused,
-    eConnReset,
     eConnAborted,
-    eTimedOut,
-    unreachedErrno,
   )
 where
 
 import Data.Int (Int64)
 import Data.List qualified as List
 import Data.Maybe (fromMaybe)
-import Data.Word (Word32, Word8)
+import Data.Word (Word32)
 import Weft.Tcp.Congestion
 import Weft.Tcp.Connection
 import Weft.Tcp.Internal.Tcb
 
-eBadF, eInval, ePipe, eNotConn, eIsConn, eAlready, eInProgress, eAddrInUse, eConnRefused, eConnReset, eConnAborted, eTimedOut :: Int
+eBadF, eInval, ePipe, eNotConn, eIsConn, eAlready, eInProgress, eAddrInUse, eConnAborted :: Int
 eBadF = 9
 eInval = 22
 ePipe = 32
@@ -40,26 +36,7 @@ eIsConn = 106
 eAlready = 114
 eInProgress = 115
 eAddrInUse = 98
-eConnRefused = 111
-eConnReset = 104
 eConnAborted = 103
-eTimedOut = 110
-
--- | What connect answers for the code of an ICMP message of version 4.
-unreachedErrno :: Word8 -> Int
-unreachedErrno = \case
-  2 -> 92
-  3 -> 111
-  5 -> 95
-  6 -> 101
-  7 -> 112
-  8 -> 64
-  9 -> 101
-  10 -> 113
-  11 -> 101
-  12 -> 113
-  0 -> 101
-  _ -> 113
 
 -- | The value of an option that was not set.
 optionDefault :: Settings -> (Int, Int) -> Int

@@ -25,6 +25,7 @@ module Weft.Tcp.Connection
     Step (..),
     Answer (..),
     Failure (..),
+    failureErrno,
 
     -- * Settings
     Settings (..),
@@ -47,6 +48,7 @@ where
 
 import Data.Bits (unsafeShiftR)
 import Data.Word (Word16, Word32, Word8)
+import Foreign.C.Error
 import Weft.Tcp.Congestion
 import Weft.Tcp.Icmp (Trouble (..))
 import Weft.Tcp.Internal.Acked
@@ -57,6 +59,22 @@ import Weft.Tcp.Internal.Scoreboard
 import Weft.Tcp.Internal.Tcb
 import Weft.Tcp.Segment
 import Weft.Tcp.Sequence
+
+-- | How a user of sockets is told. For unreachable destinations as Linux maps the codes of ICMP of
+-- version 4.
+failureErrno :: Failure -> Errno
+failureErrno = \case
+  Refused -> eCONNREFUSED
+  Reset -> eCONNRESET
+  TimedOut -> eTIMEDOUT
+  Unreached code -> case code of
+    2 -> eNOPROTOOPT
+    3 -> eCONNREFUSED
+    5 -> eOPNOTSUPP
+    7 -> eHOSTDOWN
+    8 -> eNONET
+    _ | code `elem` [0, 6, 9, 11] -> eNETUNREACH
+    _ -> eHOSTUNREACH
 
 -- | The initial sequence number by RFC 6528: a clock of 4 microseconds, and a keyed hash of
 -- addresses and ports that the caller computes.

@@ -253,7 +253,7 @@ connectSock st s address limit here now = onSock st s $ \sock ->
         SynReceived -> pure (Again (waitToWrite c) limit)
         Closed -> do
           writeIORef (sockRole sock) Fresh
-          pure (Refuse (maybe eCONNABORTED failureError (bodyFailure b)))
+          pure (Refuse (maybe eCONNABORTED failureErrno (bodyFailure b)))
         _ -> Answer () <$ writeIORef told True
     Bound a port -> begin sock (Just a) (Just port)
     Fresh -> begin sock Nothing Nothing
@@ -309,7 +309,7 @@ getSock st s option = onSock st s $ \sock -> do
     Connected c _ | option == SoError -> do
       b <- readIORef (connBody c)
       writeIORef (connBody c) b {bodyFailure = Nothing}
-      pure (Answer (maybe 0 (\why -> let Errno e = failureError why in fromIntegral e) (bodyFailure b)))
+      pure (Answer (maybe 0 (\why -> let Errno e = failureErrno why in fromIntegral e) (bodyFailure b)))
     _ -> pure (Answer (readOption (tcpConnections (stackSettings st)) (tcpSendBuffer (stackSettings st)) option o))
 
 -- | Set an option.

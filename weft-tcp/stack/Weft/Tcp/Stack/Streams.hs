@@ -19,7 +19,6 @@ module Weft.Tcp.Stack.Streams
     onSock,
     waitAt,
     waitToWrite,
-    failureError,
     flushHeld,
   )
 where
@@ -67,18 +66,6 @@ waitToWrite c w = do
   left <- stillThere (bodyWriters b)
   writeIORef (connBody c) b {bodyWriters = w : left}
 
--- | How the user is told.
-failureError :: Failure -> Errno
-failureError = \case
-  Refused -> eCONNREFUSED
-  Reset -> eCONNRESET
-  TimedOut -> eTIMEDOUT
-  Unreached code -> case code of
-    0 -> eNETUNREACH
-    2 -> eNOPROTOOPT
-    3 -> eCONNREFUSED
-    _ -> eHOSTUNREACH
-
 -- | End directions.
 shutdownSock :: Stack -> Socket -> ShutdownHow -> Maybe Home -> Instant -> IO (Verdict ())
 shutdownSock st s how here now = onConn st s eNOTCONN $ \c b ->
@@ -106,7 +93,7 @@ receiveSock st s to most here now
           pure (Answer n)
         else case bodyFailure b of
           _ | bodyDeaf b -> pure (Answer 0)
-          Just why -> Refuse (failureError why) <$ writeIORef (connBody c) b {bodyFailure = Nothing}
+          Just why -> Refuse (failureErrno why) <$ writeIORef (connBody c) b {bodyFailure = Nothing}
           Nothing
             | ended b -> pure (Answer 0)
             | otherwise -> pure (Again (waitToRead c) Nothing)
@@ -154,7 +141,7 @@ flushHeld st here now c = do
 onWritable :: Stack -> Socket -> (Conn -> Body -> IO (Verdict a)) -> IO (Verdict a)
 onWritable st s use = onConn st s ePIPE $ \c b -> case tcbState (bodyTcb b) of
   Closed
-    | Just why <- bodyFailure b -> Refuse (failureError why) <$ writeIORef (connBody c) b {bodyFailure = Nothing}
+    | Just why <- bodyFailure b -> Refuse (failureErrno why) <$ writeIORef (connBody c) b {bodyFailure = Nothing}
     | otherwise -> pure (Refuse ePIPE)
   _ | bodyTcb b `is` FinQueued -> pure (Refuse ePIPE)
   SynSent -> pure (Again (waitToWrite c) Nothing)
