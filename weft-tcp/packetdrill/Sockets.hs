@@ -148,7 +148,7 @@ withConn fd none f = withSocket fd $ \x -> case sKind x of
   Attached i -> gets (I.lookup i . wConns) >>= maybe none (f i)
   _ -> none
 
--- | Receive at most so many bytes; leave them where they are if the second argument says so.
+-- | Receive at most this many bytes; leave them where they are if the second argument says so.
 receiveCall :: Int -> Int -> Bool -> Sim (Int, ByteString)
 receiveCall fd n peek = do
   x <- gets (I.lookup fd . wSockets)

@@ -105,7 +105,7 @@ runKind processors operations bodies = do
       _ <- forkIO (try act >>= putMVar box)
       takeMVar box >>= either (\e -> throwIO (e :: SomeException)) pure
 
--- | What each of so many threads does, and what waits until the last has.
+-- | What each of this many threads does, and what waits until the last has.
 countdown :: Int -> IO (IO (), IO ())
 countdown threads = do
   left <- newIORef threads

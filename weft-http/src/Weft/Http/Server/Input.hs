@@ -60,7 +60,7 @@ unread = \case
   Input buffer from to -> unsafeSlice buffer from (to - from)
 {-# INLINE unread #-}
 
--- | The first so many unread bytes are used.
+-- | This many unread bytes are used, the first.
 discard :: Int -> Input -> Input
 discard n = \case
   NoInput -> NoInput
@@ -97,7 +97,7 @@ remainder = \case
   _ -> Nothing
 {-# INLINE remainder #-}
 
--- | Is enough left of a buffer when so much of it was used?
+-- | Is enough left of a buffer when this part of it was used?
 isRoomy :: Buffer -> Int -> Bool
 isRoomy buffer to = left >= usualSize `quot` 4 && left >= 2 * to
   where
@@ -111,6 +111,6 @@ freshFor = \case
   NoInput -> newBuffer usualSize
   Input _ _ to -> newBuffer (sizeFor to)
 
--- | The size of a buffer for so many bytes.
+-- | The size of a buffer for this many bytes.
 sizeFor :: Int -> Int
 sizeFor count = until (>= count) (* 2) usualSize

@@ -4,7 +4,7 @@
 -- Description : All schedules of a program on the substrate, within a bound
 --
 -- Runs a program again and again, each time with another schedule, until all schedules with at most
--- so many preemptions have been run. A schedule is the list of the choices at its points.
+-- that many preemptions have been run. A schedule is the list of the choices at its points.
 module Weft.Substrate.Internal.Explorer (Exploration (..), explore) where
 
 import Weft.Substrate.Internal.Ground (Bug, Choice (..), Ending, underScript)
@@ -14,7 +14,7 @@ data Exploration a = Exploration
   { exploreBug :: Maybe Bug,
     -- | How often a HEC that could go on is stopped, at most, in one schedule.
     explorePreemptions :: Int,
-    -- | After so many schedules it is enough.
+    -- | This many schedules are enough.
     exploreLimit :: Int,
     -- | After a schedule with this outcome, too.
     exploreUntil :: a -> Bool,

@@ -14,7 +14,7 @@ import System.Posix.Types (Fd)
 import Weft.ConcLib.Internal.Threads
 import Weft.Substrate
 
--- | Wait for so many microseconds, or a little more. Other threads run meanwhile. Interruptible.
+-- | Wait for this many microseconds, or a little longer. Other threads run meanwhile. Interruptible.
 threadDelay :: Int -> IO ()
 threadDelay time = do
   manager <- GHC.getSystemTimerManager

@@ -87,7 +87,7 @@ readTVar (TVar v readers) = STM $ \noted -> do
 readTVarIO :: TVar a -> IO a
 readTVarIO (TVar v _) = readPVarIO v
 
--- | The variable will hold this. Wakes who waits for it to change.
+-- | The variable will hold this. Wakes the threads that wait for it to change.
 writeTVar :: TVar a -> a -> STM ()
 writeTVar (TVar v readers) a = STM $ \_ -> do
   writePVar v a

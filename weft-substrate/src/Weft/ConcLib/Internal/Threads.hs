@@ -81,7 +81,7 @@ myThreadId = atomicPTM (getSLS self) >>= maybe (throwIO NotOnHEC) pure
 
 -- Running ------------------------------------------------------------------------------------
 
--- | Run a main thread, and all that it forks, on this OS thread and so many less one others. Ends
+-- | Run a main thread, and all that it forks, on this OS thread and others, this many in all. Ends
 -- when the main thread does, with its result or its exception; the other threads are dropped then, as
 -- those of a program of GHC's are.
 --
@@ -287,14 +287,14 @@ performWaiting attempt = do
 
 data Progress a = Had a | Interrupted | Waited (PVar (Maybe a))
 
--- | Wake who waits. Answers whether it still waited.
+-- | Wake a waiting thread. Answers whether it still waited.
 wake :: Waiter -> PTM Bool
 wake w =
   readPVar (waiterLives w) >>= \case
     False -> pure False
     True -> True <$ (writePVar (waiterLives w) False >> enqueue (threadLibrary (waiterThread w)) (waiterStack w))
 
--- | Give a result to who waits, from any thread of GHC's.
+-- | Give a result to a waiting thread, from any thread of GHC's.
 makeReadyFrom :: Waiter -> PVar (Maybe a) -> a -> IO ()
 makeReadyFrom w place a = atomicPTM $ do
   lives <- readPVar (waiterLives w)

@@ -25,7 +25,7 @@ import Weft.Substrate.Internal.Ground
 -- Note [The sequence lock]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~
 -- Who commits takes the number from even to odd and, when all is written, to the next even number;
--- who reads looks at the number after each read. The same number as at the last look: nothing was
+-- a reader looks at the number after each read. The same number as at the last look: nothing was
 -- written since, and what was read is consistent. Another one: the reads so far are compared
 -- with the variables, and the number at which they still hold is the new snapshot. (NOrec:
 -- Dalessandro, Spear and Scott 2010.)

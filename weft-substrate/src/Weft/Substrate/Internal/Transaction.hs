@@ -293,14 +293,14 @@ atomicPTM (PTM m) = IO (run 0#)
             (# s3, _, _ #) -> case failed k s3 of s4 -> run (k +# 1#) s4
 {-# INLINE atomicPTM #-}
 
--- | A transaction has failed, after so many failures before.
+-- | A transaction has failed, after this many earlier failures.
 failed :: Int# -> State# RealWorld -> State# RealWorld
 failed k s = case k ># 7# of
   1# -> case unIO (askQuiet (I# k)) s of (# s1, () #) -> s1
   _ -> s
 {-# OPAQUE failed #-}
 
--- | A transaction is committed, after so many failures: what follows its commit.
+-- | A transaction is committed, after this many failures: what follows its commit.
 succeeded :: Int# -> Log -> State# RealWorld -> State# RealWorld
 succeeded k l s = case afterwards l s of
   (# s1, () #) -> case k ># 8# of

@@ -74,7 +74,7 @@ data Log
   | Write Variable (Box Any) Log
   | -- | A HEC to wake once the transaction is committed.
     Wakes HEC Log
-  | -- | A 'Weft.Substrate.catchPTM' began here, inside so many others.
+  | -- | A 'Weft.Substrate.catchPTM' began here, inside this many others.
     Mark Int# Log
 
 -- | What a transaction knows of the place where it runs.
@@ -83,7 +83,7 @@ data Env
     Anywhere
   | -- | On this HEC, in this stack.
     On !HEC !StackId
-  | -- | Inside so many 'Weft.Substrate.catchPTM', of which the innermost keeps the log there.
+  | -- | Inside this many 'Weft.Substrate.catchPTM', of which the innermost keeps the log there.
     Catching Int# (MutVar# RealWorld Log) Env
 
 -- | A transaction: a part of what 'Weft.Substrate.atomicPTM' and 'Weft.Substrate.switch' do in one

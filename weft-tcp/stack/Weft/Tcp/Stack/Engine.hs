@@ -276,7 +276,7 @@ roomOf st b = max 0 (min (buffer - size (bodyOut b)) unsentRoom)
     buffer = if optSendBuffer o > 0 then optSendBuffer o else tcpSendBuffer (stackSettings st)
     unsentRoom = if optUnsent o > 0 then optUnsent o - fromIntegral (unsent (bodyTcb b)) else maxBound
 
--- Is there so much room that it is worth waking a writer?
+-- Is there enough room to be worth waking a writer?
 roomy :: Stack -> Body -> Bool
 roomy st b = maySend (tcbState (bodyTcb b)) && 3 * roomOf st b >= least
   where

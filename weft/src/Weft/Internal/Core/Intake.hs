@@ -79,7 +79,7 @@ intakeOffset :: Intake -> IO Int
 intakeOffset i = readByteArray (intakeBytes i) 0
 {-# INLINE intakeOffset #-}
 
--- | So many bytes have come: the answer. For kernels.
+-- | The answer when this many bytes have come. For kernels.
 takeIn :: Intake -> Int -> IO Received
 takeIn i n = do
   offset <- intakeOffset i

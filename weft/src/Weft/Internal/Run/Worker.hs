@@ -391,8 +391,8 @@ nowAwake settings carrier = do
 -- longer than waking a worker does, or when all that are ready, at that rate, would keep this
 -- worker busy for a time beside which moving them is nothing.
 
--- | Did the poll before the slice find nothing? The slice took so many nanoseconds, for so many
--- dispatches, and so many threads are ready. The bounds are some time that waking a worker takes, and
+-- | Did the poll before the slice find nothing? The slice took this many nanoseconds, for this many
+-- dispatches, and this many threads are ready. The bounds are some time that waking a worker takes, and
 -- fifty times as long.
 worthMoving :: Bool -> Int -> Int -> Int -> Bool
 worthMoving quiet slice dispatched ready = quiet || each >= 20_000 || each * ready >= 1_000_000

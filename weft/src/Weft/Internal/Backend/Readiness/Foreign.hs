@@ -24,7 +24,8 @@ where
 
 import Control.Monad (unless, void)
 import Data.Bits ((.&.), (.|.))
-import Data.Foldable (foldl', for_)
+import Data.Foldable (for_)
+import Data.Foldable qualified as Foldable
 import Data.IORef
 import Data.IntMap.Strict qualified as IntMap
 import Data.List (partition)
@@ -97,7 +98,7 @@ writeWaiting src number waiting =
 watchForeign :: Source w -> CInt -> [Foreigner w] -> IO Result
 watchForeign src number waiting =
   pollerWatch poller number (makeKey number foreignSerial) (if pollerHasOnce poller then Once else Level) $
-    foldl' (\all' w -> all' <> interestIn (foreignDirection w)) noInterest waiting
+    Foldable.foldl' (\all' w -> all' <> interestIn (foreignDirection w)) noInterest waiting
   where
     poller = sourcePoller src
 

@@ -254,7 +254,7 @@ nowDone :: Slot w -> IO ()
 nowDone s = byteAt s readersByte >>= setByteAt s readersByte . (.&. 2)
 {-# INLINE nowDone #-}
 
--- | Make this the standing waiter, which waits for bytes at the address, at most so many. It must be
+-- | Make this the standing waiter, which waits for bytes at the address, at most this many. It must be
 -- the only one that waits to read, and in no list any more.
 takePlace :: Slot w -> StreamWaiter w -> Ptr Word8 -> Int -> IO Place
 takePlace s !w address room = do
