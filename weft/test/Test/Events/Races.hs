@@ -49,6 +49,13 @@ races rig =
         takeMVar waiting >>= isIOError "waitReadable"
         takeMVar delayed >>= isIOError "delay"
         atomically (awaitTimer timer) >>= (@?= False),
+      testCase "freeing ends a loop that is between two steps" . replicateM_ 200 $ withRig rig \_ _ _ -> do
+        (source, _, _) <- rigMake rig
+        m <- newEventManager source
+        looping <- forked (loop m)
+        replicateM_ 3 (wake m >> yield)
+        freeEventManager m
+        takeMVar looping >>= either throwIO pure,
       testCase "waiting for a descriptor" $ withLoopOf \m new -> withLink new \link -> do
         waitWritable m (linkNear link) >>= (@?= writable)
         choke link

@@ -20,7 +20,7 @@ where
 import Control.Concurrent (myThreadId)
 import Control.Concurrent.MVar
 import Control.Exception (bracket_, finally, mask_, onException, uninterruptibleMask_)
-import Control.Monad (unless, void, when)
+import Control.Monad (unless, when)
 import Data.Foldable (for_)
 import Data.IORef
 import Data.Int (Int64)
@@ -77,8 +77,12 @@ asStepper m place action = do
 
 -- | See 'Weft.EventManager.step'.
 step :: EventManager -> Maybe Duration -> IO Int
-step m limit = asStepper m "step" do
-  refuseWhenFree m "step"
+step m limit = asStepper m "step" (refuseWhenFree m "step" >> turn m limit)
+
+-- | Run what is to run, wait for at most this long, and handle the events. On the stepper, of
+-- a manager that is not freed.
+turn :: EventManager -> Maybe Duration -> IO Int
+turn m limit = do
   receive
   told <- runPending m
   always <- readIORef (managerAlways m)
@@ -146,10 +150,11 @@ handleAll m = go 0
 loop :: EventManager -> IO ()
 loop m = do
   stopped <- atomicModifyIORef' (managerIsStopped m) (False,)
-  isFree <- readIORef (managerIsFree m)
-  unless (stopped || isFree) do
-    void (step m Nothing)
-    loop m
+  -- Asked as the stepper: who frees the manager is one too, and not between this and the turn.
+  ended <- asStepper m "loop" do
+    isFree <- readIORef (managerIsFree m)
+    if stopped || isFree then pure True else False <$ turn m Nothing
+  unless ended (loop m)
 
 -- | See 'Weft.EventManager.wake'.
 wake :: EventManager -> IO ()
