@@ -5,7 +5,7 @@
 module AccessLogTest (tests) where
 
 import Control.Exception (evaluate)
-import Control.Monad (forM, forM_, replicateM_)
+import Control.Monad (forM, forM_)
 import Data.Aeson (Value (..), eitherDecodeStrict')
 import Data.Aeson.Key qualified as Key
 import Data.Aeson.KeyMap qualified as KeyMap
@@ -205,19 +205,27 @@ rotated = logging roomy body $ \dir told -> do
   where
     -- Nothing is dropped, however seldom the writer has its turn.
     roomy settings = settings {accessLogQueue = 64_000_000}
-    each = 3000
+    each = portion * (rotations + 1)
+    (portion, rotations) = (150, 20)
+    -- Every thread has logged a portion before the next one begins, and a rotation goes on
+    -- while they log: the first portion is in an old file, and the last in the new one.
     body dir l = do
+      begun <- liftIO (newIORef (0 :: Int))
       done <- liftIO (newIORef (0 :: Int))
-      forM_ [0 .. 3] $ \t -> fork_ $ do
-        forM_ [1 .. each] $ \n -> liftIO (logLine l (numbered (t * each + n))) >> yield
-        liftIO (modifyIORef' done (+ 1))
-      forM_ [0 .. 19 :: Int] $ \n -> do
+      let reaches ref n = liftIO (readIORef ref) >>= \m -> if m >= n then pure () else yield >> reaches ref n
+          begin n = reaches done (4 * n) >> liftIO (writeIORef begun (n + 1))
+      forM_ [0 .. 3] $ \t -> fork_ $
+        forM_ [0 .. rotations] $ \n -> do
+          reaches begun (n + 1)
+          forM_ [1 .. portion] $ \i -> liftIO (logLine l (numbered (t * each + n * portion + i))) >> yield
+          liftIO (modifyIORef' done (+ 1))
+      forM_ [0 .. rotations - 1] $ \n -> do
+        begin n
         liftIO (renameFile (dir </> "log") (dir </> ("log" <> show n)))
         ok <- reopenAccessLog l
         liftIO (ok @? "not opened again")
-        replicateM_ 50 yield
-      let wait = liftIO (readIORef done) >>= \n -> if n == 4 then pure () else yield >> wait
-      wait
+      begin rotations
+      reaches done (4 * (rotations + 1))
 
 oldAndNew :: IO ()
 oldAndNew = logging id body $ \dir told -> do
