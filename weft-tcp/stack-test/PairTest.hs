@@ -8,11 +8,13 @@
 module PairTest (tests) where
 
 import Control.Concurrent (newEmptyMVar, putMVar, takeMVar)
+import Control.Concurrent qualified as Ghc
 import Control.Monad (forM, replicateM, void, (>=>))
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.IORef
 import Data.List (isInfixOf)
+import Data.Maybe (listToMaybe)
 import Data.Text qualified as Text
 import Support
 import Test.Tasty
@@ -20,9 +22,13 @@ import Test.Tasty.HUnit
 import Weft
 import Weft.Dump (dumpThreads)
 import Weft.Socket
+import Weft.Tcp.Connection (Ecn (..), Settings (..))
 import Weft.Tcp.Device
 import Weft.Tcp.Icmp
 import Weft.Tcp.Packet
+import Weft.Tcp.Segment
+import Weft.Tcp.Sequence (Seq (..))
+import Weft.Tcp.Stack
 
 tests :: TestTree
 tests =
@@ -34,6 +40,10 @@ tests =
         back <- roughLink 2
         transfer there back 200000,
       testCase "a hundred connections at once" many,
+      testCase "a hundred connections of which the listener remembers nothing until they are there" manyByCookies,
+      testCase "bytes both ways while SYNs flood the listener" flooded,
+      testCase "a router tells that a peer cannot be reached" unreachable,
+      testCase "marks of congestion are echoed, and answered" marked,
       testCase "nobody listens" refusedThere,
       testCase "a dump tells peer and state" dumped,
       testCase "an echo request is answered" echoed,
@@ -64,9 +74,18 @@ transfer there back size = do
   (a, b) <- newPair 1500 there back
   exchange (over b serverAddress) (over a clientAddress) serverName size
 
-many :: IO ()
-many = do
-  answers <- twoStacks perfectLink perfectLink server client
+many, manyByCookies :: IO ()
+many = hundred id
+manyByCookies = hundred (halfOpen 0)
+
+-- | With this many half-open connections.
+halfOpen :: Int -> TcpSettings -> TcpSettings
+halfOpen n s = s {tcpMostHalfOpen = n}
+
+hundred :: (TcpSettings -> TcpSettings) -> IO ()
+hundred change = do
+  (a, b) <- newPair 1500 perfectLink perfectLink
+  answers <- twoRuns (ownSettingsWith change (pure b) serverAddress) (over a clientAddress) server client
   answers @?= [B.pack [fromIntegral i, fromIntegral i] | i <- [1 .. count]]
   where
     count = 100 :: Int
@@ -81,6 +100,62 @@ many = do
       open <- forM [1 .. count] $ \i -> (,) i <$> connectTcp (seconds 30) serverName "80"
       waits <- forM open $ \(i, s) -> beside (withSocket (pure s) (\_ -> sendAll s (B.singleton (fromIntegral i)) >> shutdown s ShutdownSend >> receiveAll s))
       sequence waits
+
+-- | Each packet of the client comes with ten SYNs from elsewhere, and a listener remembers four:
+-- client and server go on.
+flooded :: IO ()
+flooded = do
+  sent <- newIORef (0 :: Int)
+  (a, b) <- newPair 1500 (flood sent) perfectLink
+  exchange (ownSettingsWith (halfOpen 4) (pure b) serverAddress) (over a clientAddress) serverName 200000
+  where
+    flood sent = Link 1000 $ \packet -> do
+      n <- atomicModifyIORef' sent (\n -> (n + 10, n))
+      pure ([opening (n + i) | i <- [1 .. 10]] ++ [packet])
+    opening i =
+      buildPacket . Packet elsewhere serverAddress protocolTcp 64 0 0 $
+        buildSegment elsewhere serverAddress (Ports (fromIntegral (1024 + i `mod` 60000)) 80) (Segment (Seq (fromIntegral i)) (Seq 0) syn 1000 0 noOptions 0) B.empty
+    elsewhere = Address4 0x0a0900c8
+
+-- | A router marks a packet in place of dropping it.
+marked :: IO ()
+marked = do
+  seen <- newIORef (False, False, False)
+  let note f = modifyIORef' seen f
+      there = Link 1000 $ \packet -> case parsePacket packet of
+        Right p
+          | packetClass p == 2 -> [buildPacket p {packetClass = 3}] <$ note (\(_, b, c) -> (True, b, c || flagged cwr p))
+        _ -> pure [packet]
+      back = Link 1000 $ \packet -> [packet] <$ note (\(a, b, c) -> (a, b || a && either (const False) (flagged ece) (parsePacket packet), c))
+  (a, b) <- newPair 1500 there back
+  exchange (over b serverAddress) (ownSettingsWith offering (pure a) clientAddress) serverName 100000
+  readIORef seen >>= (@?= (True, True, True))
+  where
+    offering s = s {tcpConnections = (tcpConnections s) {settingEcn = OfferEcn}}
+    flagged f p = case parseSegment (packetSource p) (packetTarget p) (packetPayload p) of
+      Right (_, s, _) -> segmentFlags s `has` f
+      Left _ -> False
+
+-- | The test is the router: it answers the SYN, with a message about another connection first.
+unreachable :: IO ()
+unreachable = do
+  (a, b) <- newPair 1500 perfectLink perfectLink
+  r <- runOn a clientAddress $ do
+    answering <- beside . liftIO $ do
+      let first = deviceRead b >>= maybe (pure Nothing) (pure . Just) . listToMaybe
+          go = first >>= maybe (Ghc.yield >> go) pure
+      quoted <- B.copy <$> go
+      -- Port 1 of the client; its own port.
+      deviceSend b (told (B.concat [B.take 20 quoted, "\0\1", B.drop 22 quoted]))
+      deviceSend b (told quoted)
+    r <- try (connectTcp (seconds 30) serverName "80" >>= closeSocket)
+    r <$ answering
+  case r of
+    Left e -> assertBool (show e) ("No route to host" `isInfixOf` show (e :: IOError))
+    Right () -> assertFailure "there is nobody"
+  where
+    told quoted = buildPacket (Packet router clientAddress protocolIcmp 64 0 0 (buildMessage router clientAddress (Trouble (Unreachable 1) (B.take 28 quoted))))
+    router = Address4 0x0a0900fe
 
 refusedThere :: IO ()
 refusedThere = do

@@ -3,6 +3,7 @@
 module Support
   ( -- * Runs
     ownSettings,
+    ownSettingsWith,
     twoRuns,
     exchange,
     shortConnections,
@@ -38,12 +39,17 @@ import Weft.Tcp.Device
 import Weft.Tcp.Packet (Address)
 import Weft.Tcp.Stack
 
--- | A run over a stack of its own, with short times for repairs.
+-- | A run over a stack of its own, with short times for repairs. Its end waits for what is still
+-- to be sent, however slow the machine is.
 ownSettings :: IO Device -> Address -> Weft.Settings
-ownSettings device address =
+ownSettings = ownSettingsWith id
+
+-- | The same with other settings of the stack.
+ownSettingsWith :: (TcpSettings -> TcpSettings) -> IO Device -> Address -> Weft.Settings
+ownSettingsWith change device address =
   defaultSettings
     { settingWorkers = Just 1,
-      settingKernel = withTcp (defaultTcpSettings device [address]) {tcpConnections = Tcp.defaultSettings {settingMinimumRto = 20000, settingAckDelay = 5000}} (systemKernel defaultSystemSettings)
+      settingKernel = withTcp (change (defaultTcpSettings device [address]) {tcpConnections = Tcp.defaultSettings {settingMinimumRto = 20000, settingAckDelay = 5000}, tcpLinger = 60_000_000}) (systemKernel defaultSystemSettings)
     }
 
 -- | A server and a client in runs of their own; what the client answers. The server says when it

@@ -3,6 +3,7 @@
 module Main (main) where
 
 import ConnectionTest qualified
+import CookieTest qualified
 import HostileTest qualified
 import RangeTest qualified
 import Test.Tasty (defaultMain, testGroup)
@@ -10,4 +11,4 @@ import WireTest qualified
 import WorldTest qualified
 
 main :: IO ()
-main = defaultMain (testGroup "weft-tcp" [ConnectionTest.tests, HostileTest.tests, RangeTest.tests, WireTest.tests, WorldTest.tests])
+main = defaultMain (testGroup "weft-tcp" [ConnectionTest.tests, CookieTest.tests, HostileTest.tests, RangeTest.tests, WireTest.tests, WorldTest.tests])

@@ -56,6 +56,7 @@ import Weft.Internal.Os.Descriptor (Descriptor (..), wasClosed)
 import Weft.Kernel hiding (Failed, request)
 import Weft.Mask (uninterruptibleMask_)
 import Weft.Tcp.Connection qualified as Tcp
+import Weft.Tcp.Cookie (cookieLife)
 import Weft.Tcp.Device
 import Weft.Tcp.Packet (Address (..))
 import Weft.Tcp.Stack.Ask
@@ -70,7 +71,7 @@ import Weft.Timeout (timeoutAt)
 
 -- | A stack on this device with these addresses: connections as 'Tcp.defaultSettings' has them but
 -- without Nagle's algorithm, a send buffer of 256 KB, a million sockets, 4,096 half-open connections
--- of each listener, and a second for what is still to be sent at the end.
+-- of each listener before it answers by cookies, and a second for what is still to be sent at the end.
 --
 -- Nagle's algorithm as RFC 9293 has it keeps the end of each response back that is longer than a
 -- segment, until the peer's acknowledgement, which comes 40 milliseconds late. Small pieces that
@@ -144,6 +145,7 @@ newStack settings device = do
   seen <- newIORef 0
   loop <- newIORef Sequence.empty
   secret <- newIORef Nothing
+  flooded <- newIORef (negate cookieLife)
   dice <- newIORef 1
   shared <- newIORef []
   counts <- newPrimArray (fromEnum (maxBound :: Counted) + 1)
@@ -151,7 +153,7 @@ newStack settings device = do
   shortage <- newShortage
   starved <- newIORef False
   report <- newIORef (\_ -> pure ())
-  Stack settings device turn conns socks next open ports timers soonest clock seen loop secret dice shared (Counts counts) shortage starved report <$> newIORef False
+  Stack settings device turn conns socks next open ports timers soonest clock seen loop secret flooded dice shared (Counts counts) shortage starved report <$> newIORef False
 
 -- | For "Weft.Counters".
 gauges :: Stack -> IO (Map.Map Text.Text Int)
@@ -171,6 +173,8 @@ gauges st = do
       Refusals -> "refused"
       Retransmitted -> "retransmitted"
       SynsDropped -> "SYNs dropped"
+      CookiesSent -> "cookies sent"
+      CookiesTaken -> "cookies taken"
       TimersFired -> "timers fired"
 
 -- | For dumps: the peer of a socket of the stack, and the state of the connection.

@@ -1,3 +1,4 @@
+{-# LANGUAGE MultiWayIf #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
@@ -32,8 +33,7 @@ module Weft.Tcp.Stack.Engine
   )
 where
 
-import Control.Monad (foldM, forM_, void, when)
-import Data.Bits (rotateL, shiftR, xor)
+import Control.Monad (foldM, forM_, unless, void, when)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.Foldable (toList)
@@ -46,6 +46,7 @@ import Weft.Internal.Core.Home (Home)
 import Weft.Internal.Core.SystemCall (Outcome (Answered), deliver)
 import Weft.Internal.Data.Timers qualified as Timers
 import Weft.Tcp.Connection
+import Weft.Tcp.Cookie
 import Weft.Tcp.Device
 import Weft.Tcp.Icmp
 import Weft.Tcp.Internal.Tcb
@@ -71,23 +72,34 @@ packetIn st here now bytes = do
       | not (isOwn st (packetTarget p)) -> pure ()
       | packetProtocol p == protocolTcp -> case parseSegment (packetSource p) (packetTarget p) (packetPayload p) of
           Left _ -> count st Malformed
-          Right (ports, s, payload) -> count st SegmentsIn >> segmentIn st here now p ports s payload
+          Right (ports, s, payload) -> count st SegmentsIn >> segmentIn st here now p ports (classed (packetClass p) s) payload
       | packetProtocol p `elem` [protocolIcmp, protocolIcmp6] -> case parseMessage (packetSource p) (packetTarget p) (packetPayload p) of
           Left _ -> count st Malformed
           Right (EchoRequest i n content) ->
             sendPacket st (isOwn st (packetSource p)) (packetTarget p) (packetSource p) (packetProtocol p) $
               buildMessage (packetTarget p) (packetSource p) (EchoReply i n content)
+          Right (Trouble what quote) -> mapM_ (troubleIn st here now what) (parseQuoted quote)
           Right _ -> pure ()
       | otherwise -> pure ()
+
+-- Something happened to a packet, which the message quotes.
+troubleIn :: Stack -> Maybe Home -> Instant -> Trouble -> Quoted -> IO ()
+troubleIn st here now what (Quoted local peer protocol (Ports localPort peerPort) number) = when (protocol == protocolTcp) $ do
+  (_, found) <- lookupConn st local localPort peer peerPort
+  forM_ found $ \c -> when (c `joins` (local, localPort, peer, peerPort)) (advanceConn st here now c (Icmp what number) B.empty)
+
+-- Does it have these addresses? Another flow may have its key.
+joins :: Conn -> (Address, Word16, Address, Word16) -> Bool
+joins c (local, localPort, peer, peerPort) = connPeerPort c == peerPort && connLocalPort c == localPort && connPeer c == peer && connLocal c == local
 
 segmentIn :: Stack -> Maybe Home -> Instant -> Packet -> Ports -> Segment -> ByteString -> IO ()
 segmentIn st here now p (Ports peerPort localPort) s payload = do
   (key, found) <- lookupConn st local localPort peer peerPort
   case found of
     Just c
-      | connPeerPort c == peerPort && connLocalPort c == localPort && connPeer c == peer && connLocal c == local -> do
+      | c `joins` (local, localPort, peer, peerPort) -> do
           b <- readIORef (connBody c)
-          if startsAnew (bodyTcb b)
+          if mayReplace s (bodyTcb b)
             then retire st c b >> fromListener key
             else advanceConn st here now c (Arrived s) payload
       -- Another flow has this key, by a chance of 1 in 2^62 for each: the peer tries again from
@@ -98,15 +110,16 @@ segmentIn st here now p (Ports peerPort localPort) s payload = do
     local = packetTarget p
     peer = packetSource p
     isSyn = segmentFlags s `has` syn && not (segmentFlags s `has` ack) && not (segmentFlags s `has` rst)
-    -- RFC 6191 and RFC 1122, section 4.2.2.13: a SYN that cannot be of the old connection.
-    startsAnew t = tcbState t == TimeWait && isSyn && rcvNxt t `before` segmentSeq s
-    fromListener key
-      | isSyn = do
-          listeners <- listenersAt st local localPort
-          case listeners of
-            [] -> refuse
-            several -> incoming st here now p peerPort localPort s key (several !! (key `mod` length several))
-      | otherwise = refuse
+    fromListener key = do
+      listeners <- listenersAt st local localPort
+      case listeners of
+        [] -> refuse
+        several -> do
+          let listener = several !! (key `mod` length several)
+              flow = Flow local localPort peer peerPort key
+          if isSyn
+            then incoming st here now flow s listener
+            else returning st here now flow s payload listener >>= \taken -> unless taken refuse
     refuse = forM_ (refusal s) $ \r -> do
       count st Refusals
       sendPacket st (isOwn st peer) local peer protocolTcp (buildSegment local peer (Ports localPort peerPort) r B.empty)
@@ -121,33 +134,66 @@ listenersAt st local port = do
       wide l = isUnspecified (listenerAddress l) && (sameFamily (listenerAddress l) local || listenerBoth l)
   pure (if null exact then filter wide takers else exact)
 
--- A SYN for a listener.
-incoming :: Stack -> Maybe Home -> Instant -> Packet -> Word16 -> Word16 -> Segment -> Int -> Listener -> IO ()
-incoming st here now p peerPort localPort s key l = do
-  halfOpen <- readIORef (listenerHalfOpen l)
-  queued <- Sequence.length <$> readIORef (listenerQueue l)
-  backlog <- readIORef (listenerBacklog l)
-  if halfOpen >= tcpMostHalfOpen (stackSettings st) || queued > backlog
-    then count st SynsDropped
-    else do
-      options <- readIORef (listenerOptions l)
-      (iss, offset) <- freshNumbers st key now
-      let loop = isOwn st (packetSource p)
-      settings <- settingsFor st options (packetSource p) loop
-      case passiveOpen settings iss offset now s of
-        Nothing -> pure ()
-        Just first -> do
-          c <- newConn st (packetTarget p) localPort (packetSource p) peerPort key loop first (Unaccepted l) options
-          modifyIORef' (listenerHalfOpen l) (+ 1)
-          openingStep st here c first
+-- Addresses and ports, and their key.
+data Flow = Flow !Address !Word16 !Address !Word16 !Int
 
--- | The initial sequence number of RFC 6528 and the offset of timestamps of a flow with this key.
-freshNumbers :: Stack -> Int -> Instant -> IO (Seq, Word32)
-freshNumbers st key now = do
-  (a, b) <- secretOf st
-  let x = (fromIntegral key `xor` (a `rotateL` 17)) * 0x94d049bb133111eb
-      h = (x `xor` (x `shiftR` 31) `xor` b) * 0xd6e8feb86659fd93
-  pure (initialSequence (fromIntegral (h `shiftR` 32)) now, fromIntegral h)
+-- What the connections of a listener start with: settings, numbers, seals of cookies.
+beginnings :: Stack -> Instant -> Flow -> Listener -> IO (Options, Settings, (Seq, Word32), Seal)
+beginnings st now (Flow local localPort peer peerPort _) l = do
+  options <- readIORef (listenerOptions l)
+  settings <- settingsFor st options peer (isOwn st peer)
+  numbers <- freshNumbers st local localPort peer peerPort now
+  secret <- secretOf st
+  pure (options, settings, numbers, sealOf 1 secret local localPort peer peerPort)
+
+-- A SYN for a listener.
+incoming :: Stack -> Maybe Home -> Instant -> Flow -> Segment -> Listener -> IO ()
+incoming st here now flow@(Flow local localPort peer peerPort _) s l = do
+  full <- isFull l
+  halfOpen <- readIORef (listenerHalfOpen l)
+  (options, settings, (iss, offset), seal) <- beginnings st now flow l
+  if
+    | full -> count st SynsDropped
+    | halfOpen < tcpMostHalfOpen (stackSettings st) ->
+        forM_ (passiveOpen settings iss offset now s) $ \first -> halfOpened st flow l options first >>= \c -> openingStep st here c first
+    | otherwise -> forM_ (cookieAnswer settings seal offset now s) $ \answer -> do
+        count st CookiesSent
+        writeIORef (stackFlooded st) now
+        sendPacket st (isOwn st peer) local peer protocolTcp (buildSegment local peer (Ports localPort peerPort) answer B.empty)
+
+-- A segment that belongs to no connection: it may bring a cookie of this listener. Answers whether
+-- it was taken, or has to come again.
+returning :: Stack -> Maybe Home -> Instant -> Flow -> Segment -> ByteString -> Listener -> IO Bool
+returning st here now flow s payload l = do
+  flooded <- readIORef (stackFlooded st)
+  if now - flooded > cookieLife
+    then pure False
+    else do
+      (options, settings, (_, offset), seal) <- beginnings st now flow l
+      full <- isFull l
+      case cookieOpen settings seal offset now s of
+        Nothing -> pure False
+        Just _ | full -> True <$ count st SynsDropped
+        Just t -> do
+          count st CookiesTaken
+          c <- halfOpened st flow l options (Step t [] [])
+          True <$ advanceConn st here now c (Arrived s) payload
+
+-- Has a listener as many connections that nobody has accepted as it takes?
+isFull :: Listener -> IO Bool
+isFull l = (>) . Sequence.length <$> readIORef (listenerQueue l) <*> readIORef (listenerBacklog l)
+
+halfOpened :: Stack -> Flow -> Listener -> Options -> Step -> IO Conn
+halfOpened st (Flow local localPort peer peerPort key) l options first = do
+  modifyIORef' (listenerHalfOpen l) (+ 1)
+  newConn st local localPort peer peerPort key (isOwn st peer) first (Unaccepted l) options
+
+-- | The initial sequence number of RFC 6528 and the offset of timestamps of a flow: local, peer.
+freshNumbers :: Stack -> Address -> Word16 -> Address -> Word16 -> Instant -> IO (Seq, Word32)
+freshNumbers st local localPort peer peerPort now = do
+  secret <- secretOf st
+  let hash = sealOf 0 secret local localPort peer peerPort
+  pure (initialSequence (hash 0) now, hash 1)
 
 -- | What a connection to this peer starts with. Connections with the same options share it, the last
 -- few of which are kept.
@@ -295,7 +341,7 @@ sendSegment :: Stack -> Conn -> Tcb -> Body -> Segment -> IO ()
 sendSegment st c earlier' b s = do
   count st SegmentsOut
   when (segmentLength s > 0 && segmentSeq s `before` sndNxt earlier') (count st Retransmitted)
-  sendPacket st (connLoop c) (connLocal c) (connPeer c) protocolTcp $
+  sendMarked (classOf s) st (connLoop c) (connLocal c) (connPeer c) protocolTcp $
     buildSegment (connLocal c) (connPeer c) (Ports (connLocalPort c) (connPeerPort c)) s payload
   where
     payload = case slices (segmentSeq s) (fromIntegral (segmentLength s)) (bodyOut b) of
@@ -303,9 +349,13 @@ sendSegment st c earlier' b s = do
       several -> B.concat several
 
 sendPacket :: Stack -> Bool -> Address -> Address -> Word8 -> ByteString -> IO ()
-sendPacket st loop source target protocol payload = do
+sendPacket = sendMarked 0
+
+-- Of this class.
+sendMarked :: Word8 -> Stack -> Bool -> Address -> Address -> Word8 -> ByteString -> IO ()
+sendMarked marks st loop source target protocol payload = do
   count st PacketsOut
-  let packet = buildPacket (Packet source target protocol 64 0 0 payload)
+  let packet = buildPacket (Packet source target protocol 64 marks 0 payload)
   if loop
     then modifyIORef' (stackLoop st) (Sequence.|> packet)
     else deviceSend (stackDevice st) packet

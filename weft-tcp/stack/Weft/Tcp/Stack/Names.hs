@@ -16,14 +16,20 @@ module Weft.Tcp.Stack.Names
     isUnspecified,
     isLoopback,
     loopbackLike,
+
+    -- * Flows
+    sealOf,
   )
 where
 
 import Data.Bits (shiftL, shiftR, (.&.), (.|.))
-import Data.Word (Word16, Word32)
+import Data.ByteArray.Hash (SipHash (..), SipKey (..), sipHash)
+import Data.Word (Word16, Word32, Word64, Word8)
 import Network.Socket (Family (AF_INET6), HostAddress6, SockAddr (..), hostAddressToTuple, tupleToHostAddress)
 import Text.Read (readMaybe)
 import Weft.Socket (showAddress)
+import Weft.Tcp.Cookie (Seal)
+import Weft.Tcp.Internal.Bytes
 import Weft.Tcp.Packet (Address (..))
 
 -- | Address and port; 'Nothing' for other families. A mapped address is of version 4.
@@ -81,3 +87,13 @@ loopbackLike :: Address -> Address
 loopbackLike = \case
   Address4 _ -> Address4 0x7f000001
   Address6 {} -> Address6 0 1
+
+-- | The seal of a flow for a purpose, with a secret: local, peer. SipHash (Aumasson & Bernstein
+-- 2012), as RFC 6528 asks for a hash that does not tell its key.
+sealOf :: Word8 -> (Word64, Word64) -> Address -> Word16 -> Address -> Word16 -> Seal
+sealOf purpose (a, b) local localPort peer peerPort said = fromIntegral hash
+  where
+    SipHash hash = sipHash (SipKey a b) (build (byte8 purpose <> address local <> address peer <> byte16 localPort <> byte16 peerPort <> byte64 said))
+    address = \case
+      Address4 n -> byte32 n
+      Address6 x y -> byte64 x <> byte64 y

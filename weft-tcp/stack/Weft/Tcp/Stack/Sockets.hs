@@ -289,7 +289,7 @@ connectSock st s address limit here now = onSock st s $ \sock ->
                   Just _ -> pure (Refuse eADDRINUSE)
                   Nothing -> do
                     o <- readIORef (sockOptions sock)
-                    (iss, offset) <- freshNumbers st key now
+                    (iss, offset) <- freshNumbers st a p peer peerPort now
                     let loop = isOwn st peer
                     settings <- settingsFor st o peer loop
                     let first = activeOpen settings iss offset now

@@ -81,7 +81,8 @@ data TcpSettings = TcpSettings
     -- | How many sockets may be open, asked whenever one is to be opened. At the limit opening
     -- fails with @EMFILE@, and an accept waits until a socket is closed.
     tcpMostSockets :: !(IO Int),
-    -- | How many connections of one listener may be half open. Further SYNs are dropped.
+    -- | How many connections of one listener may be half open. Further SYNs are answered by
+    -- cookies ("Weft.Tcp.Cookie").
     tcpMostHalfOpen :: !Int,
     -- | For how many microseconds the end of a run waits for what closed connections still have to
     -- send.
@@ -113,6 +114,8 @@ data Stack = Stack
     stackLoop :: !(IORef (Sequence.Seq ByteString)),
     -- | Set before the first socket is open.
     stackSecret :: !(IORef (Maybe (Word64, Word64))),
+    -- | When the last cookie was sent: nobody else has one.
+    stackFlooded :: !(IORef Instant),
     -- | For ports that nobody guesses.
     stackDice :: !(IORef Word64),
     -- | What connections start with, by the options that change it: no delay, keep-alive, receive
@@ -131,7 +134,7 @@ data Stack = Stack
 newtype Counts = Counts (MutablePrimArray RealWorld Int)
 
 -- | A number of things since the start.
-data Counted = PacketsIn | PacketsOut | SegmentsIn | SegmentsOut | Malformed | Refusals | Retransmitted | SynsDropped | TimersFired
+data Counted = PacketsIn | PacketsOut | SegmentsIn | SegmentsOut | Malformed | Refusals | Retransmitted | SynsDropped | CookiesSent | CookiesTaken | TimersFired
   deriving stock (Eq, Enum, Bounded, Show)
 
 -- | One more.
