@@ -20,6 +20,7 @@ import Support
 import Test.Tasty
 import Test.Tasty.HUnit
 import Weft
+import Weft.Attempt
 import Weft.Dump (dumpThreads)
 import Weft.Socket
 import Weft.Tcp.Connection (Ecn (..), Settings (..))
@@ -47,6 +48,7 @@ tests =
       testCase "nobody listens" refusedThere,
       testCase "a dump tells peer and state" dumped,
       testCase "an echo request is answered" echoed,
+      testCase "bytes that were to be followed by more do not wait for ever" uncorked,
       testCase "what was closed at the end of a run arrives" lastWords
     ]
 
@@ -215,6 +217,21 @@ echoed = do
   case parsePacket packet of
     Right p -> parseMessage serverAddress clientAddress (packetPayload p) @?= Right (EchoReply 7 9 "are you there?")
     Left e -> assertFailure (show e)
+
+-- | A promise that is not kept.
+uncorked :: IO ()
+uncorked = twoStacks perfectLink perfectLink server client >>= (@?= "abc")
+  where
+    server :: IO () -> Thread ()
+    server ready = withSocket (listenTcp (Just serverName) "80" 16) $ \l -> do
+      liftIO ready
+      withSocket (fst <$> accept l) $ \s -> do
+        tries <- attempts
+        n <- liftIO (trySendMore tries s "abc")
+        liftIO (n @?= 3)
+        void (receive s 1)
+    client :: Thread () -> Thread ByteString
+    client ready = ready >> withSocket (connectTcp (seconds 30) serverName "80") (`receive` 10)
 
 -- | The client's run ends with bytes that are not yet acknowledged: no more than the window are
 -- under way at first.

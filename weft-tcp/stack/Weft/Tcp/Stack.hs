@@ -222,7 +222,7 @@ answer st home inner tcb request k = case request of
   Send s b | ours s -> to "send" (sendSock st s NothingMore [b])
   SendVector s bs | ours s -> to "send" (sendSock st s NothingMore (take 64 bs))
   AwaitReadable s | ours s -> to "wait" (\_ _ -> awaitReadableSock st s)
-  AwaitWritable s | ours s -> to "wait" (awaitWritableSock st s)
+  AwaitWritable s | ours s -> to "wait" (\_ _ -> awaitWritableSock st s)
   Accept s limit | ours s -> askThroughQueue st "accept" request (acceptSock st s (micros <$> limit)) home tcb k
   Connect s a limit | ours s -> to ("connect to " <> showAddress a) (connectSock st s a (micros <$> limit))
   OpenSocket family Stream | family == AF_INET || family == AF_INET6 -> starting (\h t -> ask st "socket" request (\_ _ -> openSock st family) h t k)
@@ -255,7 +255,7 @@ answer st home inner tcb request k = case request of
 -- There is room first: what was read of the file is then taken as a whole.
 sendingFile :: Stack -> SystemCall r -> Socket -> File -> Int64 -> Int -> Home -> Tcb -> (Int -> Trace) -> IO Trace
 sendingFile st request s f o n home tcb k =
-  ask st "send file" request (roomSock st s) home tcb $ \room -> internally $ \_ _ -> do
+  ask st "send file" request (\_ _ -> roomSock st s) home tcb $ \room -> internally $ \_ _ -> do
     buffer <- newBuffer (min (max 0 n) (min room 262144))
     pure . Call emptyCallStack (ReadFile f buffer 0 (bufferSize buffer) o) $ \got ->
       if got <= 0 then k 0 else internally (\h t -> ask st "send file" request (appendSock st s (BS (bufferMemory buffer) got)) h t k)

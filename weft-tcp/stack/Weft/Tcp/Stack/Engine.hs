@@ -228,7 +228,6 @@ newConn st local localPort peer peerPort key loop first owner options = do
       Body
         { bodyTcb = stepTcb first,
           bodyOut = heldNothing (sndNxt (stepTcb first)),
-          bodyHeld = 0,
           bodyIn = heldNothing (rcvRead (stepTcb first)),
           bodyReaders = [],
           bodyWriters = [],

@@ -11,8 +11,7 @@ import Data.Maybe (fromMaybe)
 import Foreign.C.Types (CInt)
 import Network.Socket (SocketOption (..))
 import Weft.Internal.Os.Net (notSentLowAt)
-import Weft.Tcp.Connection (Settings (settingMss, settingReceiveBuffer), Tcb)
-import Weft.Tcp.Internal.Tcb (Settings (settingKeepAlive, settingNoDelay), Tcb (tcbSettings))
+import Weft.Tcp.Connection (Settings (settingKeepAlive, settingMss, settingNoDelay, settingReceiveBuffer))
 import Weft.Tcp.Stack.State
 
 -- | The value, but for what the socket's state says.
@@ -50,9 +49,7 @@ number :: SocketOption -> (Int, Int)
 number (SockOpt level name) = (fromIntegral (level :: CInt), fromIntegral (name :: CInt))
 
 -- | What it changes of a connection that is there. Its buffer stays as it is.
-onConnection :: Settings -> Tcb -> Tcb
-onConnection new t
-  | settingReceiveBuffer new == settingReceiveBuffer old && settingMss new == settingMss old = t {tcbSettings = new}
-  | otherwise = t {tcbSettings = old {settingNoDelay = settingNoDelay new, settingKeepAlive = settingKeepAlive new}}
-  where
-    old = tcbSettings t
+onConnection :: Settings -> Settings -> Settings
+onConnection new old
+  | settingReceiveBuffer new == settingReceiveBuffer old && settingMss new == settingMss old = new
+  | otherwise = old {settingNoDelay = settingNoDelay new, settingKeepAlive = settingKeepAlive new}

@@ -39,6 +39,7 @@ import Weft.Internal.Os.Descriptor (Descriptor (..), markClosed, newDescriptor)
 import Weft.Internal.Os.Net (acceptConn)
 import Weft.Internal.Os.Sys qualified as Sys
 import Weft.Tcp.Connection
+import Weft.Tcp.Internal.Tcb (Tcb (tcbSettings))
 import Weft.Tcp.Packet (Address (..), sameFamily)
 import Weft.Tcp.Stack.Ask
 import Weft.Tcp.Stack.Engine
@@ -85,7 +86,6 @@ closeSock st s here now = do
         b <- readIORef (connBody c)
         writeIORef (connBody c) b {bodyOwner = Orphan, bodyReaders = [], bodyWriters = []}
         mapM_ (wake here . canceled) (bodyReaders b <> bodyWriters b)
-        flushHeld st here now c
         advanceConn st here now c (if optResets options then Abort else Close) B.empty
       _ -> pure ()
     starved <- readIORef (stackStarved st)
@@ -233,7 +233,7 @@ acceptSock st s limit here now = onSock st s $ \sock ->
               told <- newIORef True
               (socket, _) <- newSock st (listenerFamily l) (Connected c told) o
               settings <- settingsFor st o (connPeer c) (connLoop c)
-              writeIORef (connBody c) b {bodyOwner = Owned, bodyOptions = o, bodyTcb = onConnection settings (bodyTcb b)}
+              writeIORef (connBody c) b {bodyOwner = Owned, bodyOptions = o, bodyTcb = (bodyTcb b) {tcbSettings = onConnection settings (tcbSettings (bodyTcb b))}}
               -- Others wait for the rest.
               unless (Sequence.null rest) (wakeListener l here)
               pure (Answer (socket, toSockAddr (listenerFamily l) (connPeer c) (connPeerPort c)))
@@ -321,9 +321,9 @@ setSock st s option v here now = onSock st s $ \sock -> do
     Connected c _ -> do
       b <- readIORef (connBody c)
       settings <- settingsFor st o (connPeer c) (connLoop c)
-      writeIORef (connBody c) b {bodyOptions = o, bodyTcb = onConnection settings (bodyTcb b)}
+      writeIORef (connBody c) b {bodyOptions = o}
       -- What Nagle's algorithm held back goes.
-      flushHeld st here now c
+      advanceConn st here now c (Tune (onConnection settings (tcbSettings (bodyTcb b)))) B.empty
     _ -> pure ()
   pure (Answer ())
 

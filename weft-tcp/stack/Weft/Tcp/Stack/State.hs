@@ -165,8 +165,6 @@ data Body = Body
   { bodyTcb :: !Tcb,
     -- | What the user wrote and the peer has not acknowledged.
     bodyOut :: !Held,
-    -- | How many of its last bytes wait for more, which the user said would follow at once.
-    bodyHeld :: !Int,
     -- | What came and the user has not read.
     bodyIn :: !Held,
     -- | Threads that wait to read, and to write or for the connection to be there.

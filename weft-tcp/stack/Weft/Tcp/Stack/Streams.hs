@@ -19,7 +19,6 @@ module Weft.Tcp.Stack.Streams
     onSock,
     waitAt,
     waitToWrite,
-    flushHeld,
   )
 where
 
@@ -75,7 +74,7 @@ shutdownSock st s how here now = onConn st s eNOTCONN $ \c b ->
       when (how /= ShutdownSend) $ do
         writeIORef (connBody c) b {bodyDeaf = True, bodyReaders = []}
         wakeAll here (bodyReaders b)
-      when (how /= ShutdownReceive) (flushHeld st here now c >> advanceConn st here now c Shutdown B.empty)
+      when (how /= ShutdownReceive) (advanceConn st here now c Shutdown B.empty)
       pure (Answer ())
 
 -- | Receive what has come, up to a number of bytes, at least one.
@@ -99,17 +98,17 @@ receiveSock st s to most here now
             | otherwise -> pure (Again (waitToRead c) Nothing)
 
 -- | Take what there is room for of several pieces, by copying it: the caller may overwrite its
--- memory at once. If more follows they leave with that, or before the end of the stream.
+-- memory at once. If more follows, what fills no segment leaves with that, or after a while.
 sendSock :: Stack -> Socket -> More -> [ByteString] -> Maybe Home -> Instant -> IO (Verdict Int)
 sendSock st s more pieces here now = onWritable st s $ \c b ->
   if all B.null pieces
     then pure (Answer 0)
     else case roomOf st b of
-      0 -> full st c here now
+      0 -> pure (Again (waitToWrite c) Nothing)
       room -> do
         let (n, out) = fill room 0 (bodyOut b) pieces
-        writeIORef (connBody c) b {bodyOut = out, bodyHeld = bodyHeld b + n}
-        when (more == NothingMore) (flushHeld st here now c)
+        writeIORef (connBody c) b {bodyOut = out}
+        advanceConn st here now c ((if more == NothingMore then Wrote else WroteMore) (fromIntegral n)) B.empty
         pure (Answer n)
   where
     fill room n out = \case
@@ -126,16 +125,9 @@ sendSock st s more pieces here now = onWritable st s $ \c b ->
 -- | Take bytes whether or not there is room. Nobody else has their memory.
 appendSock :: Stack -> Socket -> ByteString -> Maybe Home -> Instant -> IO (Verdict Int)
 appendSock st s bytes here now = onWritable st s $ \c b -> do
-  writeIORef (connBody c) b {bodyOut = append bytes (bodyOut b), bodyHeld = bodyHeld b + B.length bytes}
-  flushHeld st here now c
+  writeIORef (connBody c) b {bodyOut = append bytes (bodyOut b)}
+  advanceConn st here now c (Wrote (fromIntegral (B.length bytes))) B.empty
   pure (Answer (B.length bytes))
-
--- | Have the connection send what waited for more.
-flushHeld :: Stack -> Maybe Home -> Instant -> Conn -> IO ()
-flushHeld st here now c = do
-  b <- readIORef (connBody c)
-  writeIORef (connBody c) b {bodyHeld = 0}
-  advanceConn st here now c (Wrote (fromIntegral (bodyHeld b))) B.empty
 
 -- A connection that bytes may be written to.
 onWritable :: Stack -> Socket -> (Conn -> Body -> IO (Verdict a)) -> IO (Verdict a)
@@ -149,14 +141,10 @@ onWritable st s use = onConn st s ePIPE $ \c b -> case tcbState (bodyTcb b) of
   _ -> use c b
 
 -- | How many bytes it takes, at least one.
-roomSock :: Stack -> Socket -> Maybe Home -> Instant -> IO (Verdict Int)
-roomSock st s here now = onWritable st s $ \c b -> case roomOf st b of
-  0 -> full st c here now
+roomSock :: Stack -> Socket -> IO (Verdict Int)
+roomSock st s = onWritable st s $ \c b -> case roomOf st b of
+  0 -> pure (Again (waitToWrite c) Nothing)
   room -> pure (Answer room)
-
--- There is no room: what waited for more has waited long enough.
-full :: Stack -> Conn -> Maybe Home -> Instant -> IO (Verdict a)
-full st c here now = Again (waitToWrite c) Nothing <$ flushHeld st here now c
 
 -- | Wait until receiving, or accepting, does not wait.
 awaitReadableSock :: Stack -> Socket -> IO (Verdict ())
@@ -174,14 +162,14 @@ awaitReadableSock st s = onSock st s $ \sock ->
     _ -> pure (Answer ())
 
 -- | Wait until sending does not wait.
-awaitWritableSock :: Stack -> Socket -> Maybe Home -> Instant -> IO (Verdict ())
-awaitWritableSock st s here now = onSock st s $ \sock ->
+awaitWritableSock :: Stack -> Socket -> IO (Verdict ())
+awaitWritableSock st s = onSock st s $ \sock ->
   readIORef (sockRole sock) >>= \case
     Connected c _ -> do
       b <- readIORef (connBody c)
       case tcbState (bodyTcb b) of
         SynSent -> pure (Again (waitToWrite c) Nothing)
         SynReceived -> pure (Again (waitToWrite c) Nothing)
-        x | maySend x && roomOf st b == 0 -> full st c here now
+        x | maySend x && roomOf st b == 0 -> pure (Again (waitToWrite c) Nothing)
         _ -> pure (Answer ())
     _ -> pure (Answer ())
