@@ -8,8 +8,9 @@
 -- changes nothing for others. Where that cannot be had it is named and skipped.
 module InteropTest (tests, part) where
 
-import Control.Exception (IOException)
-import Control.Monad ((>=>))
+import Control.Monad (void, (>=>))
+import Foreign.C.Error (Errno (..), eNODEV)
+import GHC.IO.Exception (IOException (..))
 import Support
 import System.Directory (doesPathExist)
 import System.Environment (getExecutablePath)
@@ -18,6 +19,7 @@ import System.Process
 import Test.Tasty
 import Test.Tasty.HUnit
 import Weft
+import Weft.Socket
 import Weft.Tcp.Device
 import Weft.Tcp.Device.Tun
 import Weft.Tcp.Packet (Address (..))
@@ -55,12 +57,22 @@ parts =
     ("Linux connects over a bad link", exchange (own bad) linux ownName 300000),
     ("we connect over a bad link", withLinux (\name -> exchange linux (own bad) name 300000)),
     ("short connections from Linux", shortConnections (own tun) linux ownName 200),
+    ("the device is deleted", deleted),
     ("short connections to Linux", withLinux (\name -> shortConnections linux (own tun) name 200))
   ]
   where
     linux = defaultSettings {settingWorkers = Just 1}
     own device = ownSettings device (Address4 0x0a090002)
     ownName = "10.9.0.2"
+    -- Who waits is told, and so is who comes later.
+    deleted = do
+      outcomes <- runWith (own tun) {settingReport = \_ -> pure ()} . withSocket (listenTcp (Just ownName) "80" 16) $ \l -> do
+        accepting <- beside (try (void (accept l)))
+        blocking (callCommand "ip link del weft0")
+        first <- accepting
+        (first :) <$> sequence [try (void (accept l)), try (connectTcp (seconds 30) "10.9.0.1" "80" >>= closeSocket)]
+      map (either ioe_errno (\() -> Nothing)) outcomes @?= replicate 3 (Just gone)
+    gone = let Errno e = eNODEV in e
     tun = openTun "weft0" (Address4 0x0a090002) 24
     -- Linux has its address once the device is there, which it is before a run opens it again.
     withLinux act = do

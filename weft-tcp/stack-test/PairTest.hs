@@ -123,7 +123,7 @@ flooded = do
 marked :: IO ()
 marked = do
   seen <- newIORef (False, False, False)
-  let note f = modifyIORef' seen f
+  let note = modifyIORef' seen
       there = Link 1000 $ \packet -> case parsePacket packet of
         Right p
           | packetClass p == 2 -> [buildPacket p {packetClass = 3}] <$ note (\(_, b, c) -> (True, b, c || flagged cwr p))

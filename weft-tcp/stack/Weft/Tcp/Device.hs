@@ -27,7 +27,8 @@ data Device = Device
     -- | The largest packet that it carries, in bytes.
     deviceMtu :: !Int,
     -- | Packets that have come, in their order; none if there are none. Does not block. They may
-    -- share memory that is overwritten by the next call.
+    -- share memory that is overwritten by the next call. Throws an 'IOError' if there will be none
+    -- any more.
     deviceRead :: !(IO [ByteString]),
     -- | Wait until there may be one. An ordinary system call of a thread, so that it can be
     -- simulated; may return for nothing.

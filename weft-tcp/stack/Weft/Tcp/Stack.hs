@@ -1,4 +1,5 @@
 {-# LANGUAGE GADTs #-}
+{-# LANGUAGE MultiWayIf #-}
 
 -- |
 -- Description : TCP of our own under a program's sockets
@@ -40,7 +41,7 @@ import Foreign.ForeignPtr.Unsafe (unsafeForeignPtrToPtr)
 import Foreign.Ptr (plusPtr)
 import GHC.Stack (emptyCallStack)
 import Network.Socket (Family (..), SocketType (..))
-import Weft (Thread, catch, mask, milliseconds, sleep, yield)
+import Weft (Thread, catch, liftIO, mask, milliseconds, sleep, yield)
 import Weft.Internal.Core.Buffer (newBuffer)
 import Weft.Internal.Core.Context (Context (..), rootContext)
 import Weft.Internal.Core.Home (Home (..))
@@ -153,7 +154,8 @@ newStack settings device = do
   shortage <- newShortage
   starved <- newIORef False
   report <- newIORef (\_ -> pure ())
-  Stack settings device turn conns socks next open ports timers soonest clock seen loop secret flooded dice shared (Counts counts) shortage starved report <$> newIORef False
+  lost <- newIORef False
+  Stack settings device turn conns socks next open ports timers soonest clock seen loop secret flooded dice shared (Counts counts) shortage starved report lost <$> newIORef False
 
 -- | For "Weft.Counters".
 gauges :: Stack -> IO (Map.Map Text.Text Int)
@@ -280,14 +282,18 @@ inputThread st = mask $ \restore -> restore loop `catch` \(_ :: SomeException) -
   where
     loop = do
       n <- inTurn st (takePackets st)
-      if n == 0 then deviceAwait (stackDevice st) else yield
+      gone <- liftIO (readIORef (stackLost st))
+      if
+        | gone -> suspend "wait for a device that is gone" (\_ -> pure ())
+        | n == 0 -> deviceAwait (stackDevice st)
+        | otherwise -> yield
       loop
 
 takePackets :: Stack -> Maybe Home -> Tcp.Instant -> IO Int
-takePackets st here now = do
-  packets <- deviceRead (stackDevice st)
-  mapM_ (packetIn st here now) packets
-  pure (length packets)
+takePackets st here now =
+  try (deviceRead (stackDevice st)) >>= \case
+    Right packets -> length packets <$ mapM_ (packetIn st here now) packets
+    Left e -> 0 <$ loseDevice st here now e
 
 -- | Fires timers (Li's @worker_tcp_timer@).
 clockThread :: Stack -> Thread ()

@@ -13,7 +13,7 @@ import Data.ByteString (ByteString)
 import Data.ByteString.Internal qualified as B
 import Data.ByteString.Unsafe qualified as B
 import Data.Word (Word32, Word8)
-import Foreign.C.Error (Errno (..), eBUSY, eNOENT, ePERM, errnoToIOError)
+import Foreign.C.Error (Errno (..), eBUSY, eNODEV, eNOENT, ePERM, errnoToIOError)
 import Foreign.C.String (CString, withCString)
 import Foreign.C.Types (CInt (..), CLong (..))
 import Foreign.ForeignPtr (ForeignPtr, plusForeignPtr, withForeignPtr)
@@ -47,7 +47,7 @@ openTun name address prefix = withCString name $ \cname -> do
     Device
       { deviceName = name,
         deviceMtu = fromIntegral mtu,
-        deviceRead = readBatch fd slab,
+        deviceRead = readBatch fd slab >>= either (throwIO . explained "is gone") pure,
         deviceAwait = awaitReadable (Socket d AF_UNSPEC Raw),
         deviceSend = send fd,
         deviceClose = void (c_close fd)
@@ -73,23 +73,26 @@ batch, room :: Int
 batch = 64
 room = 3072
 
--- Until there is none, or the memory is full. A larger packet than the MTU does not come.
-readBatch :: CInt -> ForeignPtr Word8 -> IO [ByteString]
-readBatch fd slab = withForeignPtr slab (`go` 0)
+-- Until there is none, or the memory is full. A larger packet than the MTU does not come. Nothing
+-- can be read of a device that was deleted; one that is down comes up again.
+readBatch :: CInt -> ForeignPtr Word8 -> IO (Either Errno [ByteString])
+readBatch fd slab = withForeignPtr slab $ \p ->
+  let go at
+        | at > batch * room - least = pure (Right [])
+        | otherwise = do
+            n <- c_read fd (castPtr (p `plusPtr` at)) (fromIntegral (batch * room - at))
+            if n > 0
+              then do
+                let size = fromIntegral n
+                    next = (at + size + 7) `shiftR` 3 `shiftL` 3
+                fmap (B.BS (slab `plusForeignPtr` at) size :) <$> go next
+              else pure (if Errno (fromIntegral (negate n)) == badState && at == 0 then Left eNODEV else Right [])
+   in go 0
   where
-    go :: Ptr Word8 -> Int -> IO [ByteString]
-    go p at
-      | at > batch * room - least = pure []
-      | otherwise = do
-          n <- c_read fd (castPtr (p `plusPtr` at)) (fromIntegral (batch * room - at))
-          if n <= 0
-            then pure []
-            else do
-              let size = fromIntegral n
-                  next = (at + size + 7) `shiftR` 3 `shiftL` 3
-              (B.BS (slab `plusForeignPtr` at) size :) <$> go p next
     -- The largest MTU of such a device.
     least = 65535
+    -- EBADFD.
+    badState = Errno 77
 
 send :: CInt -> ByteString -> IO ()
 -- A device that is full, or down, loses the packet.

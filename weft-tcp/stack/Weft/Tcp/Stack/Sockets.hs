@@ -12,6 +12,7 @@ module Weft.Tcp.Stack.Sockets
     listenSock,
     acceptSock,
     connectSock,
+    loseDevice,
 
     -- * Options and names
     getSock,
@@ -21,7 +22,7 @@ module Weft.Tcp.Stack.Sockets
   )
 where
 
-import Control.Exception (toException)
+import Control.Exception (displayException, toException)
 import Control.Monad (forM_, unless, when)
 import Data.Bits (shiftL, shiftR, xor)
 import Data.ByteString qualified as B
@@ -91,11 +92,7 @@ closeSock st s here now = do
     starved <- readIORef (stackStarved st)
     when starved $ do
       writeIORef (stackStarved st) False
-      socks <- readIORef (stackSocks st)
-      forM_ socks $ \other ->
-        readIORef (sockRole other) >>= \case
-          Listening l -> wakeListener l here
-          _ -> pure ()
+      wakeListeners st here
   pure (Answer ())
   where
     canceled (Wake w place _) = Wake w place (\_ -> Throw (toException (errnoToIOError "wait" (Errno (fromIntegral (negate Sys.canceled))) Nothing Nothing)))
@@ -109,6 +106,29 @@ closeSock st s here now = do
         when (bodyOwner b == Unaccepted l) $ do
           writeIORef (connBody c) b {bodyOwner = Orphan}
           advanceConn st' here' now' c Abort B.empty
+
+-- | The device is gone, because of this: connections over it end, and nobody waits for further
+-- ones.
+loseDevice :: Stack -> Maybe Home -> Instant -> IOError -> IO ()
+loseDevice st here now why = do
+  was <- atomicModifyIORef' (stackLost st) (True,)
+  unless was $ do
+    report <- readIORef (stackReport st)
+    report (displayException why <> "; connections over it have ended")
+    conns <- readIORef (stackConns st)
+    forM_ conns $ \c -> unless (connLoop c) $ do
+      modifyIORef' (connBody c) (\b -> b {bodyFailure = Just (Unreached 0)})
+      advanceConn st here now c Abort B.empty
+    wakeListeners st here
+
+-- | Have all who wait to accept look again.
+wakeListeners :: Stack -> Maybe Home -> IO ()
+wakeListeners st here = do
+  socks <- readIORef (stackSocks st)
+  forM_ socks $ \other ->
+    readIORef (sockRole other) >>= \case
+      Listening l -> wakeListener l here
+      _ -> pure ()
 
 wakeListener :: Listener -> Maybe Home -> IO ()
 wakeListener l here = do
@@ -216,7 +236,9 @@ acceptSock st s limit here now = onSock st s $ \sock ->
     Listening l -> do
       queue <- readIORef (listenerQueue l)
       case Sequence.viewl queue of
-        Sequence.EmptyL -> pure (Again (waitAt (listenerWaiters l)) limit)
+        Sequence.EmptyL -> do
+          lost <- readIORef (stackLost st)
+          pure (if lost then Refuse eNODEV else Again (waitAt (listenerWaiters l)) limit)
         c Sequence.:< rest -> do
           full <- isFull st
           if full
@@ -271,7 +293,9 @@ connectSock st s address limit here now = onSock st s $ \sock ->
                 | isOwn st peer -> Just peer
                 | a : _ <- own -> Just a
                 | otherwise -> Nothing
+        lost <- readIORef (stackLost st)
         case source of
+          _ | lost && not (isOwn st peer) -> pure (Refuse eNODEV)
           Nothing -> pure (Refuse eNETUNREACH)
           Just a | not (sameFamily a peer) -> pure (Refuse eAFNOSUPPORT)
           Just a -> do

@@ -126,6 +126,8 @@ data Stack = Stack
     -- | Does an accept wait for a socket to be closed?
     stackStarved :: !(IORef Bool),
     stackReport :: !(IORef (String -> IO ())),
+    -- | Is the device gone?
+    stackLost :: !(IORef Bool),
     -- | Were its threads started?
     stackStarted :: !(IORef Bool)
   }
