@@ -21,7 +21,7 @@ tests =
     [ testProperty "chunks come out as they went in, cut anywhere" prop_chunks,
       testProperty "agree with the reference" (withMaxSuccess 5000 prop_reference),
       testProperty "agree on bodies of every kind" (checkCoverage prop_reference),
-      testProperty "a fixed length takes exactly so much" prop_fixed,
+      testProperty "a fixed length takes exactly its octets" prop_fixed,
       testProperty "gathering is decoding" prop_gather,
       testCase "small pieces are gathered" gathering,
       testCase "sizes" sizes,

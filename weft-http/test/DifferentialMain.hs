@@ -3,7 +3,7 @@
 --
 -- Without arguments these are tests, on the same conversations every time. Otherwise:
 --
--- > weft-http-differential fuzz MINUTES SEED   compare other conversations, for so long
+-- > weft-http-differential fuzz MINUTES SEED   compare other conversations, for this time
 -- > weft-http-differential read HEX            what does each parser read in this one?
 module Main (main) where
 

@@ -32,7 +32,7 @@ seconds = (* 1_000_000_000)
 pass :: World -> Int -> IO ()
 pass world by = modifyIORef' (worldTime world) (+ by)
 
--- | A request that takes so long.
+-- | A request that takes this time.
 request :: World -> Int -> IO ()
 request world time = do
   way <- chosen (worldChooser world)

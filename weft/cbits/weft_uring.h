@@ -49,8 +49,8 @@ void weft_uring_free(struct weft_uring *r);
  * call when there is neither. Answers the number of events, or an error. When it
  * is WEFT_URING_EVENTS there may be more. Never blocks. */
 int weft_uring_turn(struct weft_uring *r);
-/* The same, and block for at most so many nanoseconds (negative: for ever) when
- * nothing has completed. */
+/* As weft_uring_turn, but when nothing has completed, block for at most this number of
+ * nanoseconds (negative: for ever). */
 int weft_uring_wait(struct weft_uring *r, int64_t nanoseconds);
 struct weft_uring_event *weft_uring_events(struct weft_uring *r);
 

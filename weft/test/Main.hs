@@ -96,7 +96,7 @@ everything = do
         Test.Timeline.tests
       ]
 
--- | No test takes so long, unless it hangs.
+-- | A test that takes longer hangs.
 limited :: Timeout -> Timeout
 limited = \case
   NoTimeout -> mkTimeout 180_000_000

@@ -93,7 +93,7 @@ upload most = do
   chunky <- chance 60
   if chunky
     then do
-      -- Not so many that their overhead, or all that a handler leaves, is more than allowed.
+      -- Few enough to keep their overhead, and what a handler leaves unread, within the limits.
       sizes <- several 1 4 (weighted [(2, between (1 + size `div` 300) (20 + size `div` 300)), (2, between (1 + size `div` 300) 5_000)])
       extension <- oneOf (map pure ["", "", ";x", "; a=b", " ;c=\"d\""])
       trailers <- several 0 2 ((,) <$> oneOf (map pure ["sum", "x-other"]) <*> oneOf (map pure ["", "5", "a b"]))

@@ -56,7 +56,7 @@ data Place = InHandler | InStream | InProtocol
 place :: Draw Place
 place = oneOf (map pure [minBound ..])
 
--- | Sleep so long in that place, and then answer.
+-- | Sleep for this time in that place, and then answer.
 sleeping :: Thread () -> Place -> ByteString -> Response
 sleeping work what said' = case what of
   InStream -> streamed ok200 [] (\sink -> sinkWrite sink "early" >> sinkFlush sink >> work >> sinkWrite sink (byteString said'))

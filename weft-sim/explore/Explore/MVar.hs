@@ -65,7 +65,7 @@ modify = do
   quiet
   done <- length <$> said log'
   left <- tryReadMVar var
-  pure (expectEqual "the variable, when so many have added 1" (Just done) left)
+  pure (expectEqual "the variable, to which each finished thread added 1" (Just done) left)
 
 readers :: Thread Complaints
 readers = do

@@ -43,7 +43,7 @@ scenarios =
       }
   ]
 
--- | Accepts fail, connections are reset, and there are only so many descriptors.
+-- | Accepts fail, connections are reset, and there are few descriptors.
 hostile :: Int -> Config -> Config
 hostile descriptors config =
   config

@@ -73,7 +73,7 @@ struct weft_monitor {
   int64_t reviewed;   /* when somebody looked what the carriers do */
   int told;           /* has the operator been told that there is no carrier left? */
   int64_t tell_after; /* and not before this again */
-  int granted;        /* so many carriers may be started before we look for room again */
+  int granted;        /* carriers that may be started before we look for room again */
   int refused;        /* why no carrier may be started now: an errno, or 0 */
   int64_t ask_after;  /* until then */
 };
@@ -290,7 +290,7 @@ static int take_over(weft_monitor *m, int worker) {
 }
 
 /* More than a few carriers are busy: Haskell counts those that GHC knows to be blocked, which
-   are in nobody's way, and so many more are allowed. */
+   keep no processor busy, and the limit rises by their number. */
 static void review(weft_monitor *m, int64_t time) {
   call_carry(m, -2, 0);
   int64_t blocked = atomic_load(asleep_word(m) + WEFT_BLOCKED);
@@ -470,7 +470,7 @@ void weft_monitor_wake(weft_monitor *m) {
   futex(asleep_word(m), FUTEX_WAKE_PRIVATE, 1, NULL);
 }
 
-/* The run is to end: so many more carriers from now on. A reserve, with which even at the
+/* The run is to end: raise the limit by this number of carriers, a reserve with which even at the
    limit a worker whose thread is stuck cancels its others; and when that is over one for
    each worker, with which it is stopped. */
 void weft_monitor_ending(weft_monitor *m, int more) {

@@ -13,7 +13,7 @@
    blocked when somebody looked). */
 enum { WEFT_LINE = 8, WEFT_USER = 0, WEFT_MARK = 1, WEFT_AWAKE = 0, WEFT_CARRIERS = 1, WEFT_BLOCKED = 2 };
 
-/* So many more carriers while the threads of a run are being ended, and then one for each
+/* The carriers beyond the limit while the threads of a run are being ended; then one for each
    worker. */
 enum { WEFT_RESERVE = 64 };
 

@@ -102,7 +102,7 @@ instance Exception ReadError where
 -- other CR is a byte like others.
 --
 -- What comes after the last LF is no line, for it may be a part of one: then it raises
--- 'EndedEarly'. For a longer line it raises 'TooLong', when so much has come.
+-- 'EndedEarly'. For a longer line it raises 'TooLong', when this much has come.
 readLine :: Reader -> Int -> Thread (Maybe ByteString)
 readLine reader bound = delimited reader Line bound 2 $ \bytes searched -> do
   i <- (+ searched) <$> Char8.elemIndex '\n' (ByteString.drop searched bytes)

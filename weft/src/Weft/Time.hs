@@ -34,7 +34,7 @@ import Weft.Internal.Core.SystemCall
 import Weft.Internal.Core.Trace
 import Weft.Internal.Data.Time
 
--- | Wait for so long, at least; a duration that is not positive lets other
+-- | Wait for at least this time; a duration that is not positive lets other
 -- threads run once. The wait ends at the first poll of the event source after the
 -- time has come: late by microseconds on an idle worker, by a slice of the other
 -- threads on a busy one, and never early.

@@ -51,7 +51,7 @@ instance Exception TimedOut where
   toException = asyncExceptionToException
   fromException = asyncExceptionFromException
 
--- | Run a thread's part for at most so long: 'Nothing' when the time was up and the
+-- | Run a thread's part for at most this time: 'Nothing' when the time was up and the
 -- part was interrupted. A duration that is not positive has passed already: the part
 -- does not begin.
 --

@@ -272,7 +272,7 @@ answered config = forM_ [0 .. 31] $ \steps -> do
       -- It has had the thread cancelled, and waits for its end.
       untilWaits caller
       putMVar goOn ()
-      -- Nobody waits for so long.
+      -- Longer than any test waits.
       Ghc.timeout 60_000_000 (takeMVar box)
   outcome @?= Just (Left Boom)
   where

@@ -81,7 +81,7 @@ storeRun = do
   where
     ten = defaultCluster {clusterReplicas = 10, clusterClients = 4, clusterTime = 600_000_000_000, clusterPause = 1_000_000_000}
 
--- | How often in a second, if the action does it so many times.
+-- | Repetitions per second of an action that makes this number of them.
 rate :: Int -> IO () -> IO Double
 rate times act = do
   start <- Measure.now

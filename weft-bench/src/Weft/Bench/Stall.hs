@@ -25,7 +25,7 @@ import Weft.Bench.Report
 
 -- | How long, and how many threads are stuck at once.
 data StallSettings = StallSettings
-  { -- | each case lasts so many seconds
+  { -- | the length of each case, in seconds
     stallSeconds :: !Int,
     -- | threads that are stuck at the same time
     stallThreads :: !Int

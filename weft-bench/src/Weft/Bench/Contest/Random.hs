@@ -27,7 +27,7 @@ next :: State -> State
 next x = x * 6_364_136_223_846_793_005 + 1_442_695_040_888_963_407
 {-# INLINE next #-}
 
--- | So many further on.
+-- | The state after this number of steps.
 steps :: Int -> State -> State
 steps 0 !x = x
 steps n !x = steps (n - 1) (next x)

@@ -37,7 +37,7 @@ data Content
     PageContent
   | -- | @Hello, world!@, from a handler
     HelloContent
-  | -- | one of so many files of so many bytes, chosen at random for each request
+  | -- | a file chosen at random for each request: the number of files, and their size in bytes
     FileContent !Int !Int
   deriving stock (Eq, Show)
 

@@ -56,7 +56,7 @@ data Growth = Growth
   }
   deriving stock (Eq, Show)
 
--- | From the first to the second, over so many connections; at least 1.
+-- | The growth per connection from the first to the second, given the number of connections (not 0).
 growth :: Int -> Memory -> Memory -> Growth
 growth connections a b = Growth (each memoryResident) (each memoryProportional) (each memoryKernel)
   where

@@ -40,7 +40,7 @@ data Pace
     HalfOfLeast
   deriving stock (Eq, Ord, Show, Enum, Bounded)
 
--- | So many connections that ask as fast as they are answered, and nothing else.
+-- | This number of connections, each of which asks as soon as it is answered, and no others.
 closedLoop :: Int -> Scenario
 closedLoop active = Scenario active 0 AsAnswered
 

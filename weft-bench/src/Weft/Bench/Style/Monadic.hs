@@ -36,7 +36,7 @@ numberedStyle = weftStyle "monadic-fork" (void . fork) monadic
 
 -- | How the threads that are measured are written.
 data Writing = Writing
-  { -- | yield so many times and once more, then run the action
+  { -- | yield this number of times and once more, then run the action
     spinning :: IO () -> Int -> Thread (),
     -- | run an action, sleep until an instant, run another one
     napping :: IO () -> Instant -> IO () -> Thread ()

@@ -28,12 +28,11 @@ data Scenario = Scenario
   { scenarioName :: !Text,
     -- | What the other side is.
     scenarioPeer :: !Text,
-    -- | The share of the asked number of operations that is done, one in so many:
-    -- some are slow.
+    -- | The divisor of the number of operations: larger for slow ones.
     scenarioPart :: !Int,
-    -- | So many operations, by threads of Weft.
+    -- | Run this number of operations on threads of Weft.
     scenarioWeft :: Int -> Thread (),
-    -- | The same, by GHC's.
+    -- | Run this number of operations on GHC's threads.
     scenarioGhc :: Int -> IO ()
   }
 

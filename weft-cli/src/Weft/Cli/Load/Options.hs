@@ -37,7 +37,7 @@ data LoadOptions = LoadOptions
 
 -- | The end of a load.
 data Amount
-  = -- | After so long.
+  = -- | After this time.
     For !Duration
   | -- | After this many requests.
     Count !Int
@@ -69,7 +69,7 @@ loadOptions =
   where
     amount =
       (Count <$> option (number 1 1_000_000_000_000) (long "requests" <> short 'n' <> metavar "N" <> help "End after N requests"))
-        <|> (For <$> option secondsOf (long "duration" <> short 'd' <> metavar "SECONDS" <> value (seconds 10) <> help "End after so long (default: 10)"))
+        <|> (For <$> option secondsOf (long "duration" <> short 'd' <> metavar "SECONDS" <> value (seconds 10) <> help "End after this time (default: 10)"))
     real :: Double -> Double -> ReadM Double
     real low high = eitherReader $ \text -> case reads text of
       [(x, "")] | x >= low && x <= high -> Right x

@@ -119,7 +119,7 @@ untimed :: Int64
 untimed = 0
 {-# NOINLINE untimed #-}
 
--- | Receive more of a head, of which so much was seen.
+-- | Receive more of a head, given how much of it was searched.
 incomplete :: Context -> Connection -> Input -> Int -> Output -> Thread Pause
 incomplete context c input seen output = do
   flush context c output
@@ -296,8 +296,8 @@ newAnswering request input keep start = do
   exchange <- newExchange
   pure $! Answering request input keep start (WithoutBody input) exchange
 
--- | A request has come and is going to be answered. Answers whether it is the last one of its
--- connection, because there were so many.
+-- | Begin to answer a request. Returns whether it is the last one that its connection may send
+-- ('serverMaxRequests').
 beginHandling :: Context -> Connection -> IO Bool
 beginHandling context c = do
   enter server c Handling

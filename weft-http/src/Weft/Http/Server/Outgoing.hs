@@ -83,7 +83,7 @@ flushAlso context c (Output waiting _) more = runOnce $ case (waiting, more) of
   ([], []) -> pure ()
   _ -> write context c (reverse waiting <> more)
 
--- | In octets: to copy so much content behind its head costs less than to send two pieces.
+-- | In octets: content up to this size is copied after its head, which costs less than two pieces.
 worthCopying :: Int64
 worthCopying = 4096
 

@@ -55,8 +55,8 @@ worthOfOne rate = 1_000_000_000 `quot` max 1 (rateOctets rate)
 graceOf :: MinimumRate -> Int64
 graceOf = durationNanoseconds . rateGrace
 
--- | The credit, in nanoseconds, after a wait of so many nanoseconds has brought so many octets;
--- with the octets of a lump.
+-- | The credit, in nanoseconds, given the octets of a lump, the credit before, the nanoseconds
+-- waited, and the octets that arrived.
 creditAfter :: MinimumRate -> Int64 -> Int64 -> Int64 -> Int64 -> Int64
 creditAfter rate lump credit waited octets =
   min (graceOf rate + each * max octets lump) (credit - waited + each * octets)

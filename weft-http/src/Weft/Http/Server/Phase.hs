@@ -116,8 +116,8 @@ enter !server !c !phase = entering server c phase (deadlineOf server phase) (ent
 -- which would be several times as large with it.
 {-# NOINLINE enter #-}
 
--- | Enter the first phase; or the second one, which may last for so many nanoseconds, if that ends
--- before the first would. Neither is 'Handling'.
+-- | Enter the first phase; or the second one, which lasts at most this number of nanoseconds, if it
+-- ends before the first would. Neither is 'Handling'.
 enterWithin :: Server -> Connection -> Phase -> Phase -> Int64 -> IO ()
 enterWithin server c phase sooner time = do
   deadline <- deadlineOf server phase

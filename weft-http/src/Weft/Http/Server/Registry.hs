@@ -206,7 +206,7 @@ startDraining server = do
   liftIO (for_ (openRoom open) (\w -> deliver w (Answered ())))
   for_ (openConnections open) expireIdle
 
--- | Wait until the server is not in use, or for so long; says whether it is not.
+-- | Wait until the server is not in use, at most for this time. Returns whether it is not.
 awaitNone :: Server -> Duration -> Thread Bool
 awaitNone server limit = timeout limit waiting >>= maybe (not <$> liftIO inUse) (const (pure True))
   where

@@ -123,11 +123,11 @@ collected resting ended (Waste rested gone before)
   | resting == 0 && ended == before && rested + gone >= worthCollecting = Waste 0 0 ended <$ blocking (performMajorGC >> performMajorGC)
   | otherwise = pure (Waste (rested + resting) (gone + ended - before) ended)
 
--- | What so many connections have given back is a megabyte and more.
+-- | This number of connections gives back at least a megabyte.
 worthCollecting :: Int
 worthCollecting = 1000
 
--- | So many are asked to rest in one second, that is, interrupted.
+-- | The limit of connections interrupted to rest in one second.
 mostResting :: Int
 mostResting = 2000
 

@@ -293,7 +293,7 @@ data ServerSettings = ServerSettings
 data Overload
   = -- | They wait in the listen queue until one closes.
     WaitInBacklog
-  | -- | They are answered with 503 and a @Retry-After@ of so many seconds, at once and
+  | -- | They are answered with 503 and a @Retry-After@ of this number of seconds, at once and
     -- before anything is read; some 250 at a time, beyond which they wait as well.
     RefuseQuickly !Int
   deriving stock (Eq, Show)

@@ -109,7 +109,7 @@ receiveMore c input = runOnce $ do
       n <- receiveTo c buffer to maxBound
       pure (if n == 0 then Nothing else Just (Input buffer from (to + n)))
 
--- | Receive at most so many bytes into memory of their own.
+-- | Receive at most this number of bytes into memory of their own.
 receivePiece :: Connection -> Int -> Thread ByteString
 receivePiece c count = runOnce $ do
   buffer <- liftIO (newBuffer count)

@@ -28,7 +28,7 @@ data LoadReport = LoadReport
   }
   deriving stock (Eq, Show)
 
--- | The mean number of requests under way, n·t/T: so many answers, of that mean
--- response time, in that time (Kerneis & Chroboczek 2009, section 2).
+-- | The mean number of requests under way, n·t/T: the number of answers, their mean response
+-- time, and the time of the run (Kerneis & Chroboczek 2009, section 2).
 measuredLoad :: LoadReport -> Double
 measuredLoad r = fromIntegral (reportRequests r) * reportMean r / (reportSeconds r * 1e9)
