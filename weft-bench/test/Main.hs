@@ -3,6 +3,7 @@
 module Main (main) where
 
 import Test.Tasty (defaultMain, localOption, mkTimeout, testGroup)
+import Weft.Bench.AbSpec qualified
 import Weft.Bench.ChildSpec qualified
 import Weft.Bench.ClientSpec qualified
 import Weft.Bench.ContestSpec qualified
@@ -26,6 +27,7 @@ main =
       [ Weft.Bench.StatisticsSpec.tests,
         Weft.Bench.ReportSpec.tests,
         Weft.Bench.WrkSpec.tests,
+        Weft.Bench.AbSpec.tests,
         Weft.Bench.ProcSpec.tests,
         Weft.Bench.HttpSpec.tests,
         Weft.Bench.ClientSpec.tests,

@@ -4,10 +4,12 @@
 //!     tokio-peer yield  --threads N --switches M [--multi WORKERS]
 //!     tokio-peer timers --threads N [--sleep-ms S] [--multi WORKERS]
 //!
-//! Prints one JSON object on one line. Without `--multi` the tasks run on the
+//! and the workloads of figures.rs. Prints one JSON object on one line. Without `--multi` the tasks run on the
 //! current_thread runtime, which is tokio's fastest for this. The phases are
 //! those of `weft-bench yield` and `weft-bench timers`; weft-bench/README.md
 //! explains them.
+
+mod figures;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::future::Future;
@@ -76,6 +78,10 @@ fn options() -> Options {
 }
 
 fn main() {
+    let mut arguments = std::env::args().skip(1);
+    if arguments.next().is_some_and(|workload| figures::run(&workload, arguments)) {
+        return;
+    }
     let o = options();
     let runtime = match o.multi {
         None => Builder::new_current_thread().enable_time().build(),
@@ -105,15 +111,23 @@ fn drive(o: &Options, runtime: &Runtime, measurement: impl Future<Output = ()> +
     }
 }
 
-/// Processor time of the whole process, in nanoseconds: the first field of
-/// every thread's schedstat.
+#[repr(C)]
+struct Timespec {
+    seconds: i64,
+    nanoseconds: i64,
+}
+
+extern "C" {
+    fn clock_gettime(clock: i32, time: *mut Timespec) -> i32;
+}
+
+const CLOCK_PROCESS_CPUTIME_ID: i32 = 2;
+
+/// Processor time of the whole process, in nanoseconds.
 fn cpu_ns() -> u64 {
-    let Ok(tasks) = std::fs::read_dir("/proc/self/task") else { return 0 };
-    tasks
-        .flatten()
-        .filter_map(|t| std::fs::read_to_string(t.path().join("schedstat")).ok())
-        .filter_map(|s| s.split_whitespace().next().and_then(|n| n.parse::<u64>().ok()))
-        .sum()
+    let mut t = Timespec { seconds: 0, nanoseconds: 0 };
+    unsafe { clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &mut t) };
+    t.seconds as u64 * 1_000_000_000 + t.nanoseconds as u64
 }
 
 struct Yielding {

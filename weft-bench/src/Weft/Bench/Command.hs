@@ -12,7 +12,6 @@ where
 import Control.Monad (join)
 import Options.Applicative
 import Weft.Bench.Command.Contest (contestCommands)
-import Weft.Bench.Command.Events (eventsCommands)
 import Weft.Bench.Command.Figure (figureCommand)
 import Weft.Bench.Command.GhcIO (ghcIOCommands)
 import Weft.Bench.Command.Http (httpCommand, httpFiguresCommand)
@@ -33,4 +32,4 @@ runCommand = join (customExecParser (prefs showHelpOnEmpty) (info (commands <**>
         <> header "weft-bench - the figures of Weft, each beside a peer in the same run"
         <> footer "Every command measures on this machine only and asks nothing of any other. weft-bench/README.md says what the figures mean."
     commands =
-      hsubparser (mconcat [yieldCommand, timersCommand, syncCommand, peerYieldCommand, peerTimersCommand, httpCommand, httpFiguresCommand, figureCommand, waiCommand, plainCommand, toyServerCommand, stallCommand, contestCommands, eventsCommands, ghcIOCommands, worksCommand, simCommand])
+      hsubparser (mconcat [yieldCommand, timersCommand, syncCommand, peerYieldCommand, peerTimersCommand, httpCommand, httpFiguresCommand, figureCommand, waiCommand, plainCommand, toyServerCommand, stallCommand, contestCommands, ghcIOCommands, worksCommand, simCommand])

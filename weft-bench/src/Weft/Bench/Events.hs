@@ -1,5 +1,3 @@
-{-# LANGUAGE OverloadedStrings #-}
-
 -- |
 -- Description : The workloads of an event manager
 --
@@ -9,8 +7,9 @@
 -- GHC's threads; only who waits for them differs ("Weft.Bench.Events.Manager"). The
 -- system calls are made by hand, so that no library waits in between.
 module Weft.Bench.Events
-  ( Workload (..),
-    workloads,
+  ( pongWork,
+    fileWork,
+    delaysWork,
   )
 where
 
@@ -20,7 +19,6 @@ import Control.Monad (forever, replicateM, replicateM_, unless, void)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as Bytes
 import Data.ByteString.Unsafe (unsafeUseAsCStringLen)
-import Data.Text (Text)
 import Data.Word (Word8)
 import Foreign.C.Types (CInt)
 import Foreign.Marshal.Alloc (allocaBytes)
@@ -36,38 +34,26 @@ import Weft.Bench.Events.Manager
 import Weft.Internal.Os.Sys (Result)
 import Weft.Internal.Os.Sys qualified as Sys
 
--- | One.
-data Workload = Workload
-  { workloadName :: !Text,
-    workloadAbout :: !String,
-    -- | its parameters with their defaults
-    workloadKeys :: ![(Text, [Int])],
-    workloadWork :: Manager -> Point -> Either String (IO Work)
-  }
+-- | A connection for each request, which is answered with a few bytes.
+pongWork :: Manager -> Point -> Either String (IO Work)
+pongWork = serving ($ pure "pong")
 
--- | All.
-workloads :: [Workload]
-workloads =
-  [ Workload "pong" "a connection for each request, which is answered with a few bytes" served (serving ($ pure "pong")),
-    Workload "file" "a connection for each request, which is answered with a file of 5,000 bytes" served (serving fromFile),
-    Workload "delays" "threads that all sleep for a millisecond" [("capabilities", [1]), ("threads", [10_000, 100_000])] delays
-  ]
-  where
-    served = [("capabilities", [1]), ("clients", [64]), ("idle", [0, 400]), ("requests", [20_000])]
-    fromFile use = withSystemTempFile "weft-bench-page" $ \path file -> do
-      Bytes.hPut file (Bytes.replicate 5_000 120) >> hClose file
-      use (Bytes.readFile path)
+-- | A connection for each request, which is answered with a file.
+fileWork :: Manager -> Point -> Either String (IO Work)
+fileWork = serving $ \use -> withSystemTempFile "weft-bench-page" $ \path file -> do
+  Bytes.hPut file (Bytes.replicate 4_332 120) >> hClose file
+  use (Bytes.readFile path)
 
--- | @threads@ sleep.
-delays :: Manager -> Point -> Either String (IO Work)
-delays manager point = do
+-- | The point: @capabilities@, and @threads@ that all sleep for a millisecond.
+delaysWork :: Manager -> Point -> Either String (IO Work)
+delaysWork manager point = do
   capabilities <- number point "capabilities"
   threads <- number point "threads"
   pure . withWaits manager $ \waits ->
     runKind capabilities threads (InGhc False (pure (replicate threads (pause waits 1))))
 
--- | @clients@ make @requests@ in all, while @idle@ connections are open. The first argument gives the
--- action that has the answer.
+-- The point: @capabilities@, @clients@ that make @requests@ in all, and @idle@ connections that are
+-- open meanwhile. The first argument gives the action that has the answer.
 serving :: ((IO ByteString -> IO Work) -> IO Work) -> Manager -> Point -> Either String (IO Work)
 serving withAnswer manager point = do
   capabilities <- number point "capabilities"

@@ -2,7 +2,7 @@
 -- Description : What the figures were measured on
 --
 -- A figure without its machine says nothing. One row: the processor, how many there
--- are, the kernel, and how busy others kept it when the measurement began.
+-- are, the kernel, the date, and how busy others kept it when the measurement began.
 module Weft.Bench.Machine
   ( machineRow,
     raiseDescriptors,
@@ -18,6 +18,7 @@ import Data.Text (Text)
 import Data.Text qualified as Text
 import Data.Text.IO qualified as Text
 import Data.Text.Read qualified as Text
+import Data.Time (defaultTimeLocale, formatTime, getCurrentTime)
 import Data.Version (showVersion)
 import GHC.Conc (getNumProcessors)
 import System.Info (compilerVersion)
@@ -30,6 +31,7 @@ machineRow = do
   processors <- getNumProcessors
   model <- parseModel <$> Text.readFile "/proc/cpuinfo"
   kernel <- Text.strip <$> Text.readFile "/proc/sys/kernel/osrelease"
+  date <- formatTime defaultTimeLocale "%F %R UTC" <$> getCurrentTime
   load <- parseLoad <$> Text.readFile "/proc/loadavg"
   pure
     [ ("kind", Name "machine"),
@@ -37,6 +39,7 @@ machineRow = do
       ("processors", Count (fromIntegral processors)),
       ("kernel", Name kernel),
       ("ghc", Name (Text.pack (showVersion compilerVersion))),
+      ("date", Name (Text.pack date)),
       ("load_before", figure load)
     ]
 

@@ -31,7 +31,7 @@ data SyncSettings = SyncSettings
   deriving stock (Eq, Show)
 
 -- | A row for one scenario.
-measureSync :: SyncSettings -> Scenario -> IO Row
+measureSync :: SyncSettings -> SyncScenario -> IO Row
 measureSync settings scenario = do
   setNumCapabilities (syncWorkers settings)
   -- Not the same first in every round: who is first finds another heap.

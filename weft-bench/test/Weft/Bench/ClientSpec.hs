@@ -15,13 +15,14 @@ tests =
     "Client"
     [ testCase "every client is known by its name" $
         mapM_ (\c -> parseClient (clientName c) @?= Right c) [minBound ..],
-      testCase "no other is" $ assertBool "parsed" (isLeft (parseClient "ab")),
+      testCase "no other is" $ assertBool "parsed" (isLeft (parseClient "abs")),
       testCase "wrk where it can, else ask" $
         map (chooseClient Wrk) [closed, closed {askingRate = Just 10}, closed {askingTarget = "/f{0..9}"}] @?= [Wrk, Ask, Ask],
       testCase "others can do all" $
         [chooseClient c closed {askingRate = Just 10} | c <- [Ask, WeftLoad]] @?= [Ask, WeftLoad],
-      testCase "a connection for each request is what only ask can do" $ do
-        [chooseClient c closed {askingEach = Just 1} | c <- [minBound ..]] @?= [Ask, Ask, Ask]
+      testCase "a connection for each request is what only ask and ab can do, and ab nothing else" $ do
+        [chooseClient c closed {askingEach = Just 1} | c <- [minBound ..]] @?= [Ask, Ask, Ask, Ab]
+        map (chooseClient Ab) [closed, closed {askingEach = Just 5}, closed {askingEach = Just 1, askingRate = Just 10}] @?= [Ask, Ask, Ask]
         clientCommand "bin/weft" "peers" Ask closed {askingEach = Just 5}
           @?= Command "peers/ask" ["http://127.0.0.1:8099/x", "-c", "64", "-d", "3", "--json", "--requests", "5", "--skip", "1000"],
       testCase "ask and weft load are called alike" $ do

@@ -12,7 +12,7 @@ import Data.Text qualified as Text
 import Test.Tasty
 import Test.Tasty.HUnit
 import Weft.Bench.Contest
-import Weft.Bench.Events
+import Weft.Bench.Contest.Workload
 import Weft.Bench.Events.Manager
 import Weft.Bench.GhcIO
 
@@ -22,8 +22,8 @@ tests =
     "events and ghc-io"
     [ testGroup
         "each workload with each manager does all that it is to do"
-        [ testCase (Text.unpack (workloadName w <> ", " <> managerName m)) (workloadWork w m small `does` (if workloadName w == "delays" then 50 else 40))
-          | w <- workloads,
+        [ testCase (Text.unpack (workloadName w <> ", " <> managerName m)) (work m small `does` (if workloadName w == "events-delays" then 50 else 40))
+          | w@Workload {workloadBy = ByManagers work} <- workloads,
             m <- managers
         ],
       testGroup

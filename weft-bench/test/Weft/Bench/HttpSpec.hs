@@ -126,7 +126,7 @@ tests =
     observation r server s = Observation PageLoad (closedLoop 64) r server s Nothing Nothing Nothing
     idle r without with =
       Observation IdleBeside (Scenario 64 15000 AsAnswered) r nginx (sample without 1) (Just (Beside (sample with 1) (Held (15000 - r) r))) Nothing Nothing
-    sample rate cpu = Sample (LoadReport 1 1 rate 1500 1000 2000 Nothing 0 Nothing) (CpuTime cpu cpu) 0
+    sample rate cpu = LoadSample (LoadReport 1 1 rate 1500 1000 2000 Nothing 0 Nothing) (CpuTime cpu cpu) 0
 
 cells :: Text -> [Row] -> [Cell]
 cells name = mapMaybe (lookup name)

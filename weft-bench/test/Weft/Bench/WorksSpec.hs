@@ -9,15 +9,17 @@ import Data.Map.Strict qualified as Map
 import Data.Maybe (isJust)
 import Data.Text (Text)
 import Data.Text qualified as Text
+import System.FilePath ((</>))
+import System.IO.Temp (withSystemTempDirectory)
 import Test.Tasty (TestTree, testGroup)
 import Test.Tasty.HUnit (assertBool, assertFailure, testCase, (@?=))
 import Weft.Bench.Contest
-import Weft.Bench.Contest.Kind (kindName, kinds)
 import Weft.Bench.Contest.Workload
 import Weft.Bench.Report (Cell (..))
 import Weft.Bench.Works.Claim
 import Weft.Bench.Works.Page
 import Weft.Bench.Works.Plan
+import Weft.Bench.Works.State
 
 tests :: TestTree
 tests =
@@ -28,7 +30,7 @@ tests =
         let whole = [(plannedName p, p) | p <- plan Whole]
         [e | Claim {claimTest = Measured e _} <- claims, e `notElem` map fst whole] @?= []
         [e | Claim {claimTest = Unreachable e _} <- claims, e `notElem` map fst whole] @?= []
-        [(e, n) | Claim {claimTest = Measured e b} <- claims, Just p <- [lookup e whole], n <- namesOf b, n `notElem` takingPart p] @?= []
+        [(e, n) | Claim {claimTest = Measured e b} <- claims, Just p <- [lookup e whole], n <- namesOf b, n `notElem` contendersPlanned p] @?= []
         [ (e, k)
           | Claim {claimTest = Measured e b} <- claims,
             Just p <- [lookup e whole],
@@ -52,6 +54,26 @@ tests =
         [(plannedName p, n) | p <- plan Whole, w <- toList (workloadNamed (plannedWorkload p)), n <- plannedContenders p, n `notElem` contenderNames w] @?= [],
       testCase "both sizes have the parameters of their workload" $
         [(plannedName p, workloadName w) | s <- [Whole, Quick], p <- plan s, w <- workloads, workloadName w == plannedWorkload p, map keyName (workloadKeys w) /= map fst (plannedKeys p)] @?= [],
+      testCase "a tiny run has one point of each experiment, and takes part in all" $ do
+        map (length . pointsPlanned) (plan Tiny) @?= map (const 1) (plan Tiny)
+        map plannedName (plan Tiny) @?= map plannedName (plan Whole),
+      testCase "the runs take as long as is said" $ do
+        let time e = sum (map secondsPlanned (plan e)) / 60
+        assertBool ("quick: " ++ show (time Quick)) (time Quick <= 12)
+        assertBool ("whole: " ++ show (time Whole)) (time Whole >= 60 && time Whole <= 90),
+      testCase "an interrupted run goes on, another one begins anew" . withSystemTempDirectory "works" $ \directory -> do
+        let file = directory </> "new" </> "state"
+            run n = [("program", Name n)]
+            one = sampleAt "stm" "NPTL" [("n", "1")]
+            two = one {sampleRound = 2}
+        resume file (run "a") >>= (@?= [])
+        keep file one
+        Bytes.appendFile file "{\"contest\":\"st"
+        resume file (run "a") >>= (@?= [one])
+        keep file two
+        resume file (run "a") >>= (@?= [one, two])
+        resume file (run "b") >>= (@?= [])
+        resume file (run "a") >>= (@?= []),
       testCase "what is no claim is refused" $ assertBool "parsed" (isLeft (parseClaims "[{\"work\": \"x\"}]")),
       testCase "rows of another command are a section, and judged" $ do
         let row n v = [("benchmark", Name "events"), ("contender", Name "a"), ("idle", Count n), ("per_second", Figure v)]
@@ -121,12 +143,6 @@ sampleAt e name point = Sample e name 1 point (Map.fromList [("operations", 2), 
 -- Tests run in the package's directory.
 namesOf :: Bounds -> [Text]
 namesOf b = boundsOf b : filter (/= "best") (toList (boundsOver b))
-
--- | Those who do the work of an experiment.
-takingPart :: Planned -> [Text]
-takingPart p = case plannedContenders p of
-  [] -> maybe (map kindName kinds ++ ["Go", "tokio"]) contenderNames (workloadNamed (plannedWorkload p))
-  some -> some
 
 theClaims :: IO [Claim]
 theClaims = Bytes.readFile "works.json" >>= either assertFailure pure . parseClaims

@@ -1,5 +1,5 @@
 -- |
--- Description : weft-bench pipes, stm, disk-random, spread, memory, toy, knot, served-files, contender
+-- Description : A command for each workload, and contender
 --
 -- A command for each workload of "Weft.Bench.Contest.Workload": its parameters are options
 -- that take lists, and all combinations are measured. @contender@ is what these run: one

@@ -49,7 +49,7 @@ httpCommand =
       httpClient <-
         option
           (eitherReader (parseClient . Text.pack))
-          (long "client" <> metavar "NAME" <> value Ask <> showDefaultWith (Text.unpack . clientName) <> help "wrk, ask or weft-load; what wrk cannot do ask does")
+          (long "client" <> metavar "NAME" <> value Ask <> showDefaultWith (Text.unpack . clientName) <> help "wrk, ask, weft-load or ab; what one cannot do ask does")
       httpServerCpu <- option auto (long "server-cpu" <> metavar "CPU" <> value 0 <> showDefault <> help "the processor of the servers")
       httpClientCpu <- option auto (long "client-cpu" <> metavar "CPU" <> value 1 <> showDefault <> help "the processor of the clients")
       httpWeft <- weftOption

@@ -13,7 +13,7 @@ where
 import Options.Applicative
 import Weft.Bench.Command.Options
 import Weft.Bench.Works
-import Weft.Bench.Works.Plan (Size (..))
+import Weft.Bench.Works.Plan (Extent (..))
 
 -- | @works@.
 worksCommand :: Mod CommandFields (IO ())
@@ -21,7 +21,11 @@ worksCommand =
   command "works" (info (repeatWorks <$> parser) (progDesc "The works' experiments, and a page of what they state and what is measured here"))
   where
     parser = do
-      worksSize <- flag Whole Quick (long "quick" <> help "one round, small sizes: about ten minutes, nothing to quote from")
+      worksExtent <-
+        flag' Quick (long "quick" <> help "one round, small sizes: about ten minutes, nothing to quote from")
+          <|> flag' Tiny (long "tiny" <> help "one point of each experiment: a few minutes; does all of it run?")
+          <|> pure Whole
+      worksPlanOnly <- switch (long "plan" <> help "measure nothing; print what would be measured, and how long that takes")
       worksOnly <- option (commaSeparated Right) (long "experiments" <> metavar "LIST" <> value [] <> help "some of the experiments (default: all)")
       worksOut <- strOption (long "out" <> metavar "DIR" <> value "docs/figures" <> showDefault <> help "where works.json and the pictures go")
       worksPage <- strOption (long "page" <> metavar "FILE" <> value "docs/figures.md" <> showDefault <> help "the page, which finds the pictures in a directory beside it")

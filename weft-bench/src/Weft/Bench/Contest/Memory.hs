@@ -61,15 +61,15 @@ memoryWork kind point = do
       arrived
       since threads begin <* putMVar gate ()
 
-data Snapshot = Snapshot !Nanoseconds !Nanoseconds !(Double, Double)
+data Before = Before !Nanoseconds !Nanoseconds !(Double, Double)
 
-snapshot :: IO Snapshot
+snapshot :: IO Before
 snapshot = do
   before <- memory
-  Snapshot <$> now <*> processCpu <*> pure before
+  Before <$> now <*> processCpu <*> pure before
 
-since :: Int -> Snapshot -> IO Work
-since threads (Snapshot start cpu (virtual, resident)) = do
+since :: Int -> Before -> IO Work
+since threads (Before start cpu (virtual, resident)) = do
   time <- elapsedSince start
   used <- subtract cpu <$> processCpu
   (virtual', resident') <- memory

@@ -35,13 +35,13 @@ import Weft.IO qualified as IO
 import Weft.Pipe
 import Weft.Time (milliseconds, sleep)
 
-data Size = Size
-  { sizePairs :: !Int,
-    sizeBytes :: !Int,
-    sizeCapacity :: !Int,
-    sizeRounds :: !Int,
+data Traffic = Traffic
+  { trafficPairs :: !Int,
+    trafficBytes :: !Int,
+    trafficCapacity :: !Int,
+    trafficRounds :: !Int,
     -- | where the FIFOs are at which threads wait
-    sizeIdle :: ![FilePath]
+    trafficIdle :: ![FilePath]
   }
 
 -- | By threads of a kind. The point: @processors@, @pairs@, @bytes@, @capacity@, @idle@,
@@ -56,83 +56,83 @@ pipesWork kind point = do
   total <- number point "total"
   directory <- if idle == 0 then Right "" else maybe (Left "fifos is missing") (Right . Text.unpack) (lookup "fifos" point)
   let rounds = max 1 (total `div` (2 * bytes * pairs))
-      size = Size pairs bytes capacity rounds [directory </> show i | i <- [0 .. idle - 1]]
+      traffic = Traffic pairs bytes capacity rounds [directory </> show i | i <- [0 .. idle - 1]]
   pure . runKind processors (rounds * 2 * bytes * pairs) $ case kind of
-    Monadic backend -> InWeft backend False (monadic size)
-    Direct backend -> InWeft backend False (direct size)
-    Ghc -> InGhc False (ghc size)
+    Monadic backend -> InWeft backend False (monadic traffic)
+    Direct backend -> InWeft backend False (direct traffic)
+    Ghc -> InGhc False (ghc traffic)
 
 -- | The pipes of a pair: what the first reads and writes, and the second.
-pipesOf :: Size -> Thread ((Pipe, Pipe), (Pipe, Pipe))
-pipesOf size = do
+pipesOf :: Traffic -> Thread ((Pipe, Pipe), (Pipe, Pipe))
+pipesOf traffic = do
   (r1, w1) <- openPipe
   (r2, w2) <- openPipe
-  forM_ [w1, w2] (`setPipeCapacity` sizeCapacity size)
+  forM_ [w1, w2] (`setPipeCapacity` trafficCapacity traffic)
   pure ((r2, w1), (r1, w2))
 
 -- | Once all wait.
-idling :: Size -> (Pipe -> Thread ()) -> Thread ()
-idling size waiting = do
-  forM_ (sizeIdle size) $ \path -> openFifo path Weft.ReadWrite >>= fork_ . waiting
-  unless (null (sizeIdle size)) (sleep (milliseconds 50))
+idling :: Traffic -> (Pipe -> Thread ()) -> Thread ()
+idling traffic waiting = do
+  forM_ (trafficIdle traffic) $ \path -> openFifo path Weft.ReadWrite >>= fork_ . waiting
+  unless (null (trafficIdle traffic)) (sleep (milliseconds 50))
 
-monadic :: Size -> Thread [Thread ()]
-monadic size = do
-  idling size $ \pipe -> liftIO (newBuffer 1) >>= \b -> void (readPipeInto pipe b 0 1)
-  fmap concat . replicateM (sizePairs size) $ do
-    ((r2, w1), (r1, w2)) <- pipesOf size
-    x <- liftIO (newBuffer (sizeBytes size))
-    y <- liftIO (newBuffer (sizeBytes size))
+monadic :: Traffic -> Thread [Thread ()]
+monadic traffic = do
+  idling traffic $ \pipe -> liftIO (newBuffer 1) >>= \b -> void (readPipeInto pipe b 0 1)
+  fmap concat . replicateM (trafficPairs traffic) $ do
+    ((r2, w1), (r1, w2)) <- pipesOf traffic
+    x <- liftIO (newBuffer (trafficBytes traffic))
+    y <- liftIO (newBuffer (trafficBytes traffic))
     pure
-      [ times (sizeRounds size) (writePipe w1 token >> whole x r2 (sizeBytes size)),
-        times (sizeRounds size) (whole y r1 (sizeBytes size) >> writePipe w2 token)
+      [ times (trafficRounds traffic) (writePipe w1 token >> whole x r2 (trafficBytes traffic)),
+        times (trafficRounds traffic) (whole y r1 (trafficBytes traffic) >> writePipe w2 token)
       ]
   where
-    token = tokenOf size
+    token = tokenOf traffic
     whole :: Buffer -> Pipe -> Int -> Thread ()
     whole !buffer !pipe !left
       | left <= 0 = pure ()
       | otherwise = readPipeInto pipe buffer 0 left >>= \n -> whole buffer pipe (left - n)
 
-direct :: Size -> Thread [Thread ()]
-direct size = do
-  idling size $ \pipe -> IO.direct (newBuffer 1 >>= \b -> void (IO.readPipeInto pipe b 0 1))
-  fmap concat . replicateM (sizePairs size) $ do
-    ((r2, w1), (r1, w2)) <- pipesOf size
-    x <- liftIO (newBuffer (sizeBytes size))
-    y <- liftIO (newBuffer (sizeBytes size))
+direct :: Traffic -> Thread [Thread ()]
+direct traffic = do
+  idling traffic $ \pipe -> IO.direct (newBuffer 1 >>= \b -> void (IO.readPipeInto pipe b 0 1))
+  fmap concat . replicateM (trafficPairs traffic) $ do
+    ((r2, w1), (r1, w2)) <- pipesOf traffic
+    x <- liftIO (newBuffer (trafficBytes traffic))
+    y <- liftIO (newBuffer (trafficBytes traffic))
     pure
-      [ IO.direct (times (sizeRounds size) (IO.writePipe w1 token >> whole x r2 (sizeBytes size))),
-        IO.direct (times (sizeRounds size) (whole y r1 (sizeBytes size) >> IO.writePipe w2 token))
+      [ IO.direct (times (trafficRounds traffic) (IO.writePipe w1 token >> whole x r2 (trafficBytes traffic))),
+        IO.direct (times (trafficRounds traffic) (whole y r1 (trafficBytes traffic) >> IO.writePipe w2 token))
       ]
   where
-    token = tokenOf size
+    token = tokenOf traffic
     whole :: Buffer -> Pipe -> Int -> IO ()
     whole !buffer !pipe !left
       | left <= 0 = pure ()
       | otherwise = IO.readPipeInto pipe buffer 0 left >>= \n -> whole buffer pipe (left - n)
 
-ghc :: Size -> IO [IO ()]
-ghc size = do
-  forM_ (sizeIdle size) $ \path -> do
+ghc :: Traffic -> IO [IO ()]
+ghc traffic = do
+  forM_ (trafficIdle traffic) $ \path -> do
     fd <- openFd path ReadWrite defaultFileFlags {nonBlock = True}
     forkIO (allocaBytes 1 (\b -> whole fd b 1))
-  unless (null (sizeIdle size)) (threadDelay 50_000)
-  fmap concat . replicateM (sizePairs size) $ do
+  unless (null (trafficIdle traffic)) (threadDelay 50_000)
+  fmap concat . replicateM (trafficPairs traffic) $ do
     (r1, w1) <- pipe
     (r2, w2) <- pipe
     pure
-      [ allocaBytes (sizeBytes size) $ \b -> times (sizeRounds size) (put w1 >> whole r2 b (sizeBytes size)),
-        allocaBytes (sizeBytes size) $ \b -> times (sizeRounds size) (whole r1 b (sizeBytes size) >> put w2)
+      [ allocaBytes (trafficBytes traffic) $ \b -> times (trafficRounds traffic) (put w1 >> whole r2 b (trafficBytes traffic)),
+        allocaBytes (trafficBytes traffic) $ \b -> times (trafficRounds traffic) (whole r1 b (trafficBytes traffic) >> put w2)
       ]
   where
-    token = tokenOf size
+    token = tokenOf traffic
     pipe = do
       (r@(Fd number'), w) <- createPipe
       forM_ [r, w] $ \fd -> setFdOption fd NonBlockingRead True
-      throwErrnoIfMinus1_ "F_SETPIPE_SZ" (c_fcntl number' c_setpipe_sz (fromIntegral (sizeCapacity size)))
+      throwErrnoIfMinus1_ "F_SETPIPE_SZ" (c_fcntl number' c_setpipe_sz (fromIntegral (trafficCapacity traffic)))
       pure (r, w)
-    put fd = unsafeUseAsCString token $ \p -> give fd (castPtr p) (sizeBytes size)
+    put fd = unsafeUseAsCString token $ \p -> give fd (castPtr p) (trafficBytes traffic)
     -- A call first, then the wait, as "GHC.Event" is meant to be used.
     give :: Fd -> Ptr () -> Int -> IO ()
     give !fd !p !left
@@ -147,8 +147,8 @@ ghc size = do
           n <- c_read fd p (fromIntegral left)
           if n > 0 then whole fd p (left - fromIntegral n) else threadWaitRead fd >> whole fd p left
 
-tokenOf :: Size -> ByteString
-tokenOf size = Bytes.replicate (sizeBytes size) 120
+tokenOf :: Traffic -> ByteString
+tokenOf traffic = Bytes.replicate (trafficBytes traffic) 120
 
 foreign import ccall unsafe "read" c_read :: Fd -> Ptr () -> CSize -> IO CSsize
 

@@ -19,8 +19,7 @@ import Weft.Bench.Contest
 import Weft.Bench.Http.Client
 import Weft.Bench.Http.Content
 import Weft.Bench.Http.Launch (Paths (..))
-import Weft.Bench.Http.Load (LoadSettings (..), measureLoad, sampleCpu, sampleReport, warmUp)
-import Weft.Bench.Http.Load qualified as Load
+import Weft.Bench.Http.Load (LoadSample (..), LoadSettings (..), measureLoad, warmUp)
 import Weft.Bench.Http.Name (ServerName)
 import Weft.Bench.Http.Page (pageBytes)
 import Weft.Bench.Http.Server
@@ -30,8 +29,8 @@ import Weft.Bench.Proc (CpuTime (..))
 
 -- | The point: @clients@, @each@ (requests on a connection, 0 for any number), @backlog@ (of the
 -- listen queue), @files@ (0: the page of 305 bytes), @file-bytes@, @cold@ (1: the files leave the
--- page cache first, and a twentieth of them fits the server's own), @seconds@; and where things
--- are: @weft@, @peers@, and with files @site@.
+-- page cache first, and a twentieth of them fits the server's own), @seconds@, @ab@ (1: the client is
+-- ab; may be left out); and where things are: @weft@, @peers@, and with files @site@.
 servedWork :: ServerName -> Point -> Either String (IO Work)
 servedWork name point = do
   clients <- number point "clients"
@@ -45,6 +44,7 @@ servedWork name point = do
   peers <- place "peers"
   site <- if files > 0 then Just <$> place "site" else Right Nothing
   let content = if files > 0 then FileContent files fileBytes else PageContent
+      client = if number point "ab" == Right 1 then Ab else Ask
       cache = if cold then max 1_000_000 (files * fileBytes `div` 20) else 100_000_000
   pure . endingOnSignals $ do
     _ <- raiseDescriptors
@@ -56,7 +56,7 @@ servedWork name point = do
           setting = Setting paths content root 0 clients backlog
           load =
             LoadSettings
-              { loadClient = Ask,
+              { loadClient = client,
                 loadClientCpu = 1,
                 loadPaths = paths,
                 loadTarget = contentTarget content,
@@ -80,7 +80,7 @@ orFail :: Either Text a -> IO a
 orFail = either (errorWithoutStackTrace . Text.unpack) pure
 
 -- What the client saw, for bodies of this size.
-workOf :: Int -> Load.Sample -> Work
+workOf :: Int -> LoadSample -> Work
 workOf bytes s =
   Work
     { workOperations = fromIntegral (reportRequests r),

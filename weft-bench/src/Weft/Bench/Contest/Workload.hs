@@ -15,6 +15,7 @@ module Weft.Bench.Contest.Workload
     contendersOf,
     contenderNames,
     workBy,
+    workByGhc,
     withPlaces,
   )
 where
@@ -35,6 +36,8 @@ import Weft.Bench.Contest.Pipes
 import Weft.Bench.Contest.Served
 import Weft.Bench.Contest.Spread
 import Weft.Bench.Contest.Stm
+import Weft.Bench.Events
+import Weft.Bench.Events.Manager
 import Weft.Bench.Http.Config (Mpm (..), Sendfile (..))
 import Weft.Bench.Http.Content
 import Weft.Bench.Http.Name
@@ -56,6 +59,8 @@ data Contenders
     ByThreads !(Kind -> Point -> Either String (IO Work)) ![String] ![(Where, FilePath, Text)]
   | -- | servers ("Weft.Bench.Contest.Served")
     ByServers ![ServerName]
+  | -- | GHC's threads with each event manager, and in the program without @-threaded@
+    ByManagers !(Manager -> Point -> Either String (IO Work))
 
 -- | Where a program is: under @peers/@, or beside this one.
 data Where = Peers | Beside
@@ -90,12 +95,12 @@ workloads =
         Key "idle" [0] "threads that each wait at a FIFO, which takes a descriptor",
         Key "total" [1_073_741_824] "bytes that are sent in all"
       ]
-      (ByThreads pipesWork [] [nptl, go, select]),
+      (ByThreads pipesWork [] [nptl, go, tokio, select]),
     Workload
       "stm"
-      "One thread for each processor, all increment one variable in transactions; in C and Go under a mutex"
+      "One thread for each processor, all increment one variable in transactions; in C, Go and Rust under a mutex"
       [processors, Key "total" [4_000_000] "increments in all"]
-      (ByThreads stmWork [] [nptl, go]),
+      (ByThreads stmWork [] [nptl, go, tokio]),
     Workload
       "disk-random"
       "Random reads of 4 KB from one file, past the page cache"
@@ -114,16 +119,16 @@ workloads =
         Key "steps" [50_000] "steps of a generator in each turn",
         Key "counter" [0, 1] "1: after each turn a thread increments a variable that all share, in a transaction"
       ]
-      (ByThreads spreadWork [] [nptl, go]),
+      (ByThreads spreadWork [] [nptl, go, tokio]),
     Workload
       "memory"
       "Virtual and resident memory of threads that wait and each hold a buffer"
       [Key "threads" [16_384] "threads", Key "buffer" [4_096] "bytes that each holds"]
-      (ByThreads memoryWork memoryFlags [nptl, go]),
+      (ByThreads memoryWork memoryFlags [nptl, go, tokio]),
     Workload
       "toy"
       "Servers that open a thread for each connection, and others; a connection for each request of a page of 305 bytes"
-      (served [1, 64, 1_000] [1] [1_024] [0] [0])
+      (served [1, 64, 1_000] [1] [1_024] [0] [0] ++ [Key "ab" [0] "1: asked by ab instead of ask"])
       (ByServers ([Toy (ToyOfC t) | t <- ["fork", "nptl", "pth", "st"]] ++ map (Toy . ToyOfHaskell) kinds ++ production)),
     Workload
       "knot"
@@ -134,13 +139,36 @@ workloads =
       "served-files"
       "Random files of 16 KB, most of them on the disk, by the number of clients"
       (served [1, 16, 256, 1_024] [0] [4_096] [131_072] [1])
-      (ByServers [Weft Epoll, Weft IoUring, Nginx Sendfile, Nginx Threads, Apache Worker, Apache Event])
+      (ByServers [Weft Epoll, Weft IoUring, Nginx Sendfile, Nginx Threads, Apache Worker, Apache Event]),
+    Workload
+      "events-pong"
+      "Weft's event manager on each source beside GHC's, threaded and not: a connection for each request, which is answered with a few bytes"
+      eventKeys
+      (ByManagers pongWork),
+    Workload
+      "events-file"
+      "The same with a file of 4,332 bytes as the answer"
+      eventKeys
+      (ByManagers fileWork),
+    Workload
+      "events-delays"
+      "The same managers: threads that all sleep for a millisecond"
+      [capabilities, Key "threads" [10_000, 100_000] "threads that sleep"]
+      (ByManagers delaysWork)
   ]
   where
     processors = Key "processors" [1, 2] "processors that a contender may use, and workers or capabilities that it has"
     nptl = (Peers, "nptl", "NPTL")
     go = (Peers, "gofigures", "Go")
+    tokio = (Peers, "tokio-peer", "tokio")
     select = (Beside, "weft-bench-select", "forkIO-select")
+    capabilities = Key "capabilities" [1] "capabilities of the program"
+    eventKeys =
+      [ capabilities,
+        Key "clients" [64] "connections under way",
+        Key "idle" [0, 400] "connections on which somebody waits and nothing comes",
+        Key "requests" [20_000] "requests in all"
+      ]
     production = [Weft Epoll, Weft IoUring, Nginx Sendfile, Lighttpd, Apache Worker, Apache Prefork, MiniHttpd]
     served clients each backlog files cold =
       [ Key "clients" clients "connections under way, the offered load",
@@ -179,6 +207,9 @@ contendersOf programs places w = case workloadBy w of
                else Right (Command (directory place </> program) (Text.unpack (workloadName w) : places ++ pointArguments point))
            | (place, program, name) <- peers
          ]
+  ByManagers _ ->
+    [Contender (managerName m) (\point -> Right (alone (managerName m) point [])) | m <- managers]
+      ++ [Contender "ghc-select" (Right . Command (directory Beside </> "weft-bench-select") . ([Text.unpack (workloadName w)] ++) . pointArguments)]
   ByServers names -> [Contender (serverName name) (\point -> Right (alone (serverName name) point ["weft=" ++ programWeft programs, "peers=" ++ programPeers programs])) | name <- names]
   where
     alone name point more =
@@ -197,6 +228,14 @@ workBy :: Workload -> Text -> Point -> Either String (IO Work)
 workBy w name point = case workloadBy w of
   ByThreads work _ _ -> named "kind" kindName kinds name >>= (`work` point)
   ByServers names -> named "server" serverName names name >>= (`servedWork` point)
+  ByManagers work -> named "event manager" managerName managers name >>= (`work` point)
+
+-- | The work of a program that has GHC's threads and nothing else.
+workByGhc :: Workload -> Point -> Either String (IO Work)
+workByGhc w = case workloadBy w of
+  ByThreads work _ _ -> work Ghc
+  ByManagers work -> work OfGhc
+  ByServers _ -> const (Left "a workload of servers")
 
 -- | Make what the points need under a directory, for as long as the action runs: FIFOs, a
 -- file, or a site of files. The action is given the arguments that say where.

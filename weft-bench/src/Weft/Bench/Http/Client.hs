@@ -7,7 +7,7 @@
 -- which knows neither a fixed rate nor URLs chosen at random, and whose latencies are not
 -- what was seen: in a closed loop it adds made-up ones for requests that a stall would
 -- have held up, so that the measured load comes out larger than the number of clients.
--- Pure.
+-- ab is what Kerneis & Chroboczek 2009 asked with; it opens a connection for each request. Pure.
 module Weft.Bench.Http.Client
   ( -- * Asking
     Asking (..),
@@ -23,11 +23,12 @@ module Weft.Bench.Http.Client
   )
 where
 
-import Data.Maybe (isJust)
+import Data.Maybe (isJust, isNothing)
 import Data.Text (Text)
 import Numeric (showFFloat)
 import System.FilePath ((</>))
 import Weft.Bench.Child (Command (..))
+import Weft.Bench.Http.Client.Ab (parseAb)
 import Weft.Bench.Http.Client.Json (parseJsonReport)
 import Weft.Bench.Http.Client.Report
 import Weft.Bench.Http.Client.WeftLoad (parseWeftLoad)
@@ -56,6 +57,8 @@ data Client
     Ask
   | -- | @weft load@
     WeftLoad
+  | -- | ApacheBench
+    Ab
   deriving stock (Eq, Show, Enum, Bounded)
 
 -- | As the command line and the reports call it.
@@ -64,6 +67,7 @@ clientName = \case
   Wrk -> "wrk"
   Ask -> "ask"
   WeftLoad -> "weft-load"
+  Ab -> "ab"
 
 -- | The inverse of 'clientName'.
 parseClient :: Text -> Either String Client
@@ -73,6 +77,8 @@ parseClient = named "client" clientName [minBound ..]
 chooseClient :: Client -> Asking -> Client
 chooseClient preferred asking = case preferred of
   Wrk | isJust (askingRate asking) || '{' `elem` askingTarget asking -> Ask
+  Ab | askingEach asking == Just 1, isNothing (askingRate asking), '{' `notElem` askingTarget asking -> Ab
+  Ab -> Ask
   _ | isJust (askingEach asking) -> Ask
   _ -> preferred
 
@@ -83,6 +89,8 @@ clientCommand weft peers client a = case client of
   -- As many samples are left out at either end as the work left out.
   Ask -> Command (peers </> "ask") (shared ++ maybe [] (\n -> ["--requests", show n, "--skip", "1000"]) (askingEach a))
   WeftLoad -> Command weft (["load", "--workers", "1"] ++ shared)
+  -- For a time, however many requests that are (-n after -t); a broken connection is counted (-r).
+  Ab -> Command "ab" ["-q", "-r", "-c", connections, "-t", seconds, "-n", "5000000", url]
   where
     url = "http://127.0.0.1:" ++ show (askingPort a) ++ askingTarget a
     connections = show (askingConnections a)
@@ -98,3 +106,4 @@ readReport = \case
   Wrk -> parseWrk
   Ask -> parseJsonReport
   WeftLoad -> parseWeftLoad
+  Ab -> parseAb

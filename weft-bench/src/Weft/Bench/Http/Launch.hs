@@ -10,6 +10,7 @@ module Weft.Bench.Http.Launch
   )
 where
 
+import Control.Exception (IOException, try)
 import Data.List (find)
 import Data.Maybe (fromMaybe)
 import Data.Text (Text)
@@ -90,7 +91,7 @@ launchCommand paths place content counters = \case
     serving = ["serve", placeRoot place, "--port", port, "--workers", "1", "--cache-bytes", show (pathCacheBytes paths), "--idle-timeout", "3600", "--quiet"]
     runtime flags = ["+RTS"] ++ flags ++ ["-t" ++ counters, "--machine-readable", "-RTS"]
 
--- | What the server calls itself, on one line; 'Nothing' where it does not say.
+-- | What the server calls itself, on one line; 'Nothing' where it does not say or is not there.
 launchVersion :: Paths -> ServerName -> IO (Maybe Text)
 launchVersion paths = \case
   Weft _ -> ask (pathWeft paths) ["--version"]
@@ -109,8 +110,10 @@ launchVersion paths = \case
   Toy _ -> pure Nothing
   where
     ask program arguments = do
-      (_, out, err) <- readProcessWithExitCode program arguments ""
-      pure (find (not . Text.null) (map Text.strip (Text.lines (Text.pack (out ++ err)))))
+      told <- try (readProcessWithExitCode program arguments "")
+      pure $ case told of
+        Left (_ :: IOException) -> Nothing
+        Right (_, out, err) -> find (not . Text.null) (map Text.strip (Text.lines (Text.pack (out ++ err))))
 
 -- Servers are often installed where only root's search path leads.
 systemProgram :: String -> IO FilePath

@@ -7,7 +7,7 @@
 module Weft.Bench.Http.Load
   ( -- * Asking
     LoadSettings (..),
-    Sample (..),
+    LoadSample (..),
     cpuPerRequest,
     ticksPerRequest,
     diskPerRequest,
@@ -59,7 +59,7 @@ data LoadSettings = LoadSettings
   }
 
 -- | One measurement.
-data Sample = Sample
+data LoadSample = LoadSample
   { sampleReport :: !LoadReport,
     -- | what the server spent meanwhile
     sampleCpu :: !CpuTime,
@@ -69,23 +69,23 @@ data Sample = Sample
   deriving stock (Eq, Show)
 
 -- | Nanoseconds of processor time for one request, by the scheduler's account.
-cpuPerRequest :: Sample -> Maybe Double
+cpuPerRequest :: LoadSample -> Maybe Double
 cpuPerRequest = perRequest (cpuScheduled . sampleCpu)
 
 -- | The same by the clock ticks: the cross-check.
-ticksPerRequest :: Sample -> Maybe Double
+ticksPerRequest :: LoadSample -> Maybe Double
 ticksPerRequest = perRequest (cpuTicked . sampleCpu)
 
 -- | Bytes from the disk for one request.
-diskPerRequest :: Sample -> Maybe Double
+diskPerRequest :: LoadSample -> Maybe Double
 diskPerRequest = perRequest sampleDisk
 
-perRequest :: (Sample -> Int64) -> Sample -> Maybe Double
+perRequest :: (LoadSample -> Int64) -> LoadSample -> Maybe Double
 perRequest spent s = fromIntegral (spent s) `per` fromIntegral (reportRequests (sampleReport s))
 
 -- | Ask with that many connections, at that rate or as fast as is answered. 'Left'
 -- says why there is no figure.
-measureLoad :: Nursery -> LoadSettings -> Server -> Int -> Maybe Double -> IO (Either Text Sample)
+measureLoad :: Nursery -> LoadSettings -> Server -> Int -> Maybe Double -> IO (Either Text LoadSample)
 measureLoad nursery settings server connections rate = do
   before <- groupCpuTime group
   diskBefore <- groupDiskBytes group
@@ -100,7 +100,7 @@ measureLoad nursery settings server connections rate = do
     (_, Left why) -> pure (Left why)
     (_, Right report)
       | reportRequests report == 0 -> pure (Left "not one request was answered")
-      | otherwise -> pure (Right (Sample report (cpuTimeSince before after) (diskAfter - diskBefore)))
+      | otherwise -> pure (Right (LoadSample report (cpuTimeSince before after) (diskAfter - diskBefore)))
   where
     group = childGroup (serverChild server)
 

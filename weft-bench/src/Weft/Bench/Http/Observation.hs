@@ -25,7 +25,7 @@ data Observation = Observation
     observedRound :: !Int,
     observedServer :: !ServerName,
     -- | the active connections alone
-    observedAlone :: !Sample,
+    observedAlone :: !LoadSample,
     -- | the active ones beside idle ones, where the scenario has some
     observedBeside :: !(Maybe Beside),
     -- | the rate that was asked for, where there was one
@@ -37,7 +37,7 @@ data Observation = Observation
 
 -- | The same load beside idle connections, and what became of those.
 data Beside = Beside
-  { besideSample :: !Sample,
+  { besideSample :: !LoadSample,
     besideHeld :: !Held
   }
   deriving stock (Eq, Show)
@@ -48,7 +48,7 @@ observationRow o =
   row "alone" (observedAlone o) Nothing
     : [row "beside_idle" (besideSample b) (Just (besideHeld b)) | Just b <- [observedBeside o]]
   where
-    row :: Text -> Sample -> Maybe Held -> Row
+    row :: Text -> LoadSample -> Maybe Held -> Row
     row load s held =
       let r = sampleReport s
        in [ ("kind", Name "sample"),

@@ -91,10 +91,10 @@ summaryRow scenario server mine baseline =
     most f = if null held then Absent else Count (fromIntegral (maximum (map f held)))
 
 -- The sample that the medians are about.
-reported :: Observation -> Sample
+reported :: Observation -> LoadSample
 reported o = maybe (observedAlone o) besideSample (observedBeside o)
 
-samples :: Observation -> [Sample]
+samples :: Observation -> [LoadSample]
 samples o = observedAlone o : [besideSample b | Just b <- [observedBeside o]]
 
 withIdleRatio :: Observation -> Maybe Double

@@ -5,7 +5,7 @@
 -- @forkIO@ and what @base@ and @stm@ have for it. Both do the same number of
 -- operations, in loops that are written alike.
 module Weft.Bench.Sync.Scenarios
-  ( Scenario (..),
+  ( SyncScenario (..),
     scenarios,
   )
 where
@@ -24,7 +24,7 @@ import Weft.STM qualified as Weft
 import Weft.Semaphore
 
 -- | One thing to measure.
-data Scenario = Scenario
+data SyncScenario = SyncScenario
   { scenarioName :: !Text,
     -- | What the other side is.
     scenarioPeer :: !Text,
@@ -37,20 +37,20 @@ data Scenario = Scenario
   }
 
 -- | All, in the order in which they are reported.
-scenarios :: [Scenario]
+scenarios :: [SyncScenario]
 scenarios =
-  [ Scenario "lock + unlock" "MVar" 1 lockUnlock ghcLockUnlock,
-    Scenario "withMutex" "withMVar" 1 withLock ghcWithLock,
-    Scenario "lock + yield + unlock, 100 threads" "MVar" 10 (contended 100) (ghcContended 100),
-    Scenario "MVar put + take" "MVar" 1 putTake ghcPutTake,
-    Scenario "MVar ping-pong (one way)" "MVar" 10 pingPong ghcPingPong,
-    Scenario "semaphore acquire + release" "QSem" 10 permits ghcPermits,
-    Scenario "channel ping-pong (one way)" "Chan" 10 channelPingPong ghcChannelPingPong,
-    Scenario "channel, 1 to 1, unbounded" "Chan" 10 unbounded ghcUnbounded,
-    Scenario "channel, 1 to 1, room for 100" "TBQueue" 10 bounded ghcBounded,
-    Scenario "STM, 100 threads, one TVar" "forkIO" 10 (increments 1) (ghcIncrements 1),
-    Scenario "STM, 100 threads, 16 TVars" "forkIO" 10 (increments 16) (ghcIncrements 16),
-    Scenario "STM ping-pong by retry (one way)" "forkIO" 100 stmPingPong ghcStmPingPong
+  [ SyncScenario "lock + unlock" "MVar" 1 lockUnlock ghcLockUnlock,
+    SyncScenario "withMutex" "withMVar" 1 withLock ghcWithLock,
+    SyncScenario "lock + yield + unlock, 100 threads" "MVar" 10 (contended 100) (ghcContended 100),
+    SyncScenario "MVar put + take" "MVar" 1 putTake ghcPutTake,
+    SyncScenario "MVar ping-pong (one way)" "MVar" 10 pingPong ghcPingPong,
+    SyncScenario "semaphore acquire + release" "QSem" 10 permits ghcPermits,
+    SyncScenario "channel ping-pong (one way)" "Chan" 10 channelPingPong ghcChannelPingPong,
+    SyncScenario "channel, 1 to 1, unbounded" "Chan" 10 unbounded ghcUnbounded,
+    SyncScenario "channel, 1 to 1, room for 100" "TBQueue" 10 bounded ghcBounded,
+    SyncScenario "STM, 100 threads, one TVar" "forkIO" 10 (increments 1) (ghcIncrements 1),
+    SyncScenario "STM, 100 threads, 16 TVars" "forkIO" 10 (increments 16) (ghcIncrements 16),
+    SyncScenario "STM ping-pong by retry (one way)" "forkIO" 100 stmPingPong ghcStmPingPong
   ]
 
 -- | Threads over all workers, and wait for them.

@@ -28,7 +28,7 @@ data Result = Result
 
 -- | The page: the size, the machine and the versions, the results, rows of other commands, all
 -- claims; pictures lie in the directory that is named.
-pageOf :: Size -> [Row] -> Text -> [Result] -> [Row] -> [Claim] -> Text
+pageOf :: Extent -> [Row] -> Text -> [Result] -> [Row] -> [Claim] -> Text
 pageOf size about directory results others claims =
   Text.intercalate "\n" $
     [ "# The works' experiments, repeated\n",
@@ -40,7 +40,7 @@ pageOf size about directory results others claims =
       "are and how they are measured.\n"
     ]
       ++ [ "> **This is a quick run**: one round, small sizes. It shows that everything works; none of its figures\n> is to be quoted, and its verdicts may be those of chance.\n"
-           | size == Quick
+           | size /= Whole
          ]
       ++ [ "> **The machine was busy** when this run began (a load of "
              <> renderFigure load
@@ -104,7 +104,7 @@ experimentOf c = case claimTest c of
 
 -- | For each combination of the parameters that are not along the picture: the name of its
 -- file, its title, its chart.
-picturesOf :: Size -> [Row] -> Result -> [(Text, Text, Chart)]
+picturesOf :: Extent -> [Row] -> Result -> [(Text, Text, Chart)]
 picturesOf size about r =
   [ (name, title, Chart title subtitle sources content)
     | others <- nub (map (filter ((/= xKey) . fst)) (pointsPlanned p)),
@@ -141,7 +141,7 @@ picturesOf size about r =
     ranges n mine = [(place x, low * unit, high * unit) | ((x, low), (_, high)) <- zip (at n (field <> "_least") mine) (at n (field <> "_most") mine)]
     at n f mine = sortOn fst [(x, y) | row <- mine, nameAt "contender" row == Just n, Just x <- [numberAt xKey row], Just y <- [numberAt f row]]
     sources =
-      (if size == Quick then "A quick run: nothing to quote from." else "Medians of " <> Text.pack (show (plannedRounds p)) <> " interleaved rounds; thin lines are their range.")
+      (if size /= Whole then "A quick run: nothing to quote from." else "Medians of " <> Text.pack (show (plannedRounds p)) <> " interleaved rounds; thin lines are their range.")
         : [Text.intercalate ", " (mapMaybe (`nameAt` row) ["processor", "kernel"]) | row <- about, nameAt "kind" row == Just "machine"]
 
 -- Colours that differ in print too, by their lines.

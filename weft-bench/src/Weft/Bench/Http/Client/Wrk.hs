@@ -5,6 +5,10 @@
 module Weft.Bench.Http.Client.Wrk
   ( parseWrk,
     parseDuration,
+
+    -- * Numbers
+    integer,
+    number,
   )
 where
 
@@ -41,11 +45,13 @@ parseWrk output = do
     -- Non-2xx or 3xx responses: 7
     badResponses = sum <$> traverse integer [n | ["Non-2xx", "or", "3xx", "responses:", n] <- table]
 
+-- | A whole number and nothing after it.
 integer :: Text -> Either String Integer
 integer t = case Text.decimal t of
   Right (n, "") -> Right n
   _ -> Left ("not a whole number: " ++ Text.unpack t)
 
+-- | A number and nothing after it.
 number :: Text -> Either String Double
 number t = case Text.double t of
   Right (x, "") -> Right x
