@@ -8,6 +8,7 @@ import Control.Exception (finally)
 import Control.Monad
 import Data.IORef
 import Existing (pollDelay, waitFor)
+import Network.Socket (close)
 import Support
 import System.Timeout (timeout)
 import Test.Tasty
@@ -36,7 +37,7 @@ tests =
         onWorkers 1 (threadDelay 0 >> threadDelay (-5))
         onWorkers 1 (IO.race (pollDelay 1000) (threadDelay maxBound)) >>= (@?= Left ()),
       testCase "timeout of base ends a wait, and only its own body" $ do
-        (a, _) <- socketPairs
+        (a, b) <- socketPairs
         waitingBody <- newIORef (0 :: Int)
         result <- onWorkers 1 $ do
           short <- timeout 2000 (void (waitFor a) `finally` modifyIORef' waitingBody (+ 1))
@@ -45,7 +46,9 @@ tests =
           nested <- timeout 60_000_000 (timeout 1000 (threadDelay 30_000_000))
           pure (short, long, never, nested)
         result @?= (Nothing, Just 'b', Just 'c', Just Nothing)
-        readIORef waitingBody >>= (@?= 1),
+        readIORef waitingBody >>= (@?= 1)
+        -- Both to here: a socket that nothing refers to is closed by its finalizer.
+        close a >> close b,
       testCase "registerDelay and atomically: the wait ends, and other threads go on" $ do
         meanwhile <- newIORef (0 :: Int)
         onWorkers 1 . IO.withScope $ \scope -> do

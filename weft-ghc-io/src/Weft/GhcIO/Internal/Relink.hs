@@ -13,10 +13,9 @@ module Weft.GhcIO.Internal.Relink
   )
 where
 
-import Control.Concurrent (isCurrentThreadBound, threadDelay, threadWaitRead)
+import Control.Concurrent (threadDelay, threadWaitRead)
 import Control.Exception (Exception (..), throwIO, try)
 import Control.Monad (unless)
-import Control.Monad.Catch (handle, throwM)
 import Data.Maybe (isJust)
 import Foreign.Ptr (nullPtr)
 import Foreign.StablePtr (castPtrToStablePtr, newStablePtr)
@@ -24,7 +23,6 @@ import GHC.Conc (closeFdWith)
 import GHC.Event (Event, evtRead)
 import GHC.Exts (Any, Ptr (..), RealWorld, State#, addrToAny#)
 import GHC.IO (IO (..), unIO)
-import System.IO.Error (ioeSetLocation)
 import System.IO.Unsafe (unsafePerformIO)
 import System.Posix.Types (Fd (..))
 import System.Timeout (timeout)
@@ -34,6 +32,7 @@ import Weft.Descriptor qualified as Descriptor
 import Weft.GhcIO.Internal.Foreign
 import Weft.GhcIO.Internal.Simulation
 import Weft.IO (CannotSuspend, await, direct)
+import Weft.Internal.Core.Direct (awaitOr)
 import Weft.Internal.Core.Trace (Thread)
 import Weft.Internal.Os.Simulated (everSimulated)
 import Weft.Time (microseconds, sleep)
@@ -52,29 +51,25 @@ import Weft.Timeout qualified as Weft
 -- | What GHC compiles a function of 'IO' to.
 type Code a = State# RealWorld -> (# State# RealWorld, a #)
 
--- | Wait in the Weft thread if this is one, and else as base does.
-suspendedOr :: IO a -> Thread a -> IO a
-suspendedOr base weft = do
-  bound <- isCurrentThreadBound
-  tries <- if bound then pure True else everSimulated
-  if not tries
-    then base
-    else
-      try (await weft) >>= \case
+-- | Wait in the Weft thread if this is one, and else as base does. The name is for simulated runs.
+suspendedOr :: String -> IO a -> Thread a -> IO a
+suspendedOr name base weft =
+  everSimulated >>= \case
+    False -> awaitOr base weft
+    True ->
+      try (await (refuseSimulation name >> weft)) >>= \case
         Right a -> pure a
         Left e -> base where _ = e :: CannotSuspend
 {-# INLINE suspendedOr #-}
 
 waitHandler :: Event -> Fd -> Code ()
-waitHandler event fd = unIO (probed (fd == minBound) (suspendedOr (originalWait event fd) awaited))
+waitHandler event fd = unIO (probed (fd == minBound) (suspendedOr "threadWait" (originalWait event fd) awaited))
   where
-    awaited = refuseSimulation "threadWait" >> handle (throwM . asOfBase) (await' fd)
-    await' = if event == evtRead then awaitReadableFd else awaitWritableFd
-    asOfBase e = ioeSetLocation e "threadWait"
+    awaited = if event == evtRead then awaitReadableFd fd else awaitWritableFd fd
 {-# OPAQUE waitHandler #-}
 
 delayHandler :: Int -> Code ()
-delayHandler time = unIO (probed (time == minBound) (suspendedOr (originalDelay time) (refuseSimulation "threadDelay" >> sleep (microseconds (limited time)))))
+delayHandler time = unIO (probed (time == minBound) (suspendedOr "threadDelay" (originalDelay time) (sleep (microseconds (limited time)))))
 {-# OPAQUE delayHandler #-}
 
 closeHandler :: (Fd -> IO ()) -> Fd -> Code ()
@@ -85,7 +80,7 @@ closeHandler close fd = unIO (probed (fd == minBound) (Descriptor.closeFdWith (o
 -- whether this thread can be suspended is asked before.
 timeoutHandler :: Int -> IO a -> Code (Maybe a)
 timeoutHandler time action = unIO . probed (time == minBound) $ do
-  inWeft <- suspendedOr (pure False) (refuseSimulation "timeout" >> pure True)
+  inWeft <- suspendedOr "timeout" (pure False) (pure True)
   if
     | not inWeft -> originalTimeout time action
     | time < 0 -> Just <$> action

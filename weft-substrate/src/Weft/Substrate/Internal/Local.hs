@@ -13,7 +13,7 @@ module Weft.Substrate.Internal.Local (SLSKey, newSLSKey, getSLS, setSLS, noDicti
 import Control.Monad (when)
 import Data.IORef (IORef, atomicModifyIORef', newIORef)
 import Data.Primitive.SmallArray
-import GHC.Exts (Any, RealWorld, readSmallArray#, unsafeCoerce#, writeSmallArray#)
+import GHC.Exts (Any, Int (..), RealWorld, getSizeofSmallMutableArray#, readSmallArray#, unsafeCoerce#, writeSmallArray#)
 import GHC.IO (IO (..))
 import System.IO.Unsafe (unsafePerformIO)
 import Unsafe.Coerce (unsafeCoerce)
@@ -38,7 +38,8 @@ getSLS (SLSKey i initial) = do
   t <- getStackId
   unsafeIOToPTM $ do
     d <- dictionary t
-    if i < sizeofSmallMutableArray d
+    n <- sizeOf d
+    if i < n
       then do
         x <- readSmallArray d i
         pure (case x of Present a -> unsafeCoerce a; Absent -> initial)
@@ -49,7 +50,7 @@ setSLS :: SLSKey a -> a -> IO ()
 setSLS (SLSKey i _) a = do
   (_, t) <- stackHere
   d <- dictionary t
-  let n = sizeofSmallMutableArray d
+  n <- sizeOf d
   d' <-
     if i < n
       then pure d
@@ -63,6 +64,12 @@ setSLS (SLSKey i _) a = do
 data Entry = Absent | Present Any
 
 type Dictionary = SmallMutableArray RealWorld Entry
+
+-- | How many keys it has room for. The library's function of this name came after the first version
+-- that this package allows, and the one from before is deprecated.
+sizeOf :: Dictionary -> IO Int
+sizeOf (SmallMutableArray d) = IO $ \s -> case getSizeofSmallMutableArray# d s of
+  (# s', n #) -> (# s', I# n #)
 
 -- | That of a stack that has set nothing. Empty, and so shared.
 noDictionary :: Dictionary

@@ -32,6 +32,7 @@ import Weft.Internal.Backend.Readiness.Source
 import Weft.Internal.Backend.Readiness.Stream
 import Weft.Internal.Backend.Readiness.Table
 import Weft.Internal.Backend.Wakeup
+import Weft.Internal.Data.Buckets (newBuckets)
 import Weft.Internal.Os.Descriptor (Descriptor (..))
 import Weft.Internal.Os.Pool (Pool)
 import Weft.Internal.Os.Sys qualified as Sys
@@ -49,7 +50,7 @@ newReadiness poller pool post = do
   deliveries <- newIORef []
   jobs <- newIORef IntMap.empty
   closing <- newIORef IntMap.empty
-  foreignNumbers <- newIORef IntMap.empty
+  foreignNumbers <- newBuckets
   events <- newBuffer 256 >>= newIORef
   next <- newPrimVar 0
   end <- newPrimVar 0

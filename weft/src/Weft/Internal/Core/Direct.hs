@@ -17,6 +17,7 @@
 module Weft.Internal.Core.Direct
   ( direct,
     await,
+    awaitOr,
     yieldDirect,
 
     -- * What can go wrong
@@ -213,6 +214,16 @@ await :: Thread a -> IO a
 await operation = IO $ \s -> case isCurrentThreadBound# s of
   (# s1, 0# #) -> unIO (awaitOffCarrier operation) s1
   (# s1, _ #) -> unIO (awaitBy (suspending operation (throwIO ExceptionPending)) cannotSuspend) s1
+
+-- | 'await' on a carrier, and otherwise, and where there is nothing to suspend, the action.
+awaitOr :: IO a -> Thread a -> IO a
+awaitOr instead operation = IO $ \s -> case isCurrentThreadBound# s of
+  (# s1, 0# #) -> unIO instead s1
+  (# s1, _ #) -> unIO (awaitBy (suspending operation instead) without) s1
+  where
+    without e s = case fromException e of
+      Just NoMatchingContinuationPrompt -> (# s, instead #)
+      Nothing -> unIO (throwIO e) s
 
 -- | 'await' where the thread of GHC's is no carrier: an action of 'hosted', or a direct thread of
 -- a simulation, which has no OS threads of its own. Keeps the operation until it was performed.

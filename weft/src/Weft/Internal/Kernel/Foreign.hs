@@ -34,7 +34,8 @@ awaitForeign env operation number request wait k = do
         answer <- readIORef place
         when (isPending answer) $ cancel (envBackend env) (answerToken answer)
       outcome r = (\open -> if open then r else badDescriptor) <$> withdraw number this
-      next = failing "wait for a descriptor" Nothing (\_ -> k ())
+      -- Named as base names it, whose callers know it by that.
+      next = failing "threadWait" Nothing (\_ -> k ())
   entered <- enter number this
   if not entered
     then tryLater

@@ -1,3 +1,6 @@
+{-# LANGUAGE MagicHash #-}
+{-# LANGUAGE UnboxedTuples #-}
+{-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
@@ -16,14 +19,15 @@ module Weft.Internal.Os.Foreign
 where
 
 import Control.Exception (finally, mask_)
-import Data.Bits ((.&.))
 import Data.Foldable (for_)
-import Data.IORef
-import Data.IntMap.Strict (IntMap)
+import Data.IORef (IORef)
 import Data.IntMap.Strict qualified as IntMap
-import Data.Primitive.SmallArray
+import Data.Primitive.MutVar
 import Foreign.C.Types (CInt)
+import GHC.Exts (casMutVar#, readMutVar#)
+import GHC.IO (IO (..))
 import System.IO.Unsafe (unsafePerformIO)
+import Weft.Internal.Data.Buckets
 
 -- Note [A number that is closed]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
@@ -52,22 +56,28 @@ data ForeignWait = ForeignWait
 -- | One number: how many are closing it, and who waits for it.
 data Cell = Cell !Int [ForeignWait]
 
--- | Cells by number; the numbers with the same last digits are together.
-cells :: SmallArray (IORef (IntMap Cell))
-cells = unsafePerformIO (smallArrayFromListN 64 <$> mapM (\_ -> newIORef IntMap.empty) [1 .. 64 :: Int])
+-- | Cells by number.
+cells :: Buckets Cell
+cells = unsafePerformIO newBuckets
 {-# NOINLINE cells #-}
-
-cellsOf :: CInt -> IORef (IntMap Cell)
-cellsOf number = indexSmallArray cells (fromIntegral number .&. 63)
 
 -- | Change one cell; one with nothing in it is not kept.
 alter :: CInt -> (Cell -> (Cell, a)) -> IO a
-alter number change = atomicModifyIORef' (cellsOf number) $ \known ->
-  let key = fromIntegral number
-      (cell, result) = change (IntMap.findWithDefault (Cell 0 []) key known)
-   in case cell of
-        Cell 0 [] -> (IntMap.delete key known, result)
-        _ -> (IntMap.insert key cell known, result)
+alter number change = case bucketOf cells number of
+  MutVar bucket ->
+    let key = fromIntegral number
+        go s = case readMutVar# bucket s of
+          (# s1, known #) -> case change (IntMap.findWithDefault (Cell 0 []) key known) of
+            (cell, result) -> case stored cell known of
+              -- Compared by its address, as it was read.
+              !next -> case casMutVar# bucket known next s1 of
+                (# s2, 0#, _ #) -> (# s2, result #)
+                (# s2, _, _ #) -> go s2
+        stored cell known = case cell of
+          Cell 0 [] -> IntMap.delete key known
+          _ -> IntMap.insert key cell known
+     in IO go
+{-# INLINE alter #-}
 
 -- | Put a wait in. False, and it is not in: the number is being closed.
 enter :: CInt -> ForeignWait -> IO Bool
@@ -85,7 +95,7 @@ withdraw number wait = alter number $ \(Cell n waits) ->
 -- | How many threads wait for this number.
 waiting :: CInt -> IO Int
 waiting number = do
-  known <- readIORef (cellsOf number)
+  known <- readMutVar (bucketOf cells number)
   pure $! case IntMap.lookup (fromIntegral number) known of
     Just (Cell _ waits) -> length waits
     Nothing -> 0

@@ -26,9 +26,9 @@ import Control.Monad (unless, void)
 import Data.Bits ((.&.), (.|.))
 import Data.Foldable (for_)
 import Data.Foldable qualified as Foldable
-import Data.IORef
 import Data.IntMap.Strict qualified as IntMap
 import Data.List (partition)
+import Data.Primitive.MutVar
 import Data.Word (Word32)
 import Foreign.C.Error (ePERM)
 import Foreign.C.Types (CInt)
@@ -37,6 +37,7 @@ import Weft.Internal.Backend.Readiness.Poller
 import Weft.Internal.Backend.Readiness.Source
 import Weft.Internal.Backend.Readiness.Stream
 import Weft.Internal.Backend.Readiness.Table
+import Weft.Internal.Data.Buckets
 import Weft.Internal.Os.Sys (Result)
 import Weft.Internal.Os.Sys qualified as Sys
 
@@ -87,11 +88,11 @@ awaitForeign src direction number op done
             pure (pending (streamToken key number direction))
 
 waitingFor :: Source w -> CInt -> IO [Foreigner w]
-waitingFor src number = IntMap.findWithDefault [] (fromIntegral number) <$> readIORef (sourceForeign src)
+waitingFor src number = IntMap.findWithDefault [] (fromIntegral number) <$> readMutVar (bucketOf (sourceForeign src) number)
 
 writeWaiting :: Source w -> CInt -> [Foreigner w] -> IO ()
 writeWaiting src number waiting =
-  modifyIORef' (sourceForeign src) $
+  modifyMutVar' (bucketOf (sourceForeign src) number) $
     if null waiting then IntMap.delete (fromIntegral number) else IntMap.insert (fromIntegral number) waiting
 
 -- | Have the poller report what these wait for.
@@ -154,7 +155,7 @@ cancelForeign src parts = do
 cancelForeigners :: Source w -> IO ()
 cancelForeigners src = do
   waiting <- foreigners src
-  writeIORef (sourceForeign src) IntMap.empty
+  eachBucket (sourceForeign src) (`writeMutVar` IntMap.empty)
   cancelThese src waiting
 
 cancelThese :: Source w -> [Foreigner w] -> IO ()
@@ -162,15 +163,15 @@ cancelThese src waiting = for_ waiting \w -> enqueue src (Complete (foreignOpera
 
 -- | The operations that wait for foreign numbers.
 foreigners :: Source w -> IO [Foreigner w]
-foreigners src = concat . IntMap.elems <$> readIORef (sourceForeign src)
+foreigners src = foldBuckets (\found _ ws -> ws <> found) [] (sourceForeign src)
 
 -- | Their tokens, as of 'pendingTokens'.
 foreignTokens :: Source w -> (w -> Bool) -> IO [Token]
-foreignTokens src wanted = do
-  waiting <- readIORef (sourceForeign src)
-  pure
-    [ streamToken (foreignSequence w) (fromIntegral number) (foreignDirection w)
-      | (number, ws) <- IntMap.toList waiting,
-        w <- ws,
-        wanted (completionFor (foreignCompletion w))
-    ]
+foreignTokens src wanted = foldBuckets tokens [] (sourceForeign src)
+  where
+    tokens found number ws =
+      [ streamToken (foreignSequence w) (fromIntegral number) (foreignDirection w)
+        | w <- ws,
+          wanted (completionFor (foreignCompletion w))
+      ]
+        <> found

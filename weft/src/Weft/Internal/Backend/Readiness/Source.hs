@@ -37,6 +37,7 @@ import Data.Foldable (for_)
 import Data.IORef (IORef, modifyIORef', readIORef, writeIORef)
 import Data.IntMap.Strict (IntMap)
 import Data.IntMap.Strict qualified as IntMap
+import Data.Primitive.MutVar (readMutVar, writeMutVar)
 import Data.Primitive.PrimVar (PrimVar, readPrimVar, writePrimVar)
 import Data.Word (Word32)
 import Foreign.C.Types (CInt)
@@ -44,6 +45,7 @@ import Weft.Internal.Backend
 import Weft.Internal.Backend.Readiness.Poller (Direction (..), EventBuffer, Poller (..))
 import Weft.Internal.Backend.Readiness.Table
 import Weft.Internal.Backend.Wakeup (Wakeup)
+import Weft.Internal.Data.Buckets (Buckets, bucketOf)
 import Weft.Internal.Os.Descriptor (Descriptor (..))
 import Weft.Internal.Os.Pool (Pool, PoolJob)
 import Weft.Internal.Os.Sys (Result)
@@ -65,7 +67,7 @@ data Source w = Source
     -- | By serial: descriptors that are forgotten while jobs still use them.
     sourceClosing :: !(IORef (IntMap Closing)),
     -- | By number: "Weft.Internal.Backend.Readiness.Foreign".
-    sourceForeign :: !(IORef (IntMap [Foreigner w])),
+    sourceForeign :: !(Buckets [Foreigner w]),
     -- | Where the poller puts events.
     sourceEvents :: !(IORef EventBuffer),
     -- | The first of them that was not handled yet, and how many there are.
@@ -164,9 +166,10 @@ moveIn src slot d = do
 -- it as a foreign one end, as if it had been ready; who asks again waits in the slot.
 dismissForeign :: Source w -> CInt -> IO ()
 dismissForeign src number = do
-  all' <- readIORef (sourceForeign src)
-  for_ (IntMap.lookup (fromIntegral number) all') \waiting -> do
-    writeIORef (sourceForeign src) (IntMap.delete (fromIntegral number) all')
+  let bucket = bucketOf (sourceForeign src) number
+  known <- readMutVar bucket
+  for_ (IntMap.lookup (fromIntegral number) known) \waiting -> do
+    writeMutVar bucket $! IntMap.delete (fromIntegral number) known
     pollerRemove (sourcePoller src) number
     for_ (reverse waiting) \w -> enqueue src (Complete (foreignOperation w) (foreignCompletion w) 0)
 

@@ -1,0 +1,50 @@
+{-# OPTIONS_GHC -O2 #-}
+{-# OPTIONS_HADDOCK not-home #-}
+
+-- |
+-- Description : A map of numbers in many variables
+--
+-- For what is put in and taken out with each wait for a descriptor: numbers of descriptors are
+-- small and dense, so that a bucket has one or two entries where one map has a path to copy, and
+-- threads on several processors change different variables. A number that is far out costs no more
+-- memory than any other. This module owns the buckets; how one is changed is its user's.
+module Weft.Internal.Data.Buckets
+  ( Buckets,
+    newBuckets,
+    bucketOf,
+    foldBuckets,
+    eachBucket,
+  )
+where
+
+import Control.Monad.Primitive (RealWorld)
+import Data.Bits ((.&.))
+import Data.Foldable (foldlM, for_)
+import Data.IntMap.Strict (IntMap)
+import Data.IntMap.Strict qualified as IntMap
+import Data.Primitive.MutVar
+import Data.Primitive.SmallArray
+import Foreign.C.Types (CInt)
+
+-- | Entries by number. The numbers with the same last ten digits are together.
+newtype Buckets a = Buckets (SmallArray (MutVar RealWorld (IntMap a)))
+
+newBuckets :: IO (Buckets a)
+newBuckets = Buckets . smallArrayFromListN many <$> mapM (\_ -> newMutVar IntMap.empty) [1 .. many]
+
+-- | A power of two.
+many :: Int
+many = 1024
+
+-- | Where a number is, if it is there. The variable always holds an evaluated map.
+bucketOf :: Buckets a -> CInt -> MutVar RealWorld (IntMap a)
+bucketOf (Buckets buckets) number = indexSmallArray buckets (fromIntegral number .&. (many - 1))
+{-# INLINE bucketOf #-}
+
+-- | All entries, each bucket as it is when it is its turn.
+foldBuckets :: (r -> Int -> a -> r) -> r -> Buckets a -> IO r
+foldBuckets f z (Buckets buckets) = foldlM (\acc bucket -> IntMap.foldlWithKey' f acc <$> readMutVar bucket) z buckets
+
+-- | Visit each variable.
+eachBucket :: Buckets a -> (MutVar RealWorld (IntMap a) -> IO ()) -> IO ()
+eachBucket (Buckets buckets) = for_ buckets
