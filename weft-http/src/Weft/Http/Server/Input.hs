@@ -12,8 +12,9 @@
 -- request, which is received into the memory after it, and not the rest of a head that did not
 -- fit, which goes on in a copy. So a request, and every string in it, may be kept for as long as
 -- anybody likes, and nothing of it is ever copied. What is left of a buffer is used while it has
--- room for a small request, and for one twice as long as the last; then there is a new one. The
--- old one is free when nobody has kept anything of it.
+-- room for a small request, and for one a quarter longer than the last; then there is a new one,
+-- with room for several such requests, because a wait in a new buffer is made anew. The old one is
+-- free when nobody has kept anything of it.
 module Weft.Http.Server.Input
   ( Input (..),
     usualSize,
@@ -99,17 +100,17 @@ remainder = \case
 
 -- | Is enough left of a buffer when this part of it was used?
 isRoomy :: Buffer -> Int -> Bool
-isRoomy buffer to = left >= usualSize `quot` 4 && left >= 2 * to
+isRoomy buffer to = left >= usualSize `quot` 4 && left >= to + to `quot` 4
   where
     left = bufferSize buffer - to
 {-# INLINE isRoomy #-}
 
 -- | A new buffer for what follows an input that is used up. A client whose requests are large is
--- likely to send more of them.
+-- likely to send more of them: where they are those of a browser, it has room for several.
 freshFor :: Input -> IO Buffer
 freshFor = \case
   NoInput -> newBuffer usualSize
-  Input _ _ to -> newBuffer (sizeFor to)
+  Input _ _ to -> newBuffer (sizeFor (max to (min (2 * usualSize) (4 * to))))
 
 -- | The size of a buffer for this many bytes.
 sizeFor :: Int -> Int
