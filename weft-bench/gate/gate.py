@@ -48,6 +48,8 @@ ROWS = {
     "static page": ("weft", [get("/index.html")]),
     "rotating pages": ("weft", [get(f"/page{i:02}.html") for i in range(PAGES)]),
     "browser head": ("weft", [get("/index.html", BROWSER)]),
+    # No two are the same.
+    "new heads": ("weft", [get(f"/index.html?{i:05}") for i in range(2 * MANY)]),
     "wai hello": ("hello", [get("/")]),
 }
 
@@ -99,7 +101,7 @@ def drive(port, server, requests, count, duration):
             server.send_signal(signal.SIGSTOP)
             os.waitid(os.P_PID, server.pid, os.WSTOPPED)
             for i, client in enumerate(clients):
-                client.sendall(requests[(turn + i) % len(requests)])
+                client.sendall(requests[(turn * (CONNECTIONS + 1) + i) % len(requests)])
             server.send_signal(signal.SIGCONT)
             for client in clients:
                 if not select.select([client], [], [], 60)[0]:

@@ -21,6 +21,7 @@ import ExamplesTest qualified
 import ExchangeTest qualified
 import GlobTest qualified
 import HandOverChild (serveUntilTold)
+import HeadsTest qualified
 import KeptOpenTest qualified
 import KeptTest qualified
 import LeftBehindTest qualified
@@ -89,6 +90,7 @@ allTests = do
         ServerTalkTest.tests,
         LeftBehindTest.tests,
         AtHandTest.tests,
+        HeadsTest.tests,
         TrailersTest.tests,
         PaceTest.tests,
         ClientHeadTest.tests,

@@ -424,7 +424,7 @@ surroundings =
         (_, seen) <- talking (\_ -> throwM (userError "no file a\nweft: forged\r\ESC[2K")) (\rig -> conversation rig [get "/"])
         seenReports seen @?= ["a handler failed: user error (no file a\\nweft: forged\\r\\ESC[2K)"],
       testCase "a rendered response that asks to close closes" $ do
-        let rendered = (plain ok200 [Field "Connection" "close"] "body") {responseRendered = Just "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nbody"}
+        let rendered = (plain ok200 [Field "Connection" "close"] "body") {responseRendered = Just (Rendered "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nbody" [])}
         -- Alone, when it is sent at once, and before another request.
         forM_ [get "/", get "/" <> get "/"] $ \requests' -> do
           (answer, _) <- talking (\_ -> pure rendered) $ \rig -> rigClient rig $ \client -> do

@@ -47,7 +47,7 @@ tests =
           readIORef released >>= (@?= 2)
           assertBool (show answer) ("\r\n\r\nend" `B.isSuffixOf` answer),
         testCase "HEAD, 204 and 304 have no body, whatever the handler says" $ do
-          let rendered = (plain ok200 [] "body") {responseRendered = Just "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nbody"}
+          let rendered = (plain ok200 [] "body") {responseRendered = Just (Rendered "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nbody" [])}
           (answer, _) <- talk (\_ -> pure rendered) ["HEAD / HTTP/1.1\r\nHost: t\r\n\r\n", "HEAD / HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n"]
           assertBool (show answer) (not ("body" `B.isInfixOf` answer))
           (empty, _) <- talk (\_ -> pure (plain notModified304 [] "body")) [getLast "/"]

@@ -35,6 +35,7 @@ module Weft.Http.Server
 
     -- * Responses
     Response (..),
+    Rendered (..),
     Body (..),
     FilePart (..),
     Sink (..),

@@ -127,7 +127,7 @@ lookAt static clock request asked =
       | otherwise -> pure (Kept cached)
   where
     whole tick cached held = do
-      Rendered second response <- readIORef (heldRendered held)
+      RenderedFor second response <- readIORef (heldRendered held)
       checked <- readPrimVar (cachedChecked cached)
       if second == tickSecond tick && checked == fromIntegral second
         then case heldContent held of

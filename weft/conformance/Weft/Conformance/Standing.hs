@@ -38,7 +38,9 @@ standingReceives world =
       conforms world "a loop and a receive take turns" (mixed world),
       conforms world "two loops, one after the other, on one socket" successors,
       conforms world "cancelled while it waits, again and again, nothing is lost" (cancelled world),
-      conforms world "cancelled in its body, it does not wait again" condemned,
+      conforms world "cancelled in its body, it does not wait again" (condemned id),
+      -- The cancellation finds it where it waits, and nowhere before.
+      conforms world "cancelled in its body and masked, it does not wait again" (condemned mask_),
       conforms world "masked uninterruptibly it waits, and is not interrupted" uninterruptible,
       conforms world "closed while it waits, in the first round and in a later one" (closedWaiting world),
       conforms world "closed in its body, it is refused" closedInside,
@@ -168,13 +170,13 @@ cancelled world = do
   all' `is` ByteString.concat sent
   closeSocket a >> closeSocket b
 
-condemned :: Thread ()
-condemned = do
+condemned :: (Thread () -> Thread ()) -> Thread ()
+condemned around = do
   (a, b) <- connected
   inside <- newGate
   goOn <- newGate
   rounds <- liftIO (newIORef (0 :: Int))
-  t <- fork . receiveEach b 1 $ \_ -> do
+  t <- fork . around . receiveEach b 1 $ \_ -> do
     n <- liftIO (atomicModifyIORef' rounds (\n -> (n + 1, n + 1)))
     -- The first rounds make the wait one that stands.
     if n < 3 then sendAll b "." else mask_ (openGate inside () >> uninterruptibleMask_ (waitGate goOn))

@@ -70,7 +70,7 @@ awake reception m body =
     context = receptionContext reception
     settings = serverSettings (contextServer context)
     client = Client (peerAddress (memberPeer m)) (receptionLocal reception) Nothing
-    c = Connection m Nothing client
+    c = Connection m Nothing Nothing client
 
 -- | Wait for the client.
 resting :: Reception -> Member -> Thread ()

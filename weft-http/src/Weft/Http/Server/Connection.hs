@@ -21,6 +21,8 @@ import Control.Monad (unless, when)
 import Data.ByteString qualified as B
 import Data.Int (Int64)
 import Data.Maybe (isJust)
+import Foreign.ForeignPtr.Unsafe (unsafeForeignPtrToPtr)
+import Foreign.Ptr (minusPtr)
 import GHC.Stack (emptyCallStack)
 import Weft
 import Weft.Buffer (Buffer)
@@ -28,6 +30,7 @@ import Weft.Http.Request
 import Weft.Http.RequestHead
 import Weft.Http.Server.Answering
 import Weft.Http.Server.Exchange
+import Weft.Http.Server.Heads
 import Weft.Http.Server.Incoming
 import Weft.Http.Server.Input
 import Weft.Http.Server.Outgoing
@@ -38,8 +41,8 @@ import Weft.Http.Server.Types
 import Weft.Http.Server.Wire
 import Weft.Http.Status
 import Weft.Internal.Core.Buffer (bufferFrom)
+import Weft.Internal.Core.Intake (bufferMemory, intakeBuffer, newIntake, setIntakeOffset)
 import Weft.Internal.Core.Standing (Received (..))
-import Weft.Internal.Core.SystemCall (bufferMemory, newIntake)
 import Weft.Internal.Core.Trace (standingReceive)
 import Weft.Time
 
@@ -80,12 +83,14 @@ receivingInto :: Context -> Connection -> Buffer -> Thread ()
 receivingInto context c buffer = case connectionTransport c of
   Nothing -> do
     intake <- liftIO (newIntake True (connectionSocket c) buffer)
-    standingReceive emptyCallStack intake (received context c buffer) >>= onward context c
+    let !c' = c {connectionIntake = Just intake}
+    standingReceive emptyCallStack intake (received context c' buffer) >>= onward context c
   Just transport -> do
     n <- transportReceive transport buffer 0 maxBound
     unless (n == 0) $ requests context c (Input buffer 0 n) unseen noOutput >>= onward context c
 
--- | Bytes have come. 'Nothing': they were a request, it was answered, and the next goes behind it.
+-- | Bytes have come. 'Nothing': they were requests, which were answered, and the next goes to what
+-- is left of the buffer.
 received :: Context -> Connection -> Buffer -> Received -> Thread (Maybe Pause)
 received context c buffer (Received from n)
   | n == 0 = pure (Just Over)
@@ -93,7 +98,7 @@ received context c buffer (Received from n)
       let !rest = bufferFrom from buffer
       pause <- requests context c (Input rest 0 n) unseen noOutput
       pure $! case pause of
-        Awaits (Input used _ to) | to == n, isRoomy used to, bufferMemory used == bufferMemory rest -> Nothing
+        Awaits (Input used _ to) | isRoomy used to n, bufferMemory used == bufferMemory rest -> Nothing
         _ -> Just pause
 {-# INLINE received #-}
 
@@ -102,10 +107,11 @@ received context c buffer (Received from n)
 requests :: Context -> Connection -> Input -> Int -> Output -> Thread Pause
 requests context c !input !scanned !output
   | B.null given = flush context c output >> awaitRequest context c input
-  | otherwise = runOnce $ case parseRequest (serverLimits (serverSettings (contextServer context))) scanned given of
-      Parsed h used -> let !rest = discard used input in respond context c h rest output
-      Incomplete seen -> incomplete context c input seen output
-      Bad fault -> bad context c fault output
+  | otherwise = runOnce $ case readHead (serverHeads (contextServer context)) scanned given of
+      Reading copied parsed -> case parsed of
+        Parsed h used -> let !rest = if copied then giveBack used input else discard used input in respond context c h rest output
+        Incomplete seen -> incomplete context c input seen output
+        Bad fault -> bad context c fault output
   where
     given = unread input
 
@@ -144,18 +150,24 @@ awaitRequest context c input = do
   ending <- liftIO $ do
     -- A new connection keeps the phase it was registered in: its first head is due.
     fresh <- isNew c
-    if fresh then pure False else becomeIdle context c
+    if fresh then pure False else becomeIdle context c input
   pure (if ending then Over else Awaits input)
 
--- | The connection has nothing to do. Answers whether it is to end, because the server drains.
-becomeIdle :: Context -> Connection -> IO Bool
-becomeIdle context c = do
+-- | The connection has nothing to do, and this input is used up: what comes next goes behind it.
+-- Answers whether it is to end, because the server drains.
+becomeIdle :: Context -> Connection -> Input -> IO Bool
+becomeIdle context c input = do
+  case input of
+    Input buffer _ to | Just intake <- connectionIntake c -> setIntakeOffset intake (to + distance (intakeBuffer intake) buffer)
+    _ -> pure ()
   if isJust (connectionTransport c) then enter server c Dormant else stayIdle server c
   -- Whoever drains sets the flag and then looks at the phases; we have entered ours
   -- and look at the flag: one of the two sees the other.
   isDraining server
   where
     server = contextServer context
+    -- In another buffer than the intake's, the intake is not used again.
+    distance from to = unsafeForeignPtrToPtr (bufferMemory to) `minusPtr` unsafeForeignPtrToPtr (bufferMemory from)
 {-# OPAQUE becomeIdle #-}
 
 -- | The client sends no more, or its time is up.
@@ -189,7 +201,7 @@ handled context c quick handler h !input !output = runOnce $ do
       !alone = case input of
         Input _ from to -> from == to && isEmptyOutput output
         NoInput -> False
-  liftIO (opening context c quick request alone) >>= \case
+  liftIO (opening context c quick request input alone) >>= \case
     Given Waits _ -> pure (Awaits input)
     Given quickly response -> afterwards context c request input (isPersistent h) untimed response quickly
     Asks persistent -> asked context c handler request input output persistent
@@ -205,8 +217,8 @@ data FirstEffect
 -- | Answer with what is at hand, if the request has come alone and nobody wants to know about it:
 -- one effect, which waits for nothing, and so needs no phase and no handler of exceptions (Note
 -- [Deadlines] in "Weft.Http.Server.Phase"). Everything else is left to the handler.
-opening :: Context -> Connection -> AtHand -> Request -> Bool -> IO FirstEffect
-opening context c quick request alone
+opening :: Context -> Connection -> AtHand -> Request -> Input -> Bool -> IO FirstEffect
+opening context c quick request input alone
   | alone,
     contextQuiet context,
     serverMaxRequests (serverSettings (contextServer context)) <= 0 = do
@@ -215,7 +227,7 @@ opening context c quick request alone
       case there of
         Nothing -> asks
         Just response -> do
-          !quickly <- sendQuickly context c request persistent response
+          !quickly <- sendQuickly context c request input persistent response
           pure (Given quickly response)
   | otherwise = asks
   where
@@ -240,7 +252,7 @@ askedSince context c handler request !input !output persistent start = runOnce $
     | from == to,
       isEmptyOutput output -> do
         response <- answer
-        liftIO (sendQuickly context c request persistent response) >>= \case
+        liftIO (sendQuickly context c request input persistent response) >>= \case
           Waits | contextQuiet context -> pure (Awaits input)
           quick -> afterwards context c request input persistent start response quick
   _ -> do
@@ -328,7 +340,7 @@ appliedAtOnce context c application h input = runOnce $ do
   where
     settling = case input of
       -- One request has come.
-      Input _ from to | from == to -> (\ends -> if ends then Stops else Waits) <$> becomeIdle context c
+      Input _ from to | from == to -> (\ends -> if ends then Stops else Waits) <$> becomeIdle context c input
       _ -> Proceeds True <$ withdraw (connectionMember c)
 {-# NOINLINE appliedAtOnce #-}
 
@@ -356,8 +368,8 @@ answeredAtLength context c h input output = do
 
 -- | Send a small response in the same breath, without a system call of the thread, without
 -- a deadline (because nothing waits), and with the step to the next request.
-sendQuickly :: Context -> Connection -> Request -> Bool -> Response -> IO After
-sendQuickly context c request persistent response = do
+sendQuickly :: Context -> Connection -> Request -> Input -> Bool -> Response -> IO After
+sendQuickly context c request input persistent response = do
   draining <- isDraining (contextServer context)
   tick <- readClock (serverClock (contextServer context))
   case rendered context request (persistent && not draining) response tick of
@@ -368,6 +380,6 @@ sendQuickly context c request persistent response = do
         | n < B.length bytes -> pure (Partly goesOn (B.drop n bytes))
         | not goesOn -> pure (Proceeds False)
         | otherwise -> do
-            ends <- becomeIdle context c
+            ends <- becomeIdle context c input
             pure $! if ends then Stops else Waits
 {-# OPAQUE sendQuickly #-}

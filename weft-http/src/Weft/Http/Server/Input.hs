@@ -10,16 +10,19 @@
 --
 -- What is received lies where it was received, and nobody writes there again: not the next
 -- request, which is received into the memory after it, and not the rest of a head that did not
--- fit, which goes on in a copy. So a request, and every string in it, may be kept for as long as
+-- fit, which goes on in a copy. (Only where nothing refers to them, because the head was known
+-- before, their memory is used again: 'giveBack'.) So a request, and every string in it, may be kept for as long as
 -- anybody likes, and nothing of it is ever copied. What is left of a buffer is used while it has
--- room for a small request, and for one twice as long as the last; then there is a new one. The
--- old one is free when nobody has kept anything of it.
+-- room for a small request, and for one a quarter longer than the last; then there is a new one,
+-- with room for several such requests, because a wait in a new buffer is made anew. The old one is
+-- free when nobody has kept anything of it.
 module Weft.Http.Server.Input
   ( Input (..),
     usualSize,
     emptyInput,
     unread,
     discard,
+    giveBack,
     inputOf,
     withRoom,
     remainder,
@@ -67,6 +70,16 @@ discard n = \case
   Input buffer from to -> Input buffer (min to (from + n)) to
 {-# INLINE discard #-}
 
+-- | As 'discard', where nobody refers to these bytes or will: where none follow, their memory is
+-- received into again.
+giveBack :: Int -> Input -> Input
+giveBack n = \case
+  NoInput -> NoInput
+  Input buffer from to
+    | from + n >= to -> Input buffer from from
+    | otherwise -> Input buffer (from + n) to
+{-# INLINE giveBack #-}
+
 -- | These bytes, in a buffer of their own.
 inputOf :: ByteString -> IO Input
 inputOf bytes
@@ -93,23 +106,23 @@ withRoom = \case
 -- | What is left of the buffer of an input that is used up, if that is enough.
 remainder :: Input -> Maybe Buffer
 remainder = \case
-  Input buffer _ to | isRoomy buffer to -> Just (bufferFrom to buffer)
+  Input buffer _ to | isRoomy buffer to to -> Just (bufferFrom to buffer)
   _ -> Nothing
 {-# INLINE remainder #-}
 
--- | Is enough left of a buffer when this part of it was used?
-isRoomy :: Buffer -> Int -> Bool
-isRoomy buffer to = left >= usualSize `quot` 4 && left >= 2 * to
+-- | Is enough left of a buffer when this part of it was used, after so many bytes have come?
+isRoomy :: Buffer -> Int -> Int -> Bool
+isRoomy buffer to came = left >= usualSize `quot` 4 && left >= came + came `quot` 4
   where
     left = bufferSize buffer - to
 {-# INLINE isRoomy #-}
 
 -- | A new buffer for what follows an input that is used up. A client whose requests are large is
--- likely to send more of them.
+-- likely to send more of them: where they are those of a browser, it has room for several.
 freshFor :: Input -> IO Buffer
 freshFor = \case
   NoInput -> newBuffer usualSize
-  Input _ _ to -> newBuffer (sizeFor to)
+  Input _ _ to -> newBuffer (sizeFor (max to (min (2 * usualSize) (4 * to))))
 
 -- | The size of a buffer for this many bytes.
 sizeFor :: Int -> Int

@@ -49,6 +49,7 @@ import Weft.Http.Server.Streaming
 import Weft.Http.Server.Types
 import Weft.Http.Server.Wire
 import Weft.Http.Status
+import Weft.Internal.Core.Standing (samePointer)
 import Weft.Internal.Os.Report (exceptionText)
 import Weft.Time
 
@@ -164,7 +165,7 @@ transmission context c answering response output
     persistence = persistenceOf request keep
     bare = isHead request || hasNoBody (responseStatus response)
     headAtHand = if persistence == Persistent then renderedHead else Nothing
-    renderedHead = if inMemory (responseBody response) then Nothing else responseRendered response
+    renderedHead = if inMemory (responseBody response) then Nothing else renderedBytes <$> responseRendered response
 
     -- The number of octets of content that were sent, and what waits now.
     body h = case responseBody response of
@@ -244,11 +245,11 @@ rendered context request possible response tick
 atHand :: Request -> Bool -> Response -> Maybe ByteString
 atHand request possible response
   | possible,
-    Just bytes <- responseRendered response,
+    Just (Rendered bytes fields) <- responseRendered response,
     inMemory (responseBody response),
     Http11 <- requestVersion request,
     hasUsualContent request,
-    not (asksToClose response) =
+    samePointer fields (responseFields response) || not (asksToClose response) =
       Just bytes
   | otherwise = Nothing
 {-# INLINE atHand #-}

@@ -183,16 +183,19 @@ asksToClose response = any asks (responseFields response)
     asks (Field name value) = B.length name == 10 && eqCaseless "connection" name && any (eqCaseless "close") (splitCommas value)
 
 -- | The very bytes of a response whose body is in memory, or of the head of one with a
--- file, for a persistent connection; 'Nothing' where it has another body or a field that
--- cannot be sent.
-renderWhole :: ByteString -> ByteString -> Response -> Maybe ByteString
+-- file, for a persistent connection; 'Nothing' where it has another body, a field that
+-- cannot be sent, or one that asks to close the connection.
+renderWhole :: ByteString -> ByteString -> Response -> Maybe Rendered
 renderWhole name date response = case responseBody response of
+  _ | asksToClose response -> Nothing
   NoContent -> whole []
   Bytes pieces -> whole pieces
   FileBody {} -> whole []
   _ -> Nothing
   where
-    whole pieces = either (const Nothing) Just (renderBefore name date Persistent True response pieces)
+    whole pieces = case renderBefore name date Persistent True response pieces of
+      Left _ -> Nothing
+      Right bytes -> Just (Rendered bytes (responseFields response))
 
 -- | A small page that says what went wrong.
 errorResponse :: Status -> ByteString -> Response

@@ -49,7 +49,9 @@ import Weft (ThreadId)
 import Weft.Attempt (Attempts)
 import Weft.Http.Internal.Address (Address, Peer)
 import Weft.Http.Request (Client)
+import Weft.Http.Server.Heads (Heads)
 import Weft.Http.Server.Types
+import Weft.Internal.Core.Intake (Intake)
 import Weft.Kernel (Waiter)
 import Weft.Socket (Socket)
 
@@ -58,6 +60,7 @@ data Server = Server
   { serverSettings :: !ServerSettings,
     serverAnswers :: !Answers,
     serverClock :: !Clock,
+    serverHeads :: !Heads,
     -- | How responses are sent that need not wait.
     serverAttempts :: !Attempts,
     serverConnections :: !(IORef Open),
@@ -187,6 +190,8 @@ data Connection = Connection
   { connectionMember :: !Member,
     -- | What a layer has put around the socket.
     connectionTransport :: !(Maybe Transport),
+    -- | What receives, where there is no layer, and some of a request has come.
+    connectionIntake :: !(Maybe Intake),
     connectionClient :: !Client
   }
 

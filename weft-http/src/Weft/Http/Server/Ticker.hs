@@ -29,6 +29,7 @@ import System.Mem (performMajorGC)
 import Weft
 import Weft.Attempt (attempts)
 import Weft.Http.Date
+import Weft.Http.Server.Heads (newHeads)
 import Weft.Http.Server.Phase
 import Weft.Http.Server.State
 import Weft.Http.Server.Types
@@ -58,7 +59,8 @@ newServerOf settings answers = do
   tries <- attempts
   liftIO $ do
     clock <- newIORef tick
-    Server (unharmed settings) (answers clock) clock tries
+    heads <- newHeads (serverLimits settings)
+    Server (unharmed settings) (answers clock) clock heads tries
       <$> newIORef (Open IntMap.empty Map.empty 0 0 0 0 False [] [])
       <*> newIORef False
       <*> newPrimVar (tickMonotonic tick)

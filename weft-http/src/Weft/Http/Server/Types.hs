@@ -18,6 +18,7 @@ module Weft.Http.Server.Types
 
     -- * Responses
     Response (..),
+    Rendered (..),
     Body (..),
     FilePart (..),
     Sink (..),
@@ -120,10 +121,17 @@ data Response = Response
   { responseStatus :: !Status,
     responseFields :: [Field],
     responseBody :: !Body,
-    -- | The very bytes of this response on a persistent HTTP/1.1 connection, where
-    -- the handler has them at hand ('Weft.Http.Server.Render.renderWhole'). The
-    -- server sends them as they are. Of a response with a 'FileBody': of its head.
-    responseRendered :: !(Maybe ByteString)
+    -- | This response on a persistent HTTP/1.1 connection, where the handler has its bytes at
+    -- hand ('Weft.Http.Server.Render.renderWhole'). The server sends them as they are. Of a
+    -- response with a 'FileBody': of its head.
+    responseRendered :: !(Maybe Rendered)
+  }
+
+-- | The bytes of a response, and fields that were looked at before: none of them asks to close the
+-- connection. A response that has other fields, in memory, is asked.
+data Rendered = Rendered
+  { renderedBytes :: !ByteString,
+    renderedFields :: [Field]
   }
 
 -- | The content of a response.

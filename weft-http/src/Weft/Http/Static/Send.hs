@@ -68,7 +68,7 @@ readWith file status = do
 known :: Tick -> ByteString -> FileStatus -> Meta -> Others -> Content -> IO Cached
 known tick path status meta others content = do
   checked <- newPrimVar (fromIntegral (tickSecond tick))
-  rendered <- newIORef (Rendered unasked (wholeOf meta content (pure ())))
+  rendered <- newIORef (RenderedFor unasked (wholeOf meta content (pure ())))
   pure
     Cached
       { cachedHeld = Held content meta rendered,
@@ -173,12 +173,12 @@ isPlain request = isUnconditional (requestConditions request) && requestMethod r
 fromMemory :: Static -> Tick -> Request -> Held -> ByteString -> Thread Response
 fromMemory static tick request held bytes
   | isPlain request = liftIO $ do
-      Rendered second response <- readIORef (heldRendered held)
+      RenderedFor second response <- readIORef (heldRendered held)
       if
         | second == tickSecond tick -> pure response
         -- Many files are asked for once and thrown out again: for that one answer
         -- the bytes need not be copied after a head.
-        | second == unasked -> whole <$ writeIORef (heldRendered held) (Rendered askedOnce whole)
+        | second == unasked -> whole <$ writeIORef (heldRendered held) (RenderedFor askedOnce whole)
         | otherwise -> renderedFor static tick held whole
   | otherwise = conditional tick request (heldMeta held) whole $ \ranges ->
       let slice r = B.take (fromIntegral (rangeLength r)) (B.drop (fromIntegral (rangeFirst r)) bytes)
@@ -192,7 +192,7 @@ fromMemory static tick request held bytes
 fromOpened :: Static -> Tick -> Request -> Held -> Opened -> Thread Response
 fromOpened static tick request held opened
   | isPlain request = liftIO $ do
-      Rendered second response <- readIORef (heldRendered held)
+      RenderedFor second response <- readIORef (heldRendered held)
       if second == tickSecond tick
         then pure response
         else renderedFor static tick held (wholeOf (heldMeta held) (heldContent held) (releaseOpened opened))
@@ -200,7 +200,7 @@ fromOpened static tick request held opened
 
 -- | The response, rendered for this second and kept for others.
 renderedFor :: Static -> Tick -> Held -> Response -> IO Response
-renderedFor static tick held whole = rendered <$ writeIORef (heldRendered held) (Rendered (tickSecond tick) rendered)
+renderedFor static tick held whole = rendered <$ writeIORef (heldRendered held) (RenderedFor (tickSecond tick) rendered)
   where
     rendered = whole {responseRendered = renderWhole (staticServerName (openSettings static)) (tickDate tick) whole}
 

@@ -20,7 +20,7 @@ module Weft.Http.Static.Types
     Cached (..),
     Held (..),
     Content (..),
-    Rendered (..),
+    RenderedFor (..),
     Others (..),
     Choice (..),
     Variant (..),
@@ -178,7 +178,7 @@ data Held = Held
   { heldContent :: !Content,
     heldMeta :: !Meta,
     -- | The response to a plain GET, rendered for one second.
-    heldRendered :: !(IORef Rendered)
+    heldRendered :: !(IORef RenderedFor)
   }
 
 -- | Where the bytes are.
@@ -188,7 +188,7 @@ data Content
     OnDisk !Opened
 
 -- | A response, and the second for which it is rendered.
-data Rendered = Rendered !Int64 !Response
+data RenderedFor = RenderedFor !Int64 !Response
 
 -- | What else there is of a file.
 data Others

@@ -13,6 +13,7 @@ module Weft.Internal.Core.Intake
     Intake (..),
     newIntake,
     intakeOffset,
+    setIntakeOffset,
     takeIn,
     intakeSince,
     setIntakeSince,
@@ -78,6 +79,11 @@ newIntake stays s buffer = do
 intakeOffset :: Intake -> IO Int
 intakeOffset i = readByteArray (intakeBytes i) 0
 {-# INLINE intakeOffset #-}
+
+-- | Where the next bytes go. For the thread, between two receives.
+setIntakeOffset :: Intake -> Int -> IO ()
+setIntakeOffset i = writeByteArray (intakeBytes i) 0
+{-# INLINE setIntakeOffset #-}
 
 -- | The answer when this many bytes have come. For kernels.
 takeIn :: Intake -> Int -> IO Received

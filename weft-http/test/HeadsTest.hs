@@ -1,0 +1,73 @@
+-- | The memo of heads: it is the parser, it refers to copies, and its memory is fixed.
+module HeadsTest (tests) where
+
+import Control.Exception (evaluate)
+import Control.Monad (forM, forM_, replicateM_)
+import Data.ByteString (ByteString)
+import Data.ByteString qualified as B
+import Data.ByteString.Char8 qualified as C
+import Data.ByteString.Unsafe (unsafeUseAsCString)
+import Foreign.Marshal.Utils (copyBytes, fillBytes)
+import Foreign.Ptr (castPtr)
+import Test.Tasty
+import Test.Tasty.HUnit
+import Test.Tasty.QuickCheck
+import Weft.Buffer
+import Weft.Http.RequestHead
+import Weft.Http.Server.Heads
+import Weft.Internal.Core.Buffer (unsafeSlice)
+import Weft.Test.Message (get)
+
+tests :: TestTree
+tests =
+  testGroup
+    "heads that have come before"
+    [ testProperty "all that is read is what the parser says" prop_parser,
+      testCase "bytes are kept when they come for the second time" $ do
+        heads <- newHeads defaultLimits
+        copied <- forM ["/a", "/a", "/b", "/a", "/b", "/a", "/b"] (isCopied heads . get)
+        copied @?= [False, True, False, True, True, True, True],
+      testCase "what is kept refers to no memory of others" $ do
+        heads <- newHeads defaultLimits
+        _ <- isCopied heads (get "/a")
+        let size = B.length (get "/a")
+        buffer <- newBuffer size
+        withBuffer buffer $ \p -> unsafeUseAsCString (get "/a") $ \from -> copyBytes p (castPtr from) size
+        Reading copied parsed <- evaluate (readHead heads 0 (unsafeSlice buffer 0 size))
+        withBuffer buffer $ \p -> fillBytes p 0 size
+        (copied, parsed) @?= (True, parseRequest defaultLimits 0 (get "/a")),
+      testCase "what comes once throws nothing out" $ do
+        heads <- newHeads defaultLimits
+        replicateM_ 2 (isCopied heads (get "/a"))
+        forM_ (numbered 2_000) (isCopied heads)
+        isCopied heads (get "/a") >>= (@?= True),
+      testCase "there are 128 places" $ do
+        heads <- newHeads defaultLimits
+        forM_ (numbered 2_000) $ \h -> replicateM_ 2 (isCopied heads h)
+        left <- length . filter id <$> mapM (isCopied heads) (numbered 2_000)
+        assertBool (show left) (left > 100 && left <= 128),
+      testCase "long heads, and the rest of one, are for the parser" $ do
+        heads <- newHeads defaultLimits
+        copied <- forM [(0, long), (0, long), (5, get "/a"), (5, get "/a")] (\(n, h) -> readingIsCopied <$> evaluate (readHead heads n h))
+        copied @?= replicate 4 False
+    ]
+  where
+    long = get ("/" <> C.replicate 1_024 'a')
+    numbered n = [get ("/" <> C.pack (show i)) | i <- [1 .. n :: Int]]
+
+isCopied :: Heads -> ByteString -> IO Bool
+isCopied heads bytes = readingIsCopied <$> evaluate (readHead heads 0 bytes)
+
+-- | Of few strings, so that they come again: requests alone, with what follows them, halves of
+-- some, and what is none.
+prop_parser :: Property
+prop_parser = forAll (listOf (elements strings)) $ \chosen -> ioProperty $ do
+  heads <- newHeads defaultLimits
+  readings <- forM chosen (evaluate . readHead heads 0)
+  pure
+    . cover 50 (any readingIsCopied readings) "some were known"
+    $ map readingParsed readings === map (parseRequest defaultLimits 0) chosen
+  where
+    strings =
+      [get "/a", get "/b", get "/a" <> get "/b", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc", "GET / HTTP/1.1\r\n\r\n", "GET / HTTP", "GET /", "\r\n", "\SYN\ETX\SOH 12345"]
+        <> [get ("/" <> C.replicate n 'a') | n <- [100, 128, 900, 1_100]]
