@@ -95,7 +95,8 @@ asleep config waiting = reporting config verdict $ do
       worker <- takeMVar here
       untilStatus (== ThreadBlocked BlockedOnForeignCall) worker
       thrower <- forkIO (throwTo worker (Boom 1) >> putMVar thrown ())
-      untilStatus (== ThreadBlocked BlockedOnException) thrower
+      -- A message of another worker's start may have woken this one meanwhile: then it has arrived.
+      untilStatus (`elem` [ThreadBlocked BlockedOnException, ThreadFinished]) thrower
       untilArrived worker
       void (deliver waiter (Answered ()))
   -- The worker has taken another turn since.

@@ -41,10 +41,10 @@ import Control.Monad (forM, void)
 import Data.ByteString.Short qualified as ShortByteString
 import Data.Char (isDigit)
 import Data.Foldable (toList)
+import Data.Graph (SCC (..), stronglyConnComp)
 import Data.IntMap.Strict (IntMap)
 import Data.IntMap.Strict qualified as IntMap
-import Data.IntSet qualified as IntSet
-import Data.List (sortOn)
+import Data.List (sort)
 import Data.List.NonEmpty (NonEmpty (..))
 import Data.List.NonEmpty qualified as NonEmpty
 import Data.Map.Strict qualified as Map
@@ -303,7 +303,7 @@ quoted label = "\"" <> Text.map printable (labelText label) <> "\""
     printable c = if c < ' ' then '?' else c
 
 ages :: [Int] -> Text
-ages several = case sortOn id several of
+ages several = case sort several of
   [] -> "unknown"
   [one] -> duration one
   few -> duration (minimum few) <> " to " <> duration (maximum few)
@@ -372,24 +372,12 @@ renderDeadlock s = do
       IsWaiting (WaitingThread request _ holder) -> heldBy (const True) (Text.pack (describe request)) holder
       _ -> ""
 
--- | The cycles among threads that wait for a holder. Each thread waits for at most one, so
--- following the holders ends in a cycle, nowhere, or at a visited thread: each is visited once.
+-- | The cycles among threads that wait for a holder, each from its smallest number on.
 cycles :: Snapshot -> [[Int]]
-cycles s = go IntSet.empty (IntMap.keys waitsOn)
+cycles s = sort [inOrder members | CyclicSCC members <- stronglyConnComp [(n, n, [holder]) | (n, holder) <- IntMap.toList waitsOn]]
   where
+    inOrder members = take (length members) (iterate (waitsOn IntMap.!) (minimum members))
     waitsOn :: IntMap Int
     waitsOn =
       IntMap.fromList
         [(entryNumber e, holder) | e <- snapshotThreads s, IsWaiting (WaitingThread _ _ holder) <- [entryState e], holder /= 0, entryNumber e /= 0]
-    go _ [] = []
-    go seen (n : rest)
-      | IntSet.member n seen = go seen rest
-      | otherwise = let (seen', found) = follow seen IntSet.empty [] n in map rotate found <> go seen' rest
-    -- The path is there twice: as a set, and in its order, reversed.
-    follow seen on path n
-      | IntSet.member n on = (IntSet.union on seen, [n : reverse (takeWhile (/= n) path)])
-      | IntSet.member n seen = (IntSet.union on seen, [])
-      | otherwise = case IntMap.lookup n waitsOn of
-          Nothing -> (IntSet.insert n (IntSet.union on seen), [])
-          Just holder -> follow seen (IntSet.insert n on) (n : path) holder
-    rotate c = let (before, after) = break (== minimum c) c in after <> before
