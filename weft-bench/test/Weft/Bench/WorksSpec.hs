@@ -119,6 +119,11 @@ tests =
         assertBool "a machine that was busy" (busy `Text.isInfixOf` pageOf Whole [machine 7] "figures" [] [] [] && not (busy `Text.isInfixOf` pageOf Whole [machine 0.1] "figures" [] [] []))
         let pictures = picturesOf Quick [] result
         [name | (name, _, _) <- pictures] @?= ["works-pipes-idle-processors1", "works-pipes-idle-processors2"]
+        toy <- maybe (assertFailure "no such experiment") pure (lookup "toy" [(plannedName q, q) | q <- plan Quick])
+        let asked = Result toy (Contest "toy" [Contender n (const (Left "")) | n <- contendersPlanned toy] (pointsPlanned toy) 1 1) [(sampleAt "toy" n x) {samplePrinted = Map.fromList [("operations", 1), ("seconds", 1), ("mean_us", 9)]} | x <- pointsPlanned toy, n <- contendersPlanned toy]
+            drawn = [renderChart chart | (_, _, chart) <- picturesOf Quick [] asked]
+        [name | (name, _, _) <- picturesOf Quick [] asked] @?= ["works-toy-toys", "works-toy-production-servers"]
+        [n | n <- contendersPlanned toy, not (any ((">" <> n <> "<") `Text.isInfixOf`) drawn)] @?= []
         assertBool "a picture without its lines" (and [n `Text.isInfixOf` renderChart chart | (_, _, chart) <- pictures, n <- ["weft-epoll", "NPTL"]])
     ]
   where

@@ -108,16 +108,18 @@ picturesOf :: Extent -> [Row] -> Result -> [(Text, Text, Chart)]
 picturesOf size about r =
   [ (name, title, Chart title subtitle sources content)
     | others <- nub (map (filter ((/= xKey) . fst)) (pointsPlanned p)),
-      let mine = [row | row <- rows, and [numberAt k row == Just (read (Text.unpack v)) | (k, v) <- others]]
+      (group, within) <- groupsOf p,
+      let mine = [row | row <- rows, and [numberAt k row == Just (read (Text.unpack v)) | (k, v) <- others], maybe False within (nameAt "contender" row)]
           changing = [(k, v) | (k, v) <- others, maybe False ((> 1) . length) (lookup k (plannedKeys p))]
-          name = Text.intercalate "-" ("works" : plannedName p : [k <> v | (k, v) <- changing])
-          title = plannedTitle p <> (if null changing then "" else ": " <> Text.intercalate ", " [k <> " " <> v | (k, v) <- changing])
+          name = Text.replace " " "-" . Text.intercalate "-" $ ("works" : plannedName p : [group | not (Text.null group)] ++ [k <> v | (k, v) <- changing])
+          title = plannedTitle p <> (if Text.null group then "" else ": " <> group) <> (if null changing then "" else ": " <> Text.intercalate ", " [k <> " " <> v | (k, v) <- changing])
           subtitle = Text.intercalate ", " [k <> " " <> grouped (read (Text.unpack v)) | (k, v) <- others, (k, v) `notElem` changing],
       Just content <- [contentOf mine]
   ]
   where
     p = resultPlanned r
     (xKey, xLabel) = plannedX p
+    (along, up) = scalesOf p
     (field, unit, yLabel) = plannedY p
     rows = contestRows (resultContest r) (resultSamples r)
     names rows' = nub (mapMaybe (nameAt "contender") rows')
@@ -125,7 +127,7 @@ picturesOf size about r =
     contentOf mine
       | null values = Nothing
       | few = Just (Bars (yLabel <> lastOf mine) [Bar n (lookOf n) (v * unit) "" | (n, v) <- sortOn snd (barsOf mine)])
-      | otherwise = Just (Ranged (Axis xLabel Logarithmic []) (Axis yLabel Logarithmic []) [(series n mine, ranges n mine) | n <- names mine])
+      | otherwise = Just (Ranged (Axis xLabel along []) (Axis yLabel up []) [(series n mine, ranges n mine) | n <- names mine])
       where
         values = mapMaybe (numberAt field) mine
     -- Bars are of the last place along the picture: the most processors.
@@ -143,6 +145,22 @@ picturesOf size about r =
     sources =
       (if size /= Whole then "A quick run: nothing to quote from." else "Medians of " <> Text.pack (show (plannedRounds p)) <> " interleaved rounds; thin lines are their range.")
         : [Text.intercalate ", " (mapMaybe (`nameAt` row) ["processor", "kernel"]) | row <- about, nameAt "kind" row == Just "machine"]
+
+-- Which contenders are in a picture together; nobody can tell sixteen lines apart.
+groupsOf :: Planned -> [(Text, Text -> Bool)]
+groupsOf p = case plannedName p of
+  "toy" -> [("toys", isToy), ("production servers", \n -> not (isToy n) || n == "toy-weft-epoll")]
+  _ -> [("", const True)]
+  where
+    isToy = Text.isPrefixOf "toy-"
+
+-- The scales along and up: linear where a work speaks of a line, logarithmic up where it has it so or the
+-- contenders are powers of ten apart.
+scalesOf :: Planned -> (Scale, Scale)
+scalesOf p
+  | plannedWorkload p == "toy" = (Linear, Linear)
+  | plannedName p `elem` ["select", "events-delays", "events-idle"] = (Logarithmic, Logarithmic)
+  | otherwise = (Logarithmic, Linear)
 
 -- Colours that differ in print too, by their lines.
 lookOf :: Text -> Look
@@ -169,6 +187,10 @@ lookOf name =
       ("apache-event", Look "pink" Dashed False),
       ("mini-httpd", Look "grey" Dashed False),
       ("forkIO-select", Look "blue" Dotted False),
+      ("ghc", Look "blue" Solid False),
+      ("ghc-select", Look "blue" Dotted False),
+      ("weft-poll", Look "amber" Solid False),
+      ("weft-select", Look "amber" Dotted False),
       ("weft-epoll", Look "orange" Solid True),
       ("weft-io_uring", Look "orange" Dashed True),
       ("direct-epoll", Look "amber" Solid False),
