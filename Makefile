@@ -25,13 +25,15 @@ SEED = 1
 GROUPS = split curl python tools browser slow soak
 # make fuzz-tcp
 CASES = 100000
+# make reuses
+REUSES = 100000
 # make packetdrill
 SCRIPTS =
 # Further options for the program that a target runs: make bench-http ARGS=--json
 ARGS =
 
 .PHONY: help setup build serve test lint format docs check-setup check-ghc view-timeline \
-  test-interop soak fuzz fuzz-tcp packetdrill explore kv bench bench-yield bench-timers bench-http bench-http-figures figures gate \
+  test-interop soak fuzz fuzz-tcp reuses packetdrill explore kv bench bench-yield bench-timers bench-http bench-http-figures figures gate \
   setup-build setup-bench setup-figures setup-interop servers storm select program peers clean
 
 help: ## list the targets
@@ -62,6 +64,13 @@ fuzz: setup ## the parser beside those of others, for long [MINUTES=10] [SEED=1]
 fuzz-tcp: setup ## a TCP connection against any inputs in any order [CASES=100000] [ARGS=--quickcheck-replay=7]
 	@tools/build weft-tcp:test:weft-tcp-test
 	@exec bin/weft-tcp-test -p 'hostile' --quickcheck-tests '$(CASES)' $(ARGS)
+
+reuses: setup ## close descriptors while two threads wait and reuse the numbers, for long [REUSES=100000]
+	@tools/build weft:test:weft-events-test weft:test:weft-test weft-ghc-io:test:weft-ghc-io-test
+	@export WEFT_REUSES='$(REUSES)' TASTY_TIMEOUT=30m
+	@bin/weft-events-test -p 'reuse a number'
+	@cd weft && ../bin/weft-test -p 'close and reuse numbers'
+	@cd ../weft-ghc-io && exec ../bin/weft-ghc-io-test -p 'close and reuse numbers'
 
 packetdrill: setup-build ## weft-tcp against scripts of packets, where packetdrill is there [SCRIPTS=weft-tcp/packetdrill/scripts]
 	@exec tools/packetdrill $(SCRIPTS)

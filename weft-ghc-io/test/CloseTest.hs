@@ -13,6 +13,7 @@ import GHC.Conc (closeFdWith)
 import Network.Socket (Socket, close)
 import Network.Socket.ByteString (recv, sendAll)
 import Support
+import System.Environment (lookupEnv)
 import System.Posix.IO (closeFd, createPipe)
 import Test.Tasty
 import Test.Tasty.HUnit
@@ -61,9 +62,11 @@ tests =
           drain b 1_000_000
           IO.awaitChild full
         close a >> close b,
-      testCase "two threads that close and reuse numbers, 2,000 times each" $ do
+      testCase "two threads that close and reuse numbers" $ do
+        -- @make reuses@ asks for 100,000.
+        count <- maybe 2_000 read <$> lookupEnv "WEFT_REUSES"
         failures <- onWorkers 2 . IO.withScope $ \scope -> do
-          children <- replicateM 2 (IO.forkIn scope (sum <$> replicateM 2000 reuse))
+          children <- replicateM 2 (IO.forkIn scope (sum <$> replicateM count reuse))
           mapM IO.awaitChild children
         failures @?= [0, 0]
     ]

@@ -19,5 +19,10 @@ main :: IO ()
 main = do
   -- Throws if the program was not linked for it.
   GhcIO.install
-  defaultMain . localOption (mkTimeout 60_000_000) $
+  defaultMain . adjustOption limited $
     testGroup "libraries in Weft threads" [ServeTest.tests, GatewayTest.tests, DelayTest.tests, InterruptTest.tests, BlockTest.tests, CloseTest.tests, GhcTest.tests, SimulationTest.tests]
+
+limited :: Timeout -> Timeout
+limited = \case
+  NoTimeout -> mkTimeout 60_000_000
+  chosen -> chosen

@@ -97,6 +97,14 @@ intptr_t weft_poll_wait(struct pollfd *fds, const uint64_t *keys, intptr_t count
                         struct weft_event *events, intptr_t capacity,
                         int64_t timeout);
 
+/* weft_kqueue.c: as for epoll, level-triggered. -ENOSYS where it is not compiled in. */
+intptr_t weft_kqueue_is_built(void);
+intptr_t weft_kqueue_create(void);
+intptr_t weft_kqueue_watch(int kq, int fd, uint64_t key, intptr_t bits);
+void weft_kqueue_remove(int kq, int fd);
+intptr_t weft_kqueue_wait(int kq, struct weft_event *events, intptr_t capacity,
+                          int64_t timeout);
+
 /* Nanoseconds of the monotonic clock. */
 int64_t weft_monotonic(void);
 

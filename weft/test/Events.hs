@@ -6,6 +6,9 @@
 -- One suite for every source of "Weft.EventManager.Source", and what only real ones have.
 module Main (main) where
 
+import Control.Exception (try)
+import Control.Monad (unless)
+import Data.List (isInfixOf)
 import PlainEcho qualified
 import System.Environment (setEnv)
 import Test.Events.Conformance (conformance)
@@ -13,6 +16,7 @@ import Test.Events.Races (races)
 import Test.Events.Rig
 import Test.Tasty
 import Test.Tasty.HUnit
+import Weft.EventManager.Source (hasKqueue, kqueue)
 
 main :: IO ()
 main = do
@@ -22,6 +26,11 @@ main = do
       "events"
       [ testGroup "conformance" (map conformance rigs),
         testGroup "threads" (map races realRigs),
+        testCase "a build without kqueue says so" $
+          unless hasKqueue $
+            try kqueue >>= \case
+              Left e -> assertBool (show e) ("cabal flag kqueue" `isInfixOf` show (e :: IOError))
+              Right _ -> assertFailure "it has one",
         testCase "the example of docs/events.md" (PlainEcho.conversation ["one", "two"] >>= (@?= ["one", "two"]))
       ]
 

@@ -1,3 +1,5 @@
+{-# LANGUAGE CApiFFI #-}
+
 -- |
 -- Description : Waits for descriptors that Weft does not own
 --
@@ -11,8 +13,12 @@ import Control.Monad (forM_, replicateM, replicateM_, unless, void)
 import Data.ByteString.Char8 qualified as Char8
 import Data.Foldable (for_)
 import Data.IORef
-import Foreign.C.Error (Errno, eBADF)
+import Data.Word (Word32)
+import Foreign.C.Error (Errno, eBADF, throwErrnoIfMinus1)
+import Foreign.C.String (CString, withCString)
+import Foreign.C.Types (CInt (..))
 import Network.Socket qualified as Network
+import System.Environment (lookupEnv)
 import System.IO (hClose)
 import System.IO.Temp (withSystemTempFile)
 import System.Posix.IO qualified as Posix
@@ -37,6 +43,7 @@ tests =
     [ testGroup
         (describeConfig c)
         [ testCase "a pipe, an eventfd, a terminal" $ kinds c,
+          testCase "inotify" $ notified c,
           testCase "a regular file is ready" $ regular c,
           testCase "numbers that are not open" $ notOpen c,
           testCase "it is ready as long as it is so, and several wait for it" $ several c,
@@ -44,7 +51,7 @@ tests =
           testCase "a wait that is cancelled leaves the others" $ cancelled c,
           testCase "closing ends the waits, and the next file of the number has its own" $ closed c,
           testCase "what the closing action throws is thrown, and the waits have ended" $ closedInVain c,
-          testCase "two threads that close and reuse numbers, 1,000 times each" $ reused c,
+          testCase "two threads that close and reuse numbers" $ reused c,
           testCase "the number of a socket of Weft's" $ owned c,
           testCase "a run that ends ends the waits" $ ends c
         ]
@@ -82,6 +89,26 @@ kinds c = running c $ do
   (master, slave) <- liftIO openPseudoTerminal
   master `wakesBy` write slave
   closeAll [r, w, counter, master, slave]
+
+notified :: Config -> Assertion
+notified c = withSystemTempFile "weft" $ \path file -> do
+  inotify <- Fd <$> throwErrnoIfMinus1 "inotify_init1" (c_inotifyInit (c_nonBlock + c_closeOnExec))
+  _ <- withCString path (\p -> throwErrnoIfMinus1 "inotify_add_watch" (c_inotifyWatch inotify p c_closed))
+  running c (inotify `wakesBy` liftIO (hClose file))
+  event <- fdRead inotify 16
+  Char8.length event @?= 16
+  Posix.closeFd inotify
+
+foreign import capi unsafe "sys/inotify.h inotify_init1" c_inotifyInit :: CInt -> IO CInt
+
+foreign import capi unsafe "sys/inotify.h inotify_add_watch" c_inotifyWatch :: Fd -> CString -> Word32 -> IO CInt
+
+foreign import capi unsafe "sys/inotify.h value IN_NONBLOCK" c_nonBlock :: CInt
+
+foreign import capi unsafe "sys/inotify.h value IN_CLOEXEC" c_closeOnExec :: CInt
+
+-- | A file that was open for writing is closed.
+foreign import capi unsafe "sys/inotify.h value IN_CLOSE_WRITE" c_closed :: Word32
 
 regular :: Config -> Assertion
 regular c = withSystemTempFile "weft" $ \path file -> do
@@ -199,10 +226,12 @@ closedInVain c = running c $ do
   r `wakesBy` write w
   closeAll [r, w]
 
--- | Close what is waited for, and wait at once for what may have its number.
+-- | Close what is waited for, and wait at once for what may have its number. (@make reuses@ asks for
+-- 100,000 times.)
 reused :: Config -> Assertion
 reused c = running c $ do
-  runs <- replicateM 2 (spawn (replicateM_ 1000 once))
+  count <- liftIO (maybe 1_000 read <$> lookupEnv "WEFT_REUSES")
+  runs <- replicateM 2 (spawn (replicateM_ count once))
   sequence_ runs
   where
     once = do

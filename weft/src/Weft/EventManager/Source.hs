@@ -11,6 +11,8 @@ module Weft.EventManager.Source
     poll,
     select,
     ioUring,
+    kqueue,
+    hasKqueue,
 
     -- * A source for tests
     Script,
@@ -34,6 +36,7 @@ module Weft.EventManager.Source
 where
 
 import Weft.Internal.Backend.Epoll (epoll)
+import Weft.Internal.Backend.Kqueue (hasKqueue, kqueue)
 import Weft.Internal.Backend.Poll (poll, select)
 import Weft.Internal.Backend.Readiness.Poller
 import Weft.Internal.Backend.Readiness.Script

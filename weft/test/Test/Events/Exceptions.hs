@@ -22,8 +22,7 @@ import Weft.Internal.Data.Time
 -- | One rule for all callbacks: what one throws reaches the caller, and the others run.
 exceptions :: Rig -> TestTree
 exceptions rig =
-  testGroup
-    "exceptions"
+  testGroup "exceptions" $
     [ testCase "of descriptors, closes and timeouts reach the caller of loop, one by one" $ withRig rig \m new _ -> do
         links <- replicateM 2 new
         gone <- new
@@ -49,12 +48,6 @@ exceptions rig =
         updateTimeout third (milliseconds 1) >>= (@?= True)
         _ <- settled m
         until' m "the third" ((== "c") <$> noted),
-      testCase "end withLoop" do
-        (source, _, _) <- rigMake rig
-        thrown <- thrownBy $ withLoop source \m -> do
-          _ <- setTimeout m (nanoseconds 0) (failure "in the loop")
-          newEmptyMVar >>= takeMVar
-        thrown @?= "in the loop",
       testCase "of those who hear that the manager is freed: all hear it, and the first is thrown" do
         (source, new, _) <- rigMake rig
         (note, noted) <- collecting
@@ -80,6 +73,15 @@ exceptions rig =
         void (settled m)
         noted >>= (@?= "ab")
     ]
+      <> [testCase "end withLoop" endsLoop | rigIsReal rig]
+  where
+    -- A script has no loop that waits for what is still to come: it refuses to.
+    endsLoop = do
+      (source, _, _) <- rigMake rig
+      thrown <- thrownBy $ withLoop source \m -> do
+        _ <- setTimeout m (nanoseconds 0) (failure "in the loop")
+        newEmptyMVar >>= takeMVar
+      thrown @?= "in the loop"
 
 failure :: String -> IO a
 failure = ioError . userError

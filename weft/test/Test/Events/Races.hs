@@ -12,6 +12,7 @@ import Control.Concurrent.STM (atomically)
 import Control.Exception
 import Control.Monad (forM_, replicateM, replicateM_, void, when, (>=>))
 import Data.IORef
+import System.Environment (lookupEnv)
 import Test.Events.Rig
 import Test.Tasty
 import Test.Tasty.HUnit
@@ -103,11 +104,12 @@ races rig =
 
 -- | Each thread makes descriptors, registers for them and closes them; the numbers are the
 -- same ones again and again, and go from one thread to the other. Every registration ends
--- once, by what happens to its own descriptor.
+-- once, by what happens to its own descriptor. (How often: `make reuses` asks for 100,000.)
 contend :: Rig -> EventManager -> Assertion
 contend rig m = do
   (_, new, _) <- rigMake rig
-  answers <- replicateM 2 . forked $ replicateM_ 2000 do
+  count <- maybe 2_000 read <$> lookupEnv "WEFT_REUSES"
+  answers <- replicateM 2 . forked $ replicateM_ count do
     told <- newEmptyMVar
     link <- new
     _ <- register m (linkNear link) toRead OneShot \_ e -> putMVar told e

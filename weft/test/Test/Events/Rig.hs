@@ -39,6 +39,8 @@ data Rig = Rig
     rigMake :: IO (IO Poller, IO Link, IO Int),
     -- | Does it tell 'peerClosed' and 'failed' from 'readable' and 'writable'?
     rigTellsEndings :: Bool,
+    -- | Can 'toSeePeerClose' be waited for alone?
+    rigAwaitsEndings :: Bool,
     -- | Do the descriptors exist?
     rigIsReal :: Bool
   }
@@ -63,16 +65,17 @@ data Link = Link
 
 -- | Every source.
 rigs :: [Rig]
-rigs = realRigs <> [Rig "script" scriptedRig True False]
+rigs = realRigs <> [Rig "script" scriptedRig True True False]
 
--- | Those with a kernel.
+-- | Those with a kernel, and that this build has.
 realRigs :: [Rig]
 realRigs =
-  [ Rig "epoll" (real epoll) True True,
-    Rig "poll" (real poll) True True,
-    Rig "select" (real select) False True,
-    Rig "io_uring" (real ioUring) True True
+  [ Rig "epoll" (real epoll) True True True,
+    Rig "poll" (real poll) True True True,
+    Rig "select" (real select) False False True,
+    Rig "io_uring" (real ioUring) True True True
   ]
+    <> [Rig "kqueue" (real kqueue) True False True | hasKqueue]
   where
     real source = pure (source, socketLink, fromIntegral <$> getMonotonicTimeNSec)
 

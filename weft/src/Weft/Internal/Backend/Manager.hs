@@ -19,7 +19,7 @@ where
 
 import Control.Concurrent (myThreadId)
 import Control.Concurrent.MVar
-import Control.Exception (bracket_, finally, mask_, onException, uninterruptibleMask_)
+import Control.Exception (IOException, bracket_, catch, finally, mask_, onException, uninterruptibleMask_)
 import Control.Monad (unless, when)
 import Data.Foldable (for_)
 import Data.IORef
@@ -42,11 +42,8 @@ newEventManager :: IO Poller -> IO EventManager
 newEventManager source = mask_ do
   poller <- source
   flip onException (pollerFree poller) do
-    wakeup <- newWakeup
+    wakeup <- watched poller newWakeup `catch` \(_ :: IOException) -> watched poller newPipeWakeup
     flip onException (freeWakeup wakeup) do
-      _ <-
-        Sys.throwFailure "watch a wake-up" $
-          pollerWatch poller (wakeupDescriptor wakeup) (wakeupKey wakeup) Level toRead
       EventManager poller wakeup
         <$> newInbox
         <*> newStripes
@@ -60,6 +57,16 @@ newEventManager source = mask_ do
         <*> newIORef 0
         <*> newIORef False
         <*> newIORef False
+
+-- | A wake-up that the source watches; throws where it refuses to.
+watched :: Poller -> IO Wakeup -> IO Wakeup
+watched poller new = do
+  wakeup <- new
+  flip onException (freeWakeup wakeup) do
+    wakeup
+      <$ Sys.throwFailure
+        "watch a wake-up"
+        (pollerWatch poller (wakeupDescriptor wakeup) (wakeupKey wakeup) Level toRead)
 
 -- The serials of other descriptors begin with 1.
 wakeupKey :: Wakeup -> Key

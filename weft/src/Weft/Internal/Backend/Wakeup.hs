@@ -12,6 +12,7 @@
 module Weft.Internal.Backend.Wakeup
   ( Wakeup,
     newWakeup,
+    newPipeWakeup,
     freeWakeup,
 
     -- * For other threads
@@ -32,9 +33,11 @@ import Data.Primitive.PrimVar (PrimVar, fetchAndInt, fetchOrInt, modifyPrimVar, 
 import Data.Word (Word64)
 import Foreign.C.Types (CInt)
 import Foreign.Marshal.Alloc (alloca)
+import Foreign.Marshal.Array (allocaArray)
 import Foreign.Marshal.Utils (with)
 import Foreign.Ptr (castPtr)
-import Foreign.Storable (peek)
+import Foreign.Storable (peek, peekElemOff)
+import Weft.Internal.Os.Net (c_pipe)
 import Weft.Internal.Os.Sys qualified as Sys
 
 -- Note [The states of a wake-up]
@@ -65,6 +68,8 @@ import Weft.Internal.Os.Sys qualified as Sys
 data Wakeup = Wakeup
   { -- | The counter, to be registered for reading with the event source.
     wakeupDescriptor :: {-# UNPACK #-} !CInt,
+    -- | Where it is written: the same number, but for a pipe.
+    wakeupWriter :: {-# UNPACK #-} !CInt,
     wakeupState :: {-# UNPACK #-} !(PrimVar RealWorld Int),
     -- | Writes that were or will be made and are not yet read. The owner's.
     wakeupOwed :: {-# UNPACK #-} !(PrimVar RealWorld Int)
@@ -78,7 +83,16 @@ notified = 2
 newWakeup :: IO Wakeup
 newWakeup = do
   number <- Sys.throwFailure "eventfd" Sys.newEventCounter
-  Wakeup (fromIntegral number) <$> newPrimVar 0 <*> newPrimVar 0
+  Wakeup (fromIntegral number) (fromIntegral number) <$> newPrimVar 0 <*> newPrimVar 0
+
+-- | With a pipe for a counter, for event sources that refuse one (libkqueue). What is read of it is one
+-- write, so several take several reads.
+newPipeWakeup :: IO Wakeup
+newPipeWakeup = do
+  (reader, writer) <- allocaArray 2 \ends -> do
+    _ <- Sys.throwFailure "pipe" (fromIntegral <$> c_pipe ends)
+    (,) <$> peek ends <*> peekElemOff ends 1
+  Wakeup reader writer <$> newPrimVar 0 <*> newPrimVar 0
 
 -- | Close the counter, once no write to it is on the way. 'wakeUp' does nothing
 -- afterwards.
@@ -88,6 +102,7 @@ freeWakeup w = do
   void $ fetchOrInt (wakeupState w) notified
   awaitWrites
   void $ Sys.close (wakeupDescriptor w)
+  when (wakeupWriter w /= wakeupDescriptor w) $ void $ Sys.close (wakeupWriter w)
   where
     awaitWrites = do
       drainWakeup w
@@ -104,7 +119,7 @@ wakeUp w = mask_ do
   before <- fetchOrInt (wakeupState w) notified
   when (before == blocked) $
     with (1 :: Word64) \one ->
-      void $ Sys.writeStream (wakeupDescriptor w) (castPtr one) 8
+      void $ Sys.writeStream (wakeupWriter w) (castPtr one) 8
 
 -- | Run one of two waits: the first when nothing has called 'wakeUp' since the
 -- last blocking wait (it may block), the other when something has (it must not).
