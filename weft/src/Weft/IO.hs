@@ -83,30 +83,10 @@ module Weft.IO
     workerCount,
 
     -- * Scopes
-    withScope,
-    awaitAll,
-    cancelScope,
-    forkIn,
-    forkIn_,
-    forkInWith,
-    forkTryIn,
-    forkDaemonIn,
-    forkDaemonInWith,
-    awaitChild,
-    resultOf,
+    module Weft.IO.Scope,
 
     -- * Several things at once
-    concurrently,
-    concurrently_,
-    race,
-    race_,
-    mapConcurrently,
-    mapConcurrently_,
-    forConcurrently,
-    forConcurrently_,
-    mapConcurrentlyN,
-    forConcurrentlyN,
-    forConcurrentlyN_,
+    module Weft.IO.Concurrently,
 
     -- * Locks and transactions
     withMutex,
@@ -124,35 +104,7 @@ module Weft.IO
     wallClock,
 
     -- * Sockets
-    openSocket,
-    withSocket,
-    closeSocket,
-    shutdown,
-    listenTcp,
-    bind,
-    listen,
-    accept,
-    acceptBefore,
-    connect,
-    connectBefore,
-    connectTcp,
-    resolve,
-    receive,
-    receiveInto,
-    sendAll,
-    sendMany,
-    send,
-    sendVector,
-    sendFile,
-    sendFileAll,
-    awaitReadable,
-    awaitWritable,
-    receiveFrom,
-    sendTo,
-    getOption,
-    setOption,
-    localAddress,
-    peerAddress,
+    module Weft.IO.Socket,
 
     -- * Descriptors of others
     awaitReadableFd,
@@ -160,36 +112,10 @@ module Weft.IO
     Descriptor.closeFdWith,
 
     -- * Files
-    withFile,
-    openFile,
-    openFileAt,
-    closeFile,
-    readAt,
-    readAtInto,
-    readWhole,
-    writeAt,
-    writeBufferAt,
-    append,
-    setFileSize,
-    sync,
-    syncData,
-    fileStatus,
-    pathStatus,
-    pathStatusAt,
-    listDirectory,
-    makeDirectory,
-    removePath,
-    renamePath,
+    module Weft.IO.File,
 
     -- * Pipes
-    openPipe,
-    openFifo,
-    readPipe,
-    readPipeInto,
-    writePipe,
-    pipeCapacity,
-    setPipeCapacity,
-    closePipe,
+    module Weft.IO.Pipe,
 
     -- * Signals
     withSignals,
@@ -197,7 +123,7 @@ module Weft.IO
   )
 where
 
-import Control.Exception (Exception, SomeException)
+import Control.Exception (Exception)
 import Data.ByteString (ByteString)
 import Data.Int (Int64)
 import Data.Text (Text)
@@ -205,24 +131,19 @@ import GHC.Stack (HasCallStack, withFrozenCallStack)
 import System.Posix.Types (Fd)
 import Weft (ForkOptions, Label, Priority, Settings, ThreadId)
 import Weft qualified
-import Weft.Buffer (Buffer)
-import Weft.Concurrently qualified as Concurrently
 import Weft.Descriptor qualified as Descriptor
-import Weft.File (File, FileStatus, OpenFlags, OpenMode, Where)
-import Weft.File qualified as File
+import Weft.IO.Concurrently
+import Weft.IO.File
+import Weft.IO.Pipe
+import Weft.IO.Scope
+import Weft.IO.Socket
 import Weft.Internal.Core.Direct
 import Weft.Mutex (Mutex)
 import Weft.Mutex qualified as Mutex
-import Weft.Pipe (Pipe)
-import Weft.Pipe qualified as Pipe
 import Weft.STM (STM)
 import Weft.STM qualified as STM
-import Weft.Scope (Child, Scope)
-import Weft.Scope qualified as Scope
 import Weft.Signal (SignalNumber, Signals)
 import Weft.Signal qualified as Signal
-import Weft.Socket (AddrInfo, Family, HostName, ServiceName, ShutdownHow, SockAddr, Socket, SocketOption, SocketType)
-import Weft.Socket qualified as Socket
 import Weft.Time (Duration, Instant)
 import Weft.Time qualified as Time
 import Weft.Timeout qualified as Timeout
@@ -300,94 +221,6 @@ randomBytes = await . Weft.randomBytes
 workerCount :: IO Int
 workerCount = await Weft.workerCount
 
--- | See 'Weft.Scope.withScope'.
-withScope :: (Scope -> IO a) -> IO a
-withScope body = await (Scope.withScope (direct . body))
-
--- | See 'Weft.Scope.awaitAll'.
-awaitAll :: Scope -> IO ()
-awaitAll = await . Scope.awaitAll
-
--- | See 'Weft.Scope.cancelScope'.
-cancelScope :: Scope -> IO ()
-cancelScope = await . Scope.cancelScope
-
--- | See 'Weft.Scope.forkIn'.
-forkIn :: Scope -> IO a -> IO (Child a)
-forkIn scope = await . Scope.forkIn scope . direct
-
--- | See 'Weft.Scope.forkIn_'.
-forkIn_ :: Scope -> IO () -> IO ()
-forkIn_ scope = await . Scope.forkIn_ scope . direct
-
--- | See 'Weft.Scope.forkInWith'.
-forkInWith :: Scope -> ForkOptions -> IO a -> IO (Child a)
-forkInWith scope options = await . Scope.forkInWith scope options . direct
-
--- | See 'Weft.Scope.forkTryIn'.
-forkTryIn :: (Exception e) => Scope -> IO a -> IO (Child (Either e a))
-forkTryIn scope = await . Scope.forkTryIn scope . direct
-
--- | See 'Weft.Scope.forkDaemonIn'.
-forkDaemonIn :: Scope -> IO a -> IO (Child a)
-forkDaemonIn scope = await . Scope.forkDaemonIn scope . direct
-
--- | See 'Weft.Scope.forkDaemonInWith'.
-forkDaemonInWith :: Scope -> ForkOptions -> IO a -> IO (Child a)
-forkDaemonInWith scope options = await . Scope.forkDaemonInWith scope options . direct
-
--- | See 'Weft.Scope.awaitChild'.
-awaitChild :: Child a -> IO a
-awaitChild = await . Scope.awaitChild
-
--- | See 'Weft.Scope.resultOf'.
-resultOf :: Child a -> IO (Either SomeException a)
-resultOf = await . Scope.resultOf
-
--- | See 'Weft.Concurrently.concurrently'.
-concurrently :: IO a -> IO b -> IO (a, b)
-concurrently left right = await (Concurrently.concurrently (direct left) (direct right))
-
--- | See 'Weft.Concurrently.concurrently_'.
-concurrently_ :: IO a -> IO b -> IO ()
-concurrently_ left right = await (Concurrently.concurrently_ (direct left) (direct right))
-
--- | See 'Weft.Concurrently.race'.
-race :: IO a -> IO b -> IO (Either a b)
-race left right = await (Concurrently.race (direct left) (direct right))
-
--- | See 'Weft.Concurrently.race_'.
-race_ :: IO a -> IO b -> IO ()
-race_ left right = await (Concurrently.race_ (direct left) (direct right))
-
--- | See 'Weft.Concurrently.mapConcurrently'.
-mapConcurrently :: (Traversable t) => (a -> IO b) -> t a -> IO (t b)
-mapConcurrently f = await . Concurrently.mapConcurrently (direct . f)
-
--- | See 'Weft.Concurrently.mapConcurrently_'.
-mapConcurrently_ :: (Foldable f) => (a -> IO b) -> f a -> IO ()
-mapConcurrently_ f = await . Concurrently.mapConcurrently_ (direct . f)
-
--- | See 'Weft.Concurrently.forConcurrently'.
-forConcurrently :: (Traversable t) => t a -> (a -> IO b) -> IO (t b)
-forConcurrently = flip mapConcurrently
-
--- | See 'Weft.Concurrently.forConcurrently_'.
-forConcurrently_ :: (Foldable f) => f a -> (a -> IO b) -> IO ()
-forConcurrently_ = flip mapConcurrently_
-
--- | See 'Weft.Concurrently.mapConcurrentlyN'.
-mapConcurrentlyN :: (Traversable t) => Int -> (a -> IO b) -> t a -> IO (t b)
-mapConcurrentlyN n f = await . Concurrently.mapConcurrentlyN n (direct . f)
-
--- | See 'Weft.Concurrently.forConcurrentlyN'.
-forConcurrentlyN :: (Traversable t) => Int -> t a -> (a -> IO b) -> IO (t b)
-forConcurrentlyN n = flip (mapConcurrentlyN n)
-
--- | See 'Weft.Concurrently.forConcurrentlyN_'.
-forConcurrentlyN_ :: (Foldable f) => Int -> f a -> (a -> IO b) -> IO ()
-forConcurrentlyN_ n xs f = await (Concurrently.forConcurrentlyN_ n xs (direct . f))
-
 -- | See 'Weft.Mutex.withMutex'.
 withMutex :: Mutex -> IO a -> IO a
 withMutex m = await . Mutex.withMutex m . direct
@@ -424,98 +257,6 @@ now = await Time.now
 wallClock :: IO Int64
 wallClock = await Time.wallClock
 
--- | See 'Weft.Socket.openSocket'.
-openSocket :: Family -> SocketType -> IO Socket
-openSocket family kind = await (Socket.openSocket family kind)
-
--- | See 'Weft.Socket.withSocket'.
-withSocket :: IO Socket -> (Socket -> IO a) -> IO a
-withSocket open body = await (Socket.withSocket (direct open) (direct . body))
-
--- | See 'Weft.Socket.closeSocket'.
-closeSocket :: Socket -> IO ()
-closeSocket = await . Socket.closeSocket
-
--- | See 'Weft.Socket.shutdown'.
-shutdown :: Socket -> ShutdownHow -> IO ()
-shutdown s how = await (Socket.shutdown s how)
-
--- | See 'Weft.Socket.listenTcp'.
-listenTcp :: Maybe HostName -> ServiceName -> Int -> IO Socket
-listenTcp host port backlog = await (Socket.listenTcp host port backlog)
-
--- | See 'Weft.Socket.bind'.
-bind :: Socket -> SockAddr -> IO ()
-bind s address = await (Socket.bind s address)
-
--- | See 'Weft.Socket.listen'.
-listen :: Socket -> Int -> IO ()
-listen s backlog = await (Socket.listen s backlog)
-
--- | See 'Weft.Socket.accept'.
-accept :: Socket -> IO (Socket, SockAddr)
-accept = await . Socket.accept
-
--- | See 'Weft.Socket.acceptBefore'.
-acceptBefore :: Duration -> Socket -> IO (Maybe (Socket, SockAddr))
-acceptBefore limit s = await (Socket.acceptBefore limit s)
-
--- | See 'Weft.Socket.connect'.
-connect :: Socket -> SockAddr -> IO ()
-connect s address = await (Socket.connect s address)
-
--- | See 'Weft.Socket.connectBefore'.
-connectBefore :: Duration -> Socket -> SockAddr -> IO ()
-connectBefore limit s address = await (Socket.connectBefore limit s address)
-
--- | See 'Weft.Socket.connectTcp'.
-connectTcp :: Duration -> HostName -> ServiceName -> IO Socket
-connectTcp limit host port = await (Socket.connectTcp limit host port)
-
--- | See 'Weft.Socket.resolve'.
-resolve :: Maybe AddrInfo -> Maybe HostName -> Maybe ServiceName -> IO [AddrInfo]
-resolve hints host service = await (Socket.resolve hints host service)
-
--- | See 'Weft.Socket.receive'.
-receive :: (HasCallStack) => Socket -> Int -> IO ByteString
-receive s count = await (withFrozenCallStack Socket.receive s count)
-
--- | See 'Weft.Socket.receiveInto'.
-receiveInto :: (HasCallStack) => Socket -> Buffer -> Int -> Int -> IO Int
-receiveInto s buffer offset count = await (withFrozenCallStack Socket.receiveInto s buffer offset count)
-
--- | See 'Weft.Socket.sendAll'.
-sendAll :: (HasCallStack) => Socket -> ByteString -> IO ()
-sendAll s bytes = await (withFrozenCallStack Socket.sendAll s bytes)
-
--- | See 'Weft.Socket.sendMany'.
-sendMany :: (HasCallStack) => Socket -> [ByteString] -> IO ()
-sendMany s pieces = await (withFrozenCallStack Socket.sendMany s pieces)
-
--- | See 'Weft.Socket.send'.
-send :: (HasCallStack) => Socket -> ByteString -> IO Int
-send s bytes = await (withFrozenCallStack Socket.send s bytes)
-
--- | See 'Weft.Socket.sendVector'.
-sendVector :: (HasCallStack) => Socket -> [ByteString] -> IO Int
-sendVector s pieces = await (withFrozenCallStack Socket.sendVector s pieces)
-
--- | See 'Weft.Socket.sendFile'.
-sendFile :: Socket -> File -> Int64 -> Int -> IO Int
-sendFile s file offset count = await (Socket.sendFile s file offset count)
-
--- | See 'Weft.Socket.sendFileAll'.
-sendFileAll :: Socket -> File -> Int64 -> Int64 -> IO Int64
-sendFileAll s file offset count = await (Socket.sendFileAll s file offset count)
-
--- | See 'Weft.Socket.awaitReadable'.
-awaitReadable :: Socket -> IO ()
-awaitReadable = await . Socket.awaitReadable
-
--- | See 'Weft.Socket.awaitWritable'.
-awaitWritable :: Socket -> IO ()
-awaitWritable = await . Socket.awaitWritable
-
 -- | See 'Weft.Descriptor.awaitReadableFd'.
 awaitReadableFd :: Fd -> IO ()
 awaitReadableFd = await . Descriptor.awaitReadableFd
@@ -523,142 +264,6 @@ awaitReadableFd = await . Descriptor.awaitReadableFd
 -- | See 'Weft.Descriptor.awaitWritableFd'.
 awaitWritableFd :: Fd -> IO ()
 awaitWritableFd = await . Descriptor.awaitWritableFd
-
--- | See 'Weft.Socket.receiveFrom'.
-receiveFrom :: (HasCallStack) => Socket -> Int -> IO (ByteString, SockAddr)
-receiveFrom s count = await (withFrozenCallStack Socket.receiveFrom s count)
-
--- | See 'Weft.Socket.sendTo'.
-sendTo :: (HasCallStack) => Socket -> ByteString -> SockAddr -> IO ()
-sendTo s bytes address = await (withFrozenCallStack Socket.sendTo s bytes address)
-
--- | See 'Weft.Socket.getOption'.
-getOption :: Socket -> SocketOption -> IO Int
-getOption s option = await (Socket.getOption s option)
-
--- | See 'Weft.Socket.setOption'.
-setOption :: Socket -> SocketOption -> Int -> IO ()
-setOption s option value = await (Socket.setOption s option value)
-
--- | See 'Weft.Socket.localAddress'.
-localAddress :: Socket -> IO SockAddr
-localAddress = await . Socket.localAddress
-
--- | See 'Weft.Socket.peerAddress'.
-peerAddress :: Socket -> IO SockAddr
-peerAddress = await . Socket.peerAddress
-
--- | See 'Weft.File.withFile'.
-withFile :: ByteString -> OpenMode -> (File -> IO a) -> IO a
-withFile path mode body = await (File.withFile path mode (direct . body))
-
--- | See 'Weft.File.openFile'.
-openFile :: ByteString -> OpenMode -> IO File
-openFile path mode = await (File.openFile path mode)
-
--- | See 'Weft.File.openFileAt'.
-openFileAt :: Where -> ByteString -> OpenMode -> OpenFlags -> IO File
-openFileAt place path mode flags = await (File.openFileAt place path mode flags)
-
--- | See 'Weft.File.closeFile'.
-closeFile :: File -> IO ()
-closeFile = await . File.closeFile
-
--- | See 'Weft.File.readAt'.
-readAt :: File -> Int64 -> Int -> IO ByteString
-readAt file offset count = await (File.readAt file offset count)
-
--- | See 'Weft.File.readAtInto'.
-readAtInto :: File -> Int64 -> Buffer -> Int -> Int -> IO Int
-readAtInto file at buffer offset count = await (File.readAtInto file at buffer offset count)
-
--- | See 'Weft.File.readWhole'.
-readWhole :: Int -> ByteString -> IO ByteString
-readWhole limit path = await (File.readWhole limit path)
-
--- | See 'Weft.File.writeAt'.
-writeAt :: File -> Int64 -> ByteString -> IO ()
-writeAt file at bytes = await (File.writeAt file at bytes)
-
--- | See 'Weft.File.writeBufferAt'.
-writeBufferAt :: File -> Int64 -> Buffer -> Int -> Int -> IO Int
-writeBufferAt file at buffer offset count = await (File.writeBufferAt file at buffer offset count)
-
--- | See 'Weft.File.append'.
-append :: File -> ByteString -> IO ()
-append file bytes = await (File.append file bytes)
-
--- | See 'Weft.File.setFileSize'.
-setFileSize :: File -> Int64 -> IO ()
-setFileSize file size = await (File.setFileSize file size)
-
--- | See 'Weft.File.sync'.
-sync :: File -> IO ()
-sync = await . File.sync
-
--- | See 'Weft.File.syncData'.
-syncData :: File -> IO ()
-syncData = await . File.syncData
-
--- | See 'Weft.File.fileStatus'.
-fileStatus :: File -> IO FileStatus
-fileStatus = await . File.fileStatus
-
--- | See 'Weft.File.pathStatus'.
-pathStatus :: ByteString -> IO FileStatus
-pathStatus = await . File.pathStatus
-
--- | See 'Weft.File.pathStatusAt'.
-pathStatusAt :: Where -> ByteString -> IO FileStatus
-pathStatusAt place path = await (File.pathStatusAt place path)
-
--- | See 'Weft.File.listDirectory'.
-listDirectory :: File -> IO [ByteString]
-listDirectory = await . File.listDirectory
-
--- | See 'Weft.File.makeDirectory'.
-makeDirectory :: ByteString -> IO ()
-makeDirectory = await . File.makeDirectory
-
--- | See 'Weft.File.removePath'.
-removePath :: ByteString -> IO ()
-removePath = await . File.removePath
-
--- | See 'Weft.File.renamePath'.
-renamePath :: ByteString -> ByteString -> IO ()
-renamePath from to = await (File.renamePath from to)
-
--- | See 'Weft.Pipe.openPipe'.
-openPipe :: IO (Pipe, Pipe)
-openPipe = await Pipe.openPipe
-
--- | See 'Weft.Pipe.openFifo'.
-openFifo :: FilePath -> OpenMode -> IO Pipe
-openFifo path mode = await (Pipe.openFifo path mode)
-
--- | See 'Weft.Pipe.readPipe'.
-readPipe :: Pipe -> Int -> IO ByteString
-readPipe pipe count = await (Pipe.readPipe pipe count)
-
--- | See 'Weft.Pipe.readPipeInto'.
-readPipeInto :: Pipe -> Buffer -> Int -> Int -> IO Int
-readPipeInto pipe buffer offset count = await (Pipe.readPipeInto pipe buffer offset count)
-
--- | See 'Weft.Pipe.writePipe'.
-writePipe :: Pipe -> ByteString -> IO ()
-writePipe pipe bytes = await (Pipe.writePipe pipe bytes)
-
--- | See 'Weft.Pipe.pipeCapacity'.
-pipeCapacity :: Pipe -> IO Int
-pipeCapacity = await . Pipe.pipeCapacity
-
--- | See 'Weft.Pipe.setPipeCapacity'.
-setPipeCapacity :: Pipe -> Int -> IO Int
-setPipeCapacity pipe count = await (Pipe.setPipeCapacity pipe count)
-
--- | See 'Weft.Pipe.closePipe'.
-closePipe :: Pipe -> IO ()
-closePipe = await . Pipe.closePipe
 
 -- | See 'Weft.Signal.withSignals'.
 withSignals :: [SignalNumber] -> (Signals -> IO a) -> IO a

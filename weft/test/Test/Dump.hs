@@ -37,8 +37,8 @@ import Weft.Internal.Core.Trace (internal)
 import Weft.Internal.Core.Trace qualified as Trace
 import Weft.Internal.Data.Births (bornBefore, copyBirths, newBirths, noteBirths)
 import Weft.Internal.Observe.Dump
+import Weft.Internal.Run.Door (Lost (..))
 import Weft.Internal.Run.Watch (stillAway)
-import Weft.Internal.Run.Worker (Lost (..))
 import Weft.Kernel (Outcome (..), deliver, suspend, suspendWith)
 import Weft.MVar qualified
 import Weft.Mutex

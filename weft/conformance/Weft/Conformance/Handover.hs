@@ -18,6 +18,7 @@ import Weft
 import Weft.Channel qualified as Channel
 import Weft.Conformance.Check
 import Weft.Conformance.World
+import Weft.Internal.Data.Cell (readCell)
 import Weft.Internal.Sync.Barrier qualified as Barrier
 import Weft.Internal.Sync.Channel qualified as Internal.Channel
 import Weft.Internal.Sync.Condition qualified as Condition
@@ -125,8 +126,7 @@ mvars world = running world $ do
         liftIO (atomicModifyIORef' turns (\k -> (k + 1, ())))
   n <- liftIO (readIORef turns)
   let var = Internal.MVar.mvarState v
-  state <- liftIO (readMutVar var)
-  liftIO $ case state of
+  liftIO . readCell var $ \case
     Internal.MVar.Full k -> k @?= n
     _ -> assertFailure "somebody is left in the queue, or the value is lost"
 
@@ -149,8 +149,7 @@ putting world = do
           note put a
     void (MVar.tryTakeMVar v >>= mapM_ (note taken))
     let var = Internal.MVar.mvarState v
-    state <- liftIO (readMutVar var)
-    liftIO $ case state of
+    liftIO . readCell var $ \case
       Internal.MVar.Empty -> pure ()
       _ -> assertFailure "somebody is left in the queue"
   sent <- sort <$> readIORef put

@@ -15,8 +15,11 @@ module Weft.Internal.Kernel
     Instance (..),
     Host (..),
     hostWorker,
+    hostWorkers,
     hostReady,
     hostPost,
+    hostPostTo,
+    hostReport,
     AnswerCall (..),
 
     -- * The open constructor
@@ -30,6 +33,7 @@ where
 
 import Control.Exception (SomeException, toException, try)
 import Control.Monad (void)
+import Data.Primitive.Array (indexArray, sizeofArray)
 import Data.Type.Equality ((:~~:) (HRefl))
 import GHC.Exts (oneShot)
 import Type.Reflection (Typeable, eqTypeRep, typeRep)
@@ -58,17 +62,20 @@ data Opened = Opened
     closeKernel :: IO ()
   }
 
--- | What a worker offers to its kernel.
-data Host = Host
-  { -- | The worker, as its threads see it.
-    hostHome :: !Home,
-    -- | How many workers there are.
-    hostWorkers :: !Int,
-    -- | Have an action run on the worker with this index. From any OS thread.
-    hostPostTo :: !(Int -> IO () -> IO ()),
-    -- | Tell the operator something, on one line. From any OS thread.
-    hostReport :: !(String -> IO ())
-  }
+-- | What a worker offers to its kernel: itself, as its threads see it.
+newtype Host = Host {hostHome :: Home}
+
+-- | How many workers there are.
+hostWorkers :: Host -> Int
+hostWorkers = sizeofArray . homePeers . hostHome
+
+-- | Have an action run on the worker with this index. From any OS thread.
+hostPostTo :: Host -> Int -> IO () -> IO ()
+hostPostTo host = homePost . indexArray (homePeers (hostHome host))
+
+-- | Tell the operator something, on one line. From any OS thread.
+hostReport :: Host -> String -> IO ()
+hostReport = homeReport . hostHome
 
 -- | Index of the worker, from 0.
 hostWorker :: Host -> Int

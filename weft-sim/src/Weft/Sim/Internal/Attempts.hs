@@ -17,7 +17,7 @@ import Foreign.C.Error (Errno (..), eAGAIN, eIO)
 import GHC.IO.Exception (ioe_errno)
 import Weft.Internal.Core.SystemCall
 import Weft.Internal.Core.Trace (Home (..), Probe (..))
-import Weft.Internal.Kernel (Host (..))
+import Weft.Internal.Kernel (Host (hostHome))
 import Weft.Sim.Internal.Conditions
 import Weft.Sim.Internal.Disk
 import Weft.Sim.Internal.Network.Descriptors

@@ -59,7 +59,7 @@ newWorkers count kernel watcher = do
   started <- newIORef Nothing
   homes <- mfix $ \homes -> arrayFromList <$> mapM (newHome closing end numbers started homes) [0 .. count - 1]
   opened <- openKernel kernel count
-  instances <- arrayFromList <$> mapM (startKernel opened . hostOf homes) [0 .. count - 1]
+  instances <- arrayFromList <$> mapM (startKernel opened . Host . indexArray homes) [0 .. count - 1]
   schedulers <- arrayFromList . map (\s -> s {schedulerPauses = True}) <$> mapM (scheduler homes instances shared) [0 .. count - 1]
   let workers = Workers homes instances schedulers
   workers <$ writeIORef started (Just workers)
@@ -89,23 +89,15 @@ newWorkers count kernel watcher = do
             homeCounters = pure (Counters [] 0 mempty),
             homeAtEnd = end,
             homeGuests = guests,
+            homeReport = watchReport watcher,
             homePeers = homes
           }
-    hostOf homes index =
-      Host
-        { hostHome = indexArray homes index,
-          hostWorkers = count,
-          hostPostTo = watchPost watcher,
-          hostReport = watchReport watcher
-        }
     scheduler homes instances shared index = do
       carrier <- carrierFor shared count 0 index index
       newScheduler
         (PolicyQueue (queueOf index))
         carrier
         (indexArray homes index)
-        (\i -> indexArray homes (i `mod` count))
-        count
         1
         (instanceAnswer (indexArray instances index))
         (watchUncaught watcher)

@@ -118,7 +118,7 @@ simKernel sim =
 startSim :: Sim -> Host -> IO Instance
 startSim sim operator = do
   bell <- newEmptyMVar
-  let host = operator {hostReport = \text -> readIORef (simOverhears sim) >>= ($ text) >> hostReport operator text}
+  let host = Host (hostHome operator) {homeReport = \text -> readIORef (simOverhears sim) >>= ($ text) >> hostReport operator text}
   showTime sim host
   modifyIORef' (simHost sim) (maybe (Just host) Just)
   pure

@@ -32,7 +32,7 @@ import Network.Socket (HostAddress)
 import Weft.Internal.Core.Self
 import Weft.Internal.Core.Trace
 import Weft.Internal.Data.Time (Duration (..))
-import Weft.Internal.Kernel (Host (..))
+import Weft.Internal.Kernel (Host (..), hostWorkers)
 import Weft.Sim.Internal.Disk (crashDisk)
 import Weft.Sim.Internal.Kernel
 import Weft.Sim.Internal.Network (crashMachine)

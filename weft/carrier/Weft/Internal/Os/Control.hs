@@ -23,7 +23,6 @@ module Weft.Internal.Os.Control
     Line,
     enterDispatch,
     enterUser,
-    onlyWorker,
     leaveUser,
     standing,
     Standing (..),
@@ -41,7 +40,6 @@ module Weft.Internal.Os.Control
 where
 
 import Control.Concurrent (ThreadId, mkWeakThreadId, myThreadId)
-import Control.Monad (forM_, when)
 import Control.Monad.Primitive (RealWorld)
 import Data.Bits ((.&.))
 import Data.Primitive.PrimArray
@@ -106,9 +104,6 @@ newWords workers others = do
   let room = (carrierLines workers others + workers + 1) * line
   array <- newAlignedPinnedPrimArray room
   setPrimArray array 0 room 0
-  when (workers == 1) $
-    forM_ [0 .. carrierLines workers others - 1] $
-      \i -> writePrimArray array (i * line + aloneWord) 1
   pure (Words array)
 
 -- | The workers' first carriers, the pool, and the reserves for the end of the run.
@@ -126,15 +121,13 @@ wordsAddress (Words array) = mutablePrimArrayContents array
 
 -- | What a carrier uses between two segments: the address of its line. One machine
 -- word, so that the scheduler can have it at hand. The third word of the line is the
--- number of the present dispatch, the fourth is 1 if the run has one worker.
--- It does not change.
+-- number of the present dispatch.
 type Line = Ptr Int
 
-userWord, markWord, dispatchWord, aloneWord :: Int
+userWord, markWord, dispatchWord :: Int
 userWord = 0
 markWord = 1
 dispatchWord = 2
-aloneWord = 3
 
 data Carrier = Carrier
   { carrierLine :: {-# UNPACK #-} !Line,
@@ -179,10 +172,6 @@ enterDispatch l n = pokeElemOff l dispatchWord n >> pokeElemOff l userWord n
 enterUser :: Line -> IO ()
 enterUser l = peekElemOff l dispatchWord >>= pokeElemOff l userWord
 {-# INLINE enterUser #-}
-
-onlyWorker :: Line -> IO Bool
-onlyWorker l = (/= 0) <$> peekElemOff l aloneWord
-{-# INLINE onlyWorker #-}
 
 -- | How a carrier stands to its worker.
 data Standing

@@ -9,8 +9,8 @@
 -- OS thread that runs the worker at the time, which must be a bound one: the
 -- kernel cancels what a thread has submitted when the thread ends.
 --
--- See Note [Life of an operation], Note [Closing a descriptor] and
--- Note [Another thread drives the ring].
+-- See Note [Life of an operation] and Note [Another thread drives the ring], and Note [Closing a
+-- descriptor] in "Weft.Internal.Backend.Uring.Cancel".
 module Weft.Internal.Backend.Uring
   ( -- * The event source
     newUring,
@@ -33,24 +33,21 @@ where
 
 import Control.Monad (unless, void, when)
 import Data.Foldable (for_)
-import Data.IORef (IORef, modifyIORef', newIORef, readIORef, writeIORef)
-import Data.IntMap.Strict (IntMap)
-import Data.IntMap.Strict qualified as IntMap
-import Data.Sequence (Seq (..), (|>))
-import Data.Word (Word32)
+import Data.IORef (modifyIORef', readIORef, writeIORef)
+import Data.Sequence (Seq (..))
 import Foreign.C.Error (Errno (..), errnoToIOError)
-import Foreign.C.Types (CInt)
 import Foreign.StablePtr (newStablePtr)
 import GHC.Clock (getMonotonicTimeNSec)
 import Weft.Internal.Backend
 import Weft.Internal.Backend.Attempt (attempt)
-import Weft.Internal.Backend.Uring.Descriptors (Descriptors)
+import Weft.Internal.Backend.Uring.Cancel
 import Weft.Internal.Backend.Uring.Descriptors qualified as Descriptors
 import Weft.Internal.Backend.Uring.Ring (Ring, SetupFailure (..), SetupStep (..))
 import Weft.Internal.Backend.Uring.Ring qualified as Ring
+import Weft.Internal.Backend.Uring.State
 import Weft.Internal.Backend.Uring.Steps
 import Weft.Internal.Backend.Uring.UserData (operationData, operationKey)
-import Weft.Internal.Data.Slots (SlotKey (..), Slots)
+import Weft.Internal.Data.Slots (SlotKey (..))
 import Weft.Internal.Data.Slots qualified as Slots
 import Weft.Internal.Os.Descriptor (Descriptor (..))
 import Weft.Internal.Os.Sys qualified as Sys
@@ -76,14 +73,6 @@ import Weft.Internal.Os.Sys qualified as Sys
 --
 -- There must not be two sends in flight on one stream socket (their bytes could
 -- mix), nor two receives (their order could change): callers take turns.
-
--- Note [Closing a descriptor]
--- ~~~~~~~~~~~~~~~~~~~~~~~~~~~
--- @close@ cancels nothing, and the kernel gives the number to the next descriptor
--- at once. 'forget' therefore marks the descriptor, cancels everything on it, and
--- runs its action when the last operation on it has retired. From the mark on
--- nothing new is submitted: 'submit' answers @-EBADF@, and an operation between
--- two stages ends with @-ECANCELED@.
 
 -- Note [Another thread drives the ring]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
@@ -117,103 +106,11 @@ import Weft.Internal.Os.Sys qualified as Sys
 -- IORING_ASYNC_CANCEL_ANY takes time quadratic in their number: 4,000 idle
 -- receives 50 ms, 9,000 half a second.
 
--- | Sizes of the ring.
-data UringSettings = UringSettings
-  { -- | How many submissions can gather between two polls; the kernel rounds up
-    -- to a power of two. Default 256. At the limit they are handed over early, by
-    -- one more system call.
-    submissionEntries :: !Word32,
-    -- | How many completions can gather. Default 8192 (128 KiB). At the limit the
-    -- kernel keeps the others in memory of its own, and one more system call
-    -- fetches them.
-    completionEntries :: !Word32,
-    -- | Let completion work wait for the worker's next system call or clock tick
-    -- instead of interrupting it. Default True.
-    cooperative :: !Bool
-  }
-  deriving stock (Eq, Show)
-
--- | 256 submissions, 8192 completions, cooperative.
-defaultUringSettings :: UringSettings
-defaultUringSettings =
-  UringSettings
-    { submissionEntries = 256,
-      completionEntries = 8192,
-      cooperative = True
-    }
-
--- | One line: what could not be done, and why.
-describeSetupFailure :: SetupFailure -> String
-describeSetupFailure (SetupFailure step e) = show (errnoToIOError ("io_uring: " <> during) e Nothing Nothing)
-  where
-    during = case step of
-      CreatingRing -> "creating a ring"
-      CheckingFeatures -> "checking the kernel's features"
-      MappingRing -> "mapping the ring"
-      ProbingOperations -> "probing the kernel's operations"
-      CreatingEventfd -> "creating an eventfd"
-
--- | An operation in the table.
-data Pending w = Pending
-  { cancelState :: !CancelState,
-    stage :: !Stage,
-    operation :: !Operation,
-    completion :: {-# UNPACK #-} !(Completion w)
-  }
-
--- | What waits for room in the submission queue.
-data Queued
-  = QueuedOperation !SlotKey
-  | QueuedCancel !SlotKey
-  | QueuedCancelDescriptor !CInt
-
--- | A ring and what its worker knows about it.
-data Uring w = Uring
-  { ring :: !Ring,
-    table :: !(Slots (Pending w)),
-    descriptors :: !Descriptors,
-    -- | Not empty only while the kernel does not take submissions. In order: what
-    -- comes later must queue after them.
-    backlog :: !(IORef (Seq Queued)),
-    -- | By descriptor number: what 'forget' is to run.
-    forgetting :: !(IORef (IntMap (IO ()))),
-    phase :: !(IORef UringPhase)
-  }
-
-data UringPhase
-  = Open
-  | -- | 'shutdown' has begun: everything counts as cancelled.
-    Closing
-  | -- | The ring is gone.
-    Closed
-  deriving stock (Eq)
-
 -- | An event source on a new ring, or the reason why there is none; then another
 -- event source has to do. The post is not used: the ring does by itself what other
 -- event sources need a pool of threads for.
 newUring :: UringSettings -> Post -> IO (Either SetupFailure (Backend w))
 newUring settings _ = fmap uringBackend <$> openUring settings
-
--- | A ring and its tables.
-openUring :: UringSettings -> IO (Either SetupFailure (Uring w))
-openUring settings =
-  Ring.open setup >>= \case
-    Left failure -> pure (Left failure)
-    Right r ->
-      fmap Right $
-        Uring r
-          <$> Slots.new
-          <*> Descriptors.new
-          <*> newIORef Empty
-          <*> newIORef IntMap.empty
-          <*> newIORef Open
-  where
-    setup =
-      Ring.Setup
-        { Ring.setupSubmissions = submissionEntries settings,
-          Ring.setupCompletions = completionEntries settings,
-          Ring.setupCooperative = cooperative settings
-        }
 
 -- | The ring as an event source.
 uringBackend :: Uring w -> Backend w
@@ -264,12 +161,6 @@ submitOperation u op done =
       queueOperation u key s op
       pure (pending (Token (keyNumber key)))
 
--- | Is nothing to be submitted on this descriptor any more?
-isShut :: Uring w -> Descriptor -> IO Bool
-isShut u d
-  | descriptorNumber d < 0 = pure True
-  | otherwise = Descriptors.isClosing (descriptors u) d
-
 -- | Try the operation unless a read is likely to find nothing. A short read says
 -- that it took all there was; what came since, an end of stream included, the ring
 -- sees as soon as it is asked.
@@ -300,27 +191,9 @@ learn u op r = case op of
   _ -> pure ()
 {-# INLINE learn #-}
 
-retainAll :: Uring w -> Operation -> IO ()
-retainAll u op = withDescriptors op (pure ()) $ \d file -> do
-  Descriptors.retain (descriptors u) d
-  for_ file $ \f -> do
-    Descriptors.retain (descriptors u) f
-    Descriptors.markSource (descriptors u) f
-{-# INLINE retainAll #-}
-
 queueOperation :: Uring w -> SlotKey -> Stage -> Operation -> IO ()
 queueOperation u key s op =
   queue u (QueuedOperation key) (submission s op (ring u) (operationData key))
-
--- | Queue a submission, in the backlog if there is one or must be one.
-queue :: Uring w -> Queued -> IO Bool -> IO ()
-queue u q push =
-  readIORef (backlog u) >>= \case
-    Empty -> do
-      queued <- push
-      unless queued $ writeIORef (backlog u) (Empty |> q)
-    waiting -> writeIORef (backlog u) (waiting |> q)
-{-# INLINE queue #-}
 
 -- | Submit what is in the backlog, as far as there is room. Answers how many
 -- completions ran, of operations that were cancelled there.
@@ -398,20 +271,6 @@ advance u key result =
           queueOperation u key s (operation p)
           pure 0
 
--- | Is the operation wanted, and are its descriptors to stay open?
-presentCancelState :: Uring w -> Pending w -> IO CancelState
-presentCancelState u p = case cancelState p of
-  Cancelled -> pure Cancelled
-  Wanted -> do
-    ph <- readIORef (phase u)
-    if ph /= Open
-      then pure Cancelled
-      else withDescriptors (operation p) (pure Wanted) $ \d file -> do
-        shut <- Descriptors.isClosing (descriptors u) d
-        fileShut <- maybe (pure False) (Descriptors.isClosing (descriptors u)) file
-        pure (if shut || fileShut then Cancelled else Wanted)
-{-# INLINE presentCancelState #-}
-
 -- | The operation has ended: its key dies, its completion runs, and what waited
 -- for it to end is done.
 retire :: Uring w -> SlotKey -> Pending w -> Int -> IO ()
@@ -423,51 +282,6 @@ retire u key p r = do
     releaseOne u d
     for_ file (releaseOne u)
 {-# INLINE retire #-}
-
-releaseOne :: Uring w -> Descriptor -> IO ()
-releaseOne u d = do
-  lastOne <- Descriptors.release (descriptors u) d
-  when lastOne (runForget u d)
-{-# INLINE releaseOne #-}
-
--- Cancelling -------------------------------------------------------------------
-
-cancelOperation :: Uring w -> SlotKey -> IO ()
-cancelOperation u key =
-  Slots.lookup (table u) key >>= \case
-    Just p | Wanted <- cancelState p -> do
-      _ <- Slots.replace (table u) key p {cancelState = Cancelled}
-      queue u (QueuedCancel key) (Ring.cancelOne (operationData key) (ring u))
-    _ -> pure ()
-
--- | See Note [Closing a descriptor].
-forgetDescriptor :: Uring w -> Descriptor -> IO () -> IO ()
-forgetDescriptor u d act
-  | descriptorNumber d < 0 = act
-  | otherwise = do
-      n <- Descriptors.pendingOn (descriptors u) d
-      if n == 0
-        then Descriptors.clear (descriptors u) d >> act
-        else do
-          source <- Descriptors.isSource (descriptors u) d
-          Descriptors.beginClosing (descriptors u) d
-          modifyIORef' (forgetting u) (IntMap.insertWith (flip (>>)) number act)
-          queue u (QueuedCancelDescriptor fd) (Ring.cancelDescriptor fd (ring u))
-          -- What sends this file waits on another descriptor.
-          when source (Slots.foldM (\() key p -> when (sends p) (cancelOperation u key)) () (table u))
-  where
-    fd = descriptorNumber d
-    number = fromIntegral fd
-    sends p = withDescriptors (operation p) False (\_ file -> file == Just d)
-
--- | Nothing is pending on the descriptor any more.
-runForget :: Uring w -> Descriptor -> IO ()
-runForget u d = do
-  acts <- readIORef (forgetting u)
-  let number = fromIntegral (descriptorNumber d)
-  writeIORef (forgetting u) (IntMap.delete number acts)
-  Descriptors.clear (descriptors u) d
-  sequence_ (IntMap.lookup number acts)
 
 -- Shutting down ----------------------------------------------------------------
 

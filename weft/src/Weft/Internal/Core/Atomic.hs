@@ -7,13 +7,15 @@
 -- Description : Replacing an immutable state in one atomic step
 --
 -- Threads synchronize on variables that hold an immutable value and change by compare-and-swap.
--- All functions but 'look' and 'swapAtomically' are for workers, outside user code: Note [The
+-- All functions but 'look', 'lookCell' and 'swapAtomically' are for workers, outside user code: Note [The
 -- only worker].
 module Weft.Internal.Core.Atomic
   ( newShared,
     Seen,
     look,
     swapFor,
+    lookCell,
+    swapCell,
     swapAtomically,
     swapWord,
     change,
@@ -25,12 +27,14 @@ where
 
 import Control.Monad (unless)
 import Control.Monad.Primitive (RealWorld)
+import Data.Kind (Type)
 import Data.Primitive.MutVar
 import Data.Primitive.PrimVar
-import GHC.Exts (Any, casMutVar#)
+import GHC.Exts (Any, TYPE, UnliftedType, casMutVar#, unsafeCoerce#)
 import GHC.IO (IO (..))
 import Unsafe.Coerce (unsafeCoerce)
 import Weft.Internal.Core.Trace (Home (..))
+import Weft.Internal.Data.Cell
 
 -- Note [What was seen]
 -- ~~~~~~~~~~~~~~~~~~~~
@@ -48,6 +52,7 @@ newShared :: a -> IO (MutVar RealWorld a)
 newShared !a = newMutVar a
 
 -- | The very pointer that was read.
+type Seen :: TYPE r -> Type
 newtype Seen a = Seen Any
 
 -- | Read a variable: its value, and the witness for 'swapFor'.
@@ -56,6 +61,11 @@ look ref use = do
   seen <- readMutVar (unsafeCoerce ref :: MutVar RealWorld (Seen a))
   use seen (unsafeCoerce seen)
 {-# INLINE look #-}
+
+-- | Read a cell: its value, and the witness for 'swapCell'.
+lookCell :: forall (a :: UnliftedType) r. Cell a -> (Seen a -> a -> IO r) -> IO r
+lookCell cell use = readCell cell (\a -> use (Seen (unsafeCoerce# a)) a)
+{-# INLINE lookCell #-}
 
 -- Note [The only worker]
 -- ~~~~~~~~~~~~~~~~~~~~~~
@@ -74,6 +84,13 @@ swapFor home ref seen !new
   | homeAlone home = True <$ writeMutVar ref new
   | otherwise = swapAtomically ref seen new
 {-# INLINE swapFor #-}
+
+-- | 'swapFor' of a cell.
+swapCell :: forall (a :: UnliftedType). Home -> Cell a -> Seen a -> a -> IO Bool
+swapCell home cell (Seen seen) new
+  | homeAlone home = True <$ writeCell cell new
+  | otherwise = casCell cell seen new
+{-# INLINE swapCell #-}
 
 -- | 'swapFor' from any OS thread, and also in user code.
 swapAtomically :: MutVar RealWorld a -> Seen a -> a -> IO Bool

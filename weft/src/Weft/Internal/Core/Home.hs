@@ -75,6 +75,9 @@ data Home = Home
     -- | Threads of GHC's that work for this worker's threads ("Weft.Outside"). It lets
     -- them run before it sleeps.
     homeGuests :: !Guests,
+    -- | Tell the operator something, on one line. From any OS thread.
+    homeReport :: !(String -> IO ()),
+    -- | All workers of the run, by index. Not strict: each has the others.
     homePeers :: Array Home
   }
 

@@ -13,6 +13,7 @@ module Weft.Internal.Core.Primitive
     primitive,
     Tried (..),
     Fast (..),
+    onlyAlone,
     VariableState (..),
 
     -- * Where it runs
@@ -40,6 +41,7 @@ import Weft.Internal.Core.Home
 import Weft.Internal.Core.Parking (BlockedOn, ParkedThread)
 import Weft.Internal.Core.Tcb
 import {-# SOURCE #-} Weft.Internal.Core.Trace (Trace)
+import Weft.Internal.Data.Cell (Cell)
 
 -- Note [Primitives]
 -- ~~~~~~~~~~~~~~~~~
@@ -70,8 +72,8 @@ primitive = Primitive NoFast
 {-# INLINE primitive #-}
 
 -- | The cases that are worth 30 instructions: the scheduler does them itself, in the same
--- step, where the worker is the only one of its run. In all others it calls the action, which
--- knows them, too.
+-- step. In all others it calls the action, which knows them, too. Only for objects of a run
+-- with one worker ('onlyAlone'): a plain read and a plain write suffice there.
 data Fast :: Type -> Type -> Type where
   NoFast :: Fast p a
   -- | The word is 0: it becomes twice the thread's number.
@@ -79,11 +81,17 @@ data Fast :: Type -> Type -> Type where
   -- | The word is twice the thread's number: it becomes 0.
   LetGo :: {-# UNPACK #-} !(PrimVar RealWorld Int) -> Fast () ()
   -- | The slot is full: it becomes empty.
-  TakeOut :: {-# UNPACK #-} !(MutVar RealWorld (VariableState r a)) -> Fast () a
+  TakeOut :: {-# UNPACK #-} !(Cell (VariableState r a)) -> Fast () a
   -- | The slot is empty: it becomes full.
-  PutIn :: {-# UNPACK #-} !(MutVar RealWorld (VariableState r a)) -> Fast a ()
+  PutIn :: {-# UNPACK #-} !(Cell (VariableState r a)) -> Fast a ()
+
+-- | This fast case, if the run of the object has one worker: Note [The only worker] in
+-- "Weft.Internal.Core.Atomic".
+onlyAlone :: Home -> Fast p a -> Fast p a
+onlyAlone home fast = if homeAlone home then fast else NoFast
 
 -- | The content of a place for a value: "Weft.Internal.Sync.MVar".
+type VariableState :: Type -> Type -> UnliftedType
 data VariableState r a
   = -- | No value, and nobody waits.
     Empty

@@ -62,6 +62,7 @@ import Weft.Internal.Core.Scheduler.Takeover
 import Weft.Internal.Core.Self
 import Weft.Internal.Core.SystemCall (SystemCall (..))
 import Weft.Internal.Core.Trace
+import Weft.Internal.Data.Cell (readCell, writeCell)
 import Weft.Internal.Os.Control
 import Weft.Internal.Os.Masked
 
@@ -176,13 +177,28 @@ step !s = run
     does tcb trace !fuel = case trace of
       Effect io -> again >> performed tcb io >>= \t -> run tcb t (fuel - 1)
       Yield k -> unlessCancelled tcb fuel (toTheEnd s tcb k)
-      Perform op p k ->
-        let here = perform tcb op p k fuel
-         in case tcbIdentity tcb of
-              Identity _ status | primitiveLooks op -> do
-                free <- surelyNotCondemned status
-                if free then here else performCondemned s tcb op p k fuel
-              _ -> here
+      Perform op p k -> case tcbIdentity tcb of
+        Nobody -> performs s op p k fuel
+        Identity n status ->
+          -- What 'performCondemned' does about an operation that does not look is to perform it.
+          let looking free = do
+                yes <- surelyNotCondemned status
+                if yes then free else performCondemned s tcb op p k fuel
+              act = performs s op p k fuel
+           in case primitiveFast op of
+                NoFast -> looking act
+                Hold word -> looking $ do
+                  found <- readPrimVar word
+                  if found == 0 then writePrimVar word (2 * n) >> go tcb (k ()) fuel else act
+                LetGo word -> do
+                  found <- readPrimVar word
+                  if found == 2 * n then writePrimVar word 0 >> go tcb (k ()) fuel else act
+                TakeOut slot -> looking . readCell slot $ \case
+                  Full a -> writeCell slot Empty >> go tcb (k a) fuel
+                  _ -> act
+                PutIn slot -> looking . readCell slot $ \case
+                  Empty -> writeCell slot (Full p) >> go tcb (k ()) fuel
+                  _ -> act
       Call _ request k -> case tcbIdentity tcb of
         Nobody -> ask s tcb request k fuel
         Identity _ status -> unlessCondemned tcb status fuel (ask s tcb request k fuel)
@@ -197,32 +213,6 @@ step !s = run
       Parked -> next s
       Done -> ended s tcb
       Enter io -> enters s tcb trace io fuel
-
-    -- The fast cases have no call. Where there are several workers, or it is another case, the
-    -- action knows what to do.
-    perform :: forall p a. Tcb -> Primitive p a -> p -> (a -> Trace) -> Int -> IO ()
-    perform tcb op p k fuel = case primitiveFast op of
-      NoFast -> performs s op p k fuel
-      Hold word | Identity n _ <- tcbIdentity tcb -> do
-        alone <- onlyWorker (lineOf s)
-        found <- readPrimVar word
-        if alone && found == 0 then writePrimVar word (2 * n) >> go tcb (k ()) fuel else performs s op p k fuel
-      LetGo word | Identity n _ <- tcbIdentity tcb -> do
-        alone <- onlyWorker (lineOf s)
-        found <- readPrimVar word
-        if alone && found == 2 * n then writePrimVar word 0 >> go tcb (k ()) fuel else performs s op p k fuel
-      TakeOut slot -> do
-        alone <- onlyWorker (lineOf s)
-        readMutVar slot >>= \case
-          Full a | alone -> writeMutVar slot Empty >> go tcb (k a) fuel
-          _ -> performs s op p k fuel
-      PutIn slot -> do
-        alone <- onlyWorker (lineOf s)
-        readMutVar slot >>= \case
-          Empty | alone -> writeMutVar slot (Full p) >> go tcb (k ()) fuel
-          _ -> performs s op p k fuel
-      _ -> performs s op p k fuel
-    {-# INLINE perform #-}
 
     unlessCancelled tcb fuel act = case tcbIdentity tcb of
       Nobody -> act
@@ -297,8 +287,9 @@ follow !s !tried k !fuel = case tried of
 
 -- | An operation of a thread with a pending cancellation; the thread may be masked.
 performCondemned :: Scheduler -> Tcb -> Primitive p a -> p -> (a -> Trace) -> Int -> IO ()
-performCondemned !s !tcb !op p k !fuel =
-  cancelledNow tcb >>= \case
+performCondemned !s !tcb !op p k !fuel = do
+  cancelled <- if primitiveLooks op then cancelledNow tcb else pure Nothing
+  case cancelled of
     Just e -> raise s tcb e fuel
     Nothing -> performs s op p k fuel
 {-# NOINLINE performCondemned #-}

@@ -57,7 +57,7 @@ import GHC.Stack (CallStack, emptyCallStack)
 import Weft.Internal.Core.Context
 import Weft.Internal.Core.Home
 import Weft.Internal.Core.Parking
-import Weft.Internal.Core.Primitive hiding (Fast (..), VariableState (..))
+import Weft.Internal.Core.Primitive hiding (Fast (..), VariableState (..), onlyAlone)
 import Weft.Internal.Core.SystemCall (Intake, Received, SystemCall (ReceiveStanding))
 import Weft.Internal.Core.Tcb
 

@@ -56,7 +56,7 @@ import Weft.Internal.Core.Park qualified as Park
 import Weft.Internal.Core.Trace
 import Weft.Internal.Data.Shortage (Shortage)
 import Weft.Internal.Data.Timers qualified as Timers
-import Weft.Internal.Kernel (Host (..), hostPost, hostReady, hostWorker)
+import Weft.Internal.Kernel (Host (..), hostPost, hostPostTo, hostReady, hostWorker)
 import Weft.Internal.Os.Descriptor
 import Weft.Internal.Os.Pool
 import Weft.Internal.Os.Sys qualified as Sys

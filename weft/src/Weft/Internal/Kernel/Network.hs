@@ -2,7 +2,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
--- Description : The system kernel's sockets and pipes
+-- Description : The system kernel's sockets
 --
 -- How each network system call becomes an operation of the backend, on the worker
 -- that asks. What cannot block is done here and now.
@@ -26,19 +26,14 @@ module Weft.Internal.Kernel.Network
     peerAddress,
     resolve,
 
-    -- * Pipes
-    openPipe,
-    openFifo,
-    readPipe,
-    writePipe,
-    pipeCapacity,
-
-    -- * Failing
+    -- * For pipes and others
+    atOnce,
     noRoom,
+    within,
   )
 where
 
-import Control.Exception (SomeException, toException, try)
+import Control.Exception (SomeException, try)
 import Control.Monad (filterM, unless, void)
 import Data.ByteString qualified as ByteString
 import Data.ByteString.Internal (ByteString (BS))
@@ -47,12 +42,11 @@ import Data.IORef
 import Data.Int (Int64)
 import Data.Word (Word32, Word64, Word8)
 import Foreign.C.Error
-import Foreign.C.String (withCString)
 import Foreign.C.Types (CInt)
 import Foreign.ForeignPtr
 import Foreign.ForeignPtr.Unsafe (unsafeForeignPtrToPtr)
 import Foreign.Marshal.Alloc (alloca, allocaBytes)
-import Foreign.Marshal.Array (allocaArray, peekArray)
+import Foreign.Marshal.Array (allocaArray)
 import Foreign.Marshal.Utils (fillBytes)
 import Foreign.Ptr
 import Foreign.Storable
@@ -60,12 +54,12 @@ import Network.Socket (AddrInfo, Family, HostName, ServiceName, SockAddr (SockAd
 import Network.Socket.Address (peekSocketAddress, pokeSocketAddress, sizeOfSocketAddress)
 import Weft.Internal.Backend qualified as Operation
 import Weft.Internal.Core.Cancel (interruptible, orInterrupted)
-import Weft.Internal.Core.SystemCall (Buffer (..), OpenMode (..), Outcome (..), Pipe (..), Socket (..), SystemCall, deliver)
+import Weft.Internal.Core.SystemCall (Buffer (..), Outcome (..), Socket (..), SystemCall, deliver)
 import Weft.Internal.Core.Trace
 import Weft.Internal.Data.Shortage
 import Weft.Internal.Data.Time (Instant (..))
 import Weft.Internal.Data.Timers qualified as Timers
-import Weft.Internal.Kernel (Host (..), answerSuspend, hostReady)
+import Weft.Internal.Kernel (answerSuspend, hostReady, hostReport)
 import Weft.Internal.Kernel.Env
 import Weft.Internal.Os.Address (showAddress)
 import Weft.Internal.Os.Descriptor (Descriptor (..), newDescriptor)
@@ -332,51 +326,6 @@ resolve env request hints host service wait = answerSuspend (envHost env) reques
         result <- try (getAddrInfo hints host service)
         void . deliver waiter $ either (Failed :: SomeException -> Outcome [AddrInfo]) Answered result
       pure (void (cancelPool job))
-
-openPipe :: Answering (Pipe, Pipe)
-openPipe wait k = allocaArray 2 $ \ends ->
-  atOnce "pipe" (c_pipe ends) (\_ -> peekArray 2 ends >>= mapM (fmap Pipe . newDescriptor)) wait $ \case
-    [r, w] -> k (r, w)
-    _ -> Done
-
--- | Never waits for the other end: reading an end that is not open for
--- writing is at its end of file; opening for writing without a reader fails with
--- @ENXIO@.
-openFifo :: FilePath -> OpenMode -> Answering Pipe
-openFifo path mode wait k = do
-  opened <- try (withCString path (\p -> c_open_fifo p (c_open_flags (fromIntegral (fromEnumMode mode)) 0 0 0)))
-  case opened of
-    Left e -> pure (Throw (toException (e :: IOError)))
-    Right r -> atOnce ("open FIFO " <> path) (pure r) (fmap Pipe . newDescriptor) wait k
-  where
-    -- Never creates: the flags of an existing file.
-    fromEnumMode :: OpenMode -> Int
-    fromEnumMode = \case
-      ReadOnly -> 0
-      WriteOnly -> 5
-      ReadWrite -> 6
-      Append -> 5
-      Directory -> 4
-
-readPipe :: Env -> Pipe -> Buffer -> Int -> Int -> Answering Int
-readPipe env (Pipe d) (Buffer memory room) offset count wait k
-  | most <= 0 = pure (noRoom "read" k)
-  | otherwise = operate env Completed d (Operation.ReadStream d (unsafeForeignPtrToPtr memory `plusPtr` from) most) (touchForeignPtr memory) wait (failing "read" Nothing k)
-  where
-    from = max 0 (min room offset)
-    most = within room from count
-
-writePipe :: Env -> Pipe -> ByteString -> Answering Int
-writePipe env (Pipe d) (BS memory n) wait k =
-  operate env Completed d (Operation.WriteStream d (unsafeForeignPtrToPtr memory) n) (touchForeignPtr memory) wait (failing "write" Nothing k)
-
--- | A size that is no positive @int@ is refused here: C would see another number.
-pipeCapacity :: Env -> Pipe -> Maybe Int -> Answering Int
-pipeCapacity env (Pipe d) size wait k = unlessClosed env "fcntl" d $ case size of
-  Just n | n < 1 || n > fromIntegral (maxBound :: CInt) -> pure (failing "fcntl" Nothing (const Done) (fromIntegral (negate einval)))
-  _ -> atOnce "fcntl" (c_pipe_capacity (descriptorNumber d) (maybe 0 fromIntegral size)) (pure . fromIntegral) wait k
-  where
-    Errno einval = eINVAL
 
 addressRoom :: Int
 addressRoom = 128

@@ -36,6 +36,7 @@ import Weft.Internal.Kernel.Env hiding (completed)
 import Weft.Internal.Kernel.Files
 import Weft.Internal.Kernel.Foreign
 import Weft.Internal.Kernel.Network
+import Weft.Internal.Kernel.Pipes
 import Weft.Internal.Kernel.Signals
 import Weft.Internal.Kernel.Standing
 import Weft.Internal.Os.Descriptor (descriptorNumber)

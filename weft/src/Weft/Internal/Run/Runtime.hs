@@ -31,6 +31,7 @@ import Weft.Internal.Os.Descriptor (mostWorkers)
 import Weft.Internal.Os.Masked (receivePending, unmasked)
 import Weft.Internal.Os.Monitor
 import Weft.Internal.Os.Report
+import Weft.Internal.Run.Door
 import Weft.Internal.Run.Ending
 import Weft.Internal.Run.Watch
 import Weft.Internal.Run.Worker
@@ -141,7 +142,7 @@ runWith settings main' = do
   let count = max 1 (min mostWorkers (fromMaybe capabilities (settingWorkers settings)))
       others = max 0 (settingCarriers settings)
   when (count > capabilities) (setNumCapabilities count)
-  doors <- newDoors (settingPolicy settings) count
+  doors <- newDoors (settingPolicy settings) (quietly . settingReport settings) count
   result <- newEmptyMVar
   stopped <- newIORef False
   deadlocks <- newDeadlockWatch
@@ -202,7 +203,6 @@ runWith settings main' = do
             workerSlice = max 1 (settingSlice settings),
             workerFuel = settingFuel settings,
             workerStop = readIORef stopped,
-            workerReport = quietly . settingReport settings,
             workerUncaught = \tcb e ->
               quietly (settingUncaught settings (ThreadId (tcbIdentity tcb)) (tcbLabel tcb) e),
             workerKernel = kernel,

@@ -43,7 +43,7 @@ import Weft.Internal.Data.Time (Duration (..), wholeMicroseconds)
 import Weft.Internal.Observe.Dump
 import Weft.Internal.Os.AtEnd (openDoors)
 import Weft.Internal.Os.Report (writeStderr)
-import Weft.Internal.Run.Worker
+import Weft.Internal.Run.Door
 
 -- | How many threads had been dispatched when we looked last.
 newtype DeadlockWatch = DeadlockWatch (IORef Int)

@@ -6,180 +6,39 @@
 -- Owns the loop that alternates between running ready threads ("Weft.Internal.Core.Scheduler") and
 -- polling the event source ("Weft.Internal.Kernel"), sleeps when there is nothing to do, and
 -- shares work with idle workers. Everything here runs on the carrier that owns the worker, a
--- bound OS thread, except what goes through a 'Door'.
+-- bound OS thread; everybody else goes through its 'Door'.
 module Weft.Internal.Run.Worker
-  ( -- * Doors
-    Door (..),
-    newDoors,
-    openUp,
-
-    -- * Workers
-    WorkerSettings (..),
-    Worker (..),
-    Ended (..),
-    Lost (..),
-    startedWorkers,
-    startWorker,
+  ( startWorker,
     adoptWorker,
     carry,
+    Ended (..),
     stopWorker,
-    seemsStuck,
     worthMoving,
-
-    -- * Observation
-    readCounters,
   )
 where
 
 import Control.Concurrent qualified as Ghc
 import Control.Exception (SomeException)
-import Control.Monad (join, unless, when)
-import Control.Monad.Fix (mfix)
-import Control.Monad.Primitive (RealWorld)
-import Data.Foldable (foldlM, foldrM, for_, toList)
+import Control.Monad (unless, when)
+import Data.Foldable (for_)
 import Data.IORef
-import Data.IntMap.Strict (IntMap)
-import Data.Maybe (catMaybes)
 import Data.Primitive.Array
 import Data.Primitive.PrimVar
 import Weft.Internal.Core.Cancel (moveTo)
-import Weft.Internal.Core.Guests (newGuests, takeExpected)
-import Weft.Internal.Core.Park (parkedCount, visitParked)
+import Weft.Internal.Core.Guests (takeExpected)
 import Weft.Internal.Core.Policy
-import Weft.Internal.Core.Ring (pushRing)
 import Weft.Internal.Core.Scheduler
 import Weft.Internal.Core.Trace
 import Weft.Internal.Data.Births
-import Weft.Internal.Data.Counters
 import Weft.Internal.Data.Inbox
-import Weft.Internal.Data.Roll (newRoll)
 import Weft.Internal.Kernel
-import Weft.Internal.Observe.Counting
 import Weft.Internal.Observe.Timeline
-import Weft.Internal.Observe.Timeline.Recorder (Recorder, recordTakeover)
-import Weft.Internal.Os.AtEnd (AtEnd, newAtEnd)
+import Weft.Internal.Observe.Timeline.Recorder (recordTakeover)
 import Weft.Internal.Os.Control
 import Weft.Internal.Os.Report (exceptionText)
 import Weft.Internal.Os.Sys (monotonicNow)
+import Weft.Internal.Run.Door
 import Weft.Internal.Run.Ending
-
--- | How the rest of the program reaches a worker, from any OS thread.
-data Door = Door
-  { doorInbox :: !Inbox,
-    -- | Set when the worker's kernel has started.
-    doorWake :: !(IORef (IO ())),
-    -- | The worker as its threads see it.
-    doorHome :: !Home,
-    -- | Set when the worker has started.
-    doorWorker :: !(IORef (Maybe Worker)),
-    -- | To be touched on the worker only; here so that a posted action can.
-    doorQueue :: !ReadyQueue
-  }
-
--- | The doors of this many workers, which have not started yet.
-newDoors :: Policy -> Int -> IO (Array Door)
-newDoors policy count = do
-  closing <- newIORef False
-  end <- newAtEnd
-  numbers <- newPrimVar 0
-  mfix $ \doors -> arrayFromList <$> mapM (newDoor policy closing end numbers doors (doorHome <$> doors) (count == 1)) [0 .. count - 1]
-
-newDoor :: Policy -> IORef Bool -> AtEnd -> PrimVar RealWorld Int -> Array Door -> Array Home -> Bool -> Int -> IO Door
-newDoor policy closing end numbers everybody peers alone index = do
-  inbox <- newInbox
-  wake <- newIORef (pure ())
-  queue <- newReadyQueue policy
-  parked <- newRoll
-  clock <- newPrimVar 0
-  births <- newBirths
-  guests <- newGuests
-  started <- newIORef Nothing
-  let home =
-        Home
-          { homeWorker = index,
-            homeAlone = alone,
-            homeProbe = Nothing,
-            homeNumbers = numbers,
-            homePost = post inbox (join (readIORef wake)),
-            homeReady = pushTo queue,
-            homeStart = \tcb resume -> readIORef started >>= mapM_ (\worker -> startThread (workerScheduler worker) tcb resume),
-            homeIdentify = \tcb -> readIORef started >>= maybe (pure tcb) (\worker -> numbered (workerScheduler worker) tcb),
-            homeGoing = Going home,
-            homeParked = parked,
-            homeClock = clock,
-            homeBirths = births,
-            homeVisit = \f start -> readIORef started >>= maybe (pure start) (\worker -> visitThreads worker f start),
-            homeHeld = readIORef started >>= maybe (pure []) heldThreads,
-            homeClosing = closing,
-            homeCounters = readCounters everybody,
-            homeAtEnd = end,
-            homeGuests = guests,
-            homePeers = peers
-          }
-  pure (Door inbox wake home started queue)
-
--- | 'push' as a function of the other three: a partial application is slow to call.
-pushTo :: ReadyQueue -> Why -> Tcb -> Resume -> IO ()
-pushTo = \case
-  FifoQueue ring -> \_ tcb resume -> pushRing ring tcb resume
-  PolicyQueue q -> \why tcb resume -> enqueue q why (Ready tcb resume)
-{-# INLINE pushTo #-}
-
--- | What the workers of these doors have counted. From any OS thread.
-readCounters :: Array Door -> IO Counters
-readCounters doors = do
-  workers <- mapM (readIORef . doorWorker) (toList doors)
-  each <- mapM (maybe (pure mempty) (\w -> workerCounters (workerScheduler w) (workerInstance w))) workers
-  (carriers, gauges) <- case catMaybes workers of
-    [] -> pure (0, mempty)
-    w : _ -> sharedGauges (workerScheduler w) (workerKernel (workerSettings w))
-  pure (Counters each carriers gauges)
-
--- | Have an action run on the worker, soon.
-postThrough :: Door -> IO () -> IO ()
-postThrough = homePost . doorHome
-
--- | Make the worker look around, even if it sleeps.
-openUp :: Door -> IO ()
-openUp door = postThrough door (pure ())
-
--- | What a worker is started with.
-data WorkerSettings = WorkerSettings
-  { workerIndex :: !Int,
-    -- | Of all workers, by index.
-    workerDoors :: !(Array Door),
-    -- | Threads dispatched between two polls.
-    workerSlice :: !Int,
-    -- | Nodes of one trace run between two dispatches.
-    workerFuel :: !Int,
-    -- | Is it time to stop?
-    workerStop :: !(IO Bool),
-    workerReport :: !(String -> IO ()),
-    workerUncaught :: !(Tcb -> SomeException -> IO ()),
-    workerKernel :: !Opened,
-    workerEnding :: !Ending,
-    -- | Called when this OS thread has taken a worker over.
-    workerTakenOver :: !(Lost -> IO ()),
-    workerWakeMonitor :: !(IO ()),
-    -- | Where to leave the events of a timeline, if there is to be one.
-    workerRecorder :: !(Maybe Recorder)
-  }
-
--- | A worker that has started, as one of its carriers sees it.
-data Worker = Worker
-  { workerSettings :: !WorkerSettings,
-    workerInstance :: !Instance,
-    workerScheduler :: !Scheduler
-  }
-
--- | A thread whose carrier has lost its worker.
-data Lost = Lost
-  { lostThread :: !Away,
-    lostWorker :: !Int,
-    -- | Its key in the threads of the worker that are away. Another's when it has come back.
-    lostCarrier :: !Int,
-    lostAway :: !(IORef (IntMap Away))
-  }
 
 -- | Why a carrier has left its worker.
 data Ended
@@ -192,29 +51,20 @@ data Ended
 -- | Make a worker. On its first carrier.
 startWorker :: WorkerSettings -> Carrier -> IO Worker
 startWorker settings carrier = do
-  let doors = workerDoors settings
-      count = sizeofArray doors
-      door = indexArray doors (workerIndex settings)
+  let door = indexArray (workerDoors settings) (workerIndex settings)
+      home = doorHome door
   kernel <-
-    fmap (maybe id recordedPolls (workerRecorder settings)) . startKernel (workerKernel settings) $
-      Host
-        { hostHome = doorHome door,
-          hostWorkers = count,
-          hostPostTo = postThrough . indexArray doors,
-          hostReport = workerReport settings
-        }
+    maybe id recordedPolls (workerRecorder settings) <$> startKernel (workerKernel settings) (Host home)
   writeIORef (doorWake door) (instanceWake kernel)
   scheduler <-
     newScheduler
       (doorQueue door)
       carrier
-      (doorHome door)
-      (\i -> doorHome (indexArray doors (i `mod` count)))
-      count
+      home
       (workerFuel settings)
       (instanceAnswer kernel)
       (workerUncaught settings)
-      (workerReport settings . stray)
+      (homeReport home . stray)
   nowAwake settings carrier
   let worker = Worker settings kernel scheduler
   worker <$ writeIORef (doorWorker door) (Just worker)
@@ -250,54 +100,12 @@ adoptWorker carrier worker = do
     before = workerScheduler worker
     settings = workerSettings worker
 
--- | Can nothing outside make a thread of this worker ready, and are there threads that
--- wait? Cheap; from any OS thread, and may be a little old.
-seemsStuck :: Worker -> IO (Bool, Int)
-seemsStuck (Worker _ kernel scheduler) = do
-  quiet <- instanceQuiet kernel
-  away <- readIORef (schedulerAway scheduler)
-  parked <- parkedCount (schedulerHome scheduler)
-  pure (quiet && null away, parked)
-
--- | Visit all threads of a worker. On the worker, between two slices: the thread
--- that ran last is ready, or waits, or has ended.
-visitThreads :: Worker -> (SeenThread -> r -> IO r) -> r -> IO r
-visitThreads (Worker _ kernel scheduler) f start = do
-  away <- readIORef (schedulerAway scheduler)
-  ready <- foldReady (schedulerQueue scheduler) (flip (:)) []
-  stuck <- foldlM (flip (f . SeenAway)) start away
-  queued <- foldrM (f . SeenReady) stuck ready
-  parked <- visitParked (schedulerHome scheduler) (f . SeenWaiting) queued
-  instanceWaits kernel (f . SeenWaiting) parked
-
--- | Its threads that are away, and the one that it runs, if that does not come back. From any
--- OS thread.
-heldThreads :: Worker -> IO [Away]
-heldThreads (Worker _ _ scheduler) = do
-  away <- readIORef (schedulerAway scheduler)
-  running <- inUser carrier
-  tcb <- currentThread scheduler
-  since <- readPrimVar (homeClock (schedulerHome scheduler))
-  now <- monotonicNow
-  pure ([Away tcb since (carrierThread carrier) | running, fromIntegral now - since > 10_000_000] <> toList away)
-  where
-    carrier = schedulerCarrier scheduler
-
--- | The workers of these doors that have started. From any OS thread.
-startedWorkers :: Array Door -> IO [Worker]
-startedWorkers doors = catMaybes <$> mapM (readIORef . doorWorker) (toList doors)
-
 -- | Release what a worker holds, when it is time to stop. On its last carrier.
 stopWorker :: Worker -> IO ()
 stopWorker worker = do
   setAwake (schedulerCarrier (workerScheduler worker)) False
   writeIORef (doorWake (doorOf worker)) (pure ())
   instanceStop (workerInstance worker)
-
-doorOf :: Worker -> Door
-doorOf worker = indexArray (workerDoors settings) (workerIndex settings)
-  where
-    settings = workerSettings worker
 
 -- | Be the worker's carrier. One turn is: a slice of ready threads, the inbox, a poll. The poll
 -- does not block while threads are ready, and comes after every slice, so neither starves the

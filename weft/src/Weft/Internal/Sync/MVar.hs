@@ -32,30 +32,28 @@ module Weft.Internal.Sync.MVar
     onTake,
     onRead,
 
-    -- * As a lock on a value
-    withMVar,
-    modifyMVar_,
-    modifyMVar,
+    -- * For locks on a value
+    putBack,
   )
 where
 
 import Control.Monad (unless)
-import Control.Monad.Primitive (RealWorld)
 import Data.Maybe (isNothing)
 import Data.Primitive.MutVar
 import Data.Text (Text)
 import GHC.Exts (oneShot)
 import Weft.Internal.Core.Atomic
 import Weft.Internal.Core.Park
-import Weft.Internal.Core.Primitive (Fast (..), VariableState (..))
+import Weft.Internal.Core.Primitive (Fast (..), VariableState (..), onlyAlone)
 import Weft.Internal.Core.Trace
+import Weft.Internal.Data.Cell
 import Weft.Internal.Sync
 import Weft.Internal.Sync.Choice
 import Weft.Internal.Sync.WaitQueue
 
 -- | A place for a value.
 data MVar a = MVar
-  { mvarState :: {-# UNPACK #-} !(MutVar RealWorld (MVarState a)),
+  { mvarState :: {-# UNPACK #-} !(Cell (MVarState a)),
     mvarTake :: !(Primitive () a),
     mvarPut :: !(Primitive a ()),
     mvarBlockedOn :: MVarBlockedOn
@@ -108,13 +106,13 @@ newEmptyMVarNamed text = internal (\home _ -> make home text Empty)
 make :: Home -> Text -> MVarState a -> IO (MVar a)
 make home text state = do
   name <- newName home text
-  var <- newShared state
+  var <- newCell state
   let blockedOn = MVarBlockedOn (waiting "MVar" name "to take") (waiting "MVar" name "to put") (waiting "MVar" name "to read")
       mvar =
         MVar
           var
-          (Primitive (TakeOut var) (takeAct mvar (leaveHungry var)) True (using "take" (blockedTake blockedOn)))
-          (Primitive (PutIn var) (putAct mvar) True (using "put into" (blockedPut blockedOn)))
+          (Primitive (onlyAlone home (TakeOut var)) (takeAct mvar (leaveHungry var)) True (using "take" (blockedTake blockedOn)))
+          (Primitive (onlyAlone home (PutIn var)) (putAct mvar) True (using "put into" (blockedPut blockedOn)))
           blockedOn
   pure mvar
 
@@ -130,14 +128,13 @@ takeAct :: MVar a -> (Home -> IO ()) -> Here -> () -> (a -> Trace) -> IO (Tried 
 takeAct ~mvar@MVar {mvarState = var, mvarBlockedOn = blockedOn} forget = \here _ k -> do
   tcb <- currentTcb here
   let !home = hereHome here
-  state <- readMutVar var
-  case state of
+  readCell var $ \case
     -- Most often nobody waits yet.
     Empty
       | homeAlone home,
         Identity {} <- tcbIdentity tcb -> do
           waiter <- takePlace home tcb (blockedTake blockedOn) () k
-          writeMutVar var (One waiter)
+          writeCell var (One waiter)
           untilForgotten home tcb waiter forget
     _ -> takeLater mvar here k
 {-# INLINE takeAct #-}
@@ -152,11 +149,11 @@ takeLater MVar {mvarState = var, mvarBlockedOn = blockedOn} here k = takeNow var
 {-# OPAQUE takeLater #-}
 
 -- | Join those that wait to take; what to do when that is done, and if the state has changed.
-queueToTake :: MutVar RealWorld (MVarState a) -> Home -> ParkedThread () a -> IO r -> IO r -> IO r
-queueToTake var home waiter joined changed = look var $ \seen -> \case
-  Empty -> swapFor home var seen (One waiter) >>= done
-  One other -> swapFor home var seen (Hungry emptyQueue (enqueue waiter (enqueue other emptyQueue))) >>= done
-  Hungry readers takers -> swapFor home var seen (Hungry readers (enqueue waiter takers)) >>= done
+queueToTake :: Cell (MVarState a) -> Home -> ParkedThread () a -> IO r -> IO r -> IO r
+queueToTake var home waiter joined changed = lookCell var $ \seen -> \case
+  Empty -> swapCell home var seen (One waiter) >>= done
+  One other -> swapCell home var seen (Hungry emptyQueue (enqueue waiter (enqueue other emptyQueue))) >>= done
+  Hungry readers takers -> swapCell home var seen (Hungry readers (enqueue waiter takers)) >>= done
   _ -> changed
   where
     done ours = if ours then joined else changed
@@ -174,48 +171,48 @@ onTake MVar {mvarState = var, mvarBlockedOn = blockedOn} =
     pure
 
 -- | Take the value if there is one; what to do if there is none, what to do with it.
-takeNow :: MutVar RealWorld (MVarState a) -> Home -> IO r -> (a -> IO r) -> IO r
+takeNow :: Cell (MVarState a) -> Home -> IO r -> (a -> IO r) -> IO r
 takeNow var here none use = again
   where
-    again = look var $ \seen -> \case
+    again = lookCell var $ \seen -> \case
       Full a -> do
-        ours <- swapFor here var seen Empty
+        ours <- swapCell here var seen Empty
         if ours then use a else again
       Empty -> none
       One _ -> none
       Hungry _ _ -> none
       Crowded a putters -> do
-        ours <- swapFor here var seen Busy
+        ours <- swapCell here var seen Busy
         if ours then refill var here putters >> use a else again
       Busy -> relax >> again
 {-# INLINE takeNow #-}
 
 -- | The variable is ours (Busy) and empty: the first putter that still waits puts.
-refill :: MutVar RealWorld (MVarState a) -> Home -> WaitQueue a () -> IO ()
-refill var here putters = dequeue putters (publish var Empty) $ \waiter rest ->
+refill :: Cell (MVarState a) -> Home -> WaitQueue a () -> IO ()
+refill var here putters = dequeue putters (writeCell var Empty) $ \waiter rest ->
   -- Nobody changes a Busy variable but us.
   offered waiter >>= \case
     Nothing -> refill var here rest
     Just a -> do
       delivered <- answer here waiter ()
       if delivered
-        then publish var (if isEmpty rest then Full a else Crowded a rest)
+        then writeCell var (if isEmpty rest then Full a else Crowded a rest)
         else refill var here rest
 {-# OPAQUE refill #-}
 
-leaveHungry :: MutVar RealWorld (MVarState a) -> Home -> IO ()
+leaveHungry :: Cell (MVarState a) -> Home -> IO ()
 leaveHungry var here = settle
   where
-    settle = look var $ \seen -> \case
+    settle = lookCell var $ \seen -> \case
       One waiter -> do
         -- It may be another one's, who came when ours had been taken out.
         waits <- stillWaits waiter
-        ours <- if waits then pure True else swapFor here var seen Empty
+        ours <- if waits then pure True else swapCell here var seen Empty
         unless ours settle
       Hungry readers takers -> do
         r <- afterRemoval readers
         t <- afterRemoval takers
-        ours <- swapFor here var seen (hungry r t)
+        ours <- swapCell here var seen (hungry r t)
         unless ours settle
       _ -> pure ()
 
@@ -237,15 +234,14 @@ putBack mvar = Thread . Perform (mvarPut mvar) {primitiveLooks = False}
 putAct :: MVar a -> Here -> a -> Resume -> IO (Tried ())
 putAct ~mvar@MVar {mvarState = var} = \here a k -> do
   let !home = hereHome here
-  state <- readMutVar var
-  case state of
+  readCell var $ \case
     -- Most often one thread waits to take, which gets the value.
     One (ParkedThread place)
       | homeAlone home ->
           readMutVar place >>= \case
             Occupied _ taker _ _ _ use -> do
               writeMutVar place Vacant
-              writeMutVar var Empty
+              writeCell var Empty
               departed home
               homeReady home Woken taker (oneShot (\_ -> use a))
               pure (Got ())
@@ -259,33 +255,33 @@ putLater MVar {mvarState = var, mvarBlockedOn = blockedOn} here a k = putNow var
     !home = hereHome here
     park = currentTcb here >>= \tcb -> waitFor home tcb (blockedPut blockedOn) a k queueUp
     join waiter = putNow var home a (queueUp waiter) (pure () <$ answer home waiter ())
-    queueUp waiter = look var $ \seen -> \case
-      Full b -> swapFor home var seen (Crowded b (enqueue waiter emptyQueue)) >>= done
-      Crowded b putters -> swapFor home var seen (Crowded b (enqueue waiter putters)) >>= done
+    queueUp waiter = lookCell var $ \seen -> \case
+      Full b -> swapCell home var seen (Crowded b (enqueue waiter emptyQueue)) >>= done
+      Crowded b putters -> swapCell home var seen (Crowded b (enqueue waiter putters)) >>= done
       _ -> join waiter
       where
         done ours = if ours then pure settle else join waiter
-    settle = look var $ \seen -> \case
+    settle = lookCell var $ \seen -> \case
       Crowded b putters -> do
         left <- afterRemoval putters
-        ours <- swapFor home var seen (if isEmpty left then Full b else Crowded b left)
+        ours <- swapCell home var seen (if isEmpty left then Full b else Crowded b left)
         unless ours settle
       Busy -> relax >> settle
       _ -> pure ()
 {-# OPAQUE putLater #-}
 
 -- | Put the value if there is room; what to do if there is none, and if there was.
-putNow :: MutVar RealWorld (MVarState a) -> Home -> a -> IO r -> IO r -> IO r
+putNow :: Cell (MVarState a) -> Home -> a -> IO r -> IO r -> IO r
 putNow var here a full done = again
   where
-    again = look var $ \seen -> \case
+    again = lookCell var $ \seen -> \case
       Empty -> do
-        ours <- swapFor here var seen (Full a)
+        ours <- swapCell here var seen (Full a)
         if ours then done else again
       Full _ -> full
       Crowded _ _ -> full
       One waiter -> do
-        ours <- swapFor here var seen Empty
+        ours <- swapCell here var seen Empty
         -- False if the taker was cancelled.
         served <- if ours then answer here waiter a else pure False
         if served then done else again
@@ -297,11 +293,11 @@ putNow var here a full done = again
 
 -- | Give the value to those that wait: to all readers, and to the first taker or, if
 -- there is none, to the variable. False: try again, we still have it.
-serve :: MutVar RealWorld (MVarState a) -> Home -> a -> IO Bool
-serve var here a = look var $ \seen -> \case
+serve :: Cell (MVarState a) -> Home -> a -> IO Bool
+serve var here a = lookCell var $ \seen -> \case
   Hungry readers takers
-    | isEmpty readers -> dequeue takers (swapFor here var seen (Full a)) $ \waiter rest -> do
-        ours <- swapFor here var seen (if isEmpty rest then Empty else Hungry readers rest)
+    | isEmpty readers -> dequeue takers (swapCell here var seen (Full a)) $ \waiter rest -> do
+        ours <- swapCell here var seen (if isEmpty rest then Empty else Hungry readers rest)
         -- False if the taker was cancelled.
         if ours then answer here waiter a else pure False
     -- In one step, or a reader could have read what is then never put.
@@ -310,7 +306,7 @@ serve var here a = look var $ \seen -> \case
   _ -> pure False
   where
     withReaders seen new readers after = do
-      ours <- swapFor here var seen new
+      ours <- swapCell here var seen new
       if ours then wakeAll here a readers >> after else pure False
 {-# OPAQUE serve #-}
 
@@ -323,11 +319,11 @@ readMVar MVar {mvarState = var, mvarBlockedOn = blockedOn} = attempt (using "rea
    in readNow var (waitFor home tcb (blockedRead blockedOn) () k queueUp) (pure . Got)
 
 -- | Join those that wait to read; what to do when that is done, and if the state has changed.
-queueToRead :: MutVar RealWorld (MVarState a) -> Home -> ParkedThread () a -> IO r -> IO r -> IO r
-queueToRead var home waiter joined changed = look var $ \seen -> \case
-  Empty -> swapFor home var seen (Hungry (enqueue waiter emptyQueue) emptyQueue) >>= done
-  One taker -> swapFor home var seen (Hungry (enqueue waiter emptyQueue) (enqueue taker emptyQueue)) >>= done
-  Hungry readers takers -> swapFor home var seen (Hungry (enqueue waiter readers) takers) >>= done
+queueToRead :: Cell (MVarState a) -> Home -> ParkedThread () a -> IO r -> IO r -> IO r
+queueToRead var home waiter joined changed = lookCell var $ \seen -> \case
+  Empty -> swapCell home var seen (Hungry (enqueue waiter emptyQueue) emptyQueue) >>= done
+  One taker -> swapCell home var seen (Hungry (enqueue waiter emptyQueue) (enqueue taker emptyQueue)) >>= done
+  Hungry readers takers -> swapCell home var seen (Hungry (enqueue waiter readers) takers) >>= done
   _ -> changed
   where
     done ours = if ours then joined else changed
@@ -344,11 +340,11 @@ onRead MVar {mvarState = var, mvarBlockedOn = blockedOn} =
     (\home waiter -> queueToRead var home waiter (pure (Just (leaveHungry var))) (pure Nothing))
     pure
 
-readNow :: MutVar RealWorld (MVarState a) -> IO r -> (a -> IO r) -> IO r
+readNow :: Cell (MVarState a) -> IO r -> (a -> IO r) -> IO r
 readNow var none use = again
   where
     again =
-      readMutVar var >>= \case
+      readCell var $ \case
         Full a -> use a
         Crowded a _ -> use a
         Empty -> none
@@ -379,24 +375,3 @@ tryReadMVar MVar {mvarState = var, mvarBlockedOn = blockedOn} = attempt (using "
 -- | Is it empty? Perhaps not any more when this returns.
 isEmptyMVar :: MVar a -> Thread Bool
 isEmptyMVar mvar = isNothing <$> tryReadMVar mvar
-
--- | Take the value, run a thread with it, and put it back, however the thread ends.
-withMVar :: MVar a -> (a -> Thread b) -> Thread b
-withMVar mvar use = takeMVar mvar >>= \a -> andFinally (use a) (putBack mvar a)
-{-# INLINE withMVar #-}
-
--- | Take the value, run a thread with it, and put its result; if it fails, the old
--- value. Atomic with respect to threads that take before they put.
-modifyMVar_ :: MVar a -> (a -> Thread a) -> Thread ()
-modifyMVar_ mvar f = takeMVar mvar >>= \a -> orElseRestore (f a) (putBack mvar a) >>= putBack mvar
-{-# INLINE modifyMVar_ #-}
-
--- | 'modifyMVar_' with a result.
-modifyMVar :: MVar a -> (a -> Thread (a, b)) -> Thread b
-modifyMVar mvar f = do
-  a <- takeMVar mvar
-  -- The pair is taken apart where a failure still restores the old value.
-  Thread $ \k ->
-    unThread
-      (orElseRestore (f a >>= \(new, b) -> pure (new, b)) (putBack mvar a))
-      (oneShot (\(new, b) -> unThread (putBack mvar new) (oneShot (\_ -> k b))))

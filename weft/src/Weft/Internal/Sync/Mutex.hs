@@ -33,7 +33,7 @@ import Data.Primitive.PrimVar
 import Data.Text (Text)
 import Weft.Internal.Core.Atomic
 import Weft.Internal.Core.Park
-import Weft.Internal.Core.Primitive (Fast (..))
+import Weft.Internal.Core.Primitive (Fast (..), onlyAlone)
 import Weft.Internal.Core.Self
 import Weft.Internal.Core.Trace
 import Weft.Internal.Sync
@@ -102,7 +102,14 @@ createMutex home text = do
   word <- newPrimVar 0
   queue <- newShared emptyQueue
   let blockedOn = waitingFor "mutex" name ((`shiftR` 1) <$> readPrimVar word)
-      m = Mutex word (Primitive (Hold word) (lockAct m) True (using "lock" blockedOn)) (Primitive (LetGo word) (unlockAct m) False (using "unlock" blockedOn)) queue blockedOn name
+      m =
+        Mutex
+          word
+          (Primitive (onlyAlone home (Hold word)) (lockAct m) True (using "lock" blockedOn))
+          (Primitive (onlyAlone home (LetGo word)) (unlockAct m) False (using "unlock" blockedOn))
+          queue
+          blockedOn
+          name
   pure m
 
 -- | Wait until the mutex is free and hold it; first come, first served. Cancellable while it

@@ -38,7 +38,7 @@ import Weft.Internal.Core.SystemCall (Socket (..))
 import Weft.Internal.Core.Trace (Why (..))
 import Weft.Internal.Data.Shortage (runShort)
 import Weft.Internal.Data.Time (Duration (..), seconds)
-import Weft.Internal.Kernel (Host (..))
+import Weft.Internal.Kernel (hostReport)
 import Weft.Internal.Os.Address (showAddress)
 import Weft.Sim.Internal.Conditions
 import Weft.Sim.Internal.Events

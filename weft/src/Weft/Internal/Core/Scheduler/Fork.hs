@@ -8,6 +8,7 @@
 module Weft.Internal.Core.Scheduler.Fork (startThread, fork, forkAnonymous, ThreadExit (..)) where
 
 import Control.Exception (Exception)
+import Data.Primitive.Array (indexArray, sizeofArray)
 import Weft.Internal.Core.Cancel (newIdentity)
 import Weft.Internal.Core.Policy
 import Weft.Internal.Core.Scheduler.Anonymous
@@ -37,7 +38,8 @@ fork s parent options child = do
       own <- newIdentity (schedulerHome s) number
       ThreadId own <$ startThread s (Tcb own state) child
     Just worker -> do
-      let there = schedulerHomes s worker
+      let peers = homePeers (schedulerHome s)
+          there = indexArray peers (worker `mod` sizeofArray peers)
       own <- newIdentity there number
       _ <- bump s ThreadsStarted 1
       let !block = Tcb own state

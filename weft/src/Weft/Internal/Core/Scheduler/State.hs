@@ -34,6 +34,7 @@ import Control.Monad.Primitive (RealWorld)
 import Data.IORef (IORef, newIORef)
 import Data.IntMap.Strict (IntMap)
 import Data.IntMap.Strict qualified as IntMap
+import Data.Primitive.Array (sizeofArray)
 import Data.Primitive.MutVar
 import Data.Primitive.PrimArray
 import Weft.Internal.Core.Policy
@@ -57,8 +58,6 @@ data Scheduler = Scheduler
     schedulerCarrier :: {-# UNPACK #-} !Carrier,
     -- | Threads whose carriers have lost the worker, by carrier.
     schedulerAway :: !(IORef (IntMap Away)),
-    -- | The home on the worker with this index (modulo their number).
-    schedulerHomes :: !(Int -> Home),
     schedulerAnswer :: !AnswerCall,
     -- | Report an exception that left a thread. Runs as the thread's last effect. Must
     -- not throw.
@@ -163,9 +162,9 @@ threadDropped :: Scheduler -> IO ()
 threadDropped s = void (bump s ThreadsEnded 1)
 
 -- | A scheduler over a ready queue, for the first carrier of the worker with this
--- home among this many, with so much fuel for each dispatch, at least 1.
-newScheduler :: ReadyQueue -> Carrier -> Home -> (Int -> Home) -> Int -> Int -> AnswerCall -> (Tcb -> SomeException -> IO ()) -> (SomeException -> IO ()) -> IO Scheduler
-newScheduler queue carrier home homes workers fuel answer uncaught stray = do
+-- home, with so much fuel for each dispatch, at least 1.
+newScheduler :: ReadyQueue -> Carrier -> Home -> Int -> AnswerCall -> (Tcb -> SomeException -> IO ()) -> (SomeException -> IO ()) -> IO Scheduler
+newScheduler queue carrier home fuel answer uncaught stray = do
   running <- newMutVar nobody
   unentered <- newMutVar Parked
   inherited <- newMutVar (Inherited (-1) rootContext Unmasked 0 nobody)
@@ -174,7 +173,7 @@ newScheduler queue carrier home homes workers fuel answer uncaught stray = do
   setPrimArray counters 0 (fromEnum (maxBound :: Counter) + 1) 0
   writePrimArray counters (fromEnum NextNumber) (homeWorker home + 1)
   away <- newIORef IntMap.empty
-  pure (Scheduler queue (Here home running) unentered inherited optioned counters carrier away homes answer uncaught stray workers (max 1 fuel) False)
+  pure (Scheduler queue (Here home running) unentered inherited optioned counters carrier away answer uncaught stray (sizeofArray (homePeers home)) (max 1 fuel) False)
 
 nobody :: Tcb
 nobody = newTcb Nobody rootContext

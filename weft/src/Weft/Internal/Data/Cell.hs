@@ -1,0 +1,44 @@
+{-# LANGUAGE MagicHash #-}
+{-# LANGUAGE UnboxedTuples #-}
+{-# OPTIONS_GHC -O2 #-}
+{-# OPTIONS_HADDOCK not-home #-}
+
+-- |
+-- Description : Variables that hold evaluated values
+--
+-- A variable whose type says that its content is evaluated, since that type is unlifted. Whoever
+-- reads one need not ask: a read of another variable is followed by a test, whose answer may be a
+-- thunk, so GHC saves all that it has at hand on the stack before the test. From any OS thread.
+module Weft.Internal.Data.Cell (Cell, newCell, readCell, writeCell, casCell) where
+
+import Control.Monad.Primitive (RealWorld)
+import Data.Kind (Type)
+import GHC.Exts (Any, MutVar#, UnliftedType, casMutVar#, isTrue#, newMutVar#, readMutVar#, sameMutVar#, unsafeCoerce#, writeMutVar#)
+import GHC.IO (IO (..))
+
+type Cell :: UnliftedType -> Type
+data Cell a = Cell (MutVar# RealWorld a)
+
+instance Eq (Cell a) where
+  Cell a == Cell b = isTrue# (sameMutVar# (unsafeCoerce# a) (unsafeCoerce# b :: MutVar# RealWorld Any))
+
+newCell :: forall (a :: UnliftedType). a -> IO (Cell a)
+newCell a = IO $ \s -> case newMutVar# a s of (# s1, var #) -> (# s1, Cell var #)
+{-# INLINE newCell #-}
+
+-- | Read, and go on with the content.
+readCell :: forall (a :: UnliftedType) r. Cell a -> (a -> IO r) -> IO r
+readCell (Cell var) use = IO $ \s -> case readMutVar# var s of (# s1, a #) -> case use a of IO act -> act s1
+{-# INLINE readCell #-}
+
+writeCell :: forall (a :: UnliftedType). Cell a -> a -> IO ()
+writeCell (Cell var) a = IO $ \s -> case writeMutVar# var a s of s1 -> (# s1, () #)
+{-# INLINE writeCell #-}
+
+-- | Replace the content if it is still the object that this pointer was read as. A full memory
+-- barrier.
+casCell :: forall (a :: UnliftedType). Cell a -> Any -> a -> IO Bool
+casCell (Cell var) seen new = IO $ \s -> case casMutVar# (unsafeCoerce# var :: MutVar# RealWorld Any) seen (unsafeCoerce# new) s of
+  (# s1, 0#, _ #) -> (# s1, True #)
+  (# s1, _, _ #) -> (# s1, False #)
+{-# INLINE casCell #-}

@@ -1,0 +1,234 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
+-- |
+-- Description : How the rest of the program reaches a worker
+--
+-- A worker's door is there before the worker is, and stays when another carrier takes the worker
+-- over: the inbox of the messages for it, its ready queue, and who it is at the moment. This
+-- module makes the doors of a run, and answers what others ask of a worker: its counters, its
+-- threads, whether it is stuck. "Weft.Internal.Run.Worker" is the worker itself.
+module Weft.Internal.Run.Door
+  ( -- * Doors
+    Door (..),
+    newDoors,
+    postThrough,
+    openUp,
+
+    -- * Who is inside
+    WorkerSettings (..),
+    Worker (..),
+    Lost (..),
+    doorOf,
+    startedWorkers,
+
+    -- * Observation
+    readCounters,
+    seemsStuck,
+  )
+where
+
+import Control.Exception (SomeException)
+import Control.Monad (join)
+import Control.Monad.Fix (mfix)
+import Control.Monad.Primitive (RealWorld)
+import Data.Foldable (foldlM, foldrM, toList)
+import Data.IORef
+import Data.IntMap.Strict (IntMap)
+import Data.Maybe (catMaybes)
+import Data.Primitive.Array
+import Data.Primitive.PrimVar
+import Weft.Internal.Core.Guests (newGuests)
+import Weft.Internal.Core.Park (parkedCount, visitParked)
+import Weft.Internal.Core.Policy
+import Weft.Internal.Core.Ring (pushRing)
+import Weft.Internal.Core.Scheduler
+import Weft.Internal.Core.Trace
+import Weft.Internal.Data.Births
+import Weft.Internal.Data.Counters
+import Weft.Internal.Data.Inbox
+import Weft.Internal.Data.Roll (newRoll)
+import Weft.Internal.Kernel
+import Weft.Internal.Observe.Counting
+import Weft.Internal.Observe.Timeline.Recorder (Recorder)
+import Weft.Internal.Os.AtEnd (AtEnd, newAtEnd)
+import Weft.Internal.Os.Control
+import Weft.Internal.Os.Sys (monotonicNow)
+import Weft.Internal.Run.Ending
+
+-- Note [The records of a worker]
+-- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
+-- What is known of a worker is in a record for each owner: who may touch it, and for how long.
+--
+--   Home       everybody in the run, as long as it lasts: what threads, kernels and other workers
+--              may ask of the worker. A kernel has it as its 'Host'.
+--   Door       this room, as long as the run: what the functions of the home work on
+--   Worker     a carrier, as long as it has the worker: its scheduler, the kernel, the settings
+--   Scheduler  the same, without the kernel, which the room of the scheduler does not know
+--   Carrier    the carrier and the monitor: the words that they share
+--   Instance   the kernel, from its start on this worker to its end; called by the carrier
+--   Env        the system kernel alone: what its parts share on this worker
+--
+-- A simulation has homes, schedulers, carriers and instances of its own, and neither doors nor
+-- workers.
+
+-- | How the rest of the program reaches a worker, from any OS thread. See Note [The records of a
+-- worker].
+data Door = Door
+  { doorInbox :: !Inbox,
+    -- | Set when the worker's kernel has started.
+    doorWake :: !(IORef (IO ())),
+    -- | The worker as its threads see it.
+    doorHome :: !Home,
+    -- | Set when the worker has started.
+    doorWorker :: !(IORef (Maybe Worker)),
+    -- | To be touched on the worker only; here so that a posted action can.
+    doorQueue :: !ReadyQueue
+  }
+
+-- | The doors of this many workers, which have not started yet. The action tells the operator
+-- something.
+newDoors :: Policy -> (String -> IO ()) -> Int -> IO (Array Door)
+newDoors policy report count = do
+  closing <- newIORef False
+  end <- newAtEnd
+  numbers <- newPrimVar 0
+  mfix $ \doors -> arrayFromList <$> mapM (newDoor policy report closing end numbers doors (doorHome <$> doors) (count == 1)) [0 .. count - 1]
+
+newDoor :: Policy -> (String -> IO ()) -> IORef Bool -> AtEnd -> PrimVar RealWorld Int -> Array Door -> Array Home -> Bool -> Int -> IO Door
+newDoor policy report closing end numbers everybody peers alone index = do
+  inbox <- newInbox
+  wake <- newIORef (pure ())
+  queue <- newReadyQueue policy
+  parked <- newRoll
+  clock <- newPrimVar 0
+  births <- newBirths
+  guests <- newGuests
+  started <- newIORef Nothing
+  let home =
+        Home
+          { homeWorker = index,
+            homeAlone = alone,
+            homeProbe = Nothing,
+            homeNumbers = numbers,
+            homePost = post inbox (join (readIORef wake)),
+            homeReady = pushTo queue,
+            homeStart = \tcb resume -> readIORef started >>= mapM_ (\worker -> startThread (workerScheduler worker) tcb resume),
+            homeIdentify = \tcb -> readIORef started >>= maybe (pure tcb) (\worker -> numbered (workerScheduler worker) tcb),
+            homeGoing = Going home,
+            homeParked = parked,
+            homeClock = clock,
+            homeBirths = births,
+            homeVisit = \f start -> readIORef started >>= maybe (pure start) (\worker -> visitThreads worker f start),
+            homeHeld = readIORef started >>= maybe (pure []) heldThreads,
+            homeClosing = closing,
+            homeCounters = readCounters everybody,
+            homeAtEnd = end,
+            homeGuests = guests,
+            homeReport = report,
+            homePeers = peers
+          }
+  pure (Door inbox wake home started queue)
+
+-- | 'push' as a function of the other three: a partial application is slow to call.
+pushTo :: ReadyQueue -> Why -> Tcb -> Resume -> IO ()
+pushTo = \case
+  FifoQueue ring -> \_ tcb resume -> pushRing ring tcb resume
+  PolicyQueue q -> \why tcb resume -> enqueue q why (Ready tcb resume)
+{-# INLINE pushTo #-}
+
+-- | What the workers of these doors have counted. From any OS thread.
+readCounters :: Array Door -> IO Counters
+readCounters doors = do
+  workers <- mapM (readIORef . doorWorker) (toList doors)
+  each <- mapM (maybe (pure mempty) (\w -> workerCounters (workerScheduler w) (workerInstance w))) workers
+  (carriers, gauges) <- case catMaybes workers of
+    [] -> pure (0, mempty)
+    w : _ -> sharedGauges (workerScheduler w) (workerKernel (workerSettings w))
+  pure (Counters each carriers gauges)
+
+-- | Have an action run on the worker, soon.
+postThrough :: Door -> IO () -> IO ()
+postThrough = homePost . doorHome
+
+-- | Make the worker look around, even if it sleeps.
+openUp :: Door -> IO ()
+openUp door = postThrough door (pure ())
+
+-- | What a worker is started with.
+data WorkerSettings = WorkerSettings
+  { workerIndex :: !Int,
+    -- | Of all workers, by index.
+    workerDoors :: !(Array Door),
+    -- | Threads dispatched between two polls.
+    workerSlice :: !Int,
+    -- | Nodes of one trace run between two dispatches.
+    workerFuel :: !Int,
+    -- | Is it time to stop?
+    workerStop :: !(IO Bool),
+    workerUncaught :: !(Tcb -> SomeException -> IO ()),
+    workerKernel :: !Opened,
+    workerEnding :: !Ending,
+    -- | Called when this OS thread has taken a worker over.
+    workerTakenOver :: !(Lost -> IO ()),
+    workerWakeMonitor :: !(IO ()),
+    -- | Where to leave the events of a timeline, if there is to be one.
+    workerRecorder :: !(Maybe Recorder)
+  }
+
+-- | A worker that has started, as one of its carriers sees it.
+data Worker = Worker
+  { workerSettings :: !WorkerSettings,
+    workerInstance :: !Instance,
+    workerScheduler :: !Scheduler
+  }
+
+-- | A thread whose carrier has lost its worker.
+data Lost = Lost
+  { lostThread :: !Away,
+    lostWorker :: !Int,
+    -- | Its key in the threads of the worker that are away. Another's when it has come back.
+    lostCarrier :: !Int,
+    lostAway :: !(IORef (IntMap Away))
+  }
+
+doorOf :: Worker -> Door
+doorOf worker = indexArray (workerDoors settings) (workerIndex settings)
+  where
+    settings = workerSettings worker
+
+-- | Can nothing outside make a thread of this worker ready, and are there threads that
+-- wait? Cheap; from any OS thread, and may be a little old.
+seemsStuck :: Worker -> IO (Bool, Int)
+seemsStuck (Worker _ kernel scheduler) = do
+  quiet <- instanceQuiet kernel
+  away <- readIORef (schedulerAway scheduler)
+  parked <- parkedCount (schedulerHome scheduler)
+  pure (quiet && null away, parked)
+
+-- | Visit all threads of a worker. On the worker, between two slices: the thread
+-- that ran last is ready, or waits, or has ended.
+visitThreads :: Worker -> (SeenThread -> r -> IO r) -> r -> IO r
+visitThreads (Worker _ kernel scheduler) f start = do
+  away <- readIORef (schedulerAway scheduler)
+  ready <- foldReady (schedulerQueue scheduler) (flip (:)) []
+  stuck <- foldlM (flip (f . SeenAway)) start away
+  queued <- foldrM (f . SeenReady) stuck ready
+  parked <- visitParked (schedulerHome scheduler) (f . SeenWaiting) queued
+  instanceWaits kernel (f . SeenWaiting) parked
+
+-- | Its threads that are away, and the one that it runs, if that does not come back. From any
+-- OS thread.
+heldThreads :: Worker -> IO [Away]
+heldThreads (Worker _ _ scheduler) = do
+  away <- readIORef (schedulerAway scheduler)
+  running <- inUser carrier
+  tcb <- currentThread scheduler
+  since <- readPrimVar (homeClock (schedulerHome scheduler))
+  now <- monotonicNow
+  pure ([Away tcb since (carrierThread carrier) | running, fromIntegral now - since > 10_000_000] <> toList away)
+  where
+    carrier = schedulerCarrier scheduler
+
+-- | The workers of these doors that have started. From any OS thread.
+startedWorkers :: Array Door -> IO [Worker]
+startedWorkers doors = catMaybes <$> mapM (readIORef . doorWorker) (toList doors)
