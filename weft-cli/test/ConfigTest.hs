@@ -29,7 +29,7 @@ import Weft.Http.Hosts
 import Weft.Http.Negotiation
 import Weft.Http.Proxy (renderNetwork)
 import Weft.Http.RequestHead (Field (..), Limits (..))
-import Weft.Http.Server (MinimumRate (..), Timeouts (..))
+import Weft.Http.Server (MinimumRate (..), ServerSettings (..), Timeouts (..))
 import Weft.Http.Static
 import Weft.Http.Static.Rules
 import Weft.Policy (favourConnections)
@@ -85,18 +85,19 @@ everything = do
       \[[site.headers]]\npath = \"*.css\"\ncache-control = \"no-cache\"\nset = { X-A = \"b\" }\nalways = true\n\
       \[[site.headers]]\npath = [\"/a\", \"/b\"]\nset.X-C = \"\"\n"
   let s = configServer c
-  (confHost s, confPort s, confWorkers s, confMaxConnections s, confGrace s, confSkipBody s, confQuiet s, confTrace s)
+      served' = confSettings s
+  (confHost s, confPort s, confWorkers s, confMaxConnections s, serverGrace served', serverSkipBody served', confQuiet s, confTrace s)
     @?= (Just "::1", 81, Just 3, Just 9, milliseconds 1500, 1000, True, Just "/etc/weft/trace.json")
   show (settingPolicy (settingsOf 2 c)) @?= show favourConnections
-  let t = configTimeouts c
+  let t = serverTimeouts served'
   [timeoutHead t, timeoutBody t, timeoutIdle t, timeoutWrite t] @?= map seconds [1, 2, 3, 4]
-  let l = configLimits c
+  let l = serverLimits served'
   [limitRequestLine l, limitHead l, limitFields l] @?= [1000, 2000, 30]
   logAccess (configLog c) @?= Just "/var/log/weft"
   map (map namedPath) [tlsCertificate (configTls c), tlsKey (configTls c)] @?= [["/etc/weft/c.pem", "/etc/d.pem"], ["/etc/weft/k.pem"]]
   metricsListen (configMetrics c) @?= Just (Endpoint "127.0.0.1" 9)
   logFormat (configLog c) @?= Json
-  (confRefuses s, confRetryAfter s, confMaxPerClient s, confMaxRequests s, confMaxBody s) @?= (True, 7, 8, 9, 1000)
+  (confRefuses s, confRetryAfter s, serverMaxPerPeer served', serverMaxRequests served', serverMaxBody served') @?= (True, 7, 8, 9, 1000)
   (confProxyProtocol s, map renderNetwork (confTrustedProxies s), confReusePort s, confShutdownDelay s) @?= (True, ["10.0.0.0/8", "::1/128"], True, seconds 4)
   (rateOf s (confMinBodyRate s), rateOf s (confMinResponseRate s)) @?= (Just (MinimumRate 1000 (seconds 6)), Nothing)
   timeoutHandler t @?= Just (seconds 5)

@@ -11,26 +11,18 @@ import Weft.Policy (Policy, favourAccepting, favourConnections, fifo)
 
 -- | The format of an access log.
 parseLogFormat :: String -> Either String LogFormat
-parseLogFormat = \case
-  "common" -> Right Common
-  "combined" -> Right Combined
-  "json" -> Right Json
-  other -> Left (show other <> " is not one of common, combined and json")
+parseLogFormat = choice " is not one of common, combined and json" [("common", Common), ("combined", Combined), ("json", Json)]
 
 -- | Whether excess connections are refused.
 parseOverload :: String -> Either String Bool
-parseOverload = \case
-  "wait" -> Right False
-  "refuse" -> Right True
-  other -> Left (show other <> " is neither wait nor refuse")
+parseOverload = choice " is neither wait nor refuse" [("wait", False), ("refuse", True)]
 
 -- | The order of ready threads.
 parseSchedule :: String -> Either String Policy
-parseSchedule = \case
-  "fifo" -> Right fifo
-  "connections" -> Right favourConnections
-  "accept" -> Right favourAccepting
-  other -> Left (show other <> " is not one of fifo, connections and accept")
+parseSchedule = choice " is not one of fifo, connections and accept" [("fifo", fifo), ("connections", favourConnections), ("accept", favourAccepting)]
+
+choice :: String -> [(String, a)] -> String -> Either String a
+choice problem values text = maybe (Left (show text <> problem)) Right (lookup text values)
 
 -- | An address or a name and a port; IPv6 in brackets.
 --

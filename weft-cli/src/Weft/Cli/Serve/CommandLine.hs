@@ -67,9 +67,9 @@ options =
     server (option (number 1 1_000_000) (long "max-connections" <> metavar "N" <> help "Connections open at a time (default: what the limit of open files allows, less 256; with --overload refuse less 512)")) (\v c -> c {confMaxConnections = Just v}),
     server (option (eitherReader parseOverload) (long "overload" <> metavar "wait|refuse" <> help "What happens to more connections: they wait in the listen queue, or are answered with 503 at once (default: wait)")) (\v c -> c {confRefuses = v}),
     server (option (number 0 86_400) (long "retry-after" <> metavar "SECONDS" <> help "With --overload refuse: when the client is told to come again (default: 1)")) (\v c -> c {confRetryAfter = v}),
-    server (option (number 0 1_000_000) (long "max-per-client" <> metavar "N" <> help "Connections open at a time from one address; one more is answered with 503 (default: any number)")) (\v c -> c {confMaxPerClient = v}),
-    server (option (number 0 1_000_000_000) (long "max-requests" <> metavar "N" <> help "Requests answered on one connection, which then is closed (default: any number)")) (\v c -> c {confMaxRequests = v}),
-    server (option bytes (long "max-body" <> metavar "BYTES" <> help "Bytes of a request body; a larger one is answered with 413 (default: 64Mi)")) (\v c -> c {confMaxBody = fromIntegral v}),
+    server (option (number 0 1_000_000) (long "max-per-client" <> metavar "N" <> help "Connections open at a time from one address; one more is answered with 503 (default: any number)")) (\v -> served (\s -> s {serverMaxPerPeer = v})),
+    server (option (number 0 1_000_000_000) (long "max-requests" <> metavar "N" <> help "Requests answered on one connection, which then is closed (default: any number)")) (\v -> served (\s -> s {serverMaxRequests = v})),
+    server (option bytes (long "max-body" <> metavar "BYTES" <> help "Bytes of a request body; a larger one is answered with 413 (default: 64Mi)")) (\v -> served (\s -> s {serverMaxBody = fromIntegral v})),
     site (option bytes (long "cache-bytes" <> metavar "BYTES" <> help "Memory for small files; 0 for none (default: 100M)")) (\v s -> s {siteStatic = (siteStatic s) {staticCacheBytes = v}}),
     site (flag' () (long "listings" <> help "List directories that have no index.html")) (\() s -> s {siteStatic = (siteStatic s) {staticListings = True}}),
     site (flag' () (long "compress" <> help "Compress text, scripts and the like with gzip for clients that accept it")) (\() s -> s {siteCompress = True}),
@@ -83,7 +83,7 @@ options =
     server (flag' () (long "proxy-protocol" <> help "Each connection begins with a header of the PROXY protocol that names the client")) (\() c -> c {confProxyProtocol = True}),
     server (option (eitherReader (parseNetworks . C.pack)) (long "trusted-proxies" <> metavar "CIDR,..." <> help "Who may connect with such a header; others are refused")) (\v c -> c {confTrustedProxies = v}),
     server (flag' () (long "reuse-port" <> help "Other processes may listen on the same port")) (\() c -> c {confReusePort = True}),
-    server (option secondsOf (long "grace" <> metavar "SECONDS" <> help "How long SIGTERM or SIGINT waits for responses under way (default: 10)")) (\v c -> c {confGrace = v}),
+    server (option secondsOf (long "grace" <> metavar "SECONDS" <> help "How long SIGTERM or SIGINT waits for responses under way (default: 10)")) (\v -> served (\s -> s {serverGrace = v})),
     server (option secondsOf (long "shutdown-delay" <> metavar "SECONDS" <> help "How long to go on after SIGTERM or SIGINT, saying that it is not ready, before it stops (default: 0)")) (\v c -> c {confShutdownDelay = v}),
     timeout (option secondsOf (long "head-timeout" <> metavar "SECONDS" <> help "Time for a request head to arrive (default: 10)")) (\v t -> t {timeoutHead = v}),
     timeout (option secondsOf (long "body-timeout" <> metavar "SECONDS" <> help "Time between two pieces of a request body (default: 30)")) (\v t -> t {timeoutBody = v}),
@@ -99,7 +99,7 @@ options =
     server = changing (\f c -> c {configServer = f (configServer c)})
     site = changing everySite
     change = changing id
-    timeout = changing (\f c -> c {configTimeouts = f (configTimeouts c)})
+    timeout = changing (\f c -> c {configServer = served (\s -> s {serverTimeouts = f (serverTimeouts s)}) (configServer c)})
     changing :: ((a -> a) -> Config -> Config) -> Parser v -> (v -> a -> a) -> Parser (Maybe Change)
     changing part parser set = optional (Change . part . set <$> parser)
     file :: Parser FilePath -> (ByteString -> Config -> Config) -> Parser (Maybe Change)

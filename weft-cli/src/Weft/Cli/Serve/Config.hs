@@ -11,6 +11,7 @@ module Weft.Cli.Serve.Config
     TlsConfig (..),
     MetricsConfig (..),
     Endpoint (..),
+    served,
     overloadOf,
     rateOf,
     NamedFile (..),
@@ -46,8 +47,6 @@ import Weft.Policy (Policy, fifo)
 -- | The whole configuration.
 data Config = Config
   { configServer :: !ServerConfig,
-    configTimeouts :: !Timeouts,
-    configLimits :: !Limits,
     configLog :: !LogConfig,
     configTls :: !TlsConfig,
     configMetrics :: !MetricsConfig,
@@ -77,25 +76,17 @@ data ServerConfig = ServerConfig
     confRefuses :: !Bool,
     -- | The seconds after which they may retry; default 1.
     confRetryAfter :: !Int,
-    -- | Connections per client; default 0: any number.
-    confMaxPerClient :: !Int,
-    -- | Requests per connection; default 0: any number.
-    confMaxRequests :: !Int,
-    -- | Octets of a request body; default 64 MiB.
-    confMaxBody :: !Int64,
+    -- | The settings of the server, as far as no other field determines them.
+    confSettings :: !ServerSettings,
     -- | The minimum rate of a request body in octets per second; default 240, 0 for none.
     confMinBodyRate :: !Int64,
     -- | The minimum rate at which a client takes a response, likewise.
     confMinResponseRate :: !Int64,
     -- | How long a client may be slower; default 30 s.
     confRateGrace :: !Duration,
-    -- | Default 10 s.
-    confGrace :: !Duration,
     -- | How long the service goes on, while reporting that it is not ready, before it stops;
     -- default 0.
     confShutdownDelay :: !Duration,
-    -- | Octets of an unused request body that are read and dropped; default 65,536.
-    confSkipBody :: !Int64,
     -- | Whether each connection begins with a PROXY header; default 'False'.
     confProxyProtocol :: !Bool,
     -- | Peers that may send such a header; default: none.
@@ -134,6 +125,10 @@ data Endpoint = Endpoint
     endpointPort :: !Int
   }
   deriving stock (Eq, Show)
+
+-- | Change the settings of the server.
+served :: (ServerSettings -> ServerSettings) -> ServerConfig -> ServerConfig
+served change config = config {confSettings = change (confSettings config)}
 
 -- | The treatment of excess connections.
 overloadOf :: ServerConfig -> Overload
@@ -194,23 +189,17 @@ defaultConfig =
             confMaxConnections = Nothing,
             confRefuses = False,
             confRetryAfter = 1,
-            confMaxPerClient = 0,
-            confMaxRequests = 0,
-            confMaxBody = serverMaxBody defaultServerSettings,
+            confSettings = defaultServerSettings,
             confMinBodyRate = rateOctets defaultMinimumRate,
             confMinResponseRate = rateOctets defaultMinimumRate,
             confRateGrace = rateGrace defaultMinimumRate,
-            confGrace = seconds 10,
             confShutdownDelay = seconds 0,
-            confSkipBody = 65_536,
             confProxyProtocol = False,
             confTrustedProxies = [],
             confReusePort = False,
             confTrace = Nothing,
             confQuiet = False
           },
-      configTimeouts = defaultTimeouts,
-      configLimits = defaultLimits,
       configLog = LogConfig Nothing Combined,
       configTls = TlsConfig [] [],
       configMetrics = MetricsConfig Nothing,

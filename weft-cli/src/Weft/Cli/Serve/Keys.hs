@@ -53,13 +53,15 @@ data SomeSection = forall a. SomeSection (Section a)
 sections :: ByteString -> [SomeSection]
 sections file =
   [ SomeSection (Section "server" "Where and how the service runs." (serverKeys file) (\f c -> c {configServer = f (configServer c)})),
-    SomeSection (Section "timeouts" "How long a client may take for what, in seconds." timeoutKeys (\f c -> c {configTimeouts = f (configTimeouts c)})),
-    SomeSection (Section "limits" "What a request may be." limitKeys (\f c -> c {configLimits = f (configLimits c)})),
+    SomeSection (Section "timeouts" "How long a client may take for what, in seconds." timeoutKeys (\f -> inServer (\s -> s {serverTimeouts = f (serverTimeouts s)}))),
+    SomeSection (Section "limits" "What a request may be." limitKeys (\f -> inServer (\s -> s {serverLimits = f (serverLimits s)}))),
     SomeSection (Section "log" "What is written down." (logKeys file) (\f c -> c {configLog = f (configLog c)})),
     SomeSection (Section "tls" "HTTPS. As many of one as of the other." (tlsKeys file) (\f c -> c {configTls = f (configTls c)})),
     SomeSection (Section "metrics" "Figures and probes for monitoring." metricsKeys (\f c -> c {configMetrics = f (configMetrics c)})),
     SomeSection (Section "site" "A directory, and how it is served." (siteKeys file) (\f c -> c {configSite = f (configSite c)}))
   ]
+  where
+    inServer change c = c {configServer = served change (configServer c)}
 
 -- | The tables whose keys the operator chooses.
 reservedTables :: [String]
@@ -97,15 +99,15 @@ serverKeys file =
     Key "max-connections" "a number from 1 to 1000000" "seven eighths of the limit of open files, less 256; with refuse less 512" "Connections open at a time." (set (integer 1 1_000_000) (\v c -> c {confMaxConnections = Just v})),
     Key "overload" "\"wait\" or \"refuse\"" "\"wait\"" "What happens to more connections: they wait in the listen queue, or are answered with 503 at once." (set (text "a string" parseOverload) (\v c -> c {confRefuses = v})),
     Key "retry-after" "a number from 0 to 86400" "1" "With refuse: in how many seconds the client is told to come again." (set (integer 0 86_400) (\v c -> c {confRetryAfter = v})),
-    Key "max-per-client" "a number from 0 to 1000000" "0" "Connections open at a time from one address (IPv6: one network of 64 bits); one more is answered with 503. 0 for any number." (set (integer 0 1_000_000) (\v c -> c {confMaxPerClient = v})),
-    Key "max-requests" "a number from 0 to 1000000000" "0" "Requests answered on one connection, which then is closed. 0 for any number." (set (integer 0 1_000_000_000) (\v c -> c {confMaxRequests = v})),
-    Key "max-body" "a number of bytes" "64Mi" "Bytes of a request body; a larger one is answered with 413." (set octets (\v c -> c {confMaxBody = fromIntegral v})),
+    Key "max-per-client" "a number from 0 to 1000000" "0" "Connections open at a time from one address (IPv6: one network of 64 bits); one more is answered with 503. 0 for any number." (set (integer 0 1_000_000) (\v -> served (\s -> s {serverMaxPerPeer = v}))),
+    Key "max-requests" "a number from 0 to 1000000000" "0" "Requests answered on one connection, which then is closed. 0 for any number." (set (integer 0 1_000_000_000) (\v -> served (\s -> s {serverMaxRequests = v}))),
+    Key "max-body" "a number of bytes" "64Mi" "Bytes of a request body; a larger one is answered with 413." (set octets (\v -> served (\s -> s {serverMaxBody = fromIntegral v}))),
     Key "min-body-rate" "a number of bytes" "240" "Bytes a second with which a request body must come while it is waited for; a slower one is answered with 408. 0 for none." (set octets (\v c -> c {confMinBodyRate = fromIntegral v})),
     Key "min-response-rate" "a number of bytes" "240" "Bytes a second with which a client must take a response; the connection of a slower one is closed. 0 for none." (set octets (\v c -> c {confMinResponseRate = fromIntegral v})),
     Key "rate-grace" "a number of seconds" "30" "For so long a client may be slower than that." (set duration (\v c -> c {confRateGrace = v})),
-    Key "grace" "a number of seconds" "10" "How long SIGTERM or SIGINT waits for responses under way." (set duration (\v c -> c {confGrace = v})),
+    Key "grace" "a number of seconds" "10" "How long SIGTERM or SIGINT waits for responses under way." (set duration (\v -> served (\s -> s {serverGrace = v}))),
     Key "shutdown-delay" "a number of seconds" "0" "How long it goes on after SIGTERM or SIGINT, saying that it is not ready, before it stops." (set duration (\v c -> c {confShutdownDelay = v})),
-    Key "skip-body" "a number of bytes" "65536" "Of a request body that nobody reads, so much is read and thrown away so that the connection can go on." (set octets (\v c -> c {confSkipBody = fromIntegral v})),
+    Key "skip-body" "a number of bytes" "65536" "Of a request body that nobody reads, so much is read and thrown away so that the connection can go on." (set octets (\v -> served (\s -> s {serverSkipBody = fromIntegral v}))),
     Key "proxy-protocol" "true or false" "false" "Whether each connection begins with a header of the PROXY protocol that names the client." (set switch (\v c -> c {confProxyProtocol = v})),
     Key "trusted-proxies" "a network such as \"10.0.0.0/8\", or an array of them" "none" "Who may connect with such a header; an address, or \"unix\", will do. Others are refused." (set (oneOrMore "a string or an array of strings" (text "a string" (parseNetwork . pathFromText))) (\v c -> c {confTrustedProxies = v})),
     Key "reuse-port" "true or false" "false" "Whether other processes may listen on the same port." (set switch (\v c -> c {confReusePort = v})),

@@ -112,18 +112,11 @@ report = reportToStderr
 
 settingsOf :: Config -> Int -> (String -> IO ()) -> Maybe AccessLog -> Maybe TlsContext -> Maybe HttpMetrics -> ServerSettings
 settingsOf config descriptors tell accessLog tls metrics =
-  defaultServerSettings
-    { serverTimeouts = configTimeouts config,
-      serverLimits = configLimits config,
-      serverBodyRate = rateOf conf (confMinBodyRate conf),
+  (confSettings conf)
+    { serverBodyRate = rateOf conf (confMinBodyRate conf),
       serverResponseRate = rateOf conf (confMinResponseRate conf),
-      serverMaxBody = confMaxBody conf,
       serverMaxConnections = fromMaybe descriptors (confMaxConnections conf),
       serverOverload = overloadOf conf,
-      serverMaxPerPeer = confMaxPerClient conf,
-      serverMaxRequests = confMaxRequests conf,
-      serverGrace = confGrace conf,
-      serverSkipBody = confSkipBody conf,
       serverProxy = if confProxyProtocol conf then Just (proxyLayer (confTrustedProxies conf)) else Nothing,
       serverLayers = maybe [] (pure . tlsLayer) tls,
       serverAccessLog = logEntry <$> accessLog,

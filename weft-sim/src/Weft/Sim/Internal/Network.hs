@@ -61,7 +61,7 @@ import Foreign.C.Error
 import Foreign.C.Types (CInt)
 import Network.Socket (Family (..), SockAddr (..), SocketOption, SocketType (..))
 import Weft.Internal.Core.SystemCall hiding (describe)
-import Weft.Internal.Core.Trace (Trace (..), Why (..))
+import Weft.Internal.Core.Trace (Why (..))
 import Weft.Internal.Data.Time (Instant (..))
 import Weft.Internal.Os.Address (showAddress)
 import Weft.Internal.Os.Descriptor (Descriptor (..))
@@ -81,12 +81,10 @@ import Weft.Sim.Internal.Network.Types
 import Weft.Sim.Internal.Ticket
 import Weft.Sim.Internal.World
 
--- An answer that never waits.
-instantly :: String -> IO (Either Errno a) -> Answering a
-instantly what act ask k = act >>= answerNow ask k . either (Left . failure what Nothing) Right
-
-refuse :: String -> Errno -> Answering a
-refuse what e _ _ = pure (Throw (failure what Nothing e))
+-- Answer a call of this name with an attempt, in line, without a limit of time.
+waiting :: Line -> String -> Attempt a -> Answering a
+waiting line what = standIn Completed line what Nothing
+{-# INLINE waiting #-}
 
 openSocket :: Network -> Family -> SocketType -> Answering Socket
 openSocket net family kind ask = instantly "socket" make ask
@@ -147,27 +145,25 @@ listenSocket net s backlog = withSocket net "listen" s (instantly "listen" . lis
       startListening net sock address backlog
 
 acceptSocket :: Network -> Socket -> Maybe Instant -> Answering (Socket, SockAddr)
-acceptSocket net s limit = withSocket net "accept" s $ \sock ask k ->
-  readIORef (sockRole sock) >>= \case
-    Listening l -> acceptFrom net sock l (instantNanoseconds <$> limit) ask k
-    Datagrams _ -> refuse "accept" eOPNOTSUPP ask k
-    _ -> refuse "accept" eINVAL ask k
+acceptSocket net s limit = withRole net "accept" s $ \sock -> \case
+  Listening l -> acceptFrom net sock l (instantNanoseconds <$> limit)
+  Datagrams _ -> refuse "accept" eOPNOTSUPP
+  _ -> refuse "accept" eINVAL
 
 connectSocket :: Network -> Socket -> SockAddr -> Maybe Instant -> Answering ()
-connectSocket net s address limit = withSocket net what s $ \sock ask k ->
-  readIORef (sockRole sock) >>= \case
-    Fresh -> connectFresh sock ask k
-    Listening _ -> refuse what eISCONN ask k
-    Datagrams box -> instantly what (connectBox net sock box address) ask k
-    Streaming end ->
+connectSocket net s address limit = withRole net what s $ \sock -> \case
+  Fresh -> connectFresh sock
+  Listening _ -> refuse what eISCONN
+  Datagrams box -> instantly what (connectBox net sock box address)
+  Streaming end ->
+    instantly what . fmap Left $
       readIORef (endPhase end) >>= \case
-        Connecting -> refuse what eALREADY ask k
+        Connecting -> pure eALREADY
         -- After a failed attempt the error is reported once, then a retry is allowed.
         Unconnected -> do
           e <- takeError (endError end)
-          writeIORef (sockRole sock) Fresh
-          refuse what (fromMaybe eCONNABORTED e) ask k
-        _ -> refuse what eISCONN ask k
+          fromMaybe eCONNABORTED e <$ writeIORef (sockRole sock) Fresh
+        _ -> pure eISCONN
   where
     what = "connect to " <> showAddress address
     connectFresh sock
@@ -180,11 +176,10 @@ connectSocket net s address limit = withSocket net what s $ \sock ask k ->
 
 receive :: Network -> Socket -> Buffer -> Int -> Int -> Answering Int
 receive _ _ buffer offset count | hasNoRoom buffer offset count = refuse "receive" eINVAL
-receive net s buffer offset count = withSocket net "receive" s $ \sock ask k ->
-  readIORef (sockRole sock) >>= \case
-    Streaming end -> standIn Completed (endReaders end) "receive" Nothing (receiveFromEnd net end "receive" buffer offset count) ask k
-    Datagrams box -> standIn Completed (boxReaders box) "receive" Nothing (receiveDatagram box "receive" buffer offset count) ask (k . fst)
-    _ -> refuse "receive" (notConnected sock) ask k
+receive net s buffer offset count = withRole net "receive" s $ \sock -> \case
+  Streaming end -> waiting (endReaders end) "receive" (receiveFromEnd net end "receive" buffer offset count)
+  Datagrams box -> \ask k -> waiting (boxReaders box) "receive" (receiveDatagram box "receive" buffer offset count) ask (k . fst)
+  _ -> refuse "receive" (notConnected sock)
 
 hasNoRoom :: Buffer -> Int -> Int -> Bool
 hasNoRoom buffer offset count = snd (roomOf buffer offset count) <= 0
@@ -197,83 +192,73 @@ send :: Network -> Socket -> ByteString -> Answering Int
 send net s bytes = sendVector net s [bytes]
 
 sendVector :: Network -> Socket -> [ByteString] -> Answering Int
-sendVector net s pieces = withSocket net "send" s $ \sock ask k ->
-  readIORef (sockRole sock) >>= \case
-    Streaming end -> standIn Completed (endWriters end) "send" Nothing (sendToEnd net end "send" pieces) ask k
-    Datagrams box -> sendDatagram net sock box "send" (ByteString.concat pieces) Nothing ask k
-    _ -> refuse "send" (if sockFamily sock == AF_UNIX then eNOTCONN else ePIPE) ask k
+sendVector net s pieces = withRole net "send" s $ \sock -> \case
+  Streaming end -> waiting (endWriters end) "send" (sendToEnd net end "send" pieces)
+  Datagrams box -> sendDatagram net sock box "send" (ByteString.concat pieces) Nothing
+  _ -> refuse "send" (if sockFamily sock == AF_UNIX then eNOTCONN else ePIPE)
 
 receiveFrom :: Network -> Socket -> Buffer -> Answering (Int, SockAddr)
 receiveFrom _ _ buffer | bufferSize buffer == 0 = refuse "receive from" eINVAL
-receiveFrom net s buffer = withSocket net what s $ \sock ask k ->
-  readIORef (sockRole sock) >>= \case
-    Datagrams box -> standIn Completed (boxReaders box) what Nothing (receiveDatagram box what buffer 0 (bufferSize buffer)) ask k
-    Streaming end -> standIn Completed (endReaders end) what Nothing (receiveFromEnd net end what buffer 0 (bufferSize buffer)) ask (\n -> k (n, endRemote end))
-    _ -> refuse what (notConnected sock) ask k
+receiveFrom net s buffer = withRole net what s $ \sock -> \case
+  Datagrams box -> waiting (boxReaders box) what (receiveDatagram box what buffer 0 (bufferSize buffer))
+  Streaming end -> \ask k -> waiting (endReaders end) what (receiveFromEnd net end what buffer 0 (bufferSize buffer)) ask (\n -> k (n, endRemote end))
+  _ -> refuse what (notConnected sock)
   where
     what = "receive from"
 
 sendTo :: Network -> Socket -> ByteString -> SockAddr -> Answering Int
-sendTo net s bytes address = withSocket net what s $ \sock ask k ->
-  readIORef (sockRole sock) >>= \case
-    Datagrams box -> sendDatagram net sock box what bytes (Just address) ask k
-    -- TCP ignores the address.
-    Streaming end
-      | sockFamily sock == AF_UNIX -> refuse what eISCONN ask k
-      | otherwise -> standIn Completed (endWriters end) what Nothing (sendToEnd net end what [bytes]) ask k
-    _ -> refuse what (if sockFamily sock == AF_UNIX then eOPNOTSUPP else ePIPE) ask k
+sendTo net s bytes address = withRole net what s $ \sock -> \case
+  Datagrams box -> sendDatagram net sock box what bytes (Just address)
+  -- TCP ignores the address.
+  Streaming end
+    | sockFamily sock == AF_UNIX -> refuse what eISCONN
+    | otherwise -> waiting (endWriters end) what (sendToEnd net end what [bytes])
+  _ -> refuse what (if sockFamily sock == AF_UNIX then eOPNOTSUPP else ePIPE)
   where
     what = "send to " <> showAddress address
 
 -- | The function reads the file: at most this number of bytes from an offset.
 sendFile :: Network -> (Int64 -> Int -> IO (Either Errno ByteString)) -> Socket -> Int64 -> Int -> Answering Int
-sendFile net contents s offset count = withSocket net what s $ \sock ask k ->
-  readIORef (sockRole sock) >>= \case
-    Streaming end -> standIn Completed (endWriters end) what Nothing (sendFileToEnd net end contents offset count) ask k
-    Datagrams box ->
-      contents offset (min 65_507 count) >>= \case
-        Left e -> refuse what e ask k
-        Right bytes -> sendDatagram net sock box what bytes Nothing ask k
-    _ -> refuse what (if sockFamily sock == AF_UNIX then eNOTCONN else ePIPE) ask k
+sendFile net contents s offset count = withRole net what s $ \sock -> \case
+  Streaming end -> waiting (endWriters end) what (sendFileToEnd net end contents offset count)
+  Datagrams box -> \ask k ->
+    contents offset (min 65_507 count) >>= \case
+      Left e -> refuse what e ask k
+      Right bytes -> sendDatagram net sock box what bytes Nothing ask k
+  _ -> refuse what (if sockFamily sock == AF_UNIX then eNOTCONN else ePIPE)
   where
     what = "send file"
 
 awaitReadable, awaitWritable :: Network -> Socket -> Answering ()
-awaitReadable net s = withSocket net "wait" s $ \sock ask k ->
-  readIORef (sockRole sock) >>= \case
-    Streaming end -> standIn Completed (endReaders end) "wait" Nothing (endReadable end) ask k
-    Datagrams box -> standIn Completed (boxReaders box) "wait" Nothing (boxReadable box) ask k
-    Listening l -> standIn Completed (listenerAccepting l) "wait" Nothing (listenerReady l) ask k
-    Fresh -> answerNow ask k (Right ())
-awaitWritable net s = withSocket net "wait" s $ \sock ask k ->
-  readIORef (sockRole sock) >>= \case
-    Streaming end -> standIn Completed (endWriters end) "wait" Nothing (endWritable end) ask k
-    -- A listener is never writable: the wait ends when it is closed.
-    Listening l -> standIn Completed (listenerConnecting l) "wait" Nothing (listenerGone l) ask k
-    _ -> answerNow ask k (Right ())
+awaitReadable net s = withRole net "wait" s $ \_ -> \case
+  Streaming end -> waiting (endReaders end) "wait" (endReadable end)
+  Datagrams box -> waiting (boxReaders box) "wait" (boxReadable box)
+  Listening l -> waiting (listenerAccepting l) "wait" (listenerReady l)
+  Fresh -> instantly "wait" (pure (Right ()))
+awaitWritable net s = withRole net "wait" s $ \_ -> \case
+  Streaming end -> waiting (endWriters end) "wait" (endWritable end)
+  -- A listener is never writable: the wait ends when it is closed.
+  Listening l -> waiting (listenerConnecting l) "wait" (listenerGone l)
+  _ -> instantly "wait" (pure (Right ()))
 
 shutdownSocket :: Network -> Socket -> ShutdownHow -> Answering ()
-shutdownSocket net s how = withSocket net "shutdown" s $ \sock ask k ->
-  readIORef (sockRole sock) >>= \case
-    Streaming end -> shutEnd net end how >>= answerNow ask k . fromMaybe (Right ())
-    Datagrams box -> instantly "shutdown" (shutBox box how) ask k
-    Listening l
-      | how == ShutdownSend -> answerNow ask k (Right ())
-      | otherwise -> do
-          writeIORef (sockRole sock) Fresh
-          stopListening net l
-          dismiss (listenerAccepting l) eINVAL
-          answerNow ask k (Right ())
-    Fresh
-      | sockFamily sock == AF_UNIX -> answerNow ask k (Right ())
-      | otherwise -> refuse "shutdown" eNOTCONN ask k
+shutdownSocket net s how = withRole net "shutdown" s $ \sock role -> instantly "shutdown" $ case role of
+  Streaming end -> shutEnd net end how
+  Datagrams box -> shutBox box how
+  Listening l
+    | how == ShutdownSend -> pure (Right ())
+    | otherwise -> do
+        writeIORef (sockRole sock) Fresh
+        stopListening net l
+        Right <$> dismiss (listenerAccepting l) eINVAL
+  Fresh -> pure (if sockFamily sock == AF_UNIX then Right () else Left eNOTCONN)
 
 closeSocket :: Network -> Socket -> Answering ()
 closeSocket net s = closeThing net (socketDescriptor s)
 
 closeThing :: Network -> Descriptor -> Answering ()
 closeThing net d ask k
-  | descriptorNumber d < firstDescriptor = withThing net "close" d (\_ ask' k' -> answerNow ask' k' (Right ())) ask k
+  | descriptorNumber d < firstDescriptor = withThing net "close" d (\_ -> instantly "close" (pure (Right ()))) ask k
   | otherwise = do
       strike net d >>= mapM_ (closeIt net)
       answerNow ask k (Right ())
@@ -307,15 +292,13 @@ setOption net s option value = withSocket net "setsockopt" s $ \sock -> instantl
 
 localAddress, peerAddress :: Network -> Socket -> Answering SockAddr
 localAddress net s = withSocket net "getsockname" s $ \sock -> instantly "getsockname" (Right <$> localName sock)
-peerAddress net s = withSocket net "getpeername" s $ \sock ->
-  instantly "getpeername" $
-    readIORef (sockRole sock) >>= \case
-      Streaming end ->
-        readIORef (endPhase end) >>= \case
-          Established -> pure (Right (endRemote end))
-          _ -> pure (Left eNOTCONN)
-      Datagrams box -> maybe (Left eNOTCONN) Right <$> readIORef (boxPeer box)
+peerAddress net s = withRole net "getpeername" s $ \_ role -> instantly "getpeername" $ case role of
+  Streaming end ->
+    readIORef (endPhase end) >>= \case
+      Established -> pure (Right (endRemote end))
       _ -> pure (Left eNOTCONN)
+  Datagrams box -> maybe (Left eNOTCONN) Right <$> readIORef (boxPeer box)
+  _ -> pure (Left eNOTCONN)
 
 openPipe :: Network -> Answering (Pipe, Pipe)
 openPipe net ask = instantly "pipe" make ask
@@ -341,12 +324,12 @@ openFifo _ path _ = refuse ("open FIFO " <> path) eNOENT
 readPipe :: Network -> Pipe -> Buffer -> Int -> Int -> Answering Int
 readPipe _ _ buffer offset count | hasNoRoom buffer offset count = refuse "read" eINVAL
 readPipe net (Pipe d) buffer offset count = withThing net "read" d $ \case
-  ThingPipe (ReadEnd pipe) -> standIn Completed (pipeReaders pipe) "read" Nothing (readFrom pipe buffer offset count)
+  ThingPipe (ReadEnd pipe) -> waiting (pipeReaders pipe) "read" (readFrom pipe buffer offset count)
   _ -> refuse "read" eBADF
 
 writePipe :: Network -> Pipe -> ByteString -> Answering Int
 writePipe net (Pipe d) bytes = withThing net "write" d $ \case
-  ThingPipe (WriteEnd pipe) -> standIn Completed (pipeWriters pipe) "write" Nothing (writeTo net pipe bytes)
+  ThingPipe (WriteEnd pipe) -> waiting (pipeWriters pipe) "write" (writeTo net pipe bytes)
   _ -> refuse "write" eBADF
 
 pipeCapacity :: Network -> Pipe -> Maybe Int -> Answering Int

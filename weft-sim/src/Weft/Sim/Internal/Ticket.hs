@@ -17,6 +17,8 @@ module Weft.Sim.Internal.Ticket
     -- * Answering at once
     answer,
     answerNow,
+    instantly,
+    refuse,
 
     -- * Answering later
     Ticket,
@@ -88,6 +90,14 @@ answerNow :: Reply a
 answerNow _ k = pure . either Throw k
 
 type Reply a = Ask -> (a -> Trace) -> Either SomeException a -> IO Trace
+
+-- | Carry out a call of this name that never waits.
+instantly :: String -> IO (Either Errno a) -> Answering a
+instantly what act ask k = act >>= answerNow ask k . either (Left . failure what Nothing) Right
+
+-- | Refuse a call of this name.
+refuse :: String -> Errno -> Answering a
+refuse what e = instantly what (pure (Left e))
 
 -- | The answer to a call that might have had to wait, and did not: at once or, as
 -- it is decided, by a completion.

@@ -33,7 +33,6 @@ module Weft.Sim.Internal.Disk.Device
     -- * Operations
     operation,
     failing,
-    refuse,
 
     -- * Crashes
     crashDisk,
@@ -170,7 +169,7 @@ withHandle disks ask what (File d) use
   | descriptorNumber d < firstDescriptor = Throw . toException <$> refuseReal disks what d
   | otherwise =
       lookupHandle disks d >>= \case
-        Nothing -> pure (refuse what Nothing eBADF)
+        Nothing -> pure (Throw (failure what Nothing eBADF))
         Just handle
           | diskMachine (handleDisk handle) == askMachine ask -> use handle
           | otherwise -> foreigner ("a file of the machine " <> show (diskMachine (handleDisk handle)) <> ", used on " <> show (askMachine ask))
@@ -258,10 +257,6 @@ eCanceled = Errno 125
 -- | Turn an errno into the exception of an operation, with its path if it has one.
 failing :: String -> Maybe ByteString -> IO (Either Errno a) -> IO (Either SomeException a)
 failing what path = fmap (first (failure what (Char8.unpack <$> path)))
-
--- | Fail at once.
-refuse :: String -> Maybe FilePath -> Errno -> Trace
-refuse what path e = Throw (failure what path e)
 
 -- | A power cut: all files are closed, operations under way never happen, and what was not synced
 -- is lost or torn.

@@ -60,7 +60,7 @@ onPath disks place what path act ask k = case place of
 
 withoutNul :: String -> ByteString -> IO Trace -> IO Trace
 withoutNul what path go
-  | ByteString.elem 0 path = pure (refuse what (Just (Char8.unpack path)) eINVAL)
+  | ByteString.elem 0 path = pure (Throw (failure what (Just (Char8.unpack path)) eINVAL))
   | otherwise = go
 
 -- | Open a path, and create the file if the mode says so.

@@ -93,34 +93,30 @@ sendDatagram net s box what bytes address ask k = do
   pending <- takeError (boxError box)
   peer <- readIORef (boxPeer box)
   case address <|> peer of
-    _ | Just e <- pending -> refuse e
-    _ | shut -> refuse ePIPE
-    Nothing -> refuse (if sockFamily s == AF_UNIX then eNOTCONN else eDESTADDRREQ)
+    _ | Just e <- pending -> refuse what e ask k
+    _ | shut -> refuse what ePIPE ask k
+    Nothing -> refuse what (if sockFamily s == AF_UNIX then eNOTCONN else eDESTADDRREQ) ask k
     Just to
       | sockFamily s == AF_UNIX -> sendUnix net s what copied to ask k
-      | ByteString.length bytes > 65_507 -> refuse eMSGSIZE
+      | ByteString.length bytes > 65_507 -> refuse what eMSGSIZE ask k
       | otherwise -> case fromProgram (sockFamily s) to of
-          Left e -> refuse e
+          Left e -> refuse what e ask k
           Right (ip, port) -> sendInet net s box copied (if isAny ip then loopbackOf ip else ip) port >>= answer Completed ask k . either (Left . failure what Nothing) Right
   where
-    refuse e = answerNow ask k (Left (failure what Nothing e))
     copied = ByteString.copy bytes
 
 sendInet :: Network -> Sock -> Box -> ByteString -> IP -> Port -> IO (Either Errno Int)
 sendInet net s box !bytes ip port
   | port == 0 = pure (Left eINVAL)
   | otherwise = do
-      bound <-
-        readIORef (sockBound s) >>= \case
-          Unbound -> bindSomewhere net s (if sockFamily s == AF_INET6 then V6 (0, 0, 0, 0) else V4 0)
-          _ -> pure (Right ())
+      bound <- ensureBound net s (if sockFamily s == AF_INET6 then V6 (0, 0, 0, 0) else V4 0)
       leads <- destination net here ip
       case (bound, leads) of
         (Left _, _) -> pure (Left eAGAIN)
         (_, NoRoute) -> pure (Left eNETUNREACH)
         (_, ToNobody) -> sent <$ told "is lost: that is nobody's address"
         (_, ToMachine there) -> do
-          own <- sourceAddress
+          own <- sourceAddress s ip
           path <- pathFrom (netLinks net) here there
           case path of
             Over _ -> sent <$ travel there path own
@@ -130,10 +126,6 @@ sendInet net s box !bytes ip port
     conditions = worldConditions world
     here = sockMachine s
     sent = Right (ByteString.length bytes)
-    sourceAddress =
-      readIORef (sockBound s) >>= \case
-        BoundInet a p -> pure (if isAny a then sourceFor here ip else a, p)
-        _ -> pure (sourceFor here ip, 0)
     told what =
       note world (show here <> ": datagram of " <> show (ByteString.length bytes) <> " bytes to " <> show (toProgram (sockFamily s) ip port) <> " " <> what)
     travel there path own = do
@@ -215,17 +207,16 @@ inOrder net machine act = do
 sendUnix :: Network -> Sock -> String -> ByteString -> SockAddr -> Answering Int
 sendUnix net s what !bytes to ask k = case to of
   SockAddrUnix path
-    | ByteString.length bytes > boxRoom -> refuse eMSGSIZE
+    | ByteString.length bytes > boxRoom -> refuse what eMSGSIZE ask k
     | otherwise ->
         socketAt net (sockMachine s) path >>= \case
-          Left e -> refuse e
+          Left e -> refuse what e ask k
           Right other ->
             readIORef (sockRole other) >>= \case
               Datagrams b -> standIn Completed (boxSenders b) what Nothing (attempt b) ask k
-              _ -> refuse ePROTOTYPE
-  _ -> refuse eINVAL
+              _ -> refuse what ePROTOTYPE ask k
+  _ -> refuse what eINVAL ask k
   where
-    refuse e = answerNow ask k (Left (failure what Nothing e))
     attempt b = do
       open <- isOpenSock net s
       shut <- readIORef (boxInShut b)

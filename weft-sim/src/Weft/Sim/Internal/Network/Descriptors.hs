@@ -17,6 +17,7 @@ module Weft.Sim.Internal.Network.Descriptors
     -- * Using
     withThing,
     withSocket,
+    withRole,
   )
 where
 
@@ -88,12 +89,17 @@ withThing net what d use ask k
               bad
         Nothing -> bad
   where
-    bad = pure (Throw (failure what Nothing eBADF))
+    bad = refuse what eBADF ask k
 {-# INLINE withThing #-}
 
 -- | 'withThing' for sockets.
 withSocket :: Network -> String -> Socket -> (Sock -> Answering a) -> Answering a
 withSocket net what s use = withThing net what (socketDescriptor s) $ \case
   ThingSocket sock -> use sock
-  ThingPipe _ -> \_ _ -> pure (Throw (failure what Nothing eNOTSOCK))
+  ThingPipe _ -> refuse what eNOTSOCK
 {-# INLINE withSocket #-}
+
+-- | 'withSocket', with what the socket is there for now.
+withRole :: Network -> String -> Socket -> (Sock -> Role -> Answering a) -> Answering a
+withRole net what s use = withSocket net what s $ \sock ask k -> readIORef (sockRole sock) >>= \role -> use sock role ask k
+{-# INLINE withRole #-}

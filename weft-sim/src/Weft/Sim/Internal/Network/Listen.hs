@@ -107,15 +107,11 @@ connectInet :: Network -> Sock -> SockAddr -> IP -> Port -> Maybe Int64 -> Answe
 connectInet net s address to port limit ask k = do
   let here = sockMachine s
       ip = if isAny to then loopbackOf to else to
-  bound <-
-    readIORef (sockBound s) >>= \case
-      Unbound -> either (Left . noPort) Right <$> bindSomewhere net s (sourceFor here ip)
-      -- A socket that was bound to all addresses sends from one of them.
-      _ -> pure (Right ())
+  bound <- ensureBound net s (sourceFor here ip)
   leads <- destination net here ip
   case (bound, leads) of
-    (Left e, _) -> answerNow ask k (Left (failure what Nothing e))
-    (_, NoRoute) -> answerNow ask k (Left (failure what Nothing eNETUNREACH))
+    (Left e, _) -> refuse what (if e == eADDRINUSE then eADDRNOTAVAIL else e) ask k
+    (_, NoRoute) -> refuse what eNETUNREACH ask k
     (_, ToNobody) -> do
       end <- begin here Nothing ip
       alarm <- after (worldEvents world) (durationNanoseconds (min (seconds 3) (connectPatience conditions))) (giveUp end eHOSTUNREACH)
@@ -132,12 +128,8 @@ connectInet net s address to port limit ask k = do
     world = netWorld net
     conditions = worldConditions world
     what = "connect to " <> showAddress address
-    noPort e = if e == eADDRINUSE then eADDRNOTAVAIL else e
     begin here there ip = do
-      local <-
-        readIORef (sockBound s) >>= \case
-          BoundInet own p -> pure (if isAny own then sourceFor here ip else own, p)
-          _ -> pure (sourceFor here ip, 0)
+      local <- sourceAddress s ip
       modifyIORef' (sockBound s) (namedAs (fst local))
       out <- maybe (pure Loopback) (pathFrom (netLinks net) here) there
       back <- maybe (pure Loopback) (\m -> pathFrom (netLinks net) m here) there
@@ -232,17 +224,16 @@ familyOf = \case
 connectUnix :: Network -> Sock -> String -> Maybe Int64 -> Answering ()
 connectUnix net s path limit ask k = do
   socketAt net here path >>= \case
-    Left e -> refused e
+    Left e -> refuse what e ask k
     Right other ->
       readIORef (sockRole other) >>= \case
         Listening l -> standIn Completed (listenerConnecting l) what limit (attempt l other) ask k
-        Datagrams _ -> refused ePROTOTYPE
-        _ -> refused eCONNREFUSED
+        Datagrams _ -> refuse what ePROTOTYPE ask k
+        _ -> refuse what eCONNREFUSED ask k
   where
     here = sockMachine s
     address = SockAddrUnix path
     what = "connect to " <> showAddress address
-    refused e = answerNow ask k (Left (failure what Nothing e))
     attempt l other = do
       open <- isOpenSock net s
       gone <- readIORef (listenerClosed l)

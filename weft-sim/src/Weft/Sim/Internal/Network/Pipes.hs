@@ -13,13 +13,10 @@ import Data.ByteString qualified as ByteString
 import Data.IORef
 import Foreign.C.Error
 import Weft.Internal.Core.SystemCall (Buffer)
-import Weft.Sim.Internal.Conditions
 import Weft.Sim.Internal.Network.Bytes
 import Weft.Sim.Internal.Network.Descriptors (canceled)
 import Weft.Sim.Internal.Network.Line
 import Weft.Sim.Internal.Network.Types
-import Weft.Sim.Internal.Random
-import Weft.Sim.Internal.World
 
 -- | An empty one, open at both ends.
 newPipe :: IO PipeBuffer
@@ -54,13 +51,9 @@ writeTo net pipe bytes = do
     | size == 0 -> success 0
     | size <= atomic -> if size <= room then put size else blocked
     | room <= 0 -> blocked
-    | otherwise -> do
-        short <- chance random (shortSends (worldConditions (netWorld net)))
-        let most = min room size
-        if short then below random most >>= put . (1 +) else put most
+    | otherwise -> shortened net (min room size) >>= put
   where
     size = ByteString.length bytes
-    random = worldRandom (netWorld net)
     atomic = 4_096
     put n = do
       -- A copy: the caller may write to this memory as soon as it is answered.

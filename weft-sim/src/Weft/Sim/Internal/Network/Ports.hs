@@ -15,6 +15,8 @@ module Weft.Sim.Internal.Network.Ports
     -- * Binding
     bindInet,
     bindSomewhere,
+    ensureBound,
+    sourceAddress,
     release,
     countAccepted,
 
@@ -179,6 +181,22 @@ bindSomewhere net s ip = do
   where
     firstFree = 49152
     lastFree = 65535
+
+-- | 'bindSomewhere', unless the socket has an address.
+ensureBound :: Network -> Sock -> IP -> IO (Either Errno ())
+ensureBound net s ip =
+  readIORef (sockBound s) >>= \case
+    Unbound -> bindSomewhere net s ip
+    _ -> pure (Right ())
+
+-- | From where a socket sends to an address; one that is bound to all addresses sends from one of
+-- them.
+sourceAddress :: Sock -> IP -> IO (IP, Port)
+sourceAddress s to =
+  readIORef (sockBound s) >>= \case
+    BoundInet own port | not (isAny own) -> pure (own, port)
+    BoundInet _ port -> pure (sourceFor (sockMachine s) to, port)
+    _ -> pure (sourceFor (sockMachine s) to, 0)
 
 occupy :: Network -> Sock -> IP -> Port -> IO ()
 occupy net s ip port = do

@@ -29,16 +29,12 @@ import Data.Maybe (isJust)
 import Data.Sequence qualified as Seq
 import Foreign.C.Error
 import Weft.Internal.Core.SystemCall (Buffer, ShutdownHow (..))
-import Weft.Sim.Internal.Conditions
 import Weft.Sim.Internal.Network.Bytes
 import Weft.Sim.Internal.Network.Descriptors (canceled)
 import Weft.Sim.Internal.Network.Line
 import Weft.Sim.Internal.Network.Links
 import Weft.Sim.Internal.Network.Segments
 import Weft.Sim.Internal.Network.Types
-import Weft.Sim.Internal.Random
-import Weft.Sim.Internal.Ticket (failure)
-import Weft.Sim.Internal.World
 
 -- | Take bytes that have arrived. What came before an error or the end comes before it; an
 -- error is told once, and then the stream is at its end.
@@ -125,13 +121,6 @@ sendToEnd net end what pieces =
     total = sum (map ByteString.length pieces)
 {-# INLINE sendToEnd #-}
 
-shortened :: Network -> Int -> IO Int
-shortened net n = do
-  short <- chance random (shortSends (worldConditions (netWorld net)))
-  if short then (1 +) <$> below random n else pure n
-  where
-    random = worldRandom (netWorld net)
-
 -- | Send bytes of a file, given how to get at most this many from an offset.
 sendFileToEnd :: Network -> End -> (Int64 -> Int -> IO (Either Errno ByteString)) -> Int64 -> Int -> Attempt Int
 sendFileToEnd net end contents offset count =
@@ -173,7 +162,7 @@ endWritable end = do
         _ -> success ()
 
 -- | End one direction, or both.
-shutEnd :: Network -> End -> ShutdownHow -> Attempt ()
+shutEnd :: Network -> End -> ShutdownHow -> IO (Either Errno ())
 shutEnd net end how =
   readIORef (endPhase end) >>= \case
     Established -> do
@@ -189,8 +178,8 @@ shutEnd net end how =
           writeIORef (endOutShut end) True
           push net end Finished
           serve (endWriters end)
-      success ()
-    _ -> pure (Just (Left (failure "shutdown" Nothing eNOTCONN)))
+      pure (Right ())
+    _ -> pure (Left eNOTCONN)
 
 -- | Its socket is closed. With bytes that nobody has read, or if it is to be so, the
 -- connection is reset; otherwise what was sent arrives, and then the end.

@@ -28,6 +28,7 @@ module Weft.Sim.Internal.Network.Types
     endName,
     setPendingError,
     takeError,
+    shortened,
 
     -- * Listeners
     Listener (..),
@@ -62,12 +63,14 @@ import Foreign.C.Error (Errno)
 import Foreign.C.Types (CInt)
 import Network.Socket (Family, SockAddr, SocketType)
 import Weft.Internal.Os.Descriptor (Descriptor (..))
+import Weft.Sim.Internal.Conditions
 import Weft.Sim.Internal.Disk (Disks)
 import Weft.Sim.Internal.Events
 import Weft.Sim.Internal.Network.Address
 import Weft.Sim.Internal.Network.Bytes
 import Weft.Sim.Internal.Network.Line
 import Weft.Sim.Internal.Network.Links
+import Weft.Sim.Internal.Random
 import Weft.Sim.Internal.World
 
 -- | The network of a world.
@@ -262,6 +265,14 @@ takeError ref = do
   case e of
     Nothing -> pure e
     Just _ -> e <$ writeIORef ref Nothing
+
+-- | How many of these bytes, at least one, are sent at once: all, or as it pleases the world.
+shortened :: Network -> Int -> IO Int
+shortened net n = do
+  short <- chance random (shortSends (worldConditions (netWorld net)))
+  if short then (1 +) <$> below random n else pure n
+  where
+    random = worldRandom (netWorld net)
 
 -- | A socket that accepts connections.
 data Listener = Listener
