@@ -153,12 +153,14 @@ awaitRequest context c input = do
     if fresh then pure False else becomeIdle context c input
   pure (if ending then Over else Awaits input)
 
--- | The connection has nothing to do, and this input is used up: what comes next goes behind it.
--- Answers whether it is to end, because the server drains.
+-- | The connection has nothing to do, and this input is used up. Answers whether it is to end,
+-- because the server drains.
 becomeIdle :: Context -> Connection -> Input -> IO Bool
 becomeIdle context c input = do
   case input of
-    Input buffer _ to | Just intake <- connectionIntake c -> setIntakeOffset intake (to + distance (intakeBuffer intake) buffer)
+    -- What has come was given back, and the intake is at its end. (In another buffer than the intake's
+    -- the number means nothing, and the intake is not used again.)
+    Input buffer _ 0 | Just intake <- connectionIntake c -> setIntakeOffset intake (distance (intakeBuffer intake) buffer)
     _ -> pure ()
   if isJust (connectionTransport c) then enter server c Dormant else stayIdle server c
   -- Whoever drains sets the flag and then looks at the phases; we have entered ours
@@ -166,7 +168,6 @@ becomeIdle context c input = do
   isDraining server
   where
     server = contextServer context
-    -- In another buffer than the intake's, the intake is not used again.
     distance from to = unsafeForeignPtrToPtr (bufferMemory to) `minusPtr` unsafeForeignPtrToPtr (bufferMemory from)
 {-# OPAQUE becomeIdle #-}
 

@@ -23,7 +23,7 @@
 --   * Workers share it without a lock. An entry is immutable and is replaced by one store; a sighting that is
 --     lost costs one more parse.
 --
--- The hash is not secret. Who sends heads that share a place makes others in that place be parsed
+-- What is kept stays until it is replaced, passwords in its fields too. The hash is not secret: who sends heads that share a place makes others in that place be parsed
 -- again, as they would be without a memo.
 module Weft.Http.Server.Heads
   ( Heads,
@@ -34,17 +34,14 @@ module Weft.Http.Server.Heads
 where
 
 import Control.Monad.Primitive (RealWorld)
-import Data.Bits (unsafeShiftR, xor)
+import Data.Bits (unsafeShiftR)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
-import Data.ByteString.Unsafe (unsafeUseAsCString)
 import Data.Primitive.Array
 import Data.Primitive.PrimArray
 import Data.Word (Word64)
-import Foreign.C.Types (CChar)
-import Foreign.Ptr (Ptr)
-import Foreign.Storable (peekByteOff)
 import System.IO.Unsafe (unsafeDupablePerformIO)
+import Weft.Http.Internal.Hash
 import Weft.Http.Internal.Head
 import Weft.Http.Internal.Types (Limits)
 
@@ -78,10 +75,10 @@ newHeads limits = do
 -- | 'parseRequest'. See Note [Heads that have come before].
 readHead :: Heads -> Int -> ByteString -> Reading
 readHead (Heads limits entries seen) scanned given
-  | scanned > 0 || B.length given > longest || B.length given < 8 = Reading False (parseRequest limits scanned given)
+  | scanned > 0 || B.length given > longest = Reading False (parseRequest limits scanned given)
   | otherwise = unsafeDupablePerformIO $ do
-      hash <- unsafeUseAsCString given (`hashOf` B.length given)
-      let place = fromIntegral (hash `unsafeShiftR` 57)
+      let !hash = hashOf 128 given
+          !place = fromIntegral (hash `unsafeShiftR` 57)
       readArray entries place >>= \case
         Entry bytes reading | bytes == given -> pure reading
         _ -> do
@@ -96,15 +93,3 @@ readHead (Heads limits entries seen) scanned given
               pure $! Reading False (parseRequest limits 0 given)
 -- The arrays are read each time that it is called.
 {-# NOINLINE readHead #-}
-
--- | Of the length, the first bytes, in which there is the path, and the last ones: eight at a time, of
--- which there are as many at least. The highest bits depend on all.
-hashOf :: Ptr CChar -> Int -> IO Word64
-hashOf p n = go 0 (fromIntegral n)
-  where
-    most = min 128 n - 8
-    go !i !h
-      | i <= most = peekByteOff p i >>= go (i + 8) . mixed h
-      | otherwise = mixed h <$> peekByteOff p (n - 8)
-    -- The factor is odd, so that different words stay different.
-    mixed h w = (h `xor` w) * 0x9e3779b97f4a7c15

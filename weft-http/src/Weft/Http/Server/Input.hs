@@ -70,14 +70,12 @@ discard n = \case
   Input buffer from to -> Input buffer (min to (from + n)) to
 {-# INLINE discard #-}
 
--- | As 'discard', where nobody refers to these bytes or will: where none follow, their memory is
--- received into again.
+-- | As 'discard', where nobody refers to these bytes or will: if they are all that has come, it
+-- has not, and their memory is received into again.
 giveBack :: Int -> Input -> Input
 giveBack n = \case
-  NoInput -> NoInput
-  Input buffer from to
-    | from + n >= to -> Input buffer from from
-    | otherwise -> Input buffer (from + n) to
+  Input buffer 0 to | n >= to -> Input buffer 0 0
+  input -> discard n input
 {-# INLINE giveBack #-}
 
 -- | These bytes, in a buffer of their own.

@@ -27,7 +27,7 @@ where
 import Control.Concurrent.MVar (MVar, newMVar, withMVar)
 import Control.Monad (filterM, when)
 import Control.Monad.Primitive (RealWorld)
-import Data.Bits (shiftR, xor, (.&.))
+import Data.Bits (shiftR, (.&.))
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.Foldable qualified as Foldable
@@ -38,7 +38,8 @@ import Data.Primitive.PrimArray
 import Data.Primitive.PrimVar
 import Data.Sequence (Seq (..), (|>))
 import Data.Sequence qualified as Seq
-import Data.Word (Word16, Word64)
+import Data.Word (Word16)
+import Weft.Http.Internal.Hash
 
 -- | A cache of values by path.
 data Cache a = Cache
@@ -70,7 +71,7 @@ data ClockQueue = ClockQueue
   }
 
 data Contents a = Contents
-  { contentsMap :: !(HashMap ByteString (CacheEntry a)),
+  { contentsMap :: !(HashMap Hashed (CacheEntry a)),
     contentsMemory :: !ClockQueue,
     contentsFiles :: !ClockQueue
   }
@@ -123,7 +124,7 @@ sightings = 32_768
 lookupCache :: Cache a -> ByteString -> IO (Maybe a)
 lookupCache cache key = do
   contents <- readIORef (cacheState cache)
-  case HashMap.lookup key (contentsMap contents) of
+  case HashMap.lookup (Hashed key) (contentsMap contents) of
     Nothing -> pure Nothing
     Just kept -> do
       used <- readPrimVar (keptUsed kept)
@@ -149,9 +150,7 @@ worthKeeping cache share key
           (before == mark) <$ writePrimArray (cacheSeen cache) place mark
   where
     (kind, cost) = costOf share key
-    -- FNV-1a, and then mixed: it leaves the upper bits alike where only the last bytes differ.
-    sum' = B.foldl' (\h byte -> (h `xor` fromIntegral byte) * 0x100000001b3) (0xcbf29ce484222325 :: Word64) key
-    hashed = (sum' `xor` (sum' `shiftR` 32)) * 0x9e3779b97f4a7c15
+    hashed = hashOf maxBound key
     place = fromIntegral (hashed `shiftR` 16) .&. (sightings - 1)
     mark = fromIntegral (hashed `shiftR` 48) :: Word16
 
@@ -173,7 +172,7 @@ insertCache cache key share value
       let ClockQueue queue sum' count = line kind room
       pure
         ( (setLine kind (ClockQueue (queue |> own) (sum' + cost) (count + 1)) room)
-            { contentsMap = HashMap.insert own (CacheEntry value kind cost used) (contentsMap room)
+            { contentsMap = HashMap.insert (Hashed own) (CacheEntry value kind cost used) (contentsMap room)
             },
           replaced <> gone
         )
@@ -195,7 +194,7 @@ reduceFiles cache left = changing cache $ \contents -> makeRoom Files (left (lin
 -- it is now.
 sweepFiles :: Cache a -> IO [a]
 sweepFiles cache = changing cache $ \contents -> do
-  unused <- filterM (isUnused . snd) [(key, kept) | (key, kept) <- HashMap.toList (contentsMap contents), keptKind kept == Files]
+  unused <- filterM (isUnused . snd) [(key, kept) | (Hashed key, kept) <- HashMap.toList (contentsMap contents), keptKind kept == Files]
   pure (Foldable.foldl' (\left (key, kept) -> tidy Files (without key kept left)) contents unused, map (keptValue . snd) unused)
   where
     isUnused kept = (== 0) <$> readPrimVar (keptUsed kept) <* writePrimVar (keptUsed kept) 0
@@ -210,14 +209,14 @@ changing cache change = withMVar (cacheLock cache) $ \() -> do
 -- | The key stays in the queue, where 'makeRoom' passes over it, unless too many
 -- such keys have gathered.
 remove :: ByteString -> Contents a -> (Contents a, [a])
-remove key contents = case HashMap.lookup key (contentsMap contents) of
+remove key contents = case HashMap.lookup (Hashed key) (contentsMap contents) of
   Nothing -> (contents, [])
   Just kept -> (tidy (keptKind kept) (without key kept contents), [keptValue kept])
 
 without :: ByteString -> CacheEntry a -> Contents a -> Contents a
 without key kept contents =
   (setLine (keptKind kept) (old {lineUsed = lineUsed old - keptCost kept, lineCount = lineCount old - 1}) contents)
-    { contentsMap = HashMap.delete key (contentsMap contents)
+    { contentsMap = HashMap.delete (Hashed key) (contentsMap contents)
     }
   where
     old = line (keptKind kept) contents
@@ -227,7 +226,7 @@ without key kept contents =
 tidy :: Kind -> Contents a -> Contents a
 tidy kind contents
   | Seq.length (lineQueue old) > 2 * lineCount old + 64 =
-      setLine kind old {lineQueue = Seq.fromList [key | (key, kept) <- HashMap.toList (contentsMap contents), keptKind kept == kind]} contents
+      setLine kind old {lineQueue = Seq.fromList [key | (Hashed key, kept) <- HashMap.toList (contentsMap contents), keptKind kept == kind]} contents
   | otherwise = contents
   where
     old = line kind contents
@@ -241,7 +240,7 @@ makeRoom kind limit = go []
       | lineUsed old <= limit = pure (contents, gone)
       | otherwise = case lineQueue old of
           Empty -> pure (contents, gone)
-          key :<| rest -> case HashMap.lookup key (contentsMap contents) of
+          key :<| rest -> case HashMap.lookup (Hashed key) (contentsMap contents) of
             Just kept | keptKind kept == kind -> do
               used <- readPrimVar (keptUsed kept)
               writePrimVar (keptUsed kept) 0
