@@ -3,7 +3,7 @@
 -- |
 -- Description : weft-bench ghc-io
 --
--- What waits of libraries cost, by relinking and otherwise: the contest, and what it runs.
+-- What waits of libraries cost, by relinking and otherwise: the contests, and what they run.
 module Weft.Bench.Command.GhcIO
   ( ghcIOCommands,
   )
@@ -13,8 +13,10 @@ import Control.Monad (join)
 import Data.Text (Text)
 import Data.Text qualified as Text
 import Options.Applicative
+import System.Directory (doesFileExist)
 import System.Environment (getExecutablePath)
 import System.Exit (die)
+import System.FilePath (joinPath, splitDirectories, takeDirectory, (</>))
 import Weft.Bench.Child (Command (..), endingOnSignals, withNursery)
 import Weft.Bench.Command.Options
 import Weft.Bench.Contest
@@ -23,10 +25,11 @@ import Weft.Bench.GhcIO
 import Weft.Bench.Measure (requireStats)
 import Weft.Bench.Named (named)
 import Weft.Bench.Report (Format, printRows)
+import Weft.Bench.Services
 
--- | @ghc-io@, and @ghc-io-contender@, which it runs.
+-- | @ghc-io@ and @ghc-io-services@, and what they run.
 ghcIOCommands :: Mod CommandFields (IO ())
-ghcIOCommands = ghcIOCommand <> aloneCommand
+ghcIOCommands = ghcIOCommand <> aloneCommand <> servicesCommand <> serviceCommand <> serverCommand
 
 ghcIOCommand :: Mod CommandFields (IO ())
 ghcIOCommand =
@@ -57,3 +60,62 @@ aloneCommand =
         kind <- named "kind" tripsName [minBound .. maxBound] name
         point <- parsePoint arguments
         (>>= printWork) <$> tripsWork kind point
+
+servicesCommand :: Mod CommandFields (IO ())
+servicesCommand =
+  command "ghc-io-services" (info parser (progDesc "Services written for GHC's threads: on warp, and in direct threads, relinked and not"))
+  where
+    parser = serve <$> formatOption <*> services <*> roundsOption 3 <*> traverse sizes [("processors", [2]), ("connections", [64, 5_000]), ("requests", [50_000])]
+    services =
+      option (commaSeparated (named "service" serviceName [minBound .. maxBound])) $
+        long "only" <> metavar "LIST" <> value [minBound .. maxBound] <> help "some of sleeping, gateway"
+    sizes (key, preset) = (,) key <$> option (commaSeparated (numberFrom 1)) (long (Text.unpack key) <> metavar "N,.." <> value preset <> showDefault)
+
+serve :: Format -> [Service] -> Int -> [(Text, [Int])] -> IO ()
+serve format services rounds sizes = do
+  this <- getExecutablePath
+  rows <- endingOnSignals . withNursery $ \nursery ->
+    concat <$> traverse (\s -> rowsOf nursery (Contest ("ghc-io-" <> serviceName s) (map (contender this s) (hosts s)) (pointsOf sizes) rounds 600)) services
+  if null rows then die "weft-bench: nobody could be measured" else printRows format rows
+  where
+    hosts = \case
+      Sleeping -> [minBound .. maxBound]
+      Gateway -> [OnWarp, OnRelinked]
+    contender this service host = Contender (hostName host) $ \point ->
+      if host == OnDirect && either (const False) (> 500) (number point "connections")
+        then Left "not tried: each request that sleeps occupies an OS thread"
+        else Right (Command this (["ghc-io-service", Text.unpack (serviceName service), Text.unpack (hostName host)] ++ pointArguments point))
+
+serviceCommand :: Mod CommandFields (IO ())
+serviceCommand =
+  command "ghc-io-service" (info parser (progDesc "One service on one host at one point; what ghc-io-services runs"))
+  where
+    parser = alone <$> strArgument (metavar "SERVICE") <*> strArgument (metavar "HOST") <*> many (strArgument (metavar "KEY=VALUE.."))
+    alone name on arguments = do
+      gateway <- gatewayProgram
+      join . orDie $ do
+        service <- named "service" serviceName [minBound .. maxBound] name
+        host <- named "host" hostName [minBound .. maxBound] on
+        point <- parsePoint arguments
+        (>>= printWork) <$> serviceWork gateway service host point
+
+-- | The program of the gateway: beside this one, or where cabal builds it.
+gatewayProgram :: IO (Maybe FilePath)
+gatewayProgram = do
+  this <- getExecutablePath
+  let renamed part
+        | part == "weft-bench" = "weft-ghc-io-gateway"
+        | Just version <- Text.stripPrefix "weft-bench-" (Text.pack part) = "weft-ghc-io-" <> Text.unpack version
+        | otherwise = part
+      -- Above its package's directory there may be another of the name.
+      (above, below) = break (Text.isPrefixOf "weft-bench-" . Text.pack) (splitDirectories this)
+      candidates = [takeDirectory this </> "weft-ghc-io-gateway", joinPath (above ++ map renamed below)]
+  found <- traverse doesFileExist candidates
+  pure (lookup True (zip found candidates))
+
+serverCommand :: Mod CommandFields (IO ())
+serverCommand =
+  command "ghc-io-server" (info parser (progDesc "Serve the application that sleeps, on a host and a port"))
+  where
+    parser = run <$> strArgument (metavar "HOST") <*> argument positive (metavar "PORT")
+    run on port = orDie (named "host" hostName [minBound .. maxBound] on) >>= (`serveSleeping` port)
