@@ -127,9 +127,9 @@ experiments whole =
       "In each pair one thread sends 32 KB over a pipe that holds 4 KB and waits for as many; each idle thread waits at a FIFO of its own."
       "pipes"
       threads
-      (pipes [128] 32_768 (pick [0, 256, 4_096, 16_384] [0, 1_024, 8_192]) (pick 1_073_741_824 134_217_728))
+      (pipes [128] 32_768 (pick [0, 256, 4_096, 16_384] [0, 1_024, 8_192]) (pick 536_870_912 134_217_728))
       rounds
-      (pick 1.7 0.6)
+      (pick 1.5 0.6)
       ("idle", "idle threads, and one")
       ("per_second", 1e-6, "MB in a second"),
     Planned
@@ -138,9 +138,9 @@ experiments whole =
       "As before, by the number of pairs."
       "pipes"
       threads
-      (pipes (pick [1, 4, 16, 32, 128, 1_024, 4_096] [1, 4, 16, 128, 1_024]) 32_768 [0] (pick 1_073_741_824 134_217_728))
+      (pipes (pick [1, 4, 16, 32, 128, 1_024, 4_096] [1, 4, 16, 128, 1_024]) 32_768 [0] (pick 536_870_912 134_217_728))
       rounds
-      (pick 1.7 0.6)
+      (pick 1.5 0.6)
       ("pairs", "pairs of threads")
       ("per_second", 1e-6, "MB in a second"),
     Planned
