@@ -18,6 +18,7 @@ module Weft.Tcp.Stack.Engine
     settingsFor,
     freshNumbers,
     isOwn,
+    loops,
 
     -- * Timers
     setAlarm,
@@ -61,6 +62,10 @@ import Weft.Tcp.Stack.Turn
 isOwn :: Stack -> Address -> Bool
 isOwn st a = isLoopback a || a `elem` tcpAddresses (stackSettings st)
 
+-- | Does the stack itself deliver packets to this address?
+loops :: Stack -> Address -> Bool
+loops st a = isOwn st a && not (deviceLoops (stackDevice st))
+
 -- | A packet has come.
 packetIn :: Stack -> Maybe Home -> Instant -> ByteString -> IO ()
 packetIn st here now bytes = do
@@ -75,7 +80,7 @@ packetIn st here now bytes = do
       | packetProtocol p `elem` [protocolIcmp, protocolIcmp6] -> case parseMessage (packetSource p) (packetTarget p) (packetPayload p) of
           Left _ -> count st Malformed
           Right (EchoRequest i n content) ->
-            sendPacket st (isOwn st (packetSource p)) (packetTarget p) (packetSource p) (packetProtocol p) $
+            sendPacket st (loops st (packetSource p)) (packetTarget p) (packetSource p) (packetProtocol p) $
               buildMessage (packetTarget p) (packetSource p) (EchoReply i n content)
           Right _ -> pure ()
       | otherwise -> pure ()
@@ -109,7 +114,7 @@ segmentIn st here now p (Ports peerPort localPort) s payload = do
       | otherwise = refuse
     refuse = forM_ (refusal s) $ \r -> do
       count st Refusals
-      sendPacket st (isOwn st peer) local peer protocolTcp (buildSegment local peer (Ports localPort peerPort) r B.empty)
+      sendPacket st (loops st peer) local peer protocolTcp (buildSegment local peer (Ports localPort peerPort) r B.empty)
 
 -- | Who listens at an address and port: the socket for this very address before one for all. Of
 -- several that share it the flow's key chooses.
@@ -132,7 +137,7 @@ incoming st here now p peerPort localPort s key l = do
     else do
       options <- readIORef (listenerOptions l)
       (iss, offset) <- freshNumbers st key now
-      let loop = isOwn st (packetSource p)
+      let loop = loops st (packetSource p)
       settings <- settingsFor st options (packetSource p) loop
       case passiveOpen settings iss offset now s of
         Nothing -> pure ()
