@@ -17,6 +17,8 @@ DIR  = site
 FILE =
 # make explore
 SEEDS = 0-99999
+# make explore-tcp, which takes SEEDS too
+WORLDS = 0-999999
 # make soak
 MINUTES = 10
 # make fuzz, which takes MINUTES too
@@ -33,7 +35,7 @@ SCRIPTS =
 ARGS =
 
 .PHONY: help setup build serve test lint format docs check-setup check-ghc view-timeline \
-  test-interop soak fuzz fuzz-tcp reuses packetdrill explore kv bench bench-yield bench-timers bench-http bench-http-figures figures gate \
+  test-interop soak fuzz fuzz-tcp reuses packetdrill explore explore-tcp kv bench bench-yield bench-timers bench-http bench-http-figures figures gate \
   setup-build setup-bench setup-figures setup-interop servers storm select program peers clean
 
 help: ## list the targets
@@ -80,7 +82,13 @@ lint: setup ## hlint, and is everything laid out as ormolu would?
 
 explore: setup-build ## simulate the threads with many seeds, or all schedules [SEEDS=0-99999] [ARGS=--systematic=2]
 	@tools/build weft-sim:exe:weft-explore
-	@exec bin/weft-explore --seeds '$(SEEDS)' $(ARGS)
+	@bin/weft-explore --seeds '$(SEEDS)' $(ARGS)
+	@$(if $(ARGS),,$(MAKE) explore-tcp)
+
+explore-tcp: setup-build ## worlds of two TCP connections, and services over TCP segments [WORLDS=0-999999] [SEEDS=0-99999]
+	@tools/build weft-tcp:exe:weft-tcp-worlds weft-tcp:exe:weft-tcp-explore
+	@bin/weft-tcp-worlds '$(WORLDS)'
+	@exec bin/weft-tcp-explore --seeds '$(SEEDS)' $(ARGS)
 
 kv: setup-build ## run the replicated store, or simulate it [ARGS="simulate --mistake wall-clock-versions"]
 	@tools/build weft-sim:exe:weft-kv

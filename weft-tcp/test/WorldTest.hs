@@ -3,38 +3,59 @@
 module WorldTest (tests) where
 
 import Data.Either (isLeft, rights)
+import Data.List (isInfixOf)
+import Data.Word (Word64)
 import Test.Tasty (TestTree, testGroup)
-import Test.Tasty.HUnit (assertBool, testCase)
-import Weft.Tcp.Internal.Scoreboard
-import Weft.Tcp.Internal.Tcb
-import Weft.Tcp.Sequence
+import Test.Tasty.HUnit (assertBool, testCase, (@?=))
 import World
+import World.Mistakes
+import World.Plan
+import World.Shrink
 
 tests :: TestTree
 tests =
   testGroup
     "worlds"
-    [ testCase "two hundred end well" $
+    [ testCase "two thousand end well" $
         assertBool (unlines (take 10 wrong)) (null wrong),
       testCase "losses are repaired in them" $ do
-        let ended = rights (map (runWorld noMistake) [0 .. 39])
+        let ended = rights (map (runSeed noMistake) [0 .. 39])
         assertBool "none lost" (sum (map outcomeLost ended) > 50)
         assertBool "none again" (sum (map outcomeAgain ended) > 50),
-      testGroup "mistakes are found" [testCase name (assertBool "not found" (any (isLeft . runWorld m) [0 .. 150])) | m@(Mistake name _) <- mistakes]
+      testGroup "mistakes are found" [testCase name (assertBool "not found" (any (isLeft . runSeed m) [0 .. 300])) | m@(Mistake name _) <- mistakes],
+      testCase "a failing world is made small" $ do
+        let (plan, small) = case [shrunk lazy (drawPlan n) w | n <- [0 .. 300], Left w <- [runSeed lazy n]] of
+              x : _ -> x
+              [] -> error "not found"
+        -- One packet that is lost is enough for it.
+        length [() | Sent _ _ _ _ fate <- wrongLog small, not (null fate)] @?= 1
+        (sideBytes (planA plan) + sideBytes (planB plan) <= 1) @?= True,
+      testCase "and printed as a script" $ do
+        let text = firstReport lazy
+        drop 2 (lines text)
+          @?= [ "// A world of two ends, shrunk; this is the end that connects, with 65535 bytes to receive in and segments of 1460.",
+                "// --so_flags=reno,nosack,notimestamps,noscale,noecn,notlp",
+                "+0 socket(..., SOCK_STREAM, IPPROTO_TCP) = 3",
+                "+0 setsockopt(3, SOL_SOCKET, SO_REUSEADDR, [1], 4) = 0",
+                "+0 fcntl(3, F_SETFL, O_RDWR|O_NONBLOCK) = 0",
+                "+0 connect(3, ..., ...) = -1 EINPROGRESS (Operation now in progress)",
+                "+0 > S 0:0(0) win 65535 <mss 1460>",
+                "+0 shutdown(3, SHUT_WR) = 0"
+              ],
+      testCase "a script has both directions" $ do
+        let text = firstReport forgetful
+        mapM_ (\part -> assertBool (part <> " in\n" <> text) (part `isInfixOf` text)) [" > S", " < ", " ack 1 win "]
     ]
   where
-    wrong = [show seed ++ ": " ++ m | seed <- [0 .. 199], Left m <- [runWorld noMistake seed]]
+    wrong = [report noMistake seed w | seed <- [0 .. 1999], Left w <- [runSeed noMistake seed]]
+    lazy = named "nothing is sent again"
+    forgetful = named "what comes before its turn is forgotten"
+    named what = case [m | m@(Mistake name _) <- mistakes, name == what] of
+      m : _ -> m
+      [] -> noMistake
+    firstReport m = case [report m n w | n <- [0 .. 300], Left w <- [runSeed m n]] of
+      x : _ -> x
+      [] -> error "not found"
 
-mistakes :: [Mistake]
-mistakes =
-  [ Mistake "no timer" (\t -> t {timerAt = never}),
-    Mistake "a window that is withdrawn" (\t -> if distance (rcvRead t) (rcvNxt t) > 300 then t {rcvAdv = rcvNxt t} else t),
-    Mistake "the peer's window ignored" (\t -> t {sndWnd = max 100000 (sndWnd t)}),
-    Mistake "acknowledges a byte too many" (\t -> if distance (rcvRead t) (rcvNxt t) > 50 then t {rcvNxt = rcvNxt t `advance` 1} else t),
-    Mistake "a FIN that is never sent" (\t -> if t `is` FinQueued then put FinSent True t else t),
-    Mistake "counts a loss twice" (\t -> t {tcbScoreboard = (tcbScoreboard t) {boardLost = 2 * boardLost (tcbScoreboard t)}}),
-    Mistake "forgets what was sent" (\t -> if boardLost (tcbScoreboard t) > 0 then t {tcbScoreboard = emptyScoreboard} else t),
-    Mistake "takes all for arrived" (\t -> if flight t > 3000 then t {tcbScoreboard = fst (mark 0 0 1 (Range (sndUna t `advance` 1) (sndNxt t)) (tcbScoreboard t, nothingHeard))} else t),
-    Mistake "no delayed acknowledgement" (\t -> t {ackAt = never}),
-    Mistake "a timer that stands still" (\t -> if timerAt t == never then t else t {timerAt = 1000000})
-  ]
+runSeed :: Mistake -> Word64 -> Either Wrong Outcome
+runSeed mistake = runWorld mistake . drawPlan

@@ -1,5 +1,5 @@
 -- |
--- Description : The command line of weft-explore
+-- Description : The command line of a program that explores
 module Explore.Options
   ( Options (..),
     Range (..),
@@ -46,7 +46,7 @@ parseOptions =
   info
     (options <**> helper)
     ( fullDesc
-        <> header "weft-explore - run the threads of Weft in simulated worlds and look for what goes wrong"
+        <> header "Run the threads of Weft in simulated worlds and look for what goes wrong"
         <> footer "Exit status: 0 all went right; 1 something went wrong; 2 a mistake in the arguments; 130 or 143 interrupted."
         <> failureCode 2
     )

@@ -27,6 +27,7 @@ import Explore.Options
 import Explore.Progress
 import Explore.Scenario
 import System.Directory (createDirectoryIfMissing)
+import System.Environment (getProgName)
 import System.FilePath ((<.>), (</>))
 import Weft.Sim hiding (Exception)
 import Weft.Sim.Internal.Search (foundConfig, foundProblem)
@@ -41,9 +42,9 @@ data Plan = Plan
     planOut :: FilePath
   }
 
--- | What was found: the replay, the problem in a line, the report in full.
+-- | What was found: the command that repeats it, the problem in a line, the report in full.
 data Report = Report
-  { reportReplay :: String,
+  { reportAgain :: String,
     reportProblem :: String,
     reportText :: String
   }
@@ -107,7 +108,7 @@ explorePlan progress stop plan = do
               indent (reportProblem report),
               -- What was found is not lost where nothing can be written.
               either (\e -> "  no report: " <> show (e :: IOException)) (const ("  report: " <> file)) written,
-              "  again:  weft-explore --replay '" <> reportReplay report <> "'"
+              "  again:  " <> reportAgain report
             ]
     enough = 3
     indent text = intercalate "\n" (map ("  " <>) (take 12 (lines text)))
@@ -138,12 +139,13 @@ reportOn :: Scenario -> Word64 -> Maybe Int -> Failure Complaints -> IO Report
 reportOn scenario n workers failure = do
   smaller <- shrinkFailure 400 program verdictOf failure
   text <- renderFailure program smaller
-  let again = replayText scenario n workers smaller
+  name <- getProgName
+  let again = name <> " --replay '" <> replayText scenario n workers smaller <> "'"
   pure
     Report
-      { reportReplay = again,
+      { reportAgain = again,
         reportProblem = problemText (problemOf smaller),
-        reportText = text <> "weft-explore --replay '" <> again <> "'\n"
+        reportText = text <> again <> "\n"
       }
   where
     program = scenarioProgram scenario (Seed n)

@@ -60,6 +60,8 @@ module Weft.Sim
     Schedule,
     Deviation (..),
     Interruptible (..),
+    Layer,
+    noLayer,
 
     -- ** Results
     Result (..),
@@ -144,6 +146,7 @@ import Weft.Sim.Internal.Driver (Stuck (..))
 import Weft.Sim.Internal.Faults
 import Weft.Sim.Internal.Interrupts
 import Weft.Sim.Internal.Kernel
+import Weft.Sim.Internal.Layer
 import Weft.Sim.Internal.Race
 import Weft.Sim.Internal.Random
 import Weft.Sim.Internal.Report

@@ -11,10 +11,14 @@ module Weft.Tcp.Device
     newPair,
     Link (..),
     perfectLink,
+    Inbox,
+    newInbox,
+    putPacket,
+    readingFrom,
   )
 where
 
-import Control.Monad (unless, void, when)
+import Control.Monad (void, when)
 import Data.ByteString (ByteString)
 import Data.IORef
 import Weft (Thread)
@@ -30,6 +34,8 @@ data Device = Device
     -- share memory that is overwritten by the next call. Throws an 'IOError' if there will be none
     -- any more.
     deviceRead :: !(IO [ByteString]),
+    -- | Does it bring packets to the stack's own addresses back? Otherwise the stack does, at once.
+    deviceLoops :: !Bool,
     -- | Wait until there may be one. An ordinary system call of a thread, so that it can be
     -- simulated; may return for nothing.
     deviceAwait :: !(Thread ()),
@@ -45,6 +51,7 @@ noDevice =
   Device
     { deviceName = "none",
       deviceMtu = 65535,
+      deviceLoops = False,
       deviceRead = pure [],
       deviceAwait = suspend "wait for a packet that never comes" (\_ -> pure ()),
       deviceSend = \_ -> pure (),
@@ -63,30 +70,47 @@ data Link = Link
 perfectLink :: Link
 perfectLink = Link 10000 (\p -> pure [p])
 
+-- | Packets that have come and wait to be read. Of any OS thread.
+newtype Inbox = Inbox (IORef Waiting)
+
 -- Packets, newest first, their number, and who waits for one.
-data Queue = Queue !Int [ByteString] (Maybe (Waiter ()))
+data Waiting = Waiting !Int [ByteString] (Maybe (Waiter ()))
+
+-- | None.
+newInbox :: IO Inbox
+newInbox = Inbox <$> newIORef (Waiting 0 [] Nothing)
+
+-- | One more, unless this many wait; it is lost then.
+putPacket :: Int -> Inbox -> ByteString -> IO ()
+putPacket most (Inbox ref) packet = do
+  waiter <- atomicModifyIORef' ref $ \case
+    full@(Waiting n _ _) | n >= most -> (full, Nothing)
+    Waiting n ps w -> (Waiting (n + 1) (packet : ps) Nothing, w)
+  mapM_ (`deliver` Answered ()) waiter
+
+-- | A device that reads from there: its name, its MTU, and how it sends.
+readingFrom :: Inbox -> String -> Int -> (ByteString -> IO ()) -> Device
+readingFrom (Inbox ref) name mtu send =
+  Device
+    { deviceName = name,
+      deviceMtu = mtu,
+      deviceLoops = False,
+      deviceRead = atomicModifyIORef' ref (\(Waiting _ ps w) -> (Waiting 0 [] w, reverse ps)),
+      deviceAwait = suspend "wait for a packet" await,
+      deviceSend = send,
+      deviceClose = pure ()
+    }
+  where
+    await waiter = do
+      there <- atomicModifyIORef' ref $ \(Waiting n ps w) -> if n > 0 then (Waiting n ps w, True) else (Waiting n ps (Just waiter), False)
+      when there (void (deliver waiter (Answered ())))
 
 -- | Two devices that are joined: what one sends the other reads. They may be used by two runs. The
 -- MTU, and the links from the first to the second and back.
 newPair :: Int -> Link -> Link -> IO (Device, Device)
 newPair mtu there back = do
-  a <- newIORef (Queue 0 [] Nothing)
-  b <- newIORef (Queue 0 [] Nothing)
-  pure (end "pair-a" a (push b there), end "pair-b" b (push a back))
+  a <- newInbox
+  b <- newInbox
+  pure (readingFrom a "pair-a" mtu (over there b), readingFrom b "pair-b" mtu (over back a))
   where
-    end name queue send =
-      Device
-        { deviceName = name,
-          deviceMtu = mtu,
-          deviceRead = atomicModifyIORef' queue (\(Queue _ ps w) -> (Queue 0 [] w, reverse ps)),
-          deviceAwait = suspend "wait for a packet" (await queue),
-          deviceSend = send,
-          deviceClose = pure ()
-        }
-    await queue waiter = do
-      there' <- atomicModifyIORef' queue $ \(Queue n ps w) -> if n > 0 then (Queue n ps w, True) else (Queue n ps (Just waiter), False)
-      when there' (void (deliver waiter (Answered ())))
-    push queue link packet = linkFate link packet >>= mapM_ (pushOne queue link)
-    pushOne queue link packet = do
-      waiting <- atomicModifyIORef' queue $ \q@(Queue n ps w) -> if n >= linkQueue link then (q, Nothing) else (Queue (n + 1) (packet : ps) Nothing, w)
-      unless (null waiting) (mapM_ (\w -> deliver w (Answered ())) waiting)
+    over link inbox packet = linkFate link packet >>= mapM_ (putPacket (linkQueue link) inbox)

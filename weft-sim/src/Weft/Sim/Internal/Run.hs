@@ -43,6 +43,7 @@ import Weft.Sim.Internal.Events
 import Weft.Sim.Internal.Faults
 import Weft.Sim.Internal.Interrupts
 import Weft.Sim.Internal.Kernel
+import Weft.Sim.Internal.Layer
 import Weft.Sim.Internal.Race
 import Weft.Sim.Internal.Random
 import Weft.Sim.Internal.Strike
@@ -78,7 +79,10 @@ data Config = Config
     configRaces :: !Bool,
     -- | When schedules are explored, also explore the times of completions and cancellations and
     -- the order of simultaneous events. Default false.
-    configExploreWorld :: !Bool
+    configExploreWorld :: !Bool,
+    -- | What answers some calls in the kernel's place, as a network stack of one's own. Default:
+    -- nothing.
+    configLayer :: !Layer
   }
   deriving stock (Eq, Show)
 
@@ -96,7 +100,8 @@ defaultConfig =
       configMaxTime = minutes (24 * 60),
       configGrace = seconds 5,
       configRaces = True,
-      configExploreWorld = False
+      configExploreWorld = False,
+      configLayer = noLayer
     }
 
 -- | The defaults with 'rough' conditions and two workers.
@@ -209,11 +214,12 @@ runOnce stop detail config seed program = do
     writeIORef (simLimits sim) (Just IntMap.empty)
     newRandom seed 6 >>= newInterrupts (configInterrupts config) (configMaxInterrupts config)
   detector <- given (configRaces config) newDetector
+  (kernel, ownDescriptors) <- layerOver (configLayer config) sim (simKernel sim)
   conclusion <-
     drive
       Plan
         { planSim = sim,
-          planKernel = simKernel sim,
+          planKernel = kernel,
           planChooser = chooser,
           planWorkers = max 1 (configWorkers config),
           planMaxSteps = configMaxSteps config,
@@ -235,7 +241,7 @@ runOnce stop detail config seed program = do
       <$> (reverse <$> readIORef uncaught)
       <*> maybe (pure []) races detector
       <*> pure (endedStuck conclusion)
-      <*> (machinesOf world >>= fmap sum . mapM (fmap IntSet.size . readIORef . machineDescriptors))
+      <*> ((+) <$> ownDescriptors <*> (machinesOf world >>= fmap sum . mapM (fmap IntSet.size . readIORef . machineDescriptors)))
       <*> (reverse <$> readIORef reports)
       <*> ((<>) . reverse <$> readIORef warnings <*> (maybe (pure False) gaveUp detector >>= \many -> pure ["data races were not looked for any more: there were too many threads" | many]))
       <*> pure (endedSteps conclusion)

@@ -47,6 +47,7 @@ openTun name address prefix = withCString name $ \cname -> do
     Device
       { deviceName = name,
         deviceMtu = fromIntegral mtu,
+        deviceLoops = False,
         deviceRead = readBatch fd slab >>= either (throwIO . explained "is gone") pure,
         deviceAwait = awaitReadable (Socket d AF_UNSPEC Raw),
         deviceSend = send fd,

@@ -56,7 +56,7 @@ answering st what request attempt continue = go
       mine <- tryTurn (stackTurn st)
       if mine
         then do
-          now <- instantOf st (Just home)
+          now <- instantOf st home
           result <- try (attempt (Just home) now)
           trace <- case result of
             Left e -> pure (Throw (e :: SomeException))

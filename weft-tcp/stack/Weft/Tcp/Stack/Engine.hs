@@ -19,6 +19,7 @@ module Weft.Tcp.Stack.Engine
     settingsFor,
     freshNumbers,
     isOwn,
+    loops,
 
     -- * Timers
     setAlarm,
@@ -62,6 +63,10 @@ import Weft.Tcp.Stack.Turn
 isOwn :: Stack -> Address -> Bool
 isOwn st a = isLoopback a || a `elem` tcpAddresses (stackSettings st)
 
+-- | Does the stack itself deliver packets to this address?
+loops :: Stack -> Address -> Bool
+loops st a = isOwn st a && not (deviceLoops (stackDevice st))
+
 -- | A packet has come.
 packetIn :: Stack -> Maybe Home -> Instant -> ByteString -> IO ()
 packetIn st here now bytes = do
@@ -76,7 +81,7 @@ packetIn st here now bytes = do
       | packetProtocol p `elem` [protocolIcmp, protocolIcmp6] -> case parseMessage (packetSource p) (packetTarget p) (packetPayload p) of
           Left _ -> count st Malformed
           Right (EchoRequest i n content) ->
-            sendPacket st (isOwn st (packetSource p)) (packetTarget p) (packetSource p) (packetProtocol p) $
+            sendPacket st (loops st (packetSource p)) (packetTarget p) (packetSource p) (packetProtocol p) $
               buildMessage (packetTarget p) (packetSource p) (EchoReply i n content)
           Right (Trouble what quote) -> mapM_ (troubleIn st here now what) (parseQuoted quote)
           Right _ -> pure ()
@@ -122,7 +127,7 @@ segmentIn st here now p (Ports peerPort localPort) s payload = do
             else returning st here now flow s payload listener >>= \taken -> unless taken refuse
     refuse = forM_ (refusal s) $ \r -> do
       count st Refusals
-      sendPacket st (isOwn st peer) local peer protocolTcp (buildSegment local peer (Ports localPort peerPort) r B.empty)
+      sendPacket st (loops st peer) local peer protocolTcp (buildSegment local peer (Ports localPort peerPort) r B.empty)
 
 -- | Who listens at an address and port: the socket for this very address before one for all. Of
 -- several that share it the flow's key chooses.
@@ -141,7 +146,7 @@ data Flow = Flow !Address !Word16 !Address !Word16 !Int
 beginnings :: Stack -> Instant -> Flow -> Listener -> IO (Options, Settings, (Seq, Word32), Seal)
 beginnings st now (Flow local localPort peer peerPort _) l = do
   options <- readIORef (listenerOptions l)
-  settings <- settingsFor st options peer (isOwn st peer)
+  settings <- settingsFor st options peer (loops st peer)
   numbers <- freshNumbers st local localPort peer peerPort now
   secret <- secretOf st
   pure (options, settings, numbers, sealOf 1 secret local localPort peer peerPort)
@@ -159,7 +164,7 @@ incoming st here now flow@(Flow local localPort peer peerPort _) s l = do
     | otherwise -> forM_ (cookieAnswer settings seal offset now s) $ \answer -> do
         count st CookiesSent
         writeIORef (stackFlooded st) now
-        sendPacket st (isOwn st peer) local peer protocolTcp (buildSegment local peer (Ports localPort peerPort) answer B.empty)
+        sendPacket st (loops st peer) local peer protocolTcp (buildSegment local peer (Ports localPort peerPort) answer B.empty)
 
 -- A segment that belongs to no connection: it may bring a cookie of this listener. Answers whether
 -- it was taken, or has to come again.
@@ -186,7 +191,7 @@ isFull l = (>) . Sequence.length <$> readIORef (listenerQueue l) <*> readIORef (
 halfOpened :: Stack -> Flow -> Listener -> Options -> Step -> IO Conn
 halfOpened st (Flow local localPort peer peerPort key) l options first = do
   modifyIORef' (listenerHalfOpen l) (+ 1)
-  newConn st local localPort peer peerPort key (isOwn st peer) first (Unaccepted l) options
+  newConn st local localPort peer peerPort key (loops st peer) first (Unaccepted l) options
 
 -- | The initial sequence number of RFC 6528 and the offset of timestamps of a flow: local, peer.
 freshNumbers :: Stack -> Address -> Word16 -> Address -> Word16 -> Instant -> IO (Seq, Word32)

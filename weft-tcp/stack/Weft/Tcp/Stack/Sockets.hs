@@ -314,7 +314,7 @@ connectSock st s address limit here now = onSock st s $ \sock ->
                   Nothing -> do
                     o <- readIORef (sockOptions sock)
                     (iss, offset) <- freshNumbers st a p peer peerPort now
-                    let loop = isOwn st peer
+                    let loop = loops st peer
                     settings <- settingsFor st o peer loop
                     let first = activeOpen settings iss offset now
                     c <- newConn st a p peer peerPort key loop first Owned o

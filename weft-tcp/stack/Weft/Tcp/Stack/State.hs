@@ -145,10 +145,10 @@ count s what = case stackCounts s of
   Counts a -> readPrimArray a (fromEnum what) >>= writePrimArray a (fromEnum what) . (+ 1)
 
 -- | The time as this worker knows it, in microseconds; never earlier than before.
-instantOf :: Stack -> Maybe Home -> IO Instant
-instantOf s here = do
+instantOf :: Stack -> Home -> IO Instant
+instantOf s home = do
   known <- readIORef (stackNow s)
-  seen <- maybe (pure 0) (readPrimVar . homeClock) here
+  seen <- readPrimVar (homeClock home)
   let t = max known (fromIntegral seen `div` 1000)
   t <$ writeIORef (stackNow s) t
 

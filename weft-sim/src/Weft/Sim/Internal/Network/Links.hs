@@ -20,6 +20,7 @@ module Weft.Sim.Internal.Network.Links
     Path (..),
     pathFrom,
     arrivalOver,
+    backlogOf,
     isPassable,
     isLossy,
   )
@@ -134,6 +135,12 @@ arrivalOver world path size = do
     conditions = worldConditions world
     -- The headers of IP and TCP.
     overhead = 40
+
+-- | For how long a link will transmit what was given to it, in nanoseconds; 0 for other paths.
+backlogOf :: World -> Path -> IO Int64
+backlogOf world = \case
+  Over link -> (\busy now -> max 0 (busy - now)) <$> readIORef (linkBusy link) <*> clock (worldEvents world)
+  _ -> pure 0
 
 -- | Is the link whole?
 isPassable :: Path -> IO Bool

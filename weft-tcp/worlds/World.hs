@@ -1,11 +1,12 @@
 -- |
 -- Description : Two ends and a bad link, in virtual time
 --
--- A world is a function of its seed: the settings of both ends, how their users write and read,
+-- A world is a function of its plan: the settings of both ends, how their users write and read,
 -- and what the link does to packets. After each step the promises of a connection are checked.
 module World
   ( Mistake (..),
     Outcome (..),
+    Wrong (..),
     noMistake,
     runWorld,
   )
@@ -19,40 +20,31 @@ import Data.Either (isLeft)
 import Data.Foldable (foldlM, toList)
 import Data.Foldable qualified as Foldable
 import Data.Int (Int64)
+import Data.IntSet qualified as IntSet
 import Data.Map.Strict qualified as M
 import Data.Word (Word32, Word64)
-import Weft.Tcp.Congestion
+import Weft.Tcp.Congestion (windowBytes)
 import Weft.Tcp.Connection
 import Weft.Tcp.Internal.Scoreboard
 import Weft.Tcp.Internal.Tcb
 import Weft.Tcp.Packet
 import Weft.Tcp.Segment
 import Weft.Tcp.Sequence
+import World.Plan
 
--- | What is done to a connection after each step, to see that a mistake is found.
-data Mistake = Mistake String (Tcb -> Tcb)
+-- | What is done to each step, to see that a mistake is found.
+data Mistake = Mistake String (Input -> Step -> Step)
 
+-- | The protocol as it is.
 noMistake :: Mistake
-noMistake = Mistake "none" id
+noMistake = Mistake "none" (const id)
+
+-- | What is wrong in a world, and what happened until then, newest first.
+data Wrong = Wrong {wrongWhat :: String, wrongSide :: Side, wrongLog :: [Logged]}
 
 -- | How a world ended, when all went well.
 data Outcome = Outcome {outcomeTime :: Instant, outcomeSegments :: Int, outcomeLost :: Int, outcomeAgain :: Int}
   deriving stock (Show)
-
--- | Random numbers (SplitMix).
-draw :: Word64 -> Word64
-draw z0 = z3 `xor` (z3 `shiftR` 31)
-  where
-    z1 = z0 * 0x9e3779b97f4a7c15 + 0x9e3779b97f4a7c15
-    z2 = (z1 `xor` (z1 `shiftR` 30)) * 0xbf58476d1ce4e5b9
-    z3 = (z2 `xor` (z2 `shiftR` 27)) * 0x94d049bb133111eb
-
-data Side = A | B
-  deriving stock (Eq, Ord, Show)
-
-other :: Side -> Side
-other A = B
-other B = A
 
 data End = End
   { endTcb :: Maybe Tcb,
@@ -67,9 +59,9 @@ data End = End
     endEdge, endSent :: Maybe Seq
   }
 
-data Event = Packet' Side Segment ByteString | Read' Side | Open' Side | Abort' Side
-
-data Link = Link {linkDelay, linkJitter, linkByte :: Int64, linkQueue :: Int64, linkLoss, linkTwice, linkBad, linkMark :: Word64}
+-- A packet has a number, and is the last of so many in a row that answer each other without saying
+-- anything.
+data Event = Packet' Side Int Int Segment ByteString | Read' Side | Open' Side | Abort' Side
 
 data W = W
   { wNow :: Instant,
@@ -77,7 +69,10 @@ data W = W
     wCount, wSegments, wLost, wAgain :: Int,
     wEvents :: M.Map (Instant, Int) Event,
     wA, wB :: End,
-    wBusyA, wBusyB :: Instant
+    wBusyA, wBusyB :: Instant,
+    -- Of the packet that is being taken.
+    wIdle :: Int,
+    wLog :: [Logged]
   }
 
 roll :: Word64 -> W -> (Word64, W)
@@ -91,67 +86,41 @@ setEnd :: Side -> End -> W -> W
 setEnd A e w = w {wA = e}
 setEnd B e w = w {wB = e}
 
+logged :: Logged -> W -> W
+logged l w = w {wLog = l : wLog w}
+
 after :: Int64 -> Event -> W -> W
 after d e w = w {wEvents = M.insert (wNow w + d, wCount w) e (wEvents w), wCount = wCount w + 1}
 
--- | Run the world of a seed: what is wrong in it, or how it ended.
-runWorld :: Mistake -> Word64 -> Either String Outcome
-runWorld mistake seed = go (0 :: Int) world
+-- | Run a world: what is wrong in it, or how it ended.
+runWorld :: Mistake -> Plan -> Either Wrong Outcome
+runWorld mistake plan = go (0 :: Int) world
   where
-    base = draw seed * 1000003
-    pick i n = fromIntegral (draw (base + i) `mod` n) :: Int
-    oneOf i xs = xs !! pick i (fromIntegral (length xs))
-    link =
-      Link
-        { linkDelay = oneOf 1 [10, 1000, 20000, 150000],
-          linkJitter = oneOf 2 [1, 1, 500, 30000],
-          linkByte = oneOf 3 [0, 0, 1, 20],
-          linkQueue = oneOf 4 [20000, 500000],
-          linkLoss = oneOf 5 [0, 0, 10, 50, 300],
-          linkTwice = oneOf 6 [0, 0, 100],
-          linkBad = oneOf 7 [0, 0, 50],
-          linkMark = oneOf 9 [0, 100]
-        }
-    settings i =
-      defaultSettings
-        { settingReceiveBuffer = oneOf (i + 1) [600, 4000, 20000, 65535, 300000],
-          settingMss = oneOf (i + 2) [100, 536, 1460, 9000],
-          settingControl = oneOf (i + 3) [newReno, cubic],
-          settingNoDelay = oneOf (i + 4) [True, False],
-          settingSack = oneOf (i + 5) [True, True, False],
-          settingTimestamps = oneOf (i + 6) [True, True, False],
-          settingScaling = oneOf (i + 7) [True, True, False],
-          settingEcn = oneOf (i + 12) [NoEcn, AcceptEcn, OfferEcn],
-          settingQuickAcks = oneOf (i + 13) [0, 16],
-          settingTailProbe = oneOf (i + 14) [True, True, False],
-          settingSynRetries = 15,
-          settingKeepAlive = if breaks then Just (KeepAlive 10000000 1000000 5) else Nothing,
-          settingUserTimeout = if breaks then 100000000 else 100000000000
-        }
-    newEnd i =
-      End
-        { endTcb = Nothing,
-          endSettings = settings i,
-          endIss = Seq (oneOf (i + 8) [0, 0xfffffff0, 0x7ffffff0, fromIntegral (draw (base + i))]),
-          endStream = let n = oneOf (i + 9) [0, 1, 700, 5000, 40000] in fst (B.unfoldrN n (\x -> Just (fromIntegral (x `shiftR` 5), x * 3 + i + 1)) base),
-          endWritten = 0,
-          endAcked = 0,
-          endRead = 0,
-          endStore = M.empty,
-          endSlow = oneOf (i + 10) [0, 0, 5000, 700000],
-          endReading = False,
-          endEof = False,
-          endShut = False,
-          endEdge = Nothing,
-          endSent = Nothing
-        }
-    -- One end resets the connection at some time.
-    breaks = pick 10 6 == 0
-    world = (if breaks then after (fromIntegral (pick 11 2000000)) (Abort' (oneOf 15 [A, B])) else id) (after 0 (Open' A) (if pick 8 8 == 0 then after 3 (Open' B) start else start))
-    start = W 0 (base + 5000) 0 0 0 0 M.empty (newEnd 100) (newEnd 200) 0 0
+    link = planLink plan
+    newEnd s =
+      let p = planOf s plan
+       in End
+            { endTcb = Nothing,
+              endSettings = sideSettings p,
+              endIss = sideIss p,
+              endStream = fst (B.unfoldrN (sideBytes p) (\x -> Just (fromIntegral (x `shiftR` 5), x * 3 + sideSalt p)) (planDice plan)),
+              endWritten = 0,
+              endAcked = 0,
+              endRead = 0,
+              endStore = M.empty,
+              endSlow = sideSlow p,
+              endReading = False,
+              endEof = False,
+              endShut = False,
+              endEdge = Nothing,
+              endSent = Nothing
+            }
+    breaks = not (null (planBreak plan))
+    world = maybe id (\(t, s) -> after t (Abort' s)) (planBreak plan) (after 0 (Open' A) (if planBoth plan then after 3 (Open' B) start else start))
+    start = W 0 (planDice plan + 5000) 0 0 0 0 M.empty (newEnd A) (newEnd B) 0 0 0 []
 
     go n w
-      | n > 60000 = Left "does not end"
+      | n > 60000 = bad w A "does not end"
       | otherwise = do
           let due s = maybe never deadline (endTcb (end s w))
               first = maybe never (fst . fst) (M.lookupMin (wEvents w))
@@ -159,18 +128,21 @@ runWorld mistake seed = go (0 :: Int) world
           if next == never
             then ended w
             else do
-              when (next < wNow w) (Left "a deadline in the past")
+              when (next < wNow w) (bad w A "a deadline in the past")
               let w' = w {wNow = next}
               go (n + 1) =<< case M.minViewWithKey (wEvents w') of
                 Just (((at, _), e), rest) | at == next -> event e w' {wEvents = rest}
                 _ -> input Due (if due A == next then A else B) w' >>= waits (if due A == next then A else B)
 
     waits s w = case endTcb (end s w) of
-      Just t | deadline t <= wNow w -> Left "a deadline that was served is still due"
+      Just t | deadline t <= wNow w -> bad w s "a deadline that was served is still due"
       _ -> Right w
 
+    bad :: W -> Side -> String -> Either Wrong a
+    bad w s what = Left (Wrong what s (wLog w))
+
     ended w = do
-      sequence_ [finished s (end s w) (end (other s) w) | s <- [A, B]]
+      sequence_ [either (bad w s) Right (finished s (end s w) (end (other s) w)) | s <- [A, B]]
       Right (Outcome (wNow w) (wSegments w) (wLost w) (wAgain w))
     finished s e peer
       | breaks = unless (maybe True ((== Closed) . tcbState) (endTcb e)) (Left (show s ++ " stayed in " ++ show (fmap tcbState (endTcb e))))
@@ -184,18 +156,22 @@ runWorld mistake seed = go (0 :: Int) world
 
     event e w = case e of
       Open' s -> case endTcb (end s w) of
-        Nothing -> let x = end s w in stepped s Nothing (activeOpen (endSettings x) (endIss x) 77 (wNow w)) B.empty w
+        Nothing -> let x = end s w in stepped s Nothing (activeOpen (endSettings x) (endIss x) 77 (wNow w)) B.empty (logged (Called (wNow w) s Connects) w)
         Just _ -> Right w
-      Abort' s -> input Abort s w
+      Abort' s -> input Abort s (logged (Called (wNow w) s Aborts) w)
       Read' s -> do
         let x = end s w
         amount <- Right (maybe 0 readable (endTcb x))
         let (r, w1) = roll 5000 w
         reads' s (min amount (fromIntegral r + 1)) (setEnd s x {endReading = False} w1)
-      Packet' s seg payload -> case endTcb (end s w) of
-        Just t | tcbState t /= Closed -> inputWith (Arrived seg) payload s w
-        Nothing | Just st <- passiveOpen (endSettings (end s w)) (endIss (end s w)) 99 (wNow w) seg -> stepped s Nothing st B.empty w
-        _ -> maybe (Right w) (\r -> Right (send s r B.empty w)) (refusal seg)
+      Packet' s i idle seg payload -> fmap (\v -> v {wIdle = 0}) $ do
+        let w0 = logged (Came (wNow w) s i seg) w {wIdle = idle}
+        -- Two ends that answer each other's acknowledgements never stop.
+        when (idle > 20) (bad w0 s "acknowledgements are answered by acknowledgements")
+        case endTcb (end s w0) of
+          Just t | tcbState t /= Closed -> inputWith (Arrived seg) payload s w0
+          Nothing | Just st <- passiveOpen (endSettings (end s w0)) (endIss (end s w0)) 99 (wNow w0) seg -> stepped s Nothing st B.empty w0
+          _ -> maybe (Right w0) (\r -> Right (send s r B.empty w0)) (refusal seg)
 
     input i = inputWith i B.empty
     inputWith i payload s w = case endTcb (end s w) of
@@ -203,17 +179,18 @@ runWorld mistake seed = go (0 :: Int) world
       Just t -> stepped s (Just (i, t)) (step (wNow w) i t) payload w
 
     -- One step was made: check it, send what it sends, tell the user.
-    stepped s before' (Step t0 segments answers) payload w = do
+    stepped s before' made payload w = do
       let Mistake _ spoil = mistake
-          t = spoil t0
+          Step t segments answers = maybe id (spoil . fst) before' made
           x = end s w
-      either (\m -> Left (show s ++ " " ++ show (tcbState t) ++ " at " ++ show (wNow w) ++ ": " ++ m)) Right (check x before' t segments)
+          failing = bad w s . (("in " ++ show (tcbState t) ++ ": ") ++)
+      either failing Right (check x before' t segments)
       -- By the peer's own book, not by what this end believes.
       case endTcb (end (other s) w) of
         Just peer
           | tcbState peer `notElem` [SynSent, Closed],
             any (\g -> segmentSpan g > 1 && rcvAdv peer `before` segmentEnd g) segments ->
-              Left (show s ++ " " ++ show (tcbState t) ++ " at " ++ show (wNow w) ++ " sends what was never asked for: " ++ show (tcbState peer, rcvNxt peer, rcvAdv peer, sndUna t, sndNxt t, sndWnd t, map segmentEnd segments, tcbRecovery t, sndMss t))
+              failing "sends what was never asked for"
         _ -> Right ()
       let edges = [segmentAck g `advance` (fromIntegral (segmentWindow g) `shiftL` scaleOf g t) | g <- segments, segmentFlags g `has` ack, not (segmentFlags g `has` rst)]
           x1 = x {endTcb = Just t, endEdge = Foldable.foldl' latest (endEdge x) edges, endSent = Foldable.foldl' latest (endSent x) (map segmentEnd segments)}
@@ -226,20 +203,20 @@ runWorld mistake seed = go (0 :: Int) world
     slice x g = B.take (fromIntegral (segmentLength g)) (B.drop (fromIntegral (distance (endIss x `advance` 1) (segmentSeq g))) (B.take (endWritten x) (endStream x)))
 
     answer s payload before' w = \case
-      Opened -> Right w
+      Opened -> Right (logged (Called (wNow w) s Accepts) w)
       Failed _ | breaks -> Right w
-      Failed why -> Left (show s ++ " failed: " ++ show why)
+      Failed why -> bad w s ("failed: " ++ show why)
       EndOfStream -> let x = end s w in Right (setEnd s x {endEof = True} w)
       Acknowledged n ->
         let x = end s w
             sum' = endAcked x + fromIntegral n
-         in if sum' > endRead' (end (other s) w) then Left "acknowledged what did not arrive" else Right (setEnd s x {endAcked = sum'} w)
+         in if sum' > endRead' (end (other s) w) then bad w s "acknowledged what did not arrive" else Right (setEnd s x {endAcked = sum'} w)
       Store ranges -> do
         let x = end s w
             from = case before' of Just (Arrived g, _) -> segmentSeq g; _ -> Seq 0
             first = endIss (end (other s) w) `advance` 1
             piece (Range a b) = (fromIntegral (distance first a), B.take (fromIntegral (distance a b)) (B.drop (fromIntegral (distance from a)) payload), fromIntegral (distance a b))
-            put' m r = let (at, bytes, n) = piece r in if B.length bytes /= n then Left "stores what is not in the segment" else Right (M.insert at bytes m)
+            put' m r = let (at, bytes, n) = piece r in if B.length bytes /= n then bad w s "stores what is not in the segment" else Right (M.insert at bytes m)
         store <- foldlM put' (endStore x) ranges
         let x1 = x {endStore = store}
             w1 = setEnd s x1 w
@@ -256,11 +233,11 @@ runWorld mistake seed = go (0 :: Int) world
           let x = end s w
               (got, store) = takeBytes (fromIntegral n) (endRead x) (endStore x)
               should = B.take (fromIntegral n) (B.drop (endRead x) (endStream (end (other s) w)))
-          unless (got == should) (Left (show s ++ ": wrong bytes at " ++ show (endRead x)))
+          unless (got == should) (bad w s ("wrong bytes at " ++ show (endRead x)))
           let x1 = x {endStore = store, endRead = endRead x + fromIntegral n}
               more = maybe 0 readable (endTcb x) > n
               w1 = if more && not (endReading x1) then after (endSlow x) (Read' s) (setEnd s x1 {endReading = True} w) else setEnd s x1 w
-          input (Consumed n) s w1
+          input (Consumed n) s (logged (Called (wNow w) s (Reads (fromIntegral n))) w1)
 
     -- The user writes while its memory has room, and says when that was all.
     writes s w = case endTcb x of
@@ -268,37 +245,43 @@ runWorld mistake seed = go (0 :: Int) world
         | tcbState t /= Closed,
           not (endShut x) ->
             if endWritten x == B.length (endStream x)
-              then input Shutdown s (setEnd s x {endShut = True} w)
+              then input Shutdown s (logged (Called (wNow w) s Shuts) (setEnd s x {endShut = True} w))
               else
                 let (r, w1) = roll 6000 w
                     n = minimum [fromIntegral r + 1, B.length (endStream x) - endWritten x, 16000 - (endWritten x - endAcked x)]
-                 in if n <= 0 then Right w1 else input (Wrote (fromIntegral n)) s (setEnd s x {endWritten = endWritten x + n} w1)
+                 in if n <= 0 then Right w1 else input (Wrote (fromIntegral n)) s (logged (Called (wNow w) s (Writes n)) (setEnd s x {endWritten = endWritten x + n} w1))
       _ -> Right w
       where
         x = end s w
 
-    -- Put a packet on the link.
+    -- Put a packet on the link. The dice fall alike whether it is spared or not.
     send s g payload w0
       | linkByte link > 0 && queued > linkQueue link = lost w0
+      | spared = deliver False (saying "" w4)
       | dice < linkLoss link = lost w1
       -- Real bytes with a bit changed must be refused.
-      | bad < linkBad link = if isLeft (parseSegment here there (flipped (buildSegment here there (Ports 1 2) g payload))) then lost w3 else error "a corrupt segment was taken"
-      | twice < linkTwice link = deliver (deliver w4)
-      | otherwise = deliver w4
+      | flips < linkBad link = if isLeft (parseSegment here there (flipped (buildSegment here there (Ports 1 2) g payload))) then lost w3 else error "a corrupt segment was taken"
+      | twice < linkTwice link = deliver True (deliver True (saying "doubled" w4))
+      | otherwise = deliver True (saying "" w4)
       where
+        number = wSegments w0
+        spared = IntSet.member number (planSpared plan)
         busy = if s == A then wBusyA w0 else wBusyB w0
         queued = max 0 (busy - wNow w0)
-        (dice, w1) = roll 1000 w0 {wSegments = wSegments w0 + 1}
-        (bad, w2) = roll 1000 w1
+        (dice, w1) = roll 1000 w0 {wSegments = number + 1}
+        (flips, w2) = roll 1000 w1
         (bit, w3) = roll 1000000 w2
         (twice, w4) = roll 1000 w3
-        lost v = v {wLost = wLost v + 1}
+        saying fate = logged (Sent (wNow w0) s number g fate)
+        lost v = saying "lost" v {wLost = wLost v + 1}
         through = max (wNow w0) busy + linkByte link * (40 + fromIntegral (segmentLength g))
-        deliver v0 =
+        idle = if segmentSpan g == 0 then wIdle w0 + 1 else 0
+        deliver suffers v0 =
           let (j, v1) = roll (fromIntegral (linkJitter link)) v0
               (mark', v) = roll 1000 v1
-              g' = if segmentFlags g `has` ect && mark' < linkMark link then g {segmentFlags = segmentFlags g <> ce} else g
-              v' = after (through - wNow w0 + linkDelay link + fromIntegral j) (Packet' (other s) g' payload) v
+              g' = if suffers && segmentFlags g `has` ect && mark' < linkMark link then g {segmentFlags = segmentFlags g <> ce} else g
+              delay = linkDelay link + (if suffers then fromIntegral j else 0)
+              v' = after (through - wNow w0 + delay) (Packet' (other s) number idle g' payload) v
            in if s == A then v' {wBusyA = through} else v' {wBusyB = through}
         flipped b = let i = fromIntegral bit `mod` (8 * B.length b) in B.concat [B.take (i `div` 8) b, B.singleton (B.index b (i `div` 8) `xor` (1 `shiftL` (i `mod` 8))), B.drop (i `div` 8 + 1) b]
         here = Address4 1

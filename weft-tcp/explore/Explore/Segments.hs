@@ -1,0 +1,54 @@
+-- |
+-- Description : Services over segments, explored
+--
+-- Scenarios of @weft-sim@ whose machines have TCP stacks of their own, with links that lose, double,
+-- reorder and corrupt packets: what a service promises does not depend on who carries its bytes.
+module Explore.Segments (scenarios) where
+
+import Data.Bits (shiftR, (.&.))
+import Explore.Http qualified as Http
+import Explore.Scenario
+import Replicated.Linearizability (explain)
+import Replicated.Linearizability qualified as Linearizability
+import Replicated.Simulated
+import System.IO.Unsafe (unsafePerformIO)
+import Weft.Sim
+import Weft.Tcp.Simulated
+
+-- | Those of the HTTP server, but for two whose crowds take minutes in segments; and the replicated
+-- store.
+scenarios :: [Scenario]
+scenarios = [http s | s <- Http.scenarios, scenarioName s `notElem` ["http/overload-handlers", "http/overload-connections"]] <> [store]
+
+http :: Scenario -> Scenario
+http s =
+  s
+    { scenarioName = "segments/" <> scenarioName s,
+      scenarioKind = Drawn,
+      scenarioConfig = \seed -> overLinks seed (scenarioConfig s seed) {configMaxSteps = 20_000_000}
+    }
+
+-- Links that work, links that are bad, and very bad ones.
+overLinks :: Seed -> Config -> Config
+overLinks (Seed n) config = config {configLayer = overSegments ip}
+  where
+    ip = case (n `shiftR` 1) .&. 3 of
+      0 -> calmIp
+      1 -> roughIp {ipMtu = 576}
+      2 -> roughIp
+      _ -> roughIp {ipName = "very rough segments", ipLoss = 0.1, ipReordering = 0.2}
+
+-- | Machines crash, parts of the network are cut off, clocks jump: what the clients saw is still what
+-- one register for each key would have shown them.
+store :: Scenario
+store =
+  Scenario
+    { scenarioName = "segments/store",
+      scenarioAbout = "the history of the replicated store is linearizable",
+      scenarioKind = Drawn,
+      -- The same script for a seed, always.
+      scenarioConfig = \seed -> overLinks seed (conditions setup) {configFaults = unsafePerformIO (drawFaults (trouble setup [Crashes, Partitions, SlowNetwork, ClockSkews] 4) seed)},
+      scenarioProgram = \_ -> either (\v -> [explain v]) (const []) . Linearizability.check <$> cluster setup
+    }
+  where
+    setup = defaultCluster {clusterClients = 3, clusterTime = 1_000_000_000}

@@ -1,0 +1,144 @@
+{-# LANGUAGE OverloadedStrings #-}
+
+-- |
+-- Description : Machines that talk in segments
+--
+-- Bytes between two machines, a machine that nobody serves, one that crashes and comes back, a link
+-- that is cut; and that a run is a function of its seed.
+module MachinesTest (tests) where
+
+import Control.Monad (forM_, replicateM_, void, when)
+import Data.ByteString (ByteString)
+import Data.ByteString qualified as B
+import Data.IORef
+import Data.List (isInfixOf)
+import Test.Tasty hiding (after)
+import Test.Tasty.HUnit
+import Weft
+import Weft.Attempt
+import Weft.Scope
+import Weft.Sim
+import Weft.Socket
+import Weft.Tcp.Simulated
+import Weft.Time
+
+tests :: TestTree
+tests =
+  testGroup
+    "machines"
+    [ testCase "bytes arrive once, in order, unchanged" $
+        check (over calmIp defaultConfig) [0 .. 4] (exchange 20000) (flawlessAnd id),
+      testCase "also over links that lose, double, reorder and corrupt" $
+        check (over roughIp roughConfig) [0 .. 9] (exchange 20000) (flawlessAnd id),
+      testCase "such links are used" $ do
+        told <- timelineOf (over roughIp {ipDuplication = 0.1, ipCorruption = 0.1} roughConfig) (exchange 20000)
+        forM_ [" is lost", " is doubled", " is overtaken", " is corrupted"] $ \what ->
+          assertBool what (any (what `isInfixOf`) told),
+      testCase "a run is a function of its seed" $
+        isDeterministic (over roughIp roughConfig) 3 (exchange 5000) >>= (@?= Nothing),
+      testCase "nothing of it is outside of the world" $
+        audit (over roughIp roughConfig) 4 (exchange 5000) >>= (@?= []),
+      testCase "a machine without a server refuses" . check (over calmIp defaultConfig) [0 .. 4] refused $
+        flawlessAnd (\e -> if "refused" `isInfixOf` e then Nothing else Just e),
+      testCase "after a crash the old connection is reset and a new one is served" $
+        check (over calmIp defaultConfig) [0 .. 9] crashed (flawlessAnd id),
+      testCase "what a cut link loses is sent again" $
+        check (over calmIp defaultConfig {configFaults = cutFor}) [0 .. 1] (exchange 200000) (flawlessAnd id),
+      testCase "a socket that is left open is told" $ do
+        r <- simulate 0 (over calmIp defaultConfig) (void (listenTcp Nothing "80" 1))
+        resultDescriptors r @?= 1,
+      testCase "what an attempt sends after an hour is sent once" $ do
+        told <- timelineOf (over calmIp defaultConfig) patient
+        length (filter (", 1 bytes" `isInfixOf`) told) @?= 2
+    ]
+  where
+    cutFor = [At 101_000_000 (Cut ["home"] ["server"]), At 3_000_000_000 Heal]
+
+over :: IpSettings -> Config -> Config
+over ip config = config {configLayer = overSegments ip}
+
+-- | Both send this many bytes at once; a complaint if what comes is something else.
+exchange :: Int -> Thread (Maybe String)
+exchange size = do
+  there <- newMachine "server"
+  ready <- liftIO (newIORef False)
+  wrong <- withScope $ \scope -> do
+    server <- forkIn scope . onMachine there . withSocket (listenTcp Nothing "80" 16) $ \l -> do
+      liftIO (writeIORef ready True)
+      withSocket (fst <$> accept l) (\s -> talk s (content size 2))
+    waitFor ready
+    sleep (milliseconds 100)
+    got <- withSocket (openSocket AF_INET Stream) $ \s -> connect s (SockAddrInet 80 (machineAddress there)) >> talk s (content size 1)
+    other <- awaitChild server
+    pure [name :: String | (name, one, two) <- [("the client", got, content size 2), ("the server", other, content size 1)], one /= two]
+  pure (if null wrong then Nothing else Just (show wrong <> " read something else"))
+  where
+    talk s bytes = withScope $ \scope -> do
+      sending <- forkIn scope (sendAll s bytes >> shutdown s ShutdownSend)
+      receiveAll s <* awaitChild sending
+
+waitFor :: IORef Bool -> Thread ()
+waitFor ready = do
+  there <- liftIO (readIORef ready)
+  if there then pure () else sleep (milliseconds 1) >> waitFor ready
+
+receiveAll :: Socket -> Thread ByteString
+receiveAll s = B.concat <$> go
+  where
+    go = do
+      bytes <- receive s 65536
+      if B.null bytes then pure [] else (bytes :) <$> go
+
+content :: Int -> Int -> ByteString
+content size k = fst (B.unfoldrN size (\x -> Just (fromIntegral (x `div` 65536), (x * 1103515245 + 12345) `mod` 2147483648)) k)
+
+refused :: Thread String
+refused = do
+  there <- newMachine "server"
+  r <- try (withSocket (openSocket AF_INET Stream) (\s -> connect s (SockAddrInet 80 (machineAddress there))))
+  pure (either (\e -> show (e :: IOError)) (const "connected") r)
+
+-- | A server that answers each byte with itself, for as long as its machine lives.
+crashed :: Thread (Maybe String)
+crashed = do
+  there <- newMachine "server"
+  let served = withSocket (listenTcp Nothing "80" 16) $ \l ->
+        let go = accept l >>= \(s, _) -> fork_ (withSocket (pure s) echo) >> go in go
+      echo s = do
+        bytes <- receive s 10
+        when (bytes /= B.empty) (sendAll s bytes >> echo s)
+      asked s = sendAll s "x" >> receive s 1
+      open = do
+        s <- openSocket AF_INET Stream
+        s <$ connect s (SockAddrInet 80 (machineAddress there))
+  boot there served
+  sleep (milliseconds 10)
+  withSocket open $ \old -> do
+    one <- asked old
+    crash there
+    sleep (seconds 1)
+    restart there
+    sleep (seconds 1)
+    two <- try (asked old)
+    three <- withSocket open asked
+    pure $ case two of
+      Left e | "reset" `isInfixOf` show (e :: IOError), one == "x", three == "x" -> Nothing
+      _ -> Just (show (one, two, three))
+
+-- | A byte by an attempt now, and one an hour later, whose timer must not go by the clock of an hour
+-- ago.
+patient :: Thread ()
+patient = do
+  there <- newMachine "server"
+  withScope $ \scope -> do
+    server <- forkIn scope . onMachine there . withSocket (listenTcp Nothing "80" 16) $ \l ->
+      withSocket (fst <$> accept l) receiveAll
+    sleep (milliseconds 10)
+    tries <- attempts
+    withSocket (openSocket AF_INET Stream) $ \s -> do
+      connect s (SockAddrInet 80 (machineAddress there))
+      replicateM_ 2 (liftIO (trySend tries s "x") >> sleep (minutes 60))
+    void (awaitChild server)
+
+timelineOf :: Config -> Thread a -> IO [String]
+timelineOf config program = renderTimeline . resultTimeline <$> simulateRecorded 1 config program

@@ -1,0 +1,14 @@
+-- |
+-- Description : Tests of the stack in simulated worlds
+--
+-- The conformance suite of networks, worlds of several machines, and the scenarios of the HTTP
+-- server and the replicated store, over segments.
+module Main (main) where
+
+import ConformanceTest qualified
+import MachinesTest qualified
+import ServicesTest qualified
+import Test.Tasty
+
+main :: IO ()
+main = defaultMain (testGroup "weft-tcp:simulated" [MachinesTest.tests, ServicesTest.tests, ConformanceTest.tests])

@@ -1,0 +1,185 @@
+{-# LANGUAGE GADTs #-}
+
+-- |
+-- Description : Simulated machines with TCP stacks of their own
+--
+-- In a world of "Weft.Sim" a connection is a stream of bytes with delays. With this layer every
+-- machine has the stack of "Weft.Tcp.Stack" in its place, and IP packets travel between machines,
+-- and may be lost, doubled, reordered and corrupted:
+--
+-- > check defaultConfig {configLayer = overSegments roughIp} [0 .. 99] program flawless
+--
+-- What runs is what runs on a TUN device: the same protocol, engine, threads and timers, over the
+-- simulated kernel's calls and clock. Programs see no difference but in time.
+module Weft.Tcp.Simulated
+  ( overSegments,
+    IpSettings (..),
+    calmIp,
+    roughIp,
+  )
+where
+
+import Control.Concurrent (myThreadId)
+import Data.ByteString qualified as B
+import Data.Foldable (for_)
+import Data.IORef
+import Data.IntMap.Strict qualified as IntMap
+import Data.IntSet qualified as IntSet
+import Data.Maybe (catMaybes, listToMaybe)
+import Data.Primitive.Array (indexArray)
+import Foreign.C.Error (Errno (..), eAGAIN)
+import Network.Socket (Family (..), SockAddr (..), SocketType (..))
+import Weft.Internal.Core.Context (rootContext)
+import Weft.Internal.Core.Home (Home (..), Probe (..))
+import Weft.Internal.Core.SystemCall
+import Weft.Internal.Core.Tcb (Tcb)
+import Weft.Internal.Core.Trace (Trace)
+import Weft.Internal.Kernel
+import Weft.Internal.Kernel.Peer (socketOf)
+import Weft.Internal.Os.Descriptor (wasClosed)
+import Weft.Sim.Internal.Conditions
+import Weft.Sim.Internal.Kernel
+import Weft.Sim.Internal.Layer
+import Weft.Sim.Internal.Random
+import Weft.Sim.Internal.World
+import Weft.Tcp.Device
+import Weft.Tcp.Simulated.Wire
+import Weft.Tcp.Stack
+import Weft.Tcp.Stack.Calls
+import Weft.Tcp.Stack.Names (fromSockAddr)
+import Weft.Tcp.Stack.State
+
+-- | A machine's stack, in the life of the machine in which it was made.
+data Node = Node {nodeLife :: !Int, nodeStack :: !Stack, nodeInbox :: !Inbox}
+
+-- | What a run's layer knows.
+data Nodes = Nodes
+  { nodesSim :: !Sim,
+    nodesSettings :: !IpSettings,
+    nodesWire :: !Wire,
+    -- | By machine.
+    nodesByMachine :: !(IORef (IntMap.IntMap Node))
+  }
+
+-- | Stacks in place of simulated streams, for 'Weft.Sim.configLayer'. Stream sockets of IP belong to
+-- their machine's stack; datagrams, Unix-domain sockets and all else stay the simulated kernel's. A
+-- stack is made with the first socket of its machine, or the first packet that comes to it, and is
+-- lost in a crash.
+overSegments :: IpSettings -> Layer
+overSegments settings = Layer (ipName settings) $ \sim kernel -> do
+  wire <- newWire settings (simNetwork sim)
+  nodes <- Nodes sim settings wire <$> newIORef IntMap.empty
+  let opened one = one {startKernel = \host -> answering nodes host <$> startKernel one host}
+  pure (kernel {openKernel = fmap opened . openKernel kernel}, openSockets nodes)
+
+-- Sockets that are open on machines that are up.
+openSockets :: Nodes -> IO Int
+openSockets nodes = do
+  machines <- machinesOf (simWorld (nodesSim nodes))
+  found <- mapM (living nodes) machines
+  sum <$> mapM (readIORef . stackOpen . nodeStack) (catMaybes found)
+
+-- The stack of a machine in its present life, if there is one.
+living :: Nodes -> Machine -> IO (Maybe Node)
+living nodes machine = do
+  life <- readIORef (machineLife machine)
+  found <- IntMap.lookup (machineNumber machine) <$> readIORef (nodesByMachine nodes)
+  pure (found >>= \n -> if nodeLife n == life then Just n else Nothing)
+
+-- The same, made if there is none. Given a worker of the run.
+nodeOf :: Nodes -> Home -> Machine -> IO Node
+nodeOf nodes home machine = living nodes machine >>= maybe make pure
+  where
+    sim = nodesSim nodes
+    world = simWorld sim
+    settings = nodesSettings nodes
+    make = do
+      life <- readIORef (machineLife machine)
+      inbox <- newInbox
+      let device = (readingFrom inbox (show machine) (ipMtu settings) (sendOver (nodesWire nodes) (arrive nodes) machine)) {deviceLoops = ipLoopback settings}
+      st <- newStack (ipTcp settings (defaultTcpSettings (pure device) addresses) {tcpMostSockets = most}) device
+      readIORef (simHost sim) >>= mapM_ (writeIORef (stackReport st) . hostReport)
+      let node = Node life st inbox
+      modifyIORef' (nodesByMachine nodes) (IntMap.insert (machineNumber machine) node)
+      bytes <- B.pack <$> mapM (\_ -> fromIntegral <$> below (simEntropy sim) 256) [1 .. 24 :: Int]
+      let there = indexArray (homePeers home) (machineNumber machine `mod` length (homePeers home))
+      node <$ startStack st there (residing (Residence (machineNumber machine) life) rootContext) bytes
+    addresses = catMaybes [fst <$> fromSockAddr (SockAddrInet 0 a) | a <- machineAddresses machine]
+    -- They count as descriptors.
+    most = (\used -> descriptorLimit (worldConditions world) - IntSet.size used) <$> readIORef (machineDescriptors machine)
+
+-- A packet comes to a machine that is up.
+arrive :: Nodes -> Machine -> B.ByteString -> IO ()
+arrive nodes machine packet = do
+  host <- readIORef (simHost (nodesSim nodes))
+  for_ host $ \h -> do
+    closing <- readIORef (homeClosing (hostHome h))
+    there <- if closing then living nodes machine else Just <$> nodeOf nodes (hostHome h) machine
+    for_ there $ \node -> putPacket 10000 (nodeInbox node) packet
+
+answering :: Nodes -> Host -> Instance -> Instance
+answering nodes host started = case instanceAnswer started of
+  AnswerCall inner -> started {instanceAnswer = AnswerCall answers}
+    where
+      home = hostHome host
+      world = simWorld (nodesSim nodes)
+      answers :: Tcb -> SystemCall a -> (a -> Trace) -> IO Trace
+      answers tcb request k = case request of
+        OpenSocket family Stream | family == AF_INET || family == AF_INET6 -> own
+        KernelAttempts -> do
+          driver <- myThreadId
+          inner tcb request (k . attempts driver)
+        _
+          | Just s <- about request,
+            ours s -> do
+              found <- owner s
+              maybe own (\node -> answer (nodeStack node) home inner tcb request k) found
+          | otherwise -> inner tcb request k
+        where
+          own = do
+            machine <- machineOf world tcb
+            node <- nodeOf nodes home machine
+            answer (nodeStack node) home inner tcb request k
+      attempts driver beneath =
+        Attempts
+          { attemptSend = \s more bytes -> trying driver ("send " <> show (B.length bytes) <> " bytes on ") s (attemptSend beneath s more bytes) (\a -> attemptSend a s more bytes) beneath,
+            attemptSendFile = \s bytes file offset size -> trying driver "send a file on " s (attemptSendFile beneath s bytes file offset size) (\a -> attemptSendFile a s bytes file offset size) beneath,
+            attemptReceive = \s b offset n -> trying driver "receive on " s (attemptReceive beneath s b offset n) (\a -> attemptReceive a s b offset n) beneath
+          }
+      -- As the simulated kernel makes them: on the OS thread that runs the world only, refused by
+      -- chance, and told to the run's observer.
+      trying driver what s others act beneath
+        | not (ours s) = others
+        | otherwise = do
+            here <- (== driver) <$> myThreadId
+            if not here
+              then pure wouldBlock
+              else do
+                refused <- decide world (Attempting (failedAttempts (worldConditions world)))
+                found <- owner s
+                r <- case found of
+                  Nothing -> pure wasClosed
+                  Just node | refused == 0 -> act (attemptsWith (nodeStack node) home beneath)
+                  _ -> pure wouldBlock
+                for_ (homeProbe home) $ \probe -> probeAttempt probe ("tries to " <> what <> show s <> ": " <> show r)
+                pure r
+      wouldBlock = let Errno e = eAGAIN in negate (fromIntegral e)
+      -- Whose it is, wherever the thread is that asks.
+      owner s = do
+        machines <- machinesOf world
+        candidates <- catMaybes <$> mapM (living nodes) machines
+        listToMaybe . catMaybes <$> mapM (\n -> (n <$) <$> lookupSock (nodeStack n) s) candidates
+
+-- | The socket that a call is about.
+about :: SystemCall a -> Maybe Socket
+about request = case request of
+  Connect s _ _ -> Just s
+  Bind s _ -> Just s
+  Listen s _ -> Just s
+  Shutdown s _ -> Just s
+  CloseSocket s -> Just s
+  GetOption s _ -> Just s
+  SetOption s _ _ -> Just s
+  LocalAddress s -> Just s
+  PeerAddress s -> Just s
+  _ -> socketOf request

@@ -1,0 +1,294 @@
+{-# LANGUAGE GADTs #-}
+{-# LANGUAGE MultiWayIf #-}
+{-# OPTIONS_HADDOCK not-home #-}
+
+-- |
+-- Description : A stack, its threads and its answers
+--
+-- Makes a stack, starts the threads that take in packets and fire timers, and answers system calls
+-- about its sockets. Which stack answers a call is for others to know: "Weft.Tcp.Stack" has one for
+-- a run, "Weft.Tcp.Simulated" one for each machine of a world.
+module Weft.Tcp.Stack.Calls
+  ( newStack,
+    startStack,
+    answer,
+    ours,
+    attemptsWith,
+
+    -- * For observers
+    gauges,
+    describeSocket,
+  )
+where
+
+import Control.Applicative ((<|>))
+import Control.Exception (SomeException, mask_, throwIO, try)
+import Control.Monad (void, when)
+import Data.ByteString qualified as B
+import Data.ByteString.Internal (ByteString (BS))
+import Data.IORef
+import Data.Int (Int64)
+import Data.IntMap.Strict qualified as IntMap
+import Data.Map.Strict qualified as Map
+import Data.Primitive.PrimArray
+import Data.Sequence qualified as Sequence
+import Data.String (fromString)
+import Data.Text qualified as Text
+import Data.Word (Word64)
+import Foreign.C.Error
+import Foreign.ForeignPtr (touchForeignPtr)
+import Foreign.ForeignPtr.Unsafe (unsafeForeignPtrToPtr)
+import Foreign.Ptr (plusPtr)
+import GHC.Stack (emptyCallStack)
+import Network.Socket (Family (..), SocketType (..))
+import Weft (Thread, catch, liftIO, mask, milliseconds, sleep, yield)
+import Weft.Internal.Core.Buffer (newBuffer)
+import Weft.Internal.Core.Context (Context (..), rootContext)
+import Weft.Internal.Core.Home (Home (..))
+import Weft.Internal.Core.SystemCall
+import Weft.Internal.Core.Tcb (Identity (Nobody), Tcb, newTcb)
+import Weft.Internal.Core.Trace (Trace (..), internally, toTrace)
+import Weft.Internal.Data.Shortage (newShortage)
+import Weft.Internal.Data.Time qualified as Time
+import Weft.Internal.Data.Timers qualified as Timers
+import Weft.Internal.Os.Address (showAddress)
+import Weft.Internal.Os.Descriptor (Descriptor (..), wasClosed)
+import Weft.Kernel hiding (Failed, request)
+import Weft.Mask (uninterruptibleMask_)
+import Weft.Tcp.Connection qualified as Tcp
+import Weft.Tcp.Cookie (cookieLife)
+import Weft.Tcp.Device
+import Weft.Tcp.Stack.Ask
+import Weft.Tcp.Stack.Engine
+import Weft.Tcp.Stack.Names
+import Weft.Tcp.Stack.Sockets
+import Weft.Tcp.Stack.State
+import Weft.Tcp.Stack.Streams
+import Weft.Tcp.Stack.Turn
+import Weft.Time qualified as Time (now)
+import Weft.Timeout (timeoutAt)
+
+-- | A stack on a device, with no sockets; its threads do not run.
+newStack :: TcpSettings -> Device -> IO Stack
+newStack settings device = do
+  turn <- newTurn
+  conns <- newIORef IntMap.empty
+  socks <- newIORef IntMap.empty
+  -- -1 is no descriptor to anybody.
+  next <- newIORef 2
+  open <- newIORef 0
+  ports <- newIORef IntMap.empty
+  timers <- Timers.new
+  soonest <- newIORef Tcp.never
+  clock <- newIORef Nothing
+  seen <- newIORef 0
+  loop <- newIORef Sequence.empty
+  secret <- newIORef Nothing
+  flooded <- newIORef (negate cookieLife)
+  dice <- newIORef 1
+  shared <- newIORef []
+  counts <- newPrimArray (fromEnum (maxBound :: Counted) + 1)
+  setPrimArray counts 0 (fromEnum (maxBound :: Counted) + 1) 0
+  shortage <- newShortage
+  starved <- newIORef False
+  report <- newIORef (\_ -> pure ())
+  lost <- newIORef False
+  Stack settings device turn conns socks next open ports timers soonest clock seen loop secret flooded dice shared (Counts counts) shortage starved report lost <$> newIORef False
+
+-- | For "Weft.Counters".
+gauges :: Stack -> IO (Map.Map Text.Text Int)
+gauges st = do
+  conns <- IntMap.size <$> readIORef (stackConns st)
+  socks <- readIORef (stackOpen st)
+  let Counts a = stackCounts st
+  counted <- mapM (\c -> (,) (Text.pack ("tcp " <> name c)) <$> readPrimArray a (fromEnum c)) [minBound .. maxBound]
+  pure (Map.fromList ((Text.pack "tcp connections", conns) : (Text.pack "tcp sockets", socks) : counted))
+  where
+    name = \case
+      PacketsIn -> "packets in"
+      PacketsOut -> "packets out"
+      SegmentsIn -> "segments in"
+      SegmentsOut -> "segments out"
+      Malformed -> "malformed"
+      Refusals -> "refused"
+      Retransmitted -> "retransmitted"
+      SynsDropped -> "SYNs dropped"
+      CookiesSent -> "cookies sent"
+      CookiesTaken -> "cookies taken"
+      TimersFired -> "timers fired"
+
+-- | For dumps: the peer of a socket of the stack, and the state of the connection.
+describeSocket :: Stack -> Socket -> IO (Maybe String)
+describeSocket st s = do
+  found <- lookupSock st s
+  case found of
+    Nothing -> pure Nothing
+    Just sock ->
+      readIORef (sockRole sock) >>= \case
+        Connected c _ -> do
+          b <- readIORef (connBody c)
+          pure (Just ("peer " <> showAddress (toSockAddr (sockFamily sock) (connPeer c) (connPeerPort c)) <> ", state " <> stateName (Tcp.tcbState (bodyTcb b))))
+        Listening l -> pure (Just (showAddress (toSockAddr (sockFamily sock) (listenerAddress l) (listenerPort l)) <> ", state LISTEN"))
+        _ -> pure Nothing
+
+-- As RFC 9293 writes them.
+stateName :: Tcp.State -> String
+stateName = \case
+  Tcp.SynSent -> "SYN-SENT"
+  Tcp.SynReceived -> "SYN-RECEIVED"
+  Tcp.Established -> "ESTABLISHED"
+  Tcp.FinWait1 -> "FIN-WAIT-1"
+  Tcp.FinWait2 -> "FIN-WAIT-2"
+  Tcp.CloseWait -> "CLOSE-WAIT"
+  Tcp.Closing -> "CLOSING"
+  Tcp.LastAck -> "LAST-ACK"
+  Tcp.TimeWait -> "TIME-WAIT"
+  Tcp.Closed -> "CLOSED"
+
+-- | Whose socket is it?
+ours :: Socket -> Bool
+ours s = descriptorNumber (socketDescriptor s) < -1
+
+-- | Answer a call about a socket of this stack, or one that makes a socket; others go to the kernel
+-- underneath.
+answer :: Stack -> Home -> (forall b. Tcb -> SystemCall b -> (b -> Trace) -> IO Trace) -> Tcb -> SystemCall a -> (a -> Trace) -> IO Trace
+answer st home inner tcb request k = case request of
+  Receive s b o n | ours s -> to "receive" (receiveInto s b o n)
+  ReceiveStanding i | ours (intakeSocket i) -> do
+    offset <- intakeOffset i
+    ask st "receive" request (receiveInto (intakeSocket i) (intakeBuffer i) offset maxBound) home tcb (\n -> internally (\_ _ -> k <$> takeIn i n))
+  Send s b | ours s -> to "send" (sendSock st s NothingMore [b])
+  SendVector s bs | ours s -> to "send" (sendSock st s NothingMore (take 64 bs))
+  AwaitReadable s | ours s -> to "wait" (\_ _ -> awaitReadableSock st s)
+  AwaitWritable s | ours s -> to "wait" (\_ _ -> awaitWritableSock st s)
+  Accept s limit | ours s -> askThroughQueue st "accept" request (acceptSock st s (micros <$> limit)) home tcb k
+  Connect s a limit | ours s -> to ("connect to " <> showAddress a) (connectSock st s a (micros <$> limit))
+  OpenSocket family Stream | family == AF_INET || family == AF_INET6 -> starting (\h t -> ask st "socket" request (\_ _ -> openSock st family) h t k)
+  Bind s a | ours s -> to ("bind to " <> showAddress a) (\_ _ -> bindSock st s a)
+  Listen s n | ours s -> to "listen" (\_ _ -> listenSock st s n)
+  -- Datagram calls on a stream: who it is from, and to, is known.
+  ReceiveFrom s b | ours s -> ask st "receive from" request (receiveInto s b 0 (bufferSize b)) home tcb (\n -> internally (\h t -> ask st "receive from" request (\_ _ -> peerOf st s) h t (\a -> k (n, a))))
+  SendTo s b _ | ours s -> to "send to" (sendSock st s NothingMore [b])
+  SendFile s f o n | ours s -> sendingFile st request s f o n home tcb k
+  Shutdown s how | ours s -> to "shutdown" (shutdownSock st s how)
+  CloseSocket s | ours s -> to "close" (closeSock st s)
+  GetOption s o | ours s -> to "getsockopt" (\_ _ -> getSock st s o)
+  SetOption s o v | ours s -> to "setsockopt" (setSock st s o v)
+  LocalAddress s | ours s -> to "getsockname" (\_ _ -> localOf st s)
+  PeerAddress s | ours s -> to "getpeername" (\_ _ -> peerOf st s)
+  KernelAttempts -> inner tcb request (k . attemptsWith st home)
+  _ -> inner tcb request k
+  where
+    to what attempt = ask st what request attempt home tcb k
+    micros (Time.Instant t) = t `div` 1000
+    receiveInto s (Buffer memory room) offset n here now = do
+      let from = max 0 (min room offset)
+      r <- receiveSock st s (unsafeForeignPtrToPtr memory `plusPtr` from) (max 0 (min (room - from) n)) here now
+      r <$ touchForeignPtr memory
+    starting next =
+      readIORef (stackStarted st) >>= \case
+        True -> next home tcb
+        False -> inner tcb (RandomBytes 24) (\bytes -> internally (\h t -> startStack st h rootContext bytes >> next h t))
+
+-- There is room first: what was read of the file is then taken as a whole.
+sendingFile :: Stack -> SystemCall r -> Socket -> File -> Int64 -> Int -> Home -> Tcb -> (Int -> Trace) -> IO Trace
+sendingFile st request s f o n home tcb k =
+  ask st "send file" request (\_ _ -> roomSock st s) home tcb $ \room -> internally $ \_ _ -> do
+    buffer <- newBuffer (min (max 0 n) (min room 262144))
+    pure . Call emptyCallStack (ReadFile f buffer 0 (bufferSize buffer) o) $ \got ->
+      if got <= 0 then k 0 else internally (\h t -> ask st "send file" request (appendSock st s (BS (bufferMemory buffer) got)) h t k)
+
+-- | Give the stack its secret, 24 random bytes, and start its threads in this context, unless that
+-- was done.
+startStack :: Stack -> Home -> Context -> ByteString -> IO ()
+startStack st home context bytes = do
+  atomicModifyIORef' (stackSecret st) (\old -> (old <|> Just (word 0, word 8), ()))
+  first <- atomicModifyIORef' (stackStarted st) (\was -> (True, not was))
+  when first $ do
+    writeIORef (stackDice st) (max 1 (word 16))
+    spawning (fromString "tcp input") (inputThread st)
+    spawning (fromString "tcp clock") (clockThread st)
+  where
+    word i = B.foldl' (\x b -> x * 256 + fromIntegral b) 0 (B.take 8 (B.drop i bytes)) :: Word64
+    spawning name thread = homePost home (homeStart home (newTcb Nobody context {contextLabel = name}) (\_ -> toTrace thread))
+
+-- | Takes in packets (Li's @worker_tcp_input@). At the end of the run it stays until closed
+-- connections have sent what they had.
+inputThread :: Stack -> Thread ()
+inputThread st = mask $ \restore -> restore loop `catch` \(_ :: SomeException) -> uninterruptibleMask_ (lingering st)
+  where
+    loop = do
+      n <- inTurn st (takePackets st)
+      gone <- liftIO (readIORef (stackLost st))
+      if
+        | gone -> suspend "wait for a device that is gone" (\_ -> pure ())
+        | n == 0 -> deviceAwait (stackDevice st)
+        | otherwise -> yield
+      loop
+
+takePackets :: Stack -> Maybe Home -> Tcp.Instant -> IO Int
+takePackets st here now =
+  try (deviceRead (stackDevice st)) >>= \case
+    Right packets -> length packets <$ mapM_ (packetIn st here now) packets
+    Left e -> 0 <$ loseDevice st here now e
+
+-- | Fires timers (Li's @worker_tcp_timer@).
+clockThread :: Stack -> Thread ()
+clockThread st = do
+  next <- inTurn st (fireTimers st)
+  let sleeping = suspend "wait for a timer of the TCP stack" $ \waiter -> do
+        atomicWriteIORef (stackClock st) (Just (next, waiter))
+        soonest <- atomicModifyIORef' (stackSoonest st) (\s -> (s, s))
+        when (soonest < next) (void (deliver waiter (Answered ())))
+  if next == Tcp.never then sleeping else void (timeoutAt (Time.Instant (next * 1000)) sleeping)
+  clockThread st
+
+lingering :: Stack -> Thread ()
+lingering st = do
+  begun <- Time.now
+  let limit = Time.after (Time.microseconds (fromIntegral (tcpLinger (stackSettings st)))) begun
+      go = do
+        busy <- inTurn st $ \here t -> do
+          _ <- takePackets st here t
+          _ <- fireTimers st here t
+          conns <- readIORef (stackConns st)
+          or <$> mapM (fmap unfinished . readIORef . connBody) (IntMap.elems conns)
+        t <- Time.now
+        if busy && t < limit
+          then sleep (milliseconds 1) >> go
+          else inTurn st $ \here t' -> do
+            conns <- readIORef (stackConns st)
+            mapM_ (\c -> advanceConn st here t' c Tcp.Abort B.empty) conns
+  go
+  where
+    unfinished b = bodyOwner b == Orphan && Tcp.tcbState (bodyTcb b) `elem` [Tcp.SynReceived, Tcp.FinWait1, Tcp.Closing, Tcp.LastAck]
+
+-- | Attempts at the stack's sockets; at others the kernel's underneath.
+attemptsWith :: Stack -> Home -> Attempts -> Attempts
+attemptsWith st home inner =
+  Attempts
+    { attemptSend = \s more bytes -> if ours s then trying s (sendSock st s more [bytes]) else attemptSend inner s more bytes,
+      attemptSendFile = \s bytes file offset size -> if ours s then pure (failure eAGAIN) else attemptSendFile inner s bytes file offset size,
+      attemptReceive = \s b@(Buffer memory _) offset n ->
+        if ours s
+          then trying s (receiveSock st s (unsafeForeignPtrToPtr memory `plusPtr` offset) n) <* touchForeignPtr memory
+          else attemptReceive inner s b offset n
+    }
+  where
+    trying s attempt = mask_ $ do
+      mine <- tryTurn (stackTurn st)
+      if not mine
+        then pure (failure eAGAIN)
+        else do
+          -- By the clock of the worker that asked: after a pause the stack has seen no later time.
+          moment <- instantOf st home
+          there <- lookupSock st s
+          r <- try (if not (null (sockNumber <$> there)) then attempt Nothing moment else pure (Refuse eSHUTDOWN'))
+          finish st Nothing moment
+          case r of
+            Right (Answer n) -> pure n
+            Right (Refuse e) -> pure (failure e)
+            Right (Again _ _) -> pure (failure eAGAIN)
+            Left (e :: SomeException) -> throwIO e
+    eSHUTDOWN' = Errno (negate (fromIntegral wasClosed))
+    failure (Errno e) = negate (fromIntegral e)

@@ -1,0 +1,61 @@
+-- |
+-- Description : The program weft-tcp-worlds
+--
+-- Runs the worlds of a range of seeds, @FROM-TO@, on all processors: two connections each, and a bad
+-- link between them. What goes wrong is made small and printed as a script for packetdrill.
+module Main (main) where
+
+import Control.Concurrent
+import Control.Monad (forM_, replicateM, unless)
+import Data.Char (isDigit)
+import Data.IORef
+import Data.Time.Clock (diffUTCTime, getCurrentTime)
+import Data.Word (Word64)
+import GHC.Conc (getNumProcessors)
+import System.Environment (getArgs)
+import System.Exit
+import System.IO
+import World
+import World.Plan
+import World.Shrink
+
+main :: IO ()
+main =
+  getArgs >>= \case
+    [text]
+      | (from, '-' : to) <- break (== '-') text, all isDigit from, all isDigit to, not (null from), not (null to), read from <= (read to :: Integer) -> worlds (read from) (read to)
+    _ -> hPutStrLn stderr "weft-tcp-worlds: usage: weft-tcp-worlds FROM-TO" >> exitWith (ExitFailure 2)
+
+worlds :: Word64 -> Word64 -> IO ()
+worlds from to = do
+  begun <- getCurrentTime
+  next <- newIORef from
+  bad <- newIORef (0 :: Int)
+  segments <- newIORef (0 :: Int)
+  jobs <- getNumProcessors
+  setNumCapabilities jobs
+  ends <- replicateM jobs $ do
+    end <- newEmptyMVar
+    end <$ forkFinally (job next bad segments) (putMVar end)
+  outcomes <- mapM takeMVar ends
+  forM_ outcomes (either (\e -> hPrint stderr e >> exitWith (ExitFailure 1)) pure)
+  ended <- getCurrentTime
+  wrong <- readIORef bad
+  total <- readIORef segments
+  let count = fromIntegral (to - from + 1) :: Double
+      took = realToFrac (diffUTCTime ended begun) :: Double
+  putStrLn (show (to - from + 1) <> " worlds, " <> show total <> " segments, " <> show wrong <> " wrong; " <> show (round (count / max 0.001 took) :: Int) <> " worlds a second")
+  unless (wrong == 0) exitFailure
+  where
+    job next bad segments =
+      atomicModifyIORef' next (\n -> (n + 1, n)) >>= \n ->
+        if n > to
+          then pure ()
+          else do
+            case runWorld noMistake (drawPlan n) of
+              Right o -> atomicModifyIORef' segments (\k -> (k + outcomeSegments o, ()))
+              Left w -> do
+                seen <- atomicModifyIORef' bad (\k -> (k + 1, k))
+                -- More of them are only counted.
+                unless (seen >= 10) (putStrLn (report noMistake n w))
+            job next bad segments
