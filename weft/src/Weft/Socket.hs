@@ -40,6 +40,7 @@ module Weft.Socket
     sendMany,
     send,
     sendVector,
+    dropBytes,
     sendFile,
     sendFileAll,
     awaitReadable,
@@ -282,7 +283,7 @@ sendMany s pieces = case filter (not . ByteString.null) pieces of
     n <- withFrozenCallStack sendVector s some
     withFrozenCallStack sendMany s (dropBytes n some)
 
--- | Leave out this many bytes at the start of several pieces.
+-- | Drop this many bytes at the start of several pieces, such as those that 'sendVector' has sent.
 dropBytes :: Int -> [ByteString] -> [ByteString]
 dropBytes _ [] = []
 dropBytes n (bytes : rest)

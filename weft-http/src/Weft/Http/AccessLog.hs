@@ -10,7 +10,6 @@ module Weft.Http.AccessLog
   ( -- * Logs
     AccessLog,
     openAccessLogWith,
-    openAccessLog,
     logEntry,
     logLine,
     reopenAccessLog,
@@ -82,10 +81,6 @@ openAccessLogWith settings = do
   -- Masked, so that an asynchronous exception does not end the writer. It waits interruptibly.
   _ <- mask_ (forkWith defaultForkOptions {forkLabel = "access log"} (writer (accessLogReport settings) queue output))
   liftIO (AccessLog queue (accessLogFormat settings) (accessLogQueue settings) <$> newIORef (stampOf 0))
-
--- | Open a log in the combined format. The action reports a line to the operator.
-openAccessLog :: LogTarget -> (String -> IO ()) -> Thread AccessLog
-openAccessLog target report = openAccessLogWith defaultAccessLogSettings {accessLogTarget = target, accessLogReport = report}
 
 -- | Enqueue an entry for the writer. Does not block.
 logEntry :: AccessLog -> Entry -> IO ()

@@ -27,15 +27,11 @@ module Weft.Http.Request
     forBody_,
     requestTrailers,
     RequestBody (..),
-    noBody,
     BodyError (..),
 
     -- * The client
     Client (..),
     Security (..),
-
-    -- * Requests of one's own
-    requestOf,
 
     -- * From the head
     RequestHead (..),
@@ -106,10 +102,6 @@ data RequestBody
     -- when the body has ended.
     RequestBody (Thread ByteString) (Thread [Field])
 
--- | No body.
-noBody :: RequestBody
-noBody = EmptyBody
-
 -- | Why a body could not be received. If a handler does not catch it, the server answers with the
 -- status named here and closes the connection.
 data BodyError
@@ -131,10 +123,6 @@ instance Show BodyError where
     BodyTimedOut -> "the request body took too long to arrive"
 
 instance Exception BodyError
-
--- | A request with this head and no body, for tests of handlers.
-requestOf :: Client -> RequestHead -> Request
-requestOf client h = Request h noBody client
 
 -- | The method.
 requestMethod :: Request -> Method

@@ -1,12 +1,10 @@
 -- | A handler that serves the files of a directory.
 --
--- Small files are kept in memory, whole responses rendered; large ones are kept open and sent by
--- the system from the page cache. A file that changed is noticed within a second; one that is
--- written to in place while it is sent is sent as it is then, so files are better replaced by
--- renaming. Nothing outside the directory is ever served: paths are taken apart and put together
--- again ("Weft.Http.Path"), and the operating system is told to resolve them beneath the directory,
--- symbolic links included (@RESOLVE_BENEATH@). Hidden files (a name that begins with a dot, but for
--- @.well-known@) are not served.
+-- Small files are kept in memory as rendered responses; large ones are kept open and sent from the
+-- page cache. A change is noticed within a second. Replace files by renaming: one written in place
+-- while it is sent is sent as it is then. Nothing outside the directory is served: "Weft.Http.Path"
+-- checks paths, and the operating system resolves them, with their symbolic links, beneath the
+-- directory (@RESOLVE_BENEATH@). Hidden files (@.name@, but not @.well-known@) are not served.
 --
 -- A file may be sent in another coding: one that lies beside it ('staticPrecompressed'), or that
 -- the server makes once and keeps ('staticCompress'). Each coding has its own length and entity
@@ -55,8 +53,7 @@ import Weft.Http.Static.Rules
 import Weft.Http.Static.Types
 import Weft.Http.Status
 
--- | Open a directory. Fails with an 'IOError' if it cannot be. What else may be wrong
--- with the settings is for 'checkStatic' to say.
+-- | Open a directory. Throws an 'IOError' if that fails; 'checkStatic' finds other faults.
 openStatic :: StaticSettings -> Thread Static
 openStatic settings = do
   files <- liftIO (min (staticOpenFiles settings) . (`div` 4) <$> mostDescriptors)
@@ -92,8 +89,7 @@ staticHandler static clock
             Just fallback | responseStatus response == notFound404 -> fallen static clock request fallback response
             _ -> pure response
 
--- | Answer GET with what is in the cache and was compared with the disk in this second:
--- 'staticHandler' answers the same, and all other requests.
+-- | The answer of 'staticHandler' to a GET for what the cache compared with the disk this second.
 staticAtHand :: Static -> Clock -> AtHand
 staticAtHand static clock
   | embellished (openSettings static) = \_ -> pure Nothing
@@ -110,9 +106,8 @@ data Known
   | -- | A file, to be compared with the disk, or not to be sent whole.
     Kept !Cached
 
--- | What the cache has for a path, in one effect: nearly all requests end here. What a client
--- accepts is looked at only where there is something to choose from. Inlined, so that the path is
--- not made a value.
+-- | What the cache has for a path, in one effect: nearly all requests end here. Inlined, so that
+-- the path is not allocated.
 lookAt :: Static -> Clock -> Request -> ByteString -> IO Known
 lookAt static clock request asked =
   lookupCache (openCache static) asked >>= \case
@@ -151,8 +146,7 @@ elsewhere static clock request asked = \case
         liftIO (deleteCache (openCache static) asked) >>= letGo
         answerPath static clock request asked
 
--- | The fallback in place of a 404, for requests that it is meant for. It is found and
--- cached under its own path, whatever was asked for.
+-- | The fallback in place of a 404, for eligible requests; cached under its own path.
 fallen :: Static -> Clock -> Request -> Fallback -> Response -> Thread Response
 fallen static clock request fallback missing
   | not eligible = pure missing
@@ -170,20 +164,18 @@ fallen static clock request fallback missing
         not (hasHiddenComponent path)
           && (fallbackExtensions fallback || not (any (C.elem '.') (take 1 (reverse (pathComponents path)))))
 
--- | Whether there is something to do to responses that are no files.
+-- | Do the settings change responses that are not files?
 embellished :: StaticSettings -> Bool
 embellished settings = not (null (staticErrorPages settings)) || any ruleAlways (staticHeaders settings)
 
--- | Put error pages in the place of the server's own, and add the fields that are for
--- all responses.
+-- | Replace the server's error pages by the operator's, and add the fields of all responses.
 finished :: Static -> Clock -> Handler -> Handler
 finished static clock answer request = do
   response <- answer request `catch` broken
   withAlways <$> withPage response
   where
     settings = openSettings static
-    -- The server reports what a handler throws, and answers with a page of its own.
-    -- Where the operator has one for it, this is for us to do.
+    -- Otherwise the server reports the exception and answers with its own page.
     broken e = case pageForStatus settings internalServerError500 of
       Nothing -> throwM (e :: IOException)
       Just _ -> do

@@ -26,10 +26,9 @@ module Weft.Http.AccessLog.Queue
   )
 where
 
-import Control.Monad (unless, void, when)
+import Control.Monad (join, void)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
-import Data.Foldable (for_)
 import Data.IORef
 import Weft
 import Weft.Kernel (Outcome (..), Waiter, deliver, suspend)
@@ -56,14 +55,23 @@ data QueueState = Open | Closing !(Waiter ()) | Closed
 newQueue :: IO Queue
 newQueue = Queue <$> newIORef (Pending [] 0 0 0 Nothing [] Open)
 
+-- | Change the queue atomically, then run what follows from the change.
+step :: Queue -> (Pending -> (Pending, IO ())) -> IO ()
+step (Queue ref) change = join (atomicModifyIORef' ref change)
+
+-- | Wake the writer, if it waits.
+waking :: Pending -> (Pending, IO ())
+waking p = (p {pendingWriter = Nothing}, mapM_ (answer ()) (pendingWriter p))
+
+answer :: a -> Waiter a -> IO ()
+answer a waiter = void (deliver waiter (Answered a))
+
 -- | Enqueue a line unless the queue would exceed this many bytes. From any thread.
 enqueue :: Queue -> Int -> ByteString -> IO ()
-enqueue (Queue ref) most line = do
-  wake <- atomicModifyIORef' ref $ \p ->
-    if pendingBytes p + size > most || isClosed (pendingState p)
-      then (p {pendingRefused = pendingRefused p + 1, pendingLost = pendingLost p + 1}, Nothing)
-      else (p {pendingLines = line : pendingLines p, pendingBytes = pendingBytes p + size, pendingWriter = Nothing}, pendingWriter p)
-  for_ wake (\w -> deliver w (Answered ()))
+enqueue queue most line = step queue $ \p ->
+  if pendingBytes p + size > most || isClosed (pendingState p)
+    then (p {pendingRefused = pendingRefused p + 1, pendingLost = pendingLost p + 1}, pure ())
+    else waking p {pendingLines = line : pendingLines p, pendingBytes = pendingBytes p + size}
   where
     -- The line and its overhead.
     size = B.length line + 64
@@ -71,21 +79,17 @@ enqueue (Queue ref) most line = do
 
 -- | Ask the writer to reopen its file, and wait for its success; 'False' at once if closed.
 askReopen :: Queue -> Thread Bool
-askReopen (Queue ref) = suspend "the access log to be opened again" $ \waiter -> do
-  (open, wake) <- atomicModifyIORef' ref $ \p -> case pendingState p of
-    Closed -> (p, (False, Nothing))
-    _ -> (p {pendingReopen = waiter : pendingReopen p, pendingWriter = Nothing}, (True, pendingWriter p))
-  unless open (void (deliver waiter (Answered False)))
-  for_ wake (\w -> deliver w (Answered ()))
+askReopen queue = suspend "the access log to be opened again" $ \waiter -> step queue $ \p ->
+  case pendingState p of
+    Closed -> (p, answer False waiter)
+    _ -> waking p {pendingReopen = waiter : pendingReopen p}
 
 -- | Ask the writer to write all and end, and wait for that; a second call returns at once.
 askClose :: Queue -> Thread ()
-askClose (Queue ref) = suspend "the access log to be written" $ \waiter -> do
-  (already, wake) <- atomicModifyIORef' ref $ \p -> case pendingState p of
-    Open -> (p {pendingState = Closing waiter, pendingWriter = Nothing}, (False, pendingWriter p))
-    _ -> (p, (True, Nothing))
-  when already (void (deliver waiter (Answered ())))
-  for_ wake (\w -> deliver w (Answered ()))
+askClose queue = suspend "the access log to be written" $ \waiter -> step queue $ \p ->
+  case pendingState p of
+    Open -> waking p {pendingState = Closing waiter}
+    _ -> (p, answer () waiter)
 
 -- | Lines lost since the log was opened: no room, or not writable.
 droppedSoFar :: Queue -> IO Int
@@ -115,19 +119,16 @@ takeBatch (Queue ref) = atomicModifyIORef' ref $ \p ->
 
 -- | Wait until the queue holds lines or requests.
 awaitBatch :: Queue -> Thread ()
-awaitBatch (Queue ref) = suspend "access log entries" $ \waiter -> do
-  already <- atomicModifyIORef' ref $ \p -> case pendingState p of
-    Open | null (pendingLines p), null (pendingReopen p) -> (p {pendingWriter = Just waiter}, False)
-    _ -> (p, True)
-  when already (void (deliver waiter (Answered ())))
+awaitBatch queue = suspend "access log entries" $ \waiter -> step queue $ \p ->
+  case pendingState p of
+    Open | null (pendingLines p), null (pendingReopen p) -> (p {pendingWriter = Just waiter}, pure ())
+    _ -> (p, answer () waiter)
 
 -- | Count lines that could not be written.
 countLost :: Queue -> Int -> IO ()
-countLost (Queue ref) n = atomicModifyIORef' ref (\p -> (p {pendingLost = pendingLost p + n}, ()))
+countLost queue n = step queue (\p -> (p {pendingLost = pendingLost p + n}, pure ()))
 
 -- | Close the queue as the writer ends: later requests are answered at once.
 finish :: Queue -> Waiter () -> IO ()
-finish (Queue ref) waiter = do
-  late <- atomicModifyIORef' ref (\p -> (p {pendingState = Closed, pendingReopen = []}, pendingReopen p))
-  for_ late (\w -> deliver w (Answered False))
-  void (deliver waiter (Answered ()))
+finish queue waiter = step queue $ \p ->
+  (p {pendingState = Closed, pendingReopen = []}, mapM_ (answer False) (pendingReopen p) >> answer () waiter)

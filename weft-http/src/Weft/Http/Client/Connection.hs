@@ -68,10 +68,7 @@ receiveSome c = do
 sendPieces :: ClientConnection -> [ByteString] -> Thread ()
 sendPieces c = go . filter (not . B.null)
   where
-    go pieces = unless (null pieces) (transportSend (connectionTransport c) pieces >>= \n -> go (rest n pieces))
-    rest n (p : ps) | n >= B.length p = rest (n - B.length p) ps
-    rest n (p : ps) = B.drop n p : ps
-    rest _ [] = []
+    go pieces = unless (null pieces) (transportSend (connectionTransport c) pieces >>= \n -> go (dropBytes n pieces))
 
 -- | Wait until the idle connection is useless: the server closed it, or sent something unasked.
 -- Records of TLS itself, such as session tickets, do not count.

@@ -11,55 +11,39 @@ module Weft.Http.Internal.Fault (Fault (..), faultStatus, faultText) where
 import Data.ByteString (ByteString)
 import Weft.Http.Status
 
--- | Why a request was refused.
+-- | Why a request was refused: 'faultText' explains each.
 data Fault
-  = -- | The request line is not method, target and version, one space between.
-    BadRequestLine
-  | -- | The target has none of the forms, or not the one of its method.
+  = BadRequestLine
+  | -- | None of the forms, or not the one of its method.
     BadTarget
-  | -- | A line ended in LF without CR.
-    BareLineFeed
-  | -- | A CR was not followed by LF.
-    BareCarriageReturn
-  | -- | A control character in a field.
-    ControlCharacter
-  | -- | A field name that is no token.
-    BadFieldName
-  | -- | Blanks between a field name and its colon.
-    BlankBeforeColon
-  | -- | A field continued on the next line (@obs-fold@).
+  | BareLineFeed
+  | BareCarriageReturn
+  | ControlCharacter
+  | BadFieldName
+  | BlankBeforeColon
+  | -- | @obs-fold@.
     FoldedField
-  | -- | A field that may occur once was repeated.
-    RepeatedField
-  | -- | HTTP/1.1 without a @Host@.
+  | RepeatedField
+  | -- | In HTTP/1.1.
     MissingHost
-  | -- | More than one @Host@.
-    RepeatedHost
-  | -- | A @Host@, or an authority in the target, that is not host and port.
+  | RepeatedHost
+  | -- | In the field or in the target.
     BadHost
-  | -- | A @Content-Length@ that is not one decimal number.
+  | -- | Not one decimal number.
     BadContentLength
-  | -- | Both @Content-Length@ and @Transfer-Encoding@.
-    AmbiguousLength
-  | -- | A malformed @Transfer-Encoding@, or one in which @chunked@ is repeated or not last.
+  | AmbiguousLength
+  | -- | Malformed, or @chunked@ is repeated or not last.
     BadTransferEncoding
-  | -- | A @Transfer-Encoding@ in HTTP/1.0.
-    TransferEncodingTooOld
-  | -- | A malformed size, data or end of a chunk.
-    BadChunk
-  | -- | Chunk extensions or trailer fields beyond the limit.
-    ChunkOverhead
-  | -- | A trailer field that concerns framing.
+  | TransferEncodingTooOld
+  | BadChunk
+  | ChunkOverhead
+  | -- | Such as a @Content-Length@.
     FramingInTrailer
-  | -- | A request line beyond the limit.
-    RequestLineTooLong
-  | -- | A head beyond the limit.
-    HeadTooLarge
-  | -- | More fields than the limit.
-    TooManyFields
-  | -- | A transfer coding other than @chunked@.
-    UnknownTransferCoding
-  | -- | An unknown method, or @CONNECT@.
+  | RequestLineTooLong
+  | HeadTooLarge
+  | TooManyFields
+  | UnknownTransferCoding
+  | -- | Or @CONNECT@.
     UnknownMethod
   | -- | A major version other than 1.
     UnsupportedVersion

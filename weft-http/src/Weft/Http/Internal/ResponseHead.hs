@@ -66,18 +66,16 @@ isReusable h
   | headClose h || headExtent h == UntilClose = False
   | otherwise = headVersion h == Http11 || headKeepAlive h
 
--- | Why a response is malformed.
+-- | Why a response is malformed: 'responseFaultText' explains each.
 data ResponseFault
   = -- | Not a version, a status from 100 to 599, and a reason phrase.
     BadStatusLine
-  | -- | A major version other than 1.
-    BadVersion
-  | -- | A fault in the fields, as in requests.
+  | BadVersion
+  | -- | In the fields, as in requests.
     BadHead !Fault
-  | -- | A 101 without a request for it.
+  | -- | A 101.
     UnexpectedSwitch
-  | -- | Too many interim responses.
-    TooManyInterim
+  | TooManyInterim
   deriving stock (Eq, Show)
 
 -- | A short sentence without a full stop.

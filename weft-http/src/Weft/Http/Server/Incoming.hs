@@ -84,7 +84,7 @@ openBody context c exchange h input = case headFraming h of
 -- | For the handler.
 requestBodyOf :: Context -> Connection -> Incoming -> RequestBody
 requestBodyOf context c = \case
-  WithoutBody _ -> noBody
+  WithoutBody _ -> EmptyBody
   Incoming exchange ref _ -> RequestBody (next context c exchange ref) (liftIO (fromMaybe [] . stateEnded <$> readIORef ref))
 
 -- | The next piece.

@@ -3,11 +3,10 @@
 -- |
 -- Description : Small files in memory, large ones open
 --
--- A cache of values by path. What a value uses up is memory or a descriptor, and of each
--- there is so much. Reading is one look into an immutable map, without a lock, from any
--- worker. What goes first when room is needed is decided by second chance: the oldest
--- entry that was not used since it was last considered. Where there is no room,
--- 'worthKeeping' advises to keep only what was asked for lately.
+-- A cache of values by path, bounded in memory and descriptors. Reading is one look-up in an
+-- immutable map, without a lock, from any worker. Second chance decides what to evict: the oldest
+-- entry not used since it was last considered. When full, 'worthKeeping' keeps out what was not
+-- asked for lately.
 module Weft.Http.Static.Cache
   ( Cache,
     Share (..),
@@ -49,7 +48,7 @@ data Cache a = Cache
     cacheMostFiles :: !Int,
     cacheLock :: !(MVar ()),
     cacheState :: !(IORef (Contents a)),
-    -- | A mark of the path that was last asked for in vain, by a hash of it.
+    -- | By a hash of the path, a mark of the last path not found.
     cacheSeen :: !(MutablePrimArray RealWorld Word16)
   }
 
@@ -57,13 +56,12 @@ data Cache a = Cache
 data Share
   = -- | This many bytes of memory.
     InMemory !Int
-  | -- | One descriptor. (And some memory, which is not counted: a kilobyte or two.)
+  | -- | One descriptor; its kilobyte or two of memory is not counted.
     OpenFile
   deriving stock (Eq, Show)
 
--- | What of one kind is used. Invariant: the queue names each key of the map that has
--- this kind, in the order in which they are considered, and perhaps others; the rest is
--- the sum of the costs, and the number, of those in the map.
+-- | The entries of one kind. Invariant: the queue contains each key of this kind in the map, in the
+-- order of consideration, and perhaps others; then the sum of the costs and the number of those.
 data ClockQueue = ClockQueue
   { lineQueue :: !(Seq ByteString),
     lineUsed :: !Int,
@@ -133,11 +131,9 @@ lookupCache cache key = do
       pure (Just (keptValue kept))
 {-# INLINE lookupCache #-}
 
--- | Should this be kept, which was asked for and is not here? Where there is room, yes.
--- Where something must go for it, only if it was asked for before, not long ago: many
--- files that are asked for once would throw out the few that are asked for often, and
--- each other. How long ago depends on what else is asked for; the answer may be wrong
--- by chance, or because two workers ask at a time, and nothing depends on it.
+-- | Should a value that was not found be kept? If there is room, or if it was asked for lately:
+-- otherwise many files asked for once would evict the few asked for often. May err by a collision
+-- of hashes or a race, which does no harm.
 worthKeeping :: Cache a -> Share -> ByteString -> IO Bool
 worthKeeping cache share key
   | cost > limitOf cache kind = pure False
@@ -160,8 +156,8 @@ costOf share key = case share of
   InMemory size -> (Memory, size + B.length key + 200)
   OpenFile -> (Files, 1)
 
--- | Keep a value, throwing others out as needed. A value larger than the whole cache is not kept.
--- Answers with what the cache has let go: what was thrown out, or replaced, or the value itself.
+-- | Keep a value, evicting others as needed. Returns what the cache does not hold any more: the
+-- evicted and replaced values, or this one if it is larger than the whole cache.
 insertCache :: Cache a -> ByteString -> Share -> a -> IO [a]
 insertCache cache key share value
   | cost > limitOf cache kind = (<> [value]) <$> deleteCache cache key
@@ -181,17 +177,15 @@ insertCache cache key share value
     own = B.copy key
     (kind, cost) = costOf share key
 
--- | Forget a path. Answers with what was kept for it.
+-- | Forget a path. Returns what was kept for it.
 deleteCache :: Cache a -> ByteString -> IO [a]
 deleteCache cache key = changing cache (pure . remove key)
 
--- | Let go of what holds descriptors until as many are left as the function says, given
--- how many there are.
+-- | Evict entries with descriptors; the function maps their number to the number to keep.
 reduceFiles :: Cache a -> (Int -> Int) -> IO [a]
 reduceFiles cache left = changing cache $ \contents -> makeRoom Files (left (lineCount (contentsFiles contents))) contents
 
--- | Let go of what holds a descriptor and was not used since it was last considered, as all of
--- it is now.
+-- | Evict entries with descriptors that were not used since they were last considered.
 sweepFiles :: Cache a -> IO [a]
 sweepFiles cache = changing cache $ \contents -> do
   unused <- filterM (isUnused . snd) [(key, kept) | (Hashed key, kept) <- HashMap.toList (contentsMap contents), keptKind kept == Files]
@@ -199,15 +193,13 @@ sweepFiles cache = changing cache $ \contents -> do
   where
     isUnused kept = (== 0) <$> readPrimVar (keptUsed kept) <* writePrimVar (keptUsed kept) 0
 
--- | Writers take turns; they hold the lock for microseconds, never across a system
--- call, so a worker may wait for it.
+-- | Writers hold the lock for microseconds, never across a system call, so a worker may wait for it.
 changing :: Cache a -> (Contents a -> IO (Contents a, [b])) -> IO [b]
 changing cache change = withMVar (cacheLock cache) $ \() -> do
   (!new, gone) <- readIORef (cacheState cache) >>= change
   gone <$ atomicWriteIORef (cacheState cache) new
 
--- | The key stays in the queue, where 'makeRoom' passes over it, unless too many
--- such keys have gathered.
+-- | The key stays in the queue, where 'makeRoom' skips it, unless too many such keys have gathered.
 remove :: ByteString -> Contents a -> (Contents a, [a])
 remove key contents = case HashMap.lookup (Hashed key) (contentsMap contents) of
   Nothing -> (contents, [])
@@ -221,8 +213,7 @@ without key kept contents =
   where
     old = line (keptKind kept) contents
 
--- | A key that was removed and inserted again stands twice in the queue, which only
--- lets it be considered sooner.
+-- | A key removed and inserted again is in the queue twice, and is only considered sooner.
 tidy :: Kind -> Contents a -> Contents a
 tidy kind contents
   | Seq.length (lineQueue old) > 2 * lineCount old + 64 =
@@ -231,8 +222,8 @@ tidy kind contents
   where
     old = line kind contents
 
--- | Throw entries of a kind out until at most so much of it is used; what was thrown
--- out. Each is spared at most once, so this ends.
+-- | Evict entries of a kind until they use at most this much, and return them. Each is spared at
+-- most once, so this ends.
 makeRoom :: Kind -> Int -> Contents a -> IO (Contents a, [a])
 makeRoom kind limit = go []
   where

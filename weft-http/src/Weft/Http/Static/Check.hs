@@ -3,8 +3,7 @@
 -- |
 -- Description : Can this be served?
 --
--- Compares settings with the file system, before anything is served: what a request
--- would find out too late.
+-- Compares settings with the file system before anything is served.
 module Weft.Http.Static.Check (checkStatic) where
 
 import Control.Monad (forM)
@@ -19,9 +18,8 @@ import Weft.File hiding (OpenMode (Directory))
 import Weft.File qualified as File
 import Weft.Http.Static.Types
 
--- | What is wrong with settings, a line each: a directory that is not there or cannot
--- be read, error pages and a fallback that are not beneath it, cannot be read, or are
--- too large for the cache. Names of files are in it as the settings have them.
+-- | The faults of settings, a line each: a missing or unreadable directory; error pages and a
+-- fallback that are missing, unreadable, outside of it, or too large for the cache.
 checkStatic :: StaticSettings -> Thread [ByteString]
 checkStatic settings =
   try (bracket (openFileAt CurrentDirectory root File.Directory defaultOpenFlags) closeFile inside) >>= \case

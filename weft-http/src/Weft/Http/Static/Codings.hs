@@ -3,10 +3,9 @@
 -- |
 -- Description : One file in several codings
 --
--- Which other codings there are of a file, which one a client prefers, and where its
--- bytes come from: a file beside the original, or the server, which packs it once. The
--- cache keeps each under a key of its own, and a form in another coding counts only as
--- long as what it was made from is what is cached or beside it.
+-- Finds the codings of a file (files beside it, or gzip by the server, once), and chooses the one
+-- that a client prefers. The cache keeps each under its own key; a coded form is valid as long as
+-- the original is unchanged.
 module Weft.Http.Static.Codings
   ( -- * What there is
     siblingsOf,
@@ -46,8 +45,7 @@ import Weft.Http.Static.Represent
 import Weft.Http.Static.Send
 import Weft.Http.Static.Types
 
--- | The files beside a file that are the same in other codings, in the order of
--- preference: regular ones that are not older than the original.
+-- | The coded files beside a file, preferred first: regular ones not older than the original.
 siblingsOf :: Static -> Tick -> ByteString -> FileStatus -> Thread [Sibling]
 siblingsOf static tick path status
   | null codings || any ((`B.isSuffixOf` path) . codingSuffix) codings = pure []
@@ -65,9 +63,8 @@ siblingsOf static tick path status
           | statusKind other == RegularFile, other `notOlder` status -> pure (Just (Sibling coding beside other))
           | otherwise -> pure Nothing
 
--- | Whether a file was made after another was changed last, or at the same time as far as it can
--- tell. Tools that give what they make the time of what they made it from often keep only its
--- whole seconds, or microseconds: then the time of the original counts as exactly.
+-- | Is the first file not older than the second? Tools that copy the time of the original often
+-- round it down to seconds or microseconds; then that precision counts.
 notOlder :: FileStatus -> FileStatus -> Bool
 notOlder made original = statusModified made >= time - time `mod` unit
   where

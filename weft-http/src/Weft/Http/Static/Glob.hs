@@ -1,9 +1,8 @@
 -- |
 -- Description : Patterns of paths
 --
--- Patterns such as @*.css@ and @\/assets\/**@, compiled once and matched against
--- paths. Matching goes back to the last star only, so it takes at most the product of
--- the two lengths, however many stars there are. Pure.
+-- Patterns such as @*.css@ and @\/assets\/**@. Matching backtracks to the last star only, so it
+-- takes at most the product of the two lengths. Pure.
 module Weft.Http.Static.Glob (Glob, parseGlob, globText, matchesGlob) where
 
 import Data.ByteString (ByteString)
@@ -105,8 +104,7 @@ braces text = do
       '{' : _ -> Left "has braces within braces"
       c : rest -> inside done (c : current) rest
 
--- | Whether a path, which begins with a slash and is not encoded, fits a pattern. A
--- slash at its end is ignored.
+-- | Does a decoded path that begins with a slash match? A slash at its end is ignored.
 matchesGlob :: Glob -> ByteString -> Bool
 matchesGlob glob path = any (\parts -> wildcard isDepth fits parts components) (globAlternatives glob)
   where
@@ -124,9 +122,8 @@ matchesGlob glob path = any (\parts -> wildcard isDepth fits parts components) (
       Exactly expected -> expected == c
       _ -> True
 
--- | Compare a pattern, some of whose members stand for any run, with a list. Where it
--- does not go on, the last run takes one more: an earlier one never has to, because
--- whatever it could take, the last one can take as well.
+-- | Match a list against a pattern with members that stand for any run. On a mismatch the last run
+-- takes one more element; an earlier run never has to.
 wildcard :: (p -> Bool) -> (p -> a -> Bool) -> [p] -> [a] -> Bool
 wildcard isRun same = go Nothing
   where

@@ -65,5 +65,3 @@ listing static request relative = do
           when (kind == Page.Directory) $
             bracket (openIndex static path) (mapM_ (\(_, file, _) -> closeFile file)) (\_ -> pure ())
         of' kind status = Page.ListingEntry name kind (statusSize status) (HttpTime (statusModified status `div` 1_000_000_000))
-
--- | Open for reading what is beneath the directory; what leads out of it fails.

@@ -3,10 +3,9 @@
 -- |
 -- Description : Which files lie beside others
 --
--- Nearly no file has another coding of itself beside it, and to find that out for each
--- file takes a look into the file system for each coding. So the names in a directory
--- that end as those of codings do are read once, and again when the directory has
--- changed. Called on the thread of a connection.
+-- Few files have a coded form beside them, and to look for one costs a system call for each coding.
+-- So the names in a directory that end in a coding's suffix are read once, and again when the
+-- directory has changed. Called on the thread of a connection.
 --
 -- See Note [What the time of a directory says].
 module Weft.Http.Static.Names (Names, newNames, whichMayExist, settledIn) where
@@ -27,19 +26,16 @@ import Weft.File hiding (OpenMode (Directory))
 import Weft.File qualified as File
 import Weft.Time
 
--- Note [What the time of a directory says] ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~ A name that
--- comes or goes changes the modification time of its directory. That is compared once a second, as
--- the files themselves are. But
+-- Note [What the time of a directory says]
+-- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
+-- Adding or removing a name changes the modification time of its directory, which is compared once
+-- a second. But
 --
---   * the time may be as coarse as two seconds: what comes in the moment after the names
---     were read may leave the time as it is. Names that were read so shortly after a change
---     are read again in the next second.
---   * a file system may not keep it: names are not believed for longer than a minute.
---   * to read many names takes long: that is done for a twentieth of the time at most.
---     Until it may be done again nothing is known, and each file is looked for.
---
--- A file that is there already is not this module's affair: whether it has changed, its
--- own status says.
+--   * the time may be as coarse as two seconds, so names read shortly after a change are read again
+--     in the next second;
+--   * a file system may not keep it, so names expire after a minute;
+--   * reading many names takes long, so it takes at most a twentieth of the time. Until the next
+--     reading nothing is known, and each file is looked for.
 
 -- | What is known of the directories beneath a root, by path.
 data Names = Names
@@ -57,12 +53,11 @@ data Directory = Directory
 data Reading
   = -- | Nothing is known, and it is not read before this second.
     Unknown !Int64
-  | -- | It had this status before it was read, and its last change then was so long
-    -- before that a later one would show in the status.
+  | -- | Its status before it was read, whether a later change would show in the status
+    -- ('settledIn'), and the names.
     Known !FileStatus !Bool !(HashSet ByteString) !Extent
 
--- | How long what was read is good, in seconds: read again after the first when it has
--- changed, after the second in any case.
+-- | The seconds after which it is read again: if it has changed, and in any case.
 data Extent = Extent !Int64 !Int64
 
 -- | For names with these endings.
@@ -77,8 +72,7 @@ mostDirectories = 4096
 mostNames :: Int
 mostNames = 20_000
 
--- | With which endings may there be a file of this path (beneath the directory, which is
--- open), in this second? Given some of the endings.
+-- | Which of these endings may a file of this path have in this second? The file is the open root.
 whichMayExist :: Names -> File -> Int64 -> ByteString -> (a -> ByteString) -> [a] -> Thread [a]
 whichMayExist names root second path ending wanted = do
   entry <- liftIO (entryOf names directory)
@@ -134,12 +128,11 @@ whichMayExist names root second path ending wanted = do
       let !marked = HashSet.fromList [B.copy n | n <- there, any (`B.isSuffixOf` n) (namesEndings names)]
       pure (status, marked)
 
--- | What names depend on: another change of a directory's status, of its permissions say, changes none.
+-- | The status without the changes that concern no names, such as of permissions.
 modification :: FileStatus -> FileStatus
 modification status = status {statusChanged = statusModified status}
 
--- | Was the last change of a file or directory so long before this second that another would
--- show in its times?
+-- | Would another change after this second show in the times of a file or directory?
 settledIn :: Int64 -> FileStatus -> Bool
 settledIn second status = max (statusModified status) (statusChanged status) < (second - 3) * 1_000_000_000
 

@@ -13,7 +13,6 @@ import Foreign.C.Error
 import GHC.IO.Exception (IOException (ioe_errno))
 import Weft
 import Weft.File
-import Weft.Http.Static.Cache
 import Weft.Http.Static.Opened
 import Weft.Http.Static.Types
 import Weft.Mask (mask_)
@@ -21,16 +20,8 @@ import Weft.Mask (mask_)
 -- | Open a path beneath the root. Short of descriptors, it closes some that the cache holds.
 openBeneathRoot :: Static -> ByteString -> Thread File
 openBeneathRoot static path =
-  try (openFileAt (At (openRoot static)) path ReadOnly defaultOpenFlags {openBeneath = StayBeneath}) >>= \case
-    Right file -> pure file
-    Left e
-      | isShort e ->
-          liftIO (reduceFiles (openCache static) (`div` 2)) >>= \case
-            [] -> throwM e
-            some -> letGo some >> openBeneathRoot static path
-      | otherwise -> throwM e
-  where
-    isShort e = ioe_errno e `elem` [Just code | Errno code <- [eMFILE, eNFILE]]
+  makingRoom (openCache static) letGo $
+    openFileAt (At (openRoot static)) path ReadOnly defaultOpenFlags {openBeneath = StayBeneath}
 
 -- | The first existing index file of a directory, with its path and status. Throws the system's
 -- error for one that exists and cannot be opened.

@@ -12,14 +12,18 @@ module Weft.Http.Static.Opened
     holdOpened,
     releaseOpened,
     releasedLast,
+    makingRoom,
   )
 where
 
 import Control.Monad (when)
 import Control.Monad.Primitive (RealWorld)
 import Data.Primitive.PrimVar
+import Foreign.C.Error
+import GHC.IO.Exception (ioe_errno)
 import Weft
 import Weft.File
+import Weft.Http.Static.Cache
 import Weft.Mask (mask_)
 
 -- | An open file and the number of its holders.
@@ -49,6 +53,18 @@ releaseOpened :: Opened -> Thread ()
 releaseOpened opened = mask_ $ do
   lastOne <- liftIO (releasedLast opened)
   when lastOne (closeFile (openedFile opened))
+
+-- | Open a file. Short of descriptors, evict half of the open files of a cache, which the function
+-- closes, and try again.
+makingRoom :: Cache a -> ([a] -> Thread ()) -> Thread File -> Thread File
+makingRoom cache close opening =
+  opening `catch` \e ->
+    if ioe_errno e `notElem` [Just code | Errno code <- [eMFILE, eNFILE]]
+      then throwM e
+      else
+        liftIO (reduceFiles cache (`div` 2)) >>= \case
+          [] -> throwM e
+          some -> close some >> makingRoom cache close opening
 
 -- | Release a hold in 'IO'. True: the caller must close the file.
 releasedLast :: Opened -> IO Bool

@@ -3,8 +3,7 @@
 -- |
 -- Description : From a file to a response
 --
--- The head that a file has in each coding, and what preconditions and ranges make of
--- a response. Everything but the random boundary of several ranges is pure.
+-- The head of a file in each coding, preconditions, and ranges.
 module Weft.Http.Static.Represent
   ( metaOf,
     metaOfSibling,
@@ -40,8 +39,8 @@ import Weft.Http.Static.Rules
 import Weft.Http.Static.Types
 import Weft.Http.Status
 
--- | What is said of a file: its path, whether the answer depends on what the client accepts, the
--- coding, the entity tag, and the file whose bytes these are, or that they were made from.
+-- | The head of a file, given its path, whether the answer is negotiated, the coding, the entity
+-- tag, and the status of the file with these bytes or of the original.
 metaOf :: StaticSettings -> ByteString -> Bool -> Coding -> ETag -> FileStatus -> Meta
 metaOf settings path negotiated coding tag status =
   Meta
@@ -67,7 +66,7 @@ metaOf settings path negotiated coding tag status =
     own = fieldsFor (staticHeaders settings) ("/" <> path)
     mime = contentTypeFor (B.takeWhileEnd (/= 0x2f) path)
     modified = HttpTime (statusModified status `div` 1_000_000_000)
-    -- What a client that has the content already knows of it.
+    -- A client that has the content knows these.
     ofContent field =
       any
         (`eqCaseless` fieldName field)
@@ -79,13 +78,12 @@ metaOfSibling settings path sibling tag = metaOf settings path True coding (mark
   where
     coding = siblingCoding sibling
 
--- Note [Tags of files] ~~~~~~~~~~~~~~~~~~~~ Copies of a file on several servers have the same tag,
--- so that a client that is sent to another one need not fetch what it has, and can resume a
--- download. They share content, size and, if they were copied by what keeps it, time; not the
--- inode, nor the time of the last change of the status ('statusChanged').
---
--- The time says little: builds that can be repeated give all files one time, and two versions
--- often have one size. So a strong tag is a hash of the content:
+-- Note [Tags of files]
+-- ~~~~~~~~~~~~~~~~~~~~
+-- Copies of a file on several servers have the same tag, so that a client can revalidate or resume
+-- on another server. Copies share content, size and often the modification time, but neither inode
+-- nor 'statusChanged'. Reproducible builds give all files one time, and two versions often have one
+-- size. So a strong tag is a hash of the content:
 --
 --   * of what is read into memory;
 --   * of what is kept open, up to 'staticLargestHashed' bytes, read once for it. While a
@@ -99,8 +97,7 @@ metaOfSibling settings path sibling tag = metaOf settings path True coding (mark
 -- Whether the cache has the current content, 'statusChanged' says. What was read while a further
 -- change could go unseen is read again once it cannot ('cachedSettled').
 
--- | Whether answers with a file of this path depend on what clients accept: where
--- there are files in other codings, or compressing is on for its type.
+-- | Do answers with a file of this path depend on @Accept-Encoding@?
 varies :: StaticSettings -> ByteString -> [Sibling] -> Bool
 varies settings path siblings = not (null siblings) || compressible settings path
 
@@ -118,8 +115,7 @@ compressible settings path = case staticCompress settings of
 -- | The parts of a file that a response contains.
 data Parts = OneRange !ByteRange | Ranges [Part] !ByteString
 
--- | Apply preconditions and ranges: the response for the whole file, and how to make
--- the body of a part.
+-- | Apply preconditions and ranges, given the response with the whole file and the body of parts.
 conditional :: Tick -> Request -> Meta -> Response -> (Parts -> Body) -> Thread Response
 conditional tick request meta whole partial =
   case evaluatePreconditions (requestMethod request) (requestConditions request) validators of

@@ -1,9 +1,8 @@
 -- |
 -- Description : Fields by pattern of the path
 --
--- What an operator adds to the heads of responses: @Cache-Control@ and others, by
--- patterns of paths. Rules are checked when they are made, so that nothing is left to
--- go wrong while requests are answered. Pure.
+-- The fields that an operator adds to responses, such as @Cache-Control@, by patterns of paths.
+-- Rules are checked when they are made. Pure.
 module Weft.Http.Static.Rules
   ( HeaderRule,
     headerRule,
@@ -39,8 +38,7 @@ data HeaderRule = HeaderRule
   }
   deriving stock (Eq, Show)
 
--- | A rule: patterns, fields, and whether it applies to errors and redirects, too. Or
--- what is wrong with the fields.
+-- | A rule, or the faults of its fields. The flag: apply it to errors and redirects, too.
 headerRule :: [Glob] -> [Field] -> Bool -> Either [String] HeaderRule
 headerRule patterns fields always = case mapMaybe fieldProblem fields of
   [] -> Right (HeaderRule patterns fields always)
@@ -84,9 +82,8 @@ fieldsFor :: [HeaderRule] -> ByteString -> [Field]
 fieldsFor rules path =
   foldl (flip replacing) [] [ruleFields rule | rule <- rules, any (`matchesGlob` path) (rulePatterns rule)]
 
--- | The second fields, in which those of the first have taken the place of others of
--- the same name. Empty values take away what there was. What is new in @Vary@ comes to
--- what there was: the server knows what its answer depended on.
+-- | The second fields, overridden by the first. An empty value removes the field; a @Vary@ is
+-- added to the existing one.
 --
 -- >>> overriding [Field "b" "2", Field "c" ""] [Field "A" "0", Field "B" "1", Field "C" "3"]
 -- [Field {fieldName = "A", fieldValue = "0"},Field {fieldName = "b", fieldValue = "2"}]

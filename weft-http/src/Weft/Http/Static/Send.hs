@@ -4,9 +4,8 @@
 -- |
 -- Description : From the content of files to responses
 --
--- What is small is read and put into the cache, and sent from memory; what is large is
--- kept open there, and sent by the system. Called by the modules that found the file, on
--- the thread of a connection.
+-- Small files are read into the cache and sent from memory; large ones are kept open there and sent
+-- by the system. On the thread of a connection.
 module Weft.Http.Static.Send
   ( -- * In memory
     caches,
@@ -46,7 +45,7 @@ import Weft.Http.Static.Represent
 import Weft.Http.Static.Types
 import Weft.Http.Status
 
--- | Whether a file is for memory, given whether the server may compress it.
+-- | Is a file kept in memory? The flag: the server may compress it.
 caches :: Static -> Bool -> FileStatus -> Bool
 caches static packs status
   | staticCacheBytes settings <= 0 || beyond (staticLargestCached settings) = False
@@ -55,16 +54,14 @@ caches static packs status
     settings = openSettings static
     beyond size = statusSize status > fromIntegral size
 
--- | The content of a file that has this status; 'Nothing' if it has another one by
--- now. That it has not become longer is for its status to say: to read what is after it
--- the end would be a system call more.
+-- | The content of a file; 'Nothing' if its status is not this one any more.
 readWith :: File -> FileStatus -> Thread (Maybe ByteString)
 readWith file status = do
   bytes <- readAt file 0 (fromIntegral (statusSize status))
   after' <- fileStatus file
   pure (if fromIntegral (B.length bytes) == statusSize status && after' == status then Just bytes else Nothing)
 
--- | What is known of a file, as it will be kept.
+-- | The cache entry of a file.
 known :: Tick -> ByteString -> FileStatus -> Meta -> Others -> Content -> IO Cached
 known tick path status meta others content = do
   checked <- newPrimVar (fromIntegral (tickSecond tick))
@@ -91,10 +88,10 @@ remember static key cached = do
   where
     content = heldContent (cachedHeld cached)
 
--- | Answer with a file that was just opened, whose status this is, by way of the cache:
--- with its bytes, if that is what is kept of it, or else with the file, kept open. What
--- is not worth keeping as an open file is for the last action, which then has to close it;
--- otherwise it is closed here, whatever happens, unless the cache holds it or the response.
+-- | Answer with a file that was just opened, through the cache: from its bytes, if the flag is set,
+-- or else from the file, kept open. The last action answers with a file not worth keeping open, and
+-- must close it. In all other cases this function closes it unless the cache or the response
+-- holds it.
 throughCache :: Static -> Tick -> ByteString -> Bool -> File -> FileStatus -> (ETag -> Content -> IO Cached) -> (Cached -> Thread a) -> (ETag -> Thread a) -> Thread a
 throughCache static tick key copied file status about answer uncached = do
   content <- (if copied then readWith file status else pure Nothing) `onException` closeFile file
@@ -124,8 +121,7 @@ throughCache static tick key copied file status about answer uncached = do
 sizeAndTime :: FileStatus -> ETag
 sizeAndTime status = fileETag (FileIdentity (statusSize status) (statusModified status))
 
--- | The tag of the content of an open file that has this status, unless it is too large or
--- changes meanwhile.
+-- | The tag of an open file's content, unless it is too large or changes meanwhile.
 hashOf :: Static -> File -> FileStatus -> Thread (Maybe ETag)
 hashOf static file status
   | size > fromIntegral (staticLargestHashed (openSettings static)) = pure Nothing
@@ -140,12 +136,11 @@ hashOf static file status
 
 shareOf :: Content -> Share
 shareOf = \case
-  -- Once as it is, and once rendered.
+  -- The content, and the rendered response.
   InBytes bytes -> InMemory (2 * B.length bytes + 512)
   OnDisk _ -> OpenFile
 
--- | In place of the second: not rendered so far, because nobody has had the response, or
--- one client.
+-- | In place of the second: not yet rendered, because no client, or only one, has asked.
 unasked, askedOnce :: Int64
 unasked = -1
 askedOnce = -2
@@ -176,8 +171,7 @@ fromMemory static tick request held bytes
       RenderedFor second response <- readIORef (heldRendered held)
       if
         | second == tickSecond tick -> pure response
-        -- Many files are asked for once and thrown out again: for that one answer
-        -- the bytes need not be copied after a head.
+        -- Many files are asked for only once; copying them after a head would not pay.
         | second == unasked -> whole <$ writeIORef (heldRendered held) (RenderedFor askedOnce whole)
         | otherwise -> renderedFor static tick held whole
   | otherwise = conditional tick request (heldMeta held) whole $ \ranges ->
@@ -188,7 +182,7 @@ fromMemory static tick request held bytes
   where
     whole = wholeOf (heldMeta held) (heldContent held) (pure ())
 
--- | The same with a file that is kept open, and that the caller holds: the response lets go of it.
+-- | 'fromMemory' with an open file that the caller holds; the response releases it.
 fromOpened :: Static -> Tick -> Request -> Held -> Opened -> Thread Response
 fromOpened static tick request held opened
   | isPlain request = liftIO $ do

@@ -3,8 +3,7 @@
 -- |
 -- Description : What static files are made of
 --
--- The settings of a directory that is served, and what is in memory while it is: the
--- vocabulary between the modules under "Weft.Http.Static".
+-- The settings of a served directory, and the types that the modules of "Weft.Http.Static" share.
 module Weft.Http.Static.Types
   ( -- * Settings
     StaticSettings (..),
@@ -57,19 +56,16 @@ import Weft.Internal.Os.Report (reportToStderr)
 data StaticSettings = StaticSettings
   { -- | The directory.
     staticRoot :: !ByteString,
-    -- | Memory for small files; default 100,000,000 bytes. 0 turns the cache off, and
-    -- with it 'staticCompress'.
+    -- | Memory for small files; default 100,000,000 bytes. 0: neither cache nor 'staticCompress'.
     staticCacheBytes :: !Int,
     -- | Files up to this size may be kept in memory; default 1 MiB. Where 'staticOpenFiles' is not
     -- 0, of those larger than 'staticLargestCopied' only the ones that 'staticCompress' is for.
     staticLargestCached :: !Int,
-    -- | Files that are kept open, with what is known of them, to be sent by the system;
-    -- default 10,000, and at most a quarter of the descriptors that the process may have.
-    -- What they take connections do not have; they are given up where a file could not be
-    -- opened for want of one. 0: none.
+    -- | Files to keep open, to be sent by the system; default 10,000, and at most a quarter of the
+    -- process's descriptors. Some are closed when a file cannot be opened for lack of one. 0: none.
     staticOpenFiles :: !Int,
-    -- | Up to this size, in bytes, a file is sent from memory although files may be kept
-    -- open; default 8 KiB. To copy more takes longer than to have the system send it.
+    -- | Files up to this size, in bytes, are sent from memory although files may be kept open;
+    -- default 8 KiB, beyond which copying costs more.
     staticLargestCopied :: !Int,
     -- | Up to this size, in bytes, a file that is kept open is read once for its entity tag, so
     -- that downloads of it can be resumed; default 16 MiB. Larger ones have a weak tag.
@@ -78,36 +74,32 @@ data StaticSettings = StaticSettings
     staticListings :: !Bool,
     -- | Names that are tried in this order for a directory; default @index.html@.
     staticIndex :: [ByteString],
-    -- | Codings in which files may lie beside the originals (@page.html.br@ beside
-    -- @page.html@), best first; default: none. A file that is older than its original
-    -- does not count.
+    -- | Codings of files beside the originals (@page.html.br@ beside @page.html@), preferred first;
+    -- default: none. Files older than their originals are ignored.
     staticPrecompressed :: [Coding],
-    -- | What is compressed by the server itself, for clients that accept gzip: files
-    -- that go into the cache and are within these bounds, once each. Default: nothing.
+    -- | Which cached files the server compresses, once each, for clients that accept gzip. Default:
+    -- none.
     staticCompress :: !(Maybe CompressSettings),
-    -- | Fields by pattern of the path, later rules win; default: none. The path is
-    -- that of the file (@\/index.html@, where @\/@ was asked for); for a listing, and
-    -- for errors and redirects, that of the request.
+    -- | Fields by pattern of the path, later rules win; default: none. The path is that of the file
+    -- (@\/index.html@ for @\/@), and for listings, errors and redirects that of the request.
     staticHeaders :: [HeaderRule],
-    -- | Pages for errors, as paths beneath the directory; the first that fits counts.
-    -- Default: none, which leaves the server's own.
+    -- | Error pages, as paths beneath the directory; the first match counts. Default: the server's.
     staticErrorPages :: [(ErrorSelector, ByteString)],
     -- | What is answered where there is no file; default: 404.
     staticFallback :: !(Maybe Fallback),
     -- | The @Server@ field, as in the server's settings.
     staticServerName :: !ByteString,
-    -- | Told what an operator should know where the server cannot: that a file could not be read
-    -- and an error page was sent. Default: standard error. It must not block.
+    -- | Reports to the operator that a file could not be read and an error page was sent. Default:
+    -- standard error. It must not block.
     staticReport :: !(String -> IO ())
   }
 
--- | One file for all paths without a file, as an application needs that makes its own sense of
--- paths in the browser. It is the answer to GET and HEAD by clients that accept @text\/html@.
+-- | One file for all paths without a file, for applications that interpret paths in the browser.
+-- Answers GET and HEAD of clients that accept @text\/html@.
 data Fallback = Fallback
   { -- | Beneath the directory, such as @index.html@.
     fallbackFile :: !ByteString,
-    -- | Whether also paths with an extension (@\/app.js@) are answered with it. A
-    -- script that is missing is better said to be missing.
+    -- | Also for paths with an extension (@\/app.js@)? For a missing script a 404 is better.
     fallbackExtensions :: !Bool
   }
   deriving stock (Eq, Show)
@@ -152,8 +144,8 @@ defaultStaticSettings root =
 data Static = Static
   { openSettings :: !StaticSettings,
     openRoot :: !File,
-    -- | By path of requests. Keys that begin with or contain NUL, which no request has,
-    -- are of what is kept beside: error pages and other codings.
+    -- | By the path of the request. Keys with a NUL, which no request has, are of error pages and
+    -- other codings.
     openCache :: !(Cache Cached),
     -- | Names that end as those of files in other codings.
     openNames :: !Names
@@ -194,8 +186,8 @@ data RenderedFor = RenderedFor !Int64 !Response
 data Others
   = -- | Nothing, so that no request needs to be asked what it accepts.
     Alone
-  | -- | These, in the order of preference. There may be none, where the answer only says that it
-    -- might have been another. And what was chosen last: clients of one kind all say the same.
+  | -- | These, preferred first, perhaps none (the answer varies all the same); and the last choice,
+    -- since clients of one kind send the same field.
     Negotiated [Variant] !(IORef Choice)
 
 -- | What was chosen for these lines of @Accept-Encoding@, if there was just one.
@@ -207,8 +199,7 @@ data Variant = Variant
     -- | Where it is in the cache, once it was asked for.
     variantKey :: !ByteString,
     variantSource :: !Source,
-    -- | 1 while somebody makes it: others are sent the file as it is meanwhile. 2 when
-    -- it turned out not to be worth it.
+    -- | 1 while a thread makes it (others get the original meanwhile), 2 if it did not pay.
     variantBusy :: {-# UNPACK #-} !(PrimVar RealWorld Int)
   }
 

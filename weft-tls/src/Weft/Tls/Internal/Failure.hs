@@ -9,7 +9,7 @@ module Weft.Tls.Internal.Failure (TlsFailure (..), failureOf, asIOError, alertNa
 
 import Control.Exception
 import Data.Char (isAlpha, isUpper, toLower)
-import Data.List (isPrefixOf)
+import Data.List (intercalate, isPrefixOf)
 import GHC.IO.Exception (IOErrorType (ProtocolError), IOException (..))
 import Network.TLS (AlertDescription, TLSError (..), TLSException (..))
 import Weft.Internal.Os.Report (exceptionText)
@@ -42,11 +42,8 @@ instance Show TlsFailure where
     Vanished -> "TLS: the peer was gone before the handshake had ended"
     Refused why -> "TLS: refused: " <> why
     RefusedByPeer alert -> "TLS: the peer has refused: " <> alert
-    Untrusted reasons -> "TLS: the certificate of the server is not trusted: " <> commas reasons
+    Untrusted reasons -> "TLS: the certificate of the server is not trusted: " <> if null reasons then "no reason is known" else intercalate ", " reasons
     Truncated -> "TLS: the connection was cut off"
-    where
-      commas [] = "no reason is known"
-      commas rs = foldr1 (\a b -> a <> ", " <> b) rs
 
 instance Exception TlsFailure
 

@@ -35,7 +35,6 @@ import Data.Bits (shiftL, (.|.))
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.IORef
-import Data.Maybe (isJust)
 import Data.Word (Word8)
 import Foreign.Marshal.Utils (copyBytes, moveBytes)
 import Foreign.Ptr (plusPtr)
@@ -46,6 +45,7 @@ import Weft.Http.Server (Transport (..))
 import Weft.Internal.Core.Buffer (unsafeSlice)
 import Weft.Mask (mask_)
 import Weft.Mutex
+import Weft.Socket (dropBytes)
 
 -- Note [Who waits] ~~~~~~~~~~~~~~~~ The library holds its locks (MVars) around whole operations,
 -- including those of its backend. A thread suspended in the backend would hold such a lock, and the
@@ -225,11 +225,7 @@ put r bytes = atomicModifyIORef' (outbound r) (\(Outbound old new) -> (Outbound 
 
 -- | Is anything queued?
 hasOutput :: Records -> IO Bool
-hasOutput r = isJust . oldest <$> readIORef (outbound r)
-  where
-    oldest (Outbound old new) = case (old, new) of
-      ([], []) -> Nothing
-      _ -> Just ()
+hasOutput r = (\(Outbound old new) -> not (null old && null new)) <$> readIORef (outbound r)
 
 -- | Send what is queued; did the peer take it at once? After an interruption the next call sends
 -- the rest.
@@ -247,9 +243,5 @@ flush r =
         else do
           mask_ $ do
             n <- transportSend (below r) pieces
-            liftIO . atomicModifyIORef' (outbound r) $ \(Outbound old new) -> (Outbound (dropped n old) new, ())
+            liftIO . atomicModifyIORef' (outbound r) $ \(Outbound old new) -> (Outbound (dropBytes n old) new, ())
           go (sends + 1)
-    dropped _ [] = []
-    dropped n (p : ps)
-      | n >= B.length p = dropped (n - B.length p) ps
-      | otherwise = B.drop n p : ps

@@ -4,10 +4,9 @@
 -- |
 -- Description : Running builders
 --
--- Runs a builder as far as it fits into memory that one is willing to spend: then its
--- length is known before anything is sent. Nearly every response ends there, and most of
--- them in the first piece of memory. And runs those of a stream one after the other in the
--- same memory, so that small ones become one piece.
+-- Runs a builder within a bound of memory, so that its length is known before anything is sent;
+-- nearly every response ends there. The builders of a stream run one after the other in the same
+-- memory, so that small ones become one piece.
 module Weft.Wai.Internal.Content
   ( -- * One builder
     Content (..),
@@ -38,7 +37,7 @@ import GHC.ForeignPtr (unsafeWithForeignPtr)
 data Content
   = -- | All of it.
     Whole ![ByteString]
-  | -- | The beginning, newest first, and how it goes on in so much room.
+  | -- | The beginning, newest first, the size of the next buffer, and the rest of the builder.
     Begun [ByteString] !Int (BuildStep ())
 
 -- | Run a builder until it has ended or built more than this many octets.
@@ -60,7 +59,7 @@ gather most builder = do
           fill content 0 room build >>= more pieces size room content
     piece content n = [BS content n | n > 0]
 
--- | What has been built goes to the action, and all that is built from there on.
+-- | Pass what has been built, and then the output of the rest, to the action.
 continue :: (Monad m) => (forall a. IO a -> m a) -> (ByteString -> m ()) -> [ByteString] -> Int -> BuildStep () -> m ()
 continue lifting give pieces = \room build -> mapM_ give (reverse pieces) >> go room build
   where
@@ -74,21 +73,20 @@ continue lifting give pieces = \room build -> mapM_ give (reverse pieces) >> go 
         Inserted n bytes build' -> piece n >> give bytes >> go room build'
 {-# INLINE continue #-}
 
--- | What the builders of a stream have written and nobody was given yet. Of one thread at a time.
+-- | The unsent output of a stream's builders. Used by one thread at a time.
 newtype Page = Page (IORef Room)
 
--- | Memory, and three places in it: the beginning of what nobody was given, its end, and the
--- end of all.
+-- | Memory; the offsets of the start and the end of the unsent output; and its size.
 data Room = Room !(ForeignPtr Word8) !Int !Int !Int
 
--- | With room for this much.
+-- | An empty page of this size.
 newPage :: Int -> IO Page
 newPage size = Page <$> (roomOf size >>= newIORef)
 
 roomOf :: Int -> IO Room
 roomOf size = (\content -> Room content 0 0 size) <$> mallocByteString size
 
--- | Run a builder. What there is no more room for goes to the action, with what is before it.
+-- | Run a builder. The action receives what does not fit, and the output before it.
 write :: Page -> (ByteString -> IO ()) -> Builder -> IO ()
 write (Page ref) give builder = readIORef ref >>= go (runBuilder builder)
   where
@@ -96,7 +94,7 @@ write (Page ref) give builder = readIORef ref >>= go (runBuilder builder)
       fill content at end build >>= \case
         Ended n -> writeIORef ref (Room content from (at + n) end)
         Full n wanted build' -> do
-          -- Before anything is given: what is given is not to be given again.
+          -- First, so that no output is passed twice.
           room' <- roomOf (max 16_384 wanted)
           writeIORef ref room'
           mapM_ give (pieceOf room n)
@@ -108,29 +106,29 @@ write (Page ref) give builder = readIORef ref >>= go (runBuilder builder)
           give bytes
           go build' room'
 
--- | All that was written goes to the action.
+-- | Pass the unsent output to the action.
 handOn :: Page -> (ByteString -> IO ()) -> IO ()
 handOn (Page ref) give = do
   room@(Room content _ at end) <- readIORef ref
   writeIORef ref (Room content at at end)
   mapM_ give (pieceOf room 0)
 
--- | What nobody was given, and room for this much after it.
+-- | The unsent output and this many bytes after it.
 pieceOf :: Room -> Int -> Maybe ByteString
 pieceOf (Room content from at _) n
   | at + n == from = Nothing
   | otherwise = Just (BS (content `plusForeignPtr` from) (at + n - from))
 
--- | How a builder has left the room that it was given; each with how much it has written.
+-- | How a builder has left its memory; first the number of bytes that it has written.
 data Filled
   = -- | It has ended.
     Ended !Int
-  | -- | It wants this much room.
+  | -- | It needs memory of this size.
     Full !Int !Int (BuildStep ())
   | -- | These bytes follow, and then it goes on.
     Inserted !Int !ByteString (BuildStep ())
 
--- | Have memory filled from one place to another.
+-- | Run a builder on the memory between two offsets.
 fill :: ForeignPtr Word8 -> Int -> Int -> BuildStep () -> IO Filled
 fill content from to build =
   -- A step is a function that returns, of which GHC knows nothing else.

@@ -4,8 +4,8 @@
 -- |
 -- Description : Files as responses
 --
--- What WAI calls a file response, with what Warp does for it: the fields that name the
--- file's date and size, preconditions on them, and ranges. The file is sent by the system.
+-- WAI's file responses as Warp has them: date and size, preconditions and ranges. The system sends
+-- the file.
 module Weft.Wai.Internal.File (sendingFile) where
 
 import Control.Exception (IOException)
@@ -29,8 +29,8 @@ import Weft.Http.Server.Types (knownLength)
 import Weft.Http.Status
 import Weft.Wai.Internal.Files
 
--- | Answer a request with a file, of which the status and the fields are given, or a part.
--- The file is held until the last function has returned.
+-- | Answer a request with a file or a part of it, given status and fields. Holds the file until the
+-- last function has returned.
 sendingFile :: Files -> (forall a. Thread a -> IO a) -> Int64 -> Request -> Status -> [Field] -> ByteString -> Maybe Wai.FilePart -> (Response -> IO ()) -> IO ()
 sendingFile files performing second request status fields path part send =
   E.bracket (E.try (acquire files performing second path)) (either (\(_ :: IOException) -> pure ()) (release performing)) $ \case

@@ -7,8 +7,8 @@
 -- |
 -- Description : Files that applications answer with
 --
--- Opens the files of responses, and keeps those open that are asked for again. Called on
--- the threads of connections; one thread closes what nobody has asked for lately.
+-- Opens the files of responses and keeps those open that are requested again. Called on the threads
+-- of connections; one thread closes files not used lately.
 module Weft.Wai.Internal.Files
   ( Files,
     newFiles,
@@ -34,11 +34,10 @@ import Data.Int (Int64)
 import Data.Maybe (isJust)
 import Data.Primitive.PrimVar
 import Data.Word (Word32, Word64)
-import Foreign.C.Error
 import Foreign.Marshal.Alloc (allocaBytes)
 import Foreign.Storable (peekByteOff)
 import GHC.Exts (Ptr (..))
-import GHC.IO.Exception (IOException (..))
+import GHC.IO.Exception (IOException)
 import Weft
 import Weft.File
 import Weft.Http.Date
@@ -50,17 +49,16 @@ import Weft.Internal.Os.Descriptor (descriptorNumber)
 import Weft.Internal.Os.Sys qualified as Sys
 import Weft.Mask (mask_)
 
--- Note [A file that is kept open] ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~ To open a file takes a turn
--- through the pool, because a path may lead to a disk that sleeps. So a file that has been asked
--- for twice is kept open, and each request makes sure, with one system call on the open file, that
--- it is as it was: the time of its last change, its size, and how many names it has. That shows
--- what is written to it at once, and also that it was removed or that another one was moved to its
--- place, which takes a name from it. What it does not show is that a directory above was moved, or
--- a link changed: once a second, one of those who ask looks where the path leads.
+-- Note [A file that is kept open]
+-- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
+-- Opening a file takes a turn through the pool, because the disk may be slow. So a file requested
+-- twice is kept open, and each request verifies by one system call on it that time of last change,
+-- size and number of names are the same: that detects a write at once, and also a removal or
+-- replacement, which takes a name from it. It does not detect a moved directory or a changed link,
+-- so once a second one request resolves the path.
 --
--- A file that was removed keeps its place on the disk while it is open. One that is asked
--- for once (many applications make a file for each response) is not kept therefore, and
--- every ten seconds those are closed that nobody has asked for since the last time.
+-- A removed file occupies the disk while it is open. So a file requested once is not kept (many
+-- applications make a file for each response), and every ten seconds unused ones are closed.
 
 -- | The files of an application.
 data Files = Files
@@ -71,7 +69,7 @@ data Files = Files
 
 -- | What is known of a path.
 data Entry
-  = -- | It was asked for once.
+  = -- | Requested once.
     Seen
   | -- | The cache holds it once.
     Kept !Found
@@ -80,11 +78,11 @@ data Entry
 data Found = Found
   { foundOpened :: !Opened,
     foundStatus :: !FileStatus,
-    -- | When it was modified, as @Last-Modified@ says it.
+    -- | Its @Last-Modified@.
     foundModified :: !ByteString,
-    -- | Where there is none it is not kept.
+    -- | A file without one is not kept.
     foundMark :: !(Maybe Mark),
-    -- | The second in which it was last looked where its path leads.
+    -- | The second in which its path was last resolved.
     foundChecked :: {-# UNPACK #-} !(PrimVar RealWorld Int64)
   }
 
@@ -92,16 +90,15 @@ data Found = Found
 foundFile :: Found -> File
 foundFile = openedFile . foundOpened
 
--- | What changes when a file does: the time of its last change (seconds and nanoseconds), its
--- size, the number of its names.
+-- | Time of last change (seconds and nanoseconds), size, and number of names.
 data Mark = Mark !Int64 !Word32 !Word64 !Word32
   deriving stock (Eq)
 
 -- | None is open.
 newFiles :: IO Files
 newFiles = do
-  -- A quarter of the descriptors that a process has where nobody has seen to it, or of fewer;
-  -- and memory for the paths of some thousand.
+  -- A quarter of the default limit of descriptors (1,024) at most; and memory for some thousand
+  -- paths.
   cache <- mostDescriptors >>= newCache 1_000_000 . min 256 . (`div` 4)
   Files cache <$> newIORef False
 
@@ -109,16 +106,14 @@ newFiles = do
 closeFiles :: Files -> Thread ()
 closeFiles files = liftIO (reduceFiles (filesCache files) (const 0)) >>= letGo
 
--- | Open a file in this second, or have one that is open; the function performs what is to
--- be waited for. Raises what the system says, and an exception for what is no regular file. To
--- be released.
+-- | Open a file, or use the one that is open, in this second; the function performs operations that
+-- wait. Throws an 'IOError', also if it is not a regular file. The caller must 'release' it.
 acquire :: Files -> (forall a. Thread a -> IO a) -> Int64 -> ByteString -> IO Found
 acquire files performing second path =
   atHand files second path >>= \case
     Right found -> pure found
     Left missing -> do
-      -- What is held and belongs to nobody else. Who performs may be interrupted when the file has
-      -- been found, or before anything was done.
+      -- The file that only this thread holds: performing may be interrupted before or after it.
       ours <- newIORef (heldBy missing)
       let obtaining = mask_ $ do
             liftIO (writeIORef ours Nothing)
@@ -131,18 +126,17 @@ acquire files performing second path =
       Outdated found -> Just found
       Elsewhere _ -> Nothing
 
--- | It is not needed any more.
+-- | Release a file.
 release :: (forall a. Thread a -> IO a) -> Found -> IO ()
 release performing found = do
   lastOne <- releasedLast (foundOpened found)
   when lastOne (performing (closeFile (foundFile found)))
 
--- | Look for a file that is not simply at hand.
+-- | Find a file that 'atHand' did not.
 obtain :: Files -> Int64 -> ByteString -> Missing -> Thread Found
 obtain files second path = \case
   Unsure found -> do
-    -- No longer than this: 'again' lets go of it, too, and to do so twice would close the file
-    -- under somebody else.
+    -- Only here: 'again' releases it, too, and a double release would close another's file.
     looked <- try (pathStatus path) `onException` releaseOpened (foundOpened found)
     case looked of
       Right status | sameFile status (foundStatus found) -> pure found
@@ -157,16 +151,16 @@ obtain files second path = \case
       liftIO (deleteCache (filesCache files) path) >>= letGo
       open files second path True
 
--- | Why a file is not simply at hand. What is found is held, here too.
+-- | Why a file is not at hand. The caller holds what was found.
 data Missing
-  = -- | Somebody is to look where the path leads.
+  = -- | Its path must be resolved.
     Unsure !Found
   | -- | It has changed.
     Outdated !Found
-  | -- | It is to be opened; was it asked for before?
+  | -- | It must be opened; was it requested before?
     Elsewhere !Bool
 
--- | What is known of a path, without waiting. What is found is held for the caller.
+-- | What is known of a path, without waiting. The caller holds what is found.
 atHand :: Files -> Int64 -> ByteString -> IO (Either Missing Found)
 atHand files second path =
   lookupCache (filesCache files) path >>= \case
@@ -184,10 +178,10 @@ atHand files second path =
         | checked == second -> pure (Right found)
         | otherwise -> Left (Unsure found) <$ writePrimVar (foundChecked found) second
 
--- | Open a file, and keep it if it was asked for before.
+-- | Open a file, and keep it if it was requested before.
 open :: Files -> Int64 -> ByteString -> Bool -> Thread Found
 open files second path known = do
-  file <- openSomehow files path
+  file <- makingRoom (filesCache files) letGo (openFile path ReadOnly)
   found <- look file `onException` closeFile file
   flip onException (releaseOpened (foundOpened found)) $ do
     (gone, untended) <- liftIO (remember found)
@@ -196,7 +190,7 @@ open files second path known = do
   pure found
   where
     look file = do
-      -- Before the status: what changes after it changes the mark, too.
+      -- Before the status: a later change changes the mark, too.
       mark <- liftIO (markOf file)
       status <- fileStatus file
       unless (statusKind status == RegularFile) $ throwM (userError "not a regular file")
@@ -211,25 +205,13 @@ open files second path known = do
           pure (gone, not tended)
       | otherwise = (,False) <$> insertCache (filesCache files) path (InMemory 0) Seen
 
--- | Where descriptors are short, some of those that are kept are given up for it.
-openSomehow :: Files -> ByteString -> Thread File
-openSomehow files path =
-  try (openFile path ReadOnly) >>= \case
-    Right file -> pure file
-    Left e
-      | ioe_errno e `elem` [Just code | Errno code <- [eMFILE, eNFILE]] ->
-          liftIO (reduceFiles (filesCache files) (`div` 2)) >>= \case
-            [] -> throwM e
-            some -> letGo some >> openSomehow files path
-      | otherwise -> throwM e
-
--- | The cache has let go of these. Masked, because nobody else knows of them any more.
+-- | Release what the cache has dropped. Masked: nothing else refers to it.
 letGo :: [Entry] -> Thread ()
 letGo gone = mask_ . for_ gone $ \case
   Seen -> pure ()
   Kept found -> releaseOpened (foundOpened found)
 
--- | Close what nobody has asked for lately, until nothing is kept.
+-- | Close unused files until none is kept.
 tend :: Files -> Thread ()
 tend files = do
   sleep (seconds 10)
@@ -238,15 +220,15 @@ tend files = do
   if left > 0
     then tend files
     else do
-      -- Who keeps one now either sees that nobody tends them, or is seen.
+      -- A thread that keeps one now reads the flag, or its file is seen below.
       liftIO (writeIORef (filesTended files) False)
       more <- liftIO (cacheFiles (filesCache files))
       when (more > 0) $ do
         tended <- liftIO (atomicModifyIORef' (filesTended files) (True,))
         unless tended (tend files)
 
--- | The mark of an open file, without waiting for a server that may have it; none where
--- another kernel than the system's has opened it.
+-- | The mark of an open file, without waiting for a file server; none if another kernel than the
+-- system's has opened it.
 markOf :: File -> IO (Maybe Mark)
 markOf file = allocaBytes 256 $ \p@(Ptr address) -> do
   result <- Sys.statNow (descriptorNumber (fileDescriptor file)) (Ptr ""#) (nlink + ctime + size) (Ptr address)

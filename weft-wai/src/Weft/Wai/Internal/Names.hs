@@ -4,8 +4,8 @@
 -- |
 -- Description : Header names that need not be made
 --
--- WAI compares header names without case, by a folded copy that 'CI.mk' makes of each.
--- For the names that clients send all the time it is made once.
+-- WAI compares header names by a folded copy that 'CI.mk' makes of each; for common names it is made
+-- once.
 module Weft.Wai.Internal.Names (headerName) where
 
 import Data.ByteString (ByteString)
@@ -16,8 +16,7 @@ import Data.CaseInsensitive qualified as CI
 import Data.Char (toLower)
 import Data.Primitive.SmallArray
 
--- | The name as it was sent. For a common one in a common spelling this is a value that is
--- there already, and does not share memory with the argument.
+-- | The name as sent. A common name in a common spelling is a shared value.
 headerName :: ByteString -> CI ByteString
 headerName name
   | n < sizeofSmallArray table = pick (indexSmallArray table n)

@@ -6,8 +6,8 @@
 -- |
 -- Description : Requests as WAI has them
 --
--- Makes of a request of the server one of WAI. Its strings are those of the server's, which
--- may be kept. What an application does not look at is not made.
+-- Converts a request of the server, lazily where that is cheaper. Its strings are the server's,
+-- which may be kept.
 module Weft.Wai.Internal.Request (toWai, clientKey) where
 
 import Data.ByteString (ByteString)
@@ -21,8 +21,8 @@ import System.IO.Unsafe (unsafePerformIO)
 import Weft.Http.Request
 import Weft.Wai.Internal.Names
 
--- | The request; the action receives the next piece of its body. The flag: leave the target
--- as it is ('Weft.Wai.setNoParsePath').
+-- | Convert a request; the action receives the next piece of its body. The flag is
+-- 'Weft.Wai.setNoParsePath'.
 toWai :: Bool -> IO ByteString -> Request -> Wai.Request
 toWai unparsed receive (Request h _ client) =
   Wai.Request
@@ -46,24 +46,20 @@ toWai unparsed receive (Request h _ client) =
       Wai.requestHeaderUserAgent = valueOf hUserAgent
     }
   where
-    -- What costs no more to make than to keep for later is made.
+    -- Cheaper than a thunk.
     !rawPath
       | unparsed = B.take (B.length (headTarget h) - B.length (headQuery h)) (headTarget h)
       | otherwise = headPath h
     !rawQuery = headQuery h
     !method = methodName (headMethod h)
     !size = case headFraming h of
-      NoBody -> noLength
+      NoBody -> Wai.KnownLength 0
       FixedBody n -> Wai.KnownLength (fromIntegral n)
       ChunkedBody -> Wai.ChunkedBody
     fields = map field (headFields h)
     valueOf name = lookup name fields
 
--- | Of a request without a body.
-noLength :: Wai.RequestBodyLength
-noLength = Wai.KnownLength 0
-
--- | Under this key the vault of a request has what is known of its client.
+-- | The key of the client in the vault of a request.
 clientKey :: Vault.Key Client
 clientKey = unsafePerformIO Vault.newKey
 {-# NOINLINE clientKey #-}

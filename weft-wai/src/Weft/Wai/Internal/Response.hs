@@ -5,8 +5,7 @@
 -- |
 -- Description : Responses of WAI as those of the server
 --
--- Makes of a response of WAI one of the server, which can be sent: what is wrong with it
--- shows here. Those that are made of files "Weft.Wai.Internal.File" makes.
+-- Converts a response, which raises its faults; "Weft.Wai.Internal.File" converts those with files.
 module Weft.Wai.Internal.Response (Making (..), Prepared (..), prepare) where
 
 import Control.Monad ((>=>))
@@ -72,8 +71,7 @@ prepare making method = \case
       let !fields = fieldsOf making headers
        in Ready (Response status fields body Nothing)
 
--- | A path as the system has it. One with a NUL keeps it, and is refused where it is opened: it must
--- not become the path of another file, which the application has not named.
+-- | A path in the encoding of the system. A NUL stays in it, so that opening it fails.
 encoded :: FilePath -> IO ByteString
 encoded path = do
   content <- mallocByteString most
@@ -82,7 +80,7 @@ encoded path = do
     n -> pure (BS content n)
   where
     most = 256
-    -- The same in all encodings of file systems, and nearly all of most paths. -1: it is not.
+    -- ASCII is the same in all encodings of file systems. -1: the path is not ASCII, or too long.
     ascii :: Ptr Word8 -> Int -> FilePath -> IO Int
     ascii p n = \case
       [] -> pure n
@@ -92,7 +90,7 @@ encoded path = do
         where
           code = ord c
 
--- | Made at once: they are going to be looked at, and a list of what is to be made takes longer.
+-- | Strict, since all fields are used and thunks would cost more.
 fieldsOf :: Making -> Http.ResponseHeaders -> [Field]
 fieldsOf making headers = maybe id ((:) . Field "Alt-Svc") (makingAltSvc making) (go headers)
   where
@@ -103,8 +101,7 @@ fieldsOf making headers = maybe id ((:) . Field "Alt-Svc") (makingAltSvc making)
             !fields = go rest
          in field : fields
 
--- | Run the body of a stream. What it writes is handed on when there is much of it, when the
--- stream is flushed, and at its end.
+-- | Run the body of a stream. Output is passed on when its page is full, at a flush, and at the end.
 streaming :: Place -> Sink -> Wai.StreamingBody -> IO ()
 streaming place sink body = do
   page <- newPage 512
@@ -112,7 +109,7 @@ streaming place sink body = do
   body (write page give) (handOn page give >> sinkFlushNow sink >>= mapM_ (performIn place))
   handOn page give
 
--- | What a builder builds: as far as it goes, or to be sent while it goes on.
+-- | The output of a builder, whole or as a stream.
 contentOf :: Making -> Http.ResponseHeaders -> Builder -> IO Body
 contentOf making headers builder =
   gather (makingGathered making) builder >>= \case

@@ -4,8 +4,8 @@
 -- |
 -- Description : Listening, serving, stopping
 --
--- Owns a run of the runtime that serves one application, from the socket to the end of its
--- last connection. Called from ordinary 'IO'.
+-- A run that serves one application, from the socket to the end of the last connection. Called from
+-- ordinary 'IO'.
 module Weft.Wai.Internal.Run
   ( run,
     runEnv,
@@ -61,15 +61,14 @@ runEnv port application =
       Just named -> run named application
       Nothing -> E.throwIO (userError ("the environment variable PORT is no port: " <> show text))
 
--- | Serve an application where the settings say. Returns when the action that
--- 'Weft.Wai.setInstallShutdownHandler' was given has been called, and the connections have ended.
+-- | Serve an application as the settings say. Returns after the action passed to
+-- 'Weft.Wai.setInstallShutdownHandler' was called and the connections have ended.
 runSettings :: Settings -> Application -> IO ()
 runSettings settings application =
   E.bracket (bindPortTCP (settingsPort settings) (settingsHost settings)) Network.close $ \socket ->
     runSettingsSocket settings socket application
 
--- | Serve on a socket that listens already. It belongs to the server from now on, which
--- closes it when it ends.
+-- | Serve on a listening socket, which the server closes when it ends.
 runSettingsSocket :: Settings -> Network.Socket -> Application -> IO ()
 runSettingsSocket settings given application =
   E.bracket (adopt given) abandon $ \(Adopted listener begun _) -> do
@@ -144,8 +143,7 @@ withApplicationSettings settings make action = do
     race (runSettingsSocket settings' socket application) (takeMVar ready >> action port)
       >>= either (\() -> E.throwIO (userError "the server has ended before its test")) pure
 
--- | As 'withApplication'; an exception of the application is raised in the thread that
--- called this, too.
+-- | 'withApplication' that raises exceptions of the application in the calling thread, too.
 testWithApplication :: IO Application -> (Int -> IO a) -> IO a
 testWithApplication = testWithApplicationSettings defaultSettings
 

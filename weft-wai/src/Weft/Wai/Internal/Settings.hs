@@ -4,8 +4,7 @@
 -- |
 -- Description : How applications are served
 --
--- The settings, under Warp's names where they mean the same, and what is answered when an
--- application fails.
+-- The settings, under Warp's names where they mean the same, and the responses to failures.
 module Weft.Wai.Internal.Settings
   ( Settings (..),
     defaultSettings,
@@ -154,8 +153,7 @@ defaultShouldDisplayException e
   | Just failure <- fromException e = ioeGetErrorType failure `notElem` [ResourceVanished, InvalidArgument]
   | otherwise = True
 
--- | 413 for a body that is too large, 400 for one that is malformed, 408 for one that takes
--- too long; for all else 500 and the text @Something went wrong@.
+-- | 413 for a body that is too large, 408 for a slow one, 400 for a malformed one; otherwise 500.
 defaultOnExceptionResponse :: SomeException -> Response
 defaultOnExceptionResponse e = case fromException e of
   Just BodyTooLarge -> saying Http.requestEntityTooLarge413 "Request body too large"
