@@ -34,5 +34,5 @@ worksCommand =
       worksWeft <- weftOption
       worksWork <- strOption (long "work" <> metavar "DIR" <> value "/var/tmp" <> showDefault <> help "where files of up to 2.2 GB and FIFOs are made for as long as this runs, on a disk")
       worksState <- strOption (long "state" <> metavar "FILE" <> value "tmp/works.jsonl" <> showDefault <> help "where measurements are kept: an interrupted run goes on from there; remove it to measure all again")
-      worksRows <- many (strOption (long "rows" <> metavar "FILE" <> help "rows that another command has printed with --json, such as those of events: a section of the page for each benchmark (repeatable)"))
+      worksRows <- many (strOption (long "rows" <> metavar "FILE" <> help "rows that another command has printed with --json, such as those of ghc-io: a section of the page for each benchmark (repeatable)"))
       pure WorksSettings {..}
