@@ -12,7 +12,7 @@ module Gateway
 where
 
 import Control.Concurrent (threadDelay)
-import Control.Monad.IO.Class (liftIO)
+import Control.Monad.IO.Class qualified as Class
 import Data.Text.Lazy qualified as Text
 import Data.Text.Lazy.Encoding qualified as Text
 import Network.HTTP.Client qualified as Client
@@ -34,12 +34,12 @@ gateway port = do
   scottyApp . get "/cost/:item/:count" $ do
     item <- captureParam "item"
     count <- captureParam "count"
-    each <- liftIO (price item)
+    each <- Class.liftIO (price item)
     text (Text.pack (show (count * each :: Int)))
 
 -- | Knows the price of everything, after a millisecond in which it does something first.
 store :: IO () -> IO Application
 store first = scottyApp . get "/price/:item" $ do
   item <- captureParam "item"
-  liftIO (threadDelay 1000 >> first)
+  Class.liftIO (threadDelay 1000 >> first)
   text (Text.pack (show (Text.length item)))

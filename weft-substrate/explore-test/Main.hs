@@ -54,13 +54,13 @@ everyRule = [minBound ..] @?= Set.toList (Set.unions [usedRules (outcomes "main"
 -- | The explorer finds a bug with the litmus program that is meant for it, soon.
 isFound :: Bug -> Assertion
 isFound bug = do
-  let l = fromJust (find ((== witness bug) . litmusName) litmus)
+  let l = fromJust (find ((== litmusFor bug) . litmusName) litmus)
       may = allowed (litmusProgram l)
   seen <- exploring 600 (Just bug) (`Set.notMember` may) (litmusProgram l)
   assertBool ("not found in " <> show (length seen) <> " schedules") (snd (last seen) `Set.notMember` may)
 
-witness :: Bug -> String
-witness = \case
+litmusFor :: Bug -> String
+litmusFor = \case
   CommitBeforeCapture -> "a stack that puts itself into a variable is run once"
   StoreBeforeCommit -> "who knows a stack cannot enter it before it was left"
   TargetUnchecked -> "two switch to one stack"
