@@ -12,9 +12,12 @@ import Data.IORef
 import Data.Time.Clock (diffUTCTime, getCurrentTime)
 import Data.Word (Word64)
 import GHC.Conc (getNumProcessors)
+import Netsim
 import System.Environment (getArgs)
 import System.Exit
 import System.IO
+import Text.Printf (printf)
+import Weft.Tcp.Congestion
 import World
 import World.Plan
 import World.Shrink
@@ -24,7 +27,23 @@ main =
   getArgs >>= \case
     [text]
       | (from, '-' : to) <- break (== '-') text, all isDigit from, all isDigit to, not (null from), not (null to), read from <= (read to :: Integer) -> worlds (read from) (read to)
-    _ -> hPutStrLn stderr "weft-tcp-worlds: usage: weft-tcp-worlds FROM-TO" >> exitWith (ExitFailure 2)
+    ["netsim"] -> netsim
+    _ -> hPutStrLn stderr "weft-tcp-worlds: usage: weft-tcp-worlds FROM-TO, or netsim" >> exitWith (ExitFailure 2)
+
+-- | The tables of "Netsim".
+netsim :: IO ()
+netsim = do
+  putStrLn "| control | flows | of the link | Jain | dropped |\n|---|---|---|---|---|"
+  forM_ [cubic, newReno] $ \control -> forM_ [1, 2, 4, 8, 16, 32, 64] $ \flows -> do
+    let (used, fair, dropped) = sharing 10 control flows
+    putStrLn (printf "| %s | %d | %.0f %% | %.3f | %.2f %% |" (controlName control) flows (100 * used) fair (100 * dropped))
+    hFlush stdout
+  putStrLn ("\n| control | buffer | RTT, ms |" <> concat [" " <> show (fromIntegral l / 1000 :: Double) <> " % |" | l <- losses] <> "\n|---|---|---|" <> concatMap (const "---|") losses)
+  forM_ [8192, 65536, 1048576] $ \buffer -> forM_ [2000, 20000, 100000] $ \trip -> do
+    putStrLn (printf "| %s | %d | %d |" (controlName cubic) buffer (trip `div` 1000) <> concat [" " <> show (losing cubic l buffer trip) <> " |" | l <- losses])
+    hFlush stdout
+  where
+    losses = [0, 100, 1000, 3000, 10000, 20000, 30000]
 
 worlds :: Word64 -> Word64 -> IO ()
 worlds from to = do

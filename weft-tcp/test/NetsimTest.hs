@@ -1,0 +1,21 @@
+-- |
+-- Description : How well links are used and shared
+--
+-- A few cells of the tables in @worlds\/netsim.md@, so that a regression is seen; all of them are
+-- @weft-tcp-worlds netsim@.
+module NetsimTest (tests) where
+
+import Netsim
+import Test.Tasty (TestTree, testGroup)
+import Test.Tasty.HUnit (assertBool, testCase)
+import Weft.Tcp.Congestion
+
+tests :: TestTree
+tests =
+  testGroup
+    "netsim"
+    [ testCase ("four flows share a link by " <> controlName control) $ do
+        let (used, fair, dropped) = sharing 3 control 4
+        assertBool (show (used, fair, dropped)) (used >= 0.8 && used <= 1.01 && fair >= 0.95 && dropped <= 0.02)
+      | control <- [cubic, newReno]
+    ]
