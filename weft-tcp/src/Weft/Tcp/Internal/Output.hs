@@ -17,7 +17,7 @@ module Weft.Tcp.Internal.Output
   )
 where
 
-import Data.Bits (unsafeShiftR)
+import Data.Bits (unsafeShiftL, unsafeShiftR)
 import Data.Word (Word16, Word32)
 import Weft.Tcp.Congestion
 import Weft.Tcp.Internal.Reassembly
@@ -186,10 +186,17 @@ stamp now t
 shown :: Tcb -> Word16
 shown t = fromIntegral (min 65535 (distance (rcvNxt t) (rcvAdv t) `unsafeShiftR` fromIntegral (rcvScale t)))
 
--- | An acknowledgement without data. Its number is one that the peer takes: after its window
--- shrank, 'sndNxt' may not be.
+-- | An acknowledgement without data.
 acknowledgement :: Instant -> Tcb -> (Segment, Tcb)
-acknowledgement now t = segmentNow now (if windowEdge t `before` sndNxt t then windowEdge t else sndNxt t) ack t
+acknowledgement now t = segmentNow now (takenSeq t) ack t
+
+-- A number that the peer takes: after its window shrank, 'sndNxt' may not be. But an edge that is
+-- less than the unit of windows before 'sndNxt' was rounded, and the peer may have all before
+-- 'sndNxt' by now, and take no older number.
+takenSeq :: Tcb -> Seq
+takenSeq t
+  | windowEdge t `before` sndNxt t && distance (windowEdge t) (sndNxt t) >= 1 `unsafeShiftL` fromIntegral (sndScale t) = windowEdge t
+  | otherwise = sndNxt t
 
 -- | A segment that makes the peer answer: its number was acknowledged already.
 probeSegment :: Instant -> Tcb -> (Segment, Tcb)
@@ -219,7 +226,7 @@ synSegment now t = Segment (sndUna t) (rcvNxt t) flags window 0 options 0
 -- | Reset the peer, with a number that it takes, and with timestamps as in every segment (RFC 7323,
 -- section 5.2).
 resetSegment :: Instant -> Tcb -> Segment
-resetSegment now t = Segment (if windowEdge t `before` sndNxt t then windowEdge t else sndNxt t) (rcvNxt t) (rst <> ack) 0 0 noOptions {optionTimestamps = stamp now t} 0
+resetSegment now t = Segment (takenSeq t) (rcvNxt t) (rst <> ack) 0 0 noOptions {optionTimestamps = stamp now t} 0
 
 -- Move the right edge of the receive window, by a worthwhile step or not at all (RFC 9293, section
 -- 3.8.6.2.2).
