@@ -21,12 +21,12 @@ data Sites = Sites [(String, Static)] HostsConfig (Maybe String)
 -- that all of them together keep open. Throws 'IOError' if a directory cannot be opened.
 openSites :: (String -> IO ()) -> Int -> Config -> Thread Sites
 openSites report files config = do
-  open <- forM served $ \(name, settings) ->
+  open <- forM toOpen $ \(name, settings) ->
     (,) name <$> openStatic settings {staticReport = report, staticOpenFiles = min each (staticOpenFiles settings)}
   pure (Sites open (configHosts config) others)
   where
-    served = [(name, settings) | name <- names, Just settings <- [siteNamed config name >>= staticOf]]
-    each = files `div` max 1 (length served)
+    toOpen = [(name, settings) | name <- names, Just settings <- [siteNamed config name >>= staticOf]]
+    each = files `div` max 1 (length toOpen)
     (names, others) = reachable config
 
 -- | Close their directories.
