@@ -19,7 +19,7 @@ where
 
 import Control.Monad.Primitive (RealWorld)
 import Data.Bits ((.&.))
-import Data.Foldable (foldlM, for_)
+import Data.Foldable (for_)
 import Data.IntMap.Strict (IntMap)
 import Data.IntMap.Strict qualified as IntMap
 import Data.Primitive.MutVar
@@ -43,7 +43,14 @@ bucketOf (Buckets buckets) number = indexSmallArray buckets (fromIntegral number
 
 -- | All entries, each bucket as it is when it is its turn.
 foldBuckets :: (r -> Int -> a -> r) -> r -> Buckets a -> IO r
-foldBuckets f z (Buckets buckets) = foldlM (\acc bucket -> IntMap.foldlWithKey' f acc <$> readMutVar bucket) z buckets
+foldBuckets f z (Buckets buckets) = go 0 z
+  where
+    go i acc
+      | i == sizeofSmallArray buckets = pure acc
+      | otherwise = do
+          entries <- readMutVar (indexSmallArray buckets i)
+          go (i + 1) $! if IntMap.null entries then acc else IntMap.foldlWithKey' f acc entries
+{-# INLINE foldBuckets #-}
 
 -- | Visit each variable.
 eachBucket :: Buckets a -> (MutVar RealWorld (IntMap a) -> IO ()) -> IO ()
