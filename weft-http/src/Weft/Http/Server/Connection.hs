@@ -98,7 +98,9 @@ received context c buffer (Received from n)
       let !rest = bufferFrom from buffer
       pause <- requests context c (Input rest 0 n) unseen noOutput
       pure $! case pause of
-        Awaits (Input used _ to) | isRoomy used to n, bufferMemory used == bufferMemory rest -> Nothing
+        -- The intake is behind what came by this receive, or at the start of what was given back;
+        -- what came by another one, the rest of a head, lies where it would receive next.
+        Awaits (Input used _ to) | to == n || to == 0, isRoomy used to n, bufferMemory used == bufferMemory rest -> Nothing
         _ -> Just pause
 {-# INLINE received #-}
 
