@@ -27,6 +27,7 @@ import Weft.Internal.Core.Tcb (Tcb)
 import Weft.Internal.Core.Trace (Thread (..), Trace (..), internally)
 import Weft.Internal.Data.Timers qualified as Timers
 import Weft.Tcp.Connection (Instant)
+import Weft.Tcp.Stack.Arrivals
 import Weft.Tcp.Stack.Engine
 import Weft.Tcp.Stack.State
 import Weft.Tcp.Stack.Turn

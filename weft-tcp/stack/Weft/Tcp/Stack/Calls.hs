@@ -58,6 +58,7 @@ import Weft.Mask (uninterruptibleMask_)
 import Weft.Tcp.Connection qualified as Tcp
 import Weft.Tcp.Cookie (cookieLife)
 import Weft.Tcp.Device
+import Weft.Tcp.Stack.Arrivals
 import Weft.Tcp.Stack.Ask
 import Weft.Tcp.Stack.Engine
 import Weft.Tcp.Stack.Names

@@ -215,7 +215,7 @@ secretOf :: Stack -> IO (Word64, Word64)
 secretOf s = fromMaybe (0, 0) <$> readIORef (stackSecret s)
 
 -- | The connection between two addresses: local, peer. Two flows with one key do not both get
--- connections, see "Weft.Tcp.Stack.Engine".
+-- connections, see "Weft.Tcp.Stack.Arrivals".
 lookupConn :: Stack -> Address -> Word16 -> Address -> Word16 -> IO (Int, Maybe Conn)
 lookupConn s local localPort peer peerPort = do
   m <- readIORef (stackConns s)
