@@ -20,6 +20,7 @@ import Weft.Scope
 import Weft.Sim
 import Weft.Socket
 import Weft.Tcp.Simulated
+import Weft.Test.Loopback (toEnd)
 import Weft.Time
 
 tests :: TestTree
@@ -75,19 +76,12 @@ exchange size = do
   where
     talk s bytes = withScope $ \scope -> do
       sending <- forkIn scope (sendAll s bytes >> shutdown s ShutdownSend)
-      receiveAll s <* awaitChild sending
+      toEnd s <* awaitChild sending
 
 waitFor :: IORef Bool -> Thread ()
 waitFor ready = do
   there <- liftIO (readIORef ready)
   if there then pure () else sleep (milliseconds 1) >> waitFor ready
-
-receiveAll :: Socket -> Thread ByteString
-receiveAll s = B.concat <$> go
-  where
-    go = do
-      bytes <- receive s 65536
-      if B.null bytes then pure [] else (bytes :) <$> go
 
 content :: Int -> Int -> ByteString
 content size k = fst (B.unfoldrN size (\x -> Just (fromIntegral (x `div` 65536), (x * 1103515245 + 12345) `mod` 2147483648)) k)
@@ -132,7 +126,7 @@ patient = do
   there <- newMachine "server"
   withScope $ \scope -> do
     server <- forkIn scope . onMachine there . withSocket (listenTcp Nothing "80" 16) $ \l ->
-      withSocket (fst <$> accept l) receiveAll
+      withSocket (fst <$> accept l) toEnd
     sleep (milliseconds 10)
     tries <- attempts
     withSocket (openSocket AF_INET Stream) $ \s -> do

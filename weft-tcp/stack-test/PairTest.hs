@@ -30,6 +30,7 @@ import Weft.Tcp.Packet
 import Weft.Tcp.Segment
 import Weft.Tcp.Sequence (Seq (..))
 import Weft.Tcp.Stack
+import Weft.Test.Loopback (toEnd)
 
 tests :: TestTree
 tests =
@@ -94,13 +95,13 @@ hundred change = do
     server :: IO () -> Thread ()
     server ready = withSocket (listenTcp (Just serverName) "80" 256) $ \l -> do
       liftIO ready
-      served <- replicateM count (accept l >>= \(s, _) -> beside (withSocket (pure s) (\_ -> receiveAll s >>= \x -> sendAll s x >> sendAll s x)))
+      served <- replicateM count (accept l >>= \(s, _) -> beside (withSocket (pure s) (\_ -> toEnd s >>= \x -> sendAll s x >> sendAll s x)))
       sequence_ served
     client :: Thread () -> Thread [ByteString]
     client ready = do
       ready
       open <- forM [1 .. count] $ \i -> (,) i <$> connectTcp (seconds 30) serverName "80"
-      waits <- forM open $ \(i, s) -> beside (withSocket (pure s) (\_ -> sendAll s (B.singleton (fromIntegral i)) >> shutdown s ShutdownSend >> receiveAll s))
+      waits <- forM open $ \(i, s) -> beside (withSocket (pure s) (\_ -> sendAll s (B.singleton (fromIntegral i)) >> shutdown s ShutdownSend >> toEnd s))
       sequence waits
 
 -- | Each packet of the client comes with ten SYNs from elsewhere, and a listener remembers four:
@@ -184,7 +185,7 @@ dumped = do
     server ready = withSocket (listenTcp (Just serverName) "80" 16) $ \l -> do
       liftIO ready
       withSocket (fst <$> accept l) $ \s -> do
-        _ <- receiveAll s
+        _ <- toEnd s
         -- The end of the stream was acknowledged; the client sends another connection when it has seen that.
         accept l >>= closeSocket . fst
     client :: Thread () -> Thread String
@@ -245,7 +246,7 @@ lastWords = do
     server :: IORef ByteString -> IO () -> Thread ()
     server got ready = withSocket (listenTcp (Just serverName) "80" 16) $ \l -> do
       liftIO ready
-      withSocket (fst <$> accept l) $ receiveAll >=> (liftIO . writeIORef got)
+      withSocket (fst <$> accept l) $ toEnd >=> (liftIO . writeIORef got)
     client :: Thread () -> Thread ()
     client ready = do
       ready

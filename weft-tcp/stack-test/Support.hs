@@ -10,7 +10,6 @@ module Support
 
     -- * Bytes
     content,
-    receiveAll,
 
     -- * Threads
     beside,
@@ -38,13 +37,14 @@ import Weft.Tcp.Connection qualified as Tcp
 import Weft.Tcp.Device
 import Weft.Tcp.Packet (Address)
 import Weft.Tcp.Stack
+import Weft.Test.Loopback (toEnd)
 
 -- | A run over a stack of its own, with short times for repairs. Its end waits for what is still
 -- to be sent, however slow the machine is.
 ownSettings :: IO Device -> Address -> Weft.Settings
 ownSettings = ownSettingsWith id
 
--- | The same with other settings of the stack.
+-- | 'ownSettings' with other settings of the stack.
 ownSettingsWith :: (TcpSettings -> TcpSettings) -> IO Device -> Address -> Weft.Settings
 ownSettingsWith change device address =
   defaultSettings
@@ -80,7 +80,7 @@ exchange serverRun clientRun host size = do
     client ready = ready >> withSocket (connectTcp (seconds 30) host "80") (\s -> talk s (content size 1))
     talk s bytes = do
       sending <- beside (sendAll s bytes >> shutdown s ShutdownSend)
-      receiveAll s <* sending
+      toEnd s <* sending
 
 -- | This many connections, one after the other, which carry a byte each way.
 shortConnections :: Weft.Settings -> Weft.Settings -> HostName -> Int -> IO ()
@@ -95,15 +95,7 @@ shortConnections serverRun clientRun host count = do
     client :: Thread () -> Thread [ByteString]
     client ready = do
       ready
-      forM [1 .. count] $ \i -> withSocket (connectTcp (seconds 30) host "80") (\s -> sendAll s (B.singleton (fromIntegral i)) >> receiveAll s)
-
--- | Until the end.
-receiveAll :: Socket -> Thread ByteString
-receiveAll s = B.concat <$> go
-  where
-    go = do
-      bytes <- receive s 65536
-      if B.null bytes then pure [] else (bytes :) <$> go
+      forM [1 .. count] $ \i -> withSocket (connectTcp (seconds 30) host "80") (\s -> sendAll s (B.singleton (fromIntegral i)) >> toEnd s)
 
 -- | This many bytes that look like no others.
 content :: Int -> Int -> ByteString

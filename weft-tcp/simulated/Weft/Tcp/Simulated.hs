@@ -27,16 +27,16 @@ import Data.IntMap.Strict qualified as IntMap
 import Data.IntSet qualified as IntSet
 import Data.Maybe (catMaybes, listToMaybe)
 import Data.Primitive.Array (indexArray)
-import Foreign.C.Error (Errno (..), eAGAIN)
-import Network.Socket (Family (..), SockAddr (..), SocketType (..))
+import Network.Socket (Family (..), SocketType (..))
 import Weft.Internal.Core.Context (rootContext)
-import Weft.Internal.Core.Home (Home (..), Probe (..))
+import Weft.Internal.Core.Home (Home (..))
 import Weft.Internal.Core.SystemCall
 import Weft.Internal.Core.Tcb (Tcb)
 import Weft.Internal.Core.Trace (Trace)
 import Weft.Internal.Kernel
 import Weft.Internal.Kernel.Peer (socketOf)
 import Weft.Internal.Os.Descriptor (wasClosed)
+import Weft.Sim.Internal.Attempts (attempting)
 import Weft.Sim.Internal.Conditions
 import Weft.Sim.Internal.Kernel
 import Weft.Sim.Internal.Layer
@@ -46,7 +46,6 @@ import Weft.Tcp.Device
 import Weft.Tcp.Simulated.Wire
 import Weft.Tcp.Stack
 import Weft.Tcp.Stack.Calls
-import Weft.Tcp.Stack.Names (fromSockAddr)
 import Weft.Tcp.Stack.State
 
 -- | A machine's stack, in the life of the machine in which it was made.
@@ -86,7 +85,7 @@ living nodes machine = do
   found <- IntMap.lookup (machineNumber machine) <$> readIORef (nodesByMachine nodes)
   pure (found >>= \n -> if nodeLife n == life then Just n else Nothing)
 
--- The same, made if there is none. Given a worker of the run.
+-- As 'living', but it makes the stack if there is none. Takes a worker of the run.
 nodeOf :: Nodes -> Home -> Machine -> IO Node
 nodeOf nodes home machine = living nodes machine >>= maybe make pure
   where
@@ -97,14 +96,13 @@ nodeOf nodes home machine = living nodes machine >>= maybe make pure
       life <- readIORef (machineLife machine)
       inbox <- newInbox
       let device = (readingFrom inbox (show machine) (ipMtu settings) (sendOver (nodesWire nodes) (arrive nodes) machine)) {deviceLoops = ipLoopback settings}
-      st <- newStack (ipTcp settings (defaultTcpSettings (pure device) addresses) {tcpMostSockets = most}) device
+      st <- newStack (ipTcp settings (defaultTcpSettings (pure device) (addressesOf machine)) {tcpMostSockets = most}) device
       readIORef (simHost sim) >>= mapM_ (writeIORef (stackReport st) . hostReport)
       let node = Node life st inbox
       modifyIORef' (nodesByMachine nodes) (IntMap.insert (machineNumber machine) node)
       bytes <- B.pack <$> mapM (\_ -> fromIntegral <$> below (simEntropy sim) 256) [1 .. 24 :: Int]
       let there = indexArray (homePeers home) (machineNumber machine `mod` length (homePeers home))
       node <$ startStack st there (residing (Residence (machineNumber machine) life) rootContext) bytes
-    addresses = catMaybes [fst <$> fromSockAddr (SockAddrInet 0 a) | a <- machineAddresses machine]
     -- They count as descriptors.
     most = (\used -> descriptorLimit (worldConditions world) - IntSet.size used) <$> readIORef (machineDescriptors machine)
 
@@ -146,24 +144,11 @@ answering nodes host started = case instanceAnswer started of
             attemptSendFile = \s bytes file offset size -> trying driver "send a file on " s (attemptSendFile beneath s bytes file offset size) (\a -> attemptSendFile a s bytes file offset size) beneath,
             attemptReceive = \s b offset n -> trying driver "receive on " s (attemptReceive beneath s b offset n) (\a -> attemptReceive a s b offset n) beneath
           }
-      -- As the simulated kernel makes them: on the OS thread that runs the world only, refused by
-      -- chance, and told to the run's observer.
+      -- As the simulated kernel makes them.
       trying driver what s others act beneath
         | not (ours s) = others
-        | otherwise = do
-            here <- (== driver) <$> myThreadId
-            if not here
-              then pure wouldBlock
-              else do
-                refused <- decide world (Attempting (failedAttempts (worldConditions world)))
-                found <- owner s
-                r <- case found of
-                  Nothing -> pure wasClosed
-                  Just node | refused == 0 -> act (attemptsWith (nodeStack node) home beneath)
-                  _ -> pure wouldBlock
-                for_ (homeProbe home) $ \probe -> probeAttempt probe ("tries to " <> what <> show s <> ": " <> show r)
-                pure r
-      wouldBlock = let Errno e = eAGAIN in negate (fromIntegral e)
+        | otherwise = attempting world home driver what s $ \unlessUnlucky ->
+            owner s >>= maybe (pure wasClosed) (\node -> unlessUnlucky (act (attemptsWith (nodeStack node) home beneath)))
       -- Whose it is, wherever the thread is that asks.
       owner s = do
         machines <- machinesOf world

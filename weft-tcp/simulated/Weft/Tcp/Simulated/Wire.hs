@@ -13,6 +13,7 @@ module Weft.Tcp.Simulated.Wire
     Wire,
     newWire,
     sendOver,
+    addressesOf,
     describePacket,
   )
 where
@@ -96,7 +97,7 @@ sendOver :: Wire -> (Machine -> ByteString -> IO ()) -> Machine -> ByteString ->
 sendOver (Wire settings net flows) arrives from packet = case packetTarget <$> parsePacket packet of
   Left _ -> pure ()
   Right target -> do
-    there <- if isLoopback target then pure (Just from) else find (owns target) <$> machinesOf world
+    there <- if isLoopback target then pure (Just from) else find (elem target . addressesOf) <$> machinesOf world
     for_ there $ \to -> do
       path <- pathFrom (netLinks net) from to
       waits <- backlogOf world path
@@ -113,7 +114,6 @@ sendOver (Wire settings net flows) arrives from packet = case packetTarget <$> p
     world = netWorld net
     random = worldRandom world
     told to what = show from <> ": packet to " <> show to <> ", " <> describePacket packet <> what
-    owns target m = or [fmap fst (fromSockAddr (SockAddrInet 0 a)) == Just target | a <- machineAddresses m]
     travel path to = do
       corrupt <- chance random (ipCorruption settings)
       arriving <- if corrupt then flipped <$> below random (8 * B.length packet) else pure packet
@@ -143,6 +143,10 @@ sendOver (Wire settings net flows) arrives from packet = case packetTarget <$> p
       when (whole && up) (arrives to bytes)
     flipped i = case B.splitAt (i `div` 8) packet of
       (before, rest) -> before <> maybe rest (\(b, after') -> B.cons (complementBit b (i `mod` 8)) after') (B.uncons rest)
+
+-- | Those of a machine.
+addressesOf :: Machine -> [Address]
+addressesOf machine = [a | Just (a, _) <- map (fromSockAddr . SockAddrInet 0) (machineAddresses machine)]
 
 -- | A packet on one line.
 describePacket :: ByteString -> String
