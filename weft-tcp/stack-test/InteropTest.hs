@@ -64,7 +64,7 @@ parts =
     linux = defaultSettings {settingWorkers = Just 1}
     own device = ownSettings device (Address4 0x0a090002)
     ownName = "10.9.0.2"
-    -- Who waits is told, and so is who comes later.
+    -- A thread that waits is told, and so are later calls.
     deleted = do
       outcomes <- runWith (own tun) {settingReport = \_ -> pure ()} . withSocket (listenTcp (Just ownName) "80" 16) $ \l -> do
         accepting <- beside (try (void (accept l)))

@@ -125,7 +125,7 @@ sharing time control flows = (fromIntegral (sum (measuredBytes m)) * 1500 / 1460
             netUntil = time * 1000000
           }
 
--- | Kilobytes that one flow delivers in a second over 20 Mbit\/s, with so many of 100,000 segments
+-- | Kilobytes that one flow delivers in a second over 20 Mbit\/s, with this many of 100,000 segments
 -- lost, a receive buffer of this size and this time there and back.
 losing :: Control -> Word64 -> Int -> Int64 -> Int64
 losing control loss buffer roundTrip = sum (measuredBytes m) `div` 20000

@@ -61,7 +61,7 @@ data End = End
     endEdge, endSent :: Maybe Seq
   }
 
--- A packet has a number, and is the last of so many in a row that answer each other without saying
+-- A packet has a number, and counts how many in a row up to it answer each other without saying
 -- anything.
 data Event = Packet' Side Int Int Segment ByteString | Read' Side | Open' Side | Abort' Side
 

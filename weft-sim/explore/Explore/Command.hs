@@ -54,7 +54,7 @@ refusing act =
       _ <- try (hClose stdout) :: IO (Either IOException ())
       mistake (displayException (e :: IOException))
 
--- | A mistake of whoever called this.
+-- | The command line is wrong.
 mistake :: String -> IO a
 mistake text = do
   name <- getProgName

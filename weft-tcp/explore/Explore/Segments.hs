@@ -46,7 +46,7 @@ store =
     { scenarioName = "segments/store",
       scenarioAbout = "the history of the replicated store is linearizable",
       scenarioKind = Drawn,
-      -- The same script for a seed, always.
+      -- A seed always draws the same script.
       scenarioConfig = \seed -> overLinks seed (conditions setup) {configFaults = unsafePerformIO (drawFaults (trouble setup [Crashes, Partitions, SlowNetwork, ClockSkews] 4) seed)},
       scenarioProgram = \_ -> either (\v -> [explain v]) (const []) . Linearizability.check <$> cluster setup
     }

@@ -23,8 +23,9 @@
 --   * Workers share it without a lock. An entry is immutable and is replaced by one store; a sighting that is
 --     lost costs one more parse.
 --
--- What is kept stays until it is replaced, passwords in its fields too. The hash is not secret: who sends heads that share a place makes others in that place be parsed
--- again, as they would be without a memo.
+-- What is kept, with the passwords in its fields, stays until it is replaced. The hash is not
+-- secret: a client can send heads that share a place, and have others in that place parsed again, as
+-- they would be without a memo.
 module Weft.Http.Server.Heads
   ( Heads,
     newHeads,

@@ -108,7 +108,7 @@ remainder = \case
   _ -> Nothing
 {-# INLINE remainder #-}
 
--- | Is enough left of a buffer when this part of it was used, after so many bytes have come?
+-- | Has a buffer, of which this part was used, enough room left after a request of this many bytes?
 isRoomy :: Buffer -> Int -> Int -> Bool
 isRoomy buffer to came = left >= usualSize `quot` 4 && left >= came + came `quot` 4
   where

@@ -43,7 +43,7 @@ kqueue = do
         pollerTrigger = Level,
         -- An event for each direction, where the manager asks for one for both.
         pollerHasOnce = False,
-        -- So that who closes a descriptor removes it before.
+        -- Has a close remove the descriptor first.
         pollerIsShared = True,
         pollerClock = Sys.monotonicNow,
         pollerWatch = \number (Key key) _ (Interest bits) -> c_watch instanceNumber number key bits,
