@@ -21,7 +21,6 @@ import Weft.Cli.Serve.Config
 import Weft.Cli.Serve.File
 import Weft.Cli.Serve.Keys
 import Weft.Cli.Serve.Reader
-import Weft.Cli.Serve.Suggest
 import Weft.Cli.Serve.Toml
 import Weft.Http.AccessLog (LogFormat (..))
 import Weft.Http.Compress
@@ -95,7 +94,7 @@ everything = do
   [limitRequestLine l, limitHead l, limitFields l] @?= [1000, 2000, 30]
   logAccess (configLog c) @?= Just "/var/log/weft"
   map (map namedPath) [tlsCertificate (configTls c), tlsKey (configTls c)] @?= [["/etc/weft/c.pem", "/etc/d.pem"], ["/etc/weft/k.pem"]]
-  metricsListen (configMetrics c) @?= Just (Endpoint "127.0.0.1" 9)
+  configMetrics c @?= Just (Endpoint "127.0.0.1" 9)
   logFormat (configLog c) @?= Json
   (confRefuses s, confRetryAfter s, serverMaxPerPeer served', serverMaxRequests served', serverMaxBody served') @?= (True, 7, 8, 9, 1000)
   (confProxyProtocol s, map renderNetwork (confTrustedProxies s), confReusePort s, confShutdownDelay s) @?= (True, ["10.0.0.0/8", "::1/128"], True, seconds 4)

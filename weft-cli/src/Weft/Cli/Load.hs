@@ -18,15 +18,12 @@ import Options.Applicative
 import System.Exit (ExitCode (..), exitWith)
 import System.IO (hFlush, hIsTerminalDevice, hSetEncoding, stderr, stdout, utf8)
 import Weft
-import Weft.Cli.Explain
 import Weft.Cli.Load.Dial (securedWithin)
-import Weft.Cli.Load.Json
-import Weft.Cli.Load.Options
 import Weft.Cli.Load.Page
 import Weft.Cli.Load.Plan
 import Weft.Cli.Load.Report
 import Weft.Cli.Load.Run
-import Weft.Cli.Load.Text
+import Weft.Cli.Options
 import Weft.Cli.Tcp
 import Weft.Http.Client.Types (Scheme (..), Target (..), authority)
 import Weft.Http.Internal.Descriptors

@@ -1,7 +1,8 @@
 -- |
--- Description : Readers of option values
+-- Description : Values of options, and messages
 --
--- For the command line and configuration files. An error says what is wrong and what is expected.
+-- The values of the command line and of configuration files. An error says what is wrong and what
+-- is expected.
 module Weft.Cli.Options
   ( -- * Values
     parseNumber,
@@ -13,10 +14,12 @@ module Weft.Cli.Options
     bytes,
     secondsOf,
     backend,
+    explain,
   )
 where
 
 import Data.Char (isDigit, toLower)
+import GHC.IO.Exception (IOException (..))
 import Options.Applicative
 import Weft (BackendChoice, Duration)
 import Weft.Kernel (parseBackend)
@@ -69,3 +72,9 @@ secondsOf = eitherReader parseSeconds
 -- | The name of an event source.
 backend :: ReadM BackendChoice
 backend = eitherReader parseBackend
+
+-- | An 'IOError' on one line, without the parts that say nothing to an operator.
+explain :: IOException -> String
+explain e = case (ioe_location e, ioe_description e) of
+  ("", description) -> description
+  (location, description) -> maybe "" (<> ": ") (ioe_filename e) <> location <> ": " <> description

@@ -13,11 +13,11 @@ import GHC.IO.Exception (IOException (..))
 import Options.Applicative
 import System.Exit (ExitCode (..), exitFailure, exitWith)
 import Weft
-import Weft.Cli.Explain
+import Weft.Cli.Options
 import Weft.Cli.Serve.Check
-import Weft.Cli.Serve.CommandLine
 import Weft.Cli.Serve.Config
 import Weft.Cli.Serve.File
+import Weft.Cli.Serve.Keys
 import Weft.Cli.Serve.Paths
 import Weft.Cli.Serve.Secure
 import Weft.Cli.Serve.Service
@@ -31,12 +31,32 @@ import Weft.Timeline (timelineTo)
 serveCommand :: Mod CommandFields (IO ())
 serveCommand = command "serve" (info (start <$> commandLine) (progDesc "Serve the files of a directory over HTTP/1.1" <> failureCode 2))
 
+-- | The parsed command line.
+data CommandLine = CommandLine
+  { lineConfig :: !(Maybe FilePath),
+    -- | Check the configuration instead of serving.
+    lineCheck :: !Bool,
+    -- | The changes to a configuration, by the options that are there.
+    lineChanges :: [IO (Config -> Config)]
+  }
+
+-- | DIR is optional here: a configuration file can name it.
+commandLine :: Parser CommandLine
+commandLine =
+  (\directory file check changes -> CommandLine file check (maybe id ((:) . root) directory changes))
+    <$> optional (strArgument (metavar "DIR" <> help "The directory to serve; may be left out where a configuration file names one" <> action "directory"))
+    <*> optional (strOption (long "config" <> short 'c' <> metavar "FILE" <> help "A configuration file in TOML; options take precedence over it" <> action "file"))
+    <*> switch (long "check" <> help "Check the configuration and what it names, say what is wrong with it, and do not serve")
+    <*> options
+  where
+    root directory = (\path c -> c {configSite = (configSite c) {siteRoot = Just (NamedFile path "")}}) <$> pathFromArgument directory
+
 -- | Combine the file and the options into a configuration, check it, and serve. Errors at the
 -- start are a line each on standard error, and status 1.
 start :: CommandLine -> IO ()
 start line = do
   (inFile, fromFile) <- maybe (pure ([], defaultConfig)) configFrom (lineConfig line)
-  config <- applyChanges (lineChanges line) fromFile
+  config <- foldl (flip ($)) fromFile <$> sequence (lineChanges line)
   when (null (fst (reachable config)) && null (lineConfig line)) $ do
     reportToStderr "Missing: DIR or --config FILE (see --help)"
     exitWith (ExitFailure 2)

@@ -8,7 +8,7 @@ import Control.Exception (try)
 import Foreign.C.Error (Errno (..), eBUSY)
 import GHC.IO.Exception (IOException (..))
 import Options.Applicative
-import Weft.Cli.Explain
+import Weft.Cli.Options
 import Weft.Kernel (Kernel)
 import Weft.Tcp.Device
 import Weft.Tcp.Device.Tun

@@ -96,9 +96,9 @@ lookupHost (HostTable exact below) given = case HashMap.lookup name exact of
       Nothing -> Nothing
       Just i -> let parent = B.drop (i + 1) b in HashMap.lookup parent below <|> climb parent
 
--- | Answer with the handler of the request's host. The second handler answers unknown hosts and
--- HTTP\/1.0 requests without a host.
-byHost :: HostTable Handler -> Handler -> Handler
+-- | Apply the handler (or other function) of the request's host. The second one is for unknown hosts
+-- and HTTP\/1.0 requests without a host.
+byHost :: HostTable (Request -> a) -> (Request -> a) -> Request -> a
 byHost table others request = case requestHost request >>= lookupHost table of
   Just handler -> handler request
   Nothing -> others request

@@ -5,7 +5,7 @@
 --
 -- A lane holds the requests in progress on one connection, the part of a response that has
 -- arrived, and the next step. Its actions do not block and hardly allocate;
--- "Weft.Cli.Load.Driver" is the thread that runs it.
+-- "Weft.Cli.Load.Run" is the thread that runs it.
 --
 -- == Note [Due and sent]
 --

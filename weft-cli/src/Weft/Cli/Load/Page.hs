@@ -17,7 +17,6 @@ import Data.Text qualified as Text
 import Data.Text.Encoding qualified as Text
 import Graphics.Svg
 import Weft.Cli.Load.Histogram
-import Weft.Cli.Load.Picture
 import Weft.Cli.Load.Report
 import Weft.Cli.Load.Run
 import Weft.Cli.Load.Tally
@@ -50,19 +49,12 @@ renderPage report =
     content =
       mconcat
         [ element "h1" [] name,
-          element "p" [("class", "how")] (Text.pack how),
+          element "p" [("class", "how")] (Text.pack (manner result <> ", " <> showTime (resultElapsed result))),
           block "div" "tiles" (map tile tiles),
           mconcat [block "ul" "warnings" [element "li" [] (Text.pack w) | w <- reportWarnings report] | not (null (reportWarnings report))],
           block "div" "charts" (map chartElement (pictures report)),
           block "div" "tables" [percentileTable, countTable]
         ]
-    how =
-      showCount (fromIntegral (resultConnections result))
-        <> " connections"
-        <> (if resultDepth result > 1 then ", " <> show (resultDepth result) <> " requests at a time on each" else "")
-        <> maybe ", closed loop" (\r -> ", " <> showCount r <> " requests a second (open loop)") (resultRate result)
-        <> ", "
-        <> showTime (resultElapsed result)
     tiles =
       [ (showCount (reportRate report), "responses a second"),
         (showTime (percentile 0.5 latency), "median latency"),
@@ -76,11 +68,7 @@ renderPage report =
     percentileTable =
       term "table" [] . mconcat $
         row "th" ("latency" : if open then ["since due", "since sent"] else [""])
-          : [row "td" (what : map (Text.pack . f) (latency : [resultService result | open])) | (what, f) <- rows]
-    rows =
-      [("least", showTime . distributionLeast), ("mean", showTime . round . mean), ("deviation", showTime . round . deviation)]
-        <> [(Text.pack (p <> "%"), showTime . percentile part) | (part, p) <- percentiles]
-        <> [("largest", showTime . distributionLargest)]
+          : [row "td" (Text.pack what : map (Text.pack . f) (latency : [resultService result | open])) | (what, f) <- latencyRows]
     countTable =
       term "table" [] . mconcat $
         row "th" ["counted", ""]
@@ -117,3 +105,45 @@ pageStyle =
       "table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums } th { text-align: left; font-size: 13px; color: var(--quiet); font-weight: 500 }",
       "td, th { padding: 4px 0; border-bottom: 1px solid var(--grid) } td:not(:first-child), th:not(:first-child) { text-align: right }"
     ]
+
+-- | The latency by percentile, and the responses over time.
+pictures :: Report -> [Chart]
+pictures report =
+  [ Chart "Latency by percentile" (Text.pack summary) [] (latencies report),
+    Chart "Responses over time" (Text.pack (resultName result)) [] (responses report)
+  ]
+  where
+    result = reportResult report
+    summary =
+      showCount (reportRate report)
+        <> " responses a second, "
+        <> showTime (percentile 0.5 (resultLatency result))
+        <> " median, "
+        <> showTime (percentile 0.99 (resultLatency result))
+        <> " at 99%, "
+        <> showFixed 1 (reportMeasured report)
+        <> " of "
+        <> showFixed 0 (reportOffered report)
+        <> " requests in progress"
+
+-- Both axes are logarithmic, to show what is rare.
+latencies :: Report -> Content
+latencies report = Lines (Axis "part of the responses" Logarithmic parts) (Axis "latency" Logarithmic times) (map line curves)
+  where
+    result = reportResult report
+    curves
+      | isJust (resultRate result) = [("since sent", Look "amber" Solid False, resultService result), ("since due", Look "blue" Solid True, resultLatency result)]
+      | otherwise = [("latency", Look "blue" Solid True, resultLatency result)]
+    -- 10 is 90%, 100 is 99%, up to one in the number of responses.
+    farthest = max 2 (min 7 (logBase 10 (fromIntegral (max 1 (distributionCount (resultLatency result)))))) :: Double
+    line (name, look, d) = Series name look [(10 ** u, fromIntegral (percentile (1 - 10 ** negate u) d)) | i <- [0 .. 240 :: Int], let u = farthest * fromIntegral i / 240]
+    parts = [(x, name) | (x, name) <- zip (1 : 2 : iterate (* 10) 10) ["0%", "50%", "90%", "99%", "99.9%", "99.99%", "99.999%", "99.9999%"], x <= 10 ** farthest * 1.001]
+    times = [(t, Text.pack (showTime (round t))) | t <- ticksOf Logarithmic (concat [[fromIntegral (max 1 (distributionLeast d)), fromIntegral (max 1 (distributionLargest d))] | (_, _, d) <- curves])]
+
+-- Responses, and errors if there are any, in each second.
+responses :: Report -> Content
+responses report = Lines (Axis "seconds" Linear []) (Axis "a second" Linear []) (Series "responses" (Look "blue" Solid True) (rates pointResponses) : [Series "errors" (Look "pink" Solid False) (rates pointErrors) | totalErrors (resultTotals result) > 0])
+  where
+    result = reportResult report
+    points = Point 0 0 0 : filter ((> 0) . pointTime) (resultSeries result)
+    rates f = [(fromIntegral (pointTime a + pointTime b) / 2e9, fromIntegral (f b - f a) * 1e9 / fromIntegral (pointTime b - pointTime a)) | (a, b) <- zip points (drop 1 points), pointTime b - pointTime a > 20_000_000]

@@ -4,23 +4,31 @@
 -- Description : The figures of a load
 --
 -- Computes the figures of a load and the warnings: was it really the server that was measured?
--- Pure; the reports for people and for programs show these.
+-- Renders them as text, and as one JSON object. Pure.
 module Weft.Cli.Load.Report
   ( Report (..),
     reportOf,
-    percentiles,
     succeeded,
+
+    -- * Rendering
+    jsonReport,
+    textReport,
+    progressLine,
+    latencyRows,
+    manner,
 
     -- * Numbers for people
     showTime,
     showCount,
-    showBytes,
     showFixed,
   )
 where
 
+import Data.Aeson (Value, object, (.=))
+import Data.Aeson.Key qualified as Key
+import Data.IntMap.Strict qualified as IntMap
 import Data.List (intercalate)
-import Data.Maybe (fromMaybe, isNothing)
+import Data.Maybe (fromMaybe, isJust, isNothing)
 import Numeric (showFFloat)
 import Weft.Cli.Load.Histogram
 import Weft.Cli.Load.Run
@@ -160,3 +168,148 @@ showBytes x
 -- | Render with a number of decimals.
 showFixed :: Int -> Double -> String
 showFixed digits x = showFFloat (Just digits) x ""
+
+-- | One object. Times are whole nanoseconds; the names of the members are stable (docs/load.md).
+jsonReport :: Report -> Value
+jsonReport report =
+  object
+    [ "url" .= resultName result,
+      "connections" .= resultConnections result,
+      "pipeline" .= resultDepth result,
+      "workers" .= resultWorkers result,
+      "rate" .= resultRate result,
+      "interrupted" .= resultInterrupted result,
+      "elapsed_ns" .= resultElapsed result,
+      "responses" .= totalResponses counted,
+      "succeeded" .= succeeded counted,
+      "bytes" .= totalBytes counted,
+      "status" .= object [Key.fromString (show d <> "xx") .= n | (d, n) <- zip [1 :: Int ..] (totalStatus counted)],
+      "errors" .= object ([Key.fromString (errorText kind) .= n | (kind, n) <- totalErrorsBy counted] <> ["status" .= totalRefused counted]),
+      "warmup_responses" .= totalWarmup counted,
+      "reopened" .= totalReopened counted,
+      "responses_per_second" .= reportRate report,
+      "bytes_per_second" .= reportBytes report,
+      "measured_load" .= reportMeasured report,
+      "offered_load" .= reportOffered report,
+      "latency_ns" .= distribution (resultLatency result),
+      "service_ns" .= distribution (resultService result),
+      "connect_ns" .= distribution (resultConnect result),
+      "series" .= [object ["time_ns" .= pointTime p, "responses" .= pointResponses p, "errors" .= pointErrors p] | p <- resultSeries result],
+      "client" .= object ["cpu_ns" .= usageCpu usage, "cpu_ns_per_response" .= reportCpuEach report, "busy" .= reportBusy report],
+      "system" .= object ["listen_overflows" .= usageOverflows usage, "retransmitted_segments" .= usageRetransmitted usage],
+      "idle" .= fmap idle (resultIdle result),
+      "warnings" .= reportWarnings report
+    ]
+  where
+    result = reportResult report
+    counted = resultTotals result
+    usage = resultUsage result
+    idle i =
+      object
+        [ "wanted" .= idleWanted i,
+          "open_at_start" .= idleAtStart i,
+          "open_at_end" .= idleAtEnd i,
+          "reopened" .= idleReopened i,
+          "failed" .= idleFailed i
+        ]
+    distribution d =
+      object
+        [ "count" .= distributionCount d,
+          "least" .= distributionLeast d,
+          "mean" .= mean d,
+          "deviation" .= deviation d,
+          "percentiles" .= object [Key.fromString name .= percentile p d | (p, name) <- percentiles],
+          "largest" .= distributionLargest d
+        ]
+
+-- | At most about thirty lines.
+textReport :: Report -> [String]
+textReport report =
+  [ resultName result,
+    "  " <> manner result <> ", " <> plural (resultWorkers result) "worker",
+    "",
+    "  requests    " <> showCount (fromIntegral responses) <> " in " <> showTime (resultElapsed result) <> ", " <> showCount (reportRate report) <> " a second, " <> showBytes (reportBytes report) <> "/s"
+  ]
+    <> [ "  status      " <> commas [showCount (fromIntegral n) <> " with " <> show d <> "xx" | (d, n) <- zip [1 :: Int ..] (totalStatus counted), n > 0]
+         | responses /= at 2
+       ]
+    <> ["  errors      " <> commas [showCount (fromIntegral n) <> " " <> kind | (kind, n) <- errors, n > 0] | any ((> 0) . snd) errors]
+    <> ["  load        " <> showFixed 1 (reportMeasured report) <> " requests in progress on average (measured load), of " <> showFixed 0 (reportOffered report) <> " offered"]
+    <> [ "  connections " <> showCount (fromIntegral (distributionCount connected)) <> " opened in " <> showTime (percentile 0.5 connected) <> " (median) to " <> showTime (distributionLargest connected) <> reopened
+         | distributionCount connected > 0
+       ]
+    <> ["  idle        " <> show (idleAtStart i) <> " open at the start, " <> show (idleAtEnd i) <> " at the end, " <> show (idleReopened i) <> " opened again" | Just i <- [resultIdle result]]
+    <> ["  client      " <> showTime (round (reportCpuEach report)) <> " of processor time for each request, " <> showFixed 0 (100 * reportBusy report) <> "% of " <> plural (resultWorkers result) "worker"]
+    <> (if responses == 0 then [] else "" : table <> [""] <> histogram (resultLatency result))
+    <> (if null warnings then [] else "" : map ("  warning: " <>) warnings)
+  where
+    result = reportResult report
+    counted = resultTotals result
+    responses = totalResponses counted
+    connected = resultConnect result
+    warnings = reportWarnings report
+    errors = [(errorText kind, n) | (kind, n) <- totalErrorsBy counted] <> [("status", totalRefused counted)]
+    at d = totalStatus counted !! (d - 1)
+    reopened = if totalReopened counted > 0 then ", " <> showCount (fromIntegral (totalReopened counted)) <> " because the server had closed one" else ""
+    open = isJust (resultRate result)
+    row name f = "  " <> padRight 10 name <> concatMap (padLeft 12 . f) columns
+    columns = resultLatency result : [resultService result | open]
+    table =
+      (if open then ["  " <> padRight 10 "" <> padLeft 12 "latency" <> padLeft 12 "service", "  " <> padRight 10 "" <> padLeft 12 "since due" <> padLeft 12 "since sent"] else ["  " <> padRight 10 "" <> padLeft 12 "latency"])
+        <> map (uncurry row) latencyRows
+
+-- | The rows of a table of latencies.
+latencyRows :: [(String, Distribution -> String)]
+latencyRows =
+  [("least", showTime . distributionLeast), ("mean", showTime . round . mean), ("deviation", showTime . round . deviation)]
+    <> [(name <> "%", showTime . percentile p) | (p, name) <- percentiles]
+    <> [("largest", showTime . distributionLargest)]
+
+-- | How the requests were sent.
+manner :: Result -> String
+manner result =
+  plural (resultConnections result) "connection"
+    <> (if resultDepth result > 1 then ", " <> show (resultDepth result) <> " requests at a time on each" else "")
+    <> maybe ", closed loop" (\rate -> ", " <> showCount rate <> " requests a second (open loop)") (resultRate result)
+
+-- | Bars for the numbers of responses by time; each step is about 1.6 times the previous one.
+histogram :: Distribution -> [String]
+histogram d =
+  [ "  " <> padLeft 10 ("< " <> showTime high) <> padLeft 14 (showCount (fromIntegral n)) <> "  " <> replicate (bar n) '#'
+    | (high, n) <- shown
+  ]
+  where
+    bounds = [b * 10 ^ e | e <- [0 .. 14 :: Int], b <- [10, 16, 25, 40, 63 :: Int]]
+    counts = go 0 (IntMap.toAscList (distributionCounts d)) bounds
+    go _ [] _ = []
+    go _ _ [] = []
+    go n cells (b : more) =
+      let (here, rest) = span (\(i, _) -> bucketLow i < b) cells
+       in (b, n + sum (map snd here)) : go 0 rest more
+    shown = dropWhile ((== 0) . snd) counts
+    most = maximum (1 : map snd shown)
+    bar n = if n == 0 then 0 else max 1 ((n * 44) `div` most) :: Int
+
+progressLine :: Maybe Point -> Point -> String
+progressLine before p =
+  showFixed 0 (fromIntegral (pointTime p) / 1e9)
+    <> " s  "
+    <> showCount (fromIntegral (pointResponses p))
+    <> " responses, "
+    <> showCount rate
+    <> " a second"
+    <> (if pointErrors p > 0 then ", " <> showCount (fromIntegral (pointErrors p)) <> " errors" else "")
+  where
+    rate = case before of
+      Just b | pointTime p > pointTime b -> fromIntegral (pointResponses p - pointResponses b) * 1e9 / fromIntegral (pointTime p - pointTime b)
+      _ -> if pointTime p > 0 then fromIntegral (pointResponses p) * 1e9 / fromIntegral (pointTime p) else 0
+
+commas :: [String] -> String
+commas texts = if null texts then "none" else intercalate ", " texts
+
+plural :: Int -> String -> String
+plural n what = showCount (fromIntegral n) <> " " <> what <> (if n == 1 then "" else "s")
+
+padLeft, padRight :: Int -> String -> String
+padLeft n text = replicate (n - length text) ' ' <> text
+padRight n text = text <> replicate (n - length text) ' '

@@ -3,31 +3,33 @@
 -- |
 -- Description : Running a load
 --
--- Starts the lanes, enforces their time limits, takes samples, and gathers the counters. Runs as
--- the main thread of the program.
+-- The main thread starts the lanes, enforces their time limits, takes samples, and gathers the
+-- counters. Each lane is a sequential thread over the state of "Weft.Cli.Load.Lane".
 module Weft.Cli.Load.Run (runLoad, Result (..), Point (..), IdleResult (..)) where
 
 import Control.Exception (IOException)
-import Control.Monad (forM, forM_, replicateM, unless, when)
+import Control.Monad (forM, forM_, replicateM, unless, void, when)
+import Data.ByteString (ByteString)
+import Data.ByteString qualified as B
 import Data.Foldable (for_)
 import Data.IORef
 import Data.Maybe (isJust)
 import System.Posix.Signals (sigINT, sigTERM)
 import Weft
+import Weft.Buffer (newBuffer)
 import Weft.Cli.Load.Cells
 import Weft.Cli.Load.Control
 import Weft.Cli.Load.Dial
-import Weft.Cli.Load.Driver
 import Weft.Cli.Load.Histogram
-import Weft.Cli.Load.Idle
 import Weft.Cli.Load.Lane
-import Weft.Cli.Load.Options
 import Weft.Cli.Load.Plan
 import Weft.Cli.Load.Source (newSource)
 import Weft.Cli.Load.System
 import Weft.Cli.Load.Tally
 import Weft.Event
+import Weft.Http.Transport
 import Weft.Scope
+import Weft.Semaphore
 import Weft.Signal
 import Weft.Socket
 import Weft.Time
@@ -186,3 +188,125 @@ runLoad o plan secure address progress = do
             when (t - sent > limit) $ do
               socket <- liftIO (flagTimeout lane >> readIORef (laneSocket lane))
               forM_ socket $ \s -> shutdown s ShutdownBoth `catch` \(_ :: IOException) -> pure ()
+
+-- | One moment as an instant and as a reading of the clock, to convert between the two.
+data Origin = Origin !Instant !Int
+
+-- | Connect, send requests, receive responses, and connect again when a connection has ended, until
+-- nothing is left to send.
+driveLane :: Origin -> Dialer -> Lane -> Thread ()
+driveLane origin dialer lane = connecting (milliseconds 10)
+  where
+    connecting pause = do
+      before <- liftIO clockNow
+      try (dial dialer) >>= \case
+        Left (_ :: IOException) -> refused pause
+        Right (socket, transport) -> do
+          useful <- (connected before socket transport >>= finished) `finally` closeSocket socket
+          case useful of
+            Nothing -> pure ()
+            Just True -> connecting (milliseconds 10)
+            -- The connection closed without a response: do not hurry.
+            Just False -> sleep pause >> connecting (longer pause)
+    refused pause = do
+      more <- liftIO (withoutConnection lane)
+      when more (sleep pause >> connecting (longer pause))
+    longer pause = min (seconds 1) (pause <> pause)
+
+    -- How a connection ended; 'Nothing' when the lane is done.
+    finished = maybe (pure Nothing) (fmap Just . liftIO . ended lane)
+
+    connected before socket transport = do
+      under <- liftIO $ do
+        t <- clockNow
+        record (tallyConnect (laneTally lane)) (t - before)
+        opened lane socket
+        outstanding lane
+      try (if under > 0 then liftIO (sendAgain lane) >>= sending origin lane transport else beginning origin lane transport) >>= \case
+        Right end -> pure end
+        Left (_ :: IOException) -> pure (Just Lost)
+
+beginning :: Origin -> Lane -> Transport -> Thread (Maybe End)
+beginning origin lane transport = case sharedPace (laneShared lane) of
+  Nothing -> liftIO (beginClosed lane) >>= next origin lane transport
+  Just pace -> liftIO (schedule lane pace) >>= next origin lane transport
+
+-- | Carry out a step.
+next :: Origin -> Lane -> Transport -> Step -> Thread (Maybe End)
+next origin lane transport = \case
+  Send bytes -> sending origin lane transport bytes
+  Receive -> receiving origin lane transport
+  Next -> beginning origin lane transport
+  SleepUntil due -> waiting origin lane transport due
+  Finish -> pure Nothing
+  Close -> pure (Just Agreed)
+  Malformed -> pure (Just Nonsense)
+
+sending :: Origin -> Lane -> Transport -> ByteString -> Thread (Maybe End)
+sending origin lane transport bytes = do
+  n <- transportSend transport [bytes]
+  if n < B.length bytes then sending origin lane transport (B.drop n bytes) else receiving origin lane transport
+
+receiving :: Origin -> Lane -> Transport -> Thread (Maybe End)
+receiving origin lane transport = do
+  have <- liftIO (unread lane)
+  n <- transportReceive transport (laneInput lane) have maxBound
+  if n == 0 then pure (Just Lost) else liftIO (received lane n) >>= next origin lane transport
+
+-- | Wait until a request is due, and send it.
+waiting :: Origin -> Lane -> Transport -> Int -> Thread (Maybe End)
+waiting origin@(Origin instant zero) lane transport due = do
+  t <- liftIO clockNow
+  when (due > t) (void (sleepUntil (after (nanoseconds (due - zero)) instant)))
+  liftIO (sendDue lane due) >>= sending origin lane transport
+
+-- | Counters: 0 open, 1 reopened, 2 failed attempts, 3 connections that have opened or failed once.
+newtype Idlers = Idlers Cells
+
+-- | Open this number of connections, on all workers, and wait until each has opened or failed once,
+-- at most for this time. They do nothing, as most clients of a real server, which must not become
+-- slower by them (O'Sullivan & Tibell 2010, figure 2). They end with the scope; one that the server
+-- closes is opened again.
+openIdlers :: Scope -> Dialer -> Int -> Duration -> Thread Idlers
+openIdlers scope dialer count limit = do
+  cells <- liftIO (newCells 4)
+  workers <- workerCount
+  ready <- newEvent
+  -- More at a time would overflow the server's listen queue.
+  few <- newSemaphore 128
+  let settledOnce = do
+        before <- liftIO (addCell cells 3 1)
+        when (before + 1 == count) (set ready)
+      idler first pause =
+        try (withPermit few (dial dialer)) >>= \case
+          Left (_ :: IOException) -> do
+            void (liftIO (addCell cells 2 1))
+            when first settledOnce
+            sleep pause
+            idler False (min (seconds 1) (pause <> pause))
+          Right (socket, transport) -> do
+            let open = liftIO (addCell cells 0 1)
+                closed = liftIO (addCell cells 0 (-1)) >> closeSocket socket
+            (open >> when first settledOnce >> unasked transport `catch` gone) `finally` closed
+            void (liftIO (addCell cells 1 1))
+            -- A server may be closing all of them at once.
+            sleep (milliseconds 10)
+            idler False (milliseconds 10)
+      -- Until the connection ends, or bytes arrive.
+      unasked transport = liftIO (newBuffer 1) >>= \byte -> void (transportReceive transport byte 0 1)
+      gone :: IOException -> Thread ()
+      gone _ = pure ()
+  forM_ [0 .. count - 1] $ \i ->
+    forkDaemonInWith scope defaultForkOptions {forkLabel = "idle connection", forkWorker = Just (i `mod` workers)} (idler True (milliseconds 10))
+  when (count > 0) (void (timeout limit (wait ready)))
+  pure (Idlers cells)
+
+idlersOpen :: Idlers -> IO Int
+idlersOpen (Idlers cells) = peekCell cells 0
+
+-- | How often a connection that the server closed was opened again.
+idlersReopened :: Idlers -> IO Int
+idlersReopened (Idlers cells) = peekCell cells 1
+
+idlersFailed :: Idlers -> IO Int
+idlersFailed (Idlers cells) = peekCell cells 2

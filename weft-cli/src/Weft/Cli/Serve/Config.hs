@@ -9,7 +9,6 @@ module Weft.Cli.Serve.Config
     ServerConfig (..),
     LogConfig (..),
     TlsConfig (..),
-    MetricsConfig (..),
     Endpoint (..),
     served,
     overloadOf,
@@ -49,7 +48,8 @@ data Config = Config
   { configServer :: !ServerConfig,
     configLog :: !LogConfig,
     configTls :: !TlsConfig,
-    configMetrics :: !MetricsConfig,
+    -- | The address of metrics and probes; default: none.
+    configMetrics :: !(Maybe Endpoint),
     -- | The site of all hosts that have no other; other sites start from it.
     configSite :: !Site,
     -- | More sites, by name.
@@ -111,12 +111,6 @@ data LogConfig = LogConfig
 data TlsConfig = TlsConfig
   { tlsCertificate :: ![NamedFile],
     tlsKey :: ![NamedFile]
-  }
-
--- | Where metrics are served.
-newtype MetricsConfig = MetricsConfig
-  { -- | An address and port of their own; default: nowhere.
-    metricsListen :: Maybe Endpoint
   }
 
 -- | An address to listen on.
@@ -202,7 +196,7 @@ defaultConfig =
           },
       configLog = LogConfig Nothing Combined,
       configTls = TlsConfig [] [],
-      configMetrics = MetricsConfig Nothing,
+      configMetrics = Nothing,
       configSite = defaultSite,
       configSites = [],
       configHosts = HostsConfig [] Nothing 421

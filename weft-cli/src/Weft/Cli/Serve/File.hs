@@ -13,9 +13,7 @@ import Weft.Cli.Serve.Config
 import Weft.Cli.Serve.Keys
 import Weft.Cli.Serve.Paths
 import Weft.Cli.Serve.Reader
-import Weft.Cli.Serve.Suggest
 import Weft.Cli.Serve.Toml
-import Weft.Cli.Serve.TomlLibrary (Val (..))
 import Weft.Http.Hosts
 
 -- | Apply a file, given its name and content, to a configuration: its errors in the order of the
@@ -46,8 +44,9 @@ readConfig file content start = case parseToml content of
     noTable i = Problem (itemPlace i) (itemKey i <> ": there is no such " <> what <> "; " <> hint)
       where
         (what, similar) = case itemNode i of
-          Value _ -> ("key outside of tables", misspelt (itemKey i))
-          _ -> ("table", Nothing)
+          SubTable _ -> ("table", Nothing)
+          Tables _ -> ("table", Nothing)
+          _ -> ("key outside of tables", misspelt (itemKey i))
         hint = fromMaybe ("there are " <> intercalate ", " names) (belonging (itemKey i) <|> ((\name -> "did you mean " <> name <> "?") <$> nearest (itemKey i) names) <|> similar)
     site base i
       | itemKey i == defaultSiteName = ([Problem (itemPlace i) "sites.site: this name is that of the table [site]; choose another"], Nothing)
@@ -75,14 +74,14 @@ twice items =
 
 -- | The content of a top-level table.
 children :: String -> Table -> [Item]
-children name table = concat [tableItems sub | Item key _ (SubTable sub) <- tableItems table, key == name]
+children name table = concat [tableItems sub | Item given _ (SubTable sub) <- tableItems table, given == name]
 
 -- | One item of [hosts]: a host and its site, or the rule for other hosts.
 host :: [String] -> Item -> Either [Problem] (HostsConfig -> HostsConfig)
 host sites item = case itemKey item of
   "default" -> (\name hosts -> hosts {hostDefault = Just name}) <$> siteName
   "unknown" -> case itemNode item of
-    Value (ValInteger n) | n `elem` [404, 421] -> Right (\hosts -> hosts {hostUnknown = fromInteger n})
+    IntegerNode n | n `elem` [404, 421] -> Right (\hosts -> hosts {hostUnknown = fromInteger n})
     _ -> wrong (itemPlace item) "hosts.unknown: this has to be 421 or 404"
   name -> do
     pattern' <- either (\problem -> wrong (itemPlace item) ("hosts." <> show name <> " " <> problem)) Right (parseHostPattern (pathFromText name))
@@ -90,7 +89,7 @@ host sites item = case itemKey item of
     pure (\hosts -> hosts {hostSites = hostSites hosts <> [(pattern', target)]})
   where
     siteName = case itemNode item of
-      Value (ValString name)
+      StringNode name
         | name `elem` sites -> Right name
         | otherwise -> wrong (itemPlace item) ("hosts." <> show (itemKey item) <> ": there is no site " <> show name <> "; " <> maybe ("there are " <> intercalate ", " sites) (\n -> "did you mean " <> show n <> "?") (nearest name sites))
       SubTable _ -> wrong (itemPlace item) ("hosts." <> itemKey item <> ": this has to be the name of a site, and is a table; names with dots stand in quotes")

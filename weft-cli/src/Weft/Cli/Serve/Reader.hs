@@ -1,24 +1,35 @@
 -- |
--- Description : Readers of tables in configuration files
+-- Description : Settings, and the readers of their values
 --
--- A table of a configuration file is a list of keys ('Key'), each with a reader of its value and
--- its effect. Reading a table finds all errors in it, not only the first. Pure.
+-- A setting ('Key') has one description, from which come its key in a table of a configuration
+-- file, its option on the command line, and its row in the manual. Reading a table finds all errors
+-- in it, not only the first.
 module Weft.Cli.Serve.Reader
-  ( -- * Keys
+  ( -- * Settings
     Key (..),
+    key,
+    keyOption,
     readTable,
     faultless,
     wrong,
+    nearest,
 
-    -- * Values
-    Reader,
+    -- * Kinds of values
+    Kind (..),
+    Argument (..),
     text,
     switch,
     integer,
     octets,
     duration,
-    arrayOf,
+    choice,
+    fileOnly,
+
+    -- * Readers
+    Reader,
+    stringOf,
     oneOrMore,
+    arrayOf,
     orElse,
     subTable,
     tables,
@@ -26,28 +37,67 @@ module Weft.Cli.Serve.Reader
   )
 where
 
+import Data.Char (toLower)
 import Data.Either (partitionEithers)
-import Data.List (intercalate)
+import Data.List (intercalate, isPrefixOf, sortOn)
+import Options.Applicative (HasName, Mod, Parser, action, eitherReader, flag', help, long, metavar, option, short)
+import Text.EditDistance (defaultEditCosts, restrictedDamerauLevenshteinDistance)
 import Weft (Duration)
 import Weft.Cli.Options
-import Weft.Cli.Serve.Suggest
 import Weft.Cli.Serve.Toml
-import Weft.Cli.Serve.TomlLibrary (Val (..))
 
 -- | Reads the value of a key, or answers its errors.
 type Reader a = Place -> Node -> Either [Problem] a
 
--- | One key of a table that changes an @a@.
+-- | What a value may be.
+data Kind v = Kind
+  { -- | For the manual and for messages: @a number from 1 to 256@.
+    kindWants :: !String,
+    kindReader :: Reader v,
+    -- | How it is given on the command line, if it can be.
+    kindArgument :: !(Maybe (Argument v))
+  }
+
+-- | An option. Names of files are in the encoding of the locale, hence 'IO'.
+data Argument v
+  = -- | Its presence is this value.
+    Flag v
+  | -- | Its argument is shown like this in the help page, and read.
+    Argument !String (String -> Either String (IO v))
+  deriving stock (Functor)
+
+-- | A setting, which changes an @a@.
 data Key a = Key
   { keyName :: !String,
-    -- | Its values, for the manual and for messages: @a number from 1 to 256@.
     keyWants :: !String,
     -- | Its default, for the manual.
     keyDefault :: !String,
     -- | Its meaning, for the manual.
     keyHelp :: !String,
-    keyReader :: Reader (a -> a)
+    keyReader :: Reader (a -> a),
+    -- | The names of its option, of which those of one letter are short, and the option.
+    keyOptions :: [String],
+    keyArgument :: !(Maybe (Argument (a -> a)))
   }
+
+-- | A setting: its key, the names of its option, its kind, its default, its meaning, and its effect.
+key :: String -> [String] -> Kind v -> String -> String -> (v -> a -> a) -> Key a
+key name options kind def meaning set =
+  Key name (kindWants kind) def meaning (\place node -> set <$> kindReader kind place node) options (fmap set <$> kindArgument kind)
+
+-- | The option of a setting, if it has one.
+keyOption :: Key a -> Maybe (Parser (IO (a -> a)))
+keyOption k = case keyArgument k of
+  Just argument | not (null (keyOptions k)) -> Just (parser argument)
+  _ -> Nothing
+  where
+    parser = \case
+      Flag change -> flag' (pure change) (named <> explained)
+      Argument shown parse -> option (eitherReader parse) (named <> explained <> metavar shown <> (if shown == "FILE" then action "file" else mempty))
+    named :: (HasName f) => Mod f x
+    named = foldMap (\name -> case name of [letter] -> short letter; _ -> long name) (keyOptions k)
+    explained :: Mod f x
+    explained = help (keyHelp k <> (if keyDefault k `elem` ["none", "false"] then "" else " (default: " <> filter (/= '"') (keyDefault k) <> ")"))
 
 -- | Read a table, given its name for messages, its keys, and hints for misplaced keys: all errors,
 -- and the changes by the rest of it.
@@ -56,24 +106,39 @@ readTable name keys elsewhere table = (concat problems, \a -> foldl (flip ($)) a
   where
     (problems, changes) = partitionEithers (map item (tableItems table))
     item i = case filter ((== itemKey i) . keyName) keys of
-      key : _ -> case keyReader key (itemPlace i) (itemNode i) of
+      k : _ -> case keyReader k (itemPlace i) (itemNode i) of
         Left wrongs -> Left [Problem place (dotted (itemKey i) <> ": " <> said) | Problem place said <- wrongs]
         Right change -> Right change
-      [] -> Left [unknownKey (itemPlace i) (dotted (itemKey i)) (itemKey i) (map keyName keys) (elsewhere (itemKey i))]
-    dotted key = if null name then key else name <> "." <> key
+      [] -> Left [Problem (itemPlace i) (dotted (itemKey i) <> ": there is no such key; " <> hint (itemKey i))]
+    dotted k = if null name then k else name <> "." <> k
+    hint given = case (elsewhere given, nearest given (map keyName keys)) of
+      (Just place', _) -> place'
+      (_, Just k) -> "did you mean " <> k <> "?"
+      _ -> "there are " <> intercalate ", " (map keyName keys)
+
+-- | The nearest name, if it differs by few added, missing, replaced or swapped letters, or if one
+-- of the two is a prefix of the other.
+--
+-- >>> nearest "prot" ["host", "port"]
+-- Just "port"
+-- >>> nearest "colour" ["host", "port"]
+-- Nothing
+nearest :: String -> [String] -> Maybe String
+nearest given names = case sortOn fst [(d, name) | name <- names, let d = away name, d <= most] of
+  (_, name) : _ -> Just name
+  [] -> Nothing
+  where
+    most = max 1 (length given `div` 3)
+    plain = map toPlain given
+    away name
+      | length given >= 3 && (plain `isPrefixOf` name || name `isPrefixOf` plain) = 1
+      | otherwise = restrictedDamerauLevenshteinDistance defaultEditCosts plain name
+    -- Names in another style are equal.
+    toPlain c = if c == '_' then '-' else toLower c
 
 -- | The result, if there are no errors.
 faultless :: ([Problem], a) -> Either [Problem] a
 faultless (problems, a) = if null problems then Right a else Left problems
-
--- | The error for an unknown key: its whole name, its name, the known names, and its right place.
-unknownKey :: Place -> String -> String -> [String] -> Maybe String -> Problem
-unknownKey place whole given names elsewhere = Problem place (whole <> ": there is no such key; " <> hint)
-  where
-    hint = case (elsewhere, nearest given names) of
-      (Just place', _) -> place'
-      (_, Just name) -> "did you mean " <> name <> "?"
-      _ -> "there are " <> intercalate ", " names
 
 -- | One error.
 wrong :: Place -> String -> Either [Problem] a
@@ -82,50 +147,77 @@ wrong place said = Left [Problem place said]
 mismatch :: String -> Reader a
 mismatch wants place node = wrong place ("this has to be " <> wants <> ", and is " <> kindOf node)
 
+-- | A string, converted: how it is called in a file and in the help page.
+text :: String -> String -> (String -> Either String v) -> Kind v
+text wants shown make = Kind wants (stringOf wants make) (Just (Argument shown (fmap pure . make)))
+
 -- | A string, converted.
-text :: String -> (String -> Either String a) -> Reader a
-text wants make place = \case
-  Value (ValString s) -> either (wrong place) Right (make s)
+stringOf :: String -> (String -> Either String a) -> Reader a
+stringOf wants make place = \case
+  StringNode s -> either (wrong place) Right (make s)
   node -> mismatch wants place node
 
--- | @true@ or @false@.
-switch :: Reader Bool
-switch place = \case
-  Value (ValBool b) -> Right b
-  node -> mismatch "true or false" place node
+-- | @true@ or @false@; the option is for @true@.
+switch :: Kind Bool
+switch = Kind wants reader (Just (Flag True))
+  where
+    wants = "true or false"
+    reader place = \case
+      BooleanNode b -> Right b
+      node -> mismatch wants place node
 
--- | An integer between two bounds.
-integer :: Int -> Int -> Reader Int
-integer low high place = \case
-  Value (ValInteger n)
-    | n >= toInteger low, n <= toInteger high -> Right (fromInteger n)
-    | otherwise -> wrong place (show n <> " is not a number from " <> show low <> " to " <> show high)
-  node -> mismatch ("a number from " <> show low <> " to " <> show high) place node
+-- | An integer between two bounds, as shown in the help page.
+integer :: String -> Int -> Int -> Kind Int
+integer shown low high = Kind wants reader (Just (Argument shown (fmap pure . parseNumber low high)))
+  where
+    wants = "a number from " <> show low <> " to " <> show high
+    reader place = \case
+      IntegerNode n
+        | n >= toInteger low, n <= toInteger high -> Right (fromInteger n)
+        | otherwise -> wrong place (show n <> " is not " <> wants)
+      node -> mismatch wants place node
 
 -- | A number of bytes: an integer, or a string with a suffix such as @"64Mi"@.
-octets :: Reader Int
-octets place = \case
-  Value (ValInteger n) -> either (wrong place) Right (parseBytes (show n))
-  Value (ValString s) -> either (wrong place) Right (parseBytes s)
-  node -> mismatch "a number of bytes, or a string such as \"64Mi\"" place node
+octets :: Kind Int
+octets = Kind "a number of bytes" reader (Just (Argument "BYTES" (fmap pure . parseBytes)))
+  where
+    reader place = \case
+      IntegerNode n -> either (wrong place) Right (parseBytes (show n))
+      StringNode s -> either (wrong place) Right (parseBytes s)
+      node -> mismatch "a number of bytes, or a string such as \"64Mi\"" place node
 
 -- | A number of seconds.
-duration :: Reader Duration
-duration place = \case
-  Value (ValInteger n) -> either (wrong place) Right (parseSeconds (show n))
-  Value (ValFloat s) -> either (wrong place) Right (parseSeconds (show s))
-  node -> mismatch "a number of seconds" place node
+duration :: Kind Duration
+duration = Kind wants reader (Just (Argument "SECONDS" (fmap pure . parseSeconds)))
+  where
+    wants = "a number of seconds"
+    reader place = \case
+      IntegerNode n -> either (wrong place) Right (parseSeconds (show n))
+      FloatNode s -> either (wrong place) Right (parseSeconds (show s))
+      node -> mismatch wants place node
+
+-- | One of some names.
+choice :: [(String, v)] -> Kind v
+choice values = text (listed " or " (map show names)) (intercalate "|" names) (\given -> maybe (Left (show given <> problem)) Right (lookup given values))
+  where
+    names = map fst values
+    problem = if length names == 2 then " is neither " <> intercalate " nor " names else " is not one of " <> listed " and " names
+    listed final given = intercalate ", " (init given) <> final <> last given
+
+-- | What cannot be said on the command line.
+fileOnly :: String -> (String -> Reader v) -> Kind v
+fileOnly wants reader = Kind wants (reader wants) Nothing
 
 -- | An array.
-arrayOf :: String -> Reader a -> Reader [a]
-arrayOf wants one place = \case
-  Value (ValArray values) -> together (map (one place . Value) values)
+arrayOf :: Reader a -> String -> Reader [a]
+arrayOf one wants place = \case
+  ArrayNode nodes -> together (map (one place) nodes)
   node -> mismatch wants place node
 
 -- | An array, or a single element.
-oneOrMore :: String -> Reader a -> Reader [a]
-oneOrMore wants one place node = case node of
-  Value (ValArray _) -> arrayOf wants one place node
+oneOrMore :: Reader a -> Reader [a]
+oneOrMore one place node = case node of
+  ArrayNode _ -> arrayOf one "" place node
   _ -> pure <$> one place node
 
 -- | The first reader for values of a kind, else the second.
@@ -153,5 +245,5 @@ tables :: (Table -> Either [Problem] a) -> Reader [a]
 tables use place = \case
   Tables several -> together (map use several)
   SubTable table -> pure <$> use table
-  Value (ValArray []) -> Right []
+  ArrayNode [] -> Right []
   node -> mismatch "an array of tables" place node

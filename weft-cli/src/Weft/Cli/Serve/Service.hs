@@ -5,34 +5,37 @@
 -- manager, and shuts the parts down in an order that loses nothing.
 module Weft.Cli.Serve.Service (serving) where
 
-import Control.Monad (unless, void, (>=>))
+import Control.Monad (forM, forM_, forever, unless, void, when, (>=>))
 import Data.ByteString (ByteString)
+import Data.ByteString.Char8 qualified as C
 import Data.Foldable (for_)
 import Data.IORef
 import Data.List (intercalate)
-import Data.Maybe (fromMaybe, isJust, isNothing)
+import Data.Maybe (fromMaybe, isJust, isNothing, mapMaybe)
 import Data.String (fromString)
 import GHC.IO.Exception (IOException (..))
 import System.IO (hFlush, stdout)
-import System.Posix.Signals (raiseSignal, sigTERM)
+import System.Posix.Signals (raiseSignal, sigHUP, sigINT, sigTERM)
 import Weft
-import Weft.Cli.Explain
-import Weft.Cli.Serve.Admin
+import Weft.Cli.Options
 import Weft.Cli.Serve.Config
 import Weft.Cli.Serve.Paths
 import Weft.Cli.Serve.Secure
-import Weft.Cli.Serve.Sites
-import Weft.Cli.Serve.Stopping
+import Weft.Event
 import Weft.Http.AccessLog
 import Weft.Http.Health
+import Weft.Http.Hosts
 import Weft.Http.Internal.Descriptors
 import Weft.Http.Listen
 import Weft.Http.Metrics
 import Weft.Http.Notify
 import Weft.Http.Proxy
 import Weft.Http.Server
+import Weft.Http.Static
 import Weft.Internal.Os.Report (reportToStderr)
+import Weft.Signal
 import Weft.Socket
+import Weft.Timeout
 import Weft.Tls.Server (TlsContext, tlsLayer)
 
 -- | Serve until a signal stops it, then drain. Answers whether it could accept connections until
@@ -43,15 +46,18 @@ serving config = do
   signals <- subscribe
   notifier <- openNotifier report
   (descriptors, files) <- liftIO (shareOfDescriptors conf)
-  sites <- openSites report files config
+  sites <- openSites files config
   accessLog <- traverse openLog (logAccess (configLog config))
   registry <- liftIO newRegistry
   tls <- loadSecure report (Just registry) (configTls config)
   listening <- listeners (listenAt (if confReusePort conf then Shared else Alone) (confHost conf) (confPort conf))
-  admin <- traverse (\e -> listenAt Alone (Just (endpointHost e)) (endpointPort e) >>= openAdmin report registry accessLog) (metricsListen (configMetrics config))
-  let settings = settingsOf config descriptors report accessLog tls (adminMetrics <$> admin)
+  admin <- traverse (\e -> listenAt Alone (Just (endpointHost e)) (endpointPort e) >>= openAdmin registry accessLog) (configMetrics config)
+  let settings = settingsOf config descriptors accessLog tls (adminMetrics <$> admin)
   liftIO (showConnectionLimit registry settings)
-  server <- newServerAtHand settings (\clock -> (sitesAtHand sites clock, sitesHandler sites clock))
+  server <- newServerAtHand settings $ \clock ->
+    ( bySite sites (`staticAtHand` clock) (\_ -> pure Nothing),
+      bySite sites (`staticHandler` clock) (misdirected (toEnum (hostUnknown (configHosts config))))
+    )
   failure <- liftIO (newIORef Nothing)
   for_ listening $ \listener ->
     forkWith defaultForkOptions {forkLabel = fromString "acceptor"} $
@@ -110,8 +116,8 @@ serving config = do
 report :: String -> IO ()
 report = reportToStderr
 
-settingsOf :: Config -> Int -> (String -> IO ()) -> Maybe AccessLog -> Maybe TlsContext -> Maybe HttpMetrics -> ServerSettings
-settingsOf config descriptors tell accessLog tls metrics =
+settingsOf :: Config -> Int -> Maybe AccessLog -> Maybe TlsContext -> Maybe HttpMetrics -> ServerSettings
+settingsOf config descriptors accessLog tls metrics =
   (confSettings conf)
     { serverBodyRate = rateOf conf (confMinBodyRate conf),
       serverResponseRate = rateOf conf (confMinResponseRate conf),
@@ -121,7 +127,7 @@ settingsOf config descriptors tell accessLog tls metrics =
       serverLayers = maybe [] (pure . tlsLayer) tls,
       serverAccessLog = logEntry <$> accessLog,
       serverObserver = countObservation <$> metrics,
-      serverReport = tell
+      serverReport = report
     }
   where
     conf = configServer config
@@ -155,3 +161,108 @@ url secure = \case
   address -> at (showAddress address)
   where
     at place = (if secure then "https://" else "http://") <> place <> "/"
+
+-- | From now on SIGHUP (load again what can be), SIGTERM and SIGINT (drain; the second one stops at
+-- once) can be awaited and have no other effect. The subscription stays open until the process has
+-- ended, so that a late signal does not turn an orderly end into a failure.
+subscribe :: Thread Signals
+subscribe = openSignals [sigTERM, sigINT, sigHUP]
+
+-- | Wait for a signal to stop; run the action at each signal to reload.
+awaitStop :: Signals -> Thread () -> Thread ()
+awaitStop signals reload =
+  nextSignal signals >>= \n ->
+    when (n == sigHUP) (reload >> awaitStop signals reload)
+
+-- | Whether a second signal has come.
+newtype Haste = Haste Event
+
+-- | Fork a thread that waits for a second signal, announces it, and then cuts off every present and
+-- new connection.
+hasten :: Signals -> Thread () -> Thread () -> Server -> Thread Haste
+hasten signals reload announce server = do
+  event <- newEvent
+  fork_ $ do
+    awaitStop signals reload
+    announce
+    set event
+    -- More may come from the listen queue.
+    forever (cutOff server >> sleep (milliseconds 20))
+  pure (Haste event)
+
+-- | Wait for this time, or until a second signal.
+pauseFor :: Haste -> Duration -> Thread ()
+pauseFor (Haste event) time = void (timeout time (wait event))
+
+-- | A second server, on its own address, that answers @\/metrics@, @\/healthz@ and @\/readyz@, from
+-- before the service is ready until after it has stopped.
+data Admin = Admin
+  { -- | Where it listens.
+    adminAddress :: !SockAddr,
+    -- | The counters of the service.
+    adminMetrics :: !HttpMetrics,
+    -- | The health of the service.
+    adminHealth :: !Health,
+    adminServer :: !Server,
+    adminListener :: !Socket
+  }
+
+-- | Start it on this socket.
+openAdmin :: Registry -> Maybe AccessLog -> Socket -> Thread Admin
+openAdmin registry accessLog listener = do
+  metrics <- liftIO (newHttpMetrics registry)
+  registerAll registry
+  liftIO (for_ accessLog (showDropped registry . entriesDropped))
+  health <- liftIO newHealth
+  server <- newServer settings (\_ -> adminHandler registry health)
+  address <- localAddress listener
+  void . forkWith defaultForkOptions {forkLabel = fromString "acceptor of metrics"} $
+    serve server listener `catch` \e -> liftIO (report ("metrics and probes are not to be had any more: " <> show (e :: IOException)))
+  pure (Admin address metrics health server listener)
+  where
+    settings =
+      defaultServerSettings
+        { serverReport = report . ("metrics and probes: " <>),
+          -- It has few clients, which must not take descriptors from the service.
+          serverMaxConnections = 64,
+          serverMaxBody = 65_536,
+          serverGrace = seconds 1
+        }
+
+-- | Stop it.
+closeAdmin :: Admin -> Thread ()
+closeAdmin admin = void (drain (adminServer admin) [adminListener admin])
+
+-- | Open directories by the names of their sites, and the hosts of each.
+data Sites = Sites [(String, Static)] HostsConfig (Maybe String)
+
+-- | Open the directories. The number limits the files that all of them together keep open. Throws
+-- 'IOError' if a directory cannot be opened.
+openSites :: Int -> Config -> Thread Sites
+openSites files config = do
+  open <- forM toOpen $ \(name, settings) ->
+    (,) name <$> openStatic settings {staticReport = report, staticOpenFiles = min each (staticOpenFiles settings)}
+  pure (Sites open (configHosts config) others)
+  where
+    toOpen = [(name, settings) | name <- names, Just settings <- [siteNamed config name >>= staticOf]]
+    each = files `div` max 1 (length toOpen)
+    (names, others) = reachable config
+
+-- | Close their directories.
+closeSites :: Sites -> Thread ()
+closeSites (Sites open _ _) = forM_ open (closeStatic . snd)
+
+-- | Apply what is made of the host's site, once for each site, or else the given function.
+bySite :: Sites -> (Static -> Request -> a) -> (Request -> a) -> Request -> a
+bySite (Sites open hosts others) made missing
+  | null (hostSites hosts) = fallback
+  | otherwise = byHost (hostTable (mapMaybe (traverse (`lookup` each)) (hostSites hosts))) fallback
+  where
+    each = map (fmap made) open
+    fallback = fromMaybe missing (others >>= (`lookup` each))
+
+-- | The served directories, for the message at the start.
+sitesShown :: Config -> ByteString
+sitesShown config = case fst (reachable config) of
+  [name] | Just root <- siteNamed config name >>= siteRoot -> namedPath root
+  names -> C.pack (show (length names)) <> " sites"
