@@ -1,8 +1,8 @@
 -- |
 -- Description : Metrics and probes beside a service
 --
--- A second server, on its own address, that answers @\/metrics@, @\/healthz@ and @\/readyz@, from
--- before the service is ready until after it has stopped.
+-- A second server, on its own address, that answers @\/metrics@, @\/healthz@ and @\/readyz@, and
+-- @\/tcp@ over a TCP of its own, from before the service is ready until after it has stopped.
 module Weft.Cli.Serve.Admin
   ( Admin,
     adminAddress,
@@ -18,6 +18,7 @@ import Data.Foldable (for_)
 import Data.String (fromString)
 import GHC.IO.Exception (IOException)
 import Weft
+import Weft.Cli.Tcp.Page
 import Weft.Http.AccessLog
 import Weft.Http.Health
 import Weft.Http.Metrics
@@ -43,7 +44,7 @@ openAdmin report registry accessLog listener = do
   registerAll registry
   liftIO (for_ accessLog (showDropped registry . entriesDropped))
   health <- liftIO newHealth
-  server <- newServer settings (\_ -> adminHandler registry health)
+  server <- newServer settings (\_ -> answeringTcp (adminHandler registry health))
   address <- localAddress listener
   void . forkWith defaultForkOptions {forkLabel = fromString "acceptor of metrics"} $
     serve server listener `catch` \e -> liftIO (report ("metrics and probes are not to be had any more: " <> show (e :: IOException)))

@@ -4,7 +4,7 @@
 -- A network interface whose other end is this program. Linux routes packets for the stack's address
 -- into it. Making one, and changing its address, needs the right to administer the network
 -- (@CAP_NET_ADMIN@); one that was made for a user (@ip tuntap add ... user@) does not.
-module Weft.Tcp.Device.Tun (openTun) where
+module Weft.Tcp.Device.Tun (openTun, systemEnd) where
 
 import Control.Exception (throwIO)
 import Control.Monad (void, when)
@@ -37,7 +37,7 @@ openTun name address prefix = withCString name $ \cname -> do
   fd <- c_open cname >>= orFail "cannot be opened"
   let orClose act = act >>= \r -> if r < 0 then r <$ c_close fd else pure r
   case address of
-    Address4 own -> orClose (c_address cname (systemEnd own) (mask prefix)) >>= void . orFail "cannot be given an address"
+    Address4 own -> orClose (c_address cname (systemEnd own prefix) (mask prefix)) >>= void . orFail "cannot be given an address"
     Address6 {} -> pure ()
   _ <- orClose (c_up cname) >>= orFail "is down, and cannot be brought up"
   mtu <- orClose (c_mtu cname) >>= orFail "does not tell its MTU"
@@ -65,9 +65,16 @@ openTun name address prefix = withCString name $ \cname -> do
       | otherwise = failing e (what <> ": " <> ioe_description (plain e))
     plain e = errnoToIOError "" e Nothing Nothing
     failing e text = (plain e) {ioe_location = "network device " <> name, ioe_description = text}
-    mask n = if n <= 0 then 0 else complement 0 `shiftL` (32 - min 32 n) :: Word32
-    systemEnd own = let net = own .&. mask prefix in head' [a | i <- [1 ..], let a = net .|. i, a /= own]
-    head' = foldr const 0
+
+-- | The address of version 4 that the system's end of a device gets: the first of the network that
+-- is not the stack's. The stack's, and the length of the network.
+systemEnd :: Word32 -> Int -> Word32
+systemEnd own prefix = if first == own then first + 1 else first
+  where
+    first = (own .&. mask prefix) .|. 1
+
+mask :: Int -> Word32
+mask n = if n <= 0 then 0 else complement 0 `shiftL` (32 - min 32 n)
 
 -- How many packets of an usual size are read before they are handled, and memory for each.
 batch, room :: Int

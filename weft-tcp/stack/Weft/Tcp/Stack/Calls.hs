@@ -132,20 +132,6 @@ describeSocket st s = do
         Listening l -> pure (Just (showAddress (toSockAddr (sockFamily sock) (listenerAddress l) (listenerPort l)) <> ", state LISTEN"))
         _ -> pure Nothing
 
--- As RFC 9293 writes them.
-stateName :: Tcp.State -> String
-stateName = \case
-  Tcp.SynSent -> "SYN-SENT"
-  Tcp.SynReceived -> "SYN-RECEIVED"
-  Tcp.Established -> "ESTABLISHED"
-  Tcp.FinWait1 -> "FIN-WAIT-1"
-  Tcp.FinWait2 -> "FIN-WAIT-2"
-  Tcp.CloseWait -> "CLOSE-WAIT"
-  Tcp.Closing -> "CLOSING"
-  Tcp.LastAck -> "LAST-ACK"
-  Tcp.TimeWait -> "TIME-WAIT"
-  Tcp.Closed -> "CLOSED"
-
 -- | Whose socket is it?
 ours :: Socket -> Bool
 ours s = descriptorNumber (socketDescriptor s) < -1

@@ -110,6 +110,7 @@ newConn st local localPort peer peerPort key loop first owner options = do
           bodyOwner = owner,
           bodyFailure = Nothing,
           bodyDeaf = False,
+          bodyRetransmitted = 0,
           bodyOptions = options,
           bodyAlarm = never,
           bodyAlarmKey = Nothing
@@ -142,17 +143,19 @@ applyStep st here c start payload before' (Step t segments answers) = do
         b1
           { bodyReaders = if readersGo then [] else bodyReaders b1,
             bodyWriters = if writersGo then [] else bodyWriters b1,
+            bodyRetransmitted = bodyRetransmitted b1 + fromIntegral (length (filter isAgain segments)),
             -- Nothing more is sent, and what a user who has gone might have read is of no use.
             bodyOut = if closed then heldNothing (sndNxt t) else bodyOut b1,
             bodyIn = if closed && bodyOwner b1 == Orphan then heldNothing (rcvRead t) else bodyIn b1
           }
   b3 <- setAlarm st (Deadline c) b2
   writeIORef (connBody c) b3
-  forM_ segments (sendSegment st c (bodyTcb before') b1)
+  forM_ segments (\s -> sendSegment st c (isAgain s) b1 s)
   when closed (retire st c b3)
   when readersGo (wakeAll here (bodyReaders b1))
   when writersGo (wakeAll here (bodyWriters b1))
   where
+    isAgain s = segmentLength s > 0 && segmentSeq s `before` sndNxt (bodyTcb before')
     isNews = \case
       Acknowledged _ -> False
       _ -> True
@@ -212,10 +215,11 @@ retire st c b = do
   mapM_ (Timers.cancel (stackTimers st)) (bodyAlarmKey b)
   writeIORef (connBody c) b {bodyAlarm = never, bodyAlarmKey = Nothing}
 
-sendSegment :: Stack -> Conn -> Tcb -> Body -> Segment -> IO ()
-sendSegment st c earlier' b s = do
+-- The flag: it was sent before.
+sendSegment :: Stack -> Conn -> Bool -> Body -> Segment -> IO ()
+sendSegment st c again b s = do
   count st SegmentsOut
-  when (segmentLength s > 0 && segmentSeq s `before` sndNxt earlier') (count st Retransmitted)
+  when again (count st Retransmitted)
   sendMarked (classOf s) st (connLoop c) (connLocal c) (connPeer c) protocolTcp $
     buildSegment (connLocal c) (connPeer c) (Ports (connLocalPort c) (connPeerPort c)) s payload
   where
