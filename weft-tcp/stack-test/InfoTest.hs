@@ -54,6 +54,7 @@ listed = do
   assertBool (showSockets sockets) (all (`isInfixOf` showSockets sockets) ["ESTABLISHED", "LISTEN", "10.9.0.2:4711", "cwnd:", "retrans:0"])
   mine "4711" >>= (@?= [])
   where
+    server :: IO () -> Thread ()
     server ready = withSocket (listenTcp (Just "10.9.0.2") "4711" 16) $ \l -> do
       liftIO ready
       withSocket (fst <$> accept l) $ \s -> do
@@ -86,6 +87,7 @@ counted = do
   -- A slow machine may make it more.
   assertBool (show again) (length again == 1 && all (>= 1) again)
   where
+    server :: IO () -> Thread ()
     server ready = withSocket (listenTcp (Just "10.9.0.2") "4712" 16) $ \l -> do
       liftIO ready
       withSocket (fst <$> accept l) (\s -> toLength s 1000 >> sendAll s "!" >> receive s 1 >>= \end -> liftIO (end @?= ""))

@@ -20,6 +20,7 @@ import Weft.Bench.Report (printRows)
 import Weft.Bench.Tcp
 import Weft.Bench.Tcp.Server
 import Weft.Bench.Tcp.Stacks
+import Weft.Tcp.Device.Tun (Offload (..))
 
 -- | @tcp@.
 tcpCommand :: Mod CommandFields (IO ())
@@ -61,7 +62,8 @@ tcpServerCommand =
     parser =
       endingOnSignals . serveOver
         <$> ( OnDevice
-                <$> strOption (long "device" <> metavar "NAME" <> help "TUN device")
+                <$> flag Offload NoOffload (long "no-offload" <> help "checksums and segments are the stack's own work")
+                <*> strOption (long "device" <> metavar "NAME" <> help "TUN device")
                 <*> strOption (long "address" <> metavar "ADDRESS/PREFIX")
                   <|> pure OnSystem
             )

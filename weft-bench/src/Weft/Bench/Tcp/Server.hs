@@ -14,7 +14,7 @@ import Data.ByteString qualified as Bytes
 import Weft
 import Weft.Bench.Machine (raiseDescriptors)
 import Weft.Socket
-import Weft.Tcp.Device.Tun (openTun)
+import Weft.Tcp.Device.Tun (Offload, openTunWith)
 import Weft.Tcp.Stack
 
 -- | Whose TCP.
@@ -22,7 +22,7 @@ data Where
   = -- | The system's, on 127.0.0.1.
     OnSystem
   | -- | Ours: a TUN device, and an address with the length of its network.
-    OnDevice !String !String
+    OnDevice !Offload !String !String
   deriving stock (Eq, Show)
 
 -- | Serve on one worker.
@@ -31,9 +31,9 @@ serveOver place = do
   _ <- raiseDescriptors
   (host, over) <- case place of
     OnSystem -> pure ("127.0.0.1", id)
-    OnDevice device text -> do
+    OnDevice offload device text -> do
       (address, prefix) <- either (ioError . userError) pure (parseAddress text)
-      pure (takeWhile (/= '/') text, withTcp (defaultTcpSettings (openTun device address prefix) [address]))
+      pure (takeWhile (/= '/') text, withTcp (defaultTcpSettings (openTunWith offload device address prefix) [address]))
   runWith defaultSettings {settingWorkers = Just 1, settingKernel = over (systemKernel defaultSystemSettings)} $ do
     fork_ (listening host "9" discard)
     fork_ (listening host "19" (`generate` zeros))

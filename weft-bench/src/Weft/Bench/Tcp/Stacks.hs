@@ -22,7 +22,7 @@ import System.FilePath ((</>))
 import Weft.Bench.Child (Command (..))
 
 -- | A stack.
-data Stack = Floor | Linux | WeftOnLinux | Weft | Smoltcp | Lwip | Gvisor
+data Stack = Floor | Linux | WeftOnLinux | Weft | WeftPlain | Smoltcp | Lwip | Gvisor
   deriving stock (Eq, Ord, Show, Enum, Bounded)
 
 -- | All, by the names that the command line and the reports have. The first that offers an
@@ -33,6 +33,7 @@ stacks =
     ("linux", Linux),
     ("weft-linux", WeftOnLinux),
     ("weft", Weft),
+    ("weft-plain", WeftPlain),
     ("smoltcp", Smoltcp),
     ("lwip", Lwip),
     ("gvisor", Gvisor)
@@ -43,12 +44,14 @@ stackCommand :: FilePath -> FilePath -> Stack -> Command
 stackCommand self peers s = case s of
   Linux -> Command (peers </> "tcp-linux") []
   WeftOnLinux -> ours []
-  Weft -> ours ["--device", stackDevice s, "--address", stackAddress s <> "/24"]
+  Weft -> onOurs []
+  WeftPlain -> onOurs ["--no-offload"]
   Floor -> Command (peers </> "tcp-floor") [stackDevice s]
   Smoltcp -> onTun "tcp-smoltcp"
   Lwip -> onTun "tcp-lwip"
   Gvisor -> onTun "tcp-gvisor"
   where
+    onOurs more = ours (["--device", stackDevice s, "--address", stackAddress s <> "/24"] ++ more)
     onTun program = Command (peers </> program) [stackDevice s, stackAddress s]
     -- The nursery of the program weft: 64 MB, as this program has them, are no part of a cache.
     ours more = Command self (["tcp-server"] ++ more ++ ["+RTS", "-A4m", "-n256k", "-RTS"])

@@ -23,6 +23,9 @@ import Weft.Tcp.Device
 -- when it is closed. Writing blocks as files do. A write that fails ends the capture, not the
 -- device.
 --
+-- Of what a device cuts into segments or gives uncut the file has the whole, with a checksum that is
+-- not complete.
+--
 -- Throws an 'IOError' if the file cannot be made. Packets from a stack to its own addresses pass no
 -- device.
 capturing :: FilePath -> Device -> IO Device
@@ -43,6 +46,7 @@ capturing path device = do
           if null packets then attempt (hFlush file) else forM_ packets (record inbound)
           pure packets,
         deviceSend = \packet -> record outbound packet >> deviceSend device packet,
+        deviceSendWhole = (\send cut packet -> record outbound packet >> send cut packet) <$> deviceSendWhole device,
         deviceClose = deviceClose device >> attempt (hClose file)
       }
   where

@@ -216,7 +216,7 @@ inputThread st = mask $ \restore -> restore loop `catch` \(_ :: SomeException) -
 takePackets :: Stack -> Maybe Home -> Tcp.Instant -> IO Int
 takePackets st here now =
   try (deviceRead (stackDevice st)) >>= \case
-    Right packets -> length packets <$ mapM_ (packetIn st here now) packets
+    Right packets -> length packets <$ mapM_ (packetFrom (deviceVerifies (stackDevice st)) st here now) packets
     Left e -> 0 <$ loseDevice st here now e
 
 -- | Fires timers (Li's @worker_tcp_timer@).
