@@ -16,6 +16,7 @@ import Weft.Bench.PlotSpec qualified
 import Weft.Bench.ProcSpec qualified
 import Weft.Bench.ReportSpec qualified
 import Weft.Bench.StatisticsSpec qualified
+import Weft.Bench.TcpSpec qualified
 import Weft.Bench.WorksSpec qualified
 import Weft.Bench.WrkSpec qualified
 
@@ -36,6 +37,7 @@ main =
         Weft.Bench.WorksSpec.tests,
         Weft.Bench.ExperimentSpec.tests,
         Weft.Bench.PlotSpec.tests,
+        Weft.Bench.TcpSpec.tests,
         Weft.Bench.PeersSpec.tests,
         Weft.Bench.HarnessSpec.tests,
         Weft.Bench.ChildSpec.tests

@@ -20,6 +20,7 @@ import SitesTest qualified
 import StopTest qualified
 import StormTest qualified
 import System.Environment (lookupEnv, setEnv)
+import TcpTest qualified
 import Test.Tasty
 import TimelineTest qualified
 
@@ -43,5 +44,6 @@ main = do
         LoadUnitTest.tests,
         LoadTest.tests,
         InteropTest.tests,
-        StormTest.tests
+        StormTest.tests,
+        TcpTest.tests
       ]

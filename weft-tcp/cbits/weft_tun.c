@@ -13,6 +13,8 @@
 #include <unistd.h>
 #ifdef __linux__
 #include <linux/if_tun.h>
+#include <linux/virtio_net.h>
+#include <sys/uio.h>
 #endif
 
 static int interface_call(const char *name, unsigned long what, struct ifreq *r)
@@ -26,9 +28,10 @@ static int interface_call(const char *name, unsigned long what, struct ifreq *r)
     return answer;
 }
 
-/* Attach to a device, or make it. What an earlier program has asked to be offloaded is still on in
- * a persistent device, so it is turned off. */
-int weft_tun_open(const char *name)
+/* Attach to a device, or make it. With offload its packets have a header in front (struct
+ * virtio_net_hdr) that says what of checksums and segmentation is still to be done. What an earlier
+ * program has asked for is still on in a persistent device, so it is set in any case. */
+int weft_tun_open(const char *name, int offload)
 {
 #ifdef __linux__
     struct ifreq r;
@@ -36,15 +39,17 @@ int weft_tun_open(const char *name)
     if (fd < 0) return -errno;
     memset(&r, 0, sizeof r);
     strncpy(r.ifr_name, name, IFNAMSIZ - 1);
-    r.ifr_flags = IFF_TUN | IFF_NO_PI;
-    if (ioctl(fd, TUNSETIFF, &r) < 0 || ioctl(fd, TUNSETOFFLOAD, 0) < 0) {
+    r.ifr_flags = IFF_TUN | IFF_NO_PI | (offload ? IFF_VNET_HDR : 0);
+    int header = sizeof(struct virtio_net_hdr);
+    if (ioctl(fd, TUNSETIFF, &r) < 0 || (offload && ioctl(fd, TUNSETVNETHDRSZ, &header) < 0)
+        || ioctl(fd, TUNSETOFFLOAD, offload ? TUN_F_CSUM | TUN_F_TSO4 | TUN_F_TSO6 : 0) < 0) {
         int e = errno;
         close(fd);
         return -e;
     }
     return fd;
 #else
-    (void)name;
+    (void)name, (void)offload;
     return -ENOSYS;
 #endif
 }
@@ -89,14 +94,49 @@ int weft_tun_address(const char *name, uint32_t address, uint32_t mask)
     return interface_call(name, SIOCSIFNETMASK, &r);
 }
 
-long weft_tun_read(int fd, void *to, long room)
+/* Read a packet. With offload *verified says whether its checksum needs no look: it was checked, or
+ * the packet has not left the machine. */
+long weft_tun_read(int fd, int offload, void *to, long room, int *verified)
 {
+#ifdef __linux__
+    if (offload) {
+        struct virtio_net_hdr h;
+        struct iovec v[2] = {{&h, sizeof h}, {to, room}};
+        long n = readv(fd, v, 2);
+        if (n < 0) return -errno;
+        *verified = (h.flags & (VIRTIO_NET_HDR_F_NEEDS_CSUM | VIRTIO_NET_HDR_F_DATA_VALID)) != 0;
+        return n < (long)sizeof h ? 0 : n - (long)sizeof h;
+    }
+#endif
     long n = read(fd, to, room);
+    *verified = 0;
     return n < 0 ? -errno : n;
 }
 
-long weft_tun_write(int fd, const void *from, long size)
+/* Send a packet. With offload, and if segment is not negative: complete the checksum of TCP, whose
+ * header is at this place; if segment is not 0 cut the payload after headers of this length into
+ * pieces of that size. */
+long weft_tun_write(int fd, int offload, const void *from, long size, int tcp, int headers, int segment)
 {
+#ifdef __linux__
+    if (offload) {
+        struct virtio_net_hdr h = {0};
+        struct iovec v[2] = {{&h, sizeof h}, {(void *)from, size}};
+        if (segment >= 0) {
+            h.flags = VIRTIO_NET_HDR_F_NEEDS_CSUM;
+            h.csum_start = tcp;
+            h.csum_offset = 16;
+        }
+        if (segment > 0) {
+            h.gso_type = *(const uint8_t *)from >> 4 == 4 ? VIRTIO_NET_HDR_GSO_TCPV4 : VIRTIO_NET_HDR_GSO_TCPV6;
+            h.gso_size = segment;
+            h.hdr_len = headers;
+        }
+        long n = writev(fd, v, 2);
+        return n < 0 ? -errno : n;
+    }
+#endif
+    (void)offload, (void)tcp, (void)headers, (void)segment;
     long n = write(fd, from, size);
     return n < 0 ? -errno : n;
 }

@@ -54,6 +54,7 @@ parts :: [(String, IO ())]
 parts =
   [ ("Linux connects, megabytes both ways", exchange (own tun) linux ownName 4000000),
     ("we connect, megabytes both ways", withLinux (\name -> exchange linux (own tun) name 4000000)),
+    ("megabytes both ways, without offload", exchange (own plain) linux ownName 1000000),
     ("Linux connects over a bad link", exchange (own bad) linux ownName 300000),
     ("we connect over a bad link", withLinux (\name -> exchange linux (own bad) name 300000)),
     ("short connections from Linux", shortConnections (own tun) linux ownName 200),
@@ -79,8 +80,10 @@ parts =
       callCommand "ip tuntap add weft0 mode tun"
       tun >>= deviceClose
       act "10.9.0.1"
+    -- What is changed on the way is noticed by checksums.
+    plain = openTunWith NoOffload "weft0" (Address4 0x0a090002) 24
     bad = do
-      device <- tun
+      device <- plain
       there <- roughLink 5
       back <- roughLink 6
       pure

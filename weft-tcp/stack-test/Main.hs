@@ -8,7 +8,9 @@ module Main (main) where
 import ConformanceTest qualified
 import Data.Maybe (fromMaybe)
 import HeldTest qualified
+import InfoTest qualified
 import InteropTest qualified
+import JoinTest qualified
 import PairTest qualified
 import System.Environment (getArgs, setEnv)
 import Test.Tasty
@@ -23,7 +25,7 @@ everything = do
   -- The conformance tests take descriptors and raise signals.
   setEnv "TASTY_NUM_THREADS" "1"
   defaultMain . adjustOption limited $
-    testGroup "weft-tcp:stack" [HeldTest.tests, PairTest.tests, interop, conformance]
+    testGroup "weft-tcp:stack" [HeldTest.tests, JoinTest.tests, PairTest.tests, InfoTest.tests, interop, conformance]
   where
     limited = \case
       NoTimeout -> mkTimeout 120000000

@@ -15,6 +15,7 @@ import System.IO (hSetEncoding, stderr, stdout)
 import System.Posix.Signals (Handler (Ignore), installHandler, sigPIPE)
 import Weft.Cli.Load (loadCommand)
 import Weft.Cli.Serve (serveCommand)
+import Weft.Cli.Tcp.Command (tcpCommand)
 import Weft.Internal.Os.Report (reportToStderr)
 
 -- | Parse the command line and run the command. A wrong command line is one line on standard
@@ -50,5 +51,5 @@ complaint text = case takeWhile (not . null) (lines text) of
 program :: ParserInfo (IO ())
 program =
   info
-    (hsubparser (serveCommand <> loadCommand) <**> simpleVersioner ("weft " <> showVersion version) <**> helper)
+    (hsubparser (serveCommand <> loadCommand <> tcpCommand) <**> simpleVersioner ("weft " <> showVersion version) <**> helper)
     (fullDesc <> header "weft - massively concurrent network services" <> failureCode 2)

@@ -1,7 +1,8 @@
 -- |
 -- Description : TCP of our own, for commands
 --
--- The option @--tcp DEVICE,ADDRESS\/PREFIX@: sockets belong to a stack in this process.
+-- The option @--tcp DEVICE,ADDRESS\/PREFIX[,FILE]@: sockets belong to a stack in this process, and
+-- what passes its device is written to the file.
 module Weft.Cli.Tcp (OwnTcp (..), parseOwnTcp, ownTcp, overOwnTcp, checkOwnTcp) where
 
 import Control.Exception (try)
@@ -11,22 +12,27 @@ import Options.Applicative
 import Weft.Cli.Options
 import Weft.Kernel (Kernel)
 import Weft.Tcp.Device
+import Weft.Tcp.Device.Capture
 import Weft.Tcp.Device.Tun
 import Weft.Tcp.Packet (Address)
 import Weft.Tcp.Stack
 
--- | A device, the stack's address, and the length of the network.
+-- | A device, the stack's address, the length of the network, and the file for packets.
 data OwnTcp = OwnTcp
   { ownDevice :: !String,
     ownAddress :: !Address,
-    ownPrefix :: !Int
+    ownPrefix :: !Int,
+    ownCapture :: !(Maybe FilePath)
   }
   deriving stock (Eq, Show)
 
--- | A device and an address.
+-- | A device and an address, and the name of a file if there is one.
 parseOwnTcp :: String -> Either String OwnTcp
 parseOwnTcp text = case break (== ',') text of
-  (device@(_ : _), ',' : address) -> uncurry (OwnTcp device) <$> parseAddress address
+  (device@(_ : _), ',' : rest)
+    | (address, file) <- break (== ',') rest,
+      file /= "," ->
+        (\(a, n) -> OwnTcp device a n (if null file then Nothing else Just (drop 1 file))) <$> parseAddress address
   _ -> Left (show text <> " is not a device and an address, such as tun0,10.9.0.2/24")
 
 -- | The option's value.
@@ -35,7 +41,7 @@ ownTcp = eitherReader parseOwnTcp
 
 -- | The kernel with sockets of its own, if they were asked for.
 overOwnTcp :: Maybe OwnTcp -> Kernel -> Kernel
-overOwnTcp = maybe id (\own -> withTcp (defaultTcpSettings (openOwn own) [ownAddress own]))
+overOwnTcp = maybe id (\own -> withTcp (defaultTcpSettings (openOwn own >>= maybe pure capturing (ownCapture own)) [ownAddress own]))
 
 openOwn :: OwnTcp -> IO Device
 openOwn own = openTun (ownDevice own) (ownAddress own) (ownPrefix own)

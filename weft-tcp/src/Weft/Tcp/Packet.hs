@@ -12,6 +12,7 @@ module Weft.Tcp.Packet
     Packet (..),
     parsePacket,
     buildPacket,
+    packetPiece,
     headerLength,
 
     -- * Protocols
@@ -155,16 +156,18 @@ checkOptions kind b
 -- payload must fit the length field (65,515 bytes in version 4, 65,535 in version 6); the
 -- bytes of a longer one are not valid.
 buildPacket :: Packet -> ByteString
-buildPacket p = case (packetSource p, packetTarget p) of
+buildPacket p = build (packetPiece p (bytes (packetPayload p)))
+
+-- | The bytes of a packet with another payload than its own.
+packetPiece :: Packet -> Piece -> Piece
+packetPiece p payload = case (packetSource p, packetTarget p) of
   (Address6 a b, Address6 c d) ->
-    build
-      ( byte32 ((6 `shiftL` 28) .|. (fromIntegral (packetClass p) `shiftL` 20) .|. (packetLabel p .&. 0xfffff))
-          <> byte16 (fromIntegral size)
-          <> byte8 (packetProtocol p)
-          <> byte8 (packetHops p)
-          <> foldMap byte64 [a, b, c, d]
-          <> bytes (packetPayload p)
-      )
+    byte32 ((6 `shiftL` 28) .|. (fromIntegral (packetClass p) `shiftL` 20) .|. (packetLabel p .&. 0xfffff))
+      <> byte16 (fromIntegral size)
+      <> byte8 (packetProtocol p)
+      <> byte8 (packetHops p)
+      <> foldMap byte64 [a, b, c, d]
+      <> payload
   (source, target) ->
     let header sum16 =
           byte8 0x45
@@ -177,9 +180,9 @@ buildPacket p = case (packetSource p, packetTarget p) of
             <> byte16 sum16
             <> byte32 (short source)
             <> byte32 (short target)
-     in build (header (checksum (sumBytes (build (header 0)))) <> bytes (packetPayload p))
+     in header (checksum (sumBytes (build (header 0)))) <> payload
   where
-    size = B.length (packetPayload p)
+    size = pieceLength payload
     short (Address4 a) = a
     short (Address6 _ a) = fromIntegral a
 

@@ -35,7 +35,10 @@ module Weft.Tcp.Segment
 
     -- * Bytes
     parseSegment,
+    parseVerified,
     buildSegment,
+    Sums (..),
+    segmentPiece,
     peekPorts,
 
     -- * Refusals
@@ -44,7 +47,7 @@ module Weft.Tcp.Segment
 where
 
 import Control.Monad (unless, when)
-import Data.Bits (shiftL, shiftR, (.&.), (.|.))
+import Data.Bits (complement, shiftL, shiftR, (.&.), (.|.))
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.Maybe (isJust, isNothing)
@@ -156,11 +159,23 @@ segmentEnd s = segmentSeq s `advance` segmentSpan s
 -- header is payload. A checksum is always needed.
 parseSegment :: Address -> Address -> ByteString -> Either Malformed (Ports, Segment, ByteString)
 parseSegment source target b = do
+  _ <- headerOf b
+  unless (holds (pseudoHeader source target protocolTcp (B.length b) <> sumBytes b)) (Left BadChecksum)
+  parseVerified b
+
+-- The length of a header that is there.
+headerOf :: ByteString -> Either Malformed Int
+headerOf b = do
   when (B.length b < 20) (Left Truncated)
   let header = fromIntegral (octet b 12 `shiftR` 4) * 4
   when (header < 20) (Left BadLength)
   when (B.length b < header) (Left Truncated)
-  unless (holds (pseudoHeader source target protocolTcp (B.length b) <> sumBytes b)) (Left BadChecksum)
+  pure header
+
+-- | 'parseSegment' for a segment whose checksum somebody else has verified.
+parseVerified :: ByteString -> Either Malformed (Ports, Segment, ByteString)
+parseVerified b = do
+  header <- headerOf b
   let ports = Ports (word16 b 0) (word16 b 2)
   when (sourcePort ports == 0 || targetPort ports == 0) (Left BadPort)
   options <- parseOptions noOptions (B.drop 20 (B.take header b))
@@ -240,13 +255,28 @@ optionsLength o =
 -- | The bytes of a segment with its payload, whose length counts, not the one in the segment.
 -- The options must fit ('optionsLength').
 buildSegment :: Address -> Address -> Ports -> Segment -> ByteString -> ByteString
-buildSegment source target ports s payload = build (header (checksum total) <> bytes payload)
+buildSegment source target ports s payload = build (segmentPiece AllSummed source target ports s [payload])
+
+-- | What is written into the field of the checksum.
+data Sums
+  = -- | The checksum.
+    AllSummed
+  | -- | The sum of the pseudo-header: who sends the segment does the rest.
+    PseudoHeaderSummed
+  deriving stock (Eq, Show)
+
+-- | 'buildSegment' with a payload of several pieces.
+segmentPiece :: Sums -> Address -> Address -> Ports -> Segment -> [ByteString] -> Piece
+segmentPiece sums source target ports s payload = header field <> foldMap bytes payload
   where
     size = 20 + optionsLength (segmentOptions s)
-    total =
-      pseudoHeader source target protocolTcp (size + B.length payload)
-        <> sumBytes (build (header 0))
-        <> sumBytes payload
+    around = pseudoHeader source target protocolTcp (size + sum (map B.length payload))
+    field = case sums of
+      AllSummed -> checksum (around <> sumBytes (build (header 0)) <> payloadSum 0 payload)
+      PseudoHeaderSummed -> complement (checksum around)
+    payloadSum !at = \case
+      [] -> mempty
+      piece : rest -> sumAfter at piece <> payloadSum (at + B.length piece) rest
     Flags flags = segmentFlags s
     Seq number = segmentSeq s
     Seq acknowledged = segmentAck s

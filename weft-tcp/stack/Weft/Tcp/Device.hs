@@ -34,6 +34,8 @@ data Device = Device
     -- share memory that is overwritten by the next call. Throws an 'IOError' if there will be none
     -- any more.
     deviceRead :: !(IO [ByteString]),
+    -- | Has it verified the checksums of TCP in what it reads?
+    deviceVerifies :: !Bool,
     -- | Does it bring packets to the stack's own addresses back? Otherwise the stack does, at once.
     deviceLoops :: !Bool,
     -- | Wait until there may be one. An ordinary system call of a thread, so that it can be
@@ -41,6 +43,10 @@ data Device = Device
     deviceAwait :: !(Thread ()),
     -- | Send a packet, or lose it. Does not block; any OS thread calls it, one at a time.
     deviceSend :: !(ByteString -> IO ()),
+    -- | If it can: 'deviceSend' for a packet of TCP in whose checksum only the pseudo-header is
+    -- summed. The device completes it, and first cuts what is longer into segments with this much
+    -- payload.
+    deviceSendWhole :: !(Maybe (Int -> ByteString -> IO ())),
     -- | Give it back. Nothing is called afterwards.
     deviceClose :: !(IO ())
   }
@@ -55,6 +61,8 @@ noDevice =
       deviceRead = pure [],
       deviceAwait = suspend "wait for a packet that never comes" (\_ -> pure ()),
       deviceSend = \_ -> pure (),
+      deviceVerifies = False,
+      deviceSendWhole = Nothing,
       deviceClose = pure ()
     }
 
@@ -98,6 +106,8 @@ readingFrom (Inbox ref) name mtu send =
       deviceRead = atomicModifyIORef' ref (\(Waiting _ ps w) -> (Waiting 0 [] w, reverse ps)),
       deviceAwait = suspend "wait for a packet" await,
       deviceSend = send,
+      deviceVerifies = False,
+      deviceSendWhole = Nothing,
       deviceClose = pure ()
     }
   where

@@ -25,6 +25,7 @@ import Weft.Internal.Kernel.Peer (describesSockets)
 import Weft.Kernel
 import Weft.Tcp.Connection qualified as Tcp
 import Weft.Tcp.Device
+import Weft.Tcp.Info (publishing)
 import Weft.Tcp.Packet (Address (..))
 import Weft.Tcp.Stack.Calls
 import Weft.Tcp.Stack.Names
@@ -80,14 +81,15 @@ withTcp settings kernel =
         inner <- openKernel kernel workers
         device <- tcpDevice settings `onException` closeKernel inner
         st <- newStack settings device
-        forget <- describesSockets (describeSocket st)
+        undescribe <- describesSockets (describeSocket st)
+        unpublish <- publishing st
         pure
           inner
             { startKernel = \host -> do
                 when (hostWorker host == 0) (writeIORef (stackReport st) (hostReport host))
                 answeringFor st host <$> startKernel inner host,
               openedGauges = (<>) <$> openedGauges inner <*> gauges st,
-              closeKernel = closeKernel inner >> forget >> deviceClose device
+              closeKernel = closeKernel inner >> undescribe >> unpublish >> deviceClose device
             }
     }
 

@@ -21,6 +21,7 @@ import Weft.Cli.Options
 import Weft.Cli.Serve.Config
 import Weft.Cli.Serve.Paths
 import Weft.Cli.Serve.Secure
+import Weft.Cli.Tcp.Page
 import Weft.Event
 import Weft.Http.AccessLog
 import Weft.Http.Health
@@ -194,8 +195,8 @@ hasten signals reload announce server = do
 pauseFor :: Haste -> Duration -> Thread ()
 pauseFor (Haste event) time = void (timeout time (wait event))
 
--- | A second server, on its own address, that answers @\/metrics@, @\/healthz@ and @\/readyz@, from
--- before the service is ready until after it has stopped.
+-- | A second server, on its own address, that answers @\/metrics@, @\/healthz@ and @\/readyz@, and
+-- @\/tcp@ over a TCP of its own, from before the service is ready until after it has stopped.
 data Admin = Admin
   { -- | Where it listens.
     adminAddress :: !SockAddr,
@@ -214,7 +215,7 @@ openAdmin registry accessLog listener = do
   registerAll registry
   liftIO (for_ accessLog (showDropped registry . entriesDropped))
   health <- liftIO newHealth
-  server <- newServer settings (\_ -> adminHandler registry health)
+  server <- newServer settings (\_ -> answeringTcp (adminHandler registry health))
   address <- localAddress listener
   void . forkWith defaultForkOptions {forkLabel = fromString "acceptor of metrics"} $
     serve server listener `catch` \e -> liftIO (report ("metrics and probes are not to be had any more: " <> show (e :: IOException)))

@@ -16,6 +16,7 @@ module Weft.Tcp.Internal.Bytes
 
     -- * Writing
     Piece,
+    pieceLength,
     build,
     byte8,
     byte16,
@@ -84,6 +85,10 @@ instance Semigroup Piece where
 
 instance Monoid Piece where
   mempty = Piece 0 (\_ -> pure ())
+
+-- | How many bytes it is.
+pieceLength :: Piece -> Int
+pieceLength (Piece n _) = n
 
 -- | Write pieces one after the other.
 build :: Piece -> ByteString

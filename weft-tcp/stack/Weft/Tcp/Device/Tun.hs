@@ -4,40 +4,59 @@
 -- A network interface whose other end is this program. Linux routes packets for the stack's address
 -- into it. Making one, and changing its address, needs the right to administer the network
 -- (@CAP_NET_ADMIN@); one that was made for a user (@ip tuntap add ... user@) does not.
-module Weft.Tcp.Device.Tun (openTun) where
+module Weft.Tcp.Device.Tun (openTun, Offload (..), openTunWith, systemEnd) where
 
 import Control.Exception (throwIO)
 import Control.Monad (void, when)
 import Data.Bits (complement, shiftL, shiftR, (.&.), (.|.))
 import Data.ByteString (ByteString)
-import Data.ByteString.Internal qualified as B
+import Data.ByteString qualified as B
+import Data.ByteString.Internal qualified as B (ByteString (BS), mallocByteString)
 import Data.ByteString.Unsafe qualified as B
 import Data.Word (Word32, Word8)
 import Foreign.C.Error (Errno (..), eBUSY, eNODEV, eNOENT, ePERM, errnoToIOError)
 import Foreign.C.String (CString, withCString)
 import Foreign.C.Types (CInt (..), CLong (..))
 import Foreign.ForeignPtr (ForeignPtr, plusForeignPtr, withForeignPtr)
+import Foreign.Marshal.Alloc (alloca)
 import Foreign.Ptr (Ptr, castPtr, plusPtr)
+import Foreign.Storable (peek)
 import GHC.IO.Exception (IOException (..))
 import Network.Socket (Family (AF_UNSPEC), SocketType (Raw))
 import Weft.Internal.Core.SystemCall (Socket (..))
 import Weft.Internal.Os.Descriptor (newDescriptor)
 import Weft.Socket (awaitReadable)
+import Weft.Tcp.Checksum (holds, sumBytes)
 import Weft.Tcp.Device
-import Weft.Tcp.Packet (Address (..))
+import Weft.Tcp.Packet
 
 -- | Attach to the device with this name, which is made if there is none and brought up if it is
 -- down. If the system's end of it has no IPv4 address, it gets one in the network of this address,
 -- whose length is the number: the first that is not the stack's. Throws an 'IOError' that says
 -- what is missing.
+--
+-- Checksums and segmentation of TCP are left to Linux: packets of up to 64 KB pass the device, and
+-- those that do not leave the machine are neither cut nor summed by anybody.
 openTun :: String -> Address -> Int -> IO Device
-openTun name address prefix = withCString name $ \cname -> do
+openTun = openTunWith Offload
+
+-- | Who computes checksums and cuts what is sent into segments.
+data Offload
+  = -- | Linux, where it is needed.
+    Offload
+  | -- | The stack: packets pass the device as they would pass a cable.
+    NoOffload
+  deriving stock (Eq, Show)
+
+-- | 'openTun', with or without offload.
+openTunWith :: Offload -> String -> Address -> Int -> IO Device
+openTunWith offload name address prefix = withCString name $ \cname -> do
   when (null name || length name > 15 || any (`elem` "/ ") name) $
     throwIO (userError (show name <> " is not the name of a network device"))
-  fd <- c_open cname >>= orFail "cannot be opened"
+  fd <- c_open cname offloads >>= orFail "cannot be opened"
   let orClose act = act >>= \r -> if r < 0 then r <$ c_close fd else pure r
   case address of
-    Address4 own -> orClose (c_address cname (systemEnd own) (mask prefix)) >>= void . orFail "cannot be given an address"
+    Address4 own -> orClose (c_address cname (systemEnd own prefix) (mask prefix)) >>= void . orFail "cannot be given an address"
     Address6 {} -> pure ()
   _ <- orClose (c_up cname) >>= orFail "is down, and cannot be brought up"
   mtu <- orClose (c_mtu cname) >>= orFail "does not tell its MTU"
@@ -48,12 +67,15 @@ openTun name address prefix = withCString name $ \cname -> do
       { deviceName = name,
         deviceMtu = fromIntegral mtu,
         deviceLoops = False,
-        deviceRead = readBatch fd slab >>= either (throwIO . explained "is gone") pure,
+        deviceRead = readBatch fd offloads slab >>= either (throwIO . explained "is gone") pure,
         deviceAwait = awaitReadable (Socket d AF_UNSPEC Raw),
-        deviceSend = send fd,
+        deviceVerifies = offload == Offload,
+        deviceSend = \packet -> send fd offloads packet 0 0 (-1),
+        deviceSendWhole = if offload == Offload then Just (sendWhole fd) else Nothing,
         deviceClose = void (c_close fd)
       }
   where
+    offloads = if offload == Offload then 1 else 0
     orFail :: String -> CInt -> IO CInt
     orFail what r
       | r >= 0 = pure r
@@ -65,41 +87,67 @@ openTun name address prefix = withCString name $ \cname -> do
       | otherwise = failing e (what <> ": " <> ioe_description (plain e))
     plain e = errnoToIOError "" e Nothing Nothing
     failing e text = (plain e) {ioe_location = "network device " <> name, ioe_description = text}
-    mask n = if n <= 0 then 0 else complement 0 `shiftL` (32 - min 32 n) :: Word32
-    systemEnd own = let net = own .&. mask prefix in head' [a | i <- [1 ..], let a = net .|. i, a /= own]
-    head' = foldr const 0
+
+-- | The address of version 4 that the system's end of a device gets: the first of the network that
+-- is not the stack's. The stack's, and the length of the network.
+systemEnd :: Word32 -> Int -> Word32
+systemEnd own prefix = if first == own then first + 1 else first
+  where
+    first = (own .&. mask prefix) .|. 1
+
+mask :: Int -> Word32
+mask n = if n <= 0 then 0 else complement 0 `shiftL` (32 - min 32 n)
 
 -- How many packets of an usual size are read before they are handled, and memory for each.
 batch, room :: Int
 batch = 64
 room = 3072
 
--- Until there is none, or the memory is full. A larger packet than the MTU does not come. Nothing
--- can be read of a device that was deleted; one that is down comes up again.
-readBatch :: CInt -> ForeignPtr Word8 -> IO (Either Errno [ByteString])
-readBatch fd slab = withForeignPtr slab $ \p ->
+-- Until there is none, or the memory is full. A larger packet than of 64 KB does not come. Nothing
+-- can be read of a device that was deleted; one that is down comes up again. With offload, what
+-- Linux has not verified is verified here.
+readBatch :: CInt -> CInt -> ForeignPtr Word8 -> IO (Either Errno [ByteString])
+readBatch fd offloads slab = withForeignPtr slab $ \p -> alloca $ \verified ->
   let go at
         | at > batch * room - least = pure (Right [])
         | otherwise = do
-            n <- c_read fd (castPtr (p `plusPtr` at)) (fromIntegral (batch * room - at))
+            n <- c_read fd offloads (castPtr (p `plusPtr` at)) (fromIntegral (batch * room - at)) verified
             if n > 0
               then do
+                seen <- peek verified
                 let size = fromIntegral n
                     next = (at + size + 7) `shiftR` 3 `shiftL` 3
-                fmap (B.BS (slab `plusForeignPtr` at) size :) <$> go next
+                    packet = B.BS (slab `plusForeignPtr` at) size
+                if offloads == 0 || seen /= 0 || isWhole packet then fmap (packet :) <$> go next else go at
               else pure (if Errno (fromIntegral (negate n)) == badState && at == 0 then Left eNODEV else Right [])
    in go 0
   where
-    -- The largest MTU of such a device.
     least = 65535
     -- EBADFD.
     badState = Errno 77
 
-send :: CInt -> ByteString -> IO ()
--- A device that is full, or down, loses the packet.
-send fd packet = B.unsafeUseAsCStringLen packet (\(p, n) -> void (c_write fd (castPtr p) (fromIntegral n)))
+-- Is the checksum of its segment right, if it has one?
+isWhole :: ByteString -> Bool
+isWhole packet = case parsePacket packet of
+  Right p
+    | packetProtocol p == protocolTcp ->
+        holds (pseudoHeader (packetSource p) (packetTarget p) protocolTcp (B.length (packetPayload p)) <> sumBytes (packetPayload p))
+  -- The stack refuses it as it likes.
+  _ -> True
 
-foreign import ccall unsafe "weft_tun_open" c_open :: CString -> IO CInt
+-- A device that is full, or down, loses the packet.
+send :: CInt -> CInt -> ByteString -> CInt -> CInt -> CInt -> IO ()
+send fd offloads packet tcp headers segment =
+  B.unsafeUseAsCStringLen packet (\(p, n) -> void (c_write fd offloads (castPtr p) (fromIntegral n) tcp headers segment))
+
+-- The packet is the stack's own, so its headers are where they are to be.
+sendWhole :: CInt -> Int -> ByteString -> IO ()
+sendWhole fd cut packet = send fd 1 packet (fromIntegral tcp) (fromIntegral headers) (if B.length packet - headers > cut then fromIntegral cut else 0)
+  where
+    tcp = if B.unsafeIndex packet 0 `shiftR` 4 == 4 then 20 else 40
+    headers = tcp + fromIntegral (B.unsafeIndex packet (tcp + 12) `shiftR` 4) * 4
+
+foreign import ccall unsafe "weft_tun_open" c_open :: CString -> CInt -> IO CInt
 
 foreign import ccall unsafe "weft_tun_mtu" c_mtu :: CString -> IO CInt
 
@@ -107,8 +155,8 @@ foreign import ccall unsafe "weft_tun_up" c_up :: CString -> IO CInt
 
 foreign import ccall unsafe "weft_tun_address" c_address :: CString -> Word32 -> Word32 -> IO CInt
 
-foreign import ccall unsafe "weft_tun_read" c_read :: CInt -> Ptr () -> CLong -> IO CLong
+foreign import ccall unsafe "weft_tun_read" c_read :: CInt -> CInt -> Ptr () -> CLong -> Ptr CInt -> IO CLong
 
-foreign import ccall unsafe "weft_tun_write" c_write :: CInt -> Ptr () -> CLong -> IO CLong
+foreign import ccall unsafe "weft_tun_write" c_write :: CInt -> CInt -> Ptr () -> CLong -> CInt -> CInt -> CInt -> IO CLong
 
 foreign import ccall unsafe "weft_tun_close" c_close :: CInt -> IO CInt

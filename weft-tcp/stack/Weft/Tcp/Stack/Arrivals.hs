@@ -6,7 +6,7 @@
 --
 -- Finds out whom a packet is for: a connection, a listener, the stack itself, or nobody. Everything
 -- here runs in the stack's turn ("Weft.Tcp.Stack.Turn").
-module Weft.Tcp.Stack.Arrivals (packetIn, finish) where
+module Weft.Tcp.Stack.Arrivals (packetFrom, finish) where
 
 import Control.Monad (forM_, unless, when)
 import Data.ByteString (ByteString)
@@ -28,15 +28,19 @@ import Weft.Tcp.Stack.Names
 import Weft.Tcp.Stack.State
 import Weft.Tcp.Stack.Turn
 
--- | A packet has come.
+-- A packet of the stack to itself.
 packetIn :: Stack -> Maybe Home -> Instant -> ByteString -> IO ()
-packetIn st here now bytes = do
+packetIn = packetFrom False
+
+-- | A packet has come from a device, which may have verified the checksum of its segment.
+packetFrom :: Bool -> Stack -> Maybe Home -> Instant -> ByteString -> IO ()
+packetFrom verified st here now bytes = do
   count st PacketsIn
   case parsePacket bytes of
     Left _ -> count st Malformed
     Right p
       | not (isOwn st (packetTarget p)) -> pure ()
-      | packetProtocol p == protocolTcp -> case parseSegment (packetSource p) (packetTarget p) (packetPayload p) of
+      | packetProtocol p == protocolTcp -> case if verified then parseVerified (packetPayload p) else parseSegment (packetSource p) (packetTarget p) (packetPayload p) of
           Left _ -> count st Malformed
           Right (ports, s, payload) -> count st SegmentsIn >> segmentIn st here now p ports (classed (packetClass p) s) payload
       | packetProtocol p `elem` [protocolIcmp, protocolIcmp6] -> case parseMessage (packetSource p) (packetTarget p) (packetPayload p) of

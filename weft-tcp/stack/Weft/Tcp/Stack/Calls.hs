@@ -132,20 +132,6 @@ describeSocket st s = do
         Listening l -> pure (Just (showAddress (toSockAddr (sockFamily sock) (listenerAddress l) (listenerPort l)) <> ", state LISTEN"))
         _ -> pure Nothing
 
--- As RFC 9293 writes them.
-stateName :: Tcp.State -> String
-stateName = \case
-  Tcp.SynSent -> "SYN-SENT"
-  Tcp.SynReceived -> "SYN-RECEIVED"
-  Tcp.Established -> "ESTABLISHED"
-  Tcp.FinWait1 -> "FIN-WAIT-1"
-  Tcp.FinWait2 -> "FIN-WAIT-2"
-  Tcp.CloseWait -> "CLOSE-WAIT"
-  Tcp.Closing -> "CLOSING"
-  Tcp.LastAck -> "LAST-ACK"
-  Tcp.TimeWait -> "TIME-WAIT"
-  Tcp.Closed -> "CLOSED"
-
 -- | Whose socket is it?
 ours :: Socket -> Bool
 ours s = descriptorNumber (socketDescriptor s) < -1
@@ -230,7 +216,7 @@ inputThread st = mask $ \restore -> restore loop `catch` \(_ :: SomeException) -
 takePackets :: Stack -> Maybe Home -> Tcp.Instant -> IO Int
 takePackets st here now =
   try (deviceRead (stackDevice st)) >>= \case
-    Right packets -> length packets <$ mapM_ (packetIn st here now) packets
+    Right packets -> length packets <$ mapM_ (packetFrom (deviceVerifies (stackDevice st)) st here now) packets
     Left e -> 0 <$ loseDevice st here now e
 
 -- | Fires timers (Li's @worker_tcp_timer@).

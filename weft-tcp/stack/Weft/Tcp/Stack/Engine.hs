@@ -28,6 +28,7 @@ module Weft.Tcp.Stack.Engine
 
     -- * Packets
     sendPacket,
+    joined,
 
     -- * Derived
     roomOf,
@@ -48,6 +49,7 @@ import Weft.Internal.Core.SystemCall (Outcome (Answered), deliver)
 import Weft.Internal.Data.Timers qualified as Timers
 import Weft.Tcp.Connection
 import Weft.Tcp.Device
+import Weft.Tcp.Internal.Bytes (build)
 import Weft.Tcp.Internal.Tcb
 import Weft.Tcp.Packet
 import Weft.Tcp.Segment hiding (Malformed, Options)
@@ -110,6 +112,7 @@ newConn st local localPort peer peerPort key loop first owner options = do
           bodyOwner = owner,
           bodyFailure = Nothing,
           bodyDeaf = False,
+          bodyRetransmitted = 0,
           bodyOptions = options,
           bodyAlarm = never,
           bodyAlarmKey = Nothing
@@ -142,17 +145,22 @@ applyStep st here c start payload before' (Step t segments answers) = do
         b1
           { bodyReaders = if readersGo then [] else bodyReaders b1,
             bodyWriters = if writersGo then [] else bodyWriters b1,
+            bodyRetransmitted = bodyRetransmitted b1 + fromIntegral (length (filter isAgain segments)),
             -- Nothing more is sent, and what a user who has gone might have read is of no use.
             bodyOut = if closed then heldNothing (sndNxt t) else bodyOut b1,
             bodyIn = if closed && bodyOwner b1 == Orphan then heldNothing (rcvRead t) else bodyIn b1
           }
   b3 <- setAlarm st (Deadline c) b2
   writeIORef (connBody c) b3
-  forM_ segments (sendSegment st c (bodyTcb before') b1)
+  forM_ segments $ \s -> do
+    count st SegmentsOut
+    when (isAgain s) (count st Retransmitted)
+  sendSegments st c b1 segments
   when closed (retire st c b3)
   when readersGo (wakeAll here (bodyReaders b1))
   when writersGo (wakeAll here (bodyWriters b1))
   where
+    isAgain s = segmentLength s > 0 && segmentSeq s `before` sndNxt (bodyTcb before')
     isNews = \case
       Acknowledged _ -> False
       _ -> True
@@ -212,26 +220,51 @@ retire st c b = do
   mapM_ (Timers.cancel (stackTimers st)) (bodyAlarmKey b)
   writeIORef (connBody c) b {bodyAlarm = never, bodyAlarmKey = Nothing}
 
-sendSegment :: Stack -> Conn -> Tcb -> Body -> Segment -> IO ()
-sendSegment st c earlier' b s = do
-  count st SegmentsOut
-  when (segmentLength s > 0 && segmentSeq s `before` sndNxt earlier') (count st Retransmitted)
-  sendMarked (classOf s) st (connLoop c) (connLocal c) (connPeer c) protocolTcp $
-    buildSegment (connLocal c) (connPeer c) (Ports (connLocalPort c) (connPeerPort c)) s payload
+-- Segments of one step, in their order. A device that cuts gets those that belong together as one.
+sendSegments :: Stack -> Conn -> Body -> [Segment] -> IO ()
+sendSegments st c b segments = case deviceSendWhole (stackDevice st) of
+  Just send | not (connLoop c) -> forM_ (joined segments) $ \(cut, s) -> do
+    count st PacketsOut
+    send cut (packetOf PseudoHeaderSummed s)
+  _ -> forM_ segments $ \s -> do
+    count st PacketsOut
+    let packet = packetOf AllSummed s
+    if connLoop c
+      then modifyIORef' (stackLoop st) (Sequence.|> packet)
+      else deviceSend (stackDevice st) packet
   where
-    payload = case slices (segmentSeq s) (fromIntegral (segmentLength s)) (bodyOut b) of
-      [one] -> one
-      several -> B.concat several
+    packetOf sums s =
+      build . packetPiece (Packet (connLocal c) (connPeer c) protocolTcp 64 (classOf s) 0 B.empty) $
+        segmentPiece sums (connLocal c) (connPeer c) (Ports (connLocalPort c) (connPeerPort c)) s (slices (segmentSeq s) (fromIntegral (segmentLength s)) (bodyOut b))
+
+-- | Segments that differ in their place only are one, whose payload is to be cut into pieces of this
+-- length. All but the last piece have it, and only the last may be marked.
+joined :: [Segment] -> [(Int, Segment)]
+joined = \case
+  [] -> []
+  s : rest -> go (segmentLength s) s rest
+  where
+    go cut s = \case
+      next : rest
+        | segmentLength s > 0,
+          segmentLength s `rem` cut == 0,
+          segmentLength next > 0,
+          segmentLength next <= cut,
+          segmentLength s + segmentLength next <= most,
+          segmentSeq next == segmentEnd s,
+          segmentFlags s `elem` [ack, ack <> ect],
+          segmentFlags next `elem` [segmentFlags s, segmentFlags s <> psh, segmentFlags s <> fin, segmentFlags s <> psh <> fin],
+          s {segmentSeq = segmentSeq next, segmentFlags = mempty, segmentLength = 0} == next {segmentFlags = mempty, segmentLength = 0} ->
+            go cut s {segmentFlags = segmentFlags next, segmentLength = segmentLength s + segmentLength next} rest
+      rest -> (fromIntegral cut, s) : joined rest
+    -- With its headers it is no longer than a packet may be.
+    most = 65535 - 120
 
 -- | Send a packet with this payload, to the stack itself or by the device: from, to, protocol.
 sendPacket :: Stack -> Bool -> Address -> Address -> Word8 -> ByteString -> IO ()
-sendPacket = sendMarked 0
-
--- Of this class.
-sendMarked :: Word8 -> Stack -> Bool -> Address -> Address -> Word8 -> ByteString -> IO ()
-sendMarked marks st loop source target protocol payload = do
+sendPacket st loop source target protocol payload = do
   count st PacketsOut
-  let packet = buildPacket (Packet source target protocol 64 marks 0 payload)
+  let packet = buildPacket (Packet source target protocol 64 0 0 payload)
   if loop
     then modifyIORef' (stackLoop st) (Sequence.|> packet)
     else deviceSend (stackDevice st) packet

@@ -11,6 +11,7 @@ module Weft.Tcp.Stack.Names
     toSockAddr,
     showHost,
     parseHost,
+    stateName,
 
     -- * Kinds
     isUnspecified,
@@ -28,6 +29,7 @@ import Data.Word (Word16, Word32, Word64, Word8)
 import Network.Socket (Family (AF_INET6), HostAddress6, SockAddr (..), hostAddressToTuple, tupleToHostAddress)
 import Text.Read (readMaybe)
 import Weft.Socket (showAddress)
+import Weft.Tcp.Connection (State (..))
 import Weft.Tcp.Cookie (Seal)
 import Weft.Tcp.Internal.Bytes
 import Weft.Tcp.Packet (Address (..))
@@ -69,6 +71,20 @@ parseHost text = case traverse number (pieces text) of
     pieces s = case break (== '.') s of
       (x, _ : rest) -> x : pieces rest
       (x, []) -> [x]
+
+-- | A state as RFC 9293 writes it.
+stateName :: State -> String
+stateName = \case
+  SynSent -> "SYN-SENT"
+  SynReceived -> "SYN-RECEIVED"
+  Established -> "ESTABLISHED"
+  FinWait1 -> "FIN-WAIT-1"
+  FinWait2 -> "FIN-WAIT-2"
+  CloseWait -> "CLOSE-WAIT"
+  Closing -> "CLOSING"
+  LastAck -> "LAST-ACK"
+  TimeWait -> "TIME-WAIT"
+  Closed -> "CLOSED"
 
 -- | Does it stand for every address?
 isUnspecified :: Address -> Bool

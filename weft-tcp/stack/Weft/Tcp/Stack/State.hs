@@ -176,6 +176,8 @@ data Body = Body
     bodyFailure :: !(Maybe Failure),
     -- | The user will not read any more.
     bodyDeaf :: !Bool,
+    -- | How many segments were sent again.
+    bodyRetransmitted :: !Word32,
     bodyOptions :: !Options,
     -- | The deadline of its timer, or 'never'.
     bodyAlarm :: !Instant,

@@ -1,0 +1,84 @@
+-- |
+-- Description : @weft tcp@
+--
+-- For operators of a TCP of our own: what its connections do, and the device that it needs.
+module Weft.Cli.Tcp.Command (tcpCommand, setupLines) where
+
+import Control.Exception (displayException)
+import Control.Monad (forM_)
+import Data.ByteString.Char8 qualified as C
+import GHC.IO.Exception (ExitCode (..), IOException (..))
+import Options.Applicative
+import System.Exit (exitWith)
+import System.Process (rawSystem)
+import Weft
+import Weft.Cli.Explain
+import Weft.Cli.Tcp
+import Weft.Http.Client qualified as Client
+import Weft.Http.Status (statusCode)
+import Weft.Internal.Os.Report (reportToStderr)
+import Weft.Tcp.Device.Tun (systemEnd)
+import Weft.Tcp.Packet (Address (..))
+import Weft.Tcp.Stack.Names (showHost)
+
+-- | The command, for the program's parser.
+tcpCommand :: Mod CommandFields (IO ())
+tcpCommand = command "tcp" (info (hsubparser (list <> setup)) (progDesc "Look after a TCP of its own" <> failureCode 2))
+  where
+    list =
+      command "list" . flip info (progDesc "List the connections of a running weft serve --tcp" <> failureCode 2) $
+        listAt <$> argument (eitherReader parsePlace) (metavar "URL" <> help "Where its metrics are, such as http://10.9.0.2:9090")
+    setup =
+      command "setup" . flip info (progDesc "Print the commands that make a TUN device for a user, or run them" <> failureCode 2) $
+        setUp
+          <$> argument ownTcp (metavar "DEVICE,ADDRESS/PREFIX" <> help "As for --tcp")
+          <*> optional (strOption (long "user" <> metavar "NAME" <> help "Who may use it, without further rights (default: root only)"))
+          <*> switch (long "remove" <> help "Remove the device")
+          <*> switch (long "run" <> help "Run the commands")
+
+-- | The page of connections, beside the metrics at a URL.
+parsePlace :: String -> Either String Client.Url
+parsePlace text = case Client.parseUrl (C.pack text) of
+  Right place
+    | Client.targetScheme (Client.urlTarget place) == Client.Http -> Right place {Client.urlPath = C.pack "/tcp"}
+  _ -> Left (show text <> " is not a URL, such as http://10.9.0.2:9090")
+
+listAt :: Client.Url -> IO ()
+listAt place = do
+  outcome <- try . try . runWith defaultSettings {settingWorkers = Just 1} $ Client.withClient Client.defaultClientSettings (\client -> Client.request client (Client.requestTo Client.Get place))
+  case outcome of
+    Right (Right reply)
+      | statusCode (Client.replyStatus reply) == 200 -> C.putStr (Client.replyContent reply)
+      | otherwise -> failing (shown <> ": no TCP of its own is in use there")
+    Right (Left e) -> failing (shown <> ": " <> displayException (e :: Client.HttpError))
+    Left e -> failing (shown <> ": " <> explain e)
+  where
+    shown = C.unpack (Client.renderUrl place)
+    failing why = reportToStderr ("weft: " <> why) >> exitWith (ExitFailure 1)
+
+setUp :: OwnTcp -> Maybe String -> Bool -> Bool -> IO ()
+setUp own user removes runs = forM_ (setupLines own user removes) $ \line ->
+  if runs
+    then do
+      status <- try (rawSystem "ip" line)
+      case status of
+        Right ExitSuccess -> pure ()
+        -- It has said why.
+        Right failed -> exitWith failed
+        Left e -> reportToStderr ("weft: ip: " <> ioe_description e) >> exitWith (ExitFailure 1)
+    else putStrLn (unwords ("ip" : line))
+
+-- | Arguments for @ip@: a device for this user, or its removal.
+setupLines :: OwnTcp -> Maybe String -> Bool -> [[String]]
+setupLines own user removes
+  | removes = [["tuntap", "del", "dev", device, "mode", "tun"]]
+  | otherwise =
+      [ ["tuntap", "add", "dev", device, "mode", "tun"] <> maybe [] (\u -> ["user", u]) user,
+        ["addr", "add", system <> "/" <> show (ownPrefix own), "dev", device],
+        ["link", "set", "dev", device, "up"]
+      ]
+  where
+    device = ownDevice own
+    system = case ownAddress own of
+      Address4 a -> showHost (Address4 (systemEnd a (ownPrefix own)))
+      a@(Address6 {}) -> showHost a

@@ -1,0 +1,183 @@
+-- |
+-- Description : What connections are doing
+--
+-- For operators: every connection and listener of the stacks that are open in this process, as
+-- @ss -ti@ shows those of the system. Reading takes no turn of a stack and disturbs nothing: what
+-- is known of a connection is one immutable record.
+module Weft.Tcp.Info
+  ( -- * Connections
+    SocketInfo (..),
+    ConnectionInfo (..),
+    socketsHere,
+
+    -- * As text
+    showSockets,
+
+    -- * For stacks
+    publishing,
+    infoOf,
+  )
+where
+
+import Data.Foldable (toList)
+import Data.IORef
+import Data.Int (Int64)
+import Data.IntMap.Strict (IntMap)
+import Data.IntMap.Strict qualified as IntMap
+import Data.Sequence qualified as Sequence
+import Data.Word (Word16, Word32, Word8)
+import Network.Socket (Family (..))
+import System.IO.Unsafe (unsafePerformIO)
+import Weft.Socket (showAddress)
+import Weft.Tcp.Congestion
+import Weft.Tcp.Connection
+import Weft.Tcp.Internal.Scoreboard (boardLost)
+import Weft.Tcp.Internal.Tcb
+import Weft.Tcp.Packet (Address (..))
+import Weft.Tcp.Sequence
+import Weft.Tcp.Stack.Names
+import Weft.Tcp.Stack.State
+
+-- | A listener or a connection.
+data SocketInfo = SocketInfo
+  { -- | As RFC 9293 writes it.
+    infoState :: !String,
+    -- | Bytes that the user has not read; of a listener, connections that nobody has accepted.
+    infoReceiveQueue :: !Int,
+    -- | Bytes that the peer has not acknowledged; of a listener, how many connections may wait.
+    infoSendQueue :: !Int,
+    -- | Address and port.
+    infoLocal :: !String,
+    -- | Address and port; of a listener none.
+    infoPeer :: !String,
+    infoConnection :: !(Maybe ConnectionInfo)
+  }
+  deriving stock (Eq, Show)
+
+-- | A connection. Amounts are bytes, times microseconds.
+data ConnectionInfo = ConnectionInfo
+  { -- | Options in use: @ts@, @sack@, @ecn@.
+    infoOptions :: ![String],
+    -- | The shifts of the peer's windows and of ours.
+    infoScales :: !(Word8, Word8),
+    infoSegment :: !Word16,
+    -- | Congestion window, and where slow start ends ('maxBound': nowhere).
+    infoWindow, infoThreshold :: !Word32,
+    -- | What the peer takes, and what is offered to it.
+    infoPeerWindow, infoOwnWindow :: !Word32,
+    -- | Retransmission timeout; smooth round trip, its deviation, and the least (0: not measured).
+    infoTimeout :: !Int64,
+    infoRoundTrip, infoDeviation, infoLeast :: !Word32,
+    -- | Outstanding, and thought lost.
+    infoFlight, infoLost :: !Word32,
+    -- | What is being repaired: nothing, @reducing@, @recovery@ or @loss@.
+    infoRepair :: !(Maybe String),
+    -- | Segments that were sent again.
+    infoRetransmitted :: !Word32,
+    -- | Since something last came.
+    infoSilence :: !Int64
+  }
+  deriving stock (Eq, Show)
+
+-- | The sockets of each stack that is open in this process. From any OS thread; does not block.
+socketsHere :: IO [[SocketInfo]]
+socketsHere = readIORef published >>= sequence . IntMap.elems . snd
+
+-- | What a stack says of its sockets: listeners, then connections.
+infoOf :: Stack -> IO [SocketInfo]
+infoOf st = do
+  now <- readIORef (stackNow st)
+  bindings <- concat . IntMap.elems <$> readIORef (stackPorts st)
+  listeners <- mapM listening [l | Binding {bindingListener = Just l} <- bindings]
+  conns <- readIORef (stackConns st)
+  connections <- mapM (\c -> connected now c <$> readIORef (connBody c)) (toList conns)
+  pure (listeners <> connections)
+  where
+    listening l = do
+      waiting <- Sequence.length <$> readIORef (listenerQueue l)
+      most <- readIORef (listenerBacklog l)
+      pure (SocketInfo "LISTEN" waiting most (place (listenerAddress l) (listenerPort l)) "" Nothing)
+
+connected :: Instant -> Conn -> Body -> SocketInfo
+connected now c b =
+  SocketInfo
+    { infoState = stateName (tcbState t),
+      infoReceiveQueue = fromIntegral (readable t),
+      infoSendQueue = fromIntegral (flight t + unsent t),
+      infoLocal = place (connLocal c) (connLocalPort c),
+      infoPeer = place (connPeer c) (connPeerPort c),
+      infoConnection =
+        Just
+          ConnectionInfo
+            { infoOptions = [name | (name, mark) <- [("ts", TimestampsOn), ("sack", SackOn), ("ecn", EcnOn)], t `is` mark],
+              infoScales = (sndScale t, rcvScale t),
+              infoSegment = sndMss t,
+              infoWindow = windowBytes (tcbWindow t),
+              infoThreshold = windowThreshold (tcbWindow t),
+              infoPeerWindow = sndWnd t,
+              infoOwnWindow = distance (rcvNxt t) (rcvAdv t),
+              infoTimeout = retransmissionTimeout t,
+              infoRoundTrip = rttSmooth t,
+              infoDeviation = rttVar t,
+              infoLeast = rttLeast t,
+              infoFlight = flight t,
+              infoLost = boardLost (tcbScoreboard t),
+              infoRepair = case tcbRecovery t of
+                Open -> Nothing
+                Reducing _ -> Just "reducing"
+                Fast _ -> Just "recovery"
+                Loss _ -> Just "loss",
+              infoRetransmitted = bodyRetransmitted b,
+              infoSilence = max 0 (now - heardAt t)
+            }
+    }
+  where
+    t = bodyTcb b
+
+place :: Address -> Word16 -> String
+place address port = showAddress (toSockAddr (case address of Address4 _ -> AF_INET; Address6 {} -> AF_INET6) address port)
+
+-- | A line for each socket, and for connections a second one: times in milliseconds, windows in
+-- bytes.
+showSockets :: [SocketInfo] -> String
+showSockets sockets = unlines (concatMap entry (heading : map columns sockets))
+  where
+    heading = (["State", "Recv-Q", "Send-Q", "Local", "Peer"], Nothing)
+    columns s = ([infoState s, show (infoReceiveQueue s), show (infoSendQueue s), infoLocal s, infoPeer s], infoConnection s)
+    entry (cells, more) = dropEnd (concat (zipWith pad widths cells)) : maybe [] (pure . ("    " <>) . unwords . details) more
+    widths = [13, 8, 8, 24, 0]
+    pad n text = text <> replicate (max 2 (n - length text)) ' '
+    dropEnd = reverse . dropWhile (== ' ') . reverse
+    details i =
+      infoOptions i
+        <> [ "wscale:" <> show (fst (infoScales i)) <> "," <> show (snd (infoScales i)),
+             "rto:" <> millis (infoTimeout i),
+             "rtt:" <> millis (infoRoundTrip i) <> "/" <> millis (infoDeviation i),
+             "minrtt:" <> millis (infoLeast i),
+             "mss:" <> show (infoSegment i),
+             "cwnd:" <> show (infoWindow i)
+           ]
+        <> ["ssthresh:" <> show (infoThreshold i) | infoThreshold i /= maxBound]
+        <> [ "snd_wnd:" <> show (infoPeerWindow i),
+             "rcv_wnd:" <> show (infoOwnWindow i),
+             "unacked:" <> show (infoFlight i),
+             "lost:" <> show (infoLost i),
+             "retrans:" <> show (infoRetransmitted i)
+           ]
+        <> maybe [] (pure . ("repair:" <>)) (infoRepair i)
+        <> ["lastrcv:" <> millis (infoSilence i)]
+    millis :: (Integral n) => n -> String
+    millis n = case fromIntegral n `quotRem` (1000 :: Int64) of
+      (whole, 0) -> show whole
+      (whole, rest) -> show whole <> "." <> drop 1 (show (1000 + rest))
+
+-- | From now on, until the answer is run, this stack is one of 'socketsHere'.
+publishing :: Stack -> IO (IO ())
+publishing st = do
+  key <- atomicModifyIORef' published (\(n, m) -> ((n + 1, IntMap.insert n (infoOf st) m), n))
+  pure (atomicModifyIORef' published (\(n, m) -> ((n, IntMap.delete key m), ())))
+
+-- Open stacks, by numbers that are not given twice.
+published :: IORef (Int, IntMap (IO [SocketInfo]))
+published = unsafePerformIO (newIORef (0, IntMap.empty))
+{-# NOINLINE published #-}
