@@ -75,6 +75,13 @@ weftListen fd n = int (listenCall (fromIntegral fd) (fromIntegral n))
 weftAccept fd new = int (acceptCall (fromIntegral fd) (fromIntegral new))
 weftShutdown fd how = int (shutdownCall (fromIntegral fd) (fromIntegral how))
 
+-- How many seconds a close waits, and for which connection.
+weftLingers :: CInt -> Ptr CInt -> IO CInt
+weftLingers fd p = run (lingers (fromIntegral fd)) >>= maybe (pure 0) (\(i, n) -> fromIntegral n <$ poke p (fromIntegral i))
+
+weftLingering :: CInt -> IO CInt
+weftLingering i = int (fromEnum <$> lingering (fromIntegral i))
+
 weftConnected, weftClose, weftPoll :: CInt -> IO CInt
 weftConnected fd = int (connected (fromIntegral fd))
 weftClose fd = int (closeCall (fromIntegral fd))
@@ -84,9 +91,9 @@ weftPoll fd = int (pollMask (fromIntegral fd))
 weftPeer :: CInt -> Ptr Word8 -> IO CInt
 weftPeer fd p = run (peerOf (fromIntegral fd)) >>= maybe (pure 0) (\(a, port :: Word16) -> fromIntegral port <$ pokeAddress p a)
 
-weftReceive :: CInt -> Ptr Word8 -> CLong -> CInt -> IO CLong
-weftReceive fd p n peek = do
-  (got, b) <- run (receiveCall (fromIntegral fd) (fromIntegral n) (peek /= 0))
+weftReceive :: CInt -> Ptr Word8 -> CLong -> CInt -> CLong -> IO CLong
+weftReceive fd p n peek least = do
+  (got, b) <- run (receiveCall (fromIntegral fd) (fromIntegral n) (peek /= 0) (fromIntegral least))
   B.unsafeUseAsCStringLen b (\(q, k) -> copyBytes p (castPtr q) k)
   pure (fromIntegral got)
 
@@ -145,11 +152,15 @@ foreign export ccall "weft_connected" weftConnected :: CInt -> IO CInt
 
 foreign export ccall "weft_close" weftClose :: CInt -> IO CInt
 
+foreign export ccall "weft_lingers" weftLingers :: CInt -> Ptr CInt -> IO CInt
+
+foreign export ccall "weft_lingering" weftLingering :: CInt -> IO CInt
+
 foreign export ccall "weft_poll" weftPoll :: CInt -> IO CInt
 
 foreign export ccall "weft_peer" weftPeer :: CInt -> Ptr Word8 -> IO CInt
 
-foreign export ccall "weft_receive" weftReceive :: CInt -> Ptr Word8 -> CLong -> CInt -> IO CLong
+foreign export ccall "weft_receive" weftReceive :: CInt -> Ptr Word8 -> CLong -> CInt -> CLong -> IO CLong
 
 foreign export ccall "weft_send" weftSend :: CInt -> Ptr CChar -> CLong -> CInt -> IO CLong
 

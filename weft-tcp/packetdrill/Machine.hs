@@ -139,16 +139,17 @@ segmentIn local remote s payload = do
   found <- lookupConn local remote
   case found of
     Just (i, c)
-      | mayReplace s (cTcb c) -> setConn i c {cTcb = (cTcb c) {tcbState = Closed}} >> drop' i >> listen'
+      | mayReplace s (cTcb c) -> setConn i c {cTcb = (cTcb c) {tcbState = Closed}} >> drop' i >> listen' (sndNxt (cTcb c) `advance` 65537)
       -- A full queue: the handshake does not end (the peer's next segment tries again).
       | tcbState (cTcb c) == SynReceived,
         Just l <- cParent c -> do
           full <- isFull l
-          unless (full && not (segmentFlags s `has` syn) && not (segmentFlags s `has` rst)) (input (Arrived s) payload i)
+          waits <- if segmentSpan s == 0 then deferred l c else pure False
+          unless ((full || waits) && not (segmentFlags s `has` syn) && not (segmentFlags s `has` rst)) (input (Arrived s) payload i)
       | otherwise -> input (Arrived s) payload i
-    Nothing -> listen'
+    Nothing -> listen' (initialSequence 0x2c6e8a51 0)
   where
-    listen' = do
+    listen' theirIss = do
       listener <- gets (find (\(_, x) -> isListening x && fmap snd (sLocal x) == Just (snd local)) . I.toList . wSockets)
       now <- gets wNow
       case listener of
@@ -158,11 +159,17 @@ segmentIn local remote s payload = do
               unless full $ do
                 i <- newConn (conn local remote (stepTcb st)) {cParent = Just fd, cOutFrom = theirIss `advance` 1}
                 apply i s payload st
-          | not (segmentFlags s `has` syn) || segmentFlags s `has` ack -> answerNobody
+          | segmentFlags s `has` ack -> answerNobody
           | otherwise -> pure ()
         Nothing -> answerNobody
-    theirIss = initialSequence 0x2c6e8a51 0
     answerNobody = forM_ (refusal s) (emit local remote 0 B.empty)
+
+-- TCP_DEFER_ACCEPT: an acknowledgement alone does not open a connection, for as many repetitions of
+-- the SYN's answer as the seconds hold.
+deferred :: Int -> Conn -> Sim Bool
+deferred l c = gets $ \w -> case I.lookup l (wSockets w) of
+  Just x | seconds <- M.findWithDefault 0 (6, 9) (sOptions x), seconds > 0 -> fromIntegral (sndBackoff (cTcb c)) < length (takeWhile (< seconds) (take 8 (scanl (+) 0 (iterate (* 2) 1))))
+  _ -> False
 
 isListening :: Socket -> Bool
 isListening x = case sKind x of Listening {} -> True; _ -> False

@@ -8,6 +8,8 @@ module Options
 
     -- * Error numbers
     eBadF,
+    eNoEnt,
+    eNoProtoOpt,
     eInval,
     ePipe,
     eNotConn,
@@ -27,7 +29,9 @@ import Weft.Tcp.Congestion
 import Weft.Tcp.Connection
 import Weft.Tcp.Internal.Tcb
 
-eBadF, eInval, ePipe, eNotConn, eIsConn, eAlready, eInProgress, eAddrInUse, eConnAborted :: Int
+eBadF, eInval, ePipe, eNotConn, eIsConn, eAlready, eInProgress, eAddrInUse, eConnAborted, eNoEnt, eNoProtoOpt :: Int
+eNoEnt = 2
+eNoProtoOpt = 92
 eBadF = 9
 eInval = 22
 ePipe = 32
@@ -53,6 +57,12 @@ optionDefault s = \case
   (6, 4) -> 7200
   (6, 5) -> 75
   (6, 6) -> 9
+  -- SO_RCVLOWAT, IP_TTL, IP_MTU_DISCOVER, IP_MTU, TCP_SYNCNT
+  (0, 14) -> fromIntegral (settingMss s + settingHeaders s)
+  (1, 18) -> 1
+  (0, 2) -> 64
+  (0, 10) -> 1
+  (6, 7) -> fromIntegral (settingSynRetries s)
   -- TCP_LINGER2
   (6, 8) -> fromIntegral (settingFinWait s `div` 1000000)
   _ -> 0
@@ -77,6 +87,17 @@ optionSetting option v s = case option of
   (6, 5) -> Right (v, alive (\k -> k {keepInterval = fromIntegral v * second}))
   (6, 6) | v < 1 || v > 127 -> Left eInval
   (6, 6) -> Right (v, alive (\k -> k {keepCount = fromIntegral v}))
+  (6, 7)
+    | v < 1 || v > 127 -> Left eInval
+    | otherwise -> Right (v, s {settingSynRetries = fromIntegral v})
+  -- TCP_CONGESTION, by its first letter; 0 is another name.
+  (6, 13) -> case toEnum v of
+    'r' -> Right (v, s {settingControl = newReno})
+    'c' -> Right (v, s {settingControl = cubic})
+    _ -> Left eNoEnt
+  (6, n) | n < 1 || n > 45 -> Left eNoProtoOpt
+  -- SO_RCVLOWAT
+  (1, 18) -> Right (max 1 v, s)
   (6, 8) -> Right (v, if v > 0 then s {settingFinWait = fromIntegral v * second} else s)
   (6, 18)
     | v < 0 -> Left eInval

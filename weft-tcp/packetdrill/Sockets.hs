@@ -18,6 +18,8 @@ module Sockets
     sendCall,
     shutdownCall,
     closeCall,
+    lingers,
+    lingering,
     getOption,
     setOption,
     inQueue,
@@ -148,9 +150,10 @@ withConn fd none f = withSocket fd $ \x -> case sKind x of
   Attached i -> gets (I.lookup i . wConns) >>= maybe none (f i)
   _ -> none
 
--- | Receive at most this many bytes; leave them where they are if the second argument says so.
-receiveCall :: Int -> Int -> Bool -> Sim (Int, ByteString)
-receiveCall fd n peek = do
+-- | Receive at most this many bytes, and leave them where they are if the third argument says so.
+-- The fourth is how many there must be; 0 stands for SO_RCVLOWAT.
+receiveCall :: Int -> Int -> Bool -> Int -> Sim (Int, ByteString)
+receiveCall fd n peek least = do
   x <- gets (I.lookup fd . wSockets)
   case sKind <$> x of
     Nothing -> failing eBadF
@@ -159,8 +162,10 @@ receiveCall fd n peek = do
       let there = fromIntegral (readable (cTcb c))
           at = maybe 0 (\first -> fromIntegral (distance first (readableFrom (cTcb c)))) (cFirst c)
           bytes' = gather (min n there) at (cIn c)
+          needed = min n (if least > 0 then least else maybe 1 lowWater x)
+          final = cEnded c || cReset c || cReadShut c || tcbState (cTcb c) == Closed
       if
-        | there > 0 && n > 0 -> do
+        | there > 0 && n > 0 && (there >= needed || final) -> do
             unless peek $ do
               setConn i c {cIn = discard (at + B.length bytes') (cIn c)}
               input (Consumed (fromIntegral (B.length bytes'))) B.empty i
@@ -173,6 +178,10 @@ receiveCall fd n peek = do
     _ -> failing eNotConn
   where
     failing e = pure (-e, B.empty)
+
+-- SO_RCVLOWAT
+lowWater :: Socket -> Int
+lowWater x = M.findWithDefault 1 (1, 18) (sOptions x)
 
 gather :: Int -> Int -> M.Map Int ByteString -> ByteString
 gather n at m
@@ -239,6 +248,16 @@ closeCall fd = withSocket fd $ \x -> do
       when ended (drop' i)
   0 <$ modify' (\w -> w {wSockets = I.delete fd (wSockets w)})
 
+-- | The connection for which a close waits, and for how many seconds.
+lingers :: Int -> Sim (Maybe (Int, Int))
+lingers fd = gets $ \w -> case I.lookup fd (wSockets w) of
+  Just (Socket (Attached i) _ _ (Just n) _) | n > 0 -> Just (i, n)
+  _ -> Nothing
+
+-- | Has this connection, which was closed, something that is not acknowledged?
+lingering :: Int -> Sim Bool
+lingering i = gets (maybe False ((`elem` [FinWait1, Closing, LastAck]) . tcbState . cTcb) . I.lookup i . wConns)
+
 -- What nobody will accept is reset; a half-open connection is forgotten.
 endListener :: Int -> [Int] -> Sim ()
 endListener fd q = do
@@ -264,6 +283,9 @@ getOption fd level name = gets (I.lookup fd . wSockets) >>= traverse value
         c <- getConn i
         pure (fromIntegral (if cOpened c then segmentSize (cTcb c) else settingMss (tcbSettings (cTcb c))))
       (_, (6, 2)) -> pure (maybe 536 (min 1460) (M.lookup (6, 2) (sOptions x)))
+      -- TCP_QUICKACK
+      (Attached i, (6, 12)) -> fromEnum . not . (`is` Interactive) . cTcb <$> getConn i
+      (_, (6, n)) | n < 1 || n > 45 -> pure (-eNoProtoOpt)
       _ -> pure (M.findWithDefault (optionDefault (sSettings x) (level, name)) (level, name) (sOptions x))
 
 -- | Set an option; of SO_LINGER the value is the time, or negative.
@@ -277,6 +299,7 @@ setOption fd level name value = withSocket fd $ \x ->
         Attached i -> do
           c <- getConn i
           when ((level, name) == (0, 1)) (setConn i c {cClass = value})
+          when ((level, name) == (6, 12)) (input (Hasten (value /= 0)) B.empty i)
           case optionSetting (level, name) value (tcbSettings (cTcb c)) of
             Right (_, s) -> do
               -- Taking back Nagle's algorithm sends what was corked, once.
@@ -313,7 +336,7 @@ pollMask fd = gets $ \w -> case I.lookup fd (wSockets w) of
         ( [0x8 | cError c /= 0]
             ++ [0x10 | tcbState t == Closed || (cReadShut c || cEnded c) && cWriteShut c]
             ++ [0x1 .|. 0x40 .|. 0x2000 | cReadShut c || cEnded c || cReset c]
-            ++ [0x1 .|. 0x40 | readable t > 0]
+            ++ [0x1 .|. 0x40 | readable t > 0, fromIntegral (readable t) >= lowWater x]
             ++ [0x4 .|. 0x100 | cOpened c, cWriteShut c || cReset c || 3 * B.length (cOut c) < 2 * capacity]
         )
       where

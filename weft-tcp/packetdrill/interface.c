@@ -260,7 +260,9 @@ static int w_connect(void *u, int fd, const struct sockaddr *a, socklen_t len) {
 }
 
 static ssize_t receive(int fd, void *buf, size_t n, int flags) {
-  BLOCKING(fd, flags, weft_receive(fd, buf, n, !!(flags & MSG_PEEK)));
+  /* How much there must be: all of it, SO_RCVLOWAT (0), or anything if the call may not wait. */
+  long least = known(fd) && (nonblocking[fd] || (flags & MSG_DONTWAIT)) ? 1 : flags & MSG_WAITALL ? (long)n : 0;
+  BLOCKING(fd, flags, weft_receive(fd, buf, n, !!(flags & MSG_PEEK), least));
   return result(r);
 }
 
@@ -376,8 +378,18 @@ static int w_ioctl(void *u, int fd, unsigned long request, ...) {
 
 static int w_close(void *u, int fd) {
   enter();
+  int left = 0, seconds = weft_lingers(fd, &left);
   int r = weft_close(fd);
   if (known(fd)) { free(watches[fd]); watches[fd] = NULL; }
+  if (seconds > 0 && known(fd) && !nonblocking[fd]) {
+    happened();
+    for (long long until = now + 1000000LL * seconds;;) {
+      int more = weft_lingering(left);
+      retried();
+      if (!more || !await(until)) break;
+    }
+    ended();
+  }
   leave();
   if (r >= 0 || r == -EBADF) { int c = close(fd); if (r < 0) return c; }
   return result(r);
@@ -433,7 +445,9 @@ static int w_setsockopt(void *u, int fd, int level, int name, const void *value,
     memcpy(&l, value, len < sizeof l ? len : sizeof l);
     v = l.l_onoff ? l.l_linger : -1;
   } else if (level == IPPROTO_TCP && name == TCP_CONGESTION) {
-    v = len > 0 ? ((const char *)value)[0] : 0;
+    const char *names[] = {"reno", "cubic"};
+    for (int i = 0; i < 2; i++)
+      if (strnlen(value, len) == strlen(names[i]) && !strncmp(value, names[i], len)) v = names[i][0];
   } else if (len < sizeof v) {
     if (len == 1) v = *(const char *)value; else { errno = EINVAL; return -1; }
   } else {

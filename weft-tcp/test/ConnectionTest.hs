@@ -51,7 +51,7 @@ tests =
         let one = step 1 (Arrived (segment 1001 5001 syn 0)) open
         sent one @?= [(ack, Seq 5001, Seq 1001, 0)]
         sent (next one 2 (Arrived (segment 1001 5001 syn 0))) @?= []
-        length (sent (next one 200000 (Arrived (segment 1001 5001 syn 0)))) @?= 1,
+        length (sent (next one 600000 (Arrived (segment 1001 5001 syn 0)))) @?= 1,
       testCase "an acknowledgement of the future is challenged" $ do
         let s = step 1 (Arrived (segment 1001 9999 ack 10)) open
         sent s @?= [(ack, Seq 5001, Seq 1001, 0)]

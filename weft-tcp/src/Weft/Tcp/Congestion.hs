@@ -35,6 +35,8 @@ data Memory
   = NoMemory
   | -- | In slow start: HyStart++ (RFC 9406).
     SlowStart !Rounds
+  | -- | Bytes acknowledged since the window last grew (RFC 5681, section 3.1).
+    Counted !Word32
   | -- | CUBIC: the window before the last reduction, when this round of growth began
     -- (microseconds; negative before the first acknowledgement of it), the window then, and the
     -- estimate of what Reno would have. Windows in segments.
@@ -75,10 +77,10 @@ data Control = Control
   { controlName :: String,
     -- | New data were acknowledged, outside of fast recovery.
     controlAcked :: Acked -> Window -> Window,
-    -- | A loss was noticed by acknowledgements: given the segment and the bytes outstanding.
-    controlLoss :: Word32 -> Word32 -> Window -> Window,
+    -- | A loss was noticed by acknowledgements: given the segment.
+    controlLoss :: Word32 -> Window -> Window,
     -- | The retransmission timer fired for the first time for these data.
-    controlTimeout :: Word32 -> Word32 -> Window -> Window
+    controlTimeout :: Word32 -> Window -> Window
   }
 
 -- | Ten segments, at most 14,600 bytes unless two segments are more (RFC 6928).
@@ -122,7 +124,7 @@ slowStart a w
         -- Five rounds at a quarter of the pace, then slow start is over.
         | roundsLeft r == 1 -> x {windowThreshold = windowBytes x, windowMemory = NoMemory}
         | roundsLeft r > 0 -> x {windowBytes = grow (ackedBytes a `div` 4) (windowBytes x)}
-      _ -> x {windowBytes = grow (min (ackedBytes a) (windowThreshold x - min (windowThreshold x) (windowBytes x) + ackedMss a)) (windowBytes x)}
+      _ -> x {windowBytes = grow (min (ackedBytes a) (windowThreshold x - min (windowThreshold x) (windowBytes x))) (windowBytes x)}
 
 -- | RFC 5681 and 6582: a segment more in each round trip, half after a loss.
 newReno :: Control
@@ -135,12 +137,16 @@ newReno =
           else
             if ackedFlight a + ackedMss a <= windowBytes w
               then w
-              else w {windowBytes = grow (max 1 (share (ackedMss a) (min (ackedBytes a) (2 * ackedMss a)) (windowBytes w))) (windowBytes w)},
-      controlLoss = \mss flight w -> let half = max (flight `div` 2) (2 * mss) in w {windowBytes = half, windowThreshold = half},
-      controlTimeout = \mss flight w -> w {windowBytes = mss, windowThreshold = max (flight `div` 2) (2 * mss)}
+              else counted (ackedMss a) (ackedBytes a + (case windowMemory w of Counted n -> n; _ -> 0)) w,
+      controlLoss = \mss w -> let half = halved mss w in Window half half NoMemory,
+      controlTimeout = \mss w -> Window mss (halved mss w) NoMemory
     }
   where
-    share mss n w = fromIntegral ((fromIntegral mss * fromIntegral n :: Int64) `div` fromIntegral w)
+    counted mss n w
+      | n >= windowBytes w = w {windowBytes = grow mss (windowBytes w), windowMemory = Counted (min (windowBytes w) (n - windowBytes w))}
+      | otherwise = w {windowMemory = Counted n}
+    -- Of the window, not of what is outstanding (as Linux): a window that is not used does not grow.
+    halved mss w = max 2 (windowBytes w `div` 2 `div` mss) * mss
 
 -- | RFC 9438: after a loss the window follows a cubic function of the time since, around the
 -- window at which that loss happened.
@@ -150,18 +156,18 @@ cubic =
     { controlName = "cubic",
       controlAcked = \a w -> if windowBytes w < windowThreshold w then slowStart a w else avoidance a w,
       controlLoss = reduce id,
-      controlTimeout = \mss flight w -> reduce (const mss) mss flight w
+      controlTimeout = \mss -> reduce (const mss) mss
     }
   where
     beta = 0.7 :: Double
-    reduce choose mss flight w =
+    reduce choose mss w =
       let segments = fromIntegral (windowBytes w) / fromIntegral mss
           -- Section 4.7: fast convergence leaves room for a flow that comes.
           top = case windowMemory w of
             Cubic earlier' _ _ _ | segments < earlier' -> segments * (1 + beta) / 2
             _ -> segments
-          -- Section 4.6: of what was outstanding, which may be less than was allowed.
-          after = max (2 * mss) (truncate (fromIntegral flight * beta))
+          -- Section 4.6, of the window: one that is not used does not grow.
+          after = max 2 (truncate (segments * beta)) * mss
        in Window (choose after) after (Cubic top (-1) 0 0)
     avoidance a w
       | ackedFlight a + ackedMss a <= windowBytes w = w

@@ -121,9 +121,11 @@ blank settings iss offset now =
       sndWl1 = Seq 0,
       sndWl2 = Seq 0,
       sndMss = 536,
+      rcvMss = 536,
       sndScale = 0,
       rcvScale = scaleFor (max (settingReceiveLimit settings) (settingReceiveBuffer settings)),
       sndBackoff = 0,
+      sndRetries = 0,
       sndDups = 0,
       sndProbes = 0,
       rcvQuick = settingQuickAcks settings,
@@ -146,9 +148,9 @@ blank settings iss offset now =
       ackAt = never,
       progressAt = now,
       heardAt = now,
-      dataAt = now - 600000000,
+      dataAt = negate (never `div` 2),
       sentAt = now,
-      challengeAt = fromIntegral (now `div` 1000) - 100
+      challengeAt = fromIntegral (now `div` 1000) - 500
     }
 
 -- The least shift with which the field covers the buffer.
@@ -212,6 +214,7 @@ step now input t = case input of
   Abort -> aborted now t
   ShutRead -> Step (put ReadShut True t) [] []
   Tune s -> finish now [] t {tcbSettings = s}
+  Hasten yes -> finish now [] (put Interactive (not yes) (put AckNow (t `is` AckNow || yes && ackAt t /= never) t))
   Icmp what number
     -- RFC 5927, section 4.1: only about what is outstanding; anybody may have sent it.
     | sndUna t `upTo` number && number `before` sndNxt t -> troubled now what t
@@ -234,10 +237,15 @@ troubled now what t = case what of
     where
       -- Routers that do not say how much they take (mtu is 0) and lies are answered with the least.
       size = max 64 (fromIntegral (max 552 (min 65535 mtu)) - settingHeaders (tcbSettings t) - (if t `is` TimestampsOn then 12 else 0))
-  Unreachable code | tcbState t == SynSent -> failing code
+  Unreachable code | tcbState t == SynSent -> failing (if settingHeaders (tcbSettings t) > 40 then version4 code else code)
   TimeExceeded _ | tcbState t == SynSent -> failing 1
   _ -> Step t [] []
   where
+    -- The codes of version 6 (RFC 4443, section 3.1) by those of version 4.
+    version4 = \case
+      0 -> 0
+      4 -> 3
+      _ -> 1
     failing code = Step t {tcbState = Closed, timerAt = never, ackAt = never} [] [Failed (Unreached code)]
 
 -- | May this segment for a connection in TIME-WAIT begin another one (RFC 6191; RFC 9293, section
@@ -265,30 +273,40 @@ shut now t
       CloseWait -> LastAck
       s -> s
 
--- The peer learns of room that is worth it (section 3.8.6.2.2).
+-- The peer learns of room that is worth it: the window is at least doubled (section 3.8.6.2.2 asks
+-- for a segment or half of the buffer, which 'offer' sees to). And what is to be acknowledged is, if
+-- the user has taken everything and the peer may have no more to send.
 consumed :: Instant -> Tcb -> Step
 consumed now t
-  | synchronized (tcbState t) && not (t `is` FinSeen && rcvFin t `before` rcvNxt t) && distance (rcvNxt t) edge >= open + min (buffer `div` 2) (2 * fromIntegral (settingMss (tcbSettings t))) = finish now [] (put AckNow True t)
+  | synchronized (tcbState t) && not (t `is` FinSeen && rcvFin t `before` rcvNxt t) && (roomy || waited) = finish now [] (put AckNow True t)
   | otherwise = Step t [] []
   where
     buffer = settingReceiveBuffer (tcbSettings t)
     edge = earlier (rcvRead t `advance` buffer) (rcvNxt t `advance` (65535 * 2 ^ rcvScale t))
     open = distance (rcvNxt t) (rcvAdv t)
+    worth = min (buffer `div` 2) (fromIntegral (settingMss (tcbSettings t)))
+    roomy = distance (rcvNxt t) edge >= max (open + worth) (2 * open)
+    waited =
+      ackAt t /= never
+        && ( distance (rcvAcked t) (rcvNxt t) > fromIntegral (rcvMss t)
+               || readable t == 0 && (t `is` PushedTwice || t `is` Pushed && not (t `is` Interactive))
+           )
 
 -- Timers: section 3.10.8.
 due :: Instant -> Tcb -> Step
 due now t
   | tcbState t == Closed = Step t [] []
-  | givesUp t <= now = gone
+  | givesUp t <= now = gone []
   | timerAt t <= now = fired
-  | Just (at, vain) <- asking t, at <= now = if vain then gone else let (s, t') = probeSegment now t {sndProbes = sndProbes t + 1} in Step t' [s] []
-  | ackAt t <= now = finish now [] (put AckNow True t)
+  | Just (at, vain) <- asking t, at <= now = if vain then gone [resetSegment now t] else let (s, t') = probeSegment now t {sndProbes = sndProbes t + 1} in Step t' [s] []
+  -- The user does not answer, after all.
+  | ackAt t <= now = finish now [] (put Interactive False (put AckNow True t))
   | otherwise = Step t [] []
   where
-    gone = Step t {tcbState = Closed, timerAt = never, ackAt = never} [resetSegment now t | synchronized (tcbState t)] [Failed TimedOut]
+    gone out = Step t {tcbState = Closed, timerAt = never, ackAt = never} out [Failed TimedOut]
     fired
       | tcbState t == TimeWait || tcbState t == FinWait2 = Step t {tcbState = Closed, timerAt = never, ackAt = never} [] []
-      | not (synchronized (tcbState t)) && sndBackoff t >= settingSynRetries (tcbSettings t) = gone
+      | not (synchronized (tcbState t)) && sndBackoff t >= settingSynRetries (tcbSettings t) = gone []
       | not (synchronized (tcbState t)) =
           let t1 = (put SynAgain True t) {sndBackoff = min 15 (sndBackoff t + 1)}
               t' = t1 {timerAt = now + retransmissionTimeout t1}
@@ -302,6 +320,6 @@ due now t
       | usable t > 0 && unsent t > 0 = let (out, t') = sendHeld now t {timerAt = never} in Step t' out []
       | usable t > 0 = finish now [] t {timerAt = never}
       | otherwise =
-          let t1 = t {sndBackoff = min 15 (sndBackoff t + 1)}
-              (s, t2) = probeSegment now t1 {timerAt = now + retransmissionTimeout t1}
+          let t1 = t {sndRetries = min 15 (sndRetries t + 1)}
+              (s, t2) = probeSegment now t1 {timerAt = now + probeTimeout t1}
            in Step t2 [s] []

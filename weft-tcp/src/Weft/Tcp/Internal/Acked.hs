@@ -57,7 +57,7 @@ acknowledged now s t
     board = tcbScoreboard t
     shortest = rttLeast t
     (board1, heard1) = if advances then forget now shortest a board else (board, nothingHeard)
-    (board2, heard) = Foldable.foldl' (flip (mark now shortest mss)) (board1, heard1) valid
+    (board2, heard) = Foldable.foldl' (flip (mark now shortest mss)) (board1, if heardAgain heard1 then heard1 {heardTime = Nothing} else heard1) valid
     board3 = if isJust again then duplicated board2 else board2
     -- RFC 5681, section 2; with selective acknowledgements, one that says something new.
     duplicates = not advances && segmentSpan s == 0 && (if t `is` SackOn then heardSacked heard else scaled s t == sndWnd t)
@@ -72,7 +72,7 @@ acknowledged now s t
       | duplicates && sndDups t < maxBound = sndDups t + 1
       | otherwise = sndDups t
     news = News now s heard delivered advances (heardOriginal heard1) duplicates
-    -- Karn's rule: what was sent twice is not timed. Timestamps tell the two apart.
+    -- Karn's rule: an acknowledgement of what was sent twice is not timed. Timestamps tell the two apart.
     sample = case heardTime heard of
       Just at -> Just (fromIntegral (max 1 (min 600000000 (now - at))))
       Nothing | advances -> echoed now s t
@@ -87,7 +87,7 @@ acknowledged now s t
           { sndUna = if advances then a else sndUna t,
             sndDups = dups,
             tcbScoreboard = if a == sndNxt t && not (boardReordered board3) && isNothing (boardProbe board3) then emptyScoreboard else board3,
-            sndBackoff = if advances then 0 else sndBackoff t,
+            sndRetries = if advances then 0 else sndRetries t,
             timerAt = if restarts then never else timerAt t,
             progressAt = if advances then now else progressAt t,
             tcbRecovery = if isJust again then onEpisode (\e -> e {episodeAgain = episodeAgain e - 1}) (tcbRecovery t) else tcbRecovery t
@@ -124,7 +124,9 @@ recover news t = case tcbRecovery t of
     | otherwise -> let x = noticed news t in if isFast x then x else reduce news 0 e x
   Fast e
     | needless news e t -> noticed news (undone e t)
-    | episodePoint e `upTo` sndUna t -> settled t
+    -- RFC 6582, section 4: what is acknowledged twice now may have been sent twice.
+    | episodePoint e == sndUna t && not (t `is` SackOn) -> (settled t) {tcbRecovery = Fast e}
+    | episodePoint e `upTo` sndUna t -> grown news (settled t)
     | otherwise ->
         let x = lossesIn news (if plainPartial then holed t else t)
          in reduce news (boardLost (tcbScoreboard x) - min (boardLost (tcbScoreboard x)) (boardLost (tcbScoreboard t))) e x
@@ -221,19 +223,19 @@ episode t =
       episodeRepeated = False,
       episodeDelivered = 0,
       episodeOut = 0,
-      episodeFlight = max 1 (pipe t + boardLost (tcbScoreboard t) + boardSacked (tcbScoreboard t)),
+      episodeWindow = max 1 (windowBytes (tcbWindow t)),
       episodeFrto = 0
     }
 
 -- The threshold goes down; the window follows it.
 lowered :: Tcb -> Tcb
-lowered t = t {tcbWindow = (controlLoss (settingControl (tcbSettings t)) (fromIntegral (sndMss t)) (min (flight t) (windowBytes w)) w) {windowBytes = windowBytes w}}
+lowered t = t {tcbWindow = (controlLoss (settingControl (tcbSettings t)) (fromIntegral (sndMss t)) w) {windowBytes = windowBytes w}}
   where
     w = tcbWindow t
 
 -- Proportional rate reduction (RFC 6937, section 3.1, with the bound of slow start where the
 -- acknowledgement advances and shows no new loss, else of conservation). Given how much was found
--- to be lost.
+-- to be lost. As in Linux the proportion is that of the windows, in whole segments.
 reduce :: News -> Word32 -> Episode -> Tcb -> Tcb
 reduce news lost e0 t
   | newsDelivered news == 0 && episodeOut e0 > 0 = t
@@ -245,7 +247,7 @@ reduce news lost e0 t
     e = e0 {episodeDelivered = episodeDelivered e0 + newsDelivered news}
     owed = episodeDelivered e - min (episodeDelivered e) (episodeOut e)
     proportional :: Word32
-    proportional = fromIntegral ((fromIntegral (episodeDelivered e) * toInteger threshold + toInteger (episodeFlight e) - 1) `div` toInteger (episodeFlight e))
+    proportional = let wide = toInteger (episodeWindow e) * toInteger mss in mss * fromIntegral ((toInteger (episodeDelivered e) * toInteger threshold + wide - 1) `div` wide)
     counted
       | pipe t > threshold = proportional - min proportional (episodeOut e)
       | otherwise = min (threshold - pipe t) (max owed (newsDelivered news) + if newsAdvances news && lost == 0 then mss else 0)
@@ -278,6 +280,7 @@ undone e t =
     { tcbRecovery = Open,
       sndDups = 0,
       sndBackoff = 0,
+      sndRetries = 0,
       tcbScoreboard = loseNone (tcbScoreboard t),
       tcbWindow = old {windowBytes = max (windowBytes old) (windowBytes (tcbWindow t)), windowThreshold = max (windowThreshold old) (windowThreshold (tcbWindow t))}
     }
@@ -328,8 +331,9 @@ timedOut t0 =
     { tcbRecovery = Loss next,
       tcbScoreboard = loseAll (renege (tcbScoreboard t)),
       -- RFC 5681, section 3.1: the threshold is not lowered again for the same loss.
-      tcbWindow = if first then controlTimeout (settingControl (tcbSettings t)) mss (min (flight t) (windowBytes w)) w else w {windowBytes = mss},
+      tcbWindow = if first then controlTimeout (settingControl (tcbSettings t)) mss w else w {windowBytes = mss},
       sndBackoff = min 15 (sndBackoff t + 1),
+      sndRetries = min 15 (sndRetries t + 1),
       sndDups = 0,
       timerAt = never
     }
@@ -337,7 +341,7 @@ timedOut t0 =
     t = put TimerReorder False (put TimerProbe False t0)
     w = tcbWindow t
     mss = fromIntegral (sndMss t)
-    first = sndBackoff t == 0
+    first = sndRetries t == 0
     -- RFC 5682, section 2, step 1: only for the first timeout of these data.
     next = case tcbRecovery t of
       Loss e -> e {episodePoint = sndNxt t, episodeFrto = 0}
@@ -347,25 +351,28 @@ timedOut t0 =
 
 -- | Take the window of a segment, if it is newer than the one that is known. An acknowledgement of
 -- new data always is, also one that overtook a later segment: the old window after the new number
--- would end beyond what the peer offered. RFC 9293 does not say so.
+-- would end beyond what the peer offered. RFC 9293 does not say so. As in Linux, a repetition may
+-- close the window, but not make it smaller otherwise: it may have been overtaken.
 updateWindow :: Bool -> Segment -> Tcb -> Tcb
 updateWindow advances s t
   | newer = t {sndWnd = w, sndMaxWnd = max w (sndMaxWnd t), sndWl1 = later (sndWl1 t) (segmentSeq s), sndWl2 = segmentAck s}
   | otherwise = t
   where
     w = scaled s t
-    newer = advances || sndWl1 t `before` segmentSeq s || sndWl1 t == segmentSeq s && sndWl2 t `upTo` segmentAck s
+    newer = advances || sndWl1 t `before` segmentSeq s || sndWl1 t == segmentSeq s && sndWl2 t `upTo` segmentAck s && (w > sndWnd t || w == 0)
 
 scaled :: Segment -> Tcb -> Word32
 scaled s t = fromIntegral (segmentWindow s) `shiftL` fromIntegral (sndScale t)
 
--- | One measurement of the round trip, in microseconds (RFC 6298, section 2).
+-- | One measurement of the round trip, in microseconds (RFC 6298, section 2). It ends a timeout that
+-- was doubled (section 5).
 measure :: Word32 -> Tcb -> Tcb
 measure sample t
-  | rttSmooth t == 0 = t {rttSmooth = max 1 sample, rttVar = sample `unsafeShiftR` 1, rttLeast = max 1 sample}
+  | rttSmooth t == 0 = t {sndBackoff = 0, rttSmooth = max 1 sample, rttVar = sample `unsafeShiftR` 1, rttLeast = max 1 sample}
   | otherwise =
       t
-        { rttVar = rttVar t - (rttVar t `unsafeShiftR` 2) + (apart `unsafeShiftR` 2),
+        { sndBackoff = 0,
+          rttVar = rttVar t - (rttVar t `unsafeShiftR` 2) + (apart `unsafeShiftR` 2),
           rttSmooth = max 1 (rttSmooth t - (rttSmooth t `unsafeShiftR` 3) + (sample `unsafeShiftR` 3)),
           rttLeast = min (rttLeast t) (max 1 sample)
         }

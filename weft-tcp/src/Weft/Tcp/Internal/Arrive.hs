@@ -14,7 +14,7 @@ where
 import Data.Bits (unsafeShiftR)
 import Data.Int (Int32)
 import Data.Maybe (fromMaybe, isJust)
-import Data.Word (Word32)
+import Data.Word (Word16, Word32)
 import Weft.Tcp.Congestion
 import Weft.Tcp.Internal.Acked
 import Weft.Tcp.Internal.Output
@@ -54,8 +54,7 @@ negotiated now s t =
         sndScale = if scaling then fromMaybe 0 (optionScale o) else 0,
         rcvScale = if scaling then rcvScale t else 0,
         tsRecent = maybe 0 timestampValue (optionTimestamps o),
-        -- RFC 5681, section 3.1: a SYN that was lost is a sign of congestion.
-        tcbWindow = (initialWindow (fromIntegral payload)) {windowBytes = if t `is` SynAgain then fromIntegral payload else windowBytes (initialWindow (fromIntegral payload))},
+        tcbWindow = firstWindow t payload,
         heardAt = now
       }
     [(SackOn, settingSack settings && optionSackPermitted o), (TimestampsOn, timestamps), (ScaleOn, scaling)]
@@ -68,10 +67,18 @@ negotiated now s t =
     -- option it is 536 (RFC 9293, section 3.7.1).
     payload = max 64 (min (settingMss settings) (fromMaybe 536 (optionMss o))) - (if timestamps then 12 else 0)
 
+-- RFC 6928, section 2: SYNs that were lost, one after the other, are a sign of congestion.
+firstWindow :: Tcb -> Word16 -> Window
+firstWindow t payload = initial {windowBytes = if sndBackoff t > 1 then fromIntegral payload else windowBytes initial}
+  where
+    initial = initialWindow (fromIntegral payload)
+
 -- Section 3.10.7.3.
 synSent :: Instant -> Segment -> Tcb -> Step
 synSent now s t
-  | f `has` ack && not acks = Step t [Segment (segmentAck s) (Seq 0) rst 0 0 noOptions 0 | not (f `has` rst)] []
+  -- The peer thinks of an old connection, which the reset ends: the next SYN may come soon.
+  | f `has` ack && not acks && f `has` rst = Step t [] []
+  | f `has` ack && not acks = Step t {timerAt = if t `is` SynAgain then timerAt t else min (timerAt t) (now + 5000)} [Segment (segmentAck s) (Seq 0) rst 0 0 noOptions 0] []
   | f `has` rst = if f `has` ack then failed Refused t else Step t [] []
   | not (f `has` syn) = Step t [] []
   | f `has` ack = finish now [Opened] (put EcnOn (settingEcn (tcbSettings t) == OfferEcn && f `has` ece && not (f `has` cwr)) (put AckNow True (opened known {sndUna = segmentAck s})))
@@ -93,19 +100,18 @@ acceptable :: Instant -> Bool -> Segment -> Tcb -> Step
 acceptable now outdated s t
   -- A SYN again: the answer to it was lost. Its window is not scaled (RFC 7323, section 2.2).
   | tcbState t == SynReceived && f `has` syn && segmentSeq s == rcvNxt t `retreat` 1 && not (f `has` rst) =
-      if f `has` ack && segmentAck s == sndNxt t then handshaken now s {segmentFlags = ack, segmentSeq = rcvNxt t, segmentLength = 0, segmentWindow = segmentWindow s `unsafeShiftR` fromIntegral (sndScale t)} t else Step t [synSegment now t] []
+      if f `has` ack && segmentAck s == sndNxt t then handshaken now s {segmentFlags = ack, segmentSeq = rcvNxt t, segmentLength = 0, segmentWindow = segmentWindow s `unsafeShiftR` fromIntegral (sndScale t)} (put AckNow True t) else Step t [synSegment now t] []
   -- RFC 7323, section 5.3: a segment older than the last one in order. After 24 days of
   -- silence the comparison says nothing (section 5.5).
   | old && not (f `has` rst) = if segmentSpan s > 0 then reply else challenge now t
   | not inWindow = if f `has` rst then ignore else if segmentSpan s > 0 then reply else challenge now t
-  -- RFC 5961, section 3.2; RFC 1337 for TIME-WAIT.
+  -- RFC 5961, section 3.2.
   | f `has` rst =
       if segmentSeq s /= rcvNxt t
         then challenge now t
         else case tcbState t of
-          TimeWait -> ignore
           SynReceived -> failed Refused t
-          s' | s' `elem` [Closing, LastAck] -> Step t {tcbState = Closed, timerAt = never, ackAt = never} [] []
+          s' | s' `elem` [Closing, LastAck, TimeWait] -> Step t {tcbState = Closed, timerAt = never, ackAt = never} [] []
           _ -> failed Reset t
   -- RFC 5961, section 4.2.
   | f `has` syn = challenge now t
@@ -118,7 +124,8 @@ acceptable now outdated s t
     ignore = Step t [] []
     reply = let (x, t') = acknowledgement now (repeated s t) in Step t' [x] []
     old = case optionTimestamps (segmentOptions s) of
-      Just x | t `is` TimestampsOn, not outdated -> (fromIntegral (timestampValue x - tsRecent t) :: Int32) < 0
+      -- One tick of its clock the peer may be wrong, as in Linux.
+      Just x | t `is` TimestampsOn, not outdated -> (fromIntegral (timestampValue x - tsRecent t) :: Int32) < -1
       _ -> False
     -- The table of section 3.4, but for two allowances: an acknowledgement at the right edge (a
     -- peer that filled the window sends those), and one with data at a closed window.
@@ -127,11 +134,11 @@ acceptable now outdated s t
       | rcvNxt t == rcvAdv t = segmentSeq s == rcvNxt t
       | otherwise = segmentSeq s `before` rcvAdv t && rcvNxt t `before` segmentEnd s
 
--- An acknowledgement that says where this end is, ten times a second at most, so that two ends
+-- An acknowledgement that says where this end is, twice a second at most, so that two ends
 -- that do not understand each other do not keep each other busy (RFC 5961, section 7).
 challenge :: Instant -> Tcb -> Step
 challenge now t
-  | milliseconds - challengeAt t < 100 = Step t [] []
+  | milliseconds - challengeAt t < 500 = Step t [] []
   | otherwise = let (x, t') = acknowledgement now t {challengeAt = milliseconds} in Step t' [x] []
   where
     milliseconds = fromIntegral (now `div` 1000)
@@ -144,6 +151,7 @@ handshaken now s t = case acking now s t' of
       (if t `is` SynAgain then t else measure (fromIntegral (min 600000000 (max 1 (now - sentAt t)))) t)
         { tcbState = if t `is` FinQueued then FinWait1 else Established,
           sndUna = segmentAck s,
+          tcbWindow = firstWindow t (sndMss t),
           sndBackoff = 0,
           timerAt = never,
           progressAt = now,
@@ -165,12 +173,14 @@ acking now s t
             FinWait1 | finAcked -> text now s answers t2 {tcbState = FinWait2, timerAt = if t2 `is` UserGone then now + settingFinWait (tcbSettings t2) else never}
             Closing | finAcked -> text now s answers (waiting now t2)
             LastAck | finAcked -> Step t2 {tcbState = Closed, timerAt = never, ackAt = never} [] answers
-            _ -> text now s answers t2
+            _ -> text now s answers (if probed t2 then t2 {timerAt = never} else t2)
   where
     a = segmentAck s
+    -- A window that is still closed: the next probe counts from here.
+    probed x = flight x == 0 && sndWnd x == 0 && maySend (tcbState x)
     -- RFC 7323, section 4.3; only of a segment whose acknowledgement is right.
     recent x = case optionTimestamps (segmentOptions s) of
-      Just y | x `is` TimestampsOn, segmentSeq s `upTo` rcvAcked x -> x {tsRecent = timestampValue y}
+      Just y | x `is` TimestampsOn, segmentSeq s `upTo` rcvAcked x, timestampValue y /= tsRecent x - 1 -> x {tsRecent = timestampValue y}
       _ -> x
 
 -- RFC 2883, section 4: what of the payload came before is reported, once.
@@ -190,7 +200,7 @@ text now s answers t
   | tcbState t `elem` [CloseWait, Closing, LastAck, TimeWait] =
       -- The peer's FIN came before; what else comes is an old segment. TIME-WAIT starts anew.
       let again' = repeated s (if tcbState t == TimeWait && segmentSpan s > 0 then waiting now t else t)
-       in finish now answers (put AckNow (t `is` AckNow || segmentSpan s > 0) again')
+       in finish now answers (put AckNow (t `is` AckNow || segmentSpan s > 0 && (tcbState t == TimeWait || segmentSeq s `before` rcvNxt t)) again')
   | segmentSpan s == 0 = finish now answers t
   -- RFC 3168, section 6.1.3: a mark is echoed until the sender says that it has heard of it.
   | t `is` EcnOn && (f `has` cwr || f `has` ce) && t `is` EcnEcho /= f `has` ce = text now s answers (put AckNow True (put EcnEcho (f `has` ce) t))
@@ -211,28 +221,35 @@ text now s answers t
       o | Just old <- lastRepeated (tcbReassembly o) -> x {tcbReassembly = noteRepeated old (tcbReassembly x)}
       _ -> x
     finNow = segmentFlags s `has` fin && not (t `is` FinSeen) && rangeEnd payload `upTo` rcvAdv t && rcvNxt t `upTo` rangeEnd payload
-    seen = if finNow then (put FinSeen True t) {rcvFin = rangeEnd payload} else t
+    seen = if finNow then (put FinSeen True measured) {rcvFin = rangeEnd payload} else measured
+    -- After a pause longer than the timeout the peer is in slow start, perhaps.
+    measured =
+      (put Pushed (t `is` Pushed || pushed) (put PushedTwice (t `is` PushedTwice || t `is` Pushed && small) t))
+        { rcvMss = fromIntegral (max (fromIntegral (rcvMss t)) (min (segmentLength s) (fromIntegral (settingMss (tcbSettings t))))),
+          rcvQuick = if now - dataAt t > retransmissionTimeout t then settingQuickAcks (tcbSettings t) else rcvQuick t
+        }
+    small = segmentLength s > 0 && segmentLength s < fromIntegral (rcvMss t)
+    pushed = small || segmentLength s > 0 && f `has` psh
     (next, rest) = takeReady (rcvNxt t) queue
     ended = seen `is` FinSeen && next == rcvFin seen
     inOrder = distance (rcvNxt t) next
     moved =
       delayed
-        seen
+        (put Interactive (seen `is` Interactive || ended) seen)
           { rcvNxt = if ended then next `advance` 1 else next,
             rcvAdv = if ended then later (rcvAdv seen) (next `advance` 1) else rcvAdv seen,
             dataAt = if isEmpty piece then dataAt t else now,
             tcbReassembly = if ended then emptyReassembly else rest
           }
-    -- RFC 5681, section 4.2: at once for what is out of order, old or fills a gap; else for every
-    -- second full segment, or after a while.
+    -- RFC 5681, section 4.2: at once for what is out of order, old or fills a gap; else when more than
+    -- a segment came, or after a while. A FIN in order waits for this end's, if data came before.
     delayed x
-      | ended || not (isComplete queue' && isComplete (tcbReassembly t)) || inOrder == 0 || finNow = put AckNow True x
-      | rcvQuick x > 0 = put AckNow True x {rcvQuick = rcvQuick x - 1}
-      | distance (rcvAcked x) (rcvNxt x) >= 2 * full = put AckNow True x
+      | finNow && tcbState t /= Established || ended && dataAt x < 0 || not (isComplete queue' && isComplete (tcbReassembly t)) || inOrder == 0 && not ended = put AckNow True x
+      | rcvQuick x > 0 && not (x `is` Interactive) = put AckNow True x {rcvQuick = rcvQuick x - 1}
+      | distance (rcvAcked x) (rcvNxt x) > fromIntegral (rcvMss x) = put AckNow True x
       | ackAt x == never = x {ackAt = now + settingAckDelay (tcbSettings x)}
       | otherwise = x
     queue' = rest
-    full = fromIntegral (settingMss (tcbSettings t)) - 12 :: Word32
     closing x
       | not ended = x
       | otherwise = case tcbState x of

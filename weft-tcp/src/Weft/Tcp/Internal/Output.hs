@@ -45,7 +45,8 @@ transmit now t0
         not (trying t),
         Just r <- nextLost t,
         (s, t') <- again now r t,
-        pipe t == 0 || pipe t + segmentLength s <= windowBytes (tcbWindow t) =
+        -- A window of one segment is for one, also if that is small.
+        pipe t == 0 || windowBytes (tcbWindow t) > fromIntegral (sndMss t) && pipe t + segmentLength s <= windowBytes (tcbWindow t) =
           repairs (s : out) t'
       | otherwise = news (0 :: Int) out t
     -- Step 2 of F-RTO (RFC 5682): two new segments, and nothing that may be lost.
@@ -76,8 +77,11 @@ room t = fromIntegral (sndMss t) - min (fromIntegral (sndMss t) - 1) (fromIntegr
 
 blocks :: Tcb -> [Range]
 blocks t
-  | t `is` SackOn = take (if t `is` TimestampsOn then 3 else 4) (maybe id (:) (lastRepeated (tcbReassembly t)) (arrivedRanges (tcbReassembly t)))
+  | t `is` SackOn = take (if t `is` TimestampsOn then 3 else 4) (maybe id (:) (lastRepeated (tcbReassembly t)) (map ended (arrivedRanges (tcbReassembly t))))
   | otherwise = []
+  where
+    -- A FIN after the last byte is here, too.
+    ended r = if t `is` FinSeen && rangeEnd r == rcvFin t then r {rangeEnd = rangeEnd r `advance` 1} else r
 
 -- The first loss that was not sent again. It lies in the peer's window, or is the very first byte
 -- outstanding, which may be sent to a window that shrank (RFC 9293, section 3.8.6, SHLD-14).
@@ -93,6 +97,8 @@ again now (Range from to) t =
     t'
       { tcbScoreboard = sentAgain now (Range from next) (tcbScoreboard t'),
         tcbRecovery = noted (tcbRecovery t'),
+        -- The timer is for the first outstanding byte.
+        timerAt = if from == sndUna t then never else timerAt t',
         sentAt = now
       }
   )
@@ -100,7 +106,9 @@ again now (Range from to) t =
     size = min (room t) (if from `before` sndEnd t then distance from (earlier to (sndEnd t)) else 0)
     finToo = t `is` FinSent && from `advance` size == sndEnd t && sndEnd t `before` to
     next = from `advance` (size + if finToo then 1 else 0)
-    (segment, t') = carrying now from size finToo t
+    (whole, t') = carrying now from size finToo t
+    -- A small segment was the end of what its user wrote at once.
+    segment = if size > 0 && size < room t then whole {segmentFlags = segmentFlags whole <> psh} else whole
     noted = \case
       Open -> Open
       Reducing e -> Reducing (count e)
@@ -143,12 +151,11 @@ new now size t = (marked, fresh t')
     reduced = t `is` EcnReduced && size > 0
     marked = segment {segmentFlags = segmentFlags segment <> (if reduced then cwr else mempty) <> (if t `is` EcnOn && size > 0 then ect else mempty)}
     t' =
-      (put FinSent (t `is` FinSent || finToo) (put EcnReduced (t `is` EcnReduced && not reduced) sent))
+      -- An answer: from now on acknowledgements wait for one (as Linux's "pingpong").
+      (put Interactive (t `is` Interactive || size > 0 && now - dataAt t < 40000) (put FinSent (t `is` FinSent || finToo) (put EcnReduced (t `is` EcnReduced && not reduced) sent)))
         { sndNxt = next,
           sentAt = now,
           sndSmall = if size > 0 && size < room t then next else sndSmall sent,
-          -- An answer: from now on acknowledgements wait for one (as Linux's "pingpong").
-          rcvQuick = if now - dataAt t < 40000 then 0 else rcvQuick sent,
           tcbScoreboard = sentNew now (Range from next) (tcbScoreboard sent),
           tcbRecovery = case tcbRecovery sent of
             Fast e -> Fast e {episodeOut = episodeOut e + size}
@@ -157,7 +164,7 @@ new now size t = (marked, fresh t')
         }
     -- The timer was for something else, or for a probe of what was the tail.
     fresh x
-      | flight t == 0 = (put TimerProbe False x) {timerAt = never, sndBackoff = 0, progressAt = now}
+      | flight t == 0 = (put TimerProbe False x) {timerAt = never, sndRetries = 0, progressAt = now}
       | t `is` TimerProbe = (put TimerProbe False x) {timerAt = never}
       | otherwise = x
 
@@ -170,7 +177,7 @@ carrying now from size finToo t = (s {segmentLength = size}, t')
 -- Every segment acknowledges.
 segmentNow :: Instant -> Seq -> Flags -> Tcb -> (Segment, Tcb)
 segmentNow now from flags t =
-  (Segment from (rcvNxt t) (if t `is` EcnEcho then flags <> ece else flags) (shown t) 0 options 0, (put AckNow False t) {ackAt = never, rcvAcked = rcvNxt t, tcbReassembly = reported (tcbReassembly t)})
+  (Segment from (rcvNxt t) (if t `is` EcnEcho then flags <> ece else flags) (shown t) 0 options 0, (put Pushed False (put PushedTwice False (put AckNow False t))) {ackAt = never, rcvAcked = rcvNxt t, tcbReassembly = reported (tcbReassembly t)})
   where
     options
       | t `is` TimestampsOn || t `is` SackOn = noOptions {optionTimestamps = stamp now t, optionSack = blocks t}
@@ -226,7 +233,7 @@ synSegment now t = Segment (sndUna t) (rcvNxt t) flags window 0 options 0
 -- | Reset the peer, with a number that it takes, and with timestamps as in every segment (RFC 7323,
 -- section 5.2).
 resetSegment :: Instant -> Tcb -> Segment
-resetSegment now t = Segment (takenSeq t) (rcvNxt t) (rst <> ack) 0 0 noOptions {optionTimestamps = stamp now t} 0
+resetSegment now t = Segment (takenSeq t) (rcvNxt t) (rst <> ack) (shown t) 0 noOptions {optionTimestamps = stamp now t} 0
 
 -- Move the right edge of the receive window, by a worthwhile step or not at all (RFC 9293, section
 -- 3.8.6.2.2).
@@ -246,8 +253,9 @@ arm now t
   | tcbState t == TimeWait || tcbState t == FinWait2 = t
   | timerAt t /= never && (flight t > 0 || waits) = t
   | flight t > 0 && probes = (put TimerProbe True t) {timerAt = now + min probe timeout}
-  | flight t > 0 || waits = t {timerAt = now + timeout}
-  | otherwise = (put TimerProbe False (put TimerReorder False t)) {timerAt = never, sndBackoff = 0}
+  | flight t > 0 = t {timerAt = now + timeout}
+  | waits = t {timerAt = now + probeTimeout t}
+  | otherwise = (put TimerProbe False (put TimerReorder False t)) {timerAt = never, sndRetries = 0}
   where
     timeout = retransmissionTimeout t
     waits = maySend (tcbState t) && (unsent t > 0 || pendingFin t)
@@ -259,10 +267,10 @@ arm now t
         && tcbRecovery t == Open
         && synchronized (tcbState t)
         && rttSmooth t > 0
-        && sndBackoff t == 0
+        && sndRetries t == 0
         && boardSacked board == 0
         && null (boardProbe board)
-    probe = 2 * fromIntegral (rttSmooth t) + (if flight t <= fromIntegral (sndMss t) then settingMinimumRto (tcbSettings t) else 2000)
+    probe = 2 * fromIntegral (rttSmooth t) + (if flight t <= fromIntegral (sndMss t) && length (boardPieces board) == 1 then settingMinimumRto (tcbSettings t) else 2000)
 
 -- | Send what was held back: a segment, whatever its size.
 sendHeld :: Instant -> Tcb -> ([Segment], Tcb)

@@ -69,7 +69,7 @@ insertRange new (Reassembly old twice)
   | otherwise = Just (Reassembly (whole : apart) (if isEmpty again then twice else Just again), fresh)
   where
     -- What of it is here already (RFC 2883).
-    again = case [x | r <- old, let x = new `intersect` r, not (isEmpty x)] of
+    again = case sortOn (distance (rangeStart new) . rangeStart) [x | r <- old, let x = new `intersect` r, not (isEmpty x)] of
       x : _ -> x
       [] -> Range (rangeStart new) (rangeStart new)
     (joined, apart) = partition (touches new) old

@@ -189,8 +189,8 @@ data Heard = Heard
     heardBytes :: !Word32,
     -- | When the first of them was sent, if none of them was sent twice.
     heardTime :: !(Maybe Int64),
-    -- | Something arrived that was sent once only.
-    heardOriginal :: !Bool,
+    -- | Something arrived that was sent once only, and something that was sent again.
+    heardOriginal, heardAgain :: !Bool,
     -- | Something arrived out of turn.
     heardSacked :: !Bool
   }
@@ -198,7 +198,7 @@ data Heard = Heard
 
 -- | An acknowledgement that said nothing.
 nothingHeard :: Heard
-nothingHeard = Heard 0 Nothing False False
+nothingHeard = Heard 0 Nothing False False False
 
 -- What a piece's arrival says; RFC 8985, section 6.2, steps 1 to 3. A round trip shorter than any
 -- before is one of the first transmission, not of the second.
@@ -213,6 +213,7 @@ arrives now shortest (b, h) p
               Nothing | not (pieceAgain p) -> Just (pieceTime p)
               at -> at,
             heardOriginal = heardOriginal h || not (pieceAgain p),
+            heardAgain = heardAgain h || pieceAgain p,
             heardSacked = heardSacked h
           }
       )

@@ -35,6 +35,7 @@ module Weft.Tcp.Internal.Tcb
     windowEdge,
     usable,
     retransmissionTimeout,
+    probeTimeout,
     clockValue,
     synchronized,
     maySend,
@@ -173,8 +174,8 @@ data Episode = Episode
     -- | How many segments were sent again, less those reported as duplicates; and was any?
     episodeAgain :: !Int,
     episodeRepeated :: !Bool,
-    -- | Proportional rate reduction: bytes delivered and sent since, and outstanding at first.
-    episodeDelivered, episodeOut, episodeFlight :: !Word32,
+    -- | Proportional rate reduction: bytes delivered and sent since, and the window at first.
+    episodeDelivered, episodeOut, episodeWindow :: !Word32,
     -- | The step of F-RTO (RFC 5682): 0 if it is not tried, 1 until an acknowledgement comes, 2
     -- when new data were sent to see what happens.
     episodeFrto :: !Word8
@@ -206,6 +207,11 @@ data Mark
     EcnOn
   | EcnEcho
   | EcnReduced
+  | -- | The user answers what it receives, so acknowledgements wait for the answer.
+    Interactive
+  | -- | Since the last acknowledgement something came after which the peer may be waiting, and twice.
+    Pushed
+  | PushedTwice
   deriving stock (Eq, Enum, Show)
 
 -- | A connection.
@@ -222,9 +228,12 @@ data Tcb = Tcb
     sndWl1, sndWl2 :: !Seq,
     -- | The largest payload beside the options of every segment.
     sndMss :: !Word16,
+    -- | The largest payload that came: the peer's segment, as far as is known.
+    rcvMss :: !Word16,
     sndScale, rcvScale :: !Word8,
-    -- | How often the timer fired in a row, and how many duplicate acknowledgements came.
-    sndBackoff, sndDups :: !Word8,
+    -- | How often the timeout was doubled since the last measurement of a round trip (Karn's
+    -- algorithm), how often the timer fired in a row, and how many duplicate acknowledgements came.
+    sndBackoff, sndRetries, sndDups :: !Word8,
     -- | Keep-alive probes without an answer.
     sndProbes :: !Word8,
     -- | How many more segments are acknowledged at once.
@@ -284,6 +293,8 @@ data Input
     Abort
   | -- | Other settings from now on. What was agreed with the peer stays.
     Tune !Settings
+  | -- | Acknowledge at once what comes from now on, or wait for the user's answers.
+    Hasten !Bool
   | -- | A router, or the peer's host, says what became of a segment with this number.
     Icmp !Trouble !Seq
 
@@ -350,7 +361,14 @@ usable t = if windowEdge t `before` sndNxt t then 0 else distance (sndNxt t) (wi
 
 -- | RFC 6298, sections 2 and 5.5.
 retransmissionTimeout :: Tcb -> Int64
-retransmissionTimeout t = min (settingMaximumRto s) (bounded `shiftL` min 12 (fromIntegral (sndBackoff t)))
+retransmissionTimeout t = doubled (sndBackoff t) t
+
+-- | How long until the peer's closed window is probed: RFC 9293, section 3.8.6.1.
+probeTimeout :: Tcb -> Int64
+probeTimeout t = doubled (sndRetries t) t
+
+doubled :: Word8 -> Tcb -> Int64
+doubled times t = min (settingMaximumRto s) (bounded `shiftL` min 12 (fromIntegral times))
   where
     s = tcbSettings t
     bounded
