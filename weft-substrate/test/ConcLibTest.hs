@@ -1,3 +1,5 @@
+{-# LANGUAGE RecordWildCards #-}
+
 -- |
 -- Description : The concurrency libraries
 module ConcLibTest (tests) where
@@ -7,26 +9,24 @@ import Control.Exception hiding (throwTo)
 import Control.Monad
 import Data.ByteString qualified as ByteString
 import Data.IORef
+import Library
 import Scheduler (example)
 import System.Posix.IO.ByteString (closeFd, createPipe, fdRead, fdWrite)
-import System.Timeout (timeout)
 import Test.Tasty
 import Test.Tasty.HUnit
-import Weft.ConcLib.MP
-import Weft.ConcLib.MP.STM
+import Weft.ConcLib.MP hiding (forkFinally, forkIO, forkIOWithUnmask, killThread, myThreadId, outside, throwTo, yield)
+import Weft.ConcLib.MP qualified as MP
 import Weft.ConcLib.OS qualified as OS
+import Weft.ConcLib.STM
 
 tests :: TestTree
 tests =
   testGroup
     "concurrency libraries"
     [ testCase "a scheduler in sixty lines" sixtyLines,
-      testGroup "ConcLib_MP" [testGroup (show n <> " HECs") (onHECs (withConcLib n)) | n <- [1, 2 :: Int]],
-      testGroup
-        "ConcLib_OS"
-        [ testCase "ping-pong" (OS.withConcLib osPingPong),
-          testCase "many takers, one of them killed" (OS.withConcLib osKilled)
-        ]
+      testGroup "each" (onLibraries every),
+      testGroup "the end of the main thread is the end" [testCase (show n <> " HECs") (limited (ends n)) | n <- [1, 2]],
+      testCase "threads of two libraries share a variable" (limited shared)
     ]
 
 sixtyLines :: Assertion
@@ -37,20 +37,11 @@ sixtyLines = do
   shown <- readFile "examples/scheduler.txt" `catch` \(_ :: IOException) -> readFile "weft-substrate/examples/scheduler.txt"
   reverse r @?= lines shown
 
--- | Within ten seconds, or it fails.
-limited :: IO () -> Assertion
-limited act = do
-  end <- GHC.newEmptyMVar
-  _ <- GHC.forkOS (try act >>= GHC.putMVar end)
-  timeout 20_000_000 (GHC.takeMVar end) >>= \case
-    Just r -> either (throwIO :: SomeException -> IO ()) pure r
-    Nothing -> assertFailure "it does not end"
-
-onHECs :: (forall a. IO a -> IO a) -> [TestTree]
-onHECs with =
-  [ testCase name (limited (with act))
-    | (name, act) <-
-        [ ("2,000 threads, forked and joined", joined),
+every :: Library t -> [TestTree]
+every library =
+  [ testCase name (limited (with library (test library)))
+    | (name, test) <-
+        [ ("many threads, forked and joined", joined),
           ("ping-pong", pingPong),
           ("an MVar is fair", fair),
           ("readers see, one takes", reading),
@@ -69,25 +60,26 @@ onHECs with =
           ("transfers between accounts", transfers)
         ]
   ]
-    <> [testCase "the end of the main thread is the end" (limited (ends with))]
 
-joined :: Assertion
-joined = do
+joined :: Library t -> Assertion
+joined Library {..} = do
   count <- newMVar (0 :: Int)
   done <- newEmptyMVar
-  replicateM_ 2_000 (forkIO (modifyMVar_ count (pure . (+ 1)) >> putMVar done ()))
-  replicateM_ 2_000 (takeMVar done)
-  readMVar count >>= (@?= 2_000)
+  replicateM_ n (forkIO (modifyMVar_ count (pure . (+ 1)) >> putMVar done ()))
+  replicateM_ n (takeMVar done)
+  readMVar count >>= (@?= n)
+  where
+    n = if isCooperative then 2_000 else 200
 
-pingPong :: Assertion
-pingPong = do
+pingPong :: Library t -> Assertion
+pingPong Library {..} = do
   a <- newEmptyMVar
   b <- newEmptyMVar
   _ <- forkIO (forM_ [1 .. 1000 :: Int] (\i -> takeMVar a >>= \x -> putMVar b (x + i)))
   forM_ [1 .. 1000] (\i -> putMVar a i >> takeMVar b >>= (@?= 2 * i))
 
-fair :: Assertion
-fair = do
+fair :: Library t -> Assertion
+fair Library {..} = do
   m <- newEmptyMVar
   out <- newChan
   forM_ [1 .. 3 :: Int] $ \i -> do
@@ -100,21 +92,20 @@ fair = do
   where
     waiting _ = replicateM_ 5 yield
 
-reading :: Assertion
-reading = do
+reading :: Library t -> Assertion
+reading Library {..} = do
   m <- newEmptyMVar
   out <- newChan
   forM_ [1 .. 3 :: Int] $ \_ -> forkIO (readMVar m >>= writeChan out)
-  _ <- forkIO (takeMVar m >>= writeChan out)
-  replicateM_ 20 yield
+  replicateM_ 5 yield
   putMVar m 'x'
   replicateM 3 (readChan out) >>= (@?= "xxx")
-  putMVar m 'x'
-  _ <- readChan out
-  tryReadMVar m >>= \r -> assertBool "taken or there" (r `elem` [Nothing, Just 'x'])
+  _ <- forkIO (takeMVar m >>= writeChan out)
+  readChan out >>= (@?= 'x')
+  tryReadMVar m >>= (@?= Nothing)
 
-puttingBack :: Assertion
-puttingBack = do
+puttingBack :: Library t -> Assertion
+puttingBack _ = do
   m <- newMVar 'x'
   r <- try (withMVar m (\_ -> throwIO (ErrorCall "inside")))
   either (\(ErrorCall e) -> e @?= "inside") (\() -> assertFailure "no exception") r
@@ -124,8 +115,8 @@ puttingBack = do
   swapMVar m 'z' >>= (@?= 'y')
   isEmptyMVar m >>= (@?= False)
 
-releases :: Assertion
-releases = do
+releases :: Library t -> Assertion
+releases Library {..} = do
   released <- newMVar (0 :: Int)
   never <- newEmptyMVar
   done <- newEmptyMVar
@@ -134,23 +125,24 @@ releases = do
     t <- forkIO (bracket_ (putMVar ready ()) (modifyMVar_ released (pure . (+ 1)) >> putMVar done ()) (takeMVar never))
     takeMVar ready
     pure t
-  mapM_ killThread ts
+  mapM_ (`throwTo` ThreadKilled) ts
   replicateM_ 300 (takeMVar done)
   readMVar released >>= (@?= 300)
 
-takesNothing :: Assertion
-takesNothing = do
+takesNothing :: Library t -> Assertion
+takesNothing Library {..} = do
   m <- newEmptyMVar
   gone <- newEmptyMVar
-  t <- forkIO (void (takeMVar m) `finally` putMVar gone ())
-  replicateM_ 5 yield
-  killThread t
+  ready <- newEmptyMVar
+  t <- forkIO ((putMVar ready () >> void (takeMVar m)) `finally` putMVar gone ())
+  takeMVar ready
+  throwTo t ThreadKilled
   takeMVar gone
   putMVar m 'x'
   tryTakeMVar m >>= (@?= Just 'x')
 
-masked :: Assertion
-masked = do
+masked :: Library t -> Assertion
+masked Library {..} = do
   go <- newEmptyMVar
   out <- newChan
   never <- newEmptyMVar
@@ -165,27 +157,27 @@ masked = do
     takeMVar never `catch` \e -> writeChan out (show (e :: AsyncException))
   takeMVar ready
   putMVar go ()
-  killThread t
+  throwTo t ThreadKilled
   replicateM 3 (readChan out) >>= (@?= ["masked", "still", "thread killed"])
 
-oneself :: Assertion
-oneself = do
+oneself :: Library t -> Assertion
+oneself Library {..} = do
   me <- myThreadId
   r <- try (throwTo me (ErrorCall "me"))
   either (\(ErrorCall e) -> e @?= "me") (\() -> assertFailure "no exception") r
 
-delays :: Assertion
-delays = do
+delays :: Library t -> Assertion
+delays Library {..} = do
   out <- newChan
   forM_ [30, 10, 20 :: Int] $ \i -> forkIO (threadDelay (i * 1000) >> writeChan out i)
   t <- forkIO (threadDelay 10_000_000)
-  killThread t
+  throwTo t ThreadKilled
   r <- replicateM 3 (readChan out)
   -- Under load two may end together, but each has ended.
   assertBool (show r) (all (`elem` r) [10, 20, 30])
 
-pipes :: Assertion
-pipes = do
+pipes :: Library t -> Assertion
+pipes Library {..} = do
   (r1, w1) <- createPipe
   (r2, w2) <- createPipe
   done <- newEmptyMVar
@@ -198,8 +190,8 @@ pipes = do
   where
     token = ByteString.singleton 120
 
-blocking :: Assertion
-blocking = do
+blocking :: Library t -> Assertion
+blocking Library {..} = do
   gate <- GHC.newEmptyMVar
   done <- newEmptyMVar
   _ <- forkIO (outside (GHC.takeMVar gate) >>= putMVar done)
@@ -208,27 +200,27 @@ blocking = do
   r <- try (outside (throwIO (ErrorCall "there")))
   either (\(ErrorCall e) -> e @?= "there") (\() -> assertFailure "no exception") r
 
-interruptedOutside :: Assertion
-interruptedOutside = do
+interruptedOutside :: Library t -> Assertion
+interruptedOutside Library {..} = do
   never <- GHC.newEmptyMVar
   ready <- newEmptyMVar
   out <- newEmptyMVar
   t <- forkIO ((putMVar ready () >> outside (GHC.readMVar never)) `catch` \e -> putMVar out (show (e :: AsyncException)))
   takeMVar ready
-  killThread t
+  throwTo t ThreadKilled
   takeMVar out >>= (@?= "thread killed")
   GHC.putMVar never ()
 
-channel :: Assertion
-channel = do
+channel :: Library t -> Assertion
+channel Library {..} = do
   c <- newChan
   d <- dupChan c
   _ <- forkIO (writeList2Chan c [1 .. 100 :: Int])
   replicateM 100 (readChan c) >>= (@?= [1 .. 100])
   replicateM 100 (readChan d) >>= (@?= [1 .. 100])
 
-retries :: Assertion
-retries = do
+retries :: Library t -> Assertion
+retries Library {..} = do
   v <- newTVarIO (0 :: Int)
   done <- newEmptyMVar
   _ <- forkIO (atomically (readTVar v >>= \x -> check (x >= 3) >> writeTVar v 100) >> putMVar done ())
@@ -236,8 +228,8 @@ retries = do
   takeMVar done
   readTVarIO v >>= (@?= 100)
 
-orElses :: Assertion
-orElses = do
+orElses :: Library t -> Assertion
+orElses Library {..} = do
   a <- newTVarIO 0
   b <- newTVarIO (0 :: Int)
   log' <- newTVarIO (0 :: Int)
@@ -255,8 +247,8 @@ orElses = do
   r <- try (atomically (catchSTM (writeTVar a 5 >> throwSTM (ErrorCall "x")) (\(ErrorCall _) -> readTVar a >>= throwSTM . ErrorCall . show)))
   either (\(ErrorCall e) -> e @?= "0") (\() -> assertFailure "no exception") r
 
-transfers :: Assertion
-transfers = do
+transfers :: Library t -> Assertion
+transfers Library {..} = do
   vs <- replicateM 4 (newTVarIO (100 :: Int))
   done <- newEmptyMVar
   forM_ [0 .. 3] $ \i -> forkIO $ do
@@ -273,28 +265,15 @@ transfers = do
   total <- atomically (sum <$> mapM readTVar vs)
   total @?= 400
 
-ends :: (forall a. IO a -> IO a) -> Assertion
-ends with = do
-  r <- try (with (forkIO (forever yield) >> throwIO (ErrorCall "main")))
+ends :: Int -> Assertion
+ends n = do
+  r <- try (withConcLib n (MP.forkIO (forever MP.yield) >> throwIO (ErrorCall "main")))
   either (\(ErrorCall e) -> e @?= "main") (\() -> assertFailure "no exception") r
-  with (forkIO (threadDelay 10_000_000) >> pure 'x') >>= (@?= 'x')
+  withConcLib n (MP.forkIO (threadDelay 10_000_000) >> pure 'x') >>= (@?= 'x')
 
-osPingPong :: Assertion
-osPingPong = do
-  a <- OS.newEmptyMVar
-  b <- OS.newEmptyMVar
-  _ <- OS.forkIO (forM_ [1 .. 300 :: Int] (\i -> OS.takeMVar a >>= \x -> OS.putMVar b (x + i)))
-  forM_ [1 .. 300] (\i -> OS.putMVar a i >> OS.takeMVar b >>= (@?= 2 * i))
-
-osKilled :: Assertion
-osKilled = do
-  m <- OS.newEmptyMVar
-  out <- OS.newEmptyMVar
-  ts <- replicateM 3 (OS.forkIO ((OS.takeMVar m >>= OS.putMVar out) `catch` \e -> OS.putMVar out (if e == ThreadKilled then 'k' else '?')))
-  OS.killThread (head' ts)
-  OS.takeMVar out >>= (@?= 'k')
-  forM_ "ab" (\c -> OS.putMVar m c >> OS.takeMVar out >>= (@?= c))
-  where
-    head' = \case
-      t : _ -> t
-      [] -> error "no threads"
+shared :: Assertion
+shared = do
+  there <- newEmptyMVar
+  back <- newEmptyMVar
+  _ <- OS.forkIO (replicateM_ 50 (takeMVar there >>= putMVar back . (* 2)))
+  withConcLib 1 (forM_ [1 .. 50 :: Int] (\i -> putMVar there i >> takeMVar back >>= (@?= 2 * i)))

@@ -4,8 +4,10 @@ module Main (main) where
 
 import ConcLibTest qualified
 import CoreTest qualified
+import GhcTest qualified
+import InputOutputTest qualified
 import LitmusTest qualified
 import Test.Tasty
 
 main :: IO ()
-main = defaultMain (testGroup "weft-substrate" [CoreTest.tests, LitmusTest.tests, ConcLibTest.tests])
+main = defaultMain (testGroup "weft-substrate" [CoreTest.tests, LitmusTest.tests, ConcLibTest.tests, InputOutputTest.tests, GhcTest.tests])

@@ -21,6 +21,7 @@ module Weft.Substrate
     throwPTM,
     catchPTM,
     atomicPTM,
+    afterCommit,
 
     -- * HECs
     HEC,

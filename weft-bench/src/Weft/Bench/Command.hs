@@ -20,6 +20,7 @@ import Weft.Bench.Command.Servers (plainCommand, toyServerCommand, waiCommand)
 import Weft.Bench.Command.Sim (simCommand)
 import Weft.Bench.Command.Stall (stallCommand)
 import Weft.Bench.Command.Style (timersCommand, yieldCommand)
+import Weft.Bench.Command.Substrate (substrateCommand)
 import Weft.Bench.Command.Sync (syncCommand)
 import Weft.Bench.Command.Tcp (tcpCommand, tcpServerCommand)
 import Weft.Bench.Command.Works (worksCommand)
@@ -33,4 +34,4 @@ runCommand = join (customExecParser (prefs showHelpOnEmpty) (info (commands <**>
         <> header "weft-bench - the figures of Weft, each beside a peer in the same run"
         <> footer "Every command measures on this machine only and asks nothing of any other. weft-bench/README.md says what the figures mean."
     commands =
-      hsubparser (mconcat [yieldCommand, timersCommand, syncCommand, peerYieldCommand, peerTimersCommand, httpCommand, httpFiguresCommand, figureCommand, waiCommand, plainCommand, toyServerCommand, stallCommand, contestCommands, ghcIOCommands, worksCommand, simCommand, tcpCommand, tcpServerCommand])
+      hsubparser (mconcat [yieldCommand, timersCommand, syncCommand, peerYieldCommand, peerTimersCommand, httpCommand, httpFiguresCommand, figureCommand, waiCommand, plainCommand, toyServerCommand, stallCommand, contestCommands, ghcIOCommands, worksCommand, substrateCommand, simCommand, tcpCommand, tcpServerCommand])

@@ -15,11 +15,12 @@ import Control.Exception (IOException, catch, finally)
 import Control.Monad (forever, unless)
 import Data.ByteString (ByteString)
 import Data.ByteString.Char8 qualified as Bytes
+import Data.Text qualified as Text
 import Network.Socket qualified as Net
 import Network.Socket.ByteString qualified as Net
 import Weft hiding (catch, finally)
 import Weft qualified
-import Weft.Bench.Contest.Kind (Kind (..))
+import Weft.Bench.Contest.Kind (Kind (..), kindName)
 import Weft.Bench.Http.Page
 import Weft.IO qualified as IO
 import Weft.Socket
@@ -36,6 +37,7 @@ serveToy kind port backlog = case kind of
   Direct source -> weft source $ \s ->
     fork_ . IO.direct $ (converse (IO.receive s most) (IO.sendAll s answer) `catch` gone) `finally` IO.closeSocket s
   Ghc -> ghc
+  _ -> errorWithoutStackTrace (Text.unpack (kindName kind) <> " has no toy")
   where
     weft source begin =
       runWith defaultSettings {settingWorkers = Just 1, settingKernel = systemKernel defaultSystemSettings {systemBackend = source}} $ do

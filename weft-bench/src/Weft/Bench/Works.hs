@@ -7,6 +7,7 @@
 module Weft.Bench.Works
   ( WorksSettings (..),
     repeatWorks,
+    compareConfigurations,
   )
 where
 
@@ -116,6 +117,22 @@ planRows before chosen = map row chosen ++ [[("experiment", Name "all"), ("measu
 
 minutes :: Double -> String
 minutes seconds = showFFloat (Just 1) (seconds / 60) " min"
+
+-- | Measure the six configurations of Li 2008 in their experiments, in that order, and answer the rows.
+compareConfigurations :: Extent -> Int -> [Text] -> FilePath -> FilePath -> IO [Row]
+compareConfigurations extent rounds only peers work = do
+  _ <- raiseDescriptors
+  programs <- Programs <$> getExecutablePath <*> makeAbsolute peers <*> pure ""
+  endingOnSignals . withNursery $ \nursery ->
+    concat
+      <$> forM
+        [p | p <- sixConfigurations extent, null only || plannedName p `elem` only]
+        ( \p ->
+            withPlaces work (pointsPlanned p) $ \places -> do
+              let named' = contendersFor programs places p
+                  ordered = [c | n <- plannedContenders p, c <- named', contenderName c == n]
+              map (("experiment", Name (plannedName p)) :) <$> rowsOf nursery (Contest (plannedName p) ordered (pointsPlanned p) rounds 300)
+        )
 
 contendersFor :: Programs -> [String] -> Planned -> [Contender]
 contendersFor programs places p = case workloadNamed (plannedWorkload p) of

@@ -10,12 +10,16 @@ import Data.Text qualified as Text
 import System.IO.Temp (withSystemTempDirectory)
 import Test.Tasty (TestTree, testGroup)
 import Test.Tasty.HUnit (assertBool, assertFailure, testCase, (@?=))
+import Weft (liftIO)
+import Weft qualified
 import Weft.Bench.Child (withNursery)
 import Weft.Bench.Contest
 import Weft.Bench.Contest.Kind
 import Weft.Bench.Contest.Workload
 import Weft.Bench.Measure (Nanoseconds (..))
 import Weft.Bench.Report (Cell (..), renderJson)
+import Weft.ConcLib.MP qualified as ConcLib
+import Weft.Substrate (NotOnHEC (..))
 
 tests :: TestTree
 tests =
@@ -45,8 +49,12 @@ tests =
         got @?= [known]
         none <- runContest nursery [known {sampleRound = 2}] (const (assertFailure "told")) never
         none @?= [],
+      testCase "workers that ConcLib_OS starts are HECs, others are not" $ do
+        let wait = liftIO (ConcLib.newMVar 'x' >>= ConcLib.takeMVar)
+        Weft.runWith (onHecs Weft.defaultSettings) wait >>= (@?= 'x')
+        try (Weft.runWith Weft.defaultSettings wait) >>= (@?= Left NotOnHEC),
       -- Not by io_uring, which not every machine has; its threads are the same.
-      testGroup "small, by each kind" [testGroup (Text.unpack (workloadName w)) [testCase (Text.unpack (kindName k)) (small w k) | k <- kinds, not ("io_uring" `Text.isSuffixOf` kindName k)] | w@Workload {workloadBy = ByThreads {}} <- workloads]
+      testGroup "small, by each kind" [testGroup (Text.unpack (workloadName w)) [testCase (Text.unpack (kindName k)) (small w k) | k <- ks, not ("io_uring" `Text.isSuffixOf` kindName k)] | w@Workload {workloadBy = ByThreads _ ks _ _} <- workloads]
     ]
   where
     point = [("pairs", "2"), ("file", "/tmp/a=b")]

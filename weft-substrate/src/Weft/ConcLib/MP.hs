@@ -7,11 +7,13 @@
 --
 -- It differs from GHC's: a thread runs until it waits, yields or ends, so one that computes
 -- without end keeps its HEC, and a @safe@ call or a variable of GHC's blocks it ('outside' is for
--- those). 'throwTo' does not wait; what is thrown is raised where the target waits, or yields
+-- those). Sockets, FIFOs and files are in "Weft.ConcLib.IO". 'throwTo' does not wait; what is thrown is raised where the target waits, or yields
 -- unmasked, and nowhere else. Nobody is told that it waits for ever.
 module Weft.ConcLib.MP
   ( -- * Running
     withConcLib,
+    Collecting (..),
+    withConcLibCollecting,
 
     -- * Threads
     ThreadId,
@@ -62,6 +64,8 @@ import Control.Exception (SomeException, mask, try)
 import Weft.ConcLib.Internal.Chan
 import Weft.ConcLib.Internal.Events
 import Weft.ConcLib.Internal.MVar
+import Weft.ConcLib.Internal.Outside
+import Weft.ConcLib.Internal.Scheduler
 import Weft.ConcLib.Internal.Threads
 
 -- | Fork a thread, and call a function with what becomes of it, masked.

@@ -1,21 +1,31 @@
-{-# OPTIONS_GHC -O2 #-}
-
 -- |
 -- Description : A concurrency library: each thread an OS thread
 --
--- Threads are HECs with one stack each. What blocks blocks its OS thread, so every foreign call may block;
--- waiting for a variable is 'sleepHEC' inside of a transaction. (ConcLib_OS of Li 2008, section
--- 5.2.1.)
+-- Stands for "Control.Concurrent", "Control.Concurrent.MVar" and "Control.Concurrent.Chan", with the names of
+-- "Weft.ConcLib.MP". Threads are HECs with one stack each. What blocks blocks its OS thread, so every
+-- foreign call may block; a thread that waits for a variable sleeps, from the very transaction that has found
+-- it empty. Exceptions and masks are GHC's. (ConcLib_OS of Li 2008, section 5.2.1.)
+--
+-- Variables and transactions are those of "Weft.ConcLib.MP": threads of both may share them.
 module Weft.ConcLib.OS
-  ( -- * Threads
+  ( -- * Running
     withConcLib,
+
+    -- * Threads
     ThreadId,
     myThreadId,
     forkIO,
+    forkIOWithUnmask,
+    forkFinally,
     yield,
     throwTo,
     killThread,
+
+    -- * Waiting
     threadDelay,
+    threadWaitRead,
+    threadWaitWrite,
+    outside,
 
     -- * Variables
     MVar,
@@ -23,106 +33,55 @@ module Weft.ConcLib.OS
     newEmptyMVar,
     takeMVar,
     putMVar,
+    readMVar,
     tryTakeMVar,
     tryPutMVar,
+    tryReadMVar,
+    isEmptyMVar,
+    swapMVar,
+    withMVar,
+    withMVarMasked,
+    modifyMVar_,
+    modifyMVar,
+    modifyMVarMasked_,
+    modifyMVarMasked,
+
+    -- * Channels
+    Chan,
+    newChan,
+    writeChan,
+    readChan,
+    dupChan,
+    writeList2Chan,
   )
 where
 
-import Control.Concurrent (ThreadId, forkOS, killThread, myThreadId, threadDelay, throwTo, yield)
-import Control.Exception (onException)
-import Control.Monad (unless, void)
-import Data.Maybe (isJust)
-import Weft.ConcLib.Internal.Queue
+import Control.Concurrent (ThreadId, forkOS, killThread, myThreadId, throwTo, yield)
+import Control.Exception (SomeException, mask, try)
+import Control.Monad (void)
+import GHC.IO (unsafeUnmask)
+import Weft.ConcLib.Internal.Chan
+import Weft.ConcLib.Internal.Events
+import Weft.ConcLib.Internal.MVar
 import Weft.Substrate
 
--- | Run an action as a thread of this library.
+-- | Run an action as a thread of this library. Ends when it does; other threads go on.
 withConcLib :: IO a -> IO a
 withConcLib act = inCall act >>= maybe (ioError (userError "the main thread has switched to another stack")) pure
 
--- | A new thread: an OS thread with a HEC. What it throws is reported as by GHC's 'forkOS'.
+-- | A new thread, with the masking state of this one: an OS thread with a HEC. What it throws is reported
+-- as by GHC's 'forkOS'.
 forkIO :: IO () -> IO ThreadId
 forkIO act = forkOS (void (inCall act))
 
--- | A place for one value, or none, with those who wait to take and to put. A thread that comes by may be
--- faster than one that was woken, so it is not fair.
-newtype MVar a = MVar (PVar (State a))
+-- | 'forkIO', and a function that unmasks.
+forkIOWithUnmask :: ((forall a. IO a -> IO a) -> IO ()) -> IO ThreadId
+forkIOWithUnmask f = forkIO (f unsafeUnmask)
 
-data State a = State (Maybe a) !(Queue Sleeper) !(Queue Sleeper)
+-- | Fork a thread, and call a function with what becomes of it, masked.
+forkFinally :: IO a -> (Either SomeException a -> IO ()) -> IO ThreadId
+forkFinally act end = mask (\restore -> forkIO (try (restore act) >>= end))
 
--- | A HEC, and whether it still waits for this.
-data Sleeper = Sleeper HEC (PVar Bool)
-
-instance Eq (MVar a) where MVar a == MVar b = a == b
-
--- | One that is full.
-newMVar :: a -> IO (MVar a)
-newMVar a = MVar <$> newPVarIO (State (Just a) empty empty)
-
--- | One that is empty.
-newEmptyMVar :: IO (MVar a)
-newEmptyMVar = MVar <$> newPVarIO (State Nothing empty empty)
-
--- | Take the value; wait for one. Interruptible while it waits.
-takeMVar :: MVar a -> IO a
-takeMVar m@(MVar v) = waiting leave pass (taking m)
-  where
-    leave w = readPVar v >>= \(State a takers putters) -> writePVar v (State a (push takers w) putters)
-    pass =
-      readPVar v >>= \(State a takers putters) -> case a of
-        Just _ -> first takers >>= \ts -> writePVar v (State a ts putters)
-        Nothing -> pure ()
-
--- | Put a value; wait until there is none. Interruptible while it waits.
-putMVar :: MVar a -> a -> IO ()
-putMVar m@(MVar v) a = waiting leave pass ((\put -> if put then Just () else Nothing) <$> putting m a)
-  where
-    leave w = readPVar v >>= \(State b takers putters) -> writePVar v (State b takers (push putters w))
-    pass =
-      readPVar v >>= \(State b takers putters) -> case b of
-        Nothing -> first putters >>= writePVar v . State b takers
-        Just _ -> pure ()
-
--- | Sleep until an attempt succeeds, after leaving this HEC where it will be woken. An exception that
--- comes when it was woken already passes the wake-up on.
-waiting :: (Sleeper -> PTM ()) -> PTM () -> PTM (Maybe a) -> IO a
-waiting leave pass attempt = do
-  waits <- newPVarIO False
-  let run =
-        attempt >>= \case
-          Just a -> a <$ writePVar waits False
-          Nothing -> do
-            left <- readPVar waits
-            unless left $ do
-              h <- getHEC
-              writePVar waits True
-              leave (Sleeper h waits)
-            sleepHEC
-      interrupted = readPVar waits >>= \left -> if left then writePVar waits False else pass
-  atomicPTM run `onException` atomicPTM interrupted
-
--- | Take the value if there is one. Does not wait.
-tryTakeMVar :: MVar a -> IO (Maybe a)
-tryTakeMVar = atomicPTM . taking
-
--- | Put a value if there is none. Does not wait.
-tryPutMVar :: MVar a -> a -> IO Bool
-tryPutMVar m = atomicPTM . putting m
-
-taking :: MVar a -> PTM (Maybe a)
-taking (MVar v) = do
-  State a takers putters <- readPVar v
-  if isJust a then a <$ (first putters >>= writePVar v . State Nothing takers) else pure Nothing
-
-putting :: MVar a -> a -> PTM Bool
-putting (MVar v) b = do
-  State a takers putters <- readPVar v
-  if isJust a then pure False else True <$ (first takers >>= \ts -> writePVar v (State (Just b) ts putters))
-
--- | Wake the first that still waits.
-first :: Queue Sleeper -> PTM (Queue Sleeper)
-first q = case pop q of
-  Nothing -> pure empty
-  Just (Sleeper h waits, rest) ->
-    readPVar waits >>= \case
-      True -> rest <$ (writePVar waits False >> wakeupHEC h)
-      False -> first rest
+-- | Perform an action that blocks: here, as any.
+outside :: IO a -> IO a
+outside = id

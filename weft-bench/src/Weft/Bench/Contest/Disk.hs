@@ -16,17 +16,19 @@ import Control.Monad (unless, when)
 import Data.ByteString qualified as Bytes
 import Data.Text qualified as Text
 import Data.Text.Encoding qualified as Text
+import Data.Word (Word8)
 import Foreign.C.Error (throwErrnoIfMinus1)
 import Foreign.C.String (CString, withCString)
 import Foreign.C.Types (CInt (..), CSize (..))
 import Foreign.Ptr (Ptr)
 import System.IO (IOMode (..), withBinaryFile)
-import System.Posix.Types (COff (..), CSsize (..))
+import System.Posix.Types (COff (..), CSsize (..), Fd (..))
 import Weft (Thread, liftIO)
 import Weft.Bench.Contest
 import Weft.Bench.Contest.Kind
 import Weft.Bench.Contest.Random
 import Weft.Buffer
+import Weft.ConcLib.IO qualified as ConcLib
 import Weft.File
 import Weft.IO qualified as IO
 
@@ -56,13 +58,17 @@ diskWork kind point = do
       weft body = do
         file <- openFileAt CurrentDirectory (Text.encodeUtf8 path) ReadOnly defaultOpenFlags {openDirect = True}
         pure [liftIO (newAlignedBuffer block block) >>= \b -> body file b (seeded i) | i <- [0 .. threads - 1]]
+      monadic = weft (\f b -> loop (\at -> readAtInto f (fromIntegral at) b 0 block))
+      plain :: (CInt -> Ptr Word8 -> Int -> IO Int) -> IO [IO ()]
+      plain readAt' = do
+        fd <- withCString (Text.unpack path) $ \p -> throwErrnoIfMinus1 "open" (c_open p c_direct)
+        pure [newAlignedBuffer block block >>= \b -> withBuffer b (\p -> loop (readAt' fd p) (seeded i)) | i <- [0 .. threads - 1]]
   pure . runKind processors (reads' * threads) $ case kind of
-    Monadic backend -> InWeft backend False (weft (\f b -> loop (\at -> readAtInto f (fromIntegral at) b 0 block)))
+    Monadic backend -> InWeft backend False monadic
+    MonadicOnHecs backend -> InWeftOnHecs backend monadic
     Direct backend -> InWeft backend False (weft (\f b x -> IO.direct (loop (\at -> IO.readAtInto f (fromIntegral at) b 0 block) x)))
-    Ghc -> InGhc False $ do
-      fd <- withCString (Text.unpack path) $ \p -> throwErrnoIfMinus1 "open" (c_open p c_direct)
-      let read' p at = fromIntegral <$> throwErrnoIfMinus1 "pread" (c_pread fd p (fromIntegral block) (fromIntegral (at :: Int)))
-      pure [newAlignedBuffer block block >>= \b -> withBuffer b (\p -> loop (read' p) (seeded i)) | i <- [0 .. threads - 1]]
+    _ | Just library <- concLibOf kind -> InConcLib library (plain (\fd p at -> ConcLib.readAt (Fd fd) p block at))
+    _ -> InGhc False (plain (\fd p at -> fromIntegral <$> throwErrnoIfMinus1 "pread" (c_pread fd p (fromIntegral block) (fromIntegral at))))
   where
     block = 4_096
 

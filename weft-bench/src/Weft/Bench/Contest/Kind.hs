@@ -1,16 +1,21 @@
 -- |
 -- Description : The kinds of threads of Haskell, as contenders
 --
--- Weft's threads, written in the monad or in plain 'IO', on each event source, and GHC's
--- own. All are started in the same way and timed from then until the last has ended. The
--- measuring thread is one of their kind.
+-- Weft's threads, written in the monad or in plain 'IO', on each event source, GHC's own, and those
+-- of the concurrency libraries on the substrate. All are started in the same way and timed from then
+-- until the last has ended. The measuring thread is one of their kind.
 module Weft.Bench.Contest.Kind
   ( Kind (..),
     kinds,
+    substrateKinds,
     kindName,
 
     -- * Running
     Bodies (..),
+    ConcLib (..),
+    concLibOf,
+    onHecs,
+    notPart,
     runKind,
     countdown,
   )
@@ -23,12 +28,15 @@ import Control.Monad (forM_, void, when)
 import Data.IORef
 import Data.Ord (comparing)
 import Data.Text (Text)
+import Data.Text qualified as Text
 import GHC.Conc (setNumCapabilities)
 import GHC.Stats (RTSStats (..), getRTSStats)
 import System.Mem (performMajorGC)
 import Weft hiding (try)
 import Weft.Bench.Contest (Work (..))
 import Weft.Bench.Measure
+import Weft.ConcLib.MP qualified as MP
+import Weft.ConcLib.OS qualified as OS
 import Weft.Counters (WorkerCounters (..), counters, total)
 
 -- | Which threads.
@@ -39,15 +47,25 @@ data Kind
     Direct !BackendChoice
   | -- | @forkIO@
     Ghc
+  | -- | Weft's in the monad, its workers started by ConcLib_OS
+    MonadicOnHecs !BackendChoice
+  | -- | of "Weft.ConcLib.OS"
+    ConcOs
+  | -- | of "Weft.ConcLib.MP", and who collects their events
+    ConcMp !MP.Collecting
   deriving stock (Eq, Show)
 
 -- | By their names.
 instance Ord Kind where
   compare = comparing kindName
 
--- | All, in the order of the reports.
+-- | Those of all workloads, in the order of the reports.
 kinds :: [Kind]
 kinds = [Monadic Epoll, Monadic Uring, Direct Epoll, Direct Uring, Ghc]
+
+-- | Those on "Weft.Substrate".
+substrateKinds :: [Kind]
+substrateKinds = [MonadicOnHecs Epoll, ConcOs, ConcMp MP.ByScheduler, ConcMp MP.ByOwnHEC]
 
 -- | As the command line and the reports call it.
 kindName :: Kind -> Text
@@ -55,6 +73,10 @@ kindName = \case
   Monadic b -> "weft-" <> source b
   Direct b -> "direct-" <> source b
   Ghc -> "forkIO"
+  MonadicOnHecs b -> "weft-" <> source b <> "-on-ConcLib_OS"
+  ConcOs -> "ConcLib_OS"
+  ConcMp MP.ByScheduler -> "ConcLib_MP"
+  ConcMp MP.ByOwnHEC -> "ConcLib_MP-epoll-HEC"
   where
     source = \case
       Uring -> "io_uring"
@@ -66,17 +88,51 @@ kindName = \case
 data Bodies
   = -- | Weft's; each is on the worker of its number if the threads are to stay apart
     InWeft !BackendChoice !Bool (Thread [Thread ()])
+  | -- | The same with workers of ConcLib_OS
+    InWeftOnHecs !BackendChoice (Thread [Thread ()])
   | -- | GHC's
     InGhc !Bool (IO [IO ()])
+  | -- | Those of a library on the substrate
+    InConcLib !ConcLib (IO [IO ()])
+
+-- | How a library on the substrate runs a main thread on this many processors, and forks.
+data ConcLib = ConcLib {runConcLib :: forall a. Int -> IO a -> IO a, forkConcLib :: IO () -> IO ()}
+
+-- | Of a kind, if it is of one.
+concLibOf :: Kind -> Maybe ConcLib
+concLibOf = \case
+  ConcOs -> Just (ConcLib (const OS.withConcLib) (void . OS.forkIO))
+  ConcMp collecting -> Just (ConcLib (MP.withConcLibCollecting collecting) (void . MP.forkIO))
+  _ -> Nothing
 
 -- | Run them on this number of processors; together they do this number of operations.
 runKind :: Int -> Int -> Bodies -> IO Work
 runKind processors operations bodies = do
   setNumCapabilities processors
   case bodies of
-    InWeft backend apart make -> do
+    InWeft backend apart make -> weft (settingsOf backend) apart make
+    InWeftOnHecs backend make -> weft (onHecs (settingsOf backend)) False make
+    InConcLib library make -> runConcLib library processors $ do
+      threads <- make
+      (over, wait) <- countdown (length threads)
+      begin <- snapshot
+      forM_ threads (\body -> forkConcLib library (body >> over))
+      MP.outside wait
+      since operations begin
+    InGhc apart make -> inThread $ do
+      threads <- make
+      (over, wait) <- countdown (length threads)
+      begin <- snapshot
+      forM_ (zip [0 ..] threads) $ \(i, body) ->
+        (if apart then forkOn (i `mod` processors) else forkIO) (body >> over)
+      wait
+      since operations begin
+  where
+    settingsOf backend = defaultSettings {settingWorkers = Just processors, settingKernel = systemKernel defaultSystemSettings {systemBackend = backend}}
+    weft :: Settings -> Bool -> Thread [Thread ()] -> IO Work
+    weft settings apart make = do
       result <- newEmptyMVar
-      runWith defaultSettings {settingWorkers = Just processors, settingKernel = systemKernel defaultSystemSettings {systemBackend = backend}} $ do
+      runWith settings $ do
         threads <- make
         (over, wait) <- liftIO (countdown (length threads))
         before <- total <$> counters
@@ -90,20 +146,19 @@ runKind processors operations bodies = do
         let each what = fromIntegral (what after - what before) / fromIntegral operations
         liftIO (putMVar result work {workMore = workMore work ++ [("moved_per_operation", each countedShared), ("sleeps_per_operation", each countedSleeps)]})
       takeMVar result
-    InGhc apart make -> inThread $ do
-      threads <- make
-      (over, wait) <- countdown (length threads)
-      begin <- snapshot
-      forM_ (zip [0 ..] threads) $ \(i, body) ->
-        (if apart then forkOn (i `mod` processors) else forkIO) (body >> over)
-      wait
-      since operations begin
-  where
     -- The main thread is bound to an OS thread, and a switch to it costs microseconds.
     inThread act = do
       box <- newEmptyMVar
       _ <- forkIO (try act >>= putMVar box)
       takeMVar box >>= either (\e -> throwIO (e :: SomeException)) pure
+
+-- | Of a kind that does not do a workload.
+notPart :: Kind -> Either String a
+notPart kind = Left (Text.unpack (kindName kind) <> " is not part of this workload")
+
+-- | Have ConcLib_OS start the workers, so that each is a HEC.
+onHecs :: Settings -> Settings
+onHecs settings = settings {settingForkOS = void . OS.forkIO}
 
 -- | What each of this many threads does, and what waits until the last has.
 countdown :: Int -> IO (IO (), IO ())

@@ -25,6 +25,7 @@ import Weft.Bench.Contest.Kind
 import Weft.Bench.Measure
 import Weft.Bench.Plain (plainFlags)
 import Weft.Bench.Proc (lineValue)
+import Weft.ConcLib.MP qualified as MP
 import Weft.Event qualified as Event
 import Weft.IO qualified as IO
 
@@ -41,8 +42,9 @@ memoryWork kind point = do
   let hold = do
         p <- mallocBytes (max 1 size) :: IO (Ptr ())
         fillBytes p 1 size
-      weft source body =
-        runWith defaultSettings {settingWorkers = Just 1, settingKernel = systemKernel defaultSystemSettings {systemBackend = source}} $ do
+      settingsOf source = defaultSettings {settingWorkers = Just 1, settingKernel = systemKernel defaultSystemSettings {systemBackend = source}}
+      weft settings body =
+        runWith settings $ do
           (arrive, arrived) <- liftIO (countdown threads)
           gate <- Event.newEvent
           begin <- liftIO snapshot
@@ -50,10 +52,19 @@ memoryWork kind point = do
           blocking arrived
           work <- liftIO (since threads begin)
           work <$ Event.set gate
+      monadic ready gate = liftIO ready >> Event.wait gate
   pure $ case kind of
-    Monadic source -> weft source (\ready gate -> liftIO ready >> Event.wait gate)
-    Direct source -> weft source (\ready gate -> IO.direct (ready >> IO.await (Event.wait gate)))
-    Ghc -> do
+    Monadic source -> weft (settingsOf source) monadic
+    MonadicOnHecs source -> weft (onHecs (settingsOf source)) monadic
+    Direct source -> weft (settingsOf source) (\ready gate -> IO.direct (ready >> IO.await (Event.wait gate)))
+    _ | Just library <- concLibOf kind -> runConcLib library 1 $ do
+      (arrive, arrived) <- countdown threads
+      gate <- MP.newEmptyMVar
+      begin <- snapshot
+      replicateM_ threads (forkConcLib library (hold >> arrive >> MP.readMVar gate))
+      MP.outside arrived
+      since threads begin <* MP.putMVar gate ()
+    _ -> do
       (arrive, arrived) <- countdown threads
       gate <- newEmptyMVar
       begin <- snapshot

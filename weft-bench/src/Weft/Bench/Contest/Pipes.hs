@@ -30,6 +30,8 @@ import Weft.Bench.Contest
 import Weft.Bench.Contest.Kind
 import Weft.Bench.Measure (times)
 import Weft.Buffer
+import Weft.ConcLib.IO qualified as ConcLib
+import Weft.ConcLib.MP qualified as MP (threadDelay)
 import Weft.File qualified as Weft (OpenMode (..))
 import Weft.IO qualified as IO
 import Weft.Pipe
@@ -59,8 +61,10 @@ pipesWork kind point = do
       traffic = Traffic pairs bytes capacity rounds [directory </> show i | i <- [0 .. idle - 1]]
   pure . runKind processors (rounds * 2 * bytes * pairs) $ case kind of
     Monadic backend -> InWeft backend False (monadic traffic)
+    MonadicOnHecs backend -> InWeftOnHecs backend (monadic traffic)
     Direct backend -> InWeft backend False (direct traffic)
-    Ghc -> InGhc False (ghc traffic)
+    _ | Just library <- concLibOf kind -> InConcLib library (plain (concLibCalls library) traffic)
+    _ -> InGhc False (plain ghcCalls traffic)
 
 -- | The pipes of a pair: what the first reads and writes, and the second.
 pipesOf :: Traffic -> Thread ((Pipe, Pipe), (Pipe, Pipe))
@@ -112,40 +116,69 @@ direct traffic = do
       | left <= 0 = pure ()
       | otherwise = IO.readPipeInto pipe buffer 0 left >>= \n -> whole buffer pipe (left - n)
 
-ghc :: Traffic -> IO [IO ()]
-ghc traffic = do
+-- | What a library for plain 'IO' has: how a descriptor is made ready for it, a thread, a wait that lets
+-- threads begin to wait themselves, and calls that wait.
+data Calls = Calls
+  { callsAdopt :: !(Fd -> IO ()),
+    callsFork :: !(IO () -> IO ()),
+    callsSettle :: !(IO ()),
+    callsWrite :: !(Fd -> Ptr () -> Int -> IO Int),
+    callsRead :: !(Fd -> Ptr () -> Int -> IO Int)
+  }
+
+ghcCalls :: Calls
+ghcCalls =
+  Calls
+    { callsAdopt = \fd -> setFdOption fd NonBlockingRead True,
+      callsFork = void . forkIO,
+      callsSettle = threadDelay 50_000,
+      callsWrite = \fd p n -> untilDone (c_write fd p (fromIntegral n)) (threadWaitWrite fd),
+      callsRead = \fd p n -> untilDone (c_read fd p (fromIntegral n)) (threadWaitRead fd)
+    }
+  where
+    -- A call first, then the wait, as "GHC.Event" is meant to be used.
+    untilDone call wait = call >>= \n -> if n > 0 then pure (fromIntegral n) else wait >> untilDone call wait
+    {-# INLINE untilDone #-}
+
+concLibCalls :: ConcLib -> Calls
+concLibCalls library =
+  Calls
+    { callsAdopt = void . ConcLib.adopt,
+      callsFork = forkConcLib library,
+      callsSettle = MP.threadDelay 50_000,
+      callsWrite = ConcLib.writeFd,
+      callsRead = ConcLib.readFd
+    }
+
+plain :: Calls -> Traffic -> IO [IO ()]
+plain calls traffic = do
   forM_ (trafficIdle traffic) $ \path -> do
     fd <- openFd path ReadWrite defaultFileFlags {nonBlock = True}
-    forkIO (allocaBytes 1 (\b -> whole fd b 1))
-  unless (null (trafficIdle traffic)) (threadDelay 50_000)
+    callsAdopt calls fd
+    callsFork calls (allocaBytes 1 (\b -> whole (callsRead calls fd) b 1))
+  unless (null (trafficIdle traffic)) (callsSettle calls)
   fmap concat . replicateM (trafficPairs traffic) $ do
     (r1, w1) <- pipe
     (r2, w2) <- pipe
     pure
-      [ allocaBytes (trafficBytes traffic) $ \b -> times (trafficRounds traffic) (put w1 >> whole r2 b (trafficBytes traffic)),
-        allocaBytes (trafficBytes traffic) $ \b -> times (trafficRounds traffic) (whole r1 b (trafficBytes traffic) >> put w2)
+      [ allocaBytes size $ \b -> times (trafficRounds traffic) (put w1 >> whole (callsRead calls r2) b size),
+        allocaBytes size $ \b -> times (trafficRounds traffic) (whole (callsRead calls r1) b size >> put w2)
       ]
   where
+    size = trafficBytes traffic
     token = tokenOf traffic
     pipe = do
       (r@(Fd number'), w) <- createPipe
-      forM_ [r, w] $ \fd -> setFdOption fd NonBlockingRead True
       throwErrnoIfMinus1_ "F_SETPIPE_SZ" (c_fcntl number' c_setpipe_sz (fromIntegral (trafficCapacity traffic)))
-      pure (r, w)
-    put fd = unsafeUseAsCString token $ \p -> give fd (castPtr p) (trafficBytes traffic)
-    -- A call first, then the wait, as "GHC.Event" is meant to be used.
-    give :: Fd -> Ptr () -> Int -> IO ()
-    give !fd !p !left
-      | left <= 0 = pure ()
-      | otherwise = do
-          n <- c_write fd p (fromIntegral left)
-          if n > 0 then give fd (p `plusPtr` fromIntegral n) (left - fromIntegral n) else threadWaitWrite fd >> give fd p left
-    whole :: Fd -> Ptr () -> Int -> IO ()
-    whole !fd !p !left
-      | left <= 0 = pure ()
-      | otherwise = do
-          n <- c_read fd p (fromIntegral left)
-          if n > 0 then whole fd p (left - fromIntegral n) else threadWaitRead fd >> whole fd p left
+      (r, w) <$ mapM_ (callsAdopt calls) [r, w]
+    put fd = unsafeUseAsCString token $ \p -> whole (callsWrite calls fd) (castPtr p) size
+    whole :: (Ptr () -> Int -> IO Int) -> Ptr () -> Int -> IO ()
+    whole call = go
+      where
+        go !p !left
+          | left <= 0 = pure ()
+          | otherwise = call p left >>= \n -> if n == 0 then errorWithoutStackTrace "the end of a pipe" else go (p `plusPtr` n) (left - n)
+    {-# INLINE whole #-}
 
 tokenOf :: Traffic -> ByteString
 tokenOf traffic = Bytes.replicate (trafficBytes traffic) 120

@@ -48,9 +48,10 @@ spreadWork kind point = do
             () <- rest
             go (k - 1) b
       all' body = Stm.newTVarIO (0 :: Int) >>= \v -> pure [body v (seeded i) | i <- [0 .. threads - 1]]
-  pure . runKind processors (turns * threads) $ case kind of
-    Monadic backend -> InWeft backend False (liftIO (all' monadic))
-    Direct backend -> InWeft backend False (liftIO (all' (\v a -> IO.direct (plain (IO.await . Weft.atomically) IO.yield v a))))
-    Ghc -> InGhc False (all' (plain Stm.atomically Ghc.yield))
+  fmap (runKind processors (turns * threads)) $ case kind of
+    Monadic backend -> Right $ InWeft backend False (liftIO (all' monadic))
+    Direct backend -> Right $ InWeft backend False (liftIO (all' (\v a -> IO.direct (plain (IO.await . Weft.atomically) IO.yield v a))))
+    Ghc -> Right $ InGhc False (all' (plain Stm.atomically Ghc.yield))
+    _ -> notPart kind
   where
     count v = Stm.modifyTVar' v (+ 1)

@@ -29,9 +29,10 @@ stmWork kind point = do
           if plain
             then IO.direct (replicateM_ share (IO.await (Weft.atomically (Stm.modifyTVar' v (+ 1)))))
             else replicateM_ share (Weft.atomically (Stm.modifyTVar' v (+ 1)))
-  pure . runKind processors (share * processors) $ case kind of
-    Monadic backend -> InWeft backend True (weft False)
-    Direct backend -> InWeft backend True (weft True)
-    Ghc -> InGhc True $ do
+  fmap (runKind processors (share * processors)) $ case kind of
+    Monadic backend -> Right $ InWeft backend True (weft False)
+    Direct backend -> Right $ InWeft backend True (weft True)
+    Ghc -> Right $ InGhc True $ do
       v <- Stm.newTVarIO (0 :: Int)
       pure (replicate processors (replicateM_ share (Stm.atomically (Stm.modifyTVar' v (+ 1)))))
+    _ -> notPart kind

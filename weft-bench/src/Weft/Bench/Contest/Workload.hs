@@ -56,7 +56,7 @@ data Workload = Workload
 data Contenders
   = -- | Haskell's kinds of threads, with further options of the run-time system, and programs
     -- with what they are called in the reports
-    ByThreads !(Kind -> Point -> Either String (IO Work)) ![String] ![(Where, FilePath, Text)]
+    ByThreads !(Kind -> Point -> Either String (IO Work)) ![Kind] ![String] ![(Where, FilePath, Text)]
   | -- | servers ("Weft.Bench.Contest.Served")
     ByServers ![ServerName]
   | -- | GHC's threads with each event manager, and in the program without @-threaded@
@@ -95,12 +95,12 @@ workloads =
         Key "idle" [0] "threads that each wait at a FIFO, which takes a descriptor",
         Key "total" [1_073_741_824] "bytes that are sent in all"
       ]
-      (ByThreads pipesWork [] [nptl, go, tokio, select]),
+      (ByThreads pipesWork everyKind [] [nptl, go, tokio, select]),
     Workload
       "stm"
       "One thread for each processor, all increment one variable in transactions; in C, Go and Rust under a mutex"
       [processors, Key "total" [4_000_000] "increments in all"]
-      (ByThreads stmWork [] [nptl, go, tokio]),
+      (ByThreads stmWork kinds [] [nptl, go, tokio]),
     Workload
       "disk-random"
       "Random reads of 4 KB from one file, past the page cache"
@@ -109,7 +109,7 @@ workloads =
         Key "reads" [131_072] "reads in all",
         Key "file-bytes" [1_073_741_824] "size of the file, which is made under --work"
       ]
-      (ByThreads diskWork [] [nptl, go]),
+      (ByThreads diskWork everyKind [] [nptl, go]),
     Workload
       "spread"
       "Threads that compute and yield, on one processor and on two"
@@ -119,12 +119,12 @@ workloads =
         Key "steps" [50_000] "steps of a generator in each turn",
         Key "counter" [0, 1] "1: after each turn a thread increments a variable that all share, in a transaction"
       ]
-      (ByThreads spreadWork [] [nptl, go, tokio]),
+      (ByThreads spreadWork kinds [] [nptl, go, tokio]),
     Workload
       "memory"
       "Virtual and resident memory of threads that wait and each hold a buffer"
       [Key "threads" [16_384] "threads", Key "buffer" [4_096] "bytes that each holds"]
-      (ByThreads memoryWork memoryFlags [nptl, go, tokio]),
+      (ByThreads memoryWork everyKind memoryFlags [nptl, go, tokio]),
     Workload
       "toy"
       "Servers that open a thread for each connection, and others; a connection for each request of a page of 305 bytes"
@@ -157,6 +157,7 @@ workloads =
       (ByManagers delaysWork)
   ]
   where
+    everyKind = kinds ++ substrateKinds
     processors = Key "processors" [1, 2] "processors that a contender may use, and workers or capabilities that it has"
     nptl = (Peers, "nptl", "NPTL")
     go = (Peers, "gofigures", "Go")
@@ -194,12 +195,13 @@ pointsOf = traverse (\(k, vs) -> [(k, Text.pack (show v)) | v <- vs])
 -- | What runs it, and what 'withPlaces' adds to the arguments.
 contendersOf :: Programs -> [String] -> Workload -> [Contender]
 contendersOf programs places w = case workloadBy w of
-  ByThreads _ flags peers ->
+  ByThreads _ kinds' flags peers ->
     [ Contender (kindName kind) $ \point ->
-        if kind == Ghc && over point "threads" 4_096 && workloadName w == "disk-random"
-          then Left "not tried: each read would hold an OS thread"
-          else Right (alone (kindName kind) point (concat [["+RTS"] ++ flags ++ ["-RTS"] | not (null flags)]))
-      | kind <- kinds
+        case kind of
+          Ghc | over point "threads" 4_096, workloadName w == "disk-random" -> Left "not tried: each read would hold an OS thread"
+          ConcOs | over point "threads" 16_384 -> Left "not tried above 16,384 OS threads"
+          _ -> Right (alone (kindName kind) point (concat [["+RTS"] ++ flags ++ ["-RTS"] | not (null flags)]))
+      | kind <- kinds'
     ]
       ++ [ Contender name $ \point ->
              if program == "nptl" && over point "threads" 16_384
@@ -226,14 +228,14 @@ contenderNames = map contenderName . contendersOf (Programs "" "" "") []
 -- | The work of a contender by its name, or which there are.
 workBy :: Workload -> Text -> Point -> Either String (IO Work)
 workBy w name point = case workloadBy w of
-  ByThreads work _ _ -> named "kind" kindName kinds name >>= (`work` point)
+  ByThreads work kinds' _ _ -> named "kind" kindName kinds' name >>= (`work` point)
   ByServers names -> named "server" serverName names name >>= (`servedWork` point)
   ByManagers work -> named "event manager" managerName managers name >>= (`work` point)
 
 -- | The work of a program that has GHC's threads and nothing else.
 workByGhc :: Workload -> Point -> Either String (IO Work)
 workByGhc w = case workloadBy w of
-  ByThreads work _ _ -> work Ghc
+  ByThreads work _ _ _ -> work Ghc
   ByManagers work -> work OfGhc
   ByServers _ -> const (Left "a workload of servers")
 

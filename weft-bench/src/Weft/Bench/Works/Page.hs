@@ -197,6 +197,10 @@ lookOf name =
       ("direct-io_uring", Look "amber" Dashed False),
       ("forkIO", Look "blue" Solid False),
       ("NPTL", Look "green" Dashed False),
+      ("weft-epoll-on-ConcLib_OS", Look "orange" Dotted False),
+      ("ConcLib_OS", Look "violet" Dashed False),
+      ("ConcLib_MP", Look "violet" Solid False),
+      ("ConcLib_MP-epoll-HEC", Look "violet" Dotted False),
       ("Go", Look "sky" Dotted False),
       ("tokio", Look "pink" Dotted False)
     ]

@@ -8,6 +8,7 @@ module Weft.Bench.Works.Plan
     extentName,
     Planned (..),
     plan,
+    sixConfigurations,
     pointsPlanned,
     contendersPlanned,
 
@@ -85,6 +86,15 @@ plan = \case
   Quick -> experiments False
   Tiny -> [p {plannedKeys = [(k, take 1 (if k == "steps" then [100] else vs)) | (k, vs) <- plannedKeys p]} | p <- experiments False]
 
+-- | Of these the experiments in which Li 2008, section 5.3, compares six configurations of threads, with those
+-- only: C, GHC's threads, the monad on each, ConcLib_OS and ConcLib_MP, which has two forms here. Beside
+-- them direct threads. C is the base of the ratios.
+sixConfigurations :: Extent -> [Planned]
+sixConfigurations extent = [p {plannedContenders = configurations} | p <- plan extent, plannedName p `elem` ["disk", "pipes-token", "memory"]]
+
+configurations :: [Text]
+configurations = ["NPTL", "forkIO", "weft-epoll", "weft-epoll-on-ConcLib_OS", "ConcLib_OS", "ConcLib_MP", "ConcLib_MP-epoll-HEC", "direct-epoll"]
+
 -- The whole, or quick ones.
 experiments :: Bool -> [Planned]
 experiments whole =
@@ -116,7 +126,7 @@ experiments whole =
       "Each thread reads blocks at random from one file that is opened with O_DIRECT."
       "disk-random"
       []
-      [("processors", [1]), ("threads", pick [1, 4, 16, 64, 128, 1_024, 4_096, 16_384, 65_536] [1, 16, 128, 1_024]), ("reads", [pick 32_768 4_096]), ("file-bytes", [pick 1_073_741_824 134_217_728])]
+      [("processors", [1]), ("threads", pick [1, 16, 64, 128, 1_024, 4_096, 16_384, 65_536] [1, 16, 128, 1_024]), ("reads", [pick 32_768 4_096]), ("file-bytes", [pick 1_073_741_824 134_217_728])]
       rounds
       (pick 1.5 0.6)
       ("threads", "threads")
@@ -148,7 +158,7 @@ experiments whole =
       "One byte over pipes, beside idle threads"
       "In each pair one byte goes there and back, over and over."
       "pipes"
-      threads
+      configurations
       (pipes [1, 128] 1 (pick [0, 1_024, 16_384] [0, 8_192]) (pick 400_000 100_000))
       rounds
       (pick 2 0.8)

@@ -28,10 +28,10 @@ module Weft.ConcLib.Internal.MVar
 where
 
 import Control.Exception (mask, mask_, onException)
-import Control.Monad (when)
 import Data.Maybe (isNothing)
 import Weft.ConcLib.Internal.Queue
 import Weft.ConcLib.Internal.Threads
+import Weft.ConcLib.Internal.Waiter
 import Weft.Substrate
 
 -- | A place for one value, or none. As GHC's, for threads of this library.
@@ -91,31 +91,28 @@ taking (MVar v) =
     nextPutter q = case pop q of
       Nothing -> pure (Empty empty)
       Just (Waiting w place b, rest) -> do
-        waited <- wake w
-        if waited then Full b rest <$ writePVar place (Just ()) else nextPutter rest
+        waited <- give (w, place) ()
+        if waited then pure (Full b rest) else nextPutter rest
 
 -- | Put a value, if there is none. If there is, that value and those who wait come back.
 putting :: MVar a -> a -> PTM (Maybe (a, Queue (Waiting () a)))
 putting (MVar v) a =
   readPVar v >>= \case
     Full b q -> pure (Just (b, q))
-    Empty q -> Nothing <$ (give q empty >>= writePVar v)
+    Empty q -> Nothing <$ (hand q empty >>= writePVar v)
   where
     -- All who read have it, and the first who takes; other takers stay.
-    give q others = case pop q of
+    hand q others = case pop q of
       Nothing -> pure (Full a empty)
       Just (Waiting w place takes, rest) -> do
-        waited <- wake w
-        when waited (writePVar place (Just a))
-        if waited && takes then readers rest others else give rest others
+        waited <- give (w, place) a
+        if waited && takes then readers rest others else hand rest others
     readers q takers = case pop q of
       Nothing -> pure (Empty takers)
       Just (waiting@(Waiting w place takes), rest)
         | takes -> readers rest (push takers waiting)
         | otherwise -> do
-            waited <- wake w
-            when waited (writePVar place (Just a))
-            readers rest takers
+            give (w, place) a >> readers rest takers
 
 -- | Take the value if there is one. Does not wait.
 tryTakeMVar :: MVar a -> IO (Maybe a)

@@ -27,17 +27,16 @@ where
 
 import Control.Applicative (Alternative (..))
 import Control.Exception (Exception (..), SomeException)
-import Control.Monad (MonadPlus, ap, forM_, liftM, unless, void, (>=>))
+import Control.Monad (MonadPlus, ap, forM_, liftM, unless, (>=>))
 import Weft.ConcLib.Internal.Threads
+import Weft.ConcLib.Internal.Waiter
 import Weft.Substrate
 
 -- | A variable of transactions that wait.
 data TVar a = TVar !(PVar a) !Readers
 
 -- | Who waits for a variable to change.
-type Readers = PVar [Sleeper]
-
-data Sleeper = Sleeper Waiter (PVar (Maybe ()))
+type Readers = PVar [(Waiter, Place ())]
 
 instance Eq (TVar a) where TVar a _ == TVar b _ = a == b
 
@@ -96,7 +95,7 @@ writeTVar (TVar v readers) a = STM $ \_ -> do
     [] -> pure ()
     _ -> do
       writePVar readers []
-      forM_ sleepers (\(Sleeper w place) -> writePVar place (Just ()) >> void (wake w))
+      mapM_ (`give` ()) sleepers
 
 -- | Change what a variable holds. The new value is evaluated.
 modifyTVar' :: TVar a -> (a -> a) -> STM ()
@@ -133,6 +132,6 @@ atomically m = do
   let attempt = do
         noted <- newPVar []
         (run m noted >>= writePVar result . Just >> pure (Got ())) `catchPTM` \(Retries readers) ->
-          pure . Waits $ \w place -> forM_ readers $ \r -> readPVar r >>= writePVar r . (Sleeper w place :)
+          pure . Waits $ \w place -> forM_ readers $ \r -> readPVar r >>= prune >>= writePVar r . ((w, place) :)
       go = performWaiting attempt >> readPVarIO result >>= maybe go pure
   go

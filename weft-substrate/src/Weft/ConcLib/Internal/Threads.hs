@@ -4,12 +4,13 @@
 -- |
 -- Description : Many threads on a few HECs
 --
--- A thread is a stack with an identity. Ready threads are in one queue; a HEC that finds it empty goes
--- over to its scheduler stack, which sleeps. All that waits goes through 'performWaiting'. (Li
--- 2008, section 5.2.2.)
+-- A thread is a stack with an identity, and a list of what was thrown at it. All that waits goes
+-- through 'performWaiting'. (Li 2008, section 5.2.2.)
 module Weft.ConcLib.Internal.Threads
   ( -- * Running
     withConcLib,
+    Collecting (..),
+    withConcLibCollecting,
 
     -- * Threads
     ThreadId,
@@ -21,35 +22,23 @@ module Weft.ConcLib.Internal.Threads
     killThread,
 
     -- * Waiting
-    Waiter,
     Attempt (..),
     performWaiting,
-    wake,
-    outside,
-    makeReadyFrom,
+    postpone,
+    eventsHere,
   )
 where
 
 import Control.Concurrent qualified as GHC
-import Control.Exception (AsyncException (ThreadKilled), Exception, MaskingState (..), SomeException, catch, fromException, getMaskingState, interruptible, mask, mask_, throwIO, toException, try, uninterruptibleMask_)
+import Control.Exception (AsyncException (ThreadKilled), Exception, MaskingState (..), SomeException, catch, fromException, getMaskingState, mask_, throwIO, toException, try, uninterruptibleMask_)
 import Control.Monad (forM, forM_, unless, void, when)
 import Data.IORef (IORef, atomicModifyIORef', newIORef)
-import Data.Map.Strict (Map)
-import Data.Map.Strict qualified as Map
+import GHC.IO (unsafeUnmask)
 import System.IO.Unsafe (unsafePerformIO)
-import Weft.ConcLib.Internal.Queue
+import Weft.ConcLib.Internal.Poller (Poller)
+import Weft.ConcLib.Internal.Scheduler
+import Weft.ConcLib.Internal.Waiter
 import Weft.Substrate
-
--- | What the threads of one run share.
-data Library = Library
-  { libraryReady :: !(PVar (Queue StackId)),
-    -- | HECs that sleep because nothing is ready.
-    libraryIdle :: !(PVar [HEC]),
-    -- | The stack of each HEC that sleeps in its place.
-    librarySchedulers :: !(PVar (Map HEC StackId)),
-    -- | Has the main thread ended?
-    libraryOver :: !(PVar Bool)
-  }
 
 -- | A thread.
 data ThreadId = ThreadId
@@ -67,10 +56,6 @@ instance Ord ThreadId where compare a b = compare (threadNumber a) (threadNumber
 
 instance Show ThreadId where showsPrec p t = showParen (p > 10) (showString "ThreadId " . shows (threadNumber t))
 
--- | A thread that waits, once. It is in the queues of what it waits for, and stays there when it was
--- woken: who takes it from there asks whether it still waits ('wake').
-data Waiter = Waiter {waiterLives :: !(PVar Bool), waiterStack :: !StackId, waiterThread :: !ThreadId}
-
 self :: SLSKey (Maybe ThreadId)
 self = unsafePerformIO (newSLSKey Nothing)
 {-# NOINLINE self #-}
@@ -78,6 +63,10 @@ self = unsafePerformIO (newSLSKey Nothing)
 -- | The thread that this is. Where none runs, 'NotOnHEC'.
 myThreadId :: IO ThreadId
 myThreadId = atomicPTM (getSLS self) >>= maybe (throwIO NotOnHEC) pure
+
+-- | Who collects events for the thread that this is. 'Nothing' on a HEC that is a thread.
+eventsHere :: IO (Maybe (Poller, PTM ()))
+eventsHere = fmap (\t -> (libraryPoller (threadLibrary t), kickCollector (threadLibrary t))) <$> atomicPTM (getSLS self)
 
 -- Running ------------------------------------------------------------------------------------
 
@@ -88,18 +77,19 @@ myThreadId = atomicPTM (getSLS self) >>= maybe (throwIO NotOnHEC) pure
 -- A HEC runs a thread until it waits, yields or ends. What blocks otherwise (a @safe@ foreign
 -- call, an 'GHC.MVar' of GHC's) blocks its HEC: 'outside' is for that.
 withConcLib :: Int -> IO a -> IO a
-withConcLib hecs act = do
-  library <- Library <$> newPVarIO empty <*> newPVarIO [] <*> newPVarIO Map.empty <*> newPVarIO False
+withConcLib = withConcLibCollecting ByScheduler
+
+-- | 'withConcLib', told who collects events.
+withConcLibCollecting :: Collecting -> Int -> IO a -> IO a
+withConcLibCollecting collecting hecs act = do
+  library <- newLibrary collecting
   result <- newPVarIO Nothing
   _ <- forkWith library $ do
     r <- try act
-    atomicPTM $ do
-      writePVar result (Just r)
-      writePVar (libraryOver library) True
-      readPVar (libraryIdle library) >>= mapM_ wakeupHEC
-  others <- forM [2 .. hecs] $ \_ -> do
+    atomicPTM (writePVar result (Just r) >> ending library)
+  others <- forM ([collectAll library | collecting == ByOwnHEC] <> replicate (hecs - 1) (schedule library)) $ \loop -> do
     end <- GHC.newEmptyMVar
-    void . GHC.forkOS $ void (inCall (schedule library)) `catch` report >> GHC.putMVar end ()
+    void . GHC.forkOS $ void (inCall loop) `catch` report >> GHC.putMVar end ()
     pure end
   _ <- inCall (schedule library)
   forM_ others GHC.takeMVar
@@ -107,59 +97,6 @@ withConcLib hecs act = do
   where
     report :: SomeException -> IO ()
     report = throwIO
-
--- | What the scheduler stack of a HEC does until the main thread has ended: enter who is ready,
--- and sleep while nobody is.
-schedule :: Library -> IO ()
-schedule library = do
-  atomicPTM $ do
-    h <- getHEC
-    me <- getStackId
-    readPVar (librarySchedulers library) >>= writePVar (librarySchedulers library) . Map.insert h me
-  go
-  where
-    go = do
-      switch $
-        readPVar (libraryOver library) >>= \case
-          True -> getStackId
-          False ->
-            dequeue library >>= \case
-              Just t -> pure t
-              Nothing -> do
-                h <- getHEC
-                idle <- readPVar (libraryIdle library)
-                unless (h `elem` idle) (writePVar (libraryIdle library) (h : idle))
-                sleepHEC
-      over <- readPVarIO (libraryOver library)
-      unless over go
-
-dequeue :: Library -> PTM (Maybe StackId)
-dequeue library =
-  readPVar (libraryReady library) >>= \q -> case pop q of
-    Just (t, rest) -> Just t <$ writePVar (libraryReady library) rest
-    Nothing -> pure Nothing
-{-# INLINE dequeue #-}
-
--- | A stack can run. Wakes a HEC that has nothing to do.
-enqueue :: Library -> StackId -> PTM ()
-enqueue library t = do
-  q <- readPVar (libraryReady library)
-  writePVar (libraryReady library) $! push q t
-  readPVar (libraryIdle library) >>= \case
-    [] -> pure ()
-    h : hs -> writePVar (libraryIdle library) hs >> wakeupHEC h
-{-# INLINE enqueue #-}
-
--- | Who runs next on this HEC.
-next :: Library -> PTM StackId
-next library = do
-  over <- readPVar (libraryOver library)
-  ready <- if over then pure Nothing else dequeue library
-  case ready of
-    Just t -> pure t
-    Nothing -> do
-      h <- getHEC
-      (Map.! h) <$> readPVar (librarySchedulers library)
 
 -- Threads ------------------------------------------------------------------------------------
 
@@ -174,13 +111,13 @@ forkIO act = do
   me <- myThreadId
   masking <- getMaskingState
   forkWith (threadLibrary me) $ case masking of
-    Unmasked -> act
+    Unmasked -> deliver >> act
     MaskedInterruptible -> mask_ act
     MaskedUninterruptible -> uninterruptibleMask_ act
 
 -- | 'forkIO', and a function that unmasks.
 forkIOWithUnmask :: ((forall a. IO a -> IO a) -> IO ()) -> IO ThreadId
-forkIOWithUnmask f = forkIO (f (\io -> interruptible (deliver >> io)))
+forkIOWithUnmask f = forkIO (f (\io -> unsafeUnmask (deliver >> io)))
 
 forkWith :: Library -> IO () -> IO ThreadId
 forkWith library act = do
@@ -188,7 +125,7 @@ forkWith library act = do
   t <- ThreadId number library <$> newPVarIO [] <*> newPVarIO Nothing
   stack <- newStack $ do
     setSLS self (Just t)
-    r <- try (deliver >> act)
+    r <- try act
     case r of
       Left e | Just ThreadKilled <- fromException e -> pure ()
       Left e -> void (GHC.forkIO (throwIO (e :: SomeException)))
@@ -202,13 +139,7 @@ forkWith library act = do
 yield :: IO ()
 yield = do
   me <- myThreadId
-  let library = threadLibrary me
-  switch $ do
-    q <- readPVar (libraryReady library)
-    here <- getStackId
-    case pop q of
-      Nothing -> pure here
-      Just (t, rest) -> t <$ (writePVar (libraryReady library) $! push rest here)
+  switch (getStackId >>= nextAfter (threadLibrary me))
   deliver
 
 -- | Raise what was thrown at this thread, if it is unmasked.
@@ -250,14 +181,19 @@ killThread t = throwTo t ThreadKilled
 -- are left with what it waits for.
 data Attempt a = Got a | Waits (Waiter -> PVar (Maybe a) -> PTM ())
 
--- | Perform an operation; if it has to wait, switch to another thread in the same step. Who wakes the
--- waiter has written the result before. Interruptible while it waits, unless masked so.
+-- | Perform an operation; if it has to wait, let others run: a thread of this library switches to
+-- the next in the same step, one that is a HEC sleeps. Who wakes the waiter has written the result
+-- before. Interruptible while it waits, unless masked so. Elsewhere than on a HEC, 'NotOnHEC'.
 performWaiting :: PTM (Attempt a) -> IO a
-performWaiting attempt = do
-  me <- myThreadId
+performWaiting attempt = atomicPTM (getSLS self) >>= maybe (performSleeping attempt) (performSwitching attempt)
+{-# INLINE performWaiting #-}
+
+performSwitching :: PTM (Attempt a) -> ThreadId -> IO a
+performSwitching attempt me = do
   masking <- getMaskingState
   outcome <- newPVarIO Interrupted
-  let again = do
+  let library = threadLibrary me
+      again = do
         switch $
           attempt >>= \case
             Got a -> writePVar outcome (Had a) >> getStackId
@@ -269,11 +205,11 @@ performWaiting attempt = do
                 else do
                   lives <- newPVar True
                   place <- newPVar Nothing
-                  let w = Waiter lives here me
+                  let w = Waiter lives (enqueue library here)
                   leave w place
                   writePVar outcome (Waited place)
                   unless (masking == MaskedUninterruptible) (writePVar (threadWaits me) (Just w))
-                  next (threadLibrary me)
+                  next library
         readPVarIO outcome >>= \case
           Had a -> pure a
           Interrupted -> raisePending >> again
@@ -283,42 +219,37 @@ performWaiting attempt = do
               Just a -> pure a
               Nothing -> raisePending >> again
   again
-{-# INLINE performWaiting #-}
 
 data Progress a = Had a | Interrupted | Waited (PVar (Maybe a))
 
--- | Wake a waiting thread. Answers whether it still waited.
-wake :: Waiter -> PTM Bool
-wake w =
-  readPVar (waiterLives w) >>= \case
-    False -> pure False
-    True -> True <$ (writePVar (waiterLives w) False >> enqueue (threadLibrary (waiterThread w)) (waiterStack w))
+-- | On a HEC that is a thread, the exceptions that interrupt are GHC's.
+performSleeping :: PTM (Attempt a) -> IO a
+performSleeping attempt = do
+  place <- newPVarIO Nothing
+  lives <- newPVarIO False
+  let run =
+        readPVar place >>= \case
+          Just a -> pure a
+          Nothing ->
+            readPVar lives >>= \case
+              True -> sleepHEC
+              False ->
+                attempt >>= \case
+                  Got a -> pure a
+                  Waits leave -> do
+                    h <- getHEC
+                    writePVar lives True
+                    leave (Waiter lives (wakeupHEC h)) place
+                    sleepHEC
+      -- What has succeeded is not lost to an exception.
+      interrupted e = do
+        atomicPTM (writePVar lives False)
+        readPVarIO place >>= maybe (throwIO e) (<$ postpone e)
+  atomicPTM run `catch` interrupted
 
--- | Give a result to a waiting thread, from any thread of GHC's.
-makeReadyFrom :: Waiter -> PVar (Maybe a) -> a -> IO ()
-makeReadyFrom w place a = atomicPTM $ do
-  lives <- readPVar (waiterLives w)
-  when lives (writePVar place (Just a) >> void (wake w))
-
--- | Perform an action that blocks on a thread of GHC's, and let other threads run meanwhile. An
--- exception that is thrown at this thread is thrown at the action. (An out-call.)
-outside :: IO a -> IO a
-outside act = do
-  started <- newPVarIO Nothing
-  done <- newPVarIO Nothing
-  waiting <- newPVarIO Nothing
-  masking <- getMaskingState
-  worker <- mask $ \_ -> GHC.forkIOWithUnmask $ \unmask -> do
-    r <- try (if masking == Unmasked then unmask act else act)
-    atomicPTM $ do
-      writePVar done (Just r)
-      readPVar waiting >>= mapM_ (\(w, place) -> writePVar place (Just ()) >> wake w)
-  atomicPTM (writePVar started (Just worker))
-  let wait =
-        performWaiting $
-          readPVar done >>= \case
-            Just _ -> pure (Got ())
-            Nothing -> pure (Waits (\w place -> writePVar waiting (Just (w, place))))
-      end = readPVarIO done >>= maybe (wait >> end) (either (throwIO :: SomeException -> IO a) pure)
-  wait `catch` \e -> GHC.throwTo worker (e :: SomeException)
-  uninterruptibleMask_ end
+-- | Have an exception, which came when something has succeeded, raised here a little later.
+postpone :: SomeException -> IO ()
+postpone e =
+  atomicPTM (getSLS self) >>= \case
+    Just t -> atomicPTM (readPVar (threadPending t) >>= writePVar (threadPending t) . (e :))
+    Nothing -> GHC.myThreadId >>= \me -> void (GHC.forkIO (GHC.throwTo me e))

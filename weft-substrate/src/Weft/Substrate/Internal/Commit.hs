@@ -88,20 +88,20 @@ collect l s = case l of
   Nil -> (# s, NoWrite #)
   Write v b r -> second v b r s
   Read _ _ r -> collect r s
-  Wakes _ r -> collect r s
+  After _ r -> collect r s
   Mark _ r -> collect r s
   where
     second v b r s0 = case r of
       Nil -> (# s0, OneWrite v b #)
       Write w c q -> third v b w c q s0
       Read _ _ q -> second v b q s0
-      Wakes _ q -> second v b q s0
+      After _ q -> second v b q s0
       Mark _ q -> second v b q s0
     third v b w c q s0 = case q of
       Nil -> (# s0, TwoWrites w c v b #)
       Write {} -> gather l v b s0
       Read _ _ t -> third v b w c t s0
-      Wakes _ t -> third v b w c t s0
+      After _ t -> third v b w c t s0
       Mark _ t -> third v b w c t s0
 
 -- | All writes, in arrays. The variable and the box fill these first.
@@ -118,14 +118,14 @@ gather l v b s = case count l 0# of
       Nil -> n
       Write _ _ q -> count q (n +# 1#)
       Read _ _ q -> count q n
-      Wakes _ q -> count q n
+      After _ q -> count q n
       Mark _ q -> count q n
     fill vs bs r i s0 = case r of
       Nil -> s0
       Write w c q -> case writeSmallArray# vs i w s0 of
         s1 -> case writeSmallArray# bs i c s1 of s2 -> fill vs bs q (i +# 1#) s2
       Read _ _ q -> fill vs bs q i s0
-      Wakes _ q -> fill vs bs q i s0
+      After _ q -> fill vs bs q i s0
       Mark _ q -> fill vs bs q i s0
 {-# OPAQUE gather #-}
 
@@ -209,15 +209,15 @@ holds l s = case l of
       1# -> holds r s1
       _ -> (# s1, 0# #)
   Write _ _ r -> holds r s
-  Wakes _ r -> holds r s
+  After _ r -> holds r s
   Mark _ r -> holds r s
 
--- | What follows a commit: wake whom the transaction has woken, the first first.
+-- | What follows a commit, in the order of the transaction.
 afterwards :: Log -> State# RealWorld -> (# State# RealWorld, () #)
 afterwards l s = case l of
   Nil -> (# s, () #)
   Read _ _ r -> afterwards r s
   Write _ _ r -> afterwards r s
   Mark _ r -> afterwards r s
-  Wakes h r -> case afterwards r s of
-    (# s1, () #) -> unIO (rouse (hecBed h)) (point s1)
+  After act r -> case afterwards r s of
+    (# s1, () #) -> unIO act (point s1)

@@ -17,6 +17,7 @@ module Weft.Substrate.Internal.Transaction
     throwPTM,
     catchPTM,
     unsafeIOToPTM,
+    afterCommit,
     getHEC,
     getStackId,
     stackHere,
@@ -101,7 +102,7 @@ find v l = case l of
   Nil -> (# | (# #) #)
   Read w b r -> case reallyUnsafePtrEquality# v w of 1# -> (# b | #); _ -> find v r
   Write w b r -> case reallyUnsafePtrEquality# v w of 1# -> (# b | #); _ -> find v r
-  Wakes _ r -> find v r
+  After _ r -> find v r
   Mark _ r -> find v r
 
 -- | The variable will hold this when the transaction is committed. Not evaluated.
@@ -114,6 +115,14 @@ writePVar p a = case variable p of
 unsafeIOToPTM :: IO a -> PTM a
 unsafeIOToPTM (IO m) = PTM (\_ l n s -> case m s of (# s1, a #) -> (# s1, l, n, a #))
 {-# INLINE unsafeIOToPTM #-}
+
+-- | Perform an action when this transaction is committed, on the OS thread that commits it: how a
+-- library tells the world outside of the substrate. Nothing is done for an attempt that fails. The
+-- action must neither block nor throw. Where the transaction is that of a 'Weft.Substrate.switch', it
+-- runs between two stacks.
+afterCommit :: IO () -> PTM ()
+afterCommit act = PTM (\_ l n s -> (# s, After act l, n, () #))
+{-# INLINE afterCommit #-}
 
 -- Exceptions ---------------------------------------------------------------------------------
 
@@ -170,7 +179,7 @@ readsSince depth old l = case l of
     _ -> readsSince depth old r
   Read v b r -> Read v b (readsSince depth old r)
   Write _ _ r -> readsSince depth old r
-  Wakes _ r -> readsSince depth old r
+  After _ r -> readsSince depth old r
 
 depthOf :: Env -> Int#
 depthOf = \case
@@ -268,7 +277,7 @@ wakeupHEC h = PTM (\e l n s -> runPTM (waking s) e l n s)
           PTM $ \_ l n s ->
             if planted WakeBeforeCommit s
               then case unIO (rouse (hecBed h)) s of (# s1, () #) -> (# s1, l, n, () #)
-              else (# s, Wakes h l, n, () #)
+              else (# s, After (rouse (hecBed h)) l, n, () #)
 {-# INLINE wakeupHEC #-}
 
 -- Running ------------------------------------------------------------------------------------

@@ -72,8 +72,8 @@ data Log
   | -- | A variable that was read, and what it held.
     Read Variable (Box Any) Log
   | Write Variable (Box Any) Log
-  | -- | A HEC to wake once the transaction is committed.
-    Wakes HEC Log
+  | -- | What is done once the transaction is committed: a HEC is woken.
+    After (IO ()) Log
   | -- | A 'Weft.Substrate.catchPTM' began here, inside this many others.
     Mark Int# Log
 

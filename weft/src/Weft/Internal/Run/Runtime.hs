@@ -66,6 +66,10 @@ data Settings = Settings
     -- threads with it. When that has lasted for half a second 'settingReport' is told
     -- who holds the OS threads: once, until every worker has one again.
     settingCarriers :: !Int,
+    -- | How the bound OS threads of the workers are started. Default 'Control.Concurrent.forkOS'. Another
+    -- thread library gives its own, which must run the action on a new bound OS thread; those of
+    -- 'settingCarriers' are Weft's.
+    settingForkOS :: !(IO () -> IO ()),
     -- | Report a thread, by its label, that has held its worker for longer than
     -- this: it computes, or blocks where Weft cannot see it. Others go on
     -- meanwhile. Default 'Nothing': no report. Not exact to less than 5 milliseconds.
@@ -118,6 +122,7 @@ defaultSettings kernel =
       settingFuel = 1000,
       settingGrace = seconds 5,
       settingCarriers = 2000,
+      settingForkOS = void . forkOS,
       settingStall = Nothing,
       settingDeadlock = ReportDeadlock,
       settingDumpSignal = True,
@@ -188,7 +193,7 @@ runWith settings main' = do
       -- One whose OS thread cannot be started is over at once: 'stop' waits for all. Called
       -- masked, and so is what it starts.
       start recorder monitor kernel index =
-        handle (failed index) . void . forkOS $ do
+        handle (failed index) . settingForkOS settings $ do
           carrier <- carrierFor shared count others index index
           started <- try $ startWorker (workerSettingsFor recorder monitor kernel index) carrier
           case started of

@@ -1,8 +1,9 @@
 -- |
--- Description : Transactions of the threads of ConcLib_MP
+-- Description : Transactions that wait
 --
--- Stands for "Control.Concurrent.STM", for threads of "Weft.ConcLib.MP".
-module Weft.ConcLib.MP.STM
+-- Stands for "Control.Concurrent.STM", for the threads of both libraries. A variable may be shared by
+-- threads of both.
+module Weft.ConcLib.STM
   ( STM,
     atomically,
     retry,

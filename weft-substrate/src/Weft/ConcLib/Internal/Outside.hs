@@ -1,0 +1,41 @@
+{-# OPTIONS_HADDOCK not-home #-}
+
+-- |
+-- Description : Calls that block
+--
+-- They are performed on threads of GHC's, which has OS threads for them. (The pool of HECs for
+-- out-calls of Li 2008, section 5.2.2.)
+module Weft.ConcLib.Internal.Outside (outside) where
+
+import Control.Concurrent qualified as GHC
+import Control.Exception (MaskingState (..), SomeException, catch, getMaskingState, mask, throwIO, try, uninterruptibleMask_)
+import Control.Monad (void)
+import Data.IORef (newIORef, readIORef, writeIORef)
+import Weft.ConcLib.Internal.Threads
+import Weft.ConcLib.Internal.Waiter
+import Weft.Substrate
+
+-- | Perform an action that blocks on a thread of GHC's, and let other threads run meanwhile. An
+-- exception that is thrown at this thread is thrown at the action. (An out-call.)
+outside :: IO a -> IO a
+outside act = do
+  done <- newPVarIO Nothing
+  waiting <- newPVarIO Nothing
+  masking <- getMaskingState
+  worker <- mask $ \_ -> GHC.forkIOWithUnmask $ \unmask -> do
+    r <- try (if masking == Unmasked then unmask act else act)
+    atomicPTM $ do
+      writePVar done (Just r)
+      readPVar waiting >>= mapM_ (`give` ())
+  interruption <- newIORef Nothing
+  let wait =
+        performWaiting $
+          readPVar done >>= \case
+            Just _ -> pure (Got ())
+            Nothing -> pure (Waits (\w place -> writePVar waiting (Just (w, place))))
+  -- The action may be masked: then 'GHC.throwTo' would wait here.
+  wait `catch` \e -> writeIORef interruption (Just e) >> void (GHC.forkIO (GHC.throwTo worker (e :: SomeException)))
+  let end = readPVarIO done >>= maybe (uninterruptibleMask_ wait >> end) pure
+  end >>= \case
+    Right a -> a <$ (readIORef interruption >>= mapM_ postpone)
+    Left e -> throwIO (e :: SomeException)

@@ -1,0 +1,322 @@
+{-# OPTIONS_GHC -O2 #-}
+{-# OPTIONS_HADDOCK not-home #-}
+
+-- |
+-- Description : What comes from outside: descriptors, time, the disk
+--
+-- Linux's epoll and AIO, and a map of deadlines. Threads leave waiters here, by transactions; a
+-- scheduler stack, or a HEC of its own, collects what has happened and wakes them. Called on any OS
+-- thread, 'collect' by one at a time.
+module Weft.ConcLib.Internal.Poller
+  ( Poller,
+    newPoller,
+
+    -- * Waiting
+    Side (..),
+    Interest,
+    interestIn,
+    takeEdge,
+    leaveFor,
+    forget,
+    Timer,
+    newTimer,
+    startTimer,
+    stopTimer,
+    Request (..),
+    submit,
+    diskSlots,
+
+    -- * Collecting
+    hasEvents,
+    look,
+    collect,
+    kick,
+  )
+where
+
+import Control.Monad (forM_, unless, void, when)
+import Data.Bits (testBit)
+import Data.IORef (IORef, atomicModifyIORef', newIORef, readIORef, writeIORef)
+import Data.Int (Int32, Int64)
+import Data.Map.Strict (Map)
+import Data.Map.Strict qualified as Map
+import Data.Primitive.SmallArray
+import Data.Word (Word64)
+import Foreign.C.Error (Errno (..), eOPNOTSUPP, ePERM, errnoToIOError, throwErrnoIfNull)
+import Foreign.C.Types (CInt (..))
+import Foreign.ForeignPtr (FinalizerPtr, ForeignPtr, newForeignPtr, withForeignPtr)
+import Foreign.Marshal.Array (allocaArray)
+import Foreign.Ptr (Ptr, nullPtr, plusPtr)
+import Foreign.StablePtr
+import Foreign.Storable (peekElemOff)
+import GHC.Clock (getMonotonicTimeNSec)
+import System.Posix.Types (Fd (..))
+import Weft.ConcLib.Internal.Queue
+import Weft.ConcLib.Internal.Waiter
+import Weft.Substrate
+import Weft.Substrate.Internal.Transaction (unsafeIOToPTM)
+
+-- | The events of one run.
+data Poller = Poller
+  { pollerEvents :: !(ForeignPtr Events),
+    -- | An entry for each descriptor that there can be, doubled when one is beyond its end.
+    pollerTable :: !(PVar (SmallArray Entry)),
+    pollerTimers :: !(PVar (Map Timer (Waiter, Place ()))),
+    pollerNumbers :: !(IORef Int),
+    -- | Requests that the disk may yet be given, and who waits for that.
+    diskSlots :: !(PVar (Int, Queue (Waiter, Place ()))),
+    -- | Has anybody waited for a descriptor or the disk?
+    pollerUsed :: !(IORef Bool)
+  }
+
+data Events
+
+-- | A descriptor that is watched (or is not, yet), and who waits for each of its sides.
+data Entry = Entry {entryWatched :: !(IORef Bool), entryReading :: !Interest, entryWriting :: !Interest}
+
+-- | Who waits until a side of a descriptor is ready.
+type Interest = PVar Edge
+
+-- Note [Edges]
+-- ~~~~~~~~~~~~
+-- A descriptor is given to epoll once, edge-triggered: a call that waits costs no further system call. A
+-- thread tries its call first and waits only when that would have blocked. An edge that comes
+-- between the two finds nobody waiting, so it leaves a mark, and who is about to wait takes
+-- the mark instead and tries again. A mark that was left for nobody costs one more try.
+
+data Edge = Quiet | Marked | Awaited [(Waiter, Place ())]
+
+data Side = Reading | Writing
+  deriving stock (Eq)
+
+-- | At most so many events and completions are collected at once, and requests given to the disk.
+batch, completions, requests :: Int
+batch = 64
+completions = 64
+requests = 1024
+
+-- | Throws what the system says if there are no descriptors for it. They are closed once nobody refers
+-- to it any more.
+newPoller :: IO Poller
+newPoller = do
+  events <- throwErrnoIfNull "epoll" (c_new (fromIntegral requests)) >>= newForeignPtr c_free
+  Poller events
+    <$> newPVarIO mempty
+    <*> newPVarIO Map.empty
+    <*> newIORef 0
+    <*> newPVarIO (requests, empty)
+    <*> newIORef False
+
+-- Descriptors --------------------------------------------------------------------------------
+
+-- | The side of a descriptor, which is watched from now on. 'Nothing' if the system has no events of
+-- it, because it is always ready, as a file is.
+interestIn :: Poller -> Side -> Fd -> IO (Maybe Interest)
+interestIn p side fd = do
+  e <- entryOf p fd
+  watched <- readIORef (entryWatched e)
+  r <- if watched then pure 0 else withForeignPtr (pollerEvents p) (\w -> c_watch w (fromIntegral fd))
+  case () of
+    _
+      | r == 0 -> do
+          unless watched (writeIORef (entryWatched e) True >> writeIORef (pollerUsed p) True)
+          pure . Just $ if side == Reading then entryReading e else entryWriting e
+      | Errno (negate r) == ePERM -> pure Nothing
+      | otherwise -> ioError (errnoToIOError "epoll_ctl" (Errno (negate r)) Nothing Nothing)
+
+entryOf :: Poller -> Fd -> IO Entry
+entryOf p fd = do
+  table <- readPVarIO (pollerTable p)
+  if i < sizeofSmallArray table
+    then pure (indexSmallArray table i)
+    else do
+      let more = max (i + 1) (2 * sizeofSmallArray table) - sizeofSmallArray table
+      new <- smallArrayFromList <$> mapM (const newEntry) [1 .. more]
+      atomicPTM $ do
+        now <- readPVar (pollerTable p)
+        when (sizeofSmallArray now == sizeofSmallArray table) (writePVar (pollerTable p) $! now <> new)
+      entryOf p fd
+  where
+    i = fromIntegral fd
+    newEntry = Entry <$> newIORef False <*> newPVarIO Quiet <*> newPVarIO Quiet
+
+-- | Was there an edge that nobody has waited for? It is taken.
+takeEdge :: Interest -> PTM Bool
+takeEdge v =
+  readPVar v >>= \case
+    Marked -> True <$ writePVar v Quiet
+    _ -> pure False
+
+-- | Leave a waiter until there is an edge.
+leaveFor :: Interest -> Waiter -> Place () -> PTM ()
+leaveFor v w place =
+  readPVar v >>= \case
+    Awaited others -> prune others >>= writePVar v . Awaited . ((w, place) :)
+    _ -> writePVar v (Awaited [(w, place)])
+
+-- | Close a descriptor, by this action. Who waits for it, or is about to, tries again after that: also one
+-- that waits for another descriptor that has its number by then.
+forget :: Poller -> Fd -> IO () -> IO ()
+forget p fd close = do
+  e <- entryOf p fd
+  close
+  writeIORef (entryWatched e) False
+  edge (entryReading e)
+  edge (entryWriting e)
+
+edge :: Interest -> IO ()
+edge v =
+  atomicPTM $
+    readPVar v >>= \case
+      Awaited ws -> writePVar v Quiet >> mapM_ (`give` ()) ws
+      Marked -> pure ()
+      Quiet -> writePVar v Marked
+
+-- Time ---------------------------------------------------------------------------------------
+
+-- | A deadline, in nanoseconds of the monotonic clock, and a number of its own.
+data Timer = Timer !Word64 !Int
+  deriving stock (Eq, Ord)
+
+-- | A timer that ends after this many microseconds.
+newTimer :: Poller -> Int -> IO Timer
+newTimer p time = do
+  now <- getMonotonicTimeNSec
+  Timer (now + 1000 * fromIntegral time) <$> atomicModifyIORef' (pollerNumbers p) (\n -> (n + 1, n))
+
+-- | Leave a waiter until the deadline. Answers whether it is now the first.
+startTimer :: Poller -> Timer -> Waiter -> Place () -> PTM Bool
+startTimer p t w place = do
+  timers <- readPVar (pollerTimers p)
+  writePVar (pollerTimers p) $! Map.insert t (w, place) timers
+  pure (maybe True ((t <) . fst) (Map.lookupMin timers))
+
+stopTimer :: Poller -> Timer -> PTM ()
+stopTimer p t = readPVar (pollerTimers p) >>= \timers -> writePVar (pollerTimers p) $! Map.delete t timers
+
+-- | How many milliseconds there are until the first deadline, rounded up; -1 if there is none.
+untilDeadline :: Poller -> IO Int
+untilDeadline p =
+  readPVarIO (pollerTimers p) >>= \timers -> case Map.lookupMin timers of
+    Nothing -> pure (-1)
+    Just (Timer deadline _, _) -> do
+      now <- getMonotonicTimeNSec
+      let milliseconds = fromIntegral ((deadline - now + 999_999) `div` 1_000_000)
+      pure (if deadline <= now then 0 else min 1_000_000_000 milliseconds)
+
+-- | Wake those whose time has come.
+expire :: Poller -> IO ()
+expire p = do
+  timers <- readPVarIO (pollerTimers p)
+  unless (Map.null timers) $ do
+    now <- getMonotonicTimeNSec
+    let go = do
+          expired <- newPVarIO False
+          atomicPTM $
+            readPVar (pollerTimers p) >>= \ts -> case Map.minViewWithKey ts of
+              Just ((Timer deadline _, waiting), rest)
+                | deadline <= now -> writePVar expired True >> (writePVar (pollerTimers p) $! rest) >> void (give waiting ())
+              _ -> writePVar expired False
+          again <- readPVarIO expired
+          when again go
+    go
+
+-- The disk -----------------------------------------------------------------------------------
+
+-- | To read or write bytes at a position of a file.
+data Request = Request
+  { requestWrites :: !Bool,
+    requestFile :: !Fd,
+    requestBuffer :: !(Ptr ()),
+    requestLength :: !Int,
+    requestOffset :: !Int
+  }
+
+-- | Have the system do it, and call a function with the number of bytes or the negative number of the
+-- error. 'False' if it does nothing of this kind without blocking; the function is not called then.
+submit :: Poller -> Request -> (Int -> IO ()) -> IO Bool
+submit p r done = do
+  writeIORef (pollerUsed p) True
+  token <- newStablePtr done
+  e <- withForeignPtr (pollerEvents p) $ \w ->
+    c_submit
+      w
+      (if requestWrites r then 1 else 0)
+      (fromIntegral (requestFile r))
+      (requestBuffer r)
+      (fromIntegral (requestLength r))
+      (fromIntegral (requestOffset r))
+      token
+  unless (e == 0) (freeStablePtr token)
+  when (e < 0 && Errno (negate e) /= eOPNOTSUPP) $
+    ioError (errnoToIOError "io_submit" (Errno (negate e)) Nothing Nothing)
+  pure (e == 0)
+
+reap :: Ptr Events -> IO ()
+reap w = allocaArray (2 * completions) $ \buffer -> do
+  n <- fromIntegral <$> c_reap w buffer (fromIntegral completions)
+  forM_ [0 .. n - 1] $ \i -> do
+    token <- castPtrToStablePtr . plusPtr nullPtr . fromIntegral <$> peekElemOff buffer (2 * i)
+    result <- peekElemOff buffer (2 * i + 1)
+    done <- deRefStablePtr token :: IO (Int -> IO ())
+    freeStablePtr token
+    done (fromIntegral result)
+  when (n == completions) (reap w)
+
+-- Collecting ---------------------------------------------------------------------------------
+
+-- | Is there anything to collect, now or later?
+hasEvents :: Poller -> PTM Bool
+hasEvents p = do
+  used <- unsafeIOToPTM (readIORef (pollerUsed p))
+  if used then pure True else not . Map.null <$> readPVar (pollerTimers p)
+
+-- | Wake all whose events have come.
+look :: Poller -> IO ()
+look p = do
+  used <- readIORef (pollerUsed p)
+  when used (collecting c_look p 0 (pure ()))
+  expire p
+
+-- | 'look', after waiting until something comes, or a deadline, or a 'kick'. Blocks the OS thread. The
+-- action comes after the wait, before anybody is woken.
+collect :: Poller -> IO () -> IO ()
+collect p after = untilDeadline p >>= \timeout -> collecting c_wait p timeout after >> expire p
+
+collecting :: (Ptr Events -> CInt -> Ptr Int32 -> CInt -> IO CInt) -> Poller -> Int -> IO () -> IO ()
+collecting wait p timeout after =
+  withForeignPtr (pollerEvents p) $ \w -> allocaArray (2 * batch) $ \buffer -> do
+    n <- fromIntegral <$> wait w (fromIntegral timeout) buffer (fromIntegral batch)
+    after
+    forM_ [0 .. n - 1] $ \i -> do
+      fd <- peekElemOff buffer (2 * i)
+      sides <- peekElemOff buffer (2 * i + 1)
+      if fd < 0
+        then reap w
+        else do
+          e <- entryOf p (fromIntegral fd)
+          when (testBit sides 0) (edge (entryReading e))
+          when (testBit sides 1) (edge (entryWriting e))
+    -- More may have come than there was room for.
+    when (n == batch) (collecting c_look p 0 (pure ()))
+
+-- | Who waits in 'collect', or will next, returns.
+kick :: Poller -> IO ()
+kick p = withForeignPtr (pollerEvents p) c_kick
+
+foreign import ccall unsafe "weft_conclib_new" c_new :: CInt -> IO (Ptr Events)
+
+foreign import ccall unsafe "&weft_conclib_free" c_free :: FinalizerPtr Events
+
+foreign import ccall unsafe "weft_conclib_watch" c_watch :: Ptr Events -> CInt -> IO CInt
+
+foreign import ccall unsafe "weft_conclib_kick" c_kick :: Ptr Events -> IO ()
+
+foreign import ccall unsafe "weft_conclib_wait" c_look :: Ptr Events -> CInt -> Ptr Int32 -> CInt -> IO CInt
+
+foreign import ccall safe "weft_conclib_wait" c_wait :: Ptr Events -> CInt -> Ptr Int32 -> CInt -> IO CInt
+
+foreign import ccall unsafe "weft_conclib_submit"
+  c_submit :: Ptr Events -> CInt -> CInt -> Ptr () -> Word64 -> Int64 -> StablePtr (Int -> IO ()) -> IO CInt
+
+foreign import ccall unsafe "weft_conclib_reap" c_reap :: Ptr Events -> Ptr Int64 -> CInt -> IO CInt

@@ -1,0 +1,71 @@
+-- |
+-- Description : A concurrency library, as tests are given one
+module Library (Library (..), onLibraries, limited) where
+
+import Control.Concurrent qualified as GHC
+import Control.Exception (Exception, SomeException, throwIO, try)
+import System.Timeout (timeout)
+import Test.Tasty
+import Test.Tasty.HUnit
+import Weft.ConcLib.MP qualified as MP
+import Weft.ConcLib.OS qualified as OS
+
+-- | What differs between the libraries.
+data Library t = Library
+  { with :: forall a. IO a -> IO a,
+    -- | Does a thread run until it waits, yields or ends?
+    isCooperative :: Bool,
+    forkIO :: IO () -> IO t,
+    forkIOWithUnmask :: ((forall a. IO a -> IO a) -> IO ()) -> IO t,
+    forkFinally :: forall a. IO a -> (Either SomeException a -> IO ()) -> IO t,
+    myThreadId :: IO t,
+    yield :: IO (),
+    throwTo :: forall e. (Exception e) => t -> e -> IO (),
+    outside :: forall a. IO a -> IO a
+  }
+
+-- | Tests on every library in each of its configurations.
+onLibraries :: (forall t. (Ord t, Show t) => Library t -> [TestTree]) -> [TestTree]
+onLibraries tests =
+  [ testGroup ("ConcLib_MP, " <> show n <> " HECs, " <> show collecting) (tests (mp collecting n))
+    | collecting <- [MP.ByScheduler, MP.ByOwnHEC],
+      n <- [1, 2]
+  ]
+    <> [testGroup "ConcLib_OS" (tests os)]
+
+mp :: MP.Collecting -> Int -> Library MP.ThreadId
+mp collecting n =
+  Library
+    { with = MP.withConcLibCollecting collecting n,
+      isCooperative = True,
+      forkIO = MP.forkIO,
+      forkIOWithUnmask = MP.forkIOWithUnmask,
+      forkFinally = MP.forkFinally,
+      myThreadId = MP.myThreadId,
+      yield = MP.yield,
+      throwTo = MP.throwTo,
+      outside = MP.outside
+    }
+
+os :: Library OS.ThreadId
+os =
+  Library
+    { with = OS.withConcLib,
+      isCooperative = False,
+      forkIO = OS.forkIO,
+      forkIOWithUnmask = OS.forkIOWithUnmask,
+      forkFinally = OS.forkFinally,
+      myThreadId = OS.myThreadId,
+      yield = OS.yield,
+      throwTo = OS.throwTo,
+      outside = OS.outside
+    }
+
+-- | Within twenty seconds, or it fails.
+limited :: IO () -> Assertion
+limited act = do
+  end <- GHC.newEmptyMVar
+  _ <- GHC.forkOS (try act >>= GHC.putMVar end)
+  timeout 20_000_000 (GHC.takeMVar end) >>= \case
+    Just r -> either (throwIO :: SomeException -> IO ()) pure r
+    Nothing -> assertFailure "it does not end"
