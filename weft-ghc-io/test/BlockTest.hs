@@ -5,12 +5,13 @@
 -- with another one.
 module BlockTest (tests) where
 
-import Control.Concurrent (forkIO, threadDelay)
+import Control.Concurrent (forkIO, myThreadId, threadDelay)
 import Control.Concurrent.MVar
 import Control.Concurrent.STM
-import Control.Exception (bracket)
+import Control.Exception (bracket, finally, onException)
 import Control.Monad
 import Data.ByteString.Char8 qualified as Char8
+import Data.IORef
 import Existing (waitFor)
 import Network.Socket (close, socketToHandle)
 import Network.Socket.ByteString (sendAll)
@@ -34,6 +35,10 @@ tests =
         answer @?= 'b',
       testCase "a transaction that retries" $
         onWorkers 1 (answeredBy (newTVarIO Nothing) (\v -> atomically (readTVar v >>= maybe retry pure)) (\v -> atomically (writeTVar v (Just 'c')))) >>= (@?= 'c'),
+      testCase "a cancellation does not end a wait for an MVar, but the next wait of the thread" $
+        outlives newEmptyMVar takeMVar (`putMVar` 'd') >>= (@?= (True, Just 'd', True)),
+      testCase "a cancellation does not end a transaction that retries, but the next wait of the thread" $
+        outlives (newTVarIO Nothing) (\v -> atomically (readTVar v >>= maybe retry pure)) (\v -> atomically (writeTVar v (Just 'e'))) >>= (@?= (True, Just 'e', True)),
       testCase "a handle that two threads use" $ do
         (a, b) <- socketPairs
         handle <- socketToHandle b ReadWriteMode
@@ -72,3 +77,29 @@ answeredBy new wait fill = IO.withScope $ \scope -> do
   IO.yield
   fill v
   IO.awaitChild waiter
+
+-- | One thread waits for a variable, and another one fills it after both were cancelled: whether the
+-- first still waited then, what it got, and whether its next wait was cancelled.
+outlives :: IO v -> (v -> IO a) -> (v -> IO ()) -> IO (Bool, Maybe a, Bool)
+outlives new wait fill = do
+  carrier <- newEmptyMVar
+  waited <- newIORef False
+  got <- newIORef Nothing
+  ended <- newIORef False
+  onWorkers 1 . IO.withScope $ \scope -> do
+    v <- new
+    IO.forkIn_ scope $ do
+      myThreadId >>= putMVar carrier
+      wait v >>= writeIORef got . Just
+      threadDelay 60_000_000 `onException` writeIORef ended True
+    thread <- takeMVar carrier
+    untilBlocked thread
+    begun <- newEmptyMVar
+    -- One worker cancels both before either goes on.
+    IO.forkIn_ scope $
+      (putMVar begun () >> threadDelay 60_000_000) `finally` do
+        isBlocked thread >>= writeIORef waited
+        fill v
+    takeMVar begun
+    IO.cancelScope scope
+  (,,) <$> readIORef waited <*> readIORef got <*> readIORef ended

@@ -7,6 +7,7 @@ module Support
     untilWaiting,
     untilWaitingFor,
     untilBlocked,
+    isBlocked,
     waitsNow,
   )
 where
@@ -41,12 +42,16 @@ untilWaiting s = withFdSocket s (untilWaitingFor . Fd)
 untilWaitingFor :: Fd -> IO ()
 untilWaitingFor fd@(Fd number) = waiting number >>= \n -> unless (n > 0) (IO.yield >> untilWaitingFor fd)
 
--- | Not in a direct thread: wait until this thread of GHC's is blocked.
+-- | Occupies its OS thread until this thread of GHC's is blocked.
 untilBlocked :: ThreadId -> IO ()
-untilBlocked thread =
+untilBlocked thread = isBlocked thread >>= \blocked -> unless blocked (yield >> untilBlocked thread)
+
+-- | Is this thread of GHC's blocked?
+isBlocked :: ThreadId -> IO Bool
+isBlocked thread =
   threadStatus thread >>= \case
-    ThreadBlocked _ -> pure ()
-    _ -> yield >> untilBlocked thread
+    ThreadBlocked _ -> pure True
+    _ -> pure False
 
 -- | How many Weft threads wait for this socket.
 waitsNow :: Socket -> IO Int

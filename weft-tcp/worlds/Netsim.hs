@@ -18,7 +18,7 @@ where
 
 import Data.Int (Int64)
 import Data.IntMap.Strict qualified as IntMap
-import Data.List (foldl')
+import Data.List qualified as List
 import Data.Map.Strict qualified as Map
 import Data.Word (Word64)
 import Weft.Tcp.Congestion
@@ -69,7 +69,7 @@ measure :: Net -> Measured
 measure net = go (N 0 0 1 0 Map.empty IntMap.empty IntMap.empty IntMap.empty 0 0 `starting` [0 .. netFlows net - 1])
   where
     -- They begin one after the other.
-    starting = foldl' (\n i -> at (fromIntegral i * 20000) (Start (2 * i)) n)
+    starting = List.foldl' (\n i -> at (fromIntegral i * 20000) (Start (2 * i)) n)
     at t e n = n {nEvents = Map.insert (t, nCount n) e (nEvents n), nCount = nCount n + 1}
     go n = case Map.minViewWithKey (nEvents n) of
       Just (((t, _), e), rest) | t <= netUntil net -> go (event e n {nNow = t, nEvents = rest})
@@ -85,7 +85,7 @@ measure net = go (N 0 0 1 0 Map.empty IntMap.empty IntMap.empty IntMap.empty 0 0
           | deadline t <= nNow n -> stepped i (step (nNow n) Due t) n {nTimers = IntMap.delete i (nTimers n)}
           | otherwise -> timed i t n {nTimers = IntMap.delete i (nTimers n)}
         Nothing -> n
-    stepped i (Step t segments answers) n0 = users (timed i t (foldl' (sending i) n0 {nEnds = IntMap.insert i t (nEnds n0)} segments))
+    stepped i (Step t segments answers) n0 = users (timed i t (List.foldl' (sending i) n0 {nEnds = IntMap.insert i t (nEnds n0)} segments))
       where
         users n
           | odd i, readable t > 0 = let got = fromIntegral (readable t) in stepped i (step (nNow n) (Consumed (readable t)) t) (if counts n then n {nGot = IntMap.insertWith (+) i got (nGot n)} else n)

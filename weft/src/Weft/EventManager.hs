@@ -85,6 +85,7 @@ import Control.Concurrent.STM
 import Control.Exception
 import Control.Monad (void, when)
 import Foreign.C.Error (Errno, eBADF, eINVAL, errnoToIOError)
+import System.IO.Error (ioeSetErrorString)
 import System.Posix.Types (Fd)
 import Weft.Internal.Backend.Manager qualified as Manager
 import Weft.Internal.Backend.Manager.State
@@ -210,7 +211,8 @@ waitFor place m fd interest = mask_ do
   registration <- register m fd interest OneShot (const (putMVar answer))
   events <- takeMVar answer `onException` unregister registration
   when (events `has` closed) $ failWith place eBADF
-  when (events `has` refused) $ failWith place eINVAL
+  when (events `has` refused) $
+    ioError (errnoToIOError place eINVAL Nothing Nothing `ioeSetErrorString` (pollerName (managerPoller m) <> " cannot watch descriptor " <> show fd))
   pure events
 
 -- | Block for this long, never shorter. Interruptible; then nothing is left behind. Throws

@@ -6,9 +6,13 @@
 -- idle, and threads that all sleep for a millisecond. Clients and server are in one process, on
 -- GHC's threads; only who waits for them differs ("Weft.Bench.Events.Manager"). The
 -- system calls are made by hand, so that no library waits in between.
+--
+-- Of a connection for each request most is the kernel's work for connections. Pairs of threads
+-- that answer each other through event counters leave little beside the waiting.
 module Weft.Bench.Events
   ( pongWork,
     fileWork,
+    pairsWork,
     delaysWork,
   )
 where
@@ -19,9 +23,10 @@ import Control.Monad (forever, replicateM, replicateM_, unless, void)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as Bytes
 import Data.ByteString.Unsafe (unsafeUseAsCStringLen)
-import Data.Word (Word8)
+import Data.Word (Word64, Word8)
 import Foreign.C.Types (CInt)
 import Foreign.Marshal.Alloc (allocaBytes)
+import Foreign.Marshal.Utils (with)
 import Foreign.Ptr (Ptr, castPtr, nullPtr, plusPtr)
 import Network.Socket qualified as Network
 import Network.Socket.Address qualified as Network (pokeSocketAddress, sizeOfSocketAddress)
@@ -43,6 +48,24 @@ fileWork :: Manager -> Point -> Either String (IO Work)
 fileWork = serving $ \use -> withSystemTempFile "weft-bench-page" $ \path file -> do
   Bytes.hPut file (Bytes.replicate 4_332 120) >> hClose file
   use (Bytes.readFile path)
+
+-- | Pairs of threads that answer each other through event counters. The point: @capabilities@,
+-- @descriptors@, on each of which one thread waits, and @requests@, the times that one waits, in all.
+pairsWork :: Manager -> Point -> Either String (IO Work)
+pairsWork manager point = do
+  capabilities <- number point "capabilities"
+  pairs <- (`div` 2) <$> number point "descriptors"
+  requests <- number point "requests"
+  let each = max 1 (requests `div` (2 * pairs))
+      answering waits (ping, pong) =
+        [replicateM_ each (signal ping >> await waits pong), replicateM_ each (await waits ping >> signal pong)]
+  pure . withWaits manager $ \waits ->
+    bracket (replicateM pairs ((,) <$> counter <*> counter)) (mapM_ (\(a, b) -> closed a >> closed b)) $ \counters ->
+      runKind capabilities (2 * pairs * each) (InGhc False (pure (concatMap (answering waits) counters)))
+  where
+    counter = Fd . fromIntegral <$> checked Sys.newEventCounter
+    signal (Fd s) = with (1 :: Word64) $ \one -> void (checked (Sys.writeStream s (castPtr one) 8))
+    await waits s = allocaBytes 8 $ \buffer -> void (retrying (untilReadable waits) s (\n -> Sys.readStream n buffer 8))
 
 -- | The point: @capabilities@, and @threads@ that all sleep for a millisecond.
 delaysWork :: Manager -> Point -> Either String (IO Work)

@@ -42,5 +42,5 @@ tests =
         fromLeft "nothing" (tripsWork ByForkIO [("processors", "1"), ("pairs", "1")]) @?= "trips is missing"
     ]
   where
-    small = [("capabilities", "1"), ("clients", "4"), ("idle", "3"), ("requests", "40"), ("threads", "50"), ("processors", "1"), ("pairs", "3"), ("trips", "60")]
+    small = [("capabilities", "1"), ("clients", "4"), ("idle", "3"), ("descriptors", "4"), ("requests", "40"), ("threads", "50"), ("processors", "1"), ("pairs", "3"), ("trips", "60")]
     does work operations = either assertFailure (>>= \done -> workOperations done @?= operations) work

@@ -151,6 +151,11 @@ workloads =
       eventKeys
       (ByManagers fileWork),
     Workload
+      "events-pairs"
+      "The same managers: pairs of threads that answer each other through event counters"
+      [capabilities, Key "descriptors" [1_000] "event counters, on each of which a thread waits", Key "requests" [400_000] "waits in all"]
+      (ByManagers pairsWork),
+    Workload
       "events-delays"
       "The same managers: threads that all sleep for a millisecond"
       [capabilities, Key "threads" [10_000, 100_000] "threads that sleep"]

@@ -17,9 +17,9 @@ module Weft.Internal.Backend.Manager
   )
 where
 
-import Control.Concurrent (myThreadId)
+import Control.Concurrent (myThreadId, yield)
 import Control.Concurrent.MVar
-import Control.Exception (IOException, bracket_, catch, finally, mask_, onException, uninterruptibleMask_)
+import Control.Exception (IOException, bracket_, catch, finally, mask, mask_, onException, uninterruptibleMask_)
 import Control.Monad (unless, when)
 import Data.Foldable (for_)
 import Data.IORef
@@ -87,11 +87,13 @@ step :: EventManager -> Maybe Duration -> IO Int
 step m limit = asStepper m "step" (refuseWhenFree m "step" >> turn m limit)
 
 -- | Run what is to run, wait for at most this long, and handle the events. On the stepper, of
--- a manager that is not freed.
+-- a manager that is not freed. Masked but for callbacks: Note [Exceptions of callbacks].
 turn :: EventManager -> Maybe Duration -> IO Int
-turn m limit = do
+turn m limit = mask \restore -> do
+  let run = runPending restore m
+      receive = uninterruptibleMask_ (drain (managerInbox m)) >> enqueueDue m
   receive
-  told <- runPending m
+  told <- run
   always <- readIORef (managerAlways m)
   next <- readIORef (managerNext m)
   end <- readIORef (managerEnd m)
@@ -100,41 +102,43 @@ turn m limit = do
       then collect m 0
       else untilNext m >>= collect m . earlier (maybe (-1) (max 0 . durationNanoseconds) limit)
   uninterruptibleMask_ (for_ (IntSet.toList always) (handleAlways m . fromIntegral))
-  ready <- runPending m
-  handled <- handleAll m
+  ready <- run
+  handled <- uninterruptibleMask_ (handleAll restore m)
   receive
-  late <- runPending m
+  late <- run
   pure (told + ready + handled + late)
   where
-    -- Messages, and what is due.
-    receive = uninterruptibleMask_ (drain (managerInbox m)) >> enqueueDue m
     earlier a b
       | a < 0 = b
       | b < 0 = a
       | otherwise = min a b
 
 -- | Have the poller fill the buffer, of which all was handled, and wait for at most this long.
+-- Masked.
 collect :: EventManager -> Int64 -> IO ()
-collect m limit = mask_ do
+collect m limit = do
   found <- readIORef (managerEnd m)
   enlarge found (managerBuffer m)
   EventBuffer buffer capacity <- readIORef (managerBuffer m)
   writeIORef (managerNext m) 0
   writeIORef (managerEnd m) 0
-  let look = pollerLook poller buffer capacity
-  n <-
-    Sys.throwFailure ("wait for " <> pollerName poller) $
-      if limit == 0
-        then look
-        else blockUnlessWoken (managerWakeup m) (pollerWait poller buffer capacity limit) look
-  writeIORef (managerEnd m) n
+  let look = throwing (pollerLook poller buffer capacity)
+      wait = throwing (pollerWait poller buffer capacity limit)
+  -- To block is to give the capability away and get it back, which costs more than all the rest
+  -- of a step. Who was woken goes first, and may make something ready.
+  unless (limit == 0) yield
+  n <- look
+  writeIORef (managerEnd m)
+    =<< if n == 0 && limit /= 0 then blockUnlessWoken (managerWakeup m) wait look else pure n
   where
     poller = managerPoller m
+    throwing = Sys.throwFailure ("wait for " <> pollerName poller)
 
 -- | Handle the events in the buffer, one after the other with its callbacks; answers how
 -- many callbacks ran. What one callback unregisters or closes, a later event does not find.
-handleAll :: EventManager -> IO Int
-handleAll m = go 0
+-- Masked uninterruptibly, but for the callbacks, with which that ends.
+handleAll :: (forall a. IO a -> IO a) -> EventManager -> IO Int
+handleAll restore m = go 0
   where
     go !count = do
       i <- readIORef (managerNext m)
@@ -145,12 +149,11 @@ handleAll m = go 0
           EventBuffer buffer _ <- readIORef (managerBuffer m)
           key <- Key <$> peekElemOff buffer (2 * i)
           bits <- fromIntegral <$> peekElemOff buffer (2 * i + 1)
-          uninterruptibleMask_ do
-            writeIORef (managerNext m) (i + 1)
-            if key == wakeupKey (managerWakeup m)
-              then drainWakeup (managerWakeup m)
-              else handleEvent m key bits
-          ran <- runPending m
+          writeIORef (managerNext m) (i + 1)
+          if key == wakeupKey (managerWakeup m)
+            then drainWakeup (managerWakeup m)
+            else handleEvent m key bits
+          ran <- runPending restore m
           go (count + ran)
 
 -- | See 'Weft.EventManager.loop'.

@@ -68,7 +68,7 @@ poll = onSet "poll" (\_ _ -> pure 0) Sys.pollWait Sys.pollWaitNoBlock
 -- 'toSeePeerClose' alone with @EOPNOTSUPP@. Of what has happened it knows 'readable' and
 -- 'writable' only; what other sources call 'peerClosed' and 'failed' is one of these.
 select :: IO Poller
-select = onSet "select" check Sys.selectWait Sys.selectWaitNoBlock
+select = onSet "select (descriptors below 1,024)" check Sys.selectWait Sys.selectWaitNoBlock
   where
     check number (Interest bits) = do
       limit <- Sys.selectLimit

@@ -1,3 +1,4 @@
+{-# LANGUAGE BlockArguments #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
@@ -182,9 +183,9 @@ illegal place reason =
 -- Callbacks of all kinds, of descriptors, closes and timeouts, are put into one queue and run
 -- from there, and nothing is between the queue and the caller of a step: what a callback throws
 -- is thrown to him. It is off the queue by then, and the others are not: the next step runs them
--- first. What fills the queue (events, messages, what is due) runs no callback, and is masked
--- uninterruptibly from the moment on in which it is taken from where it was, so that an
--- asynchronous exception loses nothing either; it ends the callback that runs.
+-- first. A turn is masked but for callbacks. What fills the queue (events, messages, what is due)
+-- runs none, and is masked uninterruptibly from the moment on in which it is taken from where
+-- it was, so that an asynchronous exception loses nothing either; it ends the callback that runs.
 --
 -- Whether a callback still is to run is asked when its turn has come, since one before it
 -- may have unregistered it, cancelled it or put it off. It answers whether it has run.
@@ -193,22 +194,23 @@ illegal place reason =
 enqueue :: EventManager -> [IO Bool] -> IO ()
 enqueue m actions = unless (null actions) $ modifyIORef' (managerPending m) (<> actions)
 
--- | Run the callbacks that are to run; answers how many have run. On the stepper.
-runPending :: EventManager -> IO Int
-runPending m = go 0
+-- | Run the callbacks that are to run, each by the first argument; answers how many have run. On
+-- the stepper, masked.
+runPending :: (forall a. IO a -> IO a) -> EventManager -> IO Int
+runPending restore m = go 0
   where
-    go !count = next >>= maybe (pure count) (\ran -> go (if ran then count + 1 else count))
-    next = mask $ \restore ->
+    go !count =
       readIORef (managerPending m) >>= \case
-        [] -> pure Nothing
+        [] -> pure count
         action : rest -> do
           -- First, so that an exception does not have it run twice.
           writeIORef (managerPending m) rest
-          Just <$> restore action
+          ran <- restore action
+          go (if ran then count + 1 else count)
 
 -- | Run them all, whatever they throw; then throw the first of it. On the stepper.
 runPendingToTheEnd :: EventManager -> IO ()
 runPendingToTheEnd m =
-  try (runPending m) >>= \case
+  try (mask (`runPending` m)) >>= \case
     Right _ -> pure ()
     Left e -> runPendingToTheEnd m `finally` throwIO (e :: SomeException)

@@ -72,6 +72,16 @@ stripeCount = 64
 newStripes :: IO (SmallArray (MVar Stripe))
 newStripes = smallArrayFromListN stripeCount <$> replicateM stripeCount (newMVar (Stripe 0 IntMap.empty))
 
+-- | Change the stripe of a number under its lock. Masked.
+changeStripe :: EventManager -> CInt -> (Stripe -> IO (Stripe, a)) -> IO a
+changeStripe m number change = do
+  stripe <- takeMVar lock
+  (stripe', a) <- change stripe `onException` putMVar lock stripe
+  a <$ (putMVar lock $! stripe')
+  where
+    lock = stripeOf m number
+{-# INLINE changeStripe #-}
+
 -- | See 'Weft.EventManager.register'.
 register :: EventManager -> Fd -> Interest -> Lifetime -> (Registration -> Events -> IO ()) -> IO Registration
 register m (Fd number) interest lifetime callback = mask_ do
@@ -83,7 +93,7 @@ register m (Fd number) interest lifetime callback = mask_ do
   unless now do
     r <- Sys.readyNow number (interestBits interest)
     when (r == Sys.badDescriptor) $ throwResult r
-  r <- modifyMVar (stripeOf m number) \stripe -> do
+  r <- changeStripe m number \stripe -> do
     refuseWhenFree m "register"
     let (stripe', slot) = slotIn stripe number
         wanted = slot {slotRegistrations = registration : slotRegistrations slot}
@@ -105,7 +115,7 @@ unregister registration = mask_ do
   live <- atomicModifyIORef' (registrationIsLive registration) (False,)
   when live do
     now <- maySettle m
-    known <- modifyMVar (stripeOf m number) \stripe -> case IntMap.lookup (fromIntegral number) (stripeSlots stripe) of
+    known <- changeStripe m number \stripe -> case IntMap.lookup (fromIntegral number) (stripeSlots stripe) of
       Just slot
         | registration `elem` slotRegistrations slot -> do
             let left = slot {slotRegistrations = filter (/= registration) (slotRegistrations slot)}
@@ -124,7 +134,7 @@ closeWith m fd@(Fd number) close = mask_ do
   now <- maySettle m
   notice <- newIORef (pure ())
   let notify = join (readIORef notice)
-  modifyMVar_ (stripeOf m number) \stripe -> do
+  changeStripe m number \stripe -> do
     stripe' <- case IntMap.lookup (fromIntegral number) (stripeSlots stripe) of
       Nothing -> pure stripe
       Just slot -> do
@@ -138,7 +148,7 @@ closeWith m fd@(Fd number) close = mask_ do
             unless now $ settleLater m False number
         pure (put number told' stripe {stripeSerial = serial})
     -- Nobody is registered any more, whatever becomes of the close.
-    (stripe' <$ close fd) `onException` notify
+    ((stripe', ()) <$ close fd) `onException` notify
   notify
 
 -- | An event: run, or have run, what it is for. On the stepper.
@@ -157,7 +167,7 @@ handleAlways m number = do
 
 handle :: EventManager -> CInt -> (WatchSlot -> Maybe Events) -> IO ()
 handle m number eventsFor = do
-  run <- modifyMVar (stripeOf m number) \stripe ->
+  run <- changeStripe m number \stripe ->
     case IntMap.lookup (fromIntegral number) (stripeSlots stripe) of
       Just slot | Just events <- eventsFor slot -> do
         let all' = slotRegistrations slot
@@ -214,7 +224,7 @@ slotIn stripe number = case IntMap.lookup (fromIntegral number) (stripeSlots str
     serial = stripeSerial stripe + 1
 
 put :: CInt -> Maybe WatchSlot -> Stripe -> Stripe
-put number slot stripe = stripe {stripeSlots = IntMap.alter (const slot) (fromIntegral number) (stripeSlots stripe)}
+put number slot stripe = stripe {stripeSlots = maybe IntMap.delete (flip IntMap.insert) slot (fromIntegral number) (stripeSlots stripe)}
 
 -- | May the calling thread use the poller?
 maySettle :: EventManager -> IO Bool
@@ -251,7 +261,7 @@ settle m forced number slot = case slotRegistrations slot of
 -- | 'settle' for a message. On the stepper.
 settleLater :: EventManager -> Bool -> CInt -> IO ()
 settleLater m forced number = do
-  refusals <- modifyMVar (stripeOf m number) \stripe ->
+  refusals <- changeStripe m number \stripe ->
     case IntMap.lookup (fromIntegral number) (stripeSlots stripe) of
       Nothing -> pure (stripe, [])
       Just slot -> do
