@@ -22,6 +22,7 @@ import Control.Monad (void, when)
 import Data.Char (isControl, showLitChar)
 import Data.Foldable (foldlM, for_)
 import Data.IORef
+import Data.Int (Int64)
 import Data.IntMap.Strict qualified as IntMap
 import Data.Map.Strict qualified as Map
 import Data.Primitive.PrimVar
@@ -133,6 +134,12 @@ worthCollecting = 1000
 mostResting :: Int
 mostResting = 2000
 
+-- | In nanoseconds: how old a connection's last deadline is when it is asked to rest. Deadlines are
+-- counted from the last tick before, which is a second ago, or a little less or more: only at the
+-- tick after that has the connection been idle for a second.
+restAfter :: Int64
+restAfter = 1_500_000_000
+
 -- | What the ticker does about a connection: see that a client is there while its handler
 -- works, end what has taken too long, and let those rest that have nothing to do, whose
 -- number in this second it adds to.
@@ -153,7 +160,7 @@ attend server tick rested m = do
         pure rested
     | phase == Idle,
       rested < mostResting,
-      tickMonotonic tick >= deadline - durationNanoseconds (timeoutIdle limits) + 1_000_000_000 -> do
+      tickMonotonic tick >= deadline - durationNanoseconds (timeoutIdle limits) + restAfter -> do
         did <- liftIO (interrupt m word Resting BufferUnused)
         pure (if did then rested + 1 else rested)
     | otherwise -> pure rested
