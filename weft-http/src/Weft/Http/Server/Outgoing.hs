@@ -25,6 +25,8 @@ module Weft.Http.Server.Outgoing
     -- * Errors
     refuse,
     sendError,
+    isProtocol,
+    leave,
     linger,
   )
 where
@@ -36,6 +38,7 @@ import Data.ByteString qualified as B
 import Data.Foldable (for_)
 import Data.IORef
 import Data.Int (Int64)
+import Data.Maybe (isNothing)
 import Weft
 import Weft.Buffer (newBuffer)
 import Weft.Http.Request
@@ -343,6 +346,21 @@ sendError context c status detail = do
   where
     server = contextServer context
     settings = serverSettings server
+
+-- | Does another protocol follow the head of the response, or stand in its place?
+isProtocol :: Body -> Bool
+isProtocol = \case
+  Switch _ -> True
+  Raw _ -> True
+  _ -> False
+
+-- | End the connection after the response to this request, which had no body. A client that has
+-- said that it sends nothing more, and has not, is not waited for: nothing comes that would
+-- make the system reset the connection when it is closed.
+leave :: Context -> Connection -> RequestHead -> Input -> Thread ()
+leave context c h input
+  | isNothing (connectionTransport c), not (isPersistent h), B.null (unread input) = pure ()
+  | otherwise = linger context c
 
 -- | Close without losing the response: end our direction, and throw away what the
 -- client still sends, for a moment. Closing with unread input makes the system send
