@@ -167,7 +167,10 @@ transmission context c answering response output
     keep = answeringKeep answering && delimited && not (asksToClose response)
     persistence = persistenceOf request keep
     bare = isHead request || hasNoBody (responseStatus response)
-    headAtHand = if persistence == Persistent then renderedHead else Nothing
+    headAtHand = case persistence of
+      Persistent -> renderedHead
+      Closing -> sayingClose 0 <$> renderedHead
+      PersistentSaid -> Nothing
     renderedHead = if inMemory (responseBody response) then Nothing else renderedBytes <$> responseRendered response
 
     -- The number of octets of content that were sent, and what waits now.
@@ -269,9 +272,21 @@ wholeNow context request !possible response tick = case responseBody response of
       | not (contextQuiet context) || isHead request || hasNoBody (responseStatus response) = Nothing
       | otherwise =
           let !keep = goesOnAfter request possible response
-           in case renderBefore (serverName (serverSettings (contextServer context))) (tickDate tick) (persistenceOf request keep) True response pieces of
-                Right bytes -> Just (keep, bytes)
-                Left _ -> Nothing
+           in case responseRendered response of
+                Just (Rendered bytes fields)
+                  | not keep, samePointer fields (responseFields response) -> Just (False, sayingClose (fromIntegral (bodyLength (responseBody response))) bytes)
+                _ -> rendering keep pieces
+    rendering keep pieces =
+      case renderBefore (serverName (serverSettings (contextServer context))) (tickDate tick) (persistenceOf request keep) True response pieces of
+        Right bytes -> Just (keep, bytes)
+        Left _ -> Nothing
+
+-- | A rendered head, and this number of octets of content behind it, which now says that the
+-- connection ends.
+sayingClose :: Int -> ByteString -> ByteString
+sayingClose content bytes = B.concat [before, "Connection: close\r\n", end]
+  where
+    (before, end) = B.splitAt (B.length bytes - content - 2) bytes
 
 -- | Whether the connection goes on after a response in memory, given whether it can. After a
 -- success the client of @CONNECT@ takes all that comes for the tunnel.
