@@ -50,6 +50,8 @@ scenarios =
     (weathered "http/thousand" "very many clients at once: a thousand with one seed of fifty" $ \seed@(Seed n) -> crowd Strict Calm id (if n `mod` 50 == 0 then 1_000 else draw seed (between 10 60)))
       { scenarioConfig = \seed -> inWeather Calm (configOf seed) {configRaces = False}
       },
+    weathered "http/last-request" "after a client's last request its connection is closed, and not waited for" $ \seed ->
+      lastRequest (weatherOf seed) (draw seed ((,) <$> oneOf (map (pure . fst) site) <*> oneOf (map pure ["", "GET /more HTTP/1.1\r\n"]))),
     small "http/draining-at-once" 2 "draining against a connection that comes" drainingAtOnce,
     small "http/cancelled-at-once" 2 "an acceptor that is cancelled between any two steps loses no connection" cancelledAtOnce,
     small "http/draining-kept" 2 "draining against the next request of a connection that is idle" drainingKept
@@ -243,6 +245,23 @@ crowd justice weather settings count = serving defaultSetup {setupServer = setti
   last' <- onNewMachine "last" (one 1 (if weather == Stormy then 50 else 0))
   told <- filter (not . ("the limit of " `isPrefixOf`)) <$> reportsOf rig
   pure (wrong <> last' <> expect ("the operator was told: " <> show (take 1 told)) (null told))
+
+-- | A request after which the client has said to send nothing more. If it keeps its word the
+-- server closes the connection at once, whether the client does or not; else it makes sure
+-- first that the answer arrives.
+lastRequest :: Weather -> (ByteString, ByteString) -> Thread Complaints
+lastRequest weather (name, more) = serving defaultSetup $ \rig -> do
+  got <- onNewMachine "alice" . attempt . withClient (rigAddress rig) $ \client -> do
+    sendIn [1_000] (pure ()) client (askWith "GET" ("/" <> name) ["Connection: close"] <> more)
+    got <- answer False client
+    sleep (seconds 1)
+    open <- connections rig
+    sleep (seconds 3)
+    later <- connections rig
+    pure (body200 "the last answer" (fileOf name) got <> expect "the client is waited for" (open == 0 || more /= "") <> expectEqual "connections in the end" 0 later)
+  pure (either (\e -> expect ("no answer: " <> show e) (weather == Stormy)) (\wrong -> if weather == Stormy then [] else wrong) got)
+  where
+    connections = liftIO . connectionCount . rigServer
 
 -- | One client, and draining at any moment.
 drainingAtOnce :: Thread Complaints

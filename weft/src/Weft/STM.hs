@@ -41,7 +41,6 @@ import Weft.Internal.Core.SystemCall
 import Weft.Internal.Core.Trace
 import Weft.Internal.Os.AtEnd (forget, register)
 import Weft.Internal.Os.Masked (interruptiblyMasked)
-import Weft.Internal.Sync
 import Weft.Internal.Sync.Result
 
 -- Note [Waiting in a transaction]
@@ -81,10 +80,23 @@ atomically :: (HasCallStack) => STM a -> Thread a
 atomically = atomicallyAt callStack
 
 atomicallyAt :: CallStack -> STM a -> Thread a
-atomicallyAt stack tx = Thread $ \k -> unThread (attempt (Uses []) (\home _ _ -> pure (Got (homeProbe home)))) $ \case
-  Just probe -> unThread (watched stack tx probe) k
-  Nothing ->
-    Effect $ maybe (unThread (waitWith tx) k) k <$> Ghc.atomically (ifPossible tx)
+atomicallyAt stack tx = Thread (Perform transaction (Transaction stack tx))
+
+-- | A transaction, and where in the program it is.
+data Transaction a = Transaction CallStack (STM a)
+
+-- It is the user's code, so it runs as an effect does, in the step of this node.
+transaction :: Primitive (Transaction a) a
+transaction = primitive act True (Uses [])
+  where
+    act here (Transaction stack tx) k = pure . Run $ case homeProbe (hereHome here) of
+      Just probe -> unThread (watched stack tx probe) k
+      Nothing ->
+        Effect $
+          Ghc.atomically (ifPossible tx) >>= \case
+            Just a -> pure $! k a
+            Nothing -> pure $! unThread (waitWith tx) k
+{-# NOINLINE transaction #-}
 
 ifPossible :: STM a -> STM (Maybe a)
 ifPossible tx = (Just <$> tx) `orElse` pure Nothing

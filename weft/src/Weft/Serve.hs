@@ -111,6 +111,8 @@ serveTcp settings host port session =
 -- of that socket, such as that somebody else closes it, is raised, and the sessions are cancelled.
 serveOn :: ServeSettings -> Socket -> (Socket -> SockAddr -> Thread ()) -> Thread ()
 serveOn settings listener session = flip finally (closeSocket listener) $ do
+  -- Those that are accepted inherit it. Sockets of the Unix domain have no such option.
+  when (serveNoDelay settings) (setOption listener NoDelay 1 `catch` \(_ :: IOError) -> pure ())
   places <- newSemaphoreNamed "places for connections" (max 1 (serveMaxConnections settings))
   withScope $ \sessions -> do
     let place = do
@@ -122,7 +124,7 @@ serveOn settings listener session = flip finally (closeSocket listener) $ do
             -- The scope is ending, and takes nobody.
             `onException` closeSocket client
         attend client peer =
-          interruptible (greet client peer >> session client peer)
+          interruptible (session client peer)
             `catch` failed peer
             `finally` (closeSocket client `finally` release places 1)
         accepting = acceptEach place listener begin
@@ -134,9 +136,6 @@ serveOn settings listener session = flip finally (closeSocket listener) $ do
         inTime <- timeout (serveGrace settings) (awaitAll sessions)
         when (isNothing inTime) (cancelScope sessions)
   where
-    greet client = \case
-      SockAddrUnix _ -> pure ()
-      _ -> when (serveNoDelay settings) (setOption client NoDelay 1)
     failed peer e
       | Just Cancelled <- fromException e = pure ()
       | Just ThreadExit <- fromException e = pure ()

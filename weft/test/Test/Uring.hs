@@ -61,6 +61,7 @@ tests =
         [ testCase "receive: at once, later, end of stream, error" receives,
           testCase "a short receive followed by the end of the stream" shortThenEnd,
           testCase "send: at once, when there is room, to a closed socket" sends,
+          testCase "a short write is not tried again until there is room" shortWrite,
           testCase "accept and connect" accepts,
           testCase "connect to nobody" refused,
           testCase "messages" messages,
@@ -296,6 +297,22 @@ sends = withBackend $ \b -> withPair $ \x y (closeX, _) -> withBytes size $ \p -
   run b (Send y p 1) >>= (@?= ePIPE)
   where
     size = 65536
+
+-- A pipe that took a part is full. The next write leaves it to the ring to say when it is not,
+-- even if it would find room by now; one that took all says nothing.
+shortWrite :: Assertion
+shortWrite = withBackend $ \b -> bracket P.createPipe (\(r, w) -> P.closeFd r >> P.closeFd w) $ \(r, w) -> withBytes size $ \p -> do
+  forM_ [r, w] $ \fd -> P.setFdOption fd P.NonBlockingRead True
+  [x, y] <- forM [r, w] (newDescriptor . fromIntegral)
+  full <- run b (WriteStream y p size)
+  assertBool "the pipe took all" (full > 0 && full < size)
+  run b (ReadStream x p size) >>= (@?= full)
+  waits <- beginPending b (WriteStream y p 1)
+  finish b waits >>= (@?= 1)
+  again <- begin b (WriteStream y p 1)
+  atOnce again
+  where
+    size = 1048576
 
 -- | A listening TCP socket on a free port of the loopback device.
 withListener :: (Descriptor -> N.PortNumber -> N.Socket -> IO a) -> IO a

@@ -1,7 +1,8 @@
-//! The workloads of `weft-bench pipes`, `stm`, `spread` and `memory` by tokio's tasks.
+//! The workloads of `weft-bench pipes`, `stm`, `disk-random`, `spread` and `memory` by tokio's tasks.
 //!
 //!     tokio-peer pipes  processors=1 pairs=128 bytes=32768 capacity=4096 idle=0 total=268435456 [fifos=DIR]
 //!     tokio-peer stm    processors=2 total=1000000
+//!     tokio-peer disk-random processors=1 threads=64 reads=10000 file-bytes=1073741824 file=PATH
 //!     tokio-peer spread processors=2 threads=1024 turns=20 steps=10000 counter=1
 //!     tokio-peer memory threads=1024 buffer=4096
 //!
@@ -10,6 +11,7 @@
 use std::collections::HashMap;
 use std::future::Future;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -18,7 +20,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::pipe;
 use tokio::runtime::Builder;
 use tokio::sync::Barrier;
-use tokio::task::yield_now;
+use tokio::task::{spawn_blocking, yield_now};
 
 pub struct Point(HashMap<String, String>);
 
@@ -44,6 +46,7 @@ pub fn run(workload: &str, arguments: impl Iterator<Item = String>) -> bool {
     match workload {
         "pipes" => on(point.number("processors"), pipes(point)),
         "stm" => on(point.number("processors"), stm(point)),
+        "disk-random" => on(point.number("processors"), disk(point)),
         "spread" => on(point.number("processors"), spread(point)),
         "memory" => on(1, memory(point)),
         _ => return false,
@@ -78,6 +81,8 @@ extern "C" {
 }
 
 const F_SETPIPE_SZ: i32 = 1031;
+
+const O_DIRECT: i32 = if cfg!(target_arch = "aarch64") { 0o200000 } else { 0o40000 };
 
 async fn pipes(point: Point) {
     let (pairs, bytes, idle) = (point.number("pairs"), point.number("bytes"), point.number("idle"));
@@ -143,6 +148,35 @@ fn next(x: u64) -> u64 {
     let mut y = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
     unsafe { std::arch::asm!("/* {0} */", inout(reg) y, options(nomem, nostack)) };
     y
+}
+
+/// Where a read past the page cache may put a block.
+#[repr(align(4096))]
+struct Block([u8; 4096]);
+
+/// A read is a call on tokio's pool of OS threads, of which there are 512 at most: tokio has
+/// nothing else for files.
+async fn disk(point: Point) {
+    let threads = point.number("threads");
+    let (reads, blocks) = ((point.number("reads") / threads).max(1), point.number("file-bytes") as u64 / 4096);
+    let direct = std::fs::OpenOptions::new().read(true).custom_flags(O_DIRECT).open(point.text("file"));
+    let file = Arc::new(direct.unwrap_or_else(|e| fail(e)));
+    let tasks = (0..threads).map(|i| -> Task {
+        let file = file.clone();
+        Box::pin(async move {
+            let (mut state, mut block) = (next(i as u64 + 1), Box::new(Block([0; 4096])));
+            for _ in 0..reads {
+                state = next(state);
+                let (file, at) = (file.clone(), (state >> 33) % blocks * 4096);
+                let read = move || {
+                    file.read_exact_at(&mut block.0, at).unwrap_or_else(|e| fail(e));
+                    block
+                };
+                block = spawn_blocking(read).await.unwrap_or_else(|e| fail(e));
+            }
+        })
+    });
+    measure(reads * threads, tasks.collect()).await
 }
 
 async fn spread(point: Point) {

@@ -96,7 +96,7 @@ switchesDone s = switchesPerThread s * yieldThreads s
 yieldRow :: Text -> YieldSettings -> [YieldFigures] -> Row
 yieldRow style settings runs =
   [ ("benchmark", Name "yield"),
-    ("style", Name style),
+    ("contender", Name style),
     ("threads", Count (fromIntegral (yieldThreads settings))),
     ("switches", Count (fromIntegral (switchesDone settings))),
     ("runs", Count (fromIntegral (length runs))),
@@ -183,7 +183,7 @@ measureTimers settings make = replicateM (timerRepeats settings) $ do
 timerRow :: Text -> TimerSettings -> [TimerFigures] -> Row
 timerRow style settings runs =
   [ ("benchmark", Name "timers"),
-    ("style", Name style),
+    ("contender", Name style),
     ("threads", Count (fromIntegral (timerThreads settings))),
     ("runs", Count (fromIntegral (length runs))),
     ("create_ns_per_thread", medianOf createNsPerThread),

@@ -125,7 +125,7 @@ parsePrinted output = case reverse (filter (not . Text.null) (Text.lines output)
 -- the costs the median ratio, round by round, to the first peer.
 summaries :: Text -> [Text] -> [(Text, Int, Printed)] -> [Row]
 summaries benchmark names runs =
-  [ [("benchmark", Name benchmark), ("peer", Name name), ("rounds", Count (fromIntegral (Map.size mine)))]
+  [ [("benchmark", Name benchmark), ("contender", Name name), ("rounds", Count (fromIntegral (Map.size mine)))]
       ++ [(field, counted field (median (Map.elems (pick field mine)))) | field <- fields]
       ++ [(field <> "_ratio", figure (medianOfRatios (pick field mine) (pick field base))) | field <- costs]
     | name <- names,

@@ -60,7 +60,7 @@ tests =
         Text.count "<circle" svg @?= 2
         Text.count ">one<" svg @?= 1,
       testCase "bars of a field, the shortest first, beside how many times it they are" $ do
-        let svg = maybe "" renderChart (figureOf "ns" "t" [[("peer", Name "go"), ("ns", Figure 30)], [("style", Name "direct"), ("ns", Count 20)], [("peer", Name "none")]])
+        let svg = maybe "" renderChart (figureOf "ns" "t" [[("contender", Name "go"), ("ns", Figure 30)], [("contender", Name "direct"), ("ns", Count 20)], [("contender", Name "none")]])
         Text.count "<rect" svg @?= 3
         assertBool (Text.unpack svg) (">go<" `Text.isInfixOf` snd (Text.breakOn ">direct<" svg) && "(1.5 times)" `Text.isInfixOf` svg),
       testGroup

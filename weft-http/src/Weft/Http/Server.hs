@@ -95,7 +95,7 @@ import Weft.Timeout (timeout)
 -- sockets. Cancelling it leaves the connections and the socket open; 'drain' ends them.
 serve :: Server -> Socket -> Thread ()
 serve server listener = bracket_ (liftIO (hold server)) (liftIO (letGo server)) $ do
-  boundUnsent listener
+  setInherited listener
   reception <- Reception (newContext server) <$> localAddress listener
   startTicker server
   let begin worker socket peer =
@@ -106,10 +106,15 @@ serve server listener = bracket_ (liftIO (hold server)) (liftIO (letGo server)) 
     closed <- liftIO (isDraining server)
     unless closed (throwM (e :: IOException))
 
--- | Bound the unsent data in the system's buffers, which all connections share: beyond its limit
--- the system drops packets of every connection. Unix-domain sockets lack the option.
-boundUnsent :: Socket -> Thread ()
-boundUnsent listener = setOption listener notSentLowAt mostUnsent `catch` \(_ :: IOException) -> pure ()
+-- | Set what the sockets that are accepted inherit. Unix-domain sockets lack these options.
+setInherited :: Socket -> Thread ()
+setInherited listener = do
+  -- Responses leave at once; ours are whole, so there is nothing to wait for.
+  set NoDelay 1
+  -- All connections share the system's buffers: beyond their limit it drops packets of every one.
+  set notSentLowAt mostUnsent
+  where
+    set option value = setOption listener option value `catch` \(_ :: IOException) -> pure ()
 
 -- | In bytes: 0.1 ms at 10 Gb/s, and a worker returns before.
 mostUnsent :: Int

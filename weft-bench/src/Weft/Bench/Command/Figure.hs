@@ -37,6 +37,6 @@ figureOf field title rows = case sortOn snd [(name, v) | r <- rows, Just name <-
   [] -> Nothing
   bars@((_, least) : _) -> Just (Chart title "" [] (Bars field [Bar name (lookOf first) v (if first then "" else times (v / least)) | (first, (name, v)) <- zip (True : repeat False) bars]))
   where
-    nameOf r = asum [nameAt key r | key <- ["peer", "server", "style"]]
+    nameOf r = asum [nameAt key r | key <- ["contender", "server"]]
     lookOf first = if first then Look "orange" Solid True else Look "grey" Solid False
     times ratio = " (" <> Text.pack (showFFloat (Just 1) ratio "") <> " times)"

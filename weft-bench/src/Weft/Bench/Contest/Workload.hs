@@ -109,7 +109,7 @@ workloads =
         Key "reads" [131_072] "reads in all",
         Key "file-bytes" [1_073_741_824] "size of the file, which is made under --work"
       ]
-      (ByThreads diskWork everyKind [] [nptl, go]),
+      (ByThreads diskWork everyKind [] [nptl, go, tokio]),
     Workload
       "spread"
       "Threads that compute and yield, on one processor and on two"

@@ -62,11 +62,6 @@ sendingOnce context c possible response = do
         Just rest -> transmit context c answering {answeringInput = rest} response noOutput
         Nothing -> transmit context c answering (closing (errorResponse badRequest400 "The request has a body.")) noOutput
     else transmit context c answering response noOutput
-  where
-    isProtocol = \case
-      Switch _ -> True
-      Raw _ -> True
-      _ -> False
 
 -- | Have a request answered by a handler or an application.
 answered :: Context -> Connection -> Answering -> Thread (Bool, Output)
@@ -106,9 +101,7 @@ answered context c answering
       when was (writeIORef working False >> endHandler server)
     isMade = \case
       Streamed _ _ -> True
-      Switch _ -> True
-      Raw _ -> True
-      _ -> False
+      body -> isProtocol body
     withRetry response = response {responseFields = Field "Retry-After" "1" : responseFields response}
     sentAtOnce response = sending response >>= finished context c
 

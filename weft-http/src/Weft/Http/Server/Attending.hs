@@ -30,7 +30,7 @@ import Weft.Http.Server.Wire
 import Weft.Http.Status
 import Weft.Internal.Os.Report (exceptionText)
 import Weft.Mask (interruptible)
-import Weft.Socket (SockAddr (..), SocketOption (..), awaitReadable, closeSocket, setOption)
+import Weft.Socket (SockAddr, awaitReadable, closeSocket)
 
 -- | What the connections that a listening socket has accepted share: the server, and the
 -- address that they were accepted at.
@@ -53,14 +53,7 @@ data Next
 -- connection rests nothing is on the stack but what closes it: Note [A connection at rest]
 -- in "Weft.Http.Server.State".
 attendTo :: Reception -> Member -> Thread ()
-attendTo reception m = awake reception m $ \c -> do
-  -- Responses leave at once; ours are whole, so there is nothing to wait for.
-  case clientAddress (connectionClient c) of
-    SockAddrUnix _ -> pure ()
-    _ -> setOption (memberSocket m) NoDelay 1
-  session context c
-  where
-    context = receptionContext reception
+attendTo reception m = awake reception m (session (receptionContext reception))
 
 -- | Serve, until it rests or ends.
 awake :: Reception -> Member -> (Connection -> Thread ()) -> Thread ()

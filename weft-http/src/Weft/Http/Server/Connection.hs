@@ -274,20 +274,21 @@ afterwards context c request input persistent start response = \case
   Partly goesOn left -> do
     write context c [left]
     told'
-    proceeding context c input (Proceeds goesOn)
-  next -> told' >> proceeding context c input next
+    proceeding context c h input (Proceeds goesOn)
+  next -> told' >> proceeding context c h input next
   where
+    h = requestHead request
     told' = do
       answering <- liftIO (newAnswering request input persistent start)
       recorded context c answering (responseStatus response) (bodyLength (responseBody response))
 {-# NOINLINE afterwards #-}
 
 -- | Go on after a response that was sent.
-proceeding :: Context -> Connection -> Input -> After -> Thread Pause
-proceeding context c input = \case
+proceeding :: Context -> Connection -> RequestHead -> Input -> After -> Thread Pause
+proceeding context c h input = \case
   Waits -> pure (Awaits input)
   Proceeds True -> requests context c input 0 noOutput
-  Proceeds False -> Over <$ linger context c
+  Proceeds False -> Over <$ leave context c h input
   _ -> pure Over
 
 -- | Send the response of a handler together with those before it, or by itself if it is large.
@@ -300,7 +301,10 @@ transmitted context c request input persistent start response output = do
   waiting <- bounded context c output'
   if goesOn
     then requests context c input 0 waiting
-    else flush context c waiting >> Over <$ linger context c
+    else do
+      flush context c waiting
+      -- What came after another protocol began is not in the input.
+      Over <$ if isProtocol (responseBody response) then linger context c else leave context c (requestHead request) input
   where
     server = contextServer context
 {-# NOINLINE transmitted #-}
@@ -339,7 +343,10 @@ appliedAtOnce context c application h input = runOnce $ do
     lastOne <- beginHandling context c
     newAnswering (Request h EmptyBody (connectionClient c)) input (isPersistent h && not lastOne) untimed
   answering <- if contextQuiet context then pure begun else (\start -> begun {answeringSince = start}) <$> startOf context
-  appliedPlain context c application answering settling >>= proceeding context c input
+  appliedPlain context c application answering settling >>= \case
+    -- What it was that was sent is not known here.
+    Proceeds False -> Over <$ linger context c
+    next -> proceeding context c h input next
   where
     settling = case input of
       -- One request has come.

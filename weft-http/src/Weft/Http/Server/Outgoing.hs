@@ -25,6 +25,8 @@ module Weft.Http.Server.Outgoing
     -- * Errors
     refuse,
     sendError,
+    isProtocol,
+    leave,
     linger,
   )
 where
@@ -36,6 +38,7 @@ import Data.ByteString qualified as B
 import Data.Foldable (for_)
 import Data.IORef
 import Data.Int (Int64)
+import Data.Maybe (isNothing)
 import Weft
 import Weft.Buffer (newBuffer)
 import Weft.Http.Request
@@ -164,7 +167,10 @@ transmission context c answering response output
     keep = answeringKeep answering && delimited && not (asksToClose response)
     persistence = persistenceOf request keep
     bare = isHead request || hasNoBody (responseStatus response)
-    headAtHand = if persistence == Persistent then renderedHead else Nothing
+    headAtHand = case persistence of
+      Persistent -> renderedHead
+      Closing -> sayingClose 0 <$> renderedHead
+      PersistentSaid -> Nothing
     renderedHead = if inMemory (responseBody response) then Nothing else renderedBytes <$> responseRendered response
 
     -- The number of octets of content that were sent, and what waits now.
@@ -266,9 +272,21 @@ wholeNow context request !possible response tick = case responseBody response of
       | not (contextQuiet context) || isHead request || hasNoBody (responseStatus response) = Nothing
       | otherwise =
           let !keep = goesOnAfter request possible response
-           in case renderBefore (serverName (serverSettings (contextServer context))) (tickDate tick) (persistenceOf request keep) True response pieces of
-                Right bytes -> Just (keep, bytes)
-                Left _ -> Nothing
+           in case responseRendered response of
+                Just (Rendered bytes fields)
+                  | not keep, samePointer fields (responseFields response) -> Just (False, sayingClose (fromIntegral (bodyLength (responseBody response))) bytes)
+                _ -> rendering keep pieces
+    rendering keep pieces =
+      case renderBefore (serverName (serverSettings (contextServer context))) (tickDate tick) (persistenceOf request keep) True response pieces of
+        Right bytes -> Just (keep, bytes)
+        Left _ -> Nothing
+
+-- | A rendered head, and this number of octets of content behind it, which now says that the
+-- connection ends.
+sayingClose :: Int -> ByteString -> ByteString
+sayingClose content bytes = B.concat [before, "Connection: close\r\n", end]
+  where
+    (before, end) = B.splitAt (B.length bytes - content - 2) bytes
 
 -- | Whether the connection goes on after a response in memory, given whether it can. After a
 -- success the client of @CONNECT@ takes all that comes for the tunnel.
@@ -343,6 +361,21 @@ sendError context c status detail = do
   where
     server = contextServer context
     settings = serverSettings server
+
+-- | Does another protocol follow the head of the response, or stand in its place?
+isProtocol :: Body -> Bool
+isProtocol = \case
+  Switch _ -> True
+  Raw _ -> True
+  _ -> False
+
+-- | End the connection after the response to this request, which had no body. A client that has
+-- said that it sends nothing more, and has not, is not waited for: nothing comes that would
+-- make the system reset the connection when it is closed.
+leave :: Context -> Connection -> RequestHead -> Input -> Thread ()
+leave context c h input
+  | isNothing (connectionTransport c), not (isPersistent h), B.null (unread input) = pure ()
+  | otherwise = linger context c
 
 -- | Close without losing the response: end our direction, and throw away what the
 -- client still sends, for a moment. Closing with unread input makes the system send

@@ -161,35 +161,38 @@ submitOperation u op done =
       queueOperation u key s op
       pure (pending (Token (keyNumber key)))
 
--- | Try the operation unless a read is likely to find nothing. A short read says
--- that it took all there was; what came since, an end of stream included, the ring
--- sees as soon as it is asked.
+-- | Try the operation unless it is likely that it would have to wait. A short read says that
+-- it took all there was, a short write that it left no room; what happened since, the end of
+-- the stream included, the ring sees as soon as it is asked.
 tryFirst :: Uring w -> Descriptor -> Operation -> IO Int
 tryFirst u d op = case op of
-  Receive _ _ n -> unlessDrained n
-  ReadStream _ _ n -> unlessDrained n
   -- An operation that only waits was most often tried already.
   AwaitReadable _ -> pure Sys.wouldBlock
   AwaitWritable _ -> pure Sys.wouldBlock
-  _ -> attempt op
-  where
-    unlessDrained n = do
-      drained <- Descriptors.isDrained (descriptors u) d
-      if drained
-        then pure Sys.wouldBlock
-        else do
-          r <- attempt op
-          when (r > 0 && r < n) $ Descriptors.setDrained (descriptors u) d True
-          pure r
+  _ -> withHint op (attempt op) $ \_ hint n -> do
+    waits <- Descriptors.isHinted hint (descriptors u) d
+    if waits
+      then pure Sys.wouldBlock
+      else do
+        r <- attempt op
+        when (r > 0 && r < n) $ Descriptors.setHint hint True (descriptors u) d
+        pure r
 {-# INLINE tryFirst #-}
 
--- | Remember what the result of a read that waited says about the next one.
+-- | Remember what the result of a transfer that waited says about the next one.
 learn :: Uring w -> Operation -> Int -> IO ()
-learn u op r = case op of
-  Receive d _ n -> Descriptors.setDrained (descriptors u) d (r > 0 && r < n)
-  ReadStream d _ n -> Descriptors.setDrained (descriptors u) d (r > 0 && r < n)
-  _ -> pure ()
+learn u op r = withHint op (pure ()) $ \d hint n -> Descriptors.setHint hint (r > 0 && r < n) (descriptors u) d
 {-# INLINE learn #-}
+
+-- | The descriptor of a transfer, what may be remembered about it, and its length.
+withHint :: Operation -> r -> (Descriptor -> Descriptors.Hint -> Int -> r) -> r
+withHint op none f = case op of
+  Receive d _ n -> f d Descriptors.drained n
+  ReadStream d _ n -> f d Descriptors.drained n
+  Send d _ n -> f d Descriptors.filled n
+  WriteStream d _ n -> f d Descriptors.filled n
+  _ -> none
+{-# INLINE withHint #-}
 
 queueOperation :: Uring w -> SlotKey -> Stage -> Operation -> IO ()
 queueOperation u key s op =

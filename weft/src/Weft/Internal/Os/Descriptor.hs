@@ -43,7 +43,7 @@ where
 import Control.Concurrent (threadDelay)
 import Control.Exception (finally, mask_)
 import Control.Monad.Primitive (RealWorld)
-import Data.Bits (bit, testBit, unsafeShiftL, (.&.), (.|.))
+import Data.Bits (bit, countTrailingZeros, testBit, unsafeShiftL, (.&.), (.|.))
 import Data.IORef (IORef, atomicModifyIORef', newIORef)
 import Data.Primitive.PrimArray
 import Data.Primitive.PrimVar
@@ -148,7 +148,11 @@ enterWorker d worker = do
 markClosed :: Descriptor -> IO (Maybe [Int])
 markClosed d = do
   before <- fetchOrInt (marks d) (bit closedBit)
-  pure $ if testBit before closedBit then Nothing else Just (filter (testBit before) [0 .. mostWorkers - 1])
+  pure $ if testBit before closedBit then Nothing else Just (workersIn (before .&. (bit mostWorkers - 1)))
+  where
+    workersIn word
+      | word == 0 = []
+      | otherwise = countTrailingZeros word : workersIn (word .&. (word - 1))
 
 isClosed :: Descriptor -> IO Bool
 isClosed d = (`testBit` closedBit) <$> readPrimVar (marks d)

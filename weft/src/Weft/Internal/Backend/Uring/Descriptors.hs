@@ -17,8 +17,11 @@ module Weft.Internal.Backend.Uring.Descriptors
     pendingOn,
 
     -- * Hints
-    isDrained,
-    setDrained,
+    Hint,
+    drained,
+    filled,
+    isHinted,
+    setHint,
 
     -- * Closing
     beginClosing,
@@ -57,9 +60,14 @@ oSerial = 0
 oPending = 1
 oFlags = 2
 
--- | The last receive got less than it had room for: the next would have to wait.
-drained :: Word32
-drained = 1
+-- | What the last transfer says about the next one in the same direction: a flag.
+newtype Hint = Hint Word32
+
+-- | The last read got less than it had room for, the last write took less than it was given: the
+-- next would have to wait.
+drained, filled :: Hint
+drained = Hint 1
+filled = Hint 8
 
 -- | 'beginClosing' was called.
 closing :: Word32
@@ -139,13 +147,12 @@ setFlag f on ds d = entry ds d $ \m base -> do
   writeByteArray m (base + oFlags) (if on then x .|. f else x .&. complement f)
 {-# INLINE setFlag #-}
 
--- | Is it likely that a receive would have to wait?
-isDrained :: Descriptors -> Descriptor -> IO Bool
-isDrained = hasFlag drained
+-- | Is it likely that the next transfer would have to wait?
+isHinted :: Hint -> Descriptors -> Descriptor -> IO Bool
+isHinted (Hint f) = hasFlag f
 
--- | Remember whether a receive got less than it had room for.
-setDrained :: Descriptors -> Descriptor -> Bool -> IO ()
-setDrained ds d on = setFlag drained on ds d
+setHint :: Hint -> Bool -> Descriptors -> Descriptor -> IO ()
+setHint (Hint f) = setFlag f
 
 -- | No new operations on it: it will be closed.
 beginClosing :: Descriptors -> Descriptor -> IO ()
