@@ -256,14 +256,12 @@ proxied = do
     header :: Int -> (ByteString, ProxyHeader)
     header i =
       let name = C.replicate (i `mod` 40 + 1) 'n' <> C.pack (show i)
-          unique = C.pack (show i) <> C.replicate (i `mod` 20) 'u'
-          values = value 0x02 name <> value 0x05 unique
-          bytes = "\r\n\r\n\0\r\nQUIT\n\x21\x11" <> sixteen (12 + B.length values) <> B.pack [192, 0, 2, fromIntegral (i `mod` 250), 198, 51, 100, 2] <> sixteen 4711 <> sixteen 443 <> values
+          values = value 0x02 name
+          bytes = "\r\n\r\n\0\r\nQUIT\n\x21\x11" <> sixteen (12 + B.length values) <> B.pack [192, 0, 2, fromIntegral (i `mod` 250), 198, 51, 100, fromIntegral (i `mod` 200)] <> sixteen 4711 <> sixteen 443 <> values
        in ( bytes <> "next" <> C.pack (show i),
             Proxied
               (SockAddrInet 4711 (tupleToHostAddress (192, 0, 2, fromIntegral (i `mod` 250))))
-              (SockAddrInet 443 (tupleToHostAddress (198, 51, 100, 2)))
-              noExtras {extrasAuthority = Just name, extrasUniqueId = Just unique}
+              (SockAddrInet 443 (tupleToHostAddress (198, 51, 100, fromIntegral (i `mod` 200))))
           )
     value kind bytes = B.cons kind (sixteen (B.length bytes)) <> bytes
     sixteen :: Int -> ByteString

@@ -24,9 +24,8 @@ import Test.Tasty.QuickCheck hiding (sample)
 import Weft
 import Weft.Http.Health
 import Weft.Http.Metrics
-import Weft.Http.Metrics.Exposition (exposition)
-import Weft.Http.Metrics.Process
-import Weft.Http.Metrics.Types (Family (..))
+import Weft.Http.Metrics.Runtime
+import Weft.Http.Metrics.Types (Family (..), exposition)
 import Weft.Http.Request
 import Weft.Http.Server
 import Weft.Http.Status

@@ -146,7 +146,6 @@ import Weft.Sim.Internal.Driver (Stuck (..))
 import Weft.Sim.Internal.Faults
 import Weft.Sim.Internal.Interrupts
 import Weft.Sim.Internal.Kernel
-import Weft.Sim.Internal.Layer
 import Weft.Sim.Internal.Race
 import Weft.Sim.Internal.Random
 import Weft.Sim.Internal.Report

@@ -284,14 +284,6 @@ setProxyProtocolRequired = setProxyLayer (proxyLayerOfAnybody HeaderRequired)
 setProxyProtocolOptional :: Settings -> Settings
 setProxyProtocolOptional = setProxyLayer (proxyLayerOfAnybody HeaderOptional)
 
--- | Without effect: a file that is requested again stays open, and is checked on each request.
-setFdCacheDuration :: Int -> Settings -> Settings
-setFdCacheDuration _ = id
-
--- | Without effect: each response checks its file.
-setFileInfoCacheDuration :: Int -> Settings -> Settings
-setFileInfoCacheDuration _ = id
-
 -- | In octets: a body that brings less than this in the time of 'setTimeout' is answered with 408.
 -- Only time spent waiting for the client counts. Default: 2,048. Zero: each piece has that time.
 -- Trickling bytes never extend the time of a head. A client must take 240 octets of a response a
@@ -299,12 +291,12 @@ setFileInfoCacheDuration _ = id
 setSlowlorisSize :: Int -> Settings -> Settings
 setSlowlorisSize size settings = settings {settingsSlowlorisSize = size}
 
--- | Without effect: a closing connection has two seconds for data in flight.
-setGracefulCloseTimeout1 :: Int -> Settings -> Settings
+-- | Without effect: a file that is requested again stays open, and is checked on each request; a
+-- closing connection has two seconds for data in flight.
+setFdCacheDuration, setFileInfoCacheDuration, setGracefulCloseTimeout1, setGracefulCloseTimeout2 :: Int -> Settings -> Settings
+setFdCacheDuration _ = id
+setFileInfoCacheDuration _ = id
 setGracefulCloseTimeout1 _ = id
-
--- | Without effect, as 'setGracefulCloseTimeout1'.
-setGracefulCloseTimeout2 :: Int -> Settings -> Settings
 setGracefulCloseTimeout2 _ = id
 
 -- | Without effect: only HTTP/1 is supported.

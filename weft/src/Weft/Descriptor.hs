@@ -7,13 +7,7 @@
 -- because its operations wait by themselves.
 --
 -- The idea is that of @threadWaitRead@ in GHC's event manager (O'Sullivan & Tibell 2010).
-module Weft.Descriptor
-  ( awaitReadableFd,
-    awaitWritableFd,
-    closeFdWith,
-    Fd (..),
-  )
-where
+module Weft.Descriptor (awaitReadableFd, awaitWritableFd, closeFdWith, Fd (..)) where
 
 import System.Posix.Types (Fd (..))
 import Weft.Internal.Core.SystemCall (SystemCall (..))

@@ -1,7 +1,7 @@
 -- |
 -- What every thread of a run does at this moment.
 --
--- A dump names each thread by number and label, says who forked it, which scope owns
+-- A dump names each thread by number and label, says which thread forked it, which scope owns
 -- it, how old it is, and what it waits for and since when; thousands that are alike
 -- take one line. It never takes a lock and never stops a scheduler: each worker tells
 -- of its own threads between two slices. It works while a thread holds up its worker,

@@ -82,11 +82,8 @@ module Weft.IO
     randomBytes,
     workerCount,
 
-    -- * Scopes
+    -- * Scopes, and several things at once
     module Weft.IO.Scope,
-
-    -- * Several things at once
-    module Weft.IO.Concurrently,
 
     -- * Locks and transactions
     withMutex,
@@ -111,11 +108,8 @@ module Weft.IO
     awaitWritableFd,
     Descriptor.closeFdWith,
 
-    -- * Files
+    -- * Files and pipes
     module Weft.IO.File,
-
-    -- * Pipes
-    module Weft.IO.Pipe,
 
     -- * Signals
     withSignals,
@@ -132,9 +126,7 @@ import System.Posix.Types (Fd)
 import Weft (ForkOptions, Label, Priority, Settings, ThreadId)
 import Weft qualified
 import Weft.Descriptor qualified as Descriptor
-import Weft.IO.Concurrently
 import Weft.IO.File
-import Weft.IO.Pipe
 import Weft.IO.Scope
 import Weft.IO.Socket
 import Weft.Internal.Core.Direct
@@ -257,12 +249,9 @@ now = await Time.now
 wallClock :: IO Int64
 wallClock = await Time.wallClock
 
--- | See 'Weft.Descriptor.awaitReadableFd'.
-awaitReadableFd :: Fd -> IO ()
+-- | See 'Weft.Descriptor.awaitReadableFd' and 'Weft.Descriptor.awaitWritableFd'.
+awaitReadableFd, awaitWritableFd :: Fd -> IO ()
 awaitReadableFd = await . Descriptor.awaitReadableFd
-
--- | See 'Weft.Descriptor.awaitWritableFd'.
-awaitWritableFd :: Fd -> IO ()
 awaitWritableFd = await . Descriptor.awaitWritableFd
 
 -- | See 'Weft.Signal.withSignals'.

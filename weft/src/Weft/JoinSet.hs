@@ -60,7 +60,7 @@ forkInSet set body = mask_ $ do
 
 -- | Take the result of the child that has ended first, of those whose result was not taken
 -- yet; wait for one. 'Nothing' if there is no child whose result nobody else has taken or waits
--- for. Cancellable; who is cancelled has taken nothing.
+-- for. Cancellable; a thread that is cancelled has taken nothing.
 --
 -- Raises 'ChildFailed' if the child has failed or was cancelled. A failure also ends the
 -- scope, as always; where it is expected, the body makes it a result (@'Weft.try' body@).

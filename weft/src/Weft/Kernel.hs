@@ -1,5 +1,5 @@
 -- |
--- Who answers system calls, as a value, and how to add calls of your own.
+-- What answers system calls, as a value, and how to add calls of your own.
 --
 -- An application's own blocking operation is a system call like any other: define
 -- the request as data, interpret it by leaving the waiter with an event loop, and

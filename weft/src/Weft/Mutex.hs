@@ -6,7 +6,7 @@
 -- 'withMutex' accounts $ ...
 -- @
 --
--- A thread that waits holds up no worker. The mutex is fair: who unlocks it while
+-- A thread that waits holds up no worker. The mutex is fair: a thread that unlocks it while
 -- others wait hands it to the one that has waited longest, so nobody waits for more
 -- turns than there were threads before it. The price of that: a mutex that is always
 -- wanted makes a switch of threads at every turn, as 'Control.Concurrent.MVar' does;

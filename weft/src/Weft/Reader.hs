@@ -28,7 +28,7 @@
 --   keeps no more memory than it has bytes.
 -- [Nothing is lost] A read that fails, is cancelled or meets a time limit has taken nothing: what
 --   was received stays in the reader, and the next read begins with it.
--- [Who reads] One thread at a time. Receiving from the socket past its reader takes bytes from
+-- [Threads] One reads at a time. Receiving from the socket past its reader takes bytes from
 --   the middle of what the reader would give.
 --
 -- All that waits here waits as 'Weft.Socket.receive' does, and fails as that does.
@@ -167,7 +167,7 @@ atEnd :: Reader -> Thread Bool
 atEnd reader = (== 0) <$> awaitBytes reader 1
 
 -- | Take what was received and not read, without waiting; perhaps nothing. It comes before all
--- that the socket receives next: for who hands the socket on.
+-- that the socket receives next: for handing the socket on.
 readReceived :: Reader -> Thread ByteString
 readReceived reader = liftIO (takeBytes reader maxBound)
 

@@ -2,7 +2,7 @@
 -- Variables that threads of a run may share without a lock.
 --
 -- A 'Ref' is an 'IORef' and costs what that costs. What it has beside is that a simulation
--- (package @weft-sim@) sees who reads and writes it: two threads that get at one variable,
+-- (package @weft-sim@) sees which threads read and write it: two threads that get at one variable,
 -- at least one of them writing, with nothing that orders the two, are a /data race/, and the
 -- report names both places. And every access is a point at which another thread may
 -- come in between, so that lost updates are found.

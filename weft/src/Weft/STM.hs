@@ -59,7 +59,7 @@ import Weft.Internal.Sync.Result
 -- answers "interrupted", and then the cancellation is raised.
 --
 -- Waiting for ever. GHC raises BlockedIndefinitelyOnSTM in a thread that blocks on
--- variables which nobody can reach. Who waits must therefore not reach them: the
+-- variables which nobody can reach. What waits must therefore not reach them: the
 -- system call, which a table of the worker holds, forgets the transaction when that
 -- has begun, and the interruption holds its thread by a weak pointer. The end of the run
 -- interrupts too.
@@ -101,7 +101,7 @@ transaction = primitive act True (Uses [])
 ifPossible :: STM a -> STM (Maybe a)
 ifPossible tx = (Just <$> tx) `orElse` pure Nothing
 
--- | Where somebody watches, who knows when a variable may have changed: wait for that, and
+-- | Under a probe, which knows when a variable may have changed: wait for that, and
 -- try again. No thread of GHC is needed, whose pace nobody could foresee.
 --
 -- To commit and to tell of it are one node, and so are to fail and to ask to be told: a thread

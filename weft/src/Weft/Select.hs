@@ -14,7 +14,7 @@
 -- (Nothing,2)
 --
 -- This is what @select@ is in Go and @choose@ in Concurrent ML. In contrast to
--- 'Weft.Concurrently.race' it starts no threads, and loses nothing: who races two
+-- 'Weft.Concurrently.race' it starts no threads, and loses nothing: a race of two
 -- 'Weft.Channel.receive's may find that both have taken a value, of which one is dropped with
 -- the loser.
 --

@@ -21,7 +21,7 @@
 --   were accepted are passed over; when there is no descriptor left, accepting goes on when one is
 --   free, and the operator is told once ('Weft.Socket.accept').
 -- [The end] When 'serveUntil' has ended, the listening socket is closed, so that new clients are
---   refused; the sessions go on for at most 'serveGrace', and who is left is cancelled. When the
+--   refused; the sessions go on for at most 'serveGrace', and those that are left are cancelled. When the
 --   server itself is cancelled, its sessions are cancelled at once. In both cases it ends after
 --   their finalizers.
 module Weft.Serve
@@ -160,7 +160,7 @@ isDisconnection e
   where
     gone = [eCONNRESET, ePIPE, eCONNABORTED, eTIMEDOUT, eNOTCONN, eHOSTUNREACH, eNETUNREACH, eNETDOWN, eHOSTDOWN]
 
--- | The loop of a server, for those who need another one around it: wait until one more
+-- | The loop of a server, for programs that need another one around it: wait until one more
 -- connection is wanted; accept it; hand it over, with the worker on which its thread should live,
 -- so that all have their share. It ends when none is wanted, and raises what 'accept' raises.
 --

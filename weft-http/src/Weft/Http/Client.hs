@@ -85,16 +85,19 @@ where
 
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
+import Data.ByteString.Builder qualified as Builder
+import Data.Foldable (traverse_)
+import Data.Maybe (isNothing)
 import Weft
 import Weft.Http.Client.Connection (connectPlain)
 import Weft.Http.Client.Exchange
 import Weft.Http.Client.Pool (Lease (..), Pool, withConnection, withPool)
 import Weft.Http.Client.Pool qualified as Pool
-import Weft.Http.Client.Render
 import Weft.Http.Client.Types
 import Weft.Http.Client.Url
-import Weft.Http.Internal.Ascii (eqCaseless)
-import Weft.Http.Internal.Types (Field (..), Method (..), defaultLimits, lookupField)
+import Weft.Http.Internal.Ascii
+import Weft.Http.Internal.Types (Field (..), Method (..), defaultLimits, lookupField, methodName)
+import Weft.Http.Response (BadField (..), checkField)
 import Weft.Http.Status
 import Weft.Http.Transport (Transport (..))
 import Weft.Time (after, now)
@@ -222,3 +225,36 @@ redirect status location this
     mayFollow to f
       | urlTarget to == urlTarget (requestUrl this) = True
       | otherwise = not (any (`eqCaseless` fieldName f) ["authorization", "cookie", "host", "proxy-authorization"])
+
+-- | Render a head, with these standard fields unless the request has one of the name. A field's
+-- value must not become another field or request.
+renderRequest :: [Field] -> Request -> Either BadField ByteString
+renderRequest standard asked = do
+  traverse_ (maybe (Right ()) Left . checkField) fields
+  traverse_ reserved (standard <> own)
+  if isToken method then Right () else Left (BadName method)
+  if "/" `B.isPrefixOf` path && B.all isTargetByte path then Right () else Left (BadValue "the path of the request")
+  pure . build $
+    Builder.byteString method
+      <> " "
+      <> Builder.byteString path
+      <> " HTTP/1.1\r\n"
+      <> foldMap field fields
+      <> "\r\n"
+  where
+    method = methodName (requestMethod asked)
+    path = urlPath (requestUrl asked)
+    own = requestFields asked
+    fields = host <> own <> filter (\f -> isNothing (lookupField (lowered (fieldName f)) own)) standard <> framing
+    host = [Field "Host" (authority (urlTarget (requestUrl asked))) | isNothing (lookupField "host" own)]
+    framing = case requestBody asked of
+      Empty -> [Field "Content-Length" "0" | requestMethod asked `elem` [Post, Put, Patch]]
+      Whole bytes -> Field "Content-Length" (renderDecimal (fromIntegral (B.length bytes))) : expect
+      Streamed (Just n) _ -> Field "Content-Length" (renderDecimal n) : expect
+      Streamed Nothing _ -> Field "Transfer-Encoding" "chunked" : expect
+    expect = [Field "Expect" "100-continue" | requestExpectContinue asked]
+    -- The client alone sends the framing fields.
+    reserved (Field name _)
+      | any (`eqCaseless` name) ["content-length", "transfer-encoding", "expect"] = Left (BadName name)
+      | otherwise = Right ()
+    field (Field name value) = Builder.byteString name <> ": " <> Builder.byteString value <> "\r\n"

@@ -64,9 +64,7 @@ where
 
 import Data.ByteString (ByteString)
 import Weft
-import Weft.Http.Metrics.Exposition
 import Weft.Http.Metrics.Http
-import Weft.Http.Metrics.Process
 import Weft.Http.Metrics.Registry
 import Weft.Http.Metrics.Runtime
 import Weft.Http.Metrics.Types

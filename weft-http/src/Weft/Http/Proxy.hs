@@ -14,9 +14,6 @@ module Weft.Http.Proxy
     defaultProxyLimit,
     ProxyParsed (..),
     ProxyHeader (..),
-    Extras (..),
-    noExtras,
-    ProxyTls (..),
     ProxyFault (..),
     proxyFaultText,
     clientOf,
@@ -50,10 +47,8 @@ import Foreign.Marshal.Utils (copyBytes)
 import Foreign.Ptr (castPtr, plusPtr)
 import Weft
 import Weft.Buffer
-import Weft.Http.Proxy.Binary
-import Weft.Http.Proxy.Line
+import Weft.Http.Proxy.Header
 import Weft.Http.Proxy.Networks
-import Weft.Http.Proxy.Types
 import Weft.Http.Request (Client (..))
 import Weft.Http.Server.Types
 import Weft.Socket (SockAddr, showAddress)
@@ -64,7 +59,7 @@ import Weft.Socket (SockAddr, showAddress)
 -- Monotonic in the input: further bytes change neither a refusal nor a header.
 --
 -- >>> parseProxyHeader defaultProxyLimit "PROXY TCP4 192.0.2.1 198.51.100.2 4711 443\r\nGET /"
--- Header (Proxied 192.0.2.1:4711 198.51.100.2:443 (Extras {extrasAlpn = Nothing, extrasAuthority = Nothing, extrasUniqueId = Nothing, extrasTls = Nothing})) 44
+-- Header (Proxied 192.0.2.1:4711 198.51.100.2:443) 44
 -- >>> parseProxyHeader defaultProxyLimit "GET / HTTP/1.1\r\n"
 -- Refused NoSignature
 parseProxyHeader :: Int -> ByteString -> ProxyParsed
@@ -86,7 +81,7 @@ defaultProxyLimit = 4096
 -- | The client's and the local address, given those of the connection itself (peer, local).
 clientOf :: (SockAddr, SockAddr) -> ProxyHeader -> (SockAddr, SockAddr)
 clientOf own = \case
-  Proxied client local _ -> (client, local)
+  Proxied client local -> (client, local)
   Local -> own
   Unknown -> own
 
@@ -136,7 +131,7 @@ data Presence
     HeaderOptional
   deriving stock (Eq, Show)
 
--- | 'proxyLayer' for all peers: for an address that only proxies can reach. Anyone else who
+-- | 'proxyLayer' for all peers: for an address that only proxies can reach. Any other peer that
 -- reaches it can forge its address.
 proxyLayerOfAnybody :: Presence -> Layer
 proxyLayerOfAnybody presence _ transport client = do

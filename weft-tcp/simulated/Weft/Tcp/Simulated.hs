@@ -36,11 +36,10 @@ import Weft.Internal.Core.Trace (Trace)
 import Weft.Internal.Kernel
 import Weft.Internal.Kernel.Peer (socketOf)
 import Weft.Internal.Os.Descriptor (wasClosed)
-import Weft.Sim.Internal.Attempts (attempting)
 import Weft.Sim.Internal.Conditions
 import Weft.Sim.Internal.Kernel
-import Weft.Sim.Internal.Layer
 import Weft.Sim.Internal.Random
+import Weft.Sim.Internal.Run
 import Weft.Sim.Internal.World
 import Weft.Tcp.Device
 import Weft.Tcp.Simulated.Wire

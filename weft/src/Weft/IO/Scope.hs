@@ -1,5 +1,5 @@
 -- |
--- Scopes in direct style: the operations of "Weft.Scope" in plain 'IO', each
+-- Scopes in direct style: the operations of "Weft.Scope" and "Weft.Concurrently" in plain 'IO', each
 -- 'await' before the one of the same name, which describes it. "Weft.IO" exports them again.
 module Weft.IO.Scope
   ( withScope,
@@ -13,11 +13,25 @@ module Weft.IO.Scope
     forkDaemonInWith,
     awaitChild,
     resultOf,
+
+    -- * Several things at once
+    concurrently,
+    concurrently_,
+    race,
+    race_,
+    mapConcurrently,
+    mapConcurrently_,
+    forConcurrently,
+    forConcurrently_,
+    mapConcurrentlyN,
+    forConcurrentlyN,
+    forConcurrentlyN_,
   )
 where
 
 import Control.Exception (Exception, SomeException)
 import Weft (ForkOptions)
+import Weft.Concurrently qualified as Concurrently
 import Weft.Internal.Core.Direct
 import Weft.Scope (Child, Scope)
 import Weft.Scope qualified as Scope
@@ -26,37 +40,28 @@ import Weft.Scope qualified as Scope
 withScope :: (Scope -> IO a) -> IO a
 withScope body = await (Scope.withScope (direct . body))
 
--- | See 'Weft.Scope.awaitAll'.
-awaitAll :: Scope -> IO ()
+-- | See 'Weft.Scope.awaitAll' and 'Weft.Scope.cancelScope'.
+awaitAll, cancelScope :: Scope -> IO ()
 awaitAll = await . Scope.awaitAll
-
--- | See 'Weft.Scope.cancelScope'.
-cancelScope :: Scope -> IO ()
 cancelScope = await . Scope.cancelScope
 
--- | See 'Weft.Scope.forkIn'.
-forkIn :: Scope -> IO a -> IO (Child a)
+-- | See 'Weft.Scope.forkIn' and 'Weft.Scope.forkDaemonIn'.
+forkIn, forkDaemonIn :: Scope -> IO a -> IO (Child a)
 forkIn scope = await . Scope.forkIn scope . direct
+forkDaemonIn scope = await . Scope.forkDaemonIn scope . direct
 
 -- | See 'Weft.Scope.forkIn_'.
 forkIn_ :: Scope -> IO () -> IO ()
 forkIn_ scope = await . Scope.forkIn_ scope . direct
 
--- | See 'Weft.Scope.forkInWith'.
-forkInWith :: Scope -> ForkOptions -> IO a -> IO (Child a)
+-- | See 'Weft.Scope.forkInWith' and 'Weft.Scope.forkDaemonInWith'.
+forkInWith, forkDaemonInWith :: Scope -> ForkOptions -> IO a -> IO (Child a)
 forkInWith scope options = await . Scope.forkInWith scope options . direct
+forkDaemonInWith scope options = await . Scope.forkDaemonInWith scope options . direct
 
 -- | See 'Weft.Scope.forkTryIn'.
 forkTryIn :: (Exception e) => Scope -> IO a -> IO (Child (Either e a))
 forkTryIn scope = await . Scope.forkTryIn scope . direct
-
--- | See 'Weft.Scope.forkDaemonIn'.
-forkDaemonIn :: Scope -> IO a -> IO (Child a)
-forkDaemonIn scope = await . Scope.forkDaemonIn scope . direct
-
--- | See 'Weft.Scope.forkDaemonInWith'.
-forkDaemonInWith :: Scope -> ForkOptions -> IO a -> IO (Child a)
-forkDaemonInWith scope options = await . Scope.forkDaemonInWith scope options . direct
 
 -- | See 'Weft.Scope.awaitChild'.
 awaitChild :: Child a -> IO a
@@ -65,3 +70,44 @@ awaitChild = await . Scope.awaitChild
 -- | See 'Weft.Scope.resultOf'.
 resultOf :: Child a -> IO (Either SomeException a)
 resultOf = await . Scope.resultOf
+
+-- | See 'Weft.Concurrently.concurrently'.
+concurrently :: IO a -> IO b -> IO (a, b)
+concurrently left right = await (Concurrently.concurrently (direct left) (direct right))
+
+-- | See 'Weft.Concurrently.concurrently_' and 'Weft.Concurrently.race_'.
+concurrently_, race_ :: IO a -> IO b -> IO ()
+concurrently_ left right = await (Concurrently.concurrently_ (direct left) (direct right))
+race_ left right = await (Concurrently.race_ (direct left) (direct right))
+
+-- | See 'Weft.Concurrently.race'.
+race :: IO a -> IO b -> IO (Either a b)
+race left right = await (Concurrently.race (direct left) (direct right))
+
+-- | See 'Weft.Concurrently.mapConcurrently'.
+mapConcurrently :: (Traversable t) => (a -> IO b) -> t a -> IO (t b)
+mapConcurrently f = await . Concurrently.mapConcurrently (direct . f)
+
+-- | See 'Weft.Concurrently.mapConcurrently_'.
+mapConcurrently_ :: (Foldable f) => (a -> IO b) -> f a -> IO ()
+mapConcurrently_ f = await . Concurrently.mapConcurrently_ (direct . f)
+
+-- | See 'Weft.Concurrently.forConcurrently'.
+forConcurrently :: (Traversable t) => t a -> (a -> IO b) -> IO (t b)
+forConcurrently = flip mapConcurrently
+
+-- | See 'Weft.Concurrently.forConcurrently_'.
+forConcurrently_ :: (Foldable f) => f a -> (a -> IO b) -> IO ()
+forConcurrently_ = flip mapConcurrently_
+
+-- | See 'Weft.Concurrently.mapConcurrentlyN'.
+mapConcurrentlyN :: (Traversable t) => Int -> (a -> IO b) -> t a -> IO (t b)
+mapConcurrentlyN n f = await . Concurrently.mapConcurrentlyN n (direct . f)
+
+-- | See 'Weft.Concurrently.forConcurrentlyN'.
+forConcurrentlyN :: (Traversable t) => Int -> t a -> (a -> IO b) -> IO (t b)
+forConcurrentlyN n = flip (mapConcurrentlyN n)
+
+-- | See 'Weft.Concurrently.forConcurrentlyN_'.
+forConcurrentlyN_ :: (Foldable f) => Int -> f a -> (a -> IO b) -> IO ()
+forConcurrentlyN_ n xs f = await (Concurrently.forConcurrentlyN_ n xs (direct . f))

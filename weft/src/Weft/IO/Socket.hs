@@ -52,9 +52,11 @@ openSocket family kind = await (Socket.openSocket family kind)
 withSocket :: IO Socket -> (Socket -> IO a) -> IO a
 withSocket open body = await (Socket.withSocket (direct open) (direct . body))
 
--- | See 'Weft.Socket.closeSocket'.
-closeSocket :: Socket -> IO ()
+-- | See 'Weft.Socket.closeSocket', 'Weft.Socket.awaitReadable' and 'Weft.Socket.awaitWritable'.
+closeSocket, awaitReadable, awaitWritable :: Socket -> IO ()
 closeSocket = await . Socket.closeSocket
+awaitReadable = await . Socket.awaitReadable
+awaitWritable = await . Socket.awaitWritable
 
 -- | See 'Weft.Socket.shutdown'.
 shutdown :: Socket -> ShutdownHow -> IO ()
@@ -64,9 +66,10 @@ shutdown s how = await (Socket.shutdown s how)
 listenTcp :: Maybe HostName -> ServiceName -> Int -> IO Socket
 listenTcp host port backlog = await (Socket.listenTcp host port backlog)
 
--- | See 'Weft.Socket.bind'.
-bind :: Socket -> SockAddr -> IO ()
+-- | See 'Weft.Socket.bind' and 'Weft.Socket.connect'.
+bind, connect :: Socket -> SockAddr -> IO ()
 bind s address = await (Socket.bind s address)
+connect s address = await (Socket.connect s address)
 
 -- | See 'Weft.Socket.listen'.
 listen :: Socket -> Int -> IO ()
@@ -79,10 +82,6 @@ accept = await . Socket.accept
 -- | See 'Weft.Socket.acceptBefore'.
 acceptBefore :: Duration -> Socket -> IO (Maybe (Socket, SockAddr))
 acceptBefore limit s = await (Socket.acceptBefore limit s)
-
--- | See 'Weft.Socket.connect'.
-connect :: Socket -> SockAddr -> IO ()
-connect s address = await (Socket.connect s address)
 
 -- | See 'Weft.Socket.connectBefore'.
 connectBefore :: Duration -> Socket -> SockAddr -> IO ()
@@ -128,14 +127,6 @@ sendFile s file offset count = await (Socket.sendFile s file offset count)
 sendFileAll :: Socket -> File -> Int64 -> Int64 -> IO Int64
 sendFileAll s file offset count = await (Socket.sendFileAll s file offset count)
 
--- | See 'Weft.Socket.awaitReadable'.
-awaitReadable :: Socket -> IO ()
-awaitReadable = await . Socket.awaitReadable
-
--- | See 'Weft.Socket.awaitWritable'.
-awaitWritable :: Socket -> IO ()
-awaitWritable = await . Socket.awaitWritable
-
 -- | See 'Weft.Socket.receiveFrom'.
 receiveFrom :: (HasCallStack) => Socket -> Int -> IO (ByteString, SockAddr)
 receiveFrom s count = await (withFrozenCallStack Socket.receiveFrom s count)
@@ -152,10 +143,7 @@ getOption s option = await (Socket.getOption s option)
 setOption :: Socket -> SocketOption -> Int -> IO ()
 setOption s option value = await (Socket.setOption s option value)
 
--- | See 'Weft.Socket.localAddress'.
-localAddress :: Socket -> IO SockAddr
+-- | See 'Weft.Socket.localAddress' and 'Weft.Socket.peerAddress'.
+localAddress, peerAddress :: Socket -> IO SockAddr
 localAddress = await . Socket.localAddress
-
--- | See 'Weft.Socket.peerAddress'.
-peerAddress :: Socket -> IO SockAddr
 peerAddress = await . Socket.peerAddress

@@ -8,15 +8,7 @@
 -- "Weft.Http.Internal.Head" calls it with a head that is known to end; Note [The head is its own
 -- sentinel] there says why no offset is compared with the length. The scan finds faults of syntax
 -- in the order of the text; the callers interpret the picked fields.
-module Weft.Http.Internal.Fields
-  ( -- * Scanning
-    scanFields,
-    ScannedFields (..),
-
-    -- * What was picked out
-    Picked (..),
-  )
-where
+module Weft.Http.Internal.Fields (scanFields, ScannedFields (..), Picked (..)) where
 
 import Data.Bits ((.|.))
 import Data.ByteString (ByteString)

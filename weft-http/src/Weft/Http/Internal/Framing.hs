@@ -6,19 +6,7 @@
 -- Decides between @Content-Length@ and @Transfer-Encoding@ (RFC 9112, sections 6.1 to 6.3), the
 -- decision that request smuggling attacks. Stricter than the RFC wherever it leaves a choice,
 -- because a proxy in front may have chosen otherwise.
-module Weft.Http.Internal.Framing
-  ( -- * Fields that may occur once
-    Once (..),
-    another,
-
-    -- * Transfer codings
-    Codings (..),
-    moreCodings,
-
-    -- * The decision
-    framing,
-  )
-where
+module Weft.Http.Internal.Framing (Once (..), another, Codings (..), moreCodings, framing) where
 
 import Data.ByteString (ByteString)
 import Data.ByteString.Char8 qualified as C

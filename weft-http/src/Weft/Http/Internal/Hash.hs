@@ -4,8 +4,8 @@
 -- |
 -- Description : A hash of bytes, eight at a time
 --
--- For tables that each request looks into, whose keys are tens of bytes. Not secret: who chooses keys
--- can make them meet. Pure.
+-- For tables that each request looks into, whose keys are tens of bytes. Not secret: a client that
+-- chooses keys can make them collide. Pure.
 module Weft.Http.Internal.Hash (hashOf, Hashed (..)) where
 
 import Data.Bits (unsafeShiftR, xor)

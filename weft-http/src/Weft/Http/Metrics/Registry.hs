@@ -47,7 +47,6 @@ import Data.Text (Text)
 import Data.Text.Lazy qualified as Lazy
 import Data.Text.Lazy.Encoding (decodeUtf8)
 import Weft.Http.Metrics.Cells
-import Weft.Http.Metrics.Exposition (renderValue)
 import Weft.Http.Metrics.Types
 
 -- | The registered metrics, newest first, and the names in use.

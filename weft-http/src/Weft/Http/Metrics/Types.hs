@@ -1,9 +1,10 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
--- Description : The data model of metrics
+-- Description : The data model of metrics, and its text format
 --
 -- The part of Prometheus' data model that we use: families of samples with names, kinds and labels.
+-- Rendered in version 0.0.4 of its text format. Pure.
 module Weft.Http.Metrics.Types
   ( -- * Families
     Description (..),
@@ -21,14 +22,23 @@ module Weft.Http.Metrics.Types
     checkDescription,
     reservedNames,
     checkLabelName,
+    exposition,
+    expositionType,
+    renderValue,
   )
 where
 
 import Control.Exception (Exception (..))
 import Control.Monad (unless, when)
+import Data.ByteString (ByteString)
+import Data.ByteString.Builder (Builder)
+import Data.ByteString.Builder qualified as Builder
+import Data.ByteString.Lazy qualified as L
 import Data.Char (isAsciiLower, isAsciiUpper, isDigit)
+import Data.List (intersperse)
 import Data.Text (Text)
 import Data.Text qualified as Text
+import Data.Text.Encoding (encodeUtf8Builder)
 
 -- | The name of a family, which ends in the unit, and for a counter in @_total@; a sentence for
 -- people; and the kind.
@@ -123,3 +133,62 @@ validName also name = case Text.uncons name of
 -- | All names of the samples of a family.
 reservedNames :: Description -> [Text]
 reservedNames (Description name _ kind) = name : [name <> suffix | kind == HistogramKind, suffix <- ["_bucket", "_sum", "_count"]]
+
+-- | The media type of the format.
+expositionType :: ByteString
+expositionType = "text/plain; version=0.0.4; charset=utf-8"
+
+-- | Render all families with their help and type. Omits families without samples.
+exposition :: [Family] -> ByteString
+exposition = L.toStrict . Builder.toLazyByteString . foldMap family
+
+family :: Family -> Builder
+family (Family (Description name help kind) samples)
+  | null samples = mempty
+  | otherwise =
+      "# HELP " <> text name <> " " <> escaped False help <> "\n# TYPE " <> text name <> " " <> kindName kind <> "\n" <> foldMap one samples
+  where
+    one (Sample suffix labels value) = text name <> text suffix <> braces labels <> " " <> renderValue value <> "\n"
+
+kindName :: MetricKind -> Builder
+kindName = \case
+  CounterKind -> "counter"
+  GaugeKind -> "gauge"
+  HistogramKind -> "histogram"
+  UntypedKind -> "untyped"
+
+braces :: Labels -> Builder
+braces [] = mempty
+braces labels = "{" <> mconcat (intersperse "," [text name <> "=\"" <> escaped True value <> "\"" | (name, value) <- labels]) <> "}"
+
+text :: Text -> Builder
+text = encodeUtf8Builder
+
+-- | Escape backslashes and line ends, and quotes if the flag is set.
+escaped :: Bool -> Text -> Builder
+escaped quotes = text . Text.concatMap one
+  where
+    one = \case
+      '\\' -> "\\\\"
+      '\n' -> "\\n"
+      '"' | quotes -> "\\\""
+      c -> Text.singleton c
+
+-- | Render a number for Go's @ParseFloat@.
+--
+-- >>> map (Builder.toLazyByteString . renderValue) [Whole 7, Billionths 2500000, Billionths (-1), Real (1/0)]
+-- ["7","0.0025","-0.000000001","+Inf"]
+renderValue :: Value -> Builder
+renderValue = \case
+  Whole n -> Builder.intDec n
+  Billionths n
+    | n < 0 -> "-" <> billionths (negate n)
+    | otherwise -> billionths n
+  Real d
+    | isNaN d -> "NaN"
+    | isInfinite d -> if d > 0 then "+Inf" else "-Inf"
+    | otherwise -> Builder.doubleDec d
+  where
+    billionths n = case n `quotRem` 1_000_000_000 of
+      (whole, 0) -> Builder.intDec whole
+      (whole, part) -> Builder.intDec whole <> "." <> text (Text.dropWhileEnd (== '0') (Text.justifyRight 9 '0' (Text.pack (show part))))

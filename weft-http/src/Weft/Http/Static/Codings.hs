@@ -116,7 +116,7 @@ preferred variants choice request = case lookupFields "accept-encoding" (request
     readIORef choice >>= \case
       Choice before chosen | before == value -> pure chosen
       _ -> do
-        -- A slice would keep all that was received with the request. Of two who write
+        -- A slice would keep all that was received with the request. Of two that write
         -- at a time either may win.
         let !chosen = among [value]
             !new = Choice (B.copy value) chosen

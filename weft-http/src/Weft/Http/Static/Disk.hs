@@ -7,26 +7,31 @@
 -- nothing, on the thread of a connection.
 module Weft.Http.Static.Disk (answerPath, pageAt) where
 
-import Control.Monad (forM)
+import Control.Monad (forM, when)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.Foldable (find)
+import Data.Maybe (catMaybes, fromMaybe)
 import Foreign.C.Error
 import Foreign.C.Types (CInt)
 import GHC.IO.Exception (IOException (ioe_errno))
 import Weft
 import Weft.File hiding (OpenMode (Directory))
+import Weft.File qualified as File
+import Weft.Http.Date
 import Weft.Http.ETag
 import Weft.Http.Negotiation
+import Weft.Http.Page hiding (EntryKind (..), ListingEntry (..))
+import Weft.Http.Page qualified as Page
 import Weft.Http.Path
 import Weft.Http.Request
 import Weft.Http.Server.Render
 import Weft.Http.Server.Types
 import Weft.Http.Static.Cache
 import Weft.Http.Static.Codings
-import Weft.Http.Static.Listing
 import Weft.Http.Static.Open
 import Weft.Http.Static.Represent
+import Weft.Http.Static.Rules
 import Weft.Http.Static.Send
 import Weft.Http.Static.Types
 import Weft.Http.Status
@@ -130,3 +135,43 @@ pageAt static tick path =
       forM bytes $ \b -> do
         cached <- liftIO (known tick path status (metaOf settings path False Identity (contentETag b) status) Alone (InBytes b))
         cachedHeld cached <$ remember static key cached
+
+-- | The names in a directory, as a page. What would not be served is left out: hidden names,
+-- names that no path may contain (with a line end, or a backslash), what is neither a file
+-- nor a directory, and what cannot be opened (a symbolic link that leads out).
+listing :: Static -> Request -> ByteString -> Thread Response
+listing static request relative = do
+  names <- bracket (openFileAt (At (openRoot static)) place File.Directory defaultOpenFlags {openBeneath = StayBeneath}) closeFile $ \dir -> do
+    names <- filter ((/= Just 0x2e) . fmap fst . B.uncons) <$> listDirectory dir
+    catMaybes <$> forM (take mostListed names) (entry dir)
+  let shown = fromMaybe "/" (percentDecode (requestPath request))
+  pure (plain ok200 (fields shown) (listingPage (orderFromQuery (requestQuery request)) shown names))
+  where
+    fields shown =
+      overriding
+        (fieldsFor (staticHeaders (openSettings static)) shown)
+        [Field "Content-Type" pageType, Field "Content-Security-Policy" pagePolicy, Field "Cache-Control" "no-cache"]
+    place = if B.null relative then "." else relative
+    mostListed = 10_000
+    entry dir name =
+      try (pathStatusAt (At dir) name) >>= \case
+        Left (_ :: IOException) -> pure Nothing
+        Right status -> case statusKind status of
+          RegularFile -> served Page.File status
+          DirectoryFile -> served Page.Directory status
+          _ -> pure Nothing
+      where
+        -- The status is that of what a link leads to, wherever that is.
+        served kind status
+          | Left _ <- safePath (requestPath request <> encodeComponent name) = pure Nothing
+          | otherwise =
+              try (opens kind) >>= \case
+                Left (_ :: IOException) -> pure Nothing
+                Right () -> pure (Just (of' kind status))
+        path = if B.null relative then name else relative <> "/" <> name
+        opens kind = do
+          bracket (openBeneathRoot static path) closeFile (\_ -> pure ())
+          -- A directory is answered with its index, if that can be had, and is not listed then.
+          when (kind == Page.Directory) $
+            bracket (openIndex static path) (mapM_ (\(_, file, _) -> closeFile file)) (\_ -> pure ())
+        of' kind status = Page.ListingEntry name kind (statusSize status) (HttpTime (statusModified status `div` 1_000_000_000))

@@ -2,7 +2,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
--- Description : Who decides what runs next, and how
+-- Description : The decisions of a simulated run
 --
 -- Wherever a simulated run could go on in several ways there is a /decision/: a number of
 -- options, of which the first is what happens if nobody cares. A 'Chooser' decides by
@@ -106,7 +106,7 @@ data Mind
   | Paces !Random !Double !Pacing
   | Script !(IntMap Int)
 
--- | Who has which priority.
+-- | The priorities of the threads.
 data Ranking = Ranking
   { -- | By the number of the thread.
     rankingRanks :: !(MutVar RealWorld (MutablePrimArray RealWorld Int)),
@@ -120,7 +120,7 @@ data Ranking = Ranking
 -- | How far each thread has come, in decisions for it, by its number.
 data Pacing = Pacing
   { pacingSteps :: !(MutVar RealWorld (MutablePrimArray RealWorld Int)),
-    -- | How far the thread was that was chosen last: who is new begins there.
+    -- | How far the thread was that was chosen last: a new thread begins there.
     pacingNow :: !(PrimVar RealWorld Int)
   }
 
@@ -240,8 +240,8 @@ entryOf table begin t = do
     unknown = minBound
 {-# INLINEABLE entryOf #-}
 
--- | Who has made the fewest steps; of several, any. Messages come first. A thread that has waited
--- has not fallen behind: it goes on from where the others are.
+-- | The thread that has made the fewest steps; of several, any. Messages come first. A thread that
+-- has waited has not fallen behind: it goes on from where the others are.
 paced :: Random -> Double -> Pacing -> Int -> (Int -> IO Int) -> IO Int
 paced random p pacing options thread = do
   any' <- chance random p

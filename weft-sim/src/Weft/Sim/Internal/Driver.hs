@@ -11,15 +11,7 @@
 -- the chooser.
 --
 -- See Note [A step].
-module Weft.Sim.Internal.Driver
-  ( -- * Running
-    Plan (..),
-    Conclusion (..),
-    RunEnd (..),
-    Stuck (..),
-    drive,
-  )
-where
+module Weft.Sim.Internal.Driver (Plan (..), Conclusion (..), RunEnd (..), Stuck (..), drive) where
 
 import Control.Concurrent.MVar
 import Control.Exception (BlockedIndefinitelyOnMVar (..), SomeException, evaluate, try)
@@ -35,11 +27,9 @@ import Weft.Internal.Core.Scheduler
 import Weft.Internal.Core.Trace
 import Weft.Internal.Os.AtEnd (openDoors, runAll)
 import Weft.Internal.Run.Ending
-import Weft.Sim.Internal.Audit
 import Weft.Sim.Internal.Choices
 import Weft.Sim.Internal.Conditions
 import Weft.Sim.Internal.Driver.Recording
-import Weft.Sim.Internal.Driver.Remaining
 import Weft.Sim.Internal.Driver.State
 import Weft.Sim.Internal.Driver.Watching
 import Weft.Sim.Internal.Events

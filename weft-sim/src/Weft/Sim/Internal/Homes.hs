@@ -4,7 +4,7 @@
 -- Description : The workers of a simulated run, without OS threads
 --
 -- Makes for each worker what its threads see of it and the production scheduler, over a
--- ready list that all of them share. Who runs them in turn is the driver.
+-- ready list that all of them share. The driver runs them in turn.
 module Weft.Sim.Internal.Homes (Watcher (..), Workers (..), newWorkers) where
 
 import Control.Exception (SomeException, throwIO)
@@ -101,7 +101,7 @@ newWorkers count kernel watcher = do
         1
         (instanceAnswer (indexArray instances index))
         (watchUncaught watcher)
-        -- Meant for whoever runs the simulation.
+        -- For the caller of the simulation.
         throwIO
     queueOf index =
       Queue

@@ -19,13 +19,16 @@ module Weft.Sim.Internal.Kernel
     Steer (..),
     steer,
     overhear,
+    attempting,
   )
 where
 
+import Control.Concurrent qualified as Ghc (ThreadId, myThreadId)
 import Control.Concurrent.MVar
-import Control.Exception (SomeException, toException, try)
+import Control.Exception (SomeException, fromException, toException, try)
 import Control.Monad (filterM, void, when)
 import Data.ByteString qualified as ByteString
+import Data.Foldable (for_)
 import Data.IORef
 import Data.Int (Int64)
 import Data.IntMap.Strict qualified as IntMap
@@ -33,18 +36,23 @@ import Data.Map.Strict qualified as Map
 import Data.Primitive.PrimVar
 import Data.Text qualified as Text
 import Data.Type.Equality ((:~~:) (HRefl))
+import Foreign.C.Error (Errno (..), eAGAIN, eIO)
+import GHC.IO.Exception (ioe_errno)
 import Type.Reflection (eqTypeRep, typeRep)
 import Weft.Internal.Core.SystemCall
 import Weft.Internal.Core.Trace
 import Weft.Internal.Data.Time (Instant (..))
 import Weft.Internal.Kernel
 import Weft.Internal.Os.Masked (inMasking)
-import Weft.Sim.Internal.Attempts
 import Weft.Sim.Internal.Conditions
 import Weft.Sim.Internal.Disk
 import Weft.Sim.Internal.Events
 import Weft.Sim.Internal.Names
 import Weft.Sim.Internal.Network
+import Weft.Sim.Internal.Network.Descriptors
+import Weft.Sim.Internal.Network.Line
+import Weft.Sim.Internal.Network.Streams
+import Weft.Sim.Internal.Network.Types hiding (Segment (..))
 import Weft.Sim.Internal.Random
 import Weft.Sim.Internal.Signals
 import Weft.Sim.Internal.Ticket
@@ -61,7 +69,7 @@ data Sim = Sim
     simEntropy :: !Random,
     -- | A worker, once one has started.
     simHost :: !(IORef (Maybe Host)),
-    -- | Somebody inside who is told what the operator is told, when it is told.
+    -- | A listener inside, which gets every line that the operator gets, at that moment.
     simOverhears :: !(IORef (String -> IO ())),
     -- | The time limits of each thread, by its number, while somebody wants to know.
     simLimits :: !(IORef (Maybe (IntMap.IntMap [Limit])))
@@ -165,38 +173,7 @@ answerCall sim host tcb request k = case request of
 answerAsk :: Sim -> Ask -> SystemCall a -> (a -> Trace) -> IO Trace
 answerAsk sim ask request k = case request of
   SleepUntil (Instant t) -> sleepUntil sim ask t k
-  Receive s b o n -> receive net s b o n ask k
-  ReceiveStanding i -> do
-    offset <- intakeOffset i
-    receive net (intakeSocket i) (intakeBuffer i) offset maxBound ask (\n -> internally (\_ _ -> k <$> takeIn i n))
-  Send s b -> send net s b ask k
-  SendVector s bs -> sendVector net s bs ask k
-  Accept s limit -> acceptSocket net s limit ask k
-  Connect s a limit -> connectSocket net s a limit ask k
-  AwaitReadable s -> awaitReadable net s ask k
-  AwaitWritable s -> awaitWritable net s ask k
-  AwaitReadableFd n -> awaitForeign n ask k
-  AwaitWritableFd n -> awaitForeign n ask k
-  OpenSocket f t -> openSocket net f t ask k
-  AdoptSocket n -> adoptSocket n ask k
-  Bind s a -> bindSocket net s a ask k
-  Listen s n -> listenSocket net s n ask k
-  ReceiveFrom s b -> receiveFrom net s b ask k
-  SendTo s b a -> sendTo net s b a ask k
-  SendFile s f o n -> sendFile net (contentsFrom disks f) s o n ask k
-  Shutdown s how -> shutdownSocket net s how ask k
-  CloseSocket s -> closeSocket net s ask k
-  GetOption s o -> getOption net s o ask k
-  SetOption s o v -> setOption net s o v ask k
-  LocalAddress s -> localAddress net s ask k
-  PeerAddress s -> peerAddress net s ask k
   Resolve hints h p -> resolve (simWorld sim) hints h p ask k
-  OpenPipe -> openPipe net ask k
-  OpenFifo path mode -> openFifo net path mode ask k
-  ReadPipe p b o n -> readPipe net p b o n ask k
-  WritePipe p b -> writePipe net p b ask k
-  PipeCapacity p size -> pipeCapacity net p size ask k
-  ClosePipe p -> closePipe net p ask k
   OpenFile place path mode flags -> openFile disks place path mode flags ask k
   ReadFile f b o n at' -> readFileAt disks f b o n at' ask k
   WriteFile f b at' -> writeFileAt disks f b at' ask k
@@ -227,6 +204,7 @@ answerAsk sim ask request k = case request of
       Steer _ act <- e ->
         try (act sim ask) >>= \r -> pure (either (\x -> Throw (x :: SomeException)) k r)
     | otherwise -> pure (Throw (toException (userError ("no kernel extension answers the request " <> show e))))
+  _ -> answerNetwork net request ask k
   where
     net = simNetwork sim
     disks = simDisks sim
@@ -256,3 +234,59 @@ blockingAction ask action k = do
     d <- lasting (worldRandom world) (diskDelay (worldConditions world))
     _ <- after (worldEvents world) d (void (settle ticket Completed result))
     pure (pure ())
+
+-- | The simulated 'Attempts', made in the middle of an effect on the OS thread that runs the
+-- simulation. Each is reported to the run's observer, because it orders the threads that make it
+-- as a system call does; each may fail although it could succeed ('failedAttempts').
+attemptsOf :: Network -> Disks -> Ask -> IO Attempts
+attemptsOf net disks ask = do
+  driver <- Ghc.myThreadId
+  let trying what s act = attempting (askWorld ask) (hostHome (askHost ask)) driver what s $ \unlessUnlucky ->
+        thingAt net (socketDescriptor s) >>= \case
+          Nothing -> pure shutDown
+          Just (ThingSocket sock) -> readIORef (sockRole sock) >>= onRole unlessUnlucky act
+          Just _ -> pure wouldBlock
+  pure
+    Attempts
+      { attemptSend = \s _ bytes -> trying ("send " <> show (ByteString.length bytes) <> " bytes on ") s $ \end -> sendToEnd net end "send" [bytes],
+        attemptSendFile = \s before file offset size ->
+          trying ("send " <> show (ByteString.length before) <> " bytes and " <> show size <> " of a file on ") s $ \end ->
+            contentsFrom disks file offset size >>= \case
+              Right part | ByteString.length part == size -> sendToEnd net end "send" [before, part]
+              -- The file has become shorter or is unreadable: the call that may wait reports it.
+              _ -> blocked,
+        attemptReceive = \s buffer offset count -> trying "receive on " s $ \end -> receiveFromEnd net end "receive" buffer offset count
+      }
+  where
+    onRole unlessUnlucky act = \case
+      Streaming end -> unlessUnlucky (maybe wouldBlock (either failed id) <$> act end)
+      _ -> pure wouldBlock
+
+-- | Make an attempt at a socket, and report it. Only the OS thread that runs the world, here the
+-- given one, may touch the world: on every other thread of GHC an attempt answers that it would have to
+-- wait. The attempt is given what refuses by chance.
+attempting :: World -> Home -> Ghc.ThreadId -> String -> Socket -> ((IO Int -> IO Int) -> IO Int) -> IO Int
+attempting world home driver what s attempt = do
+  here <- (== driver) <$> Ghc.myThreadId
+  if not here
+    then pure wouldBlock
+    else do
+      r <- attempt unlessUnlucky
+      for_ (homeProbe home) $ \probe -> probeAttempt probe ("tries to " <> what <> show s <> ": " <> show r)
+      pure r
+  where
+    unlessUnlucky act = do
+      refused <- decide world (Attempting (failedAttempts (worldConditions world)))
+      if refused > 0 then pure wouldBlock else act
+
+-- | As the system calls answer: that it would have to wait, and that the socket was shut down.
+wouldBlock, shutDown :: Int
+wouldBlock = negated eAGAIN
+shutDown = negated (Errno 108)
+
+-- | The result that encodes the exception of an attempt.
+failed :: SomeException -> Int
+failed e = negated (maybe eIO Errno (ioe_errno =<< fromException e))
+
+negated :: Errno -> Int
+negated (Errno e) = negate (fromIntegral e)

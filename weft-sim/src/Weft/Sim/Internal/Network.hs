@@ -1,10 +1,11 @@
+{-# LANGUAGE GADTs #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
 -- Description : The simulated network
 --
 -- What each network call does to the tables of "Weft.Sim.Internal.Network.Types": this module
--- dispatches by the state of the socket. Calls fail as on Linux, with the system kernel's
+-- dispatches by the call and the state of the socket. Calls fail as on Linux, with the system kernel's
 -- operation names. Used by the OS thread that runs the simulation.
 --
 -- Differences to a real network: a port is free again as soon as its socket is closed; there is
@@ -12,37 +13,7 @@
 module Weft.Sim.Internal.Network
   ( Network,
     newNetwork,
-
-    -- * Sockets
-    openSocket,
-    adoptSocket,
-    awaitForeign,
-    bindSocket,
-    listenSocket,
-    acceptSocket,
-    connectSocket,
-    receive,
-    send,
-    sendVector,
-    receiveFrom,
-    sendTo,
-    sendFile,
-    awaitReadable,
-    awaitWritable,
-    shutdownSocket,
-    closeSocket,
-    getOption,
-    setOption,
-    localAddress,
-    peerAddress,
-
-    -- * Pipes
-    openPipe,
-    openFifo,
-    readPipe,
-    pipeCapacity,
-    writePipe,
-    closePipe,
+    answerNetwork,
 
     -- * What befalls it
     module Weft.Sim.Internal.Network.Faults,
@@ -58,13 +29,13 @@ import Data.Int (Int64)
 import Data.Map.Strict qualified as Map
 import Data.Maybe (fromMaybe)
 import Foreign.C.Error
-import Foreign.C.Types (CInt)
-import Network.Socket (Family (..), SockAddr (..), SocketOption, SocketType (..))
+import Network.Socket (Family (..), SockAddr (..), SocketType (..))
 import Weft.Internal.Core.SystemCall hiding (describe)
-import Weft.Internal.Core.Trace (Why (..))
+import Weft.Internal.Core.Trace (Why (..), internally)
 import Weft.Internal.Data.Time (Instant (..))
 import Weft.Internal.Os.Address (showAddress)
 import Weft.Internal.Os.Descriptor (Descriptor (..))
+import Weft.Sim.Internal.Disk (contentsFrom)
 import Weft.Sim.Internal.Network.Address
 import Weft.Sim.Internal.Network.Bytes (roomOf)
 import Weft.Sim.Internal.Network.Datagrams
@@ -86,71 +57,126 @@ waiting :: Line -> String -> Attempt a -> Answering a
 waiting line what = standIn Completed line what Nothing
 {-# INLINE waiting #-}
 
-openSocket :: Network -> Family -> SocketType -> Answering Socket
-openSocket net family kind ask = instantly "socket" make ask
+-- | Answer a call about a socket or a pipe; no other is expected.
+answerNetwork :: Network -> SystemCall a -> Answering a
+answerNetwork net request = case request of
+  OpenSocket family kind -> \ask -> instantly "socket" (openSocket net family kind (askMachine ask)) ask
+  -- Nobody outside of the world opens a descriptor in it.
+  AdoptSocket _ -> refuse "adopt a socket" eBADF
+  AwaitReadableFd _ -> refuse "wait" eBADF
+  AwaitWritableFd _ -> refuse "wait" eBADF
+  Bind s address ->
+    let what = "bind to " <> showAddress address
+     in withSocket net what s $ \sock ->
+          instantly what $
+            if sockFamily sock == AF_UNIX
+              then bindPath net sock address
+              else either (pure . Left) (uncurry (bindInet net sock)) (fromProgram (sockFamily sock) address)
+  Listen s backlog -> withSocket net "listen" s (instantly "listen" . listenOn net backlog)
+  Accept s limit -> withRole net "accept" s $ \sock -> \case
+    Listening l -> acceptFrom net sock l (instantNanoseconds <$> limit)
+    Datagrams _ -> refuse "accept" eOPNOTSUPP
+    _ -> refuse "accept" eINVAL
+  Connect s address limit -> connectSocket net s address (instantNanoseconds <$> limit)
+  Receive s buffer offset count -> receive net s buffer offset count
+  ReceiveStanding i -> \ask k -> do
+    offset <- intakeOffset i
+    receive net (intakeSocket i) (intakeBuffer i) offset maxBound ask (\n -> internally (\_ _ -> k <$> takeIn i n))
+  Send s bytes -> send net s [bytes]
+  SendVector s pieces -> send net s pieces
+  ReceiveFrom _ buffer | bufferSize buffer == 0 -> refuse "receive from" eINVAL
+  ReceiveFrom s buffer -> withRole net "receive from" s $ \sock -> \case
+    Datagrams box -> waiting (boxReaders box) "receive from" (receiveDatagram box "receive from" buffer 0 (bufferSize buffer))
+    Streaming end -> \ask k -> waiting (endReaders end) "receive from" (receiveFromEnd net end "receive from" buffer 0 (bufferSize buffer)) ask (\n -> k (n, endRemote end))
+    _ -> refuse "receive from" (notConnected sock)
+  SendTo s bytes address ->
+    let what = "send to " <> showAddress address
+     in withRole net what s $ \sock -> \case
+          Datagrams box -> sendDatagram net sock box what bytes (Just address)
+          -- TCP ignores the address.
+          Streaming end
+            | sockFamily sock == AF_UNIX -> refuse what eISCONN
+            | otherwise -> waiting (endWriters end) what (sendToEnd net end what [bytes])
+          _ -> refuse what (if sockFamily sock == AF_UNIX then eOPNOTSUPP else ePIPE)
+  SendFile s file offset count -> withRole net "send file" s $ \sock -> \case
+    Streaming end -> waiting (endWriters end) "send file" (sendFileToEnd net end (contentsFrom (netDisks net) file) offset count)
+    Datagrams box -> \ask k ->
+      contentsFrom (netDisks net) file offset (min 65_507 count) >>= \case
+        Left e -> refuse "send file" e ask k
+        Right bytes -> sendDatagram net sock box "send file" bytes Nothing ask k
+    _ -> refuse "send file" (if sockFamily sock == AF_UNIX then eNOTCONN else ePIPE)
+  AwaitReadable s -> withRole net "wait" s $ \_ -> \case
+    Streaming end -> waiting (endReaders end) "wait" (endReadable end)
+    Datagrams box -> waiting (boxReaders box) "wait" (boxReadable box)
+    Listening l -> waiting (listenerAccepting l) "wait" (listenerReady l)
+    Fresh -> instantly "wait" (pure (Right ()))
+  AwaitWritable s -> withRole net "wait" s $ \_ -> \case
+    Streaming end -> waiting (endWriters end) "wait" (endWritable end)
+    -- A listener is never writable: the wait ends when it is closed.
+    Listening l -> waiting (listenerConnecting l) "wait" (listenerGone l)
+    _ -> instantly "wait" (pure (Right ()))
+  Shutdown s how -> withRole net "shutdown" s $ \sock -> instantly "shutdown" . shutdownAs net sock how
+  CloseSocket s -> closeThing net (socketDescriptor s)
+  GetOption s option -> withSocket net "getsockopt" s $ \sock -> instantly "getsockopt" (readOption net sock option)
+  SetOption s option value -> withSocket net "setsockopt" s $ \sock -> instantly "setsockopt" (writeOption sock option value)
+  LocalAddress s -> withSocket net "getsockname" s $ \sock -> instantly "getsockname" (Right <$> localName sock)
+  PeerAddress s -> withRole net "getpeername" s $ \_ -> instantly "getpeername" . fmap (maybe (Left eNOTCONN) Right) . peerOf
+  OpenPipe -> \ask -> instantly "pipe" (openPipe net (askMachine ask)) ask
+  -- No call makes a FIFO.
+  OpenFifo path _ -> refuse ("open FIFO " <> path) eNOENT
+  ReadPipe _ buffer offset count | hasNoRoom buffer offset count -> refuse "read" eINVAL
+  ReadPipe (Pipe d) buffer offset count -> withThing net "read" d $ \case
+    ThingPipe (ReadEnd pipe) -> waiting (pipeReaders pipe) "read" (readFrom pipe buffer offset count)
+    _ -> refuse "read" eBADF
+  WritePipe (Pipe d) bytes -> withThing net "write" d $ \case
+    ThingPipe (WriteEnd pipe) -> waiting (pipeWriters pipe) "write" (writeTo net pipe bytes)
+    _ -> refuse "write" eBADF
+  PipeCapacity (Pipe d) size -> withThing net "fcntl" d $ \case
+    ThingPipe (ReadEnd pipe) -> instantly "fcntl" (capacityOf pipe size)
+    ThingPipe (WriteEnd pipe) -> instantly "fcntl" (capacityOf pipe size)
+    ThingSocket _ -> refuse "fcntl" eBADF
+  ClosePipe (Pipe d) -> closeThing net d
+  _ -> refuse "a system call" eNOSYS
+
+openSocket :: Network -> Family -> SocketType -> Machine -> IO (Either Errno Socket)
+openSocket net family kind machine
+  | family `notElem` [AF_INET, AF_INET6, AF_UNIX] = pure (Left eAFNOSUPPORT)
+  | kind == Raw = pure (Left ePERM)
+  | kind `notElem` [Stream, Datagram] = pure (Left (Errno 94))
+  | otherwise =
+      takeDescriptor (netWorld net) machine >>= \case
+        Nothing -> pure (Left eMFILE)
+        Just d -> do
+          role <- if kind == Datagram then Datagrams <$> newBox else pure Fresh
+          sock <- newSock d machine family kind Map.empty Unbound role
+          enlist net machine d (ThingSocket sock)
+          pure (Right (Socket d family kind))
+
+listenOn :: Network -> Int -> Sock -> IO (Either Errno ())
+listenOn net backlog sock =
+  readIORef (sockRole sock) >>= \case
+    Datagrams _ -> pure (Left eOPNOTSUPP)
+    Streaming _ -> pure (Left eINVAL)
+    Listening _ -> Right () <$ start
+    Fresh ->
+      readIORef (sockBound sock) >>= \case
+        Unbound
+          | sockFamily sock == AF_UNIX -> pure (Left eINVAL)
+          | otherwise ->
+              bindSomewhere net sock (if sockFamily sock == AF_INET6 then V6 (0, 0, 0, 0) else V4 0) >>= \case
+                Left e -> pure (Left e)
+                Right () -> Right () <$ start
+        BoundInet ip port -> do
+          -- Sockets may share an address while at most one of them listens.
+          taken <- isTaken net sock ip port
+          if taken then pure (Left eADDRINUSE) else Right () <$ start
+        _ -> Right () <$ start
   where
-    machine = askMachine ask
-    make
-      | family `notElem` [AF_INET, AF_INET6, AF_UNIX] = pure (Left eAFNOSUPPORT)
-      | kind == Raw = pure (Left ePERM)
-      | kind `notElem` [Stream, Datagram] = pure (Left (Errno 94))
-      | otherwise =
-          takeDescriptor (netWorld net) machine >>= \case
-            Nothing -> pure (Left eMFILE)
-            Just d -> do
-              role <- if kind == Datagram then Datagrams <$> newBox else pure Fresh
-              sock <- newSock d machine family kind Map.empty Unbound role
-              enlist net machine d (ThingSocket sock)
-              pure (Right (Socket d family kind))
-
--- | Fails: nobody outside of the world opens a descriptor in it.
-adoptSocket :: CInt -> Answering Socket
-adoptSocket _ = refuse "adopt a socket" eBADF
-
--- | No descriptor of the real system is open on a simulated machine.
-awaitForeign :: CInt -> Answering ()
-awaitForeign _ = refuse "wait" eBADF
-
-bindSocket :: Network -> Socket -> SockAddr -> Answering ()
-bindSocket net s address = withSocket net what s (instantly what . bindIt)
-  where
-    bindIt sock
-      | sockFamily sock == AF_UNIX = bindPath net sock address
-      | otherwise = either (pure . Left) (uncurry (bindInet net sock)) (fromProgram (sockFamily sock) address)
-    what = "bind to " <> showAddress address
-
-listenSocket :: Network -> Socket -> Int -> Answering ()
-listenSocket net s backlog = withSocket net "listen" s (instantly "listen" . listenOn)
-  where
-    listenOn sock =
-      readIORef (sockRole sock) >>= \case
-        Datagrams _ -> pure (Left eOPNOTSUPP)
-        Streaming _ -> pure (Left eINVAL)
-        Listening _ -> Right () <$ start sock
-        Fresh ->
-          readIORef (sockBound sock) >>= \case
-            Unbound
-              | sockFamily sock == AF_UNIX -> pure (Left eINVAL)
-              | otherwise ->
-                  bindSomewhere net sock (if sockFamily sock == AF_INET6 then V6 (0, 0, 0, 0) else V4 0) >>= \case
-                    Left e -> pure (Left e)
-                    Right () -> Right () <$ start sock
-            BoundInet ip port -> do
-              -- Sockets may share an address while at most one of them listens.
-              taken <- isTaken net sock ip port
-              if taken then pure (Left eADDRINUSE) else Right () <$ start sock
-            _ -> Right () <$ start sock
-    start sock = do
+    start = do
       address <- localName sock
       startListening net sock address backlog
 
-acceptSocket :: Network -> Socket -> Maybe Instant -> Answering (Socket, SockAddr)
-acceptSocket net s limit = withRole net "accept" s $ \sock -> \case
-  Listening l -> acceptFrom net sock l (instantNanoseconds <$> limit)
-  Datagrams _ -> refuse "accept" eOPNOTSUPP
-  _ -> refuse "accept" eINVAL
-
-connectSocket :: Network -> Socket -> SockAddr -> Maybe Instant -> Answering ()
+connectSocket :: Network -> Socket -> SockAddr -> Maybe Int64 -> Answering ()
 connectSocket net s address limit = withRole net what s $ \sock -> \case
   Fresh -> connectFresh sock
   Listening _ -> refuse what eISCONN
@@ -168,11 +194,11 @@ connectSocket net s address limit = withRole net what s $ \sock -> \case
     what = "connect to " <> showAddress address
     connectFresh sock
       | sockFamily sock == AF_UNIX = case address of
-          SockAddrUnix path -> connectUnix net sock path (instantNanoseconds <$> limit)
+          SockAddrUnix path -> connectUnix net sock path limit
           _ -> refuse what eINVAL
       | otherwise = case fromProgram (sockFamily sock) address of
           Left e -> refuse what e
-          Right (ip, port) -> connectInet net sock address ip port (instantNanoseconds <$> limit)
+          Right (ip, port) -> connectInet net sock address ip port limit
 
 receive :: Network -> Socket -> Buffer -> Int -> Int -> Answering Int
 receive _ _ buffer offset count | hasNoRoom buffer offset count = refuse "receive" eINVAL
@@ -188,61 +214,14 @@ hasNoRoom buffer offset count = snd (roomOf buffer offset count) <= 0
 notConnected :: Sock -> Errno
 notConnected sock = if sockFamily sock == AF_UNIX then eINVAL else eNOTCONN
 
-send :: Network -> Socket -> ByteString -> Answering Int
-send net s bytes = sendVector net s [bytes]
-
-sendVector :: Network -> Socket -> [ByteString] -> Answering Int
-sendVector net s pieces = withRole net "send" s $ \sock -> \case
+send :: Network -> Socket -> [ByteString] -> Answering Int
+send net s pieces = withRole net "send" s $ \sock -> \case
   Streaming end -> waiting (endWriters end) "send" (sendToEnd net end "send" pieces)
   Datagrams box -> sendDatagram net sock box "send" (ByteString.concat pieces) Nothing
   _ -> refuse "send" (if sockFamily sock == AF_UNIX then eNOTCONN else ePIPE)
 
-receiveFrom :: Network -> Socket -> Buffer -> Answering (Int, SockAddr)
-receiveFrom _ _ buffer | bufferSize buffer == 0 = refuse "receive from" eINVAL
-receiveFrom net s buffer = withRole net what s $ \sock -> \case
-  Datagrams box -> waiting (boxReaders box) what (receiveDatagram box what buffer 0 (bufferSize buffer))
-  Streaming end -> \ask k -> waiting (endReaders end) what (receiveFromEnd net end what buffer 0 (bufferSize buffer)) ask (\n -> k (n, endRemote end))
-  _ -> refuse what (notConnected sock)
-  where
-    what = "receive from"
-
-sendTo :: Network -> Socket -> ByteString -> SockAddr -> Answering Int
-sendTo net s bytes address = withRole net what s $ \sock -> \case
-  Datagrams box -> sendDatagram net sock box what bytes (Just address)
-  -- TCP ignores the address.
-  Streaming end
-    | sockFamily sock == AF_UNIX -> refuse what eISCONN
-    | otherwise -> waiting (endWriters end) what (sendToEnd net end what [bytes])
-  _ -> refuse what (if sockFamily sock == AF_UNIX then eOPNOTSUPP else ePIPE)
-  where
-    what = "send to " <> showAddress address
-
--- | The function reads the file: at most this number of bytes from an offset.
-sendFile :: Network -> (Int64 -> Int -> IO (Either Errno ByteString)) -> Socket -> Int64 -> Int -> Answering Int
-sendFile net contents s offset count = withRole net what s $ \sock -> \case
-  Streaming end -> waiting (endWriters end) what (sendFileToEnd net end contents offset count)
-  Datagrams box -> \ask k ->
-    contents offset (min 65_507 count) >>= \case
-      Left e -> refuse what e ask k
-      Right bytes -> sendDatagram net sock box what bytes Nothing ask k
-  _ -> refuse what (if sockFamily sock == AF_UNIX then eNOTCONN else ePIPE)
-  where
-    what = "send file"
-
-awaitReadable, awaitWritable :: Network -> Socket -> Answering ()
-awaitReadable net s = withRole net "wait" s $ \_ -> \case
-  Streaming end -> waiting (endReaders end) "wait" (endReadable end)
-  Datagrams box -> waiting (boxReaders box) "wait" (boxReadable box)
-  Listening l -> waiting (listenerAccepting l) "wait" (listenerReady l)
-  Fresh -> instantly "wait" (pure (Right ()))
-awaitWritable net s = withRole net "wait" s $ \_ -> \case
-  Streaming end -> waiting (endWriters end) "wait" (endWritable end)
-  -- A listener is never writable: the wait ends when it is closed.
-  Listening l -> waiting (listenerConnecting l) "wait" (listenerGone l)
-  _ -> instantly "wait" (pure (Right ()))
-
-shutdownSocket :: Network -> Socket -> ShutdownHow -> Answering ()
-shutdownSocket net s how = withRole net "shutdown" s $ \sock role -> instantly "shutdown" $ case role of
+shutdownAs :: Network -> Sock -> ShutdownHow -> Role -> IO (Either Errno ())
+shutdownAs net sock how = \case
   Streaming end -> shutEnd net end how
   Datagrams box -> shutBox box how
   Listening l
@@ -253,8 +232,14 @@ shutdownSocket net s how = withRole net "shutdown" s $ \sock role -> instantly "
         Right <$> dismiss (listenerAccepting l) eINVAL
   Fresh -> pure (if sockFamily sock == AF_UNIX then Right () else Left eNOTCONN)
 
-closeSocket :: Network -> Socket -> Answering ()
-closeSocket net s = closeThing net (socketDescriptor s)
+peerOf :: Role -> IO (Maybe SockAddr)
+peerOf = \case
+  Streaming end ->
+    readIORef (endPhase end) >>= \case
+      Established -> pure (Just (endRemote end))
+      _ -> pure Nothing
+  Datagrams box -> readIORef (boxPeer box)
+  _ -> pure Nothing
 
 closeThing :: Network -> Descriptor -> Answering ()
 closeThing net d ask k
@@ -284,59 +269,17 @@ closeIt net = \case
           Datagrams box -> sweep (boxSenders box)
           _ -> pure ()
 
-getOption :: Network -> Socket -> SocketOption -> Answering Int
-getOption net s option = withSocket net "getsockopt" s $ \sock -> instantly "getsockopt" (readOption net sock option)
-
-setOption :: Network -> Socket -> SocketOption -> Int -> Answering ()
-setOption net s option value = withSocket net "setsockopt" s $ \sock -> instantly "setsockopt" (writeOption sock option value)
-
-localAddress, peerAddress :: Network -> Socket -> Answering SockAddr
-localAddress net s = withSocket net "getsockname" s $ \sock -> instantly "getsockname" (Right <$> localName sock)
-peerAddress net s = withRole net "getpeername" s $ \_ role -> instantly "getpeername" $ case role of
-  Streaming end ->
-    readIORef (endPhase end) >>= \case
-      Established -> pure (Right (endRemote end))
-      _ -> pure (Left eNOTCONN)
-  Datagrams box -> maybe (Left eNOTCONN) Right <$> readIORef (boxPeer box)
-  _ -> pure (Left eNOTCONN)
-
-openPipe :: Network -> Answering (Pipe, Pipe)
-openPipe net ask = instantly "pipe" make ask
-  where
-    machine = askMachine ask
-    world = netWorld net
-    make =
+openPipe :: Network -> Machine -> IO (Either Errno (Pipe, Pipe))
+openPipe net machine =
+  takeDescriptor world machine >>= \case
+    Nothing -> pure (Left eMFILE)
+    Just r ->
       takeDescriptor world machine >>= \case
-        Nothing -> pure (Left eMFILE)
-        Just r ->
-          takeDescriptor world machine >>= \case
-            Nothing -> Left eMFILE <$ giveDescriptor machine (descriptorNumber r)
-            Just w -> do
-              pipe <- newPipe
-              enlist net machine r (ThingPipe (ReadEnd pipe))
-              enlist net machine w (ThingPipe (WriteEnd pipe))
-              pure (Right (Pipe r, Pipe w))
-
--- | Fails: no call makes a FIFO.
-openFifo :: Network -> FilePath -> OpenMode -> Answering Pipe
-openFifo _ path _ = refuse ("open FIFO " <> path) eNOENT
-
-readPipe :: Network -> Pipe -> Buffer -> Int -> Int -> Answering Int
-readPipe _ _ buffer offset count | hasNoRoom buffer offset count = refuse "read" eINVAL
-readPipe net (Pipe d) buffer offset count = withThing net "read" d $ \case
-  ThingPipe (ReadEnd pipe) -> waiting (pipeReaders pipe) "read" (readFrom pipe buffer offset count)
-  _ -> refuse "read" eBADF
-
-writePipe :: Network -> Pipe -> ByteString -> Answering Int
-writePipe net (Pipe d) bytes = withThing net "write" d $ \case
-  ThingPipe (WriteEnd pipe) -> waiting (pipeWriters pipe) "write" (writeTo net pipe bytes)
-  _ -> refuse "write" eBADF
-
-pipeCapacity :: Network -> Pipe -> Maybe Int -> Answering Int
-pipeCapacity net (Pipe d) size = withThing net "fcntl" d $ \case
-  ThingPipe (ReadEnd pipe) -> instantly "fcntl" (capacityOf pipe size)
-  ThingPipe (WriteEnd pipe) -> instantly "fcntl" (capacityOf pipe size)
-  ThingSocket _ -> refuse "fcntl" eBADF
-
-closePipe :: Network -> Pipe -> Answering ()
-closePipe net (Pipe d) = closeThing net d
+        Nothing -> Left eMFILE <$ giveDescriptor machine (descriptorNumber r)
+        Just w -> do
+          pipe <- newPipe
+          enlist net machine r (ThingPipe (ReadEnd pipe))
+          enlist net machine w (ThingPipe (WriteEnd pipe))
+          pure (Right (Pipe r, Pipe w))
+  where
+    world = netWorld net

@@ -10,6 +10,8 @@ module Weft.Sim.Internal.Run
     Config (..),
     defaultConfig,
     roughConfig,
+    Layer (..),
+    noLayer,
 
     -- * Results
     Result (..),
@@ -26,7 +28,8 @@ where
 import Control.Concurrent (forkIO, killThread, threadDelay)
 import Control.Concurrent.MVar
 import Control.Exception (SomeException, mask, onException, throwIO, try)
-import Control.Monad (forM_, unless)
+import Control.Monad (forM_, join, unless)
+import Data.Foldable (for_)
 import Data.Function (on)
 import Data.IORef
 import Data.Int (Int64)
@@ -34,19 +37,23 @@ import Data.IntMap.Strict qualified as IntMap
 import Data.IntSet qualified as IntSet
 import Data.List (groupBy, sortOn)
 import Data.Maybe (isJust)
+import Data.Text (Text)
 import Weft.Internal.Core.Trace
 import Weft.Internal.Data.Time (Duration (..), minutes, seconds)
+import Weft.Internal.Kernel (Kernel)
 import Weft.Sim.Internal.Choices
 import Weft.Sim.Internal.Conditions
+import Weft.Sim.Internal.Disk (setDiskCapacity, setDiskErrors, setDiskSlowness)
 import Weft.Sim.Internal.Driver
 import Weft.Sim.Internal.Events
 import Weft.Sim.Internal.Faults
 import Weft.Sim.Internal.Interrupts
 import Weft.Sim.Internal.Kernel
-import Weft.Sim.Internal.Layer
+import Weft.Sim.Internal.Network
 import Weft.Sim.Internal.Race
 import Weft.Sim.Internal.Random
-import Weft.Sim.Internal.Strike
+import Weft.Sim.Internal.Signals (raiseSignal)
+import Weft.Sim.Internal.Steering
 import Weft.Sim.Internal.Timeline
 import Weft.Sim.Internal.World
 
@@ -282,3 +289,65 @@ privately body = mask $ \restore -> do
         unless over (threadDelay 1_000 >> interrupt)
   outcome <- restore (readMVar done) `onException` (writeIORef stop True >> forkIO interrupt)
   either (\e -> throwIO (e :: SomeException)) pure outcome
+
+-- | A kernel over the simulated one, which answers some system calls itself, by those of the
+-- simulated kernel, as a network stack does. It is part of a configuration, so that it is there
+-- whenever a run is repeated or made smaller. Two layers with one name are taken for the same.
+data Layer = Layer
+  { -- | For reports.
+    layerName :: !String,
+    -- | Make it for one run, over this kernel, with how many descriptors of its own are open on
+    -- machines that are up. It must do nothing that the world does not decide.
+    layerOver :: Sim -> Kernel -> IO (Kernel, IO Int)
+  }
+
+instance Eq Layer where
+  a == b = layerName a == layerName b
+
+instance Show Layer where
+  showsPrec _ = showString . layerName
+
+-- | The simulated kernel answers everything.
+noLayer :: Layer
+noLayer = Layer "noLayer" (\_ kernel -> pure (kernel, pure 0))
+
+-- | Let it happen now.
+strike :: Sim -> Fault -> IO ()
+strike sim fault = do
+  note world ("fault: " <> describeFault fault)
+  case fault of
+    Crash m -> atMachine m (crashNow sim)
+    Restart m -> atMachine m (restartNow sim)
+    Blackout ms -> mapM_ (\m -> atMachine m (crashNow sim)) ms
+    PowerReturns ms -> mapM_ (\m -> atMachine m (restartNow sim)) ms
+    Cut a b -> join (cut net <$> group a <*> group b)
+    CutOneWay a b -> join (cutOneWay net <$> group a <*> group b)
+    Heal -> do
+      everybody <- machinesOf world
+      heal net everybody everybody
+      everyLink $ \link -> link {linkExtraDelay = 0}
+    SlowLinks d -> everyLink $ \link -> link {linkExtraDelay = d}
+    ResetConnections m -> atMachine m (resetConnections net)
+    SkewClock m d -> atMachine m (\machine -> writeIORef (machineSkew machine) d)
+    FailDisk m p -> atMachine m (\machine -> setDiskErrors disks machine (p, p))
+    SlowDisk m x -> atMachine m (\machine -> setDiskSlowness disks machine x)
+    FillDisk m n -> atMachine m (\machine -> setDiskCapacity disks machine n)
+    MendDisk m -> atMachine m $ \machine -> do
+      setDiskErrors disks machine (readErrors usual, writeErrors usual)
+      setDiskSlowness disks machine 1
+      setDiskCapacity disks machine (diskCapacity usual)
+    Signal m n -> atMachine m $ \machine -> do
+      heard <- raiseSignal (simSignals sim) machine (fromIntegral n)
+      -- What it does to a process that has not subscribed to it.
+      unless heard (crashNow sim machine)
+  where
+    world = simWorld sim
+    net = simNetwork sim
+    disks = simDisks sim
+    usual = worldConditions world
+    atMachine :: Text -> (Machine -> IO ()) -> IO ()
+    atMachine name act = machineNamed world name >>= mapM_ act
+    group names = filter ((`elem` names) . machineName) <$> machinesOf world
+    everyLink change = do
+      everybody <- machinesOf world
+      for_ [(a, b) | a <- everybody, b <- everybody, a /= b] $ \(a, b) -> setLink net a b change

@@ -43,13 +43,13 @@ data Moment = Moment
     momentStep :: !Int,
     -- | Virtual, in nanoseconds since the start.
     momentTime :: !Int64,
-    -- | Who did it.
+    -- | The thread or part of the world that did it.
     momentWho :: !Who,
     -- | What, in words.
     momentText :: String
   }
 
--- | Who did it.
+-- | What acts in a simulated run.
 data Who
   = -- | The thread with this number and label.
     ByThread !Int !Label

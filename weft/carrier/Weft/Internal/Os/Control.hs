@@ -82,7 +82,7 @@ import System.Mem.Weak (Weak)
 -- itself, before what it did to the worker earlier. On x86-64 stores are seen in their order.
 -- Other processors need a releasing store to enter user code.
 --
--- Only the monitor knows, and changes, who owns which worker. The line of a pool carrier is used
+-- Only the monitor knows, and changes, which carrier owns which worker. The line of a pool carrier is used
 -- again when the carrier has come back.
 --
 -- The second mark, ATTEND, is set by each look of the monitor that finds the carrier in user
@@ -135,7 +135,7 @@ data Carrier = Carrier
     carrierNumber :: {-# UNPACK #-} !Int,
     carrierWorker :: {-# UNPACK #-} !Line,
     carrierMonitor :: {-# UNPACK #-} !Line,
-    -- | GHC's name for it. Weak: who is named by a 'ThreadId' is never told that nobody can
+    -- | GHC's name for it. Weak: a thread named by a 'ThreadId' is never told that nobody can
     -- wake it.
     carrierThread :: !(Weak ThreadId),
     -- | Keeps them all.

@@ -8,13 +8,7 @@
 -- carrier. A run has one monitor; it sleeps while all workers do.
 --
 -- See Note [Takeover] in "Weft.Internal.Os.Control".
-module Weft.Internal.Os.Monitor
-  ( Monitor,
-    withMonitor,
-    wakeMonitor,
-    monitorEnding,
-  )
-where
+module Weft.Internal.Os.Monitor (Monitor, withMonitor, wakeMonitor, monitorEnding) where
 
 import Control.Exception (bracket, throwIO)
 import Control.Monad (when)

@@ -7,11 +7,7 @@
 -- registered once, the first time that an operation on it waits, and no call is made
 -- for it again. The front end for workers is "Weft.Internal.Backend.Readiness", that for
 -- plain @IO@ "Weft.EventManager".
-module Weft.Internal.Backend.Epoll
-  ( newEpoll,
-    epoll,
-  )
-where
+module Weft.Internal.Backend.Epoll (newEpoll, epoll) where
 
 import Control.Exception (onException)
 import Control.Monad (void)

@@ -8,11 +8,7 @@
 --
 -- A registration goes before its descriptor is closed ('pollerRemove'): libkqueue would keep it,
 -- and take it for one of the number's next owner.
-module Weft.Internal.Backend.Kqueue
-  ( kqueue,
-    hasKqueue,
-  )
-where
+module Weft.Internal.Backend.Kqueue (kqueue, hasKqueue) where
 
 import Control.Exception (throwIO)
 import Control.Monad (unless, void)

@@ -12,12 +12,7 @@
 -- conformance suite compares epoll with. @select(2)@, which is asked in the same way and
 -- knows the first 1,024 numbers only, is the other one on the same set. The front end for
 -- workers is "Weft.Internal.Backend.Readiness", that for plain @IO@ "Weft.EventManager".
-module Weft.Internal.Backend.Poll
-  ( newPoll,
-    poll,
-    select,
-  )
-where
+module Weft.Internal.Backend.Poll (newPoll, poll, select) where
 
 import Control.Exception (onException)
 import Control.Monad (when)

@@ -32,7 +32,7 @@ data Guests = Guests
     guestsIdle :: !(IORef Idle)
   }
 
--- | Who waits for work.
+-- | The guests that wait for work.
 data Idle
   = -- | There was none yet.
     Unused

@@ -115,7 +115,7 @@ data Why
     Woken
   deriving stock (Eq, Ord, Show, Enum, Bounded)
 
--- | Who watches the threads of a run: a simulation. All are called outside user code.
+-- | What watches the threads of a run: a simulation. All are called outside user code.
 data Probe = Probe
   { -- | A transaction must wait: the waiter is to be answered when a variable may have
     -- changed. Answers how to take it back.

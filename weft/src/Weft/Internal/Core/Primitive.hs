@@ -62,7 +62,7 @@ data Primitive p a = Primitive
     primitiveAct :: !(Here -> p -> (a -> Trace) -> IO (Tried a)),
     -- | Does the thread look for a cancellation first? All do but those that give back.
     primitiveLooks :: !Bool,
-    -- | For those who watch. Made of what the library has evaluated; not strict, because
+    -- | For the probe. Made of what the library has evaluated; not strict, because
     -- most runs never look.
     primitiveSight :: Sight a
   }

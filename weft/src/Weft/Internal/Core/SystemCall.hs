@@ -279,11 +279,11 @@ data Reason = Reason
     -- | The number of the thread that holds what it waits for; 0 if nobody does, or
     -- many. Must not block.
     reasonHolder :: IO Int,
-    -- | Who can end the wait.
+    -- | What can end the wait.
     reasonEnds :: !Ends
   }
 
--- | Who can end a wait.
+-- | What can end a wait.
 data Ends
   = -- | Other threads of the run. When all that is left waits for this, it waits for
     -- ever.

@@ -127,6 +127,6 @@ data Status
   | -- | It has ended.
     Ended
 
--- | An exception on its way to a thread, and whether it still applies: who asked
--- for it may have set the reference to false, on the thread's worker.
+-- | An exception on its way to a thread, and whether it still applies: the thread
+-- that asked for it may have set the reference to false, on the thread's worker.
 data Cancellation = Cancellation !SomeException !(Maybe (IORef Bool))

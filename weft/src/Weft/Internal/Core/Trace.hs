@@ -151,7 +151,7 @@ data Trace
   | -- | Do what the library does for itself, given an argument
     -- ("Weft.Internal.Core.Primitive").
     forall p a. Perform !(Primitive p a) p (a -> Trace)
-  | -- | Ask the outside world. Where in the program that is, for those who watch, or
+  | -- | Ask the outside world. Where in the program that is, for a probe, or
     -- the empty stack.
     forall a. Call CallStack !(SystemCall a) (a -> Trace)
   | -- | The end of the body of a 'Catch' or a mask: its result goes to what follows.

@@ -8,14 +8,7 @@
 -- small and dense, so that a bucket has one or two entries where one map has a path to copy, and
 -- threads on several processors change different variables. A number that is far out costs no more
 -- memory than any other. This module owns the buckets; how one is changed is its user's.
-module Weft.Internal.Data.Buckets
-  ( Buckets,
-    newBuckets,
-    bucketOf,
-    foldBuckets,
-    eachBucket,
-  )
-where
+module Weft.Internal.Data.Buckets (Buckets, newBuckets, bucketOf, foldBuckets, eachBucket) where
 
 import Control.Monad.Primitive (RealWorld)
 import Data.Bits ((.&.))

@@ -4,7 +4,7 @@
 -- Description : What a run counts, as plain values
 --
 -- The types only, so that everything may import them: the scheduler and the worker
--- ("Weft.Internal.Core.Scheduler", "Weft.Internal.Run.Worker") count, "Weft.Internal.Observe.Counting" reads.
+-- ("Weft.Internal.Core.Scheduler", "Weft.Internal.Run.Worker") count, "Weft.Internal.Run.Door" reads.
 module Weft.Internal.Data.Counters
   ( Counters (..),
     WorkerCounters (..),
@@ -114,7 +114,7 @@ total = mconcat . countersWorkers
 threadsAlive :: WorkerCounters -> Int
 threadsAlive c = countedStarted c - countedEnded c
 
--- | Everything, summed over the workers, by name: for those who export or print it.
+-- | Everything, summed over the workers, by name: for exporting or printing.
 -- The kernel's own numbers keep their names.
 named :: Counters -> [(Text, Int)]
 named c =

@@ -5,12 +5,7 @@
 --
 -- A server at its limit of descriptors may run short with every connection. The operator
 -- must hear of it, and the log must not be filled with it.
-module Weft.Internal.Data.Shortage
-  ( Shortage,
-    newShortage,
-    runShort,
-  )
-where
+module Weft.Internal.Data.Shortage (Shortage, newShortage, runShort) where
 
 import Data.IORef
 

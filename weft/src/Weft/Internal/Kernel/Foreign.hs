@@ -5,10 +5,7 @@
 --
 -- Puts a thread that waits for a descriptor of somebody else's into the table of the process,
 -- by which it is told of a close, and has the backend wait. On the worker that owns the 'Env'.
-module Weft.Internal.Kernel.Foreign
-  ( awaitForeign,
-  )
-where
+module Weft.Internal.Kernel.Foreign (awaitForeign) where
 
 import Control.Monad (when)
 import Data.IORef

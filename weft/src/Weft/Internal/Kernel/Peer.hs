@@ -54,7 +54,7 @@ described s = do
   (_, m) <- readIORef describers
   listToMaybe . catMaybes <$> mapM ($ s) (IntMap.elems m)
 
--- | Who describes sockets, by numbers that are not given twice.
+-- | The describers of sockets, by numbers that are not given twice.
 describers :: IORef (Int, IntMap (Socket -> IO (Maybe String)))
 describers = unsafePerformIO (newIORef (0, IntMap.empty))
 {-# NOINLINE describers #-}

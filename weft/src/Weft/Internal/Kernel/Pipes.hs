@@ -6,14 +6,7 @@
 --
 -- How each system call on a pipe becomes an operation of the backend, on the worker that asks.
 -- What cannot block is done here and now.
-module Weft.Internal.Kernel.Pipes
-  ( openPipe,
-    openFifo,
-    readPipe,
-    writePipe,
-    pipeCapacity,
-  )
-where
+module Weft.Internal.Kernel.Pipes (openPipe, openFifo, readPipe, writePipe, pipeCapacity) where
 
 import Control.Exception (toException, try)
 import Data.ByteString.Internal (ByteString (BS))

@@ -8,12 +8,7 @@
 -- A receive that waits where it has waited before makes nothing and writes a byte; any other is made
 -- anew, and kept for the next time where its event source lets it stay. On the worker that owns the
 -- 'Env'. See Note [Standing receives] in "Weft.Internal.Core.Standing".
-module Weft.Internal.Kernel.Standing
-  ( receiveStanding,
-    receiveAnew,
-    lately,
-  )
-where
+module Weft.Internal.Kernel.Standing (receiveStanding, receiveAnew, lately) where
 
 import Data.Foldable (for_)
 import Data.Primitive.MutVar (readMutVar, writeMutVar)

@@ -136,11 +136,11 @@ snapshot homes = do
   found <- ask homes $ \home -> do
     entries <- homeVisit home (\seen known -> (: known) <$> entryOf home seen) []
     (entries,) <$> copyBirths (homeBirths home)
-  -- Who does not answer can be looked at only from outside.
+  -- A worker that does not answer can be looked at only from outside.
   unheard <- concat <$> mapM heldEntries [home | (home, (_, Nothing)) <- zip homes found]
   now <- fromIntegral <$> monotonicNow
   let notes = IntMap.fromList [(worker, births) | (worker, Just (_, births)) <- found]
-      -- Who has waited has lived, and a note of its birth may be from later.
+      -- A thread that has waited has lived, and a note of its birth may be from later.
       aged e = e {entryAge = max (stateTime now (entryState e)) <$> ageAt now notes (length homes) (entryNumber e)}
   pure
     Snapshot
@@ -284,7 +284,7 @@ stateText lives now e = case entryState e of
     pure . Text.unwords $
       ["waiting" <> maybe ":" (\t -> " for " <> duration (now - t) <> ":") since, heldBy lives what holder]
 
--- | What a thread waits for, and who can give it, unless that is said already.
+-- | What a thread waits for, and what can give it, unless that is said already.
 heldBy :: (Int -> Bool) -> Text -> Int -> Text
 heldBy lives what holder
   | holder == 0 || who `Text.isSuffixOf` what = what

@@ -4,19 +4,12 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
--- Description : Who waits for which foreign descriptor
+-- Description : The threads that wait for foreign descriptors
 --
 -- One table for the process, by number, of the threads that wait for descriptors which
--- Weft does not own, so that who closes one can end their waits. From any OS thread; every
+-- Weft does not own, so that closing one can end their waits. From any OS thread; every
 -- change is one atomic step.
-module Weft.Internal.Os.Foreign
-  ( ForeignWait (..),
-    enter,
-    withdraw,
-    waiting,
-    closing,
-  )
-where
+module Weft.Internal.Os.Foreign (ForeignWait (..), enter, withdraw, waiting, closing) where
 
 import Control.Exception (finally, mask_)
 import Data.Foldable (for_)
@@ -32,9 +25,9 @@ import Weft.Internal.Data.Buckets
 -- Note [A number that is closed]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
 -- A foreign descriptor can be closed at any moment by any thread, and its number be another
--- file's at once. Who closes it says so around the closing:
+-- file's at once. The thread that closes it says so around the closing:
 --
---   begin     takes those who wait for the number out of the table, and notes that it is
+--   begin     takes the threads that wait for the number out of the table, and notes that it is
 --             being closed;
 --   close(2)  from here on the number may be another file's;
 --   end       takes the note away; then the waits that were taken out are ended.
@@ -53,7 +46,7 @@ data ForeignWait = ForeignWait
     foreignEnd :: !(IO ())
   }
 
--- | One number: how many are closing it, and who waits for it.
+-- | One number: how many threads are closing it, and which wait for it.
 data Cell = Cell !Int [ForeignWait]
 
 -- | Cells by number.

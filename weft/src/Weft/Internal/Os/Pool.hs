@@ -134,7 +134,7 @@ shutdownPool pool = do
 withPool :: PoolSettings -> (Pool -> IO a) -> IO a
 withPool settings = bracket (newPool settings) shutdownPool
 
--- | What submitting a job asks of the one who submits.
+-- | What submitting a job asks of the submitter.
 data Placement
   = HandTo !Mailbox
   | StartThread
@@ -173,7 +173,7 @@ cancelPool (PoolJob pool key) = atomicModifyIORef' (poolState pool) \s ->
     (Just _, rest) -> (s {waiting = rest}, True)
 
 -- | Called masked uninterruptibly: between the count of threads and the thread's existence
--- nothing may come. So is the thread itself: a job may have told others of it, who may throw
+-- nothing may come. So is the thread itself: a job may have told others of it, which may throw
 -- to it at any time.
 startThread :: Pool -> IO () -> IO ()
 startThread pool action = void $ forkIO do
@@ -220,7 +220,7 @@ runJobs pool = go
         Left e -> stray e >> await mailbox
         Right (Just mail) -> receive mail
         Right Nothing -> do
-          -- Who takes the mailbox out of the list decides: we, and then nobody
+          -- The thread that takes the mailbox out of the list decides: we, and then nobody
           -- will fill it; or somebody else, and then its content is on the way.
           gone <- atomicModifyIORef' (poolState pool) \s ->
             case partition (== mailbox) (idle s) of

@@ -5,11 +5,7 @@
 --
 -- For code that stands below all threads, also those of GHC's, and must not ask each of them whether
 -- it carries a simulated run. From any OS thread.
-module Weft.Internal.Os.Simulated
-  ( everSimulated,
-    noteSimulation,
-  )
-where
+module Weft.Internal.Os.Simulated (everSimulated, noteSimulation) where
 
 import Data.IORef
 import System.IO.Unsafe (unsafePerformIO)

@@ -14,7 +14,7 @@ module Weft.Internal.Run.Door
     postThrough,
     openUp,
 
-    -- * Who is inside
+    -- * The workers inside
     WorkerSettings (..),
     Worker (..),
     Lost (..),
@@ -34,6 +34,7 @@ import Control.Monad.Primitive (RealWorld)
 import Data.Foldable (foldlM, foldrM, toList)
 import Data.IORef
 import Data.IntMap.Strict (IntMap)
+import Data.IntMap.Strict qualified as IntMap
 import Data.Maybe (catMaybes)
 import Data.Primitive.Array
 import Data.Primitive.PrimVar
@@ -48,7 +49,6 @@ import Weft.Internal.Data.Counters
 import Weft.Internal.Data.Inbox
 import Weft.Internal.Data.Roll (newRoll)
 import Weft.Internal.Kernel
-import Weft.Internal.Observe.Counting
 import Weft.Internal.Observe.Timeline.Recorder (Recorder)
 import Weft.Internal.Os.AtEnd (AtEnd, newAtEnd)
 import Weft.Internal.Os.Control
@@ -57,7 +57,8 @@ import Weft.Internal.Run.Ending
 
 -- Note [The records of a worker]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
--- What is known of a worker is in a record for each owner: who may touch it, and for how long.
+-- What is known of a worker is in a record for each owner: which threads may touch it, and for how
+-- long.
 --
 --   Home       everybody in the run, as long as it lasts: what threads, kernels and other workers
 --              may ask of the worker. A kernel has it as its 'Host'.
@@ -232,3 +233,27 @@ heldThreads (Worker _ _ scheduler) = do
 -- | The workers of these doors that have started. From any OS thread.
 startedWorkers :: Array Door -> IO [Worker]
 startedWorkers doors = catMaybes <$> mapM (readIORef . doorWorker) (toList doors)
+
+-- | What the worker with this scheduler and this part of the kernel has counted.
+workerCounters :: Scheduler -> Instance -> IO WorkerCounters
+workerCounters s kernel =
+  WorkerCounters
+    <$> readCounter s ThreadsStarted
+    <*> readCounter s ThreadsEnded
+    <*> readCounter s Uncaught
+    <*> readyCount s
+    <*> (IntMap.size <$> readIORef (schedulerAway s))
+    <*> readCounter s Dispatches
+    <*> readCounter s Slices
+    <*> readCounter s Polls
+    <*> readCounter s Fruitful
+    <*> readCounter s Sleeps
+    <*> readCounter s WakeUps
+    <*> readCounter s Shared
+    <*> readCounter s Takeovers
+    <*> readCounter s Strays
+    <*> instanceGauges kernel
+
+-- | What the workers share: how many carriers there are, and the kernel's numbers.
+sharedGauges :: Scheduler -> Opened -> IO (Int, Gauges)
+sharedGauges s kernel = (,) <$> carriersNow (schedulerCarrier s) <*> openedGauges kernel

@@ -112,7 +112,7 @@ sweep ending s kernel = do
       SeenAway away -> awayThread away
     condemnOne tcb = do
       let number = tcbNumber tcb
-      -- Who gave the number: worker w gives w + 1 modulo their number.
+      -- The worker that gave the number: worker w gives w + 1 modulo their number.
       bound <- readPrimArray (endingBorn ending) ((number - 1) `mod` schedulerStride s)
       when (number > 0 && number < bound) $ do
         new <- atomicModifyMutVar' (endingSwept ending) (\seen -> if IntSet.member number seen then (seen, False) else (IntSet.insert number seen, True))

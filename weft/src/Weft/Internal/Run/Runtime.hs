@@ -42,7 +42,7 @@ data Settings = Settings
     -- (the default): as many as GHC has capabilities (@+RTS -N@). More than there
     -- are capabilities raises their number. At least 1, and at most 59.
     settingWorkers :: !(Maybe Int),
-    -- | Who answers the system calls.
+    -- | What answers the system calls.
     settingKernel :: !Kernel,
     -- | The order in which ready threads run. Default 'fifo'.
     settingPolicy :: !Policy,
@@ -64,7 +64,7 @@ data Settings = Settings
     -- because more would wait for each other. At the limit, or when the system has no
     -- OS thread, the worker of the next such thread waits for it, and all of the worker's
     -- threads with it. When that has lasted for half a second 'settingReport' is told
-    -- who holds the OS threads: once, until every worker has one again.
+    -- what holds the OS threads: once, until every worker has one again.
     settingCarriers :: !Int,
     -- | How the bound OS threads of the workers are started. Default 'Control.Concurrent.forkOS'. Another
     -- thread library gives its own, which must run the action on a new bound OS thread; those of

@@ -69,7 +69,7 @@ lookForDeadlock (DeadlockWatch lastLook) homes workers report = do
     when seem $ do
       threads <- snapshot homes
       -- Each worker answers for itself: a thread that ran meanwhile may have sent
-      -- another from one that had not answered to one that had. And who has not
+      -- another from one that had not answered to one that had. And a worker that has not
       -- answered is asked again.
       after <- dispatches
       if after /= dispatched || not (null (snapshotMissing threads))

@@ -61,7 +61,7 @@ newBarrierNamed text n = do
     pure (Barrier n state (waiting "barrier" name ("for " <> show n <> " threads to arrive")))
 
 -- | Arrive, and wait until all have. Answers how many had arrived before: 0 for the
--- first, n - 1 for the last, which does not wait. Cancellable while it waits; who is
+-- first, n - 1 for the last, which does not wait. Cancellable while it waits; a thread that is
 -- cancelled before all have arrived has not arrived.
 arrive :: Barrier -> Thread Int
 arrive (Barrier size state blockedOn) = attempt (using "arrive at" blockedOn) $ \home tcb k -> do

@@ -52,13 +52,13 @@ data Broadcast a = Broadcast
 instance Eq (Broadcast a) where
   a == b = broadcastState a == broadcastState b
 
--- | The number of the oldest message that is kept, and these; who waits for the next one.
+-- | The number of the oldest message that is kept, and these; the threads that wait for the next one.
 data BroadcastState a
   = Open !Int !(Seq a) !(WaitQueue () (NextMessage a))
   | Closed !Int !(Seq a)
 
 -- | What a subscriber gets next, 'Nothing' within for the end; 'Nothing' for "look again", which
--- is all that those who waited are told.
+-- is all that waiting threads are told.
 type NextMessage a = Maybe (Maybe (Message a))
 
 -- | The number of the message that comes next.
@@ -129,7 +129,7 @@ subscribe b = immediate (using "subscribe to" (broadcastBlockedOn b)) $ \_ -> do
   Subscription b <$> newPrimVar (upcoming state)
 
 -- | The next message, or how many were missed; wait until there is one. 'Nothing' when
--- the broadcast is closed and all was read. Cancellable; who is cancelled has read
+-- the broadcast is closed and all was read. Cancellable; a thread that is cancelled has read
 -- nothing.
 nextMessage :: Subscription a -> Thread (Maybe (Message a))
 nextMessage subscription = select [onMessage subscription]

@@ -68,7 +68,7 @@ data ChannelNames = ChannelNames {channelName :: !Name, blockedSend, blockedRece
 instance Eq (Channel a) where
   a == b = channelState a == channelState b
 
--- | The values that wait, and who waits.
+-- | The values that wait, and the threads that wait.
 data ChannelState a
   = -- | Values (how many, the front, the back reversed); nobody waits.
     Holding !Int [a] [a]
@@ -209,7 +209,7 @@ serve var here a = look var $ \seen -> \case
 {-# OPAQUE serve #-}
 
 -- | Receive the value that was sent first; wait for one while there is none.
--- 'Nothing' when the channel is closed and empty. Cancellable while it waits; who is
+-- 'Nothing' when the channel is closed and empty. Cancellable while it waits; a thread that is
 -- cancelled has received nothing.
 receive :: Channel a -> Thread (Maybe a)
 receive c = Thread (Perform (channelReceive c) ())

@@ -31,7 +31,7 @@ import Weft.Internal.Sync.WaitQueue
 -- | A flag that threads wait for.
 data Event = Event !(MutVar RealWorld EventState) !BlockedOn
 
--- | Is it set? If not, who waits.
+-- | Is it set? If not, the threads that wait.
 data EventState = Set | Unset !(WaitQueue () ())
 
 -- | An event that is not set.
@@ -69,7 +69,7 @@ isSet (Event state blockedOn) = immediate (using "look at" blockedOn) (\_ -> isI
   where
     isIt = \case Set -> True; Unset _ -> False
 
--- | Wait until it is set. Who was woken goes on even if the event has been cleared
+-- | Wait until it is set. A thread that was woken goes on even if the event has been cleared
 -- since. Cancellable.
 wait :: Event -> Thread ()
 wait (Event state blockedOn) = attempt (using "wait for" blockedOn) $ \home tcb k ->

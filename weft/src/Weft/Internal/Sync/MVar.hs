@@ -70,7 +70,7 @@ instance Eq (MVar a) where
 -- empties the variable first; if the taker was cancelled, the value is still its own.
 type MVarState a = VariableState (Queues a) a
 
--- | Who waits.
+-- | The threads that wait.
 data Queues a
   = -- | No value; readers and takers, not both none (some may have been cancelled).
     HungryQueues !(WaitQueue () a) !(WaitQueue () a)
@@ -116,8 +116,8 @@ make home text state = do
           blockedOn
   pure mvar
 
--- | Take the value; wait for one while there is none. Cancellable while it waits; who
--- is cancelled has taken nothing.
+-- | Take the value; wait for one while there is none. Cancellable while it waits; a thread
+-- that is cancelled has taken nothing.
 takeMVar :: MVar a -> Thread a
 takeMVar mvar = Thread (Perform (mvarTake mvar) ())
 {-# INLINE takeMVar #-}
@@ -205,7 +205,7 @@ leaveHungry var here = settle
   where
     settle = lookCell var $ \seen -> \case
       One waiter -> do
-        -- It may be another one's, who came when ours had been taken out.
+        -- It may be that of another thread, which came when ours had been taken out.
         waits <- stillWaits waiter
         ours <- if waits then pure True else swapCell here var seen Empty
         unless ours settle
@@ -221,7 +221,7 @@ hungry readers takers
   | isEmpty readers && isEmpty takers = Empty
   | otherwise = Hungry readers takers
 
--- | Put a value; wait for room while there is one. Cancellable while it waits; who is
+-- | Put a value; wait for room while there is one. Cancellable while it waits; a thread that is
 -- cancelled has put nothing.
 putMVar :: MVar a -> a -> Thread ()
 putMVar mvar = Thread . Perform (mvarPut mvar)

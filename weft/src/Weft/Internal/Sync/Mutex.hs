@@ -205,7 +205,7 @@ handOver m here = writePrimVar (mutexWord m) 1 >> next
                 WaitOver -> next
                 claimed@(Claimed _ tcb k) -> do
                   -- Now, because it may run at once. Odd, even if nobody is left in the
-                  -- queue: who joins now finds an odd word. Unless there is nobody else.
+                  -- queue: a thread that joins now finds an odd word. Unless there is nobody else.
                   let number = shiftL (tcbNumber tcb) 1
                   writePrimVar (mutexWord m) (if homeAlone here && isEmpty rest then number else number .|. 1)
                   letGo here claimed k

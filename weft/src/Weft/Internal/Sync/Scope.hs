@@ -208,7 +208,7 @@ closeWhenChildless scope = do
       | stateChildren st > 0 = (st, (False, []))
       | otherwise = (True,) <$> closing st
 
--- | The state in which nobody comes in any more, and who is to be cancelled.
+-- | The state in which no thread comes in any more, and the threads to cancel.
 closing :: ScopeState -> (ScopeState, [ThreadId])
 closing st = case statePhase st of
   Open -> (st {statePhase = Closing}, IntMap.elems (stateMembers st))

@@ -48,7 +48,7 @@ data Semaphore = Semaphore
 -- waits.
 data SemaphoreNames = SemaphoreNames {semaphoreName :: !Name, blockedOnOne :: !BlockedOn}
 
--- | The permits that are free, and who waits. Whenever the number of free permits has
+-- | The permits that are free, and the threads that wait. Whenever the number of free permits has
 -- grown or the first in the queue has changed, 'settle' follows.
 data SemaphoreState = SemaphoreState !Int !(WaitQueue Int ())
 

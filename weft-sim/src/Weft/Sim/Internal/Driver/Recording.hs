@@ -2,24 +2,33 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
--- Description : What is kept of a step
+-- Description : What is kept of a step, and of the end of a run
 --
--- The line of a step in the timeline, if the run is recorded, and what the detector of races is
--- told of the step. Called by the driver, before a step and after it.
-module Weft.Sim.Internal.Driver.Recording (record, finishRecord, moment, observe) where
+-- The line of a step in the timeline, if the run is recorded; what the detector of races is told of
+-- the step; what its effect did outside of the simulation; and the threads that are left at the end.
+-- Called by the driver.
+module Weft.Sim.Internal.Driver.Recording (record, finishRecord, moment, observe, audited, stuckThreads) where
 
-import Control.Monad (forM_)
+import Control.Exception (IOException, try)
+import Control.Monad (forM, forM_, unless, when)
 import Data.Foldable (for_)
 import Data.IORef
-import Data.List (intercalate)
+import Data.List (intercalate, isSuffixOf, sortOn, (\\))
 import Data.Maybe (fromMaybe)
+import Data.Primitive.Array
 import Data.Primitive.PrimVar
-import Weft.Internal.Core.SystemCall (SystemCall (..))
+import System.Posix.Directory qualified as Posix
+import System.Posix.Files (readSymbolicLink)
+import Weft.Internal.Core.SystemCall (Reason (..), SystemCall (..))
 import Weft.Internal.Core.Trace
+import Weft.Internal.Os.Sys (monotonicNow)
 import Weft.Sim.Internal.Driver.State
 import Weft.Sim.Internal.Events
+import Weft.Sim.Internal.Homes
 import Weft.Sim.Internal.Kernel
+import Weft.Sim.Internal.Network (describeWait)
 import Weft.Sim.Internal.Race
+import Weft.Sim.Internal.Ready
 import Weft.Sim.Internal.Timeline
 import Weft.Sim.Internal.World
 
@@ -70,3 +79,79 @@ observe detector number step = \case
   Call _ (Suspend _ _) _ -> touched detector number TheWorld >> touched detector number Library
   Call {} -> touched detector number TheWorld
   _ -> pure ()
+
+-- | Run an effect, and measure it from outside: how long it takes by the real clock, and which
+-- descriptors of the operating system it leaves open.
+audited :: (String -> IO ()) -> IO () -> IO ()
+audited tell step = do
+  before <- openDescriptors
+  begin <- monotonicNow
+  step
+  end <- monotonicNow
+  left <- openDescriptors
+  let milliseconds = (end - begin) `div` 1_000_000
+  when (milliseconds >= tolerated) . tell $
+    "an effect took " <> show milliseconds <> " ms of real time: it sleeps, waits or computes, which no simulated clock shows"
+  let new = left \\ before
+  unless (null new) . tell $ "an effect opened descriptors of the operating system: " <> unwords [n <> " (" <> to <> ")" | (n, to) <- new]
+  where
+    tolerated = 20
+
+-- | The open descriptors and what they are, without the one that this listing opens. Empty where
+-- the system does not tell.
+openDescriptors :: IO [(String, FilePath)]
+openDescriptors = either (\(_ :: IOException) -> []) id <$> try listing
+  where
+    listing = do
+      stream <- Posix.openDirStream "/proc/self/fd"
+      let go names =
+            Posix.readDirStream stream >>= \case
+              "" -> pure names
+              n | n `elem` [".", ".."] -> go names
+              n -> go (n : names)
+      names <- go []
+      everything <- mapM (\n -> (n,) . either (\(_ :: IOException) -> "") id <$> try (readSymbolicLink ("/proc/self/fd/" <> n))) names
+      Posix.closeDirStream stream
+      pure [(n, to) | (n, to) <- everything, not ("/fd" `isSuffixOf` to)]
+
+-- | All threads that have not ended: what each waits for, on which machine, and the thread that
+-- holds that.
+stuckThreads :: Driver -> Workers -> IO [Stuck]
+stuckThreads d workers = do
+  ready <- map (\e -> (entryTcb e, Nothing)) <$> entries (driverReady d)
+  waiting <- fmap concat . forM [0 .. planWorkers (driverPlan d) - 1] $ \w -> do
+    let home = indexArray (workerHomes workers) w
+    homeVisit home collect [] >>= \inTables -> pure (reverse inTables)
+  let world = simWorld sim
+  all' <- mapM (describeStuck world) (ready <> waiting)
+  pure (sortOn stuckThread (concat all'))
+  where
+    sim = planSim (driverPlan d)
+    collect seen acc = pure $ case seen of
+      SeenWaiting wait -> (waitTcb wait, Just wait) : acc
+      _ -> acc
+    describeStuck world (tcb, wait) = do
+      alive <- isAlive world tcb
+      if not alive
+        then pure []
+        else do
+          machine <- machineOf world tcb
+          (text, holder) <- case wait of
+            Nothing -> pure (Nothing, 0)
+            Just (Wait _ request _) -> do
+              peer <- describeWait (simNetwork sim) request
+              held <- case request of
+                Suspend reason _ -> reasonHolder reason
+                _ -> pure 0
+              pure (Just (describeCall (driverStart d) request <> fromMaybe "" peer), held)
+          let context = stateContext (tcbState tcb)
+          pure
+            [ Stuck
+                { stuckThread = tcbNumber tcb,
+                  stuckLabel = contextLabel context,
+                  stuckParent = contextParent context,
+                  stuckMachine = if machineNumber machine == 0 then Nothing else Just machine,
+                  stuckFor = text,
+                  stuckHolder = holder
+                }
+            ]

@@ -4,7 +4,7 @@
 -- |
 -- Description : What befalls the network, and what reports say of it
 --
--- The network as those see it who steer a simulation: links that are cut and heal, machines
+-- The network as the steering of a simulation sees it: links that are cut and heal, machines
 -- that lose their power, and what a thread waits for on the network. Used by the simulating OS
 -- thread.
 module Weft.Sim.Internal.Network.Faults

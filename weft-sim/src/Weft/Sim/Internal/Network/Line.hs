@@ -55,10 +55,10 @@ success a = pure (Just (Right a))
 refusal :: String -> Errno -> Attempt a
 refusal what e = pure (Just (Left (failure what Nothing e)))
 
--- | Those who wait, in the order in which they came.
+-- | The threads that wait, in the order in which they came.
 newtype Line = Line (IORef Queue)
 
--- The number of the next to come, and who waits.
+-- The number of the next to come, and the threads that wait.
 data Queue = Queue !Int !(IntMap Waiting)
 
 data Waiting = Waiting
@@ -123,10 +123,10 @@ enterLine (Line ref) w = do
 leave :: Line -> Int -> IO ()
 leave (Line ref) key = modifyIORef' ref (\(Queue n ws) -> Queue n (IntMap.delete key ws))
 
--- | Something has changed: try those who wait, in order, up to the first who must go on
+-- | Something has changed: try the threads that wait, in order, up to the first that must go on
 -- waiting.
 --
--- Who is tried is not in the line meanwhile: an attempt that succeeds may make this line
+-- A thread that is tried is not in the line meanwhile: an attempt that succeeds may make this line
 -- be served again before it is answered, and must not be tried twice.
 serve :: Line -> IO ()
 serve line@(Line ref) = do
@@ -140,7 +140,7 @@ serve line@(Line ref) = do
         then serve line
         else modifyIORef' ref (\(Queue n' ws') -> Queue n' (IntMap.insert key w ws'))
 
--- | Try everybody who waits, in order: they wait for different things.
+-- | Try every thread that waits, in order: they wait for different things.
 sweep :: Line -> IO ()
 sweep (Line ref) = do
   Queue _ ws <- readIORef ref
@@ -151,7 +151,7 @@ sweep (Line ref) = do
       done <- waitingTry w
       unless done $ modifyIORef' ref (\(Queue n' ws') -> Queue n' (IntMap.insert key w ws'))
 
--- | Everybody who waits is answered with this error.
+-- | Answer every thread that waits with this error.
 dismiss :: Line -> Errno -> IO ()
 dismiss (Line ref) e = do
   Queue n ws <- readIORef ref
@@ -159,6 +159,6 @@ dismiss (Line ref) e = do
     writeIORef ref (Queue n IntMap.empty)
     for_ ws (`waitingRefuse` e)
 
--- | Everybody who waits is forgotten.
+-- | Forget every thread that waits.
 desert :: Line -> IO ()
 desert (Line ref) = modifyIORef' ref (\(Queue n _) -> Queue n IntMap.empty)

@@ -5,7 +5,7 @@
 --
 -- Which socket is meant by a path. Binding makes a name in the file system of the
 -- socket's machine ("Weft.Sim.Internal.Disk"), which may be renamed and removed there and outlives
--- the socket; who is bound to it is known here. A name that begins with a NUL is in no file
+-- the socket; the socket that is bound to it is known here. A name that begins with a NUL is in no file
 -- system and ends with its socket. Used by the simulating OS thread.
 --
 -- A crash leaves the names as it leaves those of files: a recent one may be lost, and of those

@@ -62,7 +62,7 @@ writeTo net pipe bytes = do
       success n
 
 -- | How many bytes it holds, after it was told to hold others. As Linux has it: whole pages,
--- a power of two of them, and at most 1 MiB for those who are not privileged.
+-- a power of two of them, and at most 1 MiB for processes that are not privileged.
 capacityOf :: PipeBuffer -> Maybe Int -> IO (Either Errno Int)
 capacityOf pipe = \case
   Nothing -> Right <$> readIORef (pipeRoom pipe)

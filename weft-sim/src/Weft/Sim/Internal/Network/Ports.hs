@@ -57,7 +57,7 @@ owners net = do
   if count == IntMap.size machines
     then pure known
     else do
-      -- Who was there first keeps an address that is given twice.
+      -- The first machine keeps an address that is given twice.
       let now = IntMap.fromListWith (\_ first -> first) [(fromIntegral a, m) | m <- IntMap.elems machines, a <- machineAddresses m]
       now <$ writeIORef (netOwners net) (IntMap.size machines, now)
 
@@ -222,12 +222,12 @@ countAccepted net s port change = modifyIORef' (netAccepted net) (IntMap.alter b
   where
     by now = let n = fromMaybe 0 now + change in if n <= 0 then Nothing else Just n
 
--- | Who listens at an address of a machine: those that are bound to this very address, or
+-- | The listeners at an address of a machine: the sockets that are bound to this very address, or
 -- else those bound to all.
 listenersAt :: Network -> Machine -> IP -> Port -> IO [Sock]
 listenersAt net machine ip port = boundAt net machine Stream ip port >>= filterM isListening
 
--- | Who receives datagrams there.
+-- | The socket that receives datagrams there.
 boxesAt :: Network -> Machine -> IP -> Port -> IO [Sock]
 boxesAt net machine = boundAt net machine Datagram
 

@@ -87,7 +87,7 @@ data Network = Network
     netNextPort :: !(IORef (IntMap Port)),
     -- | Whose IPv4 addresses are whose; made again when there is a new machine.
     netOwners :: !(IORef (Int, IntMap Machine)),
-    -- | For the names of Unix-domain sockets, and who is bound to which.
+    -- | For the names of Unix-domain sockets, and the sockets that are bound to them.
     netDisks :: !Disks,
     netPaths :: !(IORef (Map SocketPath Sock)),
     -- | Datagrams on their way within a machine, by machine.

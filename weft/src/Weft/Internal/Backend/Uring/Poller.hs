@@ -8,10 +8,7 @@
 -- A 'Poller' on a ring, for the event manager. (The workers have operations on a ring, which
 -- "Weft.Internal.Backend.Uring" is about.) One thread at a time uses it, which need not be bound:
 -- Note [Polls in a ring].
-module Weft.Internal.Backend.Uring.Poller
-  ( ioUring,
-  )
-where
+module Weft.Internal.Backend.Uring.Poller (ioUring) where
 
 import Control.Monad (unless, void, when)
 import Data.Foldable (for_)

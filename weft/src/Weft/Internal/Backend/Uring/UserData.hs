@@ -6,12 +6,7 @@
 -- 64 bits: the kind in the low three (0 for an operation; the others are made and
 -- consumed in @cbits/weft_uring.c@), above it the 60 bits of the key under which
 -- the operation is kept, which contain a generation. The topmost bit stays zero.
-module Weft.Internal.Backend.Uring.UserData
-  ( operationData,
-    operationKey,
-    isOperation,
-  )
-where
+module Weft.Internal.Backend.Uring.UserData (operationData, operationKey, isOperation) where
 
 import Data.Bits (shiftL, shiftR, (.&.))
 import Data.Word (Word64)

@@ -6,13 +6,8 @@
 -- Description : Actions on threads of GHC's, which wait by blocking
 --
 -- An action that a thread of GHC's performs for a thread of Weft ("Weft.Outside"), and how an
--- 'Weft.Internal.Core.Direct.await' in it finds who performs the operation.
-module Weft.Internal.Core.Direct.Hosted
-  ( Performer (..),
-    hosted,
-    performerHere,
-  )
-where
+-- 'Weft.Internal.Core.Direct.await' in it finds the performer of the operation.
+module Weft.Internal.Core.Direct.Hosted (Performer (..), hosted, performerHere) where
 
 import Control.Exception (mask, mask_, throwIO)
 import Data.IORef (newIORef, readIORef, writeIORef)
@@ -62,7 +57,7 @@ hosted performer action = mask $ \restore -> do
           Finished -> readIORef result >>= maybe (throwIO ResumedTwice) pure
   go (restore action >>= \a -> Finished <$ writeIORef result (Just a))
 
--- | Who performs operations for this action; 'Nothing' outside of 'hosted'. In any masking state,
+-- | What performs operations for this action; 'Nothing' outside of 'hosted'. In any masking state,
 -- also while an exception is pending (Note [Pending exceptions] in "Weft.Internal.Core.Direct").
 -- Only an await that finds no segment asks.
 performerHere :: IO (Maybe Performer)

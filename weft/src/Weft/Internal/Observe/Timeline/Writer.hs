@@ -7,15 +7,7 @@
 -- Opens the file, and runs the one thread of GHC that writes what the workers have recorded. Its
 -- calls may block for as long as the disk does; the workers do not notice. When the file cannot
 -- be written any more the operator is told once, and recording ends.
-module Weft.Internal.Observe.Timeline.Writer
-  ( -- * Settings
-    Timeline (..),
-    timelineTo,
-
-    -- * Running
-    withTimeline,
-  )
-where
+module Weft.Internal.Observe.Timeline.Writer (Timeline (..), timelineTo, withTimeline) where
 
 import Control.Concurrent (ThreadId, forkIO, forkIOWithUnmask, killThread)
 import Control.Concurrent.MVar

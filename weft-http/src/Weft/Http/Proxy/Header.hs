@@ -1,13 +1,23 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
--- Description : The PROXY protocol, version 2
+-- Description : Headers of the PROXY protocol
 --
--- A signature of 12 bytes, command, family, length of the rest, two addresses, and values with
--- type and length (TLVs). Pure.
-module Weft.Http.Proxy.Binary (signature, parseBinary, crc32c) where
+-- Version 1 is a line of text: single spaces, addresses of the named family, ports without leading
+-- zeros. Version 2 is binary: a signature of 12 bytes, command, family, length of the rest, two
+-- addresses, and values with type and length (TLVs), of which only the checksum is used. Pure.
+module Weft.Http.Proxy.Header
+  ( ProxyHeader (..),
+    ProxyParsed (..),
+    ProxyFault (..),
+    proxyFaultText,
+    parseLine,
+    parseBinary,
+    signature,
+    crc32c,
+  )
+where
 
-import Control.Monad (guard)
 import Data.Bits (complement, testBit, unsafeShiftL, unsafeShiftR, xor, (.|.))
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
@@ -15,7 +25,6 @@ import Data.ByteString.Char8 qualified as C
 import Data.Maybe (fromMaybe, isNothing)
 import Data.Word (Word16, Word32, Word8)
 import Weft.Http.Internal.Address
-import Weft.Http.Proxy.Types
 import Weft.Socket (SockAddr (..))
 
 -- | The first bytes of every header, with which no HTTP request begins.
@@ -55,8 +64,8 @@ addressSize = \case
 proxied :: Word8 -> ByteString -> Either ProxyFault ProxyHeader
 proxied family whole = do
   values <- maybe (Left BadValues) Right (splitValues (B.drop start whole))
-  extras <- maybe (Left BadValues) Right (extrasOf values)
-  if checksumHolds whole start values then Right (Proxied client local extras) else Left BadChecksum
+  if all ((== 4) . B.length) [v | (0x03, v) <- values] then Right () else Left BadValues
+  if checksumHolds whole start values then Right (Proxied client local) else Left BadChecksum
   where
     start = 16 + fromMaybe 0 (addressSize family)
     block = B.drop 16 whole
@@ -81,30 +90,6 @@ splitValues bytes
   where
     size = fromIntegral (word16 1 bytes) :: Int
 
--- | The first value of each type counts. Unknown types are skipped, as the protocol demands.
-extrasOf :: [(Word8, ByteString)] -> Maybe Extras
-extrasOf values = do
-  guard (maybe True ((<= 128) . B.length) (lookup 0x05 values))
-  guard (all ((== 4) . B.length) [v | (0x03, v) <- values])
-  tls <- traverse tlsOf (lookup 0x20 values)
-  Just (Extras (lookup 0x01 values) (lookup 0x02 values) (lookup 0x05 values) tls)
-
--- | Flags, the result of the verification (0 is good), and nested values.
-tlsOf :: ByteString -> Maybe ProxyTls
-tlsOf bytes = do
-  guard (B.length bytes >= 5)
-  values <- splitValues (B.drop 5 bytes)
-  let flags = B.head bytes
-      certificate = testBit flags 1 || testBit flags 2
-  Just
-    ProxyTls
-      { tlsUsed = testBit flags 0,
-        tlsVerified = certificate && word32 1 bytes == 0,
-        tlsVersion = lookup 0x21 values,
-        tlsCipher = lookup 0x23 values,
-        tlsCommonName = lookup 0x22 values
-      }
-
 -- | Is the checksum, if present, that of the header with zeros in its place? The number is the
 -- offset of the values.
 checksumHolds :: ByteString -> Int -> [(Word8, ByteString)] -> Bool
@@ -127,3 +112,79 @@ word16 at bytes = fromIntegral (B.index bytes at) `unsafeShiftL` 8 .|. fromInteg
 
 word32 :: Int -> ByteString -> Word32
 word32 at bytes = fromIntegral (word16 at bytes) `unsafeShiftL` 16 .|. fromIntegral (word16 (at + 2) bytes)
+
+-- | The origin of a connection, according to the proxy.
+data ProxyHeader
+  = -- | The proxy itself, such as its health check: the connection's own addresses apply (version
+    -- 2 only).
+    Local
+  | -- | Unknown to the proxy, or of another family: the connection's own addresses apply.
+    Unknown
+  | -- | The client's address, and the address that it connected to.
+    Proxied !SockAddr !SockAddr
+  deriving stock (Eq, Show)
+
+-- | The outcome of parsing the beginning of a connection.
+data ProxyParsed
+  = -- | An incomplete header; at least this many bytes are missing.
+    NeedMore !Int
+  | -- | No header, or a refused one; more bytes do not change that.
+    Refused !ProxyFault
+  | -- | A header and its length in bytes. The client's bytes follow.
+    Header !ProxyHeader !Int
+  deriving stock (Eq, Show)
+
+-- | Why a connection is refused, as 'proxyFaultText' explains.
+data ProxyFault
+  = NoSignature
+  | LineTooLong
+  | BadLine
+  | BadCommand
+  | BadFamily
+  | TooShort
+  | TooLong
+  | BadValues
+  | BadChecksum
+  deriving stock (Eq, Show, Enum, Bounded)
+
+-- | A line for the operator.
+proxyFaultText :: ProxyFault -> String
+proxyFaultText = \case
+  NoSignature -> "the connection does not begin with a PROXY header"
+  LineTooLong -> "a PROXY line of more than 107 bytes"
+  BadLine -> "a malformed PROXY line"
+  BadCommand -> "a PROXY header of an unknown version or command"
+  BadFamily -> "a PROXY header of an unknown address family or transport"
+  TooShort -> "a PROXY header too short for its addresses"
+  TooLong -> "a PROXY header longer than the limit"
+  BadValues -> "a PROXY header with malformed values"
+  BadChecksum -> "a PROXY header with a wrong checksum"
+
+-- | A line of version 1 in bytes, with its end.
+longestLine :: Int
+longestLine = 107
+
+-- | Parse input that begins with @PROXY@ and a space.
+parseLine :: ByteString -> ProxyParsed
+parseLine input = case B.breakSubstring "\r\n" (B.take longestLine input) of
+  (line, end)
+    | not (B.null end) -> maybe (Refused BadLine) (\header -> Header header (B.length line + 2)) (lineHeader line)
+    | B.length input >= longestLine -> Refused LineTooLong
+    -- All or half of the line end is missing.
+    | C.isSuffixOf "\r" input -> NeedMore 1
+    | otherwise -> NeedMore (if B.length input == longestLine - 1 then 1 else 2)
+
+-- | Parse a line without its end.
+lineHeader :: ByteString -> Maybe ProxyHeader
+lineHeader line = case C.split ' ' line of
+  -- The rest of the line is ignored.
+  _ : "UNKNOWN" : _ -> Just Unknown
+  [_, "TCP4", source, destination, from, to] -> between (parseIPv4 source) (parseIPv4 destination) from to
+  [_, "TCP6", source, destination, from, to] -> between (parseIPv6 source) (parseIPv6 destination) from to
+  _ -> Nothing
+  where
+    between source destination from to = do
+      client <- toSockAddr <$> source <*> port from
+      local <- toSockAddr <$> destination <*> port to
+      Just (Proxied client local)
+    port = fmap fromIntegral . parseDecimal 65535
