@@ -30,7 +30,7 @@ whole = forAll starts $ \from -> forAll (listOf (resize 40 arbitrary)) $ \pieces
       left = B.drop dropped everything
       skipped = min b (B.length left)
       taken = min c (B.length left - skipped)
-      held = Held.dropFront dropped (foldl (flip (Held.append . B.pack)) (Held.heldNothing from) pieces)
+      held = Held.dropFront dropped (foldl (\h piece -> Held.append (from `advance` fromIntegral (Held.size h)) (B.pack piece) h) Held.heldNothing pieces)
       first = from `advance` fromIntegral dropped
    in cover 30 (taken > 0) "some are read" . ioProperty $ do
         copied <- allocaBytes (max 1 (B.length left)) (\p -> Held.copyFront p (B.length left) held >> B.packCStringLen (castPtr p, B.length left))
@@ -45,5 +45,5 @@ anyOrder = forAll starts $ \from -> forAll (listOf (resize 20 arbitrary)) $ \pie
   let bytes = map B.pack pieces :: [B.ByteString]
       places = zip (scanl (+) 0 (map B.length bytes)) bytes
    in forAll (shuffle places) $ \shuffled ->
-        let held = foldl (\h (at, b) -> Held.insertAt (from `advance` fromIntegral at) b h) (Held.heldNothing from) shuffled
+        let held = foldl (\h (at, b) -> Held.insertAt from (from `advance` fromIntegral at) b h) Held.heldNothing shuffled
          in B.concat (Held.slices from (Held.size held) held) === B.concat bytes

@@ -18,6 +18,7 @@ import Weft.Bench.Machine (machineRow)
 import Weft.Bench.Named (named)
 import Weft.Bench.Report (printRows)
 import Weft.Bench.Tcp
+import Weft.Bench.Tcp.Idle (measureIdle)
 import Weft.Bench.Tcp.Server
 import Weft.Bench.Tcp.Stacks
 import Weft.Tcp.Device.Tun (Offload (..))
@@ -37,8 +38,13 @@ tcpCommand =
           (long "stacks" <> metavar "LIST" <> value stacks <> help ("any of " ++ names (map fst stacks) ++ "; the first that takes part is the base of the ratios (default: all)"))
         <*> optional (option (Text.pack <$> str) (long "only" <> metavar "TEXT" <> help "only the experiments with this in their name"))
         <*> peersOption "weft-bench/peers/bin"
+        <*> optional (option positive (long "idle" <> metavar "N" <> help "instead: this many idle connections of ours in one process, as 1,000,000"))
         <*> switch (long "in-namespace" <> internal)
-    run format quick rounds chosen only peers inside
+    run format quick rounds chosen only peers idle inside
+      | Just n <- idle = do
+          machine <- machineRow
+          rows <- measureIdle n
+          printRows format (machine : rows)
       | inside = do
           machine <- machineRow
           printRows format [machine]

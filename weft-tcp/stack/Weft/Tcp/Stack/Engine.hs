@@ -41,6 +41,7 @@ import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.IORef
 import Data.IntMap.Strict qualified as IntMap
+import Data.List (find)
 import Data.Maybe (fromMaybe)
 import Data.Sequence qualified as Sequence
 import Data.Word (Word16, Word32, Word8)
@@ -105,8 +106,8 @@ newConn st local localPort peer peerPort key loop first owner options = do
     newIORef
       Body
         { bodyTcb = stepTcb first,
-          bodyOut = heldNothing (sndNxt (stepTcb first)),
-          bodyIn = heldNothing (rcvRead (stepTcb first)),
+          bodyOut = heldNothing,
+          bodyIn = heldNothing,
           bodyReaders = [],
           bodyWriters = [],
           bodyOwner = owner,
@@ -117,8 +118,11 @@ newConn st local localPort peer peerPort key loop first owner options = do
           bodyAlarm = never,
           bodyAlarmKey = Nothing
         }
-  let c = Conn local peer localPort peerPort key loop body
+  let c = Conn own peer localPort peerPort key loop body
   c <$ modifyIORef' (stackConns st) (IntMap.insert key c)
+  where
+    -- The stack's own value, not the one that a packet was parsed into: connections share it.
+    own = fromMaybe local (find (== local) (tcpAddresses (stackSettings st)))
 
 -- | Do what the first step of a new connection says.
 openingStep :: Stack -> Maybe Home -> Conn -> Step -> IO ()
@@ -147,8 +151,8 @@ applyStep st here c start payload before' (Step t segments answers) = do
             bodyWriters = if writersGo then [] else bodyWriters b1,
             bodyRetransmitted = bodyRetransmitted b1 + fromIntegral (length (filter isAgain segments)),
             -- Nothing more is sent, and what a user who has gone might have read is of no use.
-            bodyOut = if closed then heldNothing (sndNxt t) else bodyOut b1,
-            bodyIn = if closed && bodyOwner b1 == Orphan then heldNothing (rcvRead t) else bodyIn b1
+            bodyOut = if closed then heldNothing else bodyOut b1,
+            bodyIn = if closed && bodyOwner b1 == Orphan then heldNothing else bodyIn b1
           }
   b3 <- setAlarm st (Deadline c) b2
   writeIORef (connBody c) b3
@@ -188,8 +192,7 @@ applyStep st here c start payload before' (Step t segments answers) = do
     store b h (Range from to)
       | bodyOwner b == Orphan = h
       | otherwise =
-          let base = if isEmpty h then heldNothing (rcvRead (bodyTcb before')) else h
-           in insertAt from (B.copy (B.take (fromIntegral (distance from to)) (B.drop (fromIntegral (distance start from)) payload))) base
+          insertAt (rcvRead (bodyTcb before')) from (B.copy (B.take (fromIntegral (distance from to)) (B.drop (fromIntegral (distance start from)) payload))) h
 
 -- | Has the peer ended its stream, or the connection itself ended?
 ended :: Body -> Bool

@@ -29,39 +29,52 @@ import Foreign.Marshal.Utils (copyBytes)
 import Foreign.Ptr (Ptr, castPtr, plusPtr)
 import Weft.Tcp.Sequence hiding (isEmpty)
 
--- | The place of the first byte in the stream, its sequence number, and pieces by their places,
--- which do not overlap. Places are not taken modulo 2^32.
-data Held = Held !Int !Seq !(IntMap ByteString)
+-- | Bytes: all idle connections share 'HeldNothing'.
+data Held
+  = HeldNothing
+  | -- | The place of the first byte in the stream, its sequence number, and pieces by their places,
+    -- which do not overlap. Places are not taken modulo 2^32.
+    Held !Int !Seq !(IntMap ByteString)
 
--- | No bytes; the next one will have this number.
-heldNothing :: Seq -> Held
-heldNothing from = Held 0 from IntMap.empty
+-- | No bytes.
+heldNothing :: Held
+heldNothing = HeldNothing
 
 -- | Are there none?
 isEmpty :: Held -> Bool
-isEmpty (Held _ _ m) = IntMap.null m
+isEmpty = \case
+  HeldNothing -> True
+  Held _ _ m -> IntMap.null m
 
 -- | From the first number to the end of the last piece.
 size :: Held -> Int
-size (Held at _ m) = maybe 0 (\(k, b) -> k + B.length b - at) (IntMap.lookupMax m)
+size = \case
+  HeldNothing -> 0
+  Held at _ m -> maybe 0 (\(k, b) -> k + B.length b - at) (IntMap.lookupMax m)
 
--- | At the end. The piece is kept as it is.
-append :: ByteString -> Held -> Held
-append b h@(Held at from m)
+-- | At the end, which has this number. The piece is kept as it is.
+append :: Seq -> ByteString -> Held -> Held
+append end b h
   | B.null b = h
-  | otherwise = Held at from (IntMap.insert (at + size h) b m)
+  | otherwise = case h of
+      HeldNothing -> Held 0 end (IntMap.singleton 0 b)
+      Held at from m -> Held at from (IntMap.insert (at + size h) b m)
 
--- | At its number, which is not before the first and overlaps no other piece.
-insertAt :: Seq -> ByteString -> Held -> Held
-insertAt s b h@(Held at from m)
+-- | At its number, which overlaps no other piece and is not before the first byte's, which is given
+-- first.
+insertAt :: Seq -> Seq -> ByteString -> Held -> Held
+insertAt first s b h
   | B.null b = h
-  | otherwise = Held at from (IntMap.insert (at + fromIntegral (distance from s)) b m)
+  | otherwise = case h of
+      HeldNothing -> insertAt first s b (Held 0 first IntMap.empty)
+      Held at from m -> Held at from (IntMap.insert (at + fromIntegral (distance from s)) b m)
 
 -- | Without this many at the front.
 dropFront :: Int -> Held -> Held
+dropFront _ HeldNothing = HeldNothing
 dropFront n (Held at from m)
   | n <= 0 = Held at from m
-  | IntMap.null rest = Held 0 from' IntMap.empty
+  | IntMap.null rest = HeldNothing
   | otherwise = Held at' from' rest
   where
     at' = at + n
@@ -75,6 +88,7 @@ dropFront n (Held at from m)
 
 -- | The bytes of this many numbers from one on, which are all there.
 slices :: Seq -> Int -> Held -> [ByteString]
+slices _ _ HeldNothing = []
 slices s n (Held at from m)
   | n <= 0 = []
   | otherwise = go (at + fromIntegral (distance from s)) n
@@ -86,6 +100,7 @@ slices s n (Held at from m)
 
 -- | Copy this many from the front, which are there.
 copyFront :: Ptr Word8 -> Int -> Held -> IO ()
+copyFront _ _ HeldNothing = pure ()
 copyFront to n h@(Held _ from _) = go to (slices from n h)
   where
     go p = \case

@@ -106,26 +106,26 @@ sendSock st s more pieces here now = onWritable st s $ \c b ->
     else case roomOf st b of
       0 -> pure (Again (waitToWrite c) Nothing)
       room -> do
-        let (n, out) = fill room 0 (bodyOut b) pieces
+        let (n, out) = fill (sndEnd (bodyTcb b)) room 0 (bodyOut b) pieces
         writeIORef (connBody c) b {bodyOut = out}
         advanceConn st here now c ((if more == NothingMore then Wrote else WroteMore) (fromIntegral n)) B.empty
         pure (Answer n)
   where
-    fill room n out = \case
+    fill end room n out = \case
       [] -> (n, out)
       p : rest
         | room <= 0 -> (n :: Int, out)
         | otherwise ->
             let piece = B.copy (B.take (min room largest) p)
                 left = B.drop (B.length piece) p
-             in fill (room - B.length piece) (n + B.length piece) (append piece out) (if B.null left then rest else left : rest)
+             in fill end (room - B.length piece) (n + B.length piece) (append end piece out) (if B.null left then rest else left : rest)
     -- So that memory becomes free as the peer acknowledges.
     largest = 65536
 
 -- | Take bytes whether or not there is room. Nobody else has their memory.
 appendSock :: Stack -> Socket -> ByteString -> Maybe Home -> Instant -> IO (Verdict Int)
 appendSock st s bytes here now = onWritable st s $ \c b -> do
-  writeIORef (connBody c) b {bodyOut = append bytes (bodyOut b)}
+  writeIORef (connBody c) b {bodyOut = append (sndEnd (bodyTcb b)) bytes (bodyOut b)}
   advanceConn st here now c (Wrote (fromIntegral (B.length bytes))) B.empty
   pure (Answer (B.length bytes))
 
