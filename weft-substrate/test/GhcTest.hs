@@ -11,8 +11,10 @@ module GhcTest (tests) where
 import Control.Concurrent qualified as GHC
 import Control.Exception hiding (throwTo)
 import Control.Monad
+import Data.List (sort)
 import Library
 import System.IO.Unsafe (unsafePerformIO)
+import System.Mem (performMajorGC)
 import Test.Tasty
 import Test.Tasty.HUnit
 import Weft.ConcLib.MP (newChan, newEmptyMVar, newMVar, putMVar, readChan, readMVar, takeMVar, threadDelay, tryPutMVar, tryReadMVar, tryTakeMVar, writeChan, writeList2Chan)
@@ -54,6 +56,7 @@ every library =
           ("T5558: a variable made in a lazy value", lazyVariable),
           ("T5611: an exception that comes during a call that blocks", blockedCall)
         ]
+          <> [("conc018, 019, 024, 033, T7970: a thread that waits for ever is told", told) | isCooperative library]
           -- Where throwTo waits for its target.
           <> [("conc016: a thread that waits to throw is killed", killsThrower) | not (isCooperative library)]
   ]
@@ -71,6 +74,22 @@ throughChannel Library {..} = do
   mapM (const (readChan c)) text >>= (@?= text)
   where
     text = "of no great length"
+
+-- The main thread does not wait meanwhile: nobody but the other could wake it.
+told :: Library t -> Assertion
+told Library {..} = do
+  out <- newEmptyMVar
+  late <- newEmptyMVar
+  -- This one waits, too, but for what will come.
+  _ <- forkIO (threadDelay 20_000 >> putMVar late 'x')
+  _ <- forkIO ((newEmptyMVar >>= takeMVar) `catch` \BlockedIndefinitelyOnMVar -> putMVar out "empty")
+  _ <- forkIO ((newMVar () >>= (`putMVar` ())) `catch` \BlockedIndefinitelyOnMVar -> putMVar out "full")
+  _ <- forkIO (atomically retry `catch` \BlockedIndefinitelyOnMVar -> putMVar out "retry")
+  got <- replicateM 3 (collected out)
+  sort got @?= ["empty", "full", "retry"]
+  takeMVar late >>= (@?= 'x')
+  where
+    collected out = performMajorGC >> yield >> tryTakeMVar out >>= maybe (collected out) pure
 
 relay :: Library t -> Assertion
 relay Library {..} = do

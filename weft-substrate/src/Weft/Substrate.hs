@@ -44,6 +44,7 @@ module Weft.Substrate
     SLSKey,
     newSLSKey,
     getSLS,
+    getSLSIO,
     setSLS,
 
     -- * Errors of use

@@ -1,3 +1,5 @@
+{-# LANGUAGE MagicHash #-}
+{-# LANGUAGE UnboxedTuples #-}
 {-# OPTIONS_GHC -O2 #-}
 {-# OPTIONS_HADDOCK not-home #-}
 
@@ -30,15 +32,17 @@ module Weft.ConcLib.Internal.Threads
 where
 
 import Control.Concurrent qualified as GHC
-import Control.Exception (AsyncException (ThreadKilled), Exception, MaskingState (..), SomeException, catch, fromException, getMaskingState, mask_, throwIO, toException, try, uninterruptibleMask_)
+import Control.Exception (AsyncException (ThreadKilled), BlockedIndefinitelyOnMVar (..), Exception, MaskingState (..), SomeException, catch, fromException, getMaskingState, mask_, throwIO, toException, try, uninterruptibleMask_)
 import Control.Monad (forM, forM_, unless, void, when)
 import Data.IORef (IORef, atomicModifyIORef', newIORef)
-import GHC.IO (unsafeUnmask)
+import GHC.Exts (mkWeak#)
+import GHC.IO (IO (..), unIO, unsafeUnmask)
 import System.IO.Unsafe (unsafePerformIO)
 import Weft.ConcLib.Internal.Poller (Poller)
 import Weft.ConcLib.Internal.Scheduler
 import Weft.ConcLib.Internal.Waiter
 import Weft.Substrate
+import Weft.Substrate.Internal.Types (StackId (..))
 
 -- | A thread.
 data ThreadId = ThreadId
@@ -46,7 +50,7 @@ data ThreadId = ThreadId
     threadLibrary :: !Library,
     -- | What was thrown at it and not yet raised, the first first.
     threadPending :: !(PVar [SomeException]),
-    -- | What it waits for, if that can be interrupted.
+    -- | What it waits for, or has last waited for, if that can be interrupted.
     threadWaits :: !(PVar (Maybe Waiter))
   }
 
@@ -62,11 +66,11 @@ self = unsafePerformIO (newSLSKey Nothing)
 
 -- | The thread that this is. Where none runs, 'NotOnHEC'.
 myThreadId :: IO ThreadId
-myThreadId = atomicPTM (getSLS self) >>= maybe (throwIO NotOnHEC) pure
+myThreadId = getSLSIO self >>= maybe (throwIO NotOnHEC) pure
 
 -- | Who collects events for the thread that this is. 'Nothing' on a HEC that is a thread.
 eventsHere :: IO (Maybe (Poller, PTM ()))
-eventsHere = fmap (\t -> (libraryPoller (threadLibrary t), kickCollector (threadLibrary t))) <$> atomicPTM (getSLS self)
+eventsHere = fmap (\t -> (libraryPoller (threadLibrary t), kickCollector (threadLibrary t))) <$> getSLSIO self
 
 -- Running ------------------------------------------------------------------------------------
 
@@ -105,7 +109,8 @@ numbers = unsafePerformIO (newIORef 1)
 {-# NOINLINE numbers #-}
 
 -- | A new thread, of the same run, with the masking state of this one. It runs when a HEC is free. An
--- exception that it does not handle is reported on standard error, but for 'ThreadKilled'.
+-- exception that it does not handle is reported on standard error, but for 'ThreadKilled' and
+-- 'BlockedIndefinitelyOnMVar'.
 forkIO :: IO () -> IO ThreadId
 forkIO act = do
   me <- myThreadId
@@ -127,12 +132,33 @@ forkWith library act = do
     setSLS self (Just t)
     r <- try act
     case r of
-      Left e | Just ThreadKilled <- fromException e -> pure ()
+      Left e
+        | Just ThreadKilled <- fromException e -> pure ()
+        | Just BlockedIndefinitelyOnMVar <- fromException e -> pure ()
       Left e -> void (GHC.forkIO (throwIO (e :: SomeException)))
       Right () -> pure ()
     switch (next library)
+  lastRites stack t
   atomicPTM (enqueue library stack)
   pure t
+
+-- Note [Waiting for ever]
+-- ~~~~~~~~~~~~~~~~~~~~~~~
+-- A thread that waits is known to what it waits for, and to who has its 'ThreadId'. If the collector finds
+-- its stack dead, nobody can wake it any more: a finalizer, which keeps the stack from being
+-- collected once more, throws at it. A thread that has ended waits for nothing, so its finalizer does nothing.
+
+-- | Have a thread told when it waits for ever.
+lastRites :: StackId -> ThreadId -> IO ()
+lastRites (StackId slots) t = IO $ \s -> case mkWeak# slots () (unIO told) s of (# s1, _ #) -> (# s1, () #)
+  where
+    told =
+      atomicPTM $
+        readPVar (threadWaits t) >>= mapM_ (\w -> post t (toException BlockedIndefinitelyOnMVar) >> wake w)
+
+-- | An exception for a thread, which it looks for when it waits or yields.
+post :: ThreadId -> SomeException -> PTM ()
+post t e = readPVar (threadPending t) >>= writePVar (threadPending t) . (<> [e])
 
 -- | Let the other ready threads run first. An exception that was thrown at this thread is raised
 -- here if it is unmasked.
@@ -140,23 +166,26 @@ yield :: IO ()
 yield = do
   me <- myThreadId
   switch (getStackId >>= nextAfter (threadLibrary me))
-  deliver
+  deliverTo me
 
 -- | Raise what was thrown at this thread, if it is unmasked.
 deliver :: IO ()
-deliver = do
-  masking <- getMaskingState
-  when (masking == Unmasked) raisePending
+deliver = myThreadId >>= deliverTo
 
-raisePending :: IO ()
-raisePending = do
-  me <- myThreadId
+deliverTo :: ThreadId -> IO ()
+deliverTo me =
+  readPVarIO (threadPending me) >>= \case
+    [] -> pure ()
+    _ -> getMaskingState >>= \masking -> when (masking == Unmasked) (raisePending me)
+
+raisePending :: ThreadId -> IO ()
+raisePending me = do
   e <-
     atomicPTM $
       readPVar (threadPending me) >>= \case
         [] -> pure Nothing
         e : es -> Just e <$ writePVar (threadPending me) es
-  forM_ e raiseAsync
+  mapM_ raiseAsync e
 
 -- | Throw an exception at a thread. It is raised there when the thread waits next or waits already,
 -- unless it is masked uninterruptibly, and at its next 'yield' or unmasked wait. Thrown at this thread,
@@ -166,10 +195,7 @@ throwTo t e = do
   me <- myThreadId
   if t == me
     then raiseAsync e
-    else atomicPTM $ do
-      pending <- readPVar (threadPending t)
-      writePVar (threadPending t) (pending <> [toException e])
-      readPVar (threadWaits t) >>= mapM_ wake
+    else atomicPTM (post t (toException e) >> readPVar (threadWaits t) >>= mapM_ wake)
 
 -- | Throw 'ThreadKilled'.
 killThread :: ThreadId -> IO ()
@@ -185,7 +211,7 @@ data Attempt a = Got a | Waits (Waiter -> PVar (Maybe a) -> PTM ())
 -- the next in the same step, one that is a HEC sleeps. Who wakes the waiter has written the result
 -- before. Interruptible while it waits, unless masked so. Elsewhere than on a HEC, 'NotOnHEC'.
 performWaiting :: PTM (Attempt a) -> IO a
-performWaiting attempt = atomicPTM (getSLS self) >>= maybe (performSleeping attempt) (performSwitching attempt)
+performWaiting attempt = getSLSIO self >>= maybe (performSleeping attempt) (performSwitching attempt)
 {-# INLINE performWaiting #-}
 
 performSwitching :: PTM (Attempt a) -> ThreadId -> IO a
@@ -212,12 +238,12 @@ performSwitching attempt me = do
                   next library
         readPVarIO outcome >>= \case
           Had a -> pure a
-          Interrupted -> raisePending >> again
+          Interrupted -> raisePending me >> again
           Waited place ->
-            atomicPTM (writePVar (threadWaits me) Nothing >> readPVar place) >>= \case
+            readPVarIO place >>= \case
               -- What has succeeded is not lost to an exception that came later.
               Just a -> pure a
-              Nothing -> raisePending >> again
+              Nothing -> raisePending me >> again
   again
 
 data Progress a = Had a | Interrupted | Waited (PVar (Maybe a))
@@ -250,6 +276,6 @@ performSleeping attempt = do
 -- | Have an exception, which came when something has succeeded, raised here a little later.
 postpone :: SomeException -> IO ()
 postpone e =
-  atomicPTM (getSLS self) >>= \case
-    Just t -> atomicPTM (readPVar (threadPending t) >>= writePVar (threadPending t) . (e :))
+  getSLSIO self >>= \case
+    Just t -> atomicPTM (post t e)
     Nothing -> GHC.myThreadId >>= \me -> void (GHC.forkIO (GHC.throwTo me e))

@@ -8,7 +8,7 @@
 --
 -- A value for each stack and key. The dictionary of a stack is an array that hangs on it, indexed
 -- by the numbers of keys, and is collected with it. A stack's own code reads and writes it.
-module Weft.Substrate.Internal.Local (SLSKey, newSLSKey, getSLS, setSLS, noDictionary) where
+module Weft.Substrate.Internal.Local (SLSKey, newSLSKey, getSLS, getSLSIO, setSLS, noDictionary) where
 
 import Control.Monad (when)
 import Data.IORef (IORef, atomicModifyIORef', newIORef)
@@ -34,16 +34,22 @@ keys = unsafePerformIO (newIORef 0)
 
 -- | What the stack that runs this transaction holds under a key.
 getSLS :: SLSKey a -> PTM a
-getSLS (SLSKey i initial) = do
-  t <- getStackId
-  unsafeIOToPTM $ do
-    d <- dictionary t
-    n <- sizeOf d
-    if i < n
-      then do
-        x <- readSmallArray d i
-        pure (case x of Present a -> unsafeCoerce a; Absent -> initial)
-      else pure initial
+getSLS key = getStackId >>= unsafeIOToPTM . entryOf key
+
+-- | What this stack holds under a key: @atomicPTM . getSLS@, and cheaper.
+getSLSIO :: SLSKey a -> IO a
+getSLSIO key = stackHere >>= entryOf key . snd
+{-# INLINE getSLSIO #-}
+
+entryOf :: SLSKey a -> StackId -> IO a
+entryOf (SLSKey i initial) t = do
+  d <- dictionary t
+  n <- sizeOf d
+  if i < n
+    then do
+      x <- readSmallArray d i
+      pure (case x of Present a -> unsafeCoerce a; Absent -> initial)
+    else pure initial
 
 -- | Have this stack hold a value under a key. At once, and never undone. Not evaluated.
 setSLS :: SLSKey a -> a -> IO ()
