@@ -170,7 +170,7 @@ receiveCall fd n peek least = do
               setConn i c {cIn = discard (at + B.length bytes') (cIn c)}
               input (Consumed (fromIntegral (B.length bytes'))) B.empty i
             pure (B.length bytes', bytes')
-        | cEnded c && not (cReset c) -> pure (0, B.empty)
+        | cEnded c -> pure (0, B.empty)
         | cError c /= 0 -> setConn i c {cError = 0} >> failing (cError c)
         | cReadShut c || cReset c || cEnded c || n == 0 -> pure (0, B.empty)
         | tcbState (cTcb c) == Closed -> if cOpened c then pure (0, B.empty) else failing eNotConn

@@ -47,7 +47,7 @@ main = do
     when (tcbState t /= Established) (putStrLn "not all are established" >> exitFailure)
   let each = fromIntegral live / fromIntegral count :: Double
   putStrLn ("bytes of an idle connection: " ++ show each)
-  when (each > 242) exitFailure
+  when (each > 250) exitFailure
   where
     liveBytes = do
       performMajorGC

@@ -288,7 +288,7 @@ consumed now t
     roomy = distance (rcvNxt t) edge >= max (open + worth) (2 * open)
     waited =
       ackAt t /= never
-        && ( distance (rcvAcked t) (rcvNxt t) > fromIntegral (rcvMss t)
+        && ( distance (rcvAcked t) (rcvNxt t) >= fromIntegral (rcvMss t) + (if hasNarrowBuffer t then 0 else 1)
                || readable t == 0 && (t `is` PushedTwice || t `is` Pushed && not (t `is` Interactive))
            )
 

@@ -14,7 +14,7 @@ where
 import Data.Bits (unsafeShiftR)
 import Data.Int (Int32)
 import Data.Maybe (fromMaybe, isJust)
-import Data.Word (Word16, Word32)
+import Data.Word (Word16)
 import Weft.Tcp.Congestion
 import Weft.Tcp.Internal.Acked
 import Weft.Tcp.Internal.Output
@@ -230,7 +230,9 @@ text now s answers t
         }
     small = segmentLength s > 0 && segmentLength s < fromIntegral (rcvMss t)
     pushed = small || segmentLength s > 0 && f `has` psh
-    (next, rest) = takeReady (rcvNxt t) queue
+    (ready, rest) = takeReady (rcvNxt t) queue
+    -- What a peer sent beyond its FIN is not there.
+    next = if seen `is` FinSeen then earlier ready (rcvFin seen) else ready
     ended = seen `is` FinSeen && next == rcvFin seen
     inOrder = distance (rcvNxt t) next
     moved =
@@ -246,10 +248,12 @@ text now s answers t
     delayed x
       | finNow && tcbState t /= Established || ended && dataAt x < 0 || not (isComplete queue' && isComplete (tcbReassembly t)) || inOrder == 0 && not ended = put AckNow True x
       | rcvQuick x > 0 && not (x `is` Interactive) = put AckNow True x {rcvQuick = rcvQuick x - 1}
-      | distance (rcvAcked x) (rcvNxt x) > fromIntegral (rcvMss x) = put AckNow True x
+      | distance (rcvAcked x) (rcvNxt x) > fromIntegral (rcvMss x) && not narrow = put AckNow True x
       | ackAt x == never = x {ackAt = now + settingAckDelay (tcbSettings x)}
       | otherwise = x
     queue' = rest
+    -- The acknowledgement follows the read, which makes room for more.
+    narrow = hasNarrowBuffer t
     closing x
       | not ended = x
       | otherwise = case tcbState x of

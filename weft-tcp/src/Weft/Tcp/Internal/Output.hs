@@ -245,7 +245,7 @@ offer t
     buffer = settingReceiveBuffer (tcbSettings t)
     largest = 65535 * 2 ^ rcvScale t
     edge = earlier (rcvRead t `advance` buffer) (rcvNxt t `advance` largest)
-    step = min (buffer `div` 2) (fromIntegral (settingMss (tcbSettings t)))
+    step = min (buffer `div` 2) (fromIntegral (if hasNarrowBuffer t then rcvMss t else settingMss (tcbSettings t)))
 
 -- The timer for what remains. A running one is left alone.
 arm :: Instant -> Tcb -> Tcb

@@ -39,6 +39,7 @@ module Weft.Tcp.Internal.Tcb
     clockValue,
     synchronized,
     maySend,
+    hasNarrowBuffer,
   )
 where
 
@@ -386,3 +387,8 @@ synchronized s = s >= Established && s /= Closed
 -- | May data or a FIN go out, for the first time or again?
 maySend :: State -> Bool
 maySend s = s `elem` [Established, CloseWait, FinWait1, Closing, LastAck]
+
+-- | Is there room for few segments only? Then each is acknowledged when it was read: one that waits
+-- for the next would hold up a good part of what the peer may send in a round trip.
+hasNarrowBuffer :: Tcb -> Bool
+hasNarrowBuffer t = settingReceiveBuffer (tcbSettings t) < 16 * fromIntegral (rcvMss t)
