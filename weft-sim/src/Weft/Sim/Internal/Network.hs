@@ -175,11 +175,14 @@ connectSocket net s address limit = withRole net what s $ \sock -> \case
           Right (ip, port) -> connectInet net sock address ip port (instantNanoseconds <$> limit)
 
 receive :: Network -> Socket -> Buffer -> Int -> Int -> Answering Int
-receive _ _ buffer offset count | hasNoRoom buffer offset count = refuse "receive" eINVAL
-receive net s buffer offset count = withRole net "receive" s $ \sock -> \case
-  Streaming end -> waiting (endReaders end) "receive" (receiveFromEnd net end "receive" buffer offset count)
-  Datagrams box -> \ask k -> waiting (boxReaders box) "receive" (receiveDatagram box "receive" buffer offset count) ask (k . fst)
-  _ -> refuse "receive" (notConnected sock)
+receive _ _ buffer offset count ask k | hasNoRoom buffer offset count = refuse "receive" eINVAL ask k
+-- With all arguments, here and below: a function that returns a function is slow to call.
+receive net s buffer offset count ask k = withRole net "receive" s use ask k
+  where
+    use sock = \case
+      Streaming end -> waiting (endReaders end) "receive" (receiveFromEnd net end "receive" buffer offset count)
+      Datagrams box -> \ask' k' -> waiting (boxReaders box) "receive" (receiveDatagram box "receive" buffer offset count) ask' (k' . fst)
+      _ -> refuse "receive" (notConnected sock)
 
 hasNoRoom :: Buffer -> Int -> Int -> Bool
 hasNoRoom buffer offset count = snd (roomOf buffer offset count) <= 0
@@ -191,11 +194,14 @@ notConnected sock = if sockFamily sock == AF_UNIX then eINVAL else eNOTCONN
 send :: Network -> Socket -> ByteString -> Answering Int
 send net s bytes = sendVector net s [bytes]
 
+{- HLINT ignore sendVector "Eta reduce" -}
 sendVector :: Network -> Socket -> [ByteString] -> Answering Int
-sendVector net s pieces = withRole net "send" s $ \sock -> \case
-  Streaming end -> waiting (endWriters end) "send" (sendToEnd net end "send" pieces)
-  Datagrams box -> sendDatagram net sock box "send" (ByteString.concat pieces) Nothing
-  _ -> refuse "send" (if sockFamily sock == AF_UNIX then eNOTCONN else ePIPE)
+sendVector net s pieces ask k = withRole net "send" s use ask k
+  where
+    use sock = \case
+      Streaming end -> waiting (endWriters end) "send" (sendToEnd net end "send" pieces)
+      Datagrams box -> sendDatagram net sock box "send" (ByteString.concat pieces) Nothing
+      _ -> refuse "send" (if sockFamily sock == AF_UNIX then eNOTCONN else ePIPE)
 
 receiveFrom :: Network -> Socket -> Buffer -> Answering (Int, SockAddr)
 receiveFrom _ _ buffer | bufferSize buffer == 0 = refuse "receive from" eINVAL
