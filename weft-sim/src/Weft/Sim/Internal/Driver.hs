@@ -14,9 +14,8 @@
 module Weft.Sim.Internal.Driver (Plan (..), Conclusion (..), RunEnd (..), Stuck (..), drive) where
 
 import Control.Concurrent.MVar
-import Control.Exception (BlockedIndefinitelyOnMVar (..), SomeException, evaluate, try)
-import Control.Monad (forM, forM_, unless, void, when)
-import Data.Foldable (for_)
+import Control.Exception (BlockedIndefinitelyOnMVar (..), SomeException, try)
+import Control.Monad (forM_, unless, when)
 import Data.IORef
 import Data.IntMap.Strict qualified as IntMap
 import Data.IntSet qualified as IntSet
@@ -27,19 +26,16 @@ import Weft.Internal.Core.Scheduler
 import Weft.Internal.Core.Trace
 import Weft.Internal.Os.AtEnd (openDoors, runAll)
 import Weft.Internal.Run.Ending
-import Weft.Sim.Internal.Choices
 import Weft.Sim.Internal.Conditions
 import Weft.Sim.Internal.Driver.Recording
 import Weft.Sim.Internal.Driver.State
+import Weft.Sim.Internal.Driver.Step
 import Weft.Sim.Internal.Driver.Watching
 import Weft.Sim.Internal.Events
 import Weft.Sim.Internal.Homes
-import Weft.Sim.Internal.Interrupts
 import Weft.Sim.Internal.Kernel
-import Weft.Sim.Internal.Race
 import Weft.Sim.Internal.Random
 import Weft.Sim.Internal.Ready
-import Weft.Sim.Internal.Timeline
 import Weft.Sim.Internal.World
 
 -- Note [A step]
@@ -71,7 +67,8 @@ drive plan program = do
   start <- clock (worldEvents world)
   d <-
     Driver plan
-      <$> newReadyList
+      <$> newIORef Nothing
+      <*> newReadyList
       <*> newIORef Nothing
       <*> newIORef NoActor
       <*> (arrayFromList <$> mapM (const (newIORef Seq.empty)) [1 .. planWorkers plan])
@@ -86,9 +83,8 @@ drive plan program = do
       <*> newIORef IntSet.empty
       <*> newIORef []
       <*> newStreaks
-  holder <- newIORef Nothing
-  workers <- newWorkers (planWorkers plan) (planKernel plan) (watcherOf d holder)
-  writeIORef holder (Just workers)
+  workers <- newWorkers (planWorkers plan) (planKernel plan) (watcherOf d)
+  writeIORef (driverWorkers d) (Just workers)
   result <- newIORef Nothing
   let finish = writeIORef result . Just
       main' = toTrace (program >>= effect . finish . Right)
@@ -127,10 +123,11 @@ loop d workers ending result = turn False
           Nothing
             | steps >= planMaxSteps plan -> pure TooManySteps
             | otherwise -> do
-                ran <- advance goesOn
+                ran <- advance d workers goesOn
                 case ran of
-                  Just goesOn' -> turn goesOn'
-                  Nothing -> do
+                  GoesOn -> turn True
+                  GaveWay -> turn False
+                  NothingCan -> do
                     next <- nextEvent events
                     case next of
                       Just t
@@ -152,15 +149,16 @@ loop d workers ending result = turn False
       steps <- readPrimVar (driverSteps d)
       stop <- if steps `rem` 16 == 15 then planStop plan else pure False
       when (living > 0 && steps < planMaxSteps plan && not stop) $ do
-        ran <- advance goesOn
+        ran <- advance d workers goesOn
         case ran of
-          Just goesOn' -> closing limit goesOn' looked
-          Nothing -> do
+          GoesOn -> closing limit True looked
+          GaveWay -> closing limit False looked
+          NothingCan -> do
             soon <- due limit
             -- Looking at all of them takes as long as there are many: not before each event.
             let look = not soon || steps - looked >= living
             when look endAll
-            woke <- anything
+            woke <- hasReady d
             soon' <- due limit
             when (woke || soon') $ do
               unless woke happen
@@ -175,11 +173,6 @@ loop d workers ending result = turn False
         waiting <- homeVisit (indexArray (workerHomes workers) w) (\seen r -> pure (case seen of SeenWaiting wait -> waitTcb wait : r; _ -> r)) []
         forM_ waiting $ \tcb -> isAlive world tcb >>= \alive -> unless alive (bury d workers w tcb)
       endThreads ending (indexArray (workerSchedulers workers) w) (indexArray (workerInstances workers) w)
-
-    anything = do
-      n <- count (driverReady d)
-      m <- readPrimVar (driverMessages d)
-      pure (n + m > 0)
 
     happen = do
       writeIORef (driverActor d) TheWorldItself
@@ -202,172 +195,3 @@ loop d workers ending result = turn False
     setTime = do
       now <- clock events
       forM_ (workerHomes workers) $ \home -> writePrimVar (homeClock home) (fromIntegral now)
-
-    -- One step, if anything can run: whether the thread goes on.
-    advance goesOn = do
-      n <- count (driverReady d)
-      m <- readPrimVar (driverMessages d)
-      if n + m == 0
-        then do
-          again <- retryTransactions
-          more <- if again then pure True else anyM nextStrike (planInterrupts plan)
-          if more then advance False else pure Nothing
-        else
-          if goesOn
-            then do
-              entry <- takeLast (driverReady d)
-              (entry', visible) <- peek entry
-              if visible && n + m > 1
-                then decideAmong (Just entry') (n - 1) m
-                else runThread entry'
-            else decideAmong Nothing n m
-
-    -- Options: the thread that ran, messages by worker, threads in order.
-    decideAmong current n m = do
-      boxes <- if m == 0 then pure [] else waitingBoxes
-      let mine = maybe 0 (const 1) current
-          messages = length boxes
-          options = mine + messages + n
-          threadOf i
-            | i < mine = pure (maybe 0 (tcbNumber . entryTcb) current)
-            | i < mine + messages = pure (-1)
-            | otherwise = tcbNumber . entryTcb <$> entryAt (driverReady d) (i - mine - messages)
-      choice <- if options <= 1 then pure 0 else chooseThread (planChooser plan) (mine == 1) options threadOf
-      if choice < mine
-        then maybe (pure Nothing) runThread current
-        else do
-          other <-
-            if choice < mine + messages
-              then pure Nothing
-              else Just <$> takeAt (driverReady d) (choice - mine - messages)
-          -- The interrupted thread is ready, and has been for the shortest time.
-          mapM_ (append (driverReady d)) current
-          case other of
-            Just entry -> runThread entry
-            Nothing -> runMessage (boxes !! (choice - mine)) >> pure (Just False)
-
-    waitingBoxes =
-      concat
-        <$> forM
-          [0 .. planWorkers plan - 1]
-          ( \w -> do
-              box <- readIORef (indexArray (driverInboxes d) w)
-              pure [w | not (Seq.null box)]
-          )
-
-    runMessage w = do
-      (known, act) <- atomicModifyIORef' (indexArray (driverInboxes d) w) $ \box -> case Seq.viewl box of
-        first Seq.:< rest -> (rest, first)
-        Seq.EmptyL -> (box, (IntMap.empty, pure ()))
-      void (fetchSubInt (driverMessages d) 1)
-      writeIORef (driverActor d) (Message w known)
-      bumpStep d
-      record d (ByMessage w) (Just "message")
-      act
-      finishRecord d False
-
-    runThread entry = do
-      alive <- isAlive world (entryTcb entry)
-      if alive then runAlive entry else Just False <$ bury d workers (entryWorker entry) (entryTcb entry)
-
-    runAlive entry = do
-      let tcb = entryTcb entry
-          number = tcbNumber tcb
-      trace <- forced entry
-      for_ (planInterrupts plan) $ \i -> passed i number >> strikeBefore i entry trace
-      writeIORef (driverActor d) (Running number (tcbLabel tcb))
-      bumpStep d
-      step <- readPrimVar (driverSteps d)
-      digest d number (nodeTag trace)
-      for_ (planDetector plan) $ \detector -> observe detector number step trace
-      when (isEffect trace) $ writePrimVar (driverStirred d) 1
-      record d (ByThread number (tcbLabel tcb)) (describeNode (driverStart d) trace)
-      writeIORef (driverChosen d) (Just entry {entryResume = const trace})
-      tired <- endless d number trace
-      let scheduler = indexArray (workerSchedulers workers) (entryWorker entry)
-          slice = void (runSlice (if tired then scheduler {schedulerPauses = False} else scheduler) 1)
-      case planAudit plan of
-        Just tell | isEffect trace -> audited (tell . (("thread " <> show number <> labelBehind (tcbLabel tcb) <> ", step " <> show step <> ": ") <>)) slice
-        _ -> slice
-      -- Does it go on? Then it is the last that is ready.
-      n <- count (driverReady d)
-      same <-
-        if n == 0
-          then pure False
-          else (== number) . tcbNumber . entryTcb <$> entryAt (driverReady d) (n - 1)
-      finishRecord d (not same && mayWait trace)
-      case trace of
-        Done -> for_ (planDetector plan) (`ended` number)
-        _ -> pure ()
-      for_ (planInterrupts plan) $ \i -> unless same (strikeWaiting i entry trace)
-      pure (Just (same && not (isYield trace)))
-
-    -- Note [Interruptions] in "Weft.Sim.Internal.Interrupts".
-    strikeBefore i entry trace = when (isSystemCall trace && masking entry == Unmasked) $ do
-      ways <- strikes i entry
-      unless (null ways) $ do
-        choice <- decideStrike i (planChooser plan) (length ways)
-        for_ (take 1 (drop (choice - 1) ways)) $ \way -> when (choice > 0) (carryOut i entry (before trace) way)
-      where
-        before = maybe "" (", before it does this: " <>) . describeNode (driverStart d)
-
-    strikeWaiting i entry trace = when (isSystemCall trace && not (isYield trace) && masking entry /= MaskedUninterruptible) $ do
-      ways <- strikes i entry
-      unless (null ways) $ do
-        choice <- decideStrike i (planChooser plan) (2 * length ways)
-        let (late, n) = (choice - 1) `divMod` length ways
-        for_ (take 1 (drop n ways)) $ \way -> when (choice > 0) $ do
-          let act = carryOut i entry ", while it waits" way
-          if late == 0 then act else ambush i (tcbNumber (entryTcb entry)) act
-
-    masking = stateMasking . tcbState . entryTcb
-
-    strikes i entry = do
-      closing' <- readIORef (homeClosing home)
-      if closing' then pure [] else strikesAt i (planSim plan) home (entryTcb entry)
-      where
-        home = indexArray (workerHomes workers) (entryWorker entry)
-
-    carryOut i entry when' way = do
-      let tcb = entryTcb entry
-      said <- moment d (ByThread (tcbNumber tcb) (tcbLabel tcb)) (strikeWhat way <> when')
-      struck i said
-      note world ("fault: thread " <> show (tcbNumber tcb) <> labelBehind (tcbLabel tcb) <> " " <> momentText said)
-      writeIORef (driverActor d) TheWorldItself
-      strikeNow way >>= mapM_ (toItsEnd (8 :: Int))
-
-    toItsEnd left number = when (left > 0) $ do
-      found <- takeWhere ((== number) . tcbNumber . entryTcb) (driverReady d)
-      for_ found $ \entry -> runThread entry >> toItsEnd (left - 1) number
-
-    -- Nothing can run: somebody may have waited for that.
-    nextStrike i = do
-      closing' <- readIORef (homeClosing (indexArray (workerHomes workers) 0))
-      nextAmbush i >>= \case
-        Just act | not closing' -> act >> anything >>= \ready -> if ready then pure True else nextStrike i
-        _ -> pure False
-
-    -- Transactions that wait are tried again when a variable may have changed without
-    -- their knowing.
-    retryTransactions = do
-      stirred <- readPrimVar (driverStirred d)
-      waiting <- readIORef (driverRetries d)
-      if stirred == 0 || IntMap.null waiting
-        then pure False
-        else do
-          writePrimVar (driverStirred d) 0
-          writeIORef (driverActor d) TheWorldItself
-          wakeRetries d
-          anything
-
-anyM :: (a -> IO Bool) -> Maybe a -> IO Bool
-anyM = maybe (pure False)
-
--- | Evaluate a thread's next node, which is its own pure code, perhaps long, and whose
--- exceptions are the thread's. Its holder continues with it: it is evaluated once.
-forced :: Entry -> IO Trace
-forced entry = either (\(e :: SomeException) -> Throw e) id <$> try (evaluate (entryResume entry ()))
-
--- | The same entry with its node evaluated, and whether others could notice the node.
-peek :: Entry -> IO (Entry, Bool)
-peek entry = (\trace -> (entry {entryResume = const trace}, isVisible trace)) <$> forced entry

@@ -5,9 +5,10 @@
 --
 -- Makes for each worker what its threads see of it and the production scheduler, over a
 -- ready list that all of them share. The driver runs them in turn.
-module Weft.Sim.Internal.Homes (Watcher (..), Workers (..), newWorkers) where
+module Weft.Sim.Internal.Homes (Watcher (..), BecomesReady (..), Workers (..), newWorkers) where
 
 import Control.Exception (SomeException, throwIO)
+import Control.Monad (void)
 import Control.Monad.Fix (mfix)
 import Data.Foldable (foldlM, foldrM)
 import Data.IORef
@@ -29,7 +30,7 @@ import Weft.Internal.Os.Simulated (noteSimulation)
 -- | What the driver wants to be told, and asked.
 data Watcher = Watcher
   { -- | A thread of this worker is ready.
-    watchReady :: Int -> Why -> Tcb -> Resume -> IO (),
+    watchReady :: Int -> BecomesReady,
     -- | The thread that the driver has chosen for this worker, or any.
     watchNext :: Int -> IO (Maybe Ready),
     -- | Which threads of this worker are ready.
@@ -40,6 +41,13 @@ data Watcher = Watcher
     watchReport :: String -> IO (),
     watchProbe :: Probe
   }
+
+-- | A function of its own for each worker, which is called with three arguments: a fourth would
+-- make GHC allocate a partial application for each call. (So would a call of unknown arity that is all that
+-- another function does: hence the 'void'.)
+data BecomesReady = BecomesReady (Why -> Tcb -> Resume -> IO ())
+
+{- HLINT ignore BecomesReady "Use newtype instead of data" -}
 
 -- | The workers of a run.
 data Workers = Workers
@@ -69,6 +77,7 @@ newWorkers count kernel watcher = do
       clock <- newPrimVar 0
       births <- newBirths
       guests <- newGuests
+      let !becomes = readyOn index
       pure
         Home
           { homeWorker = index,
@@ -76,7 +85,7 @@ newWorkers count kernel watcher = do
             homeProbe = Just (watchProbe watcher),
             homeNumbers = numbers,
             homePost = watchPost watcher index,
-            homeReady = watchReady watcher index,
+            homeReady = becomes,
             homeStart = \tcb resume -> readIORef started >>= mapM_ (\w -> startThread (indexArray (workerSchedulers w) index) tcb resume),
             homeIdentify = \tcb -> readIORef started >>= maybe (pure tcb) (\w -> numbered (indexArray (workerSchedulers w) index) tcb),
             homeGoing = Going (indexArray homes index),
@@ -103,10 +112,12 @@ newWorkers count kernel watcher = do
         (watchUncaught watcher)
         -- For the caller of the simulation.
         throwIO
-    queueOf index =
+    readyOn index = let !(BecomesReady becomes) = watchReady watcher index in becomes
+    queueOf index = queueWith index $! readyOn index
+    queueWith index becomes =
       Queue
-        { enqueue = \why (Ready tcb resume) -> watchReady watcher index why tcb resume,
-          dequeue = watchNext watcher index,
+        { enqueue = \why (Ready tcb resume) -> void (becomes why tcb resume),
+          dequeue = watchNext watcher index >>= \next -> pure $! next,
           queued = length <$> watchVisit watcher index,
           visitQueue = \f start -> foldl f start <$> watchVisit watcher index
         }

@@ -162,12 +162,12 @@ showTime :: Sim -> Host -> IO ()
 showTime sim host = clock (worldEvents (simWorld sim)) >>= writePrimVar (homeClock (hostHome host)) . fromIntegral
 
 answerCall :: Sim -> Host -> Tcb -> SystemCall a -> (a -> Trace) -> IO Trace
-answerCall sim host tcb request k = case request of
+answerCall !sim !host !tcb request k = case request of
   Now -> clock (worldEvents (simWorld sim)) >>= \t -> pure (k (Instant t))
   Suspend _ action -> answerSuspend host request action tcb k
   _ -> do
-    machine <- machineOf (simWorld sim) tcb
-    moment <- readPrimVar (homeClock (hostHome host))
+    !machine <- machineOf (simWorld sim) tcb
+    !moment <- readPrimVar (homeClock (hostHome host))
     answerAsk sim (Ask (simWorld sim) (simTickets sim) host machine (Wait tcb request moment)) request k
 
 answerAsk :: Sim -> Ask -> SystemCall a -> (a -> Trace) -> IO Trace

@@ -201,11 +201,14 @@ connectSocket net s address limit = withRole net what s $ \sock -> \case
           Right (ip, port) -> connectInet net sock address ip port limit
 
 receive :: Network -> Socket -> Buffer -> Int -> Int -> Answering Int
-receive _ _ buffer offset count | hasNoRoom buffer offset count = refuse "receive" eINVAL
-receive net s buffer offset count = withRole net "receive" s $ \sock -> \case
-  Streaming end -> waiting (endReaders end) "receive" (receiveFromEnd net end "receive" buffer offset count)
-  Datagrams box -> \ask k -> waiting (boxReaders box) "receive" (receiveDatagram box "receive" buffer offset count) ask (k . fst)
-  _ -> refuse "receive" (notConnected sock)
+receive _ _ buffer offset count ask k | hasNoRoom buffer offset count = refuse "receive" eINVAL ask k
+-- With all arguments, here and below: a function that returns a function is slow to call.
+receive net s buffer offset count ask k = withRole net "receive" s use ask k
+  where
+    use sock = \case
+      Streaming end -> waiting (endReaders end) "receive" (receiveFromEnd net end "receive" buffer offset count)
+      Datagrams box -> \ask' k' -> waiting (boxReaders box) "receive" (receiveDatagram box "receive" buffer offset count) ask' (k' . fst)
+      _ -> refuse "receive" (notConnected sock)
 
 hasNoRoom :: Buffer -> Int -> Int -> Bool
 hasNoRoom buffer offset count = snd (roomOf buffer offset count) <= 0
@@ -215,10 +218,12 @@ notConnected :: Sock -> Errno
 notConnected sock = if sockFamily sock == AF_UNIX then eINVAL else eNOTCONN
 
 send :: Network -> Socket -> [ByteString] -> Answering Int
-send net s pieces = withRole net "send" s $ \sock -> \case
-  Streaming end -> waiting (endWriters end) "send" (sendToEnd net end "send" pieces)
-  Datagrams box -> sendDatagram net sock box "send" (ByteString.concat pieces) Nothing
-  _ -> refuse "send" (if sockFamily sock == AF_UNIX then eNOTCONN else ePIPE)
+send net s pieces ask k = withRole net "send" s use ask k
+  where
+    use sock = \case
+      Streaming end -> waiting (endWriters end) "send" (sendToEnd net end "send" pieces)
+      Datagrams box -> sendDatagram net sock box "send" (ByteString.concat pieces) Nothing
+      _ -> refuse "send" (if sockFamily sock == AF_UNIX then eNOTCONN else ePIPE)
 
 shutdownAs :: Network -> Sock -> ShutdownHow -> Role -> IO (Either Errno ())
 shutdownAs net sock how = \case

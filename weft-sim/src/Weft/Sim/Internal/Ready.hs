@@ -30,7 +30,8 @@ import Weft.Internal.Core.Trace
 data Entry = Entry
   { entryWorker :: {-# UNPACK #-} !Int,
     entryTcb :: !Tcb,
-    entryResume :: !Resume
+    -- | Lazy: of an entry with a strict field for a new function GHC 9.6 makes a thunk.
+    entryResume :: Resume
   }
 
 -- | The memory, the index of the first, and the length; in order, without gaps.

@@ -200,14 +200,17 @@ runOnce stop detail config seed program = do
   reports <- newIORef []
   warnings <- newIORef []
   uncaught <- newIORef []
-  let decision random what
-        | explored what = chooseWorld chooser 2 (min 1 <$> byChance random what) >>= \c -> pure (meaning what c)
-        | otherwise = byChance random what
+  let decision
+        | configExploreWorld config = \random what ->
+            if explored what
+              then chooseWorld chooser 2 (min 1 <$> byChance random what) >>= \c -> pure (meaning what c)
+              else byChance random what
+        | otherwise = byChance
       explored = \case
-        Ordering -> configExploreWorld config
-        Completing p -> configExploreWorld config && p > 0
-        Cancelling p -> configExploreWorld config && p > 0
-        Attempting p -> configExploreWorld config && p > 0
+        Ordering -> True
+        Completing p -> p > 0
+        Cancelling p -> p > 0
+        Attempting p -> p > 0
       meaning Ordering c = if c == 0 then 32 else 0
       meaning _ c = c
   made <- newWorld (configConditions config) seed decision (\text -> modifyIORef' warnings (text :))

@@ -87,7 +87,10 @@ type Answering a = Ask -> (a -> Trace) -> IO Trace
 
 -- | The answer to a call that cannot wait.
 answerNow :: Reply a
-answerNow _ k = pure . either Throw k
+answerNow _ k = \case
+  Right a -> pure (k a)
+  Left e -> pure (Throw e)
+{-# INLINE answerNow #-}
 
 type Reply a = Ask -> (a -> Trace) -> Either SomeException a -> IO Trace
 
@@ -232,11 +235,12 @@ deliverTicket :: Ticket a -> Why -> Either SomeException a -> IO ()
 deliverTicket ticket why result = do
   let Ask {askTickets = Tickets slots, askHost = host} = ticketAsk ticket
       k = ticketResume ticket
+      ready = homeReady (hostHome host) why (askTcb (ticketAsk ticket))
   writeIORef (ticketState ticket) Closed
   Slots.remove slots (ticketKey ticket)
-  homeReady (hostHome host) why (askTcb (ticketAsk ticket)) $ case result of
-    Right a -> oneShot (\_ -> k a)
-    Left e -> oneShot (\_ -> Throw e)
+  case result of
+    Right a -> ready (oneShot (\_ -> k a))
+    Left e -> ready (oneShot (\_ -> Throw e))
 
 -- | What the operating system's refusal is in the thread: the operation, the path if it is about
 -- one, the reason.

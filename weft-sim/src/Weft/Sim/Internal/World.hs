@@ -234,14 +234,15 @@ residing !r context =
 machineOf :: World -> Tcb -> IO Machine
 machineOf world tcb = do
   machines <- readIORef (worldMachines world)
-  let Residence number _ = residenceOf tcb
-  pure (machines IntMap.! number)
+  case residenceOf tcb of
+    Residence number _ -> pure $! machines IntMap.! number
 
 -- | Is the thread's machine up, in the life in which the thread was started?
 isAlive :: World -> Tcb -> IO Bool
-isAlive world tcb = do
+isAlive world !tcb = do
   deaths <- readPrimVar (worldDeaths world)
   if deaths == 0 then pure True else livesOn world (residenceOf tcb)
+{-# INLINE isAlive #-}
 
 livesOn :: World -> Residence -> IO Bool
 livesOn world = \case

@@ -125,13 +125,15 @@ data Stuck = Stuck
 
 data Actor
   = NoActor
-  | Running !Int !Label
+  | Running !Tcb
   | -- | A message for this worker, and what its sender knew.
     Message !Int !Clock
   | TheWorldItself
 
 data Driver = Driver
   { driverPlan :: !Plan,
+    -- | Known a little later than the rest.
+    driverWorkers :: !(IORef (Maybe Workers)),
     driverReady :: !ReadyList,
     driverChosen :: !(IORef (Maybe Entry)),
     driverActor :: !(IORef Actor),

@@ -30,17 +30,16 @@ import Weft.Sim.Internal.Ready
 import Weft.Sim.Internal.Timeline (placeOf)
 import Weft.Sim.Internal.World
 
--- | The workers are known a little later.
-watcherOf :: Driver -> IORef (Maybe Workers) -> Watcher
-watcherOf d holder =
+watcherOf :: Driver -> Watcher
+watcherOf d =
   Watcher
-    { watchReady = becomesReady,
+    { watchReady = BecomesReady . becomesReady d,
       watchNext = \w -> do
         chosen <- readIORef (driverChosen d)
         case chosen of
-          Just entry -> do
+          Just (Entry _ tcb resume) -> do
             writeIORef (driverChosen d) Nothing
-            pure (Just (Ready (entryTcb entry) (entryResume entry)))
+            pure $! Just $! Ready tcb resume
           Nothing -> fmap (\e -> Ready (entryTcb e) (entryResume e)) <$> takeWhere ((== w) . entryWorker) (driverReady d),
       watchVisit = \w -> map entryTcb . filter ((== w) . entryWorker) <$> entries (driverReady d),
       watchPost = \w act -> do
@@ -73,7 +72,7 @@ watcherOf d holder =
     -- The thread that runs now, if one does, touches something.
     touches what = for_ (planDetector plan) $ \detector ->
       readIORef (driverActor d) >>= \case
-        Running t _ -> touched detector t what
+        Running t -> touched detector (tcbNumber t) what
         _ -> pure ()
 
     -- The clock of the acting thread, for the receiver of its message.
@@ -81,39 +80,45 @@ watcherOf d holder =
       Nothing -> pure IntMap.empty
       Just detector ->
         readIORef (driverActor d) >>= \case
-          Running t _ -> clockOf detector t
+          Running t -> clockOf detector (tcbNumber t)
           Message _ known -> pure known
           _ -> pure IntMap.empty
 
-    becomesReady w why tcb resume = do
-      alive <- isAlive world tcb
-      if alive
-        then do
-          own <- if tcbNumber tcb == 0 && why == Started then numberedNow w tcb else pure tcb
-          for_ (planDetector plan) $ \detector -> learns detector (tcbNumber own)
-          for_ (planRecord plan) $ \_ -> causes why (tcbNumber own)
-          append (driverReady d) (Entry w own resume)
-        else readIORef holder >>= mapM_ (\workers -> bury d workers w tcb)
+-- | A thread of a worker is ready. Out of line, as the steps are ("Weft.Sim.Internal.Driver.Step").
+becomesReady :: Driver -> Int -> Why -> Tcb -> Resume -> IO ()
+becomesReady d w why tcb resume = do
+  alive <- isAlive (simWorld (planSim (driverPlan d))) tcb
+  if alive
+    then do
+      own <- if tcbNumber tcb == 0 && why == Started then numberedNow d w tcb else pure tcb
+      for_ (planDetector (driverPlan d)) $ \detector -> learns d detector (tcbNumber own)
+      for_ (planRecord (driverPlan d)) $ \_ -> causes d why (tcbNumber own)
+      append (driverReady d) (Entry w own resume)
+    else readIORef (driverWorkers d) >>= mapM_ (\workers -> bury d workers w tcb)
+{-# OPAQUE becomesReady #-}
 
-    causes why u =
-      readIORef (driverActor d) >>= \case
-        Running t _ | t == u -> pure ()
-        _ -> modifyIORef' (driverTouches d) (Caused ((if why == Started then "starts thread " else "wakes thread ") <> show u) :)
+causes :: Driver -> Why -> Int -> IO ()
+causes d why u =
+  readIORef (driverActor d) >>= \case
+    Running t | tcbNumber t == u -> pure ()
+    _ -> modifyIORef' (driverTouches d) (Caused ((if why == Started then "starts thread " else "wakes thread ") <> show u) :)
 
-    learns detector u =
-      readIORef (driverActor d) >>= \case
-        Running t _ | t /= u -> woken detector t u
-        Message _ known -> joined detector u known
-        TheWorldItself -> touched detector u TheWorld
-        _ -> pure ()
+learns :: Driver -> Detector -> Int -> IO ()
+learns d detector u =
+  readIORef (driverActor d) >>= \case
+    Running t | tcbNumber t /= u -> woken detector (tcbNumber t) u
+    Message _ known -> joined detector u known
+    TheWorldItself -> touched detector u TheWorld
+    _ -> pure ()
 
-    -- Everybody has a number here.
-    numberedNow w tcb =
-      readIORef holder >>= \case
-        Nothing -> pure tcb
-        Just workers -> do
-          let s = indexArray (workerSchedulers workers) w
-          number <- readPrimArray (schedulerCounters s) (fromEnum NextNumber)
-          writePrimArray (schedulerCounters s) (fromEnum NextNumber) (number + schedulerStride s)
-          identity <- newIdentity (indexArray (workerHomes workers) w) number
-          pure tcb {tcbIdentity = identity}
+-- | Everybody has a number here.
+numberedNow :: Driver -> Int -> Tcb -> IO Tcb
+numberedNow d w tcb =
+  readIORef (driverWorkers d) >>= \case
+    Nothing -> pure tcb
+    Just workers -> do
+      let s = indexArray (workerSchedulers workers) w
+      number <- readPrimArray (schedulerCounters s) (fromEnum NextNumber)
+      writePrimArray (schedulerCounters s) (fromEnum NextNumber) (number + schedulerStride s)
+      identity <- newIdentity (indexArray (workerHomes workers) w) number
+      pure tcb {tcbIdentity = identity}

@@ -42,7 +42,7 @@ newBytes = Bytes <$> newIORef (Pieces 0 Seq.empty)
 
 -- | How many bytes there are.
 sizeOf :: Bytes -> IO Int
-sizeOf (Bytes ref) = (\(Pieces n _) -> n) <$> readIORef ref
+sizeOf (Bytes ref) = readIORef ref >>= \(Pieces n _) -> pure n
 
 -- | Put a piece at the end. It is kept as it is: its memory must not change.
 append :: Bytes -> ByteString -> IO ()
@@ -59,16 +59,20 @@ clear (Bytes ref) = writeIORef ref (Pieces 0 Seq.empty)
 takeInto :: Bytes -> Buffer -> Int -> Int -> IO Int
 takeInto (Bytes ref) (Buffer memory _) offset wanted = do
   Pieces size pieces <- readIORef ref
-  let count = min wanted size
+  let !count = min wanted size
   withForeignPtr memory $ \base -> do
-    left <- move (base `plusPtr` offset) count pieces
-    writeIORef ref (Pieces (size - count) left)
+    let !start = base `plusPtr` offset
+    !left <- move start count pieces
+    writeIORef ref $! Pieces (size - count) left
   pure count
   where
     move :: Ptr Word8 -> Int -> Seq ByteString -> IO (Seq ByteString)
-    move to n = \case
+    move !to !n = \case
       piece :<| rest
-        | n >= ByteString.length piece && n > 0 -> copyTo to piece >> move (to `plusPtr` ByteString.length piece) (n - ByteString.length piece) rest
+        | n >= ByteString.length piece && n > 0 -> do
+            copyTo to piece
+            let !next = to `plusPtr` ByteString.length piece
+            move next (n - ByteString.length piece) rest
         | n > 0 -> copyTo to (ByteString.take n piece) >> pure (ByteString.drop n piece :<| rest)
       pieces -> pure pieces
 
@@ -78,9 +82,11 @@ copyTo to (BS from n) = withForeignPtr from (\p -> copyBytes to p n)
 -- | Which part of a buffer a call may use, which asks for this many bytes from an offset: the
 -- offset and the size.
 roomOf :: Buffer -> Int -> Int -> (Int, Int)
-roomOf buffer offset count = (from, max 0 (min (bufferSize buffer - from) count))
+roomOf buffer offset count = (from, room)
   where
-    from = max 0 (min (bufferSize buffer) offset)
+    !from = max 0 (min (bufferSize buffer) offset)
+    !room = max 0 (min (bufferSize buffer - from) count)
+{-# INLINE roomOf #-}
 
 -- | Copy a piece to an offset of a buffer, where there is room.
 copyInto :: Buffer -> Int -> ByteString -> IO ()

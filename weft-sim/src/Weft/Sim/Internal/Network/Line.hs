@@ -63,8 +63,8 @@ data Queue = Queue !Int !(IntMap Waiting)
 
 data Waiting = Waiting
   { -- | Is it done now?
-    waitingTry :: !(IO Bool),
-    waitingRefuse :: !(Errno -> IO ())
+    waitingTry :: IO Bool,
+    waitingRefuse :: Errno -> IO ()
   }
 
 -- | Nobody waits.
@@ -73,7 +73,7 @@ newLine = Line <$> newIORef (Queue 0 IntMap.empty)
 
 -- | Does nobody wait?
 isDeserted :: Line -> IO Bool
-isDeserted (Line ref) = (\(Queue _ ws) -> IntMap.null ws) <$> readIORef ref
+isDeserted (Line ref) = readIORef ref >>= \(Queue _ ws) -> pure $! IntMap.null ws
 
 -- | Answer a call with an attempt: at once if nobody waits before it and it can be
 -- done, or when its turn has come, or with @ETIMEDOUT@ at the limit. The name of the operation is
@@ -133,7 +133,7 @@ serve line@(Line ref) = do
   Queue n ws <- readIORef ref
   case IntMap.minViewWithKey ws of
     Nothing -> pure ()
-    Just ((key, w), others) -> do
+    Just ((key, w), !others) -> do
       writeIORef ref (Queue n others)
       done <- waitingTry w
       if done

@@ -91,7 +91,7 @@ sending end =
             else do
               limit <- readIORef (flowLimit (endOut end))
               held <- readIORef (flowHeld (endOut end))
-              pure (Room (limit - held))
+              pure $! Room (limit - held)
   where
     -- On one machine that is known at once.
     peerWillNotRead = case flowPath (endOut end) of
@@ -111,14 +111,15 @@ sendToEnd net end what pieces =
       | total == 0 -> success 0
       | room <= 0 -> blocked
       | otherwise -> do
-          n <- shortened net (min room total)
+          let !most = min room total
+          !n <- shortened net most
           -- A copy: the caller may write to this memory as soon as it is answered.
           pushBytes net end $ case pieces of
             [bytes] -> ByteString.copy (ByteString.take n bytes)
             _ -> ByteString.copy (ByteString.take n (ByteString.concat pieces))
           success n
   where
-    total = sum (map ByteString.length pieces)
+    !total = sum (map ByteString.length pieces)
 {-# INLINE sendToEnd #-}
 
 -- | Send bytes of a file, given how to get at most this many from an offset.

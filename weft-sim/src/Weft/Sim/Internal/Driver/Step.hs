@@ -1,0 +1,286 @@
+{-# OPTIONS_GHC -O2 #-}
+{-# OPTIONS_HADDOCK not-home #-}
+
+-- |
+-- Description : One step of a simulated run
+--
+-- Chooses who runs, a thread that is ready or a message between workers, and has the production
+-- scheduler run one node of the thread's trace (Note [A step] in "Weft.Sim.Internal.Driver").
+--
+-- The functions are top-level and out of line: as local functions of the loop each would hold the
+-- thirty fields of driver, plan and world, and save them around every call.
+module Weft.Sim.Internal.Driver.Step (Ran (..), advance, hasReady) where
+
+import Control.Exception (SomeException, try)
+import Control.Monad (filterM, unless, void, when)
+import Data.Foldable (for_)
+import Data.IORef
+import Data.IntMap.Strict qualified as IntMap
+import Data.Maybe (isJust)
+import Data.Primitive.Array
+import Data.Primitive.PrimVar
+import Data.Sequence qualified as Seq
+import Weft.Internal.Core.Scheduler
+import Weft.Internal.Core.Trace
+import Weft.Sim.Internal.Choices
+import Weft.Sim.Internal.Driver.Recording
+import Weft.Sim.Internal.Driver.State
+import Weft.Sim.Internal.Homes
+import Weft.Sim.Internal.Interrupts
+import Weft.Sim.Internal.Kernel
+import Weft.Sim.Internal.Race
+import Weft.Sim.Internal.Ready
+import Weft.Sim.Internal.Timeline
+import Weft.Sim.Internal.World
+
+-- | What a step has come to.
+data Ran
+  = -- | Nothing can run.
+    NothingCan
+  | -- | The thread that ran is the last that is ready, and may go on.
+    GoesOn
+  | GaveWay
+
+-- | One step, if anything can run. The flag: the last of the ready threads is the one that ran,
+-- and may go on.
+advance :: Driver -> Workers -> Bool -> IO Ran
+advance d workers goesOn = do
+  n <- count (driverReady d)
+  m <- readPrimVar (driverMessages d)
+  if n + m == 0
+    then do
+      more <- quicken d workers
+      if more then advance d workers False else pure NothingCan
+    else
+      if goesOn
+        then do
+          entry <- takeLast (driverReady d)
+          trace <- forced entry
+          if n + m > 1 && isVisible trace
+            then decideAmong d workers (Just (entry, trace)) (n - 1) m
+            else runKnown d workers entry trace
+        else decideAmong d workers Nothing n m
+{-# OPAQUE advance #-}
+
+-- | Options: the thread that ran, with its next node, messages by worker, threads in order.
+decideAmong :: Driver -> Workers -> Maybe (Entry, Trace) -> Int -> Int -> IO Ran
+decideAmong d workers current n m = do
+  boxes <- if m == 0 then pure [] else waitingBoxes d
+  let mine = maybe 0 (const 1) current
+      messages = length boxes
+      options = mine + messages + n
+      threadOf i
+        | i < mine = pure (maybe 0 (tcbNumber . entryTcb . fst) current)
+        | i < mine + messages = pure (-1)
+        | otherwise = tcbNumber . entryTcb <$> entryAt (driverReady d) (i - mine - messages)
+  choice <-
+    if options <= 1
+      then pure 0
+      else chooseThread (planChooser (driverPlan d)) (mine == 1) options threadOf
+  case current of
+    Just (entry, trace) | choice < mine -> runKnown d workers entry trace
+    _ | choice < mine + messages -> interrupted >> runMessage d (boxes !! (choice - mine)) >> pure GaveWay
+    _ -> do
+      entry <- takeAt (driverReady d) (choice - mine - messages)
+      interrupted
+      runThread d workers entry
+  where
+    -- It is ready, and has been for the shortest time.
+    interrupted = for_ current $ \(entry, trace) -> append (driverReady d) entry {entryResume = const trace}
+{-# OPAQUE decideAmong #-}
+
+waitingBoxes :: Driver -> IO [Int]
+waitingBoxes d = filterM waits [0 .. planWorkers (driverPlan d) - 1]
+  where
+    waits w = not . Seq.null <$> readIORef (indexArray (driverInboxes d) w)
+
+runMessage :: Driver -> Int -> IO ()
+runMessage d w = do
+  (known, act) <- atomicModifyIORef' (indexArray (driverInboxes d) w) $ \box -> case Seq.viewl box of
+    first Seq.:< rest -> (rest, first)
+    Seq.EmptyL -> (box, (IntMap.empty, pure ()))
+  void (fetchSubInt (driverMessages d) 1)
+  writeIORef (driverActor d) (Message w known)
+  bumpStep d
+  record d (ByMessage w) (Just "message")
+  act
+  finishRecord d False
+{-# OPAQUE runMessage #-}
+
+-- | Run the next node of a thread.
+runThread :: Driver -> Workers -> Entry -> IO Ran
+runThread d workers entry = unlessDead d workers entry (forced entry >>= runAlive d workers entry)
+
+-- | The same of one whose next node was evaluated.
+runKnown :: Driver -> Workers -> Entry -> Trace -> IO Ran
+runKnown d workers entry trace = unlessDead d workers entry (runAlive d workers entry trace)
+
+unlessDead :: Driver -> Workers -> Entry -> IO Ran -> IO Ran
+unlessDead d workers entry act = do
+  alive <- isAlive (simWorld (planSim (driverPlan d))) (entryTcb entry)
+  if alive then act else GaveWay <$ bury d workers (entryWorker entry) (entryTcb entry)
+{-# INLINE unlessDead #-}
+
+runAlive :: Driver -> Workers -> Entry -> Trace -> IO Ran
+runAlive d workers entry trace = do
+  for_ (planInterrupts (driverPlan d)) $ \i -> strikeBefore d workers i entry trace
+  tired <- begin d entry trace
+  slice d (indexArray (workerSchedulers workers) (entryWorker entry)) entry trace tired
+  same <- wentOn d (tcbNumber (entryTcb entry))
+  when (isSeen d) (seenAfter d (tcbNumber (entryTcb entry)) trace same)
+  unless same $ for_ (planInterrupts (driverPlan d)) $ \i -> strikeWaiting d workers i entry trace
+  pure $! if same && not (isYield trace) then GoesOn else GaveWay
+{-# OPAQUE runAlive #-}
+
+-- | A step begins. Is the thread tired ('endless')?
+begin :: Driver -> Entry -> Trace -> IO Bool
+begin d !entry trace = do
+  writeIORef (driverActor d) (Running (entryTcb entry))
+  bumpStep d
+  digest d number (nodeTag trace)
+  when (isSeen d) (seen d (entryTcb entry) trace)
+  when (isEffect trace) $ writePrimVar (driverStirred d) 1
+  writeIORef (driverChosen d) (Just entry {entryResume = const trace})
+  endless d number trace
+  where
+    !number = tcbNumber (entryTcb entry)
+{-# OPAQUE begin #-}
+
+-- | Does the thread with this number go on? Then it is the last that is ready.
+wentOn :: Driver -> Int -> IO Bool
+wentOn d number = do
+  n <- count (driverReady d)
+  if n == 0
+    then pure False
+    else entryAt (driverReady d) (n - 1) >>= \e -> pure $! tcbNumber (entryTcb e) == number
+{-# OPAQUE wentOn #-}
+
+slice :: Driver -> Scheduler -> Entry -> Trace -> Bool -> IO ()
+slice d scheduler entry trace tired = case planAudit (driverPlan d) of
+  Just tell | isEffect trace -> do
+    step <- readPrimVar (driverSteps d)
+    audited (tell . ((named <> ", step " <> show step <> ": ") <>)) act
+  _ -> act
+  where
+    named = "thread " <> show (tcbNumber tcb) <> labelBehind (tcbLabel tcb)
+    tcb = entryTcb entry
+    act = void (runSlice (if tired then scheduler {schedulerPauses = False} else scheduler) 1)
+{-# OPAQUE slice #-}
+
+-- | Is the run recorded, or looked through for races?
+isSeen :: Driver -> Bool
+isSeen d = isJust (planDetector (driverPlan d)) || isJust (planRecord (driverPlan d))
+{-# INLINE isSeen #-}
+
+-- | Tell those who look on of a step that follows.
+seen :: Driver -> Tcb -> Trace -> IO ()
+seen d tcb trace = do
+  step <- readPrimVar (driverSteps d)
+  for_ (planDetector (driverPlan d)) $ \detector -> observe detector (tcbNumber tcb) step trace
+  record d (ByThread (tcbNumber tcb) (tcbLabel tcb)) (describeNode (driverStart d) trace)
+{-# OPAQUE seen #-}
+
+-- | The step is over. The flag: the thread may go on.
+seenAfter :: Driver -> Int -> Trace -> Bool -> IO ()
+seenAfter d number trace same = do
+  finishRecord d (not same && mayWait trace)
+  case trace of
+    Done -> for_ (planDetector (driverPlan d)) (`ended` number)
+    _ -> pure ()
+{-# OPAQUE seenAfter #-}
+
+-- Note [Interruptions] in "Weft.Sim.Internal.Interrupts".
+strikeBefore :: Driver -> Workers -> Interrupts -> Entry -> Trace -> IO ()
+strikeBefore d workers i entry trace = do
+  passed i (tcbNumber (entryTcb entry))
+  when (isSystemCall trace && masking entry == Unmasked) $ do
+    ways <- strikes d workers i entry
+    unless (null ways) $ do
+      choice <- decideStrike i (planChooser (driverPlan d)) (length ways)
+      for_ (take 1 (drop (choice - 1) ways)) $ \way ->
+        when (choice > 0) (carryOut d workers i entry (before trace) way)
+  where
+    before = maybe "" (", before it does this: " <>) . describeNode (driverStart d)
+{-# OPAQUE strikeBefore #-}
+
+strikeWaiting :: Driver -> Workers -> Interrupts -> Entry -> Trace -> IO ()
+strikeWaiting d workers i entry trace = when mayWaitHere $ do
+  ways <- strikes d workers i entry
+  unless (null ways) $ do
+    choice <- decideStrike i (planChooser (driverPlan d)) (2 * length ways)
+    let (late, n) = (choice - 1) `divMod` length ways
+    for_ (take 1 (drop n ways)) $ \way -> when (choice > 0) $ do
+      let act = carryOut d workers i entry ", while it waits" way
+      if late == 0 then act else ambush i (tcbNumber (entryTcb entry)) act
+  where
+    mayWaitHere = isSystemCall trace && not (isYield trace) && masking entry /= MaskedUninterruptible
+{-# OPAQUE strikeWaiting #-}
+
+masking :: Entry -> Masking
+masking = stateMasking . tcbState . entryTcb
+
+strikes :: Driver -> Workers -> Interrupts -> Entry -> IO [Strike]
+strikes d workers i entry = do
+  closing <- readIORef (homeClosing home)
+  if closing then pure [] else strikesAt i (planSim (driverPlan d)) home (entryTcb entry)
+  where
+    home = indexArray (workerHomes workers) (entryWorker entry)
+
+carryOut :: Driver -> Workers -> Interrupts -> Entry -> String -> Strike -> IO ()
+carryOut d workers i entry when' way = do
+  let tcb = entryTcb entry
+  said <- moment d (ByThread (tcbNumber tcb) (tcbLabel tcb)) (strikeWhat way <> when')
+  struck i said
+  note (simWorld (planSim (driverPlan d))) $
+    "fault: thread " <> show (tcbNumber tcb) <> labelBehind (tcbLabel tcb) <> " " <> momentText said
+  writeIORef (driverActor d) TheWorldItself
+  strikeNow way >>= mapM_ (toItsEnd (8 :: Int))
+  where
+    toItsEnd left number = when (left > 0) $ do
+      found <- takeWhere ((== number) . tcbNumber . entryTcb) (driverReady d)
+      for_ found $ \e -> runThread d workers e >> toItsEnd (left - 1) number
+
+-- | Nothing can run: somebody may have waited for that.
+nextStrike :: Driver -> Workers -> Interrupts -> IO Bool
+nextStrike d workers i = do
+  closing <- readIORef (homeClosing (indexArray (workerHomes workers) 0))
+  nextAmbush i >>= \case
+    Just act | not closing -> act >> hasReady d >>= \ready -> if ready then pure True else nextStrike d workers i
+    _ -> pure False
+
+-- | Is there a thread or a message that can run?
+hasReady :: Driver -> IO Bool
+hasReady d = do
+  n <- count (driverReady d)
+  m <- readPrimVar (driverMessages d)
+  pure (n + m > 0)
+
+-- | Nothing can run: may something do so now?
+quicken :: Driver -> Workers -> IO Bool
+quicken d workers = do
+  again <- retryTransactions d
+  if again then pure True else maybe (pure False) (nextStrike d workers) (planInterrupts (driverPlan d))
+{-# OPAQUE quicken #-}
+
+-- | Transactions that wait are tried again when a variable may have changed without
+-- their knowing.
+retryTransactions :: Driver -> IO Bool
+retryTransactions d = do
+  stirred <- readPrimVar (driverStirred d)
+  waiting <- readIORef (driverRetries d)
+  if stirred == 0 || IntMap.null waiting
+    then pure False
+    else do
+      writePrimVar (driverStirred d) 0
+      writeIORef (driverActor d) TheWorldItself
+      wakeRetries d
+      hasReady d
+
+-- | Evaluate a thread's next node, which is its own pure code, perhaps long, and whose
+-- exceptions are the thread's. Its holder continues with it: it is evaluated once.
+forced :: Entry -> IO Trace
+forced entry =
+  try (pure $! entryResume entry ()) >>= \case
+    Right trace -> pure trace
+    Left (e :: SomeException) -> pure (Throw e)
+{-# OPAQUE forced #-}
