@@ -20,7 +20,7 @@ import Weft.Cli.Serve (settingsOf)
 import Weft.Cli.Serve.Config
 import Weft.Cli.Serve.File
 import Weft.Cli.Serve.Keys
-import Weft.Cli.Serve.Reader
+import Weft.Cli.Serve.Reader hiding (key)
 import Weft.Cli.Serve.Toml
 import Weft.Http.AccessLog (LogFormat (..))
 import Weft.Http.Compress

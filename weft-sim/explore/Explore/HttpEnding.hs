@@ -23,6 +23,7 @@ import Weft
 import Weft.Event qualified as Event
 import Weft.Http.Server
 import Weft.Http.Status (ok200)
+import Weft.IO (await, direct)
 import Weft.Scope
 import Weft.Sim hiding (Exception)
 import Weft.Time
@@ -51,7 +52,7 @@ scenarios =
       { scenarioConfig = \seed -> inWeather Calm (configOf seed) {configRaces = False}
       },
     weathered "http/last-request" "after a client's last request its connection is closed, and not waited for" $ \seed ->
-      lastRequest (weatherOf seed) (draw seed ((,) <$> oneOf (map (pure . fst) site) <*> oneOf (map pure ["", "GET /more HTTP/1.1\r\n"]))),
+      draw seed (lastRequest (weatherOf seed) <$> oneOf (map pure [defaultSetup, defaultSetup {setupPlain = Just files}]) <*> oneOf (map (pure . fst) site) <*> oneOf (map pure ["", "GET /more HTTP/1.1\r\n"])),
     small "http/draining-at-once" 2 "draining against a connection that comes" drainingAtOnce,
     small "http/cancelled-at-once" 2 "an acceptor that is cancelled between any two steps loses no connection" cancelledAtOnce,
     small "http/draining-kept" 2 "draining against the next request of a connection that is idle" drainingKept
@@ -249,8 +250,8 @@ crowd justice weather settings count = serving defaultSetup {setupServer = setti
 -- | A request after which the client has said to send nothing more. If it keeps its word the
 -- server closes the connection at once, whether the client does or not; else it makes sure
 -- first that the answer arrives.
-lastRequest :: Weather -> (ByteString, ByteString) -> Thread Complaints
-lastRequest weather (name, more) = serving defaultSetup $ \rig -> do
+lastRequest :: Weather -> Setup -> ByteString -> ByteString -> Thread Complaints
+lastRequest weather setup name more = serving setup $ \rig -> do
   got <- onNewMachine "alice" . attempt . withClient (rigAddress rig) $ \client -> do
     sendIn [1_000] (pure ()) client (askWith "GET" ("/" <> name) ["Connection: close"] <> more)
     got <- answer False client
@@ -262,6 +263,11 @@ lastRequest weather (name, more) = serving defaultSetup $ \rig -> do
   pure (either (\e -> expect ("no answer: " <> show e) (weather == Stormy)) (\wrong -> if weather == Stormy then [] else wrong) got)
   where
     connections = liftIO . connectionCount . rigServer
+
+-- | The files of 'site' by an application in plain 'IO'.
+files :: PlainApplication
+files = PlainApplication (\body -> direct (body ())) $ \() request respond ->
+  respond (plain ok200 [] (fileOf (ByteString.drop 1 (requestPath request)))) >>= mapM_ await
 
 -- | One client, and draining at any moment.
 drainingAtOnce :: Thread Complaints

@@ -12,7 +12,7 @@ import Options.Applicative
 import System.Exit (exitWith)
 import System.Process (rawSystem)
 import Weft
-import Weft.Cli.Explain
+import Weft.Cli.Options
 import Weft.Cli.Tcp
 import Weft.Http.Client qualified as Client
 import Weft.Http.Status (statusCode)

@@ -301,10 +301,7 @@ transmitted context c request input persistent start response output = do
   waiting <- bounded context c output'
   if goesOn
     then requests context c input 0 waiting
-    else do
-      flush context c waiting
-      -- What came after another protocol began is not in the input.
-      Over <$ if isProtocol (responseBody response) then linger context c else leave context c (requestHead request) input
+    else flush context c waiting >> Over <$ leave context c (requestHead request) input
   where
     server = contextServer context
 {-# NOINLINE transmitted #-}
@@ -343,10 +340,7 @@ appliedAtOnce context c application h input = runOnce $ do
     lastOne <- beginHandling context c
     newAnswering (Request h EmptyBody (connectionClient c)) input (isPersistent h && not lastOne) untimed
   answering <- if contextQuiet context then pure begun else (\start -> begun {answeringSince = start}) <$> startOf context
-  appliedPlain context c application answering settling >>= \case
-    -- What it was that was sent is not known here.
-    Proceeds False -> Over <$ linger context c
-    next -> proceeding context c h input next
+  appliedPlain context c application answering settling >>= proceeding context c h input
   where
     settling = case input of
       -- One request has come.

@@ -32,7 +32,7 @@ module Weft.Http.Server.Outgoing
 where
 
 import Control.Exception (SomeAsyncException, fromException)
-import Control.Monad (unless)
+import Control.Monad (unless, when)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.Foldable (for_)
@@ -118,7 +118,9 @@ transmission context c answering response output
   | Raw conversation <- responseBody response = do
       flush context c output
       conversing conversation
-      (False, noOutput) <$ recorded context c answering (responseStatus response) 0
+      recorded context c answering (responseStatus response) 0
+      -- What has come since the request is not in its input, so 'leave' does not know of it.
+      (False, noOutput) <$ linger context c
   | statusCode (responseStatus response) < 200,
     not (isSwitch && statusCode (responseStatus response) == 101) = do
       -- The client would take the next response for this one.
@@ -140,6 +142,7 @@ transmission context c answering response output
         Right h -> do
           (sent, output') <- body h
           recorded context c answering (responseStatus response) sent
+          when isSwitch (linger context c)
           pure (keep, output')
   where
     server = contextServer context
