@@ -54,7 +54,7 @@ listAt place = do
     Left e -> failing (shown <> ": " <> explain e)
   where
     shown = C.unpack (Client.renderUrl place)
-    failing why = reportToStderr ("weft: " <> why) >> exitWith (ExitFailure 1)
+    failing why = reportToStderr why >> exitWith (ExitFailure 1)
 
 setUp :: OwnTcp -> Maybe String -> Bool -> Bool -> IO ()
 setUp own user removes runs = forM_ (setupLines own user removes) $ \line ->
@@ -65,7 +65,7 @@ setUp own user removes runs = forM_ (setupLines own user removes) $ \line ->
         Right ExitSuccess -> pure ()
         -- It has said why.
         Right failed -> exitWith failed
-        Left e -> reportToStderr ("weft: ip: " <> ioe_description e) >> exitWith (ExitFailure 1)
+        Left e -> reportToStderr ("ip: " <> ioe_description e) >> exitWith (ExitFailure 1)
     else putStrLn (unwords ("ip" : line))
 
 -- | Arguments for @ip@: a device for this user, or its removal.

@@ -217,6 +217,7 @@ hasNoRoom buffer offset count = snd (roomOf buffer offset count) <= 0
 notConnected :: Sock -> Errno
 notConnected sock = if sockFamily sock == AF_UNIX then eINVAL else eNOTCONN
 
+{- HLINT ignore send "Eta reduce" -}
 send :: Network -> Socket -> [ByteString] -> Answering Int
 send net s pieces ask k = withRole net "send" s use ask k
   where
