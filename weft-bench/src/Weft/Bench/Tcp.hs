@@ -5,8 +5,8 @@
 -- Linux's sockets from the second, and ended, for each experiment anew, in interleaved rounds. All
 -- of it is in a network namespace of its own.
 --
--- A stack on a TUN device pays for what Linux does with the packets that it writes, as who sends over
--- the loopback does.
+-- A stack on a TUN device pays for what Linux does with the packets that it writes, as a sender over
+-- the loopback device does.
 module Weft.Bench.Tcp
   ( TcpSettings (..),
     compareStacks,

@@ -261,7 +261,7 @@ buildSegment source target ports s payload = build (segmentPiece AllSummed sourc
 data Sums
   = -- | The checksum.
     AllSummed
-  | -- | The sum of the pseudo-header: who sends the segment does the rest.
+  | -- | The sum of the pseudo-header only; the device that sends the segment adds the rest.
     PseudoHeaderSummed
   deriving stock (Eq, Show)
 

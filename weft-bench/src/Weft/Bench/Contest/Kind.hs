@@ -88,7 +88,7 @@ kindName = \case
 data Bodies
   = -- | Weft's; each is on the worker of its number if the threads are to stay apart
     InWeft !BackendChoice !Bool (Thread [Thread ()])
-  | -- | The same with workers of ConcLib_OS
+  | -- | Weft's, with workers that ConcLib_OS starts
     InWeftOnHecs !BackendChoice (Thread [Thread ()])
   | -- | GHC's
     InGhc !Bool (IO [IO ()])

@@ -89,7 +89,7 @@ data Edge = Quiet | Marked | Awaited [(Waiter, Place ())]
 data Side = Reading | Writing
   deriving stock (Eq)
 
--- | At most so many events and completions are collected at once, and requests given to the disk.
+-- | How many events and completions are collected at a time, and how many requests the disk is given.
 batch, completions, requests :: Int
 batch = 64
 completions = 64

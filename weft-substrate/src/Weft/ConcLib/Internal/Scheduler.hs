@@ -130,8 +130,8 @@ schedule library = do
 -- transaction, so an earlier one that is added later kicks.
 --
 -- Until the HEC is back nobody else may wait: two who wait could take each other's kicks. One
--- that has found nothing to do meanwhile sleeps, so whoever comes back from a kick wakes it to wait for
--- events in its place.
+-- that has found nothing to do meanwhile sleeps, so the HEC that comes back from a kick wakes it to wait
+-- for events in its place.
 
 -- | Wait for events, on the HEC that has said so.
 collectOnce :: Library -> IO ()

@@ -111,7 +111,7 @@ runMessage d w = do
 runThread :: Driver -> Workers -> Entry -> IO Ran
 runThread d workers entry = unlessDead d workers entry (forced entry >>= runAlive d workers entry)
 
--- | The same of one whose next node was evaluated.
+-- | 'runThread' for a thread whose next node was evaluated.
 runKnown :: Driver -> Workers -> Entry -> Trace -> IO Ran
 runKnown d workers entry trace = unlessDead d workers entry (runAlive d workers entry trace)
 
