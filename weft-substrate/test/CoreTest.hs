@@ -6,6 +6,7 @@ import Control.Concurrent
 import Control.Exception
 import Control.Monad
 import Data.IORef
+import GHC.Conc (BlockReason (..), ThreadStatus (..), threadStatus)
 import System.IO.Unsafe (unsafePerformIO)
 import Test.Tasty
 import Test.Tasty.HUnit
@@ -25,6 +26,7 @@ tests =
       testCase "raiseAsync freezes what is being evaluated" freezes,
       testCase "an exception from outside is raised in the stack" fromOutside,
       testCase "an exception from outside ends a sleep" endsSleep,
+      testCase "a HEC that is begun masked does not get a pending exception" begunMasked,
       testCase "a ring of 20,000 stacks" ring,
       testCase "a long transaction beside short ones" long,
       testCase "two HECs lose no increment" increments,
@@ -169,6 +171,18 @@ fromOutside = do
   takeMVar started
   throwTo t (ErrorCall "from outside")
   takeMVar r >>= (@?= "from outside")
+
+-- The thrower waits in its throwTo until the target unmasks, which is after the in-call.
+begunMasked :: Assertion
+begunMasked = do
+  r <- newEmptyMVar
+  _ <- forkOS . uninterruptibleMask_ $ do
+    me <- myThreadId
+    thrower <- forkIO (throwTo me ThreadKilled)
+    let thrown = threadStatus thrower >>= \s -> unless (s == ThreadBlocked BlockedOnException) (yield >> thrown)
+    thrown
+    try (inCall getMaskingState) >>= putMVar r
+  takeMVar r >>= either (\e -> assertFailure (show (e :: AsyncException))) (@?= Just MaskedUninterruptible)
 
 endsSleep :: Assertion
 endsSleep = do

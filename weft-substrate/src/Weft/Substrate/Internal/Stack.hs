@@ -72,13 +72,20 @@ tag = unsafePerformIO (IO (\s -> case newTag s of (# s1, t #) -> (# s1, Tag t #)
 -- throws, the HEC ends that runs it then: a library ends the action with a 'switch' that does not
 -- come back. A stack that nobody refers to any more is collected; its finalizers do not run.
 newStack :: IO () -> IO StackId
-newStack (IO io) = IO $ \s -> case newSmallArray# 2# (unsafeCoerce# noDictionary) s of
+newStack = newStackIn unmaskAsyncExceptions#
+{-# INLINE newStack #-}
+
+type Step = State# RealWorld -> (# State# RealWorld, () #)
+
+-- | A stack that begins in a masking state, which it enters from that of the base.
+newStackIn :: (Step -> Step) -> IO () -> IO StackId
+newStackIn begins (IO io) = IO $ \s -> case newSmallArray# 2# (unsafeCoerce# noDictionary) s of
   (# s1, a #) -> case writeSmallArray# a 0# (unsafeCoerce# first) s1 of s2 -> (# s2, StackId a #)
   where
     first :: Rest
-    first answer s = case unmaskAsyncExceptions# (\s0 -> case answer s0 of (# s1, go #) -> case go () s1 of (# s2, () #) -> io s2) s of
+    first answer s = case begins (\s0 -> case answer s0 of (# s1, go #) -> case go () s1 of (# s2, () #) -> io s2) s of
       (# s1, () #) -> (# s1, Ended #)
-{-# INLINE newStack #-}
+{-# INLINE newStackIn #-}
 
 -- | Run a transaction that chooses a stack, and have this HEC go on with that one, in one step. This
 -- stack goes on here when a HEC switches to it. To choose the own stack is to stay.
@@ -129,19 +136,23 @@ cannotSwitch e = unIO $ case fromException e of
 -- | Enter a stack, with an answer, and go on as it says until a stack ends.
 base :: HEC -> StackId -> Rest -> Answer -> State# RealWorld -> (# State# RealWorld, () #)
 base h here rest answer s = case pendingHere s of
-  (# s1, 0# #) -> enter answer s1
-  (# s1, _ #) -> case unIO pending s1 of (# s2, raised #) -> enter raised s2
+  (# s1, 0# #) -> enter h here rest answer s1
+  (# s1, _ #) -> case unIO pending s1 of (# s2, raised #) -> enter h here rest raised s2
   where
-    enter with s1 = case h of
-      HEC {hecTag = t} -> case prompt# t (\s2 -> rest with s2) s1 of
-        (# s2, Ended #) -> (# s2, () #)
-        (# s2, Switches left l n target m #) -> settle h here left l n target m s2
-    {-# INLINE enter #-}
     -- Only one can be raised; the others were meant for the same OS thread.
     pending = do
       one <- newIORef answer
       receivePending (\e -> writeIORef one (\s1 -> (# s1, \_ -> unIO (throwIO e) #)))
       readIORef one
+
+-- | 'base' where no exception can be pending that this stack would have to be handed: one that begins masked
+-- as the base is.
+enter :: HEC -> StackId -> Rest -> Answer -> State# RealWorld -> (# State# RealWorld, () #)
+enter h here rest answer s = case h of
+  HEC {hecTag = t} -> case prompt# t (\s1 -> rest answer s1) s of
+    (# s1, Ended #) -> (# s1, () #)
+    (# s1, Switches left l n target m #) -> settle h here left l n target m s1
+{-# INLINE enter #-}
 
 -- | Commit a switch. What is left of the stack is here, and only here, until that is done.
 settle :: HEC -> StackId -> Rest -> Log -> Int# -> StackId -> PTM StackId -> State# RealWorld -> (# State# RealWorld, () #)
@@ -187,7 +198,7 @@ data Chosen = Chose Log Int# StackId | Raised SomeException
 -- first, so that there is no result. What ends with an exception ends the HEC, and the exception is
 -- raised here.
 --
--- Unlike other stacks the first begins in the masking state of the caller. Called on a HEC, that
+-- Unlike other stacks the first begins in the masking state of the caller, without a moment in another. Called on a HEC, that
 -- one waits meanwhile, with its stack. An exception that another thread of GHC's throws at this
 -- OS thread is raised in the stack that runs on the HEC then.
 inCall :: IO a -> IO (Maybe a)
@@ -196,10 +207,10 @@ inCall act = onCarrier $ mask $ \restore -> do
   number <- atomicModifyIORef' hecs (\n -> (n + 1, n))
   asleep <- newPVarIO False
   bed <- newBed
-  first <- newStack (restore act >>= writeIORef result . Just)
+  first <- newStackIn id (restore act >>= writeIORef result . Just)
   h <- IO (\s -> case newMutVar# first s of (# s1, v #) -> case tag of Tag t -> (# s1, HEC number asleep bed v t #))
   rest <- takeRest first
-  withPlace (Just h) (IO (base h first rest goOn))
+  withPlace (Just h) (IO (enter h first rest goOn))
   readIORef result
 
 -- | The number of the next HEC.
