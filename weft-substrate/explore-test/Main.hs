@@ -11,6 +11,7 @@ import Data.List (find)
 import Data.Map.Strict qualified as Map
 import Data.Maybe (fromJust)
 import Data.Set qualified as Set
+import Held
 import Litmus
 import Random (Plan, programOf)
 import Running
@@ -28,6 +29,7 @@ main =
     [ testGroup "what is shown is allowed" [testCase (litmusName l) (holdToSemantics l) | l <- litmus],
       testGroup "the semantics" [testCase "every rule is used by a litmus program" everyRule],
       testGroup "planted bugs are found" [testCase (show bug) (isFound bug) | bug <- [minBound .. maxBound]],
+      testCase "HECs that steal lose no thread" nothingLost,
       localOption (QuickCheckTests 40) (testProperty "what random programs show is allowed" randomPrograms)
     ]
 
@@ -85,6 +87,26 @@ randomPrograms plan = ioProperty $ do
     . counterexample ("not allowed: " <> show final <> ", by the schedule " <> show schedule)
     . cover 30 (Set.size may > 1) "several outcomes"
     $ final `Set.member` may
+
+-- | The example of work stealing, on every schedule with one preemption.
+nothingLost :: Assertion
+nothingLost = do
+  seen <-
+    explore
+      Exploration
+        { exploreBug = Nothing,
+          explorePreemptions = 1,
+          exploreLimit = limit,
+          exploreUntil = (/= (AllEnded, [])),
+          exploreProgram = do
+            h <- held
+            pure (heldProgram h, \ending -> (,) ending <$> wrong h)
+        }
+  let (schedule, final) = last seen
+  assertEqual ("by the schedule " <> show schedule) (AllEnded, []) final
+  assertBool "every schedule" (length seen > 1 && length seen < limit)
+  where
+    limit = 20_000
 
 -- | The schedules of a program with at most two preemptions, and no more than this many, until one has
 -- an outcome of that kind.

@@ -8,9 +8,7 @@ import Control.Concurrent qualified as GHC
 import Control.Exception hiding (throwTo)
 import Control.Monad
 import Data.ByteString qualified as ByteString
-import Data.IORef
 import Library
-import Scheduler (example)
 import System.Posix.IO.ByteString (closeFd, createPipe, fdRead, fdWrite)
 import Test.Tasty
 import Test.Tasty.HUnit
@@ -23,19 +21,10 @@ tests :: TestTree
 tests =
   testGroup
     "concurrency libraries"
-    [ testCase "a scheduler in sixty lines" sixtyLines,
-      testGroup "each" (onLibraries every),
+    [ testGroup "each" (onLibraries every),
       testGroup "the end of the main thread is the end" [testCase (show n <> " HECs") (limited (ends n)) | n <- [1, 2]],
       testCase "threads of two libraries share a variable" (limited shared)
     ]
-
-sixtyLines :: Assertion
-sixtyLines = do
-  said <- newIORef []
-  example (\x -> modifyIORef' said (x :))
-  r <- readIORef said
-  shown <- readFile "examples/scheduler.txt" `catch` \(_ :: IOException) -> readFile "weft-substrate/examples/scheduler.txt"
-  reverse r @?= lines shown
 
 every :: Library t -> [TestTree]
 every library =

@@ -23,6 +23,7 @@ tests =
       testCase "a switch that cannot be is an error, with nothing written" cannot,
       testCase "a switch inside a lazy value is an error, with nothing written" lazily,
       testCase "bracket and mask across switches" masks,
+      testCase "a sleep inside a lazy value, inside a transaction" sleepsInside,
       testCase "raiseAsync freezes what is being evaluated" freezes,
       testCase "an exception from outside is raised in the stack" fromOutside,
       testCase "an exception from outside ends a sleep" endsSleep,
@@ -100,6 +101,30 @@ lazily = onHEC $ do
   r <- try (evaluate value)
   r @?= Left CannotSwitch
   readPVarIO v >>= (@?= 0)
+
+-- The inner transaction is one of its own; while it sleeps nothing of the outer one is written.
+sleepsInside :: Assertion
+sleepsInside = do
+  go <- newPVarIO False
+  sleeper <- newPVarIO Nothing
+  v <- newPVarIO 'a'
+  seen <- newEmptyMVar
+  forkHEC $ do
+    let whoSleeps = readPVarIO sleeper >>= maybe (yield >> whoSleeps) pure
+    h <- whoSleeps
+    readPVarIO v >>= putMVar seen
+    atomicPTM (writePVar go True >> wakeupHEC h)
+  r <- onHEC . atomicPTM $ do
+    writePVar v 'b'
+    let inner = unsafePerformIO . waitCond $ do
+          woken <- readPVar go
+          if woken then pure (Just 'x') else Nothing <$ (getHEC >>= writePVar sleeper . Just)
+        {-# NOINLINE inner #-}
+    x <- readPVar v
+    inner `seq` pure [x, inner]
+  r @?= "bx"
+  takeMVar seen >>= (@?= 'a')
+  readPVarIO v >>= (@?= 'b')
 
 masks :: Assertion
 masks = do

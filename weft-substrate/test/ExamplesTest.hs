@@ -1,0 +1,51 @@
+-- |
+-- Description : The schedulers of docs/substrate.md
+module ExamplesTest (tests) where
+
+import Control.Exception
+import Control.Monad
+import Data.IORef
+import Held
+import Hierarchy qualified
+import Library (limited)
+import Priorities qualified
+import Scheduler qualified
+import Stealing qualified
+import Test.Tasty
+import Test.Tasty.HUnit
+
+tests :: TestTree
+tests =
+  testGroup
+    "schedulers of the documentation"
+    [ testCase "in sixty lines" (shows "scheduler.txt" Scheduler.example),
+      testCase "HECs that steal, of which there is one" (shows "stealing.txt" (Stealing.example 1)),
+      testCase "priorities" (shows "priorities.txt" Priorities.example),
+      testCase "groups of groups" (shows "hierarchy.txt" Hierarchy.example),
+      testCase "two HECs lose no thread" (limited nothingLost),
+      testCase "a HEC that is kept is stolen from" (limited stolen)
+    ]
+
+-- | What an example says is what the documentation shows.
+shows :: FilePath -> ((String -> IO ()) -> IO ()) -> Assertion
+shows file example = do
+  said <- newIORef []
+  example (\x -> modifyIORef' said (x :))
+  r <- readIORef said
+  shown <- readFile ("examples/" <> file) `catch` \(_ :: IOException) -> readFile ("weft-substrate/examples/" <> file)
+  reverse r @?= lines shown
+
+-- Which HEC runs which thread is open.
+nothingLost :: Assertion
+nothingLost = replicateM_ 20 $ do
+  said <- newIORef []
+  Stealing.example 2 (\x -> atomicModifyIORef' said (\xs -> (x : xs, ())))
+  r <- readIORef said
+  forM_ "abc" (\name -> filter ((== [name]) . take 1) (reverse r) @?= [name : " 1", name : " 2"])
+  length r @?= 6
+
+stolen :: Assertion
+stolen = replicateM_ 20 $ do
+  h <- held
+  heldProgram h
+  wrong h >>= (@?= [])
