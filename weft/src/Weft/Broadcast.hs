@@ -21,7 +21,7 @@
 -- Publishing never waits, and memory is bounded: the last messages are kept, as many as
 -- 'newBroadcast' says, and a subscriber that is further back misses the oldest and is told how
 -- many ('Missed'). If the publisher waited instead, the slowest subscriber would set the pace of all,
--- and one that is stuck would stop them. Where nobody may miss anything, use a channel for each
+-- and one that is stuck would stop them. Where no subscriber may miss anything, use a channel for each
 -- subscriber: @mapM_ (\`'Weft.Channel.send'\` message) subscribers@.
 --
 -- What is kept is kept for later subscribers to be slow, too: the memory of a broadcast is that of

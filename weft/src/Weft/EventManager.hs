@@ -5,7 +5,7 @@
 -- descriptors are ready and when times have come. After the public interface of O'Sullivan
 -- and Tibell's event manager (2010); what differs is in @docs\/events.md@.
 --
--- A manager does nothing by itself. Somebody calls 'step', again and again, or 'loop': the
+-- A manager does nothing by itself. A thread calls 'step', again and again, or 'loop': the
 -- /stepper/. All callbacks run inside of that call, one after the other, and nowhere else;
 -- one that takes long holds up the others. What one throws is thrown to the stepper at once; what
 -- was to run after it runs in the next step, first. An asynchronous exception ends the callback
@@ -144,7 +144,7 @@ loop = Manager.loop
 wake :: EventManager -> IO ()
 wake = Manager.wake
 
--- | Have 'loop' return after the step that it is in. If nobody is in it, the next 'loop'
+-- | Have 'loop' return after the step that it is in. If no thread is in it, the next 'loop'
 -- returns at once.
 stop :: EventManager -> IO ()
 stop = Manager.stop
@@ -171,8 +171,8 @@ register = Table.register
 unregister :: Registration -> IO Bool
 unregister = Table.unregister
 
--- | Close a descriptor, by the action given, and tell all who have registered for it that it
--- is 'closed'; their callbacks run in the next step. While the action runs nobody registers
+-- | Close a descriptor, by the action given, and tell all that have registered for it that it
+-- is 'closed'; their callbacks run in the next step. While the action runs no thread registers
 -- for the number, so no registration is for two descriptors. What the action throws is thrown,
 -- and the registrations are gone all the same.
 closeWith :: EventManager -> Fd -> (Fd -> IO ()) -> IO ()
@@ -196,7 +196,7 @@ cancelTimeout = Timeouts.cancelTimeout
 
 -- | Block until a read would not block. Answers 'readable' with what else has happened.
 -- Throws an 'IOError': @EBADF@ when the descriptor is not open, or is closed by 'closeWith'
--- meanwhile, @EINVAL@ when the source refuses it. Interruptible; then nothing is left behind.
+-- meanwhile, @EINVAL@ when the source refuses it. Interruptible; then no registration is left.
 waitReadable :: EventManager -> Fd -> IO Events
 waitReadable m fd = waitFor "waitReadable" m fd toRead
 
@@ -215,7 +215,7 @@ waitFor place m fd interest = mask_ do
     ioError (errnoToIOError place eINVAL Nothing Nothing `ioeSetErrorString` (pollerName (managerPoller m) <> " cannot watch descriptor " <> show fd))
   pure events
 
--- | Block for this long, never shorter. Interruptible; then nothing is left behind. Throws
+-- | Block for this long, never shorter. Interruptible; then no timeout is left. Throws
 -- an 'IOError' (@ECANCELED@) when the manager is freed meanwhile.
 delay :: EventManager -> Duration -> IO ()
 delay m d = mask_ do

@@ -72,7 +72,7 @@ newReadiness poller pool post = do
         shutdown = shutdownSource src
       }
 
--- No descriptor has the serial 0, and nobody else waits for this number.
+-- No descriptor has the serial 0, and no operation waits for this number.
 wakeupKey :: Wakeup -> Key
 wakeupKey w = makeKey (wakeupDescriptor w) 0
 

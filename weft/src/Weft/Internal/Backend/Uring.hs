@@ -83,7 +83,7 @@ import Weft.Internal.Os.Sys qualified as Sys
 --
 --   (ended)      the kernel cancels what A had submitted, at A's end or (seen on
 --                Linux 6.18) only when the descriptor is ready: the request
---                completes with ECANCELED that nobody asked for, or with EFAULT if
+--                completes with ECANCELED that no thread asked for, or with EFAULT if
 --                it was about to be tried. 'after' submits it again. What had an
 --                effect completes with its result, so nothing is done twice; a
 --                connection attempt goes on without its request, see 'Resumed'.
@@ -240,7 +240,7 @@ pollRing u t = do
       else Ring.wait (ring u) t
   collect u ran n
 
--- | Complete this many events, and those that came in the meantime if there may be
+-- | Complete the given number of events, and those that came in the meantime if there may be
 -- more than were shown.
 collect :: Uring w -> Int -> Int -> IO Int
 collect u = go

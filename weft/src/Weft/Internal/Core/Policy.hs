@@ -111,7 +111,7 @@ favourConnections = bands "favour-connections" 2 (\why _ -> if why == Accepted t
 favourAccepting :: Policy
 favourAccepting = bands "favour-accepting" 2 (\why _ -> if why == Accepted then 0 else 1)
 
--- | This many queues, each first in, first out; a thread goes into the one with the
+-- | The given number of queues, each first in, first out; a thread goes into the one with the
 -- given index (clamped), and the first that is not empty is served.
 bands :: String -> Int -> (Why -> Tcb -> Int) -> Policy
 bands name count choose = Policy name $ do

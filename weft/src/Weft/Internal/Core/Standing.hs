@@ -92,7 +92,7 @@ data Place = Place
     placeKey :: {-# UNPACK #-} !Int
   }
 
--- | Have the waiter wait again, for bytes that go to this address, at most this many. False where
+-- | Have the waiter wait again, for bytes that go to this address, at most the given number. False where
 -- it may not: (3) and (4) of Note [Standing receives].
 waitAgain :: Place -> Ptr Word8 -> Int -> IO Bool
 waitAgain (Place bytes idle key) address room = do

@@ -90,7 +90,7 @@ data Entry = Entry
 data ThreadActivity
   = -- | It could run.
     IsReady
-  | -- | It holds an OS thread, and has for this many nanoseconds.
+  | -- | It holds an OS thread, and has for this number of nanoseconds.
     IsAway !Outside !Int
   | -- | It waits, since a time that may not be known.
     IsWaiting WaitingThread

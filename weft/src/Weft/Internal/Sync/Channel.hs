@@ -70,7 +70,7 @@ instance Eq (Channel a) where
 
 -- | The values that wait, and the threads that wait.
 data ChannelState a
-  = -- | Values (how many, the front, the back reversed); nobody waits.
+  = -- | Values (how many, the front, the back reversed); no waiter.
     Holding !Int [a] [a]
   | -- | No values; receivers, at least one (some may have been cancelled).
     Hungry !(WaitQueue () (Maybe a))
@@ -92,7 +92,7 @@ instance Show ChannelClosed where
 
 instance Exception ChannelClosed
 
--- | An empty channel in which this many values may wait; then senders wait.
+-- | An empty channel in which the given number of values may wait; then senders wait.
 --
 -- Throws 'ErrorCall' if the number is less than 1.
 newChannel :: Int -> Thread (Channel a)

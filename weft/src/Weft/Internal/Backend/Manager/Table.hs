@@ -4,7 +4,7 @@
 -- |
 -- Description : The descriptors of an event manager
 --
--- Who has registered for which descriptor, and what the poller was told of it. Any thread
+-- The registrations of each descriptor, and what the poller was told of them. Any thread
 -- registers, unregisters and closes; the stepper looks up what an event is for.
 --
 -- See Note [Stripes] and Note [What the poller is told].
@@ -54,15 +54,15 @@ import Weft.Internal.Os.Sys qualified as Sys
 
 -- Note [What the poller is told]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
--- Where all who wait for a descriptor wait for one event, the poller is asked for one
+-- Where all waiters for a descriptor want one event, the poller is asked for one
 -- ('Once'), if it knows that: then no call is needed after the event, and the next
 -- registration is one call. Else it is asked for 'Level'.
 --
--- A poller that any thread may use is told at once. Another one is told by the stepper, who
--- gets a message; until then the poller may report what nobody waits for any more, which
+-- A poller that any thread may use is told at once. Another one is told by the stepper, which
+-- gets a message; until then the poller may report an event for which no thread waits any more; it
 -- finds no registration.
 --
--- Who registers has the poller told even of what it should know already: the number may
+-- Each registration tells the poller even of what it should know already: the number may
 -- have been closed, without notice, and given to another file, and then it knows nothing.
 
 stripeCount :: Int
@@ -147,7 +147,7 @@ closeWith m fd@(Fd number) close = mask_ do
             enqueue m told
             unless now $ settleLater m False number
         pure (put number told' stripe {stripeSerial = serial})
-    -- Nobody is registered any more, whatever becomes of the close.
+    -- No callback is registered any more, whatever becomes of the close.
     ((stripe', ()) <$ close fd) `onException` notify
   notify
 

@@ -3,7 +3,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
--- Description : Waiting for descriptors that somebody else owns
+-- Description : Waiting for descriptors that Weft does not own
 --
 -- The operations of a readiness backend on foreign numbers. For the worker that owns the
 -- backend only. See Note [Foreign numbers].
@@ -16,7 +16,7 @@ module Weft.Internal.Backend.Readiness.Foreign
     cancelForeign,
     cancelForeigners,
 
-    -- * Who waits
+    -- * Waiters
     foreigners,
     foreignTokens,
   )
@@ -46,8 +46,8 @@ import Weft.Internal.Os.Sys qualified as Sys
 -- Weft registers a descriptor of its own once, and knows when it is closed. A foreign one is used
 -- between two waits by code that does not say so, and closed by it. So each wait has the poller
 -- told anew, for one level-triggered event ('Once'; where the poller does not know that, it is
--- told to drop what nobody waits for). What it still knows of a file that is gone is replaced,
--- or finds nobody.
+-- told to drop what no operation waits for). What it still knows of a file that is gone is replaced,
+-- or finds no waiter.
 --
 -- All events of foreign numbers have one serial, which no descriptor of Weft's has. An event
 -- that was collected before the number was closed can end a wait for the next file of the
@@ -56,7 +56,7 @@ import Weft.Internal.Os.Sys qualified as Sys
 --
 -- A number can be Weft's on this worker, because the program has given the number of its
 -- socket to a library: then the operation waits in the slot, as those of Weft do, since the
--- poller has one registration for a number. The number can become Weft's while somebody
+-- poller has one registration for a number. The number can become Weft's while an operation
 -- waits for it as a foreign one ('Weft.Socket.adoptSocket'): these waits end
 -- ('dismissForeign').
 

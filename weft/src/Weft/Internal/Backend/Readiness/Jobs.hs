@@ -120,7 +120,7 @@ withdrawJobsOf src d = do
   mapM_ (withdrawJob src) keys
   pure (length keys)
 
--- | Run an action after the end of this many jobs, which is not 0.
+-- | Run an action after the end of the given number of jobs, which is not 0.
 closeAfterJobs :: Source w -> Descriptor -> Closing -> IO ()
 closeAfterJobs src d closing =
   modifyIORef' (sourceClosing src) (IntMap.insert (fromIntegral (descriptorSerial d)) closing)

@@ -144,12 +144,12 @@ turn :: Ring -> IO Int
 turn r = fromIntegral <$> with r c_turn
 {-# INLINE turn #-}
 
--- | As 'turn', but block for this many nanoseconds at most (negative: for ever)
+-- | As 'turn', but block for at most the given number of nanoseconds (negative: for ever)
 -- when nothing has completed.
 wait :: Ring -> Int64 -> IO Int
 wait r t = fromIntegral <$> with r (`c_wait` t)
 
--- | When a 'turn' collects this many, another may find more at once.
+-- | When a 'turn' collects as many as this, another may find more at once.
 eventsAtOnce :: Int
 eventsAtOnce = 256
 

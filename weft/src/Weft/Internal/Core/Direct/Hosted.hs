@@ -20,7 +20,7 @@ import Weft.Internal.Os.Capture (newTag)
 
 -- Note [Await on a thread of GHC's]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
--- An action of `hosted` has the operations of a direct thread, but nobody to suspend to: an await
+-- An action of `hosted` has the operations of a direct thread, but no scheduler to suspend to: an await
 -- there blocks. The prompt of `hosted` knows the performer: an await that finds no prompt of a
 -- segment leaves to that one with a question, and is entered again at once with the answer, on
 -- the same thread. Where there is neither, it cannot suspend.
