@@ -66,7 +66,7 @@ configurations = Config <$> [Epoll, Uring, Poll] <*> [1, 2]
 describeConfig :: Config -> String
 describeConfig (Config backend workers) = show backend <> ", " <> show workers <> (if workers == 1 then " worker" else " workers")
 
--- | Settings that report to nobody.
+-- | Settings that drop all reports.
 settingsFor :: Config -> Settings
 settingsFor (Config backend workers) =
   defaultSettings

@@ -96,7 +96,7 @@ into = do
   liftIO (copyBuffer buffer 0 8) ===> "abcghdef"
   failsWith [eINVAL] (readPipeInto r buffer 8 1)
   failsWith [eINVAL] (readPipeInto r buffer 0 0)
-  -- Nobody has taken the rest, and what was not asked for has not been touched.
+  -- The rest was not taken, and what was not asked for has not been touched.
   readPipe r 10 ===> "ijk"
   waiting <- spawn (readPipeInto r buffer 7 1)
   yield

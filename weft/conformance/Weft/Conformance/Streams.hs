@@ -68,7 +68,7 @@ shutDown = do
   receive b 10 ===> ""
   receive b 10 ===> ""
   closeSocket a >> closeSocket b
-  -- Who waits for bytes is told.
+  -- A thread that waits for bytes is told.
   (p, q) <- connected
   wait <- spawn (receive p 10)
   yield
