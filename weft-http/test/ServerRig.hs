@@ -27,13 +27,13 @@ import Weft.Socket
 import Weft.Test.Loopback (connected, servingListener, tryToEnd)
 import Weft.Test.Observing (recorder)
 
--- | What a server has told those who watch it, the first first.
+-- | What a server has told its log and its observer, the first first.
 data Seen = Seen
   { -- | Status and octets of each response.
     seenEntries :: [(Int, Int)],
     seenObserved :: [String],
     seenReports :: [String],
-    -- | Exceptions that nobody has handled.
+    -- | Exceptions that were not handled.
     seenUncaught :: [String]
   }
   deriving stock (Eq, Show)
@@ -46,7 +46,7 @@ data Rig = Rig
     rigClient :: forall a. (Socket -> Thread a) -> Thread a
   }
 
--- | Serve with a handler while the body runs; then drain, with nobody left over.
+-- | Serve with a handler while the body runs; then drain, with no connection left over.
 withHandler :: (ServerSettings -> ServerSettings) -> Handler -> (Rig -> Thread a) -> IO (a, Seen)
 withHandler settings handler = serving settings (\s -> newServer s (const handler))
 

@@ -184,7 +184,7 @@ forBody_ request act = go
       piece <- receiveBody request
       unless (B.null piece) (act piece >> go)
 
--- | The whole body; throws 'BodyTooLarge' as soon as it is known to exceed this many octets.
+-- | The whole body; throws 'BodyTooLarge' as soon as it is known to exceed the given number of octets.
 readBody :: Int -> Request -> Thread ByteString
 readBody limit request = case requestFraming request of
   FixedBody n | n > fromIntegral limit -> throwM BodyTooLarge

@@ -56,7 +56,7 @@ sendingOnce context c possible response = do
   (draining, skippable) <- liftIO ((,) <$> beginSending (contextServer context) c <*> isSkippable context (answeringBody possible))
   let answering = possible {answeringKeep = answeringKeep possible && not draining && skippable}
   if isProtocol (responseBody response)
-    then -- The other protocol begins behind the body.
+    then -- The other protocol begins after the body.
 
       skipRest context c (answeringBody possible) >>= \case
         Just rest -> transmit context c answering {answeringInput = rest} response noOutput
@@ -200,7 +200,7 @@ halfway e = case fromException e of
   Nothing -> throwM (Aborted (exceptionText e) (Just e))
 
 -- | The response to a request whose handler has raised an exception; or the end of the
--- connection, where there is nobody to be answered.
+-- connection, where there is no client to answer.
 failing :: Context -> SomeException -> Thread Response
 failing context e
   | Just (Interruption reason _) <- fromException e = case reason of

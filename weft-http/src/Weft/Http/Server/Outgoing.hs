@@ -98,7 +98,7 @@ data Answering = Answering
     answeringInput :: !Input,
     -- | Whether the connection can go on after it.
     answeringKeep :: !Bool,
-    -- | When it began, in nanoseconds; 0 where nobody wants to know.
+    -- | When it began, in nanoseconds; 0 where that is not needed.
     answeringSince :: !Int64,
     answeringBody :: !Incoming,
     -- | Which the thread that sends the response owns.
@@ -284,7 +284,7 @@ wholeNow context request !possible response tick = case responseBody response of
         Right bytes -> Just (keep, bytes)
         Left _ -> Nothing
 
--- | A rendered head, and this number of octets of content behind it, which now says that the
+-- | A rendered head, and this number of octets of content after it, which now says that the
 -- connection ends.
 sayingClose :: Int -> ByteString -> ByteString
 sayingClose content bytes = B.concat [before, "Connection: close\r\n", end]
@@ -322,7 +322,7 @@ persistenceOf request keep
   | otherwise = Persistent
 {-# INLINE persistenceOf #-}
 
--- | Tell those who want to know that a response was sent.
+-- | Tell the access log and the observer that a response was sent.
 recorded :: Context -> Connection -> Answering -> Status -> Int64 -> Thread ()
 recorded context c answering status sent
   | contextQuiet context = pure ()

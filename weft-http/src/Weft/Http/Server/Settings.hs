@@ -186,7 +186,7 @@ data Entry = Entry
     entryStatus :: !Status,
     -- | Octets of content that were sent.
     entryBytes :: !Int64,
-    -- | Octets of the request's content that had been received by then; what nobody has
+    -- | Octets of the request's content that had been received by then; what was not
     -- read, and is thrown away afterwards, is not in it.
     entryReceived :: !Int64,
     -- | From the end of the head to the end of the response, in nanoseconds.

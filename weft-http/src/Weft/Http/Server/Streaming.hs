@@ -6,7 +6,7 @@
 -- Description : Content that is made while it is sent
 --
 -- What a handler writes is kept until it is worth while to send it, and framed. By the thread
--- of the connection, or, in plain 'IO', by those to whom the handler has given its sink: see
+-- of the connection, or, in plain 'IO', by the threads to which the handler has given its sink: see
 -- Note [The owner of an exchange] in "Weft.Http.Server.Exchange".
 module Weft.Http.Server.Streaming
   ( Delimiting (..),
@@ -83,7 +83,7 @@ streamWrite context c stream builder = do
   full <- liftIO (streamKeep stream builder)
   when full (streamFlush context c stream)
 
--- | Keep content; is it worth sending now? What is kept when there is no more content nobody sends.
+-- | Keep content; is it worth sending now? What is kept after the end of the content is not sent.
 streamKeep :: Stream -> Builder -> IO Bool
 streamKeep stream builder = do
   checkContent (outExchange stream)
@@ -158,7 +158,7 @@ streamEnd context c stream trailers = do
       Nothing -> pure (B.concat [name, ": ", value, "\r\n"])
       Just why -> B.empty <$ report context ("a handler made a trailer field that cannot be sent: " <> why)
 
--- | Why a field cannot be sent behind the content.
+-- | Why a field cannot be sent after the content.
 trailerFault :: Field -> Maybe String
 trailerFault field = case checkField field of
   Just bad -> Just (show bad)

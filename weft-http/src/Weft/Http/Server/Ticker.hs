@@ -6,7 +6,7 @@
 -- Description : The server's clock, and what is done once a second
 --
 -- A thread of the server, the ticker, renders the @Date@ of each second, and attends to
--- every connection: cuts off those whose deadline has passed, sees that the clients of
+-- every connection: cuts off each whose deadline has passed, sees that the clients of
 -- working handlers are there, and lets those rest that have nothing to do.
 module Weft.Http.Server.Ticker
   ( newServer,
@@ -69,7 +69,7 @@ newServerOf settings answers = do
       <*> newPrimVar 0
       <*> newPrimVar minBound
 
--- | What those do who watch the server must not end a connection, let alone the ticker. And what
+-- | An exception of the log or the observer must not end a connection, let alone the ticker. And what
 -- a client can put into a report, as the path in the exception of a file that is not there, must not
 -- look like the next one.
 unharmed :: ServerSettings -> ServerSettings

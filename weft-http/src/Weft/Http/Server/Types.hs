@@ -60,7 +60,7 @@ import Weft.Http.Transport
 -- reported; see 'BodyError' for those of a body.
 --
 -- A handler is cancelled when its client resets the connection, within two seconds; not when the client has only ended its own direction (a half-close), as
--- one does who has sent its request and waits for the answer. It is also cancelled after
+-- one does that has sent its request and waits for the answer. It is also cancelled after
 -- 'timeoutHandler'.
 type Handler = Request -> Thread Response
 
@@ -68,7 +68,7 @@ type Handler = Request -> Thread Response
 type Middleware = Handler -> Handler
 
 -- | Answers a request at once, in plain 'IO', or leaves it to a 'Handler': 'Nothing'. The time limit
--- for handlers is not for it, nobody tells it that the client is gone, and an exception ends the
+-- for handlers is not for it, it is not told that the client is gone, and an exception ends the
 -- connection. So it is for what is at hand: it is short, does not wait, and raises nothing. It is
 -- asked for requests without a body, and not for all of them.
 type AtHand = Request -> IO (Maybe Response)

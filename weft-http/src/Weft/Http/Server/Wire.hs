@@ -54,7 +54,7 @@ import Weft.Socket
 -- | What all sessions of a server share.
 data Context = Context
   { contextServer :: !Server,
-    -- | Does nobody want to know of responses?
+    -- | Are responses neither logged nor observed?
     contextQuiet :: !Bool
   }
 
