@@ -2,7 +2,7 @@
 -- Description : A program that explores
 --
 -- Runs the scenarios of a catalogue in simulated worlds: many seeds, or all schedules, until
--- the range is done, the time is over or somebody interrupts it. weft-explore is one.
+-- the range is done, the time is over or it is interrupted. weft-explore is one.
 module Explore.Command (exploring) where
 
 import Control.Concurrent

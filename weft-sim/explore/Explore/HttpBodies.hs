@@ -142,7 +142,7 @@ uploading = do
 data Patience
   = -- | It waits for the answer.
     Waits
-  | -- | It goes on after this many milliseconds.
+  | -- | It goes on after this number of milliseconds.
     Impatient Int
   | -- | It goes away then, or ends its direction only.
     GivesUp Int Bool

@@ -4,8 +4,8 @@
 -- Description : The server that scenarios are about, and its surroundings
 --
 -- A directory on the disk of the home machine, a server for it, machines for clients. What the
--- server promises to everybody is checked here: it drains in its time, and leaves no
--- connection behind.
+-- server promises to every client is checked here: it drains in its time, and leaves no
+-- connection open.
 module Explore.HttpRig
   ( -- * Worlds
     Weather (..),
@@ -241,7 +241,7 @@ body200 what content = \case
   Right a -> expectEqual (what <> ": status") 200 (answerStatus a) <> expect (what <> ": the body is the file") (answerBody a == content)
   Left end -> [what <> ": no answer: " <> show end]
 
--- | The files that are there if nobody says otherwise: empty, small, as large as what is
+-- | The files that are there by default: empty, small, as large as what is
 -- kept in memory, larger, and some in directories.
 site :: [(ByteString, ByteString)]
 site =
@@ -256,7 +256,7 @@ site =
 fileOf :: ByteString -> ByteString
 fileOf name = fromMaybe (error ("Explore.HttpRig.fileOf: " <> show name)) (lookup name site)
 
--- | This many bytes that look like nothing else; a number tells them apart.
+-- | The given number of bytes that look like nothing else; a number tells them apart.
 noise :: Int -> Int -> ByteString
 noise salt n = fst (ByteString.unfoldrN n step (salt * 7_919 + 1))
   where

@@ -79,7 +79,7 @@ everywhere name body =
     inWorld calm 1 body
     forM_ (manySeeds 20) (\seed -> inWorld rough seed body)
 
--- | This many seeds, from the first on.
+-- | The given number of seeds, from the first on.
 manySeeds :: Int -> [Seed]
 manySeeds n = map fromIntegral [1 .. n]
 

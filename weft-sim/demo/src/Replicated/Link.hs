@@ -16,7 +16,7 @@ import Weft.Socket
 import Weft.Time (Instant, now)
 import Weft.Timeout
 
--- | A request, until when its reply is wanted, and by whom.
+-- | A request, its deadline, and where its reply goes.
 data Job = Job
   { jobRequest :: !Request,
     jobLimit :: !Instant,

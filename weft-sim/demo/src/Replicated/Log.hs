@@ -79,7 +79,7 @@ appendBatch opened records = do
   writeAt file (fromIntegral size) batch
   liftIO (writeIORef (logState opened) (file, size + ByteString.length batch))
 
--- | Wait until all records are on the disk. When this fails nobody can say which of them
+-- | Wait until all records are on the disk. When this fails it is not known which of them
 -- are, now or later: the system forgets what it could not write.
 syncLog :: Log -> Thread ()
 syncLog opened = liftIO (readIORef (logState opened)) >>= syncData . fst

@@ -150,7 +150,7 @@ asClient replicas mistakes body = run $ do
   addresses <- mapM resolved replicas
   withClient (defaultClientSettings "client" addresses) {clientMistakes = mistakes} body
 
--- | 1: it was not done. 3: nobody knows. (2 is a mistake on the command line.)
+-- | 1: it was not done. 3: it is not known. (2 is a mistake on the command line.)
 conclude :: (a -> Thread ()) -> Outcome a -> Thread ExitCode
 conclude use = \case
   Done a -> ExitSuccess <$ use a

@@ -71,7 +71,7 @@ data Sim = Sim
     simHost :: !(IORef (Maybe Host)),
     -- | A listener inside, which gets every line that the operator gets, at that moment.
     simOverhears :: !(IORef (String -> IO ())),
-    -- | The time limits of each thread, by its number, while somebody wants to know.
+    -- | The time limits of each thread, by its number, while they are wanted.
     simLimits :: !(IORef (Maybe (IntMap.IntMap [Limit])))
   }
 

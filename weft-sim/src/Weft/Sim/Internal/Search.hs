@@ -76,7 +76,7 @@ trySeeds stop configure seeds told program verdict = go seeds
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
 -- A schedule is known by its deviations from the default. Running one tells all the
 -- decisions that were made; each decision after the last deviation, with each option that
--- was not taken, is a schedule that nobody has run: the same deviations and one more. So
+-- was not taken, is a schedule that was not run: the same deviations and one more. So
 -- every schedule is run once, and what is to be done is a tree.
 --
 -- It is walked in the order of cost: an option that interrupts a thread which could go on

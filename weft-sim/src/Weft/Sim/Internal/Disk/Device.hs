@@ -149,7 +149,7 @@ setDiskErrors = setting diskErrors
 setDiskCapacity :: Disks -> Machine -> Int -> IO ()
 setDiskCapacity = setting diskRoom
 
--- | Every operation that begins from now on takes this many times as long as usual.
+-- | Every operation that begins from now on takes the given number of times as long as usual.
 setDiskSlowness :: Disks -> Machine -> Double -> IO ()
 setDiskSlowness disks machine = setting diskSlowness disks machine . max 0
 

@@ -22,7 +22,7 @@ import Weft.Sim.Internal.Network.Types
 newPipe :: IO PipeBuffer
 newPipe = PipeBuffer <$> newBytes <*> newIORef 65_536 <*> newIORef True <*> newIORef True <*> newLine <*> newLine
 
--- | Take bytes; 0 when there are none and nobody can write any.
+-- | Take bytes; 0 when there are none and no writer is left.
 readFrom :: PipeBuffer -> Buffer -> Int -> Int -> Attempt Int
 readFrom pipe buffer offset count
   | room == 0 = success 0

@@ -122,7 +122,7 @@ sendToEnd net end what pieces =
     !total = sum (map ByteString.length pieces)
 {-# INLINE sendToEnd #-}
 
--- | Send bytes of a file, given how to get at most this many from an offset.
+-- | Send bytes of a file, given how to get at most a number of them from an offset.
 sendFileToEnd :: Network -> End -> (Int64 -> Int -> IO (Either Errno ByteString)) -> Int64 -> Int -> Attempt Int
 sendFileToEnd net end contents offset count =
   sending end >>= \case
@@ -182,7 +182,7 @@ shutEnd net end how =
       pure (Right ())
     _ -> pure (Left eNOTCONN)
 
--- | Its socket is closed. With bytes that nobody has read, or if it is to be so, the
+-- | Its socket is closed. With unread bytes, or if it is to be so, the
 -- connection is reset; otherwise what was sent arrives, and then the end.
 closeEnd :: Network -> End -> Bool -> IO ()
 closeEnd net end abruptly = do

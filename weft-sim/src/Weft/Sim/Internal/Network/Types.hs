@@ -85,7 +85,7 @@ data Network = Network
     netAccepted :: !(IORef (IntMap Int)),
     -- | Where the search for a free port goes on, for each machine and protocol.
     netNextPort :: !(IORef (IntMap Port)),
-    -- | Whose IPv4 addresses are whose; made again when there is a new machine.
+    -- | The owners of IPv4 addresses; made again when there is a new machine.
     netOwners :: !(IORef (Int, IntMap Machine)),
     -- | For the names of Unix-domain sockets, and the sockets that are bound to them.
     netDisks :: !Disks,
@@ -164,7 +164,7 @@ data End = End
     endLocal, endRemote :: SockAddr,
     -- | What comes here; what goes to the peer.
     endIn, endOut :: !Flow,
-    -- | Nobody until somebody at the other side knows of the connection.
+    -- | 'Nothing' until the other side knows of the connection.
     endPeer :: !(IORef (Maybe End)),
     endPhase :: !(IORef Phase),
     -- | What the next operation fails with.
@@ -291,7 +291,7 @@ data Listener = Listener
     listenerConnecting :: !Line
   }
 
--- | Nobody has come.
+-- | A listener without connections.
 newListener :: SockAddr -> Int -> IO Listener
 newListener address room =
   Listener address <$> newIORef room <*> newIORef Seq.empty <*> newIORef 0 <*> newIORef False <*> newIORef False <*> newLine <*> newLine
