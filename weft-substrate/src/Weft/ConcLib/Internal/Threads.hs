@@ -68,13 +68,13 @@ self = unsafePerformIO (newSLSKey Nothing)
 myThreadId :: IO ThreadId
 myThreadId = getSLSIO self >>= maybe (throwIO NotOnHEC) pure
 
--- | Who collects events for the thread that this is. 'Nothing' on a HEC that is a thread.
+-- | What collects events for this thread. 'Nothing' on a HEC that is a thread.
 eventsHere :: IO (Maybe (Poller, PTM ()))
 eventsHere = fmap (\t -> (libraryPoller (threadLibrary t), kickCollector (threadLibrary t))) <$> getSLSIO self
 
 -- Running ------------------------------------------------------------------------------------
 
--- | Run a main thread, and all that it forks, on this OS thread and others, this many in all. Ends
+-- | Run a main thread, and all that it forks, on this OS thread and others, the given number in all. Ends
 -- when the main thread does, with its result or its exception; the other threads are dropped then, as
 -- those of a program of GHC's are.
 --
@@ -83,7 +83,7 @@ eventsHere = fmap (\t -> (libraryPoller (threadLibrary t), kickCollector (thread
 withConcLib :: Int -> IO a -> IO a
 withConcLib = withConcLibCollecting ByScheduler
 
--- | 'withConcLib', told who collects events.
+-- | 'withConcLib', told what collects events.
 withConcLibCollecting :: Collecting -> Int -> IO a -> IO a
 withConcLibCollecting collecting hecs act = do
   library <- newLibrary collecting
@@ -144,9 +144,10 @@ forkWith library act = do
 
 -- Note [Waiting for ever]
 -- ~~~~~~~~~~~~~~~~~~~~~~~
--- A thread that waits is known to what it waits for, and to who has its 'ThreadId'. If the collector finds
--- its stack dead, nobody can wake it any more: a finalizer, which keeps the stack from being
--- collected once more, throws at it. A thread that has ended waits for nothing, so its finalizer does nothing.
+-- A thread that waits is known to what it waits for, and to the holders of its 'ThreadId'. If the
+-- collector finds its stack dead, nothing can wake it any more: a finalizer, which keeps the stack from
+-- being collected once more, throws at it. A thread that has ended waits for nothing, so its finalizer
+-- does nothing.
 
 -- | Have a thread told when it waits for ever.
 lastRites :: StackId -> ThreadId -> IO ()
@@ -208,8 +209,8 @@ killThread t = throwTo t ThreadKilled
 data Attempt a = Got a | Waits (Waiter -> PVar (Maybe a) -> PTM ())
 
 -- | Perform an operation; if it has to wait, let others run: a thread of this library switches to
--- the next in the same step, one that is a HEC sleeps. Who wakes the waiter has written the result
--- before. Interruptible while it waits, unless masked so. Elsewhere than on a HEC, 'NotOnHEC'.
+-- the next in the same step, one that is a HEC sleeps. The thread that wakes the waiter has written the
+-- result before. Interruptible while it waits, unless masked so. Elsewhere than on a HEC, 'NotOnHEC'.
 performWaiting :: PTM (Attempt a) -> IO a
 performWaiting attempt = getSLSIO self >>= maybe (performSleeping attempt) (performSwitching attempt)
 {-# INLINE performWaiting #-}

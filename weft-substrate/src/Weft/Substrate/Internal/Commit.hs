@@ -66,7 +66,7 @@ isNowhere :: Rest -> Int#
 isNowhere = reallyUnsafePtrEquality# nowhere
 {-# INLINE isNowhere #-}
 
--- | What is left of a stack, which is from now on here only. For a stack that nobody else knows.
+-- | What is left of a stack, which is from now on here only. For a stack that no other code knows.
 takeRest :: StackId -> IO Rest
 takeRest (StackId a) = IO $ \s -> case readSmallArray# a 0# s of
   (# s1, rest #) -> case writeSmallArray# a 0# (unsafeCoerce# nowhere) s1 of
