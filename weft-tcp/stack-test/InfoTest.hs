@@ -117,7 +117,7 @@ captured = withSystemTempDirectory "weft-tcp" $ \directory -> do
   fmap (B.take 2 . snd) (find ((== 1) . fst) blocks) @?= Just (B.pack [101, 0])
   let packets = [packetOf body | (6, body) <- blocks]
   [p | (Out, p) <- packets] @?= [p | (Out, p) <- all']
-  -- The last may have come when nobody read any more.
+  -- The last may have come when no thread read any more.
   let came = [p | (In, p) <- packets]
   assertBool "and those that came" (length came > 10 && came `isPrefixOf` [p | (In, p) <- all'])
 

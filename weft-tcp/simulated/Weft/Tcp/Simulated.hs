@@ -148,7 +148,7 @@ answering nodes host started = case instanceAnswer started of
         | not (ours s) = others
         | otherwise = attempting world home driver what s $ \unlessUnlucky ->
             owner s >>= maybe (pure wasClosed) (\node -> unlessUnlucky (act (attemptsWith (nodeStack node) home beneath)))
-      -- Whose it is, wherever the thread is that asks.
+      -- Its owner, wherever the thread is that asks.
       owner s = do
         machines <- machinesOf world
         candidates <- catMaybes <$> mapM (living nodes) machines

@@ -142,7 +142,7 @@ extensions first kind b
       extensions False (octet b 0) (B.drop size b)
   | otherwise = Right (kind, b)
 
--- Options whose first two bits are not zero ask for the packet to be dropped by who does not
+-- Options whose first two bits are not zero ask for the packet to be dropped by a host that does not
 -- know them (RFC 8200, section 4.2); none are known here but padding.
 checkOptions :: Word8 -> ByteString -> Either Malformed ()
 checkOptions kind b

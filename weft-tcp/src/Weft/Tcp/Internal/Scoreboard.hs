@@ -311,7 +311,7 @@ loseAll b = b {boardPieces = fmap lose (boardPieces b), boardLost = total - boar
     lose p = if pieceFate p == Sacked then p else p {pieceFate = Lost}
     total = sum (rangeLength . pieceRange <$> boardPieces b)
 
--- | The first bytes, this many, are lost, without more being known (RFC 6582).
+-- | The first bytes, the given number, are lost, without more being known (RFC 6582).
 loseHead :: Word32 -> Scoreboard -> Scoreboard
 loseHead n b = case viewl (boardPieces b) of
   p :< _

@@ -4,7 +4,7 @@
 -- Description : What is known of a connection
 --
 -- The control block of RFC 9293, section 3.3.1, as one immutable record. It holds ranges of
--- sequence numbers and no payload. What many connections have in common is behind a pointer
+-- sequence numbers and no payload. What many connections have in common is shared by a pointer
 -- ('Settings', the empty sets); the rest are words, which GHC packs.
 module Weft.Tcp.Internal.Tcb
   ( Instant,
