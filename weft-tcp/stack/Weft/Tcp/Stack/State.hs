@@ -114,7 +114,7 @@ data Stack = Stack
     stackLoop :: !(IORef (Sequence.Seq ByteString)),
     -- | Set before the first socket is open.
     stackSecret :: !(IORef (Maybe (Word64, Word64))),
-    -- | When the last cookie was sent: a peer has none 'cookieLife' after that.
+    -- | When the last cookie was sent: after its life no peer has one.
     stackFlooded :: !(IORef Instant),
     -- | For ports that cannot be guessed.
     stackDice :: !(IORef Word64),
