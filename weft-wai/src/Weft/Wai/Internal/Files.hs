@@ -102,7 +102,7 @@ newFiles = do
   cache <- mostDescriptors >>= newCache 1_000_000 . min 256 . (`div` 4)
   Files cache <$> newIORef False
 
--- | Close all that nobody has acquired.
+-- | Close all files that are not in use.
 closeFiles :: Files -> Thread ()
 closeFiles files = liftIO (reduceFiles (filesCache files) (const 0)) >>= letGo
 
