@@ -72,7 +72,7 @@ parsePoint = traverse $ \argument -> case Text.breakOn "=" (Text.pack argument) 
   (key, value) | not (Text.null key), Just v <- Text.stripPrefix "=" value -> Right (key, v)
   _ -> Left (argument ++ ": not key=value")
 
--- | Who does the work.
+-- | What does the work.
 data Contender = Contender
   { -- | as given to @--contenders@
     contenderName :: !Text,

@@ -1,7 +1,7 @@
 -- |
--- Description : The workloads that are compared, and who does them
+-- Description : The workloads that are compared, and their contenders
 --
--- Each has the parameters that make its points, and who does it: Haskell's kinds of threads and
+-- Each has the parameters that make its points, and its contenders: Haskell's kinds of threads and
 -- peers that do the same, or servers. A new one is an entry of the list.
 module Weft.Bench.Contest.Workload
   ( Workload (..),
@@ -52,7 +52,7 @@ data Workload = Workload
     workloadBy :: !Contenders
   }
 
--- | Who does it.
+-- | What does it.
 data Contenders
   = -- | Haskell's kinds of threads, with further options of the run-time system, and programs
     -- with what they are called in the reports

@@ -68,7 +68,7 @@ stackAddress s
 
 -- | What is measured.
 data Experiment
-  = -- | 64 bytes there and back, on this many connections at once.
+  = -- | 64 bytes there and back, on this number of connections at once.
     RoundTrips !Int
   | -- | A connection for each 64 bytes, 16 at a time.
     Connections
@@ -76,7 +76,7 @@ data Experiment
     Into
   | -- | Bytes out of the stack.
     OutOf
-  | -- | Memory of this many connections that wait.
+  | -- | Memory of this number of connections that wait.
     Idle !Int
   deriving stock (Eq, Ord, Show)
 

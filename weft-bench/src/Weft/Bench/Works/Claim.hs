@@ -150,7 +150,7 @@ judgeBy all' cell ratio ran claim = case claimTest claim of
       found = case boundsAlong b of
         Nothing -> mapMaybe value points
         Just key -> maybe [] pure (correlation [(fromIntegral x, y) | p <- points, Right x <- [number p key], Just y <- [value p]])
-      -- Who never runs has not failed at a size.
+      -- A contender that never runs has not failed at a size.
       absent = boundsField b == "failed" && not (any (ran (boundsOf b)) all')
       points = [p | p <- all', all (fits (==) p) (Map.toList (boundsWhere b)), all (fits (>=) p) (Map.toList (boundsFrom b)), all (fits (<=) p) (Map.toList (boundsTo b))]
       fits ok point (key, bound) = either (const False) (`ok` bound) (number point key)

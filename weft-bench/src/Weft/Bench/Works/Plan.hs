@@ -48,7 +48,7 @@ data Planned = Planned
     plannedAbout :: !Text,
     -- | a workload, or @yield@
     plannedWorkload :: !Text,
-    -- | who does it; nobody named: all that the workload knows
+    -- | what does it; if empty, all that the workload knows
     plannedContenders :: ![Text],
     plannedKeys :: ![(Text, [Int])],
     plannedRounds :: !Int,
@@ -65,7 +65,7 @@ data Planned = Planned
 pointsPlanned :: Planned -> [Point]
 pointsPlanned = pointsOf . plannedKeys
 
--- | Who takes part.
+-- | The contenders that take part.
 contendersPlanned :: Planned -> [Text]
 contendersPlanned p = case plannedContenders p of
   [] -> maybe [] contenderNames (workloadNamed (plannedWorkload p))
