@@ -186,7 +186,7 @@ managing body = withSystemTempDirectory "weft-handover" $ \dir -> do
   where
     ours = ["WEFT_TEST_SERVE", "WEFT_TEST_PORT", "NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"]
 
--- | One connection, one request: who has answered.
+-- | One connection, one request: which process has answered.
 ask :: SockAddr -> Thread ByteString
 ask address = connected address (\client -> sendAll client (getLast "/") >> contentOf <$> toEnd client)
 

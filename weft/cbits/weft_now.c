@@ -1,6 +1,6 @@
 /*
- * Sending at once, from any thread: each function holds the descriptor, by Note [Who may
- * use the number] in Weft.Internal.Os.Descriptor, which also says what its two words are.
+ * Sending at once, from any thread: each function holds the descriptor, by Note [Use of
+ * the number] in Weft.Internal.Os.Descriptor, which also says what its two words are.
  */
 #define _GNU_SOURCE
 #include "weft_sys.h"

@@ -264,7 +264,7 @@ recycled = do
   where
     dedup = foldr (\c seen -> if c `elem` seen then seen else c : seen) []
 
--- | Readers come and go, and there is always one: the writer, who waits until there is none, waits for
+-- | Readers come and go, and there is always one: the writer, which waits until there is none, waits for
 -- ever.
 starvedWriter :: Thread String
 starvedWriter = readersAndWriter $ \readers _ write ->

@@ -68,7 +68,7 @@ data ServerSettings = ServerSettings
     -- | Octets of a request body that are read and thrown away so that the
     -- connection can go on; default 65,536. A larger unread body ends it.
     serverSkipBody :: !Int64,
-    -- | What tells who the client is, before all else: the PROXY protocol. Default: the
+    -- | What names the client, before all else: the PROXY protocol. Default: the
     -- socket does.
     serverProxy :: !(Maybe Layer),
     -- | What stands between the socket and HTTP, the outermost first: TLS. Default: nothing.

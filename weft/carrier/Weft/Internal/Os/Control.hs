@@ -234,6 +234,6 @@ carriersNow c = peekElemOff (carrierMonitor c) 1
 inUser :: Carrier -> IO Bool
 inUser c = (/= 0) <$> peekElemOff (carrierLine c) userWord
 
--- | Tell the monitor of this many workers and other carriers how many carriers are blocked.
+-- | Tell the monitor of the given numbers of workers and other carriers how many carriers are blocked.
 sayBlocked :: Words -> Int -> Int -> Int -> IO ()
 sayBlocked shared workers others = pokeElemOff (monitorLine shared workers others) 2
