@@ -50,11 +50,11 @@ data Rig = Rig
 withHandler :: (ServerSettings -> ServerSettings) -> Handler -> (Rig -> Thread a) -> IO (a, Seen)
 withHandler settings handler = serving settings (\s -> newServer s (const handler))
 
--- | The same with what is at hand before that.
+-- | 'withHandler' with what is at hand before that.
 withAtHand :: (ServerSettings -> ServerSettings) -> AtHand -> Handler -> (Rig -> Thread a) -> IO (a, Seen)
 withAtHand settings atHand handler = serving settings (\s -> newServerAtHand s (const (atHand, handler)))
 
--- | The same with an application.
+-- | 'withHandler' with an application.
 withApplication :: (ServerSettings -> ServerSettings) -> Application -> (Rig -> Thread a) -> IO (a, Seen)
 withApplication settings application = serving settings (\s -> newServerWith s (const application))
 

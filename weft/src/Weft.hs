@@ -182,7 +182,7 @@ exit = Thread (\_ -> Throw (toException ThreadExit))
 cancel :: ThreadId -> Thread ()
 cancel t = cancelWith t Cancelled
 
--- | The same, with an exception of your own; one that its thread does not handle is
+-- | 'cancel' with an exception of your own; one that its thread does not handle is
 -- reported.
 cancelWith :: (Exception e) => ThreadId -> e -> Thread ()
 cancelWith t e = do

@@ -50,9 +50,9 @@ scenarios =
 data Use
   = -- | It sends back what it reads, while it reads.
     Back
-  | -- | The same; its response begins before anything is read.
+  | -- | As 'Back'; its response begins before anything is read.
     Early
-  | -- | The same, of a length that is known.
+  | -- | As 'Early', of a length that is known.
     Known
   | -- | It sends it back when all is there.
     Whole

@@ -187,7 +187,7 @@ cancelled visitors (turns, micros) = do
     wrong <- concat <$> mapM awaitChild children
     pure (late <> wrong)
 
--- | The same with draining itself.
+-- | Visitors; draining is cancelled after the given number of turns and this much time.
 drainCancelled :: [Visitor] -> (Int, Int) -> Thread Complaints
 drainCancelled visitors (turns, micros) = do
   score <- newScore

@@ -52,7 +52,7 @@ data Deed
     WritesLate Int
   | -- | A thread receives the body.
     ReadsLate Int
-  | -- | The same, of a client that waits for 100 (Continue).
+  | -- | A thread receives the body of a client that waits for 100 (Continue).
     ExpectsLate Int
   deriving stock (Eq, Show)
 

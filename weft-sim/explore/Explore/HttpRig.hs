@@ -72,7 +72,7 @@ data Weather
   | Rough
   | -- | Small buffers, short sends, accepts that fail; no connection is lost.
     Tight
-  | -- | The same, and connections are reset now and then.
+  | -- | As 'Tight', and connections are reset now and then.
     Stormy
   deriving stock (Eq, Show)
 
@@ -100,7 +100,7 @@ weathered name about program =
   where
     scenarioOf n a p = (drawn n a (pure (pure []))) {scenarioProgram = p}
 
--- | The same run in this weather.
+-- | A run in this weather.
 inWeather :: Weather -> Config -> Config
 inWeather weather config = config {configConditions = conditionsOf weather, configMaxSteps = 3_000_000}
 
@@ -123,7 +123,7 @@ data Setup = Setup
     setupHandler :: Handler -> Handler,
     -- | In place of the handler.
     setupApplication :: Maybe Application,
-    -- | The same in plain 'IO'.
+    -- | In place of the handler, in plain 'IO'.
     setupPlain :: Maybe PlainApplication,
     -- | The files there are.
     setupSite :: [(ByteString, ByteString)]
@@ -154,7 +154,7 @@ serving setup body = servingBy setup $ \rig -> withScope $ \scope -> do
   (ended, late) <- rigDrain rig
   pure (wrong <> late <> expect "drained without cutting anybody off" ended)
 
--- | The same where the body sees to accepting and draining. The server must have no
+-- | 'serving' where the body sees to accepting and draining. The server must have no
 -- connection at the end.
 servingBy :: Setup -> (Rig -> Thread Complaints) -> Thread Complaints
 servingBy setup body = do

@@ -91,7 +91,7 @@ configOf (Seed n) =
       configMaxSteps = 200_000
     }
 
--- | The same for an exploration of all schedules, on the given number of workers.
+-- | How all schedules are explored, on the given number of workers.
 systematicConfig :: Int -> Config
 systematicConfig workers = defaultConfig {configWorkers = workers, configMaxSteps = 20_000}
 

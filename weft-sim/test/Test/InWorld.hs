@@ -51,7 +51,7 @@ data Told a = Told {toldResult :: a, toldNotes :: [String], toldWarnings :: [Str
 inWorld :: (HasCallStack) => Conditions -> Seed -> Thread a -> IO a
 inWorld conditions seed body = toldResult <$> inWorld' conditions seed body
 
--- | The same, with what was recorded.
+-- | 'inWorld', with what was recorded.
 inWorld' :: (HasCallStack) => Conditions -> Seed -> Thread a -> IO (Told a)
 inWorld' conditions seed body = do
   notes <- newIORef []

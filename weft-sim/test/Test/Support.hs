@@ -52,7 +52,7 @@ times = replicate
 within :: Int -> Verdict String -> Thread String -> IO (Exploration String)
 within = withinFor inOrder
 
--- | The same with a configuration.
+-- | 'within' with a configuration.
 withinFor :: Config -> Int -> Verdict String -> Thread String -> IO (Exploration String)
 withinFor config bound verdict program =
   exploreWith Bounds {boundPreemptions = bound, boundSchedules = 200_000, boundGoOn = True} config 0 id program verdict

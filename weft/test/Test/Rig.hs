@@ -274,7 +274,7 @@ withSocketAddress address use = allocaBytes size \p -> do
 withFullListener :: (SockAddr -> IO a) -> IO a
 withFullListener use = withFullListener' \_ address -> use address
 
--- | The same, with the listener.
+-- | 'withFullListener' with the listener.
 withFullListener' :: (Socket -> SockAddr -> IO a) -> IO a
 withFullListener' use = bracket (socket AF_INET Stream 0) N.close \s -> do
   bind s (SockAddrInet 0 (tupleToHostAddress (127, 0, 0, 1)))

@@ -333,7 +333,7 @@ endsAtTheLimit = do
   got @?= (Nothing :: Maybe ())
   putMVar box ()
 
--- | The same, with more stuck threads in the queue than there are carriers in reserve:
+-- | 'endsAtTheLimit', with more stuck threads in the queue than there are carriers in reserve:
 -- the carrier that takes the worker over to stop it runs none of them.
 severalAtTheLimit :: IO ()
 severalAtTheLimit = do

@@ -59,7 +59,7 @@ lostUpdate = do
   together (times 2 (modifyRef' counter (+ 1)))
   show <$> readRef counter
 
--- | The same in one step each.
+-- | Two threads increment, in one step each.
 atomicUpdate :: Thread String
 atomicUpdate = do
   counter <- newRef (0 :: Int)
@@ -167,7 +167,7 @@ leakingAcquire = cancelled $ \used -> do
   _ <- wallClock
   yield `finally` atomicModifyRef_ used (subtract 1)
 
--- | The same as it should be.
+-- | 'leakingAcquire' as it should be.
 properBracket :: Thread String
 properBracket = cancelled $ \used ->
   bracket_ (atomicModifyRef_ used (+ 1)) (atomicModifyRef_ used (subtract 1)) yield

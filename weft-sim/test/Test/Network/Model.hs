@@ -142,7 +142,7 @@ overTcp rig random use = do
   residingAt a (closeSocket s)
   residingAt b (mapM_ closeSocket [l, t])
 
--- | The same, while links are cut, heal, and lose.
+-- | 'overTcp', while links are cut, heal, and lose.
 overBadLinks :: Medium
 overBadLinks rig random use = do
   a <- machine rig "a"

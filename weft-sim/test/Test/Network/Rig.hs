@@ -127,7 +127,7 @@ spawn body = do
       writeIORef ref (Right outcome)
       either (mapM_ (`deliver` outcome)) (const (pure ())) waiting
 
--- | The same on a machine.
+-- | 'spawn' on a machine.
 spawnAt :: Machine -> Thread a -> Thread (Thread a)
 spawnAt m = spawn . residingAt m
 

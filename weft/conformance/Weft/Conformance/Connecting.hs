@@ -58,7 +58,7 @@ unixPair dir = do
     removePath (Char8.pack path)
     pure (client, server)
 
--- | The same; the first takes nothing more.
+-- | A 'unixPair' whose first socket takes nothing more.
 fullPair :: ByteString -> Thread (Socket, Socket)
 fullPair dir = do
   (a, b) <- unixPair dir

@@ -64,7 +64,7 @@ block = newGate >>= waitGate
 spawn :: Thread a -> Thread (Thread a)
 spawn = spawnOn Nothing
 
--- | The same on a certain worker.
+-- | 'spawn' on a certain worker.
 spawnOn :: Maybe Int -> Thread a -> Thread (Thread a)
 spawnOn worker body = do
   gate <- newGate

@@ -121,7 +121,7 @@ keepingDescriptors world body = do
 conforms :: World -> TestName -> Thread () -> TestTree
 conforms world name body = testCase name (keepingDescriptors world (running world body))
 
--- | The same in a directory.
+-- | 'conforms' in a directory.
 inDirectory :: World -> TestName -> (ByteString -> Thread ()) -> TestTree
 inDirectory world name body = testCase name . worldDirectory world $ \dir -> keepingDescriptors world (running world (body dir))
 

@@ -150,8 +150,8 @@ concluded context c progress ended sending = case (progress, ended) of
 twice :: String
 twice = "an application has answered a request twice"
 
--- | The same for one in plain 'IO', and a request without a body: a small response is sent
--- without suspending it. The last action is run in the same breath when all went well.
+-- | 'applied' for an application in plain 'IO', and a request without a body: a small response is sent
+-- without suspending it. The last action is run in the same effect when all went well.
 appliedPlain :: Context -> Connection -> PlainApplication -> Answering -> IO After -> Thread After
 appliedPlain context c (PlainApplication host application) possible@Answering {answeringExchange = exchange} settling = do
   outcome <- host $ \way -> do

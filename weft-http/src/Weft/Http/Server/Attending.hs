@@ -141,7 +141,7 @@ layered context (layer : others) c = do
           liftIO (observe (contextServer context) LayerFailed)
           throwM (Aborted ("a layer failed: " <> exceptionText e) (Just e))
 
--- | The same where something is around the session, and stays there: serve requests until
+-- | Serve a connection with something around its session, which stays there: serve requests until
 -- the wait for one is interrupted; then wait without a buffer (Note [Deadlines] in
 -- "Weft.Http.Server.Phase"). The interrupted wait has neither input nor output, so nothing is
 -- lost, and no request pays for a handler of its own.

@@ -110,7 +110,7 @@ data Answering = Answering
 transmit :: Context -> Connection -> Answering -> Response -> Output -> Thread (Bool, Output)
 transmit context c answering response output = runOnce (transmission context c answering response output)
 
--- | The same as it stands.
+-- | 'transmit' without 'runOnce'.
 transmission :: Context -> Connection -> Answering -> Response -> Output -> Thread (Bool, Output)
 transmission context c answering response output
   | Just bytes <- atHand request (answeringKeep answering) response =

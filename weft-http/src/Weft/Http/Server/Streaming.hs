@@ -102,7 +102,7 @@ streamFlush context c stream = do
   unless (null pieces) (write context c pieces)
   liftIO (streamSent context c stream)
 
--- | The same without waiting, as far as possible; answers with what is left to be done.
+-- | 'streamFlush' without waiting, as far as possible; answers with what is left to be done.
 streamFlushNow :: Context -> Connection -> Stream -> IO (Maybe (Thread ()))
 streamFlushNow context c stream =
   takeContent (outExchange stream) >>= \case

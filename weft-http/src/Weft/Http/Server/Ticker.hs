@@ -42,15 +42,15 @@ import Weft.Time
 newServer :: ServerSettings -> (Clock -> Handler) -> Thread Server
 newServer settings handler = newServerOf settings (ByHandler (\_ -> pure Nothing) . handler)
 
--- | The same with what can answer some requests at once, before the handler is asked.
+-- | 'newServer' with a function that answers some requests at once, before the handler is asked.
 newServerAtHand :: ServerSettings -> (Clock -> (AtHand, Handler)) -> Thread Server
 newServerAtHand settings both = newServerOf settings (uncurry ByHandler . both)
 
--- | The same with an 'Application'.
+-- | 'newServer' with an 'Application'.
 newServerWith :: ServerSettings -> (Clock -> Application) -> Thread Server
 newServerWith settings application = newServerOf settings (ByApplication . application)
 
--- | The same with a 'PlainApplication'.
+-- | 'newServer' with a 'PlainApplication'.
 newServerPlain :: ServerSettings -> (Clock -> PlainApplication) -> Thread Server
 newServerPlain settings application = newServerOf settings (ByPlain . application)
 
@@ -166,7 +166,7 @@ attend server tick rested m = do
     | otherwise -> pure rested
   where
     limits = serverTimeouts (serverSettings server)
-    -- A reset leaves an error behind at the socket; the end of the stream does not.
+    -- A reset leaves an error at the socket; the end of the stream does not.
     isGone = either (\(_ :: IOError) -> False) (/= 0) <$> try (getOption (memberSocket m) SoError)
 
 setClock :: Server -> Tick -> IO ()

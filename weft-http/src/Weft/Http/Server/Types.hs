@@ -78,7 +78,7 @@ type AtHand = Request -> IO (Maybe Response)
 -- that answers.
 type Application = Request -> (Response -> Thread Sent) -> Thread Sent
 
--- | The same in plain 'IO', and what performs it as a part of the connection's thread: as a
+-- | An 'Application' in plain 'IO', and what performs it as a part of the connection's thread: as a
 -- direct thread ('Weft.IO.direct'), on a thread of GHC's ('Weft.Outside.onGhcThread'), or
 -- now this and now that. It tells the application how, with a value that passes through the
 -- server: what performs operations of threads there ('Weft.IO.await',
@@ -151,10 +151,10 @@ data Sink = Sink
     sinkWrite :: Builder -> Thread (),
     -- | Send what is kept.
     sinkFlush :: Thread (),
-    -- | The same two in plain 'IO', where nothing need be waited for: 'Nothing'. Else they
-    -- answer with what is to be performed, at once and once.
+    -- | 'sinkWrite' in plain 'IO': 'Nothing' where nothing need be waited for. Else it
+    -- answers with what is to be performed, at once and once.
     sinkWriteNow :: Builder -> IO (Maybe (Thread ())),
-    -- | As 'sinkFlush'.
+    -- | 'sinkFlush' in plain 'IO', as 'sinkWriteNow'.
     sinkFlushNow :: IO (Maybe (Thread ()))
   }
 

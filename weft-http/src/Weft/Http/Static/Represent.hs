@@ -72,7 +72,7 @@ metaOf settings path negotiated coding tag status =
         (`eqCaseless` fieldName field)
         ["content-type", "content-encoding", "content-language", "content-disposition", "accept-ranges", "x-content-type-options"]
 
--- | The same of a file beside another, whose path this is, with the tag of its own content.
+-- | The head of a file beside another, whose path this is, with the tag of its own content.
 metaOfSibling :: StaticSettings -> ByteString -> Sibling -> ETag -> Meta
 metaOfSibling settings path sibling tag = metaOf settings path True coding (markETag (codingName coding) tag) (siblingStatus sibling)
   where

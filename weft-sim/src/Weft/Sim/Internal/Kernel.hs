@@ -4,7 +4,7 @@
 -- |
 -- Description : The kernel that answers from a seed
 --
--- Puts the parts of a simulated world together behind the same value as the system
+-- Puts the parts of a simulated world together as the same value as the system
 -- kernel: which part answers which system call, and how time passes. One OS thread at a time
 -- uses it; several workers may share it if they take turns, as those of the
 -- simulator do.

@@ -279,7 +279,7 @@ data Input
     Due
   | -- | The user wrote this number of further bytes.
     Wrote !Word32
-  | -- | The same, and the user is about to write more: the last segment waits until it is full.
+  | -- | As 'Wrote', and the user is about to write more: the last segment waits until it is full.
     WroteMore !Word32
   | -- | The user took this number of the bytes received in order.
     Consumed !Word32

@@ -218,7 +218,7 @@ renderHeld homes = do
   now <- fromIntegral <$> monotonicNow
   groupLines (const True) now entries
 
--- | The same; does a thread with this number live, as far as we know? One that is on its
+-- | 'renderSnapshot', with a test whether the thread with a number lives, as far as is known. One that is on its
 -- way from one worker to another is seen by neither.
 render :: (Int -> Bool) -> Snapshot -> IO Text
 render lives s = do

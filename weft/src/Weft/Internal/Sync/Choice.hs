@@ -83,7 +83,7 @@ andThen (Choice blockedOn verb try offer join use) next = Choice blockedOn verb 
 -- Cancellable; a cancelled thread has taken and given nothing. Throws what the chosen operation
 -- throws.
 select :: [Choice a] -> Thread a
--- The list is the user's, and evaluated as his code.
+-- The list is the user's, and evaluated as user code.
 select choices = Thread $ \k -> foldr seq (trySelect choices k) choices
 
 trySelect :: [Choice a] -> (a -> Trace) -> Trace
