@@ -151,7 +151,7 @@ sync file = call (SyncFile file False)
 syncData :: File -> Thread ()
 syncData file = call (SyncFile file True)
 
--- | Of an open file.
+-- | The status of an open file.
 fileStatus :: File -> Thread FileStatus
 fileStatus = call . FileStatusOf
 

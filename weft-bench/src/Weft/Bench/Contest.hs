@@ -63,7 +63,7 @@ number point key = case Text.signed Text.decimal <$> lookup key point of
 pointArguments :: Point -> [String]
 pointArguments point = [Text.unpack (k <> "=" <> v) | (k, v) <- point]
 
--- | Of arguments.
+-- | Read a point from arguments.
 --
 -- >>> parsePoint ["pairs=2"]
 -- Right [("pairs","2")]

@@ -84,7 +84,7 @@ newtype Inbox = Inbox (IORef Waiting)
 -- Packets, newest first, their number, and the thread that waits for one.
 data Waiting = Waiting !Int [ByteString] (Maybe (Waiter ()))
 
--- | None.
+-- | An inbox without packets.
 newInbox :: IO Inbox
 newInbox = Inbox <$> newIORef (Waiting 0 [] Nothing)
 

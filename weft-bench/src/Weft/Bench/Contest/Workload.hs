@@ -43,7 +43,7 @@ import Weft.Bench.Http.Content
 import Weft.Bench.Http.Name
 import Weft.Bench.Named (named)
 
--- | One.
+-- | A workload.
 data Workload = Workload
   { -- | as the command line calls it
     workloadName :: !Text,
@@ -82,7 +82,7 @@ data Key = Key
     keyHelp :: !String
   }
 
--- | All.
+-- | All workloads.
 workloads :: [Workload]
 workloads =
   [ Workload

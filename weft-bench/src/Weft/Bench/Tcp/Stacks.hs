@@ -56,7 +56,7 @@ stackCommand self peers s = case s of
     -- The nursery of the program weft: 64 MB, as this program has them, are no part of a cache.
     ours more = Command self (["tcp-server"] ++ more ++ ["+RTS", "-A4m", "-n256k", "-RTS"])
 
--- | Its TUN device.
+-- | The TUN device of a stack.
 stackDevice :: Stack -> String
 stackDevice s = "wt" <> show (fromEnum s)
 
@@ -80,7 +80,7 @@ data Experiment
     Idle !Int
   deriving stock (Eq, Ord, Show)
 
--- | As reports call it.
+-- | The name of an experiment in reports.
 experimentName :: Experiment -> Text
 experimentName = \case
   RoundTrips n -> "round-trips@" <> Text.pack (show n)

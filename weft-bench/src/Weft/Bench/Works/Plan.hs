@@ -32,7 +32,7 @@ data Extent
     Tiny
   deriving stock (Eq, Show)
 
--- | As the rows call it.
+-- | The name of an extent in the rows.
 extentName :: Extent -> Text
 extentName = \case
   Whole -> "whole"
@@ -61,7 +61,7 @@ data Planned = Planned
     plannedY :: !(Text, Double, Text)
   }
 
--- | All points.
+-- | All points of a plan.
 pointsPlanned :: Planned -> [Point]
 pointsPlanned = pointsOf . plannedKeys
 

@@ -223,7 +223,7 @@ beginInforming exchange = do
   where
     mayInform word = word .&. headFlag == 0 && (stageOf word == unanswered || stageOf word == resting)
 
--- | It was sent.
+-- | The interim response was sent.
 endInforming :: Exchange -> Int -> IO ()
 endInforming exchange before = void (advance exchange informing before)
 

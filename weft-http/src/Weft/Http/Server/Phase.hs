@@ -320,7 +320,7 @@ expireIdle m = do
     before <- liftIO (casInt (phaseWord m) word (withPhase word Expired))
     for_ (shutdownFor Idle) (when (before == word) . shutdownQuietly m)
 
--- | As the ticker reads it.
+-- | The phase of a connection, as the ticker reads it.
 currentPhase :: Member -> IO (Phase, Int, Int64)
 currentPhase m = do
   word <- readPrimVar (phaseWord m)

@@ -92,7 +92,7 @@ runOnce :: Thread a -> Thread a
 runOnce (Thread body) = Thread (oneShot (\k -> body k))
 {-# INLINE runOnce #-}
 
--- | As 'receiveInto'.
+-- | 'receiveInto' for a connection.
 receiveTo :: Connection -> Buffer -> Int -> Int -> Thread Int
 receiveTo c buffer offset count = case connectionTransport c of
   Nothing -> receiveInto (connectionSocket c) buffer offset count

@@ -16,7 +16,7 @@ type Stream a = MVar (Item a)
 
 data Item a = Item a (Stream a)
 
--- | One that is empty.
+-- | A channel that is empty.
 newChan :: IO (Chan a)
 newChan = do
   hole <- newEmptyMVar

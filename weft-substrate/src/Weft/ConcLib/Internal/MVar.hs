@@ -49,11 +49,11 @@ data Waiting r b = Waiting Waiter (PVar (Maybe r)) b
 
 instance Eq (MVar a) where MVar a == MVar b = a == b
 
--- | One that is full.
+-- | A variable that is full.
 newMVar :: a -> IO (MVar a)
 newMVar a = MVar <$> newPVarIO (Full a empty)
 
--- | One that is empty.
+-- | A variable that is empty.
 newEmptyMVar :: IO (MVar a)
 newEmptyMVar = MVar <$> newPVarIO (Empty empty)
 

@@ -351,7 +351,7 @@ setSock st s option v here now = onSock st s $ \sock -> do
     _ -> pure ()
   pure (Answer ())
 
--- | Its own address.
+-- | The own address of a socket.
 localOf :: Stack -> Socket -> IO (Verdict SockAddr)
 localOf st s = onSock st s $ \sock ->
   Answer . uncurry (toSockAddr (sockFamily sock)) . named sock <$> readIORef (sockRole sock)

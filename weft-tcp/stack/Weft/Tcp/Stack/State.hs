@@ -139,7 +139,7 @@ newtype Counts = Counts (MutablePrimArray RealWorld Int)
 data Counted = PacketsIn | PacketsOut | SegmentsIn | SegmentsOut | Malformed | Refusals | Retransmitted | SynsDropped | CookiesSent | CookiesTaken | TimersFired
   deriving stock (Eq, Enum, Bounded, Show)
 
--- | One more.
+-- | Count one more.
 count :: Stack -> Counted -> IO ()
 count s what = case stackCounts s of
   Counts a -> readPrimArray a (fromEnum what) >>= writePrimArray a (fromEnum what) . (+ 1)

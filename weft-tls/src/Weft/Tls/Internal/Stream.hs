@@ -73,7 +73,7 @@ pending s = do
     Nothing | B.null left -> isComplete (records s)
     _ -> pure True
 
--- | As 'transportReceive'.
+-- | 'transportReceive' for a stream.
 receiveFrom :: Stream -> Buffer -> Int -> Int -> Thread Int
 receiveFrom s buffer offset count = liftIO (receiveRoom buffer offset count) >>= next
   where

@@ -94,7 +94,7 @@ foundFile = openedFile . foundOpened
 data Mark = Mark !Int64 !Word32 !Word64 !Word32
   deriving stock (Eq)
 
--- | None is open.
+-- | A cache in which no file is open.
 newFiles :: IO Files
 newFiles = do
   -- A quarter of the default limit of descriptors (1,024) at most; and memory for some thousand

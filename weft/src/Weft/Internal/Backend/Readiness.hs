@@ -76,7 +76,7 @@ newReadiness poller pool post = do
 wakeupKey :: Wakeup -> Key
 wakeupKey w = makeKey (wakeupDescriptor w) 0
 
--- | As of 'submit'.
+-- | 'submit' of a readiness backend.
 submitTo :: Source w -> Operation -> Completion w -> IO Answer
 submitTo src op done = case op of
   Receive d _ _ -> onStream src Reading d op done
@@ -114,7 +114,7 @@ inPool src descriptors op done system = do
     enqueue src (Complete (jobOperation job) (jobCompletion job) r)
   pure if started then pending (jobToken key) else Sys.canceled
 
--- | As of 'cancel'.
+-- | 'cancel' of a readiness backend.
 cancelIn :: Source w -> Token -> IO ()
 cancelIn src token
   | partInPool parts = withdrawJob src (partSequence parts)
@@ -140,7 +140,7 @@ cancelIn src token
 portion :: Int
 portion = 16
 
--- | As of 'poll'.
+-- | 'poll' of a readiness backend.
 pollOnce :: Source w -> PollLimit -> IO Int
 pollOnce src limit = do
   delivered <- deliverAll src

@@ -117,7 +117,7 @@ awayState away =
         ThreadBlocked why -> pure (Blocked why)
         _ -> pure Unknown
 
--- | It is … .
+-- | What the OS thread of a thread does, in words.
 outsideText :: Outside -> Text
 outsideText = \case
   Running -> "running"

@@ -102,7 +102,7 @@ data Handle = Handle
 -- | How an operation ends when its descriptor is closed.
 data Ending = CompletesNow | IsCanceled
 
--- | All disks are empty.
+-- | New disks, all empty.
 newDisks :: World -> IO Disks
 newDisks world = Disks world <$> newIORef IntMap.empty <*> newIORef IntMap.empty
 

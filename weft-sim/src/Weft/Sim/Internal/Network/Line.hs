@@ -43,11 +43,11 @@ import Weft.Sim.Internal.World
 -- | The result, if there can be one now. 'Nothing' means that nothing was done.
 type Attempt a = IO (Maybe (Either SomeException a))
 
--- | It would have to wait.
+-- | An attempt that would have to wait.
 blocked :: Attempt a
 blocked = pure Nothing
 
--- | It is done.
+-- | An attempt that is done.
 success :: a -> Attempt a
 success a = pure (Just (Right a))
 

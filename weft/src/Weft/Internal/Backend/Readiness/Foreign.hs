@@ -64,7 +64,7 @@ import Weft.Internal.Os.Sys qualified as Sys
 foreignSerial :: Word32
 foreignSerial = 0
 
--- | As of 'submit'.
+-- | 'submit' for a wait for a foreign number.
 awaitForeign :: Source w -> Direction -> CInt -> Operation -> Completion w -> IO Answer
 awaitForeign src direction number op done
   | number < 0 = pure Sys.badDescriptor

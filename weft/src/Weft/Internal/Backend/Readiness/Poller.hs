@@ -170,13 +170,13 @@ newtype Interest = Interest
 instance Semigroup Interest where
   Interest a <> Interest b = Interest (a .|. b)
 
--- | One direction.
+-- | Interest in one direction.
 interestIn :: Direction -> Interest
 interestIn = \case
   Reading -> Interest Sys.readableBit
   Writing -> Interest Sys.writableBit
 
--- | None.
+-- | Interest in neither direction.
 noInterest :: Interest
 noInterest = Interest 0
 

@@ -342,8 +342,8 @@ cancelWaiters src slot = do
   for_ ws \w -> enqueue src (Complete (waiterOperation w) (waiterCompletion w) Sys.canceled)
   pure (length ws)
 
--- | As of 'stand'. A receive stays if no other operation waits to read. Where the poller forgets a
--- descriptor without a waiter, it gains nothing.
+-- | 'stand' of a readiness backend. A receive stays if no other operation waits to read. Where the poller
+-- forgets a descriptor without a waiter, it gains nothing.
 standWaiter :: Source w -> Token -> IO (Maybe Place)
 standWaiter src token
   | pollerTrigger (sourcePoller src) /= Edge || partInPool parts = pure Nothing

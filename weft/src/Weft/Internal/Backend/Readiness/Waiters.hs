@@ -44,7 +44,7 @@ appendWaiter !w = \case
   ManyWaiters first next latest -> ManyWaiters first next (w : latest)
 {-# INLINE appendWaiter #-}
 
--- | All but the first.
+-- | All waiters but the first.
 dropFirst :: StreamWaiters w -> StreamWaiters w
 dropFirst = \case
   ManyWaiters _ next latest -> case next of
@@ -58,7 +58,7 @@ takeWaiter number ws = case partition ((== number) . waiterSequence) (listWaiter
   (w : _, rest) -> Just (w, fromList rest)
   ([], _) -> Nothing
 
--- | All, first come first.
+-- | All waiters, first come first.
 listWaiters :: StreamWaiters w -> [StreamWaiter w]
 listWaiters = \case
   NoWaiter -> []
