@@ -24,9 +24,9 @@
 -- and one that is stuck would stop them. Where no subscriber may miss anything, use a channel for each
 -- subscriber: @mapM_ (\`'Weft.Channel.send'\` message) subscribers@.
 --
--- What is kept is kept for later subscribers to be slow, too: the memory of a broadcast is that of
+-- Messages are kept for later subscribers to be slow, too: the memory of a broadcast is that of
 -- its last messages, with or without listeners. A subscription costs a word there, and is dropped
--- without further ado. A broadcast belongs to one run.
+-- at once. A broadcast belongs to one run.
 module Weft.Broadcast
   ( Broadcast,
     newBroadcast,

@@ -150,7 +150,7 @@ forConcurrentlyN_ n xs f = do
 -- >>> run (runConcurrently (liftA2 (,) (Concurrently (pure 1)) (Concurrently (yield >> pure 'x'))))
 -- (1,'x')
 --
--- What is said there of results, exceptions and cancellation holds here: the first exception of a
+-- Results, exceptions and cancellation are as there: the first exception of a
 -- part cancels the others and is raised as it was, and none is left when 'runConcurrently' has
 -- returned or raised. It is no monad, because the second part would have to wait for the first.
 newtype Concurrently a = Concurrently {runConcurrently :: Thread a}

@@ -11,8 +11,8 @@
 -- was to run after it runs in the next step, first. An asynchronous exception ends the callback
 -- that runs, and no other. Everything but 'step', 'loop' and
 -- 'freeEventManager' may be called by any thread, callbacks included, and does not block.
--- What blocks ('waitReadable', 'waitWritable', 'delay') is for other threads than the
--- stepper, and refuses to be called from a callback.
+-- The calls that block ('waitReadable', 'waitWritable', 'delay') are for other threads than the
+-- stepper, and refuse to be called from a callback.
 --
 -- A program links with @-threaded@ if other threads are to run while the stepper waits.
 -- A wait is one foreign call: an exception that is thrown to the stepper arrives when it
@@ -156,7 +156,7 @@ stop = Manager.stop
 -- the order in which they were made. A regular file is always ready.
 --
 -- The manager does not own the descriptor. Close it by 'closeWith', or 'unregister' first:
--- what is registered for a number that is closed in secret would be reported for the
+-- a callback that is registered for a number that is closed in secret would be reported for the
 -- number's next owner.
 --
 -- Throws an 'IOError': @EBADF@ for a number that is not open, @EINVAL@ for no interest, and

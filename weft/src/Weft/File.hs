@@ -106,7 +106,7 @@ readAt file offset count = do
 readAtInto :: File -> Int64 -> Buffer -> Int -> Int -> Thread Int
 readAtInto file at buffer offset count = call (ReadFile file buffer offset count at)
 
--- | All of a file, which may grow or shrink meanwhile: what was there when it was
+-- | All of a file, which may grow or shrink meanwhile: the bytes that were there when it was
 -- read. Fails with an 'IOError' beyond the given number of bytes.
 readWhole :: Int -> ByteString -> Thread ByteString
 readWhole limit path = withFile path ReadOnly $ \file -> do

@@ -98,7 +98,7 @@ runModel answer program = do
 firstNode :: IO Trace -> IO Trace
 firstNode action = either Throw id <$> try (action >>= evaluate)
 
--- | The identity with this number. What is asked of one that has ended is not done: no thread can
+-- | The identity with this number. A request to one that has ended is not done: no thread can
 -- cancel a thread of the model.
 identify :: Int -> IO Identity
 identify n = Identity n <$> newMutVar Ended

@@ -59,7 +59,7 @@ data Calls
     Open !Int !(IntMap (IO ()))
   | Closed
 
--- | The runner is closed: its 'withRunner' has ended. What was asked for did not
+-- | The runner is closed: its 'withRunner' has ended. The requested action did not
 -- happen, or was cancelled in the middle.
 data RunnerClosed = RunnerClosed
   deriving stock (Eq)

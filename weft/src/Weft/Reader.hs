@@ -82,7 +82,7 @@ data Wanted
     Line
   | -- | This number of bytes.
     Bytes !Int
-  | -- | What stands before these bytes.
+  | -- | The bytes before these.
     UpTo !ByteString
   deriving stock (Eq, Show)
 
@@ -101,14 +101,14 @@ instance Exception ReadError where
 -- ended. A line ends with LF; a CR before that belongs to the end and not to the line. Any
 -- other CR is a byte like others.
 --
--- What comes after the last LF is no line, for it may be a part of one: then it raises
+-- The rest after the last LF is no line, for it may be a part of one: then it raises
 -- 'EndedEarly'. For a longer line it raises 'TooLong', when this much has come.
 readLine :: Reader -> Int -> Thread (Maybe ByteString)
 readLine reader bound = delimited reader Line bound 2 $ \bytes searched -> do
   i <- (+ searched) <$> Char8.elemIndex '\n' (ByteString.drop searched bytes)
   pure (if i > 0 && Char8.index bytes (i - 1) == '\r' then (i - 1, i + 1) else (i, i + 1))
 
--- | What stands before the delimiter, at most the given number of bytes. The delimiter is taken too.
+-- | The bytes before the delimiter, at most the given number of bytes. The delimiter is taken too.
 -- 'Nothing' when the stream has ended; 'EndedEarly' when it ends without a delimiter, 'TooLong' when
 -- there is none where it should be. An empty delimiter is found at once.
 readUntil :: Reader -> ByteString -> Int -> Thread (Maybe ByteString)

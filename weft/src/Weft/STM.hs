@@ -59,7 +59,7 @@ import Weft.Internal.Sync.Result
 -- answers "interrupted", and then the cancellation is raised.
 --
 -- Waiting for ever. GHC raises BlockedIndefinitelyOnSTM in a thread that blocks on
--- variables that nothing else can reach. What waits must therefore not reach them: the
+-- variables that nothing else can reach. The waiting thread must therefore not reach them: the
 -- system call, which a table of the worker holds, forgets the transaction when that
 -- has begun, and the interruption holds its thread by a weak pointer. The end of the run
 -- interrupts too.

@@ -77,7 +77,7 @@ data ServeSettings = ServeSettings
     -- | How long the sessions may go on after that. Default 30 seconds. With 0 they are
     -- cancelled at once.
     serveGrace :: !Duration,
-    -- | What is done with an exception of a session whose client has this address, in the
+    -- | Handles an exception of a session whose client has this address, in the
     -- session's thread, while its socket is still open. Cancellations do not come here. An
     -- exception of this action itself ends the server, which raises it as 'ChildFailed'. Default
     -- 'reportFailure'.

@@ -306,7 +306,7 @@ sendVector s pieces = Thread (\k -> foldr seq (Call callStack (SendVector s some
     some = take 64 (filter (not . ByteString.null) pieces)
 
 -- | Send at most the given number of bytes of a file from an offset, without a copy through
--- the program: how many were sent, 0 at the end of the file. What is not in the
+-- the program: how many were sent, 0 at the end of the file. A part that is not in the
 -- page cache is read in first, off the worker.
 sendFile :: Socket -> File -> Int64 -> Int -> Thread Int
 sendFile s file offset count = call (SendFile s file offset count)
@@ -355,7 +355,7 @@ setOption :: Socket -> SocketOption -> Int -> Thread ()
 setOption s option value = call (SetOption s option value)
 
 -- | How many bytes a TCP connection takes that it cannot send yet (@TCP_NOTSENT_LOWAT@): with
--- that many it is not ready for more. What is on its way, and not acknowledged, does not
+-- that many it is not ready for more. Bytes that are on their way, and not acknowledged, do not
 -- count. Without it the system takes as much as fits into the send buffer, megabytes for a
 -- client that reads nothing. A connection has the value that its listening socket had when
 -- the client connected.

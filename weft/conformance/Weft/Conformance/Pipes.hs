@@ -119,7 +119,7 @@ capacity world = do
   counting <- spawn (exactly r 20_000)
   counting ===> 20_000
   writer
-  -- What is in it stays, and there is a limit on both sides.
+  -- The bytes in the pipe stay, and there is a limit on both sides.
   writePipe w (ByteString.replicate 8_192 2)
   failsWith [eBUSY] (setPipeCapacity w 4_096)
   failsWith [eINVAL] (setPipeCapacity w 0)

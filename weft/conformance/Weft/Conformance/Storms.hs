@@ -136,7 +136,7 @@ connectionStorm world total = do
   storm world total ts
   liftIO (writeIORef over True)
   forM_ (zip ts done) $ \(t, gate) -> cancel t >> waitGate gate
-  -- What was not accepted still waits.
+  -- Connections that were not accepted still wait.
   let drain n = acceptBefore (milliseconds 20) l >>= maybe (pure n) (\(s, _) -> close s >> drain (n + 1))
   left <- drain (0 :: Int)
   (a, k) <- liftIO ((,) <$> readIORef accepted <*> readIORef made)

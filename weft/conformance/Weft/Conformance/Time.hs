@@ -41,7 +41,7 @@ sleepers world = do
   holds "three tenths of a millisecond at least" (since t t' >= microseconds 300)
   where
     -- A machine that is busy with other things puts threads to bed too late, or takes a
-    -- worker away from a thread that has just woken. What is wrong on a calm one stays so.
+    -- worker away from a thread that has just woken. A fault on a calm one stays.
     inOrder [] = holds "in order, once all of them slept in time" False
     inOrder (lead : leads) =
       night lead >>= \case

@@ -68,7 +68,7 @@ data Operation
   | -- | Wait until a write would not block.
     AwaitWritable !Descriptor
   | -- | As 'AwaitReadable', for the number of a descriptor that other code owns, uses
-    -- and closes; what is always ready is. It may be answered a moment after it was so.
+    -- and closes; a file, which is always ready, is. It may be answered a moment after it was so.
     AwaitReadableFd !CInt
   | -- | As 'AwaitReadableFd', until a write would not block.
     AwaitWritableFd !CInt

@@ -89,7 +89,7 @@ immediate :: Sight a -> (Home -> IO a) -> Thread a
 immediate sight act = Thread (Perform (primitive (\here _ _ -> Got <$> act (hereHome here)) False sight) ())
 {-# INLINE immediate #-}
 
--- | Wait for what comes once, in a state of the library's own that threads share: what is
+-- | Wait for a value that comes once, in a state of the library's own that threads share: the value if it is
 -- there, how to join those that wait, how to leave them. A system call only if it waits.
 awaitIn :: BlockedOn -> MutVar RealWorld s -> (s -> Maybe a) -> (ParkedThread () a -> s -> s) -> (Home -> ParkedThread () a -> IO ()) -> Thread a
 awaitIn blockedOn var there join leave =

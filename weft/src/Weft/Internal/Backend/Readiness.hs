@@ -251,7 +251,7 @@ visitSource src f z =
       Complete op done _ : rest -> f op (completionFor done) acc >>= (`onDeliveries` rest)
       Finish _ : rest -> onDeliveries acc rest
 
--- | As of 'pendingTokens'. What is over has no token that is good for anything.
+-- | 'pendingTokens' of a readiness backend. An operation that is over has no valid token.
 tokensOf :: Source w -> (w -> Bool) -> IO [Token]
 tokensOf src wanted = do
   waiting <- foldSlots inSlot [] (sourceTable src)

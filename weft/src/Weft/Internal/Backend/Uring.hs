@@ -93,7 +93,7 @@ import Weft.Internal.Os.Sys qualified as Sys
 --   (computes)   without COOP_TASKRUN the kernel interrupts A. With it, A does the
 --                work at the next clock tick: measured 1.9 ms late on average and
 --                5.5 ms at most, at 250 ticks a second. That is once for each
---                request: what is submitted from now on is ours.
+--                request: requests from now on are ours.
 --   (sleeps)     in a lock or a system call that signals can interrupt: A is woken
 --                and does the work at once.
 --   (in a wait that nothing interrupts: a disk, vfork)  A's requests wait for the
@@ -123,7 +123,7 @@ uringBackend u =
       poll = pollRing u,
       wake = Ring.wake (ring u),
       forget = forgetDescriptor u,
-      -- Queued or flying: what is pending is in the table.
+      -- Queued or flying: a pending operation is in the table.
       pendingTokens = \wanted -> Slots.foldM (\found key p -> pure (if wanted (completionFor (completion p)) then Token (keyNumber key) : found else found)) [] (table u),
       visit = \f z -> Slots.foldM (\acc _ !p -> f (operation p) (completionFor (completion p)) acc) z (table u),
       adopt = Ring.adopt (ring u),

@@ -78,7 +78,7 @@ instance Exception JobInterrupted where
 newJobControl :: IO JobControl
 newJobControl = JobControl <$> newMVar NotBegun
 
--- | Run a job in this masking state, unless 'interruptJob' came first. What was thrown to it
+-- | Run a job in this masking state, unless 'interruptJob' came first. The exception thrown to it
 -- by that has arrived, or never will, when this returns. Called masked uninterruptibly.
 runInterruptible :: JobControl -> Masking -> IO a -> IO (JobEnd a)
 runInterruptible (JobControl phase) masking action = do

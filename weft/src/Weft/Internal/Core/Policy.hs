@@ -99,7 +99,7 @@ priorities = Policy "priorities" $ do
         visitQueue = \f start -> readIORef levels >>= foldlM (foldRing' f) start
       }
 
--- | Knot's first policy (von Behren et al. 2003, section 5): what belongs to a
+-- | Knot's first policy (von Behren et al. 2003, section 5): a thread of a
 -- connection that is open runs before a new connection is taken on. Under
 -- overload the connections that were accepted are served quickly, and the others
 -- wait in the listen queue.

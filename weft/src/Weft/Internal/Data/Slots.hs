@@ -314,7 +314,7 @@ extend s = do
   pure slot
 {-# NOINLINE extend #-}
 
--- | A quarter more room: what is not used stays below a fifth.
+-- | A quarter more room: the unused part stays below a fifth.
 grow :: Slots a -> Store a -> IO (Store a)
 grow s st = do
   let wanted = room st + max chunkSlots (room st `shiftR` 2)

@@ -57,7 +57,7 @@ import Weft.Internal.Run.Ending
 
 -- Note [The records of a worker]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
--- What is known of a worker is in a record for each owner: which threads may touch it, and for how
+-- The state of a worker is in a record for each owner: which threads may touch it, and for how
 -- long.
 --
 --   Home       all of the run, as long as it lasts: what threads, kernels and other workers

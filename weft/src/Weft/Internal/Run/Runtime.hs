@@ -163,7 +163,7 @@ runWith settings main' = do
       -- [Strays] in "Weft.Internal.Core.Scheduler".
       carrying index worker = do
         ended <- try (carry worker)
-        -- What is thrown from here on ends with this thread, which remains masked.
+        -- An exception that is thrown from here on ends with this thread, which remains masked.
         receivePending (schedulerStray (workerScheduler worker))
         case ended of
           Right TakenOver -> pure ()

@@ -318,7 +318,7 @@ tryReceive :: Channel a -> Thread (Received a)
 tryReceive c = attempt (using "try to receive from" (blockedReceive (channelNames c))) $ \home _ _ ->
   receiveNow c home (pure (Got NotYet)) (pure (Got EndOfChannel)) (pure . Got . Received)
 
--- | Close the channel. What was sent before can be received; then receivers get
+-- | Close the channel. Values that were sent before can be received; then receivers get
 -- 'Nothing', those that wait at once. Senders fail, those that wait at once too.
 -- Closing again does nothing. Neither waits nor notices a cancellation.
 close :: Channel a -> Thread ()

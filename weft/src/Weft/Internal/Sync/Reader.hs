@@ -41,7 +41,7 @@ data Reader = Reader
     receiveMore :: !(Thread Int)
   }
 
--- | The bytes between the two offsets are there; what is after them is free.
+-- | The bytes between the two offsets are there; the room after them is free.
 data ReaderState = ReaderState
   { _stateBuffer :: !Buffer,
     stateFrom :: !Int,

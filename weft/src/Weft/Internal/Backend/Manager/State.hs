@@ -162,7 +162,7 @@ leave m action = do
   post (managerInbox m) (pure ()) action
   wakeUp (managerWakeup m)
 
--- | What waits for a step cannot be called from inside of one.
+-- | A call that waits for a step cannot be made inside of one.
 refuseInCallback :: EventManager -> String -> IO ()
 refuseInCallback m place = do
   here <- isStepper m

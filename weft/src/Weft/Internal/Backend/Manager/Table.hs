@@ -156,7 +156,7 @@ handleEvent :: EventManager -> Key -> Int -> IO ()
 handleEvent m key bits = handle m (keyNumber key) \slot ->
   if slotSerial slot /= keySerial key then Nothing else Just (Events bits)
 
--- | What is always ready has an event in each step. On the stepper.
+-- | A descriptor that is always ready has an event in each step. On the stepper.
 handleAlways :: EventManager -> CInt -> IO ()
 handleAlways m number = do
   handle m number \slot -> if isAlways slot then Just (readable <> writable) else Nothing

@@ -210,7 +210,7 @@ readWaiters :: Slot w -> Direction -> IO (StreamWaiters w)
 readWaiters s d = readIORef (waitersOf s d)
 {-# INLINE readWaiters #-}
 
--- | Replace them. Evaluated first: what is written here waits for long, and unevaluated it is
+-- | Replace them. Evaluated first: the value waits for long, and unevaluated it is
 -- larger.
 writeWaiters :: Slot w -> Direction -> StreamWaiters w -> IO ()
 writeWaiters s d !waiters = case d of

@@ -124,7 +124,7 @@ stepNumbered = \case
   3 -> ProbingOperations
   _ -> CreatingEventfd
 
--- | Give the ring back. Nothing but 'wake' may be called afterwards. What is
+-- | Give the ring back. Nothing but 'wake' may be called afterwards. A request that is
 -- still in flight is cancelled by the kernel, but only some time later.
 close :: Ring -> IO ()
 close r = with r c_close

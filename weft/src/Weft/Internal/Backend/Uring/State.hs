@@ -88,7 +88,7 @@ data Pending w = Pending
     completion :: {-# UNPACK #-} !(Completion w)
   }
 
--- | What waits for room in the submission queue.
+-- | An operation or cancellation that waits for room in the submission queue.
 data Queued
   = QueuedOperation !SlotKey
   | QueuedCancel !SlotKey

@@ -26,7 +26,7 @@ import Weft.Internal.Os.Capture (newTag)
 -- the same thread. Where there is neither, it cannot suspend.
 --
 -- Outside of that prompt GHC is masked, as around a segment (Note [Masking of direct threads]):
--- what is thrown at the thread while `hosted` has the action waits until the action is entered
+-- an exception that is thrown at the thread while `hosted` has the action waits until the action is entered
 -- again. Raised before, it would unwind past the action's handlers. An await that is masked
 -- uninterruptibly asks for the performer even so, without looking for a segment.
 --
