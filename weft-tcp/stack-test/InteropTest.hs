@@ -80,7 +80,7 @@ parts =
       callCommand "ip tuntap add weft0 mode tun"
       tun >>= deviceClose
       act "10.9.0.1"
-    -- What is changed on the way is noticed by checksums.
+    -- Changes on the way are noticed by checksums.
     plain = openTunWith NoOffload "weft0" (Address4 0x0a090002) 24
     bad = do
       device <- plain

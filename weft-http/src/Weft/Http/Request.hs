@@ -5,7 +5,7 @@
 --
 -- A handler may keep a request and its strings; the body can be received until the response is
 -- complete. A string of the head retains all bytes received with it, typically a kilobyte; copy
--- what is kept in large numbers ('Data.ByteString.copy').
+-- strings that are kept in large numbers ('Data.ByteString.copy').
 module Weft.Http.Request
   ( -- * Requests
     Request (..),

@@ -5,7 +5,7 @@
 -- writes the log. While it waits for the disk, more entries gather, and they share its
 -- next wait (group commit).
 --
--- What is not on the disk cannot be read either: a reader that found all of a majority
+-- A value that is not on the disk cannot be read either: a reader that found all of a majority
 -- agreeing on it would return it, and a crash could then take it back.
 module Replicated.Store (Store, StoreSettings (..), withStore, lookupEntry, storeEntry) where
 

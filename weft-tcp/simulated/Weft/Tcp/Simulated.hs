@@ -9,7 +9,7 @@
 --
 -- > check defaultConfig {configLayer = overSegments roughIp} [0 .. 99] program flawless
 --
--- What runs is what runs on a TUN device: the same protocol, engine, threads and timers, over the
+-- The code is that for a TUN device: the same protocol, engine, threads and timers, over the
 -- simulated kernel's calls and clock. Programs see no difference but in time.
 module Weft.Tcp.Simulated
   ( overSegments,

@@ -228,7 +228,7 @@ step now input t = case input of
     started x = if flight t == 0 && unsent t == 0 then x {progressAt = now} else x
 
 -- RFC 5461 and RFC 5927, section 5.2: a connection that is not there yet fails, another one does not.
--- RFC 1191, section 6.3: what was too big goes out again, in smaller segments, and congestion is no
+-- RFC 1191, section 6.3: a segment that was too big goes out again, in smaller segments, and congestion is no
 -- reason.
 troubled :: Instant -> Trouble -> Tcb -> Step
 troubled now what t = case what of

@@ -76,7 +76,7 @@ protocolUdp = 17
 protocolIcmp = 1
 protocolIcmp6 = 58
 
--- | The packet that begins the bytes. What follows it (the padding of a link) is ignored.
+-- | The packet that begins the bytes. Bytes after it (the padding of a link) are ignored.
 -- Options of version 4 and the extension headers of version 6 that say nothing to an end
 -- (hop-by-hop and destination options, a routing header at its end) are skipped.
 parsePacket :: ByteString -> Either Malformed Packet

@@ -182,7 +182,7 @@ appliedPlain context c (PlainApplication host application) possible@Answering {a
         _ -> begun (later response >>= liftIO . settle exchange)
     -- The phase first: when this is settled, the session may enter the next one.
     sent goesOn = enter server c Finishing >> settle exchange goesOn
-    -- The handler has answered: what was to end it must not come before the rest is performed.
+    -- The handler has answered: an interruption of the handler must not come before the rest is performed.
     begun rest = Just rest <$ enter server c Sending
     later response = do
       draining <- liftIO (beginSending server c)

@@ -48,8 +48,8 @@ import Weft.Time
 
 -- Note [What is rare]
 -- ~~~~~~~~~~~~~~~~~~~
--- The way of nearly all requests is 'received', 'requests', 'handled'. What is rare, and
--- what takes server and connection apart, are functions of their own that are not inlined. Otherwise
+-- Nearly all requests pass through 'received', 'requests' and 'handled'. The rare cases, and
+-- the code that takes server and connection apart, are functions of their own that are not inlined. Otherwise
 -- GHC takes both apart at the beginning, and each closure on the way holds a dozen of
 -- their fields instead of the two.
 
@@ -160,7 +160,7 @@ awaitRequest context c input = do
 becomeIdle :: Context -> Connection -> Input -> IO Bool
 becomeIdle context c input = do
   case input of
-    -- What has come was given back, and the intake is at its end. (In another buffer than the intake's
+    -- The received bytes were given back, and the intake is at its end. (In another buffer than the intake's
     -- the number means nothing, and the intake is not used again.)
     Input buffer _ 0 | Just intake <- connectionIntake c -> setIntakeOffset intake (distance (intakeBuffer intake) buffer)
     _ -> pure ()

@@ -133,7 +133,7 @@ advance :: Exchange -> Int -> Int -> IO Int
 advance exchange from to = stageOf <$> change exchange (\word -> if stageOf word == from then word `at` to else word)
 {-# INLINE advance #-}
 
--- | What comes of the attempt to own a stage.
+-- | The result of an attempt to own a stage.
 data Claim
   = Claimed
   | -- | Another thread sends a 100 (Continue): to be tried again.

@@ -141,12 +141,12 @@ nextOf context c exchange ref state = case stateEnded state of
       expired <- expiredIn c
       unless expired (enter server c phase)
 
--- | How much to receive at a time, given the room that there is. What follows a body of known
--- length is not touched.
+-- | How much to receive at a time, given the room that there is. Bytes after a body of known
+-- length are not touched.
 wanted :: Decoder -> Int -> Int
 wanted decoder room = maybe (min 16_384 room) (fromIntegral . max 1 . min (fromIntegral room)) (remaining decoder)
 
--- | In octets: what is asked for first.
+-- | The room of the first receive, in octets.
 usualRoom :: Int
 usualRoom = 16_384
 

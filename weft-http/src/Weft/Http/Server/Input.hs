@@ -8,11 +8,11 @@
 --
 -- == Note [Bytes are received once]
 --
--- What is received lies where it was received, and that memory is not written to again: not the next
+-- Received bytes stay where they were received, and that memory is not written to again: not the next
 -- request, which is received into the memory after it, and not the rest of a head that did not
 -- fit, which goes on in a copy. (Only where nothing refers to them, because the head was known
 -- before, their memory is used again: 'giveBack'.) So a request, and every string in it, may be kept for as long as
--- needed, and nothing of it is ever copied. What is left of a buffer is used while it has
+-- needed, and nothing of it is ever copied. The rest of a buffer is used while it has
 -- room for a small request, and for one a quarter longer than the last; then there is a new one,
 -- with room for several such requests, because a wait in a new buffer is made anew. The old one is
 -- free when nothing of it was kept.
@@ -46,7 +46,7 @@ import Weft.Internal.Core.Buffer (bufferFrom, unsafeSlice)
 usualSize :: Int
 usualSize = 1008
 
--- | A buffer and the part of it that is in use: from the first offset to the second. What is
+-- | A buffer and the part of it that is in use: from the first offset to the second. The part
 -- before the second is not written to again.
 data Input
   = NoInput
@@ -101,7 +101,7 @@ withRoom = \case
     | Just left <- remainder input -> pure (Input left 0 0)
   input -> (\b -> Input b 0 0) <$> freshFor input
 
--- | What is left of the buffer of an input that is used up, if that is enough.
+-- | The rest of the buffer of an input that is used up, if that is enough.
 remainder :: Input -> Maybe Buffer
 remainder = \case
   Input buffer _ to | isRoomy buffer to to -> Just (bufferFrom to buffer)

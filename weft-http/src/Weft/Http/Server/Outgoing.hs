@@ -119,7 +119,7 @@ transmission context c answering response output
       flush context c output
       conversing conversation
       recorded context c answering (responseStatus response) 0
-      -- What has come since the request is not in its input, so 'leave' does not know of it.
+      -- Bytes that came after the request are not in its input, so 'leave' does not know of them.
       (False, noOutput) <$ linger context c
   | statusCode (responseStatus response) < 200,
     not (isSwitch && statusCode (responseStatus response) == 101) = do
@@ -241,7 +241,7 @@ attending context act = do
       | otherwise = False
 
 -- | The bytes of a response that are at hand or small, given whether the connection can go on,
--- and whether it does. What is at hand is for a connection that goes on.
+-- and whether it does. A response at hand is for a connection that goes on.
 rendered :: Context -> Request -> Bool -> Response -> Tick -> Maybe (Bool, ByteString)
 rendered context request possible response tick
   | Just bytes <- atHand request possible response = Just (True, bytes)

@@ -44,7 +44,7 @@ data Delimiting
   | Exactly !Int64
   | UntilClose
 
--- | What is kept until it is worth while to send it. The thread that sends it owns the exchange.
+-- | Content that is kept until it is worth while to send it. The thread that sends it owns the exchange.
 data Stream = OutStream
   { outDelimiting :: !Delimiting,
     outKept :: !(IORef Kept),
@@ -62,7 +62,7 @@ newStream h delimiting exchange = do
   beginContent exchange
   pure (OutStream delimiting kept exchange)
 
--- | In octets: what is sent together.
+-- | The octets that are sent together.
 worthSending :: Int
 worthSending = 16_384
 
@@ -88,7 +88,7 @@ streamKeep :: Stream -> Builder -> IO Bool
 streamKeep stream builder = do
   checkContent (outExchange stream)
   -- First all of it, however long that takes: another thread may take what is kept meanwhile, and
-  -- what was taken, with the head, must not be sent again.
+  -- content that was taken, with the head, must not be sent again.
   let new = filter (not . B.null) (Lazy.toChunks (toLazyByteStringWith (safeStrategy 512 worthSending) Lazy.empty builder))
       !added = sum (map B.length new)
   atomicModifyIORef' (outKept stream) $ \(Kept h pieces size total) ->
@@ -143,7 +143,7 @@ streamEnd context c stream trailers = do
   let content = reverse pieces
   case outDelimiting stream of
     Exactly n | total /= n -> do
-      -- What is right of it may go out; only the end of the connection can tell the rest.
+      -- Content that is too short may go out; only the end of the connection can tell the rest.
       when (total < n) (write context c (h : content))
       abort context ("a handler sent " <> show total <> " octets and had announced " <> show n)
     _ -> pure ()

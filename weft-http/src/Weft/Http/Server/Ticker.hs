@@ -92,7 +92,7 @@ startTicker server = mask_ $ do
     nextTick >>= liftIO . setClock server
     void $ forkWith defaultForkOptions {forkLabel = "ticker"} (ticker server noWaste)
 
--- | Masked, as its parent: what is thrown at a worker must not end it (Note [Strays] in
+-- | Masked, as its parent: an exception that is thrown at a worker must not end it (Note [Strays] in
 -- "Weft.Internal.Core.Scheduler.Strays"). Once a second, while the server is in use: the date, the
 -- deadlines, and the memory.
 ticker :: Server -> Waste -> Thread ()

@@ -86,7 +86,7 @@ abortNow context why = serverReport (serverSettings (contextServer context)) why
 -- closure, and the call is a jump to known code.
 
 -- | A thread that is run once for each time that it is made. (To run it more often is right,
--- too: what is evaluated before its first step is then evaluated again.)
+-- too: the part before its first step is then evaluated again.)
 runOnce :: Thread a -> Thread a
 {- HLINT ignore runOnce "Avoid lambda" -}
 runOnce (Thread body) = Thread (oneShot (\k -> body k))
@@ -140,7 +140,7 @@ attemptsOf = serverAttempts . contextServer
 write :: Context -> Connection -> [ByteString] -> Thread ()
 write = writeBefore False
 
--- | Send as much of several pieces as the client takes at once, from any thread: what is left.
+-- | Send as much of several pieces as the client takes at once, from any thread: the rest.
 tryWriteAll :: Context -> Connection -> [ByteString] -> IO [ByteString]
 tryWriteAll context c pieces = case connectionTransport c of
   Nothing -> trying False context c (together pieces)

@@ -219,10 +219,10 @@ noted d t access step place = do
       conflicting (p, _) = case (placeKind p, accessKind access) of
         (Reads, Reads) -> False
         (Modifies, Modifies) -> False
-        -- Reading beside one that modifies is a race: what is read may be old.
+        -- Reading beside one that modifies is a race: the value read may be old.
         _ -> True
       racing = [p | entry@(p, _) <- known, conflicting entry, not (ordered entry)]
-      -- What is before this access and ordered need not be kept.
+      -- An access that is ordered before this one need not be kept.
       kept = case accessKind access of
         Reads -> [e | e@(p, _) <- known, not (placeThread p == t && placeKind p == Reads)]
         _ -> [e | e <- known, not (ordered e)]

@@ -48,7 +48,7 @@ import Weft.Substrate.Internal.Types (StackId (..))
 data ThreadId = ThreadId
   { threadNumber :: !Int,
     threadLibrary :: !Library,
-    -- | What was thrown at it and not yet raised, the first first.
+    -- | Exceptions thrown at it and not yet raised, oldest first.
     threadPending :: !(PVar [SomeException]),
     -- | What it waits for, or has last waited for, if that can be interrupted.
     threadWaits :: !(PVar (Maybe Waiter))
@@ -78,7 +78,7 @@ eventsHere = fmap (\t -> (libraryPoller (threadLibrary t), kickCollector (thread
 -- when the main thread does, with its result or its exception; the other threads are dropped then, as
 -- those of a program of GHC's are.
 --
--- A HEC runs a thread until it waits, yields or ends. What blocks otherwise (a @safe@ foreign
+-- A HEC runs a thread until it waits, yields or ends. A call that blocks otherwise (a @safe@ foreign
 -- call, an 'GHC.MVar' of GHC's) blocks its HEC: 'outside' is for that.
 withConcLib :: Int -> IO a -> IO a
 withConcLib = withConcLibCollecting ByScheduler
@@ -242,7 +242,7 @@ performSwitching attempt me = do
           Interrupted -> raisePending me >> again
           Waited place ->
             readPVarIO place >>= \case
-              -- What has succeeded is not lost to an exception that came later.
+              -- An operation that has succeeded is not lost to an exception that came later.
               Just a -> pure a
               Nothing -> raisePending me >> again
   again
@@ -268,7 +268,7 @@ performSleeping attempt = do
                     writePVar lives True
                     leave (Waiter lives (wakeupHEC h)) place
                     sleepHEC
-      -- What has succeeded is not lost to an exception.
+      -- An operation that has succeeded is not lost to an exception.
       interrupted e = do
         atomicPTM (writePVar lives False)
         readPVarIO place >>= maybe (throwIO e) (<$ postpone e)

@@ -52,7 +52,7 @@ import Weft.Substrate.Internal.Types
 -- it chooses that very stack it is committed without a capture. Otherwise it is captured, and
 -- the base commits: the stack is whole in the heap before any thread can know that it was left
 -- (Note [One step] in "Weft.Substrate.Internal.Commit"). If the reads do not hold any more, the
--- base runs the transaction again, as a part of that stack that has no frames: what is thrown is
+-- base runs the transaction again, as a part of that stack that has no frames: an exception is
 -- raised in the stack when it goes on.
 --
 -- The base is masked, so that no exception of GHC's can drop what is left of a stack while only
@@ -154,7 +154,7 @@ enter h here rest answer s = case h of
     (# s1, Switches left l n target m #) -> settle h here left l n target m s1
 {-# INLINE enter #-}
 
--- | Commit a switch. What is left of the stack is here, and only here, until that is done.
+-- | Commit a switch. The rest of the stack is here, and only here, until that is done.
 settle :: HEC -> StackId -> Rest -> Log -> Int# -> StackId -> PTM StackId -> State# RealWorld -> (# State# RealWorld, () #)
 settle h here@(StackId slots) left l n target@(StackId wanted) m s =
   case commit l n (Swap slots left wanted) s of

@@ -252,7 +252,7 @@ stackIn e s = case e of
 
 -- | Commit what this transaction has written so far, and put its HEC to sleep in the same step. When
 -- the HEC is woken the whole transaction runs again from its beginning. It does not compose:
--- what calls a transaction that sleeps has its own writes committed half-way. (Li 2008, section
+-- a caller of a transaction that sleeps has its own writes committed half-way. (Li 2008, section
 -- 4.3.3.) Nothing else runs on the HEC meanwhile.
 sleepHEC :: PTM a
 sleepHEC = do

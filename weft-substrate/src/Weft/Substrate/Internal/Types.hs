@@ -127,7 +127,7 @@ noResult :: a
 noResult = errorWithoutStackTrace "weft-substrate: a transaction without a result was used"
 {-# NOINLINE noResult #-}
 
--- | A Haskell execution context: what runs one stack at a time. (Li 2008, section 4.3.2.)
+-- | A Haskell execution context: it runs one stack at a time. (Li 2008, section 4.3.2.)
 data HEC = HEC
   { hecNumber :: !Int,
     -- | Does it sleep? Changed by transactions only, so a wake-up is for one sleep exactly.

@@ -283,7 +283,7 @@ duplicated b = b {boardPatience = min 16 (boardPatience b + 1), boardPersist = 1
 
 -- Losses -------------------------------------------------------------------------------------
 
--- | Find losses: what was sent long enough before something that arrived. Given the time, and how
+-- | Find losses: pieces sent long enough before something that arrived. Given the time, and how
 -- far segments may overtake each other. The answer is how long to wait for what may be lost soon.
 --
 -- > detect now window board
@@ -293,7 +293,7 @@ detect now window b
   | otherwise = (soonest, b {boardPieces = pieces, boardLost = lost})
   where
     (pieces, (lost, soonest)) = go (boardPieces b)
-    -- What was sent at one moment shares a piece; of a piece that reaches past the end only what is
+    -- Bytes sent at one moment share a piece; of a piece that reaches past the end only the part
     -- before it was sent earlier.
     go = Foldable.foldl' piece (S.empty, (boardLost b, Nothing))
     piece (done, (n, wait)) p

@@ -75,7 +75,7 @@ data State
     Closed
   deriving stock (Eq, Ord, Enum, Bounded, Show)
 
--- | What is the same for many connections. Times are in microseconds.
+-- | The settings that many connections share. Times are in microseconds.
 data Settings = Settings
   { -- | How many bytes the user's memory for what is received has.
     settingReceiveBuffer :: !Word32,
@@ -292,7 +292,7 @@ data Input
     Close
   | -- | Reset it.
     Abort
-  | -- | Other settings from now on. What was agreed with the peer stays.
+  | -- | Other settings from now on. Options agreed with the peer stay.
     Tune !Settings
   | -- | Acknowledge at once what comes from now on, or wait for the user's answers.
     Hasten !Bool

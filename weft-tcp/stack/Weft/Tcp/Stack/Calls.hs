@@ -177,7 +177,7 @@ answer st home inner tcb request k = case request of
         True -> next home tcb
         False -> inner tcb (RandomBytes 24) (\bytes -> internally (\h t -> startStack st h rootContext bytes >> next h t))
 
--- There is room first: what was read of the file is then taken as a whole.
+-- There is room first: the bytes read of the file are then taken as a whole.
 sendingFile :: Stack -> SystemCall r -> Socket -> File -> Int64 -> Int -> Home -> Tcb -> (Int -> Trace) -> IO Trace
 sendingFile st request s f o n home tcb k =
   ask st "send file" request (\_ _ -> roomSock st s) home tcb $ \room -> internally $ \_ _ -> do

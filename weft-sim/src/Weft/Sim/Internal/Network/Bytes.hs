@@ -3,7 +3,7 @@
 -- |
 -- Description : A queue of bytes
 --
--- What has arrived on a stream and was not read: pieces of memory in order, and how many bytes
+-- The bytes that have arrived on a stream and were not read: pieces of memory in order, and how many bytes
 -- they are together. Bytes are copied into it and out of it, once each: the caller may use its
 -- memory again as soon as its call is answered.
 module Weft.Sim.Internal.Network.Bytes

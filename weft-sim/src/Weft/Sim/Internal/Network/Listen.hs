@@ -257,7 +257,7 @@ connectUnix net s path limit ask k = do
 
 -- | Take the oldest connection, with a descriptor for it.
 --
--- What is not the caller's fault is not told it: it goes on waiting, as the real kernel has it
+-- An error that is not the caller's fault is not reported to it: it goes on waiting, as the real kernel has it
 -- do. When the machine has no descriptor left the operator is told, once a minute.
 acceptFrom :: Network -> Sock -> Listener -> Maybe Int64 -> Answering (Socket, SockAddr)
 acceptFrom net s l limit ask k = do

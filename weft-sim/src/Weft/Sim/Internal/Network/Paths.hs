@@ -51,7 +51,7 @@ bindPath net s address =
       writeIORef (sockBound s) (BoundPath path (Just place))
 
 -- | The socket that a path leads to, on this machine. @ECONNREFUSED@ if no socket is bound to
--- what is there.
+-- the file there.
 socketAt :: Network -> Machine -> String -> IO (Either Errno Sock)
 socketAt net machine path = case path of
   '\0' : _ -> bound (Abstract here path)

@@ -69,7 +69,7 @@ isOver end = do
     Unconnected -> True
     _ -> ended || shut
 
--- | What stands against sending: an error, or that it is too early, or the room that there is.
+-- | Whether an end can send: an error, or that it is too early, or the room that there is.
 data Sending = Refused !Errno | TooEarly | Room !Int
 
 sending :: End -> IO Sending
@@ -199,7 +199,7 @@ closeEnd net end abruptly = do
     Connecting -> pure ()
     _
       | abruptly || unread > 0 -> do
-          -- What could not be delivered yet is given up.
+          -- Bytes that could not be delivered yet are given up.
           stalled <- readIORef (flowStalled (endOut end))
           for_ stalled $ \_ -> writeIORef (flowFlight (endOut end)) Seq.empty
           push net end Reset

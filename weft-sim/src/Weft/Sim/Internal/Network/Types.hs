@@ -162,7 +162,7 @@ data End = End
     -- | The life of the machine in which the connection began.
     endLife :: !Int,
     endLocal, endRemote :: SockAddr,
-    -- | What comes here; what goes to the peer.
+    -- | The flow from the peer, and the flow to it.
     endIn, endOut :: !Flow,
     -- | 'Nothing' until the other side knows of the connection.
     endPeer :: !(IORef (Maybe End)),
@@ -200,7 +200,7 @@ data Flow = Flow
     flowUnread :: !Bytes,
     -- | Has the end of the stream arrived (after what is unread)?
     flowEnded :: !(IORef Bool),
-    -- | What is on its way, oldest first, and when it arrives.
+    -- | The segments on their way, oldest first, with their times of arrival.
     flowFlight :: !(IORef (Seq (Int64, Segment))),
     -- | When the last one arrives that was sent: none overtakes another.
     flowLast :: !(IORef Int64),
@@ -235,7 +235,7 @@ newFlow path limit =
     <*> newIORef False
     <*> newIORef Nothing
 
--- | An end between two flows: what comes, what goes.
+-- | An end between two flows, the incoming and the outgoing.
 newEnd :: Machine -> SockAddr -> SockAddr -> Flow -> Flow -> Maybe End -> Phase -> IO End
 newEnd machine local remote incoming outgoing peer phase = do
   life <- readIORef (machineLife machine)
