@@ -114,7 +114,7 @@ newLog = Log <$> liftIO (newIORef [])
 say :: Log a -> a -> Thread ()
 say (Log ref) a = liftIO (modifyIORef' ref (a :))
 
--- | What was said, the first first.
+-- | The lines of a log, oldest first.
 said :: Log a -> Thread [a]
 said (Log ref) = liftIO (reverse <$> readIORef ref)
 

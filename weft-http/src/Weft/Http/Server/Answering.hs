@@ -146,7 +146,7 @@ concluded context c progress ended sending = case (progress, ended) of
     report context "an application has not answered a request"
     sending (errorResponse internalServerError500 "")
 
--- | What an application is told that does so.
+-- | The error of an application that answers twice.
 twice :: String
 twice = "an application has answered a request twice"
 

@@ -117,7 +117,7 @@ renderBefore name date persistence chunks response pieces = case scan 0 0 given 
       (_, PersistentSaid) -> "Connection: keep-alive\r\n"
       (_, Closing) -> "Connection: close\r\n"
 
--- | What is said of the length of the content.
+-- | The fields about the length of the content.
 data ContentFraming = Unsaid | Length !Int64 | InChunks
 
 chunkedField :: ByteString

@@ -282,7 +282,7 @@ deviations chooser = reverse <$> readIORef (chooserMade chooser)
 decisions :: Chooser -> IO Int
 decisions = readPrimVar . chooserCount
 
--- | All decisions, the first first, if they were wanted.
+-- | All decisions, oldest first, if they were wanted.
 branches :: Chooser -> IO [Branch]
 branches chooser = maybe (pure []) (fmap reverse . readIORef) (chooserBranches chooser)
 

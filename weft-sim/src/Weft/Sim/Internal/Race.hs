@@ -242,6 +242,6 @@ noted d t access step place = do
       | otherwise = Race (accessVariable access) (accessName access) p me : before
     shape r = (raceVariable r, placeWhere (raceFirst r), placeWhere (raceSecond r))
 
--- | What was found, the first first.
+-- | The races that were found, oldest first.
 races :: Detector -> IO [Race]
 races d = reverse <$> readIORef (found d)

@@ -75,7 +75,7 @@ data Run = Run
   { runTasks :: !(IORef [Task]),
     runCurrent :: !(IORef Int),
     runScript :: !(IORef [Int]),
-    -- | The last first.
+    -- | Newest first.
     runMade :: !(IORef [Choice]),
     runPoints :: !(IORef Int),
     runEnding :: !(MVar Ending),

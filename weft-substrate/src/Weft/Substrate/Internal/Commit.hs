@@ -80,7 +80,7 @@ data Writes
   = NoWrite
   | OneWrite Variable (Box Any)
   | TwoWrites Variable (Box Any) Variable (Box Any)
-  | -- | In the order of the log, the last first.
+  | -- | In the order of the log, newest first.
     ManyWrites Int# (SmallArray# Variable) (SmallArray# (Box Any))
 
 collect :: Log -> State# RealWorld -> (# State# RealWorld, Writes #)

@@ -64,7 +64,7 @@ variable :: PVar a -> (# Variable #)
 variable (PVar v) = (# unsafeCoerce# v #)
 {-# INLINE variable #-}
 
--- | What a transaction has done so far, the last first. Immutable: the holder of an older one holds
+-- | What a transaction has done so far, newest first. Immutable: the holder of an older one holds
 -- an earlier moment of the transaction.
 type Log :: UnliftedType
 data Log

@@ -66,7 +66,7 @@ data EventManager = EventManager
     -- | Held by the stepper.
     managerStepping :: !(MVar ()),
     managerStepper :: !(IORef (Maybe ThreadId)),
-    -- | Callbacks that are to run, first come first: Note [Exceptions of callbacks]. The stepper's.
+    -- | Callbacks that are to run, oldest first: Note [Exceptions of callbacks]. The stepper's.
     managerPending :: !(IORef [IO Bool]),
     -- | Numbers that are always ready, regular files. The stepper's.
     managerAlways :: !(IORef IntSet),

@@ -194,7 +194,7 @@ concerns (Events bits) r = bits .&. (interestBits (registrationInterest r) .|. a
   where
     always = eventBits (failed <> invalid)
 
--- | The callbacks of registrations, first come first, of which each hears what it waits for
+-- | The callbacks of registrations, oldest first, of which each hears what it waits for
 -- and what ends the descriptor.
 firing :: Events -> [Registration] -> [IO Bool]
 firing events registrations = [report r | r <- reverse registrations]

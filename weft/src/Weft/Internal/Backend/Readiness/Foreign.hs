@@ -116,7 +116,7 @@ settleForeign src number = \case
       then writeWaiting src number [] >> finish r left
       else 0 <$ writeWaiting src number left
 
--- | Complete these, first come first; answers how many there were.
+-- | Complete these, oldest first; answers how many there were.
 finish :: Result -> [Foreigner w] -> IO Int
 finish r waiting = do
   for_ (reverse waiting) \w -> complete (foreignCompletion w) r

@@ -315,7 +315,7 @@ readJobs s = readByteArray (slotBytes s) 3
 writeJobs :: Slot w -> Word32 -> IO ()
 writeJobs s = writeByteArray (slotBytes s) 3
 
--- | All that wait on a descriptor, first come first in each direction.
+-- | All that wait on a descriptor, oldest first in each direction.
 allWaiters :: Slot w -> IO [StreamWaiter w]
 allWaiters s = do
   first <- standing s
