@@ -184,13 +184,13 @@ data Body = Body
     bodyAlarmKey :: !(Maybe TimerKey)
   }
 
--- | What has a connection.
+-- | The owner of a connection.
 data Owner
   = -- | The listener that it came to; it was not accepted yet.
     Unaccepted !Listener
   | -- | A socket.
     Owned
-  | -- | Nothing any more.
+  | -- | No owner any more.
     Orphan
   deriving stock (Eq)
 
