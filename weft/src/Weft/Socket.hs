@@ -283,8 +283,7 @@ sendMany s pieces = case filter (not . ByteString.null) pieces of
     n <- withFrozenCallStack sendVector s some
     withFrozenCallStack sendMany s (dropBytes n some)
 
--- | Drop the given number of bytes at the start of several pieces, such as those that 'sendVector' has
--- sent.
+-- | Drop the given number of bytes at the start of several pieces, as when 'sendVector' has sent them.
 dropBytes :: Int -> [ByteString] -> [ByteString]
 dropBytes _ [] = []
 dropBytes n (bytes : rest)

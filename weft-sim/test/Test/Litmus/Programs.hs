@@ -225,8 +225,7 @@ messagePassing = do
   readRef saw
 
 -- | A stack of the cells 1 and 2, with compare-and-swap on its top and nothing that tells that a cell has
--- been away. One thread pops; the other pops both and puts the first back. The answer: which thread has
--- what.
+-- been away. One thread pops; the other pops both and puts the first back. The answer: the cells of each.
 recycled :: Thread String
 recycled = do
   top <- newRefNamed "top" (1 :: Int)

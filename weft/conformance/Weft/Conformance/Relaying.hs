@@ -78,8 +78,7 @@ bothWays world = between' connected $ \client server (left, right) -> do
   where
     size = worldRounds world 1_500_000
 
--- | The given number of bytes. They differ at every place, so that nothing that is lost or doubled goes
--- unnoticed.
+-- | The given number of bytes. They differ at every place, so that a loss or a double is noticed.
 content :: Int -> Int -> ByteString
 content size k = ByteString.take size (ByteString.concat (map chunk [0 .. size `div` 5_000]))
   where

@@ -108,8 +108,7 @@ remainder = \case
   _ -> Nothing
 {-# INLINE remainder #-}
 
--- | Has a buffer, of which this part was used, enough room left after a request of the given number of
--- bytes?
+-- | Has a buffer, of which this part was used, enough room left after a request of the given size?
 isRoomy :: Buffer -> Int -> Int -> Bool
 isRoomy buffer to came = left >= usualSize `quot` 4 && left >= came + came `quot` 4
   where

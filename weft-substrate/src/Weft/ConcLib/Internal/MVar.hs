@@ -65,8 +65,7 @@ takeMVar m@(MVar v) =
       Right a -> pure (Got a)
       Left q -> pure (Waits (\w place -> writePVar v (Empty (push q (Waiting w place True)))))
 
--- | See the value and leave it; wait for one. A thread that waits to read sees the next value that is
--- put.
+-- | See the value and leave it; wait for one. A reader that waits sees the next value that is put.
 readMVar :: MVar a -> IO a
 readMVar (MVar v) =
   performWaiting $

@@ -7,8 +7,7 @@
 -- |
 -- Description : The sequence lock that all transactions share
 --
--- One number for the process, even while no transaction commits. Called by transactions, on any OS
--- thread.
+-- One number for the process, even while none commits. Called by transactions, on any OS thread.
 module Weft.Substrate.Internal.Sequence
   ( snapshot,
     sequenceNow,

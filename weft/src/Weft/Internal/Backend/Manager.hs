@@ -160,8 +160,7 @@ handleAll restore m = go 0
 loop :: EventManager -> IO ()
 loop m = do
   stopped <- atomicModifyIORef' (managerIsStopped m) (False,)
-  -- Asked as the stepper: the thread that frees the manager is one too, so it cannot do so before the
-  -- turn.
+  -- Asked as the stepper: the thread that frees the manager is one too, and so cannot come in between.
   ended <- asStepper m "loop" do
     isFree <- readIORef (managerIsFree m)
     if stopped || isFree then pure True else False <$ turn m Nothing

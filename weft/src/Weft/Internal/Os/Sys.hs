@@ -175,8 +175,7 @@ foreign import ccall unsafe "weft_sendmsg"
 foreign import ccall unsafe "weft_accept"
   accept :: CInt -> Ptr () -> Ptr () -> IO Result
 
--- | @connect@ to an address of the given number of bytes; 'inProgress' when it continues in the
--- background.
+-- | @connect@ to an address of the given number of bytes; 'inProgress' when it goes on by itself.
 foreign import ccall unsafe "weft_connect"
   connect :: CInt -> Ptr () -> Int -> IO Result
 
