@@ -395,7 +395,7 @@ limits = do
         TimedOut p -> for_ phase (p @?=)
         _ -> assertFailure (show e)
       open @?= 0
-  -- Whoever cannot get on for a while is not late as long as something comes.
+  -- A response that is slow for a while is not late as long as something comes.
   (reply, _) <- talk (short (\t -> t {timeoutPiece = seconds 5})) [\s -> hearHead s >> for_ ["HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n", "a", "b", "c"] (\b -> sendAll s b >> sleep (milliseconds 2))] Client.get
   content reply @?= (200, "abc")
 

@@ -1,4 +1,4 @@
--- | What threads that an application has left behind can do with what it has given them:
+-- | What threads that outlive their application can do with what it has given them:
 -- nothing, when their request was answered. Nor can two threads send one response.
 module LeftBehindTest (tests) where
 

@@ -77,7 +77,7 @@ cannot = onHEC $ do
   t <- newStack (switch (pure me))
   switch (pure t)
   other <- newStack (switch (writePVar v 1 >> pure me))
-  -- Its second half is entered by nobody.
+  -- Its second half is never entered.
   switch (pure other)
   readPVarIO v >>= (@?= 1)
   used <- newStack (switch (pure me) >> fail "entered twice")

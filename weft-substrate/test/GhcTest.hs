@@ -4,7 +4,7 @@
 -- Description : What GHC's own tests of concurrency ask, of the concurrency libraries
 --
 -- The questions of @testsuite\/tests\/concurrent\/should_run@ in GHC's repository, by their names
--- there, asked in other words: nobody waits for a time to pass. docs/substrate.md lists them all, with
+-- there, asked in other words: no test waits for a time to pass. docs/substrate.md lists them all, with
 -- those that do not apply and why.
 module GhcTest (tests) where
 
@@ -75,7 +75,7 @@ throughChannel Library {..} = do
   where
     text = "of no great length"
 
--- The main thread does not wait meanwhile: nobody but the other could wake it.
+-- The main thread does not wait meanwhile: only the other could wake it.
 told :: Library t -> Assertion
 told Library {..} = do
   out <- newEmptyMVar
@@ -139,7 +139,7 @@ handlerMasks Library {..} = do
   either (\(ErrorCall e) -> e @?= "late") (\() -> assertFailure "no exception") r
   takeMVar done >>= assertBool "the handler was left early"
   where
-    -- Where to throw waits for the target, somebody else says that it is on its way.
+    -- Where to throw waits for the target, another thread says that it is on its way.
     throwing act v = forkIO act >> putMVar v ()
 
 restoring :: Library t -> Assertion

@@ -81,7 +81,7 @@ many, manyByCookies :: IO ()
 many = hundred id
 manyByCookies = hundred (halfOpen 0)
 
--- | With this many half-open connections.
+-- | With the given number of half-open connections.
 halfOpen :: Int -> TcpSettings -> TcpSettings
 halfOpen n s = s {tcpMostHalfOpen = n}
 

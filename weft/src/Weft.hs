@@ -41,7 +41,7 @@
 -- [Seeing what it does] "Weft.Dump" lists all threads, "Weft.Counters" has numbers,
 --   "Weft.Timeline" a record for Perfetto, "Weft.Trace" looks at a thread without running
 --   it, and "Weft.Model" is a page that says what running it means.
--- [Replacing parts] The order in which threads run is a value of "Weft.Policy"; who
+-- [Replacing parts] The order in which threads run is a value of "Weft.Policy"; what
 --   answers their calls is a value of "Weft.Kernel".
 module Weft
   ( -- * Threads
@@ -151,8 +151,8 @@ fork :: Thread () -> Thread ThreadId
 fork = forkWith defaultForkOptions
 {-# INLINE fork #-}
 
--- | Start a thread nobody needs to name. It is lighter than 'fork' by 24 bytes: it
--- gets a number only when somebody asks for it ('myThreadId', a report), or when it waits
+-- | Start an anonymous thread. It is lighter than 'fork' by 24 bytes: it
+-- gets a number only when it is asked for ('myThreadId', a report), or when it waits
 -- for another thread.
 fork_ :: Thread () -> Thread ()
 fork_ child = Thread (\k -> Fork Nothing (\_ -> toTrace child) (\_ -> k ()))
@@ -182,7 +182,7 @@ exit = Thread (\_ -> Throw (toException ThreadExit))
 cancel :: ThreadId -> Thread ()
 cancel t = cancelWith t Cancelled
 
--- | The same, with an exception of your own; one that its thread does not handle is
+-- | 'cancel' with an exception of your own; one that its thread does not handle is
 -- reported.
 cancelWith :: (Exception e) => ThreadId -> e -> Thread ()
 cancelWith t e = do
@@ -231,6 +231,6 @@ blocking = call . Blocking
 workerCount :: Thread Int
 workerCount = call WorkerCount
 
--- | This many bytes of the system's randomness, fit for keys.
+-- | The given number of bytes of the system's randomness, fit for keys.
 randomBytes :: Int -> Thread ByteString
 randomBytes = call . RandomBytes

@@ -11,7 +11,7 @@
 --
 -- suspend the thread of Weft instead of the OS thread that carries it. A cancellation or a time
 -- limit ends them as it ends operations of Weft, masking states hold, and
--- 'GHC.Conc.closeFdWith' wakes those who wait for a descriptor with the error that GHC gives.
+-- 'GHC.Conc.closeFdWith' wakes the threads that wait for a descriptor with the error that GHC gives.
 -- Threads of GHC's wait as before. So do direct threads inside of what GHC must
 -- finish in one go, as @unsafePerformIO@ and lazy input; there they occupy an OS thread.
 --

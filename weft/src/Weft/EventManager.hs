@@ -5,14 +5,14 @@
 -- descriptors are ready and when times have come. After the public interface of O'Sullivan
 -- and Tibell's event manager (2010); what differs is in @docs\/events.md@.
 --
--- A manager does nothing by itself. Somebody calls 'step', again and again, or 'loop': the
+-- A manager does nothing by itself. A thread calls 'step', again and again, or 'loop': the
 -- /stepper/. All callbacks run inside of that call, one after the other, and nowhere else;
 -- one that takes long holds up the others. What one throws is thrown to the stepper at once; what
 -- was to run after it runs in the next step, first. An asynchronous exception ends the callback
 -- that runs, and no other. Everything but 'step', 'loop' and
 -- 'freeEventManager' may be called by any thread, callbacks included, and does not block.
--- What blocks ('waitReadable', 'waitWritable', 'delay') is for other threads than the
--- stepper, and refuses to be called from a callback.
+-- The calls that block ('waitReadable', 'waitWritable', 'delay') are for other threads than the
+-- stepper, and refuse to be called from a callback.
 --
 -- A program links with @-threaded@ if other threads are to run while the stepper waits.
 -- A wait is one foreign call: an exception that is thrown to the stepper arrives when it
@@ -144,7 +144,7 @@ loop = Manager.loop
 wake :: EventManager -> IO ()
 wake = Manager.wake
 
--- | Have 'loop' return after the step that it is in. If nobody is in it, the next 'loop'
+-- | Have 'loop' return after the step that it is in. If no thread is in it, the next 'loop'
 -- returns at once.
 stop :: EventManager -> IO ()
 stop = Manager.stop
@@ -156,7 +156,7 @@ stop = Manager.stop
 -- the order in which they were made. A regular file is always ready.
 --
 -- The manager does not own the descriptor. Close it by 'closeWith', or 'unregister' first:
--- what is registered for a number that is closed in secret would be reported for the
+-- a callback that is registered for a number that is closed in secret would be reported for the
 -- number's next owner.
 --
 -- Throws an 'IOError': @EBADF@ for a number that is not open, @EINVAL@ for no interest, and
@@ -171,8 +171,8 @@ register = Table.register
 unregister :: Registration -> IO Bool
 unregister = Table.unregister
 
--- | Close a descriptor, by the action given, and tell all who have registered for it that it
--- is 'closed'; their callbacks run in the next step. While the action runs nobody registers
+-- | Close a descriptor, by the action given, and tell all that have registered for it that it
+-- is 'closed'; their callbacks run in the next step. While the action runs no thread registers
 -- for the number, so no registration is for two descriptors. What the action throws is thrown,
 -- and the registrations are gone all the same.
 closeWith :: EventManager -> Fd -> (Fd -> IO ()) -> IO ()
@@ -196,7 +196,7 @@ cancelTimeout = Timeouts.cancelTimeout
 
 -- | Block until a read would not block. Answers 'readable' with what else has happened.
 -- Throws an 'IOError': @EBADF@ when the descriptor is not open, or is closed by 'closeWith'
--- meanwhile, @EINVAL@ when the source refuses it. Interruptible; then nothing is left behind.
+-- meanwhile, @EINVAL@ when the source refuses it. Interruptible; then no registration is left.
 waitReadable :: EventManager -> Fd -> IO Events
 waitReadable m fd = waitFor "waitReadable" m fd toRead
 
@@ -215,7 +215,7 @@ waitFor place m fd interest = mask_ do
     ioError (errnoToIOError place eINVAL Nothing Nothing `ioeSetErrorString` (pollerName (managerPoller m) <> " cannot watch descriptor " <> show fd))
   pure events
 
--- | Block for this long, never shorter. Interruptible; then nothing is left behind. Throws
+-- | Block for this long, never shorter. Interruptible; then no timeout is left. Throws
 -- an 'IOError' (@ECANCELED@) when the manager is freed meanwhile.
 delay :: EventManager -> Duration -> IO ()
 delay m d = mask_ do

@@ -112,7 +112,7 @@ particular name make =
           Nothing -> name @?= "poll"
           Just place -> do
             name @?= "epoll"
-            -- Nobody else takes the place, and it cannot wait twice.
+            -- No other operation takes the place, and it cannot wait twice.
             waitAgain place p 8 >>= (@?= False)
             later <- submit backend (Receive (near l) p 8) (quietly \_ -> pure ())
             stand backend (answerToken later) >>= assertBool "the place is taken" . null
@@ -176,7 +176,7 @@ particular name make =
         forget (rigBackend rig) d (pure ())
     ]
 
--- | This many times, with the same answer each time; allocates nothing itself.
+-- | The given number of times, with the same answer each time; allocates nothing itself.
 repeated :: Int -> Int -> IO Int -> IO ()
 repeated 0 _ _ = pure ()
 repeated n expected action = do

@@ -1,7 +1,7 @@
 {-# LANGUAGE GADTs #-}
 
 -- |
--- Description : Who runs when
+-- Description : Which thread runs when
 --
 -- Litmus programs with every allowed outcome, fairness, policies (the library's
 -- and a user's own) against models, the ring against a list, the inbox under

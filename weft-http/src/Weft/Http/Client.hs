@@ -162,7 +162,7 @@ request client@(Client settings _) asked = withResponse client asked $ \response
   content <- readResponseBody (clientMostContent settings) response
   pure (Reply (responseStatus response) (responseFields response) content (responseUrl response))
 
--- | The rest of the content; throws 'ContentTooLong' if it exceeds this many octets.
+-- | The rest of the content; throws 'ContentTooLong' if it exceeds the given number of octets.
 readResponseBody :: Int -> Response -> Thread ByteString
 readResponseBody limit response = go 0 []
   where

@@ -3,7 +3,7 @@
 --
 -- A connection is a value. 'step' takes it from an input and the time to the next value, the
 -- segments to send and the answers for the user (RFC 9293). Nothing here performs @IO@, reads a
--- clock or sees a byte of payload: who runs it keeps the bytes, and passes them by their sequence
+-- clock or sees a byte of payload: the code that runs it keeps the bytes, and passes them by their sequence
 -- numbers.
 --
 -- * Bytes to send: the user writes them somewhere, 'Wrote' says how many. A segment asks for the
@@ -82,7 +82,7 @@ initialSequence :: Word32 -> Instant -> Seq
 initialSequence hash now = Seq (hash + fromIntegral (now `unsafeShiftR` 2))
 
 -- | Ask a peer for a connection (OPEN, active: section 3.10.1). Given the initial sequence number
--- and the offset of timestamps, which nobody should be able to guess.
+-- and the offset of timestamps, which must be hard to guess.
 activeOpen :: Settings -> Seq -> Word32 -> Instant -> Step
 activeOpen settings iss offset now = Step t [synSegment now t] []
   where
@@ -216,7 +216,7 @@ step now input t = case input of
   Tune s -> finish now [] t {tcbSettings = s}
   Hasten yes -> finish now [] (put Interactive (not yes) (put AckNow (t `is` AckNow || yes && ackAt t /= never) t))
   Icmp what number
-    -- RFC 5927, section 4.1: only about what is outstanding; anybody may have sent it.
+    -- RFC 5927, section 4.1: only about what is outstanding; any host may have sent it.
     | sndUna t `upTo` number && number `before` sndNxt t -> troubled now what t
     | otherwise -> Step t [] []
   where
@@ -228,7 +228,7 @@ step now input t = case input of
     started x = if flight t == 0 && unsent t == 0 then x {progressAt = now} else x
 
 -- RFC 5461 and RFC 5927, section 5.2: a connection that is not there yet fails, another one does not.
--- RFC 1191, section 6.3: what was too big goes out again, in smaller segments, and congestion is no
+-- RFC 1191, section 6.3: a segment that was too big goes out again, in smaller segments, and congestion is no
 -- reason.
 troubled :: Instant -> Trouble -> Tcb -> Step
 troubled now what t = case what of

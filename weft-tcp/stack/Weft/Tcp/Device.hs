@@ -81,14 +81,14 @@ perfectLink = Link 10000 (\p -> pure [p])
 -- | Packets that have come and wait to be read. Of any OS thread.
 newtype Inbox = Inbox (IORef Waiting)
 
--- Packets, newest first, their number, and who waits for one.
+-- Packets, newest first, their number, and the thread that waits for one.
 data Waiting = Waiting !Int [ByteString] (Maybe (Waiter ()))
 
--- | None.
+-- | An inbox without packets.
 newInbox :: IO Inbox
 newInbox = Inbox <$> newIORef (Waiting 0 [] Nothing)
 
--- | One more, unless this many wait; it is lost then.
+-- | One more, unless the given number wait; it is lost then.
 putPacket :: Int -> Inbox -> ByteString -> IO ()
 putPacket most (Inbox ref) packet = do
   waiter <- atomicModifyIORef' ref $ \case

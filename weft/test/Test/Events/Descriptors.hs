@@ -121,7 +121,7 @@ descriptors rig =
             noted >>= (@?= [peerClosed])
           else do
             (note, noted) <- collecting
-            -- At once, where the source is asked by who registers.
+            -- At once, where the source is asked by the registering thread.
             asked <- try (register m (linkNear link) toSeePeerClose OneShot (const note))
             _ <- settled m
             seen <- noted

@@ -68,7 +68,7 @@ races rig =
         takeMVar writes >>= either throwIO (@?= writable),
       testCase "closing ends waits with an error" $ withLoopOf \m new -> withLink new \link -> do
         answers <- replicateM 10 (forked (waitReadable m (linkNear link)))
-        -- Those who come too late find the number closed.
+        -- Threads that come too late find the number closed.
         closeWith m (linkNear link) (closeNear link)
         forM_ answers (takeMVar >=> isIOError "a wait"),
       testCase "an interrupted wait leaves nothing behind" $ withLoopOf \m new -> withLink new \link -> do

@@ -32,7 +32,7 @@ import Weft.Bench.Contest
 import Weft.Bench.Report
 import Weft.Bench.Statistics (correlation, medianOfRatios, per)
 
--- | One.
+-- | A claim.
 data Claim = Claim
   { claimWork :: !Text,
     -- | figure or table, and section
@@ -102,7 +102,7 @@ instance FromJSON Claim where
           <*> o .:? "least"
           <*> o .:? "most"
 
--- | Of the file.
+-- | Read the claims of the file.
 parseClaims :: ByteString -> Either String [Claim]
 parseClaims = eitherDecodeStrict
 

@@ -160,7 +160,7 @@ picturesOf size about r =
       (if size /= Whole then "A quick run: nothing to quote from." else "Medians of " <> Text.pack (show (plannedRounds p)) <> " interleaved rounds; thin lines are their range.")
         : [Text.intercalate ", " (mapMaybe (`nameAt` row) ["processor", "kernel"]) | row <- about, nameAt "kind" row == Just "machine"]
 
--- Which contenders are in a picture together; nobody can tell sixteen lines apart.
+-- Which contenders are in a picture together; sixteen lines cannot be told apart.
 groupsOf :: Planned -> [(Text, Text -> Bool)]
 groupsOf p = case plannedName p of
   "toy" -> [("toys", isToy), ("production servers", \n -> not (isToy n) || n == "toy-weft-epoll")]

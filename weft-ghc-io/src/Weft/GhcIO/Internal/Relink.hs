@@ -38,7 +38,7 @@ import Weft.Internal.Os.Simulated (everSimulated)
 import Weft.Time (microseconds, sleep)
 import Weft.Timeout qualified as Weft
 
--- Note [On whose thread]
+-- Note [On which thread]
 -- ~~~~~~~~~~~~~~~~~~~~~~
 -- A handler cannot be told whether its caller is a direct thread. A carrier is a bound
 -- thread of GHC's, which most others are not: those wait as before, after a look at that. On
@@ -157,7 +157,7 @@ installHandlers = do
   unless reached (mapM_ (`installHandler` castPtrToStablePtr nullPtr) [0 .. 3])
   pure reached
 
--- | Does the handler answer a call with an argument that nobody else gives?
+-- | Does the handler answer a call with an argument that no other code gives?
 probe :: IO a -> IO Bool
 probe call =
   try call >>= \case

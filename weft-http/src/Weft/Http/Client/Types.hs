@@ -192,7 +192,7 @@ data HttpError
     MalformedResponse !ResponseFault
   | -- | The content contradicts its framing.
     MalformedContent !Fault
-  | -- | The content exceeds this many octets.
+  | -- | The content exceeds this number of octets.
     ContentTooLong !Int
   | -- | More redirections than this limit.
     TooManyRedirects !Int

@@ -56,7 +56,7 @@ sendingOnce context c possible response = do
   (draining, skippable) <- liftIO ((,) <$> beginSending (contextServer context) c <*> isSkippable context (answeringBody possible))
   let answering = possible {answeringKeep = answeringKeep possible && not draining && skippable}
   if isProtocol (responseBody response)
-    then -- The other protocol begins behind the body.
+    then -- The other protocol begins after the body.
 
       skipRest context c (answeringBody possible) >>= \case
         Just rest -> transmit context c answering {answeringInput = rest} response noOutput
@@ -146,12 +146,12 @@ concluded context c progress ended sending = case (progress, ended) of
     report context "an application has not answered a request"
     sending (errorResponse internalServerError500 "")
 
--- | What an application is told that does so.
+-- | The error of an application that answers twice.
 twice :: String
 twice = "an application has answered a request twice"
 
--- | The same for one in plain 'IO', and a request without a body: a small response is sent
--- without suspending it. The last action is run in the same breath when all went well.
+-- | 'applied' for an application in plain 'IO', and a request without a body: a small response is sent
+-- without suspending it. The last action is run in the same effect when all went well.
 appliedPlain :: Context -> Connection -> PlainApplication -> Answering -> IO After -> Thread After
 appliedPlain context c (PlainApplication host application) possible@Answering {answeringExchange = exchange} settling = do
   outcome <- host $ \way -> do
@@ -182,7 +182,7 @@ appliedPlain context c (PlainApplication host application) possible@Answering {a
         _ -> begun (later response >>= liftIO . settle exchange)
     -- The phase first: when this is settled, the session may enter the next one.
     sent goesOn = enter server c Finishing >> settle exchange goesOn
-    -- The handler has answered: what was to end it must not come before the rest is performed.
+    -- The handler has answered: an interruption of the handler must not come before the rest is performed.
     begun rest = Just rest <$ enter server c Sending
     later response = do
       draining <- liftIO (beginSending server c)
@@ -200,7 +200,7 @@ halfway e = case fromException e of
   Nothing -> throwM (Aborted (exceptionText e) (Just e))
 
 -- | The response to a request whose handler has raised an exception; or the end of the
--- connection, where there is nobody to be answered.
+-- connection, where there is no client to answer.
 failing :: Context -> SomeException -> Thread Response
 failing context e
   | Just (Interruption reason _) <- fromException e = case reason of

@@ -5,12 +5,12 @@
 --
 -- A handler receives the body of its request piece by piece, and what it leaves is
 -- skipped afterwards so that the next request can be found. What came together with the
--- head lies behind it in the connection's buffer; the rest is received into memory of its own.
--- Nobody writes to either again (Note [Bytes are received once] in "Weft.Http.Server.Input").
+-- head lies after it in the connection's buffer; the rest is received into memory of its own.
+-- Neither is written to again (Note [Bytes are received once] in "Weft.Http.Server.Input").
 --
--- A body belongs to one request: a thread that a handler has left behind, and that asks for
+-- A body belongs to one request: a thread that outlives its handler, and asks for
 -- more when the request was answered, would take the bytes of the next one. So a thread that receives
--- says so in the exchange, in which the session, when it goes on, ends the body for everybody else.
+-- says so in the exchange, in which the session, when it goes on, ends the body for all other threads.
 module Weft.Http.Server.Incoming
   ( Incoming (..),
     openBody,
@@ -129,7 +129,7 @@ nextOf context c exchange ref state = case stateEnded state of
       pure state {stateDecoder = decoder, statePending = bytes, stateInBuffer = False, stateExpected = False, stateCredit = credit, stateRoom = roomAfter asked (B.length bytes)}
       where
         asked = wanted decoder (stateRoom state)
-    -- When that is interrupted nobody knows how much of it has gone out, and nothing follows it.
+    -- When that is interrupted the part of it that has gone out is unknown, and nothing follows it.
     informing stage = do
       (write context c [interimContinue] `catch` cutOff) `onException` liftIO (failContent exchange)
       liftIO (endInforming exchange stage)
@@ -141,16 +141,16 @@ nextOf context c exchange ref state = case stateEnded state of
       expired <- expiredIn c
       unless expired (enter server c phase)
 
--- | How much to receive at a time, where there is room for so much. What follows a body of known
--- length is not touched.
+-- | How much to receive at a time, given the room that there is. Bytes after a body of known
+-- length are not touched.
 wanted :: Decoder -> Int -> Int
 wanted decoder room = maybe (min 16_384 room) (fromIntegral . max 1 . min (fromIntegral room)) (remaining decoder)
 
--- | In octets: what is asked for first.
+-- | The room of the first receive, in octets.
 usualRoom :: Int
 usualRoom = 16_384
 
--- | How much room there should be when so much was asked for and so much has come: a client that
+-- | The room for the next receive, from how much was asked for and how much has come: a client that
 -- sends a byte at a time must not cost a large buffer each.
 roomAfter :: Int -> Int -> Int
 roomAfter asked came
@@ -159,7 +159,7 @@ roomAfter asked came
   | otherwise = asked
 
 -- | Is it worth while to receive what the handler has left, so that the connection can go
--- on? A client that waits for 100 may send its body after the response, or not: nobody can
+-- on? A client that waits for 100 may send its body after the response, or not: the server cannot
 -- tell where its next request begins.
 isSkippable :: Context -> Incoming -> IO Bool
 isSkippable context = \case
@@ -179,7 +179,7 @@ receivedSoFar = \case
   Incoming _ ref _ -> stateCount <$> readIORef ref
 
 -- | Receive and throw away what is left of a body: the input after it, or 'Nothing' where that is
--- too far, or where nobody can tell. From now on nobody else receives it.
+-- too far, or where its end cannot be told. From now on no other thread receives it.
 skipRest :: Context -> Connection -> Incoming -> Thread (Maybe Input)
 skipRest context c = \case
   WithoutBody input -> pure (Just input)
@@ -187,7 +187,7 @@ skipRest context c = \case
     taken <- liftIO (stopReceiving exchange)
     state <- liftIO (readIORef ref)
     case stateEnded state of
-      -- A thread that the handler has left behind waits for the next bytes that come.
+      -- A thread that outlives the handler waits for the next bytes that come.
       _ | taken -> pure Nothing
       Just _ -> Just <$> liftIO (after state (statePending state) input)
       Nothing

@@ -63,26 +63,26 @@ data Poller = Poller
     pollerTable :: !(PVar (SmallArray Entry)),
     pollerTimers :: !(PVar (Map Timer (Waiter, Place ()))),
     pollerNumbers :: !(IORef Int),
-    -- | Requests that the disk may yet be given, and who waits for that.
+    -- | Requests that the disk may yet be given, and the waiters for that.
     diskSlots :: !(PVar (Int, Queue (Waiter, Place ()))),
-    -- | Has anybody waited for a descriptor or the disk?
+    -- | Has any thread waited for a descriptor or the disk?
     pollerUsed :: !(IORef Bool)
   }
 
 data Events
 
--- | A descriptor that is watched (or is not, yet), and who waits for each of its sides.
+-- | A descriptor that is watched (or is not, yet), and the waiters for each of its sides.
 data Entry = Entry {entryWatched :: !(IORef Bool), entryReading :: !Interest, entryWriting :: !Interest}
 
--- | Who waits until a side of a descriptor is ready.
+-- | The waiters until a side of a descriptor is ready.
 type Interest = PVar Edge
 
 -- Note [Edges]
 -- ~~~~~~~~~~~~
 -- A descriptor is given to epoll once, edge-triggered: a call that waits costs no further system call. A
 -- thread tries its call first and waits only when that would have blocked. An edge that comes
--- between the two finds nobody waiting, so it leaves a mark, and who is about to wait takes
--- the mark instead and tries again. A mark that was left for nobody costs one more try.
+-- between the two finds no waiter, so it leaves a mark, and a thread that is about to wait takes
+-- the mark instead and tries again. A mark that was not needed costs one more try.
 
 data Edge = Quiet | Marked | Awaited [(Waiter, Place ())]
 
@@ -95,7 +95,7 @@ batch = 64
 completions = 64
 requests = 1024
 
--- | Throws what the system says if there are no descriptors for it. They are closed once nobody refers
+-- | Throws what the system says if there are no descriptors for it. They are closed once nothing refers
 -- to it any more.
 newPoller :: IO Poller
 newPoller = do
@@ -140,7 +140,7 @@ entryOf p fd = do
     i = fromIntegral fd
     newEntry = Entry <$> newIORef False <*> newPVarIO Quiet <*> newPVarIO Quiet
 
--- | Was there an edge that nobody has waited for? It is taken.
+-- | Was there an edge that no thread has waited for? It is taken.
 takeEdge :: Interest -> PTM Bool
 takeEdge v =
   readPVar v >>= \case
@@ -154,8 +154,8 @@ leaveFor v w place =
     Awaited others -> prune others >>= writePVar v . Awaited . ((w, place) :)
     _ -> writePVar v (Awaited [(w, place)])
 
--- | Close a descriptor, by this action. Who waits for it, or is about to, tries again after that: also one
--- that waits for another descriptor that has its number by then.
+-- | Close a descriptor, by this action. A thread that waits for it, or is about to, tries again after
+-- that: also one that waits for another descriptor that has its number by then.
 forget :: Poller -> Fd -> IO () -> IO ()
 forget p fd close = do
   e <- entryOf p fd
@@ -178,7 +178,7 @@ edge v =
 data Timer = Timer !Word64 !Int
   deriving stock (Eq, Ord)
 
--- | A timer that ends after this many microseconds.
+-- | A timer that ends after the given number of microseconds.
 newTimer :: Poller -> Int -> IO Timer
 newTimer p time = do
   now <- getMonotonicTimeNSec
@@ -279,7 +279,7 @@ look p = do
   expire p
 
 -- | 'look', after waiting until something comes, or a deadline, or a 'kick'. Blocks the OS thread. The
--- action comes after the wait, before anybody is woken.
+-- action comes after the wait, before any thread is woken.
 collect :: Poller -> IO () -> IO ()
 collect p after = untilDeadline p >>= \timeout -> collecting c_wait p timeout after >> expire p
 
@@ -300,7 +300,7 @@ collecting wait p timeout after =
     -- More may have come than there was room for.
     when (n == batch) (collecting c_look p 0 (pure ()))
 
--- | Who waits in 'collect', or will next, returns.
+-- | Make the HEC that waits in 'collect', or will next, return.
 kick :: Poller -> IO ()
 kick p = withForeignPtr (pollerEvents p) c_kick
 

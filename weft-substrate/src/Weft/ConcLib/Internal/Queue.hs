@@ -7,7 +7,7 @@
 -- is no chain of thunks.
 module Weft.ConcLib.Internal.Queue (Queue, empty, push, pop) where
 
--- | The first, and those that came last, the last first.
+-- | The first, and those that came last, newest first.
 data Queue a = Queue [a] [a]
 
 empty :: Queue a

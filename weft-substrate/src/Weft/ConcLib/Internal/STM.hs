@@ -4,8 +4,8 @@
 -- |
 -- Description : Transactions that wait
 --
--- 'retry' and 'orElse' on the transactions of the substrate. A variable has, beside its value, those
--- who wait for it to change; a transaction that retries leaves itself with all that it has read.
+-- 'retry' and 'orElse' on the transactions of the substrate. A variable has, beside its value, the
+-- threads that wait for it to change; a transaction that retries leaves itself with all that it has read.
 -- (Li 2008, section 6.2, asks whether the substrate is enough for this.)
 module Weft.ConcLib.Internal.STM
   ( STM,
@@ -35,12 +35,12 @@ import Weft.Substrate
 -- | A variable of transactions that wait.
 data TVar a = TVar !(PVar a) !Readers
 
--- | Who waits for a variable to change.
+-- | The threads that wait for a variable to change.
 type Readers = PVar [(Waiter, Place ())]
 
 instance Eq (TVar a) where TVar a _ == TVar b _ = a == b
 
--- | A transaction of threads. Its own variables are where it notes who waits for what it has read.
+-- | A transaction of threads. Its own variables are where it notes the readers of what it has read.
 newtype STM a = STM (PVar [Readers] -> PTM a)
 
 run :: STM a -> PVar [Readers] -> PTM a

@@ -2,7 +2,7 @@
 {-# OPTIONS_HADDOCK not-home #-}
 
 -- |
--- Description : Who waits, once
+-- Description : A thread that waits, once
 --
 -- What the queues of variables and of events hold. A waiter is a thread of either library; what makes
 -- it go on is in it, so that the queues need not know which.
@@ -12,7 +12,7 @@ import Control.Monad (filterM, when)
 import Weft.Substrate
 
 -- | A thread that waits, once. It is in the queues of what it waits for, and stays there when it was
--- woken or interrupted: who takes it from there asks whether it still waits ('wake').
+-- woken or interrupted: the thread that takes it from there asks whether it still waits ('wake').
 data Waiter = Waiter {waiterLives :: !(PVar Bool), waiterResume :: PTM ()}
 
 -- | Where a waiter finds its result.
@@ -31,6 +31,6 @@ give (w, place) a = do
   waited <- wake w
   waited <$ when waited (writePVar place (Just a))
 
--- | Without those who do not wait any more.
+-- | Without the waiters that do not wait any more.
 prune :: [(Waiter, Place a)] -> PTM [(Waiter, Place a)]
 prune = filterM (readPVar . waiterLives . fst)

@@ -7,7 +7,7 @@
 -- |
 -- Description : The sequence lock that all transactions share
 --
--- One number for the process, even while nobody commits. Called by transactions, on any OS thread.
+-- One number for the process, even while none commits. Called by transactions, on any OS thread.
 module Weft.Substrate.Internal.Sequence
   ( snapshot,
     sequenceNow,
@@ -24,7 +24,7 @@ import Weft.Substrate.Internal.Ground
 
 -- Note [The sequence lock]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~
--- Who commits takes the number from even to odd and, when all is written, to the next even number;
+-- A commit takes the number from even to odd and, when all is written, to the next even number;
 -- a reader looks at the number after each read. The same number as at the last look: nothing was
 -- written since, and what was read is consistent. Another one: the reads so far are compared
 -- with the variables, and the number at which they still hold is the new snapshot. (NOrec:
@@ -63,7 +63,7 @@ setSequence n s = atomicWriteWordAddr# (address (# #)) (int2Word# n) (point s)
 #endif
 {-# INLINE setSequence #-}
 
--- | An even number: waits for who commits.
+-- | An even number: waits for a commit to end.
 snapshot :: State# RealWorld -> (# State# RealWorld, Int# #)
 snapshot s = case sequenceNow s of
   (# s1, n #) -> case andI# n 1# of
@@ -110,7 +110,7 @@ foreign import ccall unsafe "weft_substrate_ask_quiet" askQuiet :: Int -> IO ()
 
 foreign import ccall unsafe "weft_substrate_end_quiet" endQuiet :: IO ()
 
--- | Wait while somebody asks for quiet.
+-- | Wait while another transaction asks for quiet.
 patience :: State# RealWorld -> State# RealWorld
 patience s = case quietPtr of
   Ptr a -> case readIntOffAddr# a 0# s of

@@ -50,9 +50,9 @@ import Weft.Substrate.Internal.Types
 --
 -- A switch runs its transaction in the stack that switches: exceptions are raised there, and if
 -- it chooses that very stack it is committed without a capture. Otherwise it is captured, and
--- the base commits: the stack is whole in the heap before anybody can know that it was left
+-- the base commits: the stack is whole in the heap before any thread can know that it was left
 -- (Note [One step] in "Weft.Substrate.Internal.Commit"). If the reads do not hold any more, the
--- base runs the transaction again, as a part of that stack that has no frames: what is thrown is
+-- base runs the transaction again, as a part of that stack that has no frames: an exception is
 -- raised in the stack when it goes on.
 --
 -- The base is masked, so that no exception of GHC's can drop what is left of a stack while only
@@ -70,7 +70,7 @@ tag = unsafePerformIO (IO (\s -> case newTag s of (# s1, t #) -> (# s1, Tag t #)
 
 -- | A stack that will run this, unmasked, when a HEC first switches to it. When the action returns, or
 -- throws, the HEC ends that runs it then: a library ends the action with a 'switch' that does not
--- come back. A stack that nobody refers to any more is collected; its finalizers do not run.
+-- come back. A stack that nothing refers to any more is collected; its finalizers do not run.
 newStack :: IO () -> IO StackId
 newStack = newStackIn unmaskAsyncExceptions#
 {-# INLINE newStack #-}
@@ -154,7 +154,7 @@ enter h here rest answer s = case h of
     (# s1, Switches left l n target m #) -> settle h here left l n target m s1
 {-# INLINE enter #-}
 
--- | Commit a switch. What is left of the stack is here, and only here, until that is done.
+-- | Commit a switch. The rest of the stack is here, and only here, until that is done.
 settle :: HEC -> StackId -> Rest -> Log -> Int# -> StackId -> PTM StackId -> State# RealWorld -> (# State# RealWorld, () #)
 settle h here@(StackId slots) left l n target@(StackId wanted) m s =
   case commit l n (Swap slots left wanted) s of
@@ -224,8 +224,8 @@ forkHEC :: IO () -> IO ()
 forkHEC act = forkCarrier (void (inCall act))
 
 -- | Raise an exception here as if it had come from outside: what is being evaluated is left as it is,
--- and goes on from there if somebody needs it again. Also where exceptions are masked: who posts
--- them to a stack asks first. (Li 2008, section 4.4.3.)
+-- and goes on from there if it is needed again. Also where exceptions are masked: code that posts
+-- one to a stack asks first. (Li 2008, section 4.4.3.)
 raiseAsync :: (Exception e) => e -> IO ()
 raiseAsync e = myThreadId >>= \me -> throwTo me e
 

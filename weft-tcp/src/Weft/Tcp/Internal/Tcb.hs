@@ -4,7 +4,7 @@
 -- Description : What is known of a connection
 --
 -- The control block of RFC 9293, section 3.3.1, as one immutable record. It holds ranges of
--- sequence numbers and no payload. What many connections have in common is behind a pointer
+-- sequence numbers and no payload. What many connections have in common is shared by a pointer
 -- ('Settings', the empty sets); the rest are words, which GHC packs.
 module Weft.Tcp.Internal.Tcb
   ( Instant,
@@ -75,7 +75,7 @@ data State
     Closed
   deriving stock (Eq, Ord, Enum, Bounded, Show)
 
--- | What is the same for many connections. Times are in microseconds.
+-- | The settings that many connections share. Times are in microseconds.
 data Settings = Settings
   { -- | How many bytes the user's memory for what is received has.
     settingReceiveBuffer :: !Word32,
@@ -279,7 +279,7 @@ data Input
     Due
   | -- | The user wrote this number of further bytes.
     Wrote !Word32
-  | -- | The same, and the user is about to write more: the last segment waits until it is full.
+  | -- | As 'Wrote', and the user is about to write more: the last segment waits until it is full.
     WroteMore !Word32
   | -- | The user took this number of the bytes received in order.
     Consumed !Word32
@@ -292,7 +292,7 @@ data Input
     Close
   | -- | Reset it.
     Abort
-  | -- | Other settings from now on. What was agreed with the peer stays.
+  | -- | Other settings from now on. Options agreed with the peer stay.
     Tune !Settings
   | -- | Acknowledge at once what comes from now on, or wait for the user's answers.
     Hasten !Bool

@@ -4,7 +4,7 @@
 -- |
 -- Description : Packets in
 --
--- Finds out whom a packet is for: a connection, a listener, the stack itself, or nobody. Everything
+-- Finds out what a packet is for: a connection, a listener, the stack itself, or nothing. Everything
 -- here runs in the stack's turn ("Weft.Tcp.Stack.Turn").
 module Weft.Tcp.Stack.Arrivals (packetFrom, finish) where
 
@@ -94,7 +94,7 @@ segmentIn st here now p (Ports peerPort localPort) s payload = do
       count st Refusals
       sendPacket st (loops st peer) local peer protocolTcp (buildSegment local peer (Ports localPort peerPort) r B.empty)
 
--- | Who listens at an address and port: the socket for this very address before one for all. Of
+-- | The listeners at an address and port: the socket for this very address before one for all. Of
 -- several that share it the flow's key chooses.
 listenersAt :: Stack -> Address -> Word16 -> IO [Listener]
 listenersAt st local port = do
@@ -149,7 +149,7 @@ returning st here now flow s payload l = do
           c <- halfOpened st flow l options (Step t [] [])
           True <$ advanceConn st here now c (Arrived s) payload
 
--- Has a listener as many connections that nobody has accepted as it takes?
+-- Has a listener as many connections not yet accepted as it takes?
 isFull :: Listener -> IO Bool
 isFull l = (>) . Sequence.length <$> readIORef (listenerQueue l) <*> readIORef (listenerBacklog l)
 

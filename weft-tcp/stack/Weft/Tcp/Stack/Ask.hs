@@ -36,7 +36,7 @@ import Weft.Tcp.Stack.Turn
 data Verdict a
   = Answer a
   | Refuse !Errno
-  | -- | Wait: where to leave who waits, and until when.
+  | -- | Wait: where to leave the waiter, and until when.
     Again (Wake -> IO ()) !(Maybe Instant)
 
 -- | Answer a call of this thread. The text is for errors.
@@ -64,7 +64,7 @@ answering st what request attempt continue = go
             Right verdict -> act home tcb now verdict
           trace <$ finish st (Just home) now
         else do
-          -- Whoever has the turn wakes it. Not for long, and so not to be interrupted: a call such
+          -- The thread that has the turn wakes it. Not for long, and so not to be interrupted: a call such
           -- as a close is to be made.
           who <- Park.identified home tcb
           place <- Park.takePlace home who (BlockedOn 0 request) () Park.resumed

@@ -75,7 +75,7 @@ newStack settings device = do
   turn <- newTurn
   conns <- newIORef IntMap.empty
   socks <- newIORef IntMap.empty
-  -- -1 is no descriptor to anybody.
+  -- -1 is not taken for a descriptor.
   next <- newIORef 2
   open <- newIORef 0
   ports <- newIORef IntMap.empty
@@ -132,7 +132,7 @@ describeSocket st s = do
         Listening l -> pure (Just (showAddress (toSockAddr (sockFamily sock) (listenerAddress l) (listenerPort l)) <> ", state LISTEN"))
         _ -> pure Nothing
 
--- | Whose socket is it?
+-- | Is the socket one of the stack's?
 ours :: Socket -> Bool
 ours s = descriptorNumber (socketDescriptor s) < -1
 
@@ -153,7 +153,7 @@ answer st home inner tcb request k = case request of
   OpenSocket family Stream | family == AF_INET || family == AF_INET6 -> starting (\h t -> ask st "socket" request (\_ _ -> openSock st family) h t k)
   Bind s a | ours s -> to ("bind to " <> showAddress a) (\_ _ -> bindSock st s a)
   Listen s n | ours s -> to "listen" (\_ _ -> listenSock st s n)
-  -- Datagram calls on a stream: who it is from, and to, is known.
+  -- Datagram calls on a stream: the peer is known.
   ReceiveFrom s b | ours s -> ask st "receive from" request (receiveInto s b 0 (bufferSize b)) home tcb (\n -> internally (\h t -> ask st "receive from" request (\_ _ -> peerOf st s) h t (\a -> k (n, a))))
   SendTo s b _ | ours s -> to "send to" (sendSock st s NothingMore [b])
   SendFile s f o n | ours s -> sendingFile st request s f o n home tcb k
@@ -177,7 +177,7 @@ answer st home inner tcb request k = case request of
         True -> next home tcb
         False -> inner tcb (RandomBytes 24) (\bytes -> internally (\h t -> startStack st h rootContext bytes >> next h t))
 
--- There is room first: what was read of the file is then taken as a whole.
+-- There is room first: the bytes read of the file are then taken as a whole.
 sendingFile :: Stack -> SystemCall r -> Socket -> File -> Int64 -> Int -> Home -> Tcb -> (Int -> Trace) -> IO Trace
 sendingFile st request s f o n home tcb k =
   ask st "send file" request (\_ _ -> roomSock st s) home tcb $ \room -> internally $ \_ _ -> do

@@ -99,7 +99,7 @@ settingsFor st o peer loop = do
           settingReceiveBuffer = fromIntegral buffer
         }
 
--- | Enter a connection into the table; nobody else has its key.
+-- | Enter a connection into the table; no other has its key.
 newConn :: Stack -> Address -> Word16 -> Address -> Word16 -> Int -> Bool -> Step -> Owner -> Options -> IO Conn
 newConn st local localPort peer peerPort key loop first owner options = do
   body <-
@@ -150,7 +150,7 @@ applyStep st here c start payload before' (Step t segments answers) = do
           { bodyReaders = if readersGo then [] else bodyReaders b1,
             bodyWriters = if writersGo then [] else bodyWriters b1,
             bodyRetransmitted = bodyRetransmitted b1 + fromIntegral (length (filter isAgain segments)),
-            -- Nothing more is sent, and what a user who has gone might have read is of no use.
+            -- Nothing more is sent, and what a user that has gone might have read is of no use.
             bodyOut = if closed then heldNothing else bodyOut b1,
             bodyIn = if closed && bodyOwner b1 == Orphan then heldNothing else bodyIn b1
           }
@@ -184,7 +184,7 @@ applyStep st here c start payload before' (Step t segments answers) = do
       EndOfStream -> pure b
       Failed why -> do
         case bodyOwner b of
-          -- One that was established stays in the queue: who accepts it is told.
+          -- One that was established stays in the queue: the accepting thread is told.
           Unaccepted l | tcbState (bodyTcb before') == SynReceived -> modifyIORef' (listenerHalfOpen l) (subtract 1)
           _ -> pure ()
         pure b {bodyFailure = Just why}

@@ -107,7 +107,7 @@ closeSock st s here now = do
           writeIORef (connBody c) b {bodyOwner = Orphan}
           advanceConn st' here' now' c Abort B.empty
 
--- | The device is gone, because of this: connections over it end, and nobody waits for further
+-- | The device is gone, because of this: connections over it end, and no thread waits for further
 -- ones.
 loseDevice :: Stack -> Maybe Home -> Instant -> IOError -> IO ()
 loseDevice st here now why = do
@@ -121,7 +121,7 @@ loseDevice st here now why = do
       advanceConn st here now c Abort B.empty
     wakeListeners st here
 
--- | Have all who wait to accept look again.
+-- | Have all threads that wait to accept look again.
 wakeListeners :: Stack -> Maybe Home -> IO ()
 wakeListeners st here = do
   socks <- readIORef (stackSocks st)
@@ -157,7 +157,7 @@ bindSock st s address = onSock st s $ \sock ->
         | otherwise -> do
             o <- readIORef (sockOptions sock)
             let mine = Binding (sockNumber sock) a (isBoth sock o) (optReuseAddr o) (optReusePort o) Nothing
-                -- A port that nobody chose is shared with other addresses at most.
+                -- A port that the stack chose is shared with other addresses at most.
                 alone p = not . any (conflicts mine {bindingReuse = False, bindingShare = False}) . IntMap.findWithDefault [] p <$> readIORef (stackPorts st)
             chosen <- if port == 0 then freePort st alone else pure (Just port)
             case chosen of
@@ -176,7 +176,7 @@ bindSock st s address = onSock st s $ \sock ->
 isBoth :: Sock -> Options -> Bool
 isBoth sock o = sockFamily sock == AF_INET6 && not (optOnly6 o)
 
--- Two sockets have one port only for different addresses, or if both allow it: and nobody listens
+-- Two sockets have one port only for different addresses, or if both allow it: and none listens
 -- there, or both share it.
 conflicts :: Binding -> Binding -> Bool
 conflicts a b = overlap && not (bindingShare a && bindingShare b) && not (bindingReuse a && bindingReuse b && unlistened a && unlistened b)
@@ -229,7 +229,7 @@ listenSock st s backlog = onSock st s $ \sock ->
           modifyIORef' (stackPorts st) (IntMap.insert (fromIntegral port) (map (\m -> m {bindingListener = Just l}) mine <> others))
           pure (Answer ())
 
--- | The oldest connection that nobody has accepted.
+-- | The oldest connection that was not accepted.
 acceptSock :: Stack -> Socket -> Maybe Instant -> Maybe Home -> Instant -> IO (Verdict (Socket, SockAddr))
 acceptSock st s limit here now = onSock st s $ \sock ->
   readIORef (sockRole sock) >>= \case
@@ -351,7 +351,7 @@ setSock st s option v here now = onSock st s $ \sock -> do
     _ -> pure ()
   pure (Answer ())
 
--- | Its own address.
+-- | The own address of a socket.
 localOf :: Stack -> Socket -> IO (Verdict SockAddr)
 localOf st s = onSock st s $ \sock ->
   Answer . uncurry (toSockAddr (sockFamily sock)) . named sock <$> readIORef (sockRole sock)

@@ -122,7 +122,7 @@ sendSock st s more pieces here now = onWritable st s $ \c b ->
     -- So that memory becomes free as the peer acknowledges.
     largest = 65536
 
--- | Take bytes whether or not there is room. Nobody else has their memory.
+-- | Take bytes whether or not there is room. No other code has their memory.
 appendSock :: Stack -> Socket -> ByteString -> Maybe Home -> Instant -> IO (Verdict Int)
 appendSock st s bytes here now = onWritable st s $ \c b -> do
   writeIORef (connBody c) b {bodyOut = append (sndEnd (bodyTcb b)) bytes (bodyOut b)}

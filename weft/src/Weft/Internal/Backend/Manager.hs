@@ -125,7 +125,7 @@ collect m limit = do
   let look = throwing (pollerLook poller buffer capacity)
       wait = throwing (pollerWait poller buffer capacity limit)
   -- To block is to give the capability away and get it back, which costs more than all the rest
-  -- of a step. Who was woken goes first, and may make something ready.
+  -- of a step. A thread that was woken goes first, and may make something ready.
   unless (limit == 0) yield
   n <- look
   writeIORef (managerEnd m)
@@ -160,7 +160,7 @@ handleAll restore m = go 0
 loop :: EventManager -> IO ()
 loop m = do
   stopped <- atomicModifyIORef' (managerIsStopped m) (False,)
-  -- Asked as the stepper: who frees the manager is one too, and not between this and the turn.
+  -- Asked as the stepper: the thread that frees the manager is one too, and so cannot come in between.
   ended <- asStepper m "loop" do
     isFree <- readIORef (managerIsFree m)
     if stopped || isFree then pure True else False <$ turn m Nothing

@@ -113,7 +113,7 @@ identityNumber = \case
   Nobody -> 0
   Identity n _ -> n
 
--- | What is to become of a thread. Only its home worker changes this (see
+-- | Whether a thread runs, waits, is condemned or has ended. Only its home worker changes this (see
 -- "Weft.Internal.Core.Cancel").
 data Status
   = -- | Nothing in particular.

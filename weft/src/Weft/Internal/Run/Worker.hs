@@ -6,7 +6,7 @@
 -- Owns the loop that alternates between running ready threads ("Weft.Internal.Core.Scheduler") and
 -- polling the event source ("Weft.Internal.Kernel"), sleeps when there is nothing to do, and
 -- shares work with idle workers. Everything here runs on the carrier that owns the worker, a
--- bound OS thread; everybody else goes through its 'Door'.
+-- bound OS thread; all other code goes through its 'Door'.
 module Weft.Internal.Run.Worker
   ( startWorker,
     adoptWorker,
@@ -199,9 +199,9 @@ nowAwake settings carrier = do
 -- longer than waking a worker does, or when all that are ready, at that rate, would keep this
 -- worker busy for a time beside which moving them is nothing.
 
--- | Did the poll before the slice find nothing? The slice took this many nanoseconds, for this many
--- dispatches, and this many threads are ready. The bounds are some time that waking a worker takes, and
--- fifty times as long.
+-- | Did the poll before the slice find nothing? Then the nanoseconds that the slice took, its dispatches,
+-- and the number of ready threads. The bounds are some time that waking a worker takes, and fifty times
+-- as long.
 worthMoving :: Bool -> Int -> Int -> Int -> Bool
 worthMoving quiet slice dispatched ready = quiet || each >= 20_000 || each * ready >= 1_000_000
   where

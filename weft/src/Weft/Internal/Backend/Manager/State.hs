@@ -66,7 +66,7 @@ data EventManager = EventManager
     -- | Held by the stepper.
     managerStepping :: !(MVar ()),
     managerStepper :: !(IORef (Maybe ThreadId)),
-    -- | Callbacks that are to run, first come first: Note [Exceptions of callbacks]. The stepper's.
+    -- | Callbacks that are to run, oldest first: Note [Exceptions of callbacks]. The stepper's.
     managerPending :: !(IORef [IO Bool]),
     -- | Numbers that are always ready, regular files. The stepper's.
     managerAlways :: !(IORef IntSet),
@@ -162,7 +162,7 @@ leave m action = do
   post (managerInbox m) (pure ()) action
   wakeUp (managerWakeup m)
 
--- | What waits for a step cannot be called from inside of one.
+-- | A call that waits for a step cannot be made inside of one.
 refuseInCallback :: EventManager -> String -> IO ()
 refuseInCallback m place = do
   here <- isStepper m
@@ -182,7 +182,7 @@ illegal place reason =
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
 -- Callbacks of all kinds, of descriptors, closes and timeouts, are put into one queue and run
 -- from there, and nothing is between the queue and the caller of a step: what a callback throws
--- is thrown to him. It is off the queue by then, and the others are not: the next step runs them
+-- is thrown to that caller. It is off the queue by then, and the others are not: the next step runs them
 -- first. A turn is masked but for callbacks. What fills the queue (events, messages, what is due)
 -- runs none, and is masked uninterruptibly from the moment on in which it is taken from where
 -- it was, so that an asynchronous exception loses nothing either; it ends the callback that runs.

@@ -4,7 +4,7 @@
 -- |
 -- Description : The descriptors of an event manager
 --
--- Who has registered for which descriptor, and what the poller was told of it. Any thread
+-- The registrations of each descriptor, and what the poller was told of them. Any thread
 -- registers, unregisters and closes; the stepper looks up what an event is for.
 --
 -- See Note [Stripes] and Note [What the poller is told].
@@ -54,15 +54,15 @@ import Weft.Internal.Os.Sys qualified as Sys
 
 -- Note [What the poller is told]
 -- ~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
--- Where all who wait for a descriptor wait for one event, the poller is asked for one
+-- Where all waiters for a descriptor want one event, the poller is asked for one
 -- ('Once'), if it knows that: then no call is needed after the event, and the next
 -- registration is one call. Else it is asked for 'Level'.
 --
--- A poller that any thread may use is told at once. Another one is told by the stepper, who
--- gets a message; until then the poller may report what nobody waits for any more, which
+-- A poller that any thread may use is told at once. Another one is told by the stepper, which
+-- gets a message; until then the poller may report an event for which no thread waits any more; it
 -- finds no registration.
 --
--- Who registers has the poller told even of what it should know already: the number may
+-- Each registration tells the poller even of what it should know already: the number may
 -- have been closed, without notice, and given to another file, and then it knows nothing.
 
 stripeCount :: Int
@@ -147,7 +147,7 @@ closeWith m fd@(Fd number) close = mask_ do
             enqueue m told
             unless now $ settleLater m False number
         pure (put number told' stripe {stripeSerial = serial})
-    -- Nobody is registered any more, whatever becomes of the close.
+    -- No callback is registered any more, whatever becomes of the close.
     ((stripe', ()) <$ close fd) `onException` notify
   notify
 
@@ -156,7 +156,7 @@ handleEvent :: EventManager -> Key -> Int -> IO ()
 handleEvent m key bits = handle m (keyNumber key) \slot ->
   if slotSerial slot /= keySerial key then Nothing else Just (Events bits)
 
--- | What is always ready has an event in each step. On the stepper.
+-- | A descriptor that is always ready has an event in each step. On the stepper.
 handleAlways :: EventManager -> CInt -> IO ()
 handleAlways m number = do
   handle m number \slot -> if isAlways slot then Just (readable <> writable) else Nothing
@@ -194,7 +194,7 @@ concerns (Events bits) r = bits .&. (interestBits (registrationInterest r) .|. a
   where
     always = eventBits (failed <> invalid)
 
--- | The callbacks of registrations, first come first, of which each hears what it waits for
+-- | The callbacks of registrations, oldest first, of which each hears what it waits for
 -- and what ends the descriptor.
 firing :: Events -> [Registration] -> [IO Bool]
 firing events registrations = [report r | r <- reverse registrations]

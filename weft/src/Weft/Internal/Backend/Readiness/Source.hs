@@ -163,7 +163,7 @@ moveIn src slot d = do
 {-# NOINLINE moveIn #-}
 
 -- | Weft owns the number from now on, so that its slot has the events. Operations that wait for
--- it as a foreign one end, as if it had been ready; who asks again waits in the slot.
+-- it as a foreign one end, as if it had been ready; a thread that asks again waits in the slot.
 dismissForeign :: Source w -> CInt -> IO ()
 dismissForeign src number = do
   let bucket = bucketOf (sourceForeign src) number
@@ -197,5 +197,5 @@ data JobPart
     PreparationInVain
   deriving stock (Eq)
 
--- | A descriptor that is to be closed when this many jobs have ended.
+-- | A descriptor that is to be closed when the given number of jobs have ended.
 data Closing = Closing !Word32 !(IO ())
