@@ -158,7 +158,7 @@ judgeBy all' cell ratio ran claim = case claimTest claim of
       found = case boundsAlong b of
         Nothing -> [(p, v) | p <- points, Just v <- [value p]]
         Just key -> maybe [] (\v -> [([], v)]) (correlation [(fromIntegral x, y) | p <- points, Right x <- [number p key], Just y <- [value p]])
-      -- Who never runs has not failed at a size.
+      -- A contender that never runs has not failed at a size.
       absent = boundsField b == "failed" && not (any (ran (boundsOf b)) all')
       points = [p | p <- all', all (fits (==) p) (Map.toList (boundsWhere b)), all (fits (>=) p) (Map.toList (boundsFrom b)), all (fits (<=) p) (Map.toList (boundsTo b))]
       fits ok point (key, bound) = either (const False) (`ok` bound) (number point key)
