@@ -9,6 +9,7 @@
 -- An echo server:
 --
 -- @
+-- import Control.Monad (unless)
 -- import Weft
 -- import Weft.Serve
 -- import Weft.Socket
@@ -28,16 +29,18 @@
 --
 -- [The operating system] Sockets are in "Weft.Socket", files in "Weft.File", time in
 --   "Weft.Time", pipes in "Weft.Pipe", signals in "Weft.Signal", memory for input in
---   "Weft.Buffer".
+--   "Weft.Buffer". "Weft.Descriptor" waits for descriptors of others, "Weft.Attempt" never waits.
 -- [Servers] "Weft.Serve" accepts connections, each for a thread of its own; "Weft.Reader" reads
 --   lines and numbers of bytes out of them; "Weft.Relay" is for proxies.
 -- [Several threads] "Weft.Scope" has lifetimes that own threads, "Weft.Concurrently" what
---   is made of them: races, one thread for each element. "Weft.Timeout" limits time,
---   "Weft.Mask" says when a thread may be interrupted, "Weft.Local" is its own state.
--- [Waiting for each other] "Weft.Channel", "Weft.Mutex", "Weft.MVar", "Weft.Event",
---   "Weft.Condition", "Weft.Semaphore", "Weft.Barrier", and transactions in "Weft.STM".
--- [Other worlds] "Weft.IO" is for threads written in plain 'IO'; "Weft.Outside" is the way
---   in for GHC's own threads.
+--   is made of them: races, one thread for each element; "Weft.JoinSet" gives results as they
+--   come. "Weft.Timeout" limits time, "Weft.Mask" says when a thread may be interrupted,
+--   "Weft.Local" is its own state, "Weft.Ref" has variables whose accesses a simulation sees.
+-- [Waiting for each other] "Weft.Channel", "Weft.Broadcast", "Weft.Mutex", "Weft.MVar", "Weft.IVar",
+--   "Weft.Event", "Weft.Condition", "Weft.Semaphore", "Weft.Barrier", transactions in "Weft.STM",
+--   and the first of several things in "Weft.Select".
+-- [Other worlds] "Weft.IO" is for threads written in plain 'IO', "Weft.Unlift" for monads over
+--   threads; "Weft.Outside" is the way in for GHC's own threads. "Weft.EventManager" needs no threads.
 -- [Seeing what it does] "Weft.Dump" lists all threads, "Weft.Counters" has numbers,
 --   "Weft.Timeline" a record for Perfetto, "Weft.Trace" looks at a thread without running
 --   it, and "Weft.Model" is a page that says what running it means.
@@ -151,7 +154,7 @@ fork :: Thread () -> Thread ThreadId
 fork = forkWith defaultForkOptions
 {-# INLINE fork #-}
 
--- | Start an anonymous thread. It is lighter than 'fork' by 24 bytes: it
+-- | Start an anonymous thread. It is lighter than 'fork' by 64 bytes: it
 -- gets a number only when it is asked for ('myThreadId', a report), or when it waits
 -- for another thread.
 fork_ :: Thread () -> Thread ()

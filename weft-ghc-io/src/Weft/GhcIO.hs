@@ -23,7 +23,7 @@
 -- main = GhcIO.'install' >> IO.run serve
 -- @
 --
--- What is not replaced, and what it does instead, is in the package's README: an 'Control.Concurrent.MVar' or an @atomically@
+-- What is not replaced, and what it does instead, is in @docs\/ghc-io.md@: an 'Control.Concurrent.MVar' or an @atomically@
 -- that blocks, and a blocking foreign call, occupy an OS thread, and the worker goes on with another.
 --
 -- The idea that a program need not change for its waits to scale is that of O'Sullivan &

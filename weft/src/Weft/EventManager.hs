@@ -160,7 +160,7 @@ stop = Manager.stop
 -- number's next owner.
 --
 -- Throws an 'IOError': @EBADF@ for a number that is not open, @EINVAL@ for no interest, and
--- others where the source refuses. A source that only the stepper may use (all but @epoll@)
+-- others where the source refuses. A source that only the stepper may use (@poll@, @select@, @ioUring@)
 -- refuses later, by an event, 'refused'.
 register :: EventManager -> Fd -> Interest -> Lifetime -> (Registration -> Events -> IO ()) -> IO Registration
 register = Table.register

@@ -19,7 +19,7 @@
 --
 -- @
 -- tls <- 'Weft.Tls.Client.clientTls' 'Weft.Tls.Client.SystemAuthorities' Nothing
--- Client.'withClient' Client.'defaultClientSettings' {Client.'clientSecure' = Just ('Weft.Tls.Client.secureWith' tls)} $ \client -> ...
+-- Client.'withClient' Client.'defaultClientSettings' {Client.'clientSecure' = Just ('Weft.Tls.Client.secureWith' tls)} $ \\client -> ...
 -- @
 --
 -- == Connections

@@ -72,7 +72,7 @@ data Settings = Settings
     settingForkOS :: !(IO () -> IO ()),
     -- | Report a thread, by its label, that has held its worker for longer than
     -- this: it computes, or blocks where Weft cannot see it. Others go on
-    -- meanwhile. Default 'Nothing': no report. Not exact to less than 5 milliseconds.
+    -- meanwhile. Default 'Nothing': no report. Not exact to less than 16 milliseconds.
     settingStall :: !(Maybe Duration),
     -- | What to do when all threads wait for each other, so that none can ever run
     -- again. Noticed within some tenths of a second. Default 'ReportDeadlock'.

@@ -26,7 +26,7 @@ import Weft.Internal.Os.Masked (receivePending)
 --     received at the next turn, or on the way into the next segment of a direct thread
 --     (Note [Continuations are held or entered] in "Weft.Internal.Core.Direct"), and reported.
 --   * A carrier that leaves its worker receives for the last time; it is masked to its end
---     (`call_carry` in @cbits/weft_monitor.c@), which lets go of what comes after that.
+--     (`call_carry` in @carrier/cbits/weft_monitor.c@), which lets go of what comes after that.
 --   * What arrives while another thread runs is raised there. The scheduler cannot tell. A thread
 --     that others depend on masks itself, as an acceptor does: waiting calls are
 --     interruptible all the same.
