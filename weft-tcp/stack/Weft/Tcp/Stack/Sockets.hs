@@ -28,6 +28,7 @@ import Data.Bits (shiftL, shiftR, xor)
 import Data.ByteString qualified as B
 import Data.IORef
 import Data.IntMap.Strict qualified as IntMap
+import Data.List (find)
 import Data.Sequence qualified as Sequence
 import Data.Word (Word16)
 import Foreign.C.Error
@@ -274,12 +275,16 @@ connectSock st s address limit here now = onSock st s $ \sock ->
         SynSent -> pure (Again (waitToWrite c) limit)
         SynReceived -> pure (Again (waitToWrite c) limit)
         Closed -> do
-          writeIORef (sockRole sock) Fresh
+          unconnected sock (connLocalPort c) >>= writeIORef (sockRole sock)
           pure (Refuse (maybe eCONNABORTED failureErrno (bodyFailure b)))
         _ -> Answer () <$ writeIORef told True
     Bound a port -> begin sock (Just a) (Just port)
     Fresh -> begin sock Nothing Nothing
   where
+    -- Did it have its port before? Then it still has, and gives it back when it is closed.
+    unconnected sock port = do
+      bindings <- IntMap.findWithDefault [] (fromIntegral port) <$> readIORef (stackPorts st)
+      pure (maybe Fresh (\mine -> Bound (bindingAddress mine) port) (find ((== sockNumber sock) . bindingSock) bindings))
     begin sock from port = case fromSockAddr address of
       Nothing -> pure (Refuse eAFNOSUPPORT)
       Just (_, 0) -> pure (Refuse eADDRNOTAVAIL)
