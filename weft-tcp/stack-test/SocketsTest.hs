@@ -5,6 +5,8 @@
 -- sets the clock. Nobody waits, so nobody is woken.
 module SocketsTest (tests) where
 
+import Data.ByteString qualified as B
+import Data.IORef
 import Foreign.C.Error
 import Foreign.C.Types (CInt)
 import Network.Socket (Family (..), PortNumber, SockAddr (..), tupleToHostAddress)
@@ -12,11 +14,13 @@ import Test.Tasty
 import Test.Tasty.HUnit
 import Weft.Internal.Core.SystemCall (Socket)
 import Weft.Tcp.Device
-import Weft.Tcp.Packet (Address)
+import Weft.Tcp.Icmp
+import Weft.Tcp.Packet
 import Weft.Tcp.Stack
-import Weft.Tcp.Stack.Arrivals (finish)
+import Weft.Tcp.Stack.Arrivals (finish, packetFrom)
 import Weft.Tcp.Stack.Ask (Verdict (..))
 import Weft.Tcp.Stack.Calls (newStack)
+import Weft.Tcp.Stack.Names (toSockAddr)
 import Weft.Tcp.Stack.Sockets
 import Weft.Tcp.Stack.State (Stack)
 
@@ -24,7 +28,8 @@ tests :: TestTree
 tests =
   testGroup
     "calls and packets"
-    [ testCase "a port is free again when its socket could not connect and is closed" notConnected
+    [ testCase "a port is free again when its socket could not connect and is closed" notConnected,
+      testCase "a message of ICMPv6 about a port" refusedBySix
     ]
 
 stackOn :: Device -> [Address] -> IO Stack
@@ -65,3 +70,18 @@ notConnected = do
   closeSock st s Nothing 3 >>= gives (Right ())
   another <- opened st AF_INET
   bindSock st another (here 4000) >>= gives (Right ())
+
+-- The test is the peer's host.
+refusedBySix :: IO ()
+refusedBySix = do
+  sent <- newIORef []
+  st <- stackOn noDevice {deviceSend = \packet -> modifyIORef' sent (packet :)} [own]
+  s <- opened st AF_INET6
+  let connecting = connectSock st s (toSockAddr AF_INET6 peer 80) Nothing Nothing
+  connecting 1 >>= gives (Left Nothing)
+  quoted <- B.take 48 . B.concat <$> readIORef sent
+  packetFrom False st Nothing 2 (buildPacket (Packet peer own protocolIcmp6 64 0 0 (buildMessage peer own (Trouble (Unreachable 4) quoted))))
+  connecting 3 >>= gives (Left (Just (errorNumber eCONNREFUSED)))
+  where
+    own = Address6 0xfd00000000000000 1
+    peer = Address6 0xfd00000000000000 2

@@ -6,6 +6,7 @@ import Data.Int (Int64)
 import Test.Tasty (TestTree, testGroup)
 import Test.Tasty.HUnit (testCase, (@?=))
 import Weft.Tcp.Connection
+import Weft.Tcp.Icmp (Trouble (..))
 import Weft.Tcp.Internal.Acked (measure)
 import Weft.Tcp.Internal.Tcb
 import Weft.Tcp.Segment
@@ -110,6 +111,10 @@ tests =
       testCase "a user who closes without having read resets" $ do
         let s = next (step 1 (Arrived (segment 1001 5001 ack 10)) open) 2 Close
         map (\(f, _, _, _) -> f) (sent s) @?= [rst <> ack],
+      testCase "a path of version 6 takes 1,280 bytes, whoever says that it does not" $ do
+        let begun = step 1 (Wrote 5000) (established plain {settingMss = 1440, settingHeaders = 60})
+            sizeAfter mtu = segmentSize (stepTcb (next begun 2 (Icmp (TooBig mtu) (Seq 5001))))
+        map sizeAfter [1300, 1280, 1279, 0] @?= [1240, 1220, 1440, 1440],
       testCase "a closed port" $ do
         fmap segmentFlags (refusal (segment 1 2 syn 0)) @?= Just (rst <> ack)
         fmap segmentAck (refusal (segment 1 2 syn 0)) @?= Just (Seq 2)

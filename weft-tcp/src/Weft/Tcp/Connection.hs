@@ -229,18 +229,19 @@ step now input t = case input of
 
 -- RFC 5461 and RFC 5927, section 5.2: a connection that is not there yet fails, another one does not.
 -- RFC 1191, section 6.3: what was too big goes out again, in smaller segments, and congestion is no
--- reason.
+-- reason. No path of version 6 takes less than 1,280 bytes, whoever says so (RFC 8201, section 4).
 troubled :: Instant -> Trouble -> Tcb -> Step
 troubled now what t = case what of
   TooBig mtu
-    | synchronized (tcbState t), size < sndMss t -> finish now [] t {sndMss = size, tcbScoreboard = loseAll (tcbScoreboard t)}
+    | synchronized (tcbState t), size < sndMss t, not (isVersion6 && mtu < 1280) -> finish now [] t {sndMss = size, tcbScoreboard = loseAll (tcbScoreboard t)}
     where
       -- Routers that do not say how much they take (mtu is 0) and lies are answered with the least.
       size = max 64 (fromIntegral (max 552 (min 65535 mtu)) - settingHeaders (tcbSettings t) - (if t `is` TimestampsOn then 12 else 0))
-  Unreachable code | tcbState t == SynSent -> failing (if settingHeaders (tcbSettings t) > 40 then version4 code else code)
+  Unreachable code | tcbState t == SynSent -> failing (if isVersion6 then version4 code else code)
   TimeExceeded _ | tcbState t == SynSent -> failing 1
   _ -> Step t [] []
   where
+    isVersion6 = settingHeaders (tcbSettings t) > 40
     -- The codes of version 6 (RFC 4443, section 3.1) by those of version 4.
     version4 = \case
       0 -> 0

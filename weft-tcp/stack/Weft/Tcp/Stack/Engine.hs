@@ -85,15 +85,17 @@ settingsFor st o peer loop = do
   where
     base = tcpConnections (stackSettings st)
     headers = 20 + headerLength peer
-    key@(noDelay, keepAlive, buffer, segment) =
+    key@(noDelay, keepAlive, buffer, segment, _) =
       ( optNoDelay o || settingNoDelay base,
         optKeepAlive o,
         if optReceiveBuffer o > 0 then optReceiveBuffer o else fromIntegral (settingReceiveBuffer base),
-        if loop then 65535 - headers else max 64 (min (fromIntegral (settingMss base)) (deviceMtu (stackDevice st) - headers))
+        if loop then 65535 - headers else max 64 (min (fromIntegral (settingMss base)) (deviceMtu (stackDevice st) - headers)),
+        headers
       )
     !made =
       base
         { settingMss = fromIntegral segment,
+          settingHeaders = fromIntegral headers,
           settingNoDelay = noDelay,
           settingKeepAlive = if keepAlive then Just (fromMaybe (KeepAlive 7200000000 75000000 9) (settingKeepAlive base)) else settingKeepAlive base,
           settingReceiveBuffer = fromIntegral buffer
