@@ -12,7 +12,8 @@ import Foreign.C.Types (CInt)
 import Network.Socket (Family (..), PortNumber, SockAddr (..), tupleToHostAddress)
 import Test.Tasty
 import Test.Tasty.HUnit
-import Weft.Internal.Core.SystemCall (Socket)
+import Weft.Internal.Core.SystemCall (Socket (..))
+import Weft.Internal.Os.Descriptor (Descriptor (..))
 import Weft.Tcp.Device
 import Weft.Tcp.Icmp
 import Weft.Tcp.Packet
@@ -22,14 +23,15 @@ import Weft.Tcp.Stack.Ask (Verdict (..))
 import Weft.Tcp.Stack.Calls (newStack)
 import Weft.Tcp.Stack.Names (toSockAddr)
 import Weft.Tcp.Stack.Sockets
-import Weft.Tcp.Stack.State (Stack)
+import Weft.Tcp.Stack.State (Stack (..))
 
 tests :: TestTree
 tests =
   testGroup
     "calls and packets"
     [ testCase "a port is free again when its socket could not connect and is closed" notConnected,
-      testCase "a message of ICMPv6 about a port" refusedBySix
+      testCase "a message of ICMPv6 about a port" refusedBySix,
+      testCase "numbers of sockets begin again after the last" numbers
     ]
 
 stackOn :: Device -> [Address] -> IO Stack
@@ -85,3 +87,12 @@ refusedBySix = do
   where
     own = Address6 0xfd00000000000000 1
     peer = Address6 0xfd00000000000000 2
+
+numbers :: IO ()
+numbers = do
+  st <- stackOn noDevice []
+  let number = descriptorNumber . socketDescriptor <$> opened st AF_INET
+  first <- number
+  writeIORef (stackNextSock st) 0x7fffffff
+  others <- sequence [number, number]
+  (first, others) @?= (-2, [-0x7fffffff, -3])

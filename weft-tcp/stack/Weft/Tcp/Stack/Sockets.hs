@@ -63,14 +63,19 @@ isFull st = do
 
 newSock :: Stack -> Family -> Role -> Options -> IO (Socket, Sock)
 newSock st family role options = do
-  n <- readIORef (stackNextSock st)
-  -- Numbers are not used again, so that what was closed is not taken for what is open.
-  writeIORef (stackNextSock st) (n + 1)
+  socks <- readIORef (stackSocks st)
+  n <- vacant socks <$> readIORef (stackNextSock st)
+  writeIORef (stackNextSock st) (following n)
   d <- newDescriptor (negate (fromIntegral n))
   sock <- Sock n (descriptorSerial d) family <$> newIORef role <*> newIORef options
   modifyIORef' (stackSocks st) (IntMap.insert n sock)
   modifyIORef' (stackOpen st) (+ 1)
   pure (Socket d family Stream, sock)
+  where
+    vacant socks n = if IntMap.member n socks then vacant socks (following n) else n
+    -- The least number that a descriptor can have is -2^31. A number that is used again names another
+    -- socket by its serial number.
+    following n = if n >= 0x7fffffff then 2 else n + 1 :: Int
 
 -- | Close it. Threads that wait on it fail with @ECANCELED@.
 closeSock :: Stack -> Socket -> Maybe Home -> Instant -> IO (Verdict ())
