@@ -16,6 +16,8 @@ import Data.IORef
 import Data.List (isInfixOf)
 import Data.Maybe (listToMaybe)
 import Data.Text qualified as Text
+import Foreign.C.Error (Errno (..), ePIPE)
+import GHC.IO.Exception (IOException (ioe_errno))
 import Support
 import Test.Tasty
 import Test.Tasty.HUnit
@@ -50,7 +52,8 @@ tests =
       testCase "a dump tells peer and state" dumped,
       testCase "an echo request is answered" echoed,
       testCase "bytes that were to be followed by more do not wait for ever" uncorked,
-      testCase "what was closed at the end of a run arrives" lastWords
+      testCase "what was closed at the end of a run arrives" lastWords,
+      testCase "a thread that waits to send learns that another has ended the stream" endedMeanwhile
     ]
 
 clientAddress, serverAddress :: Address
@@ -251,3 +254,30 @@ lastWords = do
     client ready = do
       ready
       withSocket (connectTcp (seconds 30) serverName "80") (`sendAll` content 200000 3)
+
+-- | The send buffer is full, and the server's acknowledgements are lost until the thread has been told.
+endedMeanwhile :: IO ()
+endedMeanwhile = do
+  silent <- newIORef False
+  told <- twoStacks perfectLink (Link 1000 (\packet -> (\lost -> [packet | not lost]) <$> readIORef silent)) server (client silent)
+  either ioe_errno (\_ -> Nothing) told @?= Just broken
+  where
+    Errno broken = ePIPE
+    server :: IO () -> Thread ()
+    server ready = withSocket (listenTcp (Just serverName) "80" 16) $ \l -> do
+      liftIO ready
+      withSocket (fst <$> accept l) (void . toEnd)
+    client :: IORef Bool -> Thread () -> Thread (Either IOError Int)
+    client silent ready = do
+      ready
+      withSocket (connectTcp (seconds 30) serverName "80") $ \s -> do
+        setOption s SendBuffer 4096
+        liftIO (writeIORef silent True)
+        sendAll s (content 4096 3)
+        sending <- beside (try (send s "more"))
+        dumpWith "send 4 bytes"
+        shutdown s ShutdownSend
+        sending <* liftIO (writeIORef silent False)
+    dumpWith text = do
+      dump <- Text.unpack <$> dumpThreads
+      if text `isInfixOf` dump then pure () else sleep (milliseconds 1) >> dumpWith text

@@ -170,6 +170,6 @@ awaitWritableSock st s = onSock st s $ \sock ->
       case tcbState (bodyTcb b) of
         SynSent -> pure (Again (waitToWrite c) Nothing)
         SynReceived -> pure (Again (waitToWrite c) Nothing)
-        x | maySend x && roomOf st b == 0 -> pure (Again (waitToWrite c) Nothing)
+        x | maySend x && not (bodyTcb b `is` FinQueued) && roomOf st b == 0 -> pure (Again (waitToWrite c) Nothing)
         _ -> pure (Answer ())
     _ -> pure (Answer ())
