@@ -7,6 +7,7 @@ module SocketsTest (tests) where
 
 import Data.ByteString qualified as B
 import Data.IORef
+import Data.IntMap.Strict qualified as IntMap
 import Foreign.C.Error
 import Foreign.C.Types (CInt)
 import Network.Socket (Family (..), PortNumber, SockAddr (..), tupleToHostAddress)
@@ -14,16 +15,21 @@ import Test.Tasty
 import Test.Tasty.HUnit
 import Weft.Internal.Core.SystemCall (Socket (..))
 import Weft.Internal.Os.Descriptor (Descriptor (..))
+import Weft.Tcp.Connection
 import Weft.Tcp.Device
 import Weft.Tcp.Icmp
+import Weft.Tcp.Internal.Tcb (Tcb (tcbState, timerAt))
 import Weft.Tcp.Packet
+import Weft.Tcp.Segment
+import Weft.Tcp.Sequence (Seq (..))
 import Weft.Tcp.Stack
 import Weft.Tcp.Stack.Arrivals (finish, packetFrom)
 import Weft.Tcp.Stack.Ask (Verdict (..))
 import Weft.Tcp.Stack.Calls (newStack)
+import Weft.Tcp.Stack.Engine (newConn)
 import Weft.Tcp.Stack.Names (toSockAddr)
 import Weft.Tcp.Stack.Sockets
-import Weft.Tcp.Stack.State (Stack (..))
+import Weft.Tcp.Stack.State (Owner (Orphan), Stack (..), defaultOptions, lookupConn)
 
 tests :: TestTree
 tests =
@@ -31,7 +37,8 @@ tests =
     "calls and packets"
     [ testCase "a port is free again when its socket could not connect and is closed" notConnected,
       testCase "a message of ICMPv6 about a port" refusedBySix,
-      testCase "numbers of sockets begin again after the last" numbers
+      testCase "numbers of sockets begin again after the last" numbers,
+      testCase "a SYN to a port where nobody listens leaves TIME-WAIT alone" waitingStill
     ]
 
 stackOn :: Device -> [Address] -> IO Stack
@@ -96,3 +103,26 @@ numbers = do
   writeIORef (stackNextSock st) 0x7fffffff
   others <- sequence [number, number]
   (first, others) @?= (-2, [-0x7fffffff, -3])
+
+-- Its number is later than all that the connection has seen.
+waitingStill :: IO ()
+waitingStill = do
+  sent <- newIORef []
+  st <- stackOn noDevice {deviceSend = \packet -> modifyIORef' sent (packet :)} [own]
+  (key, _) <- lookupConn st own 80 peer 4000
+  let begun = stepTcb (activeOpen defaultSettings (Seq 1) 0 0)
+  _ <- newConn st own 80 peer 4000 key False (Step begun {tcbState = TimeWait, timerAt = 60000000} [] []) Orphan defaultOptions
+  packetFrom False st Nothing 1000 (buildPacket (Packet peer own protocolTcp 64 0 0 (buildSegment peer own (Ports 4000 80) (Segment (Seq 5) (Seq 0) syn 1000 0 noOptions 0) B.empty)))
+  conns <- readIORef (stackConns st)
+  IntMap.keys conns @?= [key]
+  answers <- mapM flagsOf =<< readIORef sent
+  answers @?= [ack]
+  where
+    own = Address4 0x0a090002
+    peer = Address4 0x0a090001
+
+-- | The flags of the segment in a packet.
+flagsOf :: B.ByteString -> IO Flags
+flagsOf packet = case parsePacket packet of
+  Right p | Right (_, s, _) <- parseSegment (packetSource p) (packetTarget p) (packetPayload p) -> pure (segmentFlags s)
+  _ -> assertFailure "no segment"

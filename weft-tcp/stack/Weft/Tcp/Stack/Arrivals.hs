@@ -69,9 +69,11 @@ segmentIn st here now p (Ports peerPort localPort) s payload = do
     Just c
       | c `joins` (local, localPort, peer, peerPort) -> do
           b <- readIORef (connBody c)
-          if mayReplace s (bodyTcb b)
-            then retire st c b >> fromListener key
-            else advanceConn st here now c (Arrived s) payload
+          -- Where nobody listens TIME-WAIT stays.
+          takers <- if mayReplace s (bodyTcb b) then listenersAt st local localPort else pure []
+          if null takers
+            then advanceConn st here now c (Arrived s) payload
+            else retire st c b >> fromListener key
       -- Another flow has this key, by a chance of 1 in 2^62 for each: the peer tries again from
       -- another port.
       | otherwise -> count st SynsDropped
