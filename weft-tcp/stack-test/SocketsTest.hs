@@ -5,9 +5,12 @@
 -- sets the clock. Nobody waits, so nobody is woken.
 module SocketsTest (tests) where
 
+import Control.Monad (forM_)
 import Data.ByteString qualified as B
 import Data.IORef
 import Data.IntMap.Strict qualified as IntMap
+import Data.Map.Strict qualified as Map
+import Data.Text qualified as Text
 import Foreign.C.Error
 import Foreign.C.Types (CInt)
 import Network.Socket (Family (..), PortNumber, SockAddr (..), tupleToHostAddress)
@@ -25,7 +28,7 @@ import Weft.Tcp.Sequence (Seq (..))
 import Weft.Tcp.Stack
 import Weft.Tcp.Stack.Arrivals (finish, packetFrom)
 import Weft.Tcp.Stack.Ask (Verdict (..))
-import Weft.Tcp.Stack.Calls (newStack)
+import Weft.Tcp.Stack.Calls (gauges, newStack)
 import Weft.Tcp.Stack.Engine (newConn)
 import Weft.Tcp.Stack.Names (toSockAddr)
 import Weft.Tcp.Stack.Sockets
@@ -38,7 +41,9 @@ tests =
     [ testCase "a port is free again when its socket could not connect and is closed" notConnected,
       testCase "a message of ICMPv6 about a port" refusedBySix,
       testCase "numbers of sockets begin again after the last" numbers,
-      testCase "a SYN to a port where nobody listens leaves TIME-WAIT alone" waitingStill
+      testCase "a SYN to a port where nobody listens leaves TIME-WAIT alone" waitingStill,
+      testCase "packets that no host can have sent are dropped" impossible,
+      testCase "groups of hosts are not connected to" groups
     ]
 
 stackOn :: Device -> [Address] -> IO Stack
@@ -89,7 +94,8 @@ refusedBySix = do
   let connecting = connectSock st s (toSockAddr AF_INET6 peer 80) Nothing Nothing
   connecting 1 >>= gives (Left Nothing)
   quoted <- B.take 48 . B.concat <$> readIORef sent
-  packetFrom False st Nothing 2 (buildPacket (Packet peer own protocolIcmp6 64 0 0 (buildMessage peer own (Trouble (Unreachable 4) quoted))))
+  let message = buildMessage peer own (Trouble (Unreachable 4) quoted)
+  packetFrom False st Nothing 2 (buildPacket (Packet peer own protocolIcmp6 64 0 0 message))
   connecting 3 >>= gives (Left (Just (errorNumber eCONNREFUSED)))
   where
     own = Address6 0xfd00000000000000 1
@@ -111,8 +117,9 @@ waitingStill = do
   st <- stackOn noDevice {deviceSend = \packet -> modifyIORef' sent (packet :)} [own]
   (key, _) <- lookupConn st own 80 peer 4000
   let begun = stepTcb (activeOpen defaultSettings (Seq 1) 0 0)
-  _ <- newConn st own 80 peer 4000 key False (Step begun {tcbState = TimeWait, timerAt = 60000000} [] []) Orphan defaultOptions
-  packetFrom False st Nothing 1000 (buildPacket (Packet peer own protocolTcp 64 0 0 (buildSegment peer own (Ports 4000 80) (Segment (Seq 5) (Seq 0) syn 1000 0 noOptions 0) B.empty)))
+      waits = Step begun {tcbState = TimeWait, timerAt = 60000000} [] []
+  _ <- newConn st own 80 peer 4000 key False waits Orphan defaultOptions
+  packetFrom False st Nothing 1000 (synFrom peer own)
   conns <- readIORef (stackConns st)
   IntMap.keys conns @?= [key]
   answers <- mapM flagsOf =<< readIORef sent
@@ -121,8 +128,40 @@ waitingStill = do
     own = Address4 0x0a090002
     peer = Address4 0x0a090001
 
+-- | A SYN from port 4000 to port 80.
+synFrom :: Address -> Address -> B.ByteString
+synFrom source target = buildPacket (Packet source target protocolTcp 64 0 0 bytes)
+  where
+    bytes = buildSegment source target (Ports 4000 80) (Segment (Seq 5) (Seq 0) syn 1000 0 noOptions 0) B.empty
+
 -- | The flags of the segment in a packet.
 flagsOf :: B.ByteString -> IO Flags
 flagsOf packet = case parsePacket packet of
   Right p | Right (_, s, _) <- parseSegment (packetSource p) (packetTarget p) (packetPayload p) -> pure (segmentFlags s)
   _ -> assertFailure "no segment"
+
+-- All are for a closed port, so that those which are taken are answered by a reset.
+impossible :: IO ()
+impossible = do
+  sent <- newIORef []
+  st <- stackOn noDevice {deviceSend = \packet -> modifyIORef' sent (packet :)} [own]
+  let comes source target = packetFrom False st Nothing 1 (synFrom source target) >> finish st Nothing 1
+  mapM_ (`comes` own) [Address4 0xe0000001, Address4 0xffffffff, Address4 0, Address4 0x7f000001, own]
+  comes peer (Address4 0x7f000001)
+  wrong <- readIORef sent
+  map B.length wrong @?= []
+  comes peer own
+  answers <- mapM flagsOf =<< readIORef sent
+  answers @?= [rst <> ack]
+  refused <- Map.lookup (Text.pack "tcp refused") <$> gauges st
+  refused @?= Just 1
+  where
+    own = Address4 0x0a090002
+    peer = Address4 0x0a090001
+
+groups :: IO ()
+groups = do
+  st <- stackOn noDevice [Address4 0x0a090002, Address6 0xfd00000000000000 1]
+  s <- opened st AF_INET6
+  forM_ [Address4 0xe0000001, Address4 0xffffffff, Address6 0xff02000000000000 1] $ \a ->
+    connectSock st s (toSockAddr AF_INET6 a 80) Nothing Nothing 1 >>= gives (Left (Just (errorNumber eNETUNREACH)))

@@ -307,6 +307,7 @@ connectSock st s address limit here now = onSock st s $ \sock ->
         case source of
           _ | lost && not (isOwn st peer) -> pure (Refuse eNODEV)
           Nothing -> pure (Refuse eNETUNREACH)
+          _ | not (isHost peer) -> pure (Refuse eNETUNREACH)
           Just a | not (sameFamily a peer) -> pure (Refuse eAFNOSUPPORT)
           Just a -> do
             chosen <- case port of
