@@ -13,7 +13,7 @@ import Data.Map.Strict qualified as Map
 import Data.Text qualified as Text
 import Foreign.C.Error
 import Foreign.C.Types (CInt)
-import Network.Socket (Family (..), PortNumber, SockAddr (..), tupleToHostAddress)
+import Network.Socket (Family (..), PortNumber, SockAddr (..), SocketOption (..), tupleToHostAddress)
 import Test.Tasty
 import Test.Tasty.HUnit
 import Weft.Internal.Core.SystemCall (Socket (..))
@@ -43,7 +43,8 @@ tests =
       testCase "numbers of sockets begin again after the last" numbers,
       testCase "a SYN to a port where nobody listens leaves TIME-WAIT alone" waitingStill,
       testCase "packets that no host can have sent are dropped" impossible,
-      testCase "groups of hosts are not connected to" groups
+      testCase "groups of hosts are not connected to" groups,
+      testCase "buffers have sizes that windows can have" buffers
     ]
 
 stackOn :: Device -> [Address] -> IO Stack
@@ -165,3 +166,12 @@ groups = do
   s <- opened st AF_INET6
   forM_ [Address4 0xe0000001, Address4 0xffffffff, Address6 0xff02000000000000 1] $ \a ->
     connectSock st s (toSockAddr AF_INET6 a 80) Nothing Nothing 1 >>= gives (Left (Just (errorNumber eNETUNREACH)))
+
+buffers :: IO ()
+buffers = do
+  st <- stackOn noDevice []
+  s <- opened st AF_INET
+  forM_ [SendBuffer, RecvBuffer] $ \option ->
+    forM_ [(1, 4096), (100000, 100000), (0x7fffffff, 0x40000000), (0x100000000, 0x40000000)] $ \(given, taken) -> do
+      setSock st s option given Nothing 1 >>= gives (Right ())
+      getSock st s option >>= gives (Right taken)
