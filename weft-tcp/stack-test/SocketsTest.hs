@@ -5,7 +5,7 @@
 -- sets the clock. Nobody waits, so nobody is woken.
 module SocketsTest (tests) where
 
-import Control.Monad (forM_)
+import Control.Monad (forM_, replicateM)
 import Data.ByteString qualified as B
 import Data.IORef
 import Data.IntMap.Strict qualified as IntMap
@@ -32,7 +32,7 @@ import Weft.Tcp.Stack.Calls (gauges, newStack)
 import Weft.Tcp.Stack.Engine (newConn)
 import Weft.Tcp.Stack.Names (toSockAddr)
 import Weft.Tcp.Stack.Sockets
-import Weft.Tcp.Stack.State (Owner (Orphan), Stack (..), defaultOptions, lookupConn)
+import Weft.Tcp.Stack.State (Conn (connLoop), Owner (..), Stack (..), defaultOptions, lookupConn)
 
 tests :: TestTree
 tests =
@@ -44,7 +44,8 @@ tests =
       testCase "a SYN to a port where nobody listens leaves TIME-WAIT alone" waitingStill,
       testCase "packets that no host can have sent are dropped" impossible,
       testCase "groups of hosts are not connected to" groups,
-      testCase "buffers have sizes that windows can have" buffers
+      testCase "buffers have sizes that windows can have" buffers,
+      testCase "very many connections are reset by and by" manyReset
     ]
 
 stackOn :: Device -> [Address] -> IO Stack
@@ -175,3 +176,18 @@ buffers = do
     forM_ [(1, 4096), (100000, 100000), (0x7fffffff, 0x40000000), (0x100000000, 0x40000000)] $ \(given, taken) -> do
       setSock st s option given Nothing 1 >>= gives (Right ())
       getSock st s option >>= gives (Right taken)
+
+-- The turn is free for others in between.
+manyReset :: IO ()
+manyReset = do
+  st <- stackOn noDevice [own]
+  forM_ [1 .. 600] $ \port -> do
+    (key, _) <- lookupConn st own port peer 80
+    newConn st own port peer 80 key (port > 500) (activeOpen defaultSettings (Seq 1) 0 0) Owned defaultOptions
+  rounds <- replicateM 3 $ do
+    more <- resetSome st (not . connLoop) Nothing Nothing 1
+    (,) more . IntMap.size <$> readIORef (stackConns st)
+  rounds @?= [(True, 344), (True, 100), (False, 100)]
+  where
+    own = Address4 0x0a090002
+    peer = Address4 0x0a090001

@@ -13,6 +13,7 @@ module Weft.Tcp.Stack.Sockets
     acceptSock,
     connectSock,
     loseDevice,
+    resetSome,
 
     -- * Options and names
     getSock,
@@ -22,6 +23,7 @@ module Weft.Tcp.Stack.Sockets
   )
 where
 
+import Control.Applicative ((<|>))
 import Control.Exception (displayException, toException)
 import Control.Monad (forM_, unless, when)
 import Data.Bits (shiftL, shiftR, xor)
@@ -113,19 +115,26 @@ closeSock st s here now = do
           writeIORef (connBody c) b {bodyOwner = Orphan}
           advanceConn st' here' now' c Abort B.empty
 
--- | The device is gone, because of this: connections over it end, and nobody waits for further
--- ones.
-loseDevice :: Stack -> Maybe Home -> Instant -> IOError -> IO ()
-loseDevice st here now why = do
+-- | The device is gone, because of this: nobody waits for further connections. Those over it are for the
+-- caller to reset ('resetSome').
+loseDevice :: Stack -> Maybe Home -> IOError -> IO ()
+loseDevice st here why = do
   was <- atomicModifyIORef' (stackLost st) (True,)
   unless was $ do
     report <- readIORef (stackReport st)
     report (displayException why <> "; connections over it have ended")
-    conns <- readIORef (stackConns st)
-    forM_ conns $ \c -> unless (connLoop c) $ do
-      modifyIORef' (connBody c) (\b -> b {bodyFailure = Just (Unreached 0)})
-      advanceConn st here now c Abort B.empty
     wakeListeners st here
+
+-- | Reset some of these connections, and tell their users this if there is something to tell. False if there
+-- are none left. Very many at once would keep the worker from all of its threads for seconds.
+resetSome :: Stack -> (Conn -> Bool) -> Maybe Failure -> Maybe Home -> Instant -> IO Bool
+resetSome st isOne why here now = do
+  conns <- readIORef (stackConns st)
+  let some = take 256 (filter isOne (IntMap.elems conns))
+  forM_ some $ \c -> do
+    modifyIORef' (connBody c) (\b -> b {bodyFailure = why <|> bodyFailure b})
+    advanceConn st here now c Abort B.empty
+  pure (not (null some))
 
 -- | Have all who wait to accept look again.
 wakeListeners :: Stack -> Maybe Home -> IO ()
