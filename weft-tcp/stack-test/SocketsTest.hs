@@ -33,6 +33,7 @@ import Weft.Tcp.Stack.Engine (newConn)
 import Weft.Tcp.Stack.Names (toSockAddr)
 import Weft.Tcp.Stack.Sockets
 import Weft.Tcp.Stack.State (Conn (connLoop), Owner (..), Stack (..), defaultOptions, lookupConn)
+import Weft.Tcp.Stack.Streams (awaitReadableSock)
 
 tests :: TestTree
 tests =
@@ -45,7 +46,8 @@ tests =
       testCase "packets that no host can have sent are dropped" impossible,
       testCase "groups of hosts are not connected to" groups,
       testCase "buffers have sizes that windows can have" buffers,
-      testCase "very many connections are reset by and by" manyReset
+      testCase "very many connections are reset by and by" manyReset,
+      testCase "a listener whose device is gone is readable, and accepting fails" gone
     ]
 
 stackOn :: Device -> [Address] -> IO Stack
@@ -191,3 +193,13 @@ manyReset = do
   where
     own = Address4 0x0a090002
     peer = Address4 0x0a090001
+
+gone :: IO ()
+gone = do
+  st <- stackOn noDevice []
+  s <- opened st AF_INET
+  listenSock st s 16 >>= gives (Right ())
+  awaitReadableSock st s >>= gives (Left Nothing)
+  loseDevice st Nothing (userError "gone")
+  awaitReadableSock st s >>= gives (Right ())
+  acceptSock st s Nothing Nothing 1 >>= gives (Left (Just (errorNumber eNODEV)))
