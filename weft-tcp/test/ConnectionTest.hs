@@ -85,6 +85,15 @@ tests =
         sent probe @?= [(ack, Seq 5000, Seq 1001, 0)]
         deadline (stepTcb probe) - first @?= 2 * (first - 2)
         sent (next probe (first + 1) (Arrived (segment 1001 5001 ack 0))) @?= [(ack <> psh, Seq 5001, Seq 1001, 100)],
+      testCase "a peer that only answers probes is waited for, but not for ever after the close" $ do
+        let none = (segment 1001 5001 ack 0) {segmentWindow = 0}
+            waits = next (next (step 1 (Arrived none) open) 2 (Wrote 100)) 3 Shutdown
+            probed s = let at = deadline (stepTcb s) in next (next s at Due) (at + 1) (Arrived none)
+            -- More than half an hour later.
+            long = iterate probed waits !! 40
+            closed = next long (deadline (stepTcb long) - 1) Close
+        map (tcbState . stepTcb) [long, closed, probed closed, iterate probed closed !! 40]
+          @?= [FinWait1, FinWait1, FinWait1, Closed],
       testCase "the user's patience ends" $ do
         let s = next (step 1 (Wrote 100) open) 300000001 Due
         stepAnswers s @?= [Failed TimedOut]

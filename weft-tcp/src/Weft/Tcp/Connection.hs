@@ -173,13 +173,18 @@ deadline t
   | tcbState t == Closed = never
   | otherwise = minimum [timerAt t, ackAt t, maybe never fst (asking t), givesUp t]
 
--- When to give up (section 3.8.3). A peer that answers probes of its closed window is there.
+-- When to give up (section 3.8.3). A peer that answers probes of its closed window is there; but a user
+-- that is gone does not wait for it for ever (RFC 6429).
 givesUp :: Tcb -> Instant
 givesUp t
   | tcbState t == TimeWait || tcbState t == FinWait2 || timerAt t == never = never
   | otherwise = since + settingUserTimeout (tcbSettings t)
   where
-    since = if synchronized (tcbState t) && sndWnd t < fromIntegral (sndMss t) then max (heardAt t) (progressAt t) else progressAt t
+    since = if hasSmallWindow t && not (t `is` UserGone) then max (heardAt t) (progressAt t) else progressAt t
+
+-- Does the peer take less than a segment?
+hasSmallWindow :: Tcb -> Bool
+hasSmallWindow t = synchronized (tcbState t) && sndWnd t < fromIntegral (sndMss t)
 
 -- When the next question to a silent peer is due (section 3.8.4), and whether it is in vain.
 asking :: Tcb -> Maybe (Instant, Bool)
@@ -210,7 +215,7 @@ step now input t = case input of
     | readable t > 0 && synchronized (tcbState t) -> aborted now t
     | tcbState t == SynSent -> Step t {tcbState = Closed} [] []
     | tcbState t == FinWait2 -> finish now [] (put UserGone True t) {timerAt = now + settingFinWait (tcbSettings t)}
-    | otherwise -> shut now (put UserGone True t)
+    | otherwise -> shut now (put UserGone True t) {progressAt = if hasSmallWindow t then now else progressAt t}
   Abort -> aborted now t
   ShutRead -> Step (put ReadShut True t) [] []
   Tune s -> finish now [] t {tcbSettings = s}

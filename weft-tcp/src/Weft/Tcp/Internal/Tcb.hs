@@ -105,7 +105,8 @@ data Settings = Settings
     -- second is never exceeded. RFC 6298 asks for a second; the default is 200 milliseconds, as is
     -- usual.
     settingMinimumRto, settingMaximumRto :: !Int64,
-    -- | Give up when nothing was acknowledged for this time (RFC 9293, section 3.8.3).
+    -- | Give up when nothing was acknowledged for this time (RFC 9293, section 3.8.3). A peer that
+    -- answers probes of its closed window is waited for, and for this time once the user has closed.
     settingUserTimeout :: !Int64,
     -- | How often a SYN is sent again.
     settingSynRetries :: !Word8,
