@@ -1,8 +1,8 @@
 -- |
 -- Description : Calls and packets, one by one
 --
--- A stack without threads: the test makes attempts and passes packets as the stack's turn does, and
--- sets the clock. Nobody waits, so nobody is woken.
+-- A stack without threads, but for one test: the test makes attempts and passes packets as the stack's
+-- turn does, and sets the clock. Nobody waits, so nobody is woken.
 module SocketsTest (tests) where
 
 import Control.Monad (forM_, replicateM)
@@ -13,11 +13,22 @@ import Data.Map.Strict qualified as Map
 import Data.Text qualified as Text
 import Foreign.C.Error
 import Foreign.C.Types (CInt)
-import Network.Socket (Family (..), PortNumber, SockAddr (..), SocketOption (..), tupleToHostAddress)
+import Network.Socket
+  ( Family (..),
+    PortNumber,
+    SockAddr (..),
+    SocketOption (..),
+    SocketType (Stream),
+    tupleToHostAddress,
+  )
 import Test.Tasty
 import Test.Tasty.HUnit
+import Weft qualified
 import Weft.Internal.Core.SystemCall (Socket (..))
+import Weft.Internal.Data.Timers qualified as Timers
 import Weft.Internal.Os.Descriptor (Descriptor (..))
+import Weft.Kernel
+import Weft.Socket (accept, closeSocket, connectBefore, listenTcp, localAddress, openSocket, withSocket)
 import Weft.Tcp.Connection
 import Weft.Tcp.Device
 import Weft.Tcp.Icmp
@@ -28,11 +39,11 @@ import Weft.Tcp.Sequence (Seq (..))
 import Weft.Tcp.Stack
 import Weft.Tcp.Stack.Arrivals (finish, packetFrom)
 import Weft.Tcp.Stack.Ask (Verdict (..))
-import Weft.Tcp.Stack.Calls (gauges, newStack)
+import Weft.Tcp.Stack.Calls (answer, gauges, newStack)
 import Weft.Tcp.Stack.Engine (newConn)
 import Weft.Tcp.Stack.Names (toSockAddr)
 import Weft.Tcp.Stack.Sockets
-import Weft.Tcp.Stack.State (Conn (connLoop), Owner (..), Stack (..), defaultOptions, lookupConn)
+import Weft.Tcp.Stack.State (Alarm (..), Conn (connLoop), Owner (..), Stack (..), defaultOptions, lookupConn)
 import Weft.Tcp.Stack.Streams (awaitReadableSock)
 
 tests :: TestTree
@@ -47,7 +58,8 @@ tests =
       testCase "groups of hosts are not connected to" groups,
       testCase "buffers have sizes that windows can have" buffers,
       testCase "very many connections are reset by and by" manyReset,
-      testCase "a listener whose device is gone is readable, and accepting fails" gone
+      testCase "a listener whose device is gone is readable, and accepting fails" gone,
+      testCase "a connection that is there needs the timer of its limit no more" limits
     ]
 
 stackOn :: Device -> [Address] -> IO Stack
@@ -203,3 +215,29 @@ gone = do
   loseDevice st Nothing (userError "gone")
   awaitReadableSock st s >>= gives (Right ())
   acceptSock st s Nothing Nothing 1 >>= gives (Left (Just (errorNumber eNODEV)))
+
+limits :: IO ()
+limits = do
+  st <- stackOn noDevice []
+  let kernel = over st (systemKernel defaultSystemSettings)
+  left <- Weft.runWith Weft.defaultSettings {Weft.settingWorkers = Just 1, Weft.settingKernel = kernel} $
+    withSocket (listenTcp (Just "127.0.0.1") "0" 16) $ \l -> do
+      place <- localAddress l
+      forM_ [1 .. 5 :: Int] $ \_ -> withSocket (openSocket AF_INET Stream) $ \s -> do
+        connectBefore (Weft.seconds 3600) s place
+        accept l >>= closeSocket . fst
+      Weft.liftIO (Timers.foldM (\n _ alarm -> pure (n + isExpiry alarm)) 0 (stackTimers st))
+  left @?= (0 :: Int)
+  where
+    isExpiry = \case
+      Expiry _ -> 1
+      Deadline _ -> 0
+
+-- | A kernel whose TCP sockets are this stack's.
+over :: Stack -> Kernel -> Kernel
+over st kernel = kernel {openKernel = fmap shared . openKernel kernel}
+  where
+    shared beneath = beneath {startKernel = \host -> answering host <$> startKernel beneath host}
+    answering :: Host -> Instance -> Instance
+    answering host one = case instanceAnswer one of
+      AnswerCall inner -> one {instanceAnswer = AnswerCall (answer st (hostHome host) inner)}

@@ -25,7 +25,7 @@ where
 
 import Control.Applicative ((<|>))
 import Control.Exception (displayException, toException)
-import Control.Monad (forM_, unless, when)
+import Control.Monad (forM_, unless, void, when)
 import Data.Bits (shiftL, shiftR, xor)
 import Data.ByteString qualified as B
 import Data.IORef
@@ -262,7 +262,7 @@ acceptSock st s limit here now = onSock st s $ \sock ->
               runShort (stackShortage st) (fromIntegral now * 1000) report "no socket left for a new connection; accepting goes on when one is free"
               writeIORef (stackStarved st) True
               -- The limit may have changed by then.
-              pure (Again (\w -> waitAt (listenerWaiters l) w >> at st (now + 250000) (Expiry w)) limit)
+              pure (Again (\w -> waitAt (listenerWaiters l) w >> void (at st (now + 250000) (Expiry w))) limit)
             else do
               writeIORef (listenerQueue l) rest
               b <- readIORef (connBody c)
