@@ -16,7 +16,7 @@ import Data.IORef
 import Data.List (isInfixOf)
 import Data.Maybe (listToMaybe)
 import Data.Text qualified as Text
-import Foreign.C.Error (Errno (..), ePIPE)
+import Foreign.C.Error (Errno (..), eNODEV, ePIPE)
 import GHC.IO.Exception (IOException (ioe_errno))
 import Support
 import Test.Tasty
@@ -53,7 +53,8 @@ tests =
       testCase "an echo request is answered" echoed,
       testCase "bytes that were to be followed by more do not wait for ever" uncorked,
       testCase "what was closed at the end of a run arrives" lastWords,
-      testCase "a thread that waits to send learns that another has ended the stream" endedMeanwhile
+      testCase "a thread that waits to send learns that another has ended the stream" endedMeanwhile,
+      testCase "a device that cannot be waited for is gone" broken
     ]
 
 clientAddress, serverAddress :: Address
@@ -260,9 +261,9 @@ endedMeanwhile :: IO ()
 endedMeanwhile = do
   silent <- newIORef False
   told <- twoStacks perfectLink (Link 1000 (\packet -> (\lost -> [packet | not lost]) <$> readIORef silent)) server (client silent)
-  either ioe_errno (\_ -> Nothing) told @?= Just broken
+  either ioe_errno (\_ -> Nothing) told @?= Just pipeBroken
   where
-    Errno broken = ePIPE
+    Errno pipeBroken = ePIPE
     server :: IO () -> Thread ()
     server ready = withSocket (listenTcp (Just serverName) "80" 16) $ \l -> do
       liftIO ready
@@ -281,3 +282,16 @@ endedMeanwhile = do
     dumpWith text = do
       dump <- Text.unpack <$> dumpThreads
       if text `isInfixOf` dump then pure () else sleep (milliseconds 1) >> dumpWith text
+
+broken :: IO ()
+broken = do
+  (a, _) <- newPair 1500 perfectLink perfectLink
+  reports <- newIORef []
+  let device = a {deviceAwait = throwM (userError "it broke")}
+      settings = (over device serverAddress) {settingReport = \text -> modifyIORef' reports (text :)}
+  told <- runWith settings (withSocket (listenTcp (Just serverName) "80" 16) (try . accept))
+  either ioe_errno (\_ -> Nothing) told @?= Just noDevice'
+  said <- readIORef reports
+  assertBool (show said) (any ("it broke" `isInfixOf`) said)
+  where
+    Errno noDevice' = eNODEV

@@ -209,7 +209,7 @@ inputThread st = mask $ \restore -> restore loop `catch` \(_ :: SomeException) -
       gone <- liftIO (readIORef (stackLost st))
       if
         | gone -> resetAll st (not . connLoop) (Just (Tcp.Unreached 0)) >> suspend "wait for a device that is gone" (\_ -> pure ())
-        | n == 0 -> deviceAwait (stackDevice st)
+        | n == 0 -> deviceAwait (stackDevice st) `catch` \e -> inTurn st (\here _ -> loseDevice st here e)
         | otherwise -> yield
       loop
 
