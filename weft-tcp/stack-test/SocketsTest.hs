@@ -5,11 +5,12 @@
 -- turn does, and sets the clock. Nobody waits, so nobody is woken.
 module SocketsTest (tests) where
 
-import Control.Monad (forM_, replicateM)
+import Control.Monad (forM, forM_, replicateM)
 import Data.ByteString qualified as B
 import Data.IORef
 import Data.IntMap.Strict qualified as IntMap
 import Data.Map.Strict qualified as Map
+import Data.Maybe (listToMaybe)
 import Data.Text qualified as Text
 import Foreign.C.Error
 import Foreign.C.Types (CInt)
@@ -35,7 +36,7 @@ import Weft.Tcp.Icmp
 import Weft.Tcp.Internal.Tcb (Tcb (tcbState, timerAt))
 import Weft.Tcp.Packet
 import Weft.Tcp.Segment
-import Weft.Tcp.Sequence (Seq (..))
+import Weft.Tcp.Sequence (Seq (..), advance)
 import Weft.Tcp.Stack
 import Weft.Tcp.Stack.Arrivals (finish, packetFrom)
 import Weft.Tcp.Stack.Ask (Verdict (..))
@@ -54,6 +55,7 @@ tests =
       testCase "a message of ICMPv6 about a port" refusedBySix,
       testCase "numbers of sockets begin again after the last" numbers,
       testCase "a SYN to a port where nobody listens leaves TIME-WAIT alone" waitingStill,
+      testCase "handshakes that end at once do not exceed a backlog" atOnce,
       testCase "packets that no host can have sent are dropped" impossible,
       testCase "groups of hosts are not connected to" groups,
       testCase "buffers have sizes that windows can have" buffers,
@@ -144,17 +146,51 @@ waitingStill = do
     own = Address4 0x0a090002
     peer = Address4 0x0a090001
 
--- | A SYN from port 4000 to port 80.
-synFrom :: Address -> Address -> B.ByteString
-synFrom source target = buildPacket (Packet source target protocolTcp 64 0 0 bytes)
+-- | A segment without payload from port 4000 to port 80.
+packetOf :: Address -> Address -> Flags -> Seq -> Seq -> B.ByteString
+packetOf source target flags number acknowledged = buildPacket (Packet source target protocolTcp 64 0 0 bytes)
   where
-    bytes = buildSegment source target (Ports 4000 80) (Segment (Seq 5) (Seq 0) syn 1000 0 noOptions 0) B.empty
+    bytes = buildSegment source target (Ports 4000 80) (Segment number acknowledged flags 1000 0 noOptions 0) B.empty
 
--- | The flags of the segment in a packet.
-flagsOf :: B.ByteString -> IO Flags
-flagsOf packet = case parsePacket packet of
-  Right p | Right (_, s, _) <- parseSegment (packetSource p) (packetTarget p) (packetPayload p) -> pure (segmentFlags s)
+-- | A SYN.
+synFrom :: Address -> Address -> B.ByteString
+synFrom source target = packetOf source target syn (Seq 5) (Seq 0)
+
+-- | The segment in a packet.
+segmentOf :: B.ByteString -> IO Segment
+segmentOf packet = case parsePacket packet of
+  Right p | Right (_, s, _) <- parseSegment (packetSource p) (packetTarget p) (packetPayload p) -> pure s
   _ -> assertFailure "no segment"
+
+flagsOf :: B.ByteString -> IO Flags
+flagsOf = fmap segmentFlags . segmentOf
+
+-- Two peers, and a listener that one connection may wait at.
+atOnce :: IO ()
+atOnce = do
+  sent <- newIORef []
+  st <- stackOn noDevice {deviceSend = \packet -> modifyIORef' sent (packet :)} [own]
+  l <- opened st AF_INET
+  bindSock st l (toSockAddr AF_INET own 80) >>= gives (Right ())
+  listenSock st l 0 >>= gives (Right ())
+  acks <- forM [Address4 0x0a090003, Address4 0x0a090004] $ \peer -> do
+    packetFrom False st Nothing 1 (synFrom peer own)
+    answers <- readIORef sent
+    -- The newest is first.
+    number <- maybe (assertFailure "no answer") (fmap segmentSeq . segmentOf) (listToMaybe answers)
+    pure (packetOf peer own ack (Seq 6) (number `advance` 1))
+  mapM_ (packetFrom False st Nothing 2) acks
+  accepted st l >>= (@?= True)
+  accepted st l >>= (@?= False)
+  -- It comes again, with the first data or with the answer to another SYN-ACK.
+  mapM_ (packetFrom False st Nothing 3) acks
+  accepted st l >>= (@?= True)
+  where
+    own = Address4 0x0a090002
+    accepted st l =
+      acceptSock st l Nothing Nothing 4 >>= \case
+        Answer _ -> pure True
+        _ -> pure False
 
 -- All are for a closed port, so that those which are taken are answered by a reset.
 impossible :: IO ()

@@ -80,9 +80,11 @@ segmentIn st here now p (Ports peerPort localPort) s payload = do
           b <- readIORef (connBody c)
           -- Where nobody listens TIME-WAIT stays.
           takers <- if mayReplace s (bodyTcb b) then listenersAt st local localPort else pure []
-          if null takers
-            then advanceConn st here now c (Arrived s) payload
-            else retire st c b >> fromListener key
+          full <- isCrowded b
+          if
+            | full -> count st SynsDropped
+            | null takers -> advanceConn st here now c (Arrived s) payload
+            | otherwise -> retire st c b >> fromListener key
       -- Another flow has this key, by a chance of 1 in 2^62 for each: the peer tries again from
       -- another port.
       | otherwise -> count st SynsDropped
@@ -91,6 +93,10 @@ segmentIn st here now p (Ports peerPort localPort) s payload = do
     local = packetTarget p
     peer = packetSource p
     isSyn = segmentFlags s `has` syn && not (segmentFlags s `has` ack) && not (segmentFlags s `has` rst)
+    -- The end of a handshake has to come again if nobody has accepted the connections before it.
+    isCrowded b = case bodyOwner b of
+      Unaccepted l | tcbState (bodyTcb b) == SynReceived, not (segmentFlags s `has` rst) -> isFull l
+      _ -> pure False
     fromListener key = do
       listeners <- listenersAt st local localPort
       case listeners of
