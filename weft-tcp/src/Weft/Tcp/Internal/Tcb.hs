@@ -266,7 +266,8 @@ data Tcb = Tcb
     timerAt :: !Instant,
     -- | When the acknowledgement that is kept back goes out.
     ackAt :: !Instant,
-    -- | When something was last acknowledged, or everything had been.
+    -- | When something was last acknowledged, or everything had been, or the user closed while the
+    -- peer's window was small.
     progressAt :: !Instant,
     -- | When something came, when payload came, and when something was sent.
     heardAt, dataAt, sentAt :: !Instant

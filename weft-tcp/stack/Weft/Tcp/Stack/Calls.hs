@@ -208,7 +208,9 @@ inputThread st = mask $ \restore -> restore loop `catch` \(_ :: SomeException) -
       n <- inTurn st (takePackets st)
       gone <- liftIO (readIORef (stackLost st))
       if
-        | gone -> resetAll st (not . connLoop) (Just (Tcp.Unreached 0)) >> suspend "wait for a device that is gone" (\_ -> pure ())
+        | gone -> do
+            resetAll st (not . connLoop) (Just (Tcp.Unreached 0))
+            suspend "wait for a device that is gone" (\_ -> pure ())
         | n == 0 -> deviceAwait (stackDevice st) `catch` \e -> inTurn st (\here _ -> loseDevice st here e)
         | otherwise -> yield
       loop
