@@ -33,7 +33,7 @@ import Weft.Socket (accept, closeSocket, connectBefore, listenTcp, localAddress,
 import Weft.Tcp.Connection
 import Weft.Tcp.Device
 import Weft.Tcp.Icmp
-import Weft.Tcp.Internal.Tcb (Tcb (tcbState, timerAt))
+import Weft.Tcp.Internal.Tcb (Tcb (timerAt))
 import Weft.Tcp.Packet
 import Weft.Tcp.Segment
 import Weft.Tcp.Sequence (Seq (..), advance)
