@@ -98,6 +98,9 @@ tests =
         let s = next (step 1 (Wrote 100) open) 300000001 Due
         stepAnswers s @?= [Failed TimedOut]
         deadline (stepTcb s) @?= never,
+      testCase "patience may have no end" $ do
+        let s = step 1 (Wrote 100) (established plain {settingUserTimeout = never})
+        tcbState (stepTcb (next s (deadline (stepTcb s)) Due)) @?= Established,
       testCase "keep-alive asks three times" $ do
         let ask s = next s (deadline (stepTcb s)) Due
             quiet = established plain {settingKeepAlive = Just (KeepAlive 1000000 100000 3)}

@@ -177,9 +177,10 @@ deadline t
 -- that is gone does not wait for it for ever (RFC 6429).
 givesUp :: Tcb -> Instant
 givesUp t
-  | tcbState t == TimeWait || tcbState t == FinWait2 || timerAt t == never = never
-  | otherwise = since + settingUserTimeout (tcbSettings t)
+  | tcbState t == TimeWait || tcbState t == FinWait2 || timerAt t == never || patience == never = never
+  | otherwise = since + patience
   where
+    patience = settingUserTimeout (tcbSettings t)
     since = if hasSmallWindow t && not (t `is` UserGone) then max (heardAt t) (progressAt t) else progressAt t
 
 -- Does the peer take less than a segment?

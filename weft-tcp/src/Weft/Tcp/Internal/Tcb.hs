@@ -107,6 +107,7 @@ data Settings = Settings
     settingMinimumRto, settingMaximumRto :: !Int64,
     -- | Give up when nothing was acknowledged for this time (RFC 9293, section 3.8.3). A peer that
     -- answers probes of its closed window is waited for, and for this time once the user has closed.
+    -- 'never': do not give up.
     settingUserTimeout :: !Int64,
     -- | How often a SYN is sent again.
     settingSynRetries :: !Word8,
