@@ -39,7 +39,7 @@ data Device = Device
     -- | Does it bring packets to the stack's own addresses back? Otherwise the stack does, at once.
     deviceLoops :: !Bool,
     -- | Wait until there may be one. An ordinary system call of a thread, so that it can be
-    -- simulated; may return for nothing.
+    -- simulated; may return for nothing. Throws an 'IOError' if there will be none any more.
     deviceAwait :: !(Thread ()),
     -- | Send a packet, or lose it. Does not block; any OS thread calls it, one at a time.
     deviceSend :: !(ByteString -> IO ()),

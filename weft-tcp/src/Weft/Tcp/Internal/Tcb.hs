@@ -105,7 +105,9 @@ data Settings = Settings
     -- second is never exceeded. RFC 6298 asks for a second; the default is 200 milliseconds, as is
     -- usual.
     settingMinimumRto, settingMaximumRto :: !Int64,
-    -- | Give up when nothing was acknowledged for this time (RFC 9293, section 3.8.3).
+    -- | Give up when nothing was acknowledged for this time (RFC 9293, section 3.8.3). A peer that
+    -- answers probes of its closed window is waited for, and for this time once the user has closed.
+    -- 'never': do not give up.
     settingUserTimeout :: !Int64,
     -- | How often a SYN is sent again.
     settingSynRetries :: !Word8,
@@ -265,7 +267,8 @@ data Tcb = Tcb
     timerAt :: !Instant,
     -- | When the acknowledgement that is kept back goes out.
     ackAt :: !Instant,
-    -- | When something was last acknowledged, or everything had been.
+    -- | When something was last acknowledged, or everything had been, or the user closed while the
+    -- peer's window was small.
     progressAt :: !Instant,
     -- | When something came, when payload came, and when something was sent.
     heardAt, dataAt, sentAt :: !Instant

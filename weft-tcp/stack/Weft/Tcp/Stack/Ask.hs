@@ -50,13 +50,15 @@ askThroughQueue st what request attempt home tcb k =
   answering st what request attempt (\there who a -> Parked <$ homeReady there Accepted who (\_ -> k a)) home tcb
 
 answering :: Stack -> String -> SystemCall r -> (Maybe Home -> Instant -> IO (Verdict a)) -> (Home -> Tcb -> a -> IO Trace) -> Home -> Tcb -> IO Trace
-answering st what request attempt continue = go
+answering st what request attempt continue = go Nothing
   where
-    again = internally go
-    go home tcb = do
+    again timer = internally (go timer)
+    go timer home tcb = do
       mine <- tryTurn (stackTurn st)
       if mine
         then do
+          -- The wait that was limited is over.
+          mapM_ (Timers.cancel (stackTimers st)) timer
           now <- instantOf st home
           result <- try (attempt (Just home) now)
           trace <- case result of
@@ -68,7 +70,7 @@ answering st what request attempt continue = go
           -- as a close is to be made.
           who <- Park.identified home tcb
           place <- Park.takePlace home who (BlockedOn 0 request) () Park.resumed
-          let w = Wake (homeWorker home) place (\_ -> again)
+          let w = Wake (homeWorker home) place (\_ -> again timer)
           left <- leaveJob (stackTurn st) (`wake` w)
           if left then pure () else wake (Just home) w
           pure Parked
@@ -79,13 +81,13 @@ answering st what request attempt continue = go
       Again register limit ->
         Parked <$ Park.waitFor home tcb (BlockedOn 0 request) () Park.resumed (parked home register limit)
     parked home register limit place = do
-      register (Wake (homeWorker home) place (\_ -> again))
-      mapM_ (\t -> at st t (Expiry (Wake (homeWorker home) place (\_ -> failWith what eTIMEDOUT)))) limit
+      timer <- mapM (\t -> at st t (Expiry (Wake (homeWorker home) place (\_ -> failWith what eTIMEDOUT)))) limit
+      register (Wake (homeWorker home) place (\_ -> again timer))
       pure (pure ())
 
 -- | Have something happen at a time.
-at :: Stack -> Instant -> Alarm -> IO ()
-at st t alarm = Timers.insert (stackTimers st) t alarm >> hasten st t
+at :: Stack -> Instant -> Alarm -> IO Timers.TimerKey
+at st t alarm = Timers.insert (stackTimers st) t alarm <* hasten st t
 
 -- | The thread goes on with an error.
 failWith :: String -> Errno -> Trace

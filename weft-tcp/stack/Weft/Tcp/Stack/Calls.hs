@@ -208,8 +208,10 @@ inputThread st = mask $ \restore -> restore loop `catch` \(_ :: SomeException) -
       n <- inTurn st (takePackets st)
       gone <- liftIO (readIORef (stackLost st))
       if
-        | gone -> suspend "wait for a device that is gone" (\_ -> pure ())
-        | n == 0 -> deviceAwait (stackDevice st)
+        | gone -> do
+            resetAll st (not . connLoop) (Just (Tcp.Unreached 0))
+            suspend "wait for a device that is gone" (\_ -> pure ())
+        | n == 0 -> deviceAwait (stackDevice st) `catch` \e -> inTurn st (\here _ -> loseDevice st here e)
         | otherwise -> yield
       loop
 
@@ -217,7 +219,13 @@ takePackets :: Stack -> Maybe Home -> Tcp.Instant -> IO Int
 takePackets st here now =
   try (deviceRead (stackDevice st)) >>= \case
     Right packets -> length packets <$ mapM_ (packetFrom (deviceVerifies (stackDevice st)) st here now) packets
-    Left e -> 0 <$ loseDevice st here now e
+    Left e -> 0 <$ loseDevice st here e
+
+-- Reset all of these connections, some at a time.
+resetAll :: Stack -> (Conn -> Bool) -> Maybe Tcp.Failure -> Thread ()
+resetAll st isOne why = do
+  more <- inTurn st (resetSome st isOne why)
+  when more (yield >> resetAll st isOne why)
 
 -- | Fires timers (Li's @worker_tcp_timer@).
 clockThread :: Stack -> Thread ()
@@ -243,9 +251,7 @@ lingering st = do
         t <- Time.now
         if busy && t < limit
           then sleep (milliseconds 1) >> go
-          else inTurn st $ \here t' -> do
-            conns <- readIORef (stackConns st)
-            mapM_ (\c -> advanceConn st here t' c Tcp.Abort B.empty) conns
+          else resetAll st (\_ -> True) Nothing
   go
   where
     unfinished b = bodyOwner b == Orphan && Tcp.tcbState (bodyTcb b) `elem` [Tcp.SynReceived, Tcp.FinWait1, Tcp.Closing, Tcp.LastAck]

@@ -85,15 +85,17 @@ settingsFor st o peer loop = do
   where
     base = tcpConnections (stackSettings st)
     headers = 20 + headerLength peer
-    key@(noDelay, keepAlive, buffer, segment) =
+    key@(noDelay, keepAlive, buffer, segment, _) =
       ( optNoDelay o || settingNoDelay base,
         optKeepAlive o,
         if optReceiveBuffer o > 0 then optReceiveBuffer o else fromIntegral (settingReceiveBuffer base),
-        if loop then 65535 - headers else max 64 (min (fromIntegral (settingMss base)) (deviceMtu (stackDevice st) - headers))
+        if loop then 65535 - headers else max 64 (min (fromIntegral (settingMss base)) (deviceMtu (stackDevice st) - headers)),
+        headers
       )
     !made =
       base
         { settingMss = fromIntegral segment,
+          settingHeaders = fromIntegral headers,
           settingNoDelay = noDelay,
           settingKeepAlive = if keepAlive then Just (fromMaybe (KeepAlive 7200000000 75000000 9) (settingKeepAlive base)) else settingKeepAlive base,
           settingReceiveBuffer = fromIntegral buffer
@@ -144,7 +146,8 @@ applyStep st here c start payload before' (Step t segments answers) = do
   let closed = tcbState t == Closed
       told = any isNews answers
       readersGo = not (null (bodyReaders b1)) && (closed || told && (readable t > 0 || ended b1))
-      writersGo = not (null (bodyWriters b1)) && (closed || Opened `elem` answers || roomy st b1)
+      -- Who waits to write is told that another thread has ended the stream.
+      writersGo = not (null (bodyWriters b1)) && (closed || Opened `elem` answers || t `is` FinQueued || roomy st b1)
       b2 =
         b1
           { bodyReaders = if readersGo then [] else bodyReaders b1,

@@ -119,8 +119,8 @@ data Stack = Stack
     -- | For ports that cannot be guessed.
     stackDice :: !(IORef Word64),
     -- | What connections start with, by the options that change it: no delay, keep-alive, receive
-    -- buffer, segment size. Shared by all connections that have the same.
-    stackShared :: !(IORef [((Bool, Bool, Int, Int), Settings)]),
+    -- buffer, segment size, length of headers. Shared by all connections that have the same.
+    stackShared :: !(IORef [((Bool, Bool, Int, Int, Int), Settings)]),
     stackCounts :: !Counts,
     stackShortage :: !Shortage,
     -- | Does an accept wait for a socket to be closed?
