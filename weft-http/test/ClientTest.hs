@@ -66,6 +66,7 @@ tests =
           "ends"
           [ testCase "cancellation closes the connection and frees its place" cancelled,
             testCase "time limits" limits,
+            testCase "a request on an old connection that takes too long is not sent again" late,
             testCase "nobody listens" refused
           ],
         testGroup "redirections" [testCase "are followed" redirects, testCase "have a bound, and tell no secrets" redirectBounds]
@@ -398,6 +399,21 @@ limits = do
   -- Whoever cannot get on for a while is not late as long as something comes.
   (reply, _) <- talk (short (\t -> t {timeoutPiece = seconds 5})) [\s -> hearHead s >> for_ ["HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n", "a", "b", "c"] (\b -> sendAll s b >> sleep (milliseconds 2))] Client.get
   content reply @?= (200, "abc")
+
+-- | Each connection answers its first request only: a second one that is sent again is answered.
+late :: Assertion
+late = do
+  let once s = answer (ok "1") s >> void (toEnd s)
+      -- On a busy machine this may take too long as well.
+      inTime client base =
+        Client.get client base `catch` \case
+          TimedOut _ -> inTime client base
+          e -> throwM e
+  (e, _) <- talk (\s -> s {clientTimeouts = (clientTimeouts s) {timeoutHead = milliseconds 20}}) (repeat once) $ \client base ->
+    inTime client base >> failing (Client.get client base)
+  case e of
+    TimedOut AwaitingHead -> pure ()
+    _ -> assertFailure (show e)
 
 refused :: Assertion
 refused = do

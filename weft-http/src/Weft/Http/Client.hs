@@ -29,7 +29,7 @@
 -- The pool also closes an idle connection that the server closes. If the server's close crosses a
 -- request, the client repeats the request once on a new connection, provided that its method is
 -- idempotent, its body is not a stream and no byte of a response has arrived. In all other cases
--- the request fails with 'ConnectionLost'.
+-- the request fails with 'ConnectionLost'. A request that takes too long ('TimedOut') is not repeated.
 module Weft.Http.Client
   ( -- * Clients
     Client,
