@@ -41,6 +41,7 @@ tests =
         testCase "a body whose request was answered raises, and the next request is whole" bodyKept,
         testCase "a body that somebody waits for when its request was answered ends the connection" bodyAwaited,
         testCase "a body that was waited for in vain can be waited for again" bodyAgain,
+        testCase "an application that receives a body after its response is no handler at work" bodyAfter,
         testCase "an application that has failed cannot answer later" answerKept
       ]
 
@@ -156,13 +157,17 @@ bodyKept = do
     Just (Left e) -> has "was answered before" (foldMap (B.singleton . fromIntegral . fromEnum) (show (e :: IOException)))
     other -> assertFailure (show other)
 
+-- | What the connections are doing.
+phasesOf :: IORef (Maybe Server) -> Thread [Phase]
+phasesOf ref = liftIO $ do
+  server <- readIORef ref >>= maybe (throwIO (userError "no server")) pure
+  members <- openConnections <$> readIORef (serverConnections server)
+  mapM (fmap (\(phase, _, _) -> phase) . currentPhase) (toList members)
+
 -- | Until the only connection waits for a piece of a body.
 untilReceiving :: IORef (Maybe Server) -> Thread ()
 untilReceiving ref = do
-  phases <- liftIO $ do
-    server <- readIORef ref >>= maybe (throwIO (userError "no server")) pure
-    members <- openConnections <$> readIORef (serverConnections server)
-    mapM (fmap (\(phase, _, _) -> phase) . currentPhase) (toList members)
+  phases <- phasesOf ref
   unless (phases `elem` [[ReceivingBody], [ReceivingAtPace]]) (yield >> untilReceiving ref)
 
 bodyAwaited :: Assertion
@@ -202,6 +207,26 @@ bodyAgain = do
       toEnd client
   statuses answer @?= ["200"]
   has "hello" answer
+
+-- | Of a handler at work the time is limited.
+bodyAfter :: Assertion
+bodyAfter = do
+  server <- newIORef Nothing
+  outcome <- newIORef Nothing
+  let application request respond = do
+        sent <- respond (plain ok200 [] "here")
+        body <- receiveBody request
+        phases <- phasesOf server
+        sent <$ liftIO (writeIORef outcome (Just (body, phases)))
+  (answer, _) <- withApplication id application $ \rig -> do
+    liftIO (writeIORef server (Just (rigServer rig)))
+    rigClient rig $ \client -> do
+      sendAll client (post "/" ["Content-Length: 5"] "")
+      told <- untilFound client "here"
+      sendAll client "hello" >> shutdown client ShutdownSend
+      (told <>) <$> toEnd client
+  statuses answer @?= ["200"]
+  readIORef outcome >>= (@?= Just ("hello", [Finishing]))
 
 answerKept :: Assertion
 answerKept = forM_ kinds $ \(name, settings) -> do

@@ -116,7 +116,7 @@ nextOf context c exchange ref state = case stateEnded state of
     -- From here on another thread may receive.
     free state' = liftIO (writeIORef ref state' >> endReceiving exchange)
     receivedMore decoder = (`onException` free state) $ do
-      phase <- liftIO ((\(phase, _, _) -> if phase == Streaming then Streaming else Handling) <$> currentPhase (connectionMember c))
+      phase <- liftIO ((\(phase, _, _) -> if phase `elem` [Streaming, Finishing] then phase else Handling) <$> currentPhase (connectionMember c))
       when (stateExpected state) $
         liftIO (beginInforming exchange) >>= mapM_ (\stage -> informing stage `onException` givenUp phase)
       (bytes, credit) <- receiveAtPace server c (stateCredit state) (receivePiece c asked) `catch` cutOff `onException` givenUp phase
