@@ -40,7 +40,8 @@ tests =
         testCase "a response that was interrupted while it was sent ends the connection" interrupted,
         testCase "a body whose request was answered raises, and the next request is whole" bodyKept,
         testCase "a body that somebody waits for when its request was answered ends the connection" bodyAwaited,
-        testCase "a body that was waited for in vain can be waited for again" bodyAgain,
+        testCase "a body that was waited for in vain can be waited for again" (bodyAgain [] ["200"]),
+        testCase "and the client that waits for 100 is told once" (bodyAgain ["Expect: 100-continue"] ["100", "200"]),
         testCase "an application that receives a body after its response is no handler at work" bodyAfter,
         testCase "an application that has failed cannot answer later" answerKept
       ]
@@ -185,8 +186,9 @@ bodyAwaited = do
       (told <>) <$> toEnd client
   statuses answer @?= ["200"]
 
-bodyAgain :: Assertion
-bodyAgain = do
+-- | With these fields, and these statuses of all responses.
+bodyAgain :: [B.ByteString] -> [B.ByteString] -> Assertion
+bodyAgain fields expected = do
   server <- newIORef Nothing
   waited <- newIORef False
   let handler request = do
@@ -200,12 +202,12 @@ bodyAgain = do
   (answer, _) <- withHandler id handler $ \rig -> do
     liftIO (writeIORef server (Just (rigServer rig)))
     rigClient rig $ \client -> do
-      sendAll client (post "/" ["Content-Length: 5", "Connection: close"] "")
+      sendAll client (post "/" (fields <> ["Content-Length: 5", "Connection: close"]) "")
       let untilWaited = liftIO (readIORef waited) >>= \done -> unless done (yield >> untilWaited)
       untilWaited
       sendAll client "hello"
       toEnd client
-  statuses answer @?= ["200"]
+  statuses answer @?= expected
   has "hello" answer
 
 -- | Of a handler at work the time is limited.

@@ -99,7 +99,10 @@ nextOf context c exchange ref state = case stateEnded state of
     ([], _, _) -> case decode (stateDecoder state) (statePending state) of
       End fields rest -> B.empty <$ free state {stateDecoder = bodyDecoder (serverLimits settings) NoBody, statePending = rest, stateEnded = Just fields}
       Broken fault -> free state >> throwM (BodyMalformed fault)
-      More decoder -> receivedMore decoder >>= nextOf context c exchange ref
+      More decoder -> do
+        phase <- liftIO ((\(phase, _, _) -> if phase `elem` [Streaming, Finishing] then phase else Handling) <$> currentPhase (connectionMember c))
+        told <- informed phase `onException` free state
+        receivedMore phase told decoder `onException` free told >>= nextOf context c exchange ref
       -- That would have been gathered.
       Piece _ rest decoder -> nextOf context c exchange ref state {stateDecoder = decoder, statePending = rest}
     (pieces, rest, decoder) -> do
@@ -115,20 +118,24 @@ nextOf context c exchange ref state = case stateEnded state of
     settings = serverSettings server
     -- From here on another thread may receive.
     free state' = liftIO (writeIORef ref state' >> endReceiving exchange)
-    receivedMore decoder = (`onException` free state) $ do
-      phase <- liftIO ((\(phase, _, _) -> if phase `elem` [Streaming, Finishing] then phase else Handling) <$> currentPhase (connectionMember c))
-      when (stateExpected state) $
-        liftIO (beginInforming exchange) >>= mapM_ (\stage -> informing stage `onException` givenUp phase)
-      (bytes, credit) <- receiveAtPace server c (stateCredit state) (receivePiece c asked) `catch` cutOff `onException` givenUp phase
+    -- A client is told once, also where the wait after that is interrupted and begins again.
+    informed phase
+      | stateExpected state =
+          liftIO (beginInforming exchange) >>= \case
+            Nothing -> pure state
+            Just stage -> state {stateExpected = False} <$ informing stage `onException` givenUp phase
+      | otherwise = pure state
+    receivedMore phase before decoder = do
+      (bytes, credit) <- receiveAtPace server c (stateCredit before) (receivePiece c asked) `catch` cutOff `onException` givenUp phase
       when (B.null bytes) $ do
         late <- liftIO (expiredIn c)
         -- What the handler does about it has its own time.
         when late (liftIO (revive server c phase))
         throwM (if late then BodyTimedOut else BodyCutOff)
       liftIO (enter server c phase)
-      pure state {stateDecoder = decoder, statePending = bytes, stateInBuffer = False, stateExpected = False, stateCredit = credit, stateRoom = roomAfter asked (B.length bytes)}
+      pure before {stateDecoder = decoder, statePending = bytes, stateInBuffer = False, stateExpected = False, stateCredit = credit, stateRoom = roomAfter asked (B.length bytes)}
       where
-        asked = wanted decoder (stateRoom state)
+        asked = wanted decoder (stateRoom before)
     -- When that is interrupted nobody knows how much of it has gone out, and nothing follows it.
     informing stage = do
       (write context c [interimContinue] `catch` cutOff) `onException` liftIO (failContent exchange)
