@@ -3,9 +3,10 @@
 module LeftBehindTest (tests) where
 
 import Control.Exception (ErrorCall (..), IOException, SomeException, displayException, throwIO)
-import Control.Monad (forM_, unless, void)
+import Control.Monad (forM_, unless, void, when)
 import Data.ByteString qualified as B
 import Data.ByteString.Builder (byteString)
+import Data.Either (fromRight)
 import Data.Foldable (toList)
 import Data.IORef
 import Data.List (isInfixOf)
@@ -42,6 +43,7 @@ tests =
         testCase "a body that somebody waits for when its request was answered ends the connection" bodyAwaited,
         testCase "a body that was waited for in vain can be waited for again" (bodyAgain [] ["200"]),
         testCase "and the client that waits for 100 is told once" (bodyAgain ["Expect: 100-continue"] ["100", "200"]),
+        testCase "a piece of a body that comes in the moment of an interruption is not lost" bodyMeanwhile,
         testCase "an application that receives a body after its response is no handler at work" bodyAfter,
         testCase "an application that has failed cannot answer later" answerKept
       ]
@@ -208,6 +210,31 @@ bodyAgain fields expected = do
       sendAll client "hello"
       toEnd client
   statuses answer @?= expected
+  has "hello" answer
+
+-- | The interruption comes when the second receive, that of the body, has succeeded. The handler goes on.
+bodyMeanwhile :: Assertion
+bodyMeanwhile = do
+  server <- newIORef Nothing
+  receives <- newIORef (0 :: Int)
+  let layer _ below client = pure (below {transportReceive = receiving below}, client)
+      receiving below buffer offset count = do
+        n <- transportReceive below buffer offset count
+        number <- liftIO (atomicModifyIORef' receives (\i -> (i + 1, i + 1)))
+        n <$ when (number == 2) (myThreadId >>= cancel)
+      handler request = do
+        first <- try @_ @Cancelled (receiveBody request)
+        -- It is raised here, if it was not before.
+        _ <- try @_ @Cancelled yield
+        plain ok200 [] . (fromRight "" first <>) <$> readBody 100 request
+  (answer, _) <- withHandler (\s -> s {serverLayers = [layer]}) handler $ \rig -> do
+    liftIO (writeIORef server (Just (rigServer rig)))
+    rigClient rig $ \client -> do
+      sendAll client (post "/" ["Content-Length: 5", "Connection: close"] "")
+      untilReceiving server
+      sendAll client "hello" >> shutdown client ShutdownSend
+      toEnd client
+  statuses answer @?= ["200"]
   has "hello" answer
 
 -- | Of a handler at work the time is limited.
