@@ -269,6 +269,17 @@ applications =
         (answer, _) <- applying application (\rig -> conversation rig [get "/" <> get "/"])
         statuses answer @?= ["200", "200"]
         readIORef refusals >>= (@?= 2),
+      testCase "answer once, and the file of another answer is released" $ do
+        released <- newIORef (0 :: Int)
+        let application _ respond = do
+              sent <- respond (plain ok200 [] "one")
+              file <- openFile "/dev/null" ReadOnly
+              let release = closeFile file >> liftIO (modifyIORef' released (+ 1))
+              _ <- try @_ @IOError (respond (Response ok200 [] (FileBody file [] "two" release) Nothing))
+              pure sent
+        (answer, _) <- applying application (\rig -> conversation rig [get "/"])
+        statuses answer @?= ["200"]
+        readIORef released >>= (@?= 1),
       testCase "that fail before their response are answered with 500" $ do
         (answer, seen) <- applying (\_ _ -> throwM (userError "boom")) (\rig -> conversation rig [get "/", get "/"])
         statuses answer @?= ["500", "500"]
