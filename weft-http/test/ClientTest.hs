@@ -69,7 +69,7 @@ tests =
             testCase "a request on an old connection that takes too long is not sent again" late,
             testCase "nobody listens" refused
           ],
-        testGroup "redirections" [testCase "are followed" redirects, testCase "have a bound, and tell no secrets" redirectBounds]
+        testGroup "redirections" [testCase "are followed" redirects, testCase "have a bound, and tell no secrets" redirectBounds, testCase "to a GET drop the fields of the body" redirectedToGet]
       ]
 
 -- | A listener whose connections are treated by these scripts, one after the other, and closed
@@ -464,3 +464,17 @@ redirectBounds = do
         Client.request client (Client.requestTo Get from) {Client.requestFields = [Field "Authorization" "secret", Field "X" "y"]}
   h <- readIORef heard
   assertBool (show h) (not ("secret" `B.isInfixOf` h) && "X: y\r\n" `B.isInfixOf` h)
+
+redirectedToGet :: Assertion
+redirectedToGet = do
+  heard <- newIORef ""
+  let script s = do
+        answer "HTTP/1.1 303 See Other\r\nLocation: /b\r\nContent-Length: 0\r\n\r\n" s
+        hearHead s >>= liftIO . writeIORef heard
+        sendAll s (ok "end")
+  (reply, _) <- talk (\s -> s {clientRedirects = 1}) [script] $ \client base -> do
+    from <- Client.url (base <> "/a")
+    Client.request client (Client.requestTo Post from) {Client.requestFields = [Field "Content-Type" "text/plain", Field "X" "y"]}
+  content reply @?= (200, "end")
+  h <- readIORef heard
+  assertBool (show h) ("GET /b " `B.isPrefixOf` h && "X: y\r\n" `B.isInfixOf` h && not ("Content-Type" `B.isInfixOf` h))

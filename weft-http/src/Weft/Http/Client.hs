@@ -211,7 +211,7 @@ withResponse (Client settings pool) asked use = do
 -- | The request after a redirection; 'Nothing' if its body cannot be sent again.
 redirect :: Int -> ByteString -> Request -> Maybe (Either HttpError Request)
 redirect status location this
-  | becomesGet = Just (moved (\r -> r {requestMethod = Get, requestBody = Empty, requestExpectContinue = False}))
+  | becomesGet = Just (moved bodiless)
   | isReplayable (requestBody this) = Just (moved id)
   | otherwise = Nothing
   where
@@ -224,7 +224,17 @@ redirect status location this
     -- Credentials for one server are not sent to another.
     mayFollow to f
       | urlTarget to == urlTarget (requestUrl this) = True
-      | otherwise = not (any (`eqCaseless` fieldName f) ["authorization", "cookie", "host", "proxy-authorization"])
+      | otherwise = not (f `isOneOf` ["authorization", "cookie", "host", "proxy-authorization"])
+    -- Without what describes the body (RFC 9110, section 15.4).
+    bodiless r =
+      r
+        { requestMethod = Get,
+          requestBody = Empty,
+          requestExpectContinue = False,
+          requestFields = filter (not . (`isOneOf` ofContent)) (requestFields r)
+        }
+    ofContent = ["content-encoding", "content-language", "content-location", "content-type", "digest", "last-modified"]
+    isOneOf f = any (`eqCaseless` fieldName f)
 
 -- | Render a head, with these standard fields unless the request has one of the name. A field's
 -- value must not become another field or request.
