@@ -60,6 +60,7 @@ tests =
             testCase "a stream that breaks its promise" promises,
             testCase "100-continue" (continues >> declines >> impatient),
             testCase "an answer before the body is sent" earlyAnswer,
+            testCase "fields of every request, of which each is sent once" standardFields,
             testCase "fields that cannot be sent" badFields
           ],
         testGroup
@@ -344,6 +345,19 @@ earlyAnswer = do
     open <- Client.openConnections client
     if open == 0 then pure reply else throwM (userError "the connection was kept")
   content reply @?= (413, "no")
+
+standardFields :: Assertion
+standardFields = do
+  heard <- newIORef []
+  let hear s = do
+        h <- hearHead s
+        liftIO (modifyIORef' heard (drop 1 (C.lines h) :))
+        sendAll s (ok "")
+  _ <- talk (\s -> s {clientFields = [Field "Host" "a", Field "X" "a"]}) [\s -> hear s >> hear s] $ \client base -> do
+    to <- Client.url base
+    _ <- Client.request client (Client.requestTo Get to)
+    Client.request client (Client.requestTo Get to) {Client.requestFields = [Field "host" "b", Field "x" "b"]}
+  readIORef heard >>= (@?= [["host: b\r", "x: b\r", "\r"], ["Host: a\r", "X: a\r", "\r"]])
 
 badFields :: Assertion
 badFields = do

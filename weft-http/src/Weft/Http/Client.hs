@@ -256,7 +256,7 @@ renderRequest standard asked = do
     path = urlPath (requestUrl asked)
     own = requestFields asked
     fields = host <> own <> filter (\f -> isNothing (lookupField (lowered (fieldName f)) own)) standard <> framing
-    host = [Field "Host" (authority (urlTarget (requestUrl asked))) | isNothing (lookupField "host" own)]
+    host = [Field "Host" (authority (urlTarget (requestUrl asked))) | isNothing (lookupField "host" (own <> standard))]
     framing = case requestBody asked of
       Empty -> [Field "Content-Length" "0" | requestMethod asked `elem` [Post, Put, Patch]]
       Whole bytes -> Field "Content-Length" (renderDecimal (fromIntegral (B.length bytes))) : expect
