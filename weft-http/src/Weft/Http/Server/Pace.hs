@@ -53,9 +53,6 @@ lumpOf c = if isJust (connectionTransport c) then 16_384 else 0
 worthOfOne :: MinimumRate -> Int64
 worthOfOne rate = 1_000_000_000 `quot` max 1 (rateOctets rate)
 
-graceOf :: MinimumRate -> Int64
-graceOf = durationNanoseconds . rateGrace
-
 -- | The credit, in nanoseconds, given the octets of a lump, the credit before, the nanoseconds
 -- waited, and the octets that arrived.
 creditAfter :: MinimumRate -> Int64 -> Int64 -> Int64 -> Int64 -> Int64
