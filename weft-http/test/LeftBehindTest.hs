@@ -45,6 +45,7 @@ tests =
         testCase "and the client that waits for 100 is told once" (bodyAgain ["Expect: 100-continue"] ["100", "200"]),
         testCase "a piece of a body that comes in the moment of an interruption is not lost" bodyMeanwhile,
         testCase "an application that receives a body after its response is no handler at work" bodyAfter,
+        testCase "what is around a connection is no handler at work after its last request" aroundAfter,
         testCase "an application that has failed cannot answer later" answerKept
       ]
 
@@ -256,6 +257,18 @@ bodyAfter = do
       (told <>) <$> toEnd client
   statuses answer @?= ["200"]
   readIORef outcome >>= (@?= Just ("hello", [Finishing]))
+
+aroundAfter :: Assertion
+aroundAfter = do
+  server <- newIORef Nothing
+  found <- newIORef []
+  let around _ session = session >> phasesOf server >>= liftIO . writeIORef found
+      settings s = s {serverAccessLog = Nothing, serverObserver = Nothing, serverAround = Just around}
+  (answer, _) <- withHandler settings (\_ -> pure (plain ok200 [] "here")) $ \rig -> do
+    liftIO (writeIORef server (Just (rigServer rig)))
+    rigClient rig (\client -> sendAll client (getLast "/") >> toEnd client)
+  statuses answer @?= ["200"]
+  readIORef found >>= (@?= [Finishing])
 
 answerKept :: Assertion
 answerKept = forM_ kinds $ \(name, settings) -> do
