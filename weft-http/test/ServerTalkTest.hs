@@ -230,6 +230,11 @@ protocols =
                 ("not read, in chunks", "Transfer-Encoding: chunked", "5\r\nhello\r\n0\r\n\r\n", False)
               ]
         ],
+      testCase "one that ends lets the session end without an error" $ do
+        ended <- newIORef False
+        let around _ session = session >> liftIO (writeIORef ended True)
+        _ <- talkingWith (\s -> s {serverAround = Just around}) (switching switchingProtocols101) (\rig -> conversation rig [get "/"])
+        readIORef ended >>= (@?= True),
       testCase "one that fails is reported" $ do
         (_, seen) <- talking (\_ -> pure (Response switchingProtocols101 [] (Switch (\_ -> liftIO (throwIO (ErrorCall "boom")))) Nothing)) (\rig -> conversation rig [get "/"])
         assertBool (show seen) (any ("boom" `isInfixOf`) (seenReports seen))
