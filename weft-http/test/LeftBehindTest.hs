@@ -44,6 +44,7 @@ tests =
         testCase "a body that was waited for in vain can be waited for again" (bodyAgain [] ["200"]),
         testCase "and the client that waits for 100 is told once" (bodyAgain ["Expect: 100-continue"] ["100", "200"]),
         testCase "a piece of a body that comes in the moment of an interruption is not lost" bodyMeanwhile,
+        testCase "a client that takes nothing has its time limit also where it sends a body" bodyWhileSending,
         testCase "an application that receives a body after its response is no handler at work" bodyAfter,
         testCase "what is around a connection is no handler at work after its last request" aroundAfter,
         testCase "an application that has failed cannot answer later" answerKept
@@ -237,6 +238,36 @@ bodyMeanwhile = do
       toEnd client
   statuses answer @?= ["200"]
   has "hello" answer
+
+-- | The body is received by one thread while another waits for the client to take something.
+bodyWhileSending :: Assertion
+bodyWhileSending = do
+  server <- newIORef Nothing
+  found <- newIORef []
+  recorded <- newIORef False
+  let sending = [[Sending], [SendingAtPace]]
+      untilPhase some = phasesOf server >>= \phases -> unless (phases `elem` some) (yield >> untilPhase some)
+      handler request = pure . streamed ok200 [] $ \sink -> do
+        sent <- Event.newEvent
+        -- More than the socket's buffers take.
+        fork_ (sinkWrite sink (byteString (B.replicate 20_000_000 0x21)) `finally` Event.set sent)
+        untilPhase sending
+        _ <- receiveBody request
+        phasesOf server >>= liftIO . writeIORef found
+        liftIO (writeIORef recorded True)
+        Event.wait sent
+  (answer, _) <- withHandler id handler $ \rig -> do
+    liftIO (writeIORef server (Just (rigServer rig)))
+    rigClient rig $ \client -> do
+      sendAll client (post "/" ["Content-Length: 5", "Connection: close"] "")
+      untilPhase (sending <> [[ReceivingBody], [ReceivingAtPace]])
+      sendAll client "hello"
+      let untilRecorded = liftIO (readIORef recorded) >>= \done -> unless done (yield >> untilRecorded)
+      untilRecorded
+      toEnd client
+  assertBool "the response is whole" ("0\r\n\r\n" `B.isSuffixOf` answer)
+  phases <- readIORef found
+  assertBool (show phases) (phases `elem` sending)
 
 -- | Of a handler at work the time is limited.
 bodyAfter :: Assertion
