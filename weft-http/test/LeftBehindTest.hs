@@ -1,5 +1,6 @@
 -- | What threads that an application has left behind can do with what it has given them:
--- nothing, when their request was answered. Nor can two threads send one response.
+-- nothing, when their request was answered. Nor can two threads send one response. And when a body can be
+-- received: again after an interruption, beside the response, and after it.
 module LeftBehindTest (tests) where
 
 import Control.Exception (ErrorCall (..), IOException, SomeException, displayException, throwIO)
