@@ -123,10 +123,14 @@ nextOf context c exchange ref state = case stateEnded state of
       | stateExpected state =
           liftIO (beginInforming exchange) >>= \case
             Nothing -> pure state
-            Just stage -> state {stateExpected = False} <$ informing stage `onException` back [Sending, SendingAtPace] phase
+            Just stage ->
+              state {stateExpected = False} <$ informing stage `onException` back [Sending, SendingAtPace] phase
       | otherwise = pure state
     receivedMore phase before decoder = do
-      (bytes, credit) <- receiveAtPace server c (stateCredit before) (receivePiece c asked) `catch` cutOff `onException` back [ReceivingBody, ReceivingAtPace] phase
+      (bytes, credit) <-
+        receiveAtPace server c (stateCredit before) (receivePiece c asked)
+          `catch` cutOff
+          `onException` back [ReceivingBody, ReceivingAtPace] phase
       when (B.null bytes) $ do
         late <- liftIO (expiredIn c)
         -- What the handler does about it has its own time.
