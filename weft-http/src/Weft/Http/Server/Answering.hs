@@ -80,7 +80,7 @@ answered context c answering
               -- A client that takes its time is no handler at work.
               unless (isMade (responseBody response)) (liftIO (ended working))
               mine <- claiming (claim exchange)
-              unless mine $ throwM (Aborted "the connection has ended" Nothing)
+              unless mine $ releaseBody (responseBody response) >> throwM (Aborted "the connection has ended" Nothing)
               sending response
             -- As above: what an application has answered is sent.
             ByApplication application -> (,noOutput) <$> applied context c exchange application request sentAtOnce
@@ -127,7 +127,7 @@ applied context c exchange application request sending = do
   where
     once response = do
       mine <- claiming (claim exchange)
-      unless mine $ throwM (userError twice)
+      unless mine $ releaseBody (responseBody response) >> throwM (userError twice)
       goesOn <- sending response `catch` asItWas
       Sent <$ liftIO (settle exchange goesOn)
 
@@ -166,20 +166,23 @@ appliedPlain context c (PlainApplication host application) possible@Answering {a
     Right (progress, outcome') -> Proceeds <$> concluded context c progress outcome' later
   where
     server = contextServer context
-    once response = do
-      mine <- claim exchange
-      unless (mine == Claimed) $ throwIO (userError twice)
-      expired <- expiredIn c
-      draining <- isDraining server
-      tick <- readClock (serverClock server)
-      case wholeNow context (answeringRequest possible) (answeringKeep possible && not draining) response tick of
-        Just (goesOn, bytes)
-          | not expired -> do
-              n <- tryWrite context c bytes
-              if n == B.length bytes
-                then Nothing <$ sent goesOn
-                else begun (write context c [B.drop n bytes] >> liftIO (sent goesOn))
-        _ -> begun (later response >>= liftIO . settle exchange)
+    once response =
+      claim exchange >>= \case
+        Claimed -> do
+          expired <- expiredIn c
+          draining <- isDraining server
+          tick <- readClock (serverClock server)
+          case wholeNow context (answeringRequest possible) (answeringKeep possible && not draining) response tick of
+            Just (goesOn, bytes)
+              | not expired -> do
+                  n <- tryWrite context c bytes
+                  if n == B.length bytes
+                    then Nothing <$ sent goesOn
+                    else begun (write context c [B.drop n bytes] >> liftIO (sent goesOn))
+            _ -> begun (later response >>= liftIO . settle exchange)
+        _
+          | inMemory (responseBody response) -> throwIO (userError twice)
+          | otherwise -> pure (Just (releaseBody (responseBody response) >> throwM (userError twice)))
     -- The phase first: when this is settled, the session may enter the next one.
     sent goesOn = enter server c Finishing >> settle exchange goesOn
     -- The handler has answered: an interruption of the handler must not come before the rest is performed.

@@ -14,7 +14,7 @@ module Weft.Http.Server.Attending
 where
 
 import Control.Exception (IOException, SomeAsyncException, SomeException, fromException)
-import Control.Monad (unless, when)
+import Control.Monad (unless)
 import Data.Maybe (fromMaybe, isJust, isNothing)
 import Weft
 import Weft.Http.Internal.Address (peerAddress)
@@ -148,15 +148,18 @@ layered context (layer : others) c = do
 serving :: Context -> Connection -> Thread () -> Thread ()
 serving context c body = do
   rests <- (False <$ body) `catch` asked
-  when rests $ do
-    draining <- liftIO (lieDown (connectionMember c) >> isDraining (contextServer context))
-    unless draining $ do
-      -- What a layer has received in the moment in which it was interrupted does not make
-      -- the socket readable again.
-      pending <- maybe (pure False) (liftIO . transportPending) (connectionTransport c)
-      unless pending $ awaitReadable (connectionSocket c)
-      serving context c (receiving context c emptyInput)
+  -- The time of the last handler is not that of what is around the session.
+  if rests then waiting else liftIO (enter server c Finishing)
   where
+    server = contextServer context
+    waiting = do
+      draining <- liftIO (lieDown (connectionMember c) >> isDraining server)
+      unless draining $ do
+        -- What a layer has received in the moment in which it was interrupted does not make
+        -- the socket readable again.
+        pending <- maybe (pure False) (liftIO . transportPending) (connectionTransport c)
+        unless pending $ awaitReadable (connectionSocket c)
+        serving context c (receiving context c emptyInput)
     asked e@(Interruption reason _)
       | reason == BufferUnused = pure True
       | otherwise = throwM e

@@ -22,7 +22,7 @@ module Weft.Http.Server.Incoming
 where
 
 import Control.Exception (IOException, evaluate)
-import Control.Monad (unless, when)
+import Control.Monad (when)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
 import Data.IORef
@@ -99,7 +99,10 @@ nextOf context c exchange ref state = case stateEnded state of
     ([], _, _) -> case decode (stateDecoder state) (statePending state) of
       End fields rest -> B.empty <$ free state {stateDecoder = bodyDecoder (serverLimits settings) NoBody, statePending = rest, stateEnded = Just fields}
       Broken fault -> free state >> throwM (BodyMalformed fault)
-      More decoder -> receivedMore decoder >>= nextOf context c exchange ref
+      More decoder -> do
+        phase <- afterPiece <$> liftIO phaseNow
+        told <- informed phase `onException` free state
+        receivedMore phase told decoder `onException` free told >>= nextOf context c exchange ref
       -- That would have been gathered.
       Piece _ rest decoder -> nextOf context c exchange ref state {stateDecoder = decoder, statePending = rest}
     (pieces, rest, decoder) -> do
@@ -115,31 +118,49 @@ nextOf context c exchange ref state = case stateEnded state of
     settings = serverSettings server
     -- From here on another thread may receive.
     free state' = liftIO (writeIORef ref state' >> endReceiving exchange)
-    receivedMore decoder = (`onException` free state) $ do
-      phase <- liftIO ((\(phase, _, _) -> if phase == Streaming then Streaming else Handling) <$> currentPhase (connectionMember c))
-      when (stateExpected state) $
-        liftIO (beginInforming exchange) >>= mapM_ (\stage -> informing stage `onException` givenUp phase)
-      (bytes, credit) <- receiveAtPace server c (stateCredit state) (receivePiece c asked) `catch` cutOff `onException` givenUp phase
+    -- A client is told once, also where the wait after that is interrupted and begins again.
+    informed phase
+      | stateExpected state =
+          liftIO (beginInforming exchange) >>= \case
+            Nothing -> pure state
+            Just stage ->
+              state {stateExpected = False} <$ informing stage `onException` back [Sending, SendingAtPace] phase
+      | otherwise = pure state
+    receivedMore phase before decoder = do
+      (bytes, credit) <-
+        receiveAtPace server c (stateCredit before) (receivePiece c asked)
+          `catch` cutOff
+          `onException` back [ReceivingBody, ReceivingAtPace] phase
       when (B.null bytes) $ do
         late <- liftIO (expiredIn c)
         -- What the handler does about it has its own time.
         when late (liftIO (revive server c phase))
         throwM (if late then BodyTimedOut else BodyCutOff)
-      liftIO (enter server c phase)
-      pure state {stateDecoder = decoder, statePending = bytes, stateInBuffer = False, stateExpected = False, stateCredit = credit, stateRoom = roomAfter asked (B.length bytes)}
+      back [ReceivingBody, ReceivingAtPace, Expired] phase
+      pure before {stateDecoder = decoder, statePending = bytes, stateInBuffer = False, stateExpected = False, stateCredit = credit, stateRoom = roomAfter asked (B.length bytes)}
       where
-        asked = wanted decoder (stateRoom state)
+        asked = wanted decoder (stateRoom before)
     -- When that is interrupted the part of it that has gone out is unknown, and nothing follows it.
     informing stage = do
       (write context c [interimContinue] `catch` cutOff) `onException` liftIO (failContent exchange)
       liftIO (endInforming exchange stage)
     cutOff :: IOException -> Thread a
     cutOff _ = throwM BodyCutOff
-    -- The handler waits with a time limit of its own. From now on it is the handler that takes its
-    -- time, and not the client.
-    givenUp phase = liftIO $ do
-      expired <- expiredIn c
-      unless expired (enter server c phase)
+    phaseNow = (\(phase, _, _) -> phase) <$> currentPhase (connectionMember c)
+    -- What the connection does after the wait, given what it did before. The time limit of another thread
+    -- that sends content begins anew.
+    afterPiece = \case
+      Streaming -> Streaming
+      Finishing -> Finishing
+      Sending -> Sending
+      SendingAtPace -> Sending
+      _ -> Handling
+    -- Go back to that from one of these phases; from another one not, because another thread has begun to
+    -- send. Where the handler has given up waiting it is from now on the handler that takes its time, and
+    -- not the client.
+    back phases phase = liftIO $ do
+      current <- phaseNow
+      when (current `elem` phases) (enter server c phase)
 
 -- | How much to receive at a time, given the room that there is. Bytes after a body of known
 -- length are not touched.

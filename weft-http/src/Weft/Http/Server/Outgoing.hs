@@ -31,7 +31,7 @@ module Weft.Http.Server.Outgoing
   )
 where
 
-import Control.Exception (SomeAsyncException, fromException)
+import Control.Exception (IOException, SomeAsyncException, fromException)
 import Control.Monad (unless, when)
 import Data.ByteString (ByteString)
 import Data.ByteString qualified as B
@@ -386,7 +386,8 @@ leave context c h input
 linger :: Context -> Connection -> Thread ()
 linger context c = do
   liftIO (enter (contextServer context) c Lingering)
-  endSending c
+  -- The client may be gone. Another protocol has lingered where it ended, and does so here again.
+  endSending c `catch` \(_ :: IOException) -> pure ()
   -- Not that of the connection, in which there are requests that may have been kept.
   liftIO (newBuffer usualSize) >>= skipping
   where

@@ -14,6 +14,7 @@ module Weft.Http.Server.Phase
     isIdle,
     stayIdle,
     allowances,
+    graceOf,
     revive,
     isNew,
     expiredIn,
@@ -97,7 +98,7 @@ withPhase word phase = (word .&. complement 15) + fromEnum phase
 firstPhase :: Server -> IO Pulse
 firstPhase server = do
   deadline <- deadlineOf server ReceivingHead
-  newPulse (16 + fromEnum ReceivingHead) deadline (maybe 0 (durationNanoseconds . rateGrace) (serverResponseRate (serverSettings server)))
+  newPulse (16 + fromEnum ReceivingHead) deadline (maybe 0 graceOf (serverResponseRate (serverSettings server)))
 
 -- | When a phase that begins now must have ended.
 deadlineOf :: Server -> Phase -> IO Int64
@@ -175,6 +176,10 @@ allowances limits = primArrayFromList (map (allowed . limit) [minBound .. maxBou
       _ -> Nothing
     -- The tick may be almost a second old, and a limit must not be cut short.
     allowed = maybe maxBound (\d -> durationNanoseconds (d <> seconds 1))
+
+-- | In nanoseconds; 30 years at most, so that sums with the clock do not overflow.
+graceOf :: MinimumRate -> Int64
+graceOf = min 1_000_000_000_000_000_000 . durationNanoseconds . rateGrace
 
 -- | Some of a head is there and the rest is awaited. What trickles in does not begin
 -- the phase, and its deadline, anew.
