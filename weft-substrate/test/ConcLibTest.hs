@@ -14,10 +14,12 @@ import Scheduler (example)
 import System.Posix.IO.ByteString (closeFd, createPipe, fdRead, fdWrite)
 import Test.Tasty
 import Test.Tasty.HUnit
+import Weft.ConcLib.Internal.Waiter (Waiter (..), Waiters (..), add, nobody)
 import Weft.ConcLib.MP hiding (forkFinally, forkIO, forkIOWithUnmask, killThread, myThreadId, outside, throwTo, yield)
 import Weft.ConcLib.MP qualified as MP
 import Weft.ConcLib.OS qualified as OS
 import Weft.ConcLib.STM
+import Weft.Substrate (atomicPTM, newPVarIO)
 
 tests :: TestTree
 tests =
@@ -26,7 +28,8 @@ tests =
     [ testCase "a scheduler in sixty lines" sixtyLines,
       testGroup "each" (onLibraries every),
       testGroup "the end of the main thread is the end" [testCase (show n <> " HECs") (limited (ends n)) | n <- [1, 2]],
-      testCase "threads of two libraries share a variable" (limited shared)
+      testCase "threads of two libraries share a variable" (limited shared),
+      testCase "those who do not wait any more are dropped" dropped
     ]
 
 sixtyLines :: Assertion
@@ -57,6 +60,7 @@ every library =
           ("a channel keeps the order", channel),
           ("retry waits for what was read", retries),
           ("orElse undoes the first, and waits for both", orElses),
+          ("a handler that retries waits for what the failed part has read", handlerRetries),
           ("transfers between accounts", transfers)
         ]
   ]
@@ -247,6 +251,20 @@ orElses Library {..} = do
   r <- try (atomically (catchSTM (writeTVar a 5 >> throwSTM (ErrorCall "x")) (\(ErrorCall _) -> readTVar a >>= throwSTM . ErrorCall . show)))
   either (\(ErrorCall e) -> e @?= "0") (\() -> assertFailure "no exception") r
 
+handlerRetries :: Library t -> Assertion
+handlerRetries Library {..} = do
+  v <- newTVarIO False
+  ready <- newEmptyMVar
+  done <- newEmptyMVar
+  _ <- forkIO $ do
+    putMVar ready ()
+    atomically (catchSTM (readTVar v >>= \x -> unless x (throwSTM (ErrorCall "not yet"))) (\(ErrorCall _) -> retry))
+    putMVar done ()
+  takeMVar ready
+  replicateM_ 5 yield
+  atomically (writeTVar v True)
+  takeMVar done
+
 transfers :: Library t -> Assertion
 transfers Library {..} = do
   vs <- replicateM 4 (newTVarIO (100 :: Int))
@@ -270,6 +288,16 @@ ends n = do
   r <- try (withConcLib n (MP.forkIO (forever MP.yield) >> throwIO (ErrorCall "main")))
   either (\(ErrorCall e) -> e @?= "main") (\() -> assertFailure "no exception") r
   withConcLib n (MP.forkIO (threadDelay 10_000_000) >> pure 'x') >>= (@?= 'x')
+
+dropped :: Assertion
+dropped = do
+  Waiters _ left <- foldM one nobody [1 .. 100 :: Int]
+  assertBool (show (length left)) (length left < 5)
+  where
+    one others _ = do
+      w <- Waiter <$> newPVarIO False <*> pure (pure ())
+      place <- newPVarIO (Nothing :: Maybe ())
+      atomicPTM (add (w, place) others)
 
 shared :: Assertion
 shared = do

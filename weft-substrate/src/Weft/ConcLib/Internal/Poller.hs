@@ -84,7 +84,7 @@ type Interest = PVar Edge
 -- between the two finds nobody waiting, so it leaves a mark, and who is about to wait takes
 -- the mark instead and tries again. A mark that was left for nobody costs one more try.
 
-data Edge = Quiet | Marked | Awaited [(Waiter, Place ())]
+data Edge = Quiet | Marked | Awaited (Waiters ())
 
 data Side = Reading | Writing
   deriving stock (Eq)
@@ -151,8 +151,10 @@ takeEdge v =
 leaveFor :: Interest -> Waiter -> Place () -> PTM ()
 leaveFor v w place =
   readPVar v >>= \case
-    Awaited others -> prune others >>= writePVar v . Awaited . ((w, place) :)
-    _ -> writePVar v (Awaited [(w, place)])
+    Awaited others -> leave others
+    _ -> leave nobody
+  where
+    leave others = add (w, place) others >>= writePVar v . Awaited
 
 -- | Close a descriptor, by this action. Who waits for it, or is about to, tries again after that: also one
 -- that waits for another descriptor that has its number by then.
@@ -168,7 +170,7 @@ edge :: Interest -> IO ()
 edge v =
   atomicPTM $
     readPVar v >>= \case
-      Awaited ws -> writePVar v Quiet >> mapM_ (`give` ()) ws
+      Awaited (Waiters _ ws) -> writePVar v Quiet >> mapM_ (`give` ()) ws
       Marked -> pure ()
       Quiet -> writePVar v Marked
 
