@@ -63,6 +63,7 @@ every library =
           ("a handler that retries waits for what the failed part has read", handlerRetries),
           ("transfers between accounts", transfers)
         ]
+          <> [("the longest delay does not end at once", longest) | isCooperative library]
   ]
 
 joined :: Library t -> Assertion
@@ -179,6 +180,17 @@ delays Library {..} = do
   r <- replicateM 3 (readChan out)
   -- Under load two may end together, but each has ended.
   assertBool (show r) (all (`elem` r) [10, 20, 30])
+
+longest :: Library t -> Assertion
+longest Library {..} = do
+  ready <- newEmptyMVar
+  out <- newEmptyMVar
+  t <- forkIO ((putMVar ready () >> threadDelay maxBound >> putMVar out "ended") `catch` \e -> putMVar out (show (e :: AsyncException)))
+  takeMVar ready
+  -- What had ended before this one would have been woken before it.
+  threadDelay 1000
+  throwTo t ThreadKilled
+  takeMVar out >>= (@?= "thread killed")
 
 pipes :: Library t -> Assertion
 pipes Library {..} = do

@@ -180,11 +180,11 @@ edge v =
 data Timer = Timer !Word64 !Int
   deriving stock (Eq, Ord)
 
--- | A timer that ends after this many microseconds.
+-- | A timer that ends after this many microseconds, or after some 285 years: nanoseconds that can be added to a clock.
 newTimer :: Poller -> Int -> IO Timer
 newTimer p time = do
   now <- getMonotonicTimeNSec
-  Timer (now + 1000 * fromIntegral time) <$> atomicModifyIORef' (pollerNumbers p) (\n -> (n + 1, n))
+  Timer (now + 1000 * fromIntegral (min 9_000_000_000_000_000 time)) <$> atomicModifyIORef' (pollerNumbers p) (\n -> (n + 1, n))
 
 -- | Leave a waiter until the deadline. Answers whether it is now the first.
 startTimer :: Poller -> Timer -> Waiter -> Place () -> PTM Bool
