@@ -27,7 +27,7 @@ tests =
     "concurrency libraries"
     [ testCase "a scheduler in sixty lines" sixtyLines,
       testGroup "each" (onLibraries every),
-      testGroup "the end of the main thread is the end" [testCase (show n <> " HECs") (limited (ends n)) | n <- [1, 2]],
+      testGroup "the end of the main thread is the end" [testCase (show n <> " HECs, " <> show c) (limited (ends c n)) | c <- [ByScheduler, ByOwnHEC], n <- [1, 2]],
       testCase "threads of two libraries share a variable" (limited shared),
       testCase "those who do not wait any more are dropped" dropped
     ]
@@ -295,11 +295,16 @@ transfers Library {..} = do
   total <- atomically (sum <$> mapM readTVar vs)
   total @?= 400
 
-ends :: Int -> Assertion
-ends n = do
-  r <- try (withConcLib n (MP.forkIO (forever MP.yield) >> throwIO (ErrorCall "main")))
+ends :: Collecting -> Int -> Assertion
+ends collecting n = do
+  r <- try (withConcLibCollecting collecting n (MP.forkIO (forever MP.yield) >> throwIO (ErrorCall "main")))
   either (\(ErrorCall e) -> e @?= "main") (\() -> assertFailure "no exception") r
-  withConcLib n (MP.forkIO (threadDelay 10_000_000) >> pure 'x') >>= (@?= 'x')
+  withConcLibCollecting collecting n (MP.forkIO (threadDelay 10_000_000) >> pure 'x') >>= (@?= 'x')
+  -- One that is alone on another HEC, and yields to nobody.
+  when (n > 1) . withConcLibCollecting collecting n $ do
+    running <- GHC.newEmptyMVar
+    _ <- MP.forkIO (GHC.putMVar running () >> forever MP.yield)
+    GHC.takeMVar running
 
 dropped :: Assertion
 dropped = do
