@@ -9,6 +9,7 @@ import Control.Exception hiding (throwTo)
 import Control.Monad
 import Data.ByteString qualified as ByteString
 import Data.IORef
+import GHC.Conc (BlockReason (..), ThreadStatus (..), threadStatus)
 import Library
 import Scheduler (example)
 import System.Posix.IO.ByteString (closeFd, createPipe, fdRead, fdWrite)
@@ -28,6 +29,7 @@ tests =
     [ testCase "a scheduler in sixty lines" sixtyLines,
       testGroup "each" (onLibraries every),
       testGroup "the end of the main thread is the end" [testCase (show n <> " HECs, " <> show c) (limited (ends c n)) | c <- [ByScheduler, ByOwnHEC], n <- [1, 2]],
+      testCase "a run that is interrupted leaves no HEC" (limited interruptedRun),
       testCase "threads of two libraries share a variable" (limited shared),
       testCase "those who do not wait any more are dropped" dropped
     ]
@@ -305,6 +307,34 @@ ends collecting n = do
     running <- GHC.newEmptyMVar
     _ <- MP.forkIO (GHC.putMVar running () >> forever MP.yield)
     GHC.takeMVar running
+
+-- Of two threads, each on a HEC, the one on the caller's waits, so that this HEC sleeps.
+interruptedRun :: Assertion
+interruptedRun = do
+  never <- newEmptyMVar
+  a <- GHC.newEmptyMVar
+  b <- GHC.newEmptyMVar
+  other <- GHC.newEmptyMVar
+  go <- GHC.newEmptyMVar
+  ended <- GHC.newEmptyMVar
+  let part caller mine its = do
+        GHC.putMVar mine () >> GHC.takeMVar its
+        here <- GHC.myThreadId
+        if here == caller then takeMVar never else GHC.putMVar other here >> GHC.takeMVar go >> forever MP.yield
+  caller <- GHC.forkOS $ do
+    me <- GHC.myThreadId
+    r <- try (withConcLib 2 (MP.forkIO (part me a b) >> MP.forkIO (part me b a) >> takeMVar never))
+    GHC.putMVar ended (either (\(ErrorCall e) -> e) (\() -> "ended") r)
+  hec <- GHC.takeMVar other
+  becomes caller (ThreadBlocked BlockedOnMVar)
+  GHC.throwTo caller (ErrorCall "enough")
+  GHC.takeMVar ended >>= (@?= "enough")
+  GHC.putMVar go ()
+  becomes hec ThreadFinished
+  -- Reachable until now, so that nobody was told that he waits for ever.
+  isEmptyMVar never >>= (@?= True)
+  where
+    becomes t status = threadStatus t >>= \s -> unless (s == status) (GHC.yield >> becomes t status)
 
 dropped :: Assertion
 dropped = do

@@ -32,7 +32,7 @@ module Weft.ConcLib.Internal.Threads
 where
 
 import Control.Concurrent qualified as GHC
-import Control.Exception (AsyncException (ThreadKilled), BlockedIndefinitelyOnMVar (..), Exception, MaskingState (..), SomeException, catch, fromException, getMaskingState, mask_, throwIO, toException, try, uninterruptibleMask_)
+import Control.Exception (AsyncException (ThreadKilled), BlockedIndefinitelyOnMVar (..), Exception, MaskingState (..), SomeException, catch, finally, fromException, getMaskingState, mask_, onException, throwIO, toException, try, uninterruptibleMask_)
 import Control.Monad (forM, forM_, unless, void, when)
 import Data.IORef (IORef, atomicModifyIORef', newIORef)
 import GHC.Exts (mkWeak#)
@@ -76,7 +76,8 @@ eventsHere = fmap (\t -> (libraryPoller (threadLibrary t), kickCollector (thread
 
 -- | Run a main thread, and all that it forks, on this OS thread and others, this many in all. Ends
 -- when the main thread does, with its result or its exception; the other threads are dropped then, as
--- those of a program of GHC's are.
+-- those of a program of GHC's are. An exception of GHC's for this OS thread is raised in the thread that it runs; where
+-- it runs none, it ends the run.
 --
 -- A HEC runs a thread until it waits, yields or ends. What blocks otherwise (a @safe@ foreign
 -- call, an 'GHC.MVar' of GHC's) blocks its HEC: 'outside' is for that.
@@ -91,16 +92,14 @@ withConcLibCollecting collecting hecs act = do
   _ <- forkWith library $ do
     r <- try act
     atomicPTM (writePVar result (Just r) >> ending library)
-  others <- forM ([collectAll library | collecting == ByOwnHEC] <> replicate (hecs - 1) (schedule library)) $ \loop -> do
-    end <- GHC.newEmptyMVar
-    void . GHC.forkOS $ void (inCall loop) `catch` report >> GHC.putMVar end ()
-    pure end
-  _ <- inCall (schedule library)
-  forM_ others GHC.takeMVar
+  flip onException (atomicPTM (ending library)) $ do
+    others <- forM ([collectAll library | collecting == ByOwnHEC] <> replicate (hecs - 1) (schedule library)) $ \loop -> do
+      end <- GHC.newEmptyMVar
+      void . GHC.forkOS $ void (inCall loop) `finally` GHC.putMVar end ()
+      pure end
+    _ <- inCall (schedule library)
+    forM_ others GHC.takeMVar
   readPVarIO result >>= maybe (throwIO NotOnHEC) (either (throwIO :: SomeException -> IO a) pure)
-  where
-    report :: SomeException -> IO ()
-    report = throwIO
 
 -- Threads ------------------------------------------------------------------------------------
 
