@@ -11,6 +11,7 @@ import System.IO.Unsafe (unsafePerformIO)
 import Test.Tasty
 import Test.Tasty.HUnit
 import Weft.Substrate
+import Weft.Substrate.Internal.Transaction (unsafeIOToPTM)
 
 tests :: TestTree
 tests =
@@ -26,6 +27,7 @@ tests =
       testCase "raiseAsync freezes what is being evaluated" freezes,
       testCase "an exception from outside is raised in the stack" fromOutside,
       testCase "an exception from outside ends a sleep" endsSleep,
+      testCase "an exception from outside ends a sleep at the base, in the stack that switches" endsSleepAtBase,
       testCase "a HEC that is begun masked does not get a pending exception" begunMasked,
       testCase "a ring of 20,000 stacks" ring,
       testCase "a long transaction beside short ones" long,
@@ -205,6 +207,31 @@ endsSleep = do
   -- Whether it sleeps already does not matter: this goes on until it has been woken.
   let wake = atomicPTM (wakeupHEC h) >> tryTakeMVar r >>= maybe (yield >> wake) pure
   wake >>= (@?= "woken")
+
+-- What the first attempt has read is changed before the base commits it, so the second is made at the base.
+endsSleepAtBase :: Assertion
+endsSleepAtBase = do
+  v <- newPVarIO (0 :: Int)
+  attempts <- newIORef (0 :: Int)
+  sleeps <- newEmptyMVar
+  r <- newEmptyMVar
+  t <- forkOS $ do
+    x <- try . onHEC $ do
+      other <- newStack (pure ())
+      mask_ . try . switch $ do
+        _ <- readPVar v
+        n <- unsafeIOToPTM (atomicModifyIORef' attempts (\k -> (k + 1, k)))
+        if n == 0
+          then other <$ unsafeIOToPTM (atomicPTM (writePVar v 1))
+          else unsafeIOToPTM (putMVar sleeps ()) >> sleepHEC
+    putMVar r $ case x of
+      Right (Left (ErrorCall e)) -> e <> ", in the stack"
+      Right (Right ()) -> "switched"
+      Left (ErrorCall e) -> e <> ", out of the HEC"
+  takeMVar sleeps
+  throwTo t (ErrorCall "interrupted")
+  takeMVar r >>= (@?= "interrupted, in the stack")
+  readIORef attempts >>= (@?= 2)
 
 ring :: Assertion
 ring = do

@@ -179,13 +179,16 @@ rerun h here left (PTM m) = run 1#
         (# s2, Raised e #) -> base h here left (raising (throwIO e)) s2
         (# s2, Chose l n1 target #) -> case n1 of
           Conflict -> case failed k s2 of s3 -> run (k +# 1#) s3
-          Asleep -> case goToSleep l s2 of s3 -> run 0# s3
+          Asleep -> case catch# (asleep l) (\e s3 -> (# s3, Just (e :: SomeException) #)) s2 of
+            (# s3, Nothing #) -> run 0# s3
+            (# s3, Just e #) -> base h here left (raising (throwIO e)) s3
           _
             | target == here -> case commit l n1 Stays s2 of
                 (# s3, Done, _ #) -> case succeeded k l s3 of s4 -> base h here left goOn s4
                 (# s3, _, _ #) -> case failed k s3 of s4 -> run (k +# 1#) s4
             | otherwise -> settle h here left l n1 target (PTM m) s2
     body n s = case m (On h here) Nil n s of (# s1, l, n1, target #) -> (# s1, Chose l n1 target #)
+    asleep l s = case goToSleep l s of s1 -> (# s1, Nothing #)
 {-# OPAQUE rerun #-}
 
 data Chosen = Chose Log Int# StackId | Raised SomeException
