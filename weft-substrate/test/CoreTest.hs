@@ -192,8 +192,8 @@ endsSleep = do
   r <- newEmptyMVar
   t <- forkOS . void . inCall $ do
     h <- atomicPTM getHEC
-    putMVar hec h
-    x <- try (atomicPTM sleepHEC)
+    -- Masked, so that the exception comes in the sleep and not before the handler is there.
+    x <- mask_ (try (putMVar hec h >> atomicPTM sleepHEC))
     putMVar r (either (\(ErrorCall e) -> e) (\() -> "woken") x)
     -- The HEC sleeps again, and is woken.
     n <- newPVarIO (0 :: Int)
