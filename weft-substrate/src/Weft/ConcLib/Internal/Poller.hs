@@ -124,6 +124,7 @@ interestIn p side fd = do
       | Errno (negate r) == ePERM -> pure Nothing
       | otherwise -> ioError (errnoToIOError "epoll_ctl" (Errno (negate r)) Nothing Nothing)
 
+-- | The entry of a number, which is not negative.
 entryOf :: Poller -> Fd -> IO Entry
 entryOf p fd = do
   table <- readPVarIO (pollerTable p)
@@ -160,11 +161,16 @@ leaveFor v w place =
 -- that waits for another descriptor that has its number by then.
 forget :: Poller -> Fd -> IO () -> IO ()
 forget p fd close = do
-  e <- entryOf p fd
   close
-  writeIORef (entryWatched e) False
-  edge (entryReading e)
-  edge (entryWriting e)
+  -- A number that has no entry now had nobody who watched it before the close.
+  table <- readPVarIO (pollerTable p)
+  when (i >= 0 && i < sizeofSmallArray table) $ do
+    let e = indexSmallArray table i
+    writeIORef (entryWatched e) False
+    edge (entryReading e)
+    edge (entryWriting e)
+  where
+    i = fromIntegral fd
 
 edge :: Interest -> IO ()
 edge v =
