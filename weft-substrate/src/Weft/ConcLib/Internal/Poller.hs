@@ -115,14 +115,21 @@ interestIn :: Poller -> Side -> Fd -> IO (Maybe Interest)
 interestIn p side fd = do
   e <- entryOf p fd
   watched <- readIORef (entryWatched e)
-  r <- if watched then pure 0 else withForeignPtr (pollerEvents p) (\w -> c_watch w (fromIntegral fd))
+  r <- if watched then pure 0 else watch e
   case () of
     _
-      | r == 0 -> do
-          unless watched (writeIORef (entryWatched e) True >> writeIORef (pollerUsed p) True)
-          pure . Just $ if side == Reading then entryReading e else entryWriting e
+      | r == 0 -> pure . Just $ if side == Reading then entryReading e else entryWriting e
       | Errno (negate r) == ePERM -> pure Nothing
       | otherwise -> ioError (errnoToIOError "epoll_ctl" (Errno (negate r)) Nothing Nothing)
+  where
+    -- Said before it is so, because a close in between takes it back after it: said later, it would be said of the next
+    -- descriptor with the number, which nobody watches. Who has relied on it in vain tries again.
+    watch e = do
+      writeIORef (entryWatched e) True
+      writeIORef (pollerUsed p) True
+      r <- withForeignPtr (pollerEvents p) (\w -> c_watch w (fromIntegral fd))
+      unless (r == 0) (unwatched e)
+      pure r
 
 -- | The entry of a number, which is not negative.
 entryOf :: Poller -> Fd -> IO Entry
@@ -164,13 +171,16 @@ forget p fd close = do
   close
   -- A number that has no entry now had nobody who watched it before the close.
   table <- readPVarIO (pollerTable p)
-  when (i >= 0 && i < sizeofSmallArray table) $ do
-    let e = indexSmallArray table i
-    writeIORef (entryWatched e) False
-    edge (entryReading e)
-    edge (entryWriting e)
+  when (i >= 0 && i < sizeofSmallArray table) (unwatched (indexSmallArray table i))
   where
     i = fromIntegral fd
+
+-- | It is watched no more, or was not. Who waits for it tries again.
+unwatched :: Entry -> IO ()
+unwatched e = do
+  writeIORef (entryWatched e) False
+  edge (entryReading e)
+  edge (entryWriting e)
 
 edge :: Interest -> IO ()
 edge v =
