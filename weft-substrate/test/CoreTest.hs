@@ -6,6 +6,8 @@ import Control.Concurrent
 import Control.Exception
 import Control.Monad
 import Data.IORef
+import Foreign.Ptr (Ptr)
+import Foreign.Storable (peek)
 import GHC.Conc (BlockReason (..), ThreadStatus (..), threadStatus)
 import System.IO.Unsafe (unsafePerformIO)
 import Test.Tasty
@@ -31,6 +33,7 @@ tests =
       testCase "a HEC that is begun masked does not get a pending exception" begunMasked,
       testCase "a ring of 20,000 stacks" ring,
       testCase "a long transaction beside short ones" long,
+      testCase "a switch that has failed often leaves no quiet that it has asked for" quietEnds,
       testCase "two HECs lose no increment" increments,
       testCase "waitCond" waits
     ]
@@ -270,6 +273,31 @@ long = do
   writeIORef stop True
   takeMVar ended
   assertBool "an even sum" (all even sums)
+
+-- Each of the first attempts has what it has read changed, and sees it at its next read.
+quietEnds :: Assertion
+quietEnds = do
+  -- What a transaction that was given up has asked for is over after 16 milliseconds at most.
+  let over = mustWait >>= \n -> unless (n == 0) over
+  over
+  v <- newPVarIO (0 :: Int)
+  w <- newPVarIO ()
+  attempts <- newIORef (0 :: Int)
+  onHEC $ do
+    me <- atomicPTM getStackId
+    back <- newStack (switch (pure me))
+    switch $ do
+      _ <- readPVar v
+      n <- unsafeIOToPTM (atomicModifyIORef' attempts (\k -> (k + 1, k)))
+      when (n < 12) (unsafeIOToPTM (atomicPTM (writePVar v n)))
+      readPVar w
+      pure back
+  readIORef attempts >>= (@?= 13)
+  peek quiet >>= (@?= 0)
+
+foreign import ccall unsafe "weft_substrate_must_wait" mustWait :: IO Int
+
+foreign import ccall "&weft_substrate_quiet" quiet :: Ptr Int
 
 increments :: Assertion
 increments = do
