@@ -221,6 +221,7 @@ descriptors rig =
       <> [testCase "numbers that are not open are refused" $ withRig rig \m _ _ -> refusals m | rigIsReal rig]
       <> [testCase "regular files are always ready" $ withRig rig \m _ _ -> regular m | rigIsReal rig]
       <> [testCase "pipes: the reader goes" $ withRig rig \m _ _ -> pipes m | rigIsReal rig]
+      <> [testCase "a failure to close leaves nothing that is reported for ever" $ withRig rig unclosed | not (rigIsReal rig)]
       <> [testCase "thousands" $ withRig rig \m new _ -> thousands m new]
       <> [testCase "select refuses large numbers by an event" largeNumbers | rigName rig == "select"]
   where
@@ -243,6 +244,26 @@ descriptors rig =
       _ <- settled m
       readIORef hits >>= (@?= 2 * count)
       forM_ links release
+
+-- | With a script, whose clock moves on only in a wait that nothing ends.
+unclosed :: EventManager -> IO Link -> IO Int -> IO ()
+unclosed m new clock = withLink new \link -> do
+  _ <- register m (linkNear link) toWrite Persistent \_ _ -> pure ()
+  r <- try (closeWith m (linkNear link) \_ -> ioError (userError "no"))
+  either ioeGetErrorString show r @?= "no"
+  _ <- settled m
+  _ <- register m (linkNear link) toRead OneShot \_ _ -> pure ()
+  stepWaits m clock
+
+-- | Nothing is ready, so that a step waits.
+stepWaits :: EventManager -> IO Int -> IO ()
+stepWaits m clock = do
+  -- The first may find that the manager was woken.
+  _ <- step m (Just (milliseconds 1))
+  before <- clock
+  _ <- step m (Just (milliseconds 1))
+  after' <- clock
+  after' - before @?= 1_000_000
 
 refusals :: EventManager -> IO ()
 refusals m = do

@@ -186,6 +186,8 @@ freeEventManager m = do
     asStepper m "freeEventManager" $ flip finally release do
       drain (managerInbox m)
       closeAll m
+      -- What was left by a close that this has waited for.
+      drain (managerInbox m)
       dropAll m
       runPendingToTheEnd m
   where

@@ -22,8 +22,8 @@ module Weft.Internal.Backend.Manager.Table
 where
 
 import Control.Concurrent.MVar
-import Control.Exception (mask_, onException)
-import Control.Monad (join, replicateM, unless, when)
+import Control.Exception (SomeException, mask_, onException, throwIO, try)
+import Control.Monad (replicateM, unless, when)
 import Data.Bits ((.&.), (.|.))
 import Data.Foldable (for_)
 import Data.IORef
@@ -132,24 +132,24 @@ unregister registration = mask_ do
 closeWith :: EventManager -> Fd -> (Fd -> IO ()) -> IO ()
 closeWith m fd@(Fd number) close = mask_ do
   now <- maySettle m
-  notice <- newIORef (pure ())
-  let notify = join (readIORef notice)
-  changeStripe m number \stripe -> do
-    stripe' <- case IntMap.lookup (fromIntegral number) (stripeSlots stripe) of
-      Nothing -> pure stripe
+  r <- changeStripe m number \stripe -> do
+    (stripe', notify) <- case IntMap.lookup (fromIntegral number) (stripeSlots stripe) of
+      Nothing -> pure (stripe, pure ())
       Just slot -> do
         let serial = stripeSerial stripe + 1
             emptied = slot {slotSerial = serial, slotRegistrations = []}
             told = firing closed (slotRegistrations slot)
         told' <- if now then snd <$> settle m False number emptied else pure (Just emptied)
-        writeIORef notice do
-          leave m do
-            enqueue m told
-            unless now $ settleLater m False number
-        pure (put number told' stripe {stripeSerial = serial})
-    -- Nobody is registered any more, whatever becomes of the close.
-    ((stripe', ()) <$ close fd) `onException` notify
-  notify
+        let notify = leave m do
+              enqueue m told
+              unless now $ settleLater m False number
+        pure (put number told' stripe {stripeSerial = serial}, notify)
+    r <- try (close fd)
+    -- Nobody is registered any more, whatever has become of the close. Under the lock: who frees the manager looks
+    -- for messages after he has had each lock.
+    notify
+    pure (stripe', r)
+  either (throwIO :: SomeException -> IO ()) pure r
 
 -- | An event: run, or have run, what it is for. On the stepper.
 handleEvent :: EventManager -> Key -> Int -> IO ()
