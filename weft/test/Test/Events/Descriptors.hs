@@ -11,6 +11,7 @@ import Control.Exception (finally, try)
 import Control.Monad (forM, forM_, join, replicateM, void, when)
 import Data.IORef
 import Data.List (sort)
+import Foreign.C.Error (eINVAL)
 import System.IO.Error (ioeGetErrorString)
 import System.Posix.IO
 import System.Posix.Resource
@@ -19,9 +20,10 @@ import Test.Events.Rig
 import Test.Tasty
 import Test.Tasty.HUnit
 import Weft.EventManager
-import Weft.EventManager.Source (select)
+import Weft.EventManager.Source (Poller (..), scripted, scriptNow, select, setReady)
 import Weft.Internal.Backend.Readiness.Poller (noInterest)
 import Weft.Internal.Data.Time
+import Weft.Internal.Os.Sys qualified as Sys
 
 -- | Interests, lifetimes, endings, reuse and numbers.
 descriptors :: Rig -> TestTree
@@ -223,6 +225,7 @@ descriptors rig =
       <> [testCase "pipes: the reader goes" $ withRig rig \m _ _ -> pipes m | rigIsReal rig]
       <> [testCase "a failure to close leaves nothing that is reported for ever" $ withRig rig unclosed | not (rigIsReal rig)]
       <> [testCase "thousands" $ withRig rig \m new _ -> thousands m new]
+      <> [testCase ("what a source refuses later is reported no more" <> concat [", unregistered" | later]) (refusedLater later) | rigName rig == "script", later <- [False, True]]
       <> [testCase "select refuses large numbers by an event" largeNumbers | rigName rig == "select"]
   where
     on body = withRig rig \m new _ -> withLink new (body m)
@@ -254,6 +257,24 @@ unclosed m new clock = withLink new \link -> do
   _ <- settled m
   _ <- register m (linkNear link) toRead OneShot \_ _ -> pure ()
   stepWaits m clock
+
+-- | A source that cannot wait for the other side's end alone, as @select@: it is left alone when who reads has been told,
+-- or, if the argument is true, has been unregistered.
+refusedLater :: Bool -> IO ()
+refusedLater unregisters = do
+  (script, poller) <- scripted
+  let watch number key trigger interest
+        | interest == toSeePeerClose = pure (Sys.failureCode eINVAL)
+        | otherwise = pollerWatch poller number key trigger interest
+  withEventManager (pure poller {pollerWatch = watch}) \m -> do
+    (note, noted) <- collecting
+    reading <- register m 1000 toRead OneShot \_ e -> note ('r', e)
+    _ <- register m 1000 toSeePeerClose Persistent \_ e -> note ('p', e)
+    when unregisters $ unregister reading >>= (@?= True)
+    setReady script 1000 readable
+    _ <- settled m
+    noted >>= (@?= [('r', readable) | not unregisters] <> [('p', refused)])
+    stepWaits m (fromIntegral . durationNanoseconds <$> scriptNow script)
 
 -- | Nothing is ready, so that a step waits.
 stepWaits :: EventManager -> IO Int -> IO ()

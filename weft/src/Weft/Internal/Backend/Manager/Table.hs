@@ -115,14 +115,17 @@ unregister registration = mask_ do
   live <- atomicModifyIORef' (registrationIsLive registration) (False,)
   when live do
     now <- maySettle m
-    known <- changeStripe m number \stripe -> case IntMap.lookup (fromIntegral number) (stripeSlots stripe) of
+    changeStripe m number \stripe -> case IntMap.lookup (fromIntegral number) (stripeSlots stripe) of
       Just slot
         | registration `elem` slotRegistrations slot -> do
             let left = slot {slotRegistrations = filter (/= registration) (slotRegistrations slot)}
-            told <- if now then snd <$> settle m False number left else pure (Just left)
-            pure (put number told stripe, True)
-      _ -> pure (stripe, False)
-    when (known && not now) $ leave m (settleLater m False number)
+            if now
+              then do
+                (stripe', refusals) <- settleIn m False number left stripe
+                unless (null refusals) $ onStepper m (enqueue m refusals)
+                pure (stripe', ())
+              else (put number (Just left) stripe, ()) <$ leave m (settleLater m False number)
+      _ -> pure (stripe, ())
   pure live
   where
     m = registrationManager registration
@@ -180,11 +183,7 @@ handle m number eventsFor = do
             reports
               | isInvalid = firing closed all'
               | otherwise = firing events (filter (concerns events) all')
-        (r, settled) <- settle m False number left
-        pure
-          if Sys.isFailure r
-            then (put number Nothing stripe, reports <> firing refused (slotRegistrations left))
-            else (put number settled stripe, reports)
+        fmap (reports <>) <$> settleIn m False number left stripe
       _ -> pure (stripe, [])
   enqueue m run
 
@@ -258,17 +257,22 @@ settle m forced number slot = case slotRegistrations slot of
   where
     poller = managerPoller m
 
+-- | 'settle', and the stripe with the slot, if it is still needed. One that the poller refuses is dropped, there too: it
+-- would go on to report what it knows. Answers the callbacks that are to hear of that.
+settleIn :: EventManager -> Bool -> CInt -> WatchSlot -> Stripe -> IO (Stripe, [IO Bool])
+settleIn m forced number slot stripe = do
+  (r, settled) <- settle m forced number slot
+  if Sys.isFailure r
+    then do
+      pollerRemove (managerPoller m) number
+      pure (put number Nothing stripe, firing refused (slotRegistrations slot))
+    else pure (put number settled stripe, [])
+
 -- | 'settle' for a message. On the stepper.
 settleLater :: EventManager -> Bool -> CInt -> IO ()
 settleLater m forced number = do
   refusals <- changeStripe m number \stripe ->
     case IntMap.lookup (fromIntegral number) (stripeSlots stripe) of
       Nothing -> pure (stripe, [])
-      Just slot -> do
-        (r, settled) <- settle m forced number slot
-        if Sys.isFailure r
-          then do
-            pollerRemove (managerPoller m) number
-            pure (put number Nothing stripe, firing refused (slotRegistrations slot))
-          else pure (put number settled stripe, [])
+      Just slot -> settleIn m forced number slot stripe
   enqueue m refusals
