@@ -13,6 +13,7 @@ import Data.IORef
 import Data.List (sort)
 import Foreign.C.Error (eINVAL)
 import System.IO.Error (ioeGetErrorString)
+import System.Mem (getAllocationCounter)
 import System.Posix.IO
 import System.Posix.Resource
 import System.Posix.Types (Fd)
@@ -20,7 +21,7 @@ import Test.Events.Rig
 import Test.Tasty
 import Test.Tasty.HUnit
 import Weft.EventManager
-import Weft.EventManager.Source (Poller (..), scripted, scriptNow, select, setReady)
+import Weft.EventManager.Source (Poller (..), scriptNow, scripted, select, setReady)
 import Weft.Internal.Backend.Readiness.Poller (noInterest)
 import Weft.Internal.Data.Time
 import Weft.Internal.Os.Sys qualified as Sys
@@ -224,6 +225,7 @@ descriptors rig =
       <> [testCase "regular files are always ready" $ withRig rig \m _ _ -> regular m | rigIsReal rig]
       <> [testCase "pipes: the reader goes" $ withRig rig \m _ _ -> pipes m | rigIsReal rig]
       <> [testCase "a failure to close leaves nothing that is reported for ever" $ withRig rig unclosed | not (rigIsReal rig)]
+      <> [testCase "thousands that are closed before a step cost the same each" $ withRig rig manyClosed | not (rigIsReal rig)]
       <> [testCase "thousands" $ withRig rig \m new _ -> thousands m new]
       <> [testCase ("what a source refuses later is reported no more" <> concat [", unregistered" | later]) (refusedLater later) | rigName rig == "script", later <- [False, True]]
       <> [testCase "select refuses large numbers by an event" largeNumbers | rigName rig == "select"]
@@ -257,6 +259,18 @@ unclosed m new clock = withLink new \link -> do
   _ <- settled m
   _ <- register m (linkNear link) toRead OneShot \_ _ -> pure ()
   stepWaits m clock
+
+-- | In allocated bytes, of which a few thousand each are enough.
+manyClosed :: EventManager -> IO Link -> a -> IO ()
+manyClosed m new _ = do
+  links <- replicateM 4_000 new
+  forM_ links \link -> do
+    _ <- register m (linkNear link) toRead OneShot \_ _ -> pure ()
+    closeWith m (linkNear link) (closeNear link)
+  before <- getAllocationCounter
+  step m (Just (nanoseconds 0)) >>= (@?= 4_000)
+  after' <- getAllocationCounter
+  assertBool (show (before - after')) (before - after' < 100_000_000)
 
 -- | A source that cannot wait for the other side's end alone, as @select@: it is left alone when who reads has been told,
 -- or, if the argument is true, has been unregistered.

@@ -50,7 +50,7 @@ newEventManager source = mask_ do
         <*> Timers.new
         <*> newMVar ()
         <*> newIORef Nothing
-        <*> newIORef []
+        <*> newIORef nonePending
         <*> newIORef IntSet.empty
         <*> (newBuffer 256 >>= newIORef)
         <*> newIORef 0
