@@ -104,7 +104,8 @@ newEventManager = Manager.newEventManager
 -- | Free a manager, as its last step: registered callbacks are told 'closed', on the calling
 -- thread; descriptors stay open. All of them run, and what the first to throw has thrown is thrown at
 -- the end. Timeouts do not run, and threads that wait are told so by
--- an 'IOError'. Waits for the step that another thread is in, and has it end. Nothing can be
+-- an 'IOError'. Waits for the step that another thread is in, and has it end; an exception that ends
+-- this wait leaves the manager to another call. Nothing can be
 -- registered afterwards; a second call does nothing.
 freeEventManager :: EventManager -> IO ()
 freeEventManager = Manager.freeEventManager

@@ -67,6 +67,26 @@ races rig =
         takeMVar closing >>= either throwIO pure
         takeMVar freed >>= either (throwIO :: SomeException -> IO ()) pure
         tryTakeMVar told >>= (@?= Just closed),
+      testCase "freeing that was interrupted while it waited for a step can be tried again" $ withRig rig \_ new _ -> withLink new \link -> do
+        (source, _, _) <- rigMake rig
+        m <- newEventManager source
+        told <- newEmptyMVar
+        begun <- newEmptyMVar
+        go <- newEmptyMVar
+        ended <- newEmptyMVar
+        _ <- register m (linkNear link) toRead OneShot \_ e -> putMVar told e
+        _ <- setTimeout m (nanoseconds 0) (putMVar begun () >> takeMVar go)
+        stepping <- forked (step m Nothing)
+        takeMVar begun
+        freeing <- forkIO (try (freeEventManager m) >>= putMVar ended)
+        becomes freeing (ThreadBlocked BlockedOnMVar)
+        killThread freeing
+        takeMVar ended >>= (@?= Left ThreadKilled)
+        putMVar go ()
+        takeMVar stepping >>= either throwIO (@?= 1)
+        tryTakeMVar told >>= (@?= Nothing)
+        freeEventManager m
+        tryTakeMVar told >>= (@?= Just closed),
       testCase "freeing ends a loop that is between two steps" . replicateM_ 200 $ withRig rig \_ _ _ -> do
         (source, _, _) <- rigMake rig
         m <- newEventManager source
