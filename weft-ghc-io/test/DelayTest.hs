@@ -34,7 +34,8 @@ tests =
         readIORef ended >>= (@?= 2500)
         assertBool (show before <> " OS threads, then " <> show during) (during <= before + 24),
       testCase "delays that have passed, and the longest" $ do
-        onWorkers 1 (threadDelay 0 >> threadDelay (-5))
+        onWorkers 1 (threadDelay 0 >> threadDelay (-5) >> threadDelay minBound)
+        onWorkers 1 (timeout minBound (pure 'a')) >>= (@?= Just 'a')
         onWorkers 1 (IO.race (pollDelay 1000) (threadDelay maxBound)) >>= (@?= Left ()),
       testCase "timeout of base ends a wait, and only its own body" $ do
         (a, b) <- socketPairs
