@@ -145,15 +145,20 @@ forkWith library act = do
 -- ~~~~~~~~~~~~~~~~~~~~~~~
 -- A thread that waits is known to what it waits for, and to who has its 'ThreadId'. If the collector finds
 -- its stack dead, nobody can wake it any more: a finalizer, which keeps the stack from being
--- collected once more, throws at it. A thread that has ended waits for nothing, so its finalizer does nothing.
+-- collected once more, throws at it, and is there again for its next wait. A thread that has ended waits for nothing, so its
+-- finalizer does nothing.
 
 -- | Have a thread told when it waits for ever.
 lastRites :: StackId -> ThreadId -> IO ()
-lastRites (StackId slots) t = IO $ \s -> case mkWeak# slots () (unIO told) s of (# s1, _ #) -> (# s1, () #)
+lastRites stack@(StackId slots) t = IO $ \s -> case mkWeak# slots () (unIO told) s of (# s1, _ #) -> (# s1, () #)
   where
-    told =
-      atomicPTM $
-        readPVar (threadWaits t) >>= mapM_ (\w -> post t (toException BlockedIndefinitelyOnMVar) >> wake w)
+    told = do
+      waited <-
+        atomicPTM $
+          readPVar (threadWaits t) >>= \case
+            Nothing -> pure False
+            Just w -> post t (toException BlockedIndefinitelyOnMVar) >> wake w
+      when waited (lastRites stack t)
 
 -- | An exception for a thread, which it looks for when it waits or yields.
 post :: ThreadId -> SomeException -> PTM ()
