@@ -114,11 +114,13 @@ int weft_conclib_reap(struct events *w, int64_t *out, int most) {
   return n < 0 ? 0 : n;
 }
 
-/* Whether a descriptor can be read (or written) within so much time, in milliseconds: 0, or -EAGAIN. */
+/* Whether a descriptor can be read (or written) within so many milliseconds: 0, or -EAGAIN. To poll(2) a negative
+   number is one to be ignored, and one that is closed is ready. */
 int64_t weft_conclib_ready(int fd, int writes, int timeout) {
+  if (fd < 0) return -EBADF;
   struct pollfd p = {.fd = fd, .events = writes ? POLLOUT : POLLIN};
   int n = poll(&p, 1, timeout);
-  return n < 0 ? -errno : n == 0 ? -EAGAIN : 0;
+  return n < 0 ? -errno : n == 0 ? -EAGAIN : p.revents & POLLNVAL ? -EBADF : 0;
 }
 
 /* What became of a connect. */

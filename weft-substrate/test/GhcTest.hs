@@ -85,8 +85,9 @@ told Library {..} = do
   _ <- forkIO ((newEmptyMVar >>= takeMVar) `catch` \BlockedIndefinitelyOnMVar -> putMVar out "empty")
   _ <- forkIO ((newMVar () >>= (`putMVar` ())) `catch` \BlockedIndefinitelyOnMVar -> putMVar out "full")
   _ <- forkIO (atomically retry `catch` \BlockedIndefinitelyOnMVar -> putMVar out "retry")
-  got <- replicateM 3 (collected out)
-  sort got @?= ["empty", "full", "retry"]
+  _ <- forkIO (replicateM_ 2 ((newEmptyMVar >>= takeMVar) `catch` \BlockedIndefinitelyOnMVar -> putMVar out "again"))
+  got <- replicateM 5 (collected out)
+  sort got @?= ["again", "again", "empty", "full", "retry"]
   takeMVar late >>= (@?= 'x')
   where
     collected out = performMajorGC >> yield >> tryTakeMVar out >>= maybe (collected out) pure

@@ -83,7 +83,7 @@ import Control.Concurrent (forkIOWithUnmask, myThreadId)
 import Control.Concurrent.MVar
 import Control.Concurrent.STM
 import Control.Exception
-import Control.Monad (void, when)
+import Control.Monad (join, void, when)
 import Foreign.C.Error (Errno, eBADF, eINVAL, errnoToIOError)
 import System.IO.Error (ioeSetErrorString)
 import System.Posix.Types (Fd)
@@ -104,7 +104,8 @@ newEventManager = Manager.newEventManager
 -- | Free a manager, as its last step: registered callbacks are told 'closed', on the calling
 -- thread; descriptors stay open. All of them run, and what the first to throw has thrown is thrown at
 -- the end. Timeouts do not run, and threads that wait are told so by
--- an 'IOError'. Waits for the step that another thread is in, and has it end. Nothing can be
+-- an 'IOError'. Waits for the step that another thread is in, and has it end; an exception that ends
+-- this wait leaves the manager to another call. Nothing can be
 -- registered afterwards; a second call does nothing.
 freeEventManager :: EventManager -> IO ()
 freeEventManager = Manager.freeEventManager
@@ -114,17 +115,23 @@ withEventManager :: IO Poller -> (EventManager -> IO a) -> IO a
 withEventManager source = bracket (newEventManager source) freeEventManager
 
 -- | A manager that a thread of its own steps for the time of an action. An exception of a
--- callback ends that thread, and is thrown to the one that called 'withLoop'.
+-- callback ends that thread, and is thrown to the one that called 'withLoop': into the action, or if that has
+-- ended, or is masked uninterruptibly, at its end.
 withLoop :: IO Poller -> (EventManager -> IO a) -> IO a
 withLoop source body = withEventManager source \m -> do
   caller <- myThreadId
   ended <- newEmptyMVar
+  -- Whoever takes it is first: the loop, which throws, or the caller, at whom nothing is thrown any more.
+  within <- getMaskingState >>= \s -> if s == MaskedUninterruptible then newEmptyMVar else newMVar ()
   mask \restore -> do
-    _ <- forkIOWithUnmask \unmask -> do
-      r <- try @SomeException (unmask (loop m))
-      putMVar ended ()
-      either (throwTo caller) pure r
-    restore (body m) `finally` (stop m >> readMVar ended)
+    _ <- forkIOWithUnmask \unmask ->
+      try (unmask (loop m)) >>= \case
+        Right () -> putMVar ended (pure ())
+        Left e ->
+          tryTakeMVar within >>= \case
+            Just () -> throwTo caller e >> putMVar ended (pure ())
+            Nothing -> putMVar ended (throwIO (e :: SomeException))
+    restore (body m) `finally` (tryTakeMVar within >> stop m >> join (readMVar ended))
 
 -- | Run what is due, wait for events if there was nothing, and run their callbacks; answers
 -- how many ran. It waits for as long as the second argument says, 'Nothing' for any time, and

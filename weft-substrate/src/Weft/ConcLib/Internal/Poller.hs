@@ -84,7 +84,7 @@ type Interest = PVar Edge
 -- between the two finds no waiter, so it leaves a mark, and a thread that is about to wait takes
 -- the mark instead and tries again. A mark that was not needed costs one more try.
 
-data Edge = Quiet | Marked | Awaited [(Waiter, Place ())]
+data Edge = Quiet | Marked | Awaited (Waiters ())
 
 data Side = Reading | Writing
   deriving stock (Eq)
@@ -115,15 +115,23 @@ interestIn :: Poller -> Side -> Fd -> IO (Maybe Interest)
 interestIn p side fd = do
   e <- entryOf p fd
   watched <- readIORef (entryWatched e)
-  r <- if watched then pure 0 else withForeignPtr (pollerEvents p) (\w -> c_watch w (fromIntegral fd))
+  r <- if watched then pure 0 else watch e
   case () of
     _
-      | r == 0 -> do
-          unless watched (writeIORef (entryWatched e) True >> writeIORef (pollerUsed p) True)
-          pure . Just $ if side == Reading then entryReading e else entryWriting e
+      | r == 0 -> pure . Just $ if side == Reading then entryReading e else entryWriting e
       | Errno (negate r) == ePERM -> pure Nothing
       | otherwise -> ioError (errnoToIOError "epoll_ctl" (Errno (negate r)) Nothing Nothing)
+  where
+    -- Said before it is so, because a close in between takes it back after it: said later, it would be said of the next
+    -- descriptor with the number, which nobody watches. Who has relied on it in vain tries again.
+    watch e = do
+      writeIORef (entryWatched e) True
+      writeIORef (pollerUsed p) True
+      r <- withForeignPtr (pollerEvents p) (\w -> c_watch w (fromIntegral fd))
+      unless (r == 0) (unwatched e)
+      pure r
 
+-- | The entry of a number, which is not negative.
 entryOf :: Poller -> Fd -> IO Entry
 entryOf p fd = do
   table <- readPVarIO (pollerTable p)
@@ -151,15 +159,25 @@ takeEdge v =
 leaveFor :: Interest -> Waiter -> Place () -> PTM ()
 leaveFor v w place =
   readPVar v >>= \case
-    Awaited others -> prune others >>= writePVar v . Awaited . ((w, place) :)
-    _ -> writePVar v (Awaited [(w, place)])
+    Awaited others -> leave others
+    _ -> leave nobody
+  where
+    leave others = add (w, place) others >>= writePVar v . Awaited
 
 -- | Close a descriptor, by this action. A thread that waits for it, or is about to, tries again after
 -- that: also one that waits for another descriptor that has its number by then.
 forget :: Poller -> Fd -> IO () -> IO ()
 forget p fd close = do
-  e <- entryOf p fd
   close
+  -- A number that has no entry now had nobody who watched it before the close.
+  table <- readPVarIO (pollerTable p)
+  when (i >= 0 && i < sizeofSmallArray table) (unwatched (indexSmallArray table i))
+  where
+    i = fromIntegral fd
+
+-- | It is watched no more, or was not. Who waits for it tries again.
+unwatched :: Entry -> IO ()
+unwatched e = do
   writeIORef (entryWatched e) False
   edge (entryReading e)
   edge (entryWriting e)
@@ -168,7 +186,7 @@ edge :: Interest -> IO ()
 edge v =
   atomicPTM $
     readPVar v >>= \case
-      Awaited ws -> writePVar v Quiet >> mapM_ (`give` ()) ws
+      Awaited (Waiters _ ws) -> writePVar v Quiet >> mapM_ (`give` ()) ws
       Marked -> pure ()
       Quiet -> writePVar v Marked
 
@@ -178,11 +196,11 @@ edge v =
 data Timer = Timer !Word64 !Int
   deriving stock (Eq, Ord)
 
--- | A timer that ends after the given number of microseconds.
+-- | A timer that ends after this many microseconds, or after some 285 years: nanoseconds that can be added to a clock.
 newTimer :: Poller -> Int -> IO Timer
 newTimer p time = do
   now <- getMonotonicTimeNSec
-  Timer (now + 1000 * fromIntegral time) <$> atomicModifyIORef' (pollerNumbers p) (\n -> (n + 1, n))
+  Timer (now + 1000 * fromIntegral (min 9_000_000_000_000_000 time)) <$> atomicModifyIORef' (pollerNumbers p) (\n -> (n + 1, n))
 
 -- | Leave a waiter until the deadline. Answers whether it is now the first.
 startTimer :: Poller -> Timer -> Waiter -> Place () -> PTM Bool

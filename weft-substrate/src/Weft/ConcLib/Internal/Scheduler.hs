@@ -181,7 +181,7 @@ enqueue library t = do
     Resting [] _ -> pure ()
 {-# INLINE enqueue #-}
 
--- | What runs next on this HEC: each now and then its scheduler stack, which looks for events.
+-- | Who runs next on this HEC: each now and then its scheduler stack, which looks for events and for the end.
 next :: Library -> PTM StackId
 next library = do
   over <- readPVar (libraryOver library)
@@ -195,10 +195,10 @@ scheduler library = do
   h <- getHEC
   (Map.! h) <$> readPVar (librarySchedulers library)
 
--- | Is it time to look for events? Once in 64 times.
+-- | Is it time to look for events? Once in 64 times. Where a HEC of its own does that, only the end is looked for.
 isDue :: Library -> PTM Bool
 isDue library
-  | libraryCollecting library == ByOwnHEC = pure False
+  | libraryCollecting library == ByOwnHEC = readPVar (libraryOver library)
   | otherwise = unsafeIOToPTM $ do
       n <- readByteArray (librarySwitches library) 0 :: IO Int
       writeByteArray (librarySwitches library) 0 (n + 1)

@@ -32,7 +32,7 @@ module Weft.ConcLib.Internal.Threads
 where
 
 import Control.Concurrent qualified as GHC
-import Control.Exception (AsyncException (ThreadKilled), BlockedIndefinitelyOnMVar (..), Exception, MaskingState (..), SomeException, catch, fromException, getMaskingState, mask_, throwIO, toException, try, uninterruptibleMask_)
+import Control.Exception (AsyncException (ThreadKilled), BlockedIndefinitelyOnMVar (..), Exception, MaskingState (..), SomeException, catch, finally, fromException, getMaskingState, mask_, onException, throwIO, toException, try, uninterruptibleMask_)
 import Control.Monad (forM, forM_, unless, void, when)
 import Data.IORef (IORef, atomicModifyIORef', newIORef)
 import GHC.Exts (mkWeak#)
@@ -76,7 +76,8 @@ eventsHere = fmap (\t -> (libraryPoller (threadLibrary t), kickCollector (thread
 
 -- | Run a main thread, and all that it forks, on this OS thread and others, the given number in all. Ends
 -- when the main thread does, with its result or its exception; the other threads are dropped then, as
--- those of a program of GHC's are.
+-- those of a program of GHC's are. An exception of GHC's for this OS thread is raised in the thread that it runs; where
+-- it runs none, it ends the run.
 --
 -- A HEC runs a thread until it waits, yields or ends. A call that blocks otherwise (a @safe@ foreign
 -- call, an 'GHC.MVar' of GHC's) blocks its HEC: 'outside' is for that.
@@ -91,16 +92,14 @@ withConcLibCollecting collecting hecs act = do
   _ <- forkWith library $ do
     r <- try act
     atomicPTM (writePVar result (Just r) >> ending library)
-  others <- forM ([collectAll library | collecting == ByOwnHEC] <> replicate (hecs - 1) (schedule library)) $ \loop -> do
-    end <- GHC.newEmptyMVar
-    void . GHC.forkOS $ void (inCall loop) `catch` report >> GHC.putMVar end ()
-    pure end
-  _ <- inCall (schedule library)
-  forM_ others GHC.takeMVar
+  flip onException (atomicPTM (ending library)) $ do
+    others <- forM ([collectAll library | collecting == ByOwnHEC] <> replicate (hecs - 1) (schedule library)) $ \loop -> do
+      end <- GHC.newEmptyMVar
+      void . GHC.forkOS $ void (inCall loop) `finally` GHC.putMVar end ()
+      pure end
+    _ <- inCall (schedule library)
+    forM_ others GHC.takeMVar
   readPVarIO result >>= maybe (throwIO NotOnHEC) (either (throwIO :: SomeException -> IO a) pure)
-  where
-    report :: SomeException -> IO ()
-    report = throwIO
 
 -- Threads ------------------------------------------------------------------------------------
 
@@ -144,18 +143,22 @@ forkWith library act = do
 
 -- Note [Waiting for ever]
 -- ~~~~~~~~~~~~~~~~~~~~~~~
--- A thread that waits is known to what it waits for, and to the holders of its 'ThreadId'. If the
--- collector finds its stack dead, nothing can wake it any more: a finalizer, which keeps the stack from
--- being collected once more, throws at it. A thread that has ended waits for nothing, so its finalizer
--- does nothing.
+-- A thread that waits is known to what it waits for, and to who has its 'ThreadId'. If the collector finds
+-- its stack dead, nobody can wake it any more: a finalizer, which keeps the stack from being
+-- collected once more, throws at it, and is there again for its next wait. A thread that has ended waits for nothing, so its
+-- finalizer does nothing.
 
 -- | Have a thread told when it waits for ever.
 lastRites :: StackId -> ThreadId -> IO ()
-lastRites (StackId slots) t = IO $ \s -> case mkWeak# slots () (unIO told) s of (# s1, _ #) -> (# s1, () #)
+lastRites stack@(StackId slots) t = IO $ \s -> case mkWeak# slots () (unIO told) s of (# s1, _ #) -> (# s1, () #)
   where
-    told =
-      atomicPTM $
-        readPVar (threadWaits t) >>= mapM_ (\w -> post t (toException BlockedIndefinitelyOnMVar) >> wake w)
+    told = do
+      waited <-
+        atomicPTM $
+          readPVar (threadWaits t) >>= \case
+            Nothing -> pure False
+            Just w -> post t (toException BlockedIndefinitelyOnMVar) >> wake w
+      when waited (lastRites stack t)
 
 -- | An exception for a thread, which it looks for when it waits or yields.
 post :: ThreadId -> SomeException -> PTM ()

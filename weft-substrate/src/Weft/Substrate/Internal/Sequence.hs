@@ -108,7 +108,15 @@ foreign import ccall unsafe "weft_substrate_must_wait" mustWait :: IO Int
 
 foreign import ccall unsafe "weft_substrate_ask_quiet" askQuiet :: Int -> IO ()
 
-foreign import ccall unsafe "weft_substrate_end_quiet" endQuiet :: IO ()
+foreign import ccall unsafe "weft_substrate_end_quiet" endOwnQuiet :: IO ()
+
+-- | After a commit: the quiet is over that this OS thread has asked for, if it has.
+endQuiet :: State# RealWorld -> State# RealWorld
+endQuiet s = case quietPtr of
+  Ptr a -> case readIntOffAddr# a 0# s of
+    (# s1, 0# #) -> s1
+    (# s1, _ #) -> case unIO endOwnQuiet s1 of (# s2, () #) -> s2
+{-# INLINE endQuiet #-}
 
 -- | Wait while another transaction asks for quiet.
 patience :: State# RealWorld -> State# RealWorld

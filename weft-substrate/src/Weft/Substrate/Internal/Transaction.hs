@@ -298,7 +298,7 @@ atomicPTM (PTM m) = IO (run 0#)
           Conflict -> case failed k s2 of s3 -> run (k +# 1#) s3
           Asleep -> case goToSleep l s2 of s3 -> run 0# s3
           _ -> case commit l n1 Stays s2 of
-            (# s3, Done, _ #) -> case succeeded k l s3 of s4 -> (# s4, a #)
+            (# s3, Done, _ #) -> case succeeded l s3 of s4 -> (# s4, a #)
             (# s3, _, _ #) -> case failed k s3 of s4 -> run (k +# 1#) s4
 {-# INLINE atomicPTM #-}
 
@@ -309,12 +309,9 @@ failed k s = case k ># 7# of
   _ -> s
 {-# OPAQUE failed #-}
 
--- | A transaction is committed, after the given number of failures: what follows its commit.
-succeeded :: Int# -> Log -> State# RealWorld -> State# RealWorld
-succeeded k l s = case afterwards l s of
-  (# s1, () #) -> case k ># 8# of
-    1# -> case unIO endQuiet s1 of (# s2, () #) -> s2
-    _ -> s1
+-- | A transaction is committed: what follows its commit.
+succeeded :: Log -> State# RealWorld -> State# RealWorld
+succeeded l s = case afterwards l s of (# s1, () #) -> endQuiet s1
 {-# OPAQUE succeeded #-}
 
 -- | Commit the log of a transaction that has called 'sleepHEC', and sleep until woken. If it cannot
@@ -323,8 +320,8 @@ goToSleep :: Log -> State# RealWorld -> State# RealWorld
 goToSleep l0 s = case revalidate l s of
   (# s1, Conflict #) -> s1
   (# s1, n #) -> case commit l n Stays s1 of
-    (# s2, Done, _ #) -> case afterwards l s2 of
-      (# s3, () #) -> case unIO (hecHere >>= late >>= sleeping) s3 of (# s4, () #) -> s4
+    (# s2, Done, _ #) -> case succeeded l s2 of
+      s3 -> case unIO (hecHere >>= late >>= sleeping) s3 of (# s4, () #) -> s4
     (# s2, _, _ #) -> s2
   where
     !l = case l0 of

@@ -28,6 +28,8 @@ module Weft.Internal.Backend.Manager.State
     refuseWhenFree,
 
     -- * Callbacks
+    Pending,
+    nonePending,
     enqueue,
     runPending,
     runPendingToTheEnd,
@@ -66,8 +68,8 @@ data EventManager = EventManager
     -- | Held by the stepper.
     managerStepping :: !(MVar ()),
     managerStepper :: !(IORef (Maybe ThreadId)),
-    -- | Callbacks that are to run, oldest first: Note [Exceptions of callbacks]. The stepper's.
-    managerPending :: !(IORef [IO Bool]),
+    -- | Callbacks that are to run, first come first: Note [Exceptions of callbacks]. The stepper's.
+    managerPending :: !(IORef Pending),
     -- | Numbers that are always ready, regular files. The stepper's.
     managerAlways :: !(IORef IntSet),
     -- | Where the poller puts events, which of them was not handled yet, and how many there
@@ -190,9 +192,19 @@ illegal place reason =
 -- Whether a callback still is to run is asked when its turn has come, since one before it
 -- may have unregistered it, cancelled it or put it off. It answers whether it has run.
 
+-- | Callbacks that are to run, the first first, and those that came after them, the last first: many closes leave one
+-- each before a step.
+data Pending = Pending [IO Bool] [[IO Bool]]
+
+nonePending :: Pending
+nonePending = Pending [] []
+
 -- | Have callbacks run after those that are to run already. On the stepper.
 enqueue :: EventManager -> [IO Bool] -> IO ()
-enqueue m actions = unless (null actions) $ modifyIORef' (managerPending m) (<> actions)
+enqueue m actions =
+  unless (null actions) . modifyIORef' (managerPending m) $ \case
+    Pending [] [] -> Pending actions []
+    Pending first later -> Pending first (actions : later)
 
 -- | Run the callbacks that are to run, each by the first argument; answers how many have run. On
 -- the stepper, masked.
@@ -201,12 +213,13 @@ runPending restore m = go 0
   where
     go !count =
       readIORef (managerPending m) >>= \case
-        [] -> pure count
-        action : rest -> do
+        Pending (action : rest) later -> do
           -- First, so that an exception does not have it run twice.
-          writeIORef (managerPending m) rest
+          writeIORef (managerPending m) (Pending rest later)
           ran <- restore action
           go (if ran then count + 1 else count)
+        Pending [] [] -> pure count
+        Pending [] later -> writeIORef (managerPending m) (Pending (concat (reverse later)) []) >> go count
 
 -- | Run them all, whatever they throw; then throw the first of it. On the stepper.
 runPendingToTheEnd :: EventManager -> IO ()

@@ -22,8 +22,8 @@ module Weft.Internal.Backend.Manager.Table
 where
 
 import Control.Concurrent.MVar
-import Control.Exception (mask_, onException)
-import Control.Monad (join, replicateM, unless, when)
+import Control.Exception (SomeException, mask_, onException, throwIO, try)
+import Control.Monad (replicateM, unless, when)
 import Data.Bits ((.&.), (.|.))
 import Data.Foldable (for_)
 import Data.IORef
@@ -115,14 +115,17 @@ unregister registration = mask_ do
   live <- atomicModifyIORef' (registrationIsLive registration) (False,)
   when live do
     now <- maySettle m
-    known <- changeStripe m number \stripe -> case IntMap.lookup (fromIntegral number) (stripeSlots stripe) of
+    changeStripe m number \stripe -> case IntMap.lookup (fromIntegral number) (stripeSlots stripe) of
       Just slot
         | registration `elem` slotRegistrations slot -> do
             let left = slot {slotRegistrations = filter (/= registration) (slotRegistrations slot)}
-            told <- if now then snd <$> settle m False number left else pure (Just left)
-            pure (put number told stripe, True)
-      _ -> pure (stripe, False)
-    when (known && not now) $ leave m (settleLater m False number)
+            if now
+              then do
+                (stripe', refusals) <- settleIn m False number left stripe
+                unless (null refusals) $ onStepper m (enqueue m refusals)
+                pure (stripe', ())
+              else (put number (Just left) stripe, ()) <$ leave m (settleLater m False number)
+      _ -> pure (stripe, ())
   pure live
   where
     m = registrationManager registration
@@ -132,24 +135,24 @@ unregister registration = mask_ do
 closeWith :: EventManager -> Fd -> (Fd -> IO ()) -> IO ()
 closeWith m fd@(Fd number) close = mask_ do
   now <- maySettle m
-  notice <- newIORef (pure ())
-  let notify = join (readIORef notice)
-  changeStripe m number \stripe -> do
-    stripe' <- case IntMap.lookup (fromIntegral number) (stripeSlots stripe) of
-      Nothing -> pure stripe
+  r <- changeStripe m number \stripe -> do
+    (stripe', notify) <- case IntMap.lookup (fromIntegral number) (stripeSlots stripe) of
+      Nothing -> pure (stripe, pure ())
       Just slot -> do
         let serial = stripeSerial stripe + 1
             emptied = slot {slotSerial = serial, slotRegistrations = []}
             told = firing closed (slotRegistrations slot)
         told' <- if now then snd <$> settle m False number emptied else pure (Just emptied)
-        writeIORef notice do
-          leave m do
-            enqueue m told
-            unless now $ settleLater m False number
-        pure (put number told' stripe {stripeSerial = serial})
-    -- No callback is registered any more, whatever becomes of the close.
-    ((stripe', ()) <$ close fd) `onException` notify
-  notify
+        let notify = leave m do
+              enqueue m told
+              unless now $ settleLater m False number
+        pure (put number told' stripe {stripeSerial = serial}, notify)
+    r <- try (close fd)
+    -- Nobody is registered any more, whatever has become of the close. Under the lock: who frees the manager looks
+    -- for messages after he has had each lock.
+    notify
+    pure (stripe', r)
+  either (throwIO :: SomeException -> IO ()) pure r
 
 -- | An event: run, or have run, what it is for. On the stepper.
 handleEvent :: EventManager -> Key -> Int -> IO ()
@@ -180,11 +183,7 @@ handle m number eventsFor = do
             reports
               | isInvalid = firing closed all'
               | otherwise = firing events (filter (concerns events) all')
-        (r, settled) <- settle m False number left
-        pure
-          if Sys.isFailure r
-            then (put number Nothing stripe, reports <> firing refused (slotRegistrations left))
-            else (put number settled stripe, reports)
+        fmap (reports <>) <$> settleIn m False number left stripe
       _ -> pure (stripe, [])
   enqueue m run
 
@@ -258,17 +257,22 @@ settle m forced number slot = case slotRegistrations slot of
   where
     poller = managerPoller m
 
+-- | 'settle', and the stripe with the slot, if it is still needed. One that the poller refuses is dropped, there too: it
+-- would go on to report what it knows. Answers the callbacks that are to hear of that.
+settleIn :: EventManager -> Bool -> CInt -> WatchSlot -> Stripe -> IO (Stripe, [IO Bool])
+settleIn m forced number slot stripe = do
+  (r, settled) <- settle m forced number slot
+  if Sys.isFailure r
+    then do
+      pollerRemove (managerPoller m) number
+      pure (put number Nothing stripe, firing refused (slotRegistrations slot))
+    else pure (put number settled stripe, [])
+
 -- | 'settle' for a message. On the stepper.
 settleLater :: EventManager -> Bool -> CInt -> IO ()
 settleLater m forced number = do
   refusals <- changeStripe m number \stripe ->
     case IntMap.lookup (fromIntegral number) (stripeSlots stripe) of
       Nothing -> pure (stripe, [])
-      Just slot -> do
-        (r, settled) <- settle m forced number slot
-        if Sys.isFailure r
-          then do
-            pollerRemove (managerPoller m) number
-            pure (put number Nothing stripe, firing refused (slotRegistrations slot))
-          else pure (put number settled stripe, [])
+      Just slot -> settleIn m forced number slot stripe
   enqueue m refusals

@@ -84,9 +84,22 @@ data Foreigner w = Foreigner
     foreignCompletion :: {-# UNPACK #-} !(Completion w)
   }
 
--- | A number for a pending operation: the part of its token that is its own.
+-- | A number for a pending operation: the part of its token that is its own. A job is found by its number alone and
+-- may last for longer than the numbers do (the open of a FIFO), so the numbers of jobs are passed over.
 nextSequence :: Source w -> IO Int
 nextSequence src = do
+  n <- advance src
+  jobs <- readIORef (sourceJobs src)
+  if IntMap.null jobs then pure n else noJob src jobs n
+{-# INLINE nextSequence #-}
+
+noJob :: Source w -> IntMap (Job w) -> Int -> IO Int
+noJob src jobs n
+  | IntMap.member n jobs = advance src >>= noJob src jobs
+  | otherwise = pure n
+
+advance :: Source w -> IO Int
+advance src = do
   n <- readPrimVar (sourceSequence src)
   writePrimVar (sourceSequence src) ((n + 1) .&. 0x1fffffff)
   pure n
