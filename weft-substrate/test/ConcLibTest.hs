@@ -318,7 +318,7 @@ interruptedRun = do
   go <- GHC.newEmptyMVar
   ended <- GHC.newEmptyMVar
   let part caller mine its = do
-        GHC.putMVar mine () >> GHC.takeMVar its
+        _ <- GHC.putMVar mine () >> GHC.takeMVar its
         here <- GHC.myThreadId
         if here == caller then takeMVar never else GHC.putMVar other here >> GHC.takeMVar go >> forever MP.yield
   caller <- GHC.forkOS $ do

@@ -245,17 +245,17 @@ neighbour settings least = go 0
 -- than half as many, if they are worth it: Note [When threads move]. Both have as many then, and the forks
 -- are not counted again. After a slice; the clock still shows the last poll.
 shareWork :: WorkerSettings -> Scheduler -> Since -> Int -> IO Since
-shareWork settings scheduler since@(Since quiet before started) ready
+shareWork settings scheduler since ready
   | ready <= 4 = pure since
   | otherwise = do
       now <- readCounter scheduler ThreadsStarted
-      let forked = now - started
+      let forked = now - sinceStarted since
       neighbour settings (if mostly forked ready then ready `div` 2 else 1) >>= \case
         Nothing -> pure since
         Just (there, has) -> do
           time <- (-) <$> (fromIntegral <$> monotonicNow) <*> readPrimVar (homeClock (schedulerHome scheduler))
-          dispatched <- subtract before <$> readCounter scheduler Dispatches
-          if worthMoving quiet forked time dispatched ready
+          dispatched <- subtract (sinceDispatches since) <$> readCounter scheduler Dispatches
+          if worthMoving (sinceQuiet since) forked time dispatched ready
             then since {sinceStarted = now} <$ give there ((ready - has) `div` 2)
             else pure since
   where
