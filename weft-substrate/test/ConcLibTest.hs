@@ -15,6 +15,7 @@ import Scheduler (example)
 import System.Posix.IO.ByteString (closeFd, createPipe, fdRead, fdWrite)
 import Test.Tasty
 import Test.Tasty.HUnit
+import Weft.ConcLib.Internal.Queue qualified as Queue
 import Weft.ConcLib.Internal.Waiter (Waiter (..), Waiters (..), add, nobody)
 import Weft.ConcLib.MP hiding (forkFinally, forkIO, forkIOWithUnmask, killThread, myThreadId, outside, throwTo, yield)
 import Weft.ConcLib.MP qualified as MP
@@ -31,7 +32,8 @@ tests =
       testGroup "the end of the main thread is the end" [testCase (show n <> " HECs, " <> show c) (limited (ends c n)) | c <- [ByScheduler, ByOwnHEC], n <- [1, 2]],
       testCase "a run that is interrupted leaves no HEC" (limited interruptedRun),
       testCase "threads of two libraries share a variable" (limited shared),
-      testCase "those who do not wait any more are dropped" dropped
+      testCase "those who do not wait any more are dropped" dropped,
+      testCase "those who do not wait any more are dropped from a queue, and the others keep their order" droppedInOrder
     ]
 
 sixtyLines :: Assertion
@@ -345,6 +347,17 @@ dropped = do
       w <- Waiter <$> newPVarIO False <*> pure (pure ())
       place <- newPVarIO (Nothing :: Maybe ())
       atomicPTM (add (w, place) others)
+
+droppedInOrder :: Assertion
+droppedInOrder = do
+  some <- filled (pure . even)
+  filter even some @?= [2, 4 .. 200]
+  assertBool (show some) (length some < 150)
+  none <- filled (const (pure False))
+  assertBool (show none) (length none < 20)
+  where
+    filled wanted = list <$> foldM (Queue.pushAmong wanted) Queue.empty [1 .. 200 :: Int]
+    list q = maybe [] (\(a, rest) -> a : list rest) (Queue.pop q)
 
 shared :: Assertion
 shared = do
