@@ -250,9 +250,9 @@ passedOver = bracket newWakeup freeWakeup \wakeup -> withPool defaultPoolSetting
   _ <- startJob src key Whole [] (AwaitReadableFd 0) (quietly \_ -> pure ()) (takeMVar gate) \_ _ -> pure ()
   after' <- nextSequence src
   writePrimVar numbers key
-  again <- nextSequence src
+  reused <- nextSequence src
   putMVar gate 0
-  (key, after', again) @?= (0x1fffffff, 0, 0)
+  (key, after', reused) @?= (0x1fffffff, 0, 0)
 
 keys :: TestTree
 keys = testProperty "a key holds number and serial" \number (serial :: Word32) ->

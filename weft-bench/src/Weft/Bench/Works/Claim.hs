@@ -151,7 +151,7 @@ judgeBy all' cell ratio ran claim = case claimTest claim of
   Unreachable _ why -> NotReachable why
   Measured _ b
     | null found || absent -> NotMeasured "no contender of this claim could be run"
-    | otherwise -> Judged (map snd found) [Text.intercalate ", " [k <> " " <> v | (k, v) <- p, differs k] | (p, v) <- found, not (within v)]
+    | otherwise -> Judged (map snd found) [Text.intercalate ", " [k <> " " <> at | (k, at) <- p, differs k] | (p, v) <- found, not (within v)]
     where
       within v = maybe True (v >=) (boundsLeast b) && maybe True (v <=) (boundsMost b)
       differs key = length (nub (map (lookup key) points)) > 1
