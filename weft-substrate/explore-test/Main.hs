@@ -108,8 +108,8 @@ nothingLost = do
   where
     limit = 20_000
 
--- | The schedules of a program with at most two preemptions, and no more than this many, until one has
--- an outcome of that kind.
+-- | The schedules of a program with at most two preemptions, and no more than the given number, until one
+-- has an outcome of that kind.
 exploring :: Int -> Maybe Bug -> (Seen -> Bool) -> Program Substrate () -> IO [([Int], Seen)]
 exploring limit bug wanted p =
   explore
