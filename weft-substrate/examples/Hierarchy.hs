@@ -79,7 +79,7 @@ example say = do
   root <- share [(2, next web), (1, background)]
   run root $ \goOn -> do
     let thread g name second = fork goOn g . forM_ [1 .. 4 :: Int] $ \i -> do
-          say (name <> ' ' : show i)
+          say (name <> " " <> show i)
           when (i == 2) second
           yield goOn g
     thread web "web a" (thread mail "mail" (pure ()))

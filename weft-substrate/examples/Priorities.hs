@@ -51,4 +51,4 @@ yield s = switch $ do
 example :: (String -> IO ()) -> IO ()
 example say = run $ \s ->
   forM_ [(1, "low", 3), (2, "high", 6)] $ \(p, name, turns) ->
-    fork s p . forM_ [1 .. turns :: Int] $ \i -> say (name <> ' ' : show i) >> yield s
+    fork s p . forM_ [1 .. turns :: Int] $ \i -> say (name <> " " <> show i) >> yield s

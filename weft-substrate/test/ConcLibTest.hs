@@ -8,7 +8,6 @@ import Control.Concurrent qualified as GHC
 import Control.Exception hiding (throwTo)
 import Control.Monad
 import Data.ByteString qualified as ByteString
-import Data.IORef
 import GHC.Conc (BlockReason (..), ThreadStatus (..), threadStatus)
 import Library
 import System.Posix.IO.ByteString (closeFd, createPipe, fdRead, fdWrite)

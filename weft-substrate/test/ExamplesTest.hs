@@ -18,17 +18,17 @@ tests :: TestTree
 tests =
   testGroup
     "schedulers of the documentation"
-    [ testCase "in sixty lines" (shows "scheduler.txt" Scheduler.example),
-      testCase "HECs that steal, of which there is one" (shows "stealing.txt" (Stealing.example 1)),
-      testCase "priorities" (shows "priorities.txt" Priorities.example),
-      testCase "groups of groups" (shows "hierarchy.txt" Hierarchy.example),
+    [ testCase "in sixty lines" (says "scheduler.txt" Scheduler.example),
+      testCase "HECs that steal, of which there is one" (says "stealing.txt" (Stealing.example 1)),
+      testCase "priorities" (says "priorities.txt" Priorities.example),
+      testCase "groups of groups" (says "hierarchy.txt" Hierarchy.example),
       testCase "two HECs lose no thread" (limited nothingLost),
       testCase "a HEC that is kept is stolen from" (limited stolen)
     ]
 
--- | What an example says is what the documentation shows.
-shows :: FilePath -> ((String -> IO ()) -> IO ()) -> Assertion
-shows file example = do
+-- | What an example says is what the documentation says.
+says :: FilePath -> ((String -> IO ()) -> IO ()) -> Assertion
+says file example = do
   said <- newIORef []
   example (\x -> modifyIORef' said (x :))
   r <- readIORef said
@@ -41,7 +41,7 @@ nothingLost = replicateM_ 20 $ do
   said <- newIORef []
   Stealing.example 2 (\x -> atomicModifyIORef' said (\xs -> (x : xs, ())))
   r <- readIORef said
-  forM_ "abc" (\name -> filter ((== [name]) . take 1) (reverse r) @?= [name : " 1", name : " 2"])
+  forM_ "abc" (\name -> reverse (filter ((== [name]) . take 1) r) @?= [name : " 1", name : " 2"])
   length r @?= 6
 
 stolen :: Assertion

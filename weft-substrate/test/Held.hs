@@ -29,9 +29,11 @@ held = do
   flag <- newPVarIO False
   waiter <- newPVarIO Nothing
   let end name = atomicModifyIORef' ends (\es -> (name : es, ()))
-      await = waitCond $ readPVar flag >>= \case
-        True -> pure (Just ())
-        False -> Nothing <$ (getHEC >>= writePVar waiter . Just)
+      await =
+        waitCond $
+          readPVar flag >>= \case
+            True -> pure (Just ())
+            False -> Nothing <$ (getHEC >>= writePVar waiter . Just)
       raise = atomicPTM (writePVar flag True >> readPVar waiter >>= mapM_ wakeupHEC)
   pure
     Held
